@@ -1,0 +1,91 @@
+//! The switch itself, the first frame, the unwind bridge: one file per CPU.
+//!
+//! **What a port provides.** The items listed under "contract" below; the compiler checks their
+//! types, so a port that lacks one fails by name. What the types cannot say:
+//!
+//! - [`switch`] saves everything that the C calling convention lets a callee rely on (callee-saved
+//!   registers and the floating-point control state), leaves it on the departing stack, stores the
+//!   stack pointer in `from`, takes the other side from `to`, and *then* writes the thread pointer.
+//!   It is symmetric: goroutine to goroutine, thread to goroutine and back are one function.
+//! - **One frame, one thread pointer.** The compiler takes the address of a thread-local for
+//!   constant within a function. So the thread pointer is written in assembly only, by functions
+//!   whose caller never sees the difference: it gets the old value back before control returns to
+//!   it ([`switch`], [`call_host`]) or control never returns ([`enter`]). No Rust function here, or
+//!   in any crate above, may write it.
+//! - Unwind tables are right at every instruction. [`first_frame`] and [`enter`] are where every
+//!   backtrace ends. A context saved by [`switch`] can be walked by any unwinder through
+//!   [`bridge`] without a word written to it.
+//! - Reads of the thread's own register ([`carrier`]) are never `pure`: a goroutine asks on one
+//!   thread and may ask again on another.
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[path = "x86_64.rs"]
+mod imp;
+
+pub(crate) use imp::{bridge, call_on, interrupted, thread_pointer};
+pub use imp::{call_host, carrier, enter, first_frame, forget_carrier, set_carrier, switch};
+
+use crate::carrier::Carrier;
+
+/// Where a context that is not running left off: what [`switch`] fills in and takes up again.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Saved {
+    /// Stack pointer; the words it points at are the port's business.
+    pub sp: usize,
+    /// The thread pointer this context runs with (FS base on x86-64). Constant for the life of a
+    /// goroutine, and of a thread.
+    pub thread_pointer: usize,
+}
+
+impl Saved {
+    /// A context that has never been saved, to be filled by the first [`switch`] away from it.
+    ///
+    /// `thread_pointer` is the one that the code about to be saved runs with.
+    pub const fn running(thread_pointer: usize) -> Saved {
+        Saved { sp: 0, thread_pointer }
+    }
+
+    /// A context to be filled by the caller's own [`switch`] away.
+    pub fn here() -> Saved {
+        Saved::running(thread_pointer())
+    }
+}
+
+/// What runs first on a new stack: gets the message of the switch that started it, and the word
+/// given to [`first_frame`]. It must not return or unwind.
+pub type Entry = unsafe extern "C" fn(message: usize, data: usize) -> !;
+
+/// What [`enter`] runs on the goroutine's own thread pointer. It must not return or unwind.
+pub type Start = unsafe extern "C" fn(data: usize) -> !;
+
+/// What [`call_host`], [`call_on`] and [`bridge`] run. It must not unwind.
+pub type Callback = unsafe extern "C" fn(data: *mut u8);
+
+/// Registers of the code a signal interrupted, as far as reports need them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Interrupted {
+    /// Where it was.
+    pub(crate) pc: usize,
+    /// Its stack pointer.
+    pub(crate) sp: usize,
+}
+
+// The contract: every port provides these.
+const _: unsafe extern "C" fn(*mut Saved, *const Saved, usize) -> usize = imp::switch;
+const _: unsafe fn(*mut u8, Entry, usize) -> usize = imp::first_frame;
+const _: unsafe extern "C" fn(*mut u8, usize, Start, usize) -> ! = imp::enter;
+const _: unsafe extern "C" fn(Callback, *mut u8) = imp::call_host;
+const _: unsafe extern "C" fn(*mut u8, Callback, *mut u8) = imp::call_on;
+const _: unsafe extern "C" fn(usize, Callback, *mut u8) = imp::bridge;
+const _: unsafe fn(*const libc::c_void) -> Interrupted = imp::interrupted;
+const _: fn() -> usize = imp::thread_pointer;
+const _: fn() -> *const Carrier = imp::carrier;
+const _: unsafe fn(*const Carrier) -> bool = imp::set_carrier;
+const _: fn() -> bool = imp::forget_carrier;
+const _: fn() -> Result<(), String> = imp::init;
+
+pub(crate) use imp::init;
+
+/// Bytes below the stack pointer that a leaf function may use without moving it.
+pub(crate) const RED_ZONE: usize = imp::RED_ZONE;

@@ -1,0 +1,450 @@
+//! x86-64 on Linux: FS base is the thread pointer, GS base finds the carrier.
+//!
+//! A saved context, from its stack pointer up (one picture for [`switch`], [`first_frame`] and
+//! [`bridge`]; a change here is a change in all three):
+//!
+//! ```text
+//! sp + 0   mxcsr (4 bytes), x87 control word (2), unused (2)
+//! sp + 8   r15
+//! sp + 16  r14
+//! sp + 24  r13
+//! sp + 32  r12
+//! sp + 40  rbx
+//! sp + 48  rbp
+//! sp + 56  return address
+//! sp + 64  the caller's stack pointer after return (DWARF's CFA)
+//! ```
+//!
+//! FS is written by `WRFSBASE` where the kernel allows it (AT_HWCAP2), else by `arch_prctl`: about
+//! ten against two hundred nanoseconds. [`FS_BY_SYSCALL`] is a byte tested in the switch; the
+//! branch costs nothing measurable.
+
+use super::{Callback, Entry, Interrupted, Saved, Start};
+use crate::carrier::Carrier;
+use std::arch::{asm, naked_asm};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+pub(crate) const RED_ZONE: usize = 128;
+
+/// Size of a saved context: the picture above.
+const CONTEXT: usize = 64;
+
+/// MXCSR and x87 control word of a fresh thread: all exceptions masked, round to nearest.
+const FP_CONTROL: usize = 0x037f_0000_1f80;
+
+/// 1 when FS and GS can only be written by `arch_prctl`.
+static FS_BY_SYSCALL: AtomicU8 = AtomicU8::new(0);
+
+/// `GOSCHED_FSGSBASE=off` forces `arch_prctl`, so that tests run both ways.
+const FORCE: &str = "GOSCHED_FSGSBASE";
+
+/// AT_HWCAP2 bit: user code may write FS and GS base.
+const HWCAP2_FSGSBASE: u64 = 1 << 1;
+
+const ARCH_SET_GS: i32 = 0x1001;
+
+/// Chooses how FS is written. Called once, before the first switch.
+pub(crate) fn init() -> Result<(), String> {
+    // SAFETY: getauxval reads the process's auxiliary vector; it has no precondition.
+    let hwcap2 = unsafe { libc::getauxval(libc::AT_HWCAP2) };
+    let off = match std::env::var_os(FORCE) {
+        None => false,
+        Some(value) if value == "off" => true,
+        Some(value) => return Err(format!("{FORCE} is {value:?}: it may be `off` or unset")),
+    };
+    if off || hwcap2 & HWCAP2_FSGSBASE == 0 {
+        FS_BY_SYSCALL.store(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Leaves the running context in `from` and takes up `to`; returns, on the other side, what that
+/// side's own call of `switch` returns: the `message` of whoever switched to it.
+///
+/// The floating-point control state (`mxcsr`, x87 control word) belongs to the context. Reading it
+/// is cheap and writing it is not, so it is compared and written only where the two differ. The
+/// sticky exception flags of `mxcsr` are compared too: `fetestexcept` answers as on a thread. The
+/// x87 status word is not kept (the calling convention does not promise it).
+///
+/// `pop; jmp` instead of `ret`: the return-address predictor would be wrong every time.
+///
+/// # Safety
+/// - **to**: `to` was filled by this function or by [`first_frame`], nobody else resumes it, and its
+///   stack and thread pointer are alive.
+/// - **from**: `from` is valid for writes until it is resumed; `from.thread_pointer` is the
+///   caller's own.
+/// - **fs**: `to.thread_pointer` is a thread control block this process's libc accepts, used by no
+///   other running context.
+#[unsafe(naked)]
+pub unsafe extern "C" fn switch(from: *mut Saved, to: *const Saved, message: usize) -> usize {
+    // rdi: from, rsi: to, rdx: message (goes to rax).
+    // The frame's layout is the same on both stacks, so the CFA stays `rsp + n` across the change.
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbp, 0",
+        "push rbx",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbx, 0",
+        "push r12",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r12, 0",
+        "push r13",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r13, 0",
+        "push r14",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r14, 0",
+        "push r15",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r15, 0",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "stmxcsr [rsp]",
+        "fnstcw [rsp + 4]",
+        // eax, ecx: the departing side's control state; r8, r9: the two thread pointers.
+        "mov r8, [rdi + 8]",
+        "mov r9, [rsi + 8]",
+        "mov eax, [rsp]",
+        "movzx ecx, word ptr [rsp + 4]",
+        "mov [rdi], rsp",
+        "mov rsp, [rsi]",
+        // Nothing to write when a thread starts a goroutine that has no identity yet.
+        "cmp r8, r9",
+        "je 2f",
+        "cmp byte ptr [rip + {fs_by_syscall}], 0",
+        "jne 4f",
+        "wrfsbase r9",
+        "2:",
+        "cmp eax, [rsp]",
+        "jne 5f",
+        "3:",
+        "cmp cx, [rsp + 4]",
+        "jne 6f",
+        "7:",
+        "mov rax, rdx",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop r15",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore r15",
+        "pop r14",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore r14",
+        "pop r13",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore r13",
+        "pop r12",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore r12",
+        "pop rbx",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore rbx",
+        "pop rbp",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore rbp",
+        "pop rcx",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_register rip, rcx",
+        "jmp rcx",
+        // Out of line, entered with the whole frame on the stack.
+        ".cfi_def_cfa rsp, 64",
+        ".cfi_offset rip, -8",
+        ".cfi_offset rbp, -16",
+        ".cfi_offset rbx, -24",
+        ".cfi_offset r12, -32",
+        ".cfi_offset r13, -40",
+        ".cfi_offset r14, -48",
+        ".cfi_offset r15, -56",
+        // arch_prctl(ARCH_SET_FS, r9) clobbers rax, rcx, r11: keep the control state elsewhere.
+        "4:",
+        "mov r10d, eax",
+        "mov r8d, ecx",
+        "mov eax, 158",
+        "mov edi, 0x1002",
+        "mov rsi, r9",
+        "syscall",
+        "mov eax, r10d",
+        "mov ecx, r8d",
+        "jmp 2b",
+        "5:",
+        "ldmxcsr [rsp]",
+        "jmp 3b",
+        "6:",
+        "fldcw [rsp + 4]",
+        "jmp 7b",
+        ".cfi_endproc",
+        fs_by_syscall = sym FS_BY_SYSCALL,
+    )
+}
+
+/// Lays out the first context of a stack below `top`, so that a [`switch`] to it calls
+/// `entry(message, data)`. Returns the stack pointer to put into [`Saved::sp`].
+///
+/// # Safety
+/// - **mapped**: the words below `top` belong to one live, writable stack.
+/// - **quiet**: no thread runs on, or reads, that stack during the call.
+pub unsafe fn first_frame(top: *mut u8, entry: Entry, data: usize) -> usize {
+    let cfa = top as usize & !15;
+    let sp = cfa - CONTEXT;
+    let words: [usize; CONTEXT / 8] = [
+        FP_CONTROL,
+        0, // r15
+        0, // r14
+        entry as usize, // r13
+        data, // r12
+        0, // rbx
+        0, // rbp: ends walks by frame pointer
+        root as *const () as usize + ROOT_NOP,
+    ];
+    // SAFETY: mapped, quiet — promised by the caller; `sp` is 16-byte aligned.
+    unsafe { (sp as *mut [usize; CONTEXT / 8]).write(words) };
+    sp
+}
+
+/// Length of the `nop` that opens [`root`].
+const ROOT_NOP: usize = 1;
+
+/// The frame at the bottom of every goroutine: started by a switch, ends every backtrace.
+///
+/// Unwinders look up `return address - 1`, hence the `nop`: a goroutine that has not run yet has
+/// its address just behind it, and is still found in this function.
+#[unsafe(naked)]
+unsafe extern "C" fn root() {
+    // rax: message, r12: data, r13: entry (see `first_frame`).
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_undefined rip",
+        "nop",
+        "mov rdi, rax",
+        "mov rsi, r12",
+        "call r13",
+        "ud2",
+        ".cfi_endproc",
+    )
+}
+
+/// Starts the stack at `top` over, on the thread pointer `fs`, with `start(data)`.
+///
+/// The way from the carrier's thread pointer to the goroutine's own: the frames that built the
+/// identity ran with the carrier's and are dropped, never to be returned to.
+///
+/// # Safety
+/// - **mapped**: as for [`first_frame`]; `top` is on the stack the caller runs on, above every frame,
+///   and no frame below it holds anything that has to be dropped.
+/// - **fs**: as for [`switch`].
+#[unsafe(naked)]
+pub unsafe extern "C" fn enter(top: *mut u8, fs: usize, start: Start, data: usize) -> ! {
+    // rdi: top, rsi: fs, rdx: start, rcx: data.
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_undefined rip",
+        "and rdi, -16",
+        "mov rsp, rdi",
+        "xor ebp, ebp",
+        "mov r12, rcx",
+        "mov r13, rdx",
+        "cmp byte ptr [rip + {fs_by_syscall}], 0",
+        "jne 2f",
+        "wrfsbase rsi",
+        "3:",
+        "mov rdi, r12",
+        "call r13",
+        "ud2",
+        "2:",
+        "mov eax, 158", // arch_prctl(ARCH_SET_FS, rsi)
+        "mov edi, 0x1002",
+        "syscall",
+        "jmp 3b",
+        ".cfi_endproc",
+        fs_by_syscall = sym FS_BY_SYSCALL,
+    )
+}
+
+/// Calls `f(data)` on the present stack with the carrier's thread pointer, and comes back with the
+/// caller's.
+///
+/// # Safety
+/// - **goroutine**: the caller runs on a goroutine's thread pointer, carried by this thread, and is
+///   not moved to another one before `f` returns. (Preemption may stop it in place.)
+/// - **callback**: `f` does not unwind, and may be called with `data`.
+#[unsafe(naked)]
+pub unsafe extern "C" fn call_host(f: Callback, data: *mut u8) {
+    // rdi: f, rsi: data. rbx keeps the goroutine's thread pointer.
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbx",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbx, 0",
+        "mov rbx, fs:[0]",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, gs:[8]",
+        "cmp byte ptr [rip + {fs_by_syscall}], 0",
+        "jne 2f",
+        "wrfsbase rsi",
+        "call rax",
+        "wrfsbase rbx",
+        "3:",
+        "pop rbx",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore rbx",
+        "ret",
+        ".cfi_def_cfa rsp, 16",
+        ".cfi_offset rbx, -16",
+        "2:",
+        "push r12", // f, over the system call
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r12, 0",
+        "push r13", // data
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r13, 0",
+        "mov r12, rax",
+        "mov r13, rdi",
+        "mov eax, 158", // arch_prctl(ARCH_SET_FS, rsi)
+        "mov edi, 0x1002",
+        "syscall",
+        "mov rdi, r13",
+        "call r12",
+        "mov eax, 158",
+        "mov edi, 0x1002",
+        "mov rsi, rbx",
+        "syscall",
+        "pop r13",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore r13",
+        "pop r12",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore r12",
+        "jmp 3b",
+        ".cfi_endproc",
+        fs_by_syscall = sym FS_BY_SYSCALL,
+    )
+}
+
+/// Calls `f(data)` on the stack below `top` and comes back. The thread pointer stays.
+///
+/// # Safety
+/// - **mapped**, **quiet**: `top` ends a writable stack that nothing else uses during the call.
+/// - **callback**: `f` does not unwind, and may be called with `data`.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn call_on(top: *mut u8, f: Callback, data: *mut u8) {
+    // rdi: top, rsi: f, rdx: data. rbp keeps the way back, and unwinders find it there.
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbp, 0",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "and rdi, -16",
+        "mov rsp, rdi",
+        "mov rdi, rdx",
+        "call rsi",
+        "mov rsp, rbp",
+        ".cfi_def_cfa_register rsp",
+        "pop rbp",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore rbp",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+/// Calls `f(data)` on the present stack; to an unwinder the caller of `f`'s caller is the context
+/// saved at `sp`. So any unwinder started in `f` walks on into a parked goroutine. Nothing is
+/// written to that goroutine.
+///
+/// # Safety
+/// - **parked**: `sp` is a [`Saved::sp`] that nobody resumes during the call.
+/// - **callback**: `f` does not unwind, and may be called with `data`.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn bridge(sp: usize, f: Callback, data: *mut u8) {
+    // rdi: sp, rsi: f, rdx: data. rbx holds the saved context while `f` runs.
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbx",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbx, 0",
+        "mov rbx, rdi",
+        "mov rdi, rdx",
+        ".cfi_remember_state",
+        ".cfi_def_cfa rbx, 64",
+        ".cfi_offset rip, -8",
+        ".cfi_offset rbp, -16",
+        ".cfi_offset rbx, -24",
+        ".cfi_offset r12, -32",
+        ".cfi_offset r13, -40",
+        ".cfi_offset r14, -48",
+        ".cfi_offset r15, -56",
+        "call rsi",
+        "nop", // `return address - 1` and the address itself both lie in the rows above
+        ".cfi_restore_state",
+        "pop rbx",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore rbx",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+/// The thread pointer the caller runs with. (Word 0 of the block it points at is its own address:
+/// the x86-64 thread-local ABI.)
+#[inline(always)]
+pub(crate) fn thread_pointer() -> usize {
+    let tp: usize;
+    // SAFETY: reads one word that the ABI puts there; not `pure`, so never moved over a switch.
+    unsafe { asm!("mov {}, fs:[0]", out(reg) tp, options(nostack, preserves_flags, readonly)) };
+    tp
+}
+
+/// The carrier this thread runs for. Only to be asked by code whose [`role`](crate::carrier::role)
+/// says that it is carried: `clone` copies GS to threads that are not.
+#[inline(always)]
+pub fn carrier() -> *const Carrier {
+    let carrier: *const Carrier;
+    // SAFETY: reads the word that `set_carrier` put there: the carrier's first field is its own
+    // address; not `pure`, see `arch`.
+    unsafe {
+        asm!("mov {}, gs:[0]", out(reg) carrier, options(nostack, preserves_flags, readonly));
+    }
+    carrier
+}
+
+/// Makes `carrier` what [`carrier`] finds on this thread. False if the system refuses.
+///
+/// # Safety
+/// - **alive**: `*carrier` stays where it is until this thread ends or [`forget_carrier`] is called.
+pub unsafe fn set_carrier(carrier: *const Carrier) -> bool {
+    set_gs(carrier as usize)
+}
+
+/// Takes back [`set_carrier`].
+pub fn forget_carrier() -> bool {
+    set_gs(0)
+}
+
+fn set_gs(base: usize) -> bool {
+    if FS_BY_SYSCALL.load(Ordering::Relaxed) == 0 {
+        // SAFETY: FSGSBASE was checked in `init`; nothing else in the process uses GS.
+        unsafe { asm!("wrgsbase {}", in(reg) base, options(nostack, preserves_flags)) };
+        return true;
+    }
+    // SAFETY: sets this thread's GS base; nothing else in the process uses GS.
+    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) == 0 }
+}
+
+/// Reads the interrupted registers out of a signal handler's third argument.
+///
+/// # Safety
+/// - **context**: `context` is what the kernel passed to an `SA_SIGINFO` handler.
+pub(crate) unsafe fn interrupted(context: *const libc::c_void) -> Interrupted {
+    // SAFETY: context — promised by the caller.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    let registers = &context.uc_mcontext.gregs;
+    Interrupted {
+        pc: registers[libc::REG_RIP as usize] as usize,
+        sp: registers[libc::REG_RSP as usize] as usize,
+    }
+}

@@ -1,0 +1,187 @@
+//! Who am I: an ordinary thread, a thread that carries goroutines, or a goroutine?
+//!
+//! The carrier is found through GS, set once per thread. But `clone` copies GS to the child: a
+//! thread started inside a goroutine has its parent's. So [`role`] is asked first, always: it is a
+//! thread-local of whoever asks, the goroutine's own inside a goroutine, and a new thread starts
+//! with [`Role::Foreign`]. Only [`Role::Carrier`] and [`Role::Goroutine`] may look at GS. Signal
+//! handlers keep the same order.
+
+use crate::arch;
+use crate::fault::AltStack;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// What the asking code runs as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// An ordinary thread, or code inside [`host`].
+    Foreign,
+    /// A carrier's own code, between goroutines.
+    Carrier,
+    /// Code inside a goroutine.
+    Goroutine,
+}
+
+thread_local! {
+    static ROLE: Cell<Role> = const { Cell::new(Role::Foreign) };
+}
+
+/// What the caller runs as.
+#[inline]
+pub fn role() -> Role {
+    ROLE.get()
+}
+
+/// Says what the code with this thread pointer runs as from now on.
+///
+/// # Safety
+/// - **true**: [`Role::Carrier`] only between [`Carrier::attach`] and [`Carrier::detach`];
+///   [`Role::Goroutine`] only with an identity of its own, on a thread with a carrier.
+#[inline]
+pub unsafe fn set_role(role: Role) {
+    ROLE.set(role);
+}
+
+/// An OS thread that goroutines run on. Its owner embeds it as the first field of a larger record
+/// (an M), which [`arch::carrier`] then finds.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Carrier {
+    /// gs:0, where [`arch::carrier`] reads it.
+    me: Cell<*const Carrier>,
+    /// gs:8: the thread's own thread pointer; what `call_host` loads.
+    thread_pointer: Cell<usize>,
+    alt_stack: RefCell<Option<AltStack>>,
+}
+
+// gs:0 and gs:8 are read in assembly.
+const _: () = assert!(std::mem::offset_of!(Carrier, me) == 0);
+const _: () = assert!(std::mem::offset_of!(Carrier, thread_pointer) == 8);
+
+impl Carrier {
+    /// A carrier without a thread.
+    pub const fn new() -> Carrier {
+        Carrier {
+            me: Cell::new(std::ptr::null()),
+            thread_pointer: Cell::new(0),
+            alt_stack: RefCell::new(None),
+        }
+    }
+
+    /// Makes the calling thread this carrier's: from here on it can switch to goroutines. It gets a
+    /// signal stack large enough for a report of a stack overflow.
+    ///
+    /// # Errors
+    /// No memory for the signal stack, or the system refuses to set GS.
+    ///
+    /// # Safety
+    /// - **foreign**: the caller's role is [`Role::Foreign`], and not because of [`host`].
+    /// - **alive**: the carrier stays where it is until [`Carrier::detach`] or the thread's end.
+    pub unsafe fn attach(&self) -> io::Result<()> {
+        debug_assert_eq!(role(), Role::Foreign);
+        crate::identity::support()
+            .map_err(|why| io::Error::new(io::ErrorKind::Unsupported, why.clone()))?;
+        let alt_stack = AltStack::install()?;
+        self.me.set(self);
+        self.thread_pointer.set(arch::thread_pointer());
+        // SAFETY: alive — promised by the caller.
+        if !unsafe { arch::set_carrier(self) } {
+            return Err(io::Error::last_os_error());
+        }
+        self.alt_stack.replace(Some(alt_stack));
+        // SAFETY: true — attached one line above.
+        unsafe { set_role(Role::Carrier) };
+        Ok(())
+    }
+
+    /// Makes the calling thread an ordinary one again.
+    ///
+    /// # Safety
+    /// - **attached**: the caller is this carrier's thread, between goroutines.
+    pub unsafe fn detach(&self) {
+        // SAFETY: true — any code may call itself foreign.
+        unsafe { set_role(Role::Foreign) };
+        arch::forget_carrier();
+        self.alt_stack.replace(None);
+    }
+
+    /// The thread's own thread pointer.
+    pub fn thread_pointer(&self) -> usize {
+        self.thread_pointer.get()
+    }
+}
+
+impl Default for Carrier {
+    fn default() -> Carrier {
+        Carrier::new()
+    }
+}
+
+/// Runs `f` as the thread that carries this goroutine: with the thread's own thread-locals, its
+/// errno, its name for libc. On an ordinary thread it just calls `f`.
+///
+/// For libraries whose state grows with the number of threads they see, and for calls whose effect
+/// is the thread's (signal mask, affinity, namespaces). `f` cannot switch to another goroutine:
+/// [`role`] is [`Role::Foreign`] in it. It runs on the goroutine's stack; a panic goes through.
+pub fn host<F, R>(f: F) -> R
+where
+    F: FnOnce() -> R + Send,
+    R: Send,
+{
+    if role() != Role::Goroutine || crate::identity::forked() {
+        return f();
+    }
+    enum Call<F, R> {
+        Todo(F),
+        Done(std::thread::Result<R>),
+        Taken,
+    }
+    unsafe extern "C" fn run<F: FnOnce() -> R, R>(call: *mut u8) {
+        // SAFETY: `host` passes its own `Call` and waits.
+        let call = unsafe { &mut *call.cast::<Call<F, R>>() };
+        if let Call::Todo(f) = std::mem::replace(call, Call::Taken) {
+            // SAFETY: true — any code may call itself foreign.
+            unsafe { set_role(Role::Foreign) };
+            let result = catch_unwind(AssertUnwindSafe(f));
+            // SAFETY: true — with the thread's own thread-locals, this is the carrier.
+            unsafe { set_role(Role::Carrier) };
+            *call = Call::Done(result);
+        }
+    }
+    let mut call = Call::<F, R>::Todo(f);
+    // SAFETY: goroutine — `role` says so, and nothing in `run` can switch; callback — `run` takes a
+    // `Call` and catches what unwinds.
+    unsafe { arch::call_host(run::<F, R>, (&raw mut call).cast()) };
+    match call {
+        Call::Done(Ok(result)) => result,
+        Call::Done(Err(payload)) => resume_unwind(payload),
+        Call::Todo(_) | Call::Taken => unreachable!("`run` ran"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_foreign_until_it_attaches_and_after_it_detaches() {
+        assert_eq!(role(), Role::Foreign);
+        let carrier = Carrier::new();
+        // SAFETY: foreign — asserted; alive — detached below.
+        unsafe { carrier.attach() }.unwrap();
+        assert_eq!(role(), Role::Carrier);
+        assert_eq!(arch::carrier(), &raw const carrier);
+        assert_eq!(carrier.thread_pointer(), arch::thread_pointer());
+        let child = std::thread::spawn(role).join().unwrap();
+        assert_eq!(child, Role::Foreign, "GS was copied to the child, the role was not");
+        // SAFETY: attached — above, on this thread.
+        unsafe { carrier.detach() };
+        assert_eq!(role(), Role::Foreign);
+    }
+
+    #[test]
+    fn host_on_an_ordinary_thread_just_calls() {
+        assert_eq!(host(|| 5), 5);
+    }
+}

@@ -1,0 +1,192 @@
+//! Stack overflow: tells a hit of a guard from any other fault, and ends the process with a report.
+//!
+//! The handler runs on the carrier's signal stack ([`AltStack`]), at any moment of any thread. It
+//! looks the address up in the depot without a lock. A fault that is no overflow goes to the
+//! handler that was there before.
+
+mod report;
+
+pub use report::{OwnerName, name_owners};
+
+use crate::arch;
+use crate::stack::{DEPOT, PAGE};
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+
+/// Size of a carrier's signal stack: std's 8 KiB is too small to unwind on.
+const SIGNAL_STACK: usize = 64 << 10;
+
+/// The handler that was there before ours, and all that it asked for.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// Installs the handler, once. Called by the first carrier.
+fn install() -> io::Result<()> {
+    if BEFORE.get().is_some() {
+        return Ok(());
+    }
+    report::prepare()?;
+    let mut before = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: reads the present handler; `before` is valid for writes.
+    if unsafe { libc::sigaction(libc::SIGSEGV, std::ptr::null(), before.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: filled by the call above. Known before our handler can run; the first caller wins.
+    if BEFORE.set(unsafe { before.assume_init() }).is_err() {
+        return Ok(());
+    }
+    // SAFETY: all-zero is a valid sigaction.
+    let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
+    ours.sa_sigaction = on_fault as *const () as usize;
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: the handler keeps the rules of a signal handler up to the point where it ends the
+    // process.
+    match unsafe { libc::sigaction(libc::SIGSEGV, &ours, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+unsafe extern "C" fn on_fault(
+    signal: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    // SAFETY: the kernel passes both.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    // SAFETY: context — the kernel's.
+    let at = unsafe { arch::interrupted(context) };
+    // A code above 0 is the kernel's own: a fault, not a signal that someone sent.
+    if code > 0
+        && let Some(found) = DEPOT.find(address)
+        && found.guard.contains(&address)
+        && (found.guard.start..found.usable.end).contains(&at.sp)
+    {
+        report::overflow(&found, at);
+    }
+    // SAFETY: the arguments are the kernel's.
+    unsafe { hand_on(signal, info, context, code > 0) };
+}
+
+/// Does what would have happened without our handler.
+///
+/// # Safety
+/// - **arguments**: those of a signal handler.
+unsafe fn hand_on(
+    signal: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+    fault: bool,
+) {
+    let before = BEFORE.get();
+    let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
+    if handler == libc::SIG_DFL || (handler == libc::SIG_IGN && fault) {
+        // SAFETY: the default action is always valid.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        if !fault {
+            // A fault comes again by itself; a signal must be sent again. It waits until we return.
+            // SAFETY: to this very thread.
+            unsafe {
+                libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), signal);
+            }
+        }
+        return;
+    }
+    let Some(before) = before.filter(|_| handler != libc::SIG_IGN) else { return };
+    let mut mask = before.sa_mask;
+    if before.sa_flags & libc::SA_NODEFER == 0 {
+        // SAFETY: a valid set and signal.
+        unsafe { libc::sigaddset(&mut mask, signal) };
+    }
+    let mut saved = MaybeUninit::uninit();
+    // SAFETY: valid sets.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &mask, saved.as_mut_ptr()) };
+    if before.sa_flags & libc::SA_SIGINFO != 0 {
+        type Handler = unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
+        // SAFETY: SA_SIGINFO: whoever installed it gave a function of this type.
+        let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
+        // SAFETY: arguments — promised by the caller.
+        unsafe { handler(signal, info, context) };
+    } else {
+        // SAFETY: without SA_SIGINFO it is a function of this type.
+        let handler = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(i32)>(handler) };
+        // SAFETY: arguments — promised by the caller.
+        unsafe { handler(signal) };
+    }
+    // SAFETY: the set that the first call filled.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, saved.as_ptr(), std::ptr::null_mut()) };
+}
+
+/// The signal stack of a carrier: in force until dropped, on the thread that installed it.
+#[derive(Debug)]
+pub(crate) struct AltStack {
+    memory: Mapping,
+    before: libc::stack_t,
+}
+
+impl AltStack {
+    /// Gives the calling thread a signal stack, and the process the fault handler.
+    pub(crate) fn install() -> io::Result<AltStack> {
+        install()?;
+        let memory = Mapping::new(PAGE + SIGNAL_STACK)?;
+        memory.guard_first_page()?;
+        let stack = libc::stack_t {
+            ss_sp: (memory.at + PAGE) as *mut libc::c_void,
+            ss_flags: 0,
+            ss_size: SIGNAL_STACK,
+        };
+        let mut before = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
+        // SAFETY: the memory is ours until `drop` takes the stack out of force.
+        if unsafe { libc::sigaltstack(&stack, &mut before) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(AltStack { memory, before })
+    }
+}
+
+impl Drop for AltStack {
+    fn drop(&mut self) {
+        let mut now = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
+        // SAFETY: asks only.
+        unsafe { libc::sigaltstack(std::ptr::null(), &mut now) };
+        if now.ss_sp as usize == self.memory.at + PAGE {
+            // SAFETY: what was in force before us: its owner keeps it until the thread ends.
+            unsafe { libc::sigaltstack(&self.before, std::ptr::null_mut()) };
+        }
+    }
+}
+
+/// Private memory, unmapped when dropped.
+#[derive(Debug)]
+struct Mapping {
+    at: usize,
+    bytes: usize,
+}
+
+impl Mapping {
+    fn new(bytes: usize) -> io::Result<Mapping> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, where the kernel likes.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        match at {
+            libc::MAP_FAILED => Err(io::Error::last_os_error()),
+            at => Ok(Mapping { at: at as usize, bytes }),
+        }
+    }
+
+    fn guard_first_page(&self) -> io::Result<()> {
+        // SAFETY: our own memory, not used yet.
+        match unsafe { libc::mprotect(self.at as *mut libc::c_void, PAGE, libc::PROT_NONE) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; whoever drops it uses it no more.
+        unsafe { libc::munmap(self.at as *mut libc::c_void, self.bytes) };
+    }
+}

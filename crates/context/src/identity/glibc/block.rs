@@ -1,0 +1,249 @@
+//! The thread control block of an identity: written once, put right after each owner.
+
+use super::probe::{Found, KEYS_IN_BLOCK};
+use crate::identity::Unsupported;
+use crate::stack::{Extent, MAX_NUMBER, PAGE};
+
+/// Keys in the hot part: std uses one or two, and so do most programs.
+const HOT_KEYS: usize = 3;
+
+/// Thread ids of identities start here: above all that Linux gives to threads (PID_MAX_LIMIT).
+const FIRST_TID: u32 = 1 << 22;
+
+/// Thread ids must stay below the bits that the kernel uses in a futex word.
+const FUTEX_TID_MASK: usize = 0x3fff_ffff;
+
+const _: () = assert!(FIRST_TID as usize + MAX_NUMBER < FUTEX_TID_MASK);
+
+/// `rseq.cpu_id` of a thread that the kernel does not serve (`RSEQ_CPU_ID_REGISTRATION_FAILED`).
+const RSEQ_NOT_REGISTERED: u32 = -2i32 as u32;
+
+/// Where the vector of dynamic thread-locals hangs: the x86-64 thread-local ABI.
+const DTV: usize = 8;
+
+/// Where things are in a block, and what a fresh one holds.
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub(super) extent: Extent,
+    /// The hot part of a fresh block; words that point into the block hold offsets.
+    pattern: Vec<u8>,
+    /// Which words those are.
+    pointers: Vec<usize>,
+    tid: usize,
+    /// From here on the hot part is put back after each owner.
+    owned: usize,
+    keys: usize,
+    keys_used: usize,
+    key_tables: usize,
+    resolver: usize,
+    resolver_pointer: isize,
+    rseq: Option<isize>,
+}
+
+impl Layout {
+    pub(super) fn new(
+        found: Found,
+        below: usize,
+        align: usize,
+        resolver_pointer: isize,
+        rseq: Option<isize>,
+    ) -> Result<Layout, Unsupported> {
+        let hot = [found.tid + 4, found.robust + 32, found.keys + 16 * HOT_KEYS];
+        let hot = hot.into_iter().max().unwrap_or(0).next_multiple_of(align);
+        let cold = found.size.saturating_sub(hot).next_multiple_of(PAGE);
+        if found.keys_used >= found.size || hot > found.size {
+            return Err(Unsupported::new("a block with its keys inside", format!("{found:?}")));
+        }
+        let mut layout = Layout {
+            extent: Extent { below, hot, cold },
+            pattern: found.pattern[..hot].to_vec(),
+            pointers: Vec::new(),
+            tid: found.tid,
+            owned: found.list,
+            keys: found.keys,
+            keys_used: found.keys_used,
+            key_tables: found.key_tables,
+            resolver: found.resolver,
+            resolver_pointer,
+            rseq,
+        };
+        layout.relocate(&found);
+        Ok(layout)
+    }
+
+    /// Turns the words that point into the probed block into offsets.
+    fn relocate(&mut self, found: &Found) {
+        let word = |pattern: &[u8], at: usize| {
+            let bytes = pattern[at..at + 8].try_into().unwrap_or_default();
+            usize::from_ne_bytes(bytes)
+        };
+        // Word 0 is the block's own address.
+        let probed = word(&self.pattern, 0);
+        for at in (0..self.pattern.len() - 7).step_by(8) {
+            let offset = word(&self.pattern, at).wrapping_sub(probed);
+            // A node linked to itself is a list of one: fork and exit unlink it and harm nobody.
+            let list = at == found.list || at == found.list + 8;
+            let offset = if list { found.list } else { offset };
+            if offset < found.size || list {
+                self.pattern[at..at + 8].copy_from_slice(&offset.to_ne_bytes());
+                self.pointers.push(at);
+            }
+        }
+    }
+
+    /// Writes the block's hot part: all of it on creation, what owners change (`from`) later.
+    ///
+    /// # Safety
+    /// - **quiet**: the identity at `tp` is mapped, and nothing runs with it.
+    #[inline]
+    unsafe fn write_hot(&self, tp: usize, number: u32, from: usize) {
+        let pattern = &self.pattern[from..];
+        // SAFETY: quiet — promised by the caller.
+        unsafe {
+            std::ptr::copy_nonoverlapping(pattern.as_ptr(), (tp + from) as *mut u8, pattern.len());
+        }
+        for &at in self.pointers.iter().rev().take_while(|&&at| at >= from) {
+            let word = (tp + at) as *mut usize;
+            // SAFETY: quiet — as above; the pattern holds the offset.
+            unsafe { *word += tp };
+        }
+        // SAFETY: quiet — as above.
+        unsafe { *((tp + self.tid) as *mut u32) = FIRST_TID + number };
+    }
+
+    /// Writes a fresh block. Its vector of dynamic thread-locals is made afterwards.
+    ///
+    /// # Safety
+    /// - **quiet**: as for `write_hot`; the cold part is zero.
+    pub(super) unsafe fn create(&self, tp: usize, number: u32, rseq_readers: bool) {
+        // SAFETY: quiet — promised by the caller.
+        unsafe { self.write_hot(tp, number, 0) };
+        if self.rseq_is_cheap() || rseq_readers {
+            // SAFETY: quiet — promised by the caller.
+            unsafe { self.disown_rseq(tp) };
+        }
+    }
+
+    /// Sets what libc's thread-locals say of the block. After they have got their first values.
+    ///
+    /// # Safety
+    /// - **quiet**: as for `write_hot`; the thread-locals are there.
+    pub(super) unsafe fn connect(&self, tp: usize) {
+        let word = tp.wrapping_add_signed(self.resolver_pointer) as *mut usize;
+        // SAFETY: quiet — promised by the caller.
+        unsafe { *word = tp + self.resolver };
+    }
+
+    /// Undoes what an owner did to its block.
+    ///
+    /// # Safety
+    /// - **quiet**: as for `write_hot`.
+    #[inline]
+    pub(super) unsafe fn wipe(&self, tp: usize, number: u32) {
+        // SAFETY: quiet — promised by the caller.
+        unsafe { self.write_hot(tp, number, self.owned) };
+    }
+
+    /// The kernel writes CPU numbers to the carrier's area, never to this one: say that it is not
+    /// in use, or code that trusts it would believe to be on CPU 0 for ever.
+    ///
+    /// # Safety
+    /// - **mapped**: `tp` is an identity's.
+    pub(super) unsafe fn disown_rseq(&self, tp: usize) {
+        if let Some(offset) = self.rseq {
+            let cpu_id = tp.wrapping_add_signed(offset + 4) as *mut u32;
+            // SAFETY: mapped — promised by the caller; libc says the area is there.
+            unsafe { std::ptr::write_volatile(cpu_id, RSEQ_NOT_REGISTERED) };
+        }
+    }
+
+    /// Whether the area lies on a page that is touched anyway.
+    fn rseq_is_cheap(&self) -> bool {
+        self.rseq.is_some_and(|offset| offset < self.extent.hot as isize)
+    }
+
+    /// The values of `pthread_setspecific` keys: runs `each(key, value)` for those that are set, and
+    /// unsets them first. Returns whether there were any.
+    ///
+    /// # Safety
+    /// - **own**: the caller runs with this identity.
+    pub(super) unsafe fn take_keys(
+        &self,
+        tp: usize,
+        mut each: impl FnMut(usize, *mut libc::c_void),
+    ) -> bool {
+        let used = (tp + self.keys_used) as *mut u8;
+        // SAFETY: own — a byte of this identity's block. Volatile: libc sets it.
+        if unsafe { std::ptr::read_volatile(used) } == 0 {
+            return false;
+        }
+        // SAFETY: own — as above.
+        unsafe { std::ptr::write_volatile(used, 0) };
+        let mut any = false;
+        for table in 0..KEYS_IN_BLOCK {
+            let records = match table {
+                0 => tp + self.keys,
+                // SAFETY: own — libc's pointer to a table of further keys, or null.
+                _ => unsafe { *((tp + self.key_tables + 8 * table) as *const usize) },
+            };
+            if records == 0 {
+                continue;
+            }
+            for key in 0..KEYS_IN_BLOCK {
+                let value = (records + 16 * key + 8) as *mut *mut libc::c_void;
+                // SAFETY: own — a record of this identity's keys. Volatile: destructors set keys.
+                let taken = unsafe { std::ptr::read_volatile(value) };
+                if !taken.is_null() {
+                    // SAFETY: own — as above.
+                    unsafe { std::ptr::write_volatile(value, std::ptr::null_mut()) };
+                    any = true;
+                    each(table * KEYS_IN_BLOCK + key, taken);
+                }
+            }
+        }
+        any
+    }
+
+    /// Frees the tables of further keys.
+    ///
+    /// # Safety
+    /// - **quiet**: as for `write_hot`; the block is not used again.
+    pub(super) unsafe fn free_key_tables(&self, tp: usize) {
+        for table in 1..KEYS_IN_BLOCK {
+            // SAFETY: quiet — libc's pointer to a table it allocated, or null.
+            let records = unsafe { *((tp + self.key_tables + 8 * table) as *const usize) };
+            // SAFETY: quiet — as above; nobody uses the table any more.
+            unsafe { libc::free(records as *mut libc::c_void) };
+        }
+    }
+}
+
+/// Frees what this identity's owner used of dynamic modules' thread-locals; their next use, by the
+/// next owner, starts fresh.
+///
+/// # Safety
+/// - **own**: the caller runs with the identity at `tp`.
+pub(super) unsafe fn free_dynamic(tp: usize) {
+    #[repr(C)]
+    struct Entry {
+        value: usize,
+        to_free: *mut libc::c_void,
+    }
+    /// glibc's mark of a module whose thread-locals are not there yet.
+    const UNALLOCATED: usize = usize::MAX;
+
+    // SAFETY: own — the thread-local ABI's pointer to the vector.
+    let vector = unsafe { *((tp + DTV) as *const *mut Entry) };
+    // SAFETY: own — the entry before the first holds the vector's length.
+    let len = unsafe { (*vector.sub(1)).value };
+    for module in 1..=len {
+        // SAFETY: own — inside the vector.
+        let entry = unsafe { &mut *vector.add(module) };
+        if !entry.to_free.is_null() && entry.value != UNALLOCATED {
+            let block = entry.to_free;
+            *entry = Entry { value: UNALLOCATED, to_free: std::ptr::null_mut() };
+            // SAFETY: own — ld.so allocated it by malloc for this identity; no pointer to it is left.
+            unsafe { libc::free(block) };
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! libc functions that a goroutine would get wrong answers from, answered here.
+//!
+//! A symbol of the program comes before libc's, so these are what every module of the process
+//! calls. For threads they go straight on to libc.
+//!
+//! - An identity's thread id is not the kernel's: libc would ask the kernel about a thread that does
+//!   not exist. (`pthread_getattr_np`, `pthread_getaffinity_np`, `pthread_getcpuclockid`)
+//! - `dlopen` must run as a thread that libc knows: a library's static thread-locals get their first
+//!   values only there, and its constructors use them. All identities get them afterwards.
+//! - `sched_getcpu` reads what the kernel writes for the carrier.
+
+#[cfg(not(target_feature = "crt-static"))]
+mod dynamic;
+#[cfg(not(target_feature = "crt-static"))]
+use dynamic as real;
+
+#[cfg(target_feature = "crt-static")]
+#[path = "builtin.rs"]
+mod real;
+
+use crate::arch;
+use crate::stack::{DEPOT, Found};
+use libc::{c_int, clockid_t, cpu_set_t, pthread_attr_t, pthread_t};
+
+/// Keeps the linker from leaving these functions out.
+pub(super) fn keep() {
+    std::hint::black_box([
+        pthread_getattr_np as *const (),
+        pthread_getaffinity_np as *const (),
+        pthread_getcpuclockid as *const (),
+    ]);
+    real::keep();
+}
+
+/// The goroutine that a `pthread_t` stands for.
+fn goroutine(thread: pthread_t) -> Option<Found> {
+    DEPOT.find(thread as usize).filter(|found| found.thread_pointer == thread as usize)
+}
+
+fn is_caller(thread: pthread_t) -> bool {
+    thread as usize == arch::thread_pointer()
+}
+
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_getattr_np(thread: pthread_t, attr: *mut pthread_attr_t) -> c_int {
+    let Some(found) = goroutine(thread) else {
+        // SAFETY: as the caller's call.
+        return unsafe { real::pthread_getattr_np(thread, attr) };
+    };
+    // SAFETY: `attr` is valid for writes, as for libc.
+    let failed = unsafe { libc::pthread_attr_init(attr) };
+    if failed != 0 {
+        return failed;
+    }
+    // SAFETY: initialised above.
+    unsafe { libc::pthread_attr_setguardsize(attr, found.guard.len()) };
+    let low = found.usable.start as *mut libc::c_void;
+    // SAFETY: initialised above.
+    unsafe { pthread_attr_setstack(attr, low, found.usable.len()) }
+}
+
+unsafe extern "C" {
+    fn pthread_attr_setstack(attr: *mut pthread_attr_t, low: *mut libc::c_void, len: usize)
+    -> c_int;
+}
+
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_getaffinity_np(
+    thread: pthread_t,
+    size: usize,
+    set: *mut cpu_set_t,
+) -> c_int {
+    if goroutine(thread).is_none() {
+        // SAFETY: as the caller's call.
+        return unsafe { real::pthread_getaffinity_np(thread, size, set) };
+    }
+    if !is_caller(thread) {
+        return libc::ESRCH;
+    }
+    // Affinity is the thread's: the caller's is its carrier's.
+    // SAFETY: `set` is valid for `size` bytes, as for libc.
+    match unsafe { libc::sched_getaffinity(0, size, set) } {
+        0 => 0,
+        _ => std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL),
+    }
+}
+
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_getcpuclockid(thread: pthread_t, clock: *mut clockid_t) -> c_int {
+    if goroutine(thread).is_none() {
+        // SAFETY: as the caller's call.
+        return unsafe { real::pthread_getcpuclockid(thread, clock) };
+    }
+    if !is_caller(thread) {
+        return libc::ESRCH;
+    }
+    // SAFETY: `clock` is valid for writes, as for libc.
+    unsafe { *clock = libc::CLOCK_THREAD_CPUTIME_ID };
+    0
+}

@@ -1,0 +1,188 @@
+//! The functions themselves, in libc.so; and those that only a program with libc.so needs.
+
+use super::super::GLIBC;
+use crate::carrier::{Role, host, role};
+use libc::{c_char, c_int, c_void, clockid_t, cpu_set_t, pthread_attr_t, pthread_t};
+use std::cell::RefCell;
+use std::ffi::{CStr, CString};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+pub(super) fn keep() {
+    std::hint::black_box([
+        dlopen as *const (),
+        dlerror as *const (),
+        sched_getcpu as *const (),
+    ]);
+}
+
+/// The next definition of `name` after this module's: libc's. Looked up once.
+fn next(name: &'static CStr, cache: &AtomicUsize) -> usize {
+    let known = cache.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    // SAFETY: a look-up by name.
+    let at = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
+    if at == 0 {
+        // libc has all of them: there is nothing sensible to go on with.
+        std::process::abort();
+    }
+    cache.store(at, Ordering::Relaxed);
+    at
+}
+
+/// Defines a function that calls libc's function of that name.
+macro_rules! real {
+    ($($name:ident: fn($($arg:ident: $type:ty),*) -> $result:ty;)*) => {$(
+        /// # Safety
+        /// As libc's.
+        pub(super) unsafe fn $name($($arg: $type),*) -> $result {
+            static REAL: AtomicUsize = AtomicUsize::new(0);
+            let name = const {
+                match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => panic!("a name without a null in it"),
+                }
+            };
+            let at = next(name, &REAL);
+            // SAFETY: libc's function of that name, of libc's own type.
+            let real = unsafe {
+                std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> $result>(at)
+            };
+            // SAFETY: as the caller's call.
+            unsafe { real($($arg),*) }
+        }
+    )*};
+}
+
+real! {
+    pthread_getattr_np: fn(thread: pthread_t, attr: *mut pthread_attr_t) -> c_int;
+    pthread_getaffinity_np: fn(thread: pthread_t, size: usize, set: *mut cpu_set_t) -> c_int;
+    pthread_getcpuclockid: fn(thread: pthread_t, clock: *mut clockid_t) -> c_int;
+}
+
+mod libc_so {
+    use super::{AtomicUsize, CStr, c_char, c_int, c_void, next};
+    real! {
+        dlerror: fn() -> *mut c_char;
+        sched_getcpu: fn() -> c_int;
+    }
+    pub(super) type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+
+    /// libc's `dlopen`.
+    pub(super) fn dlopen() -> Dlopen {
+        static REAL: AtomicUsize = AtomicUsize::new(0);
+        // SAFETY: libc's function of that name, of libc's own type.
+        unsafe { std::mem::transmute::<usize, Dlopen>(next(c"dlopen", &REAL)) }
+    }
+}
+
+/// `dlopen` as the program sees it. Until there are goroutines it *jumps* to libc's, which looks at
+/// its return address to learn whose search path to use.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
+    // rdi: file, esi: flags, both kept over the question where to go.
+    std::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call {where_to}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "jmp rax",
+        ".cfi_endproc",
+        where_to = sym dlopen_where_to,
+    )
+}
+
+extern "C" fn dlopen_where_to() -> libc_so::Dlopen {
+    match GLIBC.get() {
+        Some(Ok(_)) => dlopen_among_goroutines,
+        _ => libc_so::dlopen(),
+    }
+}
+
+/// Loads the library as a thread that libc knows, then tells all identities.
+unsafe extern "C" fn dlopen_among_goroutines(file: *const c_char, flags: c_int) -> *mut c_void {
+    let file = file as usize;
+    let (handle, error) = host(move || {
+        // SAFETY: as the caller's call.
+        let handle = unsafe { libc_so::dlopen()(file as *const c_char, flags) } as usize;
+        if handle != 0 {
+            if let Some(Ok(glibc)) = GLIBC.get() {
+                glibc.modules_changed();
+            }
+            return (handle, None);
+        }
+        // SAFETY: dlerror has no precondition.
+        let error = unsafe { libc_so::dlerror() };
+        // SAFETY: a string until the next call of this kind on this thread.
+        let error = (!error.is_null()).then(|| unsafe { CStr::from_ptr(error) }.to_owned());
+        (handle, error)
+    });
+    if error.is_some() {
+        // A thread that is ending has nobody left to tell.
+        let _ = ERROR.try_with(|last| last.borrow_mut().pending = error);
+    }
+    handle as *mut c_void
+}
+
+/// What `dlopen` said to the carrier, for the goroutine to ask.
+#[derive(Default)]
+struct LastError {
+    pending: Option<CString>,
+    /// Told already; must live until the next call.
+    told: Option<CString>,
+}
+
+thread_local! {
+    static ERROR: RefCell<LastError> =
+        const { RefCell::new(LastError { pending: None, told: None }) };
+}
+
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dlerror() -> *mut c_char {
+    // SAFETY: as the caller's call.
+    let libc_says = unsafe { libc_so::dlerror() };
+    let ours = ERROR.try_with(|last| {
+        let mut last = last.borrow_mut();
+        last.told = last.pending.take();
+        last.told.as_ref().map(|text| text.as_ptr().cast_mut())
+    });
+    match ours {
+        // What libc knows is later: a call that fails after `dlopen` did.
+        Ok(Some(text)) if libc_says.is_null() => text,
+        _ => libc_says,
+    }
+}
+
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sched_getcpu() -> c_int {
+    if role() != Role::Goroutine {
+        // SAFETY: as the caller's call.
+        return unsafe { libc_so::sched_getcpu() };
+    }
+    let mut cpu = 0u32;
+    let null = std::ptr::null_mut::<c_void>();
+    // SAFETY: `cpu` is valid for writes; the other places may be null.
+    match unsafe { libc::syscall(libc::SYS_getcpu, &raw mut cpu, null, null) } {
+        0 => cpu as c_int,
+        _ => -1,
+    }
+}

@@ -1,0 +1,153 @@
+//! Tries an identity before anything relies on it.
+//!
+//! Runs a function with an identity of its own, looks at what a program would see, and ends it as a
+//! goroutine ends. Each question that is answered wrongly is a reason to run goroutines as threads.
+
+use super::Glibc;
+use crate::arch::{self, Saved};
+use crate::identity::Unsupported;
+use crate::stack::{DEPOT, MIN_USABLE, Size, Stack, StackError};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+thread_local! {
+    static VALUE: Cell<usize> = const { Cell::new(17) };
+    static DROPPED: RefCell<Option<CountDrop>> = const { RefCell::new(None) };
+}
+
+static DROPS: AtomicUsize = AtomicUsize::new(0);
+
+struct CountDrop;
+
+impl Drop for CountDrop {
+    fn drop(&mut self) {
+        DROPS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+struct Trial<'a> {
+    glibc: &'a Glibc,
+    stack: &'a Stack,
+    caller: Saved,
+    trial: Saved,
+    /// What a thread-local's address was on the caller's thread.
+    outside: usize,
+    caller_id: std::thread::ThreadId,
+    wrong: Option<&'static str>,
+}
+
+pub(super) fn run(glibc: &Glibc) -> Result<(), Unsupported> {
+    let refused = |error: StackError| Unsupported::new("a stack to try an identity", error.to_string());
+    let size = Size::with_extent(MIN_USABLE.max(128 << 10), glibc.layout.extent).map_err(refused)?;
+    let stack = DEPOT.take(size).map_err(refused)?;
+    // SAFETY: quiet — a new stack, ours alone.
+    unsafe { glibc.create(&stack) }.map_err(refused)?;
+    VALUE.set(1);
+    let drops = DROPS.load(Ordering::Relaxed);
+    for round in 1..=2 {
+        let wrong = try_once(glibc, &stack);
+        let wrong = wrong.or(wrong_unless(
+            DROPS.load(Ordering::Relaxed) == drops + round,
+            "destructors of thread-locals at the end",
+        ));
+        let wrong = wrong.or(wrong_unless(VALUE.get() == 1, "the thread's own values untouched"));
+        if let Some(wanted) = wrong {
+            // The block may be damaged: never use it again.
+            std::mem::forget(stack);
+            return Err(Unsupported::new(wanted, format!("otherwise, with {:?}", glibc.layout.extent)));
+        }
+    }
+    Ok(())
+}
+
+fn try_once(glibc: &Glibc, stack: &Stack) -> Option<&'static str> {
+    let mut trial = Trial {
+        glibc,
+        stack,
+        caller: Saved::here(),
+        trial: Saved::running(stack.thread_pointer()),
+        outside: address(),
+        caller_id: std::thread::current().id(),
+        wrong: None,
+    };
+    let data = &raw mut trial;
+    // SAFETY: mapped, quiet — the stack is ours, and nothing runs on it.
+    trial.trial.sp = unsafe { arch::first_frame(stack.top(), inside, data as usize) };
+    // SAFETY: to, from — both live in `trial`, which outlives the switch; fs — built by `create`,
+    // used by nobody else.
+    unsafe { arch::switch(&raw mut (*data).caller, &raw const (*data).trial, 0) };
+    // SAFETY: quiet — `inside` retired the identity and switched away for good.
+    unsafe { glibc.wipe(stack) };
+    trial.wrong
+}
+
+fn address() -> usize {
+    VALUE.with(|value| std::ptr::from_ref(value) as usize)
+}
+
+fn wrong_unless(right: bool, wanted: &'static str) -> Option<&'static str> {
+    (!right).then_some(wanted)
+}
+
+unsafe extern "C" fn inside(_message: usize, data: usize) -> ! {
+    // SAFETY: `try_once` passes its `Trial` and waits.
+    let trial = unsafe { &mut *(data as *mut Trial<'_>) };
+    // SAFETY: own — this function runs with the new identity.
+    unsafe { trial.glibc.begin() };
+    trial.wrong = look_around(trial);
+    // SAFETY: own — nothing of it is needed any more.
+    unsafe { trial.glibc.retire() };
+    // SAFETY: to — `try_once` waits there; from, fs — its own.
+    unsafe { arch::switch(&raw mut trial.trial, &raw const trial.caller, 0) };
+    std::process::abort()
+}
+
+fn look_around(trial: &Trial<'_>) -> Option<&'static str> {
+    let tp = trial.stack.thread_pointer();
+    // SAFETY: pthread_self has no precondition.
+    let myself = unsafe { libc::pthread_self() } as usize;
+    // SAFETY: errno's address has no precondition.
+    let errno = unsafe { libc::__errno_location() } as usize;
+    let block = tp - trial.glibc.layout.extent.below..tp + trial.glibc.layout.extent.hot;
+    DROPPED.with(|dropped| *dropped.borrow_mut() = Some(CountDrop));
+    let fresh = VALUE.get() == 17;
+    VALUE.set(18);
+    // SAFETY: a block of its own, freed at once.
+    let malloc_works = unsafe {
+        let memory = libc::malloc(1000);
+        libc::free(memory);
+        !memory.is_null()
+    };
+    None.or(wrong_unless(arch::thread_pointer() == tp, "the thread pointer that was set"))
+        .or(wrong_unless(myself == tp, "pthread_self() equal to the thread pointer"))
+        .or(wrong_unless(address() != trial.outside, "another address for a thread-local"))
+        .or(wrong_unless(block.contains(&address()), "thread-locals inside the block"))
+        .or(wrong_unless(block.contains(&errno), "errno inside the block"))
+        .or(wrong_unless(fresh, "first values in thread-locals"))
+        .or(wrong_unless(malloc_works, "malloc"))
+        .or(wrong_unless(formats(), "printf with a floating-point number"))
+        .or(wrong_unless(
+            std::thread::current().id() != trial.caller_id,
+            "another std::thread::ThreadId",
+        ))
+        .or(wrong_unless(recursive_mutex_works(), "a recursive pthread mutex"))
+}
+
+fn formats() -> bool {
+    let mut text = [0; 32];
+    // SAFETY: the buffer is as long as said; the arguments fit the format.
+    unsafe { libc::snprintf(text.as_mut_ptr(), text.len(), c"%.2f %c".as_ptr(), 1.5f64, 0x41) };
+    text[..6] == b"1.50 A".map(|byte| byte as libc::c_char)
+}
+
+fn recursive_mutex_works() -> bool {
+    let mut mutex = libc::PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+    let mutex = &raw mut mutex;
+    // SAFETY: a valid mutex on this stack, used by nobody else.
+    let locked = unsafe { libc::pthread_mutex_lock(mutex) };
+    // SAFETY: as above.
+    let again = unsafe { libc::pthread_mutex_trylock(mutex) };
+    // SAFETY: as above, locked twice.
+    let unlocked = unsafe { libc::pthread_mutex_unlock(mutex) | libc::pthread_mutex_unlock(mutex) };
+    locked | again | unlocked == 0
+}

@@ -1,0 +1,149 @@
+//! The lock of this crate's own tables: short critical sections, no thread-local, no allocation.
+//!
+//! std's `Mutex` asks a thread-local whether the thread panics; code here runs where neither
+//! thread-locals nor panics are allowed. Three states: [`FREE`], [`HELD`], and [`WAITED`] (held,
+//! and someone sleeps). A thread spins about a microsecond, then sleeps on the word.
+//!
+//! Holder: 1. works; 2. swaps in `FREE`; 3. wakes one sleeper if it swapped out `WAITED`.
+//! Waiter: 1. swaps in `WAITED`; 2. owns the lock if it swapped out `FREE`; 3. else sleeps while
+//! the word is `WAITED`, then goes to 1. A sleeper is never forgotten: it leaves `WAITED` behind
+//! before it sleeps, and whoever takes the lock by step 2 holds it as `WAITED`.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+const WAITED: u32 = 2;
+
+/// About a microsecond of `pause` instructions.
+const SPINS: u32 = 40;
+
+/// A value that one thread at a time may use.
+pub(crate) struct Lock<T> {
+    word: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the lock hands `T` to one thread at a time, so it may be shared where `T` may be sent.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+impl<T> Lock<T> {
+    pub(crate) const fn new(value: T) -> Lock<T> {
+        Lock { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+    }
+
+    pub(crate) fn lock(&self) -> Locked<'_, T> {
+        // PAIR lock-word: sees all that the last holder wrote.
+        if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.lock_slow();
+        }
+        Locked { lock: self }
+    }
+
+    #[cold]
+    fn lock_slow(&self) {
+        for _ in 0..SPINS {
+            std::hint::spin_loop();
+            // PAIR lock-word: as in `lock`.
+            let won = self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
+            if won.is_ok() {
+                return;
+            }
+        }
+        // PAIR lock-word: as in `lock`.
+        while self.word.swap(WAITED, Ordering::Acquire) != FREE {
+            futex(&self.word, libc::FUTEX_WAIT, WAITED);
+        }
+    }
+
+    /// Takes the lock for a fork: the child gets it free again by [`Lock::after_fork`].
+    pub(crate) fn before_fork(&self) {
+        std::mem::forget(self.lock());
+    }
+
+    /// Undoes [`Lock::before_fork`], in the parent and in the child.
+    ///
+    /// # Safety
+    /// - **held**: this thread (or, in the child, its parent) called `before_fork` last.
+    pub(crate) unsafe fn after_fork(&self) {
+        drop(Locked { lock: self });
+    }
+}
+
+impl<T> std::fmt::Debug for Lock<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lock").finish_non_exhaustive()
+    }
+}
+
+/// The right to use the value; gives the lock back when dropped.
+pub(crate) struct Locked<'a, T> {
+    lock: &'a Lock<T>,
+}
+
+impl<T> Deref for Locked<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: a `Locked` exists only while its lock is held by this thread.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Locked<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`; `&mut self` makes it the only reference.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Locked<'_, T> {
+    fn drop(&mut self) {
+        // PAIR lock-word: publishes what this holder wrote to the next.
+        if self.lock.word.swap(FREE, Ordering::Release) == WAITED {
+            futex(&self.lock.word, libc::FUTEX_WAKE, 1);
+        }
+    }
+}
+
+/// errno is left as it was: the caller may be anywhere in user code's time.
+fn futex(word: &AtomicU32, operation: i32, value: u32) {
+    // SAFETY: errno is this thread's (or goroutine's) own word.
+    let errno = unsafe { &mut *libc::__errno_location() };
+    let before = *errno;
+    let null = std::ptr::null::<libc::timespec>();
+    let operation = operation | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word outlives the call; a spurious return is handled by the caller's loop.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, null) };
+    *errno = before;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn additions_by_many_threads_are_all_counted() {
+        let lock = Lock::new(0u64);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        *lock.lock() += 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock(), 160_000);
+    }
+
+    #[test]
+    fn a_lock_taken_for_a_fork_is_free_afterwards() {
+        let lock = Lock::new(());
+        lock.before_fork();
+        // SAFETY: held — taken one line above.
+        unsafe { lock.after_fork() };
+        drop(lock.lock());
+    }
+}

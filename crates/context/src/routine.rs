@@ -1,0 +1,399 @@
+//! A goroutine without a scheduler: somebody resumes it, it suspends itself.
+//!
+//! The smallest thing that has a stack, an identity and a life, for tests, measurements, and
+//! programs that bring their own scheduling. Since the code inside cannot tell it from a thread, it
+//! may be resumed from any thread, and all of this is safe to use.
+//!
+//! Who owns the stack: nobody while [`State::New`]; the thread inside [`Routine::resume`] while it
+//! runs; the `Routine` while suspended; nobody again once finished.
+
+use crate::arch::{self, Saved};
+use crate::carrier::{Carrier, Role, role, set_role};
+use crate::identity;
+use crate::stack::{Cache, Size, Stack, StackError};
+use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A computation with its own stack and thread identity: see the top of this file.
+///
+/// Dropped while suspended, it is leaked, stack and all: its frames cannot be undone from outside.
+pub struct Routine<T> {
+    body: ManuallyDrop<Box<Body<T>>>,
+}
+
+/// Whether a resumed [`Routine`] is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It called [`suspend`].
+    Suspended,
+    /// Its closure returned or panicked: [`Routine::into_result`] tells.
+    Finished,
+}
+
+/// Where a routine is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    New,
+    Suspended,
+    Finished,
+}
+
+/// `repr(C)`: a pointer to the core is a pointer to the body.
+#[repr(C)]
+struct Body<T> {
+    core: Core,
+    f: Option<Box<dyn FnOnce() -> T + Send>>,
+    result: Option<std::thread::Result<T>>,
+}
+
+/// What does not depend on the result's type. The first field of [`Body`].
+struct Core {
+    saved: Saved,
+    resumer: Saved,
+    stack: Option<Stack>,
+    size: Size,
+    state: State,
+    identity: bool,
+    id: u64,
+    /// Runs the closure of the body around it.
+    run: unsafe fn(*mut Core),
+    /// Why the identity could not be built.
+    error: Option<StackError>,
+}
+
+/// What a routine says when it switches back.
+const SUSPENDED: usize = 0;
+const FINISHED: usize = 1;
+const FAILED: usize = 2;
+
+thread_local! {
+    /// The routine that runs with these thread-locals: constant for its life.
+    static CURRENT: Cell<*mut Core> = const { Cell::new(std::ptr::null_mut()) };
+    /// What makes a thread able to carry routines.
+    static HERE: RefCell<Option<Box<Here>>> = const { RefCell::new(None) };
+}
+
+// SAFETY: closure and result are `Send`; frames on the stack belong to code that sees one thread,
+// its own, wherever it is resumed.
+unsafe impl<T: Send> Send for Routine<T> {}
+
+impl<T> std::fmt::Debug for Routine<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let core = &self.body.core;
+        f.debug_struct("Routine").field("id", &core.id).field("state", &core.state).finish()
+    }
+}
+
+impl<T: Send + 'static> Routine<T> {
+    /// A routine that will run `f` on a stack of `size`. It has no stack until it is first resumed.
+    pub fn new(size: Size, f: impl FnOnce() -> T + Send + 'static) -> Routine<T> {
+        Routine::with_identity(size, f, true)
+    }
+
+    /// As [`Routine::new`], but with the thread-locals of whatever thread resumes it: what every
+    /// other runtime does. For tests that show the harm, and to measure what an identity costs.
+    ///
+    /// # Safety
+    /// - **no thread-locals**: `f` uses none across a [`suspend`], in any function, not even errno;
+    ///   or it is always resumed on one thread.
+    pub unsafe fn without_identity(size: Size, f: impl FnOnce() -> T + Send + 'static) -> Routine<T> {
+        Routine::with_identity(size, f, false)
+    }
+
+    fn with_identity(
+        size: Size,
+        f: impl FnOnce() -> T + Send + 'static,
+        identity: bool,
+    ) -> Routine<T> {
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        let core = Core {
+            saved: Saved::running(0),
+            resumer: Saved::running(0),
+            stack: None,
+            size,
+            state: State::New,
+            identity,
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            run: run_body::<T>,
+            error: None,
+        };
+        let body = Box::new(Body { core, f: Some(Box::new(f)), result: None });
+        Routine { body: ManuallyDrop::new(body) }
+    }
+
+    /// Runs it until it suspends or finishes.
+    ///
+    /// # Errors
+    /// The first time: no stack, or no memory for thread-locals. It can be tried again.
+    ///
+    /// # Panics
+    /// It is finished.
+    #[track_caller]
+    pub fn resume(&mut self) -> Result<Status, StackError> {
+        let core: *mut Core = (&raw mut **self.body).cast();
+        // SAFETY: `core` is the first field of the body, which `&mut self` makes ours; the pointer
+        // is used until control is back.
+        unsafe { resume(core) }
+    }
+
+    /// What the closure returned, or the payload of its panic; `None` unless finished.
+    pub fn into_result(mut self) -> Option<std::thread::Result<T>> {
+        self.body.result.take()
+    }
+}
+
+impl<T> Routine<T> {
+    /// A number that no other routine of this process has; reports call it `goroutine N`.
+    pub fn id(&self) -> u64 {
+        self.body.core.id
+    }
+
+    /// Return addresses of the frames it is suspended in, innermost first; empty unless it is
+    /// suspended.
+    pub fn backtrace(&self) -> Vec<usize> {
+        let mut frames = Vec::new();
+        if self.body.core.state == State::Suspended {
+            let add = |ip| {
+                frames.push(ip);
+                true
+            };
+            // SAFETY: parked — it is suspended, and `&self` keeps it so.
+            unsafe { crate::unwind::walk(&self.body.core.saved, add) };
+        }
+        frames
+    }
+}
+
+impl<T> Drop for Routine<T> {
+    fn drop(&mut self) {
+        if self.body.core.state != State::Suspended {
+            // SAFETY: dropped once, here; nothing runs on its stack.
+            unsafe { ManuallyDrop::drop(&mut self.body) };
+        }
+    }
+}
+
+/// Gives control back to whoever resumed the calling routine, until it is resumed again.
+///
+/// # Panics
+/// The caller is not a routine: on an ordinary thread, or inside [`host`](crate::host).
+#[inline(never)]
+#[track_caller]
+pub fn suspend() {
+    let core = CURRENT.get();
+    assert!(
+        !core.is_null(),
+        "`suspend` called outside a routine: call it from the closure given to `Routine::new`, \
+         and not inside `host`"
+    );
+    // SAFETY: the routine runs, so its core is alive, and `resumer` waits in `resume`.
+    unsafe { arch::switch(&raw mut (*core).saved, &raw const (*core).resumer, SUSPENDED) };
+}
+
+/// # Safety
+/// - **ours**: nobody else uses the core during the call, except the routine itself.
+#[track_caller]
+unsafe fn resume(core: *mut Core) -> Result<Status, StackError> {
+    attach()?;
+    // SAFETY: ours — promised by the caller.
+    let state = unsafe { (*core).state };
+    assert!(state != State::Finished, "`resume` of a finished routine: ask `into_result`");
+    // SAFETY: ours — as above.
+    unsafe { (*core).resumer = Saved::here() };
+    if state == State::New {
+        // SAFETY: ours — as above.
+        unsafe { prepare(core) }?;
+    }
+    // SAFETY: ours — as above.
+    let outer = unsafe { (*core).identity }.then(|| CURRENT.get()).unwrap_or_else(|| CURRENT.replace(core));
+    // SAFETY: to — filled by `prepare` or by the routine's last switch; from — alive until control is
+    // back; fs — the routine's own, or this thread's.
+    let message = unsafe { arch::switch(&raw mut (*core).resumer, &raw const (*core).saved, 0) };
+    CURRENT.set(outer);
+    // SAFETY: ours — control is back.
+    unsafe { after_switch(core, message) }
+}
+
+/// # Safety
+/// - **ours**: as for `resume`.
+unsafe fn after_switch(core: *mut Core, message: usize) -> Result<Status, StackError> {
+    // SAFETY: ours — promised by the caller.
+    let core = unsafe { &mut *core };
+    match message {
+        SUSPENDED => {
+            core.state = State::Suspended;
+            Ok(Status::Suspended)
+        }
+        FINISHED => {
+            core.state = State::Finished;
+            if let Some(stack) = core.stack.take() {
+                if core.identity {
+                    // SAFETY: quiet — the routine retired it and switched away for good.
+                    unsafe { identity::wipe(&stack) };
+                }
+                put_away(stack);
+            }
+            Ok(Status::Finished)
+        }
+        _ => {
+            core.stack = None;
+            Err(core.error.take().unwrap_or(StackError::Size { asked: 0 }))
+        }
+    }
+}
+
+/// Gives the routine a stack, and the stack a first frame.
+///
+/// # Safety
+/// - **ours**: as for `resume`.
+unsafe fn prepare(core: *mut Core) -> Result<(), StackError> {
+    // SAFETY: ours — promised by the caller.
+    let routine = unsafe { &mut *core };
+    let stack = take_stack(routine.size)?;
+    stack.set_owner(routine.id);
+    let (entry, thread_pointer): (arch::Entry, usize) = if !routine.identity {
+        (start_plain, routine.resumer.thread_pointer)
+    } else if stack.has_identity() {
+        (start_entry, stack.thread_pointer())
+    } else {
+        (build, routine.resumer.thread_pointer)
+    };
+    // SAFETY: mapped, quiet — the stack is ours, and nothing runs on it.
+    let sp = unsafe { arch::first_frame(stack.top(), entry, core as usize) };
+    routine.saved = Saved { sp, thread_pointer };
+    routine.stack = Some(stack);
+    Ok(())
+}
+
+/// First on a stack without identity, with the resumer's thread pointer: builds the identity, then
+/// starts over with it.
+unsafe extern "C" fn build(_message: usize, core: usize) -> ! {
+    unsafe extern "C" fn create(core: *mut u8) {
+        // SAFETY: the routine's own core.
+        let core = unsafe { &mut *core.cast::<Core>() };
+        if let Some(stack) = &core.stack {
+            // SAFETY: quiet — the stack has none, and only this code runs on it.
+            core.error = unsafe { identity::create(stack) }.err();
+        }
+    }
+    let core = core as *mut Core;
+    // On the resumer's stack, below its frames: here it would touch a second page, for good.
+    // SAFETY: the resumer waits; its core is alive.
+    let below = unsafe { (*core).resumer.sp - arch::RED_ZONE } as *mut u8;
+    // SAFETY: mapped, quiet — the resumer's stack below all that it uses; callback — `create` does
+    // not unwind.
+    unsafe { arch::call_on(below, create, core.cast()) };
+    // SAFETY: the routine's own core.
+    let routine = unsafe { &mut *core };
+    match &routine.stack {
+        Some(stack) if routine.error.is_none() => {
+            routine.saved.thread_pointer = stack.thread_pointer();
+            // SAFETY: mapped — the stack this runs on; fs — built above. Nothing here needs a drop.
+            unsafe { arch::enter(stack.top(), stack.thread_pointer(), start, core as usize) }
+        }
+        _ => {
+            // SAFETY: to — the resumer waits; from, fs — its own.
+            unsafe { arch::switch(&raw mut (*core).saved, &raw const (*core).resumer, FAILED) };
+            std::process::abort()
+        }
+    }
+}
+
+/// First on a stack with an identity.
+unsafe extern "C" fn start_entry(_message: usize, core: usize) -> ! {
+    // SAFETY: this runs with the identity.
+    unsafe { start(core) }
+}
+
+/// The whole life of a routine, with its own identity.
+unsafe extern "C" fn start(core: usize) -> ! {
+    let core = core as *mut Core;
+    // SAFETY: own — this runs with the routine's identity, fresh or wiped.
+    unsafe { identity::begin() };
+    // SAFETY: true — an identity of its own, on a thread that `attach` made a carrier.
+    unsafe { set_role(Role::Goroutine) };
+    CURRENT.set(core);
+    // SAFETY: the core is alive while the routine is.
+    let run = unsafe { (*core).run };
+    // SAFETY: `run` was made for this core's body.
+    unsafe { run(core) };
+    // SAFETY: own — nothing of it is needed any more.
+    unsafe { identity::retire() };
+    // SAFETY: to — the resumer waits; from, fs — the routine's own.
+    unsafe { arch::switch(&raw mut (*core).saved, &raw const (*core).resumer, FINISHED) };
+    std::process::abort()
+}
+
+/// The life of a routine without identity: it reads no thread-local here.
+unsafe extern "C" fn start_plain(_message: usize, core: usize) -> ! {
+    let core = core as *mut Core;
+    // SAFETY: as in `start`.
+    let run = unsafe { (*core).run };
+    // SAFETY: as in `start`.
+    unsafe { run(core) };
+    // SAFETY: as in `start`; the resumer's thread pointer is this thread's.
+    unsafe { arch::switch(&raw mut (*core).saved, &raw const (*core).resumer, FINISHED) };
+    std::process::abort()
+}
+
+/// # Safety
+/// - **body**: `core` is the first field of a `Body<T>`, used by nobody else.
+unsafe fn run_body<T>(core: *mut Core) {
+    // SAFETY: body — promised by the caller.
+    let body = unsafe { &mut *core.cast::<Body<T>>() };
+    if let Some(f) = body.f.take() {
+        body.result = Some(catch_unwind(AssertUnwindSafe(f)));
+    }
+}
+
+/// A thread that carries routines: its carrier, and stacks it keeps.
+struct Here {
+    carrier: Carrier,
+    cache: Option<Cache>,
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        // SAFETY: attached — by `attach`, on this thread; no routine runs here any more.
+        unsafe { self.carrier.detach() };
+    }
+}
+
+/// Makes the calling thread a carrier, unless it is one or is a goroutine.
+fn attach() -> Result<(), StackError> {
+    if role() != Role::Foreign {
+        return Ok(());
+    }
+    let here = Box::new(Here { carrier: Carrier::new(), cache: None });
+    // SAFETY: foreign — asked above, and `host` closures find the carrier in `HERE`; alive — kept in
+    // `HERE` until the thread ends.
+    unsafe { here.carrier.attach() }.map_err(|error| StackError::Memory {
+        doing: "making a thread a carrier of goroutines",
+        bytes: 0,
+        errno: error.raw_os_error().unwrap_or(libc::ENOMEM),
+    })?;
+    HERE.with(|place| *place.borrow_mut() = Some(here));
+    Ok(())
+}
+
+fn take_stack(size: Size) -> Result<Stack, StackError> {
+    if role() != Role::Carrier {
+        return Stack::new(size);
+    }
+    HERE.with(|here| match &mut *here.borrow_mut() {
+        Some(here) => here.cache.get_or_insert_with(|| Cache::new(size)).take(size),
+        None => Stack::new(size),
+    })
+}
+
+fn put_away(stack: Stack) {
+    if role() == Role::Carrier {
+        HERE.with(|here| {
+            if let Some(cache) = here.borrow_mut().as_mut().and_then(|here| here.cache.as_mut()) {
+                cache.put(stack);
+            }
+        });
+    }
+}

@@ -1,0 +1,78 @@
+//! An owner's own stacks: taken and put back without a lock.
+
+use super::error::StackError;
+use super::size::Size;
+use super::{DEPOT, Stack};
+
+/// How many stacks an owner keeps. Half of them move at a time, so a burst costs one trip to the
+/// depot for every [`HALF`] stacks.
+const CAPACITY: usize = 64;
+const HALF: usize = CAPACITY / 2;
+
+/// Warm stacks of one size, for one owner (a P). Other sizes go straight to the depot.
+#[derive(Debug)]
+pub struct Cache {
+    size: Size,
+    stacks: [Option<Stack>; CAPACITY],
+    len: usize,
+}
+
+impl Cache {
+    /// An empty cache of stacks of `size`.
+    pub const fn new(size: Size) -> Cache {
+        Cache { size, stacks: [const { None }; CAPACITY], len: 0 }
+    }
+
+    /// The stack last put here, else one of the depot's.
+    ///
+    /// # Errors
+    /// As [`Stack::new`].
+    pub fn take(&mut self, size: Size) -> Result<Stack, StackError> {
+        if size != self.size {
+            return Stack::new(size);
+        }
+        if self.len == 0 {
+            self.len = DEPOT.take_warm(size, &mut self.stacks[..HALF]);
+            if self.len == 0 {
+                return Stack::new(size);
+            }
+        }
+        self.len -= 1;
+        match self.stacks[self.len].take() {
+            Some(stack) => Ok(stack),
+            None => Stack::new(size),
+        }
+    }
+
+    /// Keeps a stack for the next [`Cache::take`]. Nothing may run on it any more.
+    pub fn put(&mut self, stack: Stack) {
+        if stack.spacing() != self.size.spacing() {
+            drop(stack);
+            return;
+        }
+        if self.len == CAPACITY {
+            // The coldest go; what they touched beyond their first pages is given back.
+            DEPOT.put(&mut self.stacks[..HALF]);
+            self.stacks.rotate_left(HALF);
+            self.len -= HALF;
+        }
+        self.stacks[self.len] = Some(stack);
+        self.len += 1;
+    }
+
+    /// How many stacks it holds.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        DEPOT.put(&mut self.stacks[..self.len]);
+    }
+}

@@ -1,0 +1,380 @@
+//! All stacks of the process: where owners' caches get them and bring them back.
+//!
+//! A resting stack is *warm* (its identity and first pages are kept; the class's chain holds the
+//! latest on top) or *bare* (address space and guard only; the slab's chain). Warm ones go first.
+//! [`Depot::trim`] makes warm ones that nobody wanted for long bare again, and unmaps a slab of
+//! which nothing else is left.
+//!
+//! One lock. Under it only table words and memory calls: no allocation, no user code.
+
+use super::error::StackError;
+use super::linux;
+use super::size::{CLASSES, Size};
+use super::slab::{CHUNK, Carve, FIRST, LARGEST, MAX_SLABS, MAX_SLOTS, Slab};
+use super::{Found, Stack};
+use crate::lock::Lock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Duration;
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(crate) struct Depot {
+    slabs: [AtomicPtr<Slab>; MAX_SLABS],
+    chains: Lock<Chains>,
+}
+
+/// Heads of the chains; 0 ends one, `n + 1` names slot or slab `n`.
+#[derive(Debug)]
+struct Chains {
+    warm: [u32; CLASSES],
+    /// Slabs that can give bare slots.
+    partial: [u32; CLASSES],
+    /// How large the class's next slab is to be.
+    next_slots: [u32; CLASSES],
+    slabs: usize,
+    /// Mappings that guards use.
+    mappings: usize,
+    counts: Counts,
+}
+
+/// How much the stacks of a process take: [`stats`](super::stats).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Stacks in use, in owners' caches too.
+    pub out: usize,
+    /// Resting with identity and first pages.
+    pub warm: usize,
+    /// Resting without memory.
+    pub bare: usize,
+    /// Reservations.
+    pub slabs: usize,
+    /// Bytes of address space reserved.
+    pub reserved: usize,
+}
+
+impl Depot {
+    pub(crate) const fn new() -> Depot {
+        Depot {
+            slabs: [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_SLABS],
+            chains: Lock::new(Chains {
+                warm: [0; CLASSES],
+                partial: [0; CLASSES],
+                next_slots: [0; CLASSES],
+                slabs: 0,
+                mappings: 0,
+                counts: Counts { out: 0, warm: 0, bare: 0, slabs: 0, reserved: 0 },
+            }),
+        }
+    }
+
+    /// One stack: warm if there is one.
+    pub(crate) fn take(&'static self, size: Size) -> Result<Stack, StackError> {
+        let mut chains = self.chains.lock();
+        if let Some(stack) = self.pop_warm(&mut chains, size.class()) {
+            return Ok(stack);
+        }
+        loop {
+            let slab = match self.slab(chains.partial[size.class()]) {
+                Some(slab) => slab,
+                None => self.new_slab(&mut chains, size)?,
+            };
+            if let Some(index) = slab.pop_bare() {
+                if !slab.can_give() {
+                    chains.partial[size.class()] = slab.next.load(Ordering::Relaxed);
+                }
+                chains.counts.bare -= 1;
+                chains.counts.out += 1;
+                return Ok(Stack { depot: self, slab, index });
+            }
+            let carved = slab.carved.load(Ordering::Relaxed);
+            if let Err(why) = slab.carve(&mut chains.mappings) {
+                return Err(self.no_slot(&mut chains, slab, why));
+            }
+            chains.counts.bare += (slab.carved.load(Ordering::Relaxed) - carved) as usize;
+        }
+    }
+
+    /// Up to `into.len()` warm stacks; returns how many. For an owner's cache that ran dry.
+    pub(crate) fn take_warm(&'static self, size: Size, into: &mut [Option<Stack>]) -> usize {
+        let mut chains = self.chains.lock();
+        for (taken, place) in into.iter_mut().enumerate() {
+            match self.pop_warm(&mut chains, size.class()) {
+                Some(stack) => *place = Some(stack),
+                None => return taken,
+            }
+        }
+        into.len()
+    }
+
+    /// Brings stacks back: gives back the pages beyond the first ones, then chains them.
+    pub(super) fn put(&'static self, stacks: &mut [Option<Stack>]) {
+        let mut ranges = [(0, 0); CHUNK as usize];
+        for batch in stacks.chunks_mut(CHUNK as usize) {
+            let mut used = 0;
+            for stack in batch.iter().flatten() {
+                ranges[used] = stack.slab.beyond_first_pages(stack.index);
+                used += 1;
+            }
+            // SAFETY: ours, unused — the owner gave these stacks up; nothing runs on them.
+            unsafe { linux::give_back(&ranges[..used]) };
+            let now = linux::seconds();
+            let mut chains = self.chains.lock();
+            for stack in batch.iter_mut().filter_map(Option::take) {
+                self.rest(&mut chains, stack, now);
+            }
+        }
+    }
+
+    fn rest(&self, chains: &mut Chains, stack: Stack, now: u64) {
+        let stack = std::mem::ManuallyDrop::new(stack);
+        chains.counts.out -= 1;
+        if !stack.has_identity() {
+            self.rest_bare(chains, stack.slab, stack.index);
+            return;
+        }
+        let class = stack.slab.class.load(Ordering::Relaxed) as usize;
+        let slot = stack.slab.slot(stack.index);
+        slot.owner.store(now, Ordering::Relaxed);
+        slot.next.store(chains.warm[class], Ordering::Relaxed);
+        chains.warm[class] = stack.number() + 1;
+        chains.counts.warm += 1;
+    }
+
+    fn rest_bare(&self, chains: &mut Chains, slab: &'static Slab, index: u32) {
+        let class = slab.class.load(Ordering::Relaxed) as usize;
+        if !slab.can_give() {
+            slab.next.store(chains.partial[class], Ordering::Relaxed);
+            chains.partial[class] = slab.number.load(Ordering::Relaxed) + 1;
+        }
+        slab.push_bare(index);
+        chains.counts.bare += 1;
+    }
+
+    /// Makes stacks bare that have rested for `unused` or longer: `bare` tears their identity down,
+    /// then their pages go back. Slabs left with nothing are unmapped. Returns how many.
+    pub(crate) fn trim(&'static self, unused: Duration, mut bare: impl FnMut(&Stack)) -> usize {
+        let mut trimmed = 0;
+        for class in 0..CLASSES {
+            let mut chain = self.cut_old(class, unused);
+            let mut batch = [const { None }; CHUNK as usize];
+            loop {
+                let mut ranges = [(0, 0); CHUNK as usize];
+                let mut count = 0;
+                while count < batch.len()
+                    && let Some(stack) = self.stack(chain)
+                {
+                    chain = stack.slab.slot(stack.index).next.load(Ordering::Relaxed);
+                    bare(&stack);
+                    ranges[count] = stack.slab.beyond_guard(stack.index);
+                    batch[count] = Some(stack);
+                    count += 1;
+                }
+                if count == 0 {
+                    break;
+                }
+                // SAFETY: ours, unused — cut out of the warm chain, so nobody else has them.
+                unsafe { linux::give_back(&ranges[..count]) };
+                let mut chains = self.chains.lock();
+                for stack in batch.iter_mut().filter_map(Option::take) {
+                    chains.counts.out -= 1;
+                    let stack = std::mem::ManuallyDrop::new(stack);
+                    self.rest_bare(&mut chains, stack.slab, stack.index);
+                }
+                trimmed += count;
+            }
+        }
+        self.unmap_bare_slabs();
+        trimmed
+    }
+
+    /// Cuts the part of the warm chain that is old enough, and returns its head. The latest are on
+    /// top and dates never go back, so all that is old hangs together at the end.
+    fn cut_old(&'static self, class: usize, unused: Duration) -> u32 {
+        let now = linux::seconds();
+        let old = |stack: &Stack| {
+            let since = stack.slab.slot(stack.index).owner.load(Ordering::Relaxed);
+            now.saturating_sub(since) >= unused.as_secs()
+        };
+        let mut chains = self.chains.lock();
+        let mut link = None;
+        let mut head = chains.warm[class];
+        while let Some(stack) = self.stack(head) {
+            let stack = std::mem::ManuallyDrop::new(stack);
+            if old(&stack) {
+                break;
+            }
+            let slot = stack.slab.slot(stack.index);
+            head = slot.next.load(Ordering::Relaxed);
+            link = Some(slot);
+        }
+        match link {
+            Some(slot) => slot.next.store(0, Ordering::Relaxed),
+            None => chains.warm[class] = 0,
+        }
+        let mut at = head;
+        while let Some(stack) = self.stack(at) {
+            let stack = std::mem::ManuallyDrop::new(stack);
+            chains.counts.warm -= 1;
+            chains.counts.out += 1;
+            at = stack.slab.slot(stack.index).next.load(Ordering::Relaxed);
+        }
+        head
+    }
+
+    fn unmap_bare_slabs(&'static self) {
+        let mut chains = self.chains.lock();
+        for class in 0..CLASSES {
+            let mut kept = 0;
+            let mut at = std::mem::take(&mut chains.partial[class]);
+            while let Some(slab) = self.slab(at) {
+                at = slab.next.load(Ordering::Relaxed);
+                if slab.is_bare() {
+                    self.unmap(&mut chains, slab);
+                } else {
+                    slab.next.store(kept, Ordering::Relaxed);
+                    kept = slab.number.load(Ordering::Relaxed) + 1;
+                }
+            }
+            chains.partial[class] = kept;
+            if kept == 0 && chains.warm[class] == 0 {
+                chains.next_slots[class] = 0;
+            }
+        }
+    }
+
+    /// The caller has taken `slab`, all bare, out of the partial chain.
+    fn unmap(&self, chains: &mut Chains, slab: &'static Slab) {
+        let slots = slab.slots.load(Ordering::Relaxed) as usize;
+        chains.counts.bare -= slab.carved.load(Ordering::Relaxed) as usize;
+        chains.counts.reserved -= slab.spacing() * slots;
+        chains.counts.slabs -= 1;
+        // SAFETY: unused — `is_bare`: all carved slots rest in its bare chain.
+        chains.mappings -= unsafe { slab.release() };
+    }
+
+    /// A slab that can give no slot is an error; a slab that never gave one is unmapped.
+    fn no_slot(&self, chains: &mut Chains, slab: &'static Slab, why: Carve) -> StackError {
+        let used = chains.mappings;
+        if slab.carved.load(Ordering::Relaxed) == 0 {
+            let class = slab.class.load(Ordering::Relaxed) as usize;
+            chains.partial[class] = slab.next.load(Ordering::Relaxed);
+            self.unmap(chains, slab);
+        }
+        let memory = |doing, bytes, errno| StackError::Memory { doing, bytes, errno };
+        match why {
+            Carve::Commit(bytes, errno) => memory("making stack memory writable", bytes, errno),
+            Carve::Guard(bytes, errno) => memory("guarding stacks", bytes, errno),
+            Carve::Mappings => StackError::Mappings { used, limit: linux::mapping_limit() },
+        }
+    }
+
+    /// A new slab at the head of the class's partial chain.
+    fn new_slab(&self, chains: &mut Chains, size: Size) -> Result<&'static Slab, StackError> {
+        let memory = |doing, bytes, errno| StackError::Memory { doing, bytes, errno };
+        let most = (LARGEST / size.spacing()).clamp(1, MAX_SLOTS) as u32;
+        let first = (FIRST / size.spacing()).max(1) as u32;
+        let wanted = chains.next_slots[size.class()].clamp(first.min(most), most);
+        let slab = self.vacant_record(chains, size)?;
+        slab.reserve(size, wanted)
+            .map_err(|errno| memory("reserving address space for stacks", size.spacing(), errno))?;
+        let slots = slab.slots.load(Ordering::Relaxed);
+        chains.next_slots[size.class()] = slots.saturating_mul(2);
+        chains.counts.slabs += 1;
+        chains.counts.reserved += slots as usize * size.spacing();
+        slab.next.store(chains.partial[size.class()], Ordering::Relaxed);
+        chains.partial[size.class()] = slab.number.load(Ordering::Relaxed) + 1;
+        Ok(slab)
+    }
+
+    fn vacant_record(&self, chains: &mut Chains, size: Size) -> Result<&'static Slab, StackError> {
+        let known = (0..chains.slabs as u32).filter_map(|number| self.slab(number + 1));
+        if let Some(slab) = known.into_iter().find(|slab| slab.is_vacant()) {
+            return Ok(slab);
+        }
+        let number = chains.slabs;
+        if number == MAX_SLABS {
+            return Err(StackError::Slabs { slabs: number });
+        }
+        let slab = Slab::record().map_err(|errno| StackError::Memory {
+            doing: "making the table of a slab of stacks",
+            bytes: size.spacing(),
+            errno,
+        })?;
+        slab.number.store(number as u32, Ordering::Relaxed);
+        // PAIR slab-record: publishes the record's number to readers without the lock.
+        self.slabs[number].store(std::ptr::from_ref(slab).cast_mut(), Ordering::Release);
+        chains.slabs += 1;
+        Ok(slab)
+    }
+
+    fn pop_warm(&'static self, chains: &mut Chains, class: usize) -> Option<Stack> {
+        let stack = self.stack(chains.warm[class])?;
+        chains.warm[class] = stack.slab.slot(stack.index).next.load(Ordering::Relaxed);
+        chains.counts.warm -= 1;
+        chains.counts.out += 1;
+        Some(stack)
+    }
+
+    fn slab(&self, number_plus_one: u32) -> Option<&'static Slab> {
+        let number = number_plus_one.checked_sub(1)? as usize;
+        // PAIR slab-record: the record is complete.
+        let slab = self.slabs.get(number)?.load(Ordering::Acquire);
+        // SAFETY: records are never freed.
+        unsafe { slab.as_ref() }
+    }
+
+    /// The handle of slot `number_plus_one - 1`; the caller sees to it that there is only one.
+    fn stack(&'static self, number_plus_one: u32) -> Option<Stack> {
+        let number = number_plus_one.checked_sub(1)?;
+        let slab = self.slab(number / MAX_SLOTS as u32 + 1)?;
+        Some(Stack { depot: self, slab, index: number % MAX_SLOTS as u32 })
+    }
+
+    fn all_slabs(&self) -> impl Iterator<Item = &'static Slab> + '_ {
+        (1..=MAX_SLABS as u32).map_while(|number| self.slab(number))
+    }
+
+    /// The stack an address belongs to. Takes no lock: for the fault handler.
+    pub(crate) fn find(&self, address: usize) -> Option<Found> {
+        self.all_slabs().find_map(|slab| {
+            let index = slab.find(address)?;
+            Some(Found {
+                owner: slab.slot(index).owner.load(Ordering::Relaxed),
+                guard: slab.guard(index),
+                usable: slab.usable(index),
+                thread_pointer: slab.thread_pointer(index),
+            })
+        })
+    }
+
+    /// Thread pointers of all identities there are, resting ones too. The caller holds off their
+    /// making and tearing down.
+    pub(crate) fn identities(&self) -> impl Iterator<Item = usize> + '_ {
+        self.all_slabs().filter(|slab| !slab.is_vacant()).flat_map(|slab| {
+            let carved = 0..slab.carved.load(Ordering::Relaxed);
+            carved
+                .filter(|&index| slab.slot(index).identity.load(Ordering::Relaxed) == 1)
+                .map(|index| slab.thread_pointer(index))
+        })
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.chains.lock().counts
+    }
+
+    pub(crate) fn before_fork(&self) {
+        self.chains.before_fork();
+    }
+
+    /// # Safety
+    /// - **held**: `before_fork` was called last, by this thread or, in a child, by its parent.
+    pub(crate) unsafe fn after_fork(&self) {
+        // SAFETY: held — promised by the caller.
+        unsafe { self.chains.after_fork() };
+    }
+}
+
+#[cfg(test)]
+#[path = "depot_tests.rs"]
+mod tests;

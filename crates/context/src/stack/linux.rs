@@ -1,0 +1,217 @@
+//! What stacks ask of Linux: reserve, commit, guard, give back.
+
+use super::size::{GUARD, PAGE};
+use std::sync::OnceLock;
+
+/// `MADV_GUARD_INSTALL`: Linux 6.13.
+const MADV_GUARD_INSTALL: i32 = 102;
+
+/// "This process" where a pidfd is expected (Linux 6.14): no descriptor, right after a fork too.
+const PIDFD_SELF: i32 = -10000;
+
+/// Ranges per `process_madvise` call; the kernel's own limit (`UIO_MAXIOV`) is 1024.
+const BATCH: usize = 64;
+
+/// A range of addresses: start and length in bytes.
+pub(super) type Range = (usize, usize);
+
+/// errno of a call that failed.
+pub(super) type Errno = i32;
+
+/// Address space that nothing can be stored in yet; not counted against any commit limit.
+pub(super) fn reserve(bytes: usize) -> Result<usize, Errno> {
+    refuse(Call::Reserve)?;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping, where the kernel likes; it touches no existing memory.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(errno());
+    }
+    // A stack touches its pages from one end: a huge page would commit all of it at once. Kernels
+    // without huge pages refuse the advice, and need it as little.
+    // SAFETY: advice on the mapping made above.
+    unsafe { libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE) };
+    Ok(at as usize)
+}
+
+/// Gives a reservation back.
+///
+/// # Safety
+/// - **unused**: nothing in the range is used any more.
+pub(super) unsafe fn release((at, bytes): Range) {
+    // SAFETY: unused — promised by the caller.
+    unsafe { libc::munmap(at as *mut libc::c_void, bytes) };
+}
+
+/// Makes a reserved range writable.
+///
+/// # Safety
+/// - **ours**: the range is part of a reservation.
+pub(super) unsafe fn commit(range: Range) -> Result<(), Errno> {
+    refuse(Call::Commit)?;
+    // SAFETY: ours — promised by the caller.
+    unsafe { protect(range, libc::PROT_READ | libc::PROT_WRITE) }
+}
+
+/// Undoes [`commit`].
+///
+/// # Safety
+/// - **ours**, **unused**: part of a reservation that holds nothing.
+pub(super) unsafe fn decommit(range: Range) {
+    // Should this fail, the range stays writable and is committed again later: no harm.
+    // SAFETY: ours, unused — promised by the caller.
+    let _ = unsafe { protect(range, libc::PROT_NONE) };
+}
+
+/// # Safety
+/// - **ours**: the range is part of a reservation.
+unsafe fn protect((at, bytes): Range, protection: i32) -> Result<(), Errno> {
+    // SAFETY: ours — promised by the caller.
+    let done = unsafe { libc::mprotect(at as *mut libc::c_void, bytes, protection) };
+    if done == 0 { Ok(()) } else { Err(errno()) }
+}
+
+/// Makes each range fault on access without splitting the mapping it lies in.
+///
+/// # Safety
+/// - **ours**, **unused**: the ranges are committed parts of a reservation that hold nothing.
+pub(super) unsafe fn guard(ranges: &[Range]) -> Result<(), Errno> {
+    if by_mprotect() {
+        return Err(libc::EINVAL);
+    }
+    refuse(Call::Guard)?;
+    // SAFETY: ours, unused — promised by the caller.
+    unsafe { advise(ranges, MADV_GUARD_INSTALL) }
+}
+
+/// Gives the pages of each range back; they read as zero afterwards. Guards stay.
+///
+/// # Safety
+/// - **ours**, **unused**: as for [`guard`].
+pub(super) unsafe fn give_back(ranges: &[Range]) {
+    // A refusal costs memory, nothing else.
+    // SAFETY: ours, unused — promised by the caller.
+    let _ = unsafe { advise(ranges, libc::MADV_DONTNEED) };
+}
+
+/// One call per batch where the kernel takes batches, else one per range.
+///
+/// # Safety
+/// - **ours**: the advice may be given to these ranges.
+unsafe fn advise(ranges: &[Range], advice: i32) -> Result<(), Errno> {
+    for batch in ranges.chunks(BATCH) {
+        // SAFETY: ours — promised by the caller.
+        if unsafe { !advise_batch(batch, advice) } {
+            for &(at, bytes) in batch {
+                // SAFETY: ours — promised by the caller.
+                if unsafe { libc::madvise(at as *mut libc::c_void, bytes, advice) } != 0 {
+                    return Err(errno());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// - **ours**: the advice may be given to these ranges.
+unsafe fn advise_batch(batch: &[Range], advice: i32) -> bool {
+    let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let mut vectors = [empty; BATCH];
+    let mut bytes = 0;
+    for (vector, &(at, len)) in vectors.iter_mut().zip(batch) {
+        *vector = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: len };
+        bytes += len;
+    }
+    let vectors = vectors.as_ptr();
+    // SAFETY: ours — promised by the caller; the vectors live until the call returns.
+    let done = unsafe {
+        libc::syscall(libc::SYS_process_madvise, PIDFD_SELF, vectors, batch.len(), advice, 0)
+    };
+    done == bytes as libc::c_long
+}
+
+/// Zeroed memory that is never given back.
+pub(super) fn forever(bytes: usize) -> Result<*mut u8, Errno> {
+    refuse(Call::Table)?;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping, where the kernel likes; it touches no existing memory.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    if at == libc::MAP_FAILED { Err(errno()) } else { Ok(at.cast()) }
+}
+
+/// `GOSCHED_GUARD=mprotect` forces the guards of older kernels, so that tests run both.
+pub(super) fn by_mprotect() -> bool {
+    static FORCED: OnceLock<bool> = OnceLock::new();
+    *FORCED.get_or_init(|| std::env::var_os("GOSCHED_GUARD").is_some_and(|way| way == "mprotect"))
+}
+
+/// How many mappings stacks may use where each guard takes some: three quarters of what the system
+/// allows a process, so that the program itself never meets the limit because of us.
+pub(super) fn mapping_limit() -> usize {
+    static LIMIT: OnceLock<usize> = OnceLock::new();
+    *LIMIT.get_or_init(|| {
+        let allowed = std::fs::read_to_string("/proc/sys/vm/max_map_count")
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .unwrap_or(65530usize);
+        allowed / 4 * 3
+    })
+}
+
+/// Seconds of a clock that never goes back; coarse, since it only dates unused stacks.
+pub(super) fn seconds() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the clock exists on every Linux this crate runs on; `now` is valid for writes.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
+    now.tv_sec as u64
+}
+
+fn errno() -> Errno {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOMEM)
+}
+
+/// The calls that tests can make fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Reserve,
+    Commit,
+    Guard,
+    Table,
+}
+
+#[cfg(not(test))]
+fn refuse(_: Call) -> Result<(), Errno> {
+    Ok(())
+}
+
+#[cfg(test)]
+pub(super) use refusal::{refuse, refusing};
+
+#[cfg(test)]
+mod refusal {
+    use super::{Call, Errno};
+    use std::cell::Cell;
+
+    thread_local! {
+        static REFUSED: Cell<Option<(Call, Errno)>> = const { Cell::new(None) };
+    }
+
+    pub(in super::super) fn refuse(call: Call) -> Result<(), Errno> {
+        match REFUSED.get() {
+            Some((refused, errno)) if refused == call => Err(errno),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs `f` while every `call` of this thread fails with `errno`.
+    pub(in super::super) fn refusing<R>(call: Call, errno: Errno, f: impl FnOnce() -> R) -> R {
+        REFUSED.set(Some((call, errno)));
+        let result = f();
+        REFUSED.set(None);
+        result
+    }
+}
+
+const _: () = assert!(GUARD % PAGE == 0);
