@@ -174,7 +174,11 @@ mod tests {
         assert_eq!(arch::carrier(), &raw const carrier);
         assert_eq!(carrier.thread_pointer(), arch::thread_pointer());
         let child = std::thread::spawn(role).join().unwrap();
-        assert_eq!(child, Role::Foreign, "GS was copied to the child, the role was not");
+        assert_eq!(
+            child,
+            Role::Foreign,
+            "GS was copied to the child, the role was not"
+        );
         // SAFETY: attached — above, on this thread.
         unsafe { carrier.detach() };
         assert_eq!(role(), Role::Foreign);

@@ -31,12 +31,19 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     pub(crate) const fn new(value: T) -> Lock<T> {
-        Lock { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+        Lock {
+            word: AtomicU32::new(FREE),
+            value: UnsafeCell::new(value),
+        }
     }
 
     pub(crate) fn lock(&self) -> Locked<'_, T> {
         // PAIR lock-word: sees all that the last holder wrote.
-        if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if self
+            .word
+            .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             self.lock_slow();
         }
         Locked { lock: self }
@@ -47,7 +54,9 @@ impl<T> Lock<T> {
         for _ in 0..SPINS {
             std::hint::spin_loop();
             // PAIR lock-word: as in `lock`.
-            let won = self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
+            let won = self
+                .word
+                .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
             if won.is_ok() {
                 return;
             }

@@ -82,7 +82,10 @@ unsafe impl<T: Send> Send for Routine<T> {}
 impl<T> std::fmt::Debug for Routine<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let core = &self.body.core;
-        f.debug_struct("Routine").field("id", &core.id).field("state", &core.state).finish()
+        f.debug_struct("Routine")
+            .field("id", &core.id)
+            .field("state", &core.state)
+            .finish()
     }
 }
 
@@ -98,7 +101,10 @@ impl<T: Send + 'static> Routine<T> {
     /// # Safety
     /// - **no thread-locals**: `f` uses none across a [`suspend`], in any function, not even errno;
     ///   or it is always resumed on one thread.
-    pub unsafe fn without_identity(size: Size, f: impl FnOnce() -> T + Send + 'static) -> Routine<T> {
+    pub unsafe fn without_identity(
+        size: Size,
+        f: impl FnOnce() -> T + Send + 'static,
+    ) -> Routine<T> {
         Routine::with_identity(size, f, false)
     }
 
@@ -119,8 +125,14 @@ impl<T: Send + 'static> Routine<T> {
             run: run_body::<T>,
             error: None,
         };
-        let body = Box::new(Body { core, f: Some(Box::new(f)), result: None });
-        Routine { body: ManuallyDrop::new(body) }
+        let body = Box::new(Body {
+            core,
+            f: Some(Box::new(f)),
+            result: None,
+        });
+        Routine {
+            body: ManuallyDrop::new(body),
+        }
     }
 
     /// Runs it until it suspends or finishes.
@@ -189,7 +201,13 @@ pub fn suspend() {
          and not inside `host`"
     );
     // SAFETY: the routine runs, so its core is alive, and `resumer` waits in `resume`.
-    unsafe { arch::switch(&raw mut (*core).saved, &raw const (*core).resumer, SUSPENDED) };
+    unsafe {
+        arch::switch(
+            &raw mut (*core).saved,
+            &raw const (*core).resumer,
+            SUSPENDED,
+        )
+    };
 }
 
 /// # Safety
@@ -199,15 +217,24 @@ unsafe fn resume(core: *mut Core) -> Result<Status, StackError> {
     attach()?;
     // SAFETY: ours — promised by the caller.
     let state = unsafe { (*core).state };
-    assert!(state != State::Finished, "`resume` of a finished routine: ask `into_result`");
+    assert!(
+        state != State::Finished,
+        "`resume` of a finished routine: ask `into_result`"
+    );
     // SAFETY: ours — as above.
     unsafe { (*core).resumer = Saved::here() };
     if state == State::New {
         // SAFETY: ours — as above.
         unsafe { prepare(core) }?;
     }
+    let outer = CURRENT.get();
     // SAFETY: ours — as above.
-    let outer = unsafe { (*core).identity }.then(|| CURRENT.get()).unwrap_or_else(|| CURRENT.replace(core));
+    if !unsafe { (*core).identity } {
+        // It borrows this thread's identity: the thread's variables are its own, for now.
+        CURRENT.set(core);
+        // SAFETY: ours — as above.
+        unsafe { (*core).saved.thread_pointer = (*core).resumer.thread_pointer };
+    }
     // SAFETY: to — filled by `prepare` or by the routine's last switch; from — alive until control is
     // back; fs — the routine's own, or this thread's.
     let message = unsafe { arch::switch(&raw mut (*core).resumer, &raw const (*core).saved, 0) };
@@ -254,7 +281,7 @@ unsafe fn prepare(core: *mut Core) -> Result<(), StackError> {
     let stack = take_stack(routine.size)?;
     stack.set_owner(routine.id);
     let (entry, thread_pointer): (arch::Entry, usize) = if !routine.identity {
-        (start_plain, routine.resumer.thread_pointer)
+        (start_plain, 0) // the resumer's, each time
     } else if stack.has_identity() {
         (start_entry, stack.thread_pointer())
     } else {
@@ -366,7 +393,10 @@ fn attach() -> Result<(), StackError> {
     if role() != Role::Foreign {
         return Ok(());
     }
-    let here = Box::new(Here { carrier: Carrier::new(), cache: None });
+    let here = Box::new(Here {
+        carrier: Carrier::new(),
+        cache: None,
+    });
     // SAFETY: foreign — asked above, and `host` closures find the carrier in `HERE`; alive — kept in
     // `HERE` until the thread ends.
     unsafe { here.carrier.attach() }.map_err(|error| StackError::Memory {
@@ -383,7 +413,10 @@ fn take_stack(size: Size) -> Result<Stack, StackError> {
         return Stack::new(size);
     }
     HERE.with(|here| match &mut *here.borrow_mut() {
-        Some(here) => here.cache.get_or_insert_with(|| Cache::new(size)).take(size),
+        Some(here) => here
+            .cache
+            .get_or_insert_with(|| Cache::new(size))
+            .take(size),
         None => Stack::new(size),
     })
 }
@@ -391,7 +424,11 @@ fn take_stack(size: Size) -> Result<Stack, StackError> {
 fn put_away(stack: Stack) {
     if role() == Role::Carrier {
         HERE.with(|here| {
-            if let Some(cache) = here.borrow_mut().as_mut().and_then(|here| here.cache.as_mut()) {
+            if let Some(cache) = here
+                .borrow_mut()
+                .as_mut()
+                .and_then(|here| here.cache.as_mut())
+            {
                 cache.put(stack);
             }
         });

@@ -37,7 +37,10 @@ pub unsafe fn walk(saved: &Saved, mut each: impl FnMut(usize) -> bool) {
         }));
         walk.failed = result.err();
     }
-    let mut walk = Walk { each: &mut each, failed: None };
+    let mut walk = Walk {
+        each: &mut each,
+        failed: None,
+    };
     // SAFETY: parked — promised by the caller; callback — `start` takes a `Walk` and catches panics.
     unsafe { arch::bridge(saved.sp, start, (&raw mut walk).cast()) };
     if let Some(payload) = walk.failed {

@@ -190,12 +190,12 @@ pub unsafe fn first_frame(top: *mut u8, entry: Entry, data: usize) -> usize {
     let sp = cfa - CONTEXT;
     let words: [usize; CONTEXT / 8] = [
         FP_CONTROL,
-        0, // r15
-        0, // r14
+        0,              // r15
+        0,              // r14
         entry as usize, // r13
-        data, // r12
-        0, // rbx
-        0, // rbp: ends walks by frame pointer
+        data,           // r12
+        0,              // rbx
+        0,              // rbp: ends walks by frame pointer
         root as *const () as usize + ROOT_NOP,
     ];
     // SAFETY: mapped, quiet — promised by the caller; `sp` is 16-byte aligned.

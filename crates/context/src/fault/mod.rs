@@ -47,11 +47,7 @@ fn install() -> io::Result<()> {
     }
 }
 
-unsafe extern "C" fn on_fault(
-    signal: i32,
-    info: *mut libc::siginfo_t,
-    context: *mut libc::c_void,
-) {
+unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes both.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     // SAFETY: context — the kernel's.
@@ -92,7 +88,9 @@ unsafe fn hand_on(
         }
         return;
     }
-    let Some(before) = before.filter(|_| handler != libc::SIG_IGN) else { return };
+    let Some(before) = before.filter(|_| handler != libc::SIG_IGN) else {
+        return;
+    };
     let mut mask = before.sa_mask;
     if before.sa_flags & libc::SA_NODEFER == 0 {
         // SAFETY: a valid set and signal.
@@ -135,7 +133,11 @@ impl AltStack {
             ss_flags: 0,
             ss_size: SIGNAL_STACK,
         };
-        let mut before = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
+        let mut before = libc::stack_t {
+            ss_sp: std::ptr::null_mut(),
+            ss_flags: 0,
+            ss_size: 0,
+        };
         // SAFETY: the memory is ours until `drop` takes the stack out of force.
         if unsafe { libc::sigaltstack(&stack, &mut before) } != 0 {
             return Err(io::Error::last_os_error());
@@ -146,7 +148,11 @@ impl AltStack {
 
 impl Drop for AltStack {
     fn drop(&mut self) {
-        let mut now = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
+        let mut now = libc::stack_t {
+            ss_sp: std::ptr::null_mut(),
+            ss_flags: 0,
+            ss_size: 0,
+        };
         // SAFETY: asks only.
         unsafe { libc::sigaltstack(std::ptr::null(), &mut now) };
         if now.ss_sp as usize == self.memory.at + PAGE {
@@ -171,7 +177,10 @@ impl Mapping {
         let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
         match at {
             libc::MAP_FAILED => Err(io::Error::last_os_error()),
-            at => Ok(Mapping { at: at as usize, bytes }),
+            at => Ok(Mapping {
+                at: at as usize,
+                bytes,
+            }),
         }
     }
 

@@ -84,7 +84,11 @@ pub(super) fn overflow(found: &Found, at: Interrupted) -> ! {
     );
     let _ = write_owner(found.owner, &mut to);
     let _ = to.write_str(" [running]:\n");
-    let mut frames = Frames { first: [0; SHOWN], last: [0; SHOWN], count: 0 };
+    let mut frames = Frames {
+        first: [0; SHOWN],
+        last: [0; SHOWN],
+        count: 0,
+    };
     frames.collect(at.pc);
     if let Some(stack) = SYMBOLIZER.get() {
         let top = (stack.at + stack.bytes - PAGE) as *mut u8;
@@ -175,7 +179,9 @@ fn print_frame(ip: usize) {
         if let Some(name) = symbol.name() {
             named = true;
             let _ = writeln!(StandardError, "{name:#}(...)");
-            let (Some(file), Some(line)) = (symbol.filename(), symbol.lineno()) else { return };
+            let (Some(file), Some(line)) = (symbol.filename(), symbol.lineno()) else {
+                return;
+            };
             let _ = writeln!(StandardError, "\t{}:{line}", file.display());
         }
     });

@@ -52,7 +52,10 @@ impl Layout {
         let hot = hot.into_iter().max().unwrap_or(0).next_multiple_of(align);
         let cold = found.size.saturating_sub(hot).next_multiple_of(PAGE);
         if found.keys_used >= found.size || hot > found.size {
-            return Err(Unsupported::new("a block with its keys inside", format!("{found:?}")));
+            return Err(Unsupported::new(
+                "a block with its keys inside",
+                format!("{found:?}"),
+            ));
         }
         let mut layout = Layout {
             extent: Extent { below, hot, cold },
@@ -159,7 +162,8 @@ impl Layout {
 
     /// Whether the area lies on a page that is touched anyway.
     fn rseq_is_cheap(&self) -> bool {
-        self.rseq.is_some_and(|offset| offset < self.extent.hot as isize)
+        self.rseq
+            .is_some_and(|offset| offset < self.extent.hot as isize)
     }
 
     /// The values of `pthread_setspecific` keys: runs `each(key, value)` for those that are set, and
@@ -241,7 +245,10 @@ pub(super) unsafe fn free_dynamic(tp: usize) {
         let entry = unsafe { &mut *vector.add(module) };
         if !entry.to_free.is_null() && entry.value != UNALLOCATED {
             let block = entry.to_free;
-            *entry = Entry { value: UNALLOCATED, to_free: std::ptr::null_mut() };
+            *entry = Entry {
+                value: UNALLOCATED,
+                to_free: std::ptr::null_mut(),
+            };
             // SAFETY: own — ld.so allocated it by malloc for this identity; no pointer to it is left.
             unsafe { libc::free(block) };
         }

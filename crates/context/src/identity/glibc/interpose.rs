@@ -15,7 +15,7 @@ mod dynamic;
 use dynamic as real;
 
 #[cfg(target_feature = "crt-static")]
-#[path = "builtin.rs"]
+#[path = "interpose/builtin.rs"]
 mod real;
 
 use crate::arch;
@@ -34,7 +34,9 @@ pub(super) fn keep() {
 
 /// The goroutine that a `pthread_t` stands for.
 fn goroutine(thread: pthread_t) -> Option<Found> {
-    DEPOT.find(thread as usize).filter(|found| found.thread_pointer == thread as usize)
+    DEPOT
+        .find(thread as usize)
+        .filter(|found| found.thread_pointer == thread as usize)
 }
 
 fn is_caller(thread: pthread_t) -> bool {
@@ -62,8 +64,11 @@ unsafe extern "C" fn pthread_getattr_np(thread: pthread_t, attr: *mut pthread_at
 }
 
 unsafe extern "C" {
-    fn pthread_attr_setstack(attr: *mut pthread_attr_t, low: *mut libc::c_void, len: usize)
-    -> c_int;
+    fn pthread_attr_setstack(
+        attr: *mut pthread_attr_t,
+        low: *mut libc::c_void,
+        len: usize,
+    ) -> c_int;
 }
 
 /// # Safety
@@ -85,7 +90,9 @@ unsafe extern "C" fn pthread_getaffinity_np(
     // SAFETY: `set` is valid for `size` bytes, as for libc.
     match unsafe { libc::sched_getaffinity(0, size, set) } {
         0 => 0,
-        _ => std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL),
+        _ => std::io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EINVAL),
     }
 }
 

@@ -11,6 +11,7 @@ mod interpose;
 mod modules;
 mod probe;
 mod selftest;
+mod setxid;
 mod symbols;
 
 pub(crate) use fork::forked;
@@ -53,6 +54,7 @@ fn probed() -> &'static Result<Glibc, Unsupported> {
         crate::stack::init();
         selftest::run(&glibc)?;
         fork::install();
+        setxid::install();
         interpose::keep();
         Ok(glibc)
     })
@@ -73,15 +75,21 @@ pub(crate) fn extent() -> Result<Extent, &'static Unsupported> {
 
 impl Glibc {
     fn probe() -> Result<Glibc, Unsupported> {
-        arch::init().map_err(|found| Unsupported::new("a way to write the thread pointer", found))?;
+        arch::init()
+            .map_err(|found| Unsupported::new("a way to write the thread pointer", found))?;
         let symbols = symbols::load()?;
         let (mut room, mut align) = (0usize, 0usize);
         // SAFETY: glibc's own function; both places are valid for writes.
         unsafe { (symbols.static_info)(&mut room, &mut align) };
         let found = probe::probe(&symbols)?;
-        let below = room.checked_sub(found.size).filter(|_| align.is_power_of_two());
+        let below = room
+            .checked_sub(found.size)
+            .filter(|_| align.is_power_of_two());
         let below = below.ok_or_else(|| {
-            let found = format!("{room} bytes aligned to {align}, {} of them block", found.size);
+            let found = format!(
+                "{room} bytes aligned to {align}, {} of them block",
+                found.size
+            );
             Unsupported::new("thread-locals and block in one piece", found)
         })?;
         let modules = Modules::scan(&symbols, below);
@@ -258,7 +266,8 @@ impl Glibc {
                 unsafe { new.write(tp) };
             }
             // PAIR identity-image: publishes the image. The old one stays: a wipe may read it.
-            self.image.store(Box::into_raw(Box::new(image)), Ordering::Release);
+            self.image
+                .store(Box::into_raw(Box::new(image)), Ordering::Release);
         }
         if modules.rseq_readers && !self.rseq_readers.swap(true, Ordering::Relaxed) {
             for tp in DEPOT.identities() {

@@ -37,8 +37,10 @@ struct Trial<'a> {
 }
 
 pub(super) fn run(glibc: &Glibc) -> Result<(), Unsupported> {
-    let refused = |error: StackError| Unsupported::new("a stack to try an identity", error.to_string());
-    let size = Size::with_extent(MIN_USABLE.max(128 << 10), glibc.layout.extent).map_err(refused)?;
+    let refused =
+        |error: StackError| Unsupported::new("a stack to try an identity", error.to_string());
+    let size =
+        Size::with_extent(MIN_USABLE.max(128 << 10), glibc.layout.extent).map_err(refused)?;
     let stack = DEPOT.take(size).map_err(refused)?;
     // SAFETY: quiet — a new stack, ours alone.
     unsafe { glibc.create(&stack) }.map_err(refused)?;
@@ -50,11 +52,17 @@ pub(super) fn run(glibc: &Glibc) -> Result<(), Unsupported> {
             DROPS.load(Ordering::Relaxed) == drops + round,
             "destructors of thread-locals at the end",
         ));
-        let wrong = wrong.or(wrong_unless(VALUE.get() == 1, "the thread's own values untouched"));
+        let wrong = wrong.or(wrong_unless(
+            VALUE.get() == 1,
+            "the thread's own values untouched",
+        ));
         if let Some(wanted) = wrong {
             // The block may be damaged: never use it again.
             std::mem::forget(stack);
-            return Err(Unsupported::new(wanted, format!("otherwise, with {:?}", glibc.layout.extent)));
+            return Err(Unsupported::new(
+                wanted,
+                format!("otherwise, with {:?}", glibc.layout.extent),
+            ));
         }
     }
     Ok(())
@@ -118,25 +126,54 @@ fn look_around(trial: &Trial<'_>) -> Option<&'static str> {
         libc::free(memory);
         !memory.is_null()
     };
-    None.or(wrong_unless(arch::thread_pointer() == tp, "the thread pointer that was set"))
-        .or(wrong_unless(myself == tp, "pthread_self() equal to the thread pointer"))
-        .or(wrong_unless(address() != trial.outside, "another address for a thread-local"))
-        .or(wrong_unless(block.contains(&address()), "thread-locals inside the block"))
-        .or(wrong_unless(block.contains(&errno), "errno inside the block"))
-        .or(wrong_unless(fresh, "first values in thread-locals"))
-        .or(wrong_unless(malloc_works, "malloc"))
-        .or(wrong_unless(formats(), "printf with a floating-point number"))
-        .or(wrong_unless(
-            std::thread::current().id() != trial.caller_id,
-            "another std::thread::ThreadId",
-        ))
-        .or(wrong_unless(recursive_mutex_works(), "a recursive pthread mutex"))
+    None.or(wrong_unless(
+        arch::thread_pointer() == tp,
+        "the thread pointer that was set",
+    ))
+    .or(wrong_unless(
+        myself == tp,
+        "pthread_self() equal to the thread pointer",
+    ))
+    .or(wrong_unless(
+        address() != trial.outside,
+        "another address for a thread-local",
+    ))
+    .or(wrong_unless(
+        block.contains(&address()),
+        "thread-locals inside the block",
+    ))
+    .or(wrong_unless(
+        block.contains(&errno),
+        "errno inside the block",
+    ))
+    .or(wrong_unless(fresh, "first values in thread-locals"))
+    .or(wrong_unless(malloc_works, "malloc"))
+    .or(wrong_unless(
+        formats(),
+        "printf with a floating-point number",
+    ))
+    .or(wrong_unless(
+        std::thread::current().id() != trial.caller_id,
+        "another std::thread::ThreadId",
+    ))
+    .or(wrong_unless(
+        recursive_mutex_works(),
+        "a recursive pthread mutex",
+    ))
 }
 
 fn formats() -> bool {
     let mut text = [0; 32];
     // SAFETY: the buffer is as long as said; the arguments fit the format.
-    unsafe { libc::snprintf(text.as_mut_ptr(), text.len(), c"%.2f %c".as_ptr(), 1.5f64, 0x41) };
+    unsafe {
+        libc::snprintf(
+            text.as_mut_ptr(),
+            text.len(),
+            c"%.2f %c".as_ptr(),
+            1.5f64,
+            0x41,
+        )
+    };
     text[..6] == b"1.50 A".map(|byte| byte as libc::c_char)
 }
 

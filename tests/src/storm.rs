@@ -1,0 +1,87 @@
+//! Signals without end to some threads, whose handler disturbs errno and puts it back.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+/// A storm over the threads that joined it, until dropped.
+#[derive(Debug)]
+pub struct Storm {
+    threads: Arc<Mutex<Vec<i32>>>,
+    stop: Arc<AtomicBool>,
+    sender: Option<JoinHandle<()>>,
+}
+
+impl Storm {
+    /// Starts sending.
+    pub fn start() -> Storm {
+        // SAFETY: all-zero is a valid sigaction.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
+        // SAFETY: the handler only makes a system call and counts.
+        unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
+        let threads = Arc::new(Mutex::new(Vec::new()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let sender = std::thread::spawn({
+            let (threads, stop) = (threads.clone(), stop.clone());
+            move || send(&threads, &stop)
+        });
+        Storm {
+            threads,
+            stop,
+            sender: Some(sender),
+        }
+    }
+
+    /// Lets it rain on the calling thread.
+    ///
+    /// # Panics
+    /// The sender died.
+    pub fn join(&self) {
+        // SAFETY: gettid has no precondition.
+        let me = unsafe { libc::gettid() };
+        self.threads.lock().expect("threads").push(me);
+    }
+
+    /// How many signals were handled, in all storms.
+    pub fn handled() -> u64 {
+        HANDLED.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Storm {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(sender) = self.sender.take() {
+            let _ = sender.join();
+        }
+    }
+}
+
+fn send(threads: &Mutex<Vec<i32>>, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let now: Vec<i32> = threads
+            .lock()
+            .map(|threads| threads.clone())
+            .unwrap_or_default();
+        for thread in now {
+            // SAFETY: a signal with a handler; the thread may be gone, which is an error code.
+            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1) };
+        }
+        std::thread::sleep(Duration::from_micros(30));
+    }
+}
+
+extern "C" fn handler(_: i32) {
+    // SAFETY: errno of whoever was interrupted.
+    let errno = unsafe { &mut *libc::__errno_location() };
+    let before = *errno;
+    // SAFETY: closes nothing; sets errno.
+    unsafe { libc::close(-1) };
+    *errno = before;
+    HANDLED.fetch_add(1, Ordering::Relaxed);
+}

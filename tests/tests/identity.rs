@@ -1,0 +1,741 @@
+//! Code inside a goroutine cannot tell it from a thread: the claim that makes `go` a safe function.
+//!
+//! What programs do is in [`user`], which forbids `unsafe`. The suite runs in debug, release, fat
+//! LTO, with libstd as a shared library and with libc linked in, each with both ways to write the
+//! thread pointer: `ci/test` does that.
+
+use gosched_context::carrier::{Role, role};
+use gosched_context::{Routine, Size, Status, host, suspend};
+use gosched_tests::runner::{Job, run, run_all, run_with};
+use gosched_tests::storm::Storm;
+use gosched_tests::{children, linked};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+const THREADS: usize = 4;
+const ROUTINES: usize = 64;
+const MOVES: usize = 1_000_000;
+
+fn size() -> Size {
+    Size::from_environment().unwrap()
+}
+
+/// Safe code only, as users write it.
+#[forbid(unsafe_code)]
+mod user {
+    use super::{Arc, linked, suspend};
+    use std::cell::{Cell, RefCell};
+    use std::collections::HashMap;
+    use std::io::ErrorKind;
+    use std::rc::Rc;
+    use std::sync::Mutex;
+
+    thread_local! {
+        static COUNT: Cell<u64> = const { Cell::new(0) };
+        static LAZY: RefCell<Vec<u64>> = RefCell::new(vec![7]);
+        static SHARED: Rc<Cell<u64>> = Rc::new(Cell::new(0));
+    }
+
+    /// `steps` suspensions, after each of which everything of a thread must be as before.
+    pub(crate) fn thread_state_stays(number: usize, steps: usize) {
+        let address = COUNT.with(|count| std::ptr::from_ref(count) as usize);
+        let id = std::thread::current().id();
+        assert_eq!(COUNT.get(), 0, "fresh");
+        // Two errors, so that neighbours differ.
+        let (path, kind) = match number % 2 {
+            0 => ("/nonexistent", ErrorKind::NotFound),
+            _ => ("/dev/null/below", ErrorKind::NotADirectory),
+        };
+        for step in 0..steps as u64 {
+            COUNT.set(COUNT.get() + 1);
+            LAZY.with(|lazy| lazy.borrow_mut()[0] += 1);
+            let kept = SHARED.with(Rc::clone);
+            kept.set(kept.get() + 1);
+            let failing = step % 64 == 0;
+            if failing {
+                drop(std::fs::File::open(path));
+            }
+            suspend();
+            if failing {
+                assert_eq!(std::io::Error::last_os_error().kind(), kind, "errno");
+            }
+            assert_eq!(COUNT.get(), step + 1, "value");
+            assert_eq!(
+                COUNT.with(|count| std::ptr::from_ref(count) as usize),
+                address,
+                "address"
+            );
+            assert_eq!(kept.get(), step + 1, "shared value");
+            drop(kept);
+            if step % 256 == 0 {
+                assert_eq!(std::thread::current().id(), id, "thread id");
+                LAZY.with(|lazy| {
+                    let borrowed = lazy.borrow_mut();
+                    suspend();
+                    assert_eq!(borrowed[0], 7 + step + 1, "lazy value");
+                });
+            }
+        }
+        assert_eq!(SHARED.with(Rc::strong_count), 1, "references kept");
+    }
+
+    pub(crate) fn print_and_hash(number: usize) {
+        for step in 0..100 {
+            let mut map = HashMap::new();
+            map.insert(step, format!("{number} {step} {:?}", step as f64 * 1.5));
+            suspend();
+            println!("{}", map[&step]);
+            eprint!("");
+            suspend();
+            assert_eq!(map.len(), 1);
+        }
+    }
+
+    /// A guard taken on one thread and dropped on another.
+    pub(crate) fn count_under_a_mutex(counter: &Arc<Mutex<u64>>) {
+        for _ in 0..200 {
+            let Ok(mut guard) = counter.try_lock() else {
+                suspend();
+                continue;
+            };
+            let before = *guard;
+            suspend();
+            *guard = before + 1;
+            drop(guard);
+            COUNT.set(COUNT.get() + 1);
+        }
+    }
+
+    pub(crate) fn counted() -> u64 {
+        COUNT.get()
+    }
+
+    /// Suspends in a destructor while it unwinds.
+    pub(crate) struct SuspendInDrop;
+
+    impl Drop for SuspendInDrop {
+        fn drop(&mut self) {
+            for _ in 0..20 {
+                assert!(std::thread::panicking());
+                suspend();
+                assert!(std::thread::panicking());
+            }
+        }
+    }
+
+    pub(crate) fn own_locale(number: usize) {
+        assert_eq!(linked::has_locale(), 0, "fresh");
+        assert_eq!(linked::is_utf8(), 0, "fresh");
+        let own = number.is_multiple_of(2);
+        if own {
+            assert_eq!(linked::use_locale(), 1);
+        }
+        for _ in 0..50 {
+            suspend();
+            assert_eq!(linked::has_locale(), i32::from(own));
+            assert_eq!(linked::is_utf8(), i32::from(own));
+            assert_eq!(linked::parse("1.5e3"), 1500.0);
+            assert_eq!(linked::is_alpha(i32::from(b'x')), 1);
+            assert_eq!(linked::is_alpha(i32::from(b'1')), 0);
+        }
+    }
+}
+
+#[test]
+fn thread_state_stays_over_a_million_moves_in_a_storm_of_signals() {
+    let storm = Storm::start();
+    let before = Storm::handled();
+    // A few more steps than moves: now and then a routine goes on where it was.
+    let steps = MOVES / ROUTINES * 11 / 10;
+    let jobs = (0..ROUTINES).map(|n| Box::new(move || user::thread_state_stays(n, steps)) as Job);
+    let report = run_with(THREADS, jobs.collect(), || storm.join());
+    assert!(report.panics.is_empty(), "{:?}", report.panics);
+    assert!(report.moves >= MOVES as u64, "{} moves", report.moves);
+    assert!(
+        Storm::handled() - before > 1000,
+        "a storm: {} signals",
+        Storm::handled() - before
+    );
+}
+
+#[test]
+fn a_reused_slot_starts_as_a_new_thread() {
+    let ids = Arc::new(Mutex::new(HashSet::new()));
+    let seen = ids.clone();
+    run_all(THREADS, 2000, move |number| {
+        assert_eq!(linked::errno(), 0);
+        user::thread_state_stays(number, 3);
+        assert_eq!(linked::count(), 6, "a C thread-local starts at 5");
+        linked::set_errno(99);
+        assert!(
+            seen.lock().unwrap().insert(std::thread::current().id()),
+            "an id seen before"
+        );
+    });
+    assert_eq!(ids.lock().unwrap().len(), 2000);
+}
+
+#[test]
+fn output_hash_maps_and_locks_work_across_moves() {
+    run_all(THREADS, 20, user::print_and_hash);
+    let counter = Arc::new(Mutex::new(0));
+    let counted = Arc::new(AtomicUsize::new(0));
+    run_all(THREADS, 16, {
+        let (counter, counted) = (counter.clone(), counted.clone());
+        move |_| {
+            user::count_under_a_mutex(&counter);
+            counted.fetch_add(user::counted() as usize, Ordering::Relaxed);
+        }
+    });
+    assert_eq!(
+        *counter.lock().unwrap() as usize,
+        counted.load(Ordering::Relaxed)
+    );
+    assert!(counted.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn std_channels_and_parking_work_across_moves() {
+    // Real blocking: as many routines as threads, so that each has one to itself.
+    let (to, from) = std::sync::mpsc::channel::<u64>();
+    let (back, result) = std::sync::mpsc::channel::<u64>();
+    let jobs: Vec<Job> = vec![
+        Box::new(move || {
+            for number in 0..2000 {
+                to.send(number).unwrap();
+                if number % 7 == 0 {
+                    suspend();
+                }
+            }
+        }),
+        Box::new(move || {
+            let mut sum = 0;
+            while let Ok(number) = from.recv() {
+                sum += number;
+                if number % 11 == 0 {
+                    suspend();
+                }
+            }
+            std::thread::current().unpark();
+            std::thread::park();
+            back.send(sum).unwrap();
+        }),
+    ];
+    let report = run(2, jobs);
+    assert!(report.panics.is_empty(), "{:?}", report.panics);
+    assert_eq!(result.recv().unwrap(), 1999 * 2000 / 2);
+}
+
+#[test]
+fn panicking_is_the_goroutines_own_even_while_it_unwinds() {
+    let panicking: Vec<Job> = (0..8)
+        .map(|n| {
+            Box::new(move || {
+                let _suspends = user::SuspendInDrop;
+                assert!(n > 100, "on purpose {n}");
+            }) as Job
+        })
+        .collect();
+    let calm = (0..8).map(|_| {
+        Box::new(|| {
+            for _ in 0..50 {
+                suspend();
+                assert!(!std::thread::panicking());
+                assert!(std::panic::catch_unwind(|| panic!("caught at once")).is_err());
+            }
+        }) as Job
+    });
+    let report = run(THREADS, panicking.into_iter().chain(calm).collect());
+    let mut panics = report.panics;
+    panics.sort();
+    let expected: Vec<String> = (0..8).map(|n| format!("on purpose {n}")).collect();
+    assert_eq!(panics, expected);
+}
+
+#[test]
+fn c_code_has_locale_errno_and_rounding_of_its_own() {
+    run_all(THREADS, 64, user::own_locale);
+    run_all(THREADS, 64, |number| {
+        for step in 0..50 {
+            linked::set_errno(number as i32 * 1000 + step);
+            suspend();
+            assert_eq!(linked::errno(), number as i32 * 1000 + step);
+        }
+    });
+    run_all(THREADS, 64, |number| {
+        let down = number % 2 == 1;
+        let nearest = linked::third();
+        linked::round(i32::from(down));
+        let expected = linked::third();
+        assert!(!down || expected <= nearest);
+        let x87 = linked::x87_rounds_down();
+        for _ in 0..50 {
+            suspend();
+            assert_eq!(linked::third(), expected, "rounding of number {number}");
+            assert_eq!(
+                linked::x87_rounds_down(),
+                x87,
+                "x87 rounding of number {number}"
+            );
+        }
+    });
+    run_all(THREADS, 16, |number| {
+        linked::clear_inexact();
+        if number % 2 == 0 {
+            linked::third();
+        }
+        for _ in 0..50 {
+            suspend();
+            assert_eq!(
+                linked::inexact(),
+                i32::from(number % 2 == 0),
+                "sticky flags"
+            );
+        }
+    });
+}
+
+#[test]
+fn rounding_modes_really_differ() {
+    // What the test above relies on: the two modes give two results, in SSE and on the x87 unit.
+    let routine = |mode| {
+        let mut routine = Routine::new(size(), move || {
+            linked::round(mode);
+            (linked::third(), linked::x87_rounds_down())
+        });
+        assert_eq!(routine.resume(), Ok(Status::Finished));
+        routine.into_result().unwrap().unwrap()
+    };
+    let (nearest, down, up) = (routine(0), routine(1), routine(2));
+    assert!(
+        down.0 < up.0 && nearest.0 <= up.0,
+        "{nearest:?} {down:?} {up:?}"
+    );
+    assert_ne!(down.1, up.1);
+}
+
+#[test]
+fn a_thread_started_inside_is_foreign() {
+    let storm = Arc::new(Storm::start());
+    let jobs = (0..16).map(|_| {
+        let storm = storm.clone();
+        Box::new(move || {
+            for _ in 0..10 {
+                assert_eq!(role(), Role::Goroutine);
+                let storm = storm.clone();
+                let child = std::thread::spawn(move || {
+                    storm.join();
+                    assert_eq!(role(), Role::Foreign);
+                    let memory: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+                    assert_eq!(host(|| role()), Role::Foreign);
+                    assert_eq!(linked::count(), 6);
+                    (std::thread::current().id(), memory.len())
+                });
+                suspend();
+                let (id, len) = child.join().unwrap();
+                assert_ne!(id, std::thread::current().id());
+                assert_eq!(len, 100);
+            }
+        }) as Job
+    });
+    let report = run(THREADS, jobs.collect());
+    assert!(report.panics.is_empty(), "{:?}", report.panics);
+}
+
+#[test]
+fn processes_and_names_can_be_asked_for_inside() {
+    run_all(2, 6, |number| {
+        for _ in 0..3 {
+            let output = std::process::Command::new("echo")
+                .arg(number.to_string())
+                .output();
+            suspend();
+            assert_eq!(output.unwrap().stdout, format!("{number}\n").into_bytes());
+        }
+    });
+    run_all(2, 4, |_| {
+        use std::net::ToSocketAddrs;
+        for _ in 0..3 {
+            let addresses: Vec<_> = ("localhost", 80).to_socket_addrs().unwrap().collect();
+            suspend();
+            assert!(addresses.iter().all(|address| address.ip().is_loopback()));
+            assert!(!addresses.is_empty());
+            assert!(("no-such-host.invalid", 80).to_socket_addrs().is_err());
+        }
+    });
+}
+
+#[test]
+fn a_recursive_mutex_knows_its_owner() {
+    static INSIDE: AtomicUsize = AtomicUsize::new(0);
+    run_all(THREADS, 16, |_| {
+        for _ in 0..100 {
+            while linked::try_lock() == 0 {
+                suspend();
+            }
+            assert_eq!(linked::try_lock(), 1, "its owner may lock it again");
+            assert_eq!(INSIDE.fetch_add(1, Ordering::SeqCst), 0, "two owners");
+            suspend();
+            INSIDE.fetch_sub(1, Ordering::SeqCst);
+            assert_eq!(linked::unlock(), 1);
+            assert_eq!(linked::unlock(), 1);
+        }
+    });
+}
+
+#[test]
+fn destructors_of_thread_locals_and_keys_run_once_at_the_end() {
+    static DROPS: AtomicUsize = AtomicUsize::new(0);
+    struct Counted;
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            suspend(); // a destructor is code like any other
+            DROPS.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    thread_local! {
+        static KEPT: std::cell::RefCell<Vec<Counted>> = const { std::cell::RefCell::new(vec![]) };
+    }
+    linked::make_key();
+    run_all(THREADS, 100, |number| {
+        assert_eq!(linked::key(), 0, "a key is unset in a new thread");
+        linked::set_key(3);
+        KEPT.with(|kept| kept.borrow_mut().extend([Counted, Counted]));
+        for _ in 0..10 {
+            suspend();
+            assert_eq!(linked::key(), 3);
+        }
+        assert!(DROPS.load(Ordering::SeqCst) <= 2 * 99, "{number}");
+    });
+    assert_eq!(DROPS.load(Ordering::SeqCst), 200);
+    // 3, then 2, then 1: the destructor sets the key again.
+    assert_eq!(linked::destroyed(), 600);
+}
+
+#[test]
+fn libc_answers_for_the_goroutine() {
+    run_all(THREADS, 16, |_| {
+        for _ in 0..10 {
+            assert_eq!(linked::stack_is_known(), 1);
+            assert_eq!(linked::affinity_is_known(), 1);
+            assert_eq!(linked::cpu_clock_is_known(), 1);
+            suspend();
+        }
+    });
+    // A thread bound to CPU 1 carries a goroutine that asks: never 0, what an area that the kernel
+    // does not write would say.
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        return;
+    }
+    std::thread::spawn(|| {
+        // SAFETY: all-zero is a valid set.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        // SAFETY: CPU 1 is inside the set.
+        unsafe { libc::CPU_SET(1, &mut set) };
+        // SAFETY: binds this thread; the set is valid.
+        let bound = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) };
+        assert_eq!(bound, 0);
+        let mut routine = Routine::new(size(), linked::cpu);
+        routine.resume().unwrap();
+        // -1 with ENOSYS would be honest too, but libc falls back to a system call.
+        assert_eq!(routine.into_result().unwrap().unwrap(), 1);
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn host_runs_as_the_carrying_thread() {
+    thread_local! {
+        static MARK: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+    std::thread::spawn(|| {
+        MARK.set(42);
+        let thread = std::thread::current().id();
+        let mut routine = Routine::new(size(), move || {
+            MARK.set(1);
+            assert_ne!(std::thread::current().id(), thread);
+            let seen = host(|| {
+                assert_eq!(role(), Role::Foreign);
+                assert_eq!(std::thread::current().id(), thread);
+                assert_eq!(host(|| MARK.get()), 42, "nested");
+                MARK.set(43);
+                MARK.get()
+            });
+            assert_eq!(seen, 43);
+            assert_eq!(MARK.get(), 1);
+            assert_eq!(role(), Role::Goroutine);
+            let payload = std::panic::catch_unwind(|| host(|| panic!("through"))).unwrap_err();
+            assert_eq!(*payload.downcast_ref::<&str>().unwrap(), "through");
+            assert!(!std::thread::panicking());
+            let suspends = std::panic::catch_unwind(|| host(suspend)).unwrap_err();
+            let text = suspends.downcast_ref::<&str>().unwrap();
+            assert!(text.contains("not inside `host`"), "{text}");
+            // errno of the thread is not the goroutine's.
+            linked::set_errno(7);
+            host(|| linked::set_errno(8));
+            assert_eq!(linked::errno(), 7);
+        });
+        routine.resume().unwrap();
+        routine.into_result().unwrap().unwrap();
+        assert_eq!(MARK.get(), 43);
+        assert_eq!(role(), Role::Carrier);
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn routines_can_run_routines() {
+    run_all(THREADS, 8, |_| {
+        for round in 0..20 {
+            let mut inner = Routine::new(size(), move || {
+                let id = std::thread::current().id();
+                suspend();
+                assert_eq!(id, std::thread::current().id());
+                round
+            });
+            assert_eq!(inner.resume(), Ok(Status::Suspended));
+            suspend();
+            assert_eq!(inner.resume(), Ok(Status::Finished));
+            assert_eq!(inner.into_result().unwrap().unwrap(), round);
+        }
+    });
+}
+
+#[test]
+fn the_whole_stack_of_a_parked_goroutine_can_be_walked_from_another_thread() {
+    #[inline(never)]
+    fn innermost() -> u64 {
+        suspend();
+        std::hint::black_box(1)
+    }
+    #[inline(never)]
+    fn middle(depth: u32) -> u64 {
+        let below = if depth == 0 {
+            innermost()
+        } else {
+            middle(depth - 1)
+        };
+        std::hint::black_box(below + 1)
+    }
+    let mut routine = Routine::new(size(), || middle(5));
+    routine.resume().unwrap();
+    let (routine, names) = std::thread::spawn(move || {
+        let names = names(&routine.backtrace());
+        (routine, names)
+    })
+    .join()
+    .unwrap();
+    let at = |name: &str| names.iter().position(|found| found.contains(name));
+    assert!(
+        at("innermost").unwrap() < at("middle").unwrap(),
+        "{names:#?}"
+    );
+    assert_eq!(
+        names.iter().filter(|name| name.contains("middle")).count(),
+        6,
+        "{names:#?}"
+    );
+    assert!(names.last().unwrap().contains("enter") || names.last().unwrap().contains("root"));
+    // It was only looked at.
+    let mut routine = routine;
+    assert_eq!(routine.resume(), Ok(Status::Finished));
+    assert_eq!(routine.into_result().unwrap().unwrap(), 7);
+}
+
+#[test]
+fn a_backtrace_inside_is_complete() {
+    #[inline(never)]
+    fn deep(depth: u32) -> String {
+        if depth == 0 {
+            return std::backtrace::Backtrace::force_capture().to_string();
+        }
+        let text = deep(depth - 1);
+        std::hint::black_box(text)
+    }
+    // Twice: on a stack that is new, and on the same stack used again.
+    for _ in 0..2 {
+        let mut routine = Routine::new(size(), || deep(3));
+        routine.resume().unwrap();
+        let text = routine.into_result().unwrap().unwrap();
+        assert_eq!(
+            text.lines().filter(|line| line.ends_with("deep")).count(),
+            4,
+            "{text}"
+        );
+        assert!(
+            text.contains("enter") || text.contains("root"),
+            "its end: {text}"
+        );
+    }
+}
+
+fn names(addresses: &[usize]) -> Vec<String> {
+    let mut names = Vec::new();
+    for &address in addresses {
+        backtrace::resolve((address - 1) as *mut _, |symbol| {
+            names.push(
+                symbol
+                    .name()
+                    .map(|name| format!("{name:#}"))
+                    .unwrap_or_default(),
+            );
+        });
+    }
+    names
+}
+
+#[test]
+fn a_fork_inside_leaves_a_child_that_works() {
+    run_all(2, 4, |_| {
+        for _ in 0..5 {
+            // SAFETY: the child uses what is allowed after a fork of a program with threads, and
+            // what this crate promises: allocation, threads, another fork, exit.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                in_forked_child();
+            }
+            suspend();
+            assert_eq!(wait_for(child), 9, "exit status of the child");
+        }
+    });
+}
+
+fn wait_for(child: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: our own child; `status` is valid for writes.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    if libc::WIFEXITED(status) {
+        libc::WEXITSTATUS(status)
+    } else {
+        -status
+    }
+}
+
+fn in_forked_child() -> ! {
+    let memory = vec![1u8; 100_000];
+    let sum: usize = host(|| memory.iter().map(|&byte| usize::from(byte)).sum());
+    let thread = std::thread::spawn(|| linked::count()).join().unwrap();
+    // SAFETY: as in the caller.
+    let grandchild = unsafe { libc::fork() };
+    if grandchild == 0 {
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(3) };
+    }
+    let right = sum == 100_000 && thread == 6 && wait_for(grandchild) == 3;
+    // SAFETY: as above.
+    unsafe { libc::_exit(if right { 9 } else { 1 }) }
+}
+
+#[test]
+fn changing_the_group_id_reaches_threads_that_carry_goroutines() {
+    // libc signals every thread and waits for each: a carrier answers with a goroutine's block.
+    let outside = std::thread::spawn(|| {
+        for _ in 0..20 {
+            // SAFETY: sets the group id to what it is.
+            assert_eq!(unsafe { libc::setgid(libc::getgid()) }, 0);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    });
+    run_all(2, 4, |number| {
+        let until = std::time::Instant::now() + std::time::Duration::from_millis(200);
+        while std::time::Instant::now() < until {
+            if number == 0 {
+                // SAFETY: sets the group id to what it is.
+                assert_eq!(unsafe { libc::setgid(libc::getgid()) }, 0);
+            }
+            if number < 3 {
+                suspend();
+            }
+        }
+    });
+    outside.join().unwrap();
+}
+
+/// Without identities the same program uses other threads' variables: this is what we cure.
+#[test]
+fn without_identity_thread_locals_go_stale_and_with_it_none_do() {
+    if cfg!(debug_assertions) {
+        return; // an unoptimised build asks for the address each time
+    }
+    thread_local! {
+        static MINE: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+    #[inline(never)]
+    fn address() -> usize {
+        MINE.with(|mine| std::ptr::from_ref(mine) as usize)
+    }
+    /// How often the address in use is not the thread's, after a move.
+    #[inline(never)]
+    fn stale(moves: usize) -> usize {
+        let mut stale = 0;
+        for _ in 0..moves {
+            MINE.with(|mine| mine.set(mine.get() + 1));
+            suspend();
+            let used = MINE.with(|mine| std::ptr::from_ref(mine) as usize);
+            stale += usize::from(std::hint::black_box(used) != address());
+        }
+        stale
+    }
+    // SAFETY: no thread-locals — broken on purpose: only addresses are compared, and counts written
+    // to a thread-local of two threads that both live until the end.
+    let ill = unsafe { Routine::without_identity(size(), || stale(200)) };
+    assert!(to_and_fro(ill) > 0, "the disease shows");
+    assert_eq!(to_and_fro(Routine::new(size(), || stale(200))), 0);
+}
+
+/// Runs a routine on two threads in turn.
+fn to_and_fro<T: Send + 'static>(routine: Routine<T>) -> T {
+    use std::sync::mpsc::channel;
+    let (to, from) = (channel::<Routine<T>>(), channel::<Routine<T>>());
+    let work = |from: std::sync::mpsc::Receiver<Routine<T>>,
+                to: std::sync::mpsc::Sender<Routine<T>>| {
+        move || {
+            let mut result = None;
+            for mut routine in from {
+                if routine.resume().unwrap() == Status::Finished {
+                    result = routine.into_result();
+                    break;
+                }
+                if to.send(routine).is_err() {
+                    break;
+                }
+            }
+            result.map(Result::unwrap)
+        }
+    };
+    to.0.send(routine).unwrap();
+    let one = std::thread::spawn(work(to.1, from.0));
+    let two = std::thread::spawn(work(from.1, to.0));
+    one.join().unwrap().or(two.join().unwrap()).unwrap()
+}
+
+#[test]
+fn a_signal_that_ends_the_process_does_so_from_inside() {
+    for (scenario, signal) in [("abort", libc::SIGABRT), ("raise", libc::SIGTERM)] {
+        use std::os::unix::process::ExitStatusExt;
+        let output = children::run(scenario);
+        assert_eq!(output.status.signal(), Some(signal), "{output:?}");
+    }
+}
+
+#[test]
+fn child() {
+    let Some(scenario) = children::scenario() else {
+        return;
+    };
+    children::deadline(60);
+    match scenario.as_str() {
+        "abort" => inside(|| std::process::abort()),
+        // SAFETY: ends the process.
+        "raise" => inside(|| unsafe { assert_eq!(libc::raise(libc::SIGTERM), 0) }),
+        other => panic!("no scenario {other}"),
+    }
+}
+
+fn inside(f: fn()) {
+    let mut routine = Routine::new(size(), f);
+    routine.resume().unwrap();
+}
