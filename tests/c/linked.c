@@ -96,7 +96,7 @@ int linked_cpu_clock_is_known(void) {
 int linked_cpu(void) { return sched_getcpu(); }
 
 /* A frame of 40 KB that is written from its far end, and no stack probe. */
-int linked_big_frame(int depth) {
+__attribute__((noipa)) int linked_big_frame(int depth) {
     volatile char frame[40000];
     frame[0] = (char)depth;
     if (depth == 0) return frame[0];

@@ -1,0 +1,180 @@
+//! Libraries with thread-locals, loaded while goroutines run: both ways such variables are found.
+//!
+//! The libraries are built here with `cc`. A program with libc linked in loads none.
+#![cfg(not(target_feature = "crt-static"))]
+
+use gosched_context::{Routine, Size, suspend};
+use gosched_tests::runner::run_all;
+use std::collections::HashSet;
+use std::ffi::{CStr, CString, c_void};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// Compiles `c/NAME.c` to a library, once per process.
+fn build(name: &'static str) -> PathBuf {
+    static BUILT: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let library = directory.join(format!("lib{name}-{}.so", std::process::id()));
+    let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap();
+    if built.insert(name) {
+        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("c")
+            .join(format!("{name}.c"));
+        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+        let mut command = std::process::Command::new(compiler);
+        let command = command
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .arg(&library)
+            .arg(source);
+        assert!(command.status().unwrap().success(), "{command:?}");
+    }
+    library
+}
+
+struct Library(*mut c_void);
+
+impl Library {
+    fn open(path: &std::path::Path) -> Library {
+        let path = CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: our own library; its constructor only reads a variable.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+        assert!(!handle.is_null(), "{:?}", error());
+        Library(handle)
+    }
+
+    fn address(&self, name: &CStr) -> *mut c_void {
+        // SAFETY: a look-up by name in a library that is open.
+        let at = unsafe { libc::dlsym(self.0, name.as_ptr()) };
+        assert!(!at.is_null(), "{name:?}");
+        at
+    }
+
+    fn call(&self, name: &CStr) -> i32 {
+        // SAFETY: the functions asked for by this name take nothing and return an int.
+        let f = unsafe {
+            std::mem::transmute::<*mut c_void, extern "C" fn() -> i32>(self.address(name))
+        };
+        f()
+    }
+
+    fn pointer(&self, name: &CStr) -> usize {
+        // SAFETY: the functions asked for by this name take nothing and return a pointer.
+        let f = unsafe {
+            std::mem::transmute::<*mut c_void, extern "C" fn() -> usize>(self.address(name))
+        };
+        f()
+    }
+}
+
+fn error() -> Option<String> {
+    // SAFETY: dlerror has no precondition.
+    let text = unsafe { libc::dlerror() };
+    // SAFETY: a string until the next such call.
+    (!text.is_null()).then(|| {
+        unsafe { CStr::from_ptr(text) }
+            .to_string_lossy()
+            .into_owned()
+    })
+}
+
+#[test]
+fn dynamic_thread_locals_are_each_goroutines_own_and_fresh() {
+    let path = Arc::new(build("dynamic"));
+    let addresses = Arc::new(Mutex::new(HashSet::new()));
+    // Rounds, so that slots are used again.
+    for round in 0..4 {
+        let (path, addresses) = (path.clone(), addresses.clone());
+        run_all(4, 32, move |number| {
+            let library = Library::open(&path);
+            let address = library.pointer(c"dynamic_address");
+            for step in 0..50 {
+                assert_eq!(
+                    library.call(c"dynamic_count"),
+                    42 + step,
+                    "{round} {number}"
+                );
+                suspend();
+                assert_eq!(library.pointer(c"dynamic_address"), address);
+            }
+            addresses.lock().unwrap().insert(address);
+        });
+    }
+    assert!(
+        addresses.lock().unwrap().len() >= 32,
+        "different goroutines, different variables"
+    );
+}
+
+#[test]
+fn static_thread_locals_of_a_library_loaded_later_are_initialised_everywhere() {
+    static LOADED: AtomicBool = AtomicBool::new(false);
+    let path = Arc::new(build("fixed"));
+    for round in 0..4 {
+        let path = path.clone();
+        run_all(4, 32, move |number| {
+            // All but one are alive before the library is loaded.
+            while number != 0 && !LOADED.load(Ordering::Acquire) {
+                suspend();
+            }
+            let library = Library::open(&path);
+            LOADED.store(true, Ordering::Release);
+            let address = library.pointer(c"fixed_address");
+            for step in 0..50 {
+                assert_eq!(library.call(c"fixed_count"), 78 + step, "{round} {number}");
+                suspend();
+                assert_eq!(library.pointer(c"fixed_address"), address);
+            }
+            assert_eq!(
+                library.call(c"fixed_constructor_saw"),
+                77,
+                "its constructor"
+            );
+        });
+    }
+}
+
+#[test]
+fn a_library_loaded_by_a_thread_reaches_goroutines_too() {
+    let path = build("late");
+    let mut waiting = Routine::new(Size::from_environment().unwrap(), move || {
+        suspend();
+        let library = Library::open(&build("late"));
+        (library.call(c"late_count"), library.call(c"late_count"))
+    });
+    waiting.resume().unwrap();
+    let library = Library::open(&path);
+    assert_eq!(library.call(c"late_count"), 1235);
+    waiting.resume().unwrap();
+    assert_eq!(waiting.into_result().unwrap().unwrap(), (1235, 1236));
+}
+
+#[test]
+fn a_failing_load_tells_the_goroutine_why() {
+    run_all(2, 8, |number| {
+        assert_eq!(error(), None);
+        let path = CString::new(format!("/nonexistent/lib{number}.so")).unwrap();
+        // SAFETY: there is no such library.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+        assert!(handle.is_null());
+        suspend();
+        let text = error().unwrap();
+        assert!(text.contains(&format!("lib{number}.so")), "{text}");
+        assert_eq!(error(), None, "told once");
+    });
+}
+
+#[test]
+fn loading_unloading_and_short_goroutines_at_once() {
+    let path = Arc::new(build("dynamic"));
+    let late = Arc::new(build("late"));
+    run_all(4, 400, move |number| {
+        if number % 10 == 0 {
+            let library = Library::open(if number % 20 == 0 { &path } else { &late });
+            suspend();
+            // SAFETY: nothing of the library is used after this.
+            unsafe { libc::dlclose(library.0) };
+        }
+        suspend();
+    });
+}

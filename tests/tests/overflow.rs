@@ -1,0 +1,316 @@
+//! What happens when a goroutine runs out of stack, and what other faults must still do.
+//! Each case is a child process: it ends.
+
+use gosched_context::{Routine, Size, fault, host, suspend};
+use gosched_tests::{children, linked};
+use std::hint::black_box;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Output;
+
+#[inline(never)]
+fn recurse(depth: u64) -> u64 {
+    let frame = black_box([depth; 32]);
+    let below = if depth == u64::MAX {
+        0
+    } else {
+        recurse(depth + 1)
+    };
+    black_box(below + frame[3])
+}
+
+fn inside<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) {
+    let mut routine = Routine::new(Size::from_environment().unwrap(), f);
+    while routine.resume().unwrap() == gosched_context::Status::Suspended {}
+}
+
+#[test]
+fn child() {
+    let Some(scenario) = children::scenario() else {
+        return;
+    };
+    children::deadline(60);
+    match scenario.as_str() {
+        "plain" => inside(|| recurse(0)),
+        "moved" => {
+            let mut routine = Routine::new(Size::from_environment().unwrap(), || {
+                suspend();
+                recurse(0)
+            });
+            routine.resume().unwrap();
+            std::thread::spawn(move || drop(routine.resume()))
+                .join()
+                .unwrap();
+        }
+        "in host" => inside(|| host(|| recurse(0))),
+        "big frames of C" => inside(|| linked::big_frame(1000)),
+        "reused" => {
+            (0..100).for_each(|_| inside(|| ()));
+            inside(|| recurse(0));
+        }
+        "named" => {
+            fault::name_owners(|owner, to| write!(to, "goroutine {owner} (worker)"));
+            inside(|| recurse(0));
+        }
+        "report hangs" => {
+            fault::name_owners(|_, _| {
+                loop {
+                    std::thread::yield_now();
+                }
+            });
+            inside(|| recurse(0));
+        }
+        "two at once" => {
+            let both: Vec<_> = (0..2)
+                .map(|_| std::thread::spawn(|| inside(|| recurse(0))))
+                .collect();
+            both.into_iter().for_each(|thread| thread.join().unwrap());
+        }
+        "a null pointer" => inside(|| read(8)),
+        "another's guard" => {
+            let other = stack_address();
+            inside(move || read(other));
+        }
+        "sent by kill" => {
+            // std's own handler would swallow the first one.
+            // SAFETY: the default is always valid.
+            unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+            inside(|| {
+                // SAFETY: ends the process.
+                unsafe { libc::kill(libc::getpid(), libc::SIGSEGV) };
+                std::thread::sleep(std::time::Duration::from_secs(5));
+            });
+        }
+        "a thread of std" => {
+            inside(|| ());
+            std::thread::Builder::new()
+                .name("plain thread".into())
+                .spawn(|| recurse(0))
+                .unwrap()
+                .join()
+                .unwrap();
+        }
+        "the main thread's own" => {
+            inside(|| ());
+            // This test runs on a thread of std's; it carried a goroutine, and is one again.
+            black_box(recurse(0));
+        }
+        "a handler was there" => with_handler(libc::SA_SIGINFO | libc::SA_ONSTACK),
+        "an old-style handler was there" => with_handler(libc::SA_ONSTACK),
+        "ignored before" => {
+            // SAFETY: ignoring is always valid.
+            unsafe { libc::signal(libc::SIGSEGV, libc::SIG_IGN) };
+            inside(|| {
+                // SAFETY: ignored.
+                unsafe { libc::raise(libc::SIGSEGV) };
+            });
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(12) };
+        }
+        "a panic with a backtrace on the smallest stack" => {
+            let mut routine = Routine::new(Size::new(1).unwrap(), || panic!("small"));
+            routine.resume().unwrap();
+            let result: Option<std::thread::Result<()>> = routine.into_result();
+            assert!(result.unwrap().is_err());
+        }
+        other => panic!("no scenario {other}"),
+    }
+}
+
+fn read(address: usize) -> u8 {
+    // SAFETY: none: it is meant to fault.
+    unsafe { std::ptr::read_volatile(black_box(address) as *const u8) }
+}
+
+/// An address in the guard of a stack that is in use by a suspended routine.
+fn stack_address() -> usize {
+    let (to, from) = std::sync::mpsc::channel();
+    let mut routine = Routine::new(Size::from_environment().unwrap(), move || {
+        let mut attributes = std::mem::MaybeUninit::uninit();
+        let (mut low, mut len) = (std::ptr::null_mut(), 0);
+        // SAFETY: this goroutine's own stack; all places are valid for writes.
+        unsafe {
+            libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr());
+            libc::pthread_attr_getstack(attributes.as_ptr(), &mut low, &mut len);
+        }
+        to.send(low as usize - 4096).unwrap();
+        suspend();
+    });
+    routine.resume().unwrap();
+    std::mem::forget(routine);
+    from.recv().unwrap()
+}
+
+/// A handler installed before ours gets faults that are not ours: it ends with status 11.
+fn with_handler(flags: i32) {
+    extern "C" fn handler(_: i32) {
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(11) }
+    }
+    // SAFETY: all-zero is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as *const () as usize;
+    action.sa_flags = flags;
+    // SAFETY: the handler ends the process.
+    unsafe { libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut()) };
+    inside(|| read(8));
+}
+
+fn overflow(scenario: &str) -> String {
+    let output = children::run(scenario);
+    let text = children::stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    text
+}
+
+/// What every report of an overflow has.
+fn check(text: &str, innermost: &str) {
+    let size = Size::from_environment().unwrap().usable();
+    let lines: Vec<&str> = text.lines().collect();
+    let first = lines
+        .iter()
+        .position(|line| line.starts_with("runtime: goroutine "))
+        .unwrap();
+    assert!(
+        lines[first].contains(&format!("exceeds its stack of {size} bytes")),
+        "{text}"
+    );
+    assert!(lines[first + 1].contains("GOSCHED_STACK="), "{text}");
+    assert!(lines[first + 1].contains("Builder::stack_size"), "{text}");
+    assert_eq!(lines[first + 2], "fatal error: stack overflow");
+    assert_eq!(lines[first + 3], "");
+    assert!(lines[first + 4].starts_with("goroutine "), "{text}");
+    assert!(lines[first + 4].ends_with(" [running]:"), "{text}");
+    assert!(
+        lines[first + 5].contains(innermost),
+        "the innermost frame: {text}"
+    );
+    let root = lines.iter().rfind(|line| line.ends_with("(...)")).unwrap();
+    assert!(
+        root.contains("enter") || root.contains("root"),
+        "the outermost frame: {text}"
+    );
+}
+
+#[test]
+fn an_overflow_is_reported_with_owner_size_remedy_and_trace() {
+    for scenario in ["plain", "moved", "reused", "in host"] {
+        let text = overflow(scenario);
+        check(&text, "recurse");
+        let elided = text
+            .lines()
+            .find(|line| line.ends_with(" frames elided..."))
+            .unwrap();
+        let elided: usize = elided
+            .trim_start_matches("...")
+            .split(' ')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert!(elided > 100, "{elided}");
+        let frames = text.lines().filter(|line| line.ends_with("(...)")).count();
+        assert!(
+            (100..160).contains(&frames),
+            "50 at each end, and inlined ones: {frames}"
+        );
+    }
+}
+
+#[test]
+fn c_code_with_large_frames_meets_the_guard() {
+    check(&overflow("big frames of C"), "linked_big_frame");
+}
+
+#[test]
+fn two_overflows_make_one_report() {
+    let text = overflow("two at once");
+    assert_eq!(
+        text.matches("fatal error: stack overflow").count(),
+        1,
+        "{text}"
+    );
+    check(&text, "recurse");
+}
+
+#[test]
+fn the_owners_name_is_the_runtimes_to_say() {
+    let text = overflow("named");
+    assert!(text.contains(" (worker) exceeds its stack"), "{text}");
+    assert!(text.contains(" (worker) [running]:"), "{text}");
+}
+
+#[test]
+fn a_report_that_hangs_is_cut_short() {
+    let start = std::time::Instant::now();
+    overflow("report hangs");
+    assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
+}
+
+fn died_of(output: &Output, signal: i32) {
+    let text = children::stderr(output);
+    assert_eq!(
+        output.status.signal(),
+        Some(signal),
+        "{:?}: {text}",
+        output.status
+    );
+    assert!(!text.contains("fatal error"), "{text}");
+}
+
+#[test]
+fn other_faults_end_the_process_as_they_always_did() {
+    for scenario in ["a null pointer", "another's guard", "sent by kill"] {
+        died_of(&children::run(scenario), libc::SIGSEGV);
+    }
+}
+
+#[test]
+fn threads_of_std_still_have_std_s_report() {
+    for (scenario, name) in [
+        ("a thread of std", "plain thread"),
+        ("the main thread's own", "child"),
+    ] {
+        let output = children::run(scenario);
+        died_of(&output, libc::SIGABRT);
+        let text = children::stderr(&output);
+        assert!(
+            text.contains(name) && text.contains("has overflowed its stack"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_handler_that_was_there_before_is_called() {
+    for scenario in ["a handler was there", "an old-style handler was there"] {
+        let output = children::run(scenario);
+        assert_eq!(
+            output.status.code(),
+            Some(11),
+            "{}",
+            children::stderr(&output)
+        );
+    }
+    let output = children::run("ignored before");
+    assert_eq!(
+        output.status.code(),
+        Some(12),
+        "{}",
+        children::stderr(&output)
+    );
+}
+
+#[test]
+fn the_smallest_stack_is_enough_for_a_panic_with_a_backtrace() {
+    let scenario = "a panic with a backtrace on the smallest stack";
+    let output = children::command(scenario)
+        .env("RUST_BACKTRACE", "full")
+        .output()
+        .unwrap();
+    let text = children::stderr(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(
+        text.contains("small") && text.contains("stack backtrace:"),
+        "{text}"
+    );
+}

@@ -1,0 +1,421 @@
+//! Memory of stacks: what a million cost, what comes back, and what is said when there is none.
+
+use gosched_context::stack::{GUARD, MIN_USABLE, trim};
+use gosched_context::{Routine, Size, StackError, Status, stack, support, suspend};
+use gosched_tests::children;
+use std::time::Duration;
+
+fn size() -> Size {
+    Size::from_environment().unwrap()
+}
+
+/// Kilobytes of a line of /proc/self/status.
+fn status(name: &str) -> usize {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Resident memory and page tables, in bytes.
+fn memory() -> usize {
+    (status("VmRSS:") + status("VmPTE:")) << 10
+}
+
+fn mappings() -> usize {
+    std::fs::read_to_string("/proc/self/maps")
+        .unwrap()
+        .lines()
+        .count()
+}
+
+fn limit(resource: libc::__rlimit_resource_t, bytes: u64) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is valid for writes.
+    unsafe { libc::getrlimit(resource, &mut limit) };
+    limit.rlim_cur = bytes.min(limit.rlim_max);
+    // SAFETY: a valid limit.
+    assert_eq!(unsafe { libc::setrlimit(resource, &limit) }, 0);
+}
+
+fn used(name: &str) -> u64 {
+    (status(name) as u64) << 10
+}
+
+fn parked() -> Routine<()> {
+    let mut routine = Routine::new(size(), suspend);
+    assert_eq!(routine.resume(), Ok(Status::Suspended));
+    routine
+}
+
+#[test]
+fn child() {
+    let Some(scenario) = children::scenario() else {
+        return;
+    };
+    children::deadline(100);
+    match scenario.as_str() {
+        "memory of many" => memory_of_many(),
+        "deep stacks come back" => deep_stacks_come_back(),
+        "trim" => trimmed_memory_comes_back(),
+        "no address space" => refused(libc::RLIMIT_AS, "VmSize:"),
+        "no writable memory" => refused(libc::RLIMIT_DATA, "VmData:"),
+        "too many mappings" => too_many_mappings(),
+        "malloc refuses" => malloc_refuses(),
+        "sizes of the environment" => {
+            println!("{}", size().usable());
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(0) }
+        }
+        "support" => {
+            println!("{:?}", support());
+            if let Err(why) = support() {
+                println!("{why}");
+                println!("{}", Size::from_environment().unwrap_err());
+            }
+            assert_eq!(gosched_context::host(|| 1), 1);
+        }
+        other => panic!("no scenario {other}"),
+    }
+}
+
+fn passes(scenario: &str) {
+    let output = children::run(scenario);
+    assert!(
+        output.status.success(),
+        "{:?}\n{}",
+        output.status,
+        children::stderr(&output)
+    );
+}
+
+#[test]
+fn a_parked_goroutine_costs_a_page_and_no_mapping() {
+    passes("memory of many");
+}
+
+fn memory_of_many() {
+    let by_mapping = std::env::var_os("GOSCHED_GUARD").is_some();
+    let count = if by_mapping { 10_000 } else { 50_000 };
+    drop(parked());
+    let mut all = Vec::with_capacity(count);
+    let (memory_before, mappings_before) = (memory(), mappings());
+    all.extend((0..count).map(|_| parked()));
+    let each = (memory() - memory_before) / count;
+    let mappings = mappings() - mappings_before;
+    eprintln!("{each} bytes and {mappings} mappings for {count}");
+    assert!(
+        mappings < if by_mapping { 2 * count + 100 } else { 100 },
+        "{mappings} mappings"
+    );
+    // Frames of a debug build are larger, and so is the spacing; a static program's identity takes
+    // a page more (book 02).
+    if !cfg!(debug_assertions) && !cfg!(target_feature = "crt-static") {
+        // The routine itself (closure, result, handle) is on the heap, beside its stack.
+        let routine = 512;
+        assert!(each <= 5 * 1024 + routine, "{each} bytes each");
+    }
+}
+
+#[test]
+fn what_a_finished_goroutine_touched_is_given_back() {
+    passes("deep stacks come back");
+}
+
+fn deep_stacks_come_back() {
+    const COUNT: usize = 500;
+    #[inline(never)]
+    fn touch(depth: usize) -> usize {
+        let frame = std::hint::black_box([depth as u8; 4096]);
+        let below = if depth == 0 { 0 } else { touch(depth - 1) };
+        std::hint::black_box(below + usize::from(frame[17]))
+    }
+    let before = memory();
+    let mut all: Vec<_> = (0..COUNT)
+        .map(|_| {
+            let mut routine = Routine::new(size(), || {
+                touch(30);
+                suspend();
+            });
+            routine.resume().unwrap();
+            routine
+        })
+        .collect();
+    let touched = memory() - before;
+    assert!(touched > COUNT * 120_000, "{touched}");
+    for routine in &mut all {
+        assert_eq!(routine.resume(), Ok(Status::Finished));
+    }
+    drop(all);
+    // What this thread's cache holds stays warm, at most 64 of them.
+    let kept = memory().saturating_sub(before);
+    let warm = touched / COUNT * 64;
+    assert!(kept < warm + COUNT * 13_000, "{kept} of {touched}");
+}
+
+#[test]
+fn stacks_nobody_wants_are_trimmed() {
+    passes("trim");
+}
+
+fn trimmed_memory_comes_back() {
+    const COUNT: usize = 5000;
+    drop(parked());
+    let before = memory();
+    for round in 0..3 {
+        std::thread::spawn(|| {
+            let mut all: Vec<_> = (0..COUNT).map(|_| parked()).collect();
+            for routine in &mut all {
+                assert_eq!(routine.resume(), Ok(Status::Finished));
+            }
+        })
+        .join()
+        .unwrap();
+        let counts = stack::stats();
+        assert!(counts.warm >= COUNT, "{counts:?}");
+        let rested = memory() - before;
+        assert!(rested > COUNT * 4096, "{rested}");
+        assert_eq!(
+            trim(Duration::from_secs(3600)),
+            0,
+            "nothing has rested for an hour"
+        );
+        assert!(trim(Duration::ZERO) >= COUNT);
+        let counts = stack::stats();
+        assert_eq!(counts.warm, 0, "{counts:?}");
+        let kept = memory().saturating_sub(before);
+        assert!(
+            kept < COUNT * 1500,
+            "round {round}: {kept} of {rested} bytes kept, {counts:?}"
+        );
+        assert!(counts.slabs <= 4, "{counts:?}");
+    }
+}
+
+#[test]
+fn refusals_say_what_was_wanted_and_what_the_system_said() {
+    passes("no address space");
+    passes("no writable memory");
+}
+
+fn refused(resource: libc::__rlimit_resource_t, name: &str) {
+    drop(parked());
+    let counts = stack::stats();
+    // Room for a few more stacks, not for many.
+    limit(resource, used(name) + (24 << 20));
+    let mut all = Vec::new();
+    let error = loop {
+        let mut routine = Routine::new(size(), suspend);
+        match routine.resume() {
+            Ok(_) => all.push(routine),
+            Err(error) => break error,
+        }
+        assert!(all.len() < 10_000, "the limit holds");
+    };
+    let StackError::Memory { bytes, errno, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(*errno, libc::ENOMEM);
+    assert!(
+        error
+            .to_string()
+            .contains(&format!("({bytes} bytes) failed: ")),
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains("Cannot allocate memory"),
+        "{error}"
+    );
+    let many = all.len();
+    // Again and again the same answer, and nothing is lost by asking.
+    for _ in 0..100 {
+        assert_eq!(Routine::new(size(), || ()).resume().unwrap_err(), error);
+    }
+    assert_eq!(stack::stats().out - counts.out, many);
+    // Those that run go on, end, and make room.
+    for routine in &mut all {
+        assert_eq!(routine.resume(), Ok(Status::Finished));
+    }
+    drop(all);
+    assert_eq!(Routine::new(size(), || ()).resume(), Ok(Status::Finished));
+    limit(resource, u64::MAX);
+    let all: Vec<_> = (0..many + 100).map(|_| parked()).collect();
+    assert_eq!(all.len(), many + 100);
+}
+
+#[test]
+fn guards_by_mprotect_stop_well_before_the_system_s_limit() {
+    let output = children::command("too many mappings")
+        .env("GOSCHED_GUARD", "mprotect")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", children::stderr(&output));
+}
+
+fn too_many_mappings() {
+    let allowed = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
+    let allowed: usize = allowed.trim().parse().unwrap();
+    if allowed > 1 << 20 {
+        return; // a system without such a limit to speak of
+    }
+    let mut stacks = Vec::new();
+    let error = loop {
+        match stack::Stack::new(Size::new(MIN_USABLE).unwrap()) {
+            Ok(stack) => stacks.push(stack),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, StackError::Mappings { .. }), "{error:?}");
+    assert!(error.to_string().contains("vm.max_map_count"), "{error}");
+    assert!(
+        stacks.len() * 2 > allowed / 2,
+        "{} stacks of {allowed}",
+        stacks.len()
+    );
+    assert!(
+        mappings() < allowed / 10 * 8,
+        "{} mappings of {allowed}",
+        mappings()
+    );
+    // There is room left for the program.
+    let threads: Vec<_> = (0..50)
+        .map(|_| std::thread::spawn(std::thread::park))
+        .collect();
+    for thread in threads {
+        thread.thread().unpark();
+        thread.join().unwrap();
+    }
+    // And for one stack less, one more.
+    stacks.pop();
+    stacks.push(stack::Stack::new(Size::new(MIN_USABLE).unwrap()).unwrap());
+}
+
+#[test]
+fn no_memory_for_thread_locals_is_an_error_too() {
+    if cfg!(target_feature = "crt-static") {
+        return; // needs an allocator that the program can replace at run time
+    }
+    passes("malloc refuses");
+}
+
+/// libc's `calloc`, which makes the vector of thread-locals, refuses while this is set.
+static REFUSE: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+#[cfg(not(target_feature = "crt-static"))]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut libc::c_void {
+    if REFUSE.load(std::sync::atomic::Ordering::Relaxed) {
+        return std::ptr::null_mut();
+    }
+    let Some(total) = count.checked_mul(bytes) else {
+        return std::ptr::null_mut();
+    };
+    // SAFETY: any size may be asked for.
+    let memory = unsafe { libc::malloc(total) };
+    if !memory.is_null() {
+        // SAFETY: `total` bytes were just allocated.
+        unsafe { std::ptr::write_bytes(memory.cast::<u8>(), 0, total) };
+    }
+    memory
+}
+
+fn malloc_refuses() {
+    support().unwrap();
+    // So that nothing but the identity allocates below.
+    let mut routine = Routine::new(size(), || 7);
+    let mut warm = parked();
+    let before = stack::stats();
+    REFUSE.store(true, std::sync::atomic::Ordering::Relaxed);
+    let refused = routine.resume();
+    REFUSE.store(false, std::sync::atomic::Ordering::Relaxed);
+    let error = refused.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("allocating a goroutine's thread-locals"),
+        "{error}"
+    );
+    assert_eq!(stack::stats().out, before.out, "the stack went back");
+    assert_eq!(
+        routine.resume(),
+        Ok(Status::Finished),
+        "it can be tried again"
+    );
+    assert_eq!(routine.into_result().unwrap().unwrap(), 7);
+    assert_eq!(warm.resume(), Ok(Status::Finished));
+}
+
+#[test]
+fn the_environment_sets_the_default_size() {
+    let usable = |text: &str| {
+        let output = children::command("sizes of the environment")
+            .env("GOSCHED_STACK", text)
+            .output()
+            .unwrap();
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        let number = out
+            .lines()
+            .find_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok());
+        number.ok_or_else(|| out + &children::stderr(&output))
+    };
+    assert!((512 << 10..640 << 10).contains(&usable("512k").unwrap()));
+    assert!((4 << 20..5 << 20).contains(&usable("4m").unwrap()));
+    assert!(usable("1").unwrap() >= MIN_USABLE);
+    for wrong in ["", "much", "12q"] {
+        let text = usable(wrong).unwrap_err();
+        assert!(
+            text.contains("GOSCHED_STACK") || text.contains("Environment"),
+            "{text}"
+        );
+    }
+    let text = usable("0").unwrap_err();
+    assert!(text.contains("Size { asked: 0 }"), "{text}");
+}
+
+#[test]
+fn absurd_sizes_are_errors() {
+    for asked in [0, 1 << 60, usize::MAX] {
+        assert_eq!(Size::new(asked), Err(StackError::Size { asked }));
+    }
+    // The largest there is may be more than the machine has, and is then refused, not a crash.
+    let mut largest = Routine::new(Size::new(stack::MAX_USABLE).unwrap(), || 1);
+    match largest.resume() {
+        Ok(status) => assert_eq!(status, Status::Finished),
+        Err(error) => assert!(matches!(error, StackError::Memory { .. }), "{error:?}"),
+    }
+}
+
+#[test]
+fn a_stack_of_the_size_asked_for_can_be_used_up_to_it() {
+    for asked in [MIN_USABLE, 100_000, 1 << 20, 64 << 20] {
+        let stack = stack::Stack::new(Size::new(asked).unwrap()).unwrap();
+        let usable = stack.usable();
+        assert!(usable.len() >= asked);
+        assert_eq!(stack.guard().end, usable.start);
+        assert_eq!(stack.guard().len(), GUARD);
+        for address in [usable.start, usable.end - asked, usable.end - 1] {
+            // SAFETY: inside a stack that nothing runs on.
+            unsafe { std::ptr::write_volatile(address as *mut u8, 1) };
+        }
+    }
+}
+
+#[test]
+fn a_system_that_cannot_is_told_apart() {
+    let output = children::command("support")
+        .env("GOSCHED_FSGSBASE", "perhaps")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{text} {}",
+        children::stderr(&output)
+    );
+    assert!(
+        text.contains("wanted a way to write the thread pointer, found GOSCHED_FSGSBASE is"),
+        "{text}"
+    );
+}
