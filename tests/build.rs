@@ -2,7 +2,5 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=c/linked.c");
-    cc::Build::new()
-        .file("c/linked.c")
-        .compile("gosched_tests_linked");
+    cc::Build::new().file("c/linked.c").compile("gosched_tests_linked");
 }

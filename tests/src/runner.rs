@@ -32,10 +32,7 @@ pub fn run_with(threads: usize, jobs: Vec<Job>, started: impl Fn() + Sync) -> Re
     let live = AtomicUsize::new(jobs.len());
     let waiting = jobs.into_iter().map(|job| {
         let routine = Routine::new(size, job);
-        Waiting {
-            routine,
-            last: usize::MAX,
-        }
+        Waiting { routine, last: usize::MAX }
     });
     let queue = Mutex::new(waiting.collect::<VecDeque<_>>());
     let panics = Mutex::new(Vec::new());
@@ -68,10 +65,7 @@ pub fn run_with(threads: usize, jobs: Vec<Job>, started: impl Fn() + Sync) -> Re
             });
         }
     });
-    Report {
-        moves: moves.into_inner(),
-        panics: panics.into_inner().expect("panics"),
-    }
+    Report { moves: moves.into_inner(), panics: panics.into_inner().expect("panics") }
 }
 
 /// As [`run_with`], with nothing to do on each thread.
@@ -105,9 +99,7 @@ fn take(queue: &mut VecDeque<Waiting>, me: usize) -> Option<Waiting> {
 }
 
 fn text(payload: &(dyn std::any::Any + Send)) -> String {
-    let text = payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned());
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
     text.unwrap_or_else(|| "a payload that is no text".into())
 }

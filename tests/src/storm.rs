@@ -30,11 +30,7 @@ impl Storm {
             let (threads, stop) = (threads.clone(), stop.clone());
             move || send(&threads, &stop)
         });
-        Storm {
-            threads,
-            stop,
-            sender: Some(sender),
-        }
+        Storm { threads, stop, sender: Some(sender) }
     }
 
     /// Lets it rain on the calling thread.
@@ -64,24 +60,24 @@ impl Drop for Storm {
 
 fn send(threads: &Mutex<Vec<i32>>, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        let now: Vec<i32> = threads
-            .lock()
-            .map(|threads| threads.clone())
-            .unwrap_or_default();
+        let now: Vec<i32> = threads.lock().map(|threads| threads.clone()).unwrap_or_default();
         for thread in now {
+            let process = std::process::id();
             // SAFETY: a signal with a handler; the thread may be gone, which is an error code.
-            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1) };
+            unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1) };
         }
         std::thread::sleep(Duration::from_micros(30));
     }
 }
 
 extern "C" fn handler(_: i32) {
+    // SAFETY: errno has an address, always.
+    let errno = unsafe { libc::__errno_location() };
     // SAFETY: errno of whoever was interrupted.
-    let errno = unsafe { &mut *libc::__errno_location() };
-    let before = *errno;
+    let before = unsafe { *errno };
     // SAFETY: closes nothing; sets errno.
     unsafe { libc::close(-1) };
-    *errno = before;
+    // SAFETY: as above.
+    unsafe { *errno = before };
     HANDLED.fetch_add(1, Ordering::Relaxed);
 }

@@ -61,11 +61,7 @@ mod user {
                 assert_eq!(std::io::Error::last_os_error().kind(), kind, "errno");
             }
             assert_eq!(COUNT.get(), step + 1, "value");
-            assert_eq!(
-                COUNT.with(|count| std::ptr::from_ref(count) as usize),
-                address,
-                "address"
-            );
+            assert_eq!(COUNT.with(|count| std::ptr::from_ref(count) as usize), address, "address");
             assert_eq!(kept.get(), step + 1, "shared value");
             drop(kept);
             if step % 256 == 0 {
@@ -152,11 +148,7 @@ fn thread_state_stays_over_a_million_moves_in_a_storm_of_signals() {
     let report = run_with(THREADS, jobs.collect(), || storm.join());
     assert!(report.panics.is_empty(), "{:?}", report.panics);
     assert!(report.moves >= MOVES as u64, "{} moves", report.moves);
-    assert!(
-        Storm::handled() - before > 1000,
-        "a storm: {} signals",
-        Storm::handled() - before
-    );
+    assert!(Storm::handled() - before > 1000, "a storm: {} signals", Storm::handled() - before);
 }
 
 #[test]
@@ -168,10 +160,7 @@ fn a_reused_slot_starts_as_a_new_thread() {
         user::thread_state_stays(number, 3);
         assert_eq!(linked::count(), 6, "a C thread-local starts at 5");
         linked::set_errno(99);
-        assert!(
-            seen.lock().unwrap().insert(std::thread::current().id()),
-            "an id seen before"
-        );
+        assert!(seen.lock().unwrap().insert(std::thread::current().id()), "an id seen before");
     });
     assert_eq!(ids.lock().unwrap().len(), 2000);
 }
@@ -188,10 +177,7 @@ fn output_hash_maps_and_locks_work_across_moves() {
             counted.fetch_add(user::counted() as usize, Ordering::Relaxed);
         }
     });
-    assert_eq!(
-        *counter.lock().unwrap() as usize,
-        counted.load(Ordering::Relaxed)
-    );
+    assert_eq!(*counter.lock().unwrap() as usize, counted.load(Ordering::Relaxed));
     assert!(counted.load(Ordering::Relaxed) > 0);
 }
 
@@ -273,11 +259,7 @@ fn c_code_has_locale_errno_and_rounding_of_its_own() {
         for _ in 0..50 {
             suspend();
             assert_eq!(linked::third(), expected, "rounding of number {number}");
-            assert_eq!(
-                linked::x87_rounds_down(),
-                x87,
-                "x87 rounding of number {number}"
-            );
+            assert_eq!(linked::x87_rounds_down(), x87, "x87 rounding of number {number}");
         }
     });
     run_all(THREADS, 16, |number| {
@@ -287,11 +269,7 @@ fn c_code_has_locale_errno_and_rounding_of_its_own() {
         }
         for _ in 0..50 {
             suspend();
-            assert_eq!(
-                linked::inexact(),
-                i32::from(number % 2 == 0),
-                "sticky flags"
-            );
+            assert_eq!(linked::inexact(), i32::from(number % 2 == 0), "sticky flags");
         }
     });
 }
@@ -308,10 +286,7 @@ fn rounding_modes_really_differ() {
         routine.into_result().unwrap().unwrap()
     };
     let (nearest, down, up) = (routine(0), routine(1), routine(2));
-    assert!(
-        down.0 < up.0 && nearest.0 <= up.0,
-        "{nearest:?} {down:?} {up:?}"
-    );
+    assert!(down.0 < up.0 && nearest.0 <= up.0, "{nearest:?} {down:?} {up:?}");
     assert_ne!(down.1, up.1);
 }
 
@@ -328,7 +303,7 @@ fn a_thread_started_inside_is_foreign() {
                     storm.join();
                     assert_eq!(role(), Role::Foreign);
                     let memory: Vec<String> = (0..100).map(|n| n.to_string()).collect();
-                    assert_eq!(host(|| role()), Role::Foreign);
+                    assert_eq!(host(role), Role::Foreign);
                     assert_eq!(linked::count(), 6);
                     (std::thread::current().id(), memory.len())
                 });
@@ -347,9 +322,7 @@ fn a_thread_started_inside_is_foreign() {
 fn processes_and_names_can_be_asked_for_inside() {
     run_all(2, 6, |number| {
         for _ in 0..3 {
-            let output = std::process::Command::new("echo")
-                .arg(number.to_string())
-                .output();
+            let output = std::process::Command::new("echo").arg(number.to_string()).output();
             suspend();
             assert_eq!(output.unwrap().stdout, format!("{number}\n").into_bytes());
         }
@@ -513,11 +486,7 @@ fn the_whole_stack_of_a_parked_goroutine_can_be_walked_from_another_thread() {
     }
     #[inline(never)]
     fn middle(depth: u32) -> u64 {
-        let below = if depth == 0 {
-            innermost()
-        } else {
-            middle(depth - 1)
-        };
+        let below = if depth == 0 { innermost() } else { middle(depth - 1) };
         std::hint::black_box(below + 1)
     }
     let mut routine = Routine::new(size(), || middle(5));
@@ -529,15 +498,8 @@ fn the_whole_stack_of_a_parked_goroutine_can_be_walked_from_another_thread() {
     .join()
     .unwrap();
     let at = |name: &str| names.iter().position(|found| found.contains(name));
-    assert!(
-        at("innermost").unwrap() < at("middle").unwrap(),
-        "{names:#?}"
-    );
-    assert_eq!(
-        names.iter().filter(|name| name.contains("middle")).count(),
-        6,
-        "{names:#?}"
-    );
+    assert!(at("innermost").unwrap() < at("middle").unwrap(), "{names:#?}");
+    assert_eq!(names.iter().filter(|name| name.contains("middle")).count(), 6, "{names:#?}");
     assert!(names.last().unwrap().contains("enter") || names.last().unwrap().contains("root"));
     // It was only looked at.
     let mut routine = routine;
@@ -560,15 +522,8 @@ fn a_backtrace_inside_is_complete() {
         let mut routine = Routine::new(size(), || deep(3));
         routine.resume().unwrap();
         let text = routine.into_result().unwrap().unwrap();
-        assert_eq!(
-            text.lines().filter(|line| line.ends_with("deep")).count(),
-            4,
-            "{text}"
-        );
-        assert!(
-            text.contains("enter") || text.contains("root"),
-            "its end: {text}"
-        );
+        assert_eq!(text.lines().filter(|line| line.ends_with("deep")).count(), 4, "{text}");
+        assert!(text.contains("enter") || text.contains("root"), "its end: {text}");
     }
 }
 
@@ -576,12 +531,7 @@ fn names(addresses: &[usize]) -> Vec<String> {
     let mut names = Vec::new();
     for &address in addresses {
         backtrace::resolve((address - 1) as *mut _, |symbol| {
-            names.push(
-                symbol
-                    .name()
-                    .map(|name| format!("{name:#}"))
-                    .unwrap_or_default(),
-            );
+            names.push(symbol.name().map(|name| format!("{name:#}")).unwrap_or_default());
         });
     }
     names
@@ -607,17 +557,13 @@ fn wait_for(child: i32) -> i32 {
     let mut status = 0;
     // SAFETY: our own child; `status` is valid for writes.
     unsafe { libc::waitpid(child, &mut status, 0) };
-    if libc::WIFEXITED(status) {
-        libc::WEXITSTATUS(status)
-    } else {
-        -status
-    }
+    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -status }
 }
 
 fn in_forked_child() -> ! {
     let memory = vec![1u8; 100_000];
     let sum: usize = host(|| memory.iter().map(|&byte| usize::from(byte)).sum());
-    let thread = std::thread::spawn(|| linked::count()).join().unwrap();
+    let thread = std::thread::spawn(linked::count).join().unwrap();
     // SAFETY: as in the caller.
     let grandchild = unsafe { libc::fork() };
     if grandchild == 0 {
@@ -629,13 +575,19 @@ fn in_forked_child() -> ! {
     unsafe { libc::_exit(if right { 9 } else { 1 }) }
 }
 
+fn set_group() {
+    // SAFETY: getgid has no precondition.
+    let group = unsafe { libc::getgid() };
+    // SAFETY: sets the group id to what it is.
+    assert_eq!(unsafe { libc::setgid(group) }, 0);
+}
+
 #[test]
 fn changing_the_group_id_reaches_threads_that_carry_goroutines() {
     // libc signals every thread and waits for each: a carrier answers with a goroutine's block.
     let outside = std::thread::spawn(|| {
         for _ in 0..20 {
-            // SAFETY: sets the group id to what it is.
-            assert_eq!(unsafe { libc::setgid(libc::getgid()) }, 0);
+            set_group();
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     });
@@ -643,8 +595,7 @@ fn changing_the_group_id_reaches_threads_that_carry_goroutines() {
         let until = std::time::Instant::now() + std::time::Duration::from_millis(200);
         while std::time::Instant::now() < until {
             if number == 0 {
-                // SAFETY: sets the group id to what it is.
-                assert_eq!(unsafe { libc::setgid(libc::getgid()) }, 0);
+                set_group();
             }
             if number < 3 {
                 suspend();

@@ -18,15 +18,10 @@ fn build(name: &'static str) -> PathBuf {
     let library = directory.join(format!("lib{name}-{}.so", std::process::id()));
     let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap();
     if built.insert(name) {
-        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-            .join("c")
-            .join(format!("{name}.c"));
+        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("c").join(format!("{name}.c"));
         let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
         let mut command = std::process::Command::new(compiler);
-        let command = command
-            .args(["-shared", "-fPIC", "-O1", "-o"])
-            .arg(&library)
-            .arg(source);
+        let command = command.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source);
         assert!(command.status().unwrap().success(), "{command:?}");
     }
     library
@@ -71,11 +66,7 @@ fn error() -> Option<String> {
     // SAFETY: dlerror has no precondition.
     let text = unsafe { libc::dlerror() };
     // SAFETY: a string until the next such call.
-    (!text.is_null()).then(|| {
-        unsafe { CStr::from_ptr(text) }
-            .to_string_lossy()
-            .into_owned()
-    })
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
 #[test]
@@ -89,21 +80,14 @@ fn dynamic_thread_locals_are_each_goroutines_own_and_fresh() {
             let library = Library::open(&path);
             let address = library.pointer(c"dynamic_address");
             for step in 0..50 {
-                assert_eq!(
-                    library.call(c"dynamic_count"),
-                    42 + step,
-                    "{round} {number}"
-                );
+                assert_eq!(library.call(c"dynamic_count"), 42 + step, "{round} {number}");
                 suspend();
                 assert_eq!(library.pointer(c"dynamic_address"), address);
             }
             addresses.lock().unwrap().insert(address);
         });
     }
-    assert!(
-        addresses.lock().unwrap().len() >= 32,
-        "different goroutines, different variables"
-    );
+    assert!(addresses.lock().unwrap().len() >= 32, "different goroutines, different variables");
 }
 
 #[test]
@@ -125,11 +109,7 @@ fn static_thread_locals_of_a_library_loaded_later_are_initialised_everywhere() {
                 suspend();
                 assert_eq!(library.pointer(c"fixed_address"), address);
             }
-            assert_eq!(
-                library.call(c"fixed_constructor_saw"),
-                77,
-                "its constructor"
-            );
+            assert_eq!(library.call(c"fixed_constructor_saw"), 77, "its constructor");
         });
     }
 }

@@ -22,17 +22,11 @@ fn memory() -> usize {
 }
 
 fn mappings() -> usize {
-    std::fs::read_to_string("/proc/self/maps")
-        .unwrap()
-        .lines()
-        .count()
+    std::fs::read_to_string("/proc/self/maps").unwrap().lines().count()
 }
 
 fn limit(resource: libc::__rlimit_resource_t, bytes: u64) {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is valid for writes.
     unsafe { libc::getrlimit(resource, &mut limit) };
     limit.rlim_cur = bytes.min(limit.rlim_max);
@@ -83,12 +77,7 @@ fn child() {
 
 fn passes(scenario: &str) {
     let output = children::run(scenario);
-    assert!(
-        output.status.success(),
-        "{:?}\n{}",
-        output.status,
-        children::stderr(&output)
-    );
+    assert!(output.status.success(), "{:?}\n{}", output.status, children::stderr(&output));
 }
 
 #[test]
@@ -106,10 +95,7 @@ fn memory_of_many() {
     let each = (memory() - memory_before) / count;
     let mappings = mappings() - mappings_before;
     eprintln!("{each} bytes and {mappings} mappings for {count}");
-    assert!(
-        mappings < if by_mapping { 2 * count + 100 } else { 100 },
-        "{mappings} mappings"
-    );
+    assert!(mappings < if by_mapping { 2 * count + 100 } else { 100 }, "{mappings} mappings");
     // Frames of a debug build are larger, and so is the spacing; a static program's identity takes
     // a page more (book 02).
     if !cfg!(debug_assertions) && !cfg!(target_feature = "crt-static") {
@@ -177,19 +163,12 @@ fn trimmed_memory_comes_back() {
         assert!(counts.warm >= COUNT, "{counts:?}");
         let rested = memory() - before;
         assert!(rested > COUNT * 4096, "{rested}");
-        assert_eq!(
-            trim(Duration::from_secs(3600)),
-            0,
-            "nothing has rested for an hour"
-        );
+        assert_eq!(trim(Duration::from_secs(3600)), 0, "nothing has rested for an hour");
         assert!(trim(Duration::ZERO) >= COUNT);
         let counts = stack::stats();
         assert_eq!(counts.warm, 0, "{counts:?}");
         let kept = memory().saturating_sub(before);
-        assert!(
-            kept < COUNT * 1500,
-            "round {round}: {kept} of {rested} bytes kept, {counts:?}"
-        );
+        assert!(kept < COUNT * 1500, "round {round}: {kept} of {rested} bytes kept, {counts:?}");
         assert!(counts.slabs <= 4, "{counts:?}");
     }
 }
@@ -214,20 +193,10 @@ fn refused(resource: libc::__rlimit_resource_t, name: &str) {
         }
         assert!(all.len() < 10_000, "the limit holds");
     };
-    let StackError::Memory { bytes, errno, .. } = &error else {
-        panic!("{error:?}")
-    };
+    let StackError::Memory { bytes, errno, .. } = &error else { panic!("{error:?}") };
     assert_eq!(*errno, libc::ENOMEM);
-    assert!(
-        error
-            .to_string()
-            .contains(&format!("({bytes} bytes) failed: ")),
-        "{error}"
-    );
-    assert!(
-        error.to_string().contains("Cannot allocate memory"),
-        "{error}"
-    );
+    assert!(error.to_string().contains(&format!("({bytes} bytes) failed: ")), "{error}");
+    assert!(error.to_string().contains("Cannot allocate memory"), "{error}");
     let many = all.len();
     // Again and again the same answer, and nothing is lost by asking.
     for _ in 0..100 {
@@ -247,10 +216,8 @@ fn refused(resource: libc::__rlimit_resource_t, name: &str) {
 
 #[test]
 fn guards_by_mprotect_stop_well_before_the_system_s_limit() {
-    let output = children::command("too many mappings")
-        .env("GOSCHED_GUARD", "mprotect")
-        .output()
-        .unwrap();
+    let output =
+        children::command("too many mappings").env("GOSCHED_GUARD", "mprotect").output().unwrap();
     assert!(output.status.success(), "{}", children::stderr(&output));
 }
 
@@ -269,20 +236,10 @@ fn too_many_mappings() {
     };
     assert!(matches!(error, StackError::Mappings { .. }), "{error:?}");
     assert!(error.to_string().contains("vm.max_map_count"), "{error}");
-    assert!(
-        stacks.len() * 2 > allowed / 2,
-        "{} stacks of {allowed}",
-        stacks.len()
-    );
-    assert!(
-        mappings() < allowed / 10 * 8,
-        "{} mappings of {allowed}",
-        mappings()
-    );
+    assert!(stacks.len() * 2 > allowed / 2, "{} stacks of {allowed}", stacks.len());
+    assert!(mappings() < allowed / 10 * 8, "{} mappings of {allowed}", mappings());
     // There is room left for the program.
-    let threads: Vec<_> = (0..50)
-        .map(|_| std::thread::spawn(std::thread::park))
-        .collect();
+    let threads: Vec<_> = (0..50).map(|_| std::thread::spawn(std::thread::park)).collect();
     for thread in threads {
         thread.thread().unpark();
         thread.join().unwrap();
@@ -300,9 +257,11 @@ fn no_memory_for_thread_locals_is_an_error_too() {
     passes("malloc refuses");
 }
 
-/// libc's `calloc`, which makes the vector of thread-locals, refuses while this is set.
+/// `calloc`, which makes the vector of thread-locals, refuses while this is set.
 static REFUSE: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
+/// # Safety
+/// As libc's.
 #[cfg(not(target_feature = "crt-static"))]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut libc::c_void {
@@ -331,18 +290,9 @@ fn malloc_refuses() {
     let refused = routine.resume();
     REFUSE.store(false, std::sync::atomic::Ordering::Relaxed);
     let error = refused.unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .starts_with("allocating a goroutine's thread-locals"),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("allocating a goroutine's thread-locals"), "{error}");
     assert_eq!(stack::stats().out, before.out, "the stack went back");
-    assert_eq!(
-        routine.resume(),
-        Ok(Status::Finished),
-        "it can be tried again"
-    );
+    assert_eq!(routine.resume(), Ok(Status::Finished), "it can be tried again");
     assert_eq!(routine.into_result().unwrap().unwrap(), 7);
     assert_eq!(warm.resume(), Ok(Status::Finished));
 }
@@ -355,9 +305,7 @@ fn the_environment_sets_the_default_size() {
             .output()
             .unwrap();
         let out = String::from_utf8_lossy(&output.stdout).into_owned();
-        let number = out
-            .lines()
-            .find_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok());
+        let number = out.lines().find_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok());
         number.ok_or_else(|| out + &children::stderr(&output))
     };
     assert!((512 << 10..640 << 10).contains(&usable("512k").unwrap()));
@@ -365,10 +313,7 @@ fn the_environment_sets_the_default_size() {
     assert!(usable("1").unwrap() >= MIN_USABLE);
     for wrong in ["", "much", "12q"] {
         let text = usable(wrong).unwrap_err();
-        assert!(
-            text.contains("GOSCHED_STACK") || text.contains("Environment"),
-            "{text}"
-        );
+        assert!(text.contains("GOSCHED_STACK") || text.contains("Environment"), "{text}");
     }
     let text = usable("0").unwrap_err();
     assert!(text.contains("Size { asked: 0 }"), "{text}");
@@ -404,16 +349,9 @@ fn a_stack_of_the_size_asked_for_can_be_used_up_to_it() {
 
 #[test]
 fn a_system_that_cannot_is_told_apart() {
-    let output = children::command("support")
-        .env("GOSCHED_FSGSBASE", "perhaps")
-        .output()
-        .unwrap();
+    let output = children::command("support").env("GOSCHED_FSGSBASE", "perhaps").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success(),
-        "{text} {}",
-        children::stderr(&output)
-    );
+    assert!(output.status.success(), "{text} {}", children::stderr(&output));
     assert!(
         text.contains("wanted a way to write the thread pointer, found GOSCHED_FSGSBASE is"),
         "{text}"

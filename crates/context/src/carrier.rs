@@ -137,6 +137,8 @@ where
         Done(std::thread::Result<R>),
         Taken,
     }
+    /// # Safety
+    /// - **callback**: `call_host` calls it, with a `Call`.
     unsafe extern "C" fn run<F: FnOnce() -> R, R>(call: *mut u8) {
         // SAFETY: `host` passes its own `Call` and waits.
         let call = unsafe { &mut *call.cast::<Call<F, R>>() };
@@ -174,11 +176,7 @@ mod tests {
         assert_eq!(arch::carrier(), &raw const carrier);
         assert_eq!(carrier.thread_pointer(), arch::thread_pointer());
         let child = std::thread::spawn(role).join().unwrap();
-        assert_eq!(
-            child,
-            Role::Foreign,
-            "GS was copied to the child, the role was not"
-        );
+        assert_eq!(child, Role::Foreign, "GS was copied to the child, the role was not");
         // SAFETY: attached — above, on this thread.
         unsafe { carrier.detach() };
         assert_eq!(role(), Role::Foreign);

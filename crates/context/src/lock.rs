@@ -31,19 +31,12 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     pub(crate) const fn new(value: T) -> Lock<T> {
-        Lock {
-            word: AtomicU32::new(FREE),
-            value: UnsafeCell::new(value),
-        }
+        Lock { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
     }
 
     pub(crate) fn lock(&self) -> Locked<'_, T> {
         // PAIR lock-word: sees all that the last holder wrote.
-        if self
-            .word
-            .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
+        if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.lock_slow();
         }
         Locked { lock: self }
@@ -54,9 +47,7 @@ impl<T> Lock<T> {
         for _ in 0..SPINS {
             std::hint::spin_loop();
             // PAIR lock-word: as in `lock`.
-            let won = self
-                .word
-                .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
+            let won = self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
             if won.is_ok() {
                 return;
             }
@@ -118,14 +109,16 @@ impl<T> Drop for Locked<'_, T> {
 
 /// errno is left as it was: the caller may be anywhere in user code's time.
 fn futex(word: &AtomicU32, operation: i32, value: u32) {
-    // SAFETY: errno is this thread's (or goroutine's) own word.
-    let errno = unsafe { &mut *libc::__errno_location() };
-    let before = *errno;
+    // SAFETY: errno has an address, always.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: this thread's (or goroutine's) own word.
+    let before = unsafe { *errno };
     let null = std::ptr::null::<libc::timespec>();
     let operation = operation | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word outlives the call; a spurious return is handled by the caller's loop.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, null) };
-    *errno = before;
+    // SAFETY: as above.
+    unsafe { *errno = before };
 }
 
 #[cfg(test)]

@@ -49,6 +49,8 @@ struct Body<T> {
 }
 
 /// What does not depend on the result's type. The first field of [`Body`].
+///
+/// Both sides of a switch use it, each through this pointer: no reference lives across one.
 struct Core {
     saved: Saved,
     resumer: Saved,
@@ -61,6 +63,36 @@ struct Core {
     run: unsafe fn(*mut Core),
     /// Why the identity could not be built.
     error: Option<StackError>,
+}
+
+impl Core {
+    /// # Safety
+    /// - **alive**: `core` points to one.
+    unsafe fn saved(core: *mut Core) -> *mut Saved {
+        // SAFETY: alive — promised by the caller.
+        unsafe { &raw mut (*core).saved }
+    }
+
+    /// # Safety
+    /// - **alive**: `core` points to one.
+    unsafe fn resumer(core: *mut Core) -> *mut Saved {
+        // SAFETY: alive — promised by the caller.
+        unsafe { &raw mut (*core).resumer }
+    }
+
+    /// Switches from the routine to whoever resumed it.
+    ///
+    /// # Safety
+    /// - **inside**: the caller runs on the routine's stack, with the thread pointer that `saved`
+    ///   has; its resumer waits in `resume`.
+    unsafe fn back(core: *mut Core, message: usize) {
+        // SAFETY: alive — inside: a routine that runs is.
+        let saved = unsafe { Core::saved(core) };
+        // SAFETY: alive — as above.
+        let resumer = unsafe { Core::resumer(core) };
+        // SAFETY: to, from, fs — inside.
+        unsafe { arch::switch(saved, resumer, message) };
+    }
 }
 
 /// What a routine says when it switches back.
@@ -82,10 +114,7 @@ unsafe impl<T: Send> Send for Routine<T> {}
 impl<T> std::fmt::Debug for Routine<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let core = &self.body.core;
-        f.debug_struct("Routine")
-            .field("id", &core.id)
-            .field("state", &core.state)
-            .finish()
+        f.debug_struct("Routine").field("id", &core.id).field("state", &core.state).finish()
     }
 }
 
@@ -125,14 +154,8 @@ impl<T: Send + 'static> Routine<T> {
             run: run_body::<T>,
             error: None,
         };
-        let body = Box::new(Body {
-            core,
-            f: Some(Box::new(f)),
-            result: None,
-        });
-        Routine {
-            body: ManuallyDrop::new(body),
-        }
+        let body = Box::new(Body { core, f: Some(Box::new(f)), result: None });
+        Routine { body: ManuallyDrop::new(body) }
     }
 
     /// Runs it until it suspends or finishes.
@@ -200,14 +223,8 @@ pub fn suspend() {
         "`suspend` called outside a routine: call it from the closure given to `Routine::new`, \
          and not inside `host`"
     );
-    // SAFETY: the routine runs, so its core is alive, and `resumer` waits in `resume`.
-    unsafe {
-        arch::switch(
-            &raw mut (*core).saved,
-            &raw const (*core).resumer,
-            SUSPENDED,
-        )
-    };
+    // SAFETY: inside — the routine set `CURRENT`, or its resumer did for it.
+    unsafe { Core::back(core, SUSPENDED) };
 }
 
 /// # Safety
@@ -217,10 +234,7 @@ unsafe fn resume(core: *mut Core) -> Result<Status, StackError> {
     attach()?;
     // SAFETY: ours — promised by the caller.
     let state = unsafe { (*core).state };
-    assert!(
-        state != State::Finished,
-        "`resume` of a finished routine: ask `into_result`"
-    );
+    assert!(state != State::Finished, "`resume` of a finished routine: ask `into_result`");
     // SAFETY: ours — as above.
     unsafe { (*core).resumer = Saved::here() };
     if state == State::New {
@@ -233,11 +247,15 @@ unsafe fn resume(core: *mut Core) -> Result<Status, StackError> {
         // It borrows this thread's identity: the thread's variables are its own, for now.
         CURRENT.set(core);
         // SAFETY: ours — as above.
-        unsafe { (*core).saved.thread_pointer = (*core).resumer.thread_pointer };
+        unsafe { (*core).saved.thread_pointer = arch::thread_pointer() };
     }
+    // SAFETY: alive — ours.
+    let resumer = unsafe { Core::resumer(core) };
+    // SAFETY: alive — ours.
+    let saved = unsafe { Core::saved(core) };
     // SAFETY: to — filled by `prepare` or by the routine's last switch; from — alive until control is
     // back; fs — the routine's own, or this thread's.
-    let message = unsafe { arch::switch(&raw mut (*core).resumer, &raw const (*core).saved, 0) };
+    let message = unsafe { arch::switch(resumer, saved, 0) };
     CURRENT.set(outer);
     // SAFETY: ours — control is back.
     unsafe { after_switch(core, message) }
@@ -296,7 +314,12 @@ unsafe fn prepare(core: *mut Core) -> Result<(), StackError> {
 
 /// First on a stack without identity, with the resumer's thread pointer: builds the identity, then
 /// starts over with it.
+///
+/// # Safety
+/// - **callback**: [`prepare`] laid it out as the first frame, with the core.
 unsafe extern "C" fn build(_message: usize, core: usize) -> ! {
+    /// # Safety
+    /// - **callback**: `call_on` calls it, with the core.
     unsafe extern "C" fn create(core: *mut u8) {
         // SAFETY: the routine's own core.
         let core = unsafe { &mut *core.cast::<Core>() };
@@ -321,20 +344,26 @@ unsafe extern "C" fn build(_message: usize, core: usize) -> ! {
             unsafe { arch::enter(stack.top(), stack.thread_pointer(), start, core as usize) }
         }
         _ => {
-            // SAFETY: to — the resumer waits; from, fs — its own.
-            unsafe { arch::switch(&raw mut (*core).saved, &raw const (*core).resumer, FAILED) };
+            // SAFETY: inside — with the resumer's thread pointer, as `saved` says.
+            unsafe { Core::back(core, FAILED) };
             std::process::abort()
         }
     }
 }
 
 /// First on a stack with an identity.
+///
+/// # Safety
+/// - **callback**: [`prepare`] laid it out as the first frame, with the core.
 unsafe extern "C" fn start_entry(_message: usize, core: usize) -> ! {
     // SAFETY: this runs with the identity.
     unsafe { start(core) }
 }
 
 /// The whole life of a routine, with its own identity.
+///
+/// # Safety
+/// - **callback**: it runs with the routine's identity, at the top of its stack, with the core.
 unsafe extern "C" fn start(core: usize) -> ! {
     let core = core as *mut Core;
     // SAFETY: own — this runs with the routine's identity, fresh or wiped.
@@ -348,20 +377,23 @@ unsafe extern "C" fn start(core: usize) -> ! {
     unsafe { run(core) };
     // SAFETY: own — nothing of it is needed any more.
     unsafe { identity::retire() };
-    // SAFETY: to — the resumer waits; from, fs — the routine's own.
-    unsafe { arch::switch(&raw mut (*core).saved, &raw const (*core).resumer, FINISHED) };
+    // SAFETY: inside — for the last time.
+    unsafe { Core::back(core, FINISHED) };
     std::process::abort()
 }
 
 /// The life of a routine without identity: it reads no thread-local here.
+///
+/// # Safety
+/// - **callback**: [`prepare`] laid it out as the first frame, with the core.
 unsafe extern "C" fn start_plain(_message: usize, core: usize) -> ! {
     let core = core as *mut Core;
     // SAFETY: as in `start`.
     let run = unsafe { (*core).run };
     // SAFETY: as in `start`.
     unsafe { run(core) };
-    // SAFETY: as in `start`; the resumer's thread pointer is this thread's.
-    unsafe { arch::switch(&raw mut (*core).saved, &raw const (*core).resumer, FINISHED) };
+    // SAFETY: inside — for the last time.
+    unsafe { Core::back(core, FINISHED) };
     std::process::abort()
 }
 
@@ -393,10 +425,7 @@ fn attach() -> Result<(), StackError> {
     if role() != Role::Foreign {
         return Ok(());
     }
-    let here = Box::new(Here {
-        carrier: Carrier::new(),
-        cache: None,
-    });
+    let here = Box::new(Here { carrier: Carrier::new(), cache: None });
     // SAFETY: foreign — asked above, and `host` closures find the carrier in `HERE`; alive — kept in
     // `HERE` until the thread ends.
     unsafe { here.carrier.attach() }.map_err(|error| StackError::Memory {
@@ -413,10 +442,7 @@ fn take_stack(size: Size) -> Result<Stack, StackError> {
         return Stack::new(size);
     }
     HERE.with(|here| match &mut *here.borrow_mut() {
-        Some(here) => here
-            .cache
-            .get_or_insert_with(|| Cache::new(size))
-            .take(size),
+        Some(here) => here.cache.get_or_insert_with(|| Cache::new(size)).take(size),
         None => Stack::new(size),
     })
 }
@@ -424,11 +450,7 @@ fn take_stack(size: Size) -> Result<Stack, StackError> {
 fn put_away(stack: Stack) {
     if role() == Role::Carrier {
         HERE.with(|here| {
-            if let Some(cache) = here
-                .borrow_mut()
-                .as_mut()
-                .and_then(|here| here.cache.as_mut())
-            {
+            if let Some(cache) = here.borrow_mut().as_mut().and_then(|here| here.cache.as_mut()) {
                 cache.put(stack);
             }
         });

@@ -15,6 +15,8 @@ pub unsafe fn walk(saved: &Saved, mut each: impl FnMut(usize) -> bool) {
         each: &'a mut dyn FnMut(usize) -> bool,
         failed: Option<Box<dyn std::any::Any + Send>>,
     }
+    /// # Safety
+    /// - **callback**: `bridge` calls it, with a `Walk`.
     unsafe extern "C" fn start(walk: *mut u8) {
         // SAFETY: `walk` passes its own and waits.
         let walk = unsafe { &mut *walk.cast::<Walk<'_>>() };
@@ -37,10 +39,7 @@ pub unsafe fn walk(saved: &Saved, mut each: impl FnMut(usize) -> bool) {
         }));
         walk.failed = result.err();
     }
-    let mut walk = Walk {
-        each: &mut each,
-        failed: None,
-    };
+    let mut walk = Walk { each: &mut each, failed: None };
     // SAFETY: parked — promised by the caller; callback — `start` takes a `Walk` and catches panics.
     unsafe { arch::bridge(saved.sp, start, (&raw mut walk).cast()) };
     if let Some(payload) = walk.failed {

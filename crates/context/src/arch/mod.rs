@@ -43,10 +43,7 @@ impl Saved {
     ///
     /// `thread_pointer` is the one that the code about to be saved runs with.
     pub const fn running(thread_pointer: usize) -> Saved {
-        Saved {
-            sp: 0,
-            thread_pointer,
-        }
+        Saved { sp: 0, thread_pointer }
     }
 
     /// A context to be filled by the caller's own [`switch`] away.

@@ -210,6 +210,9 @@ const ROOT_NOP: usize = 1;
 ///
 /// Unwinders look up `return address - 1`, hence the `nop`: a goroutine that has not run yet has
 /// its address just behind it, and is still found in this function.
+///
+/// # Safety
+/// - **switch**: reached by [`switch`] to a context of [`first_frame`], never called.
 #[unsafe(naked)]
 unsafe extern "C" fn root() {
     // rax: message, r12: data, r13: entry (see `first_frame`).

@@ -47,9 +47,14 @@ fn install() -> io::Result<()> {
     }
 }
 
+/// # Safety
+/// - **callback**: the kernel calls it, as a signal handler.
 unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes both.
-    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    // SAFETY: callback — the kernel's record.
+    let details = unsafe { &*info };
+    let code = details.si_code;
+    // SAFETY: SIGSEGV's record has an address, or 0 where someone sent the signal.
+    let address = unsafe { details.si_addr() } as usize;
     // SAFETY: context — the kernel's.
     let at = unsafe { arch::interrupted(context) };
     // A code above 0 is the kernel's own: a fault, not a signal that someone sent.
@@ -81,10 +86,12 @@ unsafe fn hand_on(
         unsafe { libc::signal(signal, libc::SIG_DFL) };
         if !fault {
             // A fault comes again by itself; a signal must be sent again. It waits until we return.
+            // SAFETY: getpid has no precondition.
+            let process = unsafe { libc::getpid() };
+            // SAFETY: gettid has no precondition.
+            let thread = unsafe { libc::gettid() };
             // SAFETY: to this very thread.
-            unsafe {
-                libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), signal);
-            }
+            unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
         }
         return;
     }
@@ -133,11 +140,7 @@ impl AltStack {
             ss_flags: 0,
             ss_size: SIGNAL_STACK,
         };
-        let mut before = libc::stack_t {
-            ss_sp: std::ptr::null_mut(),
-            ss_flags: 0,
-            ss_size: 0,
-        };
+        let mut before = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
         // SAFETY: the memory is ours until `drop` takes the stack out of force.
         if unsafe { libc::sigaltstack(&stack, &mut before) } != 0 {
             return Err(io::Error::last_os_error());
@@ -148,11 +151,7 @@ impl AltStack {
 
 impl Drop for AltStack {
     fn drop(&mut self) {
-        let mut now = libc::stack_t {
-            ss_sp: std::ptr::null_mut(),
-            ss_flags: 0,
-            ss_size: 0,
-        };
+        let mut now = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
         // SAFETY: asks only.
         unsafe { libc::sigaltstack(std::ptr::null(), &mut now) };
         if now.ss_sp as usize == self.memory.at + PAGE {
@@ -177,10 +176,7 @@ impl Mapping {
         let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
         match at {
             libc::MAP_FAILED => Err(io::Error::last_os_error()),
-            at => Ok(Mapping {
-                at: at as usize,
-                bytes,
-            }),
+            at => Ok(Mapping { at: at as usize, bytes }),
         }
     }
 

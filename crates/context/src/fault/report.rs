@@ -84,11 +84,7 @@ pub(super) fn overflow(found: &Found, at: Interrupted) -> ! {
     );
     let _ = write_owner(found.owner, &mut to);
     let _ = to.write_str(" [running]:\n");
-    let mut frames = Frames {
-        first: [0; SHOWN],
-        last: [0; SHOWN],
-        count: 0,
-    };
+    let mut frames = Frames { first: [0; SHOWN], last: [0; SHOWN], count: 0 };
     frames.collect(at.pc);
     if let Some(stack) = SYMBOLIZER.get() {
         let top = (stack.at + stack.bytes - PAGE) as *mut u8;
@@ -160,6 +156,8 @@ impl Frames {
     }
 }
 
+/// # Safety
+/// - **callback**: `overflow` calls it, with its [`Frames`].
 unsafe extern "C" fn print(frames: *mut u8) {
     // SAFETY: `overflow` passes its `Frames` and waits.
     let frames = unsafe { &*frames.cast::<Frames>() };

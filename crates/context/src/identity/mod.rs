@@ -43,10 +43,7 @@ pub struct Unsupported {
 
 impl Unsupported {
     pub(crate) fn new(wanted: &'static str, found: impl Into<String>) -> Unsupported {
-        Unsupported {
-            wanted,
-            found: found.into(),
-        }
+        Unsupported { wanted, found: found.into() }
     }
 }
 

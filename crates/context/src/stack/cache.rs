@@ -20,11 +20,7 @@ pub struct Cache {
 impl Cache {
     /// An empty cache of stacks of `size`.
     pub const fn new(size: Size) -> Cache {
-        Cache {
-            size,
-            stacks: [const { None }; CAPACITY],
-            len: 0,
-        }
+        Cache { size, stacks: [const { None }; CAPACITY], len: 0 }
     }
 
     /// The stack last put here, else one of the depot's.

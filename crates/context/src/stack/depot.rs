@@ -63,13 +63,7 @@ impl Depot {
                 next_slots: [0; CLASSES],
                 slabs: 0,
                 mappings: 0,
-                counts: Counts {
-                    out: 0,
-                    warm: 0,
-                    bare: 0,
-                    slabs: 0,
-                    reserved: 0,
-                },
+                counts: Counts { out: 0, warm: 0, bare: 0, slabs: 0, reserved: 0 },
             }),
         }
     }
@@ -91,11 +85,7 @@ impl Depot {
                 }
                 chains.counts.bare -= 1;
                 chains.counts.out += 1;
-                return Ok(Stack {
-                    depot: self,
-                    slab,
-                    index,
-                });
+                return Ok(Stack { depot: self, slab, index });
             }
             let carved = slab.carved.load(Ordering::Relaxed);
             if let Err(why) = slab.carve(&mut chains.mappings) {
@@ -271,28 +261,17 @@ impl Depot {
             chains.partial[class] = slab.next.load(Ordering::Relaxed);
             self.unmap(chains, slab);
         }
-        let memory = |doing, bytes, errno| StackError::Memory {
-            doing,
-            bytes,
-            errno,
-        };
+        let memory = |doing, bytes, errno| StackError::Memory { doing, bytes, errno };
         match why {
             Carve::Commit(bytes, errno) => memory("making stack memory writable", bytes, errno),
             Carve::Guard(bytes, errno) => memory("guarding stacks", bytes, errno),
-            Carve::Mappings => StackError::Mappings {
-                used,
-                limit: linux::mapping_limit(),
-            },
+            Carve::Mappings => StackError::Mappings { used, limit: linux::mapping_limit() },
         }
     }
 
     /// A new slab at the head of the class's partial chain.
     fn new_slab(&self, chains: &mut Chains, size: Size) -> Result<&'static Slab, StackError> {
-        let memory = |doing, bytes, errno| StackError::Memory {
-            doing,
-            bytes,
-            errno,
-        };
+        let memory = |doing, bytes, errno| StackError::Memory { doing, bytes, errno };
         let most = (LARGEST / size.spacing()).clamp(1, MAX_SLOTS) as u32;
         let first = (FIRST / size.spacing()).max(1) as u32;
         let wanted = chains.next_slots[size.class()].clamp(first.min(most), most);
@@ -303,8 +282,7 @@ impl Depot {
         chains.next_slots[size.class()] = slots.saturating_mul(2);
         chains.counts.slabs += 1;
         chains.counts.reserved += slots as usize * size.spacing();
-        slab.next
-            .store(chains.partial[size.class()], Ordering::Relaxed);
+        slab.next.store(chains.partial[size.class()], Ordering::Relaxed);
         chains.partial[size.class()] = slab.number.load(Ordering::Relaxed) + 1;
         Ok(slab)
     }
@@ -350,11 +328,7 @@ impl Depot {
     fn stack(&'static self, number_plus_one: u32) -> Option<Stack> {
         let number = number_plus_one.checked_sub(1)?;
         let slab = self.slab(number / MAX_SLOTS as u32 + 1)?;
-        Some(Stack {
-            depot: self,
-            slab,
-            index: number % MAX_SLOTS as u32,
-        })
+        Some(Stack { depot: self, slab, index: number % MAX_SLOTS as u32 })
     }
 
     fn all_slabs(&self) -> impl Iterator<Item = &'static Slab> + '_ {
@@ -377,14 +351,12 @@ impl Depot {
     /// Thread pointers of all identities there are, resting ones too. The caller holds off their
     /// making and tearing down.
     pub(crate) fn identities(&self) -> impl Iterator<Item = usize> + '_ {
-        self.all_slabs()
-            .filter(|slab| !slab.is_vacant())
-            .flat_map(|slab| {
-                let carved = 0..slab.carved.load(Ordering::Relaxed);
-                carved
-                    .filter(|&index| slab.slot(index).identity.load(Ordering::Relaxed) == 1)
-                    .map(|index| slab.thread_pointer(index))
-            })
+        self.all_slabs().filter(|slab| !slab.is_vacant()).flat_map(|slab| {
+            let carved = 0..slab.carved.load(Ordering::Relaxed);
+            carved
+                .filter(|&index| slab.slot(index).identity.load(Ordering::Relaxed) == 1)
+                .map(|index| slab.thread_pointer(index))
+        })
     }
 
     pub(crate) fn counts(&self) -> Counts {

@@ -3,11 +3,7 @@ use crate::stack::linux::{Call, refusing};
 use crate::stack::size::{Extent, GUARD, MIN_USABLE, PAGE};
 use std::collections::HashSet;
 
-const EXTENT: Extent = Extent {
-    below: 1856,
-    hot: 832,
-    cold: PAGE,
-};
+const EXTENT: Extent = Extent { below: 1856, hot: 832, cold: PAGE };
 
 /// A depot of the test's own; depots live for ever.
 fn depot() -> &'static Depot {
@@ -32,30 +28,17 @@ fn put_warm(stack: Stack) {
 #[test]
 fn stacks_do_not_overlap_and_are_found_by_address() {
     let depot = depot();
-    let stacks: Vec<Stack> = (0..1000)
-        .map(|_| depot.take(size(MIN_USABLE)).unwrap())
-        .collect();
+    let stacks: Vec<Stack> = (0..1000).map(|_| depot.take(size(MIN_USABLE)).unwrap()).collect();
     let numbers: HashSet<u32> = stacks.iter().map(Stack::number).collect();
     assert_eq!(numbers.len(), 1000);
-    let mut ranges: Vec<_> = stacks
-        .iter()
-        .map(|s| (s.guard().start, s.spacing()))
-        .collect();
+    let mut ranges: Vec<_> = stacks.iter().map(|s| (s.guard().start, s.spacing())).collect();
     ranges.sort();
-    assert!(
-        ranges
-            .windows(2)
-            .all(|pair| pair[0].0 + pair[0].1 <= pair[1].0)
-    );
+    assert!(ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
     for (owner, stack) in (1..).zip(&stacks) {
         stack.set_owner(owner);
         touch(stack.usable().start);
         touch(stack.usable().end - 1);
-        for address in [
-            stack.guard().start,
-            stack.usable().start,
-            stack.thread_pointer(),
-        ] {
+        for address in [stack.guard().start, stack.usable().start, stack.thread_pointer()] {
             let found = depot.find(address).unwrap();
             assert_eq!(found.owner, owner);
             assert_eq!(found.guard, stack.guard());
@@ -109,10 +92,7 @@ fn trimming_takes_what_is_old_and_unmaps_what_is_left_empty() {
     let kept = depot.take(size(1)).unwrap();
     stacks.into_iter().for_each(put_warm);
     assert_eq!(depot.counts().warm, 300);
-    assert_eq!(
-        depot.trim(Duration::from_secs(1000), |_| panic!("none is that old")),
-        0
-    );
+    assert_eq!(depot.trim(Duration::from_secs(1000), |_| panic!("none is that old")), 0);
     let mut torn_down = HashSet::new();
     let trimmed = depot.trim(Duration::ZERO, |stack| {
         stack.set_identity(false);
@@ -120,11 +100,7 @@ fn trimming_takes_what_is_old_and_unmaps_what_is_left_empty() {
     });
     assert_eq!((trimmed, torn_down.len()), (300, 300));
     let counts = depot.counts();
-    assert_eq!(
-        (counts.out, counts.warm, counts.slabs),
-        (1, 0, 1),
-        "{counts:?}"
-    );
+    assert_eq!((counts.out, counts.warm, counts.slabs), (1, 0, 1), "{counts:?}");
     touch(kept.usable().start);
     drop(kept);
     depot.trim(Duration::ZERO, |_| ());
@@ -167,8 +143,10 @@ fn pages_beyond_the_first_come_back_zeroed() {
     put_warm(stack);
     let stack = depot.take(size(MIN_USABLE)).unwrap();
     assert_eq!(stack.usable(), low..top, "the same stack");
-    // SAFETY (of each): a stack that the test holds.
-    let read = |at: usize| unsafe { std::ptr::read_volatile(at as *const u8) };
+    let read = |at: usize| {
+        // SAFETY: a stack that the test holds.
+        unsafe { std::ptr::read_volatile(at as *const u8) }
+    };
     assert_eq!(read(low), 0, "given back");
     assert_eq!((read(top - 1), read(top - 1 - PAGE)), (1, 1), "kept");
 }
@@ -188,12 +166,7 @@ fn each_refusal_is_an_error_and_leaves_nothing_behind() {
         }
         let error = refused.unwrap_err();
         assert!(error.to_string().starts_with(doing), "{call:?}: {error}");
-        assert!(
-            error
-                .to_string()
-                .ends_with("Cannot allocate memory (os error 12)"),
-            "{error}"
-        );
+        assert!(error.to_string().ends_with("Cannot allocate memory (os error 12)"), "{error}");
         assert_eq!(depot.counts(), Counts::default(), "{call:?}");
         // Afterwards all is well.
         touch(depot.take(size(1)).unwrap().usable().start);

@@ -54,11 +54,7 @@ impl fmt::Display for StackError {
                 f,
                 "GOSCHED_STACK is {text:?}: it takes a number of bytes, such as 262144, 512k or 1m"
             ),
-            StackError::Memory {
-                doing,
-                bytes,
-                errno,
-            } => write!(
+            StackError::Memory { doing, bytes, errno } => write!(
                 f,
                 "{doing} ({bytes} bytes) failed: {}",
                 io::Error::from_raw_os_error(*errno)

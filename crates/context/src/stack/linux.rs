@@ -1,6 +1,5 @@
 //! What stacks ask of Linux: reserve, commit, guard, give back.
 
-use super::size::{GUARD, PAGE};
 use std::sync::OnceLock;
 
 /// `MADV_GUARD_INSTALL`: Linux 6.13.
@@ -116,30 +115,17 @@ unsafe fn advise(ranges: &[Range], advice: i32) -> Result<(), Errno> {
 /// # Safety
 /// - **ours**: the advice may be given to these ranges.
 unsafe fn advise_batch(batch: &[Range], advice: i32) -> bool {
-    let empty = libc::iovec {
-        iov_base: std::ptr::null_mut(),
-        iov_len: 0,
-    };
+    let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     let mut vectors = [empty; BATCH];
     let mut bytes = 0;
     for (vector, &(at, len)) in vectors.iter_mut().zip(batch) {
-        *vector = libc::iovec {
-            iov_base: at as *mut libc::c_void,
-            iov_len: len,
-        };
+        *vector = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: len };
         bytes += len;
     }
     let vectors = vectors.as_ptr();
     // SAFETY: ours — promised by the caller; the vectors live until the call returns.
     let done = unsafe {
-        libc::syscall(
-            libc::SYS_process_madvise,
-            PIDFD_SELF,
-            vectors,
-            batch.len(),
-            advice,
-            0,
-        )
+        libc::syscall(libc::SYS_process_madvise, PIDFD_SELF, vectors, batch.len(), advice, 0)
     };
     done == bytes as libc::c_long
 }
@@ -151,11 +137,7 @@ pub(super) fn forever(bytes: usize) -> Result<*mut u8, Errno> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping, where the kernel likes; it touches no existing memory.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
-    if at == libc::MAP_FAILED {
-        Err(errno())
-    } else {
-        Ok(at.cast())
-    }
+    if at == libc::MAP_FAILED { Err(errno()) } else { Ok(at.cast()) }
 }
 
 /// `GOSCHED_GUARD=mprotect` forces the guards of older kernels, so that tests run both.
@@ -179,19 +161,14 @@ pub(super) fn mapping_limit() -> usize {
 
 /// Seconds of a clock that never goes back; coarse, since it only dates unused stacks.
 pub(super) fn seconds() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the clock exists on every Linux this crate runs on; `now` is valid for writes.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
     now.tv_sec as u64
 }
 
 fn errno() -> Errno {
-    std::io::Error::last_os_error()
-        .raw_os_error()
-        .unwrap_or(libc::ENOMEM)
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOMEM)
 }
 
 /// The calls that tests can make fail.
@@ -235,5 +212,3 @@ mod refusal {
         result
     }
 }
-
-const _: () = assert!(GUARD % PAGE == 0);

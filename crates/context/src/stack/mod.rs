@@ -71,10 +71,7 @@ impl Stack {
 
     /// Says whose stack it is: what a report of an overflow names.
     pub fn set_owner(&self, owner: u64) {
-        self.slab
-            .slot(self.index)
-            .owner
-            .store(owner, Ordering::Relaxed);
+        self.slab.slot(self.index).owner.store(owner, Ordering::Relaxed);
     }
 
     /// Where the owner's thread pointer points; whether there is an identity yet, says
@@ -89,10 +86,7 @@ impl Stack {
     }
 
     pub(crate) fn set_identity(&self, built: bool) {
-        self.slab
-            .slot(self.index)
-            .identity
-            .store(u32::from(built), Ordering::Relaxed);
+        self.slab.slot(self.index).identity.store(u32::from(built), Ordering::Relaxed);
     }
 
     /// Unique among all stacks there are.
@@ -103,11 +97,7 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        let stack = Stack {
-            depot: self.depot,
-            slab: self.slab,
-            index: self.index,
-        };
+        let stack = Stack { depot: self.depot, slab: self.slab, index: self.index };
         self.depot.put(&mut [Some(stack)]);
     }
 }

@@ -25,6 +25,8 @@ pub(crate) const PAGE: usize = 4096;
 /// one-page guard into the neighbour's stack.
 pub const GUARD: usize = 64 << 10;
 
+const _: () = assert!(GUARD.is_multiple_of(PAGE));
+
 /// Enough for a panic with a backtrace in a debug build: the smallest stack there is.
 pub const MIN_USABLE: usize = 48 << 10;
 
@@ -33,11 +35,7 @@ pub const MAX_USABLE: usize = 64 << 30;
 
 /// Distance between two default stacks. Page tables cost 513 bytes per stack at 256 KiB; frames of
 /// debug builds are several times larger.
-pub const DEFAULT_SPACING: usize = if cfg!(debug_assertions) {
-    1 << 20
-} else {
-    256 << 10
-};
+pub const DEFAULT_SPACING: usize = if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 };
 
 /// Spacing of the smallest class; the others follow in quarters of a doubling.
 const SMALLEST: usize = 128 << 10;
@@ -89,9 +87,8 @@ impl Size {
             None => Size::of_spacing(DEFAULT_SPACING),
             Some(text) => {
                 let text = text.to_string_lossy();
-                let bytes = parse(&text).ok_or_else(|| StackError::Environment {
-                    text: text.clone().into_owned(),
-                })?;
+                let bytes = parse(&text)
+                    .ok_or_else(|| StackError::Environment { text: text.clone().into_owned() })?;
                 Size::new(bytes)
             }
         }
@@ -110,10 +107,7 @@ impl Size {
         let need = usable.max(MIN_USABLE) + extent.overhead();
         let class = (0..CLASSES).find(|&class| spacing_of(class) >= need);
         let class = class.ok_or(StackError::Size { asked: usable })?;
-        Ok(Size {
-            class: class as u8,
-            extent,
-        })
+        Ok(Size { class: class as u8, extent })
     }
 
     /// Bytes for frames.
@@ -150,9 +144,7 @@ pub(crate) const fn spacing_of(class: usize) -> usize {
 /// `262144`, `256k`, `1m`, `1g`; also in capitals, and with a final `b` or `ib` as in `64KiB`.
 fn parse(text: &str) -> Option<usize> {
     let text = text.trim().to_ascii_lowercase();
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let shift = match unit.trim_start() {
         "" | "b" => 0,
@@ -169,31 +161,15 @@ fn parse(text: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    const EXTENT: Extent = Extent {
-        below: 1856,
-        hot: 832,
-        cold: PAGE,
-    };
+    const EXTENT: Extent = Extent { below: 1856, hot: 832, cold: PAGE };
 
     #[test]
     fn a_size_holds_at_least_what_was_asked() {
-        for asked in [
-            1,
-            4096,
-            100_000,
-            256 << 10,
-            (1 << 20) + 1,
-            8 << 20,
-            1 << 30,
-            MAX_USABLE,
-        ] {
+        for asked in [1, 4096, 100_000, 256 << 10, (1 << 20) + 1, 8 << 20, 1 << 30, MAX_USABLE] {
             let size = Size::with_extent(asked, EXTENT).unwrap();
             assert!(size.usable() >= asked.max(MIN_USABLE), "{asked}: {size:?}");
             assert_eq!(size.spacing() % PAGE, 0);
-            assert!(
-                size.spacing() < 2 * (asked + (256 << 10)),
-                "{asked}: {size:?}"
-            );
+            assert!(size.spacing() < 2 * (asked + (256 << 10)), "{asked}: {size:?}");
         }
     }
 
@@ -217,14 +193,7 @@ mod tests {
     #[test]
     fn the_default_is_256_kib_apart_or_1_mib_in_debug() {
         let size = Size::of_spacing(DEFAULT_SPACING).unwrap();
-        assert_eq!(
-            size.spacing(),
-            if cfg!(debug_assertions) {
-                1 << 20
-            } else {
-                256 << 10
-            }
-        );
+        assert_eq!(size.spacing(), if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 });
     }
 
     #[test]
@@ -239,15 +208,7 @@ mod tests {
         ] {
             assert_eq!(parse(text), Some(bytes), "{text}");
         }
-        for text in [
-            "",
-            "k",
-            "-1",
-            "1.5m",
-            "1x",
-            "99999999999999999999",
-            "99999999999999999g",
-        ] {
+        for text in ["", "k", "-1", "1.5m", "1x", "99999999999999999999", "99999999999999999g"] {
             assert_eq!(parse(text), None, "{text}");
         }
     }

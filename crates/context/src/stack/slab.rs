@@ -78,8 +78,7 @@ impl Slab {
             }
         };
         self.spacing.store(size.spacing(), Ordering::Relaxed);
-        self.identity_offset
-            .store(size.identity_offset(), Ordering::Relaxed);
+        self.identity_offset.store(size.identity_offset(), Ordering::Relaxed);
         self.top_offset.store(size.top_offset(), Ordering::Relaxed);
         self.class.store(size.class() as u32, Ordering::Relaxed);
         self.slots.store(slots, Ordering::Relaxed);
@@ -171,8 +170,7 @@ impl Slab {
 
     pub(super) fn push_bare(&self, index: u32) {
         let slot = self.slot(index);
-        slot.next
-            .store(self.bare.load(Ordering::Relaxed), Ordering::Relaxed);
+        slot.next.store(self.bare.load(Ordering::Relaxed), Ordering::Relaxed);
         self.bare.store(index + 1, Ordering::Relaxed);
         self.bare_len.fetch_add(1, Ordering::Relaxed);
     }

@@ -52,10 +52,7 @@ impl Layout {
         let hot = hot.into_iter().max().unwrap_or(0).next_multiple_of(align);
         let cold = found.size.saturating_sub(hot).next_multiple_of(PAGE);
         if found.keys_used >= found.size || hot > found.size {
-            return Err(Unsupported::new(
-                "a block with its keys inside",
-                format!("{found:?}"),
-            ));
+            return Err(Unsupported::new("a block with its keys inside", format!("{found:?}")));
         }
         let mut layout = Layout {
             extent: Extent { below, hot, cold },
@@ -162,8 +159,7 @@ impl Layout {
 
     /// Whether the area lies on a page that is touched anyway.
     fn rseq_is_cheap(&self) -> bool {
-        self.rseq
-            .is_some_and(|offset| offset < self.extent.hot as isize)
+        self.rseq.is_some_and(|offset| offset < self.extent.hot as isize)
     }
 
     /// The values of `pthread_setspecific` keys: runs `each(key, value)` for those that are set, and
@@ -239,18 +235,19 @@ pub(super) unsafe fn free_dynamic(tp: usize) {
     // SAFETY: own — the thread-local ABI's pointer to the vector.
     let vector = unsafe { *((tp + DTV) as *const *mut Entry) };
     // SAFETY: own — the entry before the first holds the vector's length.
-    let len = unsafe { (*vector.sub(1)).value };
+    let before = unsafe { vector.sub(1) };
+    // SAFETY: own — as above.
+    let len = unsafe { before.read() }.value;
     for module in 1..=len {
         // SAFETY: own — inside the vector.
-        let entry = unsafe { &mut *vector.add(module) };
+        let at = unsafe { vector.add(module) };
+        // SAFETY: own — as above.
+        let entry = unsafe { at.read() };
         if !entry.to_free.is_null() && entry.value != UNALLOCATED {
-            let block = entry.to_free;
-            *entry = Entry {
-                value: UNALLOCATED,
-                to_free: std::ptr::null_mut(),
-            };
+            // SAFETY: own — as above.
+            unsafe { at.write(Entry { value: UNALLOCATED, to_free: std::ptr::null_mut() }) };
             // SAFETY: own — ld.so allocated it by malloc for this identity; no pointer to it is left.
-            unsafe { libc::free(block) };
+            unsafe { libc::free(entry.to_free) };
         }
     }
 }

@@ -34,9 +34,7 @@ pub(super) fn keep() {
 
 /// The goroutine that a `pthread_t` stands for.
 fn goroutine(thread: pthread_t) -> Option<Found> {
-    DEPOT
-        .find(thread as usize)
-        .filter(|found| found.thread_pointer == thread as usize)
+    DEPOT.find(thread as usize).filter(|found| found.thread_pointer == thread as usize)
 }
 
 fn is_caller(thread: pthread_t) -> bool {
@@ -90,9 +88,7 @@ unsafe extern "C" fn pthread_getaffinity_np(
     // SAFETY: `set` is valid for `size` bytes, as for libc.
     match unsafe { libc::sched_getaffinity(0, size, set) } {
         0 => 0,
-        _ => std::io::Error::last_os_error()
-            .raw_os_error()
-            .unwrap_or(libc::EINVAL),
+        _ => std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL),
     }
 }
 

@@ -82,14 +82,9 @@ impl Glibc {
         // SAFETY: glibc's own function; both places are valid for writes.
         unsafe { (symbols.static_info)(&mut room, &mut align) };
         let found = probe::probe(&symbols)?;
-        let below = room
-            .checked_sub(found.size)
-            .filter(|_| align.is_power_of_two());
+        let below = room.checked_sub(found.size).filter(|_| align.is_power_of_two());
         let below = below.ok_or_else(|| {
-            let found = format!(
-                "{room} bytes aligned to {align}, {} of them block",
-                found.size
-            );
+            let found = format!("{room} bytes aligned to {align}, {} of them block", found.size);
             Unsupported::new("thread-locals and block in one piece", found)
         })?;
         let modules = Modules::scan(&symbols, below);
@@ -188,7 +183,9 @@ impl Glibc {
         let tp = arch::thread_pointer();
         let run = |key: usize, value| {
             // SAFETY: libc's table of keys is as long as the keys there are.
-            let destructor = unsafe { (*self.symbols.keys.add(key)).destructor };
+            let record = unsafe { self.symbols.keys.add(key) };
+            // SAFETY: as above. Volatile: libc writes it.
+            let destructor = unsafe { std::ptr::read_volatile(record) }.destructor;
             if let Some(destructor) = destructor {
                 // SAFETY: what libc itself does when a thread ends.
                 unsafe { destructor(value) };
@@ -214,8 +211,10 @@ impl Glibc {
             // SAFETY: own — the last call into libc before this identity's thread-locals start over.
             unsafe { free() };
         }
-        // SAFETY: errno is this identity's own.
-        unsafe { *libc::__errno_location() = 0 };
+        // SAFETY: errno has an address, always.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: this identity's own.
+        unsafe { *errno = 0 };
     }
 
     /// See [`wipe`].
@@ -266,8 +265,7 @@ impl Glibc {
                 unsafe { new.write(tp) };
             }
             // PAIR identity-image: publishes the image. The old one stays: a wipe may read it.
-            self.image
-                .store(Box::into_raw(Box::new(image)), Ordering::Release);
+            self.image.store(Box::into_raw(Box::new(image)), Ordering::Release);
         }
         if modules.rseq_readers && !self.rseq_readers.swap(true, Ordering::Relaxed) {
             for tp in DEPOT.identities() {

@@ -31,14 +31,8 @@ impl Modules {
     pub(super) fn scan(symbols: &Symbols, room: usize) -> Modules {
         let mut scan = Scan {
             room,
-            libc: [
-                symbols.call_tls_dtors as usize,
-                symbols.allocate_tls as usize,
-            ],
-            found: Modules {
-                modules: Vec::new(),
-                rseq_readers: !LIBC_IS_A_MODULE,
-            },
+            libc: [symbols.call_tls_dtors as usize, symbols.allocate_tls as usize],
+            found: Modules { modules: Vec::new(), rseq_readers: !LIBC_IS_A_MODULE },
         };
         // SAFETY: `module` is called with each module in turn, before this returns.
         unsafe { libc::dl_iterate_phdr(Some(module), (&raw mut scan).cast()) };
@@ -47,25 +41,14 @@ impl Modules {
 
     /// What to write over a used block: everything static, except libc's own.
     pub(super) fn image(&self) -> Image {
-        let ours = self
-            .modules
-            .iter()
-            .filter(|module| !(module.libc && LIBC_IS_A_MODULE));
-        Image {
-            runs: ours
-                .map(|module| (module.below, module.values.clone().into()))
-                .collect(),
-        }
+        let ours = self.modules.iter().filter(|module| !(module.libc && LIBC_IS_A_MODULE));
+        Image { runs: ours.map(|module| (module.below, module.values.clone().into())).collect() }
     }
 
     /// What is kept: place and size of libc's own, where it is a module.
     pub(super) fn kept(&self) -> Vec<(usize, usize)> {
-        let kept = self
-            .modules
-            .iter()
-            .filter(|module| module.libc && LIBC_IS_A_MODULE);
-        kept.map(|module| (module.below, module.values.len()))
-            .collect()
+        let kept = self.modules.iter().filter(|module| module.libc && LIBC_IS_A_MODULE);
+        kept.map(|module| (module.below, module.values.len())).collect()
     }
 }
 
@@ -93,9 +76,7 @@ impl Image {
     /// The runs that `older` does not have.
     pub(super) fn newer_than(&self, older: &Image) -> Image {
         let new = self.runs.iter().filter(|run| !older.runs.contains(run));
-        Image {
-            runs: new.cloned().collect(),
-        }
+        Image { runs: new.cloned().collect() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -116,6 +97,8 @@ const DT_STRTAB: u64 = 5;
 const DT_STRSZ: u64 = 10;
 const DT_FLAGS: u64 = 30;
 
+/// # Safety
+/// - **callback**: dl_iterate_phdr calls it, with a [`Scan`].
 unsafe extern "C" fn module(
     info: *mut libc::dl_phdr_info,
     size: usize,
@@ -137,9 +120,7 @@ unsafe extern "C" fn module(
         })
     };
     let libc = scan.libc.iter().any(|&function| holds(function));
-    let dynamic = headers
-        .iter()
-        .find(|header| header.p_type == libc::PT_DYNAMIC);
+    let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC);
     // SAFETY: a loaded module's dynamic section is readable and ends with a null entry.
     let dynamic = dynamic.map(|header| unsafe { Dynamic::read(address(header), info.dlpi_addr) });
     if !libc && dynamic.as_ref().is_some_and(Dynamic::names_rseq) {
@@ -162,11 +143,7 @@ unsafe extern "C" fn module(
         // SAFETY: the module's first values, readable while it is loaded.
         let filled = unsafe { std::slice::from_raw_parts(filled, tls.p_filesz as usize) };
         values[..filled.len()].copy_from_slice(filled);
-        scan.found.modules.push(Module {
-            below,
-            values,
-            libc,
-        });
+        scan.found.modules.push(Module { below, values, libc });
     }
     0
 }
@@ -183,11 +160,7 @@ impl Dynamic {
     /// # Safety
     /// - **section**: `at` is a loaded module's dynamic section; `base` its load address.
     unsafe fn read(at: usize, base: u64) -> Dynamic {
-        let mut found = Dynamic {
-            static_tls: false,
-            strings: 0,
-            strings_len: 0,
-        };
+        let mut found = Dynamic { static_tls: false, strings: 0, strings_len: 0 };
         let mut entry = at as *const [u64; 2];
         loop {
             // SAFETY: section — promised by the caller; the loop ends at the null entry.

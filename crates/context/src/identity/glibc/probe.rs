@@ -45,11 +45,8 @@ struct Question {
 
 pub(super) fn probe(symbols: &Symbols) -> Result<Found, Unsupported> {
     let keys = Keys::new()?;
-    let mut question = Question {
-        symbols,
-        keys: keys.near_and_far()?,
-        answer: Err("an answer of the thread"),
-    };
+    let mut question =
+        Question { symbols, keys: keys.near_and_far()?, answer: Err("an answer of the thread") };
     let mut thread = MaybeUninit::uninit();
     // SAFETY: `question` outlives the thread, which is joined below. A bare pthread, not a std
     // thread: its block must be as libc made it.
@@ -65,11 +62,11 @@ pub(super) fn probe(symbols: &Symbols) -> Result<Found, Unsupported> {
         let error = std::io::Error::from_raw_os_error(failed);
         return Err(Unsupported::new("a thread to look at", error.to_string()));
     }
+    // SAFETY: filled by pthread_create, which succeeded.
+    let thread = unsafe { thread.assume_init() };
     // SAFETY: created above, joined once.
-    unsafe { libc::pthread_join(thread.assume_init(), std::ptr::null_mut()) };
-    question
-        .answer
-        .map_err(|wanted| Unsupported::new(wanted, "a thread block without it"))
+    unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
+    question.answer.map_err(|wanted| Unsupported::new(wanted, "a thread block without it"))
 }
 
 /// Some keys, deleted when dropped: at least one beyond those in the block.
@@ -78,11 +75,7 @@ struct Keys(Vec<libc::pthread_key_t>);
 impl Keys {
     fn new() -> Result<Keys, Unsupported> {
         let mut keys = Keys(Vec::new());
-        while keys
-            .0
-            .last()
-            .is_none_or(|&key| (key as usize) < KEYS_IN_BLOCK)
-        {
+        while keys.0.last().is_none_or(|&key| (key as usize) < KEYS_IN_BLOCK) {
             let mut key = 0;
             // SAFETY: `key` is valid for writes; no destructor.
             if unsafe { libc::pthread_key_create(&mut key, None) } != 0 {
@@ -126,10 +119,7 @@ extern "C" fn look(question: *mut libc::c_void) -> *mut libc::c_void {
 fn look_at(symbols: &Symbols, (near, far): (libc::pthread_key_t, libc::pthread_key_t)) -> Report {
     let block = Block::of_this_thread()?;
     let pattern = block.copy();
-    let mut found = Found {
-        size: block.size,
-        ..Found::default()
-    };
+    let mut found = Found { size: block.size, ..Found::default() };
 
     // SAFETY: gettid has no precondition.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
@@ -137,10 +127,7 @@ fn look_at(symbols: &Symbols, (near, far): (libc::pthread_key_t, libc::pthread_k
         .step_by(4)
         .find(|&at| block.half(at) == tid)
         .ok_or("the thread's id in its block")?;
-    found.list = found
-        .tid
-        .checked_sub(16)
-        .ok_or("a list node before the id")?;
+    found.list = found.tid.checked_sub(16).ok_or("a list node before the id")?;
     let linked = |at| block.word(at) > 0x10000 && block.word(at) % 8 == 0;
     if !linked(found.list) || !linked(found.list + 8) {
         return Err("a list node before the id");
@@ -176,13 +163,9 @@ fn look_for_keys(
         unsafe { libc::pthread_setspecific(key, value as *const libc::c_void) };
     };
     set(near, MARK);
-    let value = (0..block.size)
-        .step_by(8)
-        .find(|&at| block.word(at) == MARK);
+    let value = (0..block.size).step_by(8).find(|&at| block.word(at) == MARK);
     let value = value.ok_or("the value of a pthread key in the block")?;
-    let keys = value
-        .checked_sub(8 + 16 * near as usize)
-        .ok_or("a table of keys in the block")?;
+    let keys = value.checked_sub(8 + 16 * near as usize).ok_or("a table of keys in the block")?;
     // What else changed from 0 to 1 is the flag. (The key's own record lies before.)
     let flag = (value + 8..block.size).find(|&at| before[at] == 0 && block.byte(at) == 1);
     let flag = flag.ok_or("a flag that keys were used")?;
@@ -196,11 +179,7 @@ fn look_for_keys(
     let right = table > 0x10000 && unsafe { *((table + place) as *const usize) } == MARK;
     set(near, 0);
     set(far, 0);
-    if right {
-        Ok((keys, flag, tables))
-    } else {
-        Err("a table of further keys behind the first")
-    }
+    if right { Ok((keys, flag, tables)) } else { Err("a table of further keys behind the first") }
 }
 
 /// The control block of the calling thread.
@@ -230,7 +209,7 @@ impl Block {
         unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
         // The block ends the thread's memory.
         let size = (stack as usize + bytes).wrapping_sub(at);
-        if !(0x300..0x4000).contains(&size) || size % 8 != 0 {
+        if !(0x300..0x4000).contains(&size) || !size.is_multiple_of(8) {
             return Err("the thread's block at the end of its stack");
         }
         Ok(Block { at, size })

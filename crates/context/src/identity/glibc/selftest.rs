@@ -52,10 +52,7 @@ pub(super) fn run(glibc: &Glibc) -> Result<(), Unsupported> {
             DROPS.load(Ordering::Relaxed) == drops + round,
             "destructors of thread-locals at the end",
         ));
-        let wrong = wrong.or(wrong_unless(
-            VALUE.get() == 1,
-            "the thread's own values untouched",
-        ));
+        let wrong = wrong.or(wrong_unless(VALUE.get() == 1, "the thread's own values untouched"));
         if let Some(wanted) = wrong {
             // The block may be damaged: never use it again.
             std::mem::forget(stack);
@@ -83,7 +80,7 @@ fn try_once(glibc: &Glibc, stack: &Stack) -> Option<&'static str> {
     trial.trial.sp = unsafe { arch::first_frame(stack.top(), inside, data as usize) };
     // SAFETY: to, from — both live in `trial`, which outlives the switch; fs — built by `create`,
     // used by nobody else.
-    unsafe { arch::switch(&raw mut (*data).caller, &raw const (*data).trial, 0) };
+    unsafe { arch::switch(&raw mut trial.caller, &raw const trial.trial, 0) };
     // SAFETY: quiet — `inside` retired the identity and switched away for good.
     unsafe { glibc.wipe(stack) };
     trial.wrong
@@ -97,6 +94,8 @@ fn wrong_unless(right: bool, wanted: &'static str) -> Option<&'static str> {
     (!right).then_some(wanted)
 }
 
+/// # Safety
+/// - **callback**: [`try_once`] switches to it, with its [`Trial`].
 unsafe extern "C" fn inside(_message: usize, data: usize) -> ! {
     // SAFETY: `try_once` passes its `Trial` and waits.
     let trial = unsafe { &mut *(data as *mut Trial<'_>) };
@@ -120,60 +119,29 @@ fn look_around(trial: &Trial<'_>) -> Option<&'static str> {
     DROPPED.with(|dropped| *dropped.borrow_mut() = Some(CountDrop));
     let fresh = VALUE.get() == 17;
     VALUE.set(18);
-    // SAFETY: a block of its own, freed at once.
-    let malloc_works = unsafe {
-        let memory = libc::malloc(1000);
-        libc::free(memory);
-        !memory.is_null()
-    };
-    None.or(wrong_unless(
-        arch::thread_pointer() == tp,
-        "the thread pointer that was set",
-    ))
-    .or(wrong_unless(
-        myself == tp,
-        "pthread_self() equal to the thread pointer",
-    ))
-    .or(wrong_unless(
-        address() != trial.outside,
-        "another address for a thread-local",
-    ))
-    .or(wrong_unless(
-        block.contains(&address()),
-        "thread-locals inside the block",
-    ))
-    .or(wrong_unless(
-        block.contains(&errno),
-        "errno inside the block",
-    ))
-    .or(wrong_unless(fresh, "first values in thread-locals"))
-    .or(wrong_unless(malloc_works, "malloc"))
-    .or(wrong_unless(
-        formats(),
-        "printf with a floating-point number",
-    ))
-    .or(wrong_unless(
-        std::thread::current().id() != trial.caller_id,
-        "another std::thread::ThreadId",
-    ))
-    .or(wrong_unless(
-        recursive_mutex_works(),
-        "a recursive pthread mutex",
-    ))
+    // SAFETY: any size may be asked for.
+    let memory = unsafe { libc::malloc(1000) };
+    // SAFETY: allocated above, or null.
+    unsafe { libc::free(memory) };
+    None.or(wrong_unless(arch::thread_pointer() == tp, "the thread pointer that was set"))
+        .or(wrong_unless(myself == tp, "pthread_self() equal to the thread pointer"))
+        .or(wrong_unless(address() != trial.outside, "another address for a thread-local"))
+        .or(wrong_unless(block.contains(&address()), "thread-locals inside the block"))
+        .or(wrong_unless(block.contains(&errno), "errno inside the block"))
+        .or(wrong_unless(fresh, "first values in thread-locals"))
+        .or(wrong_unless(!memory.is_null(), "malloc"))
+        .or(wrong_unless(formats(), "printf with a floating-point number"))
+        .or(wrong_unless(
+            std::thread::current().id() != trial.caller_id,
+            "another std::thread::ThreadId",
+        ))
+        .or(wrong_unless(recursive_mutex_works(), "a recursive pthread mutex"))
 }
 
 fn formats() -> bool {
     let mut text = [0; 32];
     // SAFETY: the buffer is as long as said; the arguments fit the format.
-    unsafe {
-        libc::snprintf(
-            text.as_mut_ptr(),
-            text.len(),
-            c"%.2f %c".as_ptr(),
-            1.5f64,
-            0x41,
-        )
-    };
+    unsafe { libc::snprintf(text.as_mut_ptr(), text.len(), c"%.2f %c".as_ptr(), 1.5f64, 0x41) };
     text[..6] == b"1.50 A".map(|byte| byte as libc::c_char)
 }
 
@@ -185,6 +153,8 @@ fn recursive_mutex_works() -> bool {
     // SAFETY: as above.
     let again = unsafe { libc::pthread_mutex_trylock(mutex) };
     // SAFETY: as above, locked twice.
-    let unlocked = unsafe { libc::pthread_mutex_unlock(mutex) | libc::pthread_mutex_unlock(mutex) };
-    locked | again | unlocked == 0
+    let unlocked = unsafe { libc::pthread_mutex_unlock(mutex) };
+    // SAFETY: as above, locked once.
+    let unlocked_again = unsafe { libc::pthread_mutex_unlock(mutex) };
+    locked | again | unlocked | unlocked_again == 0
 }

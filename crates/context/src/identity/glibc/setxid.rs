@@ -50,16 +50,14 @@ struct Signal {
     context: *mut libc::c_void,
 }
 
+/// # Safety
+/// - **callback**: the kernel calls it, as a signal handler.
 unsafe extern "C" fn on_setxid(
     number: i32,
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    let mut signal = Signal {
-        number,
-        info,
-        context,
-    };
+    let mut signal = Signal { number, info, context };
     let data = (&raw mut signal).cast();
     if role() == Role::Goroutine {
         // SAFETY: goroutine — `role` says so, and a signal handler is not moved; callback — it takes
@@ -71,6 +69,8 @@ unsafe extern "C" fn on_setxid(
     }
 }
 
+/// # Safety
+/// - **callback**: [`on_setxid`] calls it, with its [`Signal`].
 unsafe extern "C" fn libc_handler(signal: *mut u8) {
     // SAFETY: `on_setxid` passes its `Signal` and waits.
     let signal = unsafe { &*signal.cast::<Signal>() };

@@ -44,7 +44,7 @@ unsafe impl Sync for Symbols {}
 
 /// One `pthread_key_t`: `sequence` is odd while it is in use.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct KeyRecord {
     pub(super) sequence: usize,
     pub(super) destructor: Option<unsafe extern "C" fn(*mut libc::c_void)>,

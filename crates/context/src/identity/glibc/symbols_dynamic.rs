@@ -1,6 +1,6 @@
 //! What we need of glibc that no header declares, in a program that loads libc.so.
 
-use super::{KeyRecord, Symbols};
+use super::{AllocateTls, DeallocateTls, KeyRecord, StaticInfo, Symbols};
 use crate::arch;
 use crate::identity::Unsupported;
 use std::ffi::CStr;
@@ -10,31 +10,34 @@ use std::ffi::CStr;
 pub(in super::super) const LIBC_IS_A_MODULE: bool = true;
 
 pub(in super::super) fn load() -> Result<Symbols, Unsupported> {
-    // SAFETY (of each cast): the types are glibc's own, unchanged since these functions exist.
-    unsafe {
-        Ok(Symbols {
-            allocate_tls: std::mem::transmute::<usize, super::AllocateTls>(need(
-                c"_dl_allocate_tls",
-            )?),
-            deallocate_tls: std::mem::transmute::<usize, super::DeallocateTls>(need(
-                c"_dl_deallocate_tls",
-            )?),
-            static_info: std::mem::transmute::<usize, super::StaticInfo>(need(
-                c"_dl_get_tls_static_info",
-            )?),
-            ctype_init: std::mem::transmute::<usize, unsafe extern "C" fn()>(need(
-                c"__ctype_init",
-            )?),
-            call_tls_dtors: std::mem::transmute::<usize, unsafe extern "C" fn()>(need(
-                c"__call_tls_dtors",
-            )?),
-            thread_freeres: None,
-            keys: need(c"__pthread_keys")? as *const KeyRecord,
-            // The look-up of a thread-local gives this thread's address of it.
-            resolver_offset: need(c"__resp")? as isize - arch::thread_pointer() as isize,
-            rseq_offset: look_up(c"__rseq_offset").map(|at| *(at as *const isize)),
-        })
-    }
+    let resolver = need(c"__resp")?;
+    Ok(Symbols {
+        // SAFETY: type — glibc's own, unchanged since the function exists.
+        allocate_tls: unsafe { function::<AllocateTls>(c"_dl_allocate_tls") }?,
+        // SAFETY: type — as above.
+        deallocate_tls: unsafe { function::<DeallocateTls>(c"_dl_deallocate_tls") }?,
+        // SAFETY: type — as above.
+        static_info: unsafe { function::<StaticInfo>(c"_dl_get_tls_static_info") }?,
+        // SAFETY: type — as above.
+        ctype_init: unsafe { function::<unsafe extern "C" fn()>(c"__ctype_init") }?,
+        // SAFETY: type — as above.
+        call_tls_dtors: unsafe { function::<unsafe extern "C" fn()>(c"__call_tls_dtors") }?,
+        thread_freeres: None,
+        keys: need(c"__pthread_keys")? as *const KeyRecord,
+        // The look-up of a thread-local gives this thread's address of it.
+        resolver_offset: resolver as isize - arch::thread_pointer() as isize,
+        // SAFETY: a constant of ld.so.
+        rseq_offset: look_up(c"__rseq_offset").map(|at| unsafe { *(at as *const isize) }),
+    })
+}
+
+/// # Safety
+/// - **type**: `F` is the type of a pointer to libc's function of that name.
+unsafe fn function<F: Copy>(name: &'static CStr) -> Result<F, Unsupported> {
+    const { assert!(size_of::<F>() == size_of::<usize>()) };
+    let at = need(name)?;
+    // SAFETY: type — promised by the caller; of the size of an address, checked above.
+    Ok(unsafe { std::mem::transmute_copy::<usize, F>(&at) })
 }
 
 fn need(name: &'static CStr) -> Result<usize, Unsupported> {

@@ -8,11 +8,7 @@ use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(super) fn keep() {
-    std::hint::black_box([
-        dlopen as *const (),
-        dlerror as *const (),
-        sched_getcpu as *const (),
-    ]);
+    std::hint::black_box([dlopen as *const (), dlerror as *const (), sched_getcpu as *const ()]);
 }
 
 /// The next definition of `name` after this module's: libc's. Looked up once.
@@ -115,6 +111,9 @@ extern "C" fn dlopen_where_to() -> libc_so::Dlopen {
 }
 
 /// Loads the library as a thread that libc knows, then tells all identities.
+///
+/// # Safety
+/// As libc's `dlopen`.
 unsafe extern "C" fn dlopen_among_goroutines(file: *const c_char, flags: c_int) -> *mut c_void {
     let file = file as usize;
     let (handle, error) = host(move || {
