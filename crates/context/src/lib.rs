@@ -1,28 +1,52 @@
 //! What a goroutine is made of: a stack, a thread identity of its own, and the switch between them.
 //!
-//! Knows nothing of scheduling. Read in the order of the modules below: where code runs
-//! ([`stack`]), as whom ([`identity`], [`carrier`]), how it gets there ([`arch`]), what happens when
-//! it goes too far ([`fault`]). The [`book`] says why.
+//! Knows nothing of scheduling. Read in the order of the modules below: how code gets onto a stack
+//! (`arch`), as whom it runs there (`identity`, `carrier`), where that is (`stack`), and what
+//! happens when it goes too far (`fault`). The [`book`] says why.
+//!
+//! There is a port to x86-64 Linux with glibc. Elsewhere only [`support`] and [`host`] exist, and
+//! the first says no: a runtime then makes each goroutine a thread.
 
+#[cfg(ported)]
 pub mod arch;
 
+#[cfg(ported)]
 pub mod identity;
 
-pub mod stack;
-
+#[cfg(ported)]
 pub mod carrier;
 
+#[cfg(ported)]
+pub mod stack;
+
+#[cfg(ported)]
 pub mod fault;
 
+#[cfg(ported)]
 pub mod unwind;
 
+#[cfg(ported)]
 pub mod routine;
 
+#[cfg(ported)]
 mod lock;
+
+pub mod none;
+
+mod unsupported;
 
 pub mod book;
 
+pub use unsupported::Unsupported;
+
+#[cfg(ported)]
 pub use carrier::host;
-pub use identity::{Unsupported, support};
+#[cfg(ported)]
+pub use identity::support;
+#[cfg(ported)]
 pub use routine::{Routine, Status, suspend};
+#[cfg(ported)]
 pub use stack::{Size, Stack, StackError};
+
+#[cfg(not(ported))]
+pub use none::{host, support};

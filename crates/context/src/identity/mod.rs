@@ -23,7 +23,7 @@ pub use imp::{begin, create, retire, wipe};
 pub(crate) use imp::{destroy, forked};
 
 use crate::stack::{Extent, Stack, StackError};
-use std::fmt;
+use crate::unsupported::Unsupported;
 
 // The contract: every libc provides these.
 const _: fn() -> Result<Extent, &'static Unsupported> = imp::extent;
@@ -34,30 +34,11 @@ const _: unsafe fn(&Stack) = imp::wipe;
 const _: fn(&Stack) = imp::destroy;
 const _: fn() -> bool = imp::forked;
 
-/// Why goroutines cannot have an identity of their own here. A program then runs them as threads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unsupported {
-    wanted: &'static str,
-    found: String,
+/// The thread pointer of the identity in a stack: what [`Saved`](crate::arch::Saved) gets once
+/// [`create`] has built it.
+pub fn thread_pointer(stack: &Stack) -> usize {
+    stack.thread_pointer()
 }
-
-impl Unsupported {
-    pub(crate) fn new(wanted: &'static str, found: impl Into<String>) -> Unsupported {
-        Unsupported { wanted, found: found.into() }
-    }
-}
-
-impl fmt::Display for Unsupported {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "goroutines cannot have thread-locals of their own here: wanted {}, found {}",
-            self.wanted, self.found
-        )
-    }
-}
-
-impl std::error::Error for Unsupported {}
 
 /// How much of a stack's slot an identity takes.
 pub(crate) fn extent() -> Result<Extent, &'static Unsupported> {

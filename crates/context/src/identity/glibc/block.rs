@@ -1,8 +1,8 @@
 //! The thread control block of an identity: written once, put right after each owner.
 
 use super::probe::{Found, KEYS_IN_BLOCK};
-use crate::identity::Unsupported;
 use crate::stack::{Extent, MAX_NUMBER, PAGE};
+use crate::unsupported::Unsupported;
 
 /// Keys in the hot part: std uses one or two, and so do most programs.
 const HOT_KEYS: usize = 3;

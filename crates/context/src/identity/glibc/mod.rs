@@ -16,10 +16,10 @@ mod symbols;
 
 pub(crate) use fork::forked;
 
-use super::Unsupported;
 use crate::arch;
 use crate::lock::Lock;
 use crate::stack::{DEPOT, Extent, Stack, StackError};
+use crate::unsupported::Unsupported;
 use block::Layout;
 use modules::{Image, Modules};
 use std::sync::OnceLock;

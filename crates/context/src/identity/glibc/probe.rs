@@ -7,7 +7,7 @@
 
 use super::symbols::Symbols;
 use crate::arch;
-use crate::identity::Unsupported;
+use crate::unsupported::Unsupported;
 use std::mem::MaybeUninit;
 
 /// Keys of `pthread_setspecific` in the block itself; the rest hang off it in tables.

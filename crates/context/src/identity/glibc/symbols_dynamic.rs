@@ -2,7 +2,7 @@
 
 use super::{AllocateTls, DeallocateTls, KeyRecord, StaticInfo, Symbols};
 use crate::arch;
-use crate::identity::Unsupported;
+use crate::unsupported::Unsupported;
 use std::ffi::CStr;
 
 /// libc's thread-locals are a module of their own, and are kept when a slot is used again: they hold

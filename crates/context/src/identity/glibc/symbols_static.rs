@@ -1,7 +1,7 @@
 //! What we need of glibc that no header declares, in a program that has libc inside it.
 
 use super::{KeyRecord, Symbols};
-use crate::identity::Unsupported;
+use crate::unsupported::Unsupported;
 use std::arch::asm;
 
 /// libc's thread-locals are part of the program's one block: they are freed as a dying thread frees

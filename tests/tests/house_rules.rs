@@ -1,0 +1,155 @@
+//! The rules of this tree, checked by reading it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// All source files, with their text.
+fn sources() -> Vec<(PathBuf, String)> {
+    fn visit(directory: &Path, found: &mut Vec<(PathBuf, String)>) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                visit(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.push((path, text));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    visit(&root().join("crates"), &mut found);
+    assert!(found.len() > 20, "the sources are where they were");
+    found
+}
+
+/// Product sources: no tests, benches or examples.
+fn product() -> Vec<(PathBuf, String)> {
+    let ours = |path: &Path| {
+        let text = path.to_string_lossy().replace('\\', "/");
+        text.contains("/src/") && !text.ends_with("_tests.rs")
+    };
+    sources().into_iter().filter(|(path, _)| ours(path)).collect()
+}
+
+/// Lines of a file before its unit tests.
+fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let end = text.find("#[cfg(test)]\nmod tests").unwrap_or(text.len());
+    text[..end].lines().zip(1..).map(|(line, number)| (number, line))
+}
+
+/// The tag of a line such as `// PAIR slab-base: …`.
+fn tag(line: &str) -> Option<&str> {
+    let rest = line.split("PAIR ").nth(1)?;
+    rest.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).next()
+}
+
+const ORDERINGS: [&str; 5] =
+    ["Ordering::Acquire", "Ordering::Release", "Ordering::AcqRel", "Ordering::SeqCst", "fence("];
+
+#[test]
+fn every_strong_ordering_names_its_other_end() {
+    let mut uses: HashMap<String, Vec<String>> = HashMap::new();
+    for (path, text) in product() {
+        let lines: Vec<(usize, &str)> = code(&text).collect();
+        for (at, (number, line)) in lines.iter().enumerate() {
+            if line.trim_start().starts_with("//") || !ORDERINGS.iter().any(|o| line.contains(o)) {
+                continue;
+            }
+            let place = format!("{}:{number}", path.display());
+            let above = lines[at.saturating_sub(5)..at].iter().rev();
+            let tag = above.map(|(_, line)| *line).find_map(tag);
+            let tag = tag.unwrap_or_else(|| panic!("{place}: no PAIR above {line}"));
+            uses.entry(tag.to_owned()).or_default().push(place);
+        }
+    }
+    assert!(!uses.is_empty());
+    for (tag, places) in uses {
+        assert!(places.len() >= 2, "PAIR {tag} has one end only: {places:?}");
+    }
+}
+
+#[test]
+fn files_open_with_what_they_are() {
+    for (path, text) in sources() {
+        let first = text.lines().next().unwrap_or_default();
+        let tests = path.to_string_lossy().ends_with("_tests.rs");
+        assert!(tests || first.starts_with("//! "), "{}: {first}", path.display());
+    }
+}
+
+#[test]
+fn files_stay_readable() {
+    for (path, text) in product() {
+        let lines = code(&text).count();
+        assert!(lines <= 600, "{}: {lines} lines: look for the second story", path.display());
+    }
+}
+
+#[test]
+fn banned_names_do_not_come_in() {
+    for (path, text) in product() {
+        for (number, line) in code(&text) {
+            let named = ["struct ", "enum ", "trait ", "mod "].iter().find_map(|kind| {
+                let name = line.split(kind).nth(1)?;
+                name.split(|c: char| !c.is_alphanumeric() && c != '_').next()
+            });
+            let banned = ["Inner", "Shared", "Handle", "Manager", "util", "utils"];
+            if let Some(name) = named.filter(|name| banned.contains(name)) {
+                panic!("{}:{number}: `{name}` says nothing", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn chapters_stay_short_and_name_real_tests() {
+    let book = root().join("crates/context/src/book");
+    let mut tests = String::new();
+    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")).unwrap() {
+        tests += &std::fs::read_to_string(entry.unwrap().path()).unwrap();
+    }
+    let mut chapters = 0;
+    for entry in std::fs::read_dir(book).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        chapters += 1;
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.lines().count() < 200, "{}", path.display());
+        // A name in backquotes with three or more underscores is a test's (or its beginning).
+        for name in text.split('`').skip(1).step_by(2) {
+            let name = name.trim_end_matches('…');
+            let plain = name.chars().all(|c| c.is_ascii_lowercase() || c == '_' || c.is_numeric());
+            if plain && name.matches('_').count() >= 3 && !name.starts_with("pthread_") {
+                assert!(tests.contains(&format!("fn {name}")), "{}: {name}", path.display());
+            }
+        }
+    }
+    assert!(chapters >= 5);
+}
+
+#[test]
+fn platform_conditions_stand_on_mod_lines() {
+    for (path, text) in product() {
+        let lines: Vec<(usize, &str)> = code(&text).collect();
+        for (at, (number, line)) in lines.iter().enumerate() {
+            let condition = line.trim_start().starts_with("#[cfg(");
+            if !condition || line.contains("test") {
+                continue;
+            }
+            let next = lines[at + 1..].iter().map(|(_, line)| line.trim_start());
+            let item = next.clone().find(|line| !line.starts_with("#[")).unwrap_or_default();
+            let allowed = ["mod ", "pub mod ", "use ", "pub use "];
+            assert!(
+                allowed.iter().any(|start| item.starts_with(start)),
+                "{}:{number}: a condition on {item}",
+                path.display()
+            );
+        }
+    }
+}
