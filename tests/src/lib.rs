@@ -5,3 +5,9 @@ pub mod children;
 pub mod linked;
 pub mod runner;
 pub mod storm;
+
+/// README's program, as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+#[derive(Debug)]
+pub struct Readme;
