@@ -25,6 +25,8 @@ pub enum Role {
 
 thread_local! {
     static ROLE: Cell<Role> = const { Cell::new(Role::Foreign) };
+    /// Whether this thread has a carrier: also true inside [`host`].
+    static ATTACHED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What the caller runs as.
@@ -43,6 +45,38 @@ pub unsafe fn set_role(role: Role) {
     ROLE.set(role);
 }
 
+/// Whether the calling thread has a carrier, whatever its role is now. A goroutine's own answer is
+/// no.
+pub fn is_attached() -> bool {
+    ATTACHED.get()
+}
+
+/// Whether the caller is a goroutine whose carrying thread can be called.
+pub(crate) fn can_host() -> bool {
+    role() == Role::Goroutine && !is_lost()
+}
+
+/// Whether the caller is a goroutine that forked, in the child: its carrier is in the parent.
+pub(crate) fn is_lost() -> bool {
+    if role() != Role::Goroutine {
+        return false;
+    }
+    // SAFETY: carried — the role says so.
+    let carrier = unsafe { arch::carrier() };
+    // SAFETY: alive — a carrier stays where it is while it carries.
+    unsafe { (*carrier).lost.get() }
+}
+
+/// In the child of a fork, on the thread that forked: if it was a goroutine, its carrier is lost.
+pub(crate) fn lost_in_fork() {
+    if role() == Role::Goroutine {
+        // SAFETY: carried — the role says so.
+        let carrier = unsafe { arch::carrier() };
+        // SAFETY: alive — the child has the parent's memory.
+        unsafe { (*carrier).lost.set(true) };
+    }
+}
+
 /// An OS thread that goroutines run on. Its owner embeds it as the first field of a larger record
 /// (an M), which [`arch::carrier`] then finds.
 #[repr(C)]
@@ -53,6 +87,8 @@ pub struct Carrier {
     /// gs:8: the thread's own thread pointer; what `call_host` loads.
     thread_pointer: Cell<usize>,
     alt_stack: RefCell<Option<AltStack>>,
+    /// Its thread is not in this process: a goroutine that it carried has forked.
+    lost: Cell<bool>,
 }
 
 // gs:0 and gs:8 are read in assembly.
@@ -66,6 +102,7 @@ impl Carrier {
             me: Cell::new(std::ptr::null()),
             thread_pointer: Cell::new(0),
             alt_stack: RefCell::new(None),
+            lost: Cell::new(false),
         }
     }
 
@@ -73,13 +110,14 @@ impl Carrier {
     /// signal stack large enough for a report of a stack overflow.
     ///
     /// # Errors
-    /// No memory for the signal stack, or the system refuses to set GS.
+    /// No memory for the signal stack, or the system refuses to set GS; or the thread has a carrier.
     ///
     /// # Safety
-    /// - **foreign**: the caller's role is [`Role::Foreign`], and not because of [`host`].
     /// - **alive**: the carrier stays where it is until [`Carrier::detach`] or the thread's end.
     pub unsafe fn attach(&self) -> io::Result<()> {
-        debug_assert_eq!(role(), Role::Foreign);
+        if role() != Role::Foreign || is_attached() {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a thread has one carrier"));
+        }
         crate::identity::support()
             .map_err(|why| io::Error::new(io::ErrorKind::Unsupported, why.clone()))?;
         let alt_stack = AltStack::install()?;
@@ -90,6 +128,7 @@ impl Carrier {
             return Err(io::Error::last_os_error());
         }
         self.alt_stack.replace(Some(alt_stack));
+        ATTACHED.set(true);
         // SAFETY: true — attached one line above.
         unsafe { set_role(Role::Carrier) };
         Ok(())
@@ -102,6 +141,7 @@ impl Carrier {
     pub unsafe fn detach(&self) {
         // SAFETY: true — any code may call itself foreign.
         unsafe { set_role(Role::Foreign) };
+        ATTACHED.set(false);
         arch::forget_carrier();
         self.alt_stack.replace(None);
     }
@@ -129,7 +169,7 @@ where
     F: FnOnce() -> R + Send,
     R: Send,
 {
-    if role() != Role::Goroutine || crate::identity::forked() {
+    if !can_host() {
         return f();
     }
     enum Call<F, R> {
@@ -170,10 +210,11 @@ mod tests {
     fn a_thread_is_foreign_until_it_attaches_and_after_it_detaches() {
         assert_eq!(role(), Role::Foreign);
         let carrier = Carrier::new();
-        // SAFETY: foreign — asserted; alive — detached below.
+        // SAFETY: alive — detached below.
         unsafe { carrier.attach() }.unwrap();
         assert_eq!(role(), Role::Carrier);
-        assert_eq!(arch::carrier(), &raw const carrier);
+        // SAFETY: carried — attached above.
+        assert_eq!(unsafe { arch::carrier() }, &raw const carrier);
         assert_eq!(carrier.thread_pointer(), arch::thread_pointer());
         let child = std::thread::spawn(role).join().unwrap();
         assert_eq!(child, Role::Foreign, "GS was copied to the child, the role was not");

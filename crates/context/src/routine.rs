@@ -8,19 +8,21 @@
 //! runs; the `Routine` while suspended; nobody again once finished.
 
 use crate::arch::{self, Saved};
-use crate::carrier::{Carrier, Role, role, set_role};
+use crate::carrier::{Carrier, Role, is_attached, is_lost, role, set_role};
 use crate::identity;
 use crate::stack::{Cache, Size, Stack, StackError};
 use std::cell::{Cell, RefCell};
-use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A computation with its own stack and thread identity: see the top of this file.
 ///
 /// Dropped while suspended, it is leaked, stack and all: its frames cannot be undone from outside.
 pub struct Routine<T> {
-    body: ManuallyDrop<Box<Body<T>>>,
+    /// A box, as a pointer: its routine uses it too.
+    body: NonNull<Body<T>>,
 }
 
 /// Whether a resumed [`Routine`] is done.
@@ -113,7 +115,7 @@ unsafe impl<T: Send> Send for Routine<T> {}
 
 impl<T> std::fmt::Debug for Routine<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let core = &self.body.core;
+        let core = self.core();
         f.debug_struct("Routine").field("id", &core.id).field("state", &core.state).finish()
     }
 }
@@ -155,7 +157,7 @@ impl<T: Send + 'static> Routine<T> {
             error: None,
         };
         let body = Box::new(Body { core, f: Some(Box::new(f)), result: None });
-        Routine { body: ManuallyDrop::new(body) }
+        Routine { body: NonNull::from(Box::leak(body)) }
     }
 
     /// Runs it until it suspends or finishes.
@@ -167,35 +169,40 @@ impl<T: Send + 'static> Routine<T> {
     /// It is finished.
     #[track_caller]
     pub fn resume(&mut self) -> Result<Status, StackError> {
-        let core: *mut Core = (&raw mut **self.body).cast();
-        // SAFETY: `core` is the first field of the body, which `&mut self` makes ours; the pointer
-        // is used until control is back.
-        unsafe { resume(core) }
+        // SAFETY: ours — `&mut self`; the core is the first field of the body.
+        unsafe { resume(self.body.as_ptr().cast()) }
     }
 
     /// What the closure returned, or the payload of its panic; `None` unless finished.
-    pub fn into_result(mut self) -> Option<std::thread::Result<T>> {
-        self.body.result.take()
+    pub fn into_result(self) -> Option<std::thread::Result<T>> {
+        // SAFETY: the body is alive; it does not run, since nobody resumes it.
+        let body = unsafe { &mut *self.body.as_ptr() };
+        body.result.take()
     }
 }
 
 impl<T> Routine<T> {
+    fn core(&self) -> &Core {
+        // SAFETY: the body is alive; the routine does not run, since nobody resumes it.
+        unsafe { self.body.cast::<Core>().as_ref() }
+    }
+
     /// A number that no other routine of this process has; reports call it `goroutine N`.
     pub fn id(&self) -> u64 {
-        self.body.core.id
+        self.core().id
     }
 
     /// Return addresses of the frames it is suspended in, innermost first; empty unless it is
     /// suspended.
     pub fn backtrace(&self) -> Vec<usize> {
         let mut frames = Vec::new();
-        if self.body.core.state == State::Suspended {
+        if self.core().state == State::Suspended {
             let add = |ip| {
                 frames.push(ip);
                 true
             };
             // SAFETY: parked — it is suspended, and `&self` keeps it so.
-            unsafe { crate::unwind::walk(&self.body.core.saved, add) };
+            unsafe { crate::unwind::walk(&self.core().saved, add) };
         }
         frames
     }
@@ -203,9 +210,9 @@ impl<T> Routine<T> {
 
 impl<T> Drop for Routine<T> {
     fn drop(&mut self) {
-        if self.body.core.state != State::Suspended {
-            // SAFETY: dropped once, here; nothing runs on its stack.
-            unsafe { ManuallyDrop::drop(&mut self.body) };
+        if self.core().state != State::Suspended {
+            // SAFETY: leaked by `new`, freed once, here; nothing runs on its stack.
+            drop(unsafe { Box::from_raw(self.body.as_ptr()) });
         }
     }
 }
@@ -213,11 +220,17 @@ impl<T> Drop for Routine<T> {
 /// Gives control back to whoever resumed the calling routine, until it is resumed again.
 ///
 /// # Panics
-/// The caller is not a routine: on an ordinary thread, or inside [`host`](crate::host).
+/// The caller is not a routine: on an ordinary thread, or inside [`host`](crate::host). Or it forked,
+/// and this is the child.
 #[inline(never)]
 #[track_caller]
 pub fn suspend() {
     let core = CURRENT.get();
+    assert!(
+        !is_lost(),
+        "`suspend` called in a forked child: the thread that resumed this goroutine is in the \
+         parent; call `exec` or exit"
+    );
     assert!(
         !core.is_null(),
         "`suspend` called outside a routine: call it from the closure given to `Routine::new`, \
@@ -375,8 +388,14 @@ unsafe extern "C" fn start(core: usize) -> ! {
     let run = unsafe { (*core).run };
     // SAFETY: `run` was made for this core's body.
     unsafe { run(core) };
+    let lost = is_lost();
     // SAFETY: own — nothing of it is needed any more.
     unsafe { identity::retire() };
+    if lost {
+        // The last thread of a forked child has ended.
+        // SAFETY: as libc does when a thread's function returns there.
+        unsafe { libc::exit(0) };
+    }
     // SAFETY: inside — for the last time.
     unsafe { Core::back(core, FINISHED) };
     std::process::abort()
@@ -400,10 +419,13 @@ unsafe extern "C" fn start_plain(_message: usize, core: usize) -> ! {
 /// # Safety
 /// - **body**: `core` is the first field of a `Body<T>`, used by nobody else.
 unsafe fn run_body<T>(core: *mut Core) {
-    // SAFETY: body — promised by the caller.
-    let body = unsafe { &mut *core.cast::<Body<T>>() };
-    if let Some(f) = body.f.take() {
-        body.result = Some(catch_unwind(AssertUnwindSafe(f)));
+    let body = core.cast::<Body<T>>();
+    // SAFETY: body — promised by the caller. No reference to it lives while `f` runs.
+    let f = unsafe { (*body).f.take() };
+    if let Some(f) = f {
+        let result = catch_unwind(AssertUnwindSafe(f));
+        // SAFETY: body — as above.
+        unsafe { (*body).result = Some(result) };
     }
 }
 
@@ -420,36 +442,53 @@ impl Drop for Here {
     }
 }
 
-/// Makes the calling thread a carrier, unless it is one or is a goroutine.
+/// Makes the calling thread a carrier, unless it has one or is a goroutine.
 fn attach() -> Result<(), StackError> {
-    if role() != Role::Foreign {
+    if role() != Role::Foreign || is_attached() {
         return Ok(());
     }
-    let here = Box::new(Here { carrier: Carrier::new(), cache: None });
-    // SAFETY: foreign — asked above, and `host` closures find the carrier in `HERE`; alive — kept in
-    // `HERE` until the thread ends.
-    unsafe { here.carrier.attach() }.map_err(|error| StackError::Memory {
+    let refused = |error: std::io::Error| StackError::Memory {
         doing: "making a thread a carrier of goroutines",
-        bytes: 0,
+        bytes: size_of::<Here>(),
         errno: error.raw_os_error().unwrap_or(libc::ENOMEM),
-    })?;
-    HERE.with(|place| *place.borrow_mut() = Some(here));
-    Ok(())
+    };
+    let attached = HERE.try_with(|place| {
+        let here = Box::new(Here { carrier: Carrier::new(), cache: None });
+        // SAFETY: alive — kept in `HERE` until the thread ends.
+        unsafe { here.carrier.attach() }.map_err(refused)?;
+        *place.borrow_mut() = Some(here);
+        Ok(())
+    });
+    attached.unwrap_or(Err(StackError::ThreadEnds))
 }
 
+/// A thread keeps stacks of the default size only: others are rare, and may be large.
 fn take_stack(size: Size) -> Result<Stack, StackError> {
-    if role() != Role::Carrier {
+    static DEFAULT: OnceLock<Option<Size>> = OnceLock::new();
+    let default = *DEFAULT.get_or_init(|| Size::from_environment().ok());
+    if role() != Role::Carrier || default != Some(size) {
         return Stack::new(size);
     }
-    HERE.with(|here| match &mut *here.borrow_mut() {
+    let taken = HERE.try_with(|here| match &mut *here.borrow_mut() {
         Some(here) => here.cache.get_or_insert_with(|| Cache::new(size)).take(size),
         None => Stack::new(size),
-    })
+    });
+    taken.unwrap_or_else(|_| Stack::new(size))
+}
+
+/// Brings the stacks that the calling thread keeps to the depot.
+pub(crate) fn rest_stacks() {
+    let _ = HERE.try_with(|here| {
+        if let Some(cache) = here.borrow_mut().as_mut().and_then(|here| here.cache.as_mut()) {
+            cache.clear();
+        }
+    });
 }
 
 fn put_away(stack: Stack) {
     if role() == Role::Carrier {
-        HERE.with(|here| {
+        // Without a cache the stack is dropped, and goes to the depot.
+        let _ = HERE.try_with(|here| {
             if let Some(cache) = here.borrow_mut().as_mut().and_then(|here| here.cache.as_mut()) {
                 cache.put(stack);
             }

@@ -7,11 +7,23 @@ use std::fmt;
 pub struct Unsupported {
     wanted: &'static str,
     found: String,
+    passing: bool,
 }
 
 impl Unsupported {
     pub(crate) fn new(wanted: &'static str, found: impl Into<String>) -> Unsupported {
-        Unsupported { wanted, found: found.into() }
+        Unsupported { wanted, found: found.into(), passing: false }
+    }
+
+    /// The system lacked something that it may have another time.
+    #[cfg_attr(not(ported), expect(dead_code, reason = "only a port asks for anything"))]
+    pub(crate) fn passing(wanted: &'static str, found: impl Into<String>) -> Unsupported {
+        Unsupported { wanted, found: found.into(), passing: true }
+    }
+
+    #[cfg_attr(not(ported), expect(dead_code, reason = "only a port asks for anything"))]
+    pub(crate) fn is_passing(&self) -> bool {
+        self.passing
     }
 }
 

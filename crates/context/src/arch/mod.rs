@@ -22,8 +22,8 @@
 #[path = "x86_64.rs"]
 mod imp;
 
-pub(crate) use imp::{bridge, call_on, interrupted, thread_pointer};
-pub use imp::{call_host, carrier, enter, first_frame, forget_carrier, set_carrier, switch};
+pub(crate) use imp::{bridge, call_on, forget_carrier, interrupted, set_carrier, thread_pointer};
+pub use imp::{call_host, carrier, enter, first_frame, switch};
 
 use crate::carrier::Carrier;
 
@@ -80,7 +80,7 @@ const _: unsafe extern "C" fn(*mut u8, Callback, *mut u8) = imp::call_on;
 const _: unsafe extern "C" fn(usize, Callback, *mut u8) = imp::bridge;
 const _: unsafe fn(*const libc::c_void) -> Interrupted = imp::interrupted;
 const _: fn() -> usize = imp::thread_pointer;
-const _: fn() -> *const Carrier = imp::carrier;
+const _: unsafe fn() -> *const Carrier = imp::carrier;
 const _: unsafe fn(*const Carrier) -> bool = imp::set_carrier;
 const _: fn() -> bool = imp::forget_carrier;
 const _: fn() -> Result<(), String> = imp::init;

@@ -402,10 +402,13 @@ pub(crate) fn thread_pointer() -> usize {
     tp
 }
 
-/// The carrier this thread runs for. Only to be asked by code whose [`role`](crate::carrier::role)
-/// says that it is carried: `clone` copies GS to threads that are not.
+/// The carrier this thread runs for.
+///
+/// # Safety
+/// - **carried**: the caller's [`role`](crate::carrier::role) is not `Foreign`. (`clone` copies GS to
+///   threads that have no carrier, and a thread that never had one has nothing there.)
 #[inline(always)]
-pub fn carrier() -> *const Carrier {
+pub unsafe fn carrier() -> *const Carrier {
     let carrier: *const Carrier;
     // SAFETY: reads the word that `set_carrier` put there: the carrier's first field is its own
     // address; not `pure`, see `arch`.
@@ -419,12 +422,12 @@ pub fn carrier() -> *const Carrier {
 ///
 /// # Safety
 /// - **alive**: `*carrier` stays where it is until this thread ends or [`forget_carrier`] is called.
-pub unsafe fn set_carrier(carrier: *const Carrier) -> bool {
+pub(crate) unsafe fn set_carrier(carrier: *const Carrier) -> bool {
     set_gs(carrier as usize)
 }
 
 /// Takes back [`set_carrier`].
-pub fn forget_carrier() -> bool {
+pub(crate) fn forget_carrier() -> bool {
     set_gs(0)
 }
 

@@ -8,11 +8,12 @@ mod report;
 
 pub use report::{OwnerName, name_owners};
 
-use crate::arch;
-use crate::stack::{DEPOT, PAGE};
+use crate::arch::{self, Interrupted};
+use crate::stack::{DEPOT, Found, PAGE};
 use std::io;
 use std::mem::MaybeUninit;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Size of a carrier's signal stack: std's 8 KiB is too small to unwind on.
 const SIGNAL_STACK: usize = 64 << 10;
@@ -20,9 +21,14 @@ const SIGNAL_STACK: usize = 64 << 10;
 /// The handler that was there before ours, and all that it asked for.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Installs the handler, once. Called by the first carrier.
+/// It asked to be called once only, and was.
+static BEFORE_IS_SPENT: AtomicBool = AtomicBool::new(false);
+
+/// Installs the handler, once. Called by each carrier.
 fn install() -> io::Result<()> {
-    if BEFORE.get().is_some() {
+    static INSTALLED: Mutex<bool> = Mutex::new(false);
+    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *installed {
         return Ok(());
     }
     report::prepare()?;
@@ -31,42 +37,64 @@ fn install() -> io::Result<()> {
     if unsafe { libc::sigaction(libc::SIGSEGV, std::ptr::null(), before.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: filled by the call above. Known before our handler can run; the first caller wins.
-    if BEFORE.set(unsafe { before.assume_init() }).is_err() {
-        return Ok(());
-    }
+    // Known before our handler can run.
+    // SAFETY: filled by the call above.
+    BEFORE.get_or_init(|| unsafe { before.assume_init() });
     // SAFETY: all-zero is a valid sigaction.
     let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
     ours.sa_sigaction = on_fault as *const () as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
     // SAFETY: the handler keeps the rules of a signal handler up to the point where it ends the
     // process.
-    match unsafe { libc::sigaction(libc::SIGSEGV, &ours, std::ptr::null_mut()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+    if unsafe { libc::sigaction(libc::SIGSEGV, &ours, std::ptr::null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
     }
+    *installed = true;
+    Ok(())
 }
 
 /// # Safety
 /// - **callback**: the kernel calls it, as a signal handler.
 unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    report::check_reporter();
     // SAFETY: callback — the kernel's record.
     let details = unsafe { &*info };
     let code = details.si_code;
-    // SAFETY: SIGSEGV's record has an address, or 0 where someone sent the signal.
+    // SAFETY: SIGSEGV's record has an address, or 0 where there is none.
     let address = unsafe { details.si_addr() } as usize;
     // SAFETY: context — the kernel's.
     let at = unsafe { arch::interrupted(context) };
-    // A code above 0 is the kernel's own: a fault, not a signal that someone sent.
-    if code > 0
-        && let Some(found) = DEPOT.find(address)
-        && found.guard.contains(&address)
-        && (found.guard.start..found.usable.end).contains(&at.sp)
-    {
+    if let Some(found) = overflowed(code, address, at) {
         report::overflow(&found, at);
     }
     // SAFETY: the arguments are the kernel's.
     unsafe { hand_on(signal, info, context, code > 0) };
+}
+
+/// `si_code` of a fault that the kernel met itself: it could not push a signal's frame.
+const SI_KERNEL: i32 = 0x80;
+
+/// How far below its stack pointer code may reach: a red zone, and some.
+const REACH: usize = 512;
+
+/// How far beyond its guard a frame may have moved the stack pointer before it was touched.
+const STRIDE: usize = 1 << 30;
+
+/// The stack that a fault overflowed, if it did.
+fn overflowed(code: i32, address: usize, at: Interrupted) -> Option<Found> {
+    if code == SI_KERNEL {
+        // No address is told. A handler without a stack of its own, at the end of this one?
+        let found = DEPOT.find(at.sp)?;
+        return (at.sp < found.usable.start + 4 * PAGE).then_some(found);
+    }
+    // A code above 0 is the kernel's own: a fault, not a signal that someone sent.
+    let found = DEPOT.find(address).filter(|found| code > 0 && found.guard.contains(&address))?;
+    // Frames are touched at or above the stack pointer. In the slot it is surely this stack's own;
+    // below, only if the code runs with this stack's identity.
+    let in_slot = (found.guard.start..found.usable.end).contains(&at.sp);
+    let own = found.thread_pointer == arch::thread_pointer()
+        && (found.guard.start.saturating_sub(STRIDE)..found.guard.start).contains(&at.sp);
+    (address + REACH >= at.sp && (in_slot || own)).then_some(found)
 }
 
 /// Does what would have happened without our handler.
@@ -79,7 +107,7 @@ unsafe fn hand_on(
     context: *mut libc::c_void,
     fault: bool,
 ) {
-    let before = BEFORE.get();
+    let before = BEFORE.get().filter(|_| !BEFORE_IS_SPENT.load(Ordering::Relaxed));
     let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
     if handler == libc::SIG_DFL || (handler == libc::SIG_IGN && fault) {
         // SAFETY: the default action is always valid.

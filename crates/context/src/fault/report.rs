@@ -1,8 +1,8 @@
 //! What a stack overflow looks like to a person: whose stack, how large, how to raise it, where.
 //!
 //! The message is written first, with nothing but `write(2)`. The trace needs the symbolizer, which
-//! allocates and locks: it may be what overflowed. So a watchdog ends the process if the trace does
-//! not.
+//! allocates and locks: malloc may be what overflowed. So a watchdog ends the process if the trace
+//! does not, or faults: it writes the bare addresses, for `addr2line`.
 
 use super::Mapping;
 use crate::arch::{self, Interrupted};
@@ -10,7 +10,7 @@ use crate::stack::{Found, PAGE};
 use std::fmt::{self, Write};
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 /// Go's exit status for a fatal error.
 const STATUS: i32 = 2;
@@ -26,8 +26,8 @@ const SYMBOLIZER_STACK: usize = 1 << 20;
 
 static SYMBOLIZER: OnceLock<Mapping> = OnceLock::new();
 
-/// Set by whoever reports first. Nobody else does: the process ends.
-static REPORTING: AtomicBool = AtomicBool::new(false);
+/// The thread that reports, by its id; 0: nobody does. The first is the only one: the process ends.
+static REPORTER: AtomicI32 = AtomicI32::new(0);
 
 /// Writes a stack owner's name, such as `goroutine 7 (worker)`. Called in a signal handler: it must
 /// not allocate or lock.
@@ -55,19 +55,20 @@ fn write_owner(owner: u64, to: &mut dyn Write) -> fmt::Result {
 /// Reserves what a report needs, while there is still room.
 pub(super) fn prepare() -> io::Result<()> {
     if SYMBOLIZER.get().is_none() {
+        let stack = Mapping::new(PAGE + SYMBOLIZER_STACK)?;
+        stack.guard_first_page()?;
         // Another thread may be first: then this mapping is dropped.
-        let _ = SYMBOLIZER.set(Mapping::new(SYMBOLIZER_STACK)?);
+        let _ = SYMBOLIZER.set(stack);
     }
     Ok(())
 }
 
 /// Reports an overflow of `found`, hit by the code at `at`, and ends the process.
 pub(super) fn overflow(found: &Found, at: Interrupted) -> ! {
-    if REPORTING.swap(true, Ordering::Relaxed) {
-        loop {
-            // SAFETY: waits for a signal; the reporter ends the process.
-            unsafe { libc::pause() };
-        }
+    // SAFETY: gettid has no precondition.
+    let me = unsafe { libc::gettid() };
+    if REPORTER.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        wait_for_the_end();
     }
     watchdog();
     let bytes = found.usable.len();
@@ -84,50 +85,89 @@ pub(super) fn overflow(found: &Found, at: Interrupted) -> ! {
     );
     let _ = write_owner(found.owner, &mut to);
     let _ = to.write_str(" [running]:\n");
-    let mut frames = Frames { first: [0; SHOWN], last: [0; SHOWN], count: 0 };
-    frames.collect(at.pc);
+    FRAMES.collect(at.pc);
     if let Some(stack) = SYMBOLIZER.get() {
-        let top = (stack.at + stack.bytes - PAGE) as *mut u8;
+        let top = (stack.at + stack.bytes) as *mut u8;
         // SAFETY: mapped, quiet — reserved by `prepare` for the one reporter; callback — `print`
-        // takes `Frames` and does not unwind.
-        unsafe { arch::call_on(top, print, (&raw mut frames).cast()) };
+        // takes nothing and does not unwind.
+        unsafe { arch::call_on(top, print, std::ptr::null_mut()) };
     }
     // SAFETY: ends the process at once; nothing of it can be trusted to run.
     unsafe { libc::_exit(STATUS) }
 }
 
-/// Ends the process with the right status if the trace hangs.
-fn watchdog() {
-    extern "C" fn bark(_: i32) {
-        // SAFETY: ends the process at once.
-        unsafe { libc::_exit(STATUS) }
+fn wait_for_the_end() -> ! {
+    loop {
+        // SAFETY: waits for a signal; the reporter ends the process.
+        unsafe { libc::pause() };
     }
+}
+
+/// Called first on every fault: one on the reporter's thread is the report's own.
+pub(super) fn check_reporter() {
+    // SAFETY: gettid has no precondition.
+    if REPORTER.load(Ordering::Relaxed) == unsafe { libc::gettid() } {
+        bark(libc::SIGALRM);
+    }
+}
+
+/// Ends the process with what can be said without a symbolizer.
+extern "C" fn bark(signal: i32) {
+    // SAFETY: gettid has no precondition.
+    let me = unsafe { libc::gettid() };
+    if signal != libc::SIGALRM && REPORTER.load(Ordering::Relaxed) != me {
+        wait_for_the_end();
+    }
+    let _ = StandardError.write_str("the trace cannot be shown; its addresses are\n");
+    FRAMES.write_addresses();
+    // SAFETY: ends the process at once.
+    unsafe { libc::_exit(STATUS) }
+}
+
+/// Ends the process with the right status if the trace hangs or faults.
+fn watchdog() {
     // SAFETY: all-zero is a valid sigaction.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = bark as *const () as usize;
-    // SAFETY: the handler is valid; the process has nothing to do any more but end.
-    unsafe { libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut()) };
-    // SAFETY: all-zero is a valid set.
-    let mut alarm: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a valid set and signal.
-    unsafe { libc::sigaddset(&mut alarm, libc::SIGALRM) };
-    // SAFETY: a valid set.
-    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &alarm, std::ptr::null_mut()) };
+    action.sa_flags = libc::SA_ONSTACK;
+    // A further SIGSEGV comes to our own handler, as always.
+    unblock(libc::SIGSEGV);
+    for signal in [libc::SIGALRM, libc::SIGBUS, libc::SIGABRT] {
+        // SAFETY: the handler is valid; the process has nothing to do any more but end.
+        unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
+        unblock(signal);
+    }
     // SAFETY: alarm has no precondition.
     unsafe { libc::alarm(WATCHDOG_SECONDS) };
 }
 
-/// The two ends of a trace, however long it is.
-struct Frames {
-    first: [usize; SHOWN],
-    last: [usize; SHOWN],
-    count: usize,
+/// Lets a signal through to this thread.
+pub(super) fn unblock(signal: i32) {
+    // SAFETY: all-zero is a valid set.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: a valid set and signal.
+    unsafe { libc::sigaddset(&mut set, signal) };
+    // SAFETY: a valid set.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
 }
+
+/// The two ends of a trace, however long it is. Atomics: the watchdog reads them any time.
+struct Frames {
+    first: [AtomicUsize; SHOWN],
+    last: [AtomicUsize; SHOWN],
+    count: AtomicUsize,
+}
+
+static FRAMES: Frames = Frames {
+    first: [const { AtomicUsize::new(0) }; SHOWN],
+    last: [const { AtomicUsize::new(0) }; SHOWN],
+    count: AtomicUsize::new(0),
+};
 
 impl Frames {
     /// Walks from here through the signal frame. What lies above the code at `pc` is ours, not the
     /// goroutine's.
-    fn collect(&mut self, pc: usize) {
+    fn collect(&self, pc: usize) {
         let mut reached = false;
         // SAFETY: the process reports once, on this thread.
         unsafe {
@@ -141,34 +181,48 @@ impl Frames {
                 ip != 0
             });
         }
-        if self.count == 0 {
+        if self.count.load(Ordering::Relaxed) == 0 {
             self.add(pc);
         }
     }
 
-    fn add(&mut self, ip: usize) {
-        if self.count < SHOWN {
-            self.first[self.count] = ip;
-        } else {
-            self.last[self.count % SHOWN] = ip;
+    fn add(&self, ip: usize) {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        // A return address points behind its call.
+        let ip = if count == 0 { ip } else { ip - 1 };
+        let place = if count < SHOWN { &self.first[count] } else { &self.last[count % SHOWN] };
+        place.store(ip, Ordering::Relaxed);
+    }
+
+    /// Calls `each` with the frames that are shown, innermost first, and `elided` between the ends.
+    fn show(&self, each: impl Fn(usize), elided: impl FnOnce(usize)) {
+        let count = self.count.load(Ordering::Relaxed);
+        let first = count.min(SHOWN);
+        self.first[..first].iter().for_each(|ip| each(ip.load(Ordering::Relaxed)));
+        let rest = count - first;
+        let last = rest.min(SHOWN);
+        if rest > last {
+            elided(rest - last);
         }
-        self.count += 1;
+        (count - last..count).for_each(|n| each(self.last[n % SHOWN].load(Ordering::Relaxed)));
+    }
+
+    fn write_addresses(&self) {
+        let write = |ip: usize| {
+            let _ = writeln!(StandardError, "\t{ip:#x}");
+        };
+        self.show(write, write_elided);
     }
 }
 
+fn write_elided(count: usize) {
+    let _ = writeln!(StandardError, "...{count} frames elided...");
+}
+
 /// # Safety
-/// - **callback**: `overflow` calls it, with its [`Frames`].
-unsafe extern "C" fn print(frames: *mut u8) {
-    // SAFETY: `overflow` passes its `Frames` and waits.
-    let frames = unsafe { &*frames.cast::<Frames>() };
-    let first = frames.count.min(SHOWN);
-    frames.first[..first].iter().for_each(|&ip| print_frame(ip));
-    let rest = frames.count - first;
-    let last = rest.min(SHOWN);
-    if rest > last {
-        let _ = writeln!(StandardError, "...{} frames elided...", rest - last);
-    }
-    (frames.count - last..frames.count).for_each(|n| print_frame(frames.last[n % SHOWN]));
+/// - **callback**: `overflow` calls it.
+unsafe extern "C" fn print(_: *mut u8) {
+    FRAMES.show(print_frame, write_elided);
 }
 
 fn print_frame(ip: usize) {
@@ -177,9 +231,7 @@ fn print_frame(ip: usize) {
         if let Some(name) = symbol.name() {
             named = true;
             let _ = writeln!(StandardError, "{name:#}(...)");
-            let (Some(file), Some(line)) = (symbol.filename(), symbol.lineno()) else {
-                return;
-            };
+            let (Some(file), Some(line)) = (symbol.filename(), symbol.lineno()) else { return };
             let _ = writeln!(StandardError, "\t{}:{line}", file.display());
         }
     });
@@ -197,10 +249,11 @@ impl Write for StandardError {
         while !rest.is_empty() {
             // SAFETY: `rest` is valid for reads over its length.
             let written = unsafe { libc::write(2, rest.as_ptr().cast(), rest.len()) };
-            if written <= 0 {
-                return Err(fmt::Error);
+            match usize::try_from(written) {
+                Ok(written) if written > 0 => rest = &rest[written..],
+                _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                _ => return Err(fmt::Error),
             }
-            rest = &rest[written as usize..];
         }
         Ok(())
     }

@@ -19,8 +19,8 @@
 #[path = "glibc/mod.rs"]
 mod imp;
 
+pub(crate) use imp::destroy;
 pub use imp::{begin, create, retire, wipe};
-pub(crate) use imp::{destroy, forked};
 
 use crate::stack::{Extent, Stack, StackError};
 use crate::unsupported::Unsupported;
@@ -32,7 +32,6 @@ const _: unsafe fn() = imp::begin;
 const _: unsafe fn() = imp::retire;
 const _: unsafe fn(&Stack) = imp::wipe;
 const _: fn(&Stack) = imp::destroy;
-const _: fn() -> bool = imp::forked;
 
 /// The thread pointer of the identity in a stack: what [`Saved`](crate::arch::Saved) gets once
 /// [`create`] has built it.

@@ -15,12 +15,17 @@ pub struct Cache {
     size: Size,
     stacks: [Option<Stack>; CAPACITY],
     len: usize,
+    puts: u32,
 }
+
+/// One in so many stacks gives back, when it is put here, what it touched beyond its first pages:
+/// asking the kernel each time costs more than the whole reuse.
+const GIVE_BACK: u32 = 64;
 
 impl Cache {
     /// An empty cache of stacks of `size`.
     pub const fn new(size: Size) -> Cache {
-        Cache { size, stacks: [const { None }; CAPACITY], len: 0 }
+        Cache { size, stacks: [const { None }; CAPACITY], len: 0, puts: 0 }
     }
 
     /// The stack last put here, else one of the depot's.
@@ -50,6 +55,10 @@ impl Cache {
             drop(stack);
             return;
         }
+        self.puts = self.puts.wrapping_add(1);
+        if self.puts.is_multiple_of(GIVE_BACK) {
+            stack.give_back();
+        }
         if self.len == CAPACITY {
             // The coldest go; what they touched beyond their first pages is given back.
             DEPOT.put(&mut self.stacks[..HALF]);
@@ -58,6 +67,13 @@ impl Cache {
         }
         self.stacks[self.len] = Some(stack);
         self.len += 1;
+    }
+
+    /// Brings all its stacks to the depot, for an owner that has nothing to run: what they touched
+    /// beyond their first pages is given back, and [`trim`](super::trim) reaches the rest.
+    pub fn clear(&mut self) {
+        DEPOT.put(&mut self.stacks[..self.len]);
+        self.len = 0;
     }
 
     /// How many stacks it holds.
@@ -73,6 +89,6 @@ impl Cache {
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        DEPOT.put(&mut self.stacks[..self.len]);
+        self.clear();
     }
 }

@@ -27,14 +27,43 @@ pub(crate) struct Depot {
 #[derive(Debug)]
 struct Chains {
     warm: [u32; CLASSES],
-    /// Slabs that can give bare slots.
-    partial: [u32; CLASSES],
+    /// Slabs that have bare slots.
+    bare: [u32; CLASSES],
+    /// The one slab that slots can still be carved from.
+    uncarved: [u32; CLASSES],
     /// How large the class's next slab is to be.
     next_slots: [u32; CLASSES],
     slabs: usize,
-    /// Mappings that guards use.
-    mappings: usize,
+    mappings: Mappings,
     counts: Counts,
+}
+
+/// Mappings that guards take, where they take any, and all others of the process.
+#[derive(Debug)]
+pub(super) struct Mappings {
+    pub(super) ours: usize,
+    others: usize,
+    /// How many were ours when the others were last counted.
+    counted_at: usize,
+}
+
+/// How many more mappings of ours until the others are counted again: it takes milliseconds.
+const COUNT_AGAIN: usize = 1024;
+
+impl Mappings {
+    const NONE: Mappings = Mappings { ours: 0, others: 0, counted_at: 0 };
+
+    /// Whether `more` leave room for the program.
+    pub(super) fn allow(&mut self, more: usize) -> bool {
+        let fits =
+            |mappings: &Mappings| mappings.ours + mappings.others + more <= linux::mapping_limit();
+        let due = self.others == 0 || self.ours.abs_diff(self.counted_at) >= COUNT_AGAIN;
+        if due || !fits(self) {
+            self.others = linux::mappings().saturating_sub(self.ours);
+            self.counted_at = self.ours;
+        }
+        fits(self)
+    }
 }
 
 /// How much the stacks of a process take: [`stats`](super::stats).
@@ -59,10 +88,11 @@ impl Depot {
             slabs: [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_SLABS],
             chains: Lock::new(Chains {
                 warm: [0; CLASSES],
-                partial: [0; CLASSES],
+                bare: [0; CLASSES],
+                uncarved: [0; CLASSES],
                 next_slots: [0; CLASSES],
                 slabs: 0,
-                mappings: 0,
+                mappings: Mappings::NONE,
                 counts: Counts { out: 0, warm: 0, bare: 0, slabs: 0, reserved: 0 },
             }),
         }
@@ -74,25 +104,43 @@ impl Depot {
         if let Some(stack) = self.pop_warm(&mut chains, size.class()) {
             return Ok(stack);
         }
-        loop {
-            let slab = match self.slab(chains.partial[size.class()]) {
-                Some(slab) => slab,
-                None => self.new_slab(&mut chains, size)?,
-            };
-            if let Some(index) = slab.pop_bare() {
-                if !slab.can_give() {
-                    chains.partial[size.class()] = slab.next.load(Ordering::Relaxed);
-                }
-                chains.counts.bare -= 1;
-                chains.counts.out += 1;
-                return Ok(Stack { depot: self, slab, index });
-            }
-            let carved = slab.carved.load(Ordering::Relaxed);
-            if let Err(why) = slab.carve(&mut chains.mappings) {
-                return Err(self.no_slot(&mut chains, slab, why));
-            }
-            chains.counts.bare += (slab.carved.load(Ordering::Relaxed) - carved) as usize;
+        let class = size.class();
+        if chains.bare[class] == 0 {
+            self.carve(&mut chains, size)?;
         }
+        let Some(slab) = self.slab(chains.bare[class]) else { unreachable!("carved above") };
+        let Some(index) = slab.pop_bare() else { unreachable!("it is in the chain of bare ones") };
+        if !slab.has_bare() {
+            chains.bare[class] = slab.next.load(Ordering::Relaxed);
+        }
+        chains.counts.bare -= 1;
+        chains.counts.out += 1;
+        Ok(Stack { depot: self, slab, index })
+    }
+
+    /// Makes some slots usable; the class has none that rests.
+    fn carve(&self, chains: &mut Chains, size: Size) -> Result<(), StackError> {
+        let class = size.class();
+        let slab = match self.slab(chains.uncarved[class]) {
+            Some(slab) => slab,
+            None => self.new_slab(chains, size)?,
+        };
+        let before = slab.carved.load(Ordering::Relaxed);
+        let carved = slab.carve(&mut chains.mappings);
+        if slab.is_carved() {
+            chains.uncarved[class] = 0;
+        }
+        carved.map_err(|why| self.no_slot(chains, slab, why))?;
+        self.chain_bare(chains, slab);
+        chains.counts.bare += (slab.carved.load(Ordering::Relaxed) - before) as usize;
+        Ok(())
+    }
+
+    /// Puts a slab that had no bare slot, and has one now, into its class's chain.
+    fn chain_bare(&self, chains: &mut Chains, slab: &'static Slab) {
+        let class = slab.class.load(Ordering::Relaxed) as usize;
+        slab.next.store(chains.bare[class], Ordering::Relaxed);
+        chains.bare[class] = slab.number.load(Ordering::Relaxed) + 1;
     }
 
     /// Up to `into.len()` warm stacks; returns how many. For an owner's cache that ran dry.
@@ -113,13 +161,15 @@ impl Depot {
         for batch in stacks.chunks_mut(CHUNK as usize) {
             let mut used = 0;
             for stack in batch.iter().flatten() {
-                ranges[used] = stack.slab.beyond_first_pages(stack.index);
+                ranges[used] = stack.spare();
                 used += 1;
             }
+            // A refusal costs memory, nothing else: nobody counts on these pages being zero.
             // SAFETY: ours, unused — the owner gave these stacks up; nothing runs on them.
             unsafe { linux::give_back(&ranges[..used]) };
-            let now = linux::seconds();
             let mut chains = self.chains.lock();
+            // Under the lock, so that dates in a chain are in order.
+            let now = linux::milliseconds();
             for stack in batch.iter_mut().filter_map(Option::take) {
                 self.rest(&mut chains, stack, now);
             }
@@ -142,12 +192,11 @@ impl Depot {
     }
 
     fn rest_bare(&self, chains: &mut Chains, slab: &'static Slab, index: u32) {
-        let class = slab.class.load(Ordering::Relaxed) as usize;
-        if !slab.can_give() {
-            slab.next.store(chains.partial[class], Ordering::Relaxed);
-            chains.partial[class] = slab.number.load(Ordering::Relaxed) + 1;
-        }
+        let chained = slab.has_bare();
         slab.push_bare(index);
+        if !chained {
+            self.chain_bare(chains, slab);
+        }
         chains.counts.bare += 1;
     }
 
@@ -174,7 +223,10 @@ impl Depot {
                     break;
                 }
                 // SAFETY: ours, unused — cut out of the warm chain, so nobody else has them.
-                unsafe { linux::give_back(&ranges[..count]) };
+                if !unsafe { linux::give_back(&ranges[..count]) } {
+                    // Whoever builds an identity there counts on zeros.
+                    batch.iter().flatten().for_each(Stack::clear_identity);
+                }
                 let mut chains = self.chains.lock();
                 for stack in batch.iter_mut().filter_map(Option::take) {
                     chains.counts.out -= 1;
@@ -191,12 +243,12 @@ impl Depot {
     /// Cuts the part of the warm chain that is old enough, and returns its head. The latest are on
     /// top and dates never go back, so all that is old hangs together at the end.
     fn cut_old(&'static self, class: usize, unused: Duration) -> u32 {
-        let now = linux::seconds();
+        let mut chains = self.chains.lock();
+        let now = linux::milliseconds();
         let old = |stack: &Stack| {
             let since = stack.slab.slot(stack.index).owner.load(Ordering::Relaxed);
-            now.saturating_sub(since) >= unused.as_secs()
+            u128::from(now.saturating_sub(since)) >= unused.as_millis()
         };
-        let mut chains = self.chains.lock();
         let mut link = None;
         let mut head = chains.warm[class];
         while let Some(stack) = self.stack(head) {
@@ -225,40 +277,47 @@ impl Depot {
     fn unmap_bare_slabs(&'static self) {
         let mut chains = self.chains.lock();
         for class in 0..CLASSES {
-            let mut kept = 0;
-            let mut at = std::mem::take(&mut chains.partial[class]);
+            // The chain is taken apart and put together again, in order.
+            let mut last: Option<&'static Slab> = None;
+            let mut at = std::mem::take(&mut chains.bare[class]);
             while let Some(slab) = self.slab(at) {
+                let number = at;
                 at = slab.next.load(Ordering::Relaxed);
-                if slab.is_bare() {
-                    self.unmap(&mut chains, slab);
-                } else {
-                    slab.next.store(kept, Ordering::Relaxed);
-                    kept = slab.number.load(Ordering::Relaxed) + 1;
+                if slab.is_bare() && self.unmap(&mut chains, slab) {
+                    continue;
                 }
+                slab.next.store(0, Ordering::Relaxed);
+                match last {
+                    Some(last) => last.next.store(number, Ordering::Relaxed),
+                    None => chains.bare[class] = number,
+                }
+                last = Some(slab);
             }
-            chains.partial[class] = kept;
-            if kept == 0 && chains.warm[class] == 0 {
+            if chains.bare[class] == 0 && chains.warm[class] == 0 && chains.uncarved[class] == 0 {
                 chains.next_slots[class] = 0;
             }
         }
     }
 
-    /// The caller has taken `slab`, all bare, out of the partial chain.
-    fn unmap(&self, chains: &mut Chains, slab: &'static Slab) {
-        let slots = slab.slots.load(Ordering::Relaxed) as usize;
+    /// The caller takes `slab`, all bare, out of the chain if this says true; false: it stays.
+    fn unmap(&self, chains: &mut Chains, slab: &'static Slab) -> bool {
+        // SAFETY: unused — all carved slots rest in its bare chain.
+        let Some(mappings) = (unsafe { slab.release() }) else { return false };
+        let class = slab.class.load(Ordering::Relaxed) as usize;
+        if chains.uncarved[class] == slab.number.load(Ordering::Relaxed) + 1 {
+            chains.uncarved[class] = 0;
+        }
+        chains.mappings.ours -= mappings;
         chains.counts.bare -= slab.carved.load(Ordering::Relaxed) as usize;
-        chains.counts.reserved -= slab.spacing() * slots;
+        chains.counts.reserved -= slab.spacing() * slab.slots.load(Ordering::Relaxed) as usize;
         chains.counts.slabs -= 1;
-        // SAFETY: unused — `is_bare`: all carved slots rest in its bare chain.
-        chains.mappings -= unsafe { slab.release() };
+        true
     }
 
     /// A slab that can give no slot is an error; a slab that never gave one is unmapped.
     fn no_slot(&self, chains: &mut Chains, slab: &'static Slab, why: Carve) -> StackError {
-        let used = chains.mappings;
+        let used = chains.mappings.ours + chains.mappings.others;
         if slab.carved.load(Ordering::Relaxed) == 0 {
-            let class = slab.class.load(Ordering::Relaxed) as usize;
-            chains.partial[class] = slab.next.load(Ordering::Relaxed);
             self.unmap(chains, slab);
         }
         let memory = |doing, bytes, errno| StackError::Memory { doing, bytes, errno };
@@ -269,7 +328,7 @@ impl Depot {
         }
     }
 
-    /// A new slab at the head of the class's partial chain.
+    /// A new slab: the class's one to carve from.
     fn new_slab(&self, chains: &mut Chains, size: Size) -> Result<&'static Slab, StackError> {
         let memory = |doing, bytes, errno| StackError::Memory { doing, bytes, errno };
         let most = (LARGEST / size.spacing()).clamp(1, MAX_SLOTS) as u32;
@@ -282,8 +341,7 @@ impl Depot {
         chains.next_slots[size.class()] = slots.saturating_mul(2);
         chains.counts.slabs += 1;
         chains.counts.reserved += slots as usize * size.spacing();
-        slab.next.store(chains.partial[size.class()], Ordering::Relaxed);
-        chains.partial[size.class()] = slab.number.load(Ordering::Relaxed) + 1;
+        chains.uncarved[size.class()] = slab.number.load(Ordering::Relaxed) + 1;
         Ok(slab)
     }
 
@@ -337,15 +395,7 @@ impl Depot {
 
     /// The stack an address belongs to. Takes no lock: for the fault handler.
     pub(crate) fn find(&self, address: usize) -> Option<Found> {
-        self.all_slabs().find_map(|slab| {
-            let index = slab.find(address)?;
-            Some(Found {
-                owner: slab.slot(index).owner.load(Ordering::Relaxed),
-                guard: slab.guard(index),
-                usable: slab.usable(index),
-                thread_pointer: slab.thread_pointer(index),
-            })
-        })
+        self.all_slabs().find_map(|slab| slab.find(address))
     }
 
     /// Thread pointers of all identities there are, resting ones too. The caller holds off their

@@ -118,13 +118,13 @@ fn only_the_old_part_of_the_chain_is_cut() {
     let stacks: Vec<Stack> = (0..10).map(|_| depot.take(size(1)).unwrap()).collect();
     let numbers: Vec<u32> = stacks.iter().map(Stack::number).collect();
     stacks.into_iter().for_each(put_warm);
-    // The first four were put away long ago.
+    // The first four were put away when the clock began.
     for &number in &numbers[..4] {
         let stack = std::mem::ManuallyDrop::new(depot.stack(number + 1).unwrap());
-        stack.set_owner(linux::seconds().saturating_sub(100));
+        stack.set_owner(0);
     }
     let mut trimmed = HashSet::new();
-    depot.trim(Duration::from_secs(50), |stack| {
+    depot.trim(Duration::from_millis(linux::milliseconds() / 2), |stack| {
         stack.set_identity(false);
         trimmed.insert(stack.number());
     });
@@ -190,7 +190,7 @@ fn a_kernel_without_light_guards_gets_guards_by_mapping() {
     let stacks: Vec<Stack> = refusing(Call::Guard, libc::EINVAL, || {
         (0..10).map(|_| depot.take(size(1)).unwrap()).collect()
     });
-    assert!(depot.chains.lock().mappings >= 20);
+    assert!(depot.chains.lock().mappings.ours >= 20);
     for stack in &stacks {
         touch(stack.usable().start);
         touch(stack.usable().end - 1);
@@ -198,7 +198,7 @@ fn a_kernel_without_light_guards_gets_guards_by_mapping() {
     }
     drop(stacks);
     depot.trim(Duration::ZERO, |_| ());
-    assert_eq!(depot.chains.lock().mappings, 0);
+    assert_eq!(depot.chains.lock().mappings.ours, 0);
 }
 
 #[test]
@@ -255,4 +255,85 @@ fn many_threads_take_and_put_at_once_while_another_trims() {
     assert_eq!(counts.out, 0, "{counts:?}");
     depot.trim(Duration::ZERO, |stack| stack.set_identity(false));
     assert_eq!(depot.counts(), Counts::default());
+}
+
+#[test]
+fn bare_slots_are_found_when_no_more_can_be_carved() {
+    let depot = depot();
+    // Two slabs' worth, so that the first is carved whole.
+    let first = FIRST / size(1).spacing();
+    let mut stacks: Vec<Stack> = (0..first + 1).map(|_| depot.take(size(1)).unwrap()).collect();
+    while depot.counts().bare > 0 {
+        stacks.push(depot.take(size(1)).unwrap());
+    }
+    let one = stacks.swap_remove(0);
+    let number = one.number();
+    drop(one);
+    let again = refusing(Call::Commit, libc::ENOMEM, || depot.take(size(1))).unwrap();
+    assert_eq!(again.number(), number);
+    drop(again);
+    // Trimming puts chains together again.
+    depot.trim(Duration::ZERO, |_| ());
+    let again = refusing(Call::Commit, libc::ENOMEM, || depot.take(size(1))).unwrap();
+    assert_eq!(again.number(), number);
+}
+
+#[test]
+fn a_look_up_is_right_while_other_slabs_come_and_go() {
+    let depot = depot();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    // A record of a lower number than the held stack's comes and goes, with another size each time.
+    let low = depot.take(size(1)).unwrap();
+    let held = depot.take(size(1 << 20)).unwrap();
+    held.set_owner(77);
+    drop(low);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..3000 {
+                let other = depot.take(size([1, 8 << 20, 300_000][round % 3])).unwrap();
+                touch(other.usable().start);
+                drop(other);
+                depot.trim(Duration::ZERO, |_| ());
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        while !stop.load(Ordering::Relaxed) {
+            for address in [held.guard().start, held.usable().start, held.thread_pointer()] {
+                let found = depot.find(address).unwrap();
+                assert_eq!((found.owner, found.guard), (77, held.guard()));
+            }
+        }
+    });
+}
+
+#[test]
+fn ages_are_told_apart_by_milliseconds() {
+    let depot = depot();
+    put_warm(depot.take(size(1)).unwrap());
+    let none = depot.trim(Duration::from_millis(60_000), |_| panic!("it is not that old"));
+    assert_eq!(none, 0);
+    while depot.trim(Duration::from_millis(20), |stack| stack.set_identity(false)) == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn giving_back_keeps_the_first_pages() {
+    let is_zero = |at: usize| {
+        // SAFETY: a stack that the test holds.
+        unsafe { std::ptr::read_volatile(at as *const u8) == 0 }
+    };
+    let depot = depot();
+    let stack = depot.take(size(1)).unwrap();
+    stack.set_identity(true);
+    let low = stack.usable().start;
+    touch(low);
+    stack.give_back();
+    assert!(is_zero(low));
+    touch(stack.usable().end - 1);
+    stack.give_back();
+    assert!(!is_zero(stack.usable().end - 1), "its first pages stay");
+    stack.clear_identity();
+    stack.set_identity(false);
+    drop(stack);
 }

@@ -28,9 +28,9 @@ pub enum StackError {
     },
     /// One more guard would bring the process near `vm.max_map_count`.
     Mappings {
-        /// Mappings that stacks use now.
+        /// Mappings that the process has, those of stacks included.
         used: usize,
-        /// How many they may use.
+        /// How many there may be before stacks take no more.
         limit: usize,
     },
     /// More address space is reserved for stacks than this crate can number.
@@ -38,6 +38,8 @@ pub enum StackError {
         /// How many slabs there are.
         slabs: usize,
     },
+    /// The calling thread is ending, and cannot carry goroutines any more.
+    ThreadEnds,
     /// Goroutines cannot have an identity on this system at all.
     Unsupported(&'static crate::Unsupported),
 }
@@ -61,12 +63,17 @@ impl fmt::Display for StackError {
             ),
             StackError::Mappings { used, limit } => write!(
                 f,
-                "no guard for one more stack: stacks use {used} memory mappings of the {limit} they \
-                 may have; raise vm.max_map_count, or use Linux 6.13 or later, where guards need none"
+                "no guard for one more stack: the process has {used} memory mappings, and stacks take \
+                 no more past {limit}; raise vm.max_map_count, or use Linux 6.13 or later, where \
+                 guards need none"
             ),
             StackError::Slabs { slabs } => write!(
                 f,
                 "no more address space for stacks: {slabs} slabs are in use, the most there can be"
+            ),
+            StackError::ThreadEnds => write!(
+                f,
+                "a thread that is ending cannot carry goroutines: its destructors are running"
             ),
             StackError::Unsupported(why) => write!(f, "{why}"),
         }
@@ -82,7 +89,7 @@ impl From<StackError> for io::Error {
             StackError::Memory { .. } | StackError::Mappings { .. } | StackError::Slabs { .. } => {
                 io::ErrorKind::OutOfMemory
             }
-            StackError::Unsupported(_) => io::ErrorKind::Unsupported,
+            StackError::ThreadEnds | StackError::Unsupported(_) => io::ErrorKind::Unsupported,
         };
         io::Error::new(kind, error)
     }

@@ -5,6 +5,9 @@ use std::sync::OnceLock;
 /// `MADV_GUARD_INSTALL`: Linux 6.13.
 const MADV_GUARD_INSTALL: i32 = 102;
 
+/// `MADV_DONTNEED_LOCKED`: as `MADV_DONTNEED`, for locked memory too.
+const MADV_DONTNEED_LOCKED: i32 = 24;
+
 /// "This process" where a pidfd is expected (Linux 6.14): no descriptor, right after a fork too.
 const PIDFD_SELF: i32 = -10000;
 
@@ -33,13 +36,14 @@ pub(super) fn reserve(bytes: usize) -> Result<usize, Errno> {
     Ok(at as usize)
 }
 
-/// Gives a reservation back.
+/// Gives a reservation back. False if the system refuses (it would have to split a mapping, and has
+/// no more): the range is as before.
 ///
 /// # Safety
 /// - **unused**: nothing in the range is used any more.
-pub(super) unsafe fn release((at, bytes): Range) {
+pub(super) unsafe fn release((at, bytes): Range) -> bool {
     // SAFETY: unused — promised by the caller.
-    unsafe { libc::munmap(at as *mut libc::c_void, bytes) };
+    unsafe { libc::munmap(at as *mut libc::c_void, bytes) == 0 }
 }
 
 /// Makes a reserved range writable.
@@ -56,10 +60,9 @@ pub(super) unsafe fn commit(range: Range) -> Result<(), Errno> {
 ///
 /// # Safety
 /// - **ours**, **unused**: part of a reservation that holds nothing.
-pub(super) unsafe fn decommit(range: Range) {
-    // Should this fail, the range stays writable and is committed again later: no harm.
+pub(super) unsafe fn decommit(range: Range) -> Result<(), Errno> {
     // SAFETY: ours, unused — promised by the caller.
-    let _ = unsafe { protect(range, libc::PROT_NONE) };
+    unsafe { protect(range, libc::PROT_NONE) }
 }
 
 /// # Safety
@@ -83,14 +86,17 @@ pub(super) unsafe fn guard(ranges: &[Range]) -> Result<(), Errno> {
     unsafe { advise(ranges, MADV_GUARD_INSTALL) }
 }
 
-/// Gives the pages of each range back; they read as zero afterwards. Guards stay.
+/// Gives the pages of each range back; they read as zero afterwards. Guards stay. False if the
+/// system refuses: the ranges are then as before, or some of them zero.
 ///
 /// # Safety
 /// - **ours**, **unused**: as for [`guard`].
-pub(super) unsafe fn give_back(ranges: &[Range]) {
-    // A refusal costs memory, nothing else.
+pub(super) unsafe fn give_back(ranges: &[Range]) -> bool {
     // SAFETY: ours, unused — promised by the caller.
-    let _ = unsafe { advise(ranges, libc::MADV_DONTNEED) };
+    let done = unsafe { advise(ranges, libc::MADV_DONTNEED) };
+    // Locked memory (mlockall) has advice of its own, since Linux 5.18.
+    // SAFETY: ours, unused — promised by the caller.
+    done.is_ok() || unsafe { advise(ranges, MADV_DONTNEED_LOCKED) }.is_ok()
 }
 
 /// One call per batch where the kernel takes batches, else one per range.
@@ -146,8 +152,9 @@ pub(super) fn by_mprotect() -> bool {
     *FORCED.get_or_init(|| std::env::var_os("GOSCHED_GUARD").is_some_and(|way| way == "mprotect"))
 }
 
-/// How many mappings stacks may use where each guard takes some: three quarters of what the system
-/// allows a process, so that the program itself never meets the limit because of us.
+/// How many mappings a process may have before stacks take no more, where each guard takes some:
+/// three quarters of what the system allows, so that the program never meets that limit because of
+/// us.
 pub(super) fn mapping_limit() -> usize {
     static LIMIT: OnceLock<usize> = OnceLock::new();
     *LIMIT.get_or_init(|| {
@@ -159,12 +166,34 @@ pub(super) fn mapping_limit() -> usize {
     })
 }
 
-/// Seconds of a clock that never goes back; coarse, since it only dates unused stacks.
-pub(super) fn seconds() -> u64 {
+/// How many mappings the process has, ours and its own. Allocates nothing: a lock is held.
+pub(super) fn mappings() -> usize {
+    // SAFETY: a path; the descriptor is closed below.
+    let maps = unsafe { libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    if maps < 0 {
+        return 0;
+    }
+    let mut lines = 0;
+    let mut buffer = [0u8; 4096];
+    loop {
+        // SAFETY: the buffer is as long as said.
+        let read = unsafe { libc::read(maps, buffer.as_mut_ptr().cast(), buffer.len()) };
+        if read <= 0 {
+            break;
+        }
+        lines += buffer[..read as usize].iter().filter(|&&byte| byte == b'\n').count();
+    }
+    // SAFETY: opened above.
+    unsafe { libc::close(maps) };
+    lines
+}
+
+/// Milliseconds of a clock that never goes back; coarse, since it only dates unused stacks.
+pub(super) fn milliseconds() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the clock exists on every Linux this crate runs on; `now` is valid for writes.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
-    now.tv_sec as u64
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
 fn errno() -> Errno {

@@ -18,6 +18,8 @@ pub use depot::Counts;
 pub use error::StackError;
 pub use size::{DEFAULT_SPACING, GUARD, MAX_USABLE, MIN_USABLE, Size};
 
+use depot::Mappings;
+
 pub(crate) use depot::Depot;
 pub(crate) use size::{Extent, PAGE};
 
@@ -33,7 +35,6 @@ pub(crate) static DEPOT: Depot = Depot::new();
 ///
 /// The handle says nothing of what runs there: whoever switches to the stack keeps the handle until
 /// nothing does.
-#[derive(Debug)]
 pub struct Stack {
     depot: &'static Depot,
     slab: &'static Slab,
@@ -95,6 +96,39 @@ impl Stack {
     }
 }
 
+impl Stack {
+    /// What may be given back when it is put away: all that lies beyond the first pages, or beyond
+    /// the guard where no identity has to be kept.
+    fn spare(&self) -> linux::Range {
+        match self.has_identity() {
+            true => self.slab.beyond_first_pages(self.index),
+            false => self.slab.beyond_guard(self.index),
+        }
+    }
+
+    /// Gives back what was touched beyond the first pages. Nothing may run on it.
+    fn give_back(&self) {
+        // SAFETY: ours, unused — the handle is the only one, and its owner says so.
+        unsafe { linux::give_back(&[self.spare()]) };
+    }
+
+    /// Zeroes the place of the identity, where the system would not.
+    fn clear_identity(&self) {
+        let top = self.top() as usize;
+        let bytes = self.guard().start + self.spacing() - top;
+        // SAFETY: ours, unused — a resting stack, from its frames' end to its own.
+        unsafe { std::ptr::write_bytes(top as *mut u8, 0, bytes) };
+    }
+}
+
+impl std::fmt::Debug for Stack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = f.debug_struct("Stack");
+        debug.field("number", &self.number()).field("usable", &self.usable());
+        debug.field("has_identity", &self.has_identity()).finish()
+    }
+}
+
 impl Drop for Stack {
     fn drop(&mut self) {
         let stack = Stack { depot: self.depot, slab: self.slab, index: self.index };
@@ -115,10 +149,12 @@ pub(crate) struct Found {
 }
 
 /// Gives back all memory of stacks that have rested for `unused` or longer, and the address space
-/// of slabs left without any other. Returns how many stacks it was.
+/// of slabs left without any other. Returns how many stacks it was. Stacks that the calling thread
+/// keeps for its routines rest from now on.
 ///
 /// Frees memory with the system's allocator: not to be called with preemption off.
 pub fn trim(unused: Duration) -> usize {
+    crate::routine::rest_stacks();
     DEPOT.trim(unused, crate::identity::destroy)
 }
 

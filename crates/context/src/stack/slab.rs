@@ -3,11 +3,17 @@
 //! Every field is an atomic, so that the fault handler may look a slab up at any time; all but the
 //! look-up happens under the depot's lock. A slab's record lives for ever (records are numbered and
 //! used again), so a reference to it is `'static`. `base` is 0 while the record stands for nothing.
+//!
+//! A look-up may meet a record that is changing. Changer: 1. makes `generation` odd; 2. changes the
+//! fields; 3. makes it even. Reader: 1. reads `generation`, even; 2. reads the fields; 3. reads
+//! `generation` again, the same: else the record is not the one it looks for, since the slab of a
+//! stack in use does not change.
 
 use super::linux::{self, Errno};
 use super::size::{GUARD, PAGE, Size};
+use super::{Found, Mappings};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Slots of the largest slab; with [`MAX_SLABS`] it bounds the number of a slot.
 pub(super) const MAX_SLOTS: usize = 4096;
@@ -28,7 +34,7 @@ const KEEP: usize = 2;
 /// One slot: 16 bytes for each stack.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// Whose stack it is while it is out; when it was put away (seconds) while it rests.
+    /// Whose stack it is while it is out; when it was put away (milliseconds) while it rests.
     pub(super) owner: AtomicU64,
     /// Next slot of the chain it rests in, plus one; 0 ends the chain.
     pub(super) next: AtomicU32,
@@ -40,6 +46,8 @@ pub(super) struct Slot {
 #[derive(Debug)]
 pub(super) struct Slab {
     pub(super) number: AtomicU32,
+    /// Odd while the fields below change.
+    generation: AtomicU32,
     base: AtomicUsize,
     spacing: AtomicUsize,
     identity_offset: AtomicUsize,
@@ -51,7 +59,7 @@ pub(super) struct Slab {
     /// Chain of slots without identity and pages, and its length.
     pub(super) bare: AtomicU32,
     pub(super) bare_len: AtomicU32,
-    /// Next slab of its class that can still give bare slots, plus one.
+    /// Next slab of its class that has bare slots, plus one.
     pub(super) next: AtomicU32,
     /// Mappings that guards of this slab take.
     mappings: AtomicUsize,
@@ -77,47 +85,61 @@ impl Slab {
                 Err(errno) => return Err(errno),
             }
         };
-        self.spacing.store(size.spacing(), Ordering::Relaxed);
-        self.identity_offset.store(size.identity_offset(), Ordering::Relaxed);
-        self.top_offset.store(size.top_offset(), Ordering::Relaxed);
-        self.class.store(size.class() as u32, Ordering::Relaxed);
-        self.slots.store(slots, Ordering::Relaxed);
-        self.carved.store(0, Ordering::Relaxed);
-        self.bare.store(0, Ordering::Relaxed);
-        self.bare_len.store(0, Ordering::Relaxed);
-        self.mappings.store(0, Ordering::Relaxed);
-        // PAIR slab-base: publishes the fields above to the fault handler.
-        self.base.store(base, Ordering::Release);
+        self.change(|| {
+            self.base.store(base, Ordering::Relaxed);
+            self.spacing.store(size.spacing(), Ordering::Relaxed);
+            self.identity_offset.store(size.identity_offset(), Ordering::Relaxed);
+            self.top_offset.store(size.top_offset(), Ordering::Relaxed);
+            self.class.store(size.class() as u32, Ordering::Relaxed);
+            self.slots.store(slots, Ordering::Relaxed);
+            self.carved.store(0, Ordering::Relaxed);
+            self.bare.store(0, Ordering::Relaxed);
+            self.bare_len.store(0, Ordering::Relaxed);
+            self.mappings.store(0, Ordering::Relaxed);
+        });
         Ok(())
     }
 
+    /// Steps 1 to 3 of a change: see the top of this file.
+    fn change(&self, fields: impl FnOnce()) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+        // PAIR slab-generation: a reader of a new field sees the odd generation.
+        fence(Ordering::Release);
+        fields();
+        // PAIR slab-generation: a reader of the even generation sees the new fields.
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
     /// Gives the whole reservation back; the record stands for nothing again. Returns how many
-    /// mappings that frees.
+    /// mappings that frees; `None` if the system refuses: the slab is as before.
     ///
     /// # Safety
     /// - **unused**: every carved slot rests in the bare chain.
-    pub(super) unsafe fn release(&self) -> usize {
+    pub(super) unsafe fn release(&self) -> Option<usize> {
         let bytes = self.spacing() * self.slots.load(Ordering::Relaxed) as usize;
-        let base = self.base.swap(0, Ordering::Relaxed);
+        let base = self.base.load(Ordering::Relaxed);
         // SAFETY: unused — promised by the caller.
-        unsafe { linux::release((base, bytes)) };
-        self.mappings.swap(0, Ordering::Relaxed)
+        if !unsafe { linux::release((base, bytes)) } {
+            return None;
+        }
+        self.change(|| self.base.store(0, Ordering::Relaxed));
+        Some(self.mappings.swap(0, Ordering::Relaxed))
     }
 
     /// Makes the next slots usable, guards in place, and chains them as bare. At most [`CHUNK`];
-    /// fewer where memory is short. `mappings` is what guards use in the whole process.
-    pub(super) fn carve(&self, mappings: &mut usize) -> Result<(), Carve> {
+    /// fewer where memory is short.
+    pub(super) fn carve(&self, mappings: &mut Mappings) -> Result<(), Carve> {
         let first = self.carved.load(Ordering::Relaxed);
         let mut count = CHUNK.min(self.slots.load(Ordering::Relaxed) - first);
         let taken = loop {
-            match self.carve_slots(first, count, *mappings) {
+            match self.carve_slots(first, count, mappings) {
                 Ok(taken) => break taken,
                 Err(_) if count > 1 => count /= 4,
                 Err(why) => return Err(why),
             }
             count = count.max(1);
         };
-        *mappings += taken;
+        mappings.ours += taken;
         self.mappings.fetch_add(taken, Ordering::Relaxed);
         self.carved.store(first + count, Ordering::Relaxed);
         for index in (first..first + count).rev() {
@@ -127,7 +149,7 @@ impl Slab {
     }
 
     /// Returns how many mappings the guards took.
-    fn carve_slots(&self, first: u32, count: u32, mappings: usize) -> Result<usize, Carve> {
+    fn carve_slots(&self, first: u32, count: u32, mappings: &mut Mappings) -> Result<usize, Carve> {
         let spacing = self.spacing();
         let whole = (self.low(first), spacing * count as usize);
         let mut guards = [(0, 0); CHUNK as usize];
@@ -139,29 +161,31 @@ impl Slab {
             // SAFETY: ours — `whole` is the next part of this slab's reservation.
             unsafe { linux::commit(whole) }.map_err(|errno| Carve::Commit(whole.1, errno))?;
             // SAFETY: ours, unused — committed one line above, not yet handed out.
-            match unsafe { linux::guard(guards) } {
-                Ok(()) => return Ok(0),
-                // SAFETY: ours, unused — as above.
-                Err(libc::ENOMEM) => unsafe {
-                    linux::decommit(whole);
-                    return Err(Carve::Guard(GUARD * guards.len(), libc::ENOMEM));
-                },
-                // An older kernel, or locked memory: guards by mapping instead.
-                // SAFETY: ours, unused — as above.
-                Err(_) => unsafe { linux::decommit(whole) },
+            let guarded = unsafe { linux::guard(guards) };
+            if guarded.is_ok() {
+                return Ok(0);
+            }
+            // SAFETY: ours, unused — as above.
+            let undone = unsafe { linux::decommit(whole) };
+            // Out of memory is final. Else it is an older kernel, or locked memory: guards by
+            // mapping instead, if what was done is undone.
+            let refused = guarded.err().filter(|&errno| errno == libc::ENOMEM).or(undone.err());
+            if let Some(errno) = refused {
+                return Err(Carve::Guard(GUARD * guards.len(), errno));
             }
         }
         // Each slot splits the reservation in two: its guard stays inaccessible.
         let taken = 2 * count as usize;
-        if mappings + taken > linux::mapping_limit() {
+        if !mappings.allow(taken) {
             return Err(Carve::Mappings);
         }
         for &(low, _) in guards.iter() {
             let usable = (low + GUARD, spacing - GUARD);
             // SAFETY: ours — the next part of this slab's reservation.
             if let Err(errno) = unsafe { linux::commit(usable) } {
+                // Should this fail, some slots stay writable, guards not: they are carved again.
                 // SAFETY: ours, unused — not yet handed out.
-                unsafe { linux::decommit(whole) };
+                let _ = unsafe { linux::decommit(whole) };
                 return Err(Carve::Commit(spacing - GUARD, errno));
             }
         }
@@ -188,9 +212,12 @@ impl Slab {
         self.bare_len.load(Ordering::Relaxed) == self.carved.load(Ordering::Relaxed)
     }
 
-    pub(super) fn can_give(&self) -> bool {
+    pub(super) fn has_bare(&self) -> bool {
         self.bare.load(Ordering::Relaxed) != 0
-            || self.carved.load(Ordering::Relaxed) < self.slots.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_carved(&self) -> bool {
+        self.carved.load(Ordering::Relaxed) == self.slots.load(Ordering::Relaxed)
     }
 
     pub(super) fn slot(&self, index: u32) -> &Slot {
@@ -235,13 +262,27 @@ impl Slab {
         (self.low(index) + GUARD, self.spacing() - GUARD)
     }
 
-    /// The slot an address lies in, guard included. For the fault handler: may be called any time.
-    pub(super) fn find(&self, address: usize) -> Option<u32> {
-        // PAIR slab-base: the fields belong to this base.
-        let base = self.base.load(Ordering::Acquire);
+    /// The stack an address belongs to, guard included. For the fault handler: may be called any
+    /// time.
+    pub(super) fn find(&self, address: usize) -> Option<Found> {
+        // PAIR slab-generation: the fields are as new as this.
+        let generation = self.generation.load(Ordering::Acquire);
+        let base = self.base.load(Ordering::Relaxed);
         let index = address.checked_sub(base)? / self.spacing().max(1);
-        let known = base != 0 && index < self.carved.load(Ordering::Relaxed) as usize;
-        known.then_some(index as u32)
+        if base == 0 || index >= self.carved.load(Ordering::Relaxed) as usize {
+            return None;
+        }
+        let index = index as u32;
+        let found = Found {
+            owner: self.slot(index).owner.load(Ordering::Relaxed),
+            guard: self.guard(index),
+            usable: self.usable(index),
+            thread_pointer: self.thread_pointer(index),
+        };
+        // PAIR slab-generation: the fields are no newer than what is read next.
+        fence(Ordering::Acquire);
+        let same = self.generation.load(Ordering::Relaxed) == generation;
+        (same && generation.is_multiple_of(2)).then_some(found)
     }
 }
 

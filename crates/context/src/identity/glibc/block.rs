@@ -3,6 +3,7 @@
 use super::probe::{Found, KEYS_IN_BLOCK};
 use crate::stack::{Extent, MAX_NUMBER, PAGE};
 use crate::unsupported::Unsupported;
+use std::ffi::c_int;
 
 /// Keys in the hot part: std uses one or two, and so do most programs.
 const HOT_KEYS: usize = 3;
@@ -25,6 +26,8 @@ const DTV: usize = 8;
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) extent: Extent,
+    /// Of the thread pointer.
+    pub(super) align: usize,
     /// The hot part of a fresh block; words that point into the block hold offsets.
     pattern: Vec<u8>,
     /// Which words those are.
@@ -56,6 +59,7 @@ impl Layout {
         }
         let mut layout = Layout {
             extent: Extent { below, hot, cold },
+            align,
             pattern: found.pattern[..hot].to_vec(),
             pointers: Vec::new(),
             tid: found.tid,
@@ -162,15 +166,15 @@ impl Layout {
         self.rseq.is_some_and(|offset| offset < self.extent.hot as isize)
     }
 
-    /// The values of `pthread_setspecific` keys: runs `each(key, value)` for those that are set, and
-    /// unsets them first. Returns whether there were any.
+    /// Unsets all `pthread_setspecific` keys, and hands each that was set to `each`: its number, its
+    /// sequence and its value. Returns whether there were any.
     ///
     /// # Safety
     /// - **own**: the caller runs with this identity.
     pub(super) unsafe fn take_keys(
         &self,
         tp: usize,
-        mut each: impl FnMut(usize, *mut libc::c_void),
+        mut each: impl FnMut(usize, usize, *mut libc::c_void),
     ) -> bool {
         let used = (tp + self.keys_used) as *mut u8;
         // SAFETY: own — a byte of this identity's block. Volatile: libc sets it.
@@ -190,18 +194,39 @@ impl Layout {
                 continue;
             }
             for key in 0..KEYS_IN_BLOCK {
-                let value = (records + 16 * key + 8) as *mut *mut libc::c_void;
+                let record = (records + 16 * key) as *mut KeyValue;
                 // SAFETY: own — a record of this identity's keys. Volatile: destructors set keys.
-                let taken = unsafe { std::ptr::read_volatile(value) };
-                if !taken.is_null() {
+                let KeyValue { sequence, value } = unsafe { std::ptr::read_volatile(record) };
+                if !value.is_null() {
+                    let unset = KeyValue { sequence: 0, value: std::ptr::null_mut() };
                     // SAFETY: own — as above.
-                    unsafe { std::ptr::write_volatile(value, std::ptr::null_mut()) };
+                    unsafe { std::ptr::write_volatile(record, unset) };
                     any = true;
-                    each(table * KEYS_IN_BLOCK + key, taken);
+                    each(table * KEYS_IN_BLOCK + key, sequence, value);
                 }
             }
         }
         any
+    }
+
+    /// Gives back what the resolver holds for this identity, if it was ever asked; the next owner
+    /// finds it as a new thread does.
+    ///
+    /// # Safety
+    /// - **own**: the caller runs with this identity.
+    pub(super) unsafe fn close_resolver(&self, tp: usize) {
+        unsafe extern "C" {
+            fn __res_nclose(state: *mut libc::c_void);
+        }
+        let state = (tp + self.resolver) as *mut ResolverState;
+        // SAFETY: own — a part of this identity's block. Volatile: libc writes it.
+        let ResolverState { servers, .. } = unsafe { std::ptr::read_volatile(state) };
+        if servers != 0 {
+            // SAFETY: own — a state that libc initialised.
+            unsafe { __res_nclose(state.cast()) };
+            // SAFETY: own — as above; all zero is how it starts.
+            unsafe { std::ptr::write_bytes(state.cast::<u8>(), 0, RESOLVER_STATE) };
+        }
     }
 
     /// Frees the tables of further keys.
@@ -210,44 +235,90 @@ impl Layout {
     /// - **quiet**: as for `write_hot`; the block is not used again.
     pub(super) unsafe fn free_key_tables(&self, tp: usize) {
         for table in 1..KEYS_IN_BLOCK {
+            let place = (tp + self.key_tables + 8 * table) as *mut *mut libc::c_void;
             // SAFETY: quiet — libc's pointer to a table it allocated, or null.
-            let records = unsafe { *((tp + self.key_tables + 8 * table) as *const usize) };
-            // SAFETY: quiet — as above; nobody uses the table any more.
-            unsafe { libc::free(records as *mut libc::c_void) };
+            let records = unsafe { *place };
+            if !records.is_null() {
+                // SAFETY: quiet — as above.
+                unsafe { *place = std::ptr::null_mut() };
+                // SAFETY: quiet — as above; nobody uses the table any more.
+                unsafe { libc::free(records) };
+            }
         }
     }
 }
 
-/// Frees what this identity's owner used of dynamic modules' thread-locals; their next use, by the
-/// next owner, starts fresh.
-///
-/// # Safety
-/// - **own**: the caller runs with the identity at `tp`.
-pub(super) unsafe fn free_dynamic(tp: usize) {
-    #[repr(C)]
-    struct Entry {
-        value: usize,
-        to_free: *mut libc::c_void,
-    }
-    /// glibc's mark of a module whose thread-locals are not there yet.
-    const UNALLOCATED: usize = usize::MAX;
+/// libc's record of one key's value on one thread.
+#[repr(C)]
+struct KeyValue {
+    sequence: usize,
+    value: *mut libc::c_void,
+}
 
-    // SAFETY: own — the thread-local ABI's pointer to the vector.
-    let vector = unsafe { *((tp + DTV) as *const *mut Entry) };
-    // SAFETY: own — the entry before the first holds the vector's length.
-    let before = unsafe { vector.sub(1) };
-    // SAFETY: own — as above.
-    let len = unsafe { before.read() }.value;
-    for module in 1..=len {
+/// The front of `struct __res_state`, which programs see and which therefore never changes.
+#[repr(C)]
+struct ResolverState {
+    times: [c_int; 2],
+    options: libc::c_ulong,
+    servers: c_int,
+}
+
+/// Size of `struct __res_state`.
+const RESOLVER_STATE: usize = 568;
+
+/// A thread's vector of its modules' thread-locals: the x86-64 thread-local ABI, and ld.so's.
+pub(super) struct DynamicVector {
+    entries: *mut Entry,
+}
+
+#[repr(C)]
+struct Entry {
+    value: usize,
+    to_free: *mut libc::c_void,
+}
+
+/// ld.so's mark of a module whose thread-locals are not there yet.
+const UNALLOCATED: usize = usize::MAX;
+
+impl DynamicVector {
+    /// # Safety
+    /// - **own**: the caller runs with the identity at `tp`, or nobody does.
+    pub(super) unsafe fn of(tp: usize) -> DynamicVector {
+        // SAFETY: own — the ABI's pointer to the vector.
+        DynamicVector { entries: unsafe { *((tp + DTV) as *const *mut Entry) } }
+    }
+
+    fn len(&self) -> usize {
+        let before = self.entries.wrapping_sub(1);
+        // SAFETY: own — the entry before the first holds the length.
+        unsafe { before.read() }.value
+    }
+
+    /// Where a module's thread-locals are, if they are.
+    pub(super) fn address(&self, module: usize) -> Option<usize> {
+        if module == 0 || module > self.len() {
+            return None;
+        }
+        let entry = self.entries.wrapping_add(module);
         // SAFETY: own — inside the vector.
-        let at = unsafe { vector.add(module) };
-        // SAFETY: own — as above.
-        let entry = unsafe { at.read() };
-        if !entry.to_free.is_null() && entry.value != UNALLOCATED {
-            // SAFETY: own — as above.
-            unsafe { at.write(Entry { value: UNALLOCATED, to_free: std::ptr::null_mut() }) };
-            // SAFETY: own — ld.so allocated it by malloc for this identity; no pointer to it is left.
-            unsafe { libc::free(entry.to_free) };
+        let value = unsafe { entry.read() }.value;
+        (value != UNALLOCATED && value != 0).then_some(value)
+    }
+
+    /// Frees what was allocated for dynamic modules; their next use, by the next owner, starts
+    /// fresh.
+    pub(super) fn free(&self) {
+        for module in 1..=self.len() {
+            let at = self.entries.wrapping_add(module);
+            // SAFETY: own — inside the vector.
+            let entry = unsafe { at.read() };
+            if !entry.to_free.is_null() && entry.value != UNALLOCATED {
+                let unallocated = Entry { value: UNALLOCATED, to_free: std::ptr::null_mut() };
+                // SAFETY: own — as above.
+                unsafe { at.write(unallocated) };
+                // SAFETY: own — ld.so allocated it by malloc; no pointer to it is left.
+                unsafe { libc::free(entry.to_free) };
+            }
         }
     }
 }

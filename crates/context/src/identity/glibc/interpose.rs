@@ -6,7 +6,9 @@
 //! - An identity's thread id is not the kernel's: libc would ask the kernel about a thread that does
 //!   not exist. (`pthread_getattr_np`, `pthread_getaffinity_np`, `pthread_getcpuclockid`)
 //! - `dlopen` must run as a thread that libc knows: a library's static thread-locals get their first
-//!   values only there, and its constructors use them. All identities get them afterwards.
+//!   values only there, and its constructors use them. All identities get them afterwards
+//!   (`loading`). `dlclose` too: its destructors may load again, and the loader's lock knows its
+//!   owner by thread id.
 //! - `sched_getcpu` reads what the kernel writes for the carrier.
 
 #[cfg(not(target_feature = "crt-static"))]
@@ -22,14 +24,17 @@ use crate::arch;
 use crate::stack::{DEPOT, Found};
 use libc::{c_int, clockid_t, cpu_set_t, pthread_attr_t, pthread_t};
 
-/// Keeps the linker from leaving these functions out.
-pub(super) fn keep() {
-    std::hint::black_box([
-        pthread_getattr_np as *const (),
-        pthread_getaffinity_np as *const (),
-        pthread_getcpuclockid as *const (),
-    ]);
-    real::keep();
+/// Whether the process calls these functions, and not libc's. (They are not in force in a library
+/// that comes after libc in the order of look-ups.) Naming them also keeps the linker from leaving
+/// them out.
+pub(super) fn in_force() -> bool {
+    let ours = [
+        (c"pthread_getattr_np", pthread_getattr_np as *const ()),
+        (c"pthread_getaffinity_np", pthread_getaffinity_np as *const ()),
+        (c"pthread_getcpuclockid", pthread_getcpuclockid as *const ()),
+    ];
+    std::hint::black_box(ours).iter().all(|(name, ours)| real::is_in_force(name, *ours))
+        && real::in_force()
 }
 
 /// The goroutine that a `pthread_t` stands for.

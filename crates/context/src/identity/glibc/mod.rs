@@ -1,40 +1,42 @@
 //! Identities on glibc, dynamic or static.
 //!
 //! [`Glibc`] is what was found out at start; it never changes, except for the image of first values,
-//! which is replaced when a library with static thread-locals is loaded. [`BUILDING`] is held while
-//! an identity is made or torn down and while such a library's values are written into all of them,
-//! so that none is missed.
+//! which is replaced when libraries with static thread-locals come and go (`loading`).
+//!
+//! A slot is marked as holding an identity *before* ld.so fills it. A library loaded meanwhile then
+//! misses nothing: either ld.so knew it when it filled the block, or the block was marked when the
+//! library's values were written into all of them; both happen under ld.so's own lock. The mark is
+//! taken away under [`WRITING`], which those writes hold, before the slot's memory goes.
 
 mod block;
 mod fork;
 mod interpose;
+mod loading;
 mod modules;
 mod probe;
 mod selftest;
 mod setxid;
 mod symbols;
 
-pub(crate) use fork::forked;
-
 use crate::arch;
 use crate::lock::Lock;
-use crate::stack::{DEPOT, Extent, Stack, StackError};
+use crate::stack::{Extent, Stack, StackError};
 use crate::unsupported::Unsupported;
-use block::Layout;
+use block::{DynamicVector, Layout};
 use modules::{Image, Modules};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use symbols::Symbols;
 
 static GLIBC: OnceLock<Result<Glibc, Unsupported>> = OnceLock::new();
 
-/// See the top of this file. Guards the bank: what libc kept for identities that were torn down.
-static BUILDING: Lock<Bank> = Lock::new(Bank(Vec::new()));
+/// Held while values are written into identities that others may use, and while one's mark is taken
+/// away.
+static WRITING: Lock<()> = Lock::new(());
 
 /// libc's own thread-locals hold memory that only a dying thread could free (its malloc cache). An
 /// identity that is torn down leaves them here, and the next one made takes them up.
-#[derive(Debug)]
-struct Bank(Vec<Box<[u8]>>);
+static BANK: Lock<Vec<Box<[u8]>>> = Lock::new(Vec::new());
 
 /// What was found out of this process's libc.
 #[derive(Debug)]
@@ -48,16 +50,31 @@ struct Glibc {
     rseq_readers: AtomicBool,
 }
 
-fn probed() -> &'static Result<Glibc, Unsupported> {
-    GLIBC.get_or_init(|| {
-        let glibc = Glibc::probe()?;
-        crate::stack::init();
-        selftest::run(&glibc)?;
-        fork::install();
-        setxid::install();
-        interpose::keep();
-        Ok(glibc)
-    })
+fn probed() -> Result<&'static Glibc, &'static Unsupported> {
+    static PROBING: Mutex<()> = Mutex::new(());
+    if GLIBC.get().is_none() {
+        // A probe that panicked left nothing behind.
+        let _one_at_a_time = PROBING.lock().unwrap_or_else(PoisonError::into_inner);
+        if GLIBC.get().is_none() {
+            let probe = Glibc::probe().and_then(|glibc| {
+                crate::stack::init();
+                selftest::run(&glibc)?;
+                fork::install()?;
+                setxid::install();
+                Ok(glibc)
+            });
+            match probe {
+                // No memory, no thread to be had: another time it may be there.
+                Err(why) if why.is_passing() => return Err(Box::leak(Box::new(why))),
+                probe => drop(GLIBC.set(probe)),
+            }
+        }
+    }
+    match GLIBC.get() {
+        Some(Ok(glibc)) => Ok(glibc),
+        Some(Err(why)) => Err(why),
+        None => unreachable!("set above"),
+    }
 }
 
 /// What [`probed`] found; for code that can only run after it succeeded.
@@ -70,7 +87,7 @@ fn glibc() -> &'static Glibc {
 }
 
 pub(crate) fn extent() -> Result<Extent, &'static Unsupported> {
-    probed().as_ref().map(|glibc| glibc.layout.extent)
+    probed().map(|glibc| glibc.layout.extent)
 }
 
 impl Glibc {
@@ -87,7 +104,6 @@ impl Glibc {
             let found = format!("{room} bytes aligned to {align}, {} of them block", found.size);
             Unsupported::new("thread-locals and block in one piece", found)
         })?;
-        let modules = Modules::scan(&symbols, below);
         let layout = Layout::new(
             found,
             below.next_multiple_of(align),
@@ -95,6 +111,7 @@ impl Glibc {
             symbols.resolver_offset,
             symbols.rseq_offset,
         )?;
+        let modules = Modules::scan(&symbols, &layout).ok_or_else(no_memory)?;
         Ok(Glibc {
             symbols,
             layout,
@@ -104,40 +121,38 @@ impl Glibc {
         })
     }
 
-    #[inline]
-    fn image(&self) -> &Image {
-        // PAIR identity-image: the image is complete.
-        let image = self.image.load(Ordering::Acquire);
-        // SAFETY: never null, and images are never freed.
-        unsafe { &*image }
-    }
-
     /// See [`create`].
     ///
     /// # Safety
     /// As [`create`].
     unsafe fn create(&self, stack: &Stack) -> Result<(), StackError> {
         let tp = stack.thread_pointer();
-        let mut bank = BUILDING.lock();
+        stack.set_identity(true);
         let rseq_readers = self.rseq_readers.load(Ordering::Relaxed);
         // SAFETY: quiet — promised by the caller; a slot without identity is zero.
         unsafe { self.layout.create(tp, stack.number(), rseq_readers) };
         // SAFETY: glibc's own function; `tp` ends a zeroed block of the size it asked for.
         if unsafe { (self.symbols.allocate_tls)(tp as *mut libc::c_void) }.is_null() {
+            self.unmark(stack);
             return Err(StackError::Memory {
                 doing: "allocating a goroutine's thread-locals",
                 bytes: self.layout.extent.below,
                 errno: libc::ENOMEM,
             });
         }
-        if let Some(saved) = bank.0.pop() {
+        if let Some(saved) = BANK.lock().pop() {
             // SAFETY: quiet — as above; saved by `destroy` from the same places.
             unsafe { self.restore_kept(tp, &saved) };
         }
         // SAFETY: quiet — as above.
         unsafe { self.layout.connect(tp) };
-        stack.set_identity(true);
         Ok(())
+    }
+
+    /// From here on nobody writes into the slot's identity: there is none.
+    fn unmark(&self, stack: &Stack) {
+        let _writing = WRITING.lock();
+        stack.set_identity(false);
     }
 
     /// # Safety
@@ -181,12 +196,13 @@ impl Glibc {
     /// As [`retire`].
     unsafe fn retire(&self) {
         let tp = arch::thread_pointer();
-        let run = |key: usize, value| {
+        let run = |key: usize, sequence: usize, value| {
             // SAFETY: libc's table of keys is as long as the keys there are.
             let record = unsafe { self.symbols.keys.add(key) };
             // SAFETY: as above. Volatile: libc writes it.
-            let destructor = unsafe { std::ptr::read_volatile(record) }.destructor;
-            if let Some(destructor) = destructor {
+            let record = unsafe { std::ptr::read_volatile(record) };
+            // A value that outlived its key is nobody's: the number may be another key's by now.
+            if let Some(destructor) = record.destructor.filter(|_| record.sequence == sequence) {
                 // SAFETY: what libc itself does when a thread ends.
                 unsafe { destructor(value) };
             }
@@ -201,12 +217,17 @@ impl Glibc {
                 break;
             }
         }
+        // As libc: what is still set after that is forgotten.
+        // SAFETY: own — as above.
+        unsafe { self.layout.take_keys(tp, |_, _, _| ()) };
         // SAFETY: own — as above.
         unsafe { (self.symbols.call_tls_dtors)() };
+        // SAFETY: own — as above.
+        unsafe { self.layout.close_resolver(tp) };
         // SAFETY: the global locale always exists.
         unsafe { libc::uselocale(GLOBAL_LOCALE) };
         // SAFETY: own — as above.
-        unsafe { block::free_dynamic(tp) };
+        unsafe { DynamicVector::of(tp) }.free();
         if let Some(free) = self.symbols.thread_freeres {
             // SAFETY: own — the last call into libc before this identity's thread-locals start over.
             unsafe { free() };
@@ -224,8 +245,10 @@ impl Glibc {
     #[inline]
     unsafe fn wipe(&self, stack: &Stack) {
         let tp = stack.thread_pointer();
-        // SAFETY: quiet — promised by the caller.
-        unsafe { self.image().write(tp) };
+        loading::with_current_image(&self.image, |image| {
+            // SAFETY: quiet — promised by the caller.
+            unsafe { image.write(tp) };
+        });
         // SAFETY: quiet — promised by the caller.
         unsafe { self.layout.wipe(tp, stack.number()) };
         if !symbols::LIBC_IS_A_MODULE {
@@ -240,40 +263,22 @@ impl Glibc {
             return;
         }
         let tp = stack.thread_pointer();
-        let mut bank = BUILDING.lock();
+        self.unmark(stack);
         if symbols::LIBC_IS_A_MODULE {
             // SAFETY: quiet — the stack rests, so nothing runs with its identity.
-            bank.0.push(unsafe { self.save_kept(tp) });
+            let saved = unsafe { self.save_kept(tp) };
+            BANK.lock().push(saved);
         }
         // SAFETY: quiet — as above.
         unsafe { self.layout.free_key_tables(tp) };
         // SAFETY: quiet — as above; `false`: the block is part of the slot.
         unsafe { (self.symbols.deallocate_tls)(tp as *mut libc::c_void, false) };
-        stack.set_identity(false);
     }
+}
 
-    /// After a library was loaded: its static thread-locals get their first values in every
-    /// identity, as libc gives them to every thread it knows.
-    fn modules_changed(&self) {
-        let _building = BUILDING.lock();
-        let modules = Modules::scan(&self.symbols, self.layout.extent.below);
-        let image = modules.image();
-        let new = image.newer_than(self.image());
-        if !new.is_empty() {
-            for tp in DEPOT.identities() {
-                // SAFETY: quiet — the library was just loaded: no goroutine can know its variables.
-                unsafe { new.write(tp) };
-            }
-            // PAIR identity-image: publishes the image. The old one stays: a wipe may read it.
-            self.image.store(Box::into_raw(Box::new(image)), Ordering::Release);
-        }
-        if modules.rseq_readers && !self.rseq_readers.swap(true, Ordering::Relaxed) {
-            for tp in DEPOT.identities() {
-                // SAFETY: mapped — these identities exist while `BUILDING` is held.
-                unsafe { self.layout.disown_rseq(tp) };
-            }
-        }
-    }
+/// No memory to look at the modules.
+fn no_memory() -> Unsupported {
+    Unsupported::passing("memory to look at thread-locals", "none")
 }
 
 /// `LC_GLOBAL_LOCALE`: follow `setlocale`, as a fresh thread does.
@@ -293,7 +298,7 @@ const DESTRUCTOR_ROUNDS: usize = 4;
 /// # Safety
 /// - **quiet**: the stack has no identity, and nothing runs with the place where it will be.
 pub unsafe fn create(stack: &Stack) -> Result<(), StackError> {
-    let glibc = probed().as_ref().map_err(StackError::Unsupported)?;
+    let glibc = probed().map_err(StackError::Unsupported)?;
     // SAFETY: quiet — promised by the caller.
     unsafe { glibc.create(stack) }
 }

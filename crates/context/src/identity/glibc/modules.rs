@@ -1,12 +1,13 @@
 //! The loaded modules with thread-locals, and the first values of the static ones.
 //!
 //! A *static* module's thread-locals lie at a fixed distance below the thread pointer, on every
-//! thread; the others are allocated per thread when first used. Values are copied out of the
-//! modules, so that an [`Image`] stays good when a library is unloaded.
+//! thread; the others are allocated per thread when first used. Which is which, and the first
+//! values, only ld.so knows for sure: it is asked to fill a scratch block, as for a new thread. The
+//! values are copies, so an [`Image`] stays good when a library is unloaded.
 
-use super::symbols::{LIBC_IS_A_MODULE, Symbols, thread_local_address};
-use crate::arch;
-use std::ffi::c_int;
+use super::block::{DynamicVector, Layout};
+use super::symbols::{LIBC_IS_A_MODULE, Symbols};
+use std::ffi::{CStr, c_int};
 
 /// One module's static thread-locals.
 #[derive(Clone, Debug)]
@@ -27,16 +28,18 @@ pub(super) struct Modules {
 }
 
 impl Modules {
-    /// Looks at every loaded module. `room` is the size of the static area.
-    pub(super) fn scan(symbols: &Symbols, room: usize) -> Modules {
+    /// Looks at every loaded module. `None`: no memory to do it.
+    pub(super) fn scan(symbols: &Symbols, layout: &Layout) -> Option<Modules> {
         let mut scan = Scan {
-            room,
             libc: [symbols.call_tls_dtors as usize, symbols.allocate_tls as usize],
-            found: Modules { modules: Vec::new(), rseq_readers: !LIBC_IS_A_MODULE },
+            found: Vec::new(),
+            rseq_readers: !LIBC_IS_A_MODULE,
         };
         // SAFETY: `module` is called with each module in turn, before this returns.
         unsafe { libc::dl_iterate_phdr(Some(module), (&raw mut scan).cast()) };
-        scan.found
+        let scratch = Scratch::new(symbols, layout)?;
+        let modules = scan.found.iter().filter_map(|found| scratch.read(found));
+        Some(Modules { modules: modules.collect(), rseq_readers: scan.rseq_readers })
     }
 
     /// What to write over a used block: everything static, except libc's own.
@@ -75,8 +78,17 @@ impl Image {
 
     /// The runs that `older` does not have.
     pub(super) fn newer_than(&self, older: &Image) -> Image {
-        let new = self.runs.iter().filter(|run| !older.runs.contains(run));
-        Image { runs: new.cloned().collect() }
+        self.without(older)
+    }
+
+    /// The runs that `other` does not have.
+    pub(super) fn without(&self, other: &Image) -> Image {
+        let rest = self.runs.iter().filter(|run| !other.runs.contains(run));
+        Image { runs: rest.cloned().collect() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.runs.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -84,18 +96,62 @@ impl Image {
     }
 }
 
-struct Scan {
-    room: usize,
-    libc: [usize; 2],
-    found: Modules,
+/// A block that ld.so filled as for a new thread, and nothing runs with.
+struct Scratch<'a> {
+    symbols: &'a Symbols,
+    below: usize,
+    /// Words, so that it is aligned enough for the control block's front.
+    memory: Vec<u64>,
+    tp: usize,
 }
 
-/// `DT_FLAGS` bit: the module's thread-locals must be static.
-const DF_STATIC_TLS: u64 = 0x10;
+impl<'a> Scratch<'a> {
+    fn new(symbols: &'a Symbols, layout: &Layout) -> Option<Scratch<'a>> {
+        let below = layout.extent.below;
+        // Some room behind, for the few words of the block that ld.so writes.
+        let mut memory = vec![0; (below + layout.align + 256) / 8];
+        let tp = (memory.as_mut_ptr() as usize + below).next_multiple_of(layout.align);
+        // SAFETY: glibc's own function; `tp` ends a zeroed block of the size it asked for.
+        let made = unsafe { (symbols.allocate_tls)(tp as *mut libc::c_void) };
+        (!made.is_null()).then_some(Scratch { symbols, below, memory, tp })
+    }
+
+    /// The module's first values, if it is static.
+    fn read(&self, found: &Found) -> Option<Module> {
+        // SAFETY: own — the block is ours alone.
+        let vector = unsafe { DynamicVector::of(self.tp) };
+        let at = vector.address(found.id)?;
+        let below = self.tp.checked_sub(at).filter(|&below| below <= self.below)?;
+        let len = found.len.min(below);
+        // SAFETY: inside the scratch block: `len` bytes from `below` bytes below its end.
+        let values = unsafe { std::slice::from_raw_parts(at as *const u8, len) }.to_vec();
+        Some(Module { below, values, libc: found.libc })
+    }
+}
+
+impl Drop for Scratch<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`; `false`: the memory is ours to free.
+        unsafe { (self.symbols.deallocate_tls)(self.tp as *mut libc::c_void, false) };
+        debug_assert!(!self.memory.is_empty());
+    }
+}
+
+/// A loaded module with thread-locals.
+struct Found {
+    id: usize,
+    len: usize,
+    libc: bool,
+}
+
+struct Scan {
+    libc: [usize; 2],
+    found: Vec<Found>,
+    rseq_readers: bool,
+}
 
 const DT_STRTAB: u64 = 5;
 const DT_STRSZ: u64 = 10;
-const DT_FLAGS: u64 = 30;
 
 /// # Safety
 /// - **callback**: dl_iterate_phdr calls it, with a [`Scan`].
@@ -104,9 +160,9 @@ unsafe extern "C" fn module(
     size: usize,
     scan: *mut libc::c_void,
 ) -> c_int {
-    // SAFETY: dl_iterate_phdr passes a filled record and `scan`'s own pointer.
+    // SAFETY: callback — `scan`'s own pointer.
     let scan = unsafe { &mut *scan.cast::<Scan>() };
-    // SAFETY: as above.
+    // SAFETY: callback — a filled record.
     let info = unsafe { &*info };
     let has_tls_fields = size >= size_of::<libc::dl_phdr_info>();
     // SAFETY: the record's program headers live as long as the module is loaded.
@@ -121,75 +177,60 @@ unsafe extern "C" fn module(
     };
     let libc = scan.libc.iter().any(|&function| holds(function));
     let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC);
-    // SAFETY: a loaded module's dynamic section is readable and ends with a null entry.
-    let dynamic = dynamic.map(|header| unsafe { Dynamic::read(address(header), info.dlpi_addr) });
-    if !libc && dynamic.as_ref().is_some_and(Dynamic::names_rseq) {
-        scan.found.rseq_readers = true;
+    if let Some(dynamic) = dynamic.filter(|_| !libc) {
+        // SAFETY: section — a loaded module's own.
+        let strings = unsafe { Strings::of(address(dynamic), info.dlpi_addr) };
+        // SAFETY: the record's name is a string.
+        let name = unsafe { CStr::from_ptr(info.dlpi_name) };
+        // librseq finds the area by a look-up at run time, which no table shows.
+        let named = name.to_bytes().windows(7).any(|part| part == b"librseq");
+        scan.rseq_readers |= named || strings.name_rseq();
     }
     let tls = headers.iter().find(|header| header.p_type == libc::PT_TLS);
-    let Some(tls) = tls.filter(|_| has_tls_fields && info.dlpi_tls_modid != 0) else {
-        return 0;
-    };
-    let mut data = info.dlpi_tls_data as usize;
-    if data == 0 && dynamic.is_some_and(|dynamic| dynamic.static_tls) {
-        // A library loaded later whose variables are static: this thread has not met it yet.
-        // SAFETY: module — it is loaded and has thread-locals.
-        data = unsafe { thread_local_address(info.dlpi_tls_modid) };
-    }
-    let below = arch::thread_pointer().wrapping_sub(data);
-    if data != 0 && below <= scan.room {
-        let mut values = vec![0; tls.p_memsz as usize];
-        let filled = address(tls) as *const u8;
-        // SAFETY: the module's first values, readable while it is loaded.
-        let filled = unsafe { std::slice::from_raw_parts(filled, tls.p_filesz as usize) };
-        values[..filled.len()].copy_from_slice(filled);
-        scan.found.modules.push(Module { below, values, libc });
+    if let Some(tls) = tls.filter(|_| has_tls_fields && info.dlpi_tls_modid != 0) {
+        scan.found.push(Found { id: info.dlpi_tls_modid, len: tls.p_memsz as usize, libc });
     }
     0
 }
 
-/// What is read of a module's dynamic section.
+/// The names that a module refers to.
 #[derive(Debug)]
-struct Dynamic {
-    static_tls: bool,
-    strings: usize,
-    strings_len: usize,
+struct Strings {
+    at: usize,
+    len: usize,
 }
 
-impl Dynamic {
+impl Strings {
     /// # Safety
     /// - **section**: `at` is a loaded module's dynamic section; `base` its load address.
-    unsafe fn read(at: usize, base: u64) -> Dynamic {
-        let mut found = Dynamic { static_tls: false, strings: 0, strings_len: 0 };
+    unsafe fn of(at: usize, base: u64) -> Strings {
+        let mut found = Strings { at: 0, len: 0 };
         let mut entry = at as *const [u64; 2];
         loop {
             // SAFETY: section — promised by the caller; the loop ends at the null entry.
             let [tag, value] = unsafe { *entry };
             match tag {
-                0 => break,
-                DT_FLAGS => found.static_tls = value & DF_STATIC_TLS != 0,
+                0 => return found,
                 // ld.so makes it an address, except where the section is read-only.
-                DT_STRTAB if value < base => found.strings = (base + value) as usize,
-                DT_STRTAB => found.strings = value as usize,
-                DT_STRSZ => found.strings_len = value as usize,
+                DT_STRTAB if value < base => found.at = (base + value) as usize,
+                DT_STRTAB => found.at = value as usize,
+                DT_STRSZ => found.len = value as usize,
                 _ => {}
             }
             // SAFETY: section — the null entry was not reached.
             entry = unsafe { entry.add(1) };
         }
-        found
     }
 
     /// Whether the module refers to the area that the kernel shares with each thread.
-    fn names_rseq(&self) -> bool {
+    fn name_rseq(&self) -> bool {
         const NAME: &[u8] = b"\0__rseq_offset\0";
-        if self.strings == 0 || self.strings_len < NAME.len() {
+        if self.at == 0 || self.len < NAME.len() {
             return false;
         }
-        let strings = self.strings as *const libc::c_void;
+        let strings = self.at as *const libc::c_void;
         // SAFETY: the module's string table, readable while it is loaded.
-        let name =
-            unsafe { libc::memmem(strings, self.strings_len, NAME.as_ptr().cast(), NAME.len()) };
+        let name = unsafe { libc::memmem(strings, self.len, NAME.as_ptr().cast(), NAME.len()) };
         !name.is_null()
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn probe(symbols: &Symbols) -> Result<Found, Unsupported> {
     };
     if failed != 0 {
         let error = std::io::Error::from_raw_os_error(failed);
-        return Err(Unsupported::new("a thread to look at", error.to_string()));
+        return Err(Unsupported::passing("a thread to look at", error.to_string()));
     }
     // SAFETY: filled by pthread_create, which succeeded.
     let thread = unsafe { thread.assume_init() };

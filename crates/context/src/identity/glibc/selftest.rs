@@ -3,7 +3,7 @@
 //! Runs a function with an identity of its own, looks at what a program would see, and ends it as a
 //! goroutine ends. Each question that is answered wrongly is a reason to run goroutines as threads.
 
-use super::Glibc;
+use super::{Glibc, interpose};
 use crate::arch::{self, Saved};
 use crate::stack::{DEPOT, MIN_USABLE, Size, Stack, StackError};
 use crate::unsupported::Unsupported;
@@ -38,7 +38,7 @@ struct Trial<'a> {
 
 pub(super) fn run(glibc: &Glibc) -> Result<(), Unsupported> {
     let refused =
-        |error: StackError| Unsupported::new("a stack to try an identity", error.to_string());
+        |error: StackError| Unsupported::passing("a stack to try an identity", error.to_string());
     let size =
         Size::with_extent(MIN_USABLE.max(128 << 10), glibc.layout.extent).map_err(refused)?;
     let stack = DEPOT.take(size).map_err(refused)?;
@@ -99,11 +99,15 @@ fn wrong_unless(right: bool, wanted: &'static str) -> Option<&'static str> {
 unsafe extern "C" fn inside(_message: usize, data: usize) -> ! {
     // SAFETY: `try_once` passes its `Trial` and waits.
     let trial = unsafe { &mut *(data as *mut Trial<'_>) };
-    // SAFETY: own — this function runs with the new identity.
-    unsafe { trial.glibc.begin() };
-    trial.wrong = look_around(trial);
-    // SAFETY: own — nothing of it is needed any more.
-    unsafe { trial.glibc.retire() };
+    if arch::thread_pointer() == trial.stack.thread_pointer() {
+        // SAFETY: own — this function runs with the new identity.
+        unsafe { trial.glibc.begin() };
+        trial.wrong = look_around(trial);
+        // SAFETY: own — nothing of it is needed any more.
+        unsafe { trial.glibc.retire() };
+    } else {
+        trial.wrong = Some("the thread pointer that was set");
+    }
     // SAFETY: to — `try_once` waits there; from, fs — its own.
     unsafe { arch::switch(&raw mut trial.trial, &raw const trial.caller, 0) };
     std::process::abort()
@@ -123,7 +127,7 @@ fn look_around(trial: &Trial<'_>) -> Option<&'static str> {
     let memory = unsafe { libc::malloc(1000) };
     // SAFETY: allocated above, or null.
     unsafe { libc::free(memory) };
-    None.or(wrong_unless(arch::thread_pointer() == tp, "the thread pointer that was set"))
+    None.or(wrong_unless(interpose::in_force(), "the program's own functions before libc's"))
         .or(wrong_unless(myself == tp, "pthread_self() equal to the thread pointer"))
         .or(wrong_unless(address() != trial.outside, "another address for a thread-local"))
         .or(wrong_unless(block.contains(&address()), "thread-locals inside the block"))

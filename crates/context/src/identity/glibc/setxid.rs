@@ -8,7 +8,7 @@
 //! libc's own signals cannot be seen through `sigaction`: these are bare system calls.
 
 use crate::arch;
-use crate::carrier::{Role, role};
+use crate::carrier::can_host;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// glibc's signal for this: the second real-time signal.
@@ -59,8 +59,9 @@ unsafe extern "C" fn on_setxid(
 ) {
     let mut signal = Signal { number, info, context };
     let data = (&raw mut signal).cast();
-    if role() == Role::Goroutine {
-        // SAFETY: goroutine — `role` says so, and a signal handler is not moved; callback — it takes
+    // In a forked child the goroutine's block *is* the thread's, to libc too.
+    if can_host() {
+        // SAFETY: goroutine — `can_host` says so, and a signal handler is not moved; callback — it takes
         // a `Signal`, and libc's handler does not unwind.
         unsafe { arch::call_host(libc_handler, data) };
     } else {

@@ -7,7 +7,7 @@ mod imp;
 #[path = "symbols_static.rs"]
 mod imp;
 
-pub(super) use imp::{LIBC_IS_A_MODULE, load, thread_local_address};
+pub(super) use imp::{LIBC_IS_A_MODULE, load};
 
 pub(super) type AllocateTls = unsafe extern "C" fn(*mut libc::c_void) -> *mut libc::c_void;
 pub(super) type DeallocateTls = unsafe extern "C" fn(*mut libc::c_void, bool);

@@ -50,16 +50,3 @@ fn look_up(name: &CStr) -> Option<usize> {
     let at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     (!at.is_null()).then_some(at as usize)
 }
-
-/// Address of a variable of a thread-local module for this thread; the module is there for it
-/// afterwards.
-///
-/// # Safety
-/// - **module**: `module` is a loaded module with thread-locals.
-pub(in super::super) unsafe fn thread_local_address(module: usize) -> usize {
-    unsafe extern "C" {
-        fn __tls_get_addr(index: *const [usize; 2]) -> usize;
-    }
-    // SAFETY: module — promised by the caller.
-    unsafe { __tls_get_addr(&[module, 0]) }
-}

@@ -42,11 +42,3 @@ pub(in super::super) fn load() -> Result<Symbols, Unsupported> {
         rseq_offset: Some(unsafe { __rseq_offset }),
     })
 }
-
-/// There is one module, and it is always there.
-///
-/// # Safety
-/// None: it is never called, since no module's data is missing.
-pub(in super::super) unsafe fn thread_local_address(_module: usize) -> usize {
-    0
-}

@@ -6,7 +6,15 @@
 
 use libc::{c_int, clockid_t, cpu_set_t, pthread_attr_t, pthread_t};
 
-pub(super) fn keep() {}
+/// A static program has no other.
+pub(super) fn in_force() -> bool {
+    true
+}
+
+/// As above.
+pub(super) fn is_in_force(_name: &std::ffi::CStr, _ours: *const ()) -> bool {
+    true
+}
 
 unsafe extern "C" {
     #[link_name = "__pthread_getattr_np"]

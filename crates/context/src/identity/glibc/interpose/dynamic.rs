@@ -1,14 +1,28 @@
 //! The functions themselves, in libc.so; and those that only a program with libc.so needs.
 
-use super::super::GLIBC;
+use super::super::{GLIBC, loading};
 use crate::carrier::{Role, host, role};
-use libc::{c_char, c_int, c_void, clockid_t, cpu_set_t, pthread_attr_t, pthread_t};
+use libc::{c_char, c_int, c_long, c_void, clockid_t, cpu_set_t, pthread_attr_t, pthread_t};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub(super) fn keep() {
-    std::hint::black_box([dlopen as *const (), dlerror as *const (), sched_getcpu as *const ()]);
+pub(super) fn in_force() -> bool {
+    let ours = [
+        (c"dlopen", dlopen as *const ()),
+        (c"dlmopen", dlmopen as *const ()),
+        (c"dlclose", dlclose as *const ()),
+        (c"dlerror", dlerror as *const ()),
+        (c"sched_getcpu", sched_getcpu as *const ()),
+    ];
+    std::hint::black_box(ours).iter().all(|(name, ours)| is_in_force(name, *ours))
+}
+
+/// Whether a look-up of `name` finds `ours`.
+pub(super) fn is_in_force(name: &CStr, ours: *const ()) -> bool {
+    // SAFETY: a look-up by name.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    std::ptr::eq(found.cast(), ours)
 }
 
 /// The next definition of `name` after this module's: libc's. Looked up once.
@@ -58,9 +72,11 @@ real! {
 }
 
 mod libc_so {
-    use super::{AtomicUsize, CStr, c_char, c_int, c_void, next};
+    use super::{AtomicUsize, CStr, c_char, c_int, c_long, c_void, next};
     real! {
+        dlclose: fn(handle: *mut c_void) -> c_int;
         dlerror: fn() -> *mut c_char;
+        dlmopen: fn(space: c_long, file: *const c_char, flags: c_int) -> *mut c_void;
         sched_getcpu: fn() -> c_int;
     }
     pub(super) type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
@@ -116,26 +132,58 @@ extern "C" fn dlopen_where_to() -> libc_so::Dlopen {
 /// As libc's `dlopen`.
 unsafe extern "C" fn dlopen_among_goroutines(file: *const c_char, flags: c_int) -> *mut c_void {
     let file = file as usize;
-    let (handle, error) = host(move || {
-        // SAFETY: as the caller's call.
-        let handle = unsafe { libc_so::dlopen()(file as *const c_char, flags) } as usize;
-        if handle != 0 {
-            if let Some(Ok(glibc)) = GLIBC.get() {
-                glibc.modules_changed();
-            }
-            return (handle, None);
-        }
+    let handle = as_carrier(move || {
+        loading::around_loading(|| {
+            // SAFETY: as the caller's call.
+            unsafe { libc_so::dlopen()(file as *const c_char, flags) as usize }
+        })
+    });
+    handle as *mut c_void
+}
+
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dlmopen(space: c_long, file: *const c_char, flags: c_int) -> *mut c_void {
+    let file = file as usize;
+    let handle = as_carrier(move || {
+        loading::around_loading(|| {
+            // SAFETY: as the caller's call.
+            unsafe { libc_so::dlmopen(space, file as *const c_char, flags) as usize }
+        })
+    });
+    handle as *mut c_void
+}
+
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
+    let handle = handle as usize;
+    as_carrier(move || {
+        loading::around_unloading(|| {
+            // SAFETY: as the caller's call.
+            unsafe { libc_so::dlclose(handle as *mut c_void) }
+        })
+    })
+}
+
+/// Runs a call of the loader as the carrier, and brings what `dlerror` then says back.
+fn as_carrier<R: Send>(call: impl FnOnce() -> R + Send) -> R {
+    if role() != Role::Goroutine {
+        return call();
+    }
+    let (result, error) = host(|| {
+        let result = call();
         // SAFETY: dlerror has no precondition.
         let error = unsafe { libc_so::dlerror() };
         // SAFETY: a string until the next call of this kind on this thread.
         let error = (!error.is_null()).then(|| unsafe { CStr::from_ptr(error) }.to_owned());
-        (handle, error)
+        (result, error)
     });
-    if error.is_some() {
-        // A thread that is ending has nobody left to tell.
-        let _ = ERROR.try_with(|last| last.borrow_mut().pending = error);
-    }
-    handle as *mut c_void
+    // A thread that is ending has nobody left to tell.
+    let _ = ERROR.try_with(|last| last.borrow_mut().pending = error);
+    result
 }
 
 /// What `dlopen` said to the carrier, for the goroutine to ask.

@@ -1,0 +1,157 @@
+//! Libraries that come and go while there are goroutines.
+//!
+//! libc gives a library's static thread-locals their first values on every thread it knows. It does
+//! not know identities: after each `dlopen` they get them here. What `dlopen` has brought is told
+//! from what other ways brought (`dlmopen`, libc's own loads, a name service) by looking before and
+//! after; nothing that may be in use already is written over. Looking before is only right while no
+//! other `dlopen` is on its way: [`LOADING`] counts them.
+//!
+//! **An image is replaced while wipes read it.** A wipe that still has the old one could write bytes
+//! of an unloaded library over a new one in the same place:
+//!
+//! Wipe: 1. loads the image; 2. writes its values; 3. loads it again, and starts over if it changed.
+//! Loader: 1. stores the new image; 2. makes every running thread pass a full barrier (membarrier);
+//! 3. writes the new library's values.
+//!
+//! If a wipe's step 3 still saw the old image, its step 2 was done before the loader's step 2 ended,
+//! so the loader's values come last. Where membarrier is not to be had, wipes have a fence of their
+//! own.
+
+use super::modules::{Image, Modules};
+use super::{GLIBC, Glibc, WRITING};
+use crate::lock::Lock;
+use crate::stack::DEPOT;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering, compiler_fence, fence};
+
+/// `dlopen`s on their way. Held while modules are looked at, never during a `dlopen`.
+static LOADING: Lock<usize> = Lock::new(0);
+
+/// Runs `dlopen` (or what loads libraries by another name) and tells all identities.
+pub(super) fn around_loading<R>(load: impl FnOnce() -> R) -> R {
+    let Some(Ok(glibc)) = GLIBC.get() else { return load() };
+    {
+        let mut loading = LOADING.lock();
+        if *loading == 0 {
+            // What came by other ways is of unknown age: known from here on, and left alone.
+            glibc.look_again(Values::LeaveAlone);
+        }
+        *loading += 1;
+    }
+    let result = load();
+    let mut loading = LOADING.lock();
+    glibc.look_again(Values::Write);
+    *loading -= 1;
+    result
+}
+
+/// Runs `dlclose`; what is gone is not written any more, and is new when it comes again.
+pub(super) fn around_unloading<R>(unload: impl FnOnce() -> R) -> R {
+    let result = unload();
+    if let Some(Ok(glibc)) = GLIBC.get() {
+        let _loading = LOADING.lock();
+        glibc.look_again(Values::Forget);
+    }
+    result
+}
+
+pub(super) fn before_fork() {
+    LOADING.before_fork();
+}
+
+/// # Safety
+/// - **held**: `before_fork` was called last, by this thread or, in a child, by its parent.
+pub(super) unsafe fn after_fork() {
+    // SAFETY: held — promised by the caller.
+    unsafe { LOADING.after_fork() };
+}
+
+/// What to do about modules that were not there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Values {
+    /// They are new: give everyone their first values.
+    Write,
+    /// Their age is unknown: wipe them from now on.
+    LeaveAlone,
+    /// They are not our business: only see what is gone.
+    Forget,
+}
+
+impl Glibc {
+    fn look_again(&self, values: Values) {
+        // Without memory to look: libraries loaded now keep zeros in goroutines that exist.
+        let Some(modules) = Modules::scan(&self.symbols, &self.layout) else { return };
+        // SAFETY: never null, never freed; only this function replaces it, under `LOADING`.
+        let old = unsafe { &*self.image.load(Ordering::Relaxed) };
+        let mut image = modules.image();
+        let new = image.newer_than(old);
+        if values == Values::Forget {
+            image = image.without(&new);
+        }
+        if new.is_empty() && image.len() == old.len() && !modules.rseq_readers {
+            return;
+        }
+        let image = Box::new(image);
+        // PAIR identity-image: publishes the image. The old one stays: a wipe may read it.
+        self.image.store(Box::into_raw(image), Ordering::Release);
+        let disown = modules.rseq_readers && !self.rseq_readers.swap(true, Ordering::Relaxed);
+        if values != Values::Write && !disown {
+            return;
+        }
+        barrier_everywhere();
+        let _writing = WRITING.lock();
+        for tp in DEPOT.identities() {
+            if values == Values::Write {
+                // SAFETY: quiet — the library was just loaded: nobody was told of its variables.
+                unsafe { new.write(tp) };
+            }
+            if disown {
+                // SAFETY: mapped — it cannot lose its mark while `WRITING` is held.
+                unsafe { self.layout.disown_rseq(tp) };
+            }
+        }
+    }
+}
+
+/// Runs `write` with the image, again if it was replaced meanwhile.
+#[inline]
+pub(super) fn with_current_image(image: &AtomicPtr<Image>, write: impl Fn(&Image)) {
+    // PAIR identity-image: the image is complete.
+    let mut now = image.load(Ordering::Acquire);
+    loop {
+        // SAFETY: never null, and images are never freed.
+        write(unsafe { &*now });
+        // PAIR identity-barrier: orders the values before the second look.
+        if has_membarrier() {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            fence(Ordering::SeqCst);
+        }
+        // PAIR identity-image: as above.
+        let later = image.load(Ordering::Acquire);
+        if later == now {
+            return;
+        }
+        now = later;
+    }
+}
+
+/// Every running thread of the process has passed a full barrier when this returns.
+fn barrier_everywhere() {
+    // PAIR identity-barrier: orders the store of the image before the values.
+    fence(Ordering::SeqCst);
+    if has_membarrier() {
+        membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    }
+}
+
+/// Whether the kernel has membarrier for us; asks, and registers, once.
+fn has_membarrier() -> bool {
+    static REGISTERED: OnceLock<bool> = OnceLock::new();
+    *REGISTERED.get_or_init(|| membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
+}
+
+fn membarrier(command: i32) -> bool {
+    // SAFETY: a barrier has no precondition.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
