@@ -4,9 +4,9 @@
 
 use gosched_context::arch::{self, Saved};
 use gosched_context::stack::Cache;
-use gosched_context::{Routine, Size, Stack, host, identity, suspend};
+use gosched_context::{Routine, Size, Stack, host, identity, stack, suspend};
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Nanoseconds per operation: `f` does `count` of them; the best of `rounds`.
 fn best(rounds: usize, count: usize, mut f: impl FnMut()) -> f64 {
@@ -44,8 +44,9 @@ fn forever() {
     }
 }
 
-/// The bare switch, between this thread and a context that only switches back.
-fn bare(identity: bool) -> f64 {
+/// The bare switch, between this thread and a context that only switches back. `alike`: both have
+/// the same floating-point flags.
+fn bare(identity: bool, alike: bool) -> f64 {
     const COUNT: usize = 100_000;
     #[repr(C)]
     struct Two {
@@ -76,6 +77,10 @@ fn bare(identity: bool) -> f64 {
     } else {
         here.thread_pointer
     };
+    if alike {
+        // Sets the sticky flag that this thread's arithmetic sets sooner or later.
+        black_box(black_box(1.0) / black_box(3.0));
+    }
     let mut two = Box::new(Two { outside: here, inside: Saved::running(thread_pointer) });
     let at = &raw mut *two;
     // SAFETY: mapped, quiet — a stack of our own.
@@ -157,13 +162,16 @@ fn reused_and_run() -> f64 {
 
 fn main() {
     let size = size();
-    line("switch, bare", bare(true), "18 to 25");
-    line("switch, bare, without identity", bare(false), "3 to 9");
+    let unlike = bare(true, false);
+    line("switch, bare", bare(true, true), "18 to 25");
+    line("switch, bare, without identity", bare(false, true), "3 to 9");
+    line("switch, bare, floating-point flags differ each time", unlike, "");
     line("switch, in resume and suspend", switches(Routine::new(size, forever)), "");
     // SAFETY: no thread-locals — `forever` uses none, and it stays on this thread.
     let plain = unsafe { Routine::without_identity(size, forever) };
     line("switch, in resume and suspend, without identity", switches(plain), "");
     line("new: stack, guard and identity, never used before", fresh(), "up to 4000");
+    stack::trim(Duration::ZERO);
     line("new, run to its first suspension", fresh_and_run(), "");
     line("reused: taken, laid out, wiped, put away", reused(), "up to 50");
     line("reused, a whole routine that does nothing", reused_and_run(), "");

@@ -29,8 +29,11 @@ pub(crate) const RED_ZONE: usize = 128;
 /// Size of a saved context: the picture above.
 const CONTEXT: usize = 64;
 
-/// MXCSR and x87 control word of a fresh thread: all exceptions masked, round to nearest.
+/// MXCSR and x87 control word of a fresh context: all exceptions masked, round to nearest.
 const FP_CONTROL: usize = 0x037f_0000_1f80;
+
+/// The sticky exception flags of MXCSR.
+const FP_FLAGS: u32 = 0x3f;
 
 /// 1 when FS and GS can only be written by `arch_prctl`.
 static FS_BY_SYSCALL: AtomicU8 = AtomicU8::new(0);
@@ -103,11 +106,11 @@ pub unsafe extern "C" fn switch(from: *mut Saved, to: *const Saved, message: usi
         ".cfi_adjust_cfa_offset 8",
         "stmxcsr [rsp]",
         "fnstcw [rsp + 4]",
-        // eax, ecx: the departing side's control state; r8, r9: the two thread pointers.
+        // r8, r9: the two thread pointers; r10: the departing context, nobody else's until the
+        // code after this switch says so.
         "mov r8, [rdi + 8]",
         "mov r9, [rsi + 8]",
-        "mov eax, [rsp]",
-        "movzx ecx, word ptr [rsp + 4]",
+        "mov r10, rsp",
         "mov [rdi], rsp",
         "mov rsp, [rsi]",
         // Nothing to write when a thread starts a goroutine that has no identity yet.
@@ -117,10 +120,12 @@ pub unsafe extern "C" fn switch(from: *mut Saved, to: *const Saved, message: usi
         "jne 4f",
         "wrfsbase r9",
         "2:",
+        "mov eax, [r10]",
         "cmp eax, [rsp]",
         "jne 5f",
         "3:",
-        "cmp cx, [rsp + 4]",
+        "mov ax, [r10 + 4]",
+        "cmp ax, [rsp + 4]",
         "jne 6f",
         "7:",
         "mov rax, rdx",
@@ -157,16 +162,12 @@ pub unsafe extern "C" fn switch(from: *mut Saved, to: *const Saved, message: usi
         ".cfi_offset r13, -40",
         ".cfi_offset r14, -48",
         ".cfi_offset r15, -56",
-        // arch_prctl(ARCH_SET_FS, r9) clobbers rax, rcx, r11: keep the control state elsewhere.
+        // arch_prctl(ARCH_SET_FS, r9) clobbers rax, rcx, r11: none is in use.
         "4:",
-        "mov r10d, eax",
-        "mov r8d, ecx",
         "mov eax, 158",
         "mov edi, 0x1002",
         "mov rsi, r9",
         "syscall",
-        "mov eax, r10d",
-        "mov ecx, r8d",
         "jmp 2b",
         "5:",
         "ldmxcsr [rsp]",
@@ -182,14 +183,20 @@ pub unsafe extern "C" fn switch(from: *mut Saved, to: *const Saved, message: usi
 /// Lays out the first context of a stack below `top`, so that a [`switch`] to it calls
 /// `entry(message, data)`. Returns the stack pointer to put into [`Saved::sp`].
 ///
+/// Its floating-point control state is the default, not the caller's. The sticky exception flags are
+/// the caller's, as a thread inherits them: contexts that start out alike switch without a write.
+///
 /// # Safety
 /// - **mapped**: the words below `top` belong to one live, writable stack.
 /// - **quiet**: no thread runs on, or reads, that stack during the call.
 pub unsafe fn first_frame(top: *mut u8, entry: Entry, data: usize) -> usize {
     let cfa = top as usize & !15;
     let sp = cfa - CONTEXT;
+    let mut mxcsr = 0u32;
+    // SAFETY: stores the register; `mxcsr` is valid for writes.
+    unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack, preserves_flags)) };
     let words: [usize; CONTEXT / 8] = [
-        FP_CONTROL,
+        FP_CONTROL | (mxcsr & FP_FLAGS) as usize,
         0,              // r15
         0,              // r14
         entry as usize, // r13

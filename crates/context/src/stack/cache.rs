@@ -20,7 +20,7 @@ pub struct Cache {
 
 /// One in so many stacks gives back, when it is put here, what it touched beyond its first pages:
 /// asking the kernel each time costs more than the whole reuse.
-const GIVE_BACK: u32 = 64;
+const GIVE_BACK: u32 = 256;
 
 impl Cache {
     /// An empty cache of stacks of `size`.
