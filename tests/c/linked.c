@@ -5,8 +5,11 @@
 #include <fenv.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <netinet/in.h>
 #include <pthread.h>
+#include <resolv.h>
 #include <sched.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,4 +104,68 @@ __attribute__((noipa)) int linked_big_frame(int depth) {
     frame[0] = (char)depth;
     if (depth == 0) return frame[0];
     return linked_big_frame(depth - 1) + frame[0];
+}
+
+/* A frame of 130 KB that is touched in its middle only: the stack pointer is past the guard. */
+__attribute__((noipa)) int linked_huge_frame(int depth) {
+    volatile char frame[130000];
+    frame[65000] = (char)depth;
+    if (depth == 0) return frame[65000];
+    return linked_huge_frame(depth - 1) + frame[65000];
+}
+
+/* Cancellation is part of a thread's state: returns the state before, and turns it off. */
+int linked_disable_cancel(void) {
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before == PTHREAD_CANCEL_ENABLE;
+}
+
+/* Whether the caller's resolver state is in its own control block. */
+int linked_resolver_is_own(void) {
+    uintptr_t state = (uintptr_t)__res_state(), self = (uintptr_t)pthread_self();
+    return state > self && state - self < 8192;
+}
+/* Changes it, and says what it was. */
+int linked_resolver_ndots(void) {
+    res_state state = __res_state();
+    if (!(state->options & RES_INIT)) res_ninit(state);
+    int before = state->ndots;
+    state->ndots = 7;
+    return before;
+}
+
+static void at_exit(void) { (void)!write(1, "at exit\n", 8); }
+int linked_at_exit(void) { return atexit(at_exit); }
+
+/* A key whose value outlives it: another key gets its number, and must not get its value. */
+static int second_calls;
+static void second(void *value) { (void)value; __atomic_fetch_add(&second_calls, 1, __ATOMIC_SEQ_CST); }
+static void first(void *value) { (void)value; }
+void linked_outlive_key(void) {
+    pthread_key_t one, two;
+    pthread_key_create(&one, first);
+    pthread_setspecific(one, (void *)1);
+    pthread_key_delete(one);
+    pthread_key_create(&two, second);
+}
+int linked_second_calls(void) { return __atomic_load_n(&second_calls, __ATOMIC_SEQ_CST); }
+
+/* Keys that are set again for ever, near and far: the next owner of the slot must not see them. */
+static pthread_key_t stubborn[60];
+static void again(void *value) {
+    long which = (long)value - 1;
+    pthread_setspecific(stubborn[which], value);
+}
+void linked_make_stubborn(void) {
+    for (int i = 0; i < 60; i++) pthread_key_create(&stubborn[i], again);
+}
+/* Sets all, and says how many were set before. */
+int linked_set_stubborn(void) {
+    int before = 0;
+    for (long i = 0; i < 60; i++) {
+        if (pthread_getspecific(stubborn[i])) before++;
+        pthread_setspecific(stubborn[i], (void *)(i + 1));
+    }
+    return before;
 }

@@ -63,6 +63,24 @@ c! {
     cpu = linked_cpu() -> i32;
     /// A frame of 40 KB at each depth.
     big_frame = linked_big_frame(depth: i32) -> i32;
+    /// A frame of 130 KB at each depth, touched in its middle.
+    huge_frame = linked_huge_frame(depth: i32) -> i32;
+    /// Turns cancellation off; 1 if it was on.
+    disable_cancel = linked_disable_cancel() -> i32;
+    /// Whether the caller's resolver state is its own.
+    resolver_is_own = linked_resolver_is_own() -> i32;
+    /// A setting of the resolver, which is then changed to 7.
+    resolver_ndots = linked_resolver_ndots() -> i32;
+    /// Registers a function that says "at exit" when the process ends.
+    at_exit = linked_at_exit() -> i32;
+    /// Sets a key, deletes it, and creates another, which gets its number.
+    outlive_key = linked_outlive_key();
+    /// How often the second key's destructor was called.
+    second_calls = linked_second_calls() -> i32;
+    /// Makes 60 keys that their destructors set again.
+    make_stubborn = linked_make_stubborn();
+    /// Sets them; returns how many were set.
+    set_stubborn = linked_set_stubborn() -> i32;
 }
 
 /// `strtod`.

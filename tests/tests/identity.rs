@@ -241,6 +241,8 @@ fn panicking_is_the_goroutines_own_even_while_it_unwinds() {
 
 #[test]
 fn c_code_has_locale_errno_and_rounding_of_its_own() {
+    // Twice, so that slots are used again.
+    run_all(THREADS, 64, user::own_locale);
     run_all(THREADS, 64, user::own_locale);
     run_all(THREADS, 64, |number| {
         for step in 0..50 {
@@ -575,6 +577,146 @@ fn in_forked_child() -> ! {
     unsafe { libc::_exit(if right { 9 } else { 1 }) }
 }
 
+#[test]
+fn a_goroutine_that_forked_cannot_go_back_to_its_thread_in_the_child() {
+    run_all(2, 2, |_| {
+        // SAFETY: as above.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // libc may give the carrier's stack to another thread now.
+            std::thread::spawn(|| vec![1u8; 1000]).join().unwrap();
+            let payload = std::panic::catch_unwind(suspend).unwrap_err();
+            let text = payload.downcast_ref::<&str>().copied().unwrap_or_default();
+            let right = text.contains("forked child");
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(if right { 9 } else { 1 }) };
+        }
+        assert_eq!(wait_for(child), 9, "suspend in the child");
+        // SAFETY: as above.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            std::thread::spawn(|| vec![1u8; 1000]).join().unwrap();
+            return; // the end of the last thread: the process ends
+        }
+        assert_eq!(wait_for(child), 0, "the goroutine's end in the child");
+    });
+}
+
+#[test]
+fn ids_can_be_changed_by_a_thread_of_a_child_that_a_goroutine_forked() {
+    run_all(2, 2, |_| {
+        // SAFETY: as above.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: a limit for the child.
+            unsafe { libc::alarm(20) };
+            std::thread::spawn(set_group).join().unwrap();
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(9) };
+        }
+        assert_eq!(wait_for(child), 9);
+    });
+}
+
+#[test]
+fn a_child_forked_by_a_thread_can_run_goroutines() {
+    let mut waiting = Routine::new(size(), || {
+        suspend();
+        host(|| 5)
+    });
+    waiting.resume().unwrap();
+    // SAFETY: as above.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let old = waiting.resume() == Ok(Status::Finished);
+        let mut new = Routine::new(size(), || {
+            suspend();
+            host(|| 6)
+        });
+        let new = new.resume() == Ok(Status::Suspended) && new.resume() == Ok(Status::Finished);
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(if old && new { 9 } else { 1 }) };
+    }
+    assert_eq!(wait_for(child), 9);
+    waiting.resume().unwrap();
+    assert_eq!(waiting.into_result().unwrap().unwrap(), 5);
+}
+
+#[test]
+fn a_routine_can_be_resumed_inside_host() {
+    let mut outer = Routine::new(size(), || {
+        for round in 0..5 {
+            let inner = host(|| {
+                let mut inner = Routine::new(size(), move || {
+                    suspend();
+                    host(role) == Role::Foreign && round < 5
+                });
+                assert_eq!(inner.resume(), Ok(Status::Suspended));
+                assert_eq!(role(), Role::Foreign);
+                assert_eq!(inner.resume(), Ok(Status::Finished));
+                inner.into_result().unwrap().unwrap()
+            });
+            assert!(inner);
+            assert_eq!(role(), Role::Goroutine);
+            suspend();
+            assert_eq!(host(|| 3), 3);
+        }
+    });
+    while outer.resume().unwrap() == Status::Suspended {
+        assert_eq!(role(), Role::Carrier);
+    }
+    outer.into_result().unwrap().unwrap();
+}
+
+#[test]
+fn a_thread_that_is_ending_says_so() {
+    struct ResumeInDrop(Arc<Mutex<Option<Result<Status, gosched_context::StackError>>>>);
+    impl Drop for ResumeInDrop {
+        fn drop(&mut self) {
+            *self.0.lock().unwrap() = Some(Routine::new(size(), || ()).resume());
+        }
+    }
+    thread_local! {
+        static LATE: std::cell::RefCell<Option<ResumeInDrop>> =
+            const { std::cell::RefCell::new(None) };
+    }
+    let seen = Arc::new(Mutex::new(None));
+    let told = seen.clone();
+    std::thread::spawn(move || {
+        // Registered first, so destroyed last.
+        LATE.with(|late| *late.borrow_mut() = Some(ResumeInDrop(told)));
+        Routine::new(size(), || ()).resume().unwrap();
+    })
+    .join()
+    .unwrap();
+    let seen = seen.lock().unwrap().take().unwrap();
+    assert_eq!(seen, Err(gosched_context::StackError::ThreadEnds));
+}
+
+#[test]
+fn all_of_a_threads_c_state_starts_over() {
+    linked::make_stubborn();
+    for _ in 0..3 {
+        run_all(2, 8, |_| {
+            assert_eq!(linked::disable_cancel(), 1, "cancellation is on in a new thread");
+            assert_eq!(linked::set_stubborn(), 0, "keys are unset in a new thread");
+            assert_eq!(linked::resolver_is_own(), 1);
+            assert_eq!(linked::resolver_ndots(), 1, "the resolver's first setting");
+            suspend();
+        });
+    }
+    let before = linked::second_calls();
+    run_all(2, 8, |_| linked::outlive_key());
+    assert_eq!(linked::second_calls(), before, "a key got another's value");
+}
+
+#[test]
+fn what_is_registered_inside_runs_when_the_process_ends() {
+    let output = children::run("at exit");
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("at exit"), "{output:?}");
+}
+
 fn set_group() {
     // SAFETY: getgid has no precondition.
     let group = unsafe { libc::getgid() };
@@ -679,6 +821,7 @@ fn child() {
     };
     children::deadline(60);
     match scenario.as_str() {
+        "at exit" => inside(|| assert_eq!(linked::at_exit(), 0)),
         "abort" => inside(|| std::process::abort()),
         // SAFETY: ends the process.
         "raise" => inside(|| unsafe { assert_eq!(libc::raise(libc::SIGTERM), 0) }),

@@ -13,6 +13,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 /// Compiles `c/NAME.c` to a library, once per process.
 fn build(name: &'static str) -> PathBuf {
+    build_with(name, &[])
+}
+
+/// As [`build`], with further arguments.
+fn build_with(name: &'static str, arguments: &[&str]) -> PathBuf {
     static BUILT: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let library = directory.join(format!("lib{name}-{}.so", std::process::id()));
@@ -21,10 +26,31 @@ fn build(name: &'static str) -> PathBuf {
         let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("c").join(format!("{name}.c"));
         let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
         let mut command = std::process::Command::new(compiler);
-        let command = command.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source);
+        command.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).args(arguments);
         assert!(command.status().unwrap().success(), "{command:?}");
     }
     library
+}
+
+/// `function` of the library at `path` counts up a variable that starts at `first`: in goroutines
+/// that lived before it was loaded, and in those that come after, on slots used before.
+fn counts_from(path: &std::path::Path, function: &'static CStr, first: i32) {
+    let path = Arc::new(path.to_owned());
+    let loaded = Arc::new(AtomicBool::new(false));
+    for round in 0..3 {
+        let (path, loaded) = (path.clone(), loaded.clone());
+        run_all(4, 16, move |number| {
+            while number != 0 && !loaded.load(Ordering::Acquire) {
+                suspend();
+            }
+            let library = Library::open(&path);
+            loaded.store(true, Ordering::Release);
+            for step in 1..20 {
+                assert_eq!(library.call(function), first + step, "round {round} of {function:?}");
+                suspend();
+            }
+        });
+    }
 }
 
 struct Library(*mut c_void);
@@ -36,6 +62,11 @@ impl Library {
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
         assert!(!handle.is_null(), "{:?}", error());
         Library(handle)
+    }
+
+    fn close(self) {
+        // SAFETY: nothing of the library is used after this.
+        assert_eq!(unsafe { libc::dlclose(self.0) }, 0);
     }
 
     fn address(&self, name: &CStr) -> *mut c_void {
@@ -156,5 +187,72 @@ fn loading_unloading_and_short_goroutines_at_once() {
             unsafe { libc::dlclose(library.0) };
         }
         suspend();
+    });
+}
+
+#[test]
+fn static_thread_locals_that_are_not_marked_as_such_are_found() {
+    counts_from(&build_with("descriptor", &["-mtls-dialect=gnu2"]), c"descriptor_count", 77);
+    let base = build("base");
+    let dependent = build_with("dependent", &[base.to_str().unwrap()]);
+    counts_from(&dependent, c"dependent_count", 55);
+}
+
+#[test]
+fn a_library_that_comes_again_starts_again() {
+    let path = build("again");
+    let mut routine = Routine::new(Size::from_environment().unwrap(), move || {
+        let mut counts = Vec::new();
+        for _ in 0..3 {
+            let library = Library::open(&path);
+            counts.push((library.call(c"again_count"), library.call(c"again_count")));
+            library.close();
+            suspend();
+        }
+        counts
+    });
+    while routine.resume().unwrap() == gosched_context::Status::Suspended {}
+    assert_eq!(routine.into_result().unwrap().unwrap(), [(43, 44); 3]);
+}
+
+#[test]
+fn a_library_that_loads_another_when_it_is_unloaded_does_not_hang() {
+    let path = Arc::new(build("closing"));
+    run_all(2, 4, move |_| {
+        for _ in 0..5 {
+            let library = Library::open(&path);
+            assert_eq!(library.call(c"closing_touch"), 1);
+            suspend();
+            library.close();
+        }
+    });
+}
+
+#[test]
+fn what_came_by_another_way_is_not_started_again() {
+    let path = build("spaced");
+    let other = build("unrelated");
+    let mut routine = Routine::new(Size::from_environment().unwrap(), move || {
+        let path = CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: our own library, which needs no other; it has a name space of its own.
+        let handle = unsafe { libc::dlmopen(-1, path.as_ptr(), libc::RTLD_NOW) };
+        assert!(!handle.is_null(), "{:?}", error());
+        let library = Library(handle);
+        let first = library.call(c"spaced_count");
+        let _other = Library::open(&other);
+        (first, library.call(c"spaced_count"))
+    });
+    routine.resume().unwrap();
+    assert_eq!(routine.into_result().unwrap().unwrap(), (901, 902));
+}
+
+#[test]
+fn an_error_is_forgotten_by_the_next_success() {
+    let path = Arc::new(build("dynamic"));
+    run_all(2, 4, move |_| {
+        // SAFETY: there is no such library.
+        assert!(unsafe { libc::dlopen(c"/nonexistent.so".as_ptr(), libc::RTLD_NOW) }.is_null());
+        Library::open(&path).call(c"dynamic_count");
+        assert_eq!(error(), None);
     });
 }

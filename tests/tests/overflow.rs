@@ -19,6 +19,34 @@ fn inside<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) {
     while routine.resume().unwrap() == gosched_context::Status::Suspended {}
 }
 
+/// Recurses with malloc as the leaf: it is what overflows, with its lock held.
+#[inline(never)]
+fn allocate(depth: u64) -> u64 {
+    let memory = vec![depth; 20_000]; // large: taken from the arena under its lock
+    let below = if depth == u64::MAX { 0 } else { allocate(depth + 1) };
+    black_box(below + memory[7])
+}
+
+/// A handler that wants no stack of its own.
+fn handle_on_the_same_stack() {
+    extern "C" fn handler(_: i32) {}
+    // SAFETY: all-zero is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as *const () as usize;
+    // SAFETY: the handler does nothing.
+    unsafe { libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()) };
+}
+
+/// Raises the signal at every depth, until there is no room for its frame.
+#[inline(never)]
+fn raise_deep(depth: u64) -> u64 {
+    let frame = black_box([depth; 8]);
+    // SAFETY: a signal with a handler.
+    unsafe { libc::raise(libc::SIGUSR2) };
+    let below = if depth == u64::MAX { 0 } else { raise_deep(depth + 1) };
+    black_box(below + frame[3])
+}
+
 #[test]
 fn child() {
     let Some(scenario) = children::scenario() else {
@@ -37,6 +65,12 @@ fn child() {
         }
         "in host" => inside(|| host(|| recurse(0))),
         "big frames of C" => inside(|| linked::big_frame(1000)),
+        "huge frames of C" => inside(|| linked::huge_frame(1)),
+        "in malloc" => inside(|| allocate(0)),
+        "in a handler without a stack" => {
+            handle_on_the_same_stack();
+            inside(|| raise_deep(0));
+        }
         "reused" => {
             (0..100).for_each(|_| inside(|| ()));
             inside(|| recurse(0));
@@ -191,6 +225,29 @@ fn an_overflow_is_reported_with_owner_size_remedy_and_trace() {
 #[test]
 fn c_code_with_large_frames_meets_the_guard() {
     check(&overflow("big frames of C"), "linked_big_frame");
+}
+
+#[test]
+fn a_frame_that_moved_past_the_guard_is_an_overflow_if_it_touches_it() {
+    // Two such frames need 260 KB: only a release build's default stack is smaller.
+    if !cfg!(debug_assertions) {
+        check(&overflow("huge frames of C"), "linked_huge_frame");
+    }
+}
+
+#[test]
+fn a_signal_with_no_room_for_its_frame_is_an_overflow() {
+    let text = overflow("in a handler without a stack");
+    assert!(text.contains("fatal error: stack overflow"), "{text}");
+    assert!(text.contains("raise_deep"), "{text}");
+}
+
+#[test]
+fn an_overflow_in_malloc_has_its_report_too() {
+    let text = overflow("in malloc");
+    assert!(text.contains("fatal error: stack overflow"), "{text}");
+    // The symbolizer may find malloc's lock held: then the addresses are shown.
+    assert!(text.contains("allocate") || text.contains("its addresses are\n\t0x"), "{text}");
 }
 
 #[test]

@@ -288,7 +288,8 @@ impl DynamicVector {
         DynamicVector { entries: unsafe { *((tp + DTV) as *const *mut Entry) } }
     }
 
-    fn len(&self) -> usize {
+    /// The largest number of a module it has room for.
+    pub(super) fn len(&self) -> usize {
         let before = self.entries.wrapping_sub(1);
         // SAFETY: own — the entry before the first holds the length.
         unsafe { before.read() }.value

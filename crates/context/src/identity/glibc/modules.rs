@@ -38,8 +38,7 @@ impl Modules {
         // SAFETY: `module` is called with each module in turn, before this returns.
         unsafe { libc::dl_iterate_phdr(Some(module), (&raw mut scan).cast()) };
         let scratch = Scratch::new(symbols, layout)?;
-        let modules = scan.found.iter().filter_map(|found| scratch.read(found));
-        Some(Modules { modules: modules.collect(), rseq_readers: scan.rseq_readers })
+        Some(Modules { modules: scratch.read(&scan.found), rseq_readers: scan.rseq_readers })
     }
 
     /// What to write over a used block: everything static, except libc's own.
@@ -116,16 +115,28 @@ impl<'a> Scratch<'a> {
         (!made.is_null()).then_some(Scratch { symbols, below, memory, tp })
     }
 
-    /// The module's first values, if it is static.
-    fn read(&self, found: &Found) -> Option<Module> {
+    /// The static modules, with their first values. One that is not among those `found` (it is in
+    /// another name space) is taken to reach up to the next.
+    fn read(&self, found: &[Found]) -> Vec<Module> {
         // SAFETY: own — the block is ours alone.
         let vector = unsafe { DynamicVector::of(self.tp) };
-        let at = vector.address(found.id)?;
-        let below = self.tp.checked_sub(at).filter(|&below| below <= self.below)?;
-        let len = found.len.min(below);
-        // SAFETY: inside the scratch block: `len` bytes from `below` bytes below its end.
-        let values = unsafe { std::slice::from_raw_parts(at as *const u8, len) }.to_vec();
-        Some(Module { below, values, libc: found.libc })
+        let place = |id| {
+            let below = self.tp.checked_sub(vector.address(id)?)?;
+            (below <= self.below).then_some((below, id))
+        };
+        let mut places: Vec<(usize, usize)> = (1..=vector.len()).filter_map(place).collect();
+        places.sort_unstable();
+        let mut next = 0;
+        let modules = places.into_iter().map(|(below, id)| {
+            let known = found.iter().find(|found| found.id == id);
+            let room = below - std::mem::replace(&mut next, below);
+            let len = known.map_or(room, |found| found.len.min(room));
+            let at = (self.tp - below) as *const u8;
+            // SAFETY: inside the scratch block: `len` bytes from `below` bytes below its end.
+            let values = unsafe { std::slice::from_raw_parts(at, len) }.to_vec();
+            Module { below, values, libc: known.is_some_and(|found| found.libc) }
+        });
+        modules.collect()
     }
 }
 
