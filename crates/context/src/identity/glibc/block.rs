@@ -323,3 +323,50 @@ impl DynamicVector {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch;
+    use crate::stack::{Size, Stack};
+
+    fn word(at: usize) -> usize {
+        // SAFETY: a word of a control block that the test holds, or of this thread's own.
+        unsafe { *(at as *const usize) }
+    }
+
+    #[test]
+    fn a_new_block_is_that_of_a_thread() {
+        let layout = &super::super::probed().unwrap().layout;
+        let stack = Stack::new(Size::new(1).unwrap()).unwrap();
+        // SAFETY: quiet — a stack of the test's own; the depot may give one that has an identity.
+        let built = stack.has_identity() || unsafe { crate::identity::create(&stack) }.is_ok();
+        assert!(built);
+        let (tp, me) = (stack.thread_pointer(), arch::thread_pointer());
+        assert_eq!((word(tp), word(tp + 16)), (tp, tp), "self pointers");
+        assert_eq!(word(tp + 0x28), word(me + 0x28), "the stack guard is the process's");
+        assert_eq!(word(tp + 0x30), word(me + 0x30), "the pointer guard is the process's");
+        let list = tp + layout.owned;
+        assert_eq!((word(list), word(list + 8)), (list, list), "a list of one");
+        assert_eq!(word(tp + layout.tid) as u32, FIRST_TID + stack.number());
+        assert!(word(tp + layout.tid) as u32 > 1 << 22, "no thread of Linux has this id");
+        let resolver = word(tp.wrapping_add_signed(layout.resolver_pointer));
+        assert_eq!(resolver, tp + layout.resolver, "a resolver state of its own");
+    }
+
+    #[test]
+    fn an_area_that_the_kernel_does_not_serve_says_so() {
+        let layout = &super::super::probed().unwrap().layout;
+        let Some(offset) = layout.rseq else { return };
+        let stack = Stack::new(Size::new(1).unwrap()).unwrap();
+        // SAFETY: mapped — the test's own stack.
+        unsafe { layout.disown_rseq(stack.thread_pointer()) };
+        let area = stack.thread_pointer().wrapping_add_signed(offset);
+        // SAFETY: as above.
+        let cpu_id = unsafe { *((area + 4) as *const u32) };
+        assert_eq!(cpu_id, RSEQ_NOT_REGISTERED);
+        // Back to zeros: the depot counts on them where there is no identity.
+        // SAFETY: as above.
+        unsafe { *((area + 4) as *mut u32) = 0 };
+    }
+}
