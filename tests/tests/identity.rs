@@ -509,6 +509,92 @@ fn the_whole_stack_of_a_parked_goroutine_can_be_walked_from_another_thread() {
     assert_eq!(routine.into_result().unwrap().unwrap(), 7);
 }
 
+/// Steps through switches one instruction at a time, and walks the stack at each.
+#[test]
+fn frames_can_be_walked_from_every_instruction_of_a_switch() {
+    let output = children::run("single steps");
+    let text = children::stderr(&output);
+    assert!(output.status.success(), "{text}");
+    let steps = text.lines().find_map(|line| line.strip_prefix("walked at ")).unwrap();
+    assert!(steps.parse::<usize>().unwrap() > 100, "{text}");
+}
+
+static STEPS: AtomicUsize = AtomicUsize::new(0);
+static LOST: AtomicUsize = AtomicUsize::new(0);
+
+#[inline(never)]
+fn outermost_of_the_thread(routine: &mut Routine<()>) {
+    for _ in 0..3 {
+        routine.resume().unwrap();
+    }
+    std::hint::black_box(());
+}
+
+#[inline(never)]
+fn outermost_of_the_routine() {
+    for _ in 0..2 {
+        suspend();
+    }
+    assert_eq!(host(|| 5), 5);
+    std::hint::black_box(());
+}
+
+/// # Safety
+/// - **callback**: the kernel calls it, as a signal handler.
+unsafe extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: callback — the kernel's record.
+    let registers = unsafe { &*context.cast::<libc::ucontext_t>() }.uc_mcontext.gregs;
+    let pc = registers[libc::REG_RIP as usize] as usize;
+    // Both are shorter than that; what lies behind them has unwind tables too.
+    let functions = [
+        gosched_context::arch::switch as *const () as usize,
+        gosched_context::arch::call_host as *const () as usize,
+    ];
+    if !functions.iter().any(|&start| (start..start + 128).contains(&pc)) {
+        return;
+    }
+    let ends = [
+        outermost_of_the_thread as *const () as usize,
+        outermost_of_the_routine as *const () as usize,
+        // After the routine's own code, and before it.
+        gosched_context::Routine::<()>::resume as *const () as usize,
+    ];
+    let mut found = false;
+    let mut frames = 0;
+    // SAFETY: this thread's own frames.
+    unsafe {
+        backtrace::trace_unsynchronized(|frame| {
+            frames += usize::from(!frame.ip().is_null());
+            found |= ends.contains(&(frame.symbol_address() as usize));
+            true
+        });
+    }
+    STEPS.fetch_add(1, Ordering::Relaxed);
+    // The switch that ends a routine has nothing of the user's below it: a few frames to its root.
+    if !found && frames < 4 {
+        LOST.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn walk_at_every_step() {
+    // SAFETY: all-zero is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_step as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: the handler walks frames and counts.
+    unsafe { libc::sigaction(libc::SIGTRAP, &action, std::ptr::null_mut()) };
+    let mut routine = Routine::new(size(), outermost_of_the_routine);
+    // Loads what the walk needs before the first step.
+    drop(std::backtrace::Backtrace::force_capture());
+    // SAFETY: sets the trap flag: a signal after each instruction from here on.
+    unsafe { std::arch::asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq") };
+    outermost_of_the_thread(&mut routine);
+    // SAFETY: clears it.
+    unsafe { std::arch::asm!("pushfq", "and qword ptr [rsp], -257", "popfq") };
+    eprintln!("walked at {}", STEPS.load(Ordering::Relaxed));
+    assert_eq!(LOST.load(Ordering::Relaxed), 0, "instructions that cannot be walked from");
+}
+
 #[test]
 fn a_backtrace_inside_is_complete() {
     #[inline(never)]
@@ -550,12 +636,31 @@ fn forks_leave_children_that_work() {
     }
 }
 
-const FORKS: [(&str, fn()); 4] = [
+const FORKS: [(&str, fn()); 5] = [
+    ("fork during the first probe", a_fork_during_the_first_probe_finds_it_done),
     ("fork inside", a_fork_inside_leaves_a_child_that_works),
     ("fork, then back", a_goroutine_that_forked_cannot_go_back_to_its_thread_in_the_child),
     ("fork, then ids", ids_can_be_changed_by_a_thread_of_a_child_that_a_goroutine_forked),
     ("fork by a thread", a_child_forked_by_a_thread_can_run_goroutines),
 ];
+
+/// Nothing was probed in this process yet: one thread does, others fork.
+fn a_fork_during_the_first_probe_finds_it_done() {
+    let probing = std::thread::spawn(|| gosched_context::support().unwrap());
+    for _ in 0..200 {
+        // SAFETY: the child uses what is allowed after a fork, and this crate.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: a limit for the child.
+            unsafe { libc::alarm(20) };
+            let right = gosched_context::support().is_ok();
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(if right { 9 } else { 1 }) };
+        }
+        assert_eq!(wait_for(child), 9);
+    }
+    probing.join().unwrap();
+}
 
 fn a_fork_inside_leaves_a_child_that_works() {
     run_all(2, 4, |_| {
@@ -604,8 +709,9 @@ fn a_goroutine_that_forked_cannot_go_back_to_its_thread_in_the_child() {
             // libc may give the carrier's stack to another thread now.
             std::thread::spawn(|| vec![1u8; 1000]).join().unwrap();
             let payload = std::panic::catch_unwind(suspend).unwrap_err();
-            let text = payload.downcast_ref::<&str>().copied().unwrap_or_default();
-            let right = text.contains("forked child");
+            let resumed = std::panic::catch_unwind(|| Routine::new(size(), || ()).resume());
+            let text = payload.downcast_ref::<String>().cloned().unwrap_or_default();
+            let right = text.contains("forked child") && resumed.is_err();
             // SAFETY: ends the process at once.
             unsafe { libc::_exit(if right { 9 } else { 1 }) };
         }
@@ -670,6 +776,7 @@ fn a_routine_can_be_resumed_inside_host() {
                 assert_eq!(inner.resume(), Ok(Status::Suspended));
                 assert_eq!(role(), Role::Foreign);
                 assert_eq!(inner.resume(), Ok(Status::Finished));
+                assert_eq!(role(), Role::Foreign, "after a routine that called `host`");
                 inner.into_result().unwrap().unwrap()
             });
             assert!(inner);
@@ -764,11 +871,10 @@ fn changing_the_group_id_reaches_threads_that_carry_goroutines() {
 }
 
 /// Without identities the same program uses other threads' variables: this is what we cure.
+/// (An unoptimised build asks for the address each time.)
+#[cfg(not(debug_assertions))]
 #[test]
 fn without_identity_thread_locals_go_stale_and_with_it_none_do() {
-    if cfg!(debug_assertions) {
-        return; // an unoptimised build asks for the address each time
-    }
     thread_local! {
         static MINE: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
     }
@@ -796,6 +902,7 @@ fn without_identity_thread_locals_go_stale_and_with_it_none_do() {
 }
 
 /// Runs a routine on two threads in turn.
+#[cfg(not(debug_assertions))]
 fn to_and_fro<T: Send + 'static>(routine: Routine<T>) -> T {
     use std::sync::mpsc::channel;
     let (to, from) = (channel::<Routine<T>>(), channel::<Routine<T>>());
@@ -837,6 +944,7 @@ fn child() {
     };
     children::deadline(60);
     match scenario.as_str() {
+        "single steps" => walk_at_every_step(),
         "at exit" => inside(|| assert_eq!(linked::at_exit(), 0)),
         "abort" => inside(|| std::process::abort()),
         // SAFETY: ends the process.

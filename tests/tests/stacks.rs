@@ -101,11 +101,45 @@ fn memory_of_many() {
     assert!(mappings < if by_mapping { 2 * count + 100 } else { 100 }, "{mappings} mappings");
     // Frames of a debug build are larger, and so is the spacing; a static program's identity takes
     // a page more (book 02).
-    if !cfg!(debug_assertions) && !cfg!(target_feature = "crt-static") {
+    let one_page = !cfg!(debug_assertions) && !cfg!(target_feature = "crt-static");
+    if one_page {
         // The routine itself (closure, result, handle) is on the heap, beside its stack.
-        let routine = 512;
-        assert!(each <= 5 * 1024 + routine, "{each} bytes each");
+        assert!(each <= 5 * 1024 + 512, "{each} bytes each, with closure and handle");
     }
+    let mut stacks = Vec::with_capacity(count / 5);
+    let memory_before = memory();
+    for _ in 0..count / 5 {
+        let stack = stack::Stack::new(size()).unwrap();
+        // SAFETY: quiet — a stack of the test's own.
+        unsafe { gosched_context::identity::create(&stack) }.unwrap();
+        stacks.push(stack);
+    }
+    let each = (memory() - memory_before) / stacks.len();
+    assert!(!one_page || each <= 5 * 1024, "{each} bytes for stack and identity");
+}
+
+#[test]
+fn huge_pages_are_not_for_stacks() {
+    let stack = stack::Stack::new(size()).unwrap();
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut inside = false;
+    let mut flags = None;
+    for line in maps.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let bounds = range.and_then(|(low, high)| {
+            let parse = |text| usize::from_str_radix(text, 16).ok();
+            Some(parse(low)?..parse(high)?)
+        });
+        if let Some(bounds) = bounds {
+            inside = bounds.contains(&stack.usable().start);
+        } else if inside && line.starts_with("VmFlags:") {
+            flags = Some(line);
+        }
+    }
+    let flags = flags.expect("the stack's mapping");
+    // "nh": MADV_NOHUGEPAGE is in force, on kernels that have huge pages.
+    let has_huge_pages = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+    assert_eq!(flags.split(' ').any(|flag| flag == "nh"), has_huge_pages, "{flags}");
 }
 
 #[test]

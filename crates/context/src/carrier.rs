@@ -183,11 +183,13 @@ where
         // SAFETY: `host` passes its own `Call` and waits.
         let call = unsafe { &mut *call.cast::<Call<F, R>>() };
         if let Call::Todo(f) = std::mem::replace(call, Call::Taken) {
+            // The carrier, or code inside another `host` that resumed this goroutine.
+            let before = role();
             // SAFETY: true — any code may call itself foreign.
             unsafe { set_role(Role::Foreign) };
             let result = catch_unwind(AssertUnwindSafe(f));
-            // SAFETY: true — with the thread's own thread-locals, this is the carrier.
-            unsafe { set_role(Role::Carrier) };
+            // SAFETY: true — as it was.
+            unsafe { set_role(before) };
             *call = Call::Done(result);
         }
     }

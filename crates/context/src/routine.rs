@@ -10,12 +10,11 @@
 use crate::arch::{self, Saved};
 use crate::carrier::{Carrier, Role, is_attached, is_lost, role, set_role};
 use crate::identity;
-use crate::stack::{Cache, Size, Stack, StackError};
+use crate::stack::{Cache, DEFAULT_SPACING, Size, Stack, StackError};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A computation with its own stack and thread identity: see the top of this file.
 ///
@@ -166,7 +165,7 @@ impl<T: Send + 'static> Routine<T> {
     /// The first time: no stack, or no memory for thread-locals. It can be tried again.
     ///
     /// # Panics
-    /// It is finished.
+    /// It is finished. Or the caller is a goroutine that forked, and this is the child.
     #[track_caller]
     pub fn resume(&mut self) -> Result<Status, StackError> {
         // SAFETY: ours — `&mut self`; the core is the first field of the body.
@@ -228,8 +227,7 @@ pub fn suspend() {
     let core = CURRENT.get();
     assert!(
         !is_lost(),
-        "`suspend` called in a forked child: the thread that resumed this goroutine is in the \
-         parent; call `exec` or exit"
+        "`suspend` called in a forked child by the goroutine that forked: {REMEDY}"
     );
     assert!(
         !core.is_null(),
@@ -240,10 +238,14 @@ pub fn suspend() {
     unsafe { Core::back(core, SUSPENDED) };
 }
 
+/// What to do where there is no thread to go back to.
+const REMEDY: &str = "its thread is in the parent; call `exec`, exit, or fork outside a goroutine";
+
 /// # Safety
 /// - **ours**: nobody else uses the core during the call, except the routine itself.
 #[track_caller]
 unsafe fn resume(core: *mut Core) -> Result<Status, StackError> {
+    assert!(!is_lost(), "`resume` called in a forked child by the goroutine that forked: {REMEDY}");
     attach()?;
     // SAFETY: ours — promised by the caller.
     let state = unsafe { (*core).state };
@@ -464,9 +466,7 @@ fn attach() -> Result<(), StackError> {
 
 /// A thread keeps stacks of the default size only: others are rare, and may be large.
 fn take_stack(size: Size) -> Result<Stack, StackError> {
-    static DEFAULT: OnceLock<Option<Size>> = OnceLock::new();
-    let default = *DEFAULT.get_or_init(|| Size::from_environment().ok());
-    if role() != Role::Carrier || default != Some(size) {
+    if role() != Role::Carrier || size.spacing() != default_spacing() {
         return Stack::new(size);
     }
     let taken = HERE.try_with(|here| match &mut *here.borrow_mut() {
@@ -474,6 +474,18 @@ fn take_stack(size: Size) -> Result<Stack, StackError> {
         None => Stack::new(size),
     });
     taken.unwrap_or_else(|_| Stack::new(size))
+}
+
+/// Asked of the environment once; whoever comes at the same time asks too.
+fn default_spacing() -> usize {
+    static SPACING: AtomicUsize = AtomicUsize::new(0);
+    let known = SPACING.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let spacing = Size::from_environment().map_or(DEFAULT_SPACING, |size| size.spacing());
+    SPACING.store(spacing, Ordering::Relaxed);
+    spacing
 }
 
 /// Brings the stacks that the calling thread keeps to the depot.

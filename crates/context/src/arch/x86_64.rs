@@ -172,7 +172,9 @@ pub unsafe extern "C" fn switch(from: *mut Saved, to: *const Saved, message: usi
         "5:",
         "ldmxcsr [rsp]",
         "jmp 3b",
+        // A flag that the departing side left, unmasked by this control word, would trap here.
         "6:",
+        "fnclex",
         "fldcw [rsp + 4]",
         "jmp 7b",
         ".cfi_endproc",

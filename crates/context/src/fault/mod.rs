@@ -9,11 +9,12 @@ mod report;
 pub use report::{OwnerName, name_owners};
 
 use crate::arch::{self, Interrupted};
+use crate::lock::Lock;
 use crate::stack::{DEPOT, Found, PAGE};
 use std::io;
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Size of a carrier's signal stack: std's 8 KiB is too small to unwind on.
 const SIGNAL_STACK: usize = 64 << 10;
@@ -24,10 +25,23 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 /// It asked to be called once only, and was.
 static BEFORE_IS_SPENT: AtomicBool = AtomicBool::new(false);
 
+/// Whether the handler is in force.
+static INSTALLED: Lock<bool> = Lock::new(false);
+
+pub(crate) fn before_fork() {
+    INSTALLED.before_fork();
+}
+
+/// # Safety
+/// - **held**: `before_fork` was called last, by this thread or, in a child, by its parent.
+pub(crate) unsafe fn after_fork() {
+    // SAFETY: held — promised by the caller.
+    unsafe { INSTALLED.after_fork() };
+}
+
 /// Installs the handler, once. Called by each carrier.
 fn install() -> io::Result<()> {
-    static INSTALLED: Mutex<bool> = Mutex::new(false);
-    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut installed = INSTALLED.lock();
     if *installed {
         return Ok(());
     }

@@ -29,15 +29,18 @@ static SYMBOLIZER: OnceLock<Mapping> = OnceLock::new();
 /// The thread that reports, by its id; 0: nobody does. The first is the only one: the process ends.
 static REPORTER: AtomicI32 = AtomicI32::new(0);
 
-/// Writes a stack owner's name, such as `goroutine 7 (worker)`. Called in a signal handler: it must
-/// not allocate or lock.
+/// Writes a stack owner's name, such as `goroutine 7 (worker)`.
 pub type OwnerName = fn(owner: u64, to: &mut dyn Write) -> fmt::Result;
 
 static OWNER_NAME: AtomicUsize = AtomicUsize::new(0);
 
 /// Says how reports name the owner of a stack, given what was passed to
 /// [`Stack::set_owner`](crate::Stack::set_owner). Without it, `goroutine N`.
-pub fn name_owners(name: OwnerName) {
+///
+/// # Safety
+/// - **handler**: `name` is called in a signal handler, on whatever thread: it does nothing that a
+///   handler may not do, does not unwind, and does not switch to other code.
+pub unsafe fn name_owners(name: OwnerName) {
     OWNER_NAME.store(name as usize, Ordering::Relaxed);
 }
 
@@ -78,7 +81,7 @@ pub(super) fn overflow(found: &Found, at: Interrupted) -> ! {
     let _ = writeln!(
         to,
         " exceeds its stack of {bytes} bytes ({} KiB)\n\
-         \traise it for this goroutine with `Builder::stack_size`, or for all with GOSCHED_STACK={}k\n\
+         \tstart it with a larger stack size, or raise the default with GOSCHED_STACK={}k\n\
          fatal error: stack overflow\n",
         bytes / 1024,
         (bytes / 1024).next_power_of_two() * 2,

@@ -7,16 +7,37 @@
 //! runtime built on this crate is over in the child. Allocating, starting threads
 //! and `exec` work as after any fork.
 
-use super::{BANK, WRITING, loading};
+use super::{BANK, PROBING, WRITING, loading};
 use crate::carrier;
+use crate::fault;
 use crate::stack::DEPOT;
 use crate::unsupported::Unsupported;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Whether the handlers are in force.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+/// Runs before `main`: a fork during the first probe must find the handlers in force, and the probe
+/// takes a lock.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = {
+    extern "C" fn before_main() {
+        let _ = install();
+    }
+    before_main
+};
+
+/// Puts the handlers in force, if that was not done before `main`.
 pub(super) fn install() -> Result<(), Unsupported> {
+    if INSTALLED.swap(true, Ordering::Relaxed) {
+        return Ok(());
+    }
     // SAFETY: the handlers touch only this crate's locks, in one order.
     match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
         0 => Ok(()),
         errno => {
+            INSTALLED.store(false, Ordering::Relaxed);
             let error = std::io::Error::from_raw_os_error(errno);
             Err(Unsupported::passing("a handler for forks", error.to_string()))
         }
@@ -24,6 +45,8 @@ pub(super) fn install() -> Result<(), Unsupported> {
 }
 
 extern "C" fn prepare() {
+    PROBING.before_fork();
+    fault::before_fork();
     loading::before_fork();
     WRITING.before_fork();
     BANK.before_fork();
@@ -39,6 +62,10 @@ extern "C" fn parent() {
     unsafe { WRITING.after_fork() };
     // SAFETY: held — as above.
     unsafe { loading::after_fork() };
+    // SAFETY: held — as above.
+    unsafe { fault::after_fork() };
+    // SAFETY: held — as above.
+    unsafe { PROBING.after_fork() };
 }
 
 extern "C" fn child() {

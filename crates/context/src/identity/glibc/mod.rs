@@ -24,11 +24,14 @@ use crate::stack::{Extent, Stack, StackError};
 use crate::unsupported::Unsupported;
 use block::{DynamicVector, Layout};
 use modules::{Image, Modules};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use symbols::Symbols;
 
 static GLIBC: OnceLock<Result<Glibc, Unsupported>> = OnceLock::new();
+
+/// Held while the layout is found out. A fork waits for it: the child would never see it done.
+static PROBING: Lock<()> = Lock::new(());
 
 /// Held while values are written into identities that others may use, and while one's mark is taken
 /// away.
@@ -51,15 +54,12 @@ struct Glibc {
 }
 
 fn probed() -> Result<&'static Glibc, &'static Unsupported> {
-    static PROBING: Mutex<()> = Mutex::new(());
     if GLIBC.get().is_none() {
-        // A probe that panicked left nothing behind.
-        let _one_at_a_time = PROBING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = PROBING.lock();
         if GLIBC.get().is_none() {
-            let probe = Glibc::probe().and_then(|glibc| {
+            let probe = fork::install().and_then(|()| Glibc::probe()).and_then(|glibc| {
                 crate::stack::init();
                 selftest::run(&glibc)?;
-                fork::install()?;
                 setxid::install();
                 Ok(glibc)
             });
@@ -217,11 +217,11 @@ impl Glibc {
                 break;
             }
         }
+        // SAFETY: own — as above.
+        unsafe { (self.symbols.call_tls_dtors)() };
         // As libc: what is still set after that is forgotten.
         // SAFETY: own — as above.
         unsafe { self.layout.take_keys(tp, |_, _, _| ()) };
-        // SAFETY: own — as above.
-        unsafe { (self.symbols.call_tls_dtors)() };
         // SAFETY: own — as above.
         unsafe { self.layout.close_resolver(tp) };
         // SAFETY: the global locale always exists.
@@ -337,5 +337,21 @@ pub unsafe fn wipe(stack: &Stack) {
 pub(crate) fn destroy(stack: &Stack) {
     if let Ok(glibc) = probed() {
         glibc.destroy(stack);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_that_goes_wrong_is_told_with_what_was_wanted() {
+        super::probed().unwrap();
+        let mut glibc = Glibc::probe().unwrap();
+        selftest::run(&glibc).unwrap();
+        // Without an image nothing gets its first values again: the second trial sees the first's.
+        glibc.image = AtomicPtr::new(Box::into_raw(Box::new(Image::empty())));
+        let why = selftest::run(&glibc).unwrap_err().to_string();
+        assert!(why.contains("wanted first values in thread-locals"), "{why}");
     }
 }

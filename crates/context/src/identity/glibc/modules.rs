@@ -90,6 +90,12 @@ impl Image {
         self.runs.len()
     }
 
+    /// No values at all.
+    #[cfg(test)]
+    pub(super) fn empty() -> Image {
+        Image { runs: Vec::new() }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }

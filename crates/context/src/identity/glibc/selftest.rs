@@ -102,7 +102,10 @@ unsafe extern "C" fn inside(_message: usize, data: usize) -> ! {
     if arch::thread_pointer() == trial.stack.thread_pointer() {
         // SAFETY: own — this function runs with the new identity.
         unsafe { trial.glibc.begin() };
-        trial.wrong = look_around(trial);
+        // Whatever it finds, this must come back.
+        let look = std::panic::AssertUnwindSafe(|| look_around(trial));
+        let found = std::panic::catch_unwind(look);
+        trial.wrong = found.unwrap_or(Some("a trial without a panic"));
         // SAFETY: own — nothing of it is needed any more.
         unsafe { trial.glibc.retire() };
     } else {
@@ -120,8 +123,8 @@ fn look_around(trial: &Trial<'_>) -> Option<&'static str> {
     // SAFETY: errno's address has no precondition.
     let errno = unsafe { libc::__errno_location() } as usize;
     let block = tp - trial.glibc.layout.extent.below..tp + trial.glibc.layout.extent.hot;
-    DROPPED.with(|dropped| *dropped.borrow_mut() = Some(CountDrop));
-    let fresh = VALUE.get() == 17;
+    let alive = DROPPED.try_with(|dropped| *dropped.borrow_mut() = Some(CountDrop)).is_ok();
+    let fresh = alive && VALUE.get() == 17;
     VALUE.set(18);
     // SAFETY: any size may be asked for.
     let memory = unsafe { libc::malloc(1000) };
