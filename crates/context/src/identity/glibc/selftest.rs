@@ -116,33 +116,40 @@ unsafe extern "C" fn inside(_message: usize, data: usize) -> ! {
     std::process::abort()
 }
 
+/// The first of these that is not so.
 fn look_around(trial: &Trial<'_>) -> Option<&'static str> {
     let tp = trial.stack.thread_pointer();
-    // SAFETY: pthread_self has no precondition.
-    let myself = unsafe { libc::pthread_self() } as usize;
-    // SAFETY: errno's address has no precondition.
-    let errno = unsafe { libc::__errno_location() } as usize;
     let block = tp - trial.glibc.layout.extent.below..tp + trial.glibc.layout.extent.hot;
-    let alive = DROPPED.try_with(|dropped| *dropped.borrow_mut() = Some(CountDrop)).is_ok();
-    let fresh = alive && VALUE.get() == 17;
-    VALUE.set(18);
+    let questions: [(&'static str, &dyn Fn() -> bool); 10] = [
+        ("the program's own functions before libc's", &interpose::in_force),
+        ("pthread_self() equal to the thread pointer", &|| {
+            // SAFETY: pthread_self has no precondition.
+            tp == unsafe { libc::pthread_self() } as usize
+        }),
+        ("another address for a thread-local", &|| address() != trial.outside),
+        ("thread-locals inside the block", &|| block.contains(&address())),
+        ("errno inside the block", &|| {
+            // SAFETY: errno's address has no precondition.
+            block.contains(&(unsafe { libc::__errno_location() } as usize))
+        }),
+        ("first values in thread-locals", &|| {
+            let counted = DROPPED.try_with(|dropped| *dropped.borrow_mut() = Some(CountDrop));
+            counted.is_ok() && VALUE.replace(18) == 17
+        }),
+        ("malloc", &malloc_works),
+        ("printf with a floating-point number", &formats),
+        ("another std::thread::ThreadId", &|| std::thread::current().id() != trial.caller_id),
+        ("a recursive pthread mutex", &recursive_mutex_works),
+    ];
+    questions.iter().find(|(_, right)| !right()).map(|(wanted, _)| *wanted)
+}
+
+fn malloc_works() -> bool {
     // SAFETY: any size may be asked for.
     let memory = unsafe { libc::malloc(1000) };
     // SAFETY: allocated above, or null.
     unsafe { libc::free(memory) };
-    None.or(wrong_unless(interpose::in_force(), "the program's own functions before libc's"))
-        .or(wrong_unless(myself == tp, "pthread_self() equal to the thread pointer"))
-        .or(wrong_unless(address() != trial.outside, "another address for a thread-local"))
-        .or(wrong_unless(block.contains(&address()), "thread-locals inside the block"))
-        .or(wrong_unless(block.contains(&errno), "errno inside the block"))
-        .or(wrong_unless(fresh, "first values in thread-locals"))
-        .or(wrong_unless(!memory.is_null(), "malloc"))
-        .or(wrong_unless(formats(), "printf with a floating-point number"))
-        .or(wrong_unless(
-            std::thread::current().id() != trial.caller_id,
-            "another std::thread::ThreadId",
-        ))
-        .or(wrong_unless(recursive_mutex_works(), "a recursive pthread mutex"))
+    !memory.is_null()
 }
 
 fn formats() -> bool {
