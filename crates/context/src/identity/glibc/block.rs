@@ -35,6 +35,8 @@ pub(super) struct Layout {
     tid: usize,
     /// From here on the hot part is put back after each owner.
     owned: usize,
+    /// Index of the first of `pointers` in that part.
+    owned_pointers: usize,
     keys: usize,
     keys_used: usize,
     key_tables: usize,
@@ -64,6 +66,7 @@ impl Layout {
             pointers: Vec::new(),
             tid: found.tid,
             owned: found.list,
+            owned_pointers: 0,
             keys: found.keys,
             keys_used: found.keys_used,
             key_tables: found.key_tables,
@@ -72,6 +75,7 @@ impl Layout {
             rseq,
         };
         layout.relocate(&found);
+        layout.owned_pointers = layout.pointers.partition_point(|&at| at < layout.owned);
         Ok(layout)
     }
 
@@ -106,7 +110,8 @@ impl Layout {
         unsafe {
             std::ptr::copy_nonoverlapping(pattern.as_ptr(), (tp + from) as *mut u8, pattern.len());
         }
-        for &at in self.pointers.iter().rev().take_while(|&&at| at >= from) {
+        let first = if from == 0 { 0 } else { self.owned_pointers };
+        for &at in &self.pointers[first..] {
             let word = (tp + at) as *mut usize;
             // SAFETY: quiet — as above; the pattern holds the offset.
             unsafe { *word += tp };
