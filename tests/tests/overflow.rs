@@ -96,6 +96,7 @@ fn child() {
             both.into_iter().for_each(|thread| thread.join().unwrap());
         }
         "a null pointer" => inside(|| read(8)),
+        "an address that cannot exist, near the end" => inside(|| descend(own_stack())),
         "another's guard" => {
             let other = stack_address();
             inside(move || read(other));
@@ -152,19 +153,33 @@ fn read(address: usize) -> u8 {
     unsafe { std::ptr::read_volatile(black_box(address) as *const u8) }
 }
 
+/// The low end of the caller's stack.
+fn own_stack() -> usize {
+    let mut attributes = std::mem::MaybeUninit::uninit();
+    let (mut low, mut len) = (std::ptr::null_mut(), 0);
+    // SAFETY: pthread_self has no precondition.
+    let myself = unsafe { libc::pthread_self() };
+    // SAFETY: valid for writes.
+    unsafe { libc::pthread_getattr_np(myself, attributes.as_mut_ptr()) };
+    // SAFETY: filled above; both places are valid for writes.
+    unsafe { libc::pthread_attr_getstack(attributes.as_ptr(), &mut low, &mut len) };
+    low as usize
+}
+
+/// Goes down to the last pages of the stack, and faults there for another reason.
+#[inline(never)]
+fn descend(low: usize) -> u64 {
+    let frame = black_box([1u64; 16]);
+    let here = frame.as_ptr() as usize;
+    let below = if here - low > 10_000 { descend(low) } else { read(1 << 62).into() };
+    black_box(below + frame[3])
+}
+
 /// An address in the guard of a stack that is in use by a suspended routine.
 fn stack_address() -> usize {
     let (to, from) = std::sync::mpsc::channel();
     let mut routine = Routine::new(Size::from_environment().unwrap(), move || {
-        let mut attributes = std::mem::MaybeUninit::uninit();
-        let (mut low, mut len) = (std::ptr::null_mut(), 0);
-        // SAFETY: pthread_self has no precondition.
-        let myself = unsafe { libc::pthread_self() };
-        // SAFETY: valid for writes.
-        unsafe { libc::pthread_getattr_np(myself, attributes.as_mut_ptr()) };
-        // SAFETY: filled above; both places are valid for writes.
-        unsafe { libc::pthread_attr_getstack(attributes.as_ptr(), &mut low, &mut len) };
-        to.send(low as usize - 4096).unwrap();
+        to.send(own_stack() - 4096).unwrap();
         suspend();
     });
     routine.resume().unwrap();
@@ -281,7 +296,12 @@ fn died_of(output: &Output, signal: i32) {
 
 #[test]
 fn other_faults_end_the_process_as_they_always_did() {
-    for scenario in ["a null pointer", "another's guard", "sent by kill"] {
+    for scenario in [
+        "a null pointer",
+        "an address that cannot exist, near the end",
+        "another's guard",
+        "sent by kill",
+    ] {
         died_of(&children::run(scenario), libc::SIGSEGV);
     }
 }

@@ -69,6 +69,8 @@ pub(crate) struct Interrupted {
     pub(crate) pc: usize,
     /// Its stack pointer.
     pub(crate) sp: usize,
+    /// The CPU refused an instruction for a reason that has no address (a general-protection fault).
+    pub(crate) refused: bool,
 }
 
 // The contract: every port provides these.

@@ -450,6 +450,9 @@ fn set_gs(base: usize) -> bool {
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) == 0 }
 }
 
+/// The CPU's number for a fault without an address, such as an address that cannot exist.
+const GENERAL_PROTECTION: i64 = 13;
+
 /// Reads the interrupted registers out of a signal handler's third argument.
 ///
 /// # Safety
@@ -461,5 +464,6 @@ pub(crate) unsafe fn interrupted(context: *const libc::c_void) -> Interrupted {
     Interrupted {
         pc: registers[libc::REG_RIP as usize] as usize,
         sp: registers[libc::REG_RSP as usize] as usize,
+        refused: registers[libc::REG_TRAPNO as usize] == GENERAL_PROTECTION,
     }
 }

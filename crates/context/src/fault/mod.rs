@@ -99,7 +99,7 @@ fn overflowed(code: i32, address: usize, at: Interrupted) -> Option<Found> {
     if code == SI_KERNEL {
         // No address is told. A handler without a stack of its own, at the end of this one?
         let found = DEPOT.find(at.sp)?;
-        return (at.sp < found.usable.start + 4 * PAGE).then_some(found);
+        return (!at.refused && at.sp < found.usable.start + 4 * PAGE).then_some(found);
     }
     // A code above 0 is the kernel's own: a fault, not a signal that someone sent.
     let found = DEPOT.find(address).filter(|found| code > 0 && found.guard.contains(&address))?;

@@ -88,13 +88,13 @@ impl Glibc {
         if values == Values::Forget {
             image = image.without(&new);
         }
-        if new.is_empty() && image.len() == old.len() && !modules.rseq_readers {
+        let disown = modules.rseq_readers && !self.rseq_readers.swap(true, Ordering::Relaxed);
+        if new.is_empty() && image.len() == old.len() && !disown {
             return;
         }
         let image = Box::new(image);
         // PAIR identity-image: publishes the image. The old one stays: a wipe may read it.
         self.image.store(Box::into_raw(image), Ordering::Release);
-        let disown = modules.rseq_readers && !self.rseq_readers.swap(true, Ordering::Relaxed);
         if values != Values::Write && !disown {
             return;
         }
