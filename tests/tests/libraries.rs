@@ -256,3 +256,31 @@ fn an_error_is_forgotten_by_the_next_success() {
         assert_eq!(error(), None);
     });
 }
+
+#[test]
+fn a_library_loaded_while_modules_are_listed_does_not_hang() {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.set(build("listed")).unwrap();
+    /// # Safety
+    /// - **callback**: dl_iterate_phdr calls it.
+    unsafe extern "C" fn open(_: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> i32 {
+        let library = Library::open(PATH.get().unwrap());
+        library.call(c"listed_count");
+        1
+    }
+    // One that lives before the library comes, and goes on when it is there.
+    let mut waiting = Routine::new(Size::from_environment().unwrap(), || {
+        suspend();
+        Library::open(PATH.get().unwrap()).call(c"listed_count")
+    });
+    waiting.resume().unwrap();
+    run_all(2, 1, |_| {
+        // SAFETY: the callback takes what dl_iterate_phdr passes.
+        let stopped = unsafe { libc::dl_iterate_phdr(Some(open), std::ptr::null_mut()) };
+        assert_eq!(stopped, 1);
+    });
+    waiting.resume().unwrap();
+    assert_eq!(waiting.into_result().unwrap().unwrap(), 301);
+    // The loader and forks go on.
+    assert!(std::process::Command::new("true").status().unwrap().success());
+}

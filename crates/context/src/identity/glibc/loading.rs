@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicPtr, Ordering, compiler_fence, fence};
 static LOADING: Lock<usize> = Lock::new(0);
 
 /// Runs `dlopen` (or what loads libraries by another name) and tells all identities.
-pub(super) fn around_loading<R>(load: impl FnOnce() -> R) -> R {
+pub(super) fn around_loading<L: FnOnce() -> R, R>(load: L) -> R {
     let Some(Ok(glibc)) = GLIBC.get() else { return load() };
     {
         let mut loading = LOADING.lock();
@@ -46,13 +46,21 @@ pub(super) fn around_loading<R>(load: impl FnOnce() -> R) -> R {
 }
 
 /// Runs `dlclose`; what is gone is not written any more, and is new when it comes again.
-pub(super) fn around_unloading<R>(unload: impl FnOnce() -> R) -> R {
+pub(super) fn around_unloading<U: FnOnce() -> R, R>(unload: U) -> R {
     let result = unload();
     if let Some(Ok(glibc)) = GLIBC.get() {
         let _loading = LOADING.lock();
         glibc.look_again(Values::Forget);
     }
     result
+}
+
+/// Tells all identities what has changed, where the change itself could not.
+pub(super) fn look_now() {
+    if let Some(Ok(glibc)) = GLIBC.get() {
+        let _loading = LOADING.lock();
+        glibc.look_again(Values::Write);
+    }
 }
 
 pub(super) fn before_fork() {

@@ -3,7 +3,7 @@
 use super::super::{GLIBC, loading};
 use crate::carrier::{Role, host, role};
 use libc::{c_char, c_int, c_long, c_void, clockid_t, cpu_set_t, pthread_attr_t, pthread_t};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,6 +13,7 @@ pub(super) fn in_force() -> bool {
         (c"dlmopen", dlmopen as *const ()),
         (c"dlclose", dlclose as *const ()),
         (c"dlerror", dlerror as *const ()),
+        (c"dl_iterate_phdr", dl_iterate_phdr as *const ()),
         (c"sched_getcpu", sched_getcpu as *const ()),
     ];
     std::hint::black_box(ours).iter().all(|(name, ours)| is_in_force(name, *ours))
@@ -74,6 +75,7 @@ real! {
 mod libc_so {
     use super::{AtomicUsize, CStr, c_char, c_int, c_long, c_void, next};
     real! {
+        dl_iterate_phdr: fn(callback: Option<super::Callback>, data: *mut c_void) -> c_int;
         dlclose: fn(handle: *mut c_void) -> c_int;
         dlerror: fn() -> *mut c_char;
         dlmopen: fn(space: c_long, file: *const c_char, flags: c_int) -> *mut c_void;
@@ -132,11 +134,9 @@ extern "C" fn dlopen_where_to() -> libc_so::Dlopen {
 /// As libc's `dlopen`.
 unsafe extern "C" fn dlopen_among_goroutines(file: *const c_char, flags: c_int) -> *mut c_void {
     let file = file as usize;
-    let handle = as_carrier(move || {
-        loading::around_loading(|| {
-            // SAFETY: as the caller's call.
-            unsafe { libc_so::dlopen()(file as *const c_char, flags) as usize }
-        })
+    let handle = as_carrier(loading::around_loading, move || {
+        // SAFETY: as the caller's call.
+        unsafe { libc_so::dlopen()(file as *const c_char, flags) as usize }
     });
     handle as *mut c_void
 }
@@ -146,11 +146,9 @@ unsafe extern "C" fn dlopen_among_goroutines(file: *const c_char, flags: c_int) 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dlmopen(space: c_long, file: *const c_char, flags: c_int) -> *mut c_void {
     let file = file as usize;
-    let handle = as_carrier(move || {
-        loading::around_loading(|| {
-            // SAFETY: as the caller's call.
-            unsafe { libc_so::dlmopen(space, file as *const c_char, flags) as usize }
-        })
+    let handle = as_carrier(loading::around_loading, move || {
+        // SAFETY: as the caller's call.
+        unsafe { libc_so::dlmopen(space, file as *const c_char, flags) as usize }
     });
     handle as *mut c_void
 }
@@ -160,21 +158,60 @@ unsafe extern "C" fn dlmopen(space: c_long, file: *const c_char, flags: c_int) -
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     let handle = handle as usize;
-    as_carrier(move || {
-        loading::around_unloading(|| {
-            // SAFETY: as the caller's call.
-            unsafe { libc_so::dlclose(handle as *mut c_void) }
-        })
+    as_carrier(loading::around_unloading, move || {
+        // SAFETY: as the caller's call.
+        unsafe { libc_so::dlclose(handle as *mut c_void) }
     })
 }
 
-/// Runs a call of the loader as the carrier, and brings what `dlerror` then says back.
-fn as_carrier<R: Send>(call: impl FnOnce() -> R + Send) -> R {
+/// What `dl_iterate_phdr` calls for each module.
+type Callback = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
+
+thread_local! {
+    /// How many `dl_iterate_phdr`s this goroutine is in.
+    static ITERATING: Cell<u32> = const { Cell::new(0) };
+    /// Whether it loaded or unloaded libraries there.
+    static LOADED_MEANWHILE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Its callback runs with the loader's lock, which knows its owner by thread id: a `dlopen` in there
+/// must not become the carrier's, or it waits for itself.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dl_iterate_phdr(callback: Option<Callback>, data: *mut c_void) -> c_int {
     if role() != Role::Goroutine {
+        // SAFETY: as the caller's call.
+        return unsafe { libc_so::dl_iterate_phdr(callback, data) };
+    }
+    ITERATING.set(ITERATING.get() + 1);
+    // SAFETY: as the caller's call.
+    let result = unsafe { libc_so::dl_iterate_phdr(callback, data) };
+    ITERATING.set(ITERATING.get() - 1);
+    if ITERATING.get() == 0 && LOADED_MEANWHILE.take() {
+        host(loading::look_now);
+    }
+    result
+}
+
+/// Runs a call of the loader as the carrier, with identities told of it by `around`, and brings what
+/// `dlerror` then says back. Inside `dl_iterate_phdr` it runs as the goroutine, and identities are
+/// told at that one's end.
+fn as_carrier<C, R>(around: fn(C) -> R, call: C) -> R
+where
+    C: FnOnce() -> R + Send,
+    R: Send,
+{
+    if role() != Role::Goroutine {
+        return around(call);
+    }
+    if ITERATING.get() > 0 {
+        LOADED_MEANWHILE.set(true);
         return call();
     }
     let (result, error) = host(|| {
-        let result = call();
+        let result = around(call);
         // SAFETY: dlerror has no precondition.
         let error = unsafe { libc_so::dlerror() };
         // SAFETY: a string until the next call of this kind on this thread.
