@@ -11,6 +11,10 @@
 mod block;
 mod fork;
 mod interpose;
+#[cfg_attr(
+    target_feature = "crt-static",
+    expect(dead_code, reason = "a static program loads no libraries")
+)]
 mod loading;
 mod modules;
 mod probe;
