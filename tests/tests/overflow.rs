@@ -128,6 +128,8 @@ fn child() {
         }
         "a handler was there" => with_handler(libc::SA_SIGINFO | libc::SA_ONSTACK),
         "an old-style handler was there" => with_handler(libc::SA_ONSTACK),
+        "an open handler was there" => with_open_handler(),
+        "a handler for once was there" => with_handler_for_once(),
         "ignored before" => {
             // SAFETY: ignoring is always valid.
             unsafe { libc::signal(libc::SIGSEGV, libc::SIG_IGN) };
@@ -187,18 +189,49 @@ fn stack_address() -> usize {
     from.recv().unwrap()
 }
 
+/// A handler that asked to be called with SIGSEGV open (SA_NODEFER): ends with 11 if it is, 12 if not.
+fn with_open_handler() {
+    extern "C" fn handler(_: i32) {
+        let mut mask = std::mem::MaybeUninit::uninit();
+        // SAFETY: asks for the mask; it is valid for writes.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), mask.as_mut_ptr()) };
+        // SAFETY: filled above.
+        let blocked = unsafe { libc::sigismember(mask.as_ptr(), libc::SIGSEGV) };
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(11 + blocked) }
+    }
+    install(handler, libc::SA_NODEFER | libc::SA_ONSTACK);
+    inside(|| read(8));
+}
+
+/// A handler that asked to be called once (SA_RESETHAND), and comes back: the second time the process
+/// dies of the signal.
+fn with_handler_for_once() {
+    extern "C" fn handler(_: i32) {
+        const TEXT: &[u8] = b"called once\n";
+        // SAFETY: writes a constant.
+        unsafe { libc::write(2, TEXT.as_ptr().cast(), TEXT.len()) };
+    }
+    install(handler, libc::SA_RESETHAND | libc::SA_ONSTACK);
+    inside(|| read(8));
+}
+
+fn install(handler: extern "C" fn(i32), flags: i32) {
+    // SAFETY: all-zero is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as *const () as usize;
+    action.sa_flags = flags;
+    // SAFETY: the handlers of this suite do only what a handler may.
+    unsafe { libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut()) };
+}
+
 /// A handler installed before ours gets faults that are not ours: it ends with status 11.
 fn with_handler(flags: i32) {
     extern "C" fn handler(_: i32) {
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(11) }
     }
-    // SAFETY: all-zero is a valid sigaction.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = handler as *const () as usize;
-    action.sa_flags = flags;
-    // SAFETY: the handler ends the process.
-    unsafe { libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut()) };
+    install(handler, flags);
     inside(|| read(8));
 }
 
@@ -320,10 +353,16 @@ fn threads_of_std_still_have_std_s_report() {
 
 #[test]
 fn a_handler_that_was_there_before_is_called() {
-    for scenario in ["a handler was there", "an old-style handler was there"] {
+    for scenario in
+        ["a handler was there", "an old-style handler was there", "an open handler was there"]
+    {
         let output = children::run(scenario);
         assert_eq!(output.status.code(), Some(11), "{}", children::stderr(&output));
     }
+    let output = children::run("a handler for once was there");
+    died_of(&output, libc::SIGSEGV);
+    let text = children::stderr(&output);
+    assert_eq!(text.matches("called once").count(), 1, "{text}");
     let output = children::run("ignored before");
     assert_eq!(output.status.code(), Some(12), "{}", children::stderr(&output));
 }

@@ -140,14 +140,15 @@ unsafe fn hand_on(
     let Some(before) = before.filter(|_| handler != libc::SIG_IGN) else {
         return;
     };
-    let mut mask = before.sa_mask;
-    if before.sa_flags & libc::SA_NODEFER == 0 {
-        // SAFETY: a valid set and signal.
-        unsafe { libc::sigaddset(&mut mask, signal) };
+    if before.sa_flags & libc::SA_RESETHAND != 0 {
+        BEFORE_IS_SPENT.store(true, Ordering::Relaxed);
     }
     let mut saved = MaybeUninit::uninit();
     // SAFETY: valid sets.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &mask, saved.as_mut_ptr()) };
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &before.sa_mask, saved.as_mut_ptr()) };
+    if before.sa_flags & libc::SA_NODEFER != 0 {
+        report::unblock(signal);
+    }
     if before.sa_flags & libc::SA_SIGINFO != 0 {
         type Handler = unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
         // SAFETY: SA_SIGINFO: whoever installed it gave a function of this type.
