@@ -7,9 +7,12 @@ use std::process::{Command, Output};
 /// The variable that names the scenario a child is to run.
 pub const SCENARIO: &str = "GOSCHED_TEST_SCENARIO";
 
-/// The scenario this process is to run, if it is a child.
+/// The scenario this process is to run, if it is a child. It has 60 seconds: a child that hangs
+/// fails, it does not hang the suite.
 pub fn scenario() -> Option<String> {
-    std::env::var(SCENARIO).ok()
+    let scenario = std::env::var(SCENARIO).ok()?;
+    end_after(60);
+    Some(scenario)
 }
 
 /// A command that runs `scenario` in a child; its suite has a test named `child`.
@@ -36,9 +39,8 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A thread that lives for the rest of the process, and ends it with status 3 after `seconds`: a
-/// child that hangs fails, it does not hang the suite.
-pub fn deadline(seconds: u64) {
+/// A thread that lives for the rest of the process, and ends it with status 3 after `seconds`.
+fn end_after(seconds: u64) {
     std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_secs(seconds));
         eprintln!("deadline");

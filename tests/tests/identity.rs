@@ -942,7 +942,6 @@ fn child() {
     let Some(scenario) = children::scenario() else {
         return;
     };
-    children::deadline(60);
     match scenario.as_str() {
         "single steps" => walk_at_every_step(),
         "at exit" => inside(|| assert_eq!(linked::at_exit(), 0)),

@@ -52,7 +52,6 @@ fn child() {
     let Some(scenario) = children::scenario() else {
         return;
     };
-    children::deadline(60);
     match scenario.as_str() {
         "plain" => inside(|| recurse(0)),
         "moved" => {

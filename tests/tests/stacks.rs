@@ -49,7 +49,6 @@ fn child() {
     let Some(scenario) = children::scenario() else {
         return;
     };
-    children::deadline(100);
     match scenario.as_str() {
         "memory of many" => memory_of_many(),
         "deep stacks come back" => deep_stacks_come_back(),

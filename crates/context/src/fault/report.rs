@@ -60,8 +60,7 @@ pub(super) fn prepare() -> io::Result<()> {
     if SYMBOLIZER.get().is_none() {
         let stack = Mapping::new(PAGE + SYMBOLIZER_STACK)?;
         stack.guard_first_page()?;
-        // Another thread may be first: then this mapping is dropped.
-        let _ = SYMBOLIZER.set(stack);
+        SYMBOLIZER.get_or_init(|| stack);
     }
     Ok(())
 }

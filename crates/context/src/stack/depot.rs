@@ -164,7 +164,8 @@ impl Depot {
                 ranges[used] = stack.spare();
                 used += 1;
             }
-            // A refusal costs memory, nothing else: nobody counts on these pages being zero.
+            // A refusal costs memory, nothing else: an identity is kept, and where there is none its
+            // place was never used, or only by an attempt that the next one writes over.
             // SAFETY: ours, unused — the owner gave these stacks up; nothing runs on them.
             unsafe { linux::give_back(&ranges[..used]) };
             let mut chains = self.chains.lock();

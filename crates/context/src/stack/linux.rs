@@ -78,9 +78,6 @@ unsafe fn protect((at, bytes): Range, protection: i32) -> Result<(), Errno> {
 /// # Safety
 /// - **ours**, **unused**: the ranges are committed parts of a reservation that hold nothing.
 pub(super) unsafe fn guard(ranges: &[Range]) -> Result<(), Errno> {
-    if by_mprotect() {
-        return Err(libc::EINVAL);
-    }
     refuse(Call::Guard)?;
     // SAFETY: ours, unused — promised by the caller.
     unsafe { advise(ranges, MADV_GUARD_INSTALL) }

@@ -92,7 +92,7 @@ impl Glibc {
         // SAFETY: never null, never freed; only this function replaces it, under `LOADING`.
         let old = unsafe { &*self.image.load(Ordering::Relaxed) };
         let mut image = modules.image();
-        let new = image.newer_than(old);
+        let new = image.without(old);
         if values == Values::Forget {
             image = image.without(&new);
         }

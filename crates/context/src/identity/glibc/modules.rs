@@ -75,11 +75,6 @@ impl Image {
         }
     }
 
-    /// The runs that `older` does not have.
-    pub(super) fn newer_than(&self, older: &Image) -> Image {
-        self.without(older)
-    }
-
     /// The runs that `other` does not have.
     pub(super) fn without(&self, other: &Image) -> Image {
         let rest = self.runs.iter().filter(|run| !other.runs.contains(run));
@@ -105,8 +100,8 @@ impl Image {
 struct Scratch<'a> {
     symbols: &'a Symbols,
     below: usize,
-    /// Words, so that it is aligned enough for the control block's front.
-    memory: Vec<u64>,
+    /// What `tp` points into.
+    _memory: Vec<u64>,
     tp: usize,
 }
 
@@ -118,7 +113,7 @@ impl<'a> Scratch<'a> {
         let tp = (memory.as_mut_ptr() as usize + below).next_multiple_of(layout.align);
         // SAFETY: glibc's own function; `tp` ends a zeroed block of the size it asked for.
         let made = unsafe { (symbols.allocate_tls)(tp as *mut libc::c_void) };
-        (!made.is_null()).then_some(Scratch { symbols, below, memory, tp })
+        (!made.is_null()).then_some(Scratch { symbols, below, _memory: memory, tp })
     }
 
     /// The static modules, with their first values. One that is not among those `found` (it is in
@@ -150,7 +145,6 @@ impl Drop for Scratch<'_> {
     fn drop(&mut self) {
         // SAFETY: made by `new`; `false`: the memory is ours to free.
         unsafe { (self.symbols.deallocate_tls)(self.tp as *mut libc::c_void, false) };
-        debug_assert!(!self.memory.is_empty());
     }
 }
 
