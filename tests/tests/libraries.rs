@@ -284,3 +284,41 @@ fn a_library_loaded_while_modules_are_listed_does_not_hang() {
     // The loader and forks go on.
     assert!(std::process::Command::new("true").status().unwrap().success());
 }
+
+#[test]
+fn a_library_loaded_while_modules_are_listed_is_new_to_a_load_beside_it() {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    static LOADED: AtomicBool = AtomicBool::new(false);
+    PATH.set(build("meanwhile")).unwrap();
+    /// # Safety
+    /// - **callback**: dl_iterate_phdr calls it.
+    unsafe extern "C" fn open(_: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> i32 {
+        Library::open(PATH.get().unwrap());
+        LOADED.store(true, Ordering::Release);
+        // Long enough for the other one to wait for the loader.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        1
+    }
+    let size = Size::from_environment().unwrap();
+    let mut waiting = Routine::new(size, || {
+        suspend();
+        Library::open(PATH.get().unwrap()).call(c"meanwhile_count")
+    });
+    waiting.resume().unwrap();
+    let other = build("unrelated");
+    let beside = std::thread::spawn(move || {
+        while !LOADED.load(Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+        Library::open(&other);
+    });
+    let mut lists = Routine::new(size, || {
+        // SAFETY: the callback takes what dl_iterate_phdr passes.
+        unsafe { libc::dl_iterate_phdr(Some(open), std::ptr::null_mut()) }
+    });
+    lists.resume().unwrap();
+    assert_eq!(lists.into_result().unwrap().unwrap(), 1);
+    beside.join().unwrap();
+    waiting.resume().unwrap();
+    assert_eq!(waiting.into_result().unwrap().unwrap(), 301);
+}

@@ -4,7 +4,8 @@
 //! not know identities: after each `dlopen` they get them here. What `dlopen` has brought is told
 //! from what other ways brought (`dlmopen`, libc's own loads, a name service) by looking before and
 //! after; nothing that may be in use already is written over. Looking before is only right while no
-//! other `dlopen` is on its way: [`LOADING`] counts them.
+//! other `dlopen` is on its way: [`LOADING`] counts them, and [`UNTOLD`] those that could not take
+//! that lock.
 //!
 //! **An image is replaced while wipes read it.** A wipe that still has the old one could write bytes
 //! of an unloaded library over a new one in the same place:
@@ -22,10 +23,15 @@ use super::{GLIBC, Glibc, WRITING};
 use crate::lock::Lock;
 use crate::stack::DEPOT;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, compiler_fence, fence};
 
 /// `dlopen`s on their way. Held while modules are looked at, never during a `dlopen`.
 static LOADING: Lock<usize> = Lock::new(0);
+
+/// Goroutines inside `dl_iterate_phdr` that loaded libraries there. They have the loader's lock, which
+/// whoever holds [`LOADING`] may wait for. Counted up with the loader's lock, before the load, and
+/// down with `LOADING`, after identities were told: who saw the library in a scan sees the count.
+static UNTOLD: AtomicUsize = AtomicUsize::new(0);
 
 /// Runs `dlopen` (or what loads libraries by another name) and tells all identities.
 pub(super) fn around_loading<L: FnOnce() -> R, R>(load: L) -> R {
@@ -55,12 +61,19 @@ pub(super) fn around_unloading<U: FnOnce() -> R, R>(unload: U) -> R {
     result
 }
 
+/// The calling goroutine, inside `dl_iterate_phdr`, is about to load or unload; it will
+/// [`tell`] when it is out.
+pub(super) fn will_tell() {
+    UNTOLD.fetch_add(1, Ordering::Relaxed);
+}
+
 /// Tells all identities what has changed, where the change itself could not.
-pub(super) fn look_now() {
+pub(super) fn tell() {
+    let _loading = LOADING.lock();
     if let Some(Ok(glibc)) = GLIBC.get() {
-        let _loading = LOADING.lock();
         glibc.look_again(Values::Write);
     }
+    UNTOLD.fetch_sub(1, Ordering::Relaxed);
 }
 
 pub(super) fn before_fork() {
@@ -89,6 +102,9 @@ impl Glibc {
     fn look_again(&self, values: Values) {
         // Without memory to look: libraries loaded now keep zeros in goroutines that exist.
         let Some(modules) = Modules::scan(&self.symbols, &self.layout) else { return };
+        if values == Values::LeaveAlone && UNTOLD.load(Ordering::Relaxed) > 0 {
+            return;
+        }
         // SAFETY: never null, never freed; only this function replaces it, under `LOADING`.
         let old = unsafe { &*self.image.load(Ordering::Relaxed) };
         let mut image = modules.image();

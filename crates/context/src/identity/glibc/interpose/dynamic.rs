@@ -190,7 +190,7 @@ unsafe extern "C" fn dl_iterate_phdr(callback: Option<Callback>, data: *mut c_vo
     let result = unsafe { libc_so::dl_iterate_phdr(callback, data) };
     ITERATING.set(ITERATING.get() - 1);
     if ITERATING.get() == 0 && LOADED_MEANWHILE.take() {
-        host(loading::look_now);
+        host(loading::tell);
     }
     result
 }
@@ -207,7 +207,9 @@ where
         return around(call);
     }
     if ITERATING.get() > 0 {
-        LOADED_MEANWHILE.set(true);
+        if !LOADED_MEANWHILE.replace(true) {
+            loading::will_tell();
+        }
         return call();
     }
     let (result, error) = host(|| {
