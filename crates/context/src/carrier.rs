@@ -11,6 +11,7 @@ use crate::fault::AltStack;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What the asking code runs as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,14 +87,20 @@ pub struct Carrier {
     me: Cell<*const Carrier>,
     /// gs:8: the thread's own thread pointer; what `call_host` loads.
     thread_pointer: Cell<usize>,
+    /// gs:16: how many reasons there are not to stop or move the code that runs here.
+    off: AtomicU32,
+    /// gs:20: somebody wants it to stop when the last reason is gone.
+    pending: AtomicU32,
     alt_stack: RefCell<Option<AltStack>>,
     /// Its thread is not in this process: a goroutine that it carried has forked.
     lost: Cell<bool>,
 }
 
-// gs:0 and gs:8 are read in assembly.
+// These are used in assembly.
 const _: () = assert!(std::mem::offset_of!(Carrier, me) == 0);
 const _: () = assert!(std::mem::offset_of!(Carrier, thread_pointer) == 8);
+const _: () = assert!(std::mem::offset_of!(Carrier, off) == 16);
+const _: () = assert!(std::mem::offset_of!(Carrier, pending) == 20);
 
 impl Carrier {
     /// A carrier without a thread.
@@ -101,6 +108,8 @@ impl Carrier {
         Carrier {
             me: Cell::new(std::ptr::null()),
             thread_pointer: Cell::new(0),
+            off: AtomicU32::new(0),
+            pending: AtomicU32::new(0),
             alt_stack: RefCell::new(None),
             lost: Cell::new(false),
         }
@@ -144,6 +153,23 @@ impl Carrier {
         ATTACHED.set(false);
         arch::forget_carrier();
         self.alt_stack.replace(None);
+    }
+
+    /// How many reasons there are not to stop or move the code that runs here:
+    /// [`arch::preempt_off`] less [`arch::preempt_on`].
+    pub fn preempt_off_count(&self) -> u32 {
+        self.off.load(Ordering::Relaxed)
+    }
+
+    /// Asks the code that runs here to stop when the last reason against it is gone, or takes the
+    /// request back.
+    pub fn set_pending(&self, pending: bool) {
+        self.pending.store(u32::from(pending), Ordering::Relaxed);
+    }
+
+    /// Whether such a request stands.
+    pub fn is_pending(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) != 0
     }
 
     /// The thread's own thread pointer.

@@ -29,7 +29,11 @@ pub mod unwind;
 pub mod routine;
 
 #[cfg(ported)]
-mod lock;
+pub mod barrier;
+
+pub mod futex;
+
+pub mod lock;
 
 pub mod none;
 

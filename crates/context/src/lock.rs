@@ -1,4 +1,4 @@
-//! The lock of this crate's own tables: short critical sections, no thread-local, no allocation.
+//! The lock of the runtime's own tables: short critical sections, no thread-local, no allocation.
 //!
 //! std's `Mutex` asks a thread-local whether the thread panics; code here runs where neither
 //! thread-locals nor panics are allowed. Three states: [`FREE`], [`HELD`], and [`WAITED`] (held,
@@ -9,6 +9,7 @@
 //! the word is `WAITED`, then goes to 1. A sleeper is never forgotten: it leaves `WAITED` behind
 //! before it sleeps, and whoever takes the lock by step 2 holds it as `WAITED`.
 
+use crate::futex;
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,7 +22,7 @@ const WAITED: u32 = 2;
 const SPINS: u32 = 40;
 
 /// A value that one thread at a time may use.
-pub(crate) struct Lock<T> {
+pub struct Lock<T> {
     word: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -30,11 +31,14 @@ pub(crate) struct Lock<T> {
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
-    pub(crate) const fn new(value: T) -> Lock<T> {
+    /// A free lock around `value`.
+    pub const fn new(value: T) -> Lock<T> {
         Lock { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
     }
 
-    pub(crate) fn lock(&self) -> Locked<'_, T> {
+    /// Waits until nobody else holds it.
+    #[inline]
+    pub fn lock(&self) -> Locked<'_, T> {
         // PAIR lock-word: sees all that the last holder wrote.
         if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.lock_slow();
@@ -54,21 +58,32 @@ impl<T> Lock<T> {
         }
         // PAIR lock-word: as in `lock`.
         while self.word.swap(WAITED, Ordering::Acquire) != FREE {
-            futex(&self.word, libc::FUTEX_WAIT, WAITED);
+            futex::wait(&self.word, WAITED, None);
         }
     }
 
-    /// Takes the lock for a fork: the child gets it free again by [`Lock::after_fork`].
-    pub(crate) fn before_fork(&self) {
+    /// Takes the lock without a guard, for a holder that is not one function: a fork (the child gives
+    /// it back too), or a switch (the other side does).
+    pub fn hold(&self) {
         std::mem::forget(self.lock());
     }
 
-    /// Undoes [`Lock::before_fork`], in the parent and in the child.
+    /// Gives back what [`Lock::hold`] took.
     ///
     /// # Safety
-    /// - **held**: this thread (or, in the child, its parent) called `before_fork` last.
-    pub(crate) unsafe fn after_fork(&self) {
+    /// - **held**: `hold` was called last, by whoever this caller goes on for.
+    pub unsafe fn release(&self) {
         drop(Locked { lock: self });
+    }
+
+    /// The value, for a holder without a guard.
+    ///
+    /// # Safety
+    /// - **held**: as for [`Lock::release`], and no other reference to the value is in use.
+    #[expect(clippy::mut_from_ref, reason = "the lock is held: the caller promises so")]
+    pub unsafe fn value(&self) -> &mut T {
+        // SAFETY: held — promised by the caller.
+        unsafe { &mut *self.value.get() }
     }
 }
 
@@ -79,7 +94,9 @@ impl<T> std::fmt::Debug for Lock<T> {
 }
 
 /// The right to use the value; gives the lock back when dropped.
-pub(crate) struct Locked<'a, T> {
+#[must_use]
+#[derive(Debug)]
+pub struct Locked<'a, T> {
     lock: &'a Lock<T>,
 }
 
@@ -102,23 +119,9 @@ impl<T> Drop for Locked<'_, T> {
     fn drop(&mut self) {
         // PAIR lock-word: publishes what this holder wrote to the next.
         if self.lock.word.swap(FREE, Ordering::Release) == WAITED {
-            futex(&self.lock.word, libc::FUTEX_WAKE, 1);
+            futex::wake(&self.lock.word, 1);
         }
     }
-}
-
-/// errno is left as it was: the caller may be anywhere in user code's time.
-fn futex(word: &AtomicU32, operation: i32, value: u32) {
-    // SAFETY: errno has an address, always.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: this thread's (or goroutine's) own word.
-    let before = unsafe { *errno };
-    let null = std::ptr::null::<libc::timespec>();
-    let operation = operation | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the word outlives the call; a spurious return is handled by the caller's loop.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, null) };
-    // SAFETY: as above.
-    unsafe { *errno = before };
 }
 
 #[cfg(test)]
@@ -141,11 +144,11 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_taken_for_a_fork_is_free_afterwards() {
+    fn a_lock_held_without_a_guard_can_be_given_back() {
         let lock = Lock::new(());
-        lock.before_fork();
+        lock.hold();
         // SAFETY: held — taken one line above.
-        unsafe { lock.after_fork() };
+        unsafe { lock.release() };
         drop(lock.lock());
     }
 }

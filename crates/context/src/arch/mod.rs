@@ -22,8 +22,8 @@
 #[path = "x86_64.rs"]
 mod imp;
 
-pub(crate) use imp::{bridge, call_on, forget_carrier, interrupted, set_carrier, thread_pointer};
-pub use imp::{call_host, carrier, enter, first_frame, switch};
+pub(crate) use imp::{bridge, forget_carrier, interrupted, set_carrier, thread_pointer};
+pub use imp::{call_host, call_on, carrier, enter, first_frame, preempt_off, preempt_on, switch};
 
 use crate::carrier::Carrier;
 
@@ -84,10 +84,12 @@ const _: unsafe fn(*const libc::c_void) -> Interrupted = imp::interrupted;
 const _: fn() -> usize = imp::thread_pointer;
 const _: unsafe fn() -> *const Carrier = imp::carrier;
 const _: unsafe fn(*const Carrier) -> bool = imp::set_carrier;
+const _: unsafe fn() = imp::preempt_off;
+const _: unsafe fn() -> bool = imp::preempt_on;
 const _: fn() -> bool = imp::forget_carrier;
 const _: fn() -> Result<(), String> = imp::init;
 
 pub(crate) use imp::init;
 
 /// Bytes below the stack pointer that a leaf function may use without moving it.
-pub(crate) const RED_ZONE: usize = imp::RED_ZONE;
+pub const RED_ZONE: usize = imp::RED_ZONE;

@@ -341,7 +341,7 @@ pub unsafe extern "C" fn call_host(f: Callback, data: *mut u8) {
 /// - **mapped**, **quiet**: `top` ends a writable stack that nothing else uses during the call.
 /// - **callback**: `f` does not unwind, and may be called with `data`.
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn call_on(top: *mut u8, f: Callback, data: *mut u8) {
+pub unsafe extern "C" fn call_on(top: *mut u8, f: Callback, data: *mut u8) {
     // rdi: top, rsi: f, rdx: data. rbp keeps the way back, and unwinders find it there.
     naked_asm!(
         ".cfi_startproc",
@@ -425,6 +425,41 @@ pub unsafe fn carrier() -> *const Carrier {
         asm!("mov {}, gs:[0]", out(reg) carrier, options(nostack, preserves_flags, readonly));
     }
     carrier
+}
+
+/// One more reason not to stop or move the code that runs on this thread. One instruction: a signal
+/// comes before it or after it, so the count is always that of the thread it is made on.
+///
+/// # Safety
+/// - **carried**: as for [`carrier`].
+#[inline(always)]
+pub unsafe fn preempt_off() {
+    // SAFETY: the carrier's own word; not `nomem`, so nothing is moved over it.
+    unsafe { asm!("inc dword ptr gs:[16]", options(nostack)) };
+}
+
+/// One reason less. True if somebody waits for the last one to go: the caller then looks whether
+/// it was.
+///
+/// The request is looked at *after* the count: one that comes before is seen, and one that comes
+/// later finds the count as it is now.
+///
+/// # Safety
+/// - **carried**: as for [`carrier`].
+/// - **counted**: [`preempt_off`] was called on this thread, and not yet undone.
+#[inline(always)]
+pub unsafe fn preempt_on() -> bool {
+    let pending: u32;
+    // SAFETY: counted — promised by the caller; the carrier's own words.
+    unsafe {
+        asm!(
+            "dec dword ptr gs:[16]",
+            "mov {:e}, dword ptr gs:[20]",
+            out(reg) pending,
+            options(nostack)
+        );
+    }
+    pending != 0
 }
 
 /// Makes `carrier` what [`carrier`] finds on this thread. False if the system refuses.

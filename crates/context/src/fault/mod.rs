@@ -29,14 +29,14 @@ static BEFORE_IS_SPENT: AtomicBool = AtomicBool::new(false);
 static INSTALLED: Lock<bool> = Lock::new(false);
 
 pub(crate) fn before_fork() {
-    INSTALLED.before_fork();
+    INSTALLED.hold();
 }
 
 /// # Safety
 /// - **held**: `before_fork` was called last, by this thread or, in a child, by its parent.
 pub(crate) unsafe fn after_fork() {
     // SAFETY: held — promised by the caller.
-    unsafe { INSTALLED.after_fork() };
+    unsafe { INSTALLED.release() };
 }
 
 /// Installs the handler, once. Called by each carrier.

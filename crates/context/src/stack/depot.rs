@@ -415,14 +415,14 @@ impl Depot {
     }
 
     pub(crate) fn before_fork(&self) {
-        self.chains.before_fork();
+        self.chains.hold();
     }
 
     /// # Safety
     /// - **held**: `before_fork` was called last, by this thread or, in a child, by its parent.
     pub(crate) unsafe fn after_fork(&self) {
         // SAFETY: held — promised by the caller.
-        unsafe { self.chains.after_fork() };
+        unsafe { self.chains.release() };
     }
 }
 

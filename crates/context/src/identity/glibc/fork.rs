@@ -45,11 +45,11 @@ pub(super) fn install() -> Result<(), Unsupported> {
 }
 
 extern "C" fn prepare() {
-    PROBING.before_fork();
+    PROBING.hold();
     fault::before_fork();
     loading::before_fork();
-    WRITING.before_fork();
-    BANK.before_fork();
+    WRITING.hold();
+    BANK.hold();
     DEPOT.before_fork();
 }
 
@@ -57,15 +57,15 @@ extern "C" fn parent() {
     // SAFETY: held — taken by `prepare` on this thread.
     unsafe { DEPOT.after_fork() };
     // SAFETY: held — as above.
-    unsafe { BANK.after_fork() };
+    unsafe { BANK.release() };
     // SAFETY: held — as above.
-    unsafe { WRITING.after_fork() };
+    unsafe { WRITING.release() };
     // SAFETY: held — as above.
     unsafe { loading::after_fork() };
     // SAFETY: held — as above.
     unsafe { fault::after_fork() };
     // SAFETY: held — as above.
-    unsafe { PROBING.after_fork() };
+    unsafe { PROBING.release() };
 }
 
 extern "C" fn child() {

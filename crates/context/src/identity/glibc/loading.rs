@@ -15,15 +15,14 @@
 //! 3. writes the new library's values.
 //!
 //! If a wipe's step 3 still saw the old image, its step 2 was done before the loader's step 2 ended,
-//! so the loader's values come last. Where membarrier is not to be had, wipes have a fence of their
-//! own.
+//! so the loader's values come last.
 
 use super::modules::{Image, Modules};
 use super::{GLIBC, Glibc, WRITING};
+use crate::barrier;
 use crate::lock::Lock;
 use crate::stack::DEPOT;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// `dlopen`s on their way. Held while modules are looked at, never during a `dlopen`.
 static LOADING: Lock<usize> = Lock::new(0);
@@ -77,14 +76,14 @@ pub(super) fn tell() {
 }
 
 pub(super) fn before_fork() {
-    LOADING.before_fork();
+    LOADING.hold();
 }
 
 /// # Safety
 /// - **held**: `before_fork` was called last, by this thread or, in a child, by its parent.
 pub(super) unsafe fn after_fork() {
     // SAFETY: held — promised by the caller.
-    unsafe { LOADING.after_fork() };
+    unsafe { LOADING.release() };
 }
 
 /// What to do about modules that were not there before.
@@ -122,7 +121,8 @@ impl Glibc {
         if values != Values::Write && !disown {
             return;
         }
-        barrier_everywhere();
+        // Orders the store of the image before the values.
+        barrier::heavy();
         let _writing = WRITING.lock();
         for tp in DEPOT.identities() {
             if values == Values::Write {
@@ -145,12 +145,8 @@ pub(super) fn with_current_image(image: &AtomicPtr<Image>, write: impl Fn(&Image
     loop {
         // SAFETY: never null, and images are never freed.
         write(unsafe { &*now });
-        // PAIR identity-barrier: orders the values before the second look.
-        if has_membarrier() {
-            compiler_fence(Ordering::SeqCst);
-        } else {
-            fence(Ordering::SeqCst);
-        }
+        // Orders the values before the second look.
+        barrier::light();
         // PAIR identity-image: as above.
         let later = image.load(Ordering::Acquire);
         if later == now {
@@ -158,24 +154,4 @@ pub(super) fn with_current_image(image: &AtomicPtr<Image>, write: impl Fn(&Image
         }
         now = later;
     }
-}
-
-/// Every running thread of the process has passed a full barrier when this returns.
-fn barrier_everywhere() {
-    // PAIR identity-barrier: orders the store of the image before the values.
-    fence(Ordering::SeqCst);
-    if has_membarrier() {
-        membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-    }
-}
-
-/// Whether the kernel has membarrier for us; asks, and registers, once.
-fn has_membarrier() -> bool {
-    static REGISTERED: OnceLock<bool> = OnceLock::new();
-    *REGISTERED.get_or_init(|| membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
-}
-
-fn membarrier(command: i32) -> bool {
-    // SAFETY: a barrier has no precondition.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }

@@ -1,0 +1,49 @@
+//! Any system: words share a few condition variables of std's.
+//!
+//! A waker takes the lock after it changed the word, a sleeper looks at the word with the lock: the
+//! change is seen, or the sleeper hears the call. All who sleep in one place wake and look again.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Where sleepers of some words wait.
+struct Place {
+    lock: Mutex<()>,
+    called: Condvar,
+}
+
+/// A power of two: as many as threads are likely to sleep at a time on a small machine.
+const PLACES: usize = 64;
+
+static PLACE: [Place; PLACES] =
+    [const { Place { lock: Mutex::new(()), called: Condvar::new() } }; PLACES];
+
+fn place(word: &AtomicU32) -> &'static Place {
+    let address = word.as_ptr() as usize;
+    &PLACE[(address >> 3) % PLACES]
+}
+
+/// Sleeps while `word` is `expected`. False if `timeout` is over.
+pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> bool {
+    let place = place(word);
+    let guard = place.lock.lock().unwrap_or_else(PoisonError::into_inner);
+    if word.load(Ordering::Relaxed) != expected {
+        return true;
+    }
+    match timeout {
+        None => drop(place.called.wait(guard)),
+        Some(timeout) => match place.called.wait_timeout(guard, timeout) {
+            Ok((_guard, result)) => return !result.timed_out(),
+            Err(poisoned) => return !poisoned.into_inner().1.timed_out(),
+        },
+    }
+    true
+}
+
+/// Wakes the threads that sleep on `word`, and perhaps others.
+pub fn wake(word: &AtomicU32, _count: u32) {
+    let place = place(word);
+    drop(place.lock.lock().unwrap_or_else(PoisonError::into_inner));
+    place.called.notify_all();
+}
