@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
 /// The kernel has it, and this process is registered. Until then [`light`] is a full barrier.
 static HAS_MEMBARRIER: AtomicBool = AtomicBool::new(false);
 
-/// Asks the kernel. Called once, before anybody relies on the cost; not while others use barriers.
+/// Asks the kernel, before `main`: while there is one thread, nobody is between two barriers. Again in
+/// a forked child.
 pub(crate) fn init() {
-    if membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) {
-        HAS_MEMBARRIER.store(true, Ordering::Relaxed);
-    }
+    let has = membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+    HAS_MEMBARRIER.store(has, Ordering::Relaxed);
 }
 
 /// The hot side: what is before it in the program is before a [`heavy`] of another thread, or what is
@@ -58,7 +58,6 @@ mod tests {
 
     #[test]
     fn two_who_write_then_read_do_not_both_miss_the_other() {
-        init();
         for _ in 0..2_000 {
             let (a, b) = (AtomicU32::new(0), AtomicU32::new(0));
             let seen = std::thread::scope(|scope| {

@@ -31,6 +31,10 @@ pub mod routine;
 #[cfg(ported)]
 pub mod barrier;
 
+#[cfg(not(ported))]
+#[path = "barrier_none.rs"]
+pub mod barrier;
+
 pub mod futex;
 
 pub mod lock;

@@ -1,22 +1,24 @@
 //! The lock of the runtime's own tables: short critical sections, no thread-local, no allocation.
 //!
 //! std's `Mutex` asks a thread-local whether the thread panics; code here runs where neither
-//! thread-locals nor panics are allowed. Three states: [`FREE`], [`HELD`], and [`WAITED`] (held,
-//! and someone sleeps). A thread spins about a microsecond, then sleeps on the word.
+//! thread-locals nor panics are allowed. A thread spins about a microsecond, then sleeps on the word.
+//! Giving the lock back is a plain store: it is on the way of every yield.
 //!
-//! Holder: 1. works; 2. swaps in `FREE`; 3. wakes one sleeper if it swapped out `WAITED`.
-//! Waiter: 1. swaps in `WAITED`; 2. owns the lock if it swapped out `FREE`; 3. else sleeps while
-//! the word is `WAITED`, then goes to 1. A sleeper is never forgotten: it leaves `WAITED` behind
-//! before it sleeps, and whoever takes the lock by step 2 holds it as `WAITED`.
+//! Holder: 1. works; 2. stores [`FREE`]; 3. light barrier; 4. wakes one sleeper if any is counted.
+//! Waiter: 1. counts itself; 2. heavy barrier; 3. takes the lock if it is `FREE`, and is not counted
+//! any more; 4. else sleeps while the word is [`HELD`], then goes to 3.
+//!
+//! A sleeper is never forgotten: by the barriers the holder's step 4 sees the count, or the waiter's
+//! step 3 sees `FREE`; and the count stays up until the waiter has the lock, so whoever takes the
+//! lock before it wakes it too.
 
-use crate::futex;
+use crate::{barrier, futex};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-const WAITED: u32 = 2;
 
 /// About a microsecond of `pause` instructions.
 const SPINS: u32 = 40;
@@ -24,6 +26,7 @@ const SPINS: u32 = 40;
 /// A value that one thread at a time may use.
 pub struct Lock<T> {
     word: AtomicU32,
+    waiters: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -33,33 +36,42 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 impl<T> Lock<T> {
     /// A free lock around `value`.
     pub const fn new(value: T) -> Lock<T> {
-        Lock { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+        Lock {
+            word: AtomicU32::new(FREE),
+            waiters: AtomicU32::new(0),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Waits until nobody else holds it.
     #[inline]
     pub fn lock(&self) -> Locked<'_, T> {
-        // PAIR lock-word: sees all that the last holder wrote.
-        if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if !self.try_lock() {
             self.lock_slow();
         }
         Locked { lock: self }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        // PAIR lock-word: sees all that the last holder wrote.
+        self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     #[cold]
     fn lock_slow(&self) {
         for _ in 0..SPINS {
             std::hint::spin_loop();
-            // PAIR lock-word: as in `lock`.
-            let won = self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
-            if won.is_ok() {
+            if self.word.load(Ordering::Relaxed) == FREE && self.try_lock() {
                 return;
             }
         }
-        // PAIR lock-word: as in `lock`.
-        while self.word.swap(WAITED, Ordering::Acquire) != FREE {
-            futex::wait(&self.word, WAITED, None);
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        barrier::heavy();
+        while !self.try_lock() {
+            futex::wait(&self.word, HELD, None);
         }
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Takes the lock without a guard, for a holder that is not one function: a fork (the child gives
@@ -116,9 +128,12 @@ impl<T> DerefMut for Locked<'_, T> {
 }
 
 impl<T> Drop for Locked<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         // PAIR lock-word: publishes what this holder wrote to the next.
-        if self.lock.word.swap(FREE, Ordering::Release) == WAITED {
+        self.lock.word.store(FREE, Ordering::Release);
+        barrier::light();
+        if self.lock.waiters.load(Ordering::Relaxed) != 0 {
             futex::wake(&self.lock.word, 1);
         }
     }

@@ -74,7 +74,7 @@ pub(crate) struct Interrupted {
 }
 
 // The contract: every port provides these.
-const _: unsafe extern "C" fn(*mut Saved, *const Saved, usize) -> usize = imp::switch;
+const _: unsafe fn(*mut Saved, *const Saved, usize) -> usize = imp::switch;
 const _: unsafe fn(*mut u8, Entry, usize) -> usize = imp::first_frame;
 const _: unsafe extern "C" fn(*mut u8, usize, Start, usize) -> ! = imp::enter;
 const _: unsafe extern "C" fn(Callback, *mut u8) = imp::call_host;

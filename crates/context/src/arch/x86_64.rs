@@ -69,7 +69,9 @@ pub(crate) fn init() -> Result<(), String> {
 /// sticky exception flags of `mxcsr` are compared too: `fetestexcept` answers as on a thread. The
 /// x87 status word is not kept (the calling convention does not promise it).
 ///
-/// `pop; jmp` instead of `ret`: the return-address predictor would be wrong every time.
+/// Neither `call` nor `ret`: the CPU guesses where a `ret` goes by the calls before it. A switch that
+/// leaves that list alone lets the returns after it be guessed right, where both sides came the same
+/// way.
 ///
 /// # Safety
 /// - **to**: `to` was filled by this function or by [`first_frame`], nobody else resumes it, and its
@@ -78,12 +80,42 @@ pub(crate) fn init() -> Result<(), String> {
 ///   caller's own.
 /// - **fs**: `to.thread_pointer` is a thread control block this process's libc accepts, used by no
 ///   other running context.
+#[inline(always)]
+pub unsafe fn switch(from: *mut Saved, to: *const Saved, message: usize) -> usize {
+    let answer: usize;
+    // SAFETY: to, from, fs — promised by the caller. `switch_context` keeps the callee-saved registers
+    // and comes back to the label with the stack pointer as it was.
+    unsafe {
+        asm!(
+            "lea rcx, [rip + 2f]",
+            "jmp {switch_context}",
+            "2:",
+            switch_context = sym switch_context,
+            inout("rdi") from => _,
+            inout("rsi") to => _,
+            inout("rdx") message => _,
+            lateout("rax") answer,
+            clobber_abi("C"),
+        );
+    }
+    answer
+}
+
+/// The body of [`switch`], jumped to with the return address in `rcx`.
+///
+/// # Safety
+/// As [`switch`].
 #[unsafe(naked)]
-pub unsafe extern "C" fn switch(from: *mut Saved, to: *const Saved, message: usize) -> usize {
-    // rdi: from, rsi: to, rdx: message (goes to rax).
+unsafe extern "C" fn switch_context() {
+    // rdi: from, rsi: to, rdx: message (goes to rax), rcx: where to return to.
     // The frame's layout is the same on both stacks, so the CFA stays `rsp + n` across the change.
     naked_asm!(
         ".cfi_startproc",
+        ".cfi_def_cfa rsp, 0",
+        ".cfi_register rip, rcx",
+        "push rcx",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_offset rip, -8",
         "push rbp",
         ".cfi_adjust_cfa_offset 8",
         ".cfi_rel_offset rbp, 0",

@@ -49,6 +49,26 @@ impl Cache {
         }
     }
 
+    /// The stack last put here, with its identity, if there is one: no lock, no system call.
+    #[inline]
+    pub fn take_kept(&mut self) -> Option<Stack> {
+        let last = self.len.checked_sub(1)?;
+        let stack = self.stacks[last].take();
+        self.len = last;
+        stack
+    }
+
+    /// Whether the next [`Cache::put`] of one of its stacks needs no lock and no system call.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.len < CAPACITY && !self.puts.wrapping_add(1).is_multiple_of(GIVE_BACK)
+    }
+
+    /// The size of its stacks.
+    pub fn size(&self) -> Size {
+        self.size
+    }
+
     /// Keeps a stack for the next [`Cache::take`]. Nothing may run on it any more.
     pub fn put(&mut self, stack: Stack) {
         if stack.spacing() != self.size.spacing() {

@@ -8,6 +8,7 @@
 //! and `exec` work as after any fork.
 
 use super::{BANK, PROBING, WRITING, loading};
+use crate::barrier;
 use crate::carrier;
 use crate::fault;
 use crate::stack::DEPOT;
@@ -23,6 +24,7 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = {
     extern "C" fn before_main() {
+        barrier::init();
         let _ = install();
     }
     before_main
@@ -69,6 +71,7 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
+    barrier::init();
     carrier::lost_in_fork();
     parent();
 }

@@ -62,7 +62,6 @@ fn probed() -> Result<&'static Glibc, &'static Unsupported> {
         let _one_at_a_time = PROBING.lock();
         if GLIBC.get().is_none() {
             let probe = fork::install().and_then(|()| Glibc::probe()).and_then(|glibc| {
-                crate::barrier::init();
                 crate::stack::init();
                 selftest::run(&glibc)?;
                 setxid::install();

@@ -1,0 +1,190 @@
+//! What `#[gosched::main]` and `#[gosched::test]` expand to: not for programs to call.
+
+use super::builder::{Wishes, start};
+use super::exit::GoExit;
+use super::{packet, run};
+use crate::gmp::group::Group;
+use crate::sched::{self, Backend};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::process::{ExitCode, Termination};
+use std::sync::Mutex;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// What `#[gosched::main(…)]` was given.
+#[derive(Debug, Default)]
+pub struct Options {
+    procs: Option<usize>,
+    stack: Option<usize>,
+}
+
+impl Options {
+    /// Nothing.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// `procs = N`.
+    pub fn procs(mut self, procs: usize) -> Options {
+        self.procs = Some(procs);
+        self
+    }
+
+    /// `stack = BYTES`.
+    pub fn stack(mut self, bytes: usize) -> Options {
+        self.stack = Some(bytes);
+        self
+    }
+}
+
+/// Runs `f` as goroutine 1. The calling thread, the process's first, becomes the first M. When `f`
+/// returns the process ends, whatever other goroutines do.
+#[track_caller]
+pub fn main<R: Termination + 'static>(options: Options, f: fn() -> R) -> ExitCode {
+    if let Some(procs) = options.procs {
+        super::runtime::set_procs(procs);
+    }
+    let wishes = match options.stack {
+        None => run::main_stack(),
+        Some(bytes) => match sched::size(bytes) {
+            Ok(size) => Wishes { size, bytes: Some(bytes), ..Wishes::default() },
+            Err(why) => panic!("`#[gosched::main(stack = {bytes})]`: {why}"),
+        },
+    };
+    let wishes = Wishes { id: run::take_main_id(), for_main_m: true, ..wishes };
+    let main = move || -> ! {
+        match catch_unwind(AssertUnwindSafe(|| f().report())) {
+            Ok(code) => std::process::exit(number(code)),
+            Err(payload) if payload.is::<GoExit>() => resume_unwind(payload),
+            Err(_) => std::process::exit(PANICKED),
+        }
+    };
+    let packet = packet::new(main, None);
+    // SAFETY: borrows — none.
+    let started = unsafe { start(packet, wishes, Location::caller()) };
+    if let Err(why) = started {
+        panic!("`#[gosched::main]`: the system refuses a thread: {why}");
+    }
+    match sched::backend() {
+        Backend::Moving => sched::become_main_m(),
+        Backend::Threads => sched::threads::wait_for_the_last(),
+    }
+}
+
+/// What a Rust program ends with when main panics.
+const PANICKED: i32 = 101;
+
+/// The number of an exit code: std does not tell.
+fn number(code: ExitCode) -> i32 {
+    (0..=u8::MAX).find(|&number| ExitCode::from(number) == code).map_or(1, i32::from)
+}
+
+/// What `#[gosched::test(…)]` was given.
+#[derive(Debug)]
+pub struct TestOptions {
+    name: &'static str,
+    procs: Option<usize>,
+    timeout: Duration,
+    deny_leaks: bool,
+}
+
+impl TestOptions {
+    /// A test of that name.
+    pub fn new(name: &'static str) -> TestOptions {
+        TestOptions { name, procs: None, timeout: Duration::from_secs(60), deny_leaks: true }
+    }
+
+    /// `procs = N`.
+    pub fn procs(mut self, procs: usize) -> TestOptions {
+        self.procs = Some(procs);
+        self
+    }
+
+    /// `timeout = SECONDS`.
+    pub fn timeout_millis(mut self, millis: u64) -> TestOptions {
+        self.timeout = Duration::from_millis(millis);
+        self
+    }
+
+    /// `leaks = …`.
+    pub fn deny_leaks(mut self, deny: bool) -> TestOptions {
+        self.deny_leaks = deny;
+        self
+    }
+}
+
+/// One test at a time changes the number of Ps.
+static PROCS: Mutex<()> = Mutex::new(());
+
+/// Runs `f` as a goroutine, for a limited time, and looks what it leaves behind.
+#[track_caller]
+pub fn test<R: Termination + 'static>(options: TestOptions, f: fn() -> R) -> ExitCode {
+    let _one = options.procs.map(|_| PROCS.lock().unwrap_or_else(|broken| broken.into_inner()));
+    let before = options.procs.map(super::runtime::set_procs);
+    let result = run_test(&options, f);
+    before.map(super::runtime::set_procs);
+    match result {
+        Ok(code) => code,
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
+#[track_caller]
+fn run_test<R: Termination + 'static>(
+    options: &TestOptions,
+    f: fn() -> R,
+) -> std::thread::Result<ExitCode> {
+    let name = options.name;
+    let group = Group::new();
+    let (done, ended) = channel();
+    let body = move || {
+        Group::join(group);
+        let result = catch_unwind(AssertUnwindSafe(|| f().report()));
+        let _ = done.send(());
+        match result {
+            Ok(code) => code,
+            Err(payload) => resume_unwind(payload),
+        }
+    };
+    let packet = packet::new(body, None);
+    // SAFETY: borrows — none.
+    let started = unsafe { start(packet, run::main_stack(), Location::caller()) };
+    let handle = match started {
+        Ok(handle) => handle,
+        Err(why) => panic!("test `{name}`: the system refuses a thread: {why}"),
+    };
+    if ended.recv_timeout(options.timeout) == Err(RecvTimeoutError::Timeout) {
+        sched::dump_to_stderr();
+        panic!("test `{name}` did not end within {:?}: all goroutines are above", options.timeout);
+    }
+    let code = match handle.join() {
+        Ok(code) => code,
+        Err(error) => match error.try_into_panic() {
+            Ok(payload) => return Err(payload),
+            Err(_) => ExitCode::SUCCESS,
+        },
+    };
+    if options.deny_leaks && !is_over(group) {
+        let left = group.live();
+        sched::dump_to_stderr();
+        panic!(
+            "test `{name}` left {left} goroutines behind, see above: join them, or say \
+             `#[gosched::test(leaks = allow)]`"
+        );
+    }
+    Ok(code)
+}
+
+/// How long goroutines of a test that has ended may take to end.
+const GRACE: Duration = Duration::from_secs(2);
+
+fn is_over(group: &'static Group) -> bool {
+    let deadline = Instant::now() + GRACE;
+    while group.live() > 0 {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}

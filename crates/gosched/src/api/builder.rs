@@ -1,0 +1,142 @@
+//! Starting goroutines.
+
+use super::goroutine::Goroutine;
+use super::join::JoinHandle;
+use super::packet::{self, Packet, PacketHandle};
+use crate::gmp::current;
+use crate::gmp::g::{Details, G};
+use crate::sched::{self, Order};
+use std::io;
+use std::panic::Location;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Starts a goroutine: `f` runs beside the caller, on one of a few threads, as if it had a thread of
+/// its own.
+///
+/// ```
+/// let handle = gosched::go(|| 6 * 7);
+/// assert_eq!(handle.join().unwrap(), 42);
+/// ```
+///
+/// A panic in `f` ends that goroutine only. The program does not wait for its goroutines: join them,
+/// or use [`scope`](crate::scope).
+///
+/// # Panics
+/// Only where goroutines are threads: the system refuses one. [`Builder::go`] returns that.
+#[track_caller]
+#[inline]
+pub fn go<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    // SAFETY: borrows — none: `'static`.
+    match unsafe { start(packet::new(f, None), Wishes::default(), Location::caller()) } {
+        Ok(handle) => handle,
+        Err(why) => refused(&why),
+    }
+}
+
+#[cold]
+#[track_caller]
+fn refused(why: &io::Error) -> ! {
+    panic!("`go`: the system refuses a thread: {why}; `Builder::go` returns such errors")
+}
+
+/// A goroutine with a name, labels or a stack of its own.
+///
+/// ```
+/// let worker = gosched::Builder::new().name("worker").stack_size(1 << 20).label("kind", "io");
+/// let handle = worker.go(|| gosched::current().unwrap().name().map(str::to_owned)).unwrap();
+/// assert_eq!(handle.join().unwrap().as_deref(), Some("worker"));
+/// ```
+#[derive(Debug, Default)]
+#[must_use = "nothing starts before `Builder::go`"]
+pub struct Builder {
+    details: Details,
+    stack_size: Option<usize>,
+}
+
+impl Builder {
+    /// A goroutine like any other, so far.
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+
+    /// A name, for dumps and panic messages.
+    pub fn name(mut self, name: impl Into<String>) -> Builder {
+        self.details.name = Some(name.into());
+        self
+    }
+
+    /// How much stack its frames may use, at least. The default is `GOSCHED_STACK`, or what is left of
+    /// 256 KiB (1 MiB with debug assertions) beside guard and thread-locals: about 185 KiB. Memory is
+    /// only used for what was touched.
+    pub fn stack_size(mut self, bytes: usize) -> Builder {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Something to know it by, for profiles and dumps.
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Builder {
+        self.details.labels.push((key.into(), value.into()));
+        self
+    }
+
+    /// Starts it: see [`go`].
+    ///
+    /// # Errors
+    /// The stack size cannot be had. Where goroutines are threads: the system refuses one.
+    #[track_caller]
+    pub fn go<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let size = self.stack_size.map(sched::size).transpose()?.flatten();
+        let plain = self.details.name.is_none() && self.details.labels.is_empty();
+        let details = (!plain).then(|| Arc::new(self.details));
+        let wishes = Wishes { details, size, bytes: self.stack_size, ..Wishes::default() };
+        // SAFETY: borrows — none: `'static`.
+        unsafe { start(packet::new(f, None), wishes, Location::caller()) }
+    }
+}
+
+/// What is special about a goroutine.
+#[derive(Debug, Default)]
+pub(crate) struct Wishes {
+    pub(crate) details: Option<Arc<Details>>,
+    pub(crate) size: Option<sched::Size>,
+    pub(crate) bytes: Option<usize>,
+    pub(crate) id: Option<u64>,
+    pub(crate) for_main_m: bool,
+}
+
+/// Starts the goroutine of a new packet.
+///
+/// # Errors
+/// Only where goroutines are threads: the system refuses one.
+///
+/// # Safety
+/// - **borrows**: what the closure and its result borrow outlives the goroutine.
+#[inline]
+pub(crate) unsafe fn start<T>(
+    packet: NonNull<Packet<T>>,
+    wishes: Wishes,
+    site: &'static Location<'static>,
+) -> io::Result<JoinHandle<T>> {
+    // SAFETY: one — a new packet.
+    let handle = unsafe { PacketHandle::from_raw(packet) };
+    let Wishes { details, size, bytes, id, for_main_m } = wishes;
+    let parent = current::goroutine().map_or(0, G::id);
+    let task = packet.as_ptr().cast();
+    let order = Order { task, site, details: details.clone(), size, bytes, id, for_main_m };
+    match sched::spawn(order) {
+        Ok((g, id)) => Ok(JoinHandle::new(handle, Goroutine::new(g, id, parent, details))),
+        Err(why) => {
+            handle.never_started();
+            Err(why)
+        }
+    }
+}

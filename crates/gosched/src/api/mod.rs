@@ -1,0 +1,14 @@
+//! What a program calls: turns closures into Gs and hands back handles.
+
+pub mod attributes;
+pub(crate) mod builder;
+pub(crate) mod exit;
+pub(crate) mod goroutine;
+pub(crate) mod join;
+pub(crate) mod packet;
+pub(crate) mod panic;
+pub(crate) mod run;
+pub mod runtime;
+pub(crate) mod scope;
+pub(crate) mod stack;
+pub(crate) mod thread;

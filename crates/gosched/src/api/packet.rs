@@ -1,0 +1,406 @@
+//! One allocation for a goroutine's closure, its result, and whoever waits for it.
+//!
+//! The state word says who uses the record:
+//!
+//! - [`EMPTY`]: the goroutine is not done, and nobody waits.
+//! - a G: that one waits in `join`.
+//! - [`LOCKED`]: somebody puts a waker in, or takes it out.
+//! - [`WAKER`]: a future waits.
+//! - [`DETACHED`]: the handle is gone; the goroutine frees the record.
+//! - [`DONE`]: the result is there, for the handle; the goroutine does not touch the record any more.
+//!
+//! Goroutine: 1. writes the result; 2. moves the word to `DONE`; 3. makes ready whom it found there.
+//! Handle: 1. moves the word from `EMPTY` to its own G, and parks; 2. reads the result.
+
+use super::exit::GoExit;
+use super::panic;
+use super::scope::ScopeData;
+use crate::gmp::g::G;
+use crate::gmp::reason::WaitReason;
+use crate::gmp::task::Task;
+use crate::sched;
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+
+const EMPTY: usize = 0;
+const DONE: usize = 1;
+const DETACHED: usize = 2;
+const WAKER: usize = 3;
+const LOCKED: usize = 4;
+
+/// See the top of this file. `repr(C)`: a pointer to the task is a pointer to the packet.
+#[repr(C)]
+pub(crate) struct Packet<T> {
+    task: Task,
+    state: AtomicUsize,
+    free: unsafe fn(*mut Task),
+    /// The scope that waits for it.
+    scope: Option<NonNull<ScopeData>>,
+    waker: UnsafeCell<Option<Waker>>,
+    result: UnsafeCell<Option<Outcome<T>>>,
+}
+
+/// A packet with the closure behind it.
+#[repr(C)]
+struct Work<F, T> {
+    packet: Packet<T>,
+    f: UnsafeCell<Option<F>>,
+}
+
+/// How a goroutine ended.
+pub(crate) type Outcome<T> = Result<T, JoinError>;
+
+/// How a goroutine ended without a result.
+pub struct JoinError(Reason);
+
+enum Reason {
+    Panic(Box<dyn Any + Send>),
+    Exit,
+}
+
+impl JoinError {
+    /// Whether it panicked.
+    pub fn is_panic(&self) -> bool {
+        matches!(self.0, Reason::Panic(_))
+    }
+
+    /// Whether it called [`goexit`](crate::goexit).
+    #[doc(alias = "Goexit")]
+    pub fn is_goexit(&self) -> bool {
+        matches!(self.0, Reason::Exit)
+    }
+
+    /// The payload of its panic, for [`std::panic::resume_unwind`].
+    ///
+    /// # Panics
+    /// It did not panic: ask [`JoinError::is_panic`] first.
+    #[track_caller]
+    pub fn into_panic(self) -> Box<dyn Any + Send> {
+        match self.0 {
+            Reason::Panic(payload) => payload,
+            Reason::Exit => panic!("`into_panic` of a goroutine that called `goexit`: ask `is_panic` first"),
+        }
+    }
+
+    /// The payload of its panic, or the error itself.
+    ///
+    /// # Errors
+    /// It did not panic.
+    pub fn try_into_panic(self) -> Result<Box<dyn Any + Send>, JoinError> {
+        match self.0 {
+            Reason::Panic(payload) => Ok(payload),
+            Reason::Exit => Err(self),
+        }
+    }
+
+    fn new(payload: Box<dyn Any + Send>) -> JoinError {
+        match payload.is::<GoExit>() {
+            true => JoinError(Reason::Exit),
+            false => JoinError(Reason::Panic(payload)),
+        }
+    }
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Reason::Exit => f.write_str("the goroutine called goexit"),
+            Reason::Panic(payload) => match panic::message(&**payload) {
+                Some(message) => write!(f, "the goroutine panicked: {message}"),
+                None => f.write_str("the goroutine panicked"),
+            },
+        }
+    }
+}
+
+impl fmt::Debug for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JoinError({self})")
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+/// Lays out a packet for `f`.
+pub(crate) fn new<F, T>(f: F, scope: Option<NonNull<ScopeData>>) -> NonNull<Packet<T>>
+where
+    F: FnOnce() -> T,
+{
+    let packet = Packet::<T> {
+        task: Task { run: run::<F, T>, complete: complete::<T> },
+        state: AtomicUsize::new(EMPTY),
+        free: free::<F, T>,
+        scope,
+        waker: UnsafeCell::new(None),
+        result: UnsafeCell::new(None),
+    };
+    let work = Box::new(Work { packet, f: UnsafeCell::new(Some(f)) });
+    NonNull::from(Box::leak(work)).cast()
+}
+
+/// Runs the closure and keeps its result. See [`Task::run`].
+///
+/// # Safety
+/// - **work**: `task` is the head of a `Work<F, T>` whose closure was not run.
+unsafe fn run<F: FnOnce() -> T, T>(task: *mut Task) -> bool {
+    let work = task.cast::<Work<F, T>>();
+    // SAFETY: work — promised by the caller; only the goroutine touches the closure.
+    let f = unsafe { (*(*work).f.get()).take() };
+    let Some(f) = f else { return false };
+    let outcome = catch_unwind(AssertUnwindSafe(f)).map_err(JoinError::new);
+    if matches!(&outcome, Err(error) if error.is_panic()) {
+        panic::apply_policy();
+    }
+    // SAFETY: work — as above.
+    let packet = unsafe { &(*work).packet };
+    // SAFETY: the goroutine's, until the word says `DONE`.
+    unsafe { *packet.result.get() = Some(outcome) };
+    let scope = packet.scope;
+    // PAIR packet: what the handle did before it went is done.
+    if packet.state.load(Ordering::Acquire) != DETACHED {
+        return true;
+    }
+    // SAFETY: detached: nobody else uses it.
+    unsafe { free::<F, T>(task) };
+    if let Some(scope) = scope {
+        ScopeData::leave(scope);
+    }
+    false
+}
+
+/// Frees a packet that nobody else uses, and what is in it.
+///
+/// # Safety
+/// - **work**: `task` is the head of a `Work<F, T>` that nobody else uses.
+unsafe fn free<F, T>(task: *mut Task) {
+    // SAFETY: work — promised by the caller; `new` leaked it.
+    let work = unsafe { Box::from_raw(task.cast::<Work<F, T>>()) };
+    let Work { packet, f } = *work;
+    let scope = packet.scope;
+    let dropped = catch_unwind(AssertUnwindSafe(|| {
+        drop(f);
+        match packet.result.into_inner() {
+            Some(Err(JoinError(Reason::Panic(payload)))) => Some(payload),
+            _ => None,
+        }
+    }));
+    // A result that panics when it is dropped is a panic like any other.
+    let payload = dropped.unwrap_or_else(Some);
+    match (scope, payload) {
+        // SAFETY: a scope waits for its goroutines, and this one has not left it.
+        (Some(scope), Some(payload)) => unsafe { scope.as_ref() }.keep_panic(payload),
+        // What a payload does when it is dropped is nobody's business any more.
+        (None, Some(payload)) => drop(catch_unwind(AssertUnwindSafe(|| drop(payload)))),
+        _ => {}
+    }
+}
+
+/// Says that the goroutine is done. See [`Task::complete`].
+///
+/// # Safety
+/// - **packet**: `task` is the head of a `Packet<T>` whose result was written.
+unsafe fn complete<T>(task: *mut Task) {
+    let packet = task.cast::<Packet<T>>();
+    // SAFETY: packet — promised by the caller.
+    let (scope, free) = unsafe { ((*packet).scope, (*packet).free) };
+    // SAFETY: packet — as above; good until the word is changed.
+    let state = unsafe { &raw const (*packet).state };
+    loop {
+        // SAFETY: packet — as above: the word was not changed by this goroutine yet.
+        let word = unsafe { &*state };
+        // PAIR packet: what the waiter did before is done.
+        let found = word.load(Ordering::Acquire);
+        if found == LOCKED {
+            std::hint::spin_loop();
+            continue;
+        }
+        let to = if found == WAKER { LOCKED } else { DONE };
+        // PAIR packet: publishes the result.
+        if word.compare_exchange(found, to, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            continue;
+        }
+        match found {
+            EMPTY => {}
+            DETACHED => {
+                let task = SendPtr(task);
+                // It frees memory, and may run a destructor: not with thread-locals that are gone.
+                // SAFETY: detached: nobody else uses it.
+                crate::host(move || unsafe { free(task.pointer()) });
+            }
+            // SAFETY: packet — the waker's place is locked by this goroutine.
+            WAKER => unsafe { wake_future(packet) },
+            // SAFETY: nothing else is a G, and Gs are never freed.
+            g => sched::ready(unsafe { &*(g as *const G) }),
+        }
+        break;
+    }
+    if let Some(scope) = scope {
+        ScopeData::leave(scope);
+    }
+}
+
+/// # Safety
+/// - **locked**: the packet's word is `LOCKED`, by the caller.
+unsafe fn wake_future<T>(packet: *mut Packet<T>) {
+    // SAFETY: locked — promised by the caller.
+    let waker = unsafe { (*(*packet).waker.get()).take() };
+    // SAFETY: locked — as above.
+    let word = unsafe { &(*packet).state };
+    // PAIR packet: publishes the result.
+    word.store(DONE, Ordering::Release);
+    if let Some(waker) = waker {
+        // Code of whoever waits: not with thread-locals that are gone.
+        crate::host(move || drop(catch_unwind(AssertUnwindSafe(|| waker.wake()))));
+    }
+}
+
+/// A pointer on its way to the M's own thread.
+struct SendPtr(*mut Task);
+
+// SAFETY: what it points at is used by nobody else; results are `Send`.
+unsafe impl Send for SendPtr {}
+
+impl SendPtr {
+    fn pointer(&self) -> *mut Task {
+        self.0
+    }
+}
+
+/// The handle's end of a packet: one per packet.
+pub(crate) struct PacketHandle<T>(NonNull<Packet<T>>);
+
+// SAFETY: the result is `Send`, and everything else in the packet may be used from anywhere.
+unsafe impl<T: Send> Send for PacketHandle<T> {}
+// SAFETY: by reference only the state is looked at, and what never changes.
+unsafe impl<T: Send> Sync for PacketHandle<T> {}
+
+impl<T> PacketHandle<T> {
+    /// # Safety
+    /// - **one**: this is the only handle of a packet made by [`new`].
+    pub(crate) unsafe fn from_raw(packet: NonNull<Packet<T>>) -> PacketHandle<T> {
+        PacketHandle(packet)
+    }
+
+    fn packet(&self) -> &Packet<T> {
+        // SAFETY: alive while its handle is.
+        unsafe { self.0.as_ref() }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        // PAIR packet: the result is there.
+        self.packet().state.load(Ordering::Acquire) == DONE
+    }
+
+    /// There is no goroutine after all.
+    pub(crate) fn never_started(self) {
+        self.packet().state.store(DONE, Ordering::Relaxed);
+    }
+
+    /// Waits for the goroutine's end.
+    pub(crate) fn wait(&self, reason: WaitReason) {
+        if !self.is_done() {
+            let data = ptr::from_ref(&self.packet().state).cast::<()>();
+            // SAFETY: commit — `wait_for` takes the packet's word, which is alive while this waits.
+            unsafe { sched::park(reason, wait_for, data) };
+        }
+    }
+
+    /// The result, once it is done.
+    pub(crate) fn take(self) -> Option<Outcome<T>> {
+        if !self.is_done() {
+            return None;
+        }
+        // SAFETY: done: the goroutine does not touch it any more, and this is the only handle.
+        unsafe { (*self.packet().result.get()).take() }
+    }
+
+    /// Asks as a future does.
+    pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
+        let packet = self.packet();
+        loop {
+            // PAIR packet: the result is there, or the waker's place was left whole.
+            let found = packet.state.load(Ordering::Acquire);
+            match found {
+                DONE => return Poll::Ready(()),
+                EMPTY | WAKER => {}
+                _ => {
+                    std::hint::spin_loop();
+                    continue;
+                }
+            }
+            // PAIR packet: the waker's place is ours.
+            let locked = packet.state.compare_exchange(
+                found,
+                LOCKED,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            );
+            if locked.is_err() {
+                continue;
+            }
+            // SAFETY: locked above.
+            unsafe { *packet.waker.get() = Some(context.waker().clone()) };
+            // PAIR packet: publishes the waker.
+            packet.state.store(WAKER, Ordering::Release);
+            return Poll::Pending;
+        }
+    }
+}
+
+/// Tells the packet whose word `data` points at that `g` waits.
+///
+/// # Safety
+/// - **word**: `data` is a packet's state word, alive.
+unsafe fn wait_for(g: &'static G, data: *const ()) -> bool {
+    // SAFETY: word — promised by the caller.
+    let word = unsafe { &*data.cast::<AtomicUsize>() };
+    let g = ptr::from_ref(g) as usize;
+    // PAIR packet: publishes the parked G; or the result is there.
+    word.compare_exchange(EMPTY, g, Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
+
+impl<T> Drop for PacketHandle<T> {
+    fn drop(&mut self) {
+        let packet = self.packet();
+        let mut from = EMPTY;
+        loop {
+            // PAIR packet: what the handle did is done; or the result is there.
+            let changed = packet.state.compare_exchange(
+                from,
+                if from == WAKER { LOCKED } else { DETACHED },
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            match changed {
+                Ok(WAKER) => {
+                    // SAFETY: locked above.
+                    drop(unsafe { (*packet.waker.get()).take() });
+                    // PAIR packet: gives the place back.
+                    packet.state.store(EMPTY, Ordering::Release);
+                    from = EMPTY;
+                }
+                Ok(_) => return,
+                Err(DONE) => break,
+                Err(WAKER) => from = WAKER,
+                Err(_) => {
+                    from = EMPTY;
+                    std::hint::spin_loop();
+                }
+            }
+        }
+        let free = packet.free;
+        // SAFETY: done, and this is the only handle: nobody else uses it.
+        unsafe { free(self.0.as_ptr().cast()) };
+    }
+}
+
+impl<T> fmt::Debug for PacketHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacketHandle").field("done", &self.is_done()).finish()
+    }
+}

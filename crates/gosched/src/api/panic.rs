@@ -1,0 +1,99 @@
+//! Panics of goroutines: what is printed, and what happens then.
+
+use crate::gmp::current;
+use crate::sched;
+use std::any::Any;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fmt::Write;
+use std::panic::PanicHookInfo;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+/// What a panic does beyond the goroutine it happened in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PanicPolicy {
+    /// The goroutine ends, and its [`JoinHandle`](crate::JoinHandle) gets the payload: Rust's way.
+    #[default]
+    Isolate,
+    /// The process ends with status 2, once the goroutine's destructors have run: Go's way.
+    Abort,
+}
+
+static ABORT: AtomicU8 = AtomicU8::new(0);
+
+/// Chooses for all goroutines. Returns what it was.
+pub fn set_panic_policy(policy: PanicPolicy) -> PanicPolicy {
+    match ABORT.swap(u8::from(policy == PanicPolicy::Abort), Ordering::Relaxed) {
+        0 => PanicPolicy::Isolate,
+        _ => PanicPolicy::Abort,
+    }
+}
+
+/// A goroutine has panicked, and its destructors have run.
+pub(crate) fn apply_policy() {
+    if ABORT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let id = current::goroutine().map_or(0, crate::gmp::g::G::id);
+    eprintln!("fatal error: goroutine {id} panicked, and the panic policy is to end the process");
+    // SAFETY: ends the process at once, as Go's runtime does.
+    unsafe { libc::_exit(2) }
+}
+
+/// The text of a payload, where it is one.
+pub(crate) fn message(payload: &(dyn Any + Send)) -> Option<&str> {
+    let text = payload.downcast_ref::<&'static str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+}
+
+/// Puts a panic hook in force that names goroutines, in front of the one that was there. A hook that
+/// the program sets itself later replaces it. Called before `main` where the system lets us, else
+/// when the runtime starts.
+pub(crate) fn install_hook() {
+    static INSTALLED: AtomicBool = AtomicBool::new(false);
+    if INSTALLED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        sched::check_panic();
+        match current::goroutine() {
+            Some(g) => report(info, g.id(), g.details().and_then(|d| d.name.clone()).as_deref()),
+            None => before(info),
+        }
+    }));
+}
+
+/// What std prints, but for the name.
+fn report(info: &PanicHookInfo<'_>, id: u64, name: Option<&str>) {
+    let mut text = format!("\ngoroutine {id}");
+    if let Some(name) = name {
+        let _ = write!(text, " ({name})");
+    }
+    text.push_str(" panicked");
+    if let Some(location) = info.location() {
+        let _ = write!(text, " at {location}");
+    }
+    let payload: &(dyn Any + Send) = &"";
+    let payload = if let Some(text) = info.payload().downcast_ref::<&'static str>() {
+        text
+    } else if let Some(text) = info.payload().downcast_ref::<String>() {
+        text.as_str()
+    } else {
+        message(payload).filter(|text| !text.is_empty()).unwrap_or("Box<dyn Any>")
+    };
+    let _ = writeln!(text, ":\n{payload}");
+    if let Some(seed) = sched::seed() {
+        let _ = writeln!(text, "note: the scheduler's choices come from GOSCHED_SEED={seed}");
+    }
+    let trace = Backtrace::capture();
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    match trace.status() {
+        BacktraceStatus::Captured => drop(writeln!(text, "stack backtrace:\n{trace}")),
+        BacktraceStatus::Disabled if !TOLD.swap(true, Ordering::Relaxed) => text.push_str(
+            "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n",
+        ),
+        _ => {}
+    }
+    eprint!("{text}");
+}

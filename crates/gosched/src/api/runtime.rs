@@ -1,0 +1,44 @@
+//! The runtime as a whole: how many Ps, goroutines and threads there are.
+
+use crate::sched;
+use crate::sys::cpu_limit;
+
+pub use super::panic::{PanicPolicy, set_panic_policy};
+
+/// How many goroutines run at the same time, at most.
+///
+/// At the start it is `GOMAXPROCS` from the environment, or else the number of CPUs the process may
+/// use, or what the container's CPU limit allows if that is less (but not less than 2).
+#[doc(alias = "GOMAXPROCS")]
+pub fn procs() -> usize {
+    sched::procs()
+}
+
+/// Changes [`procs`]; returns what it was. The world is stopped for a moment. Goroutines lose nothing
+/// but time. Where goroutines are threads it only changes what [`procs`] says.
+///
+/// # Panics
+/// `n` is 0: ask with [`procs`]. (Go asks with `GOMAXPROCS(0)`.)
+#[doc(alias = "GOMAXPROCS")]
+#[track_caller]
+pub fn set_procs(n: usize) -> usize {
+    assert!(n > 0, "`set_procs(0)`: goroutines need at least 1 P; to ask, call `procs()`");
+    sched::set_procs(n)
+}
+
+/// How many CPUs the process may use.
+#[doc(alias = "NumCPU")]
+pub fn num_cpu() -> usize {
+    cpu_limit::num_cpu()
+}
+
+/// How many goroutines there are.
+#[doc(alias = "NumGoroutine")]
+pub fn num_goroutines() -> usize {
+    sched::num_goroutines()
+}
+
+/// How many threads the runtime has, idle ones too.
+pub fn num_threads() -> usize {
+    sched::num_threads()
+}

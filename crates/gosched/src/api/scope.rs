@@ -1,0 +1,139 @@
+//! Goroutines that borrow from the code that started them, which waits for all of them.
+
+use super::builder::{Wishes, start};
+use super::join::ScopedJoinHandle;
+use super::{exit, packet};
+use crate::gmp::g::G;
+use crate::gmp::reason::WaitReason;
+use crate::sched;
+use std::any::Any;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::ptr::{self, NonNull};
+use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// What a scope and its goroutines share, on the stack of the scope.
+///
+/// `running` counts the goroutines, and one for the scope itself until it waits: whoever takes it to
+/// 0 makes the scope ready, or is the scope.
+pub(crate) struct ScopeData {
+    running: AtomicUsize,
+    waiter: AtomicPtr<G>,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl ScopeData {
+    /// A goroutine of the scope is done.
+    pub(crate) fn leave(scope: NonNull<ScopeData>) {
+        // SAFETY: the scope waits for this goroutine.
+        let data = unsafe { scope.as_ref() };
+        // PAIR scope: what the goroutine did is done; the last one sees who waits.
+        if data.running.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let waiter = data.waiter.load(Ordering::Relaxed);
+            // SAFETY: the scope left a G there before it gave its own count up, and waits for this
+            // call.
+            sched::ready(unsafe { &*waiter });
+        }
+    }
+
+    /// Keeps the first panic that nobody else heard of.
+    pub(crate) fn keep_panic(&self, payload: Box<dyn Any + Send>) {
+        let mut place = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
+        if place.is_none() {
+            *place = Some(payload);
+        }
+    }
+
+    fn wait(&self) {
+        let data = ptr::from_ref(self).cast::<()>();
+        // SAFETY: commit — `wait_for` takes the scope's data, alive while this waits.
+        unsafe { sched::park(WaitReason::Join, wait_for, data) };
+    }
+}
+
+/// # Safety
+/// - **scope**: `data` is a `ScopeData`, alive.
+unsafe fn wait_for(g: &'static G, data: *const ()) -> bool {
+    // SAFETY: scope — promised by the caller.
+    let data = unsafe { &*data.cast::<ScopeData>() };
+    data.waiter.store(ptr::from_ref(g).cast_mut(), Ordering::Relaxed);
+    // PAIR scope: publishes the waiter; or all goroutines are done.
+    data.running.fetch_sub(1, Ordering::AcqRel) != 1
+}
+
+/// Where goroutines can be started that borrow: see [`scope`].
+pub struct Scope<'scope, 'env: 'scope> {
+    data: ScopeData,
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+impl std::fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let running = self.data.running.load(Ordering::Relaxed);
+        f.debug_struct("Scope").field("running", &running.saturating_sub(1)).finish()
+    }
+}
+
+/// Runs `f`, in which goroutines can be started that borrow from outside, and waits for all of them.
+///
+/// ```
+/// let mut numbers = vec![1, 2, 3];
+/// gosched::scope(|s| {
+///     for number in &mut numbers {
+///         s.go(move || *number *= 2);
+///     }
+/// });
+/// assert_eq!(numbers, [2, 4, 6]);
+/// ```
+///
+/// # Panics
+/// With the panic of `f`; else with the first panic of a goroutine that nobody joined.
+pub fn scope<'env, F, T>(f: F) -> T
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+{
+    exit::check();
+    let scope = Scope {
+        data: ScopeData {
+            running: AtomicUsize::new(1),
+            waiter: AtomicPtr::new(ptr::null_mut()),
+            panic: Mutex::new(None),
+        },
+        scope: PhantomData,
+        env: PhantomData,
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
+    scope.data.wait();
+    let panic = scope.data.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match (result, panic) {
+        (Err(payload), _) | (Ok(_), Some(payload)) => resume_unwind(payload),
+        (Ok(result), None) => result,
+    }
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// Starts a goroutine that the scope waits for.
+    ///
+    /// # Panics
+    /// Only where goroutines are threads: the system refuses one.
+    #[track_caller]
+    pub fn go<F, T>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let data = NonNull::from(&self.data);
+        self.data.running.fetch_add(1, Ordering::Relaxed);
+        let packet = packet::new(f, Some(data));
+        // SAFETY: borrows — the scope outlives the goroutine: it waits for it.
+        match unsafe { start(packet, Wishes::default(), Location::caller()) } {
+            Ok(handle) => ScopedJoinHandle::new(handle),
+            Err(why) => {
+                self.data.running.fetch_sub(1, Ordering::Relaxed);
+                panic!("`Scope::go`: the system refuses a thread: {why}")
+            }
+        }
+    }
+}

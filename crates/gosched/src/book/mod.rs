@@ -1,0 +1,1 @@
+//! The design, one chapter per question a new contributor asks.

@@ -1,0 +1,263 @@
+//! A G: one goroutine's record, from its birth to its reuse. Or a thread's that waits among them.
+//!
+//! Records come from slabs and are never freed, so a reference to one is good for ever; what it says
+//! is only true while its goroutine lives. An ordinary thread that waits has one too: whoever makes
+//! it ready need not know the difference.
+
+use super::current;
+use super::frame::Frame;
+use super::group::Group;
+use super::park_token::ParkToken;
+use super::reason::WaitReason;
+use super::state::{GState, StateWord};
+use super::task::Task;
+use crate::sys::owned::Owned;
+use crate::sys::sleep_word::SleepWord;
+use std::panic::Location;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// See the top of this file.
+///
+/// Fields without a note are written by the owner (see `state`) and may be read by anybody who
+/// wants to print them.
+#[repr(align(64))]
+#[derive(Debug)]
+pub(crate) struct G {
+    /// Stack and saved registers; the owner's.
+    pub(crate) frame: Owned<Frame>,
+    /// The list it is in; that list's owner's.
+    pub(crate) link: AtomicPtr<G>,
+    state: StateWord,
+    reason: AtomicU8,
+    /// [`THREAD`], [`EXITING`].
+    flags: AtomicU8,
+    has_stack: AtomicBool,
+    /// How often `lock_os_thread` was called and not undone.
+    pub(crate) locks: AtomicU32,
+    id: AtomicU64,
+    parent: AtomicU64,
+    site: AtomicPtr<Location<'static>>,
+    task: AtomicPtr<Task>,
+    details: AtomicPtr<Details>,
+    group: AtomicPtr<Group>,
+    /// The M that must run it, if only one may.
+    pub(crate) pinned: AtomicPtr<()>,
+    /// What `park` and `unpark` of the public face talk about.
+    pub(crate) token: ParkToken,
+    /// Where a thread sleeps.
+    pub(crate) word: SleepWord,
+}
+
+/// It is a thread: an ordinary one that waits, or a goroutine that is one.
+const THREAD: u8 = 1;
+/// `goexit` was called in it.
+const EXITING: u8 = 2;
+
+/// What most goroutines do not have.
+#[derive(Debug, Default)]
+pub(crate) struct Details {
+    pub(crate) name: Option<String>,
+    pub(crate) labels: Vec<(String, String)>,
+}
+
+/// What a new goroutine is told.
+#[derive(Debug)]
+pub(crate) struct Birth {
+    pub(crate) id: u64,
+    pub(crate) parent: u64,
+    pub(crate) site: &'static Location<'static>,
+    pub(crate) task: *mut Task,
+    pub(crate) details: Option<Arc<Details>>,
+}
+
+impl G {
+    #[inline]
+    pub(crate) const fn new() -> G {
+        G {
+            frame: Owned::new(Frame::new()),
+            link: AtomicPtr::new(ptr::null_mut()),
+            state: StateWord::new(),
+            reason: AtomicU8::new(0),
+            flags: AtomicU8::new(0),
+            has_stack: AtomicBool::new(false),
+            locks: AtomicU32::new(0),
+            id: AtomicU64::new(0),
+            parent: AtomicU64::new(0),
+            site: AtomicPtr::new(ptr::null_mut()),
+            task: AtomicPtr::new(ptr::null_mut()),
+            details: AtomicPtr::new(ptr::null_mut()),
+            group: AtomicPtr::new(ptr::null_mut()),
+            pinned: AtomicPtr::new(ptr::null_mut()),
+            token: ParkToken::new(),
+            word: SleepWord::new(),
+        }
+    }
+
+    /// Gives a dead record its next life. The caller owns it.
+    #[inline]
+    pub(crate) fn begin(&self, birth: Birth) {
+        self.id.store(birth.id, Ordering::Relaxed);
+        self.parent.store(birth.parent, Ordering::Relaxed);
+        self.site.store(ptr::from_ref(birth.site).cast_mut(), Ordering::Relaxed);
+        self.task.store(birth.task, Ordering::Relaxed);
+        let details = birth.details.map_or(ptr::null(), Arc::into_raw);
+        self.details.store(details.cast_mut(), Ordering::Relaxed);
+        self.token.begin(birth.id);
+        let group = current::goroutine().and_then(G::group);
+        if let Some(group) = group {
+            group.count(1);
+        }
+        self.set_group(group);
+    }
+
+    /// It is done: its group is one less.
+    #[inline]
+    pub(crate) fn leave_group(&self) {
+        if let Some(group) = self.group() {
+            group.count(-1);
+            self.set_group(None);
+        }
+    }
+
+    fn group(&self) -> Option<&'static Group> {
+        // SAFETY: null, or a group: they are never freed.
+        unsafe { self.group.load(Ordering::Relaxed).as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn set_group(&self, group: Option<&'static Group>) {
+        let group = group.map_or(ptr::null(), ptr::from_ref);
+        self.group.store(group.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Makes the record an ordinary thread's: the caller's.
+    #[inline]
+    pub(crate) fn begin_thread(&self) {
+        self.set_flag(THREAD, true);
+        self.id.store(0, Ordering::Relaxed);
+    }
+
+    /// Makes the record that of a goroutine which is a thread.
+    #[inline]
+    pub(crate) fn begin_thread_goroutine(&self) {
+        self.set_flag(THREAD, true);
+    }
+
+    /// Ends [`G::begin_thread`].
+    #[inline]
+    pub(crate) fn end_thread(&self) {
+        self.set_flag(THREAD, false);
+    }
+
+    /// Takes back what [`G::begin`] gave. The caller owns it, and may allocate.
+    #[inline]
+    pub(crate) fn forget_details(&self) {
+        let details = self.details.swap(ptr::null_mut(), Ordering::Relaxed);
+        if !details.is_null() {
+            // SAFETY: `begin` made it from an `Arc`, and it is taken back once: the swap.
+            drop(unsafe { Arc::from_raw(details) });
+        }
+    }
+
+    /// Name and labels; asked by the goroutine itself.
+    #[inline]
+    pub(crate) fn details(&self) -> Option<Arc<Details>> {
+        let details = self.details.load(Ordering::Relaxed).cast_const();
+        if details.is_null() {
+            return None;
+        }
+        // SAFETY: `begin` made it from an `Arc`, which is alive until `forget_details`: the
+        // goroutine itself calls both.
+        unsafe { Arc::increment_strong_count(details) };
+        // SAFETY: as above; counted one line above.
+        Some(unsafe { Arc::from_raw(details) })
+    }
+
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        self.id.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn parent(&self) -> u64 {
+        self.parent.load(Ordering::Relaxed)
+    }
+
+    /// Where it was started.
+    #[inline]
+    pub(crate) fn site(&self) -> Option<&'static Location<'static>> {
+        // SAFETY: null, or a location of the program's text.
+        unsafe { self.site.load(Ordering::Relaxed).as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn task(&self) -> *mut Task {
+        self.task.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn is_thread(&self) -> bool {
+        self.has_flag(THREAD)
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> GState {
+        self.state.load()
+    }
+
+    /// See [`StateWord::transition`].
+    #[inline]
+    pub(crate) fn transition(&self, from: GState, to: GState) {
+        self.state.transition(|| self.id(), from, to);
+    }
+
+    #[inline]
+    pub(crate) fn reason(&self) -> WaitReason {
+        WaitReason::from_number(self.reason.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn set_reason(&self, reason: WaitReason) {
+        self.reason.store(reason as u8, Ordering::Relaxed);
+    }
+
+    /// Whether nothing is special about it: it is no thread, and not on its way out.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) == 0
+    }
+
+    #[inline]
+    fn has_flag(&self, flag: u8) -> bool {
+        self.flags.load(Ordering::Relaxed) & flag != 0
+    }
+
+    fn set_flag(&self, flag: u8, on: bool) {
+        let rest = self.flags.load(Ordering::Relaxed) & !flag;
+        self.flags.store(rest | if on { flag } else { 0 }, Ordering::Relaxed);
+    }
+
+    /// It has begun, and is not finished.
+    #[inline]
+    pub(crate) fn has_stack(&self) -> bool {
+        self.has_stack.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_has_stack(&self, has: bool) {
+        self.has_stack.store(has, Ordering::Relaxed);
+    }
+
+    /// `goexit` was called in it.
+    #[inline]
+    pub(crate) fn is_exiting(&self) -> bool {
+        self.has_flag(EXITING)
+    }
+
+    #[inline]
+    pub(crate) fn set_exiting(&self, exiting: bool) {
+        self.set_flag(EXITING, exiting);
+    }
+}

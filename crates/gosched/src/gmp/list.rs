@@ -1,0 +1,115 @@
+//! A list of Gs through their own links: no memory is needed to put one in.
+
+use super::g::G;
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+/// First in, first out; also last in, first out. A G is in one list at most.
+#[derive(Debug)]
+pub(crate) struct GList {
+    head: Option<&'static G>,
+    tail: Option<&'static G>,
+    len: usize,
+}
+
+impl GList {
+    #[inline]
+    pub(crate) const fn new() -> GList {
+        GList { head: None, tail: None, len: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline]
+    pub(crate) fn push_back(&mut self, g: &'static G) {
+        g.link.store(ptr::null_mut(), Ordering::Relaxed);
+        match self.tail {
+            Some(tail) => tail.link.store(ptr::from_ref(g).cast_mut(), Ordering::Relaxed),
+            None => self.head = Some(g),
+        }
+        self.tail = Some(g);
+        self.len += 1;
+    }
+
+    #[inline]
+    pub(crate) fn push_front(&mut self, g: &'static G) {
+        let head = self.head.map_or(ptr::null(), ptr::from_ref);
+        g.link.store(head.cast_mut(), Ordering::Relaxed);
+        if self.tail.is_none() {
+            self.tail = Some(g);
+        }
+        self.head = Some(g);
+        self.len += 1;
+    }
+
+    #[inline]
+    pub(crate) fn pop_front(&mut self) -> Option<&'static G> {
+        let g = self.head?;
+        // SAFETY: links hold null or a reference to a G, and Gs are never freed.
+        self.head = unsafe { g.link.load(Ordering::Relaxed).as_ref() };
+        if self.head.is_none() {
+            self.tail = None;
+        }
+        self.len -= 1;
+        Some(g)
+    }
+
+    /// Puts all of `other` before its own.
+    #[inline]
+    pub(crate) fn prepend(&mut self, mut other: GList) {
+        let Some(last) = other.tail else { return };
+        let head = self.head.map_or(ptr::null(), ptr::from_ref);
+        last.link.store(head.cast_mut(), Ordering::Relaxed);
+        self.head = other.head;
+        self.tail = self.tail.or(other.tail);
+        self.len += std::mem::take(&mut other.len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some(count: usize) -> Vec<&'static G> {
+        (0..count).map(|_| &*Box::leak(Box::new(G::new()))).collect()
+    }
+
+    fn drain(list: &mut GList) -> Vec<*const G> {
+        std::iter::from_fn(|| list.pop_front()).map(ptr::from_ref).collect()
+    }
+
+    #[test]
+    fn what_goes_in_at_the_back_comes_out_in_order() {
+        let gs = some(3);
+        let mut list = GList::new();
+        gs.iter().for_each(|g| list.push_back(g));
+        assert_eq!(list.len(), 3);
+        assert_eq!(drain(&mut list), gs.iter().map(|g| ptr::from_ref(*g)).collect::<Vec<_>>());
+        assert!(list.is_empty() && list.pop_front().is_none());
+    }
+
+    #[test]
+    fn lists_are_joined_in_order() {
+        let gs = some(5);
+        for split in 0..=5 {
+            let (mut front, mut back) = (GList::new(), GList::new());
+            gs[..split].iter().for_each(|g| front.push_back(g));
+            gs[split..].iter().rev().for_each(|g| back.push_front(g));
+            back.prepend(front);
+            assert_eq!(back.len(), 5);
+            let last = some(1)[0];
+            back.push_back(last);
+            let mut wanted: Vec<*const G> = gs.iter().map(|g| ptr::from_ref(*g)).collect();
+            wanted.push(last);
+            assert_eq!(drain(&mut back), wanted);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! An M: a thread that runs Gs. Its own stack is g0, where the scheduler runs.
+//!
+//! Records are never freed; that of a thread that ended is used for the next one.
+
+use super::g::G;
+use super::note::Note;
+use super::p::{P, PStatus};
+use crate::sys::owned::Owned;
+use gosched_context::arch::{self, Saved};
+use gosched_context::carrier::Carrier;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+/// See the top of this file. Fields without a note are written by the M's own thread.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct M {
+    /// First: this is what GS finds.
+    pub(crate) carrier: Carrier,
+    p: AtomicPtr<P>,
+    /// Not 0: the P was taken from it while it was blocked. Whoever took it writes this, see
+    /// `handoff`.
+    pub(crate) taken: AtomicU32,
+    curg: AtomicPtr<G>,
+    /// Where g0 waits while a goroutine runs.
+    pub(crate) g0: Owned<Saved>,
+    /// What is still to be done for the goroutine that was left last.
+    pub(crate) departed: Owned<Departure>,
+    /// What g0 is to run, where the goroutine that left has chosen already.
+    picked: AtomicPtr<G>,
+    pub(crate) id: u32,
+    /// It looks for work. Counted in the scheduler too.
+    pub(crate) spinning: AtomicBool,
+    /// The P it is woken with; the waker's, before it wakes.
+    next_p: AtomicPtr<P>,
+    /// The P it had before a marked call.
+    pub(crate) old_p: AtomicPtr<P>,
+    /// The goroutine that only this M may run.
+    locked_g: AtomicPtr<G>,
+    pub(crate) note: Note,
+    /// The list it is in; under the scheduler's lock.
+    pub(crate) link: AtomicPtr<M>,
+    /// The M made before it.
+    pub(crate) before: AtomicPtr<M>,
+    /// It has a thread.
+    pub(crate) alive: AtomicBool,
+    /// Its thread is to end, since a goroutine ended that was locked to it.
+    dying: AtomicBool,
+    /// Its thread is the process's first, which cannot end.
+    main: AtomicBool,
+}
+
+// SAFETY: the carrier's cells belong to the M's own thread; all else is atomic or `Owned`.
+unsafe impl Sync for M {}
+
+/// What is to be done with a goroutine once its context is saved and the next one's thread pointer
+/// is in force: by that one, or by g0.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Departure {
+    /// Nothing: g0 was left.
+    None,
+    /// To the tail of the global queue. `held`: its lock was taken before the switch.
+    Yield { g: &'static G, held: bool },
+    /// To the tail of the P's own queue.
+    YieldLocally { g: &'static G },
+    /// To run next on this P: it was stopped, not out of time.
+    Stopped { g: &'static G },
+    /// Waits. `commit` tells the world so, and returns false if it need not wait any more.
+    Park { g: &'static G, commit: Commit, data: *const () },
+    /// Is finished.
+    Exit { g: &'static G },
+    /// There was no memory for its stack: it never began.
+    NoStack { g: &'static G },
+}
+
+/// See [`Departure::Park`]. It runs on another goroutine's stack: no allocation, no panic, no
+/// thread-local.
+pub(crate) type Commit = unsafe fn(&'static G, *const ()) -> bool;
+
+// SAFETY: it goes no further than the M it was left on.
+unsafe impl Send for Departure {}
+
+impl M {
+    /// Allocates: not with preemption off.
+    #[inline]
+    pub(crate) fn new(id: u32) -> &'static M {
+        Box::leak(Box::new(M {
+            carrier: Carrier::new(),
+            p: AtomicPtr::new(ptr::null_mut()),
+            taken: AtomicU32::new(0),
+            curg: AtomicPtr::new(ptr::null_mut()),
+            g0: Owned::new(Saved::running(0)),
+            departed: Owned::new(Departure::None),
+            picked: AtomicPtr::new(ptr::null_mut()),
+            id,
+            spinning: AtomicBool::new(false),
+            next_p: AtomicPtr::new(ptr::null_mut()),
+            old_p: AtomicPtr::new(ptr::null_mut()),
+            locked_g: AtomicPtr::new(ptr::null_mut()),
+            note: Note::new(),
+            link: AtomicPtr::new(ptr::null_mut()),
+            before: AtomicPtr::new(ptr::null_mut()),
+            alive: AtomicBool::new(false),
+            dying: AtomicBool::new(false),
+            main: AtomicBool::new(false),
+        }))
+    }
+
+    /// The M the caller runs on. Good until the caller can be moved: never across a switch, nor
+    /// with preemption on.
+    ///
+    /// # Safety
+    /// - **carried**: the caller's role is not foreign, and every carrier of this process is an M.
+    #[inline(always)]
+    pub(crate) unsafe fn current() -> &'static M {
+        // SAFETY: carried — promised by the caller.
+        let carrier = unsafe { arch::carrier() };
+        // SAFETY: carried — the carrier is the first field of an M, and Ms are never freed.
+        unsafe { &*carrier.cast::<M>() }
+    }
+
+    /// Its P, if it has one.
+    #[inline]
+    pub(crate) fn p(&self) -> Option<&'static P> {
+        // SAFETY: null, or a P: they are never freed.
+        unsafe { self.p.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Takes the right to run. The caller owned the P.
+    #[inline]
+    pub(crate) fn acquire_p(&'static self, p: &'static P) {
+        self.p.store(ptr::from_ref(p).cast_mut(), Ordering::Relaxed);
+        p.set_m(Some(self));
+        p.set_status(PStatus::Running);
+    }
+
+    /// Gives the right to run to the caller.
+    #[inline]
+    pub(crate) fn release_p(&self) -> Option<&'static P> {
+        let p = self.p()?;
+        self.p.store(ptr::null_mut(), Ordering::Relaxed);
+        p.set_m(None);
+        p.set_status(PStatus::Idle);
+        Some(p)
+    }
+
+    /// The goroutine it runs; none while g0 looks for one.
+    #[inline]
+    pub(crate) fn curg(&self) -> Option<&'static G> {
+        // SAFETY: null, or a G: they are never freed.
+        unsafe { self.curg.load(Ordering::Relaxed).as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn set_curg(&self, g: Option<&'static G>) {
+        self.curg.store(g.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn set_picked(&self, g: &'static G) {
+        self.picked.store(ptr::from_ref(g).cast_mut(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn take_picked(&self) -> Option<&'static G> {
+        let picked = self.picked.load(Ordering::Relaxed);
+        self.picked.store(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: null, or a G: they are never freed.
+        unsafe { picked.as_ref() }
+    }
+
+    /// Gives a sleeping M a P. By its waker, before it wakes it.
+    #[inline]
+    pub(crate) fn set_next_p(&self, p: &'static P) {
+        self.next_p.store(ptr::from_ref(p).cast_mut(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn take_next_p(&self) -> Option<&'static P> {
+        let p = self.next_p.swap(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: null, or a P: they are never freed.
+        unsafe { p.as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn is_dying(&self) -> bool {
+        self.dying.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_dying(&self, dying: bool) {
+        self.dying.store(dying, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_main(&self) -> bool {
+        self.main.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_main(&self) {
+        self.main.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn locked_g(&self) -> Option<&'static G> {
+        // SAFETY: null, or a G: they are never freed.
+        unsafe { self.locked_g.load(Ordering::Relaxed).as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn set_locked_g(&self, g: Option<&'static G>) {
+        self.locked_g.store(g.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
+    }
+}
+
+/// Ms through their own links.
+#[derive(Debug)]
+pub(crate) struct MList {
+    head: Option<&'static M>,
+    len: usize,
+}
+
+impl MList {
+    #[inline]
+    pub(crate) const fn new() -> MList {
+        MList { head: None, len: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, m: &'static M) {
+        let head = self.head.map_or(ptr::null(), ptr::from_ref);
+        m.link.store(head.cast_mut(), Ordering::Relaxed);
+        self.head = Some(m);
+        self.len += 1;
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<&'static M> {
+        let m = self.head?;
+        self.head = next(m);
+        self.len -= 1;
+        Some(m)
+    }
+
+    /// Takes `m` out. False if it is not in.
+    #[inline]
+    pub(crate) fn remove(&mut self, m: &'static M) -> bool {
+        let mut rest = MList::new();
+        let mut found = false;
+        while let Some(other) = self.pop() {
+            if std::ptr::eq(other, m) {
+                found = true;
+                break;
+            }
+            rest.push(other);
+        }
+        while let Some(other) = rest.pop() {
+            self.push(other);
+        }
+        found
+    }
+}
+
+fn next(m: &M) -> Option<&'static M> {
+    // SAFETY: links hold null or a reference to an M, and Ms are never freed.
+    unsafe { m.link.load(Ordering::Relaxed).as_ref() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_carrier_is_what_gs_finds() {
+        assert_eq!(std::mem::offset_of!(M, carrier), 0);
+    }
+
+    #[test]
+    fn an_m_can_be_taken_out_of_the_middle() {
+        let ms: Vec<&'static M> = (0..4).map(M::new).collect();
+        for out in 0..4 {
+            let mut list = MList::new();
+            ms.iter().for_each(|m| list.push(m));
+            assert!(list.remove(ms[out]));
+            assert!(!list.remove(ms[out]));
+            let ids: Vec<u32> = std::iter::from_fn(|| list.pop()).map(|m| m.id).collect();
+            let wanted: Vec<u32> = (0..4).rev().filter(|&id| id != out as u32).collect();
+            assert_eq!(ids, wanted);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The nouns: G (work), M (thread), P (right to run), their queues and legal state changes, no policy.
+
+pub(crate) mod note;
+pub(crate) mod run_queue;
+
+#[cfg(not(loom))]
+pub(crate) mod current;
+#[cfg(not(loom))]
+pub(crate) mod g;
+#[cfg(not(loom))]
+pub(crate) mod group;
+#[cfg(not(loom))]
+pub(crate) mod list;
+#[cfg(not(loom))]
+pub(crate) mod park_token;
+#[cfg(not(loom))]
+pub(crate) mod reason;
+#[cfg(not(loom))]
+pub(crate) mod slab;
+#[cfg(not(loom))]
+pub(crate) mod state;
+#[cfg(not(loom))]
+pub(crate) mod task;
+
+#[cfg(all(ported, not(loom)))]
+pub(crate) mod frame;
+#[cfg(all(ported, not(loom)))]
+pub(crate) mod m;
+#[cfg(all(ported, not(loom)))]
+pub(crate) mod p;
+
+#[cfg(all(not(ported), not(loom)))]
+#[path = "frame_none.rs"]
+pub(crate) mod frame;

@@ -1,0 +1,36 @@
+//! A place where one M sleeps until another wakes it, once: Go's note.
+//!
+//! Sleeper: 1. sleeps while the word is 0; 2. takes it back to 0.
+//! Waker: 1. sets the word; 2. wakes whoever sleeps on it.
+//!
+//! A wake-up that comes first is not lost: the word is then 1 when the sleeper looks.
+
+use crate::sys::sleep_word::SleepWord;
+use std::time::Duration;
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(crate) struct Note(SleepWord);
+
+impl Note {
+    pub(crate) fn new() -> Note {
+        Note(SleepWord::new())
+    }
+
+    /// Lets the sleeper go on, now or when it comes.
+    pub(crate) fn wake(&self) {
+        self.0.set(1);
+        self.0.wake();
+    }
+
+    /// Sleeps until it is woken, and takes the wake-up. False if `timeout` is over and none came.
+    pub(crate) fn sleep(&self, timeout: Option<Duration>) -> bool {
+        while self.0.get() == 0 {
+            if !self.0.wait(0, timeout) && self.0.get() == 0 {
+                return false;
+            }
+        }
+        self.0.set(0);
+        true
+    }
+}

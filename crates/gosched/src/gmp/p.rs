@@ -1,0 +1,170 @@
+//! A P: the right to run Gs, with the queue they wait in and the caches they are made from.
+//!
+//! Ps are made once and never freed. Status, and who owns the P:
+//!
+//! - [`PStatus::Idle`]: in the list of idle Ps, or on its way to an M ([`M::next_p`](super::m::M)).
+//! - [`PStatus::Running`]: the M it points at.
+//! - [`PStatus::Stopped`]: whoever stopped the world.
+//! - [`PStatus::Dead`]: nobody; there are fewer Ps now than there were.
+
+use super::g::G;
+use super::list::GList;
+use super::m::M;
+use super::run_queue::{CAPACITY, RunQueue};
+use crate::sys::owned::Owned;
+use crate::sys::random::Random;
+use gosched_context::Size;
+use gosched_context::stack::Cache;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, Ordering};
+
+/// What a P is doing: see the top of this file. Go's numbers (2 was the status in system calls).
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PStatus {
+    Idle = 0,
+    Running = 1,
+    Stopped = 3,
+    Dead = 4,
+}
+
+/// See the top of this file.
+#[repr(align(128))]
+#[derive(Debug)]
+pub(crate) struct P {
+    pub(crate) id: u32,
+    status: AtomicU32,
+    /// The M it runs on, or ran on last.
+    m: AtomicPtr<M>,
+    /// The list it is in; that list's owner's.
+    pub(crate) link: AtomicPtr<P>,
+    pub(crate) queue: RunQueue<G, CAPACITY>,
+    /// How often it started a slice.
+    pub(crate) schedtick: AtomicU32,
+    /// How often it came back from a marked call.
+    pub(crate) syscalltick: AtomicU32,
+    /// Goroutines started here, less those that ended here.
+    goroutines: AtomicI64,
+    pub(crate) random: Random,
+    /// The NUMA node its M ran on when it took the P.
+    pub(crate) node: AtomicU32,
+    /// On its way to an M that is to spin; under the scheduler's lock.
+    pub(crate) for_spinner: AtomicBool,
+    /// Caches; the owner's.
+    pub(crate) own: Owned<Caches>,
+}
+
+/// What a P keeps so that it need not ask others.
+#[derive(Debug)]
+pub(crate) struct Caches {
+    /// Dead Gs.
+    pub(crate) free: GList,
+    pub(crate) stacks: Cache,
+    /// Ids not yet given, from the first to before the second.
+    pub(crate) ids: (u64, u64),
+}
+
+impl P {
+    /// Allocates: not with preemption off.
+    #[inline]
+    pub(crate) fn new(id: u32, size: Size) -> &'static P {
+        Box::leak(Box::new(P {
+            id,
+            status: AtomicU32::new(PStatus::Dead as u32),
+            m: AtomicPtr::new(ptr::null_mut()),
+            link: AtomicPtr::new(ptr::null_mut()),
+            queue: RunQueue::new(),
+            schedtick: AtomicU32::new(0),
+            syscalltick: AtomicU32::new(0),
+            goroutines: AtomicI64::new(0),
+            random: Random::new(id),
+            node: AtomicU32::new(0),
+            for_spinner: AtomicBool::new(false),
+            own: Owned::new(Caches { free: GList::new(), stacks: Cache::new(size), ids: (0, 0) }),
+        }))
+    }
+
+    #[inline]
+    pub(crate) fn status(&self) -> PStatus {
+        match self.status.load(Ordering::Relaxed) {
+            0 => PStatus::Idle,
+            1 => PStatus::Running,
+            3 => PStatus::Stopped,
+            _ => PStatus::Dead,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_status(&self, status: PStatus) {
+        self.status.store(status as u32, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn m(&self) -> Option<&'static M> {
+        // SAFETY: null, or an M: they are never freed.
+        unsafe { self.m.load(Ordering::Relaxed).as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn set_m(&self, m: Option<&'static M>) {
+        self.m.store(m.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// One goroutine more, or less. Owner only.
+    #[inline]
+    pub(crate) fn count_goroutines(&self, change: i64) {
+        let now = self.goroutines.load(Ordering::Relaxed);
+        self.goroutines.store(now + change, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn goroutines(&self) -> i64 {
+        self.goroutines.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn tick(&self) -> u32 {
+        self.schedtick.load(Ordering::Relaxed)
+    }
+
+    /// A new slice starts. Owner only.
+    #[inline]
+    pub(crate) fn start_slice(&self) {
+        self.schedtick.store(self.tick().wrapping_add(1), Ordering::Relaxed);
+    }
+}
+
+/// Ps through their own links.
+#[derive(Debug)]
+pub(crate) struct PList {
+    head: Option<&'static P>,
+}
+
+impl PList {
+    #[inline]
+    pub(crate) const fn new() -> PList {
+        PList { head: None }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, p: &'static P) {
+        let head = self.head.map_or(ptr::null(), ptr::from_ref);
+        p.link.store(head.cast_mut(), Ordering::Relaxed);
+        self.head = Some(p);
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<&'static P> {
+        let p = self.head?;
+        // SAFETY: links hold null or a reference to a P, and Ps are never freed.
+        self.head = unsafe { p.link.load(Ordering::Relaxed).as_ref() };
+        Some(p)
+    }
+
+    #[inline]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static P> {
+        // SAFETY: links hold null or a reference to a P, and Ps are never freed.
+        let next = |p: &&'static P| unsafe { p.link.load(Ordering::Relaxed).as_ref() };
+        std::iter::successors(self.head, next)
+    }
+}

@@ -1,0 +1,56 @@
+//! Why a G waits: Go's words where Go has one.
+
+/// See the top of this file.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitReason {
+    /// It does not wait, or nobody said.
+    None,
+    /// `park`.
+    Park,
+    /// `join`, and the end of a `scope`.
+    Join,
+    /// The end of `run`.
+    Run,
+    /// `set_procs`, until the world has stopped.
+    StopTheWorld,
+}
+
+impl WaitReason {
+    const ALL: [WaitReason; 5] = [
+        WaitReason::None,
+        WaitReason::Park,
+        WaitReason::Join,
+        WaitReason::Run,
+        WaitReason::StopTheWorld,
+    ];
+
+    pub(crate) fn from_number(number: u8) -> WaitReason {
+        WaitReason::ALL.get(usize::from(number)).copied().unwrap_or(WaitReason::None)
+    }
+
+    /// As a dump prints it.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            WaitReason::None => "",
+            WaitReason::Park => "park",
+            WaitReason::Join => "join",
+            WaitReason::Run => "run",
+            WaitReason::StopTheWorld => "stopping the world",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_reasons_go_together() {
+        for (number, reason) in WaitReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, number);
+            assert_eq!(WaitReason::from_number(number as u8), reason);
+        }
+        assert_eq!(WaitReason::from_number(200), WaitReason::None);
+    }
+}

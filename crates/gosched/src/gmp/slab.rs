@@ -1,0 +1,100 @@
+//! Where Gs come from: slabs that are never freed, and never move.
+
+use super::g::G;
+use super::list::GList;
+use super::state::GState;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// How many Gs are made at a time.
+const SLAB: usize = 128;
+
+/// A slab, and the one made before it.
+#[derive(Debug)]
+struct Slab {
+    gs: [G; SLAB],
+    before: *const Slab,
+}
+
+/// The slab made last.
+static LATEST: AtomicPtr<Slab> = AtomicPtr::new(std::ptr::null_mut());
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// New Gs, dead. Allocates: not with preemption off.
+pub(crate) fn grow() -> GList {
+    let slab = new_slab();
+    let mut list = GList::new();
+    slab.before = LATEST.load(Ordering::Relaxed);
+    loop {
+        let before = slab.before.cast_mut();
+        // PAIR g-slab: publishes the slab.
+        let won = LATEST.compare_exchange(before, slab, Ordering::Release, Ordering::Relaxed);
+        match won {
+            Ok(_) => break,
+            Err(now) => slab.before = now,
+        }
+    }
+    COUNT.fetch_add(SLAB, Ordering::Relaxed);
+    let slab: &'static Slab = slab;
+    for g in &slab.gs {
+        g.transition(GState::Idle, GState::Dead);
+        list.push_back(g);
+    }
+    list
+}
+
+/// Built in place: it is larger than a goroutine's stack may have room for.
+fn new_slab() -> &'static mut Slab {
+    let mut slab = Box::<Slab>::new_uninit();
+    let at = slab.as_mut_ptr();
+    for index in 0..SLAB {
+        // SAFETY: in the box; `index` is in bounds.
+        let g = unsafe { &raw mut (*at).gs[index] };
+        // SAFETY: as above; nothing was there.
+        unsafe { g.write(G::new()) };
+    }
+    // SAFETY: in the box.
+    let before = unsafe { &raw mut (*at).before };
+    // SAFETY: as above.
+    unsafe { before.write(std::ptr::null()) };
+    // SAFETY: both fields were written.
+    Box::leak(unsafe { slab.assume_init() })
+}
+
+/// All Gs there are, dead ones too; latest first.
+pub(crate) fn all() -> impl Iterator<Item = &'static G> {
+    // PAIR g-slab: sees the slab.
+    let mut slab = LATEST.load(Ordering::Acquire).cast_const();
+    std::iter::from_fn(move || {
+        // SAFETY: null, or a slab: they are never freed.
+        let this: &'static Slab = unsafe { slab.as_ref() }?;
+        slab = this.before;
+        Some(this.gs.iter())
+    })
+    .flatten()
+}
+
+/// How many Gs there are, dead ones too.
+pub(crate) fn count() -> usize {
+    COUNT.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_gs_are_dead_and_can_be_found() {
+        let mut list = grow();
+        assert_eq!(list.len(), SLAB);
+        let g = list.pop_front().unwrap();
+        assert_eq!(g.state(), GState::Dead);
+        assert!(all().any(|other| std::ptr::eq(other, g)));
+        assert!(count() >= SLAB);
+    }
+
+    #[test]
+    fn a_g_stays_small() {
+        assert!(size_of::<G>() <= 256, "{}", size_of::<G>());
+    }
+}

@@ -1,0 +1,58 @@
+//! Goroutines for Rust: plain blocking code, a million at a time, on a handful of threads.
+//!
+//! To the code inside it a goroutine is a thread: thread-locals, `errno`, panics are its own, wherever
+//! it runs. So [`go`] is a safe function.
+//!
+//! ```
+//! let handles: Vec<_> = (0..10_000).map(|i| gosched::go(move || i * 2)).collect();
+//! let sum: u64 = handles.into_iter().map(|handle| handle.join().unwrap()).sum();
+//! assert_eq!(sum, 99_990_000);
+//! ```
+//!
+//! `#[gosched::main]` makes `main` a goroutine; [`run`] enters from an ordinary thread; ordinary
+//! threads can also start, join and unpark goroutines directly. The [`book`] says how it works.
+
+#[cfg(not(loom))]
+mod api;
+
+#[cfg(not(loom))]
+mod sched;
+
+mod gmp;
+
+mod sys;
+
+#[cfg(not(loom))]
+mod probe;
+
+pub mod book;
+
+#[cfg(loom)]
+mod model;
+
+#[cfg(not(loom))]
+pub use api::builder::{Builder, go};
+#[cfg(not(loom))]
+pub use api::exit::goexit;
+#[cfg(not(loom))]
+pub use api::goroutine::{GoId, Goroutine, current, id, park};
+#[cfg(not(loom))]
+pub use api::join::{JoinFuture, JoinHandle, ScopedJoinHandle};
+#[cfg(not(loom))]
+pub use api::packet::JoinError;
+#[cfg(not(loom))]
+pub use api::run::run;
+#[cfg(not(loom))]
+pub use api::runtime;
+#[cfg(not(loom))]
+pub use api::scope::{Scope, scope};
+#[cfg(not(loom))]
+pub use api::stack::with_stack;
+#[cfg(not(loom))]
+pub use api::thread::{host, lock_os_thread, unlock_os_thread, yield_now};
+#[cfg(not(loom))]
+pub use gosched_macros::{main, test};
+
+#[doc(hidden)]
+#[cfg(not(loom))]
+pub use api::attributes as __macros;

@@ -1,0 +1,31 @@
+//! The points that record what happens; each is a test of one word unless something listens.
+//!
+//! One listener at most; it is told of each point, on an M, with preemption off.
+
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// What is called at each point.
+pub(crate) type Listener = fn();
+
+static LISTENER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Puts a listener in force, for the rest of the process.
+pub(crate) fn listen(listener: Listener) {
+    LISTENER.store(listener as *mut (), Ordering::Relaxed);
+}
+
+/// Something happened.
+#[inline(always)]
+pub(crate) fn point() {
+    let listener = LISTENER.load(Ordering::Relaxed);
+    if !listener.is_null() {
+        tell(listener);
+    }
+}
+
+#[cold]
+fn tell(listener: *mut ()) {
+    // SAFETY: `listen` stored a function of this type.
+    let listener = unsafe { std::mem::transmute::<*mut (), Listener>(listener) };
+    listener();
+}

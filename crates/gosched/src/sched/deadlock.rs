@@ -1,0 +1,71 @@
+//! Nothing can ever run again: says so as Go does, and ends the process with status 2.
+//!
+//! The last M to fall asleep looks, after a short time in which somebody may still come. All of this
+//! must hold: every P is idle and every queue empty; every M sleeps; a goroutine waits, or a thread
+//! waits for one; and there is no thread in the process that could change that. The runtime's own
+//! threads cannot, and threads that wait in `run` or `join` cannot.
+
+use super::spawner::OTHER_THREADS;
+use super::state::{Locked, SCHED};
+use super::{dump, life, num_goroutines, threads, wake};
+use crate::sys::fatal::Stderr;
+use crate::sys::task_count::threads_of_the_process;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long the last M waits before it looks.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
+
+/// `goexit` was called in main.
+pub(crate) static MAIN_HAS_EXITED: AtomicBool = AtomicBool::new(false);
+
+/// Whether every P is idle and every M asleep.
+pub(crate) fn is_possible(locked: &Locked) -> bool {
+    let asleep = locked.idle_ms.len() + locked.locked_ms as usize;
+    SCHED.idle_ps.load(Ordering::Relaxed) as usize == SCHED.procs()
+        && asleep == locked.ms as usize
+        && locked.queue.is_empty()
+}
+
+/// Ends the process if nothing can run any more. By the last M to fall asleep, on g0.
+pub(crate) fn check() {
+    let locked = SCHED.lock.lock();
+    let stuck = is_possible(&locked) && !wake::is_work_anywhere();
+    let (ms, stackless) = (locked.ms as usize, !locked.stackless.is_empty());
+    drop(locked);
+    // Counted before the goroutines are: a thread that is done waiting is one that counts.
+    let waiting = threads::waiting();
+    if !stuck || (num_goroutines() == 0 && waiting == 0) {
+        return;
+    }
+    let ours = ms + OTHER_THREADS.load(Ordering::Relaxed) as usize;
+    let Some(all) = threads_of_the_process() else { return };
+    if all > ours + waiting || threads::waiting() != waiting {
+        return;
+    }
+    let locked = SCHED.lock.lock();
+    if !is_possible(&locked) || wake::is_work_anywhere() || threads::waiting() != waiting {
+        return;
+    }
+    drop(locked);
+    if stackless {
+        life::no_stack_ever();
+    }
+    report()
+}
+
+/// Go's message, every goroutine, exit status 2.
+fn report() -> ! {
+    let mut out = Stderr::new();
+    let message = match MAIN_HAS_EXITED.load(Ordering::Relaxed) {
+        true => "no goroutines (main called runtime.Goexit) - deadlock!",
+        false => "all goroutines are asleep - deadlock!",
+    };
+    let _ = writeln!(out, "fatal error: {message}");
+    out.flush();
+    dump::goroutines(&mut out, dump::Frames::Named);
+    out.flush();
+    // SAFETY: ends the process; nothing is left that could be flushed or unwound.
+    unsafe { libc::_exit(2) }
+}

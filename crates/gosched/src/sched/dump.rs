@@ -1,0 +1,121 @@
+//! Every G, M and P in words: what a fatal error shows.
+
+use super::state::SCHED;
+use crate::gmp::g::G;
+use crate::gmp::slab;
+use crate::gmp::state::GState;
+use crate::sys::fatal::Stderr;
+use std::fmt::Write;
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+/// Whether the frames of waiting goroutines are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frames {
+    /// With the names of their functions: allocates, and reads debug information.
+    Named,
+    /// None: locks may be held, and memory may be broken.
+    None,
+}
+
+/// Everything: for the end after a broken rule.
+pub(crate) fn all(out: &mut Stderr) {
+    let _ = writeln!(
+        out,
+        "SCHED gomaxprocs={} idleprocs={} spinningthreads={} runqueue={} stopping={}",
+        SCHED.procs(),
+        SCHED.idle_ps.load(Ordering::Relaxed),
+        SCHED.spinning.load(Ordering::Relaxed),
+        SCHED.queued.load(Ordering::Relaxed),
+        SCHED.stopping.load(Ordering::Relaxed),
+    );
+    for p in SCHED.all_ps() {
+        let _ = writeln!(
+            out,
+            "  P{}: status={} schedtick={} m={} runqsize={} runnext={}",
+            p.id,
+            p.status() as u32,
+            p.tick(),
+            Number(p.m().map(|m| u64::from(m.id))),
+            p.queue.len(),
+            p.queue.has_next(),
+        );
+    }
+    for m in SCHED.all_ms().filter(|m| m.alive.load(Ordering::Relaxed)) {
+        let _ = writeln!(
+            out,
+            "  M{}: p={} curg={} locks={} spinning={} lockedg={}",
+            m.id,
+            Number(m.p().map(|p| u64::from(p.id))),
+            Number(m.curg().map(G::id)),
+            m.carrier.preempt_off_count(),
+            m.spinning.load(Ordering::Relaxed),
+            Number(m.locked_g().map(G::id)),
+        );
+    }
+    goroutines(out, Frames::None);
+}
+
+/// `nil` as Go prints it, or the number.
+struct Number(Option<u64>);
+
+impl std::fmt::Display for Number {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(number) => write!(f, "{number}"),
+            None => f.write_str("nil"),
+        }
+    }
+}
+
+/// Goroutines only, in Go's layout.
+pub(crate) fn goroutines(out: &mut Stderr, frames: Frames) {
+    let live = |g: &&'static G| {
+        !g.is_thread() && !matches!(g.state(), GState::Idle | GState::Dead)
+    };
+    // In the order of ids, without memory: the smallest that is larger than the last.
+    let mut last = 0;
+    while let Some(g) = slab::all().filter(live).filter(|g| g.id() > last).min_by_key(|g| g.id()) {
+        last = g.id();
+        goroutine(out, g, frames);
+    }
+}
+
+fn goroutine(out: &mut Stderr, g: &'static G, frames: Frames) {
+    let what = match g.state() {
+        GState::Waiting => g.reason().words(),
+        state => state.name(),
+    };
+    let locked = if g.locks.load(Ordering::Relaxed) > 0 { ", locked to thread" } else { "" };
+    let _ = writeln!(out, "\ngoroutine {} [{what}{locked}]:", g.id());
+    if frames == Frames::Named && g.state() == GState::Waiting && g.has_stack() {
+        named_frames(out, g);
+    }
+    if let Some(site) = g.site().filter(|_| g.parent() != 0) {
+        let _ = writeln!(out, "created by goroutine {}\n\t{site}", g.parent());
+    }
+}
+
+fn named_frames(out: &mut Stderr, g: &'static G) {
+    let mut addresses = [0usize; 64];
+    let mut count = 0;
+    let saved = super::switch::saved(g);
+    let keep = |address: usize| {
+        addresses[count] = address;
+        count += 1;
+        count < addresses.len()
+    };
+    // SAFETY: parked — it waits, and nothing can make it ready any more.
+    unsafe { gosched_context::unwind::walk(&*ptr::from_ref(&*saved), keep) };
+    for &address in &addresses[..count] {
+        backtrace::resolve(address.saturating_sub(1) as *mut std::ffi::c_void, |symbol| {
+            let _ = match symbol.name() {
+                Some(name) => writeln!(out, "{name:#}()"),
+                None => writeln!(out, "{address:#x}()"),
+            };
+            if let (Some(file), Some(line)) = (symbol.filename(), symbol.lineno()) {
+                let _ = writeln!(out, "\t{}:{line}", file.display());
+            }
+        });
+    }
+}

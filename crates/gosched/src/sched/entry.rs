@@ -1,0 +1,66 @@
+//! Into the runtime and out again: what a goroutine does before and after it touches an M or a P.
+//!
+//! Inside, preemption is off: the goroutine cannot be moved to another M. Coming in, it looks whether
+//! its P is still there: somebody may have taken it while the M was blocked in the kernel.
+//!
+//! Goroutine: 1. counts itself in; 2. looks whether the P was taken.
+//! Taker: 1. says that it takes the P; 2. makes the M's CPU pass a barrier; 3. looks whether the
+//! goroutine has counted itself in, and takes nothing if so.
+//!
+//! One of them sees the other, and where both do, nothing was taken: see `handoff`.
+
+use super::{handoff, switch, world};
+use crate::gmp::m::{Departure, M};
+use crate::sys::barrier;
+use gosched_context::arch;
+use gosched_context::carrier::{Role, role};
+use std::sync::atomic::Ordering;
+
+/// Turns preemption off for the calling goroutine and finds its M, with a P. To be undone by
+/// [`leave`], on whatever M the goroutine is then.
+#[inline(always)]
+pub(crate) fn enter() -> &'static M {
+    debug_assert_eq!(role(), Role::Goroutine);
+    // SAFETY: carried — goroutines are.
+    unsafe { arch::preempt_off() };
+    // SAFETY: carried — goroutines are, by Ms.
+    let m = unsafe { M::current() };
+    barrier::light();
+    if m.taken.load(Ordering::Relaxed) != 0 {
+        handoff::regain_p(m);
+    }
+    m
+}
+
+/// Turns preemption on again, and does what was asked for meanwhile.
+#[inline(always)]
+pub(crate) fn leave() {
+    // SAFETY: carried, counted — `enter` was called.
+    if unsafe { arch::preempt_on() } {
+        serve();
+    }
+}
+
+/// A request waits: stops here if nothing speaks against it any more.
+#[cold]
+#[inline(never)]
+fn serve() {
+    loop {
+        let m = enter();
+        if m.carrier.preempt_off_count() == 1 && m.carrier.is_pending() {
+            m.carrier.set_pending(false);
+            if let Some(g) = m.curg() {
+                match world::is_stopping() {
+                    true => switch::leave_to_g0(m, g, Departure::Stopped { g }),
+                    false => switch::leave_to_g0(m, g, Departure::Yield { g, held: false }),
+                }
+            }
+        }
+        // SAFETY: carried, counted — `enter` was called.
+        let again = unsafe { arch::preempt_on() };
+        // SAFETY: carried — goroutines are, by Ms.
+        if !again || unsafe { M::current() }.carrier.preempt_off_count() > 0 {
+            return;
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Where the next G comes from, in Go's order.
+
+use super::state::SCHED;
+use super::switch::{FAIRNESS, take_global};
+use super::{chaos, idle, steal, wake, world};
+use crate::gmp::g::G;
+use crate::gmp::m::M;
+use crate::gmp::p::P;
+use crate::gmp::run_queue::Slice;
+use std::sync::atomic::Ordering;
+
+/// A G to run, for an M on g0. Sleeps until there is one. `None`: the M is to end, and has no P.
+pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
+    loop {
+        if world::is_stopping() {
+            world::stop_here(m);
+        }
+        let Some(p) = m.p() else {
+            if !idle::sleep_until_given_a_p(m) {
+                return None;
+            }
+            continue;
+        };
+        let found = fair_share(p)
+            .or_else(|| chaos::elsewhere_first(m).then(|| steal_some(m, p)).flatten())
+            .or_else(|| own(p))
+            .or_else(|| global_share(p))
+            .or_else(|| steal_some(m, p));
+        if let Some(g) = found {
+            return Some(g);
+        }
+        if let Some(g) = idle::rest(m, p) {
+            return Some(g);
+        }
+    }
+}
+
+/// Every 61st time one G of the global queue, so that two Gs that keep a P busy by making each other
+/// ready do not keep it for ever.
+fn fair_share(p: &'static P) -> Option<&'static G> {
+    if !p.tick().is_multiple_of(FAIRNESS) || SCHED.queued.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    let g = SCHED.lock.lock().pop()?;
+    p.start_slice();
+    Some(g)
+}
+
+/// The one to run next, then the P's own queue.
+fn own(p: &'static P) -> Option<&'static G> {
+    let (g, slice) = p.queue.take()?;
+    if slice == Slice::New {
+        p.start_slice();
+    }
+    Some(g)
+}
+
+/// A batch of the global queue.
+fn global_share(p: &'static P) -> Option<&'static G> {
+    if SCHED.queued.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    SCHED.lock.hold();
+    let g = take_global(p);
+    // SAFETY: held — above.
+    unsafe { SCHED.lock.release() };
+    if g.is_some() {
+        p.start_slice();
+    }
+    g
+}
+
+/// From other Ps, if not too many look already.
+fn steal_some(m: &'static M, p: &'static P) -> Option<&'static G> {
+    if !m.spinning.load(Ordering::Relaxed) {
+        if !wake::may_spin() {
+            return None;
+        }
+        wake::start_spinning(m);
+    }
+    let g = steal::steal(p)?;
+    p.start_slice();
+    Some(g)
+}

@@ -1,0 +1,172 @@
+//! A P changes hands: to a woken M, to the M that a goroutine is locked to, away from one that is
+//! blocked.
+//!
+//! A P that is on its way is nobody's but the receiver's: it is in no list, and its status is idle.
+
+use super::state::{Locked, SCHED};
+use super::{spawner, wake, world};
+use crate::gmp::g::G;
+use crate::gmp::m::M;
+use crate::gmp::p::{P, PStatus};
+use crate::gmp::state::GState;
+use crate::sys::barrier;
+use crate::sys::fatal::fatal;
+use gosched_context::lock::Locked as Guard;
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+/// Gives the P to a sleeping M, or to the next one the spawner makes. The caller owns the P; where
+/// the M is to spin, it is counted already.
+pub(crate) fn give_to_an_m(mut locked: Guard<'_, Locked>, p: &'static P, spinning: bool) {
+    p.set_status(PStatus::Idle);
+    match locked.idle_ms.pop() {
+        Some(m) => {
+            let stock = locked.idle_ms.len();
+            drop(locked);
+            m.spinning.store(spinning, Ordering::Relaxed);
+            m.set_next_p(p);
+            m.note.wake();
+            if stock == 0 {
+                spawner::ask();
+            }
+        }
+        None if spawner::is_refused() => spawner::put_aside(&mut locked, p, spinning),
+        None => {
+            p.for_spinner.store(spinning, Ordering::Relaxed);
+            locked.orphans.push(p);
+            drop(locked);
+            spawner::ask();
+        }
+    }
+}
+
+/// What an M that has no P any more leaves behind. The caller owns the P.
+pub(crate) fn hand_off(p: &'static P) {
+    let mut locked = SCHED.lock.lock();
+    if SCHED.stopping.load(Ordering::Relaxed) {
+        world::count_stopped(&mut locked, p);
+        return;
+    }
+    if !p.queue.is_empty() || !locked.queue.is_empty() {
+        return give_to_an_m(locked, p, false);
+    }
+    locked.push_idle_p(p);
+    drop(locked);
+    barrier::heavy();
+    if wake::is_work_anywhere() {
+        wake::wake();
+    }
+}
+
+/// On g0 of an M that is locked to a goroutine: gives the P away and sleeps until the goroutine can
+/// run. Returns with a P.
+pub(crate) fn stop_locked_m(m: &'static M) {
+    if m.spinning.load(Ordering::Relaxed) {
+        wake::stop_spinning(m);
+    }
+    SCHED.lock.lock().locked_ms += 1;
+    if let Some(p) = m.release_p() {
+        hand_off(p);
+    }
+    m.note.sleep(None);
+    SCHED.lock.lock().locked_ms -= 1;
+    take_given_p(m);
+}
+
+/// The P that the waker gave.
+pub(crate) fn take_given_p(m: &'static M) {
+    match m.take_next_p() {
+        Some(p) => m.acquire_p(p),
+        None => fatal!("M{} was woken without a P", m.id),
+    }
+}
+
+/// On g0 of an M that found a goroutine only `owner` may run: gives it the P. The caller goes to
+/// sleep.
+pub(crate) fn give_to_locked(m: &'static M, g: &'static G, owner: &'static M) {
+    debug_assert_eq!(g.state(), GState::Runnable);
+    if m.spinning.load(Ordering::Relaxed) {
+        wake::stop_spinning(m);
+    }
+    if let Some(p) = m.release_p() {
+        owner.set_next_p(p);
+        owner.note.wake();
+    }
+}
+
+/// Takes the P of an M that is blocked in the kernel, if it is: `false` if it came back. By any
+/// other thread.
+///
+/// Taker: 1. marks the P taken; 2. heavy barrier; 3. looks whether the M has preemption off, which
+/// means that it is in the runtime, and takes the mark back if so.
+pub(crate) fn take_p_of(m: &'static M) -> bool {
+    if m.taken.swap(TAKING, Ordering::Relaxed) != 0 {
+        return false;
+    }
+    barrier::heavy();
+    let p = m.p().filter(|_| m.carrier.preempt_off_count() == 0);
+    let Some(p) = p else {
+        // It may be waiting for us to make up our mind.
+        m.taken.store(0, Ordering::Relaxed);
+        return false;
+    };
+    m.release_p();
+    SCHED.lock.lock().blocked_ms += 1;
+    // PAIR p-taken: the M sees that the P is gone.
+    m.taken.store(TAKEN, Ordering::Release);
+    hand_off(p);
+    true
+}
+
+/// Somebody is about to take the P, or thinks better of it.
+const TAKING: u32 = 1;
+/// The P is gone.
+const TAKEN: u32 = 2;
+
+/// The calling goroutine came into the runtime and finds its P taken. It stays on this M, in the
+/// middle of whatever it does: its G is queued as only this M's, and the M sleeps right here until
+/// somebody brings a P.
+#[cold]
+#[inline(never)]
+pub(crate) fn regain_p(m: &'static M) {
+    // PAIR p-taken: with the P gone, all that the taker did is seen.
+    while m.taken.load(Ordering::Acquire) == TAKING {
+        std::hint::spin_loop();
+    }
+    if m.taken.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let Some(g) = m.curg() else { fatal!("M{} lost its P without a goroutine", m.id) };
+    // An idle P is as good as the one that was taken.
+    let idle = {
+        let mut locked = SCHED.lock.lock();
+        locked.blocked_ms -= 1;
+        locked.pop_idle_p()
+    };
+    if let Some(p) = idle {
+        m.acquire_p(p);
+    } else {
+        let pinned = g.pinned.swap(ptr::from_ref(m).cast_mut().cast(), Ordering::Relaxed);
+        g.transition(GState::Running, GState::Runnable);
+        {
+            let mut locked = SCHED.lock.lock();
+            locked.locked_ms += 1;
+            locked.push(g);
+        }
+        wake::wake_if_idle();
+        m.note.sleep(None);
+        SCHED.lock.lock().locked_ms -= 1;
+        take_given_p(m);
+        g.pinned.store(pinned, Ordering::Relaxed);
+        g.transition(GState::Runnable, GState::Running);
+    }
+    m.taken.store(0, Ordering::Relaxed);
+}
+
+/// The M that alone may run `g`, if there is one.
+#[inline]
+pub(crate) fn owner_of(g: &'static G) -> Option<&'static M> {
+    // SAFETY: null, or an M: they are never freed.
+    unsafe { g.pinned.load(Ordering::Relaxed).cast::<M>().as_ref() }
+}
+

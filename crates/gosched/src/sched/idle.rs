@@ -1,0 +1,117 @@
+//! An M without work: looks once more, sleeps, and ends after a while.
+//!
+//! An M that has slept for [`IDLE_TIME`] does what can be done when nothing happens: stacks that
+//! nobody wanted are given back, and it ends if there are more Ms than Ps. Then it sleeps without
+//! end: a process that does nothing is not woken.
+
+use super::state::SCHED;
+use super::switch::take_global;
+use super::{deadlock, handoff, steal, wake, world};
+use crate::gmp::g::G;
+use crate::gmp::m::M;
+use crate::gmp::p::P;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long an M sleeps before it may end.
+const IDLE_TIME: Duration = Duration::from_millis(9_900);
+
+/// The M has a P and found nothing: gives the P back, and sleeps unless there is work after all.
+/// Returns when it has a P again, or is to end; with a G if it found one on the way.
+pub(crate) fn rest(m: &'static M, p: &'static P) -> Option<&'static G> {
+    let mut locked = SCHED.lock.lock();
+    if world::is_stopping() {
+        return None;
+    }
+    if !locked.queue.is_empty() {
+        std::mem::forget(locked);
+        let g = take_global(p);
+        // SAFETY: held — above.
+        unsafe { SCHED.lock.release() };
+        p.start_slice();
+        return g;
+    }
+    m.release_p();
+    wake::become_idle(&mut locked, m, p);
+    drop(locked);
+    if let Some(p) = wake::look_again(m) {
+        m.acquire_p(p);
+    }
+    None
+}
+
+/// Sleeps, in the list of idle Ms, until somebody gives it a P. False: it is to end.
+pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
+    let mut locked = SCHED.lock.lock();
+    // A P without an M comes first.
+    if let Some(p) = locked.orphans.pop() {
+        drop(locked);
+        m.spinning.store(p.for_spinner.load(Ordering::Relaxed), Ordering::Relaxed);
+        take(m, p);
+        return true;
+    }
+    locked.idle_ms.push(m);
+    let last = deadlock::is_possible(&locked);
+    drop(locked);
+    if last && m.note.sleep(Some(deadlock::PATIENCE)) {
+        handoff::take_given_p(m);
+        return true;
+    }
+    if last {
+        deadlock::check();
+    }
+    if m.note.sleep(Some(IDLE_TIME)) {
+        handoff::take_given_p(m);
+        m.p().inspect(|p| p.node.store(steal::node_here(), Ordering::Relaxed));
+        return true;
+    }
+    match end_of_idleness(m) {
+        End::Ends => return false,
+        End::Stays => give_memory_back(),
+        End::IsGivenAP => {}
+    }
+    m.note.sleep(None);
+    handoff::take_given_p(m);
+    true
+}
+
+/// What an M finds that has slept long enough.
+enum End {
+    /// There are enough others: it is out of the list of idle Ms.
+    Ends,
+    /// It is kept.
+    Stays,
+    /// Somebody has just taken it out of the list, to wake it.
+    IsGivenAP,
+}
+
+fn take(m: &'static M, p: &'static P) {
+    m.acquire_p(p);
+    p.node.store(steal::node_here(), Ordering::Relaxed);
+}
+
+fn end_of_idleness(m: &'static M) -> End {
+    let mut locked = SCHED.lock.lock();
+    if !locked.idle_ms.remove(m) {
+        return End::IsGivenAP;
+    }
+    // One more than Ps: the next hand-off must not have to wait for a thread.
+    if locked.ms as usize <= SCHED.procs() + 1 || m.is_main() {
+        locked.idle_ms.push(m);
+        return End::Stays;
+    }
+    locked.ms -= 1;
+    End::Ends
+}
+
+/// Stacks in the caches of idle Ps, and stacks that rest, back to the system.
+fn give_memory_back() {
+    let locked = SCHED.lock.lock();
+    for p in locked.idle_ps.iter() {
+        // SAFETY: owner — it is in the list of idle Ps, whose lock is held.
+        unsafe { p.own.get() }.stacks.clear();
+    }
+    let all_idle = SCHED.idle_ps.load(Ordering::Relaxed) as usize == SCHED.procs();
+    drop(locked);
+    gosched_context::stack::trim(if all_idle { Duration::ZERO } else { IDLE_TIME });
+}

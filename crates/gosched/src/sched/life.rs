@@ -1,0 +1,352 @@
+//! A goroutine's beginning and end.
+//!
+//! **Beginning.** A new G has no stack. The first to run it takes one: from the P's cache, with the
+//! identity of an earlier owner, or from the depot, by g0. A stack without identity gets one from
+//! the goroutine itself: it starts with the M's thread pointer, with preemption on, since building
+//! an identity allocates; then it starts over with its own.
+//!
+//! **End.** The goroutine runs its thread-locals' destructors, says that it is done, and leaves for
+//! good. Whoever runs next wipes the identity and puts stack and G into the P's caches.
+//!
+//! **No memory for a stack.** The G waits until another goroutine ends. With no stack in use at all,
+//! none can end: fatal.
+
+use super::entry::{enter, leave};
+use super::state::{ID_BATCH, SCHED};
+use super::{fork, handoff, switch};
+use crate::gmp::current;
+use crate::gmp::g::G;
+use crate::gmp::list::GList;
+use crate::gmp::m::{Departure, M};
+use crate::gmp::p::P;
+use crate::gmp::slab;
+use crate::gmp::state::GState;
+use crate::sys::barrier;
+use crate::sys::fatal::fatal;
+use gosched_context::arch::{self, Saved};
+use gosched_context::carrier::{Role, set_role};
+use gosched_context::stack::StackError;
+use gosched_context::{Stack, identity};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+/// A P keeps so many dead Gs, Go's number; then half of them go to all.
+const FREE_MAX: usize = 64;
+const FREE_HALF: usize = 32;
+
+/// A dead G of the P's, or of all. `None`: there is none, and memory is needed. Preemption is off.
+#[inline]
+pub(crate) fn take_dead(p: &'static P) -> Option<&'static G> {
+    // SAFETY: owner — the caller has the P.
+    let caches = unsafe { p.own.get() };
+    caches.free.pop_front().or_else(|| refill(&mut caches.free))
+}
+
+#[cold]
+fn refill(free: &mut GList) -> Option<&'static G> {
+    let mut locked = SCHED.lock.lock();
+    for _ in 0..FREE_HALF {
+        match locked.free.pop_front() {
+            Some(g) => free.push_front(g),
+            None => break,
+        }
+    }
+    free.pop_front()
+}
+
+/// An id for a goroutine that starts on this P. Preemption is off.
+#[inline]
+pub(crate) fn take_id(p: &'static P) -> u64 {
+    // SAFETY: owner — the caller has the P.
+    let ids = unsafe { &mut p.own.get().ids };
+    if ids.0 == ids.1 {
+        ids.0 = SCHED.take_ids(ID_BATCH);
+        ids.1 = ids.0 + ID_BATCH;
+    }
+    ids.0 += 1;
+    ids.0 - 1
+}
+
+/// Whether `g` can be switched to now: it has a stack, or gets one that is at hand.
+#[inline]
+pub(crate) fn is_ready_to_run(m: &'static M, g: &'static G) -> bool {
+    // SAFETY: owner — the caller took it from a queue.
+    let frame = unsafe { g.frame.get() };
+    if frame.stack.is_some() {
+        return true;
+    }
+    let Some(p) = m.p().filter(|_| frame.size.is_none()) else { return false };
+    // SAFETY: owner — the caller has the P.
+    let stacks = unsafe { &mut p.own.get().stacks };
+    let Some(stack) = stacks.take_kept() else { return false };
+    lay_out(g, stack)
+}
+
+/// Gives `g` a stack, if it has none. On g0, with a P. False: it waits for one.
+pub(crate) fn prepare(m: &'static M, g: &'static G) -> bool {
+    if is_ready_to_run(m, g) {
+        return true;
+    }
+    let Some(p) = m.p() else { return false };
+    // SAFETY: owner — the caller has the P.
+    let stacks = unsafe { &mut p.own.get().stacks };
+    // SAFETY: owner — the caller took it from a queue.
+    let size = unsafe { g.frame.get() }.size.unwrap_or(stacks.size());
+    match stacks.take(size) {
+        Ok(stack) => lay_out(g, stack),
+        Err(why) => {
+            keep_waiting(g, &why);
+            false
+        }
+    }
+}
+
+/// Puts the first frame on a stack.
+#[inline]
+fn lay_out(g: &'static G, stack: Stack) -> bool {
+    stack.set_owner(g.id());
+    let (entry, thread_pointer): (arch::Entry, usize) = match stack.has_identity() {
+        true => (start_with_identity, identity::thread_pointer(&stack)),
+        // SAFETY: carried — only Ms come here, on g0.
+        false => (build_identity, unsafe { M::current() }.carrier.thread_pointer()),
+    };
+    // SAFETY: mapped, quiet — the stack is ours, and nothing runs on it.
+    let sp = unsafe { arch::first_frame(stack.top(), entry, ptr::from_ref(g) as usize) };
+    // SAFETY: owner — the caller took it from a queue.
+    let frame = unsafe { g.frame.get() };
+    frame.saved = Saved { sp, thread_pointer };
+    frame.stack = Some(stack);
+    g.set_has_stack(true);
+    true
+}
+
+/// First on a stack without identity, with the M's thread pointer: builds the identity, then starts
+/// over with it.
+///
+/// # Safety
+/// - **callback**: [`lay_out`] put it there, with the G; g0 switched to it.
+unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
+    switch::publish();
+    // SAFETY: the G this runs for; Gs are never freed.
+    let g: &'static G = unsafe { &*(g as *const G) };
+    // SAFETY: carried — by the M whose g0 switched here.
+    let m = unsafe { M::current() };
+    // SAFETY: owner — it runs.
+    let frame = unsafe { g.frame.get() };
+    let Some(stack) = &frame.stack else { fatal!("goroutine {} runs without a stack", g.id()) };
+    // On g0's stack, below its frames: here it would touch a second page, for good.
+    // SAFETY: owner — the M's own thread; g0 waits.
+    let below = unsafe { m.g0.get() }.sp - arch::RED_ZONE;
+    let mut work = Build { stack, failed: None };
+    // It allocates: whoever holds the allocator's lock must be able to get a P. This M does not
+    // need one for that.
+    // SAFETY: carried, counted — g0 runs with preemption off.
+    unsafe { arch::preempt_on() };
+    // SAFETY: mapped, quiet — g0's stack below all that it uses; callback — `build` takes a `Build`,
+    // and does not unwind.
+    unsafe { arch::call_on(below as *mut u8, build, (&raw mut work).cast()) };
+    // SAFETY: carried — as above.
+    unsafe { arch::preempt_off() };
+    barrier::light();
+    if m.taken.load(Ordering::Relaxed) != 0 {
+        handoff::regain_p(m);
+    }
+    if let Some(why) = work.failed {
+        ERRNO.store(errno_of(&why), Ordering::Relaxed);
+        switch::leave_to_g0(m, g, Departure::NoStack { g });
+    }
+    frame.saved.thread_pointer = identity::thread_pointer(stack);
+    let (top, thread_pointer) = (stack.top(), frame.saved.thread_pointer);
+    // SAFETY: mapped — the stack this runs on; fs — built above. Nothing here needs a drop.
+    unsafe { arch::enter(top, thread_pointer, start, ptr::from_ref(g) as usize) }
+}
+
+/// What [`build`] works on.
+struct Build<'a> {
+    stack: &'a Stack,
+    failed: Option<StackError>,
+}
+
+/// # Safety
+/// - **callback**: `call_on` calls it, with a `Build`.
+unsafe extern "C" fn build(work: *mut u8) {
+    // SAFETY: callback — as above; its owner waits.
+    let work = unsafe { &mut *work.cast::<Build<'_>>() };
+    // SAFETY: quiet — the stack has none, and only this code runs on it.
+    work.failed = unsafe { identity::create(work.stack) }.err();
+}
+
+/// First on a stack with an identity.
+///
+/// # Safety
+/// - **callback**: [`lay_out`] put it there, with the G.
+unsafe extern "C" fn start_with_identity(_message: usize, g: usize) -> ! {
+    switch::publish();
+    // SAFETY: callback — with the identity, at the top of the stack.
+    unsafe { start(g) }
+}
+
+/// The whole life of a goroutine, with its own identity.
+///
+/// # Safety
+/// - **callback**: it runs with the goroutine's identity, at the top of its stack, with the G, and
+///   with preemption off.
+unsafe extern "C" fn start(g: usize) -> ! {
+    // SAFETY: the G this runs for; Gs are never freed.
+    let g: &'static G = unsafe { &*(g as *const G) };
+    // SAFETY: own — this runs with the goroutine's identity, fresh or wiped.
+    unsafe { identity::begin() };
+    // SAFETY: true — an identity of its own, carried by an M.
+    unsafe { set_role(Role::Goroutine) };
+    current::set_goroutine(Some(g));
+    leave();
+    let task = g.task();
+    // SAFETY: the task was given with the G, and is alive until it says otherwise.
+    let run = unsafe { (*task).run };
+    // SAFETY: as above; once.
+    let heard = unsafe { run(task) };
+    g.forget_details();
+    // SAFETY: own — nothing of it is needed any more.
+    unsafe { identity::retire() };
+    if fork::is_child() {
+        // The last thread of a forked child has ended.
+        // SAFETY: as libc does when a thread's function returns there.
+        unsafe { libc::exit(0) };
+    }
+    g.leave_group();
+    if let Some(p) = enter().p() {
+        p.count_goroutines(-1);
+    }
+    leave();
+    if heard {
+        // SAFETY: the task is alive: `run` said so.
+        let complete = unsafe { (*task).complete };
+        // SAFETY: as above; once.
+        unsafe { complete(task) };
+    }
+    let m = enter();
+    switch::depart(m, g, Departure::Exit { g });
+    fatal!("goroutine {} goes on after its end", g.id())
+}
+
+/// Whether a goroutine's end can be published without a lock or a system call.
+#[inline]
+pub(crate) fn can_be_put_away_quickly(m: &'static M) -> bool {
+    let Some(p) = m.p() else { return false };
+    // SAFETY: owner — the caller has the P.
+    let caches = unsafe { p.own.get() };
+    caches.stacks.has_room()
+        && caches.free.len() < FREE_MAX - 1
+        && !STACK_WANTED.load(Ordering::Relaxed)
+}
+
+/// Stack and G of a goroutine that is finished, to the P's caches.
+pub(crate) fn put_away(m: &'static M, g: &'static G) {
+    g.transition(GState::Running, GState::Dead);
+    g.set_exiting(false);
+    // SAFETY: owner — it has left for good.
+    let frame = unsafe { g.frame.get() };
+    frame.size = None;
+    let stack = frame.stack.take();
+    g.set_has_stack(false);
+    if m.locked_g().is_some() {
+        // It ended while locked: the thread is not as others may expect it, and ends too.
+        m.set_locked_g(None);
+        g.pinned.store(ptr::null_mut(), Ordering::Relaxed);
+        g.locks.store(0, Ordering::Relaxed);
+        m.set_dying(true);
+    }
+    let Some(p) = m.p() else {
+        fatal!("goroutine {} ended on M{} that has no P", g.id(), m.id)
+    };
+    // SAFETY: owner — the caller has the P.
+    let caches = unsafe { p.own.get() };
+    if let Some(stack) = stack {
+        // SAFETY: quiet — its goroutine retired it, and has left.
+        unsafe { identity::wipe(&stack) };
+        caches.stacks.put(stack);
+    }
+    caches.free.push_front(g);
+    if caches.free.len() >= FREE_MAX {
+        spill(&mut caches.free);
+    }
+    if STACK_WANTED.load(Ordering::Relaxed) {
+        serve_stackless();
+    }
+}
+
+#[cold]
+fn spill(free: &mut GList) {
+    let mut locked = SCHED.lock.lock();
+    while free.len() > FREE_HALF {
+        if let Some(g) = free.pop_front() {
+            locked.free.push_front(g);
+        }
+    }
+}
+
+/// Some G waits for a stack.
+static STACK_WANTED: AtomicBool = AtomicBool::new(false);
+
+/// Why the last one could not be had.
+static ERRNO: AtomicI32 = AtomicI32::new(0);
+
+fn errno_of(why: &StackError) -> i32 {
+    match why {
+        StackError::Memory { errno, .. } => *errno,
+        _ => libc::ENOMEM,
+    }
+}
+
+/// [`Departure::NoStack`]: its identity could not be built.
+pub(crate) fn wait_for_a_stack(g: &'static G) {
+    g.transition(GState::Running, GState::Runnable);
+    // SAFETY: owner — it has left.
+    drop(unsafe { g.frame.get() }.stack.take());
+    g.set_has_stack(false);
+    keep_waiting_for(g);
+}
+
+fn keep_waiting(g: &'static G, why: &StackError) {
+    ERRNO.store(errno_of(why), Ordering::Relaxed);
+    keep_waiting_for(g);
+}
+
+fn keep_waiting_for(g: &'static G) {
+    if !slab::all().any(G::has_stack) {
+        no_stack_ever();
+    }
+    SCHED.lock.lock().stackless.push_back(g);
+    STACK_WANTED.store(true, Ordering::Relaxed);
+}
+
+/// No goroutine has a stack, so none will ever be given back.
+pub(crate) fn no_stack_ever() -> ! {
+    let errno = ERRNO.load(Ordering::Relaxed);
+    fatal!(
+        "no memory for a goroutine's stack, and no goroutine left that could give one back: {}",
+        Errno(errno)
+    )
+}
+
+struct Errno(i32);
+
+impl std::fmt::Display for Errno {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            libc::ENOMEM => f.write_str("errno 12, out of memory"),
+            libc::EAGAIN => f.write_str("errno 11, try again"),
+            other => write!(f, "errno {other}"),
+        }
+    }
+}
+
+/// A stack was given back: the one that waits longest tries again.
+#[cold]
+fn serve_stackless() {
+    let mut locked = SCHED.lock.lock();
+    if let Some(g) = locked.stackless.pop_front() {
+        locked.push(g);
+    }
+    STACK_WANTED.store(!locked.stackless.is_empty(), Ordering::Relaxed);
+}

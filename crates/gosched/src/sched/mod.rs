@@ -1,0 +1,237 @@
+//! The verbs: find, steal, wake, park, hand off, stop the world; the only code that decides who runs
+//! where.
+//!
+//! Two backends answer the same questions. `moving`: goroutines with stacks of their own that any M
+//! may run. `threads`: each goroutine is an OS thread, where the first cannot be had. Which one it is
+//! is decided when the runtime starts, and never changes; ordinary threads wait by `threads` always.
+
+pub(crate) mod threads;
+
+#[cfg(ported)]
+mod chaos;
+#[cfg(ported)]
+mod deadlock;
+#[cfg(ported)]
+mod dump;
+#[cfg(ported)]
+mod entry;
+#[cfg(ported)]
+mod find;
+#[cfg(ported)]
+mod fork;
+#[cfg(ported)]
+mod handoff;
+#[cfg(ported)]
+mod idle;
+#[cfg(ported)]
+mod life;
+#[cfg(ported)]
+mod moving;
+#[cfg(ported)]
+mod schedule;
+#[cfg(ported)]
+mod spawner;
+#[cfg(ported)]
+mod start;
+#[cfg(ported)]
+mod state;
+#[cfg(ported)]
+mod steal;
+#[cfg(ported)]
+mod switch;
+#[cfg(ported)]
+mod wake;
+#[cfg(ported)]
+mod world;
+
+#[cfg(not(ported))]
+#[path = "moving_none.rs"]
+mod moving;
+
+use crate::gmp::current;
+use crate::gmp::g::{Details, G};
+use crate::gmp::reason::WaitReason;
+use crate::gmp::task::Task;
+use crate::sys::cpu_limit;
+use std::panic::Location;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+pub(crate) use moving::{
+    Size, become_main_m, check_panic, dump_to_stderr, main_has_exited, seed, with_stack,
+};
+
+/// A goroutine to be started.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) task: *mut Task,
+    pub(crate) site: &'static Location<'static>,
+    pub(crate) details: Option<Arc<Details>>,
+    /// A stack of a size of its own.
+    pub(crate) size: Option<moving::Size>,
+    /// The same in bytes, for a thread.
+    pub(crate) bytes: Option<usize>,
+    /// Main's.
+    pub(crate) id: Option<u64>,
+    /// It is main, and the thread that starts it is about to become the first M.
+    pub(crate) for_main_m: bool,
+}
+
+/// What goroutines are in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    /// They move between Ms.
+    Moving,
+    /// Each is a thread.
+    Threads,
+}
+
+static BACKEND: OnceLock<Backend> = OnceLock::new();
+
+/// Starts the runtime, if nobody did yet.
+#[inline]
+pub(crate) fn backend() -> Backend {
+    *BACKEND.get_or_init(choose)
+}
+
+#[cold]
+fn choose() -> Backend {
+    THREADS_PROCS.store(cpu_limit::start_procs(), Ordering::Relaxed);
+    if cfg!(feature = "threads") {
+        return Backend::Threads;
+    }
+    match moving::start() {
+        Ok(()) => Backend::Moving,
+        Err(why) => {
+            if cfg!(ported) {
+                eprintln!("runtime: goroutines will be threads: {why}");
+            }
+            Backend::Threads
+        }
+    }
+}
+
+/// Checks a stack size.
+///
+/// # Errors
+/// It cannot be had.
+pub(crate) fn size(bytes: usize) -> std::io::Result<Option<moving::Size>> {
+    match backend() {
+        Backend::Moving => moving::size(bytes).map(Some),
+        Backend::Threads if bytes == 0 || bytes > MAX_THREAD_STACK => {
+            let message = format!("a goroutine's stack cannot have {bytes} bytes");
+            Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, message))
+        }
+        Backend::Threads => Ok(None),
+    }
+}
+
+/// More cannot be asked for, as with goroutines that move.
+const MAX_THREAD_STACK: usize = 64 << 30;
+
+/// Starts a goroutine. Returns its id.
+///
+/// # Errors
+/// Only where goroutines are threads: the system refuses one.
+#[inline]
+pub(crate) fn spawn(order: Order) -> std::io::Result<(&'static G, u64)> {
+    // A goroutine that moves shows which backend it is.
+    if moving::is_here() || backend() == Backend::Moving {
+        return Ok(moving::spawn(order));
+    }
+    threads::spawn(order)
+}
+
+/// Waits until the G given to `commit` is made [`ready`]: a goroutine parks, a thread sleeps.
+///
+/// `commit` runs when the caller may be made ready, perhaps on another stack: no allocation, no
+/// panic, no thread-local. It tells others of the G, and returns false if there is nothing to wait
+/// for any more.
+///
+/// # Safety
+/// - **commit**: it may be called once with `data`, before this returns.
+#[inline]
+pub(crate) unsafe fn park(
+    reason: WaitReason,
+    commit: unsafe fn(&'static G, *const ()) -> bool,
+    data: *const (),
+) {
+    match current::goroutine() {
+        // SAFETY: commit — promised by the caller.
+        Some(g) if !g.is_thread() => unsafe { moving::park(g, reason, commit, data) },
+        // SAFETY: commit — promised by the caller.
+        _ => unsafe { threads::park(commit, data) },
+    }
+}
+
+/// Lets the G go on that a [`park`] has given away. Once for each.
+#[inline]
+pub(crate) fn ready(g: &'static G) {
+    match g.is_thread() {
+        true => threads::ready(g),
+        false => moving::ready(g),
+    }
+}
+
+/// Lets others run.
+#[inline]
+pub(crate) fn yield_now() {
+    match current::goroutine() {
+        Some(g) if !g.is_thread() => moving::yield_now(g),
+        _ => std::thread::yield_now(),
+    }
+}
+
+/// See the public face.
+pub(crate) fn lock_os_thread(g: &'static G) {
+    match !g.is_thread() {
+        true => moving::lock_os_thread(g),
+        false => drop(g.locks.fetch_add(1, Ordering::Relaxed)),
+    }
+}
+
+/// See the public face.
+pub(crate) fn unlock_os_thread(g: &'static G) {
+    match !g.is_thread() {
+        true => moving::unlock_os_thread(g),
+        false => {
+            let locks = g.locks.load(Ordering::Relaxed);
+            g.locks.store(locks.saturating_sub(1), Ordering::Relaxed);
+        }
+    }
+}
+
+/// What `procs` says where goroutines are threads: nothing else depends on it.
+static THREADS_PROCS: AtomicUsize = AtomicUsize::new(1);
+
+pub(crate) fn procs() -> usize {
+    match backend() {
+        Backend::Moving => moving::procs(),
+        Backend::Threads => THREADS_PROCS.load(Ordering::Relaxed),
+    }
+}
+
+/// Returns how many there were.
+pub(crate) fn set_procs(procs: usize) -> usize {
+    match backend() {
+        Backend::Moving => moving::set_procs(procs),
+        Backend::Threads => THREADS_PROCS.swap(procs, Ordering::Relaxed),
+    }
+}
+
+pub(crate) fn num_goroutines() -> usize {
+    match BACKEND.get() {
+        None => 0,
+        Some(Backend::Moving) => moving::num_goroutines(),
+        Some(Backend::Threads) => threads::num_goroutines(),
+    }
+}
+
+/// The runtime's own threads.
+pub(crate) fn num_threads() -> usize {
+    match BACKEND.get() {
+        None => 0,
+        Some(Backend::Moving) => moving::num_threads(),
+        Some(Backend::Threads) => threads::num_goroutines(),
+    }
+}

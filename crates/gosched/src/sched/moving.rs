@@ -1,0 +1,292 @@
+//! Goroutines that move between threads: the backend of systems with a port.
+//!
+//! What the public face asks of a backend; `threads` answers the same questions. Callers on a
+//! goroutine's stack go by its M and P; ordinary threads have neither and use the global queue.
+
+use super::entry::{enter, leave};
+use super::state::SCHED;
+use super::{chaos, deadlock, dump, fork, life, schedule, start, steal, switch, wake, world};
+use crate::gmp::current;
+use crate::gmp::g::{Birth, G};
+use crate::gmp::m::{Commit, Departure, M};
+use crate::gmp::reason::WaitReason;
+use crate::gmp::slab;
+use crate::gmp::state::GState;
+use crate::probe;
+use crate::sched::Order;
+use crate::sys::fatal::{Stderr, fatal};
+use gosched_context::carrier::{Role, role};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+pub(crate) use chaos::seed;
+pub(crate) use gosched_context::Size;
+pub(crate) use start::start;
+
+/// Whether the caller is a goroutine of this backend.
+#[inline]
+pub(crate) fn is_here() -> bool {
+    role() == Role::Goroutine
+}
+
+/// A stack of at least `bytes`, for [`Order::size`].
+pub(crate) fn size(bytes: usize) -> std::io::Result<Size> {
+    Size::new(bytes).map_err(|why| std::io::Error::new(std::io::ErrorKind::InvalidInput, why))
+}
+
+/// Starts a goroutine. Returns its id.
+#[inline]
+pub(crate) fn spawn(order: Order) -> (&'static G, u64) {
+    if !is_here() {
+        return spawn_from_outside(order);
+    }
+    let parent = current::goroutine().map_or(0, G::id);
+    loop {
+        let m = enter();
+        let Some(p) = m.p() else { unreachable!("`enter` found one") };
+        let Some(g) = life::take_dead(p) else {
+            leave();
+            more_gs();
+            continue;
+        };
+        let id = life::take_id(p);
+        begin(g, id, parent, order);
+        p.count_goroutines(1);
+        switch::push_next(m, g);
+        probe_and_wake();
+        leave();
+        return (g, id);
+    }
+}
+
+#[inline]
+fn begin(g: &'static G, id: u64, parent: u64, order: Order) {
+    // SAFETY: owner — a dead G that was just taken.
+    unsafe { g.frame.get() }.size = order.size;
+    g.begin(Birth { id, parent, site: order.site, task: order.task, details: order.details });
+    g.transition(GState::Dead, GState::Runnable);
+}
+
+/// After each submission, with preemption off.
+#[inline]
+fn probe_and_wake() {
+    probe::point();
+    wake::wake_if_idle();
+}
+
+/// `goexit` was called in main: the others go on.
+pub(crate) fn main_has_exited() {
+    deadlock::MAIN_HAS_EXITED.store(true, Ordering::Relaxed);
+}
+
+/// Memory for Gs: allocates, with preemption on.
+#[cold]
+fn more_gs() {
+    let mut new = slab::grow();
+    let inside = is_here().then(enter);
+    {
+        let mut locked = SCHED.lock.lock();
+        while let Some(g) = new.pop_front() {
+            locked.free.push_front(g);
+        }
+    }
+    if inside.is_some() {
+        leave();
+    }
+}
+
+#[cold]
+fn spawn_from_outside(order: Order) -> (&'static G, u64) {
+    let id = order.id.unwrap_or_else(|| SCHED.take_ids(1));
+    let for_main_m = order.for_main_m;
+    loop {
+        let mut locked = SCHED.lock.lock();
+        let Some(g) = locked.free.pop_front() else {
+            drop(locked);
+            more_gs();
+            continue;
+        };
+        begin(g, id, 0, order);
+        SCHED.foreign_goroutines.fetch_add(1, Ordering::Relaxed);
+        if for_main_m {
+            MAIN.store(ptr::from_ref(g).cast_mut(), Ordering::Relaxed);
+            return (g, id);
+        }
+        locked.push(g);
+        drop(locked);
+        wake::wake_if_idle();
+        return (g, id);
+    }
+}
+
+/// Parks the calling goroutine until it is made ready.
+///
+/// # Safety
+/// - **commit**: `commit` may be called once with the G and `data`, on another stack, before this
+///   returns; it keeps the rules of [`Commit`].
+#[inline(never)]
+pub(crate) unsafe fn park(g: &'static G, reason: WaitReason, commit: Commit, data: *const ()) {
+    fork::refuse_in_child("a wait was");
+    let m = enter();
+    g.set_reason(reason);
+    switch::depart(m, g, Departure::Park { g, commit, data });
+    leave();
+}
+
+/// Makes a parked goroutine runnable: next on the caller's P, or in the global queue.
+#[inline]
+pub(crate) fn ready(g: &'static G) {
+    if is_here() {
+        let m = enter();
+        g.transition(GState::Waiting, GState::Runnable);
+        switch::push_next(m, g);
+        probe_and_wake();
+        leave();
+    } else {
+        g.transition(GState::Waiting, GState::Runnable);
+        switch::push_global(g);
+        wake::wake_if_idle();
+    }
+}
+
+/// To the tail of the global queue.
+#[inline(never)]
+pub(crate) fn yield_now(g: &'static G) {
+    fork::refuse_in_child("`yield_now` was");
+    let m = enter();
+    switch::depart_yielding(m, g);
+    leave();
+}
+
+/// To the tail of the P's own queue: for the runtime's own use.
+#[cfg_attr(not(test), expect(dead_code, reason = "its users come with channels"))]
+pub(crate) fn yield_locally(g: &'static G) {
+    let m = enter();
+    switch::depart(m, g, Departure::YieldLocally { g });
+    leave();
+}
+
+/// Only this M runs the calling goroutine until it unlocks as often as it locked.
+pub(crate) fn lock_os_thread(g: &'static G) {
+    let m = enter();
+    g.locks.fetch_add(1, Ordering::Relaxed);
+    g.pinned.store(ptr::from_ref(m).cast_mut().cast(), Ordering::Relaxed);
+    m.set_locked_g(Some(g));
+    leave();
+}
+
+/// See [`lock_os_thread`]. Without a lock it does nothing.
+pub(crate) fn unlock_os_thread(g: &'static G) {
+    let locks = g.locks.load(Ordering::Relaxed);
+    if locks == 0 {
+        return;
+    }
+    let m = enter();
+    g.locks.store(locks - 1, Ordering::Relaxed);
+    if locks == 1 {
+        g.pinned.store(ptr::null_mut(), Ordering::Relaxed);
+        m.set_locked_g(None);
+    }
+    leave();
+}
+
+/// How many Ps there are.
+pub(crate) fn procs() -> usize {
+    SCHED.procs()
+}
+
+/// Changes how many there are. One change at a time.
+pub(crate) fn set_procs(procs: usize) -> usize {
+    fork::refuse_in_child("`set_procs` was");
+    let procs = procs.min(super::state::MAX_PROCS);
+    while CHANGING.swap(true, Ordering::Relaxed) {
+        super::yield_now();
+    }
+    start::make_more_ps(procs);
+    let before = SCHED.procs();
+    if procs != before {
+        let table = steal::new_table(procs);
+        world::with_world_stopped(world::StopReason::SetProcs, |stopped| {
+            world::resize(&stopped, procs);
+            steal::use_table(table);
+        });
+    }
+    CHANGING.store(false, Ordering::Relaxed);
+    before
+}
+
+static CHANGING: AtomicBool = AtomicBool::new(false);
+
+/// Goroutines that live.
+pub(crate) fn num_goroutines() -> usize {
+    let here: i64 = SCHED.all_ps().map(crate::gmp::p::P::goroutines).sum();
+    let foreign = SCHED.foreign_goroutines.load(Ordering::Relaxed) as i64;
+    usize::try_from(here + foreign).unwrap_or(0)
+}
+
+/// The runtime's threads.
+pub(crate) fn num_threads() -> usize {
+    SCHED.lock.lock().ms as usize + super::spawner::OTHER_THREADS.load(Ordering::Relaxed) as usize
+}
+
+/// Makes the calling thread, the process's first, an M, and runs goroutines on it for ever.
+pub(crate) fn become_main_m() -> ! {
+    let m = start::main_m();
+    // SAFETY: null, or a G: they are never freed.
+    if let Some(main) = unsafe { MAIN.load(Ordering::Relaxed).as_ref() } {
+        switch::push_next(m, main);
+    }
+    schedule::live(m);
+    // A goroutine ended while locked to this thread, which cannot end.
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The main goroutine, until the main thread takes it.
+static MAIN: AtomicPtr<G> = AtomicPtr::new(ptr::null_mut());
+
+/// All goroutines, in Go's layout.
+pub(crate) fn dump_to_stderr() {
+    dump::goroutines(&mut Stderr::new(), dump::Frames::None);
+}
+
+/// A panic where none may be is the end.
+pub(crate) fn check_panic() {
+    let inside = match role() {
+        Role::Foreign => false,
+        Role::Carrier => true,
+        // SAFETY: carried — goroutines are, by Ms.
+        Role::Goroutine => unsafe { M::current() }.carrier.preempt_off_count() > 0,
+    };
+    if inside {
+        fatal!("a panic with preemption off");
+    }
+}
+
+/// Runs `f` on a stack of its own, of at least `bytes`, as the caller.
+pub(crate) fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<()> {
+    let stack = {
+        let inside = is_here().then(enter);
+        let stack = size(bytes).and_then(|size| {
+            gosched_context::Stack::new(size).map_err(std::io::Error::other)
+        });
+        if inside.is_some() {
+            leave();
+        }
+        stack?
+    };
+    stack.set_owner(current::goroutine().map_or(0, G::id));
+    /// # Safety
+    /// - **callback**: `call_on` calls it, with a closure that does not unwind.
+    unsafe extern "C" fn call(f: *mut u8) {
+        // SAFETY: callback — as above; its owner waits.
+        let f = unsafe { &mut *f.cast::<&mut dyn FnMut()>() };
+        f();
+    }
+    let mut f = f;
+    // SAFETY: mapped, quiet — a stack of our own; callback — the caller's closure does not unwind.
+    unsafe { gosched_context::arch::call_on(stack.top(), call, (&raw mut f).cast()) };
+    Ok(())
+}
+

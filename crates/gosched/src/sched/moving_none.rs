@@ -1,0 +1,91 @@
+//! The twin of `moving` on systems without a port: an honest no. Goroutines are threads there.
+
+use super::Order;
+use crate::gmp::g::G;
+use crate::gmp::reason::WaitReason;
+
+/// There is none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Size {}
+
+pub(crate) fn start() -> Result<(), String> {
+    Err("there is no port to this system".into())
+}
+
+#[inline]
+pub(crate) fn is_here() -> bool {
+    false
+}
+
+pub(crate) fn size(_bytes: usize) -> std::io::Result<Size> {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn spawn(_order: Order) -> (&'static G, u64) {
+    unreachable!("{NEVER}")
+}
+
+/// # Safety
+/// - **commit**: as the other backend's.
+pub(crate) unsafe fn park(
+    _g: &'static G,
+    _reason: WaitReason,
+    _commit: unsafe fn(&'static G, *const ()) -> bool,
+    _data: *const (),
+) {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn ready(_g: &'static G) {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn yield_now(_g: &'static G) {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn lock_os_thread(_g: &'static G) {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn unlock_os_thread(_g: &'static G) {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn procs() -> usize {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn set_procs(_procs: usize) -> usize {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn num_goroutines() -> usize {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn num_threads() -> usize {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn become_main_m() -> ! {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn main_has_exited() {}
+
+pub(crate) fn check_panic() {}
+
+pub(crate) fn dump_to_stderr() {}
+
+pub(crate) fn seed() -> Option<u64> {
+    None
+}
+
+/// Runs `f` where it is: there is no way to another stack.
+pub(crate) fn with_stack(_bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<()> {
+    f();
+    Ok(())
+}
+
+const NEVER: &str = "`start` refused, so nothing is asked of this backend";

@@ -1,0 +1,95 @@
+//! The life of an M: looks for a G, runs it, looks again. All of it on g0, with preemption off.
+
+use super::state::SCHED;
+use super::{find, handoff, life, spawner, switch, wake};
+use crate::gmp::g::G;
+use crate::gmp::m::M;
+use crate::gmp::state::GState;
+use crate::sys::fatal::fatal;
+use gosched_context::arch::{self, Saved};
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+/// What the M's thread does from its first moment to its last. The M may have a P already.
+pub(crate) fn live(m: &'static M) {
+    // SAFETY: alive — Ms are never freed.
+    let attached = unsafe { m.carrier.attach() };
+    if let Err(why) = attached {
+        return refuse(m, &why);
+    }
+    // SAFETY: owner — the M's own thread, before its first switch.
+    *unsafe { m.g0.get() } = Saved::running(m.carrier.thread_pointer());
+    // SAFETY: carried — attached above.
+    unsafe { arch::preempt_off() };
+    while let Some(g) = next(m) {
+        run(m, g);
+        if m.is_dying() {
+            break;
+        }
+    }
+    end(m);
+    // SAFETY: carried, counted — above.
+    unsafe { arch::preempt_on() };
+    // SAFETY: attached — above, on this thread.
+    unsafe { m.carrier.detach() };
+    bury(m);
+}
+
+/// The G to run now: the one chosen already, the one the M is locked to, or whatever is found.
+fn next(m: &'static M) -> Option<&'static G> {
+    if let Some(g) = m.locked_g() {
+        handoff::stop_locked_m(m);
+        return Some(g);
+    }
+    let g = match m.take_picked() {
+        Some(g) => g,
+        None => find::find_runnable(m)?,
+    };
+    if m.spinning.load(Ordering::Relaxed) {
+        wake::stop_spinning(m);
+    }
+    Some(g)
+}
+
+/// Runs `g` until the M is back on g0; or brings it to the M that must run it.
+fn run(m: &'static M, g: &'static G) {
+    if let Some(owner) = handoff::owner_of(g).filter(|owner| !ptr::eq(*owner, m)) {
+        handoff::give_to_locked(m, g, owner);
+        return;
+    }
+    if m.p().is_none() || g.state() != GState::Runnable {
+        fatal!("M{} is to run goroutine {} ({})", m.id, g.id(), g.state().name());
+    }
+    if life::prepare(m, g) {
+        switch::run(m, g);
+    }
+}
+
+/// What an M leaves behind: nothing, if it found no work; a P, if its goroutine ended while locked.
+fn end(m: &'static M) {
+    if let Some(p) = m.release_p() {
+        SCHED.lock.lock().ms -= 1;
+        handoff::hand_off(p);
+    }
+}
+
+/// The thread ends: the record is free for the next one.
+fn bury(m: &'static M) {
+    m.alive.store(false, Ordering::Relaxed);
+    m.set_dying(false);
+    SCHED.lock.lock().dead_ms.push(m);
+}
+
+/// The thread cannot carry goroutines: as if it had not been made.
+fn refuse(m: &'static M, why: &std::io::Error) {
+    {
+        let mut locked = SCHED.lock.lock();
+        locked.ms -= 1;
+        if !std::mem::replace(&mut locked.refused, true) {
+            eprintln!("runtime: a thread cannot carry goroutines ({why}): going on without it");
+        }
+    }
+    spawner::no_thread_to_be_had();
+    bury(m);
+}
+

@@ -1,0 +1,160 @@
+//! The thread that makes threads: nobody else does, ever.
+//!
+//! Creating a thread allocates and takes locks of libc's, which a stopped goroutine may hold; the
+//! scheduler must not wait for those. So whoever finds no M asks, and the spawner makes one: for each
+//! P that waits for an M ([`Locked::orphans`](super::state::Locked)), and one in stock.
+//!
+//! The system may refuse. The Ps that wait are then idle again, and work goes on with the Ms there
+//! are; whoever asks next makes the spawner try again.
+
+use super::schedule;
+use super::state::{Locked, SCHED};
+use super::wake;
+use crate::gmp::m::M;
+use crate::gmp::p::{P, PStatus};
+use crate::sys::barrier;
+use crate::sys::sleep_word::SleepWord;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Not 0: somebody asked.
+static ASKED: SleepWord = SleepWord::new();
+
+/// The runtime's threads that are no Ms.
+pub(crate) static OTHER_THREADS: AtomicU32 = AtomicU32::new(0);
+
+/// Asks for an M. Does not wait.
+pub(crate) fn ask() {
+    if ASKED.get() == 0 {
+        ASKED.set(1);
+        ASKED.wake();
+    }
+}
+
+/// Starts the spawner: called once.
+pub(crate) fn start() -> std::io::Result<()> {
+    let thread = std::thread::Builder::new().name("gosched-spawner".into());
+    OTHER_THREADS.fetch_add(1, Ordering::Relaxed);
+    thread.spawn(serve).map(drop).inspect_err(|_| {
+        OTHER_THREADS.fetch_sub(1, Ordering::Relaxed);
+    })
+}
+
+fn serve() {
+    loop {
+        while ASKED.get() == 0 {
+            ASKED.wait(0, None);
+        }
+        ASKED.set(0);
+        while let Some(m) = next_m() {
+            if !start_thread(m) {
+                std::thread::sleep(PATIENCE);
+                REFUSED.store(false, Ordering::Relaxed);
+                if wake::is_work_anywhere() {
+                    wake::wake_if_idle();
+                }
+                break;
+            }
+        }
+    }
+}
+
+/// A record for an M that is wanted.
+fn next_m() -> Option<&'static M> {
+    let mut locked = SCHED.lock.lock();
+    if !is_wanted(&locked) {
+        return None;
+    }
+    locked.ms += 1;
+    if let Some(m) = locked.dead_ms.pop() {
+        return Some(m);
+    }
+    let id = locked.next_m;
+    locked.next_m += 1;
+    drop(locked);
+    Some(new_m(id))
+}
+
+/// One M for each P, one in stock, and one for each that cannot take a P. Then there is always one on
+/// its way to sleep, and that one takes a P that waits before it sleeps.
+fn is_wanted(locked: &Locked) -> bool {
+    let away = locked.locked_ms + locked.blocked_ms;
+    locked.ms < SCHED.procs() as u32 + 1 + away
+}
+
+/// Makes an M known.
+pub(crate) fn new_m(id: u32) -> &'static M {
+    let m = M::new(id);
+    let mut before = SCHED.last_m.load(Ordering::Relaxed);
+    loop {
+        m.before.store(before, Ordering::Relaxed);
+        let new = ptr::from_ref(m).cast_mut();
+        // PAIR all-ms: publishes the M.
+        match SCHED.last_m.compare_exchange(before, new, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return m,
+            Err(now) => before = now,
+        }
+    }
+}
+
+fn start_thread(m: &'static M) -> bool {
+    m.alive.store(true, Ordering::Relaxed);
+    let thread = std::thread::Builder::new().name(format!("gosched-m{}", m.id));
+    match thread.spawn(move || schedule::live(m)) {
+        Ok(_) => true,
+        Err(why) => {
+            m.alive.store(false, Ordering::Relaxed);
+            let mut locked = SCHED.lock.lock();
+            locked.ms -= 1;
+            locked.dead_ms.push(m);
+            if !std::mem::replace(&mut locked.refused, true) {
+                eprintln!(
+                    "runtime: the system refuses a thread ({why}): going on with the {} there are",
+                    locked.ms
+                );
+            }
+            drop(locked);
+            no_thread_to_be_had();
+            false
+        }
+    }
+}
+
+/// The system refused a thread a short while ago.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// How long it is not asked again.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Whether there is no point in waiting for a thread.
+pub(crate) fn is_refused() -> bool {
+    REFUSED.load(Ordering::Relaxed)
+}
+
+/// The Ps that wait for an M are idle, for Ms that have none.
+pub(crate) fn no_thread_to_be_had() {
+    REFUSED.store(true, Ordering::Relaxed);
+    let mut locked = SCHED.lock.lock();
+    while let Some(p) = locked.orphans.pop() {
+        let spinning = p.for_spinner.load(Ordering::Relaxed);
+        put_aside(&mut locked, p, spinning);
+    }
+    drop(locked);
+    barrier::heavy();
+    if wake::is_work_anywhere() {
+        wake::wake_if_there_is_an_m();
+    }
+}
+
+/// A P for which there is no M is idle; what was in its queue is everybody's.
+pub(crate) fn put_aside(locked: &mut Locked, p: &'static P, spinning: bool) {
+    if spinning {
+        SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
+    }
+    while let Some((g, _)) = p.queue.take() {
+        locked.push(g);
+    }
+    p.set_status(PStatus::Idle);
+    locked.push_idle_p(p);
+}

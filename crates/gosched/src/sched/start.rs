@@ -1,0 +1,74 @@
+//! The runtime's first moment: once per process, on first use.
+
+use super::state::{MAX_PROCS, SCHED};
+use super::{chaos, dump, fork, spawner, steal};
+use crate::gmp::m::M;
+use crate::gmp::p::{P, PStatus};
+use crate::sys::{cpu_limit, fatal};
+use gosched_context::Size;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+/// The stack of a goroutine that asked for none.
+static SIZE: OnceLock<Size> = OnceLock::new();
+
+/// Makes the Ps and starts the spawner.
+///
+/// # Errors
+/// Why goroutines cannot be had here: they will be threads.
+pub(crate) fn start() -> Result<(), String> {
+    gosched_context::support().map_err(ToString::to_string)?;
+    let size = Size::from_environment().map_err(|why| why.to_string())?;
+    let size = *SIZE.get_or_init(|| size);
+    chaos::start();
+    steal::read_topology();
+    fork::install();
+    fatal::set_dump(dump::all);
+    let procs = cpu_limit::start_procs().clamp(1, MAX_PROCS);
+    make_ps(procs, size);
+    steal::use_table(steal::new_table(procs));
+    SCHED.procs.store(procs as u32, Ordering::Relaxed);
+    {
+        let mut locked = SCHED.lock.lock();
+        // The first one is the first to be taken.
+        for p in SCHED.used_ps().collect::<Vec<_>>().into_iter().rev() {
+            p.set_status(PStatus::Idle);
+            locked.push_idle_p(p);
+        }
+    }
+    spawner::start().map_err(|why| format!("a thread to make threads: {why}"))
+}
+
+/// Makes Ps up to `procs` known, those that were never made: allocates.
+pub(crate) fn make_ps(procs: usize, size: Size) {
+    for index in 0..procs {
+        if SCHED.p(index).is_none() {
+            SCHED.add_p(P::new(index as u32, size));
+        }
+    }
+}
+
+/// As [`make_ps`], once the runtime has started.
+pub(crate) fn make_more_ps(procs: usize) {
+    if let Some(&size) = SIZE.get() {
+        make_ps(procs, size);
+    }
+}
+
+/// Makes the calling thread, the process's first, an M with a P. It is to run `schedule::live`.
+pub(crate) fn main_m() -> &'static M {
+    let mut locked = SCHED.lock.lock();
+    let id = locked.next_m;
+    locked.next_m += 1;
+    locked.ms += 1;
+    let p = locked.pop_idle_p();
+    drop(locked);
+    let m = spawner::new_m(id);
+    m.alive.store(true, Ordering::Relaxed);
+    m.set_main();
+    if let Some(p) = p {
+        m.acquire_p(p);
+    }
+    m
+}
+

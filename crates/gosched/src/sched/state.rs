@@ -1,0 +1,221 @@
+//! What all Ms share: the global queue, idle Ms and Ps, counts. One per process.
+//!
+//! What is in [`Locked`] is under the lock. The counts beside it are written under the lock (but for
+//! [`Sched::spinning`]) and read without: a reader that must not miss a change uses the barriers of
+//! `wake`.
+
+use crate::gmp::g::G;
+use crate::gmp::list::GList;
+use crate::gmp::m::{M, MList};
+use crate::gmp::note::Note;
+use crate::gmp::p::{P, PList};
+use crate::sys::Lock;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// More Ps than this cannot be asked for.
+pub(crate) const MAX_PROCS: usize = 4096;
+
+/// See the top of this file.
+pub(crate) struct Sched {
+    pub(crate) lock: Lock<Locked>,
+    /// Length of the global queue.
+    pub(crate) queued: AtomicUsize,
+    /// How many Ps are idle.
+    pub(crate) idle_ps: AtomicU32,
+    /// How many Ms look for work, with a P, or will as soon as they run.
+    pub(crate) spinning: AtomicU32,
+    /// How many Ps there are.
+    pub(crate) procs: AtomicU32,
+    /// The world is to stop, or has stopped.
+    pub(crate) stopping: AtomicBool,
+    /// All Ps ever made; the first `procs` are in use.
+    ps: [AtomicPtr<P>; MAX_PROCS],
+    /// The M made last.
+    pub(crate) last_m: AtomicPtr<M>,
+    /// Goroutines started by ordinary threads.
+    pub(crate) foreign_goroutines: AtomicU64,
+    next_id: AtomicU64,
+}
+
+/// What is under the lock.
+#[derive(Debug)]
+pub(crate) struct Locked {
+    pub(crate) queue: GList,
+    pub(crate) idle_ps: PList,
+    pub(crate) idle_ms: MList,
+    /// Ps for which no M was there: the spawner makes one.
+    pub(crate) orphans: PList,
+    /// Ms whose thread has ended.
+    pub(crate) dead_ms: MList,
+    /// Dead Gs.
+    pub(crate) free: GList,
+    /// Runnable Gs for which there was no stack.
+    pub(crate) stackless: GList,
+    /// Ms that have a thread, or are about to.
+    pub(crate) ms: u32,
+    pub(crate) next_m: u32,
+    /// Ms asleep until the goroutine they are locked to can run.
+    pub(crate) locked_ms: u32,
+    /// Ms that are blocked in the kernel, and whose P was taken.
+    pub(crate) blocked_ms: u32,
+    /// Ps that have not stopped yet.
+    pub(crate) stop_wait: u32,
+    /// The system refused a thread: said once.
+    pub(crate) refused: bool,
+}
+
+/// The one there is.
+pub(crate) static SCHED: Sched = Sched {
+    lock: Lock::new(Locked {
+        queue: GList::new(),
+        idle_ps: PList::new(),
+        idle_ms: MList::new(),
+        orphans: PList::new(),
+        dead_ms: MList::new(),
+        free: GList::new(),
+        stackless: GList::new(),
+        ms: 0,
+        next_m: 0,
+        locked_ms: 0,
+        blocked_ms: 0,
+        stop_wait: 0,
+        refused: false,
+    }),
+    queued: AtomicUsize::new(0),
+    idle_ps: AtomicU32::new(0),
+    spinning: AtomicU32::new(0),
+    procs: AtomicU32::new(0),
+    stopping: AtomicBool::new(false),
+    ps: [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_PROCS],
+    last_m: AtomicPtr::new(std::ptr::null_mut()),
+    foreign_goroutines: AtomicU64::new(0),
+    next_id: AtomicU64::new(FIRST_ID),
+};
+
+/// Where whoever stops the world waits for it.
+pub(crate) static STOPPED: LazyLock<Note> = LazyLock::new(Note::new);
+
+/// 1 is main's.
+const FIRST_ID: u64 = 2;
+
+/// How many ids a P takes at a time, as Go.
+pub(crate) const ID_BATCH: u64 = 16;
+
+impl Sched {
+    #[inline]
+    pub(crate) fn procs(&self) -> usize {
+        self.procs.load(Ordering::Relaxed) as usize
+    }
+
+    /// The P of that number, if it was ever made.
+    #[inline]
+    pub(crate) fn p(&self, index: usize) -> Option<&'static P> {
+        // PAIR all-ps: sees a P whole.
+        let p = self.ps.get(index)?.load(Ordering::Acquire);
+        // SAFETY: null, or a P: they are never freed.
+        unsafe { p.as_ref() }
+    }
+
+    /// Makes the P known.
+    pub(crate) fn add_p(&self, p: &'static P) {
+        // PAIR all-ps: publishes the P.
+        self.ps[p.id as usize].store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
+    }
+
+    /// All Ps ever made.
+    pub(crate) fn all_ps(&self) -> impl Iterator<Item = &'static P> + '_ {
+        (0..MAX_PROCS).map_while(|index| self.p(index))
+    }
+
+    /// Ps in use.
+    pub(crate) fn used_ps(&self) -> impl Iterator<Item = &'static P> + '_ {
+        (0..self.procs()).filter_map(|index| self.p(index))
+    }
+
+    /// All Ms ever made, latest first.
+    pub(crate) fn all_ms(&self) -> impl Iterator<Item = &'static M> + '_ {
+        // PAIR all-ms: sees an M whole.
+        let mut m = self.last_m.load(Ordering::Acquire).cast_const();
+        std::iter::from_fn(move || {
+            // SAFETY: null, or an M: they are never freed.
+            let this: &'static M = unsafe { m.as_ref() }?;
+            m = this.before.load(Ordering::Relaxed);
+            Some(this)
+        })
+    }
+
+    /// The first of so many ids that nobody else gets.
+    pub(crate) fn take_ids(&self, count: u64) -> u64 {
+        self.next_id.fetch_add(count, Ordering::Relaxed)
+    }
+}
+
+impl Locked {
+    /// To the tail of the global queue.
+    #[inline]
+    pub(crate) fn push(&mut self, g: &'static G) {
+        self.queue.push_back(g);
+        self.tell_length();
+    }
+
+    /// From the head of the global queue.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<&'static G> {
+        let g = self.queue.pop_front();
+        self.tell_length();
+        g
+    }
+
+    /// To be called after each change of the global queue.
+    #[inline]
+    pub(crate) fn tell_length(&self) {
+        SCHED.queued.store(self.queue.len(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn push_idle_p(&mut self, p: &'static P) {
+        self.idle_ps.push(p);
+        let idle = SCHED.idle_ps.load(Ordering::Relaxed);
+        SCHED.idle_ps.store(idle + 1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn pop_idle_p(&mut self) -> Option<&'static P> {
+        let p = self.idle_ps.pop()?;
+        let idle = SCHED.idle_ps.load(Ordering::Relaxed);
+        SCHED.idle_ps.store(idle - 1, Ordering::Relaxed);
+        Some(p)
+    }
+}
+
+/// How many Gs of the global queue a P takes at a time: its share and one, at most half of what its
+/// own queue holds (Go's `globrunqgetbatch`).
+pub(crate) fn batch(queued: usize, procs: usize, capacity: usize) -> usize {
+    (queued / procs.max(1) + 1).min(queued).min(capacity / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_a_share_and_one_at_most_half_a_queue() {
+        let table = [
+            (0, 1, 0),
+            (1, 1, 1),
+            (1, 4, 1),
+            (3, 4, 1),
+            (4, 4, 2),
+            (10, 1, 10),
+            (100, 4, 26),
+            (1000, 1, 128),
+            (1000, 4, 128),
+            (508, 4, 128),
+            (507, 4, 127),
+        ];
+        for (queued, procs, wanted) in table {
+            assert_eq!(batch(queued, procs, 256), wanted, "{queued} among {procs}");
+        }
+        // Scenario 7 of the documents: 4 Ps with queues of 4, 3 Gs.
+        assert_eq!(batch(3, 4, 4), 1);
+    }
+}

@@ -1,0 +1,265 @@
+//! From one goroutine to the next: directly where the next one is at hand, else by way of g0.
+//!
+//! The next G is picked on the departing goroutine's stack, and the switch goes straight to it: one
+//! write of the thread pointer. What is to become of the departing one ([`Departure`]) is left with
+//! the M and done *after* the switch, by whoever runs then: until its registers are saved and its
+//! thread pointer is out of force, nobody else may run it.
+//!
+//! On the way from `depart` to `publish` preemption is off, nothing is allocated, nothing panics.
+//! Where an earlier step of `find_runnable` could apply (the world stops, it is the 61st time, the M
+//! is locked to a goroutine), or the next G has no stack yet and none is at hand, g0 takes over.
+
+use super::chaos;
+use super::life;
+use super::state::{SCHED, batch};
+use super::wake;
+use crate::gmp::g::G;
+use crate::gmp::m::{Departure, M};
+use crate::gmp::p::P;
+use crate::gmp::run_queue::{CAPACITY, Slice};
+use crate::gmp::state::GState;
+use gosched_context::arch::{self, Saved};
+use std::sync::atomic::Ordering;
+
+/// Every so many slices a P looks at the global queue first (Go's number): small enough that Gs
+/// there do not starve, large enough that its lock is not fought for.
+pub(crate) const FAIRNESS: u32 = 61;
+
+/// Where the next one to run comes from.
+enum Next {
+    /// Here it is.
+    Found(&'static G),
+    /// The P's own queue is empty.
+    Empty,
+    /// g0 must look.
+    AskG0,
+}
+
+/// Leaves the calling goroutine for the next one of its P. Returns when it is resumed, perhaps on
+/// another M. Preemption is off before and after.
+#[inline(always)]
+pub(crate) fn depart(m: &'static M, g: &'static G, departure: Departure) {
+    match m.p().map_or(Next::AskG0, |p| next_of(m, p)) {
+        Next::Found(next) => leave_for(m, g, next, departure),
+        Next::Empty | Next::AskG0 => leave_to_g0(m, g, departure),
+    }
+}
+
+/// Lets others run: to the tail of the global queue, and the next one from the P's own queue, or
+/// from the head of the global one. Preemption is off before and after.
+#[inline(always)]
+pub(crate) fn depart_yielding(m: &'static M, g: &'static G) {
+    let Some(p) = m.p() else {
+        return leave_to_g0(m, g, Departure::Yield { g, held: false });
+    };
+    match next_of(m, p) {
+        Next::Found(next) => leave_for(m, g, next, Departure::Yield { g, held: false }),
+        Next::AskG0 => leave_to_g0(m, g, Departure::Yield { g, held: false }),
+        // It would come back as the head of the global queue.
+        Next::Empty if SCHED.queued.load(Ordering::Relaxed) == 0 => p.start_slice(),
+        Next::Empty => {
+            // One hold for both: released when this goroutine is at the tail.
+            SCHED.lock.hold();
+            let next = take_global(p);
+            match next {
+                Some(next) => {
+                    p.start_slice();
+                    leave_for(m, g, next, Departure::Yield { g, held: true });
+                }
+                None => {
+                    // SAFETY: held — above.
+                    unsafe { SCHED.lock.release() };
+                    p.start_slice();
+                }
+            }
+        }
+    }
+}
+
+/// A P's share of the global queue: the first to be run, the rest into its own queue, which is
+/// empty. The lock is held.
+pub(crate) fn take_global(p: &'static P) -> Option<&'static G> {
+    // SAFETY: held — promised by the caller; no other reference is in use.
+    let locked = unsafe { SCHED.lock.value() };
+    let count = batch(locked.queue.len(), SCHED.procs(), CAPACITY);
+    let first = locked.queue.pop_front()?;
+    for _ in 1..count {
+        if let Some(g) = locked.queue.pop_front()
+            && !p.queue.push(g)
+        {
+            locked.queue.push_front(g);
+            break;
+        }
+    }
+    locked.tell_length();
+    Some(first)
+}
+
+#[inline(always)]
+fn next_of(m: &'static M, p: &'static P) -> Next {
+    let due = p.tick().is_multiple_of(FAIRNESS) && SCHED.queued.load(Ordering::Relaxed) > 0;
+    if due || SCHED.stopping.load(Ordering::Relaxed) || m.locked_g().is_some() {
+        return Next::AskG0;
+    }
+    match p.queue.take() {
+        None => Next::Empty,
+        Some((g, slice)) => {
+            if slice == Slice::New {
+                p.start_slice();
+            }
+            Next::Found(g)
+        }
+    }
+}
+
+/// Leaves `g` for `next`, which nobody else has.
+#[inline(always)]
+fn leave_for(m: &'static M, g: &'static G, next: &'static G, departure: Departure) {
+    let direct = next.pinned.load(Ordering::Relaxed).is_null()
+        && is_quick(m, departure)
+        && life::is_ready_to_run(m, next);
+    if !direct {
+        m.set_picked(next);
+        return leave_to_g0(m, g, departure);
+    }
+    next.transition(GState::Runnable, GState::Running);
+    m.set_curg(Some(next));
+    let to = saved(next);
+    // SAFETY: to — a G that was runnable, and is ours alone now.
+    unsafe { switch(m, saved(g), to, departure) };
+}
+
+/// Whether the departure can be published on a goroutine's stack: no system call, no lock that may
+/// be held for long.
+#[inline]
+fn is_quick(m: &'static M, departure: Departure) -> bool {
+    !matches!(departure, Departure::Exit { .. }) || life::can_be_put_away_quickly(m)
+}
+
+/// Leaves `g` for the scheduler.
+#[inline(always)]
+pub(crate) fn leave_to_g0(m: &'static M, g: &'static G, departure: Departure) {
+    m.set_curg(None);
+    // SAFETY: to — g0 waits in `run`, for this M alone.
+    unsafe { switch(m, saved(g), m.g0.as_ptr(), departure) };
+}
+
+/// From g0 to a goroutine; returns when g0 is wanted again, with the departure published.
+pub(crate) fn run(m: &'static M, g: &'static G) {
+    g.transition(GState::Runnable, GState::Running);
+    m.set_curg(Some(g));
+    // SAFETY: to — a G that was runnable, and is ours alone now.
+    unsafe { switch(m, m.g0.as_ptr(), saved(g), Departure::None) };
+}
+
+/// # Safety
+/// - **to**: as for [`arch::switch`].
+#[inline(always)]
+unsafe fn switch(m: &'static M, from: *mut Saved, to: *mut Saved, departure: Departure) {
+    // SAFETY: owner — the M's own thread, and nothing is left to publish.
+    unsafe { m.departed.as_ptr().write(departure) };
+    // SAFETY: to — promised by the caller; from — the caller's own, in a record that is never freed;
+    // fs — each G's own, or the M's.
+    unsafe { arch::switch(from, to, 0) };
+    publish();
+}
+
+/// Does what is left to do for whoever was left last on the M that the caller runs on. The first
+/// thing after each switch.
+#[inline(always)]
+pub(crate) fn publish() {
+    // SAFETY: carried — the caller was just switched to, by an M.
+    let m = unsafe { M::current() };
+    // SAFETY: owner — the M's own thread.
+    let departure = unsafe { m.departed.as_ptr().replace(Departure::None) };
+    match departure {
+        Departure::None => {}
+        Departure::Park { g, commit, data } => {
+            g.transition(GState::Running, GState::Waiting);
+            // SAFETY: `park` gave the two together.
+            if !unsafe { commit(g, data) } {
+                g.transition(GState::Waiting, GState::Runnable);
+                push_next(m, g);
+            }
+        }
+        Departure::Yield { g, held } => {
+            g.transition(GState::Running, GState::Runnable);
+            if !held {
+                SCHED.lock.hold();
+            }
+            // SAFETY: held — above, or by the departing goroutine.
+            unsafe { SCHED.lock.value() }.push(g);
+            // SAFETY: held — as above.
+            unsafe { SCHED.lock.release() };
+            wake::wake_if_idle();
+        }
+        Departure::YieldLocally { g } => {
+            g.transition(GState::Running, GState::Runnable);
+            push(m, g);
+        }
+        Departure::Stopped { g } => {
+            g.transition(GState::Running, GState::Runnable);
+            push_next(m, g);
+        }
+        Departure::Exit { g } => life::put_away(m, g),
+        Departure::NoStack { g } => life::wait_for_a_stack(g),
+    }
+}
+
+/// Makes `g` the next to run on the M's P; what was next goes to the tail.
+#[inline]
+pub(crate) fn push_next(m: &'static M, g: &'static G) {
+    let Some(p) = m.p() else { return push_global(g) };
+    if chaos::to_the_tail(m) {
+        return push_to(p, g);
+    }
+    if let Some(kicked) = p.queue.push_next(g) {
+        push_to(p, kicked);
+    }
+}
+
+/// To the tail of the M's P's queue.
+pub(crate) fn push(m: &'static M, g: &'static G) {
+    match m.p() {
+        Some(p) => push_to(p, g),
+        None => push_global(g),
+    }
+}
+
+#[inline]
+fn push_to(p: &'static P, g: &'static G) {
+    if !p.queue.push(g) {
+        overflow(p, g);
+    }
+}
+
+/// Half of a full queue, and the one that found no place, to the global queue: one hold of the lock.
+#[cold]
+#[inline(never)]
+fn overflow(p: &'static P, g: &'static G) {
+    let mut half = [None; CAPACITY];
+    loop {
+        let count = p.queue.take_half(&mut half);
+        if count > 0 {
+            let mut locked = SCHED.lock.lock();
+            half[..count].iter().flatten().for_each(|g| locked.queue.push_back(g));
+            locked.push(g);
+            return;
+        }
+        // A thief made room.
+        if p.queue.push(g) {
+            return;
+        }
+    }
+}
+
+pub(crate) fn push_global(g: &'static G) {
+    SCHED.lock.lock().push(g);
+}
+
+/// Where a G's registers are while it does not run.
+#[inline]
+pub(crate) fn saved(g: &'static G) -> *mut Saved {
+    // SAFETY: in the record, which is never freed; no reference is made.
+    unsafe { &raw mut (*g.frame.as_ptr()).saved }
+}

@@ -1,0 +1,180 @@
+//! Waiting as a thread: ordinary threads among goroutines, and goroutines that are threads.
+//!
+//! Where goroutines cannot move (no port, the `threads` feature, a system that `support` refuses),
+//! each is an OS thread, and waits as any other thread does: on a futex, in a G of its own. So this
+//! file is both the other backend and the way ordinary threads wait for goroutines.
+
+use super::Order;
+use crate::gmp::current;
+use crate::gmp::g::{Birth, G};
+use crate::gmp::list::GList;
+use crate::gmp::slab;
+use crate::gmp::state::GState;
+use crate::sys::Lock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Gs of threads: dead ones, for reuse.
+static FREE: Lock<GList> = Lock::new(GList::new());
+
+/// Ordinary threads that wait for a goroutine.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+/// How many ordinary threads wait for a goroutine.
+pub(crate) fn waiting() -> usize {
+    WAITING.load(Ordering::Relaxed)
+}
+
+fn take_g() -> &'static G {
+    loop {
+        if let Some(g) = FREE.lock().pop_front() {
+            return g;
+        }
+        let mut new = slab::grow();
+        let mut free = FREE.lock();
+        while let Some(g) = new.pop_front() {
+            free.push_back(g);
+        }
+    }
+}
+
+/// The G that an ordinary thread waits with; back to the others when the thread ends.
+struct ThreadG(&'static G);
+
+impl Drop for ThreadG {
+    fn drop(&mut self) {
+        self.0.end_thread();
+        FREE.lock().push_front(self.0);
+    }
+}
+
+thread_local! {
+    static MINE: ThreadG = {
+        let g = take_g();
+        g.begin_thread();
+        ThreadG(g)
+    };
+}
+
+/// What a thread waits for is told to others by this; false if it need not wait.
+pub(crate) type Commit = unsafe fn(&'static G, *const ()) -> bool;
+
+/// Waits, as a thread, until the G that `commit` gets is made ready.
+///
+/// # Safety
+/// - **commit**: `commit` may be called once with the G and `data`, before this returns.
+pub(crate) unsafe fn park(commit: Commit, data: *const ()) {
+    // A goroutine of this backend has its own G; a thread that is ending has none left to use.
+    let own = current::goroutine().or_else(|| MINE.try_with(|mine| mine.0).ok());
+    let temporary = own.is_none().then(|| {
+        let g = take_g();
+        g.begin_thread();
+        ThreadG(g)
+    });
+    let Some(g) = own.or(temporary.as_ref().map(|mine| mine.0)) else { return };
+    g.word.set(0);
+    WAITING.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: commit — promised by the caller.
+    if unsafe { commit(g, data) } {
+        while g.word.get() == 0 {
+            g.word.wait(0, None);
+        }
+    }
+    WAITING.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Lets a thread go on that waits in [`park`].
+pub(crate) fn ready(g: &'static G) {
+    g.word.set(1);
+    g.word.wake();
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(2);
+static GOROUTINES: AtomicUsize = AtomicUsize::new(0);
+
+/// Goroutines that live.
+pub(crate) fn num_goroutines() -> usize {
+    GOROUTINES.load(Ordering::Relaxed)
+}
+
+/// Starts a goroutine as a thread. Returns its id.
+///
+/// # Errors
+/// The system refuses a thread.
+pub(crate) fn spawn(order: Order) -> std::io::Result<(&'static G, u64)> {
+    let id = order.id.unwrap_or_else(|| NEXT_ID.fetch_add(1, Ordering::Relaxed));
+    let parent = current::goroutine().map_or(0, G::id);
+    let g = take_g();
+    let name = order.details.as_ref().and_then(|details| details.name.clone());
+    let bytes = order.bytes;
+    let task = SendTask(order.task);
+    g.begin(Birth { id, parent, site: order.site, task: order.task, details: order.details });
+    g.begin_thread_goroutine();
+    g.transition(GState::Dead, GState::Runnable);
+    let mut thread = std::thread::Builder::new();
+    if let Some(name) = name.filter(|name| !name.contains('\0')) {
+        thread = thread.name(name);
+    }
+    if let Some(bytes) = bytes {
+        thread = thread.stack_size(bytes);
+    }
+    GOROUTINES.fetch_add(1, Ordering::Relaxed);
+    let started = thread.spawn(move || {
+        let task = task;
+        live(g, task.0);
+    });
+    match started {
+        Ok(_) => Ok((g, id)),
+        Err(why) => {
+            GOROUTINES.fetch_sub(1, Ordering::Relaxed);
+            g.transition(GState::Runnable, GState::Running);
+            bury(g);
+            Err(why)
+        }
+    }
+}
+
+/// A task on its way to its thread.
+struct SendTask(*mut crate::gmp::task::Task);
+
+// SAFETY: the task is made to be run by another thread, and given to one only.
+unsafe impl Send for SendTask {}
+
+fn live(g: &'static G, task: *mut crate::gmp::task::Task) {
+    g.transition(GState::Runnable, GState::Running);
+    current::set_goroutine(Some(g));
+    // SAFETY: the task was given with the G, and is alive until it says otherwise.
+    let run = unsafe { (*task).run };
+    // SAFETY: as above; once.
+    let heard = unsafe { run(task) };
+    g.leave_group();
+    // The thread's other destructors still run after this; std has no later place.
+    if heard {
+        // SAFETY: the task is alive: `run` said so.
+        let complete = unsafe { (*task).complete };
+        // SAFETY: as above; once.
+        unsafe { complete(task) };
+    }
+    current::set_goroutine(None);
+    GOROUTINES.fetch_sub(1, Ordering::Relaxed);
+    bury(g);
+}
+
+fn bury(g: &'static G) {
+    g.forget_details();
+    g.set_exiting(false);
+    g.end_thread();
+    g.locks.store(0, Ordering::Relaxed);
+    g.transition(GState::Running, GState::Dead);
+    FREE.lock().push_front(g);
+}
+
+/// Main has called `goexit` or cannot return: the others go on, and when none is left the process
+/// ends as Go's does. (Where goroutines are threads, ones that wait for ever are not noticed.)
+pub(crate) fn wait_for_the_last() -> ! {
+    while num_goroutines() > 0 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    eprintln!("fatal error: no goroutines (main called runtime.Goexit) - deadlock!");
+    // SAFETY: ends the process at once.
+    unsafe { libc::_exit(2) }
+}

@@ -1,0 +1,104 @@
+//! When an M is woken for new work, and when it may go to sleep: no G waits while a P is idle and
+//! nobody looks.
+//!
+//! An M is *spinning* while it has a P and looks for work in vain. One spinner is enough to find new
+//! work, so a submitter wakes an M only where none spins; a spinner that finds work wakes the next.
+//!
+//! Submitter: 1. puts the G into a queue; 2. light barrier; 3. if a P is idle and nobody spins: takes
+//! the lock, looks again, and starts a spinner with that P.
+//! M without work: 1. puts its P into the list of idle ones, and stops spinning; 2. heavy barrier;
+//! 3. looks into all queues: if there is a G, takes an idle P and spins again; 4. sleeps.
+//!
+//! Why it cannot fail. The barriers make one of two things true: the M's step 3 sees the G, or the
+//! submitter's step 3 sees the idle P and the count without this M. In the first case the M goes on
+//! looking. In the second the submitter starts a spinner, unless another one spins: that one has yet
+//! to do its own steps 1 to 3, or finds work and wakes the next. `spinning` rises from 0 only under
+//! the lock and together with a P, so "somebody spins" is never an empty promise.
+
+use super::{handoff, spawner};
+use super::state::{Locked, SCHED};
+use crate::gmp::m::M;
+use crate::gmp::p::P;
+use crate::sys::barrier;
+use std::sync::atomic::Ordering;
+
+/// Starts a spinner if a P is idle and nobody spins. To be called after each submission, with
+/// preemption off.
+#[inline]
+pub(crate) fn wake_if_idle() {
+    barrier::light();
+    if is_wanted() {
+        wake();
+    }
+}
+
+fn is_wanted() -> bool {
+    SCHED.idle_ps.load(Ordering::Relaxed) != 0 && SCHED.spinning.load(Ordering::Relaxed) == 0
+}
+
+/// The cold part of [`wake_if_idle`].
+#[cold]
+#[inline(never)]
+pub(crate) fn wake() {
+    let mut locked = SCHED.lock.lock();
+    if !is_wanted() || (spawner::is_refused() && locked.idle_ms.len() == 0) {
+        return;
+    }
+    if let Some(p) = locked.pop_idle_p() {
+        SCHED.spinning.fetch_add(1, Ordering::Relaxed);
+        handoff::give_to_an_m(locked, p, true);
+    }
+}
+
+/// As [`wake`], for the spawner that was refused a thread: only an M that is there will do.
+pub(crate) fn wake_if_there_is_an_m() {
+    let there = SCHED.lock.lock().idle_ms.len() > 0;
+    if there {
+        wake_if_idle();
+    }
+}
+
+/// Whether one more M may spin: at most half as many as Ps are busy.
+pub(crate) fn may_spin() -> bool {
+    let busy = SCHED.procs() as u32 - SCHED.idle_ps.load(Ordering::Relaxed);
+    2 * SCHED.spinning.load(Ordering::Relaxed) < busy
+}
+
+pub(crate) fn start_spinning(m: &'static M) {
+    m.spinning.store(true, Ordering::Relaxed);
+    SCHED.spinning.fetch_add(1, Ordering::Relaxed);
+}
+
+/// It has found work: wakes the next, since there may be more.
+pub(crate) fn stop_spinning(m: &'static M) {
+    m.spinning.store(false, Ordering::Relaxed);
+    SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
+    wake_if_idle();
+}
+
+/// The M's P to the idle ones, and the M is no spinner any more: step 1 of an M without work.
+pub(crate) fn become_idle(locked: &mut Locked, m: &'static M, p: &'static P) {
+    locked.push_idle_p(p);
+    if m.spinning.load(Ordering::Relaxed) {
+        m.spinning.store(false, Ordering::Relaxed);
+        SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Steps 2 and 3 of an M without work: a P to go on with, if there is work after all.
+pub(crate) fn look_again(m: &'static M) -> Option<&'static P> {
+    barrier::heavy();
+    if !is_work_anywhere() {
+        return None;
+    }
+    let mut locked = SCHED.lock.lock();
+    let p = locked.pop_idle_p()?;
+    start_spinning(m);
+    drop(locked);
+    Some(p)
+}
+
+/// Whether any queue holds a G.
+pub(crate) fn is_work_anywhere() -> bool {
+    SCHED.queued.load(Ordering::Relaxed) > 0 || SCHED.used_ps().any(|p| !p.queue.is_empty())
+}

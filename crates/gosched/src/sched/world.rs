@@ -1,0 +1,208 @@
+//! The world stops: every P is at rest, and whoever stopped it may change what is otherwise shared.
+//!
+//! Stopper: 1. says that the world stops, and takes all idle Ps; 2. asks every running M; 3. waits
+//! until the last P has stopped. Then, later: 4. says that the world goes on; 5. gives every P with
+//! work to an M, and the rest to the idle ones.
+//! M: 1. sees that the world stops, at its next look for work or at its next way out of the runtime;
+//! 2. gives its P up, counted; 3. sleeps as an idle M.
+//!
+//! One stopper at a time. While the world is stopped nothing may be allocated: whoever holds the
+//! allocator's lock may be stopped.
+
+use super::entry::{enter, leave};
+use super::state::{Locked, SCHED, STOPPED};
+use super::{handoff, wake, yield_now};
+use crate::gmp::list::GList;
+use crate::gmp::m::M;
+use crate::gmp::p::{P, PStatus};
+use gosched_context::carrier::{Role, role};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+/// Why the world stops.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StopReason {
+    /// `set_procs`.
+    SetProcs = 1,
+    /// A test.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    Test = 2,
+}
+
+/// One stopper at a time.
+static BUSY: AtomicBool = AtomicBool::new(false);
+
+/// The reason of the last stop; for reports.
+static REASON: AtomicU8 = AtomicU8::new(0);
+
+#[inline]
+pub(crate) fn is_stopping() -> bool {
+    SCHED.stopping.load(Ordering::Relaxed)
+}
+
+/// Stops the world, runs `f` in it, and lets it go on. `f` must not allocate, block or panic.
+///
+/// A goroutine keeps its M and, unless `f` changes that, its P. An ordinary thread has none.
+pub(crate) fn with_world_stopped<R>(reason: StopReason, f: impl FnOnce(Stopped) -> R) -> R {
+    // PAIR world: sees what the last stopper did.
+    while BUSY.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        yield_now();
+    }
+    REASON.store(reason as u8, Ordering::Relaxed);
+    let goroutine = role() == Role::Goroutine;
+    let m = goroutine.then(enter);
+    stop(m);
+    let result = f(Stopped { m });
+    start(m);
+    // PAIR world: publishes what this one did.
+    BUSY.store(false, Ordering::Release);
+    if goroutine {
+        leave();
+    }
+    result
+}
+
+/// Proof that the world is stopped.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    /// The M of a goroutine that stopped it.
+    pub(crate) m: Option<&'static M>,
+}
+
+fn stop(own: Option<&'static M>) {
+    let mut locked = SCHED.lock.lock();
+    SCHED.stopping.store(true, Ordering::Relaxed);
+    locked.stop_wait = SCHED.procs() as u32;
+    if let Some(p) = own.and_then(M::p) {
+        count_stopped(&mut locked, p);
+    }
+    while let Some(p) = locked.pop_idle_p() {
+        count_stopped(&mut locked, p);
+    }
+    while let Some(p) = locked.orphans.pop() {
+        if p.for_spinner.load(Ordering::Relaxed) {
+            SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
+        }
+        count_stopped(&mut locked, p);
+    }
+    drop(locked);
+    ask_all(own);
+    while SCHED.lock.lock().stop_wait > 0 {
+        // A P may have been on its way to an M that took it only now.
+        if !STOPPED.sleep(Some(ASK_AGAIN)) {
+            ask_all(own);
+        }
+    }
+}
+
+/// How long the stopper waits before it asks again.
+const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(1);
+
+fn ask_all(own: Option<&'static M>) {
+    for m in SCHED.all_ms() {
+        if m.p().is_some() && !own.is_some_and(|own| ptr::eq(own, m)) {
+            m.carrier.set_pending(true);
+        }
+    }
+}
+
+/// A P more has stopped.
+pub(crate) fn count_stopped(locked: &mut Locked, p: &'static P) {
+    p.set_status(PStatus::Stopped);
+    locked.stop_wait -= 1;
+    if locked.stop_wait == 0 {
+        STOPPED.wake();
+    }
+}
+
+/// An M on g0, while the world stops: gives its P up and sleeps.
+pub(crate) fn stop_here(m: &'static M) {
+    let mut locked = SCHED.lock.lock();
+    if !is_stopping() {
+        return;
+    }
+    let Some(p) = m.release_p() else { return };
+    if m.spinning.load(Ordering::Relaxed) {
+        m.spinning.store(false, Ordering::Relaxed);
+        SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
+    }
+    m.carrier.set_pending(false);
+    count_stopped(&mut locked, p);
+}
+
+fn start(own: Option<&'static M>) {
+    let mut locked = SCHED.lock.lock();
+    SCHED.stopping.store(false, Ordering::Relaxed);
+    let own_p = own.and_then(M::p);
+    if let Some(p) = own_p {
+        p.set_status(PStatus::Running);
+    }
+    let mut with_work = [const { None }; BATCH];
+    let mut left = true;
+    while left {
+        let mut count = 0;
+        left = false;
+        for p in SCHED.used_ps().filter(|p| p.status() == PStatus::Stopped) {
+            if p.queue.is_empty() {
+                p.set_status(PStatus::Idle);
+                locked.push_idle_p(p);
+            } else if count < BATCH {
+                p.set_status(PStatus::Idle);
+                with_work[count] = Some(p);
+                count += 1;
+            } else {
+                left = true;
+            }
+        }
+        drop(locked);
+        for p in with_work[..count].iter().copied().flatten() {
+            handoff::give_to_an_m(SCHED.lock.lock(), p, false);
+        }
+        locked = SCHED.lock.lock();
+    }
+    drop(locked);
+    if wake::is_work_anywhere() {
+        wake::wake_if_idle();
+    }
+}
+
+/// How many Ps are given to Ms at a time.
+const BATCH: usize = 64;
+
+/// Changes the number of Ps: in a stopped world. `ps` has those that were never made, and `table`
+/// the order of stealing.
+pub(crate) fn resize(stopped: &Stopped, procs: usize) {
+    let before = SCHED.procs();
+    SCHED.procs.store(procs as u32, Ordering::Relaxed);
+    for index in before..procs {
+        if let Some(p) = SCHED.p(index) {
+            p.set_status(PStatus::Stopped);
+        }
+    }
+    if let Some(m) = stopped.m
+        && m.p().is_none_or(|p| p.id as usize >= procs)
+        && let Some(first) = SCHED.p(0)
+    {
+        m.release_p();
+        m.acquire_p(first);
+    }
+    let mut locked = SCHED.lock.lock();
+    let mut rescued = GList::new();
+    for p in (procs..before).filter_map(|index| SCHED.p(index)) {
+        while let Some((g, _)) = p.queue.take() {
+            rescued.push_back(g);
+        }
+        // SAFETY: owner — the world is stopped.
+        let caches = unsafe { p.own.get() };
+        while let Some(g) = caches.free.pop_front() {
+            locked.free.push_front(g);
+        }
+        caches.stacks.clear();
+        p.set_m(None);
+        p.set_status(PStatus::Dead);
+    }
+    locked.queue.prepend(rescued);
+    locked.tell_length();
+}
+

@@ -1,0 +1,89 @@
+//! The end of the process when a rule of ours was broken: says so, shows every G, M and P, aborts.
+//!
+//! It may run anywhere, with any lock held: it writes straight to standard error from a buffer on
+//! the stack, allocates nothing, and waits for nobody.
+
+use std::fmt::{self, Write};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+/// `fatal!("…", …)`: see [`stop`].
+macro_rules! fatal {
+    ($($message:tt)*) => {
+        $crate::sys::fatal::stop(format_args!($($message)*))
+    };
+}
+pub(crate) use fatal;
+
+/// Writes the state of the runtime.
+pub(crate) type Dump = fn(&mut Stderr);
+
+/// Set once the runtime has something to show.
+static DUMP: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+pub(crate) fn set_dump(dump: Dump) {
+    DUMP.store(dump as *mut (), Ordering::Relaxed);
+}
+
+/// Prints `runtime: message`, dumps, aborts.
+#[cold]
+#[inline(never)]
+pub(crate) fn stop(message: fmt::Arguments<'_>) -> ! {
+    static ENDING: AtomicBool = AtomicBool::new(false);
+    if ENDING.swap(true, Ordering::Relaxed) {
+        // A second one, perhaps inside the first's dump: the first is the one to read.
+        std::process::abort();
+    }
+    let mut out = Stderr::new();
+    let _ = writeln!(out, "runtime: {message}");
+    out.flush();
+    let dump = DUMP.load(Ordering::Relaxed);
+    if !dump.is_null() {
+        // SAFETY: `set_dump` stored a function of this type.
+        let dump = unsafe { std::mem::transmute::<*mut (), Dump>(dump) };
+        dump(&mut out);
+    }
+    out.flush();
+    std::process::abort()
+}
+
+/// Standard error without std's lock: lines are collected and written whole.
+#[derive(Debug)]
+pub(crate) struct Stderr {
+    buffer: [u8; 512],
+    len: usize,
+}
+
+impl Stderr {
+    pub(crate) const fn new() -> Stderr {
+        Stderr { buffer: [0; 512], len: 0 }
+    }
+
+    pub(crate) fn flush(&mut self) {
+        write_out(&self.buffer[..self.len]);
+        self.len = 0;
+    }
+}
+
+fn write_out(mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        // SAFETY: the bytes are readable.
+        let written = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len() as _) };
+        if written <= 0 {
+            return;
+        }
+        bytes = &bytes[written as usize..];
+    }
+}
+
+impl Write for Stderr {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for &byte in text.as_bytes() {
+            self.buffer[self.len] = byte;
+            self.len += 1;
+            if self.len == self.buffer.len() || byte == b'\n' {
+                self.flush();
+            }
+        }
+        Ok(())
+    }
+}

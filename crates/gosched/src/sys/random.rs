@@ -1,0 +1,63 @@
+//! Small random numbers for scheduling choices: quick, no lock, not for secrets.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// One sequence of numbers. Its owner draws from it; a race would only repeat a number.
+#[derive(Debug)]
+pub(crate) struct Random(AtomicU32);
+
+impl Random {
+    /// A sequence of its own for each `number`, the same for the same seed.
+    pub(crate) fn new(number: u32) -> Random {
+        let mixed = mix(SEED.load(Ordering::Relaxed) ^ (u64::from(number) << 32 | 1));
+        Random(AtomicU32::new((mixed as u32) | 1))
+    }
+
+    /// The next one: xorshift, never 0.
+    #[inline]
+    pub(crate) fn next(&self) -> u32 {
+        let mut x = self.0.load(Ordering::Relaxed);
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        self.0.store(x, Ordering::Relaxed);
+        x
+    }
+}
+
+/// What sequences start from: the clock's, unless a seed was given.
+static SEED: AtomicU64 = AtomicU64::new(0);
+
+/// Called once, before the first [`Random::new`].
+pub(crate) fn seed_with(seed: u64) {
+    SEED.store(mix(seed), Ordering::Relaxed);
+}
+
+/// Spreads every bit over all others (the finaliser of splitmix64).
+fn mix(seed: u64) -> u64 {
+    let mut x = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_draw_different_numbers() {
+        let first: Vec<u32> = (0..100).map(|n| Random::new(n).next()).collect();
+        let mut sorted = first.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), first.len());
+    }
+
+    #[test]
+    fn a_sequence_does_not_get_stuck() {
+        let random = Random::new(7);
+        let drawn: std::collections::HashSet<u32> = (0..1000).map(|_| random.next()).collect();
+        assert_eq!(drawn.len(), 1000);
+    }
+}

@@ -1,0 +1,223 @@
+//! What the options mean: the values that a list may give them, and what holds without.
+
+use crate::error::Error;
+use crate::list::{Attribute, Given};
+use crate::number::Number;
+use crate::token::Token;
+use std::ops::Range;
+
+/// `#[gosched::main]`.
+pub(crate) const MAIN: Attribute = Attribute {
+    name: "gosched::main",
+    options: &[("procs", "procs = 4"), ("stack", "stack = 8 << 20"), ("alloc", "alloc = off")],
+};
+
+/// `#[gosched::test]`.
+pub(crate) const TEST: Attribute = Attribute {
+    name: "gosched::test",
+    options: &[("procs", "procs = 4"), ("timeout", "timeout = 60"), ("leaks", "leaks = allow")],
+};
+
+/// A test's time limit, if it gives none. The documentation of the attribute says it too.
+const TIMEOUT_MILLIS: u64 = 60_000;
+
+/// What stands in `#[gosched::main(…)]`; ranges are positions of constant expressions.
+#[derive(Debug)]
+pub(crate) struct MainOptions<S> {
+    pub(crate) procs: Option<Range<usize>>,
+    pub(crate) stack: Option<Range<usize>>,
+    pub(crate) alloc: Alloc<S>,
+}
+
+/// The global allocator that a program gets with its `main`.
+#[derive(Debug)]
+pub(crate) enum Alloc<S> {
+    /// Nothing was said.
+    Unsaid,
+    /// None: the program's own, or the system's.
+    Off,
+    /// The allocation cache in front of the allocator written here.
+    InFrontOf(S),
+}
+
+/// What stands in `#[gosched::test(…)]`.
+#[derive(Debug)]
+pub(crate) struct TestOptions {
+    pub(crate) procs: Option<Range<usize>>,
+    pub(crate) timeout_millis: u64,
+    pub(crate) deny_leaks: bool,
+}
+
+impl<S: Copy> MainOptions<S> {
+    pub(crate) fn read(tokens: &[Token<S>]) -> Result<MainOptions<S>, Error<S>> {
+        let mut options = MainOptions { procs: None, stack: None, alloc: Alloc::Unsaid };
+        for given in MAIN.read(tokens)? {
+            match given.name {
+                "procs" => options.procs = Some(count(&given, tokens)?),
+                "stack" => options.stack = Some(count(&given, tokens)?),
+                "alloc" => options.alloc = allocator(&given, tokens)?,
+                name => unreachable!("`{name}` is in the table only"),
+            }
+        }
+        Ok(options)
+    }
+}
+
+impl TestOptions {
+    pub(crate) fn read<S: Copy>(tokens: &[Token<S>]) -> Result<TestOptions, Error<S>> {
+        let mut options =
+            TestOptions { procs: None, timeout_millis: TIMEOUT_MILLIS, deny_leaks: true };
+        for given in TEST.read(tokens)? {
+            match given.name {
+                "procs" => options.procs = Some(count(&given, tokens)?),
+                "timeout" => options.timeout_millis = seconds(&given, tokens)?,
+                "leaks" => options.deny_leaks = denied(&given, tokens)?,
+                name => unreachable!("`{name}` is in the table only"),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// The only token of a value, if it is one.
+fn single<'a, S>(given: &Given<S>, tokens: &'a [Token<S>]) -> Option<&'a Token<S>> {
+    match &tokens[given.value.clone()] {
+        [token] => Some(token.peeled()),
+        _ => None,
+    }
+}
+
+/// At least 1, as far as that can be seen here: the compiler checks that the rest is a constant
+/// `usize`.
+fn count<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<Range<usize>, Error<S>> {
+    let first = &tokens[given.value.start];
+    let literal = single(given, tokens).and_then(Token::literal);
+    let refused = match literal {
+        Some(text) => !matches!(Number::read(text), Some(Number::Integer(1..))),
+        None => first.is_punct('-'),
+    };
+    if refused {
+        let message = format!("`{}` takes an integer, 1 or more", given.name);
+        return Err(Error::new(first.span, message));
+    }
+    Ok(given.value.clone())
+}
+
+fn seconds<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<u64, Error<S>> {
+    let number = single(given, tokens).and_then(Token::literal).and_then(Number::read);
+    number.and_then(Number::seconds_to_millis).ok_or_else(|| {
+        let span = tokens[given.value.start].span;
+        Error::new(
+            span,
+            "`timeout` takes seconds, a literal above 0: `timeout = 60` or `timeout = 0.5`",
+        )
+    })
+}
+
+fn denied<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<bool, Error<S>> {
+    match single(given, tokens).and_then(Token::word) {
+        Some("allow") => Ok(false),
+        Some("deny") => Ok(true),
+        _ => {
+            let span = tokens[given.value.start].span;
+            Err(Error::new(span, "`leaks` takes `allow` or `deny`"))
+        }
+    }
+}
+
+fn allocator<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<Alloc<S>, Error<S>> {
+    let first = tokens[given.value.start].peeled();
+    if single(given, tokens).and_then(Token::word) == Some("off") {
+        return Ok(Alloc::Off);
+    }
+    if first.word().is_none() && !first.is_punct(':') && !first.is_punct('<') {
+        return Err(Error::new(first.span, "`alloc` takes `off` or the path of an allocator"));
+    }
+    Ok(Alloc::InFrontOf(first.span))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::lexer::lex;
+
+    fn main(text: &str) -> Result<MainOptions<usize>, Error<usize>> {
+        MainOptions::read(&lex(text))
+    }
+
+    fn test(text: &str) -> Result<TestOptions, Error<usize>> {
+        TestOptions::read(&lex(text))
+    }
+
+    #[test]
+    fn without_options_the_documented_defaults_hold() {
+        let options = main("").unwrap();
+        assert!(options.procs.is_none() && options.stack.is_none());
+        assert!(matches!(options.alloc, Alloc::Unsaid));
+        let options = test("").unwrap();
+        assert!(options.procs.is_none() && options.deny_leaks);
+        assert_eq!(options.timeout_millis, 60_000);
+    }
+
+    #[test]
+    fn counts_may_be_literals_or_expressions() {
+        for value in ["4", "0x10", "N", "2 * N", "1 << 20", "limits::procs()", "⟦4⟧", "0 + 1"] {
+            let options = main(&format!("stack = 1, procs = {value}")).unwrap();
+            assert_eq!(options.procs.unwrap(), 6..6 + lex(value).len());
+            assert_eq!(options.stack.unwrap(), 2..3);
+            assert!(test(&format!("procs = {value}")).unwrap().procs.is_some());
+        }
+    }
+
+    #[test]
+    fn counts_that_cannot_be_are_refused() {
+        for name in ["procs", "stack"] {
+            for value in ["0", "0usize", "0x0", "-1", "1.5", "\"4\"", "⟦0⟧"] {
+                let error = main(&format!("{name} = {value}")).unwrap_err();
+                assert_eq!(error.message, format!("`{name}` takes an integer, 1 or more"));
+                assert_eq!(error.span, "procs = ".len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_time_limit_is_a_literal_in_seconds() {
+        for (value, millis) in [("5", 5000), ("0.25", 250), ("1e1", 10_000), ("⟦3⟧", 3000)] {
+            assert_eq!(test(&format!("timeout = {value}")).unwrap().timeout_millis, millis);
+        }
+        for value in ["0", "0.0", "-1", "N", "\"5\"", "2 * 3", "1e300"] {
+            let error = test(&format!("timeout = {value}")).unwrap_err();
+            assert!(error.message.starts_with("`timeout` takes seconds"), "{error:?}");
+            assert_eq!(error.span, "timeout = ".len());
+        }
+    }
+
+    #[test]
+    fn leaks_are_allowed_or_denied() {
+        assert!(!test("leaks = allow").unwrap().deny_leaks);
+        assert!(test("leaks = deny").unwrap().deny_leaks);
+        for value in ["true", "1", "\"allow\"", "allow::it"] {
+            let error = test(&format!("leaks = {value}")).unwrap_err();
+            assert_eq!(error.message, "`leaks` takes `allow` or `deny`");
+        }
+    }
+
+    #[test]
+    fn an_allocator_is_off_or_a_path() {
+        assert!(matches!(main("alloc = off").unwrap().alloc, Alloc::Off));
+        for value in ["MiMalloc", "a::MiMalloc", "::a::MiMalloc", "<A as B>::C", "off::Alloc"] {
+            let options = main(&format!("alloc = {value}")).unwrap();
+            assert!(matches!(options.alloc, Alloc::InFrontOf(8)), "{value}: {options:?}");
+        }
+        for value in ["\"off\"", "0", "-1", "{ off }"] {
+            let error = main(&format!("alloc = {value}")).unwrap_err();
+            assert_eq!(error.message, "`alloc` takes `off` or the path of an allocator");
+        }
+    }
+
+    #[test]
+    fn an_attribute_does_not_take_the_options_of_the_other() {
+        assert!(main("timeout = 1").unwrap_err().message.contains("`stack = 8 << 20`"));
+        assert!(test("stack = 1").unwrap_err().message.contains("`leaks = allow`"));
+    }
+}
