@@ -35,7 +35,7 @@ pub const MAX_USABLE: usize = 64 << 30;
 
 /// Distance between two default stacks. Page tables cost 513 bytes per stack at 256 KiB; frames of
 /// debug builds are several times larger.
-pub const DEFAULT_SPACING: usize = if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 };
+pub const DEFAULT_SPACING: usize = if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 } + PAGE;
 
 /// Spacing of the smallest class; the others follow in quarters of a doubling.
 const SMALLEST: usize = 128 << 10;
@@ -135,10 +135,12 @@ impl Size {
     }
 }
 
-/// 128, 160, 192, 224, 256, 320, ... KiB.
+/// 128, 160, 192, 224, 256, 320, ... KiB, and one page: at round distances the first pages of all
+/// stacks would fight for a few places of the address cache (a yield among 1000 goroutines took 90 ns
+/// instead of 64).
 pub(crate) const fn spacing_of(class: usize) -> usize {
     let doubling = SMALLEST << (class / 4);
-    doubling + doubling / 4 * (class % 4)
+    doubling + doubling / 4 * (class % 4) + PAGE
 }
 
 /// `262144`, `256k`, `1m`, `1g`; also in capitals, and with a final `b` or `ib` as in `64KiB`.
@@ -191,9 +193,10 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_256_kib_apart_or_1_mib_in_debug() {
+    fn the_default_is_256_kib_and_a_page_apart_or_1_mib_in_debug() {
         let size = Size::of_spacing(DEFAULT_SPACING).unwrap();
-        assert_eq!(size.spacing(), if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 });
+        let spacing = if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 };
+        assert_eq!(size.spacing(), spacing + PAGE);
     }
 
     #[test]

@@ -83,7 +83,9 @@ impl JoinError {
     pub fn into_panic(self) -> Box<dyn Any + Send> {
         match self.0 {
             Reason::Panic(payload) => payload,
-            Reason::Exit => panic!("`into_panic` of a goroutine that called `goexit`: ask `is_panic` first"),
+            Reason::Exit => {
+                panic!("`into_panic` of a goroutine that called `goexit`: ask `is_panic` first")
+            }
         }
     }
 
@@ -334,12 +336,8 @@ impl<T> PacketHandle<T> {
                 }
             }
             // PAIR packet: the waker's place is ours.
-            let locked = packet.state.compare_exchange(
-                found,
-                LOCKED,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            );
+            let locked =
+                packet.state.compare_exchange(found, LOCKED, Ordering::Acquire, Ordering::Relaxed);
             if locked.is_err() {
                 continue;
             }

@@ -103,11 +103,7 @@ impl StateWord {
 fn illegal(id: u64, found: u32, from: GState, to: GState) -> ! {
     let scan = if found & SCAN == 0 { "" } else { " and looked at" };
     let found = GState::from_bits(found).map_or("nothing known", GState::name);
-    fatal!(
-        "goroutine {id} was to go from {} to {}, but is {found}{scan}",
-        from.name(),
-        to.name()
-    )
+    fatal!("goroutine {id} was to go from {} to {}, but is {found}{scan}", from.name(), to.name())
 }
 
 #[cfg(test)]

@@ -41,8 +41,7 @@ pub(crate) fn seed() -> Option<u64> {
 /// One time in `times`, where the mode is on.
 #[inline]
 fn sometimes(m: &'static M, times: u32) -> bool {
-    ON.load(Ordering::Relaxed)
-        && m.p().is_some_and(|p| p.random.next().is_multiple_of(times))
+    ON.load(Ordering::Relaxed) && m.p().is_some_and(|p| p.random.next().is_multiple_of(times))
 }
 
 /// Whether a G that should run next goes to the tail instead.

@@ -70,9 +70,7 @@ impl std::fmt::Display for Number {
 
 /// Goroutines only, in Go's layout.
 pub(crate) fn goroutines(out: &mut Stderr, frames: Frames) {
-    let live = |g: &&'static G| {
-        !g.is_thread() && !matches!(g.state(), GState::Idle | GState::Dead)
-    };
+    let live = |g: &&'static G| !g.is_thread() && !matches!(g.state(), GState::Idle | GState::Dead);
     // In the order of ids, without memory: the smallest that is larger than the last.
     let mut last = 0;
     while let Some(g) = slab::all().filter(live).filter(|g| g.id() > last).min_by_key(|g| g.id()) {

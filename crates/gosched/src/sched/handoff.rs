@@ -169,4 +169,3 @@ pub(crate) fn owner_of(g: &'static G) -> Option<&'static M> {
     // SAFETY: null, or an M: they are never freed.
     unsafe { g.pinned.load(Ordering::Relaxed).cast::<M>().as_ref() }
 }
-

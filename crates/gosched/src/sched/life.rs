@@ -256,9 +256,7 @@ pub(crate) fn put_away(m: &'static M, g: &'static G) {
         g.locks.store(0, Ordering::Relaxed);
         m.set_dying(true);
     }
-    let Some(p) = m.p() else {
-        fatal!("goroutine {} ended on M{} that has no P", g.id(), m.id)
-    };
+    let Some(p) = m.p() else { fatal!("goroutine {} ended on M{} that has no P", g.id(), m.id) };
     // SAFETY: owner — the caller has the P.
     let caches = unsafe { p.own.get() };
     if let Some(stack) = stack {

@@ -268,9 +268,8 @@ pub(crate) fn check_panic() {
 pub(crate) fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<()> {
     let stack = {
         let inside = is_here().then(enter);
-        let stack = size(bytes).and_then(|size| {
-            gosched_context::Stack::new(size).map_err(std::io::Error::other)
-        });
+        let stack = size(bytes)
+            .and_then(|size| gosched_context::Stack::new(size).map_err(std::io::Error::other));
         if inside.is_some() {
             leave();
         }
@@ -289,4 +288,3 @@ pub(crate) fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<(
     unsafe { gosched_context::arch::call_on(stack.top(), call, (&raw mut f).cast()) };
     Ok(())
 }
-

@@ -92,4 +92,3 @@ fn refuse(m: &'static M, why: &std::io::Error) {
     spawner::no_thread_to_be_had();
     bury(m);
 }
-

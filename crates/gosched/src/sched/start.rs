@@ -71,4 +71,3 @@ pub(crate) fn main_m() -> &'static M {
     }
     m
 }
-

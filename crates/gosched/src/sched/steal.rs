@@ -5,8 +5,8 @@ use crate::gmp::g::G;
 use crate::gmp::p::{P, PStatus};
 use crate::sys::topology::{Coprimes, StealOrder, Topology};
 use std::path::Path;
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// How often all others are asked; the last time also for the G that is to run next.
 const PASSES: usize = 4;

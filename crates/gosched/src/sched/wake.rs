@@ -15,8 +15,8 @@
 //! to do its own steps 1 to 3, or finds work and wakes the next. `spinning` rises from 0 only under
 //! the lock and together with a P, so "somebody spins" is never an empty promise.
 
-use super::{handoff, spawner};
 use super::state::{Locked, SCHED};
+use super::{handoff, spawner};
 use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::sys::barrier;

@@ -205,4 +205,3 @@ pub(crate) fn resize(stopped: &Stopped, procs: usize) {
     locked.queue.prepend(rescued);
     locked.tell_length();
 }
-

@@ -1,0 +1,1 @@
+//! Models of the protocols, checked by loom in every order: `RUSTFLAGS="--cfg loom" cargo test --lib`.
