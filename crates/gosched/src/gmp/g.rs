@@ -223,12 +223,6 @@ impl G {
         self.reason.store(reason as u8, Ordering::Relaxed);
     }
 
-    /// Whether nothing is special about it: it is no thread, and not on its way out.
-    #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.flags.load(Ordering::Relaxed) == 0
-    }
-
     #[inline]
     fn has_flag(&self, flag: u8) -> bool {
         self.flags.load(Ordering::Relaxed) & flag != 0

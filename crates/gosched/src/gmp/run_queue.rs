@@ -23,6 +23,8 @@ pub(crate) struct RunQueue<T: 'static, const CAP: usize> {
     head: AtomicU32,
     tail: AtomicU32,
     run_next: AtomicPtr<T>,
+    /// How often the owner took what was to run next: a thief that sees it grow leaves that be.
+    own_turns: AtomicU32,
     slots: [AtomicPtr<T>; CAP],
 }
 
@@ -42,6 +44,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
             head: AtomicU32::new(0),
             tail: AtomicU32::new(0),
             run_next: AtomicPtr::new(ptr::null_mut()),
+            own_turns: AtomicU32::new(0),
             slots: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
         }
     }
@@ -112,6 +115,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
         let next = self.run_next.load(Ordering::Relaxed);
         // One try: only a thief can be quicker, and then the place is empty.
         if !next.is_null() && self.take_next(next) {
+            self.own_turns.store(self.own_turns().wrapping_add(1), Ordering::Relaxed);
             // SAFETY: only references are ever stored, and they are 'static.
             return Some((unsafe { &*next }, Slice::Inherited));
         }
@@ -185,9 +189,19 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
         if next.is_null() {
             return None;
         }
+        let turns = self.own_turns();
         pause();
+        if self.own_turns() != turns {
+            return None; // two that make each other ready: they are best left together
+        }
         // SAFETY: only references are ever stored, and they are 'static.
         self.take_next(next).then(|| unsafe { &*next })
+    }
+
+    /// How often the owner took what was to run next.
+    #[inline]
+    pub(crate) fn own_turns(&self) -> u32 {
+        self.own_turns.load(Ordering::Relaxed)
     }
 
     /// Whether there is nothing to take. An answer about one moment: a G on its way from `run_next`

@@ -1,5 +1,172 @@
 use super::*;
+use std::sync::atomic::AtomicUsize;
 
-fn gs(count: usize) -> &'static [usize] {
-    Box::leak((0..count).collect())
+/// Things to queue; each counts how often it was taken.
+struct Thing(AtomicUsize);
+
+fn things(count: usize) -> &'static [Thing] {
+    Box::leak((0..count).map(|_| Thing(AtomicUsize::new(0))).collect())
+}
+
+fn index(all: &'static [Thing], one: &'static Thing) -> usize {
+    all.iter().position(|thing| ptr::eq(thing, one)).unwrap()
+}
+
+fn drain<const CAP: usize>(
+    queue: &RunQueue<Thing, CAP>,
+    all: &'static [Thing],
+) -> Vec<(usize, Slice)> {
+    std::iter::from_fn(|| queue.take()).map(|(thing, slice)| (index(all, thing), slice)).collect()
+}
+
+// S66: put 3, take 1.
+#[test]
+fn counters_only_grow() {
+    let all = things(3);
+    let queue = RunQueue::<Thing, 256>::new();
+    all.iter().for_each(|thing| assert!(queue.push(thing)));
+    assert_eq!((queue.head.load(Ordering::Relaxed), queue.tail.load(Ordering::Relaxed)), (0, 3));
+    queue.take().unwrap();
+    assert_eq!((queue.head.load(Ordering::Relaxed), queue.tail.load(Ordering::Relaxed)), (1, 3));
+}
+
+// S65: 256 and the next one.
+#[test]
+fn it_holds_256_and_the_one_to_run_next() {
+    let all = things(258);
+    let queue = RunQueue::<Thing, CAPACITY>::new();
+    for thing in &all[..256] {
+        assert!(queue.push(thing));
+    }
+    assert!(queue.push_next(&all[256]).is_none());
+    assert!(!queue.push(&all[257]));
+    assert_eq!(queue.len(), 256);
+    let taken = drain(&queue, all);
+    assert_eq!(taken[0], (256, Slice::Inherited));
+    assert!(taken[1..].iter().map(|taken| taken.0).eq(0..256));
+    assert!(taken[1..].iter().all(|taken| taken.1 == Slice::New));
+}
+
+// S67, S71, S72, S73
+#[test]
+fn the_latest_runs_next_and_kicks_the_one_before_to_the_tail() {
+    let all = things(3);
+    let queue = RunQueue::<Thing, 4>::new();
+    for thing in all {
+        if let Some(kicked) = queue.push_next(thing) {
+            assert!(queue.push(kicked));
+        }
+    }
+    assert_eq!(drain(&queue, all), [(2, Slice::Inherited), (0, Slice::New), (1, Slice::New)]);
+    assert!(queue.is_empty() && !queue.has_next());
+}
+
+// S66: wrap-safe.
+#[test]
+fn it_goes_on_when_the_counters_wrap() {
+    let all = things(4);
+    let queue = RunQueue::<Thing, 4>::starting_at(u32::MAX - 1);
+    for round in 0..5 {
+        all.iter().for_each(|thing| assert!(queue.push(thing)));
+        assert!(!queue.push(&all[0]), "full in round {round}");
+        assert_eq!(queue.len(), 4);
+        let thief = RunQueue::<Thing, 4>::starting_at(u32::MAX - round);
+        let stolen = queue.steal_into(&thief, None).unwrap();
+        assert_eq!(index(all, stolen), 1);
+        assert_eq!(drain(&thief, all), [(0, Slice::New)]);
+        assert_eq!(drain(&queue, all), [(2, Slice::New), (3, Slice::New)]);
+    }
+}
+
+// S75
+#[test]
+fn half_of_a_full_queue_comes_out_oldest_first() {
+    let all = things(5);
+    let queue = RunQueue::<Thing, 4>::new();
+    let mut half = [None; 4];
+    assert_eq!(queue.take_half(&mut half), 0, "it is not full");
+    all[..4].iter().for_each(|thing| assert!(queue.push(thing)));
+    assert_eq!(queue.take_half(&mut half), 2);
+    let out: Vec<usize> = half[..2].iter().flatten().map(|thing| index(all, thing)).collect();
+    assert_eq!(out, [0, 1]);
+    assert_eq!(drain(&queue, all), [(2, Slice::New), (3, Slice::New)]);
+}
+
+// S97 to S105: as Go's test of stealing: for each length half is taken, rounded up, each once.
+#[test]
+fn a_thief_takes_half_rounded_up() {
+    for len in 0..=256 {
+        let all = things(len);
+        let (victim, thief) = (RunQueue::<Thing, 256>::new(), RunQueue::<Thing, 256>::new());
+        all.iter().for_each(|thing| assert!(victim.push(thing)));
+        let first = victim.steal_into(&thief, None);
+        let stolen = thief.len() + usize::from(first.is_some());
+        assert_eq!(stolen, len - len / 2);
+        let mut taken: Vec<usize> = first.into_iter().map(|thing| index(all, thing)).collect();
+        taken.extend(drain(&thief, all).iter().map(|taken| taken.0));
+        taken.extend(drain(&victim, all).iter().map(|taken| taken.0));
+        taken.sort_unstable();
+        assert!(taken.into_iter().eq(0..len));
+    }
+}
+
+// S105
+#[test]
+fn the_next_to_run_is_stolen_last_and_after_a_pause_only() {
+    static PAUSED: AtomicUsize = AtomicUsize::new(0);
+    fn pause() {
+        PAUSED.fetch_add(1, Ordering::Relaxed);
+    }
+    let all = things(2);
+    let (victim, thief) = (RunQueue::<Thing, 4>::new(), RunQueue::<Thing, 4>::new());
+    victim.push_next(&all[0]);
+    assert!(victim.push(&all[1]));
+    assert_eq!(victim.steal_into(&thief, Some(pause)).map(|thing| index(all, thing)), Some(1));
+    assert_eq!(PAUSED.load(Ordering::Relaxed), 0, "there was another");
+    assert!(victim.steal_into(&thief, None).is_none());
+    assert_eq!(victim.steal_into(&thief, Some(pause)).map(|thing| index(all, thing)), Some(0));
+    assert_eq!(PAUSED.load(Ordering::Relaxed), 1);
+    assert!(victim.is_empty());
+}
+
+// S68: one producer, many takers, with real threads.
+#[test]
+fn everything_is_taken_once_by_an_owner_and_three_thieves() {
+    const COUNT: usize = 200_000;
+    let all = things(COUNT);
+    let victim = RunQueue::<Thing, 16>::starting_at(u32::MAX - 1000);
+    let left = AtomicUsize::new(COUNT);
+    let taken = |thing: &'static Thing| {
+        thing.0.fetch_add(1, Ordering::Relaxed);
+        left.fetch_sub(1, Ordering::Relaxed);
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let own = RunQueue::<Thing, 16>::new();
+                while left.load(Ordering::Relaxed) > 0 {
+                    let stolen = victim.steal_into(&own, Some(std::hint::spin_loop));
+                    stolen.into_iter().for_each(taken);
+                    while let Some((thing, _)) = own.take() {
+                        taken(thing);
+                    }
+                }
+            });
+        }
+        let mut half = [None; 16];
+        for thing in all {
+            let Some(kicked) = victim.push_next(thing) else { continue };
+            while !victim.push(kicked) {
+                if let Some((thing, _)) = victim.take() {
+                    taken(thing);
+                }
+                let count = victim.take_half(&mut half);
+                half[..count].iter().copied().flatten().for_each(taken);
+            }
+        }
+        while let Some((thing, _)) = victim.take() {
+            taken(thing);
+        }
+    });
+    assert!(all.iter().all(|thing| thing.0.load(Ordering::Relaxed) == 1));
 }

@@ -3,7 +3,7 @@
 use super::g::G;
 use super::list::GList;
 use super::state::GState;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// How many Gs are made at a time.
 const SLAB: usize = 128;
@@ -17,8 +17,6 @@ struct Slab {
 
 /// The slab made last.
 static LATEST: AtomicPtr<Slab> = AtomicPtr::new(std::ptr::null_mut());
-
-static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// New Gs, dead. Allocates: not with preemption off.
 pub(crate) fn grow() -> GList {
@@ -34,7 +32,6 @@ pub(crate) fn grow() -> GList {
             Err(now) => slab.before = now,
         }
     }
-    COUNT.fetch_add(SLAB, Ordering::Relaxed);
     let slab: &'static Slab = slab;
     for g in &slab.gs {
         g.transition(GState::Idle, GState::Dead);
@@ -74,11 +71,6 @@ pub(crate) fn all() -> impl Iterator<Item = &'static G> {
     .flatten()
 }
 
-/// How many Gs there are, dead ones too.
-pub(crate) fn count() -> usize {
-    COUNT.load(Ordering::Relaxed)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,7 +82,6 @@ mod tests {
         let g = list.pop_front().unwrap();
         assert_eq!(g.state(), GState::Dead);
         assert!(all().any(|other| std::ptr::eq(other, g)));
-        assert!(count() >= SLAB);
     }
 
     #[test]

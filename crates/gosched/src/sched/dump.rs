@@ -32,10 +32,11 @@ pub(crate) fn all(out: &mut Stderr) {
     for p in SCHED.all_ps() {
         let _ = writeln!(
             out,
-            "  P{}: status={} schedtick={} m={} runqsize={} runnext={}",
+            "  P{}: status={} schedtick={} syscalltick={} m={} runqsize={} runnext={}",
             p.id,
             p.status() as u32,
             p.tick(),
+            p.syscalltick.load(Ordering::Relaxed),
             Number(p.m().map(|m| u64::from(m.id))),
             p.queue.len(),
             p.queue.has_next(),

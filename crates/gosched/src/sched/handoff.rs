@@ -99,6 +99,7 @@ pub(crate) fn give_to_locked(m: &'static M, g: &'static G, owner: &'static M) {
 ///
 /// Taker: 1. marks the P taken; 2. heavy barrier; 3. looks whether the M has preemption off, which
 /// means that it is in the runtime, and takes the mark back if so.
+#[cfg_attr(not(test), expect(dead_code, reason = "the watcher of blocked Ms comes next"))]
 pub(crate) fn take_p_of(m: &'static M) -> bool {
     if m.taken.swap(TAKING, Ordering::Relaxed) != 0 {
         return false;
@@ -121,6 +122,7 @@ pub(crate) fn take_p_of(m: &'static M) -> bool {
 /// Somebody is about to take the P, or thinks better of it.
 const TAKING: u32 = 1;
 /// The P is gone.
+#[cfg_attr(not(test), expect(dead_code, reason = "as above"))]
 const TAKEN: u32 = 2;
 
 /// The calling goroutine came into the runtime and finds its P taken. It stays on this M, in the

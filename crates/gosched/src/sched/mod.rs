@@ -30,6 +30,8 @@ mod moving;
 #[cfg(ported)]
 mod schedule;
 #[cfg(ported)]
+mod share;
+#[cfg(ported)]
 mod spawner;
 #[cfg(ported)]
 mod start;
@@ -43,6 +45,9 @@ mod switch;
 mod wake;
 #[cfg(ported)]
 mod world;
+
+#[cfg(all(test, ported, not(feature = "threads")))]
+mod runtime_tests;
 
 #[cfg(not(ported))]
 #[path = "moving_none.rs"]

@@ -186,36 +186,3 @@ impl Locked {
         Some(p)
     }
 }
-
-/// How many Gs of the global queue a P takes at a time: its share and one, at most half of what its
-/// own queue holds (Go's `globrunqgetbatch`).
-pub(crate) fn batch(queued: usize, procs: usize, capacity: usize) -> usize {
-    (queued / procs.max(1) + 1).min(queued).min(capacity / 2)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_batch_is_a_share_and_one_at_most_half_a_queue() {
-        let table = [
-            (0, 1, 0),
-            (1, 1, 1),
-            (1, 4, 1),
-            (3, 4, 1),
-            (4, 4, 2),
-            (10, 1, 10),
-            (100, 4, 26),
-            (1000, 1, 128),
-            (1000, 4, 128),
-            (508, 4, 128),
-            (507, 4, 127),
-        ];
-        for (queued, procs, wanted) in table {
-            assert_eq!(batch(queued, procs, 256), wanted, "{queued} among {procs}");
-        }
-        // Scenario 7 of the documents: 4 Ps with queues of 4, 3 Gs.
-        assert_eq!(batch(3, 4, 4), 1);
-    }
-}

@@ -11,41 +11,54 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// How often all others are asked; the last time also for the G that is to run next.
 const PASSES: usize = 4;
 
-/// About 3 µs: time for the victim to run its next G itself, as it does when it made that one ready
-/// just before it parks.
-const PAUSES: u32 = 120;
+/// What a thief asks the system to sleep before it takes the G that is to run next: time for the
+/// victim to run it itself, as it does when it made that one ready just before it parks. The system
+/// makes about 60 µs of it.
+const NAP: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 3_000 };
 
-fn pause() {
-    for _ in 0..PAUSES {
-        std::hint::spin_loop();
-    }
+fn nap() {
+    // SAFETY: reads the time given; what is left of it is not asked for.
+    unsafe { libc::nanosleep(&NAP, std::ptr::null_mut()) };
 }
 
 /// A G of another P, for the owner of `p`, whose queue is empty. What was stolen with it is in that
 /// queue.
+///
+/// Where others pass control to and fro by `run_next` there is nothing to steal, but each time there
+/// seems to be: the thief then naps, still as one who looks, rather than fall asleep and be woken by
+/// the next of them.
 pub(crate) fn steal(p: &'static P) -> Option<&'static G> {
     let coprimes = coprimes()?;
-    for pass in 0..PASSES {
-        let last = pass == PASSES - 1;
-        let node = p.node.load(Ordering::Relaxed);
-        let near = |index: usize| {
-            SCHED.p(index).is_none_or(|victim| victim.node.load(Ordering::Relaxed) == node)
-        };
-        for index in StealOrder::new(coprimes, p.random.next(), near) {
-            let Some(victim) = SCHED.p(index) else { continue };
-            if victim.id == p.id || victim.status() == PStatus::Dead {
-                continue;
-            }
-            let stolen = victim.queue.steal_into(&p.queue, last.then_some(pause as fn()));
-            if stolen.is_some() {
+    loop {
+        let turns = turns_of_all();
+        for pass in 0..PASSES {
+            let stolen = steal_once(p, coprimes, pass == PASSES - 1);
+            if stolen.is_some() || SCHED.stopping.load(Ordering::Relaxed) {
                 return stolen;
             }
         }
-        if SCHED.stopping.load(Ordering::Relaxed) {
+        if turns_of_all() == turns || SCHED.queued.load(Ordering::Relaxed) > 0 {
             return None;
         }
+        nap();
     }
-    None
+}
+
+fn turns_of_all() -> u32 {
+    SCHED.used_ps().fold(0, |sum, p| sum.wrapping_add(p.queue.own_turns()))
+}
+
+/// Asks each other P once.
+fn steal_once(p: &'static P, coprimes: &Coprimes, last: bool) -> Option<&'static G> {
+    let node = p.node.load(Ordering::Relaxed);
+    let near = |index: usize| {
+        SCHED.p(index).is_none_or(|victim| victim.node.load(Ordering::Relaxed) == node)
+    };
+    StealOrder::new(coprimes, p.random.next(), near).find_map(|index| {
+        let other = |victim: &&'static P| victim.id != p.id && victim.status() != PStatus::Dead;
+        let victim = SCHED.p(index).filter(other)?;
+        victim.queue.steal_into(&p.queue, last.then_some(nap as fn()))
+    })
 }
 
 /// Steps through the Ps there are now. Replaced, never freed: a thief may still walk by it.

@@ -11,12 +11,13 @@
 
 use super::chaos;
 use super::life;
-use super::state::{SCHED, batch};
+use super::share;
+use super::state::SCHED;
 use super::wake;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
-use crate::gmp::run_queue::{CAPACITY, Slice};
+use crate::gmp::run_queue::Slice;
 use crate::gmp::state::GState;
 use gosched_context::arch::{self, Saved};
 use std::sync::atomic::Ordering;
@@ -81,18 +82,9 @@ pub(crate) fn depart_yielding(m: &'static M, g: &'static G) {
 pub(crate) fn take_global(p: &'static P) -> Option<&'static G> {
     // SAFETY: held — promised by the caller; no other reference is in use.
     let locked = unsafe { SCHED.lock.value() };
-    let count = batch(locked.queue.len(), SCHED.procs(), CAPACITY);
-    let first = locked.queue.pop_front()?;
-    for _ in 1..count {
-        if let Some(g) = locked.queue.pop_front()
-            && !p.queue.push(g)
-        {
-            locked.queue.push_front(g);
-            break;
-        }
-    }
+    let first = share::take(&p.queue, &mut locked.queue, SCHED.procs());
     locked.tell_length();
-    Some(first)
+    first
 }
 
 #[inline(always)]
@@ -237,20 +229,11 @@ fn push_to(p: &'static P, g: &'static G) {
 #[cold]
 #[inline(never)]
 fn overflow(p: &'static P, g: &'static G) {
-    let mut half = [None; CAPACITY];
-    loop {
-        let count = p.queue.take_half(&mut half);
-        if count > 0 {
-            let mut locked = SCHED.lock.lock();
-            half[..count].iter().flatten().for_each(|g| locked.queue.push_back(g));
-            locked.push(g);
-            return;
-        }
-        // A thief made room.
-        if p.queue.push(g) {
-            return;
-        }
-    }
+    share::spill(&p.queue, g, |half| {
+        let mut locked = SCHED.lock.lock();
+        half.iter().flatten().for_each(|g| locked.queue.push_back(g));
+        locked.push(g);
+    });
 }
 
 pub(crate) fn push_global(g: &'static G) {

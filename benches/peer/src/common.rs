@@ -1,0 +1,232 @@
+//! The suite's contract with a peer: its command line, its lines of JSON, and work of equal length.
+//!
+//! The numbers here, and the arithmetic of [`work`], are the same in every peer and every language. To
+//! change one in this file only makes the comparison worthless.
+
+use std::fmt::{self, Write as _};
+use std::hint::black_box;
+use std::io::Write as _;
+use std::mem::MaybeUninit;
+use std::process::exit;
+use std::time::{Duration, Instant};
+
+/// Steps of [`work`] in a task of `steal`.
+pub(crate) const STEAL_STEPS: u32 = 5000;
+/// Steps of [`work`] in a leaf of `fib`.
+pub(crate) const LEAF_STEPS: u32 = 100;
+/// The largest argument for which `fib` starts no task.
+pub(crate) const FIB_LEAF: u64 = 10;
+/// How long the tasks of `mem` are left alone before memory is measured.
+pub(crate) const SETTLE: Duration = Duration::from_millis(50);
+
+const CHECK_FAILED: i32 = 4;
+const NO_SUCH_WORKLOAD: i32 = 3;
+const WRONG_USAGE: i32 = 64; // EX_USAGE of sysexits.h
+
+/// Something to measure. Both functions are given `n`: what `--n` says, or else the default.
+#[derive(Clone, Copy)]
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
+    pub(crate) default_n: u64,
+    /// The right result, found without any task.
+    pub(crate) expected: fn(u64) -> u64,
+    pub(crate) run: fn(u64) -> Measured,
+}
+
+/// What the command line asks for.
+pub(crate) struct Asked {
+    pub(crate) procs: usize,
+    workload: Workload,
+    n: u64,
+    reps: u64,
+}
+
+impl Asked {
+    /// Reads the command line. Ends the process if that is all there is to do.
+    pub(crate) fn from_command_line(workloads: &[Workload]) -> Asked {
+        let mut words = std::env::args().skip(1);
+        let name = words.next().unwrap_or_default();
+        if name == "list" {
+            workloads.iter().for_each(|workload| println!("{}", workload.name));
+            exit(0);
+        }
+        let Some(&workload) = workloads.iter().find(|workload| workload.name == name) else {
+            eprintln!("`{name}` is not a workload of this peer: `list` prints its workloads");
+            exit(NO_SUCH_WORKLOAD);
+        };
+        let mut asked = Asked { workload, procs: 1, n: workload.default_n, reps: 1 };
+        while let Some(flag) = words.next() {
+            let number = words.next().and_then(|word| word.parse::<u64>().ok());
+            match (flag.as_str(), number) {
+                ("--procs", Some(procs @ 1..)) => asked.procs = procs as usize,
+                ("--n", Some(n @ 1..)) => asked.n = n,
+                ("--reps", Some(reps)) => asked.reps = reps,
+                _ => {
+                    eprintln!("usage: peer-gosched list | WORKLOAD [--procs N] [--n N] [--reps R]");
+                    exit(WRONG_USAGE);
+                }
+            }
+        }
+        asked
+    }
+
+    /// Runs the workload as often as asked, as a goroutine that `run` starts, and prints a line each
+    /// time.
+    pub(crate) fn drive(&self, run: impl Fn(fn(u64) -> Measured, u64) -> Measured) {
+        // Before the clocks start: it may be as much work as the workload itself.
+        let expected = (self.workload.expected)(self.n);
+        for _ in 0..self.reps {
+            let before = cpu_time();
+            let measured = run(self.workload.run, self.n);
+            let cpu = cpu_time() - before;
+            if measured.result != expected {
+                let (name, result) = (self.workload.name, measured.result);
+                eprintln!("{name}: wrong result: {result} instead of {expected}");
+                exit(CHECK_FAILED);
+            }
+            self.print(measured, cpu);
+        }
+    }
+
+    /// The line of one repetition; `cpu` is what the whole of it cost.
+    fn print(&self, mut measured: Measured, cpu: Duration) {
+        let ops = measured.ops.max(1) as f64;
+        let per_op = |time: Duration| time.as_nanos() as f64 / ops;
+        let whole = measured.ops;
+        measured.say("ops", Said::Count(whole));
+        measured.say("cpu_ns_per_op", Said::Ratio(per_op(cpu)));
+        measured.say("rss_peak_kb", Said::Count(kib_of("VmHWM:")));
+        let mut line = String::new();
+        let (name, procs, n) = (self.workload.name, self.procs, self.n);
+        let (total, each) = (measured.wall.as_nanos(), per_op(measured.wall));
+        let _ = write!(line, r#"{{"peer":"gosched","workload":"{name}","procs":{procs},"n":{n},"#);
+        let _ = write!(line, r#""ns_total":{total},"ns_per_op":{each:.3},"extra":{{"#);
+        for (index, (key, said)) in measured.extra.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            let _ = write!(line, r#"{comma}"{key}":{said}"#);
+        }
+        line.push_str("}}\n");
+        let mut out = std::io::stdout().lock();
+        if let Err(why) = out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
+            eprintln!("cannot print the result: {why}");
+            exit(1);
+        }
+    }
+}
+
+/// What one repetition of a workload came to.
+pub(crate) struct Measured {
+    result: u64,
+    ops: u64,
+    wall: Duration,
+    extra: Vec<(&'static str, Said)>,
+}
+
+/// A value in `extra`.
+enum Said {
+    Count(u64),
+    Ratio(f64),
+    Words(&'static str),
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Said::Count(count) => write!(f, "{count}"),
+            Said::Ratio(ratio) => write!(f, "{ratio:.3}"),
+            Said::Words(words) => write!(f, "\"{words}\""),
+        }
+    }
+}
+
+impl Measured {
+    /// What [`timed`] gave, for `ops` operations.
+    pub(crate) fn new(ops: u64, (result, wall): (u64, Duration)) -> Measured {
+        Measured { result, ops, wall, extra: Vec::new() }
+    }
+
+    /// Which part of the library did it: plain words, nothing that JSON would escape.
+    pub(crate) fn with(mut self, key: &'static str, words: &'static str) -> Measured {
+        self.say(key, Said::Words(words));
+        self
+    }
+
+    /// One more number.
+    pub(crate) fn and(mut self, key: &'static str, ratio: f64) -> Measured {
+        self.say(key, Said::Ratio(ratio));
+        self
+    }
+
+    fn say(&mut self, key: &'static str, said: Said) {
+        self.extra.push((key, said));
+    }
+}
+
+/// The result of `f` and how long it took.
+pub(crate) fn timed<T>(f: impl FnOnce() -> T) -> (T, Duration) {
+    let start = Instant::now();
+    let result = f();
+    (result, start.elapsed())
+}
+
+/// `steps` steps of xorshift (13, 7, 17) from `seed`, made odd: each needs the one before.
+#[inline(never)]
+pub(crate) fn work(seed: u64, steps: u32) -> u64 {
+    (0..steps).fold(seed | 1, |mut state, _| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^ state << 17
+    })
+}
+
+/// What the tasks of `steal` add up to.
+pub(crate) fn steal_sum(n: u64) -> u64 {
+    (0..n).map(|seed| work(seed, STEAL_STEPS)).fold(0, u64::wrapping_add)
+}
+
+/// 0 + 1 + … + (n - 1).
+pub(crate) fn sum_below(n: u64) -> u64 {
+    n * (n - 1) / 2
+}
+
+/// A leaf of `fib`: work that every compiler leaves as it is, then the number.
+#[inline(never)]
+pub(crate) fn fib_leaf(n: u64) -> u64 {
+    black_box(work(n, LEAF_STEPS));
+    fib_number(n)
+}
+
+/// The nth Fibonacci number.
+pub(crate) fn fib_number(n: u64) -> u64 {
+    (0..n).fold((0, 1), |(this, next), _| (next, this + next)).0
+}
+
+/// How many tasks `fib` starts.
+pub(crate) fn fib_tasks(n: u64) -> u64 {
+    if n <= FIB_LEAF { 0 } else { 1 + fib_tasks(n - 1) + fib_tasks(n - 2) }
+}
+
+/// The memory that the process has in RAM, in bytes.
+pub(crate) fn resident() -> u64 {
+    kib_of("VmRSS:") * 1024
+}
+
+/// A line of `/proc/self/status` that is in kB.
+fn kib_of(key: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
+    line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0)
+}
+
+/// User and system time of the process so far.
+pub(crate) fn cpu_time() -> Duration {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` is valid for writes.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    // SAFETY: all zeroes is a valid `rusage`, whatever the call did.
+    let usage = unsafe { usage.assume_init() };
+    let duration = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
+    };
+    duration(usage.ru_utime) + duration(usage.ru_stime)
+}

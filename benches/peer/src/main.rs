@@ -1,0 +1,148 @@
+//! gosched's part in the suite that compares it with Go, tokio, may and smol.
+//!
+//! Each workload does what the other peers' do, step by step, with the parts a program would use.
+//! Which those were is said in the line it prints.
+
+mod common;
+mod wait_group;
+
+use common::{Asked, Measured, Workload, timed};
+use gosched::{Goroutine, JoinHandle, go, park, yield_now};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use wait_group::WaitGroup;
+
+const WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "yield_2",
+        default_n: 2_000_000,
+        expected: |n| n / 2 * 2,
+        run: |n| yields(n, 2),
+    },
+    Workload {
+        name: "yield_1000",
+        default_n: 2_000_000,
+        expected: |n| n / 1000 * 1000,
+        run: |n| yields(n, 1000),
+    },
+    Workload {
+        name: "spawn_join",
+        default_n: 200_000,
+        expected: common::sum_below,
+        run: spawn_join,
+    },
+    Workload {
+        name: "spawn_many",
+        default_n: 100_000,
+        expected: common::sum_below,
+        run: |n| add_up(n, |i| i),
+    },
+    Workload { name: "mem", default_n: 100_000, expected: |n| n, run: mem },
+    Workload {
+        name: "steal",
+        default_n: 10_000,
+        expected: common::steal_sum,
+        run: |n| add_up(n, |i| common::work(i, common::STEAL_STEPS)),
+    },
+    Workload { name: "fib", default_n: 30, expected: common::fib_number, run: fib },
+];
+
+fn main() {
+    let asked = Asked::from_command_line(WORKLOADS);
+    gosched::runtime::set_procs(asked.procs);
+    asked.drive(|workload, n| gosched::run(|| workload(n)));
+}
+
+/// A result that nothing but a bug can take away.
+fn join<T>(handle: JoinHandle<T>) -> T {
+    match handle.join() {
+        Ok(result) => result,
+        Err(why) => panic!("a task of the workload did not return: {why}"),
+    }
+}
+
+fn yields(n: u64, tasks: u64) -> Measured {
+    let each = n / tasks;
+    let task = move || {
+        let mut count = 0;
+        for _ in 0..each {
+            yield_now();
+            count += 1;
+        }
+        black_box(count)
+    };
+    let count = timed(|| {
+        let handles: Vec<JoinHandle<u64>> = (0..tasks).map(|_| go(task)).collect();
+        handles.into_iter().map(join).sum()
+    });
+    Measured::new(each * tasks, count).with("join", "JoinHandle")
+}
+
+fn spawn_join(n: u64) -> Measured {
+    let sum = timed(|| (0..n).map(|i| join(go(move || black_box(i)))).sum());
+    Measured::new(n, sum).with("join", "JoinHandle")
+}
+
+/// One parent starts `n` tasks, each adds its value to one sum, the parent waits for all.
+fn add_up(n: u64, value: impl Fn(u64) -> u64 + Copy + Send + 'static) -> Measured {
+    let sum = timed(|| {
+        let (all, sum) = (WaitGroup::new(n), Arc::new(AtomicU64::new(0)));
+        for i in 0..n {
+            let (all, sum) = (all.clone(), sum.clone());
+            go(move || {
+                sum.fetch_add(value(i), Ordering::Relaxed);
+                all.done();
+            });
+        }
+        all.wait();
+        sum.load(Ordering::Relaxed)
+    });
+    Measured::new(n, sum).with("join", WaitGroup::HOW)
+}
+
+fn mem(n: u64) -> Measured {
+    let (started, ended) = (WaitGroup::new(n), WaitGroup::new(n));
+    // Room for all, so that no growth of the list is counted as memory of the tasks.
+    let mut tasks = Vec::with_capacity(n as usize);
+    let before = common::resident();
+    let ((), spawned) = timed(|| {
+        for _ in 0..n {
+            let (started, ended) = (started.clone(), ended.clone());
+            let task = go(move || {
+                started.done();
+                park();
+                ended.done();
+            });
+            tasks.push(task.goroutine().clone());
+        }
+        started.wait();
+    });
+    // Blocks this goroutine's thread; nothing else is left to run on it.
+    std::thread::sleep(common::SETTLE);
+    let memory = common::resident().saturating_sub(before);
+    // Nobody goes on by itself; that all do when they should is what the last wait is for.
+    let parked = ended.left();
+    let ((), woken) = timed(|| {
+        tasks.iter().for_each(Goroutine::unpark);
+        ended.wait();
+    });
+    Measured::new(n, (parked, spawned))
+        .and("rss_per_task", memory as f64 / n as f64)
+        .and("wake_ns_per_task", woken.as_nanos() as f64 / n as f64)
+        .with("how", "park; unpark of each, from a list of 32 bytes a task")
+        .with("join", WaitGroup::HOW)
+}
+
+fn fib(n: u64) -> Measured {
+    Measured::new(common::fib_tasks(n), timed(|| forked(n))).with("join", "JoinHandle")
+}
+
+fn forked(n: u64) -> u64 {
+    if n <= common::FIB_LEAF {
+        return common::fib_leaf(n);
+    }
+    let one_less = go(move || forked(n - 1));
+    let two_less = forked(n - 2);
+    join(one_less) + two_less
+}
