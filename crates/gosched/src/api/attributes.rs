@@ -1,10 +1,10 @@
 //! What `#[gosched::main]` and `#[gosched::test]` expand to: not for programs to call.
 
-use super::builder::{Wishes, start};
+use super::builder::start;
 use super::exit::GoExit;
 use super::{packet, run};
 use crate::gmp::group::Group;
-use crate::sched::{self, Backend};
+use crate::sched::{self, Backend, Wishes};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::process::{ExitCode, Termination};
 use std::sync::Mutex;
@@ -61,7 +61,7 @@ pub fn main<R: Termination + 'static>(options: Options, f: fn() -> R) -> ExitCod
     };
     let packet = packet::new(main, None);
     // SAFETY: borrows — none.
-    let started = unsafe { start(packet, wishes, Location::caller()) };
+    let started = unsafe { start(packet, Some(&wishes), Location::caller()) };
     if let Err(why) = started {
         panic!("`#[gosched::main]`: the system refuses a thread: {why}");
     }
@@ -148,7 +148,7 @@ fn run_test<R: Termination + 'static>(
     };
     let packet = packet::new(body, None);
     // SAFETY: borrows — none.
-    let started = unsafe { start(packet, run::main_stack(), Location::caller()) };
+    let started = unsafe { start(packet, Some(&run::main_stack()), Location::caller()) };
     let handle = match started {
         Ok(handle) => handle,
         Err(why) => panic!("test `{name}`: the system refuses a thread: {why}"),

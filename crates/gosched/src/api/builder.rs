@@ -5,7 +5,7 @@ use super::join::JoinHandle;
 use super::packet::{self, Packet, PacketHandle};
 use crate::gmp::current;
 use crate::gmp::g::{Details, G};
-use crate::sched::{self, Order};
+use crate::sched::{self, Order, Wishes};
 use std::io;
 use std::panic::Location;
 use std::ptr::NonNull;
@@ -32,7 +32,7 @@ where
     T: Send + 'static,
 {
     // SAFETY: borrows — none: `'static`.
-    match unsafe { start(packet::new(f, None), Wishes::default(), Location::caller()) } {
+    match unsafe { start(packet::new(f, None), None, Location::caller()) } {
         Ok(handle) => handle,
         Err(why) => refused(&why),
     }
@@ -99,18 +99,8 @@ impl Builder {
         let details = (!plain).then(|| Arc::new(self.details));
         let wishes = Wishes { details, size, bytes: self.stack_size, ..Wishes::default() };
         // SAFETY: borrows — none: `'static`.
-        unsafe { start(packet::new(f, None), wishes, Location::caller()) }
+        unsafe { start(packet::new(f, None), Some(&wishes), Location::caller()) }
     }
-}
-
-/// What is special about a goroutine.
-#[derive(Debug, Default)]
-pub(crate) struct Wishes {
-    pub(crate) details: Option<Arc<Details>>,
-    pub(crate) size: Option<sched::Size>,
-    pub(crate) bytes: Option<usize>,
-    pub(crate) id: Option<u64>,
-    pub(crate) for_main_m: bool,
 }
 
 /// Starts the goroutine of a new packet.
@@ -123,17 +113,18 @@ pub(crate) struct Wishes {
 #[inline]
 pub(crate) unsafe fn start<T>(
     packet: NonNull<Packet<T>>,
-    wishes: Wishes,
+    wishes: Option<&Wishes>,
     site: &'static Location<'static>,
 ) -> io::Result<JoinHandle<T>> {
     // SAFETY: one — a new packet.
     let handle = unsafe { PacketHandle::from_raw(packet) };
-    let Wishes { details, size, bytes, id, for_main_m } = wishes;
     let parent = current::goroutine().map_or(0, G::id);
-    let task = packet.as_ptr().cast();
-    let order = Order { task, site, details: details.clone(), size, bytes, id, for_main_m };
+    let order = Order { task: packet.as_ptr().cast(), site, wishes };
     match sched::spawn(order) {
-        Ok((g, id)) => Ok(JoinHandle::new(handle, Goroutine::new(g, id, parent, details))),
+        Ok((g, id)) => {
+            let details = wishes.and_then(|wishes| wishes.details.clone());
+            Ok(JoinHandle::new(handle, Goroutine::new(g, id, parent, details)))
+        }
         Err(why) => {
             handle.never_started();
             Err(why)

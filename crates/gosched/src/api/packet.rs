@@ -150,16 +150,16 @@ where
 /// # Safety
 /// - **work**: `task` is the head of a `Work<F, T>` whose closure was not run.
 unsafe fn run<F: FnOnce() -> T, T>(task: *mut Task) -> bool {
-    let work = task.cast::<Work<F, T>>();
-    // SAFETY: work — promised by the caller; only the goroutine touches the closure.
-    let f = unsafe { (*(*work).f.get()).take() };
+    // SAFETY: work — promised by the caller.
+    let work = unsafe { &*task.cast::<Work<F, T>>() };
+    // SAFETY: only the goroutine touches the closure.
+    let f = unsafe { &mut *work.f.get() }.take();
     let Some(f) = f else { return false };
     let outcome = catch_unwind(AssertUnwindSafe(f)).map_err(JoinError::new);
     if matches!(&outcome, Err(error) if error.is_panic()) {
         panic::apply_policy();
     }
-    // SAFETY: work — as above.
-    let packet = unsafe { &(*work).packet };
+    let packet = &work.packet;
     // SAFETY: the goroutine's, until the word says `DONE`.
     unsafe { *packet.result.get() = Some(outcome) };
     let scope = packet.scope;
@@ -208,13 +208,10 @@ unsafe fn free<F, T>(task: *mut Task) {
 /// - **packet**: `task` is the head of a `Packet<T>` whose result was written.
 unsafe fn complete<T>(task: *mut Task) {
     let packet = task.cast::<Packet<T>>();
-    // SAFETY: packet — promised by the caller.
-    let (scope, free) = unsafe { ((*packet).scope, (*packet).free) };
-    // SAFETY: packet — as above; good until the word is changed.
-    let state = unsafe { &raw const (*packet).state };
+    // SAFETY: packet — promised by the caller; good until this goroutine has changed the word.
+    let Packet { scope, free, state: word, .. } = unsafe { &*packet };
+    let (scope, free) = (*scope, *free);
     loop {
-        // SAFETY: packet — as above: the word was not changed by this goroutine yet.
-        let word = unsafe { &*state };
         // PAIR packet: what the waiter did before is done.
         let found = word.load(Ordering::Acquire);
         if found == LOCKED {
@@ -249,12 +246,12 @@ unsafe fn complete<T>(task: *mut Task) {
 /// # Safety
 /// - **locked**: the packet's word is `LOCKED`, by the caller.
 unsafe fn wake_future<T>(packet: *mut Packet<T>) {
-    // SAFETY: locked — promised by the caller.
-    let waker = unsafe { (*(*packet).waker.get()).take() };
+    // SAFETY: locked — promised by the caller; good until the word says `DONE`.
+    let Packet { waker, state, .. } = unsafe { &*packet };
     // SAFETY: locked — as above.
-    let word = unsafe { &(*packet).state };
+    let waker = unsafe { &mut *waker.get() }.take();
     // PAIR packet: publishes the result.
-    word.store(DONE, Ordering::Release);
+    state.store(DONE, Ordering::Release);
     if let Some(waker) = waker {
         // Code of whoever waits: not with thread-locals that are gone.
         crate::host(move || drop(catch_unwind(AssertUnwindSafe(|| waker.wake()))));

@@ -1,9 +1,10 @@
 //! From an ordinary thread into the world of goroutines.
 
-use super::builder::{Wishes, start};
+use super::builder::start;
 use super::packet;
 use crate::gmp::current;
 use crate::gmp::reason::WaitReason;
+use crate::sched::Wishes;
 use std::panic::{Location, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,7 +33,7 @@ where
     let site = Location::caller();
     let wishes = Wishes { id: take_main_id(), ..main_stack() };
     // SAFETY: borrows — the caller waits for the goroutine's end.
-    let handle = match unsafe { start(packet::new(f, None), wishes, site) } {
+    let handle = match unsafe { start(packet::new(f, None), Some(&wishes), site) } {
         Ok(handle) => handle,
         Err(why) => panic!("`run`: the system refuses a thread: {why}"),
     };

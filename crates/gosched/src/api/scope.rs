@@ -1,6 +1,6 @@
 //! Goroutines that borrow from the code that started them, which waits for all of them.
 
-use super::builder::{Wishes, start};
+use super::builder::start;
 use super::join::ScopedJoinHandle;
 use super::{exit, packet};
 use crate::gmp::g::G;
@@ -128,7 +128,7 @@ impl<'scope> Scope<'scope, '_> {
         self.data.running.fetch_add(1, Ordering::Relaxed);
         let packet = packet::new(f, Some(data));
         // SAFETY: borrows — the scope outlives the goroutine: it waits for it.
-        match unsafe { start(packet, Wishes::default(), Location::caller()) } {
+        match unsafe { start(packet, None, Location::caller()) } {
             Ok(handle) => ScopedJoinHandle::new(handle),
             Err(why) => {
                 self.data.running.fetch_sub(1, Ordering::Relaxed);

@@ -5,7 +5,7 @@
 //! it ready need not know the difference.
 
 use super::current;
-use super::frame::Frame;
+use super::frame::{Frame, Saved};
 use super::group::Group;
 use super::park_token::ParkToken;
 use super::reason::WaitReason;
@@ -22,18 +22,24 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, O
 ///
 /// Fields without a note are written by the owner (see `state`) and may be read by anybody who
 /// wants to print them.
-#[repr(align(64))]
+#[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct G {
-    /// Stack and saved registers; the owner's.
-    pub(crate) frame: Owned<Frame>,
+    // What a switch touches: one cache line.
+    /// Registers; the owner's.
+    pub(crate) saved: Owned<Saved>,
     /// The list it is in; that list's owner's.
     pub(crate) link: AtomicPtr<G>,
+    /// The M that must run it, if only one may.
+    pub(crate) pinned: AtomicPtr<()>,
     state: StateWord,
     reason: AtomicU8,
     /// [`THREAD`], [`EXITING`].
     flags: AtomicU8,
     has_stack: AtomicBool,
+    // Touched when it begins, ends, or is looked at.
+    /// The stack; the owner's.
+    pub(crate) frame: Owned<Frame>,
     /// How often `lock_os_thread` was called and not undone.
     pub(crate) locks: AtomicU32,
     id: AtomicU64,
@@ -42,8 +48,6 @@ pub(crate) struct G {
     task: AtomicPtr<Task>,
     details: AtomicPtr<Details>,
     group: AtomicPtr<Group>,
-    /// The M that must run it, if only one may.
-    pub(crate) pinned: AtomicPtr<()>,
     /// What `park` and `unpark` of the public face talk about.
     pub(crate) token: ParkToken,
     /// Where a thread sleeps.
@@ -76,6 +80,7 @@ impl G {
     #[inline]
     pub(crate) const fn new() -> G {
         G {
+            saved: Owned::new(Saved::running(0)),
             frame: Owned::new(Frame::new()),
             link: AtomicPtr::new(ptr::null_mut()),
             state: StateWord::new(),

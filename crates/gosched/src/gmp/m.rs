@@ -62,7 +62,6 @@ pub(crate) enum Departure {
     /// To the tail of the global queue. `held`: its lock was taken before the switch.
     Yield { g: &'static G, held: bool },
     /// To the tail of the P's own queue.
-    #[cfg_attr(not(test), expect(dead_code, reason = "its users come with channels"))]
     YieldLocally { g: &'static G },
     /// To run next on this P: it was stopped, not out of time.
     Stopped { g: &'static G },

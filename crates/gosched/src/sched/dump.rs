@@ -6,7 +6,6 @@ use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::sys::fatal::Stderr;
 use std::fmt::Write;
-use std::ptr;
 use std::sync::atomic::Ordering;
 
 /// Whether the frames of waiting goroutines are shown.
@@ -98,14 +97,15 @@ fn goroutine(out: &mut Stderr, g: &'static G, frames: Frames) {
 fn named_frames(out: &mut Stderr, g: &'static G) {
     let mut addresses = [0usize; 64];
     let mut count = 0;
-    let saved = super::switch::saved(g);
+    // SAFETY: owner — it waits, and nothing can make it ready any more.
+    let saved = unsafe { g.saved.get() };
     let keep = |address: usize| {
         addresses[count] = address;
         count += 1;
         count < addresses.len()
     };
-    // SAFETY: parked — it waits, and nothing can make it ready any more.
-    unsafe { gosched_context::unwind::walk(&*ptr::from_ref(&*saved), keep) };
+    // SAFETY: parked — as above.
+    unsafe { gosched_context::unwind::walk(saved, keep) };
     for &address in &addresses[..count] {
         backtrace::resolve(address.saturating_sub(1) as *mut std::ffi::c_void, |symbol| {
             let _ = match symbol.name() {

@@ -122,7 +122,6 @@ pub(crate) fn take_p_of(m: &'static M) -> bool {
 /// Somebody is about to take the P, or thinks better of it.
 const TAKING: u32 = 1;
 /// The P is gone.
-#[cfg_attr(not(test), expect(dead_code, reason = "as above"))]
 const TAKEN: u32 = 2;
 
 /// The calling goroutine came into the runtime and finds its P taken. It stays on this M, in the

@@ -70,11 +70,11 @@ pub(crate) fn take_id(p: &'static P) -> u64 {
 /// Whether `g` can be switched to now: it has a stack, or gets one that is at hand.
 #[inline]
 pub(crate) fn is_ready_to_run(m: &'static M, g: &'static G) -> bool {
-    // SAFETY: owner — the caller took it from a queue.
-    let frame = unsafe { g.frame.get() };
-    if frame.stack.is_some() {
+    if g.has_stack() {
         return true;
     }
+    // SAFETY: owner — the caller took it from a queue.
+    let frame = unsafe { g.frame.get() };
     let Some(p) = m.p().filter(|_| frame.size.is_none()) else { return false };
     // SAFETY: owner — the caller has the P.
     let stacks = unsafe { &mut p.own.get().stacks };
@@ -113,9 +113,9 @@ fn lay_out(g: &'static G, stack: Stack) -> bool {
     // SAFETY: mapped, quiet — the stack is ours, and nothing runs on it.
     let sp = unsafe { arch::first_frame(stack.top(), entry, ptr::from_ref(g) as usize) };
     // SAFETY: owner — the caller took it from a queue.
-    let frame = unsafe { g.frame.get() };
-    frame.saved = Saved { sp, thread_pointer };
-    frame.stack = Some(stack);
+    *unsafe { g.saved.get() } = Saved { sp, thread_pointer };
+    // SAFETY: owner — as above.
+    unsafe { g.frame.get() }.stack = Some(stack);
     g.set_has_stack(true);
     true
 }
@@ -155,8 +155,9 @@ unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
         ERRNO.store(errno_of(&why), Ordering::Relaxed);
         switch::leave_to_g0(m, g, Departure::NoStack { g });
     }
-    frame.saved.thread_pointer = identity::thread_pointer(stack);
-    let (top, thread_pointer) = (stack.top(), frame.saved.thread_pointer);
+    let (top, thread_pointer) = (stack.top(), identity::thread_pointer(stack));
+    // SAFETY: owner — it runs.
+    unsafe { g.saved.get() }.thread_pointer = thread_pointer;
     // SAFETY: mapped — the stack this runs on; fs — built above. Nothing here needs a drop.
     unsafe { arch::enter(top, thread_pointer, start, ptr::from_ref(g) as usize) }
 }

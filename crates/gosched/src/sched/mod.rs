@@ -63,14 +63,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub(crate) use moving::{
-    Size, become_main_m, check_panic, dump_to_stderr, main_has_exited, seed, with_stack,
+    become_main_m, check_panic, dump_to_stderr, main_has_exited, seed, with_stack,
 };
 
-/// A goroutine to be started.
-#[derive(Debug)]
-pub(crate) struct Order {
+/// A goroutine to be started. Small: it is on the way of every `go`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order<'a> {
     pub(crate) task: *mut Task,
     pub(crate) site: &'static Location<'static>,
+    /// What is special about it.
+    pub(crate) wishes: Option<&'a Wishes>,
+}
+
+/// What most goroutines do not ask for.
+#[derive(Debug, Default)]
+pub(crate) struct Wishes {
     pub(crate) details: Option<Arc<Details>>,
     /// A stack of a size of its own.
     pub(crate) size: Option<moving::Size>,
@@ -139,7 +146,7 @@ const MAX_THREAD_STACK: usize = 64 << 30;
 /// # Errors
 /// Only where goroutines are threads: the system refuses one.
 #[inline]
-pub(crate) fn spawn(order: Order) -> std::io::Result<(&'static G, u64)> {
+pub(crate) fn spawn(order: Order<'_>) -> std::io::Result<(&'static G, u64)> {
     // A goroutine that moves shows which backend it is.
     if moving::is_here() || backend() == Backend::Moving {
         return Ok(moving::spawn(order));

@@ -29,14 +29,14 @@ pub(crate) fn is_here() -> bool {
     role() == Role::Goroutine
 }
 
-/// A stack of at least `bytes`, for [`Order::size`].
+/// A stack of at least `bytes`, for [`Wishes::size`](super::Wishes).
 pub(crate) fn size(bytes: usize) -> std::io::Result<Size> {
     Size::new(bytes).map_err(|why| std::io::Error::new(std::io::ErrorKind::InvalidInput, why))
 }
 
 /// Starts a goroutine. Returns its id.
 #[inline]
-pub(crate) fn spawn(order: Order) -> (&'static G, u64) {
+pub(crate) fn spawn(order: Order<'_>) -> (&'static G, u64) {
     if !is_here() {
         return spawn_from_outside(order);
     }
@@ -60,10 +60,14 @@ pub(crate) fn spawn(order: Order) -> (&'static G, u64) {
 }
 
 #[inline]
-fn begin(g: &'static G, id: u64, parent: u64, order: Order) {
-    // SAFETY: owner — a dead G that was just taken.
-    unsafe { g.frame.get() }.size = order.size;
-    g.begin(Birth { id, parent, site: order.site, task: order.task, details: order.details });
+fn begin(g: &'static G, id: u64, parent: u64, order: Order<'_>) {
+    let mut details = None;
+    if let Some(wishes) = order.wishes {
+        details = wishes.details.clone();
+        // SAFETY: owner — a dead G that was just taken.
+        unsafe { g.frame.get() }.size = wishes.size;
+    }
+    g.begin(Birth { id, parent, site: order.site, task: order.task, details });
     g.transition(GState::Dead, GState::Runnable);
 }
 
@@ -96,9 +100,9 @@ fn more_gs() {
 }
 
 #[cold]
-fn spawn_from_outside(order: Order) -> (&'static G, u64) {
-    let id = order.id.unwrap_or_else(|| SCHED.take_ids(1));
-    let for_main_m = order.for_main_m;
+fn spawn_from_outside(order: Order<'_>) -> (&'static G, u64) {
+    let id = order.wishes.and_then(|wishes| wishes.id).unwrap_or_else(|| SCHED.take_ids(1));
+    let for_main_m = order.wishes.is_some_and(|wishes| wishes.for_main_m);
     loop {
         let mut locked = SCHED.lock.lock();
         let Some(g) = locked.free.pop_front() else {

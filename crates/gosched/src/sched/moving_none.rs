@@ -21,7 +21,7 @@ pub(crate) fn size(_bytes: usize) -> std::io::Result<Size> {
     unreachable!("{NEVER}")
 }
 
-pub(crate) fn spawn(_order: Order) -> (&'static G, u64) {
+pub(crate) fn spawn(_order: Order<'_>) -> (&'static G, u64) {
     unreachable!("{NEVER}")
 }
 

@@ -241,8 +241,7 @@ pub(crate) fn push_global(g: &'static G) {
 }
 
 /// Where a G's registers are while it does not run.
-#[inline]
+#[inline(always)]
 pub(crate) fn saved(g: &'static G) -> *mut Saved {
-    // SAFETY: in the record, which is never freed; no reference is made.
-    unsafe { &raw mut (*g.frame.as_ptr()).saved }
+    g.saved.as_ptr()
 }

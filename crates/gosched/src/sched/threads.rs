@@ -100,14 +100,16 @@ pub(crate) fn num_goroutines() -> usize {
 ///
 /// # Errors
 /// The system refuses a thread.
-pub(crate) fn spawn(order: Order) -> std::io::Result<(&'static G, u64)> {
-    let id = order.id.unwrap_or_else(|| NEXT_ID.fetch_add(1, Ordering::Relaxed));
+pub(crate) fn spawn(order: Order<'_>) -> std::io::Result<(&'static G, u64)> {
+    let id = order.wishes.and_then(|wishes| wishes.id);
+    let id = id.unwrap_or_else(|| NEXT_ID.fetch_add(1, Ordering::Relaxed));
     let parent = current::goroutine().map_or(0, G::id);
     let g = take_g();
-    let name = order.details.as_ref().and_then(|details| details.name.clone());
-    let bytes = order.bytes;
+    let details = order.wishes.and_then(|wishes| wishes.details.clone());
+    let name = details.as_ref().and_then(|details| details.name.clone());
+    let bytes = order.wishes.and_then(|wishes| wishes.bytes);
     let task = SendTask(order.task);
-    g.begin(Birth { id, parent, site: order.site, task: order.task, details: order.details });
+    g.begin(Birth { id, parent, site: order.site, task: order.task, details });
     g.begin_thread_goroutine();
     g.transition(GState::Dead, GState::Runnable);
     let mut thread = std::thread::Builder::new();

@@ -316,9 +316,14 @@ impl DynamicVector {
     pub(super) fn free(&self) {
         for module in 1..=self.len() {
             let at = self.entries.wrapping_add(module);
+            // Most have nothing to free: one word tells.
             // SAFETY: own — inside the vector.
+            if unsafe { (*at).to_free }.is_null() {
+                continue;
+            }
+            // SAFETY: own — as above.
             let entry = unsafe { at.read() };
-            if !entry.to_free.is_null() && entry.value != UNALLOCATED {
+            if entry.value != UNALLOCATED {
                 let unallocated = Entry { value: UNALLOCATED, to_free: std::ptr::null_mut() };
                 // SAFETY: own — as above.
                 unsafe { at.write(unallocated) };
