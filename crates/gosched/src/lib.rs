@@ -12,6 +12,14 @@
 //! `#[gosched::main]` makes `main` a goroutine; [`run`] enters from an ordinary thread; ordinary
 //! threads can also start, join and unpark goroutines directly. The [`book`] says how it works.
 
+#![cfg_attr(
+    not(ported),
+    expect(
+        dead_code,
+        reason = "where goroutines are threads, much of what moves them has no user"
+    )
+)]
+
 #[cfg(not(loom))]
 mod api;
 

@@ -1,6 +1,8 @@
 //! The nouns: G (work), M (thread), P (right to run), their queues and legal state changes, no policy.
 
+#[cfg(any(ported, loom))]
 pub(crate) mod note;
+#[cfg(any(ported, loom))]
 pub(crate) mod run_queue;
 
 #[cfg(not(loom))]

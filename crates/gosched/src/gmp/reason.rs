@@ -12,18 +12,11 @@ pub(crate) enum WaitReason {
     Join,
     /// The end of `run`.
     Run,
-    /// `set_procs`, until the world has stopped.
-    StopTheWorld,
 }
 
 impl WaitReason {
-    const ALL: [WaitReason; 5] = [
-        WaitReason::None,
-        WaitReason::Park,
-        WaitReason::Join,
-        WaitReason::Run,
-        WaitReason::StopTheWorld,
-    ];
+    const ALL: [WaitReason; 4] =
+        [WaitReason::None, WaitReason::Park, WaitReason::Join, WaitReason::Run];
 
     pub(crate) fn from_number(number: u8) -> WaitReason {
         WaitReason::ALL.get(usize::from(number)).copied().unwrap_or(WaitReason::None)
@@ -36,7 +29,6 @@ impl WaitReason {
             WaitReason::Park => "park",
             WaitReason::Join => "join",
             WaitReason::Run => "run",
-            WaitReason::StopTheWorld => "stopping the world",
         }
     }
 }

@@ -99,7 +99,10 @@ pub(crate) fn give_to_locked(m: &'static M, g: &'static G, owner: &'static M) {
 ///
 /// Taker: 1. marks the P taken; 2. heavy barrier; 3. looks whether the M has preemption off, which
 /// means that it is in the runtime, and takes the mark back if so.
-#[cfg_attr(not(test), expect(dead_code, reason = "the watcher of blocked Ms comes next"))]
+#[cfg_attr(
+    any(not(test), feature = "threads"),
+    expect(dead_code, reason = "the watcher of blocked Ms comes next")
+)]
 pub(crate) fn take_p_of(m: &'static M) -> bool {
     if m.taken.swap(TAKING, Ordering::Relaxed) != 0 {
         return false;

@@ -26,7 +26,7 @@ pub(crate) enum StopReason {
     /// `set_procs`.
     SetProcs = 1,
     /// A test.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    #[cfg_attr(any(not(test), feature = "threads"), expect(dead_code, reason = "for tests"))]
     Test = 2,
 }
 

@@ -1,5 +1,6 @@
 //! What we ask of the system: futexes, barriers, random numbers, CPUs, and the std-or-loom switch.
 
+#[cfg(any(ported, loom))]
 pub(crate) mod atomic;
 pub(crate) mod owned;
 
