@@ -64,3 +64,6 @@ pub use gosched_macros::{main, test};
 #[doc(hidden)]
 #[cfg(not(loom))]
 pub use api::attributes as __macros;
+#[doc(hidden)]
+#[cfg(not(loom))]
+pub use api::rules as __rules;

@@ -7,6 +7,7 @@ pub(crate) mod goroutine;
 pub(crate) mod join;
 pub(crate) mod packet;
 pub(crate) mod panic;
+pub mod rules;
 pub(crate) mod run;
 pub mod runtime;
 pub(crate) mod scope;

@@ -12,8 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 ///     let frame = std::hint::black_box([0u8; 1024]);
 ///     if left == 0 { frame[0].into() } else { 1 + depth(left - 1) }
 /// }
-/// let deep = gosched::run(|| gosched::with_stack(64 << 20, || depth(10_000)).unwrap());
-/// assert_eq!(deep, 10_000);
+/// let deep = gosched::run(|| gosched::with_stack(64 << 20, || depth(1_000)).unwrap());
+/// assert_eq!(deep, 1_000);
 /// ```
 ///
 /// On systems without a port `f` runs where it is.

@@ -271,6 +271,31 @@ pub(crate) fn check_panic() {
     }
 }
 
+/// What an allocator calls when it is entered: fatal where nothing may be allocated, that is with
+/// preemption off and a P in hand. Whoever holds the allocator's lock may need that P.
+pub(crate) fn check_allocation() {
+    if role() == Role::Foreign {
+        return;
+    }
+    // SAFETY: carried — the role says so.
+    let m = unsafe { M::current() };
+    if m.carrier.preempt_off_count() > 0 && m.p().is_some() {
+        // The report allocates nothing; its reader must not find this check again.
+        fatal!("the allocator was entered with preemption off");
+    }
+}
+
+/// Runs `f` with preemption off, in a goroutine.
+pub(crate) fn with_preemption_off<R>(f: impl FnOnce() -> R) -> R {
+    if !is_here() {
+        return f();
+    }
+    enter();
+    let result = f();
+    leave();
+    result
+}
+
 /// Runs `f` on a stack of its own, of at least `bytes`, as the caller.
 pub(crate) fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<()> {
     let stack = {

@@ -76,6 +76,12 @@ pub(crate) fn main_has_exited() {}
 
 pub(crate) fn check_panic() {}
 
+pub(crate) fn check_allocation() {}
+
+pub(crate) fn with_preemption_off<R>(f: impl FnOnce() -> R) -> R {
+    f()
+}
+
 pub(crate) fn dump_to_stderr() {}
 
 pub(crate) fn seed() -> Option<u64> {

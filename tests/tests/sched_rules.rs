@@ -1,0 +1,98 @@
+//! What must never happen with preemption off: an allocation, a panic. In debug builds both are fatal.
+
+use gosched::{go, run, scope, yield_now};
+use gosched_tests::children;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+
+/// The system's allocator, asking each time whether it may be entered.
+struct Asking;
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Asking {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        gosched::__rules::check_allocation();
+        // SAFETY: as the caller's call.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        gosched::__rules::check_allocation();
+        // SAFETY: as the caller's call.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Asking = Asking;
+
+#[test]
+fn the_scheduler_allocates_nothing_with_preemption_off() {
+    run(|| {
+        for round in 0..4 {
+            let handles: Vec<_> = (0..2000u64)
+                .map(|i| {
+                    go(move || {
+                        yield_now();
+                        let inner = go(move || i);
+                        if i.is_multiple_of(64) {
+                            gosched::lock_os_thread();
+                            yield_now();
+                            gosched::unlock_os_thread();
+                        }
+                        inner.join().unwrap()
+                    })
+                })
+                .collect();
+            if round == 2 {
+                let before = gosched::runtime::set_procs(3);
+                yield_now();
+                gosched::runtime::set_procs(before);
+            }
+            let sum: u64 = handles.into_iter().map(|handle| handle.join().unwrap()).sum();
+            assert_eq!(sum, 1999 * 1000);
+        }
+        let mut numbers = [0; 100];
+        scope(|s| {
+            for number in &mut numbers {
+                s.go(move || *number += 1);
+            }
+        });
+        assert_eq!(numbers, [1; 100]);
+    });
+}
+
+#[test]
+fn an_allocation_with_preemption_off_is_fatal_in_debug_builds() {
+    let output = children::run("allocates");
+    let text = children::stderr(&output);
+    if cfg!(all(debug_assertions, not(feature = "threads"))) {
+        assert!(text.contains("runtime: the allocator was entered with preemption off"), "{text}");
+        assert!(text.contains("gomaxprocs="), "everything is shown: {text}");
+        assert!(!output.status.success());
+    } else {
+        assert!(output.status.success(), "{text}");
+    }
+}
+
+#[cfg(not(feature = "threads"))]
+#[test]
+fn a_panic_with_preemption_off_is_fatal() {
+    let output = children::run("panics");
+    let text = children::stderr(&output);
+    assert!(text.contains("runtime: a panic with preemption off"), "{text}");
+    assert!(!output.status.success());
+}
+
+#[test]
+fn child() {
+    match children::scenario().as_deref() {
+        Some("allocates") => {
+            run(|| gosched::__rules::with_preemption_off(|| drop(black_box(Box::new(1)))));
+        }
+        Some("panics") => {
+            run(|| gosched::__rules::with_preemption_off(|| panic!("not here")));
+        }
+        _ => {}
+    }
+}
