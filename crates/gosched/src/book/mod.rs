@@ -1,1 +1,22 @@
 //! The design, one chapter per question a new contributor asks.
+//!
+//! What a goroutine is made of (switch, identity, stacks, overflow) is in
+//! [`gosched_context::book`].
+
+#[doc = include_str!("01_map.md")]
+pub mod map {}
+
+#[doc = include_str!("02_life_of_a_g.md")]
+pub mod life_of_a_g {}
+
+#[doc = include_str!("03_run_queues.md")]
+pub mod run_queues {}
+
+#[doc = include_str!("04_park_and_ready.md")]
+pub mod park_and_ready {}
+
+#[doc = include_str!("05_waking_threads.md")]
+pub mod waking_threads {}
+
+#[doc = include_str!("06_stopping_the_world.md")]
+pub mod stopping_the_world {}

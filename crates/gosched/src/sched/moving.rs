@@ -37,6 +37,7 @@ pub(crate) fn size(bytes: usize) -> std::io::Result<Size> {
 /// Starts a goroutine. Returns its id.
 #[inline]
 pub(crate) fn spawn(order: Order<'_>) -> (&'static G, u64) {
+    fork::refuse_in_child("`go`");
     if !is_here() {
         return spawn_from_outside(order);
     }
@@ -130,7 +131,7 @@ fn spawn_from_outside(order: Order<'_>) -> (&'static G, u64) {
 ///   returns; it keeps the rules of [`Commit`].
 #[inline(never)]
 pub(crate) unsafe fn park(g: &'static G, reason: WaitReason, commit: Commit, data: *const ()) {
-    fork::refuse_in_child("a wait was");
+    fork::refuse_in_child("a wait");
     let m = enter();
     g.set_reason(reason);
     switch::depart(m, g, Departure::Park { g, commit, data });
@@ -156,7 +157,7 @@ pub(crate) fn ready(g: &'static G) {
 /// To the tail of the global queue.
 #[inline(never)]
 pub(crate) fn yield_now(g: &'static G) {
-    fork::refuse_in_child("`yield_now` was");
+    fork::refuse_in_child("`yield_now`");
     let m = enter();
     switch::depart_yielding(m, g);
     leave();
@@ -204,7 +205,7 @@ pub(crate) fn procs() -> usize {
 
 /// Changes how many there are. One change at a time.
 pub(crate) fn set_procs(procs: usize) -> usize {
-    fork::refuse_in_child("`set_procs` was");
+    fork::refuse_in_child("`set_procs`");
     let procs = procs.min(super::state::MAX_PROCS);
     while CHANGING.swap(true, Ordering::Relaxed) {
         super::yield_now();

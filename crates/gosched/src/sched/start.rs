@@ -1,6 +1,6 @@
 //! The runtime's first moment: once per process, on first use.
 
-use super::state::{MAX_PROCS, SCHED};
+use super::state::{MAX_PROCS, SCHED, STOPPED};
 use super::{chaos, dump, fork, spawner, steal};
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
@@ -21,6 +21,7 @@ pub(crate) fn start() -> Result<(), String> {
     let size = Size::from_environment().map_err(|why| why.to_string())?;
     let size = *SIZE.get_or_init(|| size);
     chaos::start();
+    std::sync::LazyLock::force(&STOPPED);
     steal::read_topology();
     fork::install();
     fatal::set_dump(dump::all);
