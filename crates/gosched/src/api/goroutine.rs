@@ -30,7 +30,7 @@ impl fmt::Display for GoId {
     }
 }
 
-/// A goroutine, alive or not: see [`current`] and [`JoinHandle::goroutine`](crate::JoinHandle).
+/// A goroutine, alive or not: see [`current()`] and [`JoinHandle::goroutine`](crate::JoinHandle).
 #[derive(Clone)]
 pub struct Goroutine {
     g: &'static G,

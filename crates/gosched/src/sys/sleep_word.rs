@@ -1,4 +1,4 @@
-//! A word that one thread sleeps on and others change: see [`futex`](gosched_context::futex).
+//! A word that one thread sleeps on and others change: see [`futex`].
 
 use gosched_context::futex;
 use std::sync::atomic::{AtomicU32, Ordering};
