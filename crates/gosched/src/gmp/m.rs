@@ -7,7 +7,7 @@ use super::note::Note;
 use super::p::{P, PStatus};
 use crate::sys::owned::Owned;
 use gosched_context::arch::{self, Saved};
-use gosched_context::carrier::Carrier;
+use gosched_context::carrier::{Carrier, is_attached};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
@@ -110,13 +110,21 @@ impl M {
     /// with preemption on.
     ///
     /// # Safety
-    /// - **carried**: the caller's role is not foreign, and every carrier of this process is an M.
+    /// - **carried**: the caller's role is not foreign, or it runs as a thread that is attached; and
+    ///   every carrier of this process is an M.
     #[inline(always)]
     pub(crate) unsafe fn current() -> &'static M {
         // SAFETY: carried — promised by the caller.
         let carrier = unsafe { arch::carrier() };
         // SAFETY: carried — the carrier is the first field of an M, and Ms are never freed.
         unsafe { &*carrier.cast::<M>() }
+    }
+
+    /// The M whose thread this is, also inside `host`; `None` on an ordinary thread. Asked by code
+    /// that runs as the thread, not as a goroutine.
+    pub(crate) fn of_this_thread() -> Option<&'static M> {
+        // SAFETY: carried — by the carrier that is attached to this thread.
+        is_attached().then(|| unsafe { M::current() })
     }
 
     /// Its P, if it has one.

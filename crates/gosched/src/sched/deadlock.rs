@@ -8,6 +8,7 @@
 use super::spawner::OTHER_THREADS;
 use super::state::{Locked, SCHED};
 use super::{dump, life, num_goroutines, threads, wake};
+use crate::gmp::m::M;
 use crate::sys::fatal::Stderr;
 use crate::sys::task_count::threads_of_the_process;
 use std::fmt::Write;
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long the last M waits before it looks.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// `goexit` was called in main.
 pub(crate) static MAIN_HAS_EXITED: AtomicBool = AtomicBool::new(false);
@@ -28,15 +29,24 @@ pub(crate) fn is_possible(locked: &Locked) -> bool {
         && locked.queue.is_empty()
 }
 
+/// Sleeps a while as the last M there is, and looks if nobody came. True if it was woken.
+pub(crate) fn sleep_as_the_last(m: &'static M) -> bool {
+    let woken = m.note.sleep(Some(PATIENCE));
+    if !woken {
+        check();
+    }
+    woken
+}
+
 /// Ends the process if nothing can run any more. By the last M to fall asleep, on g0.
-pub(crate) fn check() {
+fn check() {
     let locked = SCHED.lock.lock();
     let stuck = is_possible(&locked) && !wake::is_work_anywhere();
     let (ms, stackless) = (locked.ms as usize, !locked.stackless.is_empty());
     drop(locked);
-    // Counted before the goroutines are: a thread that is done waiting is one that counts.
     let waiting = threads::waiting();
-    if !stuck || (num_goroutines() == 0 && waiting == 0) {
+    let exited = MAIN_HAS_EXITED.load(Ordering::Relaxed);
+    if !stuck || (num_goroutines() == 0 && waiting == 0 && !exited) {
         return;
     }
     let ours = ms + OTHER_THREADS.load(Ordering::Relaxed) as usize;
@@ -58,7 +68,7 @@ pub(crate) fn check() {
 /// Go's message, every goroutine, exit status 2.
 fn report() -> ! {
     let mut out = Stderr::new();
-    let message = match MAIN_HAS_EXITED.load(Ordering::Relaxed) {
+    let message = match num_goroutines() == 0 && MAIN_HAS_EXITED.load(Ordering::Relaxed) {
         true => "no goroutines (main called runtime.Goexit) - deadlock!",
         false => "all goroutines are asleep - deadlock!",
     };

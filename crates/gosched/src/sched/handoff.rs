@@ -4,7 +4,7 @@
 //! A P that is on its way is nobody's but the receiver's: it is in no list, and its status is idle.
 
 use super::state::{Locked, SCHED};
-use super::{spawner, wake, world};
+use super::{deadlock, spawner, wake, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
@@ -68,7 +68,10 @@ pub(crate) fn stop_locked_m(m: &'static M) {
     if let Some(p) = m.release_p() {
         hand_off(p);
     }
-    m.note.sleep(None);
+    let last = deadlock::is_possible(&SCHED.lock.lock());
+    if !(last && deadlock::sleep_as_the_last(m)) {
+        m.note.sleep(None);
+    }
     SCHED.lock.lock().locked_ms -= 1;
     take_given_p(m);
 }

@@ -53,14 +53,7 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
     locked.idle_ms.push(m);
     let last = deadlock::is_possible(&locked);
     drop(locked);
-    if last && m.note.sleep(Some(deadlock::PATIENCE)) {
-        handoff::take_given_p(m);
-        return true;
-    }
-    if last {
-        deadlock::check();
-    }
-    if m.note.sleep(Some(IDLE_TIME)) {
+    if (last && deadlock::sleep_as_the_last(m)) || m.note.sleep(Some(IDLE_TIME)) {
         handoff::take_given_p(m);
         m.p().inspect(|p| p.node.store(steal::node_here(), Ordering::Relaxed));
         return true;

@@ -299,15 +299,9 @@ pub(crate) fn with_preemption_off<R>(f: impl FnOnce() -> R) -> R {
 
 /// Runs `f` on a stack of its own, of at least `bytes`, as the caller.
 pub(crate) fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<()> {
-    let stack = {
-        let inside = is_here().then(enter);
-        let stack = size(bytes)
-            .and_then(|size| gosched_context::Stack::new(size).map_err(std::io::Error::other));
-        if inside.is_some() {
-            leave();
-        }
-        stack?
-    };
+    let size = size(bytes)?;
+    let stack = with_preemption_off(|| gosched_context::Stack::new(size));
+    let stack = stack.map_err(std::io::Error::other)?;
     stack.set_owner(current::goroutine().map_or(0, G::id));
     /// # Safety
     /// - **callback**: `call_on` calls it, with a closure that does not unwind.
@@ -319,5 +313,6 @@ pub(crate) fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<(
     let mut f = f;
     // SAFETY: mapped, quiet — a stack of our own; callback — the caller's closure does not unwind.
     unsafe { gosched_context::arch::call_on(stack.top(), call, (&raw mut f).cast()) };
+    with_preemption_off(|| drop(stack));
     Ok(())
 }

@@ -74,16 +74,19 @@ pub(crate) unsafe fn park(commit: Commit, data: *const ()) {
     g.word.set(0);
     WAITING.fetch_add(1, Ordering::Relaxed);
     // SAFETY: commit — promised by the caller.
-    if unsafe { commit(g, data) } {
-        while g.word.get() == 0 {
-            g.word.wait(0, None);
-        }
+    if !unsafe { commit(g, data) } {
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+        return;
     }
-    WAITING.fetch_sub(1, Ordering::Relaxed);
+    while g.word.get() == 0 {
+        g.word.wait(0, None);
+    }
 }
 
-/// Lets a thread go on that waits in [`park`].
+/// Lets a thread go on that waits in [`park`]. From here on it counts as one that can do something,
+/// whenever the system lets it run.
 pub(crate) fn ready(g: &'static G) {
+    WAITING.fetch_sub(1, Ordering::Relaxed);
     g.word.set(1);
     g.word.wake();
 }

@@ -51,7 +51,8 @@ pub(crate) fn with_world_stopped<R>(reason: StopReason, f: impl FnOnce(Stopped) 
     }
     REASON.store(reason as u8, Ordering::Relaxed);
     let goroutine = role() == Role::Goroutine;
-    let m = goroutine.then(enter);
+    // Inside `host` the thread is an M's, and its P is as good as stopped.
+    let m = if goroutine { Some(enter()) } else { M::of_this_thread() };
     stop(m);
     let result = f(Stopped { m });
     start(m);
