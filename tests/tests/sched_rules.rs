@@ -96,3 +96,19 @@ fn child() {
         _ => {}
     }
 }
+
+#[cfg(not(feature = "threads"))]
+#[test]
+fn a_routine_of_another_kind_is_an_ordinary_thread_to_the_runtime() {
+    use gosched_context::{Routine, Size, Status};
+    let size = Size::from_environment().unwrap();
+    let mut routine = Routine::new(size, || {
+        assert!(gosched::current().is_none());
+        yield_now();
+        let doubled = run(|| go(|| 21 * 2).join().unwrap());
+        gosched::lock_os_thread();
+        doubled + go(|| 1).join().unwrap()
+    });
+    assert_eq!(routine.resume(), Ok(Status::Finished));
+    assert_eq!(routine.into_result().unwrap().unwrap(), 43);
+}

@@ -1,4 +1,7 @@
-//! The caller's own G: a goroutine's, or the one an ordinary thread waits with.
+//! Who the caller is to this runtime: a goroutine, or an ordinary thread.
+//!
+//! Asked before anything of an M is touched: other code may have carriers and goroutines of its own
+//! (`gosched_context::Routine`), which this runtime takes for ordinary threads.
 
 use super::g::G;
 use std::cell::Cell;
@@ -6,6 +9,8 @@ use std::cell::Cell;
 thread_local! {
     /// Set once in a goroutine's life, by the goroutine. On the threads backend too.
     static GOROUTINE: Cell<Option<&'static G>> = const { Cell::new(None) };
+    /// Whether this is the own identity of an M's thread.
+    static IS_M: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The goroutine that calls; `None` on an ordinary thread.
@@ -17,4 +22,14 @@ pub(crate) fn goroutine() -> Option<&'static G> {
 /// The code with these thread-locals is `g` from here on.
 pub(crate) fn set_goroutine(g: Option<&'static G>) {
     GOROUTINE.set(g);
+}
+
+/// Whether the caller runs as an M's thread: on g0, or inside `host`.
+pub(crate) fn is_m() -> bool {
+    IS_M.get()
+}
+
+/// The code with these thread-locals is an M's thread from here on, or is none any more.
+pub(crate) fn set_is_m(is_m: bool) {
+    IS_M.set(is_m);
 }

@@ -2,12 +2,13 @@
 //!
 //! Records are never freed; that of a thread that ended is used for the next one.
 
+use super::current;
 use super::g::G;
 use super::note::Note;
 use super::p::{P, PStatus};
 use crate::sys::owned::Owned;
 use gosched_context::arch::{self, Saved};
-use gosched_context::carrier::{Carrier, is_attached};
+use gosched_context::carrier::Carrier;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
@@ -110,8 +111,7 @@ impl M {
     /// with preemption on.
     ///
     /// # Safety
-    /// - **carried**: the caller's role is not foreign, or it runs as a thread that is attached; and
-    ///   every carrier of this process is an M.
+    /// - **carried**: the caller is a goroutine of this runtime, or runs as the thread of an M.
     #[inline(always)]
     pub(crate) unsafe fn current() -> &'static M {
         // SAFETY: carried — promised by the caller.
@@ -123,8 +123,8 @@ impl M {
     /// The M whose thread this is, also inside `host`; `None` on an ordinary thread. Asked by code
     /// that runs as the thread, not as a goroutine.
     pub(crate) fn of_this_thread() -> Option<&'static M> {
-        // SAFETY: carried — by the carrier that is attached to this thread.
-        is_attached().then(|| unsafe { M::current() })
+        // SAFETY: carried — by the M that this thread is.
+        current::is_m().then(|| unsafe { M::current() })
     }
 
     /// Its P, if it has one.

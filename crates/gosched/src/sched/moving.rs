@@ -26,7 +26,7 @@ pub(crate) use start::start;
 /// Whether the caller is a goroutine of this backend.
 #[inline]
 pub(crate) fn is_here() -> bool {
-    role() == Role::Goroutine
+    current::goroutine().is_some_and(|g| !g.is_thread())
 }
 
 /// A stack of at least `bytes`, for [`Wishes::size`](super::Wishes).
@@ -261,11 +261,10 @@ pub(crate) fn dump_to_stderr() {
 
 /// A panic where none may be is the end.
 pub(crate) fn check_panic() {
-    let inside = match role() {
-        Role::Foreign => false,
-        Role::Carrier => true,
-        // SAFETY: carried — goroutines are, by Ms.
-        Role::Goroutine => unsafe { M::current() }.carrier.preempt_off_count() > 0,
+    let inside = match is_here() {
+        // SAFETY: carried — a goroutine of this runtime.
+        true => unsafe { M::current() }.carrier.preempt_off_count() > 0,
+        false => current::is_m() && role() == Role::Carrier,
     };
     if inside {
         fatal!("a panic with preemption off");
@@ -275,10 +274,11 @@ pub(crate) fn check_panic() {
 /// What an allocator calls when it is entered: fatal where nothing may be allocated, that is with
 /// preemption off and a P in hand. Whoever holds the allocator's lock may need that P.
 pub(crate) fn check_allocation() {
-    if role() == Role::Foreign {
+    // Inside `host` the M's own thread may do what any thread may.
+    if !is_here() && !(current::is_m() && role() == Role::Carrier) {
         return;
     }
-    // SAFETY: carried — the role says so.
+    // SAFETY: carried — a goroutine of this runtime, or g0.
     let m = unsafe { M::current() };
     if m.carrier.preempt_off_count() > 0 && m.p().is_some() {
         // The report allocates nothing; its reader must not find this check again.

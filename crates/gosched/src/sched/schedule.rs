@@ -2,6 +2,7 @@
 
 use super::state::SCHED;
 use super::{find, handoff, life, spawner, switch, wake};
+use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::state::GState;
@@ -17,6 +18,7 @@ pub(crate) fn live(m: &'static M) {
     if let Err(why) = attached {
         return refuse(m, &why);
     }
+    current::set_is_m(true);
     // SAFETY: owner — the M's own thread, before its first switch.
     *unsafe { m.g0.get() } = Saved::running(m.carrier.thread_pointer());
     // SAFETY: carried — attached above.
@@ -30,6 +32,7 @@ pub(crate) fn live(m: &'static M) {
     end(m);
     // SAFETY: carried, counted — above.
     unsafe { arch::preempt_on() };
+    current::set_is_m(false);
     // SAFETY: attached — above, on this thread.
     unsafe { m.carrier.detach() };
     bury(m);

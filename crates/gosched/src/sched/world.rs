@@ -11,11 +11,10 @@
 
 use super::entry::{enter, leave};
 use super::state::{Locked, SCHED, STOPPED};
-use super::{handoff, wake, yield_now};
+use super::{handoff, moving, wake, yield_now};
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
-use gosched_context::carrier::{Role, role};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -50,7 +49,7 @@ pub(crate) fn with_world_stopped<R>(reason: StopReason, f: impl FnOnce(Stopped) 
         yield_now();
     }
     REASON.store(reason as u8, Ordering::Relaxed);
-    let goroutine = role() == Role::Goroutine;
+    let goroutine = moving::is_here();
     // Inside `host` the thread is an M's, and its P is as good as stopped.
     let m = if goroutine { Some(enter()) } else { M::of_this_thread() };
     stop(m);
