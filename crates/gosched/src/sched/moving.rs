@@ -275,7 +275,8 @@ pub(crate) fn check_panic() {
 /// preemption off and a P in hand. Whoever holds the allocator's lock may need that P.
 pub(crate) fn check_allocation() {
     // Inside `host` the M's own thread may do what any thread may.
-    if !is_here() && !(current::is_m() && role() == Role::Carrier) {
+    let on_g0 = current::is_m() && role() == Role::Carrier;
+    if !on_g0 && !is_here() {
         return;
     }
     // SAFETY: carried — a goroutine of this runtime, or g0.
