@@ -248,7 +248,7 @@ fn check(text: &str, innermost: &str) {
     let first = lines.iter().position(|line| line.starts_with("runtime: goroutine ")).unwrap();
     assert!(lines[first].contains(&format!("exceeds its stack of {size} bytes")), "{text}");
     assert!(lines[first + 1].contains("GOSCHED_STACK="), "{text}");
-    assert!(lines[first + 1].contains("a larger stack size"), "{text}");
+    assert!(lines[first + 1].contains("a larger `Builder::stack_size`"), "{text}");
     assert_eq!(lines[first + 2], "fatal error: stack overflow");
     assert_eq!(lines[first + 3], "");
     assert!(lines[first + 4].starts_with("goroutine "), "{text}");

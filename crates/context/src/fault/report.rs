@@ -80,7 +80,7 @@ pub(super) fn overflow(found: &Found, at: Interrupted) -> ! {
     let _ = writeln!(
         to,
         " exceeds its stack of {bytes} bytes ({} KiB)\n\
-         \tstart it with a larger stack size, or raise the default with GOSCHED_STACK={}k\n\
+         \tstart it with a larger `Builder::stack_size`, or raise the default with GOSCHED_STACK={}k\n\
          fatal error: stack overflow\n",
         bytes / 1024,
         (bytes / 1024).next_power_of_two() * 2,
