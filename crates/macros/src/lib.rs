@@ -31,9 +31,8 @@ use proc_macro::TokenStream;
 /// ```ignore
 /// #[gosched::main]
 /// fn main() {
-///     let (tx, rx) = gosched::chan::<u32>(0);
-///     gosched::go(move || tx.send(42).unwrap());
-///     println!("{}", rx.recv().unwrap());
+///     let answer = gosched::go(|| 6 * 7);
+///     println!("{}", answer.join().unwrap());
 /// }
 /// ```
 ///
@@ -49,7 +48,7 @@ use proc_macro::TokenStream;
 /// ```ignore
 /// #[gosched::main(procs = 4, stack = 64 << 20)]
 /// fn main() -> Result<(), Box<dyn std::error::Error>> {
-///     let text = gosched::fs::read_to_string("Cargo.toml")?;
+///     let text = std::fs::read_to_string("Cargo.toml")?;
 ///     println!("{} bytes", text.len());
 ///     Ok(())
 /// }

@@ -1,4 +1,27 @@
 //! What `#[gosched::main]` and `#[gosched::test]` expand to: not for programs to call.
+//!
+//! What the attributes refuse:
+//!
+//! ```compile_fail
+//! #[gosched::main]
+//! async fn main() {} // a goroutine is plain code
+//! ```
+//! ```compile_fail
+//! #[gosched::main(proc = 4)] // unknown option
+//! fn main() {}
+//! ```
+//! ```compile_fail
+//! #[gosched::main]
+//! fn main(argument: u8) {} // nobody could give it one
+//! ```
+//! ```compile_fail
+//! #[gosched::main(procs = 0)]
+//! fn main() {}
+//! ```
+//! ```compile_fail
+//! let rc = std::rc::Rc::new(1);
+//! gosched::go(move || println!("{rc}")); // E0277: a goroutine may run on another thread
+//! ```
 
 use super::builder::start;
 use super::exit::GoExit;
