@@ -76,10 +76,8 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// ```ignore
 /// #[gosched::test]
 /// fn a_value_arrives() {
-///     let (tx, rx) = gosched::chan::<u32>(0);
-///     let sender = gosched::go(move || tx.send(42).unwrap());
-///     assert_eq!(rx.recv(), Ok(42));
-///     sender.join().unwrap();
+///     let sender = gosched::go(|| 42);
+///     assert_eq!(sender.join().unwrap(), 42);
 /// }
 /// ```
 ///

@@ -9,6 +9,7 @@ use super::frame::{Frame, Saved};
 use super::group::Group;
 use super::park_token::ParkToken;
 use super::reason::WaitReason;
+use super::short_name::ShortName;
 use super::state::{GState, StateWord};
 use super::task::Task;
 use crate::sys::owned::Owned;
@@ -48,6 +49,8 @@ pub(crate) struct G {
     task: AtomicPtr<Task>,
     details: AtomicPtr<Details>,
     group: AtomicPtr<Group>,
+    /// The beginning of its name, for whoever prints it while it runs.
+    name: ShortName,
     /// What `park` and `unpark` of the public face talk about.
     pub(crate) token: ParkToken,
     /// Where a thread sleeps.
@@ -94,6 +97,7 @@ impl G {
             task: AtomicPtr::new(ptr::null_mut()),
             details: AtomicPtr::new(ptr::null_mut()),
             group: AtomicPtr::new(ptr::null_mut()),
+            name: ShortName::new(),
             pinned: AtomicPtr::new(ptr::null_mut()),
             token: ParkToken::new(),
             word: SleepWord::new(),
@@ -107,6 +111,7 @@ impl G {
         self.parent.store(birth.parent, Ordering::Relaxed);
         self.site.store(ptr::from_ref(birth.site).cast_mut(), Ordering::Relaxed);
         self.task.store(birth.task, Ordering::Relaxed);
+        self.name.set(birth.details.as_ref().and_then(|details| details.name.as_deref()));
         let details = birth.details.map_or(ptr::null(), Arc::into_raw);
         self.details.store(details.cast_mut(), Ordering::Relaxed);
         self.token.begin(birth.id);
@@ -188,6 +193,11 @@ impl G {
     #[inline]
     pub(crate) fn parent(&self) -> u64 {
         self.parent.load(Ordering::Relaxed)
+    }
+
+    /// The beginning of its name, if it has one.
+    pub(crate) fn short_name(&self) -> &ShortName {
+        &self.name
     }
 
     /// Where it was started.

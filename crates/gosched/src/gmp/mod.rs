@@ -18,6 +18,8 @@ pub(crate) mod park_token;
 #[cfg(not(loom))]
 pub(crate) mod reason;
 #[cfg(not(loom))]
+pub(crate) mod short_name;
+#[cfg(not(loom))]
 pub(crate) mod slab;
 #[cfg(not(loom))]
 pub(crate) mod state;

@@ -124,7 +124,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
 
     /// The oldest G of the ring. Owner only.
     #[inline]
-    fn take_first(&self) -> Option<&'static T> {
+    pub(crate) fn take_first(&self) -> Option<&'static T> {
         loop {
             let head = self.head.load(Ordering::Relaxed);
             let tail = self.tail.load(Ordering::Relaxed);
@@ -147,19 +147,23 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
 
     /// Moves half of this queue, rounded up, oldest first, to `thief`'s, and returns the last of
     /// them, to be run. With none in the ring, takes the next one to run after `pause`, where one is
-    /// given: its owner may be about to run it. Called by the owner of `thief`, whose ring is empty.
+    /// given: its owner may be about to run it. Called by the owner of `thief`; takes no more than
+    /// there is room.
     pub(crate) fn steal_into(
         &self,
         thief: &RunQueue<T, CAP>,
         pause: Option<fn()>,
     ) -> Option<&'static T> {
         let tail = thief.tail.load(Ordering::Relaxed);
+        // PAIR runq-head: a slot that takers have passed may be written again.
+        let used = tail.wrapping_sub(thief.head.load(Ordering::Acquire));
+        let room = CAP as u32 - used;
         let count = loop {
             // PAIR runq-head: not older than the slots that follow.
             let head = self.head.load(Ordering::Acquire);
             // PAIR runq-tail: the slots before it are published.
             let available = self.tail.load(Ordering::Acquire).wrapping_sub(head);
-            let count = available - available / 2;
+            let count = (available - available / 2).min(room);
             if count == 0 {
                 return pause.and_then(|pause| self.steal_next(pause));
             }

@@ -4,6 +4,9 @@
 //! must hold: every P is idle and every queue empty; every M sleeps; a goroutine waits, or a thread
 //! waits for one; and there is no thread in the process that could change that. The runtime's own
 //! threads cannot, and threads that wait in `run` or `join` cannot.
+//!
+//! It looks once more when it has slept for long. A thread that ends later without a word is not
+//! noticed: that would take a look now and then, for ever.
 
 use super::spawner::OTHER_THREADS;
 use super::state::{Locked, SCHED};
@@ -39,7 +42,7 @@ pub(crate) fn sleep_as_the_last(m: &'static M) -> bool {
 }
 
 /// Ends the process if nothing can run any more. By the last M to fall asleep, on g0.
-fn check() {
+pub(crate) fn check() {
     let locked = SCHED.lock.lock();
     let stuck = is_possible(&locked) && !wake::is_work_anywhere();
     let (ms, stackless) = (locked.ms as usize, !locked.stackless.is_empty());
@@ -67,6 +70,11 @@ fn check() {
 
 /// Go's message, every goroutine, exit status 2.
 fn report() -> ! {
+    static REPORTING: AtomicBool = AtomicBool::new(false);
+    while REPORTING.swap(true, Ordering::Relaxed) {
+        // Another M saw it too, and ends the process.
+        std::thread::park();
+    }
     let mut out = Stderr::new();
     let message = match num_goroutines() == 0 && MAIN_HAS_EXITED.load(Ordering::Relaxed) {
         true => "no goroutines (main called runtime.Goexit) - deadlock!",

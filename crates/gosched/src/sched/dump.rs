@@ -85,7 +85,7 @@ fn goroutine(out: &mut Stderr, g: &'static G, frames: Frames) {
         state => state.name(),
     };
     let locked = if g.locks.load(Ordering::Relaxed) > 0 { ", locked to thread" } else { "" };
-    let _ = writeln!(out, "\ngoroutine {} [{what}{locked}]:", g.id());
+    let _ = writeln!(out, "\ngoroutine {}{} [{what}{locked}]:", g.id(), g.short_name());
     if frames == Frames::Named && g.state() == GState::Waiting && g.has_stack() {
         named_frames(out, g);
     }

@@ -1,12 +1,11 @@
 //! Where the next G comes from, in Go's order.
 
 use super::state::SCHED;
-use super::switch::{FAIRNESS, take_global};
+use super::switch::{FAIRNESS, take_global, take_slice};
 use super::{chaos, idle, steal, wake, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
-use crate::gmp::run_queue::Slice;
 use std::sync::atomic::Ordering;
 
 /// A G to run, for an M on g0. Sleeps until there is one. `None`: the M is to end, and has no P.
@@ -21,7 +20,8 @@ pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
             }
             continue;
         };
-        let found = fair_share(p)
+        let found = others_turn(p)
+            .or_else(|| fair_share(p))
             .or_else(|| chaos::elsewhere_first(m).then(|| steal_some(m, p)).flatten())
             .or_else(|| own(p))
             .or_else(|| global_share(p))
@@ -33,6 +33,18 @@ pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
             return Some(g);
         }
     }
+}
+
+/// After so many turns of a pair that keeps making each other ready, one of the others. (Go's pairs
+/// are stopped after 10 ms.)
+fn others_turn(p: &'static P) -> Option<&'static G> {
+    if !p.is_pair_over() {
+        return None;
+    }
+    p.start_slice();
+    let global = || SCHED.lock.lock().pop();
+    let g = global().or_else(|| p.queue.take_first())?;
+    Some(g)
 }
 
 /// Every 61st time one G of the global queue, so that two Gs that keep a P busy by making each other
@@ -49,9 +61,7 @@ fn fair_share(p: &'static P) -> Option<&'static G> {
 /// The one to run next, then the P's own queue.
 fn own(p: &'static P) -> Option<&'static G> {
     let (g, slice) = p.queue.take()?;
-    if slice == Slice::New {
-        p.start_slice();
-    }
+    take_slice(p, slice);
     Some(g)
 }
 

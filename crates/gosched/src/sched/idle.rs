@@ -60,7 +60,13 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
     }
     match end_of_idleness(m) {
         End::Ends => return false,
-        End::Stays => give_memory_back(),
+        End::Stays => {
+            give_memory_back();
+            // An ordinary thread may have ended since the last look.
+            if last {
+                deadlock::check();
+            }
+        }
         End::IsGivenAP => {}
     }
     m.note.sleep(None);

@@ -90,17 +90,24 @@ pub(crate) fn take_global(p: &'static P) -> Option<&'static G> {
 #[inline(always)]
 fn next_of(m: &'static M, p: &'static P) -> Next {
     let due = p.tick().is_multiple_of(FAIRNESS) && SCHED.queued.load(Ordering::Relaxed) > 0;
-    if due || SCHED.stopping.load(Ordering::Relaxed) || m.locked_g().is_some() {
+    if due || p.is_pair_over() || SCHED.stopping.load(Ordering::Relaxed) || m.locked_g().is_some() {
         return Next::AskG0;
     }
     match p.queue.take() {
         None => Next::Empty,
         Some((g, slice)) => {
-            if slice == Slice::New {
-                p.start_slice();
-            }
+            take_slice(p, slice);
             Next::Found(g)
         }
+    }
+}
+
+/// The slice that a G from the P's own queue runs in.
+#[inline]
+pub(crate) fn take_slice(p: &'static P, slice: Slice) {
+    match slice {
+        Slice::New => p.start_slice(),
+        Slice::Inherited => p.inherit_slice(),
     }
 }
 

@@ -1,0 +1,481 @@
+//! Whole programs for the suites `sched_*`: the first argument names one. Nothing but the program runs
+//! in the process, no thread of a test harness either; an alarm ends it if it hangs.
+
+use gosched::{
+    Builder, JoinHandle, current, go, goexit, lock_os_thread, park, run, runtime, yield_now,
+};
+use std::hint::black_box;
+use std::io::Read;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+fn main() -> ExitCode {
+    // SAFETY: no handler; the signal ends the process.
+    unsafe { libc::alarm(30) };
+    let name = std::env::args().nth(1).expect("the name of a program");
+    match name.as_str() {
+        "unit" => unit(),
+        "ok" => ok(),
+        "error" => error(),
+        "code" => code(),
+        "panics" => panics(),
+        "leaves others" => leaves_others(),
+        "leaves a tail" => leaves_a_tail(),
+        "five procs" => five_procs(),
+        "big stack" => big_stack(),
+        "is one" => is_one(),
+        "main thread" => main_thread(),
+        "message" => message(),
+        "message of main" => panics(),
+        "abort" => abort(),
+        "result that panics when dropped" => bad_drop(),
+        "main exits" => main_exits(),
+        "main exits first" => main_exits_first(),
+        "main exits in run" => main_exits_in_run(),
+        "park" => parks(),
+        "park locked" => parks_locked(),
+        "park in run" => over(|| run(park)),
+        "join a parked one" => over(|| {
+            let _ = go(park).join();
+        }),
+        "join cycle" => join_cycle(),
+        "scope waits" => scope_waits(),
+        "many asleep" => many_asleep(),
+        "a thread will unpark" => a_thread_will_unpark(),
+        "a thread ends" => a_thread_ends(),
+        "computes" => computes(),
+        "nothing to do" => over(|| {
+            run(|| ());
+            std::thread::sleep(Duration::from_secs(2));
+        }),
+        "parked, main goes on" => over(|| {
+            run(|| drop(go(park)));
+            std::thread::sleep(Duration::from_secs(2));
+        }),
+        "idle" => idle(),
+        "idle in run" => over(|| {
+            run(busy_for_a_while);
+            announce_and_wait();
+        }),
+        "surplus" => surplus(),
+        "many" => many(),
+        "no threads" => over(no_threads),
+        other => panic!("no program {other}"),
+    }
+}
+
+fn over(f: impl FnOnce()) -> ExitCode {
+    f();
+    ExitCode::SUCCESS
+}
+
+#[gosched::main]
+fn unit() {
+    println!("in main");
+}
+
+#[gosched::main]
+fn ok() -> Result<(), Box<dyn std::error::Error>> {
+    Ok(())
+}
+
+#[gosched::main]
+fn error() -> Result<(), Box<dyn std::error::Error>> {
+    let number: i32 = "twelve".parse()?;
+    println!("{number}");
+    Ok(())
+}
+
+#[gosched::main]
+fn code() -> ExitCode {
+    ExitCode::from(7)
+}
+
+#[gosched::main]
+fn panics() {
+    panic!("main is over");
+}
+
+#[gosched::main]
+fn leaves_others() {
+    let started = Arc::new(AtomicUsize::new(0));
+    for i in 0..10 {
+        let started = started.clone();
+        go(move || {
+            started.fetch_add(1, SeqCst);
+            if i % 2 == 0 {
+                park();
+            }
+            loop {
+                yield_now();
+            }
+        });
+    }
+    while started.load(SeqCst) < 10 {
+        yield_now();
+    }
+    println!("leaving");
+}
+
+#[gosched::main]
+fn leaves_a_tail() {
+    print!("no end of line");
+}
+
+#[gosched::main(procs = 5)]
+fn five_procs() {
+    println!("procs {}", runtime::procs());
+}
+
+#[inline(never)]
+fn deep(left: usize) -> usize {
+    let frame = black_box([left; 128]);
+    if left == 0 { 0 } else { black_box(deep(left - 1) + usize::from(frame[5] == left)) }
+}
+
+#[gosched::main(stack = 64 << 20)]
+fn big_stack() {
+    println!("depth {}", deep(20_000));
+}
+
+#[gosched::main]
+fn is_one() {
+    println!("id {}", gosched::id().unwrap());
+    println!("parent {:?}", current().unwrap().parent());
+    println!(
+        "child's parent {:?}",
+        go(|| current().unwrap().parent().unwrap().get()).join().unwrap()
+    );
+}
+
+#[gosched::main]
+fn main_thread() {
+    // SAFETY: gettid has no precondition.
+    let thread = unsafe { libc::gettid() };
+    println!("first on the main thread {}", thread == std::process::id() as i32);
+}
+
+#[gosched::main]
+fn message() {
+    let worker = Builder::new().name("worker").go(|| panic!("boom {}", 1)).unwrap();
+    let id = worker.id();
+    let result: Result<(), _> = worker.join();
+    let error = result.unwrap_err();
+    println!("worker {id} {}", error.is_panic());
+    println!("error {error}");
+    let plain = go(|| panic!("bang"));
+    let id = plain.id();
+    let result: Result<(), _> = plain.join();
+    println!("plain {id} {}", result.unwrap_err().is_panic());
+    let _ =
+        std::thread::Builder::new().name("std's".into()).spawn(|| panic!("clang")).unwrap().join();
+}
+
+struct Says(&'static str);
+
+impl Drop for Says {
+    fn drop(&mut self) {
+        println!("{}", self.0);
+    }
+}
+
+#[gosched::main]
+fn abort() {
+    let before = runtime::set_panic_policy(runtime::PanicPolicy::Abort);
+    println!("before {before:?}");
+    let handle = go(|| {
+        let _says = Says("destructor");
+        panic!("the last word");
+    });
+    let result: Result<(), _> = handle.join();
+    println!("not reached {result:?}");
+}
+
+struct PanicsInDrop(Arc<AtomicUsize>);
+
+impl Drop for PanicsInDrop {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+        panic!("a bad destructor");
+    }
+}
+
+/// Results and closures whose destructors panic: joined, detached before, detached after.
+#[gosched::main]
+fn bad_drop() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let bad = |drops: &Arc<AtomicUsize>| PanicsInDrop(drops.clone());
+    let result = bad(&drops);
+    let joined = go(move || result).join();
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || drop(joined)));
+    println!("joined: {} {}", caught.is_err(), drops.load(SeqCst));
+
+    let result = bad(&drops);
+    let gate = Arc::new(AtomicBool::new(false));
+    let opened = gate.clone();
+    drop(go(move || {
+        while !opened.load(SeqCst) {
+            yield_now();
+        }
+        result
+    }));
+    gate.store(true, SeqCst);
+    while drops.load(SeqCst) < 2 {
+        yield_now();
+    }
+    println!("detached before: {}", drops.load(SeqCst));
+
+    let result = bad(&drops);
+    let handle = go(move || result);
+    while !handle.is_finished() {
+        yield_now();
+    }
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || drop(handle)));
+    println!("detached after: {}", drops.load(SeqCst));
+
+    let captured = bad(&drops);
+    let ended = go(move || {
+        let _captured = &captured;
+    })
+    .join();
+    println!("captured: {} {}", ended.is_err(), drops.load(SeqCst));
+    while runtime::num_goroutines() > 1 {
+        yield_now();
+    }
+    println!("all over");
+}
+
+#[gosched::main]
+fn main_exits() {
+    let _says = Says("destructor of main");
+    goexit();
+}
+
+#[gosched::main]
+fn main_exits_first() {
+    go(|| {
+        for _ in 0..1000 {
+            yield_now();
+        }
+        println!("the other went on");
+    });
+    let _says = Says("destructor of main");
+    goexit();
+}
+
+fn main_exits_in_run() -> ExitCode {
+    let result = std::panic::catch_unwind(|| run(|| goexit()));
+    println!("run has no result: {}", result.is_err());
+    ExitCode::SUCCESS
+}
+
+#[gosched::main]
+fn parks() {
+    park();
+}
+
+#[gosched::main]
+fn parks_locked() {
+    lock_os_thread();
+    park();
+}
+
+#[gosched::main]
+fn join_cycle() {
+    type Slot = Arc<Mutex<Option<JoinHandle<()>>>>;
+    fn join(slot: &Slot) {
+        loop {
+            let handle = slot.lock().unwrap().take();
+            match handle {
+                Some(handle) => return drop(handle.join()),
+                None => yield_now(),
+            }
+        }
+    }
+    let (a, b) = (Slot::default(), Slot::default());
+    let first = go({
+        let b = b.clone();
+        move || join(&b)
+    });
+    let second = go({
+        let a = a.clone();
+        move || join(&a)
+    });
+    *a.lock().unwrap() = Some(first);
+    *b.lock().unwrap() = Some(second);
+    park();
+}
+
+#[gosched::main]
+fn scope_waits() {
+    gosched::scope(|s| {
+        s.go(park);
+    });
+}
+
+#[gosched::main]
+fn many_asleep() {
+    let others: Vec<_> = (0..3).map(|_| Builder::new().name("sleeper").go(park).unwrap()).collect();
+    for other in others {
+        let _ = other.join();
+    }
+}
+
+#[gosched::main]
+fn a_thread_will_unpark() {
+    let me = current().unwrap();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(2));
+        me.unpark();
+    });
+    park();
+    println!("unparked");
+}
+
+#[gosched::main]
+fn a_thread_ends() {
+    std::thread::spawn(|| std::thread::sleep(Duration::from_millis(500)));
+    park();
+}
+
+#[gosched::main]
+fn computes() {
+    let me = current().unwrap();
+    go(move || {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(2) {
+            black_box(deep(10));
+        }
+        me.unpark();
+    });
+    park();
+    println!("unparked");
+}
+
+fn busy_for_a_while() {
+    let handles: Vec<_> = (0..200)
+        .map(|i| {
+            go(move || {
+                for _ in 0..20 {
+                    yield_now();
+                    black_box(deep(i % 50));
+                }
+            })
+        })
+        .collect();
+    for handle in handles {
+        handle.join().unwrap();
+    }
+}
+
+/// Tells the parent that the process is idle from now on, and ends when the parent says so.
+fn announce_and_wait() {
+    println!("idle");
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+#[gosched::main]
+fn idle() {
+    busy_for_a_while();
+    let me = current().unwrap();
+    std::thread::spawn(move || {
+        announce_and_wait();
+        me.unpark();
+    });
+    park();
+}
+
+fn tasks() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+/// Many threads at once, by goroutines tied to them; then none needs them any more.
+#[gosched::main]
+fn surplus() {
+    let me = current().unwrap();
+    let locked = Arc::new(AtomicUsize::new(0));
+    let handles: Vec<_> = (0..40)
+        .map(|_| {
+            let (me, locked) = (me.clone(), locked.clone());
+            go(move || {
+                lock_os_thread();
+                if locked.fetch_add(1, SeqCst) == 39 {
+                    me.unpark();
+                }
+                park();
+                gosched::unlock_os_thread();
+            })
+        })
+        .collect();
+    while locked.load(SeqCst) < 40 {
+        park();
+    }
+    println!("at most {} {}", runtime::num_threads(), tasks());
+    for handle in handles {
+        handle.goroutine().unpark();
+        handle.join().unwrap();
+    }
+    std::thread::spawn(move || {
+        let start = Instant::now();
+        let few = runtime::procs() + 3;
+        while runtime::num_threads() > few && start.elapsed() < Duration::from_secs(12) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        println!("at last {} {}", runtime::num_threads(), tasks());
+        me.unpark();
+    });
+    park();
+    busy_for_a_while();
+    println!("works");
+}
+
+#[gosched::main]
+fn many() {
+    const COUNT: usize = 100_000;
+    let started = Arc::new(AtomicUsize::new(0));
+    let handles: Vec<_> = (0..COUNT)
+        .map(|_| {
+            let started = started.clone();
+            go(move || {
+                started.fetch_add(1, SeqCst);
+                park();
+            })
+        })
+        .collect();
+    let mut most = 0;
+    while started.load(SeqCst) < COUNT {
+        yield_now();
+        most = most.max(tasks());
+    }
+    println!("goroutines {}", runtime::num_goroutines());
+    println!("threads {} {}", most.max(tasks()), runtime::num_threads());
+    for handle in &handles {
+        handle.goroutine().unpark();
+    }
+    for handle in handles {
+        handle.join().unwrap();
+    }
+    println!("goroutines {}", runtime::num_goroutines());
+}
+
+/// As a user who may have only a few threads, so that the system refuses more.
+fn no_threads() {
+    let limit = libc::rlimit { rlim_cur: 3, rlim_max: 3 };
+    // SAFETY: a valid limit.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) }, 0);
+    // SAFETY: a number that nobody uses; there is one thread.
+    assert_eq!(unsafe { libc::setuid(54_321) }, 0);
+    assert_eq!(run(runtime::procs), 8);
+    let total = run(|| {
+        let handles: Vec<_> = (0..1000).map(|i| go(move || deep(i % 100))).collect();
+        handles.into_iter().filter_map(|handle| handle.join().ok()).count()
+    });
+    println!("total {total}");
+    run(|| {
+        let handles: Vec<_> = (0..1000).map(|_| go(yield_now)).collect();
+        handles.into_iter().for_each(|handle| handle.join().unwrap());
+    });
+    assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "the limit is in force");
+}

@@ -1,0 +1,131 @@
+//! When nothing can ever run again the process says so in Go's words, and ends with status 2; and it
+//! does not say so a moment before. Each case is a program of its own: see `src/bin/sched_program.rs`.
+
+use gosched_tests::children;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+const ASLEEP: &str = "fatal error: all goroutines are asleep - deadlock!";
+const NO_GOROUTINES: &str = "fatal error: no goroutines (main called runtime.Goexit) - deadlock!";
+
+fn program(name: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_sched_program")).arg(name).output().unwrap()
+}
+
+/// The report of a program that ends in a deadlock.
+fn deadlock(name: &str, first: &str) -> String {
+    let start = Instant::now();
+    let output = program(name);
+    let took = start.elapsed();
+    let text = children::stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{name}: {:?}: {text}", output.status);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.first(), Some(&first), "{name}: {text}");
+    assert_eq!(text.matches("fatal error").count(), 1, "{name}: {text}");
+    assert!(took < Duration::from_secs(5), "{name}: {took:?}");
+    text
+}
+
+fn passes(name: &str) -> String {
+    let output = program(name);
+    let text = children::stderr(&output);
+    assert!(output.status.success(), "{name}: {:?}: {text}", output.status);
+    assert!(!text.contains("fatal error"), "{name}: {text}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn has_line(text: &str, line: &str) {
+    assert!(text.lines().any(|found| found == line), "no `{line}` in: {text}");
+}
+
+// A.16.6
+#[test]
+fn main_that_parks_for_ever_is_a_deadlock() {
+    has_line(&deadlock("park", ASLEEP), "goroutine 1 [park]:");
+}
+
+// A.16.6
+#[test]
+fn a_caller_of_run_who_waits_for_ever_is_a_deadlock() {
+    has_line(&deadlock("park in run", ASLEEP), "goroutine 1 [park]:");
+}
+
+// A.16.6
+#[test]
+fn a_thread_that_joins_a_goroutine_that_never_ends_is_a_deadlock() {
+    let text = deadlock("join a parked one", ASLEEP);
+    assert!(text.contains(" [park]:"), "{text}");
+}
+
+// A.16.6
+#[test]
+fn goroutines_that_join_each_other_are_a_deadlock() {
+    let text = deadlock("join cycle", ASLEEP);
+    has_line(&text, "goroutine 1 [park]:");
+    let headers = text.lines().filter(|line| line.starts_with("goroutine ")).count();
+    assert_eq!(headers, 3, "all three are shown: {text}");
+}
+
+// A.16.6
+#[test]
+fn a_scope_that_waits_for_ever_is_a_deadlock() {
+    let text = deadlock("scope waits", ASLEEP);
+    assert!(text.contains(" [park]:"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("goroutine 1 [")), "{text}");
+}
+
+// A.16.6, S13
+#[test]
+fn the_report_shows_every_goroutine_with_its_name() {
+    let text = deadlock("many asleep", ASLEEP);
+    assert_eq!(text.matches("(sleeper) [park]:").count(), 3, "{text}");
+    let first = text.lines().find(|line| line.starts_with("goroutine ")).unwrap();
+    assert!(first.starts_with("goroutine 1 ["), "main is first, as in Go: {text}");
+}
+
+// A.16.6
+#[test]
+fn a_locked_goroutine_that_waits_for_ever_is_shown_as_locked_to_its_thread() {
+    has_line(&deadlock("park locked", ASLEEP), "goroutine 1 [park, locked to thread]:");
+}
+
+// A.16.6
+#[test]
+fn main_that_exits_with_nothing_left_is_go_s_other_deadlock() {
+    let output = program("main exits");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "destructor of main\n");
+    deadlock("main exits", NO_GOROUTINES);
+}
+
+// A.16.6
+#[test]
+fn main_that_exits_lets_the_others_go_on_first() {
+    let output = program("main exits first");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "destructor of main\nthe other went on\n");
+    deadlock("main exits first", NO_GOROUTINES);
+}
+
+// A.16.6
+#[test]
+fn an_ordinary_thread_that_can_unpark_is_no_deadlock() {
+    assert_eq!(passes("a thread will unpark"), "unparked\n");
+}
+
+// A.16.6
+#[test]
+fn a_deadlock_is_reported_when_the_last_ordinary_thread_ends() {
+    has_line(&deadlock("a thread ends", ASLEEP), "goroutine 1 [park]:");
+}
+
+// A.16.6
+#[test]
+fn a_goroutine_that_computes_is_no_deadlock() {
+    assert_eq!(passes("computes"), "unparked\n");
+}
+
+// A.16.6
+#[test]
+fn a_process_without_goroutines_is_no_deadlock() {
+    passes("nothing to do");
+    passes("parked, main goes on");
+}
