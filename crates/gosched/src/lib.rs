@@ -35,7 +35,7 @@ mod probe;
 
 pub mod book;
 
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 mod model;
 
 #[cfg(not(loom))]

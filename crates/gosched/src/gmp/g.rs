@@ -81,7 +81,7 @@ pub(crate) struct Birth {
 
 impl G {
     #[inline]
-    pub(crate) const fn new() -> G {
+    pub(crate) fn new() -> G {
         G {
             saved: Owned::new(Saved::running(0)),
             frame: Owned::new(Frame::new()),

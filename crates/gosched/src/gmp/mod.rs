@@ -1,9 +1,13 @@
 //! The nouns: G (work), M (thread), P (right to run), their queues and legal state changes, no policy.
 
+pub(crate) mod park_token;
+
 #[cfg(any(ported, loom))]
 pub(crate) mod note;
 #[cfg(any(ported, loom))]
 pub(crate) mod run_queue;
+#[cfg(any(ported, loom))]
+pub(crate) mod waking;
 
 #[cfg(not(loom))]
 pub(crate) mod current;
@@ -13,8 +17,6 @@ pub(crate) mod g;
 pub(crate) mod group;
 #[cfg(not(loom))]
 pub(crate) mod list;
-#[cfg(not(loom))]
-pub(crate) mod park_token;
 #[cfg(not(loom))]
 pub(crate) mod reason;
 #[cfg(not(loom))]

@@ -6,7 +6,7 @@
 //!
 //! The word holds the goroutine's id too: a handle may be older than the record's present life.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sys::atomic::{AtomicU64, Ordering};
 
 /// See the top of this file.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ const BITS: u32 = 2;
 
 impl ParkToken {
     #[inline]
-    pub(crate) const fn new() -> ParkToken {
+    pub(crate) fn new() -> ParkToken {
         ParkToken(AtomicU64::new(0))
     }
 
@@ -65,7 +65,7 @@ impl ParkToken {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -209,7 +209,8 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
     }
 
     /// Whether there is nothing to take. An answer about one moment: a G on its way from `run_next`
-    /// to the ring is not missed.
+    /// to the ring is not missed, unless a thief has just taken the one that kicked it. So whoever
+    /// pushes tells the others afterwards.
     pub(crate) fn is_empty(&self) -> bool {
         loop {
             let head = self.head.load(Ordering::Relaxed);

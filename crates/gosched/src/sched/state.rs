@@ -9,6 +9,7 @@ use crate::gmp::list::GList;
 use crate::gmp::m::{M, MList};
 use crate::gmp::note::Note;
 use crate::gmp::p::{P, PList};
+use crate::gmp::waking;
 use crate::sys::Lock;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -175,14 +176,12 @@ impl Locked {
 
     pub(crate) fn push_idle_p(&mut self, p: &'static P) {
         self.idle_ps.push(p);
-        let idle = SCHED.idle_ps.load(Ordering::Relaxed);
-        SCHED.idle_ps.store(idle + 1, Ordering::Relaxed);
+        waking::count_idle_p(&SCHED.idle_ps);
     }
 
     pub(crate) fn pop_idle_p(&mut self) -> Option<&'static P> {
         let p = self.idle_ps.pop()?;
-        let idle = SCHED.idle_ps.load(Ordering::Relaxed);
-        SCHED.idle_ps.store(idle - 1, Ordering::Relaxed);
+        waking::count_acquired_p(&SCHED.idle_ps);
         Some(p)
     }
 }

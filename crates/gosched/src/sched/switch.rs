@@ -179,6 +179,7 @@ pub(crate) fn publish() {
             if !unsafe { commit(g, data) } {
                 g.transition(GState::Waiting, GState::Runnable);
                 push_next(m, g);
+                wake::wake_if_idle();
             }
         }
         Departure::Yield { g, held } => {
@@ -195,6 +196,7 @@ pub(crate) fn publish() {
         Departure::YieldLocally { g } => {
             g.transition(GState::Running, GState::Runnable);
             push(m, g);
+            wake::wake_if_idle();
         }
         Departure::Stopped { g } => {
             g.transition(GState::Running, GState::Runnable);

@@ -19,21 +19,16 @@ use super::state::{Locked, SCHED};
 use super::{handoff, spawner};
 use crate::gmp::m::M;
 use crate::gmp::p::P;
-use crate::sys::barrier;
+use crate::gmp::waking;
 use std::sync::atomic::Ordering;
 
 /// Starts a spinner if a P is idle and nobody spins. To be called after each submission, with
 /// preemption off.
 #[inline]
 pub(crate) fn wake_if_idle() {
-    barrier::light();
-    if is_wanted() {
+    if waking::submitted(&SCHED.idle_ps, &SCHED.spinning) {
         wake();
     }
-}
-
-fn is_wanted() -> bool {
-    SCHED.idle_ps.load(Ordering::Relaxed) != 0 && SCHED.spinning.load(Ordering::Relaxed) == 0
 }
 
 /// The cold part of [`wake_if_idle`].
@@ -41,11 +36,11 @@ fn is_wanted() -> bool {
 #[inline(never)]
 pub(crate) fn wake() {
     let mut locked = SCHED.lock.lock();
-    if !is_wanted() || (spawner::is_refused() && locked.idle_ms.len() == 0) {
+    if spawner::is_refused() && locked.idle_ms.len() == 0 {
         return;
     }
-    if let Some(p) = locked.pop_idle_p() {
-        SCHED.spinning.fetch_add(1, Ordering::Relaxed);
+    let p = waking::p_for_spinner(&SCHED.idle_ps, &SCHED.spinning, || locked.pop_idle_p());
+    if let Some(p) = p {
         handoff::give_to_an_m(locked, p, true);
     }
 }
@@ -60,19 +55,18 @@ pub(crate) fn wake_if_there_is_an_m() {
 
 /// Whether one more M may spin: at most half as many as Ps are busy.
 pub(crate) fn may_spin() -> bool {
-    let busy = SCHED.procs() as u32 - SCHED.idle_ps.load(Ordering::Relaxed);
-    2 * SCHED.spinning.load(Ordering::Relaxed) < busy
+    waking::may_spin(SCHED.procs() as u32, &SCHED.idle_ps, &SCHED.spinning)
 }
 
 pub(crate) fn start_spinning(m: &'static M) {
     m.spinning.store(true, Ordering::Relaxed);
-    SCHED.spinning.fetch_add(1, Ordering::Relaxed);
+    waking::start_spinning(&SCHED.spinning);
 }
 
 /// It has found work: wakes the next, since there may be more.
 pub(crate) fn stop_spinning(m: &'static M) {
     m.spinning.store(false, Ordering::Relaxed);
-    SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
+    waking::stop_spinning(&SCHED.spinning);
     wake_if_idle();
 }
 
@@ -81,21 +75,19 @@ pub(crate) fn become_idle(locked: &mut Locked, m: &'static M, p: &'static P) {
     locked.push_idle_p(p);
     if m.spinning.load(Ordering::Relaxed) {
         m.spinning.store(false, Ordering::Relaxed);
-        SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
+        waking::give_up_spinning(&SCHED.spinning);
     }
 }
 
 /// Steps 2 and 3 of an M without work: a P to go on with, if there is work after all.
 pub(crate) fn look_again(m: &'static M) -> Option<&'static P> {
-    barrier::heavy();
-    if !is_work_anywhere() {
-        return None;
-    }
-    let mut locked = SCHED.lock.lock();
-    let p = locked.pop_idle_p()?;
-    start_spinning(m);
-    drop(locked);
-    Some(p)
+    waking::look_again(is_work_anywhere, || {
+        let mut locked = SCHED.lock.lock();
+        let p = locked.pop_idle_p()?;
+        start_spinning(m);
+        drop(locked);
+        Some(p)
+    })
 }
 
 /// Whether any queue holds a G.

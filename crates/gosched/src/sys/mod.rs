@@ -1,8 +1,19 @@
 //! What we ask of the system: futexes, barriers, random numbers, CPUs, and the std-or-loom switch.
 
-#[cfg(any(ported, loom))]
 pub(crate) mod atomic;
-pub(crate) mod owned;
+
+#[cfg(loom)]
+mod atomic_model;
+#[cfg(loom)]
+#[path = "barrier_model.rs"]
+pub(crate) mod barrier;
+#[cfg(loom)]
+pub(crate) mod futex_model;
+#[cfg(loom)]
+#[path = "sleep_word_model.rs"]
+pub(crate) mod sleep_word;
+#[cfg(loom)]
+pub(crate) mod weakness;
 
 #[cfg(not(loom))]
 pub(crate) mod cpu_limit;
@@ -10,6 +21,8 @@ pub(crate) mod cpu_limit;
 pub(crate) mod fatal;
 #[cfg(not(loom))]
 pub(crate) mod main_stack;
+#[cfg(not(loom))]
+pub(crate) mod owned;
 #[cfg(not(loom))]
 pub(crate) mod random;
 #[cfg(not(loom))]
@@ -21,10 +34,6 @@ pub(crate) mod topology;
 
 #[cfg(all(not(loom), target_os = "linux"))]
 mod before_main;
-
-#[cfg(loom)]
-#[path = "sleep_word_model.rs"]
-pub(crate) mod sleep_word;
 
 #[cfg(not(loom))]
 pub(crate) use gosched_context::lock::Lock;

@@ -1,20 +1,19 @@
-//! The twin of [`SleepWord`] for models: look and sleep are one step by a lock.
+//! The twin of [`SleepWord`] for models.
 
-use loom::sync::atomic::{AtomicU32, Ordering};
-use loom::sync::{Condvar, Mutex};
+use super::atomic::{AtomicU32, Ordering};
+use super::futex_model::Futex;
 use std::time::Duration;
 
 /// See the top of this file.
 #[derive(Debug)]
 pub(crate) struct SleepWord {
     word: AtomicU32,
-    lock: Mutex<()>,
-    called: Condvar,
+    futex: Futex,
 }
 
 impl SleepWord {
     pub(crate) fn new() -> SleepWord {
-        SleepWord { word: AtomicU32::new(0), lock: Mutex::new(()), called: Condvar::new() }
+        SleepWord { word: AtomicU32::new(0), futex: Futex::new() }
     }
 
     pub(crate) fn get(&self) -> u32 {
@@ -29,15 +28,11 @@ impl SleepWord {
 
     /// Time does not pass in a model.
     pub(crate) fn wait(&self, value: u32, _timeout: Option<Duration>) -> bool {
-        let guard = self.lock.lock().unwrap();
-        if self.word.load(Ordering::Relaxed) == value {
-            drop(self.called.wait(guard).unwrap());
-        }
+        self.futex.wait(|| self.word.load(Ordering::Relaxed) == value);
         true
     }
 
     pub(crate) fn wake(&self) {
-        drop(self.lock.lock().unwrap());
-        self.called.notify_one();
+        self.futex.wake();
     }
 }

@@ -1,1 +1,0 @@
-//! Models of the protocols, checked by loom in every order: `RUSTFLAGS="--cfg loom" cargo test --lib`.

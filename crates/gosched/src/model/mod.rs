@@ -1,0 +1,54 @@
+//! Models of the protocols, checked by loom in every order.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test --release -p gosched --lib model
+//! ```
+//!
+//! A model that cannot fail shows nothing, so each comes with its broken forms: an ordering or a
+//! barrier is weakened ([`weakness`](crate::sys::weakness)), or a step is left out, and loom must
+//! notice. What is lost shows as a deadlock, what is seen too early as two accesses at once.
+//!
+//! [`every_order`] leaves no order out. [`most_orders`] follows those in which threads are
+//! interrupted at most so many times where they could have gone on; switches where a thread sleeps
+//! or ends do not count. Most bugs of this kind need one or two.
+//!
+//! What loom cannot see: a load that takes its value from a store that comes later in the program
+//! of another thread (load buffering), and that `SeqCst` accesses are stronger than acquire and
+//! release (there are none here: full barriers are fences).
+
+mod item;
+mod lock;
+mod note;
+mod packet;
+mod park;
+mod queue;
+mod queue_next;
+mod waking;
+mod world;
+mod world_m;
+
+use loom::model::Builder;
+
+/// What the threads of a model have in common. Never freed: loom cannot count references while it
+/// reports a deadlock.
+fn leak<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
+}
+
+/// For thieves of the item to run next. (A yield would keep loom from going on here at once.)
+fn pause() {}
+
+fn every_order(f: impl Fn() + Sync + Send + 'static) {
+    check(None, f);
+}
+
+fn most_orders(interruptions: usize, f: impl Fn() + Sync + Send + 'static) {
+    check(Some(interruptions), f);
+}
+
+fn check(interruptions: Option<usize>, f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = interruptions;
+    builder.max_branches = 10_000;
+    builder.check(f);
+}

@@ -1,0 +1,140 @@
+//! The ring of a run queue: each item is taken exactly once, by the owner or by a thief.
+//!
+//! Weakened: a tail that is published or read without order shows an item that is not whole yet.
+//! Invisible to loom: `runq-head`. Without it a taker may read a slot after it gave the slot up,
+//! which is load buffering.
+
+use super::item::{Item, assert_all_taken};
+use super::{every_order, leak, most_orders};
+use crate::gmp::run_queue::{CAPACITY, RunQueue};
+use crate::sys::weakness::{Weakness, put_in_force};
+use loom::thread::{self, JoinHandle};
+
+const _: () = assert!(CAPACITY >= 4, "a model's queues are small");
+
+/// The counters wrap on the second push.
+const WRAPS: u32 = u32::MAX;
+
+type Queue<const CAP: usize> = &'static RunQueue<Item, CAP>;
+
+fn queue<const CAP: usize>() -> Queue<CAP> {
+    leak(RunQueue::starting_at(WRAPS))
+}
+
+/// A thief that comes `times` times, each time with an empty queue.
+fn thief<const CAP: usize>(victim: Queue<CAP>, times: usize) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let own = RunQueue::starting_at(WRAPS);
+        for _ in 0..times {
+            if let Some(item) = victim.steal_into(&own, None) {
+                item.run();
+            }
+            run_all(&own);
+        }
+    })
+}
+
+fn run_all<const CAP: usize>(queue: &RunQueue<Item, CAP>) {
+    while let Some((item, _)) = queue.take() {
+        item.run();
+    }
+    assert!(queue.is_empty());
+}
+
+/// What the scheduler does where the queue is full: the older half goes elsewhere.
+fn push_or_overflow<const CAP: usize>(queue: &RunQueue<Item, CAP>, item: &'static Item) -> bool {
+    let mut half = [None; CAP];
+    while !queue.push(item) {
+        if queue.take_half(&mut half) > 0 {
+            half.iter().flatten().for_each(|item| item.run());
+            item.run();
+            return true;
+        }
+    }
+    false
+}
+
+/// The owner pushes `pushes` items, takes one after each of those that `takes` names, and at the end
+/// what is left.
+fn owner_against<const CAP: usize>(thieves: usize, times: usize, pushes: usize, takes: &[usize]) {
+    let queue = queue::<CAP>();
+    let thieves: Vec<_> = (0..thieves).map(|_| thief(queue, times)).collect();
+    let mut items = Vec::new();
+    for number in 0..pushes {
+        items.push(Item::new(number));
+        push_or_overflow(queue, items[number]);
+        if takes.contains(&number)
+            && let Some((item, _)) = queue.take()
+        {
+            item.run();
+        }
+    }
+    for thief in thieves {
+        thief.join().unwrap();
+    }
+    run_all(queue);
+    assert_all_taken(&items);
+}
+
+#[test]
+fn an_owner_and_a_thief_take_each_item_once() {
+    every_order(|| owner_against::<2>(1, 2, 3, &[1, 2]));
+}
+
+#[test]
+fn a_thief_takes_two_of_four_and_publishes_one() {
+    every_order(|| owner_against::<4>(1, 1, 4, &[3]));
+}
+
+#[test]
+fn an_owner_and_two_thieves_take_each_item_once() {
+    most_orders(4, || owner_against::<2>(2, 1, 2, &[1]));
+}
+
+#[test]
+fn an_owner_and_two_thieves_share_four_slots() {
+    most_orders(3, || owner_against::<4>(2, 1, 4, &[2, 3]));
+}
+
+#[test]
+fn a_full_queue_loses_nothing_to_a_thief() {
+    every_order(|| owner_against::<2>(1, 1, 3, &[]));
+}
+
+#[test]
+fn a_full_queue_of_four_loses_nothing_to_two_thieves() {
+    most_orders(2, || owner_against::<4>(2, 1, 5, &[]));
+}
+
+#[test]
+fn a_thief_is_robbed_by_another() {
+    every_order(|| {
+        let (first, second) = (queue::<4>(), queue::<4>());
+        let items: Vec<_> = (0..4).map(Item::new).collect();
+        items.iter().for_each(|item| assert!(first.push(item)));
+        let robbed = thread::spawn(move || {
+            if let Some(item) = first.steal_into(second, None) {
+                item.run();
+            }
+            run_all(second);
+        });
+        thief(second, 1).join().unwrap();
+        robbed.join().unwrap();
+        run_all(first);
+        assert_all_taken(&items);
+    });
+}
+
+#[test]
+#[should_panic(expected = "is lost")]
+fn broken_by_a_tail_published_without_order() {
+    let _weak = put_in_force(Weakness::Store);
+    every_order(|| owner_against::<2>(1, 1, 1, &[]));
+}
+
+#[test]
+#[should_panic(expected = "is lost")]
+fn broken_by_a_tail_read_without_order() {
+    let _weak = put_in_force(Weakness::Load);
+    every_order(|| owner_against::<2>(1, 1, 1, &[]));
+}

@@ -1,0 +1,148 @@
+//! The item to run next: kicked to the ring, taken by its owner, or stolen; exactly once, and never
+//! invisible on the way.
+
+use super::item::{Item, assert_all_taken};
+use super::{every_order, leak, most_orders, pause};
+use crate::gmp::run_queue::RunQueue;
+use crate::sys::weakness::{Weakness, put_in_force};
+use loom::thread::{self, JoinHandle};
+
+type Queue = &'static RunQueue<Item, 2>;
+
+/// A thief that takes the next one too.
+fn thief(victim: Queue, times: usize) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let own = RunQueue::new();
+        for _ in 0..times {
+            if let Some(item) = victim.steal_into(&own, Some(pause)) {
+                item.run();
+            }
+            while let Some((item, _)) = own.take() {
+                item.run();
+            }
+        }
+    })
+}
+
+fn push_next(queue: Queue, item: &'static Item) {
+    if let Some(kicked) = queue.push_next(item) {
+        assert!(queue.push(kicked));
+    }
+}
+
+fn run_all(queue: Queue) {
+    while let Some((item, _)) = queue.take() {
+        item.run();
+    }
+    assert!(queue.is_empty());
+}
+
+fn kicks_against(thieves: usize, times: usize, pushes: usize) {
+    let queue: Queue = leak(RunQueue::starting_at(u32::MAX));
+    let thieves: Vec<_> = (0..thieves).map(|_| thief(queue, times)).collect();
+    let mut items = Vec::new();
+    for number in 0..pushes {
+        items.push(Item::new(number));
+        push_next(queue, items[number]);
+    }
+    if let Some((item, _)) = queue.take() {
+        item.run();
+    }
+    for thief in thieves {
+        thief.join().unwrap();
+    }
+    run_all(queue);
+    assert_all_taken(&items);
+}
+
+#[test]
+fn a_kicked_item_and_the_next_are_taken_once_each() {
+    every_order(|| kicks_against(1, 2, 2));
+}
+
+#[test]
+fn three_in_a_row_are_taken_once_each() {
+    every_order(|| kicks_against(1, 2, 3));
+}
+
+#[test]
+fn two_thieves_take_the_next_once() {
+    most_orders(4, || kicks_against(2, 1, 2));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn broken_by_a_next_published_without_order() {
+    let _weak = put_in_force(Weakness::Swap);
+    every_order(|| kicks_against(1, 1, 1));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn broken_by_a_next_taken_without_order() {
+    let _weak = put_in_force(Weakness::CompareExchange);
+    every_order(|| kicks_against(1, 1, 1));
+}
+
+/// An item is next, and is kicked while somebody asks whether there is one; then the owner takes the
+/// one that kicked it.
+fn is_seen_while_it_is_kicked(by_push_first: bool) {
+    let queue: Queue = leak(RunQueue::starting_at(u32::MAX));
+    let (first, second) = (Item::new(0), Item::new(1));
+    assert!(queue.push_next(first).is_none());
+    let asker = thread::spawn(move || assert!(!queue.is_empty(), "the kicked one was missed"));
+    if by_push_first {
+        push_next(queue, second);
+    } else {
+        // Broken: the place is empty before the ring is filled.
+        let (kicked, _) = queue.take().unwrap();
+        assert!(queue.push(kicked));
+        assert!(queue.push_next(second).is_none());
+    }
+    assert!(queue.take().is_some());
+    asker.join().unwrap();
+}
+
+#[test]
+fn a_kicked_item_is_never_missed() {
+    every_order(|| is_seen_while_it_is_kicked(true));
+}
+
+#[test]
+#[should_panic(expected = "the kicked one was missed")]
+fn broken_by_a_kick_in_two_steps() {
+    every_order(|| is_seen_while_it_is_kicked(false));
+}
+
+#[test]
+#[should_panic(expected = "the kicked one was missed")]
+fn broken_by_a_look_without_order() {
+    let _weak = put_in_force(Weakness::Load);
+    every_order(|| is_seen_while_it_is_kicked(true));
+}
+
+/// Between the two steps of a kick a thief may take the one that kicked; then the other is in neither
+/// place for a moment. Nobody depends on it: what is pushed is a submission, and a submitter tells
+/// (see `waking`).
+#[test]
+#[should_panic(expected = "the kicked one was missed")]
+fn a_kicked_item_is_missed_if_a_thief_takes_the_one_that_kicked_it() {
+    every_order(|| {
+        let queue: Queue = leak(RunQueue::new());
+        let (first, second) = (Item::new(0), Item::new(1));
+        assert!(queue.push_next(first).is_none());
+        let thief = {
+            thread::spawn(move || {
+                let own = RunQueue::new();
+                if let Some(item) = queue.steal_into(&own, Some(pause)) {
+                    item.run();
+                }
+                if !first.is_taken() {
+                    assert!(!queue.is_empty(), "the kicked one was missed");
+                }
+            })
+        };
+        push_next(queue, second);
+        thief.join().unwrap();
+    });
+}

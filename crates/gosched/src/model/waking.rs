@@ -1,0 +1,159 @@
+//! Submission against Ms that go to sleep: no G stays in a queue while a P is idle and nobody looks.
+//!
+//! A G that is forgotten leaves every M asleep, and loom calls it a deadlock. A submitter with a P is
+//! busy for ever after: others must come for its G.
+
+use super::item::{Item, assert_all_taken};
+use super::world::{LeftOut, World};
+use super::{every_order, leak, most_orders};
+use crate::sys::weakness::{Weakness, put_in_force};
+use loom::thread;
+
+/// One M that is about to sleep, one G from outside.
+fn outside_against_one(left_out: LeftOut) {
+    let world = leak(World::new(1, 1, 1, left_out));
+    let m = world.begin_spinning(0, 0);
+    let g = Item::new(0);
+    world.submit(g);
+    m.join().unwrap();
+    assert_all_taken(&[g]);
+}
+
+/// The same, from a G that goes on running: by way of the ring, or as the next.
+fn inside_against_one(left_out: LeftOut, next: bool) {
+    let world = leak(World::new(2, 1, 1, left_out));
+    let m = world.begin_spinning(0, 1);
+    let g = Item::new(0);
+    world.submit_to(0, g, next);
+    m.join().unwrap();
+    assert_all_taken(&[g]);
+}
+
+/// Two Gs that need two Ms: one M spins, the other is on its way to sleep.
+fn inside_against_two(left_out: LeftOut) {
+    let world = leak(World::new(3, 2, 2, left_out).run_together());
+    let ms = [world.begin_spinning(0, 1), world.begin_asleep(1, 2)];
+    let gs = [Item::new(0), Item::new(1)];
+    gs.iter().for_each(|g| world.submit_to(0, g, true));
+    ms.into_iter().for_each(|m| m.join().unwrap());
+    assert_all_taken(&gs);
+}
+
+/// As above, one of them from outside.
+fn both_against_two(left_out: LeftOut) {
+    let world = leak(World::new(3, 2, 2, left_out).run_together());
+    let ms = [world.begin_spinning(0, 1), world.begin_asleep(1, 2)];
+    let gs = [Item::new(0), Item::new(1)];
+    let [first, second] = gs;
+    let outside = thread::spawn(move || world.submit(first));
+    world.submit_to(0, second, false);
+    outside.join().unwrap();
+    ms.into_iter().for_each(|m| m.join().unwrap());
+    assert_all_taken(&gs);
+}
+
+/// Two spinners: one finds the G that is there, the other nothing; and one more G comes.
+fn inside_against_two_spinners(left_out: LeftOut) {
+    let world = leak(World::new(3, 2, 2, left_out).run_together());
+    let gs = [Item::new(0), Item::new(1)];
+    world.submit_to(0, gs[0], false);
+    let ms = [world.begin_spinning(0, 1), world.begin_spinning(1, 2)];
+    world.submit_to(0, gs[1], false);
+    ms.into_iter().for_each(|m| m.join().unwrap());
+    assert_all_taken(&gs);
+}
+
+/// A G parks in vain: by the time its P has gone on to the next one, it can run again.
+fn parks_in_vain(is_told: bool) {
+    let world = leak(World::new(2, 1, 2, LeftOut::Nothing));
+    let gs @ [next, g] = [Item::new(0), Item::new(1)];
+    world.submit_to(0, next, false);
+    let m = world.begin_spinning(0, 1);
+    match world.take(0) {
+        Some(next) if is_told => {
+            world.submit_to(0, g, true);
+            world.run(next);
+        }
+        Some(next) => {
+            world.push_to(0, g, true);
+            world.run(next);
+        }
+        None => world.run(g),
+    }
+    m.join().unwrap();
+    assert_all_taken(&gs);
+}
+
+#[test]
+fn a_g_that_parked_in_vain_is_found() {
+    most_orders(3, || parks_in_vain(true));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_by_a_push_that_tells_nobody() {
+    every_order(|| parks_in_vain(false));
+}
+
+#[test]
+fn the_last_spinner_finds_work_while_more_comes() {
+    most_orders(3, || inside_against_two_spinners(LeftOut::Nothing));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_by_a_count_of_spinners_without_order() {
+    let _weak = put_in_force(Weakness::Add);
+    most_orders(3, || inside_against_two_spinners(LeftOut::Nothing));
+}
+
+#[test]
+fn a_g_from_outside_is_found() {
+    every_order(|| outside_against_one(LeftOut::Nothing));
+}
+
+#[test]
+fn a_g_in_a_ring_is_found() {
+    every_order(|| inside_against_one(LeftOut::Nothing, false));
+}
+
+#[test]
+fn a_g_that_is_next_is_found() {
+    every_order(|| inside_against_one(LeftOut::Nothing, true));
+}
+
+#[test]
+fn two_gs_find_two_ms() {
+    most_orders(2, || inside_against_two(LeftOut::Nothing));
+}
+
+#[test]
+fn two_gs_of_two_submitters_find_two_ms() {
+    most_orders(2, || both_against_two(LeftOut::Nothing));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_by_a_submitter_without_a_barrier() {
+    let _weak = put_in_force(Weakness::Light);
+    every_order(|| inside_against_one(LeftOut::Nothing, false));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_by_an_m_without_a_barrier() {
+    let _weak = put_in_force(Weakness::Heavy);
+    every_order(|| inside_against_one(LeftOut::Nothing, false));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_by_an_m_that_does_not_look_again() {
+    every_order(|| inside_against_one(LeftOut::LookAgain, false));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_by_a_spinner_that_wakes_no_other() {
+    most_orders(2, || inside_against_two(LeftOut::WakeTheNext));
+}

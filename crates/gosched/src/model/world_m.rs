@@ -1,0 +1,139 @@
+//! What an M of the small scheduler does: `sched::find` and `sched::idle`, step for step.
+
+use super::item::Item;
+use super::world::{LeftOut, NO_P, World};
+use crate::gmp::waking;
+use crate::sys::atomic::Ordering;
+use loom::thread::{self, JoinHandle};
+
+impl World {
+    /// The M `m` begins without a P, and that P is idle.
+    pub(super) fn begin_asleep(&'static self, m: usize, p: usize) -> JoinHandle<()> {
+        self.push_idle_p(&mut self.lists.lock().unwrap(), p);
+        thread::spawn(move || self.live(m, None, false))
+    }
+
+    /// The M `m` begins with `p`, as a spinner.
+    pub(super) fn begin_spinning(&'static self, m: usize, p: usize) -> JoinHandle<()> {
+        waking::start_spinning(&self.spinning);
+        thread::spawn(move || self.live(m, Some(p), true))
+    }
+
+    fn live(&self, m: usize, mut p: Option<usize>, mut spinning: bool) {
+        loop {
+            let Some(own) = p else {
+                p = self.sleep(m);
+                spinning = true;
+                if p.is_none() {
+                    return;
+                }
+                continue;
+            };
+            let found = self.find(own, &mut spinning);
+            if let Some(g) = found {
+                if spinning {
+                    spinning = false;
+                    waking::stop_spinning(&self.spinning);
+                    if self.left_out != LeftOut::WakeTheNext {
+                        self.wake_if_idle();
+                    }
+                }
+                self.run(g);
+                continue;
+            }
+            let mut lists = self.lists.lock().unwrap();
+            if lists.over {
+                return;
+            }
+            if !lists.queue.is_empty() {
+                continue;
+            }
+            self.push_idle_p(&mut lists, own);
+            if spinning {
+                spinning = false;
+                waking::give_up_spinning(&self.spinning);
+            }
+            drop(lists);
+            p = self.look_again();
+            spinning |= p.is_some();
+        }
+    }
+
+    /// Own queue, global queue, and then the others' if not too many look already.
+    fn find(&self, own: usize, spinning: &mut bool) -> Option<&'static Item> {
+        if let Some(g) = self.take(own) {
+            return Some(g);
+        }
+        if self.queued.load(Ordering::Relaxed) > 0
+            && let Some(g) = self.pop_global()
+        {
+            return Some(g);
+        }
+        if !*spinning {
+            if !waking::may_spin(self.ps.len() as u32, &self.idle_ps, &self.spinning) {
+                return None;
+            }
+            *spinning = true;
+            waking::start_spinning(&self.spinning);
+        }
+        let others = self.ps.iter().enumerate().filter(|(p, _)| *p != own);
+        let pause = Some(super::pause as fn());
+        others.into_iter().find_map(|(_, victim)| victim.steal_into(&self.ps[own], pause))
+    }
+
+    fn pop_global(&self) -> Option<&'static Item> {
+        let mut lists = self.lists.lock().unwrap();
+        let g = lists.queue.pop();
+        self.tell_length(&lists);
+        g
+    }
+
+    fn look_again(&self) -> Option<usize> {
+        if self.left_out == LeftOut::LookAgain {
+            return None;
+        }
+        waking::look_again(
+            || self.queued.load(Ordering::Relaxed) > 0 || self.ps.iter().any(|p| !p.is_empty()),
+            || {
+                let mut lists = self.lists.lock().unwrap();
+                let p = self.pop_idle_p(&mut lists)?;
+                waking::start_spinning(&self.spinning);
+                Some(p)
+            },
+        )
+    }
+
+    /// `None`: all is over.
+    fn sleep(&self, m: usize) -> Option<usize> {
+        let mut lists = self.lists.lock().unwrap();
+        if let Some(p) = lists.orphans.pop() {
+            return Some(p);
+        }
+        if lists.over {
+            return None;
+        }
+        lists.idle_ms.push(m);
+        drop(lists);
+        self.ms[m].note.sleep(None);
+        let p = self.ms[m].given.load(Ordering::Relaxed);
+        (p != NO_P).then_some(p as usize)
+    }
+
+    /// The last one ends the world.
+    pub(super) fn run(&self, g: &'static Item) {
+        g.run();
+        if let Some(together) = &self.together {
+            together[g.number].wake();
+            together[1 - g.number].sleep(None);
+        }
+        if self.left.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
+        let mut lists = self.lists.lock().unwrap();
+        lists.over = true;
+        for m in std::mem::take(&mut lists.idle_ms) {
+            self.ms[m].given.store(NO_P, Ordering::Relaxed);
+            self.ms[m].note.wake();
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The twin of [`futex`](gosched_context::futex) for models: look and sleep are one step by a lock.
+
+use super::weakness::{self, Weakness};
+use loom::sync::{Condvar, Mutex};
+
+/// Where threads sleep on one word.
+#[derive(Debug)]
+pub(crate) struct Futex {
+    lock: Mutex<()>,
+    called: Condvar,
+}
+
+impl Futex {
+    pub(crate) fn new() -> Futex {
+        Futex { lock: Mutex::new(()), called: Condvar::new() }
+    }
+
+    /// Sleeps if `is_as_expected` says so. Time does not pass in a model.
+    pub(crate) fn wait(&self, is_as_expected: impl Fn() -> bool) {
+        if weakness::is(Weakness::Futex) {
+            if is_as_expected() {
+                drop(self.called.wait(self.lock.lock().unwrap()).unwrap());
+            }
+            return;
+        }
+        let guard = self.lock.lock().unwrap();
+        if is_as_expected() {
+            drop(self.called.wait(guard).unwrap());
+        }
+    }
+
+    /// Wakes one sleeper, if there is one.
+    pub(crate) fn wake(&self) {
+        drop(self.lock.lock().unwrap());
+        self.called.notify_one();
+    }
+}
