@@ -58,10 +58,10 @@ impl Cache {
         stack
     }
 
-    /// Whether the next [`Cache::put`] of one of its stacks needs no lock and no system call.
-    #[inline]
-    pub fn has_room(&self) -> bool {
-        self.len < CAPACITY && !self.puts.wrapping_add(1).is_multiple_of(GIVE_BACK)
+    /// As [`Cache::put`], and gives back what the stack touched beyond its first pages: a system call.
+    pub fn put_trimmed(&mut self, stack: Stack) {
+        stack.give_back();
+        self.put(stack);
     }
 
     /// The size of its stacks.

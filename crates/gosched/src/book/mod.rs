@@ -20,3 +20,9 @@ pub mod waking_threads {}
 
 #[doc = include_str!("06_stopping_the_world.md")]
 pub mod stopping_the_world {}
+
+#[doc = include_str!("11_differences_from_go.md")]
+pub mod differences_from_go {}
+
+#[doc = include_str!("12_order_and_scenarios.md")]
+pub mod order_and_scenarios {}

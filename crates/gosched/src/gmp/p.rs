@@ -66,6 +66,8 @@ pub(crate) struct Caches {
     /// Dead Gs.
     pub(crate) free: GList,
     pub(crate) stacks: Cache,
+    /// Goroutines that ended here.
+    pub(crate) ends: u32,
     /// Ids not yet given, from the first to before the second.
     pub(crate) ids: (u64, u64),
 }
@@ -87,7 +89,12 @@ impl P {
             random: Random::new(id),
             node: AtomicU32::new(0),
             for_spinner: AtomicBool::new(false),
-            own: Owned::new(Caches { free: GList::new(), stacks: Cache::new(size), ids: (0, 0) }),
+            own: Owned::new(Caches {
+                free: GList::new(),
+                stacks: Cache::new(size),
+                ends: 0,
+                ids: (0, 0),
+            }),
         }))
     }
 

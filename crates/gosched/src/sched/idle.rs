@@ -6,7 +6,7 @@
 
 use super::state::SCHED;
 use super::switch::take_global;
-use super::{deadlock, handoff, steal, wake, world};
+use super::{deadlock, handoff, life, steal, wake, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
@@ -108,7 +108,7 @@ fn give_memory_back() {
     let locked = SCHED.lock.lock();
     for p in locked.idle_ps.iter() {
         // SAFETY: owner — it is in the list of idle Ps, whose lock is held.
-        unsafe { p.own.get() }.stacks.clear();
+        life::give_up_stacks(unsafe { p.own.get() });
     }
     let all_idle = SCHED.idle_ps.load(Ordering::Relaxed) as usize == SCHED.procs();
     drop(locked);

@@ -18,7 +18,7 @@ use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::m::{Departure, M};
-use crate::gmp::p::P;
+use crate::gmp::p::{Caches, P};
 use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::sys::barrier;
@@ -67,6 +67,22 @@ pub(crate) fn take_id(p: &'static P) -> u64 {
     ids.0 - 1
 }
 
+/// A dead G comes with the stack of its last life, if it was of the usual size: laid out here, or given
+/// up if this life asked for another size. With preemption off, by the owner of `p`.
+#[inline]
+pub(crate) fn use_kept_stack(p: &'static P, g: &'static G) {
+    // SAFETY: owner — a dead G that was just taken.
+    let frame = unsafe { g.frame.get() };
+    let Some(stack) = &frame.stack else { return };
+    if frame.size.is_none() {
+        return lay_out(g, stack);
+    }
+    if let Some(stack) = frame.stack.take() {
+        // SAFETY: owner — the caller has the P.
+        unsafe { p.own.get() }.stacks.put(stack);
+    }
+}
+
 /// Whether `g` can be switched to now: it has a stack, or gets one that is at hand.
 #[inline]
 pub(crate) fn is_ready_to_run(m: &'static M, g: &'static G) -> bool {
@@ -78,8 +94,8 @@ pub(crate) fn is_ready_to_run(m: &'static M, g: &'static G) -> bool {
     let Some(p) = m.p().filter(|_| frame.size.is_none()) else { return false };
     // SAFETY: owner — the caller has the P.
     let stacks = unsafe { &mut p.own.get().stacks };
-    let Some(stack) = stacks.take_kept() else { return false };
-    lay_out(g, stack)
+    frame.stack = stacks.take_kept();
+    frame.stack.as_ref().inspect(|stack| lay_out(g, stack)).is_some()
 }
 
 /// Gives `g` a stack, if it has none. On g0, with a P. False: it waits for one.
@@ -91,9 +107,12 @@ pub(crate) fn prepare(m: &'static M, g: &'static G) -> bool {
     // SAFETY: owner — the caller has the P.
     let stacks = unsafe { &mut p.own.get().stacks };
     // SAFETY: owner — the caller took it from a queue.
-    let size = unsafe { g.frame.get() }.size.unwrap_or(stacks.size());
-    match stacks.take(size) {
-        Ok(stack) => lay_out(g, stack),
+    let frame = unsafe { g.frame.get() };
+    match stacks.take(frame.size.unwrap_or(stacks.size())) {
+        Ok(stack) => {
+            lay_out(g, frame.stack.insert(stack));
+            true
+        }
         Err(why) => {
             keep_waiting(g, &why);
             false
@@ -101,23 +120,20 @@ pub(crate) fn prepare(m: &'static M, g: &'static G) -> bool {
     }
 }
 
-/// Puts the first frame on a stack.
+/// Puts the first frame on the stack of `g`.
 #[inline]
-fn lay_out(g: &'static G, stack: Stack) -> bool {
+fn lay_out(g: &'static G, stack: &Stack) {
     stack.set_owner(g.id());
     let (entry, thread_pointer): (arch::Entry, usize) = match stack.has_identity() {
-        true => (start_with_identity, identity::thread_pointer(&stack)),
-        // SAFETY: carried — only Ms come here, on g0.
+        true => (start_with_identity, identity::thread_pointer(stack)),
+        // SAFETY: carried — a stack without identity is laid out on g0.
         false => (build_identity, unsafe { M::current() }.carrier.thread_pointer()),
     };
     // SAFETY: mapped, quiet — the stack is ours, and nothing runs on it.
     let sp = unsafe { arch::first_frame(stack.top(), entry, ptr::from_ref(g) as usize) };
-    // SAFETY: owner — the caller took it from a queue.
+    // SAFETY: owner — the caller took it from a queue, or from the dead.
     *unsafe { g.saved.get() } = Saved { sp, thread_pointer };
-    // SAFETY: owner — as above.
-    unsafe { g.frame.get() }.stack = Some(stack);
     g.set_has_stack(true);
-    true
 }
 
 /// First on a stack without identity, with the M's thread pointer: builds the identity, then starts
@@ -236,19 +252,19 @@ pub(crate) fn can_be_put_away_quickly(m: &'static M) -> bool {
     let Some(p) = m.p() else { return false };
     // SAFETY: owner — the caller has the P.
     let caches = unsafe { p.own.get() };
-    caches.stacks.has_room()
-        && caches.free.len() < FREE_MAX - 1
+    caches.free.len() < FREE_MAX - 1
+        && !caches.ends.wrapping_add(1).is_multiple_of(TRIM)
         && !STACK_WANTED.load(Ordering::Relaxed)
 }
 
-/// Stack and G of a goroutine that is finished, to the P's caches.
+/// One in so many stacks gives back what it touched beyond its first pages: asking the kernel each
+/// time costs more than the whole reuse.
+const TRIM: u32 = 256;
+
+/// A goroutine that is finished: its G, with the stack, to the P's dead ones.
 pub(crate) fn put_away(m: &'static M, g: &'static G) {
     g.transition(GState::Running, GState::Dead);
     g.set_exiting(false);
-    // SAFETY: owner — it has left for good.
-    let frame = unsafe { g.frame.get() };
-    frame.size = None;
-    let stack = frame.stack.take();
     g.set_has_stack(false);
     if m.locked_g().is_some() {
         // It ended while locked: the thread is not as others may expect it, and ends too.
@@ -260,28 +276,56 @@ pub(crate) fn put_away(m: &'static M, g: &'static G) {
     let Some(p) = m.p() else { fatal!("goroutine {} ended on M{} that has no P", g.id(), m.id) };
     // SAFETY: owner — the caller has the P.
     let caches = unsafe { p.own.get() };
-    if let Some(stack) = stack {
+    // SAFETY: owner — it has left for good.
+    let frame = unsafe { g.frame.get() };
+    if let Some(stack) = &frame.stack {
         // SAFETY: quiet — its goroutine retired it, and has left.
-        unsafe { identity::wipe(&stack) };
-        caches.stacks.put(stack);
+        unsafe { identity::wipe(stack) };
+    }
+    caches.ends = caches.ends.wrapping_add(1);
+    let trim = caches.ends.is_multiple_of(TRIM);
+    if (frame.size.take().is_some() || trim)
+        && let Some(stack) = frame.stack.take()
+    {
+        caches.stacks.put_trimmed(stack);
     }
     caches.free.push_front(g);
     if caches.free.len() >= FREE_MAX {
-        spill(&mut caches.free);
+        spill(caches);
     }
     if STACK_WANTED.load(Ordering::Relaxed) {
+        give_up_stacks(caches);
         serve_stackless();
     }
 }
 
+/// Half of a P's dead Gs to all, without their stacks.
 #[cold]
-fn spill(free: &mut GList) {
-    let mut locked = SCHED.lock.lock();
-    while free.len() > FREE_HALF {
-        if let Some(g) = free.pop_front() {
-            locked.free.push_front(g);
+fn spill(caches: &mut Caches) {
+    let mut gone = GList::new();
+    while caches.free.len() > FREE_HALF {
+        let Some(g) = caches.free.pop_front() else { break };
+        // SAFETY: owner — a dead G that was just taken.
+        if let Some(stack) = unsafe { g.frame.get() }.stack.take() {
+            caches.stacks.put(stack);
         }
+        gone.push_front(g);
     }
+    SCHED.lock.lock().free.prepend(gone);
+}
+
+/// The stacks of a P's dead Gs, and of its cache, to the depot. By the P's owner.
+pub(crate) fn give_up_stacks(caches: &mut Caches) {
+    let mut bare = GList::new();
+    while let Some(g) = caches.free.pop_front() {
+        // SAFETY: owner — a dead G that was just taken.
+        if let Some(stack) = unsafe { g.frame.get() }.stack.take() {
+            caches.stacks.put(stack);
+        }
+        bare.push_back(g);
+    }
+    caches.free.prepend(bare);
+    caches.stacks.clear();
 }
 
 /// Some G waits for a stack.

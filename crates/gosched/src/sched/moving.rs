@@ -52,6 +52,7 @@ pub(crate) fn spawn(order: Order<'_>) -> (&'static G, u64) {
         };
         let id = life::take_id(p);
         begin(g, id, parent, order);
+        life::use_kept_stack(p, g);
         p.count_goroutines(1);
         switch::push_next(m, g);
         probe_and_wake();

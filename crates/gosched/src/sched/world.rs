@@ -11,7 +11,7 @@
 
 use super::entry::{enter, leave};
 use super::state::{Locked, SCHED, STOPPED};
-use super::{handoff, moving, wake, yield_now};
+use super::{handoff, life, moving, wake, yield_now};
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
@@ -195,10 +195,10 @@ pub(crate) fn resize(stopped: &Stopped, procs: usize) {
         }
         // SAFETY: owner — the world is stopped.
         let caches = unsafe { p.own.get() };
+        life::give_up_stacks(caches);
         while let Some(g) = caches.free.pop_front() {
             locked.free.push_front(g);
         }
-        caches.stacks.clear();
         p.set_m(None);
         p.set_status(PStatus::Dead);
     }
