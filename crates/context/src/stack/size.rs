@@ -84,7 +84,7 @@ impl Size {
     /// `GOSCHED_STACK` is no size, or [`Size::new`] refuses it.
     pub fn from_environment() -> Result<Size, StackError> {
         match std::env::var_os("GOSCHED_STACK") {
-            None => Size::of_spacing(DEFAULT_SPACING),
+            None => Size::standard(),
             Some(text) => {
                 let text = text.to_string_lossy();
                 let bytes = parse(&text)
@@ -92,6 +92,14 @@ impl Size {
                 Size::new(bytes)
             }
         }
+    }
+
+    /// The size of a goroutine where nobody asked for another.
+    ///
+    /// # Errors
+    /// Goroutines cannot be had here.
+    pub fn standard() -> Result<Size, StackError> {
+        Size::of_spacing(DEFAULT_SPACING)
     }
 
     fn of_spacing(spacing: usize) -> Result<Size, StackError> {

@@ -136,6 +136,15 @@ impl TestOptions {
     }
 }
 
+/// Sets the number of Ps back when a test has ended, however it did.
+struct Restore(usize);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        super::runtime::set_procs(self.0);
+    }
+}
+
 /// One test at a time changes the number of Ps.
 static PROCS: Mutex<()> = Mutex::new(());
 
@@ -143,10 +152,8 @@ static PROCS: Mutex<()> = Mutex::new(());
 #[track_caller]
 pub fn test<R: Termination + 'static>(options: TestOptions, f: fn() -> R) -> ExitCode {
     let _one = options.procs.map(|_| PROCS.lock().unwrap_or_else(|broken| broken.into_inner()));
-    let before = options.procs.map(super::runtime::set_procs);
-    let result = run_test(&options, f);
-    before.map(super::runtime::set_procs);
-    match result {
+    let _before = options.procs.map(|procs| Restore(super::runtime::set_procs(procs)));
+    match run_test(&options, f) {
         Ok(code) => code,
         Err(payload) => resume_unwind(payload),
     }
@@ -184,7 +191,7 @@ fn run_test<R: Termination + 'static>(
         Ok(code) => code,
         Err(error) => match error.try_into_panic() {
             Ok(payload) => return Err(payload),
-            Err(_) => ExitCode::SUCCESS,
+            Err(_) => panic!("test `{name}` called `goexit`: it neither passed nor failed"),
         },
     };
     if options.deny_leaks && !is_over(group) {

@@ -15,6 +15,7 @@
 use super::exit::GoExit;
 use super::panic;
 use super::scope::ScopeData;
+use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::task::Task;
@@ -156,6 +157,10 @@ unsafe fn run<F: FnOnce() -> T, T>(task: *mut Task) -> bool {
     let f = unsafe { &mut *work.f.get() }.take();
     let Some(f) = f else { return false };
     let outcome = catch_unwind(AssertUnwindSafe(f)).map_err(JoinError::new);
+    // On its way out it may wait again: thread-locals' destructors are its own code.
+    if let Some(g) = current::goroutine() {
+        g.set_exiting(false);
+    }
     if matches!(&outcome, Err(error) if error.is_panic()) {
         panic::apply_policy();
     }
@@ -225,12 +230,7 @@ unsafe fn complete<T>(task: *mut Task) {
         }
         match found {
             EMPTY => {}
-            DETACHED => {
-                let task = SendPtr(task);
-                // It frees memory, and may run a destructor: not with thread-locals that are gone.
-                // SAFETY: detached: nobody else uses it.
-                crate::host(move || unsafe { free(task.pointer()) });
-            }
+            DETACHED => return free_elsewhere(Leftover { task, free, scope }),
             // SAFETY: packet — the waker's place is locked by this goroutine.
             WAKER => unsafe { wake_future(packet) },
             // SAFETY: nothing else is a G, and Gs are never freed.
@@ -258,15 +258,33 @@ unsafe fn wake_future<T>(packet: *mut Packet<T>) {
     }
 }
 
-/// A pointer on its way to the M's own thread.
-struct SendPtr(*mut Task);
+/// A packet that its goroutine is left with when its thread-locals are gone.
+struct Leftover {
+    task: *mut Task,
+    free: unsafe fn(*mut Task),
+    scope: Option<NonNull<ScopeData>>,
+}
 
-// SAFETY: what it points at is used by nobody else; results are `Send`.
-unsafe impl Send for SendPtr {}
+// SAFETY: what it points at is used by nobody else; results are `Send`, and a scope may be left from
+// anywhere.
+unsafe impl Send for Leftover {}
 
-impl SendPtr {
-    fn pointer(&self) -> *mut Task {
-        self.0
+impl Leftover {
+    fn free(self) {
+        // SAFETY: detached: nobody else uses it.
+        unsafe { (self.free)(self.task) };
+        if let Some(scope) = self.scope {
+            ScopeData::leave(scope);
+        }
+    }
+}
+
+/// The result's destructor is code of the program: it gets a goroutine to run in.
+#[cold]
+fn free_elsewhere(leftover: Leftover) {
+    match current::goroutine() {
+        Some(g) if !g.is_thread() => crate::host(move || drop(crate::go(move || leftover.free()))),
+        _ => leftover.free(),
     }
 }
 
@@ -321,6 +339,8 @@ impl<T> PacketHandle<T> {
     /// Asks as a future does.
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
         let packet = self.packet();
+        // Code of others: not while the waker's place is locked.
+        let mut waker = Some(context.waker().clone());
         loop {
             // PAIR packet: the result is there, or the waker's place was left whole.
             let found = packet.state.load(Ordering::Acquire);
@@ -339,9 +359,10 @@ impl<T> PacketHandle<T> {
                 continue;
             }
             // SAFETY: locked above.
-            unsafe { *packet.waker.get() = Some(context.waker().clone()) };
+            let before = std::mem::replace(unsafe { &mut *packet.waker.get() }, waker.take());
             // PAIR packet: publishes the waker.
             packet.state.store(WAKER, Ordering::Release);
+            drop(before);
             return Poll::Pending;
         }
     }
@@ -362,6 +383,8 @@ unsafe fn wait_for(g: &'static G, data: *const ()) -> bool {
 impl<T> Drop for PacketHandle<T> {
     fn drop(&mut self) {
         let packet = self.packet();
+        // Dropped last: it is code of others.
+        let mut waker = None;
         let mut from = EMPTY;
         loop {
             // PAIR packet: what the handle did is done; or the result is there.
@@ -374,7 +397,7 @@ impl<T> Drop for PacketHandle<T> {
             match changed {
                 Ok(WAKER) => {
                     // SAFETY: locked above.
-                    drop(unsafe { (*packet.waker.get()).take() });
+                    waker = unsafe { (*packet.waker.get()).take() };
                     // PAIR packet: gives the place back.
                     packet.state.store(EMPTY, Ordering::Release);
                     from = EMPTY;
@@ -391,6 +414,7 @@ impl<T> Drop for PacketHandle<T> {
         let free = packet.free;
         // SAFETY: done, and this is the only handle: nobody else uses it.
         unsafe { free(self.0.as_ptr().cast()) };
+        drop(waker);
     }
 }
 

@@ -15,7 +15,7 @@ pub fn procs() -> usize {
 }
 
 /// Changes [`procs`]; returns what it was. The world is stopped for a moment. Goroutines lose nothing
-/// but time. Where goroutines are threads it only changes what [`procs`] says.
+/// but time. More than 4096 are taken for 4096. Where goroutines are threads it only changes what [`procs`] says.
 ///
 /// # Panics
 /// `n` is 0: ask with [`procs`]. (Go asks with `GOMAXPROCS(0)`.)

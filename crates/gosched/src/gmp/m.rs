@@ -206,8 +206,8 @@ impl M {
     }
 
     #[inline]
-    pub(crate) fn set_main(&self) {
-        self.main.store(true, Ordering::Relaxed);
+    pub(crate) fn set_main(&self, main: bool) {
+        self.main.store(main, Ordering::Relaxed);
     }
 
     #[inline]

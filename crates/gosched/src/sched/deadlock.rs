@@ -5,7 +5,7 @@
 //! waits for one; and there is no thread in the process that could change that. The runtime's own
 //! threads cannot, and threads that wait in `run` or `join` cannot.
 //!
-//! It looks once more when it has slept for long. A thread that ends later without a word is not
+//! It looks once more when it has slept for long, and a thread that begins to wait looks too. A thread that ends later without a word is not
 //! noticed: that would take a look now and then, for ever.
 
 use super::spawner::OTHER_THREADS;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long the last M waits before it looks.
-const PATIENCE: Duration = Duration::from_millis(10);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
 
 /// `goexit` was called in main.
 pub(crate) static MAIN_HAS_EXITED: AtomicBool = AtomicBool::new(false);

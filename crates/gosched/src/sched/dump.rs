@@ -68,15 +68,16 @@ impl std::fmt::Display for Number {
     }
 }
 
-/// Goroutines only, in Go's layout.
+/// Goroutines only, in Go's layout; with [`Frames::Named`] in the order of their ids.
 pub(crate) fn goroutines(out: &mut Stderr, frames: Frames) {
     let live = |g: &&'static G| !g.is_thread() && !matches!(g.state(), GState::Idle | GState::Dead);
-    // In the order of ids, without memory: the smallest that is larger than the last.
-    let mut last = 0;
-    while let Some(g) = slab::all().filter(live).filter(|g| g.id() > last).min_by_key(|g| g.id()) {
-        last = g.id();
-        goroutine(out, g, frames);
+    let all = slab::all().filter(live);
+    if frames == Frames::None {
+        return all.for_each(|g| goroutine(out, g, frames));
     }
+    let mut sorted: Vec<(u64, &'static G)> = all.map(|g| (g.id(), g)).collect();
+    sorted.sort_unstable_by_key(|(id, _)| *id);
+    sorted.into_iter().for_each(|(_, g)| goroutine(out, g, frames));
 }
 
 fn goroutine(out: &mut Stderr, g: &'static G, frames: Frames) {

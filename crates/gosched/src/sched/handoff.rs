@@ -144,22 +144,18 @@ pub(crate) fn regain_p(m: &'static M) {
         return;
     }
     let Some(g) = m.curg() else { fatal!("M{} lost its P without a goroutine", m.id) };
+    let mut locked = SCHED.lock.lock();
+    locked.blocked_ms -= 1;
     // An idle P is as good as the one that was taken.
-    let idle = {
-        let mut locked = SCHED.lock.lock();
-        locked.blocked_ms -= 1;
-        locked.pop_idle_p()
-    };
-    if let Some(p) = idle {
+    if let Some(p) = locked.pop_idle_p() {
+        drop(locked);
         m.acquire_p(p);
     } else {
         let pinned = g.pinned.swap(ptr::from_ref(m).cast_mut().cast(), Ordering::Relaxed);
         g.transition(GState::Running, GState::Runnable);
-        {
-            let mut locked = SCHED.lock.lock();
-            locked.locked_ms += 1;
-            locked.push(g);
-        }
+        locked.locked_ms += 1;
+        locked.push(g);
+        drop(locked);
         wake::wake_if_idle();
         m.note.sleep(None);
         SCHED.lock.lock().locked_ms -= 1;

@@ -6,7 +6,7 @@
 
 use super::state::SCHED;
 use super::switch::take_global;
-use super::{deadlock, handoff, life, steal, wake, world};
+use super::{deadlock, life, steal, wake, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
@@ -40,48 +40,50 @@ pub(crate) fn rest(m: &'static M, p: &'static P) -> Option<&'static G> {
     None
 }
 
-/// Sleeps, in the list of idle Ms, until somebody gives it a P. False: it is to end.
+/// Sleeps, in the list of idle Ms, until somebody gives it a P, or has it look again. False: it is to
+/// end.
 pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
-    let mut locked = SCHED.lock.lock();
-    // A P without an M comes first.
-    if let Some(p) = locked.orphans.pop() {
+    let mut rested = false;
+    loop {
+        let mut locked = SCHED.lock.lock();
+        // A P without an M comes first.
+        if let Some(p) = locked.orphans.pop() {
+            drop(locked);
+            m.spinning.store(p.for_spinner.load(Ordering::Relaxed), Ordering::Relaxed);
+            take(m, p);
+            return true;
+        }
+        locked.idle_ms.push(m);
+        let last = deadlock::is_possible(&locked);
         drop(locked);
-        m.spinning.store(p.for_spinner.load(Ordering::Relaxed), Ordering::Relaxed);
-        take(m, p);
-        return true;
-    }
-    locked.idle_ms.push(m);
-    let last = deadlock::is_possible(&locked);
-    drop(locked);
-    if (last && deadlock::sleep_as_the_last(m)) || m.note.sleep(Some(IDLE_TIME)) {
-        handoff::take_given_p(m);
-        m.p().inspect(|p| p.node.store(steal::node_here(), Ordering::Relaxed));
-        return true;
-    }
-    match end_of_idleness(m) {
-        End::Ends => return false,
-        End::Stays => {
-            give_memory_back();
-            // An ordinary thread may have ended since the last look.
-            if last {
-                deadlock::check();
+        let woken = (last && deadlock::sleep_as_the_last(m))
+            || m.note.sleep((!rested).then_some(IDLE_TIME));
+        if !woken {
+            match end_of_idleness(m) {
+                End::Ends => return false,
+                End::Stays => {
+                    give_memory_back();
+                    rested = true;
+                    continue;
+                }
+                End::IsWoken => drop(m.note.sleep(None)),
             }
         }
-        End::IsGivenAP => {}
+        if let Some(p) = m.take_next_p() {
+            take(m, p);
+        }
+        return true;
     }
-    m.note.sleep(None);
-    handoff::take_given_p(m);
-    true
 }
 
 /// What an M finds that has slept long enough.
 enum End {
     /// There are enough others: it is out of the list of idle Ms.
     Ends,
-    /// It is kept.
+    /// It is kept; for now it is out of the list.
     Stays,
     /// Somebody has just taken it out of the list, to wake it.
-    IsGivenAP,
+    IsWoken,
 }
 
 fn take(m: &'static M, p: &'static P) {
@@ -92,11 +94,10 @@ fn take(m: &'static M, p: &'static P) {
 fn end_of_idleness(m: &'static M) -> End {
     let mut locked = SCHED.lock.lock();
     if !locked.idle_ms.remove(m) {
-        return End::IsGivenAP;
+        return End::IsWoken;
     }
     // One more than Ps: the next hand-off must not have to wait for a thread.
     if locked.ms as usize <= SCHED.procs() + 1 || m.is_main() {
-        locked.idle_ms.push(m);
         return End::Stays;
     }
     locked.ms -= 1;

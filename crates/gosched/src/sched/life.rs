@@ -13,7 +13,7 @@
 
 use super::entry::{enter, leave};
 use super::state::{ID_BATCH, SCHED};
-use super::{fork, handoff, switch};
+use super::{fork, handoff, switch, wake};
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
@@ -108,15 +108,35 @@ pub(crate) fn prepare(m: &'static M, g: &'static G) -> bool {
     let stacks = unsafe { &mut p.own.get().stacks };
     // SAFETY: owner — the caller took it from a queue.
     let frame = unsafe { g.frame.get() };
-    match stacks.take(frame.size.unwrap_or(stacks.size())) {
+    let size = frame.size.unwrap_or(stacks.size());
+    let taken = stacks.take(size).or_else(|_| {
+        collect_stacks(p);
+        // SAFETY: owner — the caller has the P.
+        unsafe { p.own.get() }.stacks.take(size)
+    });
+    match taken {
         Ok(stack) => {
+            TRIED_AGAIN.store(false, Ordering::Relaxed);
             lay_out(g, frame.stack.insert(stack));
             true
         }
         Err(why) => {
-            keep_waiting(g, &why);
+            ERRNO.store(errno_of(&why), Ordering::Relaxed);
+            wait_among_the_stackless(g);
             false
         }
+    }
+}
+
+/// Stacks that wait for use on this P and on idle ones, to the depot.
+#[cold]
+fn collect_stacks(p: &'static P) {
+    // SAFETY: owner — the caller has the P.
+    give_up_stacks(unsafe { p.own.get() });
+    let locked = SCHED.lock.lock();
+    for idle in locked.idle_ps.iter() {
+        // SAFETY: owner — it is in the list of idle Ps, whose lock is held.
+        give_up_stacks(unsafe { idle.own.get() });
     }
 }
 
@@ -347,21 +367,26 @@ pub(crate) fn wait_for_a_stack(g: &'static G) {
     // SAFETY: owner — it has left.
     drop(unsafe { g.frame.get() }.stack.take());
     g.set_has_stack(false);
-    keep_waiting_for(g);
+    wait_among_the_stackless(g);
 }
 
-fn keep_waiting(g: &'static G, why: &StackError) {
-    ERRNO.store(errno_of(why), Ordering::Relaxed);
-    keep_waiting_for(g);
-}
-
-fn keep_waiting_for(g: &'static G) {
-    if !slab::all().any(G::has_stack) {
-        no_stack_ever();
-    }
+/// It goes on when a goroutine ends. If none has a stack by now, none will: whoever ended before this
+/// one was known to wait has not looked for it.
+fn wait_among_the_stackless(g: &'static G) {
     SCHED.lock.lock().stackless.push_back(g);
     STACK_WANTED.store(true, Ordering::Relaxed);
+    barrier::heavy();
+    if !slab::all().any(G::has_stack) {
+        let first = !TRIED_AGAIN.swap(true, Ordering::Relaxed);
+        if !first {
+            no_stack_ever();
+        }
+        serve_stackless();
+    }
 }
+
+/// Nothing had a stack, and the one that waits was given another try; until one is had.
+static TRIED_AGAIN: AtomicBool = AtomicBool::new(false);
 
 /// No goroutine has a stack, so none will ever be given back.
 pub(crate) fn no_stack_ever() -> ! {
@@ -392,4 +417,6 @@ fn serve_stackless() {
         locked.push(g);
     }
     STACK_WANTED.store(!locked.stackless.is_empty(), Ordering::Relaxed);
+    drop(locked);
+    wake::wake_if_idle();
 }

@@ -20,6 +20,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 pub(crate) use chaos::seed;
+pub(crate) use deadlock::{PATIENCE, check as look_for_deadlock};
+pub(crate) use fork::refuse_in_child;
 pub(crate) use gosched_context::Size;
 pub(crate) use start::start;
 
@@ -208,19 +210,21 @@ pub(crate) fn procs() -> usize {
 pub(crate) fn set_procs(procs: usize) -> usize {
     fork::refuse_in_child("`set_procs`");
     let procs = procs.min(super::state::MAX_PROCS);
-    while CHANGING.swap(true, Ordering::Relaxed) {
+    // PAIR changing-procs: sees the last change.
+    while CHANGING.swap(true, Ordering::Acquire) {
         super::yield_now();
     }
     start::make_more_ps(procs);
     let before = SCHED.procs();
     if procs != before {
-        let table = steal::new_table(procs);
+        let table = steal::table_for(procs);
         world::with_world_stopped(world::StopReason::SetProcs, |stopped| {
             world::resize(&stopped, procs);
             steal::use_table(table);
         });
     }
-    CHANGING.store(false, Ordering::Relaxed);
+    // PAIR changing-procs: publishes this one.
+    CHANGING.store(false, Ordering::Release);
     before
 }
 
@@ -246,7 +250,10 @@ pub(crate) fn become_main_m() -> ! {
         switch::push_next(m, main);
     }
     schedule::live(m);
-    // A goroutine ended while locked to this thread, which cannot end.
+    // A goroutine ended while locked to this thread, which cannot end. It may have been the last.
+    super::spawner::OTHER_THREADS.fetch_add(1, Ordering::Relaxed);
+    std::thread::sleep(PATIENCE);
+    look_for_deadlock();
     loop {
         std::thread::park();
     }

@@ -74,6 +74,13 @@ pub(crate) fn become_main_m() -> ! {
 
 pub(crate) fn main_has_exited() {}
 
+pub(crate) fn look_for_deadlock() {}
+
+pub(crate) fn refuse_in_child(_what: &str) {}
+
+/// Not used for anything here.
+pub(crate) const PATIENCE: std::time::Duration = std::time::Duration::from_millis(10);
+
 pub(crate) fn check_panic() {}
 
 pub(crate) fn check_allocation() {}

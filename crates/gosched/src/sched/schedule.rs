@@ -16,7 +16,8 @@ pub(crate) fn live(m: &'static M) {
     // SAFETY: alive — Ms are never freed.
     let attached = unsafe { m.carrier.attach() };
     if let Err(why) = attached {
-        return refuse(m, &why);
+        spawner::was_refused(format_args!("a thread cannot carry goroutines ({why})"));
+        return bury(m);
     }
     current::set_is_m(true);
     // SAFETY: owner — the M's own thread, before its first switch.
@@ -80,18 +81,6 @@ fn end(m: &'static M) {
 fn bury(m: &'static M) {
     m.alive.store(false, Ordering::Relaxed);
     m.set_dying(false);
+    m.set_main(false);
     SCHED.lock.lock().dead_ms.push(m);
-}
-
-/// The thread cannot carry goroutines: as if it had not been made.
-fn refuse(m: &'static M, why: &std::io::Error) {
-    {
-        let mut locked = SCHED.lock.lock();
-        locked.ms -= 1;
-        if !std::mem::replace(&mut locked.refused, true) {
-            eprintln!("runtime: a thread cannot carry goroutines ({why}): going on without it");
-        }
-    }
-    spawner::no_thread_to_be_had();
-    bury(m);
 }

@@ -13,7 +13,9 @@ use super::wake;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::sys::barrier;
+use crate::sys::fatal::Stderr;
 use crate::sys::sleep_word::SleepWord;
+use std::fmt::Write;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -49,12 +51,14 @@ fn serve() {
         ASKED.set(0);
         while let Some(m) = next_m() {
             if !start_thread(m) {
-                std::thread::sleep(PATIENCE);
-                REFUSED.store(false, Ordering::Relaxed);
-                if wake::is_work_anywhere() {
-                    wake::wake_if_idle();
-                }
                 break;
+            }
+        }
+        if is_refused() {
+            std::thread::sleep(PATIENCE);
+            REFUSED.store(false, Ordering::Relaxed);
+            if wake::is_work_anywhere() {
+                wake::wake_if_idle();
             }
         }
     }
@@ -105,17 +109,8 @@ fn start_thread(m: &'static M) -> bool {
         Ok(_) => true,
         Err(why) => {
             m.alive.store(false, Ordering::Relaxed);
-            let mut locked = SCHED.lock.lock();
-            locked.ms -= 1;
-            locked.dead_ms.push(m);
-            if !std::mem::replace(&mut locked.refused, true) {
-                eprintln!(
-                    "runtime: the system refuses a thread ({why}): going on with the {} there are",
-                    locked.ms
-                );
-            }
-            drop(locked);
-            no_thread_to_be_had();
+            SCHED.lock.lock().dead_ms.push(m);
+            was_refused(format_args!("the system refuses a thread ({why})"));
             false
         }
     }
@@ -132,19 +127,29 @@ pub(crate) fn is_refused() -> bool {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// The Ps that wait for an M are idle, for Ms that have none.
-pub(crate) fn no_thread_to_be_had() {
+/// A thread could not be had, or cannot carry goroutines: says so once, without std's lock on standard
+/// error, which a goroutine may hold. The Ps that wait for an M are idle, for Ms that have none. The
+/// spawner tries again after a while.
+pub(crate) fn was_refused(why: std::fmt::Arguments<'_>) {
     REFUSED.store(true, Ordering::Relaxed);
     let mut locked = SCHED.lock.lock();
+    locked.ms -= 1;
+    let (left, first) = (locked.ms, !std::mem::replace(&mut locked.refused, true));
     while let Some(p) = locked.orphans.pop() {
         let spinning = p.for_spinner.load(Ordering::Relaxed);
         put_aside(&mut locked, p, spinning);
     }
     drop(locked);
+    if first {
+        let mut out = Stderr::new();
+        let _ = writeln!(out, "runtime: {why}: going on with the {left} threads there are");
+        out.flush();
+    }
     barrier::heavy();
     if wake::is_work_anywhere() {
         wake::wake_if_there_is_an_m();
     }
+    ask();
 }
 
 /// A P for which there is no M is idle; what was in its queue is everybody's.

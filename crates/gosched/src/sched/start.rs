@@ -18,7 +18,10 @@ static SIZE: OnceLock<Size> = OnceLock::new();
 /// Why goroutines cannot be had here: they will be threads.
 pub(crate) fn start() -> Result<(), String> {
     gosched_context::support().map_err(ToString::to_string)?;
-    let size = Size::from_environment().map_err(|why| why.to_string())?;
+    let size = Size::from_environment().or_else(|why| {
+        eprintln!("runtime: {why}: using the default");
+        Size::standard().map_err(|why| why.to_string())
+    })?;
     let size = *SIZE.get_or_init(|| size);
     chaos::start();
     std::sync::LazyLock::force(&STOPPED);
@@ -27,7 +30,7 @@ pub(crate) fn start() -> Result<(), String> {
     fatal::set_dump(dump::all);
     let procs = cpu_limit::start_procs().clamp(1, MAX_PROCS);
     make_ps(procs, size);
-    steal::use_table(steal::new_table(procs));
+    steal::use_table(steal::table_for(procs));
     SCHED.procs.store(procs as u32, Ordering::Relaxed);
     {
         let mut locked = SCHED.lock.lock();
@@ -66,7 +69,7 @@ pub(crate) fn main_m() -> &'static M {
     drop(locked);
     let m = spawner::new_m(id);
     m.alive.store(true, Ordering::Relaxed);
-    m.set_main();
+    m.set_main(true);
     if let Some(p) = p {
         m.acquire_p(p);
     }

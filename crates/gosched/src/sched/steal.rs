@@ -3,6 +3,7 @@
 use super::state::SCHED;
 use crate::gmp::g::G;
 use crate::gmp::p::{P, PStatus};
+use crate::sys::Lock;
 use crate::sys::topology::{Coprimes, StealOrder, Topology};
 use std::path::Path;
 use std::sync::OnceLock;
@@ -71,9 +72,18 @@ fn coprimes() -> Option<&'static Coprimes> {
     unsafe { table.as_ref() }
 }
 
-/// Makes a table for `procs` Ps: allocates. To be put in force by [`use_table`].
-pub(crate) fn new_table(procs: usize) -> &'static Coprimes {
-    Box::leak(Box::new(Coprimes::new(procs)))
+/// Tables made so far: the same number may come again.
+static TABLES: Lock<Vec<(usize, &'static Coprimes)>> = Lock::new(Vec::new());
+
+/// The table for `procs` Ps: may allocate. To be put in force by [`use_table`].
+pub(crate) fn table_for(procs: usize) -> &'static Coprimes {
+    let mut tables = TABLES.lock();
+    if let Some((_, table)) = tables.iter().find(|(count, _)| *count == procs) {
+        return table;
+    }
+    let table = Box::leak(Box::new(Coprimes::new(procs)));
+    tables.push((procs, table));
+    table
 }
 
 pub(crate) fn use_table(table: &'static Coprimes) {

@@ -4,24 +4,25 @@
 //! each is an OS thread, and waits as any other thread does: on a futex, in a G of its own. So this
 //! file is both the other backend and the way ordinary threads wait for goroutines.
 
-use super::Order;
+use super::{Order, moving};
 use crate::gmp::current;
 use crate::gmp::g::{Birth, G};
 use crate::gmp::list::GList;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::sys::Lock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 
 /// Gs of threads: dead ones, for reuse.
 static FREE: Lock<GList> = Lock::new(GList::new());
 
-/// Ordinary threads that wait for a goroutine.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
+/// Ordinary threads that wait for a goroutine. Counted up by the thread once others know of it, and
+/// down by whoever lets it go on, who may come first.
+static WAITING: AtomicIsize = AtomicIsize::new(0);
 
 /// How many ordinary threads wait for a goroutine.
 pub(crate) fn waiting() -> usize {
-    WAITING.load(Ordering::Relaxed)
+    usize::try_from(WAITING.load(Ordering::Relaxed)).unwrap_or(0)
 }
 
 fn take_g() -> &'static G {
@@ -63,6 +64,7 @@ pub(crate) type Commit = unsafe fn(&'static G, *const ()) -> bool;
 /// # Safety
 /// - **commit**: `commit` may be called once with the G and `data`, before this returns.
 pub(crate) unsafe fn park(commit: Commit, data: *const ()) {
+    moving::refuse_in_child("a wait");
     // A goroutine of this backend has its own G; a thread that is ending has none left to use.
     let own = current::goroutine().or_else(|| MINE.try_with(|mine| mine.0).ok());
     let temporary = own.is_none().then(|| {
@@ -72,11 +74,14 @@ pub(crate) unsafe fn park(commit: Commit, data: *const ()) {
     });
     let Some(g) = own.or(temporary.as_ref().map(|mine| mine.0)) else { return };
     g.word.set(0);
-    WAITING.fetch_add(1, Ordering::Relaxed);
     // SAFETY: commit — promised by the caller.
     if !unsafe { commit(g, data) } {
-        WAITING.fetch_sub(1, Ordering::Relaxed);
         return;
+    }
+    WAITING.fetch_add(1, Ordering::Relaxed);
+    // If all goroutines slept already, nobody else looks.
+    if g.word.get() == 0 && !g.word.wait(0, Some(moving::PATIENCE)) {
+        moving::look_for_deadlock();
     }
     while g.word.get() == 0 {
         g.word.wait(0, None);
@@ -152,6 +157,7 @@ fn live(g: &'static G, task: *mut crate::gmp::task::Task) {
     // SAFETY: as above; once.
     let heard = unsafe { run(task) };
     g.leave_group();
+    GOROUTINES.fetch_sub(1, Ordering::Relaxed);
     // The thread's other destructors still run after this; std has no later place.
     if heard {
         // SAFETY: the task is alive: `run` said so.
@@ -160,7 +166,6 @@ fn live(g: &'static G, task: *mut crate::gmp::task::Task) {
         unsafe { complete(task) };
     }
     current::set_goroutine(None);
-    GOROUTINES.fetch_sub(1, Ordering::Relaxed);
     bury(g);
 }
 

@@ -12,8 +12,8 @@
 //! Why it cannot fail. The barriers make one of two things true: the M's step 3 sees the G, or the
 //! submitter's step 3 sees the idle P and the count without this M. In the first case the M goes on
 //! looking. In the second the submitter starts a spinner, unless another one spins: that one has yet
-//! to do its own steps 1 to 3, or finds work and wakes the next. `spinning` rises from 0 only under
-//! the lock and together with a P, so "somebody spins" is never an empty promise.
+//! to do its own steps 1 to 3, or finds work and wakes the next. Whoever is counted
+//! in `spinning` has a P, or is given one with the count, so "somebody spins" is never an empty promise.
 
 use super::state::{Locked, SCHED};
 use super::{handoff, spawner};

@@ -15,6 +15,8 @@ use super::{handoff, life, moving, wake, yield_now};
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
+use crate::sys::barrier;
+use gosched_context::arch;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -51,16 +53,30 @@ pub(crate) fn with_world_stopped<R>(reason: StopReason, f: impl FnOnce(Stopped) 
     REASON.store(reason as u8, Ordering::Relaxed);
     let goroutine = moving::is_here();
     // Inside `host` the thread is an M's, and its P is as good as stopped.
-    let m = if goroutine { Some(enter()) } else { M::of_this_thread() };
+    let m = if goroutine { Some(enter()) } else { M::of_this_thread().map(enter_from_host) };
     stop(m);
     let result = f(Stopped { m });
     start(m);
     // PAIR world: publishes what this one did.
     BUSY.store(false, Ordering::Release);
-    if goroutine {
-        leave();
+    match m {
+        Some(_) if goroutine => leave(),
+        // SAFETY: carried, counted — by `enter_from_host`.
+        Some(_) => drop(unsafe { arch::preempt_on() }),
+        None => {}
     }
     result
+}
+
+/// As [`enter`], for code inside `host`: its goroutine stays where it is, and so does the P.
+fn enter_from_host(m: &'static M) -> &'static M {
+    // SAFETY: carried — by this M, whose thread this is.
+    unsafe { arch::preempt_off() };
+    barrier::light();
+    if m.taken.load(Ordering::Relaxed) != 0 {
+        handoff::regain_p(m);
+    }
+    m
 }
 
 /// Proof that the world is stopped.
@@ -181,7 +197,7 @@ pub(crate) fn resize(stopped: &Stopped, procs: usize) {
         }
     }
     if let Some(m) = stopped.m
-        && m.p().is_none_or(|p| p.id as usize >= procs)
+        && m.p().is_some_and(|p| p.id as usize >= procs)
         && let Some(first) = SCHED.p(0)
     {
         m.release_p();
@@ -204,4 +220,10 @@ pub(crate) fn resize(stopped: &Stopped, procs: usize) {
     }
     locked.queue.prepend(rescued);
     locked.tell_length();
+    // Ms that sleep for good because they were needed look again whether they are.
+    while procs < before
+        && let Some(m) = locked.idle_ms.pop()
+    {
+        m.note.wake();
+    }
 }

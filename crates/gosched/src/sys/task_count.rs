@@ -10,13 +10,19 @@ pub(crate) fn threads_of_the_process() -> Option<usize> {
 mod tests {
     #[test]
     fn a_thread_more_is_counted() {
+        // Ours alone decide: others' threads come and go, but not hundreds of them.
         let (done, wait) = std::sync::mpsc::channel::<()>();
+        let wait = std::sync::Arc::new(std::sync::Mutex::new(wait));
         let before = super::threads_of_the_process().unwrap();
-        let thread = std::thread::spawn(move || wait.recv());
-        // Other tests' threads come and go: at least one count must be larger.
-        let larger = (0..1000).any(|_| super::threads_of_the_process().unwrap() > before);
+        let threads: Vec<_> = (0..200)
+            .map(|_| {
+                let wait = wait.clone();
+                std::thread::spawn(move || wait.lock().unwrap().recv().is_err())
+            })
+            .collect();
+        let now = super::threads_of_the_process().unwrap();
         drop(done);
-        let _ = thread.join();
-        assert!(larger || before > 1);
+        assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+        assert!(now >= before + 100, "{before} before, {now} with 200 more");
     }
 }
