@@ -62,6 +62,28 @@ impl GList {
         Some(g)
     }
 
+    /// The first one, without taking it.
+    #[inline]
+    pub(crate) fn front(&self) -> Option<&'static G> {
+        self.head
+    }
+
+    /// Takes the first one for which `wanted` says so; the others stay in order.
+    pub(crate) fn take_where(&mut self, wanted: impl Fn(&'static G) -> bool) -> Option<&'static G> {
+        let mut passed = GList::new();
+        let mut found = None;
+        while found.is_none()
+            && let Some(g) = self.pop_front()
+        {
+            match wanted(g) {
+                true => found = Some(g),
+                false => passed.push_back(g),
+            }
+        }
+        self.prepend(passed);
+        found
+    }
+
     /// Puts all of `other` before its own.
     #[inline]
     pub(crate) fn prepend(&mut self, mut other: GList) {
@@ -94,6 +116,22 @@ mod tests {
         assert_eq!(list.len(), 3);
         assert_eq!(drain(&mut list), gs.iter().map(|g| ptr::from_ref(*g)).collect::<Vec<_>>());
         assert!(list.is_empty() && list.pop_front().is_none());
+    }
+
+    #[test]
+    fn one_can_be_taken_out_of_the_middle() {
+        let gs = some(4);
+        for out in 0..=4 {
+            let mut list = GList::new();
+            gs.iter().for_each(|g| list.push_back(g));
+            let found = list.take_where(|g| gs.iter().position(|o| ptr::eq(*o, g)) == Some(out));
+            assert_eq!(found.is_some(), out < 4);
+            let rest: Vec<_> = gs.iter().enumerate().filter(|(i, _)| *i != out).collect();
+            assert_eq!(
+                drain(&mut list),
+                rest.iter().map(|(_, g)| ptr::from_ref(**g)).collect::<Vec<_>>()
+            );
+        }
     }
 
     #[test]

@@ -30,7 +30,10 @@ pub(crate) fn give_to_an_m(mut locked: Guard<'_, Locked>, p: &'static P, spinnin
                 spawner::ask();
             }
         }
-        None if spawner::is_refused() => spawner::put_aside(&mut locked, p, spinning),
+        None if spawner::is_refused() => {
+            spawner::put_aside(&mut locked, p, spinning);
+            serve_locked_ms(&mut locked);
+        }
         None => {
             p.for_spinner.store(spinning, Ordering::Relaxed);
             locked.orphans.push(p);
@@ -46,6 +49,13 @@ pub(crate) fn hand_off(p: &'static P) {
     if SCHED.stopping.load(Ordering::Relaxed) {
         world::count_stopped(&mut locked, p);
         return;
+    }
+    // The next one may be an M's own: no other M is needed to bring it the P.
+    let front = locked.queue.front().filter(|_| p.queue.is_empty());
+    if let Some(owner) = front.and_then(owner_of) {
+        locked.pop();
+        drop(locked);
+        return give(owner, p);
     }
     if !p.queue.is_empty() || !locked.queue.is_empty() {
         return give_to_an_m(locked, p, false);
@@ -76,6 +86,24 @@ pub(crate) fn stop_locked_m(m: &'static M) {
     take_given_p(m);
 }
 
+/// To the M that sleeps until it can run the goroutine it is locked to; which is in no queue any more.
+fn give(owner: &'static M, p: &'static P) {
+    owner.set_next_p(p);
+    owner.note.wake();
+}
+
+/// Where no thread is to be had: idle Ps go straight to the Ms whose goroutines can run. No other M
+/// may be left to bring them.
+pub(crate) fn serve_locked_ms(locked: &mut Locked) {
+    while locked.idle_ps.iter().next().is_some() {
+        let Some(g) = locked.queue.take_where(|g| owner_of(g).is_some()) else { break };
+        locked.tell_length();
+        if let (Some(owner), Some(p)) = (owner_of(g), locked.pop_idle_p()) {
+            give(owner, p);
+        }
+    }
+}
+
 /// The P that the waker gave.
 pub(crate) fn take_given_p(m: &'static M) {
     match m.take_next_p() {
@@ -92,8 +120,7 @@ pub(crate) fn give_to_locked(m: &'static M, g: &'static G, owner: &'static M) {
         wake::stop_spinning(m);
     }
     if let Some(p) = m.release_p() {
-        owner.set_next_p(p);
-        owner.note.wake();
+        give(owner, p);
     }
 }
 

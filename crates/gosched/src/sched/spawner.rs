@@ -7,9 +7,9 @@
 //! The system may refuse. The Ps that wait are then idle again, and work goes on with the Ms there
 //! are; whoever asks next makes the spawner try again.
 
-use super::schedule;
 use super::state::{Locked, SCHED};
 use super::wake;
+use super::{handoff, schedule};
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::sys::barrier;
@@ -139,6 +139,7 @@ pub(crate) fn was_refused(why: std::fmt::Arguments<'_>) {
         let spinning = p.for_spinner.load(Ordering::Relaxed);
         put_aside(&mut locked, p, spinning);
     }
+    handoff::serve_locked_ms(&mut locked);
     drop(locked);
     if first {
         let mut out = Stderr::new();

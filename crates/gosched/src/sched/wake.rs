@@ -37,7 +37,7 @@ pub(crate) fn wake_if_idle() {
 pub(crate) fn wake() {
     let mut locked = SCHED.lock.lock();
     if spawner::is_refused() && locked.idle_ms.len() == 0 {
-        return;
+        return handoff::serve_locked_ms(&mut locked);
     }
     let p = waking::p_for_spinner(&SCHED.idle_ps, &SCHED.spinning, || locked.pop_idle_p());
     if let Some(p) = p {
