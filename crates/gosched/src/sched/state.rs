@@ -17,17 +17,19 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize
 /// More Ps than this cannot be asked for.
 pub(crate) const MAX_PROCS: usize = 4096;
 
-/// See the top of this file.
+/// See the top of this file. What is written at each yield, what is written when an M comes or goes,
+/// and what hardly ever changes lie on different cache lines: every yield reads the last two.
+#[repr(C)]
 pub(crate) struct Sched {
-    pub(crate) lock: Lock<Locked>,
+    pub(crate) lock: Apart<Lock<Locked>>,
     /// Length of the global queue.
     pub(crate) queued: AtomicUsize,
     /// How many Ps are idle.
-    pub(crate) idle_ps: AtomicU32,
+    pub(crate) idle_ps: Apart<AtomicU32>,
     /// How many Ms look for work, with a P, or will as soon as they run.
     pub(crate) spinning: AtomicU32,
     /// How many Ps there are.
-    pub(crate) procs: AtomicU32,
+    pub(crate) procs: Apart<AtomicU32>,
     /// The world is to stop, or has stopped.
     pub(crate) stopping: AtomicBool,
     /// All Ps ever made; the first `procs` are in use.
@@ -36,7 +38,20 @@ pub(crate) struct Sched {
     pub(crate) last_m: AtomicPtr<M>,
     /// Goroutines started by ordinary threads.
     pub(crate) foreign_goroutines: AtomicU64,
-    next_id: AtomicU64,
+    next_id: Apart<AtomicU64>,
+}
+
+/// Begins a cache line (and the one that the CPU fetches with it).
+#[repr(align(128))]
+#[derive(Debug)]
+pub(crate) struct Apart<T>(T);
+
+impl<T> std::ops::Deref for Apart<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
 }
 
 /// What is under the lock.
@@ -68,7 +83,7 @@ pub(crate) struct Locked {
 
 /// The one there is.
 pub(crate) static SCHED: Sched = Sched {
-    lock: Lock::new(Locked {
+    lock: Apart(Lock::new(Locked {
         queue: GList::new(),
         idle_ps: PList::new(),
         idle_ms: MList::new(),
@@ -82,16 +97,16 @@ pub(crate) static SCHED: Sched = Sched {
         blocked_ms: 0,
         stop_wait: 0,
         refused: false,
-    }),
+    })),
     queued: AtomicUsize::new(0),
-    idle_ps: AtomicU32::new(0),
+    idle_ps: Apart(AtomicU32::new(0)),
     spinning: AtomicU32::new(0),
-    procs: AtomicU32::new(0),
+    procs: Apart(AtomicU32::new(0)),
     stopping: AtomicBool::new(false),
     ps: [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_PROCS],
     last_m: AtomicPtr::new(std::ptr::null_mut()),
     foreign_goroutines: AtomicU64::new(0),
-    next_id: AtomicU64::new(FIRST_ID),
+    next_id: Apart(AtomicU64::new(FIRST_ID)),
 };
 
 /// Where whoever stops the world waits for it.
