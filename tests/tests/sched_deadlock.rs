@@ -135,3 +135,13 @@ fn a_process_without_goroutines_is_no_deadlock() {
     passes("nothing to do");
     passes("parked, main goes on");
 }
+
+#[test]
+fn a_thread_that_begins_to_wait_when_all_sleep_is_a_deadlock() {
+    deadlock("join late", ASLEEP);
+}
+
+#[test]
+fn main_that_exits_locked_to_its_thread_is_go_s_other_deadlock() {
+    deadlock("main exits locked", NO_GOROUTINES);
+}

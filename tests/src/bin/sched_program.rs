@@ -40,6 +40,13 @@ fn main() -> ExitCode {
         "join a parked one" => over(|| {
             let _ = go(park).join();
         }),
+        "join late" => over(|| {
+            let parked = go(park);
+            std::thread::sleep(Duration::from_millis(100));
+            let _ = parked.join();
+        }),
+        "main exits locked" => main_exits_locked(),
+        "no threads for locked ones" => over(no_threads_for_locked_ones),
         "join cycle" => join_cycle(),
         "scope waits" => scope_waits(),
         "many asleep" => many_asleep(),
@@ -478,4 +485,41 @@ fn no_threads() {
         handles.into_iter().for_each(|handle| handle.join().unwrap());
     });
     assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "the limit is in force");
+}
+
+#[gosched::main]
+fn main_exits_locked() {
+    lock_os_thread();
+    goexit();
+}
+
+/// More goroutines locked to threads than there are threads to be had; standard error is held.
+fn no_threads_for_locked_ones() {
+    use std::io::Write;
+    static START: AtomicBool = AtomicBool::new(false);
+    run(|| {
+        let locked: Vec<JoinHandle<()>> = (0..20)
+            .map(|_| {
+                go(|| {
+                    while !START.load(SeqCst) {
+                        yield_now();
+                    }
+                    lock_os_thread();
+                    (0..20).for_each(|_| yield_now());
+                    gosched::unlock_os_thread();
+                })
+            })
+            .collect();
+        (0..1000).for_each(|_| yield_now());
+        let mut held = std::io::stderr().lock();
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+        let limit = pages * 4096 + (1 << 20);
+        let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+        // SAFETY: limits this process's address space.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+        START.store(true, SeqCst);
+        locked.into_iter().for_each(|handle| handle.join().unwrap());
+        writeln!(held, "all joined").unwrap();
+    });
 }

@@ -1,0 +1,119 @@
+//! Corners where the runtime runs other people's code: wakers, destructors, thread-locals at the end.
+
+use gosched::{go, goexit, park, run, yield_now};
+use std::future::{Future, IntoFuture};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A thread-local that runs `f` when the goroutine's thread-locals are destroyed.
+struct AtEnd<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+#[test]
+fn a_destructor_of_a_thread_local_may_wait_after_goexit() {
+    thread_local! {
+        static WAITS: AtEnd<fn()> = const { AtEnd(|| {
+            yield_now();
+            assert_eq!(go(|| 1).join().unwrap(), 1);
+        }) };
+    }
+    let handle = go(|| -> () {
+        WAITS.with(|_| ());
+        goexit()
+    });
+    assert!(handle.join().unwrap_err().is_goexit());
+}
+
+/// A waker whose drop does something.
+struct Surprising(fn());
+
+impl Wake for Surprising {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Surprising {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+fn polls_with(surprise: fn()) -> std::thread::Result<()> {
+    let handle = go(park);
+    let goroutine = handle.goroutine().clone();
+    let mut future = handle.into_future();
+    {
+        let waker = Waker::from(Arc::new(Surprising(surprise)));
+        assert!(pin!(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    let second = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        // The first waker is dropped in here.
+        let polled = pin!(&mut future).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+    }));
+    goroutine.unpark();
+    run(|| pin!(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    drop(future);
+    second
+}
+
+#[test]
+fn a_waker_that_panics_when_it_is_dropped_leaves_the_packet_whole() {
+    assert!(polls_with(|| panic!("on purpose: dropped")).is_err());
+}
+
+#[test]
+fn a_waker_that_yields_when_it_is_dropped_keeps_nobody_waiting() {
+    run(|| polls_with(yield_now).unwrap());
+}
+
+#[test]
+fn a_result_whose_handle_went_at_the_last_moment_is_dropped_in_a_goroutine() {
+    static IN_DESTRUCTOR: AtomicBool = AtomicBool::new(false);
+    static GO_ON: AtomicBool = AtomicBool::new(false);
+    static DROPPED_IN: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static SLOW: AtEnd<fn()> = const { AtEnd(|| {
+            IN_DESTRUCTOR.store(true, SeqCst);
+            while !GO_ON.load(SeqCst) {
+                yield_now();
+            }
+        }) };
+    }
+    let handle = go(|| {
+        SLOW.with(|_| ());
+        AtEnd(|| {
+            // Waits as a goroutine may.
+            assert_eq!(go(|| 7).join().unwrap(), 7);
+            DROPPED_IN.store(if gosched::id().is_some() { 1 } else { 2 }, SeqCst);
+        })
+    });
+    wait_for("its destructors run", || IN_DESTRUCTOR.load(SeqCst));
+    drop(handle);
+    GO_ON.store(true, SeqCst);
+    wait_for("the result is dropped", || DROPPED_IN.load(SeqCst) != 0);
+    assert_eq!(DROPPED_IN.load(SeqCst), 1, "as a goroutine");
+}
+
+#[test]
+fn the_number_of_ps_can_be_changed_inside_host() {
+    run(|| {
+        let before = gosched::host(|| gosched::runtime::set_procs(3));
+        assert_eq!(gosched::host(|| gosched::runtime::set_procs(before)), 3);
+    });
+}
