@@ -1042,6 +1042,7 @@ fn with_stack_borrows_and_sees_the_same_thread_locals() {
 }
 
 // S37
+#[cfg(not(feature = "threads"))]
 #[test]
 fn host_runs_as_the_thread_below() {
     thread_local!(static VALUE: Cell<i32> = const { Cell::new(0) });
@@ -1242,6 +1243,7 @@ fn at_most_procs() {
 }
 
 // S57, S49
+#[cfg(not(feature = "threads"))]
 #[test]
 fn at_most_procs_goroutines_run_at_once() {
     passes("at most procs");

@@ -27,7 +27,7 @@ use super::builder::start;
 use super::exit::GoExit;
 use super::{packet, run};
 use crate::gmp::group::Group;
-use crate::sched::{self, Backend, Wishes};
+use crate::sched::{self, Backend, Order, Wishes};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::process::{ExitCode, Termination};
 use std::sync::Mutex;
@@ -83,14 +83,22 @@ pub fn main<R: Termination + 'static>(options: Options, f: fn() -> R) -> ExitCod
         }
     };
     let packet = packet::new(main, None);
+    let is_thread = sched::backend() == Backend::Threads;
+    // Another stack than the main thread's own takes another thread.
+    if is_thread && options.stack.is_none() {
+        let order =
+            Order { task: packet.as_ptr().cast(), site: Location::caller(), wishes: Some(&wishes) };
+        sched::threads::run_here(order);
+        sched::threads::wait_for_the_last();
+    }
     // SAFETY: borrows — none.
     let started = unsafe { start(packet, Some(&wishes), Location::caller()) };
     if let Err(why) = started {
-        panic!("`#[gosched::main]`: the system refuses a thread: {why}");
+        panic!("`#[gosched::main]`: {why}");
     }
-    match sched::backend() {
-        Backend::Moving => sched::become_main_m(),
-        Backend::Threads => sched::threads::wait_for_the_last(),
+    match is_thread {
+        true => sched::threads::wait_for_the_last(),
+        false => sched::become_main_m(),
     }
 }
 

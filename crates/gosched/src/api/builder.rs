@@ -5,7 +5,7 @@ use super::join::JoinHandle;
 use super::packet::{self, Packet, PacketHandle};
 use crate::gmp::current;
 use crate::gmp::g::{Details, G};
-use crate::sched::{self, Order, Wishes};
+use crate::sched::{self, Order, Spawned, Wishes};
 use std::io;
 use std::panic::Location;
 use std::ptr::NonNull;
@@ -121,9 +121,9 @@ pub(crate) unsafe fn start<T>(
     let parent = current::goroutine().map_or(0, G::id);
     let order = Order { task: packet.as_ptr().cast(), site, wishes };
     match sched::spawn(order) {
-        Ok((g, id)) => {
+        Ok(Spawned { g, id, thread }) => {
             let details = wishes.and_then(|wishes| wishes.details.clone());
-            Ok(JoinHandle::new(handle, Goroutine::new(g, id, parent, details)))
+            Ok(JoinHandle::new(handle, Goroutine::new(g, id, parent, details), thread))
         }
         Err(why) => {
             handle.never_started();

@@ -14,11 +14,17 @@ use std::task::{Context, Poll};
 pub struct JoinHandle<T> {
     packet: PacketHandle<T>,
     goroutine: Goroutine,
+    /// Where the goroutine is one.
+    thread: Option<Box<std::thread::JoinHandle<()>>>,
 }
 
 impl<T> JoinHandle<T> {
-    pub(crate) fn new(packet: PacketHandle<T>, goroutine: Goroutine) -> JoinHandle<T> {
-        JoinHandle { packet, goroutine }
+    pub(crate) fn new(
+        packet: PacketHandle<T>,
+        goroutine: Goroutine,
+        thread: Option<Box<std::thread::JoinHandle<()>>>,
+    ) -> JoinHandle<T> {
+        JoinHandle { packet, goroutine, thread }
     }
 
     /// Waits for its end: the result, or how it ended instead. Its thread-locals have been destroyed
@@ -33,6 +39,10 @@ impl<T> JoinHandle<T> {
     pub(crate) fn join_for(self, reason: WaitReason) -> Outcome<T> {
         exit::check();
         self.packet.wait(reason);
+        if let Some(thread) = self.thread {
+            // Its thread-locals' destructors may still run.
+            let _ = thread.join();
+        }
         match self.packet.take() {
             Some(outcome) => outcome,
             None => unreachable!("it is done, and its only handle was never read"),

@@ -70,7 +70,7 @@ impl std::fmt::Display for Number {
 
 /// Goroutines only, in Go's layout; with [`Frames::Named`] in the order of their ids.
 pub(crate) fn goroutines(out: &mut Stderr, frames: Frames) {
-    let live = |g: &&'static G| !g.is_thread() && !matches!(g.state(), GState::Idle | GState::Dead);
+    let live = |g: &&'static G| g.id() != 0 && !matches!(g.state(), GState::Idle | GState::Dead);
     let all = slab::all().filter(live);
     if frames == Frames::None {
         return all.for_each(|g| goroutine(out, g, frames));

@@ -147,12 +147,24 @@ const MAX_THREAD_STACK: usize = 64 << 30;
 /// # Errors
 /// Only where goroutines are threads: the system refuses one.
 #[inline]
-pub(crate) fn spawn(order: Order<'_>) -> std::io::Result<(&'static G, u64)> {
+pub(crate) fn spawn(order: Order<'_>) -> std::io::Result<Spawned> {
     // A goroutine that moves shows which backend it is.
     if moving::is_here() || backend() == Backend::Moving {
-        return Ok(moving::spawn(order));
+        let (g, id) = moving::spawn(order);
+        return Ok(Spawned { g, id, thread: None });
     }
-    threads::spawn(order)
+    let (g, id, thread) = threads::spawn(order)?;
+    Ok(Spawned { g, id, thread: Some(Box::new(thread)) })
+}
+
+/// A goroutine that was started.
+#[derive(Debug)]
+pub(crate) struct Spawned {
+    pub(crate) g: &'static G,
+    pub(crate) id: u64,
+    /// What is to be waited for after its end, where it is a thread: its thread-locals are destroyed
+    /// then.
+    pub(crate) thread: Option<Box<std::thread::JoinHandle<()>>>,
 }
 
 /// Waits until the G given to `commit` is made [`ready`]: a goroutine parks, a thread sleeps.
@@ -173,7 +185,7 @@ pub(crate) unsafe fn park(
         // SAFETY: commit — promised by the caller.
         Some(g) if !g.is_thread() => unsafe { moving::park(g, reason, commit, data) },
         // SAFETY: commit — promised by the caller.
-        _ => unsafe { threads::park(commit, data) },
+        _ => unsafe { threads::park(reason, commit, data) },
     }
 }
 

@@ -8,6 +8,7 @@ use super::{Order, moving};
 use crate::gmp::current;
 use crate::gmp::g::{Birth, G};
 use crate::gmp::list::GList;
+use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::sys::Lock;
@@ -63,7 +64,7 @@ pub(crate) type Commit = unsafe fn(&'static G, *const ()) -> bool;
 ///
 /// # Safety
 /// - **commit**: `commit` may be called once with the G and `data`, before this returns.
-pub(crate) unsafe fn park(commit: Commit, data: *const ()) {
+pub(crate) unsafe fn park(reason: WaitReason, commit: Commit, data: *const ()) {
     moving::refuse_in_child("a wait");
     // A goroutine of this backend has its own G; a thread that is ending has none left to use.
     let own = current::goroutine().or_else(|| MINE.try_with(|mine| mine.0).ok());
@@ -74,11 +75,23 @@ pub(crate) unsafe fn park(commit: Commit, data: *const ()) {
     });
     let Some(g) = own.or(temporary.as_ref().map(|mine| mine.0)) else { return };
     g.word.set(0);
-    // SAFETY: commit — promised by the caller.
-    if !unsafe { commit(g, data) } {
-        return;
+    let goroutine = current::goroutine();
+    g.set_reason(reason);
+    if goroutine.is_some() {
+        g.transition(GState::Running, GState::Waiting);
     }
-    WAITING.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: commit — promised by the caller.
+    if unsafe { commit(g, data) } {
+        WAITING.fetch_add(1, Ordering::Relaxed);
+        sleep(g);
+    }
+    if goroutine.is_some() {
+        g.transition(GState::Waiting, GState::Runnable);
+        g.transition(GState::Runnable, GState::Running);
+    }
+}
+
+fn sleep(g: &'static G) {
     // If all goroutines slept already, nobody else looks.
     if g.word.get() == 0 && !g.word.wait(0, Some(moving::PATIENCE)) {
         moving::look_for_deadlock();
@@ -104,43 +117,53 @@ pub(crate) fn num_goroutines() -> usize {
     GOROUTINES.load(Ordering::Relaxed)
 }
 
-/// Starts a goroutine as a thread. Returns its id.
+/// A goroutine as a thread, and the thread, which ends after it.
+pub(crate) type Started = (&'static G, u64, std::thread::JoinHandle<()>);
+
+/// Starts a goroutine as a thread.
 ///
 /// # Errors
 /// The system refuses a thread.
-pub(crate) fn spawn(order: Order<'_>) -> std::io::Result<(&'static G, u64)> {
+pub(crate) fn spawn(order: Order<'_>) -> std::io::Result<Started> {
+    let (g, id) = begin(order);
+    let mut thread = std::thread::Builder::new();
+    let details = order.wishes.and_then(|wishes| wishes.details.as_ref());
+    let name = details.and_then(|details| details.name.clone());
+    if let Some(name) = name.filter(|name| !name.contains('\0')) {
+        thread = thread.name(name);
+    }
+    if let Some(bytes) = order.wishes.and_then(|wishes| wishes.bytes) {
+        thread = thread.stack_size(bytes);
+    }
+    let task = SendTask(order.task);
+    let started = thread.spawn(move || {
+        let task = task;
+        live(g, task.0);
+    });
+    started.map(|thread| (g, id, thread)).inspect_err(|_| {
+        GOROUTINES.fetch_sub(1, Ordering::Relaxed);
+        g.transition(GState::Runnable, GState::Running);
+        bury(g);
+    })
+}
+
+/// Runs a goroutine on the calling thread, to its end.
+pub(crate) fn run_here(order: Order<'_>) {
+    let (g, _) = begin(order);
+    live(g, order.task);
+}
+
+fn begin(order: Order<'_>) -> (&'static G, u64) {
     let id = order.wishes.and_then(|wishes| wishes.id);
     let id = id.unwrap_or_else(|| NEXT_ID.fetch_add(1, Ordering::Relaxed));
     let parent = current::goroutine().map_or(0, G::id);
     let g = take_g();
     let details = order.wishes.and_then(|wishes| wishes.details.clone());
-    let name = details.as_ref().and_then(|details| details.name.clone());
-    let bytes = order.wishes.and_then(|wishes| wishes.bytes);
-    let task = SendTask(order.task);
     g.begin(Birth { id, parent, site: order.site, task: order.task, details });
     g.begin_thread_goroutine();
     g.transition(GState::Dead, GState::Runnable);
-    let mut thread = std::thread::Builder::new();
-    if let Some(name) = name.filter(|name| !name.contains('\0')) {
-        thread = thread.name(name);
-    }
-    if let Some(bytes) = bytes {
-        thread = thread.stack_size(bytes);
-    }
     GOROUTINES.fetch_add(1, Ordering::Relaxed);
-    let started = thread.spawn(move || {
-        let task = task;
-        live(g, task.0);
-    });
-    match started {
-        Ok(_) => Ok((g, id)),
-        Err(why) => {
-            GOROUTINES.fetch_sub(1, Ordering::Relaxed);
-            g.transition(GState::Runnable, GState::Running);
-            bury(g);
-            Err(why)
-        }
-    }
+    (g, id)
 }
 
 /// A task on its way to its thread.
