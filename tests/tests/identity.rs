@@ -547,10 +547,10 @@ unsafe extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc
     let pc = registers[libc::REG_RIP as usize] as usize;
     // Both are shorter than that; what lies behind them has unwind tables too.
     let functions = [
-        gosched_context::arch::switch as *const () as usize,
+        gosched_context::arch::switch_context as *const () as usize,
         gosched_context::arch::call_host as *const () as usize,
     ];
-    if !functions.iter().any(|&start| (start..start + 128).contains(&pc)) {
+    if !functions.iter().any(|&start| (start..start + 144).contains(&pc)) {
         return;
     }
     let ends = [

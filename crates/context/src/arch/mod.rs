@@ -23,7 +23,10 @@
 mod imp;
 
 pub(crate) use imp::{bridge, forget_carrier, interrupted, set_carrier, thread_pointer};
-pub use imp::{call_host, call_on, carrier, enter, first_frame, preempt_off, preempt_on, switch};
+pub use imp::{
+    call_host, call_on, carrier, enter, first_frame, preempt_off, preempt_on, switch,
+    switch_context,
+};
 
 use crate::carrier::Carrier;
 

@@ -101,12 +101,13 @@ pub unsafe fn switch(from: *mut Saved, to: *const Saved, message: usize) -> usiz
     answer
 }
 
-/// The body of [`switch`], jumped to with the return address in `rcx`.
+/// The body of [`switch`], jumped to with the return address in `rcx`. Public for tests, which step
+/// through it.
 ///
 /// # Safety
 /// As [`switch`].
 #[unsafe(naked)]
-unsafe extern "C" fn switch_context() {
+pub unsafe extern "C" fn switch_context() {
     // rdi: from, rsi: to, rdx: message (goes to rax), rcx: where to return to.
     // The frame's layout is the same on both stacks, so the CFA stays `rsp + n` across the change.
     naked_asm!(
