@@ -550,7 +550,7 @@ unsafe extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc
         gosched_context::arch::switch_context as *const () as usize,
         gosched_context::arch::call_host as *const () as usize,
     ];
-    if !functions.iter().any(|&start| (start..start + 144).contains(&pc)) {
+    if !functions.iter().any(|&start| (start..start + 130).contains(&pc)) {
         return;
     }
     let ends = [
