@@ -47,6 +47,9 @@ pub(super) struct Mappings {
     counted_at: usize,
 }
 
+/// So many slots of any spacing are a multiple of 2 MiB.
+const ROUND: u32 = 512;
+
 /// How many more mappings of ours until the others are counted again: it takes milliseconds.
 const COUNT_AGAIN: usize = 1024;
 
@@ -333,6 +336,8 @@ impl Depot {
     fn new_slab(&self, chains: &mut Chains, size: Size) -> Result<&'static Slab, StackError> {
         let memory = |doing, bytes, errno| StackError::Memory { doing, bytes, errno };
         let most = (LARGEST / size.spacing()).clamp(1, MAX_SLOTS) as u32;
+        // Whole huge pages: the system then puts one slab right beside the other, in one mapping.
+        let most = if most > ROUND { most / ROUND * ROUND } else { most };
         let first = (FIRST / size.spacing()).max(1) as u32;
         let wanted = chains.next_slots[size.class()].clamp(first.min(most), most);
         let slab = self.vacant_record(chains, size)?;

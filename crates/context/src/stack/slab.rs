@@ -23,7 +23,7 @@ pub(super) const MAX_SLABS: usize = 16384;
 
 /// Address space of a class's first slab; each further one is twice as large, up to [`LARGEST`].
 pub(super) const FIRST: usize = 16 << 20;
-pub(super) const LARGEST: usize = 1 << 30;
+pub(super) const LARGEST: usize = 2 << 30;
 
 /// Slots made usable at a time: guards are installed in one call for all of them.
 pub(super) const CHUNK: u32 = 64;
