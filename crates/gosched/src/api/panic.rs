@@ -74,14 +74,7 @@ fn report(info: &PanicHookInfo<'_>, id: u64, name: Option<&str>) {
     if let Some(location) = info.location() {
         let _ = write!(text, " at {location}");
     }
-    let payload: &(dyn Any + Send) = &"";
-    let payload = if let Some(text) = info.payload().downcast_ref::<&'static str>() {
-        text
-    } else if let Some(text) = info.payload().downcast_ref::<String>() {
-        text.as_str()
-    } else {
-        message(payload).filter(|text| !text.is_empty()).unwrap_or("Box<dyn Any>")
-    };
+    let payload = message(info.payload()).unwrap_or("Box<dyn Any>");
     let _ = writeln!(text, ":\n{payload}");
     if let Some(seed) = sched::seed() {
         let _ = writeln!(text, "note: the scheduler's choices come from GOSCHED_SEED={seed}");
