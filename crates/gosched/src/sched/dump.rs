@@ -21,12 +21,13 @@ pub(crate) enum Frames {
 pub(crate) fn all(out: &mut Stderr) {
     let _ = writeln!(
         out,
-        "SCHED gomaxprocs={} idleprocs={} spinningthreads={} runqueue={} stopping={}",
+        "SCHED gomaxprocs={} idleprocs={} spinningthreads={} runqueue={} stopping={} laststop={}",
         SCHED.procs(),
         SCHED.idle_ps.load(Ordering::Relaxed),
         SCHED.spinning.load(Ordering::Relaxed),
         SCHED.queued.load(Ordering::Relaxed),
         SCHED.stopping.load(Ordering::Relaxed),
+        super::world::last_reason(),
     );
     for p in SCHED.all_ps() {
         let _ = writeln!(

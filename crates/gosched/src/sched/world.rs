@@ -37,6 +37,15 @@ static BUSY: AtomicBool = AtomicBool::new(false);
 /// The reason of the last stop; for reports.
 static REASON: AtomicU8 = AtomicU8::new(0);
 
+/// Why the world stopped last, in words; empty if it never did.
+pub(crate) fn last_reason() -> &'static str {
+    match REASON.load(Ordering::Relaxed) {
+        0 => "",
+        reason if reason == StopReason::SetProcs as u8 => "set_procs",
+        _ => "test",
+    }
+}
+
 #[inline]
 pub(crate) fn is_stopping() -> bool {
     SCHED.stopping.load(Ordering::Relaxed)
