@@ -123,20 +123,9 @@ fn look_at(symbols: &Symbols, (near, far): (libc::pthread_key_t, libc::pthread_k
 
     // SAFETY: gettid has no precondition.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-    found.tid = (0..block.size)
-        .step_by(4)
-        .find(|&at| block.half(at) == tid)
-        .ok_or("the thread's id in its block")?;
-    found.list = found.tid.checked_sub(16).ok_or("a list node before the id")?;
-    let linked = |at| block.word(at) > 0x10000 && block.word(at) % 8 == 0;
-    if !linked(found.list) || !linked(found.list + 8) {
-        return Err("a list node before the id");
-    }
-    let points_at = |at: usize, target: usize| block.word(at) == block.at + target;
-    found.robust = (found.tid / 8 * 8..found.tid + 64)
-        .step_by(8)
-        .find(|&at| points_at(at, at + 8) && points_at(at + 8, at + 8))
-        .ok_or("an empty robust list behind the id")?;
+    (found.tid, found.robust) =
+        look_for_id(&pattern, block.at, tid).ok_or("the thread's id in its block, among lists")?;
+    found.list = found.tid - 16;
 
     (found.keys, found.keys_used, found.key_tables) = look_for_keys(&block, &pattern, near, far)?;
 
@@ -149,6 +138,23 @@ fn look_at(symbols: &Symbols, (near, far): (libc::pthread_key_t, libc::pthread_k
     }
     found.pattern = pattern;
     Ok(found)
+}
+
+/// Where the thread's id is in its block, and the head of its robust list: between the node of a list
+/// and an empty list. The number alone would not do: any half of a pointer may be the same.
+fn look_for_id(block: &[u8], block_at: usize, tid: u32) -> Option<(usize, usize)> {
+    let word = |at: usize| {
+        let bytes = block.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, usize::from_ne_bytes)
+    };
+    let is_linked = |at: usize| word(at) > 0x10000 && word(at).is_multiple_of(8);
+    let is_empty_list = |&at: &usize| [word(at), word(at + 8)] == [block_at + at + 8; 2];
+    let is_id = |&at: &usize| block[at..at + 4] == tid.to_ne_bytes();
+    let ids = (16..block.len() - 4).step_by(4).filter(is_id);
+    ids.filter(|&at| is_linked(at - 16) && is_linked(at - 8)).find_map(|at| {
+        let robust = (at / 8 * 8..at + 64).step_by(8).find(is_empty_list)?;
+        Some((at, robust))
+    })
 }
 
 fn look_for_keys(
@@ -228,19 +234,53 @@ impl Block {
         unsafe { std::ptr::read_volatile((self.at + at) as *const usize) }
     }
 
-    fn half(&self, at: usize) -> u32 {
-        if at + 4 > self.size {
-            return 0;
-        }
-        // SAFETY: as in `word`.
-        unsafe { std::ptr::read_volatile((self.at + at) as *const u32) }
-    }
-
     fn byte(&self, at: usize) -> u8 {
         if at >= self.size {
             return 0;
         }
         // SAFETY: as in `word`.
         unsafe { std::ptr::read_volatile((self.at + at) as *const u8) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::look_for_id;
+
+    /// A block as a thread has it: pointers to itself, a list node, the id, an empty robust list.
+    fn block(at: usize, tid: u32) -> Vec<u8> {
+        let mut block = vec![0; 0x900];
+        let mut put = |place: usize, word: usize| {
+            block[place..place + 8].copy_from_slice(&word.to_ne_bytes());
+        };
+        put(0x00, at);
+        put(0x08, at + 0x1000);
+        put(0x10, at);
+        put(0x2c0, at - 0x8000);
+        put(0x2c8, at + 0x8000);
+        put(0x2d0, tid as usize);
+        put(0x2e0, at + 0x2e8);
+        put(0x2e8, at + 0x2e8);
+        block
+    }
+
+    #[test]
+    fn an_id_that_equals_half_a_pointer_is_found_where_it_is() {
+        let at = 0x7fff_1234_5000;
+        // Half of the pointer to the block itself, of the other, and of those in the list node.
+        for tid in [1, 0x7fff, 0x1234_5000, 0x1234_6000, 0x1233_d000, 0x1234_d000] {
+            assert_eq!(look_for_id(&block(at, tid), at, tid), Some((0x2d0, 0x2e0)), "{tid:#x}");
+        }
+    }
+
+    #[test]
+    fn a_block_without_the_lists_around_the_id_is_none() {
+        let at = 0x7fff_1234_5000;
+        assert_eq!(look_for_id(&block(at, 7), at, 8), None);
+        for missing in [0x2c0, 0x2c8, 0x2e0, 0x2e8] {
+            let mut block = block(at, 7);
+            block[missing..missing + 8].fill(0);
+            assert_eq!(look_for_id(&block, at, 7), None, "{missing:#x}");
+        }
     }
 }
