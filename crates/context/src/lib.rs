@@ -35,6 +35,8 @@ pub mod barrier;
 #[path = "barrier_none.rs"]
 pub mod barrier;
 
+pub mod fatal;
+
 pub mod futex;
 
 pub mod lock;

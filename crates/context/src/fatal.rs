@@ -6,28 +6,21 @@
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-/// `fatal!("…", …)`: see [`stop`].
-macro_rules! fatal {
-    ($($message:tt)*) => {
-        $crate::sys::fatal::stop(format_args!($($message)*))
-    };
-}
-pub(crate) use fatal;
-
 /// Writes the state of the runtime.
-pub(crate) type Dump = fn(&mut Stderr);
+pub type Dump = fn(&mut Stderr);
 
-/// Set once the runtime has something to show.
+/// Set once a runtime has something to show.
 static DUMP: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-pub(crate) fn set_dump(dump: Dump) {
+/// What [`stop`] shows besides its message.
+pub fn set_dump(dump: Dump) {
     DUMP.store(dump as *mut (), Ordering::Relaxed);
 }
 
 /// Prints `runtime: message`, dumps, aborts.
 #[cold]
 #[inline(never)]
-pub(crate) fn stop(message: fmt::Arguments<'_>) -> ! {
+pub fn stop(message: fmt::Arguments<'_>) -> ! {
     static ENDING: AtomicBool = AtomicBool::new(false);
     if ENDING.swap(true, Ordering::Relaxed) {
         // A second one, perhaps inside the first's dump: the first is the one to read.
@@ -48,17 +41,25 @@ pub(crate) fn stop(message: fmt::Arguments<'_>) -> ! {
 
 /// Standard error without std's lock: lines are collected and written whole.
 #[derive(Debug)]
-pub(crate) struct Stderr {
+pub struct Stderr {
     buffer: [u8; 512],
     len: usize,
 }
 
+impl Default for Stderr {
+    fn default() -> Stderr {
+        Stderr::new()
+    }
+}
+
 impl Stderr {
-    pub(crate) const fn new() -> Stderr {
+    /// With nothing collected.
+    pub const fn new() -> Stderr {
         Stderr { buffer: [0; 512], len: 0 }
     }
 
-    pub(crate) fn flush(&mut self) {
+    /// Writes what is left of a line.
+    pub fn flush(&mut self) {
         write_out(&self.buffer[..self.len]);
         self.len = 0;
     }
