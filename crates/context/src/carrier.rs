@@ -8,6 +8,7 @@
 
 use crate::arch;
 use crate::fault::AltStack;
+use crate::magazine::{self, Magazine};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -91,6 +92,8 @@ pub struct Carrier {
     off: AtomicU32,
     /// gs:20: somebody wants it to stop when the last reason is gone.
     pending: AtomicU32,
+    /// gs:24: the thread's row of magazines.
+    row: Cell<*const Magazine>,
     alt_stack: RefCell<Option<AltStack>>,
     /// Its thread is not in this process: a goroutine that it carried has forked.
     lost: Cell<bool>,
@@ -101,6 +104,7 @@ const _: () = assert!(std::mem::offset_of!(Carrier, me) == 0);
 const _: () = assert!(std::mem::offset_of!(Carrier, thread_pointer) == 8);
 const _: () = assert!(std::mem::offset_of!(Carrier, off) == 16);
 const _: () = assert!(std::mem::offset_of!(Carrier, pending) == 20);
+const _: () = assert!(std::mem::offset_of!(Carrier, row) == 24);
 
 impl Carrier {
     /// A carrier without a thread.
@@ -110,6 +114,7 @@ impl Carrier {
             thread_pointer: Cell::new(0),
             off: AtomicU32::new(0),
             pending: AtomicU32::new(0),
+            row: Cell::new(std::ptr::null()),
             alt_stack: RefCell::new(None),
             lost: Cell::new(false),
         }
@@ -132,6 +137,7 @@ impl Carrier {
         let alt_stack = AltStack::install()?;
         self.me.set(self);
         self.thread_pointer.set(arch::thread_pointer());
+        self.row.set(magazine::row());
         // SAFETY: alive — promised by the caller.
         if !unsafe { arch::set_carrier(self) } {
             return Err(io::Error::last_os_error());
@@ -170,6 +176,11 @@ impl Carrier {
     /// Whether such a request stands.
     pub fn is_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) != 0
+    }
+
+    /// The row of the thread's magazines has changed.
+    pub(crate) fn set_row(&self, row: *const Magazine) {
+        self.row.set(row);
     }
 
     /// The thread's own thread pointer.

@@ -41,12 +41,22 @@ pub mod futex;
 
 pub mod lock;
 
+pub mod magazine;
+
+#[cfg(ported)]
+mod carried;
+
+#[cfg(not(ported))]
+#[path = "carried_none.rs"]
+mod carried;
+
 pub mod none;
 
 mod unsupported;
 
 pub mod book;
 
+pub use carried::Still;
 pub use unsupported::Unsupported;
 
 #[cfg(ported)]

@@ -15,6 +15,9 @@
 //! - Unwind tables are right at every instruction. [`first_frame`] and [`enter`] are where every
 //!   backtrace ends. A context saved by [`switch`] can be walked by any unwinder through
 //!   [`bridge`] without a word written to it.
+//! - [`call_host`], [`take_block`] and [`give_block`] ask for the carrier and use what they find: code
+//!   that is stopped inside them must go on on the same thread. They lie together, and [`is_pinned`]
+//!   tells whether an address is one of theirs.
 //! - Reads of the thread's own register ([`carrier`]) are never `pure`: a goroutine asks on one
 //!   thread and may ask again on another.
 
@@ -22,11 +25,15 @@
 #[path = "x86_64.rs"]
 mod imp;
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[path = "x86_64_pinned.rs"]
+mod pinned;
+
 pub(crate) use imp::{bridge, forget_carrier, interrupted, set_carrier, thread_pointer};
 pub use imp::{
-    call_host, call_on, carrier, enter, first_frame, preempt_off, preempt_on, switch,
-    switch_context,
+    call_on, carrier, enter, first_frame, preempt_off, preempt_on, switch, switch_context,
 };
+pub use pinned::{call_host, give_block, is_pinned, take_block};
 
 use crate::carrier::Carrier;
 
@@ -80,8 +87,11 @@ pub(crate) struct Interrupted {
 const _: unsafe fn(*mut Saved, *const Saved, usize) -> usize = imp::switch;
 const _: unsafe fn(*mut u8, Entry, usize) -> usize = imp::first_frame;
 const _: unsafe extern "C" fn(*mut u8, usize, Start, usize) -> ! = imp::enter;
-const _: unsafe extern "C" fn(Callback, *mut u8) = imp::call_host;
+const _: unsafe extern "C" fn(Callback, *mut u8) = pinned::call_host;
 const _: unsafe extern "C" fn(*mut u8, Callback, *mut u8) = imp::call_on;
+const _: unsafe extern "C" fn(usize) -> *mut u8 = pinned::take_block;
+const _: unsafe extern "C" fn(usize, *mut u8) -> bool = pinned::give_block;
+const _: fn(usize) -> bool = pinned::is_pinned;
 const _: unsafe extern "C" fn(usize, Callback, *mut u8) = imp::bridge;
 const _: unsafe fn(*const libc::c_void) -> Interrupted = imp::interrupted;
 const _: fn() -> usize = imp::thread_pointer;

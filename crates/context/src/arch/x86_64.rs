@@ -36,7 +36,7 @@ const FP_CONTROL: usize = 0x037f_0000_1f80;
 const FP_FLAGS: u32 = 0x3f;
 
 /// 1 when FS and GS can only be written by `arch_prctl`.
-static FS_BY_SYSCALL: AtomicU8 = AtomicU8::new(0);
+pub(super) static FS_BY_SYSCALL: AtomicU8 = AtomicU8::new(0);
 
 /// `GOSCHED_FSGSBASE=off` forces `arch_prctl`, so that tests run both ways.
 const FORCE: &str = "GOSCHED_FSGSBASE";
@@ -301,67 +301,6 @@ pub unsafe extern "C" fn enter(top: *mut u8, fs: usize, start: Start, data: usiz
         "mov eax, 158", // arch_prctl(ARCH_SET_FS, rsi)
         "mov edi, 0x1002",
         "syscall",
-        "jmp 3b",
-        ".cfi_endproc",
-        fs_by_syscall = sym FS_BY_SYSCALL,
-    )
-}
-
-/// Calls `f(data)` on the present stack with the carrier's thread pointer, and comes back with the
-/// caller's.
-///
-/// # Safety
-/// - **goroutine**: the caller runs on a goroutine's thread pointer, carried by this thread, and is
-///   not moved to another one before `f` returns. (Preemption may stop it in place.)
-/// - **callback**: `f` does not unwind, and may be called with `data`.
-#[unsafe(naked)]
-pub unsafe extern "C" fn call_host(f: Callback, data: *mut u8) {
-    // rdi: f, rsi: data. rbx keeps the goroutine's thread pointer.
-    naked_asm!(
-        ".cfi_startproc",
-        "push rbx",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_rel_offset rbx, 0",
-        "mov rbx, fs:[0]",
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, gs:[8]",
-        "cmp byte ptr [rip + {fs_by_syscall}], 0",
-        "jne 2f",
-        "wrfsbase rsi",
-        "call rax",
-        "wrfsbase rbx",
-        "3:",
-        "pop rbx",
-        ".cfi_adjust_cfa_offset -8",
-        ".cfi_restore rbx",
-        "ret",
-        ".cfi_def_cfa rsp, 16",
-        ".cfi_offset rbx, -16",
-        "2:",
-        "push r12", // f, over the system call
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_rel_offset r12, 0",
-        "push r13", // data
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_rel_offset r13, 0",
-        "mov r12, rax",
-        "mov r13, rdi",
-        "mov eax, 158", // arch_prctl(ARCH_SET_FS, rsi)
-        "mov edi, 0x1002",
-        "syscall",
-        "mov rdi, r13",
-        "call r12",
-        "mov eax, 158",
-        "mov edi, 0x1002",
-        "mov rsi, rbx",
-        "syscall",
-        "pop r13",
-        ".cfi_adjust_cfa_offset -8",
-        ".cfi_restore r13",
-        "pop r12",
-        ".cfi_adjust_cfa_offset -8",
-        ".cfi_restore r12",
         "jmp 3b",
         ".cfi_endproc",
         fs_by_syscall = sym FS_BY_SYSCALL,

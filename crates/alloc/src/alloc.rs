@@ -1,0 +1,240 @@
+//! The allocator that programs see.
+
+use crate::block::Free;
+use crate::cache;
+use crate::checks;
+use crate::classes::Class;
+use crate::span::CHUNK;
+use gosched_context::{fatal, host, magazine};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The allocation cache, in front of the allocator `A`. `#[gosched::main]` installs one; without it:
+///
+/// ```
+/// use gosched_alloc::Alloc;
+///
+/// #[global_allocator]
+/// static ALLOC: Alloc = Alloc::new();
+///
+/// assert_eq!(vec![1, 2, 3].len(), 3);
+/// ```
+///
+/// Blocks of up to 16 KiB are kept by the threads that free them, 1.2 MB each at most. Larger ones are
+/// `A`'s, which is only ever entered as an ordinary thread, not as a goroutine.
+///
+/// An `Alloc` is to be a `static`: what small blocks are cut from stays in use for ever. One that was
+/// used and is dropped ends the process.
+#[derive(Debug)]
+pub struct Alloc<A = System> {
+    behind: A,
+    /// Small blocks are cut from memory of its allocator.
+    used: AtomicBool,
+}
+
+impl Alloc {
+    /// In front of the system's allocator.
+    pub const fn new() -> Alloc {
+        Alloc::in_front_of(System)
+    }
+}
+
+impl Default for Alloc {
+    fn default() -> Alloc {
+        Alloc::new()
+    }
+}
+
+impl<A> Alloc<A> {
+    /// In front of another allocator.
+    pub const fn in_front_of(behind: A) -> Alloc<A> {
+        Alloc { behind, used: AtomicBool::new(false) }
+    }
+}
+
+impl<A> Drop for Alloc<A> {
+    fn drop(&mut self) {
+        if *self.used.get_mut() {
+            fatal::stop(format_args!("an `Alloc` that was used is dropped: make it a static"));
+        }
+    }
+}
+
+/// A pointer that may go to the thread that carries this goroutine and back.
+struct Sent(*mut u8);
+
+// SAFETY: whoever has a block's address may use it on any thread.
+unsafe impl Send for Sent {}
+
+impl<A: GlobalAlloc + Sync> Alloc<A> {
+    /// A block for `layout`, which is padded.
+    ///
+    /// # Safety
+    /// - **layout**: as [`GlobalAlloc::alloc`] wants it.
+    #[inline(always)]
+    unsafe fn take(&self, layout: Layout) -> *mut u8 {
+        let Some(class) = Class::of(layout.size(), layout.align()) else {
+            // SAFETY: layout — promised by the caller.
+            return host(|| Sent(unsafe { self.behind.alloc(layout) })).0;
+        };
+        // SAFETY: size — a class's number.
+        let mut block = unsafe { magazine::take(class.index()) };
+        if block.is_null() {
+            block = self.refill(class);
+        }
+        // SAFETY: block — just taken.
+        unsafe { checks::unpoison(block, class) };
+        block
+    }
+
+    /// Frees what [`Alloc::take`] gave.
+    ///
+    /// # Safety
+    /// - **block**: of that layout, padded, and nobody uses it.
+    #[inline(always)]
+    unsafe fn put(&self, block: *mut u8, layout: Layout) {
+        let Some(class) = Class::of(layout.size(), layout.align()) else {
+            let sent = Sent(block);
+            // SAFETY: block — promised by the caller.
+            return host(move || unsafe { self.behind.dealloc({ sent }.0, layout) });
+        };
+        // SAFETY: block — promised by the caller.
+        unsafe { checks::poison(block, class) };
+        // SAFETY: size — a class's number; block — promised by the caller.
+        if !unsafe { magazine::give(class.index(), block) } {
+            self.flush(class, block);
+        }
+    }
+
+    /// The thread has no block of this class.
+    #[cold]
+    #[inline(never)]
+    fn refill(&self, class: Class) -> *mut u8 {
+        host(|| Sent(cache::take(class, &|| self.new_chunk()))).0
+    }
+
+    /// The thread has no room for a block of this class.
+    #[cold]
+    #[inline(never)]
+    fn flush(&self, class: Class, block: *mut u8) {
+        let sent = Sent(block);
+        host(move || {
+            let Some(block) = NonNull::new({ sent }.0) else { return };
+            // SAFETY: block — `put` was promised so.
+            cache::put(class, unsafe { Free::new(block) }, &|| self.new_chunk());
+        });
+    }
+
+    /// Memory to cut blocks from: for ever.
+    fn new_chunk(&self) -> *mut u8 {
+        let Ok(layout) = Layout::from_size_align(CHUNK, CHUNK) else { return ptr::null_mut() };
+        self.used.store(true, Ordering::Relaxed);
+        // SAFETY: layout — its size is not 0.
+        unsafe { self.behind.alloc(layout) }
+    }
+
+    /// As [`GlobalAlloc::realloc`], for a block that does not fit any more.
+    ///
+    /// # Safety
+    /// As there.
+    #[cold]
+    #[inline(never)]
+    unsafe fn moved(&self, value: *mut u8, layout: Layout, new: Layout) -> *mut u8 {
+        // SAFETY: layout — promised by the caller.
+        let moved = unsafe { self.alloc(new) };
+        if !moved.is_null() {
+            let size = layout.size().min(new.size());
+            // SAFETY: both hold so many bytes, and are not one block.
+            unsafe { ptr::copy_nonoverlapping(value, moved, size) };
+            // SAFETY: promised by the caller; nobody uses it any more.
+            unsafe { self.dealloc(value, layout) };
+        }
+        moved
+    }
+}
+
+// SAFETY: a block is given to one caller at a time, and lies in memory of `A`'s that is never freed, or
+// is `A`'s own; its size and alignment are those of a class that holds the layout.
+unsafe impl<A: GlobalAlloc + Sync> GlobalAlloc for Alloc<A> {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        checks::entered();
+        let Some(padded) = checks::padded(layout) else { return ptr::null_mut() };
+        // SAFETY: layout — promised by the caller.
+        let value = unsafe { self.take(padded) };
+        // SAFETY: value — it is padded.
+        unsafe { checks::arm(value, layout.size()) };
+        value
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, value: *mut u8, layout: Layout) {
+        checks::entered();
+        // SAFETY: value — armed when it was allocated.
+        unsafe { checks::disarm(value, layout.size()) };
+        if let Some(padded) = checks::padded(layout) {
+            // SAFETY: block — promised by the caller.
+            unsafe { self.put(value, padded) };
+        }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        checks::entered();
+        let Some(padded) = checks::padded(layout) else { return ptr::null_mut() };
+        let value = if Class::of(padded.size(), padded.align()).is_some() {
+            // SAFETY: layout — promised by the caller.
+            let value = unsafe { self.take(padded) };
+            if !value.is_null() {
+                // SAFETY: it is so large.
+                unsafe { value.write_bytes(0, layout.size()) };
+            }
+            value
+        } else {
+            // SAFETY: layout — promised by the caller.
+            host(|| Sent(unsafe { self.behind.alloc_zeroed(padded) })).0
+        };
+        // SAFETY: value — it is padded.
+        unsafe { checks::arm(value, layout.size()) };
+        value
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, value: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: promised by the caller.
+        let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        let (Some(from), Some(to)) = (checks::padded(layout), checks::padded(new)) else {
+            return ptr::null_mut();
+        };
+        let classes = (Class::of(from.size(), from.align()), Class::of(to.size(), to.align()));
+        let same = match classes {
+            (Some(from), Some(to)) => from == to,
+            (None, None) => true,
+            _ => false,
+        };
+        if !same {
+            // SAFETY: as promised by the caller.
+            return unsafe { self.moved(value, layout, new) };
+        }
+        checks::entered();
+        // SAFETY: value — armed when it was allocated.
+        unsafe { checks::disarm(value, layout.size()) };
+        let mut moved = value;
+        if classes.0.is_none() {
+            let sent = Sent(value);
+            // SAFETY: promised by the caller: the block is `A`'s.
+            moved =
+                host(move || Sent(unsafe { self.behind.realloc({ sent }.0, from, to.size()) })).0;
+        }
+        if moved.is_null() {
+            // The old one is still in use.
+            // SAFETY: value — as it was.
+            unsafe { checks::arm(value, layout.size()) };
+        } else {
+            // SAFETY: value — it is padded.
+            unsafe { checks::arm(moved, size) };
+        }
+        moved
+    }
+}

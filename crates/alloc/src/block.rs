@@ -1,0 +1,160 @@
+//! Blocks that nobody uses, and lists of them: linked through the blocks themselves.
+
+use std::ptr::{self, NonNull};
+
+/// A block that nobody uses; at least as large as [`Links`].
+#[derive(Debug)]
+pub(crate) struct Free(NonNull<Links>);
+
+/// What is in a free block.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Links {
+    /// The next one of its list. (The first word: magazines use it too.)
+    next: *mut Links,
+    /// In the first block of a batch: the next batch.
+    batch: *mut Links,
+}
+
+impl Free {
+    /// # Safety
+    /// - **block**: the address of a block of one of the classes, that nobody else uses.
+    pub(crate) unsafe fn new(block: NonNull<u8>) -> Free {
+        Free(block.cast())
+    }
+
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.0.as_ptr().cast()
+    }
+
+    fn links(&mut self) -> &mut Links {
+        // SAFETY: a free block is ours alone, aligned and large enough.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+/// Free blocks of one class.
+#[derive(Debug)]
+pub(crate) struct List {
+    first: *mut Links,
+    len: u32,
+}
+
+impl List {
+    pub(crate) const fn new() -> List {
+        List { first: ptr::null_mut(), len: 0 }
+    }
+
+    /// # Safety
+    /// - **blocks**: `first` leads to `len` free blocks, and the last to none.
+    pub(crate) unsafe fn from_raw(first: *mut u8, len: u32) -> List {
+        List { first: first.cast(), len }
+    }
+
+    /// The first block, which leads to the others.
+    pub(crate) fn into_raw(self) -> *mut u8 {
+        self.first.cast()
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn push(&mut self, mut block: Free) {
+        block.links().next = self.first;
+        self.first = block.0.as_ptr();
+        self.len += 1;
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Free> {
+        let mut block = Free(NonNull::new(self.first)?);
+        self.first = block.links().next;
+        self.len -= 1;
+        Some(block)
+    }
+}
+
+impl Default for List {
+    fn default() -> List {
+        List::new()
+    }
+}
+
+/// Whole batches of one class: lists of as many blocks as a batch has.
+#[derive(Debug)]
+pub(crate) struct Batches {
+    first: *mut Links,
+    count: u32,
+}
+
+impl Batches {
+    pub(crate) const fn new() -> Batches {
+        Batches { first: ptr::null_mut(), count: 0 }
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Adds a list that is a whole batch.
+    pub(crate) fn push(&mut self, batch: List) {
+        let Some(first) = NonNull::new(batch.first) else { return };
+        Free(first).links().batch = self.first;
+        self.first = first.as_ptr();
+        self.count += 1;
+    }
+
+    /// The batch that was added last, of `len` blocks.
+    pub(crate) fn pop(&mut self, len: u32) -> Option<List> {
+        let first = NonNull::new(self.first)?;
+        self.first = Free(first).links().batch;
+        self.count -= 1;
+        Some(List { first: first.as_ptr(), len })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(memory: &mut [[u128; 1]]) -> impl Iterator<Item = Free> {
+        // SAFETY: block — sixteen bytes each, ours.
+        memory.iter_mut().map(|block| unsafe { Free::new(NonNull::from(block).cast()) })
+    }
+
+    #[test]
+    fn a_list_gives_back_the_last_block_first() {
+        let mut memory = [[0u128; 1]; 3];
+        let addresses = memory.each_ref().map(|block| ptr::from_ref(block).cast_mut().cast::<u8>());
+        let mut list = List::new();
+        blocks(&mut memory).for_each(|block| list.push(block));
+        assert_eq!(list.len(), 3);
+        let out: Vec<_> = std::iter::from_fn(|| list.pop()).map(|block| block.address()).collect();
+        assert_eq!(out, [addresses[2], addresses[1], addresses[0]]);
+        assert!(list.is_empty() && list.into_raw().is_null());
+    }
+
+    #[test]
+    fn batches_keep_their_blocks_together() {
+        let mut memory = [[0u128; 1]; 6];
+        let mut all = blocks(&mut memory);
+        let mut batches = Batches::new();
+        for _ in 0..3 {
+            let mut batch = List::new();
+            all.by_ref().take(2).for_each(|block| batch.push(block));
+            batches.push(batch);
+        }
+        assert_eq!(batches.count(), 3);
+        for _ in 0..3 {
+            let mut batch = batches.pop(2).unwrap();
+            let [a, b] = [batch.pop(), batch.pop()].map(|block| block.unwrap().address() as usize);
+            assert_eq!(a - b, 16, "two neighbours, the last one first");
+            assert!(batch.pop().is_none());
+        }
+        assert!(batches.pop(2).is_none());
+    }
+}

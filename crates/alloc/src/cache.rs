@@ -1,0 +1,189 @@
+//! What one thread keeps: two magazines of each class, its own and those goroutines' that run on it.
+//!
+//! The first magazine is where blocks are taken and put; the second is full or empty. An empty first one
+//! is filled by the second, or by a batch from the shelf; a full first one becomes the second, whose
+//! blocks go to the shelf. So a thread goes to the shelf at most once in a batch of calls, whatever
+//! their order.
+//!
+//! All of this runs as the thread, never as a goroutine: with the thread's own thread-locals, and not
+//! moved. Whoever comes here came from a fast path that found nothing, or no room.
+
+use crate::block::{Free, List};
+use crate::classes::{COUNT, Class};
+use crate::shelf;
+use gosched_context::magazine::{self, Magazine, Row};
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+
+/// What a thread keeps. The row is what fast paths see of it.
+#[repr(C)]
+#[derive(Debug)]
+struct Cache {
+    row: Row,
+    /// Full second magazines: the first block of each; null: there is none.
+    full: [Cell<*mut u8>; COUNT],
+}
+
+/// Gets a chunk from the allocator behind; null if it has none.
+pub(crate) type NewChunk<'a> = &'a dyn Fn() -> *mut u8;
+
+/// How far a thread is with its cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Never,
+    /// It is being made: what is needed meanwhile comes from the shelf.
+    Making,
+    Has,
+    /// The thread has ended, as far as its destructors tell; some may still run.
+    Over,
+}
+
+thread_local! {
+    static STAGE: Cell<Stage> = const { Cell::new(Stage::Never) };
+    static END: End = const { End };
+}
+
+/// Gives everything back when the thread ends.
+#[derive(Debug)]
+struct End;
+
+impl Drop for End {
+    fn drop(&mut self) {
+        STAGE.set(Stage::Over);
+        if let Some(cache) = mine() {
+            magazine::forget_row();
+            spill(cache);
+            let block = NonNull::from(cache).cast();
+            // SAFETY: block — it came from a shelf; nobody sees it any more.
+            let block = unsafe { Free::new(block) };
+            put_one(class_of_a_cache(), block);
+        }
+    }
+}
+
+/// A block for the calling thread, whose magazine is empty. Null: there is no memory.
+pub(crate) fn take(class: Class, new_chunk: NewChunk<'_>) -> *mut u8 {
+    let Some(cache) = mine().or_else(|| make(new_chunk)) else {
+        return take_one(class, new_chunk).map_or(ptr::null_mut(), |block| block.address());
+    };
+    let first = &cache.row[class.index()];
+    let full = cache.full[class.index()].replace(ptr::null_mut());
+    if !full.is_null() {
+        first.fill(full, 0);
+    } else {
+        let Some(list) = refill(class, new_chunk) else { return ptr::null_mut() };
+        let room = class.batch() - list.len();
+        first.fill(list.into_raw(), room);
+    }
+    // SAFETY: blocks — the thread's own.
+    unsafe { first.take() }
+}
+
+/// A block of the calling thread, whose magazine is full.
+pub(crate) fn put(class: Class, block: Free, new_chunk: NewChunk<'_>) {
+    let Some(cache) = mine().or_else(|| make(new_chunk)) else { return put_one(class, block) };
+    let first = &cache.row[class.index()];
+    if first.room() == 0 {
+        let list = first.empty(class.batch());
+        let full = cache.full[class.index()].replace(list);
+        if !full.is_null() {
+            // SAFETY: blocks — a second magazine is full.
+            shelf::put(class, unsafe { List::from_raw(full, class.batch()) });
+        }
+    }
+    // SAFETY: block — free.
+    unsafe { first.give(block.address()) };
+}
+
+/// All that the calling thread keeps, to the shelves. It goes on.
+pub(crate) fn spill_mine() {
+    if let Some(cache) = mine() {
+        spill(cache);
+    }
+}
+
+fn spill(cache: &Cache) {
+    for class in Class::all() {
+        let first = &cache.row[class.index()];
+        let len = class.batch() - first.room();
+        if len > 0 {
+            let blocks = first.empty(class.batch());
+            // SAFETY: blocks — as many as the room that they took.
+            shelf::put_some(class, unsafe { List::from_raw(blocks, len) });
+        }
+        let full = cache.full[class.index()].replace(ptr::null_mut());
+        if !full.is_null() {
+            // SAFETY: blocks — a second magazine is full.
+            shelf::put(class, unsafe { List::from_raw(full, class.batch()) });
+        }
+    }
+}
+
+/// The calling thread's cache.
+fn mine() -> Option<&'static Cache> {
+    let row = magazine::row();
+    // SAFETY: a row that is not nobody's is the first field of a cache, by `make`.
+    (!magazine::is_none(row)).then(|| unsafe { &*row.cast::<Cache>() })
+}
+
+/// Makes the calling thread's cache, unless it is too late, or there is no memory.
+#[cold]
+fn make(new_chunk: NewChunk<'_>) -> Option<&'static Cache> {
+    if STAGE.get() != Stage::Never {
+        return None;
+    }
+    STAGE.set(Stage::Making);
+    // Says that the destructor is to run. May allocate.
+    if END.try_with(|_| ()).is_err() {
+        STAGE.set(Stage::Over);
+        return None;
+    }
+    let Some(block) = take_one(class_of_a_cache(), new_chunk) else {
+        STAGE.set(Stage::Never);
+        return None;
+    };
+    let place = block.address().cast::<Cache>();
+    let mut classes = Class::all();
+    let row = std::array::from_fn(|_| Magazine::new(classes.next().map_or(0, Class::batch)));
+    let cache = Cache { row, full: [const { Cell::new(ptr::null_mut()) }; COUNT] };
+    // SAFETY: a free block, large and aligned enough.
+    unsafe { place.write(cache) };
+    // SAFETY: written above; it is freed when the thread ends, and its row forgotten before.
+    let cache: &'static Cache = unsafe { &*place };
+    // SAFETY: alive — as above.
+    unsafe { magazine::set_row(&cache.row) };
+    STAGE.set(Stage::Has);
+    Some(cache)
+}
+
+fn class_of_a_cache() -> Class {
+    match Class::of(size_of::<Cache>(), align_of::<Cache>()) {
+        Some(class) => class,
+        None => unreachable!("a cache is small"),
+    }
+}
+
+fn refill(class: Class, new_chunk: NewChunk<'_>) -> Option<List> {
+    loop {
+        if let Some(list) = shelf::take(class) {
+            return Some(list);
+        }
+        let chunk = NonNull::new(new_chunk())?;
+        // SAFETY: chunk — just allocated, and never freed.
+        unsafe { crate::pool::add(chunk) };
+    }
+}
+
+/// A block, for a thread without a cache.
+fn take_one(class: Class, new_chunk: NewChunk<'_>) -> Option<Free> {
+    let mut list = refill(class, new_chunk)?;
+    let block = list.pop();
+    shelf::put_some(class, list);
+    block
+}
+
+fn put_one(class: Class, block: Free) {
+    let mut list = List::new();
+    list.push(block);
+    shelf::put_some(class, list);
+}

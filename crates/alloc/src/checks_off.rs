@@ -1,0 +1,39 @@
+//! Without debug assertions nothing is checked.
+
+use crate::classes::Class;
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+/// What is called, with debug assertions, each time the allocator is entered.
+pub fn set_check(_check: fn()) {}
+
+#[inline(always)]
+pub(crate) fn entered() {}
+
+#[inline(always)]
+pub(crate) fn padded(layout: Layout) -> Option<Layout> {
+    Some(layout)
+}
+
+/// # Safety
+/// - **value**: any.
+#[inline(always)]
+pub(crate) unsafe fn arm(_value: *mut u8, _size: usize) {}
+
+/// # Safety
+/// - **value**: any.
+#[inline(always)]
+pub(crate) unsafe fn disarm(_value: *mut u8, _size: usize) {}
+
+/// # Safety
+/// - **block**: any.
+#[inline(always)]
+pub(crate) unsafe fn poison(_block: *mut u8, _class: Class) {}
+
+#[inline(always)]
+pub(crate) fn fresh(_block: NonNull<u8>, _class: Class) {}
+
+/// # Safety
+/// - **block**: any.
+#[inline(always)]
+pub(crate) unsafe fn unpoison(_block: *mut u8, _class: Class) {}

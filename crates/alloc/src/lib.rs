@@ -1,0 +1,69 @@
+//! An allocation cache that belongs to the thread a goroutine runs on, in front of any allocator.
+//!
+//! A goroutine has thread-locals of its own, so an allocator that keeps a heap for each thread would
+//! keep one for each goroutine. [`Alloc`] keeps free blocks for each *thread*: a goroutine finds those of
+//! the thread that carries it. The allocator behind is entered only as that thread, for large blocks and
+//! for the chunks that small ones are cut from.
+//!
+//! ```text
+//! alloc, dealloc ─ magazines of the thread ─ shelf of the class ─ spans ─ pool ─ A
+//!                  (nanoseconds, no lock)    (one batch, a lock)
+//! ```
+//!
+//! Read in this order: `classes`, `block`, `span`, `pool`, `shelf`, `cache`, `alloc`.
+
+mod alloc;
+
+mod block;
+
+mod cache;
+
+mod classes;
+
+#[cfg(debug_assertions)]
+mod checks;
+
+#[cfg(not(debug_assertions))]
+#[path = "checks_off.rs"]
+mod checks;
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod fork;
+
+mod locked;
+
+mod pool;
+
+mod shelf;
+
+mod span;
+
+#[cfg(target_os = "linux")]
+mod system;
+
+#[cfg(not(target_os = "linux"))]
+#[path = "system_none.rs"]
+mod system;
+
+#[cfg(test)]
+mod tests;
+
+pub use alloc::Alloc;
+pub use checks::set_check;
+pub use pool::{Stats, stats};
+
+use classes::Class;
+
+/// What the calling thread keeps, for all to use. For a thread that is about to sleep for long. Not for
+/// goroutines: the thread that carries one does this itself.
+pub fn spill() {
+    cache::spill_mine();
+}
+
+/// All memory that no block is in, to the system. What threads keep stays with them: see [`spill`].
+pub fn release_memory() {
+    for class in Class::all() {
+        shelf::clear(class);
+    }
+    pool::cool_all();
+}

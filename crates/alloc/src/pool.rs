@@ -1,0 +1,121 @@
+//! Spans without a class: any class may have them.
+//!
+//! Some stay as they were left, for the next class that wants one. What is more than that goes back to
+//! the system: the address space stays ours, the memory does not.
+
+use crate::locked::Guarded;
+use crate::span::{CHUNK, SPAN, Span, Spans};
+use crate::system;
+use gosched_context::Still;
+use gosched_context::lock::Lock;
+use std::ptr::NonNull;
+
+/// So many spans always stay: 4 MiB.
+const KEPT: usize = 64;
+
+/// Beyond that, one for so many that are in use.
+const SHARE: usize = 8;
+
+pub(crate) static POOL: Lock<Pool> = Lock::new(Pool::new());
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// As they were left; the last one left is the first.
+    warm: Spans,
+    /// Their memory is the system's.
+    cold: Spans,
+    in_use: usize,
+    chunks: usize,
+    /// Of the thread that forks, from `prepare` to its end.
+    pub(crate) forking: Option<Still>,
+}
+
+// SAFETY: spans are never freed, and those without a class are used with the lock held only.
+unsafe impl Send for Pool {}
+
+impl Pool {
+    const fn new() -> Pool {
+        Pool { warm: Spans::new(), cold: Spans::new(), in_use: 0, chunks: 0, forking: None }
+    }
+
+    /// How many may stay warm.
+    fn kept(&self) -> usize {
+        KEPT.max(self.in_use / SHARE)
+    }
+}
+
+/// A span for a class; `None`: a chunk is needed.
+pub(crate) fn take() -> Option<&'static Span> {
+    let mut pool = Guarded::new(&POOL);
+    let span = pool.warm.pop_front().or_else(|| pool.cold.pop_front())?;
+    pool.in_use += 1;
+    Some(span)
+}
+
+/// A span whose class does not need it. To be followed by [`cool`], without a lock.
+pub(crate) fn put(span: &'static Span) {
+    span.end();
+    let mut pool = Guarded::new(&POOL);
+    pool.in_use -= 1;
+    pool.warm.push_front(span);
+}
+
+/// Adds a chunk's spans.
+///
+/// # Safety
+/// - **chunk**: as for [`Span::all_of`].
+pub(crate) unsafe fn add(chunk: NonNull<u8>) {
+    // SAFETY: chunk — promised by the caller. Not under the lock: it touches the memory.
+    let spans = unsafe { Span::all_of(chunk) };
+    let mut new = Spans::new();
+    spans.for_each(|span| new.push_front(span));
+    let mut pool = Guarded::new(&POOL);
+    pool.chunks += 1;
+    while let Some(span) = new.pop_front() {
+        pool.cold.push_front(span);
+    }
+}
+
+/// How many spans wait warm: more than may stay.
+pub(crate) fn cool() {
+    while cool_one(Pool::kept) {}
+}
+
+/// All the memory that no block is in, to the system.
+pub(crate) fn cool_all() {
+    while cool_one(|_| 0) {}
+}
+
+fn cool_one(kept: fn(&Pool) -> usize) -> bool {
+    let span = {
+        let mut pool = Guarded::new(&POOL);
+        if pool.warm.len() <= kept(&pool) {
+            return false;
+        }
+        pool.warm.pop_back()
+    };
+    let Some(span) = span else { return false };
+    // SAFETY: unused — it has no class, and is in no list.
+    unsafe { system::give_back(span.memory()) };
+    Guarded::new(&POOL).cold.push_front(span);
+    true
+}
+
+/// Memory that small blocks are cut from, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Got from the allocator behind, for ever.
+    pub reserved: usize,
+    /// In spans that have a class: blocks that are in use, and free ones beside them.
+    pub in_use: usize,
+    /// Not in use, and not yet given back to the system.
+    pub warm: usize,
+}
+
+/// How much memory there is for small blocks.
+pub fn stats() -> Stats {
+    let pool = Guarded::new(&POOL);
+    let [in_use, warm] = [pool.in_use, pool.warm.len()].map(|spans| spans * SPAN);
+    Stats { reserved: pool.chunks * CHUNK, in_use, warm }
+}

@@ -1,0 +1,38 @@
+//! The pieces together, on threads.
+
+use crate::Alloc;
+use crate::span::CHUNK;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard};
+
+/// Tests that look at what all threads share take turns.
+pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(|broken| broken.into_inner())
+}
+
+/// As the allocator does when nothing is left.
+pub(crate) fn add_chunk() {
+    let layout = Layout::from_size_align(CHUNK, CHUNK).unwrap();
+    // SAFETY: its size is not 0.
+    let chunk = NonNull::new(unsafe { System.alloc(layout) }).unwrap();
+    // SAFETY: chunk — new, never freed.
+    unsafe { crate::pool::add(chunk) };
+}
+
+static ALLOC: Alloc = Alloc::new();
+
+#[test]
+fn a_block_comes_back_to_the_thread_that_freed_it() {
+    let layout = Layout::from_size_align(100, 8).unwrap();
+    // SAFETY: its size is not 0.
+    let first = unsafe { ALLOC.alloc(layout) };
+    // SAFETY: allocated above.
+    unsafe { ALLOC.dealloc(first, layout) };
+    // SAFETY: as above.
+    let second = unsafe { ALLOC.alloc(layout) };
+    assert_eq!(first, second);
+    // SAFETY: allocated above.
+    unsafe { ALLOC.dealloc(second, layout) };
+}

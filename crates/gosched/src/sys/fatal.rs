@@ -1,0 +1,11 @@
+//! The end of the process when a rule of ours was broken.
+
+pub(crate) use gosched_context::fatal::{Stderr, set_dump};
+
+/// `fatal!("…", …)`: see [`gosched_context::fatal::stop`].
+macro_rules! fatal {
+    ($($message:tt)*) => {
+        gosched_context::fatal::stop(format_args!($($message)*))
+    };
+}
+pub(crate) use fatal;
