@@ -1,30 +1,9 @@
 //! What must never happen with preemption off: an allocation, a panic. In debug builds both are fatal.
+//! All suites run with the allocation cache, which checks it.
 
 use gosched::{go, run, scope, yield_now};
 use gosched_tests::children;
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
-
-/// The system's allocator, asking each time whether it may be entered.
-struct Asking;
-
-// SAFETY: the system's allocator does the work.
-unsafe impl GlobalAlloc for Asking {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        gosched::__rules::check_allocation();
-        // SAFETY: as the caller's call.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        gosched::__rules::check_allocation();
-        // SAFETY: as the caller's call.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Asking = Asking;
 
 #[test]
 fn the_scheduler_allocates_nothing_with_preemption_off() {
@@ -62,17 +41,32 @@ fn the_scheduler_allocates_nothing_with_preemption_off() {
     });
 }
 
-#[test]
-fn an_allocation_with_preemption_off_is_fatal_in_debug_builds() {
-    let output = children::run("allocates");
+/// Fatal with the sentence where rules are checked; elsewhere it just works.
+fn is_fatal_in_debug_builds(scenario: &str, sentence: &str) {
+    let output = children::run(scenario);
     let text = children::stderr(&output);
-    if cfg!(all(debug_assertions, not(feature = "threads"))) {
-        assert!(text.contains("runtime: the allocator was entered with preemption off"), "{text}");
+    if cfg!(all(debug_assertions, not(feature = "threads"), not(feature = "system-alloc"))) {
+        assert!(
+            text.contains(&format!("runtime: the allocator was entered {sentence}\n")),
+            "{text}"
+        );
         assert!(text.contains("gomaxprocs="), "everything is shown: {text}");
         assert!(!output.status.success());
     } else {
         assert!(output.status.success(), "{text}");
     }
+}
+
+#[test]
+fn an_allocation_with_preemption_off_is_fatal_in_debug_builds() {
+    is_fatal_in_debug_builds("allocates", "with preemption off");
+}
+
+#[test]
+fn an_allocation_while_the_world_is_stopped_is_fatal_in_debug_builds() {
+    let sentence = "by a thread that has stopped the world";
+    is_fatal_in_debug_builds("a thread allocates in a stopped world", sentence);
+    is_fatal_in_debug_builds("a goroutine allocates in a stopped world", sentence);
 }
 
 #[cfg(not(feature = "threads"))]
@@ -89,6 +83,13 @@ fn child() {
     match children::scenario().as_deref() {
         Some("allocates") => {
             run(|| gosched::__rules::with_preemption_off(|| drop(black_box(Box::new(1)))));
+        }
+        Some("a thread allocates in a stopped world") => {
+            run(|| ());
+            gosched::__rules::with_world_stopped(|| drop(black_box(Box::new(1))));
+        }
+        Some("a goroutine allocates in a stopped world") => {
+            run(|| gosched::__rules::with_world_stopped(|| drop(black_box(Box::new(1)))));
         }
         Some("panics") => {
             run(|| gosched::__rules::with_preemption_off(|| panic!("not here")));

@@ -9,6 +9,7 @@
 //! moved. Whoever comes here came from a fast path that found nothing, or no room.
 
 use crate::block::{Free, List};
+use crate::checks;
 use crate::classes::{COUNT, Class};
 use crate::shelf;
 use gosched_context::magazine::{self, Magazine, Row};
@@ -53,10 +54,11 @@ impl Drop for End {
         if let Some(cache) = mine() {
             magazine::forget_row();
             spill(cache);
-            let block = NonNull::from(cache).cast();
-            // SAFETY: block — it came from a shelf; nobody sees it any more.
-            let block = unsafe { Free::new(block) };
-            put_one(class_of_a_cache(), block);
+            let (block, class) = (NonNull::from(cache).cast(), class_of_a_cache());
+            // SAFETY: block — it came from a shelf of that class; nobody sees it any more.
+            unsafe { checks::poison(block.as_ptr(), class) };
+            // SAFETY: block — as above.
+            put_one(class, unsafe { Free::new(block) });
         }
     }
 }

@@ -39,6 +39,8 @@ pub mod book;
 mod model;
 
 #[cfg(not(loom))]
+pub use api::alloc;
+#[cfg(not(loom))]
 pub use api::builder::{Builder, go};
 #[cfg(not(loom))]
 pub use api::exit::goexit;

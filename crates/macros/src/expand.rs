@@ -25,11 +25,11 @@ use std::ops::Range;
 /// Expands `#[gosched::main]`.
 pub(crate) fn main(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let attribute: Vec<TokenTree> = attribute.into_iter().collect();
-    let options = MainOptions::read(&token::copy(&attribute)).and_then(|options| {
+    let options = MainOptions::read(&token::copy(&attribute)).map(|options| {
         let mut code = code("::gosched::__macros::Options::new()");
         code.extend(setter(".procs", &attribute, options.procs));
         code.extend(setter(".stack", &attribute, options.stack));
-        Ok((global_allocator(&options.alloc)?, code))
+        (global_allocator(&options.alloc, &attribute), code)
     });
     wrap(&MAIN, item, options, |parts, (allocator, options)| {
         let mut body = allocator;
@@ -71,16 +71,19 @@ pub(crate) fn test(attribute: TokenStream, item: TokenStream) -> TokenStream {
     })
 }
 
-/// Where a program gets its global allocator, once there is an allocation cache to put there.
-fn global_allocator(alloc: &Alloc<Span>) -> Result<TokenStream, Error<Span>> {
-    match alloc {
-        Alloc::Unsaid | Alloc::Off => Ok(TokenStream::new()),
-        Alloc::InFrontOf(span) => Err(Error::new(
-            *span,
-            "`alloc = ...` needs the allocation cache, which this version does not have yet; \
-             use `alloc = off`",
-        )),
-    }
+/// The program's global allocator: in the function, where nobody meets its name.
+fn global_allocator(alloc: &Alloc, attribute: &[TokenTree]) -> TokenStream {
+    let path = match alloc {
+        Alloc::Off => return TokenStream::new(),
+        Alloc::Unsaid => code("::std::alloc::System"),
+        Alloc::InFrontOf(path) => part(attribute, path.clone()),
+    };
+    let mut item = code("#[global_allocator] static GOSCHED_ALLOC: ::gosched::alloc::Alloc<");
+    item.extend(path.clone());
+    item.extend(code("> = ::gosched::alloc::Alloc::in_front_of"));
+    item.extend(grouped(Delimiter::Parenthesis, path));
+    item.extend(code(";"));
+    item
 }
 
 const EXIT_CODE: &str = "-> ::std::process::ExitCode";

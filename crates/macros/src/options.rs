@@ -23,21 +23,21 @@ const TIMEOUT_MILLIS: u64 = 60_000;
 
 /// What stands in `#[gosched::main(…)]`; ranges are positions of constant expressions.
 #[derive(Debug)]
-pub(crate) struct MainOptions<S> {
+pub(crate) struct MainOptions {
     pub(crate) procs: Option<Range<usize>>,
     pub(crate) stack: Option<Range<usize>>,
-    pub(crate) alloc: Alloc<S>,
+    pub(crate) alloc: Alloc,
 }
 
 /// The global allocator that a program gets with its `main`.
 #[derive(Debug)]
-pub(crate) enum Alloc<S> {
-    /// Nothing was said.
+pub(crate) enum Alloc {
+    /// Nothing was said: the allocation cache in front of the system's.
     Unsaid,
     /// None: the program's own, or the system's.
     Off,
     /// The allocation cache in front of the allocator written here.
-    InFrontOf(S),
+    InFrontOf(Range<usize>),
 }
 
 /// What stands in `#[gosched::test(…)]`.
@@ -48,8 +48,8 @@ pub(crate) struct TestOptions {
     pub(crate) deny_leaks: bool,
 }
 
-impl<S: Copy> MainOptions<S> {
-    pub(crate) fn read(tokens: &[Token<S>]) -> Result<MainOptions<S>, Error<S>> {
+impl MainOptions {
+    pub(crate) fn read<S: Copy>(tokens: &[Token<S>]) -> Result<MainOptions, Error<S>> {
         let mut options = MainOptions { procs: None, stack: None, alloc: Alloc::Unsaid };
         for given in MAIN.read(tokens)? {
             match given.name {
@@ -125,7 +125,7 @@ fn denied<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<bool, Error<
     }
 }
 
-fn allocator<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<Alloc<S>, Error<S>> {
+fn allocator<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<Alloc, Error<S>> {
     let first = tokens[given.value.start].peeled();
     if single(given, tokens).and_then(Token::word) == Some("off") {
         return Ok(Alloc::Off);
@@ -133,7 +133,7 @@ fn allocator<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<Alloc<S>,
     if first.word().is_none() && !first.is_punct(':') && !first.is_punct('<') {
         return Err(Error::new(first.span, "`alloc` takes `off` or the path of an allocator"));
     }
-    Ok(Alloc::InFrontOf(first.span))
+    Ok(Alloc::InFrontOf(given.value.clone()))
 }
 
 #[cfg(test)]
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use crate::token::lexer::lex;
 
-    fn main(text: &str) -> Result<MainOptions<usize>, Error<usize>> {
+    fn main(text: &str) -> Result<MainOptions, Error<usize>> {
         MainOptions::read(&lex(text))
     }
 
@@ -207,7 +207,8 @@ mod tests {
         assert!(matches!(main("alloc = off").unwrap().alloc, Alloc::Off));
         for value in ["MiMalloc", "a::MiMalloc", "::a::MiMalloc", "<A as B>::C", "off::Alloc"] {
             let options = main(&format!("alloc = {value}")).unwrap();
-            assert!(matches!(options.alloc, Alloc::InFrontOf(8)), "{value}: {options:?}");
+            let Alloc::InFrontOf(path) = options.alloc else { panic!("{value}") };
+            assert_eq!(path, 2..2 + lex(value).len());
         }
         for value in ["\"off\"", "0", "-1", "{ off }"] {
             let error = main(&format!("alloc = {value}")).unwrap_err();

@@ -83,29 +83,29 @@ fn unit() {
     println!("in main");
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn ok() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn error() -> Result<(), Box<dyn std::error::Error>> {
     let number: i32 = "twelve".parse()?;
     println!("{number}");
     Ok(())
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn code() -> ExitCode {
     ExitCode::from(7)
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn panics() {
     panic!("main is over");
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn leaves_others() {
     let started = Arc::new(AtomicUsize::new(0));
     for i in 0..10 {
@@ -126,12 +126,12 @@ fn leaves_others() {
     println!("leaving");
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn leaves_a_tail() {
     print!("no end of line");
 }
 
-#[gosched::main(procs = 5)]
+#[gosched::main(procs = 5, alloc = off)]
 fn five_procs() {
     println!("procs {}", runtime::procs());
 }
@@ -142,12 +142,12 @@ fn deep(left: usize) -> usize {
     if left == 0 { 0 } else { black_box(deep(left - 1) + usize::from(frame[5] == left)) }
 }
 
-#[gosched::main(stack = 64 << 20)]
+#[gosched::main(stack = 64 << 20, alloc = off)]
 fn big_stack() {
     println!("depth {}", deep(20_000));
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn is_one() {
     println!("id {}", gosched::id().unwrap());
     println!("parent {:?}", current().unwrap().parent());
@@ -157,14 +157,14 @@ fn is_one() {
     );
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn main_thread() {
     // SAFETY: gettid has no precondition.
     let thread = unsafe { libc::gettid() };
     println!("first on the main thread {}", thread == std::process::id() as i32);
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn message() {
     let worker = Builder::new().name("worker").go(|| panic!("boom {}", 1)).unwrap();
     let id = worker.id();
@@ -188,7 +188,7 @@ impl Drop for Says {
     }
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn abort() {
     let before = runtime::set_panic_policy(runtime::PanicPolicy::Abort);
     println!("before {before:?}");
@@ -210,7 +210,7 @@ impl Drop for PanicsInDrop {
 }
 
 /// Results and closures whose destructors panic: joined, detached before, detached after.
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn bad_drop() {
     let drops = Arc::new(AtomicUsize::new(0));
     let bad = |drops: &Arc<AtomicUsize>| PanicsInDrop(drops.clone());
@@ -254,13 +254,13 @@ fn bad_drop() {
     println!("all over");
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn main_exits() {
     let _says = Says("destructor of main");
     goexit();
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn main_exits_first() {
     go(|| {
         for _ in 0..1000 {
@@ -278,18 +278,18 @@ fn main_exits_in_run() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn parks() {
     park();
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn parks_locked() {
     lock_os_thread();
     park();
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn join_cycle() {
     type Slot = Arc<Mutex<Option<JoinHandle<()>>>>;
     fn join(slot: &Slot) {
@@ -315,14 +315,14 @@ fn join_cycle() {
     park();
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn scope_waits() {
     gosched::scope(|s| {
         s.go(park);
     });
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn many_asleep() {
     let others: Vec<_> = (0..3).map(|_| Builder::new().name("sleeper").go(park).unwrap()).collect();
     for other in others {
@@ -330,7 +330,7 @@ fn many_asleep() {
     }
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn a_thread_will_unpark() {
     let me = current().unwrap();
     std::thread::spawn(move || {
@@ -341,13 +341,13 @@ fn a_thread_will_unpark() {
     println!("unparked");
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn a_thread_ends() {
     std::thread::spawn(|| std::thread::sleep(Duration::from_millis(500)));
     park();
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn computes() {
     let me = current().unwrap();
     go(move || {
@@ -383,7 +383,7 @@ fn announce_and_wait() {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn idle() {
     busy_for_a_while();
     let me = current().unwrap();
@@ -399,7 +399,7 @@ fn tasks() -> usize {
 }
 
 /// Many threads at once, by goroutines tied to them; then none needs them any more.
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn surplus() {
     let me = current().unwrap();
     let locked = Arc::new(AtomicUsize::new(0));
@@ -438,7 +438,7 @@ fn surplus() {
     println!("works");
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn many() {
     const COUNT: usize = 100_000;
     let started = Arc::new(AtomicUsize::new(0));
@@ -487,7 +487,7 @@ fn no_threads() {
     assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "the limit is in force");
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn main_exits_locked() {
     lock_os_thread();
     goexit();

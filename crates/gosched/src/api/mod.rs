@@ -1,5 +1,6 @@
 //! What a program calls: turns closures into Gs and hands back handles.
 
+pub mod alloc;
 pub mod attributes;
 pub(crate) mod builder;
 pub(crate) mod exit;

@@ -11,6 +11,8 @@ thread_local! {
     static GOROUTINE: Cell<Option<&'static G>> = const { Cell::new(None) };
     /// Whether this is the own identity of an M's thread.
     static IS_M: Cell<bool> = const { Cell::new(false) };
+    /// Whether the caller has stopped the world.
+    static STOPS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The goroutine that calls; `None` on an ordinary thread.
@@ -32,4 +34,14 @@ pub(crate) fn is_m() -> bool {
 /// The code with these thread-locals is an M's thread from here on, or is none any more.
 pub(crate) fn set_is_m(is_m: bool) {
     IS_M.set(is_m);
+}
+
+/// Whether the caller has stopped the world.
+pub(crate) fn has_stopped_the_world() -> bool {
+    STOPS.get()
+}
+
+/// The caller has stopped the world, or has let it go on.
+pub(crate) fn set_has_stopped_the_world(has: bool) {
+    STOPS.set(has);
 }

@@ -14,6 +14,7 @@ use crate::sys::fatal::fatal;
 use gosched_context::lock::Locked as Guard;
 use std::ptr;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Gives the P to a sleeping M, or to the next one the spawner makes. The caller owns the P; where
 /// the M is to spin, it is counted already.
@@ -80,11 +81,22 @@ pub(crate) fn stop_locked_m(m: &'static M) {
     }
     let last = deadlock::is_possible(&SCHED.lock.lock());
     if !(last && deadlock::sleep_as_the_last(m)) {
-        m.note.sleep(None);
+        sleep_perhaps_for_long(m);
     }
     SCHED.lock.lock().locked_ms -= 1;
     take_given_p(m);
 }
+
+/// Sleeps until it is woken. After a while, what memory the M keeps is everybody's.
+fn sleep_perhaps_for_long(m: &'static M) {
+    if !m.note.sleep(Some(LONG)) {
+        gosched_alloc::spill();
+        m.note.sleep(None);
+    }
+}
+
+/// Sleep is not long before that.
+const LONG: Duration = Duration::from_millis(500);
 
 /// To the M that sleeps until it can run the goroutine it is locked to; which is in no queue any more.
 fn give(owner: &'static M, p: &'static P) {

@@ -104,7 +104,7 @@ fn end_of_idleness(m: &'static M) -> End {
     End::Ends
 }
 
-/// Stacks in the caches of idle Ps, and stacks that rest, back to the system.
+/// What this M keeps, stacks in the caches of idle Ps, and stacks that rest, back to the system.
 fn give_memory_back() {
     let locked = SCHED.lock.lock();
     for p in locked.idle_ps.iter() {
@@ -114,4 +114,6 @@ fn give_memory_back() {
     let all_idle = SCHED.idle_ps.load(Ordering::Relaxed) as usize == SCHED.procs();
     drop(locked);
     gosched_context::stack::trim(if all_idle { Duration::ZERO } else { IDLE_TIME });
+    gosched_alloc::spill();
+    gosched_alloc::release_memory();
 }

@@ -63,8 +63,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub(crate) use moving::{
-    become_main_m, check_allocation, check_panic, dump_to_stderr, main_has_exited, seed,
-    with_preemption_off, with_stack,
+    become_main_m, check_panic, dump_to_stderr, main_has_exited, seed, with_preemption_off,
+    with_stack, with_world_stopped,
 };
 
 /// A goroutine to be started. Small: it is on the way of every `go`.

@@ -279,9 +279,14 @@ pub(crate) fn check_panic() {
     }
 }
 
-/// What an allocator calls when it is entered: fatal where nothing may be allocated, that is with
-/// preemption off and a P in hand. Whoever holds the allocator's lock may need that P.
+/// What the allocation cache calls when it is entered, in debug builds: fatal where nothing may be
+/// allocated, that is with preemption off and a P in hand, and while the caller has stopped the world.
+/// Whoever holds the allocator's lock may need that P, or is stopped.
 pub(crate) fn check_allocation() {
+    if current::has_stopped_the_world() {
+        current::set_has_stopped_the_world(false);
+        fatal!("the allocator was entered by a thread that has stopped the world");
+    }
     // Inside `host` the M's own thread may do what any thread may.
     let on_g0 = current::is_m() && role() == Role::Carrier;
     if !on_g0 && !is_here() {
@@ -290,9 +295,13 @@ pub(crate) fn check_allocation() {
     // SAFETY: carried — a goroutine of this runtime, or g0.
     let m = unsafe { M::current() };
     if m.carrier.preempt_off_count() > 0 && m.p().is_some() {
-        // The report allocates nothing; its reader must not find this check again.
         fatal!("the allocator was entered with preemption off");
     }
+}
+
+/// Runs `f` in a stopped world.
+pub(crate) fn with_world_stopped<R>(f: impl FnOnce() -> R) -> R {
+    world::with_world_stopped(world::StopReason::Test, |_| f())
 }
 
 /// Runs `f` with preemption off, in a goroutine.

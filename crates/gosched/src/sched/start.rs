@@ -1,7 +1,7 @@
 //! The runtime's first moment: once per process, on first use.
 
 use super::state::{MAX_PROCS, SCHED, STOPPED};
-use super::{chaos, dump, fork, spawner, steal};
+use super::{chaos, dump, fork, moving, spawner, steal};
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::sys::{cpu_limit, fatal};
@@ -28,6 +28,7 @@ pub(crate) fn start() -> Result<(), String> {
     steal::read_topology();
     fork::install();
     fatal::set_dump(dump::all);
+    gosched_alloc::set_check(moving::check_allocation);
     let procs = cpu_limit::start_procs().clamp(1, MAX_PROCS);
     make_ps(procs, size);
     steal::use_table(steal::table_for(procs));

@@ -12,6 +12,7 @@
 use super::entry::{enter, leave};
 use super::state::{Locked, SCHED, STOPPED};
 use super::{handoff, life, moving, wake, yield_now};
+use crate::gmp::current;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
@@ -27,7 +28,6 @@ pub(crate) enum StopReason {
     /// `set_procs`.
     SetProcs = 1,
     /// A test.
-    #[cfg_attr(any(not(test), feature = "threads"), expect(dead_code, reason = "for tests"))]
     Test = 2,
 }
 
@@ -64,7 +64,9 @@ pub(crate) fn with_world_stopped<R>(reason: StopReason, f: impl FnOnce(Stopped) 
     // Inside `host` the thread is an M's, and its P is as good as stopped.
     let m = if goroutine { Some(enter()) } else { M::of_this_thread().map(enter_from_host) };
     stop(m);
+    current::set_has_stopped_the_world(true);
     let result = f(Stopped { m });
+    current::set_has_stopped_the_world(false);
     start(m);
     // PAIR world: publishes what this one did.
     BUSY.store(false, Ordering::Release);
