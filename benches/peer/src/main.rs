@@ -48,6 +48,10 @@ const WORKLOADS: &[Workload] = &[
     Workload { name: "fib", default_n: 30, expected: common::fib_number, run: fib },
 ];
 
+/// As `#[gosched::main]` installs it.
+#[global_allocator]
+static ALLOC: gosched::alloc::Alloc = gosched::alloc::Alloc::new();
+
 fn main() {
     let asked = Asked::from_command_line(WORKLOADS);
     gosched::runtime::set_procs(asked.procs);

@@ -386,7 +386,8 @@ impl<T> Drop for PacketHandle<T> {
         // Dropped last: it is code of others.
         let mut waker = None;
         let mut from = EMPTY;
-        loop {
+        // After a join it is done: nobody else changes the word any more.
+        while !self.is_done() {
             // PAIR packet: what the handle did is done; or the result is there.
             let changed = packet.state.compare_exchange(
                 from,
@@ -403,7 +404,7 @@ impl<T> Drop for PacketHandle<T> {
                     from = EMPTY;
                 }
                 Ok(_) => return,
-                Err(DONE) => break,
+                Err(DONE) => {}
                 Err(WAKER) => from = WAKER,
                 Err(_) => {
                     from = EMPTY;
