@@ -3,6 +3,7 @@
 //! Each workload does what the other peers' do, step by step, with the parts a program would use.
 //! Which those were is said in the line it prints.
 
+mod channels;
 mod common;
 mod wait_group;
 
@@ -37,6 +38,54 @@ const WORKLOADS: &[Workload] = &[
         default_n: 100_000,
         expected: common::sum_below,
         run: |n| add_up(n, |i| i),
+    },
+    Workload {
+        name: "chan_pingpong",
+        default_n: 300_000,
+        expected: |n| n,
+        run: channels::ping_pong,
+    },
+    Workload {
+        name: "chan_buf",
+        default_n: 2_000_000,
+        expected: common::sum_below,
+        run: channels::buffered,
+    },
+    Workload {
+        name: "chan_mpmc",
+        default_n: 1_000_000,
+        expected: channels::many_sum,
+        run: channels::many,
+    },
+    Workload {
+        name: "ring",
+        default_n: 1_000_000,
+        expected: channels::ring_last,
+        run: channels::ring,
+    },
+    Workload {
+        name: "sieve",
+        default_n: 2_000,
+        expected: channels::sieve_prime,
+        run: channels::sieve,
+    },
+    Workload {
+        name: "skynet",
+        default_n: 1_000_000,
+        expected: common::sum_below,
+        run: channels::skynet,
+    },
+    Workload {
+        name: "select_2",
+        default_n: 500_000,
+        expected: |n| 2 * common::sum_below(n / 2),
+        run: |n| channels::selects(n, 2),
+    },
+    Workload {
+        name: "select_4",
+        default_n: 500_000,
+        expected: |n| 4 * common::sum_below(n / 4),
+        run: |n| channels::selects(n, 4),
     },
     Workload { name: "mem", default_n: 100_000, expected: |n| n, run: mem },
     Workload {

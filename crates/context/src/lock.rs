@@ -5,12 +5,17 @@
 //! Giving the lock back is a plain store: it is on the way of every yield.
 //!
 //! Holder: 1. works; 2. stores [`FREE`]; 3. light barrier; 4. wakes one sleeper if any is counted.
-//! Waiter: 1. counts itself; 2. heavy barrier; 3. takes the lock if it is `FREE`, and is not counted
-//! any more; 4. else sleeps while the word is [`HELD`], then goes to 3.
+//! Waiter: 1. counts itself; 2. heavy barrier; 3. takes the lock if it is `FREE`, leaving
+//! [`CONTENDED`], and is not counted any more; 4. else makes the word `CONTENDED`, sleeps while it is,
+//! then goes to 3.
 //!
 //! A sleeper is never forgotten: by the barriers the holder's step 4 sees the count, or the waiter's
 //! step 3 sees `FREE`; and the count stays up until the waiter has the lock, so whoever takes the
 //! lock before it wakes it too.
+//!
+//! A holder that must not touch the lock any more once it is free, since it may be gone with what it
+//! guards, exchanges the word for `FREE` instead, and wakes one if it was `CONTENDED`. Whoever was woken
+//! makes the word `CONTENDED` again, or has the lock with that word: the next one is not forgotten.
 
 use crate::{barrier, futex};
 use std::cell::UnsafeCell;
@@ -19,6 +24,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
+/// Held, and somebody sleeps or has slept.
+const CONTENDED: u32 = 2;
 
 /// One to two microseconds of `pause` instructions: two Ps that yield all the time meet here for a tenth
 /// of that, and sleeping takes ten times as long.
@@ -69,10 +76,26 @@ impl<T> Lock<T> {
         }
         self.waiters.fetch_add(1, Ordering::Relaxed);
         barrier::heavy();
-        while !self.try_lock() {
-            futex::wait(&self.word, HELD, None);
+        while !self.lock_contended() {
+            futex::wait(&self.word, CONTENDED, None);
         }
         self.waiters.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Takes it, as one who has waited; or says that somebody does.
+    fn lock_contended(&self) -> bool {
+        let change = |from| {
+            // PAIR lock-word: sees all that the last holder wrote.
+            self.word.compare_exchange(from, CONTENDED, Ordering::Acquire, Ordering::Relaxed)
+        };
+        loop {
+            match change(FREE) {
+                Ok(_) => return true,
+                Err(CONTENDED) => return false,
+                Err(_) if change(HELD).is_ok() => return false,
+                Err(_) => {}
+            }
+        }
     }
 
     /// Takes the lock without a guard, for a holder that is not one function: a fork (the child gives
@@ -87,6 +110,18 @@ impl<T> Lock<T> {
     /// - **held**: `hold` was called last, by whoever this caller goes on for.
     pub unsafe fn release(&self) {
         drop(Locked { lock: self });
+    }
+
+    /// As [`Lock::release`], where the lock may be gone as soon as it is free: it is not touched then.
+    ///
+    /// # Safety
+    /// - **held**: as there.
+    pub unsafe fn release_and_forget(&self) {
+        let word = &raw const self.word;
+        // PAIR lock-word: publishes what this holder wrote to the next.
+        if self.word.swap(FREE, Ordering::Release) == CONTENDED {
+            futex::wake(word, 1);
+        }
     }
 
     /// The value, for a holder without a guard.
@@ -157,6 +192,35 @@ mod tests {
             }
         });
         assert_eq!(*lock.lock(), 160_000);
+    }
+
+    #[test]
+    fn a_lock_that_is_given_back_and_forgotten_wakes_those_who_sleep() {
+        for round in 0..200 {
+            let lock = Lock::new(0u64);
+            std::thread::scope(|scope| {
+                for me in 0..4 {
+                    let lock = &lock;
+                    scope.spawn(move || {
+                        for i in 0..200 {
+                            lock.hold();
+                            // SAFETY: held — above.
+                            *unsafe { lock.value() } += 1;
+                            if (i + round) % 50 == 0 {
+                                std::thread::sleep(std::time::Duration::from_micros(20));
+                            }
+                            match (me + i) % 2 {
+                                // SAFETY: held — above.
+                                0 => unsafe { lock.release() },
+                                // SAFETY: held — above.
+                                _ => unsafe { lock.release_and_forget() },
+                            }
+                        }
+                    });
+                }
+            });
+            assert_eq!(*lock.lock(), 800);
+        }
     }
 
     #[test]

@@ -24,6 +24,9 @@
 mod api;
 
 #[cfg(not(loom))]
+mod block;
+
+#[cfg(not(loom))]
 mod sched;
 
 mod gmp;
@@ -43,8 +46,6 @@ pub use api::alloc;
 #[cfg(not(loom))]
 pub use api::builder::{Builder, go};
 #[cfg(not(loom))]
-pub use api::exit::goexit;
-#[cfg(not(loom))]
 pub use api::goroutine::{GoId, Goroutine, current, id, park};
 #[cfg(not(loom))]
 pub use api::join::{JoinFuture, JoinHandle, ScopedJoinHandle};
@@ -61,6 +62,12 @@ pub use api::stack::with_stack;
 #[cfg(not(loom))]
 pub use api::thread::{host, lock_os_thread, unlock_os_thread, yield_now};
 #[cfg(not(loom))]
+pub use block::chan::{self, chan};
+#[cfg(not(loom))]
+pub use block::exit::goexit;
+#[cfg(not(loom))]
+pub use block::select::Select;
+#[cfg(not(loom))]
 pub use gosched_macros::{main, test};
 
 #[doc(hidden)]
@@ -69,3 +76,9 @@ pub use api::attributes as __macros;
 #[doc(hidden)]
 #[cfg(not(loom))]
 pub use api::rules as __rules;
+#[doc(hidden)]
+#[cfg(not(loom))]
+pub mod __arms {
+    pub use crate::block::select::arms::{ReceiveArm, SendArm, TakeArm};
+    pub use crate::block::select::{Either, select, select_or_default};
+}

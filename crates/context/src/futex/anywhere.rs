@@ -19,9 +19,8 @@ const PLACES: usize = 64;
 static PLACE: [Place; PLACES] =
     [const { Place { lock: Mutex::new(()), called: Condvar::new() } }; PLACES];
 
-fn place(word: &AtomicU32) -> &'static Place {
-    let address = word.as_ptr() as usize;
-    &PLACE[(address >> 3) % PLACES]
+fn place(word: *const AtomicU32) -> &'static Place {
+    &PLACE[(word.addr() >> 3) % PLACES]
 }
 
 /// Sleeps while `word` is `expected`. False if `timeout` is over.
@@ -41,8 +40,9 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> bool 
     true
 }
 
-/// Wakes the threads that sleep on `word`, and perhaps others.
-pub fn wake(word: &AtomicU32, _count: u32) {
+/// Wakes the threads that sleep on `word`, and perhaps others: an address, which may be nothing any
+/// more.
+pub fn wake(word: *const AtomicU32, _count: u32) {
     let place = place(word);
     drop(place.lock.lock().unwrap_or_else(PoisonError::into_inner));
     place.called.notify_all();

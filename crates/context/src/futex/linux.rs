@@ -13,20 +13,21 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> bool 
     call(word, libc::FUTEX_WAIT, expected, timeout) != libc::ETIMEDOUT
 }
 
-/// Wakes up to `count` threads that sleep on `word`.
-pub fn wake(word: &AtomicU32, count: u32) {
+/// Wakes up to `count` threads that sleep on `word`: an address, which may be nothing any more.
+pub fn wake(word: *const AtomicU32, count: u32) {
     call(word, libc::FUTEX_WAKE, count.min(i32::MAX as u32), std::ptr::null());
 }
 
 /// Returns what the call left in errno, and leaves there what was.
-fn call(word: &AtomicU32, operation: i32, value: u32, timeout: *const libc::timespec) -> i32 {
+fn call(word: *const AtomicU32, operation: i32, value: u32, timeout: *const libc::timespec) -> i32 {
     // SAFETY: errno has an address, always.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: this thread's (or goroutine's) own word.
     let before = unsafe { errno.replace(0) };
     let operation = operation | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: word and timeout outlive the call; a spurious return is the caller's to handle.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, timeout) };
+    // SAFETY: a word that is looked at, and the timeout, outlive the call; a spurious return is the
+    // caller's to handle.
+    unsafe { libc::syscall(libc::SYS_futex, word, operation, value, timeout) };
     // SAFETY: as above.
     unsafe { errno.replace(before) }
 }

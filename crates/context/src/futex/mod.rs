@@ -22,7 +22,7 @@ use std::time::Duration;
 
 // The contract: every system provides these.
 const _: fn(&AtomicU32, u32, Option<Duration>) -> bool = imp::wait;
-const _: fn(&AtomicU32, u32) = imp::wake;
+const _: fn(*const AtomicU32, u32) = imp::wake;
 
 #[cfg(test)]
 mod tests {
@@ -30,7 +30,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     type Wait = fn(&AtomicU32, u32, Option<Duration>) -> bool;
-    type Wake = fn(&AtomicU32, u32);
+    type Wake = fn(*const AtomicU32, u32);
 
     fn all() -> Vec<(Wait, Wake)> {
         vec![

@@ -24,8 +24,8 @@
 //! ```
 
 use super::builder::start;
-use super::exit::GoExit;
 use super::{packet, run};
+use crate::block::exit::GoExit;
 use crate::gmp::group::Group;
 use crate::sched::{self, Backend, Order, Wishes};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};

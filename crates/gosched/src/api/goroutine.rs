@@ -1,6 +1,6 @@
 //! Who a goroutine is: number, name, labels, and a way to let it go on.
 
-use super::exit;
+use crate::block::exit;
 use crate::gmp::current;
 use crate::gmp::g::{Details, G};
 use crate::gmp::reason::WaitReason;

@@ -1,8 +1,8 @@
 //! Waiting for a goroutine's end.
 
-use super::exit;
 use super::goroutine::{GoId, Goroutine};
 use super::packet::{JoinError, Outcome, PacketHandle};
+use crate::block::exit;
 use crate::gmp::reason::WaitReason;
 use std::fmt;
 use std::future::{Future, IntoFuture};

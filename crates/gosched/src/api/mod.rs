@@ -3,7 +3,6 @@
 pub mod alloc;
 pub mod attributes;
 pub(crate) mod builder;
-pub(crate) mod exit;
 pub(crate) mod goroutine;
 pub(crate) mod join;
 pub(crate) mod packet;

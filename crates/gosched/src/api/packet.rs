@@ -12,9 +12,9 @@
 //! Goroutine: 1. writes the result; 2. moves the word to `DONE`; 3. makes ready whom it found there.
 //! Handle: 1. moves the word from `EMPTY` to its own G, and parks; 2. reads the result.
 
-use super::exit::GoExit;
 use super::panic;
 use super::scope::ScopeData;
+use crate::block::exit::GoExit;
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;

@@ -2,7 +2,8 @@
 
 use super::builder::start;
 use super::join::ScopedJoinHandle;
-use super::{exit, packet};
+use super::packet;
+use crate::block::exit;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::sched;

@@ -1,6 +1,6 @@
 //! A goroutine and its thread.
 
-use super::exit;
+use crate::block::exit;
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::sched;

@@ -12,11 +12,30 @@ pub(crate) enum WaitReason {
     Join,
     /// The end of `run`.
     Run,
+    /// A receive on a channel.
+    ChanReceive,
+    /// A send on a channel.
+    ChanSend,
+    /// A `select`.
+    Select,
+    /// A `select` of which no arm can ever be ready.
+    SelectNoCases,
+    /// `time::sleep`.
+    Sleep,
 }
 
 impl WaitReason {
-    const ALL: [WaitReason; 4] =
-        [WaitReason::None, WaitReason::Park, WaitReason::Join, WaitReason::Run];
+    const ALL: [WaitReason; 9] = [
+        WaitReason::None,
+        WaitReason::Park,
+        WaitReason::Join,
+        WaitReason::Run,
+        WaitReason::ChanReceive,
+        WaitReason::ChanSend,
+        WaitReason::Select,
+        WaitReason::SelectNoCases,
+        WaitReason::Sleep,
+    ];
 
     pub(crate) fn from_number(number: u8) -> WaitReason {
         WaitReason::ALL.get(usize::from(number)).copied().unwrap_or(WaitReason::None)
@@ -29,6 +48,11 @@ impl WaitReason {
             WaitReason::Park => "park",
             WaitReason::Join => "join",
             WaitReason::Run => "run",
+            WaitReason::ChanReceive => "chan receive",
+            WaitReason::ChanSend => "chan send",
+            WaitReason::Select => "select",
+            WaitReason::SelectNoCases => "select (no cases)",
+            WaitReason::Sleep => "sleep",
         }
     }
 }

@@ -63,8 +63,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub(crate) use moving::{
-    become_main_m, check_panic, dump_to_stderr, main_has_exited, seed, with_preemption_off,
-    with_stack, with_world_stopped,
+    become_main_m, check_panic, dump_to_stderr, main_has_exited, refuse_in_child, seed,
+    with_preemption_off, with_stack, with_world_stopped,
 };
 
 /// A goroutine to be started. Small: it is on the way of every `go`.
@@ -195,6 +195,67 @@ pub(crate) fn ready(g: &'static G) {
     match g.is_thread() {
         true => threads::ready(g),
         false => moving::ready(g),
+    }
+}
+
+/// Inside the runtime: while it lives a goroutine is neither stopped nor moved, and may hold a lock that
+/// others wait for. A thread has nothing to fear.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Inside {
+    /// A goroutine that moves.
+    moving: Option<&'static G>,
+}
+
+/// Goes inside. Until it ends nothing may be allocated, nothing may panic.
+#[inline]
+pub(crate) fn inside() -> Inside {
+    let moving = current::goroutine().filter(|g| !g.is_thread());
+    if moving.is_some() {
+        moving::go_inside();
+    }
+    Inside { moving }
+}
+
+impl Inside {
+    /// As [`park`]. Returns outside.
+    ///
+    /// # Safety
+    /// - **commit**: as there.
+    #[inline]
+    pub(crate) unsafe fn park(
+        self,
+        reason: WaitReason,
+        commit: unsafe fn(&'static G, *const ()) -> bool,
+        data: *const (),
+    ) {
+        let moving = self.moving;
+        std::mem::forget(self);
+        match moving {
+            // SAFETY: commit — promised by the caller.
+            Some(g) => unsafe { moving::park_inside(g, reason, commit, data) },
+            // SAFETY: commit — promised by the caller.
+            None => unsafe { threads::park(reason, commit, data) },
+        }
+    }
+
+    /// As [`ready`].
+    #[inline]
+    pub(crate) fn ready(&self, g: &'static G) {
+        match (g.is_thread(), self.moving) {
+            (true, _) => threads::ready(g),
+            (false, Some(_)) => moving::ready_inside(g),
+            (false, None) => moving::ready(g),
+        }
+    }
+}
+
+impl Drop for Inside {
+    #[inline]
+    fn drop(&mut self) {
+        if self.moving.is_some() {
+            moving::go_outside();
+        }
     }
 }
 

@@ -132,23 +132,60 @@ fn spawn_from_outside(order: Order<'_>) -> (&'static G, u64) {
 /// # Safety
 /// - **commit**: `commit` may be called once with the G and `data`, on another stack, before this
 ///   returns; it keeps the rules of [`Commit`].
-#[inline(never)]
+#[inline]
 pub(crate) unsafe fn park(g: &'static G, reason: WaitReason, commit: Commit, data: *const ()) {
     fork::refuse_in_child("a wait");
-    let m = enter();
+    enter();
+    // SAFETY: commit — promised by the caller.
+    unsafe { park_inside(g, reason, commit, data) };
+}
+
+/// As [`park`], for a goroutine that is inside the runtime. Returns outside.
+///
+/// # Safety
+/// - **commit**: as for [`park`].
+#[inline(never)]
+pub(crate) unsafe fn park_inside(
+    g: &'static G,
+    reason: WaitReason,
+    commit: Commit,
+    data: *const (),
+) {
+    // SAFETY: carried — a goroutine of this runtime, that is not moved now.
+    let m = unsafe { M::current() };
     g.set_reason(reason);
     switch::depart(m, g, Departure::Park { g, commit, data });
     leave();
+}
+
+/// The calling goroutine is neither stopped nor moved until [`go_outside`].
+#[inline]
+pub(crate) fn go_inside() {
+    enter();
+}
+
+/// Ends [`go_inside`].
+#[inline]
+pub(crate) fn go_outside() {
+    leave();
+}
+
+/// As [`ready`], by a goroutine that is inside the runtime.
+#[inline]
+pub(crate) fn ready_inside(g: &'static G) {
+    // SAFETY: carried — a goroutine of this runtime, that is not moved now.
+    let m = unsafe { M::current() };
+    g.transition(GState::Waiting, GState::Runnable);
+    switch::push_next(m, g);
+    probe_and_wake();
 }
 
 /// Makes a parked goroutine runnable: next on the caller's P, or in the global queue.
 #[inline]
 pub(crate) fn ready(g: &'static G) {
     if is_here() {
-        let m = enter();
-        g.transition(GState::Waiting, GState::Runnable);
-        switch::push_next(m, g);
-        probe_and_wake();
+        enter();
+        ready_inside(g);
         leave();
     } else {
         g.transition(GState::Waiting, GState::Runnable);

@@ -40,6 +40,29 @@ pub(crate) fn ready(_g: &'static G) {
     unreachable!("{NEVER}")
 }
 
+/// # Safety
+/// - **commit**: as the other backend's.
+pub(crate) unsafe fn park_inside(
+    _g: &'static G,
+    _reason: WaitReason,
+    _commit: unsafe fn(&'static G, *const ()) -> bool,
+    _data: *const (),
+) {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn ready_inside(_g: &'static G) {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn go_inside() {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn go_outside() {
+    unreachable!("{NEVER}")
+}
+
 pub(crate) fn yield_now(_g: &'static G) {
     unreachable!("{NEVER}")
 }

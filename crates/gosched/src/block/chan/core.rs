@@ -1,0 +1,464 @@
+//! What a channel is: a ring of values, those who wait to send, those who wait to receive, and one lock.
+//!
+//! **Invariants, whenever the lock is free.** Receivers wait only while the ring is empty and nobody
+//! waits to send; senders wait only while the ring is full. A closed channel has no one waiting.
+//!
+//! A value goes straight from a sender to a receiver that waits: one copy, into the receiver's frame.
+//! Where the ring is full and a receiver comes, it takes the oldest value and puts the first waiting
+//! sender's into the place. Under the lock values are only copied: nothing of the program's own runs.
+//!
+//! Others may look at `len`, `closed` and the two flags without the lock, as Go's non-blocking calls do:
+//! an answer "no" was true at some moment during the call.
+
+use crate::block::waiter::{Queue, Turn, Waiter};
+use crate::gmp::g::G;
+use crate::gmp::list::GList;
+use crate::gmp::reason::WaitReason;
+use crate::sched::{self, Inside};
+use crate::sys::Lock;
+use std::cell::UnsafeCell;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// See the top of this file.
+pub(crate) struct Core<T> {
+    lock: Lock<State>,
+    ring: Box<[UnsafeCell<MaybeUninit<T>>]>,
+    /// How many values are in the ring. Written under the lock.
+    len: AtomicUsize,
+    /// Written under the lock.
+    closed: AtomicBool,
+    /// Whether somebody waits to send. Written under the lock.
+    senders_wait: AtomicBool,
+    /// Whether somebody waits to receive. Written under the lock.
+    receivers_wait: AtomicBool,
+}
+
+// SAFETY: values go from thread to thread, each to one; everything else is under the lock, or atomic.
+unsafe impl<T: Send> Send for Core<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Core<T> {}
+
+/// What is under the lock.
+#[derive(Debug)]
+struct State {
+    /// Where the oldest value is.
+    head: usize,
+    senders: Queue,
+    receivers: Queue,
+}
+
+/// Why a value was not sent, or not received, at once.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Not {
+    /// Nobody is there, or there is no room: later perhaps.
+    Now,
+    /// It is closed.
+    Ever,
+}
+
+impl<T> Core<T> {
+    #[track_caller]
+    pub(crate) fn new(cap: usize) -> Core<T> {
+        let mut ring = Vec::new();
+        if ring.try_reserve_exact(cap).is_err() {
+            panic!(
+                "`chan({cap})`: there is no memory for so many values of {} bytes",
+                size_of::<T>()
+            );
+        }
+        // SAFETY: reserved above; what may be uninitialised need not be initialised.
+        unsafe { ring.set_len(cap) };
+        Core {
+            lock: Lock::new(State { head: 0, senders: Queue::new(), receivers: Queue::new() }),
+            ring: ring.into_boxed_slice(),
+            len: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            senders_wait: AtomicBool::new(false),
+            receivers_wait: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn cap(&self) -> usize {
+        self.ring.len()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        // PAIR chan-closed: what its closer did before is done.
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// # Safety
+    /// - **held**: by the caller; no other reference is in use.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "the lock is held: the caller promises so")]
+    unsafe fn state(&self) -> &mut State {
+        // SAFETY: held — promised by the caller.
+        unsafe { self.lock.value() }
+    }
+
+    /// The place of the value `nth` from the oldest.
+    fn place(&self, head: usize, nth: usize) -> *mut T {
+        let at = head + nth;
+        let at = if at >= self.cap() { at - self.cap() } else { at };
+        self.ring[at].get().cast()
+    }
+
+    /// Sends `*value` if that can be done now: it is moved out then, and the caller makes ready whom it
+    /// gets, after the lock was given back.
+    ///
+    /// # Safety
+    /// - **held**: by the caller.
+    /// - **value**: can be read; after `Ok` it is not the caller's any more.
+    #[inline]
+    pub(crate) unsafe fn send_now(&self, value: *const T) -> Result<Option<&'static G>, Not> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Not::Ever);
+        }
+        // SAFETY: held — promised by the caller.
+        let state = unsafe { self.state() };
+        if let Some(receiver) = state.receivers.take() {
+            self.tell(state);
+            // SAFETY: value — promised by the caller; the slot is a place for a `T`, by `receive`.
+            unsafe { ptr::copy_nonoverlapping(value, receiver.slot().cast::<T>(), 1) };
+            return Ok(receiver.g());
+        }
+        let len = self.len.load(Ordering::Relaxed);
+        if len == self.cap() {
+            return Err(Not::Now);
+        }
+        let place = self.place(state.head, len);
+        // SAFETY: value — promised by the caller; the place is free.
+        unsafe { ptr::copy_nonoverlapping(value, place, 1) };
+        self.len.store(len + 1, Ordering::Relaxed);
+        Ok(None)
+    }
+
+    /// Receives into `*slot` if that can be done now; the caller makes ready whom it gets, after the lock
+    /// was given back.
+    ///
+    /// # Safety
+    /// - **held**: by the caller.
+    /// - **slot**: can be written.
+    #[inline]
+    pub(crate) unsafe fn receive_now(&self, slot: *mut T) -> Result<Option<&'static G>, Not> {
+        // SAFETY: held — promised by the caller.
+        let state = unsafe { self.state() };
+        let len = self.len.load(Ordering::Relaxed);
+        if len > 0 {
+            let place = self.place(state.head, 0);
+            // SAFETY: slot — promised by the caller; a value is there, and is taken out.
+            unsafe { ptr::copy_nonoverlapping(place, slot, 1) };
+            state.head = if state.head + 1 == self.cap() { 0 } else { state.head + 1 };
+            let Some(sender) = state.senders.take() else {
+                self.len.store(len - 1, Ordering::Relaxed);
+                return Ok(None);
+            };
+            self.tell(state);
+            let place = self.place(state.head, len - 1);
+            // SAFETY: the sender's slot holds its value, by `send`; the place was just left.
+            unsafe { ptr::copy_nonoverlapping(sender.slot().cast::<T>(), place, 1) };
+            return Ok(sender.g());
+        }
+        if let Some(sender) = state.senders.take() {
+            self.tell(state);
+            // SAFETY: as above; slot — promised by the caller.
+            unsafe { ptr::copy_nonoverlapping(sender.slot().cast::<T>(), slot, 1) };
+            return Ok(sender.g());
+        }
+        Err(if self.closed.load(Ordering::Relaxed) { Not::Ever } else { Not::Now })
+    }
+
+    /// Shows those without the lock who waits.
+    #[inline]
+    fn tell(&self, state: &State) {
+        self.senders_wait.store(!state.senders.is_empty(), Ordering::Relaxed);
+        self.receivers_wait.store(!state.receivers.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Sends, or waits until somebody takes it. The value again: it is closed.
+    pub(crate) fn send(&self, value: T) -> Result<(), T> {
+        let value = ManuallyDrop::new(value);
+        let inside = sched::inside();
+        self.hold();
+        // SAFETY: held — above; value — not used again if it was sent.
+        match unsafe { self.send_now(&*value) } {
+            Ok(g) => {
+                self.leave(inside, g);
+                Ok(())
+            }
+            Err(Not::Ever) => {
+                self.leave(inside, None);
+                Err(ManuallyDrop::into_inner(value))
+            }
+            Err(Not::Now) => {
+                let slot = (&raw const *value).cast_mut().cast();
+                // SAFETY: held — above; slot — the value, until somebody has taken it.
+                let sent = unsafe { self.wait(inside, Direction::Send, slot) };
+                if sent { Ok(()) } else { Err(ManuallyDrop::into_inner(value)) }
+            }
+        }
+    }
+
+    /// Receives, or waits for a value. `None`: it is closed, and empty.
+    pub(crate) fn receive(&self) -> Option<T> {
+        let mut slot = MaybeUninit::<T>::uninit();
+        let inside = sched::inside();
+        self.hold();
+        // SAFETY: held — above; slot — ours.
+        let received = match unsafe { self.receive_now(slot.as_mut_ptr()) } {
+            Ok(g) => {
+                self.leave(inside, g);
+                true
+            }
+            Err(Not::Ever) => {
+                self.leave(inside, None);
+                false
+            }
+            // SAFETY: held — above; slot — ours, until somebody has filled it.
+            Err(Not::Now) => unsafe {
+                self.wait(inside, Direction::Receive, slot.as_mut_ptr().cast())
+            },
+        };
+        // SAFETY: received: somebody has written it.
+        received.then(|| unsafe { slot.assume_init() })
+    }
+
+    /// Gives the lock back, and makes somebody ready.
+    #[inline]
+    fn leave(&self, inside: Inside, g: Option<&'static G>) {
+        // SAFETY: held — by every caller.
+        unsafe { self.unlock() };
+        if let Some(g) = g {
+            inside.ready(g);
+        }
+    }
+
+    /// Waits in one queue. True: it happened. False: it was closed.
+    ///
+    /// # Safety
+    /// - **held**: by the caller; given back here.
+    /// - **slot**: holds the value to be sent, or is the place for one.
+    unsafe fn wait(&self, inside: Inside, to: Direction, slot: *mut ()) -> bool {
+        let turn = Turn::alone();
+        let waiter = Waiter::new(&turn, 0, slot);
+        // SAFETY: held — promised by the caller; frame — the only waiter of its turn, and this returns
+        // when it was made ready.
+        unsafe { self.enqueue(&waiter, to) };
+        let parking = Parking { turn: &turn, core: self };
+        // SAFETY: commit — it takes a `Parking`, and this frame waits.
+        unsafe { inside.park(to.reason(), commit::<T>, (&raw const parking).cast()) };
+        !waiter.is_refused()
+    }
+
+    /// Closes it: everyone who waits is told. False if it was closed.
+    pub(crate) fn close(&self) -> bool {
+        let inside = sched::inside();
+        self.hold();
+        // SAFETY: held — above.
+        let state = unsafe { self.state() };
+        // PAIR chan-closed: publishes what this one did before.
+        let first = !self.closed.swap(true, Ordering::AcqRel);
+        let mut waiting = GList::new();
+        while let Some(taken) = state.receivers.take().or_else(|| state.senders.take()) {
+            taken.refuse();
+            if let Some(g) = taken.g() {
+                waiting.push_back(g);
+            }
+        }
+        self.tell(state);
+        // SAFETY: held — above.
+        unsafe { self.unlock() };
+        while let Some(g) = waiting.pop_front() {
+            inside.ready(g);
+        }
+        first
+    }
+
+    /// Takes out all values that are in the ring: for the last receiver, who then drops them.
+    pub(crate) fn drain(&self) -> Vec<T> {
+        // Memory before the lock; nothing is sent any more.
+        let mut values = Vec::with_capacity(self.cap());
+        let inside = sched::inside();
+        self.hold();
+        // SAFETY: held — above.
+        let state = unsafe { self.state() };
+        let len = self.len.swap(0, Ordering::Relaxed);
+        for nth in 0..len {
+            // SAFETY: a value is there, and is taken out: `len` is 0.
+            values.push(unsafe { self.place(state.head, nth).read() });
+        }
+        self.leave(inside, None);
+        values
+    }
+
+    /// Whether a send would have to wait, without the lock.
+    #[inline]
+    pub(crate) fn seems_full(&self) -> bool {
+        match self.cap() {
+            0 => !self.receivers_wait.load(Ordering::Relaxed),
+            cap => self.len() == cap,
+        }
+    }
+
+    /// Whether a receive would have to wait, without the lock.
+    #[inline]
+    pub(crate) fn seems_empty(&self) -> bool {
+        match self.cap() {
+            0 => !self.senders_wait.load(Ordering::Relaxed),
+            _ => self.len() == 0,
+        }
+    }
+
+    /// Sends if that can be done at once.
+    pub(crate) fn try_send(&self, value: T) -> Result<(), (T, Not)> {
+        if !self.is_closed() && self.seems_full() {
+            return Err((value, Not::Now));
+        }
+        let value = ManuallyDrop::new(value);
+        let inside = sched::inside();
+        self.hold();
+        // SAFETY: held — above; value — not used again if it was sent.
+        let sent = unsafe { self.send_now(&*value) };
+        self.leave(inside, *sent.as_ref().unwrap_or(&None));
+        sent.map(drop).map_err(|why| (ManuallyDrop::into_inner(value), why))
+    }
+
+    /// Receives if that can be done at once.
+    pub(crate) fn try_receive(&self) -> Result<T, Not> {
+        if self.seems_empty() && !self.is_closed() {
+            return Err(Not::Now);
+        }
+        let mut slot = MaybeUninit::<T>::uninit();
+        let inside = sched::inside();
+        self.hold();
+        // SAFETY: held — above; slot — ours.
+        let received = unsafe { self.receive_now(slot.as_mut_ptr()) };
+        self.leave(inside, *received.as_ref().unwrap_or(&None));
+        // SAFETY: received: it was written.
+        received.map(|_| unsafe { slot.assume_init() })
+    }
+}
+
+impl<T> Drop for Core<T> {
+    fn drop(&mut self) {
+        drop(self.drain());
+    }
+}
+
+/// A channel of whatever values: its lock, and its queues.
+pub trait Channel {
+    /// Takes the lock. To be followed by [`Channel::unlock`].
+    fn hold(&self);
+
+    /// # Safety
+    /// - **held**: by the caller, or by whoever it goes on for.
+    unsafe fn unlock(&self);
+
+    /// As [`Channel::unlock`], by code that nobody keeps the channel for.
+    ///
+    /// # Safety
+    /// - **held**: as there.
+    unsafe fn unlock_and_forget(&self);
+
+    /// Puts a waiter among those who wait to send, or to receive.
+    ///
+    /// # Safety
+    /// - **held**: by the caller.
+    /// - **frame**: as for [`Queue::push`].
+    unsafe fn enqueue(&self, waiter: &Waiter, to: Direction);
+
+    /// Takes a waiter out again, if nobody did.
+    ///
+    /// # Safety
+    /// - **held**: by the caller.
+    unsafe fn dequeue(&self, waiter: &Waiter, from: Direction);
+}
+
+impl<T> Channel for Core<T> {
+    #[inline]
+    fn hold(&self) {
+        self.lock.hold();
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        // SAFETY: held — promised by the caller.
+        unsafe { self.lock.release() };
+    }
+
+    #[inline]
+    unsafe fn unlock_and_forget(&self) {
+        // SAFETY: held — promised by the caller.
+        unsafe { self.lock.release_and_forget() };
+    }
+
+    #[inline]
+    unsafe fn enqueue(&self, waiter: &Waiter, to: Direction) {
+        // SAFETY: held — promised by the caller.
+        let state = unsafe { self.state() };
+        // SAFETY: frame — promised by the caller.
+        unsafe { state.queue(to).push(waiter) };
+        self.tell(state);
+    }
+
+    unsafe fn dequeue(&self, waiter: &Waiter, from: Direction) {
+        // SAFETY: held — promised by the caller.
+        let state = unsafe { self.state() };
+        state.queue(from).remove(waiter);
+        self.tell(state);
+    }
+}
+
+/// Which of the two queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Of those who send.
+    Send,
+    /// Of those who receive.
+    Receive,
+}
+
+impl Direction {
+    pub(crate) fn reason(self) -> WaitReason {
+        match self {
+            Direction::Send => WaitReason::ChanSend,
+            Direction::Receive => WaitReason::ChanReceive,
+        }
+    }
+}
+
+impl State {
+    #[inline]
+    fn queue(&mut self, direction: Direction) -> &mut Queue {
+        match direction {
+            Direction::Send => &mut self.senders,
+            Direction::Receive => &mut self.receivers,
+        }
+    }
+}
+
+/// What [`commit`] needs.
+struct Parking<'a, T> {
+    turn: &'a Turn,
+    core: &'a Core<T>,
+}
+
+/// The caller's context is saved: others may know.
+///
+/// # Safety
+/// - **parking**: `data` is a `Parking<T>`, alive until the lock is free.
+unsafe fn commit<T>(g: &'static G, data: *const ()) -> bool {
+    // SAFETY: parking — promised by the caller.
+    let Parking { turn, core } = unsafe { &*data.cast::<Parking<'_, T>>() };
+    let wait = turn.settle(g);
+    // The frame may be gone as soon as the lock is free, and the channel with it.
+    // SAFETY: held — by the goroutine that waits.
+    unsafe { core.unlock_and_forget() };
+    wait
+}

@@ -1,0 +1,58 @@
+//! Channels: values from goroutine to goroutine, or to and from ordinary threads.
+//!
+//! ```
+//! use gosched::{chan, go};
+//!
+//! let (tx, rx) = chan::<u64>(0);
+//! for i in 0..10 {
+//!     let tx = tx.clone();
+//!     go(move || tx.send(i).unwrap());
+//! }
+//! drop(tx); // the last sender gone closes it
+//! assert_eq!(rx.iter().sum::<u64>(), 45);
+//! ```
+//!
+//! `chan(0)` is unbuffered: a send waits for its receiver. `chan(n)` holds `n` values. Values arrive in
+//! the order they were sent; those who wait are served in the order they came. Both ends can be cloned
+//! and shared, and either can [`close`](Sender::close) it. After that what is in it can still be
+//! received; a send gets its value back.
+
+mod core;
+mod error;
+mod iter;
+mod receiver;
+mod sender;
+
+pub use error::{
+    RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
+};
+pub use iter::{IntoIter, Iter, TryIter};
+pub use receiver::{Receiver, never};
+pub use sender::Sender;
+
+pub(crate) use self::core::{Channel, Core, Direction, Not};
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+/// A channel that holds `cap` values; 0: none, a send waits for its receiver.
+///
+/// # Panics
+/// There is no memory for so many values.
+#[doc(alias = "make")]
+#[track_caller]
+pub fn chan<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
+    let shared = Arc::new(Shared {
+        core: Core::new(cap),
+        senders: AtomicUsize::new(1),
+        receivers: AtomicUsize::new(1),
+    });
+    (Sender::new(shared.clone()), Receiver::new(shared))
+}
+
+/// A channel with its handles' counts.
+struct Shared<T> {
+    core: Core<T>,
+    senders: AtomicUsize,
+    receivers: AtomicUsize,
+}

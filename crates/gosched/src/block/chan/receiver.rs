@@ -1,0 +1,137 @@
+//! The receiving end.
+
+use super::Shared;
+use super::core::{Core, Not};
+use super::error::{RecvError, TryRecvError};
+use super::iter::{IntoIter, Iter, TryIter};
+use crate::block::may_wait;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Receives values from a channel. The last one gone closes it, and drops what is in it.
+pub struct Receiver<T> {
+    shared: Arc<Shared<T>>,
+}
+
+/// A receiver that never gets anything, and is never closed: an arm of a `select!` that is off.
+#[doc(alias = "nil")]
+pub fn never<T>() -> Receiver<T> {
+    let (sender, receiver) = super::chan(0);
+    // Its sender is never gone.
+    std::mem::forget(sender);
+    receiver
+}
+
+impl<T> Receiver<T> {
+    pub(super) fn new(shared: Arc<Shared<T>>) -> Receiver<T> {
+        Receiver { shared }
+    }
+
+    pub(crate) fn core(&self) -> &Core<T> {
+        &self.shared.core
+    }
+
+    /// Receives a value; waits for one.
+    ///
+    /// # Errors
+    /// The channel is closed, and empty.
+    pub fn recv(&self) -> Result<T, RecvError> {
+        may_wait();
+        self.shared.core.receive().ok_or(RecvError)
+    }
+
+    /// Receives a value if that needs no wait.
+    ///
+    /// # Errors
+    /// It does; or the channel is closed, and empty.
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        self.shared.core.try_receive().map_err(|why| match why {
+            Not::Now => TryRecvError::Empty,
+            Not::Ever => TryRecvError::Closed,
+        })
+    }
+
+    /// All values until the channel is closed and empty; waits for each.
+    #[doc(alias = "range")]
+    pub fn iter(&self) -> Iter<'_, T> {
+        Iter::new(self)
+    }
+
+    /// The values that can be received without waiting.
+    pub fn try_iter(&self) -> TryIter<'_, T> {
+        TryIter::new(self)
+    }
+
+    /// As [`Sender::close`](super::Sender::close).
+    pub fn close(&self) -> bool {
+        self.shared.core.close()
+    }
+
+    /// Whether it is closed: something may still be in it.
+    pub fn is_closed(&self) -> bool {
+        self.shared.core.is_closed()
+    }
+
+    /// How many values are in it.
+    pub fn len(&self) -> usize {
+        self.shared.core.len()
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many values it holds at most.
+    #[doc(alias = "capacity")]
+    pub fn cap(&self) -> usize {
+        self.shared.core.cap()
+    }
+
+    /// Whether both are ends of one channel.
+    pub fn same_channel(&self, other: &Receiver<T>) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+}
+
+impl<T> Clone for Receiver<T> {
+    fn clone(&self) -> Receiver<T> {
+        self.shared.receivers.fetch_add(1, Ordering::Relaxed);
+        Receiver { shared: self.shared.clone() }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        // PAIR chan-receivers: what the others did before they went is done.
+        if self.shared.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.shared.core.close();
+            drop(self.shared.core.drain());
+        }
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Receiver<T> {
+    type Item = T;
+    type IntoIter = Iter<'a, T>;
+
+    fn into_iter(self) -> Iter<'a, T> {
+        self.iter()
+    }
+}
+
+impl<T> IntoIterator for Receiver<T> {
+    type Item = T;
+    type IntoIter = IntoIter<T>;
+
+    fn into_iter(self) -> IntoIter<T> {
+        IntoIter::new(self)
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Receiver({} of {})", self.len(), self.cap())
+    }
+}

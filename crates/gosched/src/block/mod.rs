@@ -1,0 +1,15 @@
+//! Everything a goroutine can wait for, built on one waiter and one park/ready pair.
+
+pub mod chan;
+pub(crate) mod exit;
+pub(crate) mod select;
+pub(crate) mod waiter;
+
+use crate::sched;
+
+/// What every call that may wait does first.
+#[inline]
+pub(crate) fn may_wait() {
+    exit::check();
+    sched::refuse_in_child("a wait");
+}

@@ -1,0 +1,120 @@
+//! A choice among channels that are known at run time only.
+
+use super::arms::{ReceiveArm, ReceiveFrom, SendArm, SendTo};
+use super::machine::{Patience, Port};
+use super::{Arm, choose_among};
+use crate::block::chan::{RecvError, SendError};
+use crate::block::may_wait;
+use std::fmt;
+
+/// Waits for one of a list of channels: [`select!`](crate::select) for a list that is made at run time.
+///
+/// ```
+/// use gosched::{Select, chan};
+///
+/// let channels: Vec<_> = (0..5).map(|_| chan::<u32>(1)).collect();
+/// channels[3].0.send(30).unwrap();
+/// let mut select = Select::new();
+/// for (index, (_, rx)) in channels.iter().enumerate() {
+///     select.recv(rx, move |value| (index, value.unwrap()));
+/// }
+/// assert_eq!(select.wait(), (3, 30));
+/// ```
+pub struct Select<'a, R> {
+    arms: Vec<Box<dyn Chosen<R> + 'a>>,
+}
+
+/// An arm, and what to do when it was chosen.
+trait Chosen<R> {
+    fn port(&self) -> &dyn Port;
+    fn go_on(self: Box<Self>) -> R;
+}
+
+struct Then<A, F> {
+    arm: A,
+    then: F,
+}
+
+impl<A: Arm, R, F: FnOnce(A::Output) -> R> Chosen<R> for Then<A, F> {
+    fn port(&self) -> &dyn Port {
+        &self.arm
+    }
+
+    fn go_on(self: Box<Self>) -> R {
+        let output = self.arm.output();
+        (self.then)(output)
+    }
+}
+
+impl<'a, R> Select<'a, R> {
+    /// Without arms.
+    pub fn new() -> Select<'a, R> {
+        Select { arms: Vec::new() }
+    }
+
+    /// Adds an arm that receives.
+    pub fn recv<C, F>(&mut self, from: &'a C, then: F) -> &mut Select<'a, R>
+    where
+        C: ReceiveFrom + ?Sized,
+        C::Value: 'a,
+        F: FnOnce(Result<C::Value, RecvError>) -> R + 'a,
+    {
+        self.add(ReceiveArm::new(from), then)
+    }
+
+    /// Adds an arm that sends `value`, which is dropped if another arm is chosen.
+    pub fn send<C, F>(&mut self, to: &'a C, value: C::Value, then: F) -> &mut Select<'a, R>
+    where
+        C: SendTo + ?Sized,
+        C::Value: 'a,
+        F: FnOnce(Result<(), SendError<C::Value>>) -> R + 'a,
+    {
+        self.add(SendArm::new(to, value), then)
+    }
+
+    fn add<A, F>(&mut self, arm: A, then: F) -> &mut Select<'a, R>
+    where
+        A: Arm + 'a,
+        F: FnOnce(A::Output) -> R + 'a,
+    {
+        assert!(self.arms.len() < u16::MAX.into(), "`Select` has 65535 arms at most");
+        self.arms.push(Box::new(Then { arm, then }));
+        self
+    }
+
+    /// Waits for one of the arms, and goes on with it. Without arms, for ever.
+    pub fn wait(self) -> R {
+        may_wait();
+        match self.run(Patience::Endless) {
+            Some(result) => result,
+            None => unreachable!("it waits"),
+        }
+    }
+
+    /// Goes on with an arm that is ready, if one is.
+    pub fn poll(self) -> Option<R> {
+        self.run(Patience::None)
+    }
+
+    fn run(mut self, patience: Patience) -> Option<R> {
+        let ports: Vec<&dyn Port> = self.arms.iter().map(|arm| arm.port()).collect();
+        let index = choose_among(&ports, patience)?;
+        drop(ports);
+        let chosen = self.arms.swap_remove(index);
+        // What the others were to send is dropped before the program goes on.
+        drop(self);
+        Some(chosen.go_on())
+    }
+}
+
+impl<R> Default for Select<'_, R> {
+    fn default() -> Self {
+        Select::new()
+    }
+}
+
+impl<R> fmt::Debug for Select<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Select({} arms)", self.arms.len())
+    }
+}

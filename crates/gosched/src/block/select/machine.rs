@@ -1,0 +1,279 @@
+//! How a choice is made among channels, whatever their types.
+//!
+//! 1. In random order, looks at each arm without its lock, and tries those that seem ready.
+//! 2. Takes the locks of all channels, in the order of their addresses, each once; tries all again. So
+//!    "none is ready" is true at one moment.
+//! 3. Puts a waiter into each queue, and parks; the locks are given back once the context is saved.
+//! 4. Whoever comes first fires the turn: its arm is chosen. The caller takes all locks again, and takes
+//!    its other waiters out.
+
+use crate::block::chan::{Channel, Direction};
+use crate::block::waiter::{Turn, Waiter, Woken};
+use crate::gmp::current;
+use crate::gmp::g::G;
+use crate::gmp::reason::WaitReason;
+use crate::sched::{self, Inside};
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// One arm: a channel, a direction, and a place for the value.
+///
+/// # Safety
+/// - **channel**: `channel` is always the same, alive while the arm is.
+/// - **place**: `place` is good for the channel's values in that direction.
+pub unsafe trait Port {
+    /// `None`: the arm is off.
+    fn channel(&self) -> Option<&dyn Channel>;
+    /// Which way.
+    fn direction(&self) -> Direction;
+    /// Whether it seems to be ready, without the lock.
+    fn seems_ready(&self) -> bool;
+    /// Does it if that can be done now: `Some`, perhaps with whom to make ready then.
+    ///
+    /// # Safety
+    /// - **held**: the channel's lock, by the caller.
+    unsafe fn try_now(&self) -> Option<Woken>;
+    /// Where the value is, or is to be put.
+    fn place(&self) -> *mut ();
+    /// It was chosen, and was done by somebody else; or, refused, the channel was closed.
+    fn was_fired(&self, refused: bool);
+}
+
+/// What a choice among `arms` needs beside them: as many of each.
+pub(crate) struct Scratch<'a> {
+    /// In which order arms are tried: those that are not off.
+    pub(crate) order: &'a mut [u16],
+    /// In which order locks are taken.
+    pub(crate) locks: &'a mut [u16],
+    pub(crate) waiters: &'a mut [MaybeUninit<Waiter>],
+}
+
+/// Whether to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Not at all: there is a default.
+    None,
+    /// As long as it takes.
+    Endless,
+}
+
+/// Chooses an arm and does it. `None`: none was ready, and it was not to wait.
+pub(crate) fn choose(
+    arms: &[&dyn Port],
+    scratch: Scratch<'_>,
+    patience: Patience,
+) -> Option<usize> {
+    let Scratch { order, locks, waiters } = scratch;
+    let count = shuffle(arms, order);
+    let (order, locks, waiters) = (&order[..count], &mut locks[..count], &mut waiters[..count]);
+    if let Some(arm) = try_one_by_one(arms, order) {
+        return Some(arm);
+    }
+    if order.is_empty() {
+        return match patience {
+            Patience::None => None,
+            Patience::Endless => wait_for_ever(),
+        };
+    }
+    locks.copy_from_slice(order);
+    locks.sort_unstable_by_key(|&arm| arms[usize::from(arm)].channel().map(address));
+    let all = All { arms, order: locks };
+    let inside = sched::inside();
+    all.hold();
+    for &arm in order {
+        // SAFETY: held — all are.
+        if let Some(woken) = unsafe { arms[usize::from(arm)].try_now() } {
+            // SAFETY: held — above.
+            unsafe { all.unlock() };
+            leave(inside, woken);
+            return Some(usize::from(arm));
+        }
+    }
+    if patience == Patience::None {
+        // SAFETY: held — above.
+        unsafe { all.unlock() };
+        return None;
+    }
+    // SAFETY: held — above.
+    Some(unsafe { wait(inside, &all, waiters) })
+}
+
+/// Waits until one of the arms is done.
+///
+/// # Safety
+/// - **held**: all locks; given back here.
+unsafe fn wait(inside: Inside, all: &All<'_>, waiters: &mut [MaybeUninit<Waiter>]) -> usize {
+    let turn = Turn::among_others();
+    for (&arm, place) in all.order.iter().zip(waiters.iter_mut()) {
+        let port = all.arms[usize::from(arm)];
+        let waiter = place.write(Waiter::new(&turn, usize::from(arm), port.place()));
+        if let Some(channel) = port.channel() {
+            // SAFETY: held — promised by the caller; frame — taken out below, under the lock.
+            unsafe { channel.enqueue(waiter, port.direction()) };
+        }
+    }
+    let parking = Parking { turn: &turn, all };
+    // SAFETY: commit — it takes a `Parking`, and this frame waits.
+    unsafe { inside.park(WaitReason::Select, commit, (&raw const parking).cast()) };
+    let inside = sched::inside();
+    all.hold();
+    let chosen = turn.fired();
+    for (&arm, waiter) in all.order.iter().zip(waiters.iter()) {
+        let port = all.arms[usize::from(arm)];
+        // SAFETY: written above.
+        let waiter = unsafe { waiter.assume_init_ref() };
+        if let Some(channel) = port.channel() {
+            // SAFETY: held — above.
+            unsafe { channel.dequeue(waiter, port.direction()) };
+        }
+        if chosen == Some(usize::from(arm)) {
+            port.was_fired(waiter.is_refused());
+        }
+    }
+    // SAFETY: held — above.
+    unsafe { all.unlock() };
+    drop(inside);
+    match chosen {
+        Some(arm) => arm,
+        None => unreachable!("it was made ready by whoever fired it"),
+    }
+}
+
+/// What [`commit`] needs.
+struct Parking<'a> {
+    turn: &'a Turn,
+    all: &'a All<'a>,
+}
+
+/// The caller's context is saved: others may know.
+///
+/// # Safety
+/// - **parking**: `data` is a `Parking`, alive until the last lock is free.
+unsafe fn commit(g: &'static G, data: *const ()) -> bool {
+    // SAFETY: parking — promised by the caller.
+    let Parking { turn, all } = unsafe { &*data.cast::<Parking<'_>>() };
+    let wait = turn.settle(g);
+    // SAFETY: held — by the goroutine that waits. It takes them all before it leaves its frame.
+    unsafe { all.unlock_and_forget() };
+    wait
+}
+
+/// All locks, in the order of their addresses; arms of one channel are neighbours.
+struct All<'a> {
+    arms: &'a [&'a dyn Port],
+    order: &'a [u16],
+}
+
+impl All<'_> {
+    /// The channel of the arm at `at`, if that is its last arm.
+    fn channel(&self, at: usize) -> Option<&dyn Channel> {
+        let channel = |at: usize| self.arms[usize::from(self.order[at])].channel();
+        let (this, next) = (channel(at)?, self.order.get(at + 1).and_then(|_| channel(at + 1)));
+        next.is_none_or(|next| address(next) != address(this)).then_some(this)
+    }
+
+    fn hold(&self) {
+        for channel in (0..self.order.len()).filter_map(|at| self.channel(at)) {
+            channel.hold();
+        }
+    }
+
+    /// # Safety
+    /// - **held**: all of them, by the caller.
+    unsafe fn unlock(&self) {
+        for channel in (0..self.order.len()).filter_map(|at| self.channel(at)) {
+            // SAFETY: held — promised by the caller.
+            unsafe { channel.unlock() };
+        }
+    }
+
+    /// As [`All::unlock`]; after the last one is free nothing here is looked at.
+    ///
+    /// # Safety
+    /// - **held**: as there, by whoever the caller goes on for.
+    unsafe fn unlock_and_forget(&self) {
+        let count = self.order.len();
+        for at in 0..count {
+            if let Some(channel) = self.channel(at) {
+                // SAFETY: held — promised by the caller.
+                unsafe { channel.unlock_and_forget() };
+            }
+        }
+    }
+}
+
+fn address(channel: &dyn Channel) -> usize {
+    ptr::from_ref(channel).addr()
+}
+
+/// One after the other, those that seem ready.
+fn try_one_by_one(arms: &[&dyn Port], order: &[u16]) -> Option<usize> {
+    for &index in order {
+        let arm = arms[usize::from(index)];
+        let Some(channel) = arm.channel().filter(|_| arm.seems_ready()) else { continue };
+        let inside = sched::inside();
+        channel.hold();
+        // SAFETY: held — above.
+        let done = unsafe { arm.try_now() };
+        // SAFETY: held — above.
+        unsafe { channel.unlock() };
+        if let Some(woken) = done {
+            leave(inside, woken);
+            return Some(usize::from(index));
+        }
+    }
+    None
+}
+
+fn leave(inside: Inside, woken: Woken) {
+    if let Some(g) = woken.0 {
+        inside.ready(g);
+    }
+}
+
+/// No arm can ever be ready.
+fn wait_for_ever() -> ! {
+    /// # Safety
+    /// - **any**: it may always be called.
+    unsafe fn commit(_g: &'static G, _data: *const ()) -> bool {
+        true
+    }
+    loop {
+        // SAFETY: commit — it may be called; nobody makes this one ready.
+        unsafe { sched::park(WaitReason::SelectNoCases, commit, ptr::null()) };
+    }
+}
+
+/// Puts the arms that are not off into `order`, in random order; how many there are.
+fn shuffle(arms: &[&dyn Port], order: &mut [u16]) -> usize {
+    let mut count = 0;
+    for (index, arm) in arms.iter().enumerate() {
+        if arm.channel().is_none() {
+            continue;
+        }
+        let at = random_below(count + 1);
+        order[count] = order[at];
+        order[at] = index as u16;
+        count += 1;
+    }
+    count
+}
+
+/// A number below `n`, which is small.
+fn random_below(n: usize) -> usize {
+    thread_local! {
+        static STATE: Cell<u64> = const { Cell::new(0) };
+    }
+    let mut state = STATE.get();
+    if state == 0 {
+        // Different for each goroutine, and the same again in a run that is replayed.
+        let id = current::goroutine().map_or(ptr::from_ref(&STATE).addr() as u64, G::id);
+        state = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    }
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    STATE.set(state);
+    ((u128::from(state) * n as u128) >> 64) as usize
+}

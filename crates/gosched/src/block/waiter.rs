@@ -1,0 +1,254 @@
+//! Waiting: one record for all that a goroutine or a thread can wait for.
+//!
+//! A [`Turn`] is one wait of one caller, a [`Waiter`] its place in one queue; both live in the frame that
+//! waits, so waiting allocates nothing. A turn may have several waiters (a `select`), and a time limit;
+//! the first to [`Turn::fire`] it decides what it waited for, all others find that they came too late.
+//!
+//! Caller: 1. puts its waiters into their queues, under the locks of those; 2. parks; once its context is
+//! saved, says so ([`Turn::settle`]) and gives the locks back; 3. when it runs again, takes all its
+//! waiters out, under the locks.
+//! Others, under a queue's lock: 1. take a waiter out; 2. fire its turn; if that was the first: 3. hand
+//! over the value; 4. make the caller ready, after the lock was given back.
+//! A timer: fires the turn, and makes the caller ready if it had settled; if it had not, the caller finds
+//! that there is nothing to wait for.
+//!
+//! Who owns what: a waiter's links are its queue's, under the lock. Its slot is the caller's before it
+//! settles and after it was made ready, and in between whoever's who fired it. The caller cannot leave
+//! the frame before it has had every queue's lock, so whoever holds one may look at the waiters in it.
+
+use crate::gmp::g::G;
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// One wait: see the top of this file.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    word: AtomicUsize,
+    /// Who waits; from when it settles.
+    g: Cell<*const G>,
+    /// It has one waiter and no time limit: whoever takes that one out fires it, nobody else.
+    alone: bool,
+}
+
+/// The caller has not settled.
+const NEW: usize = 0;
+/// It has, and can be made ready.
+const SETTLED: usize = 1;
+/// And from here on, which of its waiters was fired.
+const FIRED: usize = 2;
+
+/// What came of [`Turn::fire`].
+#[derive(Debug)]
+pub(crate) enum Fired {
+    /// Something else was first.
+    TooLate,
+    /// It has settled: to be made ready.
+    Ready(&'static G),
+    /// It has not settled: it will see for itself.
+    Unsettled,
+}
+
+impl Turn {
+    /// With one waiter, and no time limit.
+    pub(crate) fn alone() -> Turn {
+        Turn { word: AtomicUsize::new(NEW), g: Cell::new(ptr::null()), alone: true }
+    }
+
+    /// With any number of waiters, or a time limit.
+    pub(crate) fn among_others() -> Turn {
+        Turn { alone: false, ..Turn::alone() }
+    }
+
+    /// The caller's context is saved. False if it was fired already: it need not wait.
+    #[inline]
+    pub(crate) fn settle(&self, g: &'static G) -> bool {
+        self.g.set(g);
+        if self.alone {
+            self.word.store(SETTLED, Ordering::Relaxed);
+            return true;
+        }
+        // PAIR turn: publishes the G to a timer; or sees what the timer did.
+        self.word.compare_exchange(NEW, SETTLED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// It is over, by waiter `arm`: true for the first only.
+    #[inline]
+    pub(crate) fn fire(&self, arm: usize) -> Fired {
+        if self.alone {
+            self.word.store(FIRED + arm, Ordering::Relaxed);
+            return self.ready();
+        }
+        let mut now = self.word.load(Ordering::Relaxed);
+        while now < FIRED {
+            // PAIR turn: sees the G; publishes what was done for it.
+            match self.word.compare_exchange(now, FIRED + arm, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(SETTLED) => return self.ready(),
+                Ok(_) => return Fired::Unsettled,
+                Err(changed) => now = changed,
+            }
+        }
+        Fired::TooLate
+    }
+
+    fn ready(&self) -> Fired {
+        // SAFETY: settled, so it is a G; they are never freed.
+        match unsafe { self.g.get().as_ref() } {
+            Some(g) => Fired::Ready(g),
+            None => Fired::Unsettled,
+        }
+    }
+
+    /// The waiter that was fired; asked by the caller when it runs again.
+    pub(crate) fn fired(&self) -> Option<usize> {
+        // PAIR turn: sees what was done for it.
+        self.word.load(Ordering::Acquire).checked_sub(FIRED)
+    }
+}
+
+/// A place in a queue: see the top of this file.
+#[derive(Debug)]
+pub struct Waiter {
+    next: Cell<*const Waiter>,
+    before: Cell<*const Waiter>,
+    queued: Cell<bool>,
+    turn: *const Turn,
+    arm: usize,
+    /// Where its value is, or is to be put.
+    slot: Cell<*mut ()>,
+    /// What it waited for did not happen, and never will.
+    refused: Cell<bool>,
+}
+
+impl Waiter {
+    /// Number `arm` of a turn. It must not outlive that.
+    pub(crate) fn new(turn: &Turn, arm: usize, slot: *mut ()) -> Waiter {
+        Waiter {
+            next: Cell::new(ptr::null()),
+            before: Cell::new(ptr::null()),
+            queued: Cell::new(false),
+            turn,
+            arm,
+            slot: Cell::new(slot),
+            refused: Cell::new(false),
+        }
+    }
+
+    /// Whether what it waited for will never be: asked by the caller when it was fired.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused.get()
+    }
+
+    fn turn(&self) -> &Turn {
+        // SAFETY: both are in one frame, which is alive while the waiter is.
+        unsafe { &*self.turn }
+    }
+}
+
+/// Whom to make ready, when the lock was given back.
+#[must_use]
+#[derive(Clone, Copy, Debug)]
+pub struct Woken(pub(crate) Option<&'static G>);
+
+/// A waiter that was taken out of its queue and fired: its slot is the holder's.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    waiter: *const Waiter,
+    g: Option<&'static G>,
+}
+
+impl Taken {
+    fn waiter(&self) -> &Waiter {
+        // SAFETY: its caller waits until it is made ready, which takes this away.
+        unsafe { &*self.waiter }
+    }
+
+    /// Where its value is, or is to be put.
+    pub(crate) fn slot(&self) -> *mut () {
+        self.waiter().slot.get()
+    }
+
+    /// What it waited for will never be.
+    pub(crate) fn refuse(&self) {
+        self.waiter().refused.set(true);
+    }
+
+    /// Whom to make ready, when the lock was given back. The waiter is not touched any more.
+    pub(crate) fn g(self) -> Option<&'static G> {
+        self.g
+    }
+}
+
+/// First come, first served. Under a lock.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    first: *const Waiter,
+    last: *const Waiter,
+}
+
+// SAFETY: waiters are used under the queue's lock.
+unsafe impl Send for Queue {}
+
+impl Queue {
+    pub(crate) const fn new() -> Queue {
+        Queue { first: ptr::null(), last: ptr::null() }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_null()
+    }
+
+    /// Adds a waiter, which stays where it is until it was taken out.
+    ///
+    /// # Safety
+    /// - **frame**: the caller has the lock again before the waiter's frame ends, and calls
+    ///   [`Queue::remove`]; or was made ready by whoever took the only waiter of a turn out.
+    #[inline]
+    pub(crate) unsafe fn push(&mut self, waiter: &Waiter) {
+        waiter.next.set(ptr::null());
+        waiter.before.set(self.last);
+        waiter.queued.set(true);
+        // SAFETY: frame — those in the queue are alive.
+        match unsafe { self.last.as_ref() } {
+            Some(last) => last.next.set(waiter),
+            None => self.first = waiter,
+        }
+        self.last = waiter;
+    }
+
+    /// Takes a waiter out, if it is in.
+    #[inline]
+    pub(crate) fn remove(&mut self, waiter: &Waiter) {
+        if !waiter.queued.replace(false) {
+            return;
+        }
+        let (before, next) = (waiter.before.get(), waiter.next.get());
+        // SAFETY: frame — those in the queue are alive.
+        match unsafe { before.as_ref() } {
+            Some(before) => before.next.set(next),
+            None => self.first = next,
+        }
+        // SAFETY: frame — as above.
+        match unsafe { next.as_ref() } {
+            Some(next) => next.before.set(before),
+            None => self.last = before,
+        }
+    }
+
+    /// Takes the first waiter out whose turn is not over yet.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Taken> {
+        loop {
+            // SAFETY: frame — those in the queue are alive.
+            let waiter = unsafe { self.first.as_ref() }?;
+            self.remove(waiter);
+            match waiter.turn().fire(waiter.arm) {
+                Fired::TooLate => {}
+                Fired::Ready(g) => return Some(Taken { waiter, g: Some(g) }),
+                Fired::Unsettled => return Some(Taken { waiter, g: None }),
+            }
+        }
+    }
+}
