@@ -68,6 +68,8 @@ pub use block::exit::goexit;
 #[cfg(not(loom))]
 pub use block::select::Select;
 #[cfg(not(loom))]
+pub use block::time;
+#[cfg(not(loom))]
 pub use gosched_macros::{main, test};
 
 #[doc(hidden)]

@@ -2,7 +2,9 @@
 
 pub mod chan;
 pub(crate) mod exit;
+pub(crate) mod limit;
 pub(crate) mod select;
+pub mod time;
 pub(crate) mod waiter;
 
 use crate::sched;

@@ -27,6 +27,8 @@ pub(crate) mod slab;
 pub(crate) mod state;
 #[cfg(not(loom))]
 pub(crate) mod task;
+#[cfg(not(loom))]
+pub(crate) mod timer;
 
 #[cfg(all(ported, not(loom)))]
 pub(crate) mod frame;

@@ -11,6 +11,7 @@ use super::g::G;
 use super::list::GList;
 use super::m::M;
 use super::run_queue::{CAPACITY, RunQueue};
+use super::timer::TimerHeap;
 use crate::sys::owned::Owned;
 use crate::sys::random::Random;
 use gosched_context::Size;
@@ -52,6 +53,8 @@ pub(crate) struct P {
     pub(crate) node: AtomicU32,
     /// On its way to an M that is to spin; under the scheduler's lock.
     pub(crate) for_spinner: AtomicBool,
+    /// Timers that were started here.
+    pub(crate) timers: TimerHeap,
     /// Caches; the owner's.
     pub(crate) own: Owned<Caches>,
 }
@@ -89,6 +92,7 @@ impl P {
             random: Random::new(id),
             node: AtomicU32::new(0),
             for_spinner: AtomicBool::new(false),
+            timers: TimerHeap::new(),
             own: Owned::new(Caches {
                 free: GList::new(),
                 stacks: Cache::new(size),
@@ -172,6 +176,10 @@ impl PList {
     #[inline]
     pub(crate) const fn new() -> PList {
         PList { head: None }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.is_none()
     }
 
     #[inline]

@@ -10,7 +10,7 @@
 
 use super::spawner::OTHER_THREADS;
 use super::state::{Locked, SCHED};
-use super::{dump, life, num_goroutines, threads, wake};
+use super::{dump, life, num_goroutines, threads, timers, wake};
 use crate::gmp::m::M;
 use crate::sys::fatal::Stderr;
 use crate::sys::task_count::threads_of_the_process;
@@ -30,6 +30,7 @@ pub(crate) fn is_possible(locked: &Locked) -> bool {
     SCHED.idle_ps.load(Ordering::Relaxed) as usize == SCHED.procs()
         && asleep == locked.ms as usize
         && locked.queue.is_empty()
+        && !timers::are_there()
 }
 
 /// Sleeps a while as the last M there is, and looks if nobody came. True if it was woken.

@@ -2,7 +2,7 @@
 
 use super::state::SCHED;
 use super::switch::{FAIRNESS, take_global, take_slice};
-use super::{chaos, idle, steal, wake, world};
+use super::{chaos, idle, steal, timers, wake, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
@@ -20,6 +20,9 @@ pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
             }
             continue;
         };
+        if timers::are_due() {
+            timers::run_due(m);
+        }
         let found = others_turn(p)
             .or_else(|| fair_share(p))
             .or_else(|| chaos::elsewhere_first(m).then(|| steal_some(m, p)).flatten())

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// the M is to spin, it is counted already.
 pub(crate) fn give_to_an_m(mut locked: Guard<'_, Locked>, p: &'static P, spinning: bool) {
     p.set_status(PStatus::Idle);
-    match locked.idle_ms.pop() {
+    match locked.pop_idle_m() {
         Some(m) => {
             let stock = locked.idle_ms.len();
             drop(locked);

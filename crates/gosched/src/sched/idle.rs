@@ -6,7 +6,7 @@
 
 use super::state::SCHED;
 use super::switch::take_global;
-use super::{deadlock, life, steal, wake, world};
+use super::{deadlock, life, steal, timers, wake, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
@@ -54,18 +54,25 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
             return true;
         }
         locked.idle_ms.push(m);
+        let keeps = timers::keep(&mut locked, m);
         let last = deadlock::is_possible(&locked);
         drop(locked);
-        let woken = (last && deadlock::sleep_as_the_last(m))
-            || m.note.sleep((!rested).then_some(IDLE_TIME));
+        let rest = (!rested).then_some(IDLE_TIME);
+        let timeout = keeps.map_or(rest, |until| Some(rest.map_or(until, |rest| rest.min(until))));
+        let woken = (last && deadlock::sleep_as_the_last(m)) || m.note.sleep(timeout);
         if !woken {
-            match end_of_idleness(m) {
+            match end_of_sleep(m, keeps.is_some_and(|until| Some(until) == timeout)) {
                 End::Ends => return false,
                 End::Stays => {
                     give_memory_back();
                     rested = true;
                     continue;
                 }
+                End::Fires(p) => {
+                    take(m, p);
+                    return true;
+                }
+                End::LooksAgain => continue,
                 End::IsWoken => drop(m.note.sleep(None)),
             }
         }
@@ -82,6 +89,10 @@ enum End {
     Ends,
     /// It is kept; for now it is out of the list.
     Stays,
+    /// A timer is due, and a P is idle: it spins.
+    Fires(&'static P),
+    /// It kept the time for nothing: others have fired what was due, or will.
+    LooksAgain,
     /// Somebody has just taken it out of the list, to wake it.
     IsWoken,
 }
@@ -91,10 +102,20 @@ fn take(m: &'static M, p: &'static P) {
     p.node.store(steal::node_here(), Ordering::Relaxed);
 }
 
-fn end_of_idleness(m: &'static M) -> End {
+/// `for_timer`: it has slept until a timer was due, not until it was idle for long.
+fn end_of_sleep(m: &'static M, for_timer: bool) -> End {
     let mut locked = SCHED.lock.lock();
     if !locked.idle_ms.remove(m) {
         return End::IsWoken;
+    }
+    timers::resign(&mut locked, m);
+    if for_timer {
+        let p = timers::are_due().then(|| locked.pop_idle_p()).flatten();
+        drop(locked);
+        return p.map_or(End::LooksAgain, |p| {
+            wake::start_spinning(m);
+            End::Fires(p)
+        });
     }
     // One more than Ps: the next hand-off must not have to wait for a thread.
     if locked.ms as usize <= SCHED.procs() + 1 || m.is_main() {

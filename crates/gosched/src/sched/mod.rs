@@ -5,6 +5,8 @@
 //! may run. `threads`: each goroutine is an OS thread, where the first cannot be had. Which one it is
 //! is decided when the runtime starts, and never changes; ordinary threads wait by `threads` always.
 
+mod timer_thread;
+
 pub(crate) mod threads;
 
 #[cfg(ported)]
@@ -42,6 +44,8 @@ mod steal;
 #[cfg(ported)]
 mod switch;
 #[cfg(ported)]
+mod timers;
+#[cfg(ported)]
 mod wake;
 #[cfg(ported)]
 mod world;
@@ -57,6 +61,7 @@ use crate::gmp::current;
 use crate::gmp::g::{Details, G};
 use crate::gmp::reason::WaitReason;
 use crate::gmp::task::Task;
+use crate::gmp::timer::Timer;
 use crate::sys::cpu_limit;
 use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -256,6 +261,19 @@ impl Drop for Inside {
         if self.moving.is_some() {
             moving::go_outside();
         }
+    }
+}
+
+/// Starts a timer, which is fired at `when`.
+///
+/// # Safety
+/// - **alive**: it stays where it is until it was fired or stopped; it is not started now.
+pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
+    match backend() {
+        // SAFETY: alive — promised by the caller.
+        Backend::Moving => unsafe { moving::start_timer(timer, when) },
+        // SAFETY: alive — promised by the caller.
+        Backend::Threads => unsafe { timer_thread::start_timer(timer, when) },
     }
 }
 

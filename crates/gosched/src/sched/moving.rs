@@ -5,13 +5,16 @@
 
 use super::entry::{enter, leave};
 use super::state::SCHED;
-use super::{chaos, deadlock, dump, fork, life, schedule, start, steal, switch, wake, world};
+use super::{
+    chaos, deadlock, dump, fork, life, schedule, start, steal, switch, timers, wake, world,
+};
 use crate::gmp::current;
 use crate::gmp::g::{Birth, G};
 use crate::gmp::m::{Commit, Departure, M};
 use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
+use crate::gmp::timer::Timer;
 use crate::probe;
 use crate::sched::Order;
 use crate::sys::fatal::{Stderr, fatal};
@@ -191,6 +194,25 @@ pub(crate) fn ready(g: &'static G) {
         g.transition(GState::Waiting, GState::Runnable);
         switch::push_global(g);
         wake::wake_if_idle();
+    }
+}
+
+/// Starts a timer: in the heap of the caller's P, if it has one.
+///
+/// # Safety
+/// - **alive**: as for [`TimerHeap::insert`](crate::gmp::timer::TimerHeap::insert).
+pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
+    loop {
+        let m = is_here().then(enter);
+        // SAFETY: alive — promised by the caller.
+        let inserted = unsafe { timers::insert(m, timer, when) };
+        if m.is_some() {
+            leave();
+        }
+        match inserted {
+            Ok(()) => return,
+            Err(heap) => heap.grow(),
+        }
     }
 }
 

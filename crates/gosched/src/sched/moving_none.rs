@@ -55,6 +55,12 @@ pub(crate) fn ready_inside(_g: &'static G) {
     unreachable!("{NEVER}")
 }
 
+/// # Safety
+/// - **alive**: as the other backend's.
+pub(crate) unsafe fn start_timer(_timer: &crate::gmp::timer::Timer, _when: u64) {
+    unreachable!("{NEVER}")
+}
+
 pub(crate) fn go_inside() {
     unreachable!("{NEVER}")
 }

@@ -4,6 +4,7 @@
 //! [`Sched::spinning`]) and read without: a reader that must not miss a change uses the barriers of
 //! `wake`.
 
+use super::timers;
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::m::{M, MList};
@@ -46,6 +47,12 @@ pub(crate) struct Sched {
 #[derive(Debug)]
 pub(crate) struct Apart<T>(T);
 
+impl<T> Apart<T> {
+    pub(crate) const fn new(value: T) -> Apart<T> {
+        Apart(value)
+    }
+}
+
 impl<T> std::ops::Deref for Apart<T> {
     type Target = T;
     #[inline]
@@ -60,6 +67,8 @@ pub(crate) struct Locked {
     pub(crate) queue: GList,
     pub(crate) idle_ps: PList,
     pub(crate) idle_ms: MList,
+    /// Of these, the one that wakes for the next timer.
+    pub(crate) keeper: Option<&'static M>,
     /// Ps for which no M was there: the spawner makes one.
     pub(crate) orphans: PList,
     /// Ms whose thread has ended.
@@ -87,6 +96,7 @@ pub(crate) static SCHED: Sched = Sched {
         queue: GList::new(),
         idle_ps: PList::new(),
         idle_ms: MList::new(),
+        keeper: None,
         orphans: PList::new(),
         dead_ms: MList::new(),
         free: GList::new(),
@@ -187,6 +197,19 @@ impl Locked {
     #[inline]
     pub(crate) fn tell_length(&self) {
         SCHED.queued.store(self.queue.len(), Ordering::Relaxed);
+    }
+
+    /// An M that sleeps; the keeper only if there is no other.
+    pub(crate) fn pop_idle_m(&mut self) -> Option<&'static M> {
+        let m = self.idle_ms.pop()?;
+        if self.keeper.is_some_and(|keeper| std::ptr::eq(keeper, m)) {
+            if let Some(other) = self.idle_ms.pop() {
+                self.idle_ms.push(m);
+                return Some(other);
+            }
+            timers::resign(self, m);
+        }
+        Some(m)
     }
 
     pub(crate) fn push_idle_p(&mut self, p: &'static P) {

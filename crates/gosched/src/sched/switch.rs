@@ -13,6 +13,7 @@ use super::chaos;
 use super::life;
 use super::share;
 use super::state::SCHED;
+use super::timers;
 use super::wake;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
@@ -90,7 +91,12 @@ pub(crate) fn take_global(p: &'static P) -> Option<&'static G> {
 #[inline(always)]
 fn next_of(m: &'static M, p: &'static P) -> Next {
     let due = p.tick().is_multiple_of(FAIRNESS) && SCHED.queued.load(Ordering::Relaxed) > 0;
-    if due || p.is_pair_over() || SCHED.stopping.load(Ordering::Relaxed) || m.locked_g().is_some() {
+    if due
+        || timers::are_due()
+        || p.is_pair_over()
+        || SCHED.stopping.load(Ordering::Relaxed)
+        || m.locked_g().is_some()
+    {
         return Next::AskG0;
     }
     match p.queue.take() {

@@ -16,7 +16,7 @@
 //! in `spinning` has a P, or is given one with the count, so "somebody spins" is never an empty promise.
 
 use super::state::{Locked, SCHED};
-use super::{handoff, spawner};
+use super::{handoff, spawner, timers};
 use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::gmp::waking;
@@ -90,7 +90,9 @@ pub(crate) fn look_again(m: &'static M) -> Option<&'static P> {
     })
 }
 
-/// Whether any queue holds a G.
+/// Whether any queue holds a G, or a timer is due.
 pub(crate) fn is_work_anywhere() -> bool {
-    SCHED.queued.load(Ordering::Relaxed) > 0 || SCHED.used_ps().any(|p| !p.queue.is_empty())
+    SCHED.queued.load(Ordering::Relaxed) > 0
+        || SCHED.used_ps().any(|p| !p.queue.is_empty())
+        || timers::are_due()
 }

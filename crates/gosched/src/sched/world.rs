@@ -233,7 +233,7 @@ pub(crate) fn resize(stopped: &Stopped, procs: usize) {
     locked.tell_length();
     // Ms that sleep for good because they were needed look again whether they are.
     while procs < before
-        && let Some(m) = locked.idle_ms.pop()
+        && let Some(m) = locked.pop_idle_m()
     {
         m.note.wake();
     }

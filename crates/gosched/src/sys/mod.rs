@@ -16,6 +16,8 @@ pub(crate) mod sleep_word;
 pub(crate) mod weakness;
 
 #[cfg(not(loom))]
+pub(crate) mod clock;
+#[cfg(not(loom))]
 pub(crate) mod cpu_limit;
 #[cfg(not(loom))]
 pub(crate) mod fatal;

@@ -1,0 +1,48 @@
+//! Time: goroutines that sleep.
+
+use super::limit::Limit;
+use super::may_wait;
+use super::waiter::Turn;
+use crate::gmp::g::G;
+use crate::gmp::reason::WaitReason;
+use crate::sched;
+use crate::sys::clock;
+use std::time::{Duration, Instant};
+
+/// Does nothing for `duration`. Other goroutines run.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// let start = Instant::now();
+/// gosched::run(|| gosched::time::sleep(Duration::from_millis(5)));
+/// assert!(start.elapsed() >= Duration::from_millis(5));
+/// ```
+#[doc(alias = "Sleep")]
+pub fn sleep(duration: Duration) {
+    may_wait();
+    if !duration.is_zero() {
+        sleep_till(clock::after(duration));
+    }
+}
+
+/// Does nothing until `instant`.
+pub fn sleep_until(instant: Instant) {
+    sleep(instant.saturating_duration_since(Instant::now()));
+}
+
+fn sleep_till(when: u64) {
+    let turn = Turn::among_others();
+    let limit = Limit::new(&turn);
+    limit.start(when);
+    // SAFETY: commit — it takes a turn, which waits here.
+    unsafe { sched::park(WaitReason::Sleep, settle, std::ptr::from_ref(&turn).cast()) };
+}
+
+/// The caller's context is saved: the timer may make it ready.
+///
+/// # Safety
+/// - **turn**: `data` is a `Turn`, alive until it is fired.
+unsafe fn settle(g: &'static G, data: *const ()) -> bool {
+    // SAFETY: turn — promised by the caller.
+    unsafe { &*data.cast::<Turn>() }.settle(g)
+}

@@ -1,0 +1,327 @@
+//! Timers, and the heaps they wait in: one for each P, and one for those who have none.
+//!
+//! A timer is a record in somebody's frame or box. While it is in a heap, its fields are that heap's,
+//! under its lock; it is fired under the lock too. So whoever has had the lock after that, and finds the
+//! timer in no heap, may free it.
+//!
+//! Four children to a node, as Go's: fewer levels, and the children of a node share a cache line.
+//!
+//! Adding to a heap must not allocate. Where there is no room, [`TimerHeap::insert`] says so; the caller
+//! makes room where it may ([`TimerHeap::grow`]), and tries again.
+
+use super::list::GList;
+use crate::sys::Lock;
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+/// Later than any timer.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// What happens when the time is there, under the heap's lock: no allocation, no panic. Goroutines to be
+/// made ready go into the list. `Some`: it is to be fired again, then.
+pub(crate) type Fire = unsafe fn(timer: &Timer, now: u64, ready: &mut GList) -> Option<u64>;
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(crate) struct Timer {
+    /// The heap it is in; null: none, and nobody fires it.
+    heap: AtomicPtr<TimerHeap>,
+    /// Where it is there.
+    index: Cell<usize>,
+    fire: Fire,
+}
+
+// SAFETY: what is not atomic is under the heap's lock.
+unsafe impl Sync for Timer {}
+// SAFETY: as above.
+unsafe impl Send for Timer {}
+
+impl Timer {
+    /// In no heap.
+    ///
+    /// # Safety
+    /// - **fire**: `fire` may be called with the timer, wherever it is, until it was stopped.
+    pub(crate) const unsafe fn new(fire: Fire) -> Timer {
+        Timer { heap: AtomicPtr::new(ptr::null_mut()), index: Cell::new(0), fire }
+    }
+
+    /// Takes it out of its heap. False if it was in none. After that nobody uses it.
+    pub(crate) fn stop(&self) -> bool {
+        loop {
+            // PAIR timer-heap: whoever fired it has done so.
+            let heap = self.heap.load(Ordering::Acquire);
+            // SAFETY: null, or a heap: they are never freed.
+            let Some(heap) = (unsafe { heap.as_ref() }) else { return false };
+            let mut entries = heap.entries.lock();
+            // It may have been fired, and even put into another heap, meanwhile.
+            if !ptr::eq(self.heap.load(Ordering::Relaxed), heap) {
+                continue;
+            }
+            heap.take_out(&mut entries, self.index.get());
+            self.heap.store(ptr::null_mut(), Ordering::Relaxed);
+            return true;
+        }
+    }
+}
+
+/// One timer in a heap.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    when: u64,
+    timer: *const Timer,
+}
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(crate) struct TimerHeap {
+    entries: Lock<Entries>,
+    /// When the first one is due. Written under the lock.
+    next: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Entries(Vec<Entry>);
+
+// SAFETY: timers are used under the heap's lock.
+unsafe impl Send for Entries {}
+
+/// Children of a node.
+const ARITY: usize = 4;
+
+/// Room that a heap begins with.
+const FIRST_ROOM: usize = 64;
+
+impl TimerHeap {
+    pub(crate) const fn new() -> TimerHeap {
+        TimerHeap { entries: Lock::new(Entries(Vec::new())), next: AtomicU64::new(NEVER) }
+    }
+
+    /// When the first one is due: [`NEVER`] if there is none.
+    #[inline]
+    pub(crate) fn next(&self) -> u64 {
+        // PAIR timer-next: as the heap was left.
+        self.next.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.lock().0.len()
+    }
+
+    /// Puts a timer in. False: there is no room, see [`TimerHeap::grow`].
+    ///
+    /// # Safety
+    /// - **alive**: the timer stays where it is until it was fired or stopped; it is in no heap.
+    pub(crate) unsafe fn insert(&self, timer: &Timer, when: u64) -> bool {
+        let mut entries = self.entries.lock();
+        if entries.0.len() == entries.0.capacity() {
+            return false;
+        }
+        let index = entries.0.len();
+        entries.0.push(Entry { when, timer });
+        timer.index.set(index);
+        // PAIR timer-heap: publishes where it is.
+        timer.heap.store(ptr::from_ref(self).cast_mut(), Ordering::Release);
+        entries.up(index);
+        self.tell(&entries);
+        true
+    }
+
+    /// Makes room. Allocates: not inside the runtime.
+    pub(crate) fn grow(&self) {
+        let len = self.entries.lock().0.len();
+        let mut room = Vec::with_capacity((2 * len).max(FIRST_ROOM));
+        let mut entries = self.entries.lock();
+        if entries.0.len() == entries.0.capacity() && room.capacity() > entries.0.len() {
+            room.extend_from_slice(&entries.0);
+            std::mem::swap(&mut entries.0, &mut room);
+        }
+        drop(entries);
+        drop(room);
+    }
+
+    /// Fires all that are due at `now`.
+    pub(crate) fn fire_due(&self, now: u64, ready: &mut GList) {
+        let mut entries = self.entries.lock();
+        while let Some(&Entry { when, timer }) = entries.0.first()
+            && when <= now
+        {
+            // SAFETY: alive — those in a heap are.
+            let timer = unsafe { &*timer };
+            // SAFETY: fire — promised when it was made; it was not stopped.
+            let again = unsafe { (timer.fire)(timer, now, ready) };
+            match again {
+                Some(when) => {
+                    entries.0[0].when = when;
+                    entries.down(0);
+                }
+                None => {
+                    self.take_out(&mut entries, 0);
+                    // PAIR timer-heap: it may be freed from here on.
+                    timer.heap.store(ptr::null_mut(), Ordering::Release);
+                }
+            }
+        }
+        self.tell(&entries);
+    }
+
+    fn take_out(&self, entries: &mut Entries, index: usize) {
+        entries.0.swap_remove(index);
+        if let Some(moved) = entries.0.get(index) {
+            let when = moved.when;
+            entries.place(index);
+            entries.up(index);
+            if entries.0[index].when == when {
+                entries.down(index);
+            }
+        }
+        self.tell(entries);
+    }
+
+    fn tell(&self, entries: &Entries) {
+        let next = entries.0.first().map_or(NEVER, |entry| entry.when);
+        if self.next.load(Ordering::Relaxed) != next {
+            // PAIR timer-next: publishes the heap.
+            self.next.store(next, Ordering::Release);
+        }
+    }
+}
+
+impl Entries {
+    /// Tells the timer at `index` that it is there.
+    fn place(&self, index: usize) {
+        // SAFETY: alive — those in a heap are.
+        unsafe { &*self.0[index].timer }.index.set(index);
+    }
+
+    fn up(&mut self, mut index: usize) {
+        let entry = self.0[index];
+        while index > 0 {
+            let parent = (index - 1) / ARITY;
+            if self.0[parent].when <= entry.when {
+                break;
+            }
+            self.0[index] = self.0[parent];
+            self.place(index);
+            index = parent;
+        }
+        self.0[index] = entry;
+        self.place(index);
+    }
+
+    fn down(&mut self, mut index: usize) {
+        let entry = self.0[index];
+        loop {
+            let first = index * ARITY + 1;
+            let children = first..(first + ARITY).min(self.0.len());
+            let Some(least) = children.min_by_key(|&child| self.0[child].when) else { break };
+            if self.0[least].when >= entry.when {
+                break;
+            }
+            self.0[index] = self.0[least];
+            self.place(index);
+            index = least;
+        }
+        self.0[index] = entry;
+        self.place(index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    /// A timer that writes down when it was fired.
+    #[repr(C)]
+    struct Logged {
+        timer: Timer,
+        name: u64,
+        again: Cell<Option<u64>>,
+    }
+
+    thread_local! {
+        static LOG: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    }
+
+    impl Logged {
+        fn new(name: u64) -> Box<Logged> {
+            unsafe fn fire(timer: &Timer, _now: u64, _ready: &mut GList) -> Option<u64> {
+                // SAFETY: every timer of these tests is the first field of a `Logged`.
+                let logged = unsafe { &*ptr::from_ref(timer).cast::<Logged>() };
+                LOG.with_borrow_mut(|log| log.push(logged.name));
+                logged.again.take()
+            }
+            // SAFETY: fire — as above.
+            let timer = unsafe { Timer::new(fire) };
+            Box::new(Logged { timer, name, again: Cell::new(None) })
+        }
+    }
+
+    fn insert(heap: &TimerHeap, logged: &Logged, when: u64) {
+        // SAFETY: alive — boxed, and fired or stopped before it is dropped.
+        while !unsafe { heap.insert(&logged.timer, when) } {
+            heap.grow();
+        }
+    }
+
+    fn fired(heap: &TimerHeap, now: u64) -> Vec<u64> {
+        heap.fire_due(now, &mut GList::new());
+        LOG.take()
+    }
+
+    fn heap() -> &'static TimerHeap {
+        Box::leak(Box::new(TimerHeap::new()))
+    }
+
+    #[test]
+    fn timers_fire_in_the_order_of_their_times() {
+        let heap = heap();
+        let mut random = 12345u64;
+        let timers: Vec<_> = (0..1000).map(Logged::new).collect();
+        let mut times = Vec::new();
+        for timer in &timers {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let when = random >> 40;
+            times.push((when, timer.name));
+            insert(heap, timer, when);
+            assert_eq!(heap.next(), times.iter().min().unwrap().0);
+        }
+        let half = 1 << 23;
+        let early = fired(heap, half);
+        let expected = times.iter().filter(|(when, _)| *when <= half).count();
+        assert_eq!(early.len(), expected);
+        let all = [early, fired(heap, NEVER - 1)].concat();
+        let when = |name: &u64| times[*name as usize].0;
+        assert!(all.is_sorted_by_key(when) && all.len() == 1000);
+        assert_eq!((heap.next(), heap.len()), (NEVER, 0));
+    }
+
+    #[test]
+    fn a_timer_that_was_stopped_does_not_fire_wherever_it_was() {
+        let heap = heap();
+        let timers: Vec<_> = (0..200).map(Logged::new).collect();
+        timers.iter().for_each(|timer| insert(heap, timer, (timer.name * 7919) % 211));
+        for timer in timers.iter().filter(|timer| timer.name % 3 == 0) {
+            assert!(timer.timer.stop());
+            assert!(!timer.timer.stop());
+        }
+        let mut all = fired(heap, 1000);
+        assert!(all.is_sorted_by_key(|name| (name * 7919) % 211));
+        all.sort_unstable();
+        assert!(all.iter().eq((0..200u64).filter(|name| name % 3 != 0).collect::<Vec<_>>().iter()));
+        assert!(timers.iter().all(|timer| !timer.timer.stop()));
+    }
+
+    #[test]
+    fn a_timer_may_be_fired_again() {
+        let heap = heap();
+        let timer = Logged::new(1);
+        timer.again.set(Some(20));
+        insert(heap, &timer, 10);
+        assert_eq!(fired(heap, 15), [1]);
+        assert_eq!(heap.next(), 20);
+        assert_eq!(fired(heap, 30), [1]);
+        assert_eq!(heap.next(), NEVER);
+    }
+}

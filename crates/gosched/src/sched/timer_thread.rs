@@ -1,0 +1,48 @@
+//! Timers where goroutines are threads: one heap, and one thread that sleeps until the first is due.
+
+use super::threads;
+use crate::gmp::list::GList;
+use crate::gmp::timer::{NEVER, Timer, TimerHeap};
+use crate::sys::clock;
+use crate::sys::sleep_word::SleepWord;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+static HEAP: TimerHeap = TimerHeap::new();
+
+/// Not 0: a timer was added.
+static ADDED: SleepWord = SleepWord::new();
+
+/// See [`start_timer`](super::start_timer).
+///
+/// # Safety
+/// - **alive**: as there.
+pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
+    static STARTED: OnceLock<()> = OnceLock::new();
+    STARTED.get_or_init(|| {
+        let thread = std::thread::Builder::new().name("gosched-timers".into());
+        if let Err(why) = thread.spawn(keep) {
+            panic!("no thread for timers: {why}");
+        }
+    });
+    // SAFETY: alive — promised by the caller.
+    while !unsafe { HEAP.insert(timer, when) } {
+        HEAP.grow();
+    }
+    ADDED.set(1);
+    ADDED.wake();
+}
+
+fn keep() {
+    loop {
+        ADDED.set(0);
+        let mut ready = GList::new();
+        HEAP.fire_due(clock::now(), &mut ready);
+        while let Some(g) = ready.pop_front() {
+            threads::ready(g);
+        }
+        let next = HEAP.next();
+        let left = Duration::from_nanos(next.saturating_sub(clock::now()));
+        ADDED.wait(0, (next != NEVER).then_some(left));
+    }
+}

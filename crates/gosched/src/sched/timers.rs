@@ -1,0 +1,181 @@
+//! When timers are fired, and by whom.
+//!
+//! Each P has a heap, and those without a P share one. [`EARLIEST`] is when the first of all timers is
+//! due, or earlier: every M looks at it when it looks for work, and between goroutines; whoever finds
+//! that the time has come fires what is due in all heaps.
+//!
+//! When Ms sleep, one of them is the *keeper*: it sleeps no longer than until the first timer. Adding an
+//! earlier timer wakes it. Where Ps are idle and there is no keeper, adding one wakes an M that looks
+//! for work in vain and becomes the keeper. Where no P is idle none is needed.
+//!
+//! Who adds: 1. puts the timer into a heap; 2. counts [`ADDED`] up; 3. lowers `EARLIEST`; 4. if that was
+//! higher, looks at the keeper's time.
+//! The keeper: 1. says until when it will sleep; 2. looks at `EARLIEST`; 3. sleeps.
+//! Who fired: 1. looks at `ADDED`; 2. looks at all heaps, and sets `EARLIEST`; 3. starts over if `ADDED`
+//! has changed.
+//!
+//! Steps 3 and 4 of who adds, and 1 and 2 of the keeper, are of one order for all: one sees the other.
+
+use super::state::{Apart, Locked, SCHED};
+use super::{switch, threads, wake};
+use crate::gmp::g::G;
+use crate::gmp::list::GList;
+use crate::gmp::m::M;
+use crate::gmp::state::GState;
+use crate::gmp::timer::{NEVER, Timer, TimerHeap};
+use crate::sys::clock;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The heap of those who have no P.
+static OUTSIDE: TimerHeap = TimerHeap::new();
+
+/// No timer is due before.
+static EARLIEST: Apart<AtomicU64> = Apart::new(AtomicU64::new(NEVER));
+
+/// How many timers were ever added.
+static ADDED: AtomicU64 = AtomicU64::new(0);
+
+/// Until when the keeper sleeps; 0: there is none.
+static KEPT_UNTIL: AtomicU64 = AtomicU64::new(0);
+
+/// Whether a timer is, or may be, due.
+#[inline]
+pub(crate) fn are_due() -> bool {
+    let earliest = EARLIEST.load(Ordering::Relaxed);
+    earliest != NEVER && earliest <= clock::now()
+}
+
+/// Whether there is any.
+pub(crate) fn are_there() -> bool {
+    EARLIEST.load(Ordering::Relaxed) != NEVER
+}
+
+/// Puts a timer into the heap of the M's P, or of those without. Inside the runtime.
+///
+/// # Errors
+/// The heap has no room: see [`TimerHeap::grow`].
+///
+/// # Safety
+/// - **alive**: as for [`TimerHeap::insert`].
+pub(crate) unsafe fn insert(
+    m: Option<&'static M>,
+    timer: &Timer,
+    when: u64,
+) -> Result<(), &'static TimerHeap> {
+    let heap = m.and_then(M::p).map_or(&OUTSIDE, |p| &p.timers);
+    // SAFETY: alive — promised by the caller.
+    if !unsafe { heap.insert(timer, when) } {
+        return Err(heap);
+    }
+    // PAIR timers: one order for this, the next, and the keeper's.
+    ADDED.fetch_add(1, Ordering::SeqCst);
+    // PAIR timers: as above.
+    if EARLIEST.fetch_min(when, Ordering::SeqCst) > when {
+        tell_keeper(when);
+    }
+    Ok(())
+}
+
+/// There is a timer earlier than all others.
+fn tell_keeper(when: u64) {
+    // PAIR timers: as above.
+    match KEPT_UNTIL.load(Ordering::SeqCst) {
+        0 => wake::wake_if_idle(),
+        until if until > when => {
+            let mut locked = SCHED.lock.lock();
+            if let Some(keeper) = locked.keeper {
+                // It looks again, without a P.
+                resign(&mut locked, keeper);
+                locked.idle_ms.remove(keeper);
+                drop(locked);
+                keeper.note.wake();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// How long an M that is about to sleep may, as the keeper; `None`: there is one, or there is nothing to
+/// keep, or no P to fire what is due with. Under the lock.
+pub(crate) fn keep(locked: &mut Locked, m: &'static M) -> Option<Duration> {
+    if locked.keeper.is_some() {
+        return None;
+    }
+    let mut earliest = EARLIEST.load(Ordering::Relaxed);
+    loop {
+        let now = clock::now();
+        // Those who have the Ps look for themselves, before they sleep at the latest.
+        if earliest == NEVER || (earliest <= now && locked.idle_ps.is_empty()) {
+            resign(locked, m);
+            return None;
+        }
+        locked.keeper = Some(m);
+        // PAIR timers: as above.
+        KEPT_UNTIL.store(earliest, Ordering::SeqCst);
+        // PAIR timers: as above.
+        let again = EARLIEST.load(Ordering::SeqCst);
+        if again >= earliest {
+            return Some(Duration::from_nanos(earliest.saturating_sub(now)));
+        }
+        earliest = again;
+    }
+}
+
+/// An M that slept does not keep any more, if it did. Under the lock.
+pub(crate) fn resign(locked: &mut Locked, m: &'static M) -> bool {
+    let was = locked.keeper.is_some_and(|keeper| ptr::eq(keeper, m));
+    if was {
+        locked.keeper = None;
+        // PAIR timers: as above.
+        KEPT_UNTIL.store(0, Ordering::SeqCst);
+    }
+    was
+}
+
+/// Fires all that is due, on g0 of an M with a P.
+pub(crate) fn run_due(m: &'static M) {
+    let ready = fire(clock::now());
+    if ready.is_empty() {
+        return;
+    }
+    make_ready(ready, |g| switch::push_next(m, g));
+    wake::wake_if_idle();
+}
+
+fn fire(now: u64) -> GList {
+    let mut ready = GList::new();
+    loop {
+        // PAIR timers: as above.
+        let added = ADDED.load(Ordering::SeqCst);
+        let mut earliest = NEVER;
+        for heap in all_heaps() {
+            if heap.next() <= now {
+                heap.fire_due(now, &mut ready);
+            }
+            earliest = earliest.min(heap.next());
+        }
+        // PAIR timers: as above.
+        EARLIEST.store(earliest, Ordering::SeqCst);
+        // PAIR timers: as above.
+        if ADDED.load(Ordering::SeqCst) == added {
+            return ready;
+        }
+    }
+}
+
+fn all_heaps() -> impl Iterator<Item = &'static TimerHeap> {
+    SCHED.all_ps().map(|p| &p.timers).chain([&OUTSIDE])
+}
+
+fn make_ready(mut ready: GList, push: impl Fn(&'static G)) {
+    while let Some(g) = ready.pop_front() {
+        if g.is_thread() {
+            threads::ready(g);
+        } else {
+            g.transition(GState::Waiting, GState::Runnable);
+            push(g);
+        }
+    }
+}

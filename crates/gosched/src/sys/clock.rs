@@ -1,0 +1,42 @@
+//! The time that timers go by: nanoseconds of the monotonic clock.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Where counting began.
+static START: OnceLock<Instant> = OnceLock::new();
+
+/// Nanoseconds since some moment; never 0.
+#[inline]
+pub(crate) fn now() -> u64 {
+    let start = START.get_or_init(Instant::now);
+    nanos(start.elapsed()) + 1
+}
+
+/// The time in `duration` from now; what is too far away is never.
+pub(crate) fn after(duration: Duration) -> u64 {
+    now().saturating_add(nanos(duration))
+}
+
+/// The time of an instant.
+pub(crate) fn at(instant: Instant) -> u64 {
+    after(instant.saturating_duration_since(Instant::now()))
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_goes_on_and_does_not_overflow() {
+        let before = now();
+        assert!(before > 0 && after(Duration::ZERO) >= before);
+        assert!(after(Duration::from_secs(1)) >= before + 1_000_000_000);
+        assert!(after(Duration::MAX) > u64::MAX / 2);
+        assert!(at(Instant::now() - Duration::from_secs(1)) >= before);
+    }
+}
