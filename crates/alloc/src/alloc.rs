@@ -4,11 +4,11 @@ use crate::block::Free;
 use crate::cache;
 use crate::checks;
 use crate::classes::Class;
+use crate::pool;
 use crate::span::CHUNK;
-use gosched_context::{fatal, host, magazine};
+use gosched_context::{host, magazine};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The allocation cache, in front of the allocator `A`. `#[gosched::main]` installs one; without it:
 ///
@@ -24,19 +24,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Blocks of up to 16 KiB are kept by the threads that free them, 1.2 MB each at most. Larger ones are
 /// `A`'s, which is only ever entered as an ordinary thread, not as a goroutine.
 ///
-/// An `Alloc` is to be a `static`: what small blocks are cut from stays in use for ever. One that was
-/// used and is dropped ends the process.
+/// What small blocks are cut from is never given back to `A`: whoever installs one installs it for ever.
 #[derive(Debug)]
 pub struct Alloc<A = System> {
     behind: A,
-    /// Small blocks are cut from memory of its allocator.
-    used: AtomicBool,
 }
 
 impl Alloc {
     /// In front of the system's allocator.
     pub const fn new() -> Alloc {
-        Alloc::in_front_of(System)
+        Alloc { behind: System }
     }
 }
 
@@ -46,20 +43,26 @@ impl Default for Alloc {
     }
 }
 
-impl<A> Alloc<A> {
-    /// In front of another allocator.
+impl<A: 'static> Alloc<A> {
+    /// In front of another allocator, a type without fields, such as `MiMalloc`. (Whatever state it has
+    /// is then in statics, and its memory lives as long as the process.)
     pub const fn in_front_of(behind: A) -> Alloc<A> {
-        Alloc { behind, used: AtomicBool::new(false) }
+        const { assert!(size_of::<A>() == 0, "the allocator has fields: see `in_front_of_any`") };
+        Alloc { behind }
+    }
+
+    /// In front of any allocator.
+    ///
+    /// # Safety
+    /// - **memory**: what `behind` has allocated stays good for as long as the process lives, wherever
+    ///   the `Alloc` goes and even if it is dropped.
+    pub const unsafe fn in_front_of_any(behind: A) -> Alloc<A> {
+        Alloc { behind }
     }
 }
 
-impl<A> Drop for Alloc<A> {
-    fn drop(&mut self) {
-        if *self.used.get_mut() {
-            fatal::stop(format_args!("an `Alloc` that was used is dropped: make it a static"));
-        }
-    }
-}
+/// How many chunks are asked for.
+const CHUNKS_AT_A_TIME: usize = 8;
 
 /// A pointer that may go to the thread that carries this goroutine and back.
 struct Sent(*mut u8);
@@ -126,12 +129,21 @@ impl<A: GlobalAlloc + Sync> Alloc<A> {
         });
     }
 
-    /// Memory to cut blocks from: for ever.
-    fn new_chunk(&self) -> *mut u8 {
-        let Ok(layout) = Layout::from_size_align(CHUNK, CHUNK) else { return ptr::null_mut() };
-        self.used.store(true, Ordering::Relaxed);
-        // SAFETY: layout — its size is not 0.
-        unsafe { self.behind.alloc(layout) }
+    /// Memory to cut blocks from, for ever: several chunks, so that little is lost for their alignment;
+    /// or as many as can be had. False: there is none.
+    fn new_chunk(&self) -> bool {
+        let mut chunks = CHUNKS_AT_A_TIME;
+        while chunks > 0 {
+            let Ok(layout) = Layout::from_size_align(chunks * CHUNK, CHUNK) else { return false };
+            // SAFETY: layout — its size is not 0.
+            if let Some(memory) = NonNull::new(unsafe { self.behind.alloc(layout) }) {
+                // SAFETY: chunk — just allocated, and never freed.
+                unsafe { pool::add(memory, chunks) };
+                return true;
+            }
+            chunks /= 2;
+        }
+        false
     }
 
     /// As [`GlobalAlloc::realloc`], for a block that does not fit any more.

@@ -11,6 +11,7 @@
 use crate::block::{Free, List};
 use crate::checks;
 use crate::classes::{COUNT, Class};
+use crate::fork;
 use crate::shelf;
 use gosched_context::magazine::{self, Magazine, Row};
 use std::cell::Cell;
@@ -25,8 +26,8 @@ struct Cache {
     full: [Cell<*mut u8>; COUNT],
 }
 
-/// Gets a chunk from the allocator behind; null if it has none.
-pub(crate) type NewChunk<'a> = &'a dyn Fn() -> *mut u8;
+/// Gets memory from the allocator behind, for the pool; false if it has none.
+pub(crate) type NewChunk<'a> = &'a dyn Fn() -> bool;
 
 /// How far a thread is with its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +53,9 @@ impl Drop for End {
     fn drop(&mut self) {
         STAGE.set(Stage::Over);
         if let Some(cache) = mine() {
-            magazine::forget_row();
             spill(cache);
+            // SAFETY: spilled — above.
+            unsafe { magazine::forget_row() };
             let (block, class) = (NonNull::from(cache).cast(), class_of_a_cache());
             // SAFETY: block — it came from a shelf of that class; nobody sees it any more.
             unsafe { checks::poison(block.as_ptr(), class) };
@@ -74,8 +76,13 @@ pub(crate) fn take(class: Class, new_chunk: NewChunk<'_>) -> *mut u8 {
         first.fill(full, 0);
     } else {
         let Some(list) = refill(class, new_chunk) else { return ptr::null_mut() };
-        let room = class.batch() - list.len();
-        first.fill(list.into_raw(), room);
+        // The allocator behind may itself have allocated and freed here meanwhile.
+        if first.is_empty() {
+            let room = class.batch() - list.len();
+            first.fill(list.into_raw(), room);
+        } else {
+            shelf::put_some(class, list);
+        }
     }
     // SAFETY: blocks — the thread's own.
     unsafe { first.take() }
@@ -135,6 +142,7 @@ fn make(new_chunk: NewChunk<'_>) -> Option<&'static Cache> {
         return None;
     }
     STAGE.set(Stage::Making);
+    fork::install();
     // Says that the destructor is to run. May allocate.
     if END.try_with(|_| ()).is_err() {
         STAGE.set(Stage::Over);
@@ -170,18 +178,23 @@ fn refill(class: Class, new_chunk: NewChunk<'_>) -> Option<List> {
         if let Some(list) = shelf::take(class) {
             return Some(list);
         }
-        let chunk = NonNull::new(new_chunk())?;
-        // SAFETY: chunk — just allocated, and never freed.
-        unsafe { crate::pool::add(chunk) };
+        if !new_chunk() {
+            // What other classes do not use may be had.
+            crate::clear_shelves();
+            return shelf::take(class);
+        }
     }
 }
 
 /// A block, for a thread without a cache.
 fn take_one(class: Class, new_chunk: NewChunk<'_>) -> Option<Free> {
-    let mut list = refill(class, new_chunk)?;
-    let block = list.pop();
-    shelf::put_some(class, list);
-    block
+    loop {
+        if let Some(block) = shelf::take_one(class) {
+            return Some(block);
+        }
+        let list = refill(class, new_chunk)?;
+        shelf::put_some(class, list);
+    }
 }
 
 fn put_one(class: Class, block: Free) {

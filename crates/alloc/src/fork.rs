@@ -1,27 +1,30 @@
 //! A fork finds every lock free: whoever forks holds them all, and gives them back on both sides.
 //!
 //! The handlers must be the first to be registered, and are then the last to run before the fork: others'
-//! may allocate, and may wait for threads that do. So this happens before `main`, before other crates'.
+//! may allocate, and may wait for threads that do. So on Linux this happens before `main`, before other
+//! crates'; elsewhere with the first allocation.
 //!
 //! In the child, what other threads kept is lost: a megabyte each at most.
 
 use crate::pool::POOL;
 use crate::shelf;
 use gosched_context::Still;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Runs before `main`, and before functions without a number there.
-#[used]
-#[unsafe(link_section = ".init_array.00101")]
-static BEFORE_MAIN: extern "C" fn() = {
-    extern "C" fn before_main() {
+/// Puts the handlers in force, if that was not done.
+pub(crate) fn install() {
+    static INSTALLED: AtomicBool = AtomicBool::new(false);
+    if !INSTALLED.swap(true, Ordering::Relaxed) {
         // SAFETY: the handlers touch only this crate's locks, in one order.
-        unsafe { libc::pthread_atfork(Some(prepare), Some(after), Some(after)) };
+        let failed = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+        // No memory for three words: the next one tries again.
+        INSTALLED.store(failed == 0, Ordering::Relaxed);
     }
-    before_main
-};
+}
 
 extern "C" fn prepare() {
-    let still = Still::new();
+    // SAFETY: here — given back by `parent` or `child`, which the same thread runs right after.
+    let still = unsafe { Still::new() };
     for shelf in shelf::all() {
         shelf.hold();
     }
@@ -30,14 +33,26 @@ extern "C" fn prepare() {
     unsafe { POOL.value() }.forking = Some(still);
 }
 
-extern "C" fn after() {
-    // SAFETY: held — by `prepare`, in this thread, or in the parent's that it is a copy of.
+extern "C" fn parent() {
+    // SAFETY: held — by `prepare`, in this thread.
     let still = unsafe { POOL.value() }.forking.take();
     // SAFETY: held — as above.
     unsafe { POOL.release() };
     for shelf in shelf::all() {
         // SAFETY: held — as above.
         unsafe { shelf.release() };
+    }
+    drop(still);
+}
+
+extern "C" fn child() {
+    // SAFETY: held — by `prepare`, in the thread that this one is a copy of.
+    let still = unsafe { POOL.value() }.forking.take();
+    // SAFETY: held — as above.
+    unsafe { POOL.release_in_child() };
+    for shelf in shelf::all() {
+        // SAFETY: held — as above.
+        unsafe { shelf.release_in_child() };
     }
     drop(still);
 }

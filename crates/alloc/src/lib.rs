@@ -14,11 +14,16 @@
 
 mod alloc;
 
+#[cfg(target_os = "linux")]
+mod before_main;
+
 mod block;
 
 mod cache;
 
 mod classes;
+
+mod clock;
 
 #[cfg(debug_assertions)]
 mod checks;
@@ -27,7 +32,11 @@ mod checks;
 #[path = "checks_off.rs"]
 mod checks;
 
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[cfg(unix)]
+mod fork;
+
+#[cfg(not(unix))]
+#[path = "fork_none.rs"]
 mod fork;
 
 mod locked;
@@ -62,8 +71,13 @@ pub fn spill() {
 
 /// All memory that no block is in, to the system. What threads keep stays with them: see [`spill`].
 pub fn release_memory() {
+    clear_shelves();
+    pool::cool_all();
+}
+
+/// All blocks that lie on shelves to their spans: those that nobody uses are any class's.
+pub(crate) fn clear_shelves() {
     for class in Class::all() {
         shelf::clear(class);
     }
-    pool::cool_all();
 }

@@ -1,11 +1,13 @@
 //! Spans without a class: any class may have them.
 //!
-//! Some stay as they were left, for the next class that wants one. What is more than that goes back to
-//! the system: the address space stays ours, the memory does not.
+//! Some stay as they were left, for the next class that wants one. What is more than that, and nobody has
+//! wanted for a while, goes back to the system: the address space stays ours, the memory does not. (At
+//! once would cost a program whose memory goes up and down two system calls and sixteen page faults
+//! each time.)
 
 use crate::locked::Guarded;
 use crate::span::{CHUNK, SPAN, Span, Spans};
-use crate::system;
+use crate::{clock, system};
 use gosched_context::Still;
 use gosched_context::lock::Lock;
 use std::ptr::NonNull;
@@ -15,6 +17,12 @@ const KEPT: usize = 64;
 
 /// Beyond that, one for so many that are in use.
 const SHARE: usize = 8;
+
+/// And all that were left less than so many milliseconds ago.
+const PATIENCE: u32 = 1000;
+
+/// No more than so many are given back at a time: somebody waits who only wanted to free a block.
+const AT_A_TIME: usize = 8;
 
 pub(crate) static POOL: Lock<Pool> = Lock::new(Pool::new());
 
@@ -54,42 +62,55 @@ pub(crate) fn take() -> Option<&'static Span> {
 
 /// A span whose class does not need it. To be followed by [`cool`], without a lock.
 pub(crate) fn put(span: &'static Span) {
-    span.end();
+    span.end(clock::millis());
     let mut pool = Guarded::new(&POOL);
     pool.in_use -= 1;
     pool.warm.push_front(span);
 }
 
-/// Adds a chunk's spans.
+/// Adds the spans of some chunks.
 ///
 /// # Safety
-/// - **chunk**: as for [`Span::all_of`].
-pub(crate) unsafe fn add(chunk: NonNull<u8>) {
-    // SAFETY: chunk — promised by the caller. Not under the lock: it touches the memory.
-    let spans = unsafe { Span::all_of(chunk) };
-    let mut new = Spans::new();
-    spans.for_each(|span| new.push_front(span));
-    let mut pool = Guarded::new(&POOL);
-    pool.chunks += 1;
-    while let Some(span) = new.pop_front() {
-        pool.cold.push_front(span);
+/// - **chunk**: as for [`Span::all_of`], `count` times, one behind the other.
+pub(crate) unsafe fn add(first: NonNull<u8>, count: usize) {
+    for index in 0..count {
+        // SAFETY: chunk — promised by the caller.
+        let chunk = unsafe { first.add(index * CHUNK) };
+        // SAFETY: chunk — promised by the caller. Not under the lock: it touches the memory.
+        let spans = unsafe { Span::all_of(chunk) };
+        let mut new = Spans::new();
+        spans.for_each(|span| new.push_front(span));
+        let mut pool = Guarded::new(&POOL);
+        pool.chunks += 1;
+        while let Some(span) = new.pop_front() {
+            pool.cold.push_front(span);
+        }
     }
 }
 
-/// How many spans wait warm: more than may stay.
+/// Gives back some of what nobody has wanted for a while.
 pub(crate) fn cool() {
-    while cool_one(Pool::kept) {}
+    let now = clock::millis();
+    let old = |pool: &Pool| {
+        let long_ago = |span: &Span| now.wrapping_sub(span.left_at()) >= PATIENCE;
+        pool.warm.len() > pool.kept() && pool.warm.last().is_some_and(long_ago)
+    };
+    for _ in 0..AT_A_TIME {
+        if !cool_one(old) {
+            return;
+        }
+    }
 }
 
 /// All the memory that no block is in, to the system.
 pub(crate) fn cool_all() {
-    while cool_one(|_| 0) {}
+    while cool_one(|_| true) {}
 }
 
-fn cool_one(kept: fn(&Pool) -> usize) -> bool {
+fn cool_one(wanted: impl Fn(&Pool) -> bool) -> bool {
     let span = {
         let mut pool = Guarded::new(&POOL);
-        if pool.warm.len() <= kept(&pool) {
+        if !wanted(&pool) {
             return false;
         }
         pool.warm.pop_back()

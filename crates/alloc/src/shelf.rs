@@ -1,8 +1,9 @@
 //! Blocks of one class for all threads: whole batches on a shelf, and the spans behind.
 //!
 //! A batch comes and goes in one piece: one link is written, whatever its length. Where more batches lie
-//! than a class may keep, the next one's blocks go back to their spans one by one, and a span of which
-//! nothing is used goes to the pool.
+//! than a class may keep, some go back to their spans, block by block, and a span of which nothing is used
+//! goes to the pool. How many that is depends on what the class has in use: each block on a shelf may
+//! keep a whole span from the others.
 
 use crate::block::{Batches, Free, List};
 use crate::classes::{COUNT, Class};
@@ -22,6 +23,10 @@ pub(crate) struct Shelf {
     loose: List,
     /// Those that have something to hand out.
     spans: Spans,
+    /// Of these, one of which nothing is used. There is one at most.
+    unused: Option<&'static Span>,
+    /// Blocks that spans have handed out: in use, in magazines, or lying here.
+    out: usize,
 }
 
 // SAFETY: blocks and spans are never freed, and those of a shelf are used with its lock held only.
@@ -29,7 +34,13 @@ unsafe impl Send for Shelf {}
 
 impl Shelf {
     const fn new() -> Shelf {
-        Shelf { batches: Batches::new(), loose: List::new(), spans: Spans::new() }
+        Shelf {
+            batches: Batches::new(),
+            loose: List::new(),
+            spans: Spans::new(),
+            unused: None,
+            out: 0,
+        }
     }
 
     /// A block to its span. True if a span went to the pool.
@@ -39,22 +50,40 @@ impl Shelf {
             self.spans.push_front(span);
         }
         span.take_back(block);
-        // One stays: the next batch may be wanted right away.
-        let unused = span.is_unused() && self.spans.len() > 1;
-        if unused {
-            self.spans.remove(span);
-            pool::put(span);
-        }
-        unused
-    }
-
-    /// A whole batch: kept, or its blocks to their spans. True if a span went to the pool.
-    fn put(&mut self, class: Class, batch: List) -> bool {
-        if self.batches.count() < class.kept() {
-            self.batches.push(batch);
+        self.out -= 1;
+        if !span.is_unused() {
             return false;
         }
-        self.give_back_all(batch)
+        // One stays: the next batch may be wanted right away.
+        if self.unused.is_none() && self.spans.len() == 1 {
+            self.unused = Some(span);
+            return false;
+        }
+        self.spans.remove(span);
+        pool::put(span);
+        true
+    }
+
+    /// How many batches may lie here.
+    fn most(&self, class: Class) -> u32 {
+        let share = self.out / SHARE / class.batch() as usize;
+        (share as u32).clamp(2, class.kept())
+    }
+
+    /// A whole batch: kept, and what is too much then goes back. True if a span went to the pool.
+    fn put(&mut self, class: Class, batch: List) -> bool {
+        self.batches.push(batch);
+        let mut any = false;
+        // Two for one, so that it gets less.
+        for _ in 0..2 {
+            if self.batches.count() <= self.most(class) {
+                break;
+            }
+            if let Some(batch) = self.batches.pop(class.batch()) {
+                any |= self.give_back_all(batch);
+            }
+        }
+        any
     }
 
     fn give_back_all(&mut self, mut blocks: List) -> bool {
@@ -65,6 +94,9 @@ impl Shelf {
         any
     }
 }
+
+/// One block may lie here for so many that are in use.
+const SHARE: usize = 8;
 
 pub(crate) fn all() -> &'static [Lock<Shelf>; COUNT] {
     &SHELVES
@@ -93,11 +125,22 @@ pub(crate) fn take(class: Class) -> Option<List> {
         }
     };
     let handed = span.hand_out(class, class.batch());
+    shelf.out += handed.count() as usize;
+    shelf.unused = shelf.unused.filter(|unused| !std::ptr::eq(*unused, span));
     if span.is_exhausted() {
         shelf.spans.remove(span);
     }
     drop(shelf);
     Some(handed.linked())
+}
+
+/// A single block, if one lies there.
+pub(crate) fn take_one(class: Class) -> Option<Free> {
+    let mut shelf = shelf(class);
+    if shelf.loose.is_empty() {
+        shelf.loose = shelf.batches.pop(class.batch())?;
+    }
+    shelf.loose.pop()
 }
 
 /// A whole batch.
@@ -136,8 +179,7 @@ pub(crate) fn clear(class: Class) {
         }
         let loose = std::mem::take(&mut shelf.loose);
         shelf.give_back_all(loose);
-        let unused = shelf.spans.iter().find(|span| span.is_unused());
-        if let Some(span) = unused {
+        if let Some(span) = shelf.unused.take() {
             shelf.spans.remove(span);
             pool::put(span);
         }
@@ -179,21 +221,23 @@ mod tests {
     }
 
     #[test]
-    fn a_shelf_keeps_so_many_batches_and_no_more() {
+    fn a_shelf_keeps_a_share_of_what_is_in_use() {
         let _one = crate::tests::one_at_a_time();
         clear(class());
-        let most = class().kept();
         let mut lists = Vec::new();
-        while (lists.len() as u32) < most + 5 {
+        while lists.len() < 300 {
             let list = refill();
             match list.len() == class().batch() {
                 true => lists.push(list),
                 false => put_some(class(), list),
             }
         }
+        let batches = || shelf(class()).batches.count();
+        lists.drain(150..).for_each(|batch| put(class(), batch));
+        assert!((15..=20).contains(&batches()), "{} for 150 in use", batches());
         lists.drain(..).for_each(|batch| put(class(), batch));
-        assert_eq!(shelf(class()).batches.count(), most);
+        assert!(batches() <= 2, "{} for none", batches());
         clear(class());
-        assert_eq!(shelf(class()).batches.count(), 0);
+        assert_eq!(batches(), 0);
     }
 }

@@ -45,6 +45,8 @@ pub(crate) struct Span {
     /// Handed out once, and back.
     back: Cell<List>,
     class: Cell<Option<Class>>,
+    /// When it was left without a class, in milliseconds.
+    left_at: Cell<u32>,
     before: Cell<Option<&'static Span>>,
     after: Cell<Option<&'static Span>>,
 }
@@ -62,6 +64,16 @@ pub(crate) struct Fresh {
 pub(crate) enum Handed {
     Used(List),
     Fresh(Fresh),
+}
+
+impl Handed {
+    /// How many blocks it is.
+    pub(crate) fn count(&self) -> u32 {
+        match self {
+            Handed::Used(list) => list.len(),
+            Handed::Fresh(fresh) => fresh.count,
+        }
+    }
 }
 
 impl std::fmt::Debug for Span {
@@ -92,6 +104,7 @@ impl Span {
                 out: Cell::new(0),
                 back: Cell::new(List::new()),
                 class: Cell::new(None),
+                left_at: Cell::new(0),
                 before: Cell::new(None),
                 after: Cell::new(None),
             };
@@ -121,11 +134,17 @@ impl Span {
     }
 
     /// It has no class any more. Nothing of it is handed out.
-    pub(crate) fn end(&self) {
+    pub(crate) fn end(&self, now: u32) {
         debug_assert!(self.is_unused());
+        self.left_at.set(now);
         self.class.set(None);
         self.total.set(0);
         self.back.set(List::new());
+    }
+
+    /// When it was left.
+    pub(crate) fn left_at(&self) -> u32 {
+        self.left_at.get()
     }
 
     /// Whether it has nothing to hand out.
@@ -218,8 +237,8 @@ impl Spans {
         self.first
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static Span> {
-        std::iter::successors(self.first, |span| span.after.get())
+    pub(crate) fn last(&self) -> Option<&'static Span> {
+        self.last
     }
 
     pub(crate) fn push_front(&mut self, span: &'static Span) {

@@ -18,7 +18,7 @@ pub(crate) fn add_chunk() {
     // SAFETY: its size is not 0.
     let chunk = NonNull::new(unsafe { System.alloc(layout) }).unwrap();
     // SAFETY: chunk — new, never freed.
-    unsafe { crate::pool::add(chunk) };
+    unsafe { crate::pool::add(chunk, 1) };
 }
 
 static ALLOC: Alloc = Alloc::new();

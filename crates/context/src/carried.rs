@@ -3,6 +3,7 @@
 use crate::arch;
 use crate::carrier::{Role, is_attached, role};
 use crate::magazine::Magazine;
+use std::marker::PhantomData;
 
 /// Whether the caller is a goroutine.
 #[inline(always)]
@@ -32,12 +33,20 @@ pub(crate) unsafe fn give(size: usize, block: *mut u8) -> bool {
     unsafe { arch::give_block(size, block) }
 }
 
+/// The carrier's row, for a goroutine.
+pub(crate) fn row() -> *const Magazine {
+    // SAFETY: carried — the caller is a goroutine.
+    let carrier = unsafe { arch::carrier() };
+    // SAFETY: alive — a carrier stays where it is while it carries.
+    unsafe { (*carrier).row() }
+}
+
 /// Shows a thread's row to the goroutines it carries, if it does.
 ///
 /// # Safety
 /// - **alive**: as for [`set_row`](crate::magazine::set_row).
 pub(crate) unsafe fn set_row(row: *const Magazine) {
-    if is_attached() {
+    if is_attached() || is_goroutine() {
         // SAFETY: carried — the thread has a carrier; in `host` too, where its role is foreign.
         let carrier = unsafe { arch::carrier() };
         // SAFETY: alive — a carrier stays where it is while it carries.
@@ -51,24 +60,22 @@ pub(crate) unsafe fn set_row(row: *const Magazine) {
 #[derive(Debug)]
 pub struct Still {
     counted: bool,
+    here: PhantomData<*mut ()>,
 }
 
 impl Still {
     /// From now on. A request to stop waits for the end, and is then left to whoever looks next.
+    ///
+    /// # Safety
+    /// - **here**: it is dropped by the same thread or goroutine, before that waits, or lets others run.
     #[inline]
-    pub fn new() -> Still {
+    pub unsafe fn new() -> Still {
         let counted = is_goroutine() || is_attached();
         if counted {
             // SAFETY: carried — as above.
             unsafe { arch::preempt_off() };
         }
-        Still { counted }
-    }
-}
-
-impl Default for Still {
-    fn default() -> Still {
-        Still::new()
+        Still { counted, here: PhantomData }
     }
 }
 
@@ -76,7 +83,7 @@ impl Drop for Still {
     #[inline]
     fn drop(&mut self) {
         if self.counted {
-            // SAFETY: carried, counted — by `new`, on this thread: it was not moved since.
+            // SAFETY: carried, counted — by `new`; here — it was not moved since.
             unsafe { arch::preempt_on() };
         }
     }

@@ -1,6 +1,7 @@
 //! Where there is no port every thread is its own: nothing carries anything.
 
 use crate::magazine::Magazine;
+use std::marker::PhantomData;
 
 /// As it says.
 #[inline(always)]
@@ -24,6 +25,11 @@ pub(crate) unsafe fn give(_size: usize, _block: *mut u8) -> bool {
     unreachable!("there are no goroutines")
 }
 
+/// Never called.
+pub(crate) fn row() -> *const Magazine {
+    unreachable!("there are no goroutines")
+}
+
 /// Nobody else wants to know.
 ///
 /// # Safety
@@ -32,13 +38,18 @@ pub(crate) unsafe fn set_row(_row: *const Magazine) {}
 
 /// Nothing is stopped or moved here anyway.
 #[must_use]
-#[derive(Debug, Default)]
-pub struct Still {}
+#[derive(Debug)]
+pub struct Still {
+    here: PhantomData<*mut ()>,
+}
 
 impl Still {
     /// From now on.
+    ///
+    /// # Safety
+    /// - **here**: as the other's.
     #[inline]
-    pub fn new() -> Still {
-        Still {}
+    pub unsafe fn new() -> Still {
+        Still { here: PhantomData }
     }
 }

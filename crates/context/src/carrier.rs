@@ -178,6 +178,11 @@ impl Carrier {
         self.pending.load(Ordering::Relaxed) != 0
     }
 
+    /// The row of the thread's magazines.
+    pub(crate) fn row(&self) -> *const Magazine {
+        self.row.get()
+    }
+
     /// The row of the thread's magazines has changed.
     pub(crate) fn set_row(&self, row: *const Magazine) {
         self.row.set(row);

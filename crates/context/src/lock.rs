@@ -112,6 +112,16 @@ impl<T> Lock<T> {
         drop(Locked { lock: self });
     }
 
+    /// As [`Lock::release`], in the child of a fork: those who waited for it are in the parent.
+    ///
+    /// # Safety
+    /// - **held**: as there, by the thread that forked.
+    pub unsafe fn release_in_child(&self) {
+        self.waiters.store(0, Ordering::Relaxed);
+        // SAFETY: held — promised by the caller.
+        unsafe { self.release() };
+    }
+
     /// As [`Lock::release`], where the lock may be gone as soon as it is free: it is not touched then.
     ///
     /// # Safety

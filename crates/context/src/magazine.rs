@@ -65,8 +65,14 @@ impl Magazine {
         self.first.replace(ptr::null_mut())
     }
 
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.first.get().is_null()
+    }
+
     /// Puts `first`, and all it leads to, into an empty magazine that then has `room`.
     pub fn fill(&self, first: *mut u8, room: u32) {
+        debug_assert!(self.is_empty(), "what was in it would be lost");
         self.first.set(first);
         self.room.set(room);
     }
@@ -104,13 +110,13 @@ impl Magazine {
     }
 }
 
-/// The calling thread's row. Not for goroutines.
-#[inline(always)]
+/// The calling thread's row. A goroutine that asks has no thread to ask for it, since it forked: it goes
+/// on with the row of the thread that carried it.
 pub fn row() -> *const Magazine {
-    ROW.get()
+    if carried::is_goroutine() { carried::row() } else { ROW.get() }
 }
 
-/// Gives the calling thread a row, or takes it away ([`NONE`]). Not for goroutines.
+/// Gives the calling thread a row, or takes it away ([`NONE`]).
 ///
 /// # Safety
 /// - **alive**: the row stays where it is until another one is set; only this thread, and goroutines
@@ -122,7 +128,10 @@ pub unsafe fn set_row(row: &Row) {
 }
 
 /// As [`set_row`], back to the row of a thread that has none.
-pub fn forget_row() {
+///
+/// # Safety
+/// - **spilled**: what the row keeps has been taken out, or is somebody else's.
+pub unsafe fn forget_row() {
     // SAFETY: alive — a static; nobody writes to it.
     unsafe { set_row(&NONE.0) };
 }

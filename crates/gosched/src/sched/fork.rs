@@ -45,5 +45,6 @@ extern "C" fn parent() {
 
 extern "C" fn child() {
     CHILD.store(true, Ordering::Relaxed);
-    parent();
+    // SAFETY: held — taken by `prepare` in the thread that this one is a copy of.
+    unsafe { SCHED.lock.release_in_child() };
 }

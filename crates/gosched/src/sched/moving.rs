@@ -346,12 +346,10 @@ pub(crate) fn check_allocation() {
         current::set_has_stopped_the_world(false);
         fatal!("the allocator was entered by a thread that has stopped the world");
     }
-    // Inside `host` the M's own thread may do what any thread may.
-    let on_g0 = current::is_m() && role() == Role::Carrier;
-    if !on_g0 && !is_here() {
+    if !current::is_m() && !is_here() {
         return;
     }
-    // SAFETY: carried — a goroutine of this runtime, or g0.
+    // SAFETY: carried — a goroutine of this runtime, or the thread of an M.
     let m = unsafe { M::current() };
     if m.carrier.preempt_off_count() > 0 && m.p().is_some() {
         fatal!("the allocator was entered with preemption off");
