@@ -4,6 +4,7 @@
 #[cfg(not(feature = "system-alloc"))]
 mod allocator;
 
+pub mod blocks;
 pub mod children;
 pub mod linked;
 pub mod runner;

@@ -135,3 +135,32 @@ fn locked_goroutines_go_on_with_the_threads_there_are() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("all joined"), "{:?}: {text}", output.status);
 }
+
+fn resident(process: u32) -> usize {
+    let statm = fs::read_to_string(format!("/proc/{process}/statm")).unwrap();
+    let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+#[test]
+fn free_memory_goes_back_to_the_system_when_all_is_idle() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_alloc_program"));
+    let mut child =
+        command.arg("idle").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = lines.next().unwrap().unwrap();
+    assert!(numbers(&line, "idle ")[0] > 20 << 20, "much is still there: {line}");
+    let before = resident(child.id());
+    let start = Instant::now();
+    loop {
+        let (waited, now) = (start.elapsed(), resident(child.id()));
+        if now < 20 << 20 {
+            break;
+        }
+        assert!(waited < Duration::from_secs(20), "{before} bytes, {now} after {waited:?}");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    drop(child.stdin.take());
+    assert_eq!(lines.next().unwrap().unwrap(), "works");
+    assert!(child.wait().unwrap().success());
+}

@@ -82,10 +82,11 @@ impl<A: GlobalAlloc + Sync> Alloc<A> {
             return host(|| Sent(unsafe { self.behind.alloc(layout) })).0;
         };
         // SAFETY: size — a class's number.
-        let mut block = unsafe { magazine::take(class.index()) };
-        if block.is_null() {
-            block = self.refill(class);
+        let mut links = unsafe { magazine::take(class.index()) };
+        if links.is_null() {
+            links = self.refill(class);
         }
+        let block = checks::block_of(links, class);
         // SAFETY: block — just taken.
         unsafe { checks::unpoison(block, class) };
         block
@@ -104,9 +105,10 @@ impl<A: GlobalAlloc + Sync> Alloc<A> {
         };
         // SAFETY: block — promised by the caller.
         unsafe { checks::poison(block, class) };
+        let links = checks::links_of(block, class);
         // SAFETY: size — a class's number; block — promised by the caller.
-        if !unsafe { magazine::give(class.index(), block) } {
-            self.flush(class, block);
+        if !unsafe { magazine::give(class.index(), links) } {
+            self.flush(class, links);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::ptr::{self, NonNull};
 
-/// A block that nobody uses; at least as large as [`Links`].
+/// A block that nobody uses, by the address of its links: its own, or, in debug builds, near its end.
 #[derive(Debug)]
 pub(crate) struct Free(NonNull<Links>);
 
@@ -18,11 +18,12 @@ pub(crate) struct Links {
 
 impl Free {
     /// # Safety
-    /// - **block**: the address of a block of one of the classes, that nobody else uses.
-    pub(crate) unsafe fn new(block: NonNull<u8>) -> Free {
-        Free(block.cast())
+    /// - **block**: the address of the links of a block of one of the classes, that nobody else uses.
+    pub(crate) unsafe fn new(links: NonNull<u8>) -> Free {
+        Free(links.cast())
     }
 
+    /// Where its links are.
     pub(crate) fn address(&self) -> *mut u8 {
         self.0.as_ptr().cast()
     }

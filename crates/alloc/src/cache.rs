@@ -56,11 +56,13 @@ impl Drop for End {
             spill(cache);
             // SAFETY: spilled — above.
             unsafe { magazine::forget_row() };
-            let (block, class) = (NonNull::from(cache).cast(), class_of_a_cache());
+            let (block, class) = (NonNull::from(cache).cast::<u8>(), class_of_a_cache());
             // SAFETY: block — it came from a shelf of that class; nobody sees it any more.
             unsafe { checks::poison(block.as_ptr(), class) };
+            let links = checks::links_of(block.as_ptr(), class);
+            let Some(links) = NonNull::new(links) else { return };
             // SAFETY: block — as above.
-            put_one(class, unsafe { Free::new(block) });
+            put_one(class, unsafe { Free::new(links) });
         }
     }
 }
@@ -152,7 +154,7 @@ fn make(new_chunk: NewChunk<'_>) -> Option<&'static Cache> {
         STAGE.set(Stage::Never);
         return None;
     };
-    let place = block.address().cast::<Cache>();
+    let place = checks::block_of(block.address(), class_of_a_cache()).cast::<Cache>();
     let mut classes = Class::all();
     let row = std::array::from_fn(|_| Magazine::new(classes.next().map_or(0, Class::batch)));
     let cache = Cache { row, full: [const { Cell::new(ptr::null_mut()) }; COUNT] };

@@ -2,9 +2,12 @@
 //! and that nobody writes to one that was freed, or frees it twice.
 //!
 //! ```text
-//! in use   | value …            | canary |   rest   |
-//! free     | links |  poison poison poison poison   |
+//! in use   | value …            | canary |     rest      |
+//! free     |  poison poison poison poison        | links |
 //! ```
+//!
+//! So lists link blocks by their ends here, which no value reaches: what is written to a block after it
+//! was freed does not harm them, and is found.
 
 use crate::classes::Class;
 use gosched_context::fatal;
@@ -18,8 +21,18 @@ const CANARY: usize = 16;
 /// In every byte of a free block, but for its links.
 const POISON: u8 = 0xdf;
 
-/// The first bytes of a free block are its lists'.
+/// The last bytes of a free block are its lists'.
 const LINKS: usize = 16;
+
+/// Where a free block's links are.
+pub(crate) fn links_of(block: *mut u8, class: Class) -> *mut u8 {
+    block.wrapping_add(class.size() - LINKS)
+}
+
+/// The block whose links are there; null for null.
+pub(crate) fn block_of(links: *mut u8, class: Class) -> *mut u8 {
+    if links.is_null() { links } else { links.wrapping_sub(class.size() - LINKS) }
+}
 
 /// Set by a runtime that has rules.
 static CHECK: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
@@ -39,9 +52,9 @@ pub(crate) fn entered() {
     }
 }
 
-/// The layout of a value with its canary; `None`: there is no such thing.
+/// The layout of a value with its canary and room for links; `None`: there is no such thing.
 pub(crate) fn padded(layout: Layout) -> Option<Layout> {
-    let size = layout.size().checked_add(CANARY)?;
+    let size = layout.size().checked_add(CANARY + LINKS)?;
     Layout::from_size_align(size, layout.align()).ok()
 }
 
@@ -107,11 +120,11 @@ pub(crate) unsafe fn unpoison(block: *mut u8, class: Class) {
     }
     // SAFETY: block — promised by the caller.
     let bytes = unsafe { std::slice::from_raw_parts(block, class.size()) };
-    if let Some(at) = bytes[LINKS..].iter().position(|&byte| byte != POISON) {
+    let poisoned = &bytes[..class.size() - LINKS];
+    if let Some(at) = poisoned.iter().position(|&byte| byte != POISON) {
+        let size = class.size();
         fatal::stop(format_args!(
-            "{block:?}: byte {} of a block of {} was written after it was freed",
-            at + LINKS,
-            class.size()
+            "{block:?}: byte {at} of a block of {size} was written after it was freed"
         ));
     }
 }

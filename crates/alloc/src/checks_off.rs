@@ -8,6 +8,16 @@ use std::ptr::NonNull;
 pub fn set_check(_check: fn()) {}
 
 #[inline(always)]
+pub(crate) fn links_of(block: *mut u8, _class: Class) -> *mut u8 {
+    block
+}
+
+#[inline(always)]
+pub(crate) fn block_of(links: *mut u8, _class: Class) -> *mut u8 {
+    links
+}
+
+#[inline(always)]
 pub(crate) fn entered() {}
 
 #[inline(always)]

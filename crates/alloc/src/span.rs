@@ -12,6 +12,7 @@
 //! Who owns a span's record: the lock of its class, or the pool's lock while it has none.
 
 use crate::block::{Free, List};
+use crate::checks;
 use crate::classes::Class;
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -208,9 +209,12 @@ impl Handed {
             let block = unsafe { fresh.first.add(index * fresh.class.size()) };
             // SAFETY: as above: not null.
             let block = unsafe { NonNull::new_unchecked(block) };
-            crate::checks::fresh(block, fresh.class);
+            checks::fresh(block, fresh.class);
+            let links = checks::links_of(block.as_ptr(), fresh.class);
+            // SAFETY: as above: not null.
+            let links = unsafe { NonNull::new_unchecked(links) };
             // SAFETY: block — nobody has it yet.
-            list.push(unsafe { Free::new(block) });
+            list.push(unsafe { Free::new(links) });
         }
         list
     }
