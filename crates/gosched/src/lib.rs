@@ -46,7 +46,7 @@ pub use api::alloc;
 #[cfg(not(loom))]
 pub use api::builder::{Builder, go};
 #[cfg(not(loom))]
-pub use api::goroutine::{GoId, Goroutine, current, id, park};
+pub use api::goroutine::{GoId, Goroutine, current, id, park, park_timeout};
 #[cfg(not(loom))]
 pub use api::join::{JoinFuture, JoinHandle, ScopedJoinHandle};
 #[cfg(not(loom))]
@@ -82,5 +82,5 @@ pub use api::rules as __rules;
 #[cfg(not(loom))]
 pub mod __arms {
     pub use crate::block::select::arms::{ReceiveArm, SendArm, TakeArm};
-    pub use crate::block::select::{Either, select, select_or_default};
+    pub use crate::block::select::{Either, select, select_for, select_or_default};
 }

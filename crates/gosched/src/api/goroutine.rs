@@ -1,13 +1,17 @@
 //! Who a goroutine is: number, name, labels, and a way to let it go on.
 
 use crate::block::exit;
+use crate::block::limit::Alarm;
 use crate::gmp::current;
 use crate::gmp::g::{Details, G};
 use crate::gmp::reason::WaitReason;
 use crate::sched;
+use crate::sys::clock;
 use std::fmt;
 use std::num::NonZeroU64;
+use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A goroutine's number: unique in the process, never used again. Main's is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,9 +111,34 @@ pub fn park() {
         return;
     }
     // SAFETY: commit — `say_parked` needs nothing but the G.
-    unsafe { sched::park(WaitReason::Park, say_parked, std::ptr::null()) };
+    unsafe { sched::park(WaitReason::Park, say_parked, ptr::null()) };
     // A token that came before the goroutine was parked is used up by this call.
     g.token.take(g.id());
+}
+
+/// As [`park`], but for `duration` at most. On an ordinary thread it is [`std::thread::park_timeout`].
+pub fn park_timeout(duration: Duration) {
+    exit::check();
+    let Some(g) = current::goroutine() else { return std::thread::park_timeout(duration) };
+    if g.token.take(g.id()) {
+        return;
+    }
+    // SAFETY: data — a G: they are never freed.
+    let alarm = unsafe { Alarm::new(expire, ptr::from_ref(g).cast()) };
+    alarm.start(clock::after(duration));
+    // SAFETY: commit — `say_parked` needs nothing but the G.
+    unsafe { sched::park(WaitReason::Park, say_parked, ptr::null()) };
+    drop(alarm);
+    g.token.unexpire(g.id());
+    g.token.take(g.id());
+}
+
+/// # Safety
+/// - **data**: a G.
+unsafe fn expire(data: *const ()) -> Option<&'static G> {
+    // SAFETY: data — promised by the caller; Gs are never freed.
+    let g = unsafe { &*data.cast::<G>() };
+    g.token.expire(g.id()).then_some(g)
 }
 
 /// # Safety

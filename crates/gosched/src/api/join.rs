@@ -4,11 +4,13 @@ use super::goroutine::{GoId, Goroutine};
 use super::packet::{JoinError, Outcome, PacketHandle};
 use crate::block::exit;
 use crate::gmp::reason::WaitReason;
+use crate::sys::clock;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// The right to a goroutine's result. Dropped, the goroutine goes on by itself.
 pub struct JoinHandle<T> {
@@ -34,6 +36,18 @@ impl<T> JoinHandle<T> {
     /// It panicked, or called [`goexit`](crate::goexit).
     pub fn join(self) -> Result<T, JoinError> {
         self.join_for(WaitReason::Join)
+    }
+
+    /// As [`JoinHandle::join`], but waits for `duration` at most.
+    ///
+    /// # Errors
+    /// It has not ended by then: the handle again.
+    pub fn join_timeout(self, duration: Duration) -> Result<Result<T, JoinError>, JoinHandle<T>> {
+        exit::check();
+        match self.packet.wait_until(WaitReason::Join, clock::after(duration)) {
+            true => Ok(self.join()),
+            false => Err(self),
+        }
     }
 
     pub(crate) fn join_for(self, reason: WaitReason) -> Outcome<T> {
@@ -122,6 +136,14 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// As there.
     pub fn join(self) -> Result<T, JoinError> {
         self.handle.join()
+    }
+
+    /// As [`JoinHandle::join_timeout`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn join_timeout(self, duration: Duration) -> Result<Result<T, JoinError>, Self> {
+        self.handle.join_timeout(duration).map_err(ScopedJoinHandle::new)
     }
 
     /// As [`JoinHandle::is_finished`].

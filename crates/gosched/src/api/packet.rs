@@ -6,6 +6,7 @@
 //! - a G: that one waits in `join`.
 //! - [`LOCKED`]: somebody puts a waker in, or takes it out.
 //! - [`WAKER`]: a future waits.
+//! - [`LATE`]: a time limit was over before its G was there.
 //! - [`DETACHED`]: the handle is gone; the goroutine frees the record.
 //! - [`DONE`]: the result is there, for the handle; the goroutine does not touch the record any more.
 //!
@@ -15,6 +16,7 @@
 use super::panic;
 use super::scope::ScopeData;
 use crate::block::exit::GoExit;
+use crate::block::limit::Alarm;
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
@@ -33,6 +35,7 @@ const DONE: usize = 1;
 const DETACHED: usize = 2;
 const WAKER: usize = 3;
 const LOCKED: usize = 4;
+const LATE: usize = 5;
 
 /// See the top of this file. `repr(C)`: a pointer to the task is a pointer to the packet.
 #[repr(C)]
@@ -229,7 +232,7 @@ unsafe fn complete<T>(task: *mut Task) {
             continue;
         }
         match found {
-            EMPTY => {}
+            EMPTY | LATE => {}
             DETACHED => return free_elsewhere(Leftover { task, free, scope }),
             // SAFETY: packet — the waker's place is locked by this goroutine.
             WAKER => unsafe { wake_future(packet) },
@@ -327,6 +330,22 @@ impl<T> PacketHandle<T> {
         }
     }
 
+    /// Waits for the goroutine's end, until `when`. False: it has not ended.
+    pub(crate) fn wait_until(&self, reason: WaitReason, when: u64) -> bool {
+        if !self.is_done() {
+            let word = &self.packet().state;
+            let data = ptr::from_ref(word).cast::<()>();
+            // SAFETY: data — a packet's word, alive while this waits.
+            let alarm = unsafe { Alarm::new(give_up, data) };
+            alarm.start(when);
+            // SAFETY: commit — `wait_for` takes the packet's word, which is alive while this waits.
+            unsafe { sched::park(reason, wait_for, data) };
+            drop(alarm);
+            let _ = word.compare_exchange(LATE, EMPTY, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        self.is_done()
+    }
+
     /// The result, once it is done.
     pub(crate) fn take(self) -> Option<Outcome<T>> {
         if !self.is_done() {
@@ -378,6 +397,29 @@ unsafe fn wait_for(g: &'static G, data: *const ()) -> bool {
     let g = ptr::from_ref(g) as usize;
     // PAIR packet: publishes the parked G; or the result is there.
     word.compare_exchange(EMPTY, g, Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
+
+/// Nobody waits any more, or is to begin.
+///
+/// # Safety
+/// - **data**: a packet's state word, alive, of which only a goroutine that ends and one that waits with
+///   a time limit know.
+unsafe fn give_up(data: *const ()) -> Option<&'static G> {
+    // SAFETY: data — promised by the caller.
+    let word = unsafe { &*data.cast::<AtomicUsize>() };
+    loop {
+        let found = word.load(Ordering::Relaxed);
+        let to = match found {
+            EMPTY => LATE,
+            DONE | DETACHED | WAKER | LOCKED | LATE => return None,
+            _ => EMPTY,
+        };
+        // PAIR packet: sees the parked G.
+        if word.compare_exchange(found, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            // SAFETY: nothing else is a G, and Gs are never freed.
+            return (to == EMPTY).then(|| unsafe { &*(found as *const G) });
+        }
+    }
 }
 
 impl<T> Drop for PacketHandle<T> {

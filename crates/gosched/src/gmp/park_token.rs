@@ -4,6 +4,9 @@
 //! saved; 3. is made ready.
 //! Others: 1. leave the token; 2. make the goroutine ready if they found [`PARKED`].
 //!
+//! A time limit: 1. takes a parked goroutine out, to be made ready; 2. or leaves [`EXPIRED`] for one that is
+//! about to park, which then does not. A token overwrites that.
+//!
 //! The word holds the goroutine's id too: a handle may be older than the record's present life.
 
 use crate::sys::atomic::{AtomicU64, Ordering};
@@ -15,6 +18,7 @@ pub(crate) struct ParkToken(AtomicU64);
 const EMPTY: u64 = 0;
 const PARKED: u64 = 1;
 const TOKEN: u64 = 2;
+const EXPIRED: u64 = 3;
 const BITS: u32 = 2;
 
 impl ParkToken {
@@ -39,6 +43,20 @@ impl ParkToken {
     #[inline]
     pub(crate) fn park(&self, id: u64) -> bool {
         self.change(id, EMPTY, PARKED)
+    }
+
+    /// The time of goroutine `id` is over. True if it was parked: the caller makes it ready.
+    pub(crate) fn expire(&self, id: u64) -> bool {
+        self.change(id, PARKED, EMPTY) || {
+            let _ = self.change(id, EMPTY, EXPIRED);
+            // It may have parked in between.
+            self.change(id, PARKED, EMPTY)
+        }
+    }
+
+    /// Its limit is gone.
+    pub(crate) fn unexpire(&self, id: u64) {
+        self.change(id, EXPIRED, EMPTY);
     }
 
     fn change(&self, id: u64, from: u64, to: u64) -> bool {
@@ -87,6 +105,22 @@ mod tests {
         assert!(token.park(7));
         assert!(token.unpark(7));
         assert!(!token.unpark(7), "it is made ready once");
+    }
+
+    #[test]
+    fn a_limit_takes_a_parked_one_out_and_keeps_others_from_parking() {
+        let token = ParkToken::new();
+        token.begin(7);
+        assert!(token.park(7));
+        assert!(token.expire(7));
+        assert!(!token.expire(7));
+        assert!(!token.park(7), "the second limit has left a sign");
+        token.unexpire(7);
+        assert!(token.park(7));
+        assert!(token.unpark(7));
+        assert!(!token.expire(7) && !token.unpark(7));
+        token.unexpire(7);
+        assert!(token.take(7), "a token overwrites the sign");
     }
 
     #[test]

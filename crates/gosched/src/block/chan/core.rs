@@ -10,6 +10,7 @@
 //! Others may look at `len`, `closed` and the two flags without the lock, as Go's non-blocking calls do:
 //! an answer "no" was true at some moment during the call.
 
+use crate::block::limit::{Limit, TIMEOUT};
 use crate::block::waiter::{Queue, Turn, Waiter};
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
@@ -227,6 +228,92 @@ impl<T> Core<T> {
         };
         // SAFETY: received: somebody has written it.
         received.then(|| unsafe { slot.assume_init() })
+    }
+
+    /// As [`Core::send`], until `when`. The value again: it is closed, or the time is over.
+    pub(crate) fn send_until(&self, value: T, when: u64) -> Result<(), (T, Not)> {
+        let value = ManuallyDrop::new(value);
+        let slot = (&raw const *value).cast_mut();
+        // SAFETY: slot — the value; not used again if it was sent.
+        let sent = unsafe { self.do_until(Direction::Send, slot, when) };
+        sent.map_err(|why| (ManuallyDrop::into_inner(value), why))
+    }
+
+    /// As [`Core::receive`], until `when`.
+    pub(crate) fn receive_until(&self, when: u64) -> Result<T, Not> {
+        let mut slot = MaybeUninit::<T>::uninit();
+        // SAFETY: slot — ours.
+        unsafe { self.do_until(Direction::Receive, slot.as_mut_ptr(), when) }?;
+        // SAFETY: received: somebody has written it.
+        Ok(unsafe { slot.assume_init() })
+    }
+
+    /// # Safety
+    /// - **slot**: holds the value to be sent, which is not the caller's any more after `Ok`; or is the
+    ///   place for one.
+    unsafe fn do_until(&self, to: Direction, slot: *mut T, when: u64) -> Result<(), Not> {
+        let turn = Turn::among_others();
+        let limit = Limit::new(&turn);
+        // First without a timer: it may not be needed.
+        for timed in [false, true] {
+            if timed {
+                limit.start(when);
+            }
+            let inside = sched::inside();
+            self.hold();
+            let done = match to {
+                // SAFETY: held — above; value — promised by the caller.
+                Direction::Send => unsafe { self.send_now(slot) },
+                // SAFETY: held — above; slot — promised by the caller.
+                Direction::Receive => unsafe { self.receive_now(slot) },
+            };
+            match done {
+                Ok(g) => {
+                    self.leave(inside, g);
+                    return Ok(());
+                }
+                Err(Not::Now) if timed => {
+                    // SAFETY: held — above; slot — promised by the caller.
+                    return unsafe { self.wait_until(inside, &turn, to, slot.cast()) };
+                }
+                Err(why) => {
+                    self.leave(inside, None);
+                    if why == Not::Ever {
+                        return Err(why);
+                    }
+                }
+            }
+        }
+        unreachable!("the second time it waits")
+    }
+
+    /// As [`Core::wait`], with a limit in force.
+    ///
+    /// # Safety
+    /// - **held**, **slot**: as there.
+    unsafe fn wait_until(
+        &self,
+        inside: Inside,
+        turn: &Turn,
+        to: Direction,
+        slot: *mut (),
+    ) -> Result<(), Not> {
+        let waiter = Waiter::new(turn, 0, slot);
+        // SAFETY: held — promised by the caller; frame — taken out below, under the lock.
+        unsafe { self.enqueue(&waiter, to) };
+        let parking = Parking { turn, core: self };
+        // SAFETY: commit — it takes a `Parking`, and this frame waits.
+        unsafe { inside.park(to.reason(), commit::<T>, (&raw const parking).cast()) };
+        let inside = sched::inside();
+        self.hold();
+        // SAFETY: held — above.
+        unsafe { self.dequeue(&waiter, to) };
+        self.leave(inside, None);
+        match turn.fired() {
+            Some(TIMEOUT) => Err(Not::Now),
+            _ if waiter.is_refused() => Err(Not::Ever),
+            _ => Ok(()),
+        }
     }
 
     /// Gives the lock back, and makes somebody ready.

@@ -14,7 +14,7 @@
 //!
 //! `chan(0)` is unbuffered: a send waits for its receiver. `chan(n)` holds `n` values. Values arrive in
 //! the order they were sent; those who wait are served in the order they came. Both ends can be cloned
-//! and shared, and either can [`close`](Sender::close) it. After that what is in it can still be
+//! and ends, and either can [`close`](Sender::close) it. After that what is in it can still be
 //! received; a send gets its value back.
 
 mod core;
@@ -42,16 +42,16 @@ use std::sync::atomic::AtomicUsize;
 #[doc(alias = "make")]
 #[track_caller]
 pub fn chan<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
-    let shared = Arc::new(Shared {
+    let ends = Arc::new(Ends {
         core: Core::new(cap),
         senders: AtomicUsize::new(1),
         receivers: AtomicUsize::new(1),
     });
-    (Sender::new(shared.clone()), Receiver::new(shared))
+    (Sender::new(ends.clone()), Receiver::new(ends))
 }
 
-/// A channel with its handles' counts.
-struct Shared<T> {
+/// A channel, and how many hold its ends.
+struct Ends<T> {
     core: Core<T>,
     senders: AtomicUsize,
     receivers: AtomicUsize,

@@ -1,17 +1,19 @@
 //! The receiving end.
 
-use super::Shared;
+use super::Ends;
 use super::core::{Core, Not};
-use super::error::{RecvError, TryRecvError};
+use super::error::{RecvError, RecvTimeoutError, TryRecvError};
 use super::iter::{IntoIter, Iter, TryIter};
 use crate::block::may_wait;
+use crate::sys::clock;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Receives values from a channel. The last one gone closes it, and drops what is in it.
 pub struct Receiver<T> {
-    shared: Arc<Shared<T>>,
+    ends: Arc<Ends<T>>,
 }
 
 /// A receiver that never gets anything, and is never closed: an arm of a `select!` that is off.
@@ -24,12 +26,12 @@ pub fn never<T>() -> Receiver<T> {
 }
 
 impl<T> Receiver<T> {
-    pub(super) fn new(shared: Arc<Shared<T>>) -> Receiver<T> {
-        Receiver { shared }
+    pub(super) fn new(ends: Arc<Ends<T>>) -> Receiver<T> {
+        Receiver { ends }
     }
 
     pub(crate) fn core(&self) -> &Core<T> {
-        &self.shared.core
+        &self.ends.core
     }
 
     /// Receives a value; waits for one.
@@ -38,7 +40,7 @@ impl<T> Receiver<T> {
     /// The channel is closed, and empty.
     pub fn recv(&self) -> Result<T, RecvError> {
         may_wait();
-        self.shared.core.receive().ok_or(RecvError)
+        self.ends.core.receive().ok_or(RecvError)
     }
 
     /// Receives a value if that needs no wait.
@@ -46,9 +48,21 @@ impl<T> Receiver<T> {
     /// # Errors
     /// It does; or the channel is closed, and empty.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
-        self.shared.core.try_receive().map_err(|why| match why {
+        self.ends.core.try_receive().map_err(|why| match why {
             Not::Now => TryRecvError::Empty,
             Not::Ever => TryRecvError::Closed,
+        })
+    }
+
+    /// As [`Receiver::recv`], but waits for `duration` at most.
+    ///
+    /// # Errors
+    /// The time is over; or the channel is closed, and empty.
+    pub fn recv_timeout(&self, duration: Duration) -> Result<T, RecvTimeoutError> {
+        may_wait();
+        self.core().receive_until(clock::after(duration)).map_err(|why| match why {
+            Not::Now => RecvTimeoutError::Timeout,
+            Not::Ever => RecvTimeoutError::Closed,
         })
     }
 
@@ -65,17 +79,17 @@ impl<T> Receiver<T> {
 
     /// As [`Sender::close`](super::Sender::close).
     pub fn close(&self) -> bool {
-        self.shared.core.close()
+        self.ends.core.close()
     }
 
     /// Whether it is closed: something may still be in it.
     pub fn is_closed(&self) -> bool {
-        self.shared.core.is_closed()
+        self.ends.core.is_closed()
     }
 
     /// How many values are in it.
     pub fn len(&self) -> usize {
-        self.shared.core.len()
+        self.ends.core.len()
     }
 
     /// Whether nothing is in it.
@@ -86,28 +100,28 @@ impl<T> Receiver<T> {
     /// How many values it holds at most.
     #[doc(alias = "capacity")]
     pub fn cap(&self) -> usize {
-        self.shared.core.cap()
+        self.ends.core.cap()
     }
 
     /// Whether both are ends of one channel.
     pub fn same_channel(&self, other: &Receiver<T>) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
+        Arc::ptr_eq(&self.ends, &other.ends)
     }
 }
 
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Receiver<T> {
-        self.shared.receivers.fetch_add(1, Ordering::Relaxed);
-        Receiver { shared: self.shared.clone() }
+        self.ends.receivers.fetch_add(1, Ordering::Relaxed);
+        Receiver { ends: self.ends.clone() }
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        // PAIR chan-receivers: what the others did before they went is done.
-        if self.shared.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.shared.core.close();
-            drop(self.shared.core.drain());
+        // PAIR chan-ends: what the others did before they went is done.
+        if self.ends.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.ends.core.close();
+            drop(self.ends.core.drain());
         }
     }
 }

@@ -1,25 +1,27 @@
 //! The sending end.
 
-use super::Shared;
+use super::Ends;
 use super::core::{Core, Not};
-use super::error::{SendError, TrySendError};
+use super::error::{SendError, SendTimeoutError, TrySendError};
 use crate::block::may_wait;
+use crate::sys::clock;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Sends values into a channel. The last one gone closes it.
 pub struct Sender<T> {
-    shared: Arc<Shared<T>>,
+    ends: Arc<Ends<T>>,
 }
 
 impl<T> Sender<T> {
-    pub(super) fn new(shared: Arc<Shared<T>>) -> Sender<T> {
-        Sender { shared }
+    pub(super) fn new(ends: Arc<Ends<T>>) -> Sender<T> {
+        Sender { ends }
     }
 
     pub(crate) fn core(&self) -> &Core<T> {
-        &self.shared.core
+        &self.ends.core
     }
 
     /// Sends a value: waits while there is no room, or, on an unbuffered channel, until it is received.
@@ -28,7 +30,7 @@ impl<T> Sender<T> {
     /// The channel is closed; or is closed while this waits.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         may_wait();
-        self.shared.core.send(value).map_err(SendError)
+        self.ends.core.send(value).map_err(SendError)
     }
 
     /// Sends a value if that needs no wait.
@@ -36,26 +38,39 @@ impl<T> Sender<T> {
     /// # Errors
     /// It does; or the channel is closed.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
-        self.shared.core.try_send(value).map_err(|(value, why)| match why {
+        self.ends.core.try_send(value).map_err(|(value, why)| match why {
             Not::Now => TrySendError::Full(value),
             Not::Ever => TrySendError::Closed(value),
+        })
+    }
+
+    /// As [`Sender::send`], but waits for `duration` at most.
+    ///
+    /// # Errors
+    /// The time is over, or the channel is closed.
+    pub fn send_timeout(&self, value: T, duration: Duration) -> Result<(), SendTimeoutError<T>> {
+        may_wait();
+        let sent = self.core().send_until(value, clock::after(duration));
+        sent.map_err(|(value, why)| match why {
+            Not::Now => SendTimeoutError::Timeout(value),
+            Not::Ever => SendTimeoutError::Closed(value),
         })
     }
 
     /// Closes the channel: those who wait to send get their values back, those who wait to receive are
     /// told. What is in it can still be received. True for the first only.
     pub fn close(&self) -> bool {
-        self.shared.core.close()
+        self.ends.core.close()
     }
 
     /// Whether it is closed.
     pub fn is_closed(&self) -> bool {
-        self.shared.core.is_closed()
+        self.ends.core.is_closed()
     }
 
     /// How many values are in it.
     pub fn len(&self) -> usize {
-        self.shared.core.len()
+        self.ends.core.len()
     }
 
     /// Whether nothing is in it.
@@ -66,27 +81,27 @@ impl<T> Sender<T> {
     /// How many values it holds at most.
     #[doc(alias = "capacity")]
     pub fn cap(&self) -> usize {
-        self.shared.core.cap()
+        self.ends.core.cap()
     }
 
     /// Whether both are ends of one channel.
     pub fn same_channel(&self, other: &Sender<T>) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
+        Arc::ptr_eq(&self.ends, &other.ends)
     }
 }
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Sender<T> {
-        self.shared.senders.fetch_add(1, Ordering::Relaxed);
-        Sender { shared: self.shared.clone() }
+        self.ends.senders.fetch_add(1, Ordering::Relaxed);
+        Sender { ends: self.ends.clone() }
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        // PAIR chan-senders: what the others did before they went is done.
-        if self.shared.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.shared.core.close();
+        // PAIR chan-ends: what the others did before they went is done.
+        if self.ends.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.ends.core.close();
         }
     }
 }

@@ -5,7 +5,9 @@ use super::machine::{Patience, Port};
 use super::{Arm, choose_among};
 use crate::block::chan::{RecvError, SendError};
 use crate::block::may_wait;
+use crate::sys::clock;
 use std::fmt;
+use std::time::Duration;
 
 /// Waits for one of a list of channels: [`select!`](crate::select) for a list that is made at run time.
 ///
@@ -89,6 +91,12 @@ impl<'a, R> Select<'a, R> {
             Some(result) => result,
             None => unreachable!("it waits"),
         }
+    }
+
+    /// As [`Select::wait`], but for `duration` at most.
+    pub fn wait_timeout(self, duration: Duration) -> Option<R> {
+        may_wait();
+        self.run(Patience::Until(clock::after(duration)))
     }
 
     /// Goes on with an arm that is ready, if one is.

@@ -8,6 +8,7 @@
 //!    its other waiters out.
 
 use crate::block::chan::{Channel, Direction};
+use crate::block::limit::{Limit, TIMEOUT};
 use crate::block::waiter::{Turn, Waiter, Woken};
 use crate::gmp::current;
 use crate::gmp::g::G;
@@ -54,6 +55,8 @@ pub(crate) struct Scratch<'a> {
 pub(crate) enum Patience {
     /// Not at all: there is a default.
     None,
+    /// Until that time.
+    Until(u64),
     /// As long as it takes.
     Endless,
 }
@@ -70,11 +73,13 @@ pub(crate) fn choose(
     if let Some(arm) = try_one_by_one(arms, order) {
         return Some(arm);
     }
-    if order.is_empty() {
-        return match patience {
-            Patience::None => None,
-            Patience::Endless => wait_for_ever(),
-        };
+    if order.is_empty() && patience == Patience::Endless {
+        wait_for_ever();
+    }
+    let turn = Turn::among_others();
+    let limit = Limit::new(&turn);
+    if let Patience::Until(when) = patience {
+        limit.start(when);
     }
     locks.copy_from_slice(order);
     locks.sort_unstable_by_key(|&arm| arms[usize::from(arm)].channel().map(address));
@@ -96,24 +101,28 @@ pub(crate) fn choose(
         return None;
     }
     // SAFETY: held — above.
-    Some(unsafe { wait(inside, &all, waiters) })
+    unsafe { wait(inside, &turn, &all, waiters) }
 }
 
-/// Waits until one of the arms is done.
+/// Waits until one of the arms is done. `None`: the time is over.
 ///
 /// # Safety
 /// - **held**: all locks; given back here.
-unsafe fn wait(inside: Inside, all: &All<'_>, waiters: &mut [MaybeUninit<Waiter>]) -> usize {
-    let turn = Turn::among_others();
+unsafe fn wait(
+    inside: Inside,
+    turn: &Turn,
+    all: &All<'_>,
+    waiters: &mut [MaybeUninit<Waiter>],
+) -> Option<usize> {
     for (&arm, place) in all.order.iter().zip(waiters.iter_mut()) {
         let port = all.arms[usize::from(arm)];
-        let waiter = place.write(Waiter::new(&turn, usize::from(arm), port.place()));
+        let waiter = place.write(Waiter::new(turn, usize::from(arm), port.place()));
         if let Some(channel) = port.channel() {
             // SAFETY: held — promised by the caller; frame — taken out below, under the lock.
             unsafe { channel.enqueue(waiter, port.direction()) };
         }
     }
-    let parking = Parking { turn: &turn, all };
+    let parking = Parking { turn, all };
     // SAFETY: commit — it takes a `Parking`, and this frame waits.
     unsafe { inside.park(WaitReason::Select, commit, (&raw const parking).cast()) };
     let inside = sched::inside();
@@ -134,10 +143,7 @@ unsafe fn wait(inside: Inside, all: &All<'_>, waiters: &mut [MaybeUninit<Waiter>
     // SAFETY: held — above.
     unsafe { all.unlock() };
     drop(inside);
-    match chosen {
-        Some(arm) => arm,
-        None => unreachable!("it was made ready by whoever fired it"),
-    }
+    chosen.filter(|&arm| arm != TIMEOUT)
 }
 
 /// What [`commit`] needs.

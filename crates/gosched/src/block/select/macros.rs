@@ -24,6 +24,7 @@
 /// | `send(tx, x) -> r => …` | `x` is evaluated once, before it waits, and dropped if another arm is chosen; `r` is a `Result<(), SendError<T>>` |
 /// | `send(tx, take slot) -> r => …` | `slot: Option<T>` is taken only if the arm is chosen; off while it is empty |
 /// | `default => …` | if no other arm is ready |
+/// | `default(duration) => …` | if none is ready within that time |
 ///
 /// Channels may be values, references, temporaries, or an `Option` of these: `None` is an arm that is
 /// off, as Go's nil channel. Where several are ready one is chosen at random. Where no arm can ever be
@@ -89,6 +90,18 @@ macro_rules! __select {
     (@read [$($arms:tt)*] [] default => $body:expr) => {
         $crate::__select!(@read [$($arms)*] [[] $body])
     };
+    (@read [$($arms:tt)*] [] default($limit:expr $(,)?) => $body:block, $($rest:tt)*) => {
+        $crate::__select!(@read [$($arms)*] [[$limit] $body] $($rest)*)
+    };
+    (@read [$($arms:tt)*] [] default($limit:expr $(,)?) => $body:block $($rest:tt)*) => {
+        $crate::__select!(@read [$($arms)*] [[$limit] $body] $($rest)*)
+    };
+    (@read [$($arms:tt)*] [] default($limit:expr $(,)?) => $body:expr, $($rest:tt)*) => {
+        $crate::__select!(@read [$($arms)*] [[$limit] $body] $($rest)*)
+    };
+    (@read [$($arms:tt)*] [] default($limit:expr $(,)?) => $body:expr) => {
+        $crate::__select!(@read [$($arms)*] [[$limit] $body])
+    };
     (@read [$($arms:tt)*] [$($default:tt)+] default $($rest:tt)*) => {
         ::core::compile_error!("`select!` has one `default` at most")
     };
@@ -104,11 +117,19 @@ macro_rules! __select {
             ::core::option::Option::None => $default,
         }
     }};
+    (@read [$($arms:tt)*] [[$limit:expr] $default:expr]) => {{
+        let limit: ::std::time::Duration = $limit;
+        let chosen = $crate::__arms::select_for($crate::__select!(@list $($arms)*), limit);
+        match chosen {
+            ::core::option::Option::Some(chosen) => $crate::__select!(@match chosen; $($arms)*),
+            ::core::option::Option::None => $default,
+        }
+    }};
     (@read [$($arms:tt)*] [$($default:tt)*] $($rest:tt)+) => {
         ::core::compile_error!(::core::concat!(
             "`select!` cannot read `",
             ::core::stringify!($($rest)+),
-            "`: arms are `recv(rx) -> v => …,`, `send(tx, x) -> r => …,`, `send(tx, take slot) -> r => …,` and `default => …,`",
+            "`: arms are `recv(rx) -> v => …,`, `send(tx, x) -> r => …,`, `send(tx, take slot) -> r => …,`, `default => …,` and `default(duration) => …,`",
         ))
     };
     (@list) => { () };

@@ -8,9 +8,11 @@ mod macros;
 pub use dynamic::Select;
 
 use crate::block::may_wait;
+use crate::sys::clock;
 use arms::{ReceiveArm, SendArm, TakeArm};
 use machine::{Patience, Port, Scratch, choose};
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 /// One arm of a `select!`, with its result's type.
 pub trait Arm: Port {
@@ -109,6 +111,12 @@ pub fn select<R: Arms>(arms: R) -> R::Chosen {
 /// One of the arms, if one is ready.
 pub fn select_or_default<R: Arms>(arms: R) -> Option<R::Chosen> {
     run(&arms, Patience::None)
+}
+
+/// One of the arms, if one is ready within `duration`.
+pub fn select_for<R: Arms>(arms: R, duration: Duration) -> Option<R::Chosen> {
+    may_wait();
+    run(&arms, Patience::Until(clock::after(duration)))
 }
 
 fn run<R: Arms>(arms: &R, patience: Patience) -> Option<R::Chosen> {
