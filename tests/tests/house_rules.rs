@@ -201,3 +201,17 @@ fn the_scheduler_uses_no_lock_that_user_code_can_hold() {
         }
     }
 }
+
+#[test]
+fn every_suite_runs_with_the_allocation_cache() {
+    let suites =
+        std::fs::read_dir(root().join("tests/tests")).unwrap().map(|entry| entry.unwrap().path());
+    for suite in suites.filter(|path| !path.ends_with("house_rules.rs")) {
+        let text = std::fs::read_to_string(&suite).unwrap();
+        assert!(
+            text.contains("gosched_tests"),
+            "{}: say `use gosched_tests as _;`",
+            suite.display()
+        );
+    }
+}

@@ -1,6 +1,7 @@
 //! Corners where the runtime runs other people's code: wakers, destructors, thread-locals at the end.
 
 use gosched::{go, goexit, park, run, yield_now};
+use gosched_tests as _;
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::sync::Arc;

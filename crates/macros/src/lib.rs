@@ -58,13 +58,15 @@ use proc_macro::TokenStream;
 /// |---|---|---|
 /// | `procs = N` | how many goroutines run at once; any constant expression | `GOMAXPROCS`, or the number of CPUs |
 /// | `stack = BYTES` | stack of the main goroutine; any constant expression | 8 MiB |
-/// | `alloc = off` | leaves the global allocator alone | the same: this version has no allocation cache |
+/// | `alloc = MiMalloc` | the allocation cache in front of that allocator: the path of a type without fields | in front of the system's |
+/// | `alloc = off` | leaves the global allocator alone | |
 ///
 /// # What becomes of the function
 ///
 /// It keeps its name, attributes and visibility, but for other callers it now returns an
 /// [`ExitCode`](std::process::ExitCode). Lint levels, `cfg` and documentation work as before. The
-/// name need not be `main`. The crate must be known as `gosched`: a dependency under another name
+/// name need not be `main`; but a program has one global allocator, so of several such functions, and
+/// where it has an allocator of its own, the others say `alloc = off`. The crate must be known as `gosched`: a dependency under another name
 /// is not found. There is nothing to await in a goroutine, so the function is not `async`.
 #[proc_macro_attribute]
 pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {

@@ -21,6 +21,12 @@ pub mod waking_threads {}
 #[doc = include_str!("06_stopping_the_world.md")]
 pub mod stopping_the_world {}
 
+#[doc = include_str!("07_memory.md")]
+pub mod memory {}
+
+#[doc = include_str!("08_waiting.md")]
+pub mod waiting {}
+
 #[doc = include_str!("11_differences_from_go.md")]
 pub mod differences_from_go {}
 

@@ -1,5 +1,6 @@
 //! The end of the process when a rule of ours was broken.
 
+#[cfg(ported)]
 pub(crate) use gosched_context::fatal::{Stderr, set_dump};
 
 /// `fatal!("…", …)`: see [`gosched_context::fatal::stop`].
