@@ -68,7 +68,7 @@ pub use block::exit::goexit;
 #[cfg(not(loom))]
 pub use block::select::Select;
 #[cfg(not(loom))]
-pub use block::time;
+pub use block::{sync, time};
 #[cfg(not(loom))]
 pub use gosched_macros::{main, test};
 

@@ -4,6 +4,7 @@ pub mod chan;
 pub(crate) mod exit;
 pub(crate) mod limit;
 pub(crate) mod select;
+pub mod sync;
 pub mod time;
 pub(crate) mod waiter;
 

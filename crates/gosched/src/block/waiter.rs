@@ -190,6 +190,12 @@ pub(crate) struct Queue {
 // SAFETY: waiters are used under the queue's lock.
 unsafe impl Send for Queue {}
 
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue::new()
+    }
+}
+
 impl Queue {
     pub(crate) const fn new() -> Queue {
         Queue { first: ptr::null(), last: ptr::null() }
@@ -218,6 +224,22 @@ impl Queue {
         self.last = waiter;
     }
 
+    /// As [`Queue::push`], before all others.
+    ///
+    /// # Safety
+    /// - **frame**: as there.
+    pub(crate) unsafe fn push_front(&mut self, waiter: &Waiter) {
+        waiter.before.set(ptr::null());
+        waiter.next.set(self.first);
+        waiter.queued.set(true);
+        // SAFETY: frame — those in the queue are alive.
+        match unsafe { self.first.as_ref() } {
+            Some(first) => first.before.set(waiter),
+            None => self.last = waiter,
+        }
+        self.first = waiter;
+    }
+
     /// Takes a waiter out, if it is in.
     #[inline]
     pub(crate) fn remove(&mut self, waiter: &Waiter) {
@@ -240,15 +262,31 @@ impl Queue {
     /// Takes the first waiter out whose turn is not over yet.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Taken> {
-        loop {
-            // SAFETY: frame — those in the queue are alive.
-            let waiter = unsafe { self.first.as_ref() }?;
-            self.remove(waiter);
-            match waiter.turn().fire(waiter.arm) {
-                Fired::TooLate => {}
-                Fired::Ready(g) => return Some(Taken { waiter, g: Some(g) }),
-                Fired::Unsettled => return Some(Taken { waiter, g: None }),
+        while !self.is_empty() {
+            let taken = self.take_first();
+            if taken.is_some() {
+                return taken;
             }
         }
+        None
+    }
+
+    /// Takes the first waiter out. `None` also if its turn was over.
+    #[inline]
+    pub(crate) fn take_first(&mut self) -> Option<Taken> {
+        // SAFETY: frame — those in the queue are alive.
+        let waiter = unsafe { self.first.as_ref() }?;
+        self.remove(waiter);
+        match waiter.turn().fire(waiter.arm) {
+            Fired::TooLate => None,
+            Fired::Ready(g) => Some(Taken { waiter, g: Some(g) }),
+            Fired::Unsettled => Some(Taken { waiter, g: None }),
+        }
+    }
+
+    /// What the first waiter brought.
+    pub(crate) fn first_ticket(&self) -> Option<*mut ()> {
+        // SAFETY: frame — those in the queue are alive.
+        unsafe { self.first.as_ref() }.map(|waiter| waiter.slot.get())
     }
 }

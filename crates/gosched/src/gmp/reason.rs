@@ -22,10 +22,24 @@ pub(crate) enum WaitReason {
     SelectNoCases,
     /// `time::sleep`.
     Sleep,
+    /// `Mutex::lock`.
+    Mutex,
+    /// `RwLock::read`.
+    RwLockRead,
+    /// `RwLock::write`.
+    RwLockWrite,
+    /// `Condvar::wait`.
+    Condvar,
+    /// `WaitGroup::wait`.
+    WaitGroup,
+    /// `Semaphore::acquire`.
+    Semaphore,
+    /// `Barrier::wait`.
+    Barrier,
 }
 
 impl WaitReason {
-    const ALL: [WaitReason; 9] = [
+    const ALL: [WaitReason; 16] = [
         WaitReason::None,
         WaitReason::Park,
         WaitReason::Join,
@@ -35,6 +49,13 @@ impl WaitReason {
         WaitReason::Select,
         WaitReason::SelectNoCases,
         WaitReason::Sleep,
+        WaitReason::Mutex,
+        WaitReason::RwLockRead,
+        WaitReason::RwLockWrite,
+        WaitReason::Condvar,
+        WaitReason::WaitGroup,
+        WaitReason::Semaphore,
+        WaitReason::Barrier,
     ];
 
     pub(crate) fn from_number(number: u8) -> WaitReason {
@@ -53,6 +74,13 @@ impl WaitReason {
             WaitReason::Select => "select",
             WaitReason::SelectNoCases => "select (no cases)",
             WaitReason::Sleep => "sleep",
+            WaitReason::Mutex => "sync.Mutex.Lock",
+            WaitReason::RwLockRead => "sync.RWMutex.RLock",
+            WaitReason::RwLockWrite => "sync.RWMutex.Lock",
+            WaitReason::Condvar => "sync.Cond.Wait",
+            WaitReason::WaitGroup => "sync.WaitGroup.Wait",
+            WaitReason::Semaphore => "semaphore",
+            WaitReason::Barrier => "barrier",
         }
     }
 }

@@ -286,6 +286,14 @@ pub(crate) fn yield_now() {
     }
 }
 
+/// Lets the one run that the caller has made ready last.
+pub(crate) fn yield_to_ready() {
+    match current::goroutine() {
+        Some(g) if !g.is_thread() => moving::yield_locally(g),
+        _ => std::thread::yield_now(),
+    }
+}
+
 /// See the public face.
 pub(crate) fn lock_os_thread(g: &'static G) {
     match !g.is_thread() {

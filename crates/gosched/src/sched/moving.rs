@@ -226,10 +226,6 @@ pub(crate) fn yield_now(g: &'static G) {
 }
 
 /// To the tail of the P's own queue: for the runtime's own use.
-#[cfg_attr(
-    any(not(test), feature = "threads"),
-    expect(dead_code, reason = "its users come with channels")
-)]
 pub(crate) fn yield_locally(g: &'static G) {
     let m = enter();
     switch::depart(m, g, Departure::YieldLocally { g });

@@ -1,0 +1,68 @@
+//! A point that a number of goroutines or threads pass together, again and again.
+
+use super::parking::{Guarded, Wait};
+use crate::block::may_wait;
+use crate::block::waiter::Queue;
+use crate::gmp::reason::WaitReason;
+use std::fmt;
+
+/// Lets nobody pass until all are there.
+pub struct Barrier {
+    state: Guarded<State>,
+    size: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    here: usize,
+    queue: Queue,
+}
+
+impl Barrier {
+    /// For so many; for 0 or 1 it is always open.
+    pub const fn new(size: usize) -> Barrier {
+        Barrier { state: Guarded::new(State { here: 0, queue: Queue::new() }), size }
+    }
+
+    /// Waits until as many have come as it is for. One of them, the last, is told so.
+    pub fn wait(&self) -> BarrierWaitResult {
+        may_wait();
+        let wait = Wait {
+            reason: WaitReason::Barrier,
+            queue: |state: &mut State| &mut state.queue,
+            first: false,
+            ticket: std::ptr::null_mut(),
+            until: None,
+            gave_up: None,
+        };
+        let waited = self.state.wait(&wait, |held| {
+            held.here += 1;
+            if held.here < self.size {
+                return None;
+            }
+            held.here = 0;
+            while let Some(taken) = held.queue.take() {
+                held.ready(taken.g());
+            }
+            Some(())
+        });
+        BarrierWaitResult(waited.is_ok())
+    }
+}
+
+/// What [`Barrier::wait`] gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BarrierWaitResult(bool);
+
+impl BarrierWaitResult {
+    /// True for one of those who passed together.
+    pub fn is_leader(self) -> bool {
+        self.0
+    }
+}
+
+impl fmt::Debug for Barrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Barrier({})", self.size)
+    }
+}

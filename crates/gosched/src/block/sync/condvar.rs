@@ -1,0 +1,121 @@
+//! Waiting until something has changed that a mutex guards. First come, first notified.
+
+use super::mutex::{Mutex, MutexGuard};
+use super::parking::{Guarded, Wait, Waited};
+use crate::block::may_wait;
+use crate::block::waiter::Queue;
+use crate::gmp::reason::WaitReason;
+use crate::sys::clock;
+use std::fmt;
+use std::time::Duration;
+
+/// A condition to wait for. No wake-up is spurious, but what was waited for may be over again when the
+/// mutex is had: look again, or use [`Condvar::wait_while`].
+///
+/// ```
+/// use gosched::{go, sync::{Condvar, Mutex}};
+/// use std::sync::Arc;
+///
+/// let pair = Arc::new((Mutex::new(false), Condvar::new()));
+/// let other = pair.clone();
+/// go(move || {
+///     *other.0.lock() = true;
+///     other.1.notify_one();
+/// });
+/// let guard = pair.1.wait_while(pair.0.lock(), |ready| !*ready);
+/// assert!(*guard);
+/// ```
+pub struct Condvar {
+    queue: Guarded<Queue>,
+}
+
+impl Condvar {
+    /// Nobody waits.
+    pub const fn new() -> Condvar {
+        Condvar { queue: Guarded::new(Queue::new()) }
+    }
+
+    /// Gives the mutex back, waits to be notified, and takes it again.
+    pub fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.wait_until(guard, None).0
+    }
+
+    /// As [`Condvar::wait`], for `duration` at most. False: nobody notified it.
+    pub fn wait_timeout<'a, T: ?Sized>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        duration: Duration,
+    ) -> (MutexGuard<'a, T>, bool) {
+        self.wait_until(guard, Some(clock::after(duration)))
+    }
+
+    /// Waits as long as `condition` holds.
+    pub fn wait_while<'a, T: ?Sized>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> MutexGuard<'a, T> {
+        while condition(&mut guard) {
+            guard = self.wait(guard);
+        }
+        guard
+    }
+
+    fn wait_until<'a, T: ?Sized>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        until: Option<u64>,
+    ) -> (MutexGuard<'a, T>, bool) {
+        may_wait();
+        let mutex: &'a Mutex<T> = MutexGuard::mutex(&guard);
+        std::mem::forget(guard);
+        let wait = Wait {
+            reason: WaitReason::Condvar,
+            queue: |queue: &mut Queue| queue,
+            first: false,
+            ticket: std::ptr::null_mut(),
+            until,
+            gave_up: None,
+        };
+        // With a limit it is asked twice, and gives the mutex back the second time.
+        let mut asked = until.is_none();
+        let waited = self.queue.wait(&wait, |_| {
+            if std::mem::replace(&mut asked, true) {
+                // SAFETY: held — by the guard that was given.
+                unsafe { mutex.raw().unlock_and_wait() };
+            }
+            None::<()>
+        });
+        (mutex.lock(), waited != Err(Waited::TimedOut))
+    }
+
+    /// Lets the one go on that has waited longest.
+    #[doc(alias = "Signal")]
+    pub fn notify_one(&self) {
+        let mut held = self.queue.lock();
+        if let Some(taken) = held.take() {
+            held.ready(taken.g());
+        }
+    }
+
+    /// Lets all go on that wait now.
+    #[doc(alias = "Broadcast")]
+    pub fn notify_all(&self) {
+        let mut held = self.queue.lock();
+        while let Some(taken) = held.take() {
+            held.ready(taken.g());
+        }
+    }
+}
+
+impl Default for Condvar {
+    fn default() -> Condvar {
+        Condvar::new()
+    }
+}
+
+impl fmt::Debug for Condvar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Condvar")
+    }
+}

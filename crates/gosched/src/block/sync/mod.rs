@@ -1,0 +1,19 @@
+//! Locks and other ways for goroutines to wait for each other: std's shapes, Go's rules, no poisoning.
+//! Everything works on ordinary threads too.
+
+mod barrier;
+mod condvar;
+mod mutex;
+mod once;
+mod parking;
+mod rwlock;
+mod semaphore;
+mod wait_group;
+
+pub use barrier::{Barrier, BarrierWaitResult};
+pub use condvar::Condvar;
+pub use mutex::{Mutex, MutexGuard};
+pub use once::{Once, OnceLock};
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use semaphore::{Permit, Semaphore};
+pub use wait_group::WaitGroup;

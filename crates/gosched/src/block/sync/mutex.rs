@@ -1,0 +1,386 @@
+//! Mutual exclusion between goroutines, and threads.
+//!
+//! Go's two modes. *Normal*: whoever comes while the lock is free takes it, and one who was woken
+//! competes; fast, since those who run need no switch. One who was woken and does not get it for a
+//! millisecond turns the lock *starving*: then it goes from hand to hand, in the order of waiting, until
+//! one who gets it has waited less, or is the last.
+//!
+//! The word: [`LOCKED`]; [`PARKED`]: somebody is in the queue; [`WOKEN`]: one who was woken competes, so
+//! nobody else need be woken; [`STARVING`]. The last three are set under the queue's lock only, and only
+//! while the mutex is locked.
+//!
+//! Holder: 1. frees the word, if nobody is parked or one is awake; 2. else, under the queue's lock, takes
+//! the first out, and either leaves the word locked for it (starving), or frees it and leaves `WOKEN`.
+//! One who waits: 1. under the queue's lock, while the word is locked, sets `PARKED`, and takes back
+//! `WOKEN` if that was its own, in one step; 2. parks. From that step on every holder goes by way of the
+//! queue, whose lock it must wait for.
+
+use super::parking::{Guarded, Wait, Waited};
+use crate::block::may_wait;
+use crate::block::waiter::Queue;
+use crate::gmp::reason::WaitReason;
+use crate::sched;
+use crate::sys::clock;
+use std::cell::{Cell, UnsafeCell};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+const LOCKED: u32 = 1;
+const PARKED: u32 = 2;
+const WOKEN: u32 = 4;
+const STARVING: u32 = 8;
+
+/// How long one waits before the lock is starving, in nanoseconds: Go's millisecond.
+const PATIENCE: u64 = 1_000_000;
+
+/// How often one looks before it waits.
+const SPINS: u32 = 4;
+
+/// The part that knows nothing of the value.
+#[derive(Debug)]
+pub(crate) struct RawMutex {
+    word: AtomicU32,
+    queue: Guarded<Queue>,
+}
+
+/// What one who waits shows to whoever takes it out.
+struct Ticket {
+    since: u64,
+    /// It has the lock: it was handed over.
+    handed: Cell<bool>,
+}
+
+impl RawMutex {
+    pub(crate) const fn new() -> RawMutex {
+        RawMutex { word: AtomicU32::new(0), queue: Guarded::new(Queue::new()) }
+    }
+
+    #[inline]
+    pub(crate) fn try_lock(&self) -> bool {
+        let now = self.word.load(Ordering::Relaxed);
+        now & LOCKED == 0 && self.change(now, now | LOCKED)
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) {
+        if !self.change(0, LOCKED) {
+            self.lock_slow(None);
+        }
+    }
+
+    #[inline]
+    fn change(&self, from: u32, to: u32) -> bool {
+        // PAIR mutex: sees what the last holder did; publishes what this one did.
+        self.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Waits, until `until` if there is a limit. False: the time is over.
+    #[cold]
+    pub(crate) fn lock_slow(&self, until: Option<u64>) -> bool {
+        may_wait();
+        let ticket = Ticket { since: clock::now(), handed: Cell::new(false) };
+        let (mut awake, mut spins) = (false, 0);
+        loop {
+            let now = self.word.load(Ordering::Relaxed);
+            if now & LOCKED == 0 {
+                let to = if awake { now & !WOKEN } else { now };
+                if self.change(now, to | LOCKED) {
+                    return true;
+                }
+                continue;
+            }
+            if spins < SPINS && now & STARVING == 0 {
+                // The holder runs, perhaps, and not for long.
+                spins += 1;
+                (0..30).for_each(|_| std::hint::spin_loop());
+                continue;
+            }
+            let starving = awake && clock::now() - ticket.since > PATIENCE;
+            match self.park(&ticket, awake, starving, until) {
+                // It became free.
+                Ok(()) => {}
+                Err(Waited::TimedOut) => return false,
+                Err(Waited::Woken) if ticket.handed.get() => {
+                    // PAIR mutex: sees what the last holder did.
+                    self.word.load(Ordering::Acquire);
+                    return true;
+                }
+                Err(Waited::Woken) => {
+                    awake = true;
+                    spins = 0;
+                }
+            }
+        }
+    }
+
+    /// Parks while the word is locked. `Ok`: it is not.
+    fn park(
+        &self,
+        ticket: &Ticket,
+        awake: bool,
+        starving: bool,
+        until: Option<u64>,
+    ) -> Result<(), Waited> {
+        let wait = Wait {
+            reason: WaitReason::Mutex,
+            queue: |queue: &mut Queue| queue,
+            first: awake,
+            ticket: std::ptr::from_ref(ticket).cast_mut().cast(),
+            until,
+            gave_up: Some(&|held| {
+                if held.is_empty() {
+                    self.word.fetch_and(!(PARKED | STARVING), Ordering::Relaxed);
+                }
+            }),
+        };
+        // The first time it is asked, with a limit, nothing is to be promised yet.
+        let mut asked = until.is_none();
+        self.queue.wait(&wait, |_| {
+            loop {
+                let now = self.word.load(Ordering::Relaxed);
+                if now & LOCKED == 0 {
+                    return Some(());
+                }
+                if !std::mem::replace(&mut asked, true) {
+                    return None;
+                }
+                let mut to = now | PARKED;
+                if awake {
+                    to &= !WOKEN;
+                }
+                if starving {
+                    to |= STARVING;
+                }
+                if self.change(now, to) {
+                    return None;
+                }
+            }
+        })
+    }
+
+    /// # Safety
+    /// - **held**: by the caller.
+    #[inline]
+    pub(crate) unsafe fn unlock(&self) {
+        if !self.change(LOCKED, 0) && self.unlock_slow() {
+            // It was handed over: whoever has it now is next.
+            sched::yield_to_ready();
+        }
+    }
+
+    /// As [`RawMutex::unlock`], by somebody who is about to wait anyway.
+    ///
+    /// # Safety
+    /// - **held**: by the caller.
+    pub(crate) unsafe fn unlock_and_wait(&self) {
+        if !self.change(LOCKED, 0) {
+            self.unlock_slow();
+        }
+    }
+
+    /// True if it was handed over.
+    #[cold]
+    fn unlock_slow(&self) -> bool {
+        loop {
+            let now = self.word.load(Ordering::Relaxed);
+            if now & STARVING == 0 && (now & PARKED == 0 || now & WOKEN != 0) {
+                if self.change(now, now & !LOCKED) {
+                    return false;
+                }
+                continue;
+            }
+            return self.wake_one();
+        }
+    }
+
+    /// Frees it for the first who waits, or hands it over: true.
+    fn wake_one(&self) -> bool {
+        let mut held = self.queue.lock();
+        let taken = held.take();
+        let none_left = if held.is_empty() { PARKED } else { 0 };
+        let Some(taken) = taken else {
+            // All have given up.
+            // PAIR mutex: publishes what this holder did.
+            self.word.fetch_and(!(LOCKED | PARKED | STARVING), Ordering::Release);
+            return false;
+        };
+        // SAFETY: every waiter of this queue has a ticket, in a frame that waits.
+        let ticket = unsafe { &*taken.slot().cast::<Ticket>() };
+        let handed = self.word.load(Ordering::Relaxed) & STARVING != 0;
+        if handed {
+            ticket.handed.set(true);
+            let over = none_left != 0 || clock::now() - ticket.since < PATIENCE;
+            let over = if over { STARVING } else { 0 };
+            // PAIR mutex: publishes what this holder did.
+            self.word.fetch_and(!(none_left | over), Ordering::Release);
+        } else {
+            loop {
+                let now = self.word.load(Ordering::Relaxed);
+                if self.change(now, (now & !(LOCKED | none_left)) | WOKEN) {
+                    break;
+                }
+            }
+        }
+        held.ready(taken.g());
+        handed
+    }
+}
+
+/// A value that one goroutine or thread at a time may use. No poisoning: a holder that panics gives it back.
+///
+/// ```
+/// use gosched::{go, sync::Mutex};
+/// use std::sync::Arc;
+///
+/// let count = Arc::new(Mutex::new(0));
+/// let handles: Vec<_> = (0..100)
+///     .map(|_| {
+///         let count = count.clone();
+///         go(move || *count.lock() += 1)
+///     })
+///     .collect();
+/// handles.into_iter().for_each(|handle| handle.join().unwrap());
+/// assert_eq!(*count.lock(), 100);
+/// ```
+#[derive(Default)]
+pub struct Mutex<T: ?Sized> {
+    raw: RawMutex,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the lock hands the value to one at a time.
+unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
+
+impl Default for RawMutex {
+    fn default() -> RawMutex {
+        RawMutex::new()
+    }
+}
+
+impl<T> Mutex<T> {
+    /// A mutex that nobody holds.
+    pub const fn new(value: T) -> Mutex<T> {
+        Mutex { raw: RawMutex::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Waits until nobody else holds it.
+    #[inline]
+    #[doc(alias = "Lock")]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.raw.lock();
+        MutexGuard { mutex: self, not_send: std::marker::PhantomData }
+    }
+
+    /// Takes it if nobody holds it.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let guard = MutexGuard { mutex: self, not_send: std::marker::PhantomData };
+        if self.raw.try_lock() {
+            return Some(guard);
+        }
+        std::mem::forget(guard);
+        None
+    }
+
+    /// As [`Mutex::lock`], but waits for `duration` at most.
+    pub fn try_lock_for(&self, duration: Duration) -> Option<MutexGuard<'_, T>> {
+        if let Some(guard) = self.try_lock() {
+            return Some(guard);
+        }
+        let guard = MutexGuard { mutex: self, not_send: std::marker::PhantomData };
+        if self.raw.lock_slow(Some(clock::after(duration))) {
+            return Some(guard);
+        }
+        std::mem::forget(guard);
+        None
+    }
+
+    /// The value: nobody else has the mutex.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    pub(crate) fn raw(&self) -> &RawMutex {
+        &self.raw
+    }
+}
+
+impl<T> From<T> for Mutex<T> {
+    fn from(value: T) -> Mutex<T> {
+        Mutex::new(value)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.try_lock() {
+            Some(guard) => f.debug_struct("Mutex").field("value", &&*guard).finish(),
+            None => f.write_str("Mutex { <locked> }"),
+        }
+    }
+}
+
+/// The right to use a mutex's value; gives it back when dropped.
+#[must_use = "the mutex is free again as soon as the guard is dropped"]
+pub struct MutexGuard<'a, T: ?Sized> {
+    mutex: &'a Mutex<T>,
+    /// As std's: whoever locked it unlocks it.
+    not_send: std::marker::PhantomData<*const ()>,
+}
+
+// SAFETY: a shared reference to it gives a shared reference to the value.
+unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
+
+impl<'a, T: ?Sized> MutexGuard<'a, T> {
+    pub(crate) fn mutex(guard: &MutexGuard<'a, T>) -> &'a Mutex<T> {
+        guard.mutex
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: held — while the guard lives.
+        unsafe { &*self.mutex.value.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: held — while the guard lives; `&mut self` makes it the only reference.
+        unsafe { &mut *self.mutex.value.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for MutexGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: held — by this guard.
+        unsafe { self.mutex.raw.unlock() };
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display> fmt::Display for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

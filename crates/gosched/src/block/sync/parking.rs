@@ -1,0 +1,178 @@
+//! A place to wait, for the types of this folder: what they guard is under one lock with those who wait.
+
+use crate::block::limit::{Limit, TIMEOUT};
+use crate::block::waiter::{Queue, Turn, Waiter};
+use crate::gmp::g::G;
+use crate::gmp::list::GList;
+use crate::gmp::reason::WaitReason;
+use crate::sched::{self, Inside};
+use crate::sys::Lock;
+use std::ops::{Deref, DerefMut};
+
+/// State that goroutines and threads wait for. The lock is held for moments, inside the runtime: nothing
+/// may be allocated or dropped, or panic, while it is.
+#[derive(Debug)]
+pub(crate) struct Guarded<S> {
+    state: Lock<S>,
+}
+
+/// The right to use the state; and, when it is given back, those who go on then.
+#[derive(Debug)]
+pub(crate) struct Held<'a, S> {
+    lock: &'a Lock<S>,
+    inside: Option<Inside>,
+    ready: GList,
+}
+
+/// Whether what was waited for has happened.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// Somebody took the waiter out of its queue.
+    Woken,
+    /// The time is over, and nobody did.
+    TimedOut,
+}
+
+impl<S> Guarded<S> {
+    pub(crate) const fn new(state: S) -> Guarded<S> {
+        Guarded { state: Lock::new(state) }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> Held<'_, S> {
+        let inside = sched::inside();
+        self.state.hold();
+        Held { lock: &self.state, inside: Some(inside), ready: GList::new() }
+    }
+
+    /// Waits in the queue that `queue` finds, with `ticket` for whoever takes the caller out, unless
+    /// `ready` says, under the lock, that there is nothing to wait for: `Ok` with what it says.
+    ///
+    /// With a time limit the caller takes itself out again when that is over.
+    pub(crate) fn wait<R>(
+        &self,
+        wait: &Wait<'_, S>,
+        mut ready: impl FnMut(&mut Held<'_, S>) -> Option<R>,
+    ) -> Result<R, Waited> {
+        let turn = match wait.until {
+            None => Turn::alone(),
+            Some(_) => Turn::among_others(),
+        };
+        let limit = Limit::new(&turn);
+        if let Some(when) = wait.until {
+            // A timer may want memory: not under the lock. It may not be needed.
+            if let Some(result) = ready(&mut self.lock()) {
+                return Ok(result);
+            }
+            limit.start(when);
+        }
+        let mut held = self.lock();
+        if let Some(result) = ready(&mut held) {
+            return Ok(result);
+        }
+        let waiter = Waiter::new(&turn, 0, wait.ticket);
+        let queue = (wait.queue)(&mut held);
+        match wait.first {
+            // SAFETY: frame — the only waiter of a turn that is alone; else removed below.
+            true => unsafe { queue.push_front(&waiter) },
+            // SAFETY: frame — as above.
+            false => unsafe { queue.push(&waiter) },
+        }
+        held.park(&turn, wait.reason);
+        if wait.until.is_none() {
+            return Err(Waited::Woken);
+        }
+        let mut held = self.lock();
+        (wait.queue)(&mut held).remove(&waiter);
+        match turn.fired() {
+            Some(TIMEOUT) => {
+                if let Some(gave_up) = wait.gave_up {
+                    gave_up(&mut held);
+                }
+                Err(Waited::TimedOut)
+            }
+            _ => Err(Waited::Woken),
+        }
+    }
+}
+
+/// How to wait.
+pub(crate) struct Wait<'a, S> {
+    pub(crate) reason: WaitReason,
+    /// Which queue.
+    pub(crate) queue: fn(&mut S) -> &mut Queue,
+    /// Before all others.
+    pub(crate) first: bool,
+    /// What whoever takes the caller out finds.
+    pub(crate) ticket: *mut (),
+    pub(crate) until: Option<u64>,
+    /// What is to be done when the time was over.
+    pub(crate) gave_up: Option<&'a dyn Fn(&mut Held<'_, S>)>,
+}
+
+impl<S> Held<'_, S> {
+    /// Makes `g` ready when the lock was given back.
+    pub(crate) fn ready(&mut self, g: Option<&'static G>) {
+        if let Some(g) = g {
+            self.ready.push_back(g);
+        }
+    }
+
+    /// Gives the lock back once the caller's context is saved, and waits.
+    fn park(mut self, turn: &Turn, reason: WaitReason) {
+        let parking = Parking { turn, lock: self.lock };
+        let inside = self.inside.take();
+        std::mem::forget(self);
+        if let Some(inside) = inside {
+            // SAFETY: commit — it takes a `Parking`, and this frame waits.
+            unsafe { inside.park(reason, commit::<S>, (&raw const parking).cast()) };
+        }
+    }
+}
+
+impl<S> Deref for Held<'_, S> {
+    type Target = S;
+    fn deref(&self) -> &S {
+        // SAFETY: held — while this lives.
+        unsafe { self.lock.value() }
+    }
+}
+
+impl<S> DerefMut for Held<'_, S> {
+    fn deref_mut(&mut self) -> &mut S {
+        // SAFETY: held — while this lives; `&mut self` makes it the only reference.
+        unsafe { self.lock.value() }
+    }
+}
+
+impl<S> Drop for Held<'_, S> {
+    fn drop(&mut self) {
+        // SAFETY: held — by `Guarded::lock`.
+        unsafe { self.lock.release() };
+        if let Some(inside) = &self.inside {
+            while let Some(g) = self.ready.pop_front() {
+                inside.ready(g);
+            }
+        }
+    }
+}
+
+/// What [`commit`] needs.
+struct Parking<'a, S> {
+    turn: &'a Turn,
+    lock: &'a Lock<S>,
+}
+
+/// The caller's context is saved: others may know.
+///
+/// # Safety
+/// - **parking**: `data` is a `Parking<S>`, alive until the lock is free.
+unsafe fn commit<S>(g: &'static G, data: *const ()) -> bool {
+    // SAFETY: parking — promised by the caller.
+    let Parking { turn, lock } = unsafe { &*data.cast::<Parking<'_, S>>() };
+    let wait = turn.settle(g);
+    // SAFETY: held — by the one who waits. What it waits with may be gone as soon as the lock is free.
+    unsafe { lock.release_and_forget() };
+    wait
+}

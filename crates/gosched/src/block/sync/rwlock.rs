@@ -1,0 +1,269 @@
+//! Many readers or one writer. A writer that waits keeps new readers out; when a writer is done, the readers
+//! that wait come before the next writer, as Go's.
+
+use super::parking::{Guarded, Held, Wait, Waited};
+use crate::block::may_wait;
+use crate::block::waiter::Queue;
+use crate::gmp::reason::WaitReason;
+use crate::sys::clock;
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+/// A value that many may read, or one may change, at a time. No poisoning.
+///
+/// ```
+/// let lock = gosched::sync::RwLock::new(5);
+/// assert_eq!(*lock.read() + *lock.read(), 10);
+/// *lock.write() += 1;
+/// assert_eq!(lock.into_inner(), 6);
+/// ```
+#[derive(Default)]
+pub struct RwLock<T: ?Sized> {
+    state: Guarded<State>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the lock hands the value to one, or shares it among many.
+unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
+
+#[derive(Debug, Default)]
+struct State {
+    readers: usize,
+    writer: bool,
+    waiting_readers: Queue,
+    waiting_writers: Queue,
+}
+
+impl Default for Guarded<State> {
+    fn default() -> Self {
+        Guarded::new(State::default())
+    }
+}
+
+impl State {
+    const fn new() -> State {
+        State {
+            readers: 0,
+            writer: false,
+            waiting_readers: Queue::new(),
+            waiting_writers: Queue::new(),
+        }
+    }
+
+    fn try_read(&mut self) -> Option<()> {
+        let free = !self.writer && self.waiting_writers.is_empty();
+        self.readers += usize::from(free);
+        free.then_some(())
+    }
+
+    fn try_write(&mut self) -> Option<()> {
+        let free = !self.writer && self.readers == 0;
+        self.writer |= free;
+        free.then_some(())
+    }
+}
+
+/// All readers that wait have it.
+fn let_readers_in(held: &mut Held<'_, State>) {
+    while let Some(taken) = held.waiting_readers.take() {
+        held.readers += 1;
+        held.ready(taken.g());
+    }
+}
+
+/// The first writer that waits has it.
+fn let_a_writer_in(held: &mut Held<'_, State>) {
+    if let Some(taken) = held.waiting_writers.take() {
+        held.writer = true;
+        held.ready(taken.g());
+    }
+}
+
+/// A writer has given up: readers that it kept out come in.
+fn writer_gave_up(held: &mut Held<'_, State>) {
+    if !held.writer && held.waiting_writers.is_empty() {
+        let_readers_in(held);
+    }
+}
+
+impl<T> RwLock<T> {
+    /// A lock that nobody holds.
+    pub const fn new(value: T) -> RwLock<T> {
+        RwLock { state: Guarded::new(State::new()), value: UnsafeCell::new(value) }
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    /// Waits until nobody changes it, or waits to.
+    #[doc(alias = "RLock")]
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        may_wait();
+        self.wait_to_read(None);
+        RwLockReadGuard { lock: self, not_send: PhantomData }
+    }
+
+    /// Waits until nobody uses it.
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        may_wait();
+        self.wait_to_write(None);
+        RwLockWriteGuard { lock: self, not_send: PhantomData }
+    }
+
+    /// As [`RwLock::read`], if that needs no wait.
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        let taken = self.state.lock().try_read();
+        taken.map(|()| RwLockReadGuard { lock: self, not_send: PhantomData })
+    }
+
+    /// As [`RwLock::write`], if that needs no wait.
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        let taken = self.state.lock().try_write();
+        taken.map(|()| RwLockWriteGuard { lock: self, not_send: PhantomData })
+    }
+
+    /// As [`RwLock::read`], but waits for `duration` at most.
+    pub fn try_read_for(&self, duration: Duration) -> Option<RwLockReadGuard<'_, T>> {
+        may_wait();
+        let taken = self.wait_to_read(Some(clock::after(duration)));
+        taken.then(|| RwLockReadGuard { lock: self, not_send: PhantomData })
+    }
+
+    /// As [`RwLock::write`], but waits for `duration` at most.
+    pub fn try_write_for(&self, duration: Duration) -> Option<RwLockWriteGuard<'_, T>> {
+        may_wait();
+        let taken = self.wait_to_write(Some(clock::after(duration)));
+        taken.then(|| RwLockWriteGuard { lock: self, not_send: PhantomData })
+    }
+
+    fn wait_to_read(&self, until: Option<u64>) -> bool {
+        let wait = Wait {
+            reason: WaitReason::RwLockRead,
+            queue: |state: &mut State| &mut state.waiting_readers,
+            first: false,
+            ticket: std::ptr::null_mut(),
+            until,
+            gave_up: None,
+        };
+        // Whoever takes one out of the queue has counted it.
+        self.state.wait(&wait, |held| held.try_read()) != Err(Waited::TimedOut)
+    }
+
+    fn wait_to_write(&self, until: Option<u64>) -> bool {
+        let wait = Wait {
+            reason: WaitReason::RwLockWrite,
+            queue: |state: &mut State| &mut state.waiting_writers,
+            first: false,
+            ticket: std::ptr::null_mut(),
+            until,
+            gave_up: Some(&writer_gave_up),
+        };
+        self.state.wait(&wait, |held| held.try_write()) != Err(Waited::TimedOut)
+    }
+
+    /// The value: nobody else has the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+}
+
+impl<T> From<T> for RwLock<T> {
+    fn from(value: T) -> RwLock<T> {
+        RwLock::new(value)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.try_read() {
+            Some(guard) => f.debug_struct("RwLock").field("value", &&*guard).finish(),
+            None => f.write_str("RwLock { <locked> }"),
+        }
+    }
+}
+
+/// The right to read; given back when dropped.
+#[must_use = "the lock is free again as soon as the guard is dropped"]
+pub struct RwLockReadGuard<'a, T: ?Sized> {
+    lock: &'a RwLock<T>,
+    /// As std's.
+    not_send: PhantomData<*const ()>,
+}
+
+/// The right to change; given back when dropped.
+#[must_use = "the lock is free again as soon as the guard is dropped"]
+pub struct RwLockWriteGuard<'a, T: ?Sized> {
+    lock: &'a RwLock<T>,
+    /// As std's.
+    not_send: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared reference to it gives a shared reference to the value.
+unsafe impl<T: ?Sized + Sync> Sync for RwLockReadGuard<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
+
+impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: nobody changes it while the guard lives.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: nobody else uses it while the guard lives.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: nobody else uses it while the guard lives.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
+    fn drop(&mut self) {
+        let mut held = self.lock.state.lock();
+        held.readers -= 1;
+        if held.readers == 0 {
+            let_a_writer_in(&mut held);
+        }
+    }
+}
+
+impl<T: ?Sized> Drop for RwLockWriteGuard<'_, T> {
+    fn drop(&mut self) {
+        let mut held = self.lock.state.lock();
+        held.writer = false;
+        let_readers_in(&mut held);
+        if held.readers == 0 {
+            let_a_writer_in(&mut held);
+        }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockReadGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockWriteGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,135 @@
+//! Waiting for a number of goroutines.
+
+use super::parking::{Guarded, Wait};
+use crate::block::may_wait;
+use crate::block::waiter::Queue;
+use crate::gmp::reason::WaitReason;
+use crate::sys::clock;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Counts what is still to be done, and lets goroutines and threads wait until nothing is. Clones share the
+/// count.
+///
+/// ```
+/// use gosched::sync::WaitGroup;
+///
+/// let all = WaitGroup::new();
+/// for i in 0..10 {
+///     all.go(move || assert!(i < 10));
+/// }
+/// all.wait();
+/// ```
+#[derive(Clone, Default)]
+pub struct WaitGroup {
+    inner: Arc<Guarded<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    count: usize,
+    queue: Queue,
+}
+
+impl Default for Guarded<State> {
+    fn default() -> Self {
+        Guarded::new(State::default())
+    }
+}
+
+impl WaitGroup {
+    /// With nothing to be done.
+    pub fn new() -> WaitGroup {
+        WaitGroup::default()
+    }
+
+    /// So much more is to be done. To be said before somebody waits for it.
+    ///
+    /// # Panics
+    /// The count overflows.
+    #[doc(alias = "Add")]
+    #[track_caller]
+    pub fn add(&self, count: usize) {
+        let mut state = self.inner.lock();
+        if let Some(sum) = state.count.checked_add(count) {
+            state.count = sum;
+            return;
+        }
+        drop(state);
+        panic!("`WaitGroup::add({count})`: the count overflows");
+    }
+
+    /// One thing is done.
+    ///
+    /// # Panics
+    /// Nothing was to be done.
+    #[track_caller]
+    pub fn done(&self) {
+        let mut state = self.inner.lock();
+        if state.count > 0 {
+            state.count -= 1;
+            if state.count == 0 {
+                while let Some(taken) = state.queue.take() {
+                    state.ready(taken.g());
+                }
+            }
+            return;
+        }
+        drop(state);
+        panic!("`WaitGroup::done` more often than `add` said: call `add` for each");
+    }
+
+    /// Waits until nothing is to be done.
+    pub fn wait(&self) {
+        may_wait();
+        self.wait_until(None);
+    }
+
+    /// As [`WaitGroup::wait`], for `duration` at most. False: something is still to be done.
+    pub fn wait_timeout(&self, duration: Duration) -> bool {
+        may_wait();
+        self.wait_until(Some(clock::after(duration)))
+    }
+
+    fn wait_until(&self, until: Option<u64>) -> bool {
+        let wait = Wait {
+            reason: WaitReason::WaitGroup,
+            queue: |state: &mut State| &mut state.queue,
+            first: false,
+            ticket: std::ptr::null_mut(),
+            until,
+            gave_up: None,
+        };
+        let waited = self.inner.wait(&wait, |state| (state.count == 0).then_some(()));
+        !matches!(waited, Err(super::parking::Waited::TimedOut))
+    }
+
+    /// Starts a goroutine that this group waits for, however it ends.
+    #[track_caller]
+    pub fn go<F>(&self, f: F)
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        /// Says so however the goroutine ends.
+        struct Done(WaitGroup);
+        impl Drop for Done {
+            fn drop(&mut self) {
+                self.0.done();
+            }
+        }
+        self.add(1);
+        let done = Done(self.clone());
+        crate::go(move || {
+            let _done = done;
+            f();
+        });
+    }
+}
+
+impl fmt::Debug for WaitGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.inner.lock().count;
+        write!(f, "WaitGroup({count})")
+    }
+}

@@ -1,0 +1,424 @@
+//! Locks and the other types of `sync`: by goroutines, by threads, and by both at once.
+
+use gosched::sync::{Barrier, Condvar, Mutex, Once, OnceLock, RwLock, Semaphore, WaitGroup};
+use gosched::{JoinHandle, chan, go, run, runtime, time, yield_now};
+use gosched_tests as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+const MILLI: Duration = Duration::from_millis(1);
+
+/// Runs `f(i)` in goroutines for even `i` and in threads for odd ones, and waits for all.
+fn mixed(count: usize, f: impl Fn(usize) + Send + Sync + 'static) {
+    let f = Arc::new(f);
+    let mut goroutines: Vec<JoinHandle<()>> = Vec::new();
+    let mut threads = Vec::new();
+    for i in 0..count {
+        let f = f.clone();
+        match i % 2 {
+            0 => goroutines.push(go(move || f(i))),
+            _ => threads.push(std::thread::spawn(move || f(i))),
+        }
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    goroutines.into_iter().for_each(|goroutine| goroutine.join().unwrap());
+}
+
+#[test]
+fn a_mutex_is_held_by_one_at_a_time() {
+    let mutex = Arc::new(Mutex::new(0u64));
+    let inside = Arc::new(AtomicBool::new(false));
+    let shared = mutex.clone();
+    mixed(8, move |_| {
+        for i in 0..2000 {
+            let mut guard = shared.lock();
+            assert!(!inside.swap(true, SeqCst));
+            *guard += 1;
+            if i % 100 == 0 {
+                yield_now();
+            }
+            inside.store(false, SeqCst);
+        }
+    });
+    assert_eq!(*mutex.lock(), 16_000);
+}
+
+#[test]
+fn a_mutex_that_is_held_is_not_taken_by_try_lock() {
+    let mutex = Mutex::new(1);
+    let guard = mutex.lock();
+    assert!(mutex.try_lock().is_none());
+    assert_eq!(format!("{mutex:?}"), "Mutex { <locked> }");
+    drop(guard);
+    assert_eq!(*mutex.try_lock().unwrap(), 1);
+    assert_eq!(mutex.into_inner(), 1);
+}
+
+#[test]
+fn a_holder_that_panics_gives_the_mutex_back() {
+    let mutex = Mutex::new(1);
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let _guard = mutex.lock();
+        panic!("with the guard");
+    }));
+    assert!(caught.is_err());
+    assert_eq!(*mutex.lock(), 1);
+}
+
+#[test]
+fn a_wait_for_a_mutex_ends_in_time_and_leaves_nothing_behind() {
+    run(|| {
+        let mutex = Arc::new(Mutex::new(()));
+        let guard = mutex.lock();
+        let waits: Vec<_> = (1..20)
+            .map(|i| {
+                let mutex = mutex.clone();
+                go(move || {
+                    let start = Instant::now();
+                    assert!(mutex.try_lock_for(i * MILLI).is_none());
+                    assert!(start.elapsed() >= i * MILLI);
+                })
+            })
+            .collect();
+        waits.into_iter().for_each(|wait| wait.join().unwrap());
+        drop(guard);
+        assert!(mutex.try_lock().is_some());
+        assert!(mutex.try_lock_for(Duration::ZERO).is_some());
+    });
+}
+
+#[test]
+fn limits_race_with_holders_and_nobody_is_forgotten() {
+    let mutex = Arc::new(Mutex::new(0u64));
+    let got = Arc::new(AtomicUsize::new(0));
+    let (shared, counted) = (mutex.clone(), got.clone());
+    mixed(8, move |me| {
+        for i in 0..500u32 {
+            let wait = Duration::from_micros(u64::from(i * 7 % 60));
+            let guard = match (me + i as usize) % 3 {
+                0 => Some(shared.lock()),
+                _ => shared.try_lock_for(wait),
+            };
+            if let Some(mut guard) = guard {
+                *guard += 1;
+                counted.fetch_add(1, SeqCst);
+                if i % 16 == 0 {
+                    time::sleep(Duration::from_micros(30));
+                }
+            }
+        }
+    });
+    assert_eq!(*mutex.lock(), got.load(SeqCst) as u64);
+}
+
+#[test]
+fn a_mutex_starves_nobody() {
+    // One holds it for long stretches, and takes it again at once.
+    run(|| {
+        let mutex = Arc::new(Mutex::new(()));
+        let over = Arc::new(AtomicBool::new(false));
+        let (shared, ended) = (mutex.clone(), over.clone());
+        let hog = go(move || {
+            while !ended.load(SeqCst) {
+                let guard = shared.lock();
+                let start = Instant::now();
+                while start.elapsed() < Duration::from_micros(100) {
+                    std::hint::spin_loop();
+                }
+                drop(guard);
+                if runtime::procs() == 1 {
+                    yield_now();
+                }
+            }
+        });
+        for _ in 0..10 {
+            let start = Instant::now();
+            drop(mutex.lock());
+            assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+        }
+        over.store(true, SeqCst);
+        hog.join().unwrap();
+    });
+}
+
+#[test]
+fn readers_read_together_and_a_writer_is_alone() {
+    let lock = Arc::new(RwLock::new((0u64, 0u64)));
+    let most = Arc::new(AtomicUsize::new(0));
+    let readers = Arc::new(AtomicUsize::new(0));
+    let (shared, seen, reading) = (lock.clone(), most.clone(), readers.clone());
+    mixed(8, move |me| {
+        for i in 0..500 {
+            if (me + i) % 4 == 0 {
+                let mut value = shared.write();
+                assert_eq!(reading.load(SeqCst), 0);
+                value.0 += 1;
+                yield_now();
+                value.1 += 1;
+            } else {
+                let value = shared.read();
+                seen.fetch_max(reading.fetch_add(1, SeqCst) + 1, SeqCst);
+                assert_eq!(value.0, value.1);
+                yield_now();
+                reading.fetch_sub(1, SeqCst);
+            }
+        }
+    });
+    assert_eq!(lock.read().0, 1000);
+    assert!(most.load(SeqCst) > 1);
+}
+
+#[test]
+fn a_writer_that_waits_keeps_new_readers_out_until_it_gives_up() {
+    run(|| {
+        let lock = Arc::new(RwLock::new(0));
+        let reading = lock.read();
+        let shared = lock.clone();
+        let writer = go(move || shared.try_write_for(30 * MILLI).is_none());
+        time::sleep(5 * MILLI);
+        assert!(lock.try_read().is_none());
+        let shared = lock.clone();
+        let reader = go(move || {
+            let start = Instant::now();
+            drop(shared.read());
+            start.elapsed()
+        });
+        assert!(writer.join().unwrap());
+        reader.join().unwrap();
+        drop(reading);
+        assert!(lock.try_write().is_some());
+    });
+}
+
+#[test]
+fn readers_that_wait_come_before_the_next_writer() {
+    run(|| {
+        let lock = Arc::new(RwLock::new(Vec::new()));
+        let writing = lock.write();
+        let mut all = Vec::new();
+        for name in ["writer", "reader"] {
+            let shared = lock.clone();
+            all.push(go(move || match name {
+                "writer" => shared.write().push("writer"),
+                _ => assert_eq!(*shared.read(), Vec::<&str>::new()),
+            }));
+            time::sleep(5 * MILLI);
+        }
+        drop(writing);
+        all.into_iter().for_each(|each| each.join().unwrap());
+        assert_eq!(*lock.read(), ["writer"]);
+    });
+}
+
+#[test]
+fn a_condition_is_notified_in_the_order_of_waiting() {
+    run(|| {
+        let pair = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
+        let waits: Vec<_> = (0..5)
+            .map(|i| {
+                let pair = pair.clone();
+                let waiter = go(move || {
+                    let mut guard = pair.0.lock();
+                    guard.push(100 + i);
+                    guard = pair.1.wait(guard);
+                    guard.push(i);
+                });
+                time::sleep(2 * MILLI);
+                waiter
+            })
+            .collect();
+        assert_eq!(pair.0.lock().len(), 5);
+        for i in 0..5 {
+            pair.1.notify_one();
+            time::sleep(2 * MILLI);
+            assert_eq!(pair.0.lock().last(), Some(&i));
+        }
+        pair.1.notify_one();
+        waits.into_iter().for_each(|wait| wait.join().unwrap());
+    });
+}
+
+#[test]
+fn all_are_notified_and_those_who_come_later_are_not() {
+    run(|| {
+        let pair = Arc::new((Mutex::new(0), Condvar::new()));
+        let waits: Vec<_> = (0..20)
+            .map(|_| {
+                let pair = pair.clone();
+                go(move || {
+                    let mut guard = pair.0.lock();
+                    *guard += 1;
+                    drop(pair.1.wait(guard));
+                })
+            })
+            .collect();
+        while *pair.0.lock() < 20 {
+            yield_now();
+        }
+        pair.1.notify_all();
+        waits.into_iter().for_each(|wait| wait.join().unwrap());
+        let (guard, notified) = pair.1.wait_timeout(pair.0.lock(), 5 * MILLI);
+        assert!(!notified);
+        assert_eq!(*guard, 20);
+    });
+}
+
+#[test]
+fn something_is_done_once_and_everyone_sees_it() {
+    let once = Arc::new((Once::new(), AtomicUsize::new(0)));
+    let shared = once.clone();
+    mixed(10, move |_| {
+        shared.0.call_once(|| {
+            time::sleep(2 * MILLI);
+            shared.1.fetch_add(1, SeqCst);
+        });
+        assert_eq!(shared.1.load(SeqCst), 1);
+    });
+    assert!(once.0.is_completed());
+}
+
+#[test]
+fn what_panicked_has_not_been_done() {
+    let once = Once::new();
+    assert!(catch_unwind(AssertUnwindSafe(|| once.call_once(|| panic!("the first")))).is_err());
+    assert!(!once.is_completed());
+    let mut ran = false;
+    once.call_once(|| ran = true);
+    assert!(ran && once.is_completed());
+}
+
+#[test]
+fn a_value_is_written_once_and_dropped_once() {
+    struct Counted(Arc<AtomicUsize>);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    let drops = Arc::new(AtomicUsize::new(0));
+    let lock = OnceLock::new();
+    assert!(lock.get().is_none());
+    lock.get_or_init(|| Counted(drops.clone()));
+    assert!(lock.set(Counted(drops.clone())).is_err());
+    assert_eq!(drops.load(SeqCst), 1);
+    drop(lock);
+    assert_eq!(drops.load(SeqCst), 2);
+    assert!(OnceLock::<Counted>::new().into_inner().is_none());
+}
+
+#[test]
+fn a_group_waits_for_all_however_they_end() {
+    run(|| {
+        let (all, ended) = (WaitGroup::new(), Arc::new(AtomicUsize::new(0)));
+        for i in 0..100 {
+            let ended = ended.clone();
+            all.go(move || {
+                yield_now();
+                ended.fetch_add(1, SeqCst);
+                match i % 50 {
+                    7 => panic!("on purpose"),
+                    8 => gosched::goexit(),
+                    _ => {}
+                }
+            });
+        }
+        all.wait();
+        assert_eq!(ended.load(SeqCst), 100);
+        all.wait();
+        all.add(1);
+        assert!(!all.wait_timeout(2 * MILLI));
+        let other = all.clone();
+        go(move || other.done());
+        assert!(all.wait_timeout(Duration::from_secs(10)));
+    });
+}
+
+#[test]
+fn a_group_that_is_done_too_often_says_what_to_do() {
+    let caught = catch_unwind(|| WaitGroup::new().done()).unwrap_err();
+    let text = caught.downcast_ref::<&str>().unwrap();
+    assert!(text.contains("call `add` for each"), "{text}");
+}
+
+#[test]
+fn a_large_request_for_permits_is_not_overtaken() {
+    run(|| {
+        let semaphore = Arc::new(Semaphore::new(3));
+        let (log_tx, log) = chan::<&str>(10);
+        let first = semaphore.acquire(2);
+        let mut all = Vec::new();
+        for (name, count) in [("three", 3), ("one", 1)] {
+            let (semaphore, log) = (semaphore.clone(), log_tx.clone());
+            all.push(go(move || {
+                let permit = semaphore.acquire(count);
+                log.send(name).unwrap();
+                drop(permit);
+            }));
+            time::sleep(2 * MILLI);
+        }
+        assert!(semaphore.try_acquire(1).is_none(), "somebody waits");
+        drop(first);
+        all.into_iter().for_each(|each| each.join().unwrap());
+        assert_eq!([log.recv(), log.recv()], [Ok("three"), Ok("one")]);
+        assert_eq!(semaphore.available(), 3);
+    });
+}
+
+#[test]
+fn a_request_that_gives_up_lets_those_behind_it_through() {
+    run(|| {
+        let semaphore = Arc::new(Semaphore::new(2));
+        let held = semaphore.acquire(1);
+        let large = semaphore.clone();
+        let large = go(move || large.acquire_timeout(2, 10 * MILLI).is_none());
+        time::sleep(2 * MILLI);
+        let small = semaphore.clone();
+        let small = go(move || small.acquire(1).count());
+        assert!(large.join().unwrap());
+        assert_eq!(small.join().unwrap(), 1);
+        drop(held);
+        assert_eq!(semaphore.available(), 2);
+    });
+}
+
+#[test]
+fn more_permits_than_there_are_are_refused_with_a_sentence() {
+    let semaphore = Semaphore::new(3);
+    let caught = catch_unwind(AssertUnwindSafe(|| drop(semaphore.acquire(4)))).unwrap_err();
+    assert!(caught.downcast_ref::<String>().unwrap().contains("ask for no more"));
+}
+
+#[test]
+fn never_more_than_the_permits_are_inside() {
+    let semaphore = Arc::new(Semaphore::new(5));
+    let inside = Arc::new(AtomicUsize::new(0));
+    let shared = semaphore.clone();
+    mixed(10, move |me| {
+        for i in 0..300 {
+            let count = 1 + (me + i) % 3;
+            let _permit = shared.acquire(count);
+            assert!(inside.fetch_add(count, SeqCst) + count <= 5);
+            yield_now();
+            inside.fetch_sub(count, SeqCst);
+        }
+    });
+    assert_eq!(semaphore.available(), 5);
+}
+
+#[test]
+fn a_barrier_is_passed_together_and_has_one_leader() {
+    let barrier = Arc::new((Barrier::new(6), AtomicUsize::new(0), AtomicUsize::new(0)));
+    let shared = barrier.clone();
+    mixed(6, move |_| {
+        for round in 0..50 {
+            shared.1.fetch_add(1, SeqCst);
+            if shared.0.wait().is_leader() {
+                shared.2.fetch_add(1, SeqCst);
+            }
+            assert!(shared.1.load(SeqCst) >= 6 * (round + 1));
+        }
+    });
+    assert_eq!((barrier.1.load(SeqCst), barrier.2.load(SeqCst)), (300, 50));
+}
