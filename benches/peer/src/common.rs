@@ -211,6 +211,11 @@ pub(crate) fn resident() -> u64 {
     kib_of("VmRSS:") * 1024
 }
 
+/// The most that was ever resident, in bytes.
+pub(crate) fn peak() -> u64 {
+    kib_of("VmHWM:") * 1024
+}
+
 /// A line of `/proc/self/status` that is in kB.
 fn kib_of(key: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

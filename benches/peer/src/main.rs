@@ -5,6 +5,8 @@
 
 mod channels;
 mod common;
+mod locks;
+mod timers;
 mod wait_group;
 
 use common::{Asked, Measured, Workload, timed};
@@ -87,6 +89,19 @@ const WORKLOADS: &[Workload] = &[
         expected: |n| 4 * common::sum_below(n / 4),
         run: |n| channels::selects(n, 4),
     },
+    Workload {
+        name: "mutex_uncontended",
+        default_n: 10_000_000,
+        expected: |n| n,
+        run: locks::uncontended,
+    },
+    Workload {
+        name: "mutex_contended",
+        default_n: 1_000_000,
+        expected: |n| n / locks::TASKS * locks::TASKS,
+        run: locks::contended,
+    },
+    Workload { name: "timers_sleep", default_n: 1_000_000, expected: |n| n, run: timers::sleepers },
     Workload { name: "mem", default_n: 100_000, expected: |n| n, run: mem },
     Workload {
         name: "steal",

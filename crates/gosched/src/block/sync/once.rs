@@ -83,8 +83,10 @@ impl<T> OnceLock<T> {
 
     /// The value, if it is there.
     pub fn get(&self) -> Option<&T> {
-        // SAFETY: written before the once was completed, and not again.
-        self.once.is_completed().then(|| unsafe { (*self.value.get()).assume_init_ref() })
+        self.once.is_completed().then(|| {
+            // SAFETY: written before the once was completed, and not again.
+            unsafe { &*self.value.get().cast::<T>() }
+        })
     }
 
     /// The value; made by `f` if it is not there, while others wait.

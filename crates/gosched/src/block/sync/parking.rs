@@ -97,6 +97,9 @@ impl<S> Guarded<S> {
     }
 }
 
+/// Called under the lock when a time limit was over.
+pub(crate) type GaveUp<'a, S> = &'a dyn Fn(&mut Held<'_, S>);
+
 /// How to wait.
 pub(crate) struct Wait<'a, S> {
     pub(crate) reason: WaitReason,
@@ -108,7 +111,7 @@ pub(crate) struct Wait<'a, S> {
     pub(crate) ticket: *mut (),
     pub(crate) until: Option<u64>,
     /// What is to be done when the time was over.
-    pub(crate) gave_up: Option<&'a dyn Fn(&mut Held<'_, S>)>,
+    pub(crate) gave_up: Option<GaveUp<'a, S>>,
 }
 
 impl<S> Held<'_, S> {

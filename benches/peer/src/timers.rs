@@ -1,0 +1,32 @@
+//! The workloads over time.
+
+use crate::common::{self, Measured, timed};
+use crate::wait_group::WaitGroup;
+use gosched::{go, time};
+use std::time::{Duration, Instant};
+
+pub(crate) fn sleepers(n: u64) -> Measured {
+    let mut random = 42;
+    let before = common::resident();
+    let start = Instant::now();
+    let (spawned, wall) = timed(|| {
+        let all = WaitGroup::new(n);
+        for _ in 0..n {
+            let all = all.clone();
+            random = common::work(random, 1);
+            let duration = Duration::from_nanos(random % 1_000_000_000);
+            go(move || {
+                time::sleep(duration);
+                all.done();
+            });
+        }
+        let spawned = start.elapsed();
+        all.wait();
+        spawned
+    });
+    let memory = common::peak().saturating_sub(before);
+    Measured::new(n, (n, wall))
+        .and("over_1s_ms", wall.as_secs_f64() * 1e3 - 1e3)
+        .and("spawn_ms", spawned.as_secs_f64() * 1e3)
+        .and("rss_per_task", memory as f64 / n as f64)
+}
