@@ -13,12 +13,19 @@ pub(crate) fn now() -> u64 {
     nanos(start.elapsed()) + 1
 }
 
+/// The instant of a time.
+pub(crate) fn instant(time: u64) -> Instant {
+    let start = *START.get_or_init(Instant::now);
+    start.checked_add(Duration::from_nanos(time.saturating_sub(1))).unwrap_or(start)
+}
+
 /// The time in `duration` from now; what is too far away is never.
 pub(crate) fn after(duration: Duration) -> u64 {
     now().saturating_add(nanos(duration))
 }
 
-fn nanos(duration: Duration) -> u64 {
+/// A duration in nanoseconds; what is too long is very long.
+pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2)
 }
 
@@ -32,5 +39,6 @@ mod tests {
         assert!(before > 0 && after(Duration::ZERO) >= before);
         assert!(after(Duration::from_secs(1)) >= before + 1_000_000_000);
         assert!(after(Duration::MAX) > u64::MAX / 2);
+        assert!(instant(now()) <= Instant::now() && instant(before) < instant(now() + 1));
     }
 }

@@ -22,6 +22,7 @@ mod error;
 mod iter;
 mod receiver;
 mod sender;
+mod timer;
 
 pub use error::{
     RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
@@ -34,6 +35,7 @@ pub(crate) use self::core::{Channel, Core, Direction, Not};
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+pub(crate) use timer::ChanTimer;
 
 /// A channel that holds `cap` values; 0: none, a send waits for its receiver.
 ///
@@ -42,12 +44,18 @@ use std::sync::atomic::AtomicUsize;
 #[doc(alias = "make")]
 #[track_caller]
 pub fn chan<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
-    let ends = Arc::new(Ends {
-        core: Core::new(cap),
-        senders: AtomicUsize::new(1),
-        receivers: AtomicUsize::new(1),
-    });
+    let ends = Arc::new(Ends::new(cap, None));
     (Sender::new(ends.clone()), Receiver::new(ends))
+}
+
+/// A channel whose sender is a timer, which makes its values of the time.
+pub(crate) fn of_timer<T: Copy>(value: fn(u64) -> T) -> Receiver<T> {
+    let ends = Arc::new(Ends::new(1, Some(ChanTimer::new(value))));
+    if let Some(timer) = &ends.timer {
+        // SAFETY: core — in the same record, which stays where it is.
+        unsafe { timer.sends_to(&ends.core) };
+    }
+    Receiver::new(ends)
 }
 
 /// A channel, and how many hold its ends.
@@ -55,4 +63,14 @@ struct Ends<T> {
     core: Core<T>,
     senders: AtomicUsize,
     receivers: AtomicUsize,
+    /// The only sender, if it is one.
+    timer: Option<ChanTimer<T>>,
+}
+
+impl<T> Ends<T> {
+    #[track_caller]
+    fn new(cap: usize, timer: Option<ChanTimer<T>>) -> Ends<T> {
+        let one = || AtomicUsize::new(1);
+        Ends { core: Core::new(cap), senders: one(), receivers: one(), timer }
+    }
 }

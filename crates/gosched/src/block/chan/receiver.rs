@@ -4,6 +4,7 @@ use super::Ends;
 use super::core::{Core, Not};
 use super::error::{RecvError, RecvTimeoutError, TryRecvError};
 use super::iter::{IntoIter, Iter, TryIter};
+use super::timer::ChanTimer;
 use crate::block::may_wait;
 use crate::sys::clock;
 use std::fmt;
@@ -32,6 +33,11 @@ impl<T> Receiver<T> {
 
     pub(crate) fn core(&self) -> &Core<T> {
         &self.ends.core
+    }
+
+    /// The timer that sends.
+    pub(crate) fn timer(&self) -> Option<&ChanTimer<T>> {
+        self.ends.timer.as_ref()
     }
 
     /// Receives a value; waits for one.
@@ -89,7 +95,7 @@ impl<T> Receiver<T> {
 
     /// How many values are in it.
     pub fn len(&self) -> usize {
-        self.ends.core.len()
+        if self.timer().is_some() { 0 } else { self.ends.core.len() }
     }
 
     /// Whether nothing is in it.
@@ -100,7 +106,7 @@ impl<T> Receiver<T> {
     /// How many values it holds at most.
     #[doc(alias = "capacity")]
     pub fn cap(&self) -> usize {
-        self.ends.core.cap()
+        if self.timer().is_some() { 0 } else { self.ends.core.cap() }
     }
 
     /// Whether both are ends of one channel.
@@ -121,6 +127,9 @@ impl<T> Drop for Receiver<T> {
         // PAIR chan-ends: what the others did before they went is done.
         if self.ends.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.ends.core.close();
+            if let Some(timer) = self.timer() {
+                timer.stop(self.core());
+            }
             drop(self.ends.core.drain());
         }
     }

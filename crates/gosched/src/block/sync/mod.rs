@@ -12,6 +12,7 @@ mod wait_group;
 
 pub use barrier::{Barrier, BarrierWaitResult};
 pub use condvar::Condvar;
+pub(crate) use mutex::RawMutex;
 pub use mutex::{Mutex, MutexGuard};
 pub use once::{Once, OnceLock};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};

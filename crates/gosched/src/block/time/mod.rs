@@ -1,4 +1,10 @@
-//! Time: goroutines that sleep.
+//! Time: goroutines that sleep, and channels that tell when it is over.
+
+mod ticker;
+mod timer;
+
+pub use ticker::{Ticker, tick};
+pub use timer::{Timer, after};
 
 use super::limit::Limit;
 use super::may_wait;

@@ -1,0 +1,172 @@
+//! Sleep, timers and tickers: Go's rules as they are since 1.23.
+
+use gosched::chan::TryRecvError;
+use gosched::time::{self, Ticker, Timer, after, sleep, sleep_until, tick};
+use gosched::{chan, go, run, select, yield_now};
+use gosched_tests as _;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+const MILLI: Duration = Duration::from_millis(1);
+/// Later than any timer of these tests may be.
+const LATE: Duration = Duration::from_millis(400);
+
+fn assert_took(start: Instant, expected: Duration) {
+    let took = start.elapsed();
+    assert!(took >= expected && took < expected + LATE, "{took:?} for {expected:?}");
+}
+
+#[test]
+fn a_sleep_is_never_short_in_goroutines_and_threads() {
+    let sleepers: Vec<_> = (0..50u32)
+        .map(|i| {
+            go(move || {
+                let start = Instant::now();
+                sleep(i * MILLI);
+                assert_took(start, i * MILLI);
+            })
+        })
+        .collect();
+    let start = Instant::now();
+    sleep(7 * MILLI);
+    assert_took(start, 7 * MILLI);
+    sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
+}
+
+#[test]
+fn a_sleep_of_nothing_and_one_that_is_over_return_at_once() {
+    run(|| {
+        let start = Instant::now();
+        sleep(Duration::ZERO);
+        sleep_until(start);
+        sleep_until(start - Duration::from_millis(5));
+        assert_took(start, Duration::ZERO);
+        sleep_until(start + 5 * MILLI);
+        assert_took(start, 5 * MILLI);
+    });
+}
+
+#[test]
+fn sleepers_wake_in_the_order_of_their_times() {
+    run(|| {
+        let (tx, rx) = chan::<u64>(100);
+        for i in [5u64, 1, 4, 2, 3] {
+            let tx = tx.clone();
+            go(move || {
+                sleep(Duration::from_millis(i * 20));
+                tx.send(i).unwrap();
+            });
+        }
+        drop(tx);
+        assert_eq!(rx.iter().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    });
+}
+
+#[test]
+fn many_sleep_at_once() {
+    run(|| {
+        let woken = Arc::new(AtomicUsize::new(0));
+        let sleepers: Vec<_> = (0..2000u64)
+            .map(|i| {
+                let woken = woken.clone();
+                go(move || {
+                    sleep(Duration::from_micros(i * 37 % 20_000));
+                    woken.fetch_add(1, SeqCst);
+                })
+            })
+            .collect();
+        sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
+        assert_eq!(woken.load(SeqCst), 2000);
+    });
+}
+
+#[test]
+fn a_timer_sends_the_time_once() {
+    run(|| {
+        let start = Instant::now();
+        let timer = Timer::new(5 * MILLI);
+        let time = timer.chan().recv().unwrap();
+        assert_took(start, 5 * MILLI);
+        assert!(time >= start + 5 * MILLI && time <= Instant::now());
+        assert_eq!(timer.chan().recv_timeout(10 * MILLI).ok(), None);
+        assert!(!timer.stop(), "it has sent, and that was received");
+    });
+}
+
+#[test]
+fn a_timer_that_was_stopped_sends_nothing() {
+    run(|| {
+        let timer = Timer::new(3 * MILLI);
+        assert!(timer.stop());
+        assert!(!timer.stop());
+        sleep(10 * MILLI);
+        assert_eq!(timer.chan().try_recv(), Err(TryRecvError::Empty));
+    });
+}
+
+#[test]
+fn what_was_sent_before_a_stop_or_a_reset_is_never_received() {
+    run(|| {
+        let timer = Timer::new(MILLI);
+        sleep(10 * MILLI);
+        assert!(timer.stop(), "nobody had received it");
+        assert_eq!(timer.chan().try_recv(), Err(TryRecvError::Empty));
+        timer.reset(MILLI);
+        sleep(10 * MILLI);
+        let again = Instant::now();
+        assert!(timer.reset(5 * MILLI));
+        let time = timer.chan().recv().unwrap();
+        assert!(time >= again + 5 * MILLI, "a stale time");
+    });
+}
+
+#[test]
+fn a_reset_moves_a_timer_both_ways_and_starts_one_that_was_over() {
+    run(|| {
+        let start = Instant::now();
+        let timer = Timer::new(Duration::from_secs(1000));
+        assert!(timer.reset(5 * MILLI));
+        timer.chan().recv().unwrap();
+        assert_took(start, 5 * MILLI);
+        assert!(!timer.reset(5 * MILLI));
+        timer.chan().recv().unwrap();
+        assert_took(start, 10 * MILLI);
+    });
+}
+
+#[test]
+fn a_timer_s_channel_shows_no_length_and_no_room() {
+    run(|| {
+        let timer = Timer::new(Duration::ZERO);
+        sleep(5 * MILLI);
+        assert_eq!((timer.chan().len(), timer.chan().cap()), (0, 0));
+        assert!(timer.chan().try_recv().is_ok());
+    });
+}
+
+#[test]
+fn a_timer_of_no_time_and_one_of_all_time_are_right() {
+    run(|| {
+        let never = Timer::new(Duration::MAX);
+        assert!(after(Duration::ZERO).recv().is_ok());
+        assert_eq!(never.chan().try_recv(), Err(TryRecvError::Empty));
+        assert!(never.stop());
+    });
+}
+
+#[test]
+fn a_ticker_keeps_one_tick_and_loses_the_others() {
+    run(|| {
+        let ticker = Ticker::new(2 * MILLI);
+        sleep(21 * MILLI);
+        let receive = |ticker: Arc<Ticker>| move || {
+        assert_eq!(ticker.chan().iter().take(10).count(), 10);
+    };
+    let thread = std::thread::spawn(receive(ticker.clone()));
+    let goroutine = go(receive(ticker.clone()));
+    thread.join().unwrap();
+    goroutine.join().unwrap();
+    let _ = time::after(Duration::ZERO).recv();
+}
