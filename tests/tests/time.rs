@@ -1,7 +1,7 @@
 //! Sleep, timers and tickers: Go's rules as they are since 1.23.
 
 use gosched::chan::TryRecvError;
-use gosched::time::{self, Ticker, Timer, after, sleep, sleep_until, tick};
+use gosched::time::{Ticker, Timer, after, sleep, sleep_until, tick};
 use gosched::{chan, go, run, select, yield_now};
 use gosched_tests as _;
 use std::panic::catch_unwind;
@@ -51,11 +51,12 @@ fn a_sleep_of_nothing_and_one_that_is_over_return_at_once() {
 #[test]
 fn sleepers_wake_in_the_order_of_their_times() {
     run(|| {
-        let (tx, rx) = chan::<u64>(100);
-        for i in [5u64, 1, 4, 2, 3] {
+        let (tx, rx) = chan::<u32>(100);
+        let start = Instant::now();
+        for i in [5, 1, 4, 2, 3] {
             let tx = tx.clone();
             go(move || {
-                sleep(Duration::from_millis(i * 20));
+                sleep_until(start + i * 40 * MILLI);
                 tx.send(i).unwrap();
             });
         }
@@ -161,12 +162,111 @@ fn a_ticker_keeps_one_tick_and_loses_the_others() {
     run(|| {
         let ticker = Ticker::new(2 * MILLI);
         sleep(21 * MILLI);
-        let receive = |ticker: Arc<Ticker>| move || {
-        assert_eq!(ticker.chan().iter().take(10).count(), 10);
-    };
+        let received = std::iter::from_fn(|| ticker.chan().try_recv().ok()).take(5).count();
+        assert!((1..=2).contains(&received), "{received}");
+        let start = Instant::now();
+        ticker.chan().recv().unwrap();
+        assert!(start.elapsed() < LATE);
+    });
+}
+
+#[test]
+fn ticks_come_at_the_period_and_do_not_drift() {
+    run(|| {
+        let start = Instant::now();
+        let ticker = Ticker::new(5 * MILLI);
+        for i in 1..=10u32 {
+            ticker.chan().recv().unwrap();
+            assert!(start.elapsed() >= i * 5 * MILLI);
+        }
+        assert_took(start, 50 * MILLI);
+    });
+}
+
+#[test]
+fn a_ticker_can_be_stopped_and_given_another_period() {
+    run(|| {
+        let ticker = Ticker::new(MILLI);
+        ticker.chan().recv().unwrap();
+        assert!(ticker.stop());
+        sleep(5 * MILLI);
+        assert_eq!(ticker.chan().try_recv(), Err(TryRecvError::Empty));
+        let start = Instant::now();
+        assert!(!ticker.reset(10 * MILLI));
+        ticker.chan().recv().unwrap();
+        assert_took(start, 10 * MILLI);
+    });
+}
+
+#[test]
+fn a_ticker_without_a_period_is_refused_with_a_sentence() {
+    let new = catch_unwind(|| drop(Ticker::new(Duration::ZERO)));
+    let channel = catch_unwind(|| drop(tick(Duration::ZERO)));
+    for refused in [new, channel] {
+        let text = refused.unwrap_err();
+        assert!(text.downcast_ref::<&str>().unwrap().contains("above zero"));
+    }
+}
+
+#[test]
+fn timers_race_with_stops_and_resets() {
+    run(|| {
+        let timer = Arc::new(Timer::new(MILLI));
+        let changers: Vec<_> = (0..4u64)
+            .map(|me| {
+                let timer = timer.clone();
+                go(move || {
+                    for i in 0..300u64 {
+                        match (me + i) % 3 {
+                            0 => timer.stop(),
+                            _ => timer.reset(Duration::from_micros((me + i) % 40)),
+                        };
+                        let _ = timer.chan().try_recv();
+                        yield_now();
+                    }
+                })
+            })
+            .collect();
+        changers.into_iter().for_each(|changer| changer.join().unwrap());
+        timer.stop();
+        sleep(3 * MILLI);
+        assert_eq!(timer.chan().try_recv(), Err(TryRecvError::Empty));
+    });
+}
+
+#[test]
+fn timers_work_in_selects_and_are_gone_with_their_receivers() {
+    run(|| {
+        let (tx, rx) = chan::<u32>(0);
+        go(move || {
+            sleep(5 * MILLI);
+            tx.send(1).unwrap();
+        });
+        let mut ticks = 0;
+        let every = tick(MILLI);
+        let limit = after(Duration::from_secs(20));
+        let value = loop {
+            select! {
+                recv(rx) -> value => break value.unwrap(),
+                recv(every) -> _ => ticks += 1,
+                recv(limit) -> _ => panic!("too late"),
+            }
+        };
+        assert_eq!(value, 1);
+        assert!(ticks >= 1, "{ticks}");
+    });
+    let start = Instant::now();
+    drop((0..1000).map(|_| after(Duration::from_secs(3600))).collect::<Vec<_>>());
+    assert!(start.elapsed() < LATE);
+}
+
+#[test]
+fn threads_and_goroutines_may_share_a_ticker() {
+    let ticker = Arc::new(Ticker::new(MILLI));
+    let receive =
+        |ticker: Arc<Ticker>| move || assert_eq!(ticker.chan().iter().take(10).count(), 10);
     let thread = std::thread::spawn(receive(ticker.clone()));
-    let goroutine = go(receive(ticker.clone()));
+    let goroutine = go(receive(ticker));
     thread.join().unwrap();
     goroutine.join().unwrap();
-    let _ = time::after(Duration::ZERO).recv();
 }

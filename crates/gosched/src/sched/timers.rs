@@ -18,7 +18,6 @@
 
 use super::state::{Apart, Locked, SCHED};
 use super::{switch, threads, wake};
-use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::state::GState;
@@ -136,12 +135,24 @@ pub(crate) fn resign(locked: &mut Locked, m: &'static M) -> bool {
 
 /// Fires all that is due, on g0 of an M with a P.
 pub(crate) fn run_due(m: &'static M) {
-    let ready = fire(clock::now());
-    if ready.is_empty() {
-        return;
+    let mut ready = fire(clock::now());
+    // The first one runs next, the others after it in the order of their times.
+    let mut first = None;
+    while let Some(g) = ready.pop_front() {
+        if g.is_thread() {
+            threads::ready(g);
+            continue;
+        }
+        g.transition(GState::Waiting, GState::Runnable);
+        match first {
+            None => first = Some(g),
+            Some(_) => switch::push(m, g),
+        }
     }
-    make_ready(ready, |g| switch::push_next(m, g));
-    wake::wake_if_idle();
+    if let Some(first) = first {
+        switch::push_next(m, first);
+        wake::wake_if_idle();
+    }
 }
 
 fn fire(now: u64) -> GList {
@@ -167,15 +178,4 @@ fn fire(now: u64) -> GList {
 
 fn all_heaps() -> impl Iterator<Item = &'static TimerHeap> {
     SCHED.all_ps().map(|p| &p.timers).chain([&OUTSIDE])
-}
-
-fn make_ready(mut ready: GList, push: impl Fn(&'static G)) {
-    while let Some(g) = ready.pop_front() {
-        if g.is_thread() {
-            threads::ready(g);
-        } else {
-            g.transition(GState::Waiting, GState::Runnable);
-            push(g);
-        }
-    }
 }
