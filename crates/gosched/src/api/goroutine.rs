@@ -1,7 +1,7 @@
 //! Who a goroutine is: number, name, labels, and a way to let it go on.
 
 use crate::block::exit;
-use crate::block::limit::Alarm;
+use crate::block::limit::{Alarm, Rung};
 use crate::gmp::current;
 use crate::gmp::g::{Details, G};
 use crate::gmp::reason::WaitReason;
@@ -128,17 +128,17 @@ pub fn park_timeout(duration: Duration) {
     alarm.start(clock::after(duration));
     // SAFETY: commit — `say_parked` needs nothing but the G.
     unsafe { sched::park(WaitReason::Park, say_parked, ptr::null()) };
-    drop(alarm);
+    alarm.stop();
     g.token.unexpire(g.id());
     g.token.take(g.id());
 }
 
 /// # Safety
 /// - **data**: a G.
-unsafe fn expire(data: *const ()) -> Option<&'static G> {
+unsafe fn expire(data: *const ()) -> Rung {
     // SAFETY: data — promised by the caller; Gs are never freed.
     let g = unsafe { &*data.cast::<G>() };
-    g.token.expire(g.id()).then_some(g)
+    if g.token.expire(g.id()) { Rung::TookOut(g) } else { Rung::Nobody }
 }
 
 /// # Safety

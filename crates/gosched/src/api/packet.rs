@@ -16,7 +16,7 @@
 use super::panic;
 use super::scope::ScopeData;
 use crate::block::exit::GoExit;
-use crate::block::limit::Alarm;
+use crate::block::limit::{Alarm, Rung};
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
@@ -340,7 +340,7 @@ impl<T> PacketHandle<T> {
             alarm.start(when);
             // SAFETY: commit — `wait_for` takes the packet's word, which is alive while this waits.
             unsafe { sched::park(reason, wait_for, data) };
-            drop(alarm);
+            alarm.stop();
             let _ = word.compare_exchange(LATE, EMPTY, Ordering::Relaxed, Ordering::Relaxed);
         }
         self.is_done()
@@ -404,20 +404,23 @@ unsafe fn wait_for(g: &'static G, data: *const ()) -> bool {
 /// # Safety
 /// - **data**: a packet's state word, alive, of which only a goroutine that ends and one that waits with
 ///   a time limit know.
-unsafe fn give_up(data: *const ()) -> Option<&'static G> {
+unsafe fn give_up(data: *const ()) -> Rung {
     // SAFETY: data — promised by the caller.
     let word = unsafe { &*data.cast::<AtomicUsize>() };
     loop {
         let found = word.load(Ordering::Relaxed);
         let to = match found {
             EMPTY => LATE,
-            DONE | DETACHED | WAKER | LOCKED | LATE => return None,
+            DONE | DETACHED | WAKER | LOCKED | LATE => return Rung::Nobody,
             _ => EMPTY,
         };
         // PAIR packet: sees the parked G.
         if word.compare_exchange(found, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if to == LATE {
+                return Rung::Nobody;
+            }
             // SAFETY: nothing else is a G, and Gs are never freed.
-            return (to == EMPTY).then(|| unsafe { &*(found as *const G) });
+            return Rung::TookOut(unsafe { &*(found as *const G) });
         }
     }
 }

@@ -6,53 +6,55 @@ use super::waiter::{Fired, Turn};
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::timer::Timer;
-use crate::sched;
+use crate::sched::{self, ThreadLimit};
+use std::cell::Cell;
 use std::marker::PhantomData;
+use std::ptr;
 
 /// The waiter's number for "the time is over".
 pub(crate) const TIMEOUT: usize = usize::MAX / 2;
 
-/// See the top of this file. It is stopped when it is dropped, and must not be moved once it is started.
+/// See the top of this file. Once it is started it must not be moved, not even to be dropped: it is
+/// stopped where it is, by [`Limit::stop`] or at the end of its scope.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Limit<'a> {
-    timer: Timer,
-    turn: *const Turn,
+    alarm: Alarm,
     borrowed: PhantomData<&'a Turn>,
 }
 
 impl<'a> Limit<'a> {
     /// For a turn that is not alone.
     pub(crate) fn new(turn: &'a Turn) -> Limit<'a> {
-        // SAFETY: fire — the timer is the first field of a `Limit`, which stops it when it goes.
-        let timer = unsafe { Timer::new(fire) };
-        Limit { timer, turn, borrowed: PhantomData }
+        // SAFETY: data — the turn outlives the limit.
+        let alarm = unsafe { Alarm::new(fire_turn, ptr::from_ref(turn).cast()) };
+        Limit { alarm, borrowed: PhantomData }
     }
 
     /// From now on.
     pub(crate) fn start(&self, when: u64) {
-        // SAFETY: alive — stopped when dropped; it is a local of every caller, and stays where it is.
-        unsafe { sched::start_timer(&self.timer, when) };
-    }
-}
-
-impl Drop for Limit<'_> {
-    fn drop(&mut self) {
-        self.timer.stop();
+        self.alarm.start(when);
     }
 }
 
 /// # Safety
-/// - **limit**: the timer is a `Limit`'s, not yet stopped.
-unsafe fn fire(timer: &Timer, _now: u64, ready: &mut GList) -> Option<u64> {
-    // SAFETY: limit — promised by the caller.
-    let limit = unsafe { &*std::ptr::from_ref(timer).cast::<Limit<'_>>() };
-    // SAFETY: borrowed: it outlives the limit.
-    let turn = unsafe { &*limit.turn };
-    if let Fired::Ready(g) = turn.fire(TIMEOUT) {
-        ready.push_back(g);
+/// - **data**: a turn.
+unsafe fn fire_turn(data: *const ()) -> Rung {
+    // SAFETY: data — promised by the caller.
+    let turn = unsafe { &*data.cast::<Turn>() };
+    match turn.fire(TIMEOUT) {
+        Fired::Ready(g) => Rung::TookOut(g),
+        Fired::Unsettled | Fired::TooLate => Rung::Nobody,
     }
-    None
+}
+
+/// What came of the ringing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rung {
+    /// The caller waited: it was taken out, and is to be made ready.
+    TookOut(&'static G),
+    /// The caller has not got that far, and will see a sign; or somebody else was first.
+    Nobody,
 }
 
 /// The time is over: leaves a sign, or takes the caller out of where it waits, to be made ready. Under a
@@ -60,15 +62,18 @@ unsafe fn fire(timer: &Timer, _now: u64, ready: &mut GList) -> Option<u64> {
 ///
 /// # Safety
 /// - **data**: what the alarm was made with.
-pub(crate) type Ring = unsafe fn(data: *const ()) -> Option<&'static G>;
+pub(crate) type Ring = unsafe fn(data: *const ()) -> Rung;
 
-/// See the top of this file. It is stopped when it is dropped, and must not be moved once it is started.
+/// See the top of this file. Once it is started it must not be moved, as [`Limit`].
+///
+/// A goroutine's is a timer. A thread's is the limit of its sleep: it takes itself out.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Alarm {
     timer: Timer,
     ring: Ring,
     data: *const (),
+    of_thread: Cell<bool>,
 }
 
 impl Alarm {
@@ -76,31 +81,59 @@ impl Alarm {
     /// - **data**: `ring` may be called with it until the alarm is dropped.
     pub(crate) unsafe fn new(ring: Ring, data: *const ()) -> Alarm {
         // SAFETY: fire — the timer is the first field of an `Alarm`, which stops it when it goes.
-        let timer = unsafe { Timer::new(fire_alarm) };
-        Alarm { timer, ring, data }
+        let timer = unsafe { Timer::new(fire) };
+        Alarm { timer, ring, data, of_thread: Cell::new(false) }
     }
 
     /// From now on.
     pub(crate) fn start(&self, when: u64) {
-        // SAFETY: alive — stopped when dropped; it is a local of every caller, and stays where it is.
-        unsafe { sched::start_timer(&self.timer, when) };
+        if sched::is_moving() {
+            // SAFETY: alive — stopped before it goes; it is a local of every caller, and stays where it
+            // is.
+            unsafe { sched::start_timer(&self.timer, when) };
+        } else {
+            self.of_thread.set(true);
+            sched::limit_thread(Some(ThreadLimit {
+                when,
+                take_out,
+                data: ptr::from_ref(self).cast(),
+            }));
+        }
+    }
+
+    /// It does not ring any more.
+    pub(crate) fn stop(&self) {
+        if self.of_thread.replace(false) {
+            sched::limit_thread(None);
+        } else {
+            self.timer.stop();
+        }
     }
 }
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        self.timer.stop();
+        self.stop();
     }
 }
 
 /// # Safety
 /// - **alarm**: the timer is an `Alarm`'s, not yet stopped.
-unsafe fn fire_alarm(timer: &Timer, _now: u64, ready: &mut GList) -> Option<u64> {
+unsafe fn fire(timer: &Timer, _now: u64, ready: &mut GList) -> Option<u64> {
     // SAFETY: alarm — promised by the caller.
-    let alarm = unsafe { &*std::ptr::from_ref(timer).cast::<Alarm>() };
+    let alarm = unsafe { &*ptr::from_ref(timer).cast::<Alarm>() };
     // SAFETY: data — promised when it was made.
-    if let Some(g) = unsafe { (alarm.ring)(alarm.data) } {
+    if let Rung::TookOut(g) = unsafe { (alarm.ring)(alarm.data) } {
         ready.push_back(g);
     }
     None
+}
+
+/// # Safety
+/// - **alarm**: `data` is an `Alarm` of the calling thread.
+unsafe fn take_out(data: *const ()) -> bool {
+    // SAFETY: alarm — promised by the caller.
+    let alarm = unsafe { &*data.cast::<Alarm>() };
+    // SAFETY: data — promised when it was made.
+    matches!(unsafe { (alarm.ring)(alarm.data) }, Rung::TookOut(_))
 }

@@ -11,12 +11,11 @@
 
 use super::list::GList;
 use crate::sys::Lock;
+pub(crate) use crate::sys::clock::NEVER;
+use gosched_context::Still;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-
-/// Later than any timer.
-pub(crate) const NEVER: u64 = u64::MAX;
 
 /// What happens when the time is there, under the heap's lock: no allocation, no panic. Goroutines to be
 /// made ready go into the list. `Some`: it is to be fired again, then.
@@ -53,6 +52,8 @@ impl Timer {
             let heap = self.heap.load(Ordering::Acquire);
             // SAFETY: null, or a heap: they are never freed.
             let Some(heap) = (unsafe { heap.as_ref() }) else { return false };
+            // SAFETY: here — nothing below waits or switches.
+            let _still = unsafe { Still::new() };
             let mut entries = heap.entries.lock();
             // It may have been fired, and even put into another heap, meanwhile.
             if !ptr::eq(self.heap.load(Ordering::Relaxed), heap) {
@@ -125,23 +126,35 @@ impl TimerHeap {
 
     /// Makes room. Allocates: not inside the runtime.
     pub(crate) fn grow(&self) {
-        let len = self.entries.lock().0.len();
+        let len = self.with_entries(|entries| entries.0.len());
         let mut room = Vec::with_capacity((2 * len).max(FIRST_ROOM));
-        let mut entries = self.entries.lock();
-        if entries.0.len() == entries.0.capacity() && room.capacity() > entries.0.len() {
-            room.extend_from_slice(&entries.0);
-            std::mem::swap(&mut entries.0, &mut room);
-        }
-        drop(entries);
+        self.with_entries(|entries| {
+            if entries.0.len() == entries.0.capacity() && room.capacity() > entries.0.len() {
+                room.extend_from_slice(&entries.0);
+                std::mem::swap(&mut entries.0, &mut room);
+            }
+        });
         drop(room);
     }
 
-    /// Fires all that are due at `now`.
-    pub(crate) fn fire_due(&self, now: u64, ready: &mut GList) {
+    /// Not stopped while it holds the lock.
+    fn with_entries<R>(&self, f: impl FnOnce(&mut Entries) -> R) -> R {
+        // SAFETY: here — nothing that `f` does waits or switches.
+        let still = unsafe { Still::new() };
+        let result = f(&mut self.entries.lock());
+        drop(still);
+        result
+    }
+
+    /// Fires those that are due at `now`, `most` of them; how many that were. Inside the runtime.
+    pub(crate) fn fire_due(&self, now: u64, most: usize, ready: &mut GList) -> usize {
         let mut entries = self.entries.lock();
-        while let Some(&Entry { when, timer }) = entries.0.first()
+        let mut fired = 0;
+        while fired < most
+            && let Some(&Entry { when, timer }) = entries.0.first()
             && when <= now
         {
+            fired += 1;
             // SAFETY: alive — those in a heap are.
             let timer = unsafe { &*timer };
             // SAFETY: fire — promised when it was made; it was not stopped.
@@ -159,6 +172,7 @@ impl TimerHeap {
             }
         }
         self.tell(&entries);
+        fired
     }
 
     fn take_out(&self, entries: &mut Entries, index: usize) {
@@ -264,7 +278,7 @@ mod tests {
     }
 
     fn fired(heap: &TimerHeap, now: u64) -> Vec<u64> {
-        heap.fire_due(now, &mut GList::new());
+        while heap.fire_due(now, 7, &mut GList::new()) > 0 {}
         LOG.take()
     }
 

@@ -48,6 +48,9 @@ pub(crate) fn check() {
     let stuck = is_possible(&locked) && !wake::is_work_anywhere();
     let (ms, stackless) = (locked.ms as usize, !locked.stackless.is_empty());
     drop(locked);
+    if threads::is_one_limited() {
+        return;
+    }
     let waiting = threads::waiting();
     let exited = MAIN_HAS_EXITED.load(Ordering::Relaxed);
     if !stuck || (num_goroutines() == 0 && waiting == 0 && !exited) {

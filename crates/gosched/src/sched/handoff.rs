@@ -4,7 +4,7 @@
 //! A P that is on its way is nobody's but the receiver's: it is in no list, and its status is idle.
 
 use super::state::{Locked, SCHED};
-use super::{deadlock, spawner, wake, world};
+use super::{deadlock, spawner, timers, wake, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
@@ -64,7 +64,7 @@ pub(crate) fn hand_off(p: &'static P) {
     locked.push_idle_p(p);
     drop(locked);
     barrier::heavy();
-    if wake::is_work_anywhere() {
+    if wake::is_work_anywhere() || timers::want_a_keeper() {
         wake::wake();
     }
 }

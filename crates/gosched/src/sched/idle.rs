@@ -108,7 +108,7 @@ fn end_of_sleep(m: &'static M, for_timer: bool) -> End {
     if !locked.idle_ms.remove(m) {
         return End::IsWoken;
     }
-    timers::resign(&mut locked, m);
+    let kept = timers::resign(&mut locked, m);
     if for_timer {
         let p = timers::are_due().then(|| locked.pop_idle_p()).flatten();
         drop(locked);
@@ -117,8 +117,10 @@ fn end_of_sleep(m: &'static M, for_timer: bool) -> End {
             End::Fires(p)
         });
     }
-    // One more than Ps: the next hand-off must not have to wait for a thread.
-    if locked.ms as usize <= SCHED.procs() + 1 || m.is_main() {
+    // One more than Ps, beside those that cannot take one: the next hand-off must not have to wait for a
+    // thread. And somebody keeps the time.
+    let away = (locked.locked_ms + locked.blocked_ms) as usize;
+    if kept || locked.ms as usize <= SCHED.procs() + 1 + away || m.is_main() {
         return End::Stays;
     }
     locked.ms -= 1;

@@ -264,6 +264,13 @@ impl Drop for Inside {
     }
 }
 
+/// Whether the caller is a goroutine that moves.
+pub(crate) fn is_moving() -> bool {
+    moving::is_here()
+}
+
+pub(crate) use threads::{ThreadLimit, limit_thread};
+
 /// Starts a timer, which is fired at `when`.
 ///
 /// # Safety

@@ -12,7 +12,10 @@ use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::sys::Lock;
+use crate::sys::clock;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Gs of threads: dead ones, for reuse.
 static FREE: Lock<GList> = Lock::new(GList::new());
@@ -80,24 +83,74 @@ pub(crate) unsafe fn park(reason: WaitReason, commit: Commit, data: *const ()) {
     if goroutine.is_some() {
         g.transition(GState::Running, GState::Waiting);
     }
+    let limited = usize::from(LIMIT.get().is_some());
+    LIMITED.fetch_add(limited, Ordering::Relaxed);
     // SAFETY: commit — promised by the caller.
     if unsafe { commit(g, data) } {
         WAITING.fetch_add(1, Ordering::Relaxed);
         sleep(g);
     }
+    LIMITED.fetch_sub(limited, Ordering::Relaxed);
     if goroutine.is_some() {
         g.transition(GState::Waiting, GState::Runnable);
         g.transition(GState::Runnable, GState::Running);
     }
 }
 
+/// Until when a thread sleeps, and what it does then: it takes itself out of where it waits. True: it was
+/// there, and nobody will make it ready.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ThreadLimit {
+    pub(crate) when: u64,
+    /// May be called with `data` by the thread that set the limit, until it sets another.
+    pub(crate) take_out: unsafe fn(*const ()) -> bool,
+    pub(crate) data: *const (),
+}
+
+thread_local! {
+    static LIMIT: Cell<Option<ThreadLimit>> = const { Cell::new(None) };
+}
+
+/// Threads that wait with a limit: they go on by themselves.
+static LIMITED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a thread waits that will go on by itself.
+pub(crate) fn is_one_limited() -> bool {
+    LIMITED.load(Ordering::Relaxed) > 0
+}
+
+/// For the calling thread's next sleep.
+pub(crate) fn limit_thread(limit: Option<ThreadLimit>) {
+    LIMIT.set(limit);
+}
+
 fn sleep(g: &'static G) {
+    if let Some(limit) = LIMIT.get() {
+        return sleep_until(g, limit);
+    }
     // If all goroutines slept already, nobody else looks.
     if g.word.get() == 0 && !g.word.wait(0, Some(moving::PATIENCE)) {
         moving::look_for_deadlock();
     }
     while g.word.get() == 0 {
         g.word.wait(0, None);
+    }
+}
+
+fn sleep_until(g: &'static G, limit: ThreadLimit) {
+    while g.word.get() == 0 {
+        let left = limit.when.saturating_sub(clock::now());
+        if left == 0 {
+            // SAFETY: set by this thread, and not changed since: it waits.
+            if unsafe { (limit.take_out)(limit.data) } {
+                WAITING.fetch_sub(1, Ordering::Relaxed);
+                return;
+            }
+            // Somebody else was first, and is about to say so.
+            LIMIT.set(None);
+            return sleep(g);
+        }
+        g.word.wait(0, Some(Duration::from_nanos(left)));
     }
 }
 

@@ -10,6 +10,9 @@ use std::time::Duration;
 
 static HEAP: TimerHeap = TimerHeap::new();
 
+/// So many are fired before their waiters are woken.
+const AT_A_TIME: usize = 64;
+
 /// Not 0: a timer was added.
 static ADDED: SleepWord = SleepWord::new();
 
@@ -36,10 +39,15 @@ pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
 fn keep() {
     loop {
         ADDED.set(0);
-        let mut ready = GList::new();
-        HEAP.fire_due(clock::now(), &mut ready);
-        while let Some(g) = ready.pop_front() {
-            threads::ready(g);
+        loop {
+            let mut ready = GList::new();
+            let fired = HEAP.fire_due(clock::now(), AT_A_TIME, &mut ready);
+            while let Some(g) = ready.pop_front() {
+                threads::ready(g);
+            }
+            if fired < AT_A_TIME {
+                break;
+            }
         }
         let next = HEAP.next();
         let left = Duration::from_nanos(next.saturating_sub(clock::now()));

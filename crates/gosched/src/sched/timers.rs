@@ -48,7 +48,14 @@ pub(crate) fn are_due() -> bool {
 
 /// Whether there is any.
 pub(crate) fn are_there() -> bool {
-    EARLIEST.load(Ordering::Relaxed) != NEVER
+    all_heaps().any(|heap| heap.next() != NEVER)
+}
+
+/// Whether somebody should wake for the next one, and nobody will. Asked by whoever has made a P idle
+/// without going to sleep as one that may keep the time, after a heavy barrier.
+pub(crate) fn want_a_keeper() -> bool {
+    // PAIR timers: one order for this and who adds.
+    EARLIEST.load(Ordering::SeqCst) != NEVER && KEPT_UNTIL.load(Ordering::SeqCst) == 0
 }
 
 /// Puts a timer into the heap of the M's P, or of those without. Inside the runtime.
@@ -102,7 +109,7 @@ pub(crate) fn keep(locked: &mut Locked, m: &'static M) -> Option<Duration> {
     if locked.keeper.is_some() {
         return None;
     }
-    let mut earliest = EARLIEST.load(Ordering::Relaxed);
+    let mut earliest = look();
     loop {
         let now = clock::now();
         // Those who have the Ps look for themselves, before they sleep at the latest.
@@ -133,9 +140,29 @@ pub(crate) fn resign(locked: &mut Locked, m: &'static M) -> bool {
     was
 }
 
-/// Fires all that is due, on g0 of an M with a P.
+/// So many are fired before others get a turn.
+const AT_A_TIME: usize = 64;
+
+/// Fires some of what is due, on g0 of an M with a P.
 pub(crate) fn run_due(m: &'static M) {
-    let mut ready = fire(clock::now());
+    let now = clock::now();
+    let mut ready = GList::new();
+    let mut left = AT_A_TIME;
+    for heap in all_heaps() {
+        if heap.next() <= now {
+            left -= heap.fire_due(now, left, &mut ready);
+        }
+        if left == 0 {
+            break;
+        }
+    }
+    let earliest = look();
+    // Between its two looks somebody may have fallen asleep for too long.
+    // PAIR timers: as above.
+    let until = KEPT_UNTIL.load(Ordering::SeqCst);
+    if until > earliest {
+        tell_keeper(earliest);
+    }
     // The first one runs next, the others after it in the order of their times.
     let mut first = None;
     while let Some(g) = ready.pop_front() {
@@ -155,23 +182,17 @@ pub(crate) fn run_due(m: &'static M) {
     }
 }
 
-fn fire(now: u64) -> GList {
-    let mut ready = GList::new();
+/// Looks when the first timer is due, and leaves that in [`EARLIEST`].
+fn look() -> u64 {
     loop {
         // PAIR timers: as above.
         let added = ADDED.load(Ordering::SeqCst);
-        let mut earliest = NEVER;
-        for heap in all_heaps() {
-            if heap.next() <= now {
-                heap.fire_due(now, &mut ready);
-            }
-            earliest = earliest.min(heap.next());
-        }
+        let earliest = all_heaps().map(TimerHeap::next).min().unwrap_or(NEVER);
         // PAIR timers: as above.
         EARLIEST.store(earliest, Ordering::SeqCst);
         // PAIR timers: as above.
         if ADDED.load(Ordering::SeqCst) == added {
-            return ready;
+            return earliest;
         }
     }
 }

@@ -11,7 +11,7 @@
 
 use super::entry::{enter, leave};
 use super::state::{Locked, SCHED, STOPPED};
-use super::{handoff, life, moving, wake, yield_now};
+use super::{handoff, life, moving, timers, wake, yield_now};
 use crate::gmp::current;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
@@ -189,7 +189,8 @@ fn start(own: Option<&'static M>) {
         locked = SCHED.lock.lock();
     }
     drop(locked);
-    if wake::is_work_anywhere() {
+    barrier::heavy();
+    if wake::is_work_anywhere() || timers::want_a_keeper() {
         wake::wake_if_idle();
     }
 }

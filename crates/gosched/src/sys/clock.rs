@@ -3,6 +3,9 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+/// Later than any time.
+pub(crate) const NEVER: u64 = u64::MAX;
+
 /// Where counting began.
 static START: OnceLock<Instant> = OnceLock::new();
 
@@ -21,7 +24,7 @@ pub(crate) fn instant(time: u64) -> Instant {
 
 /// The time in `duration` from now; what is too far away is never.
 pub(crate) fn after(duration: Duration) -> u64 {
-    now().saturating_add(nanos(duration))
+    now().saturating_add(nanos(duration)).min(NEVER - 1)
 }
 
 /// A duration in nanoseconds; what is too long is very long.

@@ -17,8 +17,9 @@ use crate::gmp::list::GList;
 use crate::gmp::reason::WaitReason;
 use crate::sched::{self, Inside};
 use crate::sys::Lock;
+use crate::sys::clock;
 use std::cell::UnsafeCell;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -184,26 +185,27 @@ impl<T> Core<T> {
 
     /// Sends, or waits until somebody takes it. The value again: it is closed.
     pub(crate) fn send(&self, value: T) -> Result<(), T> {
-        let value = ManuallyDrop::new(value);
+        let mut value = MaybeUninit::new(value);
         let inside = sched::inside();
         self.hold();
         // SAFETY: held — above; value — not used again if it was sent.
-        match unsafe { self.send_now(&*value) } {
+        let sent = match unsafe { self.send_now(value.as_ptr()) } {
             Ok(g) => {
                 self.leave(inside, g);
-                Ok(())
+                true
             }
             Err(Not::Ever) => {
                 self.leave(inside, None);
-                Err(ManuallyDrop::into_inner(value))
+                false
             }
             Err(Not::Now) => {
-                let slot = (&raw const *value).cast_mut().cast();
+                let slot = value.as_mut_ptr().cast();
                 // SAFETY: held — above; slot — the value, until somebody has taken it.
-                let sent = unsafe { self.wait(inside, Direction::Send, slot) };
-                if sent { Ok(()) } else { Err(ManuallyDrop::into_inner(value)) }
+                unsafe { self.wait(inside, Direction::Send, slot) }
             }
-        }
+        };
+        // SAFETY: not sent: nobody has taken it.
+        if sent { Ok(()) } else { Err(unsafe { value.assume_init() }) }
     }
 
     /// Receives, or waits for a value. `None`: it is closed, and empty.
@@ -232,11 +234,11 @@ impl<T> Core<T> {
 
     /// As [`Core::send`], until `when`. The value again: it is closed, or the time is over.
     pub(crate) fn send_until(&self, value: T, when: u64) -> Result<(), (T, Not)> {
-        let value = ManuallyDrop::new(value);
-        let slot = (&raw const *value).cast_mut();
+        let mut value = MaybeUninit::new(value);
         // SAFETY: slot — the value; not used again if it was sent.
-        let sent = unsafe { self.do_until(Direction::Send, slot, when) };
-        sent.map_err(|why| (ManuallyDrop::into_inner(value), why))
+        let sent = unsafe { self.do_until(Direction::Send, value.as_mut_ptr(), when) };
+        // SAFETY: not sent: nobody has taken it.
+        sent.map_err(|why| (unsafe { value.assume_init() }, why))
     }
 
     /// As [`Core::receive`], until `when`.
@@ -257,6 +259,9 @@ impl<T> Core<T> {
         // First without a timer: it may not be needed.
         for timed in [false, true] {
             if timed {
+                if when <= clock::now() {
+                    return Err(Not::Now);
+                }
                 limit.start(when);
             }
             let inside = sched::inside();
@@ -369,13 +374,14 @@ impl<T> Core<T> {
 
     /// Takes out all values that are in the ring: for the last receiver, who then drops them.
     pub(crate) fn drain(&self) -> Vec<T> {
-        // Memory before the lock; nothing is sent any more.
-        let mut values = Vec::with_capacity(self.cap());
+        // Memory before the lock; nothing is sent any more, so it gets no more.
+        let mut values = Vec::with_capacity(self.len());
         let inside = sched::inside();
         self.hold();
         // SAFETY: held — above.
         let state = unsafe { self.state() };
         let len = self.len.swap(0, Ordering::Relaxed);
+        debug_assert!(len <= values.capacity());
         for nth in 0..len {
             // SAFETY: a value is there, and is taken out: `len` is 0.
             values.push(unsafe { self.place(state.head, nth).read() });
@@ -407,13 +413,14 @@ impl<T> Core<T> {
         if !self.is_closed() && self.seems_full() {
             return Err((value, Not::Now));
         }
-        let value = ManuallyDrop::new(value);
+        let value = MaybeUninit::new(value);
         let inside = sched::inside();
         self.hold();
         // SAFETY: held — above; value — not used again if it was sent.
-        let sent = unsafe { self.send_now(&*value) };
+        let sent = unsafe { self.send_now(value.as_ptr()) };
         self.leave(inside, *sent.as_ref().unwrap_or(&None));
-        sent.map(drop).map_err(|why| (ManuallyDrop::into_inner(value), why))
+        // SAFETY: not sent: nobody has taken it.
+        sent.map(drop).map_err(|why| (unsafe { value.assume_init() }, why))
     }
 
     /// Receives if that can be done at once.

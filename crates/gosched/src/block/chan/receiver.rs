@@ -8,6 +8,7 @@ use super::timer::ChanTimer;
 use crate::block::may_wait;
 use crate::sys::clock;
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,9 +21,9 @@ pub struct Receiver<T> {
 /// A receiver that never gets anything, and is never closed: an arm of a `select!` that is off.
 #[doc(alias = "nil")]
 pub fn never<T>() -> Receiver<T> {
-    let (sender, receiver) = super::chan(0);
-    // Its sender is never gone.
-    std::mem::forget(sender);
+    let (_sender, receiver) = super::chan(0);
+    // One more than there are: the last one is never gone.
+    receiver.ends.senders.fetch_add(1, Ordering::Relaxed);
     receiver
 }
 
@@ -152,6 +153,10 @@ impl<T> IntoIterator for Receiver<T> {
         IntoIter::new(self)
     }
 }
+
+// Nothing in it is left half done by a panic: no code of the program runs under its lock.
+impl<T> UnwindSafe for Receiver<T> {}
+impl<T> RefUnwindSafe for Receiver<T> {}
 
 impl<T> fmt::Debug for Receiver<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

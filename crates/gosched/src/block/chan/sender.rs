@@ -6,6 +6,7 @@ use super::error::{SendError, SendTimeoutError, TrySendError};
 use crate::block::may_wait;
 use crate::sys::clock;
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -105,6 +106,10 @@ impl<T> Drop for Sender<T> {
         }
     }
 }
+
+// Nothing in it is left half done by a panic: no code of the program runs under its lock.
+impl<T> UnwindSafe for Sender<T> {}
+impl<T> RefUnwindSafe for Sender<T> {}
 
 impl<T> fmt::Debug for Sender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,6 +8,8 @@ use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
+use std::rc::Rc;
+use std::sync::Arc;
 
 /// What has become of an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +60,62 @@ impl<R: ReceiveFrom + ?Sized> ReceiveFrom for &R {
 }
 
 impl<S: SendTo + ?Sized> SendTo for &S {
+    type Value = S::Value;
+    fn sender(&self) -> Option<&Sender<S::Value>> {
+        (**self).sender()
+    }
+}
+
+impl<R: ReceiveFrom + ?Sized> ReceiveFrom for &mut R {
+    type Value = R::Value;
+    fn receiver(&self) -> Option<&Receiver<R::Value>> {
+        (**self).receiver()
+    }
+}
+
+impl<S: SendTo + ?Sized> SendTo for &mut S {
+    type Value = S::Value;
+    fn sender(&self) -> Option<&Sender<S::Value>> {
+        (**self).sender()
+    }
+}
+
+impl<R: ReceiveFrom + ?Sized> ReceiveFrom for Box<R> {
+    type Value = R::Value;
+    fn receiver(&self) -> Option<&Receiver<R::Value>> {
+        (**self).receiver()
+    }
+}
+
+impl<S: SendTo + ?Sized> SendTo for Box<S> {
+    type Value = S::Value;
+    fn sender(&self) -> Option<&Sender<S::Value>> {
+        (**self).sender()
+    }
+}
+
+impl<R: ReceiveFrom + ?Sized> ReceiveFrom for Arc<R> {
+    type Value = R::Value;
+    fn receiver(&self) -> Option<&Receiver<R::Value>> {
+        (**self).receiver()
+    }
+}
+
+impl<S: SendTo + ?Sized> SendTo for Arc<S> {
+    type Value = S::Value;
+    fn sender(&self) -> Option<&Sender<S::Value>> {
+        (**self).sender()
+    }
+}
+
+impl<R: ReceiveFrom + ?Sized> ReceiveFrom for Rc<R> {
+    type Value = R::Value;
+    fn receiver(&self) -> Option<&Receiver<R::Value>> {
+        (**self).receiver()
+    }
+}
+
+impl<S: SendTo + ?Sized> SendTo for Rc<S> {
     type Value = S::Value;
     fn sender(&self) -> Option<&Sender<S::Value>> {
         (**self).sender()
@@ -266,8 +324,9 @@ impl<'a, T> TakeArm<'a, T> {
         let slot = unsafe { &mut *self.slot };
         match self.stage.replace(Stage::Waiting) {
             Stage::Done => {
-                // The value is somebody else's.
-                std::mem::forget(slot.take());
+                // The value is somebody else's: it is overwritten, not moved.
+                // SAFETY: borrowed for the arm's life.
+                unsafe { self.slot.write(None) };
                 Ok(())
             }
             Stage::Closed | Stage::Waiting => match slot.take() {

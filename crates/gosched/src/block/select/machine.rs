@@ -14,6 +14,7 @@ use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::sched::{self, Inside};
+use crate::sys::clock;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -78,9 +79,14 @@ pub(crate) fn choose(
     }
     let turn = Turn::among_others();
     let limit = Limit::new(&turn);
-    if let Patience::Until(when) = patience {
-        limit.start(when);
-    }
+    let patience = match patience {
+        Patience::Until(when) if when <= clock::now() => Patience::None,
+        Patience::Until(when) => {
+            limit.start(when);
+            patience
+        }
+        _ => patience,
+    };
     locks.copy_from_slice(order);
     locks.sort_unstable_by_key(|&arm| arms[usize::from(arm)].channel().map(address));
     let all = All { arms, order: locks };

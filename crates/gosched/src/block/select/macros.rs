@@ -28,7 +28,7 @@
 ///
 /// Channels may be values, references, temporaries, or an `Option` of these: `None` is an arm that is
 /// off, as Go's nil channel. Where several are ready one is chosen at random. Where no arm can ever be
-/// ready, and there is no default, it waits for ever. `?`, `break`, `continue` and `return` work in arms.
+/// ready, and there is no default, it waits for ever. For more than 40 arms there is [`Select`](crate::Select). `?`, `break`, `continue` and `return` work in arms.
 #[macro_export]
 macro_rules! select {
     ($($tokens:tt)*) => {
@@ -52,6 +52,19 @@ macro_rules! __select {
     };
     (@read [$($arms:tt)*] [$($default:tt)*] recv($rx:expr $(,)?) -> $result:pat => $body:expr) => {
         $crate::__select!(@read [$($arms)* [($crate::__arms::ReceiveArm::new(&$rx)) ($result) $body]] [$($default)*])
+    };
+    // A function of that name is called.
+    (@read [$($arms:tt)*] [$($default:tt)*] send($tx:expr, take($($call:tt)*) $(,)?) -> $result:pat => $body:block, $($rest:tt)*) => {
+        $crate::__select!(@read [$($arms)* [($crate::__arms::SendArm::new(&$tx, take($($call)*))) ($result) $body]] [$($default)*] $($rest)*)
+    };
+    (@read [$($arms:tt)*] [$($default:tt)*] send($tx:expr, take($($call:tt)*) $(,)?) -> $result:pat => $body:block $($rest:tt)*) => {
+        $crate::__select!(@read [$($arms)* [($crate::__arms::SendArm::new(&$tx, take($($call)*))) ($result) $body]] [$($default)*] $($rest)*)
+    };
+    (@read [$($arms:tt)*] [$($default:tt)*] send($tx:expr, take($($call:tt)*) $(,)?) -> $result:pat => $body:expr, $($rest:tt)*) => {
+        $crate::__select!(@read [$($arms)* [($crate::__arms::SendArm::new(&$tx, take($($call)*))) ($result) $body]] [$($default)*] $($rest)*)
+    };
+    (@read [$($arms:tt)*] [$($default:tt)*] send($tx:expr, take($($call:tt)*) $(,)?) -> $result:pat => $body:expr) => {
+        $crate::__select!(@read [$($arms)* [($crate::__arms::SendArm::new(&$tx, take($($call)*))) ($result) $body]] [$($default)*])
     };
     (@read [$($arms:tt)*] [$($default:tt)*] send($tx:expr, take $slot:expr $(,)?) -> $result:pat => $body:block, $($rest:tt)*) => {
         $crate::__select!(@read [$($arms)* [($crate::__arms::TakeArm::new(&$tx, &mut $slot)) ($result) $body]] [$($default)*] $($rest)*)

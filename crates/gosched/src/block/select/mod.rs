@@ -102,7 +102,7 @@ const FEW: usize = 8;
 /// Waits for one of the arms.
 pub fn select<R: Arms>(arms: R) -> R::Chosen {
     may_wait();
-    match run(&arms, Patience::Endless) {
+    match run(arms, Patience::Endless) {
         Some(chosen) => chosen,
         None => unreachable!("it waits"),
     }
@@ -110,16 +110,16 @@ pub fn select<R: Arms>(arms: R) -> R::Chosen {
 
 /// One of the arms, if one is ready.
 pub fn select_or_default<R: Arms>(arms: R) -> Option<R::Chosen> {
-    run(&arms, Patience::None)
+    run(arms, Patience::None)
 }
 
 /// One of the arms, if one is ready within `duration`.
 pub fn select_for<R: Arms>(arms: R, duration: Duration) -> Option<R::Chosen> {
     may_wait();
-    run(&arms, Patience::Until(clock::after(duration)))
+    run(arms, Patience::Until(clock::after(duration)))
 }
 
-fn run<R: Arms>(arms: &R, patience: Patience) -> Option<R::Chosen> {
+fn run<R: Arms>(arms: R, patience: Patience) -> Option<R::Chosen> {
     let index = if R::COUNT <= FEW {
         let mut ports = [const { MaybeUninit::uninit() }; FEW];
         arms.ports(&mut ports);
@@ -134,7 +134,11 @@ fn run<R: Arms>(arms: &R, patience: Patience) -> Option<R::Chosen> {
         arms.ports(&mut ports);
         choose_among(filled(&ports), patience)
     };
-    index.map(|index| arms.chosen(index))
+    let chosen = index.map(|index| arms.chosen(index));
+    // What the others were to send is dropped while the result is a local: if that panics, it is dropped
+    // too.
+    drop(arms);
+    chosen
 }
 
 /// Any number of arms.
