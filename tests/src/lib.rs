@@ -7,6 +7,7 @@ mod allocator;
 pub mod blocks;
 pub mod children;
 pub mod linked;
+pub mod parties;
 pub mod runner;
 pub mod storm;
 

@@ -1,0 +1,157 @@
+//! Who takes part in a test of channels, goroutines and ordinary threads alike, and values that are
+//! counted when they are dropped: for the suites `chan`, `chan_programs`, `select`, `timeouts`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// After this time a party that has not ended has failed.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// What a party is.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// Started by `go`.
+    Goroutine,
+    /// Started by std.
+    Thread,
+}
+
+/// Both kinds.
+pub const KINDS: [Kind; 2] = [Kind::Goroutine, Kind::Thread];
+
+/// Goroutines for even numbers, threads for odd ones.
+pub fn mixed(number: usize) -> Kind {
+    KINDS[number % 2]
+}
+
+impl Kind {
+    /// Starts a party of this kind.
+    pub fn start<T: Send + 'static>(self, f: impl FnOnce() -> T + Send + 'static) -> Party<T> {
+        let (result, party) = mpsc::channel();
+        let work = move || drop(result.send(f()));
+        match self {
+            Kind::Goroutine => drop(gosched::go(work)),
+            Kind::Thread => drop(std::thread::spawn(work)),
+        }
+        Party(party)
+    }
+}
+
+/// Somebody who was started; forgotten when it is dropped.
+#[derive(Debug)]
+pub struct Party<T>(mpsc::Receiver<T>);
+
+impl<T> Party<T> {
+    /// Its result. For the thread of a test: a goroutine would keep its P while it waits.
+    ///
+    /// # Panics
+    /// It panicked, or hangs.
+    pub fn join(self) -> T {
+        assert!(gosched::id().is_none(), "joined by a goroutine");
+        self.0.recv_timeout(LIMIT).unwrap_or_else(|error| panic!("a party: {error}"))
+    }
+}
+
+/// Runs `f` as a goroutine, then as a thread.
+pub fn in_both(f: impl Fn() + Clone + Send + 'static) {
+    for kind in KINDS {
+        kind.start(f.clone()).join();
+    }
+}
+
+/// The results of all.
+pub fn join_all<T>(parties: impl IntoIterator<Item = Party<T>>) -> Vec<T> {
+    parties.into_iter().map(Party::join).collect()
+}
+
+/// Waits until the condition holds.
+///
+/// # Panics
+/// It never does.
+pub fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Lets others come to the point where they wait. Nothing tells when they do, so a test that passes
+/// only if they did has to try again: see [`sooner_or_later`].
+pub fn settle() {
+    std::thread::sleep(Duration::from_millis(10));
+}
+
+/// For what may fail on a busy machine because somebody had not [settled](settle).
+///
+/// # Panics
+/// It fails five times in a row.
+pub fn sooner_or_later<T: PartialEq + std::fmt::Debug>(expected: T, attempt: impl Fn() -> T) {
+    let mut found = Vec::new();
+    while found.len() < 5 {
+        let outcome = attempt();
+        if outcome == expected {
+            return;
+        }
+        found.push(outcome);
+    }
+    panic!("never {expected:?}, but {found:?}");
+}
+
+/// Counts how often each of its tokens was dropped.
+#[derive(Clone, Debug)]
+pub struct Ledger(Arc<[AtomicUsize]>);
+
+impl Ledger {
+    /// For tokens numbered below `count`.
+    pub fn new(count: usize) -> Ledger {
+        Ledger((0..count).map(|_| AtomicUsize::new(0)).collect())
+    }
+
+    /// The token of this number: made once by its test.
+    pub fn token(&self, number: usize) -> Token {
+        Token { number, ledger: self.clone() }
+    }
+
+    /// How often each was dropped.
+    pub fn drops(&self) -> Vec<usize> {
+        self.0.iter().map(|drops| drops.load(SeqCst)).collect()
+    }
+
+    /// How often any was dropped.
+    pub fn total(&self) -> usize {
+        self.drops().into_iter().sum()
+    }
+
+    /// Fails unless each was dropped exactly once.
+    ///
+    /// # Panics
+    /// It was not.
+    pub fn each_was_dropped_once(&self) {
+        let drops = self.drops();
+        let wrong: Vec<_> = drops.iter().enumerate().filter(|&(_, &count)| count != 1).collect();
+        assert!(wrong.is_empty(), "(token, drops): {wrong:?}");
+    }
+}
+
+/// A value whose drops are counted.
+#[derive(Debug)]
+pub struct Token {
+    /// Its place in the ledger.
+    pub number: usize,
+    ledger: Ledger,
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.ledger.0[self.number].fetch_add(1, SeqCst);
+    }
+}
+
+impl PartialEq for Token {
+    fn eq(&self, other: &Token) -> bool {
+        self.number == other.number
+    }
+}

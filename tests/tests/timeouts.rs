@@ -1,0 +1,414 @@
+//! Time limits: never early, seldom late, and no value is lost when a limit and a delivery meet.
+
+use gosched::chan::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, never};
+use gosched::time::{sleep, sleep_until};
+use gosched::{Select, chan, current, go, park_timeout, run, scope, select, yield_now};
+use gosched_tests::blocks::Random;
+use gosched_tests::parties::{
+    KINDS, Kind, Ledger, in_both, join_all, mixed, settle, sooner_or_later,
+};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const SHORT: Duration = Duration::from_millis(15);
+const LONG: Duration = Duration::from_secs(10);
+
+/// How late something may be.
+const LATE: Duration = Duration::from_millis(200);
+
+/// Fails if `f` returns before `limit`; it may be late twice in a row, for the machine may be busy.
+fn lasts(limit: Duration, mut f: impl FnMut()) {
+    let mut late = Vec::new();
+    while late.len() < 3 {
+        let start = Instant::now();
+        f();
+        let lasted = start.elapsed();
+        assert!(lasted >= limit, "{lasted:?} is less than {limit:?}");
+        if lasted < limit + LATE {
+            return;
+        }
+        late.push(lasted);
+    }
+    panic!("{limit:?} lasted {late:?}");
+}
+
+// ---- the time itself ----
+
+#[test]
+fn a_sleep_lasts_as_long_as_it_says() {
+    in_both(|| {
+        lasts(SHORT, || sleep(SHORT));
+        lasts(SHORT, || sleep_until(Instant::now() + SHORT));
+        lasts(Duration::from_micros(50), || sleep(Duration::from_micros(50)));
+        lasts(Duration::ZERO, || sleep(Duration::ZERO));
+        lasts(Duration::ZERO, || sleep_until(Instant::now()));
+        lasts(Duration::ZERO, || sleep_until(Instant::now() - SHORT));
+    });
+}
+
+#[test]
+fn sleepers_wake_in_the_order_of_their_times() {
+    sooner_or_later(vec![0, 1, 2, 3, 4, 5], || {
+        let woken = Arc::new(Mutex::new(Vec::new()));
+        let start = Instant::now() + SHORT;
+        let sleepers: Vec<_> = [3, 0, 5, 1, 4, 2]
+            .into_iter()
+            .map(|place| {
+                let woken = woken.clone();
+                mixed(place).start(move || {
+                    sleep_until(start + Duration::from_millis(10) * place as u32);
+                    woken.lock().unwrap().push(place);
+                })
+            })
+            .collect();
+        join_all(sleepers);
+        woken.lock().unwrap().clone()
+    });
+}
+
+#[test]
+fn many_sleep_at_once() {
+    lasts(SHORT, || {
+        let sleepers: Vec<_> = (0..100).map(|_| Kind::Goroutine.start(|| sleep(SHORT))).collect();
+        join_all(sleepers);
+    });
+}
+
+#[test]
+fn limits_of_channels_are_kept() {
+    in_both(|| {
+        let (tx, rx) = chan::<u8>(0);
+        let (full, _keep) = chan(1);
+        full.send(0).unwrap();
+        for limit in [SHORT, Duration::from_micros(30), Duration::ZERO] {
+            lasts(limit, || assert_eq!(rx.recv_timeout(limit), Err(RecvTimeoutError::Timeout)));
+            lasts(limit, || {
+                assert_eq!(tx.send_timeout(7, limit), Err(SendTimeoutError::Timeout(7)));
+            });
+            lasts(limit, || {
+                assert_eq!(full.send_timeout(8, limit), Err(SendTimeoutError::Timeout(8)));
+            });
+        }
+    });
+}
+
+#[test]
+fn limits_of_select_are_kept() {
+    in_both(|| {
+        let (tx, rx) = chan::<u8>(0);
+        for limit in [SHORT, Duration::from_micros(30), Duration::ZERO] {
+            lasts(limit, || {
+                let mut slot = Some(3);
+                select! {
+                    recv(rx) -> _ => unreachable!(),
+                    send(tx, 2) -> _ => unreachable!(),
+                    send(tx, take slot) -> _ => unreachable!(),
+                    default(limit) => assert_eq!(slot, Some(3)),
+                }
+            });
+            lasts(limit, || {
+                select! {
+                    recv(None::<&Receiver<u8>>) -> _ => unreachable!(),
+                    default(limit) => (),
+                }
+            });
+            lasts(limit, || {
+                let mut list = Select::new();
+                list.recv(&rx, |_| 0);
+                list.send(&tx, 1, |_| 1);
+                assert_eq!(list.wait_timeout(limit), None);
+            });
+            lasts(limit, || assert_eq!(Select::<u8>::new().wait_timeout(limit), None));
+        }
+    });
+}
+
+#[test]
+fn limits_of_park_and_join_are_kept() {
+    in_both(|| {
+        lasts(SHORT, || park_timeout(SHORT));
+        lasts(Duration::ZERO, || park_timeout(Duration::ZERO));
+        let (tx, rx) = chan::<u8>(0);
+        let mut handle = go(move || rx.recv());
+        for limit in [SHORT, Duration::ZERO] {
+            let mut rest = Some(handle);
+            lasts(limit, || rest = Some(rest.take().unwrap().join_timeout(limit).unwrap_err()));
+            handle = rest.unwrap();
+        }
+        tx.send(4).unwrap();
+        assert_eq!(handle.join_timeout(LONG).unwrap().unwrap(), Ok(4));
+    });
+}
+
+#[test]
+fn what_was_not_joined_in_time_goes_on() {
+    in_both(|| {
+        let opened = AtomicBool::new(false);
+        let sum = scope(|s| {
+            let handle = s.go(|| {
+                while !opened.load(SeqCst) {
+                    yield_now();
+                }
+                7
+            });
+            let handle = handle.join_timeout(SHORT).unwrap_err();
+            opened.store(true, SeqCst);
+            handle.join_timeout(LONG).unwrap().unwrap()
+        });
+        assert_eq!(sum, 7);
+        let panics = go(|| panic!("on purpose: joined"));
+        let result: Result<(), _> = panics.join_timeout(LONG).unwrap();
+        assert!(result.unwrap_err().is_panic());
+    });
+}
+
+#[test]
+fn an_unpark_ends_a_park_before_its_time() {
+    run(|| {
+        let start = Instant::now();
+        current().unwrap().unpark();
+        park_timeout(LONG);
+        let me = current().unwrap();
+        let other = std::thread::spawn(move || {
+            settle();
+            me.unpark();
+        });
+        park_timeout(LONG);
+        assert!(start.elapsed() < LONG / 2);
+        let _ = other.join();
+        lasts(SHORT, || park_timeout(SHORT));
+    });
+}
+
+#[test]
+fn the_longest_limit_does_not_overflow() {
+    for limit in [Duration::MAX, Duration::from_secs(u64::MAX / 2), Duration::from_nanos(u64::MAX)]
+    {
+        for kind in KINDS {
+            let (tx, rx) = chan(0);
+            let answers = kind.start(move || {
+                let first = rx.recv_timeout(limit).unwrap();
+                let second = select! {
+                    recv(rx) -> value => value.unwrap(),
+                    default(limit) => unreachable!(),
+                };
+                let mut list = Select::new();
+                list.recv(&rx, |value| value.unwrap());
+                [first, second, list.wait_timeout(limit).unwrap()]
+            });
+            settle();
+            assert_eq!(tx.send_timeout(1, limit), Ok(()));
+            let handle = go(move || (0..2).for_each(|i| tx.send_timeout(2 + i, limit).unwrap()));
+            handle.join_timeout(limit).unwrap().unwrap();
+            assert_eq!(answers.join(), [1, 2, 3]);
+        }
+        let asleep = go(move || sleep(limit));
+        let parked = go(move || park_timeout(limit));
+        settle();
+        assert!(!asleep.is_finished() && !parked.is_finished());
+        parked.goroutine().unpark();
+        parked.join().unwrap();
+    }
+}
+
+// ---- what ends a wait before its time ----
+
+#[test]
+fn a_delivery_ends_a_wait_at_once() {
+    for kind in KINDS {
+        let (tx, rx) = chan(0);
+        let start = Instant::now();
+        let receiver = kind.start(move || (rx.recv_timeout(LONG), rx.recv_timeout(LONG)));
+        settle();
+        assert_eq!(tx.send_timeout(1, LONG), Ok(()));
+        assert_eq!(tx.send_timeout(2, LONG), Ok(()));
+        assert_eq!(receiver.join(), (Ok(1), Ok(2)));
+        assert!(start.elapsed() < LONG / 2);
+    }
+}
+
+#[test]
+fn close_ends_a_wait_at_once_and_gives_values_back() {
+    for kind in KINDS {
+        let (tx, rx) = chan::<String>(0);
+        let start = Instant::now();
+        let sender = kind.start(move || tx.send_timeout("back".into(), LONG));
+        let (other, none) = chan::<()>(3);
+        let receiver = kind.start(move || none.recv_timeout(LONG));
+        settle();
+        assert!(rx.close());
+        drop(other);
+        assert_eq!(sender.join(), Err(SendTimeoutError::Closed("back".into())));
+        assert_eq!(receiver.join(), Err(RecvTimeoutError::Closed));
+        assert!(start.elapsed() < LONG / 2);
+        assert_eq!(rx.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Closed));
+    }
+}
+
+#[test]
+fn a_limit_of_zero_takes_what_is_there() {
+    in_both(|| {
+        let (tx, rx) = chan(1);
+        assert_eq!(tx.send_timeout(1, Duration::ZERO), Ok(()));
+        assert_eq!(rx.recv_timeout(Duration::ZERO), Ok(1));
+        for _ in 0..50 {
+            select! {
+                send(tx, 2) -> result => result.unwrap(),
+                default(Duration::ZERO) => unreachable!(),
+            }
+            select! {
+                recv(rx) -> value => assert_eq!(value, Ok(2)),
+                default(Duration::ZERO) => unreachable!(),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_limit_that_was_not_needed_wakes_nobody_later() {
+    for kind in KINDS {
+        let ((tx, rx), (tx_later, later)) = (chan(1), chan(0));
+        let limit = Duration::from_millis(5);
+        let waiter = kind.start(move || {
+            for _ in 0..20 {
+                let _ = rx.recv_timeout(limit);
+            }
+            lasts(SHORT, || sleep(SHORT));
+            lasts(SHORT, || park_timeout(SHORT));
+            later.recv()
+        });
+        (0..20).for_each(|i| tx.send(i).unwrap());
+        std::thread::sleep(SHORT * 4);
+        tx_later.send(9).unwrap();
+        assert_eq!(waiter.join(), Ok(9));
+    }
+}
+
+#[test]
+fn who_gave_up_is_out_of_the_line() {
+    in_both(|| {
+        let (limit, ledger) = (Duration::from_millis(1), Ledger::new(2));
+        let (tx, rx) = chan(0);
+        let Err(SendTimeoutError::Timeout(back)) = tx.send_timeout(ledger.token(0), limit) else {
+            panic!("nobody receives");
+        };
+        assert!(rx.try_recv().is_err(), "its value went back to it");
+        assert_eq!((back.number, ledger.total()), (0, 0));
+        drop(back);
+        assert!(rx.recv_timeout(limit).is_err());
+        assert!(tx.try_send(ledger.token(1)).is_err(), "nobody receives any more");
+        ledger.each_was_dropped_once();
+    });
+}
+
+// ---- limits against deliveries ----
+
+/// Sends by a way that gives up; whether it was sent.
+fn sent_in_time(tx: &Sender<usize>, value: usize, limit: Duration) -> bool {
+    match value % 3 {
+        0 => tx.send_timeout(value, limit).is_ok(),
+        1 => {
+            let mut slot = Some(value);
+            let sent = select! {
+                send(tx, take slot) -> result => result.is_ok(),
+                recv(never::<()>()) -> _ => unreachable!(),
+                default(limit) => false,
+            };
+            assert_eq!(sent, slot.is_none());
+            sent
+        }
+        _ => {
+            let mut list = Select::new();
+            list.send(tx, value, |result| result.is_ok());
+            list.wait_timeout(limit).unwrap_or(false)
+        }
+    }
+}
+
+#[test]
+fn no_value_is_lost_when_a_limit_meets_a_delivery() {
+    fn limit(random: &mut Random) -> Duration {
+        Duration::from_micros(random.below(51) as u64)
+    }
+    for (capacity, (from, to)) in [0, 1]
+        .into_iter()
+        .flat_map(|capacity| [(0, 0), (0, 1), (1, 0)].map(|ends| (capacity, ends)))
+    {
+        let (tx, rx) = chan(capacity);
+        let senders: Vec<_> = (0..2)
+            .map(|sender| {
+                let (tx, mut random) = (tx.clone(), Random::new(sender));
+                mixed(from).start(move || {
+                    let values = (0..600).map(|i| i * 2 + sender as usize);
+                    let sent = values.filter(|&i| sent_in_time(&tx, i, limit(&mut random)));
+                    sent.collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        drop(tx);
+        let receivers: Vec<_> = (0..2)
+            .map(|receiver| {
+                let (rx, mut random) = (rx.clone(), Random::new(10 + receiver));
+                mixed(to).start(move || {
+                    let mut received = Vec::new();
+                    loop {
+                        match rx.recv_timeout(limit(&mut random)) {
+                            Ok(value) => received.push(value),
+                            Err(RecvTimeoutError::Timeout) => yield_now(),
+                            Err(RecvTimeoutError::Closed) => return received,
+                        }
+                    }
+                })
+            })
+            .collect();
+        let (mut sent, mut received) = (join_all(senders).concat(), join_all(receivers).concat());
+        sent.sort_unstable();
+        received.sort_unstable();
+        assert_eq!(sent, received, "capacity {capacity}");
+    }
+}
+
+#[test]
+fn a_join_that_meets_the_end_has_the_result() {
+    let joins = |seed| {
+        let mut random = Random::new(seed);
+        for i in 0..300 {
+            let yields = random.below(20);
+            let mut handle = go(move || {
+                (0..yields).for_each(|_| yield_now());
+                Box::new(i)
+            });
+            let result = loop {
+                let limit = Duration::from_micros(random.below(30) as u64);
+                match handle.join_timeout(limit) {
+                    Ok(result) => break result,
+                    Err(again) => handle = again,
+                }
+            };
+            assert_eq!(*result.unwrap(), i);
+        }
+    };
+    let parties: Vec<_> =
+        (0..4).map(|seed| mixed(seed).start(move || joins(seed as u64))).collect();
+    join_all(parties);
+}
+
+#[test]
+fn a_park_that_meets_an_unpark_ends_once() {
+    let parked: Vec<_> = (0..4)
+        .map(|seed| {
+            let mut random = Random::new(seed);
+            go(move || {
+                for _ in 0..500 {
+                    park_timeout(Duration::from_micros(random.below(30) as u64));
+                }
+            })
+        })
+        .collect();
+    while !parked.iter().all(gosched::JoinHandle::is_finished) {
+        parked.iter().for_each(|handle| handle.goroutine().unpark());
+        std::thread::sleep(Duration::from_micros(20));
+    }
+    parked.into_iter().for_each(|handle| handle.join().unwrap());
+}
