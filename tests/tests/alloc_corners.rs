@@ -400,3 +400,9 @@ fn main_installs_the_cache_in_front_of_the_allocator_it_names() {
 fn main_installs_nothing_where_it_is_off() {
     assert_eq!(program("off"), "off\n");
 }
+
+#[test]
+fn main_installs_the_cache_by_itself() {
+    let output = Command::new(env!("CARGO_BIN_EXE_main_program")).output().unwrap();
+    assert!(output.status.success() && output.stdout == b"installed\n", "{output:?}");
+}

@@ -63,14 +63,15 @@ pub use pool::{Stats, stats};
 
 use classes::Class;
 
-/// What the calling thread keeps, for all to use. For a thread that is about to sleep for long. Not for
-/// goroutines: the thread that carries one does this itself.
+/// What the calling thread keeps, or the one that carries the calling goroutine, for all to use. For a
+/// thread that is about to sleep for long.
 pub fn spill() {
-    cache::spill_mine();
+    gosched_context::host(cache::spill_mine);
 }
 
-/// All memory that no block is in, to the system. What threads keep stays with them: see [`spill`].
+/// All memory that no block is in, to the system. What other threads keep stays with them: see [`spill`].
 pub fn release_memory() {
+    spill();
     clear_shelves();
     pool::cool_all();
 }

@@ -25,6 +25,7 @@ static ALLOC: Alloc = Alloc::new();
 
 #[test]
 fn a_block_comes_back_to_the_thread_that_freed_it() {
+    let _one = one_at_a_time();
     let layout = Layout::from_size_align(100, 8).unwrap();
     // SAFETY: its size is not 0.
     let first = unsafe { ALLOC.alloc(layout) };

@@ -78,7 +78,7 @@ fn over(f: impl FnOnce()) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn unit() {
     println!("in main");
 }

@@ -137,6 +137,5 @@ fn give_memory_back() {
     let all_idle = SCHED.idle_ps.load(Ordering::Relaxed) as usize == SCHED.procs();
     drop(locked);
     gosched_context::stack::trim(if all_idle { Duration::ZERO } else { IDLE_TIME });
-    gosched_alloc::spill();
     gosched_alloc::release_memory();
 }
