@@ -15,7 +15,7 @@ use std::ptr;
 pub(crate) const TIMEOUT: usize = usize::MAX / 2;
 
 /// See the top of this file. Once it is started it must not be moved, not even to be dropped: it is
-/// stopped where it is, by [`Limit::stop`] or at the end of its scope.
+/// stopped where it is, at the end of its scope.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Limit<'a> {
