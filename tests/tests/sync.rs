@@ -99,6 +99,25 @@ fn a_wait_for_a_mutex_ends_in_time_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn an_exit_that_was_caught_does_not_free_a_mutex_of_others() {
+    run(|| {
+        let mutex = Arc::new(Mutex::new(()));
+        let guard = mutex.lock();
+        let shared = mutex.clone();
+        let exits = go(move || {
+            let caught = catch_unwind(AssertUnwindSafe(|| gosched::goexit()));
+            assert!(caught.is_err());
+            // The next wait goes on with the exit.
+            drop(shared.try_lock_for(Duration::from_secs(10)));
+            unreachable!("it has exited");
+        });
+        assert!(exits.join().unwrap_err().is_goexit());
+        assert!(mutex.try_lock().is_none(), "it is still held");
+        drop(guard);
+    });
+}
+
+#[test]
 fn limits_race_with_holders_and_nobody_is_forgotten() {
     let mutex = Arc::new(Mutex::new(0u64));
     let got = Arc::new(AtomicUsize::new(0));

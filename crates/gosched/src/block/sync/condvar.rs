@@ -77,13 +77,10 @@ impl Condvar {
             until,
             gave_up: None,
         };
-        // With a limit it is asked twice, and gives the mutex back the second time.
-        let mut asked = until.is_none();
         let waited = self.queue.wait(&wait, |_| {
-            if std::mem::replace(&mut asked, true) {
-                // SAFETY: held — by the guard that was given.
-                unsafe { mutex.raw().unlock_and_wait() };
-            }
+            // Nobody can notify before the caller is in the queue: its lock is held.
+            // SAFETY: held — by the guard that was given.
+            unsafe { mutex.raw().unlock_and_wait() };
             None::<()>
         });
         (mutex.lock(), waited != Err(Waited::TimedOut))

@@ -23,6 +23,7 @@ use crate::sched;
 use crate::sys::clock;
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -135,16 +136,11 @@ impl RawMutex {
                 }
             }),
         };
-        // The first time it is asked, with a limit, nothing is to be promised yet.
-        let mut asked = until.is_none();
         self.queue.wait(&wait, |_| {
             loop {
                 let now = self.word.load(Ordering::Relaxed);
                 if now & LOCKED == 0 {
                     return Some(());
-                }
-                if !std::mem::replace(&mut asked, true) {
-                    return None;
                 }
                 let mut to = now | PARKED;
                 if awake {
@@ -279,31 +275,24 @@ impl<T: ?Sized> Mutex<T> {
     #[doc(alias = "Lock")]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.raw.lock();
-        MutexGuard { mutex: self, not_send: std::marker::PhantomData }
+        self.guard()
+    }
+
+    /// For whoever has just taken it.
+    fn guard(&self) -> MutexGuard<'_, T> {
+        MutexGuard { mutex: self, not_send: PhantomData }
     }
 
     /// Takes it if nobody holds it.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let guard = MutexGuard { mutex: self, not_send: std::marker::PhantomData };
-        if self.raw.try_lock() {
-            return Some(guard);
-        }
-        std::mem::forget(guard);
-        None
+        self.raw.try_lock().then(|| self.guard())
     }
 
     /// As [`Mutex::lock`], but waits for `duration` at most.
     pub fn try_lock_for(&self, duration: Duration) -> Option<MutexGuard<'_, T>> {
-        if let Some(guard) = self.try_lock() {
-            return Some(guard);
-        }
-        let guard = MutexGuard { mutex: self, not_send: std::marker::PhantomData };
-        if self.raw.lock_slow(Some(clock::after(duration))) {
-            return Some(guard);
-        }
-        std::mem::forget(guard);
-        None
+        let taken = self.raw.try_lock() || self.raw.lock_slow(Some(clock::after(duration)));
+        taken.then(|| self.guard())
     }
 
     /// The value: nobody else has the mutex.
@@ -336,7 +325,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
     /// As std's: whoever locked it unlocks it.
-    not_send: std::marker::PhantomData<*const ()>,
+    not_send: PhantomData<*const ()>,
 }
 
 // SAFETY: a shared reference to it gives a shared reference to the value.

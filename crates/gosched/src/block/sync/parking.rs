@@ -49,11 +49,12 @@ impl<S> Guarded<S> {
     /// Waits in the queue that `queue` finds, with `ticket` for whoever takes the caller out, unless
     /// `ready` says, under the lock, that there is nothing to wait for: `Ok` with what it says.
     ///
-    /// With a time limit the caller takes itself out again when that is over.
+    /// With a time limit the caller takes itself out again when that is over. The timer is started before
+    /// `ready` is asked: who may not have to wait tries that first.
     pub(crate) fn wait<R>(
         &self,
         wait: &Wait<'_, S>,
-        mut ready: impl FnMut(&mut Held<'_, S>) -> Option<R>,
+        ready: impl FnOnce(&mut Held<'_, S>) -> Option<R>,
     ) -> Result<R, Waited> {
         let turn = match wait.until {
             None => Turn::alone(),
@@ -61,10 +62,7 @@ impl<S> Guarded<S> {
         };
         let limit = Limit::new(&turn);
         if let Some(when) = wait.until {
-            // A timer may want memory: not under the lock. It may not be needed.
-            if let Some(result) = ready(&mut self.lock()) {
-                return Ok(result);
-            }
+            // A timer may want memory: not under the lock.
             limit.start(when);
         }
         let mut held = self.lock();

@@ -133,16 +133,20 @@ impl<T: ?Sized> RwLock<T> {
 
     /// As [`RwLock::read`], but waits for `duration` at most.
     pub fn try_read_for(&self, duration: Duration) -> Option<RwLockReadGuard<'_, T>> {
-        may_wait();
-        let taken = self.wait_to_read(Some(clock::after(duration)));
-        taken.then(|| RwLockReadGuard { lock: self, not_send: PhantomData })
+        self.try_read().or_else(|| {
+            may_wait();
+            let taken = self.wait_to_read(Some(clock::after(duration)));
+            taken.then(|| RwLockReadGuard { lock: self, not_send: PhantomData })
+        })
     }
 
     /// As [`RwLock::write`], but waits for `duration` at most.
     pub fn try_write_for(&self, duration: Duration) -> Option<RwLockWriteGuard<'_, T>> {
-        may_wait();
-        let taken = self.wait_to_write(Some(clock::after(duration)));
-        taken.then(|| RwLockWriteGuard { lock: self, not_send: PhantomData })
+        self.try_write().or_else(|| {
+            may_wait();
+            let taken = self.wait_to_write(Some(clock::after(duration)));
+            taken.then(|| RwLockWriteGuard { lock: self, not_send: PhantomData })
+        })
     }
 
     fn wait_to_read(&self, until: Option<u64>) -> bool {

@@ -62,9 +62,11 @@ impl Semaphore {
     #[track_caller]
     pub fn acquire_timeout(&self, count: usize, duration: Duration) -> Option<Permit<'_>> {
         self.check(count);
-        may_wait();
-        let taken = self.wait(count, Some(clock::after(duration)));
-        taken.then(|| Permit { semaphore: self, count })
+        self.try_acquire(count).or_else(|| {
+            may_wait();
+            let taken = self.wait(count, Some(clock::after(duration)));
+            taken.then(|| Permit { semaphore: self, count })
+        })
     }
 
     /// How many are free.

@@ -89,7 +89,7 @@ impl WaitGroup {
     /// As [`WaitGroup::wait`], for `duration` at most. False: something is still to be done.
     pub fn wait_timeout(&self, duration: Duration) -> bool {
         may_wait();
-        self.wait_until(Some(clock::after(duration)))
+        self.inner.lock().count == 0 || self.wait_until(Some(clock::after(duration)))
     }
 
     fn wait_until(&self, until: Option<u64>) -> bool {
