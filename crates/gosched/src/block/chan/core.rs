@@ -183,13 +183,36 @@ impl<T> Core<T> {
         self.receivers_wait.store(!state.receivers.is_empty(), Ordering::Relaxed);
     }
 
-    /// Sends, or waits until somebody takes it. The value again: it is closed.
-    pub(crate) fn send(&self, value: T) -> Result<(), T> {
-        let mut value = MaybeUninit::new(value);
+    /// As [`Core::send_now`] or [`Core::receive_now`].
+    ///
+    /// # Safety
+    /// - **held**: by the caller.
+    /// - **slot**: holds the value to be sent, which is not the caller's any more after `Ok`; or is the
+    ///   place for one.
+    #[inline(always)]
+    pub(crate) unsafe fn do_now(
+        &self,
+        to: Direction,
+        slot: *mut T,
+    ) -> Result<Option<&'static G>, Not> {
+        match to {
+            // SAFETY: held, value — promised by the caller.
+            Direction::Send => unsafe { self.send_now(slot) },
+            // SAFETY: held, slot — promised by the caller.
+            Direction::Receive => unsafe { self.receive_now(slot) },
+        }
+    }
+
+    /// Does it, or waits until somebody else has. False: it is closed.
+    ///
+    /// # Safety
+    /// - **slot**: as for [`Core::do_now`], if this is true.
+    #[inline(always)]
+    unsafe fn do_or_wait(&self, to: Direction, slot: *mut T) -> bool {
         let inside = sched::inside();
         self.hold();
-        // SAFETY: held — above; value — not used again if it was sent.
-        let sent = match unsafe { self.send_now(value.as_ptr()) } {
+        // SAFETY: held — above; slot — promised by the caller.
+        match unsafe { self.do_now(to, slot) } {
             Ok(g) => {
                 self.leave(inside, g);
                 true
@@ -198,12 +221,33 @@ impl<T> Core<T> {
                 self.leave(inside, None);
                 false
             }
-            Err(Not::Now) => {
-                let slot = value.as_mut_ptr().cast();
-                // SAFETY: held — above; slot — the value, until somebody has taken it.
-                unsafe { self.wait(inside, Direction::Send, slot) }
-            }
-        };
+            // SAFETY: held — above; slot — promised by the caller.
+            Err(Not::Now) => unsafe { self.wait(inside, to, slot.cast()) },
+        }
+    }
+
+    /// Does it if that can be done at once.
+    ///
+    /// # Safety
+    /// - **slot**: as for [`Core::do_now`].
+    #[inline(always)]
+    unsafe fn try_do(&self, to: Direction, slot: *mut T) -> Result<(), Not> {
+        if !self.seems_ready(to) {
+            return Err(Not::Now);
+        }
+        let inside = sched::inside();
+        self.hold();
+        // SAFETY: held — above; slot — promised by the caller.
+        let done = unsafe { self.do_now(to, slot) };
+        self.leave(inside, *done.as_ref().unwrap_or(&None));
+        done.map(drop)
+    }
+
+    /// Sends, or waits until somebody takes it. The value again: it is closed.
+    pub(crate) fn send(&self, value: T) -> Result<(), T> {
+        let mut value = MaybeUninit::new(value);
+        // SAFETY: slot — the value; not used again if it was sent.
+        let sent = unsafe { self.do_or_wait(Direction::Send, value.as_mut_ptr()) };
         // SAFETY: not sent: nobody has taken it.
         if sent { Ok(()) } else { Err(unsafe { value.assume_init() }) }
     }
@@ -211,23 +255,8 @@ impl<T> Core<T> {
     /// Receives, or waits for a value. `None`: it is closed, and empty.
     pub(crate) fn receive(&self) -> Option<T> {
         let mut slot = MaybeUninit::<T>::uninit();
-        let inside = sched::inside();
-        self.hold();
-        // SAFETY: held — above; slot — ours.
-        let received = match unsafe { self.receive_now(slot.as_mut_ptr()) } {
-            Ok(g) => {
-                self.leave(inside, g);
-                true
-            }
-            Err(Not::Ever) => {
-                self.leave(inside, None);
-                false
-            }
-            // SAFETY: held — above; slot — ours, until somebody has filled it.
-            Err(Not::Now) => unsafe {
-                self.wait(inside, Direction::Receive, slot.as_mut_ptr().cast())
-            },
-        };
+        // SAFETY: slot — ours.
+        let received = unsafe { self.do_or_wait(Direction::Receive, slot.as_mut_ptr()) };
         // SAFETY: received: somebody has written it.
         received.then(|| unsafe { slot.assume_init() })
     }
@@ -266,13 +295,8 @@ impl<T> Core<T> {
             }
             let inside = sched::inside();
             self.hold();
-            let done = match to {
-                // SAFETY: held — above; value — promised by the caller.
-                Direction::Send => unsafe { self.send_now(slot) },
-                // SAFETY: held — above; slot — promised by the caller.
-                Direction::Receive => unsafe { self.receive_now(slot) },
-            };
-            match done {
+            // SAFETY: held — above; slot — promised by the caller.
+            match unsafe { self.do_now(to, slot) } {
                 Ok(g) => {
                     self.leave(inside, g);
                     return Ok(());
@@ -390,52 +414,34 @@ impl<T> Core<T> {
         values
     }
 
-    /// Whether a send would have to wait, without the lock.
+    /// Whether it seems that something can be done at once, without the lock.
     #[inline]
-    pub(crate) fn seems_full(&self) -> bool {
-        match self.cap() {
-            0 => !self.receivers_wait.load(Ordering::Relaxed),
-            cap => self.len() == cap,
-        }
-    }
-
-    /// Whether a receive would have to wait, without the lock.
-    #[inline]
-    pub(crate) fn seems_empty(&self) -> bool {
-        match self.cap() {
-            0 => !self.senders_wait.load(Ordering::Relaxed),
-            _ => self.len() == 0,
-        }
+    pub(crate) fn seems_ready(&self, to: Direction) -> bool {
+        let ready = match (to, self.cap()) {
+            (Direction::Send, 0) => self.receivers_wait.load(Ordering::Relaxed),
+            (Direction::Send, cap) => self.len() < cap,
+            (Direction::Receive, 0) => self.senders_wait.load(Ordering::Relaxed),
+            (Direction::Receive, _) => self.len() > 0,
+        };
+        ready || self.is_closed()
     }
 
     /// Sends if that can be done at once.
     pub(crate) fn try_send(&self, value: T) -> Result<(), (T, Not)> {
-        if !self.is_closed() && self.seems_full() {
-            return Err((value, Not::Now));
-        }
-        let value = MaybeUninit::new(value);
-        let inside = sched::inside();
-        self.hold();
-        // SAFETY: held — above; value — not used again if it was sent.
-        let sent = unsafe { self.send_now(value.as_ptr()) };
-        self.leave(inside, *sent.as_ref().unwrap_or(&None));
+        let mut value = MaybeUninit::new(value);
+        // SAFETY: slot — the value; not used again if it was sent.
+        let sent = unsafe { self.try_do(Direction::Send, value.as_mut_ptr()) };
         // SAFETY: not sent: nobody has taken it.
-        sent.map(drop).map_err(|why| (unsafe { value.assume_init() }, why))
+        sent.map_err(|why| (unsafe { value.assume_init() }, why))
     }
 
     /// Receives if that can be done at once.
     pub(crate) fn try_receive(&self) -> Result<T, Not> {
-        if self.seems_empty() && !self.is_closed() {
-            return Err(Not::Now);
-        }
         let mut slot = MaybeUninit::<T>::uninit();
-        let inside = sched::inside();
-        self.hold();
-        // SAFETY: held — above; slot — ours.
-        let received = unsafe { self.receive_now(slot.as_mut_ptr()) };
-        self.leave(inside, *received.as_ref().unwrap_or(&None));
+        // SAFETY: slot — ours.
+        unsafe { self.try_do(Direction::Receive, slot.as_mut_ptr()) }?;
         // SAFETY: received: it was written.
-        received.map(|_| unsafe { slot.assume_init() })
+        Ok(unsafe { slot.assume_init() })
     }
 }
 

@@ -3,11 +3,10 @@
 use super::machine::Port;
 use crate::block::chan::{Channel, Core, Direction, Not, Receiver, RecvError, SendError, Sender};
 use crate::block::waiter::Woken;
-use crate::gmp::g::G;
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -52,75 +51,26 @@ impl<T> SendTo for Sender<T> {
     }
 }
 
-impl<R: ReceiveFrom + ?Sized> ReceiveFrom for &R {
-    type Value = R::Value;
-    fn receiver(&self) -> Option<&Receiver<R::Value>> {
-        (**self).receiver()
-    }
+/// A pointer to an end is as good as the end.
+macro_rules! forward {
+    ($($pointer:ty),*) => {$(
+        impl<E: ReceiveFrom + ?Sized> ReceiveFrom for $pointer {
+            type Value = E::Value;
+            fn receiver(&self) -> Option<&Receiver<E::Value>> {
+                (**self).receiver()
+            }
+        }
+
+        impl<E: SendTo + ?Sized> SendTo for $pointer {
+            type Value = E::Value;
+            fn sender(&self) -> Option<&Sender<E::Value>> {
+                (**self).sender()
+            }
+        }
+    )*};
 }
 
-impl<S: SendTo + ?Sized> SendTo for &S {
-    type Value = S::Value;
-    fn sender(&self) -> Option<&Sender<S::Value>> {
-        (**self).sender()
-    }
-}
-
-impl<R: ReceiveFrom + ?Sized> ReceiveFrom for &mut R {
-    type Value = R::Value;
-    fn receiver(&self) -> Option<&Receiver<R::Value>> {
-        (**self).receiver()
-    }
-}
-
-impl<S: SendTo + ?Sized> SendTo for &mut S {
-    type Value = S::Value;
-    fn sender(&self) -> Option<&Sender<S::Value>> {
-        (**self).sender()
-    }
-}
-
-impl<R: ReceiveFrom + ?Sized> ReceiveFrom for Box<R> {
-    type Value = R::Value;
-    fn receiver(&self) -> Option<&Receiver<R::Value>> {
-        (**self).receiver()
-    }
-}
-
-impl<S: SendTo + ?Sized> SendTo for Box<S> {
-    type Value = S::Value;
-    fn sender(&self) -> Option<&Sender<S::Value>> {
-        (**self).sender()
-    }
-}
-
-impl<R: ReceiveFrom + ?Sized> ReceiveFrom for Arc<R> {
-    type Value = R::Value;
-    fn receiver(&self) -> Option<&Receiver<R::Value>> {
-        (**self).receiver()
-    }
-}
-
-impl<S: SendTo + ?Sized> SendTo for Arc<S> {
-    type Value = S::Value;
-    fn sender(&self) -> Option<&Sender<S::Value>> {
-        (**self).sender()
-    }
-}
-
-impl<R: ReceiveFrom + ?Sized> ReceiveFrom for Rc<R> {
-    type Value = R::Value;
-    fn receiver(&self) -> Option<&Receiver<R::Value>> {
-        (**self).receiver()
-    }
-}
-
-impl<S: SendTo + ?Sized> SendTo for Rc<S> {
-    type Value = S::Value;
-    fn sender(&self) -> Option<&Sender<S::Value>> {
-        (**self).sender()
-    }
-}
+forward!(&E, &mut E, Box<E>, Rc<E>, Arc<E>);
 
 impl<R: ReceiveFrom> ReceiveFrom for Option<R> {
     type Value = R::Value;
@@ -136,39 +86,107 @@ impl<S: SendTo> SendTo for Option<S> {
     }
 }
 
+/// What all arms have: a channel, a direction, and how far they are.
+struct Line<'a, T> {
+    /// `None`: the arm is off.
+    core: Option<&'a Core<T>>,
+    direction: Direction,
+    stage: Cell<Stage>,
+}
+
+impl<'a, T> Line<'a, T> {
+    fn new(core: Option<&'a Core<T>>, direction: Direction) -> Line<'a, T> {
+        Line { core, direction, stage: Cell::new(Stage::Waiting) }
+    }
+}
+
+impl<T> fmt::Debug for Line<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, {:?}", self.direction, self.stage.get())
+    }
+}
+
+/// An arm: its line, and where its value is, or is to be put.
+///
+/// # Safety
+/// - **place**: good for the channel's values in that direction, unless the arm is off.
+unsafe trait Place {
+    type Value;
+    fn line(&self) -> &Line<'_, Self::Value>;
+    fn place(&self) -> *mut Self::Value;
+}
+
+// SAFETY: channel — the core it was made with; place — promised by the arm.
+unsafe impl<A: Place> Port for A {
+    fn channel(&self) -> Option<&dyn Channel> {
+        self.line().core.map(|core| core as &dyn Channel)
+    }
+
+    fn direction(&self) -> Direction {
+        self.line().direction
+    }
+
+    fn seems_ready(&self) -> bool {
+        let Line { core, direction, .. } = self.line();
+        core.is_some_and(|core| core.seems_ready(*direction))
+    }
+
+    unsafe fn try_now(&self) -> Option<Woken> {
+        let Line { core, direction, stage } = self.line();
+        // SAFETY: held — promised by the caller; slot — by the arm; the stage says when it is used up.
+        let (now, woken) = match unsafe { (*core)?.do_now(*direction, Place::place(self)) } {
+            Ok(g) => (Stage::Done, Woken(g)),
+            Err(Not::Ever) => (Stage::Closed, Woken(None)),
+            Err(Not::Now) => return None,
+        };
+        stage.set(now);
+        Some(woken)
+    }
+
+    fn place(&self) -> *mut () {
+        Place::place(self).cast()
+    }
+
+    fn was_fired(&self, refused: bool) {
+        self.line().stage.set(if refused { Stage::Closed } else { Stage::Done });
+    }
+}
+
 /// `recv(…)`.
 pub struct ReceiveArm<'a, T> {
-    core: Option<&'a Core<T>>,
+    line: Line<'a, T>,
     value: UnsafeCell<MaybeUninit<T>>,
-    stage: Cell<Stage>,
 }
 
 impl<'a, T> ReceiveArm<'a, T> {
     /// An arm that receives.
     pub fn new<R: ReceiveFrom<Value = T> + ?Sized>(from: &'a R) -> ReceiveArm<'a, T> {
         ReceiveArm {
-            core: from.receiver().map(Receiver::core),
+            line: Line::new(from.receiver().map(Receiver::core), Direction::Receive),
             value: UnsafeCell::new(MaybeUninit::uninit()),
-            stage: Cell::new(Stage::Waiting),
         }
     }
 
     /// What was received, once it was chosen.
     pub(crate) fn result(&self) -> Result<T, RecvError> {
-        match self.stage.replace(Stage::Waiting) {
-            Stage::Done => {
-                let value = self.value.get().cast::<T>();
-                // SAFETY: done: a value was put there, and is taken out once.
-                Ok(unsafe { value.read() })
-            }
+        match self.line.stage.replace(Stage::Waiting) {
+            // SAFETY: done: a value was put there, and is taken out once.
+            Stage::Done => Ok(unsafe { Place::place(self).read() }),
             Stage::Closed | Stage::Waiting => Err(RecvError),
         }
     }
 }
 
-impl<T> fmt::Debug for ReceiveArm<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ReceiveArm({:?})", self.stage)
+// SAFETY: place — room for a value.
+unsafe impl<T> Place for ReceiveArm<'_, T> {
+    type Value = T;
+
+    fn line(&self) -> &Line<'_, T> {
+        &self.line
+    }
+
+    fn place(&self) -> *mut T {
+        self.value.get().cast()
     }
 }
 
@@ -179,119 +197,67 @@ impl<T> Drop for ReceiveArm<'_, T> {
     }
 }
 
-// SAFETY: channel — the core it was made with; place — a place for its values.
-unsafe impl<T> Port for ReceiveArm<'_, T> {
-    fn channel(&self) -> Option<&dyn Channel> {
-        self.core.map(|core| core as &dyn Channel)
-    }
-
-    fn direction(&self) -> Direction {
-        Direction::Receive
-    }
-
-    fn seems_ready(&self) -> bool {
-        self.core.is_some_and(|core| !core.seems_empty() || core.is_closed())
-    }
-
-    unsafe fn try_now(&self) -> Option<Woken> {
-        // SAFETY: held — promised by the caller; slot — a place for a `T`.
-        let received = unsafe { self.core?.receive_now(self.value.get().cast()) };
-        stage_of(&self.stage, received)
-    }
-
-    fn place(&self) -> *mut () {
-        self.value.get().cast()
-    }
-
-    fn was_fired(&self, refused: bool) {
-        self.stage.set(if refused { Stage::Closed } else { Stage::Done });
+impl<T> fmt::Debug for ReceiveArm<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReceiveArm").field(&self.line).finish()
     }
 }
 
 /// `send(…)`.
 pub struct SendArm<'a, T> {
-    core: Option<&'a Core<T>>,
-    value: UnsafeCell<ManuallyDrop<T>>,
-    stage: Cell<Stage>,
+    line: Line<'a, T>,
+    value: UnsafeCell<MaybeUninit<T>>,
 }
 
 impl<'a, T> SendArm<'a, T> {
     /// An arm that sends `value`: dropped if another arm is chosen.
     pub fn new<S: SendTo<Value = T> + ?Sized>(to: &'a S, value: T) -> SendArm<'a, T> {
         SendArm {
-            core: to.sender().map(Sender::core),
-            value: UnsafeCell::new(ManuallyDrop::new(value)),
-            stage: Cell::new(Stage::Waiting),
+            line: Line::new(to.sender().map(Sender::core), Direction::Send),
+            value: UnsafeCell::new(MaybeUninit::new(value)),
         }
     }
 
     /// How the send went, once it was chosen.
     pub(crate) fn result(&self) -> Result<(), SendError<T>> {
-        match self.stage.replace(Stage::Done) {
+        match self.line.stage.replace(Stage::Done) {
             Stage::Done => Ok(()),
             // SAFETY: nobody took the value, and nobody will: the stage says so now.
-            Stage::Closed | Stage::Waiting => Err(SendError(unsafe { self.take() })),
+            Stage::Closed | Stage::Waiting => Err(SendError(unsafe { Place::place(self).read() })),
         }
-    }
-
-    /// # Safety
-    /// - **there**: the value is in its place, and is not used again.
-    unsafe fn take(&self) -> T {
-        let value = self.value.get().cast::<T>();
-        // SAFETY: there — promised by the caller.
-        unsafe { value.read() }
     }
 }
 
-impl<T> fmt::Debug for SendArm<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SendArm({:?})", self.stage)
+// SAFETY: place — the value.
+unsafe impl<T> Place for SendArm<'_, T> {
+    type Value = T;
+
+    fn line(&self) -> &Line<'_, T> {
+        &self.line
+    }
+
+    fn place(&self) -> *mut T {
+        self.value.get().cast()
     }
 }
 
 impl<T> Drop for SendArm<'_, T> {
     fn drop(&mut self) {
-        if self.stage.replace(Stage::Done) != Stage::Done {
-            // SAFETY: there — nobody took it.
-            drop(unsafe { self.take() });
-        }
+        // What was not sent comes back, and is dropped.
+        drop(self.result());
     }
 }
 
-// SAFETY: channel — the core it was made with; place — one of its values.
-unsafe impl<T> Port for SendArm<'_, T> {
-    fn channel(&self) -> Option<&dyn Channel> {
-        self.core.map(|core| core as &dyn Channel)
-    }
-
-    fn direction(&self) -> Direction {
-        Direction::Send
-    }
-
-    fn seems_ready(&self) -> bool {
-        self.core.is_some_and(|core| !core.seems_full() || core.is_closed())
-    }
-
-    unsafe fn try_now(&self) -> Option<Woken> {
-        // SAFETY: held — promised by the caller; value — the stage says when it is gone.
-        let sent = unsafe { self.core?.send_now(self.value.get().cast()) };
-        stage_of(&self.stage, sent)
-    }
-
-    fn place(&self) -> *mut () {
-        self.value.get().cast()
-    }
-
-    fn was_fired(&self, refused: bool) {
-        self.stage.set(if refused { Stage::Closed } else { Stage::Done });
+impl<T> fmt::Debug for SendArm<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SendArm").field(&self.line).finish()
     }
 }
 
 /// `send(…, take …)`: the value stays where it is unless the arm is chosen.
 pub struct TakeArm<'a, T> {
-    core: Option<&'a Core<T>>,
+    line: Line<'a, T>,
     slot: *mut Option<T>,
-    stage: Cell<Stage>,
     borrowed: PhantomData<&'a mut Option<T>>,
 }
 
@@ -302,96 +268,54 @@ impl<'a, T> TakeArm<'a, T> {
         slot: &'a mut Option<T>,
     ) -> TakeArm<'a, T> {
         let full = slot.is_some();
-        TakeArm {
-            core: to.sender().map(Sender::core).filter(|_| full),
-            slot,
-            stage: Cell::new(Stage::Waiting),
-            borrowed: PhantomData,
-        }
+        let core = to.sender().map(Sender::core).filter(|_| full);
+        TakeArm { line: Line::new(core, Direction::Send), slot, borrowed: PhantomData }
     }
 
-    /// Where the value is.
-    fn value(&self) -> *mut T {
+    /// How the send went, once it was chosen. The slot is empty then.
+    pub(crate) fn result(&self) -> Result<(), SendError<T>> {
+        if self.line.stage.replace(Stage::Waiting) == Stage::Done {
+            // The value is somebody else's: it is overwritten, not moved.
+            // SAFETY: borrowed for the arm's life.
+            unsafe { self.slot.write(None) };
+            return Ok(());
+        }
+        // SAFETY: borrowed for the arm's life; nobody has taken the value.
+        match unsafe { &mut *self.slot }.take() {
+            Some(value) => Err(SendError(value)),
+            None => Ok(()),
+        }
+    }
+}
+
+// SAFETY: place — the value in the slot, which is there: else the arm is off.
+unsafe impl<T> Place for TakeArm<'_, T> {
+    type Value = T;
+
+    fn line(&self) -> &Line<'_, T> {
+        &self.line
+    }
+
+    fn place(&self) -> *mut T {
         // SAFETY: borrowed for the arm's life.
         match unsafe { &mut *self.slot } {
             Some(value) => value,
             None => std::ptr::null_mut(),
         }
     }
+}
 
-    pub(crate) fn result(&self) -> Result<(), SendError<T>> {
-        // SAFETY: borrowed for the arm's life; the value of `value` is not used any more.
-        let slot = unsafe { &mut *self.slot };
-        match self.stage.replace(Stage::Waiting) {
-            Stage::Done => {
-                // The value is somebody else's: it is overwritten, not moved.
-                // SAFETY: borrowed for the arm's life.
-                unsafe { self.slot.write(None) };
-                Ok(())
-            }
-            Stage::Closed | Stage::Waiting => match slot.take() {
-                Some(value) => Err(SendError(value)),
-                None => Ok(()),
-            },
+impl<T> Drop for TakeArm<'_, T> {
+    fn drop(&mut self) {
+        // Sent, and nobody asked. If another arm was chosen the value stays.
+        if self.line.stage.get() == Stage::Done {
+            drop(self.result());
         }
     }
 }
 
 impl<T> fmt::Debug for TakeArm<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TakeArm({:?})", self.stage)
-    }
-}
-
-impl<T> Drop for TakeArm<'_, T> {
-    fn drop(&mut self) {
-        if self.stage.get() == Stage::Done {
-            drop(self.result());
-        }
-    }
-}
-
-// SAFETY: channel — the core it was made with; place — the value in the slot, which is there: else the
-// arm is off.
-unsafe impl<T> Port for TakeArm<'_, T> {
-    fn channel(&self) -> Option<&dyn Channel> {
-        self.core.map(|core| core as &dyn Channel)
-    }
-
-    fn direction(&self) -> Direction {
-        Direction::Send
-    }
-
-    fn seems_ready(&self) -> bool {
-        self.core.is_some_and(|core| !core.seems_full() || core.is_closed())
-    }
-
-    unsafe fn try_now(&self) -> Option<Woken> {
-        // SAFETY: held — promised by the caller; value — the stage says when it is gone.
-        let sent = unsafe { self.core?.send_now(self.value()) };
-        stage_of(&self.stage, sent)
-    }
-
-    fn place(&self) -> *mut () {
-        self.value().cast()
-    }
-
-    fn was_fired(&self, refused: bool) {
-        self.stage.set(if refused { Stage::Closed } else { Stage::Done });
-    }
-}
-
-/// What is left of an arm that was tried.
-fn stage_of(stage: &Cell<Stage>, tried: Result<Option<&'static G>, Not>) -> Option<Woken> {
-    match tried {
-        Ok(g) => {
-            stage.set(Stage::Done);
-            Some(Woken(g))
-        }
-        Err(Not::Ever) => {
-            stage.set(Stage::Closed);
-            Some(Woken(None))
-        }
-        Err(Not::Now) => None,
+        f.debug_tuple("TakeArm").field(&self.line).finish()
     }
 }
