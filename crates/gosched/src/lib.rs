@@ -66,9 +66,11 @@ pub use block::chan::{self, chan};
 #[cfg(not(loom))]
 pub use block::exit::goexit;
 #[cfg(not(loom))]
+pub use block::future::block_on;
+#[cfg(not(loom))]
 pub use block::select::Select;
 #[cfg(not(loom))]
-pub use block::{sync, time};
+pub use block::{context, sync, time};
 #[cfg(not(loom))]
 pub use gosched_macros::{main, test};
 

@@ -15,7 +15,7 @@
 
 use super::panic;
 use super::scope::ScopeData;
-use crate::block::exit::GoExit;
+use crate::block::exit::{self, GoExit};
 use crate::block::limit::{Alarm, Rung};
 use crate::gmp::current;
 use crate::gmp::g::G;
@@ -159,14 +159,7 @@ unsafe fn run<F: FnOnce() -> T, T>(task: *mut Task) -> bool {
     // SAFETY: only the goroutine touches the closure.
     let f = unsafe { &mut *work.f.get() }.take();
     let Some(f) = f else { return false };
-    let outcome = catch_unwind(AssertUnwindSafe(f)).map_err(JoinError::new);
-    // On its way out it may wait again: thread-locals' destructors are its own code.
-    if let Some(g) = current::goroutine() {
-        g.set_exiting(false);
-    }
-    if matches!(&outcome, Err(error) if error.is_panic()) {
-        panic::apply_policy();
-    }
+    let outcome = exit::run_to_the_end(f).map_err(JoinError::new);
     let packet = &work.packet;
     // SAFETY: the goroutine's, until the word says `DONE`.
     unsafe { *packet.result.get() = Some(outcome) };

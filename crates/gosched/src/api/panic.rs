@@ -1,4 +1,4 @@
-//! Panics of goroutines: what is printed, and what happens then.
+//! Panics of goroutines: what is printed.
 
 use crate::gmp::current;
 use crate::sched;
@@ -6,39 +6,7 @@ use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::Write;
 use std::panic::PanicHookInfo;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-
-/// What a panic does beyond the goroutine it happened in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PanicPolicy {
-    /// The goroutine ends, and its [`JoinHandle`](crate::JoinHandle) gets the payload: Rust's way.
-    #[default]
-    Isolate,
-    /// The process ends with status 2, once the goroutine's destructors have run: Go's way.
-    Abort,
-}
-
-static ABORT: AtomicU8 = AtomicU8::new(0);
-
-/// Chooses for all goroutines. Returns what it was.
-pub fn set_panic_policy(policy: PanicPolicy) -> PanicPolicy {
-    match ABORT.swap(u8::from(policy == PanicPolicy::Abort), Ordering::Relaxed) {
-        0 => PanicPolicy::Isolate,
-        _ => PanicPolicy::Abort,
-    }
-}
-
-/// A goroutine has panicked, and its destructors have run.
-pub(crate) fn apply_policy() {
-    if ABORT.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    let id = current::goroutine().map_or(0, crate::gmp::g::G::id);
-    eprintln!("fatal error: goroutine {id} panicked, and the panic policy is to end the process");
-    // SAFETY: ends the process at once, as Go's runtime does.
-    unsafe { libc::_exit(2) }
-}
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The text of a payload, where it is one.
 pub(crate) fn message(payload: &(dyn Any + Send)) -> Option<&str> {

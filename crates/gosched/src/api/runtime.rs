@@ -3,7 +3,7 @@
 use crate::sched;
 use crate::sys::cpu_limit;
 
-pub use super::panic::{PanicPolicy, set_panic_policy};
+pub use crate::block::exit::{PanicPolicy, set_panic_policy};
 
 /// How many goroutines run at the same time, at most.
 ///

@@ -1,8 +1,56 @@
-//! The end of a goroutine by its own wish.
+//! The end of a goroutine: by its own wish, by a panic, or because it is done.
 
 use crate::gmp::current;
 use crate::sched;
-use std::panic::resume_unwind;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a panic does beyond the goroutine it happened in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PanicPolicy {
+    /// The goroutine ends, and its [`JoinHandle`](crate::JoinHandle) gets the payload: Rust's way.
+    #[default]
+    Isolate,
+    /// The process ends with status 2, once the goroutine's destructors have run: Go's way.
+    Abort,
+}
+
+static ABORT: AtomicBool = AtomicBool::new(false);
+
+/// Chooses for all goroutines. Returns what it was.
+pub fn set_panic_policy(policy: PanicPolicy) -> PanicPolicy {
+    match ABORT.swap(policy == PanicPolicy::Abort, Ordering::Relaxed) {
+        false => PanicPolicy::Isolate,
+        true => PanicPolicy::Abort,
+    }
+}
+
+/// Runs all that a goroutine is to do, as the goroutine.
+///
+/// # Errors
+/// It panicked; or ended by [`goexit`]: then the payload is a [`GoExit`].
+pub(crate) fn run_to_the_end<T>(f: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
+    let outcome = catch_unwind(AssertUnwindSafe(f));
+    // On its way out it may wait again: thread-locals' destructors are its own code.
+    if let Some(g) = current::goroutine() {
+        g.set_exiting(false);
+    }
+    outcome.inspect_err(|payload| {
+        if !payload.is::<GoExit>() && ABORT.load(Ordering::Relaxed) {
+            end_the_process();
+        }
+    })
+}
+
+#[cold]
+fn end_the_process() -> ! {
+    let id = current::goroutine().map_or(0, crate::gmp::g::G::id);
+    eprintln!("fatal error: goroutine {id} panicked, and the panic policy is to end the process");
+    // SAFETY: ends the process at once, as Go's runtime does.
+    unsafe { libc::_exit(2) }
+}
 
 /// The payload that unwinds a goroutine to its end.
 pub(crate) struct GoExit;

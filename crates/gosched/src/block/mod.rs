@@ -1,7 +1,9 @@
 //! Everything a goroutine can wait for, built on one waiter and one park/ready pair.
 
 pub mod chan;
+pub mod context;
 pub(crate) mod exit;
+pub(crate) mod future;
 pub(crate) mod limit;
 pub(crate) mod select;
 pub mod sync;

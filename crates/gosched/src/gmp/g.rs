@@ -35,7 +35,7 @@ pub(crate) struct G {
     pub(crate) pinned: AtomicPtr<()>,
     state: StateWord,
     reason: AtomicU8,
-    /// [`THREAD`], [`EXITING`].
+    /// [`THREAD`], [`EXITING`], [`PREPARED`].
     flags: AtomicU8,
     has_stack: AtomicBool,
     // Touched when it begins, ends, or is looked at.
@@ -61,6 +61,8 @@ pub(crate) struct G {
 const THREAD: u8 = 1;
 /// `goexit` was called in it.
 const EXITING: u8 = 2;
+/// Dead, with a task: it lives when it is made runnable.
+const PREPARED: u8 = 4;
 
 /// What most goroutines do not have.
 #[derive(Debug, Default)]
@@ -115,11 +117,15 @@ impl G {
         let details = birth.details.map_or(ptr::null(), Arc::into_raw);
         self.details.store(details.cast_mut(), Ordering::Relaxed);
         self.token.begin(birth.id);
-        let group = current::goroutine().and_then(G::group);
-        if let Some(group) = group {
+        self.set_group(current::goroutine().and_then(G::group));
+    }
+
+    /// It lives from here on: its group is one more.
+    #[inline]
+    pub(crate) fn enter_group(&self) {
+        if let Some(group) = self.group() {
             group.count(1);
         }
-        self.set_group(group);
     }
 
     /// It is done: its group is one less.
@@ -222,6 +228,13 @@ impl G {
         self.state.load()
     }
 
+    /// From waiting to runnable; or, if it was prepared, from its preparation.
+    #[inline]
+    pub(crate) fn make_runnable(&self) {
+        let from = if self.has_flag(PREPARED) { GState::Dead } else { GState::Waiting };
+        self.transition(from, GState::Runnable);
+    }
+
     /// See [`StateWord::transition`].
     #[inline]
     pub(crate) fn transition(&self, from: GState, to: GState) {
@@ -257,6 +270,17 @@ impl G {
     #[inline]
     pub(crate) fn set_has_stack(&self, has: bool) {
         self.has_stack.store(has, Ordering::Relaxed);
+    }
+
+    /// Dead, with a task.
+    #[inline]
+    pub(crate) fn is_prepared(&self) -> bool {
+        self.has_flag(PREPARED)
+    }
+
+    #[inline]
+    pub(crate) fn set_prepared(&self, prepared: bool) {
+        self.set_flag(PREPARED, prepared);
     }
 
     /// `goexit` was called in it.

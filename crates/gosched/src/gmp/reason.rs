@@ -36,10 +36,12 @@ pub(crate) enum WaitReason {
     Semaphore,
     /// `Barrier::wait`.
     Barrier,
+    /// `block_on`.
+    BlockOn,
 }
 
 impl WaitReason {
-    const ALL: [WaitReason; 16] = [
+    const ALL: [WaitReason; 17] = [
         WaitReason::None,
         WaitReason::Park,
         WaitReason::Join,
@@ -56,6 +58,7 @@ impl WaitReason {
         WaitReason::WaitGroup,
         WaitReason::Semaphore,
         WaitReason::Barrier,
+        WaitReason::BlockOn,
     ];
 
     pub(crate) fn from_number(number: u8) -> WaitReason {
@@ -81,6 +84,7 @@ impl WaitReason {
             WaitReason::WaitGroup => "sync.WaitGroup.Wait",
             WaitReason::Semaphore => "semaphore",
             WaitReason::Barrier => "barrier",
+            WaitReason::BlockOn => "block_on",
         }
     }
 }

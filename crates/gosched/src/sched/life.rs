@@ -74,10 +74,16 @@ pub(crate) fn use_kept_stack(p: &'static P, g: &'static G) {
     // SAFETY: owner — a dead G that was just taken.
     let frame = unsafe { g.frame.get() };
     let Some(stack) = &frame.stack else { return };
-    if frame.size.is_none() {
-        return lay_out(g, stack);
+    match frame.size.is_none() {
+        true => lay_out(g, stack),
+        false => give_up_kept_stack(p, g),
     }
-    if let Some(stack) = frame.stack.take() {
+}
+
+/// The stack of a dead G's last life, to the P's cache. With preemption off, by the owner of `p`.
+pub(crate) fn give_up_kept_stack(p: &'static P, g: &'static G) {
+    // SAFETY: owner — a dead G that was just taken.
+    if let Some(stack) = unsafe { g.frame.get() }.stack.take() {
         // SAFETY: owner — the caller has the P.
         unsafe { p.own.get() }.stacks.put(stack);
     }

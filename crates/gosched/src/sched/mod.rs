@@ -30,6 +30,8 @@ mod life;
 #[cfg(ported)]
 mod moving;
 #[cfg(ported)]
+mod prepared;
+#[cfg(ported)]
 mod schedule;
 #[cfg(ported)]
 mod share;
@@ -162,6 +164,31 @@ pub(crate) fn spawn(order: Order<'_>) -> std::io::Result<Spawned> {
     Ok(Spawned { g, id, thread: Some(Box::new(thread)) })
 }
 
+/// A goroutine that is not started yet: whoever may not allocate makes it [`ready`] when the time has come.
+/// Its task calls [`live`] first. Nobody sees it until then.
+pub(crate) fn prepare(order: Order<'_>) -> &'static G {
+    match backend() {
+        Backend::Moving => moving::prepare(order),
+        Backend::Threads => threads::prepare(order),
+    }
+}
+
+/// It is not needed: nobody will make it ready. Its task is the caller's again.
+pub(crate) fn discard(g: &'static G) {
+    match g.is_thread() {
+        true => threads::discard(g),
+        false => moving::discard(g),
+    }
+}
+
+/// The calling goroutine was prepared, and counts from here on.
+pub(crate) fn live() {
+    match current::goroutine() {
+        Some(g) if !g.is_thread() => moving::live(g),
+        _ => {}
+    }
+}
+
 /// A goroutine that was started.
 #[derive(Debug)]
 pub(crate) struct Spawned {
@@ -267,6 +294,12 @@ impl Drop for Inside {
 /// Whether the caller is a goroutine that moves.
 pub(crate) fn is_moving() -> bool {
     moving::is_here()
+}
+
+/// The number of the P the caller is on, a moment ago; `None`: it has none.
+#[inline]
+pub(crate) fn p_number() -> Option<usize> {
+    moving::is_here().then(moving::p_number)
 }
 
 pub(crate) use threads::{ThreadLimit, limit_thread};

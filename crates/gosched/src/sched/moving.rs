@@ -6,7 +6,8 @@
 use super::entry::{enter, leave};
 use super::state::SCHED;
 use super::{
-    chaos, deadlock, dump, fork, life, schedule, start, steal, switch, timers, wake, world,
+    chaos, deadlock, dump, fork, life, prepared, schedule, start, steal, switch, timers, wake,
+    world,
 };
 use crate::gmp::current;
 use crate::gmp::g::{Birth, G};
@@ -26,6 +27,7 @@ pub(crate) use chaos::seed;
 pub(crate) use deadlock::{PATIENCE, check as look_for_deadlock};
 pub(crate) use fork::refuse_in_child;
 pub(crate) use gosched_context::Size;
+pub(crate) use prepared::{discard, live, prepare};
 pub(crate) use start::start;
 
 /// Whether the caller is a goroutine of this backend.
@@ -75,6 +77,7 @@ fn begin(g: &'static G, id: u64, parent: u64, order: Order<'_>) {
         unsafe { g.frame.get() }.size = wishes.size;
     }
     g.begin(Birth { id, parent, site: order.site, task: order.task, details });
+    g.enter_group();
     g.transition(GState::Dead, GState::Runnable);
 }
 
@@ -92,7 +95,7 @@ pub(crate) fn main_has_exited() {
 
 /// Memory for Gs: allocates, with preemption on.
 #[cold]
-fn more_gs() {
+pub(super) fn more_gs() {
     let mut new = slab::grow();
     let inside = is_here().then(enter);
     {
@@ -161,6 +164,14 @@ pub(crate) unsafe fn park_inside(
     leave();
 }
 
+/// The number of the P the caller is on; another one perhaps as soon as this returns.
+#[inline]
+pub(crate) fn p_number() -> usize {
+    let number = enter().p().map_or(0, |p| p.id as usize);
+    leave();
+    number
+}
+
 /// The calling goroutine is neither stopped nor moved until [`go_outside`].
 #[inline]
 pub(crate) fn go_inside() {
@@ -178,7 +189,7 @@ pub(crate) fn go_outside() {
 pub(crate) fn ready_inside(g: &'static G) {
     // SAFETY: carried — a goroutine of this runtime, that is not moved now.
     let m = unsafe { M::current() };
-    g.transition(GState::Waiting, GState::Runnable);
+    g.make_runnable();
     switch::push_next(m, g);
     probe_and_wake();
 }
@@ -191,7 +202,7 @@ pub(crate) fn ready(g: &'static G) {
         ready_inside(g);
         leave();
     } else {
-        g.transition(GState::Waiting, GState::Runnable);
+        g.make_runnable();
         switch::push_global(g);
         wake::wake_if_idle();
     }

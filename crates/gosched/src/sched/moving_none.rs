@@ -61,6 +61,10 @@ pub(crate) unsafe fn start_timer(_timer: &crate::gmp::timer::Timer, _when: u64) 
     unreachable!("{NEVER}")
 }
 
+pub(crate) fn p_number() -> usize {
+    unreachable!("{NEVER}")
+}
+
 pub(crate) fn go_inside() {
     unreachable!("{NEVER}")
 }
@@ -82,6 +86,18 @@ pub(crate) fn lock_os_thread(_g: &'static G) {
 }
 
 pub(crate) fn unlock_os_thread(_g: &'static G) {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn prepare(_order: Order<'_>) -> &'static G {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn discard(_g: &'static G) {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn live(_g: &'static G) {
     unreachable!("{NEVER}")
 }
 

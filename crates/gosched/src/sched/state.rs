@@ -12,6 +12,7 @@ use crate::gmp::note::Note;
 use crate::gmp::p::{P, PList};
 use crate::gmp::waking;
 use crate::sys::Lock;
+use crate::sys::apart::Apart;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -40,25 +41,6 @@ pub(crate) struct Sched {
     /// Goroutines started by ordinary threads.
     pub(crate) foreign_goroutines: AtomicU64,
     next_id: Apart<AtomicU64>,
-}
-
-/// Begins a cache line (and the one that the CPU fetches with it).
-#[repr(align(128))]
-#[derive(Debug)]
-pub(crate) struct Apart<T>(T);
-
-impl<T> Apart<T> {
-    pub(crate) const fn new(value: T) -> Apart<T> {
-        Apart(value)
-    }
-}
-
-impl<T> std::ops::Deref for Apart<T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.0
-    }
 }
 
 /// What is under the lock.
@@ -92,7 +74,7 @@ pub(crate) struct Locked {
 
 /// The one there is.
 pub(crate) static SCHED: Sched = Sched {
-    lock: Apart(Lock::new(Locked {
+    lock: Apart::new(Lock::new(Locked {
         queue: GList::new(),
         idle_ps: PList::new(),
         idle_ms: MList::new(),
@@ -109,14 +91,14 @@ pub(crate) static SCHED: Sched = Sched {
         refused: false,
     })),
     queued: AtomicUsize::new(0),
-    idle_ps: Apart(AtomicU32::new(0)),
+    idle_ps: Apart::new(AtomicU32::new(0)),
     spinning: AtomicU32::new(0),
-    procs: Apart(AtomicU32::new(0)),
+    procs: Apart::new(AtomicU32::new(0)),
     stopping: AtomicBool::new(false),
     ps: [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_PROCS],
     last_m: AtomicPtr::new(std::ptr::null_mut()),
     foreign_goroutines: AtomicU64::new(0),
-    next_id: Apart(AtomicU64::new(FIRST_ID)),
+    next_id: Apart::new(AtomicU64::new(FIRST_ID)),
 };
 
 /// Where whoever stops the world waits for it.

@@ -157,6 +157,9 @@ fn sleep_until(g: &'static G, limit: ThreadLimit) {
 /// Lets a thread go on that waits in [`park`]. From here on it counts as one that can do something,
 /// whenever the system lets it run.
 pub(crate) fn ready(g: &'static G) {
+    if g.is_prepared() {
+        return start_prepared(g);
+    }
     WAITING.fetch_sub(1, Ordering::Relaxed);
     g.word.set(1);
     g.word.wake();
@@ -206,7 +209,51 @@ pub(crate) fn run_here(order: Order<'_>) {
     live(g, order.task);
 }
 
+/// See [`prepare`](super::prepare).
+pub(crate) fn prepare(order: Order<'_>) -> &'static G {
+    let (g, _) = fill(order);
+    g.set_prepared(true);
+    g
+}
+
+/// See [`discard`](super::discard).
+pub(crate) fn discard(g: &'static G) {
+    g.set_prepared(false);
+    g.set_group(None);
+    g.end_thread();
+    FREE.lock().push_front(g);
+}
+
+/// A prepared goroutine gets its thread. Whoever makes it ready cannot do without: so it tries until the
+/// system gives one.
+fn start_prepared(g: &'static G) {
+    g.make_runnable();
+    g.set_prepared(false);
+    g.enter_group();
+    GOROUTINES.fetch_add(1, Ordering::Relaxed);
+    loop {
+        let task = SendTask(g.task());
+        let started = std::thread::Builder::new().spawn(move || {
+            let task = task;
+            live(g, task.0);
+        });
+        match started {
+            Ok(_) => return,
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
 fn begin(order: Order<'_>) -> (&'static G, u64) {
+    let (g, id) = fill(order);
+    g.enter_group();
+    g.transition(GState::Dead, GState::Runnable);
+    GOROUTINES.fetch_add(1, Ordering::Relaxed);
+    (g, id)
+}
+
+/// A dead G that knows what it is to do.
+fn fill(order: Order<'_>) -> (&'static G, u64) {
     let id = order.wishes.and_then(|wishes| wishes.id);
     let id = id.unwrap_or_else(|| NEXT_ID.fetch_add(1, Ordering::Relaxed));
     let parent = current::goroutine().map_or(0, G::id);
@@ -214,8 +261,6 @@ fn begin(order: Order<'_>) -> (&'static G, u64) {
     let details = order.wishes.and_then(|wishes| wishes.details.clone());
     g.begin(Birth { id, parent, site: order.site, task: order.task, details });
     g.begin_thread_goroutine();
-    g.transition(GState::Dead, GState::Runnable);
-    GOROUTINES.fetch_add(1, Ordering::Relaxed);
     (g, id)
 }
 

@@ -16,12 +16,12 @@
 //!
 //! Steps 3 and 4 of who adds, and 1 and 2 of the keeper, are of one order for all: one sees the other.
 
-use super::state::{Apart, Locked, SCHED};
+use super::state::{Locked, SCHED};
 use super::{switch, threads, wake};
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
-use crate::gmp::state::GState;
 use crate::gmp::timer::{NEVER, Timer, TimerHeap};
+use crate::sys::apart::Apart;
 use crate::sys::clock;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -170,7 +170,7 @@ pub(crate) fn run_due(m: &'static M) {
             threads::ready(g);
             continue;
         }
-        g.transition(GState::Waiting, GState::Runnable);
+        g.make_runnable();
         match first {
             None => first = Some(g),
             Some(_) => switch::push(m, g),

@@ -16,6 +16,8 @@ pub(crate) mod sleep_word;
 pub(crate) mod weakness;
 
 #[cfg(not(loom))]
+pub(crate) mod apart;
+#[cfg(not(loom))]
 pub(crate) mod clock;
 #[cfg(not(loom))]
 pub(crate) mod cpu_limit;

@@ -10,8 +10,9 @@
 //! Others may look at `len`, `closed` and the two flags without the lock, as Go's non-blocking calls do:
 //! an answer "no" was true at some moment during the call.
 
+use super::bell::Bells;
 use crate::block::limit::{Limit, TIMEOUT};
-use crate::block::waiter::{Queue, Turn, Waiter};
+use crate::block::waiter::{Queue, Turn, Waiter, Woken};
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::reason::WaitReason;
@@ -44,11 +45,13 @@ unsafe impl<T: Send> Sync for Core<T> {}
 
 /// What is under the lock.
 #[derive(Debug)]
-struct State {
+pub(super) struct State {
     /// Where the oldest value is.
     head: usize,
-    senders: Queue,
+    pub(super) senders: Queue,
     receivers: Queue,
+    /// Async code that waits to receive.
+    pub(super) bells: Bells,
 }
 
 /// Why a value was not sent, or not received, at once.
@@ -73,7 +76,7 @@ impl<T> Core<T> {
         // SAFETY: reserved above; what may be uninitialised need not be initialised.
         unsafe { ring.set_len(cap) };
         Core {
-            lock: Lock::new(State { head: 0, senders: Queue::new(), receivers: Queue::new() }),
+            lock: Lock::new(State::new()),
             ring: ring.into_boxed_slice(),
             len: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
@@ -99,7 +102,7 @@ impl<T> Core<T> {
     /// - **held**: by the caller; no other reference is in use.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the lock is held: the caller promises so")]
-    unsafe fn state(&self) -> &mut State {
+    pub(super) unsafe fn state(&self) -> &mut State {
         // SAFETY: held — promised by the caller.
         unsafe { self.lock.value() }
     }
@@ -138,7 +141,7 @@ impl<T> Core<T> {
         // SAFETY: value — promised by the caller; the place is free.
         unsafe { ptr::copy_nonoverlapping(value, place, 1) };
         self.len.store(len + 1, Ordering::Relaxed);
-        Ok(None)
+        Ok(state.bells.ring())
     }
 
     /// Receives into `*slot` if that can be done now; the caller makes ready whom it gets, after the lock
@@ -329,7 +332,10 @@ impl<T> Core<T> {
     ) -> Result<(), Not> {
         let waiter = Waiter::new(turn, 0, slot);
         // SAFETY: held — promised by the caller; frame — taken out below, under the lock.
-        unsafe { self.enqueue(&waiter, to) };
+        let woken = unsafe { self.enqueue(&waiter, to) };
+        if let Some(g) = woken.0 {
+            inside.ready(g);
+        }
         let parking = Parking { turn, core: self };
         // SAFETY: commit — it takes a `Parking`, and this frame waits.
         unsafe { inside.park(to.reason(), commit::<T>, (&raw const parking).cast()) };
@@ -347,7 +353,7 @@ impl<T> Core<T> {
 
     /// Gives the lock back, and makes somebody ready.
     #[inline]
-    fn leave(&self, inside: Inside, g: Option<&'static G>) {
+    pub(super) fn leave(&self, inside: Inside, g: Option<&'static G>) {
         // SAFETY: held — by every caller.
         unsafe { self.unlock() };
         if let Some(g) = g {
@@ -365,7 +371,10 @@ impl<T> Core<T> {
         let waiter = Waiter::new(&turn, 0, slot);
         // SAFETY: held — promised by the caller; frame — the only waiter of its turn, and this returns
         // when it was made ready.
-        unsafe { self.enqueue(&waiter, to) };
+        let woken = unsafe { self.enqueue(&waiter, to) };
+        if let Some(g) = woken.0 {
+            inside.ready(g);
+        }
         let parking = Parking { turn: &turn, core: self };
         // SAFETY: commit — it takes a `Parking`, and this frame waits.
         unsafe { inside.park(to.reason(), commit::<T>, (&raw const parking).cast()) };
@@ -386,6 +395,9 @@ impl<T> Core<T> {
             if let Some(g) = taken.g() {
                 waiting.push_back(g);
             }
+        }
+        while let Some(g) = state.bells.ring() {
+            waiting.push_back(g);
         }
         self.tell(state);
         // SAFETY: held — above.
@@ -466,12 +478,13 @@ pub trait Channel {
     /// - **held**: as there.
     unsafe fn unlock_and_forget(&self);
 
-    /// Puts a waiter among those who wait to send, or to receive.
+    /// Puts a waiter among those who wait to send, or to receive; who is to be made ready, since there is
+    /// something to receive now.
     ///
     /// # Safety
     /// - **held**: by the caller.
     /// - **frame**: as for [`Queue::push`].
-    unsafe fn enqueue(&self, waiter: &Waiter, to: Direction);
+    unsafe fn enqueue(&self, waiter: &Waiter, to: Direction) -> Woken;
 
     /// Takes a waiter out again, if nobody did.
     ///
@@ -499,12 +512,13 @@ impl<T> Channel for Core<T> {
     }
 
     #[inline]
-    unsafe fn enqueue(&self, waiter: &Waiter, to: Direction) {
+    unsafe fn enqueue(&self, waiter: &Waiter, to: Direction) -> Woken {
         // SAFETY: held — promised by the caller.
         let state = unsafe { self.state() };
         // SAFETY: frame — promised by the caller.
         unsafe { state.queue(to).push(waiter) };
         self.tell(state);
+        Woken(if to == Direction::Send { state.bells.ring() } else { None })
     }
 
     unsafe fn dequeue(&self, waiter: &Waiter, from: Direction) {
@@ -534,6 +548,11 @@ impl Direction {
 }
 
 impl State {
+    const fn new() -> State {
+        let (senders, receivers) = (Queue::new(), Queue::new());
+        State { head: 0, senders, receivers, bells: Bells::new() }
+    }
+
     #[inline]
     fn queue(&mut self, direction: Direction) -> &mut Queue {
         match direction {

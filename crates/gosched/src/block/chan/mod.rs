@@ -17,10 +17,12 @@
 //! and ends, and either can [`close`](Sender::close) it. After that what is in it can still be
 //! received; a send gets its value back.
 
+mod bell;
 mod core;
 mod error;
 mod iter;
 mod receiver;
+mod recv_future;
 mod sender;
 mod timer;
 
@@ -29,6 +31,7 @@ pub use error::{
 };
 pub use iter::{IntoIter, Iter, TryIter};
 pub use receiver::{Receiver, never};
+pub use recv_future::RecvFuture;
 pub use sender::Sender;
 
 pub(crate) use self::core::{Channel, Core, Direction, Not};
@@ -48,6 +51,12 @@ pub fn chan<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
     (Sender::new(ends.clone()), Receiver::new(ends))
 }
 
+/// A channel that never carries a value, and that only [`Core::close`] closes: the runtime's own.
+pub(crate) fn sealed<T>() -> Receiver<T> {
+    let ends = Ends { sealed: true, ..Ends::new(0, None) };
+    Receiver::new(Arc::new(ends))
+}
+
 /// A channel whose sender is a timer, which makes its values of the time.
 pub(crate) fn of_timer<T: Copy>(value: fn(u64) -> T) -> Receiver<T> {
     let ends = Arc::new(Ends::new(1, Some(ChanTimer::new(value))));
@@ -65,12 +74,14 @@ struct Ends<T> {
     receivers: AtomicUsize,
     /// The only sender, if it is one.
     timer: Option<ChanTimer<T>>,
+    /// Programs cannot close it.
+    sealed: bool,
 }
 
 impl<T> Ends<T> {
     #[track_caller]
     fn new(cap: usize, timer: Option<ChanTimer<T>>) -> Ends<T> {
         let one = || AtomicUsize::new(1);
-        Ends { core: Core::new(cap), senders: one(), receivers: one(), timer }
+        Ends { core: Core::new(cap), senders: one(), receivers: one(), timer, sealed: false }
     }
 }

@@ -4,6 +4,7 @@ use super::Ends;
 use super::core::{Core, Not};
 use super::error::{RecvError, RecvTimeoutError, TryRecvError};
 use super::iter::{IntoIter, Iter, TryIter};
+use super::recv_future::RecvFuture;
 use super::timer::ChanTimer;
 use crate::block::may_wait;
 use crate::sys::clock;
@@ -21,10 +22,7 @@ pub struct Receiver<T> {
 /// A receiver that never gets anything, and is never closed: an arm of a `select!` that is off.
 #[doc(alias = "nil")]
 pub fn never<T>() -> Receiver<T> {
-    let (_sender, receiver) = super::chan(0);
-    // One more than there are: the last one is never gone.
-    receiver.ends.senders.fetch_add(1, Ordering::Relaxed);
-    receiver
+    super::sealed()
 }
 
 impl<T> Receiver<T> {
@@ -73,6 +71,21 @@ impl<T> Receiver<T> {
         })
     }
 
+    /// As [`Receiver::recv`], for async code, under any executor.
+    ///
+    /// Dropped before it is done, it has taken nothing. A sender of an unbuffered channel does not see it as
+    /// one who waits: [`Sender::send`](super::Sender::send) meets it, `try_send` does not.
+    ///
+    /// ```
+    /// let (tx, rx) = gosched::chan::<u32>(0);
+    /// gosched::go(move || tx.send(7));
+    /// // In the async program's own executor, as a rule.
+    /// assert_eq!(gosched::block_on(async { rx.recv_async().await }), Ok(7));
+    /// ```
+    pub fn recv_async(&self) -> RecvFuture<'_, T> {
+        RecvFuture::new(self)
+    }
+
     /// All values until the channel is closed and empty; waits for each.
     #[doc(alias = "range")]
     pub fn iter(&self) -> Iter<'_, T> {
@@ -84,9 +97,10 @@ impl<T> Receiver<T> {
         TryIter::new(self)
     }
 
-    /// As [`Sender::close`](super::Sender::close).
+    /// As [`Sender::close`](super::Sender::close). Not for what is the runtime's to close:
+    /// [`never`](super::never) and [`Context::done`](crate::context::Context::done).
     pub fn close(&self) -> bool {
-        self.ends.core.close()
+        !self.ends.sealed && self.ends.core.close()
     }
 
     /// Whether it is closed: something may still be in it.

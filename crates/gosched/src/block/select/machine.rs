@@ -125,7 +125,9 @@ unsafe fn wait(
         let waiter = place.write(Waiter::new(turn, usize::from(arm), port.place()));
         if let Some(channel) = port.channel() {
             // SAFETY: held — promised by the caller; frame — taken out below, under the lock.
-            unsafe { channel.enqueue(waiter, port.direction()) };
+            if let Some(g) = unsafe { channel.enqueue(waiter, port.direction()) }.0 {
+                inside.ready(g);
+            }
         }
     }
     let parking = Parking { turn, all };

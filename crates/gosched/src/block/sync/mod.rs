@@ -3,18 +3,24 @@
 
 mod barrier;
 mod condvar;
+mod group;
 mod mutex;
 mod once;
 mod parking;
+mod pool;
 mod rwlock;
 mod semaphore;
+mod single_flight;
 mod wait_group;
 
 pub use barrier::{Barrier, BarrierWaitResult};
 pub use condvar::Condvar;
+pub use group::Group;
 pub(crate) use mutex::RawMutex;
 pub use mutex::{Mutex, MutexGuard};
 pub use once::{Once, OnceLock};
+pub use pool::{Lent, Pool};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use semaphore::{Permit, Semaphore};
+pub use single_flight::SingleFlight;
 pub use wait_group::WaitGroup;

@@ -74,6 +74,13 @@ impl Semaphore {
         self.state.lock().free
     }
 
+    /// Gives back what a [`Permit`] had.
+    pub(super) fn release(&self, count: usize) {
+        let mut held = self.state.lock();
+        held.free += count;
+        serve(&mut held);
+    }
+
     #[track_caller]
     fn check(&self, count: usize) {
         let size = self.size;
@@ -135,9 +142,7 @@ impl Permit<'_> {
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        let mut held = self.semaphore.state.lock();
-        held.free += self.count;
-        serve(&mut held);
+        self.semaphore.release(self.count);
     }
 }
 

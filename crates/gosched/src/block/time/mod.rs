@@ -1,10 +1,13 @@
 //! Time: goroutines that sleep, and channels that tell when it is over.
 
+mod elapsed;
+mod func;
 mod ticker;
 mod timer;
 
+pub use elapsed::{Elapsed, timeout};
 pub use ticker::{Ticker, tick};
-pub use timer::{Timer, after};
+pub use timer::{Timer, after, after_func};
 
 use super::limit::Limit;
 use super::may_wait;
@@ -33,7 +36,13 @@ pub fn sleep(duration: Duration) {
 
 /// Does nothing until `instant`.
 pub fn sleep_until(instant: Instant) {
-    sleep(instant.saturating_duration_since(Instant::now()));
+    sleep(instant.saturating_duration_since(now()));
+}
+
+/// The time that timers go by: [`Instant::now`], but where time is virtual.
+#[doc(alias = "Now")]
+pub fn now() -> Instant {
+    clock::instant(clock::now())
 }
 
 fn sleep_till(when: u64) {

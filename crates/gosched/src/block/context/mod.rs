@@ -1,0 +1,279 @@
+//! Contexts: how work is told to stop, how long it may take, and what goes with it.
+//!
+//! A goroutine cannot be killed from outside. It is given a [`Context`], and looks at it: in a `select!` by
+//! [`Context::done`], in a loop by [`Context::err`].
+//!
+//! ```
+//! use gosched::{chan, context, go, select};
+//!
+//! let (ctx, guard) = context::background().with_cancel();
+//! let (tx, rx) = chan::<u64>(0);
+//! let worker = go(move || {
+//!     for i in 0.. {
+//!         select! {
+//!             recv(ctx.done()) -> _ => return i,
+//!             send(tx, i) -> sent => sent.unwrap(),
+//!         }
+//!     }
+//!     unreachable!()
+//! });
+//! assert_eq!((rx.recv(), rx.recv()), (Ok(0), Ok(1)));
+//! drop(guard); // cancels
+//! assert_eq!(worker.join().unwrap(), 2);
+//! ```
+
+mod error;
+mod node;
+mod slots;
+
+pub use error::{Cause, ContextError};
+
+use super::chan::{self, Receiver};
+use super::time;
+use node::{Node, Over, cancel};
+use std::any::Any;
+use std::error::Error;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+/// Told to everybody who works on one thing: when to stop, and what goes with it. Clones are the same
+/// context; one made from another is over when that is.
+#[derive(Clone)]
+pub struct Context(Arc<Inner>);
+
+struct Inner {
+    /// What cancels it; `None`: nothing does.
+    node: Option<Arc<Node>>,
+    value: Option<Box<dyn Any + Send + Sync>>,
+    /// Where other values are.
+    above: Option<Context>,
+}
+
+/// The context that is never over and carries nothing: where all others come from.
+#[doc(alias = "Background")]
+#[doc(alias = "TODO")]
+pub fn background() -> Context {
+    Context::background()
+}
+
+impl Context {
+    /// See [`background()`].
+    pub fn background() -> Context {
+        static BACKGROUND: OnceLock<Context> = OnceLock::new();
+        let new = || Context(Arc::new(Inner { node: None, value: None, above: None }));
+        BACKGROUND.get_or_init(new).clone()
+    }
+
+    /// One that can be cancelled by itself. The guard does so when it is dropped.
+    #[doc(alias = "WithCancel")]
+    #[doc(alias = "WithCancelCause")]
+    pub fn with_cancel(&self) -> (Context, CancelGuard) {
+        self.below(None)
+    }
+
+    /// One that is over after `duration`; or when the guard is dropped.
+    #[doc(alias = "WithTimeout")]
+    pub fn with_timeout(&self, duration: Duration) -> (Context, CancelGuard) {
+        // What is too far away is never.
+        self.below(time::now().checked_add(duration))
+    }
+
+    /// One that is over at `deadline`, if this one is not before; or when the guard is dropped.
+    #[doc(alias = "WithDeadline")]
+    pub fn with_deadline(&self, deadline: Instant) -> (Context, CancelGuard) {
+        self.below(Some(deadline))
+    }
+
+    fn below(&self, deadline: Option<Instant>) -> (Context, CancelGuard) {
+        let node = Node::new(self.0.node.as_ref(), deadline);
+        let guard = CancelGuard { node: Some(Arc::downgrade(&node)) };
+        let above = Some(self.clone());
+        (Context(Arc::new(Inner { node: Some(node), value: None, above })), guard)
+    }
+
+    /// One that carries `value`: it hides other values of that type.
+    ///
+    /// ```
+    /// use gosched::context;
+    ///
+    /// #[derive(Debug, PartialEq)]
+    /// struct User(&'static str);
+    ///
+    /// let ctx = context::background().with_value(User("gopher"));
+    /// let (ctx, _guard) = ctx.with_cancel();
+    /// assert_eq!(ctx.value::<User>(), Some(&User("gopher")));
+    /// assert_eq!(ctx.value::<u32>(), None);
+    /// ```
+    #[doc(alias = "WithValue")]
+    pub fn with_value<T: Any + Send + Sync>(&self, value: T) -> Context {
+        Context(Arc::new(Inner {
+            node: self.0.node.clone(),
+            value: Some(Box::new(value)),
+            above: Some(self.clone()),
+        }))
+    }
+
+    /// The value of that type, if this context, or one it was made from, carries one.
+    pub fn value<T: Any>(&self) -> Option<&T> {
+        let mut here = Some(self);
+        while let Some(context) = here {
+            let value = context.0.value.as_ref().and_then(|value| value.downcast_ref::<T>());
+            if value.is_some() {
+                return value;
+            }
+            here = context.0.above.as_ref();
+        }
+        None
+    }
+
+    /// One with the same values that is not over when this one is, and has no deadline.
+    #[doc(alias = "WithoutCancel")]
+    pub fn without_cancel(&self) -> Context {
+        Context(Arc::new(Inner { node: None, value: None, above: Some(self.clone()) }))
+    }
+
+    /// Closed when the context is over. For `select!`; it never carries a value.
+    #[doc(alias = "Done")]
+    pub fn done(&self) -> &Receiver<()> {
+        static NEVER: OnceLock<Receiver<()>> = OnceLock::new();
+        match &self.0.node {
+            Some(node) => &node.done,
+            None => NEVER.get_or_init(chan::never),
+        }
+    }
+
+    /// Why it is over; `None`: it is not.
+    #[doc(alias = "Err")]
+    pub fn err(&self) -> Option<ContextError> {
+        self.over().map(|over| over.error)
+    }
+
+    /// What [`CancelGuard::cancel_cause`] was given; without that, what [`Context::err`] says.
+    #[doc(alias = "Cause")]
+    pub fn cause(&self) -> Option<Cause> {
+        let Over { error, cause } = self.over()?;
+        Some(cause.unwrap_or_else(|| Arc::new(error)))
+    }
+
+    fn over(&self) -> Option<Over> {
+        self.0.node.as_ref().and_then(|node| node.over())
+    }
+
+    /// When it will be over at the latest.
+    #[doc(alias = "Deadline")]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.0.node.as_ref().and_then(|node| node.deadline)
+    }
+
+    /// Runs `f` in a goroutine of its own as soon as the context is over: at once, if it is.
+    ///
+    /// ```
+    /// use gosched::{chan, context};
+    ///
+    /// let (ctx, guard) = context::background().with_cancel();
+    /// let (tx, rx) = chan::<&str>(1);
+    /// let stop = ctx.after_func(move || tx.send("cleaned up").unwrap());
+    /// guard.cancel();
+    /// assert_eq!(rx.recv(), Ok("cleaned up"));
+    /// assert!(!stop.stop());
+    /// ```
+    #[doc(alias = "AfterFunc")]
+    pub fn after_func<F: FnOnce() + Send + 'static>(&self, f: F) -> StopFunc {
+        let (func, can_stop) = match &self.0.node {
+            Some(node) => {
+                let number = node.when_over(Box::new(f));
+                (number.map(|number| (Arc::downgrade(node), number)), number.is_some())
+            }
+            // It would never run.
+            None => (None, true),
+        };
+        StopFunc { func, can_stop: AtomicBool::new(can_stop) }
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Context");
+        debug.field("err", &self.err()).field("deadline", &self.deadline()).finish()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A long chain must not take as much stack.
+        let mut above = self.above.take();
+        while let Some(Context(inner)) = above {
+            above = Arc::into_inner(inner).and_then(|mut inner| inner.above.take());
+        }
+    }
+}
+
+/// The right to cancel a context: done when it is dropped, unless it is [detached](CancelGuard::detach).
+#[must_use = "dropping it cancels the context: bind it to a name, `_guard` perhaps"]
+#[derive(Debug)]
+pub struct CancelGuard {
+    /// `None`: detached.
+    node: Option<Weak<Node>>,
+}
+
+impl CancelGuard {
+    /// The context is over, and so are all that were made from it. What is over stays as it is.
+    pub fn cancel(&self) {
+        self.end(Over::new(ContextError::Cancelled));
+    }
+
+    /// As [`CancelGuard::cancel`], with a reason: see [`Context::cause`].
+    pub fn cancel_cause(&self, cause: impl Into<Box<dyn Error + Send + Sync>>) {
+        let cause = Some(Arc::from(cause.into()));
+        self.end(Over { error: ContextError::Cancelled, cause });
+    }
+
+    /// Its deadline has passed.
+    pub(crate) fn expire(&self) {
+        self.end(Over::new(ContextError::DeadlineExceeded));
+    }
+
+    fn end(&self, over: Over) {
+        if let Some(node) = self.node.as_ref().and_then(Weak::upgrade) {
+            cancel(&node, over);
+        }
+    }
+
+    /// Lets the context be: it is over when one it was made from is, or at its deadline.
+    pub fn detach(mut self) {
+        self.node = None;
+    }
+}
+
+impl Drop for CancelGuard {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Node")
+    }
+}
+
+/// The right to stop what [`Context::after_func`] was given. Dropped, it changes nothing.
+#[derive(Debug)]
+pub struct StopFunc {
+    func: Option<(Weak<Node>, usize)>,
+    /// Until it is tried.
+    can_stop: AtomicBool,
+}
+
+impl StopFunc {
+    /// The function is not to run. False: it was started, or was stopped before.
+    pub fn stop(&self) -> bool {
+        if !self.can_stop.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        let Some((node, number)) = &self.func else { return true };
+        node.upgrade().is_some_and(|node| node.stop_func(*number))
+    }
+}

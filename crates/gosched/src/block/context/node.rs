@@ -1,0 +1,189 @@
+//! What can be cancelled: a tree, in which each node knows those below it.
+//!
+//! A node keeps the one above it; that one knows it by a weak reference, in a slot of its own, so a node
+//! that nobody uses any more goes at once. A node with functions to run keeps itself, until they run or
+//! are stopped.
+//!
+//! Cancelling goes down the tree with a list of what is still to do: neither the depth nor the width of a
+//! tree needs stack. A new node enters its parent's slots under the parent's lock, and is cancelled right
+//! there if the parent is; so nobody is forgotten.
+
+use super::error::{Cause, ContextError};
+use super::slots::Slots;
+use crate::block::chan::{self, Receiver};
+use crate::block::sync::Mutex;
+use crate::block::time::{Timer, after_func};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// See the top of this file.
+pub(super) struct Node {
+    /// The one above, and the slot it knows this one by.
+    above: Option<(Arc<Node>, Mutex<Option<usize>>)>,
+    pub(super) done: Receiver<()>,
+    pub(super) deadline: Option<Instant>,
+    state: Mutex<State>,
+}
+
+/// A function to run when the node is over.
+type Func = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct State {
+    over: Option<Over>,
+    below: Slots<Weak<Node>>,
+    funcs: Slots<Func>,
+    /// How many functions there are.
+    waiting: usize,
+    /// The node itself, while there are any.
+    myself: Option<Arc<Node>>,
+    /// Cancels it at its deadline.
+    timer: Option<Timer>,
+}
+
+/// How a node ended.
+#[derive(Clone)]
+pub(super) struct Over {
+    pub(super) error: ContextError,
+    pub(super) cause: Option<Cause>,
+}
+
+impl Over {
+    pub(super) fn new(error: ContextError) -> Over {
+        Over { error, cause: None }
+    }
+}
+
+impl Node {
+    /// Below `above`, with the earlier of `deadline` and the one above.
+    pub(super) fn new(above: Option<&Arc<Node>>, deadline: Option<Instant>) -> Arc<Node> {
+        let inherited = above.and_then(|above| above.deadline);
+        let own = deadline.filter(|&own| inherited.is_none_or(|inherited| own < inherited));
+        let node = Arc::new(Node {
+            above: above.map(|above| (above.clone(), Mutex::new(None))),
+            done: chan::sealed(),
+            deadline: own.or(inherited),
+            state: Mutex::default(),
+        });
+        if let Some(over) = node.enter() {
+            cancel(&node, over);
+        } else if let Some(own) = own {
+            node.expire_at(own);
+        }
+        node
+    }
+
+    /// Lets the one above know of it. `Some`: that one is over.
+    fn enter(self: &Arc<Node>) -> Option<Over> {
+        let (above, slot) = self.above.as_ref()?;
+        let mut state = above.state.lock();
+        if state.over.is_none() {
+            *slot.lock() = Some(state.below.add(Arc::downgrade(self)));
+        }
+        state.over.clone()
+    }
+
+    /// The one above need not know of it any more.
+    fn leave(&self) {
+        let Some((above, slot)) = &self.above else { return };
+        let mut state = above.state.lock();
+        let gone = slot.lock().take().and_then(|slot| state.below.take(slot));
+        drop(state);
+        drop(gone);
+    }
+
+    fn expire_at(self: &Arc<Node>, deadline: Instant) {
+        let left = deadline.saturating_duration_since(crate::block::time::now());
+        if left == Duration::ZERO {
+            return cancel(self, Over::new(ContextError::DeadlineExceeded));
+        }
+        let node = Arc::downgrade(self);
+        let timer = after_func(left, move || {
+            if let Some(node) = node.upgrade() {
+                cancel(&node, Over::new(ContextError::DeadlineExceeded));
+            }
+        });
+        let mut state = self.state.lock();
+        // It may be over by now: then the timer is of no use.
+        let unused = match state.over {
+            None => state.timer.replace(timer),
+            Some(_) => Some(timer),
+        };
+        drop(state);
+        if let Some(unused) = unused {
+            unused.stop();
+        }
+    }
+
+    /// How it ended, if it did.
+    pub(super) fn over(&self) -> Option<Over> {
+        if !self.done.is_closed() {
+            return None;
+        }
+        self.state.lock().over.clone()
+    }
+
+    /// Runs `f` when it is over, in a goroutine of its own: its number. `None`: it runs already.
+    pub(super) fn when_over(self: &Arc<Node>, f: Func) -> Option<usize> {
+        let mut state = self.state.lock();
+        if state.over.is_some() {
+            drop(state);
+            crate::go(f);
+            return None;
+        }
+        state.waiting += 1;
+        state.myself.get_or_insert_with(|| self.clone());
+        Some(state.funcs.add(f))
+    }
+
+    /// The function of that number is not to run. False: it runs, or has run, or was stopped.
+    pub(super) fn stop_func(&self, number: usize) -> bool {
+        let mut state = self.state.lock();
+        let Some(func) = state.funcs.take(number) else { return false };
+        state.waiting -= 1;
+        let myself = if state.waiting == 0 { state.myself.take() } else { None };
+        drop(state);
+        drop((func, myself));
+        true
+    }
+}
+
+/// Ends a node, and all below it. What is over stays as it is.
+pub(super) fn cancel(node: &Arc<Node>, over: Over) {
+    let mut to_do = vec![node.clone()];
+    while let Some(node) = to_do.pop() {
+        let mut state = node.state.lock();
+        if state.over.is_some() {
+            continue;
+        }
+        let before =
+            std::mem::replace(&mut *state, State { over: Some(over.clone()), ..State::default() });
+        drop(state);
+        node.done.core().close();
+        if let Some(timer) = before.timer {
+            timer.stop();
+        }
+        before.funcs.into_values().for_each(|func| drop(crate::go(func)));
+        to_do.extend(before.below.into_values().filter_map(|below| below.upgrade()));
+        // `myself` is not the last: `to_do` had one.
+    }
+    node.leave();
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.leave();
+        let state = std::mem::take(&mut *self.state.lock());
+        if let Some(timer) = &state.timer {
+            timer.stop();
+        }
+        // A long chain must not take as much stack.
+        let mut above = self.above.take();
+        while let Some((node, _)) = above {
+            above = Arc::into_inner(node).and_then(|mut node| {
+                node.leave();
+                node.above.take()
+            });
+        }
+    }
+}

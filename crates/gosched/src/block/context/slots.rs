@@ -1,0 +1,75 @@
+//! A list out of which anything can be taken at once.
+
+/// Values, each with the number that [`Slots::add`] gave it.
+#[derive(Debug)]
+pub(super) struct Slots<T> {
+    slots: Vec<Slot<T>>,
+    /// The first free one.
+    free: usize,
+}
+
+#[derive(Debug)]
+enum Slot<T> {
+    Used(T),
+    /// The next free one.
+    Free(usize),
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Slots<T> {
+        Slots { slots: Vec::new(), free: 0 }
+    }
+}
+
+impl<T> Slots<T> {
+    /// The value's number.
+    pub(super) fn add(&mut self, value: T) -> usize {
+        let number = self.free;
+        match self.slots.get_mut(number) {
+            Some(slot) => {
+                if let Slot::Free(next) = std::mem::replace(slot, Slot::Used(value)) {
+                    self.free = next;
+                }
+            }
+            None => {
+                self.slots.push(Slot::Used(value));
+                self.free = self.slots.len();
+            }
+        }
+        number
+    }
+
+    pub(super) fn take(&mut self, number: usize) -> Option<T> {
+        let slot = self.slots.get_mut(number).filter(|slot| matches!(slot, Slot::Used(_)))?;
+        match std::mem::replace(slot, Slot::Free(self.free)) {
+            Slot::Used(value) => {
+                self.free = number;
+                Some(value)
+            }
+            Slot::Free(_) => None,
+        }
+    }
+
+    pub(super) fn into_values(self) -> impl Iterator<Item = T> {
+        self.slots.into_iter().filter_map(|slot| match slot {
+            Slot::Used(value) => Some(value),
+            Slot::Free(_) => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_used_again_and_values_are_kept() {
+        let mut slots = Slots::default();
+        let numbers: Vec<_> = (0..5).map(|value| slots.add(value)).collect();
+        assert_eq!(numbers, [0, 1, 2, 3, 4]);
+        assert_eq!((slots.take(1), slots.take(1), slots.take(3)), (Some(1), None, Some(3)));
+        assert_eq!(slots.take(99), None);
+        assert_eq!([slots.add(10), slots.add(11), slots.add(12)], [3, 1, 5]);
+        assert_eq!(slots.into_values().collect::<Vec<_>>(), [0, 11, 2, 10, 4, 12]);
+    }
+}

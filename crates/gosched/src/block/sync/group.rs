@@ -1,0 +1,190 @@
+//! Goroutines that work on one thing: the first error ends it.
+
+use super::{Mutex, Semaphore, WaitGroup};
+use crate::block::context::{CancelGuard, Context};
+use crate::block::exit::GoExit;
+use std::any::Any;
+use std::error::Error;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+/// Starts goroutines that may fail, waits for all of them, and tells the first error. Clones are the same
+/// group.
+///
+/// ```
+/// use gosched::sync::Group;
+///
+/// let group = Group::<std::num::ParseIntError>::new();
+/// for text in ["1", "2", "three"] {
+///     group.go(move || text.parse::<u32>().map(drop));
+/// }
+/// assert!(group.wait().is_err());
+/// ```
+#[doc(alias = "errgroup")]
+pub struct Group<E = Box<dyn Error + Send + Sync>> {
+    inner: Arc<Inner<E>>,
+}
+
+struct Inner<E> {
+    all: WaitGroup,
+    limit: Option<Semaphore>,
+    first: Mutex<Option<Failure<E>>>,
+    /// Cancels the group's context.
+    guard: Option<CancelGuard>,
+}
+
+/// How a goroutine of the group failed.
+enum Failure<E> {
+    Error(E),
+    Panic(Box<dyn Any + Send>),
+}
+
+impl<E: Send + 'static> Group<E> {
+    /// With nothing to wait for.
+    pub fn new() -> Group<E> {
+        Group::with_guard(None)
+    }
+
+    /// With a context for its goroutines: over at the first error, or when [`Group::wait`] returns.
+    #[doc(alias = "WithContext")]
+    pub fn with_context(parent: &Context) -> (Group<E>, Context) {
+        let (ctx, guard) = parent.with_cancel();
+        (Group::with_guard(Some(guard)), ctx)
+    }
+
+    fn with_guard(guard: Option<CancelGuard>) -> Group<E> {
+        let inner = Inner { all: WaitGroup::new(), limit: None, first: Mutex::new(None), guard };
+        Group { inner: Arc::new(inner) }
+    }
+
+    /// No more than `most` of its goroutines run at a time: [`Group::go`] waits for a place.
+    ///
+    /// # Panics
+    /// `most` is 0, or the group is in use.
+    #[doc(alias = "SetLimit")]
+    #[track_caller]
+    pub fn limit(mut self, most: usize) -> Group<E> {
+        assert!(most > 0, "`Group::limit(0)`: nothing could ever run, ask for 1 or more");
+        match Arc::get_mut(&mut self.inner) {
+            Some(inner) => inner.limit = Some(Semaphore::new(most)),
+            None => panic!("`Group::limit` of a group in use: set it before the first `go`"),
+        }
+        self
+    }
+
+    /// Starts a goroutine of the group; waits for a place, if there is a limit.
+    #[track_caller]
+    pub fn go<F>(&self, f: F)
+    where
+        F: FnOnce() -> Result<(), E> + Send + 'static,
+    {
+        if let Some(limit) = &self.inner.limit {
+            // The goroutine gives it back.
+            std::mem::forget(limit.acquire(1));
+        }
+        self.start(f);
+    }
+
+    /// As [`Group::go`], if there is a place. False: there is none, and nothing was started.
+    #[track_caller]
+    pub fn try_go<F>(&self, f: F) -> bool
+    where
+        F: FnOnce() -> Result<(), E> + Send + 'static,
+    {
+        if let Some(limit) = &self.inner.limit {
+            match limit.try_acquire(1) {
+                Some(permit) => std::mem::forget(permit),
+                None => return false,
+            }
+        }
+        self.start(f);
+        true
+    }
+
+    #[track_caller]
+    fn start<F>(&self, f: F)
+    where
+        F: FnOnce() -> Result<(), E> + Send + 'static,
+    {
+        self.inner.all.add(1);
+        let place = Place(self.inner.clone());
+        crate::go(move || {
+            let place = place;
+            match catch_unwind(AssertUnwindSafe(f)) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => place.0.fail(Failure::Error(error)),
+                Err(payload) if payload.is::<GoExit>() => resume_unwind(payload),
+                Err(payload) => {
+                    place.0.fail(Failure::Panic(payload));
+                    // To its own end as one that panicked; the payload is for `wait`.
+                    resume_unwind(Box::new("told by `Group::wait`"));
+                }
+            }
+        });
+    }
+
+    /// Waits for all its goroutines. Those that are started meanwhile count too.
+    ///
+    /// # Errors
+    /// The first error since the last call.
+    ///
+    /// # Panics
+    /// One of them panicked before any other failed: with that panic.
+    pub fn wait(&self) -> Result<(), E> {
+        self.inner.all.wait();
+        if let Some(guard) = &self.inner.guard {
+            guard.cancel();
+        }
+        let first = self.inner.first.lock().take();
+        match first {
+            None => Ok(()),
+            Some(Failure::Error(error)) => Err(error),
+            Some(Failure::Panic(payload)) => resume_unwind(payload),
+        }
+    }
+}
+
+impl<E> Inner<E> {
+    fn fail(&self, failure: Failure<E>) {
+        let mut first = self.first.lock();
+        if first.is_some() {
+            return drop(first);
+        }
+        *first = Some(failure);
+        drop(first);
+        if let Some(guard) = &self.guard {
+            guard.cancel();
+        }
+    }
+}
+
+/// What a goroutine of the group gives back, however it ends.
+struct Place<E>(Arc<Inner<E>>);
+
+impl<E> Drop for Place<E> {
+    fn drop(&mut self) {
+        if let Some(limit) = &self.0.limit {
+            limit.release(1);
+        }
+        self.0.all.done();
+    }
+}
+
+impl<E: Send + 'static> Default for Group<E> {
+    fn default() -> Group<E> {
+        Group::new()
+    }
+}
+
+impl<E> Clone for Group<E> {
+    fn clone(&self) -> Group<E> {
+        Group { inner: self.inner.clone() }
+    }
+}
+
+impl<E> fmt::Debug for Group<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Group({:?})", self.inner.all)
+    }
+}

@@ -1,0 +1,62 @@
+//! Goroutines that are ready to be started by somebody who may not allocate: a timer, or whoever holds a
+//! lock.
+//!
+//! A prepared G is dead, has a task, and is in no list: the one who prepared it owns it, until it is made
+//! ready like one that waits, or discarded. It has neither a stack nor a place in any count before it runs.
+
+use super::entry::{enter, leave};
+use super::state::SCHED;
+use super::{Order, fork, life, moving};
+use crate::gmp::current;
+use crate::gmp::g::{Birth, G};
+
+/// See [`prepare`](super::prepare).
+pub(crate) fn prepare(order: Order<'_>) -> &'static G {
+    fork::refuse_in_child("a timer");
+    let parent = current::goroutine().map_or(0, G::id);
+    loop {
+        let Some((g, id)) = take() else {
+            moving::more_gs();
+            continue;
+        };
+        g.begin(Birth { id, parent, site: order.site, task: order.task, details: None });
+        g.set_prepared(true);
+        return g;
+    }
+}
+
+/// A dead G without a stack, and an id. `None`: there is no such G.
+fn take() -> Option<(&'static G, u64)> {
+    if !moving::is_here() {
+        return SCHED.lock.lock().free.pop_front().map(|g| (g, SCHED.take_ids(1)));
+    }
+    let p = enter().p();
+    let taken = p.and_then(|p| {
+        let g = life::take_dead(p)?;
+        life::give_up_kept_stack(p, g);
+        Some((g, life::take_id(p)))
+    });
+    leave();
+    taken
+}
+
+/// See [`discard`](super::discard).
+pub(crate) fn discard(g: &'static G) {
+    g.set_prepared(false);
+    g.set_group(None);
+    let inside = moving::is_here().then(enter);
+    SCHED.lock.lock().free.push_front(g);
+    if inside.is_some() {
+        leave();
+    }
+}
+
+/// See [`live`](super::live).
+pub(crate) fn live(g: &'static G) {
+    g.set_prepared(false);
+    g.enter_group();
+    if let Some(p) = enter().p() {
+        p.count_goroutines(1);
+    }
+    leave();
+}
