@@ -45,9 +45,10 @@ pub(crate) fn test(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let options = TestOptions::read(&token::copy(&attribute)).map(|options| {
         let mut code = setter(".procs", &attribute, options.procs);
         code.extend(self::code(&format!(
-            ".timeout_millis({}).deny_leaks({})",
-            options.timeout_millis, options.deny_leaks
+            ".timeout_millis({}).deny_leaks({}).virtual_time({})",
+            options.timeout_millis, options.deny_leaks, options.virtual_time
         )));
+        code.extend(setter(".seed", &attribute, options.seed));
         code
     });
     wrap(&TEST, item, options, |parts, setters| {

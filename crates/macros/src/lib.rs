@@ -109,6 +109,28 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// | `procs = N` | how many goroutines run at once; any constant expression | `GOMAXPROCS`, or the number of CPUs |
 /// | `timeout = SECONDS` | the time limit: an integer or a float literal | 60 |
 /// | `leaks = allow` or `deny` | whether goroutines may outlive the test | `deny` |
+/// | `virtual_time` | see below | |
+/// | `seed = N` | the seed in virtual time; any constant expression | `GOSCHED_SEED`, or another each time |
+///
+/// # Virtual time
+///
+/// ```ignore
+/// #[gosched::test(virtual_time)]
+/// fn an_hour_is_over_at_once() {
+///     let start = gosched::time::now();
+///     gosched::time::sleep(std::time::Duration::from_secs(3600));
+///     assert_eq!((gosched::time::now() - start).as_secs(), 3600);
+/// }
+/// ```
+///
+/// The test runs in a process of its own, on one P, with a clock that stands still while any goroutine
+/// can run; when all wait, it jumps to the next timer. So nothing depends on how fast the machine is,
+/// and hours take no time. When all wait and there is no timer, the test fails with a dump of all
+/// goroutines. The scheduler draws its choices from a seed; a test that fails names it, and
+/// `GOSCHED_SEED=N` replays the run.
+///
+/// The clock is that of `gosched::time`: sleeps, timers, time limits, deadlines, `time::now`. It is not
+/// `Instant::now`, and what ordinary threads do is not waited for.
 #[proc_macro_attribute]
 pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
     expand::test(options, item)

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::token::{Kind, Token};
 use std::ops::Range;
 
-/// An attribute, and the options it knows, each with an example.
+/// An attribute, and the options it knows, each with an example: one without `=` takes no value.
 #[derive(Debug)]
 pub(crate) struct Attribute {
     pub(crate) name: &'static str,
@@ -20,7 +20,7 @@ pub(crate) struct Attribute {
 pub(crate) struct Given<S> {
     pub(crate) name: &'static str,
     pub(crate) span: S,
-    /// Where its value is: at least one token.
+    /// Where its value is: at least one token, if it takes one.
     pub(crate) value: Range<usize>,
 }
 
@@ -54,6 +54,14 @@ impl Attribute {
         let Some((name, example)) = self.options.iter().find(|(name, _)| *name == word) else {
             return Err(Error::new(key.span, format!("unknown option `{word}`; {self}")));
         };
+        if !example.contains('=') {
+            return match tokens.get(at + 1) {
+                Some(token) if !token.is_punct(',') => {
+                    Err(Error::new(token.span, format!("`{name}` stands alone: it takes no value")))
+                }
+                _ => Ok(Given { name, span: key.span, value: at + 1..at + 1 }),
+            };
+        }
         let missing = |span| Err(Error::new(span, format!("`{name}` needs a value: `{example}`")));
         match tokens.get(at + 1) {
             Some(token) if token.is_punct('=') && !token.is_joint('=') => {}
@@ -124,6 +132,22 @@ mod tests {
 
     const COFFEE: Attribute =
         Attribute { name: "coffee", options: &[("milk", "milk = 1"), ("sugar", "sugar = 2")] };
+
+    #[test]
+    fn an_option_without_a_value_stands_alone() {
+        const TEA: Attribute =
+            Attribute { name: "tea", options: &[("iced", "iced"), ("sugar", "sugar = 2")] };
+        for text in ["iced", "iced,", "iced, sugar = 1", "sugar = 1, iced"] {
+            let given = TEA.read(&lex(text)).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+            assert!(given.iter().any(|given| given.name == "iced" && given.value.is_empty()));
+            assert_eq!(given.len(), 1 + usize::from(text.contains("sugar")));
+        }
+        for text in ["iced = 1", "iced sugar = 1", "iced(1)"] {
+            let error = TEA.read(&lex(text)).unwrap_err();
+            assert_eq!(error.message, "`iced` stands alone: it takes no value");
+            assert_eq!(error.span, if text.contains("(") { 4 } else { 5 });
+        }
+    }
 
     fn read(text: &str) -> Vec<(&'static str, String)> {
         let tokens = lex(text);

@@ -15,7 +15,13 @@ pub(crate) const MAIN: Attribute = Attribute {
 /// `#[gosched::test]`.
 pub(crate) const TEST: Attribute = Attribute {
     name: "gosched::test",
-    options: &[("procs", "procs = 4"), ("timeout", "timeout = 60"), ("leaks", "leaks = allow")],
+    options: &[
+        ("procs", "procs = 4"),
+        ("timeout", "timeout = 60"),
+        ("leaks", "leaks = allow"),
+        ("virtual_time", "virtual_time"),
+        ("seed", "seed = 7"),
+    ],
 };
 
 /// A test's time limit, if it gives none. The documentation of the attribute says it too.
@@ -46,6 +52,8 @@ pub(crate) struct TestOptions {
     pub(crate) procs: Option<Range<usize>>,
     pub(crate) timeout_millis: u64,
     pub(crate) deny_leaks: bool,
+    pub(crate) virtual_time: bool,
+    pub(crate) seed: Option<Range<usize>>,
 }
 
 impl MainOptions {
@@ -65,10 +73,28 @@ impl MainOptions {
 
 impl TestOptions {
     pub(crate) fn read<S: Copy>(tokens: &[Token<S>]) -> Result<TestOptions, Error<S>> {
-        let mut options =
-            TestOptions { procs: None, timeout_millis: TIMEOUT_MILLIS, deny_leaks: true };
-        for given in TEST.read(tokens)? {
+        let mut options = TestOptions {
+            procs: None,
+            timeout_millis: TIMEOUT_MILLIS,
+            deny_leaks: true,
+            virtual_time: false,
+            seed: None,
+        };
+        let list = TEST.read(tokens)?;
+        let place = |name| list.iter().find(|given| given.name == name).map(|given| given.span);
+        match (place("virtual_time"), place("procs"), place("seed")) {
+            (Some(_), Some(procs), _) => {
+                return Err(Error::new(procs, "in virtual time there is one P: remove `procs`"));
+            }
+            (None, _, Some(seed)) => {
+                return Err(Error::new(seed, "`seed` goes with `virtual_time`: add that"));
+            }
+            _ => {}
+        }
+        for given in list {
             match given.name {
+                "virtual_time" => options.virtual_time = true,
+                "seed" => options.seed = Some(given.value.clone()),
                 "procs" => options.procs = Some(count(&given, tokens)?),
                 "timeout" => options.timeout_millis = seconds(&given, tokens)?,
                 "leaks" => options.deny_leaks = denied(&given, tokens)?,
@@ -200,6 +226,17 @@ mod tests {
             let error = test(&format!("leaks = {value}")).unwrap_err();
             assert_eq!(error.message, "`leaks` takes `allow` or `deny`");
         }
+    }
+
+    #[test]
+    fn virtual_time_may_have_a_seed_and_has_one_p() {
+        let options = test("virtual_time, seed = 5, timeout = 1").unwrap();
+        assert!(options.virtual_time && options.seed == Some(4..5));
+        assert!(!test("").unwrap().virtual_time);
+        let error = test("procs = 2, virtual_time").unwrap_err();
+        assert!(error.message.contains("remove `procs`") && error.span == 0, "{error:?}");
+        let error = test("seed = 2").unwrap_err();
+        assert!(error.message.contains("goes with `virtual_time`"), "{error:?}");
     }
 
     #[test]

@@ -24,7 +24,7 @@
 //! ```
 
 use super::builder::start;
-use super::{packet, run};
+use super::{packet, run, virtual_time};
 use crate::block::exit::GoExit;
 use crate::gmp::group::Group;
 use crate::sched::{self, Backend, Order, Wishes};
@@ -117,12 +117,21 @@ pub struct TestOptions {
     procs: Option<usize>,
     timeout: Duration,
     deny_leaks: bool,
+    virtual_time: bool,
+    seed: Option<u64>,
 }
 
 impl TestOptions {
     /// A test of that name.
     pub fn new(name: &'static str) -> TestOptions {
-        TestOptions { name, procs: None, timeout: Duration::from_secs(60), deny_leaks: true }
+        TestOptions {
+            name,
+            procs: None,
+            timeout: Duration::from_secs(60),
+            deny_leaks: true,
+            virtual_time: false,
+            seed: None,
+        }
     }
 
     /// `procs = N`.
@@ -142,6 +151,18 @@ impl TestOptions {
         self.deny_leaks = deny;
         self
     }
+
+    /// `virtual_time`.
+    pub fn virtual_time(mut self, on: bool) -> TestOptions {
+        self.virtual_time = on;
+        self
+    }
+
+    /// `seed = N`.
+    pub fn seed(mut self, seed: u64) -> TestOptions {
+        self.seed = Some(seed);
+        self
+    }
 }
 
 /// Sets the number of Ps back when a test has ended, however it did.
@@ -159,6 +180,14 @@ static PROCS: Mutex<()> = Mutex::new(());
 /// Runs `f` as a goroutine, for a limited time, and looks what it leaves behind.
 #[track_caller]
 pub fn test<R: Termination + 'static>(options: TestOptions, f: fn() -> R) -> ExitCode {
+    if options.virtual_time && !virtual_time::is_child() {
+        return virtual_time::run(options.name, options.seed);
+    }
+    if options.virtual_time {
+        virtual_time::begin();
+        let result = catch_unwind(AssertUnwindSafe(|| run_test(&options, f)));
+        virtual_time::end(result.flatten().map(number));
+    }
     let _one = options.procs.map(|_| PROCS.lock().unwrap_or_else(|broken| broken.into_inner()));
     let _before = options.procs.map(|procs| Restore(super::runtime::set_procs(procs)));
     match run_test(&options, f) {
@@ -174,10 +203,13 @@ fn run_test<R: Termination + 'static>(
 ) -> std::thread::Result<ExitCode> {
     let name = options.name;
     let group = Group::new();
+    let is_virtual = options.virtual_time;
     let (done, ended) = channel();
     let body = move || {
         Group::join(group);
+        sched::set_deadlock_ends(is_virtual);
         let result = catch_unwind(AssertUnwindSafe(|| f().report()));
+        sched::set_deadlock_ends(false);
         let _ = done.send(());
         match result {
             Ok(code) => code,

@@ -13,3 +13,4 @@ pub mod runtime;
 pub(crate) mod scope;
 pub(crate) mod stack;
 pub(crate) mod thread;
+pub(crate) mod virtual_time;

@@ -7,6 +7,7 @@ use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::timer::Timer;
 use crate::sched::{self, ThreadLimit};
+use crate::sys::clock;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr;
@@ -87,7 +88,7 @@ impl Alarm {
 
     /// From now on.
     pub(crate) fn start(&self, when: u64) {
-        if sched::is_moving() {
+        if sched::is_moving() || clock::is_virtual() {
             // SAFETY: alive — stopped before it goes; it is a local of every caller, and stays where it
             // is.
             unsafe { sched::start_timer(&self.timer, when) };

@@ -24,13 +24,20 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
 /// `goexit` was called in main.
 pub(crate) static MAIN_HAS_EXITED: AtomicBool = AtomicBool::new(false);
 
-/// Whether every P is idle and every M asleep.
+/// A test in virtual time runs: other threads of the process are the harness's, and do not count.
+pub(crate) static OTHERS_DO_NOT_COUNT: AtomicBool = AtomicBool::new(false);
+
+/// Whether every P is idle and every M asleep, and no timer will change that.
 pub(crate) fn is_possible(locked: &Locked) -> bool {
+    all_sleep(locked) && !timers::are_there()
+}
+
+/// Whether every P is idle and every M asleep.
+pub(crate) fn all_sleep(locked: &Locked) -> bool {
     let asleep = locked.idle_ms.len() + locked.locked_ms as usize;
     SCHED.idle_ps.load(Ordering::Relaxed) as usize == SCHED.procs()
         && asleep == locked.ms as usize
         && locked.queue.is_empty()
-        && !timers::are_there()
 }
 
 /// Sleeps a while as the last M there is, and looks if nobody came. True if it was woken.
@@ -58,7 +65,8 @@ pub(crate) fn check() {
     }
     let ours = ms + OTHER_THREADS.load(Ordering::Relaxed) as usize;
     let Some(all) = threads_of_the_process() else { return };
-    if all > ours + waiting || threads::waiting() != waiting {
+    let others = all > ours + waiting && !OTHERS_DO_NOT_COUNT.load(Ordering::Relaxed);
+    if others || threads::waiting() != waiting {
         return;
     }
     let locked = SCHED.lock.lock();

@@ -10,6 +10,7 @@ use super::{deadlock, life, steal, timers, wake, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
+use crate::sys::clock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -56,12 +57,13 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
         locked.idle_ms.push(m);
         let keeps = timers::keep(&mut locked, m);
         let last = deadlock::is_possible(&locked);
+        let jumped = clock::is_virtual() && deadlock::all_sleep(&locked) && timers::jump(&locked);
         drop(locked);
         let rest = (!rested).then_some(IDLE_TIME);
         let timeout = keeps.map_or(rest, |until| Some(rest.map_or(until, |rest| rest.min(until))));
-        let woken = (last && deadlock::sleep_as_the_last(m)) || m.note.sleep(timeout);
+        let woken = !jumped && ((last && deadlock::sleep_as_the_last(m)) || m.note.sleep(timeout));
         if !woken {
-            match end_of_sleep(m, keeps.is_some_and(|until| Some(until) == timeout)) {
+            match end_of_sleep(m, jumped || keeps.is_some_and(|until| Some(until) == timeout)) {
                 End::Ends => return false,
                 End::Stays => {
                     give_memory_back();

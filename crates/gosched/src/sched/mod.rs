@@ -371,6 +371,14 @@ pub(crate) fn set_procs(procs: usize) -> usize {
     }
 }
 
+/// Whether it is the end when all goroutines wait, whatever other threads may do.
+pub(crate) fn set_deadlock_ends(ends: bool) {
+    match backend() {
+        Backend::Moving => moving::set_deadlock_ends(ends),
+        Backend::Threads => threads::set_deadlock_ends(ends),
+    }
+}
+
 pub(crate) fn num_goroutines() -> usize {
     match BACKEND.get() {
         None => 0,

@@ -93,6 +93,11 @@ pub(crate) fn main_has_exited() {
     deadlock::MAIN_HAS_EXITED.store(true, Ordering::Relaxed);
 }
 
+/// See [`set_deadlock_ends`](super::set_deadlock_ends).
+pub(crate) fn set_deadlock_ends(ends: bool) {
+    deadlock::OTHERS_DO_NOT_COUNT.store(ends, Ordering::Relaxed);
+}
+
 /// Memory for Gs: allocates, with preemption on.
 #[cold]
 pub(super) fn more_gs() {

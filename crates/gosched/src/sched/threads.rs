@@ -4,7 +4,7 @@
 //! each is an OS thread, and waits as any other thread does: on a futex, in a G of its own. So this
 //! file is both the other backend and the way ordinary threads wait for goroutines.
 
-use super::{Order, moving};
+use super::{Order, moving, timer_thread};
 use crate::gmp::current;
 use crate::gmp::g::{Birth, G};
 use crate::gmp::list::GList;
@@ -14,7 +14,7 @@ use crate::gmp::state::GState;
 use crate::sys::Lock;
 use crate::sys::clock;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Gs of threads: dead ones, for reuse.
@@ -88,6 +88,9 @@ pub(crate) unsafe fn park(reason: WaitReason, commit: Commit, data: *const ()) {
     // SAFETY: commit — promised by the caller.
     if unsafe { commit(g, data) } {
         WAITING.fetch_add(1, Ordering::Relaxed);
+        if goroutine.is_some() {
+            less_active();
+        }
         sleep(g);
     }
     LIMITED.fetch_sub(limited, Ordering::Relaxed);
@@ -130,7 +133,7 @@ fn sleep(g: &'static G) {
     }
     // If all goroutines slept already, nobody else looks.
     if g.word.get() == 0 && !g.word.wait(0, Some(moving::PATIENCE)) {
-        moving::look_for_deadlock();
+        look_for_deadlock();
     }
     while g.word.get() == 0 {
         g.word.wait(0, None);
@@ -161,8 +164,41 @@ pub(crate) fn ready(g: &'static G) {
         return start_prepared(g);
     }
     WAITING.fetch_sub(1, Ordering::Relaxed);
+    if g.id() != 0 {
+        ACTIVE.fetch_add(1, Ordering::Relaxed);
+    }
     g.word.set(1);
     g.word.wake();
+}
+
+/// Goroutines that do not wait, and timers that are being fired: while there is one, virtual time stands
+/// still. Counted up by whoever lets one go on, before it does.
+pub(super) static ACTIVE: AtomicIsize = AtomicIsize::new(0);
+
+/// One less. In virtual time, the last one lets time pass.
+pub(super) fn less_active() {
+    if ACTIVE.fetch_sub(1, Ordering::Relaxed) == 1 && clock::is_virtual() {
+        timer_thread::look();
+    }
+}
+
+static DEADLOCK_ENDS: AtomicBool = AtomicBool::new(false);
+
+/// See [`set_deadlock_ends`](super::set_deadlock_ends).
+pub(crate) fn set_deadlock_ends(ends: bool) {
+    DEADLOCK_ENDS.store(ends, Ordering::Relaxed);
+}
+
+/// All goroutines wait, and have for a while: in virtual time that is the end, if there is no timer.
+fn look_for_deadlock() {
+    let ends = DEADLOCK_ENDS.load(Ordering::Relaxed) && ACTIVE.load(Ordering::Relaxed) == 0;
+    if ends && !timer_thread::has_timers() && ACTIVE.load(Ordering::Relaxed) == 0 {
+        eprintln!("fatal error: all goroutines are asleep - deadlock!");
+        super::dump_to_stderr();
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(2) }
+    }
+    moving::look_for_deadlock();
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(2);
@@ -198,6 +234,7 @@ pub(crate) fn spawn(order: Order<'_>) -> std::io::Result<Started> {
     });
     started.map(|thread| (g, id, thread)).inspect_err(|_| {
         GOROUTINES.fetch_sub(1, Ordering::Relaxed);
+        less_active();
         g.transition(GState::Runnable, GState::Running);
         bury(g);
     })
@@ -231,6 +268,7 @@ fn start_prepared(g: &'static G) {
     g.set_prepared(false);
     g.enter_group();
     GOROUTINES.fetch_add(1, Ordering::Relaxed);
+    ACTIVE.fetch_add(1, Ordering::Relaxed);
     loop {
         let task = SendTask(g.task());
         let started = std::thread::Builder::new().spawn(move || {
@@ -249,6 +287,7 @@ fn begin(order: Order<'_>) -> (&'static G, u64) {
     g.enter_group();
     g.transition(GState::Dead, GState::Runnable);
     GOROUTINES.fetch_add(1, Ordering::Relaxed);
+    ACTIVE.fetch_add(1, Ordering::Relaxed);
     (g, id)
 }
 
@@ -288,6 +327,7 @@ fn live(g: &'static G, task: *mut crate::gmp::task::Task) {
     }
     current::set_goroutine(None);
     bury(g);
+    less_active();
 }
 
 fn bury(g: &'static G) {

@@ -6,6 +6,7 @@ use crate::gmp::timer::{NEVER, Timer, TimerHeap};
 use crate::sys::clock;
 use crate::sys::sleep_word::SleepWord;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 static HEAP: TimerHeap = TimerHeap::new();
@@ -32,25 +33,49 @@ pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
     while !unsafe { HEAP.insert(timer, when) } {
         HEAP.grow();
     }
+    look();
+}
+
+/// The thread looks what there is to do.
+pub(super) fn look() {
     ADDED.set(1);
     ADDED.wake();
+}
+
+/// Whether there is any.
+pub(super) fn has_timers() -> bool {
+    HEAP.next() != NEVER
 }
 
 fn keep() {
     loop {
         ADDED.set(0);
-        loop {
-            let mut ready = GList::new();
-            let fired = HEAP.fire_due(clock::now(), AT_A_TIME, &mut ready);
-            while let Some(g) = ready.pop_front() {
-                threads::ready(g);
-            }
-            if fired < AT_A_TIME {
-                break;
-            }
-        }
+        // Those it lets go on are counted before it is not any more.
+        threads::ACTIVE.fetch_add(1, Ordering::Relaxed);
+        fire_all();
+        let alone = threads::ACTIVE.fetch_sub(1, Ordering::Relaxed) == 1;
         let next = HEAP.next();
+        if clock::is_virtual() {
+            match alone && next != NEVER {
+                true => clock::jump_to(next),
+                false => drop(ADDED.wait(0, None)),
+            }
+            continue;
+        }
         let left = Duration::from_nanos(next.saturating_sub(clock::now()));
         ADDED.wait(0, (next != NEVER).then_some(left));
+    }
+}
+
+fn fire_all() {
+    loop {
+        let mut ready = GList::new();
+        let fired = HEAP.fire_due(clock::now(), AT_A_TIME, &mut ready);
+        while let Some(g) = ready.pop_front() {
+            threads::ready(g);
+        }
+        if fired < AT_A_TIME {
+            return;
+        }
     }
 }

@@ -106,7 +106,8 @@ fn tell_keeper(when: u64) {
 /// How long an M that is about to sleep may, as the keeper; `None`: there is one, or there is nothing to
 /// keep, or no P to fire what is due with. Under the lock.
 pub(crate) fn keep(locked: &mut Locked, m: &'static M) -> Option<Duration> {
-    if locked.keeper.is_some() {
+    // Virtual time does not pass while an M sleeps.
+    if locked.keeper.is_some() || clock::is_virtual() {
         return None;
     }
     let mut earliest = look();
@@ -127,6 +128,16 @@ pub(crate) fn keep(locked: &mut Locked, m: &'static M) -> Option<Duration> {
         }
         earliest = again;
     }
+}
+
+/// Everything sleeps, in virtual time: then it is the time of the first timer. False: there is none. Under
+/// the lock.
+pub(crate) fn jump(_locked: &Locked) -> bool {
+    let earliest = look();
+    if earliest != NEVER {
+        clock::jump_to(earliest);
+    }
+    earliest != NEVER
 }
 
 /// An M that slept does not keep any more, if it did. Under the lock.

@@ -1,6 +1,7 @@
 //! The time that timers go by: nanoseconds of the monotonic clock.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Later than any time.
@@ -9,9 +10,31 @@ pub(crate) const NEVER: u64 = u64::MAX;
 /// Where counting began.
 static START: OnceLock<Instant> = OnceLock::new();
 
+/// The time, where it is virtual; else 0.
+static VIRTUAL: AtomicU64 = AtomicU64::new(0);
+
+/// From here on time goes by only where [`jump_to`] says so.
+pub(crate) fn make_virtual() {
+    VIRTUAL.store(now(), Ordering::Relaxed);
+}
+
+#[inline]
+pub(crate) fn is_virtual() -> bool {
+    VIRTUAL.load(Ordering::Relaxed) != 0
+}
+
+/// It is later now. Where time is virtual; by one at a time.
+pub(crate) fn jump_to(time: u64) {
+    VIRTUAL.fetch_max(time, Ordering::Relaxed);
+}
+
 /// Nanoseconds since some moment; never 0.
 #[inline]
 pub(crate) fn now() -> u64 {
+    let time = VIRTUAL.load(Ordering::Relaxed);
+    if time != 0 {
+        return time;
+    }
     let start = START.get_or_init(Instant::now);
     nanos(start.elapsed()) + 1
 }

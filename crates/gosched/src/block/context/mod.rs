@@ -30,7 +30,7 @@ pub use error::{Cause, ContextError};
 
 use super::chan::{self, Receiver};
 use super::time;
-use node::{Node, Over, cancel};
+use node::{Expiry, Node, Over, cancel};
 use std::any::Any;
 use std::error::Error;
 use std::fmt;
@@ -70,24 +70,29 @@ impl Context {
     #[doc(alias = "WithCancel")]
     #[doc(alias = "WithCancelCause")]
     pub fn with_cancel(&self) -> (Context, CancelGuard) {
-        self.below(None)
+        self.below(None, Expiry::ByTimer)
     }
 
     /// One that is over after `duration`; or when the guard is dropped.
     #[doc(alias = "WithTimeout")]
     pub fn with_timeout(&self, duration: Duration) -> (Context, CancelGuard) {
         // What is too far away is never.
-        self.below(time::now().checked_add(duration))
+        self.below(time::now().checked_add(duration), Expiry::ByTimer)
+    }
+
+    /// As [`Context::with_timeout`], but over only when the guard says so.
+    pub(crate) fn expiring(&self, duration: Duration) -> (Context, CancelGuard) {
+        self.below(time::now().checked_add(duration), Expiry::ByGuard)
     }
 
     /// One that is over at `deadline`, if this one is not before; or when the guard is dropped.
     #[doc(alias = "WithDeadline")]
     pub fn with_deadline(&self, deadline: Instant) -> (Context, CancelGuard) {
-        self.below(Some(deadline))
+        self.below(Some(deadline), Expiry::ByTimer)
     }
 
-    fn below(&self, deadline: Option<Instant>) -> (Context, CancelGuard) {
-        let node = Node::new(self.0.node.as_ref(), deadline);
+    fn below(&self, deadline: Option<Instant>, expiry: Expiry) -> (Context, CancelGuard) {
+        let node = Node::new(self.0.node.as_ref(), deadline, expiry);
         let guard = CancelGuard { node: Some(Arc::downgrade(&node)) };
         let above = Some(self.clone());
         (Context(Arc::new(Inner { node: Some(node), value: None, above })), guard)

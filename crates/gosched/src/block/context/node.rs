@@ -41,6 +41,15 @@ struct State {
     timer: Option<Timer>,
 }
 
+/// What happens at a node's deadline.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Expiry {
+    /// A timer ends it.
+    ByTimer,
+    /// Whoever has the guard does.
+    ByGuard,
+}
+
 /// How a node ended.
 #[derive(Clone)]
 pub(super) struct Over {
@@ -56,7 +65,11 @@ impl Over {
 
 impl Node {
     /// Below `above`, with the earlier of `deadline` and the one above.
-    pub(super) fn new(above: Option<&Arc<Node>>, deadline: Option<Instant>) -> Arc<Node> {
+    pub(super) fn new(
+        above: Option<&Arc<Node>>,
+        deadline: Option<Instant>,
+        expiry: Expiry,
+    ) -> Arc<Node> {
         let inherited = above.and_then(|above| above.deadline);
         let own = deadline.filter(|&own| inherited.is_none_or(|inherited| own < inherited));
         let node = Arc::new(Node {
@@ -67,7 +80,7 @@ impl Node {
         });
         if let Some(over) = node.enter() {
             cancel(&node, over);
-        } else if let Some(own) = own {
+        } else if let (Some(own), Expiry::ByTimer) = (own, expiry) {
             node.expire_at(own);
         }
         node

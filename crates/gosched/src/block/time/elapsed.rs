@@ -43,16 +43,15 @@ where
     F: FnOnce(Context) -> T + Send + 'static,
     T: Send + 'static,
 {
-    let (ctx, guard) = context::background().with_timeout(duration);
-    let theirs = ctx.clone();
-    match crate::go(move || f(theirs)).join_timeout(duration) {
+    // Not by a timer: what ends because its context is over has not ended in time.
+    let (ctx, guard) = context::background().expiring(duration);
+    match crate::go(move || f(ctx)).join_timeout(duration) {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(error)) => match error.try_into_panic() {
             Ok(payload) => resume_unwind(payload),
             Err(_) => panic!("`timeout`: the closure called `goexit`, so there is no result"),
         },
         Err(_goes_on) => {
-            // The timer may be a moment behind: it is over with the right word.
             guard.expire();
             Err(Elapsed)
         }

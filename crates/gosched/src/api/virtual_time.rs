@@ -1,0 +1,97 @@
+//! Tests in virtual time: each in a process of its own, whose clock jumps.
+//!
+//! The process is the test program again, told to run that one test, on one P, with a seed. So nothing else
+//! runs beside the test, and its clock and its scheduler are the process's.
+
+use super::panic::message;
+use crate::sched;
+use crate::sys::clock;
+use std::any::Any;
+use std::process::{Command, ExitCode};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Set in the process that runs the test.
+const VARIABLE: &str = "GOSCHED_VIRTUAL_TIME";
+
+/// What the test ended with, as the last line of its process.
+const PANICKED: &str = "gosched: the test panicked: ";
+
+/// Whether this is the process that runs the test.
+pub(crate) fn is_child() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
+
+/// Runs a test in a process of its own. What that prints is printed if it fails.
+///
+/// # Panics
+/// The test did; or all its goroutines waited for each other.
+#[track_caller]
+pub(crate) fn run(path: &str, seed: Option<u64>) -> ExitCode {
+    // The harness knows tests without the name of their crate.
+    let name = path.split_once("::").map_or(path, |(_crate, name)| name);
+    let given = std::env::var("GOSCHED_SEED").ok().and_then(|seed| seed.trim().parse().ok());
+    let seed = given.or(seed).unwrap_or_else(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        now.map_or(1, |now| u64::from(now.subsec_nanos()))
+    });
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(why) => panic!("test `{name}`: no way to start it again in virtual time: {why}"),
+    };
+    let output = Command::new(program)
+        .args([name, "--exact", "--nocapture", "--include-ignored", "--test-threads=1"])
+        .env(VARIABLE, "1")
+        .env("GOMAXPROCS", "1")
+        .env("GOSCHED_SEED", seed.to_string())
+        .output();
+    let output = match output {
+        Ok(output) => output,
+        Err(why) => panic!("test `{name}`: it cannot be started again in virtual time: {why}"),
+    };
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    // Not run at all: the harness has another name for it, or there is another harness.
+    let ran = out.contains(RUNS);
+    if output.status.success() && ran {
+        return ExitCode::SUCCESS;
+    }
+    println!("{out}");
+    eprintln!("{err}");
+    if !ran {
+        panic!("test `{name}`: its process did not run it: is there another test harness?");
+    }
+    let told = out.lines().find_map(|line| line.strip_prefix(PANICKED));
+    match (told, output.status.code()) {
+        (Some(message), _) => panic!("{message}\nnote: GOSCHED_SEED={seed} replays this run"),
+        (None, Some(DEADLOCK)) => {
+            panic!("all goroutines wait, see above\nnote: GOSCHED_SEED={seed} replays this run")
+        }
+        (None, Some(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        (None, None) => {
+            panic!("test `{name}` crashed: {}, with GOSCHED_SEED={seed}", output.status)
+        }
+    }
+}
+
+/// What Go's processes end with, and ours.
+const DEADLOCK: i32 = 2;
+
+/// The test's process says that it runs it.
+const RUNS: &str = "gosched: in virtual time";
+
+/// From here on time is virtual. Before the runtime starts.
+pub(crate) fn begin() {
+    println!("\n{RUNS}");
+    clock::make_virtual();
+}
+
+/// The test is over, and so is its process.
+pub(crate) fn end(result: Result<i32, Box<dyn Any + Send>>) -> ! {
+    sched::set_deadlock_ends(false);
+    let code = result.unwrap_or_else(|payload| {
+        let text = message(&*payload).unwrap_or("Box<dyn Any>");
+        println!("\n{PANICKED}{}", text.replace('\n', " "));
+        101
+    });
+    std::process::exit(code)
+}

@@ -1,0 +1,228 @@
+//! Tests in virtual time: a clock that jumps, a seed that replays, a deadlock that fails.
+
+use gosched::chan::RecvTimeoutError;
+use gosched::sync::{Condvar, Mutex, WaitGroup};
+use gosched::time::{self, Ticker, Timer, after_func, sleep, sleep_until};
+use gosched::{chan, context, go, select};
+use gosched_tests as _;
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[gosched::test(virtual_time, timeout = 20)]
+fn a_year_is_over_at_once() {
+    let (real, start) = (Instant::now(), time::now());
+    sleep(365 * 24 * HOUR);
+    assert_eq!(time::now() - start, 365 * 24 * HOUR);
+    assert!(real.elapsed() < Duration::from_secs(10));
+}
+
+#[gosched::test(virtual_time)]
+fn sleepers_wake_in_order_and_to_the_nanosecond() {
+    let start = time::now();
+    let (tx, rx) = chan::<(u32, Duration)>(0);
+    for i in (1..=100u32).rev() {
+        let tx = tx.clone();
+        go(move || {
+            sleep(i * HOUR + Duration::from_nanos(u64::from(i)));
+            tx.send((i, time::now() - start)).unwrap();
+        });
+    }
+    drop(tx);
+    let all: Vec<_> = rx.iter().collect();
+    let expected = (1..=100u32).map(|i| (i, i * HOUR + Duration::from_nanos(u64::from(i))));
+    assert!(all.into_iter().eq(expected));
+}
+
+#[gosched::test(virtual_time)]
+fn time_stands_still_while_a_goroutine_can_run() {
+    let start = time::now();
+    let other = go(move || {
+        sleep(HOUR);
+        time::now() - start
+    });
+    for _ in 0..10_000 {
+        gosched::yield_now();
+        assert_eq!(time::now(), start);
+    }
+    // Blocked outside the runtime, where nobody can see that it will go on.
+    std::thread::sleep(Duration::from_millis(30));
+    assert_eq!(time::now(), start);
+    assert_eq!(other.join().unwrap(), HOUR);
+}
+
+#[gosched::test(virtual_time)]
+fn limits_are_exact() {
+    let start = time::now();
+    let passed = || time::now() - start;
+    let (tx, rx) = chan::<u32>(0);
+    assert_eq!(rx.recv_timeout(HOUR), Err(RecvTimeoutError::Timeout));
+    assert_eq!(passed(), HOUR);
+    assert!(tx.send_timeout(1, HOUR).is_err());
+    assert_eq!(passed(), 2 * HOUR);
+    select! {
+        recv(rx) -> _ => unreachable!(),
+        default(HOUR) => {}
+    }
+    assert_eq!(passed(), 3 * HOUR);
+    let (lock, condition) = (Mutex::new(()), Condvar::new());
+    drop(condition.wait_timeout(lock.lock(), HOUR));
+    assert_eq!(passed(), 4 * HOUR);
+    gosched::park_timeout(HOUR);
+    assert_eq!(passed(), 5 * HOUR);
+    sleep_until(start + 6 * HOUR);
+    assert_eq!(passed(), 6 * HOUR);
+    assert_eq!(time::timeout(HOUR, |ctx| ctx.done().recv()), Err(time::Elapsed));
+    assert_eq!(passed(), 7 * HOUR);
+    let (ctx, _guard) = context::background().with_timeout(HOUR);
+    assert_eq!(ctx.deadline(), Some(start + 8 * HOUR));
+    let _ = ctx.done().recv();
+    assert_eq!(passed(), 8 * HOUR);
+    assert_eq!(ctx.err(), Some(context::ContextError::DeadlineExceeded));
+}
+
+#[gosched::test(virtual_time)]
+fn tickers_timers_and_functions_go_by_it() {
+    let start = time::now();
+    let ticker = Ticker::new(HOUR);
+    let ticks: Vec<_> = ticker.chan().iter().take(5).map(|tick| tick - start).collect();
+    assert_eq!(ticks, (1..=5u32).map(|i| i * HOUR).collect::<Vec<_>>());
+    ticker.stop();
+    let timer = Timer::new(HOUR);
+    sleep(HOUR / 2);
+    assert!(timer.reset(HOUR));
+    assert_eq!(timer.chan().recv().unwrap() - start, 6 * HOUR + HOUR / 2);
+    let (tx, rx) = chan(1);
+    let func = after_func(HOUR, move || tx.send(time::now() - start).unwrap());
+    assert_eq!(rx.recv(), Ok(7 * HOUR + HOUR / 2));
+    func.reset(HOUR);
+    assert_eq!(rx.recv(), Ok(8 * HOUR + HOUR / 2));
+}
+
+#[gosched::test(virtual_time, leaks = allow)]
+fn what_is_left_behind_may_wait_for_ever() {
+    go(|| chan::<u32>(0).1.recv());
+    let never = chan::<u32>(0);
+    go(move || never.0.send(1));
+    gosched::yield_now();
+}
+
+#[gosched::test(virtual_time)]
+fn ordinary_threads_have_limits_too() {
+    let start = time::now();
+    let thread = std::thread::spawn(move || {
+        sleep(HOUR);
+        time::now() - start
+    });
+    while !thread.is_finished() {
+        sleep(HOUR / 4);
+    }
+    assert!(thread.join().unwrap() >= HOUR);
+}
+
+#[gosched::test(virtual_time)]
+fn a_thread_that_a_goroutine_is_locked_to_sleeps_like_others() {
+    let start = time::now();
+    gosched::lock_os_thread();
+    let others = WaitGroup::new();
+    for i in 1..10u32 {
+        others.go(move || {
+            gosched::lock_os_thread();
+            sleep(i * HOUR);
+        });
+    }
+    sleep(HOUR);
+    others.wait();
+    assert_eq!(time::now() - start, 9 * HOUR);
+}
+
+#[gosched::test(virtual_time)]
+#[should_panic(expected = "all goroutines wait, see above")]
+fn a_deadlock_fails() {
+    let (tx, rx) = chan::<u32>(0);
+    let waits = go(move || rx.recv());
+    sleep(HOUR);
+    let _ = waits.join();
+    drop(tx);
+}
+
+#[gosched::test(virtual_time)]
+#[should_panic(expected = "hours later: 5")]
+fn a_panic_is_passed_on() {
+    sleep(5 * HOUR);
+    panic!("hours later: {}", 5);
+}
+
+#[gosched::test(virtual_time, timeout = 0.2)]
+#[should_panic(expected = "did not end within 200ms")]
+fn the_time_limit_is_in_real_time() {
+    loop {
+        gosched::yield_now();
+    }
+}
+
+#[gosched::test(virtual_time)]
+#[should_panic(expected = "left 1 goroutines behind")]
+fn leaks_are_found() {
+    let (tx, rx) = chan::<u32>(0);
+    std::mem::forget((tx, rx.clone()));
+    go(move || rx.recv());
+}
+
+#[gosched::test(virtual_time)]
+fn errors_may_be_returned() -> Result<(), std::num::ParseIntError> {
+    sleep(HOUR);
+    "7".parse::<u8>().map(drop)
+}
+
+mod inside {
+    #[gosched::test(virtual_time)]
+    fn a_test_may_be_in_a_module() {
+        gosched::time::sleep(super::HOUR);
+    }
+}
+
+/// Run by the next test, with a seed.
+#[gosched::test(virtual_time, seed = 1)]
+fn tells_its_order() {
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let all = WaitGroup::new();
+    for i in 0..12u64 {
+        let order = order.clone();
+        all.go(move || {
+            for _ in 0..3 {
+                order.lock().push(i);
+                gosched::yield_now();
+                sleep(Duration::from_millis(i % 2));
+            }
+        });
+    }
+    all.wait();
+    println!("order {:?}", order.lock());
+}
+
+#[test]
+fn a_seed_replays_the_run_and_another_gives_another() {
+    let run = |seed: u64| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["tells_its_order", "--exact", "--nocapture"]).env("GOMAXPROCS", "1");
+        command.env("GOSCHED_VIRTUAL_TIME", "1").env("GOSCHED_SEED", seed.to_string());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text.lines().find(|line| line.starts_with("order "));
+        line.unwrap_or_else(|| panic!("no order in: {text}")).to_owned()
+    };
+    let mut orders = BTreeSet::new();
+    for seed in 1..=5 {
+        let order = run(seed);
+        if !cfg!(feature = "threads") {
+            assert_eq!(order, run(seed), "seed {seed}");
+        }
+        orders.insert(order);
+    }
+    assert!(orders.len() > 1, "seeds make a difference: {orders:?}");
+}
