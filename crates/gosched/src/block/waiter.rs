@@ -16,10 +16,13 @@
 //! settles and after it was made ready, and in between whoever's who fired it. The caller cannot leave
 //! the frame before it has had every queue's lock, so whoever holds one may look at the waiters in it.
 
+#[cfg(not(loom))]
 use crate::gmp::g::G;
-use std::cell::Cell;
+#[cfg(loom)]
+use crate::model::g::G;
+use crate::sys::atomic::{AtomicUsize, Ordering};
+use crate::sys::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// One wait: see the top of this file.
 #[derive(Debug)]

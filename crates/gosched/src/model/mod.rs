@@ -16,6 +16,9 @@
 //! of another thread (load buffering), and that `SeqCst` accesses are stronger than acquire and
 //! release (there are none here: full barriers are fences).
 
+pub(crate) mod g;
+
+mod handoff;
 mod item;
 mod lock;
 mod note;
@@ -23,6 +26,12 @@ mod packet;
 mod park;
 mod queue;
 mod queue_next;
+mod select;
+mod semaphore;
+mod timer;
+#[expect(dead_code, unreachable_pub, reason = "a model uses a part of it, and sees it from here")]
+#[path = "../block/waiter.rs"]
+mod waiter;
 mod waking;
 mod world;
 mod world_m;

@@ -49,6 +49,7 @@ macro_rules! number {
 
 number!(AtomicU32, u32);
 number!(AtomicU64, u64);
+number!(AtomicUsize, usize);
 
 impl AtomicU32 {
     pub(crate) fn fetch_add(&self, value: u32, by: Ordering) -> u32 {

@@ -2,11 +2,15 @@
 
 pub(crate) mod atomic;
 
+pub(crate) mod cell;
+
 #[cfg(loom)]
 mod atomic_model;
 #[cfg(loom)]
 #[path = "barrier_model.rs"]
 pub(crate) mod barrier;
+#[cfg(loom)]
+mod cell_model;
 #[cfg(loom)]
 pub(crate) mod futex_model;
 #[cfg(loom)]

@@ -1,0 +1,162 @@
+//! A channel's hand-off, on the real waiters and queues of `block::waiter`: a value goes from frame to
+//! frame, under a lock that is modelled apart.
+
+use super::g::G;
+use super::waiter::{Queue, Turn, Waiter};
+use super::{every_order, leak, most_orders};
+use crate::sys::cell::Cell;
+use loom::sync::Mutex;
+use loom::thread;
+
+/// What a channel without a ring is.
+#[derive(Default)]
+struct State {
+    senders: Queue,
+    receivers: Queue,
+    closed: bool,
+}
+
+/// When the one who waits says that it may be made ready.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Settle {
+    /// Before it gives the lock back.
+    Before,
+    /// Broken: after that.
+    After,
+}
+
+struct Channel {
+    state: Mutex<State>,
+    settle: Settle,
+}
+
+impl Channel {
+    fn new(settle: Settle) -> &'static Channel {
+        leak(Channel { state: Mutex::new(State::default()), settle })
+    }
+
+    fn send(&self, me: usize, value: u32) -> bool {
+        let mut state = self.state.lock().unwrap();
+        if state.closed {
+            return false;
+        }
+        if let Some(receiver) = state.receivers.take() {
+            // SAFETY: every receiver's slot is one of these.
+            unsafe { &*receiver.slot().cast::<Cell<u32>>() }.set(value);
+            let g = receiver.g();
+            drop(state);
+            g.into_iter().for_each(G::ready);
+            return true;
+        }
+        let slot = Cell::new(value);
+        self.wait(state, |state| &mut state.senders, me, &slot)
+    }
+
+    fn receive(&self, me: usize) -> Option<u32> {
+        let slot = Cell::new(0);
+        let mut state = self.state.lock().unwrap();
+        if let Some(sender) = state.senders.take() {
+            // SAFETY: every sender's slot is one of these.
+            slot.set(unsafe { &*sender.slot().cast::<Cell<u32>>() }.get());
+            let g = sender.g();
+            drop(state);
+            g.into_iter().for_each(G::ready);
+            return Some(slot.get());
+        }
+        if state.closed {
+            return None;
+        }
+        self.wait(state, |state| &mut state.receivers, me, &slot).then(|| slot.get())
+    }
+
+    fn wait(
+        &self,
+        mut state: loom::sync::MutexGuard<'_, State>,
+        queue: fn(&mut State) -> &mut Queue,
+        me: usize,
+        slot: &Cell<u32>,
+    ) -> bool {
+        let (g, turn) = (G::new(me), Turn::alone());
+        let waiter = Waiter::new(&turn, 0, std::ptr::from_ref(slot).cast_mut().cast());
+        // SAFETY: frame — the only waiter of its turn, and this returns when it was made ready.
+        unsafe { queue(&mut state).push(&waiter) };
+        g.save();
+        if self.settle == Settle::Before {
+            assert!(turn.settle(g));
+        }
+        drop(state);
+        if self.settle == Settle::After {
+            turn.settle(g);
+        }
+        g.sleep();
+        !waiter.is_refused()
+    }
+
+    fn close(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.closed = true;
+        let mut ready = Vec::new();
+        while let Some(taken) = state.receivers.take() {
+            taken.refuse();
+            ready.extend(taken.g());
+        }
+        while let Some(taken) = state.senders.take() {
+            taken.refuse();
+            ready.extend(taken.g());
+        }
+        drop(state);
+        ready.into_iter().for_each(G::ready);
+    }
+}
+
+fn one_to_one(settle: Settle) {
+    let channel = Channel::new(settle);
+    let sender = thread::spawn(move || channel.send(0, 7));
+    assert_eq!(channel.receive(1), Some(7));
+    assert!(sender.join().unwrap());
+}
+
+#[test]
+fn a_value_goes_from_one_to_the_other() {
+    every_order(|| one_to_one(Settle::Before));
+}
+
+#[test]
+fn each_of_two_values_is_received_once() {
+    most_orders(3, || {
+        let channel = Channel::new(Settle::Before);
+        let senders = [0, 1].map(|me| thread::spawn(move || channel.send(me, 10 + me as u32)));
+        let sum = channel.receive(2).unwrap() + channel.receive(3).unwrap();
+        assert_eq!(sum, 21);
+        assert!(senders.into_iter().all(|sender| sender.join().unwrap()));
+    });
+}
+
+#[test]
+fn two_receivers_get_one_value_each() {
+    most_orders(3, || {
+        let channel = Channel::new(Settle::Before);
+        let receivers = [0, 1].map(|me| thread::spawn(move || channel.receive(me).unwrap()));
+        assert!(channel.send(2, 10) && channel.send(3, 11));
+        let sum: u32 = receivers.into_iter().map(|receiver| receiver.join().unwrap()).sum();
+        assert_eq!(sum, 21);
+    });
+}
+
+#[test]
+fn a_close_finds_whoever_waits() {
+    most_orders(4, || {
+        let channel = Channel::new(Settle::Before);
+        let receiver = thread::spawn(move || channel.receive(0));
+        let sender = thread::spawn(move || channel.send(1, 7));
+        channel.close();
+        let (sent, received) = (sender.join().unwrap(), receiver.join().unwrap());
+        assert_eq!(received, sent.then_some(7), "received if and only if sent");
+    });
+}
+
+#[test]
+#[should_panic]
+fn broken_by_one_who_says_so_when_the_lock_is_free() {
+    every_order(|| one_to_one(Settle::After));
+}
