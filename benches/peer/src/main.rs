@@ -101,6 +101,7 @@ const WORKLOADS: &[Workload] = &[
         expected: |n| n / locks::TASKS * locks::TASKS,
         run: locks::contended,
     },
+    Workload { name: "timer_churn", default_n: 1_000_000, expected: |n| n, run: timers::churn },
     Workload { name: "timers_sleep", default_n: 1_000_000, expected: |n| n, run: timers::sleepers },
     Workload { name: "mem", default_n: 100_000, expected: |n| n, run: mem },
     Workload {

@@ -30,3 +30,18 @@ pub(crate) fn sleepers(n: u64) -> Measured {
         .and("spawn_ms", spawned.as_secs_f64() * 1e3)
         .and("rss_per_task", memory as f64 / n as f64)
 }
+
+/// Timers that are there all the time.
+const LIVE: usize = 10_000;
+
+pub(crate) fn churn(n: u64) -> Measured {
+    let mut random = 7;
+    let mut after = || {
+        random = common::work(random, 1);
+        time::after_func(Duration::from_millis(10_000 + random % 50_000), || {})
+    };
+    let live: Vec<_> = (0..LIVE).map(|_| after()).collect();
+    let stopped = timed(|| (0..n).filter(|_| after().stop()).count() as u64);
+    assert!(live.iter().all(time::Timer::stop));
+    Measured::new(n, stopped).with("timer", "after_func and stop; 10k live")
+}

@@ -315,13 +315,18 @@ pub(crate) fn put_away(m: &'static M, g: &'static G) {
     {
         caches.stacks.put_trimmed(stack);
     }
-    caches.free.push_front(g);
-    if caches.free.len() >= FREE_MAX {
-        spill(caches);
-    }
+    keep_dead(caches, g);
     if STACK_WANTED.load(Ordering::Relaxed) {
         give_up_stacks(caches);
         serve_stackless();
+    }
+}
+
+/// A dead G for the P's next goroutines.
+pub(crate) fn keep_dead(caches: &mut Caches, g: &'static G) {
+    caches.free.push_front(g);
+    if caches.free.len() >= FREE_MAX {
+        spill(caches);
     }
 }
 

@@ -296,6 +296,15 @@ pub(crate) fn is_moving() -> bool {
     moving::is_here()
 }
 
+/// Whether one who finds a lock taken should look again before it waits: its holder may run, and nobody
+/// here could run instead.
+pub(crate) fn is_spinning_worth_it() -> bool {
+    match moving::is_here() {
+        true => moving::is_spinning_worth_it(),
+        false => true,
+    }
+}
+
 /// The number of the P the caller is on, a moment ago; `None`: it has none.
 #[inline]
 pub(crate) fn p_number() -> Option<usize> {

@@ -169,6 +169,13 @@ pub(crate) unsafe fn park_inside(
     leave();
 }
 
+/// Whether others run, and nobody could here.
+pub(crate) fn is_spinning_worth_it() -> bool {
+    let alone = enter().p().is_some_and(|p| p.queue.is_empty());
+    leave();
+    alone && SCHED.idle_ps.load(Ordering::Relaxed) as usize + 1 < SCHED.procs()
+}
+
 /// The number of the P the caller is on; another one perhaps as soon as this returns.
 #[inline]
 pub(crate) fn p_number() -> usize {

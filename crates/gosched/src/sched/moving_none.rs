@@ -61,6 +61,10 @@ pub(crate) unsafe fn start_timer(_timer: &crate::gmp::timer::Timer, _when: u64) 
     unreachable!("{NEVER}")
 }
 
+pub(crate) fn is_spinning_worth_it() -> bool {
+    unreachable!("{NEVER}")
+}
+
 pub(crate) fn p_number() -> usize {
     unreachable!("{NEVER}")
 }

@@ -44,11 +44,15 @@ fn take() -> Option<(&'static G, u64)> {
 pub(crate) fn discard(g: &'static G) {
     g.set_prepared(false);
     g.set_group(None);
-    let inside = moving::is_here().then(enter);
-    SCHED.lock.lock().free.push_front(g);
-    if inside.is_some() {
-        leave();
+    if !moving::is_here() {
+        return SCHED.lock.lock().free.push_front(g);
     }
+    match enter().p() {
+        // SAFETY: owner — the caller has the P.
+        Some(p) => life::keep_dead(unsafe { p.own.get() }, g),
+        None => SCHED.lock.lock().free.push_front(g),
+    }
+    leave();
 }
 
 /// See [`live`](super::live).

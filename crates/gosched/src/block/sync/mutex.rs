@@ -5,9 +5,12 @@
 //! millisecond turns the lock *starving*: then it goes from hand to hand, in the order of waiting, until
 //! one who gets it has waited less, or is the last.
 //!
-//! The word: [`LOCKED`]; [`PARKED`]: somebody is in the queue; [`WOKEN`]: one who was woken competes, so
-//! nobody else need be woken; [`STARVING`]. The last three are set under the queue's lock only, and only
-//! while the mutex is locked.
+//! The word: [`LOCKED`]; [`PARKED`]: somebody is in the queue; [`WOKEN`]: one who was woken, or who has not
+//! waited yet, competes, so nobody need be woken; [`STARVING`]. `PARKED` and `STARVING` are set under the
+//! queue's lock only. All three are set only while the mutex is locked.
+//!
+//! Whoever sets `WOKEN`, for itself or for the one it wakes, that one takes it back when it has the lock, or
+//! before it parks. Where two have set it the first takes it back: the worst is that one more is woken.
 //!
 //! Holder: 1. frees the word, if nobody is parked or one is awake; 2. else, under the queue's lock, takes
 //! the first out, and either leaves the word locked for it (starving), or frees it and leaves `WOKEN`.
@@ -53,6 +56,17 @@ struct Ticket {
     handed: Cell<bool>,
 }
 
+/// How one parks.
+#[derive(Clone, Copy, Debug)]
+struct How {
+    /// `WOKEN` is its own.
+    awake: bool,
+    /// It has waited before.
+    waited: bool,
+    /// And for too long.
+    starving: bool,
+}
+
 impl RawMutex {
     pub(crate) const fn new() -> RawMutex {
         RawMutex { word: AtomicU32::new(0), queue: Guarded::new(Queue::new()) }
@@ -82,7 +96,8 @@ impl RawMutex {
     pub(crate) fn lock_slow(&self, until: Option<u64>) -> bool {
         may_wait();
         let ticket = Ticket { since: clock::now(), handed: Cell::new(false) };
-        let (mut awake, mut spins) = (false, 0);
+        // Awake: `WOKEN` is its own. Waited: it goes before those who have not.
+        let (mut awake, mut waited, mut spins) = (false, false, 0);
         loop {
             let now = self.word.load(Ordering::Relaxed);
             if now & LOCKED == 0 {
@@ -92,14 +107,18 @@ impl RawMutex {
                 }
                 continue;
             }
-            if spins < SPINS && now & STARVING == 0 {
-                // The holder runs, perhaps, and not for long.
+            if spins < SPINS && now & STARVING == 0 && sched::is_spinning_worth_it() {
+                // The holder runs, perhaps, and not for long: it need not wake anybody.
+                if !awake && now & (WOKEN | PARKED) == PARKED {
+                    awake = self.change(now, now | WOKEN);
+                }
                 spins += 1;
                 (0..30).for_each(|_| std::hint::spin_loop());
                 continue;
             }
-            let starving = awake && clock::now() - ticket.since > PATIENCE;
-            match self.park(&ticket, awake, starving, until) {
+            let starving = waited && clock::now() - ticket.since > PATIENCE;
+            let parked = self.park(&ticket, How { awake, waited, starving }, until);
+            match parked {
                 // It became free.
                 Ok(()) => {}
                 Err(Waited::TimedOut) => return false,
@@ -109,7 +128,7 @@ impl RawMutex {
                     return true;
                 }
                 Err(Waited::Woken) => {
-                    awake = true;
+                    (awake, waited) = (true, true);
                     spins = 0;
                 }
             }
@@ -117,17 +136,11 @@ impl RawMutex {
     }
 
     /// Parks while the word is locked. `Ok`: it is not.
-    fn park(
-        &self,
-        ticket: &Ticket,
-        awake: bool,
-        starving: bool,
-        until: Option<u64>,
-    ) -> Result<(), Waited> {
+    fn park(&self, ticket: &Ticket, how: How, until: Option<u64>) -> Result<(), Waited> {
         let wait = Wait {
             reason: WaitReason::Mutex,
             queue: |queue: &mut Queue| queue,
-            first: awake,
+            first: how.waited,
             ticket: std::ptr::from_ref(ticket).cast_mut().cast(),
             until,
             gave_up: Some(&|held| {
@@ -143,10 +156,10 @@ impl RawMutex {
                     return Some(());
                 }
                 let mut to = now | PARKED;
-                if awake {
+                if how.awake {
                     to &= !WOKEN;
                 }
-                if starving {
+                if how.starving {
                     to |= STARVING;
                 }
                 if self.change(now, to) {
@@ -194,6 +207,11 @@ impl RawMutex {
     /// Frees it for the first who waits, or hands it over: true.
     fn wake_one(&self) -> bool {
         let mut held = self.queue.lock();
+        let now = self.word.load(Ordering::Relaxed);
+        if now & WOKEN != 0 && now & STARVING == 0 && self.change(now, now & !LOCKED) {
+            // Somebody has come meanwhile who competes.
+            return false;
+        }
         let taken = held.take();
         let none_left = if held.is_empty() { PARKED } else { 0 };
         let Some(taken) = taken else {
