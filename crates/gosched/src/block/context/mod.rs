@@ -158,11 +158,11 @@ impl Context {
     /// What [`CancelGuard::cancel_cause`] was given; without that, what [`Context::err`] says.
     #[doc(alias = "Cause")]
     pub fn cause(&self) -> Option<Cause> {
-        let Over { error, cause } = self.over()?;
-        Some(cause.unwrap_or_else(|| Arc::new(error)))
+        let over = self.over()?;
+        Some(over.cause.clone().unwrap_or_else(|| Arc::new(over.error)))
     }
 
-    fn over(&self) -> Option<Over> {
+    fn over(&self) -> Option<Arc<Over>> {
         self.0.node.as_ref().and_then(|node| node.over())
     }
 
@@ -226,21 +226,21 @@ pub struct CancelGuard {
 impl CancelGuard {
     /// The context is over, and so are all that were made from it. What is over stays as it is.
     pub fn cancel(&self) {
-        self.end(Over::new(ContextError::Cancelled));
+        self.end(Over::new(ContextError::Cancelled, None));
     }
 
     /// As [`CancelGuard::cancel`], with a reason: see [`Context::cause`].
     pub fn cancel_cause(&self, cause: impl Into<Box<dyn Error + Send + Sync>>) {
         let cause = Some(Arc::from(cause.into()));
-        self.end(Over { error: ContextError::Cancelled, cause });
+        self.end(Over::new(ContextError::Cancelled, cause));
     }
 
     /// Its deadline has passed.
     pub(crate) fn expire(&self) {
-        self.end(Over::new(ContextError::DeadlineExceeded));
+        self.end(Over::new(ContextError::DeadlineExceeded, None));
     }
 
-    fn end(&self, over: Over) {
+    fn end(&self, over: Arc<Over>) {
         if let Some(node) = self.node.as_ref().and_then(Weak::upgrade) {
             cancel(&node, over);
         }

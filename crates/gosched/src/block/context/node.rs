@@ -7,6 +7,9 @@
 //! Cancelling goes down the tree with a list of what is still to do: neither the depth nor the width of a
 //! tree needs stack. A new node enters its parent's slots under the parent's lock, and is cancelled right
 //! there if the parent is; so nobody is forgotten.
+//!
+//! Whoever has cancelled a node finds all below it over. Where somebody else is on its way down there, it
+//! waits for that one; who waits in turn only for those who are further down.
 
 use super::error::{Cause, ContextError};
 use super::slots::Slots;
@@ -30,7 +33,7 @@ type Func = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct State {
-    over: Option<Over>,
+    over: Option<Arc<Over>>,
     below: Slots<Weak<Node>>,
     funcs: Slots<Func>,
     /// How many functions there are.
@@ -50,16 +53,17 @@ pub(super) enum Expiry {
     ByGuard,
 }
 
-/// How a node ended.
-#[derive(Clone)]
+/// How a node ended, and all below it that were not over.
 pub(super) struct Over {
     pub(super) error: ContextError,
     pub(super) cause: Option<Cause>,
+    /// Closed when all of them are.
+    settled: Receiver<()>,
 }
 
 impl Over {
-    pub(super) fn new(error: ContextError) -> Over {
-        Over { error, cause: None }
+    pub(super) fn new(error: ContextError, cause: Option<Cause>) -> Arc<Over> {
+        Arc::new(Over { error, cause, settled: chan::sealed() })
     }
 }
 
@@ -79,7 +83,8 @@ impl Node {
             state: Mutex::default(),
         });
         if let Some(over) = node.enter() {
-            cancel(&node, over);
+            // As the one above ended, but not to be waited for with that.
+            cancel(&node, Over::new(over.error, over.cause.clone()));
         } else if let (Some(own), Expiry::ByTimer) = (own, expiry) {
             node.expire_at(own);
         }
@@ -87,7 +92,7 @@ impl Node {
     }
 
     /// Lets the one above know of it. `Some`: that one is over.
-    fn enter(self: &Arc<Node>) -> Option<Over> {
+    fn enter(self: &Arc<Node>) -> Option<Arc<Over>> {
         let (above, slot) = self.above.as_ref()?;
         let mut state = above.state.lock();
         if state.over.is_none() {
@@ -108,12 +113,12 @@ impl Node {
     fn expire_at(self: &Arc<Node>, deadline: Instant) {
         let left = deadline.saturating_duration_since(crate::block::time::now());
         if left == Duration::ZERO {
-            return cancel(self, Over::new(ContextError::DeadlineExceeded));
+            return cancel(self, Over::new(ContextError::DeadlineExceeded, None));
         }
         let node = Arc::downgrade(self);
         let timer = after_func(left, move || {
             if let Some(node) = node.upgrade() {
-                cancel(&node, Over::new(ContextError::DeadlineExceeded));
+                cancel(&node, Over::new(ContextError::DeadlineExceeded, None));
             }
         });
         let mut state = self.state.lock();
@@ -129,7 +134,7 @@ impl Node {
     }
 
     /// How it ended, if it did.
-    pub(super) fn over(&self) -> Option<Over> {
+    pub(super) fn over(&self) -> Option<Arc<Over>> {
         if !self.done.is_closed() {
             return None;
         }
@@ -162,11 +167,12 @@ impl Node {
 }
 
 /// Ends a node, and all below it. What is over stays as it is.
-pub(super) fn cancel(node: &Arc<Node>, over: Over) {
-    let mut to_do = vec![node.clone()];
+pub(super) fn cancel(node: &Arc<Node>, over: Arc<Over>) {
+    let (mut to_do, mut others) = (vec![node.clone()], Vec::new());
     while let Some(node) = to_do.pop() {
         let mut state = node.state.lock();
-        if state.over.is_some() {
+        if let Some(other) = &state.over {
+            others.push(other.clone());
             continue;
         }
         let before =
@@ -181,6 +187,10 @@ pub(super) fn cancel(node: &Arc<Node>, over: Over) {
         // `myself` is not the last: `to_do` had one.
     }
     node.leave();
+    for other in others {
+        let _ = other.settled.recv();
+    }
+    over.settled.core().close();
 }
 
 impl Drop for Node {

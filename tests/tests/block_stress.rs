@@ -1,0 +1,297 @@
+//! Everything there is to wait for, at once, by goroutines and threads mixed: seeded programs in which each
+//! party draws what it does. Nothing is lost, nothing is there twice, all end.
+//!
+//! `GOSCHED_STRESS_SECONDS` is how long it goes on, `GOSCHED_STRESS_SEED` where it begins. A failure names
+//! its seed; the order in which parties run is the system's.
+
+use gosched::chan::{Receiver, Sender};
+use gosched::context::{self, Context};
+use gosched::sync::{
+    Barrier, Condvar, Mutex, Once, Pool, RwLock, Semaphore, SingleFlight, WaitGroup,
+};
+use gosched::time::{self, after_func, sleep};
+use gosched::{block_on, chan, go, runtime, select};
+use gosched_tests::parties::{Ledger, Token, join_all, mixed, wait_for};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// Parties of a program.
+const PARTIES: usize = 12;
+/// What each does.
+const STEPS: usize = 120;
+/// Values that a program sends, at most.
+const TOKENS: usize = PARTIES * STEPS;
+const PERMITS: usize = 3;
+
+#[derive(Clone)]
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % n as u64) as usize
+    }
+
+    fn micros(&mut self, most: usize) -> Duration {
+        Duration::from_micros(self.below(most) as u64)
+    }
+}
+
+/// What the parties of a program share.
+struct World {
+    channels: Vec<(Sender<Token>, Receiver<Token>)>,
+    ledger: Ledger,
+    next: AtomicUsize,
+    counter: Mutex<u64>,
+    count: AtomicU64,
+    pair: RwLock<(u64, u64)>,
+    permits: Semaphore,
+    held: AtomicUsize,
+    queue: Mutex<VecDeque<u64>>,
+    filled: Condvar,
+    put: AtomicUsize,
+    got: AtomicUsize,
+    pool: Pool<Vec<u8>>,
+    flights: SingleFlight<usize, usize>,
+    once: Once,
+    inits: AtomicUsize,
+    root: Context,
+    functions: WaitGroup,
+}
+
+impl World {
+    fn new(random: &mut Random, root: Context) -> Arc<World> {
+        Arc::new(World {
+            channels: (0..4).map(|_| chan(random.below(3))).collect(),
+            ledger: Ledger::new(TOKENS),
+            next: AtomicUsize::new(0),
+            counter: Mutex::new(0),
+            count: AtomicU64::new(0),
+            pair: RwLock::new((0, 0)),
+            permits: Semaphore::new(PERMITS),
+            held: AtomicUsize::new(0),
+            queue: Mutex::new(VecDeque::new()),
+            filled: Condvar::new(),
+            put: AtomicUsize::new(0),
+            got: AtomicUsize::new(0),
+            pool: Pool::new(Vec::new),
+            flights: SingleFlight::new(),
+            once: Once::new(),
+            inits: AtomicUsize::new(0),
+            root,
+            functions: WaitGroup::new(),
+        })
+    }
+
+    fn token(&self) -> Token {
+        self.ledger.token(self.next.fetch_add(1, SeqCst))
+    }
+
+    /// One step of a party: it always ends by itself.
+    fn step(self: &Arc<World>, random: &mut Random) {
+        let (one, other) = (random.below(4), random.below(4));
+        let (tx, rx) = &self.channels[one];
+        let (other_tx, other_rx) = &self.channels[other];
+        let limit = random.micros(300);
+        match random.below(22) {
+            0 => drop(tx.try_send(self.token())),
+            1 => drop(tx.send_timeout(self.token(), limit)),
+            2 => drop(rx.try_recv()),
+            3 => drop(rx.recv_timeout(limit)),
+            4 => select! {
+                recv(rx) -> value => drop(value),
+                send(other_tx, self.token()) -> sent => drop(sent),
+                default(limit) => {}
+            },
+            5 => select! {
+                recv(rx) -> value => drop(value),
+                recv(other_rx) -> value => drop(value),
+                recv(self.root.done()) -> _ => {}
+                recv(time::after(limit)) -> time => assert!(time.is_ok()),
+            },
+            6 => {
+                let mut slot = Some(self.token());
+                select! {
+                    send(tx, take slot) -> sent => assert!(sent.is_ok()),
+                    default => assert!(slot.is_some()),
+                }
+            }
+            7 => block_on(async {
+                // Looks once, and leaves its bell behind.
+                let mut future = std::pin::pin!(rx.recv_async());
+                let waker = std::task::Waker::noop();
+                let _ = future.as_mut().poll(&mut std::task::Context::from_waker(waker));
+            }),
+            8 => self.add(),
+            9 => {
+                if let Some(mut guard) = self.counter.try_lock_for(limit) {
+                    *guard += 1;
+                    self.count.fetch_add(1, SeqCst);
+                }
+            }
+            10 => {
+                let mut pair = self.pair.write();
+                pair.0 += 1;
+                gosched::yield_now();
+                pair.1 += 1;
+            }
+            11 => {
+                let pair = self.pair.read();
+                assert_eq!(pair.0, pair.1, "seen half written");
+            }
+            12 => {
+                let count = 1 + random.below(PERMITS);
+                let permit = self.permits.acquire(count);
+                assert!(self.held.fetch_add(count, SeqCst) + count <= PERMITS, "too many permits");
+                gosched::yield_now();
+                self.held.fetch_sub(count, SeqCst);
+                drop(permit);
+            }
+            13 => drop(self.permits.acquire_timeout(PERMITS, limit)),
+            14 => {
+                self.queue.lock().push_back(1);
+                self.put.fetch_add(1, SeqCst);
+                match random.below(2) {
+                    0 => self.filled.notify_one(),
+                    _ => self.filled.notify_all(),
+                }
+            }
+            15 => {
+                let (mut queue, _) = self.filled.wait_timeout(self.queue.lock(), limit);
+                self.got.fetch_add(usize::from(queue.pop_front().is_some()), SeqCst);
+            }
+            16 => self.functions(random, limit),
+            17 => self.contexts(random, limit),
+            18 => {
+                let mut buffer = self.pool.lend();
+                assert!(buffer.is_empty(), "somebody else has it too");
+                buffer.push(1);
+                gosched::yield_now();
+                buffer.clear();
+            }
+            19 => {
+                let (value, _) = self.flights.run(one, || {
+                    sleep(limit);
+                    one * 10
+                });
+                assert_eq!(value, one * 10);
+            }
+            20 => self.once.call_once(|| {
+                sleep(limit);
+                self.inits.fetch_add(1, SeqCst);
+            }),
+            _ => sleep(limit),
+        }
+    }
+
+    fn add(&self) {
+        *self.counter.lock() += 1;
+        self.count.fetch_add(1, SeqCst);
+    }
+
+    /// Functions after a time: each runs or is stopped.
+    fn functions(self: &Arc<World>, random: &mut Random, limit: Duration) {
+        let world = self.clone();
+        self.functions.add(1);
+        let timer = after_func(limit, move || {
+            world.add();
+            world.functions.done();
+        });
+        sleep(random.micros(300));
+        let again = random.below(2) == 0;
+        match timer.stop() {
+            true if again => {
+                timer.reset(limit);
+            }
+            true => self.functions.done(),
+            false => {}
+        }
+    }
+
+    fn contexts(self: &Arc<World>, random: &mut Random, limit: Duration) {
+        let (ctx, guard) = self.root.with_timeout(limit);
+        let (below, _other) = ctx.with_cancel();
+        let world = self.clone();
+        self.functions.add(1);
+        let stop = below.after_func(move || world.functions.done());
+        if random.below(2) == 0 {
+            guard.cancel();
+        }
+        sleep(random.micros(300));
+        if stop.stop() {
+            self.functions.done();
+        }
+        drop(guard);
+        assert!(below.err().is_some() && below.done().try_recv().is_err());
+    }
+}
+
+/// One program; whatever it was, it ends, and the books are right.
+fn program(seed: u64) {
+    let mut random = Random::new(seed);
+    let (root, guard) = context::background().with_cancel();
+    let world = World::new(&mut random, root);
+    let start = Arc::new(Barrier::new(PARTIES));
+    let parties: Vec<_> = (0..PARTIES)
+        .map(|number| {
+            let (world, start) = (world.clone(), start.clone());
+            let mut random = Random::new(seed ^ (number as u64 + 1) << 32);
+            mixed(number).start(move || {
+                start.wait();
+                (0..STEPS).for_each(|_| world.step(&mut random));
+            })
+        })
+        .collect();
+    join_all(parties);
+    world.functions.wait();
+    drop(guard);
+    assert_eq!(*world.counter.lock(), world.count.load(SeqCst), "seed {seed}: a lost addition");
+    assert_eq!(world.permits.available(), PERMITS, "seed {seed}: lost permits");
+    let left = world.queue.lock().len();
+    assert_eq!(world.put.load(SeqCst), world.got.load(SeqCst) + left, "seed {seed}");
+    assert!(world.inits.load(SeqCst) <= 1, "seed {seed}: two firsts");
+    let sent = world.next.load(SeqCst);
+    let ledger = world.ledger.clone();
+    // Closures of parties and functions that are just ending have their shares.
+    wait_for("the world is ours", || Arc::strong_count(&world) == 1);
+    drop(world);
+    let drops = ledger.drops();
+    let wrong = drops.iter().enumerate().filter(|&(i, &n)| n != usize::from(i < sent)).count();
+    assert_eq!(wrong, 0, "seed {seed}: of {sent} values, so many not dropped once");
+}
+
+fn number(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+#[test]
+fn all_ends_and_nothing_is_lost() {
+    let seconds = number("GOSCHED_STRESS_SECONDS", 4);
+    let first = number("GOSCHED_STRESS_SEED", u64::from(std::process::id()));
+    let start = Instant::now();
+    let mut seed = first;
+    while seed == first || start.elapsed() < Duration::from_secs(seconds) {
+        println!("seed {seed}");
+        if let Err(payload) = std::panic::catch_unwind(|| program(seed)) {
+            eprintln!("GOSCHED_STRESS_SEED={seed}");
+            std::panic::resume_unwind(payload);
+        }
+        seed += 1;
+    }
+    println!("{} programs in {:?}", seed - first, start.elapsed());
+    // What they left behind is gone.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while runtime::num_goroutines() > 0 {
+        assert!(Instant::now() < deadline, "{} goroutines left", runtime::num_goroutines());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(go(|| ()).join());
+}
