@@ -41,9 +41,9 @@ use std::time::{Duration, Instant};
 /// Told to everybody who works on one thing: when to stop, and what goes with it. Clones are the same
 /// context; one made from another is over when that is.
 #[derive(Clone)]
-pub struct Context(Arc<Inner>);
+pub struct Context(Arc<Link>);
 
-struct Inner {
+struct Link {
     /// What cancels it; `None`: nothing does.
     node: Option<Arc<Node>>,
     value: Option<Box<dyn Any + Send + Sync>>,
@@ -62,7 +62,7 @@ impl Context {
     /// See [`background()`].
     pub fn background() -> Context {
         static BACKGROUND: OnceLock<Context> = OnceLock::new();
-        let new = || Context(Arc::new(Inner { node: None, value: None, above: None }));
+        let new = || Context(Arc::new(Link { node: None, value: None, above: None }));
         BACKGROUND.get_or_init(new).clone()
     }
 
@@ -95,7 +95,7 @@ impl Context {
         let node = Node::new(self.0.node.as_ref(), deadline, expiry);
         let guard = CancelGuard { node: Some(Arc::downgrade(&node)) };
         let above = Some(self.clone());
-        (Context(Arc::new(Inner { node: Some(node), value: None, above })), guard)
+        (Context(Arc::new(Link { node: Some(node), value: None, above })), guard)
     }
 
     /// One that carries `value`: it hides other values of that type.
@@ -113,7 +113,7 @@ impl Context {
     /// ```
     #[doc(alias = "WithValue")]
     pub fn with_value<T: Any + Send + Sync>(&self, value: T) -> Context {
-        Context(Arc::new(Inner {
+        Context(Arc::new(Link {
             node: self.0.node.clone(),
             value: Some(Box::new(value)),
             above: Some(self.clone()),
@@ -136,7 +136,7 @@ impl Context {
     /// One with the same values that is not over when this one is, and has no deadline.
     #[doc(alias = "WithoutCancel")]
     pub fn without_cancel(&self) -> Context {
-        Context(Arc::new(Inner { node: None, value: None, above: Some(self.clone()) }))
+        Context(Arc::new(Link { node: None, value: None, above: Some(self.clone()) }))
     }
 
     /// Closed when the context is over. For `select!`; it never carries a value.
@@ -205,12 +205,12 @@ impl fmt::Debug for Context {
     }
 }
 
-impl Drop for Inner {
+impl Drop for Link {
     fn drop(&mut self) {
         // A long chain must not take as much stack.
         let mut above = self.above.take();
-        while let Some(Context(inner)) = above {
-            above = Arc::into_inner(inner).and_then(|mut inner| inner.above.take());
+        while let Some(Context(link)) = above {
+            above = Arc::into_inner(link).and_then(|mut link| link.above.take());
         }
     }
 }

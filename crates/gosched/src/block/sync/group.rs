@@ -23,10 +23,10 @@ use std::sync::Arc;
 /// ```
 #[doc(alias = "errgroup")]
 pub struct Group<E = Box<dyn Error + Send + Sync>> {
-    inner: Arc<Inner<E>>,
+    inner: Arc<Members<E>>,
 }
 
-struct Inner<E> {
+struct Members<E> {
     all: WaitGroup,
     limit: Option<Semaphore>,
     first: Mutex<Option<Failure<E>>>,
@@ -54,7 +54,7 @@ impl<E: Send + 'static> Group<E> {
     }
 
     fn with_guard(guard: Option<CancelGuard>) -> Group<E> {
-        let inner = Inner { all: WaitGroup::new(), limit: None, first: Mutex::new(None), guard };
+        let inner = Members { all: WaitGroup::new(), limit: None, first: Mutex::new(None), guard };
         Group { inner: Arc::new(inner) }
     }
 
@@ -145,7 +145,7 @@ impl<E: Send + 'static> Group<E> {
     }
 }
 
-impl<E> Inner<E> {
+impl<E> Members<E> {
     fn fail(&self, failure: Failure<E>) {
         let mut first = self.first.lock();
         if first.is_some() {
@@ -160,7 +160,7 @@ impl<E> Inner<E> {
 }
 
 /// What a goroutine of the group gives back, however it ends.
-struct Place<E>(Arc<Inner<E>>);
+struct Place<E>(Arc<Members<E>>);
 
 impl<E> Drop for Place<E> {
     fn drop(&mut self) {
