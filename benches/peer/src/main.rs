@@ -3,6 +3,7 @@
 //! Each workload does what the other peers' do, step by step, with the parts a program would use.
 //! Which those were is said in the line it prints.
 
+mod blocking;
 mod channels;
 mod common;
 mod locks;
@@ -103,6 +104,24 @@ const WORKLOADS: &[Workload] = &[
     },
     Workload { name: "timer_churn", default_n: 1_000_000, expected: |n| n, run: timers::churn },
     Workload { name: "timers_sleep", default_n: 1_000_000, expected: |n| n, run: timers::sleepers },
+    Workload {
+        name: "pread",
+        default_n: 200_000,
+        expected: blocking::reads_of,
+        run: blocking::reads,
+    },
+    Workload {
+        name: "blocking_raw",
+        default_n: 32,
+        expected: |n| n,
+        run: |n| blocking::calls(n, false),
+    },
+    Workload {
+        name: "blocking_marked",
+        default_n: 32,
+        expected: |n| n,
+        run: |n| blocking::calls(n, true),
+    },
     Workload { name: "mem", default_n: 100_000, expected: |n| n, run: mem },
     Workload {
         name: "steal",

@@ -44,6 +44,8 @@ mod model;
 #[cfg(not(loom))]
 pub use api::alloc;
 #[cfg(not(loom))]
+pub use api::blocking::{blocking, blocking_now};
+#[cfg(not(loom))]
 pub use api::builder::{Builder, go};
 #[cfg(not(loom))]
 pub use api::goroutine::{GoId, Goroutine, current, id, park, park_timeout};

@@ -2,6 +2,7 @@
 
 pub mod alloc;
 pub mod attributes;
+pub(crate) mod blocking;
 pub(crate) mod builder;
 pub(crate) mod goroutine;
 pub(crate) mod join;

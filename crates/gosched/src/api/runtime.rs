@@ -7,8 +7,9 @@ pub use crate::block::exit::{PanicPolicy, set_panic_policy};
 
 /// How many goroutines run at the same time, at most.
 ///
-/// At the start it is `GOMAXPROCS` from the environment, or else the number of CPUs the process may
-/// use, or what the container's CPU limit allows if that is less (but not less than 2).
+/// It is `GOMAXPROCS` from the environment, or else the number of CPUs the process may use, or what the
+/// container's CPU limit allows if that is less (but not less than 2). Those are looked at again every
+/// second while goroutines run, until [`set_procs`] is called.
 #[doc(alias = "GOMAXPROCS")]
 pub fn procs() -> usize {
     sched::procs()
@@ -23,7 +24,21 @@ pub fn procs() -> usize {
 #[track_caller]
 pub fn set_procs(n: usize) -> usize {
     assert!(n > 0, "`set_procs(0)`: goroutines need at least 1 P; to ask, call `procs()`");
+    cpu_limit::fix();
     sched::set_procs(n)
+}
+
+/// Changes how many threads may run goroutines at most, those included that are blocked in a call; returns
+/// what it was: 10000 at first. A program that needs more ends, with Go's message. Where goroutines are
+/// threads it does nothing.
+///
+/// # Panics
+/// `n` is 0.
+#[doc(alias = "SetMaxThreads")]
+#[track_caller]
+pub fn set_max_threads(n: usize) -> usize {
+    assert!(n > 0, "`set_max_threads(0)`: goroutines need at least 1 thread");
+    sched::set_max_threads(n)
 }
 
 /// How many CPUs the process may use.

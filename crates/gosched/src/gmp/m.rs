@@ -10,7 +10,7 @@ use crate::sys::owned::Owned;
 use gosched_context::arch::{self, Saved};
 use gosched_context::carrier::Carrier;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
 /// See the top of this file. Fields without a note are written by the M's own thread.
 #[repr(C)]
@@ -19,8 +19,7 @@ pub(crate) struct M {
     /// First: this is what GS finds.
     pub(crate) carrier: Carrier,
     p: AtomicPtr<P>,
-    /// Not 0: the P was taken from it while it was blocked. Whoever took it writes this, see
-    /// `handoff`.
+    /// Not 0: it is in a marked call, or its P was taken while it was blocked: see `calls`.
     pub(crate) taken: AtomicU32,
     curg: AtomicPtr<G>,
     /// Where g0 waits while a goroutine runs.
@@ -43,6 +42,8 @@ pub(crate) struct M {
     pub(crate) link: AtomicPtr<M>,
     /// The M made before it.
     pub(crate) before: AtomicPtr<M>,
+    /// Its thread's id.
+    thread: AtomicI32,
     /// It has a thread.
     pub(crate) alive: AtomicBool,
     /// Its thread is to end, since a goroutine ended that was locked to it.
@@ -101,6 +102,7 @@ impl M {
             note: Note::new(),
             link: AtomicPtr::new(ptr::null_mut()),
             before: AtomicPtr::new(ptr::null_mut()),
+            thread: AtomicI32::new(0),
             alive: AtomicBool::new(false),
             dying: AtomicBool::new(false),
             main: AtomicBool::new(false),
@@ -188,6 +190,15 @@ impl M {
         let p = self.next_p.swap(ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: null, or a P: they are never freed.
         unsafe { p.as_ref() }
+    }
+
+    /// Its thread's id; 0: none yet.
+    pub(crate) fn thread(&self) -> i32 {
+        self.thread.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_thread(&self, id: i32) {
+        self.thread.store(id, Ordering::Relaxed);
     }
 
     #[inline]

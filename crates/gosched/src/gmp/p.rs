@@ -152,6 +152,11 @@ impl P {
         self.inherited.store(now + 1, Ordering::Relaxed);
     }
 
+    /// How many in a row did so.
+    pub(crate) fn inherited(&self) -> u32 {
+        self.inherited.load(Ordering::Relaxed)
+    }
+
     /// Whether a pair that keeps making each other ready has had its turn.
     #[inline]
     pub(crate) fn is_pair_over(&self) -> bool {
@@ -187,6 +192,23 @@ impl PList {
         let head = self.head.map_or(ptr::null(), ptr::from_ref);
         p.link.store(head.cast_mut(), Ordering::Relaxed);
         self.head = Some(p);
+    }
+
+    /// Takes `p` out. False if it is not in.
+    pub(crate) fn remove(&mut self, p: &'static P) -> bool {
+        let mut rest = PList::new();
+        let mut found = false;
+        while let Some(other) = self.pop() {
+            if ptr::eq(other, p) {
+                found = true;
+                break;
+            }
+            rest.push(other);
+        }
+        while let Some(other) = rest.pop() {
+            self.push(other);
+        }
+        found
     }
 
     #[inline]

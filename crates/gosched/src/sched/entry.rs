@@ -7,9 +7,10 @@
 //! Taker: 1. says that it takes the P; 2. makes the M's CPU pass a barrier; 3. looks whether the
 //! goroutine has counted itself in, and takes nothing if so.
 //!
-//! One of them sees the other, and where both do, nothing was taken: see `handoff`.
+//! One of them sees the other, and where both do, nothing was taken: see `calls`. A goroutine whose P is
+//! gone may have another M when it is inside.
 
-use super::{handoff, switch, world};
+use super::{calls, switch, world};
 use crate::gmp::m::{Departure, M};
 use crate::sys::barrier;
 use gosched_context::arch;
@@ -27,7 +28,7 @@ pub(crate) fn enter() -> &'static M {
     let m = unsafe { M::current() };
     barrier::light();
     if m.taken.load(Ordering::Relaxed) != 0 {
-        handoff::regain_p(m);
+        return calls::come_back(m);
     }
     m
 }

@@ -136,73 +136,21 @@ pub(crate) fn give_to_locked(m: &'static M, g: &'static G, owner: &'static M) {
     }
 }
 
-/// Takes the P of an M that is blocked in the kernel, if it is: `false` if it came back. By any
-/// other thread.
-///
-/// Taker: 1. marks the P taken; 2. heavy barrier; 3. looks whether the M has preemption off, which
-/// means that it is in the runtime, and takes the mark back if so.
-#[cfg_attr(
-    any(not(test), feature = "threads"),
-    expect(dead_code, reason = "the watcher of blocked Ms comes next")
-)]
-pub(crate) fn take_p_of(m: &'static M) -> bool {
-    if m.taken.swap(TAKING, Ordering::Relaxed) != 0 {
-        return false;
-    }
-    barrier::heavy();
-    let p = m.p().filter(|_| m.carrier.preempt_off_count() == 0);
-    let Some(p) = p else {
-        // It may be waiting for us to make up our mind.
-        m.taken.store(0, Ordering::Relaxed);
-        return false;
-    };
-    m.release_p();
-    SCHED.lock.lock().blocked_ms += 1;
-    // PAIR p-taken: the M sees that the P is gone.
-    m.taken.store(TAKEN, Ordering::Release);
-    hand_off(p);
-    true
-}
-
-/// Somebody is about to take the P, or thinks better of it.
-const TAKING: u32 = 1;
-/// The P is gone.
-const TAKEN: u32 = 2;
-
-/// The calling goroutine came into the runtime and finds its P taken. It stays on this M, in the
-/// middle of whatever it does: its G is queued as only this M's, and the M sleeps right here until
-/// somebody brings a P.
-#[cold]
-#[inline(never)]
-pub(crate) fn regain_p(m: &'static M) {
-    // PAIR p-taken: with the P gone, all that the taker did is seen.
-    while m.taken.load(Ordering::Acquire) == TAKING {
-        std::hint::spin_loop();
-    }
-    if m.taken.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    let Some(g) = m.curg() else { fatal!("M{} lost its P without a goroutine", m.id) };
+/// The calling goroutine has no P, and cannot be moved: its G is queued as only this M's, and the M sleeps
+/// right here until somebody brings a P.
+pub(crate) fn give_up_here(m: &'static M, g: &'static G) {
+    let pinned = g.pinned.swap(ptr::from_ref(m).cast_mut().cast(), Ordering::Relaxed);
+    g.transition(GState::Running, GState::Runnable);
     let mut locked = SCHED.lock.lock();
-    locked.blocked_ms -= 1;
-    // An idle P is as good as the one that was taken.
-    if let Some(p) = locked.pop_idle_p() {
-        drop(locked);
-        m.acquire_p(p);
-    } else {
-        let pinned = g.pinned.swap(ptr::from_ref(m).cast_mut().cast(), Ordering::Relaxed);
-        g.transition(GState::Running, GState::Runnable);
-        locked.locked_ms += 1;
-        locked.push(g);
-        drop(locked);
-        wake::wake_if_idle();
-        m.note.sleep(None);
-        SCHED.lock.lock().locked_ms -= 1;
-        take_given_p(m);
-        g.pinned.store(pinned, Ordering::Relaxed);
-        g.transition(GState::Runnable, GState::Running);
-    }
-    m.taken.store(0, Ordering::Relaxed);
+    locked.locked_ms += 1;
+    locked.push(g);
+    drop(locked);
+    wake::wake_if_idle();
+    m.note.sleep(None);
+    SCHED.lock.lock().locked_ms -= 1;
+    take_given_p(m);
+    g.pinned.store(pinned, Ordering::Relaxed);
+    g.transition(GState::Runnable, GState::Running);
 }
 
 /// The M that alone may run `g`, if there is one.

@@ -13,7 +13,7 @@
 
 use super::entry::{enter, leave};
 use super::state::{ID_BATCH, SCHED};
-use super::{fork, handoff, switch, wake};
+use super::{calls, fork, switch, wake};
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
@@ -191,7 +191,7 @@ unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
     unsafe { arch::preempt_off() };
     barrier::light();
     if m.taken.load(Ordering::Relaxed) != 0 {
-        handoff::regain_p(m);
+        calls::come_back_here(m);
     }
     if let Some(why) = work.failed {
         ERRNO.store(errno_of(&why), Ordering::Relaxed);

@@ -10,6 +10,8 @@ mod timer_thread;
 pub(crate) mod threads;
 
 #[cfg(ported)]
+mod calls;
+#[cfg(ported)]
 mod chaos;
 #[cfg(ported)]
 mod deadlock;
@@ -46,7 +48,11 @@ mod steal;
 #[cfg(ported)]
 mod switch;
 #[cfg(ported)]
+mod sysmon;
+#[cfg(ported)]
 mod timers;
+#[cfg(ported)]
+mod trace;
 #[cfg(ported)]
 mod wake;
 #[cfg(ported)]
@@ -386,6 +392,29 @@ pub(crate) fn set_deadlock_ends(ends: bool) {
         Backend::Moving => moving::set_deadlock_ends(ends),
         Backend::Threads => threads::set_deadlock_ends(ends),
     }
+}
+
+/// Returns how many there might be.
+pub(crate) fn set_max_threads(most: usize) -> usize {
+    let most = u32::try_from(most).unwrap_or(u32::MAX);
+    match backend() {
+        Backend::Moving => moving::set_max_threads(most) as usize,
+        Backend::Threads => usize::MAX,
+    }
+}
+
+/// A marked call of the calling goroutine begins: it is over when the goroutine next comes into the
+/// runtime. `long`: its P goes to somebody else at once.
+pub(crate) fn begin_call(long: bool) {
+    match current::goroutine() {
+        Some(g) if !g.is_thread() => moving::begin_call(g, long),
+        _ => {}
+    }
+}
+
+/// It is over, if it was not already.
+pub(crate) fn end_call() {
+    drop(inside());
 }
 
 pub(crate) fn num_goroutines() -> usize {

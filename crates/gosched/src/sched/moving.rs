@@ -6,8 +6,8 @@
 use super::entry::{enter, leave};
 use super::state::SCHED;
 use super::{
-    chaos, deadlock, dump, fork, life, prepared, schedule, start, steal, switch, timers, wake,
-    world,
+    calls, chaos, deadlock, dump, fork, life, prepared, schedule, start, steal, switch, timers,
+    wake, world,
 };
 use crate::gmp::current;
 use crate::gmp::g::{Birth, G};
@@ -23,6 +23,7 @@ use gosched_context::carrier::{Role, role};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+pub(crate) use super::spawner::set_max_threads;
 pub(crate) use chaos::seed;
 pub(crate) use deadlock::{PATIENCE, check as look_for_deadlock};
 pub(crate) use fork::refuse_in_child;
@@ -313,6 +314,17 @@ pub(crate) fn num_goroutines() -> usize {
     let here: i64 = SCHED.all_ps().map(crate::gmp::p::P::goroutines).sum();
     let foreign = SCHED.foreign_goroutines.load(Ordering::Relaxed) as i64;
     usize::try_from(here + foreign).unwrap_or(0)
+}
+
+/// See [`begin_call`](super::begin_call).
+pub(crate) fn begin_call(g: &'static G, long: bool) {
+    fork::refuse_in_child("`blocking`");
+    let m = enter();
+    match long {
+        true => calls::begin_long_call(m, g),
+        false => calls::begin_call(m, g),
+    }
+    leave();
 }
 
 /// The runtime's threads.

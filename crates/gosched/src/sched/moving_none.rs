@@ -117,6 +117,14 @@ pub(crate) fn num_goroutines() -> usize {
     unreachable!("{NEVER}")
 }
 
+pub(crate) fn set_max_threads(_most: u32) -> u32 {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn begin_call(_g: &'static G, _long: bool) {
+    unreachable!("{NEVER}")
+}
+
 pub(crate) fn num_threads() -> usize {
     unreachable!("{NEVER}")
 }

@@ -3,7 +3,7 @@
 use super::entry::{enter, leave};
 use super::state::SCHED;
 use super::world::{StopReason, with_world_stopped};
-use super::{handoff, moving};
+use super::{calls, moving};
 use crate::gmp::current;
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
@@ -49,7 +49,7 @@ fn a_p_can_be_taken_from_a_blocked_m_and_the_goroutine_goes_on_when_it_has_one_a
         wait_until("it runs", || !m().is_null());
         // SAFETY: Ms are never freed.
         let m: &'static M = unsafe { &*m() };
-        wait_until("its P is taken", || handoff::take_p_of(m));
+        wait_until("its P is taken", || calls::take_p_of(m));
         assert!(m.p().is_none());
         // All Ps are to be had without it.
         let others: Vec<_> = (0..8).map(|i| go(move || i)).collect();
@@ -64,7 +64,7 @@ fn a_p_is_not_taken_from_an_m_inside_the_runtime() {
     run(|| {
         let m = enter();
         std::thread::scope(|scope| {
-            let taken = scope.spawn(|| handoff::take_p_of(m));
+            let taken = scope.spawn(|| calls::take_p_of(m));
             assert!(!taken.join().unwrap());
         });
         assert!(m.p().is_some());

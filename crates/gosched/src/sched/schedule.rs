@@ -7,6 +7,7 @@ use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::state::GState;
 use crate::sys::fatal::fatal;
+use crate::sys::thread_look;
 use gosched_context::arch::{self, Saved};
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -20,6 +21,7 @@ pub(crate) fn live(m: &'static M) {
         return bury(m);
     }
     current::set_is_m(true);
+    m.set_thread(thread_look::id());
     // SAFETY: owner — the M's own thread, before its first switch.
     *unsafe { m.g0.get() } = Saved::running(m.carrier.thread_pointer());
     // SAFETY: carried — attached above.

@@ -9,10 +9,11 @@
 
 use super::state::{Locked, SCHED};
 use super::wake;
-use super::{handoff, schedule, timers};
+use super::{dump, handoff, moving, schedule, timers};
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::sys::barrier;
+use crate::sys::cpu_limit;
 use crate::sys::fatal::Stderr;
 use crate::sys::sleep_word::SleepWord;
 use std::fmt::Write;
@@ -43,12 +44,34 @@ pub(crate) fn start() -> std::io::Result<()> {
     })
 }
 
+/// The CPU limit is to be read again.
+static LIMIT_ASKED: AtomicBool = AtomicBool::new(false);
+
+/// Asks for another look at the CPU limit, which reads files. Does not wait.
+pub(crate) fn ask_for_limit() {
+    if !cpu_limit::is_fixed() {
+        LIMIT_ASKED.store(true, Ordering::Relaxed);
+        ask();
+    }
+}
+
+/// Follows the CPU limit, unless the program or its environment has chosen.
+fn follow_limit() {
+    let procs = cpu_limit::start_procs();
+    if !cpu_limit::is_fixed() && procs != SCHED.procs() {
+        moving::set_procs(procs);
+    }
+}
+
 fn serve() {
     loop {
         while ASKED.get() == 0 {
             ASKED.wait(0, None);
         }
         ASKED.set(0);
+        if LIMIT_ASKED.swap(false, Ordering::Relaxed) {
+            follow_limit();
+        }
         while let Some(m) = next_m() {
             if !start_thread(m) {
                 break;
@@ -70,6 +93,10 @@ fn next_m() -> Option<&'static M> {
     if !is_wanted(&locked) {
         return None;
     }
+    if locked.ms >= MAX_THREADS.load(Ordering::Relaxed) {
+        drop(locked);
+        exhausted();
+    }
     locked.ms += 1;
     if let Some(m) = locked.dead_ms.pop() {
         return Some(m);
@@ -78,6 +105,32 @@ fn next_m() -> Option<&'static M> {
     locked.next_m += 1;
     drop(locked);
     Some(new_m(id))
+}
+
+/// More Ms are the end.
+static MAX_THREADS: AtomicU32 = AtomicU32::new(10_000);
+
+/// Changes how many Ms there may be. Returns what it was.
+pub(crate) fn set_max_threads(most: u32) -> u32 {
+    let before = MAX_THREADS.swap(most, Ordering::Relaxed);
+    let ms = SCHED.lock.lock().ms;
+    if ms > most {
+        exhausted();
+    }
+    before
+}
+
+/// Go's message.
+fn exhausted() -> ! {
+    let mut out = Stderr::new();
+    let most = MAX_THREADS.load(Ordering::Relaxed);
+    let _ = writeln!(out, "runtime: program exceeds {most}-thread limit");
+    let _ = writeln!(out, "fatal error: thread exhaustion");
+    out.flush();
+    dump::goroutines(&mut out, dump::Frames::Named);
+    out.flush();
+    // SAFETY: ends the process; nothing is left that could be flushed or unwound.
+    unsafe { libc::_exit(2) }
 }
 
 /// One M for each P, one in stock, and one for each that cannot take a P. Then there is always one on

@@ -1,7 +1,7 @@
 //! The runtime's first moment: once per process, on first use.
 
 use super::state::{MAX_PROCS, SCHED, STOPPED};
-use super::{chaos, dump, fork, moving, spawner, steal};
+use super::{chaos, dump, fork, moving, spawner, steal, sysmon, trace};
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::sys::{cpu_limit, fatal};
@@ -41,7 +41,9 @@ pub(crate) fn start() -> Result<(), String> {
             locked.push_idle_p(p);
         }
     }
-    spawner::start().map_err(|why| format!("a thread to make threads: {why}"))
+    trace::start();
+    spawner::start().map_err(|why| format!("a thread to make threads: {why}"))?;
+    sysmon::start().map_err(|why| format!("a thread to watch: {why}"))
 }
 
 /// Makes Ps up to `procs` known, those that were never made: allocates.

@@ -4,7 +4,7 @@
 //! [`Sched::spinning`]) and read without: a reader that must not miss a change uses the barriers of
 //! `wake`.
 
-use super::timers;
+use super::{sysmon, timers};
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::m::{M, MList};
@@ -202,6 +202,17 @@ impl Locked {
     pub(crate) fn pop_idle_p(&mut self) -> Option<&'static P> {
         let p = self.idle_ps.pop()?;
         waking::count_acquired_p(&SCHED.idle_ps);
+        sysmon::p_was_taken();
+        Some(p)
+    }
+
+    /// Takes that one, if it is idle.
+    pub(crate) fn take_idle_p(&mut self, p: &'static P) -> Option<&'static P> {
+        if !self.idle_ps.remove(p) {
+            return None;
+        }
+        waking::count_acquired_p(&SCHED.idle_ps);
+        sysmon::p_was_taken();
         Some(p)
     }
 }

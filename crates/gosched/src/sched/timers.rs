@@ -46,6 +46,12 @@ pub(crate) fn are_due() -> bool {
     earliest != NEVER && earliest <= clock::now()
 }
 
+/// How long until the first one is due, in nanoseconds. `None`: there is none, or time stands still.
+pub(crate) fn until_next() -> Option<u64> {
+    let earliest = EARLIEST.load(Ordering::Relaxed);
+    (earliest != NEVER && !clock::is_virtual()).then(|| earliest.saturating_sub(clock::now()))
+}
+
 /// Whether there is any.
 pub(crate) fn are_there() -> bool {
     all_heaps().any(|heap| heap.next() != NEVER)

@@ -11,7 +11,7 @@
 
 use super::entry::{enter, leave};
 use super::state::{Locked, SCHED, STOPPED};
-use super::{handoff, life, moving, timers, wake, yield_now};
+use super::{calls, handoff, life, moving, sysmon, timers, wake, yield_now};
 use crate::gmp::current;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
@@ -85,7 +85,7 @@ fn enter_from_host(m: &'static M) -> &'static M {
     unsafe { arch::preempt_off() };
     barrier::light();
     if m.taken.load(Ordering::Relaxed) != 0 {
-        handoff::regain_p(m);
+        calls::come_back_here(m);
     }
     m
 }
@@ -130,8 +130,11 @@ fn ask_all(own: Option<&'static M>) {
     for m in SCHED.all_ms() {
         if m.p().is_some() && !own.is_some_and(|own| ptr::eq(own, m)) {
             m.carrier.set_pending(true);
+            // One in a marked call will not see that soon.
+            calls::take_p_in_call(m);
         }
     }
+    sysmon::look_now();
 }
 
 /// A P more has stopped.

@@ -35,6 +35,12 @@ pub(crate) fn now() -> u64 {
     if time != 0 {
         return time;
     }
+    real_now()
+}
+
+/// As [`now`], also where time is virtual.
+#[inline]
+pub(crate) fn real_now() -> u64 {
     let start = START.get_or_init(Instant::now);
     nanos(start.elapsed()) + 1
 }

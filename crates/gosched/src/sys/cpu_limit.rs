@@ -15,6 +15,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{env, fs, io};
 
 /// A cgroup never makes it fewer Ps than this: Go's floor. With a single P, one goroutine that
@@ -27,6 +28,18 @@ const FIRST_MASK_BITS: usize = 1024;
 /// No kernel has more CPUs; a system that refuses a mask of this size refuses all.
 const LAST_MASK_BITS: usize = 1 << 20;
 
+/// The program or its environment has chosen a number of Ps: limits do not count any more.
+static FIXED: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn is_fixed() -> bool {
+    FIXED.load(Ordering::Relaxed)
+}
+
+/// From here on it [`is_fixed`].
+pub(crate) fn fix() {
+    FIXED.store(true, Ordering::Relaxed);
+}
+
 /// How many CPUs the process may run on: its affinity mask when first asked. At least 1.
 pub(crate) fn num_cpu() -> usize {
     static CPUS: OnceLock<usize> = OnceLock::new();
@@ -36,7 +49,11 @@ pub(crate) fn num_cpu() -> usize {
 /// The number of Ps to start with. Environment and files are read at each call.
 pub(crate) fn start_procs() -> usize {
     let asked = env::var_os("GOMAXPROCS").and_then(|text| asked_procs(&text));
-    asked.unwrap_or_else(|| default_procs(num_cpu(), cgroup_limit(Path::new("/"))))
+    if asked.is_some() {
+        fix();
+    }
+    let cpus = || cpus_in_mask(affinity).unwrap_or(1).max(1);
+    asked.unwrap_or_else(|| default_procs(cpus(), cgroup_limit(Path::new("/"))))
 }
 
 /// The tightest CPU limit of this process's cgroup and of its ancestors, in CPUs, rounded up. The

@@ -37,6 +37,8 @@ pub(crate) mod random;
 pub(crate) mod sleep_word;
 #[cfg(not(loom))]
 pub(crate) mod task_count;
+#[cfg(all(ported, not(loom)))]
+pub(crate) mod thread_look;
 #[cfg(not(loom))]
 pub(crate) mod topology;
 

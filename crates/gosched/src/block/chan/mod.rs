@@ -36,8 +36,9 @@ pub use sender::Sender;
 
 pub(crate) use self::core::{Channel, Core, Direction, Not};
 
-use std::sync::Arc;
+use std::any::Any;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Weak};
 pub(crate) use timer::ChanTimer;
 
 /// A channel that holds `cap` values; 0: none, a send waits for its receiver.
@@ -51,10 +52,32 @@ pub fn chan<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
     (Sender::new(ends.clone()), Receiver::new(ends))
 }
 
-/// A channel that never carries a value, and that only [`Core::close`] closes: the runtime's own.
+/// A channel that never carries a value, and that only the runtime closes.
 pub(crate) fn sealed<T>() -> Receiver<T> {
-    let ends = Ends { sealed: true, ..Ends::new(0, None) };
+    sealed_for(None)
+}
+
+/// As [`sealed`]; whoever can receive keeps `owner`.
+pub(crate) fn sealed_for<T>(owner: Option<Arc<dyn Any + Send + Sync>>) -> Receiver<T> {
+    let ends = Ends { seal: Some(Seal { _owner: owner }), ..Ends::new(0, None) };
     Receiver::new(Arc::new(ends))
+}
+
+/// What a channel of the runtime's own has.
+struct Seal {
+    _owner: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// A way to close a channel for who does not keep it.
+pub(crate) struct Closer<T>(Weak<Ends<T>>);
+
+impl<T> Closer<T> {
+    /// If anybody has it still.
+    pub(crate) fn close(&self) {
+        if let Some(ends) = self.0.upgrade() {
+            ends.core.close();
+        }
+    }
 }
 
 /// A channel whose sender is a timer, which makes its values of the time.
@@ -75,13 +98,13 @@ struct Ends<T> {
     /// The only sender, if it is one.
     timer: Option<ChanTimer<T>>,
     /// Programs cannot close it.
-    sealed: bool,
+    seal: Option<Seal>,
 }
 
 impl<T> Ends<T> {
     #[track_caller]
     fn new(cap: usize, timer: Option<ChanTimer<T>>) -> Ends<T> {
         let one = || AtomicUsize::new(1);
-        Ends { core: Core::new(cap), senders: one(), receivers: one(), timer, sealed: false }
+        Ends { core: Core::new(cap), senders: one(), receivers: one(), timer, seal: None }
     }
 }

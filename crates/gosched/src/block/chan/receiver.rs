@@ -1,11 +1,11 @@
 //! The receiving end.
 
-use super::Ends;
 use super::core::{Core, Not};
 use super::error::{RecvError, RecvTimeoutError, TryRecvError};
 use super::iter::{IntoIter, Iter, TryIter};
 use super::recv_future::RecvFuture;
 use super::timer::ChanTimer;
+use super::{Closer, Ends};
 use crate::block::may_wait;
 use crate::sys::clock;
 use std::fmt;
@@ -28,6 +28,10 @@ pub fn never<T>() -> Receiver<T> {
 impl<T> Receiver<T> {
     pub(super) fn new(ends: Arc<Ends<T>>) -> Receiver<T> {
         Receiver { ends }
+    }
+
+    pub(crate) fn closer(&self) -> Closer<T> {
+        Closer(Arc::downgrade(&self.ends))
     }
 
     pub(crate) fn core(&self) -> &Core<T> {
@@ -73,7 +77,8 @@ impl<T> Receiver<T> {
 
     /// As [`Receiver::recv`], for async code, under any executor.
     ///
-    /// Dropped before it is done, it has taken nothing. A sender of an unbuffered channel does not see it as
+    /// Dropped before it is done, it has taken nothing. Its waker is called by a goroutine, soon after there
+    /// is something to receive. A sender of an unbuffered channel does not see it as
     /// one who waits: [`Sender::send`](super::Sender::send) meets it, `try_send` does not.
     ///
     /// ```
@@ -100,7 +105,7 @@ impl<T> Receiver<T> {
     /// As [`Sender::close`](super::Sender::close). Not for what is the runtime's to close:
     /// [`never`](super::never) and [`Context::done`](crate::context::Context::done).
     pub fn close(&self) -> bool {
-        !self.ends.sealed && self.ends.core.close()
+        self.ends.seal.is_none() && self.ends.core.close()
     }
 
     /// Whether it is closed: something may still be in it.

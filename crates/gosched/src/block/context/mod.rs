@@ -30,7 +30,7 @@ pub use error::{Cause, ContextError};
 
 use super::chan::{self, Receiver};
 use super::time;
-use node::{Expiry, Node, Over, cancel};
+use node::{Expiry, Node, Over, Registered, cancel};
 use std::any::Any;
 use std::error::Error;
 use std::fmt;
@@ -44,8 +44,8 @@ use std::time::{Duration, Instant};
 pub struct Context(Arc<Link>);
 
 struct Link {
-    /// What cancels it; `None`: nothing does.
-    node: Option<Arc<Node>>,
+    /// What cancels it, and is closed then; `None`: nothing does.
+    end: Option<(Arc<Node>, Receiver<()>)>,
     value: Option<Box<dyn Any + Send + Sync>>,
     /// Where other values are.
     above: Option<Context>,
@@ -62,7 +62,7 @@ impl Context {
     /// See [`background()`].
     pub fn background() -> Context {
         static BACKGROUND: OnceLock<Context> = OnceLock::new();
-        let new = || Context(Arc::new(Link { node: None, value: None, above: None }));
+        let new = || Context(Arc::new(Link { end: None, value: None, above: None }));
         BACKGROUND.get_or_init(new).clone()
     }
 
@@ -92,10 +92,10 @@ impl Context {
     }
 
     fn below(&self, deadline: Option<Instant>, expiry: Expiry) -> (Context, CancelGuard) {
-        let node = Node::new(self.0.node.as_ref(), deadline, expiry);
+        let (node, done) = Node::new(self.node(), deadline, expiry);
         let guard = CancelGuard { node: Some(Arc::downgrade(&node)) };
         let above = Some(self.clone());
-        (Context(Arc::new(Link { node: Some(node), value: None, above })), guard)
+        (Context(Arc::new(Link { end: Some((node, done)), value: None, above })), guard)
     }
 
     /// One that carries `value`: it hides other values of that type.
@@ -114,7 +114,7 @@ impl Context {
     #[doc(alias = "WithValue")]
     pub fn with_value<T: Any + Send + Sync>(&self, value: T) -> Context {
         Context(Arc::new(Link {
-            node: self.0.node.clone(),
+            end: self.0.end.clone(),
             value: Some(Box::new(value)),
             above: Some(self.clone()),
         }))
@@ -136,15 +136,15 @@ impl Context {
     /// One with the same values that is not over when this one is, and has no deadline.
     #[doc(alias = "WithoutCancel")]
     pub fn without_cancel(&self) -> Context {
-        Context(Arc::new(Link { node: None, value: None, above: Some(self.clone()) }))
+        Context(Arc::new(Link { end: None, value: None, above: Some(self.clone()) }))
     }
 
     /// Closed when the context is over. For `select!`; it never carries a value.
     #[doc(alias = "Done")]
     pub fn done(&self) -> &Receiver<()> {
         static NEVER: OnceLock<Receiver<()>> = OnceLock::new();
-        match &self.0.node {
-            Some(node) => &node.done,
+        match &self.0.end {
+            Some((_, done)) => done,
             None => NEVER.get_or_init(chan::never),
         }
     }
@@ -162,17 +162,24 @@ impl Context {
         Some(over.cause.clone().unwrap_or_else(|| Arc::new(over.error)))
     }
 
+    fn node(&self) -> Option<&Arc<Node>> {
+        self.0.end.as_ref().map(|(node, _)| node)
+    }
+
     fn over(&self) -> Option<Arc<Over>> {
-        self.0.node.as_ref().and_then(|node| node.over())
+        // One answer for both: it is over when the channel is closed.
+        let (node, done) = self.0.end.as_ref()?;
+        if done.is_closed() { node.over() } else { None }
     }
 
     /// When it will be over at the latest.
     #[doc(alias = "Deadline")]
     pub fn deadline(&self) -> Option<Instant> {
-        self.0.node.as_ref().and_then(|node| node.deadline)
+        self.node().and_then(|node| node.deadline)
     }
 
-    /// Runs `f` in a goroutine of its own as soon as the context is over: at once, if it is.
+    /// Runs `f` in a goroutine of its own as soon as the context is over: at once, if it is. Dropping the
+    /// context changes nothing; if nothing can end it any more, `f` is dropped.
     ///
     /// ```
     /// use gosched::{chan, context};
@@ -186,13 +193,13 @@ impl Context {
     /// ```
     #[doc(alias = "AfterFunc")]
     pub fn after_func<F: FnOnce() + Send + 'static>(&self, f: F) -> StopFunc {
-        let (func, can_stop) = match &self.0.node {
-            Some(node) => {
-                let number = node.when_over(Box::new(f));
-                (number.map(|number| (Arc::downgrade(node), number)), number.is_some())
-            }
-            // It would never run.
+        let (func, can_stop) = match self.node() {
             None => (None, true),
+            Some(node) => match node.when_over(Box::new(f)) {
+                Registered::AsNumber(number) => (Some((Arc::downgrade(node), number)), true),
+                Registered::Runs => (None, false),
+                Registered::Never => (None, true),
+            },
         };
         StopFunc { func, can_stop: AtomicBool::new(can_stop) }
     }
@@ -208,9 +215,14 @@ impl fmt::Debug for Context {
 impl Drop for Link {
     fn drop(&mut self) {
         // A long chain must not take as much stack.
+        // Values first: one may have the context that it was made with.
+        self.value = None;
         let mut above = self.above.take();
         while let Some(Context(link)) = above {
-            above = Arc::into_inner(link).and_then(|mut link| link.above.take());
+            above = Arc::into_inner(link).and_then(|mut link| {
+                link.value = None;
+                link.above.take()
+            });
         }
     }
 }
@@ -248,7 +260,9 @@ impl CancelGuard {
 
     /// Lets the context be: it is over when one it was made from is, or at its deadline.
     pub fn detach(mut self) {
-        self.node = None;
+        if let Some(node) = self.node.take().and_then(|node| node.upgrade()) {
+            node.detach();
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! What can be cancelled: a tree, in which each node knows those below it.
 //!
 //! A node keeps the one above it; that one knows it by a weak reference, in a slot of its own, so a node
-//! that nobody uses any more goes at once. A node with functions to run keeps itself, until they run or
-//! are stopped.
+//! that nobody uses any more goes at once. Its channel keeps it, and so does everybody who has that. A node
+//! with functions to run keeps itself, until they run or are stopped; or until it is certain that they will
+//! never run: its guard was detached, it has no deadline, and the same holds for the one above.
 //!
 //! Cancelling goes down the tree with a list of what is still to do: neither the depth nor the width of a
 //! tree needs stack. A new node enters its parent's slots under the parent's lock, and is cancelled right
@@ -13,17 +14,18 @@
 
 use super::error::{Cause, ContextError};
 use super::slots::Slots;
-use crate::block::chan::{self, Receiver};
+use crate::block::chan::{self, Closer, Receiver};
 use crate::block::sync::Mutex;
 use crate::block::time::{Timer, after_func};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// See the top of this file.
 pub(super) struct Node {
     /// The one above, and the slot it knows this one by.
     above: Option<(Arc<Node>, Mutex<Option<usize>>)>,
-    pub(super) done: Receiver<()>,
+    /// Closes the channel that is closed when it is over.
+    done: OnceLock<Closer<()>>,
     pub(super) deadline: Option<Instant>,
     state: Mutex<State>,
 }
@@ -33,6 +35,10 @@ type Func = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct State {
+    /// Its guard will never cancel it.
+    detached: bool,
+    /// Nothing will.
+    endless: bool,
     over: Option<Arc<Over>>,
     below: Slots<Weak<Node>>,
     funcs: Slots<Func>,
@@ -51,6 +57,16 @@ pub(super) enum Expiry {
     ByTimer,
     /// Whoever has the guard does.
     ByGuard,
+}
+
+/// What became of a function.
+pub(super) enum Registered {
+    /// It waits, and has that number.
+    AsNumber(usize),
+    /// It was started.
+    Runs,
+    /// It will never run.
+    Never,
 }
 
 /// How a node ended, and all below it that were not over.
@@ -73,22 +89,43 @@ impl Node {
         above: Option<&Arc<Node>>,
         deadline: Option<Instant>,
         expiry: Expiry,
-    ) -> Arc<Node> {
+    ) -> (Arc<Node>, Receiver<()>) {
         let inherited = above.and_then(|above| above.deadline);
         let own = deadline.filter(|&own| inherited.is_none_or(|inherited| own < inherited));
         let node = Arc::new(Node {
             above: above.map(|above| (above.clone(), Mutex::new(None))),
-            done: chan::sealed(),
+            done: OnceLock::new(),
             deadline: own.or(inherited),
             state: Mutex::default(),
         });
+        let done = chan::sealed_for(Some(node.clone()));
+        drop(node.done.set(done.closer()));
         if let Some(over) = node.enter() {
             // As the one above ended, but not to be waited for with that.
             cancel(&node, Over::new(over.error, over.cause.clone()));
         } else if let (Some(own), Expiry::ByTimer) = (own, expiry) {
             node.expire_at(own);
         }
-        node
+        (node, done)
+    }
+
+    /// The guard will never cancel it.
+    pub(super) fn detach(self: &Arc<Node>) {
+        self.state.lock().detached = true;
+        let mut to_do = vec![self.clone()];
+        while let Some(node) = to_do.pop() {
+            let above = node.above.as_ref().is_none_or(|(above, _)| above.state.lock().endless);
+            let mut state = node.state.lock();
+            if state.endless || !state.detached || !above || node.deadline.is_some() {
+                continue;
+            }
+            state.endless = true;
+            let (funcs, myself) = (std::mem::take(&mut state.funcs), state.myself.take());
+            to_do.extend(state.below.values().filter_map(Weak::upgrade));
+            drop(state);
+            // They will never run. Code of the program: not under the lock.
+            drop((funcs, myself));
+        }
     }
 
     /// Lets the one above know of it. `Some`: that one is over.
@@ -135,23 +172,23 @@ impl Node {
 
     /// How it ended, if it did.
     pub(super) fn over(&self) -> Option<Arc<Over>> {
-        if !self.done.is_closed() {
-            return None;
-        }
         self.state.lock().over.clone()
     }
 
-    /// Runs `f` when it is over, in a goroutine of its own: its number. `None`: it runs already.
-    pub(super) fn when_over(self: &Arc<Node>, f: Func) -> Option<usize> {
+    /// Runs `f` when it is over, in a goroutine of its own.
+    pub(super) fn when_over(self: &Arc<Node>, f: Func) -> Registered {
         let mut state = self.state.lock();
         if state.over.is_some() {
             drop(state);
             crate::go(f);
-            return None;
+            return Registered::Runs;
+        }
+        if state.endless {
+            return Registered::Never;
         }
         state.waiting += 1;
         state.myself.get_or_insert_with(|| self.clone());
-        Some(state.funcs.add(f))
+        Registered::AsNumber(state.funcs.add(f))
     }
 
     /// The function of that number is not to run. False: it runs, or has run, or was stopped.
@@ -178,7 +215,9 @@ pub(super) fn cancel(node: &Arc<Node>, over: Arc<Over>) {
         let before =
             std::mem::replace(&mut *state, State { over: Some(over.clone()), ..State::default() });
         drop(state);
-        node.done.core().close();
+        if let Some(done) = node.done.get() {
+            done.close();
+        }
         if let Some(timer) = before.timer {
             timer.stop();
         }

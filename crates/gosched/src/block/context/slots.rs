@@ -50,6 +50,13 @@ impl<T> Slots<T> {
         }
     }
 
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| match slot {
+            Slot::Used(value) => Some(value),
+            Slot::Free(_) => None,
+        })
+    }
+
     pub(super) fn into_values(self) -> impl Iterator<Item = T> {
         self.slots.into_iter().filter_map(|slot| match slot {
             Slot::Used(value) => Some(value),
@@ -70,6 +77,7 @@ mod tests {
         assert_eq!((slots.take(1), slots.take(1), slots.take(3)), (Some(1), None, Some(3)));
         assert_eq!(slots.take(99), None);
         assert_eq!([slots.add(10), slots.add(11), slots.add(12)], [3, 1, 5]);
+        assert!(slots.values().eq(&[0, 11, 2, 10, 4, 12]));
         assert_eq!(slots.into_values().collect::<Vec<_>>(), [0, 11, 2, 10, 4, 12]);
     }
 }

@@ -28,7 +28,7 @@ pub struct Group<E = Box<dyn Error + Send + Sync>> {
 
 struct Members<E> {
     all: WaitGroup,
-    limit: Option<Semaphore>,
+    limit: Mutex<Option<Arc<Semaphore>>>,
     first: Mutex<Option<Failure<E>>>,
     /// Cancels the group's context.
     guard: Option<CancelGuard>,
@@ -54,22 +54,22 @@ impl<E: Send + 'static> Group<E> {
     }
 
     fn with_guard(guard: Option<CancelGuard>) -> Group<E> {
-        let inner = Members { all: WaitGroup::new(), limit: None, first: Mutex::new(None), guard };
+        let (limit, first) = (Mutex::new(None), Mutex::new(None));
+        let inner = Members { all: WaitGroup::new(), limit, first, guard };
         Group { inner: Arc::new(inner) }
     }
 
     /// No more than `most` of its goroutines run at a time: [`Group::go`] waits for a place.
     ///
     /// # Panics
-    /// `most` is 0, or the group is in use.
+    /// `most` is 0, or goroutines of the group run.
     #[doc(alias = "SetLimit")]
     #[track_caller]
-    pub fn limit(mut self, most: usize) -> Group<E> {
+    pub fn limit(self, most: usize) -> Group<E> {
         assert!(most > 0, "`Group::limit(0)`: nothing could ever run, ask for 1 or more");
-        match Arc::get_mut(&mut self.inner) {
-            Some(inner) => inner.limit = Some(Semaphore::new(most)),
-            None => panic!("`Group::limit` of a group in use: set it before the first `go`"),
-        }
+        let idle = self.inner.all.is_done();
+        assert!(idle, "`Group::limit` of a group in use: set it before `go`");
+        *self.inner.limit.lock() = Some(Arc::new(Semaphore::new(most)));
         self
     }
 
@@ -79,11 +79,12 @@ impl<E: Send + 'static> Group<E> {
     where
         F: FnOnce() -> Result<(), E> + Send + 'static,
     {
-        if let Some(limit) = &self.inner.limit {
+        let limit = self.inner.limit.lock().clone();
+        if let Some(limit) = &limit {
             // The goroutine gives it back.
             std::mem::forget(limit.acquire(1));
         }
-        self.start(f);
+        self.start(f, limit);
     }
 
     /// As [`Group::go`], if there is a place. False: there is none, and nothing was started.
@@ -92,31 +93,32 @@ impl<E: Send + 'static> Group<E> {
     where
         F: FnOnce() -> Result<(), E> + Send + 'static,
     {
-        if let Some(limit) = &self.inner.limit {
+        let limit = self.inner.limit.lock().clone();
+        if let Some(limit) = &limit {
             match limit.try_acquire(1) {
                 Some(permit) => std::mem::forget(permit),
                 None => return false,
             }
         }
-        self.start(f);
+        self.start(f, limit);
         true
     }
 
     #[track_caller]
-    fn start<F>(&self, f: F)
+    fn start<F>(&self, f: F, limit: Option<Arc<Semaphore>>)
     where
         F: FnOnce() -> Result<(), E> + Send + 'static,
     {
         self.inner.all.add(1);
-        let place = Place(self.inner.clone());
+        let place = Place { group: self.inner.clone(), limit };
         crate::go(move || {
             let place = place;
             match catch_unwind(AssertUnwindSafe(f)) {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => place.0.fail(Failure::Error(error)),
+                Ok(Err(error)) => place.group.fail(Failure::Error(error)),
                 Err(payload) if payload.is::<GoExit>() => resume_unwind(payload),
                 Err(payload) => {
-                    place.0.fail(Failure::Panic(payload));
+                    place.group.fail(Failure::Panic(payload));
                     // To its own end as one that panicked; the payload is for `wait`.
                     resume_unwind(Box::new("told by `Group::wait`"));
                 }
@@ -160,14 +162,17 @@ impl<E> Members<E> {
 }
 
 /// What a goroutine of the group gives back, however it ends.
-struct Place<E>(Arc<Members<E>>);
+struct Place<E> {
+    group: Arc<Members<E>>,
+    limit: Option<Arc<Semaphore>>,
+}
 
 impl<E> Drop for Place<E> {
     fn drop(&mut self) {
-        if let Some(limit) = &self.0.limit {
+        if let Some(limit) = &self.limit {
             limit.release(1);
         }
-        self.0.all.done();
+        self.group.all.done();
     }
 }
 

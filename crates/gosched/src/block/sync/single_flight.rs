@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// ```
 #[doc(alias = "singleflight")]
 pub struct SingleFlight<K, V> {
-    calls: Arc<Mutex<HashMap<K, Arc<Call<V>>>>>,
+    calls: Calls<K, V>,
 }
 
 /// One call that is under way.
@@ -45,23 +45,14 @@ impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
     #[doc(alias = "Do")]
     #[track_caller]
     pub fn run(&self, key: K, f: impl FnOnce() -> V) -> (V, bool) {
-        let mut calls = self.calls.lock();
-        if let Some(call) = calls.get(&key) {
-            let call = call.clone();
-            *call.others.lock() += 1;
-            drop(calls);
-            return call.wait();
+        match self.begin(key) {
+            Part::Waits(call) => call.wait(),
+            Part::Leads(flight) => flight.land(f()),
         }
-        let call = Arc::new(Call::new());
-        calls.insert(key.clone(), call.clone());
-        drop(calls);
-        let flight = Flight { flights: self, key, call };
-        let value = f();
-        flight.land(value)
     }
 
-    /// As [`SingleFlight::run`], in a goroutine of its own: what it gives can be received, once. If `f`
-    /// panics the channel is closed, and empty.
+    /// As [`SingleFlight::run`], in a goroutine of its own: what it gives can be received, once. The call is
+    /// under way when this returns. If it ends without a value the channel is closed, and empty.
     #[doc(alias = "DoChan")]
     #[track_caller]
     pub fn run_chan<F>(&self, key: K, f: F) -> Receiver<(V, bool)>
@@ -71,9 +62,30 @@ impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
         F: FnOnce() -> V + Send + 'static,
     {
         let (sender, receiver) = chan::chan(1);
-        let flights = self.clone();
-        crate::go(move || drop(sender.send(flights.run(key, f))));
+        let part = self.begin(key);
+        crate::go(move || {
+            let given = match part {
+                Part::Waits(call) => call.wait_quietly(),
+                Part::Leads(flight) => Some(flight.land(f())),
+            };
+            if let Some(given) = given {
+                let _ = sender.send(given);
+            }
+        });
         receiver
+    }
+
+    fn begin(&self, key: K) -> Part<K, V> {
+        let mut calls = self.calls.lock();
+        if let Some(call) = calls.get(&key) {
+            let call = call.clone();
+            *call.others.lock() += 1;
+            return Part::Waits(call);
+        }
+        let call = Arc::new(Call::new());
+        calls.insert(key.clone(), call.clone());
+        drop(calls);
+        Part::Leads(Flight { calls: self.calls.clone(), key, call })
     }
 
     /// The next call with that key does not wait for the one under way.
@@ -91,22 +103,37 @@ impl<V: Clone> Call<V> {
 
     #[track_caller]
     fn wait(&self) -> (V, bool) {
-        let _ = self.over.recv();
-        match self.value.get() {
-            Some(value) => (value.clone(), true),
-            None => panic!("`SingleFlight::run`: the call that was waited for panicked"),
+        match self.wait_quietly() {
+            Some(given) => given,
+            None => {
+                panic!("`SingleFlight::run`: the call that was waited for ended without a value")
+            }
         }
+    }
+
+    fn wait_quietly(&self) -> Option<(V, bool)> {
+        let _ = self.over.recv();
+        self.value.get().map(|value| (value.clone(), true))
     }
 }
 
+/// What a caller does.
+enum Part<K: Eq + Hash, V> {
+    Leads(Flight<K, V>),
+    Waits(Arc<Call<V>>),
+}
+
+/// Calls under way.
+type Calls<K, V> = Arc<Mutex<HashMap<K, Arc<Call<V>>>>>;
+
 /// A call under way: over however it ends.
-struct Flight<'a, K: Eq + Hash, V> {
-    flights: &'a SingleFlight<K, V>,
+struct Flight<K: Eq + Hash, V> {
+    calls: Calls<K, V>,
     key: K,
     call: Arc<Call<V>>,
 }
 
-impl<K: Eq + Hash, V: Clone> Flight<'_, K, V> {
+impl<K: Eq + Hash, V: Clone> Flight<K, V> {
     fn land(self, value: V) -> (V, bool) {
         let _ = self.call.value.set(value.clone());
         let call = self.call.clone();
@@ -117,9 +144,9 @@ impl<K: Eq + Hash, V: Clone> Flight<'_, K, V> {
     }
 }
 
-impl<K: Eq + Hash, V> Drop for Flight<'_, K, V> {
+impl<K: Eq + Hash, V> Drop for Flight<K, V> {
     fn drop(&mut self) {
-        let mut calls = self.flights.calls.lock();
+        let mut calls = self.calls.lock();
         // It may have been forgotten, and another one be under way.
         let mine = calls.get(&self.key).is_some_and(|call| Arc::ptr_eq(call, &self.call));
         let gone = if mine { calls.remove_entry(&self.key) } else { None };

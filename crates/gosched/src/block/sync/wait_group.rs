@@ -80,6 +80,11 @@ impl WaitGroup {
         panic!("`WaitGroup::done` more often than `add` said: call `add` for each");
     }
 
+    /// Whether nothing is to be done now.
+    pub(super) fn is_done(&self) -> bool {
+        self.inner.lock().count == 0
+    }
+
     /// Waits until nothing is to be done.
     pub fn wait(&self) {
         may_wait();

@@ -1,0 +1,113 @@
+//! The workloads that block threads, and a ticker that must go on beside them.
+
+use crate::common::{Measured, timed};
+use crate::wait_group::WaitGroup;
+use gosched::{blocking, go, time};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use std::{fs, io::Write};
+
+/// How long one call blocks.
+const CALL: Duration = Duration::from_millis(50);
+/// How long the ticker goes on.
+const WINDOW: Duration = Duration::from_secs(2);
+const TICK: Duration = Duration::from_millis(1);
+
+/// Tasks that block, marked or not.
+pub(crate) fn calls(n: u64, marked: bool) -> Measured {
+    let stop = Arc::new(AtomicBool::new(false));
+    let calls = Arc::new(AtomicU64::new(0));
+    let all = WaitGroup::new(n);
+    for _ in 0..n {
+        let (stop, calls, all) = (stop.clone(), calls.clone(), all.clone());
+        go(move || {
+            while !stop.load(Ordering::Relaxed) {
+                match marked {
+                    true => blocking(|| std::thread::sleep(CALL)),
+                    false => std::thread::sleep(CALL),
+                }
+                calls.fetch_add(1, Ordering::Relaxed);
+            }
+            all.done();
+        });
+    }
+    let (late, wall) = timed(ticks);
+    stop.store(true, Ordering::Relaxed);
+    let made = calls.load(Ordering::Relaxed);
+    all.wait();
+    let wanted = WINDOW.as_nanos() / TICK.as_nanos();
+    let missed = 100.0 * (1.0 - late.len() as f64 / wanted as f64);
+    let at = |part: f64| late[((late.len() - 1) as f64 * part) as usize].as_nanos() as f64 / 1e3;
+    Measured::new(1, (n, wall))
+        .and("ticks", late.len() as f64)
+        .and("missed_pct", missed.max(0.0))
+        .and("late_p50_us", at(0.5))
+        .and("late_p99_us", at(0.99))
+        .and("late_max_us", at(1.0))
+        .and("calls", made as f64)
+        .with("how", if marked { "blocking(sleep)" } else { "std::thread::sleep" })
+}
+
+/// Wakes every millisecond, on an absolute schedule; how late each time, in order. A tick that is more than
+/// one period late skips those it has missed.
+fn ticks() -> Vec<Duration> {
+    let start = Instant::now();
+    let (mut late, mut next) = (Vec::with_capacity(4000), 1);
+    while start.elapsed() < WINDOW {
+        let due = start + TICK * next;
+        time::sleep(due.saturating_duration_since(Instant::now()));
+        late.push(due.elapsed());
+        let passed = start.elapsed().as_nanos() / TICK.as_nanos();
+        next = (next + 1).max(passed as u32 + 1);
+    }
+    late.sort_unstable();
+    late
+}
+
+const READERS: u64 = 64;
+const PAGE: usize = 4096;
+const PAGES: u64 = (16 << 20) / PAGE as u64;
+
+/// Reads of pages that are in memory.
+pub(crate) fn reads(n: u64) -> Measured {
+    let file = Arc::new(pages().expect("a temporary file"));
+    let each = n / READERS;
+    let right = timed(|| {
+        let (all, right) = (WaitGroup::new(READERS), Arc::new(AtomicU64::new(0)));
+        for reader in 0..READERS {
+            let (file, all, right) = (file.clone(), all.clone(), right.clone());
+            go(move || {
+                let mut buffer = vec![0; PAGE];
+                for i in 0..each {
+                    let page = (reader * 61 + i * 7) % PAGES;
+                    let read = blocking(|| file.read_at(&mut buffer, page * PAGE as u64));
+                    if read.is_ok_and(|read| read == PAGE) && buffer[17] == page as u8 {
+                        right.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                all.done();
+            });
+        }
+        all.wait();
+        right.load(Ordering::Relaxed)
+    });
+    Measured::new(each * READERS, right).with("how", "blocking(read_at)")
+}
+
+/// How many reads that are.
+pub(crate) fn reads_of(n: u64) -> u64 {
+    n / READERS * READERS
+}
+
+fn pages() -> std::io::Result<fs::File> {
+    let path = std::env::temp_dir().join(format!("peer-pages-{}", std::process::id()));
+    let mut options = fs::OpenOptions::new();
+    let mut file = options.create(true).truncate(true).read(true).write(true).open(&path)?;
+    for page in 0..PAGES {
+        file.write_all(&[page as u8; PAGE])?;
+    }
+    fs::remove_file(&path)?;
+    Ok(file)
+}

@@ -1,0 +1,161 @@
+//! Calls that block: how an M loses its P meanwhile, and how its goroutine goes on.
+//!
+//! The word `taken` of an M, and who may change it:
+//!
+//! - 0: the M has its P, or runs g0. The M makes it [`IN_CALL`], a taker [`TAKING`].
+//! - [`IN_CALL`]: it is in a marked call, with its P. The M takes that back, or a taker makes it [`TAKING`].
+//! - [`TAKING`]: a taker takes the P, or thinks better of it: then it is what it was.
+//! - [`TAKEN`]: the P is gone. The M makes it 0 when it has one again.
+//!
+//! **A call nobody marked.** Taker: 1. [`TAKING`]; 2. heavy barrier; 3. looks whether the M has preemption
+//! off, which means that it is in the runtime, and takes the mark back if so. M, at each way into the
+//! runtime: 1. preemption off; 2. light barrier; 3. looks at the word. One of them sees the other.
+//!
+//! **A marked call.** Both sides change the word by exchange: one of them wins.
+//!
+//! A goroutine that comes back and finds its P gone takes its old one if that is idle, or any idle one, or
+//! goes to the tail of the global queue; the M then sleeps as an idle one. Coming into the runtime is a call
+//! like any other, so the goroutine can be moved there.
+
+use super::handoff::{give_up_here, hand_off};
+use super::state::SCHED;
+use super::switch;
+use crate::gmp::g::G;
+use crate::gmp::m::{Departure, M};
+use crate::gmp::p::P;
+use crate::gmp::state::GState;
+use crate::sys::barrier;
+use crate::sys::fatal::fatal;
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+/// Somebody is about to take the P, or thinks better of it.
+const TAKING: u32 = 1;
+/// The P is gone.
+const TAKEN: u32 = 2;
+/// In a marked call, with its P.
+const IN_CALL: u32 = 3;
+
+/// Takes the P of an M that is blocked in the kernel, if it is: `false` if it came back. By any
+/// other thread.
+pub(crate) fn take_p_of(m: &'static M) -> bool {
+    if !change(m, 0, TAKING) {
+        return false;
+    }
+    barrier::heavy();
+    if m.carrier.preempt_off_count() > 0 || m.p().is_none() {
+        // It may be waiting for us to make up our mind.
+        m.taken.store(0, Ordering::Relaxed);
+        return false;
+    }
+    take(m);
+    true
+}
+
+/// Takes the P of an M that is in a marked call: `false` if it came back. By any other thread.
+pub(crate) fn take_p_in_call(m: &'static M) -> bool {
+    let first = change(m, IN_CALL, TAKING);
+    if first {
+        take(m);
+    }
+    first
+}
+
+/// Whether it is in a marked call, and has its P.
+pub(crate) fn is_in_call(m: &'static M) -> bool {
+    m.taken.load(Ordering::Relaxed) == IN_CALL
+}
+
+fn change(m: &'static M, from: u32, to: u32) -> bool {
+    // PAIR p-taken: in a marked call, sees what the other side did before.
+    m.taken.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// The P of an M whose word says that it is being taken, to somebody else.
+fn take(m: &'static M) {
+    let p = m.release_p();
+    m.old_p.store(p.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
+    SCHED.lock.lock().blocked_ms += 1;
+    // PAIR p-taken: the M sees that the P is gone.
+    m.taken.store(TAKEN, Ordering::Release);
+    if let Some(p) = p {
+        hand_off(p);
+    }
+}
+
+/// A marked call begins. The caller is inside the runtime, and leaves it for the call.
+pub(crate) fn begin_call(m: &'static M, g: &'static G) {
+    let Some(p) = m.p() else { fatal!("a call of goroutine {} begins without a P", g.id()) };
+    p.syscalltick.store(p.syscalltick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    g.transition(GState::Running, GState::Syscall);
+    // PAIR p-taken: publishes the P to a taker.
+    m.taken.store(IN_CALL, Ordering::Release);
+}
+
+/// As [`begin_call`], and the P goes to somebody else at once.
+pub(crate) fn begin_long_call(m: &'static M, g: &'static G) {
+    begin_call(m, g);
+    take_p_in_call(m);
+}
+
+/// The calling goroutine comes into the runtime from a marked call, or finds its P taken. It has a P when
+/// this returns, and perhaps another M: that one.
+#[cold]
+#[inline(never)]
+pub(crate) fn come_back(m: &'static M) -> &'static M {
+    let Some(g) = m.curg() else { fatal!("M{} lost its P without a goroutine", m.id) };
+    if !has_lost_p(m, g) {
+        return m;
+    }
+    if !take_an_idle_p(m) {
+        m.taken.store(0, Ordering::Relaxed);
+        switch::leave_to_g0(m, g, Departure::Yield { g, held: false });
+    }
+    // SAFETY: carried — a goroutine of this runtime, that is not moved now.
+    unsafe { M::current() }
+}
+
+/// As [`come_back`], for code that cannot be moved: its M sleeps right here until somebody brings a P.
+#[cold]
+#[inline(never)]
+pub(crate) fn come_back_here(m: &'static M) {
+    let Some(g) = m.curg() else { fatal!("M{} lost its P without a goroutine", m.id) };
+    if has_lost_p(m, g) && !take_an_idle_p(m) {
+        give_up_here(m, g);
+        m.taken.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The call is over, if it was one. True: the P is gone.
+fn has_lost_p(m: &'static M, g: &'static G) -> bool {
+    let mut lost = false;
+    loop {
+        // PAIR p-taken: with the P gone, all that the taker did is seen.
+        match m.taken.load(Ordering::Acquire) {
+            TAKING => std::hint::spin_loop(),
+            IN_CALL if !change(m, IN_CALL, 0) => {}
+            word => {
+                lost |= word == TAKEN;
+                break;
+            }
+        }
+    }
+    if g.state() == GState::Syscall {
+        g.transition(GState::Syscall, GState::Running);
+    }
+    lost
+}
+
+/// The one it had, if that is idle; or any. It is not counted as blocked any more in either case.
+fn take_an_idle_p(m: &'static M) -> bool {
+    let mut locked = SCHED.lock.lock();
+    locked.blocked_ms -= 1;
+    // SAFETY: null, or a P: they are never freed.
+    let old: Option<&'static P> = unsafe { m.old_p.load(Ordering::Relaxed).as_ref() };
+    let taken = old.and_then(|old| locked.take_idle_p(old)).or_else(|| locked.pop_idle_p());
+    drop(locked);
+    let Some(p) = taken else { return false };
+    m.acquire_p(p);
+    m.taken.store(0, Ordering::Relaxed);
+    true
+}

@@ -1,0 +1,114 @@
+//! What a thread of this process is doing, as the kernel sees it. Without memory, and without std's help.
+
+use libc::{c_int, pid_t};
+use std::io::Write;
+use std::sync::OnceLock;
+
+/// See [`doing`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// It waits in the kernel.
+    Blocked,
+    /// It runs, or would if it had a CPU.
+    Runs,
+    /// The kernel does not say.
+    Unknown,
+}
+
+/// The calling thread's id.
+pub(crate) fn id() -> pid_t {
+    // SAFETY: it has no precondition.
+    unsafe { libc::gettid() }
+}
+
+/// How long the thread has run, in nanoseconds. `None`: it is gone.
+pub(crate) fn cpu_time(thread: pid_t) -> Option<u64> {
+    // The kernel's numbering of clocks: a thread's, of what the scheduler counted.
+    let clock = (!thread << 3) | 6;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes a `timespec`.
+    let done = unsafe { libc::clock_gettime(clock, &raw mut time) } == 0;
+    (thread != 0 && done).then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// Asks the kernel.
+pub(crate) fn doing(thread: pid_t) -> Doing {
+    if !is_allowed() {
+        return Doing::Unknown;
+    }
+    let mut path = [0u8; 48];
+    let mut rest = &mut path[..];
+    if write!(rest, "/proc/self/task/{thread}/syscall\0").is_err() {
+        return Doing::Unknown;
+    }
+    // SAFETY: a path that ends in a zero byte.
+    let file = unsafe { libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    if file < 0 {
+        return Doing::Unknown;
+    }
+    let answer = read(file);
+    // SAFETY: opened above.
+    unsafe { libc::close(file) };
+    answer
+}
+
+fn read(file: c_int) -> Doing {
+    let mut text = [0u8; 16];
+    // SAFETY: the buffer has that many bytes.
+    let length = unsafe { libc::read(file, text.as_mut_ptr().cast(), text.len()) };
+    match usize::try_from(length) {
+        Ok(0) | Err(_) => Doing::Unknown,
+        Ok(length) => match text[..length].starts_with(b"running") {
+            true => Doing::Runs,
+            false => Doing::Blocked,
+        },
+    }
+}
+
+/// Tests go without by `GOSCHED_PROC=off`.
+fn is_allowed() -> bool {
+    static ALLOWED: OnceLock<bool> = OnceLock::new();
+    *ALLOWED.get_or_init(|| std::env::var_os("GOSCHED_PROC").is_none_or(|value| value != "off"))
+}
+
+/// The calling thread's sleeps are not rounded up.
+pub(crate) fn sleep_exactly() {
+    // SAFETY: it only changes how this thread is woken.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+    // Asked here, where it may allocate.
+    is_allowed();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_thread_that_sleeps_is_blocked_and_one_that_computes_is_not() {
+        assert_eq!(doing(id()), Doing::Runs);
+        let (thread, over) = (AtomicI32::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| {
+                thread.store(id(), Ordering::Relaxed);
+                while !over.load(Ordering::Relaxed) {
+                    std::thread::park();
+                }
+            });
+            let start = Instant::now();
+            while doing(thread.load(Ordering::Relaxed)) != Doing::Blocked {
+                assert!(start.elapsed() < Duration::from_secs(10));
+            }
+            let before = cpu_time(thread.load(Ordering::Relaxed));
+            std::thread::sleep(Duration::from_millis(5));
+            assert!(before.is_some() && before == cpu_time(thread.load(Ordering::Relaxed)));
+            over.store(true, Ordering::Relaxed);
+            sleeper.thread().unpark();
+        });
+        let before = cpu_time(id());
+        (0..1_000_000).for_each(|number| _ = std::hint::black_box(number));
+        assert!(cpu_time(id()) > before);
+        assert_eq!(cpu_time(0), None);
+    }
+}

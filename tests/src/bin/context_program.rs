@@ -1,0 +1,73 @@
+//! Whole programs for the suite `time_work`: the first argument names one. Main waits, and something
+//! has still to come, or has not. Nothing but the program runs in the process.
+
+use gosched::context::background;
+use gosched::time::{after_func, timeout};
+use gosched::{chan, run};
+use gosched_tests as _;
+use std::time::Duration;
+
+/// Longer than it takes to see a deadlock.
+const WAIT: Duration = Duration::from_millis(150);
+const LONG: Duration = Duration::from_secs(3600);
+
+fn main() {
+    // SAFETY: no handler; the signal ends the process.
+    unsafe { libc::alarm(30) };
+    let name = std::env::args().nth(1).expect("the name of a program");
+    run(move || waits(&name));
+    println!("it came");
+}
+
+fn waits(name: &str) {
+    let (tx, rx) = chan::<()>(1);
+    let keeps = tx.clone(); // the channel is not closed
+    let f = move || tx.send(()).unwrap();
+    match name {
+        "function" => {
+            let _timer = after_func(WAIT, f);
+            rx.recv().unwrap();
+        }
+        "function without a timer" => {
+            drop(after_func(WAIT, f));
+            rx.recv().unwrap();
+        }
+        "function that was reset" => {
+            let timer = after_func(LONG, f);
+            assert!(timer.stop());
+            timer.reset(WAIT);
+            rx.recv().unwrap();
+        }
+        "function that was stopped" => {
+            let timer = after_func(WAIT, f);
+            assert!(timer.stop());
+            rx.recv().unwrap();
+        }
+        "deadline" => {
+            let (ctx, _guard) = background().with_timeout(WAIT);
+            assert!(ctx.done().recv().is_err());
+        }
+        "deadline given up" => {
+            let (ctx, guard) = background().with_timeout(WAIT);
+            guard.cancel();
+            assert!(ctx.done().recv().is_err());
+            rx.recv().unwrap();
+        }
+        "function of a deadline" => {
+            let (ctx, _guard) = background().with_timeout(WAIT);
+            drop(ctx.after_func(f));
+            rx.recv().unwrap();
+        }
+        "nobody cancels" => {
+            let (ctx, _guard) = background().with_cancel();
+            drop(ctx.after_func(f));
+            assert!(ctx.done().recv().is_err());
+        }
+        "work with a limit" => {
+            let late = timeout(WAIT, move |_ctx| rx.recv());
+            assert!(late.is_err());
+        }
+        other => panic!("no program {other}"),
+    }
+    drop(keeps);
+}

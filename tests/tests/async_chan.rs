@@ -1,0 +1,441 @@
+//! Channels in async code: `recv_async` under tokio and smol, against goroutines, threads and timers.
+
+mod futures;
+
+use futures::{Bell, Task, everywhere, look};
+use gosched::chan::{Receiver, RecvError, SendTimeoutError, TryRecvError, TrySendError, never};
+use gosched::time::{Ticker, Timer, after};
+use gosched::{block_on, chan, context, go, select, time};
+use gosched_tests::parties::{Ledger, Token, in_both, join_all, mixed, wait_for};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+const MILLI: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(20);
+
+/// Numbers from a seed.
+fn numbers(seed: u64) -> impl FnMut(u64) -> u64 + Send {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 20) % below
+    }
+}
+
+#[test]
+fn every_value_comes_once_whoever_receives() {
+    const EACH: usize = 300;
+    everywhere(|run_all| {
+        for (cap, tasks, plain) in
+            [(0, 8, 0), (1, 8, 0), (7, 8, 0), (0, 4, 4), (1, 4, 4), (64, 1, 1)]
+        {
+            let ledger = Ledger::new(8 * EACH);
+            let (tx, rx) = chan::<Token>(cap);
+            for sender in 0..8 {
+                let (tx, ledger) = (tx.clone(), ledger.clone());
+                drop(mixed(sender).start(move || {
+                    (0..EACH).for_each(|i| tx.send(ledger.token(sender * EACH + i)).unwrap());
+                }));
+            }
+            drop(tx);
+            let plain: Vec<_> = (0..plain)
+                .map(|i| {
+                    let rx = rx.clone();
+                    mixed(i).start(move || rx.iter().count())
+                })
+                .collect();
+            let count = Arc::new(AtomicUsize::new(0));
+            let tasks = (0..tasks).map(|_| -> Task {
+                let (rx, count) = (rx.clone(), count.clone());
+                Box::pin(async move {
+                    let mut last = [None; 8];
+                    while let Ok(token) = rx.recv_async().await {
+                        let last = &mut last[token.number / EACH];
+                        assert!(*last < Some(token.number), "one sender's come in order");
+                        *last = Some(token.number);
+                        count.fetch_add(1, SeqCst);
+                    }
+                })
+            });
+            run_all(tasks.collect());
+            let received = join_all(plain).iter().sum::<usize>() + count.load(SeqCst);
+            assert_eq!(received, 8 * EACH);
+            ledger.each_was_dropped_once();
+        }
+    });
+}
+
+#[test]
+fn values_without_size_are_counted_too() {
+    everywhere(|run_all| {
+        for cap in [0, 3] {
+            let (tx, rx) = chan::<()>(cap);
+            for _ in 0..4 {
+                let tx = tx.clone();
+                go(move || (0..250).for_each(|_| tx.send(()).unwrap()));
+            }
+            drop(tx);
+            let count = Arc::new(AtomicUsize::new(0));
+            let tasks = (0..5).map(|_| -> Task {
+                let (rx, count) = (rx.clone(), count.clone());
+                Box::pin(async move {
+                    while rx.recv_async().await.is_ok() {
+                        count.fetch_add(1, SeqCst);
+                    }
+                })
+            });
+            run_all(tasks.collect());
+            assert_eq!(count.load(SeqCst), 1000);
+        }
+    });
+}
+
+/// Receives once, or gives up at random: unpolled, after a look, or woken but without another look.
+async fn perhaps(
+    rx: &Receiver<Token>,
+    random: &mut impl FnMut(u64) -> u64,
+) -> Option<Result<Token, RecvError>> {
+    let mut future = Box::pin(rx.recv_async());
+    let (mut patience, at_once) = (random(4), random(3) == 0);
+    poll_fn(move |context| {
+        if patience == 0 {
+            return Poll::Ready(None);
+        }
+        patience -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(result) => Poll::Ready(Some(result)),
+            Poll::Pending if at_once => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+#[test]
+fn those_who_give_up_take_no_value_and_no_wake_up_with_them() {
+    const VALUES: usize = 200;
+    everywhere(|run_all| {
+        for seed in 0..12 {
+            let (tx, rx) = chan::<Token>([0, 1, 5][seed % 3]);
+            let ledger = Ledger::new(VALUES);
+            let senders = (0..4).map(|i| {
+                let (tx, ledger) = (tx.clone(), ledger.clone());
+                mixed(i).start(move || {
+                    let mut random = numbers((seed * 4 + i) as u64 + 1);
+                    for number in (i..VALUES).step_by(4) {
+                        let mut token = Some(ledger.token(number));
+                        while let Some(value) = token.take() {
+                            let patience = [MILLI / 5, LONG][random(2) as usize];
+                            match tx.send_timeout(value, patience) {
+                                Err(SendTimeoutError::Timeout(back)) => token = Some(back),
+                                sent => assert!(sent.is_ok(), "closed too soon"),
+                            }
+                        }
+                    }
+                })
+            });
+            let senders: Vec<_> = senders.collect();
+            // Whoever takes the last one closes. The first stays, and only wake-ups help it.
+            let left = Arc::new(AtomicUsize::new(VALUES));
+            let tasks = (0..12).map(|i| -> Task {
+                let (rx, left) = (rx.clone(), left.clone());
+                Box::pin(async move {
+                    let mut random = numbers((seed * 100 + i) as u64 + 77);
+                    let mut tries = 0;
+                    while i == 0 || tries < 40 {
+                        tries += 1;
+                        let result = match i {
+                            0 => Some(rx.recv_async().await),
+                            _ => perhaps(&rx, &mut random).await,
+                        };
+                        match result {
+                            Some(Ok(_)) if left.fetch_sub(1, SeqCst) == 1 => drop(rx.close()),
+                            Some(Err(_)) => return,
+                            _ => {}
+                        }
+                    }
+                })
+            });
+            run_all(tasks.collect());
+            join_all(senders);
+            assert_eq!(left.load(SeqCst), 0);
+            ledger.each_was_dropped_once();
+        }
+    });
+}
+
+#[test]
+fn a_wake_up_passes_from_one_who_is_dropped_to_the_next() {
+    for cap in [0, 1, 3] {
+        let (tx, rx) = chan::<u32>(cap);
+        let (bells, wakers): (Vec<_>, Vec<_>) = (0..6).map(|_| Bell::new()).unzip();
+        let mut futures: Vec<_> = wakers
+            .iter()
+            .map(|waker| {
+                let mut future = Box::pin(rx.recv_async());
+                assert!(look(&mut future, waker).is_pending());
+                Some(future)
+            })
+            .collect();
+        let sent = mixed(cap).start(move || tx.send(9).unwrap());
+        // All but one go, each when it was woken: not one has looked.
+        for _ in 0..5 {
+            let woken = || (0..6).find(|&i| futures[i].is_some() && bells[i].rung() > 0);
+            wait_for("somebody is woken", || woken().is_some());
+            let woken = woken().unwrap();
+            futures[woken] = None;
+        }
+        let last = (0..6).find(|&i| futures[i].is_some()).unwrap();
+        wait_for("the last is woken", || bells[last].rung() > 0);
+        let received = look(futures[last].as_mut().unwrap(), &wakers[last]);
+        assert_eq!(received, Poll::Ready(Ok(9)), "it has the value");
+        sent.join();
+        assert_eq!(rx.try_recv(), Err(TryRecvError::Closed));
+    }
+}
+
+#[test]
+fn a_wake_up_for_nothing_is_followed_by_another() {
+    let (tx, rx) = chan::<u32>(0);
+    let (bell, waker) = Bell::new();
+    let mut future = Box::pin(rx.recv_async());
+    assert!(look(&mut future, &waker).is_pending());
+    for round in 1..20 {
+        let before = bell.rung();
+        assert_eq!(tx.send_timeout(round, MILLI), Err(SendTimeoutError::Timeout(round)));
+        wait_for("told of a sender", || bell.rung() > before);
+        assert!(look(&mut future, &waker).is_pending());
+    }
+    // Two senders, two who wait: both are told.
+    let (other_bell, other_waker) = Bell::new();
+    let mut other = Box::pin(rx.recv_async());
+    assert!(look(&mut other, &other_waker).is_pending());
+    let before = bell.rung();
+    let senders: Vec<_> = [1, 2]
+        .map(|i| {
+            let tx = tx.clone();
+            mixed(i as usize).start(move || tx.send(i).unwrap())
+        })
+        .into();
+    wait_for("both are told", || bell.rung() > before && other_bell.rung() > 0);
+    let mut got = [look(&mut future, &waker), look(&mut other, &other_waker)];
+    got.sort_by_key(|got| *got == Poll::Ready(Ok(2)));
+    assert_eq!(got, [1, 2].map(|i| Poll::Ready(Ok(i))));
+    join_all(senders);
+}
+
+#[test]
+fn a_future_that_moves_is_woken_where_it_is() {
+    for cap in [0, 1] {
+        let (tx, rx) = chan::<u32>(cap);
+        let ((first, old), (last, new)) = (Bell::new(), Bell::new());
+        let mut future = Box::pin(rx.recv_async());
+        assert!(look(&mut future, &old).is_pending());
+        assert!(look(&mut future, &new).is_pending());
+        let sent = mixed(cap).start(move || tx.send(5));
+        wait_for("woken", || last.rung() > 0);
+        assert_eq!(first.rung(), 0);
+        assert_eq!(look(&mut future, &new), Poll::Ready(Ok(5)));
+        sent.join().unwrap();
+        // Nothing of the futures stays in the channel.
+        drop(future);
+        drop((old, new));
+        let alone = |bell| Arc::strong_count(bell) == 1;
+        wait_for("the wakers are gone", || alone(&first) && alone(&last));
+    }
+}
+
+#[test]
+fn who_waits_async_is_met_by_send_and_not_by_try_send() {
+    let (tx, rx) = chan::<u32>(0);
+    let (bell, waker) = Bell::new();
+    let mut future = Box::pin(rx.recv_async());
+    assert!(look(&mut future, &waker).is_pending());
+    assert_eq!(tx.try_send(1), Err(TrySendError::Full(1)));
+    let sent = select! {
+        send(tx, 2) -> _ => true,
+        default => false,
+    };
+    assert!(!sent);
+    assert_eq!((tx.len(), rx.len()), (0, 0));
+    let sends = go(move || tx.send(3));
+    wait_for("told", || bell.rung() > 0);
+    assert_eq!(look(&mut future, &waker), Poll::Ready(Ok(3)), "it waits to be met");
+    sends.join().unwrap().unwrap();
+}
+
+#[test]
+fn select_sends_to_async_receivers() {
+    const VALUES: usize = 400;
+    everywhere(|run_all| {
+        let received = Ledger::new(VALUES);
+        let ((a, in_a), (b, in_b)) = (chan::<usize>(0), chan::<usize>(1));
+        let (_none, stop) = chan::<()>(0);
+        let senders: Vec<_> = (0..4)
+            .map(|i| {
+                let (a, b, stop) = (a.clone(), b.clone(), stop.clone());
+                mixed(i).start(move || {
+                    for number in (i..VALUES).step_by(4) {
+                        select! {
+                            send(a, number) -> sent => sent.unwrap(),
+                            send(b, number) -> sent => sent.unwrap(),
+                            recv(stop) -> _ => panic!("nobody says so"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        drop((a, b));
+        let tasks = (0..6).map(|i| -> Task {
+            let (rx, received) = ([&in_a, &in_b][i % 2].clone(), received.clone());
+            Box::pin(async move {
+                while let Ok(number) = rx.recv_async().await {
+                    drop(received.token(number));
+                }
+            })
+        });
+        run_all(tasks.collect());
+        join_all(senders);
+        received.each_was_dropped_once();
+    });
+}
+
+#[test]
+fn a_close_wakes_all_and_what_is_inside_comes_first() {
+    for by_drop in [false, true] {
+        let (tx, rx) = chan::<u32>(2);
+        let (bells, wakers): (Vec<_>, Vec<_>) = (0..5).map(|_| Bell::new()).unzip();
+        let mut futures: Vec<_> = (0..5).map(|_| Box::pin(rx.recv_async())).collect();
+        for (future, waker) in futures.iter_mut().zip(&wakers) {
+            assert!(look(future, waker).is_pending());
+        }
+        tx.send(1).unwrap();
+        tx.send(2).unwrap();
+        if by_drop {
+            drop(tx);
+        } else {
+            assert!(tx.close());
+        }
+        wait_for("all are told", || bells.iter().all(|bell| bell.rung() > 0));
+        let looks = futures.iter_mut().zip(&wakers).map(|(future, waker)| look(future, waker));
+        let seen: Vec<_> = looks.collect();
+        let expected = [Ok(1), Ok(2), Err(RecvError), Err(RecvError), Err(RecvError)];
+        assert_eq!(seen, expected.map(Poll::Ready));
+    }
+    let (ctx, guard) = context::background().with_cancel();
+    go(move || guard.cancel());
+    assert_eq!(smol::block_on(ctx.done().recv_async()), Err(RecvError));
+    let (bell, waker) = Bell::new();
+    let nothing = never::<u32>();
+    let mut future = Box::pin(nothing.recv_async());
+    assert!(look(&mut future, &waker).is_pending());
+    drop(future);
+    assert_eq!(bell.rung(), 0);
+}
+
+#[test]
+fn timers_are_awaited() {
+    everywhere(|run_all| {
+        let tasks = (0..20).map(|i| -> Task {
+            Box::pin(async move {
+                let start = Instant::now();
+                after(i * MILLI).recv_async().await.unwrap();
+                assert!(start.elapsed() >= i * MILLI);
+            })
+        });
+        run_all(tasks.collect());
+    });
+    let ticker = Ticker::new(2 * MILLI);
+    let start = Instant::now();
+    assert!((0..5).all(|_| smol::block_on(ticker.chan().recv_async()).is_ok()));
+    assert!(start.elapsed() >= 9 * MILLI, "five ticks");
+    // A timer that is stopped, or set again, gives nothing of before: even to one who was woken.
+    let timer = Timer::new(MILLI);
+    let (bell, waker) = Bell::new();
+    let mut future = Box::pin(timer.chan().recv_async());
+    assert!(look(&mut future, &waker).is_pending());
+    wait_for("it rang", || bell.rung() > 0);
+    timer.stop();
+    assert!(look(&mut future, &waker).is_pending());
+    let start = Instant::now();
+    timer.reset(30 * MILLI);
+    assert!(look(&mut future, &waker).is_pending() || start.elapsed() >= 30 * MILLI);
+    block_on(future).unwrap();
+    assert!(start.elapsed() >= 30 * MILLI);
+}
+
+/// Waits until something is so, in a goroutine too.
+fn eventually(is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LONG, "it never was");
+        time::sleep(MILLI);
+    }
+}
+
+/// A waker that uses the channel when it is called, and when it is dropped.
+struct Busy(Receiver<u32>, gosched::chan::Sender<u32>, AtomicUsize);
+
+impl Wake for Busy {
+    fn wake(self: Arc<Self>) {
+        let found = self.0.try_recv().is_ok();
+        self.2.fetch_add(1 + usize::from(found), SeqCst);
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        assert_eq!(self.0.len(), self.1.len());
+        let _ = self.1.try_send(1);
+    }
+}
+
+#[test]
+fn a_waker_may_use_the_channel_it_waits_for() {
+    in_both(|| {
+        for cap in [0, 1] {
+            for ending in 0..4 {
+                let (tx, rx) = chan::<u32>(cap);
+                let busy = Arc::new(Busy(rx.clone(), tx.clone(), AtomicUsize::new(0)));
+                let mut future = Box::pin(rx.recv_async());
+                assert!(look(&mut future, &Waker::from(busy.clone())).is_pending());
+                let _ = tx.send_timeout(1, MILLI);
+                eventually(|| busy.2.load(SeqCst) > 0);
+                assert!(look(&mut future, &Waker::from(busy.clone())).is_pending());
+                drop(busy);
+                // The channel has the last of it now.
+                match ending {
+                    0 => drop(future),
+                    1 => drop(look(&mut future, Waker::noop())),
+                    2 => drop(tx.close()),
+                    _ => drop(tx.send_timeout(3, MILLI)),
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn values_go_when_the_receivers_do() {
+    let ledger = Ledger::new(3);
+    let (tx, rx) = chan::<Token>(2);
+    let mut future = Box::pin(rx.recv_async());
+    let (bell, waker) = Bell::new();
+    assert!(look(&mut future, &waker).is_pending());
+    tx.send(ledger.token(0)).unwrap();
+    tx.send(ledger.token(1)).unwrap();
+    let waits = tx.clone();
+    let token = ledger.token(2);
+    let waits = go(move || waits.send(token).is_err());
+    wait_for("told", || bell.rung() > 0);
+    drop(future);
+    assert_eq!(ledger.total(), 0, "a dropped future has taken nothing");
+    drop(rx);
+    assert!(waits.join().unwrap());
+    ledger.each_was_dropped_once();
+}

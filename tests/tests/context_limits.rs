@@ -1,0 +1,578 @@
+//! Contexts in large numbers, deep and wide; in races, by goroutines and threads; and nothing is left.
+
+use gosched::context::{CancelGuard, Context, ContextError, StopFunc, background};
+use gosched::sync::Barrier;
+use gosched::{JoinHandle, go, run, time, yield_now};
+use gosched_tests as _;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+const MILLI: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(3600);
+const MANY: usize = 100_000;
+
+/// How many goroutines may be there at once.
+const fn goroutines(many: usize) -> usize {
+    if cfg!(feature = "threads") { many / 100 } else { many }
+}
+
+/// Waits until something is so; it must be, before long.
+fn eventually(is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(20), "it never was");
+        time::sleep(MILLI);
+    }
+}
+
+/// Runs `f(i)` in goroutines for even `i` and in threads for odd ones, and waits for all.
+fn mixed(count: usize, f: impl Fn(usize) + Send + Sync + 'static) {
+    let f = Arc::new(f);
+    let mut goroutines: Vec<JoinHandle<()>> = Vec::new();
+    let mut threads = Vec::new();
+    for i in 0..count {
+        let f = f.clone();
+        match i % 2 {
+            0 => goroutines.push(go(move || f(i))),
+            _ => threads.push(std::thread::spawn(move || f(i))),
+        }
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    goroutines.into_iter().for_each(|goroutine| goroutine.join().unwrap());
+}
+
+/// Twice as much takes about twice as long. What is quadratic takes seconds, not the few milliseconds
+/// that are allowed for memory far away; a machine that is busy gets more tries.
+fn assert_linear(what: &str, f: impl Fn(usize) -> Duration) {
+    let mut tries = Vec::new();
+    for _ in 0..6 {
+        let half = f(MANY / 2).min(f(MANY / 2));
+        let whole = f(MANY).min(f(MANY));
+        if whole < half * 3 + 20 * MILLI {
+            return;
+        }
+        tries.push((half, whole));
+    }
+    panic!("{what}: {tries:?}");
+}
+
+/// How long this thread computes: what else the machine does is not in it.
+fn timed(f: impl FnOnce()) -> Duration {
+    fn used() -> Duration {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is there to be written.
+        assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+    let start = used();
+    f();
+    used().saturating_sub(start)
+}
+
+/// Counts how many there are.
+#[derive(Debug)]
+struct Alive(Arc<AtomicUsize>);
+
+impl Alive {
+    fn new(count: &Arc<AtomicUsize>) -> Alive {
+        count.fetch_add(1, SeqCst);
+        Alive(count.clone())
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+impl fmt::Display for Alive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("alive")
+    }
+}
+
+impl Error for Alive {}
+
+fn children(parent: &Context, count: usize) -> Vec<(Context, CancelGuard)> {
+    (0..count).map(|_| parent.with_cancel()).collect()
+}
+
+/// A chain: with the guards, from the first to the last.
+fn chain(depth: usize) -> (Vec<CancelGuard>, Context) {
+    let mut last = background();
+    let mut guards = Vec::with_capacity(depth);
+    for i in 0..depth {
+        let (next, guard) = match i % 3 {
+            0 => last.with_value(i).with_cancel(),
+            _ => last.with_cancel(),
+        };
+        guards.push(guard);
+        last = next;
+    }
+    (guards, last)
+}
+
+/// A step that scatters: it has no factor in common with the numbers of these tests.
+fn scattered<T>(all: Vec<T>) -> Vec<T> {
+    let count = all.len();
+    let mut slots: Vec<Option<T>> = all.into_iter().map(Some).collect();
+    (0..count).map(|i| slots[i * 7919 % count].take().expect("taken once")).collect()
+}
+
+#[test]
+fn a_wide_tree_is_cancelled_in_linear_time() {
+    let cancel = |count| {
+        let (root, guard) = background().with_cancel();
+        let all = children(&root, count);
+        let took = timed(|| guard.cancel());
+        assert!(all.iter().all(|(ctx, _)| ctx.err() == Some(ContextError::Cancelled)));
+        took
+    };
+    assert_linear("cancel", cancel);
+    go(move || cancel(MANY)).join().unwrap();
+}
+
+#[test]
+fn leaving_a_wide_tree_takes_constant_time_each_in_any_order() {
+    type Order = fn(Vec<(Context, CancelGuard)>) -> Vec<(Context, CancelGuard)>;
+    let orders: [(&str, Order); 3] = [
+        ("first to last", |all| all),
+        ("last to first", |all| all.into_iter().rev().collect()),
+        ("scattered", scattered),
+    ];
+    for (name, order) in orders {
+        assert_linear(name, |count| {
+            let (root, _guard) = background().with_cancel();
+            let all = order(children(&root, count));
+            timed(|| all.into_iter().for_each(drop))
+        });
+    }
+}
+
+#[test]
+fn functions_are_stopped_in_constant_time_each_in_any_order() {
+    assert_linear("stop", |count| {
+        let (root, _guard) = background().with_cancel();
+        let stops: Vec<StopFunc> = (0..count).map(|_| root.after_func(|| ())).collect();
+        let stops = scattered(stops);
+        timed(|| assert!(stops.iter().all(StopFunc::stop)))
+    });
+}
+
+#[test]
+fn a_deep_chain_is_cancelled_in_linear_time() {
+    let cancel = |depth| {
+        let (guards, last) = chain(depth);
+        let took = timed(|| guards[0].cancel());
+        assert_eq!(last.err(), Some(ContextError::Cancelled));
+        took
+    };
+    assert_linear("cancel", cancel);
+    go(move || cancel(MANY)).join().unwrap();
+}
+
+#[test]
+fn a_deep_chain_is_dropped_from_either_end_without_a_deep_stack() {
+    let ends = || {
+        let (guards, last) = chain(MANY);
+        drop(guards); // the first cancels all
+        drop(last);
+        let (mut guards, last) = chain(MANY);
+        while let Some(guard) = guards.pop() {
+            drop(guard); // the last first
+        }
+        drop(last);
+        let (guards, last) = chain(MANY);
+        guards.into_iter().for_each(CancelGuard::detach);
+        assert_eq!(last.err(), None);
+        drop(last); // all go with it
+        let (guards, last) = chain(MANY);
+        drop(last);
+        drop(scattered(guards));
+    };
+    ends();
+    go(ends).join().unwrap();
+    std::thread::Builder::new().stack_size(192 << 10).spawn(ends).unwrap().join().unwrap();
+}
+
+#[test]
+fn a_deep_chain_answers_from_both_ends() {
+    let asks = || {
+        let alive = Arc::new(AtomicUsize::new(0));
+        let (root, guard) = background().with_value("root").with_timeout(LONG);
+        let mut last = root.clone();
+        let mut guards = Vec::new();
+        for i in 0..MANY {
+            last = last.with_value(i);
+            if i % 2 == 0 {
+                let (next, guard) = last.with_cancel();
+                last = next;
+                guards.push(guard);
+            }
+            if i == MANY / 2 {
+                last = last.with_value(Alive::new(&alive));
+            }
+        }
+        assert_eq!(last.value::<&str>(), Some(&"root"));
+        assert_eq!(last.value::<usize>(), Some(&(MANY - 1)));
+        assert_eq!(last.value::<u8>(), None);
+        assert_eq!(last.deadline(), root.deadline());
+        assert!(root.deadline().is_some() && last.err().is_none());
+        assert!(format!("{last:?}").len() < 1 << 20, "a text of some length");
+        let free = last.without_cancel();
+        guard.cancel_cause("deep");
+        assert_eq!(last.cause().unwrap().to_string(), "deep");
+        assert!(last.done().recv().is_err());
+        drop((guards, last, root));
+        assert_eq!((alive.load(SeqCst), free.err()), (1, None));
+        drop(free);
+        assert_eq!(alive.load(SeqCst), 0, "the values are gone with the last that carries them");
+    };
+    asks();
+    go(asks).join().unwrap();
+}
+
+#[test]
+fn deep_chains_of_values_and_of_free_contexts_are_dropped_without_a_deep_stack() {
+    let ends = || {
+        let alive = Arc::new(AtomicUsize::new(0));
+        let mut last = background();
+        for i in 0..MANY {
+            last = last.with_value(Alive::new(&alive));
+            if i % 3 == 0 {
+                last = last.without_cancel();
+            }
+        }
+        assert_eq!(alive.load(SeqCst), MANY);
+        let other = last.clone();
+        drop(last);
+        assert_eq!(alive.load(SeqCst), MANY, "a clone holds all");
+        drop(other);
+        assert_eq!(alive.load(SeqCst), 0);
+    };
+    ends();
+    go(ends).join().unwrap();
+}
+
+#[test]
+fn a_long_chain_of_deadlines_ends_at_the_first() {
+    let ends = || {
+        let count = MANY / 10;
+        let (first, _guard) = background().with_timeout(5 * MILLI);
+        let mut last = first.clone();
+        let mut guards = Vec::new();
+        for _ in 0..count {
+            let (next, guard) = last.with_timeout(LONG);
+            guards.push(guard);
+            last = next;
+        }
+        assert!(last.done().recv().is_err());
+        assert_eq!(last.err(), Some(ContextError::DeadlineExceeded));
+        assert_eq!(last.deadline(), first.deadline());
+    };
+    ends();
+    go(ends).join().unwrap();
+}
+
+#[test]
+fn many_deadlines_are_given_up_and_many_come() {
+    let given_up: Vec<_> = (0..MANY).map(|_| background().with_timeout(LONG)).collect();
+    let (contexts, guards): (Vec<_>, Vec<_>) = given_up.into_iter().unzip();
+    drop(guards);
+    assert!(contexts.iter().all(|ctx| ctx.err() == Some(ContextError::Cancelled)));
+    let at = time::now() + 30 * MILLI;
+    let coming: Vec<_> = (0..MANY / 10).map(|_| background().with_deadline(at)).collect();
+    for (ctx, _guard) in &coming {
+        assert!(ctx.done().recv().is_err());
+        assert_eq!(ctx.err(), Some(ContextError::DeadlineExceeded));
+    }
+    assert!(time::now() >= at);
+}
+
+#[test]
+fn all_functions_of_many_run_once() {
+    let count = goroutines(MANY);
+    let ran: Arc<Vec<AtomicUsize>> = Arc::new((0..count).map(|_| AtomicUsize::new(0)).collect());
+    let alive = Arc::new(AtomicUsize::new(0));
+    let (root, guard) = background().with_cancel();
+    for i in 0..count {
+        let (ran, alive) = (ran.clone(), Alive::new(&alive));
+        drop(root.after_func(move || {
+            let _alive = alive;
+            ran[i].fetch_add(1, SeqCst);
+        }));
+    }
+    guard.cancel();
+    eventually(|| alive.load(SeqCst) == 0);
+    assert!(ran.iter().all(|ran| ran.load(SeqCst) == 1));
+}
+
+#[test]
+fn children_made_during_a_cancel_are_not_forgotten() {
+    for round in 0..40 {
+        let (root, guard) = background().with_cancel();
+        let start = Arc::new(Barrier::new(5));
+        let gate = start.clone();
+        let cancels = go(move || {
+            gate.wait();
+            (0..round).for_each(|_| yield_now());
+            guard.cancel_cause("raced");
+            guard.detach();
+        });
+        mixed(4, move |_| {
+            start.wait();
+            let mut made = Vec::new();
+            let mut last = root.clone();
+            // Until it is seen, and once more.
+            let mut over = false;
+            while !over {
+                over = root.err().is_some();
+                let (child, guard) = match made.len() % 3 {
+                    0 => root.with_cancel(),
+                    1 => last.with_timeout(LONG),
+                    _ => last.with_value(1u8).with_cancel(),
+                };
+                last = if made.len() % 64 == 63 { root.clone() } else { child.clone() };
+                guard.detach();
+                made.push(child);
+                if made.len() > 200 {
+                    time::sleep(MILLI / 20);
+                }
+            }
+            for child in &made {
+                assert!(child.done().recv_timeout(Duration::from_secs(20)).is_err());
+                assert_eq!(child.err(), Some(ContextError::Cancelled));
+                assert_eq!(child.cause().unwrap().to_string(), "raced");
+            }
+        });
+        cancels.join().unwrap();
+    }
+}
+
+#[test]
+fn functions_run_or_are_stopped_never_both_never_neither() {
+    let [ran, stopped, both_ways] = [0; 3].map(|_| Arc::new(AtomicUsize::new(0)));
+    let alive = Arc::new(AtomicUsize::new(0));
+    let rounds = 50;
+    let each = 40;
+    for _ in 0..rounds {
+        let (root, guard) = background().with_timeout(300 * Duration::from_micros(1));
+        let guard = Arc::new(guard);
+        let start = Arc::new(Barrier::new(6));
+        let (ran, stopped, alive) = (ran.clone(), stopped.clone(), alive.clone());
+        let both_ways = both_ways.clone();
+        mixed(6, move |me| {
+            start.wait();
+            if me >= 4 {
+                (0..me).for_each(|_| yield_now());
+                return guard.cancel();
+            }
+            for i in 0..each {
+                let (here, alive) = (Arc::new(AtomicUsize::new(0)), Alive::new(&alive));
+                let (inside, ran) = (here.clone(), ran.clone());
+                let stop = Arc::new(root.after_func(move || {
+                    let _alive = alive;
+                    inside.fetch_add(1, SeqCst);
+                    ran.fetch_add(1, SeqCst);
+                }));
+                if i % 2 == 0 {
+                    yield_now();
+                }
+                let other = stop.clone();
+                let tries = (i % 4 == 0).then(|| go(move || other.stop()));
+                let mut stops = usize::from(stop.stop());
+                stops += usize::from(tries.is_some_and(|tries| tries.join().unwrap()));
+                stopped.fetch_add(stops, SeqCst);
+                if stops > 1 || (stops == 1 && here.load(SeqCst) != 0) {
+                    both_ways.fetch_add(1, SeqCst);
+                }
+            }
+        });
+    }
+    let total = rounds * each * 4;
+    eventually(|| ran.load(SeqCst) + stopped.load(SeqCst) == total && alive.load(SeqCst) == 0);
+    time::sleep(5 * MILLI);
+    assert_eq!(ran.load(SeqCst) + stopped.load(SeqCst), total);
+    assert_eq!(both_ways.load(SeqCst), 0);
+}
+
+#[test]
+fn whoever_cancels_finds_all_below_over() {
+    // Not the first alone: `cancel` says that all are over.
+    for round in 0..10 {
+        let (root, guard) = background().with_cancel();
+        let all: Vec<_> = children(&root, 5000 + round);
+        let shared = Arc::new((root, guard, all));
+        let start = Arc::new(Barrier::new(4));
+        mixed(4, move |_| {
+            let (root, guard, all) = &*shared;
+            start.wait();
+            guard.cancel();
+            assert_eq!(root.err(), Some(ContextError::Cancelled));
+            let open = all.iter().filter(|(ctx, _)| ctx.err().is_none()).count();
+            assert_eq!(open, 0, "of {}", all.len());
+        });
+    }
+}
+
+#[test]
+fn cancels_of_one_tree_at_all_places_at_once_end() {
+    for _ in 0..20 {
+        let (root, guard) = background().with_cancel();
+        let mut guards = vec![guard];
+        let mut contexts = vec![root];
+        for i in 1..300 {
+            let parent = contexts[i / 2].clone();
+            let (ctx, guard) = match i % 3 {
+                0 => parent.with_timeout(Duration::from_micros(i as u64 * 3)),
+                _ => parent.with_cancel(),
+            };
+            contexts.push(ctx);
+            guards.push(guard);
+        }
+        let (contexts, guards) = (Arc::new(contexts), Arc::new(scattered(guards)));
+        let (all, start) = (contexts.clone(), Arc::new(Barrier::new(6)));
+        mixed(6, move |me| {
+            start.wait();
+            for guard in guards.iter().skip(me).step_by(6) {
+                guard.cancel_cause(format!("by {me}"));
+            }
+        });
+        for ctx in all.iter() {
+            let (err, cause) = (ctx.err().unwrap(), ctx.cause().unwrap().to_string());
+            match err {
+                ContextError::Cancelled => assert!(cause.starts_with("by "), "{cause}"),
+                _ => assert_eq!(cause, "context deadline exceeded"),
+            }
+            assert!(ctx.done().is_closed());
+        }
+        drop(contexts);
+    }
+}
+
+#[test]
+fn one_is_over_for_one_reason_in_a_race_of_deadline_and_cancel() {
+    mixed(4, |me| {
+        for i in 0..200u64 {
+            let wait = Duration::from_micros(i * 13 % 200);
+            let (ctx, guard) = background().with_timeout(wait);
+            let (child, _child) = ctx.with_cancel();
+            let until = Instant::now() + Duration::from_micros((i + me as u64 * 5) * 13 % 200);
+            while Instant::now() < until {
+                yield_now();
+            }
+            guard.cancel_cause("cancelled");
+            let first = (ctx.err().unwrap(), ctx.cause().unwrap().to_string());
+            assert_eq!((child.err().unwrap(), child.cause().unwrap().to_string()), first);
+            let by_hand = first == (ContextError::Cancelled, "cancelled".to_owned());
+            assert!(by_hand || first.1 == "context deadline exceeded", "{first:?}");
+            yield_now();
+            assert_eq!((ctx.err().unwrap(), ctx.cause().unwrap().to_string()), first);
+        }
+    });
+}
+
+#[test]
+fn nothing_is_left_of_contexts_that_are_gone() {
+    let body = || {
+        let alive = Arc::new(AtomicUsize::new(0));
+        let (root, of_root) = background().with_value(Alive::new(&alive)).with_cancel();
+        for i in 0..2000 {
+            let carries = root.with_value(Alive::new(&alive));
+            let (child, guard) = match i % 2 {
+                0 => carries.with_cancel(),
+                _ => carries.with_timeout(LONG),
+            };
+            let (last, of_last) = child.with_value(Alive::new(&alive)).with_cancel();
+            let held = Alive::new(&alive);
+            let stop = last.after_func(move || drop(held));
+            of_last.detach();
+            match i % 4 / 2 {
+                0 => assert!(stop.stop()),
+                _ => guard.cancel_cause(Alive::new(&alive)),
+            }
+        }
+        // Dropped by their guards; what runs has its goroutine.
+        eventually(|| alive.load(SeqCst) == 1);
+        drop((root, of_root));
+        assert_eq!(alive.load(SeqCst), 0);
+    };
+    body();
+    run(body);
+}
+
+#[test]
+fn nothing_is_left_of_contexts_that_nobody_can_cancel_any_more() {
+    let alive = Arc::new(AtomicUsize::new(0));
+    let (parent, _parent) = background().with_cancel();
+    for i in 0..100 {
+        let above = if i % 2 == 0 { background() } else { parent.clone() };
+        let (ctx, guard) = above.with_value(Alive::new(&alive)).with_cancel();
+        guard.detach();
+        drop(ctx);
+    }
+    eventually(|| alive.load(SeqCst) == 0);
+    for ctx in [background(), background().with_cancel().0.without_cancel()] {
+        let held = Alive::new(&alive);
+        drop(ctx.after_func(move || drop(held))); // it never runs
+    }
+    let (ctx, guard) = background().with_cancel();
+    guard.detach();
+    let held = Alive::new(&alive);
+    let stop = ctx.after_func(move || drop(held));
+    drop((ctx, stop));
+    eventually(|| alive.load(SeqCst) == 0);
+}
+
+/// Its destructor does all that one can do with a context.
+struct Busy(Context, Arc<AtomicUsize>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        assert!(self.0.err().is_none() || self.0.done().is_closed());
+        let (child, guard) = self.0.with_cancel();
+        let stop = child.after_func(|| ());
+        stop.stop();
+        guard.cancel();
+        self.1.fetch_add(1, SeqCst);
+    }
+}
+
+impl fmt::Debug for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Busy")
+    }
+}
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("busy")
+    }
+}
+
+impl Error for Busy {}
+
+#[test]
+fn destructors_may_use_contexts_too() {
+    let body = || {
+        let (ctx, guard) = background().with_cancel();
+        let drops = Arc::new(AtomicUsize::new(0));
+        let (one, two) = (Busy(ctx.clone(), drops.clone()), Busy(ctx.clone(), drops.clone()));
+        let stop = ctx.after_func(move || drop(one));
+        assert!(stop.stop()); // drops the closure, under no lock
+        eventually(|| drops.load(SeqCst) == 1);
+        drop(ctx.after_func(move || drop(two)));
+        drop(ctx.with_value(Busy(ctx.clone(), drops.clone())));
+        assert_eq!(drops.load(SeqCst), 2);
+        guard.cancel_cause("first");
+        guard.cancel_cause(Busy(ctx.clone(), drops.clone())); // too late: it is dropped
+        eventually(|| drops.load(SeqCst) == 4);
+        assert_eq!(ctx.cause().unwrap().to_string(), "first");
+    };
+    body();
+    go(body).join().unwrap();
+}

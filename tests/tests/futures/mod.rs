@@ -1,0 +1,59 @@
+//! Async code for the suites `async_bridge` and `async_chan`: a waker that counts, and executors.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Counts how often it was woken.
+#[derive(Default)]
+pub(crate) struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+impl Bell {
+    pub(crate) fn new() -> (Arc<Bell>, Waker) {
+        let bell = Arc::new(Bell::default());
+        (bell.clone(), Waker::from(bell))
+    }
+
+    pub(crate) fn rung(&self) -> usize {
+        self.0.load(SeqCst)
+    }
+}
+
+pub(crate) fn look<F: Future + ?Sized>(future: &mut Pin<Box<F>>, waker: &Waker) -> Poll<F::Output> {
+    future.as_mut().poll(&mut Context::from_waker(waker))
+}
+
+/// What an executor runs.
+pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Calls `f` with something that runs tasks side by side: tokio on threads, tokio on one, smol.
+pub(crate) fn everywhere(f: impl Fn(&dyn Fn(Vec<Task>))) {
+    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(3).build().unwrap();
+    let one = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for runtime in [threads, one] {
+        f(&|tasks| {
+            runtime.block_on(async {
+                let tasks: Vec<_> = tasks.into_iter().map(tokio::spawn).collect();
+                for task in tasks {
+                    task.await.unwrap();
+                }
+            });
+        });
+    }
+    f(&|tasks| {
+        let tasks: Vec<_> = tasks.into_iter().map(smol::spawn).collect();
+        smol::block_on(async {
+            for task in tasks {
+                task.await;
+            }
+        });
+    });
+}

@@ -1,0 +1,525 @@
+//! Pools, groups and calls that become one: Go's `sync.Pool`, `errgroup` and `singleflight`.
+
+use gosched::context::{self, ContextError};
+use gosched::sync::{Group, Pool};
+use gosched::{chan, go, goexit, run, runtime, time, yield_now};
+use gosched_tests::parties::{Ledger, Token, in_both, join_all, mixed, settle};
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+const MILLI: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(20);
+
+/// Waits until something is so; it must be, before long.
+fn eventually(is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LONG, "it never was");
+        time::sleep(MILLI);
+    }
+}
+
+/// The text of a panic.
+fn panic_of<T>(f: impl FnOnce() -> T) -> String {
+    let payload: Box<dyn Any + Send> = match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(_) => panic!("it did not panic"),
+        Err(payload) => payload,
+    };
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => (*payload.downcast::<&str>().unwrap()).to_string(),
+    }
+}
+
+/// What a pool makes: knows how many there are, and whether somebody has it.
+struct Made {
+    counts: Arc<Counts>,
+    taken: AtomicBool,
+}
+
+#[derive(Default)]
+struct Counts {
+    made: AtomicUsize,
+    dropped: AtomicUsize,
+}
+
+impl Counts {
+    fn make(self: &Arc<Counts>) -> Made {
+        self.made.fetch_add(1, SeqCst);
+        Made { counts: self.clone(), taken: AtomicBool::new(false) }
+    }
+
+    fn made(&self) -> usize {
+        self.made.load(SeqCst)
+    }
+
+    fn dropped(&self) -> usize {
+        self.dropped.load(SeqCst)
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        assert!(!*self.taken.get_mut() || std::thread::panicking());
+        self.counts.dropped.fetch_add(1, SeqCst);
+    }
+}
+
+fn counted() -> (Arc<Counts>, Arc<Pool<Made, impl Fn() -> Made + Send + Sync + 'static>>) {
+    let counts = Arc::new(Counts::default());
+    let makes = counts.clone();
+    (counts, Arc::new(Pool::new(move || makes.make())))
+}
+
+#[test]
+fn a_pool_gives_what_was_put_back_wherever_that_was() {
+    in_both(|| {
+        let (counts, pool) = counted();
+        pool.put(pool.get());
+        for _ in 0..50 {
+            pool.put(pool.get());
+        }
+        assert_eq!(counts.made(), 1);
+        // By another goroutine, by a thread: the same one.
+        for i in 0..50 {
+            let moved = pool.clone();
+            match i % 2 {
+                0 => go(move || moved.put(moved.get())).join().unwrap(),
+                _ => std::thread::spawn(move || moved.put(moved.get())).join().unwrap(),
+            }
+        }
+        assert_eq!((counts.made(), counts.dropped()), (1, 0));
+        drop(pool);
+        eventually(|| counts.dropped() == 1);
+    });
+}
+
+#[test]
+fn a_pool_stays_whole_when_the_number_of_ps_changes() {
+    let procs = runtime::procs();
+    let (counts, pool) = counted();
+    for n in [1, 7, 2, 12, 3] {
+        runtime::set_procs(n);
+        let users = (0..24).map(|i| {
+            let pool = pool.clone();
+            mixed(i).start(move || {
+                for _ in 0..40 {
+                    let held = [pool.get(), pool.get()];
+                    yield_now();
+                    held.into_iter().for_each(|made| pool.put(made));
+                }
+            })
+        });
+        join_all(users.collect::<Vec<_>>());
+    }
+    runtime::set_procs(1);
+    // All that were kept are found from here.
+    let kept = counts.made() - counts.dropped();
+    let before = counts.made();
+    let found: Vec<_> = (0..kept).map(|_| pool.get()).collect();
+    assert_eq!(counts.made(), before, "of {kept}");
+    runtime::set_procs(procs);
+    drop((found, pool));
+    eventually(|| counts.dropped() == counts.made());
+}
+
+#[test]
+fn a_pool_gives_no_value_to_two_at_once() {
+    let (counts, pool) = counted();
+    let users = (0..16).map(|i| {
+        let pool = pool.clone();
+        mixed(i).start(move || {
+            for round in 0..500 {
+                let made = pool.get();
+                assert!(!made.taken.swap(true, SeqCst), "somebody has it");
+                if round % 7 == i % 7 {
+                    yield_now();
+                }
+                assert!(made.taken.swap(false, SeqCst));
+                if round % 50 != 0 {
+                    pool.put(made);
+                }
+            }
+        })
+    });
+    join_all(users.collect::<Vec<_>>());
+    assert!(counts.made() < 16 * 500 / 4, "made {}, so few were used again", counts.made());
+    pool.clear();
+    assert_eq!(counts.made(), counts.dropped());
+}
+
+static SHARED: Pool<Vec<Cell<u32>>> = Pool::new(|| {
+    MADE.fetch_add(1, SeqCst);
+    Vec::new()
+});
+static MADE: AtomicUsize = AtomicUsize::new(0);
+
+#[test]
+fn a_static_pool_serves_all() {
+    let users = (0..12u32).map(|i| {
+        mixed(i as usize).start(move || {
+            for round in 0..200 {
+                let mut buffer = SHARED.lend();
+                assert!(buffer.is_empty());
+                buffer.extend([i, round].map(Cell::new));
+                yield_now();
+                assert_eq!(buffer.iter().map(Cell::get).collect::<Vec<_>>(), [i, round]);
+                buffer.clear();
+            }
+        })
+    });
+    join_all(users.collect::<Vec<_>>());
+    assert!((1..2400 / 4).contains(&MADE.load(SeqCst)), "{MADE:?}");
+}
+
+#[test]
+fn what_is_lent_goes_back_unless_it_is_kept() {
+    in_both(|| {
+        let (counts, pool) = counted();
+        drop(pool.lend());
+        let panics = pool.clone();
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            let _lent = panics.lend();
+            resume_unwind(Box::new(()));
+        }));
+        assert!(caught.is_err());
+        let ends = pool.clone();
+        let ended = go(move || {
+            let _lent = ends.lend();
+            goexit();
+        });
+        assert!(ended.join().unwrap_err().is_goexit());
+        assert_eq!((counts.made(), counts.dropped()), (1, 0));
+        let kept = pool.lend().keep();
+        assert_eq!(counts.made(), 1);
+        pool.clear();
+        assert_eq!(counts.dropped(), 0, "it did not go back");
+        drop(pool.lend());
+        assert_eq!(counts.made(), 2);
+        pool.clear();
+        assert_eq!(counts.dropped(), 1);
+        drop(kept);
+        assert_eq!(counts.dropped(), 2);
+    });
+}
+
+#[test]
+fn a_pool_that_is_given_too_much_keeps_and_drops_all_of_it() {
+    in_both(|| {
+        let (counts, pool) = counted();
+        (0..20_000).for_each(|_| pool.put(counts.make()));
+        let kept = counts.made() - counts.dropped();
+        assert!(kept > 0);
+        let found: Vec<_> = (0..kept).map(|_| pool.get()).collect();
+        assert_eq!(counts.made(), 20_000, "{kept} were kept");
+        found.into_iter().for_each(|made| pool.put(made));
+        pool.clear();
+        assert_eq!(counts.dropped(), 20_000);
+        pool.clear();
+        pool.put(pool.get());
+        assert_eq!((counts.made(), counts.dropped()), (20_001, 20_000));
+    });
+    // Without a size, too.
+    #[derive(Debug)]
+    struct Nothing;
+    let made = AtomicUsize::new(0);
+    let nothings = Pool::new(|| {
+        made.fetch_add(1, SeqCst);
+        Nothing
+    });
+    (0..1000).for_each(|_| nothings.put(nothings.get()));
+    assert!((1..1000).contains(&made.load(SeqCst)), "{made:?}");
+}
+
+/// Uses its pool when it is dropped.
+struct Again;
+
+static AGAIN: Pool<Again> = Pool::new(|| Again);
+static AGAINS: AtomicUsize = AtomicUsize::new(0);
+
+impl Drop for Again {
+    fn drop(&mut self) {
+        if AGAINS.fetch_add(1, SeqCst) & 1 == 0 {
+            std::mem::forget(AGAIN.get());
+            AGAIN.put(Again);
+        }
+    }
+}
+
+#[test]
+fn values_and_makers_may_use_the_pool_themselves() {
+    in_both(|| {
+        (0..10_000).for_each(|_| AGAIN.put(Again));
+        AGAIN.clear();
+        assert!(AGAINS.load(SeqCst) > 0);
+        static NESTED: Pool<u32> = Pool::new(|| {
+            static DEPTH: AtomicUsize = AtomicUsize::new(0);
+            if DEPTH.fetch_add(1, SeqCst) % 5 < 4 { NESTED.get() + 1 } else { 0 }
+        });
+        assert_eq!(NESTED.get(), 4);
+        let tries = AtomicUsize::new(0);
+        let fails = Pool::new(|| {
+            time::sleep(MILLI);
+            assert!(tries.fetch_add(1, SeqCst) > 0, "the first fails");
+            7
+        });
+        assert_eq!(panic_of(|| fails.get()), "the first fails");
+        assert_eq!(fails.get(), 7);
+    });
+}
+
+#[test]
+fn a_group_waits_for_all_and_tells_the_first_error() {
+    in_both(|| {
+        let group = Group::<u32>::new();
+        assert_eq!(group.wait(), Ok(()));
+        let ended = Arc::new(AtomicUsize::new(0));
+        let (failed, next) = chan::<()>(0);
+        for i in 0..20 {
+            let (ended, next, failed) = (ended.clone(), next.clone(), failed.clone());
+            group.go(move || {
+                if i != 7 {
+                    let _ = next.recv();
+                    time::sleep(5 * MILLI);
+                }
+                ended.fetch_add(1, SeqCst);
+                failed.close();
+                if i % 2 == 1 { Err(i) } else { Ok(()) }
+            });
+        }
+        assert_eq!(group.wait(), Err(7));
+        assert_eq!(ended.load(SeqCst), 20);
+        // Told once; the group goes on.
+        assert_eq!(group.wait(), Ok(()));
+        group.go(|| Err(1));
+        assert_eq!(group.clone().wait(), Err(1));
+    });
+}
+
+#[test]
+fn a_group_drops_all_it_was_given() {
+    let ledger = Ledger::new(60);
+    let group = Group::<Token>::new();
+    for i in 0..20 {
+        let [mine, error, exit] = [i, i + 20, i + 40].map(|number| ledger.token(number));
+        group.go(move || {
+            let _mine = mine;
+            drop(exit);
+            yield_now();
+            Err(error)
+        });
+    }
+    let first = group.wait().unwrap_err();
+    assert_eq!(ledger.total(), 59);
+    assert!((20..40).contains(&first.number));
+    drop(first);
+    ledger.each_was_dropped_once();
+}
+
+#[test]
+fn the_context_of_a_group_is_over_at_the_first_error() {
+    in_both(|| {
+        let (group, ctx) = Group::<&str>::with_context(&context::background());
+        for i in 0..8 {
+            let ctx = ctx.clone();
+            group.go(move || {
+                let over = ctx.done().recv_timeout(LONG);
+                assert!(over.is_err() && ctx.err() == Some(ContextError::Canceled), "{i}");
+                Err("told")
+            });
+        }
+        settle();
+        assert_eq!(ctx.err(), None);
+        group.go(|| Err("first"));
+        assert_eq!(group.wait(), Err("first"));
+        assert_eq!(ctx.err(), Some(ContextError::Canceled));
+    });
+}
+
+#[test]
+fn the_context_of_a_group_is_over_after_the_wait_and_with_its_parent() {
+    let (parent, guard) = context::background().with_cancel();
+    let (group, ctx) = Group::<ContextError>::with_context(&parent);
+    let seen = ctx.clone();
+    group.go(move || {
+        yield_now();
+        seen.err().map_or(Ok(()), Err)
+    });
+    assert_eq!(group.wait(), Ok(()));
+    assert_eq!((ctx.err(), parent.err()), (Some(ContextError::Canceled), None));
+    let (group, ctx) = Group::<ContextError>::with_context(&parent);
+    group.go(move || {
+        let _ = ctx.done().recv();
+        Err(ctx.err().unwrap())
+    });
+    guard.cancel();
+    assert_eq!(group.wait(), Err(ContextError::Canceled));
+    // A panic is a failure too.
+    let (group, ctx) = Group::<()>::with_context(&context::background());
+    let told = ctx.clone();
+    group.go(move || {
+        let _ = told.done().recv();
+        Ok(())
+    });
+    group.go(|| resume_unwind(Box::new("a panic")));
+    assert!(catch_unwind(AssertUnwindSafe(|| group.wait())).is_err());
+    assert_eq!(ctx.err(), Some(ContextError::Canceled));
+}
+
+#[test]
+fn no_more_of_a_group_run_than_its_limit() {
+    for most in [1, 3, 10] {
+        let group = Group::<u32>::new().limit(most);
+        let (running, peak) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let starters = (0..4).map(|starter| {
+            let (group, running, peak) = (group.clone(), running.clone(), peak.clone());
+            mixed(starter).start(move || {
+                for i in 0..50 {
+                    let (running, peak) = (running.clone(), peak.clone());
+                    group.go(move || {
+                        peak.fetch_max(running.fetch_add(1, SeqCst) + 1, SeqCst);
+                        match i % 3 {
+                            0 => time::sleep(MILLI / 10),
+                            _ => yield_now(),
+                        }
+                        running.fetch_sub(1, SeqCst);
+                        match i % 10 {
+                            0 => goexit(),
+                            1 => Err(i),
+                            _ => Ok(()),
+                        }
+                    });
+                }
+            })
+        });
+        join_all(starters.collect::<Vec<_>>());
+        assert_eq!(group.wait().map_err(|i| i % 10), Err(1));
+        assert!((1..=most).contains(&peak.load(SeqCst)), "{peak:?} of {most}");
+        assert_eq!(running.load(SeqCst), 0);
+    }
+}
+
+#[test]
+fn try_go_starts_nothing_where_there_is_no_place() {
+    in_both(|| {
+        for _ in 0..30 {
+            let group = Group::<()>::new().limit(2);
+            let (tx, rx) = chan::<()>(0);
+            let wait = |rx: &gosched::chan::Receiver<()>| {
+                let rx = rx.clone();
+                move || rx.recv().map_err(drop)
+            };
+            assert!(group.try_go(wait(&rx)));
+            assert!(group.try_go(wait(&rx)));
+            let ledger = Ledger::new(1);
+            let token = ledger.token(0);
+            assert!(!group.try_go(move || panic!("{token:?}")));
+            ledger.each_was_dropped_once();
+            tx.send(()).unwrap();
+            eventually(|| group.try_go(wait(&rx)));
+            assert!(!group.try_go(|| Ok(())));
+            tx.send(()).unwrap();
+            tx.send(()).unwrap();
+            assert_eq!(group.wait(), Ok(()));
+            // After the wait all places are free.
+            assert!(group.try_go(wait(&rx)) && group.try_go(wait(&rx)));
+            drop(tx);
+            assert_eq!(group.wait(), Err(()));
+        }
+        let group = Group::<()>::new();
+        assert!((0..100).all(|_| group.try_go(|| Ok(()))));
+        group.wait().unwrap();
+    });
+}
+
+#[test]
+fn a_panic_in_a_group_is_the_waiters() {
+    in_both(|| {
+        let group = Group::<&str>::new().limit(1);
+        let ended = Arc::new(AtomicBool::new(false));
+        group.go(|| resume_unwind(Box::new(String::from("mine"))));
+        let late = ended.clone();
+        group.go(move || {
+            time::sleep(MILLI);
+            late.store(true, SeqCst);
+            Err("late")
+        });
+        assert_eq!(panic_of(|| group.wait()), "mine");
+        assert!(ended.load(SeqCst), "all had ended");
+        assert_eq!(group.wait(), Ok(()));
+        // An error that came first is told instead.
+        group.go(|| Err("first"));
+        group.go(|| resume_unwind(Box::new(String::from("second"))));
+        assert_eq!(group.wait(), Err("first"));
+    });
+}
+
+#[test]
+fn goexit_in_a_group_is_an_end_like_others() {
+    let group = Group::<u32>::new().limit(2);
+    let ledger = Ledger::new(10);
+    for i in 0..10 {
+        let token = ledger.token(i);
+        group.go(move || {
+            let _token = token;
+            goexit()
+        });
+    }
+    assert_eq!(group.wait(), Ok(()));
+    ledger.each_was_dropped_once();
+}
+
+#[test]
+fn a_group_grows_while_it_is_waited_for() {
+    fn tree(group: &Group<u32>, depth: u32, count: &Arc<AtomicUsize>) {
+        count.fetch_add(1, SeqCst);
+        for _ in 0..depth.min(2) {
+            let (inner, count) = (group.clone(), count.clone());
+            group.go(move || {
+                tree(&inner, depth - 1, &count);
+                Ok(())
+            });
+        }
+    }
+    run(|| {
+        let (group, count) = (Group::new(), Arc::new(AtomicUsize::new(0)));
+        tree(&group, if cfg!(feature = "threads") { 5 } else { 9 }, &count);
+        group.wait().unwrap();
+        let expected = if cfg!(feature = "threads") { 47 } else { 767 };
+        assert_eq!(count.load(SeqCst), expected);
+    });
+}
+
+#[test]
+fn misuse_of_a_group_names_the_remedy() {
+    let text = panic_of(|| Group::<()>::new().limit(0));
+    assert!(text.contains("limit(0)") && text.contains("1 or more"), "{text}");
+    let group = Group::<()>::new();
+    let (tx, rx) = chan::<()>(0);
+    group.go(move || rx.recv().map_err(drop));
+    let text = panic_of(|| group.limit(3));
+    assert!(text.contains("in use") && text.contains("before"), "{text}");
+    tx.send(()).unwrap();
+}
+
+#[test]
+fn a_group_that_nobody_uses_any_more_takes_another_limit() {
+    for _ in 0..300 {
+        let group = Group::<()>::new().limit(1);
+        (0..3).for_each(|_| group.go(|| Ok(())));
+        group.wait().unwrap();
+        // As `SetLimit`: no goroutine of it is active.
+        let group = group.limit(2);
+        let (tx, rx) = chan::<()>(0);
+        for _ in 0..2 {
+            let rx = rx.clone();
+            assert!(group.try_go(move || rx.recv().map_err(drop)));
+        }
+        drop(tx);
+        assert_eq!(group.wait(), Err(()));
+    }
+}

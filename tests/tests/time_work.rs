@@ -1,0 +1,246 @@
+//! Work that may take so long and no longer; and no deadlock is seen where a time has still to come.
+
+use gosched::context::{Context, ContextError};
+use gosched::time::{Elapsed, now, sleep, timeout};
+use gosched::{JoinHandle, chan, go, goexit, id, run};
+use gosched_tests::children;
+use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+const MILLI: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(3600);
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Waits until something is so; it must be, before long.
+fn eventually(is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LIMIT, "it never was");
+        sleep(MILLI);
+    }
+}
+
+/// Runs it on an ordinary thread and in a goroutine.
+fn both(f: impl Fn() + Send + Clone + 'static) {
+    f();
+    go(f).join().unwrap();
+}
+
+/// Counts how many were dropped.
+#[derive(Debug)]
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+#[test]
+fn work_that_is_done_in_time_gives_its_result_at_once() {
+    both(|| {
+        let start = Instant::now();
+        let caller = id();
+        let result = timeout(LONG, move |ctx| {
+            assert!(id().is_some() && id() != caller, "a goroutine of its own");
+            assert_eq!(ctx.err(), None);
+            let left = ctx.deadline().expect("it has one") - now();
+            assert!(left <= LONG && left > LONG / 2, "{left:?}");
+            String::from("done")
+        });
+        assert_eq!(result.as_deref(), Ok("done"));
+        assert!(start.elapsed() < LIMIT, "not at the end of the time");
+    });
+}
+
+#[test]
+fn work_that_takes_too_long_goes_on_by_itself_and_is_told() {
+    both(|| {
+        let (tx, rx) = chan::<(Option<ContextError>, Instant)>(1);
+        let start = now();
+        let result = timeout(10 * MILLI, move |ctx| {
+            let done = ctx.done().recv();
+            tx.send((ctx.err(), now())).unwrap();
+            assert!(done.is_err());
+        });
+        assert!(now() >= start + 10 * MILLI, "too soon");
+        assert_eq!(result, Err(Elapsed), "its result came when the time was over");
+        let (err, at) = rx.recv_timeout(LIMIT).unwrap();
+        assert_eq!(err, Some(ContextError::DeadlineExceeded));
+        assert!(at >= start + 10 * MILLI, "told too soon");
+    });
+}
+
+#[test]
+fn the_time_is_always_the_reason_when_it_was_over() {
+    for i in 0..300 {
+        let (give, given) = chan::<Context>(1);
+        let (go_on, goes_on) = chan::<()>(0);
+        let late = timeout(Duration::from_micros(i), move |ctx| {
+            give.send(ctx).unwrap();
+            goes_on.recv().is_ok()
+        });
+        assert_eq!(late, Err(Elapsed));
+        let ctx = given.recv_timeout(LIMIT).unwrap();
+        assert!(ctx.done().is_closed(), "over when the time is, not later");
+        assert_eq!(ctx.err(), Some(ContextError::DeadlineExceeded));
+        drop(go_on);
+    }
+}
+
+#[test]
+fn work_that_does_not_look_is_not_waited_for() {
+    both(|| {
+        let (go_on, goes_on) = chan::<()>(0);
+        let (tx, rx) = chan::<u8>(1);
+        let result = timeout(5 * MILLI, move |_ctx| {
+            goes_on.recv().unwrap();
+            tx.send(1).unwrap();
+        });
+        assert_eq!(result, Err(Elapsed));
+        go_on.send(()).unwrap();
+        assert_eq!(rx.recv_timeout(LIMIT), Ok(1), "it went on to its end");
+    });
+}
+
+#[test]
+fn no_time_at_all_and_all_time_are_right() {
+    both(|| {
+        let (go_on, goes_on) = chan::<()>(0);
+        let none = timeout(Duration::ZERO, move |_ctx| goes_on.recv().is_ok());
+        assert_eq!(none, Err(Elapsed));
+        drop(go_on);
+        assert_eq!(timeout(Duration::MAX, |ctx| ctx.err()), Ok(None));
+    });
+}
+
+#[test]
+fn a_panic_of_the_work_is_the_caller_s_and_an_exit_is_one_too() {
+    both(|| {
+        let panics = catch_unwind(|| timeout(LONG, |_| -> u8 { resume_unwind(Box::new(77u32)) }));
+        assert_eq!(panics.unwrap_err().downcast_ref::<u32>(), Some(&77));
+        let exits = catch_unwind(|| timeout(LONG, |_| -> u8 { goexit() }));
+        assert!(exits.is_err(), "there is no result");
+        assert_eq!(timeout(LONG, |_| 1), Ok(1), "and all is well again");
+    });
+}
+
+#[test]
+fn a_panic_that_comes_too_late_is_nobody_s() {
+    both(|| {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let counted = Counted(drops.clone());
+        let (go_on, goes_on) = chan::<()>(0);
+        let result = timeout(3 * MILLI, move |_ctx| {
+            let _counted = counted;
+            goes_on.recv().unwrap();
+            resume_unwind(Box::new("too late"));
+        });
+        assert_eq!(result, Err::<(), _>(Elapsed));
+        assert_eq!(drops.load(SeqCst), 0);
+        go_on.send(()).unwrap();
+        eventually(|| drops.load(SeqCst) == 1);
+    });
+}
+
+#[test]
+fn results_and_captures_are_dropped_once() {
+    both(|| {
+        let (results, captures) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        for (i, wait) in [LONG, MILLI, Duration::ZERO].into_iter().enumerate() {
+            let (result, capture) = (Counted(results.clone()), Counted(captures.clone()));
+            let got = timeout(wait, move |ctx| {
+                let _capture = capture;
+                if ctx.deadline().is_some_and(|at| at < now() + LONG / 2) {
+                    let _ = ctx.done().recv();
+                    sleep(3 * MILLI);
+                }
+                result
+            });
+            let kept = usize::from(got.is_ok());
+            eventually(|| captures.load(SeqCst) == i + 1);
+            eventually(|| results.load(SeqCst) == i + 1 - kept);
+            drop(got);
+            assert_eq!(results.load(SeqCst), i + 1);
+        }
+    });
+}
+
+#[test]
+fn many_at_once_each_get_their_own() {
+    let count = if cfg!(feature = "threads") { 40 } else { 2000 };
+    let (go_on, goes_on) = chan::<()>(0);
+    let all: Vec<JoinHandle<bool>> = (0..count)
+        .map(|i| {
+            let goes_on = goes_on.clone();
+            go(move || match i % 2 {
+                0 => timeout(LONG, move |_| i) == Ok(i),
+                _ => {
+                    let late = timeout(5 * MILLI, move |ctx| {
+                        assert!(ctx.done().recv().is_err());
+                        assert!(goes_on.recv().is_err());
+                        i
+                    });
+                    late == Err(Elapsed)
+                }
+            })
+        })
+        .collect();
+    let right = all.into_iter().map(|one| one.join().unwrap());
+    assert_eq!(right.filter(|right| *right).count(), count);
+    drop(go_on);
+}
+
+#[test]
+fn limits_can_be_within_limits() {
+    both(|| {
+        let (go_on, goes_on) = chan::<()>(0);
+        let result = timeout(LONG, |outer| {
+            let inner = timeout(5 * MILLI, move |_ctx| goes_on.recv().is_ok());
+            (inner, outer.err())
+        });
+        assert_eq!(result, Ok((Err(Elapsed), None)));
+        drop(go_on);
+    });
+}
+
+#[test]
+fn elapsed_is_an_error_with_a_text() {
+    let error: Box<dyn Error + Send + Sync> = Elapsed.into();
+    assert_eq!(format!("{Elapsed:?}"), "Elapsed");
+    assert!(error.to_string().len() > 5 && error.to_string() != "Elapsed", "{error}");
+    assert!(catch_unwind(AssertUnwindSafe(|| run(|| timeout(MILLI, |_| ())))).is_ok());
+}
+
+/// A program of its own, without a thread of the harness: how it ended, and what it said.
+fn program(name: &str) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_context_program")).arg(name).output().unwrap();
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.code(), out, children::stderr(&output))
+}
+
+#[test]
+fn no_deadlock_is_seen_while_a_function_or_a_deadline_is_to_come() {
+    let names = ["function", "function without a timer", "function that was reset", "deadline"];
+    for name in names.into_iter().chain(["function of a deadline", "work with a limit"]) {
+        let (code, out, err) = program(name);
+        assert_eq!((code, out.as_str()), (Some(0), "it came\n"), "{name}: {err}");
+        assert!(!err.contains("fatal error"), "{name}: {err}");
+    }
+}
+
+#[test]
+fn a_deadlock_is_seen_when_no_function_and_no_deadline_is_left() {
+    if cfg!(feature = "threads") {
+        return; // nobody knows who waits for whom
+    }
+    for name in ["function that was stopped", "nobody cancels", "deadline given up"] {
+        let (code, out, err) = program(name);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{name}: {err}");
+        assert!(err.starts_with("fatal error: all goroutines are asleep - deadlock!"), "{err}");
+    }
+}
