@@ -1,5 +1,6 @@
 //! Goroutines and async code: `block_on`, and join handles as futures, under tokio and smol.
 
+#[path = "../support/futures.rs"]
 mod futures;
 
 use futures::{Bell, Task, everywhere, look};

@@ -1,5 +1,6 @@
 //! Channels in async code: `recv_async` under tokio and smol, against goroutines, threads and timers.
 
+#[path = "../support/futures.rs"]
 mod futures;
 
 use futures::{Bell, Task, everywhere, look};

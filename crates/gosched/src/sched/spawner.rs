@@ -9,7 +9,7 @@
 
 use super::state::{Locked, SCHED};
 use super::wake;
-use super::{dump, handoff, moving, schedule, timers};
+use super::{dump, handoff, moving, schedule, sysmon, timers};
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::sys::barrier;
@@ -76,6 +76,9 @@ fn serve() {
             if !start_thread(m) {
                 break;
             }
+        }
+        if !is_refused() {
+            sysmon::start();
         }
         if is_refused() {
             std::thread::sleep(PATIENCE);

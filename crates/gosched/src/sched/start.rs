@@ -1,7 +1,7 @@
 //! The runtime's first moment: once per process, on first use.
 
 use super::state::{MAX_PROCS, SCHED, STOPPED};
-use super::{chaos, dump, fork, moving, spawner, steal, sysmon, trace};
+use super::{chaos, dump, fork, moving, spawner, steal, trace};
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::sys::{cpu_limit, fatal};
@@ -42,8 +42,7 @@ pub(crate) fn start() -> Result<(), String> {
         }
     }
     trace::start();
-    spawner::start().map_err(|why| format!("a thread to make threads: {why}"))?;
-    sysmon::start().map_err(|why| format!("a thread to watch: {why}"))
+    spawner::start().map_err(|why| format!("a thread to make threads: {why}"))
 }
 
 /// Makes Ps up to `procs` known, those that were never made: allocates.
@@ -76,5 +75,7 @@ pub(crate) fn main_m() -> &'static M {
     if let Some(p) = p {
         m.acquire_p(p);
     }
+    // One in stock, and a watcher.
+    spawner::ask();
     m
 }

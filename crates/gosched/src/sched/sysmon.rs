@@ -47,14 +47,21 @@ const LINGER: u64 = 50_000_000;
 /// How often the CPU limit is read again.
 const LIMIT_PERIOD: u64 = 1_000_000_000;
 
-/// Starts the watcher: called once.
-pub(crate) fn start() -> std::io::Result<()> {
+/// Starts the watcher, if that was not done. By the spawner, once there is an M: where threads are refused
+/// an M is worth more, and work goes on without a watcher.
+pub(crate) fn start() {
+    if STARTED.load(Ordering::Relaxed) {
+        return;
+    }
     let thread = std::thread::Builder::new().name("gosched-sysmon".into());
     spawner::OTHER_THREADS.fetch_add(1, Ordering::Relaxed);
-    thread.spawn(watch).map(drop).inspect_err(|_| {
-        spawner::OTHER_THREADS.fetch_sub(1, Ordering::Relaxed);
-    })
+    match thread.spawn(watch) {
+        Ok(_) => STARTED.store(true, Ordering::Relaxed),
+        Err(_) => drop(spawner::OTHER_THREADS.fetch_sub(1, Ordering::Relaxed)),
+    }
 }
+
+static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// A P is idle no more: somebody should watch; sooner than planned, if it was the last one. Under the
 /// scheduler's lock.
