@@ -18,9 +18,11 @@
 
 pub(crate) mod g;
 
+mod calls;
 mod handoff;
 mod item;
 mod lock;
+mod mutex;
 mod note;
 mod packet;
 mod park;

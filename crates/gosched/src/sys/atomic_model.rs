@@ -60,6 +60,10 @@ impl AtomicU32 {
         self.0.fetch_sub(value, order(by, Weakness::Add))
     }
 
+    pub(crate) fn fetch_and(&self, value: u32, by: Ordering) -> u32 {
+        self.0.fetch_and(value, order(by, Weakness::Add))
+    }
+
     pub(crate) fn swap(&self, value: u32, by: Ordering) -> u32 {
         self.0.swap(value, order(by, Weakness::Store))
     }

@@ -6,17 +6,18 @@
 //! one who gets it has waited less, or is the last.
 //!
 //! The word: [`LOCKED`]; [`PARKED`]: somebody is in the queue; [`WOKEN`]: one who was woken, or who has not
-//! waited yet, competes, so nobody need be woken; [`STARVING`]. `PARKED` and `STARVING` are set under the
-//! queue's lock only. All three are set only while the mutex is locked.
+//! waited yet, competes, so nobody need be woken; [`STARVING`]. `PARKED` and `STARVING` are changed under
+//! the queue's lock only, `STARVING` is set only while the mutex is locked.
+//!
+//! Holder: 1. takes `LOCKED` back; nobody else takes a starving lock; 2. if somebody is parked, and nobody has
+//! taken the lock or competes: under the queue's lock, looks again, and takes the first out: gives it the
+//! lock (starving), or leaves `WOKEN` for it.
+//! One who waits: 1. under the queue's lock, while the word is locked or starving, sets `PARKED`, and takes
+//! back `WOKEN` if that was its own, in one step; 2. parks. Who holds the lock at that step finds `PARKED` when
+//! it gives it back; where the lock is starving and free, its last holder has yet to come for the queue.
 //!
 //! Whoever sets `WOKEN`, for itself or for the one it wakes, that one takes it back when it has the lock, or
 //! before it parks. Where two have set it the first takes it back: the worst is that one more is woken.
-//!
-//! Holder: 1. frees the word, if nobody is parked or one is awake; 2. else, under the queue's lock, takes
-//! the first out, and either leaves the word locked for it (starving), or frees it and leaves `WOKEN`.
-//! One who waits: 1. under the queue's lock, while the word is locked, sets `PARKED`, and takes back
-//! `WOKEN` if that was its own, in one step; 2. parks. From that step on every holder goes by way of the
-//! queue, whose lock it must wait for.
 
 use super::parking::{Guarded, Wait, Waited};
 use crate::block::may_wait;
@@ -51,7 +52,8 @@ pub(crate) struct RawMutex {
 
 /// What one who waits shows to whoever takes it out.
 struct Ticket {
-    since: u64,
+    /// When it first waited.
+    since: Cell<u64>,
     /// It has the lock: it was handed over.
     handed: Cell<bool>,
 }
@@ -75,7 +77,7 @@ impl RawMutex {
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
         let now = self.word.load(Ordering::Relaxed);
-        now & LOCKED == 0 && self.change(now, now | LOCKED)
+        now & (LOCKED | STARVING) == 0 && self.change(now, now | LOCKED)
     }
 
     #[inline]
@@ -95,12 +97,12 @@ impl RawMutex {
     #[cold]
     pub(crate) fn lock_slow(&self, until: Option<u64>) -> bool {
         may_wait();
-        let ticket = Ticket { since: clock::now(), handed: Cell::new(false) };
+        let ticket = Ticket { since: Cell::new(0), handed: Cell::new(false) };
         // Awake: `WOKEN` is its own. Waited: it goes before those who have not.
         let (mut awake, mut waited, mut spins) = (false, false, 0);
         loop {
             let now = self.word.load(Ordering::Relaxed);
-            if now & LOCKED == 0 {
+            if now & (LOCKED | STARVING) == 0 {
                 let to = if awake { now & !WOKEN } else { now };
                 if self.change(now, to | LOCKED) {
                     return true;
@@ -116,7 +118,11 @@ impl RawMutex {
                 (0..30).for_each(|_| std::hint::spin_loop());
                 continue;
             }
-            let starving = waited && clock::now() - ticket.since > PATIENCE;
+            let now = clock::now();
+            if !waited {
+                ticket.since.set(now);
+            }
+            let starving = now - ticket.since.get() > PATIENCE;
             let parked = self.park(&ticket, How { awake, waited, starving }, until);
             match parked {
                 // It became free.
@@ -152,14 +158,14 @@ impl RawMutex {
         self.queue.wait(&wait, |_| {
             loop {
                 let now = self.word.load(Ordering::Relaxed);
-                if now & LOCKED == 0 {
+                if now & (LOCKED | STARVING) == 0 {
                     return Some(());
                 }
                 let mut to = now | PARKED;
                 if how.awake {
                     to &= !WOKEN;
                 }
-                if how.starving {
+                if how.starving && now & LOCKED != 0 {
                     to |= STARVING;
                 }
                 if self.change(now, to) {
@@ -173,7 +179,7 @@ impl RawMutex {
     /// - **held**: by the caller.
     #[inline]
     pub(crate) unsafe fn unlock(&self) {
-        if !self.change(LOCKED, 0) && self.unlock_slow() {
+        if self.free() && self.unlock_slow() {
             // It was handed over: whoever has it now is next.
             sched::yield_to_ready();
         }
@@ -184,61 +190,67 @@ impl RawMutex {
     /// # Safety
     /// - **held**: by the caller.
     pub(crate) unsafe fn unlock_and_wait(&self) {
-        if !self.change(LOCKED, 0) {
+        if self.free() {
             self.unlock_slow();
         }
+    }
+
+    /// True if there may be something to do for others.
+    #[inline]
+    fn free(&self) -> bool {
+        // PAIR mutex: publishes what this holder did.
+        self.word.fetch_sub(LOCKED, Ordering::Release) != LOCKED
     }
 
     /// True if it was handed over.
     #[cold]
     fn unlock_slow(&self) -> bool {
-        loop {
-            let now = self.word.load(Ordering::Relaxed);
-            if now & STARVING == 0 && (now & PARKED == 0 || now & WOKEN != 0) {
-                if self.change(now, now & !LOCKED) {
-                    return false;
-                }
-                continue;
-            }
-            return self.wake_one();
-        }
+        let now = self.word.load(Ordering::Relaxed);
+        is_for_me(now) && self.wake_one()
     }
 
-    /// Frees it for the first who waits, or hands it over: true.
+    /// Wakes the first who waits, or hands the lock over: true.
     fn wake_one(&self) -> bool {
         let mut held = self.queue.lock();
         let now = self.word.load(Ordering::Relaxed);
-        if now & WOKEN != 0 && now & STARVING == 0 && self.change(now, now & !LOCKED) {
-            // Somebody has come meanwhile who competes.
+        if !is_for_me(now) {
             return false;
         }
         let taken = held.take();
         let none_left = if held.is_empty() { PARKED } else { 0 };
         let Some(taken) = taken else {
             // All have given up.
-            // PAIR mutex: publishes what this holder did.
-            self.word.fetch_and(!(LOCKED | PARKED | STARVING), Ordering::Release);
+            self.word.fetch_and(!(PARKED | STARVING), Ordering::Relaxed);
             return false;
         };
         // SAFETY: every waiter of this queue has a ticket, in a frame that waits.
         let ticket = unsafe { &*taken.slot().cast::<Ticket>() };
-        let handed = self.word.load(Ordering::Relaxed) & STARVING != 0;
+        let handed = now & STARVING != 0;
+        let (mut set, mut clear) = (WOKEN, none_left);
         if handed {
             ticket.handed.set(true);
-            let over = none_left != 0 || clock::now() - ticket.since < PATIENCE;
-            let over = if over { STARVING } else { 0 };
-            // PAIR mutex: publishes what this holder did.
-            self.word.fetch_and(!(none_left | over), Ordering::Release);
-        } else {
-            loop {
-                let now = self.word.load(Ordering::Relaxed);
-                if self.change(now, (now & !(LOCKED | none_left)) | WOKEN) {
-                    break;
-                }
+            set = LOCKED;
+            if none_left != 0 || clock::now() - ticket.since.get() < PATIENCE {
+                clear |= STARVING;
+            }
+        }
+        loop {
+            let now = self.word.load(Ordering::Relaxed);
+            if self.change(now, (now | set) & !clear) {
+                break;
             }
         }
         held.ready(taken.g());
         handed
+    }
+}
+
+/// Whether one who has given the lock back should do something for those who wait: nobody has taken it
+/// since, who would have to; and nobody competes, or may not.
+fn is_for_me(now: u32) -> bool {
+    match now & STARVING != 0 {
+        true => now & LOCKED == 0,
+        false => now & PARKED != 0 && now & (LOCKED | WOKEN) == 0,
     }
 }
 

@@ -1,0 +1,190 @@
+//! Who has the P of an M that blocks: a twin of `sched::calls`, whose records are the scheduler's.
+//!
+//! Step for step the same, with one P. Never two use it, and the M has one again when it is inside.
+
+use super::{every_order, leak, most_orders};
+use crate::sys::atomic::{AtomicU32, Ordering};
+use crate::sys::barrier;
+use crate::sys::cell::Cell;
+use crate::sys::weakness::{Weakness, put_in_force};
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+
+const TAKING: u32 = 1;
+const TAKEN: u32 = 2;
+const IN_CALL: u32 = 3;
+
+/// What the taker does in a marked call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Retake {
+    ByExchange,
+    /// Broken: looks, then writes.
+    ByStore,
+}
+
+struct Machine {
+    taken: AtomicU32,
+    /// Preemption is off.
+    off: AtomicU32,
+    /// Stands for what is the P's owner's.
+    p: Cell<u32>,
+    /// The P is idle.
+    idle: Mutex<bool>,
+    brought: Condvar,
+    retake: Retake,
+}
+
+impl Machine {
+    fn new(retake: Retake) -> &'static Machine {
+        leak(Machine {
+            taken: AtomicU32::new(0),
+            off: AtomicU32::new(0),
+            p: Cell::new(0),
+            idle: Mutex::new(false),
+            brought: Condvar::new(),
+            retake,
+        })
+    }
+
+    fn change(&self, from: u32, to: u32) -> bool {
+        // PAIR p-taken: as the real one.
+        self.taken.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn use_p(&self) {
+        self.p.set(self.p.get() + 1);
+    }
+
+    /// The goroutine comes into the runtime, does something with its P, and leaves.
+    fn enter_and_leave(&self) {
+        self.off.store(1, Ordering::Relaxed);
+        barrier::light();
+        if self.taken.load(Ordering::Relaxed) != 0 && self.has_lost_p() {
+            let mut idle = self.idle.lock().unwrap();
+            while !*idle {
+                idle = self.brought.wait(idle).unwrap();
+            }
+            *idle = false;
+            self.taken.store(0, Ordering::Relaxed);
+        }
+        self.use_p();
+        self.off.store(0, Ordering::Release);
+    }
+
+    fn has_lost_p(&self) -> bool {
+        loop {
+            // PAIR p-taken: as the real one.
+            match self.taken.load(Ordering::Acquire) {
+                TAKING => thread::yield_now(),
+                IN_CALL if !self.change(IN_CALL, 0) => {}
+                word => return word == TAKEN,
+            }
+        }
+    }
+
+    /// True if it had the P, which is idle then.
+    fn take_p(&self) -> bool {
+        if !self.change(0, TAKING) {
+            return false;
+        }
+        barrier::heavy();
+        // PAIR p-taken: what the owner did is seen.
+        if self.off.load(Ordering::Acquire) > 0 {
+            self.taken.store(0, Ordering::Relaxed);
+            return false;
+        }
+        self.take();
+        true
+    }
+
+    fn take_p_in_call(&self) -> bool {
+        let first = match self.retake {
+            Retake::ByExchange => self.change(IN_CALL, TAKING),
+            Retake::ByStore => {
+                let in_call = self.taken.load(Ordering::Acquire) == IN_CALL;
+                if in_call {
+                    self.taken.store(TAKING, Ordering::Relaxed);
+                }
+                in_call
+            }
+        };
+        if first {
+            self.take();
+        }
+        first
+    }
+
+    fn take(&self) {
+        self.use_p();
+        // PAIR p-taken: as the real one.
+        self.taken.store(TAKEN, Ordering::Release);
+        self.use_p();
+        *self.idle.lock().unwrap() = true;
+        self.brought.notify_one();
+    }
+}
+
+/// A goroutine that comes in twice, against one who takes its P.
+fn steal_against_entry() {
+    let machine = Machine::new(Retake::ByExchange);
+    let taker = thread::spawn(move || machine.take_p());
+    (0..2).for_each(|_| machine.enter_and_leave());
+    let taken = taker.join().unwrap();
+    assert_eq!(machine.p.get(), 2 + 2 * u32::from(taken));
+}
+
+/// A marked call that ends, against one who takes the P.
+fn retake_against_exit(retake: Retake) {
+    let machine = Machine::new(retake);
+    let taker = thread::spawn(move || machine.take_p_in_call());
+    machine.use_p();
+    // PAIR p-taken: as the real one.
+    machine.taken.store(IN_CALL, Ordering::Release);
+    machine.enter_and_leave();
+    let taken = taker.join().unwrap();
+    assert_eq!(machine.p.get(), 2 + 2 * u32::from(taken));
+    assert_eq!(machine.taken.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_p_is_used_by_one_at_a_time_when_it_is_stolen() {
+    every_order(steal_against_entry);
+}
+
+#[test]
+fn a_p_is_used_by_one_at_a_time_when_it_is_retaken() {
+    every_order(|| retake_against_exit(Retake::ByExchange));
+}
+
+#[test]
+fn two_takers_do_not_both_take_it() {
+    most_orders(3, || {
+        let machine = Machine::new(Retake::ByExchange);
+        let takers = [(); 2].map(|()| thread::spawn(move || machine.take_p()));
+        machine.enter_and_leave();
+        machine.enter_and_leave();
+        let taken = takers.into_iter().filter(|_| true).map(|taker| taker.join().unwrap());
+        let taken: u32 = taken.map(u32::from).sum();
+        assert_eq!(machine.p.get(), 2 + 2 * taken);
+    });
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn broken_by_an_entry_without_a_barrier() {
+    let _weak = put_in_force(Weakness::Light);
+    every_order(steal_against_entry);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn broken_by_a_taker_without_a_barrier() {
+    let _weak = put_in_force(Weakness::Heavy);
+    every_order(steal_against_entry);
+}
+
+#[test]
+#[should_panic]
+fn broken_by_a_taker_that_looks_and_then_writes() {
+    every_order(|| retake_against_exit(Retake::ByStore));
+}
