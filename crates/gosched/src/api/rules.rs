@@ -11,3 +11,8 @@ pub fn with_preemption_off<R>(f: impl FnOnce() -> R) -> R {
 pub fn with_world_stopped<R>(f: impl FnOnce() -> R) -> R {
     sched::with_world_stopped(f)
 }
+
+/// How often a P was taken from a thread that was blocked: in marked calls, and in others.
+pub fn hand_offs() -> (u64, u64) {
+    sched::hand_offs()
+}

@@ -27,6 +27,9 @@ pub mod memory {}
 #[doc = include_str!("08_waiting.md")]
 pub mod waiting {}
 
+#[doc = include_str!("09_blocking.md")]
+pub mod blocking {}
+
 #[doc = include_str!("11_differences_from_go.md")]
 pub mod differences_from_go {}
 

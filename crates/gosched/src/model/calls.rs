@@ -68,6 +68,8 @@ impl Machine {
             self.taken.store(0, Ordering::Relaxed);
         }
         self.use_p();
+        // The real one is an instruction of a machine that keeps the order of stores.
+        // PAIR p-taken: publishes what it did with the P.
         self.off.store(0, Ordering::Release);
     }
 
@@ -101,6 +103,7 @@ impl Machine {
         let first = match self.retake {
             Retake::ByExchange => self.change(IN_CALL, TAKING),
             Retake::ByStore => {
+                // PAIR p-taken: as an exchange would.
                 let in_call = self.taken.load(Ordering::Acquire) == IN_CALL;
                 if in_call {
                     self.taken.store(TAKING, Ordering::Relaxed);
@@ -163,8 +166,8 @@ fn two_takers_do_not_both_take_it() {
         let takers = [(); 2].map(|()| thread::spawn(move || machine.take_p()));
         machine.enter_and_leave();
         machine.enter_and_leave();
-        let taken = takers.into_iter().filter(|_| true).map(|taker| taker.join().unwrap());
-        let taken: u32 = taken.map(u32::from).sum();
+        let taken = takers.map(|taker| u32::from(taker.join().unwrap()));
+        let taken: u32 = taken.iter().sum();
         assert_eq!(machine.p.get(), 2 + 2 * taken);
     });
 }

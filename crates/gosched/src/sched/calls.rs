@@ -27,7 +27,16 @@ use crate::gmp::state::GState;
 use crate::sys::barrier;
 use crate::sys::fatal::fatal;
 use std::ptr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often a P was taken: in marked calls, and in others.
+static TAKEN_MARKED: AtomicU64 = AtomicU64::new(0);
+static TAKEN_UNMARKED: AtomicU64 = AtomicU64::new(0);
+
+/// See the two above.
+pub(crate) fn hand_offs() -> (u64, u64) {
+    (TAKEN_MARKED.load(Ordering::Relaxed), TAKEN_UNMARKED.load(Ordering::Relaxed))
+}
 
 /// Somebody is about to take the P, or thinks better of it.
 const TAKING: u32 = 1;
@@ -48,6 +57,7 @@ pub(crate) fn take_p_of(m: &'static M) -> bool {
         m.taken.store(0, Ordering::Relaxed);
         return false;
     }
+    TAKEN_UNMARKED.fetch_add(1, Ordering::Relaxed);
     take(m);
     true
 }
@@ -56,6 +66,7 @@ pub(crate) fn take_p_of(m: &'static M) -> bool {
 pub(crate) fn take_p_in_call(m: &'static M) -> bool {
     let first = change(m, IN_CALL, TAKING);
     if first {
+        TAKEN_MARKED.fetch_add(1, Ordering::Relaxed);
         take(m);
     }
     first

@@ -76,7 +76,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub(crate) use moving::{
-    become_main_m, check_panic, dump_to_stderr, main_has_exited, refuse_in_child, seed,
+    become_main_m, check_panic, dump_to_stderr, hand_offs, main_has_exited, refuse_in_child, seed,
     with_preemption_off, with_stack, with_world_stopped,
 };
 

@@ -24,6 +24,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 pub(crate) use super::spawner::set_max_threads;
+pub(crate) use calls::hand_offs;
 pub(crate) use chaos::seed;
 pub(crate) use deadlock::{PATIENCE, check as look_for_deadlock};
 pub(crate) use fork::refuse_in_child;

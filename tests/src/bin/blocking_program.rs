@@ -1,0 +1,385 @@
+//! Programs that block threads, for the suite `blocking`: each a process of its own, since it is about the
+//! whole process's Ps and threads.
+
+use gosched::sync::WaitGroup;
+use gosched::{
+    __rules as rules, blocking, blocking_now, chan, go, goexit, lock_os_thread, run, runtime,
+    unlock_os_thread, yield_now,
+};
+use gosched_tests as _;
+use std::ffi::CString;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const MILLI: Duration = Duration::from_millis(1);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let argument = |at: usize| arguments.get(at).map_or("", String::as_str);
+    match argument(0) {
+        "share" => run(|| share(Mode::of(argument(1)))),
+        "thousand" => thousand(argument(1), Mode::of(argument(2)), argument(3) == "gone"),
+        "std mutex" => run(std_mutex),
+        "resize" => run(resize),
+        "ends" => run(ends),
+        "quick" => run(quick),
+        "comes back" => run(comes_back),
+        "limit" => limit(),
+        "load" => run(load),
+        "affinity" => run(affinity),
+        "timer" => run(timer),
+        "trace" => run(|| spin_for(400 * MILLI)),
+        "watcher" => run(watcher),
+        other => panic!("no program {other}"),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    Raw,
+    Marked,
+    Now,
+}
+
+impl Mode {
+    fn of(name: &str) -> Mode {
+        match name {
+            "marked" => Mode::Marked,
+            "now" => Mode::Now,
+            _ => Mode::Raw,
+        }
+    }
+
+    fn call<R>(self, f: impl FnOnce() -> R) -> R {
+        match self {
+            Mode::Raw => f(),
+            Mode::Marked => blocking(f),
+            Mode::Now => blocking_now(f),
+        }
+    }
+}
+
+/// Lets others run, for so long.
+fn spin_for(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        yield_now();
+    }
+}
+
+/// One goroutine blocks again and again; the other must go on during each call.
+fn share(mode: Mode) {
+    const CALLS: usize = 10;
+    let call = Arc::new(AtomicUsize::new(0));
+    let its_call = call.clone();
+    let blocker = go(move || {
+        for number in 1..=CALLS {
+            its_call.store(number, SeqCst);
+            mode.call(|| sleep(50 * MILLI));
+            its_call.store(0, SeqCst);
+            yield_now();
+        }
+    });
+    let mut seen = [0u64; CALLS + 1];
+    while !blocker.is_finished() {
+        seen[call.load(SeqCst)] += 1;
+        yield_now();
+    }
+    blocker.join().unwrap();
+    let least = seen[1..].iter().min().unwrap();
+    println!("least {least} hand-offs {:?}", rules::hand_offs());
+}
+
+/// A thousand block at once; others go on; all come back. `gone`: and their threads go.
+fn thousand(kind: &str, mode: Mode, gone: bool) {
+    const COUNT: usize = 1000;
+    let kind = kind.to_owned();
+    run(move || {
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        let mutex = Arc::new(Mutex::new(()));
+        let path = std::env::temp_dir().join(format!("gosched-fifo-{}", std::process::id()));
+        let name = CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: a path that ends in a zero byte.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let lock = std::env::temp_dir().join(format!("gosched-lock-{}", std::process::id()));
+        let holder = std::fs::File::create(&lock).unwrap();
+        holder.lock().unwrap();
+        let held = mutex.lock().unwrap();
+        let (begun, over) = (Arc::new(AtomicUsize::new(0)), WaitGroup::new());
+        for _ in 0..COUNT {
+            let (kind, begun, mutex) = (kind.clone(), begun.clone(), mutex.clone());
+            let (path, lock) = (path.clone(), lock.clone());
+            let descriptor = reader.as_raw_fd();
+            over.go(move || {
+                begun.fetch_add(1, SeqCst);
+                mode.call(|| match kind.as_str() {
+                    "pipe" => {
+                        let mut byte = 0u8;
+                        // SAFETY: one byte; the pipe outlives all readers.
+                        let read = unsafe { libc::read(descriptor, (&raw mut byte).cast(), 1) };
+                        assert_eq!(read, 1);
+                    }
+                    "futex" => drop(mutex.lock().unwrap()),
+                    "flock" => {
+                        let file = std::fs::File::open(&lock).unwrap();
+                        file.lock().unwrap();
+                    }
+                    "fifo" => drop(std::fs::File::open(&path).unwrap()),
+                    other => panic!("no kind {other}"),
+                });
+            });
+        }
+        // All are blocked, or about to be; channels and timers go on beside them.
+        let (tx, rx) = chan::<u32>(0);
+        while begun.load(SeqCst) < COUNT {
+            gosched::time::sleep(MILLI);
+        }
+        let echo = go(move || rx.iter().sum::<u32>());
+        (0..1000).for_each(|_| tx.send(1).unwrap());
+        drop(tx);
+        assert_eq!(echo.join().unwrap(), 1000);
+        println!("blocked {}", runtime::num_threads());
+        drop(held);
+        drop(holder);
+        writer.write_all(&[0; COUNT]).unwrap();
+        let opener = (kind == "fifo").then(|| std::fs::File::create(&path).unwrap());
+        over.wait();
+        drop((opener, writer));
+        let mut rest = Vec::new();
+        reader.read_to_end(&mut rest).unwrap();
+        let _ = (std::fs::remove_file(&path), std::fs::remove_file(&lock));
+    });
+    if gone {
+        let start = Instant::now();
+        while runtime::num_threads() > 8 && start.elapsed() < Duration::from_secs(20) {
+            sleep(100 * MILLI);
+        }
+        println!("gone {}", runtime::num_threads());
+    }
+    println!("all back");
+}
+
+/// A lock of std's, held across blocking and across yields, with many who block on it.
+fn std_mutex() {
+    let mutex = Arc::new(Mutex::new(0));
+    let all = WaitGroup::new();
+    for number in 0..65 {
+        let mutex = mutex.clone();
+        all.go(move || {
+            for _ in 0..3 {
+                let mut guard = mutex.lock().unwrap();
+                *guard += 1;
+                match number % 4 {
+                    0 => sleep(MILLI),
+                    1 => yield_now(),
+                    2 => gosched::time::sleep(MILLI / 2),
+                    _ => {}
+                }
+            }
+        });
+    }
+    all.wait();
+    println!("total {}", mutex.lock().unwrap());
+}
+
+/// Calls while the number of Ps changes and the world stops.
+fn resize() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let calls = Arc::new(AtomicU64::new(0));
+    let all = WaitGroup::new();
+    for number in 0..12u32 {
+        let (stop, calls) = (stop.clone(), calls.clone());
+        all.go(move || {
+            while !stop.load(SeqCst) {
+                match number % 3 {
+                    0 => sleep(MILLI / 2),
+                    1 => blocking(|| sleep(MILLI / 2)),
+                    _ => blocking_now(|| sleep(MILLI / 2)),
+                }
+                calls.fetch_add(1, SeqCst);
+                yield_now();
+            }
+        });
+    }
+    for round in 0..200 {
+        runtime::set_procs(1 + round % 5);
+        rules::with_world_stopped(|| ());
+        gosched::time::sleep(MILLI);
+    }
+    stop.store(true, SeqCst);
+    all.wait();
+    assert!(calls.load(SeqCst) > 100);
+    println!("goroutines {}", runtime::num_goroutines());
+}
+
+/// Calls that end in every way.
+fn ends() {
+    let panics = go(|| blocking(|| -> () { panic!("on purpose: in a call") }));
+    assert!(panics.join().unwrap_err().is_panic());
+    let panics = go(|| blocking_now(|| -> () { panic!("on purpose: in a long call") }));
+    assert!(panics.join().unwrap_err().is_panic());
+    let exits = go(|| {
+        blocking(|| {
+            sleep(5 * MILLI);
+            goexit();
+        })
+    });
+    assert!(exits.join().unwrap_err().is_goexit());
+    let exits = go(|| blocking_now(|| goexit()));
+    assert!(exits.join().unwrap_err().is_goexit());
+    // What comes into the runtime inside is not in a call any more.
+    let (tx, rx) = chan::<u32>(0);
+    let inside = go(move || blocking_now(|| blocking(|| rx.iter().sum::<u32>())));
+    (0..10).for_each(|number| tx.send(number).unwrap());
+    drop(tx);
+    assert_eq!(inside.join().unwrap(), 45);
+    // A thread that is the goroutine's own stays so.
+    let locked: Vec<_> = (0..4)
+        .map(|number| {
+            go(move || {
+                lock_os_thread();
+                let thread = gosched::host(|| std::thread::current().id());
+                for _ in 0..20 {
+                    match number % 3 {
+                        0 => sleep(MILLI),
+                        1 => blocking(|| sleep(MILLI)),
+                        _ => blocking_now(|| sleep(MILLI)),
+                    }
+                    yield_now();
+                    assert_eq!(gosched::host(|| std::thread::current().id()), thread);
+                }
+                unlock_os_thread();
+            })
+        })
+        .collect();
+    locked.into_iter().for_each(|locked| locked.join().unwrap());
+    let inside_host = go(|| blocking(|| gosched::host(|| sleep(5 * MILLI))));
+    inside_host.join().unwrap();
+    println!("goroutines {}", runtime::num_goroutines());
+}
+
+/// Short calls keep their P, and their thread.
+fn quick() {
+    const CALLS: u64 = 100_000;
+    let other = go(|| spin_for(MILLI));
+    let thread = || gosched::host(|| std::thread::current().id());
+    let before = thread();
+    for _ in 0..CALLS {
+        blocking(|| std::hint::black_box(1));
+    }
+    assert!(runtime::num_threads() < 20, "threads come and go with each call");
+    other.join().unwrap();
+    let (marked, _) = rules::hand_offs();
+    println!("taken {marked} of {CALLS}, same thread {}", before == thread());
+}
+
+/// After a call a goroutine goes on at once if there is a P, and not before there is one.
+fn comes_back() {
+    let back = Arc::new(AtomicBool::new(false));
+    let its_back = back.clone();
+    let caller = go(move || {
+        blocking_now(|| sleep(5 * MILLI));
+        its_back.store(true, SeqCst);
+    });
+    yield_now();
+    // The only P is busy, and its goroutine does not come into the runtime.
+    let start = Instant::now();
+    while start.elapsed() < 60 * MILLI {
+        std::hint::spin_loop();
+    }
+    let early = back.load(SeqCst);
+    yield_now();
+    let at_once = back.load(SeqCst);
+    caller.join().unwrap();
+    // Nobody else: an idle P is there when the call is over.
+    let start = Instant::now();
+    blocking_now(|| sleep(MILLI));
+    println!("early {early} then {at_once} alone {}", start.elapsed() < 500 * MILLI);
+}
+
+/// More threads than allowed.
+fn limit() {
+    assert_eq!(runtime::set_max_threads(20), 10_000);
+    run(|| {
+        for _ in 0..100 {
+            go(|| blocking_now(|| sleep(10_000 * MILLI)));
+        }
+        gosched::time::sleep(5000 * MILLI);
+    });
+}
+
+/// Goroutines that compute are never taken for blocked, however seldom they get a CPU.
+fn load() {
+    let all = WaitGroup::new();
+    for _ in 0..runtime::procs() {
+        all.go(|| {
+            let start = Instant::now();
+            while start.elapsed() < 2000 * MILLI {
+                (0..10_000).for_each(|number| _ = std::hint::black_box(number));
+            }
+        });
+    }
+    all.wait();
+    println!("unmarked {}", rules::hand_offs().1);
+}
+
+/// The number of Ps follows the CPUs that the process may use.
+fn affinity() {
+    fn allow(cpus: &[usize]) {
+        // SAFETY: a set of no CPUs.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        // SAFETY: small numbers.
+        cpus.iter().for_each(|&cpu| unsafe { libc::CPU_SET(cpu, &mut set) });
+        for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+            let id: i32 = task.file_name().to_str().unwrap().parse().unwrap();
+            // SAFETY: a valid set.
+            unsafe { libc::sched_setaffinity(id, size_of_val(&set), &set) };
+        }
+    }
+    let becomes = |procs: usize| {
+        let start = Instant::now();
+        while runtime::procs() != procs && start.elapsed() < Duration::from_secs(10) {
+            yield_now();
+        }
+        runtime::procs()
+    };
+    let before = runtime::procs();
+    allow(&[0]);
+    let one = becomes(1);
+    allow(&(0..before).collect::<Vec<_>>());
+    println!("before {before} one {one} again {}", becomes(before));
+}
+
+/// A timer is on time beside a goroutine that blocks the only P.
+fn timer() {
+    let blocker = go(|| sleep(400 * MILLI));
+    yield_now();
+    let start = Instant::now();
+    gosched::time::sleep(5 * MILLI);
+    let took = start.elapsed();
+    println!("on time {}", took < 200 * MILLI);
+    blocker.join().unwrap();
+}
+
+/// What the watcher uses of a core beside goroutines that yield, in millionths.
+fn watcher() {
+    let used = || {
+        std::fs::read_dir("/proc/self/task").unwrap().flatten().find_map(|task| {
+            let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
+            let stat = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+            (name.trim() == "gosched-sysmon")
+                .then(|| stat.split(' ').next()?.parse::<u64>().ok())?
+        })
+    };
+    let others: Vec<_> = (0..4).map(|_| go(|| spin_for(2200 * MILLI))).collect();
+    spin_for(200 * MILLI);
+    let (before, start) = (used().expect("a watcher"), Instant::now());
+    spin_for(2000 * MILLI);
+    let used = used().unwrap() - before;
+    println!("used {}", used as u128 * 1_000_000 / start.elapsed().as_nanos());
+    others.into_iter().for_each(|other| other.join().unwrap());
+}
