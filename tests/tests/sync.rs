@@ -446,3 +446,23 @@ fn a_barrier_is_passed_together_and_has_one_leader() {
     });
     assert_eq!((barrier.1.load(SeqCst), barrier.2.load(SeqCst)), (300, 50));
 }
+
+// Go: "WaitGroup is reused before previous Wait has returned". One P: the one that is let go has not run.
+#[gosched::test(virtual_time, seed = 1)]
+#[cfg_attr(feature = "threads", ignore = "the order of threads is the system's")]
+#[should_panic(expected = "use another group for the next thing")]
+fn a_group_that_is_used_again_too_early_says_so() {
+    let group = WaitGroup::new();
+    for _ in 0..100 {
+        group.add(1);
+        let waits = go({
+            let group = group.clone();
+            move || group.wait()
+        });
+        gosched::time::sleep(Duration::from_millis(1));
+        group.done();
+        group.add(1);
+        group.done();
+        waits.join().unwrap();
+    }
+}

@@ -1,6 +1,6 @@
 //! Waiting for a number of goroutines.
 
-use super::parking::{Guarded, Wait};
+use super::parking::{Guarded, Wait, Waited};
 use crate::block::may_wait;
 use crate::block::waiter::Queue;
 use crate::gmp::reason::WaitReason;
@@ -30,6 +30,8 @@ pub struct WaitGroup {
 struct State {
     count: usize,
     queue: Queue,
+    /// Those who were let go, and have not come back from their wait.
+    leaving: usize,
 }
 
 impl Default for Guarded<State> {
@@ -47,16 +49,23 @@ impl WaitGroup {
     /// So much more is to be done. To be said before somebody waits for it.
     ///
     /// # Panics
-    /// The count overflows.
+    /// The count overflows. Or it was 0, and not all who waited for that have come back: the group is used
+    /// for the next thing too early.
     #[doc(alias = "Add")]
     #[track_caller]
     pub fn add(&self, count: usize) {
         let mut state = self.inner.lock();
-        if let Some(sum) = state.count.checked_add(count) {
+        let sum = state.count.checked_add(count);
+        let early = state.count == 0 && state.leaving > 0 && count > 0;
+        if let Some(sum) = sum.filter(|_| !early) {
             state.count = sum;
             return;
         }
         drop(state);
+        assert!(
+            !early,
+            "`WaitGroup::add` before all who wait have come back: use another group for the next thing"
+        );
         panic!("`WaitGroup::add({count})`: the count overflows");
     }
 
@@ -71,6 +80,7 @@ impl WaitGroup {
             state.count -= 1;
             if state.count == 0 {
                 while let Some(taken) = state.queue.take() {
+                    state.leaving += 1;
                     state.ready(taken.g());
                 }
             }
@@ -107,7 +117,10 @@ impl WaitGroup {
             gave_up: None,
         };
         let waited = self.inner.wait(&wait, |state| (state.count == 0).then_some(()));
-        !matches!(waited, Err(super::parking::Waited::TimedOut))
+        if waited == Err(Waited::Woken) {
+            self.inner.lock().leaving -= 1;
+        }
+        waited != Err(Waited::TimedOut)
     }
 
     /// Starts a goroutine that this group waits for, however it ends.
