@@ -191,3 +191,10 @@ fn a_line_about_the_scheduler_is_printed_when_asked() {
         assert!(rest.ends_with(" ]") || rest.ends_with(']'), "{line}");
     }
 }
+
+#[test]
+fn a_child_forked_in_a_call_goes_on_without_others() {
+    for procs in ["1", "2"] {
+        assert_eq!(run(&["fork"], procs), "all children came back\n", "{procs} Ps");
+    }
+}

@@ -130,7 +130,8 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// `GOSCHED_SEED=N` replays the run.
 ///
 /// The clock is that of `gosched::time`: sleeps, timers, time limits, deadlines, `time::now`. It is not
-/// `Instant::now`, and what ordinary threads do is not waited for.
+/// `Instant::now`, and what ordinary threads do is not waited for. A goroutine that blocks its thread keeps
+/// the P while time stands still, for a second at most: then others run, and the run may not be replayed.
 #[proc_macro_attribute]
 pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
     expand::test(options, item)

@@ -34,6 +34,7 @@ fn main() {
         "timer" => run(timer),
         "trace" => run(|| spin_for(400 * MILLI)),
         "watcher" => run(watcher),
+        "fork" => run(fork),
         other => panic!("no program {other}"),
     }
 }
@@ -213,6 +214,11 @@ fn resize() {
     stop.store(true, SeqCst);
     all.wait();
     assert!(calls.load(SeqCst) > 100);
+    // Those that have said that they are done are about to end.
+    let start = Instant::now();
+    while runtime::num_goroutines() > 1 && start.elapsed() < Duration::from_secs(10) {
+        yield_now();
+    }
     println!("goroutines {}", runtime::num_goroutines());
 }
 
@@ -382,4 +388,54 @@ fn watcher() {
     let used = used().unwrap() - before;
     println!("used {}", used as u128 * 1_000_000 / start.elapsed().as_nanos());
     others.into_iter().for_each(|other| other.join().unwrap());
+}
+
+/// Forks in calls whose P is gone: the child goes on.
+fn fork() {
+    /// The child's number in the parent; 0 in the child.
+    fn forked() -> i32 {
+        // SAFETY: the child only does what it may, and exits.
+        unsafe { libc::fork() }
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let its_stop = stop.clone();
+    let other = go(move || {
+        while !its_stop.load(SeqCst) {
+            yield_now();
+        }
+    });
+    let calls: [fn() -> i32; 3] = [
+        || {
+            blocking_now(|| {
+                sleep(20 * MILLI);
+                forked()
+            })
+        },
+        || {
+            blocking(|| {
+                sleep(20 * MILLI);
+                forked()
+            })
+        },
+        || {
+            sleep(50 * MILLI);
+            forked()
+        },
+    ];
+    for call in calls {
+        let child = call();
+        if child == 0 {
+            let (tx, rx) = chan::<u32>(1);
+            let ok = tx.try_send(1).is_ok() && rx.try_recv() == Ok(1);
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(if ok { 7 } else { 8 }) };
+        }
+        let mut status = 0;
+        // SAFETY: a child of ours.
+        blocking(|| unsafe { libc::waitpid(child, &raw mut status, 0) });
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status}");
+    }
+    stop.store(true, SeqCst);
+    other.join().unwrap();
+    println!("all children came back");
 }

@@ -180,7 +180,7 @@ static PROCS: Mutex<()> = Mutex::new(());
 /// Runs `f` as a goroutine, for a limited time, and looks what it leaves behind.
 #[track_caller]
 pub fn test<R: Termination + 'static>(options: TestOptions, f: fn() -> R) -> ExitCode {
-    if options.virtual_time && !virtual_time::is_child() {
+    if options.virtual_time && !virtual_time::is_child(options.name) {
         return virtual_time::run(options.name, options.seed);
     }
     if options.virtual_time {

@@ -10,15 +10,15 @@ use std::any::Any;
 use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Set in the process that runs the test.
+/// In the process that runs the test: which one.
 const VARIABLE: &str = "GOSCHED_VIRTUAL_TIME";
 
 /// What the test ended with, as the last line of its process.
 const PANICKED: &str = "gosched: the test panicked: ";
 
 /// Whether this is the process that runs the test.
-pub(crate) fn is_child() -> bool {
-    std::env::var_os(VARIABLE).is_some()
+pub(crate) fn is_child(path: &str) -> bool {
+    std::env::var_os(VARIABLE).is_some_and(|test| test == path)
 }
 
 /// Runs a test in a process of its own. What that prints is printed if it fails.
@@ -40,7 +40,7 @@ pub(crate) fn run(path: &str, seed: Option<u64>) -> ExitCode {
     };
     let output = Command::new(program)
         .args([name, "--exact", "--nocapture", "--include-ignored", "--test-threads=1"])
-        .env(VARIABLE, "1")
+        .env(VARIABLE, path)
         .env("GOMAXPROCS", "1")
         .env("GOSCHED_SEED", seed.to_string())
         .output();
@@ -52,18 +52,21 @@ pub(crate) fn run(path: &str, seed: Option<u64>) -> ExitCode {
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     // Not run at all: the harness has another name for it, or there is another harness.
     let ran = out.contains(RUNS);
+    let shown = out.split_once(RUNS).map_or(&*out, |(_before, shown)| shown.trim_start());
+    print!("{shown}");
+    eprint!("{err}");
     if output.status.success() && ran {
         return ExitCode::SUCCESS;
     }
-    println!("{out}");
-    eprintln!("{err}");
     if !ran {
         panic!("test `{name}`: its process did not run it: is there another test harness?");
     }
     let told = out.lines().find_map(|line| line.strip_prefix(PANICKED));
     match (told, output.status.code()) {
-        (Some(message), _) => panic!("{message}\nnote: GOSCHED_SEED={seed} replays this run"),
-        (None, Some(DEADLOCK)) => {
+        (Some(message), _) => {
+            panic!("{}\nnote: GOSCHED_SEED={seed} replays this run", unfold(message))
+        }
+        (None, Some(DEADLOCK)) if err.contains("all goroutines are asleep") => {
             panic!("all goroutines wait, see above\nnote: GOSCHED_SEED={seed} replays this run")
         }
         (None, Some(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
@@ -90,8 +93,39 @@ pub(crate) fn end(result: Result<i32, Box<dyn Any + Send>>) -> ! {
     sched::set_deadlock_ends(false);
     let code = result.unwrap_or_else(|payload| {
         let text = message(&*payload).unwrap_or("Box<dyn Any>");
-        println!("\n{PANICKED}{}", text.replace('\n', " "));
+        println!("\n{PANICKED}{}", fold(text));
         101
     });
     std::process::exit(code)
+}
+
+/// A message as one line.
+fn fold(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('\n', "\\n")
+}
+
+/// Undoes [`fold`].
+fn unfold(line: &str) -> String {
+    let mut text = String::new();
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => text.extend(letters.next().map(|next| if next == 'n' { '\n' } else { next })),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_goes_through_a_line() {
+        for text in ["", "plain", "two\nlines\n", "a \\ and \\n\n"] {
+            assert_eq!(unfold(&fold(text)), text);
+            assert!(!fold(text).contains('\n'));
+        }
+    }
 }

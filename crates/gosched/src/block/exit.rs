@@ -44,6 +44,16 @@ pub(crate) fn run_to_the_end<T>(f: impl FnOnce() -> T) -> Result<T, Box<dyn Any 
     })
 }
 
+/// As [`run_to_the_end`], where nobody wants to know how it ended.
+pub(crate) fn run_and_forget(f: impl FnOnce()) {
+    if let Err(payload) = run_to_the_end(f) {
+        // What a payload does when it is dropped is nobody's business any more.
+        if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            std::mem::forget(another);
+        }
+    }
+}
+
 #[cold]
 fn end_the_process() -> ! {
     let id = current::goroutine().map_or(0, crate::gmp::g::G::id);

@@ -22,6 +22,14 @@ enum Retake {
     ByStore,
 }
 
+/// How a marked call begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begin {
+    ByExchange,
+    /// Broken: whatever the word says.
+    ByStore,
+}
+
 struct Machine {
     taken: AtomicU32,
     /// Preemption is off.
@@ -60,17 +68,21 @@ impl Machine {
         self.off.store(1, Ordering::Relaxed);
         barrier::light();
         if self.taken.load(Ordering::Relaxed) != 0 && self.has_lost_p() {
-            let mut idle = self.idle.lock().unwrap();
-            while !*idle {
-                idle = self.brought.wait(idle).unwrap();
-            }
-            *idle = false;
-            self.taken.store(0, Ordering::Relaxed);
+            self.wait_for_p();
         }
         self.use_p();
         // The real one is an instruction of a machine that keeps the order of stores.
         // PAIR p-taken: publishes what it did with the P.
         self.off.store(0, Ordering::Release);
+    }
+
+    fn wait_for_p(&self) {
+        let mut idle = self.idle.lock().unwrap();
+        while !*idle {
+            idle = self.brought.wait(idle).unwrap();
+        }
+        *idle = false;
+        self.taken.store(0, Ordering::Relaxed);
     }
 
     fn has_lost_p(&self) -> bool {
@@ -82,6 +94,27 @@ impl Machine {
                 word => return word == TAKEN,
             }
         }
+    }
+
+    /// A marked call begins, inside the runtime.
+    fn begin_call(&self, begin: Begin) {
+        self.off.store(1, Ordering::Relaxed);
+        barrier::light();
+        if self.taken.load(Ordering::Relaxed) != 0 && self.has_lost_p() {
+            self.wait_for_p();
+        }
+        self.use_p();
+        match begin {
+            Begin::ByExchange => {
+                while !self.change(0, IN_CALL) {
+                    thread::yield_now();
+                }
+            }
+            // PAIR p-taken: as an exchange would.
+            Begin::ByStore => self.taken.store(IN_CALL, Ordering::Release),
+        }
+        // PAIR p-taken: publishes what it did with the P.
+        self.off.store(0, Ordering::Release);
     }
 
     /// True if it had the P, which is idle then.
@@ -147,6 +180,42 @@ fn retake_against_exit(retake: Retake) {
     let taken = taker.join().unwrap();
     assert_eq!(machine.p.get(), 2 + 2 * u32::from(taken));
     assert_eq!(machine.taken.load(Ordering::Relaxed), 0);
+}
+
+/// A marked call begins and ends against one who takes the P because it saw another call block.
+fn steal_against_call(begin: Begin) {
+    let machine = Machine::new(Retake::ByExchange);
+    let taker = thread::spawn(move || machine.take_p());
+    machine.begin_call(begin);
+    machine.enter_and_leave();
+    let taken = taker.join().unwrap();
+    assert_eq!(machine.p.get(), 2 + 2 * u32::from(taken));
+    // It may have been taken after all was over.
+    assert!(taken || machine.taken.load(Ordering::Relaxed) == 0);
+}
+
+#[test]
+fn a_call_may_begin_while_somebody_takes_the_p() {
+    every_order(|| steal_against_call(Begin::ByExchange));
+}
+
+#[test]
+fn of_two_kinds_of_takers_one_takes_the_p() {
+    most_orders(3, || {
+        let machine = Machine::new(Retake::ByExchange);
+        let one = thread::spawn(move || machine.take_p());
+        let other = thread::spawn(move || machine.take_p_in_call());
+        machine.begin_call(Begin::ByExchange);
+        machine.enter_and_leave();
+        let taken = u32::from(one.join().unwrap()) + u32::from(other.join().unwrap());
+        assert_eq!(machine.p.get(), 2 + 2 * taken);
+    });
+}
+
+#[test]
+#[should_panic]
+fn broken_by_a_call_that_begins_whatever_the_word_says() {
+    every_order(|| steal_against_call(Begin::ByStore));
 }
 
 #[test]

@@ -19,13 +19,13 @@
 
 use super::handoff::{give_up_here, hand_off};
 use super::state::SCHED;
-use super::switch;
+use super::{fork, switch};
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
 use crate::gmp::state::GState;
-use crate::sys::barrier;
 use crate::sys::fatal::fatal;
+use crate::sys::{barrier, clock};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -99,14 +99,19 @@ pub(crate) fn begin_call(m: &'static M, g: &'static G) {
     let Some(p) = m.p() else { fatal!("a call of goroutine {} begins without a P", g.id()) };
     p.syscalltick.store(p.syscalltick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     g.transition(GState::Running, GState::Syscall);
-    // PAIR p-taken: publishes the P to a taker.
-    m.taken.store(IN_CALL, Ordering::Release);
+    // Somebody may think of taking the P, who sees then that preemption is off.
+    while !change(m, 0, IN_CALL) {
+        std::hint::spin_loop();
+    }
 }
 
 /// As [`begin_call`], and the P goes to somebody else at once.
 pub(crate) fn begin_long_call(m: &'static M, g: &'static G) {
     begin_call(m, g);
-    take_p_in_call(m);
+    // In virtual time its end would be a matter of chance.
+    if !clock::is_virtual() {
+        take_p_in_call(m);
+    }
 }
 
 /// The calling goroutine comes into the runtime from a marked call, or finds its P taken. It has a P when
@@ -115,7 +120,7 @@ pub(crate) fn begin_long_call(m: &'static M, g: &'static G) {
 #[inline(never)]
 pub(crate) fn come_back(m: &'static M) -> &'static M {
     let Some(g) = m.curg() else { fatal!("M{} lost its P without a goroutine", m.id) };
-    if !has_lost_p(m, g) {
+    if come_back_in_child(m, g) || !has_lost_p(m, g) {
         return m;
     }
     if !take_an_idle_p(m) {
@@ -131,10 +136,26 @@ pub(crate) fn come_back(m: &'static M) -> &'static M {
 #[inline(never)]
 pub(crate) fn come_back_here(m: &'static M) {
     let Some(g) = m.curg() else { fatal!("M{} lost its P without a goroutine", m.id) };
-    if has_lost_p(m, g) && !take_an_idle_p(m) {
+    if !come_back_in_child(m, g) && has_lost_p(m, g) && !take_an_idle_p(m) {
         give_up_here(m, g);
         m.taken.store(0, Ordering::Relaxed);
     }
+}
+
+/// In a forked child nobody else is left: not who took the P, nor who could bring one. Any P will do. False:
+/// this is no child.
+fn come_back_in_child(m: &'static M, g: &'static G) -> bool {
+    if !fork::is_child() {
+        return false;
+    }
+    m.taken.store(0, Ordering::Relaxed);
+    if g.state() == GState::Syscall {
+        g.transition(GState::Syscall, GState::Running);
+    }
+    if let Some(p) = SCHED.p(0).filter(|_| m.p().is_none()) {
+        m.acquire_p(p);
+    }
+    true
 }
 
 /// The call is over, if it was one. True: the P is gone.

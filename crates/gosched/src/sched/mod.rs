@@ -123,18 +123,18 @@ pub(crate) fn backend() -> Backend {
 #[cold]
 fn choose() -> Backend {
     THREADS_PROCS.store(cpu_limit::start_procs(), Ordering::Relaxed);
-    if cfg!(feature = "threads") {
-        return Backend::Threads;
+    let refused = match cfg!(feature = "threads") {
+        true => None,
+        false => match moving::start() {
+            Ok(()) => return Backend::Moving,
+            Err(why) => Some(why),
+        },
+    };
+    if let Some(why) = refused.filter(|_| cfg!(ported)) {
+        eprintln!("runtime: goroutines will be threads: {why}");
     }
-    match moving::start() {
-        Ok(()) => Backend::Moving,
-        Err(why) => {
-            if cfg!(ported) {
-                eprintln!("runtime: goroutines will be threads: {why}");
-            }
-            Backend::Threads
-        }
-    }
+    threads::start();
+    Backend::Threads
 }
 
 /// Checks a stack size.

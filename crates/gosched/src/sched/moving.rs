@@ -319,8 +319,15 @@ pub(crate) fn num_goroutines() -> usize {
 
 /// See [`begin_call`](super::begin_call).
 pub(crate) fn begin_call(g: &'static G, long: bool) {
-    fork::refuse_in_child("`blocking`");
-    let m = enter();
+    if fork::is_child() {
+        return;
+    }
+    let mut m = enter();
+    if m.carrier.is_pending() {
+        // What was asked for before would end the call as it begins.
+        leave();
+        m = enter();
+    }
     match long {
         true => calls::begin_long_call(m, g),
         false => calls::begin_call(m, g),

@@ -21,11 +21,12 @@ pub(crate) fn live(m: &'static M) {
         return bury(m);
     }
     current::set_is_m(true);
-    m.set_thread(thread_look::id());
     // SAFETY: owner — the M's own thread, before its first switch.
     *unsafe { m.g0.get() } = Saved::running(m.carrier.thread_pointer());
     // SAFETY: carried — attached above.
     unsafe { arch::preempt_off() };
+    // From here on it may be watched.
+    m.set_thread(thread_look::id());
     while let Some(g) = next(m) {
         run(m, g);
         if m.is_dying() {
@@ -82,6 +83,7 @@ fn end(m: &'static M) {
 /// The thread ends: the record is free for the next one.
 fn bury(m: &'static M) {
     m.alive.store(false, Ordering::Relaxed);
+    m.set_thread(0);
     m.set_dying(false);
     m.set_main(false);
     SCHED.lock.lock().dead_ms.push(m);

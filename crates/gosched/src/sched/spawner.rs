@@ -69,9 +69,6 @@ fn serve() {
             ASKED.wait(0, None);
         }
         ASKED.set(0);
-        if LIMIT_ASKED.swap(false, Ordering::Relaxed) {
-            follow_limit();
-        }
         while let Some(m) = next_m() {
             if !start_thread(m) {
                 break;
@@ -79,6 +76,9 @@ fn serve() {
         }
         if !is_refused() {
             sysmon::start();
+        }
+        if LIMIT_ASKED.swap(false, Ordering::Relaxed) {
+            follow_limit();
         }
         if is_refused() {
             std::thread::sleep(PATIENCE);

@@ -16,9 +16,9 @@ use super::state::{MAX_PROCS, SCHED};
 use super::{calls, spawner, timers, trace, wake, world};
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
-use crate::sys::clock;
 use crate::sys::sleep_word::SleepWord;
 use crate::sys::thread_look::{self, Doing};
+use crate::sys::{barrier, clock};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ const WOKEN: u64 = 200_000;
 const PATIENCE: u32 = 50;
 /// How long a P that nobody needs is left with a blocked M.
 const UNNEEDED: u64 = 10_000_000;
+/// How long one is left with a blocked M in virtual time.
+const VIRTUAL: u64 = 1_000_000_000;
 /// All Ps are idle for so long before it sleeps for good: waking it costs.
 const LINGER: u64 = 50_000_000;
 /// How often the CPU limit is read again.
@@ -67,6 +69,7 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 /// scheduler's lock.
 #[inline]
 pub(crate) fn p_was_taken() {
+    barrier::light();
     let last = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && NAPS.load(Ordering::Relaxed);
     if last || ASLEEP.load(Ordering::Relaxed) {
         ASLEEP.store(false, Ordering::Relaxed);
@@ -88,8 +91,9 @@ struct Seen {
     mark: [u32; 4],
     /// When that was first seen.
     since: u64,
-    /// What the CPU clock of its M said.
+    /// What the CPU clock of its M said, and when it first said so.
     cpu: Option<u64>,
+    still: u64,
     /// It was asked about in vain: not for so many looks, and twice as many the next time.
     skip: u32,
     skipped: u32,
@@ -98,10 +102,17 @@ struct Seen {
 fn watch() {
     thread_look::sleep_exactly();
     let mut seen = vec![Seen::default(); MAX_PROCS];
-    let (mut delay, mut in_vain) = (SHORTEST, 0);
+    let (mut delay, mut in_vain) = (SHORTEST, 0u32);
     let (mut idle_since, mut limit_read) = (None, clock::real_now());
     loop {
-        NAPS.store(delay > LONGEST_WANTED, Ordering::Relaxed);
+        if delay > LONGEST_WANTED {
+            NAPS.store(true, Ordering::Relaxed);
+            barrier::heavy();
+            // The last one may have been taken just before it said so.
+            if SCHED.idle_ps.load(Ordering::Relaxed) == 0 {
+                delay = delay.min(longest(clock::real_now()));
+            }
+        }
         WORD.wait(0, Some(Duration::from_nanos(delay)));
         let woken = WORD.get() != 0;
         WORD.set(0);
@@ -123,7 +134,7 @@ fn watch() {
             limit_read = now;
             spawner::ask_for_limit();
         }
-        in_vain = if took { 0 } else { in_vain + 1 };
+        in_vain = if took { 0 } else { in_vain.saturating_add(1) };
         delay = match in_vain {
             0 => SHORTEST,
             _ if woken => WOKEN.min(delay),
@@ -197,7 +208,7 @@ fn look_at(p: &'static P, m: &'static M, seen: &mut Seen, now: u64) -> bool {
     }
     let cpu = thread_look::cpu_time(m.thread());
     if cpu.is_none() || cpu != seen.cpu {
-        *seen = Seen { cpu, skip: 0, skipped: 0, ..*seen };
+        *seen = Seen { cpu, still: now, skip: 0, skipped: 0, ..*seen };
         return false;
     }
     if seen.skipped < seen.skip {
@@ -211,7 +222,7 @@ fn look_at(p: &'static P, m: &'static M, seen: &mut Seen, now: u64) -> bool {
         Doing::Blocked => true,
         Doing::Runs => false,
         // Nobody says: it has not run for so long that it might as well be.
-        Doing::Unknown => now - seen.since >= UNNEEDED,
+        Doing::Unknown => now - seen.still >= UNNEEDED,
     };
     if !blocked {
         *seen = Seen { skip: (2 * seen.skip).clamp(1, MOST_SKIPPED), skipped: 0, ..*seen };
@@ -225,6 +236,10 @@ const MOST_SKIPPED: u32 = 64;
 
 /// Whether somebody could use the P.
 fn is_needed(p: &'static P, seen: &Seen, now: u64) -> bool {
+    // In virtual time what comes next must not depend on how long a call takes, if it can be helped.
+    if clock::is_virtual() {
+        return now - seen.since >= VIRTUAL;
+    }
     let others = SCHED.idle_ps.load(Ordering::Relaxed) + SCHED.spinning.load(Ordering::Relaxed);
     !p.queue.is_empty() || others == 0 || now - seen.since >= UNNEEDED || world::is_stopping()
 }

@@ -12,7 +12,7 @@ use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::sys::Lock;
-use crate::sys::clock;
+use crate::sys::{clock, random};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -23,6 +23,12 @@ static FREE: Lock<GList> = Lock::new(GList::new());
 /// Ordinary threads that wait for a goroutine. Counted up by the thread once others know of it, and
 /// down by whoever lets it go on, who may come first.
 static WAITING: AtomicIsize = AtomicIsize::new(0);
+
+/// Once, when the runtime starts.
+pub(crate) fn start() {
+    let given = std::env::var("GOSCHED_SEED").ok().and_then(|seed| seed.trim().parse().ok());
+    random::seed_with(given.unwrap_or_else(clock::real_now));
+}
 
 /// How many ordinary threads wait for a goroutine.
 pub(crate) fn waiting() -> usize {
@@ -161,7 +167,10 @@ fn sleep_until(g: &'static G, limit: ThreadLimit) {
 /// whenever the system lets it run.
 pub(crate) fn ready(g: &'static G) {
     if g.is_prepared() {
-        return start_prepared(g);
+        // Making a thread takes memory and time: whoever calls this may hold a lock.
+        ACTIVE.fetch_add(1, Ordering::Relaxed);
+        PREPARED.lock().push_back(g);
+        return timer_thread::look();
     }
     WAITING.fetch_sub(1, Ordering::Relaxed);
     if g.id() != 0 {
@@ -178,6 +187,7 @@ pub(super) static ACTIVE: AtomicIsize = AtomicIsize::new(0);
 /// One less. In virtual time, the last one lets time pass.
 pub(super) fn less_active() {
     if ACTIVE.fetch_sub(1, Ordering::Relaxed) == 1 && clock::is_virtual() {
+        timer_thread::start();
         timer_thread::look();
     }
 }
@@ -190,7 +200,7 @@ pub(crate) fn set_deadlock_ends(ends: bool) {
 }
 
 /// All goroutines wait, and have for a while: in virtual time that is the end, if there is no timer.
-fn look_for_deadlock() {
+pub(super) fn look_for_deadlock() {
     let ends = DEADLOCK_ENDS.load(Ordering::Relaxed) && ACTIVE.load(Ordering::Relaxed) == 0;
     if ends && !timer_thread::has_timers() && ACTIVE.load(Ordering::Relaxed) == 0 {
         eprintln!("fatal error: all goroutines are asleep - deadlock!");
@@ -234,6 +244,7 @@ pub(crate) fn spawn(order: Order<'_>) -> std::io::Result<Started> {
     });
     started.map(|thread| (g, id, thread)).inspect_err(|_| {
         GOROUTINES.fetch_sub(1, Ordering::Relaxed);
+        g.leave_group();
         less_active();
         g.transition(GState::Runnable, GState::Running);
         bury(g);
@@ -248,6 +259,7 @@ pub(crate) fn run_here(order: Order<'_>) {
 
 /// See [`prepare`](super::prepare).
 pub(crate) fn prepare(order: Order<'_>) -> &'static G {
+    timer_thread::start();
     let (g, _) = fill(order);
     g.set_prepared(true);
     g
@@ -261,14 +273,27 @@ pub(crate) fn discard(g: &'static G) {
     FREE.lock().push_front(g);
 }
 
-/// A prepared goroutine gets its thread. Whoever makes it ready cannot do without: so it tries until the
+/// Prepared goroutines that were made ready: the thread of the timers starts them.
+static PREPARED: Lock<GList> = Lock::new(GList::new());
+
+/// By the thread of the timers.
+pub(super) fn start_all_prepared() {
+    loop {
+        let next = PREPARED.lock().pop_front();
+        match next {
+            Some(g) => start_prepared(g),
+            None => return,
+        }
+    }
+}
+
+/// A prepared goroutine gets its thread. Whoever made it ready cannot do without: so it is tried until the
 /// system gives one.
 fn start_prepared(g: &'static G) {
     g.make_runnable();
     g.set_prepared(false);
     g.enter_group();
     GOROUTINES.fetch_add(1, Ordering::Relaxed);
-    ACTIVE.fetch_add(1, Ordering::Relaxed);
     loop {
         let task = SendTask(g.task());
         let started = std::thread::Builder::new().spawn(move || {

@@ -1,6 +1,6 @@
 //! Timers where goroutines are threads: one heap, and one thread that sleeps until the first is due.
 
-use super::threads;
+use super::{moving, threads};
 use crate::gmp::list::GList;
 use crate::gmp::timer::{NEVER, Timer, TimerHeap};
 use crate::sys::clock;
@@ -22,6 +22,16 @@ static ADDED: SleepWord = SleepWord::new();
 /// # Safety
 /// - **alive**: as there.
 pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
+    start();
+    // SAFETY: alive — promised by the caller.
+    while !unsafe { HEAP.insert(timer, when) } {
+        HEAP.grow();
+    }
+    look();
+}
+
+/// Starts the thread, if that was not done.
+pub(super) fn start() {
     static STARTED: OnceLock<()> = OnceLock::new();
     STARTED.get_or_init(|| {
         let thread = std::thread::Builder::new().name("gosched-timers".into());
@@ -29,11 +39,6 @@ pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
             panic!("no thread for timers: {why}");
         }
     });
-    // SAFETY: alive — promised by the caller.
-    while !unsafe { HEAP.insert(timer, when) } {
-        HEAP.grow();
-    }
-    look();
 }
 
 /// The thread looks what there is to do.
@@ -53,12 +58,19 @@ fn keep() {
         // Those it lets go on are counted before it is not any more.
         threads::ACTIVE.fetch_add(1, Ordering::Relaxed);
         fire_all();
+        threads::start_all_prepared();
         let alone = threads::ACTIVE.fetch_sub(1, Ordering::Relaxed) == 1;
         let next = HEAP.next();
         if clock::is_virtual() {
-            match alone && next != NEVER {
-                true => clock::jump_to(next),
-                false => drop(ADDED.wait(0, None)),
+            match (alone, next != NEVER) {
+                (true, true) => clock::jump_to(next),
+                // After a short time in which somebody may still come.
+                (true, false) if !ADDED.wait(0, Some(moving::PATIENCE)) => {
+                    threads::look_for_deadlock();
+                    ADDED.wait(0, None);
+                }
+                (true, false) => {}
+                (false, _) => drop(ADDED.wait(0, None)),
             }
             continue;
         }

@@ -43,7 +43,7 @@ pub(crate) fn print_if_due(now: u64) {
     if now < DUE.load(Ordering::Relaxed) {
         return;
     }
-    DUE.store(now + PERIOD.load(Ordering::Relaxed), Ordering::Relaxed);
+    DUE.store(now.saturating_add(PERIOD.load(Ordering::Relaxed)), Ordering::Relaxed);
     let mut out = Stderr::new();
     let _ = write(&mut out);
     out.flush();

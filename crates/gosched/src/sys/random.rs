@@ -28,6 +28,12 @@ impl Random {
 /// What sequences start from: the clock's, unless a seed was given.
 static SEED: AtomicU64 = AtomicU64::new(0);
 
+/// What they start from.
+#[inline]
+pub(crate) fn seed() -> u64 {
+    SEED.load(Ordering::Relaxed)
+}
+
 /// Called once, before the first [`Random::new`].
 pub(crate) fn seed_with(seed: u64) {
     SEED.store(mix(seed), Ordering::Relaxed);

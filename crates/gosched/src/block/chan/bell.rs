@@ -49,10 +49,10 @@ impl Bell {
 
     /// Whom to wake.
     pub(super) fn set_waker(&self, waker: &Waker) {
-        if !self.waker.lock().will_wake(waker) {
+        if !self.waker.hold().will_wake(waker) {
             // Code of others: not under the lock.
             let new = waker.clone();
-            let old = std::mem::replace(&mut *self.waker.lock(), new);
+            let old = std::mem::replace(&mut *self.waker.hold(), new);
             drop(old);
         }
     }
@@ -88,9 +88,9 @@ unsafe fn run(task: *mut Task) -> bool {
     sched::live();
     // SAFETY: share — promised by the caller.
     let bell = unsafe { Arc::from_raw(task.cast_const().cast::<Bell>()) };
-    let _ = exit::run_to_the_end(move || {
+    exit::run_and_forget(move || {
         // It stays: the bell may hang again already, for another ringing.
-        let waker = bell.waker.lock().clone();
+        let waker = bell.waker.hold().clone();
         waker.wake();
     });
     false

@@ -111,11 +111,11 @@ impl Node {
 
     /// The guard will never cancel it.
     pub(super) fn detach(self: &Arc<Node>) {
-        self.state.lock().detached = true;
+        self.state.hold().detached = true;
         let mut to_do = vec![self.clone()];
         while let Some(node) = to_do.pop() {
-            let above = node.above.as_ref().is_none_or(|(above, _)| above.state.lock().endless);
-            let mut state = node.state.lock();
+            let above = node.above.as_ref().is_none_or(|(above, _)| above.state.hold().endless);
+            let mut state = node.state.hold();
             if state.endless || !state.detached || !above || node.deadline.is_some() {
                 continue;
             }
@@ -131,9 +131,9 @@ impl Node {
     /// Lets the one above know of it. `Some`: that one is over.
     fn enter(self: &Arc<Node>) -> Option<Arc<Over>> {
         let (above, slot) = self.above.as_ref()?;
-        let mut state = above.state.lock();
+        let mut state = above.state.hold();
         if state.over.is_none() {
-            *slot.lock() = Some(state.below.add(Arc::downgrade(self)));
+            *slot.hold() = Some(state.below.add(Arc::downgrade(self)));
         }
         state.over.clone()
     }
@@ -141,8 +141,8 @@ impl Node {
     /// The one above need not know of it any more.
     fn leave(&self) {
         let Some((above, slot)) = &self.above else { return };
-        let mut state = above.state.lock();
-        let gone = slot.lock().take().and_then(|slot| state.below.take(slot));
+        let mut state = above.state.hold();
+        let gone = slot.hold().take().and_then(|slot| state.below.take(slot));
         drop(state);
         drop(gone);
     }
@@ -158,7 +158,7 @@ impl Node {
                 cancel(&node, Over::new(ContextError::DeadlineExceeded, None));
             }
         });
-        let mut state = self.state.lock();
+        let mut state = self.state.hold();
         // It may be over by now: then the timer is of no use.
         let unused = match state.over {
             None => state.timer.replace(timer),
@@ -172,12 +172,12 @@ impl Node {
 
     /// How it ended, if it did.
     pub(super) fn over(&self) -> Option<Arc<Over>> {
-        self.state.lock().over.clone()
+        self.state.hold().over.clone()
     }
 
     /// Runs `f` when it is over, in a goroutine of its own.
     pub(super) fn when_over(self: &Arc<Node>, f: Func) -> Registered {
-        let mut state = self.state.lock();
+        let mut state = self.state.hold();
         if state.over.is_some() {
             drop(state);
             crate::go(f);
@@ -193,8 +193,11 @@ impl Node {
 
     /// The function of that number is not to run. False: it runs, or has run, or was stopped.
     pub(super) fn stop_func(&self, number: usize) -> bool {
-        let mut state = self.state.lock();
-        let Some(func) = state.funcs.take(number) else { return false };
+        let mut state = self.state.hold();
+        let Some(func) = state.funcs.take(number) else {
+            // It was dropped when it was certain that it would never run.
+            return state.endless;
+        };
         state.waiting -= 1;
         let myself = if state.waiting == 0 { state.myself.take() } else { None };
         drop(state);
@@ -203,11 +206,12 @@ impl Node {
     }
 }
 
-/// Ends a node, and all below it. What is over stays as it is.
+/// Ends a node, and all below it. What is over stays as it is. Code of the program comes last: whatever it
+/// does, all is over then.
 pub(super) fn cancel(node: &Arc<Node>, over: Arc<Over>) {
-    let (mut to_do, mut others) = (vec![node.clone()], Vec::new());
+    let (mut to_do, mut others, mut funcs) = (vec![node.clone()], Vec::new(), Vec::new());
     while let Some(node) = to_do.pop() {
-        let mut state = node.state.lock();
+        let mut state = node.state.hold();
         if let Some(other) = &state.over {
             others.push(other.clone());
             continue;
@@ -221,21 +225,23 @@ pub(super) fn cancel(node: &Arc<Node>, over: Arc<Over>) {
         if let Some(timer) = before.timer {
             timer.stop();
         }
-        before.funcs.into_values().for_each(|func| drop(crate::go(func)));
+        funcs.extend(before.funcs.into_values());
         to_do.extend(before.below.into_values().filter_map(|below| below.upgrade()));
         // `myself` is not the last: `to_do` had one.
     }
     node.leave();
     for other in others {
-        let _ = other.settled.recv();
+        // Never refused: nothing of the program's is under way there.
+        other.settled.core().receive();
     }
     over.settled.core().close();
+    funcs.into_iter().for_each(|func| drop(crate::go(func)));
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
         self.leave();
-        let state = std::mem::take(&mut *self.state.lock());
+        let state = std::mem::take(&mut *self.state.hold());
         if let Some(timer) = &state.timer {
             timer.stop();
         }

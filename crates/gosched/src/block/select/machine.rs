@@ -14,7 +14,7 @@ use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::sched::{self, Inside};
-use crate::sys::clock;
+use crate::sys::{clock, random};
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -283,7 +283,7 @@ fn random_below(n: usize) -> usize {
     if state == 0 {
         // Different for each goroutine, and the same again in a run that is replayed.
         let id = current::goroutine().map_or(ptr::from_ref(&STATE).addr() as u64, G::id);
-        state = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        state = (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ random::seed()) | 1;
     }
     state ^= state << 13;
     state ^= state >> 7;

@@ -96,7 +96,6 @@ impl RawMutex {
     /// Waits, until `until` if there is a limit. False: the time is over.
     #[cold]
     pub(crate) fn lock_slow(&self, until: Option<u64>) -> bool {
-        may_wait();
         let ticket = Ticket { since: Cell::new(0), handed: Cell::new(false) };
         // Awake: `WOKEN` is its own. Waited: it goes before those who have not.
         let (mut awake, mut waited, mut spins) = (false, false, 0);
@@ -304,6 +303,17 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     #[doc(alias = "Lock")]
     pub fn lock(&self) -> MutexGuard<'_, T> {
+        if !self.raw.change(0, LOCKED) {
+            may_wait();
+            self.raw.lock_slow(None);
+        }
+        self.guard()
+    }
+
+    /// As [`Mutex::lock`], for code of ours that must not be left half done: an exit that somebody caught
+    /// goes on elsewhere.
+    #[inline]
+    pub(crate) fn hold(&self) -> MutexGuard<'_, T> {
         self.raw.lock();
         self.guard()
     }
@@ -321,7 +331,10 @@ impl<T: ?Sized> Mutex<T> {
 
     /// As [`Mutex::lock`], but waits for `duration` at most.
     pub fn try_lock_for(&self, duration: Duration) -> Option<MutexGuard<'_, T>> {
-        let taken = self.raw.try_lock() || self.raw.lock_slow(Some(clock::after(duration)));
+        let taken = self.raw.try_lock() || {
+            may_wait();
+            self.raw.lock_slow(Some(clock::after(duration)))
+        };
         taken.then(|| self.guard())
     }
 

@@ -7,7 +7,8 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Calls with the same key at the same time become one. Clones are the same.
+/// Calls with the same key at the same time become one. Clones are the same. Keys are hashed, compared and
+/// cloned under a lock: their code should be short, and not come back here.
 ///
 /// ```
 /// use gosched::sync::SingleFlight;
@@ -76,10 +77,10 @@ impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
     }
 
     fn begin(&self, key: K) -> Part<K, V> {
-        let mut calls = self.calls.lock();
+        let mut calls = self.calls.hold();
         if let Some(call) = calls.get(&key) {
             let call = call.clone();
-            *call.others.lock() += 1;
+            *call.others.hold() += 1;
             return Part::Waits(call);
         }
         let call = Arc::new(Call::new());
@@ -91,7 +92,7 @@ impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
     /// The next call with that key does not wait for the one under way.
     #[doc(alias = "Forget")]
     pub fn forget(&self, key: &K) {
-        let call = self.calls.lock().remove_entry(key);
+        let call = self.calls.hold().remove_entry(key);
         drop(call);
     }
 }
@@ -139,20 +140,27 @@ impl<K: Eq + Hash, V: Clone> Flight<K, V> {
         let call = self.call.clone();
         drop(self);
         // Nobody comes any more.
-        let shared = *call.others.lock() > 0;
+        let shared = *call.others.hold() > 0;
         (value, shared)
     }
 }
 
 impl<K: Eq + Hash, V> Drop for Flight<K, V> {
     fn drop(&mut self) {
-        let mut calls = self.calls.lock();
+        /// Whatever the key does when it is compared or dropped.
+        struct Over<'a>(&'a Receiver<()>);
+        impl Drop for Over<'_> {
+            fn drop(&mut self) {
+                self.0.core().close();
+            }
+        }
+        let _over = Over(&self.call.over);
+        let mut calls = self.calls.hold();
         // It may have been forgotten, and another one be under way.
         let mine = calls.get(&self.key).is_some_and(|call| Arc::ptr_eq(call, &self.call));
         let gone = if mine { calls.remove_entry(&self.key) } else { None };
         drop(calls);
         drop(gone);
-        self.call.over.core().close();
     }
 }
 
@@ -170,6 +178,6 @@ impl<K, V> Clone for SingleFlight<K, V> {
 
 impl<K, V> fmt::Debug for SingleFlight<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SingleFlight({} under way)", self.calls.lock().len())
+        write!(f, "SingleFlight({} under way)", self.calls.hold().len())
     }
 }

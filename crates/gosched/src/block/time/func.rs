@@ -52,6 +52,7 @@ impl FuncTimer {
 
     /// Sets it, or sets it again. True if it was set, and had not begun.
     pub(crate) fn reset(self: &Arc<Self>, when: u64) -> bool {
+        sched::refuse_in_child("a timer");
         self.control.lock();
         let was = self.timer.stop();
         if !was {
@@ -101,7 +102,7 @@ unsafe fn run(task: *mut Task) -> bool {
     // SAFETY: share — promised by the caller.
     let record = unsafe { Arc::from_raw(task.cast_const().cast::<FuncTimer>()) };
     // A panic was reported, and concerns nobody else.
-    let _ = exit::run_to_the_end(move || (record.f.lock())());
+    exit::run_and_forget(move || (record.f.lock())());
     false
 }
 

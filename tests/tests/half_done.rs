@@ -1,0 +1,183 @@
+//! What must not be left half done: code of the program that panics, or ends its goroutine, in the middle of
+//! what others wait for.
+
+use gosched::sync::{Mutex, SingleFlight};
+use gosched::time::{after_func, sleep};
+use gosched::{chan, context, go, goexit, runtime, yield_now};
+use gosched_tests::parties::wait_for;
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// A goroutine that caught its own end cancels while another is on its way down the tree.
+#[test]
+fn a_cancellation_by_one_that_is_exiting_is_whole() {
+    let count = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
+    let (root, guard) = context::background().with_cancel();
+    let (child, child_guard) = root.with_cancel();
+    let below: Vec<_> = (0..count).map(|_| child.with_cancel()).collect();
+    let guard = Arc::new(guard);
+    let first = go(move || child_guard.cancel());
+    while child.err().is_none() {
+        yield_now();
+    }
+    let its_guard = guard.clone();
+    let exits = go(move || {
+        let _ = catch_unwind(|| goexit());
+        its_guard.cancel();
+    });
+    let _ = exits.join_timeout(LONG).expect("it does not hang");
+    first.join_timeout(LONG).expect("it does not hang").unwrap();
+    let last = go(move || guard.cancel());
+    last.join_timeout(LONG).expect("it does not hang").unwrap();
+    assert!(root.err().is_some());
+    assert!(below.iter().all(|(context, _)| context.err().is_some()));
+}
+
+/// A key that panics when it is told to.
+#[derive(Clone)]
+struct Key {
+    number: u32,
+    compare: Arc<AtomicBool>,
+    drop: Arc<AtomicBool>,
+}
+
+impl Key {
+    fn new() -> Key {
+        Key { number: 1, compare: Arc::default(), drop: Arc::default() }
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.number.hash(state);
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        assert!(!self.compare.load(SeqCst), "on purpose: compared");
+        self.number == other.number
+    }
+}
+
+impl Eq for Key {}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        if self.drop.swap(false, SeqCst) {
+            panic!("on purpose: dropped");
+        }
+    }
+}
+
+/// Who waits for a call is told, whatever its key does in the end.
+fn lands(trouble: fn(&Key)) {
+    let flights = SingleFlight::<Key, u32>::new();
+    let key = Key::new();
+    let (release, released) = chan::<()>(0);
+    let (leads, key_of_lead) = (flights.clone(), key.clone());
+    let lead = go(move || {
+        catch_unwind(AssertUnwindSafe(|| {
+            leads.run(key_of_lead, move || {
+                let _ = released.recv();
+                7
+            })
+        }))
+        .is_err()
+    });
+    wait_for("it leads", || format!("{flights:?}").contains("1 under way"));
+    let began = Arc::new(AtomicBool::new(false));
+    let (waits, key_of_other, its_began) = (flights.clone(), key.clone(), began.clone());
+    let waiter = go(move || {
+        its_began.store(true, SeqCst);
+        let _ = catch_unwind(AssertUnwindSafe(|| waits.run(key_of_other, || 8)));
+    });
+    wait_for("it waits", || began.load(SeqCst));
+    std::thread::sleep(Duration::from_millis(20));
+    trouble(&key);
+    release.send(()).unwrap();
+    assert!(lead.join_timeout(LONG).expect("the lead ends").unwrap(), "by the panic");
+    key.compare.store(false, SeqCst);
+    waiter.join_timeout(LONG).expect("who waits is told").unwrap();
+}
+
+#[test]
+fn a_key_that_panics_when_it_is_compared_leaves_nobody_waiting() {
+    lands(|key| key.compare.store(true, SeqCst));
+}
+
+#[test]
+fn a_key_that_panics_when_it_is_dropped_leaves_nobody_waiting() {
+    lands(|key| key.drop.store(true, SeqCst));
+}
+
+/// A payload that panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("on purpose: the payload");
+    }
+}
+
+#[test]
+fn a_function_may_panic_with_a_payload_that_panics() {
+    let (tx, rx) = chan::<u32>(1);
+    let timer = after_func(Duration::from_millis(1), move || {
+        tx.send(1).unwrap();
+        panic_any(Bomb);
+    });
+    assert_eq!(rx.recv(), Ok(1));
+    timer.reset(Duration::from_millis(1));
+    assert_eq!(rx.recv_timeout(LONG), Ok(1), "it runs again");
+    timer.stop();
+}
+
+/// Counts, and panics.
+struct Alarm(AtomicUsize);
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+        panic_any(Bomb);
+    }
+}
+
+#[test]
+fn a_waker_may_panic_with_a_payload_that_panics() {
+    let alarm = Arc::new(Alarm(AtomicUsize::new(0)));
+    let waker = Waker::from(alarm.clone());
+    let (tx, rx) = chan::<u32>(1);
+    for round in 1..=3 {
+        let mut future = Box::pin(rx.recv_async());
+        assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        tx.send(round).unwrap();
+        wait_for("it is woken", || alarm.0.load(SeqCst) == round as usize);
+        let value = future.as_mut().poll(&mut Context::from_waker(&waker));
+        assert_eq!(value, Poll::Ready(Ok(round)));
+    }
+    wait_for("all have ended", || runtime::num_goroutines() < 50);
+}
+
+/// Locks of ours are not left held by one that is exiting and finds them taken.
+#[test]
+fn an_exit_that_was_caught_goes_on_at_a_lock_and_leaves_it_alone() {
+    let mutex = Arc::new(Mutex::new(0));
+    let held = mutex.lock();
+    let its_mutex = mutex.clone();
+    let exits = go(move || {
+        let _ = catch_unwind(|| goexit());
+        *its_mutex.lock() += 1;
+    });
+    let error = exits.join_timeout(LONG).expect("it goes on with its exit").unwrap_err();
+    assert!(error.is_goexit());
+    drop(held);
+    sleep(Duration::from_millis(1));
+    assert_eq!(*mutex.try_lock().expect("it is free"), 0);
+}
