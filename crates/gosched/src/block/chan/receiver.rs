@@ -103,7 +103,7 @@ impl<T> Receiver<T> {
     }
 
     /// As [`Sender::close`](super::Sender::close). Not for what is the runtime's to close:
-    /// [`never`] and [`Context::done`](crate::context::Context::done).
+    /// [`never()`] and [`Context::done`](crate::context::Context::done).
     pub fn close(&self) -> bool {
         self.ends.seal.is_none() && self.ends.core.close()
     }
