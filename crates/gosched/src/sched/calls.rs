@@ -19,7 +19,7 @@
 
 use super::handoff::{give_up_here, hand_off};
 use super::state::SCHED;
-use super::{fork, switch};
+use super::{fork, start, switch};
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
@@ -142,8 +142,8 @@ pub(crate) fn come_back_here(m: &'static M) {
     }
 }
 
-/// In a forked child nobody else is left: not who took the P, nor who could bring one. Any P will do. False:
-/// this is no child.
+/// In a forked child nobody else is left: not who took the P, nor who could bring one; and Ps of others may
+/// be as they were in the middle of something. So it gets a new one. False: this is no child.
 fn come_back_in_child(m: &'static M, g: &'static G) -> bool {
     if !fork::is_child() {
         return false;
@@ -152,7 +152,9 @@ fn come_back_in_child(m: &'static M, g: &'static G) -> bool {
     if g.state() == GState::Syscall {
         g.transition(GState::Syscall, GState::Running);
     }
-    if let Some(p) = SCHED.p(0).filter(|_| m.p().is_none()) {
+    if m.p().is_none()
+        && let Some(p) = start::spare_p()
+    {
         m.acquire_p(p);
     }
     true

@@ -61,6 +61,11 @@ pub(crate) fn make_more_ps(procs: usize) {
     }
 }
 
+/// A P that is in no table: allocates.
+pub(crate) fn spare_p() -> Option<&'static P> {
+    SIZE.get().map(|&size| P::new(MAX_PROCS as u32, size))
+}
+
 /// Makes the calling thread, the process's first, an M with a P. It is to run `schedule::live`.
 pub(crate) fn main_m() -> &'static M {
     let mut locked = SCHED.lock.lock();
