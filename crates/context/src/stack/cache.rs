@@ -80,8 +80,8 @@ impl Cache {
             stack.give_back();
         }
         if self.len == CAPACITY {
-            // The coldest go.
-            DEPOT.put_whole(&mut self.stacks[..HALF]);
+            // The coldest go; what they touched beyond their first pages is given back.
+            DEPOT.put(&mut self.stacks[..HALF]);
             self.stacks.rotate_left(HALF);
             self.len -= HALF;
         }

@@ -34,8 +34,6 @@ struct Chains {
     /// How large the class's next slab is to be.
     next_slots: [u32; CLASSES],
     slabs: usize,
-    /// Warm ones that were brought back as they were.
-    whole: usize,
     mappings: Mappings,
     counts: Counts,
 }
@@ -48,13 +46,6 @@ pub(super) struct Mappings {
     /// How many were ours when the others were last counted.
     counted_at: usize,
 }
-
-/// So many warm stacks may rest with all that they touched: a burst of goroutines that comes again soon
-/// finds its pages.
-const WHOLE: usize = 1024;
-
-/// In a resting stack's date: it is one of those.
-const IS_WHOLE: u64 = 1 << 63;
 
 /// So many slots of any spacing are a multiple of 2 MiB.
 const ROUND: u32 = 512;
@@ -104,7 +95,6 @@ impl Depot {
                 uncarved: [0; CLASSES],
                 next_slots: [0; CLASSES],
                 slabs: 0,
-                whole: 0,
                 mappings: Mappings::NONE,
                 counts: Counts { out: 0, warm: 0, bare: 0, slabs: 0, reserved: 0 },
             }),
@@ -166,21 +156,6 @@ impl Depot {
             }
         }
         into.len()
-    }
-
-    /// Brings stacks back as they were, by an owner that has too many just now: the next one wants them so.
-    /// Beyond [`WHOLE`] of them it is as [`Depot::put`].
-    pub(super) fn put_whole(&'static self, stacks: &mut [Option<Stack>]) {
-        let mut chains = self.chains.lock();
-        if chains.whole + stacks.len() > WHOLE {
-            drop(chains);
-            return self.put(stacks);
-        }
-        let now = linux::milliseconds();
-        for stack in stacks.iter_mut().filter_map(Option::take) {
-            chains.whole += usize::from(stack.has_identity());
-            self.rest(&mut chains, stack, now | IS_WHOLE);
-        }
     }
 
     /// Brings stacks back: gives back the pages beyond the first ones, then chains them.
@@ -275,7 +250,7 @@ impl Depot {
         let mut chains = self.chains.lock();
         let now = linux::milliseconds();
         let old = |stack: &Stack| {
-            let since = stack.slab.slot(stack.index).owner.load(Ordering::Relaxed) & !IS_WHOLE;
+            let since = stack.slab.slot(stack.index).owner.load(Ordering::Relaxed);
             u128::from(now.saturating_sub(since)) >= unused.as_millis()
         };
         let mut link = None;
@@ -296,7 +271,6 @@ impl Depot {
         let mut at = head;
         while let Some(stack) = self.stack(at) {
             let stack = std::mem::ManuallyDrop::new(stack);
-            self.count_whole(&mut chains, &stack);
             chains.counts.warm -= 1;
             chains.counts.out += 1;
             at = stack.slab.slot(stack.index).next.load(Ordering::Relaxed);
@@ -401,16 +375,9 @@ impl Depot {
     fn pop_warm(&'static self, chains: &mut Chains, class: usize) -> Option<Stack> {
         let stack = self.stack(chains.warm[class])?;
         chains.warm[class] = stack.slab.slot(stack.index).next.load(Ordering::Relaxed);
-        self.count_whole(chains, &stack);
         chains.counts.warm -= 1;
         chains.counts.out += 1;
         Some(stack)
-    }
-
-    /// A warm stack is taken.
-    fn count_whole(&self, chains: &mut Chains, stack: &Stack) {
-        let since = stack.slab.slot(stack.index).owner.load(Ordering::Relaxed);
-        chains.whole -= usize::from(since & IS_WHOLE != 0);
     }
 
     fn slab(&self, number_plus_one: u32) -> Option<&'static Slab> {
