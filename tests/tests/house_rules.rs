@@ -109,8 +109,10 @@ fn banned_names_do_not_come_in() {
 fn chapters_stay_short_and_name_real_tests() {
     let books = ["crates/context/src/book", "crates/gosched/src/book"];
     let mut tests = String::new();
-    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")).unwrap() {
-        tests += &std::fs::read_to_string(entry.unwrap().path()).unwrap();
+    for suites in ["tests/tests", "tests/async/tests"] {
+        for entry in std::fs::read_dir(root().join(suites)).unwrap() {
+            tests += &std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        }
     }
     for (_, text) in sources() {
         tests += &text;

@@ -1,11 +1,8 @@
 //! Goroutines and async code: `block_on`, and join handles as futures, under tokio and smol.
 
-#[path = "../support/futures.rs"]
-mod futures;
-
-use futures::{Bell, Task, everywhere, look};
 use gosched::time::after;
 use gosched::{JoinHandle, block_on, chan, go, goexit, park, run, time, yield_now};
+use gosched_async_tests::{Bell, Task, everywhere, look};
 use gosched_tests::children;
 use gosched_tests::parties::{KINDS, Ledger, Token, in_both, join_all, mixed, settle, wait_for};
 use std::collections::VecDeque;

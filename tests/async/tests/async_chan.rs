@@ -1,12 +1,9 @@
 //! Channels in async code: `recv_async` under tokio and smol, against goroutines, threads and timers.
 
-#[path = "../support/futures.rs"]
-mod futures;
-
-use futures::{Bell, Task, everywhere, look};
 use gosched::chan::{Receiver, RecvError, SendTimeoutError, TryRecvError, TrySendError, never};
 use gosched::time::{Ticker, Timer, after};
 use gosched::{block_on, chan, context, go, select, time};
+use gosched_async_tests::{Bell, Task, everywhere, look};
 use gosched_tests::parties::{Ledger, Token, in_both, join_all, mixed, wait_for};
 use std::future::poll_fn;
 use std::sync::Arc;

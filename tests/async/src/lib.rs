@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// Counts how often it was woken.
-#[derive(Default)]
-pub(crate) struct Bell(AtomicUsize);
+#[derive(Debug, Default)]
+pub struct Bell(AtomicUsize);
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
@@ -17,25 +17,29 @@ impl Wake for Bell {
 }
 
 impl Bell {
-    pub(crate) fn new() -> (Arc<Bell>, Waker) {
+    /// One, and a waker of it.
+    #[expect(clippy::new_ret_no_self, reason = "the two go together")]
+    pub fn new() -> (Arc<Bell>, Waker) {
         let bell = Arc::new(Bell::default());
         (bell.clone(), Waker::from(bell))
     }
 
-    pub(crate) fn rung(&self) -> usize {
+    /// How often.
+    pub fn rung(&self) -> usize {
         self.0.load(SeqCst)
     }
 }
 
-pub(crate) fn look<F: Future + ?Sized>(future: &mut Pin<Box<F>>, waker: &Waker) -> Poll<F::Output> {
+/// Polls once.
+pub fn look<F: Future + ?Sized>(future: &mut Pin<Box<F>>, waker: &Waker) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(waker))
 }
 
 /// What an executor runs.
-pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Calls `f` with something that runs tasks side by side: tokio on threads, tokio on one, smol.
-pub(crate) fn everywhere(f: impl Fn(&dyn Fn(Vec<Task>))) {
+pub fn everywhere(f: impl Fn(&dyn Fn(Vec<Task>))) {
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(3).build().unwrap();
     let one = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for runtime in [threads, one] {
