@@ -18,7 +18,6 @@ impl Wake for Bell {
 
 impl Bell {
     /// One, and a waker of it.
-    #[expect(clippy::new_ret_no_self, reason = "the two go together")]
     pub fn new() -> (Arc<Bell>, Waker) {
         let bell = Arc::new(Bell::default());
         (bell.clone(), Waker::from(bell))
