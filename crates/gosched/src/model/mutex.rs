@@ -253,7 +253,7 @@ fn nobody_is_forgotten_where_those_who_come_compete() {
 fn nobody_is_forgotten_when_it_starves() {
     for competes in [false, true] {
         let ways = Ways { starves: true, competes, ..PLAIN };
-        most_orders(4, move || additions(ways, 2, 3));
+        most_orders(3, move || additions(ways, 2, 3));
         most_orders(3, move || one_waits_twice(ways));
     }
 }

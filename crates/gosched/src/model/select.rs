@@ -103,7 +103,7 @@ fn a_sender_and_a_limit() {
 
 #[test]
 fn a_limit_that_comes_before_the_wait_ends_it() {
-    most_orders(4, a_sender_and_a_limit);
+    most_orders(3, a_sender_and_a_limit);
 }
 
 #[test]
