@@ -149,9 +149,7 @@ fn come_back_in_child(m: &'static M, g: &'static G) -> bool {
         return false;
     }
     m.taken.store(0, Ordering::Relaxed);
-    if g.state() == GState::Syscall {
-        g.transition(GState::Syscall, GState::Running);
-    }
+    end_call(g);
     if m.p().is_none()
         && let Some(p) = start::spare_p()
     {
@@ -162,22 +160,23 @@ fn come_back_in_child(m: &'static M, g: &'static G) -> bool {
 
 /// The call is over, if it was one. True: the P is gone.
 fn has_lost_p(m: &'static M, g: &'static G) -> bool {
-    let mut lost = false;
-    loop {
+    let lost = loop {
         // PAIR p-taken: with the P gone, all that the taker did is seen.
         match m.taken.load(Ordering::Acquire) {
             TAKING => std::hint::spin_loop(),
             IN_CALL if !change(m, IN_CALL, 0) => {}
-            word => {
-                lost |= word == TAKEN;
-                break;
-            }
+            word => break word == TAKEN,
         }
-    }
+    };
+    end_call(g);
+    lost
+}
+
+/// It runs like any other from here on, if it was in a marked call.
+fn end_call(g: &'static G) {
     if g.state() == GState::Syscall {
         g.transition(GState::Syscall, GState::Running);
     }
-    lost
 }
 
 /// The one it had, if that is idle; or any. It is not counted as blocked any more in either case.
