@@ -1,5 +1,5 @@
 //! Who takes part in a test of channels, goroutines and ordinary threads alike, and values that are
-//! counted when they are dropped: for the suites `chan`, `chan_programs`, `select`, `timeouts`.
+//! counted when they are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -58,6 +58,37 @@ impl<T> Party<T> {
 pub fn in_both(f: impl Fn() + Clone + Send + 'static) {
     for kind in KINDS {
         kind.start(f.clone()).join();
+    }
+}
+
+/// Runs `f(i)` in goroutines for even `i` and in threads for odd ones, and waits for all.
+///
+/// # Panics
+/// One of them did.
+pub fn crowd(count: usize, f: impl Fn(usize) + Send + Sync + 'static) {
+    let f = Arc::new(f);
+    let mut goroutines: Vec<gosched::JoinHandle<()>> = Vec::new();
+    let mut threads = Vec::new();
+    for i in 0..count {
+        let f = f.clone();
+        match mixed(i) {
+            Kind::Goroutine => goroutines.push(gosched::go(move || f(i))),
+            Kind::Thread => threads.push(std::thread::spawn(move || f(i))),
+        }
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    goroutines.into_iter().for_each(|goroutine| goroutine.join().unwrap());
+}
+
+/// Waits until something is so, as a goroutine does; it must be, before long.
+///
+/// # Panics
+/// It never is.
+pub fn eventually(is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LIMIT, "it never was");
+        gosched::time::sleep(Duration::from_millis(1));
     }
 }
 

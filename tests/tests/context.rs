@@ -3,27 +3,18 @@
 use gosched::chan::{RecvTimeoutError, TryRecvError};
 use gosched::context::{CancelGuard, Context, ContextError, background};
 use gosched::{chan, go, goexit, id, run, select, time, yield_now};
-use gosched_tests as _;
+use gosched_tests::parties::eventually;
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const MILLI: Duration = Duration::from_millis(1);
 /// Never over while a test runs.
 const LONG: Duration = Duration::from_secs(3600);
 /// Long enough for anything that has to come.
 const LIMIT: Duration = Duration::from_secs(20);
-
-/// Waits until something is so; it must be, before long.
-fn eventually(is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < LIMIT, "it never was");
-        time::sleep(MILLI);
-    }
-}
 
 /// Runs it on an ordinary thread and in a goroutine.
 fn both(f: impl Fn() + Send + Clone + 'static) {

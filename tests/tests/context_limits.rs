@@ -2,8 +2,8 @@
 
 use gosched::context::{CancelGuard, Context, ContextError, StopFunc, background};
 use gosched::sync::Barrier;
-use gosched::{JoinHandle, go, run, time, yield_now};
-use gosched_tests as _;
+use gosched::{go, run, time, yield_now};
+use gosched_tests::parties::{crowd, eventually};
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -17,31 +17,6 @@ const MANY: usize = 100_000;
 /// How many goroutines may be there at once.
 const fn goroutines(many: usize) -> usize {
     if cfg!(feature = "threads") { many / 100 } else { many }
-}
-
-/// Waits until something is so; it must be, before long.
-fn eventually(is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(20), "it never was");
-        time::sleep(MILLI);
-    }
-}
-
-/// Runs `f(i)` in goroutines for even `i` and in threads for odd ones, and waits for all.
-fn mixed(count: usize, f: impl Fn(usize) + Send + Sync + 'static) {
-    let f = Arc::new(f);
-    let mut goroutines: Vec<JoinHandle<()>> = Vec::new();
-    let mut threads = Vec::new();
-    for i in 0..count {
-        let f = f.clone();
-        match i % 2 {
-            0 => goroutines.push(go(move || f(i))),
-            _ => threads.push(std::thread::spawn(move || f(i))),
-        }
-    }
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
-    goroutines.into_iter().for_each(|goroutine| goroutine.join().unwrap());
 }
 
 /// Twice as much takes about twice as long. What is quadratic takes seconds, not the few milliseconds
@@ -323,7 +298,7 @@ fn children_made_during_a_cancel_are_not_forgotten() {
             guard.cancel_cause("raced");
             guard.detach();
         });
-        mixed(4, move |_| {
+        crowd(4, move |_| {
             start.wait();
             let mut made = Vec::new();
             let mut last = root.clone();
@@ -365,7 +340,7 @@ fn functions_run_or_are_stopped_never_both_never_neither() {
         let start = Arc::new(Barrier::new(6));
         let (ran, stopped, alive) = (ran.clone(), stopped.clone(), alive.clone());
         let both_ways = both_ways.clone();
-        mixed(6, move |me| {
+        crowd(6, move |me| {
             start.wait();
             if me >= 4 {
                 (0..me).for_each(|_| yield_now());
@@ -408,7 +383,7 @@ fn whoever_cancels_finds_all_below_over() {
         let all: Vec<_> = children(&root, 5000 + round);
         let shared = Arc::new((root, guard, all));
         let start = Arc::new(Barrier::new(4));
-        mixed(4, move |_| {
+        crowd(4, move |_| {
             let (root, guard, all) = &*shared;
             start.wait();
             guard.cancel();
@@ -436,7 +411,7 @@ fn cancels_of_one_tree_at_all_places_at_once_end() {
         }
         let (contexts, guards) = (Arc::new(contexts), Arc::new(scattered(guards)));
         let (all, start) = (contexts.clone(), Arc::new(Barrier::new(6)));
-        mixed(6, move |me| {
+        crowd(6, move |me| {
             start.wait();
             for guard in guards.iter().skip(me).step_by(6) {
                 guard.cancel_cause(format!("by {me}"));
@@ -456,7 +431,7 @@ fn cancels_of_one_tree_at_all_places_at_once_end() {
 
 #[test]
 fn one_is_over_for_one_reason_in_a_race_of_deadline_and_cancel() {
-    mixed(4, |me| {
+    crowd(4, |me| {
         for i in 0..200u64 {
             let wait = Duration::from_micros(i * 13 % 200);
             let (ctx, guard) = background().with_timeout(wait);

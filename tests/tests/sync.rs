@@ -1,8 +1,8 @@
 //! Locks and the other types of `sync`: by goroutines, by threads, and by both at once.
 
 use gosched::sync::{Barrier, Condvar, Mutex, Once, OnceLock, RwLock, Semaphore, WaitGroup};
-use gosched::{JoinHandle, chan, go, run, runtime, time, yield_now};
-use gosched_tests as _;
+use gosched::{chan, go, run, runtime, time, yield_now};
+use gosched_tests::parties::{crowd, eventually};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -10,37 +10,12 @@ use std::time::{Duration, Instant};
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Runs `f(i)` in goroutines for even `i` and in threads for odd ones, and waits for all.
-fn mixed(count: usize, f: impl Fn(usize) + Send + Sync + 'static) {
-    let f = Arc::new(f);
-    let mut goroutines: Vec<JoinHandle<()>> = Vec::new();
-    let mut threads = Vec::new();
-    for i in 0..count {
-        let f = f.clone();
-        match i % 2 {
-            0 => goroutines.push(go(move || f(i))),
-            _ => threads.push(std::thread::spawn(move || f(i))),
-        }
-    }
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
-    goroutines.into_iter().for_each(|goroutine| goroutine.join().unwrap());
-}
-
-/// Waits until something is so; it must be, before long.
-fn eventually(is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(20), "it never was");
-        time::sleep(MILLI);
-    }
-}
-
 #[test]
 fn a_mutex_is_held_by_one_at_a_time() {
     let mutex = Arc::new(Mutex::new(0u64));
     let inside = Arc::new(AtomicBool::new(false));
     let shared = mutex.clone();
-    mixed(8, move |_| {
+    crowd(8, move |_| {
         for i in 0..2000 {
             let mut guard = shared.lock();
             assert!(!inside.swap(true, SeqCst));
@@ -122,7 +97,7 @@ fn limits_race_with_holders_and_nobody_is_forgotten() {
     let mutex = Arc::new(Mutex::new(0u64));
     let got = Arc::new(AtomicUsize::new(0));
     let (shared, counted) = (mutex.clone(), got.clone());
-    mixed(8, move |me| {
+    crowd(8, move |me| {
         for i in 0..500u32 {
             let wait = Duration::from_micros(u64::from(i * 7 % 60));
             let guard = match (me + i as usize) % 3 {
@@ -177,7 +152,7 @@ fn readers_read_together_and_a_writer_is_alone() {
     let most = Arc::new(AtomicUsize::new(0));
     let readers = Arc::new(AtomicUsize::new(0));
     let (shared, seen, reading) = (lock.clone(), most.clone(), readers.clone());
-    mixed(8, move |me| {
+    crowd(8, move |me| {
         for i in 0..500 {
             if (me + i) % 4 == 0 {
                 let mut value = shared.write();
@@ -294,7 +269,7 @@ fn all_are_notified_and_those_who_come_later_are_not() {
 fn something_is_done_once_and_everyone_sees_it() {
     let once = Arc::new((Once::new(), AtomicUsize::new(0)));
     let shared = once.clone();
-    mixed(10, move |_| {
+    crowd(10, move |_| {
         shared.0.call_once(|| {
             time::sleep(2 * MILLI);
             shared.1.fetch_add(1, SeqCst);
@@ -419,7 +394,7 @@ fn never_more_than_the_permits_are_inside() {
     let semaphore = Arc::new(Semaphore::new(5));
     let inside = Arc::new(AtomicUsize::new(0));
     let shared = semaphore.clone();
-    mixed(10, move |me| {
+    crowd(10, move |me| {
         for i in 0..300 {
             let count = 1 + (me + i) % 3;
             let _permit = shared.acquire(count);
@@ -435,7 +410,7 @@ fn never_more_than_the_permits_are_inside() {
 fn a_barrier_is_passed_together_and_has_one_leader() {
     let barrier = Arc::new((Barrier::new(6), AtomicUsize::new(0), AtomicUsize::new(0)));
     let shared = barrier.clone();
-    mixed(6, move |_| {
+    crowd(6, move |_| {
         for round in 0..50 {
             shared.1.fetch_add(1, SeqCst);
             if shared.0.wait().is_leader() {

@@ -3,25 +3,16 @@
 use gosched::context::{self, ContextError};
 use gosched::sync::{Group, Pool};
 use gosched::{chan, go, goexit, run, runtime, time, yield_now};
-use gosched_tests::parties::{Ledger, Token, in_both, join_all, mixed, settle};
+use gosched_tests::parties::{Ledger, Token, eventually, in_both, join_all, mixed, settle};
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const MILLI: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(20);
-
-/// Waits until something is so; it must be, before long.
-fn eventually(is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < LONG, "it never was");
-        time::sleep(MILLI);
-    }
-}
 
 /// The text of a panic.
 fn panic_of<T>(f: impl FnOnce() -> T) -> String {

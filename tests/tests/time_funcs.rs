@@ -3,8 +3,8 @@
 use gosched::chan::{RecvTimeoutError, TryRecvError};
 use gosched::sync::Barrier;
 use gosched::time::{Timer, after_func, now, sleep};
-use gosched::{JoinHandle, chan, go, goexit, id, run, select, yield_now};
-use gosched_tests as _;
+use gosched::{chan, go, goexit, id, run, select, yield_now};
+use gosched_tests::parties::{crowd, eventually};
 use std::collections::HashSet;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -20,35 +20,10 @@ const fn goroutines(many: usize) -> usize {
     if cfg!(feature = "threads") { many / 100 } else { many }
 }
 
-/// Waits until something is so; it must be, before long.
-fn eventually(is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < LIMIT, "it never was");
-        sleep(MILLI);
-    }
-}
-
 /// Runs it on an ordinary thread and in a goroutine.
 fn both(f: impl Fn() + Send + Clone + 'static) {
     f();
     go(f).join().unwrap();
-}
-
-/// Runs `f(i)` in goroutines for even `i` and in threads for odd ones, and waits for all.
-fn mixed(count: usize, f: impl Fn(usize) + Send + Sync + 'static) {
-    let f = Arc::new(f);
-    let mut goroutines: Vec<JoinHandle<()>> = Vec::new();
-    let mut threads = Vec::new();
-    for i in 0..count {
-        let f = f.clone();
-        match i % 2 {
-            0 => goroutines.push(go(move || f(i))),
-            _ => threads.push(std::thread::spawn(move || f(i))),
-        }
-    }
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
-    goroutines.into_iter().for_each(|goroutine| goroutine.join().unwrap());
 }
 
 fn counter() -> Arc<AtomicUsize> {
@@ -422,7 +397,7 @@ fn stops_and_resets_account_for_every_run() {
         let (added, stopped) = (counter(), counter());
         let (shared, adds, stops) = (timer.clone(), added.clone(), stopped.clone());
         let start = Arc::new(Barrier::new(6));
-        mixed(6, move |me| {
+        crowd(6, move |me| {
             start.wait();
             for i in 0..150 {
                 match (me + i) % 3 {
@@ -451,7 +426,7 @@ fn stops_and_resets_account_for_every_run() {
 
 #[test]
 fn a_stop_in_the_last_moment_is_true_or_it_runs() {
-    mixed(6, |me| {
+    crowd(6, |me| {
         for i in 0..300u64 {
             let (runs, drops) = (counter(), counter());
             let timer = after_func(Duration::from_micros(i % 60), counting(&runs, &drops));
