@@ -16,3 +16,21 @@ pub fn with_world_stopped<R>(f: impl FnOnce() -> R) -> R {
 pub fn hand_offs() -> (u64, u64) {
     sched::hand_offs()
 }
+
+/// How often goroutines were preempted so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Preemptions {
+    /// Switched away whole.
+    pub moved: u64,
+    /// Stopped with their thread.
+    pub in_place: u64,
+    /// Of these, how many outside the program's own text: in libc, in a library.
+    pub outside: u64,
+    /// Put off for a moment, since they were there.
+    pub deferred: u64,
+}
+
+/// See [`Preemptions`].
+pub fn preemptions() -> Preemptions {
+    Preemptions::default()
+}

@@ -41,6 +41,19 @@ pub fn set_max_threads(n: usize) -> usize {
     sched::set_max_threads(n)
 }
 
+/// Runs `f` without its goroutine being preempted: it keeps its P until `f` ends, waits, or blocks.
+///
+/// For a few microseconds of work that others spin for. Others wait meanwhile, so an `f` that never ends
+/// keeps its P for ever.
+///
+/// ```
+/// let sum = gosched::runtime::no_preempt(|| (1..=10).sum::<u32>());
+/// assert_eq!(sum, 55);
+/// ```
+pub fn no_preempt<R>(f: impl FnOnce() -> R) -> R {
+    f()
+}
+
 /// How many CPUs the process may use.
 #[doc(alias = "NumCPU")]
 pub fn num_cpu() -> usize {
