@@ -24,35 +24,31 @@ pub(crate) fn install() {
 
 extern "C" fn prepare() {
     // SAFETY: here — given back by `parent` or `child`, which the same thread runs right after.
-    let still = unsafe { Still::new() };
+    std::mem::forget(unsafe { Still::new() });
     for shelf in shelf::all() {
         shelf.hold();
     }
     POOL.hold();
-    // SAFETY: held — above; no other reference is in use.
-    unsafe { POOL.value() }.forking = Some(still);
 }
 
 extern "C" fn parent() {
     // SAFETY: held — by `prepare`, in this thread.
-    let still = unsafe { POOL.value() }.forking.take();
-    // SAFETY: held — as above.
     unsafe { POOL.release() };
     for shelf in shelf::all() {
         // SAFETY: held — as above.
         unsafe { shelf.release() };
     }
-    drop(still);
+    // SAFETY: forgotten — by `prepare`.
+    drop(unsafe { Still::take_up() });
 }
 
 extern "C" fn child() {
     // SAFETY: held — by `prepare`, in the thread that this one is a copy of.
-    let still = unsafe { POOL.value() }.forking.take();
-    // SAFETY: held — as above.
     unsafe { POOL.release_in_child() };
     for shelf in shelf::all() {
         // SAFETY: held — as above.
         unsafe { shelf.release_in_child() };
     }
-    drop(still);
+    // SAFETY: forgotten — by `prepare`.
+    drop(unsafe { Still::take_up() });
 }

@@ -39,8 +39,6 @@ mod fork;
 #[path = "fork_none.rs"]
 mod fork;
 
-mod locked;
-
 mod pool;
 
 mod shelf;

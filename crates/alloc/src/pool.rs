@@ -5,11 +5,9 @@
 //! once would cost a program whose memory goes up and down two system calls and sixteen page faults
 //! each time.)
 
-use crate::locked::Guarded;
 use crate::span::{CHUNK, SPAN, Span, Spans};
 use crate::{clock, system};
-use gosched_context::Still;
-use gosched_context::lock::Lock;
+use gosched_context::lock::{Guarded, Lock};
 use std::ptr::NonNull;
 
 /// So many spans always stay: 4 MiB.
@@ -34,8 +32,6 @@ pub(crate) struct Pool {
     cold: Spans,
     in_use: usize,
     chunks: usize,
-    /// Of the thread that forks, from `prepare` to its end.
-    pub(crate) forking: Option<Still>,
 }
 
 // SAFETY: spans are never freed, and those without a class are used with the lock held only.
@@ -43,7 +39,7 @@ unsafe impl Send for Pool {}
 
 impl Pool {
     const fn new() -> Pool {
-        Pool { warm: Spans::new(), cold: Spans::new(), in_use: 0, chunks: 0, forking: None }
+        Pool { warm: Spans::new(), cold: Spans::new(), in_use: 0, chunks: 0 }
     }
 
     /// How many may stay warm.

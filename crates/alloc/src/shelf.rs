@@ -7,10 +7,9 @@
 
 use crate::block::{Batches, Free, List};
 use crate::classes::{COUNT, Class};
-use crate::locked::Guarded;
 use crate::pool;
 use crate::span::{Span, Spans};
-use gosched_context::lock::Lock;
+use gosched_context::lock::{Guarded, Lock};
 
 static SHELVES: [Lock<Shelf>; COUNT] = [const { Lock::new(Shelf::new()) }; COUNT];
 

@@ -54,6 +54,20 @@ pub(crate) unsafe fn set_row(row: *const Magazine) {
     }
 }
 
+/// Whether the caller is neither stopped nor moved now: it is a thread, or has said so, or nobody does such
+/// things here.
+pub(crate) fn is_still() -> bool {
+    if !is_goroutine() {
+        return true;
+    }
+    // SAFETY: carried — the caller is a goroutine.
+    let off = unsafe { arch::preempt_off_count() };
+    // SAFETY: carried — as above.
+    let carrier = unsafe { arch::carrier() };
+    // SAFETY: alive — a carrier stays where it is while it carries.
+    off > 0 || !unsafe { &*carrier }.interruptible.get()
+}
+
 /// While it lives the code that runs on this thread is neither stopped nor moved, if it runs goroutines
 /// at all.
 #[must_use]
@@ -76,6 +90,15 @@ impl Still {
             unsafe { arch::preempt_off() };
         }
         Still { counted, here: PhantomData }
+    }
+
+    /// One that was forgotten, to be dropped.
+    ///
+    /// # Safety
+    /// - **forgotten**: by the same thread or goroutine, or in the parent of this forked child, with the
+    ///   promise of [`Still::new`].
+    pub unsafe fn take_up() -> Still {
+        Still { counted: is_goroutine() || is_attached(), here: PhantomData }
     }
 }
 

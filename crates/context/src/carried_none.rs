@@ -36,6 +36,11 @@ pub(crate) fn row() -> *const Magazine {
 /// - **alive**: as for [`set_row`](crate::magazine::set_row).
 pub(crate) unsafe fn set_row(_row: *const Magazine) {}
 
+/// As it says.
+pub(crate) fn is_still() -> bool {
+    true
+}
+
 /// Nothing is stopped or moved here anyway.
 #[must_use]
 #[derive(Debug)]
@@ -50,6 +55,14 @@ impl Still {
     /// - **here**: as the other's.
     #[inline]
     pub unsafe fn new() -> Still {
+        Still { here: PhantomData }
+    }
+
+    /// As the other's.
+    ///
+    /// # Safety
+    /// - **forgotten**: as the other's.
+    pub unsafe fn take_up() -> Still {
         Still { here: PhantomData }
     }
 }

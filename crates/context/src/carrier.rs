@@ -9,6 +9,7 @@
 use crate::arch;
 use crate::fault::AltStack;
 use crate::magazine::{self, Magazine};
+use crate::signals::change_mask;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -79,6 +80,9 @@ pub(crate) fn lost_in_fork() {
     }
 }
 
+/// A bit of [`Carrier::odd`]: a goroutine has changed the thread's signal mask.
+pub const MASKED: u32 = 1;
+
 /// An OS thread that goroutines run on. Its owner embeds it as the first field of a larger record
 /// (an M), which [`arch::carrier`] then finds.
 #[repr(C)]
@@ -94,6 +98,14 @@ pub struct Carrier {
     pending: AtomicU32,
     /// gs:24: the thread's row of magazines.
     row: Cell<*const Magazine>,
+    /// What must be looked at before other code runs here: [`MASKED`], and the owner's own bits.
+    odd: AtomicU32,
+    /// Where a signal of `interrupt` is: see there.
+    pub(crate) signal: AtomicU32,
+    /// Signals of `interrupt` are for this carrier's owner.
+    pub(crate) interruptible: Cell<bool>,
+    /// The signals that its thread does not want, but for what goroutines have changed.
+    mask: Cell<Option<libc::sigset_t>>,
     alt_stack: RefCell<Option<AltStack>>,
     /// Its thread is not in this process: a goroutine that it carried has forked.
     lost: Cell<bool>,
@@ -115,6 +127,10 @@ impl Carrier {
             off: AtomicU32::new(0),
             pending: AtomicU32::new(0),
             row: Cell::new(std::ptr::null()),
+            odd: AtomicU32::new(0),
+            signal: AtomicU32::new(0),
+            interruptible: Cell::new(false),
+            mask: Cell::new(None),
             alt_stack: RefCell::new(None),
             lost: Cell::new(false),
         }
@@ -159,6 +175,32 @@ impl Carrier {
         ATTACHED.set(false);
         arch::forget_carrier();
         self.alt_stack.replace(None);
+    }
+
+    /// What must be looked at before other code runs here; 0: nothing.
+    #[inline]
+    pub fn odd(&self) -> u32 {
+        self.odd.load(Ordering::Relaxed)
+    }
+
+    /// Sets or takes back a bit of [`Carrier::odd`]. On this carrier's thread, where it is not moved.
+    pub fn set_odd(&self, bit: u32, on: bool) {
+        let rest = self.odd() & !bit;
+        self.odd.store(if on { rest | bit } else { rest }, Ordering::Relaxed);
+    }
+
+    /// The signal mask that its thread has now is its own: [`Carrier::restore_mask`] brings it back. On
+    /// this carrier's thread.
+    pub fn keep_mask(&self) {
+        self.mask.set(Some(change_mask(libc::SIG_BLOCK, None)));
+    }
+
+    /// Takes back what a goroutine has changed of the thread's signal mask. On this carrier's thread.
+    pub fn restore_mask(&self) {
+        self.set_odd(MASKED, false);
+        if let Some(mask) = self.mask.get() {
+            change_mask(libc::SIG_SETMASK, Some(&mask));
+        }
     }
 
     /// How many reasons there are not to stop or move the code that runs here:

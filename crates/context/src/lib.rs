@@ -20,7 +20,13 @@ pub mod carrier;
 pub mod stack;
 
 #[cfg(ported)]
+mod signals;
+
+#[cfg(ported)]
 pub mod fault;
+
+#[cfg(ported)]
+pub mod interrupt;
 
 #[cfg(ported)]
 pub mod unwind;

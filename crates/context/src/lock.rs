@@ -17,6 +17,7 @@
 //! guards, exchanges the word for `FREE` instead, and wakes one if it was `CONTENDED`. Whoever was woken
 //! makes the word `CONTENDED` again, or has the lock with that word: the next one is not forgotten.
 
+use crate::carried::Still;
 use crate::{barrier, futex};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -51,9 +52,20 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Waits until nobody else holds it.
+    /// Waits until nobody else holds it. The caller is not stopped while it has it: others wait for it who
+    /// cannot give their P away.
     #[inline]
     pub fn lock(&self) -> Locked<'_, T> {
+        debug_assert!(
+            crate::carried::is_still(),
+            "a lock of the runtime is taken with preemption on"
+        );
+        self.lock_patiently()
+    }
+
+    /// As [`Lock::lock`], for a lock that nobody waits for who has a P and preemption off.
+    #[inline]
+    pub fn lock_patiently(&self) -> Locked<'_, T> {
         if !self.try_lock() {
             self.lock_slow();
         }
@@ -101,7 +113,7 @@ impl<T> Lock<T> {
     /// Takes the lock without a guard, for a holder that is not one function: a fork (the child gives
     /// it back too), or a switch (the other side does).
     pub fn hold(&self) {
-        std::mem::forget(self.lock());
+        std::mem::forget(self.lock_patiently());
     }
 
     /// Gives back what [`Lock::hold`] took.
@@ -182,6 +194,37 @@ impl<T> Drop for Locked<'_, T> {
         if self.lock.waiters.load(Ordering::Relaxed) != 0 {
             futex::wake(&self.lock.word, 1);
         }
+    }
+}
+
+/// As [`Locked`], had by code that is neither stopped nor moved meanwhile: others wait for moments only.
+#[must_use]
+#[derive(Debug)]
+pub struct Guarded<'a, T> {
+    // Given back first.
+    locked: Locked<'a, T>,
+    _still: Still,
+}
+
+impl<'a, T> Guarded<'a, T> {
+    /// Waits until nobody else holds the lock.
+    pub fn new(lock: &'a Lock<T>) -> Guarded<'a, T> {
+        // SAFETY: here — nothing that is done with such a lock held waits or switches.
+        let still = unsafe { Still::new() };
+        Guarded { locked: lock.lock(), _still: still }
+    }
+}
+
+impl<T> Deref for Guarded<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.locked
+    }
+}
+
+impl<T> DerefMut for Guarded<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.locked
     }
 }
 

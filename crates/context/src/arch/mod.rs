@@ -18,6 +18,8 @@
 //! - [`call_host`], [`take_block`] and [`give_block`] ask for the carrier and use what they find: code
 //!   that is stopped inside them must go on on the same thread. They lie together, and [`is_pinned`]
 //!   tells whether an address is one of theirs.
+//! - [`redirect`] makes a signal handler return into a stub instead, which saves what [`can_be_saved`]
+//!   says it can, calls what [`init_stop`] was given, and goes on where the code was.
 //! - Reads of the thread's own register ([`carrier`]) are never `pure`: a goroutine asks on one
 //!   thread and may ask again on another.
 
@@ -29,11 +31,17 @@ mod imp;
 #[path = "x86_64_pinned.rs"]
 mod pinned;
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[path = "x86_64_stop.rs"]
+mod stop;
+
 pub(crate) use imp::{bridge, forget_carrier, interrupted, set_carrier, thread_pointer};
 pub use imp::{
-    call_on, carrier, enter, first_frame, preempt_off, preempt_on, switch, switch_context,
+    call_on, carrier, enter, first_frame, preempt_off, preempt_off_count, preempt_on, switch,
+    switch_context,
 };
 pub use pinned::{call_host, give_block, is_pinned, take_block};
+pub(crate) use stop::{can_be_saved, init_stop, is_at_system_call, redirect, stop_frame};
 
 use crate::carrier::Carrier;
 
@@ -99,7 +107,13 @@ const _: unsafe fn() -> *const Carrier = imp::carrier;
 const _: unsafe fn(*const Carrier) -> bool = imp::set_carrier;
 const _: unsafe fn() = imp::preempt_off;
 const _: unsafe fn() -> bool = imp::preempt_on;
+const _: unsafe fn() -> u32 = imp::preempt_off_count;
 const _: fn() -> bool = imp::forget_carrier;
+const _: fn(unsafe extern "C" fn()) = stop::init_stop;
+const _: fn() -> Option<usize> = stop::stop_frame;
+const _: unsafe fn(*const libc::c_void) -> bool = stop::can_be_saved;
+const _: unsafe fn(usize) -> bool = stop::is_at_system_call;
+const _: unsafe fn(*mut libc::c_void) = stop::redirect;
 const _: fn() -> Result<(), String> = imp::init;
 
 pub(crate) use imp::init;

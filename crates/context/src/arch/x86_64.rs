@@ -434,6 +434,21 @@ pub unsafe fn preempt_on() -> bool {
     pending != 0
 }
 
+/// How many reasons there are right now. One instruction, as in [`preempt_off`]; where it is not 0 the
+/// caller is not moved before the last is gone.
+///
+/// # Safety
+/// - **carried**: as for [`carrier`].
+#[inline(always)]
+pub unsafe fn preempt_off_count() -> u32 {
+    let count: u32;
+    // SAFETY: the carrier's own word.
+    unsafe {
+        asm!("mov {:e}, dword ptr gs:[16]", out(reg) count, options(nostack, preserves_flags, readonly));
+    }
+    count
+}
+
 /// Makes `carrier` what [`carrier`] finds on this thread. False if the system refuses.
 ///
 /// # Safety

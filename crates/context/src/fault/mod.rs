@@ -10,20 +10,15 @@ pub use report::{OwnerName, name_owners};
 
 use crate::arch::{self, Interrupted};
 use crate::lock::Lock;
+use crate::signals::Before;
 use crate::stack::{DEPOT, Found, PAGE};
 use std::io;
-use std::mem::MaybeUninit;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Size of a carrier's signal stack: std's 8 KiB is too small to unwind on.
 const SIGNAL_STACK: usize = 64 << 10;
 
-/// The handler that was there before ours, and all that it asked for.
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
-
-/// It asked to be called once only, and was.
-static BEFORE_IS_SPENT: AtomicBool = AtomicBool::new(false);
+/// The handler that was there before ours.
+static BEFORE: Before = Before::new();
 
 /// Whether the handler is in force.
 static INSTALLED: Lock<bool> = Lock::new(false);
@@ -41,28 +36,17 @@ pub(crate) unsafe fn after_fork() {
 
 /// Installs the handler, once. Called by each carrier.
 fn install() -> io::Result<()> {
-    let mut installed = INSTALLED.lock();
+    let mut installed = INSTALLED.lock_patiently();
     if *installed {
         return Ok(());
     }
     report::prepare()?;
-    let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: reads the present handler; `before` is valid for writes.
-    if unsafe { libc::sigaction(libc::SIGSEGV, std::ptr::null(), before.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // Known before our handler can run.
-    // SAFETY: filled by the call above.
-    BEFORE.get_or_init(|| unsafe { before.assume_init() });
     // SAFETY: all-zero is a valid sigaction.
     let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
     ours.sa_sigaction = on_fault as *const () as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: the handler keeps the rules of a signal handler up to the point where it ends the
-    // process.
-    if unsafe { libc::sigaction(libc::SIGSEGV, &ours, std::ptr::null_mut()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    // It keeps the rules of a signal handler up to the point where it ends the process.
+    BEFORE.replace(libc::SIGSEGV, &ours)?;
     *installed = true;
     Ok(())
 }
@@ -121,8 +105,7 @@ unsafe fn hand_on(
     context: *mut libc::c_void,
     fault: bool,
 ) {
-    let before = BEFORE.get().filter(|_| !BEFORE_IS_SPENT.load(Ordering::Relaxed));
-    let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
+    let handler = BEFORE.handler();
     if handler == libc::SIG_DFL || (handler == libc::SIG_IGN && fault) {
         // SAFETY: the default action is always valid.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -137,32 +120,8 @@ unsafe fn hand_on(
         }
         return;
     }
-    let Some(before) = before.filter(|_| handler != libc::SIG_IGN) else {
-        return;
-    };
-    if before.sa_flags & libc::SA_RESETHAND != 0 {
-        BEFORE_IS_SPENT.store(true, Ordering::Relaxed);
-    }
-    let mut saved = MaybeUninit::uninit();
-    // SAFETY: valid sets.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &before.sa_mask, saved.as_mut_ptr()) };
-    if before.sa_flags & libc::SA_NODEFER != 0 {
-        report::unblock(signal);
-    }
-    if before.sa_flags & libc::SA_SIGINFO != 0 {
-        type Handler = unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
-        // SAFETY: SA_SIGINFO: whoever installed it gave a function of this type.
-        let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
-        // SAFETY: arguments — promised by the caller.
-        unsafe { handler(signal, info, context) };
-    } else {
-        // SAFETY: without SA_SIGINFO it is a function of this type.
-        let handler = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(i32)>(handler) };
-        // SAFETY: arguments — promised by the caller.
-        unsafe { handler(signal) };
-    }
-    // SAFETY: the set that the first call filled.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, saved.as_ptr(), std::ptr::null_mut()) };
+    // SAFETY: arguments — promised by the caller.
+    unsafe { BEFORE.call(signal, info, context) };
 }
 
 /// The signal stack of a carrier: in force until dropped, on the thread that installed it.

@@ -6,6 +6,7 @@
 
 use super::Mapping;
 use crate::arch::{self, Interrupted};
+use crate::signals::unblock;
 use crate::stack::{Found, PAGE};
 use std::fmt::{self, Write};
 use std::io;
@@ -141,16 +142,6 @@ fn watchdog() {
     }
     // SAFETY: alarm has no precondition.
     unsafe { libc::alarm(WATCHDOG_SECONDS) };
-}
-
-/// Lets a signal through to this thread.
-pub(super) fn unblock(signal: i32) {
-    // SAFETY: all-zero is a valid set.
-    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a valid set and signal.
-    unsafe { libc::sigaddset(&mut set, signal) };
-    // SAFETY: a valid set.
-    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
 }
 
 /// The two ends of a trace, however long it is. Atomics: the watchdog reads them any time.

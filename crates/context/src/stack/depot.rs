@@ -12,7 +12,7 @@ use super::linux;
 use super::size::{CLASSES, Size};
 use super::slab::{CHUNK, Carve, FIRST, LARGEST, MAX_SLABS, MAX_SLOTS, Slab};
 use super::{Found, Stack};
-use crate::lock::Lock;
+use crate::lock::{Guarded, Lock};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ impl Depot {
 
     /// One stack: warm if there is one.
     pub(crate) fn take(&'static self, size: Size) -> Result<Stack, StackError> {
-        let mut chains = self.chains.lock();
+        let mut chains = Guarded::new(&self.chains);
         if let Some(stack) = self.pop_warm(&mut chains, size.class()) {
             return Ok(stack);
         }
@@ -148,7 +148,7 @@ impl Depot {
 
     /// Up to `into.len()` warm stacks; returns how many. For an owner's cache that ran dry.
     pub(crate) fn take_warm(&'static self, size: Size, into: &mut [Option<Stack>]) -> usize {
-        let mut chains = self.chains.lock();
+        let mut chains = Guarded::new(&self.chains);
         for (taken, place) in into.iter_mut().enumerate() {
             match self.pop_warm(&mut chains, size.class()) {
                 Some(stack) => *place = Some(stack),
@@ -171,7 +171,7 @@ impl Depot {
             // place was never used, or only by an attempt that the next one writes over.
             // SAFETY: ours, unused — the owner gave these stacks up; nothing runs on them.
             unsafe { linux::give_back(&ranges[..used]) };
-            let mut chains = self.chains.lock();
+            let mut chains = Guarded::new(&self.chains);
             // Under the lock, so that dates in a chain are in order.
             let now = linux::milliseconds();
             for stack in batch.iter_mut().filter_map(Option::take) {
@@ -231,7 +231,7 @@ impl Depot {
                     // Whoever builds an identity there counts on zeros.
                     batch.iter().flatten().for_each(Stack::clear_identity);
                 }
-                let mut chains = self.chains.lock();
+                let mut chains = Guarded::new(&self.chains);
                 for stack in batch.iter_mut().filter_map(Option::take) {
                     chains.counts.out -= 1;
                     let stack = std::mem::ManuallyDrop::new(stack);
@@ -247,7 +247,7 @@ impl Depot {
     /// Cuts the part of the warm chain that is old enough, and returns its head. The latest are on
     /// top and dates never go back, so all that is old hangs together at the end.
     fn cut_old(&'static self, class: usize, unused: Duration) -> u32 {
-        let mut chains = self.chains.lock();
+        let mut chains = Guarded::new(&self.chains);
         let now = linux::milliseconds();
         let old = |stack: &Stack| {
             let since = stack.slab.slot(stack.index).owner.load(Ordering::Relaxed);
@@ -279,7 +279,7 @@ impl Depot {
     }
 
     fn unmap_bare_slabs(&'static self) {
-        let mut chains = self.chains.lock();
+        let mut chains = Guarded::new(&self.chains);
         for class in 0..CLASSES {
             // The chain is taken apart and put together again, in order.
             let mut last: Option<&'static Slab> = None;
@@ -416,7 +416,7 @@ impl Depot {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        self.chains.lock().counts
+        Guarded::new(&self.chains).counts
     }
 
     pub(crate) fn before_fork(&self) {

@@ -32,5 +32,6 @@ pub struct Preemptions {
 
 /// See [`Preemptions`].
 pub fn preemptions() -> Preemptions {
-    Preemptions::default()
+    let [moved, in_place, outside, deferred] = sched::preemptions();
+    Preemptions { moved, in_place, outside, deferred }
 }

@@ -51,7 +51,7 @@ pub fn set_max_threads(n: usize) -> usize {
 /// assert_eq!(sum, 55);
 /// ```
 pub fn no_preempt<R>(f: impl FnOnce() -> R) -> R {
-    f()
+    sched::without_preemption(f)
 }
 
 /// How many CPUs the process may use.

@@ -41,6 +41,13 @@ pub(crate) struct G {
     // Touched when it begins, ends, or is looked at.
     /// The stack; the owner's.
     pub(crate) frame: Owned<Frame>,
+    /// What it has used of its slice, in nanoseconds, when it was interrupted for another's sake; for the
+    /// watcher.
+    pub(crate) used: AtomicU64,
+    /// How many had been put into the global queue when it was put beside it.
+    pub(crate) place: AtomicU64,
+    /// How often `no_preempt` was called and has not ended.
+    pub(crate) steady: AtomicU32,
     /// How often `lock_os_thread` was called and not undone.
     pub(crate) locks: AtomicU32,
     id: AtomicU64,
@@ -92,6 +99,9 @@ impl G {
             reason: AtomicU8::new(0),
             flags: AtomicU8::new(0),
             has_stack: AtomicBool::new(false),
+            used: AtomicU64::new(0),
+            place: AtomicU64::new(0),
+            steady: AtomicU32::new(0),
             locks: AtomicU32::new(0),
             id: AtomicU64::new(0),
             parent: AtomicU64::new(0),

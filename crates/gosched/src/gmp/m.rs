@@ -10,7 +10,7 @@ use crate::sys::owned::Owned;
 use gosched_context::arch::{self, Saved};
 use gosched_context::carrier::Carrier;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// See the top of this file. Fields without a note are written by the M's own thread.
 #[repr(C)]
@@ -21,6 +21,8 @@ pub(crate) struct M {
     p: AtomicPtr<P>,
     /// Not 0: it is in a marked call, or its P was taken while it was blocked: see `calls`.
     pub(crate) taken: AtomicU32,
+    /// What it was asked to stop for, and when: see `preempt`.
+    pub(crate) asked: AtomicU64,
     curg: AtomicPtr<G>,
     /// Where g0 waits while a goroutine runs.
     pub(crate) g0: Owned<Saved>,
@@ -44,6 +46,10 @@ pub(crate) struct M {
     pub(crate) before: AtomicPtr<M>,
     /// Its thread's id.
     thread: AtomicI32,
+    /// How often a request was put off, since its goroutine was outside the program's text.
+    pub(crate) deferred: AtomicU32,
+    /// How long it had run when its P was taken, in nanoseconds; the watcher's.
+    pub(crate) ran_when_taken: AtomicU64,
     /// It has a thread.
     pub(crate) alive: AtomicBool,
     /// Its thread is to end, since a goroutine ended that was locked to it.
@@ -67,6 +73,8 @@ pub(crate) enum Departure {
     YieldLocally { g: &'static G },
     /// To run next on this P: it was stopped, not out of time.
     Stopped { g: &'static G },
+    /// Before all others, when whoever it was interrupted for has had its turn.
+    Interrupted { g: &'static G },
     /// Waits. `commit` tells the world so, and returns false if it need not wait any more.
     Park { g: &'static G, commit: Commit, data: *const () },
     /// Is finished.
@@ -90,6 +98,7 @@ impl M {
             carrier: Carrier::new(),
             p: AtomicPtr::new(ptr::null_mut()),
             taken: AtomicU32::new(0),
+            asked: AtomicU64::new(0),
             curg: AtomicPtr::new(ptr::null_mut()),
             g0: Owned::new(Saved::running(0)),
             departed: Owned::new(Departure::None),
@@ -103,6 +112,8 @@ impl M {
             link: AtomicPtr::new(ptr::null_mut()),
             before: AtomicPtr::new(ptr::null_mut()),
             thread: AtomicI32::new(0),
+            deferred: AtomicU32::new(0),
+            ran_when_taken: AtomicU64::new(0),
             alive: AtomicBool::new(false),
             dying: AtomicBool::new(false),
             main: AtomicBool::new(false),
@@ -229,9 +240,13 @@ impl M {
 
     #[inline]
     pub(crate) fn set_locked_g(&self, g: Option<&'static G>) {
+        self.carrier.set_odd(LOCKED, g.is_some());
         self.locked_g.store(g.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
     }
 }
+
+/// A bit of [`Carrier::odd`]: the M runs one goroutine only.
+const LOCKED: u32 = 2;
 
 /// Ms through their own links.
 #[derive(Debug)]

@@ -33,6 +33,8 @@ pub(crate) mod timer;
 #[cfg(all(ported, not(loom)))]
 pub(crate) mod frame;
 #[cfg(all(ported, not(loom)))]
+pub(crate) mod global_queue;
+#[cfg(all(ported, not(loom)))]
 pub(crate) mod m;
 #[cfg(all(ported, not(loom)))]
 pub(crate) mod p;

@@ -112,14 +112,23 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
     /// The next G. Owner only.
     #[inline]
     pub(crate) fn take(&self) -> Option<(&'static T, Slice)> {
+        match self.take_own_next() {
+            Some(g) => Some((g, Slice::Inherited)),
+            None => self.take_first().map(|g| (g, Slice::New)),
+        }
+    }
+
+    /// The one to run next. Owner only.
+    #[inline]
+    pub(crate) fn take_own_next(&self) -> Option<&'static T> {
         let next = self.run_next.load(Ordering::Relaxed);
         // One try: only a thief can be quicker, and then the place is empty.
-        if !next.is_null() && self.take_next(next) {
-            self.own_turns.store(self.own_turns().wrapping_add(1), Ordering::Relaxed);
-            // SAFETY: only references are ever stored, and they are 'static.
-            return Some((unsafe { &*next }, Slice::Inherited));
+        if next.is_null() || !self.take_next(next) {
+            return None;
         }
-        self.take_first().map(|g| (g, Slice::New))
+        self.own_turns.store(self.own_turns().wrapping_add(1), Ordering::Relaxed);
+        // SAFETY: only references are ever stored, and they are 'static.
+        Some(unsafe { &*next })
     }
 
     /// The oldest G of the ring. Owner only.

@@ -25,7 +25,7 @@ use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
 use crate::gmp::state::GState;
 use crate::sys::fatal::fatal;
-use crate::sys::{barrier, clock};
+use crate::sys::{barrier, clock, thread_look};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -58,6 +58,8 @@ pub(crate) fn take_p_of(m: &'static M) -> bool {
         return false;
     }
     TAKEN_UNMARKED.fetch_add(1, Ordering::Relaxed);
+    let ran = thread_look::cpu_time(m.thread()).unwrap_or(0);
+    m.ran_when_taken.store(ran, Ordering::Relaxed);
     take(m);
     true
 }
@@ -75,6 +77,12 @@ pub(crate) fn take_p_in_call(m: &'static M) -> bool {
 /// Whether it is in a marked call, and has its P.
 pub(crate) fn is_in_call(m: &'static M) -> bool {
     m.taken.load(Ordering::Relaxed) == IN_CALL
+}
+
+/// Whether its P was taken in a call that nobody marked.
+pub(crate) fn is_without_p(m: &'static M) -> bool {
+    let running = m.curg().is_some_and(|g| g.state() == GState::Running);
+    m.taken.load(Ordering::Relaxed) == TAKEN && running
 }
 
 fn change(m: &'static M, from: u32, to: u32) -> bool {
@@ -103,6 +111,8 @@ pub(crate) fn begin_call(m: &'static M, g: &'static G) {
     while !change(m, 0, IN_CALL) {
         std::hint::spin_loop();
     }
+    // From here on nobody sends a signal, and one that was sent is waited for.
+    m.carrier.await_quiet();
 }
 
 /// As [`begin_call`], and the P goes to somebody else at once.

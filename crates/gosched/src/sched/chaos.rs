@@ -4,6 +4,7 @@
 //! tail, a P sometimes steals before it looks at its own queue, and at probe points a goroutine is
 //! asked to yield at its next way out of the runtime. The seed is named in panics and fatal errors.
 
+use super::preempt::{self, Why};
 use crate::gmp::m::M;
 use crate::probe;
 use crate::sys::random;
@@ -60,6 +61,6 @@ fn at_probe_point() {
     // SAFETY: carried — probe points are told on Ms, with preemption off.
     let m = unsafe { M::current() };
     if sometimes(m, 8) {
-        m.carrier.set_pending(true);
+        preempt::note(m, Why::Chance, 0);
     }
 }

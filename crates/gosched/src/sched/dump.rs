@@ -26,7 +26,7 @@ pub(crate) fn all(out: &mut Stderr) {
         SCHED.idle_ps.load(Ordering::Relaxed),
         SCHED.spinning.load(Ordering::Relaxed),
         SCHED.queued.load(Ordering::Relaxed),
-        SCHED.stopping.load(Ordering::Relaxed),
+        super::world::is_stopping(),
         super::world::last_reason(),
     );
     for p in SCHED.all_ps() {

@@ -10,8 +10,8 @@
 //! One of them sees the other, and where both do, nothing was taken: see `calls`. A goroutine whose P is
 //! gone may have another M when it is inside.
 
-use super::{calls, switch, world};
-use crate::gmp::m::{Departure, M};
+use super::{calls, preempt};
+use crate::gmp::m::M;
 use crate::sys::barrier;
 use gosched_context::arch;
 use gosched_context::carrier::{Role, role};
@@ -49,18 +49,12 @@ fn serve() {
     loop {
         let m = enter();
         if m.carrier.preempt_off_count() == 1 && m.carrier.is_pending() {
-            m.carrier.set_pending(false);
-            if let Some(g) = m.curg() {
-                match world::is_stopping() {
-                    true => switch::leave_to_g0(m, g, Departure::Stopped { g }),
-                    false => switch::leave_to_g0(m, g, Departure::Yield { g, held: false }),
-                }
-            }
+            preempt::serve(m);
         }
         // SAFETY: carried, counted — `enter` was called.
         let again = unsafe { arch::preempt_on() };
-        // SAFETY: carried — goroutines are, by Ms.
-        if !again || unsafe { M::current() }.carrier.preempt_off_count() > 0 {
+        // SAFETY: carried — goroutines are.
+        if !again || unsafe { arch::preempt_off_count() } > 0 {
             return;
         }
     }

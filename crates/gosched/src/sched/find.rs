@@ -1,11 +1,12 @@
 //! Where the next G comes from, in Go's order.
 
-use super::state::SCHED;
+use super::state::{CROWDED, FORKING, INTERRUPTED, SCHED};
 use super::switch::{FAIRNESS, take_global, take_slice};
 use super::{chaos, idle, steal, timers, wake, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
+use crate::gmp::run_queue::Slice;
 use std::sync::atomic::Ordering;
 
 /// A G to run, for an M on g0. Sleeps until there is one. `None`: the M is to end, and has no P.
@@ -26,6 +27,8 @@ pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
         let found = others_turn(p)
             .or_else(|| fair_share(p))
             .or_else(|| chaos::elsewhere_first(m).then(|| steal_some(m, p)).flatten())
+            .or_else(|| own_next(p))
+            .or_else(|| first_of_all(p))
             .or_else(|| own(p))
             .or_else(|| global_share(p))
             .or_else(|| steal_some(m, p));
@@ -57,6 +60,26 @@ fn fair_share(p: &'static P) -> Option<&'static G> {
         return None;
     }
     let g = SCHED.lock.lock().pop()?;
+    p.start_slice();
+    Some(g)
+}
+
+/// The one to run next, where others may have to come before the P's own queue.
+fn own_next(p: &'static P) -> Option<&'static G> {
+    if SCHED.attention() == 0 {
+        return None;
+    }
+    let g = p.queue.take_own_next()?;
+    take_slice(p, Slice::Inherited);
+    Some(g)
+}
+
+/// One that was interrupted for another's sake, or one of many that were stopped with their Ms.
+fn first_of_all(p: &'static P) -> Option<&'static G> {
+    if SCHED.attention() & (INTERRUPTED | CROWDED | FORKING) == 0 {
+        return None;
+    }
+    let g = SCHED.lock.lock().pop_first()?;
     p.start_slice();
     Some(g)
 }

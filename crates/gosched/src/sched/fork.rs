@@ -1,10 +1,13 @@
 //! A forked child has no runtime: its Ms are in the parent.
 //!
-//! The fork takes the scheduler's lock, so the child finds its tables whole. What is left there
+//! The fork takes the scheduler's lock, so the child finds its tables whole; it waits first until no goroutine
+//! is stopped that may hold a lock of libc's (`preempt`). What is left there
 //! computes, allocates, starts threads, `exec`s or exits; starting goroutines and waiting panics with
 //! a sentence.
 
+use super::preempt;
 use super::state::SCHED;
+use gosched_context::Still;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static CHILD: AtomicBool = AtomicBool::new(false);
@@ -35,16 +38,24 @@ pub(crate) fn install() {
 }
 
 extern "C" fn prepare() {
+    preempt::before_fork();
+    // SAFETY: here — given back by `parent` or `child`, which the same thread runs right after.
+    std::mem::forget(unsafe { Still::new() });
     SCHED.lock.hold();
 }
 
 extern "C" fn parent() {
     // SAFETY: held — taken by `prepare` on this thread.
     unsafe { SCHED.lock.release() };
+    // SAFETY: forgotten — by `prepare`.
+    drop(unsafe { Still::take_up() });
+    preempt::forked();
 }
 
 extern "C" fn child() {
     CHILD.store(true, Ordering::Relaxed);
     // SAFETY: held — taken by `prepare` in the thread that this one is a copy of.
     unsafe { SCHED.lock.release_in_child() };
+    // SAFETY: forgotten — by `prepare`.
+    drop(unsafe { Still::take_up() });
 }

@@ -3,7 +3,8 @@
 //!
 //! A P that is on its way is nobody's but the receiver's: it is in no list, and its status is idle.
 
-use super::state::{Locked, SCHED};
+use super::state::{CROWDED, FORKING, Locked, SCHED};
+use super::switch::FAIRNESS;
 use super::{deadlock, spawner, timers, wake, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
@@ -46,15 +47,16 @@ pub(crate) fn give_to_an_m(mut locked: Guard<'_, Locked>, p: &'static P, spinnin
 
 /// What an M that has no P any more leaves behind. The caller owns the P.
 pub(crate) fn hand_off(p: &'static P) {
-    let mut locked = SCHED.lock.lock();
-    if SCHED.stopping.load(Ordering::Relaxed) {
+    hand_off_locked(SCHED.lock.lock(), p);
+}
+
+/// As [`hand_off`], by a holder of the lock.
+pub(crate) fn hand_off_locked(mut locked: Guard<'_, Locked>, p: &'static P) {
+    if world::is_stopping() {
         world::count_stopped(&mut locked, p);
         return;
     }
-    // The next one may be an M's own: no other M is needed to bring it the P.
-    let front = locked.queue.front().filter(|_| p.queue.is_empty());
-    if let Some(owner) = front.and_then(owner_of) {
-        locked.pop();
+    if let Some(owner) = next_owner(&mut locked, p) {
         drop(locked);
         return give(owner, p);
     }
@@ -66,6 +68,49 @@ pub(crate) fn hand_off(p: &'static P) {
     barrier::heavy();
     if wake::is_work_anywhere() || timers::want_a_keeper() {
         wake::wake();
+    }
+}
+
+/// The next one to run with `p` may be an M's own: no other M is needed to bring it the P. That one, and its
+/// goroutine is in no queue any more.
+fn next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
+    // Somebody must look at the timers.
+    let due = timers::are_due();
+    if !due && !p.tick().is_multiple_of(FAIRNESS) && SCHED.attention() & (CROWDED | FORKING) != 0 {
+        let first = locked.pop_first();
+        if let Some(owner) = first.and_then(owner_of) {
+            return Some(owner);
+        }
+        // Any M can run it.
+        first.inspect(|g| locked.push_interrupted(g));
+    }
+    let front = locked.queue.front().filter(|_| p.queue.is_empty() && !due);
+    if let Some(owner) = front.and_then(owner_of) {
+        locked.pop();
+        return Some(owner);
+    }
+    if locked.idle_ms.len() > 0 {
+        return None;
+    }
+    // Rather than wait for a thread.
+    let stopped = locked.queue.pop_stopped();
+    locked.tell_length();
+    stopped.and_then(owner_of)
+}
+
+/// Gives Ps that wait for a thread to Ms that were stopped with their goroutines: making one may take a lock
+/// that one of those holds. By the watcher.
+pub(crate) fn rescue_orphans() {
+    let mut locked = SCHED.lock.lock();
+    while !locked.orphans.is_empty() && locked.queue.has_stopped() && !world::is_stopping() {
+        let (g, p) = (locked.queue.pop_stopped(), locked.orphans.pop());
+        locked.tell_length();
+        if let (Some(owner), Some(p)) = (g.and_then(owner_of), p) {
+            if p.for_spinner.load(Ordering::Relaxed) {
+                SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
+            }
+            give(owner, p);
+        }
     }
 }
 
@@ -139,16 +184,40 @@ pub(crate) fn give_to_locked(m: &'static M, g: &'static G, owner: &'static M) {
 /// The calling goroutine has no P, and cannot be moved: its G is queued as only this M's, and the M sleeps
 /// right here until somebody brings a P.
 pub(crate) fn give_up_here(m: &'static M, g: &'static G) {
+    let pinned = stop_with_m(&mut SCHED.lock.lock(), m, g, false);
+    wake::wake_if_idle();
+    sleep_stopped(m, g, pinned);
+}
+
+/// Queues a goroutine that is stopped together with its M, before all others or in its turn. Returns what
+/// [`sleep_stopped`] wants, which is the next thing that the M does.
+pub(crate) fn stop_with_m(
+    locked: &mut Locked,
+    m: &'static M,
+    g: &'static G,
+    first: bool,
+) -> *mut () {
     let pinned = g.pinned.swap(ptr::from_ref(m).cast_mut().cast(), Ordering::Relaxed);
     g.transition(GState::Running, GState::Runnable);
-    let mut locked = SCHED.lock.lock();
-    locked.locked_ms += 1;
-    locked.push(g);
-    drop(locked);
-    wake::wake_if_idle();
+    locked.count_stopped_m(1);
+    match first {
+        true => locked.push_interrupted(g),
+        false => {
+            locked.queue.push_stopped(g);
+            locked.tell_length();
+        }
+    }
+    pinned
+}
+
+/// Sleeps until somebody brings a P, and goes on with the goroutine.
+pub(crate) fn sleep_stopped(m: &'static M, g: &'static G, pinned: *mut ()) {
     m.note.sleep(None);
-    SCHED.lock.lock().locked_ms -= 1;
+    SCHED.lock.lock().count_stopped_m(-1);
     take_given_p(m);
+    if let Some(p) = m.p() {
+        p.start_slice();
+    }
     g.pinned.store(pinned, Ordering::Relaxed);
     g.transition(GState::Runnable, GState::Running);
 }

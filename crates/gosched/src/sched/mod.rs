@@ -32,6 +32,8 @@ mod life;
 #[cfg(ported)]
 mod moving;
 #[cfg(ported)]
+mod preempt;
+#[cfg(ported)]
 mod prepared;
 #[cfg(ported)]
 mod schedule;
@@ -56,6 +58,8 @@ mod trace;
 #[cfg(ported)]
 mod wake;
 #[cfg(ported)]
+mod watch;
+#[cfg(ported)]
 mod world;
 
 #[cfg(all(test, ported, not(feature = "threads")))]
@@ -76,8 +80,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub(crate) use moving::{
-    become_main_m, check_panic, dump_to_stderr, hand_offs, main_has_exited, refuse_in_child, seed,
-    with_preemption_off, with_stack, with_world_stopped,
+    become_main_m, check_panic, dump_to_stderr, hand_offs, main_has_exited, preemptions,
+    refuse_in_child, seed, with_preemption_off, with_stack, with_world_stopped,
 };
 
 /// A goroutine to be started. Small: it is on the way of every `go`.
@@ -415,6 +419,14 @@ pub(crate) fn begin_call(long: bool) {
 /// It is over, if it was not already.
 pub(crate) fn end_call() {
     drop(inside());
+}
+
+/// Runs `f` without the calling goroutine being preempted.
+pub(crate) fn without_preemption<R>(f: impl FnOnce() -> R) -> R {
+    match current::goroutine() {
+        Some(g) if !g.is_thread() => moving::without_preemption(g, f),
+        _ => f(),
+    }
 }
 
 pub(crate) fn num_goroutines() -> usize {

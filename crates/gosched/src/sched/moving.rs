@@ -6,8 +6,8 @@
 use super::entry::{enter, leave};
 use super::state::SCHED;
 use super::{
-    calls, chaos, deadlock, dump, fork, life, prepared, schedule, start, steal, switch, timers,
-    wake, world,
+    calls, chaos, deadlock, dump, fork, life, preempt, prepared, schedule, start, steal, switch,
+    timers, wake, world,
 };
 use crate::gmp::current;
 use crate::gmp::g::{Birth, G};
@@ -19,6 +19,7 @@ use crate::gmp::timer::Timer;
 use crate::probe;
 use crate::sched::Order;
 use crate::sys::fatal::{Stderr, fatal};
+use gosched_context::arch;
 use gosched_context::carrier::{Role, role};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -29,6 +30,7 @@ pub(crate) use chaos::seed;
 pub(crate) use deadlock::{PATIENCE, check as look_for_deadlock};
 pub(crate) use fork::refuse_in_child;
 pub(crate) use gosched_context::Size;
+pub(crate) use preempt::counts as preemptions;
 pub(crate) use prepared::{discard, live, prepare};
 pub(crate) use start::start;
 
@@ -335,6 +337,11 @@ pub(crate) fn begin_call(g: &'static G, long: bool) {
     leave();
 }
 
+/// Runs `f` without the calling goroutine being preempted.
+pub(crate) fn without_preemption<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
+    preempt::without(g, f)
+}
+
 /// The runtime's threads.
 pub(crate) fn num_threads() -> usize {
     SCHED.lock.lock().ms as usize + super::spawner::OTHER_THREADS.load(Ordering::Relaxed) as usize
@@ -369,7 +376,7 @@ pub(crate) fn dump_to_stderr() {
 pub(crate) fn check_panic() {
     let inside = match is_here() {
         // SAFETY: carried — a goroutine of this runtime.
-        true => unsafe { M::current() }.carrier.preempt_off_count() > 0,
+        true => (unsafe { arch::preempt_off_count() }) > 0,
         false => current::is_m() && role() == Role::Carrier,
     };
     if inside {
@@ -389,8 +396,12 @@ pub(crate) fn check_allocation() {
         return;
     }
     // SAFETY: carried — a goroutine of this runtime, or the thread of an M.
-    let m = unsafe { M::current() };
-    if m.carrier.preempt_off_count() > 0 && m.p().is_some() {
+    if unsafe { arch::preempt_off_count() } == 0 {
+        return;
+    }
+    // SAFETY: carried — as above, and it is not moved now. One who forks has preemption off while others'
+    // handlers run, who may allocate.
+    if unsafe { M::current() }.p().is_some() && !preempt::is_forking() {
         fatal!("the allocator was entered with preemption off");
     }
 }

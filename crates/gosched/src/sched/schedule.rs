@@ -1,7 +1,7 @@
 //! The life of an M: looks for a G, runs it, looks again. All of it on g0, with preemption off.
 
 use super::state::SCHED;
-use super::{find, handoff, life, spawner, switch, wake};
+use super::{find, handoff, life, preempt, spawner, switch, wake};
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::M;
@@ -9,6 +9,7 @@ use crate::gmp::state::GState;
 use crate::sys::fatal::fatal;
 use crate::sys::thread_look;
 use gosched_context::arch::{self, Saved};
+use gosched_context::carrier::MASKED;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
@@ -20,6 +21,7 @@ pub(crate) fn live(m: &'static M) {
         spawner::was_refused(format_args!("a thread cannot carry goroutines ({why})"));
         return bury(m);
     }
+    preempt::begin_thread(m);
     current::set_is_m(true);
     // SAFETY: owner — the M's own thread, before its first switch.
     *unsafe { m.g0.get() } = Saved::running(m.carrier.thread_pointer());
@@ -31,6 +33,9 @@ pub(crate) fn live(m: &'static M) {
         run(m, g);
         if m.is_dying() {
             break;
+        }
+        if m.carrier.odd() & MASKED != 0 && m.locked_g().is_none() {
+            m.carrier.restore_mask();
         }
     }
     end(m);

@@ -139,7 +139,11 @@ fn exhausted() -> ! {
 /// One M for each P, one in stock, and one for each that cannot take a P. Then there is always one on
 /// its way to sleep, and that one takes a P that waits before it sleeps.
 fn is_wanted(locked: &Locked) -> bool {
-    let away = locked.locked_ms + locked.blocked_ms;
+    let mut away = locked.locked_ms + locked.blocked_ms;
+    // Goroutines that only compute must not bring the program to its limit.
+    if locked.ms >= MAX_THREADS.load(Ordering::Relaxed) / 4 * 3 {
+        away -= locked.stopped_ms;
+    }
     locked.ms < SCHED.procs() as u32 + 1 + away
 }
 

@@ -1,7 +1,7 @@
 //! The runtime's first moment: once per process, on first use.
 
 use super::state::{MAX_PROCS, SCHED, STOPPED};
-use super::{chaos, dump, fork, moving, spawner, steal, trace};
+use super::{chaos, dump, fork, moving, preempt, spawner, steal, trace};
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::sys::{cpu_limit, fatal};
@@ -42,6 +42,7 @@ pub(crate) fn start() -> Result<(), String> {
         }
     }
     trace::start();
+    preempt::start();
     spawner::start().map_err(|why| format!("a thread to make threads: {why}"))
 }
 

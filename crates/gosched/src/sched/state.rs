@@ -6,6 +6,7 @@
 
 use super::{sysmon, timers};
 use crate::gmp::g::G;
+use crate::gmp::global_queue::GlobalQueue;
 use crate::gmp::list::GList;
 use crate::gmp::m::{M, MList};
 use crate::gmp::note::Note;
@@ -14,7 +15,7 @@ use crate::gmp::waking;
 use crate::sys::Lock;
 use crate::sys::apart::Apart;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// More Ps than this cannot be asked for.
 pub(crate) const MAX_PROCS: usize = 4096;
@@ -32,8 +33,8 @@ pub(crate) struct Sched {
     pub(crate) spinning: AtomicU32,
     /// How many Ps there are.
     pub(crate) procs: Apart<AtomicU32>,
-    /// The world is to stop, or has stopped.
-    pub(crate) stopping: AtomicBool,
+    /// What every M looks at between goroutines: [`STOPPING`] and its kin. Written under the lock.
+    attention: AtomicU32,
     /// All Ps ever made; the first `procs` are in use.
     ps: [AtomicPtr<P>; MAX_PROCS],
     /// The M made last.
@@ -46,7 +47,7 @@ pub(crate) struct Sched {
 /// What is under the lock.
 #[derive(Debug)]
 pub(crate) struct Locked {
-    pub(crate) queue: GList,
+    pub(crate) queue: GlobalQueue,
     pub(crate) idle_ps: PList,
     pub(crate) idle_ms: MList,
     /// Of these, the one that wakes for the next timer.
@@ -62,8 +63,10 @@ pub(crate) struct Locked {
     /// Ms that have a thread, or are about to.
     pub(crate) ms: u32,
     pub(crate) next_m: u32,
-    /// Ms asleep until the goroutine they are locked to can run.
+    /// Ms asleep until the goroutine they are locked to, or were stopped with, can run.
     pub(crate) locked_ms: u32,
+    /// Of these, those that were stopped with it.
+    pub(crate) stopped_ms: u32,
     /// Ms that are blocked in the kernel, and whose P was taken.
     pub(crate) blocked_ms: u32,
     /// Ps that have not stopped yet.
@@ -72,10 +75,19 @@ pub(crate) struct Locked {
     pub(crate) refused: bool,
 }
 
+/// The world is to stop, or has stopped.
+pub(crate) const STOPPING: u32 = 1;
+/// A G was interrupted, and is to go on before others.
+pub(crate) const INTERRUPTED: u32 = 2;
+/// Many Ms are stopped with their goroutines: those go on before others begin.
+pub(crate) const CROWDED: u32 = 4;
+/// Somebody wants to fork, and waits for those that were stopped in libc.
+pub(crate) const FORKING: u32 = 8;
+
 /// The one there is.
 pub(crate) static SCHED: Sched = Sched {
     lock: Apart::new(Lock::new(Locked {
-        queue: GList::new(),
+        queue: GlobalQueue::new(),
         idle_ps: PList::new(),
         idle_ms: MList::new(),
         keeper: None,
@@ -86,6 +98,7 @@ pub(crate) static SCHED: Sched = Sched {
         ms: 0,
         next_m: 0,
         locked_ms: 0,
+        stopped_ms: 0,
         blocked_ms: 0,
         stop_wait: 0,
         refused: false,
@@ -94,7 +107,7 @@ pub(crate) static SCHED: Sched = Sched {
     idle_ps: Apart::new(AtomicU32::new(0)),
     spinning: AtomicU32::new(0),
     procs: Apart::new(AtomicU32::new(0)),
-    stopping: AtomicBool::new(false),
+    attention: AtomicU32::new(0),
     ps: [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_PROCS],
     last_m: AtomicPtr::new(std::ptr::null_mut()),
     foreign_goroutines: AtomicU64::new(0),
@@ -114,6 +127,12 @@ impl Sched {
     #[inline]
     pub(crate) fn procs(&self) -> usize {
         self.procs.load(Ordering::Relaxed) as usize
+    }
+
+    /// What Ms must look at; 0: nothing.
+    #[inline]
+    pub(crate) fn attention(&self) -> u32 {
+        self.attention.load(Ordering::Relaxed)
     }
 
     /// The P of that number, if it was ever made.
@@ -175,10 +194,44 @@ impl Locked {
         g
     }
 
+    /// Says what Ms must look at, or need not any more.
+    pub(crate) fn set_attention(&self, what: u32, on: bool) {
+        let rest = SCHED.attention() & !what;
+        SCHED.attention.store(if on { rest | what } else { rest }, Ordering::Relaxed);
+    }
+
+    /// A G that was interrupted for another's sake: it goes on before the others.
+    pub(crate) fn push_interrupted(&mut self, g: &'static G) {
+        self.queue.push_interrupted(g);
+        self.tell_length();
+        self.set_attention(INTERRUPTED, true);
+    }
+
+    /// One of those that go on before others, if there is one now.
+    pub(crate) fn pop_first(&mut self) -> Option<&'static G> {
+        let mut g = self.queue.pop_interrupted();
+        if g.is_none() && SCHED.attention() & (CROWDED | FORKING) != 0 {
+            g = self.queue.pop_stopped();
+        }
+        self.tell_length();
+        g
+    }
+
+    /// An M more is stopped with its goroutine, or one less.
+    pub(crate) fn count_stopped_m(&mut self, change: i32) {
+        self.locked_ms = self.locked_ms.wrapping_add_signed(change);
+        self.stopped_ms = self.stopped_ms.wrapping_add_signed(change);
+        let crowd = (8 * SCHED.procs() as u32).max(64);
+        self.set_attention(CROWDED, self.stopped_ms > crowd);
+    }
+
     /// To be called after each change of the global queue.
     #[inline]
     pub(crate) fn tell_length(&self) {
         SCHED.queued.store(self.queue.len(), Ordering::Relaxed);
+        if SCHED.attention() & INTERRUPTED != 0 && !self.queue.has_interrupted() {
+            self.set_attention(INTERRUPTED, false);
+        }
     }
 
     /// An M that sleeps; the keeper only if there is no other.

@@ -34,7 +34,7 @@ pub(crate) fn steal(p: &'static P) -> Option<&'static G> {
         let turns = turns_of_all();
         for pass in 0..PASSES {
             let stolen = steal_once(p, coprimes, pass == PASSES - 1);
-            if stolen.is_some() || SCHED.stopping.load(Ordering::Relaxed) {
+            if stolen.is_some() || super::world::is_stopping() {
                 return stolen;
             }
         }

@@ -7,7 +7,7 @@
 //!
 //! On the way from `depart` to `publish` preemption is off, nothing is allocated, nothing panics.
 //! Where an earlier step of `find_runnable` could apply (the world stops, it is the 61st time, the M
-//! is locked to a goroutine), or the next G has no stack yet and none is at hand, g0 takes over.
+//! is locked to a goroutine, or was changed by one), or the next G has no stack yet and none is at hand, g0 takes over.
 
 use super::chaos;
 use super::life;
@@ -83,7 +83,8 @@ pub(crate) fn depart_yielding(m: &'static M, g: &'static G) {
 pub(crate) fn take_global(p: &'static P) -> Option<&'static G> {
     // SAFETY: held — promised by the caller; no other reference is in use.
     let locked = unsafe { SCHED.lock.value() };
-    let first = share::take(&p.queue, &mut locked.queue, SCHED.procs());
+    let beside = locked.queue.pop_beside();
+    let first = beside.or_else(|| share::take(&p.queue, locked.queue.any(), SCHED.procs()));
     locked.tell_length();
     first
 }
@@ -94,8 +95,8 @@ fn next_of(m: &'static M, p: &'static P) -> Next {
     if due
         || timers::are_due()
         || p.is_pair_over()
-        || SCHED.stopping.load(Ordering::Relaxed)
-        || m.locked_g().is_some()
+        || SCHED.attention() != 0
+        || m.carrier.odd() != 0
     {
         return Next::AskG0;
     }
@@ -207,6 +208,11 @@ pub(crate) fn publish() {
         Departure::Stopped { g } => {
             g.transition(GState::Running, GState::Runnable);
             push_next(m, g);
+        }
+        Departure::Interrupted { g } => {
+            g.transition(GState::Running, GState::Runnable);
+            SCHED.lock.lock().push_interrupted(g);
+            wake::wake_if_idle();
         }
         Departure::Exit { g } => life::put_away(m, g),
         Departure::NoStack { g } => life::wait_for_a_stack(g),

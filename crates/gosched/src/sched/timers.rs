@@ -6,7 +6,7 @@
 //!
 //! When Ms sleep, one of them is the *keeper*: it sleeps no longer than until the first timer. Adding an
 //! earlier timer wakes it. Where Ps are idle and there is no keeper, adding one wakes an M that looks
-//! for work in vain and becomes the keeper. Where no P is idle none is needed.
+//! for work in vain and becomes the keeper. Where no P is idle the watcher is there in time (`sysmon`).
 //!
 //! Who adds: 1. puts the timer into a heap; 2. counts [`ADDED`] up; 3. lowers `EARLIEST`; 4. if that was
 //! higher, looks at the keeper's time.
@@ -17,7 +17,7 @@
 //! Steps 3 and 4 of who adds, and 1 and 2 of the keeper, are of one order for all: one sees the other.
 
 use super::state::{Locked, SCHED};
-use super::{switch, threads, wake};
+use super::{switch, sysmon, threads, wake};
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::timer::{NEVER, Timer, TimerHeap};
@@ -48,7 +48,8 @@ pub(crate) fn are_due() -> bool {
 
 /// How long until the first one is due, in nanoseconds. `None`: there is none, or time stands still.
 pub(crate) fn until_next() -> Option<u64> {
-    let earliest = EARLIEST.load(Ordering::Relaxed);
+    // PAIR timers: one order for this and who adds.
+    let earliest = EARLIEST.load(Ordering::SeqCst);
     (earliest != NEVER && !clock::is_virtual()).then(|| earliest.saturating_sub(clock::now()))
 }
 
@@ -92,6 +93,7 @@ pub(crate) unsafe fn insert(
 
 /// There is a timer earlier than all others.
 fn tell_keeper(when: u64) {
+    sysmon::tell_of_timer(when);
     // PAIR timers: as above.
     match KEPT_UNTIL.load(Ordering::SeqCst) {
         0 => wake::wake_if_idle(),

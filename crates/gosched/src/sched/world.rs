@@ -3,14 +3,15 @@
 //! Stopper: 1. says that the world stops, and takes all idle Ps; 2. asks every running M; 3. waits
 //! until the last P has stopped. Then, later: 4. says that the world goes on; 5. gives every P with
 //! work to an M, and the rest to the idle ones.
-//! M: 1. sees that the world stops, at its next look for work or at its next way out of the runtime;
-//! 2. gives its P up, counted; 3. sleeps as an idle M.
+//! M: 1. sees that the world stops, at its next look for work, at its next way out of the runtime, or when
+//! it is interrupted; 2. gives its P up, counted; 3. sleeps as an idle M.
 //!
 //! One stopper at a time. While the world is stopped nothing may be allocated: whoever holds the
 //! allocator's lock may be stopped.
 
 use super::entry::{enter, leave};
-use super::state::{Locked, SCHED, STOPPED};
+use super::preempt::{self, Why};
+use super::state::{Locked, SCHED, STOPPED, STOPPING};
 use super::{calls, handoff, life, moving, sysmon, timers, wake, yield_now};
 use crate::gmp::current;
 use crate::gmp::list::GList;
@@ -48,7 +49,7 @@ pub(crate) fn last_reason() -> &'static str {
 
 #[inline]
 pub(crate) fn is_stopping() -> bool {
-    SCHED.stopping.load(Ordering::Relaxed)
+    SCHED.attention() & STOPPING != 0
 }
 
 /// Stops the world, runs `f` in it, and lets it go on. `f` must not allocate, block or panic.
@@ -99,7 +100,7 @@ pub(crate) struct Stopped {
 
 fn stop(own: Option<&'static M>) {
     let mut locked = SCHED.lock.lock();
-    SCHED.stopping.store(true, Ordering::Relaxed);
+    locked.set_attention(STOPPING, true);
     locked.stop_wait = SCHED.procs() as u32;
     if let Some(p) = own.and_then(M::p) {
         count_stopped(&mut locked, p);
@@ -129,9 +130,10 @@ const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(1);
 fn ask_all(own: Option<&'static M>) {
     for m in SCHED.all_ms() {
         if m.p().is_some() && !own.is_some_and(|own| ptr::eq(own, m)) {
-            m.carrier.set_pending(true);
-            // One in a marked call will not see that soon.
-            calls::take_p_in_call(m);
+            // One in a marked call would not hear.
+            if !calls::take_p_in_call(m) {
+                preempt::ask(m, Why::World);
+            }
         }
     }
     sysmon::look_now();
@@ -163,7 +165,7 @@ pub(crate) fn stop_here(m: &'static M) {
 
 fn start(own: Option<&'static M>) {
     let mut locked = SCHED.lock.lock();
-    SCHED.stopping.store(false, Ordering::Relaxed);
+    locked.set_attention(STOPPING, false);
     let own_p = own.and_then(M::p);
     if let Some(p) = own_p {
         p.set_status(PStatus::Running);

@@ -9,6 +9,8 @@
 //!   values only there, and its constructors use them. All identities get them afterwards
 //!   (`loading`). `dlclose` too: its destructors may load again, and the loader's lock knows its
 //!   owner by thread id.
+//! - `pthread_sigmask` and `sigprocmask` change the thread: it is noted, so that others who run there later
+//!   find it as it was.
 //! - `sched_getcpu` reads what the kernel writes for the carrier.
 
 #[cfg(not(target_feature = "crt-static"))]
@@ -21,8 +23,10 @@ use dynamic as real;
 mod real;
 
 use crate::arch;
+use crate::carried::Still;
+use crate::carrier::{MASKED, Role, role};
 use crate::stack::{DEPOT, Found};
-use libc::{c_int, clockid_t, cpu_set_t, pthread_attr_t, pthread_t};
+use libc::{c_int, clockid_t, cpu_set_t, pthread_attr_t, pthread_t, sigset_t};
 
 /// Whether the process calls these functions, and not libc's. (They are not in force in a library
 /// that comes after libc in the order of look-ups.) Naming them also keeps the linker from leaving
@@ -32,6 +36,8 @@ pub(super) fn in_force() -> bool {
         (c"pthread_getattr_np", pthread_getattr_np as *const ()),
         (c"pthread_getaffinity_np", pthread_getaffinity_np as *const ()),
         (c"pthread_getcpuclockid", pthread_getcpuclockid as *const ()),
+        (c"pthread_sigmask", pthread_sigmask as *const ()),
+        (c"sigprocmask", sigprocmask as *const ()),
     ];
     std::hint::black_box(ours).iter().all(|(name, ours)| real::is_in_force(name, *ours))
         && real::in_force()
@@ -111,4 +117,39 @@ unsafe extern "C" fn pthread_getcpuclockid(thread: pthread_t, clock: *mut clocki
     // SAFETY: `clock` is valid for writes, as for libc.
     unsafe { *clock = libc::CLOCK_THREAD_CPUTIME_ID };
     0
+}
+
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_sigmask(
+    how: c_int,
+    set: *const sigset_t,
+    old: *mut sigset_t,
+) -> c_int {
+    // SAFETY: as the caller's call.
+    noting_the_mask(set, || unsafe { real::pthread_sigmask(how, set, old) })
+}
+
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+    // SAFETY: as the caller's call.
+    noting_the_mask(set, || unsafe { real::sigprocmask(how, set, old) })
+}
+
+/// Makes a call that changes the thread's signal mask, if it gives a new one.
+fn noting_the_mask(set: *const sigset_t, call: impl FnOnce() -> c_int) -> c_int {
+    if set.is_null() || role() != Role::Goroutine {
+        return call();
+    }
+    // SAFETY: here — it is dropped at the end, and nothing waits.
+    let _same_thread = unsafe { Still::new() };
+    let failed = call();
+    // SAFETY: carried — the role says so.
+    let carrier = unsafe { arch::carrier() };
+    // SAFETY: alive — a carrier stays where it is while it carries.
+    unsafe { &*carrier }.set_odd(MASKED, true);
+    failed
 }

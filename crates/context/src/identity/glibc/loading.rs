@@ -36,7 +36,7 @@ static UNTOLD: AtomicUsize = AtomicUsize::new(0);
 pub(super) fn around_loading<L: FnOnce() -> R, R>(load: L) -> R {
     let Some(Ok(glibc)) = GLIBC.get() else { return load() };
     {
-        let mut loading = LOADING.lock();
+        let mut loading = LOADING.lock_patiently();
         if *loading == 0 {
             // What came by other ways is of unknown age: known from here on, and left alone.
             glibc.look_again(Values::LeaveAlone);
@@ -44,7 +44,7 @@ pub(super) fn around_loading<L: FnOnce() -> R, R>(load: L) -> R {
         *loading += 1;
     }
     let result = load();
-    let mut loading = LOADING.lock();
+    let mut loading = LOADING.lock_patiently();
     glibc.look_again(Values::Write);
     *loading -= 1;
     result
@@ -54,7 +54,7 @@ pub(super) fn around_loading<L: FnOnce() -> R, R>(load: L) -> R {
 pub(super) fn around_unloading<U: FnOnce() -> R, R>(unload: U) -> R {
     let result = unload();
     if let Some(Ok(glibc)) = GLIBC.get() {
-        let _loading = LOADING.lock();
+        let _loading = LOADING.lock_patiently();
         glibc.look_again(Values::Forget);
     }
     result
@@ -68,7 +68,7 @@ pub(super) fn will_tell() {
 
 /// Tells all identities what has changed, where the change itself could not.
 pub(super) fn tell() {
-    let _loading = LOADING.lock();
+    let _loading = LOADING.lock_patiently();
     if let Some(Ok(glibc)) = GLIBC.get() {
         glibc.look_again(Values::Write);
     }
@@ -123,7 +123,7 @@ impl Glibc {
         }
         // Orders the store of the image before the values.
         barrier::heavy();
-        let _writing = WRITING.lock();
+        let _writing = WRITING.lock_patiently();
         for tp in DEPOT.identities() {
             if values == Values::Write {
                 // SAFETY: quiet — the library was just loaded: nobody was told of its variables.

@@ -59,7 +59,7 @@ struct Glibc {
 
 fn probed() -> Result<&'static Glibc, &'static Unsupported> {
     if GLIBC.get().is_none() {
-        let _one_at_a_time = PROBING.lock();
+        let _one_at_a_time = PROBING.lock_patiently();
         if GLIBC.get().is_none() {
             let probe = fork::install().and_then(|()| Glibc::probe()).and_then(|glibc| {
                 crate::stack::init();
@@ -144,7 +144,7 @@ impl Glibc {
                 errno: libc::ENOMEM,
             });
         }
-        if let Some(saved) = BANK.lock().pop() {
+        if let Some(saved) = BANK.lock_patiently().pop() {
             // SAFETY: quiet — as above; saved by `destroy` from the same places.
             unsafe { self.restore_kept(tp, &saved) };
         }
@@ -155,7 +155,7 @@ impl Glibc {
 
     /// From here on nobody writes into the slot's identity: there is none.
     fn unmark(&self, stack: &Stack) {
-        let _writing = WRITING.lock();
+        let _writing = WRITING.lock_patiently();
         stack.set_identity(false);
     }
 
@@ -271,7 +271,7 @@ impl Glibc {
         if symbols::LIBC_IS_A_MODULE {
             // SAFETY: quiet — the stack rests, so nothing runs with its identity.
             let saved = unsafe { self.save_kept(tp) };
-            BANK.lock().push(saved);
+            BANK.lock_patiently().push(saved);
         }
         // SAFETY: quiet — as above.
         unsafe { self.layout.free_key_tables(tp) };

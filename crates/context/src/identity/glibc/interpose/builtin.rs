@@ -4,7 +4,7 @@
 //! No `dlopen` here: a static program loads no libraries. `sched_getcpu` needs no help: identities
 //! of static programs say themselves that the kernel does not serve them.
 
-use libc::{c_int, clockid_t, cpu_set_t, pthread_attr_t, pthread_t};
+use libc::{c_int, clockid_t, cpu_set_t, pthread_attr_t, pthread_t, sigset_t};
 
 /// A static program has no other.
 pub(super) fn in_force() -> bool {
@@ -27,4 +27,8 @@ unsafe extern "C" {
     ) -> c_int;
     #[link_name = "__pthread_getcpuclockid"]
     pub(super) fn pthread_getcpuclockid(thread: pthread_t, clock: *mut clockid_t) -> c_int;
+    #[link_name = "__pthread_sigmask"]
+    pub(super) fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int;
+    #[link_name = "__sigprocmask"]
+    pub(super) fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int;
 }

@@ -2,12 +2,20 @@
 
 use super::super::{GLIBC, loading};
 use crate::carrier::{Role, host, role};
-use libc::{c_char, c_int, c_long, c_void, clockid_t, cpu_set_t, pthread_attr_t, pthread_t};
+use libc::{
+    c_char, c_int, c_long, c_void, clockid_t, cpu_set_t, pthread_attr_t, pthread_t, sigset_t,
+};
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(super) fn in_force() -> bool {
+    let none = (std::ptr::null(), std::ptr::null_mut());
+    // Looked up now: later they are called where the loader's lock must not be waited for.
+    // SAFETY: asks for nothing.
+    unsafe { pthread_sigmask(libc::SIG_BLOCK, none.0, none.1) };
+    // SAFETY: as above.
+    unsafe { sigprocmask(libc::SIG_BLOCK, none.0, none.1) };
     let ours = [
         (c"dlopen", dlopen as *const ()),
         (c"dlmopen", dlmopen as *const ()),
@@ -70,6 +78,8 @@ real! {
     pthread_getattr_np: fn(thread: pthread_t, attr: *mut pthread_attr_t) -> c_int;
     pthread_getaffinity_np: fn(thread: pthread_t, size: usize, set: *mut cpu_set_t) -> c_int;
     pthread_getcpuclockid: fn(thread: pthread_t, clock: *mut clockid_t) -> c_int;
+    pthread_sigmask: fn(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int;
+    sigprocmask: fn(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int;
 }
 
 mod libc_so {

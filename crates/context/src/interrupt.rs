@@ -1,0 +1,300 @@
+//! A signal that interrupts the code on a carrier, for a runtime that wants to stop it there.
+//!
+//! The runtime's function is called in the handler, on the thread's signal stack, with all other signals
+//! held back. It may sleep there: then the code is stopped with its thread. Or it makes the code go on in
+//! another function ([`Interruption::redirect`]), on the code's own stack, as if it had called it where it
+//! was: from there it can be switched away like any other.
+//!
+//! A SIGURG that is not ours goes to the handler that was there before.
+//!
+//! **A call that must not be interrupted.** The word [`Carrier::signal`], and who may change it:
+//!
+//! - 0: no signal is on its way. A sender makes it [`SENDING`].
+//! - [`SENDING`]: one may come. The sender makes it [`SENT`], or what it was if it thought better of it.
+//! - [`SENT`]: one is on its way, or waits since the thread holds it back. The handler makes it 0.
+//!
+//! Sender: 1. `SENDING`; 2. heavy barrier; 3. looks whether the thread is in such a call, and sends nothing
+//! if so. Thread: 1. says that it is in the call; 2. light barrier; 3. waits while one may come. One of them
+//! sees the other.
+
+use crate::arch;
+use crate::barrier;
+use crate::carrier::{Carrier, Role, is_attached, role};
+use crate::signals::{Before, change_mask, set_of, unblock};
+use crate::stack::DEPOT;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The signal, Go's: by default it does nothing, debuggers let it pass, libc does not use it, and programs
+/// that do know that it may come for no reason.
+const SIGNAL: i32 = libc::SIGURG;
+
+const SENDING: u32 = 1;
+const SENT: u32 = 2;
+
+/// What a runtime does about an interruption. Called in a signal handler, on the carrier's thread: it keeps
+/// the rules of a handler, and does not unwind.
+pub type Hook = unsafe fn(&Carrier, &mut Interruption);
+
+static HOOK: AtomicUsize = AtomicUsize::new(0);
+
+static BEFORE: Before = Before::new();
+
+/// What a signal of ours carries.
+static MARK: u8 = 0;
+
+/// The program's own text: where it begins, and where it ends.
+static TEXT: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Stack that must be left below an interrupted frame, beside what the stub takes: for what is called there.
+const ROOM: usize = 16 << 10;
+
+/// Puts the handler in force. Called once in a process.
+///
+/// # Errors
+/// The system refuses.
+///
+/// # Safety
+/// - **then**: it is called on the stack of code that was redirected, with preemption off, and returns with
+///   preemption on, perhaps on another thread.
+pub unsafe fn install(hook: Hook, then: unsafe extern "C" fn()) -> io::Result<()> {
+    arch::init_stop(then);
+    find_text();
+    HOOK.store(hook as usize, Ordering::Relaxed);
+    // SAFETY: all-zero is a valid sigaction.
+    let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
+    ours.sa_sigaction = on_signal as *const () as usize;
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    // SAFETY: a valid set.
+    unsafe { libc::sigfillset(&mut ours.sa_mask) };
+    for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP] {
+        // SAFETY: a valid set and signal.
+        unsafe { libc::sigdelset(&mut ours.sa_mask, fault) };
+    }
+    BEFORE.replace(SIGNAL, &ours)
+}
+
+/// The program's text is the first module's; but where libc is in it too, nothing tells the two apart.
+fn find_text() {
+    /// # Safety
+    /// - **callback**: `dl_iterate_phdr` calls it.
+    unsafe extern "C" fn first(
+        module: *mut libc::dl_phdr_info,
+        _size: usize,
+        _data: *mut libc::c_void,
+    ) -> i32 {
+        // SAFETY: callback — a valid record.
+        let module = unsafe { &*module };
+        // SAFETY: callback — it says where its headers are, and how many.
+        let headers =
+            unsafe { std::slice::from_raw_parts(module.dlpi_phdr, module.dlpi_phnum.into()) };
+        let code = |header: &&libc::Elf64_Phdr| {
+            header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0
+        };
+        if let Some(text) = headers.iter().find(code) {
+            let start = (module.dlpi_addr + text.p_vaddr) as usize;
+            TEXT[0].store(start + EDGE, Ordering::Relaxed);
+            TEXT[1].store(start + text.p_memsz as usize - EDGE, Ordering::Relaxed);
+        }
+        1
+    }
+    if cfg!(not(target_feature = "crt-static")) {
+        // SAFETY: the callback only reads.
+        unsafe { libc::dl_iterate_phdr(Some(first), std::ptr::null_mut()) };
+    }
+}
+
+/// Code is looked at around an address.
+const EDGE: usize = 16;
+
+/// # Safety
+/// - **callback**: the kernel calls it, as a signal handler.
+unsafe extern "C" fn on_signal(
+    signal: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    // SAFETY: errno has an address, always.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: the interrupted code's own word.
+    let before = unsafe { *errno };
+    // SAFETY: callback — the kernel's record.
+    if unsafe { is_ours(info) } {
+        // SAFETY: callback — as above.
+        unsafe { interrupted(context) };
+    } else {
+        // SAFETY: arguments — the kernel's.
+        unsafe { BEFORE.call(signal, info, context) };
+    }
+    // SAFETY: as above.
+    unsafe { *errno = before };
+}
+
+/// # Safety
+/// - **callback**: `info` is the kernel's.
+unsafe fn is_ours(info: *const libc::siginfo_t) -> bool {
+    // SAFETY: callback — promised by the caller.
+    let info = unsafe { &*info };
+    // SAFETY: a queued signal's record has a value.
+    info.si_code == libc::SI_QUEUE && unsafe { info.si_value() }.sival_ptr == mark()
+}
+
+fn mark() -> *mut libc::c_void {
+    (&raw const MARK).cast_mut().cast()
+}
+
+/// # Safety
+/// - **context**: what the kernel passed to the handler.
+unsafe fn interrupted(context: *mut libc::c_void) {
+    // A thread that began with its parent's GS, or ended as a carrier, asks first: see `carrier`.
+    if role() != Role::Goroutine && !is_attached() {
+        return;
+    }
+    // SAFETY: carried — as above.
+    let carrier = unsafe { arch::carrier() };
+    // SAFETY: alive — a carrier stays where it is while it carries.
+    let carrier = unsafe { &*carrier };
+    carrier.signal.store(0, Ordering::Relaxed);
+    let hook = HOOK.load(Ordering::Relaxed);
+    if hook == 0 || !carrier.interruptible.get() {
+        return;
+    }
+    // SAFETY: only `install` stores there.
+    let hook = unsafe { std::mem::transmute::<usize, Hook>(hook) };
+    // SAFETY: context — promised by the caller.
+    let at = unsafe { arch::interrupted(context) };
+    let mut interruption = Interruption { context, pc: at.pc, sp: at.sp };
+    // SAFETY: in a handler, on the carrier's thread.
+    unsafe { hook(carrier, &mut interruption) };
+}
+
+/// Code that was interrupted, as the handler sees it.
+#[derive(Debug)]
+pub struct Interruption {
+    context: *mut libc::c_void,
+    pc: usize,
+    sp: usize,
+}
+
+impl Interruption {
+    /// Whether it is in the program's own text, at a place where any thread may go on with it: not in libc
+    /// or another library, not where it uses its carrier, not at a system call.
+    pub fn is_movable(&self) -> bool {
+        let text = [0, 1].map(|end| TEXT[end].load(Ordering::Relaxed));
+        (text[0]..text[1]).contains(&self.pc)
+            && !arch::is_pinned(self.pc)
+            // SAFETY: text — it is in the program's, and not at its edges.
+            && !unsafe { arch::is_at_system_call(self.pc) }
+    }
+
+    /// When the handler returns, the function given to [`install`] runs instead of the code, on the code's
+    /// stack; when that returns the code goes on. False if that is not possible here: a place that is not
+    /// [movable](Interruption::is_movable), a stack that is not a goroutine's or has no room, a state that
+    /// cannot be saved.
+    ///
+    /// # Safety
+    /// - **off**: preemption is off for the function, and the code runs with its own identity.
+    pub unsafe fn redirect(&mut self) -> bool {
+        let Some(frame) = arch::stop_frame() else { return false };
+        let has_room = || {
+            let stack = DEPOT.find(self.sp).filter(|stack| stack.usable.contains(&self.sp));
+            stack.is_some_and(|stack| self.sp - stack.usable.start >= frame + ROOM)
+        };
+        // SAFETY: context — the kernel's.
+        let can = self.is_movable() && has_room() && unsafe { arch::can_be_saved(self.context) };
+        if can {
+            // SAFETY: context — the kernel's; room — looked at above.
+            unsafe { arch::redirect(self.context) };
+        }
+        can
+    }
+}
+
+impl Carrier {
+    /// The runtime that owns this carrier wants to be asked about interruptions. On its thread, which lets
+    /// the signal through from here on.
+    pub fn be_interruptible(&self) {
+        unblock(SIGNAL);
+        self.interruptible.set(true);
+    }
+
+    /// Interrupts the code on this carrier, whose thread's id is given; unless `is_in_call` says that it
+    /// must not be. By any other thread.
+    pub fn interrupt(&self, thread: i32, is_in_call: impl Fn() -> bool) {
+        let before = self.signal.load(Ordering::Relaxed);
+        let change = |from, to| {
+            self.signal.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        if before == SENDING || !change(before, SENDING) {
+            return; // somebody else sends one
+        }
+        barrier::heavy();
+        if is_in_call() {
+            change(SENDING, before);
+            return;
+        }
+        send(thread);
+        change(SENDING, SENT);
+    }
+
+    /// Waits until no signal of [`Carrier::interrupt`] can come any more: after the carrier's thread has
+    /// said that it is in a call, and before it is.
+    #[inline]
+    pub fn await_quiet(&self) {
+        barrier::light();
+        if self.signal.load(Ordering::Relaxed) != 0 {
+            self.await_signal();
+        }
+    }
+
+    #[cold]
+    fn await_signal(&self) {
+        loop {
+            let seen = self.signal.load(Ordering::Relaxed);
+            // A signal that has been sent comes when a system call returns, unless it is held back: then
+            // it interrupts nothing.
+            // SAFETY: it has no precondition.
+            unsafe { libc::sched_yield() };
+            if seen != SENDING {
+                return;
+            }
+        }
+    }
+}
+
+fn send(thread: i32) {
+    // SAFETY: all-zero is a valid record.
+    let mut info: Record = unsafe { std::mem::zeroed() };
+    info.signal = SIGNAL;
+    info.code = libc::SI_QUEUE;
+    info.value = mark() as usize;
+    // SAFETY: it has no precondition.
+    let process = unsafe { libc::getpid() };
+    // SAFETY: a valid record; a thread of this process, or none.
+    unsafe {
+        libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, SIGNAL, &raw const info);
+    }
+}
+
+/// The kernel's record of a queued signal: libc's hides the fields.
+#[repr(C)]
+#[derive(Debug)]
+struct Record {
+    signal: i32,
+    errno: i32,
+    code: i32,
+    pad: i32,
+    process: i32,
+    user: u32,
+    value: usize,
+    rest: [u64; 12],
+}
+
+const _: () = assert!(size_of::<Record>() == size_of::<libc::siginfo_t>());
+
+/// Whether the calling thread lets the signal through.
+pub fn is_let_through() -> bool {
+    let mask = change_mask(libc::SIG_BLOCK, Some(&set_of(&[])));
+    // SAFETY: a valid set and signal.
+    unsafe { libc::sigismember(&mask, SIGNAL) == 0 }
+}

@@ -1,0 +1,106 @@
+//! Handlers that were there before ours, and the thread's signal mask.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The handler of a signal before ours, and all that it asked for.
+#[derive(Debug)]
+pub(crate) struct Before {
+    action: OnceLock<libc::sigaction>,
+    /// It asked to be called once only, and was.
+    spent: AtomicBool,
+}
+
+impl Before {
+    pub(crate) const fn new() -> Before {
+        Before { action: OnceLock::new(), spent: AtomicBool::new(false) }
+    }
+
+    /// Puts `ours` before what is there now, which is known before our handler can run.
+    pub(crate) fn replace(&self, signal: i32, ours: &libc::sigaction) -> io::Result<()> {
+        let mut before = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: reads the present handler; `before` is valid for writes.
+        if unsafe { libc::sigaction(signal, std::ptr::null(), before.as_mut_ptr()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: filled by the call above.
+        self.action.get_or_init(|| unsafe { before.assume_init() });
+        // SAFETY: the caller's handler keeps the rules of one.
+        match unsafe { libc::sigaction(signal, ours, std::ptr::null_mut()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Its function, `SIG_DFL` or `SIG_IGN`.
+    pub(crate) fn handler(&self) -> usize {
+        let action = self.action.get().filter(|_| !self.spent.load(Ordering::Relaxed));
+        action.map_or(libc::SIG_DFL, |action| action.sa_sigaction)
+    }
+
+    /// Calls its function, if it is one, as the kernel would.
+    ///
+    /// # Safety
+    /// - **arguments**: those of a signal handler.
+    pub(crate) unsafe fn call(
+        &self,
+        signal: i32,
+        info: *mut libc::siginfo_t,
+        context: *mut libc::c_void,
+    ) {
+        let handler = self.handler();
+        let is_function = handler != libc::SIG_DFL && handler != libc::SIG_IGN;
+        let Some(before) = self.action.get().filter(|_| is_function) else { return };
+        if before.sa_flags & libc::SA_RESETHAND != 0 {
+            self.spent.store(true, Ordering::Relaxed);
+        }
+        let saved = change_mask(libc::SIG_BLOCK, Some(&before.sa_mask));
+        if before.sa_flags & libc::SA_NODEFER != 0 {
+            unblock(signal);
+        }
+        if before.sa_flags & libc::SA_SIGINFO != 0 {
+            type Handler = unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
+            // SAFETY: SA_SIGINFO: whoever installed it gave a function of this type.
+            let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
+            // SAFETY: arguments — promised by the caller.
+            unsafe { handler(signal, info, context) };
+        } else {
+            // SAFETY: without SA_SIGINFO it is a function of this type.
+            let handler =
+                unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(i32)>(handler) };
+            // SAFETY: arguments — promised by the caller.
+            unsafe { handler(signal) };
+        }
+        change_mask(libc::SIG_SETMASK, Some(&saved));
+    }
+}
+
+/// Lets a signal through to this thread.
+pub(crate) fn unblock(signal: i32) {
+    change_mask(libc::SIG_UNBLOCK, Some(&set_of(&[signal])));
+}
+
+/// A set of some signals.
+pub(crate) fn set_of(signals: &[i32]) -> libc::sigset_t {
+    // SAFETY: all-zero is a valid set.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    for &signal in signals {
+        // SAFETY: a valid set and signal.
+        unsafe { libc::sigaddset(&mut set, signal) };
+    }
+    set
+}
+
+/// Changes which signals this thread does not want. Returns which they were. By a bare system call: this is
+/// not the goroutine's wish, which `interpose` would take it for.
+pub(crate) fn change_mask(how: i32, set: Option<&libc::sigset_t>) -> libc::sigset_t {
+    let mut before = set_of(&[]);
+    let set = set.map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: both sets are valid, and longer than the kernel's 8 bytes.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, how, set, &raw mut before, 8usize);
+    }
+    before
+}

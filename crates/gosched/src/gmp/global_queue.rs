@@ -1,0 +1,170 @@
+//! The global queue, and two lists beside it: for Gs that were stopped together with their M, and for Gs
+//! that were interrupted so that another could run at once. Under the scheduler's lock.
+
+use super::g::G;
+use super::list::GList;
+use std::sync::atomic::Ordering;
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(crate) struct GlobalQueue {
+    any: GList,
+    /// Only their Ms can go on with them. Each has its place among the others: [`G::place`].
+    stopped: GList,
+    /// Before all others: they were interrupted in the middle of a slice.
+    interrupted: GList,
+    /// How many were ever appended to `any`.
+    appended: u64,
+}
+
+impl GlobalQueue {
+    pub(crate) const fn new() -> GlobalQueue {
+        GlobalQueue {
+            any: GList::new(),
+            stopped: GList::new(),
+            interrupted: GList::new(),
+            appended: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.any.len() + self.stopped.len() + self.interrupted.len()
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// To the tail.
+    #[inline]
+    pub(crate) fn push_back(&mut self, g: &'static G) {
+        self.appended += 1;
+        self.any.push_back(g);
+    }
+
+    /// To the tail, for a G that was stopped with its M.
+    pub(crate) fn push_stopped(&mut self, g: &'static G) {
+        g.place.store(self.appended, Ordering::Relaxed);
+        self.stopped.push_back(g);
+    }
+
+    /// Before all others.
+    pub(crate) fn push_interrupted(&mut self, g: &'static G) {
+        self.interrupted.push_back(g);
+    }
+
+    /// Before the others that any M can run.
+    pub(crate) fn prepend(&mut self, gs: GList) {
+        self.any.prepend(gs);
+    }
+
+    /// The one that comes next.
+    pub(crate) fn front(&self) -> Option<&'static G> {
+        let beside = self.interrupted.front().or_else(|| self.stopped_in_turn());
+        beside.or_else(|| self.any.front())
+    }
+
+    fn stopped_in_turn(&self) -> Option<&'static G> {
+        let passed = self.appended - (self.any.len() as u64).min(self.appended);
+        let in_turn = |g: &&'static G| g.place.load(Ordering::Relaxed) <= passed;
+        self.stopped.front().filter(|g| self.any.is_empty() || in_turn(g))
+    }
+
+    /// Takes [`GlobalQueue::front`].
+    #[inline]
+    pub(crate) fn pop_front(&mut self) -> Option<&'static G> {
+        self.pop_beside().or_else(|| self.any.pop_front())
+    }
+
+    /// As [`GlobalQueue::pop_front`], if it is in one of the two lists beside.
+    #[inline]
+    pub(crate) fn pop_beside(&mut self) -> Option<&'static G> {
+        if self.stopped.is_empty() && self.interrupted.is_empty() {
+            return None;
+        }
+        match self.stopped_in_turn() {
+            Some(_) if self.interrupted.is_empty() => self.stopped.pop_front(),
+            _ => self.interrupted.pop_front(),
+        }
+    }
+
+    /// One that was interrupted.
+    pub(crate) fn pop_interrupted(&mut self) -> Option<&'static G> {
+        self.interrupted.pop_front()
+    }
+
+    /// One that was stopped with its M, whoever's turn it is.
+    pub(crate) fn pop_stopped(&mut self) -> Option<&'static G> {
+        self.stopped.pop_front()
+    }
+
+    pub(crate) fn has_interrupted(&self) -> bool {
+        !self.interrupted.is_empty()
+    }
+
+    pub(crate) fn has_stopped(&self) -> bool {
+        !self.stopped.is_empty()
+    }
+
+    /// Those that any M can run.
+    pub(crate) fn any(&mut self) -> &mut GList {
+        &mut self.any
+    }
+
+    /// Takes the first one for which `wanted` says so; the others stay in order.
+    pub(crate) fn take_where(&mut self, wanted: impl Fn(&'static G) -> bool) -> Option<&'static G> {
+        self.stopped
+            .pop_front()
+            .or_else(|| self.interrupted.take_where(&wanted))
+            .or_else(|| self.any.take_where(wanted))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some(count: usize) -> Vec<&'static G> {
+        (0..count).map(|_| &*Box::leak(Box::new(G::new()))).collect()
+    }
+
+    fn drain(queue: &mut GlobalQueue, gs: &[&'static G]) -> Vec<usize> {
+        let number = |g: &'static G| gs.iter().position(|other| std::ptr::eq(*other, g)).unwrap();
+        let next = || {
+            let front = queue.front().map(std::ptr::from_ref);
+            let g = queue.pop_front();
+            assert_eq!(front, g.map(std::ptr::from_ref));
+            g
+        };
+        std::iter::from_fn(next).map(number).collect()
+    }
+
+    #[test]
+    fn those_that_were_stopped_come_in_their_turn() {
+        let gs = some(6);
+        let mut queue = GlobalQueue::new();
+        queue.push_stopped(gs[0]);
+        queue.push_back(gs[1]);
+        queue.push_back(gs[2]);
+        queue.push_stopped(gs[3]);
+        queue.push_back(gs[4]);
+        queue.push_stopped(gs[5]);
+        assert_eq!(queue.len(), 6);
+        assert_eq!(drain(&mut queue, &gs), [0, 1, 2, 3, 4, 5]);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn one_that_was_interrupted_is_the_first() {
+        let gs = some(4);
+        let mut queue = GlobalQueue::new();
+        queue.push_back(gs[1]);
+        queue.push_stopped(gs[2]);
+        queue.push_interrupted(gs[0]);
+        queue.push_back(gs[3]);
+        assert!(queue.has_interrupted() && queue.has_stopped());
+        assert_eq!(drain(&mut queue, &gs), [0, 1, 2, 3]);
+    }
+}

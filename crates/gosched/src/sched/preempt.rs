@@ -1,0 +1,379 @@
+//! A goroutine that does not come into the runtime is made to: it is interrupted by a signal, and gives its P
+//! to others.
+//!
+//! **Asking.** The word `asked` of an M says what for ([`Why`]), and in which slice of its P. Whoever asks
+//! sets it, then the request that the way out of the runtime looks at (`Carrier::set_pending`), then sends the
+//! signal. A request stands until it is served: the watcher asks again. One that is about an earlier slice
+//! is out of date, and nobody serves it.
+//!
+//! **Serving.** On the way out of the runtime the goroutine leaves as if it yielded. In the signal's handler,
+//! where the runtime is not on the stack (preemption is on), one of two things happens:
+//!
+//! - *Moved.* The goroutine was interrupted in the program's own text, with its own identity, on its own
+//!   stack, and has not changed its thread (signal mask): it goes on in [`moved`], on its own stack, and
+//!   leaves as if it yielded. Any M can resume it.
+//! - *Stopped in place.* Else the M gives its P away and sleeps in the handler. The G is queued as only that
+//!   M's; whoever finds it brings the M a P. It may hold any lock of libc's, so an M that stops like this
+//!   never leaves its P waiting for a thread that has yet to be made: making one takes such locks.
+//!
+//! Outside the program's text a request is put off a few times: the goroutine may be back soon.
+//!
+//! **Forks.** libc's fork waits for libc's locks, with ours held. Whoever holds one of libc's must not be
+//! stopped with it then, nor wait for ours. Forker: 1. says that it forks; 2. waits until nobody is stopped
+//! in place, or about to be; 3. takes our locks. Handler: 1. says that it may stop in place; 2. looks whether
+//! somebody forks, and stops nothing if so.
+
+use super::handoff::{self, hand_off_locked};
+use super::state::{FORKING, SCHED};
+use super::{calls, entry, fork, spawner, switch, timers, wake, world};
+use crate::gmp::current;
+use crate::gmp::g::G;
+use crate::gmp::m::{Departure, M};
+use crate::gmp::p::P;
+use crate::sys::barrier;
+use gosched_context::arch;
+use gosched_context::carrier::{Carrier, MASKED};
+use gosched_context::interrupt::{self, Interruption};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Why an M is asked to stop.
+#[repr(u64)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Its goroutine has used its slice.
+    Slice = 1,
+    /// Another one is to run at once.
+    Wake = 2,
+    /// It has no P: that was taken while it was blocked, and now it runs.
+    NoP = 3,
+    /// The world stops.
+    World = 4,
+    /// A draw of the seeded mode.
+    Chance = 5,
+}
+
+/// How long a goroutine runs before others get its P, in nanoseconds of CPU time.
+static SLICE: AtomicU64 = AtomicU64::new(10_000_000);
+
+/// Signals are sent.
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// Goroutines may be moved, or be stopped in place.
+static MAY_MOVE: AtomicBool = AtomicBool::new(true);
+static MAY_STOP: AtomicBool = AtomicBool::new(true);
+
+/// Handlers that have stopped in place, or may.
+static IN_PLACE_NOW: AtomicU32 = AtomicU32::new(0);
+
+static MOVED: AtomicU64 = AtomicU64::new(0);
+static IN_PLACE: AtomicU64 = AtomicU64::new(0);
+static OUTSIDE: AtomicU64 = AtomicU64::new(0);
+static DEFERRED: AtomicU64 = AtomicU64::new(0);
+
+/// How often goroutines were moved, stopped in place, of these outside the program's text, and put off.
+pub(crate) fn counts() -> [u64; 4] {
+    [&MOVED, &IN_PLACE, &OUTSIDE, &DEFERRED].map(|count| count.load(Ordering::Relaxed))
+}
+
+/// So often a request is put off outside the program's text.
+const PUT_OFF: u32 = 5;
+
+/// Reads the environment and installs the handler: called once, when the runtime starts.
+pub(crate) fn start() {
+    if let Some(text) = std::env::var_os("GOSCHED_SLICE") {
+        let text = text.to_string_lossy();
+        match parse_duration(&text) {
+            Some(slice) => SLICE.store(slice.as_nanos() as u64, Ordering::Relaxed),
+            None => eprintln!(
+                "runtime: GOSCHED_SLICE is {text:?}: it may be a time such as 500us, 10ms or 1s: using 10ms"
+            ),
+        }
+    }
+    if let Some(way) = std::env::var_os("GOSCHED_PREEMPT") {
+        match way.to_str() {
+            Some("in-place") => MAY_MOVE.store(false, Ordering::Relaxed),
+            Some("moving") => MAY_STOP.store(false, Ordering::Relaxed),
+            _ => eprintln!(
+                "runtime: GOSCHED_PREEMPT is {way:?}: it may be `in-place` or `moving`: using both"
+            ),
+        }
+    }
+    let debug = std::env::var("GODEBUG").unwrap_or_default();
+    if debug.split(',').any(|part| part.trim() == "asyncpreemptoff=1") {
+        return;
+    }
+    // SAFETY: then — `moved` is made for that.
+    match unsafe { interrupt::install(interrupted, moved) } {
+        Ok(()) => ON.store(true, Ordering::Relaxed),
+        Err(why) => eprintln!("runtime: goroutines are not preempted: {why}"),
+    }
+}
+
+fn parse_duration(text: &str) -> Option<Duration> {
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().ok().filter(|&number| number > 0)?;
+    let nanos = match unit {
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return None,
+    };
+    Some(Duration::from_nanos(number.checked_mul(nanos)?))
+}
+
+/// How long a goroutine runs before others get its P.
+pub(crate) fn slice() -> u64 {
+    SLICE.load(Ordering::Relaxed)
+}
+
+/// An M's thread begins, and lets the signal through.
+pub(crate) fn begin_thread(m: &'static M) {
+    if ON.load(Ordering::Relaxed) {
+        m.carrier.be_interruptible();
+    }
+    m.carrier.keep_mask();
+}
+
+/// Asks `m` to stop: see the top of this file. By any other thread.
+pub(crate) fn ask(m: &'static M, why: Why) {
+    let tick = m.p().map_or(0, P::tick);
+    note(m, why, tick);
+    if ON.load(Ordering::Relaxed) && m.thread() != 0 {
+        m.carrier.interrupt(m.thread(), || calls::is_in_call(m));
+    }
+}
+
+/// As [`ask`], without a signal.
+pub(crate) fn note(m: &'static M, why: Why, tick: u32) {
+    m.asked.store((why as u64) << 32 | u64::from(tick), Ordering::Relaxed);
+    m.carrier.set_pending(true);
+}
+
+/// Whether a request of this kind stands.
+fn is_asked(m: &'static M, why: Why) -> bool {
+    m.asked.load(Ordering::Relaxed) >> 32 == why as u64
+}
+
+/// What `m`, which has a P, is to stop for; `None`: nothing, or what was asked for is out of date.
+fn request(m: &'static M, p: &'static P) -> Option<Why> {
+    if world::is_stopping() {
+        return Some(Why::World);
+    }
+    let asked = m.asked.load(Ordering::Relaxed);
+    let kinds = [Why::Slice, Why::Wake, Why::Chance];
+    let why = kinds.into_iter().find(|&why| why as u64 == asked >> 32)?;
+    (asked as u32 == p.tick() || why == Why::Chance).then_some(why)
+}
+
+/// Does what `m` was asked for, on the way out of the runtime, with preemption off.
+pub(crate) fn serve(m: &'static M) {
+    m.carrier.set_pending(false);
+    let (Some(g), Some(p)) = (m.curg(), m.p()) else { return };
+    let why = request(m, p);
+    if g.steady.load(Ordering::Relaxed) > 0 && why != Some(Why::World) {
+        return;
+    }
+    m.asked.store(0, Ordering::Relaxed);
+    match why {
+        None => {}
+        Some(Why::World) => switch::leave_to_g0(m, g, Departure::Stopped { g }),
+        Some(Why::Wake) => switch::leave_to_g0(m, g, Departure::Interrupted { g }),
+        Some(_) => switch::leave_to_g0(m, g, Departure::Yield { g, held: false }),
+    }
+}
+
+/// Where a goroutine goes on that was interrupted and is to be moved, with preemption off.
+///
+/// # Safety
+/// - **redirect**: reached from [`interrupted`], on the stack of the goroutine.
+unsafe extern "C" fn moved() {
+    // SAFETY: carried — a goroutine of this runtime, that is not moved now.
+    let m = unsafe { M::current() };
+    match m.taken.load(Ordering::Relaxed) {
+        0 => serve(m),
+        _ => drop(calls::come_back(m)),
+    }
+    entry::leave();
+}
+
+/// The signal's handler, on an M's thread.
+///
+/// # Safety
+/// - **callback**: called in a signal handler, with the carrier of an M.
+unsafe fn interrupted(carrier: &Carrier, at: &mut Interruption) {
+    // SAFETY: only Ms of this runtime are interruptible; the carrier is their first field, and they are
+    // never freed.
+    let m: &'static M = unsafe { &*std::ptr::from_ref(carrier).cast::<M>() };
+    if carrier.preempt_off_count() > 0 || fork::is_child() {
+        return; // it looks itself, when it leaves the runtime
+    }
+    // SAFETY: carried — by this M, whose thread this is.
+    unsafe { arch::preempt_off() };
+    barrier::light();
+    if !stop(m, at) {
+        // SAFETY: carried, counted — above.
+        unsafe { arch::preempt_on() };
+    }
+}
+
+/// Stops the goroutine of `m`, if that is still asked for. True: it goes on in [`moved`], and preemption is
+/// off until then.
+fn stop(m: &'static M, at: &mut Interruption) -> bool {
+    let Some(g) = m.curg() else { return false };
+    let why = match m.taken.load(Ordering::Relaxed) {
+        0 => m.p().and_then(|p| request(m, p).filter(|&why| is_of_use(p, why))),
+        _ if calls::is_in_call(m) => None,
+        _ => is_asked(m, Why::NoP).then_some(Why::NoP),
+    };
+    let steady = g.steady.load(Ordering::Relaxed) > 0;
+    let Some(why) = why.filter(|&why| !steady || why == Why::World) else { return false };
+    let own = current::goroutine().is_some_and(|own| std::ptr::eq(own, g));
+    let may_move = own && carrier_is_as_it_was(m) && MAY_MOVE.load(Ordering::Relaxed);
+    // SAFETY: off — it is, and the identity is the goroutine's own.
+    if may_move && unsafe { at.redirect() } {
+        MOVED.fetch_add(1, Ordering::Relaxed);
+        m.deferred.store(0, Ordering::Relaxed);
+        return true;
+    }
+    if MAY_STOP.load(Ordering::Relaxed) && !is_put_off(m, at) {
+        // PAIR forking: one order for this and the forker's.
+        IN_PLACE_NOW.fetch_add(1, Ordering::SeqCst);
+        // PAIR forking: as above.
+        if FORKERS.load(Ordering::SeqCst) == 0 {
+            stop_in_place(m, g, why, at);
+        }
+        // PAIR forking: the forker sees what was done.
+        IN_PLACE_NOW.fetch_sub(1, Ordering::SeqCst);
+    }
+    false
+}
+
+fn carrier_is_as_it_was(m: &'static M) -> bool {
+    m.carrier.odd() & MASKED == 0
+}
+
+/// Whether somebody would run instead.
+fn is_of_use(p: &'static P, why: Why) -> bool {
+    why == Why::World || timers::are_due() || is_wanted(p)
+}
+
+/// Whether a G waits that this P could run.
+pub(crate) fn is_wanted(p: &'static P) -> bool {
+    !p.queue.is_empty() || SCHED.queued.load(Ordering::Relaxed) > 0
+}
+
+/// Whether the request waits until the goroutine is back in the program's text: so often, and no more.
+fn is_put_off(m: &'static M, at: &Interruption) -> bool {
+    let times = m.deferred.load(Ordering::Relaxed);
+    let put_off = !at.is_movable() && times < PUT_OFF && MAY_MOVE.load(Ordering::Relaxed);
+    m.deferred.store(if put_off { times + 1 } else { 0 }, Ordering::Relaxed);
+    DEFERRED.fetch_add(u64::from(put_off), Ordering::Relaxed);
+    put_off
+}
+
+/// The M gives its P to somebody else, and sleeps right here until it gets one again.
+fn stop_in_place(m: &'static M, g: &'static G, why: Why, at: &Interruption) {
+    if why == Why::NoP {
+        count(at);
+        return calls::come_back_here(m);
+    }
+    let mut locked = SCHED.lock.lock();
+    let stopping = world::is_stopping();
+    if !stopping && locked.idle_ms.len() == 0 && (why == Why::Wake || !locked.queue.has_stopped()) {
+        drop(locked);
+        spawner::ask();
+        return;
+    }
+    let Some(p) = m.release_p() else { return };
+    m.asked.store(0, Ordering::Relaxed);
+    m.carrier.set_pending(false);
+    let pinned = handoff::stop_with_m(&mut locked, m, g, why != Why::Slice);
+    if stopping {
+        world::count_stopped(&mut locked, p);
+        drop(locked);
+    } else {
+        hand_off_locked(locked, p);
+        wake::wake_if_idle();
+    }
+    count(at);
+    handoff::sleep_stopped(m, g, pinned);
+}
+
+fn count(at: &Interruption) {
+    IN_PLACE.fetch_add(1, Ordering::Relaxed);
+    OUTSIDE.fetch_add(u64::from(!at.is_movable()), Ordering::Relaxed);
+}
+
+/// How many want to fork.
+static FORKERS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether somebody forks, or is about to.
+pub(crate) fn is_forking() -> bool {
+    FORKERS.load(Ordering::Relaxed) > 0
+}
+
+/// Somebody forks: returns when nobody is stopped in place, and nobody will be until [`forked`].
+pub(crate) fn before_fork() {
+    // PAIR forking: one order for this and the handler's.
+    FORKERS.fetch_add(1, Ordering::SeqCst);
+    // PAIR forking: as above.
+    while IN_PLACE_NOW.load(Ordering::SeqCst) > 0 {
+        set_forking(true);
+        match current::goroutine().is_some_and(|g| !g.is_thread()) {
+            true => super::yield_now(),
+            false => std::thread::sleep(Duration::from_micros(50)),
+        }
+    }
+}
+
+/// It has forked.
+pub(crate) fn forked() {
+    // PAIR forking: as above.
+    if FORKERS.fetch_sub(1, Ordering::SeqCst) == 1 && SCHED.attention() & FORKING != 0 {
+        set_forking(false);
+    }
+}
+
+fn set_forking(on: bool) {
+    // SAFETY: here — dropped at the end, and nothing waits.
+    let _still = unsafe { gosched_context::Still::new() };
+    SCHED.lock.lock().set_attention(FORKING, on);
+}
+
+/// The calling goroutine is not preempted while `f` runs.
+pub(crate) fn without<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
+    /// However it ends.
+    struct End(&'static G);
+    impl Drop for End {
+        fn drop(&mut self) {
+            let before = self.0.steady.load(Ordering::Relaxed);
+            self.0.steady.store(before - 1, Ordering::Relaxed);
+            if before == 1 {
+                // What was asked for meanwhile is done on the way out.
+                super::end_call();
+            }
+        }
+    }
+    g.steady.store(g.steady.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    let _end = End(g);
+    f()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_is_a_number_with_a_unit() {
+        assert_eq!(parse_duration("500us"), Some(Duration::from_micros(500)));
+        assert_eq!(parse_duration("10ms"), Some(Duration::from_millis(10)));
+        assert_eq!(parse_duration("2s"), Some(Duration::from_secs(2)));
+        for wrong in
+            ["", "10", "ms", "0ms", "-1ms", "1.5ms", "10 ms", "1h", "99999999999999999999s"]
+        {
+            assert_eq!(parse_duration(wrong), None, "{wrong}");
+        }
+    }
+}

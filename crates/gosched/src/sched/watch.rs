@@ -1,0 +1,235 @@
+//! What the watcher does about each P: takes it from an M that is blocked, and asks an M to stop whose
+//! goroutine has run for long enough.
+//!
+//! **Marked calls.** The M says that it is in one (`calls`). If it still is at the next look, the P goes to
+//! somebody who can use it.
+//!
+//! **Calls nobody marked.** The M's CPU clock has stood still since the last look: it is blocked, or was not
+//! given a CPU. The kernel knows which (`/proc/self/task/…/syscall`, opened only then). If it is blocked, its
+//! P is taken as `calls` says. An M that was only not given a CPU is asked about ever more seldom. A P whose
+//! queue is empty while others are idle is left alone for 10 ms: nobody needs it.
+//!
+//! **Slices.** A goroutine that has run for a slice of CPU time, while another waits, is asked to stop
+//! (`preempt`), every 100 µs until it does. What a goroutine had used when it was interrupted for another's
+//! sake counts when it goes on.
+//!
+//! **A timer is due, and all Ps are busy.** The goroutine that has used most of its slice is asked to make
+//! room: whoever gets its P fires what is due. It must not have passed the scheduler for 100 µs, where it
+//! would have seen the timer itself.
+//!
+//! **Ms without a P** whose goroutine runs again, in a program where no P is idle, are asked to stop too.
+
+use super::preempt::{self, Why};
+use super::state::SCHED;
+use super::{calls, timers, world};
+use crate::gmp::g::G;
+use crate::gmp::m::M;
+use crate::gmp::p::{P, PStatus};
+use crate::sys::clock;
+use crate::sys::thread_look::{self, Doing};
+use std::sync::atomic::Ordering;
+
+/// How long a P that nobody needs is left with a blocked M.
+const UNNEEDED: u64 = 10_000_000;
+/// How long one is left with a blocked M in virtual time.
+const VIRTUAL: u64 = 1_000_000_000;
+/// How long after a request it is made again; and how long a goroutine must have run to make room.
+pub(crate) const AGAIN: u64 = 100_000;
+/// An M that is not given a CPU is asked about every so many looks, at least.
+const MOST_SKIPPED: u32 = 64;
+/// So many Ms without a P are looked at each time.
+const AT_A_TIME: usize = 16;
+/// An M without a P runs again when it has run for so long.
+const RUNS: u64 = 20_000;
+
+/// What was seen of a P at the last look.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Seen {
+    /// Changes whenever the P passes the scheduler.
+    mark: [u32; 4],
+    /// When that was first seen.
+    since: u64,
+    /// What its goroutine had used of its slice before.
+    used: u64,
+    /// What the CPU clock of its M said then.
+    first: Option<u64>,
+    /// What it said last, and when it first said so.
+    cpu: Option<u64>,
+    still: u64,
+    /// It was asked about in vain: not for so many looks, and twice as many the next time.
+    skip: u32,
+    skipped: u32,
+}
+
+impl Seen {
+    /// How much of its slice the goroutine has used.
+    fn ran(&self) -> u64 {
+        match (self.first, self.cpu) {
+            (Some(first), Some(cpu)) => self.used + cpu.saturating_sub(first),
+            _ => self.used,
+        }
+    }
+}
+
+/// What came of a look.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Findings {
+    /// A P was taken.
+    pub(crate) took: bool,
+    /// Somebody was asked to stop.
+    pub(crate) asked: bool,
+    /// When a slice will be over that somebody waits for, at the earliest: so long from now.
+    pub(crate) slice_ends: u64,
+}
+
+/// Looks at all Ps, and at some of the Ms that have none.
+pub(crate) fn look(seen: &mut [Seen], lost: &mut Option<&'static M>, now: u64) -> Findings {
+    let mut found = Findings { took: false, asked: false, slice_ends: u64::MAX };
+    for (p, seen) in SCHED.used_ps().zip(&mut *seen) {
+        if p.status() == PStatus::Running
+            && let Some(m) = p.m()
+        {
+            look_at(p, m, seen, now, &mut found);
+        }
+    }
+    if SCHED.idle_ps.load(Ordering::Relaxed) == 0 && !clock::is_virtual() {
+        if timers::are_due() && SCHED.spinning.load(Ordering::Relaxed) == 0 {
+            make_room(seen, now, &mut found);
+        }
+        look_at_lost(lost, &mut found);
+    }
+    found
+}
+
+fn mark(p: &'static P, m: &'static M) -> [u32; 4] {
+    [p.tick(), p.inherited(), p.syscalltick.load(Ordering::Relaxed), m.id]
+}
+
+fn look_at(p: &'static P, m: &'static M, seen: &mut Seen, now: u64, found: &mut Findings) {
+    let mark = mark(p, m);
+    let wanted = preempt::is_wanted(p);
+    if mark != seen.mark {
+        let used = m.curg().map_or(0, |g| g.used.swap(0, Ordering::Relaxed));
+        let all_busy = SCHED.idle_ps.load(Ordering::Relaxed) == 0;
+        let cpu = if all_busy { thread_look::cpu_time(m.thread()) } else { None };
+        *seen = Seen { mark, since: now, used, first: cpu, cpu, still: now, ..Seen::default() };
+        if wanted {
+            found.slice_ends = found.slice_ends.min(preempt::slice().saturating_sub(used));
+        }
+        return;
+    }
+    if calls::is_in_call(m) {
+        found.took |= is_needed(p, seen, now) && calls::take_p_in_call(m);
+        return;
+    }
+    let cpu = thread_look::cpu_time(m.thread());
+    // In the runtime it is not blocked for long.
+    let stands = cpu.is_some() && cpu == seen.cpu && m.carrier.preempt_off_count() == 0;
+    if stands {
+        found.took |= take_if_blocked(p, m, seen, now);
+        return;
+    }
+    *seen = Seen { cpu, first: seen.first.or(cpu), still: now, skip: 0, skipped: 0, ..*seen };
+    if wanted && !clock::is_virtual() {
+        let left = preempt::slice().saturating_sub(seen.ran());
+        match left {
+            0 => {
+                preempt::ask(m, Why::Slice);
+                found.asked = true;
+            }
+            _ => found.slice_ends = found.slice_ends.min(left),
+        }
+    }
+}
+
+/// An M whose CPU clock stands still.
+fn take_if_blocked(p: &'static P, m: &'static M, seen: &mut Seen, now: u64) -> bool {
+    if seen.skipped < seen.skip {
+        seen.skipped += 1;
+        return false;
+    }
+    if !is_needed(p, seen, now) {
+        return false;
+    }
+    let blocked = match thread_look::doing(m.thread()) {
+        Doing::Blocked => true,
+        Doing::Runs => false,
+        // Nobody says: it has not run for so long that it might as well be.
+        Doing::Unknown => now - seen.still >= UNNEEDED,
+    };
+    if !blocked {
+        *seen = Seen { skip: (2 * seen.skip).clamp(1, MOST_SKIPPED), skipped: 0, ..*seen };
+        return false;
+    }
+    calls::take_p_of(m)
+}
+
+/// Whether somebody could use the P.
+fn is_needed(p: &'static P, seen: &Seen, now: u64) -> bool {
+    // In virtual time what comes next must not depend on how long a call takes, if it can be helped.
+    if clock::is_virtual() {
+        return now - seen.since >= VIRTUAL;
+    }
+    let others = SCHED.idle_ps.load(Ordering::Relaxed) + SCHED.spinning.load(Ordering::Relaxed);
+    !p.queue.is_empty() || others == 0 || now - seen.since >= UNNEEDED || world::is_stopping()
+}
+
+/// A timer is due: one of the goroutines that run makes room.
+fn make_room(seen: &mut [Seen], now: u64, found: &mut Findings) {
+    let mut best: Option<(&'static M, u64)> = None;
+    for (p, seen) in SCHED.used_ps().zip(seen) {
+        let Some(m) = p.m().filter(|m| p.status() == PStatus::Running && mark(p, m) == seen.mark)
+        else {
+            continue;
+        };
+        let ran = seen.ran();
+        let may = now - seen.since >= AGAIN && !calls::is_in_call(m) && can_be_asked(m);
+        if may && best.is_none_or(|(_, most)| ran >= most) {
+            best = Some((m, ran));
+        }
+    }
+    // Nobody has run for long enough: they pass the scheduler, or will have run for that long soon.
+    found.asked = true;
+    if let Some((m, ran)) = best {
+        if let Some(g) = m.curg() {
+            g.used.store(ran, Ordering::Relaxed);
+        }
+        preempt::ask(m, Why::Wake);
+    }
+}
+
+fn can_be_asked(m: &'static M) -> bool {
+    m.curg().is_some_and(|g: &G| g.steady.load(Ordering::Relaxed) == 0)
+}
+
+/// Some of the Ms whose P was taken in a call that nobody marked, and that may be back from it.
+fn look_at_lost(lost: &mut Option<&'static M>, found: &mut Findings) {
+    let mut m = *lost;
+    for _ in 0..AT_A_TIME {
+        let Some(this) = m.or_else(|| SCHED.all_ms().next()) else { return };
+        if calls::is_without_p(this) && is_running_again(this) {
+            preempt::ask(this, Why::NoP);
+            found.asked = true;
+        }
+        // SAFETY: null, or an M: they are never freed.
+        m = unsafe { this.before.load(Ordering::Relaxed).as_ref() };
+        if m.is_none() {
+            break;
+        }
+    }
+    *lost = m;
+}
+
+/// Whether it has run since its P was taken, and does now.
+fn is_running_again(m: &'static M) -> bool {
+    let Some(ran) = thread_look::cpu_time(m.thread()) else { return false };
+    let before = m.ran_when_taken.load(Ordering::Relaxed);
+    if ran < before + RUNS {
+        return false;
+    }
+    let runs = thread_look::doing(m.thread()) != Doing::Blocked;
+    if !runs {
+        m.ran_when_taken.store(ran, Ordering::Relaxed);
+    }
+    runs
+}
