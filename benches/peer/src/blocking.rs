@@ -1,19 +1,19 @@
 //! The workloads that block threads, and a ticker that must go on beside them.
 
 use crate::common::{Measured, timed};
+use crate::ticks::Ticks;
 use crate::wait_group::WaitGroup;
-use gosched::{blocking, go, time};
+use gosched::{blocking, go};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fs, io::Write};
 
 /// How long one call blocks.
 const CALL: Duration = Duration::from_millis(50);
 /// How long the ticker goes on.
 const WINDOW: Duration = Duration::from_secs(2);
-const TICK: Duration = Duration::from_millis(1);
 
 /// Tasks that block, marked or not.
 pub(crate) fn calls(n: u64, marked: bool) -> Measured {
@@ -33,37 +33,15 @@ pub(crate) fn calls(n: u64, marked: bool) -> Measured {
             all.done();
         });
     }
-    let (late, wall) = timed(ticks);
+    let (name, how) = match marked {
+        true => ("blocking_marked", "blocking(sleep)"),
+        false => ("blocking_raw", "std::thread::sleep"),
+    };
+    let (ticks, wall) = timed(|| Ticks::start(WINDOW, name, n).go_on());
     stop.store(true, Ordering::Relaxed);
     let made = calls.load(Ordering::Relaxed);
     all.wait();
-    let wanted = WINDOW.as_nanos() / TICK.as_nanos();
-    let missed = 100.0 * (1.0 - late.len() as f64 / wanted as f64);
-    let at = |part: f64| late[((late.len() - 1) as f64 * part) as usize].as_nanos() as f64 / 1e3;
-    Measured::new(1, (n, wall))
-        .and("ticks", late.len() as f64)
-        .and("missed_pct", missed.max(0.0))
-        .and("late_p50_us", at(0.5))
-        .and("late_p99_us", at(0.99))
-        .and("late_max_us", at(1.0))
-        .and("calls", made as f64)
-        .with("how", if marked { "blocking(sleep)" } else { "std::thread::sleep" })
-}
-
-/// Wakes every millisecond, on an absolute schedule; how late each time, in order. A tick that is more than
-/// one period late skips those it has missed.
-fn ticks() -> Vec<Duration> {
-    let start = Instant::now();
-    let (mut late, mut next) = (Vec::with_capacity(4000), 1);
-    while start.elapsed() < WINDOW {
-        let due = start + TICK * next;
-        time::sleep(due.saturating_duration_since(Instant::now()));
-        late.push(due.elapsed());
-        let passed = start.elapsed().as_nanos() / TICK.as_nanos();
-        next = (next + 1).max(passed as u32 + 1);
-    }
-    late.sort_unstable();
-    late
+    ticks.report(Measured::new(1, (n, wall))).and("calls", made as f64).with("how", how)
 }
 
 const READERS: u64 = 64;

@@ -84,33 +84,33 @@ impl Asked {
                 eprintln!("{name}: wrong result: {result} instead of {expected}");
                 exit(CHECK_FAILED);
             }
-            self.print(measured, cpu);
+            print(self.workload.name, self.n, measured, cpu);
         }
     }
+}
 
-    /// The line of one repetition; `cpu` is what the whole of it cost.
-    fn print(&self, mut measured: Measured, cpu: Duration) {
-        let ops = measured.ops.max(1) as f64;
-        let per_op = |time: Duration| time.as_nanos() as f64 / ops;
-        let whole = measured.ops;
-        measured.say("ops", Said::Count(whole));
-        measured.say("cpu_ns_per_op", Said::Ratio(per_op(cpu)));
-        measured.say("rss_peak_kb", Said::Count(kib_of("VmHWM:")));
-        let mut line = String::new();
-        let (name, procs, n) = (self.workload.name, self.procs, self.n);
-        let (total, each) = (measured.wall.as_nanos(), per_op(measured.wall));
-        let _ = write!(line, r#"{{"peer":"gosched","workload":"{name}","procs":{procs},"n":{n},"#);
-        let _ = write!(line, r#""ns_total":{total},"ns_per_op":{each:.3},"extra":{{"#);
-        for (index, (key, said)) in measured.extra.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            let _ = write!(line, r#"{comma}"{key}":{said}"#);
-        }
-        line.push_str("}}\n");
-        let mut out = std::io::stdout().lock();
-        if let Err(why) = out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
-            eprintln!("cannot print the result: {why}");
-            exit(1);
-        }
+/// The line of one repetition; `cpu` is what the whole of it cost.
+pub(crate) fn print(name: &str, n: u64, mut measured: Measured, cpu: Duration) {
+    let ops = measured.ops.max(1) as f64;
+    let per_op = |time: Duration| time.as_nanos() as f64 / ops;
+    let whole = measured.ops;
+    measured.say("ops", Said::Count(whole));
+    measured.say("cpu_ns_per_op", Said::Ratio(per_op(cpu)));
+    measured.say("rss_peak_kb", Said::Count(kib_of("VmHWM:")));
+    let mut line = String::new();
+    let procs = gosched::runtime::procs();
+    let (total, each) = (measured.wall.as_nanos(), per_op(measured.wall));
+    let _ = write!(line, r#"{{"peer":"gosched","workload":"{name}","procs":{procs},"n":{n},"#);
+    let _ = write!(line, r#""ns_total":{total},"ns_per_op":{each:.3},"extra":{{"#);
+    for (index, (key, said)) in measured.extra.iter().enumerate() {
+        let comma = if index == 0 { "" } else { "," };
+        let _ = write!(line, r#"{comma}"{key}":{said}"#);
+    }
+    line.push_str("}}\n");
+    let mut out = std::io::stdout().lock();
+    if let Err(why) = out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
+        eprintln!("cannot print the result: {why}");
+        exit(1);
     }
 }
 
@@ -126,6 +126,7 @@ pub(crate) struct Measured {
 enum Said {
     Count(u64),
     Ratio(f64),
+    Flag(bool),
     Words(&'static str),
 }
 
@@ -134,6 +135,7 @@ impl fmt::Display for Said {
         match self {
             Said::Count(count) => write!(f, "{count}"),
             Said::Ratio(ratio) => write!(f, "{ratio:.3}"),
+            Said::Flag(flag) => write!(f, "{flag}"),
             Said::Words(words) => write!(f, "\"{words}\""),
         }
     }
@@ -154,6 +156,12 @@ impl Measured {
     /// One more number.
     pub(crate) fn and(mut self, key: &'static str, ratio: f64) -> Measured {
         self.say(key, Said::Ratio(ratio));
+        self
+    }
+
+    /// Yes or no.
+    pub(crate) fn is(mut self, key: &'static str, flag: bool) -> Measured {
+        self.say(key, Said::Flag(flag));
         self
     }
 

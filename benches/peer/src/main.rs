@@ -7,6 +7,7 @@ mod blocking;
 mod channels;
 mod common;
 mod locks;
+mod ticks;
 mod timers;
 mod wait_group;
 
