@@ -7,6 +7,7 @@ mod blocking;
 mod channels;
 mod common;
 mod locks;
+mod preempt;
 mod ticks;
 mod timers;
 mod wait_group;
@@ -123,6 +124,7 @@ const WORKLOADS: &[Workload] = &[
         expected: |n| n,
         run: |n| blocking::calls(n, true),
     },
+    Workload { name: "preempt", default_n: 1, expected: |n| n, run: preempt::hogs },
     Workload { name: "mem", default_n: 100_000, expected: |n| n, run: mem },
     Workload {
         name: "steal",
