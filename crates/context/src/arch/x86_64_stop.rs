@@ -74,12 +74,16 @@ pub(crate) unsafe fn can_be_saved(context: *const libc::c_void) -> bool {
         return true;
     }
     // SAFETY: context — the kernel's picture of the state has so many bytes.
-    let magic = unsafe { state.add(464).cast::<u32>().read_unaligned() };
+    let magic = unsafe { state.add(464) }.cast::<u32>();
+    // SAFETY: context — as above.
+    let magic = unsafe { magic.read_unaligned() };
     if magic != MAGIC {
         return true;
     }
     // SAFETY: context — the magic says that there is more.
-    let in_use = unsafe { state.add(512).cast::<u64>().read_unaligned() };
+    let in_use = unsafe { state.add(512) }.cast::<u64>();
+    // SAFETY: context — as above.
+    let in_use = unsafe { in_use.read_unaligned() };
     in_use & !(u64::from(PARTS.load(Ordering::Relaxed)) | KEYS) == 0
 }
 

@@ -77,7 +77,7 @@ static TABLES: Lock<Vec<(usize, &'static Coprimes)>> = Lock::new(Vec::new());
 
 /// The table for `procs` Ps: may allocate. To be put in force by [`use_table`].
 pub(crate) fn table_for(procs: usize) -> &'static Coprimes {
-    let mut tables = TABLES.lock();
+    let mut tables = TABLES.lock_patiently();
     if let Some((_, table)) = tables.iter().find(|(count, _)| *count == procs) {
         return table;
     }
