@@ -21,6 +21,7 @@ use crate::sched::Order;
 use crate::sys::fatal::{Stderr, fatal};
 use gosched_context::arch;
 use gosched_context::carrier::{Role, role};
+use gosched_context::lock::Guarded;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
@@ -344,7 +345,7 @@ pub(crate) fn without_preemption<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
 
 /// The runtime's threads.
 pub(crate) fn num_threads() -> usize {
-    SCHED.lock.lock().ms as usize + super::spawner::OTHER_THREADS.load(Ordering::Relaxed) as usize
+    Guarded::new(&SCHED.lock).ms as usize + super::spawner::OTHER_THREADS.load(Ordering::Relaxed) as usize
 }
 
 /// Makes the calling thread, the process's first, an M, and runs goroutines on it for ever.

@@ -16,6 +16,7 @@ use crate::sys::barrier;
 use crate::sys::cpu_limit;
 use crate::sys::fatal::Stderr;
 use crate::sys::sleep_word::SleepWord;
+use gosched_context::lock::Guarded;
 use std::fmt::Write;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -116,7 +117,7 @@ static MAX_THREADS: AtomicU32 = AtomicU32::new(10_000);
 /// Changes how many Ms there may be. Returns what it was.
 pub(crate) fn set_max_threads(most: u32) -> u32 {
     let before = MAX_THREADS.swap(most, Ordering::Relaxed);
-    let ms = SCHED.lock.lock().ms;
+    let ms = Guarded::new(&SCHED.lock).ms;
     if ms > most {
         exhausted();
     }
