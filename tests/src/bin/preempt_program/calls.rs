@@ -77,7 +77,8 @@ pub(crate) fn storm() {
         let mut sent = 0u64;
         while !is_over() {
             sent += send_to_all();
-            std::thread::sleep(MILLI / 2);
+            // A fork that is interrupted begins again: it has to have time.
+            std::thread::sleep(3 * MILLI);
         }
         sent
     });

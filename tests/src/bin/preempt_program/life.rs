@@ -5,14 +5,14 @@ use crate::kit::{self, Lane, MILLI, burn, burn_micros, crowd, hogs, is_over};
 use crate::memory;
 use gosched::{
     __rules as rules, Builder, go, host, lock_os_thread, runtime, time, unlock_os_thread,
-    with_stack, yield_now,
+    with_stack,
 };
 use gosched_context::{Routine, Size, Status};
 use gosched_tests::blocks::Random;
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 /// Ps come and go, the world stops, goroutines end, somebody looks: all at once.
 pub(crate) fn resize() {
@@ -99,7 +99,8 @@ pub(crate) fn short() {
         while !is_over() {
             let children: Vec<_> = (0..100)
                 .map(|_| {
-                    let (total, micros) = (its_total.clone(), random.below(60) as u64);
+                    let most = if random.below(10) == 0 { 600 } else { 30 };
+                    let (total, micros) = (its_total.clone(), random.below(most) as u64);
                     go(move || {
                         burn_micros(micros);
                         total.fetch_add(1, SeqCst);
@@ -158,33 +159,28 @@ pub(crate) fn destructors() {
     println!("ended {ended}");
 }
 
-/// Computes, without a call, until somebody else has said so: for ever if nobody else runs.
-fn until(said: &AtomicBool) {
-    while !said.load(SeqCst) {
+/// Computes, without a call, until all others are there too: for ever if there are more than Ps, and nobody
+/// is preempted.
+fn meet(others: &AtomicUsize) {
+    others.fetch_sub(1, SeqCst);
+    while others.load(SeqCst) > 0 {
         burn(1000);
     }
 }
 
-/// On every P somebody computes in such a place until another goroutine has run.
+/// More goroutines than there are Ps compute in such a place until all are there.
 pub(crate) fn place(place: &str) {
     let place: &'static str = place.to_owned().leak();
     let lane = Lane::new("somebody who computes in a place of its own");
     let mut rounds = 0;
     while !is_over() && rounds < 20 {
-        let said: Arc<AtomicBool> = Arc::default();
-        let inside: Vec<_> = (0..runtime::procs())
+        let others = Arc::new(AtomicUsize::new(2 * runtime::procs()));
+        let inside: Vec<_> = (0..2 * runtime::procs())
             .map(|_| {
-                let said = said.clone();
-                go(move || compute_in(place, said))
+                let others = others.clone();
+                go(move || compute_in(place, others))
             })
             .collect();
-        // Main waits here, so that hogs have all Ps; the one who says it is behind them.
-        let its_said = said.clone();
-        let teller = go(move || {
-            yield_now();
-            its_said.store(true, SeqCst);
-        });
-        teller.join().unwrap();
         inside.into_iter().for_each(|handle| handle.join().unwrap());
         lane.step();
         rounds += 1;
@@ -192,21 +188,21 @@ pub(crate) fn place(place: &str) {
     println!("rounds {rounds}");
 }
 
-fn compute_in(place: &str, said: Arc<AtomicBool>) {
+fn compute_in(place: &str, others: Arc<AtomicUsize>) {
     match place {
-        "stack" => with_stack(256 << 10, || until(&said)).unwrap(),
-        "host" => host(|| until(&said)),
+        "stack" => with_stack(256 << 10, || meet(&others)).unwrap(),
+        "host" => host(|| meet(&others)),
         "locked" => {
             lock_os_thread();
             let thread = host(|| std::thread::current().id());
-            until(&said);
+            meet(&others);
             assert_eq!(host(|| std::thread::current().id()), thread);
             unlock_os_thread();
         }
         "routine" => {
             let size = Size::from_environment().unwrap();
             let mut routine = Routine::new(size, move || {
-                until(&said);
+                meet(&others);
                 gosched_context::suspend();
                 77
             });

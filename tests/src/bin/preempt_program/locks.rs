@@ -1,6 +1,7 @@
 //! Locks that know nothing of goroutines, held by goroutines that are preempted.
 
-use crate::kit::{self, Lane, burn_micros, crowd};
+use crate::kit::{self, Lane, burn_micros, crowd, hogs};
+use gosched::runtime;
 use gosched_tests::blocks::Random;
 use std::cell::UnsafeCell;
 use std::io::Write;
@@ -12,7 +13,7 @@ const COUNT: usize = 6;
 /// Nobody stops before he had it so often.
 const LEAST: u64 = 2;
 
-/// Each holds it for up to 3 ms, until it is over: how often each did.
+/// Each holds it for up to 3 ms, until it is over, beside some who want the Ps only: how often each did.
 fn hold_in_turn(name: &'static str, hold: impl Fn(usize, u64) + Send + Sync + 'static) -> Vec<u64> {
     let all = crowd(name, COUNT, move |number, lane: &Lane| {
         let mut random = Random::new(number as u64);
@@ -23,7 +24,9 @@ fn hold_in_turn(name: &'static str, hold: impl Fn(usize, u64) + Send + Sync + 's
         }
         lane.steps()
     });
+    let beside = hogs(runtime::procs());
     kit::wait_and_stop();
+    beside.join();
     all.join()
 }
 

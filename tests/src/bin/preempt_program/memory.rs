@@ -82,8 +82,17 @@ pub(crate) fn malloc() {
         })
         .collect();
     let goroutines = crowd("a goroutine in malloc", 10, take_and_give);
+    let trimmers = crowd("a goroutine that holds malloc's lock for long", 2, |_, lane: &Lane| {
+        while !kit::is_over() {
+            // SAFETY: it has no precondition.
+            unsafe { libc::malloc_trim(0) };
+            lane.step();
+        }
+        lane.steps()
+    });
     kit::wait_and_stop();
+    let trims = trimmers.join().into_iter().min().unwrap();
     let least = goroutines.join().into_iter().min().unwrap();
     threads.into_iter().for_each(|thread| assert!(thread.join().unwrap() > 0));
-    println!("least {least}");
+    println!("least {} trims {trims}", least.min(trims));
 }
