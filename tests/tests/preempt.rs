@@ -88,7 +88,8 @@ fn a_thousand_that_never_yield_all_get_on() {
             println!("{said}");
             said.was_moved_if_allowed();
             assert!(said.number("least") > 0, "{said}");
-            assert!(said.number("most") < 1_000_000, "{said}");
+            // Main may have to wait for a turn of all.
+            assert!(said.number("most") < 5_000_000, "{said}");
         }
     }
 }
@@ -107,8 +108,8 @@ fn the_slice_is_what_the_environment_says() {
 fn code_that_must_not_be_preempted_is_not() {
     for mode in MODES {
         let said = program(&["no preempt"], 1).mode(mode).slice("1ms").run();
-        assert_eq!(said.number("inside"), 0, "{said}");
-        assert!(said.number("outside") > 0, "{said}");
+        assert_eq!(said.number("meanwhile"), 0, "{said}");
+        assert!(said.number("afterwards") > 0, "{said}");
     }
 }
 

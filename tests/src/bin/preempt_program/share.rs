@@ -85,7 +85,6 @@ fn tick(enough: impl Fn() -> bool) -> Vec<Duration> {
 
 /// A thousand hogs all get on; main's timers too.
 pub(crate) fn thousand() {
-    let start = Instant::now();
     let begun = Arc::new(AtomicUsize::new(0));
     let its_begun = begun.clone();
     let all = crowd("one of a thousand hogs", 1000, move |_, lane: &Lane| {
@@ -96,7 +95,9 @@ pub(crate) fn thousand() {
         }
         lane.steps()
     });
-    let late = tick(|| start.elapsed() >= kit::length() && begun.load(SeqCst) == 1000);
+    kit::wait_until("all to begin", || begun.load(SeqCst) == 1000);
+    let start = Instant::now();
+    let late = tick(|| start.elapsed() >= kit::length());
     let threads = runtime::num_threads();
     kit::stop();
     let shares = all.join();
@@ -147,7 +148,7 @@ pub(crate) fn no_preempt() {
     }
     kit::stop();
     other.join().unwrap();
-    println!("inside {inside} outside {outside}");
+    println!("meanwhile {inside} afterwards {outside}");
 }
 
 /// So many goroutines of so much CPU time each, and what is theirs of the process's CPU time and threads.
