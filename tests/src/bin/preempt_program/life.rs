@@ -22,7 +22,7 @@ pub(crate) fn resize() {
     let counts = (started.clone(), ended.clone());
     let parents = crowd("a goroutine that starts others", 3, move |number, lane: &Lane| {
         let mut random = Random::new(number as u64);
-        while !is_over() {
+        while !is_over() || lane.steps() == 0 {
             let (ended, micros) = (counts.1.clone(), random.below(1500) as u64);
             counts.0.fetch_add(1, SeqCst);
             let child = go(move || {
@@ -35,14 +35,14 @@ pub(crate) fn resize() {
     });
     let looks = std::thread::spawn(|| {
         let lane = Lane::new("a thread that looks");
-        while !is_over() {
+        while !is_over() || lane.steps() == 0 {
             assert!(runtime::num_goroutines() > 0 && runtime::num_threads() > 0);
             burn(1000);
             lane.step();
         }
     });
     let changes = crowd("a goroutine that changes the number of Ps", 1, |_, lane: &Lane| {
-        while !is_over() {
+        while !is_over() || lane.steps() == 0 {
             let procs = 1 + lane.steps() as usize % 5;
             runtime::set_procs(procs);
             assert_eq!(runtime::procs(), procs);
@@ -96,7 +96,7 @@ pub(crate) fn short() {
     let parents = crowd("a goroutine that starts others", 4, move |number, lane: &Lane| {
         let mut random = Random::new(number as u64);
         let mut started = 0;
-        while !is_over() {
+        while !is_over() || lane.steps() == 0 {
             let children: Vec<_> = (0..100)
                 .map(|_| {
                     let most = if random.below(10) == 0 { 600 } else { 30 };
@@ -141,7 +141,7 @@ thread_local! {
 /// Preempted in the destructors of thread-locals, at a goroutine's end.
 pub(crate) fn destructors() {
     let parents = crowd("a goroutine whose children end slowly", 4, |number, lane: &Lane| {
-        while !is_over() {
+        while !is_over() || lane.steps() == 0 {
             let value = (number as u64) << 32 | lane.steps();
             let child = move || {
                 SLOW.set(Some(Slow(value)));
@@ -249,7 +249,7 @@ pub(crate) fn deep(all_there_is: bool) {
     const SIZE: usize = 64 << 10;
     const LEFT: usize = if cfg!(debug_assertions) { 3 << 10 } else { 2 << 10 };
     let parents = crowd("a goroutine whose children go deep", 4, move |_, lane: &Lane| {
-        while !is_over() {
+        while !is_over() || lane.steps() == 0 {
             let child = move || {
                 let mark = 0u8;
                 let top = black_box(&raw const mark).addr();

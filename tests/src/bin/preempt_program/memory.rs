@@ -60,7 +60,7 @@ fn size(random: &mut Random) -> usize {
 pub(crate) fn take_and_give(seed: usize, lane: &Lane) -> u64 {
     let mut random = Random::new(seed as u64);
     let mut pieces: Vec<Option<Piece>> = (0..32).map(|_| None).collect();
-    while !kit::is_over() {
+    while !kit::is_over() || lane.steps() == 0 {
         let at = random.below(pieces.len());
         let mark = (seed * 31 + at) as u8;
         match &mut pieces[at] {
@@ -83,7 +83,7 @@ pub(crate) fn malloc() {
         .collect();
     let goroutines = crowd("a goroutine in malloc", 10, take_and_give);
     let trimmers = crowd("a goroutine that holds malloc's lock for long", 2, |_, lane: &Lane| {
-        while !kit::is_over() {
+        while !kit::is_over() || lane.steps() == 0 {
             // SAFETY: it has no precondition.
             unsafe { libc::malloc_trim(0) };
             lane.step();

@@ -225,7 +225,7 @@ fn hold(number: usize, lane: &Lane) -> u64 {
     let wide = number.is_multiple_of(2) && is_x86_feature_detected!("avx");
     let mut random = Random::new(number as u64);
     OWN.set(number);
-    while !is_over() {
+    while !is_over() || lane.steps() == 0 {
         let held = Held::random(&mut random, wide);
         let mut block = Block { expected: held, found: ZEROES, mxcsr_before: 0, control_before: 0 };
         block.expected.flags |= ALWAYS;
