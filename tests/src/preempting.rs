@@ -89,16 +89,18 @@ impl Program {
         &mut self.command
     }
 
-    /// Runs it: what became of it.
+    /// Runs it: what became of it, and how long it took.
     ///
     /// # Panics
     /// It cannot be started.
-    pub fn output(&mut self) -> Output {
+    pub fn output(&mut self) -> (Output, Duration) {
         let alone = self.alone.then(|| QUIET.write());
         let beside = (!self.alone).then(|| QUIET.read());
+        let start = Instant::now();
         let output = self.command.output();
+        let took = start.elapsed();
         drop((alone, beside));
-        output.unwrap_or_else(|error| panic!("{}: {error}", self.what))
+        (output.unwrap_or_else(|error| panic!("{}: {error}", self.what)), took)
     }
 
     /// Runs it to its end.
@@ -106,9 +108,7 @@ impl Program {
     /// # Panics
     /// It fails.
     pub fn run(mut self) -> Said {
-        let start = Instant::now();
-        let output = self.output();
-        let took = start.elapsed();
+        let (output, took) = self.output();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let (end, error) = (last(&text), String::from_utf8_lossy(&output.stderr));
         let (what, status) = (self.what, output.status);

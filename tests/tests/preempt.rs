@@ -99,7 +99,7 @@ fn the_slice_is_what_the_environment_says() {
     let preempted = |slice| program(&["slice"], 1).slice(slice).alone().run().number("preempted");
     // Main's timer may preempt at any time: once or twice.
     let (short, shorter, long) = (preempted("5ms"), preempted("500us"), preempted("2s"));
-    assert!((20..=200).contains(&short), "{short} with 5 ms in half a second");
+    assert!((15..=200).contains(&short), "{short} with 5 ms in less than half a second");
     assert!(shorter > 2 * short, "{shorter} with 500 us, {short} with 5 ms");
     assert!(long <= 5, "{long} with 2 s");
 }

@@ -19,7 +19,7 @@ pub(crate) fn length() -> Duration {
     static LENGTH: OnceLock<Duration> = OnceLock::new();
     *LENGTH.get_or_init(|| {
         let text = std::env::var("GOSCHED_PREEMPT_SECONDS").ok();
-        Duration::from_secs_f64(text.map_or(0.5, |text| text.parse().expect("seconds")))
+        Duration::from_secs_f64(text.map_or(0.4, |text| text.parse().expect("seconds")))
     })
 }
 
