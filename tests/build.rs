@@ -1,6 +1,9 @@
 //! Compiles the C code that suites link against.
 
 fn main() {
-    println!("cargo::rerun-if-changed=c/linked.c");
-    cc::Build::new().file("c/linked.c").compile("gosched_tests_linked");
+    for name in ["linked", "waits"] {
+        let file = format!("c/{name}.c");
+        println!("cargo::rerun-if-changed={file}");
+        cc::Build::new().file(file).compile(&format!("gosched_tests_{name}"));
+    }
 }

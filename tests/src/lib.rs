@@ -8,8 +8,10 @@ pub mod blocks;
 pub mod children;
 pub mod linked;
 pub mod parties;
+pub mod preempting;
 pub mod runner;
 pub mod storm;
+pub mod waits;
 
 /// README's program, as a test.
 #[cfg(doctest)]

@@ -1,0 +1,103 @@
+//! Calls that wait, marked and not, beside goroutines that are preempted, and in a storm of signals.
+
+use crate::kit::{self, Lane, MILLI, crowd, hogs, is_over};
+use gosched::{blocking, blocking_now, time};
+use gosched_tests::waits;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// How calls are made.
+#[derive(Clone, Copy)]
+enum Mark {
+    None,
+    Blocking,
+    BlockingNow,
+}
+
+impl Mark {
+    fn call<R>(self, f: impl FnOnce() -> R) -> R {
+        match self {
+            Mark::None => f(),
+            Mark::Blocking => blocking(f),
+            Mark::BlockingNow => blocking_now(f),
+        }
+    }
+}
+
+/// Makes every kind of call until it is over: how many were made, and how many were interrupted.
+fn call_all(marks: &'static [Mark]) -> (u64, u64, u64) {
+    let names: Arc<[String]> = waits::names().into();
+    let count = names.len() * marks.len();
+    let interrupted = Arc::new(AtomicU64::new(0));
+    let its_interrupted = interrupted.clone();
+    let callers = crowd("a goroutine that calls", count, move |number, lane: &Lane| {
+        let (kind, mark) = (number % names.len(), marks[number / names.len()]);
+        while !is_over() || lane.steps() == 0 {
+            match mark.call(|| waits::run(kind)) {
+                0 => {}
+                libc::EINTR => {
+                    its_interrupted.fetch_add(1, Relaxed);
+                    eprintln!("{} was interrupted", names[kind]);
+                }
+                waits::WRONG => panic!("{}: a wrong result", names[kind]),
+                waits::EARLY => panic!("{}: ended too early", names[kind]),
+                error => panic!("{}: error {error}", names[kind]),
+            }
+            lane.step();
+        }
+        lane.steps()
+    });
+    kit::wait_and_stop();
+    let calls = callers.join();
+    (calls.iter().sum(), *calls.iter().min().unwrap(), interrupted.load(Relaxed))
+}
+
+/// A ticker, so that goroutines are made ready by timers all the time.
+fn tick_beside() -> kit::Crowd<u64> {
+    crowd("a ticker", 2, |_, lane| {
+        while !is_over() {
+            time::sleep(MILLI);
+            lane.step();
+        }
+        lane.steps()
+    })
+}
+
+/// The runtime's own signals interrupt nothing that is marked.
+pub(crate) fn marked() {
+    let beside = [hogs(3 * gosched::runtime::procs()), tick_beside()];
+    let (calls, least, interrupted) = call_all(&[Mark::Blocking, Mark::BlockingNow]);
+    beside.into_iter().for_each(|all| drop(all.join()));
+    println!("calls {calls} least {least} interrupted {interrupted}");
+}
+
+/// Signals of the same number from somebody else, to all threads: every call ends, well or by EINTR.
+pub(crate) fn storm() {
+    let sender = std::thread::spawn(|| {
+        let mut sent = 0u64;
+        while !is_over() {
+            sent += send_to_all();
+            // A fork that is interrupted begins again: it has to have time.
+            std::thread::sleep(3 * MILLI);
+        }
+        sent
+    });
+    let beside = [hogs(3 * gosched::runtime::procs()), tick_beside()];
+    let (calls, least, interrupted) = call_all(&[Mark::None, Mark::Blocking]);
+    beside.into_iter().for_each(|all| drop(all.join()));
+    let sent = sender.join().unwrap();
+    println!("calls {calls} least {least} interrupted {interrupted} sent {sent}");
+}
+
+/// SIGURG to each thread of the process.
+pub(crate) fn send_to_all() -> u64 {
+    let mut sent = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+        let thread: i32 = task.file_name().to_str().unwrap().parse().unwrap();
+        let process = std::process::id();
+        // SAFETY: a signal that is handled or ignored; a thread that is gone is an error code.
+        let result = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGURG) };
+        sent += u64::from(result == 0);
+    }
+    sent
+}

@@ -1,0 +1,137 @@
+//! Children of goroutines, while others are preempted in malloc, in stdio, and with locks in their hands.
+
+use crate::kit::{self, Lane, burn_micros, crowd, hogs, is_over};
+use crate::memory;
+use gosched::blocking;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+/// After so many seconds a child that has not ended is ended by a signal.
+const PATIENCE: u32 = 20;
+
+/// A child of fork: `f` is all it does, and its result is the status. True in the parent, when the child
+/// has ended with status 0.
+fn forked(f: impl FnOnce() -> i32) -> Result<(), String> {
+    // SAFETY: the child only does what it may, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: ends a child that hangs.
+        unsafe { libc::alarm(PATIENCE) };
+        let status = f();
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(status) };
+    }
+    let mut status = 0;
+    // SAFETY: a child of ours.
+    let waited = blocking(|| unsafe { libc::waitpid(child, &raw mut status, 0) });
+    match libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 && waited == child {
+        true => Ok(()),
+        false => Err(format!("waitpid {waited} of {child}, status {status:#x}")),
+    }
+}
+
+/// Whether SIGURG would reach the calling thread.
+fn is_reachable() -> bool {
+    // SAFETY: a set of nothing.
+    let mut mask: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: only asks.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut mask) };
+    // SAFETY: a set that was written above.
+    unsafe { libc::sigismember(&mask, libc::SIGURG) == 0 }
+}
+
+fn by_std(plain: bool) -> Result<(), String> {
+    let mut command = Command::new("/bin/true");
+    if !plain {
+        let limit = || {
+            // SAFETY: ends a child that hangs.
+            unsafe { libc::alarm(PATIENCE) };
+            Ok(())
+        };
+        // SAFETY: alarm may be called in a child of fork.
+        unsafe { command.pre_exec(limit) };
+    }
+    let status = blocking(|| command.stdin(Stdio::null()).status()).map_err(|e| e.to_string())?;
+    if status.success() { Ok(()) } else { Err(format!("{status:?}")) }
+}
+
+fn by_exec() -> Result<(), String> {
+    let arguments = [c"/bin/true".as_ptr(), std::ptr::null()];
+    // SAFETY: a list that ends in a null, of C strings.
+    forked(|| unsafe { libc::execv(arguments[0], arguments.as_ptr()) })
+}
+
+/// The child takes C's memory, and can be reached by signals as its parent could.
+fn by_malloc() -> Result<(), String> {
+    forked(|| {
+        for size in [24, 400, 5000, 100_000] {
+            // SAFETY: any size will do.
+            let block = unsafe { libc::malloc(size) };
+            if block.is_null() {
+                return 2;
+            }
+            // SAFETY: it was taken above.
+            unsafe { libc::free(block) };
+        }
+        if is_reachable() { 0 } else { 3 }
+    })
+}
+
+/// The child takes Rust's memory.
+fn by_vec() -> Result<(), String> {
+    forked(|| {
+        let lists: Vec<Vec<u8>> = (1..50).map(|count| vec![count; count as usize * 100]).collect();
+        i32::from(lists.iter().any(|list| list[0] as usize * 100 != list.len()))
+    })
+}
+
+/// Held by goroutines that are preempted.
+static LOCK: Mutex<u64> = Mutex::new(0);
+
+fn hold_locks(number: usize, lane: &Lane) -> u64 {
+    while !is_over() {
+        match number % 2 {
+            0 => {
+                let mut guard = LOCK.lock().unwrap();
+                burn_micros(300);
+                *guard += 1;
+            }
+            _ => {
+                let mut out = std::io::stdout().lock();
+                burn_micros(300);
+                writeln!(out, "beside").unwrap();
+            }
+        }
+        lane.step();
+    }
+    lane.steps()
+}
+
+/// `kind`: what children do.
+pub(crate) fn fork(kind: &str) {
+    let fork: fn() -> Result<(), String> = match kind {
+        "std" => || by_std(true),
+        "std after fork" => || by_std(false),
+        "exec" => by_exec,
+        "malloc" => by_malloc,
+        "vec" => by_vec,
+        other => panic!("no kind {other}"),
+    };
+    let beside = [
+        hogs(3),
+        crowd("a goroutine in malloc", 3, memory::take_and_give),
+        crowd("a goroutine with a lock", 4, hold_locks),
+    ];
+    let parents = crowd("a goroutine that forks", 2, move |_, lane| {
+        while !is_over() || lane.steps() == 0 {
+            fork().unwrap();
+            lane.step();
+        }
+        lane.steps()
+    });
+    kit::wait_and_stop();
+    beside.into_iter().for_each(|all| drop(all.join()));
+    println!("children {}", parents.join().iter().sum::<u64>());
+}

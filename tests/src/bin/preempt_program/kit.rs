@@ -1,0 +1,231 @@
+//! What the programs share: time to run for, computation without calls, and a watchdog that ends a program
+//! in which somebody does not get on.
+
+use gosched::{__rules as rules, JoinHandle, go, runtime, time};
+use std::io::{Cursor, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Somebody who does not get on for so long has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Of the watchdog's end of the process.
+const HANGS: i32 = 70;
+
+pub(crate) const MILLI: Duration = Duration::from_millis(1);
+
+/// How long a program is to go on, in all its parts.
+pub(crate) fn length() -> Duration {
+    static LENGTH: OnceLock<Duration> = OnceLock::new();
+    *LENGTH.get_or_init(|| {
+        let text = std::env::var("GOSCHED_PREEMPT_SECONDS").ok();
+        Duration::from_secs_f64(text.map_or(0.4, |text| text.parse().expect("seconds")))
+    })
+}
+
+/// Whether it is a run of `ci/long`.
+pub(crate) fn is_long() -> bool {
+    length() >= Duration::from_secs(5)
+}
+
+static OVER: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn is_over() -> bool {
+    OVER.load(Relaxed)
+}
+
+pub(crate) fn stop() {
+    OVER.store(true, Relaxed);
+}
+
+/// Main's part in most programs: it lets others go on for the length, then ends them. Its sleeps are
+/// part of the test, since all Ps are busy.
+pub(crate) fn wait_and_stop() {
+    let lane = Lane::new("main");
+    let start = Instant::now();
+    while start.elapsed() < length() {
+        time::sleep((length() - start.elapsed()).min(100 * MILLI));
+        lane.step();
+    }
+    stop();
+}
+
+const LANES: usize = 2048;
+/// How far each has got; 0 if nobody is there.
+static STEPS: [AtomicU64; LANES] = [const { AtomicU64::new(0) }; LANES];
+static NAMES: [OnceLock<&str>; LANES] = [const { OnceLock::new() }; LANES];
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Something that has to get on, again and again, while this exists.
+pub(crate) struct Lane(usize);
+
+impl Lane {
+    pub(crate) fn new(name: &'static str) -> Lane {
+        let at = TAKEN.fetch_add(1, Relaxed);
+        let _ = NAMES[at].set(name);
+        STEPS[at].store(1, Relaxed);
+        Lane(at)
+    }
+
+    pub(crate) fn step(&self) {
+        STEPS[self.0].store(STEPS[self.0].load(Relaxed) + 2, Relaxed);
+    }
+
+    /// How often it got on.
+    pub(crate) fn steps(&self) -> u64 {
+        STEPS[self.0].load(Relaxed) / 2
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        STEPS[self.0].store(0, Relaxed);
+    }
+}
+
+/// Starts the watchdog: an ordinary thread that waits for nothing a program could hold.
+pub(crate) fn watch() {
+    std::thread::spawn(|| {
+        let start = Instant::now();
+        let limit = Duration::from_secs(100) + 10 * length();
+        let mut last: Vec<(u64, Instant)> = vec![(0, start); LANES];
+        loop {
+            std::thread::sleep(100 * MILLI);
+            for (at, (steps, since)) in last.iter_mut().enumerate() {
+                let now = STEPS[at].load(Relaxed);
+                if now != *steps || now == 0 {
+                    (*steps, *since) = (now, Instant::now());
+                } else if since.elapsed() > PATIENCE {
+                    give_up(NAMES[at].get().unwrap_or(&"?"), at);
+                }
+            }
+            if start.elapsed() > limit {
+                give_up("the program", LANES);
+            }
+        }
+    });
+}
+
+/// Says who hangs, without memory or locks, and ends the process.
+pub(crate) fn give_up(who: &str, lane: usize) -> ! {
+    let mut text = Cursor::new([0u8; 512]);
+    let running = STEPS.iter().filter(|steps| steps.load(Relaxed) > 0).count();
+    let _ = writeln!(
+        text,
+        "hangs: {who} (lane {lane}; {running} lanes; {:?}; {} goroutines, {} threads, {} Ps)",
+        rules::preemptions(),
+        runtime::num_goroutines(),
+        runtime::num_threads(),
+        runtime::procs(),
+    );
+    let length = text.position() as usize;
+    // SAFETY: so many bytes are there.
+    unsafe { libc::write(2, text.get_ref().as_ptr().cast(), length) };
+    // SAFETY: ends the process at once.
+    unsafe { libc::_exit(HANGS) }
+}
+
+/// Computes: no calls, no memory.
+#[inline(never)]
+pub(crate) fn burn(rounds: u64) -> u64 {
+    let (mut x, mut left) = (rounds | 1, rounds);
+    while left > 0 {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        left -= 1;
+    }
+    std::hint::black_box(x)
+}
+
+static PER_MILLI: AtomicU64 = AtomicU64::new(100_000);
+
+/// Finds how much computation a millisecond is, while all CPUs compute.
+pub(crate) fn calibrate() {
+    let measure = || (0..5).map(|_| cost_of(500_000)).min().unwrap_or(MILLI);
+    let others: Vec<_> = (1..runtime::num_cpu()).map(|_| std::thread::spawn(measure)).collect();
+    let best = others.into_iter().map(|other| other.join().unwrap()).fold(measure(), Duration::min);
+    let per_milli = 500_000 * 1_000_000 / best.as_nanos().max(1);
+    PER_MILLI.store(per_milli as u64, Relaxed);
+}
+
+/// What so much computation costs the calling thread.
+fn cost_of(rounds: u64) -> Duration {
+    let before = cpu_time(libc::CLOCK_THREAD_CPUTIME_ID);
+    burn(rounds);
+    cpu_time(libc::CLOCK_THREAD_CPUTIME_ID) - before
+}
+
+pub(crate) fn cpu_time(clock: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the time is ours to write.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Computes for about so many microseconds of CPU time.
+pub(crate) fn burn_micros(micros: u64) -> u64 {
+    burn(PER_MILLI.load(Relaxed) * micros / 1000)
+}
+
+/// Goroutines that were started together.
+pub(crate) struct Crowd<T>(Vec<JoinHandle<T>>);
+
+/// Starts `count` goroutines, each with its number and a lane of its own.
+pub(crate) fn crowd<T: Send + 'static>(
+    name: &'static str,
+    count: usize,
+    f: impl Fn(usize, &Lane) -> T + Send + Sync + 'static,
+) -> Crowd<T> {
+    let f = Arc::new(f);
+    let start = |number| {
+        let f = f.clone();
+        let lane = Lane::new(name);
+        go(move || f(number, &lane))
+    };
+    Crowd((0..count).map(start).collect())
+}
+
+impl<T> Crowd<T> {
+    /// Their results.
+    pub(crate) fn join(self) -> Vec<T> {
+        self.0.into_iter().map(|handle| handle.join().unwrap()).collect()
+    }
+}
+
+/// Goroutines that compute without a call until it is over; how far each got.
+pub(crate) fn hogs(count: usize) -> Crowd<u64> {
+    crowd("hog", count, |_, lane| {
+        while !is_over() || lane.steps() == 0 {
+            burn(2000);
+            lane.step();
+        }
+        lane.steps()
+    })
+}
+
+/// Waits, as a goroutine, until something is so.
+pub(crate) fn wait_until(what: &'static str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        if start.elapsed() > PATIENCE {
+            give_up(what, LANES);
+        }
+        time::sleep(MILLI / 5);
+    }
+}
+
+/// The last line of each program.
+pub(crate) fn report() {
+    let counts = rules::preemptions();
+    println!(
+        "moved {} in-place {} outside {} deferred {}",
+        counts.moved, counts.in_place, counts.outside, counts.deferred
+    );
+}
+
+/// How often goroutines were preempted.
+pub(crate) fn preemptions() -> u64 {
+    let counts = rules::preemptions();
+    counts.moved + counts.in_place
+}

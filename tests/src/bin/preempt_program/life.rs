@@ -1,0 +1,267 @@
+//! Preemption in a goroutine's first and last moments, in places that are not its own, and while the
+//! program changes or ends.
+
+use crate::kit::{self, Lane, MILLI, burn, burn_micros, crowd, hogs, is_over};
+use crate::memory;
+use gosched::{
+    __rules as rules, Builder, go, host, lock_os_thread, runtime, time, unlock_os_thread,
+    with_stack,
+};
+use gosched_context::{Routine, Size, Status};
+use gosched_tests::blocks::Random;
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+/// Ps come and go, the world stops, goroutines end, somebody looks: all at once.
+pub(crate) fn resize() {
+    let all = hogs(8);
+    let started = Arc::new(AtomicU64::new(0));
+    let ended = Arc::new(AtomicU64::new(0));
+    let counts = (started.clone(), ended.clone());
+    let parents = crowd("a goroutine that starts others", 3, move |number, lane: &Lane| {
+        let mut random = Random::new(number as u64);
+        while !is_over() || lane.steps() == 0 {
+            let (ended, micros) = (counts.1.clone(), random.below(1500) as u64);
+            counts.0.fetch_add(1, SeqCst);
+            let child = go(move || {
+                burn_micros(micros);
+                ended.fetch_add(1, SeqCst);
+            });
+            child.join().unwrap();
+            lane.step();
+        }
+    });
+    let looks = std::thread::spawn(|| {
+        let lane = Lane::new("a thread that looks");
+        while !is_over() || lane.steps() == 0 {
+            assert!(runtime::num_goroutines() > 0 && runtime::num_threads() > 0);
+            burn(1000);
+            lane.step();
+        }
+    });
+    let changes = crowd("a goroutine that changes the number of Ps", 1, |_, lane: &Lane| {
+        while !is_over() || lane.steps() == 0 {
+            let procs = 1 + lane.steps() as usize % 5;
+            runtime::set_procs(procs);
+            assert_eq!(runtime::procs(), procs);
+            rules::with_world_stopped(|| ());
+            lane.step();
+            time::sleep(MILLI / 2);
+        }
+        lane.steps()
+    });
+    kit::wait_and_stop();
+    let changes = changes.join()[0];
+    all.join();
+    parents.join();
+    looks.join().unwrap();
+    assert_eq!(started.load(SeqCst), ended.load(SeqCst));
+    println!("changes {changes} started {}", started.load(SeqCst));
+}
+
+/// The process ends while goroutines compute, allocate, write, start others and are preempted.
+pub(crate) fn exit(how: &str) {
+    hogs(4);
+    crowd("a goroutine in malloc", 4, memory::take_and_give);
+    crowd("a goroutine that writes", 2, |_, lane: &Lane| {
+        loop {
+            eprintln!("beside");
+            burn(1000);
+            lane.step();
+        }
+    });
+    crowd("a goroutine that starts others", 2, |_, lane: &Lane| {
+        loop {
+            go(|| burn(20_000)).join().unwrap();
+            lane.step();
+        }
+    });
+    time::sleep(15 * MILLI);
+    println!("ends");
+    match how {
+        "exit" => std::process::exit(0),
+        // SAFETY: what std does, without std.
+        "C" => unsafe { libc::exit(0) },
+        "return" => {}
+        other => panic!("no way {other}"),
+    }
+}
+
+/// Thousands of goroutines that hardly live.
+pub(crate) fn short() {
+    let total = Arc::new(AtomicU64::new(0));
+    let its_total = total.clone();
+    let parents = crowd("a goroutine that starts others", 4, move |number, lane: &Lane| {
+        let mut random = Random::new(number as u64);
+        let mut started = 0;
+        while !is_over() || lane.steps() == 0 {
+            let children: Vec<_> = (0..100)
+                .map(|_| {
+                    let most = if random.below(10) == 0 { 600 } else { 30 };
+                    let (total, micros) = (its_total.clone(), random.below(most) as u64);
+                    go(move || {
+                        burn_micros(micros);
+                        total.fetch_add(1, SeqCst);
+                    })
+                })
+                .collect();
+            started += children.len() as u64;
+            children.into_iter().for_each(|child| child.join().unwrap());
+            lane.step();
+        }
+        started
+    });
+    kit::wait_and_stop();
+    let started: u64 = parents.join().iter().sum();
+    assert_eq!(started, total.load(SeqCst));
+    println!("started {started}");
+}
+
+static DESTROYED: AtomicU64 = AtomicU64::new(0);
+
+/// A thread-local whose destructor takes its time.
+struct Slow(u64);
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        let before = self.0;
+        burn_micros(400);
+        let text = format!("{before}");
+        assert_eq!(text.parse(), Ok(black_box(self.0)));
+        DESTROYED.fetch_add(1, SeqCst);
+    }
+}
+
+thread_local! {
+    static SLOW: RefCell<Option<Slow>> = const { RefCell::new(None) };
+}
+
+/// Preempted in the destructors of thread-locals, at a goroutine's end.
+pub(crate) fn destructors() {
+    let parents = crowd("a goroutine whose children end slowly", 4, |number, lane: &Lane| {
+        while !is_over() || lane.steps() == 0 {
+            let value = (number as u64) << 32 | lane.steps();
+            let child = move || {
+                SLOW.set(Some(Slow(value)));
+                burn(100);
+                SLOW.with_borrow(|slow| assert_eq!(slow.as_ref().map(|slow| slow.0), Some(value)));
+            };
+            go(child).join().unwrap();
+            lane.step();
+        }
+        lane.steps()
+    });
+    kit::wait_and_stop();
+    let ended: u64 = parents.join().iter().sum();
+    assert_eq!(ended, DESTROYED.load(SeqCst));
+    println!("ended {ended}");
+}
+
+/// Computes, without a call, until all others are there too: for ever if there are more than Ps, and nobody
+/// is preempted.
+fn meet(others: &AtomicUsize) {
+    others.fetch_sub(1, SeqCst);
+    while others.load(SeqCst) > 0 {
+        burn(1000);
+    }
+}
+
+/// More goroutines than there are Ps compute in such a place until all are there.
+pub(crate) fn place(place: &str) {
+    let place: &'static str = place.to_owned().leak();
+    let lane = Lane::new("somebody who computes in a place of its own");
+    let mut rounds = 0;
+    while !is_over() && rounds < 20 {
+        let others = Arc::new(AtomicUsize::new(2 * runtime::procs()));
+        let inside: Vec<_> = (0..2 * runtime::procs())
+            .map(|_| {
+                let others = others.clone();
+                go(move || compute_in(place, others))
+            })
+            .collect();
+        inside.into_iter().for_each(|handle| handle.join().unwrap());
+        lane.step();
+        rounds += 1;
+    }
+    println!("rounds {rounds}");
+}
+
+fn compute_in(place: &str, others: Arc<AtomicUsize>) {
+    match place {
+        "stack" => with_stack(256 << 10, || meet(&others)).unwrap(),
+        "host" => host(|| meet(&others)),
+        "locked" => {
+            lock_os_thread();
+            let thread = host(|| std::thread::current().id());
+            meet(&others);
+            assert_eq!(host(|| std::thread::current().id()), thread);
+            unlock_os_thread();
+        }
+        "routine" => {
+            let size = Size::from_environment().unwrap();
+            let mut routine = Routine::new(size, move || {
+                meet(&others);
+                gosched_context::suspend();
+                77
+            });
+            assert_eq!(routine.resume().unwrap(), Status::Suspended);
+            burn(1000);
+            assert_eq!(routine.resume().unwrap(), Status::Finished);
+            assert_eq!(routine.into_result().unwrap().unwrap(), 77);
+        }
+        other => panic!("no place {other}"),
+    }
+}
+
+/// Frames with something to lose, down to where less than `left` bytes are below.
+#[inline(never)]
+fn descend(end: usize, left: usize, depth: u64) -> u64 {
+    let frame = black_box([depth ^ 0x5555; 12]);
+    let here = frame.as_ptr().addr();
+    let below = match here - end < left {
+        true => burn_micros(500).min(1),
+        false => descend(end, left, depth + 1),
+    };
+    assert!(black_box(frame).iter().all(|&word| word == depth ^ 0x5555), "a frame has changed");
+    below + 1
+}
+
+/// The lowest address of the calling goroutine's stack, as libc knows it.
+fn end_of_the_stack() -> usize {
+    // SAFETY: all zero, to be written.
+    let mut attributes: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
+    // SAFETY: it has no precondition.
+    let own = unsafe { libc::pthread_self() };
+    // SAFETY: the caller's own, to be written.
+    assert_eq!(unsafe { libc::pthread_getattr_np(own, &mut attributes) }, 0);
+    let (mut start, mut size) = (std::ptr::null_mut(), 0);
+    // SAFETY: attributes that were written above.
+    assert_eq!(unsafe { libc::pthread_attr_getstack(&attributes, &mut start, &mut size) }, 0);
+    // SAFETY: they are not used any more.
+    unsafe { libc::pthread_attr_destroy(&mut attributes) };
+    start.addr()
+}
+
+/// Preempted near the end of a small stack: of what was asked for, or of all there is.
+pub(crate) fn deep(all_there_is: bool) {
+    const SIZE: usize = 64 << 10;
+    const LEFT: usize = if cfg!(debug_assertions) { 3 << 10 } else { 2 << 10 };
+    let parents = crowd("a goroutine whose children go deep", 4, move |_, lane: &Lane| {
+        while !is_over() || lane.steps() == 0 {
+            let child = move || {
+                let mark = 0u8;
+                let top = black_box(&raw const mark).addr();
+                let end = if all_there_is { end_of_the_stack() } else { top - SIZE };
+                descend(end, LEFT, 0)
+            };
+            let child = Builder::new().stack_size(SIZE).go(child).unwrap();
+            assert!(child.join().unwrap() > 20);
+            lane.step();
+        }
+        lane.steps()
+    });
+    kit::wait_and_stop();
+    println!("least {}", parents.join().iter().min().unwrap());
+}

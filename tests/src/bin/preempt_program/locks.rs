@@ -1,0 +1,88 @@
+//! Locks that know nothing of goroutines, held by goroutines that are preempted.
+
+use crate::kit::{self, Lane, burn_micros, crowd, hogs};
+use gosched::runtime;
+use gosched_tests::blocks::Random;
+use std::cell::UnsafeCell;
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How many want the lock.
+const COUNT: usize = 6;
+/// Nobody stops before he had it so often.
+const LEAST: u64 = 2;
+
+/// Each holds it for up to 3 ms, until it is over, beside some who want the Ps only: how often each did.
+fn hold_in_turn(name: &'static str, hold: impl Fn(usize, u64) + Send + Sync + 'static) -> Vec<u64> {
+    let all = crowd(name, COUNT, move |number, lane: &Lane| {
+        let mut random = Random::new(number as u64);
+        while !kit::is_over() || lane.steps() < LEAST {
+            hold(number, random.below(3000) as u64);
+            lane.step();
+            burn_micros(random.below(1500) as u64);
+        }
+        lane.steps()
+    });
+    let beside = hogs(runtime::procs());
+    kit::wait_and_stop();
+    beside.join();
+    all.join()
+}
+
+/// A mutex of std's; the count is read, and written a while later.
+pub(crate) fn std_mutex() {
+    static COUNTER: Mutex<u64> = Mutex::new(0);
+    let held = hold_in_turn("a goroutine that wants a mutex", |_, micros| {
+        let mut guard = COUNTER.lock().unwrap();
+        let before = *guard;
+        burn_micros(micros);
+        *guard = before + 1;
+    });
+    let (sum, counter) = (held.iter().sum::<u64>(), *COUNTER.lock().unwrap());
+    assert_eq!(sum, counter, "{held:?}");
+    println!("least {}", held.iter().min().unwrap());
+}
+
+/// The lock of the standard output: what is written under it stays together.
+pub(crate) fn stdout() {
+    let held = hold_in_turn("a goroutine that wants to write", |number, micros| {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "first {number} {micros}").unwrap();
+        burn_micros(micros);
+        writeln!(out, "second {number} {micros}").unwrap();
+    });
+    println!("least {}", held.iter().min().unwrap());
+}
+
+/// A lock whose waiters spin, and never yield.
+struct SpinLock {
+    held: AtomicBool,
+    counter: UnsafeCell<u64>,
+}
+
+// SAFETY: the counter is only touched by who holds the lock.
+unsafe impl Sync for SpinLock {}
+
+impl SpinLock {
+    fn add(&self, micros: u64) {
+        while self.held.swap(true, Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+        // SAFETY: the lock is held.
+        let before = unsafe { *self.counter.get() };
+        burn_micros(micros);
+        // SAFETY: the lock is held.
+        unsafe { *self.counter.get() = before + 1 };
+        self.held.store(false, Ordering::Release);
+    }
+}
+
+pub(crate) fn spinlock() {
+    static LOCK: SpinLock = SpinLock { held: AtomicBool::new(false), counter: UnsafeCell::new(0) };
+    let held = hold_in_turn("a goroutine that spins for a lock", |_, micros| LOCK.add(micros / 2));
+    // SAFETY: nobody else is left.
+    let counter = unsafe { *LOCK.counter.get() };
+    assert_eq!(held.iter().sum::<u64>(), counter, "{held:?}");
+    println!("least {}", held.iter().min().unwrap());
+}

@@ -1,0 +1,63 @@
+//! Programs whose goroutines do not yield, for the suites `preempt`, `preempt_hostile` and `preempt_signals`:
+//! each a process of its own, since it is about the whole process's Ps, threads and signals.
+//!
+//! `GOSCHED_PREEMPT_SECONDS` is how long each goes on.
+
+mod calls;
+mod fork;
+mod kit;
+mod life;
+mod locks;
+mod masks;
+mod memory;
+mod mixed;
+mod registers;
+mod sample;
+mod share;
+mod unwind;
+
+fn main() {
+    kit::watch();
+    kit::calibrate();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let argument = |at: usize| arguments.get(at).map_or("", String::as_str);
+    let number = |at: usize| argument(at).parse::<usize>().expect("a number");
+    if argument(0) == "chain" {
+        // A handler of before the runtime.
+        return masks::chain(argument(1));
+    }
+    gosched::run(|| {
+        match argument(0) {
+            "endless loop" => return share::endless_loop(),
+            "never one" => return share::never_one(),
+            "malloc" => memory::malloc(),
+            "std mutex" => locks::std_mutex(),
+            "stdout" => locks::stdout(),
+            "spinlock" => locks::spinlock(),
+            "unwind" => unwind::unwind(),
+            "thousand" => share::thousand(),
+            "fair" => share::fair(number(1)),
+            "ticker" => share::ticker(number(1)),
+            "slice" => share::slice(),
+            "no preempt" => share::no_preempt(),
+            "many" => share::many(number(1), number(2) as u64, number(3)),
+            "beats" => sample::beats(),
+            "threads" => sample::threads(),
+            "marked calls" => calls::marked(),
+            "storm" => calls::storm(),
+            "resize" => life::resize(),
+            "exit" => life::exit(argument(1)),
+            "short" => life::short(),
+            "destructors" => life::destructors(),
+            "place" => life::place(argument(1)),
+            "deep" => life::deep(argument(1) == "all there is"),
+            "fork" => fork::fork(argument(1)),
+            "registers" => registers::registers(),
+            "mask" => masks::mask(argument(1)),
+            "deaf" => masks::deaf(),
+            "mixed" => mixed::mixed(),
+            other => panic!("no program {other}"),
+        }
+        kit::report();
+    });
+}

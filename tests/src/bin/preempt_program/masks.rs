@@ -1,0 +1,194 @@
+//! Signals that are the program's: masks, and handlers of SIGURG.
+
+use crate::calls;
+use crate::kit::{self, Lane, MILLI, burn_micros, crowd, hogs, is_over, wait_until};
+use gosched::{blocking, chan, go, goexit, lock_os_thread, runtime, time, yield_now};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+/// Signals that a goroutine blocks here.
+const BLOCKED: [i32; 3] = [libc::SIGURG, libc::SIGUSR2, libc::SIGWINCH];
+
+fn set_of(signals: &[i32]) -> libc::sigset_t {
+    // SAFETY: all zero is a set of nothing.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    for &signal in signals {
+        // SAFETY: the set is ours, the signal exists.
+        unsafe { libc::sigaddset(&mut set, signal) };
+    }
+    set
+}
+
+fn block(signals: &[i32]) {
+    // SAFETY: a valid set.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set_of(signals), std::ptr::null_mut()) };
+}
+
+/// How many of those are blocked in the calling thread.
+fn blocked() -> usize {
+    let mut mask = set_of(&[]);
+    // SAFETY: only asks.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut mask) };
+    // SAFETY: a valid set.
+    BLOCKED.iter().filter(|&&signal| unsafe { libc::sigismember(&mask, signal) } == 1).count()
+}
+
+/// Many goroutines look at the mask of the thread they are on: how many found it changed.
+fn changed() -> usize {
+    let looks = crowd("a goroutine that looks at the mask", 60, |number, _: &Lane| {
+        let before = blocked();
+        if number.is_multiple_of(2) {
+            yield_now();
+        }
+        burn_micros(20);
+        before + blocked()
+    });
+    looks.join().into_iter().filter(|&count| count > 0).count()
+}
+
+/// Goroutines change their mask and then leave their thread, in this way.
+pub(crate) fn mask(way: &str) {
+    let way: &'static str = way.to_owned().leak();
+    let mut found = 0;
+    for _ in 0..4 {
+        let (tx, rx) = chan::<()>(0);
+        let there = Arc::new(AtomicUsize::new(0));
+        let leaving: Vec<_> = (0..20)
+            .map(|_| {
+                let (rx, there) = (rx.clone(), there.clone());
+                go(move || {
+                    let signals = if way == "preempted" { &BLOCKED[1..] } else { &BLOCKED[..] };
+                    block(signals);
+                    there.fetch_add(1, SeqCst);
+                    leave(way, &rx);
+                })
+            })
+            .collect();
+        wait_until("all to block signals", || there.load(SeqCst) == 20);
+        found += changed();
+        drop(tx);
+        for handle in leaving {
+            let outcome = handle.join();
+            assert_eq!(outcome.is_err(), ["panic", "goexit"].contains(&way), "{outcome:?}");
+        }
+        found += changed();
+    }
+    println!("changed {found}");
+}
+
+fn leave(way: &str, rx: &chan::Receiver<()>) {
+    match way {
+        "sleep" => time::sleep(20 * MILLI),
+        "receive" => assert!(rx.recv().is_err()),
+        "yield" => (0..200).for_each(|_| yield_now()),
+        "preempted" => drop(burn_micros(3000)),
+        "panic" => std::panic::resume_unwind(Box::new("on purpose")),
+        "goexit" => goexit(),
+        "call" => blocking(|| std::thread::sleep(5 * MILLI)),
+        "locked" => lock_os_thread(),
+        "end" => {}
+        other => panic!("no way {other}"),
+    }
+}
+
+/// One that blocks SIGURG is preempted when it comes into the runtime, not before.
+pub(crate) fn deaf() {
+    let count = Arc::new(AtomicU64::new(0));
+    let its_count = count.clone();
+    let beside = crowd("beside one that is deaf", 2, move |_, lane: &Lane| {
+        while !is_over() {
+            burn_micros(50);
+            its_count.fetch_add(1, SeqCst);
+            lane.step();
+        }
+    });
+    let its_count = count.clone();
+    let deaf = go(move || {
+        block(&[libc::SIGURG]);
+        let before = its_count.load(SeqCst);
+        burn_micros(50_000);
+        let silent = its_count.load(SeqCst) - before;
+        // Nothing here waits: the room is there.
+        let (tx, rx) = chan::<u8>(1);
+        let before = its_count.load(SeqCst);
+        for _ in 0..300 {
+            burn_micros(1000);
+            tx.send(1).unwrap();
+            rx.recv().unwrap();
+        }
+        (silent, its_count.load(SeqCst) - before)
+    });
+    let (silent, entering) = deaf.join().unwrap();
+    kit::stop();
+    beside.join();
+    println!("silent {silent} entering {entering}");
+}
+
+static CALLED: AtomicU64 = AtomicU64::new(0);
+static FROM_US: AtomicBool = AtomicBool::new(true);
+
+extern "C" fn with_info(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: a handler with SA_SIGINFO gets one.
+    let info = unsafe { &*info };
+    // SAFETY: signals that processes send have it.
+    let sender = unsafe { info.si_pid() };
+    FROM_US.fetch_and(sender as u32 == std::process::id(), SeqCst);
+    CALLED.fetch_add(1, SeqCst);
+}
+
+extern "C" fn plain(_: i32) {
+    CALLED.fetch_add(1, SeqCst);
+}
+
+/// Installs what was there before the runtime; true if it is called.
+fn install(kind: &str) -> bool {
+    // SAFETY: all zero is a valid action.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    (action.sa_sigaction, action.sa_flags) = match kind {
+        "info" => (with_info as *const () as usize, libc::SA_SIGINFO | libc::SA_RESTART),
+        "plain" => (plain as *const () as usize, libc::SA_RESTART),
+        "ignored" => (libc::SIG_IGN, 0),
+        _ => (libc::SIG_DFL, 0),
+    };
+    // SAFETY: the handlers only count.
+    let result = unsafe { libc::sigaction(libc::SIGURG, &action, std::ptr::null_mut()) };
+    assert_eq!(result, 0);
+    ["info", "plain"].contains(&kind)
+}
+
+fn send(way: u64) {
+    match way {
+        // SAFETY: a signal that is handled.
+        0 => _ = unsafe { libc::raise(libc::SIGURG) },
+        // SAFETY: a signal that is handled.
+        1 => _ = unsafe { libc::kill(std::process::id() as i32, libc::SIGURG) },
+        _ => _ = std::thread::spawn(|| send(0)).join(),
+    }
+}
+
+/// A handler of before: called for what others send, and for nothing else.
+pub(crate) fn chain(kind: &str) {
+    const SENT: u64 = 60;
+    let is_called = install(kind);
+    gosched::run(move || {
+        let all = hogs(2 * runtime::procs() + 1);
+        time::sleep(kit::length() / 2);
+        let early = CALLED.load(SeqCst);
+        for number in 1..=SENT {
+            send(number % 3);
+            if is_called {
+                wait_until("the handler to be called", || CALLED.load(SeqCst) >= number);
+            }
+        }
+        time::sleep(20 * MILLI);
+        let called = CALLED.load(SeqCst);
+        // Many at a time: none ends the program.
+        let many: u64 = (0..20).map(|_| calls::send_to_all()).sum();
+        assert!(many > 0);
+        kit::stop();
+        all.join();
+        assert!(FROM_US.load(SeqCst), "somebody else is said to have sent it");
+        println!("early {early} called {called} of {SENT}");
+        kit::report();
+    });
+}

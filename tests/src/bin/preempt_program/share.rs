@@ -1,0 +1,197 @@
+//! Who gets how much of the Ps, and how soon.
+
+use crate::kit::{self, Lane, MILLI, burn, burn_micros, crowd, hogs, is_over};
+use gosched::sync::WaitGroup;
+use gosched::{go, runtime, time};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// S131: printed although the only P never gets free.
+pub(crate) fn endless_loop() {
+    go(|| {
+        #[expect(clippy::empty_loop, reason = "it is what is tested")]
+        loop {}
+    });
+    time::sleep(1000 * MILLI);
+    println!("Done");
+}
+
+/// S132: an even number that is never 1.
+pub(crate) fn never_one() {
+    go(|| {
+        let mut u: u64 = std::hint::black_box(1 << 40);
+        loop {
+            u = u.wrapping_sub(2);
+            if u == 1 {
+                break;
+            }
+        }
+        println!("it was one");
+    });
+    time::after(5 * MILLI).recv().unwrap();
+    println!("go 1.13 has never been here");
+}
+
+/// Jain's index of what each got, in ten-thousandths: 10000 if all got the same.
+fn fairness(shares: &[u64]) -> u64 {
+    let shares: Vec<f64> = shares.iter().map(|&share| share as f64).collect();
+    let (sum, squares) =
+        shares.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+    (10_000.0 * sum * sum / (shares.len() as f64 * squares)) as u64
+}
+
+/// So many hogs, for a second at least.
+pub(crate) fn fair(count: usize) {
+    // All are there before anybody counts.
+    static BEGIN: AtomicBool = AtomicBool::new(false);
+    let all = crowd("a hog", count, |_, lane: &Lane| {
+        let mut work = 0u64;
+        while !is_over() {
+            burn(5000);
+            work += u64::from(BEGIN.load(SeqCst));
+            lane.step();
+        }
+        work
+    });
+    time::sleep(20 * MILLI);
+    BEGIN.store(true, SeqCst);
+    time::sleep(kit::length().max(1000 * MILLI));
+    kit::stop();
+    let shares = all.join();
+    let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
+    println!("jain {} least {least} most {most}", fairness(&shares));
+}
+
+/// In microseconds: the median, all but one of a hundred, all.
+fn print_lateness(mut late: Vec<Duration>) {
+    late.sort_unstable();
+    let at = |share: usize| late[(late.len() - 1) * share / 100].as_micros();
+    println!("ticks {} p50 {} p99 {} most {}", late.len(), at(50), at(99), at(100));
+}
+
+/// Sleeps of a millisecond until `enough`: how late each ended.
+fn tick(enough: impl Fn() -> bool) -> Vec<Duration> {
+    let lane = Lane::new("main, which sleeps");
+    let mut late = Vec::new();
+    while !enough() {
+        let due = Instant::now() + MILLI;
+        time::sleep_until(due);
+        late.push(due.elapsed());
+        lane.step();
+    }
+    late
+}
+
+/// A thousand hogs all get on; main's timers too.
+pub(crate) fn thousand() {
+    let begun = Arc::new(AtomicUsize::new(0));
+    let its_begun = begun.clone();
+    let all = crowd("one of a thousand hogs", 1000, move |_, lane: &Lane| {
+        its_begun.fetch_add(1, SeqCst);
+        while !is_over() {
+            burn(2000);
+            lane.step();
+        }
+        lane.steps()
+    });
+    kit::wait_until("all to begin", || begun.load(SeqCst) == 1000);
+    let start = Instant::now();
+    let late = tick(|| start.elapsed() >= kit::length());
+    let threads = runtime::num_threads();
+    kit::stop();
+    let shares = all.join();
+    println!("least {} jain {} threads {threads}", shares.iter().min().unwrap(), fairness(&shares));
+    print_lateness(late);
+}
+
+/// How late a timer is beside so many hogs per P.
+pub(crate) fn ticker(per_p: usize) {
+    let all = hogs(per_p * runtime::procs());
+    let start = Instant::now();
+    let late = tick(|| start.elapsed() >= kit::length());
+    kit::stop();
+    all.join();
+    print_lateness(late);
+}
+
+/// Two hogs on a P: how often they changed places.
+pub(crate) fn slice() {
+    let all = hogs(2 * runtime::procs());
+    time::sleep(kit::length());
+    println!("preempted {}", kit::preemptions());
+    kit::stop();
+    all.join();
+}
+
+/// Others do not run meanwhile, though a slice is over many times; and they do when it has ended.
+pub(crate) fn no_preempt() {
+    let count = Arc::new(AtomicU64::new(0));
+    let its_count = count.clone();
+    let other = go(move || {
+        while !is_over() {
+            its_count.fetch_add(1, SeqCst);
+            burn(100);
+        }
+    });
+    kit::wait_until("the other begins", || count.load(SeqCst) > 0);
+    let (mut inside, mut outside) = (0, 0);
+    for _ in 0..5 {
+        inside += runtime::no_preempt(|| {
+            let before = count.load(SeqCst);
+            burn_micros(20_000);
+            count.load(SeqCst) - before
+        });
+        let before = count.load(SeqCst);
+        burn_micros(20_000);
+        outside += count.load(SeqCst) - before;
+    }
+    kit::stop();
+    other.join().unwrap();
+    println!("meanwhile {inside} afterwards {outside}");
+}
+
+/// So many goroutines of so much CPU time each, and what is theirs of the process's CPU time and threads.
+pub(crate) fn many(count: usize, micros: u64, most_threads: usize) {
+    runtime::set_max_threads(most_threads);
+    let procs = runtime::procs();
+    let over = Arc::new(AtomicBool::new(false));
+    let its_over = over.clone();
+    let sampler = std::thread::spawn(move || {
+        let mut most = (0, 0);
+        while !its_over.load(SeqCst) {
+            most = (most.0.max(threads_of_the_process()), most.1.max(runtime::num_threads()));
+            std::thread::sleep(MILLI);
+        }
+        most
+    });
+    let lane = Lane::new("many goroutines");
+    let (before, start) = (kit::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID), Instant::now());
+    let (done, all) = (Arc::new(AtomicUsize::new(0)), WaitGroup::new());
+    for _ in 0..count {
+        let done = done.clone();
+        all.go(move || {
+            burn_micros(micros);
+            done.fetch_add(1, SeqCst);
+        });
+    }
+    while !all.wait_timeout(200 * MILLI) {
+        lane.step();
+    }
+    let used = kit::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID) - before;
+    over.store(true, SeqCst);
+    let (process, runtime) = sampler.join().unwrap();
+    let work = Duration::from_micros(count as u64 * micros);
+    println!(
+        "done {} used {} percent took {} percent threads {process} ours {runtime}",
+        done.load(SeqCst),
+        used.as_micros() * 100 / work.as_micros(),
+        start.elapsed().as_micros() * 100 * procs as u128 / work.as_micros(),
+    );
+}
+
+fn threads_of_the_process() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("Threads:")).unwrap();
+    line["Threads:".len()..].trim().parse().unwrap()
+}

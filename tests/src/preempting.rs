@@ -1,0 +1,166 @@
+//! Runs programs whose goroutines are preempted, for the suites `preempt`, `preempt_hostile` and
+//! `preempt_signals`.
+
+use std::process::{Command, Output};
+use std::sync::RwLock;
+use std::time::{Duration, Instant};
+
+/// In which ways goroutines may be preempted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mode {
+    /// Both.
+    Both,
+    /// Never switched away whole.
+    InPlace,
+    /// Never stopped with their thread.
+    Moving,
+}
+
+/// The numbers of Ps that hostile cases run with.
+pub const PROCS: [usize; 3] = [1, 2, 4];
+
+/// Held by those who measure time, so that others do not run beside them.
+static QUIET: RwLock<()> = RwLock::new(());
+
+/// A program that is to be run.
+#[derive(Debug)]
+#[must_use = "it does not run by itself"]
+pub struct Program {
+    command: Command,
+    what: String,
+    mode: Mode,
+    alone: bool,
+}
+
+/// What a program said.
+#[derive(Debug)]
+pub struct Said {
+    /// Its standard output.
+    pub text: String,
+    /// How long it took.
+    pub took: Duration,
+    what: String,
+    mode: Mode,
+}
+
+impl Program {
+    /// The binary at `path` with these arguments, on so many Ps.
+    pub fn new(path: &str, arguments: &[&str], procs: usize) -> Program {
+        let mut command = Command::new(path);
+        command.args(arguments).env("GOMAXPROCS", procs.to_string());
+        for name in ["GOSCHED_SEED", "GOSCHED_PREEMPT", "GOSCHED_SLICE", "GODEBUG"] {
+            command.env_remove(name);
+        }
+        let what = format!("{arguments:?}, {procs} Ps");
+        Program { command, what, mode: Mode::Both, alone: false }
+    }
+
+    /// Preempts in these ways only.
+    pub fn mode(mut self, mode: Mode) -> Program {
+        let value = match mode {
+            Mode::Both => return self,
+            Mode::InPlace => "in-place",
+            Mode::Moving => "moving",
+        };
+        self.mode = mode;
+        self.what += &format!(", {value}");
+        self.set("GOSCHED_PREEMPT", value)
+    }
+
+    /// With this slice, such as `1ms`.
+    pub fn slice(self, slice: &str) -> Program {
+        self.set("GOSCHED_SLICE", slice)
+    }
+
+    /// With this in its environment.
+    pub fn set(mut self, name: &str, value: &str) -> Program {
+        self.command.env(name, value);
+        self
+    }
+
+    /// With nothing of the suite beside it.
+    pub fn alone(mut self) -> Program {
+        self.alone = true;
+        self
+    }
+
+    /// The command, for what is to be changed in other ways.
+    pub fn command(&mut self) -> &mut Command {
+        &mut self.command
+    }
+
+    /// Runs it: what became of it, and how long it took.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn output(&mut self) -> (Output, Duration) {
+        let alone = self.alone.then(|| QUIET.write());
+        let beside = (!self.alone).then(|| QUIET.read());
+        let start = Instant::now();
+        let output = self.command.output();
+        let took = start.elapsed();
+        drop((alone, beside));
+        (output.unwrap_or_else(|error| panic!("{}: {error}", self.what)), took)
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Panics
+    /// It fails.
+    pub fn run(mut self) -> Said {
+        let (output, took) = self.output();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (end, error) = (last(&text), String::from_utf8_lossy(&output.stderr));
+        let (what, status) = (self.what, output.status);
+        assert!(status.success(), "{what}: {status:?}\n{end}\n{}", last(&error));
+        Said { text, took, what, mode: self.mode }
+    }
+}
+
+/// The end of a long text.
+fn last(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}
+
+impl Said {
+    /// The number behind a word, where the word is said for the last time.
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn number(&self, word: &str) -> u64 {
+        let rest = self.text.rsplit_once(&format!("{word} ")).map(|(_, rest)| rest);
+        let rest = rest.unwrap_or_else(|| panic!("{self}: no `{word}`"));
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap_or_else(|_| panic!("{self}: no number after `{word}`"))
+    }
+
+    /// Fails unless goroutines were preempted, in the ways that were allowed and in no other.
+    ///
+    /// # Panics
+    /// They were not.
+    pub fn was_preempted(&self) {
+        let (moved, in_place) = (self.number("moved"), self.number("in-place"));
+        let right = match self.mode {
+            Mode::Both => moved + in_place > 0,
+            Mode::InPlace => moved == 0 && in_place > 0,
+            Mode::Moving => moved > 0 && in_place == 0,
+        };
+        assert!(right, "{self}");
+    }
+
+    /// Fails unless some were switched away whole, if that was allowed, and some stopped in place if not.
+    ///
+    /// # Panics
+    /// They were not.
+    pub fn was_moved_if_allowed(&self) {
+        self.was_preempted();
+        assert!(self.mode == Mode::InPlace || self.number("moved") > 0, "{self}");
+    }
+}
+
+impl std::fmt::Display for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.what, last(&self.text))
+    }
+}

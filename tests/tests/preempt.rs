@@ -1,0 +1,208 @@
+//! A goroutine that never yields cannot keep a P: who gets how much, and how soon. Each case is a program of
+//! its own: see `src/bin/preempt_program`.
+
+use gosched_tests::preempting::{Mode, PROCS, Program, Said};
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const MODES: [Mode; 2] = [Mode::Both, Mode::InPlace];
+
+fn program(arguments: &[&str], procs: usize) -> Program {
+    Program::new(env!("CARGO_BIN_EXE_preempt_program"), arguments, procs)
+}
+
+// S131
+#[test]
+fn a_goroutine_that_never_yields_does_not_keep_its_p() {
+    for mode in MODES {
+        let said = program(&["endless loop"], 1).mode(mode).alone().run();
+        assert_eq!(said.text, "Done\n");
+        let seconds = said.took.as_secs_f64();
+        assert!((1.0..3.0).contains(&seconds), "{mode:?}: {seconds} s");
+    }
+}
+
+// S132
+#[test]
+fn a_loop_without_an_end_does_not_keep_others_from_a_timer() {
+    for procs in PROCS {
+        let said = program(&["never one"], procs).run();
+        assert_eq!(said.text, "go 1.13 has never been here\n", "{procs} Ps");
+        assert!(said.took < Duration::from_secs(3), "{procs} Ps: {:?}", said.took);
+    }
+}
+
+// As in Go; and it shows that the tests above can fail.
+#[test]
+fn it_does_where_preemption_by_signals_is_off() {
+    let mut off = program(&["endless loop"], 1).set("GODEBUG", "asyncpreemptoff=1");
+    let mut child = off.command().stdout(Stdio::piped()).spawn().unwrap();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(3) {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended: main was let go on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+}
+
+fn is_prompt(said: &Said) {
+    said.was_preempted();
+    assert!(said.number("ticks") > 50, "{said}");
+    assert!(said.number("p50") < 3_000, "{said}");
+    assert!(said.number("most") < 1_000_000, "{said}");
+}
+
+#[test]
+fn a_timer_is_on_time_beside_goroutines_that_never_yield() {
+    for procs in [1, 2] {
+        for per_p in ["1", "4"] {
+            for mode in MODES {
+                is_prompt(&program(&["ticker", per_p], procs).mode(mode).alone().run());
+            }
+        }
+    }
+}
+
+#[test]
+fn goroutines_that_never_yield_share_alike() {
+    for (count, procs) in [("2", 1), ("16", 2), ("64", 2)] {
+        for mode in MODES {
+            let slice = if count == "64" { "2ms" } else { "10ms" };
+            let said = program(&["fair", count], procs).mode(mode).slice(slice).alone().run();
+            println!("{said}");
+            said.was_moved_if_allowed();
+            assert!(said.number("jain") >= 9_000, "{said}");
+            assert!(said.number("least") > 0, "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_thousand_that_never_yield_all_get_on() {
+    for procs in PROCS {
+        for mode in MODES {
+            let said = program(&["thousand"], procs).mode(mode).slice("500us").alone().run();
+            println!("{said}");
+            said.was_moved_if_allowed();
+            assert!(said.number("least") > 0, "{said}");
+            // Main may have to wait for a turn of all.
+            assert!(said.number("most") < 5_000_000, "{said}");
+        }
+    }
+}
+
+#[test]
+fn the_slice_is_what_the_environment_says() {
+    let preempted = |slice| program(&["slice"], 1).slice(slice).alone().run().number("preempted");
+    // Main's timer may preempt at any time: once or twice.
+    let (short, shorter, long) = (preempted("5ms"), preempted("500us"), preempted("2s"));
+    assert!((15..=200).contains(&short), "{short} with 5 ms in less than half a second");
+    assert!(shorter > 2 * short, "{shorter} with 500 us, {short} with 5 ms");
+    assert!(long <= 5, "{long} with 2 s");
+}
+
+#[test]
+fn code_that_must_not_be_preempted_is_not() {
+    for mode in MODES {
+        let said = program(&["no preempt"], 1).mode(mode).slice("1ms").run();
+        assert_eq!(said.number("meanwhile"), 0, "{said}");
+        assert!(said.number("afterwards") > 0, "{said}");
+    }
+}
+
+#[test]
+fn one_p_is_one_goroutine_at_a_time() {
+    for mode in MODES {
+        let said = program(&["beats"], 1).mode(mode).alone().run();
+        println!("{said}");
+        said.was_moved_if_allowed();
+        let (one, several) = (said.number("one"), said.number("several"));
+        assert!(one >= 1000, "{said}");
+        assert!(several * 50 < one, "{said}");
+    }
+}
+
+#[test]
+fn no_more_threads_run_than_there_are_ps() {
+    for procs in PROCS {
+        for mode in MODES {
+            let said = program(&["threads"], procs).mode(mode).alone().run();
+            println!("{said}");
+            said.was_moved_if_allowed();
+            let (samples, more) = (said.number("samples"), said.number("more"));
+            assert!(samples >= 50 && more * 20 <= samples, "{said}");
+        }
+    }
+}
+
+/// Whether this is a run of `ci/long`.
+fn is_long() -> bool {
+    let seconds = std::env::var("GOSCHED_PREEMPT_SECONDS").unwrap_or_default();
+    seconds.parse().is_ok_and(|seconds: f64| seconds >= 5.0)
+}
+
+/// 3000 goroutines, each for three slices.
+fn many(mode: Mode, most_threads: usize) -> Program {
+    let (micros, slice) = if is_long() { ("30000", "10ms") } else { ("900", "300us") };
+    let arguments = ["many", "3000", micros, &most_threads.to_string()];
+    program(&arguments, 2).mode(mode).slice(slice).alone()
+}
+
+fn ended_cheaply(said: &Said, most_threads: u64) {
+    println!("{said}");
+    said.was_moved_if_allowed();
+    assert_eq!(said.number("done"), 3000, "{said}");
+    assert!(said.number("used") <= 160, "{said}");
+    assert!(said.number("ours") <= most_threads, "{said}");
+    // The main thread, the sampler, the program's watchdog, the runtime's watcher.
+    assert!(said.number("threads") <= most_threads + 4, "{said}");
+}
+
+#[test]
+fn many_that_compute_end_in_time_on_few_threads() {
+    ended_cheaply(&many(Mode::Both, 34).run(), 34);
+}
+
+#[test]
+fn many_that_stop_in_place_end_in_time_on_a_few_hundred_threads() {
+    ended_cheaply(&many(Mode::InPlace, 300).run(), 300);
+}
+
+/// A user of no other process, who may have a hundred threads; root may have any number.
+fn become_limited(user: u32) -> std::io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: 100, rlim_max: 100 };
+    // SAFETY: a valid limit.
+    let limited = unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) };
+    // SAFETY: it has no precondition.
+    let group = unsafe { libc::setgid(user) };
+    // SAFETY: it has no precondition.
+    let own = unsafe { libc::setuid(user) };
+    match (limited, group, own) {
+        (0, 0, 0) => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+#[test]
+fn many_end_where_the_system_allows_few_threads() {
+    // SAFETY: it has no precondition.
+    if unsafe { libc::getuid() } != 0 {
+        return eprintln!("skipped: other processes of this user count too");
+    }
+    let mut program = many(Mode::Both, 34);
+    let user = 54_321 + std::process::id() % 1000;
+    // SAFETY: it only makes system calls.
+    unsafe { program.command().pre_exec(move || become_limited(user)) };
+    match program.command().stdout(Stdio::null()).spawn() {
+        Err(why) => eprintln!("skipped: the binary lies where only its owner can go: {why}"),
+        Ok(mut probe) => {
+            probe.kill().unwrap();
+            probe.wait().unwrap();
+            program.command().stdout(Stdio::piped());
+            ended_cheaply(&program.run(), 34);
+        }
+    }
+}

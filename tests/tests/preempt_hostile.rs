@@ -1,0 +1,193 @@
+//! Goroutines that are preempted where it hurts: with locks in their hands, in libc, with registers full, near
+//! the end of their stacks, at their beginning and their end. Each case is a program of its own: see
+//! `src/bin/preempt_program`. `GOSCHED_PREEMPT_SECONDS` is how long each goes on.
+
+use gosched_tests::preempting::{Mode, PROCS, Program, Said};
+
+fn program(arguments: &[&str], procs: usize) -> Program {
+    Program::new(env!("CARGO_BIN_EXE_preempt_program"), arguments, procs)
+}
+
+/// Runs it on 1, 2 and 4 Ps, in both modes.
+fn everywhere(arguments: &[&str], slice: &str, check: impl Fn(&Said)) {
+    everywhere_with(arguments, |program| program.slice(slice), check);
+}
+
+fn everywhere_with(arguments: &[&str], change: impl Fn(Program) -> Program, check: impl Fn(&Said)) {
+    for procs in PROCS {
+        for mode in [Mode::Both, Mode::InPlace] {
+            let said = change(program(arguments, procs).mode(mode)).run();
+            said.was_preempted();
+            check(&said);
+        }
+    }
+}
+
+/// For programs in which everybody has to get on.
+fn all_got_on(said: &Said) {
+    assert!(said.number("least") > 0, "{said}");
+}
+
+#[test]
+fn preempted_in_malloc_with_one_arena() {
+    let one_arena = |program: Program| {
+        let tunables = "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1";
+        program.slice("200us").set("MALLOC_ARENA_MAX", "1").set("GLIBC_TUNABLES", tunables)
+    };
+    everywhere_with(&["malloc"], one_arena, |said| {
+        all_got_on(said);
+        assert!(said.number("outside") + said.number("deferred") > 0, "never in libc: {said}");
+    });
+}
+
+#[test]
+fn preempted_with_a_mutex_of_std_s() {
+    everywhere(&["std mutex"], "1ms", all_got_on);
+}
+
+#[test]
+fn preempted_with_the_lock_of_the_standard_output() {
+    everywhere(&["stdout"], "1ms", |said| {
+        all_got_on(said);
+        let is_ours = |line: &&str| line.starts_with("first ") || line.starts_with("second ");
+        let lines: Vec<&str> = said.text.lines().filter(is_ours).collect();
+        let pairs = lines.iter().filter(|line| line.starts_with("first ")).count();
+        let whole = lines.windows(2).filter(|pair| {
+            let first = pair[0].strip_prefix("first ");
+            first.is_some() && first == pair[1].strip_prefix("second ")
+        });
+        assert!(pairs > 0 && whole.count() == pairs, "{}", said.text);
+    });
+}
+
+#[test]
+fn preempted_with_a_lock_that_others_spin_for() {
+    everywhere(&["spinlock"], "1ms", |said| {
+        all_got_on(said);
+        said.was_moved_if_allowed();
+    });
+}
+
+#[test]
+fn preempted_while_unwinding_and_in_lists_of_the_linker() {
+    everywhere(&["unwind"], "200us", all_got_on);
+}
+
+#[test]
+fn registers_flags_and_the_red_zone_are_as_they_were() {
+    everywhere(&["registers"], "100us", |said| {
+        println!("{said}");
+        all_got_on(said);
+        said.was_moved_if_allowed();
+    });
+    for procs in PROCS {
+        let said = program(&["registers"], procs).mode(Mode::Moving).slice("100us").run();
+        println!("{said}");
+        all_got_on(&said);
+        said.was_preempted();
+    }
+}
+
+#[test]
+fn ps_come_and_go_while_goroutines_are_preempted() {
+    everywhere(&["resize"], "500us", |said| {
+        assert!(said.number("changes") > 10 && said.number("started") > 10, "{said}");
+    });
+}
+
+#[test]
+fn the_process_ends_while_goroutines_are_preempted() {
+    for procs in PROCS {
+        for mode in [Mode::Both, Mode::InPlace] {
+            for how in ["exit", "C", "return"] {
+                for _ in 0..3 {
+                    let said = program(&["exit", how], procs).mode(mode).slice("100us").run();
+                    assert!(said.text.starts_with("ends\n"), "{said}");
+                    assert!(said.took.as_secs() < 10, "{:?}: {said}", said.took);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn preempted_in_its_first_moments() {
+    everywhere(&["short"], "100us", |said| assert!(said.number("started") > 1000, "{said}"));
+}
+
+#[test]
+fn preempted_in_destructors_of_thread_locals() {
+    everywhere(&["destructors"], "100us", |said| assert!(said.number("ended") > 10, "{said}"));
+}
+
+fn preempted_in(place: &str) {
+    everywhere(&["place", place], "1ms", |said| assert_eq!(said.number("rounds"), 20, "{said}"));
+}
+
+#[test]
+fn preempted_on_a_stack_for_one_call() {
+    preempted_in("stack");
+}
+
+#[test]
+fn preempted_as_the_thread_that_carries_it() {
+    preempted_in("host");
+}
+
+#[test]
+fn preempted_while_tied_to_its_thread() {
+    preempted_in("locked");
+}
+
+#[test]
+fn preempted_in_a_routine_that_it_resumed() {
+    preempted_in("routine");
+}
+
+#[test]
+fn preempted_near_the_end_of_the_stack_it_asked_for() {
+    everywhere(&["deep", "asked for"], "100us", all_got_on);
+}
+
+#[test]
+fn preempted_near_the_end_of_all_stack_there_is() {
+    everywhere(&["deep", "all there is"], "100us", all_got_on);
+}
+
+#[test]
+fn channels_locks_and_timers_lose_nothing() {
+    everywhere(&["mixed"], "100us", |said| {
+        for word in ["received", "locked", "fired"] {
+            assert!(said.number(word) > 10, "{said}");
+        }
+    });
+}
+
+fn fork(kind: &str) {
+    everywhere(&["fork", kind], "200us", |said| assert!(said.number("children") > 1, "{said}"));
+}
+
+#[test]
+fn children_of_std_end() {
+    fork("std");
+}
+
+#[test]
+fn children_of_std_that_do_something_first_end() {
+    fork("std after fork");
+}
+
+#[test]
+fn children_that_run_a_program_at_once_end() {
+    fork("exec");
+}
+
+#[test]
+fn children_that_take_c_s_memory_end() {
+    fork("malloc");
+}
+
+#[test]
+fn children_that_take_rust_s_memory_end() {
+    fork("vec");
+}

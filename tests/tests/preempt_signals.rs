@@ -1,0 +1,97 @@
+//! Preemption is by a signal: what that means for calls that wait, for the program's own masks and handlers.
+//! Each case is a program of its own: see `src/bin/preempt_program`.
+
+use gosched_tests::preempting::{Mode, PROCS, Program};
+
+const MODES: [Mode; 2] = [Mode::Both, Mode::InPlace];
+
+fn program(arguments: &[&str], procs: usize) -> Program {
+    Program::new(env!("CARGO_BIN_EXE_preempt_program"), arguments, procs)
+}
+
+#[test]
+fn marked_calls_are_never_interrupted() {
+    for procs in PROCS {
+        for mode in MODES {
+            let said = program(&["marked calls"], procs).mode(mode).slice("1ms").run();
+            said.was_moved_if_allowed();
+            assert!(said.number("least") > 0, "{said}");
+            assert_eq!(said.number("interrupted"), 0, "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_storm_of_the_same_signal_harms_nobody() {
+    for procs in PROCS {
+        for mode in MODES {
+            let said = program(&["storm"], procs).mode(mode).slice("1ms").run();
+            said.was_moved_if_allowed();
+            assert!(said.number("least") > 0, "{said}");
+            assert!(said.number("sent") > 1000, "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_handler_of_before_is_called_for_what_others_send_only() {
+    for procs in PROCS {
+        for kind in ["info", "plain"] {
+            for mode in MODES {
+                let said = program(&["chain", kind], procs).mode(mode).slice("1ms").run();
+                said.was_moved_if_allowed();
+                assert_eq!(said.number("early"), 0, "{said}");
+                assert_eq!(said.number("called"), 60, "{said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_handler_of_before_what_others_send_is_nothing() {
+    for procs in PROCS {
+        for kind in ["ignored", "default"] {
+            let said = program(&["chain", kind], procs).slice("1ms").run();
+            said.was_moved_if_allowed();
+            assert_eq!(said.number("called"), 0, "{said}");
+        }
+    }
+}
+
+#[test]
+fn one_that_blocks_the_signal_is_preempted_when_it_comes_in() {
+    for mode in MODES {
+        let said = program(&["deaf"], 1).mode(mode).run();
+        assert_eq!(said.number("silent"), 0, "{said}");
+        assert!(said.number("entering") > 0, "{said}");
+    }
+    for procs in [2, 4] {
+        assert!(program(&["deaf"], procs).run().number("entering") > 0, "{procs} Ps");
+    }
+}
+
+fn leaves_its_mask(ways: &[&str], slice: &str) {
+    for way in ways {
+        for procs in PROCS {
+            for mode in MODES {
+                let said = program(&["mask", way], procs).mode(mode).slice(slice).run();
+                assert_eq!(said.number("changed"), 0, "{said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_goroutine_that_waits_leaves_the_mask_as_it_was() {
+    leaves_its_mask(&["sleep", "receive", "yield", "call"], "1ms");
+}
+
+#[test]
+fn a_goroutine_that_ends_leaves_the_mask_as_it_was() {
+    leaves_its_mask(&["end", "panic", "goexit", "locked"], "1ms");
+}
+
+#[test]
+fn a_goroutine_that_is_preempted_leaves_the_mask_as_it_was() {
+    leaves_its_mask(&["preempted"], "200us");
+}
