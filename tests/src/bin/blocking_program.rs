@@ -292,12 +292,14 @@ fn comes_back() {
         its_back.store(true, SeqCst);
     });
     yield_now();
-    // The only P is busy, and its goroutine does not come into the runtime.
-    let start = Instant::now();
-    while start.elapsed() < 60 * MILLI {
-        std::hint::spin_loop();
-    }
-    let early = back.load(SeqCst);
+    // The only P is busy, and its goroutine does not give it away.
+    let early = runtime::no_preempt(|| {
+        let start = Instant::now();
+        while start.elapsed() < 60 * MILLI {
+            std::hint::spin_loop();
+        }
+        back.load(SeqCst)
+    });
     yield_now();
     let at_once = back.load(SeqCst);
     caller.join().unwrap();
