@@ -1,54 +1,30 @@
-//! A fork finds every lock free: whoever forks holds them all, and gives them back on both sides.
+//! A forked child finds every lock free.
 //!
-//! The handlers must be the first to be registered, and are then the last to run before the fork: others'
-//! may allocate, and may wait for threads that do. So on Linux this happens before `main`, before other
-//! crates'; elsewhere with the first allocation.
-//!
-//! In the child, what other threads kept is lost: a megabyte each at most.
+//! The fork waits for none of them: libc's fork waits for libc's locks, and whoever has one of those may be a
+//! goroutine that is stopped and needs what we would hold. A class, or the pool, that another thread was
+//! changing at that moment starts over in the child: what it had is lost there. So is what other threads kept:
+//! a megabyte each at most.
 
-use crate::pool::POOL;
+use crate::pool::{POOL, Pool};
 use crate::shelf;
-use gosched_context::Still;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Puts the handlers in force, if that was not done.
+/// Puts the handler in force, if that was not done.
 pub(crate) fn install() {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if !INSTALLED.swap(true, Ordering::Relaxed) {
-        // SAFETY: the handlers touch only this crate's locks, in one order.
-        let failed = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+        // SAFETY: the handler touches only this crate's locks.
+        let failed = unsafe { libc::pthread_atfork(None, None, Some(child)) };
         // No memory for three words: the next one tries again.
         INSTALLED.store(failed == 0, Ordering::Relaxed);
     }
 }
 
-extern "C" fn prepare() {
-    // SAFETY: here — given back by `parent` or `child`, which the same thread runs right after.
-    std::mem::forget(unsafe { Still::new() });
-    for shelf in shelf::all() {
-        shelf.hold();
-    }
-    POOL.hold();
-}
-
-extern "C" fn parent() {
-    // SAFETY: held — by `prepare`, in this thread.
-    unsafe { POOL.release() };
-    for shelf in shelf::all() {
-        // SAFETY: held — as above.
-        unsafe { shelf.release() };
-    }
-    // SAFETY: forgotten — by `prepare`.
-    drop(unsafe { Still::take_up() });
-}
-
 extern "C" fn child() {
-    // SAFETY: held — by `prepare`, in the thread that this one is a copy of.
-    unsafe { POOL.release_in_child() };
+    // SAFETY: child — this is one; nothing that is done with these locks held forks.
+    unsafe { POOL.mend_in_child(|pool| *pool = Pool::new()) };
     for shelf in shelf::all() {
-        // SAFETY: held — as above.
-        unsafe { shelf.release_in_child() };
+        // SAFETY: child — as above.
+        unsafe { shelf.mend_in_child(shelf::Shelf::lose) };
     }
-    // SAFETY: forgotten — by `prepare`.
-    drop(unsafe { Still::take_up() });
 }

@@ -38,7 +38,7 @@ pub(crate) struct Pool {
 unsafe impl Send for Pool {}
 
 impl Pool {
-    const fn new() -> Pool {
+    pub(crate) const fn new() -> Pool {
         Pool { warm: Spans::new(), cold: Spans::new(), in_use: 0, chunks: 0 }
     }
 

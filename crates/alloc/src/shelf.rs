@@ -26,6 +26,9 @@ pub(crate) struct Shelf {
     unused: Option<&'static Span>,
     /// Blocks that spans have handed out: in use, in magazines, or lying here.
     out: usize,
+    /// Another thread was changing it when this process was forked: spans of that time are not to be trusted,
+    /// and no block goes back to its span.
+    lost: bool,
 }
 
 // SAFETY: blocks and spans are never freed, and those of a shelf are used with its lock held only.
@@ -39,11 +42,20 @@ impl Shelf {
             spans: Spans::new(),
             unused: None,
             out: 0,
+            lost: false,
         }
+    }
+
+    /// Starts over, in a forked child.
+    pub(crate) fn lose(&mut self) {
+        *self = Shelf { lost: true, ..Shelf::new() };
     }
 
     /// A block to its span. True if a span went to the pool.
     fn give_back(&mut self, block: Free) -> bool {
+        if self.lost {
+            return false;
+        }
         let span = Span::of(&block);
         if span.is_exhausted() {
             self.spans.push_front(span);
@@ -178,7 +190,7 @@ pub(crate) fn clear(class: Class) {
         }
         let loose = std::mem::take(&mut shelf.loose);
         shelf.give_back_all(loose);
-        if let Some(span) = shelf.unused.take() {
+        if let Some(span) = shelf.unused.take().filter(|_| !shelf.lost) {
             shelf.spans.remove(span);
             pool::put(span);
         }

@@ -91,15 +91,6 @@ impl Still {
         }
         Still { counted, here: PhantomData }
     }
-
-    /// One that was forgotten, to be dropped.
-    ///
-    /// # Safety
-    /// - **forgotten**: by the same thread or goroutine, or in the parent of this forked child, with the
-    ///   promise of [`Still::new`].
-    pub unsafe fn take_up() -> Still {
-        Still { counted: is_goroutine() || is_attached(), here: PhantomData }
-    }
 }
 
 impl Drop for Still {

@@ -57,12 +57,4 @@ impl Still {
     pub unsafe fn new() -> Still {
         Still { here: PhantomData }
     }
-
-    /// As the other's.
-    ///
-    /// # Safety
-    /// - **forgotten**: as the other's.
-    pub unsafe fn take_up() -> Still {
-        Still { here: PhantomData }
-    }
 }

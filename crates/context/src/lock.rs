@@ -109,8 +109,8 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Takes the lock without a guard, for a holder that is not one function: a fork (the child gives
-    /// it back too), or a switch (the other side does).
+    /// Takes the lock without a guard, for a holder that is not one function: a switch, whose other side
+    /// gives it back.
     pub fn hold(&self) {
         std::mem::forget(self.lock_patiently());
     }
@@ -123,14 +123,21 @@ impl<T> Lock<T> {
         drop(Locked { lock: self });
     }
 
-    /// As [`Lock::release`], in the child of a fork: those who waited for it are in the parent.
+    /// In the child of a fork: those who waited for it are in the parent, and so is whoever had it. Then the
+    /// value is as that one left it in the middle of something, and `mend` makes the best of it.
+    ///
+    /// A fork is one moment for each other thread: what it had written by then is in the child, in order, and
+    /// nothing later. So a lock that is free there guards what is whole.
     ///
     /// # Safety
-    /// - **held**: as there, by the thread that forked.
-    pub unsafe fn release_in_child(&self) {
+    /// - **child**: called in a forked child, by its only thread, which did not have the lock.
+    pub unsafe fn mend_in_child(&self, mend: impl FnOnce(&mut T)) {
         self.waiters.store(0, Ordering::Relaxed);
-        // SAFETY: held — promised by the caller.
-        unsafe { self.release() };
+        if self.word.load(Ordering::Relaxed) != FREE {
+            // SAFETY: child — nobody else is left who could use it.
+            mend(unsafe { &mut *self.value.get() });
+            self.word.store(FREE, Ordering::Relaxed);
+        }
     }
 
     /// As [`Lock::release`], where the lock may be gone as soon as it is free: it is not touched then.

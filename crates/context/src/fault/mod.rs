@@ -23,15 +23,11 @@ static BEFORE: Before = Before::new();
 /// Whether the handler is in force.
 static INSTALLED: Lock<bool> = Lock::new(false);
 
-pub(crate) fn before_fork() {
-    INSTALLED.hold();
-}
-
 /// # Safety
-/// - **held**: `before_fork` was called last, by this thread or, in a child, by its parent.
-pub(crate) unsafe fn after_fork() {
-    // SAFETY: held — promised by the caller.
-    unsafe { INSTALLED.release() };
+/// - **child**: as for [`Lock::mend_in_child`].
+pub(crate) unsafe fn mend_in_child() {
+    // SAFETY: child — promised by the caller.
+    unsafe { INSTALLED.mend_in_child(|_| ()) };
 }
 
 /// Installs the handler, once. Called by each carrier.

@@ -36,6 +36,8 @@ struct Chains {
     slabs: usize,
     mappings: Mappings,
     counts: Counts,
+    /// Another thread was in the middle of something when this process was forked: nothing here is used.
+    lost: bool,
 }
 
 /// Mappings that guards take, where they take any, and all others of the process.
@@ -97,6 +99,7 @@ impl Depot {
                 slabs: 0,
                 mappings: Mappings::NONE,
                 counts: Counts { out: 0, warm: 0, bare: 0, slabs: 0, reserved: 0 },
+                lost: false,
             }),
         }
     }
@@ -104,6 +107,10 @@ impl Depot {
     /// One stack: warm if there is one.
     pub(crate) fn take(&'static self, size: Size) -> Result<Stack, StackError> {
         let mut chains = Guarded::new(&self.chains);
+        if chains.lost {
+            let (doing, bytes) = ("making a stack in a forked child", size.usable());
+            return Err(StackError::Memory { doing, bytes, errno: libc::ENOMEM });
+        }
         if let Some(stack) = self.pop_warm(&mut chains, size.class()) {
             return Ok(stack);
         }
@@ -149,6 +156,9 @@ impl Depot {
     /// Up to `into.len()` warm stacks; returns how many. For an owner's cache that ran dry.
     pub(crate) fn take_warm(&'static self, size: Size, into: &mut [Option<Stack>]) -> usize {
         let mut chains = Guarded::new(&self.chains);
+        if chains.lost {
+            return 0;
+        }
         for (taken, place) in into.iter_mut().enumerate() {
             match self.pop_warm(&mut chains, size.class()) {
                 Some(stack) => *place = Some(stack),
@@ -182,6 +192,9 @@ impl Depot {
 
     fn rest(&self, chains: &mut Chains, stack: Stack, now: u64) {
         let stack = std::mem::ManuallyDrop::new(stack);
+        if chains.lost {
+            return;
+        }
         chains.counts.out -= 1;
         if !stack.has_identity() {
             self.rest_bare(chains, stack.slab, stack.index);
@@ -207,6 +220,9 @@ impl Depot {
     /// Makes stacks bare that have rested for `unused` or longer: `bare` tears their identity down,
     /// then their pages go back. Slabs left with nothing are unmapped. Returns how many.
     pub(crate) fn trim(&'static self, unused: Duration, mut bare: impl FnMut(&Stack)) -> usize {
+        if Guarded::new(&self.chains).lost {
+            return 0;
+        }
         let mut trimmed = 0;
         for class in 0..CLASSES {
             let mut chain = self.cut_old(class, unused);
@@ -419,15 +435,11 @@ impl Depot {
         Guarded::new(&self.chains).counts
     }
 
-    pub(crate) fn before_fork(&self) {
-        self.chains.hold();
-    }
-
     /// # Safety
-    /// - **held**: `before_fork` was called last, by this thread or, in a child, by its parent.
-    pub(crate) unsafe fn after_fork(&self) {
-        // SAFETY: held — promised by the caller.
-        unsafe { self.chains.release() };
+    /// - **child**: as for [`Lock::mend_in_child`].
+    pub(crate) unsafe fn mend_in_child(&self) {
+        // SAFETY: child — promised by the caller.
+        unsafe { self.chains.mend_in_child(|chains| chains.lost = true) };
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where the next G comes from, in Go's order.
 
-use super::state::{CROWDED, FORKING, INTERRUPTED, SCHED};
+use super::state::{CROWDED, INTERRUPTED, SCHED};
 use super::switch::{FAIRNESS, take_global, take_slice};
 use super::{chaos, idle, steal, timers, wake, world};
 use crate::gmp::g::G;
@@ -76,7 +76,7 @@ fn own_next(p: &'static P) -> Option<&'static G> {
 
 /// One that was interrupted for another's sake, or one of many that were stopped with their Ms.
 fn first_of_all(p: &'static P) -> Option<&'static G> {
-    if SCHED.attention() & (INTERRUPTED | CROWDED | FORKING) == 0 {
+    if SCHED.attention() & (INTERRUPTED | CROWDED) == 0 {
         return None;
     }
     let g = SCHED.lock.lock().pop_first()?;

@@ -1,13 +1,12 @@
 //! A forked child has no runtime: its Ms are in the parent.
 //!
-//! The fork takes the scheduler's lock, so the child finds its tables whole; it waits first until no goroutine
-//! is stopped that may hold a lock of libc's (`preempt`). What is left there
+//! The fork waits for no lock of ours: libc's fork waits for libc's, which a goroutine may hold that is stopped
+//! and needs the scheduler to go on. So the tables may be as another thread left them in the middle of
+//! something, and the child uses none of them. What is left there
 //! computes, allocates, starts threads, `exec`s or exits; starting goroutines and waiting panics with
 //! a sentence.
 
-use super::preempt;
 use super::state::SCHED;
-use gosched_context::Still;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static CHILD: AtomicBool = AtomicBool::new(false);
@@ -32,30 +31,13 @@ pub(crate) fn refuse_in_child(what: &str) {
 
 /// Called once, when the runtime starts.
 pub(crate) fn install() {
-    // SAFETY: the handlers touch one lock and one flag. Without memory for them forks are not safe
+    // SAFETY: the handler touches one lock and one flag. Without memory for it forks are not safe
     // in the child, as with any library.
-    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
-}
-
-extern "C" fn prepare() {
-    preempt::before_fork();
-    // SAFETY: here — given back by `parent` or `child`, which the same thread runs right after.
-    std::mem::forget(unsafe { Still::new() });
-    SCHED.lock.hold();
-}
-
-extern "C" fn parent() {
-    // SAFETY: held — taken by `prepare` on this thread.
-    unsafe { SCHED.lock.release() };
-    // SAFETY: forgotten — by `prepare`.
-    drop(unsafe { Still::take_up() });
-    preempt::forked();
+    unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }
 
 extern "C" fn child() {
     CHILD.store(true, Ordering::Relaxed);
-    // SAFETY: held — taken by `prepare` in the thread that this one is a copy of.
-    unsafe { SCHED.lock.release_in_child() };
-    // SAFETY: forgotten — by `prepare`.
-    drop(unsafe { Still::take_up() });
+    // SAFETY: child — this is one; nothing that is done with the lock held forks.
+    unsafe { SCHED.lock.mend_in_child(|_| ()) };
 }

@@ -3,7 +3,7 @@
 //!
 //! A P that is on its way is nobody's but the receiver's: it is in no list, and its status is idle.
 
-use super::state::{CROWDED, FORKING, Locked, SCHED};
+use super::state::{CROWDED, Locked, SCHED};
 use super::switch::FAIRNESS;
 use super::{deadlock, spawner, timers, wake, world};
 use crate::gmp::g::G;
@@ -76,7 +76,7 @@ pub(crate) fn hand_off_locked(mut locked: Guard<'_, Locked>, p: &'static P) {
 fn next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
     // Somebody must look at the timers.
     let due = timers::are_due();
-    if !due && !p.tick().is_multiple_of(FAIRNESS) && SCHED.attention() & (CROWDED | FORKING) != 0 {
+    if !due && !p.tick().is_multiple_of(FAIRNESS) && SCHED.attention() & CROWDED != 0 {
         let first = locked.pop_first();
         if let Some(owner) = first.and_then(owner_of) {
             return Some(owner);

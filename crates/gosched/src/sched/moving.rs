@@ -345,7 +345,8 @@ pub(crate) fn without_preemption<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
 
 /// The runtime's threads.
 pub(crate) fn num_threads() -> usize {
-    Guarded::new(&SCHED.lock).ms as usize + super::spawner::OTHER_THREADS.load(Ordering::Relaxed) as usize
+    Guarded::new(&SCHED.lock).ms as usize
+        + super::spawner::OTHER_THREADS.load(Ordering::Relaxed) as usize
 }
 
 /// Makes the calling thread, the process's first, an M, and runs goroutines on it for ever.
@@ -400,9 +401,8 @@ pub(crate) fn check_allocation() {
     if unsafe { arch::preempt_off_count() } == 0 {
         return;
     }
-    // SAFETY: carried — as above, and it is not moved now. One who forks has preemption off while others'
-    // handlers run, who may allocate.
-    if unsafe { M::current() }.p().is_some() && !preempt::is_forking() {
+    // SAFETY: carried — as above, and it is not moved now.
+    if unsafe { M::current() }.p().is_some() {
         fatal!("the allocator was entered with preemption off");
     }
 }

@@ -17,14 +17,9 @@
 //!   never leaves its P waiting for a thread that has yet to be made: making one takes such locks.
 //!
 //! Outside the program's text a request is put off a few times: the goroutine may be back soon.
-//!
-//! **Forks.** libc's fork waits for libc's locks, with ours held. Whoever holds one of libc's must not be
-//! stopped with it then, nor wait for ours. Forker: 1. says that it forks; 2. waits until nobody is stopped
-//! in place, or about to be; 3. takes our locks. Handler: 1. says that it may stop in place; 2. looks whether
-//! somebody forks, and stops nothing if so.
 
 use super::handoff::{self, hand_off_locked};
-use super::state::{FORKING, SCHED};
+use super::state::SCHED;
 use super::{calls, entry, fork, spawner, switch, timers, wake, world};
 use crate::gmp::current;
 use crate::gmp::g::G;
@@ -34,7 +29,7 @@ use crate::sys::barrier;
 use gosched_context::arch;
 use gosched_context::carrier::{Carrier, MASKED};
 use gosched_context::interrupt::{self, Interruption};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Why an M is asked to stop.
@@ -62,9 +57,6 @@ static ON: AtomicBool = AtomicBool::new(false);
 /// Goroutines may be moved, or be stopped in place.
 static MAY_MOVE: AtomicBool = AtomicBool::new(true);
 static MAY_STOP: AtomicBool = AtomicBool::new(true);
-
-/// Handlers that have stopped in place, or may.
-static IN_PLACE_NOW: AtomicU32 = AtomicU32::new(0);
 
 static MOVED: AtomicU64 = AtomicU64::new(0);
 static IN_PLACE: AtomicU64 = AtomicU64::new(0);
@@ -238,14 +230,7 @@ fn stop(m: &'static M, at: &mut Interruption) -> bool {
         return true;
     }
     if MAY_STOP.load(Ordering::Relaxed) && !is_put_off(m, at) {
-        // PAIR forking: one order for this and the forker's.
-        IN_PLACE_NOW.fetch_add(1, Ordering::SeqCst);
-        // PAIR forking: as above.
-        if FORKERS.load(Ordering::SeqCst) == 0 {
-            stop_in_place(m, g, why, at);
-        }
-        // PAIR forking: the forker sees what was done.
-        IN_PLACE_NOW.fetch_sub(1, Ordering::SeqCst);
+        stop_in_place(m, g, why, at);
     }
     false
 }
@@ -304,42 +289,6 @@ fn stop_in_place(m: &'static M, g: &'static G, why: Why, at: &Interruption) {
 fn count(at: &Interruption) {
     IN_PLACE.fetch_add(1, Ordering::Relaxed);
     OUTSIDE.fetch_add(u64::from(!at.is_movable()), Ordering::Relaxed);
-}
-
-/// How many want to fork.
-static FORKERS: AtomicU32 = AtomicU32::new(0);
-
-/// Whether somebody forks, or is about to.
-pub(crate) fn is_forking() -> bool {
-    FORKERS.load(Ordering::Relaxed) > 0
-}
-
-/// Somebody forks: returns when nobody is stopped in place, and nobody will be until [`forked`].
-pub(crate) fn before_fork() {
-    // PAIR forking: one order for this and the handler's.
-    FORKERS.fetch_add(1, Ordering::SeqCst);
-    // PAIR forking: as above.
-    while IN_PLACE_NOW.load(Ordering::SeqCst) > 0 {
-        set_forking(true);
-        match current::goroutine().is_some_and(|g| !g.is_thread()) {
-            true => super::yield_now(),
-            false => std::thread::sleep(Duration::from_micros(50)),
-        }
-    }
-}
-
-/// It has forked.
-pub(crate) fn forked() {
-    // PAIR forking: as above.
-    if FORKERS.fetch_sub(1, Ordering::SeqCst) == 1 && SCHED.attention() & FORKING != 0 {
-        set_forking(false);
-    }
-}
-
-fn set_forking(on: bool) {
-    // SAFETY: here — dropped at the end, and nothing waits.
-    let _still = unsafe { gosched_context::Still::new() };
-    SCHED.lock.lock().set_attention(FORKING, on);
 }
 
 /// The calling goroutine is not preempted while `f` runs.

@@ -81,8 +81,6 @@ pub(crate) const STOPPING: u32 = 1;
 pub(crate) const INTERRUPTED: u32 = 2;
 /// Many Ms are stopped with their goroutines: those go on before others begin.
 pub(crate) const CROWDED: u32 = 4;
-/// Somebody wants to fork, and waits for those that were stopped in libc.
-pub(crate) const FORKING: u32 = 8;
 
 /// The one there is.
 pub(crate) static SCHED: Sched = Sched {
@@ -210,7 +208,7 @@ impl Locked {
     /// One of those that go on before others, if there is one now.
     pub(crate) fn pop_first(&mut self) -> Option<&'static G> {
         let mut g = self.queue.pop_interrupted();
-        if g.is_none() && SCHED.attention() & (CROWDED | FORKING) != 0 {
+        if g.is_none() && SCHED.attention() & CROWDED != 0 {
             g = self.queue.pop_stopped();
         }
         self.tell_length();

@@ -1,5 +1,9 @@
 //! What a fork must not break: the child gets this crate's locks free, and knows what it is.
 //!
+//! The fork waits for none of our locks: libc's fork waits for libc's, and whoever has one of those may be a
+//! goroutine that is stopped and needs what we would hold. So the child mends what it finds in the middle of
+//! something.
+//!
 //! A child forked by a goroutine goes on with the goroutine's identity, on its stack. The carrier's
 //! identity is not its to use any more: to libc the carrier was another thread, and its stack is
 //! free for reuse. So in the child [`host`](crate::host) stays where it is, [`suspend`](crate::suspend)
@@ -35,8 +39,8 @@ pub(super) fn install() -> Result<(), Unsupported> {
     if INSTALLED.swap(true, Ordering::Relaxed) {
         return Ok(());
     }
-    // SAFETY: the handlers touch only this crate's locks, in one order.
-    match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
+    // SAFETY: the handler touches only this crate's locks.
+    match unsafe { libc::pthread_atfork(None, None, Some(child)) } {
         0 => Ok(()),
         errno => {
             INSTALLED.store(false, Ordering::Relaxed);
@@ -46,32 +50,20 @@ pub(super) fn install() -> Result<(), Unsupported> {
     }
 }
 
-extern "C" fn prepare() {
-    PROBING.hold();
-    fault::before_fork();
-    loading::before_fork();
-    WRITING.hold();
-    BANK.hold();
-    DEPOT.before_fork();
-}
-
-extern "C" fn parent() {
-    // SAFETY: held — taken by `prepare` on this thread.
-    unsafe { DEPOT.after_fork() };
-    // SAFETY: held — as above.
-    unsafe { BANK.release() };
-    // SAFETY: held — as above.
-    unsafe { WRITING.release() };
-    // SAFETY: held — as above.
-    unsafe { loading::after_fork() };
-    // SAFETY: held — as above.
-    unsafe { fault::after_fork() };
-    // SAFETY: held — as above.
-    unsafe { PROBING.release() };
-}
-
 extern "C" fn child() {
     barrier::init();
     carrier::lost_in_fork();
-    parent();
+    // SAFETY: child — this is one; none of them is held where user code, and so a fork, can run.
+    unsafe { PROBING.mend_in_child(|()| ()) };
+    // SAFETY: child — as above.
+    unsafe { WRITING.mend_in_child(|()| ()) };
+    // What was in it is lost.
+    // SAFETY: child — as above.
+    unsafe { BANK.mend_in_child(|bank| std::mem::forget(std::mem::take(bank))) };
+    // SAFETY: child — as above.
+    unsafe { fault::mend_in_child() };
+    // SAFETY: child — as above.
+    unsafe { loading::mend_in_child() };
+    // SAFETY: child — as above.
+    unsafe { DEPOT.mend_in_child() };
 }

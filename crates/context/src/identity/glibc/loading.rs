@@ -75,15 +75,11 @@ pub(super) fn tell() {
     UNTOLD.fetch_sub(1, Ordering::Relaxed);
 }
 
-pub(super) fn before_fork() {
-    LOADING.hold();
-}
-
 /// # Safety
-/// - **held**: `before_fork` was called last, by this thread or, in a child, by its parent.
-pub(super) unsafe fn after_fork() {
-    // SAFETY: held — promised by the caller.
-    unsafe { LOADING.release() };
+/// - **child**: as for [`Lock::mend_in_child`].
+pub(super) unsafe fn mend_in_child() {
+    // SAFETY: child — promised by the caller.
+    unsafe { LOADING.mend_in_child(|_| ()) };
 }
 
 /// What to do about modules that were not there before.
