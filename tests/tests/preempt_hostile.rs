@@ -145,6 +145,11 @@ fn preempted_in_a_routine_that_it_resumed() {
 }
 
 #[test]
+fn preempted_after_it_forked() {
+    preempted_in("forked");
+}
+
+#[test]
 fn preempted_near_the_end_of_the_stack_it_asked_for() {
     everywhere(&["deep", "asked for"], "100us", all_got_on);
 }

@@ -345,7 +345,8 @@ pub(crate) fn without_preemption<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
 
 /// The runtime's threads.
 pub(crate) fn num_threads() -> usize {
-    Guarded::new(&SCHED.lock).ms as usize + super::spawner::OTHER_THREADS.load(Ordering::Relaxed) as usize
+    Guarded::new(&SCHED.lock).ms as usize
+        + super::spawner::OTHER_THREADS.load(Ordering::Relaxed) as usize
 }
 
 /// Makes the calling thread, the process's first, an M, and runs goroutines on it for ever.

@@ -2,7 +2,7 @@
 //! program changes or ends.
 
 use crate::kit::{self, Lane, MILLI, burn, burn_micros, crowd, hogs, is_over};
-use crate::memory;
+use crate::{fork, memory};
 use gosched::{
     __rules as rules, Builder, go, host, lock_os_thread, runtime, time, unlock_os_thread,
     with_stack,
@@ -192,6 +192,10 @@ fn compute_in(place: &str, others: Arc<AtomicUsize>) {
     match place {
         "stack" => with_stack(256 << 10, || meet(&others)).unwrap(),
         "host" => host(|| meet(&others)),
+        "forked" => {
+            fork::forked(|| 0).unwrap();
+            meet(&others);
+        }
         "locked" => {
             lock_os_thread();
             let thread = host(|| std::thread::current().id());
