@@ -91,7 +91,7 @@ fn registers_flags_and_the_red_zone_are_as_they_were() {
 #[test]
 fn ps_come_and_go_while_goroutines_are_preempted() {
     everywhere(&["resize"], "500us", |said| {
-        assert!(said.number("changes") > 10 && said.number("started") > 10, "{said}");
+        assert!(said.number("changes") > 10 && said.number("started") > 2, "{said}");
     });
 }
 
@@ -112,7 +112,7 @@ fn the_process_ends_while_goroutines_are_preempted() {
 
 #[test]
 fn preempted_in_its_first_moments() {
-    everywhere(&["short"], "100us", |said| assert!(said.number("started") > 1000, "{said}"));
+    everywhere(&["short"], "100us", |said| assert!(said.number("started") >= 400, "{said}"));
 }
 
 #[test]
@@ -142,6 +142,11 @@ fn preempted_while_tied_to_its_thread() {
 #[test]
 fn preempted_in_a_routine_that_it_resumed() {
     preempted_in("routine");
+}
+
+#[test]
+fn preempted_after_it_forked() {
+    preempted_in("forked");
 }
 
 #[test]

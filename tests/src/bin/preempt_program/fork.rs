@@ -11,9 +11,9 @@ use std::sync::Mutex;
 /// After so many seconds a child that has not ended is ended by a signal.
 const PATIENCE: u32 = 20;
 
-/// A child of fork: `f` is all it does, and its result is the status. True in the parent, when the child
-/// has ended with status 0.
-fn forked(f: impl FnOnce() -> i32) -> Result<(), String> {
+/// A child of fork: `f` is all it does, and its result is the status. In the parent: that it
+/// ended with status 0, or what happened instead.
+pub(crate) fn forked(f: impl FnOnce() -> i32) -> Result<(), String> {
     // SAFETY: the child only does what it may, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {

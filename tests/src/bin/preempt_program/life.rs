@@ -2,7 +2,7 @@
 //! program changes or ends.
 
 use crate::kit::{self, Lane, MILLI, burn, burn_micros, crowd, hogs, is_over};
-use crate::memory;
+use crate::{fork, memory};
 use gosched::{
     __rules as rules, Builder, go, host, lock_os_thread, runtime, time, unlock_os_thread,
     with_stack,
@@ -93,26 +93,30 @@ pub(crate) fn exit(how: &str) {
 pub(crate) fn short() {
     let total = Arc::new(AtomicU64::new(0));
     let its_total = total.clone();
-    let parents = crowd("a goroutine that starts others", 4, move |number, lane: &Lane| {
-        let mut random = Random::new(number as u64);
-        let mut started = 0;
-        while !is_over() || lane.steps() == 0 {
-            let children: Vec<_> = (0..100)
-                .map(|_| {
-                    let most = if random.below(10) == 0 { 600 } else { 30 };
-                    let (total, micros) = (its_total.clone(), random.below(most) as u64);
-                    go(move || {
-                        burn_micros(micros);
-                        total.fetch_add(1, SeqCst);
+    let parents = crowd(
+        "a goroutine that starts others",
+        2 * runtime::procs() + 2,
+        move |number, lane: &Lane| {
+            let mut random = Random::new(number as u64);
+            let mut started = 0;
+            while !is_over() || lane.steps() == 0 {
+                let children: Vec<_> = (0..100)
+                    .map(|_| {
+                        let most = if random.below(10) == 0 { 600 } else { 30 };
+                        let (total, micros) = (its_total.clone(), random.below(most) as u64);
+                        go(move || {
+                            burn_micros(micros);
+                            total.fetch_add(1, SeqCst);
+                        })
                     })
-                })
-                .collect();
-            started += children.len() as u64;
-            children.into_iter().for_each(|child| child.join().unwrap());
-            lane.step();
-        }
-        started
-    });
+                    .collect();
+                started += children.len() as u64;
+                children.into_iter().for_each(|child| child.join().unwrap());
+                lane.step();
+            }
+            started
+        },
+    );
     kit::wait_and_stop();
     let started: u64 = parents.join().iter().sum();
     assert_eq!(started, total.load(SeqCst));
@@ -140,19 +144,25 @@ thread_local! {
 
 /// Preempted in the destructors of thread-locals, at a goroutine's end.
 pub(crate) fn destructors() {
-    let parents = crowd("a goroutine whose children end slowly", 4, |number, lane: &Lane| {
-        while !is_over() || lane.steps() == 0 {
-            let value = (number as u64) << 32 | lane.steps();
-            let child = move || {
-                SLOW.set(Some(Slow(value)));
-                burn(100);
-                SLOW.with_borrow(|slow| assert_eq!(slow.as_ref().map(|slow| slow.0), Some(value)));
-            };
-            go(child).join().unwrap();
-            lane.step();
-        }
-        lane.steps()
-    });
+    let parents = crowd(
+        "a goroutine whose children end slowly",
+        2 * runtime::procs() + 2,
+        |number, lane: &Lane| {
+            while !is_over() || lane.steps() == 0 {
+                let value = (number as u64) << 32 | lane.steps();
+                let child = move || {
+                    SLOW.set(Some(Slow(value)));
+                    burn(100);
+                    SLOW.with_borrow(|slow| {
+                        assert_eq!(slow.as_ref().map(|slow| slow.0), Some(value))
+                    });
+                };
+                go(child).join().unwrap();
+                lane.step();
+            }
+            lane.steps()
+        },
+    );
     kit::wait_and_stop();
     let ended: u64 = parents.join().iter().sum();
     assert_eq!(ended, DESTROYED.load(SeqCst));
@@ -192,6 +202,10 @@ fn compute_in(place: &str, others: Arc<AtomicUsize>) {
     match place {
         "stack" => with_stack(256 << 10, || meet(&others)).unwrap(),
         "host" => host(|| meet(&others)),
+        "forked" => {
+            fork::forked(|| 0).unwrap();
+            meet(&others);
+        }
         "locked" => {
             lock_os_thread();
             let thread = host(|| std::thread::current().id());
@@ -248,20 +262,24 @@ fn end_of_the_stack() -> usize {
 pub(crate) fn deep(all_there_is: bool) {
     const SIZE: usize = 64 << 10;
     const LEFT: usize = if cfg!(debug_assertions) { 3 << 10 } else { 2 << 10 };
-    let parents = crowd("a goroutine whose children go deep", 4, move |_, lane: &Lane| {
-        while !is_over() || lane.steps() == 0 {
-            let child = move || {
-                let mark = 0u8;
-                let top = black_box(&raw const mark).addr();
-                let end = if all_there_is { end_of_the_stack() } else { top - SIZE };
-                descend(end, LEFT, 0)
-            };
-            let child = Builder::new().stack_size(SIZE).go(child).unwrap();
-            assert!(child.join().unwrap() > 20);
-            lane.step();
-        }
-        lane.steps()
-    });
+    let parents = crowd(
+        "a goroutine whose children go deep",
+        2 * runtime::procs() + 2,
+        move |_, lane: &Lane| {
+            while !is_over() || lane.steps() == 0 {
+                let child = move || {
+                    let mark = 0u8;
+                    let top = black_box(&raw const mark).addr();
+                    let end = if all_there_is { end_of_the_stack() } else { top - SIZE };
+                    descend(end, LEFT, 0)
+                };
+                let child = Builder::new().stack_size(SIZE).go(child).unwrap();
+                assert!(child.join().unwrap() > 20);
+                lane.step();
+            }
+            lane.steps()
+        },
+    );
     kit::wait_and_stop();
     println!("least {}", parents.join().iter().min().unwrap());
 }
