@@ -63,6 +63,10 @@ pub(crate) struct P {
 /// what a slice of 10 ms is to Go, in a tenth of the time.
 const PAIR_TURNS: u32 = 20_000;
 
+/// A slice has fewer turns than this many bits can count.
+const TURN_SHIFT: u32 = 16;
+const _: () = assert!(PAIR_TURNS < 1 << TURN_SHIFT);
+
 /// What a P keeps so that it need not ask others.
 #[derive(Debug)]
 pub(crate) struct Caches {
@@ -145,6 +149,12 @@ impl P {
         self.schedtick.load(Ordering::Relaxed)
     }
 
+    /// Which turn it is: another number for each G that runs, but for chance.
+    #[inline]
+    pub(crate) fn turn(&self) -> u32 {
+        self.tick().wrapping_shl(TURN_SHIFT).wrapping_add(self.inherited())
+    }
+
     /// A G goes on with the slice of the one before. Owner only.
     #[inline]
     pub(crate) fn inherit_slice(&self) {
@@ -153,7 +163,8 @@ impl P {
     }
 
     /// How many in a row did so.
-    pub(crate) fn inherited(&self) -> u32 {
+    #[inline]
+    fn inherited(&self) -> u32 {
         self.inherited.load(Ordering::Relaxed)
     }
 

@@ -1,9 +1,9 @@
 //! A goroutine that does not come into the runtime is made to: it is interrupted by a signal, and gives its P
 //! to others.
 //!
-//! **Asking.** The word `asked` of an M says what for ([`Why`]), and in which slice of its P. Whoever asks
+//! **Asking.** The word `asked` of an M says what for ([`Why`]), and in which turn on its P. Whoever asks
 //! sets it, then the request that the way out of the runtime looks at (`Carrier::set_pending`), then sends the
-//! signal. A request stands until it is served: the watcher asks again. One that is about an earlier slice
+//! signal. A request stands until it is served: the watcher asks again. One that is about an earlier turn
 //! is out of date, and nobody serves it.
 //!
 //! **Serving.** On the way out of the runtime the goroutine leaves as if it yielded. In the signal's handler,
@@ -128,18 +128,17 @@ pub(crate) fn begin_thread(m: &'static M) {
     m.carrier.keep_mask();
 }
 
-/// Asks `m` to stop: see the top of this file. By any other thread.
-pub(crate) fn ask(m: &'static M, why: Why) {
-    let tick = m.p().map_or(0, P::tick);
-    note(m, why, tick);
+/// Asks `m` to stop, if the turn on its P is still this one: see the top of this file. By any other thread.
+pub(crate) fn ask(m: &'static M, why: Why, turn: u32) {
+    note(m, why, turn);
     if ON.load(Ordering::Relaxed) && m.thread() != 0 {
         m.carrier.interrupt(m.thread(), || calls::is_in_call(m));
     }
 }
 
 /// As [`ask`], without a signal.
-pub(crate) fn note(m: &'static M, why: Why, tick: u32) {
-    m.asked.store((why as u64) << 32 | u64::from(tick), Ordering::Relaxed);
+pub(crate) fn note(m: &'static M, why: Why, turn: u32) {
+    m.asked.store((why as u64) << 32 | u64::from(turn), Ordering::Relaxed);
     m.carrier.set_pending(true);
 }
 
@@ -156,7 +155,7 @@ fn request(m: &'static M, p: &'static P) -> Option<Why> {
     let asked = m.asked.load(Ordering::Relaxed);
     let kinds = [Why::Slice, Why::Wake, Why::Chance];
     let why = kinds.into_iter().find(|&why| why as u64 == asked >> 32)?;
-    (asked as u32 == p.tick() || why == Why::Chance).then_some(why)
+    (asked as u32 == p.turn() || why == Why::Chance).then_some(why)
 }
 
 /// Does what `m` was asked for, on the way out of the runtime, with preemption off.

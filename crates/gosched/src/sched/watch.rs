@@ -46,7 +46,7 @@ const RUNS: u64 = 20_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Seen {
     /// Changes whenever the P passes the scheduler.
-    mark: [u32; 4],
+    mark: Mark,
     /// When that was first seen.
     since: u64,
     /// What its goroutine had used of its slice before.
@@ -101,8 +101,16 @@ pub(crate) fn look(seen: &mut [Seen], lost: &mut Option<&'static M>, now: u64) -
     found
 }
 
-fn mark(p: &'static P, m: &'static M) -> [u32; 4] {
-    [p.tick(), p.inherited(), p.syscalltick.load(Ordering::Relaxed), m.id]
+/// The turn on a P, how often it came back from a marked call, and its M.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Mark {
+    turn: u32,
+    calls: u32,
+    m: u32,
+}
+
+fn mark(p: &'static P, m: &'static M) -> Mark {
+    Mark { turn: p.turn(), calls: p.syscalltick.load(Ordering::Relaxed), m: m.id }
 }
 
 fn look_at(p: &'static P, m: &'static M, seen: &mut Seen, now: u64, found: &mut Findings) {
@@ -134,7 +142,7 @@ fn look_at(p: &'static P, m: &'static M, seen: &mut Seen, now: u64, found: &mut 
         let left = preempt::slice().saturating_sub(seen.ran());
         match left {
             0 => {
-                preempt::ask(m, Why::Slice);
+                preempt::ask(m, Why::Slice, mark.turn);
                 found.asked = true;
             }
             _ => found.slice_ends = found.slice_ends.min(left),
@@ -176,7 +184,7 @@ fn is_needed(p: &'static P, seen: &Seen, now: u64) -> bool {
 
 /// A timer is due: one of the goroutines that run makes room.
 fn make_room(seen: &mut [Seen], now: u64, found: &mut Findings) {
-    let mut best: Option<(&'static M, u64)> = None;
+    let mut best: Option<(&'static M, u64, u32)> = None;
     for (p, seen) in SCHED.used_ps().zip(seen) {
         let Some(m) = p.m().filter(|m| p.status() == PStatus::Running && mark(p, m) == seen.mark)
         else {
@@ -184,17 +192,17 @@ fn make_room(seen: &mut [Seen], now: u64, found: &mut Findings) {
         };
         let ran = seen.ran();
         let may = now - seen.since >= AGAIN && !calls::is_in_call(m) && can_be_asked(m);
-        if may && best.is_none_or(|(_, most)| ran >= most) {
-            best = Some((m, ran));
+        if may && best.is_none_or(|(_, most, _)| ran >= most) {
+            best = Some((m, ran, seen.mark.turn));
         }
     }
     // Nobody has run for long enough: they pass the scheduler, or will have run for that long soon.
     found.asked = true;
-    if let Some((m, ran)) = best {
+    if let Some((m, ran, turn)) = best {
         if let Some(g) = m.curg() {
             g.used.store(ran, Ordering::Relaxed);
         }
-        preempt::ask(m, Why::Wake);
+        preempt::ask(m, Why::Wake, turn);
     }
 }
 
@@ -208,7 +216,7 @@ fn look_at_lost(lost: &mut Option<&'static M>, found: &mut Findings) {
     for _ in 0..AT_A_TIME {
         let Some(this) = m.or_else(|| SCHED.all_ms().next()) else { return };
         if calls::is_without_p(this) && is_running_again(this) {
-            preempt::ask(this, Why::NoP);
+            preempt::ask(this, Why::NoP, 0);
             found.asked = true;
         }
         // SAFETY: null, or an M: they are never freed.

@@ -132,7 +132,7 @@ fn ask_all(own: Option<&'static M>) {
         if m.p().is_some() && !own.is_some_and(|own| ptr::eq(own, m)) {
             // One in a marked call would not hear.
             if !calls::take_p_in_call(m) {
-                preempt::ask(m, Why::World);
+                preempt::ask(m, Why::World, 0);
             }
         }
     }
