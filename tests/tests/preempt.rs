@@ -95,13 +95,14 @@ fn goroutines_that_never_yield_share_alike() {
 #[test]
 fn a_thousand_that_never_yield_all_get_on() {
     for procs in PROCS {
-        for mode in MODES {
-            let said = program(&["thousand"], procs).mode(mode).slice("500us").alone().run();
+        // Where each needs a thread, more than 64 begin only now and then.
+        for (mode, count) in [(Mode::Both, "1000"), (Mode::InPlace, "60")] {
+            let hogs = program(&["many hogs", count], procs);
+            let said = hogs.mode(mode).slice("500us").alone().run();
             println!("{said}");
             said.was_moved_if_allowed();
             assert!(said.number("least") > 0, "{said}");
-            // Main may have to wait for a turn of all.
-            assert!(said.number("most") < 5_000_000, "{said}");
+            assert!(said.number("most") < 1_000_000, "{said}");
         }
     }
 }

@@ -75,7 +75,7 @@ pub(crate) fn marked() {
 pub(crate) fn storm() {
     let sender = std::thread::spawn(|| {
         let mut sent = 0u64;
-        while !is_over() {
+        while !is_over() || sent <= 1000 {
             sent += send_to_all();
             // A fork that is interrupted begins again: it has to have time.
             std::thread::sleep(3 * MILLI);

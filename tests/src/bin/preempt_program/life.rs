@@ -42,7 +42,7 @@ pub(crate) fn resize() {
         }
     });
     let changes = crowd("a goroutine that changes the number of Ps", 1, |_, lane: &Lane| {
-        while !is_over() || lane.steps() == 0 {
+        while !is_over() || lane.steps() <= 10 {
             let procs = 1 + lane.steps() as usize % 5;
             runtime::set_procs(procs);
             assert_eq!(runtime::procs(), procs);

@@ -35,7 +35,7 @@ fn main() {
             "stdout" => locks::stdout(),
             "spinlock" => locks::spinlock(),
             "unwind" => unwind::unwind(),
-            "thousand" => share::thousand(),
+            "many hogs" => share::many_hogs(number(1)),
             "fair" => share::fair(number(1)),
             "ticker" => share::ticker(number(1)),
             "slice" => share::slice(),

@@ -83,11 +83,11 @@ fn tick(enough: impl Fn() -> bool) -> Vec<Duration> {
     late
 }
 
-/// A thousand hogs all get on; main's timers too.
-pub(crate) fn thousand() {
+/// Many hogs all get on; main's timers too.
+pub(crate) fn many_hogs(count: usize) {
     let begun = Arc::new(AtomicUsize::new(0));
     let its_begun = begun.clone();
-    let all = crowd("one of a thousand hogs", 1000, move |_, lane: &Lane| {
+    let all = crowd("one of many hogs", count, move |_, lane: &Lane| {
         its_begun.fetch_add(1, SeqCst);
         while !is_over() {
             burn(2000);
@@ -95,7 +95,7 @@ pub(crate) fn thousand() {
         }
         lane.steps()
     });
-    kit::wait_until("all to begin", || begun.load(SeqCst) == 1000);
+    kit::wait_until("all to begin", || begun.load(SeqCst) == count);
     let start = Instant::now();
     let late = tick(|| start.elapsed() >= kit::length());
     let threads = runtime::num_threads();
