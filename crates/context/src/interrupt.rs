@@ -11,7 +11,8 @@
 //!
 //! - 0: no signal is on its way. A sender makes it [`SENDING`].
 //! - [`SENDING`]: one may come. The sender makes it [`SENT`], or what it was if it thought better of it.
-//! - [`SENT`]: one is on its way, or waits since the thread holds it back. The handler makes it 0.
+//! - [`SENT`]: one is on its way, or has come, or waits since the thread holds it back. The handler makes it 0,
+//!   or the thread, once it has been in the kernel. (Never [`SENDING`]: that may be the next one's.)
 //!
 //! Sender: 1. `SENDING`; 2. heavy barrier; 3. looks whether the thread is in such a call, and sends nothing
 //! if so. Thread: 1. says that it is in the call; 2. light barrier; 3. waits while one may come. One of them
@@ -154,7 +155,7 @@ unsafe fn interrupted(context: *mut libc::c_void) {
     let carrier = unsafe { arch::carrier() };
     // SAFETY: alive — a carrier stays where it is while it carries.
     let carrier = unsafe { &*carrier };
-    carrier.signal.store(0, Ordering::Relaxed);
+    carrier.change_signal(SENT, 0);
     let hook = HOOK.load(Ordering::Relaxed);
     if hook == 0 || !carrier.interruptible.get() {
         return;
@@ -222,19 +223,20 @@ impl Carrier {
     /// must not be. By any other thread.
     pub fn interrupt(&self, thread: i32, is_in_call: impl Fn() -> bool) {
         let before = self.signal.load(Ordering::Relaxed);
-        let change = |from, to| {
-            self.signal.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        };
-        if before == SENDING || !change(before, SENDING) {
+        if before == SENDING || !self.change_signal(before, SENDING) {
             return; // somebody else sends one
         }
         barrier::heavy();
         if is_in_call() {
-            change(SENDING, before);
+            self.change_signal(SENDING, before);
             return;
         }
         send(thread);
-        change(SENDING, SENT);
+        self.change_signal(SENDING, SENT);
+    }
+
+    fn change_signal(&self, from: u32, to: u32) -> bool {
+        self.signal.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Waits until no signal of [`Carrier::interrupt`] can come any more: after the carrier's thread has
@@ -256,6 +258,7 @@ impl Carrier {
             // SAFETY: it has no precondition.
             unsafe { libc::sched_yield() };
             if seen != SENDING {
+                self.change_signal(SENT, 0);
                 return;
             }
         }

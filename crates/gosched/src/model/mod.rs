@@ -30,6 +30,7 @@ mod queue;
 mod queue_next;
 mod select;
 mod semaphore;
+mod signal;
 mod timer;
 #[expect(dead_code, unreachable_pub, reason = "a model uses a part of it, and sees it from here")]
 #[path = "../block/waiter.rs"]

@@ -1,0 +1,156 @@
+//! A marked call is never interrupted: a twin of the word of `gosched_context::interrupt`.
+//!
+//! Step for step the same. The kernel's part is a flag: a signal that was sent, and comes when the thread is
+//! next in the kernel. None may be there while the thread is in its call.
+
+use super::{leak, most_orders};
+use crate::sys::atomic::{AtomicU32, Ordering};
+use crate::sys::barrier;
+use crate::sys::weakness::{Weakness, put_in_force};
+use loom::thread;
+
+const SENDING: u32 = 1;
+const SENT: u32 = 2;
+
+/// What the thread does before its call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Waits,
+    /// Broken: does not look.
+    GoesOn,
+    /// Broken: takes a signal that is being sent for one that was.
+    LooksOnce,
+}
+
+/// How the handler says that the signal has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Handler {
+    ByExchange,
+    /// Broken: the next one may be on its way already.
+    ByStore,
+}
+
+struct Thread {
+    word: AtomicU32,
+    in_call: AtomicU32,
+    /// A signal waits for the thread.
+    waiting: AtomicU32,
+    handler: Handler,
+}
+
+impl Thread {
+    fn new(handler: Handler) -> &'static Thread {
+        let word = || AtomicU32::new(0);
+        leak(Thread { word: word(), in_call: word(), waiting: word(), handler })
+    }
+
+    fn change(&self, from: u32, to: u32) -> bool {
+        self.word.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Another thread interrupts this one.
+    fn interrupt(&self) {
+        let before = self.word.load(Ordering::Relaxed);
+        if before == SENDING || !self.change(before, SENDING) {
+            return;
+        }
+        barrier::heavy();
+        if self.in_call.load(Ordering::Relaxed) == 1 {
+            self.change(SENDING, before);
+            return;
+        }
+        // PAIR model-kernel: the kernel's own order.
+        self.waiting.swap(1, Ordering::AcqRel);
+        self.change(SENDING, SENT);
+    }
+
+    /// A system call: the signal comes, if one waits.
+    fn kernel(&self) {
+        // PAIR model-kernel: as above.
+        if self.waiting.swap(0, Ordering::AcqRel) == 1 {
+            match self.handler {
+                Handler::ByExchange => drop(self.change(SENT, 0)),
+                Handler::ByStore => self.word.store(0, Ordering::Relaxed),
+            }
+        }
+        thread::yield_now();
+    }
+
+    fn call(&self, before: Before) {
+        self.in_call.store(1, Ordering::Relaxed);
+        barrier::light();
+        match before {
+            Before::GoesOn => {}
+            Before::LooksOnce => self.kernel(),
+            Before::Waits => {
+                if self.word.load(Ordering::Relaxed) != 0 {
+                    loop {
+                        let seen = self.word.load(Ordering::Relaxed);
+                        self.kernel();
+                        if seen != SENDING {
+                            self.change(SENT, 0);
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        // PAIR model-kernel: what was sent is seen.
+        let interrupted = self.waiting.swap(0, Ordering::AcqRel);
+        assert_eq!(interrupted, 0, "a call was interrupted");
+        thread::yield_now();
+        // PAIR model-kernel: as above.
+        let interrupted = self.waiting.swap(0, Ordering::AcqRel);
+        assert_eq!(interrupted, 0, "a call was interrupted");
+        self.in_call.store(0, Ordering::Relaxed);
+    }
+}
+
+fn model(before: Before, handler: Handler) {
+    let machine = Thread::new(handler);
+    let other = thread::spawn(move || {
+        machine.interrupt();
+        machine.interrupt();
+    });
+    machine.call(before);
+    machine.kernel();
+    machine.call(before);
+    other.join().unwrap();
+}
+
+#[test]
+fn a_marked_call_is_not_interrupted() {
+    most_orders(5, || model(Before::Waits, Handler::ByExchange));
+}
+
+#[test]
+#[should_panic(expected = "a call was interrupted")]
+fn broken_by_a_handler_that_only_writes() {
+    most_orders(5, || model(Before::Waits, Handler::ByStore));
+}
+
+#[test]
+#[should_panic(expected = "a call was interrupted")]
+fn broken_by_a_thread_that_does_not_look() {
+    most_orders(5, || model(Before::GoesOn, Handler::ByExchange));
+}
+
+#[test]
+#[should_panic(expected = "a call was interrupted")]
+fn broken_by_a_thread_that_looks_once() {
+    most_orders(5, || model(Before::LooksOnce, Handler::ByExchange));
+}
+
+#[test]
+#[should_panic(expected = "a call was interrupted")]
+fn broken_by_no_light_barrier() {
+    let _weak = put_in_force(Weakness::Light);
+    most_orders(5, || model(Before::Waits, Handler::ByExchange));
+}
+
+#[test]
+#[should_panic(expected = "a call was interrupted")]
+fn broken_by_no_heavy_barrier() {
+    let _weak = put_in_force(Weakness::Heavy);
+    most_orders(5, || model(Before::Waits, Handler::ByExchange));
+}
