@@ -66,8 +66,9 @@ impl Thread {
 
     /// A system call: the signal comes, if one waits.
     fn kernel(&self) {
+        // One that comes while the handler runs comes when it returns.
         // PAIR model-kernel: as above.
-        if self.waiting.swap(0, Ordering::AcqRel) == 1 {
+        while self.waiting.swap(0, Ordering::AcqRel) == 1 {
             match self.handler {
                 Handler::ByExchange => drop(self.change(SENT, 0)),
                 Handler::ByStore => self.word.store(0, Ordering::Relaxed),
