@@ -62,6 +62,16 @@ fn it_does_where_preemption_by_signals_is_off() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "");
 }
 
+// S136: as one that yields, which goes on at the next 61st tick.
+#[test]
+fn one_that_is_preempted_goes_to_the_tail_of_the_global_queue() {
+    for mode in MODES {
+        let said = program(&["order"], 1).mode(mode).slice("2ms").run();
+        let before = said.number("before");
+        assert!((1..=122).contains(&before), "{said}");
+    }
+}
+
 fn is_prompt(said: &Said) -> bool {
     said.was_preempted();
     said.number("ticks") > 50 && said.number("p50") < 3_000 && said.number("most") < 1_000_000

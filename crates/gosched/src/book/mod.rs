@@ -30,6 +30,9 @@ pub mod waiting {}
 #[doc = include_str!("09_blocking.md")]
 pub mod blocking {}
 
+#[doc = include_str!("10_preemption.md")]
+pub mod preemption {}
+
 #[doc = include_str!("11_differences_from_go.md")]
 pub mod differences_from_go {}
 

@@ -36,6 +36,7 @@ fn main() {
             "spinlock" => locks::spinlock(),
             "unwind" => unwind::unwind(),
             "many hogs" => share::many_hogs(number(1)),
+            "order" => share::order(),
             "fair" => share::fair(number(1)),
             "ticker" => share::ticker(number(1)),
             "slice" => share::slice(),

@@ -83,6 +83,22 @@ fn tick(enough: impl Fn() -> bool) -> Vec<Duration> {
     late
 }
 
+/// How many of 200 that wait in the P's own queue run before one that was preempted.
+pub(crate) fn order() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let all: Vec<_> = (0..200)
+        .map(|_| {
+            let ran = ran.clone();
+            gosched::go(move || ran.fetch_add(1, SeqCst))
+        })
+        .collect();
+    while ran.load(SeqCst) == 0 {}
+    println!("before {}", ran.load(SeqCst));
+    for handle in all {
+        handle.join().unwrap();
+    }
+}
+
 /// Many hogs all get on; main's timers too.
 pub(crate) fn many_hogs(count: usize) {
     let begun = Arc::new(AtomicUsize::new(0));
