@@ -57,10 +57,10 @@ pub(crate) unsafe fn set_row(row: *const Magazine) {
 /// Whether the caller is neither stopped nor moved now: it is a thread, or has said so, or nobody does such
 /// things here.
 pub(crate) fn is_still() -> bool {
-    if !is_goroutine() {
+    if !is_goroutine() && !is_attached() {
         return true;
     }
-    // SAFETY: carried — the caller is a goroutine.
+    // SAFETY: carried — the caller is a goroutine, or a carrier's thread.
     let off = unsafe { arch::preempt_off_count() };
     // SAFETY: carried — as above.
     let carrier = unsafe { arch::carrier() };

@@ -195,6 +195,11 @@ impl Carrier {
         self.mask.set(Some(change_mask(libc::SIG_BLOCK, None)));
     }
 
+    /// What [`Carrier::keep_mask`] found.
+    pub(crate) fn kept_mask(&self) -> Option<libc::sigset_t> {
+        self.mask.get()
+    }
+
     /// Takes back what a goroutine has changed of the thread's signal mask. On this carrier's thread.
     pub fn restore_mask(&self) {
         self.set_odd(MASKED, false);

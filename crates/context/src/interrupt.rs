@@ -21,7 +21,7 @@
 use crate::arch;
 use crate::barrier;
 use crate::carrier::{Carrier, Role, is_attached, role};
-use crate::signals::{Before, change_mask, set_of, unblock};
+use crate::signals::{Before, signals_of, unblock};
 use crate::stack::DEPOT;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -92,17 +92,17 @@ fn find_text() {
         let code = |header: &&libc::Elf64_Phdr| {
             header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0
         };
-        if let Some(text) = headers.iter().find(code) {
+        // A program that is loaded without a loader has libc inside it.
+        let is_dynamic = headers.iter().any(|header| header.p_type == libc::PT_INTERP);
+        if let Some(text) = headers.iter().find(code).filter(|_| is_dynamic) {
             let start = (module.dlpi_addr + text.p_vaddr) as usize;
             TEXT[0].store(start + EDGE, Ordering::Relaxed);
             TEXT[1].store(start + text.p_memsz as usize - EDGE, Ordering::Relaxed);
         }
         1
     }
-    if cfg!(not(target_feature = "crt-static")) {
-        // SAFETY: the callback only reads.
-        unsafe { libc::dl_iterate_phdr(Some(first), std::ptr::null_mut()) };
-    }
+    // SAFETY: the callback only reads.
+    unsafe { libc::dl_iterate_phdr(Some(first), std::ptr::null_mut()) };
 }
 
 /// Code is looked at around an address.
@@ -191,18 +191,31 @@ impl Interruption {
     /// When the handler returns, the function given to [`install`] runs instead of the code, on the code's
     /// stack; when that returns the code goes on. False if that is not possible here: a place that is not
     /// [movable](Interruption::is_movable), a stack that is not a goroutine's or has no room, a state that
-    /// cannot be saved.
+    /// cannot be saved; or the thread's signal mask is not its own: the code has changed it, or is itself a
+    /// handler, which must return where it was called.
     ///
     /// # Safety
     /// - **off**: preemption is off for the function, and the code runs with its own identity.
     pub unsafe fn redirect(&mut self) -> bool {
         let Some(frame) = arch::stop_frame() else { return false };
+        let is_as_it_was = || {
+            // SAFETY: carried — the handler found the carrier of this thread.
+            let carrier = unsafe { arch::carrier() };
+            // SAFETY: alive — a carrier stays where it is while it carries.
+            let mask = unsafe { &*carrier }.kept_mask();
+            // SAFETY: context — the kernel's.
+            let context = unsafe { &*self.context.cast::<libc::ucontext_t>() };
+            mask.is_some_and(|mask| signals_of(&mask) == signals_of(&context.uc_sigmask))
+        };
         let has_room = || {
             let stack = DEPOT.find(self.sp).filter(|stack| stack.usable.contains(&self.sp));
             stack.is_some_and(|stack| self.sp - stack.usable.start >= frame + ROOM)
         };
         // SAFETY: context — the kernel's.
-        let can = self.is_movable() && has_room() && unsafe { arch::can_be_saved(self.context) };
+        let can = self.is_movable()
+            && is_as_it_was()
+            && has_room()
+            && unsafe { arch::can_be_saved(self.context) };
         if can {
             // SAFETY: context — the kernel's; room — looked at above.
             unsafe { arch::redirect(self.context) };
@@ -294,10 +307,3 @@ struct Record {
 }
 
 const _: () = assert!(size_of::<Record>() == size_of::<libc::siginfo_t>());
-
-/// Whether the calling thread lets the signal through.
-pub fn is_let_through() -> bool {
-    let mask = change_mask(libc::SIG_BLOCK, Some(&set_of(&[])));
-    // SAFETY: a valid set and signal.
-    unsafe { libc::sigismember(&mask, SIGNAL) == 0 }
-}

@@ -104,3 +104,9 @@ pub(crate) fn change_mask(how: i32, set: Option<&libc::sigset_t>) -> libc::sigse
     }
     before
 }
+
+/// What the kernel reads of a set.
+pub(crate) fn signals_of(set: &libc::sigset_t) -> u64 {
+    // SAFETY: a set begins with the kernel's 64 bits.
+    unsafe { std::ptr::from_ref(set).cast::<u64>().read() }
+}

@@ -104,6 +104,12 @@ impl GlobalQueue {
         !self.interrupted.is_empty()
     }
 
+    /// One that only its M can go on with, whoever's turn it is.
+    pub(crate) fn pop_pinned(&mut self) -> Option<&'static G> {
+        let pinned = |g: &'static G| !g.pinned.load(Ordering::Relaxed).is_null();
+        self.stopped.pop_front().or_else(|| self.interrupted.take_where(pinned))
+    }
+
     pub(crate) fn has_stopped(&self) -> bool {
         !self.stopped.is_empty()
     }

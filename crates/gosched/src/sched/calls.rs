@@ -79,6 +79,11 @@ pub(crate) fn is_in_call(m: &'static M) -> bool {
     m.taken.load(Ordering::Relaxed) == IN_CALL
 }
 
+/// Whether it is in a marked call, with or without its P.
+pub(crate) fn is_marked(m: &'static M) -> bool {
+    is_in_call(m) || m.curg().is_some_and(|g| g.state() == GState::Syscall)
+}
+
 /// Whether its P was taken in a call that nobody marked.
 pub(crate) fn is_without_p(m: &'static M) -> bool {
     let running = m.curg().is_some_and(|g| g.state() == GState::Running);

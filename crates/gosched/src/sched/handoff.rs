@@ -93,24 +93,23 @@ fn next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
         return None;
     }
     // Rather than wait for a thread.
-    let stopped = locked.queue.pop_stopped();
+    let pinned = locked.queue.pop_pinned();
     locked.tell_length();
-    stopped.and_then(owner_of)
+    pinned.and_then(owner_of)
 }
 
 /// Gives Ps that wait for a thread to Ms that were stopped with their goroutines: making one may take a lock
 /// that one of those holds. By the watcher.
 pub(crate) fn rescue_orphans() {
     let mut locked = SCHED.lock.lock();
-    while !locked.orphans.is_empty() && locked.queue.has_stopped() && !world::is_stopping() {
-        let (g, p) = (locked.queue.pop_stopped(), locked.orphans.pop());
+    while !locked.orphans.is_empty() && !world::is_stopping() {
+        let owner = locked.queue.pop_pinned().and_then(owner_of);
         locked.tell_length();
-        if let (Some(owner), Some(p)) = (g.and_then(owner_of), p) {
-            if p.for_spinner.load(Ordering::Relaxed) {
-                SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
-            }
-            give(owner, p);
+        let Some((owner, p)) = owner.zip(locked.orphans.pop()) else { return };
+        if p.for_spinner.load(Ordering::Relaxed) {
+            SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
         }
+        give(owner, p);
     }
 }
 

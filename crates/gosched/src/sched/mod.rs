@@ -75,6 +75,7 @@ use crate::gmp::reason::WaitReason;
 use crate::gmp::task::Task;
 use crate::gmp::timer::Timer;
 use crate::sys::cpu_limit;
+use gosched_context::Still;
 use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -227,8 +228,17 @@ pub(crate) unsafe fn park(
         // SAFETY: commit — promised by the caller.
         Some(g) if !g.is_thread() => unsafe { moving::park(g, reason, commit, data) },
         // SAFETY: commit — promised by the caller.
-        _ => unsafe { threads::park(reason, commit, data) },
+        _ => unsafe { threads::park(reason, commit, data, still_in_host()) },
     }
+}
+
+/// What code inside `host` needs so as not to be stopped with a lock of ours: a thread, but one that can be.
+pub(crate) fn still_in_host() -> Option<Still> {
+    current::is_m().then(|| {
+        threads::get_ready_to_wait();
+        // SAFETY: here — whoever asks for it neither waits nor switches while it has it.
+        unsafe { Still::new() }
+    })
 }
 
 /// Lets the G go on that a [`park`] has given away. Once for each.
@@ -247,16 +257,20 @@ pub(crate) fn ready(g: &'static G) {
 pub(crate) struct Inside {
     /// A goroutine that moves.
     moving: Option<&'static G>,
+    /// Code inside `host`: a thread, but one that can be stopped.
+    still: Option<Still>,
 }
 
 /// Goes inside. Until it ends nothing may be allocated, nothing may panic.
 #[inline]
 pub(crate) fn inside() -> Inside {
     let moving = current::goroutine().filter(|g| !g.is_thread());
-    if moving.is_some() {
-        moving::go_inside();
+    let mut still = None;
+    match moving {
+        Some(_) => moving::go_inside(),
+        None => still = still_in_host(),
     }
-    Inside { moving }
+    Inside { moving, still }
 }
 
 impl Inside {
@@ -271,13 +285,12 @@ impl Inside {
         commit: unsafe fn(&'static G, *const ()) -> bool,
         data: *const (),
     ) {
-        let moving = self.moving;
-        std::mem::forget(self);
-        match moving {
+        let mut this = std::mem::ManuallyDrop::new(self);
+        match this.moving {
             // SAFETY: commit — promised by the caller.
             Some(g) => unsafe { moving::park_inside(g, reason, commit, data) },
             // SAFETY: commit — promised by the caller.
-            None => unsafe { threads::park(reason, commit, data) },
+            None => unsafe { threads::park(reason, commit, data, this.still.take()) },
         }
     }
 

@@ -19,6 +19,7 @@ use crate::gmp::timer::Timer;
 use crate::probe;
 use crate::sched::Order;
 use crate::sys::fatal::{Stderr, fatal};
+use gosched_context::Still;
 use gosched_context::arch;
 use gosched_context::carrier::{Role, role};
 use gosched_context::lock::Guarded;
@@ -107,15 +108,9 @@ pub(crate) fn set_deadlock_ends(ends: bool) {
 #[cold]
 pub(super) fn more_gs() {
     let mut new = slab::grow();
-    let inside = is_here().then(enter);
-    {
-        let mut locked = SCHED.lock.lock();
-        while let Some(g) = new.pop_front() {
-            locked.free.push_front(g);
-        }
-    }
-    if inside.is_some() {
-        leave();
+    let mut locked = Guarded::new(&SCHED.lock);
+    while let Some(g) = new.pop_front() {
+        locked.free.push_front(g);
     }
 }
 
@@ -124,7 +119,7 @@ fn spawn_from_outside(order: Order<'_>) -> (&'static G, u64) {
     let id = order.wishes.and_then(|wishes| wishes.id).unwrap_or_else(|| SCHED.take_ids(1));
     let for_main_m = order.wishes.is_some_and(|wishes| wishes.for_main_m);
     loop {
-        let mut locked = SCHED.lock.lock();
+        let mut locked = Guarded::new(&SCHED.lock);
         let Some(g) = locked.free.pop_front() else {
             drop(locked);
             more_gs();
@@ -138,6 +133,8 @@ fn spawn_from_outside(order: Order<'_>) -> (&'static G, u64) {
         }
         locked.push(g);
         drop(locked);
+        // SAFETY: here — nothing below waits or switches.
+        let _still = unsafe { Still::new() };
         wake::wake_if_idle();
         return (g, id);
     }
@@ -219,6 +216,9 @@ pub(crate) fn ready(g: &'static G) {
         ready_inside(g);
         leave();
     } else {
+        // Inside `host` it could be stopped.
+        // SAFETY: here — nothing below waits or switches.
+        let _still = unsafe { Still::new() };
         g.make_runnable();
         switch::push_global(g);
         wake::wake_if_idle();
@@ -232,8 +232,11 @@ pub(crate) fn ready(g: &'static G) {
 pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
     loop {
         let m = is_here().then(enter);
+        // SAFETY: here — nothing below waits or switches.
+        let still = unsafe { Still::new() };
         // SAFETY: alive — promised by the caller.
         let inserted = unsafe { timers::insert(m, timer, when) };
+        drop(still);
         if m.is_some() {
             leave();
         }
@@ -335,7 +338,9 @@ pub(crate) fn begin_call(g: &'static G, long: bool) {
         true => calls::begin_long_call(m, g),
         false => calls::begin_call(m, g),
     }
-    leave();
+    // What was asked for meanwhile must not end the call either.
+    // SAFETY: carried, counted — by `enter`.
+    unsafe { arch::preempt_on() };
 }
 
 /// Runs `f` without the calling goroutine being preempted.

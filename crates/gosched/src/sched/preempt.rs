@@ -27,7 +27,7 @@ use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
 use crate::sys::barrier;
 use gosched_context::arch;
-use gosched_context::carrier::{Carrier, MASKED};
+use gosched_context::carrier::Carrier;
 use gosched_context::interrupt::{self, Interruption};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -132,7 +132,7 @@ pub(crate) fn begin_thread(m: &'static M) {
 pub(crate) fn ask(m: &'static M, why: Why, turn: u32) {
     note(m, why, turn);
     if ON.load(Ordering::Relaxed) && m.thread() != 0 {
-        m.carrier.interrupt(m.thread(), || calls::is_in_call(m));
+        m.carrier.interrupt(m.thread(), || calls::is_marked(m));
     }
 }
 
@@ -215,13 +215,13 @@ fn stop(m: &'static M, at: &mut Interruption) -> bool {
     let Some(g) = m.curg() else { return false };
     let why = match m.taken.load(Ordering::Relaxed) {
         0 => m.p().and_then(|p| request(m, p).filter(|&why| is_of_use(p, why))),
-        _ if calls::is_in_call(m) => None,
+        _ if calls::is_marked(m) => None,
         _ => is_asked(m, Why::NoP).then_some(Why::NoP),
     };
     let steady = g.steady.load(Ordering::Relaxed) > 0;
     let Some(why) = why.filter(|&why| !steady || why == Why::World) else { return false };
     let own = current::goroutine().is_some_and(|own| std::ptr::eq(own, g));
-    let may_move = own && carrier_is_as_it_was(m) && MAY_MOVE.load(Ordering::Relaxed);
+    let may_move = own && MAY_MOVE.load(Ordering::Relaxed);
     // SAFETY: off — it is, and the identity is the goroutine's own.
     if may_move && unsafe { at.redirect() } {
         MOVED.fetch_add(1, Ordering::Relaxed);
@@ -232,10 +232,6 @@ fn stop(m: &'static M, at: &mut Interruption) -> bool {
         stop_in_place(m, g, why, at);
     }
     false
-}
-
-fn carrier_is_as_it_was(m: &'static M) -> bool {
-    m.carrier.odd() & MASKED == 0
 }
 
 /// Whether somebody would run instead.
@@ -299,8 +295,10 @@ pub(crate) fn without<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
             let before = self.0.steady.load(Ordering::Relaxed);
             self.0.steady.store(before - 1, Ordering::Relaxed);
             if before == 1 {
+                let m = entry::enter();
                 // What was asked for meanwhile is done on the way out.
-                super::end_call();
+                m.carrier.set_pending(m.asked.load(Ordering::Relaxed) != 0);
+                entry::leave();
             }
         }
     }

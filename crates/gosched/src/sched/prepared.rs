@@ -9,6 +9,7 @@ use super::state::SCHED;
 use super::{Order, fork, life, moving};
 use crate::gmp::current;
 use crate::gmp::g::{Birth, G};
+use gosched_context::lock::Guarded;
 
 /// See [`prepare`](super::prepare).
 pub(crate) fn prepare(order: Order<'_>) -> &'static G {
@@ -28,7 +29,7 @@ pub(crate) fn prepare(order: Order<'_>) -> &'static G {
 /// A dead G without a stack, and an id. `None`: there is no such G.
 fn take() -> Option<(&'static G, u64)> {
     if !moving::is_here() {
-        return SCHED.lock.lock().free.pop_front().map(|g| (g, SCHED.take_ids(1)));
+        return Guarded::new(&SCHED.lock).free.pop_front().map(|g| (g, SCHED.take_ids(1)));
     }
     let p = enter().p();
     let taken = p.and_then(|p| {
@@ -45,7 +46,7 @@ pub(crate) fn discard(g: &'static G) {
     g.set_prepared(false);
     g.set_group(None);
     if !moving::is_here() {
-        return SCHED.lock.lock().free.push_front(g);
+        return Guarded::new(&SCHED.lock).free.push_front(g);
     }
     match enter().p() {
         // SAFETY: owner — the caller has the P.

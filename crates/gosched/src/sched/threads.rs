@@ -13,6 +13,8 @@ use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::sys::Lock;
 use crate::sys::{clock, random};
+use gosched_context::Still;
+use gosched_context::lock::Guarded;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -37,11 +39,11 @@ pub(crate) fn waiting() -> usize {
 
 fn take_g() -> &'static G {
     loop {
-        if let Some(g) = FREE.lock().pop_front() {
+        if let Some(g) = Guarded::new(&FREE).pop_front() {
             return g;
         }
         let mut new = slab::grow();
-        let mut free = FREE.lock();
+        let mut free = Guarded::new(&FREE);
         while let Some(g) = new.pop_front() {
             free.push_back(g);
         }
@@ -54,7 +56,7 @@ struct ThreadG(&'static G);
 impl Drop for ThreadG {
     fn drop(&mut self) {
         self.0.end_thread();
-        FREE.lock().push_front(self.0);
+        Guarded::new(&FREE).push_front(self.0);
     }
 }
 
@@ -66,14 +68,26 @@ thread_local! {
     };
 }
 
+/// The calling thread has what it needs to [`park`]: allocates, the first time.
+pub(crate) fn get_ready_to_wait() {
+    // One that is ending does without.
+    let _ = MINE.try_with(|_| ());
+}
+
 /// What a thread waits for is told to others by this; false if it need not wait.
 pub(crate) type Commit = unsafe fn(&'static G, *const ()) -> bool;
 
-/// Waits, as a thread, until the G that `commit` gets is made ready.
+/// Waits, as a thread, until the G that `commit` gets is made ready. `still` ends when `commit` has been
+/// called.
 ///
 /// # Safety
 /// - **commit**: `commit` may be called once with the G and `data`, before this returns.
-pub(crate) unsafe fn park(reason: WaitReason, commit: Commit, data: *const ()) {
+pub(crate) unsafe fn park(
+    reason: WaitReason,
+    commit: Commit,
+    data: *const (),
+    still: Option<Still>,
+) {
     moving::refuse_in_child("a wait");
     // A goroutine of this backend has its own G; a thread that is ending has none left to use.
     let own = current::goroutine().or_else(|| MINE.try_with(|mine| mine.0).ok());
@@ -92,7 +106,9 @@ pub(crate) unsafe fn park(reason: WaitReason, commit: Commit, data: *const ()) {
     let limited = usize::from(LIMIT.get().is_some());
     LIMITED.fetch_add(limited, Ordering::Relaxed);
     // SAFETY: commit — promised by the caller.
-    if unsafe { commit(g, data) } {
+    let waits = unsafe { commit(g, data) };
+    drop(still);
+    if waits {
         WAITING.fetch_add(1, Ordering::Relaxed);
         if goroutine.is_some() {
             less_active();
@@ -169,7 +185,7 @@ pub(crate) fn ready(g: &'static G) {
     if g.is_prepared() {
         // Making a thread takes memory and time: whoever calls this may hold a lock.
         ACTIVE.fetch_add(1, Ordering::Relaxed);
-        PREPARED.lock().push_back(g);
+        Guarded::new(&PREPARED).push_back(g);
         return timer_thread::look();
     }
     WAITING.fetch_sub(1, Ordering::Relaxed);
@@ -270,7 +286,7 @@ pub(crate) fn discard(g: &'static G) {
     g.set_prepared(false);
     g.set_group(None);
     g.end_thread();
-    FREE.lock().push_front(g);
+    Guarded::new(&FREE).push_front(g);
 }
 
 /// Prepared goroutines that were made ready: the thread of the timers starts them.
@@ -279,7 +295,7 @@ static PREPARED: Lock<GList> = Lock::new(GList::new());
 /// By the thread of the timers.
 pub(super) fn start_all_prepared() {
     loop {
-        let next = PREPARED.lock().pop_front();
+        let next = Guarded::new(&PREPARED).pop_front();
         match next {
             Some(g) => start_prepared(g),
             None => return,
@@ -361,7 +377,7 @@ fn bury(g: &'static G) {
     g.end_thread();
     g.locks.store(0, Ordering::Relaxed);
     g.transition(GState::Running, GState::Dead);
-    FREE.lock().push_front(g);
+    Guarded::new(&FREE).push_front(g);
 }
 
 /// Main has called `goexit` or cannot return: the others go on, and when none is left the process

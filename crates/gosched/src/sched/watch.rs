@@ -27,6 +27,7 @@ use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::sys::clock;
 use crate::sys::thread_look::{self, Doing};
+use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 
 /// How long a P that nobody needs is left with a blocked M.
@@ -39,6 +40,8 @@ pub(crate) const AGAIN: u64 = 100_000;
 const MOST_SKIPPED: u32 = 64;
 /// So many Ms without a P are looked at each time.
 const AT_A_TIME: usize = 16;
+/// So often one is asked to make room before another is.
+const PATIENCE: u32 = 2;
 /// An M without a P runs again when it has run for so long.
 const RUNS: u64 = 20_000;
 
@@ -59,6 +62,8 @@ pub(crate) struct Seen {
     /// It was asked about in vain: not for so many looks, and twice as many the next time.
     skip: u32,
     skipped: u32,
+    /// How often it was asked to make room.
+    asked: u32,
 }
 
 impl Seen {
@@ -184,25 +189,27 @@ fn is_needed(p: &'static P, seen: &Seen, now: u64) -> bool {
 
 /// A timer is due: one of the goroutines that run makes room.
 fn make_room(seen: &mut [Seen], now: u64, found: &mut Findings) {
-    let mut best: Option<(&'static M, u64, u32)> = None;
+    // Whoever does not hear comes last.
+    let mut best: Option<(&'static M, &mut Seen)> = None;
+    let rank = |seen: &Seen| (Reverse(seen.asked / PATIENCE), seen.ran());
     for (p, seen) in SCHED.used_ps().zip(seen) {
         let Some(m) = p.m().filter(|m| p.status() == PStatus::Running && mark(p, m) == seen.mark)
         else {
             continue;
         };
-        let ran = seen.ran();
         let may = now - seen.since >= AGAIN && !calls::is_in_call(m) && can_be_asked(m);
-        if may && best.is_none_or(|(_, most, _)| ran >= most) {
-            best = Some((m, ran, seen.mark.turn));
+        if may && best.as_ref().is_none_or(|(_, best)| rank(seen) >= rank(best)) {
+            best = Some((m, seen));
         }
     }
     // Nobody has run for long enough: they pass the scheduler, or will have run for that long soon.
     found.asked = true;
-    if let Some((m, ran, turn)) = best {
+    if let Some((m, seen)) = best {
         if let Some(g) = m.curg() {
-            g.used.store(ran, Ordering::Relaxed);
+            g.used.store(seen.ran(), Ordering::Relaxed);
         }
-        preempt::ask(m, Why::Wake, turn);
+        seen.asked += 1;
+        preempt::ask(m, Why::Wake, seen.mark.turn);
     }
 }
 
