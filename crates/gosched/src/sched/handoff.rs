@@ -103,9 +103,10 @@ fn next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
 pub(crate) fn rescue_orphans() {
     let mut locked = SCHED.lock.lock();
     while !locked.orphans.is_empty() && !world::is_stopping() {
-        let owner = locked.queue.pop_pinned().and_then(owner_of);
+        let pinned = locked.queue.pop_pinned();
         locked.tell_length();
-        let Some((owner, p)) = owner.zip(locked.orphans.pop()) else { return };
+        let Some(owner) = pinned.and_then(owner_of) else { return };
+        let Some(p) = locked.orphans.pop() else { return };
         if p.for_spinner.load(Ordering::Relaxed) {
             SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
         }
