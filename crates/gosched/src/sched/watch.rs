@@ -123,8 +123,9 @@ fn look_at(p: &'static P, m: &'static M, seen: &mut Seen, now: u64, found: &mut 
     let wanted = preempt::is_wanted(p);
     if mark != seen.mark {
         let used = m.curg().map_or(0, |g| g.used.swap(0, Ordering::Relaxed));
-        let all_busy = SCHED.idle_ps.load(Ordering::Relaxed) == 0;
-        let cpu = if all_busy { thread_look::cpu_time(m.thread()) } else { None };
+        // If it is to make room soon, what it has used by then must be known.
+        let exact = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && timers::until_next().is_some();
+        let cpu = if exact { thread_look::cpu_time(m.thread()) } else { None };
         *seen = Seen { mark, since: now, used, first: cpu, cpu, still: now, ..Seen::default() };
         if wanted {
             found.slice_ends = found.slice_ends.min(preempt::slice().saturating_sub(used));

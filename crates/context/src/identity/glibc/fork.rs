@@ -1,6 +1,6 @@
 //! What a fork must not break: the child gets this crate's locks free, and knows what it is.
 //!
-//! The fork waits for none of our locks: libc's fork waits for libc's, and whoever has one of those may be a
+//! The fork waits for none of our locks that goroutines may need: libc's fork waits for libc's, and whoever has one of those may be a
 //! goroutine that is stopped and needs what we would hold. So the child mends what it finds in the middle of
 //! something.
 //!
@@ -40,7 +40,7 @@ pub(super) fn install() -> Result<(), Unsupported> {
         return Ok(());
     }
     // SAFETY: the handler touches only this crate's locks.
-    match unsafe { libc::pthread_atfork(None, None, Some(child)) } {
+    match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
         0 => Ok(()),
         errno => {
             INSTALLED.store(false, Ordering::Relaxed);
@@ -50,12 +50,22 @@ pub(super) fn install() -> Result<(), Unsupported> {
     }
 }
 
+/// The child would never see the layout found out. Nobody waits for this who has a P.
+extern "C" fn prepare() {
+    PROBING.hold();
+}
+
+extern "C" fn parent() {
+    // SAFETY: held — taken by `prepare` on this thread.
+    unsafe { PROBING.release() };
+}
+
 extern "C" fn child() {
     barrier::init();
     carrier::lost_in_fork();
-    // SAFETY: child — this is one; none of them is held where user code, and so a fork, can run.
+    // SAFETY: child — this is one; held — by `prepare`, in the thread that this one is a copy of.
     unsafe { PROBING.mend_in_child(|()| ()) };
-    // SAFETY: child — as above.
+    // SAFETY: child — this is one; none of these is held where user code, and so a fork, can run.
     unsafe { WRITING.mend_in_child(|()| ()) };
     // What was in it is lost.
     // SAFETY: child — as above.
