@@ -67,12 +67,17 @@ impl Drop for End {
     }
 }
 
-/// A block for the calling thread, whose magazine is empty. Null: there is no memory.
+/// A block for the calling thread, whose magazine is empty; or was that of another one, from which a
+/// goroutine has been moved since it looked. Null: there is no memory.
 pub(crate) fn take(class: Class, new_chunk: NewChunk<'_>) -> *mut u8 {
     let Some(cache) = mine().or_else(|| make(new_chunk)) else {
         return take_one(class, new_chunk).map_or(ptr::null_mut(), |block| block.address());
     };
     let first = &cache.row[class.index()];
+    if !first.is_empty() {
+        // SAFETY: blocks — the thread's own.
+        return unsafe { first.take() };
+    }
     let full = cache.full[class.index()].replace(ptr::null_mut());
     if !full.is_null() {
         first.fill(full, 0);
