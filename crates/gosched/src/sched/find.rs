@@ -21,13 +21,13 @@ pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
             }
             continue;
         };
-        if timers::are_due() {
-            timers::run_due(m);
-        }
+        // Whoever a timer has woken runs before a fair share of the others: somebody may have made room for it.
+        let woken = timers::are_due() && timers::run_due(m);
         let found = others_turn(p)
+            .or_else(|| woken.then(|| own_next(p)).flatten())
             .or_else(|| fair_share(p))
             .or_else(|| chaos::elsewhere_first(m).then(|| steal_some(m, p)).flatten())
-            .or_else(|| own_next(p))
+            .or_else(|| (SCHED.attention() != 0).then(|| own_next(p)).flatten())
             .or_else(|| first_of_all(p))
             .or_else(|| own(p))
             .or_else(|| global_share(p))
@@ -66,9 +66,6 @@ fn fair_share(p: &'static P) -> Option<&'static G> {
 
 /// The one to run next, where others may have to come before the P's own queue.
 fn own_next(p: &'static P) -> Option<&'static G> {
-    if SCHED.attention() == 0 {
-        return None;
-    }
     let g = p.queue.take_own_next()?;
     take_slice(p, Slice::Inherited);
     Some(g)

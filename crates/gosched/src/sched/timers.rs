@@ -162,8 +162,8 @@ pub(crate) fn resign(locked: &mut Locked, m: &'static M) -> bool {
 /// So many are fired before others get a turn.
 const AT_A_TIME: usize = 64;
 
-/// Fires some of what is due, on g0 of an M with a P.
-pub(crate) fn run_due(m: &'static M) {
+/// Fires some of what is due, on g0 of an M with a P. True: a goroutine that it has woken is the next to run.
+pub(crate) fn run_due(m: &'static M) -> bool {
     let now = clock::now();
     let mut ready = GList::new();
     let mut left = AT_A_TIME;
@@ -199,6 +199,7 @@ pub(crate) fn run_due(m: &'static M) {
         switch::push_next(m, first);
         wake::wake_if_idle();
     }
+    first.is_some()
 }
 
 /// Looks when the first timer is due, and leaves that in [`EARLIEST`].
