@@ -14,12 +14,12 @@
 //! - [`SENT`]: one is on its way, or has come, or waits since the thread holds it back. The handler makes it 0,
 //!   or the thread, once it has been in the kernel. (Never [`SENDING`]: that may be the next one's.)
 //!
-//! Sender: 1. `SENDING`; 2. heavy barrier; 3. looks whether the thread is in such a call, and sends nothing
-//! if so. Thread: 1. says that it is in the call; 2. light barrier; 3. waits while one may come. One of them
-//! sees the other.
+//! Sender: 1. `SENDING`; 2. looks whether the thread is in such a call, and sends nothing if so. Thread: 1. says
+//! that it is in the call; 2. waits while one may come. All four are of one order for all (`SeqCst`), so one of
+//! them sees the other. (The thread says so by an exchange, which is a barrier anyway; the heavy one of
+//! `barrier` would make the sender wait for every CPU, a thousand times a second.)
 
 use crate::arch;
-use crate::barrier;
 use crate::carrier::{Carrier, Role, is_attached, role};
 use crate::signals::{Before, signals_of, unblock};
 use crate::stack::DEPOT;
@@ -233,13 +233,12 @@ impl Carrier {
     }
 
     /// Interrupts the code on this carrier, whose thread's id is given; unless `is_in_call` says that it
-    /// must not be. By any other thread.
+    /// must not be: it looks by a `SeqCst` read. By any other thread.
     pub fn interrupt(&self, thread: i32, is_in_call: impl Fn() -> bool) {
         let before = self.signal.load(Ordering::Relaxed);
         if before == SENDING || !self.change_signal(before, SENDING) {
             return; // somebody else sends one
         }
-        barrier::heavy();
         if is_in_call() {
             self.change_signal(SENDING, before);
             return;
@@ -249,15 +248,16 @@ impl Carrier {
     }
 
     fn change_signal(&self, from: u32, to: u32) -> bool {
-        self.signal.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        // PAIR in-call: one order for this and the look at the other side's word.
+        self.signal.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
     /// Waits until no signal of [`Carrier::interrupt`] can come any more: after the carrier's thread has
-    /// said that it is in a call, and before it is.
+    /// said, by a `SeqCst` write, that it is in a call, and before it is.
     #[inline]
     pub fn await_quiet(&self) {
-        barrier::light();
-        if self.signal.load(Ordering::Relaxed) != 0 {
+        // PAIR in-call: one order for this and the sender's.
+        if self.signal.load(Ordering::SeqCst) != 0 {
             self.await_signal();
         }
     }

@@ -81,7 +81,12 @@ pub(crate) fn is_in_call(m: &'static M) -> bool {
 
 /// Whether it is in a marked call, with or without its P.
 pub(crate) fn is_marked(m: &'static M) -> bool {
-    is_in_call(m) || m.curg().is_some_and(|g| g.state() == GState::Syscall)
+    // PAIR in-call: one order for this and the beginning of a call.
+    match m.taken.load(Ordering::SeqCst) {
+        IN_CALL => true,
+        0 => false,
+        _ => m.curg().is_some_and(|g| g.state() == GState::Syscall),
+    }
 }
 
 /// Whether its P was taken in a call that nobody marked.
@@ -113,7 +118,8 @@ pub(crate) fn begin_call(m: &'static M, g: &'static G) {
     p.syscalltick.store(p.syscalltick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     g.transition(GState::Running, GState::Syscall);
     // Somebody may think of taking the P, who sees then that preemption is off.
-    while !change(m, 0, IN_CALL) {
+    // PAIR in-call: one order for this and who sends a signal.
+    while m.taken.compare_exchange(0, IN_CALL, Ordering::SeqCst, Ordering::Relaxed).is_err() {
         std::hint::spin_loop();
     }
     // From here on nobody sends a signal, and one that was sent is waited for.

@@ -80,6 +80,8 @@ fn watch() {
     thread_look::sleep_exactly();
     let mut seen = vec![Seen::default(); MAX_PROCS];
     let mut lost = None;
+    // What was found asks for the next look to be sooner than planned, this once.
+    let mut sooner = u64::MAX;
     let (mut delay, mut in_vain) = (SHORTEST, 0u32);
     let (mut idle_since, mut limit_read) = (None, clock::real_now());
     loop {
@@ -91,7 +93,7 @@ fn watch() {
                 delay = delay.min(longest(clock::real_now()));
             }
         }
-        let delay_now = before_next_timer(delay);
+        let delay_now = before_next_timer(delay.min(sooner));
         WORD.wait(0, Some(Duration::from_nanos(delay_now)));
         let woken = WORD.get() != 0;
         WORD.set(0);
@@ -121,9 +123,10 @@ fn watch() {
             1..=PATIENCE => delay,
             _ => delay * 2,
         };
-        delay = delay.min(longest(now)).min(found.slice_ends.max(SHORTEST));
+        delay = delay.min(longest(now));
+        sooner = found.slice_ends.max(SHORTEST);
         if found.asked {
-            delay = delay.min(watch::AGAIN);
+            sooner = sooner.min(watch::AGAIN);
         }
     }
 }
