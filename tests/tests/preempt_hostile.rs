@@ -4,6 +4,8 @@
 
 use gosched_tests::preempting::{Mode, PROCS, Program, Said};
 
+const MODES: [Mode; 2] = [Mode::Both, Mode::InPlace];
+
 fn program(arguments: &[&str], procs: usize) -> Program {
     Program::new(env!("CARGO_BIN_EXE_preempt_program"), arguments, procs)
 }
@@ -195,4 +197,26 @@ fn children_that_take_c_s_memory_end() {
 #[test]
 fn children_that_take_rust_s_memory_end() {
     fork("vec");
+}
+
+#[test]
+fn the_runtime_is_used_by_those_who_run_as_their_threads() {
+    for procs in PROCS {
+        for mode in MODES {
+            let said = program(&["inside host"], procs).mode(mode).slice("200us").run();
+            assert!(said.number("in-place") > 0 && said.number("ran") >= 400, "{said}");
+        }
+    }
+}
+
+#[test]
+fn threads_are_made_while_malloc_s_lock_is_held() {
+    for procs in PROCS {
+        for mode in MODES {
+            let one_arena = "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0";
+            let said = program(&["made threads"], procs).mode(mode).slice("100us");
+            let said = said.set("GLIBC_TUNABLES", one_arena).run();
+            assert!(said.number("least") > 0, "{said}");
+        }
+    }
 }

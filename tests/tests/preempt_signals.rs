@@ -95,3 +95,20 @@ fn a_goroutine_that_ends_leaves_the_mask_as_it_was() {
 fn a_goroutine_that_is_preempted_leaves_the_mask_as_it_was() {
     leaves_its_mask(&["preempted"], "200us");
 }
+
+#[test]
+fn one_that_holds_the_signal_back_does_not_hold_timers_up() {
+    let said = program(&["one is deaf"], 2).run();
+    assert_eq!(said.number("ticks"), 20, "{said}");
+}
+
+#[test]
+fn handlers_return_on_the_thread_that_they_were_called_on() {
+    for procs in PROCS {
+        for mode in MODES {
+            let said = program(&["handlers"], procs).mode(mode).slice("100us").run();
+            said.was_moved_if_allowed();
+            assert!(said.number("sent") >= 100, "{said}");
+        }
+    }
+}

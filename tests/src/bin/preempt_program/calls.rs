@@ -76,7 +76,7 @@ pub(crate) fn storm() {
     let sender = std::thread::spawn(|| {
         let mut sent = 0u64;
         while !is_over() || sent <= 1000 {
-            sent += send_to_all();
+            sent += send_to_all(libc::SIGURG);
             // A fork that is interrupted begins again: it has to have time.
             std::thread::sleep(3 * MILLI);
         }
@@ -89,14 +89,14 @@ pub(crate) fn storm() {
     println!("calls {calls} least {least} interrupted {interrupted} sent {sent}");
 }
 
-/// SIGURG to each thread of the process.
-pub(crate) fn send_to_all() -> u64 {
+/// A signal to each thread of the process.
+pub(crate) fn send_to_all(signal: i32) -> u64 {
     let mut sent = 0;
     for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
         let thread: i32 = task.file_name().to_str().unwrap().parse().unwrap();
         let process = std::process::id();
         // SAFETY: a signal that is handled or ignored; a thread that is gone is an error code.
-        let result = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGURG) };
+        let result = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
         sent += u64::from(result == 0);
     }
     sent

@@ -4,6 +4,7 @@
 //! `GOSCHED_PREEMPT_SECONDS` is how long each goes on.
 
 mod calls;
+mod corners;
 mod fork;
 mod kit;
 mod life;
@@ -56,6 +57,10 @@ fn main() {
             "registers" => registers::registers(),
             "mask" => masks::mask(argument(1)),
             "deaf" => masks::deaf(),
+            "inside host" => corners::inside_host(),
+            "handlers" => corners::handlers(),
+            "made threads" => corners::made_threads(),
+            "one is deaf" => masks::one_is_deaf(),
             "mixed" => mixed::mixed(),
             other => panic!("no program {other}"),
         }

@@ -183,7 +183,7 @@ pub(crate) fn chain(kind: &str) {
         time::sleep(20 * MILLI);
         let called = CALLED.load(SeqCst);
         // Many at a time: none ends the program.
-        let many: u64 = (0..20).map(|_| calls::send_to_all()).sum();
+        let many: u64 = (0..20).map(|_| calls::send_to_all(libc::SIGURG)).sum();
         assert!(many > 0);
         kit::stop();
         all.join();
@@ -191,4 +191,26 @@ pub(crate) fn chain(kind: &str) {
         println!("early {early} called {called} of {SENT}");
         kit::report();
     });
+}
+
+/// One goroutine holds the signal back and computes; timers go on by way of the other.
+pub(crate) fn one_is_deaf() {
+    let deaf = crowd("a goroutine that holds the signal back", 1, |_, lane: &Lane| {
+        block(&[libc::SIGURG]);
+        while !is_over() {
+            kit::burn(2000);
+            lane.step();
+        }
+    });
+    time::sleep(20 * MILLI);
+    let hog = hogs(1);
+    let lane = Lane::new("a timer");
+    for _ in 0..20 {
+        time::sleep(2 * MILLI);
+        lane.step();
+    }
+    kit::stop();
+    deaf.join();
+    hog.join();
+    println!("ticks {}", lane.steps());
 }

@@ -1,0 +1,103 @@
+//! What once went wrong: the runtime used where a goroutine runs as its thread, handlers of signals in the
+//! middle of its code, threads that have yet to be made.
+
+use crate::calls;
+use crate::kit::{self, Lane, MILLI, burn, crowd, hogs, is_over};
+use gosched::{go, host, time};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+/// Inside `host` goroutines are started and woken, and channels used.
+pub(crate) fn inside_host() {
+    let ran = Arc::new(AtomicU64::new(0));
+    let its_ran = ran.clone();
+    let hosted = crowd("a goroutine that runs as its thread", 4, move |_, lane: &Lane| {
+        let ran = its_ran.clone();
+        host(move || {
+            while !is_over() || lane.steps() < 100 {
+                let ran = ran.clone();
+                let (tx, rx) = gosched::chan::<u64>(1);
+                drop(go(move || tx.send(ran.fetch_add(1, SeqCst))));
+                if lane.steps().is_multiple_of(8) {
+                    rx.recv().unwrap();
+                }
+                lane.step();
+            }
+        });
+    });
+    let woken = crowd("a goroutine that sleeps", 2, |_, lane: &Lane| {
+        while !is_over() {
+            time::sleep(MILLI / 2);
+            lane.step();
+        }
+    });
+    kit::wait_and_stop();
+    hosted.join();
+    woken.join();
+    println!("ran {}", ran.load(SeqCst));
+}
+
+extern "C" fn takes_its_time(_signal: i32) {
+    burn(20_000);
+}
+
+/// Handlers that run on goroutines' own stacks, and take longer than a slice.
+pub(crate) fn handlers() {
+    // SAFETY: all zero is a valid action.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = takes_its_time as *const () as usize;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: the handler only computes.
+    unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
+    let all = [hogs(8), allocating(4)];
+    let sender = std::thread::spawn(|| {
+        let mut sent = 0;
+        while !is_over() || sent < 100 {
+            sent += calls::send_to_all(libc::SIGUSR1);
+            std::thread::sleep(Duration::from_micros(400));
+        }
+        sent
+    });
+    kit::wait_and_stop();
+    println!("sent {}", sender.join().unwrap());
+    all.into_iter().for_each(|all| drop(all.join()));
+}
+
+/// Goroutines that use C's allocator.
+fn allocating(count: usize) -> kit::Crowd<u64> {
+    crowd("a goroutine in malloc", count, |number, lane: &Lane| {
+        while !is_over() {
+            take_memory(1100 + (lane.steps() as usize % 50) * 64 + number);
+            lane.step();
+        }
+        lane.steps()
+    })
+}
+
+fn take_memory(size: usize) {
+    // SAFETY: it has no precondition.
+    let block = unsafe { libc::malloc(size) }.cast::<u8>();
+    assert!(!block.is_null());
+    // SAFETY: the block has room for a byte.
+    unsafe { block.write_volatile(1) };
+    // SAFETY: from `malloc`, and not used any more.
+    unsafe { libc::free(block.cast()) };
+}
+
+/// Goroutines are interrupted in malloc for others that timers wake, who want memory too, and so does the
+/// thread that makes threads.
+pub(crate) fn made_threads() {
+    let all = allocating(4);
+    let woken = crowd("a goroutine that sleeps and takes memory", 6, |number, lane: &Lane| {
+        while !is_over() {
+            time::sleep(MILLI / 5);
+            take_memory(2000 + number);
+            lane.step();
+        }
+        lane.steps()
+    });
+    kit::wait_and_stop();
+    all.join();
+    println!("least {}", woken.join().into_iter().min().unwrap());
+}
