@@ -92,7 +92,8 @@ fn next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
     if locked.idle_ms.len() > 0 {
         return None;
     }
-    // Rather than wait for a thread.
+    // Rather than wait for a thread; there should be one the next time.
+    spawner::ask();
     let pinned = locked.queue.pop_pinned();
     locked.tell_length();
     pinned.and_then(owner_of)

@@ -205,13 +205,17 @@ fn make_room(seen: &mut [Seen], now: u64, found: &mut Findings) {
     }
     // Nobody has run for long enough: they pass the scheduler, or will have run for that long soon.
     found.asked = true;
-    if let Some((m, seen)) = best {
-        if let Some(g) = m.curg() {
-            g.used.store(seen.ran(), Ordering::Relaxed);
-        }
-        seen.asked += 1;
-        preempt::ask(m, Why::Wake, seen.mark.turn);
+    let Some((m, seen)) = best else { return };
+    seen.asked += 1;
+    let ran = seen.ran();
+    if ran >= preempt::slice() && m.p().is_some_and(preempt::is_wanted) {
+        // It does not go on before others.
+        return preempt::ask(m, Why::Slice, seen.mark.turn);
     }
+    if let Some(g) = m.curg() {
+        g.used.store(ran, Ordering::Relaxed);
+    }
+    preempt::ask(m, Why::Wake, seen.mark.turn);
 }
 
 fn can_be_asked(m: &'static M) -> bool {
