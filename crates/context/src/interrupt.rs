@@ -24,7 +24,7 @@ use crate::carrier::{Carrier, Role, is_attached, role};
 use crate::signals::{Before, signals_of, unblock};
 use crate::stack::DEPOT;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 /// The signal, Go's: by default it does nothing, debuggers let it pass, libc does not use it, and programs
 /// that do know that it may come for no reason.
@@ -40,6 +40,9 @@ pub type Hook = unsafe fn(&Carrier, &mut Interruption);
 static HOOK: AtomicUsize = AtomicUsize::new(0);
 
 static BEFORE: Before = Before::new();
+
+/// This process. (A forked child has no runtime, and sends none.)
+static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 /// What a signal of ours carries.
 static MARK: u8 = 0;
@@ -61,6 +64,8 @@ const ROOM: usize = 16 << 10;
 pub unsafe fn install(hook: Hook, then: unsafe extern "C" fn()) -> io::Result<()> {
     arch::init_stop(then);
     find_text();
+    // SAFETY: it has no precondition.
+    PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     HOOK.store(hook as usize, Ordering::Relaxed);
     // SAFETY: all-zero is a valid sigaction.
     let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -284,8 +289,7 @@ fn send(thread: i32) {
     info.signal = SIGNAL;
     info.code = libc::SI_QUEUE;
     info.value = mark() as usize;
-    // SAFETY: it has no precondition.
-    let process = unsafe { libc::getpid() };
+    let process = PROCESS.load(Ordering::Relaxed);
     // SAFETY: a valid record; a thread of this process, or none.
     unsafe {
         libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, SIGNAL, &raw const info);
