@@ -45,6 +45,7 @@ fn main() {
             "many" => share::many(number(1), number(2) as u64, number(3)),
             "beats" => sample::beats(),
             "threads" => sample::threads(),
+            "back" => sample::back(),
             "marked calls" => calls::marked(),
             "storm" => calls::storm(),
             "resize" => life::resize(),

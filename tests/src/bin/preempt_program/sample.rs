@@ -1,9 +1,10 @@
 //! How many goroutines run at the same time, as an ordinary thread sees it.
 
-use crate::kit::{self, Lane, MILLI, burn, crowd, is_over};
+use crate::kit::{self, Lane, MILLI, burn, crowd, hogs, is_over};
 use gosched::{runtime, time};
 use std::arch::x86_64::_rdtsc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 const HOGS: usize = 6;
 
@@ -95,4 +96,25 @@ pub(crate) fn threads() {
     hogs.join();
     let (samples, more) = sampler.join().unwrap();
     println!("samples {samples} more {more}");
+}
+
+/// Goroutines that come back from calls nobody marked, and compute, beside one that keeps the only P busy: how much
+/// CPU all of them use.
+pub(crate) fn back() {
+    let hog = hogs(1);
+    let others = crowd("a goroutine that blocks and computes", 3, |_, lane: &Lane| {
+        while !is_over() {
+            std::thread::sleep(2 * MILLI);
+            kit::burn_micros(8000);
+            lane.step();
+        }
+    });
+    let used = || kit::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID);
+    let (before, start) = (used(), Instant::now());
+    gosched::time::sleep(kit::length().max(400 * MILLI));
+    let (cpu, time) = (used() - before, start.elapsed());
+    kit::stop();
+    hog.join();
+    others.join();
+    println!("share {}", cpu.as_micros() * 1000 / time.as_micros());
 }
