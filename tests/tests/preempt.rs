@@ -151,6 +151,12 @@ fn one_p_is_one_goroutine_at_a_time() {
     }
 }
 
+// Their P was taken while they were blocked: nobody stops them but the watcher.
+#[test]
+fn those_who_come_back_from_a_call_do_not_run_beside_the_only_p() {
+    at_best(|| program(&["back"], 1), |said| said.number("share") < 1_300);
+}
+
 #[test]
 fn no_more_threads_run_than_there_are_ps() {
     for procs in PROCS {
