@@ -24,6 +24,10 @@
 //!   thread and may ask again on another.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[path = "x86_64_frame.rs"]
+mod frame;
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[path = "x86_64.rs"]
 mod imp;
 

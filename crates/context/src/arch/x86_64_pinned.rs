@@ -2,6 +2,7 @@
 //! middle. All of it lies in one section, so that an address tells.
 
 use super::Callback;
+use super::frame::{pop, push};
 use super::imp::FS_BY_SYSCALL;
 use std::arch::naked_asm;
 
@@ -18,9 +19,7 @@ pub unsafe extern "C" fn call_host(f: Callback, data: *mut u8) {
     // rdi: f, rsi: data. rbx keeps the goroutine's thread pointer.
     naked_asm!(
         ".cfi_startproc",
-        "push rbx",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_rel_offset rbx, 0",
+        push!("rbx"),
         "mov rbx, fs:[0]",
         "mov rax, rdi",
         "mov rdi, rsi",
@@ -31,19 +30,13 @@ pub unsafe extern "C" fn call_host(f: Callback, data: *mut u8) {
         "call rax",
         "wrfsbase rbx",
         "3:",
-        "pop rbx",
-        ".cfi_adjust_cfa_offset -8",
-        ".cfi_restore rbx",
+        pop!("rbx"),
         "ret",
         ".cfi_def_cfa rsp, 16",
         ".cfi_offset rbx, -16",
         "2:",
-        "push r12", // f, over the system call
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_rel_offset r12, 0",
-        "push r13", // data
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_rel_offset r13, 0",
+        push!("r12"), // f, over the system call
+        push!("r13"), // data
         "mov r12, rax",
         "mov r13, rdi",
         "mov eax, 158", // arch_prctl(ARCH_SET_FS, rsi)
@@ -55,12 +48,8 @@ pub unsafe extern "C" fn call_host(f: Callback, data: *mut u8) {
         "mov edi, 0x1002",
         "mov rsi, rbx",
         "syscall",
-        "pop r13",
-        ".cfi_adjust_cfa_offset -8",
-        ".cfi_restore r13",
-        "pop r12",
-        ".cfi_adjust_cfa_offset -8",
-        ".cfi_restore r12",
+        pop!("r13"),
+        pop!("r12"),
         "jmp 3b",
         ".cfi_endproc",
         fs_by_syscall = sym FS_BY_SYSCALL,
