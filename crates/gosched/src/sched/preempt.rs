@@ -25,7 +25,7 @@ use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
-use crate::sys::barrier;
+use crate::sys::{barrier, godebug};
 use gosched_context::arch;
 use gosched_context::carrier::Carrier;
 use gosched_context::interrupt::{self, Interruption};
@@ -91,8 +91,7 @@ pub(crate) fn start() {
             ),
         }
     }
-    let debug = std::env::var("GODEBUG").unwrap_or_default();
-    if debug.split(',').any(|part| part.trim() == "asyncpreemptoff=1") {
+    if godebug::value("asyncpreemptoff").as_deref() == Some("1") {
         return;
     }
     // SAFETY: then — `moved` is made for that.
@@ -297,7 +296,9 @@ pub(crate) fn without<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
             if before == 1 {
                 let m = entry::enter();
                 // What was asked for meanwhile is done on the way out.
-                m.carrier.set_pending(m.asked.load(Ordering::Relaxed) != 0);
+                if m.asked.load(Ordering::Relaxed) != 0 {
+                    m.carrier.set_pending(true);
+                }
                 entry::leave();
             }
         }

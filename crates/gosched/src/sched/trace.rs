@@ -2,8 +2,8 @@
 
 use super::num_threads;
 use super::state::SCHED;
-use crate::sys::clock;
 use crate::sys::fatal::Stderr;
+use crate::sys::{clock, godebug};
 use std::fmt::{self, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,8 +20,7 @@ static START: OnceLock<u64> = OnceLock::new();
 /// Reads the environment: called once, when the runtime starts.
 pub(crate) fn start() {
     let now = *START.get_or_init(clock::real_now);
-    let debug = std::env::var("GODEBUG").unwrap_or_default();
-    let period = debug.split(',').find_map(|part| part.trim().strip_prefix("schedtrace="));
+    let period = godebug::value("schedtrace");
     let millis = period.and_then(|period| period.parse::<u64>().ok()).unwrap_or(0);
     if millis > 0 {
         PERIOD.store(millis.saturating_mul(1_000_000), Ordering::Relaxed);

@@ -27,6 +27,8 @@ pub(crate) mod clock;
 pub(crate) mod cpu_limit;
 #[cfg(not(loom))]
 pub(crate) mod fatal;
+#[cfg(all(ported, not(loom)))]
+pub(crate) mod godebug;
 #[cfg(not(loom))]
 pub(crate) mod main_stack;
 #[cfg(not(loom))]
