@@ -104,10 +104,14 @@ impl GlobalQueue {
         !self.interrupted.is_empty()
     }
 
-    /// One that only its M can go on with, whoever's turn it is.
+    /// One that was stopped with its M, or interrupted there, whoever's turn it is.
     pub(crate) fn pop_pinned(&mut self) -> Option<&'static G> {
-        let pinned = |g: &'static G| !g.pinned.load(Ordering::Relaxed).is_null();
-        self.stopped.pop_front().or_else(|| self.interrupted.take_where(pinned))
+        self.stopped.pop_front().or_else(|| self.interrupted.take_where(is_pinned))
+    }
+
+    /// One that only one M can run, wherever it is; the others stay in order.
+    pub(crate) fn take_pinned(&mut self) -> Option<&'static G> {
+        self.pop_pinned().or_else(|| self.any.take_where(is_pinned))
     }
 
     pub(crate) fn has_stopped(&self) -> bool {
@@ -118,14 +122,10 @@ impl GlobalQueue {
     pub(crate) fn any(&mut self) -> &mut GList {
         &mut self.any
     }
+}
 
-    /// Takes the first one for which `wanted` says so; the others stay in order.
-    pub(crate) fn take_where(&mut self, wanted: impl Fn(&'static G) -> bool) -> Option<&'static G> {
-        self.stopped
-            .pop_front()
-            .or_else(|| self.interrupted.take_where(&wanted))
-            .or_else(|| self.any.take_where(wanted))
-    }
+fn is_pinned(g: &'static G) -> bool {
+    !g.pinned.load(Ordering::Relaxed).is_null()
 }
 
 #[cfg(test)]

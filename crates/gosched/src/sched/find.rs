@@ -6,7 +6,6 @@ use super::{chaos, idle, steal, timers, wake, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
-use crate::gmp::run_queue::Slice;
 use std::sync::atomic::Ordering;
 
 /// A G to run, for an M on g0. Sleeps until there is one. `None`: the M is to end, and has no P.
@@ -67,7 +66,7 @@ fn fair_share(p: &'static P) -> Option<&'static G> {
 /// The one to run next, where others may have to come before the P's own queue.
 fn own_next(p: &'static P) -> Option<&'static G> {
     let g = p.queue.take_own_next()?;
-    take_slice(p, Slice::Inherited);
+    p.inherit_slice();
     Some(g)
 }
 

@@ -94,9 +94,7 @@ fn next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
     }
     // Rather than wait for a thread; there should be one the next time.
     spawner::ask();
-    let pinned = locked.queue.pop_pinned();
-    locked.tell_length();
-    pinned.and_then(owner_of)
+    locked.pop_pinned().and_then(owner_of)
 }
 
 /// Gives Ps that wait for a thread to Ms that were stopped with their goroutines: making one may take a lock
@@ -104,9 +102,7 @@ fn next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
 pub(crate) fn rescue_orphans() {
     let mut locked = SCHED.lock.lock();
     while !locked.orphans.is_empty() && !world::is_stopping() {
-        let pinned = locked.queue.pop_pinned();
-        locked.tell_length();
-        let Some(owner) = pinned.and_then(owner_of) else { return };
+        let Some(owner) = locked.pop_pinned().and_then(owner_of) else { return };
         let Some(p) = locked.orphans.pop() else { return };
         if p.for_spinner.load(Ordering::Relaxed) {
             SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
@@ -154,7 +150,7 @@ fn give(owner: &'static M, p: &'static P) {
 /// may be left to bring them.
 pub(crate) fn serve_locked_ms(locked: &mut Locked) {
     while locked.idle_ps.iter().next().is_some() {
-        let Some(g) = locked.queue.take_where(|g| owner_of(g).is_some()) else { break };
+        let Some(g) = locked.queue.take_pinned() else { break };
         locked.tell_length();
         if let (Some(owner), Some(p)) = (owner_of(g), locked.pop_idle_p()) {
             give(owner, p);
@@ -203,10 +199,7 @@ pub(crate) fn stop_with_m(
     locked.count_stopped_m(1);
     match first {
         true => locked.push_interrupted(g),
-        false => {
-            locked.queue.push_stopped(g);
-            locked.tell_length();
-        }
+        false => locked.push_stopped(g),
     }
     pinned
 }

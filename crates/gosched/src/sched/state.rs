@@ -205,6 +205,19 @@ impl Locked {
         self.set_attention(INTERRUPTED, true);
     }
 
+    /// A G that was stopped with its M: it goes on in its turn.
+    pub(crate) fn push_stopped(&mut self, g: &'static G) {
+        self.queue.push_stopped(g);
+        self.tell_length();
+    }
+
+    /// One that was stopped with its M, or interrupted there, whoever's turn it is.
+    pub(crate) fn pop_pinned(&mut self) -> Option<&'static G> {
+        let g = self.queue.pop_pinned();
+        self.tell_length();
+        g
+    }
+
     /// One of those that go on before others, if there is one now.
     pub(crate) fn pop_first(&mut self) -> Option<&'static G> {
         let mut g = self.queue.pop_interrupted();

@@ -12,6 +12,7 @@
 use super::state::{MAX_PROCS, SCHED};
 use super::watch::{self, Seen};
 use super::{handoff, spawner, timers, trace, wake, world};
+use crate::gmp::p::PStatus;
 use crate::sys::sleep_word::SleepWord;
 use crate::sys::thread_look;
 use crate::sys::{barrier, clock};
@@ -180,21 +181,21 @@ fn longest(now: u64) -> u64 {
     let waits = SCHED.queued.load(Ordering::Relaxed) > 0
         || SCHED.used_ps().any(|p| !p.queue.is_empty())
         || world::is_stopping();
-    if waits {
-        return LONGEST_WANTED;
-    }
-    if SCHED.idle_ps.load(Ordering::Relaxed) > 0 {
-        return trace::until_due(now).min(LONGEST);
-    }
-    LONGEST.min(trace::until_due(now))
+    if waits { LONGEST_WANTED } else { LONGEST.min(trace::until_due(now)) }
 }
 
 /// Gs of the global queue that no P has come for.
 fn feed_idle_ps() {
-    if SCHED.queued.load(Ordering::Relaxed) > 0 {
+    if SCHED.queued.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let idle = SCHED.idle_ps.load(Ordering::Relaxed) as usize;
+    let running = SCHED.used_ps().filter(|p| p.status() == PStatus::Running).count();
+    // Others are on their way to an M, which may have yet to be made.
+    if idle + running < SCHED.procs() {
         handoff::rescue_orphans();
     }
-    if SCHED.queued.load(Ordering::Relaxed) > 0 && SCHED.idle_ps.load(Ordering::Relaxed) > 0 {
+    if idle > 0 {
         wake::wake_if_idle();
     }
 }
