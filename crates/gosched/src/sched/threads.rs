@@ -153,8 +153,9 @@ fn sleep(g: &'static G) {
     if let Some(limit) = LIMIT.get() {
         return sleep_until(g, limit);
     }
-    // If all goroutines slept already, nobody else looks.
-    if g.word.get() == 0 && !g.word.wait(0, Some(moving::PATIENCE)) {
+    // If all goroutines slept already, nobody else looks. Code inside `host` is on an M that is awake for
+    // those who count: it would find nothing, and may be stopped with the lock that it looks under.
+    if !current::is_m() && g.word.get() == 0 && !g.word.wait(0, Some(moving::PATIENCE)) {
         look_for_deadlock();
     }
     while g.word.get() == 0 {
