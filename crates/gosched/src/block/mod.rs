@@ -1,5 +1,6 @@
 //! Everything a goroutine can wait for, built on one waiter and one park/ready pair.
 
+pub(crate) mod call;
 pub mod chan;
 pub mod context;
 pub(crate) mod exit;
