@@ -4,6 +4,7 @@ pub(crate) mod call;
 pub mod chan;
 pub mod context;
 pub(crate) mod exit;
+pub mod fs;
 pub(crate) mod future;
 pub(crate) mod limit;
 pub(crate) mod select;
