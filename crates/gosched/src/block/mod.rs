@@ -1,8 +1,10 @@
 //! Everything a goroutine can wait for, built on one waiter and one park/ready pair.
 
+pub(crate) mod call;
 pub mod chan;
 pub mod context;
 pub(crate) mod exit;
+pub mod fs;
 pub(crate) mod future;
 pub(crate) mod limit;
 pub(crate) mod select;
