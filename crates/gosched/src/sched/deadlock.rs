@@ -11,8 +11,8 @@
 use super::spawner::OTHER_THREADS;
 use super::state::{Locked, SCHED};
 use super::{dump, life, num_goroutines, threads, timers, wake};
-use crate::gmp::poll_desc;
 use crate::gmp::m::M;
+use crate::gmp::poll_desc;
 use crate::sys::fatal::Stderr;
 use crate::sys::task_count::threads_of_the_process;
 use std::fmt::Write;

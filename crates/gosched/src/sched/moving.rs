@@ -6,8 +6,8 @@
 use super::entry::{enter, leave};
 use super::state::SCHED;
 use super::{
-    calls, chaos, deadlock, dump, fork, life, polling, preempt, prepared, schedule, start, steal, switch,
-    timers, wake, world,
+    calls, chaos, deadlock, dump, fork, life, polling, preempt, prepared, schedule, start, steal,
+    switch, timers, wake, world,
 };
 use crate::gmp::current;
 use crate::gmp::g::{Birth, G};

@@ -45,15 +45,22 @@ struct Waiting {
     direction: Direction,
 }
 
-/// Waits until something is told, which may have happened before: the caller then tries again. Inside its
-/// own time limit, whoever set that disturbs it.
+/// Waits until something is told, which may have happened before: the caller then tries again. Who has a
+/// time limit of its own disturbs it when that is over, having let `is_over` say so before.
 ///
 /// # Errors
 /// It is closed, or its deadline is over.
-pub(crate) fn wait(desc: &'static PollDesc, direction: Direction) -> Result<(), Refusal> {
+pub(crate) fn wait(
+    desc: &'static PollDesc,
+    direction: Direction,
+    is_over: impl FnOnce() -> bool,
+) -> Result<(), Refusal> {
     let readiness = &desc.side(direction).readiness;
     if readiness.announce()? == Announced::Ready {
         return Ok(());
+    }
+    if is_over() {
+        return readiness.finish().map(drop);
     }
     get_polled();
     let waiting = Waiting { desc, direction };

@@ -9,7 +9,7 @@
 
 use super::state::{Locked, SCHED};
 use super::wake;
-use super::{dump, handoff, moving, schedule, sysmon, timers};
+use super::{dump, handoff, moving, schedule, sysmon};
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::sys::barrier;

@@ -255,7 +255,9 @@ impl Locked {
         let mut aside = [None; 2];
         let mut m = self.idle_ms.pop();
         for place in &mut aside {
-            let Some(special) = m.filter(|m| is(self.keeper, m) || is(self.poller, m)) else { break };
+            let Some(special) = m.filter(|m| is(self.keeper, m) || is(self.poller, m)) else {
+                break;
+            };
             *place = Some(special);
             m = self.idle_ms.pop();
         }

@@ -9,8 +9,8 @@
 //! earlier one tells it, as with the keeper (`timers`): it says until when it will sleep, then looks at the
 //! time of the first timer.
 
-use super::state::{MAX_PROCS, SCHED};
 use super::polling::{self, Watched};
+use super::state::{MAX_PROCS, SCHED};
 use super::watch::{self, Seen};
 use super::{handoff, spawner, timers, trace, wake, world};
 use crate::gmp::p::PStatus;

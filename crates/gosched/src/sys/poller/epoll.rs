@@ -22,7 +22,8 @@ pub(super) struct Epoll {
 /// The key of the descriptor that interrupts: nothing else lies at that address.
 const BELL: u64 = 0;
 
-const WANTED: i32 = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI | libc::EPOLLET;
+const WANTED: i32 =
+    libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI | libc::EPOLLET;
 
 impl Epoll {
     pub(super) fn new() -> io::Result<Epoll> {

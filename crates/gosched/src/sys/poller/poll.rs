@@ -87,7 +87,8 @@ impl Poll {
         list.clear();
         let entries = Guarded::new(&self.entries);
         let wanted = entries.iter().filter(|entry| entry.wanted != 0);
-        let rest = wanted.map(|entry| libc::pollfd { fd: entry.fd, events: entry.wanted, revents: 0 });
+        let rest =
+            wanted.map(|entry| libc::pollfd { fd: entry.fd, events: entry.wanted, revents: 0 });
         let first = libc::pollfd { fd: first, events: libc::POLLIN, revents: 0 };
         let room = list.capacity();
         list.extend(std::iter::once(first).chain(rest).take(room));
@@ -149,7 +150,10 @@ impl Poller for Poll {
             Direction::Write => libc::POLLOUT,
         };
         let mut entries = Guarded::new(&self.entries);
-        entries.iter_mut().filter(|entry| entry.key == key).for_each(|entry| entry.wanted |= wanted);
+        entries
+            .iter_mut()
+            .filter(|entry| entry.key == key)
+            .for_each(|entry| entry.wanted |= wanted);
         drop(entries);
         // Whoever waits asks for this, too.
         ring(&self.bell);
