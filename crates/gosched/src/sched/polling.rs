@@ -20,6 +20,7 @@ use super::{netpoll, switch, threads, wake};
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
+use crate::gmp::p::P;
 use crate::gmp::poll_desc;
 use crate::sys::poller;
 use crate::sys::{barrier, clock};
@@ -47,22 +48,32 @@ pub(crate) fn is_worth_a_look() -> bool {
 /// Looks, on g0 of an M with a P: the first of those who are ready; the others are in its queue.
 pub(crate) fn look(m: &'static M) -> Option<&'static G> {
     let mut ready = GList::new();
-    collect(&mut ready);
+    LOOKS.fetch_add(1, Ordering::Relaxed);
+    netpoll::collect(&mut ready, Some(Duration::ZERO));
     let first = pop_goroutine(&mut ready);
     push_all(m, ready);
     first
 }
 
-/// Looks, on g0 of an M with a P: those who are ready are in its queue.
+/// So many go before others that are runnable: fewer than run until the next look, so the others have their
+/// turn.
+const AHEAD: usize = switch::FAIRNESS as usize / 2;
+
+/// Looks, on g0 of an M with a P: some of those who are ready are in its queue.
 pub(crate) fn look_first(m: &'static M) {
     let mut ready = GList::new();
-    collect(&mut ready);
+    LOOKS.fetch_add(1, Ordering::Relaxed);
+    netpoll::collect_some(AHEAD, &mut ready, Some(Duration::ZERO));
     push_all(m, ready);
 }
 
-fn collect(ready: &mut GList) {
-    LOOKS.fetch_add(1, Ordering::Relaxed);
-    netpoll::collect(ready, Some(Duration::ZERO));
+/// Whether it is time to look although there is work: every 61st time, unless others wait already for longer
+/// than that.
+#[inline]
+pub(crate) fn is_due(p: &'static P) -> bool {
+    p.tick().is_multiple_of(switch::FAIRNESS)
+        && is_worth_a_look()
+        && p.queue.len() < switch::FAIRNESS as usize
 }
 
 /// To the queue of the M's P, and others are told; or before all others, if it has none.
