@@ -1,14 +1,21 @@
-//! A minimal HTTP/1.1 server: a goroutine a connection, plain reads and writes, httparse.
+//! Two HTTP servers that say hello: `http` is a minimal one, plain reads and writes and httparse;
+//! `http_hyper`, which is no part of the suite, is hyper's. Both have a goroutine a connection.
 //!
-//! It answers every request with the same words, keeps connections as HTTP/1.0 and 1.1 say, takes
-//! several requests at once and skips bodies of a known length. Without `--n` it serves until it is
+//! The minimal one answers every request with the same words, keeps connections as HTTP/1.0 and 1.1 say, takes
+//! several requests at once and skips bodies of a known length. Without `--n` a server serves until it is
 //! killed; with it, clients of its own ask it `n` times, so that it can be tried without another program.
 
 use crate::common::{Measured, timed};
 use crate::join;
 use crate::tcp::{LATENCIES, Server};
+use gosched::hyper::Stream;
 use gosched::net::TcpStream;
 use gosched::{go, runtime};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, header};
 use std::io::{self, Read, Write};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -23,9 +30,17 @@ const CLIENTS: u64 = 64;
 
 /// Serves: for ever with 0.
 pub(crate) fn hello(n: u64) -> Measured {
+    run(n, serve, "minimal: a goroutine a connection, httparse, gosched::net")
+}
+
+/// The same by hyper, as tokio's peer does it.
+pub(crate) fn hyper_hello(n: u64) -> Measured {
+    run(n, hyper_serve, "hyper 1 http1, a goroutine a connection, gosched::hyper")
+}
+
+fn run(n: u64, serve: fn(TcpStream) -> io::Result<()>, how: &'static str) -> Measured {
     let server = Server::start(serve).expect("a port");
     let (port, procs) = (server.address.port(), runtime::procs());
-    let how = "minimal: a goroutine a connection, httparse, gosched::net";
     println!(r#"{{"ready":{port},"how":"{how}","procs":{procs}}}"#);
     if n == 0 {
         loop {
@@ -68,6 +83,16 @@ fn asks(stream: &mut TcpStream, requests: u64) -> io::Result<Vec<std::time::Dura
         delays.push(start.elapsed());
     }
     Ok(delays)
+}
+
+/// One connection, by hyper.
+fn hyper_serve(stream: TcpStream) -> io::Result<()> {
+    let service = service_fn(|_: Request<Incoming>| async {
+        let body = Full::new(Bytes::from_static(BODY.as_bytes()));
+        Response::builder().header(header::CONTENT_TYPE, "text/plain").body(body)
+    });
+    let connection = http1::Builder::new().serve_connection(Stream::new(stream), service);
+    gosched::block_on(connection).map_err(io::Error::other)
 }
 
 /// What a request wants, as far as this server cares.

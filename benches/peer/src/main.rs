@@ -151,6 +151,12 @@ const WORKLOADS: &[Workload] = &[
     Workload { name: "tcp_busy", default_n: 1, expected: |n| n, run: tcp::busy },
     Workload { name: "tcp_idle", default_n: 10_000, expected: |n| n, run: tcp::idle },
     Workload { name: "http", default_n: 0, expected: http::requests_of, run: http::hello },
+    Workload {
+        name: "http_hyper",
+        default_n: 0,
+        expected: http::requests_of,
+        run: http::hyper_hello,
+    },
     Workload { name: "latency_load", default_n: 10_000, expected: |n| n, run: load::ring },
     Workload { name: "fib", default_n: 30, expected: common::fib_number, run: fib },
 ];
