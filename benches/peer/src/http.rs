@@ -215,7 +215,9 @@ fn text_of(second: u64) -> String {
         ("Nov", 30),
         ("Dec", 31),
     ];
-    let leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
     let (days, rest) = (second / 86_400, second % 86_400);
     let weekday = DAYS[(days % 7) as usize];
     let (mut year, mut day) = (1970, days);
