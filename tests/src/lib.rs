@@ -7,9 +7,11 @@ mod allocator;
 pub mod blocks;
 pub mod children;
 pub mod linked;
+pub mod net;
 pub mod parties;
 pub mod preempting;
 pub mod runner;
+pub mod sockets;
 pub mod storm;
 pub mod waits;
 
