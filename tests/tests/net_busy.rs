@@ -61,7 +61,7 @@ fn yields() {
 fn channels() {
     for _ in 0..4 {
         let ((ping, pinged), (pong, ponged)) = (chan::<u32>(0), chan::<u32>(0));
-        go(move || pinged.iter().for_each(|x| drop(pong.send(x))));
+        go(move || while pinged.recv().is_ok_and(|x| pong.send(x).is_ok()) {});
         go(move || {
             while !is_over() {
                 ping.send(1).unwrap();

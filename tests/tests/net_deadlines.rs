@@ -171,7 +171,7 @@ socket!(
         (near, far)
     },
     |socket| one(socket.recv(&mut [0])),
-    |peer| drop(peer.send(b"x").unwrap())
+    |peer| assert_eq!(peer.send(b"x").unwrap(), 1)
 );
 socket!(
     UnixDatagram,
@@ -179,7 +179,7 @@ socket!(
     UnixDatagram,
     UnixDatagram::pair().unwrap(),
     |socket| one(socket.recv(&mut [0])),
-    |peer| drop(peer.send(b"x").unwrap())
+    |peer| assert_eq!(peer.send(b"x").unwrap(), 1)
 );
 socket!(
     TcpListener,
@@ -492,28 +492,27 @@ fn is_blocking(descriptor: impl AsFd) -> bool {
 }
 
 fn goes_to_std_and_back<S: Socket>(other: Kind) {
-    let (socket, peer) = S::new();
-    socket.set_deadline(past()).unwrap();
-    let socket = socket.into_std().unwrap();
-    assert!(is_blocking(&socket));
-    S::feed(&peer);
-    S::wait_std(&socket).unwrap();
-    for blocking in [true, false] {
-        let clone = socket.as_fd().try_clone_to_owned().unwrap();
-        drop(clone);
-        S::std_non_blocking(&socket, !blocking);
+    for non_blocking in [false, true] {
+        let (socket, peer) = S::new();
+        socket.set_deadline(past()).unwrap();
+        let socket = socket.into_std().unwrap();
+        assert!(is_blocking(&socket));
+        S::feed(&peer);
+        S::wait_std(&socket).unwrap();
+        S::std_non_blocking(&socket, non_blocking);
+        let socket = Arc::new(S::from_std(socket).unwrap());
+        // Its deadline did not come with it.
+        let waiter = waits(other, &socket);
+        settle();
+        assert!(!waiter.is_done());
+        S::feed(&peer);
+        waiter.join().unwrap();
+        let waiter = waits(other, &socket);
+        settle();
+        socket.set_read_deadline(past()).unwrap();
+        assert_eq!(kind(waiter.join()), ErrorKind::TimedOut);
+        socket.close().unwrap();
     }
-    let socket = Arc::new(S::from_std(socket).unwrap());
-    let waiter = waits(other, &socket);
-    settle();
-    assert!(!waiter.is_done());
-    S::feed(&peer);
-    waiter.join().unwrap();
-    let waiter = waits(other, &socket);
-    settle();
-    socket.set_read_deadline(past()).unwrap();
-    assert_eq!(kind(waiter.join()), ErrorKind::TimedOut);
-    socket.close().unwrap();
 }
 
 #[test]
@@ -560,9 +559,9 @@ fn the_last_to_drop_a_socket_may_be_one_who_waited() {
 
 #[test]
 fn a_write_that_waits_is_woken_by_its_deadline_and_nothing_acknowledged_is_lost() {
-    fn rule<S: 'static>(other: Kind, near: S, far: S, set: fn(&S, Option<Instant>), end: fn(&S))
+    fn rule<S>(other: Kind, near: S, far: S, set: fn(&S, Option<Instant>), end: fn(&S))
     where
-        S: Send + Sync,
+        S: Send + Sync + 'static,
         for<'a> &'a S: Read + Write,
     {
         let near = Arc::new(near);

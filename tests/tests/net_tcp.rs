@@ -12,6 +12,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 const MILLI: Duration = Duration::from_millis(1);
@@ -675,6 +676,7 @@ fn child() {
         Some("broken pipe") => broken_pipe(),
         Some("exhausted") => exhausted(),
         Some("alone") => alone(),
+        Some("signals") => signals(),
         _ => (),
     }
 }
@@ -772,4 +774,56 @@ fn alone() {
 #[test]
 fn to_wait_for_a_connection_is_no_deadlock() {
     assert!(passes("alone").contains("served"));
+}
+
+/// Signals to all threads, whose handler ends system calls.
+fn signals() {
+    extern "C" fn handler(_: i32) {}
+    // SAFETY: all-zero is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as *const () as usize;
+    action.sa_flags = libc::SA_ONSTACK;
+    // SAFETY: the handler does nothing.
+    unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
+    let over = Arc::new(AtomicBool::new(false));
+    let its = over.clone();
+    let storm = std::thread::spawn(move || {
+        while !its.load(SeqCst) {
+            for thread in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+                let thread: i32 = thread.file_name().to_str().unwrap().parse().unwrap();
+                // SAFETY: a signal with a handler; the thread may be gone, which is an error code.
+                unsafe {
+                    libc::syscall(libc::SYS_tgkill, std::process::id(), thread, libc::SIGUSR1)
+                };
+            }
+            std::thread::sleep(MILLI / 10);
+        }
+    });
+    everywhere(|other| {
+        let listener = TcpListener::bind(LOCAL).unwrap();
+        let address = listener.local_addr().unwrap();
+        for i in 0..20 {
+            let client = start(other, move || {
+                let mut near = TcpStream::connect(address).unwrap();
+                std::thread::sleep(MILLI);
+                near.write_all(&[i; 100]).unwrap();
+                near.read_exact(&mut [0; 100]).unwrap();
+            });
+            // Neither of these is ended by a signal; a read may be, as in std.
+            let (mut far, _) = listener.accept().unwrap();
+            let mut buffer = [0; 100];
+            far.read_exact(&mut buffer).unwrap();
+            std::thread::sleep(MILLI);
+            far.write_all(&buffer).unwrap();
+            client.join();
+        }
+    });
+    over.store(true, SeqCst);
+    storm.join().unwrap();
+    println!("all came through");
+}
+
+#[test]
+fn signals_end_no_accept_and_no_connect() {
+    assert!(passes("signals").contains("all came through"));
 }
