@@ -159,6 +159,16 @@ impl Measured {
         self
     }
 
+    /// The median, the 99th percentile and the worst of `delays`, under these names.
+    pub(crate) fn delays(self, names: [&'static str; 3], mut delays: Vec<Duration>) -> Measured {
+        delays.sort_unstable();
+        let last = delays.len().saturating_sub(1) as f64;
+        names.into_iter().zip([0.5, 0.99, 1.0]).fold(self, |measured, (name, part)| {
+            let delay = delays.get((last * part).round() as usize).copied().unwrap_or_default();
+            measured.and(name, delay.as_nanos() as f64 / 1e3)
+        })
+    }
+
     /// Yes or no.
     pub(crate) fn is(mut self, key: &'static str, flag: bool) -> Measured {
         self.say(key, Said::Flag(flag));
@@ -222,6 +232,11 @@ pub(crate) fn resident() -> u64 {
 /// The most that was ever resident, in bytes.
 pub(crate) fn peak() -> u64 {
     kib_of("VmHWM:") * 1024
+}
+
+/// All threads of the process.
+pub(crate) fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
 /// A line of `/proc/self/status` that is in kB.

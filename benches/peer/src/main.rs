@@ -6,6 +6,7 @@
 mod blocking;
 mod channels;
 mod common;
+mod load;
 mod locks;
 mod preempt;
 mod ticks;
@@ -132,6 +133,7 @@ const WORKLOADS: &[Workload] = &[
         expected: common::steal_sum,
         run: |n| add_up(n, |i| common::work(i, common::STEAL_STEPS)),
     },
+    Workload { name: "latency_load", default_n: 10_000, expected: |n| n, run: load::ring },
     Workload { name: "fib", default_n: 30, expected: common::fib_number, run: fib },
 ];
 

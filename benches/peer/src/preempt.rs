@@ -1,6 +1,6 @@
 //! The workload that gives no P back by itself, and a ticker that must go on beside it.
 
-use crate::common::{Measured, timed};
+use crate::common::{Measured, threads, timed};
 use crate::ticks::Ticks;
 use crate::wait_group::WaitGroup;
 use gosched::{go, runtime};
@@ -15,31 +15,48 @@ const WINDOW: Duration = Duration::from_secs(3);
 /// The thread that watches the others.
 const WATCHER: &str = "gosched-sysmon";
 
-/// `each` tasks per P that compute without a call.
+/// Tasks that compute without a call, until told to stop.
+pub(crate) struct Hogs {
+    stop: Arc<AtomicBool>,
+    all: Arc<WaitGroup>,
+}
+
+impl Hogs {
+    /// So many.
+    pub(crate) fn start(n: u64) -> Hogs {
+        let hogs = Hogs { stop: Arc::new(AtomicBool::new(false)), all: WaitGroup::new(n) };
+        for seed in 0..n {
+            let (stop, all) = (hogs.stop.clone(), hogs.all.clone());
+            go(move || {
+                let mut state = seed | 1;
+                while !stop.load(Ordering::Relaxed) {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                }
+                black_box(state);
+                all.done();
+            });
+        }
+        hogs
+    }
+
+    /// Waits until all have ended.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.all.wait();
+    }
+}
+
+/// `each` hogs per P.
 pub(crate) fn hogs(each: u64) -> Measured {
-    let stop = Arc::new(AtomicBool::new(false));
-    let n = each * runtime::procs() as u64;
     let ticks = Ticks::start(WINDOW, "preempt", each);
     let before = watcher_cpu();
-    let all = WaitGroup::new(n);
-    for seed in 0..n {
-        let (stop, all) = (stop.clone(), all.clone());
-        go(move || {
-            let mut state = seed | 1;
-            while !stop.load(Ordering::Relaxed) {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-            }
-            black_box(state);
-            all.done();
-        });
-    }
+    let hogs = Hogs::start(each * runtime::procs() as u64);
     let (ticks, wall) = timed(|| ticks.go_on());
     let watched = watcher_cpu().saturating_sub(before);
     let threads = threads();
-    stop.store(true, Ordering::Relaxed);
-    all.wait();
+    hogs.stop();
     ticks
         .report(Measured::new(1, (each, wall)))
         .and("sysmon_cpu_pct", 100.0 * watched.as_secs_f64() / wall.as_secs_f64())
@@ -56,9 +73,4 @@ fn watcher_cpu() -> Duration {
     let spent = watcher.and_then(|task| fs::read_to_string(task.join("schedstat")).ok());
     let spent = spent.as_deref().and_then(|text| text.split_whitespace().next()?.parse().ok());
     Duration::from_nanos(spent.unwrap_or(0))
-}
-
-/// All threads of the process.
-fn threads() -> usize {
-    fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }

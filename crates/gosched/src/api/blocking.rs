@@ -1,7 +1,6 @@
 //! Calls that block the thread, said beforehand.
 
-use crate::block::exit;
-use crate::sched;
+use crate::block::call;
 
 /// Runs `f`, which may block the thread: a file, a C library, a lock of std's. If it does, others run
 /// meanwhile, within microseconds. If it does not, it costs next to nothing.
@@ -18,25 +17,11 @@ use crate::sched;
 /// `f`.
 #[doc(alias = "entersyscall")]
 pub fn blocking<F: FnOnce() -> R, R>(f: F) -> R {
-    call(f, false)
+    call::marked(f)
 }
 
 /// As [`blocking`], for what blocks for certain, and for long: others run at once.
 #[doc(alias = "entersyscallblock")]
 pub fn blocking_now<F: FnOnce() -> R, R>(f: F) -> R {
-    call(f, true)
-}
-
-fn call<F: FnOnce() -> R, R>(f: F, long: bool) -> R {
-    /// However it ends.
-    struct End;
-    impl Drop for End {
-        fn drop(&mut self) {
-            sched::end_call();
-        }
-    }
-    exit::check();
-    sched::begin_call(long);
-    let _end = End;
-    f()
+    call::marked_long(f)
 }

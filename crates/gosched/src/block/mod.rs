@@ -1,10 +1,14 @@
 //! Everything a goroutine can wait for, built on one waiter and one park/ready pair.
 
+pub(crate) mod call;
 pub mod chan;
 pub mod context;
 pub(crate) mod exit;
+pub mod fs;
 pub(crate) mod future;
+pub mod io;
 pub(crate) mod limit;
+pub mod net;
 pub(crate) mod select;
 pub mod sync;
 pub mod time;

@@ -40,6 +40,8 @@ pub(crate) struct M {
     /// The goroutine that only this M may run.
     locked_g: AtomicPtr<G>,
     pub(crate) note: Note,
+    /// It sleeps in the poller, or is about to.
+    pub(crate) polls: AtomicBool,
     /// The list it is in; under the scheduler's lock.
     pub(crate) link: AtomicPtr<M>,
     /// The M made before it.
@@ -109,6 +111,7 @@ impl M {
             old_p: AtomicPtr::new(ptr::null_mut()),
             locked_g: AtomicPtr::new(ptr::null_mut()),
             note: Note::new(),
+            polls: AtomicBool::new(false),
             link: AtomicPtr::new(ptr::null_mut()),
             before: AtomicPtr::new(ptr::null_mut()),
             thread: AtomicI32::new(0),

@@ -1,6 +1,7 @@
 //! The nouns: G (work), M (thread), P (right to run), their queues and legal state changes, no policy.
 
 pub(crate) mod park_token;
+pub(crate) mod readiness;
 
 #[cfg(any(ported, loom))]
 pub(crate) mod note;
@@ -17,6 +18,8 @@ pub(crate) mod g;
 pub(crate) mod group;
 #[cfg(not(loom))]
 pub(crate) mod list;
+#[cfg(not(loom))]
+pub(crate) mod poll_desc;
 #[cfg(not(loom))]
 pub(crate) mod reason;
 #[cfg(not(loom))]

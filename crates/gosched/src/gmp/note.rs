@@ -23,6 +23,15 @@ impl Note {
         self.0.wake();
     }
 
+    /// Takes the wake-up, if it came.
+    pub(crate) fn take(&self) -> bool {
+        let came = self.0.get() != 0;
+        if came {
+            self.0.set(0);
+        }
+        came
+    }
+
     /// Sleeps until it is woken, and takes the wake-up. False if `timeout` is over and none came.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) -> bool {
         while self.0.get() == 0 {

@@ -38,10 +38,12 @@ pub(crate) enum WaitReason {
     Barrier,
     /// `block_on`.
     BlockOn,
+    /// A descriptor that is polled.
+    Io,
 }
 
 impl WaitReason {
-    const ALL: [WaitReason; 17] = [
+    const ALL: [WaitReason; 18] = [
         WaitReason::None,
         WaitReason::Park,
         WaitReason::Join,
@@ -59,6 +61,7 @@ impl WaitReason {
         WaitReason::Semaphore,
         WaitReason::Barrier,
         WaitReason::BlockOn,
+        WaitReason::Io,
     ];
 
     pub(crate) fn from_number(number: u8) -> WaitReason {
@@ -85,6 +88,7 @@ impl WaitReason {
             WaitReason::Semaphore => "semaphore",
             WaitReason::Barrier => "barrier",
             WaitReason::BlockOn => "block_on",
+            WaitReason::Io => "IO wait",
         }
     }
 }

@@ -12,6 +12,7 @@ use super::spawner::OTHER_THREADS;
 use super::state::{Locked, SCHED};
 use super::{dump, life, num_goroutines, threads, timers, wake};
 use crate::gmp::m::M;
+use crate::gmp::poll_desc;
 use crate::sys::fatal::Stderr;
 use crate::sys::task_count::threads_of_the_process;
 use std::fmt::Write;
@@ -29,7 +30,7 @@ pub(crate) static OTHERS_DO_NOT_COUNT: AtomicBool = AtomicBool::new(false);
 
 /// Whether every P is idle and every M asleep, and no timer will change that.
 pub(crate) fn is_possible(locked: &Locked) -> bool {
-    all_sleep(locked) && !timers::are_there()
+    all_sleep(locked) && !timers::are_there() && !poll_desc::is_waited_for()
 }
 
 /// Whether every P is idle and every M asleep.

@@ -2,7 +2,7 @@
 
 use super::state::{CROWDED, INTERRUPTED, SCHED};
 use super::switch::{FAIRNESS, take_global, take_slice};
-use super::{chaos, idle, steal, timers, wake, world};
+use super::{chaos, idle, polling, steal, timers, wake, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
@@ -22,6 +22,9 @@ pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
         };
         // Whoever a timer has woken runs before a fair share of the others: somebody may have made room for it.
         let woken = timers::are_due() && timers::run_due(m);
+        if p.tick().is_multiple_of(FAIRNESS) && polling::is_worth_a_look() {
+            polling::look_first(m);
+        }
         let found = others_turn(p)
             .or_else(|| woken.then(|| own_next(p)).flatten())
             .or_else(|| fair_share(p))
@@ -30,6 +33,7 @@ pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
             .or_else(|| first_of_all(p))
             .or_else(|| own(p))
             .or_else(|| global_share(p))
+            .or_else(|| woken_by_io(m, p))
             .or_else(|| steal_some(m, p));
         if let Some(g) = found {
             return Some(g);
@@ -100,6 +104,16 @@ fn global_share(p: &'static P) -> Option<&'static G> {
         p.start_slice();
     }
     g
+}
+
+/// What has become ready by I/O.
+fn woken_by_io(m: &'static M, p: &'static P) -> Option<&'static G> {
+    if !polling::is_worth_a_look() {
+        return None;
+    }
+    let g = polling::look(m)?;
+    p.start_slice();
+    Some(g)
 }
 
 /// From other Ps, if not too many look already.

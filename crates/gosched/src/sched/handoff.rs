@@ -5,7 +5,7 @@
 
 use super::state::{CROWDED, Locked, SCHED};
 use super::switch::FAIRNESS;
-use super::{deadlock, spawner, timers, wake, world};
+use super::{deadlock, polling, spawner, timers, wake, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
@@ -27,7 +27,7 @@ pub(crate) fn give_to_an_m(mut locked: Guard<'_, Locked>, p: &'static P, spinnin
             drop(locked);
             m.spinning.store(spinning, Ordering::Relaxed);
             m.set_next_p(p);
-            m.note.wake();
+            polling::wake_m(m);
             if stock == 0 {
                 spawner::ask();
             }
@@ -66,7 +66,7 @@ pub(crate) fn hand_off_locked(mut locked: Guard<'_, Locked>, p: &'static P) {
     locked.push_idle_p(p);
     drop(locked);
     barrier::heavy();
-    if wake::is_work_anywhere() || timers::want_a_keeper() {
+    if wake::is_somebody_wanted() {
         wake::wake();
     }
 }

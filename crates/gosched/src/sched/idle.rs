@@ -6,8 +6,9 @@
 
 use super::state::SCHED;
 use super::switch::take_global;
-use super::{deadlock, life, steal, timers, wake, world};
+use super::{deadlock, life, polling, steal, timers, wake, world};
 use crate::gmp::g::G;
+use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::sys::clock;
@@ -16,6 +17,9 @@ use std::time::Duration;
 
 /// How long an M sleeps before it may end.
 const IDLE_TIME: Duration = Duration::from_millis(9_900);
+
+/// How long I/O may take where time is virtual, before it is later.
+const IO_TIME: Duration = Duration::from_millis(20);
 
 /// The M has a P and found nothing: gives the P back, and sleeps unless there is work after all.
 /// Returns when it has a P again, or is to end; with a G if it found one on the way.
@@ -45,6 +49,7 @@ pub(crate) fn rest(m: &'static M, p: &'static P) -> Option<&'static G> {
 /// end.
 pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
     let mut rested = false;
+    let mut patient = false;
     loop {
         let mut locked = SCHED.lock.lock();
         // A P without an M comes first.
@@ -55,15 +60,28 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
             return true;
         }
         locked.idle_ms.push(m);
+        let polls = polling::begin(&mut locked, m);
         let keeps = timers::keep(&mut locked, m);
         let last = deadlock::is_possible(&locked);
-        let jumped = clock::is_virtual() && deadlock::all_sleep(&locked) && timers::jump(&locked);
+        // Where time is virtual, I/O comes first, for a while.
+        let patient = polls && clock::is_virtual() && !std::mem::replace(&mut patient, true);
+        let may_jump = clock::is_virtual() && !patient && deadlock::all_sleep(&locked);
+        let jumped = may_jump && timers::jump(&locked);
         drop(locked);
         let rest = (!rested).then_some(IDLE_TIME);
-        let timeout = keeps.map_or(rest, |until| Some(rest.map_or(until, |rest| rest.min(until))));
-        let woken = !jumped && ((last && deadlock::sleep_as_the_last(m)) || m.note.sleep(timeout));
+        let until = keeps.or(patient.then_some(IO_TIME));
+        let timeout = until.map_or(rest, |until| Some(rest.map_or(until, |rest| rest.min(until))));
+        let mut ready = GList::new();
+        let woken = match polls {
+            _ if jumped => false,
+            true => polling::sleep(m, timeout, &mut ready),
+            false => (last && deadlock::sleep_as_the_last(m)) || m.note.sleep(timeout),
+        };
+        if !ready.is_empty() {
+            return serve(m, ready);
+        }
         if !woken {
-            match end_of_sleep(m, jumped || keeps.is_some_and(|until| Some(until) == timeout)) {
+            match end_of_sleep(m, jumped || until.is_some_and(|until| Some(until) == timeout)) {
                 End::Ends => return false,
                 End::Stays => {
                     give_memory_back();
@@ -83,6 +101,29 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
         }
         return true;
     }
+}
+
+/// I/O has made goroutines ready: the M runs them, if there is a P; else they wait for one, and so does it.
+fn serve(m: &'static M, ready: GList) -> bool {
+    let mut locked = SCHED.lock.lock();
+    let p = match locked.idle_ms.remove(m) {
+        true => {
+            timers::resign(&mut locked, m);
+            polling::resign(&mut locked, m);
+            locked.pop_idle_p()
+        }
+        false => {
+            // Somebody has taken it out of the list to wake it.
+            drop(locked);
+            m.note.sleep(None);
+            m.take_next_p()
+        }
+    };
+    if let Some(p) = p {
+        take(m, p);
+    }
+    polling::push_all(m, ready);
+    true
 }
 
 /// What an M finds that has slept long enough.
@@ -111,6 +152,7 @@ fn end_of_sleep(m: &'static M, for_timer: bool) -> End {
         return End::IsWoken;
     }
     let kept = timers::resign(&mut locked, m);
+    polling::resign(&mut locked, m);
     if for_timer {
         let p = timers::are_due().then(|| locked.pop_idle_p()).flatten();
         drop(locked);

@@ -5,7 +5,10 @@
 //! may run. `threads`: each goroutine is an OS thread, where the first cannot be had. Which one it is
 //! is decided when the runtime starts, and never changes; ordinary threads wait by `threads` always.
 
+mod poll_thread;
 mod timer_thread;
+
+pub(crate) mod netpoll;
 
 pub(crate) mod threads;
 
@@ -31,6 +34,8 @@ mod idle;
 mod life;
 #[cfg(ported)]
 mod moving;
+#[cfg(ported)]
+mod polling;
 #[cfg(ported)]
 mod preempt;
 #[cfg(ported)]

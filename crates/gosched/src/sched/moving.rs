@@ -6,8 +6,8 @@
 use super::entry::{enter, leave};
 use super::state::SCHED;
 use super::{
-    calls, chaos, deadlock, dump, fork, life, preempt, prepared, schedule, start, steal, switch,
-    timers, wake, world,
+    calls, chaos, deadlock, dump, fork, life, polling, preempt, prepared, schedule, start, steal,
+    switch, timers, wake, world,
 };
 use crate::gmp::current;
 use crate::gmp::g::{Birth, G};
@@ -32,6 +32,7 @@ pub(crate) use chaos::seed;
 pub(crate) use deadlock::{PATIENCE, check as look_for_deadlock};
 pub(crate) use fork::refuse_in_child;
 pub(crate) use gosched_context::Size;
+pub(crate) use polling::get_polled;
 pub(crate) use preempt::counts as preemptions;
 pub(crate) use prepared::{discard, live, prepare};
 pub(crate) use start::start;

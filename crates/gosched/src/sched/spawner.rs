@@ -9,7 +9,7 @@
 
 use super::state::{Locked, SCHED};
 use super::wake;
-use super::{dump, handoff, moving, schedule, sysmon, timers};
+use super::{dump, handoff, moving, schedule, sysmon};
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::sys::barrier;
@@ -84,7 +84,7 @@ fn serve() {
         if is_refused() {
             std::thread::sleep(PATIENCE);
             REFUSED.store(false, Ordering::Relaxed);
-            if wake::is_work_anywhere() || timers::want_a_keeper() {
+            if wake::is_somebody_wanted() {
                 wake::wake_if_idle();
             }
         }
@@ -208,7 +208,7 @@ pub(crate) fn was_refused(why: std::fmt::Arguments<'_>) {
         out.flush();
     }
     barrier::heavy();
-    if wake::is_work_anywhere() || timers::want_a_keeper() {
+    if wake::is_somebody_wanted() {
         wake::wake_if_there_is_an_m();
     }
     ask();

@@ -4,7 +4,7 @@
 //! [`Sched::spinning`]) and read without: a reader that must not miss a change uses the barriers of
 //! `wake`.
 
-use super::{sysmon, timers};
+use super::{polling, sysmon, timers};
 use crate::gmp::g::G;
 use crate::gmp::global_queue::GlobalQueue;
 use crate::gmp::list::GList;
@@ -52,6 +52,8 @@ pub(crate) struct Locked {
     pub(crate) idle_ms: MList,
     /// Of these, the one that wakes for the next timer.
     pub(crate) keeper: Option<&'static M>,
+    /// Of these, the one in the poller.
+    pub(crate) poller: Option<&'static M>,
     /// Ps for which no M was there: the spawner makes one.
     pub(crate) orphans: PList,
     /// Ms whose thread has ended.
@@ -89,6 +91,7 @@ pub(crate) static SCHED: Sched = Sched {
         idle_ps: PList::new(),
         idle_ms: MList::new(),
         keeper: None,
+        poller: None,
         orphans: PList::new(),
         dead_ms: MList::new(),
         free: GList::new(),
@@ -220,6 +223,7 @@ impl Locked {
 
     /// One of those that go on before others, if there is one now.
     pub(crate) fn pop_first(&mut self) -> Option<&'static G> {
+        polling::serve();
         let mut g = self.queue.pop_interrupted();
         if g.is_none() && SCHED.attention() & CROWDED != 0 {
             g = self.queue.pop_stopped();
@@ -245,16 +249,23 @@ impl Locked {
         }
     }
 
-    /// An M that sleeps; the keeper only if there is no other.
+    /// An M that sleeps; the keeper, or the one in the poller, only if there is no other.
     pub(crate) fn pop_idle_m(&mut self) -> Option<&'static M> {
-        let m = self.idle_ms.pop()?;
-        if self.keeper.is_some_and(|keeper| std::ptr::eq(keeper, m)) {
-            if let Some(other) = self.idle_ms.pop() {
-                self.idle_ms.push(m);
-                return Some(other);
-            }
-            timers::resign(self, m);
+        let is = |role: Option<&M>, m: &M| role.is_some_and(|role| std::ptr::eq(role, m));
+        let mut aside = [None; 2];
+        let mut m = self.idle_ms.pop();
+        for place in &mut aside {
+            let Some(special) = m.filter(|m| is(self.keeper, m) || is(self.poller, m)) else {
+                break;
+            };
+            *place = Some(special);
+            m = self.idle_ms.pop();
         }
+        let m = m.or_else(|| aside.iter_mut().find_map(Option::take));
+        aside.into_iter().flatten().for_each(|m| self.idle_ms.push(m));
+        let m = m?;
+        timers::resign(self, m);
+        polling::resign(self, m);
         Some(m)
     }
 

@@ -11,6 +11,7 @@
 
 use super::chaos;
 use super::life;
+use super::polling;
 use super::share;
 use super::state::SCHED;
 use super::timers;
@@ -91,7 +92,8 @@ pub(crate) fn take_global(p: &'static P) -> Option<&'static G> {
 
 #[inline(always)]
 fn next_of(m: &'static M, p: &'static P) -> Next {
-    let due = p.tick().is_multiple_of(FAIRNESS) && SCHED.queued.load(Ordering::Relaxed) > 0;
+    let due = p.tick().is_multiple_of(FAIRNESS)
+        && (SCHED.queued.load(Ordering::Relaxed) > 0 || polling::is_worth_a_look());
     if due
         || timers::are_due()
         || p.is_pair_over()

@@ -9,10 +9,12 @@
 //! earlier one tells it, as with the keeper (`timers`): it says until when it will sleep, then looks at the
 //! time of the first timer.
 
+use super::polling::{self, Watched};
 use super::state::{MAX_PROCS, SCHED};
 use super::watch::{self, Seen};
 use super::{handoff, spawner, timers, trace, wake, world};
 use crate::gmp::p::PStatus;
+use crate::gmp::poll_desc;
 use crate::sys::sleep_word::SleepWord;
 use crate::sys::thread_look;
 use crate::sys::{barrier, clock};
@@ -33,6 +35,8 @@ const SHORTEST: u64 = 20_000;
 const LONGEST: u64 = 10_000_000;
 /// The longest while something waits for a P.
 const LONGEST_WANTED: u64 = 1_000_000;
+/// The longest while somebody waits for I/O, and a P is busy.
+const LONGEST_UNPOLLED: u64 = 500_000;
 /// The first time when it was woken from a longer wait.
 const WOKEN: u64 = 200_000;
 /// So many looks in vain, then ever longer.
@@ -75,12 +79,14 @@ pub(crate) fn p_was_taken() {
 pub(crate) fn look_now() {
     WORD.set(1);
     WORD.wake();
+    polling::call_watcher();
 }
 
 fn watch() {
     thread_look::sleep_exactly();
     let mut seen = vec![Seen::default(); MAX_PROCS];
     let mut lost = None;
+    let mut polled = Watched::default();
     // What was found asks for the next look to be sooner than planned, this once.
     let mut sooner = u64::MAX;
     let (mut delay, mut in_vain) = (SHORTEST, 0u32);
@@ -95,7 +101,11 @@ fn watch() {
             }
         }
         let delay_now = before_next_timer(delay.min(sooner));
-        WORD.wait(0, Some(Duration::from_nanos(delay_now)));
+        let delay_now = Duration::from_nanos(delay_now);
+        match polled.is_wanted() {
+            true => polled.sleep(delay_now, || WORD.get() != 0),
+            false => drop(WORD.wait(0, Some(delay_now))),
+        }
         let woken = WORD.get() != 0;
         WORD.set(0);
         UNTIL.store(0, Ordering::Relaxed);
@@ -181,6 +191,9 @@ fn longest(now: u64) -> u64 {
     let waits = SCHED.queued.load(Ordering::Relaxed) > 0
         || SCHED.used_ps().any(|p| !p.queue.is_empty())
         || world::is_stopping();
+    if poll_desc::is_waited_for() && !all_idle() {
+        return LONGEST_UNPOLLED;
+    }
     if waits { LONGEST_WANTED } else { LONGEST.min(trace::until_due(now)) }
 }
 

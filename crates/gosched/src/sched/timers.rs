@@ -17,7 +17,7 @@
 //! Steps 3 and 4 of who adds, and 1 and 2 of the keeper, are of one order for all: one sees the other.
 
 use super::state::{Locked, SCHED};
-use super::{switch, sysmon, threads, wake};
+use super::{polling, switch, sysmon, threads, wake};
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::timer::{NEVER, Timer, TimerHeap};
@@ -102,9 +102,10 @@ fn tell_keeper(when: u64) {
             if let Some(keeper) = locked.keeper {
                 // It looks again, without a P.
                 resign(&mut locked, keeper);
+                polling::resign(&mut locked, keeper);
                 locked.idle_ms.remove(keeper);
                 drop(locked);
-                keeper.note.wake();
+                polling::wake_m(keeper);
             }
         }
         _ => {}

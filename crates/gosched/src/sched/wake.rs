@@ -16,7 +16,7 @@
 //! in `spinning` has a P, or is given one with the count, so "somebody spins" is never an empty promise.
 
 use super::state::{Locked, SCHED};
-use super::{handoff, spawner, timers};
+use super::{handoff, polling, spawner, timers};
 use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::gmp::waking;
@@ -88,6 +88,12 @@ pub(crate) fn look_again(m: &'static M) -> Option<&'static P> {
         drop(locked);
         Some(p)
     })
+}
+
+/// Whether an M is wanted where all sleep: for work, or to wake for a timer or for I/O. Asked by whoever has
+/// made a P idle without going to sleep, after a heavy barrier.
+pub(crate) fn is_somebody_wanted() -> bool {
+    is_work_anywhere() || timers::want_a_keeper() || polling::want_a_poller()
 }
 
 /// Whether any queue holds a G, or a timer is due.

@@ -13,7 +13,7 @@
 //! (`preempt`), every 100 µs until it does. What a goroutine had used when it was interrupted for another's
 //! sake counts when it goes on.
 //!
-//! **A timer is due, and all Ps are busy.** The goroutine that has used most of its slice is asked to make
+//! **A timer is due, or I/O has made somebody ready, and all Ps are busy.** The goroutine that has used most of its slice is asked to make
 //! room: whoever gets its P fires what is due. It must not have passed the scheduler for 100 µs, where it
 //! would have seen the timer itself.
 //!
@@ -21,10 +21,11 @@
 
 use super::preempt::{self, Why};
 use super::state::SCHED;
-use super::{calls, timers, world};
+use super::{calls, polling, timers, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
+use crate::gmp::poll_desc;
 use crate::sys::clock;
 use crate::sys::thread_look::{self, Doing};
 use std::cmp::Reverse;
@@ -98,7 +99,8 @@ pub(crate) fn look(seen: &mut [Seen], lost: &mut Option<&'static M>, now: u64) -
         }
     }
     if SCHED.idle_ps.load(Ordering::Relaxed) == 0 && !clock::is_virtual() {
-        if timers::are_due() && SCHED.spinning.load(Ordering::Relaxed) == 0 {
+        let someone = timers::are_due() || polling::is_unserved();
+        if someone && SCHED.spinning.load(Ordering::Relaxed) == 0 {
             make_room(seen, now, &mut found);
         }
         look_at_lost(lost, &mut found);
@@ -124,7 +126,8 @@ fn look_at(p: &'static P, m: &'static M, seen: &mut Seen, now: u64, found: &mut 
     if mark != seen.mark {
         let used = m.curg().map_or(0, |g| g.used.swap(0, Ordering::Relaxed));
         // If it is to make room soon, what it has used by then must be known.
-        let exact = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && timers::until_next().is_some();
+        let soon = || timers::until_next().is_some() || poll_desc::is_waited_for();
+        let exact = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && soon();
         let cpu = if exact { thread_look::cpu_time(m.thread()) } else { None };
         *seen = Seen { mark, since: now, used, first: cpu, cpu, still: now, ..Seen::default() };
         if wanted {
@@ -188,7 +191,7 @@ fn is_needed(p: &'static P, seen: &Seen, now: u64) -> bool {
     !p.queue.is_empty() || others == 0 || now - seen.since >= UNNEEDED || world::is_stopping()
 }
 
-/// A timer is due: one of the goroutines that run makes room.
+/// A timer is due, or somebody is ready: one of the goroutines that run makes room.
 fn make_room(seen: &mut [Seen], now: u64, found: &mut Findings) {
     // Whoever does not hear comes last.
     let mut best: Option<(&'static M, &mut Seen)> = None;

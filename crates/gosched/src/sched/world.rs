@@ -12,7 +12,7 @@
 use super::entry::{enter, leave};
 use super::preempt::{self, Why};
 use super::state::{Locked, SCHED, STOPPED, STOPPING};
-use super::{calls, handoff, life, moving, sysmon, timers, wake, yield_now};
+use super::{calls, handoff, life, moving, polling, sysmon, wake, yield_now};
 use crate::gmp::current;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
@@ -195,7 +195,7 @@ fn start(own: Option<&'static M>) {
     }
     drop(locked);
     barrier::heavy();
-    if wake::is_work_anywhere() || timers::want_a_keeper() {
+    if wake::is_somebody_wanted() {
         wake::wake_if_idle();
     }
 }
@@ -241,6 +241,6 @@ pub(crate) fn resize(stopped: &Stopped, procs: usize) {
     while procs < before
         && let Some(m) = locked.pop_idle_m()
     {
-        m.note.wake();
+        polling::wake_m(m);
     }
 }

@@ -34,6 +34,8 @@ pub(crate) mod main_stack;
 #[cfg(not(loom))]
 pub(crate) mod owned;
 #[cfg(not(loom))]
+pub(crate) mod poller;
+#[cfg(not(loom))]
 pub(crate) mod random;
 #[cfg(not(loom))]
 pub(crate) mod sleep_word;

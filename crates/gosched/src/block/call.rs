@@ -1,0 +1,94 @@
+//! Calls that block the thread, said beforehand: what they all go through.
+//!
+//! A marked call begins with a look whether the goroutine is to end, as every wait does; that look may unwind.
+//! A destructor must not: what it closes would stay open. So [`Closing`] marks without the look.
+
+use super::exit;
+use crate::sched;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+/// Runs `f`, which may block the thread: others run then.
+#[inline]
+pub(crate) fn marked<R>(f: impl FnOnce() -> R) -> R {
+    call(f, false)
+}
+
+/// Runs `f`, which blocks the thread for certain: others run at once.
+#[inline]
+pub(crate) fn marked_long<R>(f: impl FnOnce() -> R) -> R {
+    call(f, true)
+}
+
+#[inline]
+fn call<R>(f: impl FnOnce() -> R, long: bool) -> R {
+    exit::check();
+    sched::begin_call(long);
+    let _end = End;
+    f()
+}
+
+/// The call is over when this is dropped, however it ends.
+struct End;
+
+impl Drop for End {
+    #[inline]
+    fn drop(&mut self) {
+        sched::end_call();
+    }
+}
+
+/// A call begins when this is dropped.
+struct Begin;
+
+impl Drop for Begin {
+    #[inline]
+    fn drop(&mut self) {
+        sched::begin_call(false);
+    }
+}
+
+/// Something that is closed when it is dropped, in a marked call: a close may wait for a disk or a network.
+///
+/// Fields are dropped in their order: the call begins, the value is dropped, the call is over.
+pub(crate) struct Closing<T> {
+    begin: Begin,
+    value: T,
+    end: End,
+}
+
+impl<T> Closing<T> {
+    #[inline]
+    pub(crate) fn new(value: T) -> Closing<T> {
+        Closing { begin: Begin, value, end: End }
+    }
+
+    /// The value, which is not closed.
+    pub(crate) fn into_value(self) -> T {
+        let Closing { begin, value, end } = self;
+        std::mem::forget((begin, end));
+        value
+    }
+}
+
+impl<T> Deref for Closing<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for Closing<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Closing<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}

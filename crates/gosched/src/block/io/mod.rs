@@ -1,0 +1,3 @@
+//! Input and output beside files and the network.
+
+pub(crate) mod polled;

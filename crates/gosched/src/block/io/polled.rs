@@ -1,0 +1,390 @@
+//! A descriptor that is polled: calls that would block park the goroutine instead, and a close or a deadline
+//! from elsewhere ends them.
+//!
+//! **Who uses it.** Every call is counted in `users`. [`Polled::close`] leaves [`CLOSED`] there, so nobody is
+//! counted any more; it ends all waits; and the last one who leaves closes the descriptor. So a call never
+//! finds another file under its number.
+//!
+//! **Borrowed descriptors** outlive no close by the type system's rules ([`AsFd`] borrows for as long as the
+//! value lives), so where one was ever lent, the number is kept until the value is dropped: closing puts a
+//! socket there that is connected to nothing.
+//!
+//! **One at a time.** Reads take turns, and so do writes; a read and a write do not wait for each other.
+
+use crate::block::call;
+use crate::block::limit::{Alarm, Rung};
+use crate::block::may_wait;
+use crate::block::sync::{Condvar, Mutex};
+use crate::gmp::poll_desc::PollDesc;
+use crate::gmp::readiness::Refusal;
+use crate::sched::netpoll;
+use crate::sys::clock;
+use crate::sys::poller::Direction;
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// See the top of this file. `S` is in non-blocking mode.
+pub(crate) struct Polled<S: AsFd> {
+    /// Used by those who are counted; dropped by the last one, or with this.
+    source: UnsafeCell<ManuallyDrop<S>>,
+    desc: &'static PollDesc,
+    users: AtomicUsize,
+    /// The descriptor was borrowed from outside.
+    lent: AtomicBool,
+    /// True: there was no more to read the last time, and nothing has happened since that was not told.
+    reading: Mutex<bool>,
+    writing: Mutex<()>,
+    /// Changed by one at a time.
+    deadlines: Mutex<()>,
+    timeouts: [AtomicU64; 2],
+    /// The last one has left, after a close.
+    gone: Mutex<bool>,
+    is_gone: Condvar,
+}
+
+/// In `users`: nobody is counted any more.
+const CLOSED: usize = 1 << (usize::BITS - 1);
+
+// SAFETY: `source` is only shared, as `S` may be; it is dropped by one who is alone.
+unsafe impl<S: AsFd + Send + Sync> Sync for Polled<S> {}
+// SAFETY: the records it points to are anybody's.
+unsafe impl<S: AsFd + Send> Send for Polled<S> {}
+
+/// What is put in the place of a lent descriptor.
+fn nothing() -> io::Result<BorrowedFd<'static>> {
+    static NOTHING: OnceLock<OwnedFd> = OnceLock::new();
+    if let Some(nothing) = NOTHING.get() {
+        return Ok(nothing.as_fd());
+    }
+    let new = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+    Ok(NOTHING.get_or_init(|| new.into()).as_fd())
+}
+
+/// One who is counted.
+struct User<'a, S: AsFd> {
+    polled: &'a Polled<S>,
+}
+
+impl<S: AsFd> Drop for User<'_, S> {
+    #[inline]
+    fn drop(&mut self) {
+        // PAIR polled-users: whoever leaves last sees what the others did.
+        if self.polled.users.fetch_sub(1, Ordering::AcqRel) == CLOSED | 1 {
+            self.polled.end();
+        }
+    }
+}
+
+impl<S: AsFd> Polled<S> {
+    /// # Errors
+    /// It cannot be polled, or the system refuses.
+    pub(crate) fn new(source: S) -> io::Result<Polled<S>> {
+        nothing()?;
+        let desc = netpoll::register(source.as_fd().as_raw_fd())?;
+        Ok(Polled {
+            source: UnsafeCell::new(ManuallyDrop::new(source)),
+            desc,
+            users: AtomicUsize::new(0),
+            lent: AtomicBool::new(false),
+            reading: Mutex::new(false),
+            writing: Mutex::new(()),
+            deadlines: Mutex::new(()),
+            timeouts: [AtomicU64::new(0), AtomicU64::new(0)],
+            gone: Mutex::new(false),
+            is_gone: Condvar::new(),
+        })
+    }
+
+    #[inline]
+    fn enter(&self) -> io::Result<User<'_, S>> {
+        // PAIR polled-users: a close before this is seen.
+        let users = self.users.fetch_add(1, Ordering::AcqRel);
+        let user = User { polled: self };
+        if users & CLOSED != 0 {
+            return Err(ErrorKind::NotConnected.into());
+        }
+        Ok(user)
+    }
+
+    /// What a caller does with the descriptor that does not block.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&S) -> io::Result<R>) -> io::Result<R> {
+        let _user = self.enter()?;
+        f(self.source())
+    }
+
+    /// For those who are counted.
+    #[inline]
+    fn source(&self) -> &S {
+        // SAFETY: counted — the caller is; it is dropped when nobody is.
+        unsafe { &*self.source.get() }
+    }
+
+    /// Does `f` as soon as it would not block: it says [`ErrorKind::WouldBlock`] until then.
+    pub(crate) fn read<R>(&self, f: impl FnMut(&S) -> io::Result<R>) -> io::Result<R> {
+        let _user = self.begin()?;
+        let mut drained = self.reading.hold();
+        *drained = false;
+        self.attempt(Direction::Read, f)
+    }
+
+    /// As [`Polled::read`], of a byte stream in which a short read means that there is no more: the next one
+    /// waits at once. `room` is how much is asked for.
+    #[inline]
+    pub(crate) fn read_bytes(
+        &self,
+        room: usize,
+        f: impl FnMut(&S) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let _user = self.begin()?;
+        let mut drained = self.reading.hold();
+        if *drained && room > 0 && !self.desc.is_odd() {
+            self.wait(Direction::Read, &mut None)?;
+        }
+        *drained = false;
+        let count = self.attempt(Direction::Read, f)?;
+        *drained = (1..room).contains(&count) && !self.desc.is_odd();
+        Ok(count)
+    }
+
+    /// As [`Polled::read`], in the other direction.
+    #[inline]
+    pub(crate) fn write<R>(&self, f: impl FnMut(&S) -> io::Result<R>) -> io::Result<R> {
+        let _user = self.begin()?;
+        let _turn = self.writing.hold();
+        self.attempt(Direction::Write, f)
+    }
+
+    #[inline]
+    fn begin(&self) -> io::Result<User<'_, S>> {
+        may_wait();
+        self.enter()
+    }
+
+    #[inline]
+    fn attempt<R>(
+        &self,
+        direction: Direction,
+        mut f: impl FnMut(&S) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let mut until = None;
+        loop {
+            self.desc.side(direction).readiness.attempt().map_err(error)?;
+            match f(self.source()) {
+                Err(why) if why.kind() == ErrorKind::WouldBlock => {
+                    self.wait(direction, &mut until)?
+                }
+                Err(why) if why.kind() == ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Waits until something has happened; `until` is when the call has taken too long, once that is known.
+    fn wait(&self, direction: Direction, until: &mut Option<u64>) -> io::Result<()> {
+        let timeout = self.timeouts[direction as usize].load(Ordering::Relaxed);
+        if timeout == 0 && until.is_none() {
+            return netpoll::wait(self.desc, direction, || false).map_err(error);
+        }
+        let until = *until.get_or_insert_with(|| clock::after(Duration::from_nanos(timeout)));
+        match self.wait_until(direction, until)? {
+            true => Ok(()),
+            // What a socket says whose time limit is the system's.
+            false => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+        }
+    }
+
+    /// Waits until something has happened. False: it is `when`, and nothing has.
+    fn wait_until(&self, direction: Direction, when: u64) -> io::Result<bool> {
+        let limit = TimeLimit { desc: self.desc, direction, over: AtomicBool::new(false) };
+        // SAFETY: data — it outlives the alarm.
+        let alarm = unsafe { Alarm::new(disturb, ptr::from_ref(&limit).cast()) };
+        alarm.start(when);
+        // PAIR io-limit: one sees what the other did to the word in between.
+        let is_over = || limit.over.load(Ordering::Acquire);
+        netpoll::wait(self.desc, direction, is_over).map_err(error)?;
+        alarm.stop();
+        Ok(!is_over())
+    }
+
+    /// Waits for up to `duration`, or until something has happened that can be read.
+    pub(crate) fn pause(&self, duration: Duration) -> io::Result<()> {
+        let _user = self.begin()?;
+        let _turn = self.reading.hold();
+        self.desc.side(Direction::Read).readiness.attempt().map_err(error)?;
+        self.wait_until(Direction::Read, clock::after(duration)).map(drop)
+    }
+
+    /// From when on calls in that direction fail, also those that wait now.
+    pub(crate) fn set_deadline(
+        &self,
+        direction: Direction,
+        when: Option<Instant>,
+    ) -> io::Result<()> {
+        let _user = self.enter()?;
+        let _turn = self.deadlines.hold();
+        let when = when.map(|when| {
+            let left = when.saturating_duration_since(clock::instant(clock::now()));
+            if left.is_zero() { 0 } else { clock::after(left) }
+        });
+        netpoll::set_deadline(self.desc, direction, when);
+        Ok(())
+    }
+
+    /// How long each call in that direction may take.
+    pub(crate) fn set_timeout(
+        &self,
+        direction: Direction,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
+        if timeout == Some(Duration::ZERO) {
+            let why = "a time limit of zero: use a deadline in the past, or a non-blocking socket";
+            return Err(io::Error::new(ErrorKind::InvalidInput, why));
+        }
+        let _user = self.enter()?;
+        let nanos = timeout.map_or(0, clock::nanos);
+        self.timeouts[direction as usize].store(nanos, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn timeout(&self, direction: Direction) -> io::Result<Option<Duration>> {
+        let _user = self.enter()?;
+        let nanos = self.timeouts[direction as usize].load(Ordering::Relaxed);
+        Ok((nanos != 0).then(|| Duration::from_nanos(nanos)))
+    }
+
+    /// Ends all calls, and closes the descriptor when they have come back.
+    pub(crate) fn close(&self) -> io::Result<()> {
+        may_wait();
+        let user = self.enter()?;
+        // PAIR polled-users: whoever comes later sees it.
+        if self.users.fetch_or(CLOSED, Ordering::AcqRel) & CLOSED != 0 {
+            return Err(ErrorKind::NotConnected.into());
+        }
+        netpoll::close(self.desc);
+        drop(user);
+        let mut gone = self.gone.hold();
+        while !*gone {
+            gone = self.is_gone.wait(gone);
+        }
+        Ok(())
+    }
+
+    /// The last one has left, after a close.
+    #[cold]
+    fn end(&self) {
+        // Those who come now count themselves, see that it is closed, and leave again: the last one of them
+        // would come here, too.
+        let mut gone = self.gone.hold();
+        if *gone {
+            return;
+        }
+        let fd = self.source().as_fd().as_raw_fd();
+        netpoll::unregister(fd, self.desc);
+        match self.lent.load(Ordering::Relaxed) {
+            true => replace(fd),
+            // SAFETY: nobody is counted: nobody uses it, nor will.
+            false => close_marked(unsafe { &mut *self.source.get() }),
+        }
+        *gone = true;
+        drop(gone);
+        self.is_gone.notify_all();
+    }
+
+    /// The source, which is polled no more.
+    ///
+    /// # Errors
+    /// It was closed.
+    pub(crate) fn into_source(mut self) -> io::Result<S> {
+        if *self.gone.get_mut() {
+            return Err(ErrorKind::NotConnected.into());
+        }
+        let mut this = ManuallyDrop::new(self);
+        netpoll::unregister(this.source().as_fd().as_raw_fd(), this.desc);
+        // SAFETY: taken once: nothing drops `this`, and its other fields own nothing.
+        Ok(unsafe { ManuallyDrop::take(this.source.get_mut()) })
+    }
+
+    /// The descriptor; one that is connected to nothing after a close.
+    pub(crate) fn lend(&self) -> BorrowedFd<'_> {
+        let Ok(_user) = self.enter() else {
+            return nothing().unwrap_or_else(|_| unreachable!("made before the first was polled"));
+        };
+        self.lent.store(true, Ordering::Relaxed);
+        self.source().as_fd()
+    }
+
+    /// What async code waits with.
+    pub(crate) fn desc(&self) -> &'static PollDesc {
+        self.desc
+    }
+}
+
+impl<S: AsFd> Drop for Polled<S> {
+    fn drop(&mut self) {
+        let gone = *self.gone.get_mut();
+        if !gone {
+            netpoll::unregister(self.source().as_fd().as_raw_fd(), self.desc);
+        }
+        if !gone || *self.lent.get_mut() {
+            close_marked(self.source.get_mut());
+        }
+    }
+}
+
+impl<S: AsFd + fmt::Debug> fmt::Debug for Polled<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.enter() {
+            Ok(_user) => self.source().fmt(f),
+            Err(_) => f.write_str("<closed>"),
+        }
+    }
+}
+
+/// Drops the source; a close may take its time (`SO_LINGER`).
+fn close_marked<S>(source: &mut ManuallyDrop<S>) {
+    // SAFETY: the callers are the last who use it, and come here once.
+    drop(call::Closing::new(unsafe { ManuallyDrop::take(source) }));
+}
+
+/// Closes what is behind `fd`, and keeps the number.
+fn replace(fd: RawFd) {
+    if let Ok(nothing) = nothing() {
+        // SAFETY: both are open, and `fd` is the caller's.
+        unsafe { libc::dup3(nothing.as_raw_fd(), fd, libc::O_CLOEXEC) };
+    }
+}
+
+fn error(why: Refusal) -> io::Error {
+    match why {
+        Refusal::Closed => ErrorKind::NotConnected.into(),
+        Refusal::Expired => ErrorKind::TimedOut.into(),
+    }
+}
+
+/// Of one call.
+struct TimeLimit {
+    desc: &'static PollDesc,
+    direction: Direction,
+    over: AtomicBool,
+}
+
+/// # Safety
+/// - **data**: a `TimeLimit`.
+unsafe fn disturb(data: *const ()) -> Rung {
+    // SAFETY: data — promised by the caller.
+    let limit = unsafe { &*data.cast::<TimeLimit>() };
+    // PAIR io-limit: before the word is changed.
+    limit.over.store(true, Ordering::Release);
+    let side = limit.desc.side(limit.direction);
+    match side.taken(side.readiness.disturb()) {
+        Some(g) => Rung::TookOut(g),
+        None => Rung::Nobody,
+    }
+}

@@ -1,0 +1,228 @@
+//! What is known of a descriptor that is polled: Go's pollDesc. Records are never freed, and never move: an
+//! event that comes late finds one, if only another's. Each has a number that changes with every life, which
+//! is part of the key the poller knows it by, so most late events are seen for what they are. The rest make
+//! somebody try in vain.
+
+use super::g::G;
+use super::list::GList;
+use super::readiness::Readiness;
+use super::timer::Timer;
+use crate::sys::Lock;
+use crate::sys::poller::{Direction, Event};
+use gosched_context::lock::Guarded;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(crate) struct PollDesc {
+    read: Side,
+    write: Side,
+    /// Which life it is.
+    life: AtomicU32,
+    /// The other side is gone, or something is special: what an attempt finds is not all there is.
+    odd: AtomicBool,
+    /// The next one that is free.
+    next: AtomicPtr<PollDesc>,
+}
+
+fn pop_free() -> Option<&'static PollDesc> {
+    let mut free = Guarded::new(&FREE);
+    let desc = (*free)?;
+    // SAFETY: null, or a record: they are never freed.
+    *free = unsafe { desc.next.load(Ordering::Relaxed).as_ref() };
+    Some(desc)
+}
+
+/// One direction. `repr(C)`: a pointer to the timer is a pointer to the side.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Side {
+    /// The deadline, if there is one.
+    pub(crate) timer: Timer,
+    pub(crate) readiness: Readiness,
+    bell: Lock<Option<Bell>>,
+}
+
+/// How async code is told: what to call, with what. It says whom to make ready, and allocates nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bell {
+    pub(crate) ring: unsafe fn(*const ()) -> Option<&'static G>,
+    pub(crate) data: *const (),
+}
+
+// SAFETY: whoever leaves one promises that it may be rung anywhere.
+unsafe impl Send for Bell {}
+
+/// In the place of a G: the bell is to be rung.
+const BELL: usize = 16;
+
+/// How many wait, for any descriptor.
+static WAITERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether anybody waits.
+#[inline]
+pub(crate) fn is_waited_for() -> bool {
+    WAITERS.load(Ordering::Relaxed) != 0
+}
+
+/// Records that are in no use, through their links.
+static FREE: Lock<Option<&'static PollDesc>> = Lock::new(None);
+
+/// How many are made at a time.
+const SLAB: usize = 64;
+
+/// Where the number of the life is in a key: addresses are shorter.
+const LIFE_AT: u32 = 48;
+
+impl PollDesc {
+    fn new() -> PollDesc {
+        PollDesc {
+            read: Side::new(),
+            write: Side::new(),
+            life: AtomicU32::new(0),
+            odd: AtomicBool::new(false),
+            next: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// One that nobody uses, for a new descriptor. Allocates.
+    pub(crate) fn take() -> &'static PollDesc {
+        let desc = pop_free().unwrap_or_else(|| {
+            let new = std::iter::repeat_with(PollDesc::new).take(SLAB).collect::<Vec<_>>();
+            let (first, rest) = Vec::leak(new).split_first().unwrap_or_else(|| unreachable!());
+            rest.iter().for_each(PollDesc::push_free);
+            first
+        });
+        desc.odd.store(false, Ordering::Relaxed);
+        desc.read.readiness.open();
+        desc.write.readiness.open();
+        desc
+    }
+
+    /// Its descriptor is gone, and nobody waits for it.
+    pub(crate) fn give_back(&'static self) {
+        self.read.timer.stop();
+        self.write.timer.stop();
+        self.life.fetch_add(1, Ordering::Relaxed);
+        self.push_free();
+    }
+
+    fn push_free(&'static self) {
+        let mut free = Guarded::new(&FREE);
+        self.next.store(free.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
+        *free = Some(self);
+    }
+
+    pub(crate) fn side(&self, direction: Direction) -> &Side {
+        match direction {
+            Direction::Read => &self.read,
+            Direction::Write => &self.write,
+        }
+    }
+
+    /// What the poller is to call it.
+    pub(crate) fn key(&'static self) -> usize {
+        let life = self.life.load(Ordering::Relaxed) as u16;
+        ptr::from_ref(self).expose_provenance() | usize::from(life) << LIFE_AT
+    }
+
+    /// Whether what an attempt finds may not be all there is.
+    #[inline]
+    pub(crate) fn is_odd(&self) -> bool {
+        self.odd.load(Ordering::Relaxed)
+    }
+}
+
+/// Something was told: goroutines to be made ready go into the list. Inside the runtime.
+pub(crate) fn tell(event: Event, ready: &mut GList) {
+    let life = (event.key >> LIFE_AT) as u16;
+    let address = event.key & ((1 << LIFE_AT) - 1);
+    // SAFETY: a key is the address of a record, and they are never freed.
+    let desc = unsafe { &*ptr::with_exposed_provenance::<PollDesc>(address) };
+    if desc.life.load(Ordering::Relaxed) as u16 != life {
+        return;
+    }
+    if event.odd {
+        desc.odd.store(true, Ordering::Relaxed);
+    }
+    let sides = [(event.readable, &desc.read), (event.writable, &desc.write)];
+    for (_, side) in sides.into_iter().filter(|(told, _)| *told) {
+        ready_if_there(side.taken(side.readiness.tell()), ready);
+    }
+}
+
+fn ready_if_there(g: Option<&'static G>, ready: &mut GList) {
+    if let Some(g) = g {
+        ready.push_back(g);
+    }
+}
+
+impl Side {
+    fn new() -> Side {
+        Side {
+            // SAFETY: fire — the timer is the first field of a `Side`, and those are never freed.
+            timer: unsafe { Timer::new(fire) },
+            readiness: Readiness::new(),
+            bell: Lock::new(None),
+        }
+    }
+
+    /// The context of `g` is saved: it waits. False: it need not.
+    pub(crate) fn commit(&self, g: &'static G) -> bool {
+        self.counted(ptr::from_ref(g).expose_provenance())
+    }
+
+    /// Async code waits: the bell is rung once. False: it need not.
+    ///
+    /// # Safety
+    /// - **alive**: the bell may be rung until [`Side::take_back`] was called.
+    pub(crate) unsafe fn hang(&self, bell: Bell) -> bool {
+        *Guarded::new(&self.bell) = Some(bell);
+        self.counted(BELL)
+    }
+
+    /// The bell is not rung any more; whoever was about to ring it has done so.
+    pub(crate) fn take_back(&self) {
+        let waiter = self.readiness.disturb();
+        debug_assert!(matches!(waiter, None | Some(BELL)));
+        if waiter.is_some() {
+            WAITERS.fetch_sub(1, Ordering::Relaxed);
+        }
+        *Guarded::new(&self.bell) = None;
+    }
+
+    fn counted(&self, waiter: usize) -> bool {
+        // PAIR waiters: one order for this and who looks whether somebody must poll.
+        WAITERS.fetch_add(1, Ordering::SeqCst);
+        let waits = self.readiness.commit(waiter);
+        if !waits {
+            WAITERS.fetch_sub(1, Ordering::Relaxed);
+        }
+        waits
+    }
+
+    /// Whom to make ready, after the word said that somebody waited.
+    pub(crate) fn taken(&self, waiter: Option<usize>) -> Option<&'static G> {
+        let waiter = waiter?;
+        WAITERS.fetch_sub(1, Ordering::Relaxed);
+        if waiter != BELL {
+            // SAFETY: what is in the word is a G, and they are never freed.
+            return Some(unsafe { &*ptr::with_exposed_provenance::<G>(waiter) });
+        }
+        let bell = Guarded::new(&self.bell);
+        // SAFETY: alive — promised by who left it: it takes it back under this lock.
+        bell.and_then(|bell| unsafe { (bell.ring)(bell.data) })
+    }
+}
+
+/// The deadline is over.
+///
+/// # Safety
+/// - **side**: the timer is the first field of a `Side`.
+unsafe fn fire(timer: &Timer, _now: u64, ready: &mut GList) -> Option<u64> {
+    // SAFETY: side — promised by the caller.
+    let side = unsafe { &*ptr::from_ref(timer).cast::<Side>() };
+    ready_if_there(side.taken(side.readiness.expire()), ready);
+    None
+}

@@ -1,0 +1,141 @@
+//! Whether a descriptor can be read, or written, and who waits for that: Go's word, with one more thing in it.
+//!
+//! One goroutine at a time uses a word; anybody may tell it something. The word is the G that waits, or
+//! nothing, and these bits:
+//!
+//! - [`READY`]: something was told since the last attempt: the next one may succeed.
+//! - [`WAITS`]: somebody is about to wait, and its context is not saved yet.
+//! - [`EXPIRED`]: the deadline is over. Until it is changed, nobody waits.
+//! - [`CLOSED`]: for good.
+//!
+//! Goroutine: 1. [`attempt`](Readiness::attempt): what was told before does not count; 2. tries; 3. if that was
+//! too early, [`announce`](Readiness::announce): `WAITS`, unless a bit speaks against it; 4.
+//! [`commit`](Readiness::commit), when its context is saved: the G in place of `WAITS`, if that is still there;
+//! 5. when it goes on, [`finish`](Readiness::finish).
+//! Others: put their bit there, take `WAITS` and the G away, and make ready whom they found.
+//!
+//! All of it is one word, so whoever comes second sees the first.
+
+use crate::sys::atomic::{AtomicUsize, Ordering};
+
+const READY: usize = 1;
+const WAITS: usize = 2;
+const EXPIRED: usize = 4;
+const CLOSED: usize = 8;
+const BITS: usize = 15;
+
+/// See the top of this file. A G is a number here: its address, whose last four bits are 0.
+#[derive(Debug)]
+pub(crate) struct Readiness(AtomicUsize);
+
+/// Why nobody waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Closed,
+    Expired,
+}
+
+/// Whether there is something to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Announced {
+    /// It is to be committed, or taken back by [`Readiness::finish`].
+    Waits,
+    /// The next attempt may succeed.
+    Ready,
+}
+
+impl Readiness {
+    pub(crate) fn new() -> Readiness {
+        Readiness(AtomicUsize::new(CLOSED))
+    }
+
+    /// For a new descriptor.
+    pub(crate) fn open(&self) {
+        self.change(|_| 0);
+    }
+
+    /// What was told before does not count from here on.
+    #[inline]
+    pub(crate) fn attempt(&self) -> Result<(), Refusal> {
+        // PAIR readiness: what was told before this is part of what is tried.
+        let word = self.0.load(Ordering::Acquire);
+        if word != 0 {
+            return refusal(self.change(|word| word & !READY));
+        }
+        Ok(())
+    }
+
+    /// Somebody will wait. Uses up what was told.
+    pub(crate) fn announce(&self) -> Result<Announced, Refusal> {
+        let old = self.change(|word| match word & (READY | EXPIRED | CLOSED) {
+            0 => word | WAITS,
+            _ => word & !READY,
+        });
+        refusal(old)?;
+        Ok(if old & READY != 0 { Announced::Ready } else { Announced::Waits })
+    }
+
+    /// Its context is saved: it may be made ready. False: it need not wait.
+    pub(crate) fn commit(&self, g: usize) -> bool {
+        debug_assert_eq!(g & BITS, 0);
+        // PAIR readiness: publishes the saved context.
+        self.0.compare_exchange(WAITS, g, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// It goes on, or did not wait in the end. False: nothing was told.
+    pub(crate) fn finish(&self) -> Result<bool, Refusal> {
+        let old = self.change(|word| word & (EXPIRED | CLOSED));
+        debug_assert_eq!(old & !BITS, 0);
+        refusal(old)?;
+        Ok(old & READY != 0)
+    }
+
+    /// Something was told: whom to make ready.
+    pub(crate) fn tell(&self) -> Option<usize> {
+        who(self.change(|word| word & (EXPIRED | CLOSED) | READY))
+    }
+
+    /// The deadline is over: whom to make ready.
+    pub(crate) fn expire(&self) -> Option<usize> {
+        who(self.change(|word| word & (READY | CLOSED) | EXPIRED))
+    }
+
+    /// There is another deadline, or none.
+    pub(crate) fn unexpire(&self) {
+        self.change(|word| word & !EXPIRED);
+    }
+
+    /// It is closed: whom to make ready.
+    pub(crate) fn close(&self) -> Option<usize> {
+        who(self.change(|word| word & (READY | EXPIRED) | CLOSED))
+    }
+
+    /// Whoever waits is to wait no longer: whom to make ready.
+    pub(crate) fn disturb(&self) -> Option<usize> {
+        who(self.change(|word| word & (READY | EXPIRED | CLOSED)))
+    }
+
+    /// What it was.
+    fn change(&self, to: impl Fn(usize) -> usize) -> usize {
+        let mut word = self.0.load(Ordering::Relaxed);
+        loop {
+            // PAIR readiness: what was done before is seen by whoever finds it.
+            match self.0.compare_exchange(word, to(word), Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return word,
+                Err(now) => word = now,
+            }
+        }
+    }
+}
+
+fn refusal(word: usize) -> Result<(), Refusal> {
+    match word {
+        word if word & CLOSED != 0 => Err(Refusal::Closed),
+        word if word & EXPIRED != 0 => Err(Refusal::Expired),
+        _ => Ok(()),
+    }
+}
+
+fn who(word: usize) -> Option<usize> {
+    (word & !BITS != 0).then_some(word & !BITS)
+}

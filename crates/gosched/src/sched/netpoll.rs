@@ -1,0 +1,135 @@
+//! Waiting for descriptors: what `block` asks, and what comes of an event.
+//!
+//! Who polls is in `polling`, and in `poll_thread` where goroutines are threads.
+
+use super::{Backend, backend, moving, poll_thread};
+use crate::gmp::g::G;
+use crate::gmp::list::GList;
+use crate::gmp::poll_desc::{self, PollDesc, Side};
+use crate::gmp::readiness::{Announced, Refusal};
+use crate::gmp::reason::WaitReason;
+use crate::sys::poller::{self, Direction, Told};
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::time::Duration;
+
+/// Has `fd` polled from here on, until [`unregister`].
+///
+/// # Errors
+/// It is of a kind that cannot be polled, or the system refuses.
+pub(crate) fn register(fd: RawFd) -> io::Result<&'static PollDesc> {
+    let poller = poller::get()?;
+    let desc = PollDesc::take();
+    match poller.add(fd, desc.key()) {
+        Ok(()) => Ok(desc),
+        Err(why) => {
+            desc.give_back();
+            Err(why)
+        }
+    }
+}
+
+/// `fd` is about to be closed, and nobody waits for it.
+pub(crate) fn unregister(fd: RawFd, desc: &'static PollDesc) {
+    if let Some(poller) = poller::here() {
+        poller.remove(fd, desc.key());
+    }
+    desc.give_back();
+}
+
+/// What a wait needs to know when its context is saved.
+#[derive(Debug)]
+struct Waiting {
+    desc: &'static PollDesc,
+    direction: Direction,
+}
+
+/// Waits until something is told, which may have happened before: the caller then tries again. Who has a
+/// time limit of its own disturbs it when that is over, having let `is_over` say so before.
+///
+/// # Errors
+/// It is closed, or its deadline is over.
+pub(crate) fn wait(
+    desc: &'static PollDesc,
+    direction: Direction,
+    is_over: impl FnOnce() -> bool,
+) -> Result<(), Refusal> {
+    let readiness = &desc.side(direction).readiness;
+    if readiness.announce()? == Announced::Ready {
+        return Ok(());
+    }
+    if is_over() {
+        return readiness.finish().map(drop);
+    }
+    get_polled();
+    let waiting = Waiting { desc, direction };
+    // SAFETY: commit — it takes a `Waiting`, and this frame waits.
+    unsafe { super::park(WaitReason::Io, commit, ptr::from_ref(&waiting).cast()) };
+    readiness.finish().map(drop)
+}
+
+/// Somebody polls, or will.
+pub(crate) fn get_polled() {
+    if backend() == Backend::Threads {
+        poll_thread::start();
+    }
+}
+
+/// # Safety
+/// - **waiting**: `data` is a `Waiting`, alive until the G is made ready.
+unsafe fn commit(g: &'static G, data: *const ()) -> bool {
+    // SAFETY: waiting — promised by the caller.
+    let &Waiting { desc, direction } = unsafe { &*data.cast::<Waiting>() };
+    if !desc.side(direction).commit(g) {
+        return false;
+    }
+    is_waited_for(desc, direction);
+    true
+}
+
+/// Somebody waits from here on: is it polled for?
+pub(crate) fn is_waited_for(desc: &'static PollDesc, direction: Direction) {
+    if let Some(poller) = poller::here() {
+        poller.want(desc.key(), direction);
+    }
+    moving::get_polled();
+}
+
+/// Sets the deadline of a direction. By one at a time.
+pub(crate) fn set_deadline(desc: &'static PollDesc, direction: Direction, when: Option<u64>) {
+    let side = desc.side(direction);
+    side.timer.stop();
+    match when {
+        Some(0) => make_ready(side, side.readiness.expire()),
+        None => side.readiness.unexpire(),
+        Some(when) => {
+            side.readiness.unexpire();
+            // SAFETY: alive — sides are never freed; it was stopped above.
+            unsafe { super::start_timer(&side.timer, when) };
+        }
+    }
+}
+
+/// Nobody waits for it any more, nor will.
+pub(crate) fn close(desc: &'static PollDesc) {
+    for direction in [Direction::Read, Direction::Write] {
+        let side = desc.side(direction);
+        make_ready(side, side.readiness.close());
+    }
+}
+
+fn make_ready(side: &Side, waiter: Option<usize>) {
+    if let Some(g) = side.taken(waiter) {
+        super::ready(g);
+    }
+}
+
+/// What has happened since the last time, or happens within `timeout`. True: there may be more.
+pub(super) fn collect(ready: &mut GList, timeout: Option<Duration>) -> bool {
+    let Some(poller) = poller::here() else { return false };
+    let mut told = Told::new();
+    poller.poll(&mut told, timeout);
+    told.events().iter().for_each(|&event| poll_desc::tell(event, ready));
+    told.is_full()
+}

@@ -1,0 +1,241 @@
+//! Who polls, and what becomes of goroutines that are ready then.
+//!
+//! - An M that finds no G in its own queue nor in the global one looks (Go's place), before it steals.
+//! - Every 61st time an M looks first: its own goroutines may keep it busy for ever.
+//! - When all Ps are idle, one M sleeps *in* the poller: the one that comes last, or is woken for that. While
+//!   a P is busy its M will look soon: somebody in the poller would only wake for what that M is about to
+//!   find, on another CPU.
+//! - Where a busy M has not looked for a while, the watcher sleeps in the poller. If a P is idle, it wakes an
+//!   M for what it finds; if none is, somebody makes room (`watch`).
+//!
+//! Those who are ready go to the queue of the M that looked. Where there is no P they go before all others
+//! that wait for one.
+//!
+//! Who waits, on a thread that is no M: 1. counts itself; 2. if all Ps are idle and nobody is in the poller,
+//! wakes an M. An M without work: 1. its P is idle; 2. heavy barrier; 3. looks whether anybody waits. So one
+//! of them sees the other. (A goroutine that waits leaves an M with a P behind, which comes to its own step.)
+
+use super::state::{Locked, SCHED};
+use super::{netpoll, switch, threads, wake};
+use crate::gmp::g::G;
+use crate::gmp::list::GList;
+use crate::gmp::m::M;
+use crate::gmp::poll_desc;
+use crate::sys::poller;
+use crate::sys::{barrier, clock};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// An M is in the poller. Written under the scheduler's lock.
+static BLOCKED: AtomicBool = AtomicBool::new(false);
+
+/// How often somebody has looked.
+static LOOKS: AtomicU64 = AtomicU64::new(0);
+
+/// Goroutines that I/O has made ready wait for a P, and nobody has come for them yet.
+static UNSERVED: AtomicBool = AtomicBool::new(false);
+
+/// Whether an M with a P should look: somebody waits, and nobody sleeps in the poller.
+#[inline]
+pub(crate) fn is_worth_a_look() -> bool {
+    poll_desc::is_waited_for() && !BLOCKED.load(Ordering::Relaxed)
+}
+
+/// Looks, on g0 of an M with a P: the first of those who are ready; the others are in its queue.
+pub(crate) fn look(m: &'static M) -> Option<&'static G> {
+    let mut ready = GList::new();
+    collect(&mut ready);
+    let first = pop_goroutine(&mut ready);
+    push_all(m, ready);
+    first
+}
+
+/// Looks, on g0 of an M with a P: those who are ready are in its queue.
+pub(crate) fn look_first(m: &'static M) {
+    let mut ready = GList::new();
+    collect(&mut ready);
+    push_all(m, ready);
+}
+
+fn collect(ready: &mut GList) {
+    LOOKS.fetch_add(1, Ordering::Relaxed);
+    netpoll::collect(ready, Some(Duration::ZERO));
+}
+
+/// To the queue of the M's P, and others are told; or before all others, if it has none.
+pub(crate) fn push_all(m: &'static M, mut ready: GList) {
+    if m.p().is_none() {
+        return push_without_p(ready);
+    }
+    let mut pushed = false;
+    while let Some(g) = pop_goroutine(&mut ready) {
+        switch::push(m, g);
+        pushed = true;
+    }
+    if pushed {
+        wake::wake_if_idle();
+    }
+}
+
+/// The next goroutine, which is runnable from here on; threads among them go on at once.
+fn pop_goroutine(ready: &mut GList) -> Option<&'static G> {
+    loop {
+        let g = ready.pop_front()?;
+        if !g.is_thread() {
+            g.make_runnable();
+            return Some(g);
+        }
+        threads::ready(g);
+    }
+}
+
+/// Those who are ready, by one who has no P.
+fn push_without_p(mut ready: GList) {
+    let Some(first) = pop_goroutine(&mut ready) else { return };
+    let mut locked = SCHED.lock.lock();
+    let mut next = Some(first);
+    while let Some(g) = next {
+        locked.push_interrupted(g);
+        next = pop_goroutine(&mut ready);
+    }
+    UNSERVED.store(true, Ordering::Relaxed);
+    drop(locked);
+    wake::wake_if_idle();
+}
+
+/// Whether somebody should make room for goroutines that I/O has made ready.
+pub(crate) fn is_unserved() -> bool {
+    UNSERVED.load(Ordering::Relaxed) && SCHED.attention() & super::state::INTERRUPTED != 0
+}
+
+/// Somebody has come for those who go before others.
+pub(crate) fn serve() {
+    if UNSERVED.load(Ordering::Relaxed) {
+        UNSERVED.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Whether an M that is about to sleep does so in the poller. Under the lock.
+pub(crate) fn begin(locked: &mut Locked, m: &'static M) -> bool {
+    let all_idle = SCHED.idle_ps.load(Ordering::Relaxed) as usize == SCHED.procs();
+    if locked.poller.is_some() || !all_idle || !poll_desc::is_waited_for() {
+        return false;
+    }
+    locked.poller = Some(m);
+    m.polls.store(true, Ordering::Relaxed);
+    // PAIR waiters: one order for this and who waits.
+    BLOCKED.store(true, Ordering::SeqCst);
+    true
+}
+
+/// An M that sleeps, or slept, is not the one in the poller any more, if it was. Under the lock.
+pub(crate) fn resign(locked: &mut Locked, m: &'static M) {
+    if locked.poller.is_some_and(|poller| ptr::eq(poller, m)) {
+        locked.poller = None;
+        BLOCKED.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Sleeps in the poller until it is woken, or somebody is ready. False: it was not woken.
+pub(crate) fn sleep(m: &'static M, timeout: Option<Duration>, ready: &mut GList) -> bool {
+    let end = timeout.map(|timeout| clock::real_now().saturating_add(clock::nanos(timeout)));
+    let woken = loop {
+        if m.note.take() {
+            break true;
+        }
+        let left = end.map(|end| Duration::from_nanos(end.saturating_sub(clock::real_now())));
+        if !ready.is_empty() || left.is_some_and(|left| left.is_zero()) {
+            break false;
+        }
+        netpoll::collect(ready, left);
+    };
+    m.polls.store(false, Ordering::Relaxed);
+    woken
+}
+
+/// Wakes an M, which may be in the poller.
+pub(crate) fn wake_m(m: &'static M) {
+    m.note.wake();
+    if m.polls.load(Ordering::Relaxed)
+        && let Some(poller) = poller::here()
+    {
+        poller.interrupt();
+    }
+}
+
+/// Whether somebody should sleep in the poller, and nobody does or will. Asked by whoever has made a P idle
+/// without going to sleep, after a heavy barrier; and by whoever waits, after it has counted itself.
+pub(crate) fn want_a_poller() -> bool {
+    // PAIR waiters: one order for this and the M that sleeps.
+    poll_desc::is_waited_for()
+        && !BLOCKED.load(Ordering::SeqCst)
+        && SCHED.idle_ps.load(Ordering::Relaxed) as usize == SCHED.procs()
+}
+
+/// Somebody waits for I/O from here on.
+pub(crate) fn get_polled() {
+    barrier::light();
+    if want_a_poller() {
+        wake::wake_if_idle();
+    }
+}
+
+/// The watcher's way to be called out of the poller.
+static STOP: OnceLock<Option<OwnedFd>> = OnceLock::new();
+
+/// The watcher is in the poller, or about to be.
+static WATCHES: AtomicBool = AtomicBool::new(false);
+
+/// What the watcher knows of those who poll.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    looks: u64,
+    /// It was in the poller last time, for nothing.
+    in_vain: bool,
+}
+
+impl Watched {
+    /// Whether the watcher is to sleep in the poller: somebody waits, a P is busy, and nobody has looked
+    /// since the last time that this was asked.
+    pub(crate) fn is_wanted(&mut self) -> bool {
+        let looks = LOOKS.load(Ordering::Relaxed);
+        let changed = std::mem::replace(&mut self.looks, looks) != looks;
+        let in_vain = std::mem::take(&mut self.in_vain);
+        !changed && !in_vain && is_worth_a_look() && !all_idle()
+    }
+
+    /// Sleeps in the poller, unless `is_called` says that somebody wants the watcher; and takes care of those
+    /// who are ready.
+    pub(crate) fn sleep(&mut self, timeout: Duration, is_called: impl Fn() -> bool) {
+        let stop = STOP.get_or_init(|| poller::new_bell().ok());
+        let (Some(poller), Some(stop)) = (poller::here(), stop) else { return };
+        // PAIR watches: one order for this, the next, and who calls.
+        WATCHES.store(true, Ordering::SeqCst);
+        if !is_called() {
+            poller.watch(stop.as_raw_fd(), timeout);
+        }
+        WATCHES.store(false, Ordering::Relaxed);
+        poller::unring(stop);
+        let mut ready = GList::new();
+        netpoll::collect(&mut ready, Some(Duration::ZERO));
+        self.in_vain = ready.is_empty();
+        push_without_p(ready);
+    }
+}
+
+/// Calls the watcher out of the poller. It has been told why.
+pub(crate) fn call_watcher() {
+    // PAIR watches: as above.
+    if WATCHES.load(Ordering::SeqCst)
+        && let Some(Some(stop)) = STOP.get()
+    {
+        poller::ring(stop);
+    }
+}
+
+fn all_idle() -> bool {
+    SCHED.idle_ps.load(Ordering::Relaxed) as usize == SCHED.procs()
+}

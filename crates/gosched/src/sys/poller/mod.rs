@@ -1,0 +1,160 @@
+//! Who tells us that a descriptor can be read or written: epoll, or poll(2) where that was asked for.
+//!
+//! A descriptor is added once, for its whole life, and removed before it is closed. What is told of it are
+//! *edges*: it can be read since the last time it was told, or since it was added. A [`Poller`] may also tell
+//! what is not so, or tell it twice: whoever is told tries.
+//!
+//! Any number of threads may ask at once; one of them may wait. [`Poller::interrupt`] lets that one come
+//! back, now or the next time.
+
+mod epoll;
+mod poll;
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// See the top of this file. Only `add` may take memory.
+pub(crate) trait Poller: Sync + Send + std::fmt::Debug {
+    /// Tells of `fd` from now on, under the name of `key`.
+    fn add(&self, fd: RawFd, key: usize) -> io::Result<()>;
+
+    /// Tells nothing of it any more; what others have been told just now may still be on its way.
+    fn remove(&self, fd: RawFd, key: usize);
+
+    /// Somebody waits for this: said after it is known to those who are told.
+    fn want(&self, key: usize, what: Direction);
+
+    /// What has happened; waits for it, up to `timeout`, if that is not zero. May come back early, with
+    /// nothing.
+    fn poll(&self, told: &mut Told, timeout: Option<Duration>);
+
+    /// Waits until there is something to be told, up to `timeout`, or until `stop` can be read.
+    fn watch(&self, stop: RawFd, timeout: Duration);
+
+    /// See the top of this file.
+    fn interrupt(&self);
+}
+
+/// What a descriptor can be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+/// One thing that was told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Event {
+    pub(crate) key: usize,
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    /// The other side is gone, or something else is special: it is not over with one look.
+    pub(crate) odd: bool,
+}
+
+/// So many things are told at a time.
+pub(crate) const AT_A_TIME: usize = 128;
+
+/// What was told.
+#[derive(Debug)]
+pub(crate) struct Told {
+    events: [Event; AT_A_TIME],
+    count: usize,
+}
+
+impl Told {
+    pub(crate) fn new() -> Told {
+        Told { events: [Event::default(); AT_A_TIME], count: 0 }
+    }
+
+    pub(crate) fn events(&self) -> &[Event] {
+        &self.events[..self.count]
+    }
+
+    /// There is room for no more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.count == AT_A_TIME
+    }
+
+    fn push(&mut self, event: Event) {
+        if let Some(slot) = self.events.get_mut(self.count) {
+            *slot = event;
+            self.count += 1;
+        }
+    }
+
+    fn clear(&mut self) {
+        self.count = 0;
+    }
+}
+
+/// The one of this process, made when it is first asked for.
+///
+/// # Errors
+/// The system refuses a descriptor.
+pub(crate) fn get() -> io::Result<&'static dyn Poller> {
+    if let Some(poller) = here() {
+        return Ok(poller);
+    }
+    let poller: Box<dyn Poller> = match std::env::var_os("GOSCHED_POLLER") {
+        Some(name) if name == "poll" => Box::new(poll::Poll::new()?),
+        _ => Box::new(epoll::Epoll::new()?),
+    };
+    Ok(&**POLLER.get_or_init(|| poller))
+}
+
+/// The same, if it was ever asked for.
+#[inline]
+pub(crate) fn here() -> Option<&'static dyn Poller> {
+    POLLER.get().map(|poller| &**poller)
+}
+
+static POLLER: OnceLock<Box<dyn Poller>> = OnceLock::new();
+
+/// The value of a call, or its error.
+pub(crate) fn checked(value: libc::c_int) -> io::Result<libc::c_int> {
+    if value < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+/// A time limit as system calls want it.
+fn timespec(timeout: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(timeout.subsec_nanos() as i32),
+    }
+}
+
+/// Waits until one of these can be used, as poll(2), up to `timeout`.
+fn poll_for(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> usize {
+    let limit = timeout.map(timespec);
+    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let count = fds.len() as libc::nfds_t;
+    // SAFETY: as many as `count` says; the limit lives, or is null.
+    let found = unsafe { libc::ppoll(fds.as_mut_ptr(), count, limit, std::ptr::null()) };
+    usize::try_from(found).unwrap_or(0)
+}
+
+/// A descriptor that can be read once it was written to.
+pub(crate) fn new_bell() -> io::Result<OwnedFd> {
+    // SAFETY: no memory is involved.
+    let bell = checked(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+    // SAFETY: just opened, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(bell) })
+}
+
+/// It can be read from here on.
+pub(crate) fn ring(bell: &OwnedFd) {
+    // SAFETY: eight bytes, as an eventfd takes them. It can only be full, which rings as well.
+    unsafe { libc::write(bell.as_raw_fd(), (&raw const ONE).cast(), 8) };
+}
+
+/// It cannot be read any more.
+pub(crate) fn unring(bell: &OwnedFd) {
+    let mut count = 0u64;
+    // SAFETY: room for eight bytes.
+    unsafe { libc::read(bell.as_raw_fd(), (&raw mut count).cast(), 8) };
+}
+
+static ONE: u64 = 1;

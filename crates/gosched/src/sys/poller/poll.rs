@@ -1,0 +1,204 @@
+//! poll(2): slower, and everywhere. It tells of levels, so a descriptor is only asked about while somebody
+//! waits for it: [`Poller::want`] says so, and the first time it is told of takes that back.
+
+use super::{Direction, Event, Poller, Told, new_bell, poll_for, ring, unring};
+use crate::sys::Lock;
+use gosched_context::lock::Guarded;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(super) struct Poll {
+    entries: Lock<Vec<Entry>>,
+    /// Where the one who waits keeps its list, those who look, and the watcher.
+    waits: Scratch,
+    looks: Scratch,
+    watches: Scratch,
+    bell: OwnedFd,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    fd: RawFd,
+    key: usize,
+    /// What somebody waits for.
+    wanted: i16,
+}
+
+/// Lists that are as long as there are entries: one that is in use, and one that was made meanwhile, since
+/// there are more.
+#[derive(Debug)]
+struct Scratch(Lock<[Option<Vec<libc::pollfd>>; 2]>);
+
+impl Scratch {
+    const fn new() -> Scratch {
+        Scratch(Lock::new([None, None]))
+    }
+
+    /// The longer one; `None`: others have them.
+    fn take(&self) -> Option<Vec<libc::pollfd>> {
+        let mut lists = Guarded::new(&self.0);
+        lists.iter_mut().max_by_key(|list| room(list)).and_then(Option::take)
+    }
+
+    fn give_back(&self, list: Vec<libc::pollfd>) {
+        let mut lists = Guarded::new(&self.0);
+        let rest = match lists.iter_mut().find(|slot| slot.is_none()) {
+            Some(slot) => slot.replace(list),
+            None => Some(list),
+        };
+        // Memory is not given back here: this may be the scheduler.
+        std::mem::forget(rest);
+    }
+
+    /// Makes room.
+    fn grow(&self, wanted: usize) {
+        let new = Vec::with_capacity(wanted);
+        let mut lists = Guarded::new(&self.0);
+        let enough = lists.iter().any(|list| room(list) >= wanted);
+        let old = match lists.iter_mut().min_by_key(|list| room(list)) {
+            Some(slot) if !enough => slot.replace(new),
+            _ => Some(new),
+        };
+        drop(lists);
+        drop(old);
+    }
+}
+
+fn room(list: &Option<Vec<libc::pollfd>>) -> usize {
+    list.as_ref().map_or(0, Vec::capacity)
+}
+
+impl Poll {
+    pub(super) fn new() -> io::Result<Poll> {
+        Ok(Poll {
+            entries: Lock::new(Vec::new()),
+            waits: Scratch::new(),
+            looks: Scratch::new(),
+            watches: Scratch::new(),
+            bell: new_bell()?,
+        })
+    }
+
+    /// What is to be asked now, after `first`. As many as there is room for: who makes room comes back.
+    fn fill(&self, list: &mut Vec<libc::pollfd>, first: RawFd) {
+        list.clear();
+        let entries = Guarded::new(&self.entries);
+        let wanted = entries.iter().filter(|entry| entry.wanted != 0);
+        let rest =
+            wanted.map(|entry| libc::pollfd { fd: entry.fd, events: entry.wanted, revents: 0 });
+        let first = libc::pollfd { fd: first, events: libc::POLLIN, revents: 0 };
+        let room = list.capacity();
+        list.extend(std::iter::once(first).chain(rest).take(room));
+    }
+
+    /// What was found, and nobody waits for it any more.
+    fn tell(&self, list: &[libc::pollfd], told: &mut Told) {
+        let mut entries = Guarded::new(&self.entries);
+        for found in list.iter().filter(|found| found.revents != 0) {
+            if told.is_full() {
+                return;
+            }
+            // It may be another's by now, and tries in vain.
+            let entry = entries.iter_mut().find(|entry| entry.fd == found.fd);
+            if let Some(entry) = entry.filter(|entry| entry.wanted != 0) {
+                let event = event(entry.key, found.revents);
+                entry.wanted &= !mask(event);
+                told.push(event);
+            }
+        }
+    }
+}
+
+impl Poller for Poll {
+    fn add(&self, fd: RawFd, key: usize) -> io::Result<()> {
+        let entry = Entry { fd, key, wanted: 0 };
+        loop {
+            let len = Guarded::new(&self.entries).len();
+            let mut room = Vec::with_capacity(2 * len + 64);
+            for scratch in [&self.waits, &self.looks, &self.watches] {
+                scratch.grow(room.capacity() + 1);
+            }
+            let mut entries = Guarded::new(&self.entries);
+            if entries.len() == entries.capacity() && room.capacity() > entries.len() {
+                room.extend_from_slice(&entries);
+                std::mem::swap(&mut *entries, &mut room);
+            }
+            let fits = entries.len() < entries.capacity();
+            if fits {
+                entries.push(entry);
+            }
+            drop(entries);
+            drop(room);
+            if fits {
+                return Ok(());
+            }
+        }
+    }
+
+    fn remove(&self, fd: RawFd, key: usize) {
+        let mut entries = Guarded::new(&self.entries);
+        let at = entries.iter().position(|entry| entry.fd == fd && entry.key == key);
+        at.map(|at| entries.swap_remove(at));
+    }
+
+    fn want(&self, key: usize, what: Direction) {
+        let wanted = match what {
+            Direction::Read => libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP,
+            Direction::Write => libc::POLLOUT,
+        };
+        let mut entries = Guarded::new(&self.entries);
+        entries
+            .iter_mut()
+            .filter(|entry| entry.key == key)
+            .for_each(|entry| entry.wanted |= wanted);
+        drop(entries);
+        // Whoever waits asks for this, too.
+        ring(&self.bell);
+    }
+
+    fn poll(&self, told: &mut Told, timeout: Option<Duration>) {
+        told.clear();
+        let waits = timeout != Some(Duration::ZERO);
+        let scratch = if waits { &self.waits } else { &self.looks };
+        let Some(mut list) = scratch.take() else { return };
+        self.fill(&mut list, self.bell.as_raw_fd());
+        if poll_for(&mut list, timeout) > 0 {
+            if waits {
+                unring(&self.bell);
+            }
+            self.tell(list.get(1..).unwrap_or_default(), told);
+        }
+        scratch.give_back(list);
+    }
+
+    fn watch(&self, stop: RawFd, timeout: Duration) {
+        let Some(mut list) = self.watches.take() else { return };
+        self.fill(&mut list, stop);
+        poll_for(&mut list, Some(timeout));
+        self.watches.give_back(list);
+    }
+
+    fn interrupt(&self) {
+        ring(&self.bell);
+    }
+}
+
+fn event(key: usize, found: i16) -> Event {
+    let gone = libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
+    let odd = gone | libc::POLLRDHUP | libc::POLLPRI;
+    Event {
+        key,
+        readable: found & (libc::POLLIN | odd) != 0,
+        writable: found & (libc::POLLOUT | gone) != 0,
+        odd: found & odd != 0,
+    }
+}
+
+/// What is not wanted any more after this was told.
+fn mask(event: Event) -> i16 {
+    let read = libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP;
+    (if event.readable { read } else { 0 }) | (if event.writable { libc::POLLOUT } else { 0 })
+}
