@@ -7,7 +7,6 @@ mod allocator;
 pub mod blocks;
 pub mod children;
 pub mod linked;
-pub mod net;
 pub mod parties;
 pub mod preempting;
 pub mod runner;

@@ -1,9 +1,9 @@
 //! Who is made ready by I/O is served although all Ps are busy: with loops that never yield, with goroutines that
 //! yield all the time, with channels. Each case is a process of its own.
 
+use gosched::net::{TcpListener, TcpStream, UnixStream};
 use gosched::{chan, go, runtime, yield_now};
 use gosched_tests::children;
-use gosched_tests::net::{TcpListener, TcpStream, UnixStream};
 use gosched_tests::sockets::{LOCAL, echo};
 use std::io::{Read, Write};
 use std::process::Stdio;

@@ -1,9 +1,7 @@
 //! Deadlines and `close`, which std does not have: the same rules for every kind of socket, in goroutines and in
 //! threads. And the ways to and from std.
 
-use gosched_tests::net::{
-    TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream,
-};
+use gosched::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
 use gosched_tests::parties::{Kind, settle};
 use gosched_tests::sockets::{
     Bytes, LOCAL, Other, everywhere, read_to_end, start, tcp_pair, write_until_error,

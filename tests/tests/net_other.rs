@@ -1,9 +1,7 @@
 //! Datagrams and the sockets of this machine, as std has them; and names. Deadlines and `close` of all of them are
 //! in `net_deadlines.rs`.
 
-use gosched_tests::net::{
-    TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream, lookup_host,
-};
+use gosched::net::{TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream, lookup_host};
 use gosched_tests::parties::settle;
 use gosched_tests::sockets::{Bytes, LOCAL, everywhere, read_to_end, start, write_until_error};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};

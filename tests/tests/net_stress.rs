@@ -3,10 +3,10 @@
 //! `GOSCHED_NET_OPS` is how many operations each race takes.
 
 use gosched::go;
+use gosched::net::{TcpListener, TcpStream, UnixStream};
 use gosched::runtime::{num_goroutines, procs};
 use gosched_tests::blocks::Random;
 use gosched_tests::children;
-use gosched_tests::net::{TcpListener, TcpStream, UnixStream};
 use gosched_tests::parties::{Kind, mixed, settle, wait_for};
 use gosched_tests::sockets::{
     Bytes, LIMIT, LOCAL, Other, allow_descriptors, descriptors, end_by_reset, start, tcp_pair,

@@ -1,8 +1,8 @@
 //! TCP as std has it: each rule in goroutines and in threads, with goroutines and with threads on the other end.
 //! Deadlines and `close`, which std does not have, are in `net_deadlines.rs`.
 
+use gosched::net::{TcpListener, TcpStream};
 use gosched_tests::children;
-use gosched_tests::net::{TcpListener, TcpStream};
 use gosched_tests::parties::{Kind, settle};
 use gosched_tests::sockets::{
     Bytes, LOCAL, allow_descriptors, cpu_time, echo, end_by_reset, everywhere, nobody, read_to_end,
