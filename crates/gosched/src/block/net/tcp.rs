@@ -142,7 +142,9 @@ impl TcpListener {
     /// None can be had; the error is the last one's.
     pub fn bind<A: ToSocketAddrs>(addresses: A) -> io::Result<TcpListener> {
         connect::first_of(addresses, |address| {
-            TcpListener::from_std(std::net::TcpListener::bind(address)?)
+            let listener = std::net::TcpListener::bind(address)?;
+            socket::widen(&listener)?;
+            TcpListener::from_std(listener)
         })
     }
 
