@@ -206,12 +206,15 @@ pub fn echo(stream: &TcpStream) {
     }
 }
 
-/// The open descriptors of this process.
+/// What the open descriptors of this process are.
 ///
 /// # Panics
 /// The system does not tell.
-pub fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").expect("/proc").count()
+pub fn descriptors() -> Vec<String> {
+    let name = |path| std::fs::read_link(path).map(|name| name.to_string_lossy().into_owned());
+    let all = std::fs::read_dir("/proc/self/fd").expect("/proc").flatten();
+    // One is the look itself, and is gone or not.
+    all.filter_map(|entry| name(entry.path()).ok()).filter(|name| !name.ends_with("/fd")).collect()
 }
 
 /// CPU time of this process.
