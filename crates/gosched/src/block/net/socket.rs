@@ -217,7 +217,7 @@ macro_rules! stream {
 }
 
 /// As writev, without a signal where nobody reads any more.
-pub(super) fn write_vectored(socket: &impl AsFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+pub(crate) fn write_vectored(socket: &impl AsFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
     let socket = socket2::SockRef::from(socket);
     // The system takes no more at a time.
     let parts = &parts[..parts.len().min(1024)];

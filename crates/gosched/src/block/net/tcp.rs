@@ -44,6 +44,11 @@ impl TcpStream {
         Ok(TcpStream::new(connect::connect(address, Some(timeout))?))
     }
 
+    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code uses it"))]
+    pub(crate) fn polled(&self) -> &Polled<std::net::TcpStream> {
+        &self.polled
+    }
+
     #[inline]
     fn read_some(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.polled.read_bytes(buffer.len(), |mut socket| socket.read(buffer))
