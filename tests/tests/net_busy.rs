@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const MILLI: Duration = Duration::from_millis(1);
-const REQUESTS: usize = 200;
+const REQUESTS: usize = if cfg!(debug_assertions) { 60 } else { 200 };
 static OVER: AtomicBool = AtomicBool::new(false);
 
 fn is_over() -> bool {
@@ -225,7 +225,8 @@ fn an_echo_is_served_beside_goroutines_that_yield_all_the_time() {
 
 #[test]
 fn an_echo_is_served_beside_channels_that_are_never_empty() {
-    at_best("channels", 1, |said| is_prompt(said, 500));
+    // Those who make each other ready share a slice.
+    at_best("channels", 1, |said| is_prompt(said, 15_000));
 }
 
 #[test]
