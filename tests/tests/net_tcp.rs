@@ -461,7 +461,7 @@ fn several_writers_lose_nothing() {
         let writers: Vec<_> = (0..WRITERS)
             .map(|i| {
                 let near = near.clone();
-                start(other, move || (&*near).write_all(&[i; 200_000]).unwrap())
+                start(other, move || (&*near).write_all(&vec![i; 200_000]).unwrap())
             })
             .collect();
         drop(near);
