@@ -518,27 +518,6 @@ fn a_socket_goes_to_std_and_comes_back() {
     holds_for_all!(goes_to_std_and_back);
 }
 
-/// A clone shares whether the system blocks; nobody may see that.
-fn works_beside_std<S: Socket>(other: Kind) {
-    let (socket, peer) = S::new();
-    let clone = Arc::new(socket.try_clone().unwrap());
-    let before = waits(other, &clone);
-    settle();
-    let socket = socket.into_std().unwrap();
-    S::feed(&peer);
-    before.join().unwrap();
-    let waiter = waits(other, &clone);
-    settle();
-    clone.set_read_deadline(past()).unwrap();
-    assert_eq!(kind(waiter.join()), ErrorKind::TimedOut);
-    drop(socket);
-}
-
-#[test]
-fn a_clone_of_what_went_to_std_still_has_deadlines() {
-    holds_for_all!(works_beside_std);
-}
-
 fn is_dropped_when_none_waits<S: Socket>(other: Kind) {
     let (socket, peer) = S::new();
     let socket = Arc::new(socket);
