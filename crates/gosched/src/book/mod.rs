@@ -38,3 +38,6 @@ pub mod differences_from_go {}
 
 #[doc = include_str!("12_order_and_scenarios.md")]
 pub mod order_and_scenarios {}
+
+#[doc = include_str!("13_input_and_output.md")]
+pub mod input_and_output {}
