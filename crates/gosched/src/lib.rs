@@ -49,6 +49,8 @@ pub use api::blocking::{blocking, blocking_now};
 pub use api::builder::{Builder, go};
 #[cfg(not(loom))]
 pub use api::goroutine::{GoId, Goroutine, current, id, park, park_timeout};
+#[cfg(all(feature = "hyper", not(loom)))]
+pub use api::hyper;
 #[cfg(not(loom))]
 pub use api::join::{JoinFuture, JoinHandle, ScopedJoinHandle};
 #[cfg(not(loom))]

@@ -5,6 +5,8 @@ pub mod attributes;
 pub(crate) mod blocking;
 pub(crate) mod builder;
 pub(crate) mod goroutine;
+#[cfg(feature = "hyper")]
+pub mod hyper;
 pub(crate) mod join;
 pub(crate) mod packet;
 pub(crate) mod panic;

@@ -176,20 +176,29 @@ impl Side {
     /// Async code waits: the bell is rung once. False: it need not.
     ///
     /// # Safety
-    /// - **alive**: the bell may be rung until [`Side::take_back`] was called.
+    /// - **alive**: the bell may be rung until [`Side::unhang`] was called with its data.
+    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code leaves one"))]
     pub(crate) unsafe fn hang(&self, bell: Bell) -> bool {
         *Guarded::new(&self.bell) = Some(bell);
         self.counted(BELL)
     }
 
-    /// The bell is not rung any more; whoever was about to ring it has done so.
-    pub(crate) fn take_back(&self) {
-        let waiter = self.readiness.disturb();
-        debug_assert!(matches!(waiter, None | Some(BELL)));
-        if waiter.is_some() {
+    /// Nobody waits with a bell any more. By those who use the descriptor.
+    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code leaves one"))]
+    pub(crate) fn silence(&self) {
+        if self.readiness.disturb().is_some() {
             WAITERS.fetch_sub(1, Ordering::Relaxed);
         }
-        *Guarded::new(&self.bell) = None;
+    }
+
+    /// The bell is not rung any more; whoever was about to ring it has done so. Also where the record has
+    /// another descriptor by now.
+    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code leaves one"))]
+    pub(crate) fn unhang(&self, data: *const ()) {
+        let mut bell = Guarded::new(&self.bell);
+        if bell.is_some_and(|bell| ptr::eq(bell.data, data)) {
+            *bell = None;
+        }
     }
 
     fn counted(&self, waiter: usize) -> bool {
@@ -211,7 +220,7 @@ impl Side {
             return Some(unsafe { &*ptr::with_exposed_provenance::<G>(waiter) });
         }
         let bell = Guarded::new(&self.bell);
-        // SAFETY: alive — promised by who left it: it takes it back under this lock.
+        // SAFETY: alive — promised by who left it: it is taken back under this lock.
         bell.and_then(|bell| unsafe { (bell.ring)(bell.data) })
     }
 }

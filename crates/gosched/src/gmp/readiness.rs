@@ -57,9 +57,8 @@ impl Readiness {
     /// What was told before does not count from here on.
     #[inline]
     pub(crate) fn attempt(&self) -> Result<(), Refusal> {
-        // PAIR readiness: what was told before this is part of what is tried.
-        let word = self.0.load(Ordering::Acquire);
-        if word != 0 {
+        // What is told after this look is seen by `announce`.
+        if self.0.load(Ordering::Relaxed) != 0 {
             return refusal(self.change(|word| word & !READY));
         }
         Ok(())

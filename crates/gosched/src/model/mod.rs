@@ -28,6 +28,7 @@ mod packet;
 mod park;
 mod queue;
 mod queue_next;
+mod readiness;
 mod select;
 mod semaphore;
 mod signal;

@@ -22,7 +22,7 @@ pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
         };
         // Whoever a timer has woken runs before a fair share of the others: somebody may have made room for it.
         let woken = timers::are_due() && timers::run_due(m);
-        if p.tick().is_multiple_of(FAIRNESS) && polling::is_worth_a_look() {
+        if polling::is_due(p) {
             polling::look_first(m);
         }
         let found = others_turn(p)

@@ -106,19 +106,19 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
 /// I/O has made goroutines ready: the M runs them, if there is a P; else they wait for one, and so does it.
 fn serve(m: &'static M, ready: GList) -> bool {
     let mut locked = SCHED.lock.lock();
-    let p = match locked.idle_ms.remove(m) {
-        true => {
-            timers::resign(&mut locked, m);
-            polling::resign(&mut locked, m);
-            locked.pop_idle_p()
-        }
-        false => {
-            // Somebody has taken it out of the list to wake it.
-            drop(locked);
-            m.note.sleep(None);
-            m.take_next_p()
-        }
-    };
+    let asleep = locked.idle_ms.remove(m);
+    let mut p = None;
+    if asleep {
+        timers::resign(&mut locked, m);
+        polling::resign(&mut locked, m);
+        p = locked.pop_idle_p();
+    }
+    drop(locked);
+    if !asleep {
+        // Somebody has taken it out of the list to wake it.
+        m.note.sleep(None);
+        p = m.take_next_p();
+    }
     if let Some(p) = p {
         take(m, p);
     }

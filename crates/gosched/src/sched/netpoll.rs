@@ -8,7 +8,7 @@ use crate::gmp::list::GList;
 use crate::gmp::poll_desc::{self, PollDesc, Side};
 use crate::gmp::readiness::{Announced, Refusal};
 use crate::gmp::reason::WaitReason;
-use crate::sys::poller::{self, Direction, Told};
+use crate::sys::poller::{self, AT_A_TIME, Direction, Told};
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr;
@@ -125,11 +125,15 @@ fn make_ready(side: &Side, waiter: Option<usize>) {
     }
 }
 
-/// What has happened since the last time, or happens within `timeout`. True: there may be more.
-pub(super) fn collect(ready: &mut GList, timeout: Option<Duration>) -> bool {
-    let Some(poller) = poller::here() else { return false };
-    let mut told = Told::new();
+/// What has happened since the last time, or happens within `timeout`.
+pub(super) fn collect(ready: &mut GList, timeout: Option<Duration>) {
+    collect_some(AT_A_TIME, ready, timeout);
+}
+
+/// The first `most` of these.
+pub(super) fn collect_some(most: usize, ready: &mut GList, timeout: Option<Duration>) {
+    let Some(poller) = poller::here() else { return };
+    let mut told = Told::new(most);
     poller.poll(&mut told, timeout);
     told.events().iter().for_each(|&event| poll_desc::tell(event, ready));
-    told.is_full()
 }

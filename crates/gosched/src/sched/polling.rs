@@ -5,11 +5,12 @@
 //! - When all Ps are idle, one M sleeps *in* the poller: the one that comes last, or is woken for that. While
 //!   a P is busy its M will look soon: somebody in the poller would only wake for what that M is about to
 //!   find, on another CPU.
-//! - Where a busy M has not looked for a while, the watcher sleeps in the poller. If a P is idle, it wakes an
-//!   M for what it finds; if none is, somebody makes room (`watch`).
+//! - Where no P has passed the scheduler for a while, the watcher sleeps in the poller. If a P is idle, it
+//!   wakes an M for what it finds; if none is, somebody makes room (`watch`). Where they do pass, but nobody
+//!   has looked for a millisecond, it looks.
 //!
-//! Those who are ready go to the queue of the M that looked. Where there is no P they go before all others
-//! that wait for one.
+//! Those who are ready go to the queue of the M that looked. Where there is no P, and those who have one do
+//! not pass, they go before all others that wait.
 //!
 //! Who waits, on a thread that is no M: 1. counts itself; 2. if all Ps are idle and nobody is in the poller,
 //! wakes an M. An M without work: 1. its P is idle; 2. heavy barrier; 3. looks whether anybody waits. So one
@@ -20,6 +21,7 @@ use super::{netpoll, switch, threads, wake};
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
+use crate::gmp::p::P;
 use crate::gmp::poll_desc;
 use crate::sys::poller;
 use crate::sys::{barrier, clock};
@@ -47,22 +49,29 @@ pub(crate) fn is_worth_a_look() -> bool {
 /// Looks, on g0 of an M with a P: the first of those who are ready; the others are in its queue.
 pub(crate) fn look(m: &'static M) -> Option<&'static G> {
     let mut ready = GList::new();
-    collect(&mut ready);
+    LOOKS.fetch_add(1, Ordering::Relaxed);
+    netpoll::collect(&mut ready, Some(Duration::ZERO));
     let first = pop_goroutine(&mut ready);
     push_all(m, ready);
     first
 }
 
-/// Looks, on g0 of an M with a P: those who are ready are in its queue.
+/// So many go before others that are runnable: fewer than run until the next look, so the others have their
+/// turn.
+const AHEAD: usize = switch::FAIRNESS as usize / 2;
+
+/// Looks, on g0 of an M with a P: some of those who are ready are in its queue.
 pub(crate) fn look_first(m: &'static M) {
     let mut ready = GList::new();
-    collect(&mut ready);
+    LOOKS.fetch_add(1, Ordering::Relaxed);
+    netpoll::collect_some(AHEAD, &mut ready, Some(Duration::ZERO));
     push_all(m, ready);
 }
 
-fn collect(ready: &mut GList) {
-    LOOKS.fetch_add(1, Ordering::Relaxed);
-    netpoll::collect(ready, Some(Duration::ZERO));
+/// Whether it is time to look although there is work.
+#[inline]
+pub(crate) fn is_due(p: &'static P) -> bool {
+    p.tick().is_multiple_of(switch::FAIRNESS) && is_worth_a_look()
 }
 
 /// To the queue of the M's P, and others are told; or before all others, if it has none.
@@ -192,19 +201,30 @@ static WATCHES: AtomicBool = AtomicBool::new(false);
 /// What the watcher knows of those who poll.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
+    /// What the turns of all Ps add up to.
+    turns: u32,
     looks: u64,
+    /// Since when nobody has looked.
+    since: u64,
     /// It was in the poller last time, for nothing.
     in_vain: bool,
 }
 
+/// Nobody has looked for so long, where Ps do not stand still: the watcher does.
+const OVERDUE: u64 = 1_000_000;
+
 impl Watched {
-    /// Whether the watcher is to sleep in the poller: somebody waits, a P is busy, and nobody has looked
-    /// since the last time that this was asked.
+    /// Whether the watcher is to sleep in the poller: somebody waits, a P is busy, and no P has passed the
+    /// scheduler since the last time that this was asked.
     pub(crate) fn is_wanted(&mut self) -> bool {
-        let looks = LOOKS.load(Ordering::Relaxed);
-        let changed = std::mem::replace(&mut self.looks, looks) != looks;
+        let stand = !self.have_moved();
         let in_vain = std::mem::take(&mut self.in_vain);
-        !changed && !in_vain && is_worth_a_look() && !all_idle()
+        stand && !in_vain && is_worth_a_look() && !all_idle()
+    }
+
+    fn have_moved(&mut self) -> bool {
+        let turns = SCHED.used_ps().fold(0, |sum: u32, p| sum.wrapping_add(p.turn()));
+        std::mem::replace(&mut self.turns, turns) != turns
     }
 
     /// Sleeps in the poller, unless `is_called` says that somebody wants the watcher; and takes care of those
@@ -222,7 +242,35 @@ impl Watched {
         let mut ready = GList::new();
         netpoll::collect(&mut ready, Some(Duration::ZERO));
         self.in_vain = ready.is_empty();
-        push_without_p(ready);
+        match self.have_moved() {
+            true => push_last(ready),
+            false => push_without_p(ready),
+        }
+    }
+
+    /// Looks, where others have not for too long: their goroutines take turns, but long ones.
+    pub(crate) fn look_if_overdue(&mut self, now: u64) {
+        let looks = LOOKS.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.looks, looks) != looks || !is_worth_a_look() || all_idle() {
+            self.since = now;
+        } else if now - self.since >= OVERDUE {
+            self.since = now;
+            let mut ready = GList::new();
+            netpoll::collect(&mut ready, Some(Duration::ZERO));
+            push_last(ready);
+        }
+    }
+}
+
+/// Those who are ready, behind all others.
+fn push_last(mut ready: GList) {
+    let mut pushed = false;
+    while let Some(g) = pop_goroutine(&mut ready) {
+        SCHED.lock.lock().push(g);
+        pushed = true;
+    }
+    if pushed {
+        wake::wake_if_idle();
     }
 }
 

@@ -123,6 +123,7 @@ fn watch() {
         }
         let found = watch::look(&mut seen, &mut lost, now);
         feed_idle_ps();
+        polled.look_if_overdue(now);
         if now - limit_read >= LIMIT_PERIOD && !all_idle() {
             limit_read = now;
             spawner::ask_for_limit();

@@ -37,7 +37,7 @@ unsafe impl Send for Bell {}
 unsafe impl Sync for Bell {}
 
 impl Bell {
-    pub(super) fn new(waker: &Waker) -> Arc<Bell> {
+    pub(crate) fn new(waker: &Waker) -> Arc<Bell> {
         Arc::new(Bell {
             task: Task { run, complete },
             next: Cell::new(ptr::null()),
@@ -48,7 +48,7 @@ impl Bell {
     }
 
     /// Whom to wake.
-    pub(super) fn set_waker(&self, waker: &Waker) {
+    pub(crate) fn set_waker(&self, waker: &Waker) {
         if !self.waker.hold().will_wake(waker) {
             // Code of others: not under the lock.
             let new = waker.clone();
@@ -59,7 +59,7 @@ impl Bell {
 
     /// A goroutine to ring it, with a share of it.
     #[track_caller]
-    pub(super) fn messenger(self: &Arc<Self>) -> Messenger {
+    pub(crate) fn messenger(self: &Arc<Self>) -> Messenger {
         let task = Arc::into_raw(self.clone()).cast_mut().cast();
         Messenger(Some(sched::prepare(Order { task, site: Location::caller(), wishes: None })))
     }
@@ -67,7 +67,7 @@ impl Bell {
 
 /// A prepared goroutine that nobody has made ready.
 #[derive(Debug)]
-pub(super) struct Messenger(Option<&'static G>);
+pub(crate) struct Messenger(pub(crate) Option<&'static G>);
 
 impl Drop for Messenger {
     fn drop(&mut self) {

@@ -16,6 +16,8 @@
 //! }).unwrap();
 //! ```
 
+#[cfg(feature = "hyper")]
+pub(crate) mod async_wait;
 mod copy;
 mod known;
 #[macro_use]

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Polled<S: AsFd> {
     /// Used by those who are counted; dropped by the last one, or with this.
     source: UnsafeCell<ManuallyDrop<S>>,
-    desc: &'static PollDesc,
+    pub(super) desc: &'static PollDesc,
     users: AtomicUsize,
     /// The descriptor was borrowed from outside.
     lent: AtomicBool,
@@ -68,7 +68,7 @@ fn nothing() -> io::Result<BorrowedFd<'static>> {
 }
 
 /// One who is counted.
-struct User<'a, S: AsFd> {
+pub(super) struct User<'a, S: AsFd> {
     polled: &'a Polled<S>,
 }
 
@@ -103,7 +103,7 @@ impl<S: AsFd> Polled<S> {
     }
 
     #[inline]
-    fn enter(&self) -> io::Result<User<'_, S>> {
+    pub(super) fn enter(&self) -> io::Result<User<'_, S>> {
         // PAIR polled-users: a close before this is seen.
         let users = self.users.fetch_add(1, Ordering::AcqRel);
         let user = User { polled: self };
@@ -121,7 +121,7 @@ impl<S: AsFd> Polled<S> {
 
     /// For those who are counted.
     #[inline]
-    fn source(&self) -> &S {
+    pub(super) fn source(&self) -> &S {
         // SAFETY: counted — the caller is; it is dropped when nobody is.
         unsafe { &*self.source.get() }
     }
@@ -330,11 +330,6 @@ impl<S: AsFd> Polled<S> {
         self.lent.store(true, Ordering::Relaxed);
         self.source().as_fd()
     }
-
-    /// What async code waits with.
-    pub(crate) fn desc(&self) -> &'static PollDesc {
-        self.desc
-    }
 }
 
 impl<S: AsFd> Drop for Polled<S> {
@@ -372,7 +367,7 @@ fn replace(fd: RawFd) {
     }
 }
 
-fn error(why: Refusal) -> io::Error {
+pub(super) fn error(why: Refusal) -> io::Error {
     match why {
         Refusal::Closed => ErrorKind::NotConnected.into(),
         Refusal::Expired => ErrorKind::TimedOut.into(),

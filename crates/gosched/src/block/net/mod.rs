@@ -41,6 +41,8 @@ mod udp;
 mod unix;
 
 pub use connect::lookup_host;
+#[cfg(feature = "hyper")]
+pub(crate) use socket::write_vectored;
 pub use std::net::{
     AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6,
     ToSocketAddrs,

@@ -217,11 +217,18 @@ macro_rules! stream {
 }
 
 /// As writev, without a signal where nobody reads any more.
-pub(super) fn write_vectored(socket: &impl AsFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+pub(crate) fn write_vectored(socket: &impl AsFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
     let socket = socket2::SockRef::from(socket);
     // The system takes no more at a time.
     let parts = &parts[..parts.len().min(1024)];
     socket.send_vectored_with_flags(parts, libc::MSG_NOSIGNAL)
+}
+
+/// Lets a listener have as many connections in its queue as the system allows. (Std's number is small: where
+/// one goroutine connects and another accepts, they fill the queue before the other one runs, and then wait
+/// for a second.)
+pub(super) fn widen(listener: &impl AsFd) -> io::Result<()> {
+    socket2::SockRef::from(listener).listen(i32::from(u16::MAX))
 }
 
 /// How long a listener rests when there are no descriptors: Go's server's times.

@@ -44,6 +44,11 @@ impl TcpStream {
         Ok(TcpStream::new(connect::connect(address, Some(timeout))?))
     }
 
+    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code uses it"))]
+    pub(crate) fn polled(&self) -> &Polled<std::net::TcpStream> {
+        &self.polled
+    }
+
     #[inline]
     fn read_some(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.polled.read_bytes(buffer.len(), |mut socket| socket.read(buffer))
@@ -142,7 +147,9 @@ impl TcpListener {
     /// None can be had; the error is the last one's.
     pub fn bind<A: ToSocketAddrs>(addresses: A) -> io::Result<TcpListener> {
         connect::first_of(addresses, |address| {
-            TcpListener::from_std(std::net::TcpListener::bind(address)?)
+            let listener = std::net::TcpListener::bind(address)?;
+            socket::widen(&listener)?;
+            TcpListener::from_std(listener)
         })
     }
 

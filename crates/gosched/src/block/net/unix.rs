@@ -112,7 +112,9 @@ impl UnixListener {
     /// # Errors
     /// It exists, or cannot be made.
     pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixListener> {
-        UnixListener::from_std(call::marked(|| net::UnixListener::bind(path))?)
+        let listener = call::marked(|| net::UnixListener::bind(path))?;
+        socket::widen(&listener)?;
+        UnixListener::from_std(listener)
     }
 
     /// As [`UnixListener::bind`], at an address.
@@ -120,7 +122,9 @@ impl UnixListener {
     /// # Errors
     /// As there.
     pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixListener> {
-        UnixListener::from_std(call::marked(|| net::UnixListener::bind_addr(address))?)
+        let listener = call::marked(|| net::UnixListener::bind_addr(address))?;
+        socket::widen(&listener)?;
+        UnixListener::from_std(listener)
     }
 
     /// The next connection, and whose it is: see

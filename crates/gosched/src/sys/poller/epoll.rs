@@ -83,7 +83,9 @@ impl Poller for Epoll {
     fn poll(&self, told: &mut Told, timeout: Option<Duration>) {
         told.clear();
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; AT_A_TIME];
-        let found = self.wait(&mut events, timeout);
+        // One more: the bell may be among them.
+        let room = (told.most + 1).min(AT_A_TIME);
+        let found = self.wait(&mut events[..room], timeout);
         for libc::epoll_event { events, u64: key } in events.into_iter().take(found) {
             if key == BELL {
                 if timeout != Some(Duration::ZERO) {

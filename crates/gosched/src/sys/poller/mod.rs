@@ -54,7 +54,7 @@ pub(crate) struct Event {
     pub(crate) odd: bool,
 }
 
-/// So many things are told at a time.
+/// So many things are told at a time, at most.
 pub(crate) const AT_A_TIME: usize = 128;
 
 /// What was told.
@@ -62,11 +62,14 @@ pub(crate) const AT_A_TIME: usize = 128;
 pub(crate) struct Told {
     events: [Event; AT_A_TIME],
     count: usize,
+    most: usize,
 }
 
 impl Told {
-    pub(crate) fn new() -> Told {
-        Told { events: [Event::default(); AT_A_TIME], count: 0 }
+    /// Room for so many.
+    pub(crate) fn new(most: usize) -> Told {
+        let most = most.min(AT_A_TIME);
+        Told { events: [Event::default(); AT_A_TIME], count: 0, most }
     }
 
     pub(crate) fn events(&self) -> &[Event] {
@@ -75,7 +78,7 @@ impl Told {
 
     /// There is room for no more.
     pub(crate) fn is_full(&self) -> bool {
-        self.count == AT_A_TIME
+        self.count == self.most
     }
 
     fn push(&mut self, event: Event) {

@@ -1,0 +1,215 @@
+//! What `hyper` wants of a runtime: a connection is a goroutine that waits for hyper's future.
+//!
+//! ```no_run
+//! use gosched::hyper::{Stream, Timer};
+//! use gosched::net::TcpListener;
+//! use hyper::service::service_fn;
+//!
+//! # fn handle(_: hyper::Request<hyper::body::Incoming>) -> std::future::Ready<Result<hyper::Response<String>, std::convert::Infallible>> { unimplemented!() }
+//! # fn main() -> std::io::Result<()> {
+//! let listener = TcpListener::bind("127.0.0.1:8080")?;
+//! for stream in listener.incoming() {
+//!     let stream = Stream::new(stream?);
+//!     gosched::go(move || {
+//!         let serving = hyper::server::conn::http1::Builder::new()
+//!             .timer(Timer)
+//!             .serve_connection(stream, service_fn(handle));
+//!         gosched::block_on(serving)
+//!     });
+//! }
+//! # Ok(()) }
+//! ```
+
+use crate::api::builder::go;
+use crate::block::future::block_on;
+use crate::block::io::async_wait::AsyncWait;
+use crate::block::net::TcpStream;
+use crate::block::sync::Mutex;
+use crate::block::time::{self, after_func};
+use crate::sys::poller::Direction;
+use hyper::rt::{self, ReadBufCursor};
+use std::fmt;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// A [`TcpStream`] for `hyper`.
+pub struct Stream {
+    stream: TcpStream,
+    reading: AsyncWait,
+    writing: AsyncWait,
+}
+
+impl Stream {
+    /// Deadlines of the stream hold here, too.
+    pub fn new(stream: TcpStream) -> Stream {
+        let [reading, writing] = [Direction::Read, Direction::Write].map(AsyncWait::new);
+        Stream { stream, reading, writing }
+    }
+
+    /// The stream inside.
+    pub fn get_ref(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    fn write(
+        &mut self,
+        context: &mut Context<'_>,
+        mut f: impl FnMut(&std::net::TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        self.writing.attempt(self.stream.polled(), context, None, &mut f)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.reading.take_back(self.stream.polled());
+        self.writing.take_back(self.stream.polled());
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.stream.fmt(f)
+    }
+}
+
+impl rt::Read for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Stream { stream, reading, .. } = &mut *self;
+        // SAFETY: nothing is made uninitialised: the system writes bytes there.
+        let free = unsafe { buffer.as_mut() };
+        let room = (!free.is_empty()).then_some(free.len());
+        let read = reading.attempt(stream.polled(), context, room, |socket| {
+            socket2::SockRef::from(socket).recv(free)
+        });
+        read.map_ok(|count| {
+            // SAFETY: so many bytes were written.
+            unsafe { buffer.advance(count) };
+        })
+    }
+}
+
+impl rt::Write for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.write(context, |mut socket| io::Write::write(&mut socket, bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.write(context, |socket| crate::block::net::write_vectored(socket, parts))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.stream.shutdown(Shutdown::Write))
+    }
+}
+
+/// Runs what `hyper` wants done beside a connection: each future in a goroutine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Executor;
+
+impl<F> rt::Executor<F> for Executor
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        drop(go(move || block_on(future)));
+    }
+}
+
+/// The runtime's time, for `hyper`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timer;
+
+impl rt::Timer for Timer {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
+        Box::pin(Sleep::new(duration))
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn rt::Sleep>> {
+        self.sleep(deadline.saturating_duration_since(time::now()))
+    }
+
+    fn now(&self) -> Instant {
+        time::now()
+    }
+}
+
+/// A while, as a future.
+struct Sleep {
+    end: Arc<Mutex<End>>,
+    timer: time::Timer,
+}
+
+/// Whether it is over, and who wants to know.
+#[derive(Default)]
+struct End {
+    over: bool,
+    waker: Option<Waker>,
+}
+
+impl Sleep {
+    fn new(duration: Duration) -> Sleep {
+        let end = Arc::new(Mutex::new(End::default()));
+        let its_end = end.clone();
+        let timer = after_func(duration, move || {
+            let mut end = its_end.lock();
+            end.over = true;
+            let waker = end.waker.take();
+            drop(end);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        });
+        Sleep { end, timer }
+    }
+}
+
+impl rt::Sleep for Sleep {}
+
+impl Future for Sleep {
+    type Output = ();
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        // Code of others: not under the lock.
+        let new = context.waker().clone();
+        let mut end = self.end.lock();
+        if end.over {
+            return Poll::Ready(());
+        }
+        let old = end.waker.replace(new);
+        drop(end);
+        drop(old);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.timer.stop();
+    }
+}

@@ -1,0 +1,159 @@
+//! Async code that waits for a descriptor: it leaves a bell with the poller's record.
+//!
+//! Those who ring it may not run a program's code. A waker of ours ([`Signal`]) is rung at once; for others
+//! there is a goroutine prepared that calls it, as with channels ([`bell`](crate::block::chan::bell)).
+
+use super::polled::{Polled, error};
+use crate::block::chan::bell::{Bell as Called, Messenger};
+use crate::block::future::{Signal, WAKER, share};
+use crate::gmp::g::G;
+use crate::gmp::poll_desc::Bell;
+use crate::gmp::readiness::Announced;
+use crate::sched::netpoll;
+use crate::sys::poller::Direction;
+use std::cell::Cell;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+use std::ptr;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// How one direction of a descriptor is waited for. By one at a time.
+#[derive(Debug)]
+pub(crate) struct AsyncWait {
+    direction: Direction,
+    hung: Option<Hung>,
+    /// There was no more the last time, and nothing has happened since that was not told.
+    drained: bool,
+}
+
+/// What is rung.
+#[derive(Debug)]
+enum Hung {
+    Ours(Arc<Signal>),
+    Others(Box<Prepared>),
+}
+
+/// A waker that is not ours, and who calls it; the latter is taken by who rings.
+struct Prepared {
+    called: Arc<Called>,
+    messenger: Cell<Option<Messenger>>,
+}
+
+// SAFETY: the cell is used under the lock of the record, or by who has taken the bell back.
+unsafe impl Send for Prepared {}
+// SAFETY: as above.
+unsafe impl Sync for Prepared {}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Prepared")
+    }
+}
+
+impl AsyncWait {
+    pub(crate) const fn new(direction: Direction) -> AsyncWait {
+        AsyncWait { direction, hung: None, drained: false }
+    }
+
+    /// Does `f` if it would not block; else the waker is woken when it may not any more. `room`: a byte stream
+    /// of which fewer bytes mean that there are no more.
+    pub(crate) fn attempt<S: AsFd>(
+        &mut self,
+        polled: &Polled<S>,
+        context: &mut Context<'_>,
+        room: Option<usize>,
+        mut f: impl FnMut(&S) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let _user = polled.enter()?;
+        let side = polled.desc.side(self.direction);
+        if self.hung.is_some() {
+            side.silence();
+        }
+        loop {
+            let drained = std::mem::take(&mut self.drained) && !polled.desc.is_odd();
+            if !drained {
+                side.readiness.attempt().map_err(error)?;
+                match f(polled.source()) {
+                    Err(why) if why.kind() == ErrorKind::WouldBlock => {}
+                    Err(why) if why.kind() == ErrorKind::Interrupted => continue,
+                    done => {
+                        let short = |room| done.as_ref().is_ok_and(|n| (1..room).contains(n));
+                        self.drained = room.is_some_and(short) && !polled.desc.is_odd();
+                        return Poll::Ready(done);
+                    }
+                }
+            }
+            let bell = self.bell(polled, context.waker());
+            if side.readiness.announce().map_err(error)? == Announced::Ready {
+                continue;
+            }
+            netpoll::get_polled();
+            // SAFETY: alive — `self` keeps it, until it was taken back.
+            if unsafe { side.hang(bell) } {
+                netpoll::is_waited_for(polled.desc, self.direction);
+                return Poll::Pending;
+            }
+            side.readiness.finish().map_err(error)?;
+        }
+    }
+
+    /// What to ring for `waker`; whatever was rung before is not any more.
+    fn bell<S: AsFd>(&mut self, polled: &Polled<S>, waker: &Waker) -> Bell {
+        let ours = is_ours(waker);
+        if ours
+            && let Some(Hung::Ours(signal)) = &self.hung
+            && ptr::eq(Arc::as_ptr(signal).cast(), waker.data())
+        {
+            return Bell { ring: ring_ours, data: waker.data() };
+        }
+        self.take_back(polled);
+        if ours {
+            // SAFETY: signal — the data of a waker of ours.
+            self.hung = Some(Hung::Ours(unsafe { share(waker.data()) }));
+            return Bell { ring: ring_ours, data: waker.data() };
+        }
+        let called = Called::new(waker);
+        let messenger = Cell::new(Some(called.messenger()));
+        let prepared = Box::new(Prepared { called, messenger });
+        let data = ptr::from_ref(&*prepared).cast();
+        self.hung = Some(Hung::Others(prepared));
+        Bell { ring: ring_others, data }
+    }
+
+    /// The bell is not rung any more. Before this goes.
+    pub(crate) fn take_back<S: AsFd>(&mut self, polled: &Polled<S>) {
+        let Some(hung) = self.hung.take() else { return };
+        let side = polled.desc.side(self.direction);
+        if let Ok(_user) = polled.enter() {
+            side.silence();
+        }
+        match &hung {
+            Hung::Ours(signal) => side.unhang(Arc::as_ptr(signal).cast()),
+            Hung::Others(prepared) => side.unhang(ptr::from_ref(&**prepared).cast()),
+        }
+        if let Hung::Others(prepared) = hung {
+            drop(prepared.messenger.take());
+            drop(prepared.called);
+        }
+    }
+}
+
+fn is_ours(waker: &Waker) -> bool {
+    ptr::eq(waker.vtable(), &WAKER)
+}
+
+/// # Safety
+/// - **signal**: `data` is a `Signal`.
+unsafe fn ring_ours(data: *const ()) -> Option<&'static G> {
+    // SAFETY: signal — promised by the caller.
+    unsafe { &*data.cast::<Signal>() }.ring()
+}
+
+/// # Safety
+/// - **prepared**: `data` is a `Prepared`, and its record's lock is held.
+unsafe fn ring_others(data: *const ()) -> Option<&'static G> {
+    // SAFETY: prepared — promised by the caller.
+    let prepared = unsafe { &*data.cast::<Prepared>() };
+    prepared.messenger.take().and_then(|mut messenger| messenger.0.take())
+}

@@ -1,0 +1,223 @@
+//! A goroutine that reads against those who tell it something: it reads what came, or learns why not, in every
+//! order; it is saved when it is made ready, and made ready once.
+
+use super::g::G;
+use super::{every_order, leak, most_orders};
+use crate::gmp::readiness::{Announced, Readiness, Refusal};
+use crate::sys::atomic::{AtomicU32, Ordering};
+use crate::sys::weakness::{Weakness, put_in_force};
+use loom::thread;
+
+/// In which order the one who reads does things.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Right,
+    /// Broken: what was told does not count from after the attempt on.
+    ForgetsLate,
+    /// Broken: others know of it before it is saved.
+    CommitsEarly,
+    /// Broken: it looks at its time limit before it says that it waits.
+    LooksEarly,
+}
+
+struct Socket {
+    readiness: Readiness,
+    /// What the kernel has: the call that reads it is ordered as the kernel's locks do that.
+    bytes: AtomicU32,
+    /// The time limit of the call is over.
+    over: AtomicU32,
+    /// One for each wait.
+    gs: [&'static G; 3],
+    order: Order,
+}
+
+/// How a read ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Read,
+    Refused(Refusal),
+    TimedOut,
+}
+
+impl Socket {
+    fn new(order: Order) -> &'static Socket {
+        let socket = leak(Socket {
+            readiness: Readiness::new(),
+            bytes: AtomicU32::new(0),
+            over: AtomicU32::new(0),
+            gs: [0, 1, 2].map(G::new),
+            order,
+        });
+        socket.readiness.open();
+        socket
+    }
+
+    fn read(&self) -> End {
+        self.try_read().map_or_else(End::Refused, |end| end)
+    }
+
+    fn try_read(&self) -> Result<End, Refusal> {
+        // Told something three times at most, each of which is one wait at most.
+        for (number, g) in self.gs.iter().enumerate() {
+            if self.order != Order::ForgetsLate {
+                self.readiness.attempt()?;
+            }
+            if self.bytes.load(Ordering::Acquire) != 0 {
+                return Ok(End::Read);
+            }
+            if self.order == Order::ForgetsLate {
+                self.readiness.attempt()?;
+            }
+            let is_over = || self.over.load(Ordering::Acquire) != 0;
+            let early = self.order == Order::LooksEarly && is_over();
+            if self.readiness.announce()? == Announced::Ready {
+                continue;
+            }
+            if early || (self.order != Order::LooksEarly && is_over()) {
+                self.readiness.finish()?;
+                return Ok(End::TimedOut);
+            }
+            self.wait(number, g);
+            self.readiness.finish()?;
+            if is_over() {
+                return Ok(End::TimedOut);
+            }
+        }
+        panic!("it was told something too often")
+    }
+
+    fn wait(&self, number: usize, g: &'static G) {
+        let number = (number + 1) << 4;
+        if self.order == Order::CommitsEarly {
+            let waits = self.readiness.commit(number);
+            g.save();
+            return if waits {
+                g.sleep()
+            };
+        }
+        g.save();
+        if self.readiness.commit(number) {
+            g.sleep();
+        }
+    }
+
+    fn ready(&self, waiter: Option<usize>) {
+        if let Some(number) = waiter {
+            self.gs[(number >> 4) - 1].ready();
+        }
+    }
+
+    fn bytes_come(&self) {
+        self.bytes.store(1, Ordering::Release);
+        self.ready(self.readiness.tell());
+    }
+
+    fn close(&self) {
+        self.ready(self.readiness.close());
+    }
+
+    fn expire(&self) {
+        self.ready(self.readiness.expire());
+    }
+
+    fn limit(&self) {
+        // PAIR io-limit: as the real one.
+        self.over.store(1, Ordering::Release);
+        self.ready(self.readiness.disturb());
+    }
+}
+
+/// One who reads, and these others; every end must be one of `ends`.
+fn against(order: Order, others: &[fn(&Socket)], ends: &[End]) {
+    let socket = Socket::new(order);
+    let others: Vec<_> = others.iter().map(|&other| thread::spawn(move || other(socket))).collect();
+    let end = socket.read();
+    assert!(ends.contains(&end), "{end:?}");
+    others.into_iter().for_each(|other| other.join().unwrap());
+}
+
+#[test]
+fn what_comes_is_read() {
+    every_order(|| against(Order::Right, &[Socket::bytes_come], &[End::Read]));
+}
+
+#[test]
+fn a_close_ends_a_read() {
+    every_order(|| against(Order::Right, &[Socket::close], &[End::Refused(Refusal::Closed)]));
+}
+
+#[test]
+fn a_deadline_ends_a_read() {
+    every_order(|| against(Order::Right, &[Socket::expire], &[End::Refused(Refusal::Expired)]));
+}
+
+#[test]
+fn a_time_limit_ends_a_read() {
+    every_order(|| against(Order::Right, &[Socket::limit], &[End::TimedOut]));
+}
+
+#[test]
+fn bytes_and_a_close_at_once_end_a_read() {
+    let ends = [End::Read, End::Refused(Refusal::Closed)];
+    most_orders(4, move || against(Order::Right, &[Socket::bytes_come, Socket::close], &ends));
+}
+
+#[test]
+fn a_deadline_and_a_close_at_once_end_a_read() {
+    let ends = [End::Refused(Refusal::Expired), End::Refused(Refusal::Closed)];
+    most_orders(4, move || against(Order::Right, &[Socket::expire, Socket::close], &ends));
+}
+
+#[test]
+fn bytes_and_a_time_limit_at_once_end_a_read() {
+    let ends = [End::Read, End::TimedOut];
+    most_orders(3, move || against(Order::Right, &[Socket::bytes_come, Socket::limit], &ends));
+}
+
+#[test]
+fn a_late_event_of_another_life_is_read_past() {
+    // It is told, and there is nothing.
+    let late: fn(&Socket) = |socket| socket.ready(socket.readiness.tell());
+    most_orders(3, move || against(Order::Right, &[late, Socket::bytes_come], &[End::Read]));
+}
+
+#[test]
+fn a_deadline_that_is_taken_back_refuses_nobody_later() {
+    most_orders(3, || {
+        let socket = Socket::new(Order::Right);
+        let other = thread::spawn(move || {
+            socket.expire();
+            socket.readiness.unexpire();
+            socket.bytes_come();
+        });
+        let first = socket.read();
+        assert!(matches!(first, End::Read | End::Refused(Refusal::Expired)), "{first:?}");
+        other.join().unwrap();
+        assert!(socket.readiness.attempt().is_ok());
+    });
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_by_forgetting_what_was_told_after_the_attempt() {
+    every_order(|| against(Order::ForgetsLate, &[Socket::bytes_come], &[End::Read]));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn broken_by_a_commit_before_the_context_is_saved() {
+    every_order(|| against(Order::CommitsEarly, &[Socket::bytes_come], &[End::Read]));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_by_looking_at_the_time_limit_too_early() {
+    every_order(|| against(Order::LooksEarly, &[Socket::limit], &[End::TimedOut]));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn broken_by_changes_without_order() {
+    let _weak = put_in_force(Weakness::CompareExchange);
+    every_order(|| against(Order::Right, &[Socket::bytes_come], &[End::Read]));
+}
