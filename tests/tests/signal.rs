@@ -178,9 +178,8 @@ fn endless_loops_do_not_hold_them_up() {
 fn busy() {
     static STOP: AtomicBool = AtomicBool::new(false);
     let signals = signal::notify(&[Signal::USR1]);
-    let loops: Vec<_> = (0..gosched::runtime::procs() * 2)
-        .map(|_| go(|| while !STOP.load(SeqCst) {}))
-        .collect();
+    let loops: Vec<_> =
+        (0..gosched::runtime::procs() * 2).map(|_| go(|| while !STOP.load(SeqCst) {})).collect();
     for _ in 0..20 {
         Signal::USR1.raise().unwrap();
         assert_eq!(signals.recv_timeout(LIMIT), Ok(Signal::USR1));
@@ -251,7 +250,8 @@ fn subscribing_works_again_and_again() {
 
 fn signal_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let names = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
     names.filter(|name| name.trim() == "gosched-signals").count()
 }
 

@@ -70,8 +70,7 @@ pub(crate) fn read_now(fd: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
 pub(crate) fn write_now(fd: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     static KNOWN: AtomicBool = AtomicBool::new(true);
     now(&KNOWN, || {
-        let part =
-            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         let fd = fd.as_fd().as_raw_fd();
         // SAFETY: one part, of as many bytes as it says, which are only read.
         unsafe { libc::pwritev2(fd, &raw const part, 1, -1, libc::RWF_NOWAIT) }

@@ -201,7 +201,9 @@ impl Progress {
             };
             while inside > 0 {
                 match out(&exit, sink, inside) {
-                    Ok(0) => return Err(self.fail(ErrorKind::WriteZero.into(), &all(&exit, inside))),
+                    Ok(0) => {
+                        return Err(self.fail(ErrorKind::WriteZero.into(), &all(&exit, inside)));
+                    }
                     Ok(count) => {
                         inside -= count;
                         self.copied += count as u64;

@@ -68,7 +68,8 @@ impl Standard {
         if watch.file != Some(file) {
             // One that is there already may have somebody who waits, and is never given up.
             let polled = Polled::new(self.number).ok();
-            *watch = Watch { file: Some(file), polled: polled.map(|new| &*Box::leak(Box::new(new))) };
+            *watch =
+                Watch { file: Some(file), polled: polled.map(|new| &*Box::leak(Box::new(new))) };
         }
         watch.polled
     }
