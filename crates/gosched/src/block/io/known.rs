@@ -111,3 +111,41 @@ fn id<V: ?Sized>() -> TypeId {
     let forever = unsafe { transmute::<&dyn HasId, &(dyn HasId + 'static)>(borrowed) };
     forever.id()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn values_and_references_are_known_and_wrappers_are_not() {
+        let (mut stream, _other) = UnixStream::pair().unwrap();
+        let (reader, writer) = crate::io::pipe().unwrap();
+        assert!(matches!(source(&stream), Some(Known::Socket(_))));
+        assert!(matches!(source(&&stream), Some(Known::Socket(_))));
+        assert!(matches!(sink(&&mut stream), Some(Known::Socket(_))));
+        assert!(matches!(
+            (source(&reader), sink(&&writer)),
+            (Some(Known::Pipe(_)), Some(Known::Pipe(_)))
+        ));
+        assert!(sink(&reader).is_none() && source(&writer).is_none());
+        let null = File::open("/dev/null").unwrap();
+        assert!(matches!(
+            (source(&null), sink(&&null)),
+            (Some(Known::File(_)), Some(Known::File(_)))
+        ));
+        assert!(source(&std::io::BufReader::new(&stream)).is_none());
+        let any: &mut dyn Read = &mut stream;
+        assert!(source(any).is_none() && source(&any).is_none());
+        assert!(source(&&&reader).is_none() && source::<[u8]>(&[]).is_none());
+    }
+
+    #[test]
+    fn what_is_found_is_the_value_itself() {
+        let null = File::open("/dev/null").unwrap();
+        let found = seen::<File, &&File>(&&&null);
+        assert!(found.is_none());
+        assert!(ptr::eq(seen::<File, &File>(&&null).unwrap(), &null));
+        assert!(ptr::eq(seen::<File, File>(&null).unwrap(), &null));
+    }
+}
