@@ -10,6 +10,7 @@ pub mod linked;
 pub mod parties;
 pub mod preempting;
 pub mod runner;
+pub mod sockets;
 pub mod storm;
 pub mod waits;
 

@@ -6,9 +6,11 @@
 mod blocking;
 mod channels;
 mod common;
+mod http;
 mod load;
 mod locks;
 mod preempt;
+mod tcp;
 mod ticks;
 mod timers;
 mod wait_group;
@@ -133,6 +135,28 @@ const WORKLOADS: &[Workload] = &[
         expected: common::steal_sum,
         run: |n| add_up(n, |i| common::work(i, common::STEAL_STEPS)),
     },
+    Workload { name: "tcp_echo_1", default_n: 50_000, expected: |n| n, run: |n| tcp::echo(n, 1) },
+    Workload {
+        name: "tcp_echo_64",
+        default_n: 200_000,
+        expected: |n| n / 64 * 64,
+        run: |n| tcp::echo(n, 64),
+    },
+    Workload {
+        name: "tcp_echo_1000",
+        default_n: 200_000,
+        expected: |n| n / 1000 * 1000,
+        run: |n| tcp::echo(n, 1000),
+    },
+    Workload { name: "tcp_busy", default_n: 1, expected: |n| n, run: tcp::busy },
+    Workload { name: "tcp_idle", default_n: 10_000, expected: |n| n, run: tcp::idle },
+    Workload { name: "http", default_n: 0, expected: http::requests_of, run: http::hello },
+    Workload {
+        name: "http_hyper",
+        default_n: 0,
+        expected: http::requests_of,
+        run: http::hyper_hello,
+    },
     Workload { name: "latency_load", default_n: 10_000, expected: |n| n, run: load::ring },
     Workload { name: "fib", default_n: 30, expected: common::fib_number, run: fib },
 ];
@@ -142,6 +166,10 @@ const WORKLOADS: &[Workload] = &[
 static ALLOC: gosched::alloc::Alloc = gosched::alloc::Alloc::new();
 
 fn main() {
+    let mut words = std::env::args().skip(1);
+    if words.next().as_deref() == Some(tcp::CLIENTS) {
+        return tcp::idle_clients(words).expect("connections");
+    }
     let asked = Asked::from_command_line(WORKLOADS);
     gosched::runtime::set_procs(asked.procs);
     asked.drive(|workload, n| gosched::run(|| workload(n)));

@@ -62,12 +62,14 @@ impl Socket {
             if self.order != Order::ForgetsLate {
                 self.readiness.attempt()?;
             }
+            // PAIR model-bytes: as a system call.
             if self.bytes.load(Ordering::Acquire) != 0 {
                 return Ok(End::Read);
             }
             if self.order == Order::ForgetsLate {
                 self.readiness.attempt()?;
             }
+            // PAIR io-limit: as the real one.
             let is_over = || self.over.load(Ordering::Acquire) != 0;
             let early = self.order == Order::LooksEarly && is_over();
             if self.readiness.announce()? == Announced::Ready {
@@ -108,6 +110,7 @@ impl Socket {
     }
 
     fn bytes_come(&self) {
+        // PAIR model-bytes: as a system call.
         self.bytes.store(1, Ordering::Release);
         self.ready(self.readiness.tell());
     }

@@ -78,7 +78,7 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
             false => (last && deadlock::sleep_as_the_last(m)) || m.note.sleep(timeout),
         };
         if !ready.is_empty() {
-            return serve(m, ready);
+            return serve(m, ready, woken);
         }
         if !woken {
             match end_of_sleep(m, jumped || until.is_some_and(|until| Some(until) == timeout)) {
@@ -104,9 +104,10 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
 }
 
 /// I/O has made goroutines ready: the M runs them, if there is a P; else they wait for one, and so does it.
-fn serve(m: &'static M, ready: GList) -> bool {
+/// `woken`: somebody has taken it out of the list as well, and the wake-up has been taken: there is no other.
+fn serve(m: &'static M, ready: GList, woken: bool) -> bool {
     let mut locked = SCHED.lock.lock();
-    let asleep = locked.idle_ms.remove(m);
+    let asleep = !woken && locked.idle_ms.remove(m);
     let mut p = None;
     if asleep {
         timers::resign(&mut locked, m);
@@ -115,8 +116,10 @@ fn serve(m: &'static M, ready: GList) -> bool {
     }
     drop(locked);
     if !asleep {
-        // Somebody has taken it out of the list to wake it.
-        m.note.sleep(None);
+        if !woken {
+            // Somebody has taken it out of the list to wake it.
+            m.note.sleep(None);
+        }
         p = m.take_next_p();
     }
     if let Some(p) = p {

@@ -1,9 +1,11 @@
 //! What all kinds of sockets have in common.
 
 use crate::block::io::polled::Polled;
+use crate::sys::poller::checked;
 use socket2::SockAddr;
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// What [`Polled`] does under the names that users know, and the ways from and to std's type.
@@ -235,24 +237,30 @@ pub(super) fn widen(listener: &impl AsFd) -> io::Result<()> {
 const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The next connection, in non-blocking mode, and whose it is.
+/// The next connection, and whose it is.
 ///
 /// A connection that was given up before it was accepted is not spoken of. Where there are no descriptors
 /// left, the call rests before it tries once more and says so: those who try again and again do not keep a
 /// CPU busy. `rest` is how long, and belongs to the listener.
-pub(super) fn accept<S: AsFd>(
+pub(super) fn accept<S: AsFd, T>(
     polled: &Polled<S>,
-    rest: &std::sync::atomic::AtomicU32,
-) -> io::Result<(OwnedFd, SockAddr)> {
-    use std::sync::atomic::Ordering;
-    let first = polled.read(accept_now);
+    rest: &AtomicU32,
+    now: fn(&S) -> io::Result<T>,
+) -> io::Result<T> {
+    let try_now = |listener: &S| loop {
+        match now(listener) {
+            Err(why) if why.kind() == ErrorKind::ConnectionAborted => {}
+            done => return done,
+        }
+    };
+    let first = polled.read(try_now);
     let accepted = match first {
         Err(why) if is_exhausted(&why) => {
             let before = Duration::from_millis(rest.load(Ordering::Relaxed).into());
-            let now = (2 * before).clamp(SHORTEST, LONGEST);
-            rest.store(now.as_millis() as u32, Ordering::Relaxed);
-            polled.pause(now)?;
-            polled.read(accept_now)
+            let longer = (2 * before).clamp(SHORTEST, LONGEST);
+            rest.store(longer.as_millis() as u32, Ordering::Relaxed);
+            polled.pause(longer)?;
+            polled.read(try_now)
         }
         first => first,
     };
@@ -267,23 +275,18 @@ fn is_exhausted(why: &io::Error) -> bool {
     why.raw_os_error().is_some_and(|code| exhausted.contains(&code))
 }
 
-fn accept_now<S: AsFd>(listener: &S) -> io::Result<(OwnedFd, SockAddr)> {
-    loop {
-        let fd = listener.as_fd().as_raw_fd();
-        let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        let accept = |address: *mut socket2::SockAddrStorage, len: *mut libc::socklen_t| {
-            // SAFETY: room for an address of any kind, and its length.
-            let new = unsafe { libc::accept4(fd, address.cast(), len, flags) };
-            crate::sys::poller::checked(new)
-        };
-        // SAFETY: accept4 writes the address and its length, or fails.
-        match unsafe { SockAddr::try_init(accept) } {
-            // SAFETY: just opened, and nobody else's.
-            Ok((new, address)) => return Ok((unsafe { OwnedFd::from_raw_fd(new) }, address)),
-            Err(why) if why.raw_os_error() == Some(libc::ECONNABORTED) => {}
-            Err(why) => return Err(why),
-        }
-    }
+/// The next connection, in non-blocking mode, and whose it is.
+pub(super) fn accept_polled<S: AsFd>(listener: &S) -> io::Result<(OwnedFd, SockAddr)> {
+    let fd = listener.as_fd().as_raw_fd();
+    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    let accept = |address: *mut socket2::SockAddrStorage, len: *mut libc::socklen_t| {
+        // SAFETY: room for an address of any kind, and its length.
+        checked(unsafe { libc::accept4(fd, address.cast(), len, flags) })
+    };
+    // SAFETY: accept4 writes the address and its length, or fails.
+    let (new, address) = unsafe { SockAddr::try_init(accept) }?;
+    // SAFETY: just opened, and nobody else's.
+    Ok((unsafe { OwnedFd::from_raw_fd(new) }, address))
 }
 
 /// As std says it where an address is of another kind than the socket.

@@ -160,7 +160,8 @@ impl TcpListener {
     /// # Errors
     /// It was closed, its deadline is over, or the system refuses.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (stream, address) = socket::accept(&self.polled, &self.rest)?;
+        let accepted = socket::accept(&self.polled, &self.rest, socket::accept_polled);
+        let (stream, address) = accepted?;
         let address = address.as_socket().ok_or_else(socket::bad_address)?;
         Ok((TcpStream::new(Polled::new(stream.into())?), address))
     }

@@ -133,9 +133,9 @@ impl UnixListener {
     /// # Errors
     /// It was closed, its deadline is over, or the system refuses.
     pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
-        let (stream, address) = socket::accept(&self.polled, &self.rest)?;
-        let address = address.as_unix().ok_or_else(socket::bad_address)?;
-        Ok((UnixStream::new(Polled::new(stream.into())?), address))
+        let (stream, address) =
+            socket::accept(&self.polled, &self.rest, net::UnixListener::accept)?;
+        Ok((UnixStream::from_std(stream)?, address))
     }
 
     /// Connections, one after the other, without end.

@@ -1,0 +1,129 @@
+//! A chat server with one room. `chat [ADDRESS]`
+//!
+//! The first line that a client sends is its name, every other one is told to all. The room is one
+//! goroutine that owns the list of members, so there is no lock. Each member has a channel and a
+//! goroutine that writes what is in it; the room never waits for one: whose channel is full has
+//! stopped reading, and has to leave.
+
+use gosched::chan::{Receiver, Sender};
+use gosched::net::{TcpListener, TcpStream};
+use gosched::{chan, go};
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::sync::Arc;
+
+/// Lines that may wait for a member to read them.
+const BACKLOG: usize = 64;
+/// Bytes of a line; the rest counts as the next one.
+const LONGEST: u64 = 4096;
+
+/// What happens in the room.
+enum Event {
+    /// Somebody wants to come in; is told whether the name will do.
+    Join(u64, Member, Sender<bool>),
+    Say(u64, String),
+    Leave(u64),
+}
+
+struct Member {
+    name: String,
+    lines: Sender<Arc<str>>,
+    stream: Arc<TcpStream>,
+}
+
+#[gosched::main]
+fn main() -> io::Result<()> {
+    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7001".into());
+    let listener = TcpListener::bind(address)?;
+    println!("listening on {}", listener.local_addr()?);
+    let (room, events) = chan(0);
+    go(move || run(&events));
+    for id in 0.. {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                let room = room.clone();
+                go(move || {
+                    // Who cannot be read from any more has left, whatever the reason.
+                    let _ = listen(id, Arc::new(stream), &room);
+                    let _ = room.send(Event::Leave(id));
+                });
+            }
+            Err(why) => eprintln!("no connection: {why}"),
+        }
+    }
+    Ok(())
+}
+
+/// The room.
+fn run(events: &Receiver<Event>) {
+    let mut members = HashMap::new();
+    for event in events {
+        let line = match event {
+            Event::Join(id, member, admitted) => {
+                let taken = |other: &Member| other.name == member.name;
+                let admit = !member.name.is_empty() && !members.values().any(taken);
+                // The channel has room for it.
+                let _ = admitted.send(admit);
+                let line = format!("* {} is here\n", member.name);
+                admit.then(|| members.insert(id, member)).map(|_| line)
+            }
+            Event::Say(id, text) => members.get(&id).map(|by| format!("{}: {text}\n", by.name)),
+            Event::Leave(id) => members.remove(&id).map(|who| format!("* {} has left\n", who.name)),
+        };
+        if let Some(line) = line {
+            tell(&mut members, line);
+        }
+    }
+}
+
+/// A line for all; who has no room for it leaves, of which the others hear too.
+fn tell(members: &mut HashMap<u64, Member>, line: String) {
+    let mut lines = vec![line];
+    while let Some(line) = lines.pop() {
+        let line: Arc<str> = line.into();
+        for (_, slow) in
+            members.extract_if(|_, member| member.lines.try_send(line.clone()).is_err())
+        {
+            // Wakes the goroutines that read from it and write to it.
+            let _ = slow.stream.shutdown(Shutdown::Both);
+            lines.push(format!("* {} does not read\n", slow.name));
+        }
+    }
+}
+
+/// A client, from its name to its last line. The room is always there.
+fn listen(id: u64, stream: Arc<TcpStream>, room: &Sender<Event>) -> io::Result<()> {
+    let mut input = BufReader::new(&*stream);
+    (&*stream).write_all(b"your name?\n")?;
+    let lines = loop {
+        let name = next_line(&mut input)?;
+        let ((lines, to_write), (admitted, answer)) = (chan(BACKLOG), chan(1));
+        let _ =
+            room.send(Event::Join(id, Member { name, lines, stream: stream.clone() }, admitted));
+        if answer.recv() == Ok(true) {
+            break to_write;
+        }
+        (&*stream).write_all(b"another name, please\n")?;
+    };
+    let writer = stream.clone();
+    go(move || speak(&writer, &lines));
+    loop {
+        let _ = room.send(Event::Say(id, next_line(&mut input)?));
+    }
+}
+
+/// Writes to a client until it has left the room.
+fn speak(mut stream: &TcpStream, lines: &Receiver<Arc<str>>) -> io::Result<()> {
+    lines.iter().try_for_each(|line| stream.write_all(line.as_bytes()))?;
+    stream.shutdown(Shutdown::Both)
+}
+
+/// Without what ends it, and without what a terminal would obey.
+fn next_line(input: &mut BufReader<&TcpStream>) -> io::Result<String> {
+    let mut line = Vec::new();
+    if input.take(LONGEST).read_until(b'\n', &mut line)? == 0 {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    Ok(String::from_utf8_lossy(&line).chars().filter(|char| !char.is_control()).collect())
+}

@@ -1,0 +1,78 @@
+//! A reverse proxy for HTTP, or anything else on TCP. `reverse_proxy [ADDRESS [BACKEND…]]`
+//!
+//! Each connection goes to the next backend in turn, or the one after it if that is down; if all
+//! are, the client gets a 502. Two goroutines a connection, one for each way. When one side has sent
+//! everything the other is told so, and can still answer.
+
+use gosched::net::{TcpListener, TcpStream, lookup_host};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
+
+/// How long a backend may take to accept.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a client that gets no backend may go on sending.
+const FAREWELL: Duration = Duration::from_secs(1);
+const BAD_GATEWAY: &[u8] =
+    b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+#[gosched::main]
+fn main() -> io::Result<()> {
+    let mut words = std::env::args().skip(1);
+    let address = words.next().unwrap_or_else(|| "127.0.0.1:8000".into());
+    let mut backends: Vec<SocketAddr> = Vec::new();
+    for name in words {
+        backends.extend(lookup_host(&name)?.take(1));
+    }
+    if backends.is_empty() {
+        backends.extend([8001, 8002].map(|port| SocketAddr::from(([127, 0, 0, 1], port))));
+    }
+    let listener = TcpListener::bind(address)?;
+    println!("listening on {}", listener.local_addr()?);
+    loop {
+        match listener.accept() {
+            Ok((client, _)) => {
+                let turn = backends.clone();
+                backends.rotate_left(1);
+                // It fails when one side vanishes; then both connections end.
+                gosched::go(move || serve(&client, &turn));
+            }
+            Err(why) => eprintln!("no connection: {why}"),
+        }
+    }
+}
+
+fn serve(client: &TcpStream, backends: &[SocketAddr]) -> io::Result<()> {
+    let connect = |backend| TcpStream::connect_timeout(backend, PATIENCE).ok();
+    let Some(backend) = backends.iter().find_map(connect) else {
+        return refuse(client);
+    };
+    client.set_nodelay(true)?;
+    backend.set_nodelay(true)?;
+    gosched::scope(|scope| {
+        scope.go(|| forward(client, &backend));
+        forward(&backend, client);
+    });
+    Ok(())
+}
+
+/// One way, to its end. After an error nothing more can arrive either way.
+fn forward(from: &TcpStream, to: &TcpStream) {
+    match io::copy(&mut &*from, &mut &*to) {
+        Ok(_) => drop(to.shutdown(Shutdown::Write)),
+        Err(_) => {
+            let _ = from.shutdown(Shutdown::Both);
+            let _ = to.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// A 502. To close while the client still sends would reset the connection, and it might never see
+/// the answer.
+fn refuse(mut client: &TcpStream) -> io::Result<()> {
+    client.write_all(BAD_GATEWAY)?;
+    client.shutdown(Shutdown::Write)?;
+    client.set_read_deadline(Some(std::time::Instant::now() + FAREWELL))?;
+    while client.read(&mut [0; 4096])? > 0 {}
+    Ok(())
+}

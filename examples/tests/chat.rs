@@ -1,0 +1,117 @@
+//! The example `chat`, with guests that talk, leave, and stop reading.
+
+use gosched_examples::Program;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+
+/// A client of the program.
+struct Guest(BufReader<TcpStream>);
+
+impl Guest {
+    /// One that has not said its name.
+    fn new(program: &Program) -> Guest {
+        let mut guest = Guest(BufReader::new(program.connect()));
+        guest.hears("your name?");
+        guest
+    }
+
+    /// One who knows that it is in.
+    fn named(program: &Program, name: &str) -> Guest {
+        let mut guest = Guest::new(program);
+        guest.says(name);
+        guest.hears(&format!("* {name} is here"));
+        guest
+    }
+
+    fn says(&mut self, line: &str) {
+        self.0.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line.trim_end_matches('\n').to_owned()
+    }
+
+    #[track_caller]
+    fn hears(&mut self, line: &str) {
+        assert_eq!(self.line(), line);
+    }
+}
+
+fn start() -> Program {
+    Program::start(env!("CARGO_BIN_EXE_chat"), &[])
+}
+
+#[test]
+fn all_hear_what_one_says_and_who_comes_and_goes() {
+    let program = start();
+    let mut ann = Guest::named(&program, "ann");
+    let mut bob = Guest::named(&program, "bob");
+    ann.hears("* bob is here");
+    ann.says("hello\u{7}");
+    ann.hears("ann: hello");
+    bob.hears("ann: hello");
+    drop(bob);
+    ann.hears("* bob has left");
+    // The name is free again.
+    let _bob = Guest::named(&program, "bob");
+    ann.hears("* bob is here");
+}
+
+#[test]
+fn a_name_is_had_by_one_only() {
+    let program = start();
+    let mut ann = Guest::named(&program, "ann");
+    let mut other = Guest::new(&program);
+    other.says("ann");
+    other.hears("another name, please");
+    other.says("");
+    other.hears("another name, please");
+    other.says("eve");
+    other.hears("* eve is here");
+    ann.hears("* eve is here");
+    // One that never said a name leaves without a word.
+    drop(Guest::new(&program));
+    other.says("hi");
+    ann.hears("eve: hi");
+}
+
+#[test]
+fn lines_of_one_guest_arrive_in_order_for_each_of_many() {
+    let program = start();
+    let mut guests: Vec<Guest> = Vec::new();
+    for i in 0..20 {
+        let guest = Guest::named(&program, &format!("guest{i}"));
+        guests.iter_mut().for_each(|other| other.hears(&format!("* guest{i} is here")));
+        guests.push(guest);
+    }
+    for i in 0..20 {
+        guests[3].says(&format!("line {i}"));
+    }
+    for guest in &mut guests {
+        (0..20).for_each(|i| guest.hears(&format!("guest3: line {i}")));
+    }
+}
+
+#[test]
+fn who_does_not_read_has_to_leave_and_holds_nobody_up() {
+    let program = start();
+    let mut deaf = Guest::named(&program, "deaf");
+    let mut ann = Guest::named(&program, "ann");
+    deaf.hears("* ann is here");
+    let long = "x".repeat(4000);
+    // Each is heard before the next: only the deaf one falls behind.
+    let gone = (0..100_000).any(|_| {
+        ann.says(&long);
+        // That somebody has to leave may be said first or last.
+        let line = ann.line();
+        line == "* deaf does not read" || {
+            assert!(line.starts_with("ann: x"), "{line}");
+            false
+        }
+    });
+    assert!(gone);
+    ann.says("good");
+    while ann.line() != "ann: good" {}
+}

@@ -1,0 +1,526 @@
+//! Many on few sockets: races of reads, writes, deadlines, `close` and new sockets in their place; and many sockets.
+//!
+//! `GOSCHED_NET_OPS` is how many operations each race takes.
+
+use gosched::go;
+use gosched::net::{TcpListener, TcpStream, UnixStream};
+use gosched::runtime::{num_goroutines, procs};
+use gosched_tests::blocks::Random;
+use gosched_tests::children;
+use gosched_tests::parties::{Kind, mixed, settle, wait_for};
+use gosched_tests::sockets::{
+    Bytes, LIMIT, LOCAL, Other, allow_descriptors, descriptors, end_by_reset, start, tcp_pair,
+};
+use std::io::{self, BufRead, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const MILLI: Duration = Duration::from_millis(1);
+
+/// Fewer where each goroutine is a thread.
+fn scale(many: usize) -> usize {
+    if cfg!(feature = "threads") { many / 10 } else { many }
+}
+
+fn operations(default: u64) -> u64 {
+    let given = std::env::var("GOSCHED_NET_OPS").ok();
+    given.map_or(default, |text| text.parse().expect("a number of operations"))
+}
+
+/// What the runtime has of its own does not count, if it is little.
+fn sockets(descriptors: &[String]) -> usize {
+    let own = descriptors.iter().filter(|name| name.starts_with("anon_inode")).count();
+    assert!(own < 6, "{descriptors:?}");
+    descriptors.len() - own
+}
+
+/// Runs `f` with nothing of this suite beside it: it leaves no descriptor and no goroutine behind.
+fn leaves_nothing(f: impl FnOnce()) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // Whatever is opened once is open now.
+    let (near, far) = tcp_pair();
+    let reader = start(Kind::Goroutine, move || (&near).read(&mut [0; 1]).unwrap());
+    settle();
+    drop(far);
+    assert_eq!(reader.join(), 0);
+    wait_for("the first goroutines are gone", || num_goroutines() <= 1);
+    let before = (descriptors(), num_goroutines());
+    f();
+    let clean = || sockets(&descriptors()) <= sockets(&before.0) && num_goroutines() <= before.1;
+    let start = Instant::now();
+    while !clean() {
+        let now = (descriptors(), num_goroutines());
+        assert!(start.elapsed() < LIMIT, "descriptors, goroutines: {now:?},\nbefore: {before:?}");
+        std::thread::sleep(MILLI);
+    }
+    drop(alone);
+}
+
+/// One end of a connection. All its bytes are its tag.
+struct End {
+    stream: Stream,
+    tag: u8,
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+macro_rules! each {
+    ($end:expr, $stream:ident => $call:expr) => {
+        match &$end.stream {
+            Stream::Tcp($stream) => $call,
+            Stream::Unix($stream) => $call,
+        }
+    };
+}
+
+impl End {
+    fn two() -> [Arc<End>; 2] {
+        static TAG: AtomicUsize = AtomicUsize::new(0);
+        let count = TAG.fetch_add(1, SeqCst);
+        let (one, two) = if count.is_multiple_of(4) {
+            let (one, two) = tcp_pair();
+            end_by_reset(&one);
+            (Stream::Tcp(one), Stream::Tcp(two))
+        } else {
+            let (one, two) = UnixStream::pair().unwrap();
+            (Stream::Unix(one), Stream::Unix(two))
+        };
+        [one, two].map(|stream| Arc::new(End { stream, tag: count as u8 }))
+    }
+
+    /// Whether something was read.
+    fn read(&self, size: usize) -> io::Result<usize> {
+        let mut buffer = [0; 256];
+        let count = each!(self, stream => (&mut &*stream).read(&mut buffer[..size]))?;
+        let strange = buffer[..count].iter().find(|&&byte| byte != self.tag);
+        assert_eq!(strange, None, "a byte of another connection than {}", self.tag);
+        Ok(count)
+    }
+
+    fn write(&self, size: usize) -> io::Result<usize> {
+        each!(self, stream => (&mut &*stream).write(&vec![self.tag; size]))
+    }
+
+    fn close(&self) -> io::Result<()> {
+        each!(self, stream => stream.close())
+    }
+
+    fn set_deadline(&self, which: usize, deadline: Option<Instant>) -> io::Result<()> {
+        each!(self, stream => match which {
+            0 => stream.set_read_deadline(deadline),
+            1 => stream.set_write_deadline(deadline),
+            _ => stream.set_deadline(deadline),
+        })
+    }
+}
+
+/// What may become of a call while others set deadlines and close both ends.
+#[track_caller]
+fn may_be<T>(result: io::Result<T>) {
+    if let Err(error) = result {
+        let expected = matches!(
+            error.kind(),
+            ErrorKind::TimedOut
+                | ErrorKind::NotConnected
+                | ErrorKind::ConnectionReset
+                | ErrorKind::BrokenPipe
+        );
+        assert!(expected, "{:?}: {error}", error.kind());
+    }
+}
+
+/// A few connections that are replaced while they are used.
+struct Table {
+    slots: Vec<Mutex<[Arc<End>; 2]>>,
+    left: AtomicU64,
+}
+
+impl Table {
+    fn new(slots: usize, operations: u64) -> Table {
+        let slots = (0..slots).map(|_| Mutex::new(End::two())).collect();
+        Table { slots, left: AtomicU64::new(operations) }
+    }
+
+    fn step(&self) -> bool {
+        self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
+    }
+
+    fn end(&self, random: &mut Random) -> Arc<End> {
+        let slot = &self.slots[random.below(self.slots.len())];
+        slot.lock().unwrap()[random.below(2)].clone()
+    }
+
+    /// Reads and writes, and waits as long as it takes.
+    fn uses(&self, random: &mut Random) {
+        while self.step() {
+            let end = self.end(random);
+            match random.below(8) {
+                0..4 => may_be(end.read(1 + random.below(200))),
+                4..7 => may_be(end.write(1 + random.below(100))),
+                // Sooner or later this waits.
+                _ => may_be(end.write(20_000)),
+            }
+        }
+    }
+
+    /// Lets the others go on: never waits.
+    fn moves(&self, random: &mut Random) {
+        while self.step() {
+            let at = random.below(self.slots.len());
+            let end = self.end(random);
+            let which = random.below(3);
+            let now = Instant::now();
+            match random.below(10) {
+                0..2 => may_be(end.set_deadline(which, Some(now))),
+                2..5 => may_be(end.set_deadline(which, None)),
+                5 => may_be(end.set_deadline(which, Some(now + MILLI))),
+                6 => may_be(end.set_deadline(which, Some(now + 1000 * MILLI))),
+                7 => may_be(end.close()),
+                _ => {
+                    let old = std::mem::replace(&mut *self.slots[at].lock().unwrap(), End::two());
+                    old.iter().for_each(|end| may_be(end.close()));
+                }
+            }
+            if random.below(8) == 0 {
+                gosched::yield_now();
+            }
+        }
+    }
+
+    fn close_all(&self) {
+        for slot in &self.slots {
+            slot.lock().unwrap().iter().for_each(|end| may_be(end.close()));
+        }
+    }
+}
+
+#[test]
+fn races_of_reads_writes_deadlines_and_close_end_well() {
+    leaves_nothing(|| {
+        let default = if cfg!(debug_assertions) { 60_000 } else { 300_000 };
+        let table = Arc::new(Table::new(4, operations(default)));
+        let all: Vec<Other<()>> = (0..28u64)
+            .map(|i| {
+                let table = table.clone();
+                let kind = if i % 7 < 5 { Kind::Goroutine } else { Kind::Thread };
+                start(kind, move || {
+                    let mut random = Random::new(i);
+                    if i % 4 == 0 { table.moves(&mut random) } else { table.uses(&mut random) }
+                })
+            })
+            .collect();
+        // No limit: that is what the number of operations is for.
+        let mut last = (u64::MAX, Instant::now());
+        loop {
+            let left = table.left.load(SeqCst);
+            if left == 0 {
+                break;
+            }
+            if left != last.0 {
+                last = (left, Instant::now());
+            }
+            assert!(last.1.elapsed() < LIMIT, "nobody gets on; {left} operations left");
+            std::thread::sleep(MILLI);
+        }
+        let start = Instant::now();
+        while !all.iter().all(Other::is_done) {
+            let hang = all.iter().filter(|one| !one.is_done()).count();
+            assert!(start.elapsed() < LIMIT, "{hang} of {} hang", all.len());
+            table.close_all();
+            std::thread::sleep(MILLI);
+        }
+        all.into_iter().for_each(Other::join);
+    });
+}
+
+/// The number of a descriptor is used again at once.
+#[test]
+fn nobody_gets_what_is_for_another_connection() {
+    leaves_nothing(|| {
+        let default = if cfg!(debug_assertions) { 8_000 } else { 40_000 };
+        let rounds = operations(default) / 8;
+        let all: Vec<_> = (0..8)
+            .map(|i| {
+                start(mixed(i), move || {
+                    let mut random = Random::new(i as u64);
+                    let mut readers = Vec::new();
+                    for round in 0..rounds {
+                        let [near, far] = End::two();
+                        // Something is there from the first.
+                        may_be(far.write(1 + random.below(200)));
+                        let its = near.clone();
+                        readers.push(start(mixed(i / 2), move || {
+                            loop {
+                                match its.read(50) {
+                                    Ok(0) => return,
+                                    Ok(_) => (),
+                                    Err(error) => return may_be::<()>(Err(error)),
+                                }
+                            }
+                        }));
+                        if random.below(2) == 0 {
+                            gosched::yield_now();
+                        }
+                        near.close().unwrap();
+                        if round % 4 == 3 {
+                            readers.drain(..).for_each(Other::join);
+                        }
+                    }
+                    readers.into_iter().for_each(Other::join);
+                })
+            })
+            .collect();
+        all.into_iter().for_each(Other::join);
+    });
+}
+
+#[test]
+fn close_wakes_two_hundred_who_wait_for_one_socket() {
+    leaves_nothing(|| {
+        let [near, far] = End::two();
+        let readers: Vec<_> = (0..200)
+            .map(|i| {
+                let near = near.clone();
+                let kind = if i % 10 == 0 { Kind::Thread } else { Kind::Goroutine };
+                start(kind, move || near.read(1).unwrap_err().kind())
+            })
+            .collect();
+        settle();
+        near.close().unwrap();
+        for reader in readers {
+            assert_eq!(reader.join(), ErrorKind::NotConnected);
+        }
+        drop(far);
+    });
+}
+
+#[test]
+fn two_hundred_sockets_are_closed_at_once() {
+    leaves_nothing(|| {
+        let pairs: Vec<_> = (0..200).map(|_| End::two()).collect();
+        let readers: Vec<_> = pairs
+            .iter()
+            .enumerate()
+            .map(|(i, [near, _])| {
+                let near = near.clone();
+                let kind = if i % 10 == 0 { Kind::Thread } else { Kind::Goroutine };
+                start(kind, move || near.read(1).unwrap_err().kind())
+            })
+            .collect();
+        settle();
+        let closers: Vec<_> = pairs
+            .chunks(50)
+            .map(|pairs| {
+                let ends: Vec<_> = pairs.iter().map(|[near, _]| near.clone()).collect();
+                start(Kind::Goroutine, move || ends.iter().for_each(|end| end.close().unwrap()))
+            })
+            .collect();
+        closers.into_iter().for_each(Other::join);
+        for reader in readers {
+            assert_eq!(reader.join(), ErrorKind::NotConnected);
+        }
+    });
+}
+
+/// Of all that was sent, in its order.
+#[derive(Clone, Copy)]
+struct Hash(u64);
+
+impl Hash {
+    fn add(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+        }
+    }
+}
+
+/// Sends back what comes, in other pieces, and in the end its hash.
+fn serve(stream: &TcpStream, mut random: Random) {
+    let (mut hash, mut buffer) = (Hash(0), vec![0; 5000]);
+    loop {
+        let size = 1 + random.below(buffer.len());
+        let count = (&*stream).read(&mut buffer[..size]).unwrap();
+        if count == 0 {
+            break;
+        }
+        hash.add(&buffer[..count]);
+        let mut rest = &buffer[..count];
+        while !rest.is_empty() {
+            let cut = 1 + random.below(rest.len());
+            rest = &rest[(&*stream).write(&rest[..cut]).unwrap()..];
+        }
+    }
+    (&*stream).write_all(&hash.0.to_be_bytes()).unwrap();
+}
+
+/// Sends so many bytes of stream `seed` in pieces; another reads what comes back.
+fn ask(stream: TcpStream, seed: u64, size: usize) {
+    let stream = Arc::new(stream);
+    let its = stream.clone();
+    let writer = start(Kind::Goroutine, move || {
+        let (mut random, mut bytes, mut hash) = (Random::new(seed), Bytes::new(seed), Hash(0));
+        let mut buffer = vec![0; 3000];
+        let mut left = size;
+        while left > 0 {
+            let cut = (1 + random.below(buffer.len())).min(left);
+            bytes.fill(&mut buffer[..cut]);
+            let count = (&*its).write(&buffer[..cut]).unwrap();
+            hash.add(&buffer[..count]);
+            bytes.skip(count);
+            left -= count;
+        }
+        its.shutdown(Shutdown::Write).unwrap();
+        hash
+    });
+    let (mut random, mut bytes) = (Random::new(seed + 1), Bytes::new(seed));
+    let mut buffer = vec![0; 4000];
+    let mut left = size;
+    while left > 0 {
+        let cut = (1 + random.below(buffer.len())).min(left);
+        let count = (&*stream).read(&mut buffer[..cut]).unwrap();
+        assert!(count > 0, "the end, {left} bytes too early");
+        bytes.check(&buffer[..count]);
+        left -= count;
+    }
+    let mut hash = [0; 8];
+    (&*stream).read_exact(&mut hash).unwrap();
+    assert_eq!(u64::from_be_bytes(hash), writer.join().0, "the hash of {seed}");
+    assert_eq!((&*stream).read(&mut hash).unwrap(), 0);
+}
+
+#[test]
+fn every_byte_of_a_thousand_connections_is_right() {
+    leaves_nothing(|| {
+        let count = scale(1000);
+        assert!(allow_descriptors(10_000) > 2 * count as u64 + 50);
+        let size = if cfg!(debug_assertions) { 12_000 } else { 100_000 };
+        let listener = TcpListener::bind(LOCAL).unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = start(Kind::Goroutine, move || {
+            let serving: Vec<_> = (0..count)
+                .map(|i| {
+                    let (far, _) = listener.accept().unwrap();
+                    start(Kind::Goroutine, move || serve(&far, Random::new(i as u64)))
+                })
+                .collect();
+            serving.into_iter().for_each(Other::join);
+        });
+        let mut random = Random::new(99);
+        let clients: Vec<_> = (0..count)
+            .map(|i| {
+                let size = if i % 50 == 0 { 20 * size } else { random.below(size) };
+                let kind = if i % 20 == 0 { Kind::Thread } else { Kind::Goroutine };
+                start(kind, move || ask(TcpStream::connect(address).unwrap(), i as u64, size))
+            })
+            .collect();
+        clients.into_iter().for_each(Other::join);
+        server.join();
+    });
+}
+
+const IDLE: usize = 10_000;
+const ADDRESS: &str = "GOSCHED_TEST_ADDRESS";
+
+/// What a child is to do.
+#[test]
+fn child() {
+    match children::scenario().as_deref() {
+        Some("idle server") => idle_server(),
+        Some("idle clients") => idle_clients(),
+        _ => (),
+    }
+}
+
+/// The names of this process's threads.
+fn threads() -> Vec<String> {
+    let all = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let name = |path: std::path::PathBuf| std::fs::read_to_string(path.join("comm"));
+    all.filter_map(|entry| Some(name(entry.path()).ok()?.trim().to_owned())).collect()
+}
+
+/// Serves connections of a child of its own, each a goroutine: says how many threads that took.
+fn idle_server() {
+    let before = threads().len();
+    assert!(allow_descriptors(IDLE as u64 + 500) >= IDLE as u64 + 500);
+    let listener = TcpListener::bind(LOCAL).unwrap();
+    let mut clients = children::command("idle clients");
+    clients.env(ADDRESS, listener.local_addr().unwrap().to_string());
+    let mut clients = clients.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let served = Arc::new(AtomicUsize::new(0));
+    let its = served.clone();
+    let serving: Vec<_> = gosched::run(move || {
+        let serve = |_| {
+            let (mut far, _) = listener.accept().unwrap();
+            let served = its.clone();
+            go(move || {
+                let mut byte = [0];
+                while matches!(far.read(&mut byte), Ok(1)) {
+                    far.write_all(&byte).unwrap();
+                    served.fetch_add(1, SeqCst);
+                }
+            })
+        };
+        (0..IDLE).map(serve).collect()
+    });
+    std::thread::sleep(200 * MILLI);
+    // Threads that were too many when all came end before long.
+    let start = Instant::now();
+    let is_right = || threads().len() <= before + procs() + 4;
+    while !is_right() && start.elapsed() < Duration::from_secs(15) {
+        std::thread::sleep(100 * MILLI);
+    }
+    let idle = threads();
+    clients.stdin.take().unwrap().write_all(b"\n").unwrap();
+    io::copy(&mut clients.stdout.take().unwrap(), &mut io::sink()).unwrap();
+    assert!(clients.wait().unwrap().success());
+    serving.into_iter().for_each(|one| one.join().unwrap());
+    println!("served {}", served.load(SeqCst));
+    println!("threads {} before {before} procs {}: {idle:?}", idle.len(), procs());
+}
+
+fn idle_clients() {
+    assert!(allow_descriptors(IDLE as u64 + 500) >= IDLE as u64 + 500);
+    let address = std::env::var(ADDRESS).unwrap();
+    let all: Vec<_> = (0..IDLE).map(|_| std::net::TcpStream::connect(&address).unwrap()).collect();
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).unwrap();
+    for (i, mut one) in all.iter().enumerate() {
+        one.write_all(&[i as u8]).unwrap();
+    }
+    for (i, mut one) in all.iter().enumerate() {
+        let mut byte = [0];
+        one.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, [i as u8]);
+        // Or its port would be taken for a minute.
+        end_by_reset(one);
+    }
+}
+
+#[test]
+#[cfg_attr(feature = "threads", ignore = "goroutines are threads")]
+fn ten_thousand_idle_connections_need_a_handful_of_threads() {
+    if allow_descriptors(20_000) < IDLE as u64 + 500 {
+        eprintln!("skipped: a process may not have {IDLE} descriptors");
+        return;
+    }
+    leaves_nothing(|| ["1", "4"].into_iter().for_each(serve_idle));
+}
+
+fn serve_idle(procs: &str) {
+    let output = children::command("idle server").env("GOMAXPROCS", procs).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = children::stderr(&output);
+    assert!(output.status.success(), "{:?}: {text}{error}", output.status);
+    assert!(text.contains(&format!("served {IDLE}")), "{text}");
+    let line = text.lines().find(|line| line.starts_with("threads")).unwrap();
+    let numbers: Vec<usize> = line.split([' ', ':']).filter_map(|word| word.parse().ok()).collect();
+    let [idle, before, procs] = numbers[..] else { panic!("{line}") };
+    assert!(idle <= before + procs + 4, "{line}");
+}
