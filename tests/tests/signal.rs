@@ -178,8 +178,15 @@ fn endless_loops_do_not_hold_them_up() {
 fn busy() {
     static STOP: AtomicBool = AtomicBool::new(false);
     let signals = signal::notify(&[Signal::USR1]);
-    let loops: Vec<_> =
-        (0..gosched::runtime::procs() * 2).map(|_| go(|| while !STOP.load(SeqCst) {})).collect();
+    let loops: Vec<_> = (0..gosched::runtime::procs() * 2)
+        .map(|_| {
+            go(|| {
+                while !STOP.load(SeqCst) {
+                    std::hint::spin_loop()
+                }
+            })
+        })
+        .collect();
     for _ in 0..20 {
         Signal::USR1.raise().unwrap();
         assert_eq!(signals.recv_timeout(LIMIT), Ok(Signal::USR1));

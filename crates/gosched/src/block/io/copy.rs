@@ -1,6 +1,6 @@
 //! From a reader to a writer, to the end.
 //!
-//! Between two that are [known](super::known) the system moves the bytes by itself: from file to file by
+//! Between two that are [known] the system moves the bytes by itself: from file to file by
 //! `copy_file_range`, from file to socket by `sendfile`, to and from pipes by `splice`. From sockets to what is
 //! no pipe they go through a pipe that belongs to the copy: it is empty when bytes are taken in, and emptied
 //! before more are, so a read that fails loses nothing. Where the system refuses, what is left goes the long

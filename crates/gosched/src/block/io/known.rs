@@ -143,8 +143,7 @@ mod tests {
     #[test]
     fn what_is_found_is_the_value_itself() {
         let null = File::open("/dev/null").unwrap();
-        let found = seen::<File, &&File>(&&&null);
-        assert!(found.is_none());
+        assert!(seen::<File, &&File>(&&&null).is_none());
         assert!(ptr::eq(seen::<File, &File>(&&null).unwrap(), &null));
         assert!(ptr::eq(seen::<File, File>(&null).unwrap(), &null));
     }

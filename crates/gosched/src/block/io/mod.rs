@@ -1,4 +1,4 @@
-//! Input and output beside files and the network: pipes, the standard streams, and [`copy`].
+//! Input and output beside files and the network: pipes, the standard streams, and [`copy()`].
 //!
 //! The traits are std's ([`std::io::Read`] and its kin): code that is written for them works unchanged.
 //!

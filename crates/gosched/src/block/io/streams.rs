@@ -36,7 +36,7 @@ extern "C" fn flush_at_exit() {
 /// It has a buffer of its own: a program should read from this one or from std's, not from both. The
 /// descriptor is left in the mode it is in, as other processes have it too.
 ///
-/// ```
+/// ```no_run
 /// use gosched::io::stdin;
 ///
 /// # fn main() -> std::io::Result<()> {

@@ -117,11 +117,11 @@ impl Signal {
 /// let reload = signal::notify(&[Signal::HUP]);
 /// loop {
 ///     gosched::select! {
-///         signal = stop.recv() => {
+///         recv(stop) -> signal => {
 ///             println!("{}: good bye", signal.unwrap());
 ///             break;
-///         }
-///         _ = reload.recv() => println!("reading the settings again"),
+///         },
+///         recv(reload) -> _ => println!("reading the settings again"),
 ///     }
 /// }
 /// ```
