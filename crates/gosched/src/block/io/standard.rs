@@ -7,7 +7,7 @@
 //!
 //! The poller knows the numbers themselves, not copies: a copy would keep a pipe open that the program has
 //! closed. So a number may come to mean another file. That is noticed before each wait, and that file is
-//! polled then; what is known of the old one is given up.
+//! polled then; those who wait for the old one, through this, look again.
 
 use super::polled::Polled;
 use crate::block::call::marked;
@@ -16,6 +16,7 @@ use crate::sys::descriptor;
 use crate::sys::poller::Direction;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One of the three numbers.
@@ -42,7 +43,7 @@ struct Watch {
     /// Which file it is; none so far.
     file: Option<(u64, u64, u64)>,
     /// None: it cannot be polled.
-    polled: Option<&'static Polled<Number>>,
+    polled: Option<Arc<Polled<Number>>>,
 }
 
 /// So much can be written to a pipe that is ready without waiting.
@@ -62,16 +63,16 @@ impl Standard {
     }
 
     /// What is polled for the file that is there now.
-    fn watched(&self) -> Option<&'static Polled<Number>> {
+    fn watched(&self) -> Option<Arc<Polled<Number>>> {
         let file = descriptor::identity(&self.number).ok()?;
         let mut watch = self.watch.hold();
         if watch.file != Some(file) {
-            // One that is there already may have somebody who waits, and is never given up.
+            // The poller knows one file by a number.
+            watch.polled.take().map(|old| old.close());
             let polled = Polled::new(self.number).ok();
-            *watch =
-                Watch { file: Some(file), polled: polled.map(|new| &*Box::leak(Box::new(new))) };
+            *watch = Watch { file: Some(file), polled: polled.map(Arc::new) };
         }
-        watch.polled
+        watch.polled.clone()
     }
 }
 
@@ -95,15 +96,25 @@ fn is_open(result: &io::Result<usize>) -> bool {
     result.as_ref().is_err_and(|why| open.contains(&why.kind()))
 }
 
+/// Whether what was waited for is closed, since the number is another file's: the system's errors have numbers.
+fn is_replaced(why: &io::Error) -> bool {
+    why.kind() == ErrorKind::NotConnected && why.raw_os_error().is_none()
+}
+
 impl Read for &Standard {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let first = descriptor::read_now(&self.number, buffer);
         if !is_open(&first) {
             return if_closed(first, 0);
         }
-        let read = match self.watched() {
-            Some(polled) => polled.read(|number| read_if_ready(number, buffer)),
-            None => marked(|| descriptor::read(&self.number, buffer)),
+        let read = loop {
+            let Some(polled) = self.watched() else {
+                break marked(|| descriptor::read(&self.number, buffer));
+            };
+            match polled.read(|number| read_if_ready(number, buffer)) {
+                Err(why) if is_replaced(&why) => {}
+                done => break done,
+            }
         };
         if_closed(read, 0)
     }
@@ -128,9 +139,14 @@ impl Write for &Standard {
         if !is_open(&first) {
             return if_closed(first, bytes.len());
         }
-        let written = match self.watched() {
-            Some(polled) => polled.write(|number| write_if_ready(number, bytes)),
-            None => marked(|| descriptor::write(&self.number, bytes)),
+        let written = loop {
+            let Some(polled) = self.watched() else {
+                break marked(|| descriptor::write(&self.number, bytes));
+            };
+            match polled.write(|number| write_if_ready(number, bytes)) {
+                Err(why) if is_replaced(&why) => {}
+                done => break done,
+            }
         };
         if_closed(written, bytes.len())
     }
