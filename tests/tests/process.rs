@@ -35,6 +35,7 @@ fn child() {
         None => {}
         Some("two hundred") => two_hundred(),
         Some("no children") => no_children_are_left(),
+        Some("older kernel") => any_number_may_wait_and_one_may_kill(),
         Some(other) => panic!("{other}"),
     }
 }
@@ -181,6 +182,14 @@ fn any_number_may_wait_and_one_may_kill() {
     child.kill().unwrap();
     child.send_signal(Signal::TERM).unwrap();
     assert_eq!(child.try_wait().unwrap().unwrap().signal(), Some(libc::SIGKILL));
+}
+
+#[test]
+fn older_kernels_will_do() {
+    for scenario in ["older kernel", "no children"] {
+        let output = children::command(scenario).env("GOSCHED_PIDFD", "off").output().unwrap();
+        assert!(output.status.success(), "{}", children::stderr(&output));
+    }
 }
 
 #[test]

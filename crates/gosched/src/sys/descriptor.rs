@@ -114,8 +114,11 @@ pub(super) fn count(moved: libc::ssize_t) -> io::Result<usize> {
 /// A descriptor of a child process of ours that was not waited for yet. It can be read when that has ended.
 ///
 /// # Errors
-/// The system has none (before Linux 5.3), or refuses.
+/// The system has none (before Linux 5.3), or refuses; or `GOSCHED_PIDFD=off` says that it should.
 pub(crate) fn of_process(pid: u32) -> io::Result<OwnedFd> {
+    if std::env::var_os("GOSCHED_PIDFD").is_some_and(|switch| switch == "off") {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
     // SAFETY: no memory is involved.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = checked(i32::try_from(fd).unwrap_or(-1))?;
