@@ -44,6 +44,8 @@ pub(crate) struct P {
     pub(crate) schedtick: AtomicU32,
     /// How many Gs in a row went on with the slice of the one before; the owner's.
     inherited: AtomicU32,
+    /// How many Gs in a row that I/O has made ready went before one that was interrupted; the owner's.
+    pub(crate) ahead: AtomicU32,
     /// How often it came back from a marked call.
     pub(crate) syscalltick: AtomicU32,
     /// Goroutines started here, less those that ended here.
@@ -91,6 +93,7 @@ impl P {
             queue: RunQueue::new(),
             schedtick: AtomicU32::new(0),
             inherited: AtomicU32::new(0),
+            ahead: AtomicU32::new(0),
             syscalltick: AtomicU32::new(0),
             goroutines: AtomicI64::new(0),
             random: Random::new(id),

@@ -30,6 +30,7 @@ pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
             .or_else(|| fair_share(p))
             .or_else(|| chaos::elsewhere_first(m).then(|| steal_some(m, p)).flatten())
             .or_else(|| (SCHED.attention() != 0).then(|| own_next(p)).flatten())
+            .or_else(|| io_before_interrupted(m, p))
             .or_else(|| first_of_all(p))
             .or_else(|| own(p))
             .or_else(|| global_share(p))
@@ -79,9 +80,23 @@ fn first_of_all(p: &'static P) -> Option<&'static G> {
     if SCHED.attention() & (INTERRUPTED | CROWDED) == 0 {
         return None;
     }
+    p.ahead.store(0, Ordering::Relaxed);
     let g = SCHED.lock.lock().pop_first()?;
     p.start_slice();
     Some(g)
+}
+
+/// So many in a row go before one that was interrupted.
+const IO_AHEAD: u32 = 8;
+
+/// Whoever I/O has made ready, before one that was interrupted: it would only be interrupted again.
+fn io_before_interrupted(m: &'static M, p: &'static P) -> Option<&'static G> {
+    let ahead = p.ahead.load(Ordering::Relaxed);
+    if SCHED.attention() & INTERRUPTED == 0 || ahead >= IO_AHEAD {
+        return None;
+    }
+    p.ahead.store(ahead + 1, Ordering::Relaxed);
+    woken_by_io(m, p)
 }
 
 /// The one to run next, then the P's own queue.

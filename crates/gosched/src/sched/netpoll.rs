@@ -43,6 +43,8 @@ pub(crate) fn unregister(fd: RawFd, desc: &'static PollDesc) {
 struct Waiting {
     desc: &'static PollDesc,
     direction: Direction,
+    /// The poller is asked to tell of it.
+    asks: bool,
 }
 
 /// Waits until something is told, which may have happened before: the caller then tries again. Who has a
@@ -55,6 +57,25 @@ pub(crate) fn wait(
     direction: Direction,
     is_over: impl FnOnce() -> bool,
 ) -> Result<(), Refusal> {
+    wait_for(desc, direction, is_over, true)
+}
+
+/// As [`wait`], for what the poller is not asked: for the end of a time limit, a deadline, or a close. It may
+/// come back for what is told anyway.
+pub(crate) fn rest(
+    desc: &'static PollDesc,
+    direction: Direction,
+    is_over: impl FnOnce() -> bool,
+) -> Result<(), Refusal> {
+    wait_for(desc, direction, is_over, false)
+}
+
+fn wait_for(
+    desc: &'static PollDesc,
+    direction: Direction,
+    is_over: impl FnOnce() -> bool,
+    asks: bool,
+) -> Result<(), Refusal> {
     let readiness = &desc.side(direction).readiness;
     if readiness.announce()? == Announced::Ready {
         return Ok(());
@@ -63,7 +84,7 @@ pub(crate) fn wait(
         return readiness.finish().map(drop);
     }
     get_polled();
-    let waiting = Waiting { desc, direction };
+    let waiting = Waiting { desc, direction, asks };
     // SAFETY: commit — it takes a `Waiting`, and this frame waits.
     unsafe { super::park(WaitReason::Io, commit, ptr::from_ref(&waiting).cast()) };
     readiness.finish().map(drop)
@@ -80,18 +101,22 @@ pub(crate) fn get_polled() {
 /// - **waiting**: `data` is a `Waiting`, alive until the G is made ready.
 unsafe fn commit(g: &'static G, data: *const ()) -> bool {
     // SAFETY: waiting — promised by the caller.
-    let &Waiting { desc, direction } = unsafe { &*data.cast::<Waiting>() };
+    let &Waiting { desc, direction, asks } = unsafe { &*data.cast::<Waiting>() };
+    // From here on it may be another's.
+    let key = desc.key();
     if !desc.side(direction).commit(g) {
         return false;
     }
-    is_waited_for(desc, direction);
+    if asks {
+        is_waited_for(key, direction);
+    }
     true
 }
 
 /// Somebody waits from here on: is it polled for?
-pub(crate) fn is_waited_for(desc: &'static PollDesc, direction: Direction) {
+pub(crate) fn is_waited_for(key: usize, direction: Direction) {
     if let Some(poller) = poller::here() {
-        poller.want(desc.key(), direction);
+        poller.want(key, direction);
     }
     moving::get_polled();
 }

@@ -203,12 +203,19 @@ static WATCHES: AtomicBool = AtomicBool::new(false);
 pub(crate) struct Watched {
     /// What the turns of all Ps add up to.
     turns: u32,
+    /// No P has passed the scheduler since the last look.
+    stand: bool,
+    /// So many looks are sooner than others: somebody has just had to make room, and may have to again.
+    soon: u32,
     looks: u64,
     /// Since when nobody has looked.
     since: u64,
     /// It was in the poller last time, for nothing.
     in_vain: bool,
 }
+
+/// See [`Watched::is_urgent`].
+const SOON: u32 = 20;
 
 /// Nobody has looked for so long, where Ps do not stand still: the watcher does.
 const OVERDUE: u64 = 1_000_000;
@@ -217,9 +224,15 @@ impl Watched {
     /// Whether the watcher is to sleep in the poller: somebody waits, a P is busy, and no P has passed the
     /// scheduler since the last time that this was asked.
     pub(crate) fn is_wanted(&mut self) -> bool {
-        let stand = !self.have_moved();
+        self.stand = !self.have_moved();
         let in_vain = std::mem::take(&mut self.in_vain);
-        stand && !in_vain && is_worth_a_look() && !all_idle()
+        self.stand && !in_vain && is_worth_a_look() && !all_idle()
+    }
+
+    /// Whether the next look should be sooner.
+    pub(crate) fn is_urgent(&mut self) -> bool {
+        self.soon = self.soon.saturating_sub(1);
+        self.soon > 0
     }
 
     fn have_moved(&mut self) -> bool {
@@ -234,24 +247,29 @@ impl Watched {
         let (Some(poller), Some(stop)) = (poller::here(), stop) else { return };
         // PAIR watches: one order for this, the next, and who calls.
         WATCHES.store(true, Ordering::SeqCst);
-        if !is_called() {
-            poller.watch(stop.as_raw_fd(), timeout);
-        }
+        let told = !is_called() && poller.watch(stop.as_raw_fd(), timeout);
         WATCHES.store(false, Ordering::Relaxed);
         poller::unring(stop);
+        // Those who pass the scheduler find it themselves, and in its turn.
+        if self.have_moved() {
+            self.in_vain = told;
+            return;
+        }
         let mut ready = GList::new();
         netpoll::collect(&mut ready, Some(Duration::ZERO));
-        self.in_vain = ready.is_empty();
-        match self.have_moved() {
-            true => push_last(ready),
-            false => push_without_p(ready),
+        // Something is told that is not for us: it must not keep the watcher busy.
+        self.in_vain = told && ready.is_empty();
+        if !ready.is_empty() {
+            self.soon = SOON;
         }
+        push_without_p(ready);
     }
 
     /// Looks, where others have not for too long: their goroutines take turns, but long ones.
     pub(crate) fn look_if_overdue(&mut self, now: u64) {
         let looks = LOOKS.load(Ordering::Relaxed);
-        if std::mem::replace(&mut self.looks, looks) != looks || !is_worth_a_look() || all_idle() {
+        let looked = std::mem::replace(&mut self.looks, looks) != looks;
+        if looked || self.stand || !is_worth_a_look() || all_idle() {
             self.since = now;
         } else if now - self.since >= OVERDUE {
             self.since = now;

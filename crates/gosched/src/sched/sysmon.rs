@@ -137,7 +137,7 @@ fn watch() {
         };
         delay = delay.min(longest(now));
         sooner = found.slice_ends.max(SHORTEST);
-        if found.asked {
+        if found.asked || polled.is_urgent() {
             sooner = sooner.min(watch::AGAIN);
         }
     }

@@ -91,7 +91,7 @@ impl AsyncWait {
             netpoll::get_polled();
             // SAFETY: alive — `self` keeps it, until it was taken back.
             if unsafe { side.hang(bell) } {
-                netpoll::is_waited_for(polled.desc, self.direction);
+                netpoll::is_waited_for(polled.desc.key(), self.direction);
                 return Poll::Pending;
             }
             side.readiness.finish().map_err(error)?;

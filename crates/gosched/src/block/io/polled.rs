@@ -134,6 +134,21 @@ impl<S: AsFd> Polled<S> {
         self.attempt(Direction::Read, f)
     }
 
+    /// As [`Polled::read`], of datagrams: `end` is what a receive says after a shutdown. A call that would not
+    /// block does not say so by itself.
+    pub(crate) fn receive<R>(
+        &self,
+        mut f: impl FnMut(&S) -> io::Result<R>,
+        mut end: impl FnMut() -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.read(|socket| match f(socket) {
+            Err(why) if why.kind() == ErrorKind::WouldBlock && self.desc.is_odd() => {
+                if is_shut(socket) { end() } else { Err(why) }
+            }
+            done => done,
+        })
+    }
+
     /// As [`Polled::read`], of a byte stream in which a short read means that there is no more: the next one
     /// waits at once. `room` is how much is asked for.
     #[inline]
@@ -213,23 +228,36 @@ impl<S: AsFd> Polled<S> {
 
     /// Waits until something has happened. False: it is `when`, and nothing has.
     fn wait_until(&self, direction: Direction, when: u64) -> io::Result<bool> {
+        self.within(direction, when, |is_over| netpoll::wait(self.desc, direction, is_over))
+    }
+
+    /// Does nothing for `duration`; a close or a deadline ends that.
+    pub(crate) fn rest(&self, duration: Duration) -> io::Result<()> {
+        let _user = self.begin()?;
+        let _turn = self.reading.hold();
+        let when = clock::after(duration);
+        while self.within(Direction::Read, when, |is_over| {
+            netpoll::rest(self.desc, Direction::Read, is_over)
+        })? {}
+        Ok(())
+    }
+
+    /// Waits, until `when` at most. False: it is.
+    fn within(
+        &self,
+        direction: Direction,
+        when: u64,
+        wait: impl FnOnce(&dyn Fn() -> bool) -> Result<(), Refusal>,
+    ) -> io::Result<bool> {
         let limit = TimeLimit { desc: self.desc, direction, over: AtomicBool::new(false) };
         // SAFETY: data — it outlives the alarm.
         let alarm = unsafe { Alarm::new(disturb, ptr::from_ref(&limit).cast()) };
         alarm.start(when);
         // PAIR io-limit: one sees what the other did to the word in between.
         let is_over = || limit.over.load(Ordering::Acquire);
-        netpoll::wait(self.desc, direction, is_over).map_err(error)?;
+        wait(&is_over).map_err(error)?;
         alarm.stop();
         Ok(!is_over())
-    }
-
-    /// Waits for up to `duration`, or until something has happened that can be read.
-    pub(crate) fn pause(&self, duration: Duration) -> io::Result<()> {
-        let _user = self.begin()?;
-        let _turn = self.reading.hold();
-        self.desc.side(Direction::Read).readiness.attempt().map_err(error)?;
-        self.wait_until(Direction::Read, clock::after(duration)).map(drop)
     }
 
     /// From when on calls in that direction fail, also those that wait now.
@@ -372,6 +400,15 @@ pub(super) fn error(why: Refusal) -> io::Error {
         Refusal::Closed => ErrorKind::NotConnected.into(),
         Refusal::Expired => ErrorKind::TimedOut.into(),
     }
+}
+
+/// Whether nothing can be received any more.
+fn is_shut(socket: &impl AsFd) -> bool {
+    let fd = socket.as_fd().as_raw_fd();
+    let mut asked = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: one of them.
+    unsafe { libc::poll(&raw mut asked, 1, 0) };
+    asked.revents & libc::POLLRDHUP != 0
 }
 
 /// Of one call.

@@ -259,7 +259,7 @@ pub(super) fn accept<S: AsFd, T>(
             let before = Duration::from_millis(rest.load(Ordering::Relaxed).into());
             let longer = (2 * before).clamp(SHORTEST, LONGEST);
             rest.store(longer.as_millis() as u32, Ordering::Relaxed);
-            polled.pause(longer)?;
+            polled.rest(longer)?;
             polled.read(try_now)
         }
         first => first,

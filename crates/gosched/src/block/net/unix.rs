@@ -219,7 +219,8 @@ impl UnixDatagram {
     /// # Errors
     /// What std's says; it was closed; its time is over.
     pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.polled.read(|socket| socket.recv_from(buffer))
+        let unnamed = || Ok((0, SocketAddr::from_pathname("")?));
+        self.polled.receive(|socket| socket.recv_from(buffer), unnamed)
     }
 
     /// The next datagram.
@@ -227,7 +228,7 @@ impl UnixDatagram {
     /// # Errors
     /// As [`UnixDatagram::recv_from`].
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.polled.read(|socket| socket.recv(buffer))
+        self.polled.receive(|socket| socket.recv(buffer), || Ok(0))
     }
 
     /// Sends a datagram to the socket at `path`. Where its owner is too slow, this waits.

@@ -97,9 +97,11 @@ impl Poller for Epoll {
         }
     }
 
-    fn watch(&self, stop: RawFd, timeout: Duration) {
+    fn watch(&self, stop: RawFd, timeout: Duration) -> bool {
         let wanted = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        poll_for(&mut [wanted(self.epoll.as_raw_fd()), wanted(stop)], Some(timeout));
+        let mut both = [wanted(stop), wanted(self.epoll.as_raw_fd())];
+        poll_for(&mut both, Some(timeout));
+        both[1].revents != 0
     }
 
     fn interrupt(&self) {

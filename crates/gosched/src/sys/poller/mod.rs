@@ -30,8 +30,9 @@ pub(crate) trait Poller: Sync + Send + std::fmt::Debug {
     /// nothing.
     fn poll(&self, told: &mut Told, timeout: Option<Duration>);
 
-    /// Waits until there is something to be told, up to `timeout`, or until `stop` can be read.
-    fn watch(&self, stop: RawFd, timeout: Duration);
+    /// Waits until there is something to be told, up to `timeout`, or until `stop` can be read. True: there
+    /// is something.
+    fn watch(&self, stop: RawFd, timeout: Duration) -> bool;
 
     /// See the top of this file.
     fn interrupt(&self);

@@ -174,11 +174,13 @@ impl Poller for Poll {
         scratch.give_back(list);
     }
 
-    fn watch(&self, stop: RawFd, timeout: Duration) {
-        let Some(mut list) = self.watches.take() else { return };
+    fn watch(&self, stop: RawFd, timeout: Duration) -> bool {
+        let Some(mut list) = self.watches.take() else { return false };
         self.fill(&mut list, stop);
         poll_for(&mut list, Some(timeout));
+        let told = list.iter().skip(1).any(|found| found.revents != 0);
         self.watches.give_back(list);
+        told
     }
 
     fn interrupt(&self) {
