@@ -74,7 +74,7 @@ pub use block::future::block_on;
 #[cfg(not(loom))]
 pub use block::select::Select;
 #[cfg(not(loom))]
-pub use block::{context, fs, net, sync, time};
+pub use block::{context, fs, io, net, process, signal, sync, time};
 #[cfg(not(loom))]
 pub use gosched_macros::{main, test};
 

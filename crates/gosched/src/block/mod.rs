@@ -6,10 +6,13 @@ pub mod context;
 pub(crate) mod exit;
 pub mod fs;
 pub(crate) mod future;
+#[macro_use]
 pub mod io;
 pub(crate) mod limit;
 pub mod net;
+pub mod process;
 pub(crate) mod select;
+pub mod signal;
 pub mod sync;
 pub mod time;
 pub(crate) mod waiter;

@@ -64,6 +64,11 @@ impl Readiness {
         Ok(())
     }
 
+    /// Whether an attempt is in order. By anybody: what was told stays.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        refusal(self.0.load(Ordering::Relaxed))
+    }
+
     /// Somebody will wait. Uses up what was told.
     pub(crate) fn announce(&self) -> Result<Announced, Refusal> {
         let old = self.change(|word| match word & (READY | EXPIRED | CLOSED) {

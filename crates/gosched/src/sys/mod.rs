@@ -26,6 +26,8 @@ pub(crate) mod clock;
 #[cfg(not(loom))]
 pub(crate) mod cpu_limit;
 #[cfg(not(loom))]
+pub(crate) mod descriptor;
+#[cfg(not(loom))]
 pub(crate) mod fatal;
 #[cfg(all(ported, not(loom)))]
 pub(crate) mod godebug;
@@ -38,6 +40,8 @@ pub(crate) mod poller;
 #[cfg(not(loom))]
 pub(crate) mod random;
 #[cfg(not(loom))]
+pub(crate) mod signals;
+#[cfg(not(loom))]
 pub(crate) mod sleep_word;
 #[cfg(not(loom))]
 pub(crate) mod task_count;
@@ -45,6 +49,8 @@ pub(crate) mod task_count;
 pub(crate) mod thread_look;
 #[cfg(not(loom))]
 pub(crate) mod topology;
+#[cfg(not(loom))]
+pub(crate) mod transfer;
 
 #[cfg(all(not(loom), target_os = "linux"))]
 mod before_main;

@@ -80,6 +80,31 @@ impl<T> Closer<T> {
     }
 }
 
+/// A channel into which only the runtime sends; whoever can receive keeps `owner`.
+pub(crate) fn fed<T>(cap: usize, owner: Arc<dyn Any + Send + Sync>) -> (Feeder<T>, Receiver<T>) {
+    let seal = Some(Seal { _owner: Some(owner) });
+    let ends = Arc::new(Ends { seal, ..Ends::new(cap, None) });
+    (Feeder(Arc::downgrade(&ends)), Receiver::new(ends))
+}
+
+/// A way to send for who does not keep the channel.
+pub(crate) struct Feeder<T>(Weak<Ends<T>>);
+
+impl<T> Feeder<T> {
+    /// If anybody has it still, and there is room.
+    pub(crate) fn offer(&self, value: T) {
+        if let Some(ends) = self.0.upgrade() {
+            let _ = ends.core.try_send(value);
+        }
+    }
+}
+
+impl<T> Clone for Feeder<T> {
+    fn clone(&self) -> Feeder<T> {
+        Feeder(self.0.clone())
+    }
+}
+
 /// A channel whose sender is a timer, which makes its values of the time.
 pub(crate) fn of_timer<T: Copy>(value: fn(u64) -> T) -> Receiver<T> {
     let ends = Arc::new(Ends::new(1, Some(ChanTimer::new(value))));

@@ -1,6 +1,45 @@
-//! Input and output beside files and the network.
-
-pub(crate) mod polled;
+//! Input and output beside files and the network: pipes, the standard streams, and [`copy()`].
+//!
+//! The traits are std's ([`std::io::Read`] and its kin): code that is written for them works unchanged.
+//!
+//! ```
+//! use gosched::io;
+//! use std::io::{Read, Write};
+//!
+//! gosched::run(|| {
+//!     let (mut reader, mut writer) = io::pipe()?;
+//!     let sent = gosched::go(move || writer.write_all(b"through a pipe"));
+//!     let mut text = String::new();
+//!     reader.read_to_string(&mut text)?; // until the writer is dropped
+//!     assert_eq!(text, "through a pipe");
+//!     sent.join().unwrap()
+//! }).unwrap();
+//! ```
 
 #[cfg(feature = "hyper")]
 pub(crate) mod async_wait;
+mod copy;
+mod known;
+#[macro_use]
+mod pipe;
+pub(crate) mod polled;
+mod standard;
+mod streams;
+
+pub use copy::{CopyError, copy};
+pub use pipe::{PipeReader, PipeWriter, pipe};
+pub use streams::{
+    Stderr, StderrLock, Stdin, StdinLock, Stdout, StdoutLock, stderr, stdin, stdout,
+};
+
+// What the macros of `pipe` name.
+pub(crate) mod names {
+    pub(crate) use super::polled::Polled;
+    pub(crate) use crate::sys::descriptor;
+    pub(crate) use crate::sys::poller::Direction;
+    pub(crate) use std::fmt;
+    pub(crate) use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+    pub(crate) use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+    pub(crate) use std::process::Stdio;
+    pub(crate) use std::time::Instant;
+}

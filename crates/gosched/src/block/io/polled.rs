@@ -176,6 +176,17 @@ impl<S: AsFd> Polled<S> {
         self.attempt(Direction::Write, f)
     }
 
+    /// Does `f` once, if calls in that direction may still be made. It does not wait, nor for its turn.
+    pub(crate) fn now<R>(
+        &self,
+        direction: Direction,
+        f: impl FnOnce(&S) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let _user = self.begin()?;
+        self.desc.side(direction).readiness.check().map_err(error)?;
+        f(self.source())
+    }
+
     #[inline]
     fn begin(&self) -> io::Result<User<'_, S>> {
         may_wait();

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU32;
 
 /// A TCP connection: [`std::net::TcpStream`], for goroutines.
 pub struct TcpStream {
-    polled: Polled<std::net::TcpStream>,
+    pub(in crate::block) polled: Polled<std::net::TcpStream>,
 }
 
 /// A TCP socket that takes connections: [`std::net::TcpListener`], for goroutines.

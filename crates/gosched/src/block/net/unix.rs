@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU32;
 
 /// A connection within the machine: [`std::os::unix::net::UnixStream`], for goroutines.
 pub struct UnixStream {
-    polled: Polled<net::UnixStream>,
+    pub(in crate::block) polled: Polled<net::UnixStream>,
 }
 
 /// A socket that takes such connections: [`std::os::unix::net::UnixListener`], for goroutines.

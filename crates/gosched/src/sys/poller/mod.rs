@@ -131,7 +131,7 @@ fn timespec(timeout: Duration) -> libc::timespec {
 }
 
 /// Waits until one of these can be used, as poll(2), up to `timeout`.
-fn poll_for(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> usize {
+pub(crate) fn poll_for(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> usize {
     let limit = timeout.map(timespec);
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let count = fds.len() as libc::nfds_t;

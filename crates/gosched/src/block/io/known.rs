@@ -1,0 +1,150 @@
+//! Which readers and writers are ours, so that the system can copy between them by itself.
+//!
+//! [`copy`](super::copy()) takes any reader and writer, as std's does. A trait of its own would shut out the
+//! types of others, and functions of another name would have to be known; so it asks whether the type is one
+//! of those below, or a reference to one. A type that may borrow has no [`TypeId`] by the language's rules.
+//! But an id does not tell lifetimes apart, and here it need not: what is looked for has none, or is a
+//! reference, used for as long as the caller's own is.
+
+use super::{PipeReader, PipeWriter};
+use crate::block::fs::File;
+use crate::block::io::polled::Polled;
+use crate::block::net::{TcpStream, UnixStream};
+use crate::block::process::{ChildStderr, ChildStdin, ChildStdout};
+use crate::sys::poller::Direction;
+use std::any::TypeId;
+use std::io;
+use std::marker::PhantomData;
+use std::mem::transmute;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr;
+
+/// Something that can be copied from, or to.
+#[derive(Clone, Copy)]
+pub(super) enum Known<'a> {
+    Socket(&'a dyn Waited),
+    Pipe(&'a dyn Waited),
+    File(&'a File),
+}
+
+/// What is done with a descriptor.
+pub(super) type Use<'a> = &'a mut dyn FnMut(BorrowedFd<'_>) -> io::Result<usize>;
+
+/// A [`Polled`], of whatever.
+pub(super) trait Waited {
+    /// See [`Polled::now`].
+    fn now(&self, direction: Direction, f: Use<'_>) -> io::Result<usize>;
+
+    /// See [`Polled::read`] and [`Polled::write`].
+    fn wait(&self, direction: Direction, f: Use<'_>) -> io::Result<usize>;
+}
+
+impl<S: AsFd> Waited for Polled<S> {
+    fn now(&self, direction: Direction, f: Use<'_>) -> io::Result<usize> {
+        Polled::now(self, direction, |source| f(source.as_fd()))
+    }
+
+    fn wait(&self, direction: Direction, f: Use<'_>) -> io::Result<usize> {
+        match direction {
+            Direction::Read => self.read(|source| f(source.as_fd())),
+            Direction::Write => self.write(|source| f(source.as_fd())),
+        }
+    }
+}
+
+/// What a reader is.
+pub(super) fn source<R: ?Sized>(reader: &R) -> Option<Known<'_>> {
+    None.or_else(|| stream(reader))
+        .or_else(|| seen::<PipeReader, R>(reader).map(|pipe| Known::Pipe(&pipe.polled)))
+        .or_else(|| seen::<ChildStdout, R>(reader).map(|pipe| Known::Pipe(&pipe.polled)))
+        .or_else(|| seen::<ChildStderr, R>(reader).map(|pipe| Known::Pipe(&pipe.polled)))
+}
+
+/// What a writer is.
+pub(super) fn sink<W: ?Sized>(writer: &W) -> Option<Known<'_>> {
+    None.or_else(|| stream(writer))
+        .or_else(|| seen::<PipeWriter, W>(writer).map(|pipe| Known::Pipe(&pipe.polled)))
+        .or_else(|| seen::<ChildStdin, W>(writer).map(|pipe| Known::Pipe(&pipe.polled)))
+}
+
+/// What can be both.
+fn stream<T: ?Sized>(value: &T) -> Option<Known<'_>> {
+    None.or_else(|| seen::<TcpStream, T>(value).map(|stream| Known::Socket(&stream.polled)))
+        .or_else(|| seen::<UnixStream, T>(value).map(|stream| Known::Socket(&stream.polled)))
+        .or_else(|| seen::<File, T>(value).map(Known::File))
+}
+
+/// The value, if it is a `T`, or a reference to one.
+fn seen<T: 'static, V: ?Sized>(value: &V) -> Option<&T> {
+    let found = id::<V>();
+    let place = ptr::from_ref(value);
+    if found == TypeId::of::<T>() {
+        // SAFETY: it is a `T`, borrowed for as long as `value` is.
+        return Some(unsafe { &*place.cast::<T>() });
+    }
+    if found == TypeId::of::<&'static T>() || found == TypeId::of::<&'static mut T>() {
+        // SAFETY: it is a reference to a `T`, which lives at least as long as `value` is borrowed; and while
+        // that is borrowed nobody else changes what a `&mut` refers to.
+        return Some(unsafe { *place.cast::<&T>() });
+    }
+    None
+}
+
+/// The id of a type, whatever it borrows: that of the same type with other lifetimes.
+fn id<V: ?Sized>() -> TypeId {
+    trait HasId {
+        fn id(&self) -> TypeId
+        where
+            Self: 'static;
+    }
+    impl<V: ?Sized> HasId for PhantomData<V> {
+        fn id(&self) -> TypeId
+        where
+            Self: 'static,
+        {
+            TypeId::of::<V>()
+        }
+    }
+    let nothing = PhantomData::<V>;
+    let borrowed: &dyn HasId = &nothing;
+    // SAFETY: lifetimes are all that changes, and there is nothing in it that could be used for longer.
+    let forever = unsafe { transmute::<&dyn HasId, &(dyn HasId + 'static)>(borrowed) };
+    forever.id()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn values_and_references_are_known_and_wrappers_are_not() {
+        let (mut stream, _other) = UnixStream::pair().unwrap();
+        let (reader, writer) = crate::io::pipe().unwrap();
+        assert!(matches!(source(&stream), Some(Known::Socket(_))));
+        assert!(matches!(source(&&stream), Some(Known::Socket(_))));
+        assert!(matches!(sink(&&mut stream), Some(Known::Socket(_))));
+        assert!(matches!(
+            (source(&reader), sink(&&writer)),
+            (Some(Known::Pipe(_)), Some(Known::Pipe(_)))
+        ));
+        assert!(sink(&reader).is_none() && source(&writer).is_none());
+        let null = File::open("/dev/null").unwrap();
+        assert!(matches!(
+            (source(&null), sink(&&null)),
+            (Some(Known::File(_)), Some(Known::File(_)))
+        ));
+        assert!(source(&std::io::BufReader::new(&stream)).is_none());
+        let any: &mut dyn Read = &mut stream;
+        assert!(source(any).is_none() && source(&any).is_none());
+        assert!(source(&&&reader).is_none() && source::<[u8]>(&[]).is_none());
+    }
+
+    #[test]
+    fn what_is_found_is_the_value_itself() {
+        let null = File::open("/dev/null").unwrap();
+        assert!(seen::<File, &&File>(&&&null).is_none());
+        assert!(ptr::eq(seen::<File, &File>(&&null).unwrap(), &null));
+        assert!(ptr::eq(seen::<File, File>(&null).unwrap(), &null));
+    }
+}

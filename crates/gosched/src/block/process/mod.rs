@@ -1,0 +1,33 @@
+//! Child processes: [`std::process`], for goroutines.
+//!
+//! Names and results are std's. What differs: starting one is a [marked](crate::blocking) call; the pipes to
+//! and from it are polled; and [`Child::wait`] parks the goroutine. On an ordinary thread they block the
+//! thread.
+//!
+//! ```
+//! use gosched::process::{Command, Stdio};
+//! use std::io::{Read, Write};
+//!
+//! gosched::run(|| {
+//!     let mut cat = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+//!     let mut stdin = cat.stdin.take().unwrap();
+//!     stdin.write_all(b"hello")?;
+//!     drop(stdin); // the end of its input
+//!     let mut answer = String::new();
+//!     cat.stdout.take().unwrap().read_to_string(&mut answer)?;
+//!     assert_eq!(answer, "hello");
+//!     assert!(cat.wait()?.success());
+//!     std::io::Result::Ok(())
+//! }).unwrap();
+//! ```
+//!
+//! Beyond std: the methods of a [`Child`] take `&self`, so one goroutine can kill what another waits for; and
+//! there is [`Command::kill_on_drop`].
+
+mod child;
+mod command;
+
+pub use child::{Child, ChildStderr, ChildStdin, ChildStdout};
+pub use command::Command;
+#[doc(no_inline)]
+pub use std::process::{ExitCode, ExitStatus, Output, Stdio, abort, exit, id};

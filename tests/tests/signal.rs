@@ -1,0 +1,310 @@
+//! Signals as values. Each test that changes what a signal does has a process of its own.
+
+use gosched::signal::{self, CAPACITY, Signal};
+use gosched::{go, run};
+use gosched_tests::children;
+use gosched_tests::parties::{crowd, wait_for};
+use std::os::unix::process::ExitStatusExt;
+use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+/// Long enough for what must come.
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[test]
+fn child() {
+    match children::scenario().as_deref() {
+        None => {}
+        Some("several") => several(),
+        Some("restored") => restored(),
+        Some("kept") => kept(),
+        Some("busy") => busy(),
+        Some("storm") => storm(),
+        Some("full") => full(),
+        Some("foreign") => foreign(),
+        Some("again") => again(),
+        Some("deadlock") => deadlock(),
+        Some("spawning") => spawning(),
+        Some(other) => panic!("{other}"),
+    }
+}
+
+fn passes(scenario: &str) {
+    let output = children::run(scenario);
+    assert!(output.status.success(), "{}", children::stderr(&output));
+}
+
+/// What is done with a signal.
+fn disposition(signal: Signal) -> usize {
+    let mut found = std::mem::MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: nothing new; room for what is there.
+    let told = unsafe { libc::sigaction(signal.as_raw(), std::ptr::null(), found.as_mut_ptr()) };
+    assert_eq!(told, 0);
+    // SAFETY: the call has filled it.
+    unsafe { found.assume_init() }.sa_sigaction
+}
+
+#[test]
+fn names_and_numbers() {
+    assert_eq!(Signal::INT.to_string(), "SIGINT");
+    assert_eq!(format!("{:?}", Signal::from_raw(libc::SIGWINCH)), "SIGWINCH");
+    assert_eq!(Signal::from_raw(40).to_string(), "signal 40");
+    assert_eq!(Signal::TERM.as_raw(), 15);
+    assert_eq!(Signal::from_raw(15), Signal::TERM);
+    assert!(Signal::from_raw(-1).raise().is_err());
+}
+
+#[test]
+fn what_cannot_be_had_is_refused() {
+    let refused = [
+        (Signal::KILL, "cannot be caught"),
+        (Signal::STOP, "cannot be caught"),
+        (Signal::SEGV, "broken"),
+        (Signal::BUS, "broken"),
+        (Signal::FPE, "broken"),
+        (Signal::ILL, "broken"),
+        (Signal::URG, "runtime"),
+        (Signal::from_raw(0), "number"),
+        (Signal::from_raw(65), "number"),
+        (Signal::from_raw(32), "signal 32"),
+    ];
+    for (signal, why) in refused {
+        let before = disposition(Signal::USR2);
+        let panic = catch_unwind(|| signal::notify(&[Signal::USR2, signal])).unwrap_err();
+        let text = panic.downcast::<String>().unwrap();
+        assert!(text.contains(why), "{text}");
+        assert_eq!(disposition(Signal::USR2), before, "{signal}");
+    }
+}
+
+#[test]
+fn every_subscriber_gets_every_signal() {
+    passes("several");
+}
+
+fn several() {
+    let both = signal::notify(&[Signal::USR1, Signal::USR2]);
+    let one: Vec<_> = (0..5).map(|_| signal::notify(&[Signal::USR1])).collect();
+    let none = signal::notify(&[]);
+    let waiting = go(move || {
+        let first = both.recv_timeout(LIMIT).unwrap();
+        let second = both.recv_timeout(LIMIT).unwrap();
+        (first, second, both.try_recv().is_err())
+    });
+    Signal::USR1.raise().unwrap();
+    for one in &one {
+        assert_eq!(one.recv_timeout(LIMIT), Ok(Signal::USR1));
+    }
+    Signal::USR2.raise().unwrap();
+    assert_eq!(waiting.join().unwrap(), (Signal::USR1, Signal::USR2, true));
+    assert!(none.is_empty() && one.iter().all(|one| one.is_empty()));
+}
+
+#[test]
+fn the_last_one_gone_brings_back_what_was_done_before() {
+    let output = children::run("restored");
+    assert_eq!(output.status.signal(), Some(libc::SIGTERM), "{}", children::stderr(&output));
+}
+
+fn restored() {
+    let before = disposition(Signal::TERM);
+    let first = signal::notify(&[Signal::TERM]);
+    let second = signal::notify(&[Signal::TERM, Signal::HUP]);
+    let clone = first.clone();
+    drop(first);
+    drop(second);
+    assert_ne!(disposition(Signal::TERM), before, "a clone is left");
+    Signal::TERM.raise().unwrap();
+    assert_eq!(clone.recv_timeout(LIMIT), Ok(Signal::TERM));
+    drop(clone);
+    // The thread may be about to let go of the channel.
+    wait_for("it is as it was", || disposition(Signal::TERM) == before);
+    Signal::TERM.raise().unwrap();
+    std::thread::sleep(LIMIT);
+}
+
+#[test]
+fn a_handler_that_somebody_else_installs_is_left_alone() {
+    passes("foreign");
+}
+
+static FOREIGN: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn foreign_handler(_: i32) {
+    FOREIGN.fetch_add(1, SeqCst);
+}
+
+fn foreign() {
+    let handler = foreign_handler as extern "C" fn(i32) as usize;
+    // SAFETY: a handler that may be called anywhere.
+    unsafe { libc::signal(libc::SIGUSR1, handler) };
+    let signals = signal::notify(&[Signal::USR1]);
+    Signal::USR1.raise().unwrap();
+    assert_eq!(signals.recv_timeout(LIMIT), Ok(Signal::USR1));
+    assert_eq!(FOREIGN.load(SeqCst), 0, "ours is in its place");
+    drop(signals);
+    wait_for("it is back", || disposition(Signal::USR1) == handler);
+    Signal::USR1.raise().unwrap();
+    wait_for("it is called", || FOREIGN.load(SeqCst) == 1);
+
+    let signals = signal::notify(&[Signal::USR2]);
+    // SAFETY: as above.
+    unsafe { libc::signal(libc::SIGUSR2, handler) };
+    drop(signals);
+    assert_eq!(disposition(Signal::USR2), handler);
+}
+
+#[test]
+fn signals_wait_for_who_receives_late() {
+    passes("kept");
+}
+
+fn kept() {
+    let signals = signal::notify(&[Signal::HUP, Signal::WINCH]);
+    Signal::HUP.raise().unwrap();
+    wait_for("one has come", || signals.len() == 1);
+    Signal::WINCH.raise().unwrap();
+    wait_for("two have come", || signals.len() == 2);
+    let all = run(move || signals.try_iter().collect::<Vec<_>>());
+    assert_eq!(all, [Signal::HUP, Signal::WINCH]);
+}
+
+#[test]
+fn endless_loops_do_not_hold_them_up() {
+    passes("busy");
+}
+
+fn busy() {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    let signals = signal::notify(&[Signal::USR1]);
+    let loops: Vec<_> = (0..gosched::runtime::procs() * 2)
+        .map(|_| {
+            go(|| {
+                while !STOP.load(SeqCst) {
+                    std::hint::spin_loop()
+                }
+            })
+        })
+        .collect();
+    for _ in 0..20 {
+        Signal::USR1.raise().unwrap();
+        assert_eq!(signals.recv_timeout(LIMIT), Ok(Signal::USR1));
+    }
+    let receiver = go(move || {
+        Signal::USR1.raise().unwrap();
+        signals.recv_timeout(LIMIT)
+    });
+    assert_eq!(receiver.join().unwrap(), Ok(Signal::USR1));
+    STOP.store(true, SeqCst);
+    loops.into_iter().for_each(|one| one.join().unwrap());
+}
+
+#[test]
+fn a_storm_of_signals_breaks_nothing() {
+    passes("storm");
+}
+
+fn storm() {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let all = [Signal::USR1, Signal::USR2, Signal::HUP, Signal::ALRM];
+    let signals = signal::notify(&all);
+    // Until the process ends.
+    drop(go(move || {
+        for _ in &signals {
+            COUNT.fetch_add(1, SeqCst);
+        }
+    }));
+    let last = signal::notify(&[Signal::TERM]);
+    // Those who come and go, beside goroutines at work and signals to all.
+    crowd(8, move |i| {
+        for round in 0..100 {
+            all[(i + round) % all.len()].raise().unwrap();
+            let mine = signal::notify(&[all[i % all.len()], Signal::CONT]);
+            let text: String = (0..20).map(|n| n.to_string()).collect();
+            assert_eq!(text.len(), 30);
+            gosched::yield_now();
+            drop(mine);
+        }
+    });
+    wait_for("some have come", || COUNT.load(SeqCst) > 0);
+    Signal::TERM.raise().unwrap();
+    assert_eq!(last.recv_timeout(LIMIT), Ok(Signal::TERM));
+}
+
+#[test]
+fn who_does_not_receive_misses_what_does_not_fit() {
+    passes("full");
+}
+
+fn full() {
+    let lazy = signal::notify(&[Signal::USR1]);
+    let eager = signal::notify(&[Signal::USR1]);
+    for _ in 0..CAPACITY + 10 {
+        Signal::USR1.raise().unwrap();
+        assert_eq!(eager.recv_timeout(LIMIT), Ok(Signal::USR1));
+    }
+    assert_eq!(lazy.len(), CAPACITY);
+    assert_eq!(lazy.try_iter().count(), CAPACITY);
+    Signal::USR1.raise().unwrap();
+    assert_eq!(lazy.recv_timeout(LIMIT), Ok(Signal::USR1));
+}
+
+#[test]
+fn subscribing_works_again_and_again() {
+    passes("again");
+}
+
+fn signal_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
+    names.filter(|name| name.trim() == "gosched-signals").count()
+}
+
+fn again() {
+    let before = disposition(Signal::USR1);
+    for round in 0..200 {
+        let signals = signal::notify(&[Signal::USR1]);
+        Signal::USR1.raise().unwrap();
+        assert_eq!(signals.recv_timeout(LIMIT), Ok(Signal::USR1), "round {round}");
+        drop(signals);
+        wait_for("it is as it was", || disposition(Signal::USR1) == before);
+    }
+    wait_for("the thread has ended", || signal_threads() == 0);
+}
+
+#[test]
+fn a_deadlock_is_not_one_while_a_signal_may_come() {
+    let output = children::run("deadlock");
+    let text = children::stderr(&output);
+    match cfg!(feature = "threads") {
+        true => assert_eq!(output.status.code(), Some(0), "{text}"),
+        false => assert!(text.contains("received") && output.status.success(), "{text}"),
+    }
+}
+
+fn deadlock() {
+    // Only goroutines, all of which wait: one for a signal, from outside.
+    let signals = signal::notify(&[Signal::USR1]);
+    let id = std::process::id().to_string();
+    let mut killer = std::process::Command::new("/bin/sh");
+    killer.args(["-c", "sleep 0.2; kill -USR1 $0", &id]);
+    let mut killer = killer.spawn().unwrap();
+    run(move || assert_eq!(signals.recv(), Ok(Signal::USR1)));
+    eprintln!("received");
+    assert!(killer.wait().unwrap().success());
+}
+
+#[test]
+fn children_are_started_with_what_signals_do_otherwise() {
+    passes("spawning");
+}
+
+fn spawning() {
+    let signals = signal::notify(&[Signal::TERM, Signal::CHLD]);
+    let child = gosched::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    child.send_signal(Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
+    assert_eq!(signals.recv_timeout(LIMIT), Ok(Signal::CHLD));
+}
