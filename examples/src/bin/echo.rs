@@ -22,5 +22,5 @@ fn main() -> io::Result<()> {
 
 /// Until the client has sent everything; then it has everything back.
 fn echo(stream: &TcpStream) -> io::Result<u64> {
-    io::copy(&mut &*stream, &mut &*stream)
+    gosched::io::copy(&mut &*stream, &mut &*stream)
 }

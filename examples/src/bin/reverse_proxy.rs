@@ -58,7 +58,7 @@ fn serve(client: &TcpStream, backends: &[SocketAddr]) -> io::Result<()> {
 
 /// One way, to its end. After an error nothing more can arrive either way.
 fn forward(from: &TcpStream, to: &TcpStream) {
-    match io::copy(&mut &*from, &mut &*to) {
+    match gosched::io::copy(&mut &*from, &mut &*to) {
         Ok(_) => drop(to.shutdown(Shutdown::Write)),
         Err(_) => {
             let _ = from.shutdown(Shutdown::Both);
