@@ -1,4 +1,4 @@
-//! Async code for the suites `async_bridge` and `async_chan`: a waker that counts, and executors.
+//! Async code for the suites `async_bridge`, `async_chan` and `async_io`: a waker that counts, and executors.
 
 use std::future::Future;
 use std::pin::Pin;
