@@ -402,6 +402,9 @@ fn tasks() -> usize {
 #[gosched::main(alloc = off)]
 fn surplus() {
     let me = current().unwrap();
+    let listener = gosched::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepted = go(move || listener.accept().map(drop));
     let locked = Arc::new(AtomicUsize::new(0));
     let handles: Vec<_> = (0..40)
         .map(|_| {
@@ -436,6 +439,10 @@ fn surplus() {
         me.unpark();
     });
     park();
+    // Whoever polled may be one of those that ended.
+    let client = std::net::TcpStream::connect(address).unwrap();
+    accepted.join().unwrap().unwrap();
+    drop(client);
     busy_for_a_while();
     println!("works");
 }

@@ -154,8 +154,8 @@ fn end_of_sleep(m: &'static M, for_timer: bool) -> End {
     if !locked.idle_ms.remove(m) {
         return End::IsWoken;
     }
-    let kept = timers::resign(&mut locked, m);
-    polling::resign(&mut locked, m);
+    // Somebody keeps the time, and somebody polls.
+    let kept = timers::resign(&mut locked, m) | polling::resign(&mut locked, m);
     if for_timer {
         let p = timers::are_due().then(|| locked.pop_idle_p()).flatten();
         drop(locked);
@@ -165,7 +165,7 @@ fn end_of_sleep(m: &'static M, for_timer: bool) -> End {
         });
     }
     // One more than Ps, beside those that cannot take one: the next hand-off must not have to wait for a
-    // thread. And somebody keeps the time.
+    // thread.
     let away = (locked.locked_ms + locked.blocked_ms) as usize;
     if kept || locked.ms as usize <= SCHED.procs() + 1 + away || m.is_main() {
         return End::Stays;

@@ -141,11 +141,13 @@ pub(crate) fn begin(locked: &mut Locked, m: &'static M) -> bool {
 }
 
 /// An M that sleeps, or slept, is not the one in the poller any more, if it was. Under the lock.
-pub(crate) fn resign(locked: &mut Locked, m: &'static M) {
-    if locked.poller.is_some_and(|poller| ptr::eq(poller, m)) {
+pub(crate) fn resign(locked: &mut Locked, m: &'static M) -> bool {
+    let was = locked.poller.is_some_and(|poller| ptr::eq(poller, m));
+    if was {
         locked.poller = None;
         BLOCKED.store(false, Ordering::Relaxed);
     }
+    was
 }
 
 /// Sleeps in the poller until it is woken, or somebody is ready. False: it was not woken.
