@@ -266,3 +266,33 @@ fn a_seed_replays_the_run_and_another_gives_another() {
     }
     assert!(orders.len() > 1, "seeds make a difference to select too: {orders:?}");
 }
+
+#[gosched::test(virtual_time)]
+fn an_hour_of_deadlines_of_sockets_takes_no_hour() {
+    use gosched::net::UnixStream;
+    use std::io::{ErrorKind, Read, Write};
+    let real = Instant::now();
+    let (mut near, mut far) = UnixStream::pair().unwrap();
+    let before = time::now();
+    near.set_read_deadline(Some(before + Duration::from_secs(3600))).unwrap();
+    let echo = go(move || {
+        let mut byte = [0];
+        while far.read(&mut byte).unwrap() == 1 {
+            far.write_all(&byte).unwrap();
+        }
+    });
+    // What comes at once comes before any time passes.
+    for byte in 0..100 {
+        near.write_all(&[byte]).unwrap();
+        let mut answer = [0];
+        near.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [byte]);
+    }
+    assert_eq!(time::now(), before);
+    let error = near.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert_eq!(time::now() - before, Duration::from_secs(3600));
+    drop(near);
+    echo.join().unwrap();
+    assert!(real.elapsed() < Duration::from_secs(60));
+}

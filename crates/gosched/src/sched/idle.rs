@@ -4,6 +4,7 @@
 //! nobody wanted are given back, and it ends if there are more Ms than Ps. Then it sleeps without
 //! end: a process that does nothing is not woken.
 
+use super::netpoll::IO_TIME;
 use super::state::SCHED;
 use super::switch::take_global;
 use super::{deadlock, life, polling, steal, timers, wake, world};
@@ -17,9 +18,6 @@ use std::time::Duration;
 
 /// How long an M sleeps before it may end.
 const IDLE_TIME: Duration = Duration::from_millis(9_900);
-
-/// How long I/O may take where time is virtual, before it is later.
-const IO_TIME: Duration = Duration::from_millis(20);
 
 /// The M has a P and found nothing: gives the P back, and sleeps unless there is work after all.
 /// Returns when it has a P again, or is to end; with a G if it found one on the way.

@@ -38,6 +38,9 @@ pub(crate) fn unregister(fd: RawFd, desc: &'static PollDesc) {
     desc.give_back();
 }
 
+/// How long I/O may take where time is virtual, before it is later.
+pub(super) const IO_TIME: Duration = Duration::from_millis(20);
+
 /// What a wait needs to know when its context is saved.
 #[derive(Debug)]
 struct Waiting {

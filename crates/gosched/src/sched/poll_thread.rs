@@ -1,8 +1,10 @@
 //! Polling where goroutines are threads: one thread that does nothing else.
 
-use super::{netpoll, threads};
+use super::netpoll::{self, IO_TIME};
+use super::threads;
 use crate::gmp::list::GList;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Starts the thread, if that was not done.
 pub(super) fn start() {
@@ -15,12 +17,24 @@ pub(super) fn start() {
     });
 }
 
+/// How many it has woken.
+static WOKEN: AtomicU64 = AtomicU64::new(0);
+
+/// I/O may still come, in virtual time: it has a while before it is later. True: it has come, or somebody
+/// went on by itself.
+pub(super) fn is_patience_rewarded() -> bool {
+    let before = WOKEN.load(Ordering::Relaxed);
+    std::thread::sleep(IO_TIME);
+    WOKEN.load(Ordering::Relaxed) != before || threads::ACTIVE.load(Ordering::Relaxed) > 0
+}
+
 fn poll() {
     loop {
         let mut ready = GList::new();
         netpoll::collect(&mut ready, None);
         while let Some(g) = ready.pop_front() {
             threads::ready(g);
+            WOKEN.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

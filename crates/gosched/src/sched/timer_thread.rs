@@ -1,7 +1,8 @@
 //! Timers where goroutines are threads: one heap, and one thread that sleeps until the first is due.
 
-use super::{moving, threads};
+use super::{moving, poll_thread, threads};
 use crate::gmp::list::GList;
+use crate::gmp::poll_desc;
 use crate::gmp::timer::{NEVER, Timer, TimerHeap};
 use crate::sys::clock;
 use crate::sys::sleep_word::SleepWord;
@@ -62,6 +63,9 @@ fn keep() {
         let alone = threads::ACTIVE.fetch_sub(1, Ordering::Relaxed) == 1;
         let next = HEAP.next();
         if clock::is_virtual() {
+            if alone && poll_desc::is_waited_for() && poll_thread::is_patience_rewarded() {
+                continue;
+            }
             match (alone, next != NEVER) {
                 (true, true) => clock::jump_to(next),
                 // After a short time in which somebody may still come.
