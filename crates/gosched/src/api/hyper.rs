@@ -26,6 +26,7 @@ use crate::block::io::async_wait::AsyncWait;
 use crate::block::net::TcpStream;
 use crate::block::sync::Mutex;
 use crate::block::time::{self, after_func};
+use crate::sys::inq;
 use crate::sys::poller::Direction;
 use hyper::rt::{self, ReadBufCursor};
 use std::fmt;
@@ -61,7 +62,8 @@ impl Stream {
         context: &mut Context<'_>,
         mut f: impl FnMut(&std::net::TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        self.writing.attempt(self.stream.polled(), context, None, &mut f)
+        let mut write = |socket: &_| f(socket).map(|count| (count, false));
+        self.writing.attempt(self.stream.polled(), context, &mut write)
     }
 }
 
@@ -87,10 +89,10 @@ impl rt::Read for Stream {
         let Stream { stream, reading, .. } = &mut *self;
         // SAFETY: nothing is made uninitialised: the system writes bytes there.
         let free = unsafe { buffer.as_mut() };
-        let room = (!free.is_empty()).then_some(free.len());
-        let read = reading.attempt(stream.polled(), context, room, |socket| {
-            socket2::SockRef::from(socket).recv(free)
-        });
+        if free.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        let read = reading.attempt(stream.polled(), context, |socket| inq::read(socket, free));
         read.map_ok(|count| {
             // SAFETY: so many bytes were written.
             unsafe { buffer.advance(count) };

@@ -52,7 +52,9 @@ pub(crate) fn look(m: &'static M) -> Option<&'static G> {
     LOOKS.fetch_add(1, Ordering::Relaxed);
     netpoll::collect(&mut ready, Some(Duration::ZERO));
     let first = pop_goroutine(&mut ready);
-    push_all(m, ready);
+    if push_here(m, ready) {
+        wake::wake_if_idle();
+    }
     first
 }
 
@@ -74,19 +76,28 @@ pub(crate) fn is_due(p: &'static P) -> bool {
     p.tick().is_multiple_of(switch::FAIRNESS) && is_worth_a_look()
 }
 
-/// To the queue of the M's P, and others are told; or before all others, if it has none.
-pub(crate) fn push_all(m: &'static M, mut ready: GList) {
-    if m.p().is_none() {
-        return push_without_p(ready);
+/// To the queue of the M's P; or before all others, if it has none. Others are told if there is more than the
+/// M itself runs next.
+pub(crate) fn push_all(m: &'static M, ready: GList) {
+    match m.p() {
+        Some(p) => {
+            push_here(m, ready);
+            if p.queue.len() > 1 {
+                wake::wake_if_idle();
+            }
+        }
+        None => push_without_p(ready),
     }
+}
+
+/// To the queue of the M's P. False: there was none.
+fn push_here(m: &'static M, mut ready: GList) -> bool {
     let mut pushed = false;
     while let Some(g) = pop_goroutine(&mut ready) {
         switch::push(m, g);
         pushed = true;
     }
-    if pushed {
-        wake::wake_if_idle();
-    }
+    pushed
 }
 
 /// The next goroutine, which is runnable from here on; threads among them go on at once.

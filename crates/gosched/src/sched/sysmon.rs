@@ -33,10 +33,8 @@ static NAPS: AtomicBool = AtomicBool::new(false);
 /// How long it waits between two looks, in nanoseconds.
 const SHORTEST: u64 = 20_000;
 const LONGEST: u64 = 10_000_000;
-/// The longest while something waits for a P.
+/// The longest while something waits for a P, or for I/O beside a P that is busy.
 const LONGEST_WANTED: u64 = 1_000_000;
-/// The longest while somebody waits for I/O, and a P is busy.
-const LONGEST_UNPOLLED: u64 = 500_000;
 /// The first time when it was woken from a longer wait.
 const WOKEN: u64 = 200_000;
 /// So many looks in vain, then ever longer.
@@ -191,10 +189,8 @@ fn sleep_for_good() -> bool {
 fn longest(now: u64) -> u64 {
     let waits = SCHED.queued.load(Ordering::Relaxed) > 0
         || SCHED.used_ps().any(|p| !p.queue.is_empty())
-        || world::is_stopping();
-    if poll_desc::is_waited_for() && !all_idle() {
-        return LONGEST_UNPOLLED;
-    }
+        || world::is_stopping()
+        || (poll_desc::is_waited_for() && !all_idle());
     if waits { LONGEST_WANTED } else { LONGEST.min(trace::until_due(now)) }
 }
 

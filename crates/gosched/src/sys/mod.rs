@@ -32,6 +32,8 @@ pub(crate) mod fatal;
 #[cfg(all(ported, not(loom)))]
 pub(crate) mod godebug;
 #[cfg(not(loom))]
+pub(crate) mod inq;
+#[cfg(not(loom))]
 pub(crate) mod main_stack;
 #[cfg(not(loom))]
 pub(crate) mod owned;

@@ -56,14 +56,13 @@ impl AsyncWait {
         AsyncWait { direction, hung: None, drained: false }
     }
 
-    /// Does `f` if it would not block; else the waker is woken when it may not any more. `room`: a byte stream
-    /// of which fewer bytes mean that there are no more.
+    /// Does `f` if it would not block; else the waker is woken when it may not any more. `f` also says whether
+    /// that was all there was.
     pub(crate) fn attempt<S: AsFd>(
         &mut self,
         polled: &Polled<S>,
         context: &mut Context<'_>,
-        room: Option<usize>,
-        mut f: impl FnMut(&S) -> io::Result<usize>,
+        mut f: impl FnMut(&S) -> io::Result<(usize, bool)>,
     ) -> Poll<io::Result<usize>> {
         let _user = polled.enter()?;
         let side = polled.desc.side(self.direction);
@@ -77,10 +76,10 @@ impl AsyncWait {
                 match f(polled.source()) {
                     Err(why) if why.kind() == ErrorKind::WouldBlock => {}
                     Err(why) if why.kind() == ErrorKind::Interrupted => continue,
-                    done => {
-                        let short = |room| done.as_ref().is_ok_and(|n| (1..room).contains(n));
-                        self.drained = room.is_some_and(short) && !polled.desc.is_odd();
-                        return Poll::Ready(done);
+                    Err(why) => return Poll::Ready(Err(why)),
+                    Ok((count, all)) => {
+                        self.drained = all && count > 0 && !polled.desc.is_odd();
+                        return Poll::Ready(Ok(count));
                     }
                 }
             }

@@ -149,13 +149,12 @@ impl<S: AsFd> Polled<S> {
         })
     }
 
-    /// As [`Polled::read`], of a byte stream in which a short read means that there is no more: the next one
-    /// waits at once. `room` is how much is asked for.
+    /// As [`Polled::read`], where `f` also says whether that was all there was: the next read waits at once.
     #[inline]
     pub(crate) fn read_bytes(
         &self,
         room: usize,
-        f: impl FnMut(&S) -> io::Result<usize>,
+        mut f: impl FnMut(&S) -> io::Result<(usize, bool)>,
     ) -> io::Result<usize> {
         let _user = self.begin()?;
         let mut drained = self.reading.hold();
@@ -163,8 +162,8 @@ impl<S: AsFd> Polled<S> {
             self.wait(Direction::Read, &mut None)?;
         }
         *drained = false;
-        let count = self.attempt(Direction::Read, f)?;
-        *drained = (1..room).contains(&count) && !self.desc.is_odd();
+        let (count, all) = self.attempt(Direction::Read, &mut f)?;
+        *drained = all && count > 0 && !self.desc.is_odd();
         Ok(count)
     }
 

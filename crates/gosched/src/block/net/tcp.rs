@@ -3,6 +3,7 @@
 use super::connect;
 use super::socket;
 use super::socket::names::*;
+use crate::sys::inq;
 use socket2::SockRef;
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::AtomicU32;
@@ -25,6 +26,11 @@ common!(TcpListener, std::net::TcpListener);
 
 impl TcpStream {
     fn new(polled: Polled<std::net::TcpStream>) -> TcpStream {
+        // One that was closed is not asked.
+        let _ = polled.with(|socket| {
+            inq::ask(socket);
+            Ok(())
+        });
         TcpStream { polled }
     }
 
@@ -51,7 +57,8 @@ impl TcpStream {
 
     #[inline]
     fn read_some(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.polled.read_bytes(buffer.len(), |mut socket| socket.read(buffer))
+        let room = buffer.len();
+        self.polled.read_bytes(room, |socket| inq::read(socket, inq::as_uninit(buffer)))
     }
 
     /// As `read`, but what was read stays to be read again.
