@@ -16,7 +16,7 @@
 //! wakes an M. An M without work: 1. its P is idle; 2. heavy barrier; 3. looks whether anybody waits. So one
 //! of them sees the other. (A goroutine that waits leaves an M with a P behind, which comes to its own step.)
 
-use super::state::{Locked, SCHED};
+use super::state::{INTERRUPTED, Locked, SCHED};
 use super::{netpoll, switch, threads, wake};
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
@@ -70,10 +70,13 @@ pub(crate) fn look_first(m: &'static M) {
     push_all(m, ready);
 }
 
-/// Whether it is time to look although there is work.
+/// Whether it is time to look although there is work. Not where one waits that was interrupted: it would go
+/// before those who are found.
 #[inline]
 pub(crate) fn is_due(p: &'static P) -> bool {
-    p.tick().is_multiple_of(switch::FAIRNESS) && is_worth_a_look()
+    p.tick().is_multiple_of(switch::FAIRNESS)
+        && is_worth_a_look()
+        && SCHED.attention() & INTERRUPTED == 0
 }
 
 /// To the queue of the M's P; or before all others, if it has none. Others are told if there is more than the
@@ -128,7 +131,7 @@ fn push_without_p(mut ready: GList) {
 
 /// Whether somebody should make room for goroutines that I/O has made ready.
 pub(crate) fn is_unserved() -> bool {
-    UNSERVED.load(Ordering::Relaxed) && SCHED.attention() & super::state::INTERRUPTED != 0
+    UNSERVED.load(Ordering::Relaxed) && SCHED.attention() & INTERRUPTED != 0
 }
 
 /// Somebody has come for those who go before others.
