@@ -28,6 +28,13 @@ pub fn start<T: Send + 'static>(kind: Kind, f: impl FnOnce() -> T + Send + 'stat
     Other(rx)
 }
 
+impl<T: Send + 'static> Other<T> {
+    /// One who was started elsewhere.
+    pub fn of(handle: gosched::JoinHandle<T>) -> Other<T> {
+        start(Kind::Thread, move || handle.join().unwrap_or_else(|why| panic!("{why}")))
+    }
+}
+
 impl<T> Other<T> {
     /// Its result.
     ///

@@ -181,18 +181,18 @@ fn deadlines_and_close_end_a_read() {
     under_all(|| async {
         let (mut stream, _far) = pair();
         let soon = Instant::now() + 5 * MILLI;
-        stream.get_ref().set_read_deadline(Some(soon)).unwrap();
+        stream.set_read_deadline(Some(soon)).unwrap();
         let error = read(&mut stream, &mut [0; 10]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!(Instant::now() >= soon);
-        stream.get_ref().set_read_deadline(None).unwrap();
+        stream.set_read_deadline(None).unwrap();
         let mut looks = 0;
         let end = poll_fn(|context| {
             let look = poll_read(&mut stream, context, &mut [0; 10]);
             looks += 1;
             if looks == 1 {
                 assert!(look.is_pending());
-                stream.get_ref().close().unwrap();
+                stream.close().unwrap();
             }
             look
         });
@@ -267,4 +267,35 @@ fn sleeps_end_in_time_and_tasks_are_goroutines() {
         });
     }
     wait_for("the tasks", || done.load(SeqCst) == 10);
+}
+
+/// The record of a stream that was closed is another's by then, and both have the same waker.
+#[test]
+fn a_closed_stream_that_is_dropped_late_takes_nothing_from_others() {
+    gosched::run(|| {
+        let (first, _far) = pair();
+        let (second, mut other) = pair();
+        let second = second.into_inner().into_std().unwrap();
+        let (mut first, mut second) = (Some(first), Some(second));
+        let mut stream = None;
+        let writer = go(move || {
+            settle();
+            other.write_all(b"hello").unwrap();
+            other
+        });
+        let count = block_on(poll_fn(|context| {
+            if let Some(mut closed) = first.take() {
+                assert!(poll_read(&mut closed, context, &mut [0; 9]).is_pending());
+                closed.close().unwrap();
+                let reused = TcpStream::from_std(second.take().unwrap()).unwrap();
+                let reused = stream.insert(Stream::new(reused));
+                assert!(poll_read(reused, context, &mut [0; 9]).is_pending());
+                drop(closed);
+                return Poll::Pending;
+            }
+            poll_read(stream.as_mut().unwrap(), context, &mut [0; 9])
+        }));
+        assert_eq!(count.unwrap(), 5);
+        writer.join().unwrap();
+    });
 }

@@ -32,8 +32,10 @@ use hyper::rt::{self, ReadBufCursor};
 use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
+use std::mem::ManuallyDrop;
+use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
+use std::ptr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -47,14 +49,55 @@ pub struct Stream {
 
 impl Stream {
     /// Deadlines of the stream hold here, too.
-    pub fn new(stream: TcpStream) -> Stream {
+    pub fn new(mut stream: TcpStream) -> Stream {
+        stream.polled_mut().forget_drained();
         let [reading, writing] = [Direction::Read, Direction::Write].map(AsyncWait::new);
         Stream { stream, reading, writing }
     }
 
-    /// The stream inside.
-    pub fn get_ref(&self) -> &TcpStream {
-        &self.stream
+    /// The stream itself again.
+    pub fn into_inner(self) -> TcpStream {
+        let mut this = ManuallyDrop::new(self);
+        this.take_back();
+        // SAFETY: read once, and nothing drops it there: what else there is owns nothing any more.
+        unsafe { ptr::read(&raw const this.stream) }
+    }
+
+    /// Who is on the other side.
+    ///
+    /// # Errors
+    /// Nobody.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.stream.peer_addr()
+    }
+
+    /// See [`TcpStream::set_read_deadline`].
+    ///
+    /// # Errors
+    /// It was closed.
+    pub fn set_read_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
+        self.stream.set_read_deadline(deadline)
+    }
+
+    /// See [`TcpStream::set_write_deadline`].
+    ///
+    /// # Errors
+    /// It was closed.
+    pub fn set_write_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
+        self.stream.set_write_deadline(deadline)
+    }
+
+    /// See [`TcpStream::close`].
+    ///
+    /// # Errors
+    /// It was closed before.
+    pub fn close(&self) -> io::Result<()> {
+        self.stream.close()
+    }
+
+    fn take_back(&mut self) {
+        self.reading.take_back(self.stream.polled());
+        self.writing.take_back(self.stream.polled());
     }
 
     fn write(
@@ -69,8 +112,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.reading.take_back(self.stream.polled());
-        self.writing.take_back(self.stream.polled());
+        self.take_back();
     }
 }
 

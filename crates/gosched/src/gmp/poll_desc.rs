@@ -49,6 +49,8 @@ pub(crate) struct Side {
 pub(crate) struct Bell {
     pub(crate) ring: unsafe fn(*const ()) -> Option<&'static G>,
     pub(crate) data: *const (),
+    /// In which life of the record it was left.
+    pub(crate) life: u32,
 }
 
 // SAFETY: whoever leaves one promises that it may be rung anywhere.
@@ -127,6 +129,11 @@ impl PollDesc {
         ptr::from_ref(self).expose_provenance() | usize::from(life) << LIFE_AT
     }
 
+    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code asks"))]
+    pub(crate) fn life(&self) -> u32 {
+        self.life.load(Ordering::Relaxed)
+    }
+
     /// Whether what an attempt finds may not be all there is.
     #[inline]
     pub(crate) fn is_odd(&self) -> bool {
@@ -192,11 +199,11 @@ impl Side {
     }
 
     /// The bell is not rung any more; whoever was about to ring it has done so. Also where the record has
-    /// another descriptor by now.
+    /// another descriptor by now, whose bell stays.
     #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code leaves one"))]
-    pub(crate) fn unhang(&self, data: *const ()) {
+    pub(crate) fn unhang(&self, data: *const (), life: u32) {
         let mut bell = Guarded::new(&self.bell);
-        if bell.is_some_and(|bell| ptr::eq(bell.data, data)) {
+        if bell.is_some_and(|bell| ptr::eq(bell.data, data) && bell.life == life) {
             *bell = None;
         }
     }

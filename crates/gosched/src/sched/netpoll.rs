@@ -32,7 +32,8 @@ pub(crate) fn register(fd: RawFd) -> io::Result<&'static PollDesc> {
 
 /// `fd` is about to be closed, and nobody waits for it.
 pub(crate) fn unregister(fd: RawFd, desc: &'static PollDesc) {
-    if let Some(poller) = poller::here() {
+    // A forked child has its parent's poller.
+    if let Some(poller) = poller::here().filter(|_| poller::is_ours()) {
         poller.remove(fd, desc.key());
     }
     desc.give_back();

@@ -2,12 +2,12 @@
 //!
 //! - An M that finds no G in its own queue nor in the global one looks (Go's place), before it steals.
 //! - Every 61st time an M looks first: its own goroutines may keep it busy for ever.
-//! - When all Ps are idle, one M sleeps *in* the poller: the one that comes last, or is woken for that. While
-//!   a P is busy its M will look soon: somebody in the poller would only wake for what that M is about to
-//!   find, on another CPU.
-//! - Where no P has passed the scheduler for a while, the watcher sleeps in the poller. If a P is idle, it
-//!   wakes an M for what it finds; if none is, somebody makes room (`watch`). Where they do pass, but nobody
-//!   has looked for a millisecond, it looks.
+//! - When no P is busy, one M sleeps *in* the poller: the one that comes last, or is woken for that. While a P
+//!   is busy its M will look soon: somebody in the poller would only wake for what that M is about to find,
+//!   on another CPU. Unless it is seen not to pass the scheduler: then it does not count as busy.
+//! - Where all Ps are busy and none has passed the scheduler for a while, the watcher sleeps in the poller, and
+//!   somebody makes room for what it finds (`watch`). Where they do pass, but nobody has looked for a
+//!   millisecond, it looks.
 //!
 //! Those who are ready go to the queue of the M that looked. Where there is no P, and those who have one do
 //! not pass, they go before all others that wait.
@@ -16,19 +16,18 @@
 //! wakes an M. An M without work: 1. its P is idle; 2. heavy barrier; 3. looks whether anybody waits. So one
 //! of them sees the other. (A goroutine that waits leaves an M with a P behind, which comes to its own step.)
 
-use super::state::{INTERRUPTED, Locked, SCHED};
-use super::{netpoll, switch, threads, wake};
+use super::state::{INTERRUPTED, Locked, MAX_PROCS, SCHED};
+use super::{netpoll, spawner, switch, threads, wake};
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
-use crate::gmp::p::P;
+use crate::gmp::p::{P, PStatus};
 use crate::gmp::poll_desc;
 use crate::sys::poller;
 use crate::sys::{barrier, clock};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::ptr;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// An M is in the poller. Written under the scheduler's lock.
@@ -36,6 +35,9 @@ static BLOCKED: AtomicBool = AtomicBool::new(false);
 
 /// How often somebody has looked.
 static LOOKS: AtomicU64 = AtomicU64::new(0);
+
+/// How many busy Ps had not passed the scheduler between the watcher's last two looks.
+static STANDING: AtomicU32 = AtomicU32::new(0);
 
 /// Goroutines that I/O has made ready wait for a P, and nobody has come for them yet.
 static UNSERVED: AtomicBool = AtomicBool::new(false);
@@ -143,8 +145,7 @@ pub(crate) fn serve() {
 
 /// Whether an M that is about to sleep does so in the poller. Under the lock.
 pub(crate) fn begin(locked: &mut Locked, m: &'static M) -> bool {
-    let all_idle = SCHED.idle_ps.load(Ordering::Relaxed) as usize == SCHED.procs();
-    if locked.poller.is_some() || !all_idle || !poll_desc::is_waited_for() {
+    if locked.poller.is_some() || !nobody_will_look() || !poll_desc::is_waited_for() {
         return false;
     }
     locked.poller = Some(m);
@@ -195,9 +196,13 @@ pub(crate) fn wake_m(m: &'static M) {
 /// without going to sleep, after a heavy barrier; and by whoever waits, after it has counted itself.
 pub(crate) fn want_a_poller() -> bool {
     // PAIR waiters: one order for this and the M that sleeps.
-    poll_desc::is_waited_for()
-        && !BLOCKED.load(Ordering::SeqCst)
-        && SCHED.idle_ps.load(Ordering::Relaxed) as usize == SCHED.procs()
+    poll_desc::is_waited_for() && !BLOCKED.load(Ordering::SeqCst) && nobody_will_look()
+}
+
+/// All Ps are idle, or will not pass the scheduler soon.
+fn nobody_will_look() -> bool {
+    let standing = STANDING.load(Ordering::Relaxed);
+    (SCHED.idle_ps.load(Ordering::Relaxed) + standing) as usize >= SCHED.procs()
 }
 
 /// Somebody waits for I/O from here on.
@@ -208,18 +213,15 @@ pub(crate) fn get_polled() {
     }
 }
 
-/// The watcher's way to be called out of the poller.
-static STOP: OnceLock<Option<OwnedFd>> = OnceLock::new();
-
 /// The watcher is in the poller, or about to be.
 static WATCHES: AtomicBool = AtomicBool::new(false);
 
 /// What the watcher knows of those who poll.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Watched {
-    /// What the turns of all Ps add up to.
-    turns: u32,
-    /// No P has passed the scheduler since the last look.
+    /// Which turn it was on each P.
+    turns: Vec<u32>,
+    /// No busy P has passed the scheduler since the last look.
     stand: bool,
     /// So many looks are sooner than others: somebody has just had to make room, and may have to again.
     soon: u32,
@@ -237,12 +239,40 @@ const SOON: u32 = 20;
 const OVERDUE: u64 = 1_000_000;
 
 impl Watched {
-    /// Whether the watcher is to sleep in the poller: somebody waits, a P is busy, and no P has passed the
-    /// scheduler since the last time that this was asked.
+    pub(crate) fn new() -> Watched {
+        let turns = vec![0; MAX_PROCS];
+        Watched { turns, stand: false, soon: 0, looks: 0, since: 0, in_vain: false }
+    }
+
+    /// Whether the watcher is to sleep in the poller: somebody waits, all Ps are busy, and none has passed the
+    /// scheduler since the last time that this was asked. If one is idle, an M is told to.
     pub(crate) fn is_wanted(&mut self) -> bool {
-        self.stand = !self.have_moved();
+        let (busy, standing) = self.count_standing();
+        STANDING.store(standing, Ordering::Relaxed);
+        self.stand = busy > 0 && standing == busy;
         let in_vain = std::mem::take(&mut self.in_vain);
-        self.stand && !in_vain && is_worth_a_look() && !all_idle()
+        if !is_worth_a_look() || !(self.stand || is_alone()) {
+            return false;
+        }
+        let others = SCHED.idle_ps.load(Ordering::Relaxed) > 0 && !spawner::is_refused();
+        if others {
+            wake::wake_if_idle();
+        }
+        !others && !in_vain
+    }
+
+    /// How many Ps are busy, and how many of them have not passed the scheduler since the last time.
+    fn count_standing(&mut self) -> (u32, u32) {
+        let (mut busy, mut standing) = (0, 0);
+        for (p, turn) in SCHED.used_ps().zip(&mut self.turns) {
+            let now = p.turn();
+            let stands = std::mem::replace(turn, now) == now;
+            if p.status() == PStatus::Running {
+                busy += 1;
+                standing += u32::from(stands);
+            }
+        }
+        (busy, standing)
     }
 
     /// Whether the next look should be sooner.
@@ -251,23 +281,18 @@ impl Watched {
         self.soon > 0
     }
 
-    fn have_moved(&mut self) -> bool {
-        let turns = SCHED.used_ps().fold(0, |sum: u32, p| sum.wrapping_add(p.turn()));
-        std::mem::replace(&mut self.turns, turns) != turns
-    }
-
     /// Sleeps in the poller, unless `is_called` says that somebody wants the watcher; and takes care of those
     /// who are ready.
     pub(crate) fn sleep(&mut self, timeout: Duration, is_called: impl Fn() -> bool) {
-        let stop = STOP.get_or_init(|| poller::new_bell().ok());
-        let (Some(poller), Some(stop)) = (poller::here(), stop) else { return };
+        let (Some(poller), Some(stop)) = (poller::here(), poller::stop()) else { return };
         // PAIR watches: one order for this, the next, and who calls.
         WATCHES.store(true, Ordering::SeqCst);
         let told = !is_called() && poller.watch(stop.as_raw_fd(), timeout);
         WATCHES.store(false, Ordering::Relaxed);
         poller::unring(stop);
         // Those who pass the scheduler find it themselves, and in its turn.
-        if self.have_moved() {
+        let (busy, standing) = self.count_standing();
+        if standing < busy {
             self.in_vain = told;
             return;
         }
@@ -275,6 +300,13 @@ impl Watched {
         netpoll::collect(&mut ready, Some(Duration::ZERO));
         // Something is told that is not for us: it must not keep the watcher busy.
         self.in_vain = told && ready.is_empty();
+        if self.in_vain && !BLOCKED.load(Ordering::Relaxed) {
+            poller.calm();
+            // PAIR waiters: it may have been for one who sleeps there just now.
+            if BLOCKED.load(Ordering::SeqCst) {
+                poller.interrupt();
+            }
+        }
         if !ready.is_empty() {
             self.soon = SOON;
         }
@@ -296,6 +328,11 @@ impl Watched {
     }
 }
 
+/// Whether nobody but the watcher can poll: all Ps are idle, and there is no thread for an M.
+pub(crate) fn is_alone() -> bool {
+    spawner::is_refused() && all_idle() && is_worth_a_look()
+}
+
 /// Those who are ready, behind all others.
 fn push_last(mut ready: GList) {
     let mut pushed = false;
@@ -312,7 +349,7 @@ fn push_last(mut ready: GList) {
 pub(crate) fn call_watcher() {
     // PAIR watches: as above.
     if WATCHES.load(Ordering::SeqCst)
-        && let Some(Some(stop)) = STOP.get()
+        && let Some(stop) = poller::stop()
     {
         poller::ring(stop);
     }

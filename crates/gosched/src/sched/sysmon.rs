@@ -84,7 +84,7 @@ fn watch() {
     thread_look::sleep_exactly();
     let mut seen = vec![Seen::default(); MAX_PROCS];
     let mut lost = None;
-    let mut polled = Watched::default();
+    let mut polled = Watched::new();
     // What was found asks for the next look to be sooner than planned, this once.
     let mut sooner = u64::MAX;
     let (mut delay, mut in_vain) = (SHORTEST, 0u32);
@@ -173,7 +173,7 @@ fn all_idle() -> bool {
 /// Sleeps until a P is not idle. False: one is.
 fn sleep_for_good() -> bool {
     let locked = SCHED.lock.lock();
-    if !all_idle() || world::is_stopping() || trace::is_on() {
+    if !all_idle() || world::is_stopping() || trace::is_on() || polling::is_alone() {
         return false;
     }
     ASLEEP.store(true, Ordering::Relaxed);

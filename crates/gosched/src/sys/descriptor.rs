@@ -22,6 +22,14 @@ pub(crate) fn set_nonblocking(fd: &impl AsFd, nonblocking: bool) -> io::Result<(
     Ok(())
 }
 
+/// A descriptor that only stands for a place: it can be neither read nor written, nor changed.
+pub(crate) fn inert() -> io::Result<OwnedFd> {
+    // SAFETY: the path ends with a zero.
+    let fd = checked(unsafe { libc::open(c"/".as_ptr(), libc::O_PATH | libc::O_CLOEXEC) })?;
+    // SAFETY: just opened, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Whether a call in that direction would come back at once, be it with an error.
 ///
 /// # Errors

@@ -23,6 +23,8 @@ use std::task::{Context, Poll, Waker};
 pub(crate) struct AsyncWait {
     direction: Direction,
     hung: Option<Hung>,
+    /// In which life of the record.
+    life: u32,
     /// There was no more the last time, and nothing has happened since that was not told.
     drained: bool,
 }
@@ -53,7 +55,7 @@ impl std::fmt::Debug for Prepared {
 
 impl AsyncWait {
     pub(crate) const fn new(direction: Direction) -> AsyncWait {
-        AsyncWait { direction, hung: None, drained: false }
+        AsyncWait { direction, hung: None, life: 0, drained: false }
     }
 
     /// Does `f` if it would not block; else the waker is woken when it may not any more. `f` also says whether
@@ -104,20 +106,21 @@ impl AsyncWait {
             && let Some(Hung::Ours(signal)) = &self.hung
             && ptr::eq(Arc::as_ptr(signal).cast(), waker.data())
         {
-            return Bell { ring: ring_ours, data: waker.data() };
+            return Bell { ring: ring_ours, data: waker.data(), life: self.life };
         }
         self.take_back(polled);
+        self.life = polled.desc.life();
         if ours {
             // SAFETY: signal — the data of a waker of ours.
             self.hung = Some(Hung::Ours(unsafe { share(waker.data()) }));
-            return Bell { ring: ring_ours, data: waker.data() };
+            return Bell { ring: ring_ours, data: waker.data(), life: self.life };
         }
         let called = Called::new(waker);
         let messenger = Cell::new(Some(called.messenger()));
         let prepared = Box::new(Prepared { called, messenger });
         let data = ptr::from_ref(&*prepared).cast();
         self.hung = Some(Hung::Others(prepared));
-        Bell { ring: ring_others, data }
+        Bell { ring: ring_others, data, life: self.life }
     }
 
     /// The bell is not rung any more. Before this goes.
@@ -128,8 +131,8 @@ impl AsyncWait {
             side.silence();
         }
         match &hung {
-            Hung::Ours(signal) => side.unhang(Arc::as_ptr(signal).cast()),
-            Hung::Others(prepared) => side.unhang(ptr::from_ref(&**prepared).cast()),
+            Hung::Ours(signal) => side.unhang(Arc::as_ptr(signal).cast(), self.life),
+            Hung::Others(prepared) => side.unhang(ptr::from_ref(&**prepared).cast(), self.life),
         }
         if let Hung::Others(prepared) = hung {
             drop(prepared.messenger.take());

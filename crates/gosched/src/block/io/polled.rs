@@ -6,8 +6,8 @@
 //! finds another file under its number.
 //!
 //! **Borrowed descriptors** outlive no close by the type system's rules ([`AsFd`] borrows for as long as the
-//! value lives), so where one was ever lent, the number is kept until the value is dropped: closing puts a
-//! socket there that is connected to nothing.
+//! value lives), so where one was ever lent, the number is kept until the value is dropped: closing puts
+//! something there with which nothing can be done.
 //!
 //! **One at a time.** Reads take turns, and so do writes; a read and a write do not wait for each other.
 
@@ -18,8 +18,8 @@ use crate::block::sync::{Condvar, Mutex};
 use crate::gmp::poll_desc::PollDesc;
 use crate::gmp::readiness::Refusal;
 use crate::sched::netpoll;
-use crate::sys::clock;
 use crate::sys::poller::Direction;
+use crate::sys::{clock, descriptor};
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -57,14 +57,14 @@ unsafe impl<S: AsFd + Send + Sync> Sync for Polled<S> {}
 // SAFETY: the records it points to are anybody's.
 unsafe impl<S: AsFd + Send> Send for Polled<S> {}
 
-/// What is put in the place of a lent descriptor.
+/// What is put in the place of a lent descriptor: nothing can be done with it.
 fn nothing() -> io::Result<BorrowedFd<'static>> {
     static NOTHING: OnceLock<OwnedFd> = OnceLock::new();
     if let Some(nothing) = NOTHING.get() {
         return Ok(nothing.as_fd());
     }
-    let new = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
-    Ok(NOTHING.get_or_init(|| new.into()).as_fd())
+    let new = descriptor::inert()?;
+    Ok(NOTHING.get_or_init(|| new).as_fd())
 }
 
 /// One who is counted.
@@ -158,11 +158,12 @@ impl<S: AsFd> Polled<S> {
     ) -> io::Result<usize> {
         let _user = self.begin()?;
         let mut drained = self.reading.hold();
-        if *drained && room > 0 && !self.desc.is_odd() {
-            self.wait(Direction::Read, &mut None)?;
+        let mut until = None;
+        // Whatever comes of the wait: what was told may be used up by it.
+        if std::mem::take(&mut *drained) && room > 0 && !self.desc.is_odd() {
+            self.wait(Direction::Read, &mut until)?;
         }
-        *drained = false;
-        let (count, all) = self.attempt(Direction::Read, &mut f)?;
+        let (count, all) = self.attempt_until(Direction::Read, until, &mut f)?;
         *drained = all && count > 0 && !self.desc.is_odd();
         Ok(count)
     }
@@ -186,6 +187,33 @@ impl<S: AsFd> Polled<S> {
         f(self.source())
     }
 
+    /// As [`Polled::write`], where nobody tells when it would not block: it is tried again after pauses.
+    pub(crate) fn write_again_and_again<R>(
+        &self,
+        mut f: impl FnMut(&S) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let _user = self.begin()?;
+        let _turn = self.writing.hold();
+        let timeout = self.timeouts[Direction::Write as usize].load(Ordering::Relaxed);
+        let until = (timeout != 0).then(|| clock::after(Duration::from_nanos(timeout)));
+        let mut pause = Duration::from_micros(50);
+        loop {
+            self.desc.side(Direction::Write).readiness.attempt().map_err(error)?;
+            match f(self.source()) {
+                Err(why) if why.kind() == ErrorKind::WouldBlock => {
+                    if until.is_some_and(|until| until <= clock::now()) {
+                        return Err(why);
+                    }
+                }
+                Err(why) if why.kind() == ErrorKind::Interrupted => continue,
+                done => return done,
+            }
+            let end = clock::after(pause).min(until.unwrap_or(u64::MAX));
+            self.rest_until(Direction::Write, end)?;
+            pause = (2 * pause).min(Duration::from_millis(5));
+        }
+    }
+
     #[inline]
     fn begin(&self) -> io::Result<User<'_, S>> {
         may_wait();
@@ -196,9 +224,18 @@ impl<S: AsFd> Polled<S> {
     fn attempt<R>(
         &self,
         direction: Direction,
+        f: impl FnMut(&S) -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.attempt_until(direction, None, f)
+    }
+
+    #[inline]
+    fn attempt_until<R>(
+        &self,
+        direction: Direction,
+        mut until: Option<u64>,
         mut f: impl FnMut(&S) -> io::Result<R>,
     ) -> io::Result<R> {
-        let mut until = None;
         loop {
             self.desc.side(direction).readiness.attempt().map_err(error)?;
             match f(self.source()) {
@@ -209,6 +246,12 @@ impl<S: AsFd> Polled<S> {
                 done => return done,
             }
         }
+    }
+
+    /// Whoever reads next tries: others have read meanwhile, in their own way.
+    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code does"))]
+    pub(crate) fn forget_drained(&mut self) {
+        *self.reading.get_mut() = false;
     }
 
     /// Waits until something has happened; `until` is when the call has taken too long, once that is known.
@@ -234,10 +277,13 @@ impl<S: AsFd> Polled<S> {
     pub(crate) fn rest(&self, duration: Duration) -> io::Result<()> {
         let _user = self.begin()?;
         let _turn = self.reading.hold();
-        let when = clock::after(duration);
-        while self.within(Direction::Read, when, |is_over| {
-            netpoll::rest(self.desc, Direction::Read, is_over)
-        })? {}
+        self.rest_until(Direction::Read, clock::after(duration))
+    }
+
+    fn rest_until(&self, direction: Direction, when: u64) -> io::Result<()> {
+        let rest =
+            || self.within(direction, when, |is_over| netpoll::rest(self.desc, direction, is_over));
+        while rest()? {}
         Ok(())
     }
 
@@ -349,7 +395,7 @@ impl<S: AsFd> Polled<S> {
         Ok(unsafe { ManuallyDrop::take(this.source.get_mut()) })
     }
 
-    /// The descriptor; one that is connected to nothing after a close.
+    /// The descriptor; one with which nothing can be done after a close.
     pub(crate) fn lend(&self) -> BorrowedFd<'_> {
         let Ok(_user) = self.enter() else {
             return nothing().unwrap_or_else(|_| unreachable!("made before the first was polled"));

@@ -88,7 +88,7 @@ macro_rules! common {
         }
 
         impl AsFd for $name {
-            /// After a `close` this is a socket that is connected to nothing.
+            /// After a `close` this is a descriptor with which nothing can be done.
             fn as_fd(&self) -> BorrowedFd<'_> {
                 self.polled.lend()
             }

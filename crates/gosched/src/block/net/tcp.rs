@@ -55,6 +55,11 @@ impl TcpStream {
         &self.polled
     }
 
+    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code uses it"))]
+    pub(crate) fn polled_mut(&mut self) -> &mut Polled<std::net::TcpStream> {
+        &mut self.polled
+    }
+
     #[inline]
     fn read_some(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let room = buffer.len();

@@ -244,7 +244,8 @@ impl UnixDatagram {
     /// # Errors
     /// As there.
     pub fn send_to_addr(&self, bytes: &[u8], address: &SocketAddr) -> io::Result<usize> {
-        self.polled.write(|socket| socket.send_to_addr(bytes, address))
+        // The system tells nobody of room in the queue of one who is not connected.
+        self.polled.write_again_and_again(|socket| socket.send_to_addr(bytes, address))
     }
 
     /// Sends a datagram to the one it is connected to.

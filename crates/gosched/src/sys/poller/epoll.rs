@@ -107,6 +107,10 @@ impl Poller for Epoll {
     fn interrupt(&self) {
         ring(&self.bell);
     }
+
+    fn calm(&self) {
+        unring(&self.bell);
+    }
 }
 
 fn event(key: usize, events: i32) -> Event {

@@ -13,6 +13,7 @@ mod poll;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// See the top of this file. Only `add` may take memory.
@@ -36,6 +37,9 @@ pub(crate) trait Poller: Sync + Send + std::fmt::Debug {
 
     /// See the top of this file.
     fn interrupt(&self);
+
+    /// Takes an interruption back that nobody has come back for.
+    fn calm(&self);
 }
 
 /// What a descriptor can be used for.
@@ -102,12 +106,29 @@ pub(crate) fn get() -> io::Result<&'static dyn Poller> {
     if let Some(poller) = here() {
         return Ok(poller);
     }
+    let stop = new_bell()?;
     let poller: Box<dyn Poller> = match std::env::var_os("GOSCHED_POLLER") {
         Some(name) if name == "poll" => Box::new(poll::Poll::new()?),
         _ => Box::new(epoll::Epoll::new()?),
     };
+    STOP.get_or_init(|| stop);
+    OWNER.store(std::process::id(), Ordering::Relaxed);
     Ok(&**POLLER.get_or_init(|| poller))
 }
+
+/// Whether this is the process that made it, not a child of that.
+pub(crate) fn is_ours() -> bool {
+    OWNER.load(Ordering::Relaxed) == std::process::id()
+}
+
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// By which the watcher is called out of the poller. There before that is.
+pub(crate) fn stop() -> Option<&'static OwnedFd> {
+    STOP.get()
+}
+
+static STOP: OnceLock<OwnedFd> = OnceLock::new();
 
 /// The same, if it was ever asked for.
 #[inline]

@@ -102,8 +102,8 @@ impl Poll {
                 return;
             }
             // It may be another's by now, and tries in vain.
-            let entry = entries.iter_mut().find(|entry| entry.fd == found.fd);
-            if let Some(entry) = entry.filter(|entry| entry.wanted != 0) {
+            let entry = entries.iter_mut().find(|entry| entry.fd == found.fd && entry.wanted != 0);
+            if let Some(entry) = entry {
                 let event = event(entry.key, found.revents);
                 entry.wanted &= !mask(event);
                 told.push(event);
@@ -185,6 +185,10 @@ impl Poller for Poll {
 
     fn interrupt(&self) {
         ring(&self.bell);
+    }
+
+    fn calm(&self) {
+        unring(&self.bell);
     }
 }
 

@@ -1,0 +1,172 @@
+//! Corners of sockets, each of which once was wrong.
+
+use gosched::net::{TcpListener, TcpStream, UnixDatagram};
+use gosched::{go, time};
+use gosched_tests::sockets::{LOCAL, Other, cpu_time, everywhere, start};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+const MILLI: Duration = Duration::from_millis(1);
+
+fn pair() -> (TcpStream, std::net::TcpStream) {
+    let listener = TcpListener::bind(LOCAL).unwrap();
+    let far = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (listener.accept().unwrap().0, far)
+}
+
+/// A read that found all there was waits without a try; one that failed meanwhile must not leave that behind.
+#[test]
+fn what_came_while_the_deadline_was_over_is_read_later() {
+    everywhere(|_| {
+        let (mut near, mut far) = pair();
+        let mut bytes = [0; 100];
+        far.write_all(b"abc").unwrap();
+        assert_eq!(near.read(&mut bytes).unwrap(), 3);
+        near.set_read_deadline(Some(Instant::now())).unwrap();
+        far.write_all(b"def").unwrap();
+        time::sleep(10 * MILLI);
+        assert_eq!(near.read(&mut bytes).unwrap_err().kind(), ErrorKind::TimedOut);
+        near.set_read_deadline(None).unwrap();
+        let reader = go(move || near.read(&mut bytes).unwrap());
+        assert_eq!(Other::of(reader).join(), 3);
+    });
+}
+
+#[test]
+fn what_comes_just_as_the_time_is_over_is_read_later() {
+    const ROUNDS: u64 = 400;
+    let (mut near, mut far) = pair();
+    near.set_read_timeout(Some(MILLI)).unwrap();
+    let sent = Arc::new(AtomicU64::new(0));
+    let (tx, rx) = mpsc::channel::<Duration>();
+    let its_sent = sent.clone();
+    let sender = std::thread::spawn(move || {
+        for pause in rx {
+            std::thread::sleep(pause);
+            far.write_all(b"x").unwrap();
+            its_sent.fetch_add(1, SeqCst);
+        }
+    });
+    let reader = go(move || {
+        for round in 0..ROUNDS {
+            tx.send(Duration::from_micros(800 + round * 7 % 300)).unwrap();
+            let mut late = 0;
+            while let Err(why) = near.read(&mut [0; 100]) {
+                assert_eq!(why.kind(), ErrorKind::WouldBlock);
+                late += u32::from(sent.load(SeqCst) > round);
+                assert!(late < 50, "round {round}: it was sent, and cannot be read");
+            }
+        }
+    });
+    reader.join().unwrap();
+    sender.join().unwrap();
+}
+
+#[test]
+fn a_time_limit_is_for_the_whole_read() {
+    let (mut near, mut far) = pair();
+    far.write_all(b"abc").unwrap();
+    assert_eq!(near.read(&mut [0; 100]).unwrap(), 3);
+    near.set_read_timeout(Some(100 * MILLI)).unwrap();
+    let start = Instant::now();
+    assert_eq!(near.read(&mut [0; 100]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert!((100 * MILLI..1000 * MILLI).contains(&start.elapsed()), "{:?}", start.elapsed());
+}
+
+/// The system says that there is room for more whenever a send has failed.
+#[test]
+fn a_datagram_to_one_who_is_slow_keeps_no_cpu_busy() {
+    everywhere(|other| {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("gosched-corner-{}-{}", std::process::id(), NEXT.fetch_add(1, SeqCst));
+        let path = std::env::temp_dir().join(name);
+        let slow = UnixDatagram::bind(&path).unwrap();
+        let full = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        full.set_nonblocking(true).unwrap();
+        while full.send_to(b"full", &path).is_ok() {}
+        let its_path = path.clone();
+        let sender = start(other, move || {
+            UnixDatagram::unbound().unwrap().send_to(b"hello", &its_path).unwrap()
+        });
+        let before = cpu_time();
+        time::sleep(300 * MILLI);
+        // Four of these at once, on all CPUs there are.
+        assert!(cpu_time() - before < 150 * MILLI, "{:?}", cpu_time() - before);
+        assert!(!sender.is_done());
+        let mut bytes = [0; 9];
+        while slow.recv(&mut bytes).unwrap() != 5 {}
+        assert_eq!(sender.join(), 5);
+        std::fs::remove_file(&path).unwrap();
+    });
+}
+
+#[test]
+fn a_datagram_that_finds_no_room_ends_by_deadline_time_limit_and_close() {
+    let name = format!("gosched-room-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let _slow = UnixDatagram::bind(&path).unwrap();
+    let sender = Arc::new(UnixDatagram::unbound().unwrap());
+    sender.set_write_timeout(Some(5 * MILLI)).unwrap();
+    let error = loop {
+        if let Err(why) = sender.send_to(b"full", &path) {
+            break why;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    sender.set_write_timeout(None).unwrap();
+    sender.set_write_deadline(Some(Instant::now() + 5 * MILLI)).unwrap();
+    assert_eq!(sender.send_to(b"x", &path).unwrap_err().kind(), ErrorKind::TimedOut);
+    sender.set_write_deadline(None).unwrap();
+    let (its, its_path) = (sender.clone(), path.clone());
+    let waits = go(move || its.send_to(b"x", &its_path).unwrap_err().kind());
+    time::sleep(5 * MILLI);
+    sender.close().unwrap();
+    assert_eq!(Other::of(waits).join(), ErrorKind::NotConnected);
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// A child has its parent's poller, and must leave what is in it alone.
+#[test]
+fn a_child_that_drops_a_socket_leaves_its_parent_s_alone() {
+    let (mut near, mut far) = pair();
+    // SAFETY: the child only closes what it has, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop(near);
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: room for one status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    let reader = go(move || near.read(&mut [0; 8]).unwrap());
+    time::sleep(5 * MILLI);
+    far.write_all(b"hi").unwrap();
+    assert_eq!(Other::of(reader).join(), 2);
+}
+
+#[test]
+fn a_borrowed_descriptor_stays_one_when_the_socket_is_closed() {
+    let (near, _far) = pair();
+    let lent = near.as_fd();
+    let number = lent.as_raw_fd();
+    near.close().unwrap();
+    // Nobody else gets the number.
+    let others: Vec<_> = (0..20).map(|_| pair()).collect();
+    assert!(
+        others
+            .iter()
+            .all(|(one, other)| { one.as_raw_fd() != number && other.as_raw_fd() != number })
+    );
+    let mut byte = 0u8;
+    // SAFETY: room for one byte.
+    assert_eq!(unsafe { libc::read(number, (&raw mut byte).cast(), 1) }, -1);
+    let later = near.as_fd().as_raw_fd();
+    // SAFETY: no memory is involved.
+    assert_eq!(unsafe { libc::listen(later, 1) }, -1);
+    drop(near);
+}
