@@ -60,14 +60,21 @@ pub(crate) fn look(m: &'static M) -> Option<&'static G> {
     first
 }
 
-/// So many go before others that are runnable: fewer than run until the next look, so the others have their
-/// turn.
+/// More than this wait in the global queue only where many have become runnable at once.
+const MANY: usize = 256;
+
+/// So many go to a queue that is not empty: fewer than run until the next look, so it does not overflow.
 const AHEAD: usize = switch::FAIRNESS as usize / 2;
 
-/// Looks, on g0 of an M with a P: some of those who are ready are in its queue.
+/// Looks, on g0 of an M with a P, although there is work: those who are ready go behind all others if many wait
+/// in the global queue already; else some of them to the queue of the P.
 pub(crate) fn look_first(m: &'static M) {
     let mut ready = GList::new();
     LOOKS.fetch_add(1, Ordering::Relaxed);
+    if SCHED.queued.load(Ordering::Relaxed) > MANY {
+        netpoll::collect(&mut ready, Some(Duration::ZERO));
+        return push_last(ready);
+    }
     netpoll::collect_some(AHEAD, &mut ready, Some(Duration::ZERO));
     push_all(m, ready);
 }
@@ -232,6 +239,10 @@ pub(crate) struct Watched {
     in_vain: bool,
 }
 
+/// The watcher puts so many before all others at a time: it may be wrong about those who stand, and whoever makes
+/// room looks for more.
+const FIRST: usize = 8;
+
 /// See [`Watched::is_urgent`].
 const SOON: u32 = 20;
 
@@ -297,7 +308,7 @@ impl Watched {
             return;
         }
         let mut ready = GList::new();
-        netpoll::collect(&mut ready, Some(Duration::ZERO));
+        netpoll::collect_some(FIRST, &mut ready, Some(Duration::ZERO));
         // Something is told that is not for us: it must not keep the watcher busy.
         self.in_vain = told && ready.is_empty();
         if self.in_vain && !BLOCKED.load(Ordering::Relaxed) {
@@ -317,12 +328,14 @@ impl Watched {
     pub(crate) fn look_if_overdue(&mut self, now: u64) {
         let looks = LOOKS.load(Ordering::Relaxed);
         let looked = std::mem::replace(&mut self.looks, looks) != looks;
-        if looked || self.stand || !is_worth_a_look() || all_idle() {
+        // Where many wait for a P already, what is ready may as well wait in the poller, in its order.
+        let many = SCHED.queued.load(Ordering::Relaxed) > MANY;
+        if looked || many || self.stand || !is_worth_a_look() || all_idle() {
             self.since = now;
         } else if now - self.since >= OVERDUE {
             self.since = now;
             let mut ready = GList::new();
-            netpoll::collect(&mut ready, Some(Duration::ZERO));
+            netpoll::collect_some(AHEAD, &mut ready, Some(Duration::ZERO));
             push_last(ready);
         }
     }
@@ -335,14 +348,14 @@ pub(crate) fn is_alone() -> bool {
 
 /// Those who are ready, behind all others.
 fn push_last(mut ready: GList) {
-    let mut pushed = false;
+    let Some(first) = pop_goroutine(&mut ready) else { return };
+    let mut locked = SCHED.lock.lock();
+    locked.push(first);
     while let Some(g) = pop_goroutine(&mut ready) {
-        SCHED.lock.lock().push(g);
-        pushed = true;
+        locked.push(g);
     }
-    if pushed {
-        wake::wake_if_idle();
-    }
+    drop(locked);
+    wake::wake_if_idle();
 }
 
 /// Calls the watcher out of the poller. It has been told why.
