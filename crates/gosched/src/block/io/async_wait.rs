@@ -9,7 +9,7 @@ use crate::block::future::{Signal, WAKER, share};
 use crate::gmp::g::G;
 use crate::gmp::poll_desc::Bell;
 use crate::gmp::readiness::Announced;
-use crate::sched::netpoll;
+use crate::sched::{self, netpoll};
 use crate::sys::poller::Direction;
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
@@ -92,7 +92,10 @@ impl AsyncWait {
             netpoll::get_polled();
             // SAFETY: alive — `self` keeps it, until it was taken back.
             if unsafe { side.hang(bell) } {
+                // It may take the scheduler's lock, to wake an M.
+                let inside = sched::inside();
                 netpoll::is_waited_for(polled.desc.key(), self.direction);
+                drop(inside);
                 return Poll::Pending;
             }
             side.readiness.finish().map_err(error)?;
