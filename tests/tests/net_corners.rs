@@ -91,10 +91,13 @@ fn a_datagram_to_one_who_is_slow_keeps_no_cpu_busy() {
         let sender = start(other, move || {
             UnixDatagram::unbound().unwrap().send_to(b"hello", &its_path).unwrap()
         });
-        let before = cpu_time();
-        time::sleep(300 * MILLI);
-        // Four of these at once, on all CPUs there are.
-        assert!(cpu_time() - before < 150 * MILLI, "{:?}", cpu_time() - before);
+        // Other tests run beside this one, but not for ever.
+        let is_calm = || {
+            let before = cpu_time();
+            time::sleep(100 * MILLI);
+            cpu_time() - before < 50 * MILLI
+        };
+        assert!((0..20).any(|_| is_calm()), "a CPU is busy");
         assert!(!sender.is_done());
         let mut bytes = [0; 9];
         while slow.recv(&mut bytes).unwrap() != 5 {}

@@ -12,6 +12,7 @@ use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
+use crate::gmp::poll_desc;
 use crate::sys::clock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -47,7 +48,7 @@ pub(crate) fn rest(m: &'static M, p: &'static P) -> Option<&'static G> {
 /// end.
 pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
     let mut rested = false;
-    let mut patient = false;
+    let mut io_had_time = false;
     loop {
         let mut locked = SCHED.lock.lock();
         // A P without an M comes first.
@@ -61,13 +62,14 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
         let polls = polling::begin(&mut locked, m);
         let keeps = timers::keep(&mut locked, m);
         let last = deadlock::is_possible(&locked);
-        // Where time is virtual, I/O comes first, for a while.
-        let patient = polls && clock::is_virtual() && !std::mem::replace(&mut patient, true);
-        let may_jump = clock::is_virtual() && !patient && deadlock::all_sleep(&locked);
+        // Where time is virtual, I/O comes first, for a while, and only who polls knows how long that was.
+        let is_turn = if poll_desc::is_waited_for() { polls && io_had_time } else { true };
+        let may_jump = clock::is_virtual() && is_turn && deadlock::all_sleep(&locked);
         let jumped = may_jump && timers::jump(&locked);
         drop(locked);
         let rest = (!rested).then_some(IDLE_TIME);
-        let until = keeps.or(patient.then_some(IO_TIME));
+        io_had_time = polls && clock::is_virtual();
+        let until = keeps.or(io_had_time.then_some(IO_TIME));
         let timeout = until.map_or(rest, |until| Some(rest.map_or(until, |rest| rest.min(until))));
         let mut ready = GList::new();
         let woken = match polls {
