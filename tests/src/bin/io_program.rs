@@ -6,7 +6,7 @@ use std::io::{BufRead, Read, Write};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn main() {
     let mode = std::env::args().nth(1).expect("a mode");
     match mode.as_str() {
