@@ -3,7 +3,7 @@
 use super::poller::{Direction, checked};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Calls that would block fail instead, or block again. It holds for all descriptors of the open file.
@@ -28,6 +28,21 @@ pub(crate) fn inert() -> io::Result<OwnedFd> {
     let fd = checked(unsafe { libc::open(c"/".as_ptr(), libc::O_PATH | libc::O_CLOEXEC) })?;
     // SAFETY: just opened, and nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Closes what is behind `fd`, which is the caller's, and keeps the number, for what `other` is.
+pub(crate) fn replace(fd: RawFd, other: BorrowedFd<'_>) {
+    // SAFETY: no memory is involved.
+    unsafe { libc::dup3(other.as_raw_fd(), fd, libc::O_CLOEXEC) };
+}
+
+/// Whether nothing can be received any more.
+pub(crate) fn is_shut(socket: &impl AsFd) -> bool {
+    let fd = socket.as_fd().as_raw_fd();
+    let mut asked = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: one record.
+    unsafe { libc::poll(&raw mut asked, 1, 0) };
+    asked.revents & libc::POLLRDHUP != 0
 }
 
 /// Whether a call in that direction would come back at once, be it with an error.

@@ -19,6 +19,8 @@
 #[cfg(feature = "hyper")]
 pub(crate) mod async_wait;
 mod copy;
+#[macro_use]
+mod face;
 mod known;
 #[macro_use]
 mod pipe;

@@ -38,7 +38,7 @@ pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     Ok((PipeReader::from_std(reader)?, PipeWriter::from_std(writer)?))
 }
 
-/// What [`Polled`] does, under the names that users know, and the ways from and to std's type.
+/// What both ends have in common.
 macro_rules! pipe_end {
     ($name:ident, $std:ty, $source:ty, $direction:expr) => {
         impl $name {
@@ -70,43 +70,9 @@ macro_rules! pipe_end {
             pub fn set_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
                 self.polled.set_deadline($direction, deadline)
             }
-
-            /// Closes this end. All calls on it end, with [`NotConnected`](io::ErrorKind::NotConnected), and
-            /// it is closed when this returns.
-            ///
-            /// # Errors
-            /// It was closed before.
-            pub fn close(&self) -> io::Result<()> {
-                self.polled.close()
-            }
         }
 
-        impl AsFd for $name {
-            /// After a `close` this is a socket that is connected to nothing.
-            fn as_fd(&self) -> BorrowedFd<'_> {
-                self.polled.lend()
-            }
-        }
-
-        impl AsRawFd for $name {
-            fn as_raw_fd(&self) -> RawFd {
-                self.as_fd().as_raw_fd()
-            }
-        }
-
-        impl TryFrom<$std> for $name {
-            type Error = io::Error;
-            fn try_from(end: $std) -> io::Result<$name> {
-                $name::from_std(end)
-            }
-        }
-
-        impl TryFrom<$name> for $std {
-            type Error = io::Error;
-            fn try_from(end: $name) -> io::Result<$std> {
-                end.into_std()
-            }
-        }
+        face!($name, $std);
 
         /// For a child process.
         impl From<$name> for Stdio {
@@ -118,12 +84,6 @@ macro_rules! pipe_end {
                     Ok(end) => Stdio::from(end),
                     Err(why) => panic!("no `Stdio` of a pipe that was closed: {why}"),
                 }
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.polled.fmt(f)
             }
         }
     };

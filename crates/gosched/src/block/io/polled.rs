@@ -24,7 +24,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -143,7 +143,11 @@ impl<S: AsFd> Polled<S> {
     ) -> io::Result<R> {
         self.read(|socket| match f(socket) {
             Err(why) if why.kind() == ErrorKind::WouldBlock && self.desc.is_odd() => {
-                if is_shut(socket) { end() } else { Err(why) }
+                if descriptor::is_shut(socket) {
+                    end()
+                } else {
+                    Err(why)
+                }
             }
             done => done,
         })
@@ -372,7 +376,7 @@ impl<S: AsFd> Polled<S> {
         let fd = self.source().as_fd().as_raw_fd();
         netpoll::unregister(fd, self.desc);
         match self.lent.load(Ordering::Relaxed) {
-            true => replace(fd),
+            true => nothing().map_or((), |nothing| descriptor::replace(fd, nothing)),
             // SAFETY: nobody is counted: nobody uses it, nor will.
             false => close_marked(unsafe { &mut *self.source.get() }),
         }
@@ -432,28 +436,11 @@ fn close_marked<S>(source: &mut ManuallyDrop<S>) {
     drop(call::Closing::new(unsafe { ManuallyDrop::take(source) }));
 }
 
-/// Closes what is behind `fd`, and keeps the number.
-fn replace(fd: RawFd) {
-    if let Ok(nothing) = nothing() {
-        // SAFETY: both are open, and `fd` is the caller's.
-        unsafe { libc::dup3(nothing.as_raw_fd(), fd, libc::O_CLOEXEC) };
-    }
-}
-
 pub(super) fn error(why: Refusal) -> io::Error {
     match why {
         Refusal::Closed => ErrorKind::NotConnected.into(),
         Refusal::Expired => ErrorKind::TimedOut.into(),
     }
-}
-
-/// Whether nothing can be received any more.
-fn is_shut(socket: &impl AsFd) -> bool {
-    let fd = socket.as_fd().as_raw_fd();
-    let mut asked = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
-    // SAFETY: one of them.
-    unsafe { libc::poll(&raw mut asked, 1, 0) };
-    asked.revents & libc::POLLRDHUP != 0
 }
 
 /// Of one call.

@@ -77,48 +77,9 @@ macro_rules! common {
             pub fn set_write_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
                 self.polled.set_deadline(Direction::Write, deadline)
             }
-
-            /// Closes the socket. All calls on it end, and it is closed when this returns.
-            ///
-            /// # Errors
-            /// It was closed before.
-            pub fn close(&self) -> io::Result<()> {
-                self.polled.close()
-            }
         }
 
-        impl AsFd for $name {
-            /// After a `close` this is a descriptor with which nothing can be done.
-            fn as_fd(&self) -> BorrowedFd<'_> {
-                self.polled.lend()
-            }
-        }
-
-        impl AsRawFd for $name {
-            fn as_raw_fd(&self) -> RawFd {
-                self.as_fd().as_raw_fd()
-            }
-        }
-
-        impl TryFrom<$std> for $name {
-            type Error = io::Error;
-            fn try_from(socket: $std) -> io::Result<$name> {
-                $name::from_std(socket)
-            }
-        }
-
-        impl TryFrom<$name> for $std {
-            type Error = io::Error;
-            fn try_from(socket: $name) -> io::Result<$std> {
-                socket.into_std()
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.polled.fmt(f)
-            }
-        }
+        face!($name, $std);
     };
 }
 
