@@ -36,9 +36,7 @@ pub(crate) fn is_possible(locked: &Locked) -> bool {
 /// Whether every P is idle and every M asleep.
 pub(crate) fn all_sleep(locked: &Locked) -> bool {
     let asleep = locked.idle_ms.len() + locked.locked_ms as usize;
-    SCHED.idle_ps.load(Ordering::Relaxed) as usize == SCHED.procs()
-        && asleep == locked.ms as usize
-        && locked.queue.is_empty()
+    SCHED.is_idle() && asleep == locked.ms as usize && locked.queue.is_empty()
 }
 
 /// Sleeps a while as the last M there is, and looks if nobody came. True if it was woken.

@@ -181,7 +181,7 @@ fn give_memory_back() {
         // SAFETY: owner — it is in the list of idle Ps, whose lock is held.
         life::give_up_stacks(unsafe { p.own.get() });
     }
-    let all_idle = SCHED.idle_ps.load(Ordering::Relaxed) as usize == SCHED.procs();
+    let all_idle = SCHED.is_idle();
     drop(locked);
     gosched_context::stack::trim(if all_idle { Duration::ZERO } else { IDLE_TIME });
     gosched_alloc::release_memory();

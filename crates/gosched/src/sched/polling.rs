@@ -12,7 +12,7 @@
 //! Those who are ready go to the queue of the M that looked. Where there is no P, and those who have one do
 //! not pass, they go before all others that wait.
 //!
-//! Who waits, on a thread that is no M: 1. counts itself; 2. if all Ps are idle and nobody is in the poller,
+//! Who waits, on a thread that is no M: 1. counts itself; 2. if nobody will look and nobody is in the poller,
 //! wakes an M. An M without work: 1. its P is idle; 2. heavy barrier; 3. looks whether anybody waits. So one
 //! of them sees the other. (A goroutine that waits leaves an M with a P behind, which comes to its own step.)
 
@@ -124,16 +124,27 @@ fn pop_goroutine(ready: &mut GList) -> Option<&'static G> {
     }
 }
 
-/// Those who are ready, by one who has no P.
-fn push_without_p(mut ready: GList) {
+/// Those who are ready, before all others, by one who has no P.
+fn push_without_p(ready: GList) {
+    push_by(ready, |locked, g| {
+        locked.push_interrupted(g);
+        UNSERVED.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Those who are ready, behind all others.
+fn push_last(ready: GList) {
+    push_by(ready, Locked::push);
+}
+
+/// To the global queue.
+fn push_by(mut ready: GList, push: fn(&mut Locked, &'static G)) {
     let Some(first) = pop_goroutine(&mut ready) else { return };
     let mut locked = SCHED.lock.lock();
-    let mut next = Some(first);
-    while let Some(g) = next {
-        locked.push_interrupted(g);
-        next = pop_goroutine(&mut ready);
+    push(&mut locked, first);
+    while let Some(g) = pop_goroutine(&mut ready) {
+        push(&mut locked, g);
     }
-    UNSERVED.store(true, Ordering::Relaxed);
     drop(locked);
     wake::wake_if_idle();
 }
@@ -330,7 +341,7 @@ impl Watched {
         let looked = std::mem::replace(&mut self.looks, looks) != looks;
         // Where many wait for a P already, what is ready may as well wait in the poller, in its order.
         let many = SCHED.queued.load(Ordering::Relaxed) > MANY;
-        if looked || many || self.stand || !is_worth_a_look() || all_idle() {
+        if looked || many || self.stand || !is_worth_a_look() || SCHED.is_idle() {
             self.since = now;
         } else if now - self.since >= OVERDUE {
             self.since = now;
@@ -343,19 +354,7 @@ impl Watched {
 
 /// Whether nobody but the watcher can poll: all Ps are idle, and there is no thread for an M.
 pub(crate) fn is_alone() -> bool {
-    spawner::is_refused() && all_idle() && is_worth_a_look()
-}
-
-/// Those who are ready, behind all others.
-fn push_last(mut ready: GList) {
-    let Some(first) = pop_goroutine(&mut ready) else { return };
-    let mut locked = SCHED.lock.lock();
-    locked.push(first);
-    while let Some(g) = pop_goroutine(&mut ready) {
-        locked.push(g);
-    }
-    drop(locked);
-    wake::wake_if_idle();
+    spawner::is_refused() && SCHED.is_idle() && is_worth_a_look()
 }
 
 /// Calls the watcher out of the poller. It has been told why.
@@ -366,8 +365,4 @@ pub(crate) fn call_watcher() {
     {
         poller::ring(stop);
     }
-}
-
-fn all_idle() -> bool {
-    SCHED.idle_ps.load(Ordering::Relaxed) as usize == SCHED.procs()
 }

@@ -130,6 +130,11 @@ impl Sched {
         self.procs.load(Ordering::Relaxed) as usize
     }
 
+    /// No P is in use.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.idle_ps.load(Ordering::Relaxed) as usize == self.procs()
+    }
+
     /// What Ms must look at; 0: nothing.
     #[inline]
     pub(crate) fn attention(&self) -> u32 {

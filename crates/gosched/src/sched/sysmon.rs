@@ -110,7 +110,7 @@ fn watch() {
         NAPS.store(false, Ordering::Relaxed);
         let now = clock::real_now();
         trace::print_if_due(now);
-        if all_idle() {
+        if SCHED.is_idle() {
             let since = *idle_since.get_or_insert(now);
             if now - since >= LINGER && sleep_for_good() {
                 (delay, in_vain, idle_since) = (SHORTEST, 0, None);
@@ -122,7 +122,7 @@ fn watch() {
         let found = watch::look(&mut seen, &mut lost, now);
         feed_idle_ps();
         polled.look_if_overdue(now);
-        if now - limit_read >= LIMIT_PERIOD && !all_idle() {
+        if now - limit_read >= LIMIT_PERIOD && !SCHED.is_idle() {
             limit_read = now;
             spawner::ask_for_limit();
         }
@@ -166,14 +166,10 @@ pub(crate) fn tell_of_timer(when: u64) {
     }
 }
 
-fn all_idle() -> bool {
-    SCHED.idle_ps.load(Ordering::Relaxed) as usize == SCHED.procs()
-}
-
 /// Sleeps until a P is not idle. False: one is.
 fn sleep_for_good() -> bool {
     let locked = SCHED.lock.lock();
-    if !all_idle() || world::is_stopping() || trace::is_on() || polling::is_alone() {
+    if !SCHED.is_idle() || world::is_stopping() || trace::is_on() || polling::is_alone() {
         return false;
     }
     ASLEEP.store(true, Ordering::Relaxed);
@@ -190,7 +186,7 @@ fn longest(now: u64) -> u64 {
     let waits = SCHED.queued.load(Ordering::Relaxed) > 0
         || SCHED.used_ps().any(|p| !p.queue.is_empty())
         || world::is_stopping()
-        || (poll_desc::is_waited_for() && !all_idle());
+        || (poll_desc::is_waited_for() && !SCHED.is_idle());
     if waits { LONGEST_WANTED } else { LONGEST.min(trace::until_due(now)) }
 }
 
