@@ -265,8 +265,9 @@ static int wait_sem_until(void) {
     sem_t sem;
     sem_init(&sem, 0, 0);
     double start = now();
-    struct timespec at = deadline(CLOCK_REALTIME);
-    return timed(start, sem_timedwait(&sem, &at), ETIMEDOUT);
+    // Not by the time of day, which may be set meanwhile.
+    struct timespec at = deadline(CLOCK_MONOTONIC);
+    return timed(start, sem_clockwait(&sem, CLOCK_MONOTONIC, &at), ETIMEDOUT);
 }
 
 static int wait_recv(void) {

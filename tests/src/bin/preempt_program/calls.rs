@@ -48,7 +48,7 @@ fn call_all(marks: &'static [Mark], without: &str) -> (u64, u64, u64) {
         }
         lane.steps()
     });
-    kit::wait_and_stop();
+    kit::wait_for_moves_and_stop();
     let calls = callers.join();
     (calls.iter().sum(), *calls.iter().min().unwrap(), interrupted.load(Relaxed))
 }
@@ -80,9 +80,12 @@ pub(crate) fn storm() {
     let sender = std::thread::spawn(|| {
         let mut sent = 0u64;
         while !is_over() || sent <= 1000 {
-            sent += send_to_all(libc::SIGURG);
-            // A fork that is interrupted begins again: it has to have time.
-            std::thread::sleep(3 * MILLI);
+            for _ in 0..8 {
+                sent += send_to_all(libc::SIGURG);
+                std::thread::sleep(3 * MILLI);
+            }
+            // A fork that is interrupted begins again: it has to have time, on a slow machine too.
+            std::thread::sleep(20 * MILLI);
         }
         sent
     });

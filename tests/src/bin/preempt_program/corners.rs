@@ -54,12 +54,16 @@ pub(crate) fn handlers() {
     let sender = std::thread::spawn(|| {
         let mut sent = 0;
         while !is_over() || sent < 100 {
-            sent += calls::send_to_all(libc::SIGUSR1);
-            std::thread::sleep(Duration::from_micros(400));
+            for _ in 0..16 {
+                sent += calls::send_to_all(libc::SIGUSR1);
+                std::thread::sleep(Duration::from_micros(400));
+            }
+            // Goroutines are to be interrupted outside handlers too.
+            std::thread::sleep(3 * MILLI);
         }
         sent
     });
-    kit::wait_and_stop();
+    kit::wait_for_moves_and_stop();
     println!("sent {}", sender.join().unwrap());
     all.into_iter().for_each(|all| drop(all.join()));
 }

@@ -41,13 +41,33 @@ pub(crate) fn stop() {
 /// Main's part in most programs: it lets others go on for the length, then ends them. Its sleeps are
 /// part of the test, since all Ps are busy.
 pub(crate) fn wait_and_stop() {
-    let lane = Lane::new("main");
+    wait_for(length());
+    stop();
+}
+
+/// As [`wait_and_stop`], and longer where nobody was moved yet: on a busy machine goroutines may have been
+/// interrupted only where they cannot be.
+pub(crate) fn wait_for_moves_and_stop() {
+    wait_for(length());
+    let allowed = std::env::var_os("GOSCHED_PREEMPT").is_none_or(|way| way != "in-place");
     let start = Instant::now();
-    while start.elapsed() < length() {
-        time::sleep((length() - start.elapsed()).min(100 * MILLI));
-        lane.step();
+    while allowed
+        && cfg!(not(target_feature = "crt-static"))
+        && rules::preemptions().moved == 0
+        && start.elapsed() < PATIENCE / 2
+    {
+        wait_for(10 * MILLI);
     }
     stop();
+}
+
+fn wait_for(time: Duration) {
+    let lane = Lane::new("main");
+    let start = Instant::now();
+    while start.elapsed() < time {
+        time::sleep((time - start.elapsed()).min(100 * MILLI));
+        lane.step();
+    }
 }
 
 const LANES: usize = 2048;
@@ -205,7 +225,7 @@ pub(crate) fn hogs(count: usize) -> Crowd<u64> {
 }
 
 /// Waits, as a goroutine, until something is so.
-pub(crate) fn wait_until(what: &'static str, is_so: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &'static str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
         if start.elapsed() > PATIENCE {
