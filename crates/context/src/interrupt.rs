@@ -19,7 +19,7 @@
 //! them sees the other. (The thread says so by an exchange, which is a barrier anyway; the heavy one of
 //! `barrier` would make the sender wait for every CPU, a thousand times a second.)
 
-use crate::arch;
+use crate::arch::{self, Registers};
 use crate::carrier::{Carrier, Role, is_attached, role};
 use crate::signals::{Before, signals_of, unblock};
 use crate::stack::DEPOT;
@@ -183,6 +183,12 @@ pub struct Interruption {
 }
 
 impl Interruption {
+    /// The registers of the code.
+    pub fn registers(&self) -> Registers {
+        // SAFETY: context — the kernel's, for as long as the handler runs.
+        unsafe { arch::registers_of(self.context) }
+    }
+
     /// Whether it is in the program's own text, at a place where any thread may go on with it: not in libc
     /// or another library, not where it uses its carrier, not at a system call.
     pub fn is_movable(&self) -> bool {

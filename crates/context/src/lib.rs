@@ -29,6 +29,9 @@ pub mod fault;
 pub mod interrupt;
 
 #[cfg(ported)]
+pub mod memory;
+
+#[cfg(ported)]
 pub mod unwind;
 
 #[cfg(ported)]

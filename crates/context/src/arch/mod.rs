@@ -1,4 +1,4 @@
-//! The switch itself, the first frame, the unwind bridge: one file per CPU.
+//! The switch itself, the first frame, registers for walks: one file per CPU.
 //!
 //! **What a port provides.** The items listed under "contract" below; the compiler checks their
 //! types, so a port that lacks one fails by name. What the types cannot say:
@@ -13,8 +13,8 @@
 //!   it ([`switch`], [`call_host`]) or control never returns ([`enter`]). No Rust function here, or
 //!   in any crate above, may write it.
 //! - Unwind tables are right at every instruction. [`first_frame`] and [`enter`] are where every
-//!   backtrace ends. A context saved by [`switch`] can be walked by any unwinder through
-//!   [`bridge`] without a word written to it.
+//!   backtrace ends. A context saved by [`switch`] begins with [`SAVED_WORDS`] words that
+//!   [`registers_of_saved`] reads: enough to walk it without a word written to it.
 //! - [`call_host`], [`take_block`] and [`give_block`] ask for the carrier and use what they find: code
 //!   that is stopped inside them must go on on the same thread. They lie together, and [`is_pinned`]
 //!   tells whether an address is one of theirs.
@@ -36,15 +36,21 @@ mod imp;
 mod pinned;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[path = "x86_64_registers.rs"]
+mod registers;
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[path = "x86_64_stop.rs"]
 mod stop;
 
-pub(crate) use imp::{bridge, forget_carrier, interrupted, set_carrier, thread_pointer};
 pub use imp::{
     call_on, carrier, enter, first_frame, preempt_off, preempt_off_count, preempt_on, switch,
     switch_context,
 };
+pub(crate) use imp::{forget_carrier, interrupted, set_carrier, thread_pointer};
 pub use pinned::{call_host, give_block, is_pinned, take_block};
+pub(crate) use registers::{KEPT, PC, SP, registers_of};
+pub use registers::{SAVED_WORDS, registers_here, registers_of_saved};
 pub(crate) use stop::{can_be_saved, init_stop, is_at_system_call, redirect, stop_frame};
 
 use crate::carrier::Carrier;
@@ -74,6 +80,19 @@ impl Saved {
     }
 }
 
+/// What a walk over the frames of code begins with: where it is, and the registers that the calling convention
+/// lets a callee rely on. By DWARF's numbers: see the port.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// The registers that callees keep.
+    pub kept: [usize; 6],
+    /// Where the code is, or will go on.
+    pub pc: usize,
+    /// Its stack pointer there.
+    pub sp: usize,
+}
+
 /// What runs first on a new stack: gets the message of the switch that started it, and the word
 /// given to [`first_frame`]. It must not return or unwind.
 pub type Entry = unsafe extern "C" fn(message: usize, data: usize) -> !;
@@ -81,7 +100,7 @@ pub type Entry = unsafe extern "C" fn(message: usize, data: usize) -> !;
 /// What [`enter`] runs on the goroutine's own thread pointer. It must not return or unwind.
 pub type Start = unsafe extern "C" fn(data: usize) -> !;
 
-/// What [`call_host`], [`call_on`] and [`bridge`] run. It must not unwind.
+/// What [`call_host`] and [`call_on`] run. It must not unwind.
 pub type Callback = unsafe extern "C" fn(data: *mut u8);
 
 /// Registers of the code a signal interrupted, as far as reports need them.
@@ -104,7 +123,6 @@ const _: unsafe extern "C" fn(*mut u8, Callback, *mut u8) = imp::call_on;
 const _: unsafe extern "C" fn(usize) -> *mut u8 = pinned::take_block;
 const _: unsafe extern "C" fn(usize, *mut u8) -> bool = pinned::give_block;
 const _: fn(usize) -> bool = pinned::is_pinned;
-const _: unsafe extern "C" fn(usize, Callback, *mut u8) = imp::bridge;
 const _: unsafe fn(*const libc::c_void) -> Interrupted = imp::interrupted;
 const _: fn() -> usize = imp::thread_pointer;
 const _: unsafe fn() -> *const Carrier = imp::carrier;
@@ -113,6 +131,10 @@ const _: unsafe fn() = imp::preempt_off;
 const _: unsafe fn() -> bool = imp::preempt_on;
 const _: unsafe fn() -> u32 = imp::preempt_off_count;
 const _: fn() -> bool = imp::forget_carrier;
+const _: unsafe extern "C" fn(*mut Registers) = registers::registers_here;
+const _: fn(&[usize; SAVED_WORDS], usize) -> Registers = registers::registers_of_saved;
+const _: unsafe fn(*const libc::c_void) -> Registers = registers::registers_of;
+const _: [u16; 6] = registers::KEPT;
 const _: fn(unsafe extern "C" fn()) = stop::init_stop;
 const _: fn() -> Option<usize> = stop::stop_frame;
 const _: unsafe fn(*const libc::c_void) -> bool = stop::can_be_saved;

@@ -1,7 +1,7 @@
 //! x86-64 on Linux: FS base is the thread pointer, GS base finds the carrier.
 //!
 //! A saved context, from its stack pointer up (one picture for [`switch`], [`first_frame`] and
-//! [`bridge`]; a change here is a change in all three):
+//! `x86_64_registers.rs`; a change here is a change in all three):
 //!
 //! ```text
 //! sp + 0   mxcsr (4 bytes), x87 control word (2), unused (2)
@@ -304,39 +304,6 @@ pub unsafe extern "C" fn call_on(top: *mut u8, f: Callback, data: *mut u8) {
         "mov rsp, rbp",
         ".cfi_def_cfa_register rsp",
         pop!("rbp"),
-        "ret",
-        ".cfi_endproc",
-    )
-}
-
-/// Calls `f(data)` on the present stack; to an unwinder the caller of `f`'s caller is the context
-/// saved at `sp`. So any unwinder started in `f` walks on into a parked goroutine. Nothing is
-/// written to that goroutine.
-///
-/// # Safety
-/// - **parked**: `sp` is a [`Saved::sp`] that nobody resumes during the call.
-/// - **callback**: `f` does not unwind, and may be called with `data`.
-#[unsafe(naked)]
-pub(crate) unsafe extern "C" fn bridge(sp: usize, f: Callback, data: *mut u8) {
-    // rdi: sp, rsi: f, rdx: data. rbx holds the saved context while `f` runs.
-    naked_asm!(
-        ".cfi_startproc",
-        push!("rbx"),
-        "mov rbx, rdi",
-        "mov rdi, rdx",
-        ".cfi_remember_state",
-        ".cfi_def_cfa rbx, 64",
-        ".cfi_offset rip, -8",
-        ".cfi_offset rbp, -16",
-        ".cfi_offset rbx, -24",
-        ".cfi_offset r12, -32",
-        ".cfi_offset r13, -40",
-        ".cfi_offset r14, -48",
-        ".cfi_offset r15, -56",
-        "call rsi",
-        "nop", // `return address - 1` and the address itself both lie in the rows above
-        ".cfi_restore_state",
-        pop!("rbx"),
         "ret",
         ".cfi_endproc",
     )

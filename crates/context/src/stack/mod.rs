@@ -158,6 +158,12 @@ pub fn trim(unused: Duration) -> usize {
     DEPOT.trim(unused, crate::identity::destroy)
 }
 
+/// What can be used of the stack that an address belongs to. Takes no lock: any thread may ask, in a signal
+/// handler too. The stack may be another's by the time this returns.
+pub fn around(address: usize) -> Option<Range<usize>> {
+    DEPOT.find(address).map(|found| found.usable)
+}
+
 /// How much the stacks of this process take.
 pub fn stats() -> Counts {
     DEPOT.counts()

@@ -27,6 +27,7 @@ use super::builder::start;
 use super::{packet, run, virtual_time};
 use crate::block::exit::GoExit;
 use crate::gmp::group::Group;
+use crate::observe;
 use crate::sched::{self, Backend, Order, Wishes};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::process::{ExitCode, Termination};
@@ -82,6 +83,7 @@ pub fn main<R: Termination + 'static>(options: Options, f: fn() -> R) -> ExitCod
             Err(_) => std::process::exit(PANICKED),
         }
     };
+    observe::watch_for_quit();
     let packet = packet::new(main, None);
     let is_thread = sched::backend() == Backend::Threads;
     // Another stack than the main thread's own takes another thread.
@@ -224,7 +226,7 @@ fn run_test<R: Termination + 'static>(
         Err(why) => panic!("test `{name}`: the system refuses a thread: {why}"),
     };
     if ended.recv_timeout(options.timeout) == Err(RecvTimeoutError::Timeout) {
-        sched::dump_to_stderr();
+        observe::dump_to_stderr();
         panic!("test `{name}` did not end within {:?}: all goroutines are above", options.timeout);
     }
     let code = match handle.join() {
@@ -236,7 +238,7 @@ fn run_test<R: Termination + 'static>(
     };
     if options.deny_leaks && !is_over(group) {
         let left = group.live();
-        sched::dump_to_stderr();
+        observe::dump_to_stderr();
         panic!(
             "test `{name}` left {left} goroutines behind, see above: join them, or say \
              `#[gosched::test(leaks = allow)]`"

@@ -138,7 +138,7 @@ where
     F: FnOnce() -> T,
 {
     let packet = Packet::<T> {
-        task: Task { run: run::<F, T>, complete: complete::<T> },
+        task: Task { run: run::<F, T>, complete: complete::<T>, name: std::any::type_name::<F> },
         state: AtomicUsize::new(EMPTY),
         free: free::<F, T>,
         scope,

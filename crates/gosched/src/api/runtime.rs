@@ -1,7 +1,9 @@
 //! The runtime as a whole: how many Ps, goroutines and threads there are.
 
+use crate::observe;
 use crate::sched;
 use crate::sys::cpu_limit;
+use std::io;
 
 pub use crate::block::exit::{PanicPolicy, set_panic_policy};
 
@@ -52,6 +54,54 @@ pub fn set_max_threads(n: usize) -> usize {
 /// ```
 pub fn no_preempt<R>(f: impl FnOnce() -> R) -> R {
     sched::without_preemption(f)
+}
+
+/// What all goroutines do, as Go prints it: the calling goroutine first, then the others in the order of their ids.
+///
+/// ```
+/// gosched::run(|| {
+///     let (tx, rx) = gosched::chan::<u32>(0);
+///     let waits = gosched::go(move || rx.recv());
+///     let is_seen = || gosched::runtime::dump().contains(" [chan receive]:");
+///     while !is_seen() {
+///         gosched::yield_now();
+///     }
+///     drop(tx);
+///     assert!(waits.join().unwrap().is_err());
+/// });
+/// ```
+///
+/// The program goes on meanwhile: each goroutine is shown as it was at one moment, and the moments of two are not
+/// the same. Goroutines that run are interrupted for some microseconds. A call that blocks the thread is not ended
+/// by this; of one that nobody marked ([`blocking`](crate::blocking)) only the innermost frames may be known.
+///
+/// Frames of the runtime are left out, unless the environment says `GOTRACEBACK=system`. Functions, files and lines
+/// are as good as the program's debug information; a program without any shows how far from the beginning of its
+/// file the code is. Where goroutines are threads, there are no frames.
+#[doc(alias = "Stack")]
+pub fn dump() -> String {
+    observe::text()
+}
+
+/// Writes what [`dump`] returns, one goroutine after the other: nothing is kept.
+///
+/// # Errors
+/// `out` refuses.
+pub fn dump_to(out: &mut dyn io::Write) -> io::Result<()> {
+    observe::write_text(out)
+}
+
+/// As [`dump`], with equal stacks once, and how many goroutines have them: the form of Go's
+/// `/debug/pprof/goroutine?debug=1`.
+pub fn dump_folded() -> String {
+    observe::folded()
+}
+
+/// As [`dump`], for programs that read: `{"goroutines":[…]}`, with `id`, `name`, `state`, `wait_reason`,
+/// `waiting_ns` (about), `locked_to_thread`, `labels`, `parent`, `created_at`, `runs`, `frames` and `truncated`
+/// of each.
+pub fn dump_json() -> String {
+    observe::json()
 }
 
 /// How many CPUs the process may use.

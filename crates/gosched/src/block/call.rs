@@ -4,6 +4,7 @@
 //! A destructor must not: what it closes would stay open. So [`Closing`] marks without the look.
 
 use super::exit;
+use crate::gmp::frame::Registers;
 use crate::sched;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -23,7 +24,9 @@ pub(crate) fn marked_long<R>(f: impl FnOnce() -> R) -> R {
 #[inline]
 fn call<R>(f: impl FnOnce() -> R, long: bool) -> R {
     exit::check();
-    sched::begin_call(long);
+    let mut registers = Registers::default();
+    sched::registers_here(&mut registers);
+    sched::begin_call(long, &raw const registers);
     let _end = End;
     f()
 }
@@ -44,7 +47,7 @@ struct Begin;
 impl Drop for Begin {
     #[inline]
     fn drop(&mut self) {
-        sched::begin_call(false);
+        sched::begin_call(false, std::ptr::null());
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where a G's code is while it does not run: registers, stack, identity.
 
-pub(crate) use gosched_context::arch::Saved;
+pub(crate) use gosched_context::arch::{Registers, Saved};
 
 use gosched_context::{Size, Stack};
 

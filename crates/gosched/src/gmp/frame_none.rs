@@ -19,3 +19,7 @@ impl Saved {
         Saved
     }
 }
+
+/// Nor registers.
+#[derive(Debug, Default)]
+pub(crate) struct Registers;

@@ -5,15 +5,17 @@
 //! it ready need not know the difference.
 
 use super::current;
-use super::frame::{Frame, Saved};
+use super::frame::{Frame, Registers, Saved};
 use super::group::Group;
 use super::park_token::ParkToken;
 use super::reason::WaitReason;
 use super::short_name::ShortName;
-use super::state::{GState, StateWord};
-use super::task::Task;
+use super::state::{GState, Moment, StateWord};
+use super::task::{Name, Task};
+use crate::sys::clock;
 use crate::sys::owned::Owned;
 use crate::sys::sleep_word::SleepWord;
+use gosched_context::lock::{Guarded, Lock};
 use std::panic::Location;
 use std::ptr;
 use std::sync::Arc;
@@ -34,6 +36,8 @@ pub(crate) struct G {
     /// The M that must run it, if only one may.
     pub(crate) pinned: AtomicPtr<()>,
     state: StateWord,
+    /// When it began to wait, about.
+    since: AtomicU64,
     reason: AtomicU8,
     /// [`THREAD`], [`EXITING`], [`PREPARED`].
     flags: AtomicU8,
@@ -41,6 +45,8 @@ pub(crate) struct G {
     // Touched when it begins, ends, or is looked at.
     /// The stack; the owner's.
     pub(crate) frame: Owned<Frame>,
+    /// Where its registers are while it is stopped without a switch: in a marked call, or in a signal handler.
+    shown: AtomicPtr<Registers>,
     /// What it has used of its slice, in nanoseconds, when it was interrupted for another's sake; for the
     /// watcher.
     pub(crate) used: AtomicU64,
@@ -54,6 +60,8 @@ pub(crate) struct G {
     parent: AtomicU64,
     site: AtomicPtr<Location<'static>>,
     task: AtomicPtr<Task>,
+    /// What it runs: a [`Name`].
+    runs: AtomicPtr<()>,
     details: AtomicPtr<Details>,
     group: AtomicPtr<Group>,
     /// The beginning of its name, for whoever prints it while it runs.
@@ -70,6 +78,9 @@ const THREAD: u8 = 1;
 const EXITING: u8 = 2;
 /// Dead, with a task: it lives when it is made runnable.
 const PREPARED: u8 = 4;
+
+/// Held while somebody asks for a goroutine's details, or takes them back.
+static DETAILS: Lock<()> = Lock::new(());
 
 /// What most goroutines do not have.
 #[derive(Debug, Default)]
@@ -96,6 +107,8 @@ impl G {
             frame: Owned::new(Frame::new()),
             link: AtomicPtr::new(ptr::null_mut()),
             state: StateWord::new(),
+            since: AtomicU64::new(0),
+            shown: AtomicPtr::new(ptr::null_mut()),
             reason: AtomicU8::new(0),
             flags: AtomicU8::new(0),
             has_stack: AtomicBool::new(false),
@@ -107,6 +120,7 @@ impl G {
             parent: AtomicU64::new(0),
             site: AtomicPtr::new(ptr::null_mut()),
             task: AtomicPtr::new(ptr::null_mut()),
+            runs: AtomicPtr::new(ptr::null_mut()),
             details: AtomicPtr::new(ptr::null_mut()),
             group: AtomicPtr::new(ptr::null_mut()),
             name: ShortName::new(),
@@ -123,6 +137,10 @@ impl G {
         self.parent.store(birth.parent, Ordering::Relaxed);
         self.site.store(ptr::from_ref(birth.site).cast_mut(), Ordering::Relaxed);
         self.task.store(birth.task, Ordering::Relaxed);
+        // SAFETY: the task was given with the order, and is there until the goroutine has run.
+        let name =
+            unsafe { birth.task.as_ref() }.map_or(ptr::null_mut(), |task| task.name as *mut ());
+        self.runs.store(name, Ordering::Relaxed);
         self.name.set(birth.details.as_ref().and_then(|details| details.name.as_deref()));
         let details = birth.details.map_or(ptr::null(), Arc::into_raw);
         self.details.store(details.cast_mut(), Ordering::Relaxed);
@@ -180,22 +198,30 @@ impl G {
     /// Takes back what [`G::begin`] gave. The caller owns it, and may allocate.
     #[inline]
     pub(crate) fn forget_details(&self) {
+        if self.details.load(Ordering::Relaxed).is_null() {
+            return;
+        }
+        let lock = Guarded::new(&DETAILS);
         let details = self.details.swap(ptr::null_mut(), Ordering::Relaxed);
+        drop(lock);
         if !details.is_null() {
             // SAFETY: `begin` made it from an `Arc`, and it is taken back once: the swap.
             drop(unsafe { Arc::from_raw(details) });
         }
     }
 
-    /// Name and labels; asked by the goroutine itself.
+    /// Name and labels; asked by anybody.
     #[inline]
     pub(crate) fn details(&self) -> Option<Arc<Details>> {
+        if self.details.load(Ordering::Relaxed).is_null() {
+            return None;
+        }
+        let _lock = Guarded::new(&DETAILS);
         let details = self.details.load(Ordering::Relaxed).cast_const();
         if details.is_null() {
             return None;
         }
-        // SAFETY: `begin` made it from an `Arc`, which is alive until `forget_details`: the
-        // goroutine itself calls both.
+        // SAFETY: `begin` made it from an `Arc`, which is alive until `forget_details`, which wants the lock.
         unsafe { Arc::increment_strong_count(details) };
         // SAFETY: as above; counted one line above.
         Some(unsafe { Arc::from_raw(details) })
@@ -221,6 +247,13 @@ impl G {
     pub(crate) fn site(&self) -> Option<&'static Location<'static>> {
         // SAFETY: null, or a location of the program's text.
         unsafe { self.site.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// What it runs, as the compiler names it.
+    pub(crate) fn runs(&self) -> Option<&'static str> {
+        let name = self.runs.load(Ordering::Relaxed);
+        // SAFETY: not null, so it is a `Name`: `begin` put it there.
+        (!name.is_null()).then(|| unsafe { std::mem::transmute::<*mut (), Name>(name) }())
     }
 
     #[inline]
@@ -256,9 +289,44 @@ impl G {
         WaitReason::from_number(self.reason.load(Ordering::Relaxed))
     }
 
+    /// Before it waits.
     #[inline]
     pub(crate) fn set_reason(&self, reason: WaitReason) {
         self.reason.store(reason as u8, Ordering::Relaxed);
+        self.since.store(clock::about_now(), Ordering::Relaxed);
+    }
+
+    /// When it began to wait, about; or its marked call.
+    pub(crate) fn since(&self) -> u64 {
+        self.since.load(Ordering::Relaxed)
+    }
+
+    /// Before it is stopped without a switch: where its registers are, if they are known.
+    #[inline]
+    pub(crate) fn show(&self, registers: *const Registers) {
+        self.shown.store(registers.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// See [`G::show`].
+    pub(crate) fn shown(&self) -> *const Registers {
+        self.shown.load(Ordering::Relaxed)
+    }
+
+    /// A marked call begins.
+    #[inline]
+    pub(crate) fn begin_call(&self, registers: *const Registers) {
+        self.since.store(clock::about_now(), Ordering::Relaxed);
+        self.show(registers);
+    }
+
+    /// See [`StateWord::moment`].
+    pub(crate) fn moment(&self) -> Moment {
+        self.state.moment()
+    }
+
+    /// See [`StateWord::is_still`].
+    pub(crate) fn is_still(&self, moment: Moment) -> bool {
+        self.state.is_still(moment)
     }
 
     #[inline]

@@ -24,6 +24,8 @@ pub(crate) struct M {
     /// What it was asked to stop for, and when: see `preempt`.
     pub(crate) asked: AtomicU64,
     curg: AtomicPtr<G>,
+    /// Somebody wants to see what its goroutine does: see `snapshot`.
+    pub(crate) viewer: AtomicPtr<()>,
     /// Where g0 waits while a goroutine runs.
     pub(crate) g0: Owned<Saved>,
     /// What is still to be done for the goroutine that was left last.
@@ -102,6 +104,7 @@ impl M {
             taken: AtomicU32::new(0),
             asked: AtomicU64::new(0),
             curg: AtomicPtr::new(ptr::null_mut()),
+            viewer: AtomicPtr::new(ptr::null_mut()),
             g0: Owned::new(Saved::running(0)),
             departed: Owned::new(Departure::None),
             picked: AtomicPtr::new(ptr::null_mut()),

@@ -3,9 +3,13 @@
 //! Who owns the stack: nobody while [`GState::Idle`] and [`GState::Dead`]; the M it runs on while
 //! [`GState::Running`] and [`GState::Syscall`]; whoever changes the state next while it is
 //! [`GState::Runnable`], [`GState::Waiting`] or [`GState::Preempted`].
+//!
+//! The word also counts its changes, so that whoever looks at a G without owning it can tell whether it stood
+//! still meanwhile. Owner: 1. changes the word; 2. writes to the stack. Who looks: 1. reads the word, which says
+//! that nobody runs on the stack; 2. copies the stack; 3. reads the word again: the same.
 
 use crate::sys::fatal::fatal;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// What a G is doing.
 #[repr(u32)]
@@ -27,8 +31,9 @@ pub(crate) enum GState {
     Preempted = 9,
 }
 
-/// Set together with a state: somebody looks at the stack, which must not run meanwhile.
-pub(crate) const SCAN: u32 = 0x1000;
+/// Above the state: how often it has changed.
+const CHANGES: u32 = 16;
+const STATE: u64 = (1 << CHANGES) - 1;
 
 impl GState {
     /// Go's name.
@@ -45,10 +50,10 @@ impl GState {
         }
     }
 
-    fn from_bits(bits: u32) -> Option<GState> {
+    fn from_word(word: u64) -> Option<GState> {
         use GState::{Dead, Idle, Preempted, Runnable, Running, Syscall, Waiting};
         let all = [Idle, Runnable, Running, Syscall, Waiting, Dead, Preempted];
-        all.into_iter().find(|&state| state as u32 == bits & !SCAN)
+        all.into_iter().find(|&state| state as u64 == word & STATE)
     }
 
     /// Whether a G may go from here to `to`.
@@ -70,18 +75,42 @@ impl GState {
 
 /// The state of one G.
 #[derive(Debug)]
-pub(crate) struct StateWord(AtomicU32);
+pub(crate) struct StateWord(AtomicU64);
+
+/// A state, and how often it had changed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    pub(crate) fn state(self) -> GState {
+        GState::from_word(self.0).unwrap_or(GState::Idle)
+    }
+}
 
 impl StateWord {
     #[inline]
     pub(crate) const fn new() -> StateWord {
-        StateWord(AtomicU32::new(GState::Idle as u32))
+        StateWord(AtomicU64::new(GState::Idle as u64))
     }
 
     #[inline]
     pub(crate) fn load(&self) -> GState {
         // A word that is none of ours cannot be: nothing else writes it.
-        GState::from_bits(self.0.load(Ordering::Relaxed)).unwrap_or(GState::Idle)
+        GState::from_word(self.0.load(Ordering::Relaxed)).unwrap_or(GState::Idle)
+    }
+
+    /// For whoever looks: the first step, see the top of this file.
+    pub(crate) fn moment(&self) -> Moment {
+        let moment = Moment(self.0.load(Ordering::Relaxed));
+        // What was written before the word is seen after it: x86 keeps the order of stores.
+        fence(Ordering::Acquire);
+        moment
+    }
+
+    /// For whoever looks: the last step.
+    pub(crate) fn is_still(&self, moment: Moment) -> bool {
+        fence(Ordering::Acquire);
+        self.0.load(Ordering::Relaxed) == moment.0
     }
 
     /// From `from` to `to`, by whoever owns the G: nobody else changes the state meanwhile, so a
@@ -91,19 +120,19 @@ impl StateWord {
     #[inline]
     pub(crate) fn transition(&self, id: impl Fn() -> u64, from: GState, to: GState) {
         let found = self.0.load(Ordering::Relaxed);
-        if found != from as u32 || !from.may_become(to) {
+        if found & STATE != from as u64 || !from.may_become(to) {
             illegal(id(), found, from, to);
         }
-        self.0.store(to as u32, Ordering::Relaxed);
+        let step = ((1 << CHANGES) + to as u64) - from as u64;
+        self.0.store(found.wrapping_add(step), Ordering::Relaxed);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn illegal(id: u64, found: u32, from: GState, to: GState) -> ! {
-    let scan = if found & SCAN == 0 { "" } else { " and looked at" };
-    let found = GState::from_bits(found).map_or("nothing known", GState::name);
-    fatal!("goroutine {id} was to go from {} to {}, but is {found}{scan}", from.name(), to.name())
+fn illegal(id: u64, found: u64, from: GState, to: GState) -> ! {
+    let found = GState::from_word(found).map_or("nothing known", GState::name);
+    fatal!("goroutine {id} was to go from {} to {}, but is {found}", from.name(), to.name())
 }
 
 #[cfg(test)]
@@ -115,7 +144,6 @@ mod tests {
     fn states_have_gos_numbers() {
         let numbers = [Idle, Runnable, Running, Syscall, Waiting, Dead, Preempted];
         assert_eq!(numbers.map(|state| state as u32), [0, 1, 2, 3, 4, 6, 9]);
-        assert_eq!(SCAN, 0x1000);
     }
 
     #[test]
@@ -127,8 +155,11 @@ mod tests {
         ];
         for step in life.windows(2) {
             assert_eq!(word.load(), step[0]);
+            let moment = word.moment();
+            assert!(word.is_still(moment));
             word.transition(|| 1, step[0], step[1]);
             assert_eq!(word.load(), step[1]);
+            assert!(!word.is_still(moment) && moment.state() == step[0]);
         }
     }
 

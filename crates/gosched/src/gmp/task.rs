@@ -9,4 +9,9 @@ pub(crate) struct Task {
     /// Says that it is done. Runs when the goroutine's thread-locals have been destroyed: it touches
     /// none, and frees nothing.
     pub(crate) complete: unsafe fn(*mut Task),
+    /// What it runs, as the compiler names it; for people.
+    pub(crate) name: Name,
 }
+
+/// See [`Task::name`].
+pub(crate) type Name = fn() -> &'static str;

@@ -20,6 +20,7 @@
 use super::handoff::{give_up_here, hand_off};
 use super::state::SCHED;
 use super::{fork, start, switch};
+use crate::gmp::frame::Registers;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
@@ -112,10 +113,12 @@ fn take(m: &'static M) {
     }
 }
 
-/// A marked call begins. The caller is inside the runtime, and leaves it for the call.
-pub(crate) fn begin_call(m: &'static M, g: &'static G) {
+/// A marked call begins, in a frame with these registers, if they are known. The caller is inside the runtime,
+/// and leaves it for the call.
+pub(crate) fn begin_call(m: &'static M, g: &'static G, registers: *const Registers) {
     let Some(p) = m.p() else { fatal!("a call of goroutine {} begins without a P", g.id()) };
     p.syscalltick.store(p.syscalltick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    g.begin_call(registers);
     g.transition(GState::Running, GState::Syscall);
     // Somebody may think of taking the P, who sees then that preemption is off.
     // PAIR in-call: one order for this and who sends a signal.
@@ -127,8 +130,8 @@ pub(crate) fn begin_call(m: &'static M, g: &'static G) {
 }
 
 /// As [`begin_call`], and the P goes to somebody else at once.
-pub(crate) fn begin_long_call(m: &'static M, g: &'static G) {
-    begin_call(m, g);
+pub(crate) fn begin_long_call(m: &'static M, g: &'static G, registers: *const Registers) {
+    begin_call(m, g, registers);
     // In virtual time its end would be a matter of chance.
     if !clock::is_virtual() {
         take_p_in_call(m);
@@ -197,6 +200,7 @@ fn has_lost_p(m: &'static M, g: &'static G) -> bool {
 fn end_call(g: &'static G) {
     if g.state() == GState::Syscall {
         g.transition(GState::Syscall, GState::Running);
+        g.show(ptr::null());
     }
 }
 

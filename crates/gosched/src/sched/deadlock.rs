@@ -10,7 +10,7 @@
 
 use super::spawner::OTHER_THREADS;
 use super::state::{Locked, SCHED};
-use super::{dump, life, num_goroutines, threads, timers, wake};
+use super::{life, num_goroutines, report, threads, timers, wake};
 use crate::gmp::m::M;
 use crate::gmp::poll_desc;
 use crate::sys::fatal::Stderr;
@@ -76,11 +76,11 @@ pub(crate) fn check() {
     if stackless {
         life::no_stack_ever();
     }
-    report()
+    end()
 }
 
 /// Go's message, every goroutine, exit status 2.
-fn report() -> ! {
+fn end() -> ! {
     static REPORTING: AtomicBool = AtomicBool::new(false);
     while REPORTING.swap(true, Ordering::Relaxed) {
         // Another M saw it too, and ends the process.
@@ -92,9 +92,9 @@ fn report() -> ! {
         false => "all goroutines are asleep - deadlock!",
     };
     let _ = writeln!(out, "fatal error: {message}");
+    let _ = writeln!(out);
     out.flush();
-    dump::goroutines(&mut out, dump::Frames::Named);
-    out.flush();
+    report::report();
     // SAFETY: ends the process; nothing is left that could be flushed or unwound.
     unsafe { libc::_exit(2) }
 }

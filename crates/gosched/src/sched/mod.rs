@@ -6,6 +6,7 @@
 //! is decided when the runtime starts, and never changes; ordinary threads wait by `threads` always.
 
 mod poll_thread;
+mod report;
 mod timer_thread;
 
 pub(crate) mod netpoll;
@@ -45,6 +46,8 @@ mod schedule;
 #[cfg(ported)]
 mod share;
 #[cfg(ported)]
+mod snapshot;
+#[cfg(ported)]
 mod spawner;
 #[cfg(ported)]
 mod start;
@@ -61,6 +64,8 @@ mod timers;
 #[cfg(ported)]
 mod trace;
 #[cfg(ported)]
+pub(crate) mod viewer;
+#[cfg(ported)]
 mod wake;
 #[cfg(ported)]
 mod watch;
@@ -74,7 +79,12 @@ mod runtime_tests;
 #[path = "moving_none.rs"]
 mod moving;
 
+#[cfg(not(ported))]
+#[path = "viewer_none.rs"]
+pub(crate) mod viewer;
+
 use crate::gmp::current;
+use crate::gmp::frame::Registers;
 use crate::gmp::g::{Details, G};
 use crate::gmp::reason::WaitReason;
 use crate::gmp::task::Task;
@@ -86,9 +96,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub(crate) use moving::{
-    become_main_m, check_panic, dump_to_stderr, hand_offs, main_has_exited, preemptions,
-    refuse_in_child, seed, with_preemption_off, with_stack, with_world_stopped,
+    become_main_m, call_from_watcher, check_panic, hand_offs, main_has_exited, preemptions,
+    refuse_in_child, registers_here, seed, with_preemption_off, with_stack, with_world_stopped,
 };
+
+pub(crate) use report::set_report;
 
 /// A goroutine to be started. Small: it is on the way of every `go`.
 #[derive(Clone, Copy, Debug)]
@@ -426,10 +438,11 @@ pub(crate) fn set_max_threads(most: usize) -> usize {
 }
 
 /// A marked call of the calling goroutine begins: it is over when the goroutine next comes into the
-/// runtime. `long`: its P goes to somebody else at once.
-pub(crate) fn begin_call(long: bool) {
+/// runtime. `long`: its P goes to somebody else at once. `registers`: of the frame that the call is made in, which
+/// is there until it is over; or null.
+pub(crate) fn begin_call(long: bool, registers: *const Registers) {
     match current::goroutine() {
-        Some(g) if !g.is_thread() => moving::begin_call(g, long),
+        Some(g) if !g.is_thread() => moving::begin_call(g, long, registers),
         _ => {}
     }
 }

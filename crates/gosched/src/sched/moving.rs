@@ -6,10 +6,11 @@
 use super::entry::{enter, leave};
 use super::state::SCHED;
 use super::{
-    calls, chaos, deadlock, dump, fork, life, polling, preempt, prepared, schedule, start, steal,
-    switch, timers, wake, world,
+    calls, chaos, deadlock, fork, life, polling, preempt, prepared, schedule, start, steal, switch,
+    sysmon, timers, wake, world,
 };
 use crate::gmp::current;
+use crate::gmp::frame::Registers;
 use crate::gmp::g::{Birth, G};
 use crate::gmp::m::{Commit, Departure, M};
 use crate::gmp::reason::WaitReason;
@@ -18,7 +19,7 @@ use crate::gmp::state::GState;
 use crate::gmp::timer::Timer;
 use crate::probe;
 use crate::sched::Order;
-use crate::sys::fatal::{Stderr, fatal};
+use crate::sys::fatal::fatal;
 use gosched_context::Still;
 use gosched_context::arch;
 use gosched_context::carrier::{Role, role};
@@ -36,6 +37,7 @@ pub(crate) use polling::get_polled;
 pub(crate) use preempt::counts as preemptions;
 pub(crate) use prepared::{discard, live, prepare};
 pub(crate) use start::start;
+pub(crate) use sysmon::call_from_watcher;
 
 /// Whether the caller is a goroutine of this backend.
 #[inline]
@@ -325,7 +327,7 @@ pub(crate) fn num_goroutines() -> usize {
 }
 
 /// See [`begin_call`](super::begin_call).
-pub(crate) fn begin_call(g: &'static G, long: bool) {
+pub(crate) fn begin_call(g: &'static G, long: bool, registers: *const Registers) {
     if fork::is_child() {
         return;
     }
@@ -336,12 +338,19 @@ pub(crate) fn begin_call(g: &'static G, long: bool) {
         m = enter();
     }
     match long {
-        true => calls::begin_long_call(m, g),
-        false => calls::begin_call(m, g),
+        true => calls::begin_long_call(m, g, registers),
+        false => calls::begin_call(m, g, registers),
     }
     // What was asked for meanwhile must not end the call either.
     // SAFETY: carried, counted — by `enter`.
     unsafe { arch::preempt_on() };
+}
+
+/// The registers of the frame this is called in, for [`begin_call`].
+#[inline(always)]
+pub(crate) fn registers_here(to: &mut Registers) {
+    // SAFETY: to — it is.
+    unsafe { arch::registers_here(to) };
 }
 
 /// Runs `f` without the calling goroutine being preempted.
@@ -374,11 +383,6 @@ pub(crate) fn become_main_m() -> ! {
 
 /// The main goroutine, until the main thread takes it.
 static MAIN: AtomicPtr<G> = AtomicPtr::new(ptr::null_mut());
-
-/// All goroutines, in Go's layout.
-pub(crate) fn dump_to_stderr() {
-    dump::goroutines(&mut Stderr::new(), dump::Frames::None);
-}
 
 /// A panic where none may be is the end.
 pub(crate) fn check_panic() {

@@ -1,6 +1,7 @@
 //! The twin of `moving` on systems without a port: an honest no. Goroutines are threads there.
 
 use super::Order;
+use crate::gmp::frame::Registers;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 
@@ -121,7 +122,7 @@ pub(crate) fn set_max_threads(_most: u32) -> u32 {
     unreachable!("{NEVER}")
 }
 
-pub(crate) fn begin_call(_g: &'static G, _long: bool) {
+pub(crate) fn begin_call(_g: &'static G, _long: bool, _registers: *const Registers) {
     unreachable!("{NEVER}")
 }
 
@@ -168,8 +169,6 @@ pub(crate) fn with_world_stopped<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-pub(crate) fn dump_to_stderr() {}
-
 pub(crate) fn seed() -> Option<u64> {
     None
 }
@@ -181,3 +180,9 @@ pub(crate) fn with_stack(_bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<
 }
 
 const NEVER: &str = "`start` refused, so nothing is asked of this backend";
+
+pub(crate) fn registers_here(_to: &mut Registers) {}
+
+pub(crate) fn call_from_watcher(_f: fn()) -> bool {
+    false
+}

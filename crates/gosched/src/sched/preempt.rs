@@ -20,7 +20,7 @@
 
 use super::handoff::{self, hand_off_locked};
 use super::state::SCHED;
-use super::{calls, entry, fork, spawner, switch, timers, wake, world};
+use super::{calls, entry, fork, snapshot, spawner, switch, timers, wake, world};
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
@@ -29,6 +29,7 @@ use crate::sys::{barrier, godebug};
 use gosched_context::arch;
 use gosched_context::carrier::Carrier;
 use gosched_context::interrupt::{self, Interruption};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -51,7 +52,10 @@ pub(crate) enum Why {
 /// How long a goroutine runs before others get its P, in nanoseconds of CPU time.
 static SLICE: AtomicU64 = AtomicU64::new(10_000_000);
 
-/// Signals are sent.
+/// The handler is there.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+/// Signals are sent, so as to preempt.
 static ON: AtomicBool = AtomicBool::new(false);
 
 /// Goroutines may be moved, or be stopped in place.
@@ -91,12 +95,14 @@ pub(crate) fn start() {
             ),
         }
     }
-    if godebug::value("asyncpreemptoff").as_deref() == Some("1") {
-        return;
-    }
+    let off = godebug::value("asyncpreemptoff").as_deref() == Some("1");
+    // Whoever wants to see what goroutines do interrupts them too.
     // SAFETY: then — `moved` is made for that.
     match unsafe { interrupt::install(interrupted, moved) } {
-        Ok(()) => ON.store(true, Ordering::Relaxed),
+        Ok(()) => {
+            INSTALLED.store(true, Ordering::Relaxed);
+            ON.store(!off, Ordering::Relaxed);
+        }
         Err(why) => eprintln!("runtime: goroutines are not preempted: {why}"),
     }
 }
@@ -121,7 +127,7 @@ pub(crate) fn slice() -> u64 {
 
 /// An M's thread begins, and lets the signal through.
 pub(crate) fn begin_thread(m: &'static M) {
-    if ON.load(Ordering::Relaxed) {
+    if INSTALLED.load(Ordering::Relaxed) {
         m.carrier.be_interruptible();
     }
     m.carrier.keep_mask();
@@ -133,6 +139,15 @@ pub(crate) fn ask(m: &'static M, why: Why, turn: u32) {
     if ON.load(Ordering::Relaxed) && m.thread() != 0 {
         m.carrier.interrupt(m.thread(), || calls::is_marked(m));
     }
+}
+
+/// The goroutine of `m` is interrupted, and asked for nothing. By any other thread. False: there is no way.
+pub(crate) fn interrupt(m: &'static M) -> bool {
+    let can = INSTALLED.load(Ordering::Relaxed) && m.thread() != 0;
+    if can {
+        m.carrier.interrupt(m.thread(), || calls::is_marked(m));
+    }
+    can
 }
 
 /// As [`ask`], without a signal.
@@ -196,7 +211,8 @@ unsafe fn interrupted(carrier: &Carrier, at: &mut Interruption) {
     // SAFETY: only Ms of this runtime are interruptible; the carrier is their first field, and they are
     // never freed.
     let m: &'static M = unsafe { &*std::ptr::from_ref(carrier).cast::<M>() };
-    if carrier.preempt_off_count() > 0 || fork::is_child() {
+    snapshot::serve(m, at);
+    if carrier.preempt_off_count() > 0 || fork::is_child() || !ON.load(Ordering::Relaxed) {
         return; // it looks itself, when it leaves the runtime
     }
     // SAFETY: carried — by this M, whose thread this is.
@@ -254,6 +270,14 @@ fn is_put_off(m: &'static M, at: &Interruption) -> bool {
 
 /// The M gives its P to somebody else, and sleeps right here until it gets one again.
 fn stop_in_place(m: &'static M, g: &'static G, why: Why, at: &Interruption) {
+    let registers = at.registers();
+    g.show(&raw const registers);
+    sleep_in_place(m, g, why, at);
+    g.show(ptr::null());
+}
+
+/// See [`stop_in_place`].
+fn sleep_in_place(m: &'static M, g: &'static G, why: Why, at: &Interruption) {
     if why == Why::NoP {
         count(at);
         return calls::come_back_here(m);

@@ -9,7 +9,7 @@
 
 use super::state::{Locked, SCHED};
 use super::wake;
-use super::{dump, handoff, moving, schedule, sysmon};
+use super::{handoff, moving, report, schedule, sysmon};
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::sys::barrier;
@@ -129,10 +129,9 @@ fn exhausted() -> ! {
     let mut out = Stderr::new();
     let most = MAX_THREADS.load(Ordering::Relaxed);
     let _ = writeln!(out, "runtime: program exceeds {most}-thread limit");
-    let _ = writeln!(out, "fatal error: thread exhaustion");
+    let _ = writeln!(out, "fatal error: thread exhaustion\n");
     out.flush();
-    dump::goroutines(&mut out, dump::Frames::Named);
-    out.flush();
+    report::report();
     // SAFETY: ends the process; nothing is left that could be flushed or unwound.
     unsafe { libc::_exit(2) }
 }

@@ -18,7 +18,7 @@ use crate::gmp::poll_desc;
 use crate::sys::sleep_word::SleepWord;
 use crate::sys::thread_look;
 use crate::sys::{barrier, clock};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Not 0: it is to look at once.
@@ -67,6 +67,7 @@ pub(crate) fn p_was_taken() {
     barrier::light();
     let last = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && NAPS.load(Ordering::Relaxed);
     if last || ASLEEP.load(Ordering::Relaxed) {
+        clock::set_about_now(clock::real_now());
         ASLEEP.store(false, Ordering::Relaxed);
         NAPS.store(false, Ordering::Relaxed);
         look_now();
@@ -78,6 +79,31 @@ pub(crate) fn look_now() {
     WORD.set(1);
     WORD.wake();
     polling::call_watcher();
+}
+
+/// Something for the watcher's thread to do.
+static CALL: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Lets the watcher call `f`, soon. In signal handlers too. False: there is no watcher.
+pub(crate) fn call_from_watcher(f: fn()) -> bool {
+    if !STARTED.load(Ordering::Relaxed) {
+        return false;
+    }
+    CALL.store(f as *mut (), Ordering::Relaxed);
+    look_now();
+    true
+}
+
+fn do_what_was_asked() {
+    if CALL.load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    let f = CALL.swap(std::ptr::null_mut(), Ordering::Relaxed);
+    if !f.is_null() {
+        // SAFETY: `call_from_watcher` stored a function of this type.
+        let f = unsafe { std::mem::transmute::<*mut (), fn()>(f) };
+        f();
+    }
 }
 
 fn watch() {
@@ -109,7 +135,9 @@ fn watch() {
         UNTIL.store(0, Ordering::Relaxed);
         NAPS.store(false, Ordering::Relaxed);
         let now = clock::real_now();
+        clock::set_about_now(now);
         trace::print_if_due(now);
+        do_what_was_asked();
         if SCHED.is_idle() {
             let since = *idle_since.get_or_insert(now);
             if now - since >= LINGER && sleep_for_good() {

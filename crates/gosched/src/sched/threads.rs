@@ -221,7 +221,7 @@ pub(super) fn look_for_deadlock() {
     let ends = DEADLOCK_ENDS.load(Ordering::Relaxed) && ACTIVE.load(Ordering::Relaxed) == 0;
     if ends && !timer_thread::has_timers() && ACTIVE.load(Ordering::Relaxed) == 0 {
         eprintln!("fatal error: all goroutines are asleep - deadlock!");
-        super::dump_to_stderr();
+        super::report::report();
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(2) }
     }

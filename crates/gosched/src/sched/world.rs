@@ -30,6 +30,8 @@ pub(crate) enum StopReason {
     SetProcs = 1,
     /// A test.
     Test = 2,
+    /// A goroutine is looked at.
+    Dump = 3,
 }
 
 /// One stopper at a time.
@@ -43,6 +45,7 @@ pub(crate) fn last_reason() -> &'static str {
     match REASON.load(Ordering::Relaxed) {
         0 => "",
         reason if reason == StopReason::SetProcs as u8 => "set_procs",
+        reason if reason == StopReason::Dump as u8 => "dump",
         _ => "test",
     }
 }

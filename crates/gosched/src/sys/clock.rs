@@ -45,6 +45,20 @@ pub(crate) fn real_now() -> u64 {
     nanos(start.elapsed()) + 1
 }
 
+/// What [`real_now`] said last to whoever looks at it often: the watcher.
+static ABOUT: AtomicU64 = AtomicU64::new(1);
+
+/// As [`real_now`], some milliseconds ago. While goroutines run, that is: else it stands still.
+#[inline]
+pub(crate) fn about_now() -> u64 {
+    ABOUT.load(Ordering::Relaxed)
+}
+
+/// It is `now`.
+pub(crate) fn set_about_now(now: u64) {
+    ABOUT.store(now, Ordering::Relaxed);
+}
+
 /// The instant of a time.
 pub(crate) fn instant(time: u64) -> Instant {
     let start = *START.get_or_init(Instant::now);

@@ -33,36 +33,68 @@ pub(crate) fn cpu_time(thread: pid_t) -> Option<u64> {
 
 /// Asks the kernel.
 pub(crate) fn doing(thread: pid_t) -> Doing {
+    let mut text = [0u8; 16];
+    match ask(thread, &mut text) {
+        None => Doing::Unknown,
+        Some(text) if text.starts_with(b"running") => Doing::Runs,
+        Some(_) => Doing::Blocked,
+    }
+}
+
+/// A call that a thread is blocked in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    pub(crate) number: i64,
+    pub(crate) arguments: [usize; 6],
+    /// Where the thread's stack pointer is, and its code.
+    pub(crate) sp: usize,
+    pub(crate) pc: usize,
+}
+
+/// The call that the thread is blocked in. `None`: it runs, or is blocked otherwise, or nobody says.
+pub(crate) fn call(thread: pid_t) -> Option<Call> {
+    let mut text = [0u8; 256];
+    let text = std::str::from_utf8(ask(thread, &mut text)?).ok()?;
+    let mut words = text.split_ascii_whitespace();
+    let number = words.next()?.parse().ok().filter(|&number| number >= 0)?;
+    let mut word = || usize::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let mut arguments = [0; 6];
+    for argument in &mut arguments {
+        *argument = word()?;
+    }
+    Some(Call { number, arguments, sp: word()?, pc: word()? })
+}
+
+/// Whether reads or writes of the descriptor give up after a while: then they do not go on after a signal.
+pub(crate) fn has_limit(file: c_int) -> bool {
+    [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].into_iter().any(|limit| {
+        let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
+        let mut length = size_of::<libc::timeval>() as libc::socklen_t;
+        let to = (&raw mut time).cast();
+        // SAFETY: room for a `timeval`.
+        let told = unsafe { libc::getsockopt(file, libc::SOL_SOCKET, limit, to, &raw mut length) };
+        told == 0 && (time.tv_sec, time.tv_usec) != (0, 0)
+    })
+}
+
+/// What the kernel says about the thread.
+fn ask(thread: pid_t, text: &mut [u8]) -> Option<&[u8]> {
     if !is_allowed() {
-        return Doing::Unknown;
+        return None;
     }
     let mut path = [0u8; 48];
     let mut rest = &mut path[..];
-    if write!(rest, "/proc/self/task/{thread}/syscall\0").is_err() {
-        return Doing::Unknown;
-    }
+    write!(rest, "/proc/self/task/{thread}/syscall\0").ok()?;
     // SAFETY: a path that ends in a zero byte.
     let file = unsafe { libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
     if file < 0 {
-        return Doing::Unknown;
+        return None;
     }
-    let answer = read(file);
-    // SAFETY: opened above.
-    unsafe { libc::close(file) };
-    answer
-}
-
-fn read(file: c_int) -> Doing {
-    let mut text = [0u8; 16];
     // SAFETY: the buffer has that many bytes.
     let length = unsafe { libc::read(file, text.as_mut_ptr().cast(), text.len()) };
-    match usize::try_from(length) {
-        Ok(0) | Err(_) => Doing::Unknown,
-        Ok(length) => match text[..length].starts_with(b"running") {
-            true => Doing::Runs,
-            false => Doing::Blocked,
-        },
-    }
+    // SAFETY: opened above.
+    unsafe { libc::close(file) };
+    usize::try_from(length).ok().filter(|&length| length > 0).map(|length| &text[..length])
 }
 
 /// Tests go without by `GOSCHED_PROC=off`.

@@ -39,7 +39,7 @@ unsafe impl Sync for Bell {}
 impl Bell {
     pub(crate) fn new(waker: &Waker) -> Arc<Bell> {
         Arc::new(Bell {
-            task: Task { run, complete },
+            task: Task { run, complete, name: || "gosched::chan::messenger" },
             next: Cell::new(ptr::null()),
             before: Cell::new(ptr::null()),
             messenger: Cell::new(None),

@@ -40,7 +40,7 @@ impl FuncTimer {
     #[track_caller]
     pub(crate) fn new(f: Box<dyn FnMut() + Send>) -> Arc<FuncTimer> {
         Arc::new(FuncTimer {
-            task: Task { run, complete },
+            task: Task { run, complete, name: || "gosched::time::after_func" },
             // SAFETY: fire — the timer is a `FuncTimer`'s, of which the prepared goroutine has a share.
             timer: unsafe { Timer::new(fire) },
             control: RawMutex::new(),

@@ -1,0 +1,99 @@
+//! Walking the frames of code that does not run: by the unwind tables that every program has, stripped or not.
+
+mod tables;
+mod walker;
+
+use crate::arch::{SAVED_WORDS, Saved, registers_of_saved};
+
+pub use walker::{End, Walker};
+
+/// Calls `each` with the return addresses of a parked context, from where it left off to its first
+/// frame, until `each` says false. Nothing is written to its stack; any thread may do this.
+///
+/// An address points behind the call it belongs to: look up `address - 1`.
+///
+/// # Safety
+/// - **parked**: `saved` was filled by [`switch`](crate::arch::switch) or
+///   [`first_frame`](crate::arch::first_frame), its stack is alive, and nobody resumes it during the call.
+pub unsafe fn walk(saved: &Saved, mut each: impl FnMut(usize) -> bool) {
+    // SAFETY: parked — the words of a saved context are there.
+    let words = unsafe { &*(saved.sp as *const [usize; SAVED_WORDS]) };
+    let start = registers_of_saved(words, saved.sp);
+    // SAFETY: parked — the tables lead to words of its frames only.
+    let read = |address: usize| Some(unsafe { (address as *const usize).read_unaligned() });
+    Walker::new().walk(&start, false, read, |address| each(address + 1));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::{Registers, registers_here};
+    use std::hint::black_box;
+
+    /// What another unwinder says, from the caller of this on.
+    #[inline(never)]
+    fn others() -> Vec<usize> {
+        let mut found = Vec::new();
+        backtrace::trace(|frame| {
+            found.push(frame.ip() as usize);
+            true
+        });
+        found.retain(|&address| address != 0);
+        found
+    }
+
+    #[inline(never)]
+    fn both(depth: usize) -> (Vec<usize>, Vec<usize>, End) {
+        let pad = black_box([depth; 7]);
+        if depth > 0 {
+            let mut result = both(depth - 1);
+            result.0.truncate(result.0.len() + black_box(pad[3]) - depth);
+            return result;
+        }
+        let mut start = Registers::default();
+        // SAFETY: to — a local.
+        unsafe { registers_here(&raw mut start) };
+        let mut ours = Vec::new();
+        // SAFETY: the tables lead to words of frames that are there.
+        let read = |address: usize| Some(unsafe { (address as *const usize).read_unaligned() });
+        let end = Walker::new().walk(&start, false, read, |address| {
+            ours.push(address + 1);
+            true
+        });
+        (ours, others(), end)
+    }
+
+    #[test]
+    fn the_walk_finds_what_another_unwinder_finds() {
+        let (ours, others, end) = both(20);
+        assert_eq!(end, End::Complete);
+        // The innermost frame is the same, at two places.
+        let others = &others[others.len() + 1 - ours.len()..];
+        assert!(ours.len() > 25);
+        assert_eq!(ours[1..], *others, "{ours:x?}");
+    }
+
+    #[test]
+    fn a_walk_ends_where_something_is_not_known() {
+        let mut start = Registers::default();
+        // SAFETY: to — a local.
+        unsafe { registers_here(&raw mut start) };
+        let mut walker = Walker::new();
+        let mut count = 0;
+        let end = walker.walk(
+            &start,
+            false,
+            |_| None,
+            |_| {
+                count += 1;
+                true
+            },
+        );
+        assert_eq!((end, count), (End::Broken, 1));
+        let nowhere = Registers { pc: 0x1234, ..start };
+        let end = walker.walk(&nowhere, false, |_| None, |_| unreachable!());
+        assert_eq!(end, End::Broken);
+        assert_eq!(walker.walk(&start, false, |_| None, |_| false), End::Enough);
+        assert!(walker.module(start.pc).is_some() && walker.module(0x1234).is_none());
+    }
+}

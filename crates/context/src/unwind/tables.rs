@@ -1,0 +1,187 @@
+//! Unwind tables of the program and its libraries: copies, so that a library may go meanwhile.
+
+use gimli::{BaseAddresses, EhFrame, EhFrameHdr, LittleEndian};
+use std::ffi::CStr;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+/// A section of bytes.
+pub(super) type Bytes<'a> = gimli::EndianSlice<'a, LittleEndian>;
+
+/// What was loaded at some time.
+#[derive(Debug)]
+pub(super) struct Tables {
+    /// Sorted by where they are.
+    modules: Vec<Module>,
+    /// How often something had been loaded, and unloaded.
+    loads: (u64, u64),
+}
+
+/// The program or a library.
+#[derive(Debug)]
+pub(super) struct Module {
+    /// Empty: the program.
+    pub(super) path: PathBuf,
+    /// All of it.
+    pub(super) range: Range<usize>,
+    /// Where its first byte would be.
+    pub(super) base: usize,
+    /// Its code.
+    code: Vec<Range<usize>>,
+    header: (usize, Vec<u8>),
+    frames: (usize, Vec<u8>),
+}
+
+impl Tables {
+    /// Of what is loaded now.
+    pub(super) fn now() -> Arc<Tables> {
+        static LAST: Mutex<Option<Arc<Tables>>> = Mutex::new(None);
+        // Whoever holds it may be stopped: then it is done once more.
+        let mut last = LAST.try_lock().ok();
+        let known = last.as_ref().and_then(|last| last.as_ref());
+        if let Some(known) = known.filter(|known| known.loads == loads()) {
+            return known.clone();
+        }
+        let new = Arc::new(Tables::read());
+        if let Some(last) = &mut last {
+            **last = Some(new.clone());
+        }
+        new
+    }
+
+    fn read() -> Tables {
+        let mut tables = Tables { modules: Vec::new(), loads: (0, 0) };
+        for_each_module(|info| {
+            tables.loads = (info.dlpi_adds, info.dlpi_subs);
+            tables.modules.extend(Module::copy(info));
+            true
+        });
+        tables.modules.sort_by_key(|module| module.range.start);
+        tables
+    }
+
+    /// The module that has this code.
+    pub(super) fn module(&self, pc: usize) -> Option<&Module> {
+        let after = self.modules.partition_point(|module| module.range.start <= pc);
+        let module = self.modules[..after].last()?;
+        module.code.iter().any(|code| code.contains(&pc)).then_some(module)
+    }
+}
+
+/// How often something was loaded, and unloaded.
+fn loads() -> (u64, u64) {
+    let mut loads = (0, 0);
+    for_each_module(|info| {
+        loads = (info.dlpi_adds, info.dlpi_subs);
+        false
+    });
+    loads
+}
+
+/// Calls `each` with what is loaded until it says false. Nothing is unloaded meanwhile.
+fn for_each_module(mut each: impl FnMut(&libc::dl_phdr_info) -> bool) {
+    type Each<'a> = &'a mut dyn FnMut(&libc::dl_phdr_info) -> bool;
+    /// # Safety
+    /// - **callback**: `dl_iterate_phdr` calls it, with an [`Each`].
+    unsafe extern "C" fn call(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        each: *mut libc::c_void,
+    ) -> i32 {
+        // SAFETY: callback — ours, which waits.
+        let each = unsafe { &mut *each.cast::<Each<'_>>() };
+        // SAFETY: callback — a valid record.
+        i32::from(!each(unsafe { &*info }))
+    }
+    let mut each: Each<'_> = &mut each;
+    // SAFETY: callback — an `Each`, that lives until this returns.
+    unsafe { libc::dl_iterate_phdr(Some(call), (&raw mut each).cast()) };
+}
+
+impl Module {
+    /// Copies what walks need. `None`: it has no unwind tables, or not in the usual form.
+    fn copy(info: &libc::dl_phdr_info) -> Option<Module> {
+        let base = info.dlpi_addr as usize;
+        // SAFETY: the loader says where its headers are, and how many.
+        let headers =
+            unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+        let range = |header: &libc::Elf64_Phdr| {
+            let start = base + header.p_vaddr as usize;
+            start..start + header.p_memsz as usize
+        };
+        let loaded = || headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+        let whole = loaded()
+            .map(range)
+            .reduce(|one, other| one.start.min(other.start)..one.end.max(other.end))?;
+        let code = loaded().filter(|header| header.p_flags & libc::PF_X != 0).map(range).collect();
+        let table = headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME)?;
+        let table = range(table);
+        // SAFETY: the loader says that it is there, and it stays while this is called.
+        let header = unsafe { copy(&table) };
+        let frames = frames_of(&header, table.start)?;
+        // The section's end is not told, but that of the part of the module that it is in.
+        let segment = loaded().map(range).find(|segment| segment.contains(&frames))?;
+        // SAFETY: as above.
+        let size = unsafe { length(frames..segment.end) };
+        // SAFETY: as above.
+        let section = unsafe { copy(&(frames..frames + size)) };
+        // SAFETY: the loader's string.
+        let path = unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy().into_owned();
+        Some(Module {
+            path: path.into(),
+            range: whole,
+            base,
+            code,
+            header: (table.start, header),
+            frames: (frames, section),
+        })
+    }
+
+    pub(super) fn header(&self) -> EhFrameHdr<Bytes<'_>> {
+        EhFrameHdr::new(&self.header.1, LittleEndian)
+    }
+
+    pub(super) fn frames(&self) -> EhFrame<Bytes<'_>> {
+        EhFrame::new(&self.frames.1, LittleEndian)
+    }
+
+    /// Where things are in memory, so that addresses in tables are those of memory.
+    pub(super) fn bases(&self) -> BaseAddresses {
+        BaseAddresses::default()
+            .set_eh_frame_hdr(self.header.0 as u64)
+            .set_eh_frame(self.frames.0 as u64)
+    }
+}
+
+/// Where the frame section is.
+fn frames_of(header: &[u8], at: usize) -> Option<usize> {
+    let bases = BaseAddresses::default().set_eh_frame_hdr(at as u64);
+    let header = EhFrameHdr::new(header, LittleEndian).parse(&bases, 8).ok()?;
+    header.eh_frame_ptr().direct().ok().map(|at| at as usize)
+}
+
+/// How long a frame section is: to its last entry, which is empty.
+///
+/// # Safety
+/// - **mapped**: the memory can be read.
+unsafe fn length(range: Range<usize>) -> usize {
+    let mut at = range.start;
+    while at + 4 <= range.end {
+        // SAFETY: mapped — promised by the caller.
+        let length = unsafe { (at as *const u32).read_unaligned() } as usize;
+        at += 4;
+        if length == 0 {
+            break;
+        }
+        at += length;
+    }
+    at.min(range.end) - range.start
+}
+
+/// # Safety
+/// - **mapped**: the memory can be read.
+unsafe fn copy(range: &Range<usize>) -> Vec<u8> {
+    // SAFETY: mapped — promised by the caller.
+    unsafe { std::slice::from_raw_parts(range.start as *const u8, range.len()) }.to_vec()
+}

@@ -1,0 +1,257 @@
+//! Walks over frames by the tables, on memory that the caller reads: a copy of a stack, as a rule.
+//!
+//! A register whose value is not known stays unknown, and a walk ends where it is needed: no frame is ever
+//! guessed.
+
+use super::tables::{Bytes, Module, Tables};
+use crate::arch::{KEPT, PC, Registers, SP};
+use gimli::{
+    CfaRule, EhFrame, EvaluationResult, Expression, Location, Register, RegisterRule,
+    UnwindContext, UnwindExpression, UnwindSection, Value,
+};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+const REGISTERS: usize = PC as usize + 1;
+
+/// The values of registers, as far as they are known.
+type Known = [Option<usize>; REGISTERS];
+
+/// What the tables say about code at some place.
+#[derive(Clone, Debug)]
+struct Rules {
+    cfa: Source,
+    /// Of each register in the frame that called; those that are not named keep their value.
+    registers: Vec<(u16, Source)>,
+    /// The code was interrupted there, it did not call.
+    is_signal: bool,
+    /// Where the function begins.
+    start: usize,
+}
+
+/// Where a value is had from.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// Nowhere.
+    Unknown,
+    /// A register, and so much.
+    Register(u16, i64),
+    /// The frame's address and so much.
+    Frame(i64),
+    /// What is in memory there.
+    AtFrame(i64),
+    /// What an expression says.
+    Expression(UnwindExpression<usize>),
+    /// What is in memory where an expression says.
+    AtExpression(UnwindExpression<usize>),
+}
+
+/// How a walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// At the first frame.
+    Complete,
+    /// Whoever was told about frames said so.
+    Enough,
+    /// Something is not known that the next step needs.
+    Broken,
+}
+
+/// See the top of this file. It learns: what the tables say about a place is read once.
+#[derive(Debug)]
+pub struct Walker {
+    tables: Arc<Tables>,
+    rules: HashMap<usize, Option<Rules>>,
+    context: UnwindContext<usize>,
+}
+
+impl Default for Walker {
+    fn default() -> Walker {
+        Walker::new()
+    }
+}
+
+impl Walker {
+    /// For the code that is loaded now.
+    pub fn new() -> Walker {
+        Walker { tables: Tables::now(), rules: HashMap::new(), context: UnwindContext::new() }
+    }
+
+    /// Calls `each` with an address in each frame, from the innermost on, until it says false. The address is
+    /// that of the instruction that runs, or of the last byte of the call.
+    ///
+    /// `exact`: the code is at the program counter; else it is where a call will return to. `read` gives a word
+    /// of memory, if it is known.
+    pub fn walk(
+        &mut self,
+        start: &Registers,
+        exact: bool,
+        read: impl Fn(usize) -> Option<usize>,
+        mut each: impl FnMut(usize) -> bool,
+    ) -> End {
+        let mut known: Known = [None; REGISTERS];
+        for (number, value) in KEPT.into_iter().zip(start.kept) {
+            known[usize::from(number)] = Some(value);
+        }
+        (known[usize::from(PC)], known[usize::from(SP)]) = (Some(start.pc), Some(start.sp));
+        self.walk_known(known, exact, &read, &mut each)
+    }
+
+    /// As [`Walker::walk`], for code of which only these two registers are known.
+    pub fn walk_blocked(
+        &mut self,
+        pc: usize,
+        sp: usize,
+        read: impl Fn(usize) -> Option<usize>,
+        mut each: impl FnMut(usize) -> bool,
+    ) -> End {
+        let mut known: Known = [None; REGISTERS];
+        (known[usize::from(PC)], known[usize::from(SP)]) = (Some(pc), Some(sp));
+        self.walk_known(known, true, &read, &mut each)
+    }
+
+    fn walk_known(
+        &mut self,
+        mut known: Known,
+        mut exact: bool,
+        read: &dyn Fn(usize) -> Option<usize>,
+        each: &mut dyn FnMut(usize) -> bool,
+    ) -> End {
+        loop {
+            let Some(pc) = known[usize::from(PC)] else { return End::Broken };
+            if pc == 0 {
+                return End::Complete;
+            }
+            let at = if exact { pc } else { pc - 1 };
+            let Walker { tables, rules, context } = self;
+            let rules = rules.entry(at).or_insert_with(|| {
+                let module = tables.module(at)?;
+                read_rules(module, at, context)
+            });
+            let Some(rules) = rules else { return End::Broken };
+            if !each(at) {
+                return End::Enough;
+            }
+            exact = rules.is_signal;
+            let module = tables.module(at);
+            match module.and_then(|module| step(module, rules, &known, read)) {
+                None => return End::Broken,
+                Some(None) => return End::Complete,
+                Some(Some(next)) => known = next,
+            }
+        }
+    }
+
+    /// Where the function begins that an address is in, which a walk has told.
+    pub fn function(&self, address: usize) -> Option<usize> {
+        self.rules.get(&address)?.as_ref().map(|rules| rules.start)
+    }
+
+    /// The file that has this code, and how far from its beginning it is; an empty path is the program's.
+    pub fn module(&self, pc: usize) -> Option<(&Path, usize)> {
+        let module = self.tables.module(pc)?;
+        Some((&module.path, pc - module.base))
+    }
+}
+
+fn read_rules(module: &Module, at: usize, context: &mut UnwindContext<usize>) -> Option<Rules> {
+    let (bases, frames) = (module.bases(), module.frames());
+    let header = module.header().parse(&bases, 8).ok()?;
+    let table = header.table()?;
+    let found = table.fde_for_address(&frames, &bases, at as u64, EhFrame::cie_from_offset);
+    let entry = found.ok()?;
+    let row = entry.unwind_info_for_address(&frames, &bases, context, at as u64).ok()?;
+    let cfa = match *row.cfa() {
+        CfaRule::RegisterAndOffset { register, offset } => Source::Register(register.0, offset),
+        CfaRule::Expression(expression) => Source::Expression(expression),
+    };
+    let registers = row.registers().filter(|(register, _)| usize::from(register.0) < REGISTERS);
+    let registers = registers.map(|(register, rule)| (register.0, source(register.0, rule)));
+    Some(Rules {
+        cfa,
+        registers: registers.collect(),
+        is_signal: entry.is_signal_trampoline(),
+        start: entry.initial_address() as usize,
+    })
+}
+
+fn source(register: u16, rule: &RegisterRule<usize>) -> Source {
+    match *rule {
+        RegisterRule::SameValue => Source::Register(register, 0),
+        RegisterRule::Register(other) => Source::Register(other.0, 0),
+        RegisterRule::Offset(offset) => Source::AtFrame(offset),
+        RegisterRule::ValOffset(offset) => Source::Frame(offset),
+        RegisterRule::Expression(expression) => Source::AtExpression(expression),
+        RegisterRule::ValExpression(expression) => Source::Expression(expression),
+        _ => Source::Unknown,
+    }
+}
+
+/// From a frame to the one that called it. `Some(None)`: nothing did. `None`: it is not known.
+fn step(
+    module: &Module,
+    rules: &Rules,
+    known: &Known,
+    read: &dyn Fn(usize) -> Option<usize>,
+) -> Option<Option<Known>> {
+    let value = |source: Source, frame: usize| match source {
+        Source::Unknown => None,
+        Source::Register(register, offset) => {
+            (*known.get(usize::from(register))?)?.checked_add_signed(offset as isize)
+        }
+        Source::Frame(offset) => frame.checked_add_signed(offset as isize),
+        Source::AtFrame(offset) => read(frame.checked_add_signed(offset as isize)?),
+        Source::Expression(expression) => evaluate(module, expression, known, frame, read),
+        Source::AtExpression(expression) => read(evaluate(module, expression, known, frame, read)?),
+    };
+    let frame = value(rules.cfa, 0)?;
+    let mut next = *known;
+    // What a callee need not keep is lost.
+    for (number, known) in next.iter_mut().enumerate() {
+        if !KEPT.contains(&(number as u16)) {
+            *known = None;
+        }
+    }
+    next[usize::from(SP)] = Some(frame);
+    for &(register, source) in &rules.registers {
+        next[usize::from(register)] = value(source, frame);
+    }
+    let ends =
+        |&(register, source): &(u16, Source)| register == PC && matches!(source, Source::Unknown);
+    Some((!rules.registers.iter().any(ends)).then_some(next))
+}
+
+/// What an expression says, of which the frame's address is the first operand.
+fn evaluate(
+    module: &Module,
+    expression: UnwindExpression<usize>,
+    known: &Known,
+    frame: usize,
+    read: &dyn Fn(usize) -> Option<usize>,
+) -> Option<usize> {
+    let frames = module.frames();
+    let expression: Expression<Bytes<'_>> = expression.get(&frames).ok()?;
+    let encoding = gimli::Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 4 };
+    let mut evaluation = expression.evaluation(encoding);
+    evaluation.set_initial_value(frame as u64);
+    let mut state = evaluation.evaluate().ok()?;
+    loop {
+        state = match state {
+            EvaluationResult::Complete => break,
+            EvaluationResult::RequiresRegister { register: Register(number), .. } => {
+                let value = (*known.get(usize::from(number))?)?;
+                evaluation.resume_with_register(Value::Generic(value as u64)).ok()?
+            }
+            EvaluationResult::RequiresMemory { address, size: 8, .. } => {
+                let value = read(address as usize)?;
+                evaluation.resume_with_memory(Value::Generic(value as u64)).ok()?
+            }
+            _ => return None,
+        };
+    }
+    match evaluation.result().last()?.location {
+        Location::Address { address } => Some(address as usize),
+        _ => None,
+    }
+}

@@ -1,0 +1,92 @@
+//! What is shown when the process ends badly, and when a test does.
+
+use super::level::level;
+use super::text;
+use crate::sched;
+use crate::sched::viewer::{Manners, Viewer};
+use std::io::{self, Write};
+use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+/// Standard error without std's lock, which somebody may hold for ever. While it is written to, the process does
+/// not end by the alarm clock.
+struct Stderr {
+    watchdog: Option<Watchdog>,
+}
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.feed();
+        }
+        // SAFETY: the bytes are there.
+        let written = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
+        usize::try_from(written).map_err(|_| io::Error::last_os_error())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// As it is, at once.
+pub(super) fn write_to_stderr(bytes: &[u8]) {
+    let _ = Stderr { watchdog: None }.write_all(bytes);
+}
+
+/// Ends the process, with status 2, if its last words take too long: a lock may be held for ever.
+pub(super) struct Watchdog {
+    fed: Instant,
+}
+
+/// How long it waits, in seconds.
+const PATIENCE: u32 = 5;
+
+impl Watchdog {
+    pub(super) fn begin() -> Watchdog {
+        /// Called as a signal handler.
+        extern "C" fn bark(_signal: i32) {
+            let last = b"\nthe rest cannot be shown: a lock may be held for ever\n";
+            // SAFETY: the bytes are there.
+            unsafe { libc::write(2, last.as_ptr().cast(), last.len()) };
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(2) }
+        }
+        // SAFETY: no flags, an empty mask: all of them zeros.
+        let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+        action.sa_sigaction = bark as extern "C" fn(i32) as usize;
+        action.sa_flags = libc::SA_ONSTACK;
+        // SAFETY: the handler keeps the rules of one; the process has nothing to do any more but end.
+        unsafe { libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut()) };
+        // SAFETY: it has no precondition.
+        unsafe { libc::alarm(PATIENCE) };
+        Watchdog { fed: Instant::now() }
+    }
+
+    fn feed(&mut self) {
+        if self.fed.elapsed() > Duration::from_secs(1) {
+            // SAFETY: it has no precondition.
+            unsafe { libc::alarm(PATIENCE) };
+            self.fed = Instant::now();
+        }
+    }
+}
+
+/// All goroutines. The program may go on.
+pub(crate) fn dump_to_stderr() {
+    let mut out = io::BufWriter::new(Stderr { watchdog: None });
+    let _ = text::write_text(&mut out);
+}
+
+/// All goroutines of a process that ends.
+pub(super) fn dump_at_the_end() {
+    if level().frames > 0 {
+        let mut out = io::BufWriter::new(Stderr { watchdog: Some(Watchdog::begin()) });
+        let _ = text::write_all(&mut Viewer::new(Manners::Rude), &mut out);
+    }
+}
+
+/// Lets the scheduler show goroutines when it finds that the process must end.
+pub(crate) fn prepare() {
+    sched::set_report(dump_at_the_end);
+}

@@ -1,0 +1,103 @@
+//! What is told of each goroutine, whatever the form.
+
+use crate::gmp::current;
+use crate::gmp::g::{Details, G};
+use crate::gmp::reason::WaitReason;
+use crate::gmp::slab;
+use crate::gmp::state::GState;
+use crate::sched::viewer::{Frames, Manners, Viewer};
+use crate::sys::clock;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A goroutine, as it was when it was looked at.
+#[derive(Debug)]
+pub(super) struct Goroutine {
+    pub(super) id: u64,
+    pub(super) state: GState,
+    /// Why it waits, if it does.
+    pub(super) reason: WaitReason,
+    /// For how long it has waited, or has been in its call, in nanoseconds, about.
+    pub(super) waiting: Option<u64>,
+    pub(super) is_locked: bool,
+    /// Who started it; 0: no goroutine did.
+    pub(super) parent: u64,
+    /// Where.
+    pub(super) site: Option<&'static Location<'static>>,
+    /// What it runs.
+    pub(super) runs: Option<&'static str>,
+    pub(super) details: Option<Arc<Details>>,
+}
+
+impl Goroutine {
+    /// What it does: Go's word.
+    pub(super) fn what(&self) -> &'static str {
+        match self.state {
+            GState::Waiting if self.reason != WaitReason::None => self.reason.words(),
+            state => state.name(),
+        }
+    }
+
+    /// Its labels; a name is one.
+    pub(super) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        let details = self.details.as_deref();
+        let name = details.and_then(|details| details.name.as_deref());
+        let labels = details.map_or(&[][..], |details| &details.labels);
+        let labels = labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        name.map(|name| ("name", name)).into_iter().chain(labels)
+    }
+
+    /// The function that started it, as far as it is known: a closure is named after it.
+    pub(super) fn creator(&self) -> &'static str {
+        let runs = self.runs.unwrap_or("");
+        match runs.find("::{{closure}}") {
+            Some(end) => &runs[..end],
+            None => "gosched::go",
+        }
+    }
+}
+
+/// Calls `each` with every goroutine there is, one after the other: the caller, then the others in the order of
+/// their ids. The frames are told beside it.
+pub(super) fn for_each<E>(
+    viewer: &mut Viewer,
+    mut each: impl FnMut(&Viewer, &Goroutine, &Frames) -> Result<(), E>,
+) -> Result<(), E> {
+    let own = current::goroutine();
+    let is_own = |g: &'static G| own.is_some_and(|own| std::ptr::eq(own, g));
+    let live = |g: &&'static G| g.id() != 0 && !matches!(g.state(), GState::Idle | GState::Dead);
+    let mut all: Vec<(u64, &'static G)> = slab::all().filter(live).map(|g| (g.id(), g)).collect();
+    all.sort_unstable_by_key(|&(id, g)| (!is_own(g), id));
+    let mut frames = Frames::default();
+    for (id, g) in all {
+        if let Some(goroutine) = look_at(viewer, g, id, &mut frames) {
+            each(viewer, &goroutine, &frames)?;
+        }
+    }
+    Ok(())
+}
+
+/// `None`: it has ended meanwhile.
+fn look_at(viewer: &mut Viewer, g: &'static G, id: u64, frames: &mut Frames) -> Option<Goroutine> {
+    let state = viewer.look_at(g, frames)?;
+    let goroutine = Goroutine {
+        id,
+        state,
+        reason: g.reason(),
+        waiting: matches!(state, GState::Waiting | GState::Syscall)
+            .then(|| clock::real_now().saturating_sub(g.since())),
+        is_locked: g.locks.load(Ordering::Relaxed) > 0,
+        parent: g.parent(),
+        site: g.site(),
+        runs: g.runs(),
+        details: g.details(),
+    };
+    // Its record may be another's by now.
+    (g.id() == id).then_some(goroutine)
+}
+
+/// A viewer for programs that go on.
+pub(super) fn viewer() -> Viewer {
+    Viewer::new(Manners::Polite)
+}

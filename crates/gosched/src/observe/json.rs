@@ -1,0 +1,113 @@
+//! All goroutines, for programs that read.
+
+use super::goroutines::{self, Goroutine};
+use super::symbols::Symbols;
+use crate::gmp::state::GState;
+use crate::sched::viewer::{Frames, Viewer};
+use std::convert::Infallible;
+use std::fmt::{self, Write};
+
+/// Everything, as one text.
+pub(crate) fn json() -> String {
+    let mut text = String::from("{\"goroutines\":[");
+    let mut symbols = Symbols::default();
+    let mut separator = "";
+    let Ok(()) = goroutines::for_each(&mut goroutines::viewer(), |viewer, goroutine, frames| {
+        text.push_str(separator);
+        separator = ",";
+        // A string takes everything.
+        let _ = write_one(&mut text, viewer, goroutine, frames, &mut symbols);
+        Ok::<(), Infallible>(())
+    });
+    text.push_str("]}");
+    text
+}
+
+fn write_one(
+    out: &mut String,
+    viewer: &Viewer,
+    goroutine: &Goroutine,
+    frames: &Frames,
+    symbols: &mut Symbols,
+) -> fmt::Result {
+    let is_waiting = goroutine.state == GState::Waiting;
+    let name = goroutine.details.as_deref().and_then(|details| details.name.as_deref());
+    write!(out, "{{\"id\":{},\"name\":{}", goroutine.id, Nullable(name.map(Text)))?;
+    write!(out, ",\"state\":{}", Text(goroutine.state.name()))?;
+    write!(out, ",\"wait_reason\":{}", Nullable(is_waiting.then(|| Text(goroutine.what()))))?;
+    write!(out, ",\"waiting_ns\":{}", Nullable(goroutine.waiting))?;
+    write!(out, ",\"locked_to_thread\":{},\"labels\":{{", goroutine.is_locked)?;
+    let labels = goroutine.details.as_deref().map_or(&[][..], |details| &details.labels);
+    let mut separator = "";
+    for (key, value) in labels {
+        write!(out, "{separator}{}:{}", Text(key), Text(value))?;
+        separator = ",";
+    }
+    let parent = (goroutine.parent != 0).then_some(goroutine.parent);
+    let site = goroutine.site.map(|site| format!("{}:{}", site.file(), site.line()));
+    write!(out, "}},\"parent\":{}", Nullable(parent))?;
+    write!(out, ",\"created_at\":{}", Nullable(site.as_deref().map(Text)))?;
+    write!(out, ",\"runs\":{},\"frames\":[", Nullable(goroutine.runs.map(Text)))?;
+    let mut separator = "";
+    for &address in frames.first.iter().chain(&frames.last) {
+        for symbol in &*symbols.at(address, viewer) {
+            let (file, line) = match &symbol.place {
+                Some((file, line)) => (Some(Text(file)), Some(line)),
+                None => (None, None),
+            };
+            write!(
+                out,
+                "{separator}{{\"function\":{},\"file\":{},\"line\":{},\"address\":\"{address:#x}\"}}",
+                Text(&symbol.name),
+                Nullable(file),
+                Nullable(line),
+            )?;
+            separator = ",";
+        }
+    }
+    write!(out, "],\"truncated\":{}}}", frames.is_cut || frames.elided > 0)
+}
+
+/// `null` for nothing.
+struct Nullable<T>(Option<T>);
+
+impl<T: fmt::Display> fmt::Display for Nullable<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(value) => value.fmt(f),
+            None => f.write_str("null"),
+        }
+    }
+}
+
+/// A text in quotes, as JSON wants it.
+pub(super) struct Text<'a>(pub(super) &'a str);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            match c {
+                '"' => f.write_str("\\\"")?,
+                '\\' => f.write_str("\\\\")?,
+                '\n' => f.write_str("\\n")?,
+                '\r' => f.write_str("\\r")?,
+                '\t' => f.write_str("\\t")?,
+                c if c < ' ' => write!(f, "\\u{:04x}", c as u32)?,
+                c => f.write_char(c)?,
+            }
+        }
+        f.write_char('"')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_escaped() {
+        assert_eq!(Text("a\"b\\c\nd\te\u{1}ö").to_string(), r#""a\"b\\c\nd\te\u0001ö""#);
+        assert_eq!(Nullable::<u32>(None).to_string(), "null");
+    }
+}

@@ -1,0 +1,57 @@
+//! `GOTRACEBACK`: how much is shown when a program ends badly.
+
+use std::sync::OnceLock;
+
+/// See the top of this file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Level {
+    /// 0: no frames; 1: the program's; 2: the runtime's too.
+    pub(super) frames: u32,
+    /// All goroutines, where Go would show one.
+    pub(super) all: bool,
+    /// The process ends by a signal, and leaves a core.
+    pub(super) crash: bool,
+}
+
+/// What the environment says.
+pub(super) fn level() -> Level {
+    static LEVEL: OnceLock<Level> = OnceLock::new();
+    *LEVEL.get_or_init(|| parse(&std::env::var("GOTRACEBACK").unwrap_or_default()))
+}
+
+fn parse(text: &str) -> Level {
+    let level = |frames, all, crash| Level { frames, all, crash };
+    match text {
+        "none" => level(0, false, false),
+        "single" | "" => level(1, false, false),
+        "all" => level(1, true, false),
+        "system" => level(2, true, false),
+        "crash" => level(2, true, true),
+        number => level(number.parse().unwrap_or(0), true, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_numbers_are_gos() {
+        let found = ["none", "single", "", "all", "system", "crash", "wer", "0", "1", "2"]
+            .map(parse)
+            .map(|level| (level.frames, level.all, level.crash));
+        let wanted = [
+            (0, false, false),
+            (1, false, false),
+            (1, false, false),
+            (1, true, false),
+            (2, true, false),
+            (2, true, true),
+            (0, true, false),
+            (0, true, false),
+            (1, true, false),
+            (2, true, false),
+        ];
+        assert_eq!(found, wanted);
+    }
+}

@@ -1,0 +1,76 @@
+//! SIGQUIT: all goroutines are shown, and the process ends with status 2, as in Go.
+//!
+//! The handler only tells the watcher, which starts a thread that does it: whatever the interrupted code holds,
+//! the goroutine goes on meanwhile. The system's alarm clock ends the process if that is not done.
+
+use super::fatal::{self, Watchdog};
+use super::level::level;
+use crate::sched;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+
+/// Where the signal came, and how.
+static AT: AtomicUsize = AtomicUsize::new(0);
+static CODE: AtomicI32 = AtomicI32::new(0);
+
+/// Puts the handler in force, where the program has none of its own and does not ignore the signal.
+pub(crate) fn watch_for_quit() {
+    let mut before = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: reads what is done with the signal now.
+    let read = unsafe { libc::sigaction(libc::SIGQUIT, std::ptr::null(), before.as_mut_ptr()) };
+    // SAFETY: the call has filled it.
+    if read != 0 || unsafe { before.assume_init() }.sa_sigaction != libc::SIG_DFL {
+        return;
+    }
+    // SAFETY: no handler, no flags, an empty mask: all of them zeros.
+    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    action.sa_sigaction = on_quit as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+    // SAFETY: a mask of our own.
+    unsafe { libc::sigfillset(&raw mut action.sa_mask) };
+    // SAFETY: the handler keeps the rules of one.
+    unsafe { libc::sigaction(libc::SIGQUIT, &action, std::ptr::null_mut()) };
+}
+
+/// # Safety
+/// - **callback**: the kernel calls it, as a signal handler.
+unsafe extern "C" fn on_quit(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the interrupted code's own word.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let saved = unsafe { *errno };
+    // SAFETY: callback — the kernel's record.
+    CODE.store(unsafe { (*info).si_code }, Ordering::Relaxed);
+    // SAFETY: callback — as above.
+    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    AT.store(registers[libc::REG_RIP as usize] as usize, Ordering::Relaxed);
+    if !sched::call_from_watcher(start) {
+        // Nobody is there: what the signal does by itself.
+        // SAFETY: the default is no handler of anybody's.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        // SAFETY: it has no precondition.
+        unsafe { libc::raise(signal) };
+    }
+    // SAFETY: as above.
+    unsafe { *errno = saved };
+}
+
+/// By the watcher.
+fn start() {
+    Watchdog::begin();
+    let thread = std::thread::Builder::new().name("gosched-dump".into());
+    if thread.spawn(show).is_err() {
+        show();
+    }
+}
+
+fn show() {
+    let (at, code) = (AT.load(Ordering::Relaxed), CODE.load(Ordering::Relaxed));
+    fatal::write_to_stderr(format!("SIGQUIT: quit\nPC={at:#x} m=0 sigcode={code}\n\n").as_bytes());
+    fatal::dump_at_the_end();
+    if level().crash {
+        std::process::abort();
+    }
+    // SAFETY: ends the process at once.
+    unsafe { libc::_exit(2) }
+}

@@ -1,0 +1,186 @@
+//! Names of code: the function, the file and the line, as far as the program has them.
+
+use crate::sched::viewer::Viewer;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// A function that an address is in; or one that was inlined there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Symbol {
+    pub(super) name: String,
+    pub(super) place: Option<(String, u32)>,
+    /// How far from the function's beginning the address is, if it was not inlined.
+    pub(super) offset: Option<usize>,
+    /// It is of no interest to who reads about the program.
+    pub(super) is_runtime: bool,
+}
+
+/// What is known of addresses. Each is looked up once.
+#[derive(Debug, Default)]
+pub(super) struct Symbols(HashMap<usize, Rc<[Symbol]>>);
+
+impl Symbols {
+    /// The functions at an address, the innermost first: at least one.
+    pub(super) fn at(&mut self, address: usize, viewer: &Viewer) -> Rc<[Symbol]> {
+        self.0.entry(address).or_insert_with(|| look_up(address, viewer).into()).clone()
+    }
+}
+
+fn look_up(address: usize, viewer: &Viewer) -> Vec<Symbol> {
+    let mut found: Vec<Symbol> = Vec::new();
+    backtrace::resolve(address as *mut std::ffi::c_void, |symbol| {
+        let Some(name) = symbol.name() else { return };
+        let place = symbol.filename().zip(symbol.lineno());
+        found.push(Symbol {
+            name: format!("{name:#}"),
+            place: place.map(|(file, line)| (file.display().to_string(), line)),
+            offset: None,
+            is_runtime: false,
+        });
+    });
+    found.iter_mut().for_each(|symbol| symbol.is_runtime = is_runtime(symbol));
+    match found.last_mut() {
+        // The others were inlined in it.
+        Some(outermost) => {
+            outermost.offset = viewer.function(address).map(|start| address + 1 - start);
+        }
+        None => found.push(unknown(address, viewer)),
+    }
+    found
+}
+
+/// Where it is in its file: for `addr2line`.
+fn unknown(address: usize, viewer: &Viewer) -> Symbol {
+    let name = match viewer.module(address) {
+        Some((path, offset)) => {
+            let name = path.file_name().map_or("program".into(), |name| name.to_string_lossy());
+            format!("{name}+{offset:#x}")
+        }
+        None => format!("{address:#x}"),
+    };
+    Symbol { name, place: None, offset: None, is_runtime: false }
+}
+
+/// Whether a function is the runtime's, or what stands between it and the program's code: of no interest to
+/// who reads about the program. By its file, if that is known: names may be without their modules.
+fn is_runtime(symbol: &Symbol) -> bool {
+    const FILES: [&str; 14] = [
+        "api/attributes.rs",
+        "api/packet.rs",
+        "block/call.rs",
+        "block/chan/core.rs",
+        "block/exit.rs",
+        "block/io/polled.rs",
+        "block/limit.rs",
+        "block/select/machine.rs",
+        "block/sync/parking.rs",
+        "block/waiter.rs",
+        "gmp/",
+        "observe/",
+        "sched/",
+        "sys/",
+    ];
+    const STD: [&str; 5] = [
+        "/library/core/src/ops/function.rs",
+        "/library/core/src/panic/",
+        "/library/std/src/panic.rs",
+        "/library/std/src/panicking.rs",
+        "/library/std/src/sys/backtrace.rs",
+    ];
+    match &symbol.place {
+        Some((file, _)) => {
+            let file = file.replace('\\', "/");
+            let context = file.contains("/context/src/") || file.contains("/gosched-context-");
+            let ours = own_file(&file);
+            let ours = ours.is_some_and(|ours| FILES.iter().any(|start| ours.starts_with(start)));
+            ours || (context && is_named_after_us(&symbol.name, &file))
+                || STD.iter().any(|std| file.contains(std))
+        }
+        None => is_runtime_name(&symbol.name),
+    }
+}
+
+/// The path of a file of this crate, below its `src`.
+fn own_file(file: &str) -> Option<&str> {
+    let here = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
+    let published = concat!("/gosched-", env!("CARGO_PKG_VERSION"), "/src/");
+    let rest = file.strip_prefix(here);
+    rest.or_else(|| file.split_once(published).map(|(_, rest)| rest))
+}
+
+/// Functions of `gosched_context`; or of somebody's own folder of that name.
+fn is_named_after_us(name: &str, file: &str) -> bool {
+    let here = concat!(env!("CARGO_MANIFEST_DIR"), "/");
+    let here = here.trim_end_matches("gosched/");
+    file.starts_with(here)
+        || file.contains("/gosched-context-")
+        || name.contains("gosched_context::")
+}
+
+fn is_runtime_name(name: &str) -> bool {
+    const OURS: [&str; 23] = [
+        "gosched::api::attributes::",
+        "gosched::api::packet::",
+        "gosched::block::call::",
+        "gosched::block::chan::core::",
+        "gosched::block::exit::",
+        "gosched::block::io::polled::",
+        "gosched::block::limit::",
+        "gosched::block::select::machine::",
+        "gosched::block::sync::parking::",
+        "gosched::block::waiter::",
+        "gosched::gmp::",
+        "gosched::observe::",
+        "gosched::sched::",
+        "gosched::sys::",
+        "gosched_context::",
+        "core::ops::function::",
+        "core::panic::unwind_safe::",
+        "std::panic::",
+        "std::panicking::",
+        "std::sys::backtrace::",
+        "__rust_try",
+        "__rustc::",
+        "gosched_pinned",
+    ];
+    let name = name.trim_start_matches(['<', '&']);
+    OURS.iter().any(|ours| name.starts_with(ours))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbol(name: &str, file: Option<String>) -> Symbol {
+        let place = file.map(|file| (file, 1));
+        Symbol { name: name.into(), place, offset: None, is_runtime: false }
+    }
+
+    #[test]
+    fn what_the_runtime_does_is_of_no_interest() {
+        for name in [
+            "gosched::sched::moving::park_inside",
+            "<gosched::sched::state::Locked>::push",
+            "core::ops::function::FnOnce::call_once",
+        ] {
+            assert!(is_runtime(&symbol(name, None)), "{name}");
+        }
+        for name in
+            ["gosched::block::chan::receiver::Receiver<T>::recv", "my::gosched::sched::park"]
+        {
+            assert!(!is_runtime(&symbol(name, None)), "{name}");
+        }
+        let ours = |path: &str| Some(format!("{}/src/{path}", env!("CARGO_MANIFEST_DIR")));
+        assert!(is_runtime(&symbol("park", ours("sched/mod.rs"))));
+        assert!(!is_runtime(&symbol("recv", ours("block/chan/receiver.rs"))));
+        let published = format!("/x/gosched-{}/src/sched/mod.rs", env!("CARGO_PKG_VERSION"));
+        assert!(is_runtime(&symbol("park", Some(published))));
+        for file in ["/home/me/sched/mod.rs", "/home/me/context/src/lib.rs", "src/sched/mod.rs"] {
+            assert!(!is_runtime(&symbol("park", Some(file.into()))), "{file}");
+        }
+        assert!(is_runtime(&symbol(
+            "call_once",
+            Some("/rustc/1/library/core/src/ops/function.rs".into())
+        )));
+    }
+}

@@ -1,0 +1,388 @@
+//! What a goroutine is doing, as it was at one moment: its registers, and a copy of its stack. The program goes
+//! on meanwhile.
+//!
+//! **It does not run.** Its stack is copied, and the copy is good if the G stood still meanwhile (`gmp/state`).
+//! The kernel copies: the stack may be gone by then, which is no fault. Registers are where the switch left them,
+//! or, in a marked call and where the M was stopped in a signal handler, where the G says ([`G::show`]).
+//!
+//! **It runs.** Its M is interrupted, and copies them itself in the handler. The word `viewer` of an M, and who
+//! may change it:
+//!
+//! - null: nobody looks. A viewer puts its [`Request`] there, then sends the signal.
+//! - a [`Request`]: the handler takes it out, fills it, and says so in it. Or the viewer has waited for long
+//!   enough and takes it back. Whoever takes it out has it.
+//!
+//! **It is blocked in a call that nobody marked.** A signal would end some calls before their time. Those calls
+//! are let be: of their code only the two registers are known that the kernel tells, and its stack is copied if
+//! it has not run meanwhile.
+//!
+//! One that changes all the time, faster than it can be copied, is copied while the world is stopped.
+
+use super::state::SCHED;
+use super::world::{self, StopReason};
+use super::{calls, preempt};
+use crate::gmp::g::G;
+use crate::gmp::m::M;
+use crate::gmp::state::{GState, Moment};
+use crate::sys::thread_look::{self, Call};
+use gosched_context::arch::{self, Registers, SAVED_WORDS};
+use gosched_context::interrupt::Interruption;
+use gosched_context::unwind::{End, Walker};
+use gosched_context::{memory, stack};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// So much of a stack is copied, at most.
+const MOST: usize = 256 << 10;
+/// So much of a goroutine's own stack, where it runs on another.
+const REST: usize = 32 << 10;
+/// So often it is tried.
+const TRIES: u32 = 20;
+/// How long a goroutine that runs has to answer: its thread may not have a CPU.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// How long between looks whether it has.
+const PAUSE: Duration = Duration::from_micros(30);
+
+/// Whether calls that nobody marked may be interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manners {
+    /// Only where they go on by themselves.
+    Polite,
+    /// The process ends anyway.
+    Rude,
+}
+
+/// See the top of this file. It can be taken again.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    start: Start,
+    /// Its thread was blocked in a call that nobody marked.
+    is_blocked: bool,
+    view: Box<View>,
+    manners: Manners,
+}
+
+/// Where a walk begins.
+#[derive(Clone, Copy, Debug)]
+enum Start {
+    /// There is nothing to be walked, or nothing is known.
+    Nowhere,
+    /// Where the registers say; `true`: exactly there, `false`: after a call.
+    At(bool),
+    /// Of these only the two are known.
+    Blocked,
+}
+
+/// What came of a try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// It was seen: it copied itself.
+    AtThatMoment,
+    /// It was, if it has stood still since.
+    IfItIsStill,
+    /// It was not there any more, or not yet.
+    Not,
+}
+
+impl Seen {
+    fn if_so(there: bool) -> Seen {
+        if there { Seen::IfItIsStill } else { Seen::Not }
+    }
+}
+
+/// Registers, and memory around them.
+#[derive(Debug)]
+struct View {
+    registers: Registers,
+    parts: [Part; 2],
+    bytes: [u8; MOST + REST],
+}
+
+/// Asks an M for a view of its goroutine.
+#[derive(Debug)]
+struct Request {
+    of: &'static G,
+    /// The handler's, once it has taken the request.
+    view: *mut View,
+    answer: AtomicU32,
+}
+
+/// A piece of memory, in the bytes of a view.
+#[derive(Clone, Copy, Debug, Default)]
+struct Part {
+    from: usize,
+    at: usize,
+    len: usize,
+}
+
+/// The answers of an M: none yet; here it is; it runs another one, or none.
+const NONE: u32 = 0;
+const HERE: u32 = 1;
+const ELSEWHERE: u32 = 2;
+
+impl Snapshot {
+    pub(crate) fn new(manners: Manners) -> Snapshot {
+        // Zeros from the allocator: not built on the stack, which is smaller.
+        // SAFETY: all-zero is a view of nothing.
+        let view = unsafe { Box::<View>::new_zeroed().assume_init() };
+        Snapshot { start: Start::Nowhere, is_blocked: false, view, manners }
+    }
+
+    /// Whether the goroutine's thread was blocked in a call that nobody marked.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
+    /// Of `g`, which is not the caller: its state then. `None`: it is dead.
+    pub(crate) fn take(&mut self, g: &'static G) -> Option<Moment> {
+        for _ in 0..TRIES {
+            let moment = g.moment();
+            let seen = match moment.state() {
+                GState::Idle | GState::Dead => return None,
+                GState::Running => self.take_running(g),
+                state => self.take_stopped(g, state),
+            };
+            match seen {
+                Seen::AtThatMoment => return Some(moment),
+                Seen::IfItIsStill if g.is_still(moment) => return Some(moment),
+                // It is on its way from one state to another.
+                _ => std::thread::yield_now(),
+            }
+        }
+        self.take_in_a_stopped_world(g)
+    }
+
+    /// It changes faster than it can be copied: not while the world is stopped.
+    fn take_in_a_stopped_world(&mut self, g: &'static G) -> Option<Moment> {
+        let mut moment = g.moment();
+        let mut seen = Seen::Not;
+        if self.manners == Manners::Polite {
+            world::with_world_stopped(StopReason::Dump, |_| {
+                moment = g.moment();
+                let state = moment.state();
+                if !matches!(state, GState::Idle | GState::Dead | GState::Running) {
+                    seen = self.take_stopped(g, state);
+                }
+            });
+        }
+        if seen == Seen::Not {
+            self.start = Start::Nowhere;
+        }
+        (!matches!(moment.state(), GState::Idle | GState::Dead)).then_some(moment)
+    }
+
+    /// Of the caller, a goroutine or not.
+    #[inline(never)]
+    pub(crate) fn take_own(&mut self) {
+        let mut registers = Registers::default();
+        // SAFETY: to — a local.
+        unsafe { arch::registers_here(&raw mut registers) };
+        (self.start, self.is_blocked) = (Start::At(false), false);
+        self.view.fill(registers, None);
+    }
+
+    fn take_stopped(&mut self, g: &'static G, state: GState) -> Seen {
+        (self.start, self.is_blocked) = (Start::Nowhere, false);
+        let shown = g.shown();
+        if !shown.is_null() {
+            let Some(registers) = shown_registers(shown) else { return Seen::Not };
+            self.start = Start::At(state != GState::Syscall);
+            self.view.fill(registers, Some(g));
+            return Seen::if_so(g.shown() == shown);
+        }
+        if state == GState::Syscall || !g.has_stack() {
+            return Seen::IfItIsStill;
+        }
+        // The registers are the first words on the stack.
+        let sp = saved_sp(g);
+        let view = &mut *self.view;
+        view.fill(Registers { sp, ..Registers::default() }, Some(g));
+        let word = |index: usize| view.read(sp + 8 * index);
+        let Some(words) = all(std::array::from_fn(word)) else { return Seen::Not };
+        self.start = Start::At(false);
+        view.registers = arch::registers_of_saved(&words, sp);
+        Seen::IfItIsStill
+    }
+
+    fn take_running(&mut self, g: &'static G) -> Seen {
+        (self.start, self.is_blocked) = (Start::Nowhere, false);
+        let Some(m) = SCHED.all_ms().find(|m| m.curg().is_some_and(|its| ptr::eq(its, g))) else {
+            return Seen::Not;
+        };
+        let before = thread_look::cpu_time(m.thread());
+        let call = thread_look::call(m.thread());
+        self.is_blocked = call.is_some();
+        match call {
+            Some(call) if self.manners == Manners::Polite && !call.begins_again() => {
+                self.start = Start::Blocked;
+                let registers = Registers { kept: [0; 6], pc: call.pc, sp: call.sp };
+                self.view.fill(registers, Some(g));
+                Seen::if_so(before.is_some() && before == thread_look::cpu_time(m.thread()))
+            }
+            _ => self.ask(m, g),
+        }
+    }
+
+    /// Lets the M copy it.
+    fn ask(&mut self, m: &'static M, g: &'static G) -> Seen {
+        let request = Request { of: g, view: &raw mut *self.view, answer: AtomicU32::new(NONE) };
+        let word = ptr::from_ref(&request).cast_mut().cast();
+        // PAIR viewer: the handler sees the request.
+        let free =
+            m.viewer.compare_exchange(ptr::null_mut(), word, Ordering::AcqRel, Ordering::Relaxed);
+        if free.is_err() {
+            std::thread::sleep(PAUSE);
+            return Seen::Not;
+        }
+        let start = Instant::now();
+        loop {
+            // PAIR viewer-answer: sees what the handler wrote.
+            match request.answer.load(Ordering::Acquire) {
+                HERE => {
+                    self.start = Start::At(true);
+                    return Seen::AtThatMoment;
+                }
+                ELSEWHERE => return Seen::Not,
+                _ => {}
+            }
+            if start.elapsed() > PATIENCE || calls::is_marked(m) || !preempt::interrupt(m) {
+                // PAIR viewer: if it is still there, nobody else has it.
+                let taken = m.viewer.swap(ptr::null_mut(), Ordering::AcqRel);
+                if !taken.is_null() {
+                    return Seen::Not;
+                }
+                // The handler has it, and is not long.
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Calls `each` with an address in each frame: see [`Walker::walk`].
+    pub(crate) fn walk(&self, walker: &mut Walker, each: impl FnMut(usize) -> bool) -> End {
+        let (view, registers) = (&self.view, &self.view.registers);
+        let read = |address| view.read(address);
+        match self.start {
+            Start::Nowhere => End::Complete,
+            Start::At(exact) => walker.walk(registers, exact, read, each),
+            Start::Blocked => walker.walk_blocked(registers.pc, registers.sp, read, each),
+        }
+    }
+}
+
+impl View {
+    /// Copies the stack above the registers' stack pointer; and, where that is not the goroutine's own, the
+    /// end of that one. In a signal handler too.
+    fn fill(&mut self, registers: Registers, of: Option<&'static G>) {
+        self.registers = registers;
+        self.parts = [Part::default(); 2];
+        let sp = registers.sp;
+        let found = stack::around(sp).filter(|stack| stack.contains(&sp));
+        // A thread's stack ends somewhere: the kernel copies what there is.
+        let end = found.as_ref().map_or(sp.saturating_add(MOST), |stack| stack.end);
+        let len = (end - sp).min(MOST);
+        let len = memory::copy(sp, &mut self.bytes[..len]);
+        self.parts[0] = Part { from: sp, at: 0, len };
+        let own =
+            of.and_then(|g| stack::around(thread_pointer(g))).filter(|own| !own.contains(&sp));
+        if let Some(own) = own {
+            let len = own.len().min(REST);
+            let from = own.end - len;
+            let len = memory::copy(from, &mut self.bytes[MOST..MOST + len]);
+            self.parts[1] = Part { from, at: MOST, len };
+        }
+    }
+
+    fn read(&self, address: usize) -> Option<usize> {
+        let part = |part: &&Part| {
+            address >= part.from && address - part.from + size_of::<usize>() <= part.len
+        };
+        let part = self.parts.iter().find(part)?;
+        let at = part.at + (address - part.from);
+        let word = self.bytes[at..].first_chunk()?;
+        Some(usize::from_ne_bytes(*word))
+    }
+}
+
+/// All words, if all are known.
+fn all(words: [Option<usize>; SAVED_WORDS]) -> Option<[usize; SAVED_WORDS]> {
+    let known = words.map(Option::unwrap_or_default);
+    words.iter().all(Option::is_some).then_some(known)
+}
+
+/// Copies registers from where a G shows them. `None`: they are not there any more.
+fn shown_registers(at: *const Registers) -> Option<Registers> {
+    let mut registers = Registers::default();
+    let (start, size) = (ptr::from_mut(&mut registers).cast::<u8>(), size_of::<Registers>());
+    // SAFETY: the bytes of a local that is made of words.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(start, size) };
+    (memory::copy(at as usize, bytes) == size).then_some(registers)
+}
+
+/// The stack pointer of a G that does not run, read without owning it.
+fn saved_sp(g: &'static G) -> usize {
+    // SAFETY: in a record that is never freed.
+    let at = unsafe { &raw mut (*g.saved.as_ptr()).sp };
+    // SAFETY: as above; a word that the switch writes, in assembly. Whoever reads it looks afterwards whether the
+    // G stood still.
+    unsafe { AtomicUsize::from_ptr(at) }.load(Ordering::Relaxed)
+}
+
+/// As [`saved_sp`]: where its identity is.
+fn thread_pointer(g: &'static G) -> usize {
+    // SAFETY: in a record that is never freed.
+    let at = unsafe { &raw mut (*g.saved.as_ptr()).thread_pointer };
+    // SAFETY: as above.
+    unsafe { AtomicUsize::from_ptr(at) }.load(Ordering::Relaxed)
+}
+
+/// In the signal's handler: somebody may want to see what the goroutine of `m` does.
+pub(crate) fn serve(m: &'static M, at: &Interruption) {
+    if m.viewer.load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    // PAIR viewer: sees what the viewer wrote; and has the view, if there is one.
+    let request = m.viewer.swap(ptr::null_mut(), Ordering::AcqRel).cast::<Request>();
+    // SAFETY: null, or a request whose owner waits until it has an answer.
+    let Some(request) = (unsafe { request.as_ref() }) else { return };
+    let g = m.curg().filter(|g| ptr::eq(*g, request.of) && g.state() == GState::Running);
+    let answer = match g {
+        Some(g) => {
+            // SAFETY: the view is the handler's until it answers.
+            unsafe { &mut *request.view }.fill(at.registers(), Some(g));
+            HERE
+        }
+        None => ELSEWHERE,
+    };
+    // PAIR viewer-answer: publishes what was written above.
+    request.answer.store(answer, Ordering::Release);
+}
+
+/// How a call of the kernel behaves when it is interrupted.
+trait BeginsAgain {
+    /// It goes on by itself.
+    fn begins_again(&self) -> bool;
+}
+
+impl BeginsAgain for Call {
+    fn begins_again(&self) -> bool {
+        let file = self.arguments[0] as i32;
+        match self.number {
+            libc::SYS_futex
+            | libc::SYS_wait4
+            | libc::SYS_waitid
+            | libc::SYS_flock
+            | libc::SYS_fcntl
+            | libc::SYS_openat
+            | libc::SYS_open => true,
+            libc::SYS_read | libc::SYS_readv | libc::SYS_write | libc::SYS_writev => {
+                !thread_look::has_limit(file)
+            }
+            libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_sendto | libc::SYS_sendmsg => {
+                !thread_look::has_limit(file)
+            }
+            libc::SYS_accept | libc::SYS_accept4 => !thread_look::has_limit(file),
+            _ => false,
+        }
+    }
+}
