@@ -41,3 +41,6 @@ pub mod order_and_scenarios {}
 
 #[doc = include_str!("13_input_and_output.md")]
 pub mod input_and_output {}
+
+#[doc = include_str!("14_seeing.md")]
+pub mod seeing {}

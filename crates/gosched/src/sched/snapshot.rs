@@ -20,7 +20,7 @@
 
 use super::state::SCHED;
 use super::world::{self, StopReason};
-use super::{calls, preempt};
+use super::{calls, fork, preempt};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::state::{GState, Moment};
@@ -157,7 +157,7 @@ impl Snapshot {
     fn take_in_a_stopped_world(&mut self, g: &'static G) -> Option<Moment> {
         let mut moment = g.moment();
         let mut seen = Seen::Not;
-        if self.manners == Manners::Polite {
+        if self.manners == Manners::Polite && !fork::is_child() {
             world::with_world_stopped(StopReason::Dump, |_| {
                 moment = g.moment();
                 let state = moment.state();
@@ -207,6 +207,10 @@ impl Snapshot {
 
     fn take_running(&mut self, g: &'static G) -> Seen {
         (self.start, self.is_blocked) = (Start::Nowhere, false);
+        if fork::is_child() {
+            // Its thread stayed behind.
+            return Seen::AtThatMoment;
+        }
         let Some(m) = SCHED.all_ms().find(|m| m.curg().is_some_and(|its| ptr::eq(its, g))) else {
             return Seen::Not;
         };

@@ -12,7 +12,7 @@
 use super::polling::{self, Watched};
 use super::state::{MAX_PROCS, SCHED};
 use super::watch::{self, Seen};
-use super::{handoff, spawner, timers, trace, wake, world};
+use super::{fork, handoff, spawner, timers, trace, wake, world};
 use crate::gmp::p::PStatus;
 use crate::gmp::poll_desc;
 use crate::sys::sleep_word::SleepWord;
@@ -86,7 +86,7 @@ static CALL: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Lets the watcher call `f`, soon. In signal handlers too. False: there is no watcher.
 pub(crate) fn call_from_watcher(f: fn()) -> bool {
-    if !STARTED.load(Ordering::Relaxed) {
+    if !STARTED.load(Ordering::Relaxed) || fork::is_child() {
         return false;
     }
     CALL.store(f as *mut (), Ordering::Relaxed);
