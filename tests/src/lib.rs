@@ -6,12 +6,17 @@ mod allocator;
 
 pub mod blocks;
 pub mod children;
+pub mod dumps;
+pub mod golang;
+pub mod json;
 pub mod linked;
 pub mod parties;
 pub mod preempting;
 pub mod runner;
+pub mod shapes;
 pub mod sockets;
 pub mod storm;
+pub mod trace_lines;
 pub mod waits;
 
 /// README's program, as a test.
