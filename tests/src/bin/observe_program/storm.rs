@@ -187,7 +187,21 @@ fn own(function: &str) -> Option<&str> {
 fn foreign(function: &str) -> bool {
     let path = function.trim_start_matches(['<', '&', '*', '(', '[']);
     let path = path.strip_prefix("dyn ").unwrap_or(path);
-    let crates = ["gosched", "gosched_context", "gosched_alloc", "std", "core", "alloc"];
+    let crates = [
+        "gosched",
+        "gosched_context",
+        "gosched_alloc",
+        "std",
+        "core",
+        "alloc",
+        "backtrace",
+        "addr2line",
+        "gimli",
+        "object",
+        "libc",
+        "compiler_builtins",
+        "__rustc",
+    ];
     let root = path.split("::").next().unwrap_or_default();
     // A function of C has no path; one without a name is its address.
     crates.contains(&root) || root == path || path.starts_with("observe_program::main")
