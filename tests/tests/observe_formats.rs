@@ -183,6 +183,9 @@ const DEADLOCKS: [(&str, &str, &str); 11] = [
 #[test]
 fn a_deadlock_is_reported_as_go_s() {
     let Some(program) = GoProgram::new("ends") else { return };
+    let Some(states) = GoProgram::new("states") else { return };
+    // One dump alone has not all shapes of frames.
+    let states = printed(states.command(&["stack"]));
     for (end, theirs, our) in DEADLOCKS {
         let go = last_words(program.command(&[end]));
         let text = last_words(ours(&["end", end]));
@@ -191,7 +194,8 @@ fn a_deadlock_is_reported_as_go_s() {
         let (message, go_dump) = go.split_once("\n\n").unwrap();
         let (our_message, dump) = text.split_once("\n\n").unwrap_or_else(|| panic!("{text}"));
         assert_eq!(our_message, message, "{end}");
-        assert_eq!(Layout::of(go_dump).check(dump), Ok(()), "{end}: {text}");
+        let layout = Layout::of(&format!("{go_dump}\n{states}"));
+        assert_eq!(layout.check(dump), Ok(()), "{end}: {text}");
         assert!(dump.starts_with("goroutine 1 ["), "main is first: {text}");
     }
 }
@@ -225,6 +229,23 @@ fn gotraceback_shows_as_much_as_go_s() {
         if level == "none" {
             assert_eq!(text, go, "nothing but the message");
         }
+    }
+}
+
+/// Not main's: that ends a Rust program with its own status, and without the others.
+#[test]
+fn a_panic_that_ends_the_process_shows_the_others_when_go_s_does() {
+    let Some(program) = GoProgram::new("ends") else { return };
+    for level in ["", "none", "single", "all"] {
+        let with = |mut command: Command| {
+            command.env("GOTRACEBACK", level);
+            last_words(command)
+        };
+        let end = "panic in goroutine";
+        let (go, text) = (with(program.command(&[end])), with(ours(&["end", end])));
+        let shows = |text: &str| blocks(text).any(|block| block.contains("bystander("));
+        assert_eq!(shows(&text), shows(&go), "{level}: {text}");
+        assert!(text.contains("as asked"), "{level}: {text}");
     }
 }
 

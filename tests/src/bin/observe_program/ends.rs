@@ -1,5 +1,6 @@
 //! Ends of programs, each beside a goroutine that waits: the counterpart of `tests/go/ends.go`.
 
+use gosched::runtime::{PanicPolicy, set_panic_policy};
 use gosched::sync::{Condvar, Mutex, RwLock, WaitGroup};
 use gosched::{Select, chan, go, lock_os_thread, select};
 use std::hint::black_box;
@@ -90,8 +91,20 @@ fn overflows(depth: u64) -> u64 {
     overflows(depth + 1) + room[3]
 }
 
+#[inline(never)]
+fn panics() {
+    panic!("as asked");
+}
+
+fn panics_in_goroutine() {
+    go(panics);
+    deadlock_receive();
+}
+
+/// A panic ends the process, as in Go.
 #[gosched::main(alloc = off)]
 pub(crate) fn program() {
+    set_panic_policy(PanicPolicy::Abort);
     let (sender, started) = chan::<()>(0);
     go(move || {
         sender.send(()).unwrap();
@@ -111,6 +124,7 @@ pub(crate) fn program() {
         Some("cond") => deadlock_cond(),
         Some("locked") => deadlock_locked(),
         Some("goexit") => gosched::goexit(),
+        Some("panic in goroutine") => panics_in_goroutine(),
         Some("overflow") => drop(black_box(overflows(0))),
         end => panic!("no such end: {end:?}"),
     }

@@ -183,11 +183,10 @@ fn own(function: &str) -> Option<&str> {
     rest.split("::").next()
 }
 
-/// What is not ours: the library, std, and the system's.
+/// What is not ours: the library, std, and the system's. A function of C has no path; one without a
+/// name is its address.
 fn foreign(function: &str) -> bool {
-    let path = function.trim_start_matches(['<', '&', '*', '(', '[']);
-    let path = path.strip_prefix("dyn ").unwrap_or(path);
-    let crates = [
+    const CRATES: [&str; 13] = [
         "gosched",
         "gosched_context",
         "gosched_alloc",
@@ -202,9 +201,10 @@ fn foreign(function: &str) -> bool {
         "compiler_builtins",
         "__rustc",
     ];
-    let root = path.split("::").next().unwrap_or_default();
-    // A function of C has no path; one without a name is its address.
-    crates.contains(&root) || root == path || path.starts_with("observe_program::main")
+    let in_name = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let paths = function.split(|c: char| !in_name(c));
+    let roots = paths.filter_map(|path| path.split_once("::")).map(|(root, _)| root);
+    roots.filter(|root| !root.is_empty()).all(|root| CRATES.contains(&root))
 }
 
 /// What is wrong with a goroutine's frames.
@@ -260,7 +260,7 @@ fn look() -> usize {
     let blocks = dumps::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
     for block in &blocks {
         if let Some(what) = wrong(block) {
-            panic!("a frame that cannot be: {what}\n{block:#?}\n{text}");
+            panic!("a frame that cannot be, in goroutine {}: {what}\n{text}", block.id);
         }
     }
     blocks.iter().filter(|block| !block.frames.is_empty()).count()
