@@ -4,14 +4,20 @@
 #[cfg(not(feature = "system-alloc"))]
 mod allocator;
 
+pub mod attended;
 pub mod blocks;
 pub mod children;
+pub mod dumps;
+pub mod golang;
+pub mod json;
 pub mod linked;
 pub mod parties;
 pub mod preempting;
 pub mod runner;
+pub mod shapes;
 pub mod sockets;
 pub mod storm;
+pub mod trace_lines;
 pub mod waits;
 
 /// README's program, as a test.

@@ -1,0 +1,352 @@
+//! Dumps of goroutines taken apart, for tests of what is in them. What is not laid out as it must be
+//! is an error.
+
+use std::collections::BTreeMap;
+
+/// A goroutine of a dump.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Its id.
+    pub id: u64,
+    /// What it does: the first words in the brackets.
+    pub state: String,
+    /// For how many minutes.
+    pub minutes: Option<u64>,
+    /// Whether it is locked to its thread.
+    pub locked: bool,
+    /// Its labels, in their order.
+    pub labels: Vec<(String, String)>,
+    /// Its functions, the innermost first.
+    pub frames: Vec<Frame>,
+    /// Who started it.
+    pub creator: Option<Creator>,
+}
+
+/// A call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Its function, without arguments.
+    pub function: String,
+    /// File and line, if they are known.
+    pub place: Option<(String, u64)>,
+}
+
+/// Who started a goroutine, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Creator {
+    /// The function.
+    pub function: String,
+    /// The goroutine.
+    pub goroutine: u64,
+    /// File and line.
+    pub place: (String, u64),
+}
+
+impl Block {
+    /// The call of the function of this name, whatever its path.
+    pub fn frame(&self, name: &str) -> Option<&Frame> {
+        self.frames.iter().find(|frame| frame.is_of(name))
+    }
+
+    /// The value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(found, _)| found == key).map(|(_, value)| value.as_str())
+    }
+}
+
+impl Frame {
+    /// Whether it is a call of the function of this name, or of a closure in it.
+    pub fn is_of(&self, name: &str) -> bool {
+        self.function.split("::").any(|part| part == name)
+    }
+}
+
+/// All goroutines of a dump.
+///
+/// # Errors
+/// The line that is not as it must be.
+pub fn parse(text: &str) -> Result<Vec<Block>, String> {
+    let mut blocks = Vec::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let mut block = header(line).ok_or_else(|| format!("no header: {line:?}"))?;
+        while let Some(line) = lines.next_if(|line| !line.is_empty()) {
+            if block.creator.is_some() {
+                return Err(format!("after the creator: {line:?}"));
+            }
+            let place = lines.next_if(|line| line.starts_with('\t'));
+            let place = place.map(|line| parse_place(line).ok_or(format!("no place: {line:?}")));
+            let place = place.transpose()?;
+            if let Some(created) = line.strip_prefix("created by ") {
+                let creator = creator(created, place);
+                block.creator = Some(creator.ok_or_else(|| format!("no creator: {line:?}"))?);
+            } else {
+                let function = function(line).ok_or_else(|| format!("no frame: {line:?}"))?;
+                block.frames.push(Frame { function: function.to_owned(), place });
+            }
+        }
+        blocks.push(block);
+        if lines.next() == Some("") && lines.peek().is_none() {
+            return Err("a blank line at the end".to_owned());
+        }
+    }
+    Ok(blocks)
+}
+
+/// `goroutine 7 [chan receive, 2 minutes, locked to thread] {a: b}:`
+fn header(line: &str) -> Option<Block> {
+    let rest = line.strip_prefix("goroutine ")?.strip_suffix(':')?;
+    let (before, rest) = rest.split_once(" [")?;
+    // Go's own dump at a fatal signal has ` gp=… m=… mp=…` behind the id.
+    let id = before.split(' ').next()?;
+    let (words, labels) = rest.split_once(']')?;
+    let mut words = words.split(", ");
+    let state = words.next().filter(|state| !state.is_empty())?.to_owned();
+    let mut words = words.peekable();
+    let minutes = words.next_if(|word| word.ends_with(" minutes"));
+    let minutes = minutes.map(|word| word.trim_end_matches(" minutes").parse().ok());
+    let locked = words.next_if_eq(&"locked to thread").is_some();
+    let labels = match labels {
+        "" => Vec::new(),
+        _ => parse_labels(labels.strip_prefix(" {")?.strip_suffix('}')?)?,
+    };
+    let minutes = match minutes {
+        Some(minutes) => Some(minutes?),
+        None => None,
+    };
+    let (frames, creator) = (Vec::new(), None);
+    let id = id.parse().ok()?;
+    words.next().is_none().then_some(Block { id, state, minutes, locked, labels, frames, creator })
+}
+
+/// `kind: plain, "with space": "a b"`
+fn parse_labels(text: &str) -> Option<Vec<(String, String)>> {
+    let mut labels = Vec::new();
+    let mut rest = text;
+    loop {
+        let (key, more) = word(rest)?;
+        let (value, more) = word(more.strip_prefix(": ")?)?;
+        labels.push((key, value));
+        match more {
+            "" => return Some(labels),
+            _ => rest = more.strip_prefix(", ")?,
+        }
+    }
+}
+
+/// A word, quoted or plain, and what follows.
+fn word(text: &str) -> Option<(String, &str)> {
+    let Some(quoted) = text.strip_prefix('"') else {
+        let end = text.find([':', ',', '}', '"', ' ']).unwrap_or(text.len());
+        return (end > 0).then(|| (text[..end].to_owned(), &text[end..]));
+    };
+    let mut escaped = false;
+    let end = quoted.find(|c| {
+        let end = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        end
+    })?;
+    let plain = quoted[..end].replace("\\\"", "\"").replace("\\\\", "\\");
+    Some((plain, &quoted[end + 1..]))
+}
+
+/// `\t/path/file.rs:123 +0x1f`
+fn parse_place(line: &str) -> Option<(String, u64)> {
+    let line = line.strip_prefix('\t')?;
+    let place = match line.rsplit_once(" +0x") {
+        Some((place, offset)) => {
+            u64::from_str_radix(offset.split(' ').next()?, 16).ok()?;
+            place
+        }
+        None => line,
+    };
+    let (file, number) = place.rsplit_once(':')?;
+    Some((file.to_owned(), number.parse().ok()?)).filter(|_| !file.is_empty())
+}
+
+/// The name before the arguments.
+fn function(line: &str) -> Option<&str> {
+    let mut depth = 0;
+    let open = line.char_indices().rev().find_map(|(at, c)| {
+        depth += i32::from(c == ')') - i32::from(c == '(');
+        (depth == 0).then_some(at)
+    })?;
+    let name = &line[..open];
+    (line.ends_with(')') && !name.is_empty() && name.trim() == name).then_some(name)
+}
+
+fn creator(created: &str, place: Option<(String, u64)>) -> Option<Creator> {
+    let (function, goroutine) = created.rsplit_once(" in goroutine ")?;
+    let (function, goroutine) = (function.to_owned(), goroutine.parse().ok()?);
+    Some(Creator { function, goroutine, place: place? })
+}
+
+/// Equal stacks of a folded dump.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stack {
+    /// How many goroutines have it.
+    pub count: usize,
+    /// Its addresses.
+    pub addresses: Vec<u64>,
+    /// Their labels, as they stand there.
+    pub labels: Option<String>,
+    /// Its functions with their places.
+    pub frames: Vec<Frame>,
+}
+
+impl Stack {
+    /// Whether a function of this name is in it.
+    pub fn has(&self, name: &str) -> bool {
+        self.frames.iter().any(|frame| frame.is_of(name))
+    }
+}
+
+/// The total and the stacks of a folded dump.
+///
+/// # Errors
+/// The line that is not as it must be.
+pub fn parse_folded(text: &str) -> Result<(usize, Vec<Stack>), String> {
+    let mut lines = text.lines();
+    let total = lines.next().and_then(|line| line.strip_prefix("goroutine profile: total "));
+    let total = total.and_then(|total| total.parse().ok()).ok_or("no total")?;
+    let mut stacks: Vec<Stack> = Vec::new();
+    let mut inside = false;
+    for line in lines {
+        let wrong = || format!("not so: {line:?}");
+        let labels = line.strip_prefix("# labels: ");
+        match stacks.last_mut() {
+            _ if line.is_empty() => inside = false,
+            Some(stack) if inside && labels.is_some() && stack.frames.is_empty() => {
+                stack.labels = labels.map(str::to_owned);
+            }
+            Some(stack) if inside => stack.frames.push(folded_frame(line).ok_or_else(wrong)?),
+            _ => {
+                stacks.push(folded_stack(line).ok_or_else(wrong)?);
+                inside = true;
+            }
+        }
+    }
+    Ok((total, stacks))
+}
+
+fn hex(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}
+
+fn folded_stack(line: &str) -> Option<Stack> {
+    let (count, addresses) = line.split_once(" @ ")?;
+    let addresses = addresses.split(' ').map(hex).collect::<Option<_>>()?;
+    Some(Stack { count: count.parse().ok()?, addresses, labels: None, frames: Vec::new() })
+}
+
+fn folded_frame(line: &str) -> Option<Frame> {
+    let mut columns = line.strip_prefix("#\t")?.split('\t').filter(|column| !column.is_empty());
+    hex(columns.next()?)?;
+    let function = columns.next()?;
+    let function = match function.rsplit_once("+0x") {
+        Some((name, offset)) => u64::from_str_radix(offset, 16).ok().map(|_| name)?,
+        None => function,
+    };
+    let place = match columns.next() {
+        Some(place) => Some(parse_place(&format!("\t{place}"))?),
+        None => None,
+    };
+    columns.next().is_none().then(|| Frame { function: function.to_owned(), place })
+}
+
+/// How many goroutines there are of each function: those that a suite knows by name.
+pub fn count<'a>(blocks: &[Block], names: &[&'a str]) -> BTreeMap<&'a str, usize> {
+    let of = |name: &str| blocks.iter().filter(|block| block.frame(name).is_some()).count();
+    names.iter().map(|name| (*name, of(name))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DUMP: &str = "\
+goroutine 1 [running]:
+a::main(...)
+\t/b c/main.rs:7 +0x1f
+
+goroutine 7 [select (no cases), 2 minutes, locked to thread] {name: x, \"with space\": \"a \\\"b\"}:
+<a::B<T> as c::D<(E, F)>>::waits::{closure#0}(...)
+\t/b/main.rs:20
+read(...)
+created by a::main in goroutine 1
+\tmain.rs:3
+";
+
+    #[test]
+    fn a_dump_is_taken_apart() {
+        let blocks = parse(DUMP).unwrap();
+        let [main, other] = blocks.as_slice() else { panic!("{blocks:?}") };
+        assert_eq!((main.id, main.state.as_str(), main.locked), (1, "running", false));
+        assert_eq!(main.frame("main").unwrap().place, Some(("/b c/main.rs".to_owned(), 7)));
+        assert_eq!((other.minutes, other.locked), (Some(2), true));
+        assert_eq!(other.state, "select (no cases)");
+        assert_eq!((other.label("name"), other.label("with space")), (Some("x"), Some("a \"b")));
+        assert!(other.frame("waits").is_some() && other.frame("wait").is_none());
+        assert_eq!(other.frame("read").unwrap().place, None);
+        let creator = other.creator.as_ref().unwrap();
+        assert_eq!((creator.function.as_str(), creator.goroutine), ("a::main", 1));
+        assert_eq!(creator.place, ("main.rs".to_owned(), 3));
+    }
+
+    #[test]
+    fn what_is_no_dump_is_rejected() {
+        for (what, by) in [
+            ("goroutine 1 [", "goroutine one ["),
+            ("[running]", "[]"),
+            ("[running]:", "[running]"),
+            ("a::main(...)", "a::main"),
+            ("main.rs:7 +", "main.rs +"),
+            (" +0x1f", " +0xzz"),
+            ("2 minutes", "two minutes"),
+            ("locked to thread", "locked"),
+            ("{name: x", "{name=x"),
+            (" in goroutine 1\n", "\n"),
+            ("\tmain.rs:3\n", ""),
+            ("\tmain.rs:3\n", "\tmain.rs:3\na::more(...)\n"),
+            ("\tmain.rs:3\n", "\tmain.rs:3\n\n"),
+            ("\tmain.rs:3\n", "\t:3\n"),
+        ] {
+            let mutated = DUMP.replacen(what, by, 1);
+            assert_ne!(mutated, DUMP, "{what:?} is there");
+            parse(&mutated).expect_err(&mutated);
+        }
+    }
+
+    const FOLDED: &str = "\
+goroutine profile: total 6
+5 @ 0x47f46a 0x41522e
+# labels: {\"kind\":\"plain\"}
+#\t0x4e4964\ta::receives+0x24\t\t/b/main.rs:28
+#\t0x4e4965\tread+0x1
+
+1 @ 0x1
+
+";
+
+    #[test]
+    fn a_folded_dump_is_taken_apart() {
+        let (total, stacks) = parse_folded(FOLDED).unwrap();
+        assert_eq!((total, stacks.len()), (6, 2));
+        assert_eq!((stacks[0].count, stacks[0].addresses.len()), (5, 2));
+        assert_eq!(stacks[0].labels.as_deref(), Some("{\"kind\":\"plain\"}"));
+        assert!(stacks[0].has("receives") && stacks[0].has("read"));
+        for (what, by) in [
+            ("total 6", "total"),
+            ("5 @ 0x4", "x @ 0x4"),
+            ("0x41522e", "41522e"),
+            ("#\t0x4e4964", "#\t4e4964"),
+            ("+0x24", "+0xxx"),
+            ("main.rs:28", "main.rs"),
+            ("\n\n1 @", "\n1 @"),
+        ] {
+            let mutated = FOLDED.replacen(what, by, 1);
+            assert_ne!(mutated, FOLDED, "{what:?} is there");
+            parse_folded(&mutated).expect_err(&mutated);
+        }
+    }
+}

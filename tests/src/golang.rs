@@ -1,0 +1,131 @@
+//! Go's own programs, of `tests/go`: what they print is what our texts are compared with.
+//!
+//! Where Go is missing a test is left out, with a line that says so; but it fails if `CI` or
+//! `GOSCHED_REQUIRE_GO` is set. `ci/go` installs Go and prints the path for `GOSCHED_GO`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+
+/// The release whose texts ours are compared with.
+const RELEASE: &str = "1.27";
+/// The same as `ci/go` installs.
+const INSTALLED: &str = "gosched/go-1.27.3/bin/go";
+/// Variables that change what a Go program, or ours, prints.
+const CLEARED: [&str; 6] =
+    ["GODEBUG", "GOTRACEBACK", "GOGC", "GOMAXPROCS", "GOSCHED_SEED", "GOSCHED_PREEMPT"];
+
+/// A program of `tests/go`, ready to run.
+#[derive(Debug)]
+pub struct GoProgram(PathBuf);
+
+impl GoProgram {
+    /// The program `tests/go/name.go`, built once in this process; `None` where there is no Go, and
+    /// nobody requires it.
+    ///
+    /// # Panics
+    /// It cannot be built, or Go is required and missing.
+    pub fn new(name: &str) -> Option<GoProgram> {
+        static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+        let go = go()?;
+        let mut built = BUILT.lock().expect("nobody panics with it");
+        if let Some(program) = built.get(name) {
+            return Some(GoProgram(program.clone()));
+        }
+        let program = build(go, name);
+        drop(built.insert(name.to_owned(), program.clone()));
+        Some(GoProgram(program))
+    }
+
+    /// A command that runs it with these arguments on two Ps.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        plain(&self.0, arguments)
+    }
+}
+
+/// A command with these arguments, on two Ps, of which nothing in our environment changes what it prints.
+pub fn plain(program: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    for name in CLEARED {
+        command.env_remove(name);
+    }
+    command.env("GOMAXPROCS", "2");
+    command
+}
+
+/// Go's command, looked for once.
+fn go() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let found = FOUND.get_or_init(find).as_deref();
+    if found.is_none() {
+        let required = ["CI", "GOSCHED_REQUIRE_GO"].iter().any(|name| is_set(name));
+        assert!(!required, "no Go {RELEASE}: run ci/go, and set GOSCHED_GO to the path it prints");
+        eprintln!("left out: no Go {RELEASE} (ci/go installs it)");
+    }
+    found
+}
+
+fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
+}
+
+fn find() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("GOSCHED_GO") {
+        let named = PathBuf::from(named);
+        let fits = is_release(&named);
+        assert!(fits, "GOSCHED_GO is {}, which is not Go {RELEASE}", named.display());
+        return Some(named);
+    }
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")));
+    let installed = cache.map(|cache| cache.join(INSTALLED));
+    let candidates = installed.into_iter().chain([PathBuf::from("go")]);
+    candidates.into_iter().find(|candidate| is_release(candidate))
+}
+
+fn is_release(go: &Path) -> bool {
+    let output = Command::new(go).arg("version").env("GOTOOLCHAIN", "local").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    text.is_ok_and(|text| text.starts_with(&format!("go version go{RELEASE}")))
+}
+
+/// Builds below the target folder, with nothing from the network.
+fn build(go: &Path, name: &str) -> PathBuf {
+    let folder = target_folder().join("go");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("go").join(format!("{name}.go"));
+    // Another process may build the same: what has the final name is whole.
+    let unfinished = folder.join(format!("{name}.{}", std::process::id()));
+    let mut command = Command::new(go);
+    command.args(["build", "-o"]).arg(&unfinished).arg(&source);
+    for (variable, value) in [
+        ("GOCACHE", folder.join("cache")),
+        ("GOPATH", folder.join("path")),
+        ("GOTOOLCHAIN", "local".into()),
+        ("GOPROXY", "off".into()),
+        ("GOENV", "off".into()),
+        ("GOWORK", "off".into()),
+        ("GOFLAGS", "".into()),
+        ("CGO_ENABLED", "0".into()),
+    ] {
+        command.env(variable, value);
+    }
+    let output = command.output().unwrap_or_else(|error| panic!("{}: {error}", go.display()));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "go build {}: {said}", source.display());
+    let program = folder.join(name);
+    let renamed = std::fs::rename(&unfinished, &program);
+    renamed.unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    program
+}
+
+/// Where this test was built: the folder that Cargo marked.
+///
+/// # Panics
+/// There is none above this binary.
+pub fn target_folder() -> PathBuf {
+    let binary = std::env::current_exe().expect("this binary");
+    let marked = binary.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
+    marked.expect("a target folder").to_owned()
+}
