@@ -161,7 +161,7 @@ fn platform_conditions_stand_on_mod_lines() {
 }
 
 /// The goroutine's journey: called, scheduled, stored, grounded, recorded.
-const JOURNEY: [&str; 6] = ["api", "block", "sched", "gmp", "sys", "probe"];
+const JOURNEY: [&str; 7] = ["api", "observe", "block", "sched", "gmp", "sys", "probe"];
 
 #[test]
 fn imports_go_one_way() {

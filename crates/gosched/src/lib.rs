@@ -24,6 +24,9 @@
 mod api;
 
 #[cfg(not(loom))]
+mod observe;
+
+#[cfg(not(loom))]
 mod block;
 
 #[cfg(not(loom))]

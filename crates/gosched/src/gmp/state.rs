@@ -29,6 +29,8 @@ pub(crate) enum GState {
 
 /// Set together with a state: somebody looks at the stack, which must not run meanwhile.
 pub(crate) const SCAN: u32 = 0x1000;
+/// Set together with a state: how long the G waits is measured (`track`), until it runs next.
+pub(crate) const TRACKED: u32 = 0x2000;
 
 impl GState {
     /// Go's name.
@@ -48,7 +50,7 @@ impl GState {
     fn from_bits(bits: u32) -> Option<GState> {
         use GState::{Dead, Idle, Preempted, Runnable, Running, Syscall, Waiting};
         let all = [Idle, Runnable, Running, Syscall, Waiting, Dead, Preempted];
-        all.into_iter().find(|&state| state as u32 == bits & !SCAN)
+        all.into_iter().find(|&state| state as u32 == bits & !(SCAN | TRACKED))
     }
 
     /// Whether a G may go from here to `to`.
@@ -87,14 +89,33 @@ impl StateWord {
     /// From `from` to `to`, by whoever owns the G: nobody else changes the state meanwhile, so a
     /// plain store will do; order is made by the queue, lock or switch that hands the G on.
     ///
-    /// Fatal if it is not in `from`, or may not become `to`: a G is in two places at once.
+    /// Fatal if it is not in `from`, or may not become `to`: a G is in two places at once. True: it is one
+    /// that is tracked. The few that are pay for it here, and the others nothing.
     #[inline]
-    pub(crate) fn transition(&self, id: impl Fn() -> u64, from: GState, to: GState) {
+    pub(crate) fn transition(&self, id: impl Fn() -> u64, from: GState, to: GState) -> bool {
         let found = self.0.load(Ordering::Relaxed);
         if found != from as u32 || !from.may_become(to) {
-            illegal(id(), found, from, to);
+            self.transition_tracked(id(), found, from, to);
+            return true;
         }
         self.0.store(to as u32, Ordering::Relaxed);
+        false
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn transition_tracked(&self, id: u64, found: u32, from: GState, to: GState) {
+        if found != from as u32 | TRACKED || !from.may_become(to) {
+            illegal(id, found, from, to);
+        }
+        let is_over = matches!(to, GState::Running | GState::Dead);
+        let mark = if is_over { 0 } else { TRACKED };
+        self.0.store(to as u32 | mark, Ordering::Relaxed);
+    }
+
+    /// It is tracked from here on, until it runs next or dies. By whoever owns the G.
+    pub(crate) fn track(&self) {
+        self.0.fetch_or(TRACKED, Ordering::Relaxed);
     }
 }
 
@@ -116,6 +137,24 @@ mod tests {
         let numbers = [Idle, Runnable, Running, Syscall, Waiting, Dead, Preempted];
         assert_eq!(numbers.map(|state| state as u32), [0, 1, 2, 3, 4, 6, 9]);
         assert_eq!(SCAN, 0x1000);
+    }
+
+    #[test]
+    fn a_tracked_g_is_as_others_until_it_runs() {
+        let word = StateWord::new();
+        assert!(!word.transition(|| 1, Idle, Dead));
+        word.track();
+        for step in [Dead, Runnable, Running].windows(2) {
+            assert_eq!(word.load(), step[0]);
+            assert!(word.transition(|| 1, step[0], step[1]));
+        }
+        assert!(!word.transition(|| 1, Running, Waiting));
+        word.track();
+        assert!(word.transition(|| 1, Waiting, Runnable));
+        assert!(word.transition(|| 1, Runnable, Running));
+        word.track();
+        assert!(word.transition(|| 1, Running, Dead));
+        assert!(!word.transition(|| 1, Dead, Runnable));
     }
 
     #[test]
