@@ -6,6 +6,7 @@ use crate::sys::cpu_limit;
 use std::io;
 
 pub use crate::block::exit::{PanicPolicy, set_panic_policy};
+pub use crate::observe::metrics::{Description, Histogram, Kind, Metrics, Value, descriptions};
 
 /// How many goroutines run at the same time, at most.
 ///
@@ -119,4 +120,39 @@ pub fn num_goroutines() -> usize {
 /// How many threads the runtime has, idle ones too.
 pub fn num_threads() -> usize {
     sched::num_threads()
+}
+
+/// What there is to count and to measure about the scheduler, now. [`descriptions`] says what.
+///
+/// Counts were kept where things happen, one for each P, and are added up here; nothing is stopped. So they
+/// need not fit together to the last one while goroutines run.
+///
+/// ```
+/// use gosched::runtime::{Value, metrics};
+///
+/// let before = metrics();
+/// gosched::go(|| ()).join().unwrap();
+/// let after = metrics();
+/// let created = |metrics: &gosched::runtime::Metrics| match metrics.get("/sched/goroutines-created:goroutines") {
+///     Some(Value::Uint64(count)) => *count,
+///     other => unreachable!("{other:?}"),
+/// };
+/// assert_eq!(created(&after), created(&before) + 1);
+/// assert!(after.to_prometheus().contains("# TYPE go_sched_latencies_seconds histogram"));
+/// ```
+#[doc(alias = "Read")]
+pub fn metrics() -> Metrics {
+    observe::metrics::metrics()
+}
+
+/// The scheduler in Go's words: the line that `GODEBUG=schedtrace=1000` prints every second, then a line for
+/// each P, M and G, as `scheddetail=1` has them. Goroutines that ended, and whose records wait for the next
+/// ones, have status 6, as in Go. Where goroutines are threads there are no Ps and Ms.
+///
+/// ```
+/// let text = gosched::runtime::sched_trace();
+/// assert!(text.starts_with("SCHED ") && text.contains(" gomaxprocs="));
+/// ```
+pub fn sched_trace() -> String {
+    observe::sched_trace::sched_trace()
 }

@@ -12,6 +12,7 @@ use super::reason::WaitReason;
 use super::short_name::ShortName;
 use super::state::{GState, Moment, StateWord};
 use super::task::{Name, Task};
+use super::track;
 use crate::sys::clock;
 use crate::sys::owned::Owned;
 use crate::sys::sleep_word::SleepWord;
@@ -66,6 +67,8 @@ pub(crate) struct G {
     group: AtomicPtr<Group>,
     /// The beginning of its name, for whoever prints it while it runs.
     name: ShortName,
+    /// Since when it is in its state, if it is tracked; else 0.
+    pub(crate) tracked_since: AtomicU64,
     /// What `park` and `unpark` of the public face talk about.
     pub(crate) token: ParkToken,
     /// Where a thread sleeps.
@@ -125,6 +128,7 @@ impl G {
             group: AtomicPtr::new(ptr::null_mut()),
             name: ShortName::new(),
             pinned: AtomicPtr::new(ptr::null_mut()),
+            tracked_since: AtomicU64::new(0),
             token: ParkToken::new(),
             word: SleepWord::new(),
         }
@@ -281,7 +285,14 @@ impl G {
     /// See [`StateWord::transition`].
     #[inline]
     pub(crate) fn transition(&self, from: GState, to: GState) {
-        self.state.transition(|| self.id(), from, to);
+        if self.state.transition(|| self.id(), from, to) {
+            track::step(self, from, to);
+        }
+    }
+
+    /// Its next wait for a P is measured. By whoever owns it.
+    pub(crate) fn track(&self) {
+        self.state.track();
     }
 
     #[inline]

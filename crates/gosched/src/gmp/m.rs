@@ -11,6 +11,7 @@ use gosched_context::arch::{self, Saved};
 use gosched_context::carrier::Carrier;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// See the top of this file. Fields without a note are written by the M's own thread.
 #[repr(C)]
@@ -42,6 +43,8 @@ pub(crate) struct M {
     /// The goroutine that only this M may run.
     locked_g: AtomicPtr<G>,
     pub(crate) note: Note,
+    /// It sleeps until it is woken; for reports.
+    blocked: AtomicBool,
     /// It sleeps in the poller, or is about to.
     pub(crate) polls: AtomicBool,
     /// The list it is in; under the scheduler's lock.
@@ -114,6 +117,7 @@ impl M {
             old_p: AtomicPtr::new(ptr::null_mut()),
             locked_g: AtomicPtr::new(ptr::null_mut()),
             note: Note::new(),
+            blocked: AtomicBool::new(false),
             polls: AtomicBool::new(false),
             link: AtomicPtr::new(ptr::null_mut()),
             before: AtomicPtr::new(ptr::null_mut()),
@@ -207,6 +211,19 @@ impl M {
         let p = self.next_p.swap(ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: null, or a P: they are never freed.
         unsafe { p.as_ref() }
+    }
+
+    /// See [`Note::sleep`].
+    pub(crate) fn sleep(&self, timeout: Option<Duration>) -> bool {
+        self.blocked.store(true, Ordering::Relaxed);
+        let woken = self.note.sleep(timeout);
+        self.blocked.store(false, Ordering::Relaxed);
+        woken
+    }
+
+    /// It is in [`M::sleep`].
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Relaxed)
     }
 
     /// Its thread's id; 0: none yet.

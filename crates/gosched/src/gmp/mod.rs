@@ -32,6 +32,8 @@ pub(crate) mod state;
 pub(crate) mod task;
 #[cfg(not(loom))]
 pub(crate) mod timer;
+#[cfg(not(loom))]
+pub(crate) mod track;
 
 #[cfg(all(ported, not(loom)))]
 pub(crate) mod frame;

@@ -17,7 +17,7 @@ use crate::sys::random::Random;
 use gosched_context::Size;
 use gosched_context::stack::Cache;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// What a P is doing: see the top of this file. Go's numbers (2 was the status in system calls).
 #[repr(u32)]
@@ -48,8 +48,16 @@ pub(crate) struct P {
     pub(crate) ahead: AtomicU32,
     /// How often it came back from a marked call.
     pub(crate) syscalltick: AtomicU32,
-    /// Goroutines started here, less those that ended here.
-    goroutines: AtomicI64,
+    /// Goroutines started here, and ended here; the owner's.
+    started: Count,
+    ended: Count,
+    /// How often it took Gs of other Ps, and how many; the owner's.
+    pub(crate) steals: Count,
+    pub(crate) stolen: Count,
+    /// So many turns until a departure is tracked; the owner's.
+    untracked: AtomicU32,
+    /// How many dead Gs it keeps; the owner's, for reports.
+    pub(crate) dead: AtomicU32,
     pub(crate) random: Random,
     /// The NUMA node its M ran on when it took the P.
     pub(crate) node: AtomicU32,
@@ -77,6 +85,8 @@ pub(crate) struct Caches {
     pub(crate) stacks: Cache,
     /// Goroutines that ended here.
     pub(crate) ends: u32,
+    /// How often it took ids.
+    pub(crate) batches: u32,
     /// Ids not yet given, from the first to before the second.
     pub(crate) ids: (u64, u64),
 }
@@ -95,7 +105,12 @@ impl P {
             inherited: AtomicU32::new(0),
             ahead: AtomicU32::new(0),
             syscalltick: AtomicU32::new(0),
-            goroutines: AtomicI64::new(0),
+            started: Count::new(),
+            ended: Count::new(),
+            steals: Count::new(),
+            stolen: Count::new(),
+            untracked: AtomicU32::new(0),
+            dead: AtomicU32::new(0),
             random: Random::new(id),
             node: AtomicU32::new(0),
             for_spinner: AtomicBool::new(false),
@@ -104,6 +119,7 @@ impl P {
                 free: GList::new(),
                 stacks: Cache::new(size),
                 ends: 0,
+                batches: 0,
                 ids: (0, 0),
             }),
         }))
@@ -135,16 +151,41 @@ impl P {
         self.m.store(m.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
     }
 
-    /// One goroutine more, or less. Owner only.
+    /// One goroutine more. Owner only.
     #[inline]
-    pub(crate) fn count_goroutines(&self, change: i64) {
-        let now = self.goroutines.load(Ordering::Relaxed);
-        self.goroutines.store(now + change, Ordering::Relaxed);
+    pub(crate) fn count_started(&self) {
+        self.started.add(1);
     }
 
+    /// One goroutine less. Owner only.
     #[inline]
-    pub(crate) fn goroutines(&self) -> i64 {
-        self.goroutines.load(Ordering::Relaxed)
+    pub(crate) fn count_ended(&self) {
+        self.ended.add(1);
+    }
+
+    /// How many goroutines were started here.
+    #[inline]
+    pub(crate) fn started(&self) -> u64 {
+        self.started.get()
+    }
+
+    /// How many goroutines ended here.
+    #[inline]
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended.get()
+    }
+
+    /// A goroutine departs. True: this one is to be tracked. Owner only.
+    #[inline]
+    pub(crate) fn is_departure_tracked(&self) -> bool {
+        let left = self.untracked.load(Ordering::Relaxed);
+        self.untracked.store(left.wrapping_sub(1), Ordering::Relaxed);
+        left == 0
+    }
+
+    /// So many turns until the next one is. Owner only.
+    pub(crate) fn track_after(&self, turns: u32) {
+        self.untracked.store(turns, Ordering::Relaxed);
     }
 
     #[inline]
@@ -182,6 +223,27 @@ impl P {
     pub(crate) fn start_slice(&self) {
         self.inherited.store(0, Ordering::Relaxed);
         self.schedtick.store(self.tick().wrapping_add(1), Ordering::Relaxed);
+    }
+}
+
+/// What one thread at a time counts, and any may read. Never shared by those who count: an addition is no
+/// exchange.
+#[derive(Debug)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    const fn new() -> Count {
+        Count(AtomicU64::new(0))
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, more: u64) {
+        self.0.store(self.get() + more, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 }
 

@@ -33,7 +33,9 @@ pub(crate) enum GState {
 
 /// Above the state: how often it has changed.
 const CHANGES: u32 = 16;
-const STATE: u64 = (1 << CHANGES) - 1;
+const LOW: u64 = (1 << CHANGES) - 1;
+/// Set together with a state: how long the G waits is measured (`track`), until it runs next.
+const TRACKED: u64 = 0x2000;
 
 impl GState {
     /// Go's name.
@@ -53,7 +55,7 @@ impl GState {
     fn from_word(word: u64) -> Option<GState> {
         use GState::{Dead, Idle, Preempted, Runnable, Running, Syscall, Waiting};
         let all = [Idle, Runnable, Running, Syscall, Waiting, Dead, Preempted];
-        all.into_iter().find(|&state| state as u64 == word & STATE)
+        all.into_iter().find(|&state| state as u64 == word & LOW & !TRACKED)
     }
 
     /// Whether a G may go from here to `to`.
@@ -116,15 +118,35 @@ impl StateWord {
     /// From `from` to `to`, by whoever owns the G: nobody else changes the state meanwhile, so a
     /// plain store will do; order is made by the queue, lock or switch that hands the G on.
     ///
-    /// Fatal if it is not in `from`, or may not become `to`: a G is in two places at once.
+    /// Fatal if it is not in `from`, or may not become `to`: a G is in two places at once. True: it is one
+    /// that is tracked. The few that are pay for it here, and the others nothing.
     #[inline]
-    pub(crate) fn transition(&self, id: impl Fn() -> u64, from: GState, to: GState) {
+    pub(crate) fn transition(&self, id: impl Fn() -> u64, from: GState, to: GState) -> bool {
         let found = self.0.load(Ordering::Relaxed);
-        if found & STATE != from as u64 || !from.may_become(to) {
-            illegal(id(), found, from, to);
+        if found & LOW != from as u64 || !from.may_become(to) {
+            self.transition_tracked(id(), found, from, to);
+            return true;
         }
         let step = ((1 << CHANGES) + to as u64) - from as u64;
         self.0.store(found.wrapping_add(step), Ordering::Relaxed);
+        false
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn transition_tracked(&self, id: u64, found: u64, from: GState, to: GState) {
+        if found & LOW != from as u64 | TRACKED || !from.may_become(to) {
+            illegal(id, found, from, to);
+        }
+        let is_over = matches!(to, GState::Running | GState::Dead);
+        let mark = if is_over { 0 } else { TRACKED };
+        let changes = (found & !LOW).wrapping_add(1 << CHANGES);
+        self.0.store(changes | to as u64 | mark, Ordering::Relaxed);
+    }
+
+    /// It is tracked from here on, until it runs next or dies. By whoever owns the G.
+    pub(crate) fn track(&self) {
+        self.0.fetch_or(TRACKED, Ordering::Relaxed);
     }
 }
 
@@ -144,6 +166,24 @@ mod tests {
     fn states_have_gos_numbers() {
         let numbers = [Idle, Runnable, Running, Syscall, Waiting, Dead, Preempted];
         assert_eq!(numbers.map(|state| state as u32), [0, 1, 2, 3, 4, 6, 9]);
+    }
+
+    #[test]
+    fn a_tracked_g_is_as_others_until_it_runs() {
+        let word = StateWord::new();
+        assert!(!word.transition(|| 1, Idle, Dead));
+        word.track();
+        for step in [Dead, Runnable, Running].windows(2) {
+            assert_eq!(word.load(), step[0]);
+            assert!(word.transition(|| 1, step[0], step[1]));
+        }
+        assert!(!word.transition(|| 1, Running, Waiting));
+        word.track();
+        assert!(word.transition(|| 1, Waiting, Runnable));
+        assert!(word.transition(|| 1, Runnable, Running));
+        word.track();
+        assert!(word.transition(|| 1, Running, Dead));
+        assert!(!word.transition(|| 1, Dead, Runnable));
     }
 
     #[test]

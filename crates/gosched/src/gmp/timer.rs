@@ -15,7 +15,7 @@ pub(crate) use crate::sys::clock::NEVER;
 use gosched_context::Still;
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 /// What happens when the time is there, under the heap's lock: no allocation, no panic. Goroutines to be
 /// made ready go into the list. `Some`: it is to be fired again, then.
@@ -79,6 +79,8 @@ pub(crate) struct TimerHeap {
     entries: Lock<Entries>,
     /// When the first one is due. Written under the lock.
     next: AtomicU64,
+    /// How many there are; for reports. Written under the lock.
+    len: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -95,7 +97,11 @@ const FIRST_ROOM: usize = 64;
 
 impl TimerHeap {
     pub(crate) const fn new() -> TimerHeap {
-        TimerHeap { entries: Lock::new(Entries(Vec::new())), next: AtomicU64::new(NEVER) }
+        TimerHeap {
+            entries: Lock::new(Entries(Vec::new())),
+            next: AtomicU64::new(NEVER),
+            len: AtomicUsize::new(0),
+        }
     }
 
     /// When the first one is due: [`NEVER`] if there is none.
@@ -103,6 +109,11 @@ impl TimerHeap {
     pub(crate) fn next(&self) -> u64 {
         // PAIR timer-next: as the heap was left.
         self.next.load(Ordering::Acquire)
+    }
+
+    /// How many wait in it, a moment ago.
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
     }
 
     /// Puts a timer in. False: there is no room, see [`TimerHeap::grow`].
@@ -189,6 +200,7 @@ impl TimerHeap {
     }
 
     fn tell(&self, entries: &Entries) {
+        self.len.store(entries.0.len(), Ordering::Relaxed);
         let next = entries.0.first().map_or(NEVER, |entry| entry.when);
         if self.next.load(Ordering::Relaxed) != next {
             // PAIR timer-next: publishes the heap.

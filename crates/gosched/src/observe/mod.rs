@@ -5,7 +5,9 @@ mod folded;
 mod goroutines;
 mod json;
 mod level;
+pub(crate) mod metrics;
 mod quit;
+pub(crate) mod sched_trace;
 mod symbols;
 mod text;
 

@@ -1,6 +1,12 @@
 //! The points that record what happens; each is a test of one word unless something listens.
 //!
-//! One listener at most; it is told of each point, on an M, with preemption off.
+//! One listener at most; it is told of each point, on an M, with preemption off. What is measured is in
+//! `times`.
+
+pub(crate) mod histogram;
+mod times;
+
+pub(crate) use times::{Times, times, waited_for_a_lock, waited_for_a_p, world_stopped};
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 

@@ -41,7 +41,7 @@ pub(crate) fn all_sleep(locked: &Locked) -> bool {
 
 /// Sleeps a while as the last M there is, and looks if nobody came. True if it was woken.
 pub(crate) fn sleep_as_the_last(m: &'static M) -> bool {
-    let woken = m.note.sleep(Some(PATIENCE));
+    let woken = m.sleep(Some(PATIENCE));
     if !woken {
         check();
     }

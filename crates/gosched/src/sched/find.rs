@@ -139,7 +139,10 @@ fn steal_some(m: &'static M, p: &'static P) -> Option<&'static G> {
         }
         wake::start_spinning(m);
     }
+    let own = p.queue.len();
     let g = steal::steal(p)?;
+    p.steals.add(1);
+    p.stolen.add(p.queue.len().saturating_sub(own) as u64 + 1);
     p.start_slice();
     Some(g)
 }

@@ -131,9 +131,9 @@ pub(crate) fn stop_locked_m(m: &'static M) {
 
 /// Sleeps until it is woken. After a while, what memory the M keeps is everybody's.
 fn sleep_perhaps_for_long(m: &'static M) {
-    if !m.note.sleep(Some(LONG)) {
+    if !m.sleep(Some(LONG)) {
         gosched_alloc::spill();
-        m.note.sleep(None);
+        m.sleep(None);
     }
 }
 
@@ -206,7 +206,7 @@ pub(crate) fn stop_with_m(
 
 /// Sleeps until somebody brings a P, and goes on with the goroutine.
 pub(crate) fn sleep_stopped(m: &'static M, g: &'static G, pinned: *mut ()) {
-    m.note.sleep(None);
+    m.sleep(None);
     SCHED.lock.lock().count_stopped_m(-1);
     take_given_p(m);
     if let Some(p) = m.p() {

@@ -75,7 +75,7 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
         let woken = match polls {
             _ if jumped => false,
             true => polling::sleep(m, timeout, &mut ready),
-            false => (last && deadlock::sleep_as_the_last(m)) || m.note.sleep(timeout),
+            false => (last && deadlock::sleep_as_the_last(m)) || m.sleep(timeout),
         };
         if !ready.is_empty() {
             return serve(m, ready, woken);
@@ -93,7 +93,7 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
                     return true;
                 }
                 End::LooksAgain => continue,
-                End::IsWoken => drop(m.note.sleep(None)),
+                End::IsWoken => drop(m.sleep(None)),
             }
         }
         if let Some(p) = m.take_next_p() {
@@ -118,7 +118,7 @@ fn serve(m: &'static M, ready: GList, woken: bool) -> bool {
     if !asleep {
         if !woken {
             // Somebody has taken it out of the list to wake it.
-            m.note.sleep(None);
+            m.sleep(None);
         }
         p = m.take_next_p();
     }

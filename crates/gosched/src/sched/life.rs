@@ -19,6 +19,7 @@ use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::{Caches, P};
+use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::sys::barrier;
@@ -39,7 +40,9 @@ const FREE_HALF: usize = 32;
 pub(crate) fn take_dead(p: &'static P) -> Option<&'static G> {
     // SAFETY: owner — the caller has the P.
     let caches = unsafe { p.own.get() };
-    caches.free.pop_front().or_else(|| refill(&mut caches.free))
+    let g = caches.free.pop_front().or_else(|| refill(&mut caches.free));
+    p.dead.store(caches.free.len() as u32, Ordering::Relaxed);
+    g
 }
 
 #[cold]
@@ -54,14 +57,22 @@ fn refill(free: &mut GList) -> Option<&'static G> {
     free.pop_front()
 }
 
-/// An id for a goroutine that starts on this P. Preemption is off.
+/// One in so many batches of ids, the first one's goroutine is tracked: one goroutine in 256.
+const TRACKED_BATCH: u32 = 16;
+
+/// An id for a goroutine that starts on this P, and a dead G that it is to be. Preemption is off.
 #[inline]
-pub(crate) fn take_id(p: &'static P) -> u64 {
+pub(crate) fn take_id(p: &'static P, g: &'static G) -> u64 {
     // SAFETY: owner — the caller has the P.
-    let ids = unsafe { &mut p.own.get().ids };
+    let caches = unsafe { p.own.get() };
+    let ids = &mut caches.ids;
     if ids.0 == ids.1 {
         ids.0 = SCHED.take_ids(ID_BATCH);
         ids.1 = ids.0 + ID_BATCH;
+        if caches.batches.is_multiple_of(TRACKED_BATCH) {
+            g.track();
+        }
+        caches.batches = caches.batches.wrapping_add(1);
     }
     ids.0 += 1;
     ids.0 - 1
@@ -258,7 +269,7 @@ unsafe extern "C" fn start(g: usize) -> ! {
     }
     g.leave_group();
     if let Some(p) = enter().p() {
-        p.count_goroutines(-1);
+        p.count_ended();
     }
     leave();
     if heard {
@@ -292,6 +303,7 @@ pub(crate) fn put_away(m: &'static M, g: &'static G) {
     g.transition(GState::Running, GState::Dead);
     g.set_exiting(false);
     g.set_has_stack(false);
+    g.set_reason(WaitReason::None);
     if m.locked_g().is_some() {
         // It ended while locked: the thread is not as others may expect it, and ends too.
         m.set_locked_g(None);
@@ -316,6 +328,7 @@ pub(crate) fn put_away(m: &'static M, g: &'static G) {
         caches.stacks.put_trimmed(stack);
     }
     keep_dead(caches, g);
+    p.dead.store(caches.free.len() as u32, Ordering::Relaxed);
     if STACK_WANTED.load(Ordering::Relaxed) {
         give_up_stacks(caches);
         serve_stackless();

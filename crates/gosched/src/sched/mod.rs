@@ -5,9 +5,14 @@
 //! may run. `threads`: each goroutine is an OS thread, where the first cannot be had. Which one it is
 //! is decided when the runtime starts, and never changes; ordinary threads wait by `threads` always.
 
+mod cpu_use;
 mod poll_thread;
 mod report;
 mod timer_thread;
+
+pub(crate) mod numbers;
+
+pub(crate) mod trace;
 
 pub(crate) mod netpoll;
 
@@ -33,6 +38,8 @@ mod handoff;
 mod idle;
 #[cfg(ported)]
 mod life;
+#[cfg(ported)]
+mod look;
 #[cfg(ported)]
 mod moving;
 #[cfg(ported)]
@@ -61,8 +68,6 @@ mod switch;
 mod sysmon;
 #[cfg(ported)]
 mod timers;
-#[cfg(ported)]
-mod trace;
 #[cfg(ported)]
 pub(crate) mod viewer;
 #[cfg(ported)]
@@ -148,7 +153,10 @@ fn choose() -> Backend {
     let refused = match cfg!(feature = "threads") {
         true => None,
         false => match moving::start() {
-            Ok(()) => return Backend::Moving,
+            Ok(()) => {
+                cpu_use::procs_changed(moving::procs());
+                return Backend::Moving;
+            }
             Err(why) => Some(why),
         },
     };
@@ -156,6 +164,7 @@ fn choose() -> Backend {
         eprintln!("runtime: goroutines will be threads: {why}");
     }
     threads::start();
+    cpu_use::procs_changed(THREADS_PROCS.load(Ordering::Relaxed));
     Backend::Threads
 }
 
@@ -416,7 +425,10 @@ pub(crate) fn procs() -> usize {
 pub(crate) fn set_procs(procs: usize) -> usize {
     match backend() {
         Backend::Moving => moving::set_procs(procs),
-        Backend::Threads => THREADS_PROCS.swap(procs, Ordering::Relaxed),
+        Backend::Threads => {
+            cpu_use::procs_changed(procs);
+            THREADS_PROCS.swap(procs, Ordering::Relaxed)
+        }
     }
 }
 

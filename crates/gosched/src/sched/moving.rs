@@ -6,13 +6,14 @@
 use super::entry::{enter, leave};
 use super::state::SCHED;
 use super::{
-    calls, chaos, deadlock, fork, life, polling, preempt, prepared, schedule, start, steal, switch,
-    sysmon, timers, wake, world,
+    calls, chaos, cpu_use, deadlock, fork, life, look, polling, preempt, prepared, schedule, start,
+    steal, switch, sysmon, timers, wake, world,
 };
 use crate::gmp::current;
 use crate::gmp::frame::Registers;
 use crate::gmp::g::{Birth, G};
 use crate::gmp::m::{Commit, Departure, M};
+use crate::gmp::p::P;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
@@ -33,6 +34,9 @@ pub(crate) use chaos::seed;
 pub(crate) use deadlock::{PATIENCE, check as look_for_deadlock};
 pub(crate) use fork::refuse_in_child;
 pub(crate) use gosched_context::Size;
+pub(crate) use look::{
+    count, cpu_time, head, length_and_tick, locked_m_of, m_of, write_ms, write_ps,
+};
 pub(crate) use polling::get_polled;
 pub(crate) use preempt::counts as preemptions;
 pub(crate) use prepared::{discard, live, prepare};
@@ -66,10 +70,10 @@ pub(crate) fn spawn(order: Order<'_>) -> (&'static G, u64) {
             more_gs();
             continue;
         };
-        let id = life::take_id(p);
+        let id = life::take_id(p, g);
         begin(g, id, parent, order);
         life::use_kept_stack(p, g);
-        p.count_goroutines(1);
+        p.count_started();
         switch::push_next(m, g);
         probe_and_wake();
         leave();
@@ -311,6 +315,7 @@ pub(crate) fn set_procs(procs: usize) -> usize {
             world::resize(&stopped, procs);
             steal::use_table(table);
         });
+        cpu_use::procs_changed(procs);
     }
     // PAIR changing-procs: publishes this one.
     CHANGING.store(false, Ordering::Release);
@@ -321,9 +326,15 @@ static CHANGING: AtomicBool = AtomicBool::new(false);
 
 /// Goroutines that live.
 pub(crate) fn num_goroutines() -> usize {
-    let here: i64 = SCHED.all_ps().map(crate::gmp::p::P::goroutines).sum();
-    let foreign = SCHED.foreign_goroutines.load(Ordering::Relaxed) as i64;
-    usize::try_from(here + foreign).unwrap_or(0)
+    // Those that ended first: whoever ends meanwhile must have been started too.
+    let ended: u64 = SCHED.all_ps().map(P::ended).sum();
+    num_started().saturating_sub(ended) as usize
+}
+
+/// Goroutines that were ever started.
+pub(crate) fn num_started() -> u64 {
+    let here: u64 = SCHED.all_ps().map(P::started).sum();
+    here + SCHED.foreign_goroutines.load(Ordering::Relaxed)
 }
 
 /// See [`begin_call`](super::begin_call).

@@ -118,6 +118,38 @@ pub(crate) fn num_goroutines() -> usize {
     unreachable!("{NEVER}")
 }
 
+pub(crate) fn head() -> super::trace::Head {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn count(_numbers: &mut super::numbers::Numbers) {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn cpu_time() -> u64 {
+    unreachable!("{NEVER}")
+}
+
+pub(crate) fn write_ps(_out: &mut dyn std::fmt::Write) -> std::fmt::Result {
+    Ok(())
+}
+
+pub(crate) fn write_ms(_out: &mut dyn std::fmt::Write) -> std::fmt::Result {
+    Ok(())
+}
+
+pub(crate) fn length_and_tick(_index: usize) -> (usize, u32) {
+    (0, 0)
+}
+
+pub(crate) fn m_of(_g: &'static G) -> Option<u64> {
+    None
+}
+
+pub(crate) fn locked_m_of(_g: &'static G) -> Option<u64> {
+    None
+}
+
 pub(crate) fn set_max_threads(_most: u32) -> u32 {
     unreachable!("{NEVER}")
 }

@@ -12,6 +12,7 @@ use crate::sys::poller::{self, AT_A_TIME, Direction, Told};
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Has `fd` polled from here on, until [`unregister`].
@@ -165,4 +166,16 @@ pub(super) fn collect_some(most: usize, ready: &mut GList, timeout: Option<Durat
     let mut told = Told::new(most);
     poller.poll(&mut told, timeout);
     told.events().iter().for_each(|&event| poll_desc::tell(event, ready));
+    if !ready.is_empty() {
+        WOKEN.fetch_add(ready.len() as u64, Ordering::Relaxed);
+    }
+}
+
+/// How many were made ready by I/O. Counted once for each call of the system that told of somebody, which
+/// takes a lock of the kernel's that all who poll share.
+static WOKEN: AtomicU64 = AtomicU64::new(0);
+
+/// See above.
+pub(crate) fn woken() -> u64 {
+    WOKEN.load(Ordering::Relaxed)
 }

@@ -35,7 +35,7 @@ fn take() -> Option<(&'static G, u64)> {
     let taken = p.and_then(|p| {
         let g = life::take_dead(p)?;
         life::give_up_kept_stack(p, g);
-        Some((g, life::take_id(p)))
+        Some((g, life::take_id(p, g)))
     });
     leave();
     taken
@@ -61,7 +61,7 @@ pub(crate) fn live(g: &'static G) {
     g.set_prepared(false);
     g.enter_group();
     if let Some(p) = enter().p() {
-        p.count_goroutines(1);
+        p.count_started();
     }
     leave();
 }

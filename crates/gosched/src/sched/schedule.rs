@@ -1,7 +1,7 @@
 //! The life of an M: looks for a G, runs it, looks again. All of it on g0, with preemption off.
 
 use super::state::SCHED;
-use super::{find, handoff, life, preempt, spawner, switch, wake};
+use super::{find, handoff, life, look, preempt, spawner, switch, wake};
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::M;
@@ -87,6 +87,7 @@ fn end(m: &'static M) {
 
 /// The thread ends: the record is free for the next one.
 fn bury(m: &'static M) {
+    look::bury(m);
     m.alive.store(false, Ordering::Relaxed);
     m.set_thread(0);
     m.set_dying(false);

@@ -21,6 +21,7 @@ use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
 use crate::gmp::run_queue::Slice;
 use crate::gmp::state::GState;
+use crate::gmp::track::TURNS;
 use gosched_context::arch::{self, Saved};
 use std::sync::atomic::Ordering;
 
@@ -96,7 +97,7 @@ fn next_of(m: &'static M, p: &'static P) -> Next {
         && (SCHED.queued.load(Ordering::Relaxed) > 0 || polling::is_worth_a_look());
     if due
         || timers::are_due()
-        || p.is_pair_over()
+        || (p.is_departure_tracked() && track(m, p))
         || SCHED.attention() != 0
         || m.carrier.odd() != 0
     {
@@ -109,6 +110,18 @@ fn next_of(m: &'static M, p: &'static P) -> Next {
             Next::Found(g)
         }
     }
+}
+
+/// The departing goroutine is one of the few that are tracked. True: the P has been a pair's for long enough,
+/// which is looked at as seldom.
+#[cold]
+#[inline(never)]
+fn track(m: &'static M, p: &'static P) -> bool {
+    p.track_after(TURNS - 1);
+    if let Some(g) = m.curg() {
+        g.track();
+    }
+    p.is_pair_over()
 }
 
 /// The slice that a G from the P's own queue runs in.

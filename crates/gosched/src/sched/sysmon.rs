@@ -194,6 +194,11 @@ pub(crate) fn tell_of_timer(when: u64) {
     }
 }
 
+/// It sleeps until a P is not idle.
+pub(crate) fn is_asleep() -> bool {
+    ASLEEP.load(Ordering::Relaxed)
+}
+
 /// Sleeps until a P is not idle. False: one is.
 fn sleep_for_good() -> bool {
     let locked = SCHED.lock.lock();

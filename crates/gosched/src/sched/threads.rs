@@ -4,7 +4,8 @@
 //! each is an OS thread, and waits as any other thread does: on a futex, in a G of its own. So this
 //! file is both the other backend and the way ordinary threads wait for goroutines.
 
-use super::{Order, moving, timer_thread};
+use super::numbers::Numbers;
+use super::{Order, moving, timer_thread, trace};
 use crate::gmp::current;
 use crate::gmp::g::{Birth, G};
 use crate::gmp::list::GList;
@@ -30,6 +31,13 @@ static WAITING: AtomicIsize = AtomicIsize::new(0);
 pub(crate) fn start() {
     let given = std::env::var("GOSCHED_SEED").ok().and_then(|seed| seed.trim().parse().ok());
     random::seed_with(given.unwrap_or_else(clock::real_now));
+    trace::start();
+    if trace::is_on() {
+        let thread = std::thread::Builder::new().name("gosched-trace".into());
+        if let Err(why) = thread.spawn(trace::print_for_ever) {
+            eprintln!("runtime: no thread for GODEBUG=schedtrace: {why}");
+        }
+    }
 }
 
 /// How many ordinary threads wait for a goroutine.
@@ -236,6 +244,24 @@ pub(crate) fn num_goroutines() -> usize {
     GOROUTINES.load(Ordering::Relaxed)
 }
 
+/// Goroutines that were ever started.
+static STARTED: AtomicU64 = AtomicU64::new(0);
+
+fn count_started() {
+    GOROUTINES.fetch_add(1, Ordering::Relaxed);
+    STARTED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// See [`Numbers`]. A timer that is being fired counts as one that runs, if there are so many goroutines.
+pub(crate) fn count(numbers: &mut Numbers) {
+    let goroutines = num_goroutines() as u64;
+    numbers.created = STARTED.load(Ordering::Relaxed);
+    numbers.threads = goroutines;
+    let active = u64::try_from(ACTIVE.load(Ordering::Relaxed)).unwrap_or(0);
+    numbers.running = active.min(goroutines);
+    numbers.timers = timer_thread::timers() as u64;
+}
+
 /// A goroutine as a thread, and the thread, which ends after it.
 pub(crate) type Started = (&'static G, u64, std::thread::JoinHandle<()>);
 
@@ -261,6 +287,7 @@ pub(crate) fn spawn(order: Order<'_>) -> std::io::Result<Started> {
     });
     started.map(|thread| (g, id, thread)).inspect_err(|_| {
         GOROUTINES.fetch_sub(1, Ordering::Relaxed);
+        STARTED.fetch_sub(1, Ordering::Relaxed);
         g.leave_group();
         less_active();
         g.transition(GState::Runnable, GState::Running);
@@ -310,7 +337,7 @@ fn start_prepared(g: &'static G) {
     g.make_runnable();
     g.set_prepared(false);
     g.enter_group();
-    GOROUTINES.fetch_add(1, Ordering::Relaxed);
+    count_started();
     loop {
         let task = SendTask(g.task());
         let started = std::thread::Builder::new().spawn(move || {
@@ -328,7 +355,7 @@ fn begin(order: Order<'_>) -> (&'static G, u64) {
     let (g, id) = fill(order);
     g.enter_group();
     g.transition(GState::Dead, GState::Runnable);
-    GOROUTINES.fetch_add(1, Ordering::Relaxed);
+    count_started();
     ACTIVE.fetch_add(1, Ordering::Relaxed);
     (g, id)
 }

@@ -53,6 +53,11 @@ pub(super) fn has_timers() -> bool {
     HEAP.next() != NEVER
 }
 
+/// How many there are.
+pub(super) fn timers() -> usize {
+    HEAP.len()
+}
+
 fn keep() {
     loop {
         ADDED.set(0);

@@ -53,6 +53,11 @@ pub(crate) fn until_next() -> Option<u64> {
     (earliest != NEVER && !clock::is_virtual()).then(|| earliest.saturating_sub(clock::now()))
 }
 
+/// How many there are of those who have no P.
+pub(crate) fn outside() -> usize {
+    OUTSIDE.len()
+}
+
 /// Whether there is any.
 pub(crate) fn are_there() -> bool {
     all_heaps().any(|heap| heap.next() != NEVER)

@@ -1,15 +1,25 @@
-//! `GODEBUG=schedtrace=N`: a line about the scheduler every N milliseconds, in Go's format.
+//! The scheduler in Go's words: `GODEBUG=schedtrace=N[,scheddetail=1]` every N milliseconds,
+//! `runtime::sched_trace` when asked, and what a fatal error shows.
+//!
+//! Nothing is stopped for it, and nothing is allocated: each line is true of the moment it was written in, as
+//! in Go. Goroutines are written as they are found, so a million take no memory.
 
-use super::num_threads;
-use super::state::SCHED;
-use crate::sys::fatal::Stderr;
+use super::{Backend, backend, moving, num_threads, procs};
+use crate::gmp::g::G;
+use crate::gmp::slab;
+use crate::gmp::state::GState;
 use crate::sys::{clock, godebug};
-use std::fmt::{self, Write};
+use std::fmt::{self, Display, Write};
+use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// How often, in nanoseconds; 0: never.
 static PERIOD: AtomicU64 = AtomicU64::new(0);
+
+/// `scheddetail=1`.
+static DETAIL: AtomicBool = AtomicBool::new(false);
 
 /// When the next one is due.
 static DUE: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -17,12 +27,13 @@ static DUE: AtomicU64 = AtomicU64::new(u64::MAX);
 /// When the runtime started.
 static START: OnceLock<u64> = OnceLock::new();
 
-/// Reads the environment: called once, when the runtime starts.
+/// Reads the environment: called when the runtime starts.
 pub(crate) fn start() {
     let now = *START.get_or_init(clock::real_now);
-    let period = godebug::value("schedtrace");
-    let millis = period.and_then(|period| period.parse::<u64>().ok()).unwrap_or(0);
+    let number = |name| godebug::value(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    let millis = number("schedtrace");
     if millis > 0 {
+        DETAIL.store(number("scheddetail") > 0, Ordering::Relaxed);
         PERIOD.store(millis.saturating_mul(1_000_000), Ordering::Relaxed);
         DUE.store(now, Ordering::Relaxed);
     }
@@ -32,44 +43,190 @@ pub(crate) fn is_on() -> bool {
     PERIOD.load(Ordering::Relaxed) > 0
 }
 
-/// How long until the next line.
+/// How long until the next one.
 pub(crate) fn until_due(now: u64) -> u64 {
     DUE.load(Ordering::Relaxed).saturating_sub(now)
 }
 
-/// By the watcher.
+/// By the watcher, or by [`print_for_ever`].
 pub(crate) fn print_if_due(now: u64) {
     if now < DUE.load(Ordering::Relaxed) {
         return;
     }
     DUE.store(now.saturating_add(PERIOD.load(Ordering::Relaxed)), Ordering::Relaxed);
-    let mut out = Stderr::new();
-    let _ = write(&mut out);
-    out.flush();
+    print();
 }
 
-/// One line, as Go's.
-pub(crate) fn write(out: &mut dyn Write) -> fmt::Result {
+#[cold]
+#[inline(never)]
+fn print() {
+    let mut out = Block::new();
+    let _ = match DETAIL.load(Ordering::Relaxed) {
+        true => detailed(&mut out),
+        false => plain(&mut out, &head()),
+    };
+    out.flush(out.len);
+}
+
+/// Where goroutines are threads there is no watcher: a thread that does nothing else.
+pub(crate) fn print_for_ever() {
+    loop {
+        let now = clock::real_now();
+        print_if_due(now);
+        std::thread::sleep(Duration::from_nanos(until_due(now)));
+    }
+}
+
+/// The plain line, then every P, M and G.
+pub(crate) fn all(out: &mut dyn Write) -> fmt::Result {
+    plain(out, &head())?;
+    rest(out)
+}
+
+/// As `scheddetail=1` has it.
+fn detailed(out: &mut dyn Write) -> fmt::Result {
+    detailed_head(out, &head())?;
+    rest(out)
+}
+
+fn rest(out: &mut dyn Write) -> fmt::Result {
+    p_lines(out)?;
+    moving::write_ms(out)?;
+    // Go's list of goroutines has those that ended too.
+    slab::all().filter(|g| g.id() != 0).try_for_each(|g| g_line(out, g))
+}
+
+/// What [`head`] is about.
+#[derive(Debug, Default)]
+pub(crate) struct Head {
+    pub(crate) procs: usize,
+    pub(crate) idle_ps: u32,
+    pub(crate) threads: usize,
+    pub(crate) spinning: u32,
+    pub(crate) idle_ms: usize,
+    pub(crate) queued: usize,
+    pub(crate) stopping: bool,
+    /// Ms that sleep until the goroutine that they are locked to can run.
+    pub(crate) locked_ms: u32,
+    pub(crate) stop_wait: u32,
+    /// The watcher sleeps until it is called.
+    pub(crate) watcher_sleeps: bool,
+}
+
+/// The counts that are under the scheduler's lock are of one moment.
+fn head() -> Head {
+    match backend() {
+        Backend::Moving => moving::head(),
+        Backend::Threads => Head { procs: procs(), threads: num_threads(), ..Head::default() },
+    }
+}
+
+/// What both kinds of the first line begin with.
+fn first_words(out: &mut dyn Write, head: &Head) -> fmt::Result {
     let now = clock::real_now();
     let millis = (now - START.get().copied().unwrap_or(now)) / 1_000_000;
-    let (procs, idle) = (SCHED.procs(), SCHED.idle_ps.load(Ordering::Relaxed));
-    let spinning = SCHED.spinning.load(Ordering::Relaxed);
-    let threads = num_threads();
-    let locked = SCHED.lock.lock();
-    let (idle_ms, queued) = (locked.idle_ms.len(), locked.queue.len());
-    drop(locked);
+    let Head { procs, idle_ps, threads, spinning, idle_ms, queued, .. } = head;
     write!(
         out,
-        "SCHED {millis}ms: gomaxprocs={procs} idleprocs={idle} threads={threads} \
+        "SCHED {millis}ms: gomaxprocs={procs} idleprocs={idle_ps} threads={threads} \
          spinningthreads={spinning} needspinning=0 idlethreads={idle_ms} runqueue={queued}"
-    )?;
+    )
+}
+
+/// One line, with the lengths of all queues.
+fn plain(out: &mut dyn Write, head: &Head) -> fmt::Result {
+    first_words(out, head)?;
     write!(out, " [ ")?;
-    for p in SCHED.used_ps() {
-        write!(out, "{} ", p.queue.len())?;
-    }
+    (0..head.procs).try_for_each(|index| write!(out, "{} ", moving::length_and_tick(index).0))?;
     write!(out, "] schedticks=[ ")?;
-    for p in SCHED.used_ps() {
-        write!(out, "{} ", p.tick())?;
-    }
+    (0..head.procs).try_for_each(|index| write!(out, "{} ", moving::length_and_tick(index).1))?;
     writeln!(out, "]")
+}
+
+/// One line, without.
+pub(crate) fn detailed_head(out: &mut dyn Write, head: &Head) -> fmt::Result {
+    first_words(out, head)?;
+    let Head { stopping, locked_ms, stop_wait, watcher_sleeps, .. } = head;
+    writeln!(
+        out,
+        " gcwaiting={stopping} nmidlelocked={locked_ms} stopwait={stop_wait} \
+         sysmonwait={watcher_sleeps}"
+    )
+}
+
+fn p_lines(out: &mut dyn Write) -> fmt::Result {
+    match backend() {
+        Backend::Moving => moving::write_ps(out),
+        Backend::Threads => Ok(()),
+    }
+}
+
+fn g_line(out: &mut dyn Write, g: &'static G) -> fmt::Result {
+    let (id, state) = (g.id(), g.state());
+    let runs = matches!(state, GState::Running | GState::Syscall);
+    let m = Number(runs.then(|| moving::m_of(g)).flatten());
+    let locked = Number(moving::locked_m_of(g));
+    let (state, why) = (state as u32, g.reason().words());
+    writeln!(out, "  G{id}: status={state}({why}) m={m} lockedm={locked}")
+}
+
+/// `nil` as Go prints it, or the number.
+pub(crate) struct Number(pub(crate) Option<u64>);
+
+impl Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(number) => write!(f, "{number}"),
+            None => f.write_str("nil"),
+        }
+    }
+}
+
+/// Standard error, without std's lock, by whole lines and as few writes as there is room for: a block of
+/// lines is not torn by what others write.
+struct Block {
+    buffer: [u8; Block::ROOM],
+    len: usize,
+}
+
+impl Block {
+    /// On the watcher's stack.
+    const ROOM: usize = 64 << 10;
+
+    const fn new() -> Block {
+        Block { buffer: [0; Block::ROOM], len: 0 }
+    }
+
+    /// Writes the first `count` bytes; what does not go is lost.
+    fn flush(&mut self, count: usize) {
+        let mut bytes = &self.buffer[..count];
+        while !bytes.is_empty() {
+            // SAFETY: the bytes are readable.
+            let written = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len() as _) };
+            match usize::try_from(written) {
+                Ok(written) => bytes = &bytes[written..],
+                Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        self.buffer.copy_within(count..self.len, 0);
+        self.len -= count;
+    }
+}
+
+impl Write for Block {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut text = text.as_bytes();
+        while !text.is_empty() {
+            if self.len == Block::ROOM {
+                let line_end = self.buffer.iter().rposition(|&byte| byte == b'\n');
+                self.flush(line_end.map_or(Block::ROOM, |at| at + 1));
+            }
+            let count = text.len().min(Block::ROOM - self.len);
+            self.buffer[self.len..self.len + count].copy_from_slice(&text[..count]);
+            self.len += count;
+            text = &text[count..];
+        }
+        Ok(())
+    }
 }

@@ -17,7 +17,8 @@ use crate::gmp::current;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
-use crate::sys::barrier;
+use crate::probe;
+use crate::sys::{barrier, clock};
 use gosched_context::arch;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -67,11 +68,14 @@ pub(crate) fn with_world_stopped<R>(reason: StopReason, f: impl FnOnce(Stopped) 
     let goroutine = moving::is_here();
     // Inside `host` the thread is an M's, and its P is as good as stopped.
     let m = if goroutine { Some(enter()) } else { M::of_this_thread().map(enter_from_host) };
+    let began = clock::real_now();
     stop(m);
+    let stopping = clock::real_now() - began;
     current::set_has_stopped_the_world(true);
     let result = f(Stopped { m });
     current::set_has_stopped_the_world(false);
     start(m);
+    probe::world_stopped(stopping, clock::real_now() - began);
     // PAIR world: publishes what this one did.
     BUSY.store(false, Ordering::Release);
     match m {

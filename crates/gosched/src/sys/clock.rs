@@ -59,6 +59,14 @@ pub(crate) fn set_about_now(now: u64) {
     ABOUT.store(now, Ordering::Relaxed);
 }
 
+/// How long the threads of the process have run, in nanoseconds.
+pub(crate) fn process_cpu_time() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes a `timespec`.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// The instant of a time.
 pub(crate) fn instant(time: u64) -> Instant {
     let start = *START.get_or_init(Instant::now);

@@ -29,7 +29,7 @@ pub(crate) mod cpu_limit;
 pub(crate) mod descriptor;
 #[cfg(not(loom))]
 pub(crate) mod fatal;
-#[cfg(all(ported, not(loom)))]
+#[cfg(not(loom))]
 pub(crate) mod godebug;
 #[cfg(not(loom))]
 pub(crate) mod inq;

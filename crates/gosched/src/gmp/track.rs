@@ -1,0 +1,44 @@
+//! How long goroutines wait for a P, and for locks: measured for few of them, which stand for all.
+//!
+//! One in so many departures ([`TURNS`]) of a P's goroutines, and one in so many that are started, is
+//! *tracked*: a bit beside its state. A state change finds the bit where it looks for the state anyway, so
+//! all others pay nothing: no clock, no test.
+
+use super::g::G;
+use super::reason::WaitReason;
+use super::state::GState;
+use crate::probe;
+use crate::sys::clock;
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+/// One in so many departures is tracked. A prime: goroutines that take turns are all met. Go tracks one in 8;
+/// a switch is a tenth of what it takes to read the clock twice.
+pub(crate) const TURNS: u32 = 251;
+
+/// A tracked G goes from one state to the next.
+#[cold]
+#[inline(never)]
+pub(crate) fn step(g: &G, from: GState, to: GState) {
+    let now = clock::real_now();
+    let since = g.tracked_since.load(Ordering::Relaxed);
+    if since != 0 {
+        let waited = now.saturating_sub(since);
+        match from {
+            GState::Runnable => probe::waited_for_a_p(ptr::from_ref(g).addr(), waited),
+            GState::Waiting => probe::waited_for_a_lock(waited * u64::from(TURNS)),
+            _ => {}
+        }
+    }
+    let counts = match to {
+        GState::Runnable => true,
+        GState::Waiting => is_lock(g.reason()),
+        _ => false,
+    };
+    g.tracked_since.store(if counts { now } else { 0 }, Ordering::Relaxed);
+}
+
+/// Go's reasons that count as waiting for a lock.
+fn is_lock(reason: WaitReason) -> bool {
+    matches!(reason, WaitReason::Mutex | WaitReason::RwLockRead | WaitReason::RwLockWrite)
+}

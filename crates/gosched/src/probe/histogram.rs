@@ -1,0 +1,118 @@
+//! Durations by size, in Go's buckets: each power of two in four parts, from 64 ns to two days.
+//!
+//! Recording is two additions; a reader may see one without the other.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Durations below so many bits share the first four buckets.
+const MIN_BITS: u32 = 9;
+/// Durations of so many bits or more are beyond the last one.
+const MAX_BITS: u32 = 48;
+/// Each power of two is divided into `1 << SUB_BITS` buckets.
+const SUB_BITS: u32 = 2;
+const SUB: usize = 1 << SUB_BITS;
+
+/// Buckets for durations, without the two at the ends that Go has: below zero, and beyond the last.
+const INSIDE: usize = (MAX_BITS - MIN_BITS + 1) as usize * SUB;
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(crate) struct TimeHistogram {
+    counts: [AtomicU64; INSIDE],
+    /// Durations beyond the last bucket.
+    beyond: AtomicU64,
+    /// Nanoseconds, of all.
+    sum: AtomicU64,
+}
+
+impl TimeHistogram {
+    pub(crate) const fn new() -> TimeHistogram {
+        TimeHistogram {
+            counts: [const { AtomicU64::new(0) }; INSIDE],
+            beyond: AtomicU64::new(0),
+            sum: AtomicU64::new(0),
+        }
+    }
+
+    /// One more, of so many nanoseconds.
+    pub(crate) fn record(&self, nanos: u64) {
+        let place = bucket(nanos).map_or(&self.beyond, |bucket| &self.counts[bucket]);
+        place.fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// Adds what was recorded so far.
+    pub(crate) fn add_to(&self, durations: &mut Durations) {
+        let inside = durations.counts[1..].iter_mut();
+        for (sum, count) in inside.zip(self.counts.iter().chain([&self.beyond])) {
+            *sum += count.load(Ordering::Relaxed);
+        }
+        durations.sum_nanos += self.sum.load(Ordering::Relaxed);
+    }
+}
+
+fn bucket(nanos: u64) -> Option<usize> {
+    let bits = u64::BITS - nanos.leading_zeros();
+    let (top, power) = match bits < MIN_BITS {
+        true => (MIN_BITS, 0),
+        false => (bits, (bits - MIN_BITS + 1) as usize),
+    };
+    let part = (nanos >> (top - 1 - SUB_BITS)) as usize % SUB;
+    (bits < MAX_BITS).then_some(power * SUB + part)
+}
+
+/// What histograms held when they were read: a count for each two neighbours of [`bounds`].
+#[derive(Clone, Debug)]
+pub(crate) struct Durations {
+    pub(crate) counts: Vec<u64>,
+    pub(crate) sum_nanos: u64,
+}
+
+impl Durations {
+    /// None: allocates.
+    pub(crate) fn new() -> Durations {
+        Durations { counts: vec![0; INSIDE + 2], sum_nanos: 0 }
+    }
+}
+
+/// Go's bounds, in seconds: the first is negative infinity, the last infinity.
+pub(crate) fn bounds() -> Vec<f64> {
+    let seconds = |nanos: u64| nanos as f64 / 1e9;
+    let first = (0..SUB as u64).map(|part| part << (MIN_BITS - 1 - SUB_BITS));
+    let powers = (MIN_BITS..MAX_BITS).flat_map(|bits| {
+        (0..SUB as u64).map(move |part| (1 << (bits - 1)) | (part << (bits - 1 - SUB_BITS)))
+    });
+    let inside = first.chain(powers).chain([1 << (MAX_BITS - 1)]).map(seconds);
+    [f64::NEG_INFINITY].into_iter().chain(inside).chain([f64::INFINITY]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_between_the_bounds_of_its_bucket() {
+        let bounds = bounds();
+        let mut nanos: Vec<u64> = (0..600).collect();
+        nanos.extend((0..64).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]));
+        for nanos in nanos {
+            let histogram = TimeHistogram::new();
+            histogram.record(nanos);
+            let mut read = Durations::new();
+            histogram.add_to(&mut read);
+            assert_eq!(bounds.len(), read.counts.len() + 1);
+            assert_eq!((read.counts.iter().sum::<u64>(), read.sum_nanos), (1, nanos));
+            let bucket = read.counts.iter().position(|&count| count == 1).unwrap();
+            let seconds = nanos as f64 / 1e9;
+            assert!(bounds[bucket] <= seconds && seconds < bounds[bucket + 1], "{nanos}");
+        }
+    }
+
+    #[test]
+    fn bounds_are_gos() {
+        let bounds = bounds();
+        assert!(bounds.is_sorted() && bounds.len() == 163);
+        let ends = [bounds[1], bounds[2], bounds[5], bounds[160], bounds[161]];
+        assert_eq!(ends, [0.0, 64e-9, 256e-9, 123145.302310912, 140737.488355328]);
+    }
+}

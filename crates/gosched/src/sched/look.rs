@@ -1,0 +1,167 @@
+//! What the scheduler tells whoever looks at it: nothing is stopped for that, and nothing allocated.
+
+use super::numbers::Numbers;
+use super::spawner::OTHER_THREADS;
+use super::state::SCHED;
+use super::trace::{Head, Number};
+use super::{calls, handoff, moving, preempt, sysmon, timers, world};
+use crate::gmp::g::G;
+use crate::gmp::m::M;
+use crate::gmp::p::P;
+use crate::gmp::state::GState;
+use crate::sys::thread_look;
+use gosched_context::lock::Guarded;
+use std::fmt::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// See [`Head`]. The lock is held for a moment.
+pub(crate) fn head() -> Head {
+    let locked = Guarded::new(&SCHED.lock);
+    Head {
+        threads: locked.ms as usize + other_threads(),
+        idle_ms: locked.idle_ms.len(),
+        queued: locked.queue.len(),
+        locked_ms: locked.locked_ms - locked.stopped_ms,
+        stop_wait: locked.stop_wait,
+        ..without_lock()
+    }
+}
+
+/// As [`head`], by one who must not wait for the lock: the Ms are counted instead.
+pub(crate) fn head_at_the_end() -> Head {
+    let ms = || SCHED.all_ms().filter(|m| m.alive.load(Ordering::Relaxed));
+    let sleeps = |m: &&M| m.is_blocked() || m.polls.load(Ordering::Relaxed);
+    Head {
+        threads: ms().count() + other_threads(),
+        idle_ms: ms().filter(|m| sleeps(m) && m.curg().is_none() && m.locked_g().is_none()).count(),
+        queued: SCHED.queued.load(Ordering::Relaxed),
+        locked_ms: ms().filter(|m| sleeps(m) && m.locked_g().is_some()).count() as u32,
+        ..without_lock()
+    }
+}
+
+fn without_lock() -> Head {
+    Head {
+        procs: SCHED.procs(),
+        idle_ps: SCHED.idle_ps.load(Ordering::Relaxed),
+        spinning: SCHED.spinning.load(Ordering::Relaxed),
+        stopping: world::is_stopping(),
+        watcher_sleeps: sysmon::is_asleep(),
+        ..Head::default()
+    }
+}
+
+fn other_threads() -> usize {
+    OTHER_THREADS.load(Ordering::Relaxed) as usize
+}
+
+/// The length of a P's queue, and how often it started a slice.
+pub(crate) fn length_and_tick(index: usize) -> (usize, u32) {
+    SCHED.p(index).map_or((0, 0), |p| (p.queue.len(), p.tick()))
+}
+
+/// A line for each P in use, in Go's format.
+pub(crate) fn write_ps(out: &mut dyn Write) -> fmt::Result {
+    SCHED.used_ps().try_for_each(|p| {
+        writeln!(
+            out,
+            "  P{}: status={} schedtick={} syscalltick={} m={} runqsize={} gfreecnt={} timerslen={}",
+            p.id,
+            p.status() as u32,
+            p.tick(),
+            p.syscalltick.load(Ordering::Relaxed),
+            Number(p.m().map(|m| u64::from(m.id))),
+            p.queue.len(),
+            p.dead.load(Ordering::Relaxed),
+            p.timers.len(),
+        )
+    })
+}
+
+/// A line for each M that has a thread, latest first, in Go's format.
+pub(crate) fn write_ms(out: &mut dyn Write) -> fmt::Result {
+    SCHED.all_ms().filter(|m| m.alive.load(Ordering::Relaxed)).try_for_each(|m| {
+        writeln!(
+            out,
+            "  M{}: p={} curg={} mallocing=0 throwing=0 preemptoff= locks={} dying=0 spinning={} \
+             blocked={} lockedg={}",
+            m.id,
+            Number(m.p().map(|p| u64::from(p.id))),
+            Number(m.curg().map(G::id)),
+            m.carrier.preempt_off_count(),
+            m.spinning.load(Ordering::Relaxed),
+            m.is_blocked(),
+            Number(m.locked_g().map(G::id)),
+        )
+    })
+}
+
+/// The M that runs `g`.
+pub(crate) fn m_of(g: &'static G) -> Option<u64> {
+    let runs = |m: &&M| m.curg().is_some_and(|other| std::ptr::eq(other, g));
+    SCHED.all_ms().find(runs).map(|m| u64::from(m.id))
+}
+
+/// The M that `g` has locked.
+pub(crate) fn locked_m_of(g: &'static G) -> Option<u64> {
+    let locked = g.locks.load(Ordering::Relaxed) > 0;
+    handoff::owner_of(g).filter(|_| locked).map(|m| u64::from(m.id))
+}
+
+/// How long Ms have run whose threads have ended, in nanoseconds.
+static BURIED: AtomicU64 = AtomicU64::new(0);
+
+/// The thread of an M ends: its own.
+pub(crate) fn bury(m: &'static M) {
+    let ran = thread_look::cpu_time(m.thread()).unwrap_or(0);
+    BURIED.fetch_add(ran, Ordering::Relaxed);
+}
+
+/// How long Ms have run, in nanoseconds. One that ends at this moment may be missing.
+pub(crate) fn cpu_time() -> u64 {
+    let ms = SCHED.all_ms().filter_map(|m| thread_look::cpu_time(m.thread())).sum::<u64>();
+    ms + BURIED.load(Ordering::Relaxed)
+}
+
+/// See [`Numbers`].
+pub(crate) fn count(numbers: &mut Numbers) {
+    let locked = Guarded::new(&SCHED.lock);
+    numbers.threads = u64::from(locked.ms) + other_threads() as u64;
+    numbers.idle_threads = locked.idle_ms.len() as u64;
+    numbers.blocked_threads = u64::from(locked.blocked_ms);
+    numbers.global_queue = locked.queue.len() as u64;
+    numbers.runnable = (locked.queue.len() + locked.stackless.len()) as u64;
+    drop(locked);
+    numbers.spinning_threads = u64::from(SCHED.spinning.load(Ordering::Relaxed));
+    numbers.idle_procs = u64::from(SCHED.idle_ps.load(Ordering::Relaxed));
+    numbers.created = moving::num_started();
+    SCHED.used_ps().for_each(|p| count_p(numbers, p));
+    numbers.runnable += numbers.local_queues;
+    numbers.timers += timers::outside() as u64;
+    (numbers.steals, numbers.stolen) = SCHED
+        .all_ps()
+        .fold((0, 0), |(steals, stolen), p| (steals + p.steals.get(), stolen + p.stolen.get()));
+    SCHED.all_ms().for_each(|m| count_m(numbers, m));
+    (numbers.hand_offs_marked, numbers.hand_offs_unmarked) = calls::hand_offs();
+    [numbers.moved, numbers.stopped_in_place, _, numbers.put_off] = preempt::counts();
+    let stacks = gosched_context::stack::stats();
+    numbers.stacks = stacks.out as u64;
+    numbers.resting_stacks = (stacks.warm + stacks.bare) as u64;
+    numbers.stack_bytes = stacks.reserved as u64;
+}
+
+fn count_p(numbers: &mut Numbers, p: &'static P) {
+    numbers.local_queues += p.queue.len() as u64 + u64::from(p.queue.has_next());
+    numbers.timers += p.timers.len() as u64;
+}
+
+/// What its goroutine does: one in a marked call, or without a P, is the kernel's or a library's.
+fn count_m(numbers: &mut Numbers, m: &'static M) {
+    let Some(g) = m.curg() else { return };
+    match g.state() {
+        GState::Syscall => numbers.not_in_go += 1,
+        GState::Running if m.p().is_none() => numbers.not_in_go += 1,
+        GState::Running => numbers.running += 1,
+        _ => {}
+    }
+}

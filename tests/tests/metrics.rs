@@ -1,0 +1,716 @@
+//! Metrics: each moves when what it counts happens, and not otherwise; the text is what Prometheus reads.
+//!
+//! Tests take turns: what is counted is the process's.
+
+use gosched::runtime::{self, Histogram, Kind, Metrics, Value, descriptions, metrics};
+use gosched::{go, park, run, yield_now};
+use gosched_tests as _;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Nobody else counts meanwhile.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const MOVING: bool = !cfg!(feature = "threads");
+
+fn count_in(metrics: &Metrics, name: &str) -> u64 {
+    match metrics.get(name) {
+        Some(Value::Uint64(count)) => *count,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+fn count(name: &str) -> u64 {
+    count_in(&metrics(), name)
+}
+
+fn amount(name: &str) -> f64 {
+    match metrics().get(name) {
+        Some(Value::Float64(amount)) => *amount,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+fn histogram(name: &str) -> Histogram {
+    match metrics().get(name) {
+        Some(Value::Histogram(histogram)) => histogram.clone(),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+/// Does `step` until `done`.
+fn until(what: &str, mut done: impl FnMut() -> bool, mut step: impl FnMut()) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}: {:?}", metrics());
+        step();
+    }
+}
+
+fn a_while() {
+    std::thread::sleep(Duration::from_millis(1));
+}
+
+/// With so many Ps.
+fn with_procs<R>(procs: usize, f: impl FnOnce() -> R) -> R {
+    let before = runtime::set_procs(procs);
+    let result = f();
+    runtime::set_procs(before);
+    result
+}
+
+/// So many goroutines that wait until they are let go.
+struct Parked(Vec<gosched::JoinHandle<()>>);
+
+impl Parked {
+    fn new(count: usize) -> Parked {
+        Parked((0..count).map(|_| go(park)).collect())
+    }
+
+    fn end(self) {
+        for handle in self.0 {
+            handle.goroutine().unpark();
+            handle.join().unwrap();
+        }
+    }
+}
+
+const GOROUTINES: &str = "/sched/goroutines:goroutines";
+const WAITING: &str = "/sched/goroutines/waiting:goroutines";
+const CREATED: &str = "/sched/goroutines-created:goroutines";
+const LATENCIES: &str = "/sched/latencies:seconds";
+const STEALS: &str = "/gosched/steals:events";
+const MARKED: &str = "/gosched/hand-offs/marked:events";
+const UNMARKED: &str = "/gosched/hand-offs/unmarked:events";
+const WOKEN: &str = "/gosched/poller/wake-ups:goroutines";
+const MUTEX: &str = "/sync/mutex/wait/total:seconds";
+const USER: &str = "/cpu/classes/user:cpu-seconds";
+const IDLE: &str = "/cpu/classes/idle:cpu-seconds";
+
+#[test]
+fn every_metric_is_described_and_of_its_kind() {
+    let _turn = alone();
+    let seen = metrics();
+    assert!(descriptions().is_sorted_by(|a, b| a.name < b.name));
+    assert_eq!(seen.iter().count(), descriptions().len());
+    for ((name, value), metric) in seen.iter().zip(descriptions()) {
+        assert_eq!(name, metric.name);
+        assert!(!metric.description.is_empty() && name.starts_with('/'));
+        assert_eq!(name.matches(':').count(), 1, "{name}: one unit");
+        assert_eq!(seen.get(name), Some(value));
+        let kind = match value {
+            Value::Uint64(_) => Kind::Uint64,
+            Value::Float64(_) => Kind::Float64,
+            _ => Kind::Histogram,
+        };
+        assert_eq!(kind, metric.kind, "{name}");
+    }
+    for unknown in ["", "/sched/latencies", "/sched/latencies:minutes", "zzz"] {
+        assert_eq!(seen.get(unknown), None);
+    }
+}
+
+/// Go's names that are about the scheduler: from Go 1.27's `metrics/description.go`.
+#[test]
+fn gos_names_are_there() {
+    let _turn = alone();
+    let seen = metrics();
+    for name in [
+        "/cpu/classes/gc/mark/assist:cpu-seconds",
+        "/cpu/classes/gc/total:cpu-seconds",
+        "/cpu/classes/idle:cpu-seconds",
+        "/cpu/classes/scavenge/total:cpu-seconds",
+        "/cpu/classes/total:cpu-seconds",
+        "/cpu/classes/user:cpu-seconds",
+        "/sched/gomaxprocs:threads",
+        "/sched/goroutines-created:goroutines",
+        "/sched/goroutines/not-in-go:goroutines",
+        "/sched/goroutines/runnable:goroutines",
+        "/sched/goroutines/running:goroutines",
+        "/sched/goroutines/waiting:goroutines",
+        "/sched/goroutines:goroutines",
+        "/sched/latencies:seconds",
+        "/sched/pauses/stopping/gc:seconds",
+        "/sched/pauses/stopping/other:seconds",
+        "/sched/pauses/total/gc:seconds",
+        "/sched/pauses/total/other:seconds",
+        "/sched/threads/total:threads",
+        "/sync/mutex/wait/total:seconds",
+    ] {
+        assert!(seen.get(name).is_some(), "{name}");
+    }
+}
+
+#[test]
+fn goroutines_are_counted_by_what_they_do() {
+    let _turn = alone();
+    until("others have ended", || count(GOROUTINES) == 0, a_while);
+    let (created, before) = (count(CREATED), count(WAITING));
+    assert_eq!(before, 0);
+    let parked = Parked::new(100);
+    until("all of them wait", || count(WAITING) == 100, a_while);
+    let seen = metrics();
+    assert_eq!(count_in(&seen, GOROUTINES), 100);
+    assert_eq!(count_in(&seen, CREATED), created + 100);
+    assert_eq!(count_in(&seen, "/sched/goroutines/runnable:goroutines"), 0);
+    parked.end();
+    until("all of them have ended", || count(GOROUTINES) == 0, a_while);
+    assert_eq!((count(WAITING), count(CREATED)), (0, created + 100));
+}
+
+#[test]
+fn one_that_runs_is_counted_and_one_in_a_call_too() {
+    let _turn = alone();
+    until("others have ended", || count(GOROUTINES) == 0, a_while);
+    let running = run(|| count("/sched/goroutines/running:goroutines"));
+    assert!(running >= 1, "at least who asks");
+    if !MOVING {
+        return;
+    }
+    let not_in_go = "/sched/goroutines/not-in-go:goroutines";
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let calls = go(move || gosched::blocking(|| ended.recv().is_ok()));
+    until("it is in a marked call", || count(not_in_go) == 1, a_while);
+    end.send(()).unwrap();
+    assert!(calls.join().unwrap());
+    until("it is not any more", || count(not_in_go) == 0, a_while);
+    // One that nobody marked, when its P was taken.
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let before = count(UNMARKED);
+    let calls = go(move || ended.recv().is_ok());
+    until("its P was taken", || count(not_in_go) == 1 && count(UNMARKED) > before, a_while);
+    assert!(count("/gosched/threads/blocked:threads") >= 1);
+    end.send(()).unwrap();
+    assert!(calls.join().unwrap());
+    until("it is back", || count(not_in_go) == 0, a_while);
+}
+
+#[test]
+fn those_who_wait_for_a_p_are_counted_in_queues() {
+    let _turn = alone();
+    if !MOVING {
+        return assert_eq!(count("/gosched/run-queue/local:goroutines"), 0);
+    }
+    let (seen, handles) = with_procs(1, || {
+        run(|| {
+            runtime::no_preempt(|| {
+                let handles: Vec<_> = (0..400).map(|_| go(|| ())).collect();
+                (metrics(), handles)
+            })
+        })
+    });
+    handles.into_iter().for_each(|handle| handle.join().unwrap());
+    let local = count_in(&seen, "/gosched/run-queue/local:goroutines");
+    let global = count_in(&seen, "/gosched/run-queue/global:goroutines");
+    let runnable = count_in(&seen, "/sched/goroutines/runnable:goroutines");
+    // A queue has room for 256.
+    assert!(local > 100 && global > 100, "{local} {global}");
+    assert!(runnable >= 400 && runnable == local + global, "{runnable}: {local} {global}");
+    let empty = || count("/gosched/run-queue/local:goroutines") == 0;
+    until("the queues are empty again", empty, a_while);
+}
+
+#[test]
+fn pauses_are_recorded_once_for_each_stop() {
+    let _turn = alone();
+    let names = ["/sched/pauses/stopping/other:seconds", "/sched/pauses/total/other:seconds"];
+    let procs = runtime::procs();
+    // From here on nobody else changes it.
+    runtime::set_procs(procs);
+    let before = names.map(histogram);
+    for _ in 0..10 {
+        runtime::set_procs(procs + 1);
+        assert_eq!(count("/sched/gomaxprocs:threads"), procs as u64 + 1);
+        runtime::set_procs(procs);
+        assert_eq!(count("/sched/gomaxprocs:threads"), procs as u64);
+    }
+    let after = names.map(histogram);
+    let stops = if MOVING { 20 } else { 0 };
+    for (before, after) in before.iter().zip(&after) {
+        assert_eq!(after.count(), before.count() + stops);
+    }
+    let took = |at: usize| after[at].sum - before[at].sum;
+    assert!(took(0) <= took(1) && (stops == 0 || took(0) > 0.0), "{} {}", took(0), took(1));
+    for gc in ["/sched/pauses/stopping/gc:seconds", "/sched/pauses/total/gc:seconds"] {
+        assert_eq!((histogram(gc).count(), histogram(gc).sum), (0, 0.0));
+    }
+}
+
+/// Goroutines that yield, so often together.
+fn yield_often(goroutines: u64, times: u64) {
+    let handles: Vec<_> = (0..goroutines)
+        .map(|_| go(move || (0..times / goroutines).for_each(|_| yield_now())))
+        .collect();
+    handles.into_iter().for_each(|handle| handle.join().unwrap());
+}
+
+#[test]
+fn one_wait_for_a_p_in_about_250_is_measured() {
+    let _turn = alone();
+    const TIMES: u64 = 200_000;
+    let before = histogram(LATENCIES);
+    with_procs(1, || run(|| yield_often(7, TIMES)));
+    let after = histogram(LATENCIES);
+    let measured = after.count() - before.count();
+    if !MOVING {
+        return assert_eq!(measured, 0);
+    }
+    assert!((TIMES / 500..TIMES / 150).contains(&measured), "{measured}");
+    assert!(after.sum > before.sum);
+    for (at, count) in after.counts.iter().enumerate() {
+        assert!(*count >= before.counts[at], "counts only grow");
+    }
+    // In its bucket, so the sum is between what the bounds say.
+    let grown = after.counts.iter().zip(&before.counts).map(|(after, before)| after - before);
+    let least: f64 =
+        grown.zip(&after.buckets).filter(|(grown, _)| *grown > 0).map(|(n, b)| n as f64 * b).sum();
+    assert!(least <= after.sum - before.sum + 1e-9, "{least}");
+    // A goroutine that is started waits too: one in 256 is measured.
+    let before = after.count();
+    run(|| (0..10_000).for_each(|_| go(|| ()).join().unwrap()));
+    let measured = histogram(LATENCIES).count() - before;
+    assert!(measured >= 20, "{measured}");
+}
+
+#[test]
+fn a_long_wait_for_a_p_is_in_a_late_bucket() {
+    if !MOVING {
+        return;
+    }
+    let _turn = alone();
+    let late = |histogram: &Histogram| {
+        let late = histogram.buckets.iter().position(|&bound| bound >= 0.4e-3).unwrap();
+        histogram.counts[late..].iter().sum::<u64>()
+    };
+    let before = late(&histogram(LATENCIES));
+    with_procs(1, || {
+        run(|| {
+            let seen = || late(&histogram(LATENCIES)) > before;
+            until("a late one is measured", seen, || {
+                for _ in 0..100 {
+                    let waits = runtime::no_preempt(|| {
+                        let waits = go(|| ());
+                        let start = Instant::now();
+                        while start.elapsed() < Duration::from_millis(1) {
+                            std::hint::spin_loop();
+                        }
+                        waits
+                    });
+                    waits.join().unwrap();
+                }
+            });
+        });
+    });
+}
+
+#[test]
+fn nothing_is_measured_while_nothing_happens() {
+    let _turn = alone();
+    until("others have ended", || count(GOROUTINES) == 0, a_while);
+    let still = |seen: &Metrics| -> Vec<Value> {
+        let cumulative = descriptions().iter().filter(|metric| metric.cumulative);
+        let ours = cumulative.filter(|metric| !metric.name.starts_with("/cpu/"));
+        ours.map(|metric| seen.get(metric.name).unwrap().clone()).collect()
+    };
+    // Threads of the runtime may have something left to do.
+    until(
+        "two looks are alike",
+        || {
+            let before = still(&metrics());
+            a_while();
+            still(&metrics()) == before
+        },
+        a_while,
+    );
+}
+
+#[test]
+fn steals_are_counted_where_there_is_more_than_one_p() {
+    let _turn = alone();
+    if !MOVING {
+        return assert_eq!(count(STEALS), 0);
+    }
+    let before = with_procs(1, || {
+        let before = count(STEALS);
+        run(|| yield_often(10, 10_000));
+        assert_eq!(count(STEALS), before, "there is nobody to steal from");
+        before
+    });
+    with_procs(3, || {
+        let stole = || count(STEALS) > before;
+        until("somebody steals", stole, || {
+            run(|| {
+                let handles: Vec<_> = (0..200).map(|_| go(|| std::hint::black_box(0))).collect();
+                handles.into_iter().for_each(|handle| _ = handle.join().unwrap());
+            })
+        });
+    });
+    let seen = metrics();
+    assert!(count_in(&seen, "/gosched/stolen:goroutines") >= count_in(&seen, STEALS));
+}
+
+#[test]
+fn hand_offs_are_counted_as_marked_and_unmarked() {
+    if !MOVING {
+        return;
+    }
+    let _turn = alone();
+    let (marked, unmarked) = (count(MARKED), count(UNMARKED));
+    run(|| (0..10).for_each(|_| gosched::blocking_now(|| ())));
+    assert_eq!(count(MARKED), marked + 10);
+    let one = || run(|| std::thread::sleep(Duration::from_millis(15)));
+    until("a P was taken", || count(UNMARKED) > unmarked, one);
+}
+
+#[test]
+fn preemptions_are_counted() {
+    if !MOVING {
+        return;
+    }
+    let _turn = alone();
+    let names = ["/gosched/preemptions/moved:events", "/gosched/preemptions/in-place:events"];
+    let sum = || names.iter().map(|name| count(name)).sum::<u64>();
+    let before = sum();
+    with_procs(1, || {
+        run(|| {
+            let over = Arc::new(AtomicBool::new(false));
+            let hog = go({
+                let over = over.clone();
+                move || {
+                    while !over.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                }
+            });
+            // Who asks waits for the P that the other has.
+            until("one was preempted", || sum() > before, yield_now);
+            over.store(true, Ordering::Relaxed);
+            hog.join().unwrap();
+        });
+    });
+}
+
+#[test]
+fn those_woken_by_io_are_counted() {
+    let _turn = alone();
+    let before = count(WOKEN);
+    run(|| yield_often(4, 1000));
+    assert_eq!(count(WOKEN), before, "there was no I/O");
+    run(|| {
+        let listener = gosched::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = go(move || listener.accept().unwrap());
+        until("it waits", || count(WAITING) >= 1, yield_now);
+        let client = gosched::net::TcpStream::connect(address).unwrap();
+        let accepted = server.join().unwrap();
+        drop((client, accepted));
+    });
+    assert!(count(WOKEN) > before);
+}
+
+#[test]
+fn waits_for_locks_are_added_up() {
+    let _turn = alone();
+    let contend = |goroutines: u64| {
+        let lock = Arc::new(gosched::sync::Mutex::new(0u64));
+        let handles: Vec<_> = (0..goroutines)
+            .map(|_| {
+                let lock = lock.clone();
+                go(move || {
+                    for _ in 0..1000 {
+                        let mut number = lock.lock();
+                        *number += 1;
+                        // The others come for it.
+                        if goroutines > 1 {
+                            yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        handles.into_iter().for_each(|handle| handle.join().unwrap());
+    };
+    let before = amount(MUTEX);
+    run(|| contend(1));
+    assert_eq!(amount(MUTEX), before, "nobody waited");
+    if MOVING {
+        until("a wait was measured", || amount(MUTEX) > before, || run(|| contend(4)));
+    }
+}
+
+#[test]
+fn cpu_time_is_used_or_idle() {
+    let _turn = alone();
+    let user = amount(USER);
+    let burn = || {
+        run(|| {
+            let mut sum = 0u64;
+            (0..2_000_000u64).for_each(|number| sum = std::hint::black_box(sum ^ number));
+            sum
+        });
+    };
+    until("it is used", || amount(USER) > user + 0.02, burn);
+    let idle = amount(IDLE);
+    until("it is idle", || amount(IDLE) > idle + 0.02, a_while);
+    let seen = metrics();
+    let value = |name| match seen.get(name) {
+        Some(Value::Float64(value)) => *value,
+        other => panic!("{other:?}"),
+    };
+    let parts: f64 = descriptions()
+        .iter()
+        .filter(|metric| metric.name.starts_with("/cpu/classes/"))
+        .filter(|metric| !metric.name.contains("total"))
+        .map(|metric| value(metric.name))
+        .sum();
+    assert!((parts - value("/cpu/classes/total:cpu-seconds")).abs() < 1e-6);
+}
+
+#[test]
+fn threads_stacks_and_timers_are_counted() {
+    let _turn = alone();
+    run(yield_now);
+    let threads = || count("/sched/threads/total:threads") == runtime::num_threads() as u64;
+    until("both say the same", threads, a_while);
+    let timers = "/gosched/timers:timers";
+    let before = count(timers);
+    let hour = Duration::from_secs(3600);
+    let sleepers: Vec<_> = (0..20).map(|_| go(move || gosched::park_timeout(hour))).collect();
+    until("all sleep", || count(timers) >= before + 20, a_while);
+    if MOVING {
+        assert!(count("/gosched/stacks/in-use:stacks") >= 20);
+        assert!(count("/gosched/stacks/reserved:bytes") >= 20 * 4096);
+    }
+    for sleeper in sleepers {
+        sleeper.goroutine().unpark();
+        sleeper.join().unwrap();
+    }
+    until("they are stopped", || count(timers) == before, a_while);
+    if MOVING {
+        let idle = || {
+            let seen = metrics();
+            count_in(&seen, "/gosched/procs/idle:threads")
+                == count_in(&seen, "/sched/gomaxprocs:threads")
+                && count_in(&seen, "/gosched/threads/idle:threads") > 0
+                && count_in(&seen, "/gosched/threads/spinning:threads") == 0
+        };
+        until("all are idle", idle, a_while);
+    }
+}
+
+#[test]
+fn a_thousand_looks_under_load_see_nothing_go_back() {
+    let _turn = alone();
+    let over = Arc::new(AtomicBool::new(false));
+    let lock = Arc::new(gosched::sync::Mutex::new(0));
+    let load: Vec<_> = (0..6u64)
+        .map(|number| {
+            let (over, lock) = (over.clone(), lock.clone());
+            go(move || {
+                while !over.load(Ordering::Relaxed) {
+                    match number % 3 {
+                        0 => go(yield_now).join().unwrap(),
+                        1 => *lock.lock() += 1,
+                        _ => (),
+                    }
+                    yield_now();
+                }
+            })
+        })
+        .collect();
+    let look = || {
+        let mut last = metrics();
+        for round in 0..1000 {
+            let seen = metrics();
+            for metric in descriptions().iter().filter(|metric| metric.cumulative) {
+                assert_grown(metric.name, last.get(metric.name), seen.get(metric.name));
+            }
+            if round % 100 == 0 {
+                check_text(&seen);
+            }
+            last = seen;
+        }
+    };
+    look();
+    go(look).join().unwrap();
+    over.store(true, Ordering::Relaxed);
+    load.into_iter().for_each(|handle| handle.join().unwrap());
+}
+
+fn assert_grown(name: &str, last: Option<&Value>, now: Option<&Value>) {
+    let grown = match (last, now) {
+        (Some(Value::Uint64(last)), Some(Value::Uint64(now))) => last <= now,
+        (Some(Value::Float64(last)), Some(Value::Float64(now))) => last <= now,
+        (Some(Value::Histogram(last)), Some(Value::Histogram(now))) => {
+            assert_eq!(now.buckets.len(), now.counts.len() + 1);
+            last.counts.iter().zip(&now.counts).all(|(last, now)| last <= now)
+                && last.sum <= now.sum
+        }
+        _ => false,
+    };
+    assert!(grown, "{name}: {last:?}, then {now:?}");
+}
+
+/// One metric of Prometheus's text.
+#[derive(Debug, Default)]
+struct Family {
+    help: String,
+    kind: String,
+    /// Name, the label `le` if it has one, value.
+    samples: Vec<(String, Option<f64>, f64)>,
+}
+
+/// Reads the text format 0.0.4, as strictly as the format is written down: help and type come first, once, and
+/// samples of a metric stand together.
+fn parse(text: &str) -> HashMap<String, Family> {
+    let is_name = |name: &str| {
+        let first = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == ':');
+        first && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':')
+    };
+    assert!(text.ends_with('\n') && !text.contains('\r'), "every line ends with a line feed");
+    let mut families: HashMap<String, Family> = HashMap::new();
+    let mut current = String::new();
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, help) = help.split_once(' ').unwrap();
+            assert!(is_name(name), "{line}");
+            let mut rest = help.chars();
+            while let Some(c) = rest.next() {
+                assert!(c != '\\' || matches!(rest.next(), Some('\\' | 'n')), "{line}");
+            }
+            let family = Family { help: help.to_owned(), ..Family::default() };
+            assert!(families.insert(name.to_owned(), family).is_none(), "twice: {name}");
+            current = name.to_owned();
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            assert_eq!(name, current);
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            let family = families.get_mut(name).unwrap();
+            assert!(family.kind.is_empty() && family.samples.is_empty());
+            family.kind = kind.to_owned();
+        } else {
+            let (sample, value) = line.rsplit_once(' ').unwrap();
+            let (name, le) = match sample.split_once('{') {
+                None => (sample, None),
+                Some((name, labels)) => {
+                    let le = labels.strip_prefix("le=\"").unwrap().strip_suffix("\"}").unwrap();
+                    (name, Some(number(le)))
+                }
+            };
+            assert!(is_name(name), "{line}");
+            let family = families.get_mut(&current).unwrap();
+            let suffix = name.strip_prefix(&*current).unwrap_or_else(|| panic!("{line}"));
+            let right = match family.kind.as_str() {
+                "histogram" => ["_bucket", "_sum", "_count"].contains(&suffix),
+                _ => suffix.is_empty() && family.samples.is_empty(),
+            };
+            assert!(right && le.is_some() == (suffix == "_bucket"), "{line}");
+            family.samples.push((suffix.to_owned(), le, number(value)));
+        }
+    }
+    families
+}
+
+/// As Go's `ParseFloat` reads it.
+fn number(text: &str) -> f64 {
+    if text == "+Inf" {
+        return f64::INFINITY;
+    }
+    assert!(text.starts_with(|c: char| c.is_ascii_digit() || c == '-'), "{text}");
+    text.parse().unwrap()
+}
+
+/// The text says what the values say.
+fn check_text(seen: &Metrics) {
+    let mut families = parse(&seen.to_prometheus());
+    for metric in descriptions() {
+        let words = metric.name.replace(['/', ':', '-'], "_");
+        let prefix = if words.starts_with("_gosched_") { "" } else { "go" };
+        let counter = metric.cumulative && metric.kind != Kind::Histogram;
+        let name = format!("{prefix}{words}{}", if counter { "_total" } else { "" });
+        let name = name.trim_start_matches('_');
+        let family = families.remove(name).unwrap_or_else(|| panic!("no {name}"));
+        assert!(family.help.ends_with(&format!("Sourced from {}.", metric.name)));
+        let value = family.samples[0].2;
+        match seen.get(metric.name).unwrap() {
+            Value::Uint64(count) => assert_eq!(value, *count as f64, "{name}"),
+            Value::Float64(amount) => assert_eq!(value, *amount, "{name}"),
+            Value::Histogram(histogram) => {
+                assert_eq!(family.kind, "histogram");
+                check_buckets(histogram, &family);
+            }
+            _ => unreachable!(),
+        }
+        let kind = if counter { "counter" } else { "gauge" };
+        assert!(family.kind == kind || metric.kind == Kind::Histogram, "{name}");
+    }
+    assert!(families.is_empty(), "{families:?}");
+}
+
+fn check_buckets(histogram: &Histogram, family: &Family) {
+    let buckets: Vec<_> = family.samples.iter().filter(|sample| sample.0 == "_bucket").collect();
+    let rest: Vec<_> = family.samples.iter().filter(|sample| sample.0 != "_bucket").collect();
+    assert!(buckets.len() > 10 && rest.len() == 2);
+    assert!(buckets.is_sorted_by(|a, b| a.1 < b.1 && a.2 <= b.2), "cumulative");
+    assert_eq!(buckets.last().unwrap().1, Some(f64::INFINITY));
+    let total = histogram.count() as f64;
+    assert_eq!(buckets.last().unwrap().2, total);
+    assert_eq!((rest[0].0.as_str(), rest[0].2), ("_sum", histogram.sum));
+    assert_eq!((rest[1].0.as_str(), rest[1].2), ("_count", total));
+    for (_, le, value) in &buckets {
+        let below = histogram.buckets[1..].iter().zip(&histogram.counts);
+        let below: u64 = below
+            .filter(|(bound, _)| bound.next_down() <= le.unwrap())
+            .map(|(_, count)| count)
+            .sum();
+        assert_eq!(*value, below as f64, "{le:?}");
+    }
+}
+
+#[test]
+fn the_text_is_what_prometheus_reads() {
+    let _turn = alone();
+    run(|| yield_often(5, 5000));
+    runtime::set_procs(runtime::procs() + 1);
+    runtime::set_procs(runtime::procs() - 1);
+    check_text(&metrics());
+    let text = metrics().to_prometheus();
+    assert!(text.contains("# TYPE go_sched_latencies_seconds histogram\n"), "{text}");
+    assert!(text.contains("\ngo_sched_latencies_seconds_bucket{le=\"+Inf\"} "), "{text}");
+    assert!(text.contains("# TYPE gosched_steals_events_total counter\n"), "{text}");
+}
+
+#[test]
+fn counts_of_many_goroutines_are_exact_when_they_have_ended() {
+    let _turn = alone();
+    until("others have ended", || count(GOROUTINES) == 0, a_while);
+    let before = count(CREATED);
+    let ran = Arc::new(AtomicU64::new(0));
+    let each = if MOVING { 2500 } else { 50 };
+    run({
+        let ran = ran.clone();
+        move || {
+            let handles: Vec<_> = (0..4)
+                .map(|_| {
+                    let ran = ran.clone();
+                    go(move || {
+                        for _ in 0..each {
+                            let ran = ran.clone();
+                            go(move || _ = ran.fetch_add(1, Ordering::Relaxed)).join().unwrap();
+                        }
+                    })
+                })
+                .collect();
+            handles.into_iter().for_each(|handle| handle.join().unwrap());
+        }
+    });
+    assert_eq!(ran.load(Ordering::Relaxed), 4 * each);
+    // `run` is one, and the four.
+    until("all have ended", || count(GOROUTINES) == 0, a_while);
+    assert_eq!(count(CREATED), before + 4 * each + 5);
+}
