@@ -4,6 +4,7 @@
 #[cfg(not(feature = "system-alloc"))]
 mod allocator;
 
+pub mod attended;
 pub mod blocks;
 pub mod children;
 pub mod dumps;

@@ -244,8 +244,8 @@ impl Layout {
     /// What is wrong with a dump of ours.
     ///
     /// Go knows the source of every function, and the first function of a goroutine that never ran. So a
-    /// frame of ours without a source, which is C's and has no `::`, need not have a place; and
-    /// one that never ran need not have a frame.
+    /// frame of ours without a source, which is C's and has no `::` or is our assembly, need not
+    /// have a place; and one that never ran need not have a frame.
     ///
     /// # Errors
     /// The first line that Go would not print, or not there.
@@ -254,7 +254,9 @@ impl Layout {
         for (line, number) in text.lines().zip(1..) {
             let kind = above.below(line);
             let wrong = |what: &str| Err(format!("line {number} {what}: {before:?}, {line:?}"));
-            let foreign = above == Kind::Frame && !before.contains("::");
+            let sourceless =
+                !before.contains("::") || before.starts_with("gosched_context::arch::");
+            let foreign = above == Kind::Frame && sourceless;
             let idle = above == Kind::Header && before.contains(" [runnable");
             let follows = self.follows.contains(&(above, kind))
                 || (foreign && self.follows.contains(&(Kind::Place, kind)))

@@ -1,0 +1,114 @@
+//! Goroutines in calls of the system, marked ones and others, that are looked at many times: they are
+//! seen with their functions, and their calls come to their ends.
+
+use gosched::{blocking, go, runtime};
+use gosched_tests::dumps::{self, Block};
+use std::hint::black_box;
+use std::io::{PipeReader, Write};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+/// How often they are looked at.
+const LOOKS: usize = 50;
+
+#[inline(never)]
+fn marked_read(pipe: &PipeReader) -> isize {
+    let result = blocking(|| read(pipe));
+    black_box(result)
+}
+
+#[inline(never)]
+fn unmarked_read(pipe: &PipeReader) -> isize {
+    let result = read(pipe);
+    black_box(result)
+}
+
+#[inline(never)]
+fn marked_poll(pipe: &PipeReader) -> isize {
+    let result = blocking(|| poll(pipe));
+    black_box(result)
+}
+
+#[inline(never)]
+fn unmarked_poll(pipe: &PipeReader) -> isize {
+    let result = poll(pipe);
+    black_box(result)
+}
+
+/// Ends with its 3 seconds, or with EINTR: as long as all looks take.
+#[inline(never)]
+fn marked_nanosleep(_: &PipeReader) -> isize {
+    let time = libc::timespec { tv_sec: 3, tv_nsec: 0 };
+    // SAFETY: the time is valid for reads; nobody asks for what is left.
+    let result = blocking(|| unsafe { libc::nanosleep(&time, std::ptr::null_mut()) });
+    black_box(if result == 0 { 1 } else { -1 })
+}
+
+fn read(pipe: &PipeReader) -> isize {
+    let mut byte = [0u8];
+    // SAFETY: the buffer is valid for writes of one byte.
+    unsafe { libc::read(pipe.as_raw_fd(), byte.as_mut_ptr().cast(), 1) }
+}
+
+fn poll(pipe: &PipeReader) -> isize {
+    let mut polled = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, valid for reads and writes.
+    unsafe { libc::poll(&mut polled, 1, -1) as isize }
+}
+
+type Call = fn(&PipeReader) -> isize;
+const CALLS: [(&str, Call); 5] = [
+    ("marked_read", marked_read),
+    ("unmarked_read", unmarked_read),
+    ("marked_poll", marked_poll),
+    ("unmarked_poll", unmarked_poll),
+    ("marked_nanosleep", marked_nanosleep),
+];
+
+fn find<'a>(blocks: &'a [Block], name: &str) -> Option<&'a Block> {
+    blocks.iter().find(|block| block.frame(name).is_some())
+}
+
+pub(crate) fn program() {
+    let mut writers = Vec::new();
+    let mut calls = Vec::new();
+    for (name, call) in CALLS {
+        let (reader, writer) = std::io::pipe().unwrap();
+        writers.push(writer);
+        let result = move || {
+            let result = call(&reader);
+            (result, std::io::Error::last_os_error())
+        };
+        calls.push((name, go(result)));
+    }
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut looks = 0;
+    while looks < LOOKS {
+        let text = runtime::dump();
+        let blocks = dumps::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
+        let seen = |(name, _): &(&str, Call)| {
+            let state = find(&blocks, name).map(|block| block.state.as_str());
+            match name.starts_with("marked") {
+                true => state == Some("syscall"),
+                false => matches!(state, Some("syscall" | "running")),
+            }
+        };
+        let sleeping = calls.last().is_some_and(|(_, sleep)| !sleep.is_finished());
+        let all = CALLS.iter().all(|call| seen(call) || (call.0.ends_with("sleep") && !sleeping));
+        looks += usize::from(all);
+        assert!(all || looks == 0, "after {looks} looks somebody is gone\n{text}");
+        assert!(Instant::now() < deadline, "not all are seen\n{text}");
+        gosched::yield_now();
+    }
+    for mut writer in writers {
+        writer.write_all(b"x").unwrap();
+    }
+    for (name, call) in calls {
+        let (result, error) = call.join().unwrap();
+        // poll(2) is never restarted: the thread of a call that is not marked may get signals.
+        let interrupted = error.kind() == std::io::ErrorKind::Interrupted;
+        let excused = name == "unmarked_poll" && result == -1 && interrupted;
+        assert!(result == 1 || excused, "{name}: {result}, {error}");
+        println!("{name} came to its end");
+    }
+}

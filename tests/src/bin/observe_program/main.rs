@@ -1,0 +1,34 @@
+//! Programs that are looked at, for the suites `observe_*`: each a process of its own, since a dump shows all
+//! goroutines of the process. The first argument names one. They have their counterparts in `tests/go`.
+
+mod calls;
+mod ends;
+mod many;
+mod quit;
+mod states;
+mod storm;
+mod trace;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // SAFETY: no handler; the signal ends the process.
+    unsafe { libc::alarm(110) };
+    let argument = |at: usize| std::env::args().nth(at).unwrap_or_default();
+    match argument(1).as_str() {
+        "states" => return states::program(),
+        "end" => return ends::program(),
+        "quit" => return quit::program(&argument(2)),
+        "trace" => return trace::program(),
+        "calls" => gosched::run(calls::program),
+        "spinners" => gosched::run(many::spinners),
+        "many" => gosched::run(many::waiting),
+        "never started" => gosched::run(many::never_started),
+        "at once" => gosched::run(many::at_once),
+        "from a thread" => many::from_a_thread(),
+        "storm" => gosched::run(storm::program),
+        "small" => gosched::run(many::small),
+        other => panic!("no program {other}"),
+    }
+    ExitCode::SUCCESS
+}

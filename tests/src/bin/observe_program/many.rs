@@ -1,0 +1,233 @@
+//! Many goroutines, those that compute, those that never ran, and several who look at once.
+
+use gosched::sync::WaitGroup;
+use gosched::{Builder, chan, go, runtime};
+use gosched_tests::dumps::{self, Block};
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+const MANY: usize = 10_000;
+
+/// Who is about to wait.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+fn parsed(text: &str) -> Vec<Block> {
+    dumps::parse(text).unwrap_or_else(|why| panic!("{why}\n{text}"))
+}
+
+/// Tries until it holds.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        gosched::yield_now();
+    }
+}
+
+#[inline(never)]
+fn one_of_many(receiver: chan::Receiver<u64>) {
+    WAITING.fetch_add(1, SeqCst);
+    black_box(receiver.recv()).unwrap_err();
+}
+
+#[inline(never)]
+fn one_of_few(receiver: chan::Receiver<u64>) {
+    WAITING.fetch_add(1, SeqCst);
+    black_box(receiver.recv()).unwrap_err();
+}
+
+/// All of 10000 are shown, each once, in the three ways.
+pub(crate) fn waiting() {
+    let (sender, receiver) = chan::<u64>(0);
+    let start = |i: usize| {
+        let receiver = receiver.clone();
+        match i % 100 {
+            0 => go(move || one_of_few(receiver)),
+            _ => go(move || one_of_many(receiver)),
+        }
+    };
+    let all: Vec<_> = (0..MANY).map(start).collect();
+    // Dumps of so many take their time: one or two are enough.
+    until("all have started", || WAITING.load(SeqCst) == MANY);
+    until("all wait", || runtime::dump().matches(" [chan receive]:\n").count() == MANY);
+
+    let start = Instant::now();
+    let text = runtime::dump();
+    eprintln!("{MANY} goroutines in {:?}", start.elapsed());
+    let blocks = parsed(&text);
+    let ids: BTreeSet<u64> = blocks.iter().map(|block| block.id).collect();
+    assert_eq!(ids.len(), blocks.len(), "each is shown once");
+    assert!(all.iter().all(|goroutine| ids.contains(&goroutine.id().get())), "all are shown");
+    let sorted = blocks[1..].is_sorted_by_key(|block| block.id);
+    assert!(sorted, "behind the caller in the order of their ids");
+    let counts = dumps::count(&blocks, &["one_of_few", "one_of_many"]);
+    assert_eq!(counts["one_of_few"], MANY / 100);
+    assert_eq!(counts["one_of_many"], MANY - MANY / 100);
+
+    let folded = runtime::dump_folded();
+    let (total, stacks) =
+        dumps::parse_folded(&folded).unwrap_or_else(|why| panic!("{why}\n{folded}"));
+    assert_eq!(total, stacks.iter().map(|stack| stack.count).sum::<usize>());
+    assert_eq!(total, runtime::num_goroutines());
+    let count = |name: &str| {
+        let of: Vec<usize> = stacks.iter().filter(|s| s.has(name)).map(|s| s.count).collect();
+        assert_eq!(of.len(), 1, "equal stacks of {name} are one: {of:?}");
+        of[0]
+    };
+    assert_eq!(count("one_of_few"), MANY / 100);
+    assert_eq!(count("one_of_many"), MANY - MANY / 100);
+    assert!(stacks.is_sorted_by(|a, b| a.count >= b.count), "most first");
+
+    let json = runtime::dump_json();
+    let json = gosched_tests::json::Json::parse(&json).unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(json.get("goroutines").list().len(), blocks.len());
+    drop(sender);
+    all.into_iter().for_each(|goroutine| goroutine.join().unwrap());
+    println!("all of them");
+}
+
+static STOP: AtomicBool = AtomicBool::new(false);
+static STARTED: AtomicUsize = AtomicUsize::new(0);
+static SINK: AtomicU64 = AtomicU64::new(0);
+
+#[inline(never)]
+fn spins_hard() {
+    STARTED.fetch_add(1, SeqCst);
+    let mut count = 0u64;
+    // Not a single call in a release build.
+    while !STOP.load(SeqCst) {
+        count = count.wrapping_mul(3).wrapping_add(1);
+    }
+    SINK.fetch_add(count, SeqCst);
+}
+
+/// Three times as many as there are Ps compute: running, or preempted in the middle.
+pub(crate) fn spinners() {
+    let count = 3 * runtime::procs();
+    let all: Vec<_> = (0..count).map(|_| go(spins_hard)).collect();
+    let ids: BTreeSet<u64> = all.iter().map(|goroutine| goroutine.id().get()).collect();
+    until("all have started", || STARTED.load(SeqCst) == count);
+    let mut states = BTreeSet::new();
+    for _ in 0..20 {
+        let text = runtime::dump();
+        let blocks = parsed(&text);
+        let seen: BTreeSet<u64> = blocks
+            .iter()
+            .filter(|block| block.frame("spins_hard").is_some())
+            .map(|block| block.id)
+            .collect();
+        assert_eq!(seen, ids, "all have their frame\n{text}");
+        for block in blocks.iter().filter(|block| ids.contains(&block.id)) {
+            let known = matches!(block.state.as_str(), "running" | "runnable" | "preempted");
+            assert!(known, "{block:?}");
+            states.insert(block.state.clone());
+        }
+    }
+    // The caller runs on one P; on others somebody of them does.
+    assert!(runtime::procs() == 1 || states.contains("running"), "{states:?}");
+    STOP.store(true, SeqCst);
+    all.into_iter().for_each(|goroutine| goroutine.join().unwrap());
+    println!("states {states:?}");
+}
+
+#[inline(never)]
+fn not_yet() {
+    SINK.fetch_add(1, SeqCst);
+}
+
+/// One P: who was just started cannot have run unless this goroutine was preempted.
+pub(crate) fn never_started() {
+    runtime::set_procs(1);
+    until("one that has not run is seen", || {
+        let before = SINK.load(SeqCst);
+        let builder = Builder::new().name("not yet");
+        let goroutine = builder.go(not_yet).unwrap();
+        let text = runtime::dump();
+        let ran = SINK.load(SeqCst) != before;
+        let blocks = parsed(&text);
+        let block = blocks.iter().find(|block| block.id == goroutine.id().get());
+        let shown = !ran && {
+            let block = block.unwrap_or_else(|| panic!("it is not shown\n{text}"));
+            assert_eq!(block.state, "runnable", "{text}");
+            assert_eq!(block.label("name"), Some("not yet"), "{text}");
+            let creator = block.creator.as_ref().unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(Some(creator.goroutine), gosched::id().map(gosched::GoId::get), "{text}");
+            assert!(creator.place.0.ends_with("many.rs"), "{text}");
+            true
+        };
+        goroutine.join().unwrap();
+        shown
+    });
+    println!("runnable");
+}
+
+/// Goroutines and threads who dump at the same time: every text is whole.
+pub(crate) fn at_once() {
+    let (sender, receiver) = chan::<u64>(0);
+    let waiting: Vec<_> = (0..100)
+        .map(|_| {
+            let receiver = receiver.clone();
+            go(move || one_of_many(receiver))
+        })
+        .collect();
+    let ids: Arc<BTreeSet<u64>> =
+        Arc::new(waiting.iter().map(|goroutine| goroutine.id().get()).collect());
+    until("all wait", || runtime::dump().matches(" [chan receive]:\n").count() >= 100);
+    let group = WaitGroup::new();
+    let looks = |ids: &BTreeSet<u64>| {
+        for _ in 0..25 {
+            let blocks = parsed(&runtime::dump());
+            let seen: BTreeSet<u64> = blocks.iter().map(|block| block.id).collect();
+            assert_eq!(seen.len(), blocks.len(), "each is shown once");
+            assert!(seen.is_superset(ids), "all are shown");
+            dumps::parse_folded(&runtime::dump_folded()).unwrap();
+        }
+    };
+    let threads: Vec<_> = (0..3)
+        .map(|_| {
+            let mine = ids.clone();
+            let ids = ids.clone();
+            group.go(move || looks(&mine));
+            std::thread::spawn(move || looks(&ids))
+        })
+        .collect();
+    group.wait();
+    gosched::blocking(|| threads.into_iter().for_each(|thread| thread.join().unwrap()));
+    drop(sender);
+    waiting.into_iter().for_each(|goroutine| goroutine.join().unwrap());
+    println!("at once");
+}
+
+/// A thread that is no goroutine dumps; nobody of the shown is the caller.
+pub(crate) fn from_a_thread() {
+    let (sender, receiver) = chan::<u64>(0);
+    let waits = go(move || one_of_many(receiver));
+    let mut text = String::new();
+    until("it waits", || {
+        text = runtime::dump();
+        text.contains(" [chan receive]:\n")
+    });
+    let blocks = parsed(&text);
+    assert_eq!(blocks.len(), 1, "{text}");
+    assert_eq!(blocks[0].id, waits.id().get(), "{text}");
+    assert!(blocks[0].frame("one_of_many").is_some(), "{text}");
+    assert_eq!(gosched::id(), None);
+    drop(sender);
+    waits.join().unwrap();
+    println!("from a thread");
+}
+
+/// For builds of other kinds: a few that wait, and a dump.
+pub(crate) fn small() {
+    let (sender, receiver) = chan::<u64>(0);
+    for _ in 0..3 {
+        let receiver = receiver.clone();
+        go(move || one_of_few(receiver));
+    }
+    until("all wait", || runtime::dump().matches(" [chan receive]:\n").count() == 3);
+    print!("{}", runtime::dump());
+    drop(sender);
+}

@@ -1,0 +1,121 @@
+//! Programs that get SIGQUIT once they have said `ready`.
+
+use gosched::signal::{self, Signal};
+use gosched::{chan, go};
+use std::hint::black_box;
+use std::io::{Read, Write};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+static SINK: AtomicU64 = AtomicU64::new(0);
+static STARTED: AtomicUsize = AtomicUsize::new(0);
+static HANDLED: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn program(name: &str) -> ExitCode {
+    match name {
+        "waits" => waits(),
+        "busy" => busy(),
+        "handled" => {
+            handle();
+            until_handled()
+        }
+        "ignored" => {
+            // SAFETY: ignoring is always valid.
+            unsafe { libc::signal(libc::SIGQUIT, libc::SIG_IGN) };
+            until_input_ends()
+        }
+        "notified" => notified(),
+        "no longer notified" => no_longer_notified(),
+        "in run" => {
+            gosched::run(wait_for_ever);
+            ExitCode::SUCCESS
+        }
+        other => panic!("no program {other}"),
+    }
+}
+
+fn say_ready() {
+    println!("ready");
+    std::io::stdout().flush().unwrap();
+}
+
+/// Reads input, which does not end: no deadlock.
+fn wait_for_ever() {
+    go(bystander);
+    say_ready();
+    let _ = gosched::io::stdin().read(&mut [0]);
+}
+
+#[inline(never)]
+fn bystander() {
+    let (_sender, receiver) = chan::<u64>(0);
+    black_box(receiver.recv()).unwrap();
+}
+
+#[inline(never)]
+fn spins() {
+    STARTED.fetch_add(1, SeqCst);
+    loop {
+        SINK.fetch_add(1, SeqCst);
+    }
+}
+
+#[gosched::main(alloc = off)]
+fn waits() {
+    wait_for_ever();
+}
+
+/// No P is left for anybody.
+#[gosched::main(alloc = off)]
+fn busy() {
+    (0..4).for_each(|_| drop(go(spins)));
+    while STARTED.load(SeqCst) < 4 {
+        gosched::yield_now();
+    }
+    say_ready();
+    spins();
+}
+
+extern "C" fn note(_: i32) {
+    HANDLED.store(true, SeqCst);
+}
+
+fn handle() {
+    // SAFETY: all-zero is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = note as *const () as usize;
+    action.sa_flags = libc::SA_ONSTACK | libc::SA_RESTART;
+    // SAFETY: the handler stores to an atomic only.
+    let installed = unsafe { libc::sigaction(libc::SIGQUIT, &action, std::ptr::null_mut()) };
+    assert_eq!(installed, 0);
+}
+
+#[gosched::main(alloc = off)]
+fn until_handled() {
+    say_ready();
+    while !HANDLED.load(SeqCst) {
+        gosched::yield_now();
+    }
+    println!("handled by the program");
+}
+
+#[gosched::main(alloc = off)]
+fn until_input_ends() {
+    say_ready();
+    let mut input = String::new();
+    gosched::io::stdin().read_to_string(&mut input).unwrap();
+    println!("ignored");
+}
+
+#[gosched::main(alloc = off)]
+fn notified() {
+    let signals = signal::notify(&[Signal::QUIT]);
+    say_ready();
+    println!("got {:?}", signals.recv().unwrap());
+}
+
+#[gosched::main(alloc = off)]
+fn no_longer_notified() {
+    drop(signal::notify(&[Signal::QUIT]));
+    wait_for_ever();
+}

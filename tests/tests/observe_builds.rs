@@ -1,0 +1,100 @@
+//! Dumps of programs that were built otherwise: without debug information, stripped, and with
+//! `panic = "abort"`. What is known less is shown less; who waits for what is always known.
+
+use gosched_tests::golang::{plain, target_folder};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Builds the program once more, in a folder of its own.
+fn build(profile: &str, settings: &[&str], flags: &[&str]) -> PathBuf {
+    let folder = target_folder().join("observe");
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["rustc", "--quiet", "-p", "gosched-tests", "--bin", "observe_program"]);
+    command.args(["--profile", profile, "--target-dir"]).arg(&folder);
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")));
+    for setting in settings {
+        command.args(["--config", setting]);
+    }
+    command.arg("--").args(flags);
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("RUSTFLAGS");
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    let built = folder.join(if profile == "dev" { "debug" } else { profile });
+    // The next build has the same name.
+    let program = folder.join(format!("observe_program_{profile}_{}", flags.len()));
+    std::fs::copy(built.join("observe_program"), &program).unwrap();
+    program
+}
+
+fn dump(program: &Path) -> String {
+    let output = plain(program, &["small"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}: {said}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The blocks of a dump, each as its header and its frames, without their places.
+fn blocks(text: &str) -> Vec<(&str, Vec<&str>)> {
+    text.split("\n\n")
+        .map(|block| {
+            let (header, rest) = block.split_once('\n').unwrap_or((block, ""));
+            let frames = rest.lines().take_while(|line| !line.starts_with("created by "));
+            (header, frames.filter(|line| !line.starts_with('\t')).collect())
+        })
+        .collect()
+}
+
+/// How many frames everybody has at least.
+const OUTER: usize = 4;
+
+/// What every dump of this program has: main, and three that wait at the same place.
+fn check(text: &str) {
+    let blocks = blocks(text);
+    assert_eq!(blocks.len(), 4, "{text}");
+    assert!(blocks[0].0.ends_with(" [running]:"), "{text}");
+    let waiting = &blocks[1..];
+    // A receive, their own function, and what they are started by: the same of all, whatever way each
+    // of them was switched away.
+    let outer = |frames: &[&str]| frames.iter().rev().take(OUTER).map(|f| f.to_string()).collect();
+    let expected: Vec<String> = outer(&waiting[0].1);
+    for (header, frames) in waiting {
+        assert!(header.starts_with("goroutine "), "{text}");
+        assert!(header.ends_with(" [chan receive]:"), "{text}");
+        assert!(frames.len() >= OUTER, "{text}");
+        assert_eq!(outer(frames), expected, "they wait at the same place\n{text}");
+        assert!(frames.iter().all(|frame| frame.ends_with(')')), "{text}");
+    }
+    let places = text.lines().filter(|line| line.starts_with("created by ")).count();
+    assert!(places >= 3, "where they were started is known without debug information\n{text}");
+    assert!(text.contains("many.rs:"), "{text}");
+}
+
+#[test]
+fn a_program_without_debug_information_has_names() {
+    let text = dump(&build("dev", &["profile.dev.debug=0"], &[]));
+    check(&text);
+    let found = text.matches("::one_of_few").count();
+    assert!(found >= 3, "the symbols are there\n{text}");
+}
+
+#[test]
+fn a_stripped_program_has_headers_and_addresses() {
+    let text = dump(&build("dev", &["profile.dev.debug=0"], &["-C", "strip=symbols"]));
+    check(&text);
+    assert!(!text.contains("one_of_few("), "it is stripped\n{text}");
+    let (_, frames) = &blocks(&text)[1];
+    let addresses = frames.iter().filter(|frame| frame.contains("0x"));
+    assert!(addresses.count() >= 4, "what has no name has its address\n{text}");
+}
+
+#[test]
+fn a_program_that_aborts_on_panic_has_whole_dumps() {
+    // Quicker to build than a release, and as much inlined as matters.
+    let text = dump(&build("abort", &["profile.abort.opt-level=1"], &[]));
+    check(&text);
+    assert!(text.contains("one_of_few("), "{text}");
+}

@@ -1,0 +1,297 @@
+//! What a dump says: every goroutine once, why it waits, in which function and line, who started it and
+//! where; and that looking does not disturb. Each case is a program: see `src/bin/observe_program`.
+
+use gosched_tests::children;
+use gosched_tests::dumps::{self, Block};
+use gosched_tests::golang::plain;
+use gosched_tests::json::Json;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What stands between two texts of a program.
+const BORDER: &str = "\n=====\n";
+const STATES: &str = include_str!("../src/bin/observe_program/states.rs");
+
+/// What a program of its own printed, on so many Ps.
+fn printed(arguments: &[&str], procs: &str) -> String {
+    let mut command = plain(Path::new(env!("CARGO_BIN_EXE_observe_program")), arguments);
+    let output = command.env("GOMAXPROCS", procs).output().unwrap();
+    let text = children::stderr(&output);
+    assert!(output.status.success(), "{arguments:?}: {:?}: {text}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn parsed(text: &str) -> Vec<Block> {
+    dumps::parse(text).unwrap_or_else(|why| panic!("{why}\n{text}"))
+}
+
+/// The goroutine that is in a function.
+fn of<'a>(blocks: &'a [Block], name: &str) -> &'a Block {
+    let found: Vec<&Block> = blocks.iter().filter(|block| block.frame(name).is_some()).collect();
+    let [block] = found.as_slice() else { panic!("{} in {name}: {found:#?}", found.len()) };
+    block
+}
+
+/// The line that says `HERE name`.
+fn line(source: &str, name: &str) -> u64 {
+    let mark = format!("// HERE {name}");
+    let found = source.lines().zip(1..).find(|(line, _)| line.ends_with(&mark));
+    found.unwrap_or_else(|| panic!("no {mark}")).1
+}
+
+/// Who waits for what.
+const WAITS: [(&str, &str); 21] = [
+    ("chan_receive", "chan receive"),
+    ("chan_send", "chan send"),
+    ("never_receive", "chan receive (nil chan)"),
+    ("selects", "select"),
+    ("selects_nothing", "select (no cases)"),
+    ("sleeps", "sleep"),
+    ("locks_mutex", "sync.Mutex.Lock"),
+    ("locks_read", "sync.RWMutex.RLock"),
+    ("locks_write", "sync.RWMutex.Lock"),
+    ("waits_cond", "sync.Cond.Wait"),
+    ("waits_group", "sync.WaitGroup.Wait"),
+    ("waits_io", "IO wait"),
+    ("in_syscall", "syscall"),
+    ("locked", "chan receive"),
+    ("labelled", "chan receive"),
+    ("named", "chan receive"),
+    ("parks", "park"),
+    ("joins", "join"),
+    ("acquires", "semaphore"),
+    ("meets", "barrier"),
+    ("blocks_on", "block_on"),
+];
+
+#[test]
+fn whoever_waits_is_shown_with_the_reason_and_where() {
+    let text = printed(&["states", "text"], "2");
+    let blocks = parsed(&text);
+    assert_eq!(blocks.len(), WAITS.len() + 1, "and main\n{text}");
+    for (name, state) in WAITS {
+        let block = of(&blocks, name);
+        assert_eq!(block.state, state, "{name}");
+        assert_eq!(block.minutes, None, "{name}");
+        assert_eq!(block.locked, name == "locked", "{name}");
+        let place = block.frame(name).and_then(|frame| frame.place.as_ref());
+        let (file, at) = place.unwrap_or_else(|| panic!("{name} has no place\n{text}"));
+        assert!(file.ends_with("observe_program/states.rs"), "{name}: {file}");
+        assert_eq!(*at, line(STATES, name), "{name}\n{text}");
+    }
+}
+
+#[test]
+fn the_caller_is_first_and_the_others_in_the_order_of_their_ids() {
+    let text = printed(&["states", "text"], "2");
+    let blocks = parsed(&text);
+    assert_eq!((blocks[0].id, blocks[0].state.as_str()), (1, "running"), "{text}");
+    let shows = blocks[0].frame("shows").unwrap_or_else(|| panic!("{text}"));
+    let (file, at) = shows.place.as_ref().unwrap();
+    assert!(file.ends_with("states.rs"), "{file}");
+    assert_eq!(*at, line(STATES, "shows"), "{text}");
+    assert_eq!(blocks[0].creator, None, "nobody started main");
+    assert!(blocks[1..].is_sorted_by(|a, b| a.id < b.id), "{text}");
+    let order = |name: &str| of(&blocks, name).id;
+    assert!(order("chan_receive") < order("blocks_on"), "ids are as they were started");
+}
+
+#[test]
+fn goroutines_have_their_names_labels_parents_and_places() {
+    let text = printed(&["states", "text"], "2");
+    let blocks = parsed(&text);
+    let labelled = of(&blocks, "labelled");
+    let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    assert_eq!(labelled.labels, [label("kind", "plain"), label("with space", "a b")], "{text}");
+    assert_eq!(of(&blocks, "named").labels, [label("name", "Ada")], "{text}");
+    assert_eq!(of(&blocks, "sleeps").labels, [], "{text}");
+    let (parked, joins) = (of(&blocks, "parks"), of(&blocks, "joins"));
+    let creator = parked.creator.as_ref().unwrap_or_else(|| panic!("{text}"));
+    assert_eq!(creator.goroutine, joins.id, "{text}");
+    assert_eq!(creator.place.1, line(STATES, "parks_parent"), "{text}");
+    for (name, _) in WAITS.iter().filter(|(name, _)| *name != "parks") {
+        let creator = of(&blocks, name).creator.as_ref().unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(creator.goroutine, 1, "{name}");
+        assert!(creator.place.0.ends_with("observe_program/states.rs"), "{name}: {creator:?}");
+        assert!(!creator.function.is_empty(), "{name}: {creator:?}");
+    }
+    let first = of(&blocks, "chan_receive").creator.as_ref().unwrap();
+    assert_eq!(first.place.1, line(STATES, "start"), "{text}");
+}
+
+/// But for main, which was elsewhere when the other was made.
+fn without_main(mut blocks: Vec<Block>) -> Vec<Block> {
+    blocks.retain(|block| block.id != 1);
+    blocks
+}
+
+#[test]
+fn a_dump_that_is_streamed_says_the_same() {
+    let text = printed(&["states", "to"], "2");
+    let (whole, streamed) = text.split_once(BORDER).unwrap();
+    let (whole, streamed) = (parsed(whole), parsed(streamed));
+    assert_eq!(streamed[0].id, 1);
+    assert_eq!(without_main(whole), without_main(streamed));
+}
+
+#[test]
+fn a_dump_from_inside_host_shows_all() {
+    let text = printed(&["states", "host"], "2");
+    let blocks = parsed(&text);
+    assert_eq!(blocks.len(), WAITS.len() + 1, "{text}");
+    let main = blocks.iter().find(|block| block.id == 1).unwrap_or_else(|| panic!("{text}"));
+    assert!(matches!(main.state.as_str(), "running" | "syscall"), "{text}");
+    for (name, state) in WAITS {
+        assert_eq!(of(&blocks, name).state, state, "{name}");
+    }
+}
+
+#[test]
+fn json_says_what_the_text_says() {
+    let text = printed(&["states", "json"], "2");
+    let (text, json) = text.split_once(BORDER).unwrap();
+    let blocks = parsed(text);
+    let json = Json::parse(json).unwrap_or_else(|why| panic!("{why}\n{json}"));
+    assert_eq!(json.names(), ["goroutines"]);
+    let all = json.get("goroutines").list();
+    assert_eq!(all.len(), blocks.len());
+    let by_id: BTreeMap<u64, &Json> =
+        all.iter().map(|one| (one.get("id").number().unwrap(), one)).collect();
+    for block in &blocks {
+        same(by_id.get(&block.id).unwrap_or_else(|| panic!("no {}: {json:?}", block.id)), block);
+    }
+}
+
+/// A goroutine as JSON beside the same as text.
+fn same(json: &Json, block: &Block) {
+    assert_eq!(
+        json.names(),
+        [
+            "created_at",
+            "frames",
+            "id",
+            "labels",
+            "locked_to_thread",
+            "name",
+            "parent",
+            "state",
+            "truncated",
+            "wait_reason",
+            "waiting_ns"
+        ]
+    );
+    let state = json.get("state").text().unwrap();
+    let reason = json.get("wait_reason").text();
+    assert_eq!(reason.unwrap_or(state), block.state, "{json:?}");
+    assert_eq!(reason.is_some(), state == "waiting", "{json:?}");
+    let waiting = json.get("waiting_ns").number();
+    assert!(state != "waiting" || waiting.is_some(), "{json:?}");
+    assert_eq!(json.get("locked_to_thread"), &Json::Bool(block.locked));
+    assert_eq!(json.get("truncated"), &Json::Bool(false));
+    assert_eq!(json.get("name").text(), block.label("name"));
+    let mut labels: BTreeMap<&str, &str> =
+        block.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    labels.remove("name");
+    let Json::Object(fields) = json.get("labels") else { panic!("{json:?}") };
+    let found: BTreeMap<&str, &str> = fields
+        .iter()
+        .filter(|(key, _)| key.as_str() != "name")
+        .map(|(key, value)| (key.as_str(), value.text().unwrap()))
+        .collect();
+    assert_eq!(found, labels);
+    let creator = block.creator.as_ref();
+    assert_eq!(json.get("parent").number(), creator.map(|creator| creator.goroutine));
+    let place = creator.map(|creator| format!("{}:{}", creator.place.0, creator.place.1));
+    assert_eq!(json.get("created_at").text(), place.as_deref());
+    if block.id != 1 {
+        same_frames(json.get("frames").list(), block);
+    }
+}
+
+fn same_frames(json: &[Json], block: &Block) {
+    let functions: Vec<&str> =
+        json.iter().map(|frame| frame.get("function").text().unwrap()).collect();
+    let expected: Vec<&str> = block.frames.iter().map(|frame| frame.function.as_str()).collect();
+    assert_eq!(functions, expected);
+    for (frame, expected) in json.iter().zip(&block.frames) {
+        assert_eq!(frame.names(), ["address", "file", "function", "line"]);
+        let place = frame.get("file").text().zip(frame.get("line").number());
+        assert_eq!(place, expected.place.as_ref().map(|(file, at)| (file.as_str(), *at)));
+        let address = frame.get("address").text().unwrap();
+        let digits = address.strip_prefix("0x").unwrap_or_default();
+        assert!(u64::from_str_radix(digits, 16).is_ok_and(|address| address > 0), "{address}");
+    }
+}
+
+#[test]
+fn a_folded_dump_counts_everybody_once() {
+    let text = printed(&["states", "folded"], "2");
+    let (total, stacks) = dumps::parse_folded(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
+    assert_eq!(total, WAITS.len() + 1 + 4, "{text}");
+    assert_eq!(total, stacks.iter().map(|stack| stack.count).sum::<usize>(), "{text}");
+    assert!(stacks.is_sorted_by(|a, b| a.count >= b.count), "most first\n{text}");
+    for (name, _) in WAITS {
+        let of: Vec<_> = stacks.iter().filter(|stack| stack.has(name)).collect();
+        let [stack] = of.as_slice() else { panic!("{} stacks of {name}\n{text}", of.len()) };
+        assert_eq!(stack.count, if name == "chan_receive" { 5 } else { 1 }, "{name}\n{text}");
+        let frame = stack.frames.iter().find(|frame| frame.is_of(name)).unwrap();
+        let (_, at) = frame.place.as_ref().unwrap_or_else(|| panic!("{text}"));
+        assert_eq!(*at, line(STATES, name), "{name}\n{text}");
+        assert!(stack.addresses.len() > 1, "{name}\n{text}");
+    }
+}
+
+#[test]
+fn ten_thousand_are_shown_once_each() {
+    assert_eq!(printed(&["many"], "2"), "all of them\n");
+}
+
+#[test]
+fn whoever_computes_is_shown_with_its_function() {
+    for procs in ["1", "2", "4"] {
+        let text = printed(&["spinners"], procs);
+        assert!(text.starts_with("states {"), "{text}");
+    }
+}
+
+#[test]
+fn one_that_never_ran_is_runnable_and_has_its_place() {
+    assert_eq!(printed(&["never started"], "2"), "runnable\n");
+}
+
+#[test]
+fn calls_of_the_system_are_seen_and_not_disturbed() {
+    let text = printed(&["calls"], "2");
+    for call in ["marked_read", "unmarked_read", "marked_poll", "unmarked_poll", "marked_nanosleep"]
+    {
+        assert!(text.contains(&format!("{call} came to its end\n")), "{call}: {text}");
+    }
+}
+
+#[test]
+fn an_ordinary_thread_can_look() {
+    assert_eq!(printed(&["from a thread"], "2"), "from a thread\n");
+}
+
+#[test]
+fn several_can_look_at_once() {
+    for procs in ["1", "2", "4"] {
+        assert_eq!(printed(&["at once"], procs), "at once\n");
+    }
+}
+
+/// The number behind a word.
+fn number(text: &str, word: &str) -> u64 {
+    let mut words = text.split_whitespace().skip_while(|found| *found != word);
+    words.nth(1).and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{word}: {text}"))
+}
+
+#[test]
+fn a_thousand_dumps_under_load_have_no_frame_that_cannot_be() {
+    for (procs, looks) in [("1", 100), ("2", 1000), ("4", 300)] {
+        let text = printed(&["storm", &looks.to_string()], procs);
+        assert_eq!(number(&text, "looks"), looks, "{text}");
+        assert!(number(&text, "seen") > 2 * looks, "they have frames: {text}");
+        assert!(number(&text, "gone") > looks, "they were born and died meanwhile: {text}");
+    }
+}

@@ -1,0 +1,101 @@
+//! SIGQUIT shows all goroutines and ends a program with status 2, under `#[gosched::main]`; elsewhere, and
+//! where the program has its own use for it, it stays the program's.
+
+use gosched_tests::attended::{Attended, Said};
+use gosched_tests::dumps;
+use gosched_tests::golang::plain;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::ExitStatus;
+
+fn start(name: &str) -> Attended {
+    let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
+    let mut program = Attended::start(plain(program, &["quit", name]));
+    program.wait_for("ready", |said| said.out.contains("ready\n"));
+    program
+}
+
+/// Sends SIGQUIT to a program that is ready.
+fn quit(name: &str) -> (ExitStatus, Said) {
+    let program = start(name);
+    program.signal(libc::SIGQUIT);
+    program.end()
+}
+
+/// The goroutines that were shown.
+fn shown(status: ExitStatus, said: &Said) -> Vec<dumps::Block> {
+    let text = &said.err;
+    assert_eq!(status.code(), Some(2), "{status:?}: {text}");
+    assert!(text.starts_with("SIGQUIT: quit\n"), "{text}");
+    assert_eq!(text.matches("SIGQUIT: quit").count(), 1, "{text}");
+    let dump = text.find("\ngoroutine ").unwrap_or_else(|| panic!("no goroutines: {text}"));
+    dumps::parse(&text[dump + 1..]).unwrap_or_else(|why| panic!("{why}\n{text}"))
+}
+
+#[test]
+fn sigquit_shows_all_goroutines_and_ends_the_program() {
+    for name in ["waits", "no longer notified"] {
+        let (status, said) = quit(name);
+        let blocks = shown(status, &said);
+        assert_eq!(blocks.len(), 2, "{}", said.err);
+        let bystander = blocks.iter().find(|block| block.frame("bystander").is_some());
+        assert_eq!(bystander.map(|block| block.state.as_str()), Some("chan receive"), "{name}");
+        let main = blocks.iter().find(|block| block.id == 1).unwrap();
+        assert!(main.frame("wait_for_ever").is_some(), "{}", said.err);
+    }
+}
+
+#[test]
+fn sigquit_shows_goroutines_that_never_yield() {
+    let (status, said) = quit("busy");
+    let blocks = shown(status, &said);
+    assert_eq!(blocks.len(), 5, "{}", said.err);
+    for block in &blocks {
+        assert!(block.frame("spins").is_some(), "{block:?}");
+        let known = matches!(block.state.as_str(), "running" | "runnable" | "preempted");
+        assert!(known, "{block:?}");
+    }
+}
+
+#[test]
+fn a_second_sigquit_does_not_spoil_the_first() {
+    let program = start("busy");
+    program.signal(libc::SIGQUIT);
+    program.signal(libc::SIGQUIT);
+    let (status, said) = program.end();
+    shown(status, &said);
+}
+
+fn succeeded(status: ExitStatus, said: &Said, out: &str) {
+    assert!(status.success(), "{status:?}: {}", said.err);
+    assert_eq!(said.out, format!("ready\n{out}\n"));
+    assert_eq!(said.err, "");
+}
+
+#[test]
+fn a_handler_of_before_stays_the_program_s() {
+    let (status, said) = quit("handled");
+    succeeded(status, &said, "handled by the program");
+}
+
+#[test]
+fn a_program_that_ignores_it_goes_on() {
+    let mut program = start("ignored");
+    program.signal(libc::SIGQUIT);
+    program.end_input();
+    let (status, said) = program.end();
+    succeeded(status, &said, "ignored");
+}
+
+#[test]
+fn a_subscriber_gets_it_instead() {
+    let (status, said) = quit("notified");
+    succeeded(status, &said, "got SIGQUIT");
+}
+
+#[test]
+fn without_the_attribute_it_does_what_it_always_did() {
+    let (status, said) = quit("in run");
+    assert_eq!(status.signal(), Some(libc::SIGQUIT), "{status:?}: {}", said.err);
+    assert_eq!(said.err, "");
+}
