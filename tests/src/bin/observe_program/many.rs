@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 const MANY: usize = 10_000;
 
+/// Who is about to wait.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
 fn parsed(text: &str) -> Vec<Block> {
     dumps::parse(text).unwrap_or_else(|why| panic!("{why}\n{text}"))
 }
@@ -26,11 +29,13 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 #[inline(never)]
 fn one_of_many(receiver: chan::Receiver<u64>) {
+    WAITING.fetch_add(1, SeqCst);
     black_box(receiver.recv()).unwrap_err();
 }
 
 #[inline(never)]
 fn one_of_few(receiver: chan::Receiver<u64>) {
+    WAITING.fetch_add(1, SeqCst);
     black_box(receiver.recv()).unwrap_err();
 }
 
@@ -45,6 +50,8 @@ pub(crate) fn waiting() {
         }
     };
     let all: Vec<_> = (0..MANY).map(start).collect();
+    // Dumps of so many take their time: one or two are enough.
+    until("all have started", || WAITING.load(SeqCst) == MANY);
     until("all wait", || runtime::dump().matches(" [chan receive]:\n").count() == MANY);
 
     let start = Instant::now();
