@@ -74,6 +74,10 @@ pub fn parse(text: &str) -> Result<Vec<Block>, String> {
             if block.creator.is_some() {
                 return Err(format!("after the creator: {line:?}"));
             }
+            // Those that are not known, or too many.
+            if line.starts_with("...") && line.ends_with(" frames elided...") {
+                continue;
+            }
             let place = lines.next_if(|line| line.starts_with('\t'));
             let place = place.map(|line| parse_place(line).ok_or(format!("no place: {line:?}")));
             let place = place.transpose()?;
@@ -176,9 +180,12 @@ fn function(line: &str) -> Option<&str> {
 }
 
 fn creator(created: &str, place: Option<(String, u64)>) -> Option<Creator> {
-    let (function, goroutine) = created.rsplit_once(" in goroutine ")?;
-    let (function, goroutine) = (function.to_owned(), goroutine.parse().ok()?);
-    Some(Creator { function, goroutine, place: place? })
+    // A thread that is no goroutine has no number.
+    let (function, goroutine) = match created.rsplit_once(" in goroutine ") {
+        Some((function, goroutine)) => (function, goroutine.parse().ok()?),
+        None => (created, 0),
+    };
+    Some(Creator { function: function.to_owned(), goroutine, place: place? })
 }
 
 /// Equal stacks of a folded dump.

@@ -82,7 +82,7 @@ fn a_scope_that_waits_for_ever_is_a_deadlock() {
 #[test]
 fn the_report_shows_every_goroutine_with_its_name() {
     let text = deadlock("many asleep", ASLEEP);
-    assert_eq!(text.matches("(sleeper) [park]:").count(), 3, "{text}");
+    assert_eq!(text.matches("[park] {name: sleeper}:").count(), 3, "{text}");
     let first = text.lines().find(|line| line.starts_with("goroutine ")).unwrap();
     assert!(first.starts_with("goroutine 1 ["), "main is first, as in Go: {text}");
 }

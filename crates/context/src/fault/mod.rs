@@ -6,7 +6,7 @@
 
 mod report;
 
-pub use report::{OwnerName, name_owners};
+pub use report::{OwnerName, name_owners, show_others};
 
 use crate::arch::{self, Interrupted};
 use crate::lock::Lock;

@@ -216,6 +216,20 @@ fn write_elided(count: usize) {
 /// - **callback**: `overflow` calls it.
 unsafe extern "C" fn print(_: *mut u8) {
     FRAMES.show(print_frame, write_elided);
+    let others = OTHERS.load(Ordering::Relaxed);
+    if others != 0 {
+        // SAFETY: only `show_others` stores here, and it stores functions of this type.
+        let show = unsafe { std::mem::transmute::<usize, fn()>(others) };
+        show();
+    }
+}
+
+static OTHERS: AtomicUsize = AtomicUsize::new(0);
+
+/// What is called when an overflow has been reported, before the process ends: shows what else there is. On a
+/// stack of a mebibyte, in a signal handler, with whatever locks held: it has a watchdog of its own.
+pub fn show_others(show: fn()) {
+    OTHERS.store(show as usize, Ordering::Relaxed);
 }
 
 fn print_frame(ip: usize) {

@@ -99,7 +99,7 @@ pub fn dump_folded() -> String {
 }
 
 /// As [`dump`], for programs that read: `{"goroutines":[…]}`, with `id`, `name`, `state`, `wait_reason`,
-/// `waiting_ns` (about), `locked_to_thread`, `labels`, `parent`, `created_at`, `runs`, `frames` and `truncated`
+/// `waiting_ns` (about), `locked_to_thread`, `labels`, `parent`, `created_at`, `frames` and `truncated`
 /// of each.
 pub fn dump_json() -> String {
     observe::json()

@@ -14,6 +14,8 @@ pub(crate) enum WaitReason {
     Run,
     /// A receive on a channel.
     ChanReceive,
+    /// A receive on `chan::never`.
+    ChanReceiveNil,
     /// A send on a channel.
     ChanSend,
     /// A `select`.
@@ -43,12 +45,13 @@ pub(crate) enum WaitReason {
 }
 
 impl WaitReason {
-    const ALL: [WaitReason; 18] = [
+    const ALL: [WaitReason; 19] = [
         WaitReason::None,
         WaitReason::Park,
         WaitReason::Join,
         WaitReason::Run,
         WaitReason::ChanReceive,
+        WaitReason::ChanReceiveNil,
         WaitReason::ChanSend,
         WaitReason::Select,
         WaitReason::SelectNoCases,
@@ -76,6 +79,7 @@ impl WaitReason {
             WaitReason::Join => "join",
             WaitReason::Run => "run",
             WaitReason::ChanReceive => "chan receive",
+            WaitReason::ChanReceiveNil => "chan receive (nil chan)",
             WaitReason::ChanSend => "chan send",
             WaitReason::Select => "select",
             WaitReason::SelectNoCases => "select (no cases)",

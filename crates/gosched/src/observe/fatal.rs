@@ -1,9 +1,10 @@
 //! What is shown when the process ends badly, and when a test does.
 
+use super::goroutines::Whom;
 use super::level::level;
 use super::text;
-use crate::sched;
 use crate::sched::viewer::{Manners, Viewer};
+use crate::sched::{self, End};
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
@@ -80,13 +81,37 @@ pub(crate) fn dump_to_stderr() {
 
 /// All goroutines of a process that ends.
 pub(super) fn dump_at_the_end() {
-    if level().frames > 0 {
-        let mut out = io::BufWriter::new(Stderr { watchdog: Some(Watchdog::begin()) });
-        let _ = text::write_all(&mut Viewer::new(Manners::Rude), &mut out);
+    dump(Whom::All);
+}
+
+fn dump(whom: Whom) {
+    let mut out = io::BufWriter::new(Stderr { watchdog: Some(Watchdog::begin()) });
+    let _ = text::write_all(&mut Viewer::new(Manners::Rude), whom, &mut out);
+}
+
+/// As Go: all where nothing can go on; the others, where one is to blame, if `GOTRACEBACK` says so.
+fn report(end: End) {
+    let level = level();
+    match end {
+        End::Fatal if level.frames > 0 => dump(Whom::All),
+        End::OfTheCaller if level.frames > 0 && level.all => {
+            write_to_stderr(b"\n");
+            dump(Whom::Others);
+        }
+        _ => {}
     }
 }
 
-/// Lets the scheduler show goroutines when it finds that the process must end.
+/// A stack has overflowed, and its goroutine has been shown.
+fn report_overflow() {
+    if level().frames > 0 {
+        write_to_stderr(b"\n");
+        dump(Whom::Others);
+    }
+}
+
+/// Lets those below show goroutines when they find that the process must end.
 pub(crate) fn prepare() {
-    sched::set_report(dump_at_the_end);
+    sched::set_report(report);
+    sched::set_overflow_report(report_overflow);
 }

@@ -1,8 +1,7 @@
 //! Equal stacks once, as Go's `goroutine?debug=1`.
 
-use super::goroutines;
+use super::goroutines::{self, Whom};
 use super::symbols::Symbols;
-use crate::sched::viewer::Frames;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -11,6 +10,8 @@ use std::fmt::Write;
 #[derive(Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     frames: Vec<usize>,
+    /// What those run that have not begun.
+    runs: Option<&'static str>,
     labels: Vec<(String, String)>,
 }
 
@@ -19,9 +20,20 @@ pub(crate) fn folded() -> String {
     let mut viewer = goroutines::viewer();
     let mut kinds: HashMap<Kind, u64> = HashMap::new();
     let mut total = 0u64;
-    let Ok(()) = goroutines::for_each(&mut viewer, |_, goroutine, frames| {
+    let mut symbols = Symbols::default();
+    let Ok(()) = goroutines::for_each(&mut viewer, Whom::All, |viewer, goroutine, frames| {
         let labels = goroutine.labels().map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let kind = Kind { frames: all(frames), labels: labels.collect() };
+        let mut frames: Vec<usize> = frames.first.iter().chain(&frames.last).copied().collect();
+        // There are several ways out of the runtime, which make no difference.
+        let mut is_ours =
+            |&address: &usize| symbols.at(address, viewer).iter().all(|symbol| symbol.is_runtime);
+        let ours = frames.iter().take_while(|address| is_ours(address)).count();
+        frames.drain(..if ours < frames.len() { ours } else { 0 });
+        let runs = goroutine.runs.filter(|_| frames.is_empty());
+        if frames.is_empty() {
+            frames.push(folded as fn() -> String as usize);
+        }
+        let kind = Kind { frames, runs, labels: labels.collect() };
         *kinds.entry(kind).or_default() += 1;
         total += 1;
         Ok::<(), Infallible>(())
@@ -31,7 +43,6 @@ pub(crate) fn folded() -> String {
         its_count.cmp(count).then_with(|| one.cmp(other))
     });
     let mut text = format!("goroutine profile: total {total}\n");
-    let mut symbols = Symbols::default();
     for (kind, count) in &kinds {
         let _ = write!(text, "{count} @");
         for address in &kind.frames {
@@ -42,9 +53,13 @@ pub(crate) fn folded() -> String {
             let _ = write!(text, "\n# labels: {labels}");
         }
         text.push('\n');
+        if let Some(runs) = kind.runs {
+            let _ = write!(text, "#\t{:#x}\t{runs}\n\n", kind.frames[0]);
+            continue;
+        }
         for &address in &kind.frames {
             for symbol in symbols.at(address, &viewer).iter().filter(|symbol| !symbol.is_runtime) {
-                let _ = write!(text, "#\t{:#x}\t{}", address + 1, symbol.name);
+                let _ = write!(text, "#\t{address:#x}\t{}", symbol.name);
                 if let Some(offset) = symbol.offset {
                     let _ = write!(text, "+{offset:#x}");
                 }
@@ -57,10 +72,6 @@ pub(crate) fn folded() -> String {
         text.push('\n');
     }
     text
-}
-
-fn all(frames: &Frames) -> Vec<usize> {
-    frames.first.iter().chain(&frames.last).copied().collect()
 }
 
 /// `{"key":"value", "key":"value"}`, as Go; `None`: there are none.

@@ -48,6 +48,11 @@ impl Goroutine {
         name.map(|name| ("name", name)).into_iter().chain(labels)
     }
 
+    /// Where it was started; main was not, by the program.
+    pub(super) fn site_of_creation(&self) -> Option<&'static Location<'static>> {
+        self.site.filter(|_| self.id != 1)
+    }
+
     /// The function that started it, as far as it is known: a closure is named after it.
     pub(super) fn creator(&self) -> &'static str {
         let runs = self.runs.unwrap_or("");
@@ -58,10 +63,19 @@ impl Goroutine {
     }
 }
 
+/// Who is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whom {
+    All,
+    /// All but the caller.
+    Others,
+}
+
 /// Calls `each` with every goroutine there is, one after the other: the caller, then the others in the order of
 /// their ids. The frames are told beside it.
 pub(super) fn for_each<E>(
     viewer: &mut Viewer,
+    whom: Whom,
     mut each: impl FnMut(&Viewer, &Goroutine, &Frames) -> Result<(), E>,
 ) -> Result<(), E> {
     let own = current::goroutine();
@@ -69,6 +83,7 @@ pub(super) fn for_each<E>(
     let live = |g: &&'static G| g.id() != 0 && !matches!(g.state(), GState::Idle | GState::Dead);
     let mut all: Vec<(u64, &'static G)> = slab::all().filter(live).map(|g| (g.id(), g)).collect();
     all.sort_unstable_by_key(|&(id, g)| (!is_own(g), id));
+    all.retain(|&(_, g)| whom == Whom::All || !is_own(g));
     let mut frames = Frames::default();
     for (id, g) in all {
         if let Some(goroutine) = look_at(viewer, g, id, &mut frames) {
@@ -80,18 +95,20 @@ pub(super) fn for_each<E>(
 
 /// `None`: it has ended meanwhile.
 fn look_at(viewer: &mut Viewer, g: &'static G, id: u64, frames: &mut Frames) -> Option<Goroutine> {
-    let state = viewer.look_at(g, frames)?;
+    // They are taken back before it ends, and its frames are its own until then.
+    let details = g.details();
+    let look = viewer.look_at(g, frames)?;
     let goroutine = Goroutine {
         id,
-        state,
-        reason: g.reason(),
-        waiting: matches!(state, GState::Waiting | GState::Syscall)
-            .then(|| clock::real_now().saturating_sub(g.since())),
+        state: look.state,
+        reason: look.reason,
+        waiting: matches!(look.state, GState::Waiting | GState::Syscall)
+            .then(|| clock::real_now().saturating_sub(look.since)),
         is_locked: g.locks.load(Ordering::Relaxed) > 0,
         parent: g.parent(),
         site: g.site(),
         runs: g.runs(),
-        details: g.details(),
+        details,
     };
     // Its record may be another's by now.
     (g.id() == id).then_some(goroutine)

@@ -1,6 +1,6 @@
 //! All goroutines, for programs that read.
 
-use super::goroutines::{self, Goroutine};
+use super::goroutines::{self, Goroutine, Whom};
 use super::symbols::Symbols;
 use crate::gmp::state::GState;
 use crate::sched::viewer::{Frames, Viewer};
@@ -12,13 +12,14 @@ pub(crate) fn json() -> String {
     let mut text = String::from("{\"goroutines\":[");
     let mut symbols = Symbols::default();
     let mut separator = "";
-    let Ok(()) = goroutines::for_each(&mut goroutines::viewer(), |viewer, goroutine, frames| {
-        text.push_str(separator);
-        separator = ",";
-        // A string takes everything.
-        let _ = write_one(&mut text, viewer, goroutine, frames, &mut symbols);
-        Ok::<(), Infallible>(())
-    });
+    let Ok(()) =
+        goroutines::for_each(&mut goroutines::viewer(), Whom::All, |viewer, goroutine, frames| {
+            text.push_str(separator);
+            separator = ",";
+            // A string takes everything.
+            let _ = write_one(&mut text, viewer, goroutine, frames, &mut symbols);
+            Ok::<(), Infallible>(())
+        });
     text.push_str("]}");
     text
 }
@@ -44,10 +45,10 @@ fn write_one(
         separator = ",";
     }
     let parent = (goroutine.parent != 0).then_some(goroutine.parent);
-    let site = goroutine.site.map(|site| format!("{}:{}", site.file(), site.line()));
+    let site = goroutine.site_of_creation().map(|site| format!("{}:{}", site.file(), site.line()));
     write!(out, "}},\"parent\":{}", Nullable(parent))?;
     write!(out, ",\"created_at\":{}", Nullable(site.as_deref().map(Text)))?;
-    write!(out, ",\"runs\":{},\"frames\":[", Nullable(goroutine.runs.map(Text)))?;
+    write!(out, ",\"frames\":[")?;
     let mut separator = "";
     for &address in frames.first.iter().chain(&frames.last) {
         for symbol in &*symbols.at(address, viewer) {

@@ -1,5 +1,6 @@
 //! `GOTRACEBACK`: how much is shown when a program ends badly.
 
+use crate::sys::godebug;
 use std::sync::OnceLock;
 
 /// See the top of this file.
@@ -17,6 +18,12 @@ pub(super) struct Level {
 pub(super) fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
     *LEVEL.get_or_init(|| parse(&std::env::var("GOTRACEBACK").unwrap_or_default()))
+}
+
+/// Whether labels are part of a goroutine's first line: `GODEBUG=tracebacklabels=0` says no.
+pub(super) fn labels_are_shown() -> bool {
+    static SHOWN: OnceLock<bool> = OnceLock::new();
+    *SHOWN.get_or_init(|| godebug::value("tracebacklabels").is_none_or(|value| value != "0"))
 }
 
 fn parse(text: &str) -> Level {

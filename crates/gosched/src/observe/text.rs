@@ -1,6 +1,6 @@
 //! All goroutines as Go prints them.
 
-use super::goroutines::{self, Goroutine};
+use super::goroutines::{self, Goroutine, Whom};
 use super::level;
 use super::symbols::{Symbol, Symbols};
 use crate::sched::viewer::{Frames, Viewer};
@@ -20,12 +20,12 @@ pub(crate) fn text() -> String {
 /// # Errors
 /// `out` refuses.
 pub(crate) fn write_text(out: &mut dyn Write) -> io::Result<()> {
-    write_all(&mut goroutines::viewer(), out)
+    write_all(&mut goroutines::viewer(), Whom::All, out)
 }
 
-pub(super) fn write_all(viewer: &mut Viewer, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write_all(viewer: &mut Viewer, whom: Whom, out: &mut dyn Write) -> io::Result<()> {
     let mut printer = Printer::new();
-    goroutines::for_each(viewer, |viewer, goroutine, frames| {
+    goroutines::for_each(viewer, whom, |viewer, goroutine, frames| {
         printer.print(out, viewer, goroutine, frames)
     })
 }
@@ -56,11 +56,12 @@ impl Printer {
         }
         writeln!(out, "{}", Header(goroutine))?;
         self.print_frames(out, viewer, goroutine, frames)?;
-        if goroutine.parent != 0
-            && let Some(site) = goroutine.site
-        {
-            let (creator, parent) = (goroutine.creator(), goroutine.parent);
-            writeln!(out, "created by {creator} in goroutine {parent}")?;
+        if let Some(site) = goroutine.site_of_creation() {
+            write!(out, "created by {}", goroutine.creator())?;
+            match goroutine.parent {
+                0 => writeln!(out)?,
+                parent => writeln!(out, " in goroutine {parent}")?,
+            }
             writeln!(out, "\t{}:{}", site.file(), site.line())?;
         }
         Ok(())
@@ -123,7 +124,7 @@ impl fmt::Display for Header<'_> {
         }
         f.write_str("]")?;
         let mut separator = " {";
-        for (key, value) in goroutine.labels() {
+        for (key, value) in goroutine.labels().filter(|_| level::labels_are_shown()) {
             write!(f, "{separator}{}: {}", Quoted(key), Quoted(value))?;
             separator = ", ";
         }

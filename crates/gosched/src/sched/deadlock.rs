@@ -94,7 +94,7 @@ fn end() -> ! {
     let _ = writeln!(out, "fatal error: {message}");
     let _ = writeln!(out);
     out.flush();
-    report::report();
+    report::report(report::End::Fatal);
     // SAFETY: ends the process; nothing is left that could be flushed or unwound.
     unsafe { libc::_exit(2) }
 }

@@ -102,10 +102,11 @@ use std::sync::{Arc, OnceLock};
 
 pub(crate) use moving::{
     become_main_m, call_from_watcher, check_panic, hand_offs, main_has_exited, preemptions,
-    refuse_in_child, registers_here, seed, with_preemption_off, with_stack, with_world_stopped,
+    refuse_in_child, registers_here, seed, set_overflow_report, with_preemption_off, with_stack,
+    with_world_stopped,
 };
 
-pub(crate) use report::set_report;
+pub(crate) use report::{End, report, set_report};
 
 /// A goroutine to be started. Small: it is on the way of every `go`.
 #[derive(Clone, Copy, Debug)]

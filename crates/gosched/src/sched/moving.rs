@@ -34,6 +34,7 @@ pub(crate) use chaos::seed;
 pub(crate) use deadlock::{PATIENCE, check as look_for_deadlock};
 pub(crate) use fork::refuse_in_child;
 pub(crate) use gosched_context::Size;
+pub(crate) use gosched_context::fault::show_others as set_overflow_report;
 pub(crate) use look::{
     count, cpu_time, head, length_and_tick, locked_m_of, m_of, write_ms, write_ps,
 };

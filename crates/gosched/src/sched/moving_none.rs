@@ -218,3 +218,5 @@ pub(crate) fn registers_here(_to: &mut Registers) {}
 pub(crate) fn call_from_watcher(_f: fn()) -> bool {
     false
 }
+
+pub(crate) fn set_overflow_report(_report: fn()) {}

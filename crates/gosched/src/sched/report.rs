@@ -1,21 +1,30 @@
-//! What the layer above does for the scheduler: it shows all goroutines when the process must end.
+//! What the layer above does for those below: it shows goroutines when the process must end.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Shows all goroutines with their frames. Set before `main`, by the layer above.
+/// Why the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Nothing can go on.
+    Fatal,
+    /// A goroutine panicked, and has been unwound; or it has said itself what it was doing.
+    OfTheCaller,
+}
+
+/// Set before `main`, by the layer above.
 static REPORT: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// What shows all goroutines when the process must end.
-pub(crate) fn set_report(report: fn()) {
+/// What shows goroutines when the process must end.
+pub(crate) fn set_report(report: fn(End)) {
     REPORT.store(report as *mut (), Ordering::Relaxed);
 }
 
-/// Shows all goroutines: allocates, and reads debug information.
-pub(crate) fn report() {
+/// Shows goroutines: allocates, and reads debug information.
+pub(crate) fn report(end: End) {
     let report = REPORT.load(Ordering::Relaxed);
     if !report.is_null() {
         // SAFETY: `set_report` stored a function of this type.
-        let report = unsafe { std::mem::transmute::<*mut (), fn()>(report) };
-        report();
+        let report = unsafe { std::mem::transmute::<*mut (), fn(End)>(report) };
+        report(end);
     }
 }

@@ -23,6 +23,7 @@ use super::world::{self, StopReason};
 use super::{calls, fork, preempt};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
+use crate::gmp::reason::WaitReason;
 use crate::gmp::state::{GState, Moment};
 use crate::sys::thread_look::{self, Call};
 use gosched_context::arch::{self, Registers, SAVED_WORDS};
@@ -57,6 +58,8 @@ pub(crate) enum Manners {
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     start: Start,
+    /// Why the goroutine waited, and since when.
+    wait: (WaitReason, u64),
     /// Its thread was blocked in a call that nobody marked.
     is_blocked: bool,
     view: Box<View>,
@@ -126,7 +129,13 @@ impl Snapshot {
         // Zeros from the allocator: not built on the stack, which is smaller.
         // SAFETY: all-zero is a view of nothing.
         let view = unsafe { Box::<View>::new_zeroed().assume_init() };
-        Snapshot { start: Start::Nowhere, is_blocked: false, view, manners }
+        let wait = (WaitReason::None, 0);
+        Snapshot { start: Start::Nowhere, wait, is_blocked: false, view, manners }
+    }
+
+    /// Why the goroutine waited, if it did, and since when.
+    pub(crate) fn wait(&self) -> (WaitReason, u64) {
+        self.wait
     }
 
     /// Whether the goroutine's thread was blocked in a call that nobody marked.
@@ -138,6 +147,7 @@ impl Snapshot {
     pub(crate) fn take(&mut self, g: &'static G) -> Option<Moment> {
         for _ in 0..TRIES {
             let moment = g.moment();
+            self.wait = (g.reason(), g.since());
             let seen = match moment.state() {
                 GState::Idle | GState::Dead => return None,
                 GState::Running => self.take_running(g),
@@ -160,6 +170,7 @@ impl Snapshot {
         if self.manners == Manners::Polite && !fork::is_child() {
             world::with_world_stopped(StopReason::Dump, |_| {
                 moment = g.moment();
+                self.wait = (g.reason(), g.since());
                 let state = moment.state();
                 if !matches!(state, GState::Idle | GState::Dead | GState::Running) {
                     seen = self.take_stopped(g, state);

@@ -131,7 +131,7 @@ fn exhausted() -> ! {
     let _ = writeln!(out, "runtime: program exceeds {most}-thread limit");
     let _ = writeln!(out, "fatal error: thread exhaustion\n");
     out.flush();
-    report::report();
+    report::report(report::End::Fatal);
     // SAFETY: ends the process; nothing is left that could be flushed or unwound.
     unsafe { libc::_exit(2) }
 }

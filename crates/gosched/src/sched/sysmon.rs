@@ -54,7 +54,10 @@ pub(crate) fn start() {
     spawner::OTHER_THREADS.fetch_add(1, Ordering::Relaxed);
     match thread.spawn(watch) {
         Ok(_) => STARTED.store(true, Ordering::Relaxed),
-        Err(_) => drop(spawner::OTHER_THREADS.fetch_sub(1, Ordering::Relaxed)),
+        Err(_) => {
+            spawner::OTHER_THREADS.fetch_sub(1, Ordering::Relaxed);
+            do_what_was_asked();
+        }
     }
 }
 
@@ -84,9 +87,10 @@ pub(crate) fn look_now() {
 /// Something for the watcher's thread to do.
 static CALL: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Lets the watcher call `f`, soon. In signal handlers too. False: there is no watcher.
+/// Lets the watcher call `f`, soon, or as soon as there is one. In signal handlers too. False: there will never
+/// be one.
 pub(crate) fn call_from_watcher(f: fn()) -> bool {
-    if !STARTED.load(Ordering::Relaxed) || fork::is_child() {
+    if SCHED.procs() == 0 || fork::is_child() {
         return false;
     }
     CALL.store(f as *mut (), Ordering::Relaxed);

@@ -229,7 +229,7 @@ pub(super) fn look_for_deadlock() {
     let ends = DEADLOCK_ENDS.load(Ordering::Relaxed) && ACTIVE.load(Ordering::Relaxed) == 0;
     if ends && !timer_thread::has_timers() && ACTIVE.load(Ordering::Relaxed) == 0 {
         eprintln!("fatal error: all goroutines are asleep - deadlock!");
-        super::report::report();
+        super::report::report(super::report::End::Fatal);
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(2) }
     }

@@ -4,7 +4,9 @@ pub(crate) use super::snapshot::Manners;
 use super::snapshot::Snapshot;
 use crate::gmp::current;
 use crate::gmp::g::G;
+use crate::gmp::reason::WaitReason;
 use crate::gmp::state::GState;
+use crate::sys::clock;
 use gosched_context::unwind::{End, Walker};
 
 use std::collections::VecDeque;
@@ -31,6 +33,15 @@ pub(crate) struct Frames {
     pub(crate) is_cut: bool,
 }
 
+/// What a goroutine did, besides its frames.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub(crate) state: GState,
+    /// Why it waited, and since when, if it did.
+    pub(crate) reason: WaitReason,
+    pub(crate) since: u64,
+}
+
 impl Viewer {
     pub(crate) fn new(manners: Manners) -> Viewer {
         Viewer { snapshot: Snapshot::new(manners), walker: Walker::new() }
@@ -39,7 +50,7 @@ impl Viewer {
     /// What `g` does: its state, and its frames. `None`: it is dead.
     ///
     /// One whose thread is blocked in a call is in a call, whether it was marked or not.
-    pub(crate) fn look_at(&mut self, g: &'static G, frames: &mut Frames) -> Option<GState> {
+    pub(crate) fn look_at(&mut self, g: &'static G, frames: &mut Frames) -> Option<Look> {
         let own = current::goroutine().is_some_and(|own| std::ptr::eq(own, g));
         let state = match own {
             true => {
@@ -49,7 +60,11 @@ impl Viewer {
             false => self.snapshot.take(g)?.state(),
         };
         self.walk(frames);
-        Some(if self.snapshot.is_blocked() { GState::Syscall } else { state })
+        let (reason, since) = self.snapshot.wait();
+        Some(match self.snapshot.is_blocked() {
+            true => Look { state: GState::Syscall, reason, since: clock::real_now() },
+            false => Look { state, reason, since },
+        })
     }
 
     fn walk(&mut self, frames: &mut Frames) {

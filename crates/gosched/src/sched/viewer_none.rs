@@ -1,6 +1,7 @@
 //! The twin of `viewer` on systems without a port: goroutines are threads there, whose frames are not known.
 
 use crate::gmp::g::G;
+use crate::gmp::reason::WaitReason;
 use crate::gmp::state::GState;
 use std::path::Path;
 
@@ -22,13 +23,23 @@ pub(crate) struct Frames {
     pub(crate) is_cut: bool,
 }
 
+/// What a goroutine did, besides its frames.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub(crate) state: GState,
+    /// Why it waited, and since when, if it did.
+    pub(crate) reason: WaitReason,
+    pub(crate) since: u64,
+}
+
 impl Viewer {
     pub(crate) fn new(_manners: Manners) -> Viewer {
         Viewer
     }
 
-    pub(crate) fn look_at(&mut self, g: &'static G, _frames: &mut Frames) -> Option<GState> {
-        Some(g.state()).filter(|state| !matches!(state, GState::Idle | GState::Dead))
+    pub(crate) fn look_at(&mut self, g: &'static G, _frames: &mut Frames) -> Option<Look> {
+        let look = Look { state: g.state(), reason: g.reason(), since: g.since() };
+        (!matches!(look.state, GState::Idle | GState::Dead)).then_some(look)
     }
 
     pub(crate) fn function(&self, _address: usize) -> Option<usize> {

@@ -57,15 +57,26 @@ pub(crate) fn sealed<T>() -> Receiver<T> {
     sealed_for(None)
 }
 
+/// A channel that never carries a value, and that nobody closes.
+fn nil<T>() -> Receiver<T> {
+    sealed_with(Seal { _owner: None, is_nil: true })
+}
+
 /// As [`sealed`]; whoever can receive keeps `owner`.
 pub(crate) fn sealed_for<T>(owner: Option<Arc<dyn Any + Send + Sync>>) -> Receiver<T> {
-    let ends = Ends { seal: Some(Seal { _owner: owner }), ..Ends::new(0, None) };
+    sealed_with(Seal { _owner: owner, is_nil: false })
+}
+
+fn sealed_with<T>(seal: Seal) -> Receiver<T> {
+    let ends = Ends { seal: Some(seal), ..Ends::new(0, None) };
     Receiver::new(Arc::new(ends))
 }
 
 /// What a channel of the runtime's own has.
 struct Seal {
     _owner: Option<Arc<dyn Any + Send + Sync>>,
+    /// The runtime does not close it either.
+    is_nil: bool,
 }
 
 /// A way to close a channel for who does not keep it.
@@ -82,7 +93,7 @@ impl<T> Closer<T> {
 
 /// A channel into which only the runtime sends; whoever can receive keeps `owner`.
 pub(crate) fn fed<T>(cap: usize, owner: Arc<dyn Any + Send + Sync>) -> (Feeder<T>, Receiver<T>) {
-    let seal = Some(Seal { _owner: Some(owner) });
+    let seal = Some(Seal { _owner: Some(owner), is_nil: false });
     let ends = Arc::new(Ends { seal, ..Ends::new(cap, None) });
     (Feeder(Arc::downgrade(&ends)), Receiver::new(ends))
 }

@@ -7,6 +7,8 @@ use super::recv_future::RecvFuture;
 use super::timer::ChanTimer;
 use super::{Closer, Ends};
 use crate::block::may_wait;
+use crate::block::select::wait_for_ever;
+use crate::gmp::reason::WaitReason;
 use crate::sys::clock;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -22,7 +24,7 @@ pub struct Receiver<T> {
 /// A receiver that never gets anything, and is never closed: an arm of a `select!` that is off.
 #[doc(alias = "nil")]
 pub fn never<T>() -> Receiver<T> {
-    super::sealed()
+    super::nil()
 }
 
 impl<T> Receiver<T> {
@@ -49,6 +51,9 @@ impl<T> Receiver<T> {
     /// The channel is closed, and empty.
     pub fn recv(&self) -> Result<T, RecvError> {
         may_wait();
+        if self.ends.seal.as_ref().is_some_and(|seal| seal.is_nil) {
+            wait_for_ever(WaitReason::ChanReceiveNil);
+        }
         self.ends.core.receive().ok_or(RecvError)
     }
 

@@ -75,7 +75,7 @@ pub(crate) fn choose(
         return Some(arm);
     }
     if order.is_empty() && patience == Patience::Endless {
-        wait_for_ever();
+        wait_for_ever(WaitReason::SelectNoCases);
     }
     let turn = Turn::among_others();
     let limit = Limit::new(&turn);
@@ -246,8 +246,8 @@ fn leave(inside: Inside, woken: Woken) {
     }
 }
 
-/// No arm can ever be ready.
-fn wait_for_ever() -> ! {
+/// Nobody can ever make the caller ready.
+pub(crate) fn wait_for_ever(reason: WaitReason) -> ! {
     /// # Safety
     /// - **any**: it may always be called.
     unsafe fn commit(_g: &'static G, _data: *const ()) -> bool {
@@ -255,7 +255,7 @@ fn wait_for_ever() -> ! {
     }
     loop {
         // SAFETY: commit — it may be called; nobody makes this one ready.
-        unsafe { sched::park(WaitReason::SelectNoCases, commit, ptr::null()) };
+        unsafe { sched::park(reason, commit, ptr::null()) };
     }
 }
 

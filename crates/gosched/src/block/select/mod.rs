@@ -10,6 +10,7 @@ pub use dynamic::Select;
 use crate::block::may_wait;
 use crate::sys::clock;
 use arms::{ReceiveArm, SendArm, TakeArm};
+pub(crate) use machine::wait_for_ever;
 use machine::{Patience, Port, Scratch, choose};
 use std::mem::MaybeUninit;
 use std::time::Duration;
