@@ -84,7 +84,7 @@ pub fn crowd(count: usize, f: impl Fn(usize) + Send + Sync + 'static) {
 ///
 /// # Panics
 /// It never is.
-pub fn eventually(is_so: impl Fn() -> bool) {
+pub fn eventually(mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < LIMIT, "it never was");

@@ -135,18 +135,22 @@ impl Said {
         digits.parse().unwrap_or_else(|_| panic!("{self}: no number after `{word}`"))
     }
 
-    /// Fails unless goroutines were preempted, in the ways that were allowed and in no other.
+    /// Whether goroutines were preempted, in the ways that were allowed and in no other.
+    pub fn is_preempted(&self) -> bool {
+        let (moved, in_place) = (self.number("moved"), self.number("in-place"));
+        match self.mode {
+            Mode::Both => moved + in_place > 0,
+            Mode::InPlace => moved == 0 && in_place > 0,
+            Mode::Moving => moved > 0 && in_place == 0,
+        }
+    }
+
+    /// Fails unless they [were](Self::is_preempted).
     ///
     /// # Panics
     /// They were not.
     pub fn was_preempted(&self) {
-        let (moved, in_place) = (self.number("moved"), self.number("in-place"));
-        let right = match self.mode {
-            Mode::Both => moved + in_place > 0,
-            Mode::InPlace => moved == 0 && in_place > 0,
-            Mode::Moving => moved > 0 && in_place == 0,
-        };
-        assert!(right, "{self}");
+        assert!(self.is_preempted(), "{self}");
     }
 
     /// Fails unless some were switched away whole, if that was allowed, and some stopped in place if not.

@@ -172,7 +172,7 @@ fn a_shutdown_twice_is_fine_until_the_connection_is_gone() {
         near.shutdown(Shutdown::Both).unwrap();
         drop(far);
         let start = Instant::now();
-        while near.shutdown(Shutdown::Write).is_ok() && start.elapsed() < 1000 * MILLI {
+        while near.shutdown(Shutdown::Write).is_ok() && start.elapsed() < 20_000 * MILLI {
             std::thread::yield_now();
         }
         assert_eq!(kind(near.shutdown(Shutdown::Write)), ErrorKind::NotConnected);
@@ -312,8 +312,13 @@ fn full() -> (TcpListener, Vec<TcpStream>) {
     assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
     let address = listener.local_addr().unwrap();
     let mut queue = Vec::new();
-    while let Ok(stream) = TcpStream::connect_timeout(&address, 50 * MILLI) {
-        queue.push(stream);
+    // A busy machine may answer late once.
+    let mut late = 0;
+    while late < 2 {
+        match TcpStream::connect_timeout(&address, (50 << late) * MILLI) {
+            Ok(stream) => queue.push(stream),
+            Err(_) => late += 1,
+        }
     }
     (listener, queue)
 }

@@ -15,7 +15,7 @@ fn program(arguments: &[&str], procs: usize) -> Program {
 /// For what depends on time: a machine that is busy with other things may spoil it a few times.
 fn at_best(attempt: impl Fn() -> Program, is_right: impl Fn(&Said) -> bool) {
     let mut seen = Vec::new();
-    while seen.len() < 4 {
+    while seen.len() < 6 {
         let said = attempt().alone().run();
         println!("{said}");
         if is_right(&said) {
@@ -30,10 +30,15 @@ fn at_best(attempt: impl Fn() -> Program, is_right: impl Fn(&Said) -> bool) {
 #[test]
 fn a_goroutine_that_never_yields_does_not_keep_its_p() {
     for mode in MODES {
-        let said = program(&["endless loop"], 1).mode(mode).alone().run();
-        assert_eq!(said.text, "Done\n");
-        let seconds = said.took.as_secs_f64();
-        assert!((1.0..3.0).contains(&seconds), "{mode:?}: {seconds} s");
+        at_best(
+            || program(&["endless loop"], 1).mode(mode),
+            |said| {
+                assert_eq!(said.text, "Done\n");
+                let seconds = said.took.as_secs_f64();
+                assert!(seconds >= 1.0, "{mode:?}: {seconds} s");
+                seconds < 3.0
+            },
+        );
     }
 }
 
@@ -41,9 +46,13 @@ fn a_goroutine_that_never_yields_does_not_keep_its_p() {
 #[test]
 fn a_loop_without_an_end_does_not_keep_others_from_a_timer() {
     for procs in PROCS {
-        let said = program(&["never one"], procs).run();
-        assert_eq!(said.text, "go 1.13 has never been here\n", "{procs} Ps");
-        assert!(said.took < Duration::from_secs(3), "{procs} Ps: {:?}", said.took);
+        at_best(
+            || program(&["never one"], procs),
+            |said| {
+                assert_eq!(said.text, "go 1.13 has never been here\n", "{procs} Ps");
+                said.took < Duration::from_secs(3)
+            },
+        );
     }
 }
 
@@ -66,15 +75,17 @@ fn it_does_where_preemption_by_signals_is_off() {
 #[test]
 fn one_that_is_preempted_goes_to_the_tail_of_the_global_queue() {
     for mode in MODES {
-        let said = program(&["order"], 1).mode(mode).slice("2ms").run();
-        let before = said.number("before");
-        assert!((1..=122).contains(&before), "{said}");
+        let order = || program(&["order"], 1).mode(mode).slice("2ms");
+        // More if it was preempted again before it had gone on.
+        at_best(order, |said| (1..=122).contains(&said.number("before")));
     }
 }
 
 fn is_prompt(said: &Said) -> bool {
-    said.was_preempted();
-    said.number("ticks") > 50 && said.number("p50") < 3_000 && said.number("most") < 1_000_000
+    said.is_preempted()
+        && said.number("ticks") > 50
+        && said.number("p50") < 3_000
+        && said.number("most") < 1_000_000
 }
 
 #[test]
@@ -108,12 +119,12 @@ fn a_thousand_that_never_yield_all_get_on() {
         // Where each needs a thread, more than 64 begin only now and then.
         let most = if cfg!(target_feature = "crt-static") { "60" } else { "1000" };
         for (mode, count) in [(Mode::Both, most), (Mode::InPlace, "60")] {
-            let hogs = program(&["many hogs", count], procs);
-            let said = hogs.mode(mode).slice("500us").alone().run();
-            println!("{said}");
-            said.was_moved_if_allowed();
-            assert!(said.number("least") > 0, "{said}");
-            assert!(said.number("most") < 1_000_000, "{said}");
+            let hogs = || program(&["many hogs", count], procs).mode(mode).slice("500us");
+            at_best(hogs, |said| {
+                said.was_moved_if_allowed();
+                assert!(said.number("least") > 0, "{said}");
+                said.number("most") < 1_000_000
+            });
         }
     }
 }

@@ -14,7 +14,7 @@ fn program(name: &str) -> Output {
 
 /// The report of a program that ends in a deadlock.
 fn deadlock(name: &str, first: &str) -> String {
-    deadlock_within(name, first, Duration::from_secs(5))
+    deadlock_within(name, first, Duration::from_secs(9))
 }
 
 fn deadlock_within(name: &str, first: &str, limit: Duration) -> String {
@@ -119,7 +119,7 @@ fn an_ordinary_thread_that_can_unpark_is_no_deadlock() {
 #[test]
 fn a_deadlock_is_reported_when_the_last_ordinary_thread_ends() {
     // Nothing tells of a thread's end: the last M looks once more when it has slept for 10 s.
-    let text = deadlock_within("a thread ends", ASLEEP, Duration::from_secs(15));
+    let text = deadlock_within("a thread ends", ASLEEP, Duration::from_secs(25));
     has_line(&text, "goroutine 1 [park]:");
 }
 

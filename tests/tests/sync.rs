@@ -136,11 +136,16 @@ fn a_mutex_starves_nobody() {
                 }
             }
         });
-        for _ in 0..10 {
+        let waits: Vec<Duration> = std::iter::repeat_with(|| {
             let start = Instant::now();
             drop(mutex.lock());
-            assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
-        }
+            start.elapsed()
+        })
+        .take(10)
+        .collect();
+        // The machine may be busy with something else now and then.
+        let late = waits.iter().filter(|&&wait| wait > Duration::from_millis(500)).count();
+        assert!(late <= 3 && waits.iter().all(|&wait| wait < Duration::from_secs(5)), "{waits:?}");
         over.store(true, SeqCst);
         hog.join().unwrap();
     });
@@ -179,8 +184,15 @@ fn a_writer_that_waits_keeps_new_readers_out_until_it_gives_up() {
         let lock = Arc::new(RwLock::new(0));
         let reading = lock.read();
         let shared = lock.clone();
-        let writer = go(move || shared.try_write_for(300 * MILLI).is_none());
-        eventually(|| lock.try_read().is_none());
+        let gives_up = move || go(move || shared.try_write_for(300 * MILLI).is_none());
+        let mut writer = gives_up.clone()();
+        eventually(|| {
+            // It may have given up before anybody had a look.
+            if writer.is_finished() {
+                writer = gives_up.clone()();
+            }
+            lock.try_read().is_none()
+        });
         let shared = lock.clone();
         let reader = go(move || {
             let start = Instant::now();

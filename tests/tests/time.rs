@@ -3,15 +3,15 @@
 use gosched::chan::TryRecvError;
 use gosched::time::{Ticker, Timer, after, sleep, sleep_until, tick};
 use gosched::{chan, go, run, select, yield_now};
-use gosched_tests as _;
+use gosched_tests::parties::sooner_or_later;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 const MILLI: Duration = Duration::from_millis(1);
-/// Later than any timer of these tests may be.
-const LATE: Duration = Duration::from_millis(400);
+/// Later than any timer of these tests may be, on a busy machine too.
+const LATE: Duration = Duration::from_secs(5);
 
 fn assert_took(start: Instant, expected: Duration) {
     let took = start.elapsed();
@@ -51,17 +51,20 @@ fn a_sleep_of_nothing_and_one_that_is_over_return_at_once() {
 #[test]
 fn sleepers_wake_in_the_order_of_their_times() {
     run(|| {
-        let (tx, rx) = chan::<u32>(100);
-        let start = Instant::now();
-        for i in [5, 1, 4, 2, 3] {
-            let tx = tx.clone();
-            go(move || {
-                sleep_until(start + i * 40 * MILLI);
-                tx.send(i).unwrap();
-            });
-        }
-        drop(tx);
-        assert_eq!(rx.iter().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        // On a busy machine two of them may be ready, on two Ps, before either runs.
+        sooner_or_later(vec![1, 2, 3, 4, 5], || {
+            let (tx, rx) = chan::<u32>(100);
+            let start = Instant::now();
+            for i in [5, 1, 4, 2, 3] {
+                let tx = tx.clone();
+                go(move || {
+                    sleep_until(start + i * 40 * MILLI);
+                    tx.send(i).unwrap();
+                });
+            }
+            drop(tx);
+            rx.iter().collect()
+        });
     });
 }
 
@@ -160,10 +163,15 @@ fn a_timer_of_no_time_and_one_of_all_time_are_right() {
 #[test]
 fn a_ticker_keeps_one_tick_and_loses_the_others() {
     run(|| {
+        // On a busy machine the next ticks may come while this one looks.
+        sooner_or_later(true, || {
+            let ticker = Ticker::new(2 * MILLI);
+            sleep(21 * MILLI);
+            let received = std::iter::from_fn(|| ticker.chan().try_recv().ok()).take(5).count();
+            assert!(received >= 1);
+            received <= 2
+        });
         let ticker = Ticker::new(2 * MILLI);
-        sleep(21 * MILLI);
-        let received = std::iter::from_fn(|| ticker.chan().try_recv().ok()).take(5).count();
-        assert!((1..=2).contains(&received), "{received}");
         let start = Instant::now();
         ticker.chan().recv().unwrap();
         assert!(start.elapsed() < LATE);

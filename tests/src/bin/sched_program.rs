@@ -2,7 +2,8 @@
 //! in the process, no thread of a test harness either; an alarm ends it if it hangs.
 
 use gosched::{
-    Builder, JoinHandle, current, go, goexit, lock_os_thread, park, run, runtime, yield_now,
+    __rules as rules, Builder, JoinHandle, current, go, goexit, lock_os_thread, park, run, runtime,
+    yield_now,
 };
 use std::hint::black_box;
 use std::io::Read;
@@ -432,7 +433,7 @@ fn surplus() {
         let few = runtime::procs() + 3;
         // A thread of the system goes some time after it has left the runtime.
         let surplus = || runtime::num_threads() > few || tasks() > few + 3;
-        while surplus() && start.elapsed() < Duration::from_secs(12) {
+        while surplus() && start.elapsed() < Duration::from_secs(18) {
             std::thread::sleep(Duration::from_millis(100));
         }
         println!("at last {} {}", runtime::num_threads(), tasks());
@@ -466,6 +467,9 @@ fn many() {
         most = most.max(tasks());
     }
     println!("goroutines {}", runtime::num_goroutines());
+    let (marked, unmarked) = rules::hand_offs();
+    let in_place = rules::preemptions().in_place;
+    println!("stopped {}", marked + unmarked + in_place);
     println!("threads {} {}", most.max(tasks()), runtime::num_threads());
     for handle in &handles {
         handle.goroutine().unpark();

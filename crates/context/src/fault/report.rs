@@ -19,8 +19,9 @@ const STATUS: i32 = 2;
 /// Frames shown at each end of a long trace, as Go does.
 const SHOWN: usize = 50;
 
-/// How long the trace may take.
-const WATCHDOG_SECONDS: u32 = 5;
+/// How long the trace may take. In a debug build the symbolizer needs a second of CPU time, and of a busy machine
+/// it gets a small share.
+const WATCHDOG_SECONDS: u32 = 10;
 
 /// The symbolizer runs on a stack of its own: the signal stack is too small for it.
 const SYMBOLIZER_STACK: usize = 1 << 20;

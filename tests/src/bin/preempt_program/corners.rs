@@ -32,7 +32,7 @@ pub(crate) fn inside_host() {
             lane.step();
         }
     });
-    kit::wait_and_stop();
+    kit::wait_for_and_stop(|counts| counts.in_place > 0);
     hosted.join();
     woken.join();
     println!("ran {}", ran.load(SeqCst));
@@ -71,7 +71,7 @@ pub(crate) fn handlers() {
 /// Goroutines that use C's allocator.
 fn allocating(count: usize) -> kit::Crowd<u64> {
     crowd("a goroutine in malloc", count, |number, lane: &Lane| {
-        while !is_over() {
+        while !is_over() || lane.steps() == 0 {
             take_memory(1100 + (lane.steps() as usize % 50) * 64 + number);
             lane.step();
         }
@@ -94,7 +94,7 @@ fn take_memory(size: usize) {
 pub(crate) fn made_threads() {
     let all = allocating(4);
     let woken = crowd("a goroutine that sleeps and takes memory", 6, |number, lane: &Lane| {
-        while !is_over() {
+        while !is_over() || lane.steps() == 0 {
             time::sleep(MILLI / 5);
             take_memory(2000 + number);
             lane.step();

@@ -38,34 +38,73 @@ pub(crate) fn stop() {
     OVER.store(true, Relaxed);
 }
 
-/// Main's part in most programs: it lets others go on for the length, then ends them. Its sleeps are
-/// part of the test, since all Ps are busy.
+/// Main's part in most programs: it lets others go on for the length, and longer where nobody was preempted
+/// yet, since nothing says how soon a busy machine lets the watcher look; then ends them. Its sleeps are part
+/// of the test, since all Ps are busy.
 pub(crate) fn wait_and_stop() {
-    wait_for(length());
-    stop();
+    wait_for_and_stop(|_| true);
 }
 
-/// As [`wait_and_stop`], and longer where nobody was moved yet: on a busy machine goroutines may have been
-/// interrupted only where they cannot be.
+/// As [`wait_and_stop`], until somebody was moved, if that is allowed: goroutines may have been interrupted
+/// only where they cannot be.
 pub(crate) fn wait_for_moves_and_stop() {
-    wait_for(length());
-    let allowed = std::env::var_os("GOSCHED_PREEMPT").is_none_or(|way| way != "in-place");
-    let start = Instant::now();
-    while allowed
-        && cfg!(not(target_feature = "crt-static"))
-        && rules::preemptions().moved == 0
-        && start.elapsed() < PATIENCE / 2
-    {
-        wait_for(10 * MILLI);
-    }
+    wait_for_and_stop(is_moved_if_allowed);
+}
+
+/// As [`wait_and_stop`], until this is so too.
+pub(crate) fn wait_for_and_stop(is_enough: impl Fn(&rules::Preemptions) -> bool) {
+    wait_for_length();
+    wait_for_preemptions(is_enough);
     stop();
 }
 
-fn wait_for(time: Duration) {
+/// Waits until somebody was moved, if that is allowed.
+pub(crate) fn wait_for_moves() {
+    wait_for_preemptions(is_moved_if_allowed);
+}
+
+/// Waits until goroutines were preempted and this is so, or for half of the patience: tests say what is
+/// missing.
+pub(crate) fn wait_for_preemptions(is_enough: impl Fn(&rules::Preemptions) -> bool) {
     let lane = Lane::new("main");
     let start = Instant::now();
-    while start.elapsed() < time {
-        time::sleep((time - start.elapsed()).min(100 * MILLI));
+    while start.elapsed() < PATIENCE / 2 {
+        let counts = rules::preemptions();
+        if was_preempted(&counts) && is_enough(&counts) {
+            break;
+        }
+        time::sleep(10 * MILLI);
+        lane.step();
+    }
+}
+
+/// Whether somebody was moved, if that is allowed.
+pub(crate) fn is_moved_if_allowed(counts: &rules::Preemptions) -> bool {
+    // A static program has libc in its own text, and never moves.
+    let allowed = way() != Some("in-place") && cfg!(not(target_feature = "crt-static"));
+    !allowed || counts.moved > 0
+}
+
+/// The only way in which goroutines may be preempted, if there is one.
+fn way() -> Option<&'static str> {
+    static WAY: OnceLock<Option<String>> = OnceLock::new();
+    WAY.get_or_init(|| std::env::var("GOSCHED_PREEMPT").ok()).as_deref()
+}
+
+/// Whether some were, in a way that is allowed.
+fn was_preempted(counts: &rules::Preemptions) -> bool {
+    match way() {
+        Some("in-place") => counts.in_place > 0,
+        Some("moving") => counts.moved > 0,
+        _ => counts.moved + counts.in_place > 0,
+    }
+}
+
+fn wait_for_length() {
+    let lane = Lane::new("main");
+    let start = Instant::now();
+    while start.elapsed() < length() {
+        time::sleep((length() - start.elapsed()).min(100 * MILLI));
         lane.step();
     }
 }

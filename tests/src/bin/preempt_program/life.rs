@@ -163,7 +163,7 @@ pub(crate) fn destructors() {
             lane.steps()
         },
     );
-    kit::wait_and_stop();
+    kit::wait_for_and_stop(|_| DESTROYED.load(SeqCst) > 10);
     let ended: u64 = parents.join().iter().sum();
     assert_eq!(ended, DESTROYED.load(SeqCst));
     println!("ended {ended}");

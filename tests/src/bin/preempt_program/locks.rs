@@ -25,7 +25,7 @@ fn hold_in_turn(name: &'static str, hold: impl Fn(usize, u64) + Send + Sync + 's
         lane.steps()
     });
     let beside = hogs(runtime::procs());
-    kit::wait_and_stop();
+    kit::wait_for_moves_and_stop();
     beside.join();
     all.join()
 }

@@ -199,6 +199,7 @@ pub(crate) fn chain(kind: &str) {
         // Many at a time: none ends the program.
         let many: u64 = (0..20).map(|_| calls::send_to_all(libc::SIGURG)).sum();
         assert!(many > 0);
+        kit::wait_for_moves();
         kit::stop();
         all.join();
         assert!(FROM_US.load(SeqCst), "somebody else is said to have sent it");

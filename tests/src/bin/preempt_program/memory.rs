@@ -90,7 +90,7 @@ pub(crate) fn malloc() {
         }
         lane.steps()
     });
-    kit::wait_and_stop();
+    kit::wait_for_and_stop(|counts| counts.outside + counts.deferred > 0);
     let trims = trimmers.join().into_iter().min().unwrap();
     let least = goroutines.join().into_iter().min().unwrap();
     threads.into_iter().for_each(|thread| assert!(thread.join().unwrap() > 0));

@@ -56,7 +56,8 @@ pub(crate) fn mixed() {
     };
     let lockers = lockers(&totals);
     let sleepers = sleepers(&totals);
-    kit::wait_and_stop();
+    let counts = [&totals.received, &totals.counted, &totals.fired];
+    kit::wait_for_and_stop(|_| counts.iter().all(|count| count.load(SeqCst) > 10));
     senders.join();
     receivers.join();
     let locked: u64 = lockers.join().iter().sum();

@@ -250,6 +250,6 @@ pub(crate) fn registers() {
             gosched::time::sleep(kit::MILLI);
         }
     }
-    kit::wait_and_stop();
+    kit::wait_for_moves_and_stop();
     println!("least {}", all.join().iter().min().unwrap());
 }

@@ -31,6 +31,16 @@ fn went_on() -> Option<usize> {
     (clock() - start < 3 * MOMENT).then_some(count)
 }
 
+/// How often a sampler looked, where that counts.
+static SAMPLES: AtomicU64 = AtomicU64::new(0);
+
+/// On a busy machine the sampler seldom gets a CPU.
+fn wait_for_samples_and_stop(count: u64) {
+    kit::wait_for_and_stop(|counts| {
+        kit::is_moved_if_allowed(counts) && SAMPLES.load(Relaxed) >= count
+    });
+}
+
 /// One P: hogs never go on within the same moment, but for moments in which one was preempted.
 pub(crate) fn beats() {
     let hogs = crowd("a hog with a beat", HOGS, |number, lane: &Lane| {
@@ -46,11 +56,12 @@ pub(crate) fn beats() {
         while !is_over() {
             if let Some(count) = went_on() {
                 seen[count] += 1;
+                SAMPLES.store(seen[1], Relaxed);
             }
         }
         seen
     });
-    kit::wait_and_stop();
+    wait_for_samples_and_stop(2000);
     hogs.join();
     let seen = sampler.join().unwrap();
     let several: u64 = seen[2..].iter().sum();
@@ -85,6 +96,7 @@ pub(crate) fn threads() {
         let (mut samples, mut more) = (0u64, 0u64);
         while !is_over() {
             samples += 1;
+            SAMPLES.store(samples, Relaxed);
             // One more may be on its way from a P to the next who gets it.
             more += u64::from(running(own) > runtime::procs() + 1);
             std::thread::sleep(MILLI);
@@ -92,7 +104,7 @@ pub(crate) fn threads() {
         (samples, more)
     });
     time::sleep(20 * MILLI);
-    kit::wait_and_stop();
+    wait_for_samples_and_stop(100);
     hogs.join();
     let (samples, more) = sampler.join().unwrap();
     println!("samples {samples} more {more}");
