@@ -92,13 +92,21 @@ fn dump(whom: Whom) {
 /// As Go: all where nothing can go on; the others, where one is to blame, if `GOTRACEBACK` says so.
 fn report(end: End) {
     let level = level();
-    match end {
-        End::Fatal if level.frames > 0 => dump(Whom::All),
-        End::OfTheCaller if level.frames > 0 && level.all => {
-            write_to_stderr(b"\n");
-            dump(Whom::Others);
-        }
-        _ => {}
+    let whom = match end {
+        End::Fatal => Some(Whom::All),
+        End::OfTheCaller => level.all.then_some(Whom::Others),
+    };
+    if let Some(whom) = whom.filter(|_| level.frames > 0) {
+        write_to_stderr(b"\n");
+        dump(whom);
+    }
+    crash_if_asked();
+}
+
+/// `GOTRACEBACK=crash`: the system keeps a core, if it does that.
+pub(super) fn crash_if_asked() {
+    if level().crash {
+        std::process::abort();
     }
 }
 
@@ -108,6 +116,7 @@ fn report_overflow() {
         write_to_stderr(b"\n");
         dump(Whom::Others);
     }
+    crash_if_asked();
 }
 
 /// Lets those below show goroutines when they find that the process must end.

@@ -1,7 +1,7 @@
 //! Equal stacks once, as Go's `goroutine?debug=1`.
 
 use super::goroutines::{self, Whom};
-use super::symbols::Symbols;
+use super::symbols::{Symbols, is_shown};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -58,7 +58,7 @@ pub(crate) fn folded() -> String {
             continue;
         }
         for &address in &kind.frames {
-            for symbol in symbols.at(address, &viewer).iter().filter(|symbol| !symbol.is_runtime) {
+            for symbol in symbols.at(address, &viewer).iter().filter(|symbol| is_shown(symbol)) {
                 let _ = write!(text, "#\t{address:#x}\t{}", symbol.name);
                 if let Some(offset) = symbol.offset {
                     let _ = write!(text, "+{offset:#x}");

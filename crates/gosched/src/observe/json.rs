@@ -1,7 +1,7 @@
 //! All goroutines, for programs that read.
 
 use super::goroutines::{self, Goroutine, Whom};
-use super::symbols::Symbols;
+use super::symbols::{Symbols, is_shown};
 use crate::gmp::state::GState;
 use crate::sched::viewer::{Frames, Viewer};
 use std::convert::Infallible;
@@ -51,7 +51,7 @@ fn write_one(
     write!(out, ",\"frames\":[")?;
     let mut separator = "";
     for &address in frames.first.iter().chain(&frames.last) {
-        for symbol in &*symbols.at(address, viewer) {
+        for symbol in symbols.at(address, viewer).iter().filter(|symbol| is_shown(symbol)) {
             let (file, line) = match &symbol.place {
                 Some((file, line)) => (Some(Text(file)), Some(line)),
                 None => (None, None),

@@ -4,7 +4,6 @@
 //! the goroutine goes on meanwhile. The system's alarm clock ends the process if that is not done.
 
 use super::fatal::{self, Watchdog};
-use super::level::level;
 use crate::sched;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -68,9 +67,7 @@ fn show() {
     let (at, code) = (AT.load(Ordering::Relaxed), CODE.load(Ordering::Relaxed));
     fatal::write_to_stderr(format!("SIGQUIT: quit\nPC={at:#x} m=0 sigcode={code}\n\n").as_bytes());
     fatal::dump_at_the_end();
-    if level().crash {
-        std::process::abort();
-    }
+    fatal::crash_if_asked();
     // SAFETY: ends the process at once.
     unsafe { libc::_exit(2) }
 }

@@ -1,5 +1,6 @@
 //! Names of code: the function, the file and the line, as far as the program has them.
 
+use super::level;
 use crate::sched::viewer::Viewer;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -47,6 +48,11 @@ fn look_up(address: usize, viewer: &Viewer) -> Vec<Symbol> {
         None => found.push(unknown(address, viewer)),
     }
     found
+}
+
+/// Whether people are told of it: `GOTRACEBACK=system` tells everything.
+pub(super) fn is_shown(symbol: &Symbol) -> bool {
+    !symbol.is_runtime || level::level().frames >= 2
 }
 
 /// Where it is in its file: for `addr2line`.

@@ -2,7 +2,7 @@
 
 use super::goroutines::{self, Goroutine, Whom};
 use super::level;
-use super::symbols::{Symbol, Symbols};
+use super::symbols::{Symbol, Symbols, is_shown};
 use crate::sched::viewer::{Frames, Viewer};
 use std::fmt;
 use std::io::{self, Write};
@@ -34,14 +34,12 @@ pub(super) fn write_all(viewer: &mut Viewer, whom: Whom, out: &mut dyn Write) ->
 #[derive(Debug)]
 pub(super) struct Printer {
     symbols: Symbols,
-    all_frames: bool,
     is_first: bool,
 }
 
 impl Printer {
     pub(super) fn new() -> Printer {
-        let all_frames = level::level().frames >= 2;
-        Printer { symbols: Symbols::default(), all_frames, is_first: true }
+        Printer { symbols: Symbols::default(), is_first: true }
     }
 
     pub(super) fn print(
@@ -100,7 +98,7 @@ impl Printer {
     ) -> io::Result<()> {
         for &address in addresses {
             let symbols = self.symbols.at(address, viewer);
-            for symbol in symbols.iter().filter(|symbol| self.all_frames || !symbol.is_runtime) {
+            for symbol in symbols.iter().filter(|symbol| is_shown(symbol)) {
                 write!(out, "{}", Frame(symbol))?;
             }
         }

@@ -92,7 +92,6 @@ fn end() -> ! {
         false => "all goroutines are asleep - deadlock!",
     };
     let _ = writeln!(out, "fatal error: {message}");
-    let _ = writeln!(out);
     out.flush();
     report::report(report::End::Fatal);
     // SAFETY: ends the process; nothing is left that could be flushed or unwound.

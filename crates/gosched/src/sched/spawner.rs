@@ -129,7 +129,7 @@ fn exhausted() -> ! {
     let mut out = Stderr::new();
     let most = MAX_THREADS.load(Ordering::Relaxed);
     let _ = writeln!(out, "runtime: program exceeds {most}-thread limit");
-    let _ = writeln!(out, "fatal error: thread exhaustion\n");
+    let _ = writeln!(out, "fatal error: thread exhaustion");
     out.flush();
     report::report(report::End::Fatal);
     // SAFETY: ends the process; nothing is left that could be flushed or unwound.
