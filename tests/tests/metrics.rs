@@ -47,7 +47,7 @@ fn histogram(name: &str) -> Histogram {
 fn until(what: &str, mut done: impl FnMut() -> bool, mut step: impl FnMut()) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}: {:?}", metrics());
+        assert!(start.elapsed() < Duration::from_secs(30), "{what}: {}", metrics().to_prometheus());
         step();
     }
 }
@@ -477,30 +477,29 @@ fn threads_stacks_and_timers_are_counted() {
     run(yield_now);
     let threads = || count("/sched/threads/total:threads") == runtime::num_threads() as u64;
     until("both say the same", threads, a_while);
+    if !MOVING {
+        return; // a thread that sleeps needs no timer
+    }
     let timers = "/gosched/timers:timers";
     let before = count(timers);
     let hour = Duration::from_secs(3600);
     let sleepers: Vec<_> = (0..20).map(|_| go(move || gosched::park_timeout(hour))).collect();
     until("all sleep", || count(timers) >= before + 20, a_while);
-    if MOVING {
-        assert!(count("/gosched/stacks/in-use:stacks") >= 20);
-        assert!(count("/gosched/stacks/reserved:bytes") >= 20 * 4096);
-    }
+    assert!(count("/gosched/stacks/in-use:stacks") >= 20);
+    assert!(count("/gosched/stacks/reserved:bytes") >= 20 * 4096);
     for sleeper in sleepers {
         sleeper.goroutine().unpark();
         sleeper.join().unwrap();
     }
     until("they are stopped", || count(timers) == before, a_while);
-    if MOVING {
-        let idle = || {
-            let seen = metrics();
-            count_in(&seen, "/gosched/procs/idle:threads")
-                == count_in(&seen, "/sched/gomaxprocs:threads")
-                && count_in(&seen, "/gosched/threads/idle:threads") > 0
-                && count_in(&seen, "/gosched/threads/spinning:threads") == 0
-        };
-        until("all are idle", idle, a_while);
-    }
+    let idle = || {
+        let seen = metrics();
+        count_in(&seen, "/gosched/procs/idle:threads")
+            == count_in(&seen, "/sched/gomaxprocs:threads")
+            && count_in(&seen, "/gosched/threads/idle:threads") > 0
+            && count_in(&seen, "/gosched/threads/spinning:threads") == 0
+    };
+    until("all are idle", idle, a_while);
 }
 
 #[test]

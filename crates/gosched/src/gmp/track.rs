@@ -7,7 +7,7 @@
 use super::g::G;
 use super::reason::WaitReason;
 use super::state::GState;
-use crate::probe;
+use crate::probe::times;
 use crate::sys::clock;
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -25,8 +25,8 @@ pub(crate) fn step(g: &G, from: GState, to: GState) {
     if since != 0 {
         let waited = now.saturating_sub(since);
         match from {
-            GState::Runnable => probe::waited_for_a_p(ptr::from_ref(g).addr(), waited),
-            GState::Waiting => probe::waited_for_a_lock(waited * u64::from(TURNS)),
+            GState::Runnable => times::waited_for_a_p(ptr::from_ref(g).addr(), waited),
+            GState::Waiting => times::waited_for_a_lock(waited * u64::from(TURNS)),
             _ => {}
         }
     }

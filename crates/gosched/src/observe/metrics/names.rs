@@ -5,21 +5,21 @@
 
 use super::Kind::{Float64, Histogram as Distribution, Uint64};
 use super::{Description, Histogram, Value, seconds};
-use crate::probe;
 use crate::probe::histogram::Durations;
+use crate::probe::times::{Times, times};
 use crate::sched::numbers::{Numbers, numbers};
 
 /// What all metrics of one snapshot are made of.
 #[derive(Debug)]
 pub(super) struct Seen {
     numbers: Numbers,
-    times: probe::Times,
+    times: Times,
     none: Durations,
 }
 
 impl Seen {
     pub(super) fn now() -> Seen {
-        Seen { numbers: numbers(), times: probe::times(), none: Durations::new() }
+        Seen { numbers: numbers(), times: times(), none: Durations::new() }
     }
 }
 
