@@ -250,7 +250,7 @@ fn yield_often(goroutines: u64, times: u64) {
 }
 
 #[test]
-fn one_wait_for_a_p_in_about_250_is_measured() {
+fn one_wait_for_a_p_in_about_1000_is_measured() {
     let _turn = alone();
     const TIMES: u64 = 200_000;
     let before = histogram(LATENCIES);
@@ -260,7 +260,7 @@ fn one_wait_for_a_p_in_about_250_is_measured() {
     if !MOVING {
         return assert_eq!(measured, 0);
     }
-    assert!((TIMES / 500..TIMES / 150).contains(&measured), "{measured}");
+    assert!((TIMES / 2000..TIMES / 500).contains(&measured), "{measured}");
     assert!(after.sum > before.sum);
     for (at, count) in after.counts.iter().enumerate() {
         assert!(*count >= before.counts[at], "counts only grow");
@@ -270,11 +270,11 @@ fn one_wait_for_a_p_in_about_250_is_measured() {
     let least: f64 =
         grown.zip(&after.buckets).filter(|(grown, _)| *grown > 0).map(|(n, b)| n as f64 * b).sum();
     assert!(least <= after.sum - before.sum + 1e-9, "{least}");
-    // A goroutine that is started waits too: one in 256 is measured.
+    // A goroutine that is started waits too: one in 1024 is measured.
     let before = after.count();
     run(|| (0..10_000).for_each(|_| go(|| ()).join().unwrap()));
     let measured = histogram(LATENCIES).count() - before;
-    assert!(measured >= 20, "{measured}");
+    assert!(measured >= 5, "{measured}");
 }
 
 #[test]
