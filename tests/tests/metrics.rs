@@ -47,7 +47,7 @@ fn histogram(name: &str) -> Histogram {
 fn until(what: &str, mut done: impl FnMut() -> bool, mut step: impl FnMut()) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}: {:?}", metrics());
+        assert!(start.elapsed() < Duration::from_secs(30), "{what}: {}", metrics().to_prometheus());
         step();
     }
 }
@@ -250,7 +250,7 @@ fn yield_often(goroutines: u64, times: u64) {
 }
 
 #[test]
-fn one_wait_for_a_p_in_about_250_is_measured() {
+fn one_wait_for_a_p_in_about_1000_is_measured() {
     let _turn = alone();
     const TIMES: u64 = 200_000;
     let before = histogram(LATENCIES);
@@ -260,7 +260,7 @@ fn one_wait_for_a_p_in_about_250_is_measured() {
     if !MOVING {
         return assert_eq!(measured, 0);
     }
-    assert!((TIMES / 500..TIMES / 150).contains(&measured), "{measured}");
+    assert!((TIMES / 2000..TIMES / 500).contains(&measured), "{measured}");
     assert!(after.sum > before.sum);
     for (at, count) in after.counts.iter().enumerate() {
         assert!(*count >= before.counts[at], "counts only grow");
@@ -270,11 +270,11 @@ fn one_wait_for_a_p_in_about_250_is_measured() {
     let least: f64 =
         grown.zip(&after.buckets).filter(|(grown, _)| *grown > 0).map(|(n, b)| n as f64 * b).sum();
     assert!(least <= after.sum - before.sum + 1e-9, "{least}");
-    // A goroutine that is started waits too: one in 256 is measured.
+    // A goroutine that is started waits too: one in 1024 is measured.
     let before = after.count();
     run(|| (0..10_000).for_each(|_| go(|| ()).join().unwrap()));
     let measured = histogram(LATENCIES).count() - before;
-    assert!(measured >= 20, "{measured}");
+    assert!(measured >= 5, "{measured}");
 }
 
 #[test]
@@ -477,30 +477,29 @@ fn threads_stacks_and_timers_are_counted() {
     run(yield_now);
     let threads = || count("/sched/threads/total:threads") == runtime::num_threads() as u64;
     until("both say the same", threads, a_while);
+    if !MOVING {
+        return; // a thread that sleeps needs no timer
+    }
     let timers = "/gosched/timers:timers";
     let before = count(timers);
     let hour = Duration::from_secs(3600);
     let sleepers: Vec<_> = (0..20).map(|_| go(move || gosched::park_timeout(hour))).collect();
     until("all sleep", || count(timers) >= before + 20, a_while);
-    if MOVING {
-        assert!(count("/gosched/stacks/in-use:stacks") >= 20);
-        assert!(count("/gosched/stacks/reserved:bytes") >= 20 * 4096);
-    }
+    assert!(count("/gosched/stacks/in-use:stacks") >= 20);
+    assert!(count("/gosched/stacks/reserved:bytes") >= 20 * 4096);
     for sleeper in sleepers {
         sleeper.goroutine().unpark();
         sleeper.join().unwrap();
     }
     until("they are stopped", || count(timers) == before, a_while);
-    if MOVING {
-        let idle = || {
-            let seen = metrics();
-            count_in(&seen, "/gosched/procs/idle:threads")
-                == count_in(&seen, "/sched/gomaxprocs:threads")
-                && count_in(&seen, "/gosched/threads/idle:threads") > 0
-                && count_in(&seen, "/gosched/threads/spinning:threads") == 0
-        };
-        until("all are idle", idle, a_while);
-    }
+    let idle = || {
+        let seen = metrics();
+        count_in(&seen, "/gosched/procs/idle:threads")
+            == count_in(&seen, "/sched/gomaxprocs:threads")
+            && count_in(&seen, "/gosched/threads/idle:threads") > 0
+            && count_in(&seen, "/gosched/threads/spinning:threads") == 0
+    };
+    until("all are idle", idle, a_while);
 }
 
 #[test]

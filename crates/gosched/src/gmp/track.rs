@@ -7,14 +7,14 @@
 use super::g::G;
 use super::reason::WaitReason;
 use super::state::GState;
-use crate::probe;
+use crate::probe::times;
 use crate::sys::clock;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
 /// One in so many departures is tracked. A prime: goroutines that take turns are all met. Go tracks one in 8;
-/// a switch is a tenth of what it takes to read the clock twice.
-pub(crate) const TURNS: u32 = 251;
+/// reading the clock twice takes longer than a switch, and one in 251 was still seen in a benchmark.
+pub(crate) const TURNS: u32 = 1021;
 
 /// A tracked G goes from one state to the next.
 #[cold]
@@ -25,8 +25,8 @@ pub(crate) fn step(g: &G, from: GState, to: GState) {
     if since != 0 {
         let waited = now.saturating_sub(since);
         match from {
-            GState::Runnable => probe::waited_for_a_p(ptr::from_ref(g).addr(), waited),
-            GState::Waiting => probe::waited_for_a_lock(waited * u64::from(TURNS)),
+            GState::Runnable => times::waited_for_a_p(ptr::from_ref(g).addr(), waited),
+            GState::Waiting => times::waited_for_a_lock(waited * u64::from(TURNS)),
             _ => {}
         }
     }

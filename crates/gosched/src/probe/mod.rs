@@ -4,9 +4,7 @@
 //! `times`.
 
 pub(crate) mod histogram;
-mod times;
-
-pub(crate) use times::{Times, times, waited_for_a_lock, waited_for_a_p, world_stopped};
+pub(crate) mod times;
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 

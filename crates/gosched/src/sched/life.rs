@@ -57,8 +57,8 @@ fn refill(free: &mut GList) -> Option<&'static G> {
     free.pop_front()
 }
 
-/// One in so many batches of ids, the first one's goroutine is tracked: one goroutine in 256.
-const TRACKED_BATCH: u32 = 16;
+/// One in so many batches of ids, the first one's goroutine is tracked: one goroutine in 1024.
+const TRACKED_BATCH: u32 = 64;
 
 /// An id for a goroutine that starts on this P, and a dead G that it is to be. Preemption is off.
 #[inline]

@@ -17,7 +17,7 @@ use crate::gmp::current;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
-use crate::probe;
+use crate::probe::times;
 use crate::sys::{barrier, clock};
 use gosched_context::arch;
 use std::ptr;
@@ -75,7 +75,7 @@ pub(crate) fn with_world_stopped<R>(reason: StopReason, f: impl FnOnce(Stopped) 
     let result = f(Stopped { m });
     current::set_has_stopped_the_world(false);
     start(m);
-    probe::world_stopped(stopping, clock::real_now() - began);
+    times::world_stopped(stopping, clock::real_now() - began);
     // PAIR world: publishes what this one did.
     BUSY.store(false, Ordering::Release);
     match m {

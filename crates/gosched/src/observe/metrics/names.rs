@@ -5,21 +5,21 @@
 
 use super::Kind::{Float64, Histogram as Distribution, Uint64};
 use super::{Description, Histogram, Value, seconds};
-use crate::probe;
 use crate::probe::histogram::Durations;
+use crate::probe::times::{Times, times};
 use crate::sched::numbers::{Numbers, numbers};
 
 /// What all metrics of one snapshot are made of.
 #[derive(Debug)]
 pub(super) struct Seen {
     numbers: Numbers,
-    times: probe::Times,
+    times: Times,
     none: Durations,
 }
 
 impl Seen {
     pub(super) fn now() -> Seen {
-        Seen { numbers: numbers(), times: probe::times(), none: Durations::new() }
+        Seen { numbers: numbers(), times: times(), none: Durations::new() }
     }
 }
 
@@ -126,7 +126,7 @@ metrics! {
     "/sched/goroutines:goroutines" Uint64 false seen => seen.numbers.goroutines;
     "Count of live goroutines."
     "/sched/latencies:seconds" Distribution true seen => seen.times.for_a_p;
-    "Distribution of the time goroutines have spent in the scheduler in a runnable state before actually running, of one in about 250. Bucket counts increase monotonically."
+    "Distribution of the time goroutines have spent in the scheduler in a runnable state before actually running, of one in about 1000. Bucket counts increase monotonically."
     "/sched/pauses/stopping/gc:seconds" Distribution true seen => seen.none;
     "Always empty: there is no garbage collector."
     "/sched/pauses/stopping/other:seconds" Distribution true seen => seen.times.stopping;
@@ -138,7 +138,7 @@ metrics! {
     "/sched/threads/total:threads" Uint64 false seen => seen.numbers.threads;
     "The current count of live threads that are owned by the runtime."
     "/sync/mutex/wait/total:seconds" Float64 true seen => seen.times.for_locks_nanos;
-    "Approximate cumulative time goroutines have spent blocked on a Mutex or RwLock: of one wait in about 250, times as many."
+    "Approximate cumulative time goroutines have spent blocked on a Mutex or RwLock: of one wait in about 1000, times as many."
 }
 
 #[cfg(test)]
