@@ -104,13 +104,15 @@ impl StateWord {
     /// For whoever looks: the first step, see the top of this file.
     pub(crate) fn moment(&self) -> Moment {
         let moment = Moment(self.0.load(Ordering::Relaxed));
-        // What was written before the word is seen after it: x86 keeps the order of stores.
+        // PAIR g-still: what is read next is not older than the word. (The owner's stores are in order: it leaves
+        // a stack by a switch, which the compiler does not look through, and x86 keeps the order of stores.)
         fence(Ordering::Acquire);
         moment
     }
 
     /// For whoever looks: the last step.
     pub(crate) fn is_still(&self, moment: Moment) -> bool {
+        // PAIR g-still: the word is not older than what was read before.
         fence(Ordering::Acquire);
         self.0.load(Ordering::Relaxed) == moment.0
     }
