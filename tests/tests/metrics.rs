@@ -363,8 +363,12 @@ fn hand_offs_are_counted_as_marked_and_unmarked() {
     let (marked, unmarked) = (count(MARKED), count(UNMARKED));
     run(|| (0..10).for_each(|_| gosched::blocking_now(|| ())));
     assert_eq!(count(MARKED), marked + 10);
-    let one = || run(|| std::thread::sleep(Duration::from_millis(15)));
-    until("a P was taken", || count(UNMARKED) > unmarked, one);
+    // It lasts until it was noticed: a P that nobody needs is left for a while.
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let calls = go(move || ended.recv().is_ok());
+    until("a P was taken", || count(UNMARKED) > unmarked, a_while);
+    end.send(()).unwrap();
+    assert!(calls.join().unwrap());
 }
 
 #[test]
