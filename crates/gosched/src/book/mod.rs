@@ -44,3 +44,6 @@ pub mod input_and_output {}
 
 #[doc = include_str!("14_seeing.md")]
 pub mod seeing {}
+
+#[doc = include_str!("15_numbers.md")]
+pub mod numbers {}
