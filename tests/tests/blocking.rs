@@ -158,6 +158,17 @@ fn a_timer_is_on_time_beside_one_that_blocks_the_only_p() {
 }
 
 // S140, S141
+// Each of the twenty would need a large part of a second to use a slice of CPU time.
+#[test]
+fn goroutines_that_sleep_a_little_again_and_again_hold_nobody_up() {
+    for procs in ["1", "2"] {
+        let tries = (0..4).map(|_| number(&run(&["naps"], procs), "longest "));
+        let mut seen = Vec::new();
+        let is_short = tries.inspect(|&longest| seen.push(longest)).any(|longest| longest < 100);
+        assert!(is_short, "{procs} Ps: {seen:?} ms");
+    }
+}
+
 #[test]
 fn the_watcher_costs_little_beside_goroutines_that_yield() {
     let used = number(&run(&["watcher"], "2"), "used ");

@@ -32,6 +32,7 @@ fn main() {
         "load" => run(load),
         "affinity" => run(affinity),
         "timer" => run(timer),
+        "naps" => run(naps),
         "trace" => run(|| spin_for(400 * MILLI)),
         "watcher" => run(watcher),
         "fork" => run(fork),
@@ -399,6 +400,29 @@ fn affinity() {
     let one = becomes(1);
     allow(&(0..before).collect::<Vec<_>>());
     println!("before {before} one {one} again {}", becomes(before));
+}
+
+/// Goroutines that never come into the runtime, and sleep for some microseconds at a time: how long another waits.
+fn naps() {
+    static OVER: AtomicBool = AtomicBool::new(false);
+    let napping: Vec<_> = (0..20)
+        .map(|_| {
+            go(|| {
+                while !OVER.load(SeqCst) {
+                    sleep(MILLI / 20);
+                }
+            })
+        })
+        .collect();
+    let (start, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
+    while start.elapsed() < 2000 * MILLI {
+        yield_now();
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
+    }
+    OVER.store(true, SeqCst);
+    napping.into_iter().for_each(|nap| nap.join().unwrap());
+    println!("longest {} ms", longest.as_millis());
 }
 
 /// A timer is on time beside a goroutine that blocks the only P.

@@ -37,12 +37,14 @@ pub(crate) struct G {
     /// The M that must run it, if only one may.
     pub(crate) pinned: AtomicPtr<()>,
     state: StateWord,
-    /// When it began to wait, about.
-    since: AtomicU64,
+    /// When it began to wait, about; or when a tracked one came into its state.
+    pub(crate) since: AtomicU64,
     reason: AtomicU8,
     /// [`THREAD`], [`EXITING`], [`PREPARED`].
     flags: AtomicU8,
     has_stack: AtomicBool,
+    /// How often `no_preempt` was called and has not ended.
+    pub(crate) steady: AtomicU32,
     // Touched when it begins, ends, or is looked at.
     /// The stack; the owner's.
     pub(crate) frame: Owned<Frame>,
@@ -53,10 +55,6 @@ pub(crate) struct G {
     pub(crate) used: AtomicU64,
     /// How many had been put into the global queue when it was put beside it.
     pub(crate) place: AtomicU64,
-    /// How often `no_preempt` was called and has not ended.
-    pub(crate) steady: AtomicU32,
-    /// How often `lock_os_thread` was called and not undone.
-    pub(crate) locks: AtomicU32,
     id: AtomicU64,
     parent: AtomicU64,
     site: AtomicPtr<Location<'static>>,
@@ -67,12 +65,12 @@ pub(crate) struct G {
     group: AtomicPtr<Group>,
     /// The beginning of its name, for whoever prints it while it runs.
     name: ShortName,
-    /// Since when it is in its state, if it is tracked; else 0.
-    pub(crate) tracked_since: AtomicU64,
     /// What `park` and `unpark` of the public face talk about.
     pub(crate) token: ParkToken,
     /// Where a thread sleeps.
     pub(crate) word: SleepWord,
+    /// How often `lock_os_thread` was called and not undone.
+    pub(crate) locks: AtomicU32,
 }
 
 /// It is a thread: an ordinary one that waits, or a goroutine that is one.
@@ -128,7 +126,6 @@ impl G {
             group: AtomicPtr::new(ptr::null_mut()),
             name: ShortName::new(),
             pinned: AtomicPtr::new(ptr::null_mut()),
-            tracked_since: AtomicU64::new(0),
             token: ParkToken::new(),
             word: SleepWord::new(),
         }
@@ -286,7 +283,7 @@ impl G {
     #[inline]
     pub(crate) fn transition(&self, from: GState, to: GState) {
         if self.state.transition(|| self.id(), from, to) {
-            track::step(self, from, to);
+            track::step(self, from);
         }
     }
 

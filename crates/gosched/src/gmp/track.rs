@@ -19,23 +19,18 @@ pub(crate) const TURNS: u32 = 1021;
 /// A tracked G goes from one state to the next.
 #[cold]
 #[inline(never)]
-pub(crate) fn step(g: &G, from: GState, to: GState) {
+pub(crate) fn step(g: &G, from: GState) {
     let now = clock::real_now();
-    let since = g.tracked_since.load(Ordering::Relaxed);
-    if since != 0 {
-        let waited = now.saturating_sub(since);
-        match from {
-            GState::Runnable => times::waited_for_a_p(ptr::from_ref(g).addr(), waited),
-            GState::Waiting => times::waited_for_a_lock(waited * u64::from(TURNS)),
-            _ => {}
+    // It is marked while it runs, or is dead: so it was tracked when it came into `from`.
+    let waited = now.saturating_sub(g.since.load(Ordering::Relaxed));
+    match from {
+        GState::Runnable => times::waited_for_a_p(ptr::from_ref(g).addr(), waited),
+        GState::Waiting if is_lock(g.reason()) => {
+            times::waited_for_a_lock(waited * u64::from(TURNS));
         }
+        _ => {}
     }
-    let counts = match to {
-        GState::Runnable => true,
-        GState::Waiting => is_lock(g.reason()),
-        _ => false,
-    };
-    g.tracked_since.store(if counts { now } else { 0 }, Ordering::Relaxed);
+    g.since.store(now, Ordering::Relaxed);
 }
 
 /// Go's reasons that count as waiting for a lock.

@@ -6,7 +6,9 @@
 //!
 //! **Calls nobody marked.** The M's CPU clock has stood still since the last look: it is blocked, or was not
 //! given a CPU. The kernel knows which (`/proc/self/task/…/syscall`, opened only then). If it is blocked, its
-//! P is taken as `calls` says. An M that was only not given a CPU is asked about ever more seldom. A P whose
+//! P is taken as `calls` says. An M that was only not given a CPU is asked about ever more seldom. The same is done
+//! with an M that has run now and then, but for less than half of the time: it sleeps a millisecond at a time, and a
+//! slice of CPU time would take it seconds. A P whose
 //! queue is empty while others are idle is left alone for 10 ms: nobody needs it.
 //!
 //! **Slices.** A goroutine that has run for a slice of CPU time, while another waits, is asked to stop
@@ -146,7 +148,12 @@ fn look_at(p: &'static P, m: &'static M, seen: &mut Seen, now: u64, found: &mut 
         found.took |= take_if_blocked(p, m, seen, now);
         return;
     }
-    *seen = Seen { cpu, first: seen.first.or(cpu), still: now, skip: 0, skipped: 0, ..*seen };
+    *seen = Seen { cpu, first: seen.first.or(cpu), still: now, ..*seen };
+    if wanted && is_mostly_blocked(seen, now) {
+        found.took |= take_if_blocked(p, m, seen, now);
+        return;
+    }
+    (seen.skip, seen.skipped) = (0, 0);
     if wanted && !clock::is_virtual() {
         let left = preempt::slice().saturating_sub(seen.ran());
         match left {
@@ -159,7 +166,14 @@ fn look_at(p: &'static P, m: &'static M, seen: &mut Seen, now: u64, found: &mut 
     }
 }
 
-/// An M whose CPU clock stands still.
+/// Whether a goroutine has had its P for a slice of real time, and has run for less than half of that: it blocks
+/// again and again, for less than the time between two looks.
+fn is_mostly_blocked(seen: &Seen, now: u64) -> bool {
+    let had = now - seen.since;
+    had >= preempt::slice() && 2 * seen.ran() < had
+}
+
+/// An M whose CPU clock stands still, or stood still for most of the time.
 fn take_if_blocked(p: &'static P, m: &'static M, seen: &mut Seen, now: u64) -> bool {
     if seen.skipped < seen.skip {
         seen.skipped += 1;
