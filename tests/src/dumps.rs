@@ -312,7 +312,7 @@ created by a::main in goroutine 1
             ("2 minutes", "two minutes"),
             ("locked to thread", "locked"),
             ("{name: x", "{name=x"),
-            (" in goroutine 1\n", "\n"),
+            (" in goroutine 1\n", " in goroutine x\n"),
             ("\tmain.rs:3\n", ""),
             ("\tmain.rs:3\n", "\tmain.rs:3\na::more(...)\n"),
             ("\tmain.rs:3\n", "\tmain.rs:3\n\n"),

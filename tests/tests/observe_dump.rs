@@ -287,6 +287,14 @@ fn number(text: &str, word: &str) -> u64 {
 }
 
 #[test]
+fn of_two_that_switch_to_each_other_neither_is_shown_as_the_other() {
+    for procs in ["1", "2", "4"] {
+        let text = printed(&["pair", "500"], procs);
+        assert!(number(&text, "seen") > 500, "{text}");
+    }
+}
+
+#[test]
 fn a_thousand_dumps_under_load_have_no_frame_that_cannot_be() {
     for (procs, looks) in [("1", 100), ("2", 1000), ("4", 300)] {
         let text = printed(&["storm", &looks.to_string()], procs);

@@ -1,7 +1,5 @@
 //! Reading memory that others may change, or give back, meanwhile: by the kernel, which says how much there is.
 
-use std::sync::atomic::{AtomicI32, Ordering};
-
 /// Copies what is at `from` into `to`: how many bytes there were. A part of them may be older than others.
 /// In signal handlers too; errno is not kept.
 pub fn copy(from: usize, to: &mut [u8]) -> usize {
@@ -20,19 +18,13 @@ pub fn copy(from: usize, to: &mut [u8]) -> usize {
 }
 
 fn copy_by_file(from: usize, to: &mut [u8]) -> usize {
-    static FILE: AtomicI32 = AtomicI32::new(-1);
-    if FILE.load(Ordering::Relaxed) < 0 {
-        // SAFETY: a path that ends in a zero byte.
-        let new =
-            unsafe { libc::open(c"/proc/self/mem".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-        if FILE.compare_exchange(-1, new, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-            // SAFETY: opened above, and nobody else's.
-            unsafe { libc::close(new) };
-        }
-    }
-    let file = FILE.load(Ordering::Relaxed);
+    // Opened each time: after a fork another's would be the parent's.
+    // SAFETY: a path that ends in a zero byte.
+    let file = unsafe { libc::open(c"/proc/self/mem".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
     // SAFETY: the buffer is the caller's.
     let copied = unsafe { libc::pread(file, to.as_mut_ptr().cast(), to.len(), from as i64) };
+    // SAFETY: opened above; or no descriptor, which is an error code.
+    unsafe { libc::close(file) };
     usize::try_from(copied).unwrap_or(0)
 }
 

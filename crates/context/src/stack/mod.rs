@@ -158,6 +158,11 @@ pub fn trim(unused: Duration) -> usize {
     DEPOT.trim(unused, crate::identity::destroy)
 }
 
+/// Whose stack an address belongs to ([`Stack::set_owner`]). As [`around`].
+pub fn owner(address: usize) -> Option<u64> {
+    DEPOT.find(address).map(|found| found.owner)
+}
+
 /// What can be used of the stack that an address belongs to. Takes no lock: any thread may ask, in a signal
 /// handler too. The stack may be another's by the time this returns.
 pub fn around(address: usize) -> Option<Range<usize>> {

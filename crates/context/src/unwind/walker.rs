@@ -13,6 +13,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+/// No stack has more frames, unless it goes in circles.
+const MOST: usize = 1 << 20;
+
 const REGISTERS: usize = PC as usize + 1;
 
 /// The values of registers, as far as they are known.
@@ -118,7 +121,7 @@ impl Walker {
         read: &dyn Fn(usize) -> Option<usize>,
         each: &mut dyn FnMut(usize) -> bool,
     ) -> End {
-        loop {
+        for _ in 0..MOST {
             let Some(pc) = known[usize::from(PC)] else { return End::Broken };
             if pc == 0 {
                 return End::Complete;
@@ -141,6 +144,7 @@ impl Walker {
                 Some(Some(next)) => known = next,
             }
         }
+        End::Broken
     }
 
     /// Where the function begins that an address is in, which a walk has told.

@@ -7,6 +7,7 @@ use super::exit;
 use crate::gmp::frame::Registers;
 use crate::sched;
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 
 /// Runs `f`, which may block the thread: others run then.
@@ -24,9 +25,9 @@ pub(crate) fn marked_long<R>(f: impl FnOnce() -> R) -> R {
 #[inline]
 fn call<R>(f: impl FnOnce() -> R, long: bool) -> R {
     exit::check();
-    let mut registers = Registers::default();
+    let mut registers = MaybeUninit::<Registers>::uninit();
     sched::registers_here(&mut registers);
-    sched::begin_call(long, &raw const registers);
+    sched::begin_call(long, registers.as_ptr());
     let _end = End;
     f()
 }

@@ -83,6 +83,15 @@ const PREPARED: u8 = 4;
 /// Held while somebody asks for a goroutine's details, or takes them back.
 static DETAILS: Lock<()> = Lock::new(());
 
+/// In a forked child, by its only thread.
+///
+/// # Safety
+/// - **child**: as for [`Lock::mend_in_child`].
+pub(crate) unsafe fn mend_in_child() {
+    // SAFETY: child — promised by the caller.
+    unsafe { DETAILS.mend_in_child(|()| ()) };
+}
+
 /// What most goroutines do not have.
 #[derive(Debug, Default)]
 pub(crate) struct Details {

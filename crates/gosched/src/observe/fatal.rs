@@ -7,7 +7,6 @@ use crate::sched::viewer::{Manners, Viewer};
 use crate::sched::{self, End};
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
-use std::time::{Duration, Instant};
 
 /// Standard error without std's lock, which somebody may hold for ever. While it is written to, the process does
 /// not end by the alarm clock.
@@ -17,12 +16,17 @@ struct Stderr {
 
 impl Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Some(watchdog) = &mut self.watchdog {
-            watchdog.feed();
+        // Whoever reads it may take its time.
+        if self.watchdog.is_some() {
+            set_alarm(0);
         }
         // SAFETY: the bytes are there.
         let written = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
-        usize::try_from(written).map_err(|_| io::Error::last_os_error())
+        let written = usize::try_from(written).map_err(|_| io::Error::last_os_error());
+        if self.watchdog.is_some() {
+            set_alarm(PATIENCE);
+        }
+        written
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -36,12 +40,15 @@ pub(super) fn write_to_stderr(bytes: &[u8]) {
 }
 
 /// Ends the process, with status 2, if its last words take too long: a lock may be held for ever.
-pub(super) struct Watchdog {
-    fed: Instant,
-}
+pub(super) struct Watchdog;
 
-/// How long it waits, in seconds.
-const PATIENCE: u32 = 5;
+/// How long it waits for the next words, in seconds: the first need debug information.
+const PATIENCE: u32 = 10;
+
+fn set_alarm(seconds: u32) {
+    // SAFETY: it has no precondition.
+    unsafe { libc::alarm(seconds) };
+}
 
 impl Watchdog {
     pub(super) fn begin() -> Watchdog {
@@ -59,17 +66,14 @@ impl Watchdog {
         action.sa_flags = libc::SA_ONSTACK;
         // SAFETY: the handler keeps the rules of one; the process has nothing to do any more but end.
         unsafe { libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut()) };
-        // SAFETY: it has no precondition.
-        unsafe { libc::alarm(PATIENCE) };
-        Watchdog { fed: Instant::now() }
-    }
-
-    fn feed(&mut self) {
-        if self.fed.elapsed() > Duration::from_secs(1) {
-            // SAFETY: it has no precondition.
-            unsafe { libc::alarm(PATIENCE) };
-            self.fed = Instant::now();
-        }
+        // SAFETY: all zeros are an empty set.
+        let mut alarm: libc::sigset_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: a set of our own.
+        unsafe { libc::sigaddset(&raw mut alarm, libc::SIGALRM) };
+        // SAFETY: a valid set.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &alarm, std::ptr::null_mut()) };
+        set_alarm(PATIENCE);
+        Watchdog
     }
 }
 
@@ -106,6 +110,9 @@ fn report(end: End) {
 /// `GOTRACEBACK=crash`: the system keeps a core, if it does that.
 pub(super) fn crash_if_asked() {
     if level().crash {
+        // Somebody may have a handler.
+        // SAFETY: the default is no handler of anybody's.
+        unsafe { libc::signal(libc::SIGABRT, libc::SIG_DFL) };
         std::process::abort();
     }
 }

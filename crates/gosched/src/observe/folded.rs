@@ -23,13 +23,14 @@ pub(crate) fn folded() -> String {
     let mut symbols = Symbols::default();
     let Ok(()) = goroutines::for_each(&mut viewer, Whom::All, |viewer, goroutine, frames| {
         let labels = goroutine.labels().map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let is_cut = frames.is_cut;
         let mut frames: Vec<usize> = frames.first.iter().chain(&frames.last).copied().collect();
         // There are several ways out of the runtime, which make no difference.
         let mut is_ours =
             |&address: &usize| symbols.at(address, viewer).iter().all(|symbol| symbol.is_runtime);
         let ours = frames.iter().take_while(|address| is_ours(address)).count();
         frames.drain(..if ours < frames.len() { ours } else { 0 });
-        let runs = goroutine.runs.filter(|_| frames.is_empty());
+        let runs = goroutine.runs.filter(|_| frames.is_empty() && !is_cut);
         if frames.is_empty() {
             frames.push(folded as fn() -> String as usize);
         }

@@ -1,11 +1,10 @@
 //! What is told of each goroutine, whatever the form.
 
-use crate::gmp::current;
 use crate::gmp::g::{Details, G};
 use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
-use crate::sched::viewer::{Frames, Manners, Viewer};
+use crate::sched::viewer::{self, Frames, Manners, Viewer};
 use crate::sys::clock;
 use std::panic::Location;
 use std::sync::Arc;
@@ -74,11 +73,11 @@ pub(super) enum Whom {
 /// Calls `each` with every goroutine there is, one after the other: the caller, then the others in the order of
 /// their ids. The frames are told beside it.
 pub(super) fn for_each<E>(
-    viewer: &mut Viewer,
+    looks: &mut Viewer,
     whom: Whom,
     mut each: impl FnMut(&Viewer, &Goroutine, &Frames) -> Result<(), E>,
 ) -> Result<(), E> {
-    let own = current::goroutine();
+    let own = viewer::own();
     let is_own = |g: &'static G| own.is_some_and(|own| std::ptr::eq(own, g));
     let live = |g: &&'static G| g.id() != 0 && !matches!(g.state(), GState::Idle | GState::Dead);
     let mut all: Vec<(u64, &'static G)> = slab::all().filter(live).map(|g| (g.id(), g)).collect();
@@ -86,8 +85,8 @@ pub(super) fn for_each<E>(
     all.retain(|&(_, g)| whom == Whom::All || !is_own(g));
     let mut frames = Frames::default();
     for (id, g) in all {
-        if let Some(goroutine) = look_at(viewer, g, id, &mut frames) {
-            each(viewer, &goroutine, &frames)?;
+        if let Some(goroutine) = look_at(looks, g, id, &mut frames) {
+            each(looks, &goroutine, &frames)?;
         }
     }
     Ok(())

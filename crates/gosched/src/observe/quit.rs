@@ -6,7 +6,7 @@
 use super::fatal::{self, Watchdog};
 use crate::sched;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 /// Where the signal came, and how.
 static AT: AtomicUsize = AtomicUsize::new(0);
@@ -56,6 +56,10 @@ unsafe extern "C" fn on_quit(signal: i32, info: *mut libc::siginfo_t, context: *
 
 /// By the watcher.
 fn start() {
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    if STARTED.swap(true, Ordering::Relaxed) {
+        return;
+    }
     Watchdog::begin();
     let thread = std::thread::Builder::new().name("gosched-dump".into());
     if thread.spawn(show).is_err() {

@@ -3,6 +3,7 @@
 use super::goroutines::{self, Goroutine, Whom};
 use super::level;
 use super::symbols::{Symbol, Symbols, is_shown};
+use crate::gmp::state::GState;
 use crate::sched::viewer::{Frames, Viewer};
 use std::fmt;
 use std::io::{self, Write};
@@ -72,37 +73,39 @@ impl Printer {
         goroutine: &Goroutine,
         frames: &Frames,
     ) -> io::Result<()> {
-        if frames.first.is_empty() {
-            // It has not begun: it will, there.
-            return match goroutine.runs {
-                Some(runs) => writeln!(out, "{runs}(...)"),
-                None => Ok(()),
-            };
-        }
-        self.print_addresses(out, viewer, &frames.first)?;
+        let mut shown = self.print_addresses(out, viewer, &frames.first)?;
         if frames.elided > 0 {
             writeln!(out, "...{} frames elided...", frames.elided)?;
         }
-        self.print_addresses(out, viewer, &frames.last)?;
+        shown += self.print_addresses(out, viewer, &frames.last)?;
         if frames.is_cut {
-            writeln!(out, "...additional frames elided...")?;
+            return writeln!(out, "...additional frames elided...");
         }
-        Ok(())
+        match goroutine.runs {
+            // It has not begun: it will, there.
+            Some(runs) if shown == 0 && goroutine.state == GState::Runnable => {
+                writeln!(out, "{runs}(...)")
+            }
+            _ => Ok(()),
+        }
     }
 
+    /// How many functions were written.
     fn print_addresses(
         &mut self,
         out: &mut dyn Write,
         viewer: &Viewer,
         addresses: &[usize],
-    ) -> io::Result<()> {
+    ) -> io::Result<usize> {
+        let mut shown = 0;
         for &address in addresses {
             let symbols = self.symbols.at(address, viewer);
             for symbol in symbols.iter().filter(|symbol| is_shown(symbol)) {
                 write!(out, "{}", Frame(symbol))?;
+                shown += 1;
             }
         }
-        Ok(())
+        Ok(shown)
     }
 }
 

@@ -27,6 +27,7 @@ use crate::gmp::p::P;
 use crate::gmp::state::GState;
 use crate::sys::fatal::fatal;
 use crate::sys::{barrier, clock, thread_look};
+use gosched_context::arch;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -161,7 +162,17 @@ pub(crate) fn come_back(m: &'static M) -> &'static M {
 pub(crate) fn come_back_here(m: &'static M) {
     let Some(g) = m.curg() else { fatal!("M{} lost its P without a goroutine", m.id) };
     if !come_back_in_child(m, g) && has_lost_p(m, g) && !take_an_idle_p(m) {
+        let mut registers = Registers::default();
+        let is_shown = !g.shown().is_null();
+        if !is_shown {
+            // SAFETY: to — a local.
+            unsafe { arch::registers_here(&raw mut registers) };
+            g.show(&raw const registers);
+        }
         give_up_here(m, g);
+        if !is_shown {
+            g.show(ptr::null());
+        }
         m.taken.store(0, Ordering::Relaxed);
     }
 }

@@ -40,4 +40,6 @@ extern "C" fn child() {
     CHILD.store(true, Ordering::Relaxed);
     // SAFETY: child — this is one; nothing that is done with the lock held forks.
     unsafe { SCHED.lock.mend_in_child(|_| ()) };
+    // SAFETY: child — as above.
+    unsafe { crate::gmp::g::mend_in_child() };
 }

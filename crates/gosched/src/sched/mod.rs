@@ -101,9 +101,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub(crate) use moving::{
-    become_main_m, call_from_watcher, check_panic, hand_offs, main_has_exited, preemptions,
-    refuse_in_child, registers_here, seed, set_overflow_report, with_preemption_off, with_stack,
-    with_world_stopped,
+    become_main_m, check_panic, hand_offs, main_has_exited, preemptions, refuse_in_child,
+    registers_here, seed, set_overflow_report, with_preemption_off, with_stack, with_world_stopped,
 };
 
 pub(crate) use report::{End, report, set_report};
@@ -471,6 +470,11 @@ pub(crate) fn without_preemption<R>(f: impl FnOnce() -> R) -> R {
         Some(g) if !g.is_thread() => moving::without_preemption(g, f),
         _ => f(),
     }
+}
+
+/// Lets one of the runtime's threads call `f`, soon. In signal handlers too. False: there is none.
+pub(crate) fn call_from_watcher(f: fn()) -> bool {
+    BACKEND.get() == Some(&Backend::Moving) && moving::call_from_watcher(f)
 }
 
 pub(crate) fn num_goroutines() -> usize {

@@ -25,6 +25,7 @@ use gosched_context::Still;
 use gosched_context::arch;
 use gosched_context::carrier::{Role, role};
 use gosched_context::lock::Guarded;
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
@@ -360,9 +361,9 @@ pub(crate) fn begin_call(g: &'static G, long: bool, registers: *const Registers)
 
 /// The registers of the frame this is called in, for [`begin_call`].
 #[inline(always)]
-pub(crate) fn registers_here(to: &mut Registers) {
+pub(crate) fn registers_here(to: &mut MaybeUninit<Registers>) {
     // SAFETY: to — it is.
-    unsafe { arch::registers_here(to) };
+    unsafe { arch::registers_here(to.as_mut_ptr()) };
 }
 
 /// Runs `f` without the calling goroutine being preempted.

@@ -213,7 +213,7 @@ pub(crate) fn with_stack(_bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<
 
 const NEVER: &str = "`start` refused, so nothing is asked of this backend";
 
-pub(crate) fn registers_here(_to: &mut Registers) {}
+pub(crate) fn registers_here(_to: &mut std::mem::MaybeUninit<Registers>) {}
 
 pub(crate) fn call_from_watcher(_f: fn()) -> bool {
     false

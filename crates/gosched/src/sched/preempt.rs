@@ -26,6 +26,7 @@ use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
 use crate::sys::{barrier, godebug};
+use gosched_context::Still;
 use gosched_context::arch;
 use gosched_context::carrier::Carrier;
 use gosched_context::interrupt::{self, Interruption};
@@ -145,6 +146,9 @@ pub(crate) fn ask(m: &'static M, why: Why, turn: u32) {
 pub(crate) fn interrupt(m: &'static M) -> bool {
     let can = INSTALLED.load(Ordering::Relaxed) && m.thread() != 0;
     if can {
+        // One that was stopped while it sends would keep all others from it.
+        // SAFETY: here — nothing below waits or switches.
+        let _still = unsafe { Still::new() };
         m.carrier.interrupt(m.thread(), || calls::is_marked(m));
     }
     can

@@ -25,7 +25,7 @@ use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::state::{GState, Moment};
-use crate::sys::thread_look::{self, Call};
+use crate::sys::thread_look::{self, Call, Doing};
 use gosched_context::arch::{self, Registers, SAVED_WORDS};
 use gosched_context::interrupt::Interruption;
 use gosched_context::unwind::{End, Walker};
@@ -40,6 +40,8 @@ const MOST: usize = 256 << 10;
 const REST: usize = 32 << 10;
 /// So often it is tried.
 const TRIES: u32 = 20;
+/// For so long it is tried, at most.
+const LONGEST: Duration = Duration::from_millis(500);
 /// How long a goroutine that runs has to answer: its thread may not have a CPU.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// How long between looks whether it has.
@@ -69,7 +71,9 @@ pub(crate) struct Snapshot {
 /// Where a walk begins.
 #[derive(Clone, Copy, Debug)]
 enum Start {
-    /// There is nothing to be walked, or nothing is known.
+    /// It has not begun.
+    NotBegun,
+    /// Nothing is known.
     Nowhere,
     /// Where the registers say; `true`: exactly there, `false`: after a call.
     At(bool),
@@ -86,6 +90,10 @@ enum Seen {
     IfItIsStill,
     /// It was not there any more, or not yet.
     Not,
+    /// It runs, and did not say where.
+    NoAnswer,
+    /// Somebody else looks at it.
+    Busy,
 }
 
 impl Seen {
@@ -145,38 +153,53 @@ impl Snapshot {
 
     /// Of `g`, which is not the caller: its state then. `None`: it is dead.
     pub(crate) fn take(&mut self, g: &'static G) -> Option<Moment> {
-        for _ in 0..TRIES {
+        let start = Instant::now();
+        let (mut tries, mut stops) = (0, false);
+        while tries < TRIES && start.elapsed() < LONGEST {
             let moment = g.moment();
             self.wait = (g.reason(), g.since());
             let seen = match moment.state() {
                 GState::Idle | GState::Dead => return None,
                 GState::Running => self.take_running(g),
-                state => self.take_stopped(g, state),
+                state => {
+                    stops = true;
+                    self.take_stopped(g, state)
+                }
             };
-            match seen {
+            tries += match seen {
                 Seen::AtThatMoment => return Some(moment),
                 Seen::IfItIsStill if g.is_still(moment) => return Some(moment),
                 // It is on its way from one state to another.
-                _ => std::thread::yield_now(),
-            }
+                Seen::IfItIsStill | Seen::Not => 1,
+                Seen::NoAnswer => TRIES / 4,
+                // Somebody else looks at it.
+                Seen::Busy => {
+                    std::thread::sleep(PAUSE);
+                    0
+                }
+            };
+            std::thread::yield_now();
         }
-        self.take_in_a_stopped_world(g)
+        // One that only runs would not stop for that either.
+        if stops && self.manners == Manners::Polite && !fork::is_child() {
+            return self.take_in_a_stopped_world(g);
+        }
+        self.start = Start::Nowhere;
+        Some(g.moment()).filter(|moment| !matches!(moment.state(), GState::Idle | GState::Dead))
     }
 
     /// It changes faster than it can be copied: not while the world is stopped.
     fn take_in_a_stopped_world(&mut self, g: &'static G) -> Option<Moment> {
         let mut moment = g.moment();
         let mut seen = Seen::Not;
-        if self.manners == Manners::Polite && !fork::is_child() {
-            world::with_world_stopped(StopReason::Dump, |_| {
-                moment = g.moment();
-                self.wait = (g.reason(), g.since());
-                let state = moment.state();
-                if !matches!(state, GState::Idle | GState::Dead | GState::Running) {
-                    seen = self.take_stopped(g, state);
-                }
-            });
-        }
+        world::with_world_stopped(StopReason::Dump, |_| {
+            moment = g.moment();
+            self.wait = (g.reason(), g.since());
+            let state = moment.state();
+            if !matches!(state, GState::Idle | GState::Dead | GState::Running) {
+                seen = self.take_stopped(g, state);
+            }
+        });
         if seen == Seen::Not {
             self.start = Start::Nowhere;
         }
@@ -202,7 +225,11 @@ impl Snapshot {
             self.view.fill(registers, Some(g));
             return Seen::if_so(g.shown() == shown);
         }
-        if state == GState::Syscall || !g.has_stack() {
+        if state == GState::Syscall {
+            return Seen::IfItIsStill;
+        }
+        if !g.has_stack() {
+            self.start = Start::NotBegun;
             return Seen::IfItIsStill;
         }
         // The registers are the first words on the stack.
@@ -226,6 +253,9 @@ impl Snapshot {
             return Seen::Not;
         };
         let before = thread_look::cpu_time(m.thread());
+        if self.manners == Manners::Polite && !may_run(m) {
+            return Seen::AtThatMoment;
+        }
         let call = thread_look::call(m.thread());
         self.is_blocked = call.is_some();
         match call {
@@ -247,8 +277,7 @@ impl Snapshot {
         let free =
             m.viewer.compare_exchange(ptr::null_mut(), word, Ordering::AcqRel, Ordering::Relaxed);
         if free.is_err() {
-            std::thread::sleep(PAUSE);
-            return Seen::Not;
+            return Seen::Busy;
         }
         let start = Instant::now();
         loop {
@@ -263,9 +292,14 @@ impl Snapshot {
             }
             if start.elapsed() > PATIENCE || calls::is_marked(m) || !preempt::interrupt(m) {
                 // PAIR viewer: if it is still there, nobody else has it.
-                let taken = m.viewer.swap(ptr::null_mut(), Ordering::AcqRel);
-                if !taken.is_null() {
-                    return Seen::Not;
+                let taken = m.viewer.compare_exchange(
+                    word,
+                    ptr::null_mut(),
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                );
+                if taken.is_ok() {
+                    return Seen::NoAnswer;
                 }
                 // The handler has it, and is not long.
             }
@@ -278,7 +312,8 @@ impl Snapshot {
         let (view, registers) = (&self.view, &self.view.registers);
         let read = |address| view.read(address);
         match self.start {
-            Start::Nowhere => End::Complete,
+            Start::NotBegun => End::Complete,
+            Start::Nowhere => End::Broken,
             Start::At(exact) => walker.walk(registers, exact, read, each),
             Start::Blocked => walker.walk_blocked(registers.pc, registers.sp, read, each),
         }
@@ -310,7 +345,9 @@ impl View {
 
     fn read(&self, address: usize) -> Option<usize> {
         let part = |part: &&Part| {
-            address >= part.from && address - part.from + size_of::<usize>() <= part.len
+            let room = part.len.checked_sub(size_of::<usize>());
+            let offset = address.checked_sub(part.from);
+            offset.zip(room).is_some_and(|(offset, room)| offset <= room)
         };
         let part = self.parts.iter().find(part)?;
         let at = part.at + (address - part.from);
@@ -332,6 +369,16 @@ fn shown_registers(at: *const Registers) -> Option<Registers> {
     // SAFETY: the bytes of a local that is made of words.
     let bytes = unsafe { std::slice::from_raw_parts_mut(start, size) };
     (memory::copy(at as usize, bytes) == size).then_some(registers)
+}
+
+/// Whether the M's thread runs, or the kernel tells what it is blocked in. Else a signal might end a call.
+fn may_run(m: &'static M) -> bool {
+    if thread_look::doing(m.thread()) != Doing::Unknown {
+        return true;
+    }
+    let before = thread_look::cpu_time(m.thread());
+    std::thread::sleep(PAUSE);
+    before != thread_look::cpu_time(m.thread())
 }
 
 /// The stack pointer of a G that does not run, read without owning it.
@@ -361,6 +408,12 @@ pub(crate) fn serve(m: &'static M, at: &Interruption) {
     // SAFETY: null, or a request whose owner waits until it has an answer.
     let Some(request) = (unsafe { request.as_ref() }) else { return };
     let g = m.curg().filter(|g| ptr::eq(*g, request.of) && g.state() == GState::Running);
+    // Just before a switch to it, the M is on another's stack.
+    let is_there = |g: &&'static G| match stack::owner(at.registers().sp) {
+        Some(owner) => owner == g.id(),
+        None => m.carrier.preempt_off_count() == 0,
+    };
+    let g = g.filter(is_there);
     let answer = match g {
         Some(g) => {
             // SAFETY: the view is the handler's until it answers.
@@ -373,6 +426,10 @@ pub(crate) fn serve(m: &'static M, at: &Interruption) {
     request.answer.store(answer, Ordering::Release);
 }
 
+fn waits_for_some(flags: usize) -> bool {
+    flags & libc::MSG_WAITALL as usize == 0
+}
+
 /// How a call of the kernel behaves when it is interrupted.
 trait BeginsAgain {
     /// It goes on by itself.
@@ -383,19 +440,20 @@ impl BeginsAgain for Call {
     fn begins_again(&self) -> bool {
         let file = self.arguments[0] as i32;
         match self.number {
-            libc::SYS_futex
-            | libc::SYS_wait4
+            // With a time limit it does not.
+            libc::SYS_futex => self.arguments[3] == 0,
+            libc::SYS_wait4
             | libc::SYS_waitid
             | libc::SYS_flock
             | libc::SYS_fcntl
             | libc::SYS_openat
             | libc::SYS_open => true,
-            libc::SYS_read | libc::SYS_readv | libc::SYS_write | libc::SYS_writev => {
-                !thread_look::has_limit(file)
+            // Those that write, and those that wait for all, may end with a part.
+            libc::SYS_recvfrom => {
+                waits_for_some(self.arguments[3]) && !thread_look::has_limit(file)
             }
-            libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_sendto | libc::SYS_sendmsg => {
-                !thread_look::has_limit(file)
-            }
+            libc::SYS_recvmsg => waits_for_some(self.arguments[2]) && !thread_look::has_limit(file),
+            libc::SYS_read | libc::SYS_readv => !thread_look::has_limit(file),
             libc::SYS_accept | libc::SYS_accept4 => !thread_look::has_limit(file),
             _ => false,
         }

@@ -78,6 +78,7 @@ fn serve() {
         if !is_refused() {
             sysmon::start();
         }
+        sysmon::stand_in();
         if LIMIT_ASKED.swap(false, Ordering::Relaxed) {
             follow_limit();
         }

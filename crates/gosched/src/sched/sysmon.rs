@@ -54,10 +54,7 @@ pub(crate) fn start() {
     spawner::OTHER_THREADS.fetch_add(1, Ordering::Relaxed);
     match thread.spawn(watch) {
         Ok(_) => STARTED.store(true, Ordering::Relaxed),
-        Err(_) => {
-            spawner::OTHER_THREADS.fetch_sub(1, Ordering::Relaxed);
-            do_what_was_asked();
-        }
+        Err(_) => drop(spawner::OTHER_THREADS.fetch_sub(1, Ordering::Relaxed)),
     }
 }
 
@@ -84,20 +81,31 @@ pub(crate) fn look_now() {
     polling::call_watcher();
 }
 
+/// By the spawner: there may be no watcher.
+pub(crate) fn stand_in() {
+    if !STARTED.load(Ordering::Relaxed) {
+        do_what_was_asked();
+    }
+}
+
 /// Something for the watcher's thread to do.
 static CALL: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Lets the watcher call `f`, soon, or as soon as there is one. In signal handlers too. False: there will never
 /// be one.
 pub(crate) fn call_from_watcher(f: fn()) -> bool {
-    if SCHED.procs() == 0 || fork::is_child() {
+    if fork::is_child() {
         return false;
     }
     CALL.store(f as *mut (), Ordering::Relaxed);
     look_now();
+    if !STARTED.load(Ordering::Relaxed) {
+        spawner::ask();
+    }
     true
 }
 
+/// What [`call_from_watcher`] asked for. By the watcher, and by the spawner while there is none.
 fn do_what_was_asked() {
     if CALL.load(Ordering::Relaxed).is_null() {
         return;
@@ -206,7 +214,9 @@ pub(crate) fn is_asleep() -> bool {
 /// Sleeps until a P is not idle. False: one is.
 fn sleep_for_good() -> bool {
     let locked = SCHED.lock.lock();
-    if !SCHED.is_idle() || world::is_stopping() || trace::is_on() || polling::is_alone() {
+    let is_asked = !CALL.load(Ordering::Relaxed).is_null();
+    if !SCHED.is_idle() || world::is_stopping() || trace::is_on() || polling::is_alone() || is_asked
+    {
         return false;
     }
     ASLEEP.store(true, Ordering::Relaxed);

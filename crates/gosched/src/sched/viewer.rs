@@ -4,6 +4,7 @@ pub(crate) use super::snapshot::Manners;
 use super::snapshot::Snapshot;
 use crate::gmp::current;
 use crate::gmp::g::G;
+use crate::gmp::m::M;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::state::GState;
 use crate::sys::clock;
@@ -42,6 +43,11 @@ pub(crate) struct Look {
     pub(crate) since: u64,
 }
 
+/// The goroutine that calls, inside `host` too.
+pub(crate) fn own() -> Option<&'static G> {
+    current::goroutine().or_else(|| M::of_this_thread().and_then(M::curg))
+}
+
 impl Viewer {
     pub(crate) fn new(manners: Manners) -> Viewer {
         Viewer { snapshot: Snapshot::new(manners), walker: Walker::new() }
@@ -51,11 +57,10 @@ impl Viewer {
     ///
     /// One whose thread is blocked in a call is in a call, whether it was marked or not.
     pub(crate) fn look_at(&mut self, g: &'static G, frames: &mut Frames) -> Option<Look> {
-        let own = current::goroutine().is_some_and(|own| std::ptr::eq(own, g));
-        let state = match own {
+        let state = match own().is_some_and(|own| std::ptr::eq(own, g)) {
             true => {
                 self.snapshot.take_own();
-                g.state()
+                GState::Running
             }
             false => self.snapshot.take(g)?.state(),
         };

@@ -1,5 +1,6 @@
 //! The twin of `viewer` on systems without a port: goroutines are threads there, whose frames are not known.
 
+use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::state::GState;
@@ -30,6 +31,11 @@ pub(crate) struct Look {
     /// Why it waited, and since when, if it did.
     pub(crate) reason: WaitReason,
     pub(crate) since: u64,
+}
+
+/// The goroutine that calls.
+pub(crate) fn own() -> Option<&'static G> {
+    current::goroutine()
 }
 
 impl Viewer {

@@ -149,11 +149,15 @@ fn look_at(p: &'static P, m: &'static M, seen: &mut Seen, now: u64, found: &mut 
         return;
     }
     *seen = Seen { cpu, first: seen.first.or(cpu), still: now, ..*seen };
-    if wanted && is_mostly_blocked(seen, now) {
-        found.took |= take_if_blocked(p, m, seen, now);
-        return;
+    match wanted && is_mostly_blocked(seen, now) {
+        true if take_if_blocked(p, m, seen, now) => {
+            found.took = true;
+            return;
+        }
+        // Or it was not given a CPU for most of the time.
+        true => {}
+        false => (seen.skip, seen.skipped) = (0, 0),
     }
-    (seen.skip, seen.skipped) = (0, 0);
     if wanted && !clock::is_virtual() {
         let left = preempt::slice().saturating_sub(seen.ran());
         match left {

@@ -1,5 +1,6 @@
 //! The time that timers go by: nanoseconds of the monotonic clock.
 
+use super::apart::Apart;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -46,7 +47,7 @@ pub(crate) fn real_now() -> u64 {
 }
 
 /// What [`real_now`] said last to whoever looks at it often: the watcher.
-static ABOUT: AtomicU64 = AtomicU64::new(1);
+static ABOUT: Apart<AtomicU64> = Apart::new(AtomicU64::new(1));
 
 /// As [`real_now`], some milliseconds ago. While goroutines run, that is: else it stands still.
 #[inline]
@@ -54,9 +55,12 @@ pub(crate) fn about_now() -> u64 {
     ABOUT.load(Ordering::Relaxed)
 }
 
-/// It is `now`.
+/// It is `now`. Everybody reads it: it is not written without need.
 pub(crate) fn set_about_now(now: u64) {
-    ABOUT.store(now, Ordering::Relaxed);
+    const MILLI: u64 = 1_000_000;
+    if now.saturating_sub(about_now()) >= MILLI {
+        ABOUT.store(now, Ordering::Relaxed);
+    }
 }
 
 /// How long the threads of the process have run, in nanoseconds.

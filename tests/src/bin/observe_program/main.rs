@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         "at once" => gosched::run(many::at_once),
         "from a thread" => many::from_a_thread(),
         "storm" => gosched::run(storm::program),
+        "pair" => storm::pair(),
         "small" => gosched::run(many::small),
         other => panic!("no program {other}"),
     }

@@ -287,3 +287,50 @@ pub(crate) fn program() {
     let (born, gone) = (BORN.load(SeqCst), GONE.load(SeqCst));
     println!("looks {looks} seen {seen} born {born} gone {gone}");
 }
+
+#[inline(never)]
+fn ping_root(to: &chan::Sender<u64>, from: &chan::Receiver<u64>) {
+    while !STOP.load(SeqCst) {
+        to.send(1).unwrap();
+        SINK.fetch_add(from.recv().unwrap(), SeqCst);
+    }
+}
+
+#[inline(never)]
+fn pong_root(from: &chan::Receiver<u64>, to: &chan::Sender<u64>) {
+    while let Ok(value) = from.recv() {
+        if to.send(value).is_err() {
+            return;
+        }
+    }
+}
+
+/// Two goroutines that switch to each other all the time, on one M as a rule: neither is ever shown with the
+/// frames of the other.
+pub(crate) fn pair() {
+    let looks = std::env::args().nth(2).map_or(1000, |number| number.parse().unwrap());
+    let (ping, there) = chan::<u64>(0);
+    let (pong, back) = chan::<u64>(0);
+    let named = |name: &str| Builder::new().name(name);
+    let first = named("ping").go(move || ping_root(&ping, &back)).unwrap();
+    let second = named("pong").go(move || pong_root(&there, &pong)).unwrap();
+    let (mut seen, mut running) = (0, 0);
+    for _ in 0..looks {
+        let text = runtime::dump();
+        let blocks = dumps::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
+        for (name, own, other) in
+            [("ping", "ping_root", "pong_root"), ("pong", "pong_root", "ping_root")]
+        {
+            let Some(block) = blocks.iter().find(|block| block.label("name") == Some(name)) else {
+                panic!("{name} is not there\n{text}")
+            };
+            assert!(block.frame(other).is_none(), "a frame that cannot be, in {name}\n{text}");
+            seen += usize::from(block.frame(own).is_some());
+            running += usize::from(block.state == "running");
+        }
+    }
+    STOP.store(true, SeqCst);
+    first.join().unwrap();
+    second.join().unwrap();
+    println!("looks {looks} seen {seen} running {running}");
+}
