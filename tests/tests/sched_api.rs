@@ -1542,5 +1542,5 @@ fn a_test_that_misbehaves_fails_and_says_why() {
         assert!(text.contains(message), "{test}: {text}");
     }
     let (_, text) = misbehaves("a_test_leaves_no_goroutine");
-    assert!(text.contains("(left) [park]:"), "the dump shows it: {text}");
+    assert!(text.contains("[park] {name: left}:"), "the dump shows it: {text}");
 }
