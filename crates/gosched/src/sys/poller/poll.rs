@@ -1,11 +1,17 @@
 //! poll(2): slower, and everywhere. It tells of levels, so a descriptor is only asked about while somebody
 //! waits for it: [`Poller::want`] says so, and the first time it is told of takes that back.
+//!
+//! The kernel keeps a file that somebody sleeps for, though it is closed: a listener would go on to listen. So
+//! whoever takes a descriptor out calls those who sleep with it, and waits until they are out.
+//! Sleeper: 1. says which sleep it is; 2. under the lock, marks the entries with that; 3. sleeps; 4. says that it is
+//! out. Who takes one out: 1. takes it out under the lock, with its marks; 2. waits while the sleeper is in that sleep.
 
 use super::{Direction, Event, Poller, Told, new_bell, poll_for, ring, unring};
 use crate::sys::Lock;
 use gosched_context::lock::Guarded;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// See the top of this file.
@@ -17,7 +23,14 @@ pub(super) struct Poll {
     looks: Scratch,
     watches: Scratch,
     bell: OwnedFd,
+    /// The sleeps that were begun.
+    sleeps: AtomicU64,
+    /// The sleep that the one who waits is in, and the watcher; 0: none.
+    asleep: [AtomicU64; 2],
 }
+
+const WAITER: usize = 0;
+const WATCHER: usize = 1;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -25,6 +38,8 @@ struct Entry {
     key: usize,
     /// What somebody waits for.
     wanted: i16,
+    /// The last sleeps in which the kernel has it.
+    sleeps: [u64; 2],
 }
 
 /// Lists that are as long as there are entries: one that is in use, and one that was made meanwhile, since
@@ -79,16 +94,44 @@ impl Poll {
             looks: Scratch::new(),
             watches: Scratch::new(),
             bell: new_bell()?,
+            sleeps: AtomicU64::new(0),
+            asleep: [const { AtomicU64::new(0) }; 2],
         })
     }
 
+    /// Asks the kernel, and sleeps for so long: how many were found. `who`: whoever sleeps; `None`: nobody does.
+    fn ask(
+        &self,
+        list: &mut Vec<libc::pollfd>,
+        first: RawFd,
+        who: Option<usize>,
+        timeout: Option<Duration>,
+    ) -> usize {
+        let sleep = who.map(|who| (who, self.sleeps.fetch_add(1, Ordering::Relaxed) + 1));
+        if let Some((who, number)) = sleep {
+            // PAIR poll-sleep: said before an entry is marked.
+            self.asleep[who].store(number, Ordering::SeqCst);
+        }
+        self.fill(list, first, sleep);
+        let found = poll_for(list, timeout);
+        if let Some((who, _)) = sleep {
+            // PAIR poll-sleep: the kernel has let go of the files.
+            self.asleep[who].store(0, Ordering::SeqCst);
+        }
+        found
+    }
+
     /// What is to be asked now, after `first`. As many as there is room for: who makes room comes back.
-    fn fill(&self, list: &mut Vec<libc::pollfd>, first: RawFd) {
+    fn fill(&self, list: &mut Vec<libc::pollfd>, first: RawFd, sleep: Option<(usize, u64)>) {
         list.clear();
-        let entries = Guarded::new(&self.entries);
-        let wanted = entries.iter().filter(|entry| entry.wanted != 0);
-        let rest =
-            wanted.map(|entry| libc::pollfd { fd: entry.fd, events: entry.wanted, revents: 0 });
+        let mut entries = Guarded::new(&self.entries);
+        let wanted = entries.iter_mut().filter(|entry| entry.wanted != 0);
+        let rest = wanted.map(|entry| {
+            if let Some((who, number)) = sleep {
+                entry.sleeps[who] = number;
+            }
+            libc::pollfd { fd: entry.fd, events: entry.wanted, revents: 0 }
+        });
         let first = libc::pollfd { fd: first, events: libc::POLLIN, revents: 0 };
         let room = list.capacity();
         list.extend(std::iter::once(first).chain(rest).take(room));
@@ -114,7 +157,7 @@ impl Poll {
 
 impl Poller for Poll {
     fn add(&self, fd: RawFd, key: usize) -> io::Result<()> {
-        let entry = Entry { fd, key, wanted: 0 };
+        let entry = Entry { fd, key, wanted: 0, sleeps: [0; 2] };
         loop {
             let len = Guarded::new(&self.entries).len();
             let mut room = Vec::with_capacity(2 * len + 64);
@@ -141,7 +184,18 @@ impl Poller for Poll {
     fn remove(&self, fd: RawFd, key: usize) {
         let mut entries = Guarded::new(&self.entries);
         let at = entries.iter().position(|entry| entry.fd == fd && entry.key == key);
-        at.map(|at| entries.swap_remove(at));
+        let Some(entry) = at.map(|at| entries.swap_remove(at)) else { return };
+        drop(entries);
+        for (asleep, number) in
+            self.asleep.iter().zip(entry.sleeps).filter(|(_, number)| *number != 0)
+        {
+            // PAIR poll-sleep: it is out of that sleep.
+            while asleep.load(Ordering::SeqCst) == number {
+                ring(&self.bell);
+                super::stop().into_iter().for_each(ring);
+                std::thread::yield_now();
+            }
+        }
     }
 
     fn want(&self, key: usize, what: Direction) {
@@ -164,8 +218,8 @@ impl Poller for Poll {
         let waits = timeout != Some(Duration::ZERO);
         let scratch = if waits { &self.waits } else { &self.looks };
         let Some(mut list) = scratch.take() else { return };
-        self.fill(&mut list, self.bell.as_raw_fd());
-        if poll_for(&mut list, timeout) > 0 {
+        let who = waits.then_some(WAITER);
+        if self.ask(&mut list, self.bell.as_raw_fd(), who, timeout) > 0 {
             if waits {
                 unring(&self.bell);
             }
@@ -176,8 +230,7 @@ impl Poller for Poll {
 
     fn watch(&self, stop: RawFd, timeout: Duration) -> bool {
         let Some(mut list) = self.watches.take() else { return false };
-        self.fill(&mut list, stop);
-        poll_for(&mut list, Some(timeout));
+        self.ask(&mut list, stop, Some(WATCHER), Some(timeout));
         let told = list.iter().skip(1).any(|found| found.revents != 0);
         self.watches.give_back(list);
         told
