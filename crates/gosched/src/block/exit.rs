@@ -58,7 +58,7 @@ pub(crate) fn run_and_forget(f: impl FnOnce()) {
 fn end_the_process() -> ! {
     let id = current::goroutine().map_or(0, crate::gmp::g::G::id);
     eprintln!("fatal error: goroutine {id} panicked, and the panic policy is to end the process");
-    sched::report(sched::End::OfTheCaller);
+    sched::report(sched::End::Panic);
     // SAFETY: ends the process at once, as Go's runtime does.
     unsafe { libc::_exit(2) }
 }

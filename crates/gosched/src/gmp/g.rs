@@ -306,11 +306,25 @@ impl G {
         WaitReason::from_number(self.reason.load(Ordering::Relaxed))
     }
 
+    /// It is over: the next one has never waited.
+    #[inline]
+    pub(crate) fn forget_reason(&self) {
+        self.reason.store(WaitReason::None as u8, Ordering::Relaxed);
+    }
+
     /// Before it waits.
     #[inline]
     pub(crate) fn set_reason(&self, reason: WaitReason) {
         self.reason.store(reason as u8, Ordering::Relaxed);
         self.since.store(clock::about_now(), Ordering::Relaxed);
+    }
+
+    /// What it does: why it waits, or its state; Go's words.
+    pub(crate) fn words(state: GState, reason: WaitReason) -> &'static str {
+        match state {
+            GState::Waiting if reason != WaitReason::None => reason.words(),
+            state => state.name(),
+        }
     }
 
     /// When it began to wait, about; or its marked call.

@@ -71,6 +71,11 @@ pub(crate) fn all() -> impl Iterator<Item = &'static G> {
     .flatten()
 }
 
+/// Those of goroutines that live; latest first.
+pub(crate) fn live() -> impl Iterator<Item = &'static G> {
+    all().filter(|g| g.id() != 0 && g.state().is_alive())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -52,6 +52,12 @@ impl GState {
         }
     }
 
+    /// Whether a goroutine is there: it has begun to live, and has not ended.
+    #[inline]
+    pub(crate) fn is_alive(self) -> bool {
+        !matches!(self, GState::Idle | GState::Dead)
+    }
+
     fn from_word(word: u64) -> Option<GState> {
         use GState::{Dead, Idle, Preempted, Runnable, Running, Syscall, Waiting};
         let all = [Idle, Runnable, Running, Syscall, Waiting, Dead, Preempted];

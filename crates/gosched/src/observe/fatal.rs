@@ -11,19 +11,20 @@ use std::mem::MaybeUninit;
 /// Standard error without std's lock, which somebody may hold for ever. While it is written to, the process does
 /// not end by the alarm clock.
 struct Stderr {
-    watchdog: Option<Watchdog>,
+    /// The alarm clock is set.
+    is_watched: bool,
 }
 
 impl Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // Whoever reads it may take its time.
-        if self.watchdog.is_some() {
+        if self.is_watched {
             set_alarm(0);
         }
         // SAFETY: the bytes are there.
         let written = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
         let written = usize::try_from(written).map_err(|_| io::Error::last_os_error());
-        if self.watchdog.is_some() {
+        if self.is_watched {
             set_alarm(PATIENCE);
         }
         written
@@ -36,13 +37,10 @@ impl Write for Stderr {
 
 /// As it is, at once.
 pub(super) fn write_to_stderr(bytes: &[u8]) {
-    let _ = Stderr { watchdog: None }.write_all(bytes);
+    let _ = Stderr { is_watched: false }.write_all(bytes);
 }
 
-/// Ends the process, with status 2, if its last words take too long: a lock may be held for ever.
-pub(super) struct Watchdog;
-
-/// How long it waits for the next words, in seconds: the first need debug information.
+/// How long the process waits for the next words, in seconds: the first need debug information.
 const PATIENCE: u32 = 10;
 
 fn set_alarm(seconds: u32) {
@@ -50,36 +48,34 @@ fn set_alarm(seconds: u32) {
     unsafe { libc::alarm(seconds) };
 }
 
-impl Watchdog {
-    pub(super) fn begin() -> Watchdog {
-        /// Called as a signal handler.
-        extern "C" fn bark(_signal: i32) {
-            let last = b"\nthe rest cannot be shown: a lock may be held for ever\n";
-            // SAFETY: the bytes are there.
-            unsafe { libc::write(2, last.as_ptr().cast(), last.len()) };
-            // SAFETY: ends the process at once.
-            unsafe { libc::_exit(2) }
-        }
-        // SAFETY: no flags, an empty mask: all of them zeros.
-        let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-        action.sa_sigaction = bark as extern "C" fn(i32) as usize;
-        action.sa_flags = libc::SA_ONSTACK;
-        // SAFETY: the handler keeps the rules of one; the process has nothing to do any more but end.
-        unsafe { libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut()) };
-        // SAFETY: all zeros are an empty set.
-        let mut alarm: libc::sigset_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: a set of our own.
-        unsafe { libc::sigaddset(&raw mut alarm, libc::SIGALRM) };
-        // SAFETY: a valid set.
-        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &alarm, std::ptr::null_mut()) };
-        set_alarm(PATIENCE);
-        Watchdog
+/// From here on the process ends, with status 2, if its last words take too long: a lock may be held for ever.
+pub(super) fn watch() {
+    /// Called as a signal handler.
+    extern "C" fn bark(_signal: i32) {
+        let last = b"\nthe rest cannot be shown: a lock may be held for ever\n";
+        // SAFETY: the bytes are there.
+        unsafe { libc::write(2, last.as_ptr().cast(), last.len()) };
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(2) }
     }
+    // SAFETY: no flags, an empty mask: all of them zeros.
+    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    action.sa_sigaction = bark as extern "C" fn(i32) as usize;
+    action.sa_flags = libc::SA_ONSTACK;
+    // SAFETY: the handler keeps the rules of one; the process has nothing to do any more but end.
+    unsafe { libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut()) };
+    // SAFETY: all zeros are an empty set.
+    let mut alarm: libc::sigset_t = unsafe { MaybeUninit::zeroed().assume_init() };
+    // SAFETY: a set of our own.
+    unsafe { libc::sigaddset(&raw mut alarm, libc::SIGALRM) };
+    // SAFETY: a valid set.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &alarm, std::ptr::null_mut()) };
+    set_alarm(PATIENCE);
 }
 
 /// All goroutines. The program may go on.
 pub(crate) fn dump_to_stderr() {
-    let mut out = io::BufWriter::new(Stderr { watchdog: None });
+    let mut out = io::BufWriter::new(Stderr { is_watched: false });
     let _ = text::write_text(&mut out);
 }
 
@@ -89,7 +85,8 @@ pub(super) fn dump_at_the_end() {
 }
 
 fn dump(whom: Whom) {
-    let mut out = io::BufWriter::new(Stderr { watchdog: Some(Watchdog::begin()) });
+    watch();
+    let mut out = io::BufWriter::new(Stderr { is_watched: true });
     let _ = text::write_all(&mut Viewer::new(Manners::Rude), whom, &mut out);
 }
 
@@ -98,7 +95,8 @@ fn report(end: End) {
     let level = level();
     let whom = match end {
         End::Fatal => Some(Whom::All),
-        End::OfTheCaller => level.all.then_some(Whom::Others),
+        End::Panic => level.all.then_some(Whom::Others),
+        End::Overflow => Some(Whom::Others),
     };
     if let Some(whom) = whom.filter(|_| level.frames > 0) {
         write_to_stderr(b"\n");
@@ -117,17 +115,8 @@ pub(super) fn crash_if_asked() {
     }
 }
 
-/// A stack has overflowed, and its goroutine has been shown.
-fn report_overflow() {
-    if level().frames > 0 {
-        write_to_stderr(b"\n");
-        dump(Whom::Others);
-    }
-    crash_if_asked();
-}
-
 /// Lets those below show goroutines when they find that the process must end.
 pub(crate) fn prepare() {
     sched::set_report(report);
-    sched::set_overflow_report(report_overflow);
+    sched::set_overflow_report(|| report(End::Overflow));
 }

@@ -32,10 +32,7 @@ pub(super) struct Goroutine {
 impl Goroutine {
     /// What it does: Go's word.
     pub(super) fn what(&self) -> &'static str {
-        match self.state {
-            GState::Waiting if self.reason != WaitReason::None => self.reason.words(),
-            state => state.name(),
-        }
+        G::words(self.state, self.reason)
     }
 
     /// Its labels; a name is one.
@@ -79,8 +76,7 @@ pub(super) fn for_each<E>(
 ) -> Result<(), E> {
     let own = viewer::own();
     let is_own = |g: &'static G| own.is_some_and(|own| std::ptr::eq(own, g));
-    let live = |g: &&'static G| g.id() != 0 && !matches!(g.state(), GState::Idle | GState::Dead);
-    let mut all: Vec<(u64, &'static G)> = slab::all().filter(live).map(|g| (g.id(), g)).collect();
+    let mut all: Vec<(u64, &'static G)> = slab::live().map(|g| (g.id(), g)).collect();
     all.sort_unstable_by_key(|&(id, g)| (!is_own(g), id));
     all.retain(|&(_, g)| whom == Whom::All || !is_own(g));
     let mut frames = Frames::default();

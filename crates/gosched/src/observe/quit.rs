@@ -3,7 +3,7 @@
 //! The handler only tells the watcher, which starts a thread that does it: whatever the interrupted code holds,
 //! the goroutine goes on meanwhile. The system's alarm clock ends the process if that is not done.
 
-use super::fatal::{self, Watchdog};
+use super::fatal;
 use crate::sched;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
@@ -60,7 +60,7 @@ fn start() {
     if STARTED.swap(true, Ordering::Relaxed) {
         return;
     }
-    Watchdog::begin();
+    fatal::watch();
     let thread = std::thread::Builder::new().name("gosched-dump".into());
     if thread.spawn(show).is_err() {
         show();

@@ -67,25 +67,27 @@ fn unknown(address: usize, viewer: &Viewer) -> Symbol {
     Symbol { name, place: None, offset: None, is_runtime: false }
 }
 
-/// Whether a function is the runtime's, or what stands between it and the program's code: of no interest to
-/// who reads about the program. By its file, if that is known: names may be without their modules.
+/// Modules of this crate that are of no interest to who reads about the program.
+const OURS: [&str; 14] = [
+    "api::attributes",
+    "api::packet",
+    "block::call",
+    "block::chan::core",
+    "block::exit",
+    "block::io::polled",
+    "block::limit",
+    "block::select::machine",
+    "block::sync::parking",
+    "block::waiter",
+    "gmp",
+    "observe",
+    "sched",
+    "sys",
+];
+
+/// Whether a function is the runtime's, or what stands between it and the program's code. By its file, if that is
+/// known: names may be without their modules.
 fn is_runtime(symbol: &Symbol) -> bool {
-    const FILES: [&str; 14] = [
-        "api/attributes.rs",
-        "api/packet.rs",
-        "block/call.rs",
-        "block/chan/core.rs",
-        "block/exit.rs",
-        "block/io/polled.rs",
-        "block/limit.rs",
-        "block/select/machine.rs",
-        "block/sync/parking.rs",
-        "block/waiter.rs",
-        "gmp/",
-        "observe/",
-        "sched/",
-        "sys/",
-    ];
     const STD: [&str; 5] = [
         "/library/core/src/ops/function.rs",
         "/library/core/src/panic/",
@@ -93,52 +95,33 @@ fn is_runtime(symbol: &Symbol) -> bool {
         "/library/std/src/panicking.rs",
         "/library/std/src/sys/backtrace.rs",
     ];
-    match &symbol.place {
-        Some((file, _)) => {
-            let file = file.replace('\\', "/");
-            let context = file.contains("/context/src/") || file.contains("/gosched-context-");
-            let ours = own_file(&file);
-            let ours = ours.is_some_and(|ours| FILES.iter().any(|start| ours.starts_with(start)));
-            ours || (context && is_named_after_us(&symbol.name, &file))
-                || STD.iter().any(|std| file.contains(std))
-        }
-        None => is_runtime_name(&symbol.name),
-    }
+    let Some((file, _)) = &symbol.place else { return is_runtime_name(&symbol.name) };
+    let module = own_file(file, "gosched", "gosched")
+        .map(|file| file.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::"));
+    module.is_some_and(|module| is_ours(&module))
+        || own_file(file, "context", "gosched-context").is_some()
+        || STD.iter().any(|std| file.contains(std))
 }
 
-/// The path of a file of this crate, below its `src`.
-fn own_file(file: &str) -> Option<&str> {
-    let here = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
-    let published = concat!("/gosched-", env!("CARGO_PKG_VERSION"), "/src/");
-    let rest = file.strip_prefix(here);
-    rest.or_else(|| file.split_once(published).map(|(_, rest)| rest))
+/// Whether a path of modules is in one of [`OURS`], or is one.
+fn is_ours(path: &str) -> bool {
+    let rest = |module| path.strip_prefix(module);
+    OURS.iter()
+        .filter_map(|module| rest(*module))
+        .any(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-/// Functions of `gosched_context`; or of somebody's own folder of that name.
-fn is_named_after_us(name: &str, file: &str) -> bool {
-    let here = concat!(env!("CARGO_MANIFEST_DIR"), "/");
-    let here = here.trim_end_matches("gosched/");
-    file.starts_with(here)
-        || file.contains("/gosched-context-")
-        || name.contains("gosched_context::")
+/// The path of a file below the `src` of one of our crates, in this repository or published.
+fn own_file<'a>(file: &'a str, folder: &str, package: &str) -> Option<&'a str> {
+    let crates = env!("CARGO_MANIFEST_DIR").trim_end_matches("gosched");
+    let here = file.strip_prefix(crates).and_then(|file| file.strip_prefix(folder));
+    let here = here.and_then(|file| file.strip_prefix("/src/"));
+    let published = concat!("-", env!("CARGO_PKG_VERSION"), "/src/");
+    here.or_else(|| file.split_once(&format!("/{package}{published}")).map(|(_, file)| file))
 }
 
 fn is_runtime_name(name: &str) -> bool {
-    const OURS: [&str; 23] = [
-        "gosched::api::attributes::",
-        "gosched::api::packet::",
-        "gosched::block::call::",
-        "gosched::block::chan::core::",
-        "gosched::block::exit::",
-        "gosched::block::io::polled::",
-        "gosched::block::limit::",
-        "gosched::block::select::machine::",
-        "gosched::block::sync::parking::",
-        "gosched::block::waiter::",
-        "gosched::gmp::",
-        "gosched::observe::",
-        "gosched::sched::",
-        "gosched::sys::",
+    const OTHERS: [&str; 8] = [
         "gosched_context::",
         "core::ops::function::",
         "core::panic::unwind_safe::",
@@ -147,10 +130,10 @@ fn is_runtime_name(name: &str) -> bool {
         "std::sys::backtrace::",
         "__rust_try",
         "__rustc::",
-        "gosched_pinned",
     ];
     let name = name.trim_start_matches(['<', '&']);
-    OURS.iter().any(|ours| name.starts_with(ours))
+    name.strip_prefix("gosched::").is_some_and(is_ours)
+        || OTHERS.iter().any(|other| name.starts_with(other))
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use super::{look, trace};
 use crate::gmp::g::G;
 use crate::gmp::slab;
-use crate::gmp::state::GState;
 use crate::sys::fatal::Stderr;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -22,15 +21,11 @@ pub(crate) fn all(out: &mut Stderr) {
 
 /// Goroutines without their frames: locks may be held, and memory may be broken.
 fn goroutines(out: &mut Stderr) {
-    let live = |g: &&'static G| g.id() != 0 && !matches!(g.state(), GState::Idle | GState::Dead);
-    slab::all().filter(live).for_each(|g| goroutine(out, g));
+    slab::live().for_each(|g| goroutine(out, g));
 }
 
 fn goroutine(out: &mut Stderr, g: &'static G) {
-    let what = match g.state() {
-        GState::Waiting => g.reason().words(),
-        state => state.name(),
-    };
+    let what = G::words(g.state(), g.reason());
     let locked = if g.locks.load(Ordering::Relaxed) > 0 { ", locked to thread" } else { "" };
     let _ = writeln!(out, "\ngoroutine {}{} [{what}{locked}]:", g.id(), g.short_name());
     if let Some(site) = g.site().filter(|_| g.parent() != 0) {

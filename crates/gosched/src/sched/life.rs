@@ -19,7 +19,6 @@ use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::{Caches, P};
-use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::sys::barrier;
@@ -303,7 +302,7 @@ pub(crate) fn put_away(m: &'static M, g: &'static G) {
     g.transition(GState::Running, GState::Dead);
     g.set_exiting(false);
     g.set_has_stack(false);
-    g.set_reason(WaitReason::None);
+    g.forget_reason();
     if m.locked_g().is_some() {
         // It ended while locked: the thread is not as others may expect it, and ends too.
         m.set_locked_g(None);

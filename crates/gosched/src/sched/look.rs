@@ -97,9 +97,13 @@ pub(crate) fn write_ms(out: &mut dyn Write) -> fmt::Result {
 }
 
 /// The M that runs `g`.
+pub(crate) fn runner_of(g: &'static G) -> Option<&'static M> {
+    SCHED.all_ms().find(|m| m.curg().is_some_and(|other| std::ptr::eq(other, g)))
+}
+
+/// Its number.
 pub(crate) fn m_of(g: &'static G) -> Option<u64> {
-    let runs = |m: &&M| m.curg().is_some_and(|other| std::ptr::eq(other, g));
-    SCHED.all_ms().find(runs).map(|m| u64::from(m.id))
+    runner_of(g).map(|m| u64::from(m.id))
 }
 
 /// The M that `g` has locked.

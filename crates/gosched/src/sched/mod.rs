@@ -6,6 +6,7 @@
 //! is decided when the runtime starts, and never changes; ordinary threads wait by `threads` always.
 
 mod cpu_use;
+mod frames;
 mod poll_thread;
 mod report;
 mod timer_thread;

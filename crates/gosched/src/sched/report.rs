@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 pub(crate) enum End {
     /// Nothing can go on.
     Fatal,
-    /// A goroutine panicked, and has been unwound; or it has said itself what it was doing.
-    OfTheCaller,
+    /// The caller panicked, and has been unwound.
+    Panic,
+    /// The caller's stack has overflowed, and the caller has been shown.
+    Overflow,
 }
 
 /// Set before `main`, by the layer above.

@@ -18,9 +18,9 @@
 //!
 //! One that changes all the time, faster than it can be copied, is copied while the world is stopped.
 
-use super::state::SCHED;
+use super::frames::Manners;
 use super::world::{self, StopReason};
-use super::{calls, fork, preempt};
+use super::{calls, fork, look, preempt};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::reason::WaitReason;
@@ -40,21 +40,12 @@ const MOST: usize = 256 << 10;
 const REST: usize = 32 << 10;
 /// So often it is tried.
 const TRIES: u32 = 20;
-/// For so long it is tried, at most.
-const LONGEST: Duration = Duration::from_millis(500);
+/// So often it is waited for another who looks.
+const BUSY: u32 = 5000;
 /// How long a goroutine that runs has to answer: its thread may not have a CPU.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// How long between looks whether it has.
 const PAUSE: Duration = Duration::from_micros(30);
-
-/// Whether calls that nobody marked may be interrupted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manners {
-    /// Only where they go on by themselves.
-    Polite,
-    /// The process ends anyway.
-    Rude,
-}
 
 /// See the top of this file. It can be taken again.
 #[derive(Debug)]
@@ -153,13 +144,12 @@ impl Snapshot {
 
     /// Of `g`, which is not the caller: its state then. `None`: it is dead.
     pub(crate) fn take(&mut self, g: &'static G) -> Option<Moment> {
-        let start = Instant::now();
-        let (mut tries, mut stops) = (0, false);
-        while tries < TRIES && start.elapsed() < LONGEST {
+        let (mut tries, mut busy, mut stops) = (0, 0, false);
+        while tries < TRIES && busy < BUSY {
             let moment = g.moment();
             self.wait = (g.reason(), g.since());
             let seen = match moment.state() {
-                GState::Idle | GState::Dead => return None,
+                state if !state.is_alive() => return None,
                 GState::Running => self.take_running(g),
                 state => {
                     stops = true;
@@ -174,6 +164,7 @@ impl Snapshot {
                 Seen::NoAnswer => TRIES / 4,
                 // Somebody else looks at it.
                 Seen::Busy => {
+                    busy += 1;
                     std::thread::sleep(PAUSE);
                     0
                 }
@@ -185,7 +176,7 @@ impl Snapshot {
             return self.take_in_a_stopped_world(g);
         }
         self.start = Start::Nowhere;
-        Some(g.moment()).filter(|moment| !matches!(moment.state(), GState::Idle | GState::Dead))
+        Some(g.moment()).filter(|moment| moment.state().is_alive())
     }
 
     /// It changes faster than it can be copied: not while the world is stopped.
@@ -196,14 +187,14 @@ impl Snapshot {
             moment = g.moment();
             self.wait = (g.reason(), g.since());
             let state = moment.state();
-            if !matches!(state, GState::Idle | GState::Dead | GState::Running) {
+            if state.is_alive() && state != GState::Running {
                 seen = self.take_stopped(g, state);
             }
         });
         if seen == Seen::Not {
             self.start = Start::Nowhere;
         }
-        (!matches!(moment.state(), GState::Idle | GState::Dead)).then_some(moment)
+        moment.state().is_alive().then_some(moment)
     }
 
     /// Of the caller, a goroutine or not.
@@ -249,14 +240,13 @@ impl Snapshot {
             // Its thread stayed behind.
             return Seen::AtThatMoment;
         }
-        let Some(m) = SCHED.all_ms().find(|m| m.curg().is_some_and(|its| ptr::eq(its, g))) else {
-            return Seen::Not;
-        };
+        let Some(m) = look::runner_of(g) else { return Seen::Not };
         let before = thread_look::cpu_time(m.thread());
-        if self.manners == Manners::Polite && !may_run(m) {
+        let (doing, call) = thread_look::call(m.thread());
+        if self.manners == Manners::Polite && doing == Doing::Unknown && !has_run(m, before) {
+            // A signal might end a call.
             return Seen::AtThatMoment;
         }
-        let call = thread_look::call(m.thread());
         self.is_blocked = call.is_some();
         match call {
             Some(call) if self.manners == Manners::Polite && !call.begins_again() => {
@@ -371,12 +361,8 @@ fn shown_registers(at: *const Registers) -> Option<Registers> {
     (memory::copy(at as usize, bytes) == size).then_some(registers)
 }
 
-/// Whether the M's thread runs, or the kernel tells what it is blocked in. Else a signal might end a call.
-fn may_run(m: &'static M) -> bool {
-    if thread_look::doing(m.thread()) != Doing::Unknown {
-        return true;
-    }
-    let before = thread_look::cpu_time(m.thread());
+/// Whether the M's thread has run a moment later.
+fn has_run(m: &'static M, before: Option<u64>) -> bool {
     std::thread::sleep(PAUSE);
     before != thread_look::cpu_time(m.thread())
 }

@@ -1,15 +1,14 @@
 //! The frames of a goroutine: see `snapshot` for how they are had.
 
-pub(crate) use super::snapshot::Manners;
+pub(crate) use super::frames::{Frames, Look, Manners};
+
 use super::snapshot::Snapshot;
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::M;
-use crate::gmp::reason::WaitReason;
 use crate::gmp::state::GState;
 use crate::sys::clock;
 use gosched_context::unwind::{End, Walker};
-
 use std::collections::VecDeque;
 use std::path::Path;
 
@@ -22,26 +21,6 @@ pub(crate) struct Viewer {
 
 /// Frames at each end of a long stack, as Go shows them.
 const SHOWN: usize = 50;
-
-/// An address in each frame, from the innermost on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Frames {
-    pub(crate) first: Vec<usize>,
-    /// How many are left out after those.
-    pub(crate) elided: usize,
-    pub(crate) last: Vec<usize>,
-    /// There are more, but it is not known which.
-    pub(crate) is_cut: bool,
-}
-
-/// What a goroutine did, besides its frames.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
-    pub(crate) state: GState,
-    /// Why it waited, and since when, if it did.
-    pub(crate) reason: WaitReason,
-    pub(crate) since: u64,
-}
 
 /// The goroutine that calls, inside `host` too.
 pub(crate) fn own() -> Option<&'static G> {

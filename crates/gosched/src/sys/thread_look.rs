@@ -33,8 +33,11 @@ pub(crate) fn cpu_time(thread: pid_t) -> Option<u64> {
 
 /// Asks the kernel.
 pub(crate) fn doing(thread: pid_t) -> Doing {
-    let mut text = [0u8; 16];
-    match ask(thread, &mut text) {
+    read(ask(thread, &mut [0u8; 16]))
+}
+
+fn read(answer: Option<&[u8]>) -> Doing {
+    match answer {
         None => Doing::Unknown,
         Some(text) if text.starts_with(b"running") => Doing::Runs,
         Some(_) => Doing::Blocked,
@@ -51,11 +54,15 @@ pub(crate) struct Call {
     pub(crate) pc: usize,
 }
 
-/// The call that the thread is blocked in. `None`: it runs, or is blocked otherwise, or nobody says.
-pub(crate) fn call(thread: pid_t) -> Option<Call> {
+/// As [`doing`], and the call that the thread is blocked in, if it is one.
+pub(crate) fn call(thread: pid_t) -> (Doing, Option<Call>) {
     let mut text = [0u8; 256];
-    let text = std::str::from_utf8(ask(thread, &mut text)?).ok()?;
-    let mut words = text.split_ascii_whitespace();
+    let answer = ask(thread, &mut text);
+    (read(answer), answer.and_then(parse))
+}
+
+fn parse(answer: &[u8]) -> Option<Call> {
+    let mut words = std::str::from_utf8(answer).ok()?.split_ascii_whitespace();
     let number = words.next()?.parse().ok().filter(|&number| number >= 0)?;
     let mut word = || usize::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
     let mut arguments = [0; 6];
