@@ -152,6 +152,11 @@ impl<T> Lock<T> {
         }
     }
 
+    /// Where the value is.
+    pub const fn as_ptr(&self) -> *mut T {
+        self.value.get()
+    }
+
     /// The value, for a holder without a guard.
     ///
     /// # Safety

@@ -32,6 +32,10 @@ mod frame;
 mod imp;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[path = "x86_64_instructions.rs"]
+mod instructions;
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[path = "x86_64_pinned.rs"]
 mod pinned;
 
@@ -48,9 +52,12 @@ pub use imp::{
     switch_context,
 };
 pub(crate) use imp::{forget_carrier, interrupted, set_carrier, thread_pointer};
+pub(crate) use instructions::{Instruction, Target, What, decode};
 pub use pinned::{call_host, give_block, is_pinned, take_block};
-pub(crate) use registers::{KEPT, PC, SP, registers_of};
-pub use registers::{SAVED_WORDS, registers_here, registers_of_saved};
+pub(crate) use registers::{FP, KEPT, PC, SP, registers_of};
+pub use registers::{
+    NAMES, PC_AMONG_NAMES, SAVED_WORDS, all_registers, registers_here, registers_of_saved,
+};
 pub(crate) use stop::{can_be_saved, init_stop, is_at_system_call, redirect, stop_frame};
 
 use crate::carrier::Carrier;
@@ -135,6 +142,7 @@ const _: unsafe extern "C" fn(*mut Registers) = registers::registers_here;
 const _: fn(&[usize; SAVED_WORDS], usize) -> Registers = registers::registers_of_saved;
 const _: unsafe fn(*const libc::c_void) -> Registers = registers::registers_of;
 const _: [u16; 6] = registers::KEPT;
+const _: fn(&[u8]) -> Option<Instruction> = instructions::decode;
 const _: fn(unsafe extern "C" fn()) = stop::init_stop;
 const _: fn() -> Option<usize> = stop::stop_frame;
 const _: unsafe fn(*const libc::c_void) -> bool = stop::can_be_saved;

@@ -5,6 +5,8 @@ use std::arch::naked_asm;
 
 /// DWARF's numbers of the registers in [`Registers::kept`]: r15, r14, r13, r12, rbx, rbp.
 pub(crate) const KEPT: [u16; 6] = [15, 14, 13, 12, 3, 6];
+/// DWARF's number of the frame pointer, where code has one.
+pub(crate) const FP: u16 = 6;
 /// DWARF's number of the stack pointer.
 pub(crate) const SP: u16 = 7;
 /// DWARF's number of where a frame goes on.
@@ -42,6 +44,42 @@ pub unsafe extern "C" fn registers_here(to: *mut Registers) {
     )
 }
 
+/// The registers that people are shown, as Go names them.
+pub const NAMES: [&str; 21] = [
+    "rax", "rbx", "rcx", "rdx", "rdi", "rsi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15", "rip", "rflags", "cs", "fs", "gs",
+];
+
+/// Which of [`NAMES`] says where the code is.
+pub const PC_AMONG_NAMES: usize = 16;
+
+/// The values of [`NAMES`] in the code that a signal interrupted, in the same order. In signal handlers.
+///
+/// # Safety
+/// - **context**: `context` is what the kernel passed to an `SA_SIGINFO` handler.
+pub unsafe fn all_registers(context: *const libc::c_void) -> [usize; NAMES.len()] {
+    use libc::{REG_CSGSFS, REG_EFL, REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13};
+    use libc::{REG_R14, REG_R15, REG_RAX, REG_RBP, REG_RBX, REG_RCX, REG_RDI, REG_RDX};
+    use libc::{REG_RIP, REG_RSI, REG_RSP};
+    const WHOLE: [i32; 18] = [
+        REG_RAX, REG_RBX, REG_RCX, REG_RDX, REG_RDI, REG_RSI, REG_RBP, REG_RSP, REG_R8, REG_R9,
+        REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15, REG_RIP, REG_EFL,
+    ];
+    // SAFETY: context — promised by the caller.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    let word = |register: i32| context.uc_mcontext.gregs[register as usize] as usize;
+    let mut all = [0; NAMES.len()];
+    for (value, register) in all.iter_mut().zip(WHOLE) {
+        *value = word(register);
+    }
+    // Three in one word: cs, gs, fs, of 16 bits each.
+    let segments = word(REG_CSGSFS);
+    for (value, shift) in all[WHOLE.len()..].iter_mut().zip([0, 32, 16]) {
+        *value = segments >> shift & 0xffff;
+    }
+    all
+}
+
 /// Those of the code that a signal interrupted.
 ///
 /// # Safety
@@ -55,5 +93,38 @@ pub(crate) unsafe fn registers_of(context: *const libc::c_void) -> Registers {
         kept: [REG_R15, REG_R14, REG_R13, REG_R12, REG_RBX, REG_RBP].map(word),
         pc: word(REG_RIP),
         sp: word(REG_RSP),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registers_are_told_by_their_names() {
+        // SAFETY: all-zero is a valid context.
+        let mut context: libc::ucontext_t = unsafe { std::mem::zeroed() };
+        for (number, word) in context.uc_mcontext.gregs.iter_mut().enumerate() {
+            *word = 100 + number as i64;
+        }
+        context.uc_mcontext.gregs[libc::REG_CSGSFS as usize] = 0x4_0003_0002_0001;
+        // SAFETY: context — as the kernel would have filled it.
+        let values = unsafe { all_registers((&raw const context).cast()) };
+        let value = |name: &str| values[NAMES.iter().position(|other| *other == name).unwrap()];
+        use libc::{REG_EFL, REG_R8, REG_R15, REG_RAX, REG_RBX, REG_RIP, REG_RSI, REG_RSP};
+        for (name, register) in [
+            ("rax", REG_RAX),
+            ("rbx", REG_RBX),
+            ("rsi", REG_RSI),
+            ("rsp", REG_RSP),
+            ("r8", REG_R8),
+            ("r15", REG_R15),
+            ("rip", REG_RIP),
+            ("rflags", REG_EFL),
+        ] {
+            assert_eq!(value(name), 100 + register as usize, "{name}");
+        }
+        assert_eq!([value("cs"), value("gs"), value("fs")], [1, 2, 3]);
+        assert_eq!(NAMES[PC_AMONG_NAMES], "rip");
     }
 }

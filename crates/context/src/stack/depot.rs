@@ -420,6 +420,18 @@ impl Depot {
         self.all_slabs().find_map(|slab| slab.find(address))
     }
 
+    /// As [`Depot::find`], first in the slab of this number; which is afterwards that of the one found.
+    pub(crate) fn find_near(&self, near: &mut u32, address: usize) -> Option<Found> {
+        let last = self.slab(*near).and_then(|slab| slab.find(address));
+        last.or_else(|| {
+            let mut slabs = self.all_slabs().zip(1..);
+            let (found, number) =
+                slabs.find_map(|(slab, number)| Some((slab.find(address)?, number)))?;
+            *near = number;
+            Some(found)
+        })
+    }
+
     /// Thread pointers of all identities there are, resting ones too. The caller holds off their
     /// making and tearing down.
     pub(crate) fn identities(&self) -> impl Iterator<Item = usize> + '_ {

@@ -43,9 +43,17 @@ fn stacks_do_not_overlap_and_are_found_by_address() {
             assert_eq!(found.owner, owner);
             assert_eq!(found.guard, stack.guard());
             assert_eq!(found.usable, stack.usable());
+            // Wherever it is looked for first.
+            for mut near in [0, 1, 2, u32::MAX] {
+                let same = depot.find_near(&mut near, address).unwrap();
+                assert_eq!((same.owner, same.thread_pointer), (owner, stack.thread_pointer()));
+                let again = depot.find_near(&mut near.clone(), address).unwrap();
+                assert_eq!(again.owner, owner);
+            }
         }
     }
     assert!(depot.find(0).is_none());
+    assert!(depot.find_near(&mut 1, 0).is_none());
     assert!(depot.find(usize::MAX).is_none());
     assert!(depot.find(ranges[0].0 - 1).is_none());
 }

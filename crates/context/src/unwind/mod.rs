@@ -1,11 +1,12 @@
 //! Walking the frames of code that does not run: by the unwind tables that every program has, stripped or not.
 
+mod code;
 mod tables;
 mod walker;
 
 use crate::arch::{SAVED_WORDS, Saved, registers_of_saved};
 
-pub use walker::{End, Walker};
+pub use walker::{End, Frame, Walker};
 
 /// Calls `each` with the return addresses of a parked context, from where it left off to its first
 /// frame, until `each` says false. Nothing is written to its stack; any thread may do this.
@@ -21,7 +22,7 @@ pub unsafe fn walk(saved: &Saved, mut each: impl FnMut(usize) -> bool) {
     let start = registers_of_saved(words, saved.sp);
     // SAFETY: parked — the tables lead to words of its frames only.
     let read = |address: usize| Some(unsafe { (address as *const usize).read_unaligned() });
-    Walker::new().walk(&start, false, read, |address| each(address + 1));
+    Walker::new().walk(&start, false, read, |frame| each(frame.at + 1));
 }
 
 #[cfg(test)]
@@ -30,20 +31,20 @@ mod tests {
     use crate::arch::{Registers, registers_here};
     use std::hint::black_box;
 
-    /// What another unwinder says, from the caller of this on.
+    /// What another unwinder says, from the caller of this on: where the code is, and its stack pointer.
     #[inline(never)]
-    fn others() -> Vec<usize> {
+    fn others() -> Vec<(usize, usize)> {
         let mut found = Vec::new();
         backtrace::trace(|frame| {
-            found.push(frame.ip() as usize);
+            found.push((frame.ip() as usize, frame.sp() as usize));
             true
         });
-        found.retain(|&address| address != 0);
+        found.retain(|&(address, _)| address != 0);
         found
     }
 
     #[inline(never)]
-    fn both(depth: usize) -> (Vec<usize>, Vec<usize>, End) {
+    fn both(depth: usize) -> (Vec<Frame>, Vec<(usize, usize)>, End) {
         let pad = black_box([depth; 7]);
         if depth > 0 {
             let mut result = both(depth - 1);
@@ -56,8 +57,8 @@ mod tests {
         let mut ours = Vec::new();
         // SAFETY: the tables lead to words of frames that are there.
         let read = |address: usize| Some(unsafe { (address as *const usize).read_unaligned() });
-        let end = Walker::new().walk(&start, false, read, |address| {
-            ours.push(address + 1);
+        let end = Walker::new().walk(&start, false, read, |frame| {
+            ours.push(frame);
             true
         });
         (ours, others(), end)
@@ -70,7 +71,10 @@ mod tests {
         // The innermost frame is the same, at two places.
         let others = &others[others.len() + 1 - ours.len()..];
         assert!(ours.len() > 25);
-        assert_eq!(ours[1..], *others, "{ours:x?}");
+        let found: Vec<_> = ours[1..].iter().map(|frame| (frame.pc, frame.sp)).collect();
+        assert_eq!(found, others, "{ours:x?}");
+        assert!(ours.windows(2).all(|two| two[0].fp == two[1].sp && two[0].sp < two[0].fp));
+        assert!(ours.iter().all(|frame| frame.at == frame.pc - 1));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Unwind tables of the program and its libraries: copies, so that a library may go meanwhile.
 
-use gimli::{BaseAddresses, EhFrame, EhFrameHdr, LittleEndian};
+use gimli::{
+    BaseAddresses, EhFrame, EhFrameHdr, FrameDescriptionEntry, LittleEndian, UnwindSection,
+};
 use std::ffi::CStr;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -13,7 +15,7 @@ pub(super) type Bytes<'a> = gimli::EndianSlice<'a, LittleEndian>;
 #[derive(Debug)]
 pub(super) struct Tables {
     /// Sorted by where they are.
-    modules: Vec<Module>,
+    pub(super) modules: Vec<Module>,
     /// How often something had been loaded, and unloaded.
     loads: (u64, u64),
 }
@@ -138,8 +140,18 @@ impl Module {
         })
     }
 
-    pub(super) fn header(&self) -> EhFrameHdr<Bytes<'_>> {
-        EhFrameHdr::new(&self.header.1, LittleEndian)
+    /// Whether all of it is code, in one piece.
+    pub(super) fn has_code(&self, range: &Range<usize>) -> bool {
+        self.code.iter().any(|code| code.start <= range.start && range.end <= code.end)
+    }
+
+    /// What the tables say about the function that an address is in.
+    pub(super) fn entry(&self, at: usize) -> Option<FrameDescriptionEntry<Bytes<'_>>> {
+        let (bases, frames) = (self.bases(), self.frames());
+        let header = EhFrameHdr::new(&self.header.1, LittleEndian).parse(&bases, 8).ok()?;
+        let found =
+            header.table()?.fde_for_address(&frames, &bases, at as u64, EhFrame::cie_from_offset);
+        found.ok()
     }
 
     pub(super) fn frames(&self) -> EhFrame<Bytes<'_>> {

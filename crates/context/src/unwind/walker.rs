@@ -1,13 +1,15 @@
 //! Walks over frames by the tables, on memory that the caller reads: a copy of a stack, as a rule.
 //!
 //! A register whose value is not known stays unknown, and a walk ends where it is needed: no frame is ever
-//! guessed.
+//! guessed. But a frame pointer that is needed is found, where the function's code tells for certain how large its
+//! frame is: see `code`.
 
+use super::code::Code;
 use super::tables::{Bytes, Module, Tables};
-use crate::arch::{KEPT, PC, Registers, SP};
+use crate::arch::{FP, KEPT, PC, Registers, SP};
 use gimli::{
-    CfaRule, EhFrame, EvaluationResult, Expression, Location, Register, RegisterRule,
-    UnwindContext, UnwindExpression, UnwindSection, Value,
+    CfaRule, EvaluationResult, Expression, Location, Register, RegisterRule, UnwindContext,
+    UnwindExpression, Value,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -50,6 +52,19 @@ enum Source {
     AtExpression(UnwindExpression<usize>),
 }
 
+/// A frame that a walk has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// An address in the instruction that runs, or in the call: its last byte.
+    pub at: usize,
+    /// Where the code is, or will go on.
+    pub pc: usize,
+    /// Its stack pointer there.
+    pub sp: usize,
+    /// Where the frame ends: the stack pointer before the function was called. 0: it is not known.
+    pub fp: usize,
+}
+
 /// How a walk ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -66,6 +81,8 @@ pub enum End {
 pub struct Walker {
     tables: Arc<Tables>,
     rules: HashMap<usize, Option<Rules>>,
+    /// How large frames are, by where they go on, as far as that was needed.
+    depths: HashMap<usize, Option<usize>>,
     context: UnwindContext<usize>,
 }
 
@@ -78,11 +95,15 @@ impl Default for Walker {
 impl Walker {
     /// For the code that is loaded now.
     pub fn new() -> Walker {
-        Walker { tables: Tables::now(), rules: HashMap::new(), context: UnwindContext::new() }
+        Walker {
+            tables: Tables::now(),
+            rules: HashMap::new(),
+            depths: HashMap::new(),
+            context: UnwindContext::new(),
+        }
     }
 
-    /// Calls `each` with an address in each frame, from the innermost on, until it says false. The address is
-    /// that of the instruction that runs, or of the last byte of the call.
+    /// Calls `each` with each frame, from the innermost on, until it says false.
     ///
     /// `exact`: the code is at the program counter; else it is where a call will return to. `read` gives a word
     /// of memory, if it is known.
@@ -91,7 +112,7 @@ impl Walker {
         start: &Registers,
         exact: bool,
         read: impl Fn(usize) -> Option<usize>,
-        mut each: impl FnMut(usize) -> bool,
+        mut each: impl FnMut(Frame) -> bool,
     ) -> End {
         let mut known: Known = [None; REGISTERS];
         for (number, value) in KEPT.into_iter().zip(start.kept) {
@@ -107,11 +128,22 @@ impl Walker {
         pc: usize,
         sp: usize,
         read: impl Fn(usize) -> Option<usize>,
-        mut each: impl FnMut(usize) -> bool,
+        mut each: impl FnMut(Frame) -> bool,
+    ) -> End {
+        self.walk_two(pc, sp, true, &read, &mut each)
+    }
+
+    pub(super) fn walk_two(
+        &mut self,
+        pc: usize,
+        sp: usize,
+        exact: bool,
+        read: &dyn Fn(usize) -> Option<usize>,
+        each: &mut dyn FnMut(Frame) -> bool,
     ) -> End {
         let mut known: Known = [None; REGISTERS];
         (known[usize::from(PC)], known[usize::from(SP)]) = (Some(pc), Some(sp));
-        self.walk_known(known, true, &read, &mut each)
+        self.walk_known(known, exact, read, each)
     }
 
     fn walk_known(
@@ -119,7 +151,7 @@ impl Walker {
         mut known: Known,
         mut exact: bool,
         read: &dyn Fn(usize) -> Option<usize>,
-        each: &mut dyn FnMut(usize) -> bool,
+        each: &mut dyn FnMut(Frame) -> bool,
     ) -> End {
         for _ in 0..MOST {
             let Some(pc) = known[usize::from(PC)] else { return End::Broken };
@@ -127,21 +159,27 @@ impl Walker {
                 return End::Complete;
             }
             let at = if exact { pc } else { pc - 1 };
-            let Walker { tables, rules, context } = self;
+            let Walker { tables, rules, depths, context } = self;
             let rules = rules.entry(at).or_insert_with(|| {
                 let module = tables.module(at)?;
                 read_rules(module, at, context)
             });
             let Some(rules) = rules else { return End::Broken };
-            if !each(at) {
+            if known[usize::from(FP)].is_none() {
+                let mut code = Code { tables, context, depths };
+                known[usize::from(FP)] = frame_pointer(&mut code, rules, &known, exact, read);
+            }
+            let module = tables.module(at);
+            let caller = module.and_then(|module| step(module, rules, &known, read));
+            let fp = caller.as_ref().map_or(0, |(fp, _)| *fp);
+            if !each(Frame { at, pc, sp: known[usize::from(SP)].unwrap_or(0), fp }) {
                 return End::Enough;
             }
             exact = rules.is_signal;
-            let module = tables.module(at);
-            match module.and_then(|module| step(module, rules, &known, read)) {
+            match caller {
                 None => return End::Broken,
-                Some(None) => return End::Complete,
-                Some(Some(next)) => known = next,
+                Some((_, None)) => return End::Complete,
+                Some((_, Some(next))) => known = next,
             }
         }
         End::Broken
@@ -161,10 +199,7 @@ impl Walker {
 
 fn read_rules(module: &Module, at: usize, context: &mut UnwindContext<usize>) -> Option<Rules> {
     let (bases, frames) = (module.bases(), module.frames());
-    let header = module.header().parse(&bases, 8).ok()?;
-    let table = header.table()?;
-    let found = table.fde_for_address(&frames, &bases, at as u64, EhFrame::cie_from_offset);
-    let entry = found.ok()?;
+    let entry = module.entry(at)?;
     let row = entry.unwind_info_for_address(&frames, &bases, context, at as u64).ok()?;
     let cfa = match *row.cfa() {
         CfaRule::RegisterAndOffset { register, offset } => Source::Register(register.0, offset),
@@ -192,13 +227,32 @@ fn source(register: u16, rule: &RegisterRule<usize>) -> Source {
     }
 }
 
-/// From a frame to the one that called it. `Some(None)`: nothing did. `None`: it is not known.
+/// The frame pointer, where a frame's address comes from it, by the size of the frame.
+fn frame_pointer(
+    code: &mut Code<'_>,
+    rules: &Rules,
+    known: &Known,
+    exact: bool,
+    read: &dyn Fn(usize) -> Option<usize>,
+) -> Option<usize> {
+    let Source::Register(FP, offset) = rules.cfa else { return None };
+    let saved = rules.registers.iter().find(|(register, _)| *register == FP);
+    let Some((_, Source::AtFrame(saved))) = saved else { return None };
+    let depth = code.depth(known[usize::from(PC)]?, exact)?;
+    let frame = known[usize::from(SP)]?.checked_add(depth)?;
+    let saved = frame.checked_add_signed(*saved as isize)?;
+    code.check(frame, rules.start, saved, read)?;
+    frame.checked_add_signed(-offset as isize)
+}
+
+/// From a frame to the one that called it: where the frame ends, and the caller's registers, if there is one.
+/// `None`: it is not known.
 fn step(
     module: &Module,
     rules: &Rules,
     known: &Known,
     read: &dyn Fn(usize) -> Option<usize>,
-) -> Option<Option<Known>> {
+) -> Option<(usize, Option<Known>)> {
     let value = |source: Source, frame: usize| match source {
         Source::Unknown => None,
         Source::Register(register, offset) => {
@@ -223,7 +277,7 @@ fn step(
     }
     let ends =
         |&(register, source): &(u16, Source)| register == PC && matches!(source, Source::Unknown);
-    Some((!rules.registers.iter().any(ends)).then_some(next))
+    Some((frame, (!rules.registers.iter().any(ends)).then_some(next)))
 }
 
 /// What an expression says, of which the frame's address is the first operand.
