@@ -56,6 +56,19 @@ fn a_loop_without_an_end_does_not_keep_others_from_a_timer() {
     }
 }
 
+#[test]
+fn goroutines_that_share_a_slice_do_not_keep_others_waiting() {
+    for procs in PROCS {
+        at_best(
+            || program(&["starters"], procs),
+            |said| {
+                assert_eq!(said.text, "all\n", "{procs} Ps");
+                said.took < Duration::from_secs(8)
+            },
+        );
+    }
+}
+
 // As in Go; and it shows that the tests above can fail.
 #[test]
 fn it_does_where_preemption_by_signals_is_off() {

@@ -13,7 +13,8 @@
 //!
 //! **Slices.** A goroutine that has run for a slice of CPU time, while another waits, is asked to stop
 //! (`preempt`), every 100 µs until it does. What a goroutine had used when it was interrupted for another's
-//! sake counts when it goes on.
+//! sake counts when it goes on. Goroutines that make each other ready share a slice, as Go's: whichever runs when it is
+//! over is asked. (Where they change faster than they can be asked, they count their turns: `P::is_pair_over`.)
 //!
 //! **A timer is due, or I/O has made somebody ready, and all Ps are busy.** The goroutine that has used most of its slice is asked to make
 //! room: whoever gets its P fires what is due. It must not have passed the scheduler for 100 µs, where it
@@ -53,8 +54,11 @@ const RUNS: u64 = 20_000;
 pub(crate) struct Seen {
     /// Changes whenever the P passes the scheduler.
     mark: Mark,
-    /// When that was first seen.
+    /// Changes with each slice: goroutines that make each other ready share one.
+    slice: u32,
+    /// When that was first seen; and when the slice was.
     since: u64,
+    began: u64,
     /// What its goroutine had used of its slice before.
     used: u64,
     /// What the CPU clock of its M said then.
@@ -123,15 +127,24 @@ fn mark(p: &'static P, m: &'static M) -> Mark {
 }
 
 fn look_at(p: &'static P, m: &'static M, seen: &mut Seen, now: u64, found: &mut Findings) {
-    let mark = mark(p, m);
+    let (mark, slice) = (mark(p, m), p.tick());
     let wanted = preempt::is_wanted(p);
+    let used = || m.curg().map_or(0, |g| g.used.swap(0, Ordering::Relaxed));
+    if mark != seen.mark && slice == seen.slice && mark.m == seen.mark.m {
+        let cpu = if wanted { thread_look::cpu_time(m.thread()) } else { seen.cpu };
+        let (used, first) = (seen.used + used(), seen.first.or(cpu));
+        let new = Seen { began: seen.began, used, first, cpu, ..Seen::default() };
+        *seen = Seen { mark, slice, since: now, still: now, ..new };
+        return end_slice(m, seen, wanted, found);
+    }
     if mark != seen.mark {
-        let used = m.curg().map_or(0, |g| g.used.swap(0, Ordering::Relaxed));
+        let used = used();
         // If it is to make room soon, what it has used by then must be known.
         let soon = || timers::until_next().is_some() || poll_desc::is_waited_for();
         let exact = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && soon();
         let cpu = if exact { thread_look::cpu_time(m.thread()) } else { None };
-        *seen = Seen { mark, since: now, used, first: cpu, cpu, still: now, ..Seen::default() };
+        let new = Seen { began: now, used, first: cpu, cpu, ..Seen::default() };
+        *seen = Seen { mark, slice, since: now, still: now, ..new };
         if wanted {
             found.slice_ends = found.slice_ends.min(preempt::slice().saturating_sub(used));
         }
@@ -158,22 +171,27 @@ fn look_at(p: &'static P, m: &'static M, seen: &mut Seen, now: u64, found: &mut 
         true => {}
         false => (seen.skip, seen.skipped) = (0, 0),
     }
-    if wanted && !clock::is_virtual() {
-        let left = preempt::slice().saturating_sub(seen.ran());
-        match left {
-            0 => {
-                preempt::ask(m, Why::Slice, mark.turn);
-                found.asked = true;
-            }
-            _ => found.slice_ends = found.slice_ends.min(left),
+    end_slice(m, seen, wanted, found);
+}
+
+/// Asks a goroutine to stop whose slice is over, if another waits.
+fn end_slice(m: &'static M, seen: &Seen, wanted: bool, found: &mut Findings) {
+    if !wanted || clock::is_virtual() {
+        return;
+    }
+    match preempt::slice().saturating_sub(seen.ran()) {
+        0 => {
+            preempt::ask(m, Why::Slice, seen.mark.turn);
+            found.asked = true;
         }
+        left => found.slice_ends = found.slice_ends.min(left),
     }
 }
 
 /// Whether a goroutine has had its P for a slice of real time, and has run for less than half of that: it blocks
 /// again and again, for less than the time between two looks.
 fn is_mostly_blocked(seen: &Seen, now: u64) -> bool {
-    let had = now - seen.since;
+    let had = now - seen.began;
     had >= preempt::slice() && 2 * seen.ran() < had
 }
 

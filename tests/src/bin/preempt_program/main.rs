@@ -31,6 +31,7 @@ fn main() {
         match argument(0) {
             "endless loop" => return share::endless_loop(),
             "never one" => return share::never_one(),
+            "starters" => return share::starters(),
             "malloc" => memory::malloc(),
             "std mutex" => locks::std_mutex(),
             "stdout" => locks::stdout(),

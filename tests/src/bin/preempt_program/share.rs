@@ -2,7 +2,7 @@
 
 use crate::kit::{self, Lane, MILLI, burn, burn_micros, crowd, hogs, is_over};
 use gosched::sync::WaitGroup;
-use gosched::{go, runtime, time};
+use gosched::{go, runtime, time, yield_now};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -31,6 +31,29 @@ pub(crate) fn never_one() {
     });
     time::after(5 * MILLI).recv().unwrap();
     println!("go 1.13 has never been here");
+}
+
+/// As many as there are Ps start a goroutine, compute, and join it, again and again: they go on with the same slice each
+/// time. Ends when each of ten others has had twenty turns.
+pub(crate) fn starters() {
+    fn compute(time: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            std::hint::spin_loop();
+        }
+    }
+    for _ in 0..runtime::procs() {
+        go(|| {
+            loop {
+                let child = go(|| compute(MILLI / 20));
+                compute(MILLI * 3 / 2);
+                child.join().unwrap();
+            }
+        });
+    }
+    let others: Vec<_> = (0..10).map(|_| go(|| (0..20).for_each(|_| yield_now()))).collect();
+    others.into_iter().for_each(|other| other.join().unwrap());
+    println!("all");
 }
 
 /// Jain's index of what each got, in ten-thousandths: 10000 if all got the same.
