@@ -1,10 +1,21 @@
 //! The points that record what happens; each is a test of one word unless something listens.
 //!
 //! One listener at most; it is told of each point, on an M, with preemption off. What is measured is in
-//! `times`.
+//! `times`. Whatever is written down for whoever looks is written only if [`ON`]: so it can be measured what that
+//! costs.
 
 pub(crate) mod histogram;
 pub(crate) mod times;
+
+#[cfg(gosched_no_probes)]
+mod off;
+#[cfg(not(gosched_no_probes))]
+mod on;
+
+#[cfg(gosched_no_probes)]
+pub(crate) use off::ON;
+#[cfg(not(gosched_no_probes))]
+pub(crate) use on::ON;
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -22,7 +33,7 @@ pub(crate) fn listen(listener: Listener) {
 #[inline(always)]
 pub(crate) fn point() {
     let listener = LISTENER.load(Ordering::Relaxed);
-    if !listener.is_null() {
+    if ON && !listener.is_null() {
         tell(listener);
     }
 }
