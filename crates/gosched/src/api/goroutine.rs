@@ -4,35 +4,14 @@ use crate::block::exit;
 use crate::block::limit::{Alarm, Rung};
 use crate::gmp::current;
 use crate::gmp::g::{Details, G};
+pub use crate::gmp::go_id::GoId;
 use crate::gmp::reason::WaitReason;
 use crate::sched;
 use crate::sys::clock;
 use std::fmt;
-use std::num::NonZeroU64;
 use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A goroutine's number: unique in the process, never used again. Main's is 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GoId(NonZeroU64);
-
-impl GoId {
-    pub(crate) fn new(id: u64) -> GoId {
-        GoId(NonZeroU64::new(id).unwrap_or(NonZeroU64::MAX))
-    }
-
-    /// The number.
-    pub fn get(self) -> u64 {
-        self.0.get()
-    }
-}
-
-impl fmt::Display for GoId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// A goroutine, alive or not: see [`current()`] and [`JoinHandle::goroutine`](crate::JoinHandle).
 #[derive(Clone)]

@@ -20,14 +20,15 @@ use crate::block::limit::{Alarm, Rung};
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
-use crate::gmp::task::Task;
+use crate::gmp::task::{Kind, Places, Task};
 use crate::sched;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::mem::{MaybeUninit, offset_of};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 const EMPTY: usize = 0;
@@ -53,7 +54,35 @@ pub(crate) struct Packet<T> {
 #[repr(C)]
 struct Work<F, T> {
     packet: Packet<T>,
-    f: UnsafeCell<Option<F>>,
+    /// The closure was taken out. Its bytes stay: see [`Places::closure`].
+    is_taken: AtomicBool,
+    f: UnsafeCell<MaybeUninit<F>>,
+}
+
+impl<F: FnOnce() -> T, T> Work<F, T> {
+    const KIND: &'static Kind = &Kind {
+        run: run::<F, T>,
+        complete: complete::<T>,
+        name: std::any::type_name::<F>,
+        places: Some(Places {
+            state: offset_of!(Packet<T>, state),
+            scope: offset_of!(Packet<T>, scope),
+            closure: offset_of!(Self, f)..offset_of!(Self, f) + size_of::<F>(),
+        }),
+    };
+}
+
+impl<F, T> Work<F, T> {
+    /// # Safety
+    /// - **alone**: nobody else calls this meanwhile.
+    unsafe fn take_closure(&self) -> Option<F> {
+        if self.is_taken.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.is_taken.store(true, Ordering::Relaxed);
+        // SAFETY: `new` wrote it, and it is taken out once: alone — promised by the caller.
+        Some(unsafe { self.f.get().cast::<F>().read() })
+    }
 }
 
 /// How a goroutine ended.
@@ -138,27 +167,27 @@ where
     F: FnOnce() -> T,
 {
     let packet = Packet::<T> {
-        task: Task { run: run::<F, T>, complete: complete::<T>, name: std::any::type_name::<F> },
+        task: Task { kind: Work::<F, T>::KIND },
         state: AtomicUsize::new(EMPTY),
         free: free::<F, T>,
         scope,
         waker: UnsafeCell::new(None),
         result: UnsafeCell::new(None),
     };
-    let work = Box::new(Work { packet, f: UnsafeCell::new(Some(f)) });
+    let f = UnsafeCell::new(MaybeUninit::new(f));
+    let work = Box::new(Work::<F, T> { packet, is_taken: AtomicBool::new(false), f });
     NonNull::from(Box::leak(work)).cast()
 }
 
-/// Runs the closure and keeps its result. See [`Task::run`].
+/// Runs the closure and keeps its result. See [`Kind::run`].
 ///
 /// # Safety
 /// - **work**: `task` is the head of a `Work<F, T>` whose closure was not run.
 unsafe fn run<F: FnOnce() -> T, T>(task: *mut Task) -> bool {
     // SAFETY: work — promised by the caller.
     let work = unsafe { &*task.cast::<Work<F, T>>() };
-    // SAFETY: only the goroutine touches the closure.
-    let f = unsafe { &mut *work.f.get() }.take();
-    let Some(f) = f else { return false };
+    // SAFETY: alone — only the goroutine touches the closure.
+    let Some(f) = (unsafe { work.take_closure() }) else { return false };
     let outcome = exit::run_to_the_end(f).map_err(JoinError::new);
     let packet = &work.packet;
     // SAFETY: the goroutine's, until the word says `DONE`.
@@ -167,6 +196,10 @@ unsafe fn run<F: FnOnce() -> T, T>(task: *mut Task) -> bool {
     // PAIR packet: what the handle did before it went is done.
     if packet.state.load(Ordering::Acquire) != DETACHED {
         return true;
+    }
+    // Whoever looks at the goroutine from here on must not find what is there next.
+    if let Some(g) = current::goroutine() {
+        g.forget_task();
     }
     // SAFETY: detached: nobody else uses it.
     unsafe { free::<F, T>(task) };
@@ -183,7 +216,9 @@ unsafe fn run<F: FnOnce() -> T, T>(task: *mut Task) -> bool {
 unsafe fn free<F, T>(task: *mut Task) {
     // SAFETY: work — promised by the caller; `new` leaked it.
     let work = unsafe { Box::from_raw(task.cast::<Work<F, T>>()) };
-    let Work { packet, f } = *work;
+    // SAFETY: alone — work: promised by the caller.
+    let f = unsafe { work.take_closure() };
+    let packet = work.packet;
     let scope = packet.scope;
     let dropped = catch_unwind(AssertUnwindSafe(|| {
         drop(f);
@@ -203,7 +238,7 @@ unsafe fn free<F, T>(task: *mut Task) {
     }
 }
 
-/// Says that the goroutine is done. See [`Task::complete`].
+/// Says that the goroutine is done. See [`Kind::complete`].
 ///
 /// # Safety
 /// - **packet**: `task` is the head of a `Packet<T>` whose result was written.
@@ -331,8 +366,10 @@ impl<T> PacketHandle<T> {
             // SAFETY: data — a packet's word, alive while this waits.
             let alarm = unsafe { Alarm::new(give_up, data) };
             alarm.start(when);
-            // SAFETY: commit — `wait_for` takes the packet's word, which is alive while this waits.
-            unsafe { sched::park(reason, wait_for, data) };
+            // Not the word itself: who looks knows by that that there is a time limit.
+            let with = data.wrapping_byte_add(1);
+            // SAFETY: commit — it takes what is one more than the packet's word, which is alive while this waits.
+            unsafe { sched::park(reason, wait_for_a_time, with) };
             alarm.stop();
             let _ = word.compare_exchange(LATE, EMPTY, Ordering::Relaxed, Ordering::Relaxed);
         }
@@ -390,6 +427,15 @@ unsafe fn wait_for(g: &'static G, data: *const ()) -> bool {
     let g = ptr::from_ref(g) as usize;
     // PAIR packet: publishes the parked G; or the result is there.
     word.compare_exchange(EMPTY, g, Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
+
+/// As [`wait_for`].
+///
+/// # Safety
+/// - **word**: `data` is one more than what [`wait_for`] takes.
+unsafe fn wait_for_a_time(g: &'static G, data: *const ()) -> bool {
+    // SAFETY: word — promised by the caller.
+    unsafe { wait_for(g, data.wrapping_byte_sub(1)) }
 }
 
 /// Nobody waits any more, or is to begin.

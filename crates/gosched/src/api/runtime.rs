@@ -4,8 +4,10 @@ use crate::observe;
 use crate::sched;
 use crate::sys::cpu_limit;
 use std::io;
+use std::time::Duration;
 
 pub use crate::block::exit::{PanicPolicy, set_panic_policy};
+pub use crate::observe::hints::{Deadlock, Leak, LeakHints, Stuck};
 pub use crate::observe::metrics::{Description, Histogram, Kind, Metrics, Value, descriptions};
 
 /// How many goroutines run at the same time, at most.
@@ -74,17 +76,18 @@ pub fn no_preempt<R>(f: impl FnOnce() -> R) -> R {
 ///
 /// The program goes on meanwhile: each goroutine is shown as it was at one moment, and the moments of two are not
 /// the same. Goroutines that run are interrupted for some microseconds. A call that blocks the thread is not ended
-/// by this; of one that nobody marked ([`blocking`](crate::blocking)) only the innermost frames may be known.
+/// by this; of one that nobody marked ([`blocking`](crate::blocking)) only the innermost frames may be known, in some functions.
 ///
-/// Frames of the runtime are left out, unless the environment says `GOTRACEBACK=system`. Functions, files and lines
-/// are as good as the program's debug information; a program without any shows how far from the beginning of its
+/// Frames of the runtime are left out, and so are addresses, unless the environment says `GOTRACEBACK=system`.
+/// Functions, files and lines are as good as the program's debug information; a program without any shows how far from the beginning of its
 /// file the code is. Where goroutines are threads, there are no frames.
 #[doc(alias = "Stack")]
 pub fn dump() -> String {
     observe::text()
 }
 
-/// Writes what [`dump`] returns, one goroutine after the other: nothing is kept.
+/// Writes what [`dump`] returns, one goroutine after the other: nothing is kept. Some 8 KB at a time: `out` need not
+/// be buffered.
 ///
 /// # Errors
 /// `out` refuses.
@@ -93,16 +96,64 @@ pub fn dump_to(out: &mut dyn io::Write) -> io::Result<()> {
 }
 
 /// As [`dump`], with equal stacks once, and how many goroutines have them: the form of Go's
-/// `/debug/pprof/goroutine?debug=1`.
+/// `/debug/pprof/goroutine?debug=1`. Of goroutines with labels of their own each is one of a kind.
 pub fn dump_folded() -> String {
     observe::folded()
 }
 
 /// As [`dump`], for programs that read: `{"goroutines":[…]}`, with `id`, `name`, `state`, `wait_reason`,
 /// `waiting_ns` (about), `locked_to_thread`, `labels`, `parent`, `created_at`, `frames` and `truncated`
-/// of each.
+/// of each. One text: some 600 bytes for each goroutine.
 pub fn dump_json() -> String {
     observe::json()
+}
+
+/// What looks wrong among goroutines that wait: ones that wait for each other, and ones that have waited for
+/// `older_than` or longer, by where they were started.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// gosched::run(|| {
+///     let (tx, rx) = gosched::chan::<u32>(0);
+///     let waits = gosched::go(move || rx.recv());
+///     let leak = loop {
+///         let hints = gosched::runtime::leak_hints(Duration::from_millis(1));
+///         match hints.leaks.into_iter().find(|leak| leak.goroutines.contains(&waits.id())) {
+///             Some(leak) => break leak,
+///             None => gosched::yield_now(),
+///         }
+///     };
+///     assert!(leak.to_string().starts_with("1 goroutine has waited for up to "), "{leak}");
+///     drop(tx);
+///     assert!(waits.join().unwrap().is_err());
+/// });
+/// ```
+///
+/// Two that wait for each other are told so:
+///
+/// ```text
+/// 2 goroutines wait for each other:
+///     goroutine 7 [sync.Mutex.Lock] waits for goroutine 8, created at src/main.rs:12
+///     goroutine 8 [sync.Mutex.Lock] waits for goroutine 7, created at src/main.rs:12
+///     3 more wait for that
+/// ```
+///
+/// **Deadlocks.** Goroutines that hold [`Mutex`](crate::sync::Mutex)es and [`RwLock`](crate::sync::RwLock)s and wait for
+/// each other's, or for each other's end, are told at once, and without a doubt. Channels are considered when a
+/// goroutine has waited for `older_than`: an end of a channel is taken for that of a goroutine that was started with
+/// it and has it still; if those are all there are, and all of them wait for each other, then that is told with a
+/// "may". Ends in other places (in the heap, with ordinary threads) are not seen: then nothing is told.
+///
+/// **Leaks.** All that have waited for so long, unless the time will end that. It may be what they are for; many from one
+/// place rarely are. Of those at a channel it is told if no other goroutine is seen to hold the other end: one
+/// that loops over a receiver, and keeps a sender of the same channel itself, waits for ever.
+///
+/// The program goes on meanwhile, as for [`dump`]. Where goroutines are threads only leaks are told.
+/// With `GODEBUG=leakhints=1` a program that ends because all goroutines are asleep, or by SIGQUIT, tells its deadlocks
+/// at the end of its dump.
+pub fn leak_hints(older_than: Duration) -> LeakHints {
+    observe::hints::leak_hints(older_than)
 }
 
 /// How many CPUs the process may use.

@@ -7,7 +7,7 @@ use super::exit;
 use crate::gmp::frame::Registers;
 use crate::sched;
 use std::fmt;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 
 /// Runs `f`, which may block the thread: others run then.
@@ -25,6 +25,12 @@ pub(crate) fn marked_long<R>(f: impl FnOnce() -> R) -> R {
 #[inline]
 fn call<R>(f: impl FnOnce() -> R, long: bool) -> R {
     exit::check();
+    call_unchecked(f, long)
+}
+
+#[inline]
+fn call_unchecked<R>(f: impl FnOnce() -> R, long: bool) -> R {
+    // Of this frame, which is there until the call is over.
     let mut registers = MaybeUninit::<Registers>::uninit();
     sched::registers_here(&mut registers);
     sched::begin_call(long, registers.as_ptr());
@@ -42,36 +48,29 @@ impl Drop for End {
     }
 }
 
-/// A call begins when this is dropped.
-struct Begin;
-
-impl Drop for Begin {
-    #[inline]
-    fn drop(&mut self) {
-        sched::begin_call(false, std::ptr::null());
-    }
-}
-
 /// Something that is closed when it is dropped, in a marked call: a close may wait for a disk or a network.
-///
-/// Fields are dropped in their order: the call begins, the value is dropped, the call is over.
-pub(crate) struct Closing<T> {
-    begin: Begin,
-    value: T,
-    end: End,
-}
+pub(crate) struct Closing<T>(ManuallyDrop<T>);
 
 impl<T> Closing<T> {
     #[inline]
     pub(crate) fn new(value: T) -> Closing<T> {
-        Closing { begin: Begin, value, end: End }
+        Closing(ManuallyDrop::new(value))
     }
 
     /// The value, which is not closed.
     pub(crate) fn into_value(self) -> T {
-        let Closing { begin, value, end } = self;
-        std::mem::forget((begin, end));
-        value
+        let mut closing = ManuallyDrop::new(self);
+        // SAFETY: nobody has it after this: it is not dropped.
+        unsafe { ManuallyDrop::take(&mut closing.0) }
+    }
+}
+
+impl<T> Drop for Closing<T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: nobody has it after this.
+        let value = unsafe { ManuallyDrop::take(&mut self.0) };
+        call_unchecked(|| drop(value), false);
     }
 }
 
@@ -80,19 +79,19 @@ impl<T> Deref for Closing<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        &self.value
+        &self.0
     }
 }
 
 impl<T> DerefMut for Closing<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        &mut self.value
+        &mut self.0
     }
 }
 
 impl<T: fmt::Debug> fmt::Debug for Closing<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.value.fmt(f)
+        (**self).fmt(f)
     }
 }

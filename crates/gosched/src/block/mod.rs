@@ -16,6 +16,7 @@ pub mod signal;
 pub mod sync;
 pub mod time;
 pub(crate) mod waiter;
+pub(crate) mod waits;
 
 use crate::sched;
 

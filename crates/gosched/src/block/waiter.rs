@@ -22,6 +22,7 @@ use crate::gmp::g::G;
 use crate::model::g::G;
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::cell::Cell;
+use std::mem::offset_of;
 use std::ptr;
 
 /// One wait: see the top of this file.
@@ -103,6 +104,10 @@ impl Turn {
         }
     }
 
+    /// Where in a turn it is told how far it is, and how far one is that waits.
+    pub(crate) const WORD: usize = offset_of!(Turn, word);
+    pub(crate) const IS_WAITING: usize = SETTLED;
+
     /// The waiter that was fired; asked by the caller when it runs again.
     pub(crate) fn fired(&self) -> Option<usize> {
         // PAIR turn: sees what was done for it.
@@ -122,9 +127,14 @@ pub struct Waiter {
     slot: Cell<*mut ()>,
     /// What it waited for did not happen, and never will.
     refused: Cell<bool>,
+    /// What it waits for, for whoever looks (`waits`): where it is told who can end the wait.
+    on: Cell<*const ()>,
 }
 
 impl Waiter {
+    /// Where in a waiter it is told what it waits for.
+    pub(crate) const ON: usize = offset_of!(Waiter, on);
+
     /// Number `arm` of a turn. It must not outlive that.
     pub(crate) fn new(turn: &Turn, arm: usize, slot: *mut ()) -> Waiter {
         Waiter {
@@ -135,7 +145,14 @@ impl Waiter {
             arm,
             slot: Cell::new(slot),
             refused: Cell::new(false),
+            on: Cell::new(ptr::null()),
         }
+    }
+
+    /// It waits for this: see `waits`.
+    #[inline]
+    pub(crate) fn set_on(&self, on: *const ()) {
+        self.on.set(on);
     }
 
     /// Whether what it waited for will never be: asked by the caller when it was fired.

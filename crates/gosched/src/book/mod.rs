@@ -47,3 +47,6 @@ pub mod seeing {}
 
 #[doc = include_str!("15_numbers.md")]
 pub mod numbers {}
+
+#[doc = include_str!("16_hints.md")]
+pub mod hints {}

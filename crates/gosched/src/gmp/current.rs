@@ -21,6 +21,12 @@ pub(crate) fn goroutine() -> Option<&'static G> {
     GOROUTINE.get()
 }
 
+/// The number of the goroutine that calls; 0 on an ordinary thread.
+#[inline]
+pub(crate) fn number() -> u64 {
+    GOROUTINE.get().map_or(0, G::id)
+}
+
 /// The code with these thread-locals is `g` from here on.
 pub(crate) fn set_goroutine(g: Option<&'static G>) {
     GOROUTINE.set(g);

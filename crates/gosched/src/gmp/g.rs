@@ -11,8 +11,9 @@ use super::park_token::ParkToken;
 use super::reason::WaitReason;
 use super::short_name::ShortName;
 use super::state::{GState, Moment, StateWord};
-use super::task::{Name, Task};
+use super::task::{Kind, Task};
 use super::track;
+use crate::probe;
 use crate::sys::clock;
 use crate::sys::owned::Owned;
 use crate::sys::sleep_word::SleepWord;
@@ -39,6 +40,8 @@ pub(crate) struct G {
     state: StateWord,
     /// When it began to wait, about; or when a tracked one came into its state.
     pub(crate) since: AtomicU64,
+    /// What it parked with: in a frame that waits, as a rule.
+    waits_with: AtomicPtr<()>,
     reason: AtomicU8,
     /// [`THREAD`], [`EXITING`], [`PREPARED`].
     flags: AtomicU8,
@@ -59,8 +62,8 @@ pub(crate) struct G {
     parent: AtomicU64,
     site: AtomicPtr<Location<'static>>,
     task: AtomicPtr<Task>,
-    /// What it runs: a [`Name`].
-    runs: AtomicPtr<()>,
+    /// Of its task, for whoever looks: the task may be gone.
+    kind: AtomicPtr<Kind>,
     details: AtomicPtr<Details>,
     group: AtomicPtr<Group>,
     /// The beginning of its name, for whoever prints it while it runs.
@@ -118,6 +121,7 @@ impl G {
             link: AtomicPtr::new(ptr::null_mut()),
             state: StateWord::new(),
             since: AtomicU64::new(0),
+            waits_with: AtomicPtr::new(ptr::null_mut()),
             shown: AtomicPtr::new(ptr::null_mut()),
             reason: AtomicU8::new(0),
             flags: AtomicU8::new(0),
@@ -130,7 +134,7 @@ impl G {
             parent: AtomicU64::new(0),
             site: AtomicPtr::new(ptr::null_mut()),
             task: AtomicPtr::new(ptr::null_mut()),
-            runs: AtomicPtr::new(ptr::null_mut()),
+            kind: AtomicPtr::new(ptr::null_mut()),
             details: AtomicPtr::new(ptr::null_mut()),
             group: AtomicPtr::new(ptr::null_mut()),
             name: ShortName::new(),
@@ -148,9 +152,10 @@ impl G {
         self.site.store(ptr::from_ref(birth.site).cast_mut(), Ordering::Relaxed);
         self.task.store(birth.task, Ordering::Relaxed);
         // SAFETY: the task was given with the order, and is there until the goroutine has run.
-        let name =
-            unsafe { birth.task.as_ref() }.map_or(ptr::null_mut(), |task| task.name as *mut ());
-        self.runs.store(name, Ordering::Relaxed);
+        let kind = unsafe { birth.task.as_ref() }.map_or(ptr::null(), |task| task.kind);
+        if probe::ON {
+            self.kind.store(kind.cast_mut(), Ordering::Relaxed);
+        }
         self.name.set(birth.details.as_ref().and_then(|details| details.name.as_deref()));
         let details = birth.details.map_or(ptr::null(), Arc::into_raw);
         self.details.store(details.cast_mut(), Ordering::Relaxed);
@@ -259,16 +264,25 @@ impl G {
         unsafe { self.site.load(Ordering::Relaxed).as_ref() }
     }
 
+    /// What its task is.
+    pub(crate) fn kind(&self) -> Option<&'static Kind> {
+        // SAFETY: null, or one that `begin` put there: they are never freed.
+        unsafe { self.kind.load(Ordering::Relaxed).as_ref() }
+    }
+
     /// What it runs, as the compiler names it.
     pub(crate) fn runs(&self) -> Option<&'static str> {
-        let name = self.runs.load(Ordering::Relaxed);
-        // SAFETY: not null, so it is a `Name`: `begin` put it there.
-        (!name.is_null()).then(|| unsafe { std::mem::transmute::<*mut (), Name>(name) }())
+        self.kind().map(|kind| (kind.name)())
     }
 
     #[inline]
     pub(crate) fn task(&self) -> *mut Task {
         self.task.load(Ordering::Relaxed)
+    }
+
+    /// Its task is about to be freed.
+    pub(crate) fn forget_task(&self) {
+        self.task.store(ptr::null_mut(), Ordering::Relaxed);
     }
 
     #[inline]
@@ -289,7 +303,7 @@ impl G {
     }
 
     /// See [`StateWord::transition`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn transition(&self, from: GState, to: GState) {
         if self.state.transition(|| self.id(), from, to) {
             track::step(self, from);
@@ -312,11 +326,19 @@ impl G {
         self.reason.store(WaitReason::None as u8, Ordering::Relaxed);
     }
 
-    /// Before it waits.
+    /// Before it waits: why, and with what.
     #[inline]
-    pub(crate) fn set_reason(&self, reason: WaitReason) {
+    pub(crate) fn begin_wait(&self, reason: WaitReason, with: *const ()) {
         self.reason.store(reason as u8, Ordering::Relaxed);
-        self.since.store(clock::about_now(), Ordering::Relaxed);
+        if probe::ON {
+            self.waits_with.store(with.cast_mut(), Ordering::Relaxed);
+            self.since.store(clock::about_now(), Ordering::Relaxed);
+        }
+    }
+
+    /// What it parked with last.
+    pub(crate) fn waits_with(&self) -> *const () {
+        self.waits_with.load(Ordering::Relaxed)
     }
 
     /// What it does: why it waits, or its state; Go's words.
@@ -346,8 +368,10 @@ impl G {
     /// A marked call begins.
     #[inline]
     pub(crate) fn begin_call(&self, registers: *const Registers) {
-        self.since.store(clock::about_now(), Ordering::Relaxed);
-        self.show(registers);
+        if probe::ON {
+            self.since.store(clock::about_now(), Ordering::Relaxed);
+            self.show(registers);
+        }
     }
 
     /// See [`StateWord::moment`].

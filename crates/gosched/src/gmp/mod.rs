@@ -15,6 +15,8 @@ pub(crate) mod current;
 #[cfg(not(loom))]
 pub(crate) mod g;
 #[cfg(not(loom))]
+pub(crate) mod go_id;
+#[cfg(not(loom))]
 pub(crate) mod group;
 #[cfg(not(loom))]
 pub(crate) mod list;

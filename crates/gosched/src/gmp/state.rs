@@ -8,6 +8,7 @@
 //! still meanwhile. Owner: 1. changes the word; 2. writes to the stack. Who looks: 1. reads the word, which says
 //! that nobody runs on the stack; 2. copies the stack; 3. reads the word again: the same.
 
+use crate::probe;
 use crate::sys::fatal::fatal;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -128,14 +129,15 @@ impl StateWord {
     ///
     /// Fatal if it is not in `from`, or may not become `to`: a G is in two places at once. True: it is one
     /// that is tracked. The few that are pay for it here, and the others nothing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn transition(&self, id: impl Fn() -> u64, from: GState, to: GState) -> bool {
         let found = self.0.load(Ordering::Relaxed);
         if found & LOW != from as u64 || !from.may_become(to) {
             self.transition_tracked(id(), found, from, to);
             return true;
         }
-        let step = ((1 << CHANGES) + to as u64) - from as u64;
+        let change = u64::from(probe::ON) << CHANGES;
+        let step = (change + to as u64).wrapping_sub(from as u64);
         self.0.store(found.wrapping_add(step), Ordering::Relaxed);
         false
     }

@@ -1,12 +1,15 @@
 //! What is shown when the process ends badly, and when a test does.
 
 use super::goroutines::Whom;
+use super::hints;
 use super::level::level;
 use super::text;
 use crate::sched::viewer::{Manners, Viewer};
 use crate::sched::{self, End};
+use crate::sys::godebug;
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 /// Standard error without std's lock, which somebody may hold for ever. While it is written to, the process does
 /// not end by the alarm clock.
@@ -38,6 +41,11 @@ impl Write for Stderr {
 /// As it is, at once.
 pub(super) fn write_to_stderr(bytes: &[u8]) {
     let _ = Stderr { is_watched: false }.write_all(bytes);
+}
+
+/// As [`write_to_stderr`], in a process that is watched.
+pub(super) fn write_last_words(bytes: &[u8]) {
+    let _ = Stderr { is_watched: true }.write_all(bytes);
 }
 
 /// How long the process waits for the next words, in seconds: the first need debug information.
@@ -75,8 +83,7 @@ pub(super) fn watch() {
 
 /// All goroutines. The program may go on.
 pub(crate) fn dump_to_stderr() {
-    let mut out = io::BufWriter::new(Stderr { is_watched: false });
-    let _ = text::write_text(&mut out);
+    let _ = text::write_text(&mut Stderr { is_watched: false });
 }
 
 /// All goroutines of a process that ends.
@@ -86,9 +93,27 @@ pub(super) fn dump_at_the_end() {
 
 fn dump(whom: Whom) {
     watch();
-    let mut out = io::BufWriter::new(Stderr { is_watched: true });
+    let mut out = Stderr { is_watched: true };
     let _ = text::write_all(&mut Viewer::new(Manners::Rude), whom, &mut out);
 }
+
+/// Who waits for whom, if `GODEBUG=leakhints=1`: else a dump is Go's, to the last line.
+pub(super) fn tell_deadlocks() {
+    if godebug::value("leakhints").as_deref() != Some("1") {
+        return;
+    }
+    // A million goroutines take some seconds.
+    set_alarm(6 * PATIENCE);
+    let deadlocks = hints::deadlocks(CHANNELS_AFTER);
+    set_alarm(PATIENCE);
+    if !deadlocks.is_empty() {
+        write_last_words(format!("\n{deadlocks}").as_bytes());
+    }
+}
+
+/// How long one has waited at a channel before it is asked whether that is for ever: a deadlock of all is noticed
+/// after 10 ms.
+const CHANNELS_AFTER: Duration = Duration::from_millis(5);
 
 /// As Go: all where nothing can go on; the others, where one is to blame, if `GOTRACEBACK` says so.
 fn report(end: End) {
@@ -101,6 +126,9 @@ fn report(end: End) {
     if let Some(whom) = whom.filter(|_| level.frames > 0) {
         write_to_stderr(b"\n");
         dump(whom);
+        if whom == Whom::All {
+            tell_deadlocks();
+        }
     }
     crash_if_asked();
 }

@@ -24,7 +24,7 @@ pub(crate) fn folded() -> String {
     let Ok(()) = goroutines::for_each(&mut viewer, Whom::All, |viewer, goroutine, frames| {
         let labels = goroutine.labels().map(|(key, value)| (key.to_owned(), value.to_owned()));
         let is_cut = frames.is_cut;
-        let mut frames: Vec<usize> = frames.first.iter().chain(&frames.last).copied().collect();
+        let mut frames: Vec<usize> = frames.shown().map(|frame| frame.at).collect();
         // There are several ways out of the runtime, which make no difference.
         let mut is_ours =
             |&address: &usize| symbols.at(address, viewer).iter().all(|symbol| symbol.is_runtime);
@@ -61,8 +61,8 @@ pub(crate) fn folded() -> String {
         for &address in &kind.frames {
             for symbol in symbols.at(address, &viewer).iter().filter(|symbol| is_shown(symbol)) {
                 let _ = write!(text, "#\t{address:#x}\t{}", symbol.name);
-                if let Some(offset) = symbol.offset {
-                    let _ = write!(text, "+{offset:#x}");
+                if let Some(start) = symbol.start {
+                    let _ = write!(text, "+{:#x}", address - start);
                 }
                 if let Some((file, line)) = &symbol.place {
                     let _ = write!(text, "\t{file}:{line}");

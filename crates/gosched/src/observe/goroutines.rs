@@ -1,11 +1,13 @@
 //! What is told of each goroutine, whatever the form.
 
+use super::level;
 use crate::gmp::g::{Details, G};
 use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
-use crate::sched::viewer::{self, Frames, Manners, Viewer};
+use crate::sched::viewer::{self, Frames, MANY, Manners, Viewer};
 use crate::sys::clock;
+use std::convert::Infallible;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,6 +16,10 @@ use std::sync::atomic::Ordering;
 #[derive(Debug)]
 pub(super) struct Goroutine {
     pub(super) id: u64,
+    /// Where its record is.
+    pub(super) gp: usize,
+    /// The number of its M, and where that one's record is; where it has one, and details are told.
+    pub(super) m: Option<(u32, usize)>,
     pub(super) state: GState,
     /// Why it waits, if it does.
     pub(super) reason: WaitReason,
@@ -80,21 +86,44 @@ pub(super) fn for_each<E>(
     all.sort_unstable_by_key(|&(id, g)| (!is_own(g), id));
     all.retain(|&(_, g)| whom == Whom::All || !is_own(g));
     let mut frames = Frames::default();
-    for (id, g) in all {
-        if let Some(goroutine) = look_at(looks, g, id, &mut frames) {
-            each(looks, &goroutine, &frames)?;
+    for some in all.chunks(MANY) {
+        looks.look_ahead(some.iter().map(|&(_, g)| g));
+        for &(id, g) in some {
+            if let Some(goroutine) = look_at(looks, g, id, &mut frames) {
+                each(looks, &goroutine, &frames)?;
+            }
         }
     }
     Ok(())
 }
 
+/// Looks at all of them and tells nobody: how many there are, and how many frames they have.
+pub(crate) fn count() -> (usize, usize) {
+    let (mut goroutines, mut count) = (0, 0);
+    let Ok(()) = for_each(&mut viewer(), Whom::All, |_, _, frames| {
+        goroutines += 1;
+        count += frames.first.len() + frames.elided + frames.last.len();
+        Ok::<(), Infallible>(())
+    });
+    (goroutines, count)
+}
+
 /// `None`: it has ended meanwhile.
 fn look_at(viewer: &mut Viewer, g: &'static G, id: u64, frames: &mut Frames) -> Option<Goroutine> {
+    // It has its number before it has the rest, and lives when it has everything.
+    if g.id() != id || !g.moment().state().is_alive() {
+        return None;
+    }
     // They are taken back before it ends, and its frames are its own until then.
     let details = g.details();
     let look = viewer.look_at(g, frames)?;
+    // Where Ms are many, to look for one takes long.
+    let has_m = level::is_detailed() && matches!(look.state, GState::Running | GState::Syscall);
+    let m = has_m.then(|| look.m.or_else(|| viewer::m_of(g))).flatten();
     let goroutine = Goroutine {
         id,
+        gp: std::ptr::from_ref(g) as usize,
+        m,
         state: look.state,
         reason: look.reason,
         waiting: matches!(look.state, GState::Waiting | GState::Syscall)

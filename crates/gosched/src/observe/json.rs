@@ -3,7 +3,7 @@
 use super::goroutines::{self, Goroutine, Whom};
 use super::symbols::{Symbols, is_shown};
 use crate::gmp::state::GState;
-use crate::sched::viewer::{Frames, Viewer};
+use crate::sched::viewer::{Frame, Frames, Viewer};
 use std::convert::Infallible;
 use std::fmt::{self, Write};
 
@@ -50,15 +50,15 @@ fn write_one(
     write!(out, ",\"created_at\":{}", Nullable(site.as_deref().map(Text)))?;
     write!(out, ",\"frames\":[")?;
     let mut separator = "";
-    for &address in frames.first.iter().chain(&frames.last) {
-        for symbol in symbols.at(address, viewer).iter().filter(|symbol| is_shown(symbol)) {
+    for &Frame { at, .. } in frames.shown() {
+        for symbol in symbols.at(at, viewer).iter().filter(|symbol| is_shown(symbol)) {
             let (file, line) = match &symbol.place {
                 Some((file, line)) => (Some(Text(file)), Some(line)),
                 None => (None, None),
             };
             write!(
                 out,
-                "{separator}{{\"function\":{},\"file\":{},\"line\":{},\"address\":\"{address:#x}\"}}",
+                "{separator}{{\"function\":{},\"file\":{},\"line\":{},\"address\":\"{at:#x}\"}}",
                 Text(&symbol.name),
                 Nullable(file),
                 Nullable(line),

@@ -2,6 +2,7 @@
 
 use crate::sys::godebug;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// See the top of this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,19 @@ pub(super) struct Level {
 pub(super) fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
     *LEVEL.get_or_init(|| parse(&std::env::var("GOTRACEBACK").unwrap_or_default()))
+}
+
+/// See [`tell_all`].
+static ALL_IS_TOLD: AtomicBool = AtomicBool::new(false);
+
+/// From here on everything is told, whatever the environment says: a signal ends the process.
+pub(super) fn tell_all() {
+    ALL_IS_TOLD.store(true, Ordering::Relaxed);
+}
+
+/// Whether the runtime's own functions are shown, and where records and frames are in memory.
+pub(super) fn is_detailed() -> bool {
+    ALL_IS_TOLD.load(Ordering::Relaxed) || level().frames >= 2
 }
 
 /// Whether labels are part of a goroutine's first line: `GODEBUG=tracebacklabels=0` says no.

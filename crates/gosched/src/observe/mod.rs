@@ -3,16 +3,24 @@
 mod fatal;
 mod folded;
 mod goroutines;
+pub(crate) mod hints;
 mod json;
 mod level;
 pub(crate) mod metrics;
-mod quit;
 pub(crate) mod sched_trace;
 mod symbols;
 mod text;
 
+#[cfg(ported)]
+mod quit;
+
+#[cfg(not(ported))]
+#[path = "quit_none.rs"]
+mod quit;
+
 pub(crate) use fatal::{dump_to_stderr, prepare};
 pub(crate) use folded::folded;
+pub(crate) use goroutines::count;
 pub(crate) use json::json;
 pub(crate) use quit::watch_for_quit;
 pub(crate) use text::{text, write_text};

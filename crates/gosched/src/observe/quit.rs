@@ -3,13 +3,20 @@
 //! The handler only tells the watcher, which starts a thread that does it: whatever the interrupted code holds,
 //! the goroutine goes on meanwhile. The system's alarm clock ends the process if that is not done.
 
-use super::fatal;
+use super::{fatal, level};
 use crate::sched;
+use crate::sched::viewer;
+use gosched_context::arch;
+use std::fmt::Write;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
-/// Where the signal came, and how.
-static AT: AtomicUsize = AtomicUsize::new(0);
+/// It came.
+static CAME: AtomicBool = AtomicBool::new(false);
+/// Where, to whom, and how.
+static REGISTERS: [AtomicUsize; arch::NAMES.len()] =
+    [const { AtomicUsize::new(0) }; arch::NAMES.len()];
+static THREAD: AtomicI32 = AtomicI32::new(0);
 static CODE: AtomicI32 = AtomicI32::new(0);
 
 /// Puts the handler in force, where the program has none of its own and does not ignore the signal.
@@ -34,15 +41,23 @@ pub(crate) fn watch_for_quit() {
 /// # Safety
 /// - **callback**: the kernel calls it, as a signal handler.
 unsafe extern "C" fn on_quit(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // The first is answered, and ends the process.
+    if CAME.swap(true, Ordering::Relaxed) {
+        return;
+    }
     // SAFETY: the interrupted code's own word.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let saved = unsafe { *errno };
     // SAFETY: callback — the kernel's record.
     CODE.store(unsafe { (*info).si_code }, Ordering::Relaxed);
-    // SAFETY: callback — as above.
-    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-    AT.store(registers[libc::REG_RIP as usize] as usize, Ordering::Relaxed);
+    // SAFETY: it has no precondition.
+    THREAD.store(unsafe { libc::gettid() }, Ordering::Relaxed);
+    // SAFETY: context — callback: it is the kernel's.
+    let registers = unsafe { arch::all_registers(context) };
+    for (kept, value) in REGISTERS.iter().zip(registers) {
+        kept.store(value, Ordering::Relaxed);
+    }
     if !sched::call_from_watcher(start) {
         // Nobody is there: what the signal does by itself.
         // SAFETY: the default is no handler of anybody's.
@@ -56,10 +71,6 @@ unsafe extern "C" fn on_quit(signal: i32, info: *mut libc::siginfo_t, context: *
 
 /// By the watcher.
 fn start() {
-    static STARTED: AtomicBool = AtomicBool::new(false);
-    if STARTED.swap(true, Ordering::Relaxed) {
-        return;
-    }
     fatal::watch();
     let thread = std::thread::Builder::new().name("gosched-dump".into());
     if thread.spawn(show).is_err() {
@@ -68,9 +79,21 @@ fn start() {
 }
 
 fn show() {
-    let (at, code) = (AT.load(Ordering::Relaxed), CODE.load(Ordering::Relaxed));
-    fatal::write_to_stderr(format!("SIGQUIT: quit\nPC={at:#x} m=0 sigcode={code}\n\n").as_bytes());
+    let registers = REGISTERS.each_ref().map(|value| value.load(Ordering::Relaxed));
+    let pc = registers[arch::PC_AMONG_NAMES];
+    let m = viewer::m_with_thread(THREAD.load(Ordering::Relaxed)).unwrap_or(0);
+    let code = CODE.load(Ordering::Relaxed);
+    let first = format!("SIGQUIT: quit\nPC={pc:#x} m={m} sigcode={code}\n\n");
+    fatal::write_last_words(first.as_bytes());
+    // As Go, whatever `GOTRACEBACK` says.
+    level::tell_all();
     fatal::dump_at_the_end();
+    let mut last = String::new();
+    for (name, value) in arch::NAMES.iter().zip(registers) {
+        let _ = write!(last, "\n{name:<6} {value:#x}");
+    }
+    fatal::write_last_words(format!("{last}\n").as_bytes());
+    fatal::tell_deadlocks();
     fatal::crash_if_asked();
     // SAFETY: ends the process at once.
     unsafe { libc::_exit(2) }

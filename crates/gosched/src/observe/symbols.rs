@@ -10,8 +10,8 @@ use std::rc::Rc;
 pub(super) struct Symbol {
     pub(super) name: String,
     pub(super) place: Option<(String, u32)>,
-    /// How far from the function's beginning the address is, if it was not inlined.
-    pub(super) offset: Option<usize>,
+    /// Where the function begins, if it was not inlined.
+    pub(super) start: Option<usize>,
     /// It is of no interest to who reads about the program.
     pub(super) is_runtime: bool,
 }
@@ -35,7 +35,7 @@ fn look_up(address: usize, viewer: &Viewer) -> Vec<Symbol> {
         found.push(Symbol {
             name: format!("{name:#}"),
             place: place.map(|(file, line)| (file.display().to_string(), line)),
-            offset: None,
+            start: None,
             is_runtime: false,
         });
     });
@@ -43,16 +43,16 @@ fn look_up(address: usize, viewer: &Viewer) -> Vec<Symbol> {
     match found.last_mut() {
         // The others were inlined in it.
         Some(outermost) => {
-            outermost.offset = viewer.function(address).map(|start| address + 1 - start);
+            outermost.start = viewer.function(address);
         }
         None => found.push(unknown(address, viewer)),
     }
     found
 }
 
-/// Whether people are told of it: `GOTRACEBACK=system` tells everything.
+/// Whether people are told of it.
 pub(super) fn is_shown(symbol: &Symbol) -> bool {
-    !symbol.is_runtime || level::level().frames >= 2
+    !symbol.is_runtime || level::is_detailed()
 }
 
 /// Where it is in its file: for `addr2line`.
@@ -64,7 +64,7 @@ fn unknown(address: usize, viewer: &Viewer) -> Symbol {
         }
         None => format!("{address:#x}"),
     };
-    Symbol { name, place: None, offset: None, is_runtime: false }
+    Symbol { name, place: None, start: None, is_runtime: false }
 }
 
 /// Modules of this crate that are of no interest to who reads about the program.
@@ -142,7 +142,7 @@ mod tests {
 
     fn symbol(name: &str, file: Option<String>) -> Symbol {
         let place = file.map(|file| (file, 1));
-        Symbol { name: name.into(), place, offset: None, is_runtime: false }
+        Symbol { name: name.into(), place, start: None, is_runtime: false }
     }
 
     #[test]

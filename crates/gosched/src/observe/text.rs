@@ -4,7 +4,7 @@ use super::goroutines::{self, Goroutine, Whom};
 use super::level;
 use super::symbols::{Symbol, Symbols, is_shown};
 use crate::gmp::state::GState;
-use crate::sched::viewer::{Frames, Viewer};
+use crate::sched::viewer::{Frame, Frames, Viewer};
 use std::fmt;
 use std::io::{self, Write};
 
@@ -26,10 +26,22 @@ pub(crate) fn write_text(out: &mut dyn Write) -> io::Result<()> {
 
 pub(super) fn write_all(viewer: &mut Viewer, whom: Whom, out: &mut dyn Write) -> io::Result<()> {
     let mut printer = Printer::new();
+    // Whoever writes to a file need not buffer it.
+    let mut text = Vec::new();
     goroutines::for_each(viewer, whom, |viewer, goroutine, frames| {
-        printer.print(out, viewer, goroutine, frames)
-    })
+        printer.print(&mut text, viewer, goroutine, frames)?;
+        if text.len() < AT_ONCE {
+            return Ok(());
+        }
+        let written = out.write_all(&text);
+        text.clear();
+        written
+    })?;
+    out.write_all(&text)
 }
+
+/// Whole goroutines are written, so many bytes or more.
+const AT_ONCE: usize = 8 << 10;
 
 /// Writes goroutines, a blank line between them.
 #[derive(Debug)]
@@ -45,7 +57,7 @@ impl Printer {
 
     pub(super) fn print(
         &mut self,
-        out: &mut dyn Write,
+        out: &mut Vec<u8>,
         viewer: &Viewer,
         goroutine: &Goroutine,
         frames: &Frames,
@@ -68,44 +80,41 @@ impl Printer {
 
     fn print_frames(
         &mut self,
-        out: &mut dyn Write,
+        out: &mut Vec<u8>,
         viewer: &Viewer,
         goroutine: &Goroutine,
         frames: &Frames,
     ) -> io::Result<()> {
-        let mut shown = self.print_addresses(out, viewer, &frames.first)?;
+        self.print_some(out, viewer, &frames.first)?;
         if frames.elided > 0 {
             writeln!(out, "...{} frames elided...", frames.elided)?;
         }
-        shown += self.print_addresses(out, viewer, &frames.last)?;
+        self.print_some(out, viewer, &frames.last)?;
         if frames.is_cut {
             return writeln!(out, "...additional frames elided...");
         }
         match goroutine.runs {
-            // It has not begun: it will, there.
-            Some(runs) if shown == 0 && goroutine.state == GState::Runnable => {
+            // It has not begun: it will, there. (One that is about to end has frames, which are ours.)
+            Some(runs) if frames.first.is_empty() && goroutine.state == GState::Runnable => {
                 writeln!(out, "{runs}(...)")
             }
             _ => Ok(()),
         }
     }
 
-    /// How many functions were written.
-    fn print_addresses(
+    fn print_some<'a>(
         &mut self,
-        out: &mut dyn Write,
+        out: &mut Vec<u8>,
         viewer: &Viewer,
-        addresses: &[usize],
-    ) -> io::Result<usize> {
-        let mut shown = 0;
-        for &address in addresses {
-            let symbols = self.symbols.at(address, viewer);
+        frames: impl IntoIterator<Item = &'a Frame>,
+    ) -> io::Result<()> {
+        for frame in frames {
+            let symbols = self.symbols.at(frame.at, viewer);
             for symbol in symbols.iter().filter(|symbol| is_shown(symbol)) {
-                write!(out, "{}", Frame(symbol))?;
-                shown += 1;
+                write!(out, "{}", Function { symbol, frame })?;
             }
         }
-        Ok(shown)
+        Ok(())
     }
 }
 
@@ -116,7 +125,15 @@ impl fmt::Display for Header<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const MINUTE: u64 = 60_000_000_000;
         let goroutine = self.0;
-        write!(f, "goroutine {} [{}", goroutine.id, goroutine.what())?;
+        write!(f, "goroutine {}", goroutine.id)?;
+        if level::is_detailed() {
+            write!(f, " gp={:#x}", goroutine.gp)?;
+            match goroutine.m {
+                Some((number, mp)) => write!(f, " m={number} mp={mp:#x}")?,
+                None => f.write_str(" m=nil")?,
+            }
+        }
+        write!(f, " [{}", goroutine.what())?;
         if let Some(minutes @ 1..) = goroutine.waiting.map(|waiting| waiting / MINUTE) {
             write!(f, ", {minutes} minutes")?;
         }
@@ -146,19 +163,69 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Two lines: the function, and where in it.
-struct Frame<'a>(&'a Symbol);
+/// Two lines: the function, and where in it. Those that were inlined in another have no frame of their own.
+struct Function<'a> {
+    symbol: &'a Symbol,
+    frame: &'a Frame,
+}
 
-impl fmt::Display for Frame<'_> {
+impl fmt::Display for Function<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}(...)", self.0.name)?;
-        if let Some((file, line)) = &self.0.place {
+        let Function { symbol, frame: Frame { pc, sp, fp, .. } } = self;
+        writeln!(f, "{}(...)", symbol.name)?;
+        if let Some((file, line)) = &symbol.place {
             write!(f, "\t{file}:{line}")?;
-            if let Some(offset) = self.0.offset {
+            if let Some(offset @ 1..) = symbol.start.map(|start| pc - start) {
                 write!(f, " +{offset:#x}")?;
+            }
+            if symbol.start.is_some() && level::is_detailed() {
+                write!(f, " fp={fp:#x} sp={sp:#x} pc={pc:#x}")?;
             }
             writeln!(f)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gmp::reason::WaitReason;
+
+    fn goroutine(state: GState, waiting: Option<u64>) -> Goroutine {
+        Goroutine {
+            id: 7,
+            gp: 0x10,
+            m: None,
+            state,
+            reason: WaitReason::ChanReceive,
+            waiting,
+            is_locked: false,
+            parent: 1,
+            site: None,
+            runs: None,
+            details: None,
+        }
+    }
+
+    #[test]
+    fn whole_minutes_are_told_from_the_first_on() {
+        const SECOND: u64 = 1_000_000_000;
+        for (seconds, wanted) in [
+            (0, "goroutine 7 [chan receive]:"),
+            (59, "goroutine 7 [chan receive]:"),
+            (60, "goroutine 7 [chan receive, 1 minutes]:"),
+            (179, "goroutine 7 [chan receive, 2 minutes]:"),
+            (86400, "goroutine 7 [chan receive, 1440 minutes]:"),
+        ] {
+            let goroutine = goroutine(GState::Waiting, Some(seconds * SECOND));
+            assert_eq!(Header(&goroutine).to_string(), wanted);
+        }
+        let locked =
+            Goroutine { is_locked: true, ..goroutine(GState::Syscall, Some(120 * SECOND)) };
+        let wanted = "goroutine 7 [syscall, 2 minutes, locked to thread]:";
+        assert_eq!(Header(&locked).to_string(), wanted);
+        let running = goroutine(GState::Running, None);
+        assert_eq!(Header(&running).to_string(), "goroutine 7 [running]:");
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::gmp::reason::WaitReason;
 use crate::gmp::state::GState;
+use std::collections::VecDeque;
 
 /// Whether calls that nobody marked may be interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,21 +13,41 @@ pub(crate) enum Manners {
     Rude,
 }
 
-/// An address in each frame, from the innermost on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+/// A function that has not returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// An address in the instruction that runs, or in the call.
+    pub(crate) at: usize,
+    /// Where the code is, or will go on; its stack pointer there, and the one before the call, or 0.
+    pub(crate) pc: usize,
+    pub(crate) sp: usize,
+    pub(crate) fp: usize,
+}
+
+/// From the innermost on.
+#[derive(Debug, Default)]
 pub(crate) struct Frames {
-    pub(crate) first: Vec<usize>,
+    pub(crate) first: Vec<Frame>,
     /// How many are left out after those.
     pub(crate) elided: usize,
-    pub(crate) last: Vec<usize>,
+    pub(crate) last: VecDeque<Frame>,
     /// There are more, but it is not known which.
     pub(crate) is_cut: bool,
+}
+
+impl Frames {
+    /// Those that are not left out.
+    pub(crate) fn shown(&self) -> impl Iterator<Item = &Frame> {
+        self.first.iter().chain(&self.last)
+    }
 }
 
 /// What a goroutine did, besides its frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub(crate) state: GState,
+    /// The number of its M, and where that one's record is, if that was learned.
+    pub(crate) m: Option<(u32, usize)>,
     /// Why it waited, and since when, if it did.
     pub(crate) reason: WaitReason,
     pub(crate) since: u64,

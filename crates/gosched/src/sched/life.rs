@@ -255,9 +255,9 @@ unsafe extern "C" fn start(g: usize) -> ! {
     leave();
     let task = g.task();
     // SAFETY: the task was given with the G, and is alive until it says otherwise.
-    let run = unsafe { (*task).run };
+    let kind = unsafe { (*task).kind };
     // SAFETY: as above; once.
-    let heard = unsafe { run(task) };
+    let heard = unsafe { (kind.run)(task) };
     g.forget_details();
     // SAFETY: own — nothing of it is needed any more.
     unsafe { identity::retire() };
@@ -272,10 +272,8 @@ unsafe extern "C" fn start(g: usize) -> ! {
     }
     leave();
     if heard {
-        // SAFETY: the task is alive: `run` said so.
-        let complete = unsafe { (*task).complete };
-        // SAFETY: as above; once.
-        unsafe { complete(task) };
+        // SAFETY: the task is alive: `run` said so; once.
+        unsafe { (kind.complete)(task) };
     }
     let m = enter();
     switch::depart(m, g, Departure::Exit { g });

@@ -106,6 +106,11 @@ pub(crate) fn m_of(g: &'static G) -> Option<u64> {
     runner_of(g).map(|m| u64::from(m.id))
 }
 
+/// The M whose thread has this id.
+pub(crate) fn with_thread(id: i32) -> Option<&'static M> {
+    SCHED.all_ms().find(|m| m.alive.load(Ordering::Relaxed) && m.thread() == id)
+}
+
 /// The M that `g` has locked.
 pub(crate) fn locked_m_of(g: &'static G) -> Option<u64> {
     let locked = g.locks.load(Ordering::Relaxed) > 0;

@@ -20,6 +20,8 @@ pub(crate) mod netpoll;
 pub(crate) mod threads;
 
 #[cfg(ported)]
+mod ahead;
+#[cfg(ported)]
 mod calls;
 #[cfg(ported)]
 mod chaos;

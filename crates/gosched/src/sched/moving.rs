@@ -175,7 +175,7 @@ pub(crate) unsafe fn park_inside(
 ) {
     // SAFETY: carried — a goroutine of this runtime, that is not moved now.
     let m = unsafe { M::current() };
-    g.set_reason(reason);
+    g.begin_wait(reason, data);
     switch::depart(m, g, Departure::Park { g, commit, data });
     leave();
 }
@@ -362,8 +362,10 @@ pub(crate) fn begin_call(g: &'static G, long: bool, registers: *const Registers)
 /// The registers of the frame this is called in, for [`begin_call`].
 #[inline(always)]
 pub(crate) fn registers_here(to: &mut MaybeUninit<Registers>) {
-    // SAFETY: to — it is.
-    unsafe { arch::registers_here(to.as_mut_ptr()) };
+    if probe::ON {
+        // SAFETY: to — a place for them.
+        unsafe { arch::registers_here(to.as_mut_ptr()) };
+    }
 }
 
 /// Runs `f` without the calling goroutine being preempted.

@@ -2,15 +2,18 @@
 
 use super::entry::{enter, leave};
 use super::state::SCHED;
-use super::world::{StopReason, with_world_stopped};
+use super::world::{StopReason, try_with_world_stopped, with_world_stopped};
 use super::{calls, moving};
 use crate::gmp::current;
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
 use crate::{go, run, yield_now};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+/// One who does not stop is there for one test only: others would wait for it, and it for them.
+static ALONE: Mutex<()> = Mutex::new(());
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -75,6 +78,7 @@ fn a_p_is_not_taken_from_an_m_inside_the_runtime() {
 
 #[test]
 fn when_the_world_is_stopped_nobody_else_runs() {
+    let _alone = ALONE.lock();
     run(|| {
         let count = Arc::new(AtomicUsize::new(0));
         let stop = Arc::new(AtomicBool::new(false));
@@ -110,6 +114,7 @@ fn when_the_world_is_stopped_nobody_else_runs() {
 
 #[test]
 fn an_ordinary_thread_can_stop_the_world_too() {
+    let _alone = ALONE.lock();
     run(yield_now);
     for _ in 0..100 {
         with_world_stopped(StopReason::Test, |stopped| {
@@ -118,6 +123,101 @@ fn an_ordinary_thread_can_stop_the_world_too() {
         });
     }
     run(yield_now);
+}
+
+/// Does not hear when it is asked to stop, and does not come into the runtime.
+fn is_deaf_until(stop: &AtomicBool, deaf: &AtomicBool) {
+    let mask = |how, signal| {
+        // SAFETY: all-zero is a set without signals, or is made one below.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: a set.
+        unsafe { libc::sigemptyset(&mut set) };
+        // SAFETY: as above.
+        unsafe { libc::sigaddset(&mut set, signal) };
+        // SAFETY: as above; the thread's own mask.
+        assert_eq!(unsafe { libc::pthread_sigmask(how, &set, std::ptr::null_mut()) }, 0);
+    };
+    mask(libc::SIG_BLOCK, libc::SIGURG);
+    deaf.store(true, Ordering::Relaxed);
+    while !stop.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
+    mask(libc::SIG_UNBLOCK, libc::SIGURG);
+}
+
+#[test]
+fn a_stop_that_somebody_does_not_hear_is_taken_back() {
+    let _alone = ALONE.lock();
+    run(|| {
+        // One P is the other's, all the time.
+        moving::set_procs(SCHED.procs().max(2));
+        let (stop, deaf) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let its = (stop.clone(), deaf.clone());
+        let other = go(move || is_deaf_until(&its.0, &its.1));
+        while !deaf.load(Ordering::Relaxed) {
+            yield_now();
+        }
+        let ran = Arc::new(AtomicUsize::new(0));
+        let patience = Some(Duration::from_millis(20));
+        for round in 1..=20 {
+            let its = ran.clone();
+            let before = go(move || its.fetch_add(1, Ordering::Relaxed));
+            let start = Instant::now();
+            let result = try_with_world_stopped(StopReason::Test, patience, |_| ());
+            assert_eq!(result, None);
+            assert!(start.elapsed() < LIMIT);
+            // The others go on as before.
+            let its = ran.clone();
+            let after = go(move || its.fetch_add(1, Ordering::Relaxed));
+            before.join().unwrap();
+            after.join().unwrap();
+            assert_eq!(ran.load(Ordering::Relaxed), 2 * round);
+        }
+        stop.store(true, Ordering::Relaxed);
+        other.join().unwrap();
+        let limit = Some(LIMIT);
+        assert_eq!(try_with_world_stopped(StopReason::Test, limit, |_| 7), Some(7));
+        assert!(SCHED.used_ps().all(|p| p.status() != PStatus::Stopped));
+    });
+}
+
+#[test]
+fn whoever_stops_while_that_is_taken_back_goes_on() {
+    let _alone = ALONE.lock();
+    run(|| {
+        moving::set_procs(SCHED.procs().max(2));
+        let stop = Arc::new(AtomicBool::new(false));
+        let work = |number: usize| {
+            let stop = stop.clone();
+            go(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    match number % 4 {
+                        0 => yield_now(),
+                        1 => crate::time::sleep(Duration::from_micros(10)),
+                        2 => crate::blocking(|| std::thread::sleep(Duration::from_micros(50))),
+                        _ => (0..10_000).for_each(|_| std::hint::spin_loop()),
+                    }
+                }
+            })
+        };
+        let others: Vec<_> = (0..8).map(work).collect();
+        let mut taken_back = 0;
+        for round in 0..120 {
+            let patience = [Duration::ZERO, Duration::from_micros(50), LIMIT][round % 3];
+            let stopped = try_with_world_stopped(StopReason::Test, Some(patience), |_| ());
+            assert!(
+                patience < LIMIT || stopped.is_some(),
+                "in round {round} somebody does not stop"
+            );
+            taken_back += usize::from(stopped.is_none());
+            // Whoever was asked to stop finds that nobody wants it any more.
+            go(yield_now).join().unwrap();
+        }
+        assert!(taken_back > 20, "{taken_back}");
+        stop.store(true, Ordering::Relaxed);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert!(SCHED.used_ps().all(|p| p.status() != PStatus::Stopped));
+    });
 }
 
 // S137: `goyield`.

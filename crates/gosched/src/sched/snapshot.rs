@@ -14,10 +14,12 @@
 //!
 //! **It is blocked in a call that nobody marked.** A signal would end some calls before their time. Those calls
 //! are let be: of their code only the two registers are known that the kernel tells, and its stack is copied if
-//! it has not run meanwhile.
+//! it has not run meanwhile. The walk finds the rest in the code.
 //!
-//! One that changes all the time, faster than it can be copied, is copied while the world is stopped.
+//! One that changes all the time, faster than it can be copied, is copied while the world is stopped; if that can be
+//! had in time, for somebody may hold the signal back.
 
+use super::ahead::Ahead;
 use super::frames::Manners;
 use super::world::{self, StopReason};
 use super::{calls, fork, look, preempt};
@@ -28,7 +30,7 @@ use crate::gmp::state::{GState, Moment};
 use crate::sys::thread_look::{self, Call, Doing};
 use gosched_context::arch::{self, Registers, SAVED_WORDS};
 use gosched_context::interrupt::Interruption;
-use gosched_context::unwind::{End, Walker};
+use gosched_context::unwind::{End, Frame, Walker};
 use gosched_context::{memory, stack};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -40,10 +42,14 @@ const MOST: usize = 256 << 10;
 const REST: usize = 32 << 10;
 /// So often it is tried.
 const TRIES: u32 = 20;
+/// How long it is waited for the world to stop.
+const STOP: Duration = Duration::from_millis(100);
 /// So often it is waited for another who looks.
 const BUSY: u32 = 5000;
 /// How long a goroutine that runs has to answer: its thread may not have a CPU.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// The same where the process ends, and nobody waits for anything else.
+const LAST_PATIENCE: Duration = Duration::from_millis(100);
 /// How long between looks whether it has.
 const PAUSE: Duration = Duration::from_micros(30);
 
@@ -55,8 +61,13 @@ pub(crate) struct Snapshot {
     wait: (WaitReason, u64),
     /// Its thread was blocked in a call that nobody marked.
     is_blocked: bool,
+    /// The M that copied it.
+    copier: Option<&'static M>,
+    ahead: Ahead,
     view: Box<View>,
     manners: Manners,
+    /// The world was to stop, and did not.
+    goes_on: bool,
 }
 
 /// Where a walk begins.
@@ -129,7 +140,9 @@ impl Snapshot {
         // SAFETY: all-zero is a view of nothing.
         let view = unsafe { Box::<View>::new_zeroed().assume_init() };
         let wait = (WaitReason::None, 0);
-        Snapshot { start: Start::Nowhere, wait, is_blocked: false, view, manners }
+        let (start, is_blocked, copier) = (Start::Nowhere, false, None);
+        let (ahead, goes_on) = (Ahead::new(), false);
+        Snapshot { start, wait, is_blocked, copier, ahead, view, manners, goes_on }
     }
 
     /// Why the goroutine waited, if it did, and since when.
@@ -142,8 +155,17 @@ impl Snapshot {
         self.is_blocked
     }
 
+    /// The M that ran it, if that one was asked.
+    pub(crate) fn copier(&self) -> Option<&'static M> {
+        self.copier
+    }
+
     /// Of `g`, which is not the caller: its state then. `None`: it is dead.
     pub(crate) fn take(&mut self, g: &'static G) -> Option<Moment> {
+        self.copier = None;
+        if let Some(moment) = self.take_copied(g) {
+            return Some(moment);
+        }
         let (mut tries, mut busy, mut stops) = (0, 0, false);
         while tries < TRIES && busy < BUSY {
             let moment = g.moment();
@@ -172,18 +194,32 @@ impl Snapshot {
             std::thread::yield_now();
         }
         // One that only runs would not stop for that either.
-        if stops && self.manners == Manners::Polite && !fork::is_child() {
+        if stops && self.manners == Manners::Polite && !self.goes_on && !fork::is_child() {
             return self.take_in_a_stopped_world(g);
         }
         self.start = Start::Nowhere;
         Some(g.moment()).filter(|moment| moment.state().is_alive())
     }
 
+    /// Stacks of those who will be taken next, in this order: see `ahead`.
+    pub(crate) fn look_ahead(&mut self, gs: impl Iterator<Item = &'static G>) {
+        self.ahead.copy(gs);
+    }
+
+    /// From the copy that was made ahead, if it is still good.
+    fn take_copied(&mut self, g: &'static G) -> Option<Moment> {
+        let (copied, bytes) = self.ahead.take(g)?;
+        self.view.set(copied.sp, bytes);
+        (self.wait, self.is_blocked) = (copied.wait, false);
+        let moment = copied.moment;
+        self.set_saved().then_some(moment)
+    }
+
     /// It changes faster than it can be copied: not while the world is stopped.
     fn take_in_a_stopped_world(&mut self, g: &'static G) -> Option<Moment> {
         let mut moment = g.moment();
         let mut seen = Seen::Not;
-        world::with_world_stopped(StopReason::Dump, |_| {
+        let stopped = world::try_with_world_stopped(StopReason::Dump, Some(STOP), |_| {
             moment = g.moment();
             self.wait = (g.reason(), g.since());
             let state = moment.state();
@@ -191,6 +227,7 @@ impl Snapshot {
                 seen = self.take_stopped(g, state);
             }
         });
+        self.goes_on = stopped.is_none();
         if seen == Seen::Not {
             self.start = Start::Nowhere;
         }
@@ -204,7 +241,14 @@ impl Snapshot {
         // SAFETY: to — a local.
         unsafe { arch::registers_here(&raw mut registers) };
         (self.start, self.is_blocked) = (Start::At(false), false);
+        self.copier = None;
         self.view.fill(registers, None);
+    }
+
+    /// Of the caller, which is `g`: of the frames above the one that these registers are of.
+    pub(crate) fn take_above(&mut self, g: &'static G, registers: Registers) {
+        (self.start, self.is_blocked) = (Start::At(false), false);
+        self.view.fill(registers, Some(g));
     }
 
     fn take_stopped(&mut self, g: &'static G, state: GState) -> Seen {
@@ -224,14 +268,19 @@ impl Snapshot {
             return Seen::IfItIsStill;
         }
         // The registers are the first words on the stack.
-        let sp = saved_sp(g);
+        self.view.fill(Registers { sp: saved_sp(g), ..Registers::default() }, Some(g));
+        Seen::if_so(self.set_saved())
+    }
+
+    /// The walk begins where a switch left off, which is at the stack pointer. False: nothing is there.
+    fn set_saved(&mut self) -> bool {
         let view = &mut *self.view;
-        view.fill(Registers { sp, ..Registers::default() }, Some(g));
+        let sp = view.registers.sp;
         let word = |index: usize| view.read(sp + 8 * index);
-        let Some(words) = all(std::array::from_fn(word)) else { return Seen::Not };
+        let Some(words) = all(std::array::from_fn(word)) else { return false };
         self.start = Start::At(false);
         view.registers = arch::registers_of_saved(&words, sp);
-        Seen::IfItIsStill
+        true
     }
 
     fn take_running(&mut self, g: &'static G) -> Seen {
@@ -270,17 +319,21 @@ impl Snapshot {
             return Seen::Busy;
         }
         let start = Instant::now();
+        let patience = match self.manners {
+            Manners::Polite => PATIENCE,
+            Manners::Rude => LAST_PATIENCE,
+        };
         loop {
             // PAIR viewer-answer: sees what the handler wrote.
             match request.answer.load(Ordering::Acquire) {
                 HERE => {
-                    self.start = Start::At(true);
+                    (self.start, self.copier) = (Start::At(true), Some(m));
                     return Seen::AtThatMoment;
                 }
                 ELSEWHERE => return Seen::Not,
                 _ => {}
             }
-            if start.elapsed() > PATIENCE || calls::is_marked(m) || !preempt::interrupt(m) {
+            if start.elapsed() > patience || calls::is_marked(m) || !preempt::interrupt(m) {
                 // PAIR viewer: if it is still there, nobody else has it.
                 let taken = m.viewer.compare_exchange(
                     word,
@@ -297,8 +350,21 @@ impl Snapshot {
         }
     }
 
-    /// Calls `each` with an address in each frame: see [`Walker::walk`].
-    pub(crate) fn walk(&self, walker: &mut Walker, each: impl FnMut(usize) -> bool) -> End {
+    /// Calls `each` with every word of the stack. False: it is not known.
+    pub(crate) fn words(&self, mut each: impl FnMut(usize)) -> bool {
+        match self.start {
+            Start::NotBegun => true,
+            Start::Nowhere => false,
+            Start::At(_) | Start::Blocked => {
+                self.view.registers.kept.into_iter().for_each(&mut each);
+                self.view.words(each);
+                true
+            }
+        }
+    }
+
+    /// Calls `each` with each frame: see [`Walker::walk`].
+    pub(crate) fn walk(&self, walker: &mut Walker, each: impl FnMut(Frame) -> bool) -> End {
         let (view, registers) = (&self.view, &self.view.registers);
         let read = |address| view.read(address);
         match self.start {
@@ -311,6 +377,13 @@ impl Snapshot {
 }
 
 impl View {
+    /// These bytes are at a stack pointer, and that is all that is known.
+    fn set(&mut self, sp: usize, bytes: &[u8]) {
+        self.registers = Registers { sp, ..Registers::default() };
+        self.bytes[..bytes.len()].copy_from_slice(bytes);
+        self.parts = [Part { from: sp, at: 0, len: bytes.len() }, Part::default()];
+    }
+
     /// Copies the stack above the registers' stack pointer; and, where that is not the goroutine's own, the
     /// end of that one. In a signal handler too.
     fn fill(&mut self, registers: Registers, of: Option<&'static G>) {
@@ -330,6 +403,17 @@ impl View {
             let from = own.end - len;
             let len = memory::copy(from, &mut self.bytes[MOST..MOST + len]);
             self.parts[1] = Part { from, at: MOST, len };
+        }
+    }
+
+    fn words(&self, mut each: impl FnMut(usize)) {
+        const WORD: usize = size_of::<usize>();
+        for part in &self.parts {
+            // Words are where words can be: the copy begins anywhere.
+            let first = part.from.next_multiple_of(WORD) - part.from;
+            let bytes = &self.bytes[part.at..part.at + part.len];
+            let (words, _) = bytes.get(first..).unwrap_or_default().as_chunks::<WORD>();
+            words.iter().for_each(|word| each(usize::from_ne_bytes(*word)));
         }
     }
 
@@ -368,7 +452,7 @@ fn has_run(m: &'static M, before: Option<u64>) -> bool {
 }
 
 /// The stack pointer of a G that does not run, read without owning it.
-fn saved_sp(g: &'static G) -> usize {
+pub(super) fn saved_sp(g: &'static G) -> usize {
     // SAFETY: in a record that is never freed.
     let at = unsafe { &raw mut (*g.saved.as_ptr()).sp };
     // SAFETY: as above; a word that the switch writes, in assembly. Whoever reads it looks afterwards whether the
@@ -377,7 +461,7 @@ fn saved_sp(g: &'static G) -> usize {
 }
 
 /// As [`saved_sp`]: where its identity is.
-fn thread_pointer(g: &'static G) -> usize {
+pub(super) fn thread_pointer(g: &'static G) -> usize {
     // SAFETY: in a record that is never freed.
     let at = unsafe { &raw mut (*g.saved.as_ptr()).thread_pointer };
     // SAFETY: as above.

@@ -22,6 +22,7 @@ use crate::gmp::p::P;
 use crate::gmp::run_queue::Slice;
 use crate::gmp::state::GState;
 use crate::gmp::track::TURNS;
+use crate::probe;
 use gosched_context::arch::{self, Saved};
 use std::sync::atomic::Ordering;
 
@@ -118,7 +119,7 @@ fn next_of(m: &'static M, p: &'static P) -> Next {
 #[inline(never)]
 fn track(m: &'static M, p: &'static P) -> bool {
     p.track_after(TURNS - 1);
-    if let Some(g) = m.curg() {
+    if let Some(g) = m.curg().filter(|_| probe::ON) {
         g.track();
     }
     p.is_pair_over()

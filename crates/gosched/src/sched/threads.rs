@@ -107,7 +107,7 @@ pub(crate) unsafe fn park(
     let Some(g) = own.or(temporary.as_ref().map(|mine| mine.0)) else { return };
     g.word.set(0);
     let goroutine = current::goroutine();
-    g.set_reason(reason);
+    g.begin_wait(reason, data);
     if goroutine.is_some() {
         g.transition(GState::Running, GState::Waiting);
     }
@@ -382,17 +382,15 @@ fn live(g: &'static G, task: *mut crate::gmp::task::Task) {
     g.transition(GState::Runnable, GState::Running);
     current::set_goroutine(Some(g));
     // SAFETY: the task was given with the G, and is alive until it says otherwise.
-    let run = unsafe { (*task).run };
+    let kind = unsafe { (*task).kind };
     // SAFETY: as above; once.
-    let heard = unsafe { run(task) };
+    let heard = unsafe { (kind.run)(task) };
     g.leave_group();
     GOROUTINES.fetch_sub(1, Ordering::Relaxed);
     // The thread's other destructors still run after this; std has no later place.
     if heard {
-        // SAFETY: the task is alive: `run` said so.
-        let complete = unsafe { (*task).complete };
-        // SAFETY: as above; once.
-        unsafe { complete(task) };
+        // SAFETY: the task is alive: `run` said so; once.
+        unsafe { (kind.complete)(task) };
     }
     current::set_goroutine(None);
     bury(g);

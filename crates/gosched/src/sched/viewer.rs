@@ -1,15 +1,19 @@
 //! The frames of a goroutine: see `snapshot` for how they are had.
 
-pub(crate) use super::frames::{Frames, Look, Manners};
+pub(crate) use super::ahead::MANY;
+pub(crate) use super::frames::{Frame, Frames, Look, Manners};
 
+use super::look;
 use super::snapshot::Snapshot;
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::state::GState;
 use crate::sys::clock;
-use gosched_context::unwind::{End, Walker};
-use std::collections::VecDeque;
+use gosched_context::arch::{self, Registers};
+use gosched_context::memory;
+use gosched_context::unwind::{self, End, Walker};
+use std::ops::Range;
 use std::path::Path;
 
 /// Looks at one goroutine after the other.
@@ -27,16 +31,105 @@ pub(crate) fn own() -> Option<&'static G> {
     current::goroutine().or_else(|| M::of_this_thread().and_then(M::curg))
 }
 
+/// A place in the caller's code.
+#[derive(Debug)]
+pub(crate) struct Here(Registers);
+
+impl Here {
+    /// In the function that calls.
+    #[inline(always)]
+    pub(crate) fn new() -> Here {
+        let mut registers = Registers::default();
+        // SAFETY: to — a local.
+        unsafe { arch::registers_here(&raw mut registers) };
+        Here(registers)
+    }
+}
+
+fn is_own(g: &'static G) -> bool {
+    own().is_some_and(|own| std::ptr::eq(own, g))
+}
+
+/// Reads words of memory that need not be there. What it has read once it does not read again, nor what is near that:
+/// each of its words was true at some moment since it was made.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    pieces: [(usize, usize); 2],
+    bytes: [[u8; PIECE]; 2],
+    /// Which one goes next.
+    turn: usize,
+}
+
+/// So much is read at once: of one page.
+const PIECE: usize = 512;
+
+impl Default for Reader {
+    fn default() -> Reader {
+        Reader { pieces: [(0, 0); 2], bytes: [[0; PIECE]; 2], turn: 0 }
+    }
+}
+
+impl Reader {
+    pub(crate) fn word(&mut self, address: usize) -> Option<usize> {
+        let from = address & !(PIECE - 1);
+        let found = self.pieces.iter().position(|&(start, len)| len > 0 && start == from);
+        let piece = found.unwrap_or_else(|| {
+            self.turn ^= 1;
+            let len = memory::copy(from, &mut self.bytes[self.turn]);
+            self.pieces[self.turn] = (from, len);
+            self.turn
+        });
+        let known = &self.bytes[piece][..self.pieces[piece].1];
+        let word = known.get(address - from..)?.first_chunk()?;
+        Some(usize::from_ne_bytes(*word))
+    }
+}
+
+/// Calls `each` with every word there is at these addresses, up to the first that is not there.
+pub(crate) fn read_words(addresses: Range<usize>, mut each: impl FnMut(usize)) {
+    let mut bytes = [0; 512];
+    let mut at = addresses.start;
+    while at < addresses.end {
+        let len = bytes.len().min(addresses.end - at);
+        let copied = memory::copy(at, &mut bytes[..len]);
+        let (words, _) = bytes[..copied].as_chunks();
+        words.iter().for_each(|word| each(usize::from_ne_bytes(*word)));
+        if copied < len {
+            return;
+        }
+        at += len;
+    }
+}
+
+/// The number of the M that runs `g`, and where its record is.
+pub(crate) fn m_of(g: &'static G) -> Option<(u32, usize)> {
+    look::runner_of(g).map(number_and_record)
+}
+
+fn number_and_record(m: &'static M) -> (u32, usize) {
+    (m.id, std::ptr::from_ref(m) as usize)
+}
+
+/// The number of the M whose thread has this id.
+pub(crate) fn m_with_thread(id: i32) -> Option<u32> {
+    look::with_thread(id).map(|m| m.id)
+}
+
 impl Viewer {
     pub(crate) fn new(manners: Manners) -> Viewer {
         Viewer { snapshot: Snapshot::new(manners), walker: Walker::new() }
+    }
+
+    /// Those will be looked at next, in this order, [`MANY`] at most: it is quicker to know that.
+    pub(crate) fn look_ahead(&mut self, gs: impl Iterator<Item = &'static G>) {
+        self.snapshot.look_ahead(gs);
     }
 
     /// What `g` does: its state, and its frames. `None`: it is dead.
     ///
     /// One whose thread is blocked in a call is in a call, whether it was marked or not.
     pub(crate) fn look_at(&mut self, g: &'static G, frames: &mut Frames) -> Option<Look> {
-        let state = match own().is_some_and(|own| std::ptr::eq(own, g)) {
+        let state = match is_own(g) {
             true => {
                 self.snapshot.take_own();
                 GState::Running
@@ -45,30 +138,46 @@ impl Viewer {
         };
         self.walk(frames);
         let (reason, since) = self.snapshot.wait();
+        let m = self.snapshot.copier().map(number_and_record);
         Some(match self.snapshot.is_blocked() {
-            true => Look { state: GState::Syscall, reason, since: clock::real_now() },
-            false => Look { state, reason, since },
+            true => Look { state: GState::Syscall, m, reason, since: clock::real_now() },
+            false => Look { state, m, reason, since },
         })
+    }
+
+    /// Calls `each` with every word on the stack of `g`; of the caller only with what is above `here`: below it are
+    /// words that whoever looks has put there. False: they are not known. `None`: it is dead.
+    pub(crate) fn words(
+        &mut self,
+        g: &'static G,
+        here: &Here,
+        each: impl FnMut(usize),
+    ) -> Option<bool> {
+        match is_own(g) {
+            true => self.snapshot.take_above(g, here.0),
+            false => _ = self.snapshot.take(g)?,
+        }
+        Some(self.snapshot.words(each))
     }
 
     fn walk(&mut self, frames: &mut Frames) {
         let Frames { first, elided, last, is_cut } = frames;
         first.clear();
+        last.clear();
         *elided = 0;
-        let mut end = VecDeque::with_capacity(SHOWN);
-        let how = self.snapshot.walk(&mut self.walker, |address| {
+        let how = self.snapshot.walk(&mut self.walker, |unwind::Frame { at, pc, sp, fp }| {
+            let frame = Frame { at, pc, sp, fp };
             if first.len() < SHOWN {
-                first.push(address);
+                first.push(frame);
                 return true;
             }
-            if end.len() == SHOWN {
-                end.pop_front();
+            if last.len() == SHOWN {
+                last.pop_front();
                 *elided += 1;
             }
-            end.push_back(address);
+            last.push_back(frame);
             true
         });
-        *last = end.into();
         *is_cut = how == End::Broken;
     }
 

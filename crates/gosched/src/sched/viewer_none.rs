@@ -1,10 +1,14 @@
 //! The twin of `viewer` on systems without a port: goroutines are threads there, whose frames are not known.
 
-pub(crate) use super::frames::{Frames, Look, Manners};
+pub(crate) use super::frames::{Frame, Frames, Look, Manners};
 
 use crate::gmp::current;
 use crate::gmp::g::G;
+use std::ops::Range;
 use std::path::Path;
+
+/// So many are looked at in a row: nothing is made ready for them here.
+pub(crate) const MANY: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Viewer;
@@ -14,14 +18,53 @@ pub(crate) fn own() -> Option<&'static G> {
     current::goroutine()
 }
 
+/// A place in the caller's code.
+#[derive(Debug)]
+pub(crate) struct Here;
+
+impl Here {
+    pub(crate) fn new() -> Here {
+        Here
+    }
+}
+
+/// Memory of others cannot be read.
+#[derive(Debug, Default)]
+pub(crate) struct Reader;
+
+impl Reader {
+    pub(crate) fn word(&mut self, _address: usize) -> Option<usize> {
+        None
+    }
+}
+
+/// As [`Reader`].
+pub(crate) fn read_words(_addresses: Range<usize>, _each: impl FnMut(usize)) {}
+
+/// There are none.
+pub(crate) fn m_of(_g: &'static G) -> Option<(u32, usize)> {
+    None
+}
+
 impl Viewer {
     pub(crate) fn new(_manners: Manners) -> Viewer {
         Viewer
     }
 
+    pub(crate) fn look_ahead(&mut self, _gs: impl Iterator<Item = &'static G>) {}
+
     pub(crate) fn look_at(&mut self, g: &'static G, _frames: &mut Frames) -> Option<Look> {
-        let look = Look { state: g.state(), reason: g.reason(), since: g.since() };
+        let look = Look { state: g.state(), m: None, reason: g.reason(), since: g.since() };
         look.state.is_alive().then_some(look)
+    }
+
+    pub(crate) fn words(
+        &mut self,
+        _g: &'static G,
+        _here: &Here,
+        _each: impl FnMut(usize),
+    ) -> Option<bool> {
+        Some(false)
     }
 
     pub(crate) fn function(&self, _address: usize) -> Option<usize> {

@@ -6,6 +6,10 @@
 //! M: 1. sees that the world stops, at its next look for work, at its next way out of the runtime, or when
 //! it is interrupted; 2. gives its P up, counted; 3. sleeps as an idle M.
 //!
+//! A stopper that has waited for long enough may take it back instead of step 3, if some P has not stopped: with the
+//! lock held it does 4, then 5. An M that has seen that the world stops, and has its P, looks again with the lock held
+//! before it gives the P up, counted; so it keeps it, or gives it to somebody else as ever.
+//!
 //! One stopper at a time. While the world is stopped nothing may be allocated: whoever holds the
 //! allocator's lock may be stopped.
 
@@ -18,10 +22,13 @@ use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::probe::times;
+use crate::sys::fatal::fatal;
 use crate::sys::{barrier, clock};
 use gosched_context::arch;
+use gosched_context::lock::Locked as Guard;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::{Duration, Instant};
 
 /// Why the world stops.
 #[repr(u8)]
@@ -60,8 +67,24 @@ pub(crate) fn is_stopping() -> bool {
 ///
 /// A goroutine keeps its M and, unless `f` changes that, its P. An ordinary thread has none.
 pub(crate) fn with_world_stopped<R>(reason: StopReason, f: impl FnOnce(Stopped) -> R) -> R {
+    let Some(result) = try_with_world_stopped(reason, None, f) else {
+        fatal!("the world was not waited for")
+    };
+    result
+}
+
+/// As [`with_world_stopped`], but somebody may not stop, or not in time: then `f` is not run.
+pub(crate) fn try_with_world_stopped<R>(
+    reason: StopReason,
+    patience: Option<Duration>,
+    f: impl FnOnce(Stopped) -> R,
+) -> Option<R> {
+    let deadline = patience.map(|patience| Instant::now() + patience);
     // PAIR world: sees what the last stopper did.
     while BUSY.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if is_over(deadline) {
+            return None;
+        }
         yield_now();
     }
     REASON.store(reason as u8, Ordering::Relaxed);
@@ -69,13 +92,21 @@ pub(crate) fn with_world_stopped<R>(reason: StopReason, f: impl FnOnce(Stopped) 
     // Inside `host` the thread is an M's, and its P is as good as stopped.
     let m = if goroutine { Some(enter()) } else { M::of_this_thread().map(enter_from_host) };
     let began = clock::real_now();
-    stop(m);
-    let stopping = clock::real_now() - began;
-    current::set_has_stopped_the_world(true);
-    let result = f(Stopped { m });
-    current::set_has_stopped_the_world(false);
-    start(m);
-    times::world_stopped(stopping, clock::real_now() - began);
+    let result = match stop(m, deadline) {
+        Ok(()) => {
+            let stopping = clock::real_now() - began;
+            current::set_has_stopped_the_world(true);
+            let result = f(Stopped { m });
+            current::set_has_stopped_the_world(false);
+            start(SCHED.lock.lock(), m);
+            times::world_stopped(stopping, clock::real_now() - began);
+            Some(result)
+        }
+        Err(locked) => {
+            start(locked, m);
+            None
+        }
+    };
     // PAIR world: publishes what this one did.
     BUSY.store(false, Ordering::Release);
     match m {
@@ -105,7 +136,12 @@ pub(crate) struct Stopped {
     pub(crate) m: Option<&'static M>,
 }
 
-fn stop(own: Option<&'static M>) {
+fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
+}
+
+/// An error is the lock, if some P has not stopped by then: whoever has that may take all back.
+fn stop(own: Option<&'static M>, deadline: Option<Instant>) -> Result<(), Guard<'static, Locked>> {
     let mut locked = SCHED.lock.lock();
     locked.set_attention(STOPPING, true);
     locked.stop_wait = SCHED.procs() as u32;
@@ -123,7 +159,13 @@ fn stop(own: Option<&'static M>) {
     }
     drop(locked);
     ask_all(own);
-    while SCHED.lock.lock().stop_wait > 0 {
+    loop {
+        let locked = SCHED.lock.lock();
+        match locked.stop_wait {
+            0 => return Ok(()),
+            _ if is_over(deadline) => return Err(locked),
+            _ => drop(locked),
+        }
         // A P may have been on its way to an M that took it only now.
         if !STOPPED.sleep(Some(ASK_AGAIN)) {
             ask_all(own);
@@ -132,7 +174,7 @@ fn stop(own: Option<&'static M>) {
 }
 
 /// How long the stopper waits before it asks again.
-const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(1);
+const ASK_AGAIN: Duration = Duration::from_millis(1);
 
 fn ask_all(own: Option<&'static M>) {
     for m in SCHED.all_ms() {
@@ -170,9 +212,9 @@ pub(crate) fn stop_here(m: &'static M) {
     count_stopped(&mut locked, p);
 }
 
-fn start(own: Option<&'static M>) {
-    let mut locked = SCHED.lock.lock();
+fn start(mut locked: Guard<'static, Locked>, own: Option<&'static M>) {
     locked.set_attention(STOPPING, false);
+    locked.stop_wait = 0;
     let own_p = own.and_then(M::p);
     if let Some(p) = own_p {
         p.set_status(PStatus::Running);

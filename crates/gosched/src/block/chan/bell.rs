@@ -12,7 +12,7 @@
 use crate::block::exit;
 use crate::block::sync::Mutex;
 use crate::gmp::g::G;
-use crate::gmp::task::Task;
+use crate::gmp::task::{Kind, Task};
 use crate::sched::{self, Order};
 use std::cell::Cell;
 use std::panic::Location;
@@ -39,7 +39,7 @@ unsafe impl Sync for Bell {}
 impl Bell {
     pub(crate) fn new(waker: &Waker) -> Arc<Bell> {
         Arc::new(Bell {
-            task: Task { run, complete, name: || "gosched::chan::messenger" },
+            task: Task { kind: &KIND },
             next: Cell::new(ptr::null()),
             before: Cell::new(ptr::null()),
             messenger: Cell::new(None),
@@ -80,7 +80,9 @@ impl Drop for Messenger {
     }
 }
 
-/// See [`Task::run`].
+static KIND: Kind = Kind { run, complete, name: || "gosched::chan::messenger", places: None };
+
+/// See [`Kind::run`].
 ///
 /// # Safety
 /// - **share**: `task` is the share of a `Bell` that belongs to the calling goroutine.

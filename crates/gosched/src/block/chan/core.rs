@@ -11,16 +11,19 @@
 //! an answer "no" was true at some moment during the call.
 
 use super::bell::Bells;
+use super::ends::Holders;
 use crate::block::limit::{Limit, TIMEOUT};
 use crate::block::waiter::{Queue, Turn, Waiter, Woken};
+use crate::block::waits::Waits;
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::reason::WaitReason;
+use crate::probe;
 use crate::sched::{self, Inside};
 use crate::sys::Lock;
 use crate::sys::clock;
 use std::cell::UnsafeCell;
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -36,6 +39,7 @@ pub(crate) struct Core<T> {
     senders_wait: AtomicBool,
     /// Whether somebody waits to receive. Written under the lock.
     receivers_wait: AtomicBool,
+    pub(super) holders: Holders,
 }
 
 // SAFETY: values go from thread to thread, each to one; everything else is under the lock, or atomic.
@@ -64,8 +68,12 @@ pub(crate) enum Not {
 }
 
 impl<T> Core<T> {
+    /// Where it is told who holds the ends.
+    pub(super) const HOLDERS: usize = offset_of!(Core<T>, holders);
+
+    /// With one receiver.
     #[track_caller]
-    pub(crate) fn new(cap: usize) -> Core<T> {
+    pub(crate) fn new(cap: usize, senders: usize) -> Core<T> {
         let mut ring = Vec::new();
         if ring.try_reserve_exact(cap).is_err() {
             panic!(
@@ -82,6 +90,7 @@ impl<T> Core<T> {
             closed: AtomicBool::new(false),
             senders_wait: AtomicBool::new(false),
             receivers_wait: AtomicBool::new(false),
+            holders: Holders::new(senders),
         }
     }
 
@@ -336,7 +345,7 @@ impl<T> Core<T> {
         if let Some(g) = woken.0 {
             inside.ready(g);
         }
-        let parking = Parking { turn, core: self };
+        let parking = Parking { waits: Waits::one(turn, &waiter, true), core: self };
         // SAFETY: commit — it takes a `Parking`, and this frame waits.
         unsafe { inside.park(to.reason(), commit::<T>, (&raw const parking).cast()) };
         let inside = sched::inside();
@@ -375,7 +384,7 @@ impl<T> Core<T> {
         if let Some(g) = woken.0 {
             inside.ready(g);
         }
-        let parking = Parking { turn: &turn, core: self };
+        let parking = Parking { waits: Waits::one(&turn, &waiter, false), core: self };
         // SAFETY: commit — it takes a `Parking`, and this frame waits.
         unsafe { inside.park(to.reason(), commit::<T>, (&raw const parking).cast()) };
         !waiter.is_refused()
@@ -517,6 +526,9 @@ impl<T> Channel for Core<T> {
         let state = unsafe { self.state() };
         // SAFETY: frame — promised by the caller.
         unsafe { state.queue(to).push(waiter) };
+        if probe::ON {
+            waiter.set_on(self.holders.of_the_other_end(to));
+        }
         self.tell(state);
         Woken(if to == Direction::Send { state.bells.ring() } else { None })
     }
@@ -562,9 +574,10 @@ impl State {
     }
 }
 
-/// What [`commit`] needs.
+/// What [`commit`] needs. `repr(C)`: what is waited for comes first.
+#[repr(C)]
 struct Parking<'a, T> {
-    turn: &'a Turn,
+    waits: Waits<'a>,
     core: &'a Core<T>,
 }
 
@@ -574,8 +587,8 @@ struct Parking<'a, T> {
 /// - **parking**: `data` is a `Parking<T>`, alive until the lock is free.
 unsafe fn commit<T>(g: &'static G, data: *const ()) -> bool {
     // SAFETY: parking — promised by the caller.
-    let Parking { turn, core } = unsafe { &*data.cast::<Parking<'_, T>>() };
-    let wait = turn.settle(g);
+    let Parking { waits, core } = unsafe { &*data.cast::<Parking<'_, T>>() };
+    let wait = waits.turn.settle(g);
     // The frame may be gone as soon as the lock is free, and the channel with it.
     // SAFETY: held — by the goroutine that waits.
     unsafe { core.unlock_and_forget() };

@@ -19,6 +19,7 @@
 
 pub(crate) mod bell;
 mod core;
+mod ends;
 mod error;
 mod iter;
 mod receiver;
@@ -36,8 +37,8 @@ pub use sender::Sender;
 
 pub(crate) use self::core::{Channel, Core, Direction, Not};
 
+use ends::Ends;
 use std::any::Any;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 pub(crate) use timer::ChanTimer;
 
@@ -48,7 +49,7 @@ pub(crate) use timer::ChanTimer;
 #[doc(alias = "make")]
 #[track_caller]
 pub fn chan<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
-    let ends = Arc::new(Ends::new(cap, None));
+    let ends = Arc::new(Ends { core: Core::new(cap, 1), timer: None, seal: None });
     (Sender::new(ends.clone()), Receiver::new(ends))
 }
 
@@ -68,8 +69,7 @@ pub(crate) fn sealed_for<T>(owner: Option<Arc<dyn Any + Send + Sync>>) -> Receiv
 }
 
 fn sealed_with<T>(seal: Seal) -> Receiver<T> {
-    let ends = Ends { seal: Some(seal), ..Ends::new(0, None) };
-    Receiver::new(Arc::new(ends))
+    Receiver::new(Arc::new(Ends { core: Core::new(0, 0), timer: None, seal: Some(seal) }))
 }
 
 /// What a channel of the runtime's own has.
@@ -94,7 +94,7 @@ impl<T> Closer<T> {
 /// A channel into which only the runtime sends; whoever can receive keeps `owner`.
 pub(crate) fn fed<T>(cap: usize, owner: Arc<dyn Any + Send + Sync>) -> (Feeder<T>, Receiver<T>) {
     let seal = Some(Seal { _owner: Some(owner), is_nil: false });
-    let ends = Arc::new(Ends { seal, ..Ends::new(cap, None) });
+    let ends = Arc::new(Ends { core: Core::new(cap, 0), timer: None, seal });
     (Feeder(Arc::downgrade(&ends)), Receiver::new(ends))
 }
 
@@ -118,29 +118,11 @@ impl<T> Clone for Feeder<T> {
 
 /// A channel whose sender is a timer, which makes its values of the time.
 pub(crate) fn of_timer<T: Copy>(value: fn(u64) -> T) -> Receiver<T> {
-    let ends = Arc::new(Ends::new(1, Some(ChanTimer::new(value))));
+    let timer = Some(ChanTimer::new(value));
+    let ends = Arc::new(Ends { core: Core::new(1, 0), timer, seal: None });
     if let Some(timer) = &ends.timer {
         // SAFETY: core — in the same record, which stays where it is.
         unsafe { timer.sends_to(&ends.core) };
     }
     Receiver::new(ends)
-}
-
-/// A channel, and how many hold its ends.
-struct Ends<T> {
-    core: Core<T>,
-    senders: AtomicUsize,
-    receivers: AtomicUsize,
-    /// The only sender, if it is one.
-    timer: Option<ChanTimer<T>>,
-    /// Programs cannot close it.
-    seal: Option<Seal>,
-}
-
-impl<T> Ends<T> {
-    #[track_caller]
-    fn new(cap: usize, timer: Option<ChanTimer<T>>) -> Ends<T> {
-        let one = || AtomicUsize::new(1);
-        Ends { core: Core::new(cap), senders: one(), receivers: one(), timer, seal: None }
-    }
 }

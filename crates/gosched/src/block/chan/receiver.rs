@@ -1,11 +1,12 @@
 //! The receiving end.
 
+use super::Closer;
 use super::core::{Core, Not};
+use super::ends::{End, Ends, Receives};
 use super::error::{RecvError, RecvTimeoutError, TryRecvError};
 use super::iter::{IntoIter, Iter, TryIter};
 use super::recv_future::RecvFuture;
 use super::timer::ChanTimer;
-use super::{Closer, Ends};
 use crate::block::may_wait;
 use crate::block::select::wait_for_ever;
 use crate::gmp::reason::WaitReason;
@@ -13,12 +14,11 @@ use crate::sys::clock;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Receives values from a channel. The last one gone closes it, and drops what is in it.
 pub struct Receiver<T> {
-    ends: Arc<Ends<T>>,
+    ends: End<T, Receives>,
 }
 
 /// A receiver that never gets anything, and is never closed: an arm of a `select!` that is off.
@@ -29,15 +29,20 @@ pub fn never<T>() -> Receiver<T> {
 
 impl<T> Receiver<T> {
     pub(super) fn new(ends: Arc<Ends<T>>) -> Receiver<T> {
-        Receiver { ends }
+        Receiver { ends: End::new(ends) }
     }
 
     pub(crate) fn closer(&self) -> Closer<T> {
-        Closer(Arc::downgrade(&self.ends))
+        self.ends.closer()
     }
 
     pub(crate) fn core(&self) -> &Core<T> {
         &self.ends.core
+    }
+
+    /// Nothing ever comes, not even its end.
+    pub(crate) fn is_nil(&self) -> bool {
+        self.ends.seal.as_ref().is_some_and(|seal| seal.is_nil)
     }
 
     /// The timer that sends.
@@ -51,7 +56,7 @@ impl<T> Receiver<T> {
     /// The channel is closed, and empty.
     pub fn recv(&self) -> Result<T, RecvError> {
         may_wait();
-        if self.ends.seal.as_ref().is_some_and(|seal| seal.is_nil) {
+        if self.is_nil() {
             wait_for_ever(WaitReason::ChanReceiveNil);
         }
         self.ends.core.receive().ok_or(RecvError)
@@ -136,21 +141,19 @@ impl<T> Receiver<T> {
 
     /// Whether both are ends of one channel.
     pub fn same_channel(&self, other: &Receiver<T>) -> bool {
-        Arc::ptr_eq(&self.ends, &other.ends)
+        self.ends.same(&other.ends)
     }
 }
 
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Receiver<T> {
-        self.ends.receivers.fetch_add(1, Ordering::Relaxed);
-        Receiver { ends: self.ends.clone() }
+        Receiver { ends: self.ends.another() }
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        // PAIR chan-ends: what the others did before they went is done.
-        if self.ends.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.ends.is_last() {
             self.ends.core.close();
             if let Some(timer) = self.timer() {
                 timer.stop(self.core());

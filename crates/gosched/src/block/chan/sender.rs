@@ -1,24 +1,23 @@
 //! The sending end.
 
-use super::Ends;
 use super::core::{Core, Not};
+use super::ends::{End, Ends, Sends};
 use super::error::{SendError, SendTimeoutError, TrySendError};
 use crate::block::may_wait;
 use crate::sys::clock;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Sends values into a channel. The last one gone closes it.
 pub struct Sender<T> {
-    ends: Arc<Ends<T>>,
+    ends: End<T, Sends>,
 }
 
 impl<T> Sender<T> {
     pub(super) fn new(ends: Arc<Ends<T>>) -> Sender<T> {
-        Sender { ends }
+        Sender { ends: End::new(ends) }
     }
 
     pub(crate) fn core(&self) -> &Core<T> {
@@ -87,21 +86,19 @@ impl<T> Sender<T> {
 
     /// Whether both are ends of one channel.
     pub fn same_channel(&self, other: &Sender<T>) -> bool {
-        Arc::ptr_eq(&self.ends, &other.ends)
+        self.ends.same(&other.ends)
     }
 }
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Sender<T> {
-        self.ends.senders.fetch_add(1, Ordering::Relaxed);
-        Sender { ends: self.ends.clone() }
+        Sender { ends: self.ends.another() }
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        // PAIR chan-ends: what the others did before they went is done.
-        if self.ends.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.ends.is_last() {
             self.ends.core.close();
         }
     }

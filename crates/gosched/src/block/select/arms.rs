@@ -162,7 +162,10 @@ impl<'a, T> ReceiveArm<'a, T> {
     /// An arm that receives.
     pub fn new<R: ReceiveFrom<Value = T> + ?Sized>(from: &'a R) -> ReceiveArm<'a, T> {
         ReceiveArm {
-            line: Line::new(from.receiver().map(Receiver::core), Direction::Receive),
+            line: Line::new(
+                from.receiver().filter(|from| !from.is_nil()).map(Receiver::core),
+                Direction::Receive,
+            ),
             value: UnsafeCell::new(MaybeUninit::uninit()),
         }
     }

@@ -10,6 +10,7 @@
 use crate::block::chan::{Channel, Direction};
 use crate::block::limit::{Limit, TIMEOUT};
 use crate::block::waiter::{Turn, Waiter, Woken};
+use crate::block::waits::Waits;
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
@@ -106,8 +107,9 @@ pub(crate) fn choose(
         unsafe { all.unlock() };
         return None;
     }
+    let is_limited = patience != Patience::Endless;
     // SAFETY: held — above.
-    unsafe { wait(inside, &turn, &all, waiters) }
+    unsafe { wait(inside, &turn, &all, waiters, is_limited) }
 }
 
 /// Waits until one of the arms is done. `None`: the time is over.
@@ -119,6 +121,7 @@ unsafe fn wait(
     turn: &Turn,
     all: &All<'_>,
     waiters: &mut [MaybeUninit<Waiter>],
+    is_limited: bool,
 ) -> Option<usize> {
     for (&arm, place) in all.order.iter().zip(waiters.iter_mut()) {
         let port = all.arms[usize::from(arm)];
@@ -130,7 +133,9 @@ unsafe fn wait(
             }
         }
     }
-    let parking = Parking { turn, all };
+    // SAFETY: one was written for each arm, above.
+    let written = unsafe { waiters[..all.order.len()].assume_init_ref() };
+    let parking = Parking { waits: Waits::many(turn, written, is_limited), all };
     // SAFETY: commit — it takes a `Parking`, and this frame waits.
     unsafe { inside.park(WaitReason::Select, commit, (&raw const parking).cast()) };
     let inside = sched::inside();
@@ -154,9 +159,10 @@ unsafe fn wait(
     chosen.filter(|&arm| arm != TIMEOUT)
 }
 
-/// What [`commit`] needs.
+/// What [`commit`] needs. `repr(C)`: what is waited for comes first.
+#[repr(C)]
 struct Parking<'a> {
-    turn: &'a Turn,
+    waits: Waits<'a>,
     all: &'a All<'a>,
 }
 
@@ -166,8 +172,8 @@ struct Parking<'a> {
 /// - **parking**: `data` is a `Parking`, alive until the last lock is free.
 unsafe fn commit(g: &'static G, data: *const ()) -> bool {
     // SAFETY: parking — promised by the caller.
-    let Parking { turn, all } = unsafe { &*data.cast::<Parking<'_>>() };
-    let wait = turn.settle(g);
+    let Parking { waits, all } = unsafe { &*data.cast::<Parking<'_>>() };
+    let wait = waits.turn.settle(g);
     // SAFETY: held — by the goroutine that waits. It takes them all before it leaves its frame.
     unsafe { all.unlock_and_forget() };
     wait

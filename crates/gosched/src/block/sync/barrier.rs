@@ -29,6 +29,7 @@ impl Barrier {
         may_wait();
         let wait = Wait {
             reason: WaitReason::Barrier,
+            holders: std::ptr::null(),
             queue: |state: &mut State| &mut state.queue,
             first: false,
             ticket: std::ptr::null_mut(),

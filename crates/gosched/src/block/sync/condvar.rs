@@ -71,6 +71,7 @@ impl Condvar {
         std::mem::forget(guard);
         let wait = Wait {
             reason: WaitReason::Condvar,
+            holders: std::ptr::null(),
             queue: |queue: &mut Queue| queue,
             first: false,
             ticket: std::ptr::null_mut(),

@@ -22,14 +22,16 @@
 use super::parking::{Guarded, Wait, Waited};
 use crate::block::may_wait;
 use crate::block::waiter::Queue;
+use crate::gmp::current;
 use crate::gmp::reason::WaitReason;
+use crate::probe;
 use crate::sched;
 use crate::sys::clock;
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 const LOCKED: u32 = 1;
@@ -48,6 +50,9 @@ const SPINS: u32 = 4;
 pub(crate) struct RawMutex {
     word: AtomicU32,
     queue: Guarded<Queue>,
+    /// Who has it, for whoever looks: a goroutine's number. Written by the one who has it; 0 also for a moment
+    /// after it was taken, and before it is given back.
+    holder: AtomicU64,
 }
 
 /// What one who waits shows to whoever takes it out.
@@ -71,19 +76,42 @@ struct How {
 
 impl RawMutex {
     pub(crate) const fn new() -> RawMutex {
-        RawMutex { word: AtomicU32::new(0), queue: Guarded::new(Queue::new()) }
+        let queue = Guarded::new(Queue::new());
+        RawMutex { word: AtomicU32::new(0), queue, holder: AtomicU64::new(0) }
     }
 
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
         let now = self.word.load(Ordering::Relaxed);
-        now & (LOCKED | STARVING) == 0 && self.change(now, now | LOCKED)
+        let taken = now & (LOCKED | STARVING) == 0 && self.change(now, now | LOCKED);
+        if taken {
+            self.tell_holder();
+        }
+        taken
     }
 
     #[inline]
     pub(crate) fn lock(&self) {
-        if !self.change(0, LOCKED) {
+        if !self.lock_if_free() {
             self.lock_slow(None);
+        }
+    }
+
+    /// Takes it if nobody has it, or waits for it.
+    #[inline]
+    fn lock_if_free(&self) -> bool {
+        let taken = self.change(0, LOCKED);
+        if taken {
+            self.tell_holder();
+        }
+        taken
+    }
+
+    /// By whoever has just taken it.
+    #[inline]
+    fn tell_holder(&self) {
+        if probe::ON {
+            self.holder.store(current::number(), Ordering::Relaxed);
         }
     }
 
@@ -96,6 +124,14 @@ impl RawMutex {
     /// Waits, until `until` if there is a limit. False: the time is over.
     #[cold]
     pub(crate) fn lock_slow(&self, until: Option<u64>) -> bool {
+        let taken = self.compete(until);
+        if taken {
+            self.tell_holder();
+        }
+        taken
+    }
+
+    fn compete(&self, until: Option<u64>) -> bool {
         let ticket = Ticket { since: Cell::new(0), handed: Cell::new(false) };
         // Awake: `WOKEN` is its own. Waited: it goes before those who have not.
         let (mut awake, mut waited, mut spins) = (false, false, 0);
@@ -144,6 +180,7 @@ impl RawMutex {
     fn park(&self, ticket: &Ticket, how: How, until: Option<u64>) -> Result<(), Waited> {
         let wait = Wait {
             reason: WaitReason::Mutex,
+            holders: self.holder.as_ptr().cast(),
             queue: |queue: &mut Queue| queue,
             first: how.waited,
             ticket: std::ptr::from_ref(ticket).cast_mut().cast(),
@@ -197,6 +234,9 @@ impl RawMutex {
     /// True if there may be something to do for others.
     #[inline]
     fn free(&self) -> bool {
+        if probe::ON {
+            self.holder.store(0, Ordering::Relaxed);
+        }
         // PAIR mutex: publishes what this holder did.
         self.word.fetch_sub(LOCKED, Ordering::Release) != LOCKED
     }
@@ -303,7 +343,7 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     #[doc(alias = "Lock")]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        if !self.raw.change(0, LOCKED) {
+        if !self.raw.lock_if_free() {
             may_wait();
             self.raw.lock_slow(None);
         }

@@ -2,9 +2,11 @@
 
 use crate::block::limit::{Limit, TIMEOUT};
 use crate::block::waiter::{Queue, Turn, Waiter};
+use crate::block::waits::Waits;
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::reason::WaitReason;
+use crate::probe;
 use crate::sched::{self, Inside};
 use crate::sys::Lock;
 use std::ops::{Deref, DerefMut};
@@ -39,6 +41,11 @@ impl<S> Guarded<S> {
         Guarded { state: Lock::new(state) }
     }
 
+    /// Where the state is.
+    pub(crate) fn as_ptr(&self) -> *const S {
+        self.state.as_ptr()
+    }
+
     #[inline]
     pub(crate) fn lock(&self) -> Held<'_, S> {
         let inside = sched::inside();
@@ -70,6 +77,9 @@ impl<S> Guarded<S> {
             return Ok(result);
         }
         let waiter = Waiter::new(&turn, 0, wait.ticket);
+        if probe::ON {
+            waiter.set_on(wait.holders);
+        }
         let queue = (wait.queue)(&mut held);
         match wait.first {
             // SAFETY: frame — the only waiter of a turn that is alone; else removed below.
@@ -77,7 +87,7 @@ impl<S> Guarded<S> {
             // SAFETY: frame — as above.
             false => unsafe { queue.push(&waiter) },
         }
-        held.park(&turn, wait.reason);
+        held.park(Waits::one(&turn, &waiter, wait.until.is_some()), wait.reason);
         if wait.until.is_none() {
             return Err(Waited::Woken);
         }
@@ -101,6 +111,8 @@ pub(crate) type GaveUp<'a, S> = &'a dyn Fn(&mut Held<'_, S>);
 /// How to wait.
 pub(crate) struct Wait<'a, S> {
     pub(crate) reason: WaitReason,
+    /// Where it is told who can end the wait, if it is: see [`Waiter::set_on`].
+    pub(crate) holders: *const (),
     /// Which queue.
     pub(crate) queue: fn(&mut S) -> &mut Queue,
     /// Before all others.
@@ -121,8 +133,8 @@ impl<S> Held<'_, S> {
     }
 
     /// Gives the lock back once the caller's context is saved, and waits.
-    fn park(mut self, turn: &Turn, reason: WaitReason) {
-        let parking = Parking { turn, lock: self.lock };
+    fn park(mut self, waits: Waits<'_>, reason: WaitReason) {
+        let parking = Parking { waits, lock: self.lock };
         let inside = self.inside.take();
         std::mem::forget(self);
         if let Some(inside) = inside {
@@ -159,9 +171,10 @@ impl<S> Drop for Held<'_, S> {
     }
 }
 
-/// What [`commit`] needs.
+/// What [`commit`] needs. `repr(C)`: what is waited for comes first.
+#[repr(C)]
 struct Parking<'a, S> {
-    turn: &'a Turn,
+    waits: Waits<'a>,
     lock: &'a Lock<S>,
 }
 
@@ -171,8 +184,8 @@ struct Parking<'a, S> {
 /// - **parking**: `data` is a `Parking<S>`, alive until the lock is free.
 unsafe fn commit<S>(g: &'static G, data: *const ()) -> bool {
     // SAFETY: parking — promised by the caller.
-    let Parking { turn, lock } = unsafe { &*data.cast::<Parking<'_, S>>() };
-    let wait = turn.settle(g);
+    let Parking { waits, lock } = unsafe { &*data.cast::<Parking<'_, S>>() };
+    let wait = waits.turn.settle(g);
     // SAFETY: held — by the one who waits. What it waits with may be gone as soon as the lock is free.
     unsafe { lock.release_and_forget() };
     wait

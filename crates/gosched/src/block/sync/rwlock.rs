@@ -4,7 +4,10 @@
 use super::parking::{Guarded, Held, Wait, Waited};
 use crate::block::may_wait;
 use crate::block::waiter::Queue;
+use crate::gmp::current;
+use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
+use crate::probe;
 use crate::sys::clock;
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -37,6 +40,41 @@ struct State {
     writer: bool,
     waiting_readers: Queue,
     waiting_writers: Queue,
+    holders: Holders,
+}
+
+/// Who has it, for whoever looks: goroutines' numbers, 0 for none. Not all of many readers. It is looked at from
+/// outside, in a copy, so it is made of plain words.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Holders {
+    writer: u64,
+    readers: [u64; READERS],
+}
+
+/// So many readers are remembered.
+pub(crate) const READERS: usize = 3;
+
+impl Holders {
+    fn set_writer(&mut self, number: u64) {
+        if probe::ON {
+            self.writer = number;
+        }
+    }
+
+    fn add_reader(&mut self, number: u64) {
+        let place = self.readers.iter_mut().find(|place| probe::ON && **place == 0);
+        if let Some(place) = place {
+            *place = number;
+        }
+    }
+
+    fn remove_reader(&mut self, number: u64) {
+        let place = self.readers.iter_mut().find(|place| probe::ON && **place == number);
+        if let Some(place) = place {
+            *place = 0;
+        }
+    }
 }
 
 impl Default for Guarded<State> {
@@ -52,18 +90,25 @@ impl State {
             writer: false,
             waiting_readers: Queue::new(),
             waiting_writers: Queue::new(),
+            holders: Holders { writer: 0, readers: [0; READERS] },
         }
     }
 
     fn try_read(&mut self) -> Option<()> {
         let free = !self.writer && self.waiting_writers.is_empty();
         self.readers += usize::from(free);
+        if free {
+            self.holders.add_reader(current::number());
+        }
         free.then_some(())
     }
 
     fn try_write(&mut self) -> Option<()> {
         let free = !self.writer && self.readers == 0;
         self.writer |= free;
+        if free {
+            self.holders.set_writer(current::number());
+        }
         free.then_some(())
     }
 }
@@ -72,7 +117,9 @@ impl State {
 fn let_readers_in(held: &mut Held<'_, State>) {
     while let Some(taken) = held.waiting_readers.take() {
         held.readers += 1;
-        held.ready(taken.g());
+        let g = taken.g();
+        held.holders.add_reader(g.map_or(0, G::id));
+        held.ready(g);
     }
 }
 
@@ -80,7 +127,9 @@ fn let_readers_in(held: &mut Held<'_, State>) {
 fn let_a_writer_in(held: &mut Held<'_, State>) {
     if let Some(taken) = held.waiting_writers.take() {
         held.writer = true;
-        held.ready(taken.g());
+        let g = taken.g();
+        held.holders.set_writer(g.map_or(0, G::id));
+        held.ready(g);
     }
 }
 
@@ -149,9 +198,17 @@ impl<T: ?Sized> RwLock<T> {
         })
     }
 
+    fn holders(&self) -> *const () {
+        let state = self.state.as_ptr();
+        // SAFETY: a field of it; nothing is read.
+        let holders = unsafe { &raw const (*state).holders };
+        holders.cast()
+    }
+
     fn wait_to_read(&self, until: Option<u64>) -> bool {
         let wait = Wait {
             reason: WaitReason::RwLockRead,
+            holders: self.holders(),
             queue: |state: &mut State| &mut state.waiting_readers,
             first: false,
             ticket: std::ptr::null_mut(),
@@ -165,6 +222,7 @@ impl<T: ?Sized> RwLock<T> {
     fn wait_to_write(&self, until: Option<u64>) -> bool {
         let wait = Wait {
             reason: WaitReason::RwLockWrite,
+            holders: self.holders(),
             queue: |state: &mut State| &mut state.waiting_writers,
             first: false,
             ticket: std::ptr::null_mut(),
@@ -243,6 +301,7 @@ impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
     fn drop(&mut self) {
         let mut held = self.lock.state.lock();
         held.readers -= 1;
+        held.holders.remove_reader(current::number());
         if held.readers == 0 {
             let_a_writer_in(&mut held);
         }
@@ -253,6 +312,7 @@ impl<T: ?Sized> Drop for RwLockWriteGuard<'_, T> {
     fn drop(&mut self) {
         let mut held = self.lock.state.lock();
         held.writer = false;
+        held.holders.set_writer(0);
         let_readers_in(&mut held);
         if held.readers == 0 {
             let_a_writer_in(&mut held);

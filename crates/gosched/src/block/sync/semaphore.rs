@@ -90,6 +90,7 @@ impl Semaphore {
     fn wait(&self, mut count: usize, until: Option<u64>) -> bool {
         let wait = Wait {
             reason: WaitReason::Semaphore,
+            holders: std::ptr::null(),
             queue: |state: &mut State| &mut state.queue,
             first: false,
             ticket: (&raw mut count).cast(),

@@ -110,6 +110,7 @@ impl WaitGroup {
     fn wait_until(&self, until: Option<u64>) -> bool {
         let wait = Wait {
             reason: WaitReason::WaitGroup,
+            holders: std::ptr::null(),
             queue: |state: &mut State| &mut state.queue,
             first: false,
             ticket: std::ptr::null_mut(),

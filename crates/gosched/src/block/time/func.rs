@@ -8,7 +8,7 @@ use crate::block::exit;
 use crate::block::sync::{Mutex, RawMutex};
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
-use crate::gmp::task::Task;
+use crate::gmp::task::{Kind, Task};
 use crate::gmp::timer::Timer;
 use crate::sched::{self, Order};
 use std::cell::Cell;
@@ -40,7 +40,7 @@ impl FuncTimer {
     #[track_caller]
     pub(crate) fn new(f: Box<dyn FnMut() + Send>) -> Arc<FuncTimer> {
         Arc::new(FuncTimer {
-            task: Task { run, complete, name: || "gosched::time::after_func" },
+            task: Task { kind: &KIND },
             // SAFETY: fire — the timer is a `FuncTimer`'s, of which the prepared goroutine has a share.
             timer: unsafe { Timer::new(fire) },
             control: RawMutex::new(),
@@ -93,7 +93,9 @@ unsafe fn fire(timer: &Timer, _now: u64, ready: &mut GList) -> Option<u64> {
     None
 }
 
-/// See [`Task::run`].
+static KIND: Kind = Kind { run, complete, name: || "gosched::time::after_func", places: None };
+
+/// See [`Kind::run`].
 ///
 /// # Safety
 /// - **share**: `task` is the share of a `FuncTimer` that belongs to the calling goroutine.

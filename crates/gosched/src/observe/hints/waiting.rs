@@ -1,0 +1,274 @@
+//! The goroutines that wait, what for, and who of them can end whose wait.
+
+use super::holders::Holders;
+use crate::block::waits::{EndOf, WaitsFor, is_waiting, what_for};
+use crate::gmp::g::G;
+use crate::gmp::reason::WaitReason;
+use crate::gmp::slab;
+use crate::gmp::state::{GState, Moment};
+use crate::sched::viewer::Reader;
+use std::collections::{HashMap, HashSet};
+
+/// One that waits.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) g: &'static G,
+    pub(super) id: u64,
+    moment: Moment,
+    pub(super) reason: WaitReason,
+    /// When it began, about.
+    pub(super) since: u64,
+    pub(super) waits_for: WaitsFor,
+}
+
+/// A goroutine that waits; or what several of those wait for: the ends of a channel, and who comes first at a lock.
+#[derive(Debug, Default)]
+struct Node {
+    /// It is for ever if so many of those do.
+    least: usize,
+    of: Vec<usize>,
+    /// Those that it is one of.
+    is_one_of: Vec<usize>,
+    /// How many of those it waits for are for ever.
+    left: usize,
+    is_for_ever: bool,
+}
+
+/// All that wait, and who among them waits for ever as far as it can be seen.
+#[derive(Debug)]
+pub(super) struct Graph {
+    pub(super) waiting: Vec<Waiting>,
+    /// One for each of them, then the others.
+    nodes: Vec<Node>,
+    /// Locks whose holder has ended: whose, by who waits for it.
+    ended: HashMap<usize, u64>,
+}
+
+impl Waiting {
+    /// `None`: it does not wait. What for is not known yet.
+    fn of(g: &'static G) -> Option<Waiting> {
+        let (id, moment) = (g.id(), g.moment());
+        let (reason, since) = (g.reason(), g.since());
+        let waiting = Waiting { g, id, moment, reason, since, waits_for: WaitsFor::Anybody };
+        (moment.state() == GState::Waiting).then_some(waiting)
+    }
+
+    /// It has waited all the time, and nobody has ended that.
+    fn is_still_so(&self) -> bool {
+        is_waiting(self.g, self.reason, &mut Reader::default())
+            && self.g.is_still(self.moment)
+            && self.g.id() == self.id
+    }
+
+    /// Whether one with this number has the lock still that it waits for.
+    fn waits_for_number(&self, number: u64) -> bool {
+        match what_for(self.g, self.reason, &mut Reader::default()) {
+            WaitsFor::Mutex(holder) | WaitsFor::Read(_, holder) => holder == number,
+            WaitsFor::Write(_, holders) => holders.contains(&number),
+            _ => false,
+        }
+    }
+
+    fn ends(&self) -> &[EndOf] {
+        match &self.waits_for {
+            WaitsFor::Ends(ends) => ends,
+            _ => &[],
+        }
+    }
+}
+
+/// All that wait now.
+///
+/// First who waits, then what for: whoever is found to hold something, and has waited all the time, held it all the
+/// time.
+pub(super) fn all() -> Vec<Waiting> {
+    let mut waiting: Vec<Waiting> = slab::live().filter_map(Waiting::of).collect();
+    for one in &mut waiting {
+        one.waits_for = what_for(one.g, one.reason, &mut Reader::default());
+    }
+    waiting.retain(Waiting::is_still_so);
+    waiting
+}
+
+/// The ends that they wait for.
+pub(super) fn ends_of<'a>(waiting: impl Iterator<Item = &'a Waiting>) -> HashSet<usize> {
+    waiting.flat_map(Waiting::ends).map(|end| end.address).collect()
+}
+
+impl Graph {
+    /// Those that wait, with who holds the ends that they wait for. Only goroutines that `counts` says are taken
+    /// for ones that wait for ever because of what is seen of channels.
+    pub(super) fn new(
+        waiting: Vec<Waiting>,
+        holders: &Holders,
+        counts: impl Fn(&Waiting) -> bool,
+    ) -> Graph {
+        let places: HashMap<u64, usize> =
+            waiting.iter().enumerate().map(|(place, one)| (one.id, place)).collect();
+        let place_of = |number: &u64| places.get(number).copied();
+        // After their locks were looked at: who held one then and is not here has ended.
+        let alive: HashSet<u64> = slab::live().map(G::id).collect();
+        let mut writers = HashMap::<usize, Vec<usize>>::new();
+        for (place, one) in waiting.iter().enumerate() {
+            if let WaitsFor::Write(lock, _) = one.waits_for {
+                writers.entry(lock).or_default().push(place);
+            }
+        }
+        let joined = Joined::new(&waiting);
+        let mut nodes: Vec<Node> = waiting.iter().map(|_| Node::default()).collect();
+        let (mut of_ends, mut of_locks) = (HashMap::new(), HashMap::new());
+        let mut ended = HashMap::new();
+        for (place, one) in waiting.iter().enumerate() {
+            let mut one_of = |numbers: &[u64]| {
+                let numbers = numbers.iter().filter(|&&number| number != 0);
+                let gone = numbers.clone().find(|&number| {
+                    // It may have given it back before it ended.
+                    !alive.contains(number) && one.waits_for_number(*number)
+                });
+                if let Some(&gone) = gone {
+                    ended.insert(place, gone);
+                    return (0, Vec::new());
+                }
+                (1, numbers.filter_map(place_of).collect())
+            };
+            let (least, of) = match &one.waits_for {
+                WaitsFor::Anybody | WaitsFor::Time => NEVER,
+                WaitsFor::Nobody => (0, Vec::new()),
+                WaitsFor::Mutex(holder) => one_of(&[*holder]),
+                WaitsFor::Read(lock, 0) => {
+                    let first = *of_locks.entry(*lock).or_insert_with(|| {
+                        let of = writers.remove(lock).unwrap_or_default();
+                        nodes.push(Node { least: 1, of, ..Node::default() });
+                        nodes.len() - 1
+                    });
+                    (1, vec![first])
+                }
+                WaitsFor::Read(_, writer) => one_of(&[*writer]),
+                WaitsFor::Write(_, holders) => one_of(holders),
+                WaitsFor::Goroutines(with) => {
+                    let of = joined.0.get(with).into_iter().flatten();
+                    (1, of.filter_map(place_of).collect())
+                }
+                WaitsFor::Ends(_) if !counts(one) => NEVER,
+                WaitsFor::Ends(ends) => {
+                    let mut node_of = |end: &EndOf| {
+                        *of_ends.entry((end.address, end.count)).or_insert_with(|| {
+                            let by = holders.born_with(end.address);
+                            let of = by.filter_map(|number| place_of(&number)).collect();
+                            // The runtime's own end is never stuck.
+                            let least = if end.count == 0 { usize::MAX } else { end.count };
+                            nodes.push(Node { least, of, ..Node::default() });
+                            nodes.len() - 1
+                        })
+                    };
+                    (ends.len(), ends.iter().map(&mut node_of).collect())
+                }
+            };
+            (nodes[place].least, nodes[place].of) = (least, of);
+        }
+        let mut graph = Graph { waiting, nodes, ended };
+        graph.settle();
+        graph
+    }
+
+    /// Whoever can be freed by somebody who does not wait for ever does not either. What is left is believed if
+    /// it has waited all the time: then all of it was true at one moment, when the first look was over. (Who waits
+    /// takes no lock and gives none back; who was handed one does not wait any more.)
+    fn settle(&mut self) {
+        for at in 0..self.nodes.len() {
+            (self.nodes[at].left, self.nodes[at].is_for_ever) = (self.nodes[at].of.len(), true);
+            for nth in 0..self.nodes[at].of.len() {
+                let other = self.nodes[at].of[nth];
+                self.nodes[other].is_one_of.push(at);
+            }
+        }
+        let mut over: Vec<usize> = (0..self.nodes.len()).filter(|&at| self.is_freed(at)).collect();
+        loop {
+            while let Some(at) = over.pop() {
+                if !std::mem::take(&mut self.nodes[at].is_for_ever) {
+                    continue;
+                }
+                for nth in 0..self.nodes[at].is_one_of.len() {
+                    let other = self.nodes[at].is_one_of[nth];
+                    self.nodes[other].left -= 1;
+                    over.extend(self.is_freed(other).then_some(other));
+                }
+            }
+            for (place, one) in self.waiting.iter().enumerate() {
+                let is_stuck = self.nodes[place].is_for_ever;
+                if is_stuck && !(one.is_still_so() && counts_are_the_same(one)) {
+                    over.push(place);
+                }
+            }
+            if over.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn is_freed(&self, at: usize) -> bool {
+        self.nodes[at].left < self.nodes[at].least
+    }
+
+    pub(super) fn is_stuck(&self, place: usize) -> bool {
+        self.nodes[place].is_for_ever
+    }
+
+    /// The holder of its lock, which has ended.
+    pub(super) fn ended_holder(&self, place: usize) -> Option<u64> {
+        self.ended.get(&place).copied()
+    }
+
+    /// One that it waits for, if it waits for ever: itself rather than another.
+    pub(super) fn next(&self, place: usize) -> Option<usize> {
+        let stuck_of =
+            |at: usize| self.nodes[at].of.iter().copied().filter(|&at| self.is_stuck(at));
+        let first = stuck_of(place).next().filter(|_| self.is_stuck(place))?;
+        match first < self.waiting.len() {
+            true => Some(first),
+            false => stuck_of(first).find(|&other| other == place).or(stuck_of(first).next()),
+        }
+    }
+}
+
+/// Others can end it, or the time.
+const NEVER: (usize, Vec<usize>) = (usize::MAX, Vec::new());
+
+/// Nobody has made another end meanwhile.
+fn counts_are_the_same(one: &Waiting) -> bool {
+    let mut reader = Reader::default();
+    one.ends().iter().all(|end| reader.word(end.address) == Some(end.count))
+}
+
+/// Goroutines by what those park with who wait for their end.
+struct Joined(HashMap<usize, Vec<u64>>);
+
+impl Joined {
+    fn new(waiting: &[Waiting]) -> Joined {
+        let is_waited = |one: &Waiting| matches!(one.waits_for, WaitsFor::Goroutines(_));
+        let mut joined = HashMap::<_, Vec<_>>::new();
+        if !waiting.iter().any(is_waited) {
+            return Joined(joined);
+        }
+        for one in waiting {
+            let task = one.g.task() as usize;
+            if task == 0 {
+                continue;
+            }
+            let Some(places) = one.g.kind().and_then(|kind| kind.places.as_ref()) else { continue };
+            joined.entry(task + places.state).or_default().push(one.id);
+            if let Some(scope @ 1..) = Reader::default().word(task + places.scope) {
+                joined.entry(scope).or_default().push(one.id);
+            }
+        }
+        Joined(joined)
+    }
+}
+
+/// Whether an end that somebody waits for is held by nobody else, as far as it can be seen.
+pub(super) fn is_alone(one: &Waiting, holders: &Holders) -> bool {
+    let nobody_else = |end: &EndOf| {
+        end.count > 0 && holders.of(end.address).is_some_and(|mut by| by.all(|id| id == one.id))
+    };
+    !one.ends().is_empty() && one.ends().iter().all(nobody_else)
+}
