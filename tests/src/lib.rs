@@ -15,6 +15,7 @@ pub mod parties;
 pub mod preempting;
 pub mod runner;
 pub mod shapes;
+pub mod shared_library;
 pub mod sockets;
 pub mod storm;
 pub mod trace_lines;

@@ -7,7 +7,7 @@ use gosched_context::{Routine, Size, suspend};
 use gosched_tests::runner::run_all;
 use std::collections::HashSet;
 use std::ffi::{CStr, CString, c_void};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -18,23 +18,12 @@ fn build(name: &'static str) -> PathBuf {
 
 /// As [`build`], with further arguments.
 fn build_with(name: &'static str, arguments: &[&str]) -> PathBuf {
-    static BUILT: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
-    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let library = directory.join(format!("lib{name}-{}.so", std::process::id()));
-    let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap();
-    if built.insert(name) {
-        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("c").join(format!("{name}.c"));
-        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-        let mut command = std::process::Command::new(compiler);
-        command.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).args(arguments);
-        assert!(command.status().unwrap().success(), "{command:?}");
-    }
-    library
+    gosched_tests::shared_library::build(name, Path::new(env!("CARGO_TARGET_TMPDIR")), arguments)
 }
 
 /// `function` of the library at `path` counts up a variable that starts at `first`: in goroutines
 /// that lived before it was loaded, and in those that come after, on slots used before.
-fn counts_from(path: &std::path::Path, function: &'static CStr, first: i32) {
+fn counts_from(path: &Path, function: &'static CStr, first: i32) {
     let path = Arc::new(path.to_owned());
     let loaded = Arc::new(AtomicBool::new(false));
     for round in 0..3 {
@@ -56,7 +45,7 @@ fn counts_from(path: &std::path::Path, function: &'static CStr, first: i32) {
 struct Library(*mut c_void);
 
 impl Library {
-    fn open(path: &std::path::Path) -> Library {
+    fn open(path: &Path) -> Library {
         let path = CString::new(path.to_str().unwrap()).unwrap();
         // SAFETY: our own library; its constructor only reads a variable.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };

@@ -5,7 +5,8 @@ use gosched_tests::children;
 use gosched_tests::dumps::{self, Block};
 use gosched_tests::golang::plain;
 use gosched_tests::json::Json;
-use std::collections::BTreeMap;
+use gosched_tests::shared_library;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// What stands between two texts of a program.
@@ -117,6 +118,44 @@ fn goroutines_have_their_names_labels_parents_and_places() {
     }
     let first = of(&blocks, "chan_receive").creator.as_ref().unwrap();
     assert_eq!(first.place.1, line(STATES, "start"), "{text}");
+}
+
+/// The number behind a name.
+fn hex(line: &str, name: &str) -> Option<usize> {
+    let (_, rest) = line.split_once(name)?;
+    usize::from_str_radix(rest.split(' ').next()?.strip_prefix("0x")?, 16).ok()
+}
+
+#[test]
+fn addresses_of_frames_and_records_fit_together() {
+    let mut command = plain(Path::new(env!("CARGO_BIN_EXE_observe_program")), &["states", "text"]);
+    let output = command.env("GOTRACEBACK", "system").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(parsed(&text).len(), WAITS.len() + 1, "{text}");
+    let mut records = BTreeSet::new();
+    for block in text.split("\n\n") {
+        let header = block.lines().next().unwrap();
+        assert!(hex(header, " gp=").is_some_and(|gp| records.insert(gp)), "{header}");
+        let has_m = ["[running", "[syscall"].iter().any(|state| header.contains(state));
+        assert_eq!(hex(header, " mp=").is_some(), has_m, "{header}");
+        assert_eq!(header.contains(" m=nil "), !has_m, "{header}");
+        let mut end = 0;
+        let mut frames = 0;
+        let mut was_complete = false;
+        for lines in block.lines().collect::<Vec<_>>().windows(2) {
+            // Of functions without a source nothing is told.
+            let Some(fp) = hex(lines[1], " fp=") else {
+                was_complete &= lines[1].starts_with('\t') || lines[0].starts_with('\t');
+                continue;
+            };
+            let (sp, pc) = (hex(lines[1], " sp=").unwrap(), hex(lines[1], " pc=").unwrap());
+            assert!(sp < fp && end <= sp, "{block}");
+            assert!(!was_complete || end == sp, "one begins where the other ends: {block}");
+            assert!(hex(lines[1], " +").is_some_and(|offset| offset < pc), "{block}");
+            (end, was_complete, frames) = (fp, true, frames + 1);
+        }
+        assert!(frames > 5, "{block}");
+    }
 }
 
 /// But for main, which was elsewhere when the other was made.
@@ -247,11 +286,40 @@ fn ten_thousand_are_shown_once_each() {
 }
 
 #[test]
+fn whoever_has_waited_for_minutes_is_shown_with_them() {
+    let hurry = shared_library::build("hurry", Path::new(env!("CARGO_TARGET_TMPDIR")), &[]);
+    let mut command = plain(Path::new(env!("CARGO_BIN_EXE_observe_program")), &["minutes"]);
+    let output = command.env("LD_PRELOAD", hurry).output().unwrap();
+    assert!(output.status.success(), "{:?}: {}", output.status, children::stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (text, json) = text.split_once(BORDER).unwrap();
+    let blocks = parsed(text);
+    let json = Json::parse(json).unwrap_or_else(|why| panic!("{why}\n{json}"));
+    for (name, state) in [("one_of_many", "chan receive"), ("reads_for_long", "syscall")] {
+        let block = of(&blocks, name);
+        let minutes = block.minutes.unwrap_or_else(|| panic!("{text}"));
+        let header = format!("goroutine {} [{state}, {minutes} minutes]:\n", block.id);
+        assert!(text.contains(&header), "no {header}{text}");
+        let all = json.get("goroutines").list();
+        let same = all.iter().find(|one| one.get("id").number() == Some(block.id)).unwrap();
+        let waiting = same.get("waiting_ns").number().unwrap();
+        assert!((2..=waiting / 60_000_000_000).contains(&minutes), "{minutes}: {waiting}");
+    }
+    assert_eq!(blocks.iter().filter(|block| block.minutes.is_some()).count(), 2, "{text}");
+}
+
+#[test]
 fn whoever_computes_is_shown_with_its_function() {
     for procs in ["1", "2", "4"] {
         let text = printed(&["spinners"], procs);
         assert!(text.starts_with("states {"), "{text}");
     }
+}
+
+#[test]
+fn offsets_are_those_of_the_instruction_that_was_interrupted() {
+    let text = printed(&["place"], "2");
+    assert!(number(&text, "text") > 10 && number(&text, "folded") > 10, "{text}");
 }
 
 #[test]
@@ -265,6 +333,29 @@ fn calls_of_the_system_are_seen_and_not_disturbed() {
     for call in ["marked_read", "unmarked_read", "marked_poll", "unmarked_poll", "marked_nanosleep"]
     {
         assert!(text.contains(&format!("{call} came to its end\n")), "{call}: {text}");
+    }
+}
+
+#[test]
+fn a_destructor_that_blocks_is_seen() {
+    assert_eq!(printed(&["closing"], "2"), "seen 50\n");
+}
+
+/// In ten kinds of calls, two of each kind.
+#[test]
+fn whoever_blocks_its_thread_is_shown_with_all_its_functions_and_not_disturbed() {
+    const LOOKS: u64 = 100;
+    for procs in ["1", "2", "4"] {
+        let text = printed(&["blocked", &LOOKS.to_string()], procs);
+        let kinds: Vec<&str> = text.lines().filter(|line| line.contains(" blocked ")).collect();
+        assert_eq!(kinds.len(), 10, "{text}");
+        for kind in kinds {
+            let (blocked, whole) = (number(kind, "blocked"), number(kind, "whole"));
+            assert!(blocked > LOOKS, "{kind}");
+            assert!(whole * 100 >= blocked * 95, "{kind}");
+        }
+        // Calls that nobody marked are interrupted when they begin, now and then: not by who looks.
+        assert!(number(&text, "early") * 50 <= number(&text, "calls"), "{text}");
     }
 }
 

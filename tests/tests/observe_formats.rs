@@ -110,6 +110,60 @@ fn a_dump_is_laid_out_as_go_s() {
     }
 }
 
+/// With `GOTRACEBACK` at this level.
+fn at(level: &str, mut command: Command) -> Command {
+    command.env("GOTRACEBACK", level);
+    command
+}
+
+/// Go's text of a fatal signal, with a header of each kind that only ours have.
+fn with_own_addresses(go: &str) -> String {
+    let lines = with_own_headers(go);
+    let lines = lines.lines().map(|line| match OWN_HEADERS.contains(&line) {
+        true => line.replacen(" [", " gp=0x1 m=nil [", 1),
+        false => line.to_owned(),
+    });
+    lines.map(|line| line + "\n").collect()
+}
+
+#[test]
+fn a_dump_with_addresses_is_laid_out_as_go_s() {
+    let Some(states) = GoProgram::new("states") else { return };
+    let Some(ends) = GoProgram::new("ends") else { return };
+    // Go shows them when the process ends.
+    let (_, go) = quit(states.command(&["quit"]));
+    let (go, _) = dump_and_registers(&go.err);
+    let running = last_words(at("system", ends.command(&["panic in goroutine"])));
+    let (_, running) = running.split_once("\n\n").unwrap();
+    let layout = Layout::of(&format!("{}\n{running}", with_own_addresses(go)));
+    for level in ["system", "crash", "2"] {
+        let text = printed(at(level, ours(&["states", "text"])));
+        assert_eq!(layout.check(&text), Ok(()), "{level}: {text}");
+        let first = Pattern::of(running.lines().next().unwrap());
+        assert!(first.matches(text.lines().next().unwrap()), "no {first}: {text}");
+    }
+    let plain = printed(ours(&["states", "text"]));
+    assert_ne!(layout.check(&plain), Ok(()), "it has no addresses");
+}
+
+/// A deadlock ends both alike: with addresses where Go's has some.
+#[test]
+fn a_deadlock_with_addresses_is_reported_as_go_s() {
+    let Some(program) = GoProgram::new("ends") else { return };
+    for level in ["all", "system"] {
+        let go = last_words(at(level, program.command(&["receive"])));
+        let text = last_words(at(level, ours(&["end", "receive"])));
+        let header = |text: &str, id: &str| {
+            let block = blocks(text).find(|block| block.starts_with(id)).map(str::to_owned);
+            let block = block.unwrap_or_else(|| panic!("no {id}: {text}"));
+            Pattern::of(block.lines().next().unwrap()).to_string()
+        };
+        assert_eq!(header(&text, "goroutine 1 "), header(&go, "goroutine 1 "), "{level}");
+        let addresses = |text: &str| text.lines().any(|line| line.contains(" fp=0x"));
+        assert_eq!(addresses(&text), addresses(&go), "{level}: {text}");
+    }
+}
+
 #[test]
 fn the_same_waits_have_the_same_words() {
     let Some(go) = GoProgram::new("states") else { return };
@@ -281,25 +335,32 @@ fn quit(command: Command) -> (ExitStatus, Said) {
     program.end()
 }
 
+/// Of what is said after SIGQUIT: the goroutines, and behind a blank line the registers.
+fn dump_and_registers(text: &str) -> (&str, &str) {
+    let (_, text) = text.split_once("\n\n").unwrap_or_else(|| panic!("{text}"));
+    text.rsplit_once("\n\n").unwrap_or_else(|| panic!("{text}"))
+}
+
 #[test]
 fn sigquit_ends_a_program_as_go_s() {
     let Some(program) = GoProgram::new("states") else { return };
-    // Go shows all of it at every level.
+    // Go shows all of it at every level, and the registers.
     for level in ["", "none", "single", "all", "system"] {
-        let with = |mut command: Command| {
-            command.env("GOTRACEBACK", level);
-            quit(command)
-        };
-        let (status, go) = with(program.command(&["quit"]));
-        let (our_status, ours) = with(ours(&["quit", "waits"]));
+        let (status, go) = quit(at(level, program.command(&["quit"])));
+        let (our_status, ours) = quit(at(level, ours(&["quit", "waits"])));
         assert_eq!(our_status.code(), status.code(), "{level}: {}", ours.err);
         assert_eq!(ours.err.lines().next(), go.err.lines().next(), "{level}: {}", ours.err);
-        // Between them Go has `PC=… m=… sigcode=…`, and a blank line.
         let second = Pattern::of(go.err.lines().nth(1).unwrap());
-        let rest: Vec<&str> = ours.err.lines().skip(1).collect();
-        let rest = if second.matches(rest[0]) { &rest[1..] } else { &rest[..] };
-        assert_eq!(rest[0], "", "{level}: {}", ours.err);
-        assert!(rest[1].starts_with("goroutine "), "{level}: {}", ours.err);
+        assert!(second.matches(ours.err.lines().nth(1).unwrap()), "{level}: {}", ours.err);
+        let (go_dump, go_registers) = dump_and_registers(&go.err);
+        let (dump, registers) = dump_and_registers(&ours.err);
+        assert_eq!(Layout::of(go_dump).check(dump), Ok(()), "{level}: {dump}");
+        // Their values are their own.
+        let names = |text: &str| -> Vec<String> {
+            text.lines().map(|line| line.split("0x").next().unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(registers), names(go_registers), "{level}");
+        assert_eq!(registers.matches("0x").count(), registers.lines().count(), "{registers}");
         let waiting = |text: &str, function| header(text, function).to_owned();
         assert_eq!(waiting(&ours.err, "bystander"), waiting(&go.err, "chanReceive"), "{level}");
     }

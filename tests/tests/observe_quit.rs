@@ -29,7 +29,40 @@ fn shown(status: ExitStatus, said: &Said) -> Vec<dumps::Block> {
     assert!(text.starts_with("SIGQUIT: quit\n"), "{text}");
     assert_eq!(text.matches("SIGQUIT: quit").count(), 1, "{text}");
     let dump = text.find("\ngoroutine ").unwrap_or_else(|| panic!("no goroutines: {text}"));
-    dumps::parse(&text[dump + 1..]).unwrap_or_else(|why| panic!("{why}\n{text}"))
+    let (dump, _) = text[dump + 1..].split_once("\n\nrax ").unwrap_or_else(|| panic!("{text}"));
+    dumps::parse(&format!("{dump}\n")).unwrap_or_else(|why| panic!("{why}\n{text}"))
+}
+
+/// What stands behind a name, up to the next space.
+fn value<'a>(line: &'a str, name: &str) -> &'a str {
+    let (_, rest) = line.split_once(name).unwrap_or_else(|| panic!("no {name}: {line}"));
+    rest.split(' ').next().unwrap_or_default()
+}
+
+#[test]
+fn sigquit_tells_which_m_it_came_to_and_its_registers() {
+    let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
+    let (status, said) = Attended::start(plain(program, &["quit", "to itself"])).end();
+    let text = &said.err;
+    shown(status, &said);
+    let line = text.lines().nth(1).unwrap();
+    assert_ne!(value(line, " m="), "0", "that one is main's: {text}");
+    let raises = text.split("\n\n").find(|block| block.contains("raises_quit("));
+    let header = raises.and_then(|block| block.lines().next());
+    let header = header.unwrap_or_else(|| panic!("{text}"));
+    assert!(header.ends_with(" [syscall, locked to thread]:"), "{text}");
+    assert_eq!(value(header, " m="), value(line, " m="), "{text}");
+    // -6: a thread sent it.
+    assert_eq!(value(line, " sigcode="), "-6", "{text}");
+    let (_, registers) = text.split_once("\n\nrax ").unwrap();
+    assert_eq!(value(line, "PC="), value(registers, "\nrip    ").lines().next().unwrap());
+    // The interrupted code was in a frame of that goroutine.
+    let number = |text: &str| usize::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
+    let sp = number(value(registers, "\nrsp    ").lines().next().unwrap());
+    let (_, frame) = raises.unwrap().split_once("raises_quit(").unwrap();
+    let frame = frame.lines().nth(1).unwrap();
+    let end = number(value(frame, " fp="));
+    assert!((end - 4096..end).contains(&sp), "{sp:#x}: {text}");
 }
 
 #[test]

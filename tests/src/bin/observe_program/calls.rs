@@ -1,6 +1,7 @@
 //! Goroutines in calls of the system, marked ones and others, that are looked at many times: they are
 //! seen with their functions, and their calls come to their ends.
 
+use gosched::net::TcpStream;
 use gosched::{blocking, go, runtime};
 use gosched_tests::dumps::{self, Block};
 use std::hint::black_box;
@@ -64,6 +65,51 @@ const CALLS: [(&str, Call); 5] = [
     ("unmarked_poll", unmarked_poll),
     ("marked_nanosleep", marked_nanosleep),
 ];
+
+/// Waits for its time, since the other side does not read.
+#[inline(never)]
+fn closes_a_socket(socket: TcpStream) {
+    drop(socket);
+    black_box(());
+}
+
+/// A socket with more in it than the other side takes, whose close waits for that.
+fn full_socket() -> (TcpStream, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 1 << 16]).is_ok() {}
+    let linger = libc::linger { l_onoff: 1, l_linger: 60 };
+    let size = size_of::<libc::linger>() as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_LINGER);
+    // SAFETY: the value is valid for reads of its size.
+    let set = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const linger).cast(), size)
+    };
+    assert_eq!(set, 0);
+    (TcpStream::from_std(socket).unwrap(), listener.accept().unwrap().0)
+}
+
+/// A destructor that blocks is a call like others.
+pub(crate) fn closing() {
+    let (socket, other) = full_socket();
+    let closes = go(move || closes_a_socket(socket));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut looks = 0;
+    while looks < LOOKS {
+        let text = runtime::dump();
+        let blocks = dumps::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
+        let seen = find(&blocks, "closes_a_socket").is_some_and(|block| block.state == "syscall");
+        looks += usize::from(seen);
+        assert!(seen || looks == 0, "after {looks} looks it is gone\n{text}");
+        assert!(Instant::now() < deadline, "it is not seen\n{text}");
+        gosched::yield_now();
+    }
+    // Nobody waits for what nobody takes any more.
+    drop(other);
+    closes.join().unwrap();
+    println!("seen {looks}");
+}
 
 fn find<'a>(blocks: &'a [Block], name: &str) -> Option<&'a Block> {
     blocks.iter().find(|block| block.frame(name).is_some())

@@ -1,9 +1,13 @@
 //! Programs that are looked at, for the suites `observe_*`: each a process of its own, since a dump shows all
 //! goroutines of the process. The first argument names one. They have their counterparts in `tests/go`.
 
+mod blocked;
 mod calls;
 mod ends;
+mod knot;
 mod many;
+mod million;
+mod place;
 mod quit;
 mod states;
 mod storm;
@@ -19,10 +23,19 @@ fn main() -> ExitCode {
         "states" => return states::program(),
         "end" => return ends::program(),
         "quit" => return quit::program(&argument(2)),
+        "knot" => return knot::program(),
         "trace" => return trace::program(),
+        "blocked" => gosched::run(blocked::program),
         "calls" => gosched::run(calls::program),
+        "closing" => gosched::run(calls::closing),
+        "place" => gosched::run(place::program),
+        "minutes" => gosched::run(many::minutes),
         "spinners" => gosched::run(many::spinners),
         "many" => gosched::run(many::waiting),
+        "million" => {
+            let count = argument(2).parse().unwrap();
+            gosched::run(move || million::program(count, &argument(3)));
+        }
         "never started" => gosched::run(many::never_started),
         "at once" => gosched::run(many::at_once),
         "from a thread" => many::from_a_thread(),

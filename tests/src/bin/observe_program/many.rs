@@ -1,10 +1,11 @@
 //! Many goroutines, those that compute, those that never ran, and several who look at once.
 
 use gosched::sync::WaitGroup;
-use gosched::{Builder, chan, go, runtime};
+use gosched::{__rules as rules, Builder, chan, go, runtime};
 use gosched_tests::dumps::{self, Block};
 use std::collections::BTreeSet;
 use std::hint::black_box;
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -55,8 +56,11 @@ pub(crate) fn waiting() {
     until("all wait", || runtime::dump().matches(" [chan receive]:\n").count() == MANY);
 
     let start = Instant::now();
+    let (goroutines, frames) = rules::walk_all();
+    eprintln!("{goroutines} goroutines, {frames} frames: walked in {:?}", start.elapsed());
+    let start = Instant::now();
     let text = runtime::dump();
-    eprintln!("{MANY} goroutines in {:?}", start.elapsed());
+    eprintln!("and named and written in {:?}", start.elapsed());
     let blocks = parsed(&text);
     let ids: BTreeSet<u64> = blocks.iter().map(|block| block.id).collect();
     assert_eq!(ids.len(), blocks.len(), "each is shown once");
@@ -199,6 +203,32 @@ pub(crate) fn at_once() {
     drop(sender);
     waiting.into_iter().for_each(|goroutine| goroutine.join().unwrap());
     println!("at once");
+}
+
+#[inline(never)]
+fn reads_for_long(pipe: std::io::PipeReader) {
+    let read = gosched::blocking(|| (&pipe).read(&mut [0])).unwrap();
+    assert_eq!(black_box(read), 0);
+}
+
+/// Two that have waited for minutes, in a hurry: see `c/hurry.c`. Nothing here has a limit of time.
+pub(crate) fn minutes() {
+    let (sender, receiver) = chan::<u64>(0);
+    let waits = go(move || one_of_many(receiver));
+    let (reader, writer) = std::io::pipe().unwrap();
+    let reads = go(move || reads_for_long(reader));
+    loop {
+        let text = runtime::dump();
+        let has_waited = |block: &&Block| block.minutes.is_some_and(|minutes| minutes >= 2);
+        if parsed(&text).iter().filter(has_waited).count() == 2 {
+            print!("{text}\n=====\n{}", runtime::dump_json());
+            break;
+        }
+        gosched::yield_now();
+    }
+    drop((sender, writer));
+    waits.join().unwrap();
+    reads.join().unwrap();
 }
 
 /// A thread that is no goroutine dumps; nobody of the shown is the caller.

@@ -26,6 +26,7 @@ pub(crate) fn program(name: &str) -> ExitCode {
         }
         "notified" => notified(),
         "no longer notified" => no_longer_notified(),
+        "to itself" => to_itself(),
         "in run" => {
             gosched::run(wait_for_ever);
             ExitCode::SUCCESS
@@ -63,6 +64,26 @@ fn spins() {
 #[gosched::main(alloc = off)]
 fn waits() {
     wait_for_ever();
+}
+
+/// Main keeps its M for itself, so this is another.
+#[inline(never)]
+fn raises_quit() {
+    gosched::lock_os_thread();
+    gosched::blocking(|| {
+        // SAFETY: it has no precondition.
+        unsafe { libc::raise(libc::SIGQUIT) };
+        loop {
+            std::thread::park();
+        }
+    });
+}
+
+#[gosched::main(alloc = off)]
+fn to_itself() {
+    gosched::lock_os_thread();
+    go(raises_quit);
+    let _ = gosched::io::stdin().read(&mut [0]);
 }
 
 /// No P is left for anybody.

@@ -185,7 +185,7 @@ fn own(function: &str) -> Option<&str> {
 
 /// What is not ours: the library, std, and the system's. A function of C has no path; one without a
 /// name is its address.
-fn foreign(function: &str) -> bool {
+pub(crate) fn foreign(function: &str) -> bool {
     const CRATES: [&str; 13] = [
         "gosched",
         "gosched_context",

@@ -1,0 +1,131 @@
+//! As many goroutines as somebody asks for, all waiting, and what it costs to show them: time and memory.
+
+use gosched::{__rules as rules, chan, go, runtime};
+use std::hint::black_box;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+#[inline(never)]
+fn one_of_a_million(receiver: chan::Receiver<u64>) {
+    WAITING.fetch_add(1, SeqCst);
+    black_box(receiver.recv()).unwrap_err();
+}
+
+/// Keeps nothing of what is written, but how much it was and how many goroutines.
+#[derive(Default)]
+struct Sink {
+    writes: usize,
+    bytes: usize,
+    goroutines: usize,
+    /// The beginning of the line that is being written.
+    line: Vec<u8>,
+}
+
+const HEADER: &[u8] = b"goroutine ";
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writes += 1;
+        self.bytes += bytes.len();
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let room = HEADER.len() - self.line.len();
+            self.line.extend(&part[..part.len().min(room)]);
+            if part.ends_with(b"\n") {
+                self.goroutines += usize::from(self.line == HEADER);
+                self.line.clear();
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the kernel says of the process's memory, in KiB.
+fn kib(name: &str) -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Runs `show`, and says how long it took and how much more memory the process had at its worst.
+fn measure(what: &str, show: impl FnOnce() -> String) {
+    // The worst so far is forgotten.
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+    let (before, start) = (kib("VmRSS"), Instant::now());
+    let said = show();
+    let (time, after, most) = (start.elapsed(), kib("VmRSS"), kib("VmHWM"));
+    println!(
+        "{what} grew {} worst {} KiB from {before} in {} ms: {said}",
+        after.saturating_sub(before),
+        most.saturating_sub(before),
+        time.as_millis(),
+    );
+}
+
+fn walk(count: usize) -> String {
+    let (goroutines, frames) = rules::walk_all();
+    assert_eq!(goroutines, count);
+    format!("{goroutines} goroutines, {frames} frames")
+}
+
+fn text(count: usize) -> String {
+    let mut sink = Sink::default();
+    runtime::dump_to(&mut sink).unwrap();
+    assert_eq!(sink.goroutines, count);
+    assert!(sink.writes <= sink.bytes / 8192 + 1, "{} writes", sink.writes);
+    format!("{} goroutines, {} bytes", sink.goroutines, sink.bytes)
+}
+
+fn folded(count: usize) -> String {
+    let text = runtime::dump_folded();
+    assert!(text.starts_with(&format!("goroutine profile: total {count}\n")), "{text}");
+    format!("{} bytes", text.len())
+}
+
+fn json(count: usize) -> String {
+    let text = runtime::dump_json();
+    assert_eq!(text.matches("{\"id\":").count(), count);
+    format!("{} bytes", text.len())
+}
+
+/// Those that wait are one group, and nobody waits for ever: main has the sender.
+fn hints(count: usize) -> String {
+    let hints = runtime::leak_hints(Duration::ZERO);
+    let most = hints.leaks.iter().map(|leak| leak.goroutines.len()).max();
+    assert_eq!((most, hints.deadlocks.len()), (Some(count - 1), 0));
+    format!("{} groups", hints.leaks.len())
+}
+
+/// `forms`: those that are measured, one after the other.
+pub(crate) fn program(count: usize, forms: &str) {
+    let (sender, receiver) = chan::<u64>(0);
+    for _ in 0..count {
+        let receiver = receiver.clone();
+        go(move || one_of_a_million(receiver));
+    }
+    while WAITING.load(SeqCst) < count {
+        gosched::yield_now();
+    }
+    // And main.
+    let all = count + 1;
+    for form in forms.split(',') {
+        measure(form, || match form {
+            "walk" => walk(all),
+            "text" => text(all),
+            "folded" => folded(all),
+            "json" => json(all),
+            "hints" => hints(all),
+            other => panic!("no form {other}"),
+        });
+    }
+    drop(sender);
+    while runtime::num_goroutines() > 1 {
+        gosched::yield_now();
+    }
+}

@@ -1,0 +1,24 @@
+//! Libraries of C that a suite builds while it runs.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+
+/// Compiles `c/NAME.c` to a library in `directory`, once per process, with further arguments.
+///
+/// # Panics
+/// The compiler refuses.
+pub fn build(name: &'static str, directory: &Path, arguments: &[&str]) -> PathBuf {
+    static BUILT: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
+    let library = directory.join(format!("lib{name}-{}.so", std::process::id()));
+    let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap();
+    if built.insert(name) {
+        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("c").join(format!("{name}.c"));
+        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+        let mut command = Command::new(compiler);
+        command.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).args(arguments);
+        assert!(command.status().unwrap().success(), "{command:?}");
+    }
+    library
+}

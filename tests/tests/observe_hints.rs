@@ -1,0 +1,682 @@
+//! What looks wrong among goroutines that wait: who waits for whom, and for how long; and that nothing is told of
+//! those that are only busy, or slow.
+//!
+//! Goroutines that wait for ever stay in the process: each test looks for its own only.
+
+use gosched::runtime::{Deadlock, Leak, LeakHints, leak_hints};
+use gosched::sync::{Mutex, RwLock, WaitGroup};
+use gosched::{GoId, JoinHandle, chan, go, select};
+use gosched_tests::attended::Attended;
+use gosched_tests::golang::plain;
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const SOON: Duration = Duration::from_millis(30);
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Where goroutines are threads, nothing is known of what they wait for.
+fn are_threads() -> bool {
+    cfg!(feature = "threads")
+}
+
+/// The line of this file that ends with this.
+fn line_of(mark: &str) -> u32 {
+    let lines = include_str!("observe_hints.rs").lines().zip(1..);
+    lines.into_iter().find(|(line, _)| line.ends_with(mark)).unwrap().1
+}
+
+/// The hints, once something is among them.
+fn wait_for<T>(older_than: Duration, what: &str, found: impl Fn(&LeakHints) -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        let hints = leak_hints(older_than);
+        if let Some(found) = found(&hints) {
+            return found;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{what} is not told of: {hints}");
+        gosched::time::sleep(Duration::from_millis(5));
+    }
+}
+
+fn ids(deadlock: &Deadlock) -> Vec<GoId> {
+    deadlock.goroutines.iter().map(|stuck| stuck.id).collect()
+}
+
+/// The deadlock that has this goroutine.
+fn with(hints: &LeakHints, id: GoId) -> Option<Deadlock> {
+    hints.deadlocks.iter().find(|deadlock| ids(deadlock).contains(&id)).cloned()
+}
+
+/// These are in no deadlock, not even in the second row, as long as `f` runs.
+fn none_among(ids_of: &[GoId], older_than: Duration, f: impl Fn() -> bool) {
+    while f() {
+        let hints = leak_hints(older_than);
+        for id in ids_of {
+            assert!(with(&hints, *id).is_none(), "goroutine {id} does not wait for ever: {hints}");
+        }
+        gosched::time::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Goroutines that each hold one of `count` mutexes, and want the next one's.
+fn ring_of_mutexes(count: usize) -> (Vec<JoinHandle<()>>, Vec<Arc<Mutex<()>>>) {
+    let locks: Vec<_> = (0..count).map(|_| Arc::new(Mutex::new(()))).collect();
+    let all_have_one = WaitGroup::new();
+    all_have_one.add(count);
+    let start = |at: usize| {
+        let (own, next) = (locks[at].clone(), locks[(at + 1) % count].clone());
+        let all_have_one = all_have_one.clone();
+        go(move || {
+            let _own = own.lock();
+            all_have_one.done();
+            all_have_one.wait();
+            drop(next.lock());
+        })
+    };
+    ((0..count).map(start).collect(), locks)
+}
+
+#[gosched::test(leaks = allow)]
+fn mutexes_in_a_circle_are_named() {
+    if are_threads() {
+        return;
+    }
+    for count in [1, 2, 3, 7] {
+        let (handles, _) = ring_of_mutexes(count);
+        let ids_of: Vec<_> = handles.iter().map(JoinHandle::id).collect();
+        let first = handles[0].id();
+        // At once: it does not matter how long they have waited.
+        let deadlock = wait_for(LONG, "a circle of mutexes", |hints| with(hints, first));
+        assert_eq!(ids(&deadlock), ids_of);
+        assert!(deadlock.is_certain && deadlock.followers == 0, "{deadlock}");
+        for (at, stuck) in deadlock.goroutines.iter().enumerate() {
+            assert_eq!(stuck.waits_for, Some(ids_of[(at + 1) % count]));
+            assert_eq!(stuck.what, "sync.Mutex.Lock");
+            assert!(stuck.created_at.unwrap().file().ends_with("observe_hints.rs"));
+        }
+        let text = deadlock.to_string();
+        let (head, _) = text.split_once(":\n\tgoroutine ").unwrap();
+        match count {
+            1 => assert_eq!(head, "1 goroutine waits for itself"),
+            count => assert_eq!(head, format!("{count} goroutines wait for each other")),
+        }
+        assert_eq!(
+            text.matches(" [sync.Mutex.Lock] waits for goroutine ").count(),
+            count,
+            "{text}"
+        );
+    }
+}
+
+#[gosched::test(leaks = allow)]
+fn those_that_wait_for_a_circle_are_counted() {
+    if are_threads() {
+        return;
+    }
+    let (mut handles, locks) = ring_of_mutexes(2);
+    let both = [handles[0].id(), handles[1].id()];
+    let one = handles.remove(0);
+    wait_for(LONG, "the circle", |hints| with(hints, both[0]));
+    for _ in 0..5 {
+        let lock = locks[0].clone();
+        go(move || drop(lock.lock()));
+    }
+    // These wait for one of the two to end, and one waits for that.
+    let joins = go(move || one.join());
+    let last = go(move || joins.join().unwrap().unwrap());
+    let found = |hints: &LeakHints| with(hints, both[0]).filter(|found| found.followers == 7);
+    let deadlock = wait_for(LONG, "seven that wait for the two", found);
+    assert_eq!(ids(&deadlock), both);
+    assert!(deadlock.to_string().ends_with("\t7 more wait for that\n"), "{deadlock}");
+    drop((handles, last));
+}
+
+#[gosched::test(leaks = allow)]
+fn a_lock_that_was_never_given_back_is_told() {
+    if are_threads() {
+        return;
+    }
+    let lock = Arc::new(Mutex::new(()));
+    let own = lock.clone();
+    let forgets = go(move || std::mem::forget(own.lock()));
+    let gone = forgets.id();
+    forgets.join().unwrap();
+    let waits = go(move || drop(lock.lock()));
+    let deadlock = wait_for(LONG, "a lock without a holder", |hints| with(hints, waits.id()));
+    assert_eq!(deadlock.goroutines[0].held_by_ended, Some(gone));
+    assert!(deadlock.is_certain && deadlock.goroutines.len() == 1);
+    let text = deadlock.to_string();
+    assert!(text.starts_with("1 goroutine waits for ever:\n"), "{text}");
+    let words = format!(" waits for a lock that goroutine {gone} had when it ended, created at ");
+    assert!(text.contains(&words), "{text}");
+}
+
+#[gosched::test(leaks = allow)]
+fn readers_and_writers_in_a_circle_are_named() {
+    if are_threads() {
+        return;
+    }
+    // A reader that reads again behind a writer that waits for it.
+    let lock = Arc::new(RwLock::new(()));
+    let (ready, is_ready) = chan(0);
+    let (go_on, may_go_on) = chan::<()>(0);
+    let own = lock.clone();
+    let reader = go(move || {
+        let _first = own.read();
+        ready.send(()).unwrap();
+        may_go_on.recv().unwrap();
+        drop(own.read());
+    });
+    is_ready.recv().unwrap();
+    let own = lock.clone();
+    let writer = go(move || drop(own.write()));
+    // The writer is in the queue when nobody else gets in.
+    while lock.try_read().is_some() {
+        gosched::yield_now();
+    }
+    go_on.send(()).unwrap();
+    let deadlock = wait_for(LONG, "a reader behind a writer", |hints| with(hints, reader.id()));
+    assert_eq!(ids(&deadlock), [reader.id(), writer.id()]);
+    assert!(deadlock.is_certain);
+    let what: Vec<_> = deadlock.goroutines.iter().map(|stuck| stuck.what).collect();
+    assert_eq!(what, ["sync.RWMutex.RLock", "sync.RWMutex.Lock"]);
+
+    // One writes and wants a mutex whose holder wants to read.
+    let (lock, mutex) = (Arc::new(RwLock::new(())), Arc::new(Mutex::new(())));
+    let both = WaitGroup::new();
+    both.add(2);
+    let (own, wanted, all) = (lock.clone(), mutex.clone(), both.clone());
+    let one = go(move || {
+        let _own = own.write();
+        all.done();
+        all.wait();
+        drop(wanted.lock());
+    });
+    let two = go(move || {
+        let _own = mutex.lock();
+        both.done();
+        both.wait();
+        drop(lock.read());
+    });
+    let deadlock = wait_for(LONG, "a writer and a reader", |hints| with(hints, one.id()));
+    assert_eq!(ids(&deadlock), [one.id(), two.id()]);
+}
+
+#[gosched::test(leaks = allow)]
+fn those_that_wait_for_each_others_end_are_named() {
+    if are_threads() {
+        return;
+    }
+    // One joins another that wants its lock.
+    let lock = Arc::new(Mutex::new(()));
+    let (own, wanted) = (lock.clone(), lock);
+    let (tell, told) = chan(1);
+    let joins = go(move || {
+        let _own = own.lock();
+        let child = go(move || drop(wanted.lock()));
+        tell.send(child.id()).unwrap();
+        child.join().unwrap();
+    });
+    let child = told.recv().unwrap();
+    let deadlock = wait_for(LONG, "one that joins", |hints| with(hints, child));
+    assert_eq!(ids(&deadlock), [joins.id(), child]);
+    assert!(deadlock.is_certain);
+
+    // And a scope does.
+    let (tell, told) = chan(1);
+    let parent = go(move || {
+        let lock = Mutex::new(());
+        let _own = lock.lock();
+        gosched::scope(|scope| {
+            scope.go(|| ());
+            let child = scope.go(|| drop(lock.lock()));
+            tell.send(child.id()).unwrap();
+        });
+    });
+    let child = told.recv().unwrap();
+    let deadlock = wait_for(LONG, "a scope", |hints| with(hints, child));
+    assert_eq!(ids(&deadlock), [parent.id(), child]);
+}
+
+#[gosched::test(leaks = allow)]
+fn channels_in_a_circle_are_named() {
+    if are_threads() {
+        return;
+    }
+    let (to_a, a) = chan::<u32>(0);
+    let (to_b, b) = chan::<u32>(0);
+    let one = go(move || {
+        let value = a.recv().unwrap();
+        to_b.send(value).unwrap();
+    });
+    let two = go(move || {
+        let value = b.recv().unwrap();
+        to_a.send(value).unwrap();
+    });
+    let both = [one.id(), two.id()];
+    let deadlock = wait_for(SOON, "a circle of channels", |hints| with(hints, both[0]));
+    assert_eq!(ids(&deadlock), both);
+    assert!(!deadlock.is_certain);
+    assert!(deadlock.to_string().starts_with("2 goroutines may wait for each other:\n"));
+    // Only those that have waited for that long.
+    assert!(with(&leak_hints(LONG), both[0]).is_none());
+}
+
+#[gosched::test(leaks = allow)]
+fn a_circle_of_all_kinds_is_named() {
+    if are_threads() {
+        return;
+    }
+    // One selects among two channels, whose senders are with one that sends to a third, whose receiver waits
+    // for a lock that the first one has.
+    let (to_x, x) = chan::<u32>(0);
+    let (to_y, y) = chan::<u32>(0);
+    let (to_z, z) = chan::<u32>(0);
+    let lock = Arc::new(Mutex::new(()));
+    let (ready, is_ready) = chan(0);
+    let own = lock.clone();
+    let one = go(move || {
+        let _own = own.lock();
+        ready.send(()).unwrap();
+        select! { recv(x) -> v => v, recv(y) -> v => v }.unwrap()
+    });
+    is_ready.recv().unwrap();
+    let two = go(move || {
+        to_z.send(1).unwrap();
+        to_x.send(2).unwrap();
+        to_y.send(3).unwrap();
+    });
+    let three = go(move || {
+        drop(lock.lock());
+        z.recv().unwrap()
+    });
+    let deadlock = wait_for(SOON, "a circle of three kinds", |hints| with(hints, one.id()));
+    assert_eq!(ids(&deadlock), [one.id(), two.id(), three.id()]);
+    assert!(!deadlock.is_certain);
+}
+
+#[gosched::test(leaks = allow)]
+fn one_that_can_go_on_is_not_in_a_deadlock() {
+    // It waits for one that works, and has the sender that it gave away on its own stack still, perhaps.
+    let stop = Arc::new(AtomicBool::new(false));
+    let (seen, is_over) = (stop.clone(), Duration::from_millis(400));
+    let asks = go(move || {
+        let (tx, rx) = chan::<u32>(0);
+        go(move || {
+            while !seen.load(Ordering::Relaxed) {
+                black_box(0);
+            }
+            tx.send(1).unwrap();
+        });
+        rx.recv().unwrap()
+    });
+    // It waits for a lock whose holder sleeps.
+    let lock = Arc::new(Mutex::new(()));
+    let (own, seen) = (lock.clone(), stop.clone());
+    let (ready, is_ready) = chan(0);
+    let sleeps = go(move || {
+        let _own = own.lock();
+        ready.send(()).unwrap();
+        while !seen.load(Ordering::Relaxed) {
+            gosched::time::sleep(Duration::from_millis(1));
+        }
+    });
+    is_ready.recv().unwrap();
+    let locks = go(move || drop(lock.lock()));
+    // Two wait for each other, but one of them not for ever.
+    let (to_a, a) = chan::<u32>(0);
+    let (to_b, b) = chan::<u32>(0);
+    let one = go(move || {
+        let _ = a.recv();
+        let _ = to_b.send(1);
+    });
+    let seen = stop.clone();
+    let two = go(move || {
+        while !seen.load(Ordering::Relaxed) {
+            let _ = b.recv_timeout(Duration::from_millis(50));
+        }
+        drop(to_a);
+    });
+    // A second sender of the same circle, with one that does something else.
+    let (to_c, c) = chan::<u32>(0);
+    let (to_d, d) = chan::<u32>(0);
+    let kept = to_c.clone();
+    let three = go(move || {
+        let _ = c.recv();
+        let _ = to_d.send(1);
+    });
+    let four = go(move || {
+        let _ = d.recv();
+        let _ = to_c.send(1);
+    });
+    // A lock that an ordinary thread has.
+    let lock = Arc::new(Mutex::new(()));
+    let (own, seen) = (lock.clone(), stop.clone());
+    let (ready, is_ready) = chan(0);
+    let thread = std::thread::spawn(move || {
+        let _own = own.lock();
+        ready.send(()).unwrap();
+        while !seen.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    is_ready.recv().unwrap();
+    let of_a_thread = go(move || drop(lock.lock()));
+    let ids_of = [&locks, &sleeps, &one, &two, &three, &four, &of_a_thread].map(JoinHandle::id);
+    let start = Instant::now();
+    none_among(&ids_of, Duration::ZERO, || start.elapsed() < is_over);
+    none_among(&[asks.id()], Duration::ZERO, || start.elapsed() < 2 * is_over);
+    stop.store(true, Ordering::Relaxed);
+    kept.send(1).unwrap();
+    assert_eq!(asks.join().unwrap(), 1);
+    for handle in [locks, sleeps, one, two, three, four, of_a_thread] {
+        handle.join().unwrap();
+    }
+    thread.join().unwrap();
+}
+
+#[gosched::test(leaks = allow)]
+fn busy_goroutines_are_in_no_deadlock() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let locks: Arc<Vec<_>> = Arc::new((0..4).map(|_| (Mutex::new(0), RwLock::new(0))).collect());
+    // Each sends before it receives: nobody is left waiting.
+    let (tx, rx) = chan::<usize>(24);
+    let mut handles = Vec::new();
+    for me in 0..24 {
+        let (locks, stop, tx, rx) = (locks.clone(), stop.clone(), tx.clone(), rx.clone());
+        handles.push(go(move || {
+            let mut turn = 4 * me;
+            while !stop.load(Ordering::Relaxed) {
+                turn += 1;
+                // Always in the same order: no circle can be.
+                let (low, high) = (turn % 3, 3);
+                let mut first = locks[low].0.lock();
+                let mut second = locks[high].0.lock();
+                (*first, *second) = (*first + 1, *second + 1);
+                drop((first, second));
+                match turn % 4 {
+                    0 => *locks[low].1.write() += 1,
+                    1 => drop(black_box((locks[low].1.read(), locks[high].1.read()))),
+                    2 => drop(tx.send(turn)),
+                    _ => drop(rx.recv()),
+                }
+            }
+            // Whoever waits for the others' values and places goes on.
+            tx.close();
+        }));
+    }
+    drop((tx, rx));
+    let ids_of: Vec<_> = handles.iter().map(JoinHandle::id).collect();
+    let start = Instant::now();
+    none_among(&ids_of, LONG, || start.elapsed() < Duration::from_secs(2));
+    stop.store(true, Ordering::Relaxed);
+    handles.into_iter().for_each(|handle| handle.join().unwrap());
+}
+
+#[gosched::test(leaks = allow)]
+fn those_that_give_a_lock_back_and_end_are_not_blamed() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let lock = Arc::new((RwLock::new(0), Mutex::new(0)));
+    let mut handles = Vec::new();
+    for _ in 0..4 {
+        let (lock, stop) = (lock.clone(), stop.clone());
+        handles.push(go(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let children: [_; 8] = std::array::from_fn(|child| {
+                    let lock = lock.clone();
+                    let work = move || match child {
+                        0 => *lock.0.write() += 1,
+                        1 => *lock.1.lock() += 1,
+                        _ => drop(black_box((lock.0.read(), gosched::yield_now()))),
+                    };
+                    go(work) // CHILD
+                });
+                children.into_iter().for_each(|child| child.join().unwrap());
+            }
+        }));
+    }
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(2) {
+        // All others are stuck for good: those that are blamed now had the lock when they ended.
+        let hints = leak_hints(LONG);
+        for stuck in hints.deadlocks.iter().flat_map(|deadlock| &deadlock.goroutines) {
+            let is_ours = stuck.created_at.is_some_and(|site| site.line() == line_of("// CHILD"));
+            assert!(!is_ours, "{hints}");
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    handles.into_iter().for_each(|handle| handle.join().unwrap());
+}
+
+struct WantsALock(Arc<Mutex<()>>);
+
+impl Drop for WantsALock {
+    fn drop(&mut self) {
+        drop(self.0.lock());
+    }
+}
+
+thread_local! {
+    static AT_THE_END: std::cell::RefCell<Option<WantsALock>> = const { std::cell::RefCell::new(None) };
+}
+
+#[gosched::test(leaks = allow)]
+fn one_that_has_left_its_scope_is_not_waited_for() {
+    // The first scope's goroutine has ended but for its thread-locals, which want the lock that is held over the second
+    // scope, at the same place.
+    let lock = Arc::new(Mutex::new(()));
+    let held = lock.lock();
+    let in_the_second = AtomicBool::new(false);
+    let seen = AtomicBool::new(false);
+    let scopes = |f: &(dyn Fn() + Sync)| {
+        gosched::scope(|scope| drop(scope.go(f)));
+    };
+    let id = gosched::id().unwrap();
+    for turn in 0..2 {
+        scopes(&|| match turn {
+            0 => AT_THE_END.set(Some(WantsALock(lock.clone()))),
+            _ => {
+                in_the_second.store(true, Ordering::Relaxed);
+                let start = Instant::now();
+                while start.elapsed() < Duration::from_millis(300) {
+                    let hints = leak_hints(LONG);
+                    let is_told = with(&hints, id).is_some();
+                    seen.fetch_or(is_told, Ordering::Relaxed);
+                }
+            }
+        });
+    }
+    assert!(in_the_second.load(Ordering::Relaxed) && !seen.load(Ordering::Relaxed));
+    drop(held);
+}
+
+#[gosched::test(leaks = allow)]
+fn a_crowd_at_one_lock_takes_little_time_and_memory() {
+    let peak = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    const CROWD: usize = 4000;
+    let lock = Arc::new(RwLock::new(()));
+    let held = lock.write();
+    let ready = WaitGroup::new();
+    ready.add(2 * CROWD);
+    let handles: Vec<_> = (0..2 * CROWD)
+        .map(|at| {
+            let (lock, ready) = (lock.clone(), ready.clone());
+            go(move || {
+                ready.done();
+                match at < CROWD {
+                    true => drop(lock.write()),
+                    false => drop(lock.read()),
+                }
+            })
+        })
+        .collect();
+    ready.wait();
+    let before = peak();
+    let start = Instant::now();
+    while leak_hints(Duration::ZERO).leaks.iter().map(|leak| leak.goroutines.len()).max()
+        < Some(CROWD)
+    {
+        assert!(start.elapsed() < Duration::from_secs(60), "{}", leak_hints(Duration::ZERO));
+    }
+    let start = Instant::now();
+    black_box(leak_hints(LONG));
+    let (took, grew) = (start.elapsed(), peak() - before);
+    assert!(took < Duration::from_secs(5) && grew < 100 << 10, "{took:?}, {grew} KiB");
+    drop(held);
+    handles.into_iter().for_each(|handle| handle.join().unwrap());
+}
+
+/// Those of these that are told of.
+fn leaks_of(hints: &LeakHints, ids_of: &[GoId]) -> Vec<Leak> {
+    let is_of = |leak: &&Leak| leak.goroutines.iter().any(|id| ids_of.contains(id));
+    hints.leaks.iter().filter(is_of).cloned().collect()
+}
+
+#[gosched::test(leaks = allow)]
+fn goroutines_that_wait_for_long_are_told_by_where_they_were_started() {
+    let (tx, rx) = chan::<u32>(0);
+    let mut waiting = Vec::new();
+    for _ in 0..30 {
+        let rx = rx.clone();
+        waiting.push(go(move || rx.recv())); // HERE
+    }
+    let lock = Arc::new(Mutex::new(()));
+    let held = lock.lock();
+    let wants = lock.clone();
+    let other = go(move || drop(wants.lock()));
+    // Their time will come.
+    let sleeps = go(|| gosched::time::sleep(Duration::from_secs(30)));
+    let limited = rx.clone();
+    let limited = go(move || limited.recv_timeout(Duration::from_secs(30)));
+    let ids_of: Vec<_> = waiting.iter().map(JoinHandle::id).collect();
+    let leak = wait_for(SOON, "thirty that wait", |hints| {
+        leaks_of(hints, &ids_of).pop().filter(|leak| leak.goroutines.len() == 30)
+    });
+    assert_eq!(leak.goroutines, ids_of);
+    assert_eq!(leak.what, "chan receive");
+    assert!(leak.longest >= SOON && leak.longest < Duration::from_secs(100), "{leak:?}");
+    assert_eq!(leak.created_at.unwrap().line(), line_of("// HERE"));
+    assert_eq!(leak.stuck, 0, "{leak}");
+    let text = leak.to_string();
+    assert!(text.starts_with("30 goroutines have waited for up to "), "{text}");
+    assert!(text.contains(" [chan receive], created at ") && text.contains(" ...\n"), "{text}");
+    let leak = wait_for(SOON, "one at a lock", |hints| leaks_of(hints, &[other.id()]).pop());
+    assert_eq!((leak.goroutines.len(), leak.what), (1, "sync.Mutex.Lock"));
+    let hints = leak_hints(SOON);
+    assert!(leaks_of(&hints, &[sleeps.id(), limited.id()]).is_empty() || are_threads(), "{hints}");
+    // The most come first.
+    assert!(hints.leaks.is_sorted_by_key(|leak| usize::MAX - leak.goroutines.len()), "{hints}");
+    // Nobody has waited for that long.
+    assert!(leaks_of(&leak_hints(LONG), &ids_of).is_empty());
+    drop((tx, held));
+    waiting.into_iter().for_each(|handle| _ = handle.join().unwrap());
+    other.join().unwrap();
+    limited.join().unwrap().unwrap_err();
+    assert!(leaks_of(&leak_hints(Duration::ZERO), &ids_of).is_empty());
+}
+
+#[gosched::test(leaks = allow)]
+fn one_that_keeps_the_other_end_itself_is_told() {
+    if are_threads() {
+        return;
+    }
+    // In a process of its own: other goroutines' stacks may have been one's that had an end of the same channel.
+    let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
+    let output = plain(program, &["knot", "alone"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(text.starts_with("1 goroutine has waited for up to "), "{text}");
+    let words = "\tno other goroutine is seen to hold the other end of the channel of 1\n";
+    assert!(text.contains(" [chan receive], created at ") && text.ends_with(words), "{text}");
+
+    // Another one has it.
+    let (tx, rx) = chan::<u32>(0);
+    let (stop, is_over) = chan::<()>(0);
+    let waits = go(move || rx.recv());
+    let has = go(move || {
+        let _ = is_over.recv();
+        drop(black_box(tx));
+    });
+    let leak =
+        wait_for(SOON, "one that waits for another", |hints| leaks_of(hints, &[waits.id()]).pop());
+    assert_eq!((leak.alone, leak.stuck), (0, 0), "{leak}");
+    drop(stop);
+    has.join().unwrap();
+    waits.join().unwrap().unwrap_err();
+}
+
+#[gosched::test(leaks = allow)]
+fn what_waits_for_nobody_is_told_when_others_wait_for_it() {
+    if are_threads() {
+        return;
+    }
+    let lock = Arc::new(Mutex::new(()));
+    let own = lock.clone();
+    let (ready, is_ready) = chan(0);
+    let never = go(move || {
+        let _own = own.lock();
+        ready.send(()).unwrap();
+        chan::never::<u32>().recv()
+    });
+    is_ready.recv().unwrap();
+    let by_itself = go(|| select! {});
+    let leak = wait_for(SOON, "one that waits for nobody", |hints| {
+        leaks_of(hints, &[by_itself.id()]).pop()
+    });
+    assert_eq!((leak.stuck, leak.what), (1, "select (no cases)"));
+    let hints = leak_hints(SOON);
+    assert!(
+        with(&hints, by_itself.id()).is_none() && with(&hints, never.id()).is_none(),
+        "{hints}"
+    );
+    let waits = go(move || drop(lock.lock()));
+    let deadlock = wait_for(SOON, "one that others wait for", |hints| with(hints, never.id()));
+    assert_eq!((deadlock.followers, deadlock.goroutines[0].waits_for), (1, None));
+    drop(waits);
+}
+
+/// What a program of its own says that ends.
+fn last_words(name: &str) -> String {
+    let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
+    let mut command = plain(program, &["knot", name]);
+    command.env("GODEBUG", "leakhints=1");
+    let program = Attended::start(command);
+    if name == "quit" {
+        let mut program = program;
+        program.wait_for("ready", |said| said.out.contains("ready\n"));
+        program.signal(libc::SIGQUIT);
+        let (status, said) = program.end();
+        assert_eq!(status.code(), Some(2), "{}", said.err);
+        return said.err;
+    }
+    let (status, said) = program.end();
+    assert_eq!(status.code(), Some(2), "{}", said.err);
+    said.err
+}
+
+#[test]
+fn a_program_that_ends_says_who_waits_for_whom() {
+    if are_threads() {
+        return;
+    }
+    for name in ["asleep", "quit"] {
+        let text = last_words(name);
+        let (_, knot) = text.rsplit_once("\n\n").unwrap();
+        let lines: Vec<_> = knot.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert_eq!(lines[0], "2 goroutines wait for each other:");
+        for line in &lines[1..] {
+            let is_right = line.starts_with("\tgoroutine ")
+                && line.contains(" [sync.Mutex.Lock] waits for goroutine ")
+                && line.contains(", created at ");
+            assert!(is_right, "{text}");
+        }
+    }
+}
