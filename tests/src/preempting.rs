@@ -124,14 +124,21 @@ fn last(text: &str) -> String {
 }
 
 impl Said {
-    /// The number behind a word, where the word is said for the last time.
+    /// The number behind a word, where the word is said for the last time. The end of a longer word is none: `one` is
+    /// not said by `none`.
     ///
     /// # Panics
     /// There is none.
     pub fn number(&self, word: &str) -> u64 {
-        let rest = self.text.rsplit_once(&format!("{word} ")).map(|(_, rest)| rest);
-        let rest = rest.unwrap_or_else(|| panic!("{self}: no `{word}`"));
-        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        let mut words = self.text.split_whitespace();
+        let mut said = None;
+        while let Some(next) = words.next() {
+            if next == word {
+                said = words.clone().next();
+            }
+        }
+        let said = said.unwrap_or_else(|| panic!("{self}: no `{word}`"));
+        let digits: String = said.chars().take_while(char::is_ascii_digit).collect();
         digits.parse().unwrap_or_else(|_| panic!("{self}: no number after `{word}`"))
     }
 
