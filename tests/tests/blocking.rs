@@ -171,11 +171,14 @@ fn goroutines_that_sleep_a_little_again_and_again_hold_nobody_up() {
 
 #[test]
 fn the_watcher_costs_little_beside_goroutines_that_yield() {
-    // Other tests may run beside it: what it needs is what it needs at best.
+    // Other tests may run beside it: what it needs is what it needs at best. Machines differ in what a sleep costs them.
     let mut seen = Vec::new();
-    let tries = (0..4).map(|_| number(&run(&["watcher"], "2"), "used "));
-    let is_little = tries.inspect(|&used| seen.push(used)).any(|used| used < 30_000);
-    assert!(is_little, "{seen:?} millionths of a core");
+    let tries = (0..4).map(|_| run(&["watcher"], "2"));
+    let is_little = tries.inspect(|said| seen.push(said.clone())).any(|said| {
+        let (looks, cost) = (number(&said, "looks "), number(&said, "cost "));
+        (100..=1100).contains(&looks) && cost <= 3000
+    });
+    assert!(is_little, "{seen:?}");
 }
 
 // S147, S165

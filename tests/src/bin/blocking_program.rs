@@ -437,22 +437,47 @@ fn timer() {
     println!("on time {is_on_time}");
 }
 
-/// What the watcher uses of a core beside goroutines that yield, in millionths.
+/// What a thread of that name has used: CPU time in nanoseconds, and how often it was given a CPU.
+fn used_by(name: &str) -> [u64; 2] {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let found = tasks.into_iter().find_map(|task| {
+        let its_name = std::fs::read_to_string(task.path().join("comm")).ok()?;
+        let stat = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        let mut numbers = stat.split_whitespace().map(|number| number.parse().unwrap());
+        (its_name.trim() == name).then(|| [numbers.next().unwrap(), numbers.nth(1).unwrap()])
+    });
+    found.unwrap_or_else(|| panic!("no thread {name}"))
+}
+
+/// How often the watcher looks in a second, beside goroutines that yield; and what a look costs, in thousandths of
+/// what it costs a thread to sleep and do nothing.
 fn watcher() {
-    let used = || {
-        std::fs::read_dir("/proc/self/task").unwrap().flatten().find_map(|task| {
-            let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
-            let stat = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-            (name.trim() == "gosched-sysmon")
-                .then(|| stat.split(' ').next()?.parse::<u64>().ok())?
-        })
-    };
+    static OVER: AtomicBool = AtomicBool::new(false);
+    let sleeper = std::thread::Builder::new().name("sleeper".into()).spawn(|| {
+        // SAFETY: it only changes how this thread is woken.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+        while !OVER.load(SeqCst) {
+            sleep(MILLI);
+        }
+    });
     let others: Vec<_> = (0..4).map(|_| go(|| spin_for(2200 * MILLI))).collect();
     spin_for(200 * MILLI);
-    let (before, start) = (used().expect("a watcher"), Instant::now());
+    let used = || ["gosched-sysmon", "sleeper"].map(used_by);
+    let (before, start) = (used(), Instant::now());
     spin_for(2000 * MILLI);
-    let used = used().unwrap() - before;
-    println!("used {}", used as u128 * 1_000_000 / start.elapsed().as_nanos());
+    let ([watcher, sleeper_used], seconds) = (used(), start.elapsed().as_secs_f64());
+    let since = |now: [u64; 2], before: [u64; 2]| [now[0] - before[0], now[1] - before[1]];
+    let [time, looks] = since(watcher, before[0]);
+    let [sleeper_time, sleeps] = since(sleeper_used, before[1]);
+    let cost = |time: u64, times: u64| time as f64 / times as f64;
+    let ratio = 1000.0 * cost(time, looks) / cost(sleeper_time, sleeps);
+    println!(
+        "looks {:.0} cost {ratio:.0} of {:.0} ns",
+        looks as f64 / seconds,
+        cost(sleeper_time, sleeps)
+    );
+    OVER.store(true, SeqCst);
+    sleeper.unwrap().join().unwrap();
     others.into_iter().for_each(|other| other.join().unwrap());
 }
 

@@ -7,8 +7,8 @@
 //! **Calls nobody marked.** The M's CPU clock has stood still since the last look: it is blocked, or was not
 //! given a CPU. The kernel knows which (`/proc/self/task/…/syscall`, opened only then). If it is blocked, its
 //! P is taken as `calls` says. An M that was only not given a CPU is asked about ever more seldom. The same is done
-//! with an M that has run now and then, but for less than half of the time: it sleeps a millisecond at a time, and a
-//! slice of CPU time would take it seconds. A P whose
+//! with an M that has run now and then in the last millisecond or more, but for less than half of the time: it sleeps for
+//! some microseconds, again and again, and a slice of CPU time would take it seconds. A P whose
 //! queue is empty while others are idle is left alone for 10 ms: nobody needs it.
 //!
 //! **Slices.** A goroutine that has run for a slice of CPU time, while another waits, is asked to stop
@@ -42,6 +42,8 @@ const VIRTUAL: u64 = 1_000_000_000;
 pub(crate) const AGAIN: u64 = 100_000;
 /// An M that is not given a CPU is asked about every so many looks, at least.
 const MOST_SKIPPED: u32 = 64;
+/// How long a goroutine has its P before it is asked whether it is blocked most of the time.
+const WHILE: u64 = 1_000_000;
 /// So many Ms without a P are looked at each time.
 const AT_A_TIME: usize = 16;
 /// So often one is asked to make room before another is.
@@ -188,11 +190,11 @@ fn end_slice(m: &'static M, seen: &Seen, wanted: bool, found: &mut Findings) {
     }
 }
 
-/// Whether a goroutine has had its P for a slice of real time, and has run for less than half of that: it blocks
-/// again and again, for less than the time between two looks.
+/// Whether a goroutine has had its P for a while, and has run for less than half of that: it blocks again and
+/// again, for less than the time between two looks.
 fn is_mostly_blocked(seen: &Seen, now: u64) -> bool {
     let had = now - seen.began;
-    had >= preempt::slice() && 2 * seen.ran() < had
+    had >= WHILE && 2 * seen.ran() < had
 }
 
 /// An M whose CPU clock stands still, or stood still for most of the time.
