@@ -84,19 +84,28 @@ struct Ways {
 pub(super) struct Code<'a> {
     pub(super) tables: &'a Tables,
     pub(super) context: &'a mut UnwindContext<usize>,
-    /// What was found before.
-    pub(super) depths: &'a mut HashMap<usize, Option<usize>>,
+    pub(super) found: &'a mut Found,
+}
+
+/// What was found before: taking functions apart takes long.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// How large frames are, by where they go on.
+    depths: HashMap<usize, Option<usize>>,
+    /// Where a caller has its frame's address, by where it goes on and where who was called begins. `None`: that one
+    /// was not called there.
+    callers: HashMap<(usize, usize), Option<Base>>,
 }
 
 impl Code<'_> {
     /// How far the address of a frame is above its stack pointer: at a call that returns to `pc`, or at a call of the
     /// system before it.
     pub(super) fn depth(&mut self, pc: usize, system: bool) -> Option<usize> {
-        if let Some(&depth) = self.depths.get(&pc) {
+        if let Some(&depth) = self.found.depths.get(&pc) {
             return depth;
         }
         let depth = self.new_depth(pc, system);
-        self.depths.insert(pc, depth);
+        self.found.depths.insert(pc, depth);
         depth
     }
 
@@ -115,18 +124,32 @@ impl Code<'_> {
         read: &dyn Fn(usize) -> Option<usize>,
     ) -> Option<()> {
         let back = read(frame - WORD)?;
-        let caller = self.function(back.checked_sub(1)?)?;
-        let called = last_call(&code(&(caller.range.start..back))?)?;
-        if called != Target::Unknown && !self.leads(follow(called, back)?, start, &mut { MOST }) {
-            return None;
-        }
-        match caller.row(back - 1)?.base {
+        let caller = match self.found.callers.get(&(back, start)) {
+            Some(&caller) => caller,
+            None => {
+                let caller = self.caller(back, start);
+                self.found.callers.insert((back, start), caller);
+                caller
+            }
+        };
+        match caller? {
             Base::Frame(_) => {
                 let pointer = read(saved)?;
                 read(pointer).filter(|_| pointer >= frame).map(drop)
             }
             Base::Stack(_) | Base::Other => Some(()),
         }
+    }
+
+    /// Where the function that goes on at `back` has its frame's address. `None`: it has not called who begins at
+    /// `start`.
+    fn caller(&mut self, back: usize, start: usize) -> Option<Base> {
+        let caller = self.function(back.checked_sub(1)?)?;
+        let called = last_call(&code(&(caller.range.start..back))?)?;
+        if called != Target::Unknown && !self.leads(follow(called, back)?, start, &mut { MOST }) {
+            return None;
+        }
+        Some(caller.row(back - 1)?.base)
     }
 
     /// Whether who is called at `from` is at `to`, with nothing on the stack, sooner or later. `left`: so many may be

@@ -4,7 +4,7 @@
 //! guessed. But a frame pointer that is needed is found, where the function's code tells for certain how large its
 //! frame is: see `code`.
 
-use super::code::Code;
+use super::code::{Code, Found};
 use super::tables::{Bytes, Module, Tables};
 use crate::arch::{FP, KEPT, PC, Registers, SP};
 use gimli::{
@@ -81,8 +81,7 @@ pub enum End {
 pub struct Walker {
     tables: Arc<Tables>,
     rules: HashMap<usize, Option<Rules>>,
-    /// How large frames are, by where they go on, as far as that was needed.
-    depths: HashMap<usize, Option<usize>>,
+    found: Found,
     context: UnwindContext<usize>,
 }
 
@@ -98,7 +97,7 @@ impl Walker {
         Walker {
             tables: Tables::now(),
             rules: HashMap::new(),
-            depths: HashMap::new(),
+            found: Found::default(),
             context: UnwindContext::new(),
         }
     }
@@ -159,14 +158,14 @@ impl Walker {
                 return End::Complete;
             }
             let at = if exact { pc } else { pc - 1 };
-            let Walker { tables, rules, depths, context } = self;
+            let Walker { tables, rules, found, context } = self;
             let rules = rules.entry(at).or_insert_with(|| {
                 let module = tables.module(at)?;
                 read_rules(module, at, context)
             });
             let Some(rules) = rules else { return End::Broken };
             if known[usize::from(FP)].is_none() {
-                let mut code = Code { tables, context, depths };
+                let mut code = Code { tables, context, found };
                 known[usize::from(FP)] = frame_pointer(&mut code, rules, &known, exact, read);
             }
             let module = tables.module(at);
