@@ -32,6 +32,7 @@ mod readiness;
 mod select;
 mod semaphore;
 mod signal;
+mod stopping;
 mod timer;
 #[expect(dead_code, unreachable_pub, reason = "a model uses a part of it, and sees it from here")]
 #[path = "../block/waiter.rs"]
