@@ -108,6 +108,14 @@ pub fn dump_json() -> String {
     observe::json()
 }
 
+/// Writes what [`dump_json`] returns, as [`dump_to`] does.
+///
+/// # Errors
+/// `out` refuses.
+pub fn dump_json_to(out: &mut dyn io::Write) -> io::Result<()> {
+    observe::write_json(out)
+}
+
 /// What looks wrong among goroutines that wait: ones that wait for each other, and ones that have waited for
 /// `older_than` or longer, by where they were started.
 ///

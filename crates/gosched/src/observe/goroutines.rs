@@ -8,6 +8,7 @@ use crate::gmp::state::GState;
 use crate::sched::viewer::{self, Frames, MANY, Manners, Viewer};
 use crate::sys::clock;
 use std::convert::Infallible;
+use std::io::{self, Write};
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -95,6 +96,40 @@ pub(super) fn for_each<E>(
         }
     }
     Ok(())
+}
+
+/// As [`for_each`]; what `print` adds to its text is written, and not kept. Whoever writes to a file need not buffer
+/// it.
+///
+/// # Errors
+/// `out` refuses, or `print` does.
+pub(super) fn write_each(
+    looks: &mut Viewer,
+    whom: Whom,
+    out: &mut dyn Write,
+    mut print: impl FnMut(&mut Vec<u8>, &Viewer, &Goroutine, &Frames) -> io::Result<()>,
+) -> io::Result<()> {
+    /// Whole goroutines are written, so many bytes or more.
+    const AT_ONCE: usize = 8 << 10;
+    let mut text = Vec::new();
+    for_each(looks, whom, |viewer, goroutine, frames| {
+        print(&mut text, viewer, goroutine, frames)?;
+        if text.len() < AT_ONCE {
+            return Ok(());
+        }
+        let written = out.write_all(&text);
+        text.clear();
+        written
+    })?;
+    out.write_all(&text)
+}
+
+/// All that `write` writes.
+pub(super) fn as_text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
+    let mut text = Vec::new();
+    // A vector takes everything.
+    let _ = write(&mut text);
+    String::from_utf8(text).unwrap_or_else(|wrong| String::from_utf8_lossy(wrong.as_bytes()).into())
 }
 
 /// Looks at all of them and tells nobody: how many there are, and how many frames they have.

@@ -4,33 +4,38 @@ use super::goroutines::{self, Goroutine, Whom};
 use super::symbols::{Symbols, is_shown};
 use crate::gmp::state::GState;
 use crate::sched::viewer::{Frame, Frames, Viewer};
-use std::convert::Infallible;
-use std::fmt::{self, Write};
+use std::fmt::{self, Write as _};
+use std::io::{self, Write};
 
 /// Everything, as one text.
 pub(crate) fn json() -> String {
-    let mut text = String::from("{\"goroutines\":[");
+    goroutines::as_text(write_json)
+}
+
+/// One after the other: what is written is not kept.
+///
+/// # Errors
+/// `out` refuses.
+pub(crate) fn write_json(out: &mut dyn Write) -> io::Result<()> {
     let mut symbols = Symbols::default();
     let mut separator = "";
-    let Ok(()) =
-        goroutines::for_each(&mut goroutines::viewer(), Whom::All, |viewer, goroutine, frames| {
-            text.push_str(separator);
-            separator = ",";
-            // A string takes everything.
-            let _ = write_one(&mut text, viewer, goroutine, frames, &mut symbols);
-            Ok::<(), Infallible>(())
-        });
-    text.push_str("]}");
-    text
+    out.write_all(b"{\"goroutines\":[")?;
+    let mut viewer = goroutines::viewer();
+    goroutines::write_each(&mut viewer, Whom::All, out, |text, viewer, goroutine, frames| {
+        text.extend(separator.bytes());
+        separator = ",";
+        write_one(text, viewer, goroutine, frames, &mut symbols)
+    })?;
+    out.write_all(b"]}")
 }
 
 fn write_one(
-    out: &mut String,
+    out: &mut Vec<u8>,
     viewer: &Viewer,
     goroutine: &Goroutine,
     frames: &Frames,
     symbols: &mut Symbols,
-) -> fmt::Result {
+) -> io::Result<()> {
     let is_waiting = goroutine.state == GState::Waiting;
     let name = goroutine.details.as_deref().and_then(|details| details.name.as_deref());
     write!(out, "{{\"id\":{},\"name\":{}", goroutine.id, Nullable(name.map(Text)))?;

@@ -21,6 +21,6 @@ mod quit;
 pub(crate) use fatal::{dump_to_stderr, prepare};
 pub(crate) use folded::folded;
 pub(crate) use goroutines::count;
-pub(crate) use json::json;
+pub(crate) use json::{json, write_json};
 pub(crate) use quit::watch_for_quit;
 pub(crate) use text::{text, write_text};

@@ -10,10 +10,7 @@ use std::io::{self, Write};
 
 /// Everything, as one text.
 pub(crate) fn text() -> String {
-    let mut text = Vec::new();
-    // A vector takes everything.
-    let _ = write_text(&mut text);
-    String::from_utf8(text).unwrap_or_else(|wrong| String::from_utf8_lossy(wrong.as_bytes()).into())
+    goroutines::as_text(write_text)
 }
 
 /// One after the other: what is written is not kept.
@@ -26,22 +23,10 @@ pub(crate) fn write_text(out: &mut dyn Write) -> io::Result<()> {
 
 pub(super) fn write_all(viewer: &mut Viewer, whom: Whom, out: &mut dyn Write) -> io::Result<()> {
     let mut printer = Printer::new();
-    // Whoever writes to a file need not buffer it.
-    let mut text = Vec::new();
-    goroutines::for_each(viewer, whom, |viewer, goroutine, frames| {
-        printer.print(&mut text, viewer, goroutine, frames)?;
-        if text.len() < AT_ONCE {
-            return Ok(());
-        }
-        let written = out.write_all(&text);
-        text.clear();
-        written
-    })?;
-    out.write_all(&text)
+    goroutines::write_each(viewer, whom, out, |text, viewer, goroutine, frames| {
+        printer.print(text, viewer, goroutine, frames)
+    })
 }
-
-/// Whole goroutines are written, so many bytes or more.
-const AT_ONCE: usize = 8 << 10;
 
 /// Writes goroutines, a blank line between them.
 #[derive(Debug)]
