@@ -2,6 +2,7 @@
 //!
 //! Records are never freed; that of a thread that ended is used for the next one.
 
+use super::chain::Linked;
 use super::current;
 use super::g::G;
 use super::note::Note;
@@ -48,7 +49,7 @@ pub(crate) struct M {
     /// It sleeps in the poller, or is about to.
     pub(crate) polls: AtomicBool,
     /// The list it is in; under the scheduler's lock.
-    pub(crate) link: AtomicPtr<M>,
+    link: AtomicPtr<M>,
     /// The M made before it.
     pub(crate) before: AtomicPtr<M>,
     /// Its thread's id.
@@ -271,62 +272,11 @@ impl M {
 /// A bit of [`Carrier::odd`]: the M runs one goroutine only.
 const LOCKED: u32 = 2;
 
-/// Ms through their own links.
-#[derive(Debug)]
-pub(crate) struct MList {
-    head: Option<&'static M>,
-    len: usize,
-}
-
-impl MList {
-    #[inline]
-    pub(crate) const fn new() -> MList {
-        MList { head: None, len: 0 }
+// SAFETY: same — the field, and only chains write it.
+unsafe impl Linked for M {
+    fn link(&self) -> &AtomicPtr<M> {
+        &self.link
     }
-
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    #[inline]
-    pub(crate) fn push(&mut self, m: &'static M) {
-        let head = self.head.map_or(ptr::null(), ptr::from_ref);
-        m.link.store(head.cast_mut(), Ordering::Relaxed);
-        self.head = Some(m);
-        self.len += 1;
-    }
-
-    #[inline]
-    pub(crate) fn pop(&mut self) -> Option<&'static M> {
-        let m = self.head?;
-        self.head = next(m);
-        self.len -= 1;
-        Some(m)
-    }
-
-    /// Takes `m` out. False if it is not in.
-    #[inline]
-    pub(crate) fn remove(&mut self, m: &'static M) -> bool {
-        let mut rest = MList::new();
-        let mut found = false;
-        while let Some(other) = self.pop() {
-            if std::ptr::eq(other, m) {
-                found = true;
-                break;
-            }
-            rest.push(other);
-        }
-        while let Some(other) = rest.pop() {
-            self.push(other);
-        }
-        found
-    }
-}
-
-fn next(m: &M) -> Option<&'static M> {
-    // SAFETY: links hold null or a reference to an M, and Ms are never freed.
-    unsafe { m.link.load(Ordering::Relaxed).as_ref() }
 }
 
 #[cfg(test)]
@@ -336,19 +286,5 @@ mod tests {
     #[test]
     fn the_carrier_is_what_gs_finds() {
         assert_eq!(std::mem::offset_of!(M, carrier), 0);
-    }
-
-    #[test]
-    fn an_m_can_be_taken_out_of_the_middle() {
-        let ms: Vec<&'static M> = (0..4).map(M::new).collect();
-        for out in 0..4 {
-            let mut list = MList::new();
-            ms.iter().for_each(|m| list.push(m));
-            assert!(list.remove(ms[out]));
-            assert!(!list.remove(ms[out]));
-            let ids: Vec<u32> = std::iter::from_fn(|| list.pop()).map(|m| m.id).collect();
-            let wanted: Vec<u32> = (0..4).rev().filter(|&id| id != out as u32).collect();
-            assert_eq!(ids, wanted);
-        }
     }
 }

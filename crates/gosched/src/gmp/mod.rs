@@ -38,6 +38,8 @@ pub(crate) mod timer;
 pub(crate) mod track;
 
 #[cfg(all(ported, not(loom)))]
+pub(crate) mod chain;
+#[cfg(all(ported, not(loom)))]
 pub(crate) mod frame;
 #[cfg(all(ported, not(loom)))]
 pub(crate) mod global_queue;

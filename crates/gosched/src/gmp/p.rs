@@ -7,6 +7,7 @@
 //! - [`PStatus::Stopped`]: whoever stopped the world.
 //! - [`PStatus::Dead`]: nobody; there are fewer Ps now than there were.
 
+use super::chain::Linked;
 use super::g::G;
 use super::list::GList;
 use super::m::M;
@@ -38,7 +39,7 @@ pub(crate) struct P {
     /// The M it runs on, or ran on last.
     m: AtomicPtr<M>,
     /// The list it is in; that list's owner's.
-    pub(crate) link: AtomicPtr<P>,
+    link: AtomicPtr<P>,
     pub(crate) queue: RunQueue<G, CAPACITY>,
     /// How often it started a slice.
     pub(crate) schedtick: AtomicU32,
@@ -247,58 +248,9 @@ impl Count {
     }
 }
 
-/// Ps through their own links.
-#[derive(Debug)]
-pub(crate) struct PList {
-    head: Option<&'static P>,
-}
-
-impl PList {
-    #[inline]
-    pub(crate) const fn new() -> PList {
-        PList { head: None }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.head.is_none()
-    }
-
-    #[inline]
-    pub(crate) fn push(&mut self, p: &'static P) {
-        let head = self.head.map_or(ptr::null(), ptr::from_ref);
-        p.link.store(head.cast_mut(), Ordering::Relaxed);
-        self.head = Some(p);
-    }
-
-    /// Takes `p` out. False if it is not in.
-    pub(crate) fn remove(&mut self, p: &'static P) -> bool {
-        let mut rest = PList::new();
-        let mut found = false;
-        while let Some(other) = self.pop() {
-            if ptr::eq(other, p) {
-                found = true;
-                break;
-            }
-            rest.push(other);
-        }
-        while let Some(other) = rest.pop() {
-            self.push(other);
-        }
-        found
-    }
-
-    #[inline]
-    pub(crate) fn pop(&mut self) -> Option<&'static P> {
-        let p = self.head?;
-        // SAFETY: links hold null or a reference to a P, and Ps are never freed.
-        self.head = unsafe { p.link.load(Ordering::Relaxed).as_ref() };
-        Some(p)
-    }
-
-    #[inline]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static P> {
-        // SAFETY: links hold null or a reference to a P, and Ps are never freed.
-        let next = |p: &&'static P| unsafe { p.link.load(Ordering::Relaxed).as_ref() };
-        std::iter::successors(self.head, next)
+// SAFETY: same — the field, and only chains write it.
+unsafe impl Linked for P {
+    fn link(&self) -> &AtomicPtr<P> {
+        &self.link
     }
 }

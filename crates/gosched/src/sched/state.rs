@@ -5,12 +5,13 @@
 //! `wake`.
 
 use super::{polling, sysmon, timers};
+use crate::gmp::chain::Chain;
 use crate::gmp::g::G;
 use crate::gmp::global_queue::GlobalQueue;
 use crate::gmp::list::GList;
-use crate::gmp::m::{M, MList};
+use crate::gmp::m::M;
 use crate::gmp::note::Note;
-use crate::gmp::p::{P, PList};
+use crate::gmp::p::P;
 use crate::gmp::waking;
 use crate::sys::Lock;
 use crate::sys::apart::Apart;
@@ -48,16 +49,16 @@ pub(crate) struct Sched {
 #[derive(Debug)]
 pub(crate) struct Locked {
     pub(crate) queue: GlobalQueue,
-    pub(crate) idle_ps: PList,
-    pub(crate) idle_ms: MList,
+    pub(crate) idle_ps: Chain<P>,
+    pub(crate) idle_ms: Chain<M>,
     /// Of these, the one that wakes for the next timer.
     pub(crate) keeper: Option<&'static M>,
     /// Of these, the one in the poller.
     pub(crate) poller: Option<&'static M>,
     /// Ps for which no M was there: the spawner makes one.
-    pub(crate) orphans: PList,
+    pub(crate) orphans: Chain<P>,
     /// Ms whose thread has ended.
-    pub(crate) dead_ms: MList,
+    pub(crate) dead_ms: Chain<M>,
     /// Dead Gs.
     pub(crate) free: GList,
     /// Runnable Gs for which there was no stack.
@@ -88,12 +89,12 @@ pub(crate) const CROWDED: u32 = 4;
 pub(crate) static SCHED: Sched = Sched {
     lock: Apart::new(Lock::new(Locked {
         queue: GlobalQueue::new(),
-        idle_ps: PList::new(),
-        idle_ms: MList::new(),
+        idle_ps: Chain::new(),
+        idle_ms: Chain::new(),
         keeper: None,
         poller: None,
-        orphans: PList::new(),
-        dead_ms: MList::new(),
+        orphans: Chain::new(),
+        dead_ms: Chain::new(),
         free: GList::new(),
         stackless: GList::new(),
         ms: 0,

@@ -1,0 +1,101 @@
+//! Ms or Ps through their own links: the last one in is the first one out.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// What can be in one chain at a time. It is never freed.
+///
+/// # Safety
+/// *Same*: always the same link, and nobody but the chain writes it.
+pub(crate) unsafe trait Linked: Sized + 'static {
+    fn link(&self) -> &AtomicPtr<Self>;
+}
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(crate) struct Chain<T: Linked> {
+    head: Option<&'static T>,
+    len: usize,
+}
+
+impl<T: Linked> Chain<T> {
+    pub(crate) const fn new() -> Chain<T> {
+        Chain { head: None, len: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.is_none()
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, item: &'static T) {
+        let head = self.head.map_or(ptr::null(), ptr::from_ref);
+        item.link().store(head.cast_mut(), Ordering::Relaxed);
+        self.head = Some(item);
+        self.len += 1;
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<&'static T> {
+        let item = self.head?;
+        self.head = next(item);
+        self.len -= 1;
+        Some(item)
+    }
+
+    /// Takes `item` out. False if it is not in.
+    pub(crate) fn remove(&mut self, item: &'static T) -> bool {
+        let mut rest = Chain::new();
+        let mut found = false;
+        while let Some(other) = self.pop() {
+            if ptr::eq(other, item) {
+                found = true;
+                break;
+            }
+            rest.push(other);
+        }
+        while let Some(other) = rest.pop() {
+            self.push(other);
+        }
+        found
+    }
+
+    #[inline]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static T> {
+        std::iter::successors(self.head, |item| next(*item))
+    }
+}
+
+fn next<T: Linked>(item: &T) -> Option<&'static T> {
+    // SAFETY: same — the link holds null or one that was pushed, and those are never freed.
+    unsafe { item.link().load(Ordering::Relaxed).as_ref() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gmp::m::M;
+
+    #[test]
+    fn one_can_be_taken_out_of_the_middle() {
+        let ms: Vec<&'static M> = (0..4).map(M::new).collect();
+        for out in 0..4 {
+            let mut chain = Chain::new();
+            ms.iter().for_each(|m| chain.push(*m));
+            assert!(chain.remove(ms[out]));
+            assert!(!chain.remove(ms[out]));
+            let wanted: Vec<u32> = (0..4).rev().filter(|&id| id != out as u32).collect();
+            assert_eq!(chain.iter().map(|m| m.id).collect::<Vec<u32>>(), wanted);
+            assert_eq!(chain.len(), 3);
+            let ids: Vec<u32> = std::iter::from_fn(|| chain.pop()).map(|m| m.id).collect();
+            assert_eq!(ids, wanted);
+            assert!(chain.is_empty());
+        }
+    }
+}
