@@ -3,6 +3,7 @@
 //! It may run anywhere, with any lock held: it writes straight to standard error from a buffer on
 //! the stack, allocates nothing, and waits for nobody.
 
+use crate::dying;
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
@@ -26,6 +27,7 @@ pub fn stop(message: fmt::Arguments<'_>) -> ! {
         // A second one, perhaps inside the first's dump: the first is the one to read.
         std::process::abort();
     }
+    dying::begin();
     let mut out = Stderr::new();
     let _ = writeln!(out, "runtime: {message}");
     out.flush();

@@ -44,6 +44,8 @@ pub mod barrier;
 #[path = "barrier_none.rs"]
 pub mod barrier;
 
+pub mod dying;
+
 pub mod fatal;
 
 pub mod futex;

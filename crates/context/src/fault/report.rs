@@ -6,12 +6,13 @@
 
 use super::Mapping;
 use crate::arch::{self, Interrupted};
+use crate::dying;
 use crate::signals::unblock;
 use crate::stack::{Found, PAGE};
 use std::fmt::{self, Write};
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
 /// Go's exit status for a fatal error.
 const STATUS: i32 = 2;
@@ -72,8 +73,10 @@ pub(super) fn overflow(found: &Found, at: Interrupted) -> ! {
     // SAFETY: gettid has no precondition.
     let me = unsafe { libc::gettid() };
     if REPORTER.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-        wait_for_the_end();
+        dying::wait_for_the_end();
     }
+    // It may be the report of something else that overflows.
+    dying::begin();
     watchdog();
     let bytes = found.usable.len();
     let mut to = StandardError;
@@ -100,13 +103,6 @@ pub(super) fn overflow(found: &Found, at: Interrupted) -> ! {
     unsafe { libc::_exit(STATUS) }
 }
 
-fn wait_for_the_end() -> ! {
-    loop {
-        // SAFETY: waits for a signal; the reporter ends the process.
-        unsafe { libc::pause() };
-    }
-}
-
 /// Called first on every fault: one on the reporter's thread is the report's own.
 pub(super) fn check_reporter() {
     // SAFETY: gettid has no precondition.
@@ -120,13 +116,24 @@ extern "C" fn bark(signal: i32) {
     // SAFETY: gettid has no precondition.
     let me = unsafe { libc::gettid() };
     if signal != libc::SIGALRM && REPORTER.load(Ordering::Relaxed) != me {
-        wait_for_the_end();
+        dying::wait_for_the_end();
     }
-    let _ = StandardError.write_str("the trace cannot be shown; its addresses are\n");
-    FRAMES.write_addresses();
+    let shown = SHOWN_SO_FAR.load(Ordering::Relaxed);
+    if shown < TRACE {
+        let _ = StandardError.write_str("the trace cannot be shown; its addresses are\n");
+        FRAMES.write_addresses();
+    }
+    if shown < OTHERS_TOO {
+        call(&OTHERS.bare);
+    }
     // SAFETY: ends the process at once.
     unsafe { libc::_exit(STATUS) }
 }
+
+/// What has been shown: nothing yet, the trace, or all.
+static SHOWN_SO_FAR: AtomicU32 = AtomicU32::new(0);
+const TRACE: u32 = 1;
+const OTHERS_TOO: u32 = 2;
 
 /// Ends the process with the right status if the trace hangs or faults.
 fn watchdog() {
@@ -217,20 +224,36 @@ fn write_elided(count: usize) {
 /// - **callback**: `overflow` calls it.
 unsafe extern "C" fn print(_: *mut u8) {
     FRAMES.show(print_frame, write_elided);
-    let others = OTHERS.load(Ordering::Relaxed);
-    if others != 0 {
-        // SAFETY: only `show_others` stores here, and it stores functions of this type.
-        let show = unsafe { std::mem::transmute::<usize, fn()>(others) };
+    SHOWN_SO_FAR.store(TRACE, Ordering::Relaxed);
+    call(&OTHERS.whole);
+    SHOWN_SO_FAR.store(OTHERS_TOO, Ordering::Relaxed);
+}
+
+/// What shows the others: whole, or bare. 0: nothing does.
+struct Others {
+    whole: AtomicUsize,
+    bare: AtomicUsize,
+}
+
+static OTHERS: Others = Others { whole: AtomicUsize::new(0), bare: AtomicUsize::new(0) };
+
+fn call(shows: &AtomicUsize) {
+    let show = shows.load(Ordering::Relaxed);
+    if show != 0 {
+        // SAFETY: only `show_others` stores in `OTHERS`, and it stores functions of this type.
+        let show = unsafe { std::mem::transmute::<usize, fn()>(show) };
         show();
     }
 }
 
-static OTHERS: AtomicUsize = AtomicUsize::new(0);
-
 /// What is called when an overflow has been reported, before the process ends: shows what else there is. On a
 /// stack of a mebibyte, in a signal handler, with whatever locks held: it has a watchdog of its own.
-pub fn show_others(show: fn()) {
-    OTHERS.store(show as usize, Ordering::Relaxed);
+///
+/// `bare` is called where the report could not be made: in a signal handler, on a signal stack. It allocates nothing
+/// and takes no lock.
+pub fn show_others(whole: fn(), bare: fn()) {
+    OTHERS.whole.store(whole as usize, Ordering::Relaxed);
+    OTHERS.bare.store(bare as usize, Ordering::Relaxed);
 }
 
 fn print_frame(ip: usize) {

@@ -56,6 +56,7 @@ pub(crate) fn run_and_forget(f: impl FnOnce()) {
 
 #[cold]
 fn end_the_process() -> ! {
+    sched::begin_report();
     let id = current::goroutine().map_or(0, crate::gmp::g::G::id);
     eprintln!("fatal error: goroutine {id} panicked, and the panic policy is to end the process");
     sched::report(sched::End::Panic);

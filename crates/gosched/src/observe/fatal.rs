@@ -2,13 +2,14 @@
 
 use super::goroutines::Whom;
 use super::hints;
-use super::level::level;
+use super::level;
 use super::text;
 use crate::sched::viewer::{Manners, Viewer};
 use crate::sched::{self, End};
 use crate::sys::godebug;
+use gosched_context::dying;
 use std::io::{self, Write};
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::time::Duration;
 
 /// Standard error without std's lock, which somebody may hold for ever. While it is written to, the process does
@@ -94,7 +95,8 @@ pub(super) fn dump_at_the_end() {
 fn dump(whom: Whom) {
     watch();
     let mut out = Stderr { is_watched: true };
-    let _ = text::write_all(&mut Viewer::new(Manners::Rude), whom, &mut out);
+    let mut viewer = ManuallyDrop::new(Viewer::new(Manners::Rude));
+    let _ = text::write_all(&mut viewer, whom, &mut out);
 }
 
 /// Who waits for whom, if `GODEBUG=leakhints=1`: else a dump is Go's, to the last line.
@@ -115,15 +117,20 @@ pub(super) fn tell_deadlocks() {
 /// after 10 ms.
 const CHANNELS_AFTER: Duration = Duration::from_millis(5);
 
-/// As Go: all where nothing can go on; the others, where one is to blame, if `GOTRACEBACK` says so.
+/// As Go: all where nothing can go on; the others, where one is to blame, if `GOTRACEBACK` says so. Where a limit was
+/// reached that is not asked, and everything is shown.
 fn report(end: End) {
-    let level = level();
+    let level = level::level();
+    if matches!(end, End::Limit | End::Overflow) {
+        level::tell_all();
+    }
     let whom = match end {
-        End::Fatal => Some(Whom::All),
-        End::Panic => level.all.then_some(Whom::Others),
+        End::Fatal => (level.frames > 0).then_some(Whom::All),
+        End::Panic => (level.frames > 0 && level.all).then_some(Whom::Others),
+        End::Limit => Some(Whom::All),
         End::Overflow => Some(Whom::Others),
     };
-    if let Some(whom) = whom.filter(|_| level.frames > 0) {
+    if let Some(whom) = whom {
         write_to_stderr(b"\n");
         dump(whom);
         if whom == Whom::All {
@@ -135,7 +142,7 @@ fn report(end: End) {
 
 /// `GOTRACEBACK=crash`: the system keeps a core, if it does that.
 pub(super) fn crash_if_asked() {
-    if level().crash {
+    if level::level().crash {
         // Somebody may have a handler.
         // SAFETY: the default is no handler of anybody's.
         unsafe { libc::signal(libc::SIGABRT, libc::SIG_DFL) };
@@ -147,4 +154,5 @@ pub(super) fn crash_if_asked() {
 pub(crate) fn prepare() {
     sched::set_report(report);
     sched::set_overflow_report(|| report(End::Overflow));
+    dying::guard_exit();
 }

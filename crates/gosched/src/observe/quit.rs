@@ -6,14 +6,12 @@
 use super::{fatal, level};
 use crate::sched;
 use crate::sched::viewer;
-use gosched_context::arch;
+use gosched_context::{arch, dying};
 use std::fmt::Write;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
-/// It came.
-static CAME: AtomicBool = AtomicBool::new(false);
-/// Where, to whom, and how.
+/// Where it came, to whom, and how.
 static REGISTERS: [AtomicUsize; arch::NAMES.len()] =
     [const { AtomicUsize::new(0) }; arch::NAMES.len()];
 static THREAD: AtomicI32 = AtomicI32::new(0);
@@ -41,14 +39,15 @@ pub(crate) fn watch_for_quit() {
 /// # Safety
 /// - **callback**: the kernel calls it, as a signal handler.
 unsafe extern "C" fn on_quit(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // The first is answered, and ends the process.
-    if CAME.swap(true, Ordering::Relaxed) {
+    // The first is answered, and ends the process; so does what was reported before.
+    if !dying::begin() {
         return;
     }
     // SAFETY: the interrupted code's own word.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let saved = unsafe { *errno };
+    fatal::watch();
     // SAFETY: callback — the kernel's record.
     CODE.store(unsafe { (*info).si_code }, Ordering::Relaxed);
     // SAFETY: it has no precondition.
@@ -71,7 +70,6 @@ unsafe extern "C" fn on_quit(signal: i32, info: *mut libc::siginfo_t, context: *
 
 /// By the watcher.
 fn start() {
-    fatal::watch();
     let thread = std::thread::Builder::new().name("gosched-dump".into());
     if thread.spawn(show).is_err() {
         show();

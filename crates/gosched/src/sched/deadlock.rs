@@ -81,11 +81,7 @@ pub(crate) fn check() {
 
 /// Go's message, every goroutine, exit status 2.
 fn end() -> ! {
-    static REPORTING: AtomicBool = AtomicBool::new(false);
-    while REPORTING.swap(true, Ordering::Relaxed) {
-        // Another M saw it too, and ends the process.
-        std::thread::park();
-    }
+    report::begin();
     let mut out = Stderr::new();
     let message = match num_goroutines() == 0 && MAIN_HAS_EXITED.load(Ordering::Relaxed) {
         true => "no goroutines (main called runtime.Goexit) - deadlock!",

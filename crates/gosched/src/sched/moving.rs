@@ -6,8 +6,8 @@
 use super::entry::{enter, leave};
 use super::state::SCHED;
 use super::{
-    calls, chaos, cpu_use, deadlock, fork, life, look, polling, preempt, prepared, schedule, start,
-    steal, switch, sysmon, timers, wake, world,
+    calls, chaos, cpu_use, deadlock, dump, fork, life, look, polling, preempt, prepared, schedule,
+    start, steal, switch, sysmon, timers, wake, world,
 };
 use crate::gmp::current;
 use crate::gmp::frame::Registers;
@@ -24,6 +24,7 @@ use crate::sys::fatal::fatal;
 use gosched_context::Still;
 use gosched_context::arch;
 use gosched_context::carrier::{Role, role};
+use gosched_context::fault;
 use gosched_context::lock::Guarded;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -35,7 +36,6 @@ pub(crate) use chaos::seed;
 pub(crate) use deadlock::{PATIENCE, check as look_for_deadlock};
 pub(crate) use fork::refuse_in_child;
 pub(crate) use gosched_context::Size;
-pub(crate) use gosched_context::fault::show_others as set_overflow_report;
 pub(crate) use look::{
     count, cpu_time, head, length_and_tick, locked_m_of, m_of, write_ms, write_ps,
 };
@@ -466,4 +466,9 @@ pub(crate) fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<(
     unsafe { gosched_context::arch::call_on(stack.top(), call, (&raw mut f).cast()) };
     with_preemption_off(|| drop(stack));
     Ok(())
+}
+
+/// What shows the others when a stack has overflowed.
+pub(crate) fn set_overflow_report(report: fn()) {
+    fault::show_others(report, dump::list);
 }

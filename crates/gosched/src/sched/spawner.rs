@@ -127,12 +127,13 @@ pub(crate) fn set_max_threads(most: u32) -> u32 {
 
 /// Go's message.
 fn exhausted() -> ! {
+    report::begin();
     let mut out = Stderr::new();
     let most = MAX_THREADS.load(Ordering::Relaxed);
     let _ = writeln!(out, "runtime: program exceeds {most}-thread limit");
     let _ = writeln!(out, "fatal error: thread exhaustion");
     out.flush();
-    report::report(report::End::Fatal);
+    report::report(report::End::Limit);
     // SAFETY: ends the process; nothing is left that could be flushed or unwound.
     unsafe { libc::_exit(2) }
 }

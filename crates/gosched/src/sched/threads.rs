@@ -228,6 +228,7 @@ pub(crate) fn set_deadlock_ends(ends: bool) {
 pub(super) fn look_for_deadlock() {
     let ends = DEADLOCK_ENDS.load(Ordering::Relaxed) && ACTIVE.load(Ordering::Relaxed) == 0;
     if ends && !timer_thread::has_timers() && ACTIVE.load(Ordering::Relaxed) == 0 {
+        super::report::begin();
         eprintln!("fatal error: all goroutines are asleep - deadlock!");
         super::report::report(super::report::End::Fatal);
         // SAFETY: ends the process at once.

@@ -3,6 +3,7 @@
 
 mod blocked;
 mod calls;
+mod dies;
 mod ends;
 mod knot;
 mod many;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     match argument(1).as_str() {
         "states" => return states::program(),
         "end" => return ends::program(),
+        "dies" => return dies::program(),
         "quit" => return quit::program(&argument(2)),
         "knot" => return knot::program(),
         "trace" => return trace::program(),

@@ -1,0 +1,38 @@
+//! The process ends badly, and is about to say why: whoever would end it otherwise waits for that.
+//!
+//! The others go on while a report is written, which takes from milliseconds to seconds. Without this, a main that
+//! returns meanwhile would end the process with status 0 and half a report.
+
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// The process that ends, by its number; 0: none does. A child that was forked meanwhile goes on.
+static DYING: AtomicI32 = AtomicI32::new(0);
+
+/// From here on only who reports ends the process, by `_exit` or a signal. It has to: it has a watchdog. In signal
+/// handlers too. False: another was first, and what it says should not be mixed with another report.
+pub fn begin() -> bool {
+    // SAFETY: it has no precondition.
+    let own = unsafe { libc::getpid() };
+    DYING.swap(own, Ordering::Relaxed) != own
+}
+
+/// Waits for another's report, which ends the process.
+pub fn wait_for_the_end() -> ! {
+    loop {
+        // SAFETY: waits for a signal.
+        unsafe { libc::pause() };
+    }
+}
+
+/// Lets `exit`, and whoever returns from C's `main`, wait for a report that has begun. Once for a process.
+pub fn guard_exit() {
+    // SAFETY: the function may be called at any time. If it is refused, exits do not wait.
+    unsafe { libc::atexit(wait) };
+}
+
+extern "C" fn wait() {
+    // SAFETY: it has no precondition.
+    if DYING.load(Ordering::Relaxed) == unsafe { libc::getpid() } {
+        wait_for_the_end();
+    }
+}

@@ -1,0 +1,70 @@
+//! A process that ends badly says so to the last line, and with status 2, whatever ends it meanwhile.
+
+use gosched_tests::attended::{Attended, Said};
+use gosched_tests::golang::plain;
+use std::path::Path;
+use std::process::ExitStatus;
+
+const BYSTANDERS: usize = 200;
+
+/// Ends the input of a program when the first words of its report are there.
+fn dies(how: &str, way: &str, level: &str) -> (ExitStatus, Said) {
+    let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
+    let mut command = plain(program, &["dies", how, way]);
+    command.env("GOTRACEBACK", level);
+    let mut program = Attended::start(command);
+    program.wait_for("ready", |said| said.out.contains("ready\n"));
+    if how == "quit" {
+        program.signal(libc::SIGQUIT);
+    }
+    program.wait_for("first words", |said| {
+        said.err.contains("fatal error: ") || said.err.contains("SIGQUIT")
+    });
+    program.end_input();
+    program.end()
+}
+
+fn told(text: &str) -> usize {
+    text.matches("bystander(").count()
+}
+
+#[test]
+fn a_main_that_ends_does_not_cut_a_report_short() {
+    for way in ["returns", "exits", "is run"] {
+        for how in ["overflow", "panic", "threads", "quit"] {
+            if (how, way) == ("quit", "is run") {
+                continue; // It stays the program's.
+            }
+            let (status, said) = dies(how, way, "all");
+            assert_eq!(status.code(), Some(2), "{how}, {way}: {}", said.err);
+            assert_eq!(told(&said.err), BYSTANDERS, "{how}, {way}: {}", said.err);
+        }
+    }
+}
+
+/// Go's `throw`: whatever `GOTRACEBACK` says.
+#[test]
+fn where_a_limit_was_reached_everything_is_shown() {
+    for how in ["overflow", "threads"] {
+        for level in ["none", "single"] {
+            let (status, said) = dies(how, "returns", level);
+            assert_eq!(status.code(), Some(2), "{how}, {level}: {}", said.err);
+            assert_eq!(told(&said.err), BYSTANDERS, "{how}, {level}: {}", said.err);
+            let headers = said.err.matches("[chan receive]:").count();
+            let detailed = said.err.lines().filter(|line| {
+                line.starts_with("goroutine ") && line.ends_with(" m=nil [chan receive]:")
+            });
+            assert_eq!((headers, detailed.count()), (BYSTANDERS, BYSTANDERS), "{}", said.err);
+        }
+    }
+}
+
+/// Nothing that allocates can be shown: but who there is can.
+#[test]
+fn an_overflow_in_the_allocator_is_told_with_all_goroutines() {
+    let (status, said) = dies("overflow in malloc", "returns", "all");
+    assert_eq!(status.code(), Some(2), "{}", said.err);
+    assert!(said.err.contains("fatal error: stack overflow"), "{}", said.err);
+    let headers = said.err.lines().filter(|line| line.contains(" [chan receive]:")).count();
+    assert_eq!(headers, BYSTANDERS, "{}", said.err);
+}
