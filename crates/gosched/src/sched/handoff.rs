@@ -89,7 +89,7 @@ fn next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
         locked.pop();
         return Some(owner);
     }
-    if locked.idle_ms.len() > 0 {
+    if !locked.idle_ms.is_empty() {
         return None;
     }
     // Rather than wait for a thread; there should be one the next time.

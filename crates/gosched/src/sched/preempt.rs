@@ -288,7 +288,7 @@ fn sleep_in_place(m: &'static M, g: &'static G, why: Why, at: &Interruption) {
     }
     let mut locked = SCHED.lock.lock();
     let stopping = world::is_stopping();
-    if !stopping && locked.idle_ms.len() == 0 && (why == Why::Wake || !locked.queue.has_stopped()) {
+    if !stopping && locked.idle_ms.is_empty() && (why == Why::Wake || !locked.queue.has_stopped()) {
         drop(locked);
         spawner::ask();
         return;

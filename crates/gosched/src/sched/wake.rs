@@ -36,7 +36,7 @@ pub(crate) fn wake_if_idle() {
 #[inline(never)]
 pub(crate) fn wake() {
     let mut locked = SCHED.lock.lock();
-    if spawner::is_refused() && locked.idle_ms.len() == 0 {
+    if spawner::is_refused() && locked.idle_ms.is_empty() {
         return handoff::serve_locked_ms(&mut locked);
     }
     let p = waking::p_for_spinner(&SCHED.idle_ps, &SCHED.spinning, || locked.pop_idle_p());
@@ -47,7 +47,7 @@ pub(crate) fn wake() {
 
 /// As [`wake`], for the spawner that was refused a thread: only an M that is there will do.
 pub(crate) fn wake_if_there_is_an_m() {
-    let there = SCHED.lock.lock().idle_ms.len() > 0;
+    let there = !SCHED.lock.lock().idle_ms.is_empty();
     if there {
         wake_if_idle();
     }
