@@ -158,7 +158,8 @@ impl G {
         }
         self.name.set(birth.details.as_ref().and_then(|details| details.name.as_deref()));
         let details = birth.details.map_or(ptr::null(), Arc::into_raw);
-        self.details.store(details.cast_mut(), Ordering::Relaxed);
+        // PAIR g-details: whoever sees them sees them whole.
+        self.details.store(details.cast_mut(), Ordering::Release);
         self.token.begin(birth.id);
         self.set_group(current::goroutine().and_then(G::group));
     }
@@ -232,7 +233,8 @@ impl G {
             return None;
         }
         let _lock = Guarded::new(&DETAILS);
-        let details = self.details.load(Ordering::Relaxed).cast_const();
+        // PAIR g-details: sees them whole.
+        let details = self.details.load(Ordering::Acquire).cast_const();
         if details.is_null() {
             return None;
         }
