@@ -6,6 +6,7 @@ use gosched::runtime::{self, Histogram, Kind, Metrics, Value, descriptions, metr
 use gosched::{go, park, run, yield_now};
 use gosched_tests as _;
 use std::collections::HashMap;
+use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -494,6 +495,76 @@ fn threads_stacks_and_timers_are_counted() {
     }
     until("they are stopped", || count(timers) == before, a_while);
     let idle = || {
+/// What a clock of the kernel says.
+fn clock(id: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes a `timespec`.
+    assert_eq!(unsafe { libc::clock_gettime(id, &raw mut time) }, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn a_thread_that_ends_is_not_counted_twice() {
+    if !MOVING {
+        return;
+    }
+    let _turn = alone();
+    const EACH: Duration = Duration::from_millis(20);
+    const PAIRS: u64 = 40;
+    // Many threads: a look takes its time.
+    let (reads, end) = std::io::pipe().unwrap();
+    let reads = Arc::new(reads);
+    let blocked: Vec<_> = (0..300)
+        .map(|_| {
+            let reads = reads.clone();
+            go(move || gosched::blocking(|| (&*reads).read(&mut [0]).unwrap()))
+        })
+        .collect();
+    let all_block = || count("/sched/goroutines/not-in-go:goroutines") == 300;
+    until("all of them block", all_block, a_while);
+    let burn = || {
+        gosched::lock_os_thread();
+        while clock(libc::CLOCK_THREAD_CPUTIME_ID) < EACH {
+            std::hint::spin_loop();
+        }
+        // It ends locked, and so does its thread.
+    };
+    // What is not in the metric, of all that other threads have used: they are asked later. It only grows; but is
+    // more for one look, where a thread has ended during that and is missing.
+    let besides = || {
+        let user = amount(USER);
+        let own = clock(libc::CLOCK_THREAD_CPUTIME_ID);
+        (clock(libc::CLOCK_PROCESS_CPUTIME_ID) - own).as_secs_f64() - user
+    };
+    let ended = Arc::new(AtomicU64::new(0));
+    let burning = std::thread::spawn({
+        let ended = ended.clone();
+        move || {
+            for _ in 0..PAIRS {
+                let pair = [go(burn), go(burn)];
+                pair.into_iter().for_each(|handle| handle.join().unwrap());
+                ended.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    let mut least = 0.0;
+    for pair in 0..PAIRS {
+        let (mut looks, mut least_now) = (0, f64::INFINITY);
+        while ended.load(Ordering::Relaxed) <= pair {
+            let now = besides();
+            assert!(now > least - EACH.as_secs_f64() / 2.0, "{now} s, and before {least}");
+            (looks, least_now) = (looks + 1, now.min(least_now));
+        }
+        // Four may have ended meanwhile, with those of the last pair.
+        if looks > 4 {
+            least = least_now;
+        }
+    }
+    burning.join().unwrap();
+    drop(end);
+    blocked.into_iter().for_each(|handle| assert_eq!(handle.join().unwrap(), 0));
+}
+
         let seen = metrics();
         count_in(&seen, "/gosched/procs/idle:threads")
             == count_in(&seen, "/sched/gomaxprocs:threads")
