@@ -1,7 +1,8 @@
 //! How long goroutines wait for a P, and for locks: measured for few of them, which stand for all.
 //!
 //! One in so many departures ([`TURNS`]) of a P's goroutines, and one in so many that are started, is
-//! *tracked*: a bit beside its state. A state change finds the bit where it looks for the state anyway, so
+//! *tracked*: a bit beside its state. Only one that leaves has it: the wait it is measured in stands for as many others,
+//! and must not be one that comes later. A state change finds the bit where it looks for the state anyway, so
 //! all others pay nothing: no clock, no test.
 
 use super::g::G;

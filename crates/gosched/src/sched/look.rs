@@ -123,13 +123,16 @@ static BURIED: AtomicU64 = AtomicU64::new(0);
 /// The thread of an M ends: its own.
 pub(crate) fn bury(m: &'static M) {
     let ran = thread_look::cpu_time(m.thread()).unwrap_or(0);
-    BURIED.fetch_add(ran, Ordering::Relaxed);
+    m.set_thread(0);
+    // PAIR buried: whoever has this in its sum finds no thread.
+    BURIED.fetch_add(ran, Ordering::Release);
 }
 
-/// How long Ms have run, in nanoseconds. One that ends at this moment may be missing.
+/// How long Ms have run, in nanoseconds. One that ends at this moment may be missing, but is not counted twice.
 pub(crate) fn cpu_time() -> u64 {
-    let ms = SCHED.all_ms().filter_map(|m| thread_look::cpu_time(m.thread())).sum::<u64>();
-    ms + BURIED.load(Ordering::Relaxed)
+    // PAIR buried: before the look at threads.
+    let buried = BURIED.load(Ordering::Acquire);
+    buried + SCHED.all_ms().filter_map(|m| thread_look::cpu_time(m.thread())).sum::<u64>()
 }
 
 /// See [`Numbers`].

@@ -7,6 +7,7 @@ use super::{calls, moving};
 use crate::gmp::current;
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
+use crate::probe::times;
 use crate::{go, run, yield_now};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -145,6 +146,12 @@ fn is_deaf_until(stop: &AtomicBool, deaf: &AtomicBool) {
     mask(libc::SIG_UNBLOCK, libc::SIGURG);
 }
 
+/// How often the world stopped, and how long that took: until it had, and until it went on.
+fn pauses() -> [(u64, u64); 2] {
+    let times = times::times();
+    [times.stopping, times.stopped].map(|pauses| (pauses.counts.iter().sum(), pauses.sum_nanos))
+}
+
 #[test]
 fn a_stop_that_somebody_does_not_hear_is_taken_back() {
     let _alone = ALONE.lock();
@@ -162,10 +169,18 @@ fn a_stop_that_somebody_does_not_hear_is_taken_back() {
         for round in 1..=20 {
             let its = ran.clone();
             let before = go(move || its.fetch_add(1, Ordering::Relaxed));
+            let pauses = pauses();
             let start = Instant::now();
             let result = try_with_world_stopped(StopReason::Test, patience, |_| ());
             assert_eq!(result, None);
             assert!(start.elapsed() < LIMIT);
+            // It was a pause, of that length; and others may stop it in between.
+            for ((count, nanos), now) in pauses.into_iter().zip(self::pauses()) {
+                assert!(
+                    now.0 > count && now.1 >= nanos + 20_000_000,
+                    "{now:?} after {count}, {nanos}"
+                );
+            }
             // The others go on as before.
             let its = ran.clone();
             let after = go(move || its.fetch_add(1, Ordering::Relaxed));

@@ -87,9 +87,8 @@ fn end(m: &'static M) {
 
 /// The thread ends: the record is free for the next one.
 fn bury(m: &'static M) {
-    look::bury(m);
     m.alive.store(false, Ordering::Relaxed);
-    m.set_thread(0);
+    look::bury(m);
     m.set_dying(false);
     m.set_main(false);
     SCHED.lock.lock().dead_ms.push(m);

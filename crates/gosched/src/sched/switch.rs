@@ -44,7 +44,7 @@ enum Next {
 /// another M. Preemption is off before and after.
 #[inline(always)]
 pub(crate) fn depart(m: &'static M, g: &'static G, departure: Departure) {
-    match m.p().map_or(Next::AskG0, |p| next_of(m, p)) {
+    match m.p().map_or(Next::AskG0, |p| next_of(m, p, track)) {
         Next::Found(next) => leave_for(m, g, next, departure),
         Next::Empty | Next::AskG0 => leave_to_g0(m, g, departure),
     }
@@ -57,7 +57,7 @@ pub(crate) fn depart_yielding(m: &'static M, g: &'static G) {
     let Some(p) = m.p() else {
         return leave_to_g0(m, g, Departure::Yield { g, held: false });
     };
-    match next_of(m, p) {
+    match next_of(m, p, track_yielding) {
         Next::Found(next) => leave_for(m, g, next, Departure::Yield { g, held: false }),
         Next::AskG0 => leave_to_g0(m, g, Departure::Yield { g, held: false }),
         // It would come back as the head of the global queue.
@@ -92,13 +92,18 @@ pub(crate) fn take_global(p: &'static P) -> Option<&'static G> {
     first
 }
 
+/// `if_tracked` is for the few that are. True: g0 must look.
 #[inline(always)]
-fn next_of(m: &'static M, p: &'static P) -> Next {
+fn next_of(
+    m: &'static M,
+    p: &'static P,
+    if_tracked: impl Fn(&'static M, &'static P) -> bool,
+) -> Next {
     let due = p.tick().is_multiple_of(FAIRNESS)
         && (SCHED.queued.load(Ordering::Relaxed) > 0 || polling::is_worth_a_look());
     if due
         || timers::are_due()
-        || (p.is_departure_tracked() && track(m, p))
+        || (p.is_departure_tracked() && if_tracked(m, p))
         || SCHED.attention() != 0
         || m.carrier.odd() != 0
     {
@@ -123,6 +128,19 @@ fn track(m: &'static M, p: &'static P) -> bool {
         g.track();
     }
     p.is_pair_over()
+}
+
+/// As [`track`], for one that yields. Where there is nobody else it stays, and must not be marked: its next wait
+/// would stand for as many. Whoever is marked leaves, to g0, even if somebody takes the others meanwhile.
+#[cold]
+#[inline(never)]
+fn track_yielding(m: &'static M, p: &'static P) -> bool {
+    let is_alone = p.queue.is_empty() && SCHED.queued.load(Ordering::Relaxed) == 0;
+    if is_alone {
+        p.track_after(TURNS - 1);
+        return p.is_pair_over();
+    }
+    track(m, p) || probe::ON
 }
 
 /// The slice that a G from the P's own queue runs in.

@@ -103,7 +103,10 @@ pub(crate) fn try_with_world_stopped<R>(
             Some(result)
         }
         Err(locked) => {
+            // The others were held up all the same.
+            let stopping = clock::real_now() - began;
             start(locked, m);
+            times::world_stopped(stopping, clock::real_now() - began);
             None
         }
     };
