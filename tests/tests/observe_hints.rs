@@ -8,7 +8,7 @@ use gosched::sync::{Mutex, RwLock, WaitGroup};
 use gosched::{GoId, JoinHandle, chan, go, select};
 use gosched_tests::attended::Attended;
 use gosched_tests::golang::plain;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
@@ -682,36 +682,36 @@ fn a_program_that_ends_says_who_waits_for_whom() {
     }
 }
 
-/// While many come and go, in records that others had before.
+/// While many come and go, each in a record that one from the other place had before.
 #[gosched::test(leaks = allow)]
 fn whoever_is_told_of_is_told_with_its_own_place() {
     if are_threads() {
         return;
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    let (firsts, seconds) = (Arc::new(Mutex::new(HashSet::new())), Arc::default());
-    let spawners: Vec<_> = [&firsts, &seconds, &firsts, &seconds]
-        .into_iter()
-        .enumerate()
-        .map(|(nth, ids): (usize, &Arc<Mutex<HashSet<GoId>>>)| {
-            let (stop, ids) = (stop.clone(), ids.clone());
-            go(move || {
-                while !stop.load(Ordering::SeqCst) {
-                    let start = |_| match nth % 2 {
-                        0 => go(gosched::park), // FIRST
-                        _ => go(gosched::park), // SECOND
-                    };
-                    let some: Vec<JoinHandle<()>> = (0..50).map(start).collect();
-                    ids.lock().extend(some.iter().map(JoinHandle::id));
-                    gosched::yield_now();
-                    for one in some {
-                        one.goroutine().unpark();
-                        one.join().unwrap();
-                    }
+    let (places, stop) = ([line_of("// FIRST"), line_of("// SECOND")], AtomicBool::new(false));
+    let (born, stop) = (Arc::new(Mutex::new(HashMap::<GoId, u32>::new())), Arc::new(stop));
+    let start = |nth: usize| {
+        let (stop, born) = (stop.clone(), born.clone());
+        go(move || {
+            for place in (nth..).map(|round| round % 2) {
+                let start = |_| match place {
+                    0 => go(gosched::park), // FIRST
+                    _ => go(gosched::park), // SECOND
+                };
+                let some: Vec<JoinHandle<()>> = (0..50).map(start).collect();
+                born.lock().extend(some.iter().map(|one| (one.id(), places[place])));
+                gosched::yield_now();
+                for one in some {
+                    one.goroutine().unpark();
+                    one.join().unwrap();
                 }
-            })
+                if stop.load(Ordering::SeqCst) {
+                    return;
+                }
+            }
         })
-        .collect();
+    };
+    let spawners: Vec<JoinHandle<()>> = (0..4).map(start).collect();
     let start = Instant::now();
     let mut told = Vec::new();
     while start.elapsed() < Duration::from_secs(3) {
@@ -722,15 +722,8 @@ fn whoever_is_told_of_is_told_with_its_own_place() {
     }
     stop.store(true, Ordering::SeqCst);
     spawners.into_iter().for_each(|spawner| spawner.join().unwrap());
-    let (firsts, seconds) = (firsts.lock(), seconds.lock());
-    let mut seen = 0;
-    for (id, line) in told {
-        for (ids, mark) in [(&firsts, "// FIRST"), (&seconds, "// SECOND")] {
-            if ids.contains(&id) {
-                assert_eq!(line, line_of(mark), "goroutine {id}");
-                seen += 1;
-            }
-        }
-    }
-    assert!(seen > 1000, "{seen}");
+    let born = born.lock();
+    told.retain(|(id, _)| born.contains_key(id));
+    let wrong = told.iter().filter(|(id, line)| born[id] != *line).count();
+    assert!(wrong == 0 && told.len() > 1000, "{wrong} of {}", told.len());
 }
