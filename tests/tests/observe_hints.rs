@@ -8,6 +8,7 @@ use gosched::sync::{Mutex, RwLock, WaitGroup};
 use gosched::{GoId, JoinHandle, chan, go, select};
 use gosched_tests::attended::Attended;
 use gosched_tests::golang::plain;
+use std::collections::HashMap;
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
@@ -679,4 +680,50 @@ fn a_program_that_ends_says_who_waits_for_whom() {
             assert!(is_right, "{text}");
         }
     }
+}
+
+/// While many come and go, each in a record that one from the other place had before.
+#[gosched::test(leaks = allow)]
+fn whoever_is_told_of_is_told_with_its_own_place() {
+    if are_threads() {
+        return;
+    }
+    let (places, stop) = ([line_of("// FIRST"), line_of("// SECOND")], AtomicBool::new(false));
+    let (born, stop) = (Arc::new(Mutex::new(HashMap::<GoId, u32>::new())), Arc::new(stop));
+    let start = |nth: usize| {
+        let (stop, born) = (stop.clone(), born.clone());
+        go(move || {
+            for place in (nth..).map(|round| round % 2) {
+                let start = |_| match place {
+                    0 => go(gosched::park), // FIRST
+                    _ => go(gosched::park), // SECOND
+                };
+                let some: Vec<JoinHandle<()>> = (0..50).map(start).collect();
+                born.lock().extend(some.iter().map(|one| (one.id(), places[place])));
+                gosched::yield_now();
+                for one in some {
+                    one.goroutine().unpark();
+                    one.join().unwrap();
+                }
+                if stop.load(Ordering::SeqCst) {
+                    return;
+                }
+            }
+        })
+    };
+    let spawners: Vec<JoinHandle<()>> = (0..4).map(start).collect();
+    let start = Instant::now();
+    let mut told = Vec::new();
+    while start.elapsed() < Duration::from_secs(3) {
+        for leak in leak_hints(Duration::ZERO).leaks {
+            let line = leak.created_at.map_or(0, |site| site.line());
+            told.extend(leak.goroutines.iter().map(|id| (*id, line)));
+        }
+    }
+    stop.store(true, Ordering::SeqCst);
+    spawners.into_iter().for_each(|spawner| spawner.join().unwrap());
+    let born = born.lock();
+    told.retain(|(id, _)| born.contains_key(id));
+    let wrong = told.iter().filter(|(id, line)| born[id] != *line).count();
+    assert!(wrong == 0 && told.len() > 1000, "{wrong} of {}", told.len());
 }

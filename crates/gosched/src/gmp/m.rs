@@ -58,6 +58,8 @@ pub(crate) struct M {
     pub(crate) deferred: AtomicU32,
     /// How long it had run when its P was taken, in nanoseconds; the watcher's.
     pub(crate) ran_when_taken: AtomicU64,
+    /// When that was, about.
+    pub(crate) taken_at: AtomicU64,
     /// It has a thread.
     pub(crate) alive: AtomicBool,
     /// Its thread is to end, since a goroutine ended that was locked to it.
@@ -125,6 +127,7 @@ impl M {
             thread: AtomicI32::new(0),
             deferred: AtomicU32::new(0),
             ran_when_taken: AtomicU64::new(0),
+            taken_at: AtomicU64::new(0),
             alive: AtomicBool::new(false),
             dying: AtomicBool::new(false),
             main: AtomicBool::new(false),

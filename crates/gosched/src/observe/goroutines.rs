@@ -24,7 +24,7 @@ pub(super) struct Goroutine {
     pub(super) state: GState,
     /// Why it waits, if it does.
     pub(super) reason: WaitReason,
-    /// For how long it has waited, or has been in its call, in nanoseconds, about.
+    /// For how long it has waited, or has been in its call, in nanoseconds, about, if that is known.
     pub(super) waiting: Option<u64>,
     pub(super) is_locked: bool,
     /// Who started it; 0: no goroutine did.
@@ -161,8 +161,10 @@ fn look_at(viewer: &mut Viewer, g: &'static G, id: u64, frames: &mut Frames) -> 
         m,
         state: look.state,
         reason: look.reason,
-        waiting: matches!(look.state, GState::Waiting | GState::Syscall)
-            .then(|| clock::real_now().saturating_sub(look.since)),
+        waiting: look
+            .since
+            .filter(|_| matches!(look.state, GState::Waiting | GState::Syscall))
+            .map(|since| clock::real_now().saturating_sub(since)),
         is_locked: g.locks.load(Ordering::Relaxed) > 0,
         parent: g.parent(),
         site: g.site(),

@@ -61,9 +61,25 @@ pub(crate) fn take_p_of(m: &'static M) -> bool {
     }
     TAKEN_UNMARKED.fetch_add(1, Ordering::Relaxed);
     let ran = thread_look::cpu_time(m.thread()).unwrap_or(0);
-    m.ran_when_taken.store(ran, Ordering::Relaxed);
+    note_taken(m, ran);
     take(m);
     true
+}
+
+/// Its thread is blocked in a call that nobody marked, without a P, and has run for so long.
+pub(crate) fn note_taken(m: &'static M, ran: u64) {
+    m.taken_at.store(clock::real_now(), Ordering::Relaxed);
+    // PAIR taken-at: whoever sees that it has not run since sees since when.
+    m.ran_when_taken.store(ran, Ordering::Release);
+}
+
+/// Since when its thread is in a call that nobody marked, about, if that has run for so long: where its P was taken
+/// in that call, and not before.
+pub(crate) fn blocked_since(m: &'static M, ran: u64) -> Option<u64> {
+    // PAIR taken-at: the time is not older than this.
+    let is_same = m.ran_when_taken.load(Ordering::Acquire) == ran;
+    let since = m.taken_at.load(Ordering::Relaxed);
+    (is_same && is_without_p(m)).then_some(since)
 }
 
 /// Takes the P of an M that is in a marked call: `false` if it came back. By any other thread.

@@ -48,7 +48,8 @@ pub(crate) struct Look {
     pub(crate) state: GState,
     /// The number of its M, and where that one's record is, if that was learned.
     pub(crate) m: Option<(u32, usize)>,
-    /// Why it waited, and since when, if it did.
+    /// Why it waited, if it did.
     pub(crate) reason: WaitReason,
-    pub(crate) since: u64,
+    /// Since when it waits, or is in its call, if that is known.
+    pub(crate) since: Option<u64>,
 }

@@ -72,6 +72,8 @@ mod sysmon;
 #[cfg(ported)]
 mod timers;
 #[cfg(ported)]
+mod view;
+#[cfg(ported)]
 pub(crate) mod viewer;
 #[cfg(ported)]
 mod wake;

@@ -12,15 +12,22 @@
 //! - a [`Request`]: the handler takes it out, fills it, and says so in it. Or the viewer has waited for long
 //!   enough and takes it back. Whoever takes it out has it.
 //!
-//! **It is blocked in a call that nobody marked.** A signal would end some calls before their time. Those calls
-//! are let be: of their code only the two registers are known that the kernel tells, and its stack is copied if
-//! it has not run meanwhile. The walk finds the rest in the code.
+//! **It is blocked in a call that nobody marked.** A signal would end some calls before their time, and somebody may
+//! hold it back. So none is sent: of their code only the two registers are known that the kernel tells, and its stack
+//! is copied if it has not run meanwhile. The walk finds the rest in the code; where it does not, and the call goes
+//! on by itself after a signal, the M is asked after all ([`Snapshot::take_more`]).
+//!
+//! A call may begin between the last look at a thread and the signal, and is ended then. So the signal is sent once,
+//! and only to who has run for a while, and a moment ago by its CPU clock ([`can_be_interrupted`]).
+//!
+//! A stack that is larger than the room for it is read on while the goroutine stands still ([`Rest`]).
 //!
 //! One that changes all the time, faster than it can be copied, is copied while the world is stopped; if that can be
 //! had in time, for somebody may hold the signal back.
 
 use super::ahead::Ahead;
 use super::frames::Manners;
+use super::view::View;
 use super::world::{self, StopReason};
 use super::{calls, fork, look, preempt};
 use crate::gmp::g::G;
@@ -32,14 +39,11 @@ use gosched_context::arch::{self, Registers, SAVED_WORDS};
 use gosched_context::interrupt::Interruption;
 use gosched_context::unwind::{End, Frame, Walker};
 use gosched_context::{memory, stack};
+use std::cell::RefCell;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// So much of a stack is copied, at most.
-const MOST: usize = 256 << 10;
-/// So much of a goroutine's own stack, where it runs on another.
-const REST: usize = 32 << 10;
 /// So often it is tried.
 const TRIES: u32 = 20;
 /// How long it is waited for the world to stop.
@@ -52,6 +56,10 @@ const PATIENCE: Duration = Duration::from_millis(20);
 const LAST_PATIENCE: Duration = Duration::from_millis(100);
 /// How long between looks whether it has.
 const PAUSE: Duration = Duration::from_micros(30);
+/// When it is asked again: another's signal may have come just before.
+const AGAIN: Duration = Duration::from_millis(2);
+/// So many that are blocked in calls are waited for in vain: others are not asked then.
+const SILENT: u32 = 3;
 
 /// See the top of this file. It can be taken again.
 #[derive(Debug)]
@@ -59,12 +67,16 @@ pub(crate) struct Snapshot {
     start: Start,
     /// Why the goroutine waited, and since when.
     wait: (WaitReason, u64),
-    /// Its thread was blocked in a call that nobody marked.
+    /// Its thread was blocked in a call that nobody marked; since when, if that is known.
     is_blocked: bool,
+    blocked_since: Option<u64>,
+    rest: Rest,
+    /// How many did not answer that were blocked in a call.
+    silent: u32,
     /// The M that copied it.
     copier: Option<&'static M>,
     ahead: Ahead,
-    view: Box<View>,
+    view: View,
     manners: Manners,
     /// The world was to stop, and did not.
     goes_on: bool,
@@ -81,6 +93,30 @@ enum Start {
     At(bool),
     /// Of these only the two are known.
     Blocked,
+}
+
+/// Whether a stack that there was no room for can be read on.
+#[derive(Clone, Copy, Debug)]
+enum Rest {
+    /// It cannot.
+    Gone,
+    /// While the goroutine stands still.
+    Still(&'static G, Moment),
+    /// While the thread of the M has run for so long.
+    Blocked(&'static M, Option<u64>),
+    /// It is the caller's.
+    Own,
+}
+
+impl Rest {
+    fn is_still(self) -> bool {
+        match self {
+            Rest::Gone => false,
+            Rest::Still(g, moment) => g.is_still(moment),
+            Rest::Blocked(m, ran) => ran.is_some() && ran == thread_look::cpu_time(m.thread()),
+            Rest::Own => true,
+        }
+    }
 }
 
 /// What came of a try.
@@ -104,14 +140,6 @@ impl Seen {
     }
 }
 
-/// Registers, and memory around them.
-#[derive(Debug)]
-struct View {
-    registers: Registers,
-    parts: [Part; 2],
-    bytes: [u8; MOST + REST],
-}
-
 /// Asks an M for a view of its goroutine.
 #[derive(Debug)]
 struct Request {
@@ -121,14 +149,6 @@ struct Request {
     answer: AtomicU32,
 }
 
-/// A piece of memory, in the bytes of a view.
-#[derive(Clone, Copy, Debug, Default)]
-struct Part {
-    from: usize,
-    at: usize,
-    len: usize,
-}
-
 /// The answers of an M: none yet; here it is; it runs another one, or none.
 const NONE: u32 = 0;
 const HERE: u32 = 1;
@@ -136,18 +156,32 @@ const ELSEWHERE: u32 = 2;
 
 impl Snapshot {
     pub(crate) fn new(manners: Manners) -> Snapshot {
-        // Zeros from the allocator: not built on the stack, which is smaller.
-        // SAFETY: all-zero is a view of nothing.
-        let view = unsafe { Box::<View>::new_zeroed().assume_init() };
-        let wait = (WaitReason::None, 0);
-        let (start, is_blocked, copier) = (Start::Nowhere, false, None);
-        let (ahead, goes_on) = (Ahead::new(), false);
-        Snapshot { start, wait, is_blocked, copier, ahead, view, manners, goes_on }
+        Snapshot {
+            start: Start::Nowhere,
+            wait: (WaitReason::None, 0),
+            is_blocked: false,
+            blocked_since: None,
+            rest: Rest::Gone,
+            silent: 0,
+            copier: None,
+            ahead: Ahead::new(),
+            view: View::new(),
+            manners,
+            goes_on: false,
+        }
     }
 
-    /// Why the goroutine waited, if it did, and since when.
-    pub(crate) fn wait(&self) -> (WaitReason, u64) {
-        self.wait
+    /// Why the goroutine waited, if it did.
+    pub(crate) fn reason(&self) -> WaitReason {
+        self.wait.0
+    }
+
+    /// Since when it waits, or is in its call, if that is known.
+    pub(crate) fn since(&self) -> Option<u64> {
+        match self.is_blocked {
+            true => self.blocked_since,
+            false => Some(self.wait.1),
+        }
     }
 
     /// Whether the goroutine's thread was blocked in a call that nobody marked.
@@ -162,7 +196,8 @@ impl Snapshot {
 
     /// Of `g`, which is not the caller: its state then. `None`: it is dead.
     pub(crate) fn take(&mut self, g: &'static G) -> Option<Moment> {
-        self.copier = None;
+        (self.copier, self.rest) = (None, Rest::Gone);
+        self.view.shrink();
         if let Some(moment) = self.take_copied(g) {
             return Some(moment);
         }
@@ -180,7 +215,12 @@ impl Snapshot {
             };
             tries += match seen {
                 Seen::AtThatMoment => return Some(moment),
-                Seen::IfItIsStill if g.is_still(moment) => return Some(moment),
+                Seen::IfItIsStill if g.is_still(moment) => {
+                    if !matches!(self.rest, Rest::Blocked(..)) {
+                        self.rest = Rest::Still(g, moment);
+                    }
+                    return Some(moment);
+                }
                 // It is on its way from one state to another.
                 Seen::IfItIsStill | Seen::Not => 1,
                 Seen::NoAnswer => TRIES / 4,
@@ -197,7 +237,7 @@ impl Snapshot {
         if stops && self.manners == Manners::Polite && !self.goes_on && !fork::is_child() {
             return self.take_in_a_stopped_world(g);
         }
-        self.start = Start::Nowhere;
+        (self.start, self.rest) = (Start::Nowhere, Rest::Gone);
         Some(g.moment()).filter(|moment| moment.state().is_alive())
     }
 
@@ -228,6 +268,7 @@ impl Snapshot {
             }
         });
         self.goes_on = stopped.is_none();
+        self.rest = Rest::Still(g, moment);
         if seen == Seen::Not {
             self.start = Start::Nowhere;
         }
@@ -240,19 +281,24 @@ impl Snapshot {
         let mut registers = Registers::default();
         // SAFETY: to — a local.
         unsafe { arch::registers_here(&raw mut registers) };
-        (self.start, self.is_blocked) = (Start::At(false), false);
-        self.copier = None;
+        self.begin_own();
         self.view.fill(registers, None);
     }
 
     /// Of the caller, which is `g`: of the frames above the one that these registers are of.
     pub(crate) fn take_above(&mut self, g: &'static G, registers: Registers) {
-        (self.start, self.is_blocked) = (Start::At(false), false);
+        self.begin_own();
         self.view.fill(registers, Some(g));
     }
 
+    fn begin_own(&mut self) {
+        (self.start, self.is_blocked) = (Start::At(false), false);
+        (self.copier, self.rest) = (None, Rest::Own);
+        self.view.shrink();
+    }
+
     fn take_stopped(&mut self, g: &'static G, state: GState) -> Seen {
-        (self.start, self.is_blocked) = (Start::Nowhere, false);
+        (self.start, self.is_blocked, self.rest) = (Start::Nowhere, false, Rest::Gone);
         let shown = g.shown();
         if !shown.is_null() {
             let Some(registers) = shown_registers(shown) else { return Seen::Not };
@@ -274,7 +320,7 @@ impl Snapshot {
 
     /// The walk begins where a switch left off, which is at the stack pointer. False: nothing is there.
     fn set_saved(&mut self) -> bool {
-        let view = &mut *self.view;
+        let view = &mut self.view;
         let sp = view.registers.sp;
         let word = |index: usize| view.read(sp + 8 * index);
         let Some(words) = all(std::array::from_fn(word)) else { return false };
@@ -284,7 +330,7 @@ impl Snapshot {
     }
 
     fn take_running(&mut self, g: &'static G) -> Seen {
-        (self.start, self.is_blocked) = (Start::Nowhere, false);
+        (self.start, self.is_blocked, self.rest) = (Start::Nowhere, false, Rest::Gone);
         if fork::is_child() {
             // Its thread stayed behind.
             return Seen::AtThatMoment;
@@ -296,21 +342,40 @@ impl Snapshot {
             // A signal might end a call.
             return Seen::AtThatMoment;
         }
-        self.is_blocked = call.is_some();
-        match call {
-            Some(call) if self.manners == Manners::Polite && !call.begins_again() => {
-                self.start = Start::Blocked;
-                let registers = Registers { kept: [0; 6], pc: call.pc, sp: call.sp };
-                self.view.fill(registers, Some(g));
-                Seen::if_so(before.is_some() && before == thread_look::cpu_time(m.thread()))
-            }
-            _ => self.ask(m, g),
-        }
+        let Some(call) = call else { return self.ask(m, g) };
+        (self.start, self.is_blocked) = (Start::Blocked, true);
+        self.rest = Rest::Blocked(m, before);
+        self.blocked_since = before.and_then(|ran| calls::blocked_since(m, ran));
+        let registers = Registers { kept: [0; 6], pc: call.pc, sp: call.sp };
+        self.view.fill(registers, Some(g));
+        Seen::if_so(self.rest.is_still())
+    }
+
+    /// Takes it again, where that may tell more than it did: all registers of one that is blocked, and more of the
+    /// stack of one that runs. False: there is no more, and of what was taken nothing is left.
+    pub(crate) fn take_more(&mut self, g: &'static G) -> bool {
+        let m = match (self.rest, self.copier) {
+            (Rest::Blocked(m, _), _) if self.silent < SILENT && self.may_be_asked(m) => m,
+            (Rest::Gone, Some(m)) if self.view.grow() => m,
+            _ => return false,
+        };
+        let was_blocked = matches!(self.start, Start::Blocked);
+        let seen = self.ask(m, g);
+        self.silent += u32::from(was_blocked && seen == Seen::NoAnswer);
+        self.rest = Rest::Gone;
+        seen == Seen::AtThatMoment
+    }
+
+    /// Whether its thread is in that call still, and goes on with it after a signal.
+    fn may_be_asked(&self, m: &'static M) -> bool {
+        let (_, call) = thread_look::call(m.thread());
+        let may = |call: Call| self.manners == Manners::Rude || call.begins_again();
+        call.is_some_and(may) && self.rest.is_still()
     }
 
     /// Lets the M copy it.
     fn ask(&mut self, m: &'static M, g: &'static G) -> Seen {
-        let request = Request { of: g, view: &raw mut *self.view, answer: AtomicU32::new(NONE) };
+        let request = Request { of: g, view: &raw mut self.view, answer: AtomicU32::new(NONE) };
         let word = ptr::from_ref(&request).cast_mut().cast();
         // PAIR viewer: the handler sees the request.
         let free =
@@ -323,6 +388,8 @@ impl Snapshot {
             Manners::Polite => PATIENCE,
             Manners::Rude => LAST_PATIENCE,
         };
+        // A signal for each look might come after the answer, and end a call.
+        let mut next = Duration::ZERO;
         loop {
             // PAIR viewer-answer: sees what the handler wrote.
             match request.answer.load(Ordering::Acquire) {
@@ -333,7 +400,18 @@ impl Snapshot {
                 ELSEWHERE => return Seen::Not,
                 _ => {}
             }
-            if start.elapsed() > patience || calls::is_marked(m) || !preempt::interrupt(m) {
+            let waited = start.elapsed();
+            let mut seen = (waited > patience).then_some(Seen::NoAnswer);
+            if waited >= next {
+                let can_be = self.manners == Manners::Rude || can_be_interrupted(m);
+                seen = match can_be && !calls::is_marked(m) {
+                    true if request.answer.load(Ordering::Relaxed) != NONE => continue,
+                    true => (!preempt::interrupt(m)).then_some(Seen::NoAnswer).or(seen),
+                    false => Some(Seen::Not),
+                };
+                next = waited + AGAIN;
+            }
+            if let Some(seen) = seen {
                 // PAIR viewer: if it is still there, nobody else has it.
                 let taken = m.viewer.compare_exchange(
                     word,
@@ -342,7 +420,7 @@ impl Snapshot {
                     Ordering::Relaxed,
                 );
                 if taken.is_ok() {
-                    return Seen::NoAnswer;
+                    return seen;
                 }
                 // The handler has it, and is not long.
             }
@@ -350,83 +428,30 @@ impl Snapshot {
         }
     }
 
-    /// Calls `each` with every word of the stack. False: it is not known.
-    pub(crate) fn words(&self, mut each: impl FnMut(usize)) -> bool {
-        match self.start {
-            Start::NotBegun => true,
-            Start::Nowhere => false,
-            Start::At(_) | Start::Blocked => {
-                self.view.registers.kept.into_iter().for_each(&mut each);
-                self.view.words(each);
-                true
-            }
-        }
+    /// Calls `each` with every word of the stack. False: not with all, or not all registers are known.
+    pub(crate) fn words(&mut self, mut each: impl FnMut(usize)) -> bool {
+        let has_registers = match self.start {
+            Start::NotBegun => return true,
+            Start::Nowhere => return false,
+            Start::At(_) => true,
+            Start::Blocked => false,
+        };
+        self.view.registers.kept.into_iter().for_each(&mut each);
+        let rest = self.rest;
+        self.view.words(each, || rest.is_still()) && has_registers
     }
 
     /// Calls `each` with each frame: see [`Walker::walk`].
-    pub(crate) fn walk(&self, walker: &mut Walker, each: impl FnMut(Frame) -> bool) -> End {
-        let (view, registers) = (&self.view, &self.view.registers);
-        let read = |address| view.read(address);
+    pub(crate) fn walk(&mut self, walker: &mut Walker, each: impl FnMut(Frame) -> bool) -> End {
+        let (registers, rest) = (self.view.registers, self.rest);
+        let view = RefCell::new(&mut self.view);
+        let read = |address| view.borrow_mut().read_on(address, || rest.is_still());
         match self.start {
             Start::NotBegun => End::Complete,
             Start::Nowhere => End::Broken,
-            Start::At(exact) => walker.walk(registers, exact, read, each),
+            Start::At(exact) => walker.walk(&registers, exact, read, each),
             Start::Blocked => walker.walk_blocked(registers.pc, registers.sp, read, each),
         }
-    }
-}
-
-impl View {
-    /// These bytes are at a stack pointer, and that is all that is known.
-    fn set(&mut self, sp: usize, bytes: &[u8]) {
-        self.registers = Registers { sp, ..Registers::default() };
-        self.bytes[..bytes.len()].copy_from_slice(bytes);
-        self.parts = [Part { from: sp, at: 0, len: bytes.len() }, Part::default()];
-    }
-
-    /// Copies the stack above the registers' stack pointer; and, where that is not the goroutine's own, the
-    /// end of that one. In a signal handler too.
-    fn fill(&mut self, registers: Registers, of: Option<&'static G>) {
-        self.registers = registers;
-        self.parts = [Part::default(); 2];
-        let sp = registers.sp;
-        let found = stack::around(sp).filter(|stack| stack.contains(&sp));
-        // A thread's stack ends somewhere: the kernel copies what there is.
-        let end = found.as_ref().map_or(sp.saturating_add(MOST), |stack| stack.end);
-        let len = (end - sp).min(MOST);
-        let len = memory::copy(sp, &mut self.bytes[..len]);
-        self.parts[0] = Part { from: sp, at: 0, len };
-        let own =
-            of.and_then(|g| stack::around(thread_pointer(g))).filter(|own| !own.contains(&sp));
-        if let Some(own) = own {
-            let len = own.len().min(REST);
-            let from = own.end - len;
-            let len = memory::copy(from, &mut self.bytes[MOST..MOST + len]);
-            self.parts[1] = Part { from, at: MOST, len };
-        }
-    }
-
-    fn words(&self, mut each: impl FnMut(usize)) {
-        const WORD: usize = size_of::<usize>();
-        for part in &self.parts {
-            // Words are where words can be: the copy begins anywhere.
-            let first = part.from.next_multiple_of(WORD) - part.from;
-            let bytes = &self.bytes[part.at..part.at + part.len];
-            let (words, _) = bytes.get(first..).unwrap_or_default().as_chunks::<WORD>();
-            words.iter().for_each(|word| each(usize::from_ne_bytes(*word)));
-        }
-    }
-
-    fn read(&self, address: usize) -> Option<usize> {
-        let part = |part: &&Part| {
-            let room = part.len.checked_sub(size_of::<usize>());
-            let offset = address.checked_sub(part.from);
-            offset.zip(room).is_some_and(|(offset, room)| offset <= room)
-        };
-        let part = self.parts.iter().find(part)?;
-        let at = part.at + (address - part.from);
-        let word = self.bytes[at..].first_chunk()?;
-        Some(usize::from_ne_bytes(*word))
     }
 }
 
@@ -449,6 +474,31 @@ fn shown_registers(at: *const Registers) -> Option<Registers> {
 fn has_run(m: &'static M, before: Option<u64>) -> bool {
     std::thread::sleep(PAUSE);
     before != thread_look::cpu_time(m.thread())
+}
+
+/// Whether a signal ends no call of the M's thread before its time, if it comes at once: as far as it can be seen.
+///
+/// It takes some microseconds until a signal has come. Whoever runs for a moment between two calls may be in the next
+/// one by then, and is seen blocked soon; so only one that has run for a while is interrupted.
+fn can_be_interrupted(m: &'static M) -> bool {
+    let ran = || thread_look::cpu_time(m.thread());
+    for _ in 0..TRIES {
+        let (start, before) = (Instant::now(), ran());
+        std::thread::sleep(PAUSE);
+        let (waited, after) = (start.elapsed(), ran());
+        let ran_for = Duration::from_nanos(after.unwrap_or(0).saturating_sub(before.unwrap_or(0)));
+        if 4 * ran_for >= 3 * waited {
+            return true;
+        }
+        match thread_look::call(m.thread()) {
+            (_, Some(call)) => return call.begins_again(),
+            (Doing::Unknown, _) => return before != after,
+            // It waits for a CPU, and comes to the signal first; unless it had one meanwhile.
+            _ if after == ran() => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// The stack pointer of a G that does not run, read without owning it.

@@ -9,7 +9,6 @@ use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::state::GState;
-use crate::sys::clock;
 use gosched_context::arch::{self, Registers};
 use gosched_context::memory;
 use gosched_context::unwind::{self, End, Walker};
@@ -137,12 +136,13 @@ impl Viewer {
             false => self.snapshot.take(g)?.state(),
         };
         self.walk(frames);
-        let (reason, since) = self.snapshot.wait();
+        while frames.is_cut && self.snapshot.take_more(g) {
+            self.walk(frames);
+        }
+        let state = if self.snapshot.is_blocked() { GState::Syscall } else { state };
+        let (reason, since) = (self.snapshot.reason(), self.snapshot.since());
         let m = self.snapshot.copier().map(number_and_record);
-        Some(match self.snapshot.is_blocked() {
-            true => Look { state: GState::Syscall, m, reason, since: clock::real_now() },
-            false => Look { state, m, reason, since },
-        })
+        Some(Look { state, m, reason, since })
     }
 
     /// Calls `each` with every word on the stack of `g`; of the caller only with what is above `here`: below it are
@@ -151,34 +151,45 @@ impl Viewer {
         &mut self,
         g: &'static G,
         here: &Here,
-        each: impl FnMut(usize),
+        mut each: impl FnMut(usize),
     ) -> Option<bool> {
         match is_own(g) {
             true => self.snapshot.take_above(g, here.0),
             false => _ = self.snapshot.take(g)?,
         }
-        Some(self.snapshot.words(each))
+        let mut is_known = self.snapshot.words(&mut each);
+        while !is_known && self.snapshot.take_more(g) {
+            is_known = self.snapshot.words(&mut each);
+        }
+        Some(is_known)
     }
 
     fn walk(&mut self, frames: &mut Frames) {
         let Frames { first, elided, last, is_cut } = frames;
         first.clear();
         last.clear();
-        *elided = 0;
+        let mut count = 0;
         let how = self.snapshot.walk(&mut self.walker, |unwind::Frame { at, pc, sp, fp }| {
             let frame = Frame { at, pc, sp, fp };
-            if first.len() < SHOWN {
+            count += 1;
+            if count <= 2 * SHOWN {
                 first.push(frame);
-                return true;
             }
             if last.len() == SHOWN {
                 last.pop_front();
-                *elided += 1;
             }
-            last.push_back(frame);
+            if count > SHOWN {
+                last.push_back(frame);
+            }
             true
         });
         *is_cut = how == End::Broken;
+        *elided = if *is_cut { 0 } else { count.saturating_sub(2 * SHOWN) };
+        match *is_cut {
+            // How many there are is not known, nor which are the outermost.
+            true => last.clear(),
+            false => first.truncate(SHOWN),
+        }
     }
 
     /// Where the function begins that an address is in, which was told as one of a frame.

@@ -54,7 +54,7 @@ impl Viewer {
     pub(crate) fn look_ahead(&mut self, _gs: impl Iterator<Item = &'static G>) {}
 
     pub(crate) fn look_at(&mut self, g: &'static G, _frames: &mut Frames) -> Option<Look> {
-        let look = Look { state: g.state(), m: None, reason: g.reason(), since: g.since() };
+        let look = Look { state: g.state(), m: None, reason: g.reason(), since: Some(g.since()) };
         look.state.is_alive().then_some(look)
     }
 

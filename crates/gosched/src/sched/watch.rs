@@ -290,7 +290,7 @@ fn is_running_again(m: &'static M) -> bool {
     }
     let runs = thread_look::doing(m.thread()) != Doing::Blocked;
     if !runs {
-        m.ran_when_taken.store(ran, Ordering::Relaxed);
+        calls::note_taken(m, ran);
     }
     runs
 }

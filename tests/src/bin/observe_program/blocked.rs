@@ -279,10 +279,17 @@ pub(crate) fn program() {
             }
         }
     }
+    let (calls, early) = (CALLS.load(SeqCst), EARLY.load(SeqCst));
+    // Half as many again while nobody looks.
+    while CALLS.load(SeqCst) < calls + calls / 2 + 1 {
+        gosched::time::sleep(TIME);
+    }
+    let (alone, early_alone) = (CALLS.load(SeqCst) - calls, EARLY.load(SeqCst) - early);
     STOP.store(true, SeqCst);
     all.into_iter().for_each(|other| other.join().unwrap());
     for (nature, (blocked, whole)) in NATURES.iter().zip(seen) {
         println!("{} blocked {blocked} whole {whole}", nature.name);
     }
-    println!("calls {} early {}", CALLS.load(SeqCst), EARLY.load(SeqCst));
+    println!("calls {calls} early {early}");
+    println!("alone {alone} early_alone {early_alone}");
 }

@@ -2,7 +2,9 @@
 //! goroutines of the process. The first argument names one. They have their counterparts in `tests/go`.
 
 mod blocked;
+mod brief;
 mod calls;
+mod deep;
 mod dies;
 mod ends;
 mod knot;
@@ -30,6 +32,10 @@ fn main() -> ExitCode {
         "blocked" => gosched::run(blocked::program),
         "calls" => gosched::run(calls::program),
         "closing" => gosched::run(calls::closing),
+        "deep" => gosched::run(deep::program),
+        "short sleeps" => gosched::run(brief::sleeps),
+        "deaf" => gosched::run(brief::deaf),
+        "since" => gosched::run(brief::since),
         "place" => gosched::run(place::program),
         "minutes" => gosched::run(many::minutes),
         "spinners" => gosched::run(many::spinners),

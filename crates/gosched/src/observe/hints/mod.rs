@@ -180,7 +180,7 @@ impl Look {
             Stuck {
                 id: GoId::new(one.id),
                 what: one.what(),
-                created_at: one.g.site(),
+                created_at: one.site,
                 waits_for: self.graph.next(place).map(|next| GoId::new(self.one(next).id)),
                 held_by_ended: self.graph.ended_holder(place).map(GoId::new),
             }
@@ -201,7 +201,7 @@ impl Look {
             if waited < self.older_than || one.waits_for == WaitsFor::Time {
                 continue;
             }
-            let (created_at, what) = (one.g.site(), one.what());
+            let (created_at, what) = (one.site, one.what());
             let group = groups.entry((created_at.map(std::ptr::from_ref), what));
             let leak = group.or_insert_with(|| Leak {
                 created_at,

@@ -8,12 +8,15 @@ use crate::gmp::slab;
 use crate::gmp::state::{GState, Moment};
 use crate::sched::viewer::Reader;
 use std::collections::{HashMap, HashSet};
+use std::panic::Location;
 
 /// One that waits.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) g: &'static G,
     pub(super) id: u64,
+    /// Where it was started. Read with the rest: later the record may be another's.
+    pub(super) site: Option<&'static Location<'static>>,
     moment: Moment,
     pub(super) reason: WaitReason,
     /// When it began, about.
@@ -48,8 +51,8 @@ impl Waiting {
     /// `None`: it does not wait. What for is not known yet.
     fn of(g: &'static G) -> Option<Waiting> {
         let (id, moment) = (g.id(), g.moment());
-        let (reason, since) = (g.reason(), g.since());
-        let waiting = Waiting { g, id, moment, reason, since, waits_for: WaitsFor::Anybody };
+        let (reason, since, site) = (g.reason(), g.since(), g.site());
+        let waiting = Waiting { g, id, site, moment, reason, since, waits_for: WaitsFor::Anybody };
         (moment.state() == GState::Waiting).then_some(waiting)
     }
 

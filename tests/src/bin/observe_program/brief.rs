@@ -1,0 +1,139 @@
+//! Calls that nobody marked: short ones, one after the other, that a signal would end; ones whose threads hold all
+//! signals back; and since when one is in its call.
+
+use gosched::{Builder, go, runtime, yield_now};
+use gosched_tests::dumps;
+use gosched_tests::json::Json;
+use std::hint::black_box;
+use std::io::{PipeReader, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+static STOP: AtomicBool = AtomicBool::new(false);
+static CALLS: AtomicU64 = AtomicU64::new(0);
+static EARLY: AtomicU64 = AtomicU64::new(0);
+static ARE_THERE: AtomicUsize = AtomicUsize::new(0);
+
+fn sleeps_again_and_again() {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: 200_000 };
+    while !STOP.load(SeqCst) {
+        // SAFETY: the time is valid for reads; nobody asks for what is left.
+        let result = unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };
+        CALLS.fetch_add(1, SeqCst);
+        EARLY.fetch_add(u64::from(result != 0), SeqCst);
+        (0..2000).for_each(|number| _ = black_box(number));
+    }
+}
+
+/// As long as `looks` says; the calls, those that ended before their time, and the looks meanwhile.
+fn phase(mut looks: impl FnMut(u64) -> bool) -> (u64, u64, u64) {
+    let (calls, early) = (CALLS.load(SeqCst), EARLY.load(SeqCst));
+    let looked = (0..).find(|&number| !looks(number)).unwrap_or(0);
+    (CALLS.load(SeqCst) - calls, EARLY.load(SeqCst) - early, looked)
+}
+
+/// Short sleeps: while nobody looks, and while somebody does.
+pub(crate) fn sleeps() {
+    let sleepers = [go(sleeps_again_and_again), go(sleeps_again_and_again)];
+    // The first one reads the names.
+    black_box(runtime::dump());
+    let start = Instant::now();
+    let (calls, early, looks) = phase(|number| {
+        black_box(runtime::dump());
+        number < 400
+    });
+    let took = start.elapsed();
+    let start = Instant::now();
+    let (calls_alone, early_alone, _) = phase(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        start.elapsed() < took
+    });
+    STOP.store(true, SeqCst);
+    sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
+    println!("looks {looks} calls {calls} early {early}");
+    println!("alone {calls_alone} early_alone {early_alone}");
+}
+
+#[inline(never)]
+fn reads_deaf(mut pipe: &PipeReader) {
+    // SAFETY: all-zero is a set.
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: a local.
+    unsafe { libc::sigfillset(&raw mut all) };
+    // SAFETY: a valid set; nobody asks for the old one.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) };
+    ARE_THERE.fetch_add(1, SeqCst);
+    let _ = pipe.read(&mut [0]);
+    black_box(());
+}
+
+/// Threads that no signal comes to, in a call that would go on after one.
+pub(crate) fn deaf() {
+    const COUNT: usize = 20;
+    let (reader, writer) = std::io::pipe().unwrap();
+    let reader = Arc::new(reader);
+    let start = |_| {
+        let reader = reader.clone();
+        Builder::new().name("deaf").go(move || reads_deaf(&reader)).unwrap()
+    };
+    let all: Vec<_> = (0..COUNT).map(start).collect();
+    while ARE_THERE.load(SeqCst) < COUNT {
+        yield_now();
+    }
+    let start = Instant::now();
+    loop {
+        let looked = Instant::now();
+        let text = runtime::dump();
+        let took = looked.elapsed();
+        let blocks = dumps::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
+        let is_shown =
+            |block: &&dumps::Block| block.state == "syscall" && block.frame("reads_deaf").is_some();
+        let shown = blocks.iter().filter(is_shown).count();
+        // They cost no more than others do.
+        if shown == COUNT && took < Duration::from_millis(400) {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "{shown} in {took:?}\n{text}");
+    }
+    drop(writer);
+    all.into_iter().for_each(|one| one.join().unwrap());
+    println!("shown");
+}
+
+#[inline(never)]
+fn reads_unmarked(mut pipe: &PipeReader) {
+    ARE_THERE.fetch_add(1, SeqCst);
+    let _ = pipe.read(&mut [0]);
+    black_box(());
+}
+
+/// How long one is said to be in its call: as long as it is, or nothing.
+pub(crate) fn since() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let reads = go(move || reads_unmarked(&reader));
+    while ARE_THERE.load(SeqCst) == 0 {
+        yield_now();
+    }
+    let start = Instant::now();
+    let mut last = 0;
+    while last < 1_000_000_000 {
+        let json = runtime::dump_json();
+        let longest = start.elapsed() + Duration::from_millis(500);
+        let json = Json::parse(&json).unwrap_or_else(|why| panic!("{why}\n{json}"));
+        let is_it = |one: &&Json| one.get("id").number() == Some(reads.id().get());
+        let one = json.get("goroutines").list().iter().find(is_it).unwrap();
+        let waiting = one.get("waiting_ns").number();
+        // At first its P is not taken yet.
+        if let Some(waiting) = waiting.filter(|_| one.get("state").text() == Some("syscall")) {
+            assert!(waiting >= last, "{waiting} after {last}");
+            assert!(u128::from(waiting) <= longest.as_nanos(), "{waiting} in {longest:?}");
+            last = waiting;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "{waiting:?}: {one:?}");
+        gosched::time::sleep(Duration::from_millis(10));
+    }
+    drop(writer);
+    reads.join().unwrap();
+    println!("since then");
+}
