@@ -5,6 +5,7 @@ mod blocked;
 mod calls;
 mod ends;
 mod knot;
+mod library;
 mod many;
 mod million;
 mod place;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         "blocked" => gosched::run(blocked::program),
         "calls" => gosched::run(calls::program),
         "closing" => gosched::run(calls::closing),
+        "libraries" => gosched::run(library::program),
         "place" => gosched::run(place::program),
         "minutes" => gosched::run(many::minutes),
         "spinners" => gosched::run(many::spinners),
