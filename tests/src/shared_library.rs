@@ -10,11 +10,20 @@ use std::sync::{Mutex, OnceLock};
 /// # Panics
 /// The compiler refuses.
 pub fn build(name: &'static str, directory: &Path, arguments: &[&str]) -> PathBuf {
+    build_as(name, name, directory, arguments)
+}
+
+/// As [`build`], of `c/SOURCE.c`.
+///
+/// # Panics
+/// The compiler refuses.
+pub fn build_as(source: &str, name: &'static str, directory: &Path, arguments: &[&str]) -> PathBuf {
     static BUILT: OnceLock<Mutex<HashSet<&'static str>>> = OnceLock::new();
     let library = directory.join(format!("lib{name}-{}.so", std::process::id()));
     let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap();
     if built.insert(name) {
-        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("c").join(format!("{name}.c"));
+        let source =
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("c").join(format!("{source}.c"));
         let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
         let mut command = Command::new(compiler);
         command.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).args(arguments);

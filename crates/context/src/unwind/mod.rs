@@ -1,12 +1,14 @@
 //! Walking the frames of code that does not run: by the unwind tables that every program has, stripped or not.
 
 mod code;
+mod elf;
 mod tables;
 mod walker;
 
 use crate::arch::{SAVED_WORDS, Saved, registers_of_saved};
 
-pub use walker::{End, Frame, Walker};
+pub use elf::{function_at, id_of_notes};
+pub use walker::{End, Frame, Module, Walker};
 
 /// Calls `each` with the return addresses of a parked context, from where it left off to its first
 /// frame, until `each` says false. Nothing is written to its stack; any thread may do this.
@@ -98,6 +100,8 @@ mod tests {
         let end = walker.walk(&nowhere, false, |_| None, |_| unreachable!());
         assert_eq!(end, End::Broken);
         assert_eq!(walker.walk(&start, false, |_| None, |_| false), End::Enough);
-        assert!(walker.module(start.pc).is_some() && walker.module(0x1234).is_none());
+        let module = walker.module(start.pc).unwrap();
+        assert!(module.path.as_os_str().is_empty() && module.offset < start.pc);
+        assert!(walker.module(0x1234).is_none());
     }
 }

@@ -1,5 +1,6 @@
 //! Unwind tables of the program and its libraries: copies, so that a library may go meanwhile.
 
+use super::elf::{Exports, Loaded};
 use gimli::{
     BaseAddresses, EhFrame, EhFrameHdr, FrameDescriptionEntry, LittleEndian, UnwindSection,
 };
@@ -33,6 +34,9 @@ pub(super) struct Module {
     code: Vec<Range<usize>>,
     header: (usize, Vec<u8>),
     frames: (usize, Vec<u8>),
+    /// Its build id: nothing else has it, but its file. Empty: it has none.
+    pub(super) id: Vec<u8>,
+    pub(super) exports: Exports,
 }
 
 impl Tables {
@@ -128,6 +132,8 @@ impl Module {
         let size = unsafe { length(frames..segment.end) };
         // SAFETY: as above.
         let section = unsafe { copy(&(frames..frames + size)) };
+        // SAFETY: as above.
+        let loaded = unsafe { Loaded::new(base, headers) };
         // SAFETY: the loader's string.
         let path = unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy().into_owned();
         Some(Module {
@@ -137,6 +143,8 @@ impl Module {
             code,
             header: (table.start, header),
             frames: (frames, section),
+            id: loaded.id().unwrap_or_default().to_vec(),
+            exports: loaded.exports().unwrap_or_default(),
         })
     }
 

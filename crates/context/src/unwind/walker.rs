@@ -5,7 +5,7 @@
 //! frame is: see `code`.
 
 use super::code::{Code, Found};
-use super::tables::{Bytes, Module, Tables};
+use super::tables::{self, Bytes, Tables};
 use crate::arch::{FP, KEPT, PC, Registers, SP};
 use gimli::{
     CfaRule, EvaluationResult, Expression, Location, Register, RegisterRule, UnwindContext,
@@ -63,6 +63,19 @@ pub struct Frame {
     pub sp: usize,
     /// Where the frame ends: the stack pointer before the function was called. 0: it is not known.
     pub fp: usize,
+}
+
+/// What is known of the program or library that has some code. It may be gone by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Module<'a> {
+    /// Its file; empty: the program.
+    pub path: &'a Path,
+    /// How far from its beginning the code is: the address that its file has for it.
+    pub offset: usize,
+    /// Its build id; empty: it has none.
+    pub id: &'a [u8],
+    /// The function there, as the linker knows it, if others may call it.
+    pub function: Option<&'a [u8]>,
 }
 
 /// How a walk ended.
@@ -189,14 +202,20 @@ impl Walker {
         self.rules.get(&address)?.as_ref().map(|rules| rules.start)
     }
 
-    /// The file that has this code, and how far from its beginning it is; an empty path is the program's.
-    pub fn module(&self, pc: usize) -> Option<(&Path, usize)> {
+    /// The program or library that has this code.
+    pub fn module(&self, pc: usize) -> Option<Module<'_>> {
         let module = self.tables.module(pc)?;
-        Some((&module.path, pc - module.base))
+        let offset = pc - module.base;
+        let function = module.exports.function_at(offset);
+        Some(Module { path: &module.path, offset, id: &module.id, function })
     }
 }
 
-fn read_rules(module: &Module, at: usize, context: &mut UnwindContext<usize>) -> Option<Rules> {
+fn read_rules(
+    module: &tables::Module,
+    at: usize,
+    context: &mut UnwindContext<usize>,
+) -> Option<Rules> {
     let (bases, frames) = (module.bases(), module.frames());
     let entry = module.entry(at)?;
     let row = entry.unwind_info_for_address(&frames, &bases, context, at as u64).ok()?;
@@ -247,7 +266,7 @@ fn frame_pointer(
 /// From a frame to the one that called it: where the frame ends, and the caller's registers, if there is one.
 /// `None`: it is not known.
 fn step(
-    module: &Module,
+    module: &tables::Module,
     rules: &Rules,
     known: &Known,
     read: &dyn Fn(usize) -> Option<usize>,
@@ -281,7 +300,7 @@ fn step(
 
 /// What an expression says, of which the frame's address is the first operand.
 fn evaluate(
-    module: &Module,
+    module: &tables::Module,
     expression: UnwindExpression<usize>,
     known: &Known,
     frame: usize,

@@ -56,14 +56,64 @@ impl Goroutine {
         self.site.filter(|_| self.id != 1)
     }
 
-    /// The function that started it, as far as it is known: a closure is named after it.
-    pub(super) fn creator(&self) -> &'static str {
-        let runs = self.runs.unwrap_or("");
-        match runs.find("::{{closure}}") {
-            Some(end) => &runs[..end],
-            None => "gosched::go",
-        }
+    /// The function that started it, as far as it is known: a closure is named after the one that it is written in.
+    pub(super) fn creator(&self) -> String {
+        /// As Go writes where it does not know.
+        const UNKNOWN: &str = "?";
+        let is_own = self.site.is_some_and(|site| site.file().starts_with(own_folder()));
+        let creator = self.runs.and_then(|runs| creator_of(runs, is_own));
+        creator.map_or(UNKNOWN.to_owned(), without_arguments)
     }
+}
+
+/// Where the files of this crate are, as the compiler names them.
+fn own_folder() -> &'static str {
+    file!().trim_end_matches("observe/goroutines.rs")
+}
+
+/// The function that a closure is written in, by the name of its type. `None`: it is no closure.
+///
+/// One of this crate's has another in it, the program's, which is an argument of its function's type. That is meant,
+/// unless the place too `is_own`.
+fn creator_of(closure: &str, is_own: bool) -> Option<&str> {
+    let function = closure.strip_suffix("::{{closure}}")?;
+    match !is_own && function.trim_start_matches('<').starts_with("gosched::") {
+        true => creator_of(last_argument(function)?, is_own),
+        false => Some(function),
+    }
+}
+
+/// `D` of `a::b<C, D>`.
+fn last_argument(function: &str) -> Option<&str> {
+    let arguments = function.strip_suffix('>')?;
+    let mut depth = 0;
+    let start = arguments.rmatch_indices(['<', '>', ' ']).find(|&(at, found)| {
+        let is_behind = |before| arguments[..at].ends_with(before);
+        match found {
+            ">" if !is_behind('-') => depth += 1,
+            "<" if depth > 0 => depth -= 1,
+            _ => return depth == 0 && (found == "<" || is_behind(',')),
+        }
+        false
+    });
+    start.map(|(at, bracket)| &arguments[at + bracket.len()..])
+}
+
+/// `a::B::c` of `a::B<C>::c<D>`, and `<A as B>::c` of `<A as B<C>>::c`: the types behind names are left out.
+fn without_arguments(name: &str) -> String {
+    let mut shown = String::new();
+    let (mut depth, mut before) = (0, ' ');
+    for c in name.chars() {
+        let is_behind_a_name = shown.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        match c {
+            '<' if depth > 0 || is_behind_a_name => depth += 1,
+            '>' if depth > 0 && before != '-' => depth -= 1,
+            _ if depth > 0 => {}
+            _ => shown.push(c),
+        }
+        before = c;
+    }
+    shown
 }
 
 /// Who is shown.
@@ -178,4 +228,83 @@ fn look_at(viewer: &mut Viewer, g: &'static G, id: u64, frames: &mut Frames) -> 
 /// A viewer for programs that go on.
 pub(super) fn viewer() -> Viewer {
     Viewer::new(Manners::Polite)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    trait Starts {
+        fn starts<F: FnOnce()>(&self, f: F) -> &'static str;
+    }
+
+    struct Of<T>(T);
+
+    impl<T> Starts for Of<T> {
+        fn starts<F: FnOnce()>(&self, f: F) -> &'static str {
+            let _ = &f;
+            name_of(&move || f())
+        }
+    }
+
+    impl<T> Of<T> {
+        fn runs<F: FnOnce()>(&self, f: F) -> &'static str {
+            name_of(&move || f())
+        }
+    }
+
+    fn name_of<F>(_: &F) -> &'static str {
+        std::any::type_name::<F>()
+    }
+
+    fn creator(runs: &'static str) -> Option<String> {
+        creator_of(runs, true).map(without_arguments)
+    }
+
+    #[test]
+    fn a_closure_is_of_the_function_that_it_is_written_in() {
+        const HERE: &str =
+            concat!(module_path!(), "::a_closure_is_of_the_function_that_it_is_written_in");
+        let closure = || {};
+        assert_eq!(creator(name_of(&closure)).as_deref(), Some(HERE));
+        let outer = || name_of(&|| {});
+        assert_eq!(creator(outer()), Some(format!("{HERE}::{{{{closure}}}}")));
+        let given: Of<fn(u8) -> u8> = Of(|x| x);
+        let method = concat!(module_path!(), "::Of::runs");
+        assert_eq!(creator(given.runs(closure)).as_deref(), Some(method));
+        let of_trait = creator(given.starts(closure)).unwrap();
+        let (ours, its) = (concat!(module_path!(), "::Of"), concat!(module_path!(), "::Starts"));
+        assert_eq!(of_trait, format!("<{ours} as {its}>::starts"));
+        assert_eq!(creator(name_of(&creator)), None, "a function may be started by any");
+        assert_eq!(creator(name_of(&given.0)), None);
+    }
+
+    #[test]
+    fn a_closure_in_one_of_this_crate_is_the_programs() {
+        for (runs, wanted) in [
+            ("gosched::a::G::go<my::f::{{closure}}>::{{closure}}", Some("my::f")),
+            ("gosched::a::G<my::E>::go<u8, my::f<A, B>::{{closure}}>::{{closure}}", Some("my::f")),
+            (
+                "gosched::G<E>::go<<my::A<fn() -> B> as C>::f::{{closure}}>::{{closure}}",
+                Some("<my::A as C>::f"),
+            ),
+            ("gosched::G::go<my::f>::{{closure}}", None),
+            ("gosched::G::go::{{closure}}", None),
+            ("gosched_tests::f<gosched::G>::{{closure}}", Some("gosched_tests::f")),
+            (
+                "my::<impl my::A for gosched::G<B>>::f<C>::{{closure}}",
+                Some("my::<impl my::A for gosched::G>::f"),
+            ),
+            ("<>>::{{closure}}", Some("<>>")),
+            ("gosched::>>::{{closure}}", None),
+        ] {
+            assert_eq!(creator_of(runs, false).map(without_arguments).as_deref(), wanted, "{runs}");
+        }
+    }
+
+    #[test]
+    fn files_of_this_crate_are_known() {
+        assert!(Location::caller().file().starts_with(own_folder()));
+        assert!(!"tests/src/lib.rs".starts_with(own_folder()));
+    }
 }

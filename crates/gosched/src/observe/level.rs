@@ -34,10 +34,10 @@ pub(super) fn is_detailed() -> bool {
     ALL_IS_TOLD.load(Ordering::Relaxed) || level().frames >= 2
 }
 
-/// Whether labels are part of a goroutine's first line: `GODEBUG=tracebacklabels=0` says no.
+/// Whether labels are part of a goroutine's first line: all but `GODEBUG=tracebacklabels=1` says no.
 pub(super) fn labels_are_shown() -> bool {
     static SHOWN: OnceLock<bool> = OnceLock::new();
-    *SHOWN.get_or_init(|| godebug::value("tracebacklabels").is_none_or(|value| value != "0"))
+    *SHOWN.get_or_init(|| godebug::value("tracebacklabels").is_none_or(|value| value == 1))
 }
 
 fn parse(text: &str) -> Level {

@@ -18,6 +18,13 @@ mod quit;
 #[path = "quit_none.rs"]
 mod quit;
 
+#[cfg(ported)]
+mod library;
+
+#[cfg(not(ported))]
+#[path = "library_none.rs"]
+mod library;
+
 pub(crate) use fatal::{dump_to_stderr, prepare};
 pub(crate) use folded::folded;
 pub(crate) use goroutines::count;

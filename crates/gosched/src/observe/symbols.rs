@@ -1,7 +1,8 @@
 //! Names of code: the function, the file and the line, as far as the program has them.
 
 use super::level;
-use crate::sched::viewer::Viewer;
+use super::library::Library;
+use crate::sched::viewer::{Module, Viewer};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -18,35 +19,76 @@ pub(super) struct Symbol {
 
 /// What is known of addresses. Each is looked up once.
 #[derive(Debug, Default)]
-pub(super) struct Symbols(HashMap<usize, Rc<[Symbol]>>);
+pub(super) struct Symbols {
+    known: HashMap<usize, Rc<[Symbol]>>,
+    /// Files of libraries, by their build ids. `None`: there is no such file.
+    libraries: HashMap<Vec<u8>, Option<Library>>,
+}
 
 impl Symbols {
     /// The functions at an address, the innermost first: at least one.
     pub(super) fn at(&mut self, address: usize, viewer: &Viewer) -> Rc<[Symbol]> {
-        self.0.entry(address).or_insert_with(|| look_up(address, viewer).into()).clone()
+        if let Some(known) = self.known.get(&address) {
+            return known.clone();
+        }
+        let found: Rc<[Symbol]> = self.look_up(address, viewer).into();
+        self.known.insert(address, found.clone());
+        found
+    }
+
+    fn look_up(&mut self, address: usize, viewer: &Viewer) -> Vec<Symbol> {
+        let mut found = match viewer.module(address) {
+            None => vec![Symbol::new(format!("{address:#x}"), None)],
+            Some(module) if module.path.as_os_str().is_empty() => in_program(address),
+            Some(module) => self.in_library(&module),
+        };
+        if found.is_empty() {
+            found.extend(viewer.module(address).map(|module| unknown(&module)));
+        }
+        found.iter_mut().for_each(|symbol| symbol.is_runtime = is_runtime(symbol));
+        // The others were inlined in it.
+        if let Some(outermost) = found.last_mut() {
+            outermost.start = viewer.function(address);
+        }
+        found
+    }
+
+    /// `backtrace` must not be asked: it lists the libraries once, and gives the names of one that is gone to what is
+    /// there now.
+    fn in_library(&mut self, module: &Module<'_>) -> Vec<Symbol> {
+        let exported = || module.function.map(|name| Symbol::new(demangled(name), None));
+        if module.id.is_empty() {
+            return exported().into_iter().collect();
+        }
+        let open = || Library::open(module.path, module.id);
+        let library = self.libraries.entry(module.id.to_vec()).or_insert_with(open);
+        let mut found = library.as_ref().map_or(Vec::new(), |library| library.at(module.offset));
+        if found.is_empty() {
+            found.extend(exported());
+        }
+        found
     }
 }
 
-fn look_up(address: usize, viewer: &Viewer) -> Vec<Symbol> {
+impl Symbol {
+    pub(super) fn new(name: String, place: Option<(String, u32)>) -> Symbol {
+        Symbol { name, place, start: None, is_runtime: false }
+    }
+}
+
+/// A name as people write it.
+pub(super) fn demangled(name: &[u8]) -> String {
+    format!("{:#}", backtrace::SymbolName::new(name))
+}
+
+fn in_program(address: usize) -> Vec<Symbol> {
     let mut found: Vec<Symbol> = Vec::new();
     backtrace::resolve(address as *mut std::ffi::c_void, |symbol| {
         let Some(name) = symbol.name() else { return };
         let place = symbol.filename().zip(symbol.lineno());
-        found.push(Symbol {
-            name: format!("{name:#}"),
-            place: place.map(|(file, line)| (file.display().to_string(), line)),
-            start: None,
-            is_runtime: false,
-        });
+        let place = place.map(|(file, line)| (file.display().to_string(), line));
+        found.push(Symbol::new(format!("{name:#}"), place));
     });
-    found.iter_mut().for_each(|symbol| symbol.is_runtime = is_runtime(symbol));
-    match found.last_mut() {
-        // The others were inlined in it.
-        Some(outermost) => {
-            outermost.start = viewer.function(address);
-        }
-        None => found.push(unknown(address, viewer)),
-    }
     found
 }
 
@@ -56,15 +98,9 @@ pub(super) fn is_shown(symbol: &Symbol) -> bool {
 }
 
 /// Where it is in its file: for `addr2line`.
-fn unknown(address: usize, viewer: &Viewer) -> Symbol {
-    let name = match viewer.module(address) {
-        Some((path, offset)) => {
-            let name = path.file_name().map_or("program".into(), |name| name.to_string_lossy());
-            format!("{name}+{offset:#x}")
-        }
-        None => format!("{address:#x}"),
-    };
-    Symbol { name, place: None, start: None, is_runtime: false }
+fn unknown(module: &Module<'_>) -> Symbol {
+    let name = module.path.file_name().map_or("program".into(), |name| name.to_string_lossy());
+    Symbol::new(format!("{name}+{:#x}", module.offset), None)
 }
 
 /// Modules of this crate that are of no interest to who reads about the program.
@@ -141,8 +177,7 @@ mod tests {
     use super::*;
 
     fn symbol(name: &str, file: Option<String>) -> Symbol {
-        let place = file.map(|file| (file, 1));
-        Symbol { name: name.into(), place, start: None, is_runtime: false }
+        Symbol::new(name.into(), file.map(|file| (file, 1)))
     }
 
     #[test]

@@ -135,16 +135,29 @@ impl fmt::Display for Header<'_> {
     }
 }
 
-/// As Go writes labels: in quotes if there is a need.
+/// As Go writes labels: in quotes if there is a need, and then in ASCII alone.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || ['.', '/', '_'].contains(&c);
-        match self.0.chars().all(is_plain) {
-            true => f.write_str(self.0),
-            false => write!(f, "{:?}", self.0),
+        if self.0.chars().all(is_plain) {
+            return f.write_str(self.0);
         }
+        f.write_str("\"")?;
+        for c in self.0.chars() {
+            match c {
+                '\n' => f.write_str("\\n")?,
+                '\r' => f.write_str("\\r")?,
+                '\t' => f.write_str("\\t")?,
+                '\\' | '"' => write!(f, "\\{c}")?,
+                ' '..='~' => write!(f, "{c}")?,
+                '\0'..' ' => write!(f, "\\x{:02x}", u32::from(c))?,
+                '\x7f'..='\u{ffff}' => write!(f, "\\u{:04x}", u32::from(c))?,
+                _ => write!(f, "\\U{:08x}", u32::from(c))?,
+            }
+        }
+        f.write_str("\"")
     }
 }
 
@@ -212,5 +225,27 @@ mod tests {
         assert_eq!(Header(&locked).to_string(), wanted);
         let running = goroutine(GState::Running, None);
         assert_eq!(Header(&running).to_string(), "goroutine 7 [running]:");
+    }
+
+    /// What Go 1.27 wrote for these.
+    #[test]
+    fn labels_are_quoted_as_go_does() {
+        for (label, wanted) in [
+            ("plain./_9", "plain./_9"),
+            ("", ""),
+            ("a b", r#""a b""#),
+            ("a-b", r#""a-b""#),
+            ("größe", r#""gr\u00f6\u00dfe""#),
+            ("\x1b\0\x7f", r#""\x1b\x00\u007f""#),
+            ("\n\r\t\x07", r#""\n\r\t\x07""#),
+            ("\\\"'", r#""\\\"'""#),
+            ("\u{fffd}", r#""\ufffd""#),
+            ("\u{200b}\u{ffff}", r#""\u200b\uffff""#),
+            ("😀\u{10ffff}", r#""\U0001f600\U0010ffff""#),
+            ("\u{80}", r#""\u0080""#),
+            ("a:b,{}", r#""a:b,{}""#),
+        ] {
+            assert_eq!(Quoted(label).to_string(), wanted);
+        }
     }
 }

@@ -3,6 +3,7 @@
 use crate::gmp::reason::WaitReason;
 use crate::gmp::state::GState;
 use std::collections::VecDeque;
+use std::path::Path;
 
 /// Whether calls that nobody marked may be interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,19 @@ impl Frames {
     pub(crate) fn shown(&self) -> impl Iterator<Item = &Frame> {
         self.first.iter().chain(&self.last)
     }
+}
+
+/// The program or library that has some code. It may be gone by now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Module<'a> {
+    /// Its file; empty: the program.
+    pub(crate) path: &'a Path,
+    /// How far from its beginning the code is: the address that its file has for it.
+    pub(crate) offset: usize,
+    /// Its build id; empty: it has none.
+    pub(crate) id: &'a [u8],
+    /// The function there, as the linker knows it, if others may call it.
+    pub(crate) function: Option<&'a [u8]>,
 }
 
 /// What a goroutine did, besides its frames.

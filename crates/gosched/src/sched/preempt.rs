@@ -96,7 +96,7 @@ pub(crate) fn start() {
             ),
         }
     }
-    let off = godebug::value("asyncpreemptoff").as_deref() == Some("1");
+    let off = godebug::value("asyncpreemptoff").is_some_and(|value| value != 0);
     // Whoever wants to see what goroutines do interrupts them too.
     // SAFETY: then — `moved` is made for that.
     match unsafe { interrupt::install(interrupted, moved) } {

@@ -30,7 +30,8 @@ static START: OnceLock<u64> = OnceLock::new();
 /// Reads the environment: called when the runtime starts.
 pub(crate) fn start() {
     let now = *START.get_or_init(clock::real_now);
-    let number = |name| godebug::value(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    let number =
+        |name| -> u64 { godebug::value(name).and_then(|value| value.try_into().ok()).unwrap_or(0) };
     let millis = number("schedtrace");
     if millis > 0 {
         DETAIL.store(number("scheddetail") > 0, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! The frames of a goroutine: see `snapshot` for how they are had.
 
 pub(crate) use super::ahead::MANY;
-pub(crate) use super::frames::{Frame, Frames, Look, Manners};
+pub(crate) use super::frames::{Frame, Frames, Look, Manners, Module};
 
 use super::look;
 use super::snapshot::Snapshot;
@@ -13,7 +13,6 @@ use gosched_context::arch::{self, Registers};
 use gosched_context::memory;
 use gosched_context::unwind::{self, End, Walker};
 use std::ops::Range;
-use std::path::Path;
 
 /// Looks at one goroutine after the other.
 #[derive(Debug)]
@@ -197,8 +196,9 @@ impl Viewer {
         self.walker.function(address)
     }
 
-    /// The file that has this code, and how far from its beginning it is; an empty path is the program's.
-    pub(crate) fn module(&self, address: usize) -> Option<(&Path, usize)> {
-        self.walker.module(address)
+    /// What has this code.
+    pub(crate) fn module(&self, address: usize) -> Option<Module<'_>> {
+        let unwind::Module { path, offset, id, function } = self.walker.module(address)?;
+        Some(Module { path, offset, id, function })
     }
 }

@@ -8,6 +8,7 @@ mod deep;
 mod dies;
 mod ends;
 mod knot;
+mod library;
 mod many;
 mod million;
 mod place;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         "short sleeps" => gosched::run(brief::sleeps),
         "deaf" => gosched::run(brief::deaf),
         "since" => gosched::run(brief::since),
+        "libraries" => gosched::run(library::program),
         "place" => gosched::run(place::program),
         "minutes" => gosched::run(many::minutes),
         "spinners" => gosched::run(many::spinners),
