@@ -584,11 +584,12 @@ struct Parking<'a, T> {
 /// The caller's context is saved: others may know.
 ///
 /// # Safety
-/// - **parking**: `data` is a `Parking<T>`, alive until the lock is free.
+/// - **parking**: `data` is a `Parking<T>`, alive until the turn is settled, and what it names until the lock is free.
 unsafe fn commit<T>(g: &'static G, data: *const ()) -> bool {
     // SAFETY: parking — promised by the caller.
-    let Parking { waits, core } = unsafe { &*data.cast::<Parking<'_, T>>() };
-    let wait = waits.turn.settle(g);
+    let &Parking { waits: Waits { turn, .. }, core } = unsafe { &*data.cast::<Parking<'_, T>>() };
+    // From here on a time limit may make it ready without the lock: the `Parking` may be gone.
+    let wait = turn.settle(g);
     // The frame may be gone as soon as the lock is free, and the channel with it.
     // SAFETY: held — by the goroutine that waits.
     unsafe { core.unlock_and_forget() };

@@ -169,11 +169,12 @@ struct Parking<'a> {
 /// The caller's context is saved: others may know.
 ///
 /// # Safety
-/// - **parking**: `data` is a `Parking`, alive until the last lock is free.
+/// - **parking**: `data` is a `Parking`, alive until the turn is settled, and what it names until the last lock is free.
 unsafe fn commit(g: &'static G, data: *const ()) -> bool {
     // SAFETY: parking — promised by the caller.
-    let Parking { waits, all } = unsafe { &*data.cast::<Parking<'_>>() };
-    let wait = waits.turn.settle(g);
+    let &Parking { waits: Waits { turn, .. }, all } = unsafe { &*data.cast::<Parking<'_>>() };
+    // From here on a time limit may make it ready without the locks: the `Parking` may be gone.
+    let wait = turn.settle(g);
     // SAFETY: held — by the goroutine that waits. It takes them all before it leaves its frame.
     unsafe { all.unlock_and_forget() };
     wait

@@ -181,11 +181,12 @@ struct Parking<'a, S> {
 /// The caller's context is saved: others may know.
 ///
 /// # Safety
-/// - **parking**: `data` is a `Parking<S>`, alive until the lock is free.
+/// - **parking**: `data` is a `Parking<S>`, alive until the turn is settled, and what it names until the lock is free.
 unsafe fn commit<S>(g: &'static G, data: *const ()) -> bool {
     // SAFETY: parking — promised by the caller.
-    let Parking { waits, lock } = unsafe { &*data.cast::<Parking<'_, S>>() };
-    let wait = waits.turn.settle(g);
+    let &Parking { waits: Waits { turn, .. }, lock } = unsafe { &*data.cast::<Parking<'_, S>>() };
+    // From here on a time limit may make it ready without the lock: the `Parking` is gone.
+    let wait = turn.settle(g);
     // SAFETY: held — by the one who waits. What it waits with may be gone as soon as the lock is free.
     unsafe { lock.release_and_forget() };
     wait
