@@ -4,7 +4,7 @@ use super::goroutines::{self, Whom};
 use super::symbols::{Symbols, is_shown};
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// What goroutines of one kind have in common.
 #[derive(Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,6 +79,54 @@ pub(crate) fn folded() -> String {
 fn labels(labels: &[(String, String)]) -> Option<String> {
     let mut sorted: Vec<_> = labels.iter().collect();
     sorted.sort();
-    let all: Vec<_> = sorted.iter().map(|(key, value)| format!("{key:?}:{value:?}")).collect();
+    let pair = |(key, value): &&(String, String)| format!("{}:{}", Quoted(key), Quoted(value));
+    let all: Vec<_> = sorted.iter().map(pair).collect();
     (!all.is_empty()).then(|| format!("{{{}}}", all.join(", ")))
+}
+
+/// In quotes, as Go's `%q`.
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"")?;
+        for c in self.0.chars() {
+            match c {
+                '\x07' => f.write_str("\\a")?,
+                '\x08' => f.write_str("\\b")?,
+                '\x0b' => f.write_str("\\v")?,
+                '\x0c' => f.write_str("\\f")?,
+                '\n' => f.write_str("\\n")?,
+                '\r' => f.write_str("\\r")?,
+                '\t' => f.write_str("\\t")?,
+                '\\' | '"' => write!(f, "\\{c}")?,
+                '\0'..' ' | '\x7f' => write!(f, "\\x{:02x}", u32::from(c))?,
+                // Those that can be shown are.
+                _ if c == '\'' || c.escape_debug().len() == 1 => write!(f, "{c}")?,
+                '\x7f'..='\u{ffff}' => write!(f, "\\u{:04x}", u32::from(c))?,
+                _ => write!(f, "\\U{:08x}", u32::from(c))?,
+            }
+        }
+        f.write_str("\"")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What Go's `%q` makes of each.
+    #[test]
+    fn labels_are_quoted_as_gos() {
+        for (text, wanted) in [
+            ("plain", r#""plain""#),
+            ("q\"\\'", r#""q\"\\'""#),
+            ("\x07\x08\x0c\n\r\t\x0b", r#""\a\b\f\n\r\t\v""#),
+            ("\0\x1b\x7f", r#""\x00\x1b\x7f""#),
+            ("größe日本😀", "\"größe日本😀\""),
+            ("\u{200b}\u{2028}\u{e0001}", r#""\u200b\u2028\U000e0001""#),
+        ] {
+            assert_eq!(Quoted(text).to_string(), wanted);
+        }
+    }
 }
