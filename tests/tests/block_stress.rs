@@ -14,7 +14,7 @@ use gosched::{block_on, chan, go, runtime, select};
 use gosched_tests::parties::{Ledger, Token, join_all, mixed, wait_for};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// Parties of a program.
@@ -272,8 +272,12 @@ fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
+/// One at a time: the first counts the goroutines of the process.
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[test]
 fn all_ends_and_nothing_is_lost() {
+    let _alone = ALONE.lock();
     let seconds = number("GOSCHED_STRESS_SECONDS", 4);
     let first = number("GOSCHED_STRESS_SEED", u64::from(std::process::id()));
     let start = Instant::now();
@@ -294,4 +298,40 @@ fn all_ends_and_nothing_is_lost() {
         std::thread::sleep(Duration::from_millis(1));
     }
     drop(go(|| ()).join());
+}
+
+/// Whoever waits with a limit may go on, and leave its frame, before the one that parked it has given the lock back.
+/// Threads that burn the CPUs stop that one there, now and then.
+#[test]
+fn limits_that_are_over_in_the_middle_of_parking_do_no_harm() {
+    let _alone = ALONE.lock();
+    static OVER: AtomicBool = AtomicBool::new(false);
+    let burners: Vec<_> =
+        (0..4).map(|_| std::thread::spawn(|| while !OVER.load(SeqCst) {})).collect();
+    let waiters: Vec<_> = (0..16)
+        .map(|number: u32| {
+            go(move || {
+                let (mutex, permits, group) = (Mutex::new(0), Semaphore::new(1), WaitGroup::new());
+                let (_held, _taken) = (mutex.lock(), permits.acquire(1));
+                group.add(1);
+                let mut round = number;
+                while !OVER.load(SeqCst) {
+                    round += 1;
+                    let limit = Duration::from_micros(u64::from(round % 30));
+                    assert!(mutex.try_lock_for(limit).is_none());
+                    assert!(permits.acquire_timeout(1, limit).is_none());
+                    assert!(!group.wait_timeout(limit));
+                }
+                group.done();
+            })
+        })
+        .collect();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(3) {
+        std::hint::black_box(runtime::dump_folded());
+        sleep(Duration::from_millis(1));
+    }
+    OVER.store(true, SeqCst);
+    waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+    burners.into_iter().for_each(|burner| burner.join().unwrap());
 }

@@ -453,38 +453,3 @@ fn a_group_that_is_used_again_too_early_says_so() {
         waits.join().unwrap();
     }
 }
-
-/// Whoever waits with a limit may go on, and leave its frame, before the one that parked it has given the lock back.
-/// Threads that burn the CPUs stop that one there, now and then.
-#[test]
-fn limits_that_are_over_in_the_middle_of_parking_do_no_harm() {
-    static OVER: AtomicBool = AtomicBool::new(false);
-    let burners: Vec<_> =
-        (0..4).map(|_| std::thread::spawn(|| while !OVER.load(SeqCst) {})).collect();
-    let waiters: Vec<_> = (0..16)
-        .map(|number: u32| {
-            go(move || {
-                let (mutex, permits, group) = (Mutex::new(0), Semaphore::new(1), WaitGroup::new());
-                let (_held, _taken) = (mutex.lock(), permits.acquire(1));
-                group.add(1);
-                let mut round = number;
-                while !OVER.load(SeqCst) {
-                    round += 1;
-                    let limit = Duration::from_micros(u64::from(round % 30));
-                    assert!(mutex.try_lock_for(limit).is_none());
-                    assert!(permits.acquire_timeout(1, limit).is_none());
-                    assert!(!group.wait_timeout(limit));
-                }
-                group.done();
-            })
-        })
-        .collect();
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(3) {
-        std::hint::black_box(gosched::runtime::dump_folded());
-        gosched::time::sleep(MILLI);
-    }
-    OVER.store(true, SeqCst);
-    waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
-    burners.into_iter().for_each(|burner| burner.join().unwrap());
-}
