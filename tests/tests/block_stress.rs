@@ -306,8 +306,15 @@ fn all_ends_and_nothing_is_lost() {
 fn limits_that_are_over_in_the_middle_of_parking_do_no_harm() {
     let _alone = ALONE.lock();
     static OVER: AtomicBool = AtomicBool::new(false);
-    let burners: Vec<_> =
-        (0..4).map(|_| std::thread::spawn(|| while !OVER.load(SeqCst) {})).collect();
+    let burners: Vec<_> = (0..4)
+        .map(|_| {
+            std::thread::spawn(|| {
+                while !OVER.load(SeqCst) {
+                    std::hint::black_box(())
+                }
+            })
+        })
+        .collect();
     let waiters: Vec<_> = (0..16)
         .map(|number: u32| {
             go(move || {
