@@ -2,7 +2,9 @@
 
 use crate::gmp::current;
 use crate::sched;
+use gosched_context::fatal::Stderr;
 use std::any::Any;
+use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -58,7 +60,13 @@ pub(crate) fn run_and_forget(f: impl FnOnce()) {
 fn end_the_process() -> ! {
     sched::begin_report();
     let id = current::goroutine().map_or(0, crate::gmp::g::G::id);
-    eprintln!("fatal error: goroutine {id} panicked, and the panic policy is to end the process");
+    // Without std's lock, which somebody may hold for ever: others wait for this.
+    let mut out = Stderr::new();
+    let _ = writeln!(
+        out,
+        "fatal error: goroutine {id} panicked, and the panic policy is to end the process"
+    );
+    out.flush();
     sched::report(sched::End::Panic);
     // SAFETY: ends the process at once, as Go's runtime does.
     unsafe { libc::_exit(2) }

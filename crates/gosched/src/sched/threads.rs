@@ -15,8 +15,10 @@ use crate::gmp::state::GState;
 use crate::sys::Lock;
 use crate::sys::{clock, random};
 use gosched_context::Still;
+use gosched_context::fatal::Stderr;
 use gosched_context::lock::Guarded;
 use std::cell::Cell;
+use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -229,7 +231,8 @@ pub(super) fn look_for_deadlock() {
     let ends = DEADLOCK_ENDS.load(Ordering::Relaxed) && ACTIVE.load(Ordering::Relaxed) == 0;
     if ends && !timer_thread::has_timers() && ACTIVE.load(Ordering::Relaxed) == 0 {
         super::report::begin();
-        eprintln!("fatal error: all goroutines are asleep - deadlock!");
+        let mut out = Stderr::new();
+        let _ = writeln!(out, "fatal error: all goroutines are asleep - deadlock!");
         super::report::report(super::report::End::Fatal);
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(2) }
