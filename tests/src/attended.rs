@@ -1,13 +1,11 @@
 //! Child processes that are watched while they run: what they print is waited for, then they get a
 //! signal, or the end of their input. One that hangs fails, with what it printed.
 
+use crate::wait::CHILD_LIMIT;
 use std::io::Read;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-/// After this time a child that did not do what was waited for has failed.
-const LIMIT: Duration = Duration::from_secs(60);
+use std::time::Instant;
 
 /// A child that runs.
 #[derive(Debug)]
@@ -88,7 +86,7 @@ impl Attended {
     /// Until then, or the limit.
     fn wait(&self, enough: impl Fn(&Said) -> bool) -> Said {
         let (said, changed) = &*self.said;
-        let deadline = Instant::now() + LIMIT;
+        let deadline = Instant::now() + CHILD_LIMIT;
         let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
         while !enough(&said) && Instant::now() < deadline {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -2,16 +2,18 @@
 //!
 //! A suite lists its scenarios in one test, `child`, that does nothing unless [`SCENARIO`] names one.
 
+use crate::wait::CHILD_LIMIT;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 /// The variable that names the scenario a child is to run.
 pub const SCENARIO: &str = "GOSCHED_TEST_SCENARIO";
 
-/// The scenario this process is to run, if it is a child. It has 60 seconds: a child that hangs
-/// fails, it does not hang the suite.
+/// The scenario this process is to run, if it is a child. A child that hangs is ended after
+/// [`CHILD_LIMIT`]: it fails, and does not hang the suite.
 pub fn scenario() -> Option<String> {
     let scenario = std::env::var(SCENARIO).ok()?;
-    end_after(60);
+    end_after(CHILD_LIMIT);
     Some(scenario)
 }
 
@@ -39,10 +41,10 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A thread that lives for the rest of the process, and ends it with status 3 after `seconds`.
-fn end_after(seconds: u64) {
+/// A thread that lives for the rest of the process, and ends it with status 3 after `limit`.
+fn end_after(limit: Duration) {
     std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_secs(seconds));
+        std::thread::sleep(limit);
         eprintln!("deadline");
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(3) }

@@ -19,6 +19,7 @@ pub mod shared_library;
 pub mod sockets;
 pub mod storm;
 pub mod trace_lines;
+pub mod wait;
 pub mod waits;
 
 /// README's program, as a test.

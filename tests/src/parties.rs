@@ -1,13 +1,10 @@
 //! Who takes part in a test of channels, goroutines and ordinary threads alike, and values that are
 //! counted when they are dropped.
 
+use crate::wait::LIMIT;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
-
-/// After this time a party that has not ended has failed.
-const LIMIT: Duration = Duration::from_secs(20);
 
 /// What a party is.
 #[derive(Clone, Copy, Debug)]
@@ -80,55 +77,9 @@ pub fn crowd(count: usize, f: impl Fn(usize) + Send + Sync + 'static) {
     goroutines.into_iter().for_each(|goroutine| goroutine.join().unwrap());
 }
 
-/// Waits until something is so, as a goroutine does; it must be, before long.
-///
-/// # Panics
-/// It never is.
-pub fn eventually(mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < LIMIT, "it never was");
-        gosched::time::sleep(Duration::from_millis(1));
-    }
-}
-
 /// The results of all.
 pub fn join_all<T>(parties: impl IntoIterator<Item = Party<T>>) -> Vec<T> {
     parties.into_iter().map(Party::join).collect()
-}
-
-/// Waits until the condition holds.
-///
-/// # Panics
-/// It never does.
-pub fn wait_for(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_micros(200));
-    }
-}
-
-/// Lets others come to the point where they wait. Nothing tells when they do, so a test that passes
-/// only if they did has to try again: see [`sooner_or_later`].
-pub fn settle() {
-    std::thread::sleep(Duration::from_millis(10));
-}
-
-/// For what may fail on a busy machine because somebody had not [settled](settle).
-///
-/// # Panics
-/// It fails five times in a row.
-pub fn sooner_or_later<T: PartialEq + std::fmt::Debug>(expected: T, attempt: impl Fn() -> T) {
-    let mut found = Vec::new();
-    while found.len() < 5 {
-        let outcome = attempt();
-        if outcome == expected {
-            return;
-        }
-        found.push(outcome);
-    }
-    panic!("never {expected:?}, but {found:?}");
 }
 
 /// Counts how often each of its tokens was dropped.

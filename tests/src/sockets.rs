@@ -1,6 +1,7 @@
 //! Connections over loopback, and who uses them, for the suites `net_*`.
 
 use crate::parties::{KINDS, Kind};
+use crate::wait::LIMIT;
 use gosched::chan;
 use gosched::net::{TcpListener, TcpStream};
 use std::io::{self, Read, Write};
@@ -8,8 +9,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// After this time somebody who is not done hangs.
-pub const LIMIT: Duration = Duration::from_secs(20);
 /// Any port of this machine alone.
 pub const LOCAL: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
 

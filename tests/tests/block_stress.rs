@@ -11,7 +11,8 @@ use gosched::sync::{
 };
 use gosched::time::{self, after_func, sleep};
 use gosched::{block_on, chan, go, runtime, select};
-use gosched_tests::parties::{Ledger, Token, join_all, mixed, wait_for};
+use gosched_tests::parties::{Ledger, Token, join_all, mixed};
+use gosched_tests::wait::until;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -261,7 +262,7 @@ fn program(seed: u64) {
     let sent = world.next.load(SeqCst);
     let ledger = world.ledger.clone();
     // Closures of parties and functions that are just ending have their shares.
-    wait_for("the world is ours", || Arc::strong_count(&world) == 1);
+    until("the world is ours", || Arc::strong_count(&world) == 1);
     drop(world);
     let drops = ledger.drops();
     let wrong = drops.iter().enumerate().filter(|&(i, &n)| n != usize::from(i < sent)).count();

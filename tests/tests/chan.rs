@@ -7,9 +7,8 @@ use gosched::chan::{
 };
 use gosched::{chan, go};
 use gosched_tests::blocks::Random;
-use gosched_tests::parties::{
-    KINDS, Kind, Ledger, Party, Token, in_both, join_all, mixed, settle, sooner_or_later, wait_for,
-};
+use gosched_tests::parties::{KINDS, Kind, Ledger, Party, Token, in_both, join_all, mixed};
+use gosched_tests::wait::{settle, sooner_or_later, until};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -223,13 +222,13 @@ fn attempts<T: Clone + PartialEq + std::fmt::Debug + Send + 'static>(value: T) {
         let (tx, value) = (tx.clone(), value.clone());
         move || tx.send(value).unwrap()
     });
-    wait_for("a sender waits", || rx.try_recv().is_ok_and(|received| received == value));
+    until("a sender waits", || rx.try_recv().is_ok_and(|received| received == value));
     sender.join();
     let receiver = Kind::Thread.start({
         let rx = rx.clone();
         move || rx.recv()
     });
-    wait_for("a receiver waits", || tx.try_send(value.clone()).is_ok());
+    until("a receiver waits", || tx.try_send(value.clone()).is_ok());
     assert_eq!(receiver.join(), Ok(value.clone()));
 
     assert!(tx.close() && tx_buffered.close());

@@ -3,7 +3,7 @@
 use gosched::chan::{RecvTimeoutError, TryRecvError};
 use gosched::context::{CancelGuard, Context, ContextError, background};
 use gosched::{chan, go, goexit, id, run, select, time, yield_now};
-use gosched_tests::parties::eventually;
+use gosched_tests::wait::eventually;
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

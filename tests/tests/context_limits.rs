@@ -3,7 +3,8 @@
 use gosched::context::{CancelGuard, Context, ContextError, StopFunc, background};
 use gosched::sync::Barrier;
 use gosched::{go, run, time, yield_now};
-use gosched_tests::parties::{crowd, eventually};
+use gosched_tests::parties::crowd;
+use gosched_tests::wait::eventually;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;

@@ -3,7 +3,8 @@
 use gosched::fs::{self, DirBuilder, File, FileTimes, OpenOptions, TryLockError};
 use gosched::{__rules as rules, blocking, chan, go, goexit, run};
 use gosched_tests::children;
-use gosched_tests::parties::{Kind, crowd, eventually, in_both, join_all, wait_for};
+use gosched_tests::parties::{Kind, crowd, in_both, join_all};
+use gosched_tests::wait::{eventually, until};
 use std::ffi::{CString, OsString};
 use std::fmt::Debug;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
@@ -928,14 +929,14 @@ static SIGNALS: AtomicUsize = AtomicUsize::new(0);
 /// Sends a signal to a thread once it is in this system call, and waits until it is there.
 fn interrupt(thread: i32, call: i64) {
     let status = format!("/proc/self/task/{thread}/syscall");
-    wait_for("the call is under way", || {
+    until("the call is under way", || {
         std::fs::read_to_string(&status).is_ok_and(|text| text.starts_with(&format!("{call} ")))
     });
     let before = SIGNALS.load(SeqCst);
     let process = std::process::id();
     // SAFETY: a thread of this process, and a signal with a handler.
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1) };
-    wait_for("the signal is there", || SIGNALS.load(SeqCst) > before);
+    until("the signal is there", || SIGNALS.load(SeqCst) > before);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use gosched::sync::{Mutex, SingleFlight};
 use gosched::time::{after_func, sleep};
 use gosched::{chan, context, go, goexit, runtime, yield_now};
-use gosched_tests::parties::wait_for;
+use gosched_tests::wait::until;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::Arc;
@@ -91,14 +91,14 @@ fn lands(trouble: fn(&Key)) {
         }))
         .is_err()
     });
-    wait_for("it leads", || format!("{flights:?}").contains("1 under way"));
+    until("it leads", || format!("{flights:?}").contains("1 under way"));
     let began = Arc::new(AtomicBool::new(false));
     let (waits, key_of_other, its_began) = (flights.clone(), key.clone(), began.clone());
     let waiter = go(move || {
         its_began.store(true, SeqCst);
         let _ = catch_unwind(AssertUnwindSafe(|| waits.run(key_of_other, || 8)));
     });
-    wait_for("it waits", || began.load(SeqCst));
+    until("it waits", || began.load(SeqCst));
     std::thread::sleep(Duration::from_millis(20));
     trouble(&key);
     release.send(()).unwrap();
@@ -158,11 +158,11 @@ fn a_waker_may_panic_with_a_payload_that_panics() {
         let mut future = Box::pin(rx.recv_async());
         assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         tx.send(round).unwrap();
-        wait_for("it is woken", || alarm.0.load(SeqCst) == round as usize);
+        until("it is woken", || alarm.0.load(SeqCst) == round as usize);
         let value = future.as_mut().poll(&mut Context::from_waker(&waker));
         assert_eq!(value, Poll::Ready(Ok(round)));
     }
-    wait_for("all have ended", || runtime::num_goroutines() < 50);
+    until("all have ended", || runtime::num_goroutines() < 50);
 }
 
 /// Locks of ours are not left held by one that is exiting and finds them taken.

@@ -2,7 +2,8 @@
 
 use gosched::io::{PipeReader, PipeWriter, pipe};
 use gosched::{go, run};
-use gosched_tests::parties::{KINDS, crowd, in_both, settle, wait_for};
+use gosched_tests::parties::{KINDS, crowd, in_both};
+use gosched_tests::wait::{settle, until};
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Child, Command, Stdio};
@@ -363,5 +364,5 @@ fn goroutines_that_wait_for_pipes_are_gone_when_those_are() {
         drop(writers);
         waiting.into_iter().for_each(|waiting| assert_eq!(waiting.join().unwrap(), 0));
     });
-    wait_for("goroutines left behind", || gosched::runtime::num_goroutines() < 100);
+    until("goroutines left behind", || gosched::runtime::num_goroutines() < 100);
 }

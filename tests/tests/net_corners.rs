@@ -2,8 +2,8 @@
 
 use gosched::net::{TcpListener, TcpStream, UnixDatagram};
 use gosched::{go, time};
-use gosched_tests::parties::sooner_or_later;
 use gosched_tests::sockets::{LOCAL, Other, cpu_time, everywhere, start};
+use gosched_tests::wait::sooner_or_later;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

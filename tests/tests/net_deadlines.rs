@@ -2,10 +2,11 @@
 //! threads. And the ways to and from std.
 
 use gosched::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
-use gosched_tests::parties::{Kind, settle};
+use gosched_tests::parties::Kind;
 use gosched_tests::sockets::{
     Bytes, LOCAL, Other, everywhere, read_to_end, start, tcp_pair, write_until_error,
 };
+use gosched_tests::wait::settle;
 use std::fmt::Debug;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};

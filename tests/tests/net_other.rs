@@ -2,8 +2,8 @@
 //! in `net_deadlines.rs`.
 
 use gosched::net::{TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream, lookup_host};
-use gosched_tests::parties::settle;
 use gosched_tests::sockets::{Bytes, LOCAL, everywhere, read_to_end, start, write_until_error};
+use gosched_tests::wait::settle;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd};

@@ -7,10 +7,11 @@ use gosched::net::{TcpListener, TcpStream, UnixStream};
 use gosched::runtime::{num_goroutines, procs};
 use gosched_tests::blocks::Random;
 use gosched_tests::children;
-use gosched_tests::parties::{Kind, mixed, settle, wait_for};
+use gosched_tests::parties::{Kind, mixed};
 use gosched_tests::sockets::{
-    Bytes, LIMIT, LOCAL, Other, allow_descriptors, descriptors, end_by_reset, start, tcp_pair,
+    Bytes, LOCAL, Other, allow_descriptors, descriptors, end_by_reset, start, tcp_pair,
 };
+use gosched_tests::wait::{LIMIT, settle, until};
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::process::Stdio;
@@ -47,7 +48,7 @@ fn leaves_nothing(f: impl FnOnce()) {
     settle();
     drop(far);
     assert_eq!(reader.join(), 0);
-    wait_for("the first goroutines are gone", || num_goroutines() <= 1);
+    until("the first goroutines are gone", || num_goroutines() <= 1);
     let before = (descriptors(), num_goroutines());
     f();
     let clean = || sockets(&descriptors()) <= sockets(&before.0) && num_goroutines() <= before.1;

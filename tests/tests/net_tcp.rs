@@ -3,11 +3,12 @@
 
 use gosched::net::{TcpListener, TcpStream};
 use gosched_tests::children;
-use gosched_tests::parties::{Kind, settle};
+use gosched_tests::parties::Kind;
 use gosched_tests::sockets::{
     Bytes, LOCAL, allow_descriptors, cpu_time, echo, end_by_reset, everywhere, nobody, read_to_end,
     start, tcp_pair, write_until_error,
 };
+use gosched_tests::wait::settle;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};

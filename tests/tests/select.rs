@@ -3,9 +3,8 @@
 
 use gosched::chan::{Receiver, RecvError, SendError, Sender, never};
 use gosched::{Select, chan, go, select};
-use gosched_tests::parties::{
-    KINDS, Kind, Ledger, Token, in_both, join_all, mixed, settle, sooner_or_later,
-};
+use gosched_tests::parties::{KINDS, Kind, Ledger, Token, in_both, join_all, mixed};
+use gosched_tests::wait::{settle, sooner_or_later};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

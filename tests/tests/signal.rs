@@ -3,7 +3,8 @@
 use gosched::signal::{self, CAPACITY, Signal};
 use gosched::{go, run};
 use gosched_tests::children;
-use gosched_tests::parties::{crowd, wait_for};
+use gosched_tests::parties::crowd;
+use gosched_tests::wait::until;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -119,7 +120,7 @@ fn restored() {
     assert_eq!(clone.recv_timeout(LIMIT), Ok(Signal::TERM));
     drop(clone);
     // The thread may be about to let go of the channel.
-    wait_for("it is as it was", || disposition(Signal::TERM) == before);
+    until("it is as it was", || disposition(Signal::TERM) == before);
     Signal::TERM.raise().unwrap();
     std::thread::sleep(LIMIT);
 }
@@ -144,9 +145,9 @@ fn foreign() {
     assert_eq!(signals.recv_timeout(LIMIT), Ok(Signal::USR1));
     assert_eq!(FOREIGN.load(SeqCst), 0, "ours is in its place");
     drop(signals);
-    wait_for("it is back", || disposition(Signal::USR1) == handler);
+    until("it is back", || disposition(Signal::USR1) == handler);
     Signal::USR1.raise().unwrap();
-    wait_for("it is called", || FOREIGN.load(SeqCst) == 1);
+    until("it is called", || FOREIGN.load(SeqCst) == 1);
 
     let signals = signal::notify(&[Signal::USR2]);
     // SAFETY: as above.
@@ -163,9 +164,9 @@ fn signals_wait_for_who_receives_late() {
 fn kept() {
     let signals = signal::notify(&[Signal::HUP, Signal::WINCH]);
     Signal::HUP.raise().unwrap();
-    wait_for("one has come", || signals.len() == 1);
+    until("one has come", || signals.len() == 1);
     Signal::WINCH.raise().unwrap();
-    wait_for("two have come", || signals.len() == 2);
+    until("two have come", || signals.len() == 2);
     let all = run(move || signals.try_iter().collect::<Vec<_>>());
     assert_eq!(all, [Signal::HUP, Signal::WINCH]);
 }
@@ -227,7 +228,7 @@ fn storm() {
             drop(mine);
         }
     });
-    wait_for("some have come", || COUNT.load(SeqCst) > 0);
+    until("some have come", || COUNT.load(SeqCst) > 0);
     Signal::TERM.raise().unwrap();
     assert_eq!(last.recv_timeout(LIMIT), Ok(Signal::TERM));
 }
@@ -269,9 +270,9 @@ fn again() {
         Signal::USR1.raise().unwrap();
         assert_eq!(signals.recv_timeout(LIMIT), Ok(Signal::USR1), "round {round}");
         drop(signals);
-        wait_for("it is as it was", || disposition(Signal::USR1) == before);
+        until("it is as it was", || disposition(Signal::USR1) == before);
     }
-    wait_for("the thread has ended", || signal_threads() == 0);
+    until("the thread has ended", || signal_threads() == 0);
 }
 
 #[test]

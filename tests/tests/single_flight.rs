@@ -3,7 +3,8 @@
 use gosched::chan::{RecvError, TryRecvError};
 use gosched::sync::SingleFlight;
 use gosched::{chan, go, goexit, run, time, yield_now};
-use gosched_tests::parties::{in_both, join_all, mixed, settle, sooner_or_later, wait_for};
+use gosched_tests::parties::{in_both, join_all, mixed};
+use gosched_tests::wait::{settle, sooner_or_later, until};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -285,5 +286,5 @@ fn no_value_stays_behind() {
         })
     });
     join_all(callers.collect::<Vec<_>>());
-    wait_for("all are gone", || alive.load(SeqCst) == 0);
+    until("all are gone", || alive.load(SeqCst) == 0);
 }

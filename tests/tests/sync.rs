@@ -2,7 +2,8 @@
 
 use gosched::sync::{Barrier, Condvar, Mutex, Once, OnceLock, RwLock, Semaphore, WaitGroup};
 use gosched::{chan, go, run, runtime, time, yield_now};
-use gosched_tests::parties::{crowd, eventually};
+use gosched_tests::parties::crowd;
+use gosched_tests::wait::eventually;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

@@ -3,9 +3,8 @@
 use gosched::context::{self, ContextError};
 use gosched::sync::{Group, Pool};
 use gosched::{chan, go, goexit, run, runtime, time, yield_now};
-use gosched_tests::parties::{
-    Ledger, Token, eventually, in_both, join_all, mixed, settle, sooner_or_later,
-};
+use gosched_tests::parties::{Ledger, Token, in_both, join_all, mixed};
+use gosched_tests::wait::{eventually, settle, sooner_or_later};
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -3,7 +3,7 @@
 use gosched::chan::TryRecvError;
 use gosched::time::{Ticker, Timer, after, sleep, sleep_until, tick};
 use gosched::{chan, go, run, select, yield_now};
-use gosched_tests::parties::sooner_or_later;
+use gosched_tests::wait::sooner_or_later;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

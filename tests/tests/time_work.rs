@@ -4,7 +4,7 @@ use gosched::context::{Context, ContextError};
 use gosched::time::{Elapsed, now, sleep, timeout};
 use gosched::{JoinHandle, chan, go, goexit, id, run};
 use gosched_tests::children;
-use gosched_tests::parties::eventually;
+use gosched_tests::wait::eventually;
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::Command;

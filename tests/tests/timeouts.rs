@@ -4,9 +4,8 @@ use gosched::chan::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, never}
 use gosched::time::{sleep, sleep_until};
 use gosched::{Select, chan, current, go, park_timeout, run, scope, select, yield_now};
 use gosched_tests::blocks::Random;
-use gosched_tests::parties::{
-    KINDS, Kind, Ledger, in_both, join_all, mixed, settle, sooner_or_later,
-};
+use gosched_tests::parties::{KINDS, Kind, Ledger, in_both, join_all, mixed};
+use gosched_tests::wait::{settle, sooner_or_later};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

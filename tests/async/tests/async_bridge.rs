@@ -4,7 +4,8 @@ use gosched::time::after;
 use gosched::{JoinHandle, block_on, chan, go, goexit, park, run, time, yield_now};
 use gosched_async_tests::{Bell, Task, everywhere, look};
 use gosched_tests::children;
-use gosched_tests::parties::{KINDS, Ledger, Token, in_both, join_all, mixed, settle, wait_for};
+use gosched_tests::parties::{KINDS, Ledger, Token, in_both, join_all, mixed};
+use gosched_tests::wait::{settle, until};
 use std::collections::VecDeque;
 use std::future::{Future, IntoFuture, pending, poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -140,7 +141,7 @@ fn a_storm_of_wakes_ends_no_wait_too_soon_and_disturbs_none_after_it() {
             })
         })
         .collect();
-    wait_for("all wait", || gate.0.1.lock().unwrap().len() >= 8);
+    until("all wait", || gate.0.1.lock().unwrap().len() >= 8);
     let storm: Vec<_> = (0..4)
         .map(|i| {
             let (gate, calm) = (gate.clone(), calm.clone());
@@ -154,7 +155,7 @@ fn a_storm_of_wakes_ends_no_wait_too_soon_and_disturbs_none_after_it() {
             })
         })
         .collect();
-    wait_for("polled again", || gate.polls() > 24);
+    until("polled again", || gate.polls() > 24);
     gate.open();
     settle();
     assert!((0..8).all(|i| tx.send_timeout(i, LONG).is_ok()));
@@ -272,7 +273,7 @@ fn an_unpark_neither_ends_the_wait_nor_is_lost_in_it() {
         assert!(waits.0.0.load(SeqCst));
         park();
     });
-    wait_for("it waits", || gate.polls() == 1);
+    until("it waits", || gate.polls() == 1);
     waits.goroutine().unpark();
     settle();
     assert!(!waits.is_finished());
@@ -328,10 +329,10 @@ fn a_join_future_knows_its_last_waker_only_and_leaves_nothing_behind() {
         }
         drop(futures.pop());
         gate.open();
-        wait_for("the forgotten one's result goes", || ledger.drops()[1] == 1);
+        until("the forgotten one's result goes", || ledger.drops()[1] == 1);
         let mut future = futures.pop().unwrap();
         if poll {
-            wait_for("woken", || last.rung() > 0);
+            until("woken", || last.rung() > 0);
         }
         let value = loop {
             match look(&mut future, &new) {

@@ -4,7 +4,8 @@ use gosched::chan::{Receiver, RecvError, SendTimeoutError, TryRecvError, TrySend
 use gosched::time::{Ticker, Timer, after};
 use gosched::{block_on, chan, context, go, select, time};
 use gosched_async_tests::{Bell, Task, everywhere, look};
-use gosched_tests::parties::{Ledger, Token, in_both, join_all, mixed, wait_for};
+use gosched_tests::parties::{Ledger, Token, in_both, join_all, mixed};
+use gosched_tests::wait::until;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -184,12 +185,12 @@ fn a_wake_up_passes_from_one_who_is_dropped_to_the_next() {
         // All but one go, each when it was woken: not one has looked.
         for _ in 0..5 {
             let woken = || (0..6).find(|&i| futures[i].is_some() && bells[i].rung() > 0);
-            wait_for("somebody is woken", || woken().is_some());
+            until("somebody is woken", || woken().is_some());
             let woken = woken().unwrap();
             futures[woken] = None;
         }
         let last = (0..6).find(|&i| futures[i].is_some()).unwrap();
-        wait_for("the last is woken", || bells[last].rung() > 0);
+        until("the last is woken", || bells[last].rung() > 0);
         let received = look(futures[last].as_mut().unwrap(), &wakers[last]);
         assert_eq!(received, Poll::Ready(Ok(9)), "it has the value");
         sent.join();
@@ -206,7 +207,7 @@ fn a_wake_up_for_nothing_is_followed_by_another() {
     for round in 1..20 {
         let before = bell.rung();
         assert_eq!(tx.send_timeout(round, MILLI), Err(SendTimeoutError::Timeout(round)));
-        wait_for("told of a sender", || bell.rung() > before);
+        until("told of a sender", || bell.rung() > before);
         assert!(look(&mut future, &waker).is_pending());
     }
     // Two senders, two who wait: both are told.
@@ -220,7 +221,7 @@ fn a_wake_up_for_nothing_is_followed_by_another() {
             mixed(i as usize).start(move || tx.send(i).unwrap())
         })
         .into();
-    wait_for("both are told", || bell.rung() > before && other_bell.rung() > 0);
+    until("both are told", || bell.rung() > before && other_bell.rung() > 0);
     let mut got = [look(&mut future, &waker), look(&mut other, &other_waker)];
     got.sort_by_key(|got| *got == Poll::Ready(Ok(2)));
     assert_eq!(got, [1, 2].map(|i| Poll::Ready(Ok(i))));
@@ -236,7 +237,7 @@ fn a_future_that_moves_is_woken_where_it_is() {
         assert!(look(&mut future, &old).is_pending());
         assert!(look(&mut future, &new).is_pending());
         let sent = mixed(cap).start(move || tx.send(5));
-        wait_for("woken", || last.rung() > 0);
+        until("woken", || last.rung() > 0);
         assert_eq!(first.rung(), 0);
         assert_eq!(look(&mut future, &new), Poll::Ready(Ok(5)));
         sent.join().unwrap();
@@ -244,7 +245,7 @@ fn a_future_that_moves_is_woken_where_it_is() {
         drop(future);
         drop((old, new));
         let alone = |bell| Arc::strong_count(bell) == 1;
-        wait_for("the wakers are gone", || alone(&first) && alone(&last));
+        until("the wakers are gone", || alone(&first) && alone(&last));
     }
 }
 
@@ -262,7 +263,7 @@ fn who_waits_async_is_met_by_send_and_not_by_try_send() {
     assert!(!sent);
     assert_eq!((tx.len(), rx.len()), (0, 0));
     let sends = go(move || tx.send(3));
-    wait_for("told", || bell.rung() > 0);
+    until("told", || bell.rung() > 0);
     assert_eq!(look(&mut future, &waker), Poll::Ready(Ok(3)), "it waits to be met");
     sends.join().unwrap().unwrap();
 }
@@ -319,7 +320,7 @@ fn a_close_wakes_all_and_what_is_inside_comes_first() {
         } else {
             assert!(tx.close());
         }
-        wait_for("all are told", || bells.iter().all(|bell| bell.rung() > 0));
+        until("all are told", || bells.iter().all(|bell| bell.rung() > 0));
         let looks = futures.iter_mut().zip(&wakers).map(|(future, waker)| look(future, waker));
         let seen: Vec<_> = looks.collect();
         let expected = [Ok(1), Ok(2), Err(RecvError), Err(RecvError), Err(RecvError)];
@@ -357,7 +358,7 @@ fn timers_are_awaited() {
     let (bell, waker) = Bell::new();
     let mut future = Box::pin(timer.chan().recv_async());
     assert!(look(&mut future, &waker).is_pending());
-    wait_for("it rang", || bell.rung() > 0);
+    until("it rang", || bell.rung() > 0);
     timer.stop();
     assert!(look(&mut future, &waker).is_pending());
     let start = Instant::now();
@@ -430,7 +431,7 @@ fn values_go_when_the_receivers_do() {
     let waits = tx.clone();
     let token = ledger.token(2);
     let waits = go(move || waits.send(token).is_err());
-    wait_for("told", || bell.rung() > 0);
+    until("told", || bell.rung() > 0);
     drop(future);
     assert_eq!(ledger.total(), 0, "a dropped future has taken nothing");
     drop(rx);

@@ -5,7 +5,7 @@ use gosched::hyper::{Executor, Stream, Timer};
 use gosched::net::{TcpListener, TcpStream};
 use gosched::{block_on, go};
 use gosched_async_tests::{Bell, everywhere};
-use gosched_tests::parties::{settle, wait_for};
+use gosched_tests::wait::{settle, until};
 use hyper::rt::{self, Executor as _, ReadBuf, Timer as _};
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind, Read, Write};
@@ -146,7 +146,7 @@ fn the_last_waker_is_called_and_no_other() {
         assert!(look.is_pending());
     }
     far.write_all(b"x").unwrap();
-    wait_for("the waker", || bells[1].0.rung() > 0);
+    until("the waker", || bells[1].0.rung() > 0);
     settle();
     assert_eq!((bells[0].0.rung(), bells[1].0.rung()), (0, 1));
     let look = poll_read(&mut stream, &mut Context::from_waker(&bells[0].1), &mut bytes);
@@ -173,7 +173,7 @@ fn a_dropped_or_forgotten_stream_calls_nobody_it_should_not() {
     std::mem::forget(stream);
     drop(waker);
     far.write_all(b"x").unwrap();
-    wait_for("the waker", || bell.rung() == 1);
+    until("the waker", || bell.rung() == 1);
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn sleeps_end_in_time_and_tasks_are_goroutines() {
             done.fetch_add(1, SeqCst);
         });
     }
-    wait_for("the tasks", || done.load(SeqCst) == 10);
+    until("the tasks", || done.load(SeqCst) == 10);
 }
 
 /// The record of a stream that was closed is another's by then, and both have the same waker.

@@ -1,0 +1,96 @@
+//! Measures each case, compares it with its control, and says which limits do not hold.
+
+use std::process::ExitCode;
+
+/// A case whose limit does not hold is measured this often before it counts: whatever else the machine does may
+/// hit one side of a comparison and not the other.
+const ATTEMPTS: u32 = 5;
+
+/// One quantity, for gosched and for its control, measured at the same moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    /// What gosched did.
+    pub(crate) ours: f64,
+    /// What OS threads did that were asked for the same.
+    pub(crate) control: f64,
+}
+
+/// What is allowed, in terms of the control.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    /// At most `factor` times the control, and `plus`.
+    AtMost { factor: f64, plus: f64 },
+    /// At least `factor` times the control.
+    AtLeast { factor: f64 },
+}
+
+/// One thing that is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case {
+    /// What is measured, as a sentence without a verb: `lateness of a 1 ms ticker beside 4 hogs, 2 Ps`.
+    pub(crate) name: &'static str,
+    /// The unit of both numbers.
+    pub(crate) unit: &'static str,
+    /// What is allowed.
+    pub(crate) limit: Limit,
+    /// Measures both sides at the same moment.
+    pub(crate) measure: fn() -> Measured,
+}
+
+impl Limit {
+    fn bound(self, control: f64) -> f64 {
+        match self {
+            Limit::AtMost { factor, plus } => control * factor + plus,
+            Limit::AtLeast { factor } => control * factor,
+        }
+    }
+
+    fn holds(self, measured: Measured) -> bool {
+        let bound = self.bound(measured.control);
+        match self {
+            Limit::AtMost { .. } => measured.ours <= bound,
+            Limit::AtLeast { .. } => measured.ours >= bound,
+        }
+    }
+}
+
+/// Measures the cases whose names contain one of the arguments, or all. With `--report` one attempt each, and
+/// limits that do not hold are printed but are no failure.
+pub(crate) fn run(cases: impl Iterator<Item = Case>) -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let is_report = arguments.iter().any(|word| word == "--report");
+    let names: Vec<&String> = arguments.iter().filter(|word| !word.starts_with("--")).collect();
+    let chosen =
+        |case: &Case| names.is_empty() || names.iter().any(|name| case.name.contains(*name));
+    let (mut held, mut failed) = (0, 0);
+    println!("{:<72} {:>10} {:>10} {:>10}", "what", "ours", "control", "limit");
+    for case in cases.filter(chosen) {
+        match measure(&case, if is_report { 1 } else { ATTEMPTS }) {
+            true => held += 1,
+            false => failed += 1,
+        }
+    }
+    println!("{held} passed, {failed} failed");
+    if held + failed == 0 {
+        eprintln!("no case has such a name");
+        return ExitCode::FAILURE;
+    }
+    if failed > 0 && !is_report { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Whether the limit held in one of the attempts.
+fn measure(case: &Case, attempts: u32) -> bool {
+    for _ in 0..attempts {
+        let measured = (case.measure)();
+        let holds = case.limit.holds(measured);
+        let (ours, control) = (measured.ours, measured.control);
+        let bound = case.limit.bound(control);
+        let verdict = if holds { "" } else { "  over the limit" };
+        let name = format!("{} ({})", case.name, case.unit);
+        println!("{name:<72} {ours:>10.2} {control:>10.2} {bound:>10.2}{verdict}");
+        if holds {
+            return true;
+        }
+    }
+    false
+}
