@@ -4,7 +4,7 @@
 //! takes `SeqCst` accesses for weaker ones. The kernel's part is a flag: a signal that was sent, and comes when the thread is
 //! next in the kernel. None may be there while the thread is in its call.
 
-use super::{leak, most_orders};
+use super::{exactly_these_orders, leak, most_orders};
 use crate::sys::atomic::{AtomicU32, Ordering};
 use loom::sync::atomic::fence;
 use loom::thread;
@@ -142,7 +142,7 @@ fn a_marked_call_is_not_interrupted() {
 #[test]
 #[should_panic(expected = "a call was interrupted")]
 fn broken_by_a_handler_that_only_writes() {
-    most_orders(5, || model(Before::Waits, Handler::ByStore, Ordered::Yes));
+    exactly_these_orders(5, || model(Before::Waits, Handler::ByStore, Ordered::Yes));
 }
 
 #[test]

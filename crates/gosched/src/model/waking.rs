@@ -5,7 +5,7 @@
 
 use super::item::{Item, assert_all_taken};
 use super::world::{LeftOut, World};
-use super::{every_order, leak, most_orders};
+use super::{every_order, exactly_these_orders, leak, most_orders};
 use crate::sys::weakness::{Weakness, put_in_force};
 use loom::thread;
 
@@ -104,7 +104,7 @@ fn the_last_spinner_finds_work_while_more_comes() {
 #[should_panic(expected = "deadlock")]
 fn broken_by_a_count_of_spinners_without_order() {
     let _weak = put_in_force(Weakness::Add);
-    most_orders(3, || inside_against_two_spinners(LeftOut::Nothing));
+    exactly_these_orders(3, || inside_against_two_spinners(LeftOut::Nothing));
 }
 
 #[test]
