@@ -60,3 +60,11 @@ pub fn everywhere(f: impl Fn(&dyn Fn(Vec<Task>))) {
         });
     });
 }
+
+/// The example in the documentation of `gosched::hyper`, compiled here: it needs more of hyper than gosched does.
+#[cfg(doctest)]
+#[doc = "```no_run"]
+#[doc = include_str!("../../../crates/gosched/src/api/hyper_example.txt")]
+#[doc = "```"]
+#[derive(Debug)]
+pub struct HyperExample;

@@ -1,24 +1,8 @@
 //! What `hyper` wants of a runtime: a connection is a goroutine that waits for hyper's future.
 //!
-//! ```no_run
-//! use gosched::hyper::{Stream, Timer};
-//! use gosched::net::TcpListener;
-//! use hyper::service::service_fn;
-//!
-//! # fn handle(_: hyper::Request<hyper::body::Incoming>) -> std::future::Ready<Result<hyper::Response<String>, std::convert::Infallible>> { unimplemented!() }
-//! # fn main() -> std::io::Result<()> {
-//! let listener = TcpListener::bind("127.0.0.1:8080")?;
-//! for stream in listener.incoming() {
-//!     let stream = Stream::new(stream?);
-//!     gosched::go(move || {
-//!         let serving = hyper::server::conn::http1::Builder::new()
-//!             .timer(Timer)
-//!             .serve_connection(stream, service_fn(handle));
-//!         gosched::block_on(serving)
-//!     });
-//! }
-//! # Ok(()) }
-//! ```
+#![doc = "```ignore"]
+#![doc = include_str!("hyper_example.txt")]
+#![doc = "```"]
 
 use crate::api::builder::go;
 use crate::block::future::block_on;
