@@ -222,3 +222,82 @@ fn every_suite_runs_with_the_allocation_cache() {
         );
     }
 }
+
+/// A row of the table of suites.
+struct SuiteRow {
+    place: String,
+    name: String,
+    /// For each build, in the order of the table; the first is `debug`.
+    marks: Vec<String>,
+}
+
+/// `tests/suites.txt`: the folder of each place, and the rows.
+fn suite_table() -> (HashMap<String, String>, Vec<SuiteRow>) {
+    let text = std::fs::read_to_string(root().join("tests/suites.txt")).unwrap();
+    let (mut folders, mut rows) = (HashMap::new(), Vec::new());
+    let (mut section, mut builds, mut columns) = ("", Vec::new(), Vec::new());
+    for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim_end()) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match (section, words.as_slice()) {
+            (_, []) => {}
+            (_, [first]) if first.starts_with('[') => section = first.trim_matches(['[', ']']),
+            ("places", [place, folder, ..]) => {
+                folders.insert((*place).to_owned(), (*folder).to_owned());
+            }
+            ("builds", [build, ..]) => builds.push(*build),
+            ("suites", ["suite", "waits", names @ ..]) => columns = names.to_vec(),
+            ("suites", [suite, waits, marks @ ..]) => {
+                assert_eq!(columns, builds, "a column for each build");
+                assert_eq!(marks.len(), builds.len(), "{suite}: a mark for each build");
+                assert!(["w", "-"].contains(waits), "{suite}: {waits}");
+                let (place, name) = suite.split_once(':').unwrap_or(("tests", suite));
+                let marks = marks.iter().map(|mark| (*mark).to_owned()).collect();
+                rows.push(SuiteRow { place: place.to_owned(), name: name.to_owned(), marks });
+            }
+            _ => {}
+        }
+    }
+    (folders, rows)
+}
+
+#[test]
+fn every_suite_is_in_the_table_and_runs_in_some_build() {
+    let (folders, rows) = suite_table();
+    let mut files = 0;
+    for (place, folder) in folders.iter().filter(|(_, folder)| *folder != "-") {
+        let mut listed: Vec<&str> =
+            rows.iter().filter(|row| row.place == *place).map(|row| row.name.as_str()).collect();
+        let entries = std::fs::read_dir(root().join(folder)).unwrap();
+        let mut found: Vec<String> = entries
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+            .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+            .collect();
+        files += found.len();
+        listed.sort_unstable();
+        found.sort_unstable();
+        assert_eq!(listed, found, "suites of {folder}: in tests/suites.txt, and there");
+    }
+    assert!(files > 50, "the suites are where they were");
+    for row in &rows {
+        let known = row.marks.iter().all(|mark| ["t", "c", "m", "-"].contains(&mark.as_str()));
+        assert!(known, "{}: {:?}", row.name, row.marks);
+        assert!(row.marks.iter().any(|mark| mark != "-"), "{} runs in no build", row.name);
+    }
+}
+
+#[test]
+fn the_table_says_what_the_test_command_runs() {
+    let manifest = std::fs::read_to_string(root().join("tests/Cargo.toml")).unwrap();
+    let is_left_out = |name: &str| {
+        let entry = format!("[[test]]\nname = \"{name}\"\ntest = false\n");
+        manifest.contains(&entry)
+    };
+    for row in suite_table().1 {
+        let in_workspace = !["async", "servers"].contains(&row.place.as_str());
+        let runs = in_workspace && !(row.place == "tests" && is_left_out(&row.name));
+        assert_eq!(row.marks[0] == "t", runs, "{}:{}, column `debug`", row.place, row.name);
+        let later = row.marks[1..].iter().all(|mark| mark != "t");
+        assert!(later, "{}: `cargo test --workspace` builds for debugging only", row.name);
+    }
+}

@@ -15,5 +15,5 @@ pub mod stacks {}
 #[doc = include_str!("04_overflow.md")]
 pub mod overflow {}
 
-#[doc = include_str!("05_dependencies_and_long_runs.md")]
-pub mod dependencies_and_long_runs {}
+#[doc = include_str!("05_dependencies.md")]
+pub mod dependencies {}
