@@ -65,6 +65,8 @@ pub mod none;
 
 mod unsupported;
 
+pub mod watchdog;
+
 pub mod book;
 
 pub use carried::Still;

@@ -9,6 +9,7 @@ use crate::arch::{self, Interrupted};
 use crate::dying;
 use crate::signals::unblock;
 use crate::stack::{Found, PAGE};
+use crate::watchdog;
 use std::fmt::{self, Write};
 use std::io;
 use std::sync::OnceLock;
@@ -19,10 +20,6 @@ const STATUS: i32 = 2;
 
 /// Frames shown at each end of a long trace, as Go does.
 const SHOWN: usize = 50;
-
-/// How long the trace may take. In a debug build the symbolizer needs a second of CPU time, and of a busy machine
-/// it gets a small share.
-const WATCHDOG_SECONDS: u32 = 10;
 
 /// The symbolizer runs on a stack of its own: the signal stack is too small for it.
 const SYMBOLIZER_STACK: usize = 1 << 20;
@@ -77,7 +74,7 @@ pub(super) fn overflow(found: &Found, at: Interrupted) -> ! {
     }
     // It may be the report of something else that overflows.
     dying::begin();
-    watchdog();
+    begin_watch();
     let bytes = found.usable.len();
     let mut to = StandardError;
     let _ = to.write_str("runtime: ");
@@ -105,19 +102,26 @@ pub(super) fn overflow(found: &Found, at: Interrupted) -> ! {
 
 /// Called first on every fault: one on the reporter's thread is the report's own.
 pub(super) fn check_reporter() {
-    // SAFETY: gettid has no precondition.
-    if REPORTER.load(Ordering::Relaxed) == unsafe { libc::gettid() } {
-        bark(libc::SIGALRM);
+    if is_reporter() {
+        give_up();
     }
 }
 
-/// Ends the process with what can be said without a symbolizer.
-extern "C" fn bark(signal: i32) {
+fn is_reporter() -> bool {
     // SAFETY: gettid has no precondition.
-    let me = unsafe { libc::gettid() };
-    if signal != libc::SIGALRM && REPORTER.load(Ordering::Relaxed) != me {
-        dying::wait_for_the_end();
+    REPORTER.load(Ordering::Relaxed) == unsafe { libc::gettid() }
+}
+
+/// A fault of the report itself ends it; other threads wait for its end.
+extern "C" fn on_fault(_signal: i32) {
+    if is_reporter() {
+        give_up();
     }
+    dying::wait_for_the_end();
+}
+
+/// Ends the process with what can be said without a symbolizer.
+fn give_up() -> ! {
     let shown = SHOWN_SO_FAR.load(Ordering::Relaxed);
     if shown < TRACE {
         let _ = StandardError.write_str("the trace cannot be shown; its addresses are\n");
@@ -136,20 +140,19 @@ const TRACE: u32 = 1;
 const OTHERS_TOO: u32 = 2;
 
 /// Ends the process with the right status if the trace hangs or faults.
-fn watchdog() {
+fn begin_watch() {
     // SAFETY: all-zero is a valid sigaction.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = bark as *const () as usize;
+    action.sa_sigaction = on_fault as extern "C" fn(i32) as usize;
     action.sa_flags = libc::SA_ONSTACK;
     // A further SIGSEGV comes to our own handler, as always.
     unblock(libc::SIGSEGV);
-    for signal in [libc::SIGALRM, libc::SIGBUS, libc::SIGABRT] {
+    for signal in [libc::SIGBUS, libc::SIGABRT] {
         // SAFETY: the handler is valid; the process has nothing to do any more but end.
         unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
         unblock(signal);
     }
-    // SAFETY: alarm has no precondition.
-    unsafe { libc::alarm(WATCHDOG_SECONDS) };
+    watchdog::watch(give_up);
 }
 
 /// The two ends of a trace, however long it is. Atomics: the watchdog reads them any time.

@@ -33,7 +33,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::process::{ExitCode, Termination};
 use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What `#[gosched::main(…)]` was given.
 #[derive(Debug, Default)]
@@ -236,7 +236,7 @@ fn run_test<R: Termination + 'static>(
             Err(_) => panic!("test `{name}` called `goexit`: it neither passed nor failed"),
         },
     };
-    if options.deny_leaks && !is_over(group) {
+    if options.deny_leaks && !have_ended(group) {
         let left = group.live();
         observe::dump_to_stderr();
         panic!(
@@ -247,16 +247,17 @@ fn run_test<R: Termination + 'static>(
     Ok(code)
 }
 
-/// How long goroutines of a test that has ended may take to end.
-const GRACE: Duration = Duration::from_secs(2);
+/// How long goroutines of a test that has ended may take to end, in naps of a millisecond. Naps, not time: on a busy
+/// machine a nap takes longer, as does everything that the goroutines have yet to do.
+const GRACE_NAPS: u32 = 2_000;
 
-fn is_over(group: &'static Group) -> bool {
-    let deadline = Instant::now() + GRACE;
-    while group.live() > 0 {
-        if Instant::now() > deadline {
-            return false;
+/// Waits for the end of the goroutines. False: some do not end.
+fn have_ended(group: &'static Group) -> bool {
+    for _ in 0..GRACE_NAPS {
+        if group.live() == 0 {
+            return true;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    true
+    group.live() == 0
 }

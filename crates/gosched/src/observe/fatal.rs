@@ -8,8 +8,9 @@ use crate::sched::viewer::{Manners, Viewer};
 use crate::sched::{self, End};
 use crate::sys::godebug;
 use gosched_context::dying;
+use gosched_context::watchdog::{self, PATIENCE};
 use std::io::{self, Write};
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 /// Standard error without std's lock, which somebody may hold for ever. While it is written to, the process does
@@ -23,13 +24,13 @@ impl Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // Whoever reads it may take its time.
         if self.is_watched {
-            set_alarm(0);
+            watchdog::pause();
         }
         // SAFETY: the bytes are there.
         let written = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
         let written = usize::try_from(written).map_err(|_| io::Error::last_os_error());
         if self.is_watched {
-            set_alarm(PATIENCE);
+            watchdog::set(PATIENCE);
         }
         written
     }
@@ -49,37 +50,15 @@ pub(super) fn write_last_words(bytes: &[u8]) {
     let _ = Stderr { is_watched: true }.write_all(bytes);
 }
 
-/// How long the process waits for the next words, in seconds: the first need debug information.
-const PATIENCE: u32 = 10;
-
-fn set_alarm(seconds: u32) {
-    // SAFETY: it has no precondition.
-    unsafe { libc::alarm(seconds) };
-}
-
 /// From here on the process ends, with status 2, if its last words take too long: a lock may be held for ever.
 pub(super) fn watch() {
-    /// Called as a signal handler.
-    extern "C" fn bark(_signal: i32) {
+    watchdog::watch(|| {
         let last = b"\nthe rest cannot be shown: a lock may be held for ever\n";
         // SAFETY: the bytes are there.
         unsafe { libc::write(2, last.as_ptr().cast(), last.len()) };
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(2) }
-    }
-    // SAFETY: no flags, an empty mask: all of them zeros.
-    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-    action.sa_sigaction = bark as extern "C" fn(i32) as usize;
-    action.sa_flags = libc::SA_ONSTACK;
-    // SAFETY: the handler keeps the rules of one; the process has nothing to do any more but end.
-    unsafe { libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut()) };
-    // SAFETY: all zeros are an empty set.
-    let mut alarm: libc::sigset_t = unsafe { MaybeUninit::zeroed().assume_init() };
-    // SAFETY: a set of our own.
-    unsafe { libc::sigaddset(&raw mut alarm, libc::SIGALRM) };
-    // SAFETY: a valid set.
-    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &alarm, std::ptr::null_mut()) };
-    set_alarm(PATIENCE);
+    });
 }
 
 /// All goroutines. The program may go on.
@@ -105,9 +84,9 @@ pub(super) fn tell_deadlocks() {
         return;
     }
     // A million goroutines take some seconds.
-    set_alarm(6 * PATIENCE);
+    watchdog::set(6 * PATIENCE);
     let deadlocks = hints::deadlocks(CHANNELS_AFTER);
-    set_alarm(PATIENCE);
+    watchdog::set(PATIENCE);
     if !deadlocks.is_empty() {
         write_last_words(format!("\n{deadlocks}").as_bytes());
     }
