@@ -224,8 +224,9 @@ fn the_allocator_behind_is_only_entered_as_the_thread() {
     thread.join().unwrap();
     assert!(BEHIND.calls.load(SeqCst) > 40_000);
     assert_eq!(BEHIND.as_goroutine.load(SeqCst), 0);
+    // One for each thread that ever entered: with those of the goroutines there would be 999 more.
     let heaps = BEHIND.heaps.load(SeqCst);
-    assert!(heaps <= gosched::runtime::num_threads() + 20, "{heaps} sets of thread-locals");
+    assert!(heaps < 500, "{heaps} sets of thread-locals");
 }
 
 fn succeeds(scenario: &str) {
@@ -274,7 +275,7 @@ fn child() {
         Some("flow of goroutines that end") => flow_of_goroutines_that_end(),
         Some("threads that end") => threads_that_end(),
         Some("a thread keeps little") => a_thread_that_frees_much(),
-        Some("release") => memory_comes_back(|| fill_and_free(200 * MIB, false)),
+        Some("release") => memory_comes_back(|| fill_and_free(100 * MIB * EFFORT.min(2), false)),
         Some("release, in any order") => memory_comes_back(|| {
             thread::spawn(|| fill_and_free(60 * MIB, true)).join().unwrap();
         }),

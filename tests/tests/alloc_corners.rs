@@ -6,6 +6,7 @@ use gosched::runtime::set_procs;
 use gosched::{go, run, yield_now};
 use gosched_tests::blocks::{Behind, Block, Random, SMALL, bytes};
 use gosched_tests::children;
+use gosched_tests::wait::LIMIT;
 use std::alloc::GlobalAlloc;
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -163,7 +164,7 @@ fn fork(f: impl FnOnce()) {
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: no handler; the signal ends the child.
-        unsafe { libc::alarm(20) };
+        unsafe { libc::alarm(LIMIT.as_secs() as u32) };
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(if result.is_ok() { 9 } else { 1 }) };

@@ -1,9 +1,10 @@
-//! Goroutines that block their thread, in calls that are marked and in others: nobody else waits for them.
-//! Each case is a program of its own: see `src/bin/blocking_program.rs`.
+//! Goroutines that block their thread, in calls that are marked and in others: other goroutines go on.
+//! Each case is a program of its own: see `src/bin/blocking_program.rs`. How soon, and at what cost, is measured by
+//! the bench `limits`.
 
-use gosched_tests::children;
+use gosched_tests::attended::Attended;
+use gosched_tests::{children, wait};
 use std::process::{Child, Command, Stdio};
-use std::sync::RwLock;
 
 fn program(arguments: &[&str], procs: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_blocking_program"));
@@ -11,15 +12,7 @@ fn program(arguments: &[&str], procs: &str) -> Command {
     command
 }
 
-/// Held by those who measure time, so that others do not run beside them: some burn all CPUs.
-static QUIET: RwLock<()> = RwLock::new(());
-
-fn output(command: Command) -> String {
-    let _beside = QUIET.read();
-    said(command)
-}
-
-fn said(mut command: Command) -> String {
+fn output(mut command: Command) -> String {
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}: {:?}: {}", output.status, children::stderr(&output));
@@ -28,12 +21,6 @@ fn said(mut command: Command) -> String {
 
 fn run(arguments: &[&str], procs: &str) -> String {
     output(program(arguments, procs))
-}
-
-/// With nothing of this suite beside it.
-fn run_alone(arguments: &[&str], procs: &str) -> String {
-    let _alone = QUIET.write();
-    said(program(arguments, procs))
 }
 
 /// The number behind a word.
@@ -66,8 +53,11 @@ fn others_run_where_the_kernel_does_not_tell() {
 // S117, S118
 #[test]
 fn a_long_call_gives_its_p_away_at_once_and_a_short_one_keeps_it() {
-    let text = run(&["quick"], "1");
-    assert!(number(&text, "taken ") < 2000, "{text}");
+    // Where the machine stops a thread in the middle of a short call, the call is a long one.
+    wait::sooner_or_later((true, true), || {
+        let text = run(&["quick"], "1");
+        (number(&text, "taken ") < 2000, number(&text, "threads ") < 20)
+    });
     let text = run(&["share", "now"], "1");
     assert!(number(&text, "hand-offs (") >= 10, "{text}");
 }
@@ -76,7 +66,7 @@ fn a_long_call_gives_its_p_away_at_once_and_a_short_one_keeps_it() {
 #[test]
 fn a_goroutine_comes_back_when_there_is_a_p_and_not_before() {
     let text = run(&["comes back"], "1");
-    assert_eq!(text, "early false then true alone true\n");
+    assert_eq!(text, "early false then true\n");
 }
 
 // S116, S125: in every kind of wait that the kernel has.
@@ -86,16 +76,9 @@ fn a_thousand_may_block_at_once() {
         for mode in ["raw", "marked"] {
             let text = run(&["thousand", kind, mode, ""], "2");
             assert!(text.ends_with("all back\n"), "{kind}, {mode}: {text}");
-            assert!(number(&text, "blocked ") >= 900, "{kind}, {mode}: {text}");
+            assert!(number(&text, "blocked ") >= 1000, "{kind}, {mode}: {text}");
         }
     }
-}
-
-// S125
-#[test]
-fn threads_of_those_that_came_back_are_gone_after_a_while() {
-    let text = run(&["thousand", "pipe", "marked", "gone"], "2");
-    assert!(number(&text, "gone ") <= 8, "{text}");
 }
 
 #[test]
@@ -107,13 +90,13 @@ fn a_lock_of_std_s_that_is_held_across_waits_holds_nobody_up_for_ever() {
 
 #[test]
 fn calls_end_while_the_world_stops_and_ps_come_and_go() {
-    assert_eq!(run(&["resize"], "2"), "goroutines 1\n");
+    assert_eq!(run(&["resize"], "2"), "all ended\n");
 }
 
 #[test]
 fn calls_may_end_by_a_panic_or_goexit_and_in_locked_threads() {
     for procs in ["1", "3"] {
-        assert_eq!(run(&["ends"], procs), "goroutines 1\n", "{procs} Ps");
+        assert_eq!(run(&["ends"], procs), "all ended\n", "{procs} Ps");
     }
 }
 
@@ -133,7 +116,8 @@ struct Burners(Vec<Child>);
 impl Burners {
     fn start(count: usize) -> Burners {
         let mut command = Command::new("sh");
-        command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+        // The limit of CPU time ends those of a suite that was killed.
+        command.args(["-c", "ulimit -t 100; while :; do :; done"]).stdin(Stdio::null());
         Burners((0..count).map(|_| command.spawn().unwrap()).collect())
     }
 }
@@ -149,10 +133,8 @@ impl Drop for Burners {
 
 #[test]
 fn one_that_is_not_given_a_cpu_is_not_taken_for_blocked() {
-    let _beside = QUIET.read();
     let _burners = Burners::start(4);
-    let text = said(program(&["load"], "2"));
-    assert_eq!(text, "unmarked 0\n");
+    assert_eq!(run(&["load"], "2"), "unmarked 0\n");
 }
 
 // S147
@@ -170,31 +152,24 @@ fn the_number_of_ps_follows_the_cpus_of_the_process() {
 // S60, S116
 #[test]
 fn a_timer_is_on_time_beside_one_that_blocks_the_only_p() {
-    assert_eq!(run(&["timer"], "1"), "on time true\n");
+    assert_eq!(run(&["timer"], "1"), "fired\n");
 }
 
 // S140, S141
-// Each of the twenty would need a large part of a second to use a slice of CPU time.
 #[test]
 fn goroutines_that_sleep_a_little_again_and_again_hold_nobody_up() {
     for procs in ["1", "2"] {
-        let tries = (0..4).map(|_| number(&run_alone(&["naps"], procs), "longest "));
-        let mut seen = Vec::new();
-        let is_short = tries.inspect(|&longest| seen.push(longest)).any(|longest| longest < 100);
-        assert!(is_short, "{procs} Ps: {seen:?} ms");
+        assert_eq!(run(&["naps"], procs), "went on\n", "{procs} Ps");
     }
 }
 
+// It sleeps for a millisecond between two looks, about.
 #[test]
 fn the_watcher_costs_little_beside_goroutines_that_yield() {
-    // Machines differ in what a sleep costs them.
-    let mut seen = Vec::new();
-    let tries = (0..4).map(|_| run_alone(&["watcher"], "2"));
-    let is_little = tries.inspect(|said| seen.push(said.clone())).any(|said| {
-        let (looks, cost) = (number(&said, "looks "), number(&said, "cost "));
-        (100..=1100).contains(&looks) && cost <= 3000
+    wait::sooner_or_later((true, true), || {
+        let looks = number(&run(&["watcher", "500"], "2"), "looks ");
+        (looks > 0, looks <= 1100)
     });
-    assert!(is_little, "{seen:?}");
 }
 
 // S147, S165
@@ -202,10 +177,13 @@ fn the_watcher_costs_little_beside_goroutines_that_yield() {
 fn a_line_about_the_scheduler_is_printed_when_asked() {
     let mut command = program(&["trace"], "2");
     command.env("GODEBUG", "schedtrace=50");
-    let output = command.output().unwrap();
-    let text = children::stderr(&output);
-    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("SCHED ")).collect();
-    assert!(lines.len() >= 4, "{text}");
+    let mut child = Attended::start(command);
+    let is_line = |line: &&str| line.starts_with("SCHED ");
+    child.wait_for("lines", |said| said.err.lines().filter(is_line).count() > 4);
+    child.end_input();
+    let (status, said) = child.end();
+    assert!(status.success(), "{status:?}: {}", said.err);
+    let lines: Vec<&str> = said.err.lines().filter(is_line).collect();
     let words = [
         "ms: gomaxprocs=2 idleprocs=",
         " threads=",

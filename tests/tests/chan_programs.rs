@@ -8,6 +8,7 @@ use gosched::{Select, chan, go, select, yield_now};
 use gosched_tests::blocks::Random;
 use gosched_tests::children;
 use gosched_tests::parties::{KINDS, Kind, Ledger, Token, join_all, mixed};
+use gosched_tests::wait::sooner_or_later;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::sync::Arc;
@@ -439,12 +440,18 @@ fn random_programs_lose_nothing_and_duplicate_nothing() {
 
 /// A program that ends as Go's do when all goroutines are asleep: see `src/bin/chan_program.rs`.
 fn deadlock(name: &str, waits: &str) {
-    let output = Command::new(env!("CARGO_BIN_EXE_chan_program")).arg(name).output().unwrap();
-    let text = children::stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{name}: {:?}: {text}", output.status);
-    let asleep = "fatal error: all goroutines are asleep - deadlock!";
-    assert_eq!(text.lines().next(), Some(asleep), "{name}: {text}");
-    assert!(text.contains(waits), "{name}: {text}");
+    // A process that ends badly shows no more of itself than it can in 10 s: on a busy machine the
+    // list of goroutines may be missing, and the process says so.
+    sooner_or_later(true, || {
+        let output = Command::new(env!("CARGO_BIN_EXE_chan_program")).arg(name).output().unwrap();
+        let text = children::stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{name}: {:?}: {text}", output.status);
+        let asleep = "fatal error: all goroutines are asleep - deadlock!";
+        assert_eq!(text.lines().next(), Some(asleep), "{name}: {text}");
+        let is_whole = !text.contains("the rest cannot be shown");
+        assert!(!is_whole || text.contains(waits), "{name}: {text}");
+        is_whole
+    });
 }
 
 #[test]

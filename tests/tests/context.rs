@@ -3,7 +3,7 @@
 use gosched::chan::{RecvTimeoutError, TryRecvError};
 use gosched::context::{CancelGuard, Context, ContextError, background};
 use gosched::{chan, go, goexit, id, run, select, time, yield_now};
-use gosched_tests::wait::eventually;
+use gosched_tests::wait::{LIMIT, eventually};
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,8 +13,6 @@ use std::time::Duration;
 const MILLI: Duration = Duration::from_millis(1);
 /// Never over while a test runs.
 const LONG: Duration = Duration::from_secs(3600);
-/// Long enough for anything that has to come.
-const LIMIT: Duration = Duration::from_secs(20);
 
 /// Runs it on an ordinary thread and in a goroutine.
 fn both(f: impl Fn() + Send + Clone + 'static) {

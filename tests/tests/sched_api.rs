@@ -6,6 +6,7 @@ use gosched::{
     runtime, scope, unlock_os_thread, with_stack, yield_now,
 };
 use gosched_tests::children;
+use gosched_tests::wait::until;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::hint::black_box;
@@ -15,22 +16,12 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant};
 
 /// Runs `f` in a goroutine, then on this thread, then on a thread of std's.
 fn everywhere(f: impl Fn() + Sync + Send) {
     run(&f);
     f();
     std::thread::scope(|s| s.spawn(&f).join().unwrap());
-}
-
-/// Waits for an event by yielding.
-fn wait_for(what: &str, event: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !event() {
-        assert!(start.elapsed() < Duration::from_secs(30), "in vain: {what}");
-        yield_now();
-    }
 }
 
 fn text(payload: &(dyn std::any::Any + Send)) -> &str {
@@ -171,10 +162,10 @@ fn is_finished_says_whether_join_would_wait() {
     everywhere(|| {
         let gate = Arc::new(AtomicBool::new(false));
         let opened = gate.clone();
-        let handle = go(move || wait_for("the gate", || opened.load(SeqCst)));
+        let handle = go(move || until("the gate is open", || opened.load(SeqCst)));
         assert!(!handle.is_finished());
         gate.store(true, SeqCst);
-        wait_for("its end", || handle.is_finished());
+        until("it has ended", || handle.is_finished());
         handle.join().unwrap();
     });
 }
@@ -437,7 +428,7 @@ fn park_waits_for_one_unpark_and_keeps_one_that_came_early() {
         });
         for i in 1..=100 {
             handle.goroutine().unpark();
-            wait_for("it goes on", || passed.load(SeqCst) == i);
+            until("it goes on", || passed.load(SeqCst) == i);
         }
         handle.join().unwrap();
         go(|| {
@@ -463,7 +454,7 @@ fn tokens() {
         park();
         seen.store(2, SeqCst);
     });
-    wait_for("the first", || passed.load(SeqCst) == 1);
+    until("the first park is over", || passed.load(SeqCst) == 1);
     for _ in 0..2000 {
         yield_now();
     }
@@ -503,7 +494,7 @@ fn reused_records() {
             })
             .collect();
         old.iter().for_each(Goroutine::unpark);
-        wait_for("all to start", || started.load(SeqCst) == 20);
+        until("all have started", || started.load(SeqCst) == 20);
         old.iter().for_each(Goroutine::unpark);
         for _ in 0..20 {
             yield_now();
@@ -700,7 +691,7 @@ fn a_panic_in_run_goes_to_its_caller() {
 fn goroutines_that_run_leaves_behind_go_on() {
     let gate = Arc::new(AtomicBool::new(false));
     let opened = gate.clone();
-    let handle = run(move || go(move || wait_for("the gate", || opened.load(SeqCst))));
+    let handle = run(move || go(move || until("the gate is open", || opened.load(SeqCst))));
     assert!(!handle.is_finished());
     gate.store(true, SeqCst);
     handle.join().unwrap();
@@ -770,7 +761,7 @@ fn a_join_handle_is_a_future() {
         let gate = Arc::new(AtomicBool::new(false));
         let opened = gate.clone();
         let handle = go(move || {
-            wait_for("the gate", || opened.load(SeqCst));
+            until("the gate is open", || opened.load(SeqCst));
             42
         });
         go(move || gate.store(true, SeqCst));
@@ -791,7 +782,7 @@ fn gated<T: Send + 'static>(result: T) -> (JoinHandle<T>, Arc<AtomicBool>) {
     let gate = Arc::new(AtomicBool::new(false));
     let opened = gate.clone();
     let handle = go(move || {
-        wait_for("the gate", || opened.load(SeqCst));
+        until("the gate is open", || opened.load(SeqCst));
         result
     });
     (handle, gate)
@@ -811,7 +802,7 @@ fn the_last_waker_is_the_one_that_is_called() {
             assert!(pin!(&mut future).poll(&mut context).is_pending());
         }
         gate.store(true, SeqCst);
-        wait_for("the bell", || bells[4].rings() == 1);
+        until("the bell rang", || bells[4].rings() == 1);
         assert!(bells[..4].iter().all(|bell| bell.rings() == 0));
         let mut context = Context::from_waker(Waker::noop());
         match pin!(&mut future).poll(&mut context) {
@@ -819,7 +810,7 @@ fn the_last_waker_is_the_one_that_is_called() {
             Poll::Pending => panic!("woken, and not ready"),
         }
         drop(future);
-        wait_for("wakers are dropped", || bells.iter().all(|bell| Arc::strong_count(bell) == 1));
+        until("wakers are dropped", || bells.iter().all(|bell| Arc::strong_count(bell) == 1));
     });
 }
 
@@ -836,7 +827,7 @@ fn a_future_dropped_while_it_waits_detaches_the_goroutine() {
         drop((future, waker));
         assert_eq!(Arc::strong_count(&bell), 1, "nobody keeps the waker");
         gate.store(true, SeqCst);
-        wait_for("its result is dropped", || drops.load(SeqCst) == 1);
+        until("its result is dropped", || drops.load(SeqCst) == 1);
         assert_eq!(bell.rings(), 0);
     });
 }
@@ -846,7 +837,7 @@ fn a_future_dropped_while_it_waits_detaches_the_goroutine() {
 fn a_future_of_a_goroutine_that_has_ended_is_ready_at_once() {
     everywhere(|| {
         let handle = go(|| 3);
-        wait_for("its end", || handle.is_finished());
+        until("it has ended", || handle.is_finished());
         let bell = Bell::new();
         let waker = Waker::from(bell.clone());
         let mut future = handle.into_future();
@@ -871,7 +862,7 @@ fn polls_that_race_with_the_end_are_woken_or_ready() {
             }
             match pin!(&mut future).poll(&mut context) {
                 Poll::Ready(_) => {}
-                Poll::Pending => wait_for("the bell", || bell.rings() == 1),
+                Poll::Pending => until("the bell rang", || bell.rings() == 1),
             }
         }
     }
@@ -894,7 +885,7 @@ fn closures_and_results_are_dropped_exactly_once() {
         };
         let check = |what: &str, n: usize| {
             let now = || (captured.load(SeqCst), results.load(SeqCst));
-            wait_for(what, || now().0 >= n && now().1 >= n);
+            until(what, || now().0 >= n && now().1 >= n);
             assert_eq!(now(), (n, n), "{what}");
         };
         drop(go(make()).join().unwrap());
@@ -902,13 +893,13 @@ fn closures_and_results_are_dropped_exactly_once() {
         let (f, gate) = (make(), Arc::new(AtomicBool::new(false)));
         let opened = gate.clone();
         drop(go(move || {
-            wait_for("the gate", || opened.load(SeqCst));
+            until("the gate is open", || opened.load(SeqCst));
             f()
         }));
         gate.store(true, SeqCst);
         check("detached before its end", 2);
         let handle = go(make());
-        wait_for("its end", || handle.is_finished());
+        until("it has ended", || handle.is_finished());
         assert_eq!(results.load(SeqCst), 2);
         drop(handle);
         check("detached after its end", 3);
@@ -947,7 +938,7 @@ fn the_payload_of_a_panic_that_nobody_joins_is_dropped() {
     let counted = Counted(drops.clone());
     let detached: JoinHandle<()> = go(move || std::panic::panic_any(counted));
     drop(detached);
-    wait_for("the payload is dropped", || drops.load(SeqCst) == 1);
+    until("the payload is dropped", || drops.load(SeqCst) == 1);
 }
 
 // S34
@@ -1188,7 +1179,7 @@ fn locked_end() {
             .collect();
         let mut threads = HashSet::new();
         for (_, told) in &handles {
-            wait_for("it is tied", || told.load(SeqCst) != 0);
+            until("it is tied", || told.load(SeqCst) != 0);
             assert!(threads.insert(told.load(SeqCst)), "a thread each");
         }
         let most = runtime::num_threads();
@@ -1199,11 +1190,11 @@ fn locked_end() {
         }
         // The main thread cannot end: it is not among them, `run` keeps it waiting.
         for gone in threads {
-            wait_for("the thread ends", || {
+            until("the thread ends", || {
                 !std::path::Path::new(&format!("/proc/self/task/{gone}")).exists()
             });
         }
-        wait_for("they are not counted", || runtime::num_threads() < most);
+        until("they are not counted", || runtime::num_threads() < most);
     }
     assert_eq!(go(|| 1).join().unwrap(), 1);
 }
@@ -1216,7 +1207,8 @@ fn a_goroutine_that_ends_locked_takes_its_thread_with_it() {
 
 // ---- the runtime as a whole ----
 
-/// No more than `procs` goroutines are between two waits at any time.
+/// No more than `procs` goroutines are between two waits at any time, but for those whose thread was stopped by the
+/// machine in a page fault: their P was handed off.
 fn at_most_procs() {
     let procs = runtime::procs();
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -1239,7 +1231,9 @@ fn at_most_procs() {
         .collect();
     handles.into_iter().for_each(|handle| handle.join().unwrap());
     let most = most.load(SeqCst);
-    assert!(most <= procs, "{most} at once on {procs} Ps");
+    let (marked, unmarked) = gosched::__rules::hand_offs();
+    let allowed = procs + (marked + unmarked) as usize;
+    assert!(most <= allowed, "{most} at once on {procs} Ps, {unmarked} hand-offs");
 }
 
 // S57, S49
@@ -1259,17 +1253,17 @@ fn at_most_procs_goroutines_run_at_once() {
 fn resize() {
     const GOROUTINES: usize = 400;
     let stop = Arc::new(AtomicBool::new(false));
+    let resizes = Arc::new(AtomicUsize::new(0));
     let from_thread = std::thread::spawn({
-        let stop = stop.clone();
+        let (stop, resizes) = (stop.clone(), resizes.clone());
         move || {
-            let mut resizes = 0;
             while !stop.load(SeqCst) {
-                resizes += 1;
+                let resizes = resizes.fetch_add(1, SeqCst);
                 runtime::set_procs(1 + resizes * 5 % 8);
             }
-            resizes
         }
     });
+    until("the thread resizes", || resizes.load(SeqCst) > 0);
     let total: usize = run(|| {
         let handles: Vec<_> = (0..GOROUTINES)
             .map(|i| {
@@ -1296,7 +1290,7 @@ fn resize() {
         handles.into_iter().map(|handle| handle.join().unwrap()).sum()
     });
     stop.store(true, SeqCst);
-    assert!(from_thread.join().unwrap() > 0);
+    from_thread.join().unwrap();
     assert_eq!(total, GOROUTINES * 30);
     let before = runtime::set_procs(3);
     assert!((1..=8).contains(&before));
@@ -1365,11 +1359,11 @@ fn counts() {
                 handle.goroutine().unpark();
                 let _ = handle.join();
             }
-            wait_for("all are gone", || runtime::num_goroutines() == 1);
+            until("all are gone", || runtime::num_goroutines() == 1);
         }
         assert!(runtime::num_threads() >= 1);
     });
-    wait_for("none is left", || runtime::num_goroutines() == 0);
+    until("none is left", || runtime::num_goroutines() == 0);
 }
 
 // S19, S25
@@ -1473,7 +1467,8 @@ fn is_to_misbehave() -> bool {
 
 fn misbehaves(test: &str) -> (Option<i32>, String) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]).env(MISBEHAVE, "1");
+    command.args(["--exact", test, "--nocapture", "--include-ignored"]);
+    command.env(MISBEHAVE, "1").env("RUST_BACKTRACE", "0");
     let output = command.output().unwrap();
     (output.status.code(), stdout(&output) + &children::stderr(&output))
 }
@@ -1484,7 +1479,7 @@ fn a_test_is_a_goroutine() {
     assert_eq!(go(|| 3).join().unwrap(), 3);
 }
 
-#[gosched::test(timeout = 20)]
+#[gosched::test(timeout = 120)]
 fn a_test_may_return_an_error() -> Result<(), Box<dyn std::error::Error>> {
     if is_to_misbehave() {
         return Err("as asked".into());
@@ -1499,6 +1494,7 @@ fn a_test_may_be_meant_to_panic() {
 }
 
 #[gosched::test(timeout = 0.5)]
+#[ignore = "a slow machine may need longer for nothing: it is run where it is to fail"]
 fn a_test_has_a_time_limit() {
     while is_to_misbehave() {
         yield_now();
@@ -1506,6 +1502,7 @@ fn a_test_has_a_time_limit() {
 }
 
 #[gosched::test(timeout = 0.5)]
+#[ignore = "as above"]
 fn a_test_that_parks_has_a_time_limit() {
     if is_to_misbehave() {
         park();
@@ -1531,16 +1528,17 @@ fn a_test_may_leave_goroutines_if_it_says_so() {
 // #[gosched::test]
 #[test]
 fn a_test_that_misbehaves_fails_and_says_why() {
-    for (test, message) in [
-        ("a_test_may_return_an_error", "as asked"),
-        ("a_test_has_a_time_limit", "did not end within"),
-        ("a_test_that_parks_has_a_time_limit", "did not end within"),
-        ("a_test_leaves_no_goroutine", "left 1 goroutines behind"),
+    for (test, messages) in [
+        ("a_test_may_return_an_error", vec!["as asked"]),
+        ("a_test_has_a_time_limit", vec!["did not end within"]),
+        ("a_test_that_parks_has_a_time_limit", vec!["did not end within"]),
+        // The dump shows it.
+        ("a_test_leaves_no_goroutine", vec!["left 1 goroutines behind", "[park] {name: left}:"]),
     ] {
         let (status, text) = misbehaves(test);
         assert_eq!(status, Some(101), "{test}: {text}");
-        assert!(text.contains(message), "{test}: {text}");
+        for message in messages {
+            assert!(text.contains(message), "{test}: {text}");
+        }
     }
-    let (_, text) = misbehaves("a_test_leaves_no_goroutine");
-    assert!(text.contains("[park] {name: left}:"), "the dump shows it: {text}");
 }

@@ -5,17 +5,7 @@ use gosched_tests as _;
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Wake, Waker};
-use std::time::{Duration, Instant};
-
-fn wait_for(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
 
 /// A thread-local that runs `f` when the goroutine's thread-locals are destroyed.
 struct AtEnd<F: FnMut()>(F);
@@ -87,6 +77,8 @@ fn a_waker_that_yields_when_it_is_dropped_keeps_nobody_waiting() {
 #[cfg(not(feature = "threads"))]
 #[test]
 fn a_result_whose_handle_went_at_the_last_moment_is_dropped_in_a_goroutine() {
+    use gosched_tests::wait::until;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
     static IN_DESTRUCTOR: AtomicBool = AtomicBool::new(false);
     static GO_ON: AtomicBool = AtomicBool::new(false);
     static DROPPED_IN: AtomicUsize = AtomicUsize::new(0);
@@ -106,10 +98,10 @@ fn a_result_whose_handle_went_at_the_last_moment_is_dropped_in_a_goroutine() {
             DROPPED_IN.store(if gosched::id().is_some() { 1 } else { 2 }, SeqCst);
         })
     });
-    wait_for("its destructors run", || IN_DESTRUCTOR.load(SeqCst));
+    until("its destructors run", || IN_DESTRUCTOR.load(SeqCst));
     drop(handle);
     GO_ON.store(true, SeqCst);
-    wait_for("the result is dropped", || DROPPED_IN.load(SeqCst) != 0);
+    until("the result is dropped", || DROPPED_IN.load(SeqCst) != 0);
     assert_eq!(DROPPED_IN.load(SeqCst), 1, "as a goroutine");
 }
 

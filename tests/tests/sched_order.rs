@@ -3,8 +3,12 @@
 
 use gosched::{Goroutine, current, go, park, run, runtime, yield_now};
 use gosched_tests::children;
+use gosched_tests::wait::LIMIT;
+use std::panic::{catch_unwind, resume_unwind};
+use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// Go's fairness interval: every 61st tick the global queue is looked at first.
 const INTERVAL: usize = 61;
@@ -94,9 +98,24 @@ fn check_spill(order: &[usize], last: usize, local: &[usize], global: &[usize]) 
 #[test]
 fn child() {
     let Some(scenario) = children::scenario() else { return };
-    run(move || {
+    let result = catch_unwind(|| run_scenario(&scenario));
+    if let Err(payload) = result {
+        let (marked, unmarked) = gosched::__rules::hand_offs();
+        if marked + unmarked > 0 {
+            eprintln!("{HANDED_OFF}");
+        }
+        resume_unwind(payload);
+    }
+}
+
+/// What a child says that fails and whose only P was taken from its thread: the machine stopped the thread in the kernel,
+/// in a page fault for example, and the P went on with others.
+const HANDED_OFF: &str = "the P was handed off";
+
+fn run_scenario(scenario: &str) {
+    run(|| {
         assert_eq!(runtime::procs(), 1);
-        match scenario.as_str() {
+        match scenario {
             "ten" => assert_eq!(spawned(10), [9, 0, 1, 2, 3, 4, 5, 6, 7, 8]),
             "257" => {
                 let expected: Vec<usize> = std::iter::once(256).chain(0..256).collect();
@@ -372,14 +391,27 @@ fn ends() {
     assert!(threads <= 4, "{threads}");
 }
 
+/// Order is a fact while the P is not handed off. A busy machine may need another attempt.
 fn passes(scenario: &str) {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let output = attempt(scenario);
+        let text = children::stderr(&output);
+        let is_over = output.status.success();
+        let may_retry = text.contains(HANDED_OFF) && Instant::now() < deadline;
+        assert!(is_over || may_retry, "{scenario}: {:?}: {text}", output.status);
+        if is_over {
+            return;
+        }
+    }
+}
+
+fn attempt(scenario: &str) -> Output {
     let mut command = children::command(scenario);
     command.env("GOMAXPROCS", "1").env_remove("GOSCHED_SEED");
     // On a slow machine a slice may be over anywhere, and who is preempted loses its place.
     command.env("GODEBUG", "asyncpreemptoff=1");
-    let output = command.output().unwrap();
-    let text = children::stderr(&output);
-    assert!(output.status.success(), "{scenario}: {:?}: {text}", output.status);
+    command.output().unwrap()
 }
 
 // A.16.1, S67, S71, S72, S21, S170

@@ -4,6 +4,7 @@
 use gosched::runtime::sched_trace;
 use gosched::{go, park, run};
 use gosched_tests::children;
+use gosched_tests::wait::{LIMIT, sooner_or_later};
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -139,13 +140,13 @@ fn check_plain(line: &str) {
 
 /// Asks until the trace is as wanted.
 fn until(wanted: impl Fn(&str) -> bool) -> String {
-    let start = Instant::now();
+    let deadline = Instant::now() + LIMIT;
     loop {
         let text = sched_trace();
         if wanted(&text) {
             return text;
         }
-        assert!(start.elapsed() < Duration::from_secs(20), "{text}");
+        assert!(Instant::now() < deadline, "{text}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -212,20 +213,22 @@ fn queued_goroutines_are_counted_in_the_plain_line() {
     if !is_moving() {
         return;
     }
-    let before = gosched::runtime::set_procs(1);
-    let text = run(|| {
-        gosched::runtime::no_preempt(|| {
-            let handles: Vec<_> = (0..20).map(|_| go(|| ())).collect();
-            let text = sched_trace();
-            (text, handles)
-        })
+    // Where the machine stops the thread in a page fault, the P goes on with others: another attempt.
+    sooner_or_later(19, || {
+        let before = gosched::runtime::set_procs(1);
+        let (text, handles) = run(|| {
+            gosched::runtime::no_preempt(|| {
+                let handles: Vec<_> = (0..20).map(|_| go(|| ())).collect();
+                (sched_trace(), handles)
+            })
+        });
+        gosched::runtime::set_procs(before);
+        handles.into_iter().for_each(|handle| handle.join().unwrap());
+        let gaps = gaps(&format!("{FIRST}{PLAIN}"), text.lines().next().unwrap());
+        let queued = gaps[7].parse::<u64>().unwrap() + numbers(gaps[8]).iter().sum::<u64>();
+        // All but the one that is to run next, which Go does not count either. Other tests may have more.
+        queued.min(19)
     });
-    gosched::runtime::set_procs(before);
-    let gaps = gaps(&format!("{FIRST}{PLAIN}"), text.0.lines().next().unwrap());
-    let queued: u64 = gaps[7].parse::<u64>().unwrap() + numbers(gaps[8]).iter().sum::<u64>();
-    // All but the one that is to run next, which Go does not count either.
-    assert!(queued >= 19, "{}", text.0);
-    text.1.into_iter().for_each(|handle| handle.join().unwrap());
 }
 
 /// Lines of a child that prints traces, until there are so many with this word; then it is told to end.

@@ -4,10 +4,9 @@
 use gosched::chan::{Receiver, RecvError, SendError, Sender, never};
 use gosched::{Select, chan, go, select};
 use gosched_tests::parties::{KINDS, Kind, Ledger, Token, in_both, join_all, mixed};
-use gosched_tests::wait::{settle, sooner_or_later};
+use gosched_tests::wait::{LIMIT, settle, sooner_or_later};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
 
 /// A channel with these in its buffer.
 fn holding<T>(values: impl IntoIterator<Item = T>) -> (Sender<T>, Receiver<T>) {
@@ -533,7 +532,7 @@ fn a_select_may_have_many_arms() {
             recv(off) -> value => value, recv(off) -> value => value, recv(off) -> value => value,
             recv(off) -> value => value, recv(off) -> value => value, recv(off) -> value => value,
             recv(off) -> value => value, recv(off) -> value => value, recv(rx) -> value => value,
-            default(Duration::from_secs(10)) => unreachable!(),
+            default(LIMIT) => unreachable!(),
         };
         assert_eq!(value, Ok(5));
     });

@@ -2,8 +2,8 @@
 
 use gosched::chan::{RecvError, TryRecvError};
 use gosched::sync::SingleFlight;
-use gosched::{chan, go, goexit, run, time, yield_now};
-use gosched_tests::parties::{in_both, join_all, mixed};
+use gosched::{chan, go, goexit, run, yield_now};
+use gosched_tests::parties::{gives_way, in_both, join_all, mixed};
 use gosched_tests::wait::{settle, sooner_or_later, until};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn calls_at_the_same_time_become_one() {
                     while near.load(SeqCst) < 20 {
                         yield_now();
                     }
-                    time::sleep(20 * MILLI);
+                    settle();
                     calls.fetch_add(1, SeqCst)
                 };
                 flights.run("key", fetch)
@@ -66,7 +66,9 @@ fn in_a_storm_each_call_serves_those_who_share_it() {
         mixed(i).start(move || {
             let call = |round: usize| {
                 let fetch = || {
-                    yield_now();
+                    if gives_way(i, round) {
+                        yield_now();
+                    }
                     calls.fetch_add(1, SeqCst)
                 };
                 if round % 31 == i {
@@ -86,40 +88,44 @@ fn in_a_storm_each_call_serves_those_who_share_it() {
 
 #[test]
 fn a_call_that_is_forgotten_is_joined_by_nobody_and_ends_no_other() {
-    in_both(|| {
-        let flights = Flights::new();
-        let ((started, has_started), (first, go_first)) = (chan::<()>(0), chan::<()>(0));
-        let (second, go_second) = chan::<()>(0);
-        let one = flights.clone();
-        let one = go(move || {
-            one.run("key", || {
-                started.send(()).unwrap();
-                go_first.recv().unwrap_err();
-                1
-            })
-        });
-        has_started.recv().unwrap();
-        flights.forget(&"key");
-        flights.forget(&"no such key");
-        let (started, has_started) = chan::<()>(0);
-        let two = flights.run_chan("key", move || {
+    // Nothing tells that the third caller waits for the second.
+    in_both(|| sooner_or_later(((2, true), Ok((2, true))), third_joins_second));
+}
+
+/// The first of three calls is forgotten: what the third returns, and what the second.
+fn third_joins_second() -> ((usize, bool), Result<(usize, bool), RecvError>) {
+    let flights = Flights::new();
+    let ((started, has_started), (first, go_first)) = (chan::<()>(0), chan::<()>(0));
+    let (second, go_second) = chan::<()>(0);
+    let one = flights.clone();
+    let one = go(move || {
+        one.run("key", || {
             started.send(()).unwrap();
-            go_second.recv().unwrap_err();
-            2
-        });
-        has_started.recv().unwrap();
-        drop(first);
-        assert_eq!(one.join().unwrap(), (1, false));
-        // The first has ended, and has not ended the second.
-        let three = flights.clone();
-        let three = go(move || three.run("key", || 3));
-        time::sleep(30 * MILLI);
-        assert!(!three.is_finished(), "it waits for the second");
-        drop(second);
-        let shared = three.join().unwrap();
-        assert_eq!((shared, two.recv()), ((2, true), Ok((2, true))));
-        assert_eq!(flights.run("key", || 4), (4, false));
+            go_first.recv().unwrap_err();
+            1
+        })
     });
+    has_started.recv().unwrap();
+    flights.forget(&"key");
+    flights.forget(&"no such key");
+    let (started, has_started) = chan::<()>(0);
+    let two = flights.run_chan("key", move || {
+        started.send(()).unwrap();
+        go_second.recv().unwrap_err();
+        2
+    });
+    has_started.recv().unwrap();
+    drop(first);
+    assert_eq!(one.join().unwrap(), (1, false));
+    // The first has ended, and has not ended the second.
+    let three = flights.clone();
+    let three = go(move || three.run("key", || 3));
+    settle();
+    assert!(!three.is_finished(), "it waits for the second");
+    drop(second);
+    let results = (three.join().unwrap(), two.recv());
+    assert_eq!(flights.run("key", || 4), (4, false));
+    results
 }
 
 #[test]

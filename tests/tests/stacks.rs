@@ -9,16 +9,16 @@ fn size() -> Size {
     Size::from_environment().unwrap()
 }
 
-/// Kilobytes of a line of /proc/self/status.
+/// Kilobytes of a line of /proc/self/status; 0 if this kernel has no such line.
 fn status(name: &str) -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = text.lines().find(|line| line.starts_with(name)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.map_or(0, |line| line.split_whitespace().next().unwrap().parse().unwrap())
 }
 
-/// Resident memory and page tables, in bytes.
+/// Memory in use and page tables, in bytes. A busy system may move memory to swap meanwhile: that is in use.
 fn memory() -> usize {
-    (status("VmRSS:") + status("VmPTE:")) << 10
+    (status("VmRSS:") + status("VmSwap:") + status("VmPTE:")) << 10
 }
 
 fn mappings() -> usize {

@@ -3,19 +3,20 @@
 use gosched::chan::TryRecvError;
 use gosched::time::{Ticker, Timer, after, sleep, sleep_until, tick};
 use gosched::{chan, go, run, select, yield_now};
-use gosched_tests::wait::sooner_or_later;
+use gosched_tests::wait::{LIMIT, eventually, sooner_or_later};
+use std::cell::Cell;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 const MILLI: Duration = Duration::from_millis(1);
-/// Later than any timer of these tests may be, on a busy machine too.
-const LATE: Duration = Duration::from_secs(5);
 
+/// Fails if less time has passed, or so much that another timer must have ended the wait. The bench
+/// `limits` judges how late timers are.
 fn assert_took(start: Instant, expected: Duration) {
     let took = start.elapsed();
-    assert!(took >= expected && took < expected + LATE, "{took:?} for {expected:?}");
+    assert!(took >= expected && took < expected + LIMIT, "{took:?} for {expected:?}");
 }
 
 #[test]
@@ -51,14 +52,17 @@ fn a_sleep_of_nothing_and_one_that_is_over_return_at_once() {
 #[test]
 fn sleepers_wake_in_the_order_of_their_times() {
     run(|| {
-        // On a busy machine two of them may be ready, on two Ps, before either runs.
+        // On a busy machine two of them may be ready, on two Ps, before either runs: then the times
+        // are further apart in the next attempt.
+        let apart = Cell::new(10 * MILLI);
         sooner_or_later(vec![1, 2, 3, 4, 5], || {
+            let step = apart.replace((apart.get() * 2).min(Duration::from_secs(2)));
             let (tx, rx) = chan::<u32>(100);
             let start = Instant::now();
             for i in [5, 1, 4, 2, 3] {
                 let tx = tx.clone();
                 go(move || {
-                    sleep_until(start + i * 40 * MILLI);
+                    sleep_until(start + i * step);
                     tx.send(i).unwrap();
                 });
             }
@@ -144,9 +148,10 @@ fn a_reset_moves_a_timer_both_ways_and_starts_one_that_was_over() {
 fn a_timer_s_channel_shows_no_length_and_no_room() {
     run(|| {
         let timer = Timer::new(Duration::ZERO);
-        sleep(5 * MILLI);
-        assert_eq!((timer.chan().len(), timer.chan().cap()), (0, 0));
-        assert!(timer.chan().try_recv().is_ok());
+        eventually(|| {
+            assert_eq!((timer.chan().len(), timer.chan().cap()), (0, 0));
+            timer.chan().try_recv().is_ok()
+        });
     });
 }
 
@@ -168,13 +173,12 @@ fn a_ticker_keeps_one_tick_and_loses_the_others() {
             let ticker = Ticker::new(2 * MILLI);
             sleep(21 * MILLI);
             let received = std::iter::from_fn(|| ticker.chan().try_recv().ok()).take(5).count();
-            assert!(received >= 1);
-            received <= 2
+            (1..=2).contains(&received)
         });
-        let ticker = Ticker::new(2 * MILLI);
         let start = Instant::now();
+        let ticker = Ticker::new(2 * MILLI);
         ticker.chan().recv().unwrap();
-        assert!(start.elapsed() < LATE);
+        assert_took(start, 2 * MILLI);
     });
 }
 
@@ -251,7 +255,7 @@ fn timers_work_in_selects_and_are_gone_with_their_receivers() {
             tx.send(1).unwrap();
         });
         let every = tick(MILLI);
-        let limit = after(Duration::from_secs(20));
+        let limit = after(LIMIT);
         let value = loop {
             select! {
                 recv(rx) -> value => break value.unwrap(),
@@ -264,7 +268,7 @@ fn timers_work_in_selects_and_are_gone_with_their_receivers() {
     });
     let start = Instant::now();
     drop((0..1000).map(|_| after(Duration::from_secs(3600))).collect::<Vec<_>>());
-    assert!(start.elapsed() < LATE);
+    assert_took(start, Duration::ZERO);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use gosched::context::{Context, ContextError};
 use gosched::time::{Elapsed, now, sleep, timeout};
 use gosched::{JoinHandle, chan, go, goexit, id, run};
 use gosched_tests::children;
-use gosched_tests::wait::eventually;
+use gosched_tests::wait::{LIMIT, eventually};
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::Command;
@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 const MILLI: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(3600);
-const LIMIT: Duration = Duration::from_secs(20);
 
 /// Runs it on an ordinary thread and in a goroutine.
 fn both(f: impl Fn() + Send + Clone + 'static) {

@@ -1,35 +1,25 @@
-//! Time limits: never early, seldom late, and no value is lost when a limit and a delivery meet.
+//! Time limits: never early, and no value is lost when a limit and a delivery meet. How late they
+//! are: the bench `limits`.
 
 use gosched::chan::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, never};
 use gosched::time::{sleep, sleep_until};
 use gosched::{Select, chan, current, go, park_timeout, run, scope, select, yield_now};
 use gosched_tests::blocks::Random;
 use gosched_tests::parties::{KINDS, Kind, Ledger, in_both, join_all, mixed};
-use gosched_tests::wait::{settle, sooner_or_later};
+use gosched_tests::wait::{LIMIT, settle, sooner_or_later};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_millis(15);
-const LONG: Duration = Duration::from_secs(10);
 
-/// How late something may be.
-const LATE: Duration = Duration::from_millis(200);
-
-/// Fails if `f` returns before `limit`; it may be late twice in a row, for the machine may be busy.
-fn lasts(limit: Duration, mut f: impl FnMut()) {
-    let mut late = Vec::new();
-    while late.len() < 3 {
-        let start = Instant::now();
-        f();
-        let lasted = start.elapsed();
-        assert!(lasted >= limit, "{lasted:?} is less than {limit:?}");
-        if lasted < limit + LATE {
-            return;
-        }
-        late.push(lasted);
-    }
-    panic!("{limit:?} lasted {late:?}");
+/// Fails if `f` returns before `limit`, or so late that something else must have ended the wait.
+fn lasts(limit: Duration, f: impl FnOnce()) {
+    let start = Instant::now();
+    f();
+    let lasted = start.elapsed();
+    assert!(lasted >= limit && lasted < limit + LIMIT, "{limit:?} lasted {lasted:?}");
 }
 
 // ---- the time itself ----
@@ -48,15 +38,19 @@ fn a_sleep_lasts_as_long_as_it_says() {
 
 #[test]
 fn sleepers_wake_in_the_order_of_their_times() {
+    // On a busy machine two of them may be ready before either runs: then the times are further
+    // apart in the next attempt.
+    let apart = Cell::new(Duration::from_millis(10));
     sooner_or_later(vec![0, 1, 2, 3, 4, 5], || {
+        let step = apart.replace((apart.get() * 2).min(Duration::from_secs(2)));
         let woken = Arc::new(Mutex::new(Vec::new()));
-        let start = Instant::now() + SHORT;
+        let start = Instant::now() + step;
         let sleepers: Vec<_> = [3, 0, 5, 1, 4, 2]
             .into_iter()
             .map(|place| {
                 let woken = woken.clone();
                 mixed(place).start(move || {
-                    sleep_until(start + Duration::from_millis(10) * place as u32);
+                    sleep_until(start + step * place as u32);
                     woken.lock().unwrap().push(place);
                 })
             })
@@ -136,7 +130,7 @@ fn limits_of_park_and_join_are_kept() {
             handle = rest.unwrap();
         }
         tx.send(4).unwrap();
-        assert_eq!(handle.join_timeout(LONG).unwrap().unwrap(), Ok(4));
+        assert_eq!(handle.join_timeout(LIMIT).unwrap().unwrap(), Ok(4));
     });
 }
 
@@ -153,11 +147,11 @@ fn what_was_not_joined_in_time_goes_on() {
             });
             let handle = handle.join_timeout(SHORT).unwrap_err();
             opened.store(true, SeqCst);
-            handle.join_timeout(LONG).unwrap().unwrap()
+            handle.join_timeout(LIMIT).unwrap().unwrap()
         });
         assert_eq!(sum, 7);
         let panics = go(|| panic!("on purpose: joined"));
-        let result: Result<(), _> = panics.join_timeout(LONG).unwrap();
+        let result: Result<(), _> = panics.join_timeout(LIMIT).unwrap();
         assert!(result.unwrap_err().is_panic());
     });
 }
@@ -167,14 +161,14 @@ fn an_unpark_ends_a_park_before_its_time() {
     run(|| {
         let start = Instant::now();
         current().unwrap().unpark();
-        park_timeout(LONG);
+        park_timeout(LIMIT);
         let me = current().unwrap();
         let other = std::thread::spawn(move || {
             settle();
             me.unpark();
         });
-        park_timeout(LONG);
-        assert!(start.elapsed() < LONG / 2);
+        park_timeout(LIMIT);
+        assert!(start.elapsed() < LIMIT);
         let _ = other.join();
         lasts(SHORT, || park_timeout(SHORT));
     });
@@ -218,12 +212,12 @@ fn a_delivery_ends_a_wait_at_once() {
     for kind in KINDS {
         let (tx, rx) = chan(0);
         let start = Instant::now();
-        let receiver = kind.start(move || (rx.recv_timeout(LONG), rx.recv_timeout(LONG)));
+        let receiver = kind.start(move || (rx.recv_timeout(LIMIT), rx.recv_timeout(LIMIT)));
         settle();
-        assert_eq!(tx.send_timeout(1, LONG), Ok(()));
-        assert_eq!(tx.send_timeout(2, LONG), Ok(()));
+        assert_eq!(tx.send_timeout(1, LIMIT), Ok(()));
+        assert_eq!(tx.send_timeout(2, LIMIT), Ok(()));
         assert_eq!(receiver.join(), (Ok(1), Ok(2)));
-        assert!(start.elapsed() < LONG / 2);
+        assert!(start.elapsed() < LIMIT);
     }
 }
 
@@ -232,15 +226,15 @@ fn close_ends_a_wait_at_once_and_gives_values_back() {
     for kind in KINDS {
         let (tx, rx) = chan::<String>(0);
         let start = Instant::now();
-        let sender = kind.start(move || tx.send_timeout("back".into(), LONG));
+        let sender = kind.start(move || tx.send_timeout("back".into(), LIMIT));
         let (other, none) = chan::<()>(3);
-        let receiver = kind.start(move || none.recv_timeout(LONG));
+        let receiver = kind.start(move || none.recv_timeout(LIMIT));
         settle();
         assert!(rx.close());
         drop(other);
         assert_eq!(sender.join(), Err(SendTimeoutError::Closed("back".into())));
         assert_eq!(receiver.join(), Err(RecvTimeoutError::Closed));
-        assert!(start.elapsed() < LONG / 2);
+        assert!(start.elapsed() < LIMIT);
         assert_eq!(rx.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Closed));
     }
 }
@@ -271,7 +265,7 @@ fn a_limit_that_was_not_needed_wakes_nobody_later() {
         let limit = Duration::from_millis(5);
         let waiter = kind.start(move || {
             for _ in 0..20 {
-                let _ = rx.recv_timeout(limit);
+                while rx.recv_timeout(limit).is_err() {}
             }
             lasts(SHORT, || sleep(SHORT));
             lasts(SHORT, || park_timeout(SHORT));
@@ -354,7 +348,8 @@ fn no_value_is_lost_when_a_limit_meets_a_delivery() {
                     loop {
                         match rx.recv_timeout(limit(&mut random)) {
                             Ok(value) => received.push(value),
-                            Err(RecvTimeoutError::Timeout) => yield_now(),
+                            Err(RecvTimeoutError::Timeout) if to == 0 => yield_now(),
+                            Err(RecvTimeoutError::Timeout) => {}
                             Err(RecvTimeoutError::Closed) => return received,
                         }
                     }

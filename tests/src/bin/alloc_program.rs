@@ -59,9 +59,12 @@ static BEFORE_ALL: extern "C" fn() = {
     before_all
 };
 
+/// A program that has not ended after this time hangs: `gosched_tests::wait::CHILD_LIMIT`.
+const LIMIT_SECONDS: u32 = 300;
+
 fn main() -> ExitCode {
     // SAFETY: no handler; the signal ends the process.
-    unsafe { libc::alarm(60) };
+    unsafe { libc::alarm(LIMIT_SECONDS) };
     match std::env::args().nth(1).as_deref() {
         Some("counts") => counts(),
         Some("off") => off(),

@@ -1,14 +1,14 @@
-//! Programs that block threads, for the suite `blocking`: each a process of its own, since it is about the
-//! whole process's Ps and threads.
+//! Programs that block threads, for the suites `blocking` and `sched_idle` and the bench `limits`: each a process of
+//! its own, since it is about the whole process's Ps and threads. An alarm ends a program that hangs.
 
 use gosched::sync::WaitGroup;
 use gosched::{
     __rules as rules, blocking, blocking_now, chan, go, goexit, lock_os_thread, run, runtime,
     unlock_os_thread, yield_now,
 };
-use gosched_tests as _;
+use gosched_tests::wait::{CHILD_LIMIT, LIMIT, until};
 use std::ffi::CString;
-use std::io::{PipeReader, Read, Write};
+use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 const MILLI: Duration = Duration::from_millis(1);
 
 fn main() {
+    end_if_it_hangs();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let argument = |at: usize| arguments.get(at).map_or("", String::as_str);
     match argument(0) {
@@ -31,13 +32,24 @@ fn main() {
         "limit" => limit(),
         "load" => run(load),
         "affinity" => run(affinity),
-        "timer" => run(timer),
+        "timer" => run(|| {
+            timer_beside_a_call();
+            println!("fired");
+        }),
+        "lateness" => run(lateness),
         "naps" => run(naps),
-        "trace" => run(|| spin_for(400 * MILLI)),
-        "watcher" => run(watcher),
+        "longest wait" => run(longest_wait),
+        "trace" => run(until_input_ends),
+        "watcher" => run(|| watcher(argument(1).parse().unwrap())),
         "fork" => run(fork),
         other => panic!("no program {other}"),
     }
+}
+
+/// A child of `fork` has no alarm of its parent's: each process calls this.
+fn end_if_it_hangs() {
+    // SAFETY: no handler; the signal ends the process.
+    unsafe { libc::alarm(CHILD_LIMIT.as_secs() as u32) };
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -73,13 +85,14 @@ fn spin_for(time: Duration) {
     }
 }
 
-/// Blocks its thread until there is something to read, for ten seconds at most.
+/// Blocks its thread until there is something to read. The byte comes from a goroutine that runs during the call: none
+/// within the limit means that none could run.
 fn wait_for_byte(mut reader: &PipeReader) {
     let mut wanted = libc::pollfd { fd: reader.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one descriptor, which is open.
-    if unsafe { libc::poll(&raw mut wanted, 1, 10_000) } == 1 {
-        reader.read_exact(&mut [0]).unwrap();
-    }
+    let ready = unsafe { libc::poll(&raw mut wanted, 1, LIMIT.as_millis() as i32) };
+    assert_eq!(ready, 1, "no other goroutine ran during the call");
+    reader.read_exact(&mut [0]).unwrap();
 }
 
 /// One goroutine blocks again and again; the other must go on during each call, which lasts until it did.
@@ -125,6 +138,8 @@ fn thousand(kind: &str, mode: Mode, gone: bool) {
         let mutex = Arc::new(Mutex::new(()));
         let path = std::env::temp_dir().join(format!("gosched-fifo-{}", std::process::id()));
         let name = CString::new(path.to_str().unwrap()).unwrap();
+        // Of a process that was killed and had the same number.
+        let _ = std::fs::remove_file(&path);
         // SAFETY: a path that ends in a zero byte.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
         let lock = std::env::temp_dir().join(format!("gosched-lock-{}", std::process::id()));
@@ -155,11 +170,12 @@ fn thousand(kind: &str, mode: Mode, gone: bool) {
                 });
             });
         }
-        // All are blocked, or about to be; channels and timers go on beside them.
+        // Timers go on beside those that are blocked, then channels beside all of them.
         let (tx, rx) = chan::<u32>(0);
         while begun.load(SeqCst) < COUNT {
             gosched::time::sleep(MILLI);
         }
+        until("each of them has a thread", || runtime::num_threads() >= COUNT);
         let echo = go(move || rx.iter().sum::<u32>());
         (0..1000).for_each(|_| tx.send(1).unwrap());
         drop(tx);
@@ -176,11 +192,8 @@ fn thousand(kind: &str, mode: Mode, gone: bool) {
         let _ = (std::fs::remove_file(&path), std::fs::remove_file(&lock));
     });
     if gone {
-        let start = Instant::now();
-        while runtime::num_threads() > 8 && start.elapsed() < Duration::from_secs(20) {
-            sleep(100 * MILLI);
-        }
-        println!("gone {}", runtime::num_threads());
+        until("the threads are gone", || runtime::num_threads() <= 8);
+        println!("gone");
     }
     println!("all back");
 }
@@ -227,20 +240,22 @@ fn resize() {
             }
         });
     }
-    for round in 0..200 {
+    let mut round = 0;
+    until("there were many rounds and calls", || {
         runtime::set_procs(1 + round % 5);
         rules::with_world_stopped(|| ());
-        gosched::time::sleep(MILLI);
-    }
+        round += 1;
+        round >= 200 && calls.load(SeqCst) > 100
+    });
     stop.store(true, SeqCst);
     all.wait();
-    assert!(calls.load(SeqCst) > 100);
-    // Those that have said that they are done are about to end.
-    let start = Instant::now();
-    while runtime::num_goroutines() > 1 && start.elapsed() < Duration::from_secs(10) {
-        yield_now();
-    }
-    println!("goroutines {}", runtime::num_goroutines());
+    all_others_end();
+}
+
+/// A goroutine that was joined, or said that it is done, may have a few instructions left.
+fn all_others_end() {
+    until("all others have ended", || runtime::num_goroutines() == 1);
+    println!("all ended");
 }
 
 /// Calls that end in every way.
@@ -286,7 +301,7 @@ fn ends() {
     locked.into_iter().for_each(|locked| locked.join().unwrap());
     let inside_host = go(|| blocking(|| gosched::host(|| sleep(5 * MILLI))));
     inside_host.join().unwrap();
-    println!("goroutines {}", runtime::num_goroutines());
+    all_others_end();
 }
 
 /// Short calls keep their P, and their thread.
@@ -298,10 +313,10 @@ fn quick() {
     for _ in 0..CALLS {
         blocking(|| std::hint::black_box(1));
     }
-    assert!(runtime::num_threads() < 20, "threads come and go with each call");
+    let threads = runtime::num_threads();
     other.join().unwrap();
     let (marked, _) = rules::hand_offs();
-    println!("taken {marked} of {CALLS}, same thread {}", before == thread());
+    println!("taken {marked} of {CALLS} threads {threads} same {}", before == thread());
 }
 
 /// After a call a goroutine goes on at once if there is a P, and not before there is one.
@@ -325,28 +340,17 @@ fn comes_back() {
     };
     let mut early = is_early();
     yield_now();
-    // On a busy machine its thread may have had no CPU yet.
-    for _ in 0..50 {
-        if back.load(SeqCst) {
-            break;
-        }
+    // On a busy machine the thread of the call may have had no CPU yet.
+    let deadline = Instant::now() + LIMIT;
+    while !back.load(SeqCst) && Instant::now() < deadline {
         early |= is_early();
         yield_now();
     }
     let then = back.load(SeqCst);
     caller.join().unwrap();
-    // Nobody else: an idle P is there when the call is over.
-    let alone = in_time(500 * MILLI, || blocking_now(|| sleep(MILLI)));
-    println!("early {early} then {then} alone {alone}");
-}
-
-/// Whether it ends within this time; it may be late a few times, for the machine may be busy.
-fn in_time(limit: Duration, f: impl Fn()) -> bool {
-    (0..5).any(|_| {
-        let start = Instant::now();
-        f();
-        start.elapsed() < limit
-    })
+    // Without competitors: an idle P is there when the call is over.
+    blocking_now(|| sleep(MILLI));
+    println!("early {early} then {then}");
 }
 
 /// More threads than allowed.
@@ -354,9 +358,9 @@ fn limit() {
     assert_eq!(runtime::set_max_threads(20), 10_000);
     run(|| {
         for _ in 0..100 {
-            go(|| blocking_now(|| sleep(60_000 * MILLI)));
+            go(|| blocking_now(|| sleep(CHILD_LIMIT)));
         }
-        gosched::time::sleep(30_000 * MILLI);
+        gosched::time::sleep(LIMIT);
     });
 }
 
@@ -366,7 +370,7 @@ fn load() {
     for _ in 0..runtime::procs() {
         all.go(|| {
             let start = Instant::now();
-            while start.elapsed() < 2000 * MILLI {
+            while start.elapsed() < 1000 * MILLI {
                 (0..10_000).for_each(|number| _ = std::hint::black_box(number));
             }
         });
@@ -377,64 +381,124 @@ fn load() {
 
 /// The number of Ps follows the CPUs that the process may use.
 fn affinity() {
-    fn allow(cpus: &[usize]) {
-        // SAFETY: a set of no CPUs.
-        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-        // SAFETY: small numbers.
-        cpus.iter().for_each(|&cpu| unsafe { libc::CPU_SET(cpu, &mut set) });
+    fn allow(set: &libc::cpu_set_t) {
         for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
             let id: i32 = task.file_name().to_str().unwrap().parse().unwrap();
             // SAFETY: a valid set.
-            unsafe { libc::sched_setaffinity(id, size_of_val(&set), &set) };
+            unsafe { libc::sched_setaffinity(id, size_of_val(set), set) };
         }
     }
     let becomes = |procs: usize| {
-        let start = Instant::now();
-        while runtime::procs() != procs && start.elapsed() < Duration::from_secs(10) {
-            yield_now();
-        }
+        // Threads that were started meanwhile have the set of the thread that started them.
+        until("the number of Ps follows", || runtime::procs() == procs);
         runtime::procs()
     };
+    // SAFETY: a set of no CPUs.
+    let (mut all, mut first): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
+    // SAFETY: valid for writes.
+    assert_eq!(unsafe { libc::sched_getaffinity(0, size_of_val(&all), &mut all) }, 0);
+    // SAFETY: numbers inside the set.
+    let cpu = (0..libc::CPU_SETSIZE as usize).find(|&cpu| unsafe { libc::CPU_ISSET(cpu, &all) });
+    // SAFETY: as above.
+    unsafe { libc::CPU_SET(cpu.unwrap(), &mut first) };
     let before = runtime::procs();
-    allow(&[0]);
+    allow(&first);
     let one = becomes(1);
-    allow(&(0..before).collect::<Vec<_>>());
+    allow(&all);
     println!("before {before} one {one} again {}", becomes(before));
 }
 
-/// Goroutines that never come into the runtime, and sleep for some microseconds at a time: how long another waits.
+static OVER: AtomicBool = AtomicBool::new(false);
+
+/// Sleeps for some microseconds at a time and never calls the runtime, until all is over.
+fn nap() {
+    while !OVER.load(SeqCst) {
+        sleep(MILLI / 20);
+    }
+}
+
+const NAPPING: usize = 20;
+
+/// Beside goroutines that nap another one goes on.
 fn naps() {
-    static OVER: AtomicBool = AtomicBool::new(false);
-    let napping: Vec<_> = (0..20)
-        .map(|_| {
-            go(|| {
-                while !OVER.load(SeqCst) {
-                    sleep(MILLI / 20);
-                }
-            })
-        })
-        .collect();
+    let napping: Vec<_> = (0..NAPPING).map(|_| go(nap)).collect();
+    (0..100).for_each(|_| yield_now());
+    OVER.store(true, SeqCst);
+    napping.into_iter().for_each(|nap| nap.join().unwrap());
+    println!("went on");
+}
+
+/// The longest time between two turns of a caller that yields for a while, in microseconds.
+fn longest_gap(yields: fn()) -> u128 {
     let (start, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
-    while start.elapsed() < 2000 * MILLI {
-        yield_now();
+    while start.elapsed() < 1500 * MILLI {
+        yields();
         longest = longest.max(last.elapsed());
         last = Instant::now();
     }
-    OVER.store(true, SeqCst);
-    napping.into_iter().for_each(|nap| nap.join().unwrap());
-    println!("longest {} ms", longest.as_millis());
+    longest.as_micros()
 }
 
-/// A timer is on time beside a goroutine that blocks the only P.
-fn timer() {
-    let is_on_time = in_time(200 * MILLI, || {
-        let (reader, mut writer) = std::io::pipe().unwrap();
-        go(move || wait_for_byte(&reader));
-        yield_now();
-        gosched::time::sleep(5 * MILLI);
-        writer.write_all(&[0]).unwrap();
+/// The longest wait of a goroutine beside those that nap, and of a thread beside threads that do.
+fn longest_wait() {
+    let threads: Vec<_> = (0..NAPPING).map(|_| std::thread::spawn(nap)).collect();
+    let control = std::thread::spawn(|| longest_gap(std::thread::yield_now));
+    let napping: Vec<_> = (0..NAPPING).map(|_| go(nap)).collect();
+    let ours = longest_gap(yield_now);
+    let control = gosched::host(|| control.join().unwrap());
+    OVER.store(true, SeqCst);
+    napping.into_iter().for_each(|nap| nap.join().unwrap());
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    println!("ours {ours} control {control}");
+}
+
+/// A timer fires beside a goroutine that blocks the only P: the call ends after that. How long the timer took.
+fn timer_beside_a_call() -> Duration {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let blocked = go(move || wait_for_byte(&reader));
+    yield_now();
+    let start = Instant::now();
+    gosched::time::sleep(5 * MILLI);
+    let took = start.elapsed();
+    writer.write_all(&[0]).unwrap();
+    blocked.join().unwrap();
+    took
+}
+
+/// The longest of many but two, in microseconds.
+fn longest_but_two(f: impl Fn() -> Duration) -> u128 {
+    let mut all: Vec<Duration> = (0..60).map(|_| f()).collect();
+    all.sort_unstable();
+    all[all.len() - 3].as_micros()
+}
+
+fn time_of(f: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    f();
+    start.elapsed()
+}
+
+/// How long timers of 5 ms take beside a call that blocks the only P, then calls that sleep for 1 ms; and sleeps of
+/// threads meanwhile.
+fn lateness() {
+    let control = std::thread::spawn(|| {
+        [5, 1].map(|millis| longest_but_two(|| time_of(|| sleep(millis * MILLI))))
     });
-    println!("on time {is_on_time}");
+    let timer = longest_but_two(timer_beside_a_call);
+    let call = longest_but_two(|| time_of(|| blocking_now(|| sleep(MILLI))));
+    let [timer_of_threads, call_of_threads] = gosched::host(|| control.join().unwrap());
+    println!("timer {timer} control {timer_of_threads} call {call} control {call_of_threads}");
+}
+
+/// Goroutines yield until the parent ends the input.
+fn until_input_ends() {
+    go(|| {
+        while !OVER.load(SeqCst) {
+            yield_now();
+        }
+    });
+    assert_eq!(blocking(|| io::stdin().read(&mut [0])).unwrap(), 0);
+    OVER.store(true, SeqCst);
 }
 
 /// What a thread of that name has used: CPU time in nanoseconds, and how often it was given a CPU.
@@ -449,10 +513,9 @@ fn used_by(name: &str) -> [u64; 2] {
     found.unwrap_or_else(|| panic!("no thread {name}"))
 }
 
-/// How often the watcher looks in a second, beside goroutines that yield; and what a look costs, in thousandths of
-/// what it costs a thread to sleep and do nothing.
-fn watcher() {
-    static OVER: AtomicBool = AtomicBool::new(false);
+/// How often sysmon looks in a second, beside goroutines that yield, and how often a thread does that sleeps for a
+/// millisecond each time; what a look of each costs, in nanoseconds.
+fn watcher(millis: u32) {
     let sleeper = std::thread::Builder::new().name("sleeper".into()).spawn(|| {
         // SAFETY: it only changes how this thread is woken.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
@@ -460,22 +523,25 @@ fn watcher() {
             sleep(MILLI);
         }
     });
-    let others: Vec<_> = (0..4).map(|_| go(|| spin_for(2200 * MILLI))).collect();
+    let others: Vec<_> = (0..4)
+        .map(|_| {
+            go(|| {
+                while !OVER.load(SeqCst) {
+                    yield_now();
+                }
+            })
+        })
+        .collect();
     spin_for(200 * MILLI);
     let used = || ["gosched-sysmon", "sleeper"].map(used_by);
     let (before, start) = (used(), Instant::now());
-    spin_for(2000 * MILLI);
-    let ([watcher, sleeper_used], seconds) = (used(), start.elapsed().as_secs_f64());
-    let since = |now: [u64; 2], before: [u64; 2]| [now[0] - before[0], now[1] - before[1]];
-    let [time, looks] = since(watcher, before[0]);
-    let [sleeper_time, sleeps] = since(sleeper_used, before[1]);
-    let cost = |time: u64, times: u64| time as f64 / times as f64;
-    let ratio = 1000.0 * cost(time, looks) / cost(sleeper_time, sleeps);
-    println!(
-        "looks {:.0} cost {ratio:.0} of {:.0} ns",
-        looks as f64 / seconds,
-        cost(sleeper_time, sleeps)
-    );
+    spin_for(millis * MILLI);
+    let (after, seconds) = (used(), start.elapsed().as_secs_f64());
+    let [(looks, cost), (sleeps, sleep_cost)] = [0, 1].map(|at| {
+        let [time, times] = [0, 1].map(|part| (after[at][part] - before[at][part]) as f64);
+        (times / seconds, time / times.max(1.0))
+    });
+    println!("looks {looks:.0} control {sleeps:.0} cost {cost:.0} control {sleep_cost:.0}");
     OVER.store(true, SeqCst);
     sleeper.unwrap().join().unwrap();
     others.into_iter().for_each(|other| other.join().unwrap());
@@ -516,6 +582,7 @@ fn fork() {
     for call in calls {
         let child = call();
         if child == 0 {
+            end_if_it_hangs();
             let (tx, rx) = chan::<u32>(1);
             let ok = tx.try_send(1).is_ok() && rx.try_recv() == Ok(1);
             // SAFETY: ends the child at once.

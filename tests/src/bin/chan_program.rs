@@ -3,11 +3,12 @@
 
 use gosched::chan::{Receiver, RecvTimeoutError, never};
 use gosched::{Select, chan, go, select, time};
+use gosched_tests::wait::CHILD_LIMIT;
 use std::time::Duration;
 
 fn main() {
     // SAFETY: no handler; the signal ends the process.
-    unsafe { libc::alarm(10) };
+    unsafe { libc::alarm(CHILD_LIMIT.as_secs() as u32) };
     let name = std::env::args().nth(1).expect("the name of a program");
     if name == "thread receives" {
         return thread_receives();

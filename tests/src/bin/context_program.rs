@@ -4,16 +4,16 @@
 use gosched::context::background;
 use gosched::time::{after_func, timeout};
 use gosched::{chan, run};
-use gosched_tests as _;
+use gosched_tests::wait::CHILD_LIMIT;
 use std::time::Duration;
 
-/// Longer than it takes to see a deadlock.
+/// Longer than it takes to see a deadlock, unless the machine is busy.
 const WAIT: Duration = Duration::from_millis(150);
 const LONG: Duration = Duration::from_secs(3600);
 
 fn main() {
     // SAFETY: no handler; the signal ends the process.
-    unsafe { libc::alarm(30) };
+    unsafe { libc::alarm(CHILD_LIMIT.as_secs() as u32) };
     let name = std::env::args().nth(1).expect("the name of a program");
     run(move || waits(&name));
     println!("it came");
@@ -39,7 +39,7 @@ fn waits(name: &str) {
             rx.recv().unwrap();
         }
         "function that was stopped" => {
-            let timer = after_func(WAIT, f);
+            let timer = after_func(LONG, f);
             assert!(timer.stop());
             rx.recv().unwrap();
         }
@@ -48,7 +48,7 @@ fn waits(name: &str) {
             assert!(ctx.done().recv().is_err());
         }
         "deadline given up" => {
-            let (ctx, guard) = background().with_timeout(WAIT);
+            let (ctx, guard) = background().with_timeout(LONG);
             guard.cancel();
             assert!(ctx.done().recv().is_err());
             rx.recv().unwrap();

@@ -1,4 +1,4 @@
-//! Whole programs for the suites `sched_*`: the first argument names one. Nothing but the program runs
+//! Whole programs for the suites `sched_*` and the bench `limits`: the first argument names one. Nothing but the program runs
 //! in the process, no thread of a test harness either; an alarm ends it if it hangs.
 
 use gosched::{
@@ -12,9 +12,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+/// A program that has not ended after this time hangs. As `gosched_tests::wait::CHILD_LIMIT`, but that crate would bring
+/// its global allocator along.
+const LIMIT_SECONDS: u32 = 300;
+
+/// How long a program lives in which a deadlock must not be found.
+const A_WHILE: Duration = Duration::from_secs(1);
+
 fn main() -> ExitCode {
     // SAFETY: no handler; the signal ends the process.
-    unsafe { libc::alarm(30) };
+    unsafe { libc::alarm(LIMIT_SECONDS) };
     let name = std::env::args().nth(1).expect("the name of a program");
     match name.as_str() {
         "unit" => unit(),
@@ -56,12 +63,14 @@ fn main() -> ExitCode {
         "computes" => computes(),
         "nothing to do" => over(|| {
             run(|| ());
-            std::thread::sleep(Duration::from_secs(2));
+            std::thread::sleep(A_WHILE);
         }),
         "parked, main goes on" => over(|| {
             run(|| drop(go(park)));
-            std::thread::sleep(Duration::from_secs(2));
+            std::thread::sleep(A_WHILE);
         }),
+        "threads end" => threads_end(),
+        "report hangs" => over(report_hangs),
         "idle" => idle(),
         "idle in run" => over(|| {
             run(busy_for_a_while);
@@ -335,7 +344,7 @@ fn many_asleep() {
 fn a_thread_will_unpark() {
     let me = current().unwrap();
     std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_secs(2));
+        std::thread::sleep(A_WHILE);
         me.unpark();
     });
     park();
@@ -348,12 +357,33 @@ fn a_thread_ends() {
     park();
 }
 
+/// What a deadlock is compared with: a thread that ends, a report of one line, and a status.
+fn threads_end() -> ExitCode {
+    std::thread::spawn(|| ()).join().unwrap();
+    eprintln!("the thread has ended");
+    ExitCode::from(2)
+}
+
+/// The report of a stack overflow hangs.
+fn report_hangs() {
+    use gosched_context::{Routine, Size, fault};
+    let hang: fault::OwnerName = |_, _| {
+        loop {
+            std::hint::spin_loop();
+        }
+    };
+    // SAFETY: handler — it only hangs.
+    unsafe { fault::name_owners(hang) };
+    let mut routine = Routine::new(Size::from_environment().unwrap(), || deep(usize::MAX));
+    let _ = routine.resume();
+}
+
 #[gosched::main(alloc = off)]
 fn computes() {
     let me = current().unwrap();
     go(move || {
         let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(2) {
+        while start.elapsed() < A_WHILE {
             black_box(deep(10));
         }
         me.unpark();
@@ -429,14 +459,16 @@ fn surplus() {
         handle.join().unwrap();
     }
     std::thread::spawn(move || {
-        let start = Instant::now();
         let few = runtime::procs() + 3;
         // A thread of the system goes some time after it has left the runtime.
-        let surplus = || runtime::num_threads() > few || tasks() > few + 3;
-        while surplus() && start.elapsed() < Duration::from_secs(18) {
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        println!("at last {} {}", runtime::num_threads(), tasks());
+        let last = loop {
+            let last = (runtime::num_threads(), tasks());
+            if last.0 <= few && last.1 <= few + 3 {
+                break last;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        println!("at last {} {}", last.0, last.1);
         me.unpark();
     });
     park();
@@ -477,7 +509,11 @@ fn many() {
     for handle in handles {
         handle.join().unwrap();
     }
-    println!("goroutines {}", runtime::num_goroutines());
+    // A goroutine that was joined may have a few instructions left.
+    while runtime::num_goroutines() > 1 {
+        yield_now();
+    }
+    println!("all ended");
 }
 
 /// As a user who may have only a few threads, so that the system refuses more.
@@ -485,8 +521,10 @@ fn no_threads() {
     let limit = libc::rlimit { rlim_cur: 3, rlim_max: 3 };
     // SAFETY: a valid limit.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) }, 0);
-    // SAFETY: a number that nobody uses; there is one thread.
-    assert_eq!(unsafe { libc::setuid(54_321) }, 0);
+    // A user without other processes, not even of the same test in another run.
+    let user = 20_000 + std::process::id() % 40_000;
+    // SAFETY: there is one thread.
+    assert_eq!(unsafe { libc::setuid(user) }, 0);
     assert_eq!(run(runtime::procs), 8);
     let total = run(|| {
         let handles: Vec<_> = (0..1000).map(|i| go(move || deep(i % 100))).collect();
