@@ -134,7 +134,8 @@ impl Drop for Burners {
 #[test]
 fn one_that_is_not_given_a_cpu_is_not_taken_for_blocked() {
     let _burners = Burners::start(4);
-    assert_eq!(run(&["load"], "2"), "unmarked 0\n");
+    // A thread that waits for a page is blocked: where memory is short, that happens now and then.
+    wait::sooner_or_later("unmarked 0\n".to_owned(), || run(&["load"], "2"));
 }
 
 // S147
