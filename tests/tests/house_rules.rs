@@ -7,19 +7,21 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// All source files, with their text.
-fn sources() -> Vec<(PathBuf, String)> {
-    fn visit(directory: &Path, found: &mut Vec<(PathBuf, String)>) {
-        for entry in std::fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                visit(&path, found);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = std::fs::read_to_string(&path).unwrap();
-                found.push((path, text));
-            }
+/// Adds all source files below a folder, with their text. Folders that cargo builds into are left out.
+fn visit(directory: &Path, found: &mut Vec<(PathBuf, String)>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("target") {
+            visit(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            found.push((path, text));
         }
     }
+}
+
+/// All source files of the crates, with their text.
+fn sources() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     visit(&root().join("crates"), &mut found);
     assert!(found.len() > 20, "the sources are where they were");
@@ -299,5 +301,31 @@ fn the_table_says_what_the_test_command_runs() {
         assert_eq!(row.marks[0] == "t", runs, "{}:{}, column `debug`", row.place, row.name);
         let later = row.marks[1..].iter().all(|mark| mark != "t");
         assert!(later, "{}: `cargo test --workspace` builds for debugging only", row.name);
+    }
+}
+
+/// Files of suites and of the programs they run.
+fn suite_sources() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for folder in ["tests/tests", "tests/src", "tests/async/tests", "examples"] {
+        visit(&root().join(folder), &mut found);
+    }
+    assert!(found.len() > 80, "the suites are where they were");
+    found
+}
+
+/// How late, how often and at what cost is judged by the bench `limits`, beside OS threads that do the same.
+#[test]
+fn no_test_fails_because_something_took_long() {
+    for (path, text) in suite_sources().iter().filter(|(path, _)| !path.ends_with("house_rules.rs"))
+    {
+        for assertion in text.split("assert").skip(1) {
+            let condition = assertion.split(';').next().unwrap_or_default();
+            let bounds = ["elapsed() <", "took <", "lasted <", "late <"];
+            for bound in bounds.iter().filter_map(|bound| condition.split(bound).nth(1)) {
+                let limit = bound.split(['&', ',']).next().unwrap_or_default();
+                assert!(limit.contains("LIMIT"), "{}: assert{condition}", path.display());
+            }
+        }
     }
 }
