@@ -29,7 +29,7 @@ impl Guest {
 
     fn line(&mut self) -> String {
         let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
+        assert_ne!(self.0.read_line(&mut line).unwrap(), 0, "the end");
         line.trim_end_matches('\n').to_owned()
     }
 

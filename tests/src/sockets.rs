@@ -7,10 +7,34 @@ use gosched::net::{TcpListener, TcpStream};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, SystemTime};
 
 /// Any port of this machine alone.
 pub const LOCAL: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
+
+/// A number that no other call has returned.
+fn next_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Relaxed)
+}
+
+/// Any port of a loopback address that this call alone returns: where a port must stay free, or its datagrams must
+/// reach no other test, whatever ports others are given meanwhile. What connects to it has another address.
+pub fn own_host() -> (Ipv4Addr, u16) {
+    let number = std::process::id().wrapping_mul(1009).wrapping_add(next_number());
+    let octet = |divisor: u32| 1 + (number / divisor % 254) as u8;
+    (Ipv4Addr::new(127, octet(254 * 254), octet(254), octet(1)), 0)
+}
+
+/// A name for a file or a socket that no other call has returned, and no earlier process.
+///
+/// # Panics
+/// The clock is before 1970.
+pub fn own_name() -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock");
+    format!("gosched-{}-{}-{}", std::process::id(), now.as_nanos(), next_number())
+}
 
 /// Somebody who was started; goroutines and threads may wait for it.
 #[derive(Debug)]
@@ -142,15 +166,24 @@ impl Bytes {
         self.position
     }
 
-    fn at(&self, position: u64) -> u8 {
-        let x = (position ^ (self.seed << 40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (x ^ (x >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9).to_le_bytes()[6]
+    /// The eight bytes from position `8 * index` on.
+    fn block(&self, index: u64) -> [u8; 8] {
+        let x = (index ^ (self.seed << 40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let x = (x ^ (x >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        (x ^ (x >> 32)).to_le_bytes()
     }
 
     /// The next ones, without taking them.
-    pub fn fill(&self, buffer: &mut [u8]) {
-        for (byte, position) in buffer.iter_mut().zip(self.position..) {
-            *byte = self.at(position);
+    pub fn fill(&self, mut buffer: &mut [u8]) {
+        let mut position = self.position;
+        while !buffer.is_empty() {
+            let block = self.block(position / 8);
+            let rest = &block[(position % 8) as usize..];
+            let count = rest.len().min(buffer.len());
+            let (now, later) = buffer.split_at_mut(count);
+            now.copy_from_slice(&rest[..count]);
+            buffer = later;
+            position += count as u64;
         }
     }
 
@@ -165,8 +198,12 @@ impl Bytes {
     /// They are others.
     #[track_caller]
     pub fn check(&mut self, found: &[u8]) {
-        for (&byte, position) in found.iter().zip(self.position..) {
-            assert_eq!(byte, self.at(position), "byte {position} of stream {}", self.seed);
+        let mut expected = vec![0; found.len()];
+        self.fill(&mut expected);
+        if found != expected {
+            let wrong = (0..found.len()).find(|&i| found[i] != expected[i]);
+            let position = self.position + wrong.map_or(0, |i| i as u64);
+            panic!("byte {position} of stream {} is another", self.seed);
         }
         self.skip(found.len());
     }

@@ -4,11 +4,12 @@ use gosched::fs::{self, DirBuilder, File, FileTimes, OpenOptions, TryLockError};
 use gosched::{__rules as rules, blocking, chan, go, goexit, run};
 use gosched_tests::children;
 use gosched_tests::parties::{Kind, crowd, in_both, join_all};
-use gosched_tests::wait::{eventually, until};
+use gosched_tests::sockets::{own_name, tcp_pair};
+use gosched_tests::wait::{settle, until};
 use std::ffi::{CString, OsString};
 use std::fmt::Debug;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -24,9 +25,7 @@ struct Place(PathBuf);
 
 impl Place {
     fn new() -> Place {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let name = format!("gosched-fs-{}-{}", std::process::id(), NEXT.fetch_add(1, SeqCst));
-        let path = std::env::temp_dir().join(name);
+        let path = std::env::temp_dir().join(own_name());
         std::fs::create_dir(&path).unwrap();
         Place(path.canonicalize().unwrap())
     }
@@ -761,9 +760,9 @@ fn assert_marked(what: &str, call: impl FnOnce() + Send + 'static, end: impl FnO
             over.store(true, SeqCst);
         }
     });
-    eventually(|| rules::hand_offs() != before || over.load(SeqCst));
+    let is_marked = || rules::hand_offs().0 > before.0;
+    until(&format!("{what} is marked"), || is_marked() || over.load(SeqCst));
     assert!(!over.load(SeqCst), "{what} does not wait");
-    assert!(rules::hand_offs().0 > before.0, "{what} is not marked");
     blocking(end);
     caller.join().unwrap();
 }
@@ -834,14 +833,18 @@ fn marked() {
 
 /// A descriptor whose close waits for the peer to read all that was sent.
 fn slow_to_close() -> (File, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (peer, _) = listener.accept().unwrap();
+    let (stream, peer) = tcp_pair();
+    let (mut stream, peer) = (stream.into_std().unwrap(), peer.into_std().unwrap());
     stream.set_nonblocking(true).unwrap();
-    // More than both buffers hold, so that some is left to be sent.
-    while stream.write(&[0; 65536]).is_ok() {}
+    // More than both buffers hold, so that some is left to be sent. What is on its way has arrived when there is
+    // no more room after a while.
+    until("there is no room for more", || {
+        while stream.write(&[0; 65536]).is_ok() {}
+        settle();
+        stream.write(&[0; 65536]).is_err()
+    });
     stream.set_nonblocking(false).unwrap();
-    let linger = libc::linger { l_onoff: 1, l_linger: 60 };
+    let linger = libc::linger { l_onoff: 1, l_linger: 600 };
     // SAFETY: a socket, and the value that this option takes.
     let set = unsafe {
         libc::setsockopt(

@@ -2,15 +2,15 @@
 
 use gosched::fs::File;
 use gosched::io::{CopyError, PipeReader, PipeWriter, copy, pipe};
-use gosched::net::{Shutdown, TcpListener, TcpStream, UnixStream};
+use gosched::net::{Shutdown, TcpStream, UnixStream};
 use gosched::process::{Command, Stdio};
 use gosched::{JoinHandle, go, run};
 use gosched_tests::parties::{Kind, in_both};
+use gosched_tests::sockets::{own_name, tcp_pair};
 use gosched_tests::wait::settle;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// Bytes that differ, from a seed.
@@ -23,18 +23,9 @@ fn bytes(seed: usize, count: usize) -> Vec<u8> {
     (0..count).map(|_| next()).collect()
 }
 
-fn tcp_pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (other, _) = listener.accept().unwrap();
-    (one, other)
-}
-
 /// A file without a name.
 fn file() -> File {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let name = format!("gosched-copy-{}-{}", std::process::id(), NEXT.fetch_add(1, SeqCst));
-    let path: PathBuf = std::env::temp_dir().join(name);
+    let path: PathBuf = std::env::temp_dir().join(own_name());
     let file = File::create_new(&path).unwrap();
     std::fs::remove_file(path).unwrap();
     file
@@ -404,9 +395,10 @@ fn a_deadline_of_the_writer_leaves_what_was_read_in_the_error() {
             let (ours, theirs) = tcp_pair();
             let sent = contents.clone();
             let feeding = go(move || feed(theirs, &sent, 7));
-            match wrapped {
-                false => goes_on(ours, &contents),
-                true => goes_on(io::BufReader::new(ours), &contents),
+            if wrapped {
+                goes_on(io::BufReader::new(ours), &contents);
+            } else {
+                goes_on(ours, &contents);
             }
             feeding.join().unwrap();
         }

@@ -1,9 +1,9 @@
 //! Corners of sockets, each of which once was wrong.
 
-use gosched::net::{TcpListener, TcpStream, UnixDatagram};
+use gosched::net::{TcpStream, UnixDatagram};
 use gosched::{go, time};
-use gosched_tests::sockets::{LOCAL, Other, cpu_time, everywhere, start};
-use gosched_tests::wait::sooner_or_later;
+use gosched_tests::sockets::{Other, everywhere, own_name, start, tcp_pair};
+use gosched_tests::wait::{LIMIT, settle, until};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 const MILLI: Duration = Duration::from_millis(1);
 
 fn pair() -> (TcpStream, std::net::TcpStream) {
-    let listener = TcpListener::bind(LOCAL).unwrap();
-    let far = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (listener.accept().unwrap().0, far)
+    let (near, far) = tcp_pair();
+    (near, far.into_std().unwrap())
 }
 
 /// A read that found all there was waits without a try; one that failed meanwhile must not leave that behind.
@@ -54,11 +53,13 @@ fn what_comes_just_as_the_time_is_over_is_read_later() {
     let reader = go(move || {
         for round in 0..ROUNDS {
             tx.send(Duration::from_micros(800 + round * 7 % 300)).unwrap();
-            let mut late = 0;
+            let mut sent_since = None;
             while let Err(why) = near.read(&mut [0; 100]) {
                 assert_eq!(why.kind(), ErrorKind::WouldBlock);
-                late += u32::from(sent.load(SeqCst) > round);
-                assert!(late < 50, "round {round}: it was sent, and cannot be read");
+                if sent.load(SeqCst) > round {
+                    let since = *sent_since.get_or_insert_with(Instant::now);
+                    assert!(since.elapsed() < LIMIT, "round {round}: sent, and cannot be read");
+                }
             }
         }
     });
@@ -71,22 +72,25 @@ fn a_time_limit_is_for_the_whole_read() {
     let (mut near, mut far) = pair();
     far.write_all(b"abc").unwrap();
     assert_eq!(near.read(&mut [0; 100]).unwrap(), 3);
-    near.set_read_timeout(Some(100 * MILLI)).unwrap();
-    sooner_or_later(true, || {
+    // A machine may be late by as much as the limit, but not by any limit.
+    let mut limit = 50 * MILLI;
+    until("a read ends before its time limit is over twice", || {
+        near.set_read_timeout(Some(limit)).unwrap();
         let start = Instant::now();
         assert_eq!((&near).read(&mut [0; 100]).unwrap_err().kind(), ErrorKind::WouldBlock);
-        assert!(start.elapsed() >= 100 * MILLI, "{:?}", start.elapsed());
-        start.elapsed() < 1000 * MILLI
+        assert!(start.elapsed() >= limit, "{:?}", start.elapsed());
+        let is_in_time = start.elapsed() < 2 * limit;
+        limit *= 2;
+        is_in_time
     });
 }
 
-/// The system says that there is room for more whenever a send has failed.
+/// The system says that there is room for more whenever a send has failed. What such a send costs is measured by the
+/// bench `limits`.
 #[test]
 fn a_datagram_to_one_who_is_slow_keeps_no_cpu_busy() {
     everywhere(|other| {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("gosched-corner-{}-{}", std::process::id(), NEXT.fetch_add(1, SeqCst));
-        let path = std::env::temp_dir().join(name);
+        let path = std::env::temp_dir().join(own_name());
         let slow = UnixDatagram::bind(&path).unwrap();
         let full = std::os::unix::net::UnixDatagram::unbound().unwrap();
         full.set_nonblocking(true).unwrap();
@@ -95,13 +99,7 @@ fn a_datagram_to_one_who_is_slow_keeps_no_cpu_busy() {
         let sender = start(other, move || {
             UnixDatagram::unbound().unwrap().send_to(b"hello", &its_path).unwrap()
         });
-        // Other tests run beside this one, but not for ever.
-        let is_calm = || {
-            let before = cpu_time();
-            time::sleep(100 * MILLI);
-            cpu_time() - before < 50 * MILLI
-        };
-        assert!((0..20).any(|_| is_calm()), "a CPU is busy");
+        settle();
         assert!(!sender.is_done());
         let mut bytes = [0; 9];
         while slow.recv(&mut bytes).unwrap() != 5 {}
@@ -112,8 +110,7 @@ fn a_datagram_to_one_who_is_slow_keeps_no_cpu_busy() {
 
 #[test]
 fn a_datagram_that_finds_no_room_ends_by_deadline_time_limit_and_close() {
-    let name = format!("gosched-room-{}", std::process::id());
-    let path = std::env::temp_dir().join(name);
+    let path = std::env::temp_dir().join(own_name());
     let _slow = UnixDatagram::bind(&path).unwrap();
     let sender = Arc::new(UnixDatagram::unbound().unwrap());
     sender.set_write_timeout(Some(5 * MILLI)).unwrap();
@@ -147,8 +144,12 @@ fn a_child_that_drops_a_socket_leaves_its_parent_s_alone() {
         unsafe { libc::_exit(0) };
     }
     let mut status = 0;
-    // SAFETY: room for one status.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    until("the child has ended", || {
+        // SAFETY: room for one status.
+        let ended = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
+        assert!([0, child].contains(&ended), "{}", std::io::Error::last_os_error());
+        ended == child
+    });
     assert_eq!(status, 0);
     let reader = go(move || near.read(&mut [0; 8]).unwrap());
     time::sleep(5 * MILLI);

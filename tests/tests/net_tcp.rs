@@ -2,16 +2,17 @@
 //! Deadlines and `close`, which std does not have, are in `net_deadlines.rs`.
 
 use gosched::net::{TcpListener, TcpStream};
+use gosched_tests::attended::Attended;
 use gosched_tests::children;
-use gosched_tests::parties::Kind;
 use gosched_tests::sockets::{
-    Bytes, LOCAL, allow_descriptors, cpu_time, echo, end_by_reset, everywhere, nobody, read_to_end,
-    start, tcp_pair, write_until_error,
+    Bytes, LOCAL, echo, end_by_reset, everywhere, nobody, own_host, read_to_end, start, tcp_pair,
+    write_until_error,
 };
-use gosched_tests::wait::settle;
+use gosched_tests::wait::{LIMIT, settle, until};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -172,10 +173,7 @@ fn a_shutdown_twice_is_fine_until_the_connection_is_gone() {
         near.shutdown(Shutdown::Write).unwrap();
         near.shutdown(Shutdown::Both).unwrap();
         drop(far);
-        let start = Instant::now();
-        while near.shutdown(Shutdown::Write).is_ok() && start.elapsed() < 20_000 * MILLI {
-            std::thread::yield_now();
-        }
+        until("the connection is gone", || near.shutdown(Shutdown::Write).is_err());
         assert_eq!(kind(near.shutdown(Shutdown::Write)), ErrorKind::NotConnected);
     });
 }
@@ -299,27 +297,38 @@ fn connections_to_nobody_are_refused() {
     everywhere(|_| {
         let (address, _held) = nobody();
         assert_eq!(kind(TcpStream::connect(address)), ErrorKind::ConnectionRefused);
-        let within = TcpStream::connect_timeout(&address, 1000 * MILLI);
+        let within = TcpStream::connect_timeout(&address, LIMIT);
         assert_eq!(kind(within), ErrorKind::ConnectionRefused);
         let zero = TcpStream::connect_timeout(&address, Duration::ZERO);
         assert_eq!(kind(zero), ErrorKind::InvalidInput);
     });
 }
 
-/// A listener that lets nobody in any more, and who did get in.
+/// How many connections wait to be accepted, and how many may before the system drops what asks for more.
+fn backlog(listener: &TcpListener) -> (u32, u32) {
+    // SAFETY: all-zero is a valid value of this type.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut size = size_of::<libc::tcp_info>() as libc::socklen_t;
+    let fd = listener.as_raw_fd();
+    let to = (&raw mut info).cast();
+    // SAFETY: room for as many bytes as `size` says.
+    let told =
+        unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut size) };
+    assert_eq!(told, 0, "{}", io::Error::last_os_error());
+    // These fields of a listener have another meaning than those of a connection.
+    (info.tcpi_unacked, info.tcpi_sacked)
+}
+
+/// A listener whose queue is full, and the connections in it.
 fn full() -> (TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind(LOCAL).unwrap();
     // SAFETY: an open socket.
     assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
     let address = listener.local_addr().unwrap();
-    let mut queue = Vec::new();
-    // A busy machine may answer late once.
-    let mut late = 0;
-    while late < 2 {
-        match TcpStream::connect_timeout(&address, (50 << late) * MILLI) {
-            Ok(stream) => queue.push(stream),
-            Err(_) => late += 1,
-        }
+    let mut queue: Vec<TcpStream> = Vec::new();
+    while backlog(&listener).0 <= backlog(&listener).1 {
+        queue.push(TcpStream::connect(address).unwrap());
+        until("the connection is queued", || backlog(&listener).0 as usize == queue.len());
     }
     (listener, queue)
 }
@@ -411,7 +420,7 @@ fn addresses_that_cannot_be_had_are_refused_as_std_does() {
 #[test]
 fn an_address_can_be_had_again_at_once() {
     everywhere(|_| {
-        let listener = TcpListener::bind(LOCAL).unwrap();
+        let listener = TcpListener::bind(own_host()).unwrap();
         let address = listener.local_addr().unwrap();
         let near = TcpStream::connect(address).unwrap();
         // Who ends first leaves its address behind for a while.
@@ -553,7 +562,13 @@ fn a_read_timeout_is_for_each_call() {
         }
         assert_eq!(kind(near.peek(&mut [0; 9])), ErrorKind::WouldBlock);
         far.write_all(b"x").unwrap();
-        assert_eq!((&near).read(&mut [0; 9]).unwrap(), 1);
+        until("what was written is read", || match (&near).read(&mut [0; 9]) {
+            Ok(count) => count == 1,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                false
+            }
+        });
         near.set_read_timeout(None).unwrap();
         assert_eq!(near.read_timeout().unwrap(), None);
         assert_eq!(near.write_timeout().unwrap(), None, "it is the other one");
@@ -680,7 +695,6 @@ fn who_was_not_accepted_learns_that_the_listener_is_gone() {
 fn child() {
     match children::scenario().as_deref() {
         Some("broken pipe") => broken_pipe(),
-        Some("exhausted") => exhausted(),
         Some("alone") => alone(),
         Some("signals") => signals(),
         _ => (),
@@ -712,54 +726,14 @@ fn a_write_to_nobody_raises_no_signal() {
     assert!(passes("broken pipe").contains("lives"));
 }
 
-/// Connections wait, but there is no descriptor for them.
-fn exhausted() {
-    let listener = TcpListener::bind(LOCAL).unwrap();
-    let address = listener.local_addr().unwrap();
-    let (near, far) = tcp_pair();
-    // Whatever the runtime opens when it begins to wait is open now.
-    let reader = start(Kind::Goroutine, move || (&near).read(&mut [0; 1]).unwrap());
-    settle();
-    drop(far);
-    assert_eq!(reader.join(), 0);
-    let client = TcpStream::connect(address).unwrap();
-    allow_descriptors(64);
-    let mut all = Vec::new();
-    while let Ok(file) = std::fs::File::open("/dev/null") {
-        all.push(file);
-    }
-    let server = start(Kind::Goroutine, move || {
-        let mut failures = 0u64;
-        loop {
-            match listener.accept() {
-                Ok((mut far, _)) => {
-                    far.write_all(b"in").unwrap();
-                    return failures;
-                }
-                Err(error) => {
-                    assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{error}");
-                    failures += 1;
-                }
-            }
-        }
-    });
-    settle();
-    let before = cpu_time();
-    std::thread::sleep(500 * MILLI);
-    let used = cpu_time() - before;
-    assert!(!server.is_done());
-    assert!(used < 150 * MILLI, "{used:?} of half a second of CPU time");
-    all.truncate(all.len() - 4);
-    let mut text = String::new();
-    (&client).read_to_string(&mut text).unwrap();
-    assert_eq!(text, "in");
-    println!("served after {} failures", server.join());
-}
-
+/// What trying costs is measured by the bench `limits`.
 #[test]
 fn a_listener_survives_the_lack_of_descriptors_without_spinning() {
-    let text = passes("exhausted");
-    assert!(text.contains("served after"), "{text}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_net_program"));
+    command.arg("no descriptors");
+    let (status, said) = Attended::start(command).end();
+    assert!(status.success(), "{status:?}: {}{}", said.out, said.err);
+    assert!(said.out.contains("failures"), "{}", said.out);
 }
 
 /// The only goroutine waits for somebody outside.

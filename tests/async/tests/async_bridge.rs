@@ -5,7 +5,7 @@ use gosched::{JoinHandle, block_on, chan, go, goexit, park, run, time, yield_now
 use gosched_async_tests::{Bell, Task, everywhere, look};
 use gosched_tests::children;
 use gosched_tests::parties::{KINDS, Ledger, Token, in_both, join_all, mixed};
-use gosched_tests::wait::{settle, until};
+use gosched_tests::wait::{LIMIT, settle, until};
 use std::collections::VecDeque;
 use std::future::{Future, IntoFuture, pending, poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +16,6 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 const MILLI: Duration = Duration::from_millis(1);
-const LONG: Duration = Duration::from_secs(20);
 
 /// Goroutines for a crowd: fewer where each is a thread.
 const CROWD: usize = if cfg!(feature = "threads") { 300 } else { 10_000 };
@@ -75,7 +74,7 @@ fn wakers_are_called_by_anybody_at_any_time() {
                 if round % 3 == 0 {
                     let start = Instant::now();
                     while opens.polls() == 0 {
-                        assert!(start.elapsed() < LONG, "never polled");
+                        assert!(start.elapsed() < LIMIT, "never polled");
                         yield_now();
                     }
                 }
@@ -109,12 +108,10 @@ fn a_future_that_wakes_itself_lets_others_run() {
         let others: Vec<_> = (0..50).map(|_| go(yield_now)).collect();
         let start = Instant::now();
         block_on(poll_fn(|context| {
-            assert!(start.elapsed() < LONG, "the others never ran");
+            assert!(start.elapsed() < LIMIT, "the others never ran");
             context.waker().wake_by_ref();
-            match others.iter().all(JoinHandle::is_finished) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
+            let have_ended = others.iter().all(JoinHandle::is_finished);
+            if have_ended { Poll::Ready(()) } else { Poll::Pending }
         }));
     });
 }
@@ -158,7 +155,7 @@ fn a_storm_of_wakes_ends_no_wait_too_soon_and_disturbs_none_after_it() {
     until("polled again", || gate.polls() > 24);
     gate.open();
     settle();
-    assert!((0..8).all(|i| tx.send_timeout(i, LONG).is_ok()));
+    assert!((0..8).all(|i| tx.send_timeout(i, LIMIT).is_ok()));
     let mut got = join_all(waits);
     calm.store(true, SeqCst);
     join_all(storm);
@@ -278,7 +275,7 @@ fn an_unpark_neither_ends_the_wait_nor_is_lost_in_it() {
     settle();
     assert!(!waits.is_finished());
     gate.open();
-    assert!(waits.join_timeout(LONG).is_ok(), "the unpark was lost");
+    assert!(waits.join_timeout(LIMIT).is_ok(), "the unpark was lost");
 }
 
 #[test]
@@ -334,12 +331,14 @@ fn a_join_future_knows_its_last_waker_only_and_leaves_nothing_behind() {
         if poll {
             until("woken", || last.rung() > 0);
         }
-        let value = loop {
+        let mut value = None;
+        until("the result is there", || {
             match look(&mut future, &new) {
-                Poll::Ready(value) => break value.unwrap(),
+                Poll::Ready(result) => value = Some(result.unwrap()),
                 Poll::Pending => assert!(!poll),
             }
-        };
+            value.is_some()
+        });
         assert_eq!(first.rung(), 0);
         assert!(catch_unwind(AssertUnwindSafe(|| look(&mut future, &new))).is_err());
         drop((future, value));
@@ -415,8 +414,10 @@ fn a_crowd_waits_for_tokio() {
 
 #[test]
 fn waits_for_others_are_no_deadlock() {
-    for scenario in ["a waker", "tokio's time", "an async receiver", "a timer"] {
-        let output = children::run(scenario);
+    let scenarios = ["a waker", "tokio's time", "an async receiver", "a timer"];
+    let runs = scenarios.map(|name| (name, std::thread::spawn(move || children::run(name))));
+    for (scenario, run) in runs {
+        let output = run.join().unwrap();
         assert!(output.status.success(), "{scenario}: {}", children::stderr(&output));
     }
 }

@@ -2,9 +2,10 @@
 //! futures that are dropped or forgotten, deadlines and close.
 
 use gosched::hyper::{Executor, Stream, Timer};
-use gosched::net::{TcpListener, TcpStream};
+use gosched::net::TcpStream;
 use gosched::{block_on, go};
 use gosched_async_tests::{Bell, everywhere};
+use gosched_tests::sockets::tcp_pair;
 use gosched_tests::wait::{settle, until};
 use hyper::rt::{self, Executor as _, ReadBuf, Timer as _};
 use std::future::{Future, poll_fn};
@@ -25,9 +26,8 @@ const MILLI: Duration = Duration::from_millis(1);
 
 /// Both ends of a connection.
 fn pair() -> (Stream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (Stream::new(listener.accept().unwrap().0), far)
+    let (near, far) = tcp_pair();
+    (Stream::new(near), far)
 }
 
 /// One look.

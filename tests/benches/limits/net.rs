@@ -1,5 +1,177 @@
-//! Sockets, files and processes beside a load: how late.
+//! Sockets beside a load: how late they are served, and what waiting costs. And whether metrics come near the truth.
+//!
+//! What is measured of sockets is a process of its own, `net_program`. The two sides of an echo follow each other at
+//! once: side by side each would be the other's load.
 
-use crate::judge::Case;
+use crate::judge::{Case, Limit, Measured};
+use gosched::runtime::{self, Value};
+use gosched::{go, run, yield_now};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-pub(crate) const CASES: &[Case] = &[];
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        name: "median of an echo beside loops that never yield, 1 P",
+        unit: "us",
+        limit: Limit::AtMost { factor: 3.0, plus: 500.0 },
+        measure: || echo("loops", 1),
+    },
+    Case {
+        name: "median of an echo beside loops that never yield, all Ps",
+        unit: "us",
+        limit: Limit::AtMost { factor: 3.0, plus: 500.0 },
+        measure: || echo("loops", all()),
+    },
+    Case {
+        name: "median of an echo to a goroutine beside loops that never yield, 1 P",
+        unit: "us",
+        limit: Limit::AtMost { factor: 6.0, plus: 1000.0 },
+        measure: || echo("loops, client inside", 1),
+    },
+    Case {
+        name: "median of an echo to a goroutine beside loops that never yield, all Ps",
+        unit: "us",
+        limit: Limit::AtMost { factor: 6.0, plus: 1000.0 },
+        measure: || echo("loops, client inside", all()),
+    },
+    Case {
+        name: "median of an echo beside goroutines that always yield, 1 P",
+        unit: "us",
+        limit: Limit::AtMost { factor: 3.0, plus: 500.0 },
+        measure: || echo("yields", 1),
+    },
+    Case {
+        // Goroutines that make each other ready share a slice of 10 ms.
+        name: "median of an echo beside channels that are never empty, 1 P",
+        unit: "us",
+        limit: Limit::AtMost { factor: 3.0, plus: 15_000.0 },
+        measure: || echo("channels", 1),
+    },
+    Case {
+        name: "median of an echo beside sockets that are never idle, 1 P",
+        unit: "us",
+        limit: Limit::AtMost { factor: 3.0, plus: 500.0 },
+        measure: || echo("sockets", 1),
+    },
+    Case {
+        name: "50 sleeps of 1 ms beside sockets that are never idle, 1 P",
+        unit: "us",
+        limit: Limit::AtMost { factor: 6.0, plus: 100_000.0 },
+        measure: || {
+            let said = program("sockets, and a timer", 1);
+            Measured { ours: said.number("sleeps"), control: said.number("of-a-thread") }
+        },
+    },
+    Case {
+        // The control is the number of rounds of each pair of sockets.
+        name: "yields of a goroutine beside sockets that are never idle, 1 P",
+        unit: "times",
+        limit: Limit::AtLeast { factor: 0.05 },
+        measure: || {
+            let said = program("sockets, and a timer", 1);
+            Measured { ours: said.number("yields"), control: said.number("rounds") }
+        },
+    },
+    Case {
+        name: "CPU time of a listener without descriptors, 300 ms",
+        unit: "us",
+        limit: Limit::AtMost { factor: 2.0, plus: 30_000.0 },
+        measure: || {
+            let said = program("no descriptors", all());
+            Measured { ours: said.number("used"), control: said.number("of-a-thread") }
+        },
+    },
+    Case {
+        name: "CPU time of two datagrams that wait for room, 300 ms",
+        unit: "us",
+        limit: Limit::AtMost { factor: 2.0, plus: 40_000.0 },
+        measure: || {
+            let said = program("no room", all());
+            Measured { ours: said.number("used"), control: said.number("of-a-thread") }
+        },
+    },
+    Case {
+        // The control is what so many waits take by the clocks of those who wait, if all are like the median: a busy
+        // machine makes a few of them very long, and the metric is a sample that meets none of these.
+        name: "waits for locks by the metric, not too many",
+        unit: "ms",
+        limit: Limit::AtMost { factor: 3.0, plus: 0.0 },
+        measure: waits_for_locks,
+    },
+    Case {
+        name: "waits for locks by the metric, not too few",
+        unit: "ms",
+        limit: Limit::AtLeast { factor: 0.2 },
+        measure: waits_for_locks,
+    },
+];
+
+fn all() -> usize {
+    runtime::num_cpu()
+}
+
+/// The median of an echo in this mode, and that of threads which ask their socket all the time.
+fn echo(mode: &str, procs: usize) -> Measured {
+    let ours = program(mode, procs).number("p50");
+    Measured { ours, control: program("threads that ask", procs).number("p50") }
+}
+
+struct Said(String);
+
+impl Said {
+    /// The number after this word.
+    fn number(&self, word: &str) -> f64 {
+        let mut words = self.0.split_whitespace().skip_while(|&found| found != word).skip(1);
+        let number = words.next().and_then(|number| number.parse().ok());
+        number.unwrap_or_else(|| panic!("no `{word}`: {}", self.0))
+    }
+}
+
+/// What the program says with so many Ps.
+fn program(mode: &str, procs: usize) -> Said {
+    const REQUESTS: &str = "200";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_net_program"));
+    command.args([mode, REQUESTS]).env("GOMAXPROCS", procs.to_string()).stdin(Stdio::null());
+    let output = command.output().expect("the program");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{mode}, {procs} Ps: {:?}: {text}{error}", output.status);
+    Said(text)
+}
+
+/// Two goroutines on one P go round three locks, hand over hand, so that each wait is one for the other goroutine.
+fn waits_for_locks() -> Measured {
+    const STEPS: usize = 40_000;
+    fn walk(locks: &[gosched::sync::Mutex<()>; 3], first: usize) -> Vec<Duration> {
+        let mut waits = Vec::with_capacity(STEPS);
+        let mut held = locks[first % 3].lock();
+        for at in first + 1..=first + STEPS {
+            let start = Instant::now();
+            let next = locks[at % 3].lock();
+            waits.push(start.elapsed());
+            (0..20).for_each(|_| yield_now());
+            drop(std::mem::replace(&mut held, next));
+        }
+        waits
+    }
+    let told = || match runtime::metrics().get("/sync/mutex/wait/total:seconds") {
+        Some(Value::Float64(seconds)) => *seconds,
+        other => panic!("{other:?}"),
+    };
+    let procs = runtime::set_procs(1);
+    let before = told();
+    let mut waits: Vec<Duration> = run(|| {
+        let locks = Arc::new([const { gosched::sync::Mutex::new(()) }; 3]);
+        let walks = [0, 2].map(|first| {
+            let locks = locks.clone();
+            go(move || walk(&locks, first))
+        });
+        walks.into_iter().flat_map(|walk| walk.join().expect("a walk")).collect()
+    });
+    let ours = told() - before;
+    runtime::set_procs(procs);
+    waits.sort_unstable();
+    let control = waits[waits.len() / 2].as_secs_f64() * waits.len() as f64;
+    Measured { ours: ours * 1e3, control: control * 1e3 }
+}
