@@ -441,7 +441,7 @@ static int wait_msgrcv(void) {
 static pid_t sleeping_child(void) {
     pid_t child = fork();
     if (child == 0) {
-        alarm(20);
+        alarm(120);
         sleep_well();
         _exit(7);
     }
@@ -496,7 +496,7 @@ static int wait_fcntl(void) {
         mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t child = fork();
     if (child == 0) {
-        alarm(20);
+        alarm(120);
         int own = open(name, O_RDWR);
         while (fcntl(own, F_SETLKW, &lock) < 0) {
         }

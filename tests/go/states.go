@@ -158,7 +158,7 @@ var reasons = map[string]string{
 
 // settle waits until all of start wait.
 func settle() {
-	for deadline := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
+	for deadline := time.Now().Add(2 * time.Minute); ; runtime.Gosched() {
 		missing := ""
 		blocks := strings.Split(stacks(), "\n\n")
 		for name, reason := range reasons {

@@ -1,8 +1,8 @@
 //! Runs programs whose goroutines are preempted, for the suites `preempt`, `preempt_hostile` and
 //! `preempt_signals`.
 
+use crate::wait::LIMIT;
 use std::process::{Command, Output};
-use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
 /// In which ways goroutines may be preempted.
@@ -16,11 +16,41 @@ pub enum Mode {
     Moving,
 }
 
-/// The numbers of Ps that hostile cases run with.
+/// The numbers of Ps that most cases run with.
 pub const PROCS: [usize; 3] = [1, 2, 4];
 
-/// Held by those who measure time, so that others do not run beside them.
-static QUIET: RwLock<()> = RwLock::new(());
+/// Runs a program until what it says is right: which thread runs when is the machine's choice, and a few orders of
+/// events are excused. A defect is wrong in every run.
+///
+/// # Panics
+/// A run fails, or none is right within [`LIMIT`].
+#[track_caller]
+pub fn sooner_or_later(program: impl Fn() -> Program, is_right: impl Fn(&Said) -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    let mut seen = Vec::new();
+    loop {
+        let said = program().run();
+        println!("{said}");
+        if is_right(&said) {
+            return;
+        }
+        seen.push(said.text);
+        assert!(Instant::now() < deadline, "never: {seen:#?}");
+    }
+}
+
+/// How long `GOSCHED_PREEMPT_SECONDS` lets each case go on, if it is set.
+pub fn seconds() -> Option<f64> {
+    let seconds = std::env::var("GOSCHED_PREEMPT_SECONDS").ok()?;
+    Some(seconds.parse().expect("seconds"))
+}
+
+/// How often something is repeated: `quick` times in a debug build, `usual` times in others and where
+/// `GOSCHED_PREEMPT_SECONDS` is set.
+pub fn repetitions(quick: usize, usual: usize) -> usize {
+    let is_quick = cfg!(debug_assertions) && seconds().is_none();
+    if is_quick { quick } else { usual }
+}
 
 /// A program that is to be run.
 #[derive(Debug)]
@@ -29,7 +59,6 @@ pub struct Program {
     command: Command,
     what: String,
     mode: Mode,
-    alone: bool,
 }
 
 /// What a program said.
@@ -52,7 +81,7 @@ impl Program {
             command.env_remove(name);
         }
         let what = format!("{arguments:?}, {procs} Ps");
-        Program { command, what, mode: Mode::Both, alone: false }
+        Program { command, what, mode: Mode::Both }
     }
 
     /// Preempts in these ways only.
@@ -78,12 +107,6 @@ impl Program {
         self
     }
 
-    /// With nothing of the suite beside it.
-    pub fn alone(mut self) -> Program {
-        self.alone = true;
-        self
-    }
-
     /// The command, for what is to be changed in other ways.
     pub fn command(&mut self) -> &mut Command {
         &mut self.command
@@ -94,12 +117,9 @@ impl Program {
     /// # Panics
     /// It cannot be started.
     pub fn output(&mut self) -> (Output, Duration) {
-        let alone = self.alone.then(|| QUIET.write());
-        let beside = (!self.alone).then(|| QUIET.read());
         let start = Instant::now();
         let output = self.command.output();
         let took = start.elapsed();
-        drop((alone, beside));
         (output.unwrap_or_else(|error| panic!("{}: {error}", self.what)), took)
     }
 

@@ -5,29 +5,35 @@ use gosched_tests::golang::{plain, target_folder};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds the program once more, in a folder of its own.
-fn build(profile: &str, settings: &[&str], flags: &[&str]) -> PathBuf {
+/// The program of this build, with less in it. The linker's `strip` does what Cargo's `strip` lets it do.
+fn stripped(name: &str, argument: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let program = folder.join(format!("observe_program_{name}_{}", std::process::id()));
+    let mut command = Command::new("strip");
+    command.args([argument, "-o"]).arg(&program).arg(env!("CARGO_BIN_EXE_observe_program"));
+    succeed(&mut command);
+    program
+}
+
+/// Builds the program once more with this profile, in a folder of its own.
+fn build(profile: &str, setting: &str) -> PathBuf {
     let folder = target_folder().join("observe");
     let mut command = Command::new(env!("CARGO"));
-    command.args(["rustc", "--quiet", "-p", "gosched-tests", "--bin", "observe_program"]);
-    command.args(["--profile", profile, "--target-dir"]).arg(&folder);
+    command.args(["build", "--quiet", "-p", "gosched-tests", "--bin", "observe_program"]);
+    command.args(["--profile", profile, "--config", setting, "--target-dir"]).arg(&folder);
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")));
-    for setting in settings {
-        command.args(["--config", setting]);
-    }
-    command.arg("--").args(flags);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_")) {
         command.env_remove(name);
     }
     command.env_remove("RUSTFLAGS");
-    let output = command.output().unwrap();
+    succeed(&mut command);
+    folder.join(profile).join("observe_program")
+}
+
+fn succeed(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {said}");
-    let built = folder.join(if profile == "dev" { "debug" } else { profile });
-    // The next build has the same name.
-    let program = folder.join(format!("observe_program_{profile}_{}", flags.len()));
-    std::fs::copy(built.join("observe_program"), &program).unwrap();
-    program
 }
 
 fn dump(program: &Path) -> String {
@@ -75,7 +81,9 @@ fn check(text: &str) {
 
 #[test]
 fn a_program_without_debug_information_has_names() {
-    let text = dump(&build("dev", &["profile.dev.debug=0"], &[]));
+    let program = stripped("without_debug", "--strip-debug");
+    let text = dump(&program);
+    std::fs::remove_file(program).unwrap();
     check(&text);
     let found = text.matches("::one_of_few").count();
     assert!(found >= 3, "the symbols are there\n{text}");
@@ -83,7 +91,9 @@ fn a_program_without_debug_information_has_names() {
 
 #[test]
 fn a_stripped_program_has_headers_and_addresses() {
-    let text = dump(&build("dev", &["profile.dev.debug=0"], &["-C", "strip=symbols"]));
+    let program = stripped("without_symbols", "--strip-all");
+    let text = dump(&program);
+    std::fs::remove_file(program).unwrap();
     check(&text);
     assert!(!text.contains("one_of_few("), "it is stripped\n{text}");
     let (_, frames) = &blocks(&text)[1];
@@ -94,7 +104,7 @@ fn a_stripped_program_has_headers_and_addresses() {
 #[test]
 fn a_program_that_aborts_on_panic_has_whole_dumps() {
     // Quicker to build than a release, and as much inlined as matters.
-    let text = dump(&build("abort", &["profile.abort.opt-level=1"], &[]));
+    let text = dump(&build("abort", "profile.abort.opt-level=1"));
     check(&text);
     assert!(text.contains("one_of_few("), "{text}");
 }

@@ -55,8 +55,11 @@ fn functions_of_a_library_that_replaces_another_have_their_own_names() {
     let (alpha, beta) = (build("alpha", &["-g"]), build("beta", &["-g"]));
     let (alpha, beta) =
         ((alpha.as_path(), "alpha_function", ""), (beta.as_path(), "beta_function", ""));
-    let (blocks, places) = seen(&[alpha, beta, alpha]);
-    assert_eq!(places, 1, "they are at the same place, so that this shows anything");
+    // At the same place, so that this shows anything: unless the kernel put something else there meanwhile.
+    let blocks = dumps::in_some_attempt(|| {
+        let (blocks, places) = seen(&[alpha, beta, alpha]);
+        if places == 1 { Ok(blocks) } else { Err(format!("{places} places")) }
+    });
     for (block, stem) in blocks.iter().zip(["alpha", "beta", "alpha"]) {
         assert_eq!(
             names(block),

@@ -4,7 +4,7 @@ use gosched_tests::children;
 use gosched_tests::golang::plain;
 use std::path::Path;
 
-const MANY: usize = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
+const MANY: usize = if cfg!(debug_assertions) { 15_000 } else { 100_000 };
 /// Where they are and their numbers are kept: 16 bytes each. And some room.
 const ENOUGH: usize = ((16 * MANY) >> 10) + 3072;
 

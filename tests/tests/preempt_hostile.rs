@@ -2,7 +2,7 @@
 //! the end of their stacks, at their beginning and their end. Each case is a program of its own: see
 //! `src/bin/preempt_program`. `GOSCHED_PREEMPT_SECONDS` is how long each goes on.
 
-use gosched_tests::preempting::{Mode, PROCS, Program, Said};
+use gosched_tests::preempting::{Mode, PROCS, Program, Said, repetitions};
 
 const MODES: [Mode; 2] = [Mode::Both, Mode::InPlace];
 
@@ -105,10 +105,9 @@ fn the_process_ends_while_goroutines_are_preempted() {
     for procs in PROCS {
         for mode in [Mode::Both, Mode::InPlace] {
             for how in ["exit", "C", "return"] {
-                for _ in 0..3 {
+                for _ in 0..repetitions(1, 3) {
                     let said = program(&["exit", how], procs).mode(mode).slice("100us").run();
                     assert!(said.text.starts_with("ends\n"), "{said}");
-                    assert!(said.took.as_secs() < 10, "{:?}: {said}", said.took);
                 }
             }
         }
@@ -126,7 +125,11 @@ fn preempted_in_destructors_of_thread_locals() {
 }
 
 fn preempted_in(place: &str) {
-    everywhere(&["place", place], "1ms", |said| assert_eq!(said.number("rounds"), 20, "{said}"));
+    let rounds = repetitions(4, 20);
+    let arguments = ["place", place, &rounds.to_string()];
+    everywhere(&arguments, "1ms", |said| {
+        assert_eq!(said.number("rounds"), rounds as u64, "{said}")
+    });
 }
 
 #[test]

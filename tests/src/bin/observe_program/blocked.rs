@@ -4,6 +4,7 @@
 use crate::storm::foreign;
 use gosched::{Builder, runtime, yield_now};
 use gosched_tests::dumps::{self, Block};
+use gosched_tests::wait::LIMIT;
 use std::hint::black_box;
 use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::net::UdpSocket;
@@ -261,7 +262,11 @@ pub(crate) fn program() {
     let mut all: Vec<_> = (0..2).map(|_| start("busy", busy_root)).collect();
     all.extend(NATURES.iter().chain(&NATURES).map(|nature| start(nature.name, nature.root)));
     let mut seen = [(0, 0); NATURES.len()];
-    for _ in 0..looks {
+    let (mut looked, deadline) = (0, Instant::now() + LIMIT);
+    // A thread that has no CPU does not answer: each kind is seen sooner or later.
+    while looked < looks || seen.iter().any(|(_, whole)| *whole == 0) {
+        assert!(Instant::now() < deadline, "not all are shown with all their functions: {seen:?}");
+        looked += 1;
         let calls = CALLS.load(SeqCst);
         while CALLS.load(SeqCst) == calls {
             yield_now();
@@ -290,6 +295,6 @@ pub(crate) fn program() {
     for (nature, (blocked, whole)) in NATURES.iter().zip(seen) {
         println!("{} blocked {blocked} whole {whole}", nature.name);
     }
-    println!("calls {calls} early {early}");
+    println!("looks {looked} calls {calls} early {early}");
     println!("alone {alone} early_alone {early_alone}");
 }

@@ -4,6 +4,7 @@
 use gosched::{Builder, go, runtime, yield_now};
 use gosched_tests::dumps;
 use gosched_tests::json::Json;
+use gosched_tests::wait::{LIMIT, until};
 use std::hint::black_box;
 use std::io::{PipeReader, Read};
 use std::sync::Arc;
@@ -33,21 +34,22 @@ fn phase(mut looks: impl FnMut(u64) -> bool) -> (u64, u64, u64) {
     (CALLS.load(SeqCst) - calls, EARLY.load(SeqCst) - early, looked)
 }
 
-/// Short sleeps: while nobody looks, and while somebody does.
+/// Short sleeps: while a goroutine looks, as often as the argument says, and while none does. The sleeps go on.
 pub(crate) fn sleeps() {
+    let wanted: u64 = std::env::args().nth(2).expect("a number").parse().expect("a number");
     let sleepers = [go(sleeps_again_and_again), go(sleeps_again_and_again)];
-    // The first one reads the names.
-    black_box(runtime::dump());
+    let before = CALLS.load(SeqCst);
     let start = Instant::now();
     let (calls, early, looks) = phase(|number| {
         black_box(runtime::dump());
-        number < 400
+        // On a busy machine sleeps may take longer than dumps.
+        number < wanted || CALLS.load(SeqCst) == before
     });
     let took = start.elapsed();
-    let start = Instant::now();
+    let (start, before) = (Instant::now(), CALLS.load(SeqCst));
     let (calls_alone, early_alone, _) = phase(|_| {
         std::thread::sleep(Duration::from_millis(1));
-        start.elapsed() < took
+        start.elapsed() < took || CALLS.load(SeqCst) == before
     });
     STOP.store(true, SeqCst);
     sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
@@ -56,49 +58,56 @@ pub(crate) fn sleeps() {
 }
 
 #[inline(never)]
-fn reads_deaf(mut pipe: &PipeReader) {
+fn reads_deaf(mut pipe: &PipeReader, hears: bool) {
+    if !hears {
+        block_all_signals();
+    }
+    ARE_THERE.fetch_add(1, SeqCst);
+    let _ = pipe.read(&mut [0]);
+    black_box(());
+}
+
+fn block_all_signals() {
     // SAFETY: all-zero is a set.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: a local.
     unsafe { libc::sigfillset(&raw mut all) };
     // SAFETY: a valid set; nobody asks for the old one.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) };
-    ARE_THERE.fetch_add(1, SeqCst);
-    let _ = pipe.read(&mut [0]);
-    black_box(());
 }
 
-/// Threads that no signal comes to, in a call that would go on after one.
+/// Threads that no signal comes to, in a call that would go on after one; or the same that hear signals, if the argument
+/// says so. How long a dump takes that shows all of them, in microseconds: the shortest of some.
 pub(crate) fn deaf() {
     const COUNT: usize = 20;
+    const LOOKS: usize = 5;
+    let hear = std::env::args().nth(2).as_deref() == Some("hear");
     let (reader, writer) = std::io::pipe().unwrap();
     let reader = Arc::new(reader);
     let start = |_| {
         let reader = reader.clone();
-        Builder::new().name("deaf").go(move || reads_deaf(&reader)).unwrap()
+        Builder::new().name("deaf").go(move || reads_deaf(&reader, hear)).unwrap()
     };
     let all: Vec<_> = (0..COUNT).map(start).collect();
     while ARE_THERE.load(SeqCst) < COUNT {
         yield_now();
     }
-    let start = Instant::now();
-    loop {
+    let mut times = Vec::new();
+    until("all are shown with their function", || {
         let looked = Instant::now();
         let text = runtime::dump();
         let took = looked.elapsed();
         let blocks = dumps::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
         let is_shown =
             |block: &&dumps::Block| block.state == "syscall" && block.frame("reads_deaf").is_some();
-        let shown = blocks.iter().filter(is_shown).count();
-        // They cost no more than others do.
-        if shown == COUNT && took < Duration::from_millis(400) {
-            break;
+        if blocks.iter().filter(is_shown).count() == COUNT {
+            times.push(took);
         }
-        assert!(start.elapsed() < Duration::from_secs(20), "{shown} in {took:?}\n{text}");
-    }
+        times.len() == LOOKS
+    });
     drop(writer);
     all.into_iter().for_each(|one| one.join().unwrap());
-    println!("shown");
+    println!("shown micros {}", times.into_iter().min().unwrap_or_default().as_micros());
 }
 
 #[inline(never)]
@@ -108,18 +117,17 @@ fn reads_unmarked(mut pipe: &PipeReader) {
     black_box(());
 }
 
-/// How long one is said to be in its call: as long as it is, or nothing.
+/// How long one is said to be in its call: as long as it is, or nothing. Sysmon notes when it began, and may be late
+/// where it has no CPU: by how much too long the longest is, in microseconds.
 pub(crate) fn since() {
     let (reader, writer) = std::io::pipe().unwrap();
-    let reads = go(move || reads_unmarked(&reader));
-    while ARE_THERE.load(SeqCst) == 0 {
-        yield_now();
-    }
+    // Before the call begins.
     let start = Instant::now();
-    let mut last = 0;
-    while last < 1_000_000_000 {
+    let reads = go(move || reads_unmarked(&reader));
+    let (mut last, mut excess) = (0, Duration::ZERO);
+    while last < 300_000_000 {
         let json = runtime::dump_json();
-        let longest = start.elapsed() + Duration::from_millis(500);
+        let longest = start.elapsed();
         let json = Json::parse(&json).unwrap_or_else(|why| panic!("{why}\n{json}"));
         let is_it = |one: &&Json| one.get("id").number() == Some(reads.id().get());
         let one = json.get("goroutines").list().iter().find(is_it).unwrap();
@@ -127,13 +135,13 @@ pub(crate) fn since() {
         // At first its P is not taken yet.
         if let Some(waiting) = waiting.filter(|_| one.get("state").text() == Some("syscall")) {
             assert!(waiting >= last, "{waiting} after {last}");
-            assert!(u128::from(waiting) <= longest.as_nanos(), "{waiting} in {longest:?}");
+            excess = excess.max(Duration::from_nanos(waiting).saturating_sub(longest));
             last = waiting;
         }
-        assert!(start.elapsed() < Duration::from_secs(30), "{waiting:?}: {one:?}");
+        assert!(start.elapsed() < LIMIT, "{waiting:?}: {one:?}");
         gosched::time::sleep(Duration::from_millis(10));
     }
     drop(writer);
     reads.join().unwrap();
-    println!("since then");
+    println!("excess {}", excess.as_micros());
 }

@@ -1,21 +1,19 @@
 //! Programs that end badly, while they are ended well: when their input ends, which it does once the first words of a
 //! report have been seen.
 
-use gosched::runtime::{self, PanicPolicy, set_panic_policy};
+use gosched::runtime::{self, PanicPolicy, leak_hints, set_panic_policy};
 use gosched::{chan, go};
+use gosched_tests::wait::until;
 use std::hint::black_box;
 use std::io::Read;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 
 /// So many wait beside it: showing them takes a while.
 const BYSTANDERS: usize = 200;
 
-static WAITING: AtomicUsize = AtomicUsize::new(0);
-
 #[inline(never)]
 fn bystander(receiver: &chan::Receiver<u64>) {
-    WAITING.fetch_add(1, SeqCst);
     black_box(receiver.recv()).unwrap();
 }
 
@@ -46,9 +44,10 @@ fn dies(how: &str) {
         let receiver = receiver.clone();
         go(move || bystander(&receiver));
     }
-    while WAITING.load(SeqCst) < BYSTANDERS {
-        gosched::yield_now();
-    }
+    until("all bystanders wait", || {
+        let leaks = leak_hints(Duration::ZERO).leaks;
+        leaks.iter().map(|leak| leak.goroutines.len()).sum::<usize>() == BYSTANDERS
+    });
     println!("ready");
     match how {
         "overflow" => drop(go(|| black_box(overflows(0)))),

@@ -1,5 +1,6 @@
 //! Ends of programs, each beside a goroutine that waits: the counterpart of `tests/go/ends.go`.
 
+use crate::quit::until_one_receives;
 use gosched::runtime::{PanicPolicy, set_panic_policy};
 use gosched::sync::{Condvar, Mutex, RwLock, WaitGroup};
 use gosched::{Select, chan, go, lock_os_thread, select};
@@ -105,12 +106,8 @@ fn panics_in_goroutine() {
 #[gosched::main(alloc = off)]
 pub(crate) fn program() {
     set_panic_policy(PanicPolicy::Abort);
-    let (sender, started) = chan::<()>(0);
-    go(move || {
-        sender.send(()).unwrap();
-        bystander();
-    });
-    started.recv().unwrap();
+    go(bystander);
+    until_one_receives();
     match std::env::args().nth(2).as_deref() {
         Some("receive") => deadlock_receive(),
         Some("send") => deadlock_send(),

@@ -3,10 +3,11 @@
 use gosched::runtime::Leak;
 use gosched::sync::{Mutex, WaitGroup};
 use gosched::{chan, go};
+use gosched_tests::wait::{CHILD_LIMIT, LIMIT};
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[gosched::main(alloc = off)]
 pub(crate) fn program() -> ExitCode {
@@ -34,7 +35,7 @@ pub(crate) fn program() -> ExitCode {
             gosched::yield_now();
         }
         println!("ready");
-        gosched::time::sleep(Duration::from_secs(100));
+        gosched::time::sleep(CHILD_LIMIT);
     }
     let _ = chan::never::<()>().recv();
     ExitCode::SUCCESS
@@ -56,7 +57,8 @@ fn keeps_its_own_sender() -> u32 {
 /// Says what is told of one that waits for itself.
 fn alone() -> ExitCode {
     let id = go(keeps_its_own_sender).id();
-    for _ in 0..3000 {
+    let start = Instant::now();
+    while start.elapsed() < LIMIT {
         let hints = gosched::runtime::leak_hints(Duration::from_millis(20));
         let is_told = |leak: &&Leak| leak.goroutines == [id] && leak.alone == 1;
         if let Some(leak) = hints.leaks.iter().find(is_told) {

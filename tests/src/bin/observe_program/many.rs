@@ -3,14 +3,12 @@
 use gosched::sync::WaitGroup;
 use gosched::{__rules as rules, Builder, chan, go, runtime};
 use gosched_tests::dumps::{self, Block};
-use std::collections::BTreeSet;
+use gosched_tests::wait::until;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
-
-const MANY: usize = 10_000;
 
 /// Who is about to wait.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
@@ -19,13 +17,14 @@ fn parsed(text: &str) -> Vec<Block> {
     dumps::parse(text).unwrap_or_else(|why| panic!("{why}\n{text}"))
 }
 
-/// Tries until it holds.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        gosched::yield_now();
-    }
+/// How many wait for a value in a channel, whether for minutes or not.
+fn count_receiving(text: &str) -> usize {
+    text.matches(" [chan receive").count()
+}
+
+/// The number that is the second argument.
+fn number() -> usize {
+    std::env::args().nth(2).expect("a number").parse().expect("a number")
 }
 
 #[inline(never)]
@@ -40,8 +39,9 @@ fn one_of_few(receiver: chan::Receiver<u64>) {
     black_box(receiver.recv()).unwrap_err();
 }
 
-/// All of 10000 are shown, each once, in the three ways.
+/// All of many are shown, each once, in the three ways.
 pub(crate) fn waiting() {
+    let many = number();
     let (sender, receiver) = chan::<u64>(0);
     let start = |i: usize| {
         let receiver = receiver.clone();
@@ -50,17 +50,14 @@ pub(crate) fn waiting() {
             _ => go(move || one_of_many(receiver)),
         }
     };
-    let all: Vec<_> = (0..MANY).map(start).collect();
+    let all: Vec<_> = (0..many).map(start).collect();
     // Dumps of so many take their time: one or two are enough.
-    until("all have started", || WAITING.load(SeqCst) == MANY);
-    until("all wait", || runtime::dump().matches(" [chan receive]:\n").count() == MANY);
+    until("all have started", || WAITING.load(SeqCst) == many);
+    until("all wait", || count_receiving(&runtime::dump()) == many);
 
-    let start = Instant::now();
     let (goroutines, frames) = rules::walk_all();
-    eprintln!("{goroutines} goroutines, {frames} frames: walked in {:?}", start.elapsed());
-    let start = Instant::now();
+    assert!(goroutines == many + 1 && frames > many, "{goroutines} goroutines, {frames} frames");
     let text = runtime::dump();
-    eprintln!("and named and written in {:?}", start.elapsed());
     let blocks = parsed(&text);
     let ids: BTreeSet<u64> = blocks.iter().map(|block| block.id).collect();
     assert_eq!(ids.len(), blocks.len(), "each is shown once");
@@ -68,8 +65,8 @@ pub(crate) fn waiting() {
     let sorted = blocks[1..].is_sorted_by_key(|block| block.id);
     assert!(sorted, "behind the caller in the order of their ids");
     let counts = dumps::count(&blocks, &["one_of_few", "one_of_many"]);
-    assert_eq!(counts["one_of_few"], MANY / 100);
-    assert_eq!(counts["one_of_many"], MANY - MANY / 100);
+    assert_eq!(counts["one_of_few"], many / 100);
+    assert_eq!(counts["one_of_many"], many - many / 100);
 
     let folded = runtime::dump_folded();
     let (total, stacks) =
@@ -81,8 +78,8 @@ pub(crate) fn waiting() {
         assert_eq!(of.len(), 1, "equal stacks of {name} are one: {of:?}");
         of[0]
     };
-    assert_eq!(count("one_of_few"), MANY / 100);
-    assert_eq!(count("one_of_many"), MANY - MANY / 100);
+    assert_eq!(count("one_of_few"), many / 100);
+    assert_eq!(count("one_of_many"), many - many / 100);
     assert!(stacks.is_sorted_by(|a, b| a.count >= b.count), "most first");
 
     let json = runtime::dump_json();
@@ -108,33 +105,38 @@ fn spins_hard() {
     SINK.fetch_add(count, SeqCst);
 }
 
-/// Three times as many as there are Ps compute: running, or preempted in the middle.
+/// Three times as many as there are Ps compute: running, or preempted in the middle. Each is shown with its function as
+/// often as the argument says: in the same dump not always, since a thread without a CPU does not answer. How often:
+/// the last line.
 pub(crate) fn spinners() {
+    let wanted = number();
     let count = 3 * runtime::procs();
     let all: Vec<_> = (0..count).map(|_| go(spins_hard)).collect();
     let ids: BTreeSet<u64> = all.iter().map(|goroutine| goroutine.id().get()).collect();
     until("all have started", || STARTED.load(SeqCst) == count);
     let mut states = BTreeSet::new();
-    for _ in 0..20 {
+    let mut seen: BTreeMap<u64, usize> = ids.iter().map(|id| (*id, 0)).collect();
+    let mut looks = 0;
+    until("all were shown with their functions", || {
         let text = runtime::dump();
         let blocks = parsed(&text);
-        let seen: BTreeSet<u64> = blocks
-            .iter()
-            .filter(|block| block.frame("spins_hard").is_some())
-            .map(|block| block.id)
-            .collect();
-        assert_eq!(seen, ids, "all have their frame\n{text}");
-        for block in blocks.iter().filter(|block| ids.contains(&block.id)) {
+        let ours: Vec<_> = blocks.iter().filter(|block| ids.contains(&block.id)).collect();
+        assert_eq!(ours.len(), count, "all are there\n{text}");
+        for block in ours {
             let known = matches!(block.state.as_str(), "running" | "runnable" | "preempted");
             assert!(known, "{block:?}");
             states.insert(block.state.clone());
+            *seen.get_mut(&block.id).unwrap() += usize::from(block.frame("spins_hard").is_some());
         }
-    }
-    // The caller runs on one P; on others somebody of them does.
-    assert!(runtime::procs() == 1 || states.contains("running"), "{states:?}");
+        looks += 1;
+        // The caller runs on one P; on others one of them does.
+        let has_running = runtime::procs() == 1 || states.contains("running");
+        has_running && seen.values().all(|times| *times >= wanted)
+    });
     STOP.store(true, SeqCst);
     all.into_iter().for_each(|goroutine| goroutine.join().unwrap());
     println!("states {states:?}");
+    println!("wanted {} seen {}", looks * count, seen.values().sum::<usize>());
 }
 
 #[inline(never)]
@@ -168,8 +170,9 @@ pub(crate) fn never_started() {
     println!("runnable");
 }
 
-/// Goroutines and threads who dump at the same time: every text is whole.
+/// Goroutines and threads who dump at the same time, each as often as the argument says: every text is whole.
 pub(crate) fn at_once() {
+    let looks_of_each = number();
     let (sender, receiver) = chan::<u64>(0);
     let waiting: Vec<_> = (0..100)
         .map(|_| {
@@ -179,10 +182,10 @@ pub(crate) fn at_once() {
         .collect();
     let ids: Arc<BTreeSet<u64>> =
         Arc::new(waiting.iter().map(|goroutine| goroutine.id().get()).collect());
-    until("all wait", || runtime::dump().matches(" [chan receive]:\n").count() >= 100);
+    until("all wait", || count_receiving(&runtime::dump()) >= 100);
     let group = WaitGroup::new();
-    let looks = |ids: &BTreeSet<u64>| {
-        for _ in 0..25 {
+    let looks = move |ids: &BTreeSet<u64>| {
+        for _ in 0..looks_of_each {
             let blocks = parsed(&runtime::dump());
             let seen: BTreeSet<u64> = blocks.iter().map(|block| block.id).collect();
             assert_eq!(seen.len(), blocks.len(), "each is shown once");
@@ -238,7 +241,7 @@ pub(crate) fn from_a_thread() {
     let mut text = String::new();
     until("it waits", || {
         text = runtime::dump();
-        text.contains(" [chan receive]:\n")
+        count_receiving(&text) == 1
     });
     let blocks = parsed(&text);
     assert_eq!(blocks.len(), 1, "{text}");
@@ -257,7 +260,7 @@ pub(crate) fn small() {
         let receiver = receiver.clone();
         go(move || one_of_few(receiver));
     }
-    until("all wait", || runtime::dump().matches(" [chan receive]:\n").count() == 3);
+    until("all wait", || count_receiving(&runtime::dump()) == 3);
     print!("{}", runtime::dump());
     drop(sender);
 }

@@ -1,6 +1,7 @@
 //! One that computes, at places that are known to the byte.
 
 use gosched::{go, runtime, yield_now};
+use gosched_tests::wait::until;
 use std::arch::asm;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
@@ -45,9 +46,9 @@ pub(crate) fn program() {
     let start = spins_in_place as fn() as usize;
     let places = PLACES.each_ref().map(|place| place.load(SeqCst) - start);
     let mut seen = [0, 0];
-    for _ in 0..50 {
+    // One whose thread has no CPU for long does not answer.
+    until("it has answered often enough", || {
         let (text, folded) = (runtime::dump(), runtime::dump_folded());
-        // One whose thread has no CPU for long does not answer.
         let offsets =
             [offset(&text, "spins_in_place(...)", 1), offset(&folded, "spins_in_place+0x", 0)];
         for (offset, seen) in offsets.into_iter().zip(&mut seen) {
@@ -55,7 +56,8 @@ pub(crate) fn program() {
             assert!(places.contains(&offset), "{offset:#x} of {places:x?}\n{text}\n{folded}");
             *seen += 1;
         }
-    }
+        seen.iter().all(|seen| *seen > 10)
+    });
     STOP.store(true, SeqCst);
     spins.join().unwrap();
     println!("text {} folded {}", seen[0], seen[1]);

@@ -1,11 +1,14 @@
 //! Programs that get SIGQUIT once they have said `ready`.
 
+use gosched::runtime::leak_hints;
 use gosched::signal::{self, Signal};
 use gosched::{chan, go};
+use gosched_tests::wait::until;
 use std::hint::black_box;
 use std::io::{Read, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 
 static SINK: AtomicU64 = AtomicU64::new(0);
 static STARTED: AtomicUsize = AtomicUsize::new(0);
@@ -40,9 +43,17 @@ fn say_ready() {
     std::io::stdout().flush().unwrap();
 }
 
+/// Waits until a goroutine waits for a value in a channel.
+pub(crate) fn until_one_receives() {
+    until("a goroutine receives", || {
+        leak_hints(Duration::ZERO).leaks.iter().any(|leak| leak.what == "chan receive")
+    });
+}
+
 /// Reads input, which does not end: no deadlock.
 fn wait_for_ever() {
     go(bystander);
+    until_one_receives();
     say_ready();
     let _ = gosched::io::stdin().read(&mut [0]);
 }

@@ -4,6 +4,7 @@
 use gosched::sync::{Barrier, Condvar, Mutex, RwLock, Semaphore, WaitGroup};
 use gosched::{Builder, Select, blocking, chan, go, lock_os_thread, park, runtime, select, time};
 use gosched_tests::dumps;
+use gosched_tests::wait::{LIMIT, until};
 use std::hint::black_box;
 use std::io::{PipeReader, Read};
 use std::os::fd::AsRawFd;
@@ -205,17 +206,26 @@ fn start() {
     go(blocks_on);
 }
 
+/// Whether one that is in its function waits there, and is not on its way.
+fn waits(block: &dumps::Block, name: &str) -> bool {
+    match block.state.as_str() {
+        "running" | "runnable" | "preempted" => false,
+        "syscall" => name == "in_syscall",
+        _ => true,
+    }
+}
+
 /// Waits until all of them wait.
 fn settle() {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + LIMIT;
     loop {
         let text = runtime::dump();
         let blocks = dumps::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
-        let waits = |name: &&str| {
+        let is_there = |name: &&str| {
             let block = blocks.iter().find(|block| block.frame(name).is_some());
-            block.is_some_and(|block| !matches!(block.state.as_str(), "running" | "runnable"))
+            block.is_some_and(|block| waits(block, name))
         };
-        let Some(name) = WAITING.iter().find(|name| !waits(name)) else { return };
+        let Some(name) = WAITING.iter().find(|name| !is_there(name)) else { return };
         assert!(Instant::now() < deadline, "{name} does not wait\n{text}");
         gosched::yield_now();
     }
@@ -232,9 +242,13 @@ pub(crate) fn program() {
         Some("text") => print!("{}", shows()),
         Some("folded") => {
             (0..4).for_each(|_| drop(go(chan_receive)));
-            while runtime::dump().matches("::chan_receive(").count() < 5 {
-                gosched::yield_now();
-            }
+            until("five receive", || {
+                let blocks = dumps::parse(&runtime::dump()).unwrap();
+                let receives = |block: &&dumps::Block| {
+                    block.frame("chan_receive").is_some() && block.state == "chan receive"
+                };
+                blocks.iter().filter(receives).count() == 5
+            });
             print!("{}", runtime::dump_folded());
         }
         Some("json") => print!("{}{BORDER}{}", runtime::dump(), runtime::dump_json()),

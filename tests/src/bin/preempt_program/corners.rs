@@ -25,6 +25,7 @@ pub(crate) fn inside_host() {
                 lane.step();
             }
         });
+        lane.steps()
     });
     let woken = crowd("a goroutine that sleeps", 2, |_, lane: &Lane| {
         while !is_over() {
@@ -33,9 +34,10 @@ pub(crate) fn inside_host() {
         }
     });
     kit::wait_for_and_stop(|counts| counts.in_place > 0);
-    hosted.join();
+    let started: u64 = hosted.join().iter().sum();
     woken.join();
-    println!("ran {}", ran.load(SeqCst));
+    kit::wait_until("all that were started to run", || ran.load(SeqCst) == started);
+    println!("ran {started}");
 }
 
 extern "C" fn takes_its_time(_signal: i32) {

@@ -3,13 +3,14 @@
 use crate::kit::{self, Lane, burn_micros, crowd, hogs, is_over};
 use crate::memory;
 use gosched::blocking;
+use gosched_tests::wait::LIMIT;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
-/// After so many seconds a child that has not ended is ended by a signal.
-const PATIENCE: u32 = 20;
+/// A signal ends a child that has not ended after this time, in seconds.
+const LIMIT_SECONDS: u32 = LIMIT.as_secs() as u32;
 
 /// A child of fork: `f` is all it does, and its result is the status. In the parent: that it
 /// ended with status 0, or what happened instead.
@@ -18,7 +19,7 @@ pub(crate) fn forked(f: impl FnOnce() -> i32) -> Result<(), String> {
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: ends a child that hangs.
-        unsafe { libc::alarm(PATIENCE) };
+        unsafe { libc::alarm(LIMIT_SECONDS) };
         let status = f();
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(status) };
@@ -47,7 +48,7 @@ fn by_std(plain: bool) -> Result<(), String> {
     if !plain {
         let limit = || {
             // SAFETY: ends a child that hangs.
-            unsafe { libc::alarm(PATIENCE) };
+            unsafe { libc::alarm(LIMIT_SECONDS) };
             Ok(())
         };
         // SAFETY: alarm may be called in a child of fork.

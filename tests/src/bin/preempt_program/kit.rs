@@ -2,24 +2,27 @@
 //! in which somebody does not get on.
 
 use gosched::{__rules as rules, JoinHandle, go, runtime, time};
+use gosched_tests::wait::{CHILD_LIMIT, LIMIT};
 use std::io::{Cursor, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Somebody who does not get on for so long has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Of the watchdog's end of the process.
+/// Exit status of a process that the watchdog ends.
 const HANGS: i32 = 70;
 
 pub(crate) const MILLI: Duration = Duration::from_millis(1);
 
-/// How long a program is to go on, in all its parts.
+/// How long a program goes on where `GOSCHED_PREEMPT_SECONDS` is not set, in seconds.
+const USUAL_LENGTH: f64 = if cfg!(debug_assertions) { 0.1 } else { 0.4 };
+
+/// How long a program goes on, in all its parts.
 pub(crate) fn length() -> Duration {
     static LENGTH: OnceLock<Duration> = OnceLock::new();
     *LENGTH.get_or_init(|| {
         let text = std::env::var("GOSCHED_PREEMPT_SECONDS").ok();
-        Duration::from_secs_f64(text.map_or(0.4, |text| text.parse().expect("seconds")))
+        let seconds = text.map_or(USUAL_LENGTH, |text| text.parse().expect("seconds"));
+        Duration::from_secs_f64(seconds)
     })
 }
 
@@ -63,17 +66,17 @@ pub(crate) fn wait_for_moves() {
     wait_for_preemptions(is_moved_if_allowed);
 }
 
-/// Waits until goroutines were preempted and this is so, or for half of the patience: tests say what is
+/// Waits until goroutines were preempted and `is_enough` holds. Gives up after [`LIMIT`]: tests say what is
 /// missing.
 pub(crate) fn wait_for_preemptions(is_enough: impl Fn(&rules::Preemptions) -> bool) {
     let lane = Lane::new("main");
     let start = Instant::now();
-    while start.elapsed() < PATIENCE / 2 {
+    while start.elapsed() < LIMIT {
         let counts = rules::preemptions();
         if was_preempted(&counts) && is_enough(&counts) {
             break;
         }
-        time::sleep(10 * MILLI);
+        time::sleep(5 * MILLI);
         lane.step();
     }
 }
@@ -146,7 +149,7 @@ impl Drop for Lane {
 pub(crate) fn watch() {
     std::thread::spawn(|| {
         let start = Instant::now();
-        let limit = Duration::from_secs(100) + 10 * length();
+        let limit = CHILD_LIMIT + 10 * length();
         let mut last: Vec<(u64, Instant)> = vec![(0, start); LANES];
         loop {
             std::thread::sleep(100 * MILLI);
@@ -154,7 +157,7 @@ pub(crate) fn watch() {
                 let now = STEPS[at].load(Relaxed);
                 if now != *steps || now == 0 {
                     (*steps, *since) = (now, Instant::now());
-                } else if since.elapsed() > PATIENCE {
+                } else if since.elapsed() > LIMIT {
                     give_up(NAMES[at].get().unwrap_or(&"?"), at);
                 }
             }
@@ -201,10 +204,11 @@ static PER_MILLI: AtomicU64 = AtomicU64::new(100_000);
 
 /// Finds how much computation a millisecond is, while all CPUs compute.
 pub(crate) fn calibrate() {
-    let measure = || (0..5).map(|_| cost_of(500_000)).min().unwrap_or(MILLI);
+    const ROUNDS: u64 = if cfg!(debug_assertions) { 100_000 } else { 500_000 };
+    let measure = || (0..5).map(|_| cost_of(ROUNDS)).min().unwrap_or(MILLI);
     let others: Vec<_> = (1..runtime::num_cpu()).map(|_| std::thread::spawn(measure)).collect();
     let best = others.into_iter().map(|other| other.join().unwrap()).fold(measure(), Duration::min);
-    let per_milli = 500_000 * 1_000_000 / best.as_nanos().max(1);
+    let per_milli = u128::from(ROUNDS) * 1_000_000 / best.as_nanos().max(1);
     PER_MILLI.store(per_milli as u64, Relaxed);
 }
 
@@ -263,11 +267,11 @@ pub(crate) fn hogs(count: usize) -> Crowd<u64> {
     })
 }
 
-/// Waits, as a goroutine, until something is so.
+/// Waits, as a goroutine, until the condition holds, or ends the process after [`LIMIT`].
 pub(crate) fn wait_until(what: &'static str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > LIMIT {
             give_up(what, LANES);
         }
         time::sleep(MILLI / 5);

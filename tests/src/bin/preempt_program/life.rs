@@ -178,12 +178,11 @@ fn meet(others: &AtomicUsize) {
     }
 }
 
-/// More goroutines than there are Ps compute in such a place until all are there.
-pub(crate) fn place(place: &str) {
+/// More goroutines than there are Ps compute in such a place until all are there, in each of the rounds.
+pub(crate) fn place(place: &str, rounds: usize) {
     let place: &'static str = place.to_owned().leak();
     let lane = Lane::new("somebody who computes in a place of its own");
-    let mut rounds = 0;
-    while !is_over() && rounds < 20 {
+    for _ in 0..rounds {
         let others = Arc::new(AtomicUsize::new(2 * runtime::procs()));
         let inside: Vec<_> = (0..2 * runtime::procs())
             .map(|_| {
@@ -193,9 +192,8 @@ pub(crate) fn place(place: &str) {
             .collect();
         inside.into_iter().for_each(|handle| handle.join().unwrap());
         lane.step();
-        rounds += 1;
     }
-    println!("rounds {rounds}");
+    println!("rounds {}", lane.steps());
 }
 
 fn compute_in(place: &str, others: Arc<AtomicUsize>) {

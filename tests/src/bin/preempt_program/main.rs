@@ -17,6 +17,8 @@ mod sample;
 mod share;
 mod unwind;
 
+use std::time::Duration;
+
 fn main() {
     kit::watch();
     kit::calibrate();
@@ -37,15 +39,17 @@ fn main() {
             "stdout" => locks::stdout(),
             "spinlock" => locks::spinlock(),
             "unwind" => unwind::unwind(),
-            "many hogs" => share::many_hogs(number(1)),
+            "many hogs" => share::many_hogs(number(1), argument(2) == "measured"),
             "order" => share::order(),
             "fair" => share::fair(number(1)),
             "ticker" => share::ticker(number(1)),
-            "slice" => share::slice(),
+            "slice" => share::slice(number(1) as u64, Duration::from_micros(number(2) as u64)),
             "no preempt" => share::no_preempt(),
             "many" => share::many(number(1), number(2) as u64, number(3)),
+            "many by threads" => share::many_by_threads(number(1), number(2) as u64),
             "beats" => sample::beats(),
             "threads" => sample::threads(),
+            "threads of std" => sample::threads_of_std(),
             "back" => sample::back(),
             "marked calls" => calls::marked(),
             "storm" => calls::storm(),
@@ -53,7 +57,7 @@ fn main() {
             "exit" => life::exit(argument(1)),
             "short" => life::short(),
             "destructors" => life::destructors(),
-            "place" => life::place(argument(1)),
+            "place" => life::place(argument(1), number(2)),
             "deep" => life::deep(argument(1) == "all there is"),
             "fork" => fork::fork(argument(1)),
             "registers" => registers::registers(),

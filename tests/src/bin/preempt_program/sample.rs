@@ -1,9 +1,10 @@
 //! How many goroutines run at the same time, as an ordinary thread sees it.
 
 use crate::kit::{self, Lane, MILLI, burn, crowd, hogs, is_over};
-use gosched::{runtime, time};
+use gosched::runtime;
 use std::arch::x86_64::_rdtsc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex};
 use std::time::Instant;
 
 const HOGS: usize = 6;
@@ -82,51 +83,100 @@ fn running(own: i32) -> usize {
     count
 }
 
-/// How often more threads than there are Ps wanted a CPU.
+/// An OS thread that counts, every millisecond until it is over, how many threads of the process want a CPU.
+struct Sampler(std::thread::JoinHandle<(u64, u64)>);
+
+/// Samples in which no more threads than Ps, and one on its way from a P to the next, wanted a CPU.
+static FEW: AtomicU64 = AtomicU64::new(0);
+
+impl Sampler {
+    fn start() -> Sampler {
+        Sampler(std::thread::spawn(|| {
+            // SAFETY: it has no precondition.
+            let own = unsafe { libc::gettid() };
+            let (mut samples, mut more) = (0u64, 0u64);
+            while !is_over() {
+                let are_few = running(own) <= runtime::procs() + 1;
+                samples += 1;
+                more += u64::from(!are_few);
+                SAMPLES.store(samples, Relaxed);
+                FEW.store(samples - more, Relaxed);
+                std::thread::sleep(MILLI);
+            }
+            (samples, more)
+        }))
+    }
+
+    fn print(self) {
+        let (samples, more) = self.0.join().unwrap();
+        println!("samples {samples} more {more} few {}", samples - more);
+    }
+}
+
+/// How often more threads than there are Ps wanted a CPU. Goes on until fifty samples have no more.
 pub(crate) fn threads() {
-    let hogs = crowd("a hog", 4 * runtime::procs() + 2, |_, lane: &Lane| {
+    static BEGUN: AtomicU64 = AtomicU64::new(0);
+    let count = 4 * runtime::procs() + 2;
+    let hogs = crowd("a hog", count, |_, lane: &Lane| {
+        BEGUN.fetch_add(1, Relaxed);
         while !is_over() {
             burn(2000);
             lane.step();
         }
     });
-    let sampler = std::thread::spawn(|| {
-        // SAFETY: it has no precondition.
-        let own = unsafe { libc::gettid() };
-        let (mut samples, mut more) = (0u64, 0u64);
-        while !is_over() {
-            samples += 1;
-            SAMPLES.store(samples, Relaxed);
-            // One more may be on its way from a P to the next who gets it.
-            more += u64::from(running(own) > runtime::procs() + 1);
-            std::thread::sleep(MILLI);
-        }
-        (samples, more)
-    });
-    time::sleep(20 * MILLI);
-    wait_for_samples_and_stop(100);
+    kit::wait_until("all hogs to begin", || BEGUN.load(Relaxed) == count as u64);
+    let sampler = Sampler::start();
+    kit::wait_for_and_stop(|counts| kit::is_moved_if_allowed(counts) && FEW.load(Relaxed) >= 50);
     hogs.join();
-    let (samples, more) = sampler.join().unwrap();
-    println!("samples {samples} more {more}");
+    sampler.print();
+}
+
+/// The same by OS threads: as many as there are Ps have a permit, and pass it on after 10 ms.
+pub(crate) fn threads_of_std() {
+    static PERMITS: Mutex<usize> = Mutex::new(0);
+    static RETURNED: Condvar = Condvar::new();
+    *PERMITS.lock().unwrap() = runtime::procs();
+    let hog = || {
+        while !is_over() {
+            let mut permits = PERMITS.lock().unwrap();
+            while *permits == 0 {
+                permits = RETURNED.wait(permits).unwrap();
+            }
+            *permits -= 1;
+            drop(permits);
+            kit::burn_micros(10_000);
+            *PERMITS.lock().unwrap() += 1;
+            RETURNED.notify_one();
+        }
+        RETURNED.notify_all();
+    };
+    let hogs: Vec<_> = (0..4 * runtime::procs() + 2).map(|_| std::thread::spawn(hog)).collect();
+    let sampler = Sampler::start();
+    std::thread::sleep(kit::length());
+    kit::wait_until("a hundred samples", || SAMPLES.load(Relaxed) >= 100);
+    kit::stop();
+    gosched::blocking(|| hogs.into_iter().for_each(|hog| hog.join().unwrap()));
+    sampler.print();
 }
 
 /// Goroutines that come back from calls nobody marked, and compute, beside one that keeps the only P busy: how much
-/// CPU all of them use.
+/// CPU all of them use, in thousandths of one.
 pub(crate) fn back() {
     let hog = hogs(1);
     let others = crowd("a goroutine that blocks and computes", 3, |_, lane: &Lane| {
-        while !is_over() {
+        while !is_over() || lane.steps() == 0 {
             std::thread::sleep(2 * MILLI);
             kit::burn_micros(8000);
             lane.step();
         }
+        lane.steps()
     });
     let used = || kit::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID);
     let (before, start) = (used(), Instant::now());
-    gosched::time::sleep(kit::length().max(400 * MILLI));
+    gosched::time::sleep(kit::length());
     let (cpu, time) = (used() - before, start.elapsed());
     kit::stop();
-    hog.join();
-    others.join();
-    println!("share {}", cpu.as_micros() * 1000 / time.as_micros());
+    let least = [hog, others].map(|all| all.join().into_iter().min().unwrap());
+    let share = cpu.as_micros() * 1000 / time.as_micros();
+    println!("share {share} least {}", least.into_iter().min().unwrap());
 }

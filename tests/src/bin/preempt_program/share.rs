@@ -3,9 +3,13 @@
 use crate::kit::{self, Lane, MILLI, burn, burn_micros, crowd, hogs, is_over};
 use gosched::sync::WaitGroup;
 use gosched::{go, runtime, time, yield_now};
+use gosched_tests::wait::LIMIT;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
+
+/// How long main sleeps beside a loop without an end. The suite `preempt` has the same number.
+const ENDLESS_SLEEP: Duration = Duration::from_millis(200);
 
 /// S131: printed although the only P never gets free.
 pub(crate) fn endless_loop() {
@@ -13,7 +17,7 @@ pub(crate) fn endless_loop() {
         #[expect(clippy::empty_loop, reason = "it is what is tested")]
         loop {}
     });
-    time::sleep(1000 * MILLI);
+    time::sleep(ENDLESS_SLEEP);
     println!("Done");
 }
 
@@ -34,7 +38,7 @@ pub(crate) fn never_one() {
 }
 
 /// As many as there are Ps start a goroutine, compute, and join it, again and again: they go on with the same slice each
-/// time. Ends when each of ten others has had twenty turns.
+/// time. Ends when each of ten others has had twenty turns, and says how long that took.
 pub(crate) fn starters() {
     fn compute(time: Duration) {
         let start = Instant::now();
@@ -51,9 +55,10 @@ pub(crate) fn starters() {
             }
         });
     }
+    let start = Instant::now();
     let others: Vec<_> = (0..10).map(|_| go(|| (0..20).for_each(|_| yield_now()))).collect();
     others.into_iter().for_each(|other| other.join().unwrap());
-    println!("all");
+    println!("all micros {}", start.elapsed().as_micros());
 }
 
 /// Jain's index of what each got, in ten-thousandths: 10000 if all got the same.
@@ -64,12 +69,15 @@ fn fairness(shares: &[u64]) -> u64 {
     (10_000.0 * sum * sum / (shares.len() as f64 * squares)) as u64
 }
 
-/// So many hogs, for a second at least.
+/// Hogs count how far each gets, until they were preempted ten times each on average.
 pub(crate) fn fair(count: usize) {
-    // All are there before anybody counts.
+    // All are there before one counts.
     static BEGIN: AtomicBool = AtomicBool::new(false);
-    let all = crowd("a hog", count, |_, lane: &Lane| {
+    let begun = Arc::new(AtomicUsize::new(0));
+    let its_begun = begun.clone();
+    let all = crowd("a hog", count, move |_, lane: &Lane| {
         let mut work = 0u64;
+        its_begun.fetch_add(1, SeqCst);
         while !is_over() {
             burn(5000);
             work += u64::from(BEGIN.load(SeqCst));
@@ -77,11 +85,10 @@ pub(crate) fn fair(count: usize) {
         }
         work
     });
-    time::sleep(20 * MILLI);
+    kit::wait_until("all hogs to begin", || begun.load(SeqCst) == count);
     let before = kit::preemptions();
     BEGIN.store(true, SeqCst);
-    time::sleep(kit::length().max(1000 * MILLI));
-    // Where a busy machine lets them do little, each is to have several turns all the same.
+    time::sleep(kit::length());
     kit::wait_for_preemptions(|counts| {
         kit::is_moved_if_allowed(counts) && kit::preemptions() - before >= 10 * count as u64
     });
@@ -91,24 +98,39 @@ pub(crate) fn fair(count: usize) {
     println!("jain {} least {least} most {most}", fairness(&shares));
 }
 
-/// In microseconds: the median, all but one of a hundred, all.
-fn print_lateness(mut late: Vec<Duration>) {
+/// Prints lateness in microseconds: the median, all but one of a hundred, all. `whose` precedes each word.
+fn print_lateness(whose: &str, mut late: Vec<Duration>) {
     late.sort_unstable();
     let at = |share: usize| late[(late.len() - 1) * share / 100].as_micros();
-    println!("ticks {} p50 {} p99 {} most {}", late.len(), at(50), at(99), at(100));
+    let (count, p50, p99, most) = (late.len(), at(50), at(99), at(100));
+    println!("{whose}ticks {count} {whose}p50 {p50} {whose}p99 {p99} {whose}most {most}");
 }
 
-/// Sleeps of a millisecond until `enough`: how late each ended.
-fn tick(enough: impl Fn() -> bool) -> Vec<Duration> {
-    let lane = Lane::new("main, which sleeps");
+/// Sleeps of a millisecond until `enough` of them are over: how late each ended.
+fn tick(sleep_until: fn(Instant), enough: impl Fn(usize) -> bool) -> Vec<Duration> {
+    let lane = Lane::new("one that sleeps");
     let mut late = Vec::new();
-    while !enough() {
+    while !enough(late.len()) {
         let due = Instant::now() + MILLI;
-        time::sleep_until(due);
+        sleep_until(due);
         late.push(due.elapsed());
         lane.step();
     }
     late
+}
+
+/// Main ticks for the length, and an OS thread beside it: prints how late both are.
+fn tick_beside() {
+    static IS_OVER: AtomicBool = AtomicBool::new(false);
+    const LEAST: usize = 20;
+    let sleep = |due: Instant| std::thread::sleep(due.saturating_duration_since(Instant::now()));
+    let thread =
+        std::thread::spawn(move || tick(sleep, |count| count >= LEAST && IS_OVER.load(SeqCst)));
+    let start = Instant::now();
+    let late = tick(time::sleep_until, |count| count >= LEAST && start.elapsed() >= kit::length());
+    IS_OVER.store(true, SeqCst);
+    print_lateness("control_", gosched::blocking(|| thread.join().unwrap()));
+    print_lateness("", late);
 }
 
 /// How many of 200 that wait in the P's own queue run before one that was preempted.
@@ -128,8 +150,8 @@ pub(crate) fn order() {
     }
 }
 
-/// Many hogs all get on; main's timers too.
-pub(crate) fn many_hogs(count: usize) {
+/// Many hogs all get on; main's timers too, which can be measured.
+pub(crate) fn many_hogs(count: usize, is_measured: bool) {
     let begun = Arc::new(AtomicUsize::new(0));
     let its_begun = begun.clone();
     let all = crowd("one of many hogs", count, move |_, lane: &Lane| {
@@ -143,39 +165,58 @@ pub(crate) fn many_hogs(count: usize) {
         lane.steps()
     });
     kit::wait_until("all to begin", || begun.load(SeqCst) == count);
-    let start = Instant::now();
-    let late = tick(|| start.elapsed() >= kit::length());
+    if is_measured {
+        tick_beside();
+    }
     kit::wait_for_moves();
     let threads = runtime::num_threads();
     kit::stop();
     let shares = all.join();
     println!("least {} jain {} threads {threads}", shares.iter().min().unwrap(), fairness(&shares));
-    print_lateness(late);
 }
 
 /// How late a timer is beside so many hogs per P.
 pub(crate) fn ticker(per_p: usize) {
     let all = hogs(per_p * runtime::procs());
-    let start = Instant::now();
-    let late = tick(|| start.elapsed() >= kit::length());
+    tick_beside();
+    kit::wait_for_preemptions(|_| true);
     kit::stop();
     all.join();
-    print_lateness(late);
 }
 
-/// Two hogs on a P: how often they changed places while they used so much CPU time.
-pub(crate) fn slice() {
-    let all = hogs(2 * runtime::procs());
+/// Two hogs on a P: how often they changed places while they used `micros` of CPU time. An OS thread measures, since a
+/// goroutine's timer would preempt too: it sleeps for `pause`, again and again, and says how often.
+pub(crate) fn slice(micros: u64, pause: Duration) {
     let used = || kit::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID);
-    let (before, start) = (used(), Instant::now());
-    time::sleep(kit::length());
-    // Slices are of CPU time. Main's own timers preempt too: they are few.
-    while used() - before < kit::length() / 2 && start.elapsed() < 20 * kit::length() {
-        time::sleep(kit::length() / 2);
-    }
-    println!("preempted {}", kit::preemptions());
-    kit::stop();
+    let measure = move || {
+        let lane = Lane::new("a thread that measures");
+        let (used_before, preempted_before) = (used(), kit::preemptions());
+        while used() - used_before < Duration::from_micros(micros) {
+            std::thread::sleep(pause);
+            lane.step();
+        }
+        let (preempted, used) = (kit::preemptions() - preempted_before, used() - used_before);
+        kit::stop();
+        (preempted, used, lane.steps())
+    };
+    let begun = Arc::new(AtomicUsize::new(0));
+    let its_begun = begun.clone();
+    let all = crowd("a hog", 2 * runtime::procs(), move |_, lane: &Lane| {
+        its_begun.fetch_add(1, SeqCst);
+        while !is_over() {
+            burn(2000);
+            lane.step();
+        }
+    });
+    let measures = std::thread::spawn(move || {
+        while begun.load(SeqCst) == 0 {
+            std::thread::sleep(MILLI);
+        }
+        measure()
+    });
     all.join();
+    let (preempted, used, pauses) = measures.join().unwrap();
+    println!("preempted {preempted} used {} pauses {pauses}", used.as_micros());
 }
 
 /// Others do not run meanwhile, though a slice is over many times; and they do when it has ended.
@@ -190,11 +231,11 @@ pub(crate) fn no_preempt() {
     });
     kit::wait_until("the other begins", || count.load(SeqCst) > 0);
     let (mut inside, mut outside) = (0, 0);
-    for round in 0..500 {
-        // On a busy machine the watcher may come late.
-        if round >= 5 && outside > 0 {
-            break;
-        }
+    let start = Instant::now();
+    let mut rounds = 0;
+    // On a busy machine sysmon may come late.
+    while rounds < 3 || (outside == 0 && start.elapsed() < LIMIT) {
+        rounds += 1;
         inside += runtime::no_preempt(|| {
             let before = count.load(SeqCst);
             burn_micros(20_000);
@@ -241,11 +282,24 @@ pub(crate) fn many(count: usize, micros: u64, most_threads: usize) {
     let (process, runtime) = sampler.join().unwrap();
     let work = Duration::from_micros(count as u64 * micros);
     println!(
-        "done {} used {} percent took {} percent threads {process} ours {runtime}",
+        "done {} used {} took {} percent threads {process} ours {runtime}",
         done.load(SeqCst),
-        used.as_micros() * 100 / work.as_micros(),
+        used.as_micros(),
         start.elapsed().as_micros() * 100 * procs as u128 / work.as_micros(),
     );
+}
+
+/// The same work on as many OS threads as there are Ps, one piece after the other: the CPU time of that.
+pub(crate) fn many_by_threads(count: usize, micros: u64) {
+    let procs = runtime::procs();
+    let before = kit::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID);
+    std::thread::scope(|scope| {
+        for _ in 0..procs {
+            scope.spawn(|| (0..count / procs).for_each(|_| _ = burn_micros(micros)));
+        }
+    });
+    let used = kit::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID) - before;
+    println!("used {}", used.as_micros());
 }
 
 fn threads_of_the_process() -> usize {
