@@ -1,25 +1,7 @@
 //! Dumps of goroutines taken apart, for tests of what is in them. What is not laid out as it must be
 //! is an error.
 
-use crate::wait::LIMIT;
 use std::collections::BTreeMap;
-use std::time::Instant;
-
-/// Repeats an attempt until it succeeds. For what the machine can spoil: a thread that gets no CPU does not say where it
-/// is. A defect fails every attempt.
-///
-/// # Panics
-/// All attempts within [`LIMIT`] fail: with what the last one said.
-#[track_caller]
-pub fn in_some_attempt<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        match attempt() {
-            Ok(outcome) => return outcome,
-            Err(why) => assert!(Instant::now() < deadline, "in no attempt: {why}"),
-        }
-    }
-}
 
 /// The last words of a process: an error if its alarm clock has cut them short, which it does after ten seconds without
 /// a line. A machine that has no CPU for a report looks like a lock that is never released.

@@ -1,7 +1,7 @@
 //! Runs programs whose goroutines are preempted, for the suites `preempt`, `preempt_hostile` and
 //! `preempt_signals`.
 
-use crate::wait::LIMIT;
+use crate::wait::retry;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -26,17 +26,11 @@ pub const PROCS: [usize; 3] = [1, 2, 4];
 /// A run fails, or none is right within [`LIMIT`].
 #[track_caller]
 pub fn sooner_or_later(program: impl Fn() -> Program, is_right: impl Fn(&Said) -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    let mut seen = Vec::new();
-    loop {
+    retry(|| {
         let said = program().run();
         println!("{said}");
-        if is_right(&said) {
-            return;
-        }
-        seen.push(said.text);
-        assert!(Instant::now() < deadline, "never: {seen:#?}");
-    }
+        if is_right(&said) { Ok(()) } else { Err(said.text) }
+    });
 }
 
 /// How long `GOSCHED_PREEMPT_SECONDS` lets each case go on, if it is set.

@@ -66,6 +66,21 @@ pub fn sooner_or_later<T: PartialEq + std::fmt::Debug>(expected: T, attempt: imp
     }
 }
 
+/// Repeats an attempt that the machine may spoil until it succeeds. A defect fails every attempt.
+///
+/// # Panics
+/// All attempts within [`LIMIT`] fail: with what the last one said.
+#[track_caller]
+pub fn retry<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        match attempt() {
+            Ok(outcome) => return outcome,
+            Err(why) => assert!(Instant::now() < deadline, "in no attempt: {why}"),
+        }
+    }
+}
+
 /// Parks a goroutine, or blocks a thread without starting the runtime.
 fn pause(time: Duration) {
     if gosched::id().is_some() {

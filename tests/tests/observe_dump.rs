@@ -9,6 +9,7 @@ use gosched_tests::dumps::{self, Block};
 use gosched_tests::golang::plain;
 use gosched_tests::json::Json;
 use gosched_tests::shared_library;
+use gosched_tests::wait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::OnceLock;
@@ -402,7 +403,7 @@ fn threads_that_hear_no_signal_are_shown_with_their_functions_at_once() {
 
 #[test]
 fn whoever_is_in_a_call_that_nobody_marked_is_shown_with_how_long() {
-    dumps::in_some_attempt(|| {
+    wait::retry(|| {
         let text = printed(&["since"], "2");
         if number(&text, "excess") < 500_000 { Ok(()) } else { Err(text) }
     });

@@ -3,6 +3,7 @@
 use gosched_tests::attended::{Attended, Said};
 use gosched_tests::dumps;
 use gosched_tests::golang::plain;
+use gosched_tests::wait;
 use std::path::Path;
 use std::process::ExitStatus;
 
@@ -10,7 +11,7 @@ const BYSTANDERS: usize = 200;
 
 /// Ends the input of a program when the first words of its report are there.
 fn dies(how: &str, way: &str, level: &str) -> (ExitStatus, Said) {
-    dumps::in_some_attempt(|| {
+    wait::retry(|| {
         let (status, said) = dies_once(how, way, level);
         dumps::uncut(&said.err).map(|()| (status, said))
     })
@@ -71,7 +72,7 @@ fn where_a_limit_was_reached_everything_is_shown() {
 #[test]
 fn an_overflow_in_the_allocator_is_told_with_all_goroutines() {
     // Its alarm clock ends a process whose report does not get on: on a slow machine too.
-    dumps::in_some_attempt(|| {
+    wait::retry(|| {
         let (status, said) = dies_once("overflow in malloc", "returns", "all");
         assert_eq!(status.code(), Some(2), "{}", said.err);
         assert!(said.err.contains("fatal error: stack overflow"), "{}", said.err);

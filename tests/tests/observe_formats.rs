@@ -8,6 +8,7 @@ use gosched_tests::dumps;
 use gosched_tests::golang::{GoProgram, plain};
 use gosched_tests::shapes::{Kind, Layout, Pattern};
 use gosched_tests::trace_lines::{Line, Trace};
+use gosched_tests::wait;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Output};
 
@@ -29,7 +30,7 @@ fn printed(command: Command) -> String {
 
 /// What a program said at its end, which has to be with status 2.
 fn last_words(mut command: Command) -> String {
-    dumps::in_some_attempt(|| {
+    wait::retry(|| {
         let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let text = children::stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{command:?}: {text}");
@@ -196,7 +197,7 @@ fn labels_can_be_switched_off_as_go_s() {
 fn a_folded_dump_is_laid_out_as_go_s() {
     let Some(go) = GoProgram::new("states") else { return };
     // Go's program does not know when all of its goroutines wait.
-    let go = dumps::in_some_attempt(|| {
+    let go = wait::retry(|| {
         let text = printed(go.command(&["profile1"]));
         let is_whole = dumps::parse_folded(&text).is_ok_and(|(_, stacks)| stacks[0].count == 5);
         if is_whole { Ok(text) } else { Err(text) }
@@ -350,7 +351,7 @@ fn sigquit_ends_a_program_as_go_s() {
     // Go shows all of it at every level, and the registers.
     for level in ["", "none", "single", "all", "system"] {
         // Main runs a little longer than it takes to say that it is ready, and one that runs may not answer.
-        dumps::in_some_attempt(|| sigquit_ends_as_go_s(level, &program));
+        wait::retry(|| sigquit_ends_as_go_s(level, &program));
     }
 }
 
@@ -422,7 +423,7 @@ fn ensure(holds: bool, what: &str, text: &str) -> Result<(), String> {
 #[test]
 fn schedtrace_prints_go_s_line() {
     let Some(program) = GoProgram::new("trace") else { return };
-    dumps::in_some_attempt(|| {
+    wait::retry(|| {
         let (go, _) = traced(program.command(&[]), "schedtrace=50", 3);
         let trace = Trace::of(&go);
         ensure(trace.sorts() == ["SCHED"], "one kind of line", &go)?;
@@ -474,7 +475,7 @@ fn traces(text: &str) -> Vec<String> {
 #[test]
 fn scheddetail_prints_go_s_lines() {
     let Some(program) = GoProgram::new("trace") else { return };
-    dumps::in_some_attempt(|| {
+    wait::retry(|| {
         let (go, _) = traced(program.command(&[]), "schedtrace=50,scheddetail=1", 4);
         let trace = Trace::of(&go);
         ensure(trace.sorts() == ["  G", "  M", "  P", "SCHED"], "four kinds of lines", &go)?;
@@ -492,7 +493,7 @@ fn scheddetail_prints_go_s_lines() {
 #[test]
 fn sched_trace_is_go_s_line_and_go_s_details() {
     let Some(program) = GoProgram::new("trace") else { return };
-    dumps::in_some_attempt(|| {
+    wait::retry(|| {
         let (plain, _) = traced(program.command(&[]), "schedtrace=50", 2);
         let (detail, _) = traced(program.command(&[]), "schedtrace=50,scheddetail=1", 4);
         let (plain, detail) = (Trace::of(&plain), Trace::of(&detail));

@@ -9,7 +9,7 @@ use gosched::{GoId, JoinHandle, chan, go, select};
 use gosched_tests::attended::Attended;
 use gosched_tests::dumps;
 use gosched_tests::golang::plain;
-use gosched_tests::wait::LIMIT;
+use gosched_tests::wait::{self, LIMIT};
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::path::Path;
@@ -631,7 +631,7 @@ fn what_waits_for_nobody_is_told_when_others_wait_for_it() {
 
 /// What a program of its own says that ends.
 fn last_words(name: &str) -> String {
-    dumps::in_some_attempt(|| {
+    wait::retry(|| {
         let text = last_words_once(name);
         dumps::uncut(&text).map(|()| text)
     })

@@ -6,6 +6,7 @@ use gosched_tests::children;
 use gosched_tests::dumps::{self, Block, Frame};
 use gosched_tests::golang::plain;
 use gosched_tests::shared_library;
+use gosched_tests::wait;
 use std::path::{Path, PathBuf};
 
 const SOURCE: &str = include_str!("../c/named.c");
@@ -56,7 +57,7 @@ fn functions_of_a_library_that_replaces_another_have_their_own_names() {
     let (alpha, beta) =
         ((alpha.as_path(), "alpha_function", ""), (beta.as_path(), "beta_function", ""));
     // At the same place, so that this shows anything: unless the kernel put something else there meanwhile.
-    let blocks = dumps::in_some_attempt(|| {
+    let blocks = wait::retry(|| {
         let (blocks, places) = seen(&[alpha, beta, alpha]);
         if places == 1 { Ok(blocks) } else { Err(format!("{places} places")) }
     });

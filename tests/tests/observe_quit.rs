@@ -4,6 +4,7 @@
 use gosched_tests::attended::{Attended, Said};
 use gosched_tests::dumps;
 use gosched_tests::golang::plain;
+use gosched_tests::wait;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -17,7 +18,7 @@ fn start(name: &str) -> Attended {
 
 /// Sends SIGQUIT to a program that is ready, as often as `times` says.
 fn quit_by(name: &str, times: usize) -> (ExitStatus, Said) {
-    dumps::in_some_attempt(|| {
+    wait::retry(|| {
         let program = start(name);
         (0..times).for_each(|_| program.signal(libc::SIGQUIT));
         let (status, said) = program.end();
@@ -49,7 +50,7 @@ fn value<'a>(line: &'a str, name: &str) -> &'a str {
 #[test]
 fn sigquit_tells_which_m_it_came_to_and_its_registers() {
     let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
-    let (status, said) = dumps::in_some_attempt(|| {
+    let (status, said) = wait::retry(|| {
         let (status, said) = Attended::start(plain(program, &["quit", "to itself"])).end();
         dumps::uncut(&said.err).map(|()| (status, said))
     });
@@ -78,7 +79,7 @@ fn sigquit_tells_which_m_it_came_to_and_its_registers() {
 #[test]
 fn sigquit_shows_all_goroutines_and_ends_the_program() {
     for name in ["waits", "no longer notified"] {
-        dumps::in_some_attempt(|| {
+        wait::retry(|| {
             let (status, said) = quit(name);
             let blocks = shown(status, &said);
             assert_eq!(blocks.len(), 2, "{}", said.err);
@@ -94,7 +95,7 @@ fn sigquit_shows_all_goroutines_and_ends_the_program() {
 
 #[test]
 fn sigquit_shows_goroutines_that_never_yield() {
-    dumps::in_some_attempt(|| {
+    wait::retry(|| {
         let (status, said) = quit("busy");
         let blocks = shown(status, &said);
         assert_eq!(blocks.len(), 5, "{}", said.err);

@@ -548,10 +548,12 @@ fn main_exits_locked() {
 fn no_threads_for_locked_ones() {
     use std::io::Write;
     static START: AtomicBool = AtomicBool::new(false);
+    static BEGUN: AtomicUsize = AtomicUsize::new(0);
     run(|| {
         let locked: Vec<JoinHandle<()>> = (0..20)
             .map(|_| {
                 go(|| {
+                    BEGUN.fetch_add(1, SeqCst);
                     while !START.load(SeqCst) {
                         yield_now();
                     }
@@ -561,7 +563,10 @@ fn no_threads_for_locked_ones() {
                 })
             })
             .collect();
-        (0..1000).for_each(|_| yield_now());
+        // Each has its stack: there is no memory for one later.
+        while BEGUN.load(SeqCst) < 20 {
+            yield_now();
+        }
         let mut held = std::io::stderr().lock();
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
         let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
