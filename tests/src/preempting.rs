@@ -23,7 +23,7 @@ pub const PROCS: [usize; 3] = [1, 2, 4];
 /// events are excused. A defect is wrong in every run.
 ///
 /// # Panics
-/// A run fails, or none is right within [`LIMIT`].
+/// A run fails, or none is right within [`LIMIT`](crate::wait::LIMIT).
 #[track_caller]
 pub fn sooner_or_later(program: impl Fn() -> Program, is_right: impl Fn(&Said) -> bool) {
     retry(|| {
