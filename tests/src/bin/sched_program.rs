@@ -272,7 +272,19 @@ fn main_exits() {
 
 #[gosched::main(alloc = off)]
 fn main_exits_first() {
+    static HAS_EXITED: AtomicBool = AtomicBool::new(false);
+    struct Exits;
+    impl Drop for Exits {
+        fn drop(&mut self) {
+            HAS_EXITED.store(true, SeqCst);
+        }
+    }
+    // Dropped last.
+    let _exits = Exits;
     go(|| {
+        while !HAS_EXITED.load(SeqCst) {
+            yield_now();
+        }
         for _ in 0..1000 {
             yield_now();
         }
