@@ -4,6 +4,11 @@
 //! report hangs if it has not run for [`SILENT_RINGS`] seconds (it waits for a lock that is held forever), or if it has run
 //! for [`PATIENCE`] (it loops). Then what the caller of [`watch`] passed is called, which ends the process. CPU time, not the
 //! time of day: a busy machine gives the report a small share, and a slow report is not cut short.
+//!
+//! The handler may run on any thread, beside the reporter. [`TURN`] is even while the clock runs, and odd while it is paused
+//! or being set. Reporter: 1. makes the turn odd; 2. changes the rest, or writes; 3. makes it even. Handler: 1. reads the turn,
+//! and does nothing if it is odd; 2. judges; 3. acts only if the turn is still the same. So a ring that comes late neither
+//! judges a report by half of its numbers nor starts a clock that was paused.
 
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,21 +17,23 @@ use std::time::Duration;
 const SILENT_RINGS: u32 = 10;
 /// How long a report may run without a word.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Less CPU time in a second than this is none: the handler itself takes some.
+/// Less CPU time than this is none: the handler itself takes some.
 const LEAST_NANOS: u64 = 2_000_000;
 
+/// See the top of this file.
+static TURN: AtomicU32 = AtomicU32::new(1);
 /// The thread that reports.
 static REPORTER: AtomicI32 = AtomicI32::new(0);
-/// The CPU time at which the report hangs, and the one at which it was last seen to run, in nanoseconds.
+/// What [`Progress`] has.
 static END: AtomicU64 = AtomicU64::new(0);
 static SEEN: AtomicU64 = AtomicU64::new(0);
-/// How often in a row the clock rang for a report that had not run.
 static SILENT: AtomicU32 = AtomicU32::new(0);
 /// What [`watch`] was given.
 static ON_HANG: AtomicUsize = AtomicUsize::new(0);
 
 /// From here on the calling thread reports. `on_hang` ends the process; it is called in a signal handler, on any thread.
 pub fn watch(on_hang: fn() -> !) {
+    pause();
     ON_HANG.store(on_hang as usize, Ordering::Relaxed);
     // SAFETY: all-zero is a valid sigaction.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -50,17 +57,23 @@ fn let_through() {
 
 /// Sets the clock: the calling thread reports, and may run for `patience` before its next word.
 pub fn set(patience: Duration) {
+    pause();
     // SAFETY: gettid has no precondition.
-    REPORTER.store(unsafe { libc::gettid() }, Ordering::Relaxed);
-    let used = used_by_reporter();
+    let me = unsafe { libc::gettid() };
+    let used = cpu_time(me).unwrap_or(0);
+    REPORTER.store(me, Ordering::Relaxed);
     END.store(used.saturating_add(patience.as_nanos() as u64), Ordering::Relaxed);
     SEEN.store(used, Ordering::Relaxed);
     SILENT.store(0, Ordering::Relaxed);
+    // PAIR watchdog-turn: publishes the numbers above.
+    TURN.fetch_add(1, Ordering::SeqCst);
     alarm(1);
 }
 
 /// Stops the clock: a reader of the report may take its time.
 pub fn pause() {
+    // PAIR watchdog-turn: a handler that read another turn does nothing.
+    TURN.fetch_or(1, Ordering::SeqCst);
     alarm(0);
 }
 
@@ -69,14 +82,14 @@ fn alarm(seconds: u32) {
     unsafe { libc::alarm(seconds) };
 }
 
-/// CPU time of the reporting thread, in nanoseconds; 0 if the thread is gone.
-fn used_by_reporter() -> u64 {
+/// How long a thread of this process has run, in nanoseconds. `None`: the thread is gone.
+pub fn cpu_time(thread: libc::pid_t) -> Option<u64> {
     // The kernel's numbering of clocks: a thread's, of what the scheduler counted.
-    let clock = (!REPORTER.load(Ordering::Relaxed) << 3) | 6;
+    let clock = (!thread << 3) | 6;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes a `timespec`.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    let done = unsafe { libc::clock_gettime(clock, &raw mut time) } == 0;
+    (thread != 0 && done).then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 extern "C" fn on_alarm(_signal: i32) {
@@ -84,29 +97,98 @@ extern "C" fn on_alarm(_signal: i32) {
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
-    if !hangs() {
-        alarm(1);
-        // SAFETY: as above.
-        unsafe { *errno = before };
+    ring();
+    // SAFETY: as above.
+    unsafe { *errno = before };
+}
+
+fn ring() {
+    // PAIR watchdog-turn: sees the numbers of this turn.
+    let turn = TURN.load(Ordering::SeqCst);
+    if turn & 1 != 0 {
+        return;
+    }
+    let used = cpu_time(REPORTER.load(Ordering::Relaxed)).unwrap_or(0);
+    let before = Progress {
+        end: END.load(Ordering::Relaxed),
+        seen: SEEN.load(Ordering::Relaxed),
+        silent: SILENT.load(Ordering::Relaxed),
+    };
+    let now = before.after_ring(used);
+    // PAIR watchdog-turn: the numbers were all of one turn.
+    if TURN.load(Ordering::SeqCst) != turn {
         return;
     }
     let on_hang = ON_HANG.load(Ordering::Relaxed);
-    if on_hang != 0 {
+    if now.hangs(used) && on_hang != 0 {
         // SAFETY: only `watch` stores there.
         let on_hang = unsafe { std::mem::transmute::<usize, fn() -> !>(on_hang) };
         on_hang();
     }
+    SEEN.store(now.seen, Ordering::Relaxed);
+    SILENT.store(now.silent, Ordering::Relaxed);
+    alarm(1);
 }
 
-/// Counts a ring. True: the report hangs.
-fn hangs() -> bool {
-    let used = used_by_reporter();
-    let silent = if used.saturating_sub(SEEN.load(Ordering::Relaxed)) >= LEAST_NANOS {
-        SEEN.store(used, Ordering::Relaxed);
-        0
-    } else {
-        SILENT.load(Ordering::Relaxed) + 1
-    };
-    SILENT.store(silent, Ordering::Relaxed);
-    silent >= SILENT_RINGS || used >= END.load(Ordering::Relaxed)
+/// What is known of a report. Times are CPU times of the reporter, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    /// When the report hangs although it runs.
+    end: u64,
+    /// When the report was last seen to run.
+    seen: u64,
+    /// How often in a row the clock rang for a report that had not run.
+    silent: u32,
+}
+
+impl Progress {
+    fn after_ring(self, used: u64) -> Progress {
+        if used.saturating_sub(self.seen) >= LEAST_NANOS {
+            Progress { seen: used, silent: 0, ..self }
+        } else {
+            Progress { silent: self.silent + 1, ..self }
+        }
+    }
+
+    fn hangs(self, used: u64) -> bool {
+        self.silent >= SILENT_RINGS || used >= self.end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLI: u64 = 1_000_000;
+
+    fn begin() -> Progress {
+        Progress { end: PATIENCE.as_nanos() as u64, seen: 0, silent: 0 }
+    }
+
+    /// At which ring a report hangs that gets so much CPU time a second, if it does within `rings`.
+    fn hangs_at(rings: u64, nanos_a_second: u64) -> Option<u64> {
+        let mut progress = begin();
+        (1..=rings).find(|ring| {
+            let used = ring * nanos_a_second;
+            progress = progress.after_ring(used);
+            progress.hangs(used)
+        })
+    }
+
+    #[test]
+    fn a_report_that_gets_a_small_share_of_the_machine_is_not_cut_short() {
+        assert_eq!(hangs_at(300, 20 * MILLI), None);
+        assert_eq!(hangs_at(300, MILLI), None, "2 ms in two seconds");
+    }
+
+    #[test]
+    fn a_report_that_does_not_run_hangs() {
+        assert_eq!(hangs_at(300, 0), Some(u64::from(SILENT_RINGS)));
+        assert_eq!(hangs_at(300, 50_000), Some(u64::from(SILENT_RINGS)), "only the handler runs");
+    }
+
+    #[test]
+    fn a_report_that_runs_without_a_word_hangs_after_its_patience() {
+        assert_eq!(hangs_at(300, 1000 * MILLI), Some(PATIENCE.as_secs()));
+    }
 }

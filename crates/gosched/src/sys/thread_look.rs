@@ -21,15 +21,7 @@ pub(crate) fn id() -> pid_t {
     unsafe { libc::gettid() }
 }
 
-/// How long the thread has run, in nanoseconds. `None`: it is gone.
-pub(crate) fn cpu_time(thread: pid_t) -> Option<u64> {
-    // The kernel's numbering of clocks: a thread's, of what the scheduler counted.
-    let clock = (!thread << 3) | 6;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes a `timespec`.
-    let done = unsafe { libc::clock_gettime(clock, &raw mut time) } == 0;
-    (thread != 0 && done).then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
-}
+pub(crate) use gosched_context::watchdog::cpu_time;
 
 /// Asks the kernel.
 pub(crate) fn doing(thread: pid_t) -> Doing {
