@@ -11,6 +11,7 @@ pub mod dumps;
 pub mod golang;
 pub mod json;
 pub mod linked;
+pub mod locks;
 pub mod parties;
 pub mod preempting;
 pub mod runner;

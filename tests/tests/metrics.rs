@@ -4,6 +4,7 @@
 
 use gosched::runtime::{self, Histogram, Kind, Metrics, Value, descriptions, metrics};
 use gosched::{go, park, run, yield_now};
+use gosched_tests::locks::go_round;
 use gosched_tests::wait::LIMIT;
 use std::collections::HashMap;
 use std::io::Read;
@@ -416,36 +417,6 @@ fn those_woken_by_io_are_counted() {
         drop((client, accepted));
     });
     assert!(count(WOKEN) > before);
-}
-
-/// Goroutines, two at most, go round three locks, hand over hand, so many steps each. Returns how long each wait took,
-/// by their own clocks, the shortest first.
-///
-/// A goroutine that has two locks holds the other one up, so there is none to yield to. When it lets the first lock
-/// go, it waits for the next, which the other goroutine has. On one P they leave for nothing else.
-fn go_round(goroutines: usize, steps: usize) -> Vec<Duration> {
-    let locks = Arc::new([const { gosched::sync::Mutex::new(()) }; 3]);
-    let walk = move |locks: &[gosched::sync::Mutex<()>; 3], start: usize| {
-        let mut waits = Vec::with_capacity(steps);
-        let mut held = locks[start % 3].lock();
-        for at in start + 1..=start + steps {
-            let start = Instant::now();
-            let next = locks[at % 3].lock();
-            waits.push(start.elapsed());
-            (0..20).for_each(|_| yield_now());
-            drop(std::mem::replace(&mut held, next));
-        }
-        waits
-    };
-    let handles: Vec<_> = (0..goroutines)
-        .map(|number| {
-            let locks = locks.clone();
-            go(move || walk(&locks, 2 * number))
-        })
-        .collect();
-    let mut waits: Vec<_> = handles.into_iter().flat_map(|handle| handle.join().unwrap()).collect();
-    waits.sort_unstable();
-    waits
 }
 
 /// Few waits are measured, about 80 here, and each stands for a thousand. Where the machine keeps a thread from running

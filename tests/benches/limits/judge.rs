@@ -97,3 +97,11 @@ fn measure(case: &Case, attempts: u32) -> bool {
     }
     false
 }
+
+/// The number behind a word, where the word is said for the last time.
+pub(crate) fn number(text: &str, word: &str) -> f64 {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let at = words.iter().rposition(|found| *found == word);
+    let number = at.and_then(|at| words.get(at + 1)?.parse().ok());
+    number.unwrap_or_else(|| panic!("no `{word}`: {text}"))
+}

@@ -3,12 +3,11 @@
 //! What is measured of sockets is a process of its own, `net_program`. The two sides of an echo follow each other at
 //! once: side by side each would be the other's load.
 
-use crate::judge::{Case, Limit, Measured};
+use crate::judge::{Case, Limit, Measured, number};
+use gosched::run;
 use gosched::runtime::{self, Value};
-use gosched::{go, run, yield_now};
+use gosched_tests::locks::go_round;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -60,7 +59,7 @@ pub(crate) const CASES: &[Case] = &[
         limit: Limit::AtMost { factor: 6.0, plus: 100_000.0 },
         measure: || {
             let said = program("sockets, and a timer", 1);
-            Measured { ours: said.number("sleeps"), control: said.number("of-a-thread") }
+            Measured { ours: number(&said, "sleeps"), control: number(&said, "of-a-thread") }
         },
     },
     Case {
@@ -70,7 +69,7 @@ pub(crate) const CASES: &[Case] = &[
         limit: Limit::AtLeast { factor: 0.05 },
         measure: || {
             let said = program("sockets, and a timer", 1);
-            Measured { ours: said.number("yields"), control: said.number("rounds") }
+            Measured { ours: number(&said, "yields"), control: number(&said, "rounds") }
         },
     },
     Case {
@@ -79,7 +78,7 @@ pub(crate) const CASES: &[Case] = &[
         limit: Limit::AtMost { factor: 2.0, plus: 30_000.0 },
         measure: || {
             let said = program("no descriptors", all());
-            Measured { ours: said.number("used"), control: said.number("of-a-thread") }
+            Measured { ours: number(&said, "used"), control: number(&said, "of-a-thread") }
         },
     },
     Case {
@@ -88,7 +87,7 @@ pub(crate) const CASES: &[Case] = &[
         limit: Limit::AtMost { factor: 2.0, plus: 40_000.0 },
         measure: || {
             let said = program("no room", all());
-            Measured { ours: said.number("used"), control: said.number("of-a-thread") }
+            Measured { ours: number(&said, "used"), control: number(&said, "of-a-thread") }
         },
     },
     Case {
@@ -113,23 +112,12 @@ fn all() -> usize {
 
 /// The median of an echo in this mode, and that of threads which ask their socket all the time.
 fn echo(mode: &str, procs: usize) -> Measured {
-    let ours = program(mode, procs).number("p50");
-    Measured { ours, control: program("threads that ask", procs).number("p50") }
-}
-
-struct Said(String);
-
-impl Said {
-    /// The number after this word.
-    fn number(&self, word: &str) -> f64 {
-        let mut words = self.0.split_whitespace().skip_while(|&found| found != word).skip(1);
-        let number = words.next().and_then(|number| number.parse().ok());
-        number.unwrap_or_else(|| panic!("no `{word}`: {}", self.0))
-    }
+    let ours = number(&program(mode, procs), "p50");
+    Measured { ours, control: number(&program("threads that ask", procs), "p50") }
 }
 
 /// What the program says with so many Ps.
-fn program(mode: &str, procs: usize) -> Said {
+fn program(mode: &str, procs: usize) -> String {
     const REQUESTS: &str = "200";
     let mut command = Command::new(env!("CARGO_BIN_EXE_net_program"));
     command.args([mode, REQUESTS]).env("GOMAXPROCS", procs.to_string()).stdin(Stdio::null());
@@ -137,41 +125,21 @@ fn program(mode: &str, procs: usize) -> Said {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{mode}, {procs} Ps: {:?}: {text}{error}", output.status);
-    Said(text)
+    text
 }
 
-/// Two goroutines on one P go round three locks, hand over hand, so that each wait is one for the other goroutine.
+/// Two goroutines on one P wait for each other's locks: the total by the metric, and by their own clocks.
 fn waits_for_locks() -> Measured {
     const STEPS: usize = 40_000;
-    fn walk(locks: &[gosched::sync::Mutex<()>; 3], first: usize) -> Vec<Duration> {
-        let mut waits = Vec::with_capacity(STEPS);
-        let mut held = locks[first % 3].lock();
-        for at in first + 1..=first + STEPS {
-            let start = Instant::now();
-            let next = locks[at % 3].lock();
-            waits.push(start.elapsed());
-            (0..20).for_each(|_| yield_now());
-            drop(std::mem::replace(&mut held, next));
-        }
-        waits
-    }
     let told = || match runtime::metrics().get("/sync/mutex/wait/total:seconds") {
         Some(Value::Float64(seconds)) => *seconds,
         other => panic!("{other:?}"),
     };
     let procs = runtime::set_procs(1);
     let before = told();
-    let mut waits: Vec<Duration> = run(|| {
-        let locks = Arc::new([const { gosched::sync::Mutex::new(()) }; 3]);
-        let walks = [0, 2].map(|first| {
-            let locks = locks.clone();
-            go(move || walk(&locks, first))
-        });
-        walks.into_iter().flat_map(|walk| walk.join().expect("a walk")).collect()
-    });
+    let waits = run(|| go_round(2, STEPS));
     let ours = told() - before;
     runtime::set_procs(procs);
-    waits.sort_unstable();
     let control = waits[waits.len() / 2].as_secs_f64() * waits.len() as f64;
     Measured { ours: ours * 1e3, control: control * 1e3 }
 }

@@ -2,7 +2,7 @@
 //!
 //! The goroutines are those of `src/bin/observe_program`, in a process of their own: a dump shows all of a process.
 
-use crate::judge::{Case, Limit, Measured};
+use crate::judge::{Case, Limit, Measured, number};
 use gosched_tests::golang::plain;
 use std::path::Path;
 
@@ -67,14 +67,6 @@ fn printed(arguments: &[&str], procs: &str) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {:?}: {said}", output.status);
     String::from_utf8(output.stdout).expect("a text")
-}
-
-/// The number behind a word, where the word is said for the last time.
-fn number(text: &str, word: &str) -> f64 {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let at = words.iter().rposition(|found| *found == word);
-    let number = at.and_then(|at| words.get(at + 1)?.parse().ok());
-    number.unwrap_or_else(|| panic!("no `{word}`: {text}"))
 }
 
 /// The worst of ten kinds of calls; the ideal is that all are.
