@@ -24,7 +24,7 @@ impl std::error::Error for Elapsed {}
 /// use gosched::{select, time};
 /// use std::time::Duration;
 ///
-/// assert_eq!(time::timeout(Duration::from_secs(5), |_ctx| 6 * 7), Ok(42));
+/// assert_eq!(time::timeout(Duration::from_secs(60), |_ctx| 6 * 7), Ok(42));
 ///
 /// let slow = time::timeout(Duration::from_millis(5), |ctx| {
 ///     let _ = ctx.done().recv(); // what it waits for does not come
