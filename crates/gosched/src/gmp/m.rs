@@ -7,6 +7,7 @@ use super::current;
 use super::g::G;
 use super::note::Note;
 use super::p::{P, PStatus};
+use super::poll_role::InPoller;
 use crate::sys::owned::Owned;
 use gosched_context::arch::{self, Saved};
 use gosched_context::carrier::Carrier;
@@ -46,8 +47,8 @@ pub(crate) struct M {
     pub(crate) note: Note,
     /// It sleeps until it is woken; for reports.
     blocked: AtomicBool,
-    /// It sleeps in the poller, or is about to.
-    pub(crate) polls: AtomicBool,
+    /// It holds the role of poller: see `poll_role`.
+    pub(crate) in_poller: InPoller,
     /// The list it is in; under the scheduler's lock.
     link: AtomicPtr<M>,
     /// The M made before it.
@@ -121,7 +122,7 @@ impl M {
             locked_g: AtomicPtr::new(ptr::null_mut()),
             note: Note::new(),
             blocked: AtomicBool::new(false),
-            polls: AtomicBool::new(false),
+            in_poller: InPoller::new(),
             link: AtomicPtr::new(ptr::null_mut()),
             before: AtomicPtr::new(ptr::null_mut()),
             thread: AtomicI32::new(0),
@@ -165,6 +166,7 @@ impl M {
     #[inline]
     pub(crate) fn acquire_p(&'static self, p: &'static P) {
         self.p.store(ptr::from_ref(p).cast_mut(), Ordering::Relaxed);
+        p.arrive();
         p.set_m(Some(self));
         p.set_status(PStatus::Running);
     }
@@ -204,10 +206,12 @@ impl M {
         unsafe { picked.as_ref() }
     }
 
-    /// Gives a sleeping M a P. By its waker, before it wakes it.
-    #[inline]
-    pub(crate) fn set_next_p(&self, p: &'static P) {
+    /// Hands the P to a sleeping M and wakes that M by `wake`. The caller owned the P.
+    pub(crate) fn hand_p(&'static self, p: &'static P, wake: impl FnOnce(&'static M)) {
+        let flight = p.depart(self);
         self.next_p.store(ptr::from_ref(p).cast_mut(), Ordering::Relaxed);
+        wake(self);
+        p.deliver(flight);
     }
 
     #[inline]

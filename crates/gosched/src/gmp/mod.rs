@@ -6,6 +6,8 @@ pub(crate) mod readiness;
 #[cfg(any(ported, loom))]
 pub(crate) mod note;
 #[cfg(any(ported, loom))]
+pub(crate) mod poll_role;
+#[cfg(any(ported, loom))]
 pub(crate) mod run_queue;
 #[cfg(any(ported, loom))]
 pub(crate) mod waking;

@@ -8,7 +8,8 @@
 use crate::sys::sleep_word::SleepWord;
 use std::time::Duration;
 
-/// See the top of this file.
+/// See the top of this file. Its address is that of the word that the sleeper sleeps on.
+#[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct Note(SleepWord);
 
@@ -21,6 +22,19 @@ impl Note {
     pub(crate) fn wake(&self) {
         self.0.set(1);
         self.0.wake();
+    }
+
+    /// Repeats the second step of a waker, for a sleeper that does not seem to have heard.
+    #[cfg_attr(loom, expect(dead_code, reason = "no model loses a wake-up"))]
+    pub(crate) fn wake_again(&self) {
+        self.0.wake();
+    }
+
+    /// Only the first step of a waker: what a lost wake-up looks like.
+    #[cfg(test)]
+    #[cfg_attr(loom, expect(dead_code, reason = "no model loses a wake-up"))]
+    pub(crate) fn set_unheard(&self) {
+        self.0.set(1);
     }
 
     /// Takes the wake-up, if it came.

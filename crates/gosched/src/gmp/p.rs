@@ -2,7 +2,7 @@
 //!
 //! Ps are made once and never freed. Status, and who owns the P:
 //!
-//! - [`PStatus::Idle`]: in the list of idle Ps, or on its way to an M ([`M::next_p`](super::m::M)).
+//! - [`PStatus::Idle`]: the list of idle Ps, or the M that the P was handed to ([`P::flight`]).
 //! - [`PStatus::Running`]: the M it points at.
 //! - [`PStatus::Stopped`]: whoever stopped the world.
 //! - [`PStatus::Dead`]: nobody; there are fewer Ps now than there were.
@@ -38,6 +38,11 @@ pub(crate) struct P {
     status: AtomicU32,
     /// The M it runs on, or ran on last.
     m: AtomicPtr<M>,
+    /// The M that the P was handed to, until that M acquires the P; and the number of that flight.
+    receiver: AtomicPtr<M>,
+    flight: AtomicU64,
+    /// The last flight whose giver has woken the receiver.
+    delivered: AtomicU64,
     /// The list it is in; that list's owner's.
     link: AtomicPtr<P>,
     pub(crate) queue: RunQueue<G, CAPACITY>,
@@ -100,6 +105,9 @@ impl P {
             id,
             status: AtomicU32::new(PStatus::Dead as u32),
             m: AtomicPtr::new(ptr::null_mut()),
+            receiver: AtomicPtr::new(ptr::null_mut()),
+            flight: AtomicU64::new(0),
+            delivered: AtomicU64::new(0),
             link: AtomicPtr::new(ptr::null_mut()),
             queue: RunQueue::new(),
             schedtick: AtomicU32::new(0),
@@ -150,6 +158,36 @@ impl P {
     #[inline]
     pub(crate) fn set_m(&self, m: Option<&'static M>) {
         self.m.store(m.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// The owner hands the P to `receiver`, which it is about to wake. Returns the number of the flight.
+    pub(crate) fn depart(&self, receiver: &'static M) -> u64 {
+        let flight = self.flight.load(Ordering::Relaxed) + 1;
+        self.flight.store(flight, Ordering::Relaxed);
+        self.receiver.store(ptr::from_ref(receiver).cast_mut(), Ordering::Relaxed);
+        flight
+    }
+
+    /// The giver has woken the receiver, which may have acquired the P already, and given it to others.
+    pub(crate) fn deliver(&self, flight: u64) {
+        self.delivered.fetch_max(flight, Ordering::Relaxed);
+    }
+
+    /// The receiver, or another M, acquires the P.
+    pub(crate) fn arrive(&self) {
+        self.receiver.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+
+    /// The flight that the P is in, and its receiver.
+    pub(crate) fn flight(&self) -> Option<(u64, &'static M)> {
+        let flight = self.flight.load(Ordering::Relaxed);
+        // SAFETY: null, or an M: they are never freed.
+        unsafe { self.receiver.load(Ordering::Relaxed).as_ref() }.map(|receiver| (flight, receiver))
+    }
+
+    /// Whether the giver has woken the receiver of that flight.
+    pub(crate) fn is_delivered(&self, flight: u64) -> bool {
+        self.delivered.load(Ordering::Relaxed) >= flight
     }
 
     /// One goroutine more. Owner only.

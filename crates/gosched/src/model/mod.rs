@@ -27,6 +27,7 @@ mod mutex;
 mod note;
 mod packet;
 mod park;
+mod poll_role;
 mod queue;
 mod queue_next;
 mod readiness;

@@ -1,7 +1,8 @@
 //! A P changes hands: to a woken M, to the M that a goroutine is locked to, away from one that is
 //! blocked.
 //!
-//! A P that is on its way is nobody's but the receiver's: it is in no list, and its status is idle.
+//! A P in flight belongs to its receiver alone: the P is in no list, and its status is idle. Sysmon looks after Ps
+//! that are in flight for long (`in_flight`).
 
 use super::state::{CROWDED, Locked, SCHED};
 use super::switch::FAIRNESS;
@@ -26,8 +27,7 @@ pub(crate) fn give_to_an_m(mut locked: Guard<'_, Locked>, p: &'static P, spinnin
             let stock = locked.idle_ms.len();
             drop(locked);
             m.spinning.store(spinning, Ordering::Relaxed);
-            m.set_next_p(p);
-            polling::wake_m(m);
+            m.hand_p(p, polling::wake_m);
             if stock == 0 {
                 spawner::ask();
             }
@@ -142,8 +142,7 @@ const LONG: Duration = Duration::from_millis(500);
 
 /// To the M that sleeps until it can run the goroutine it is locked to; which is in no queue any more.
 fn give(owner: &'static M, p: &'static P) {
-    owner.set_next_p(p);
-    owner.note.wake();
+    owner.hand_p(p, polling::wake_m);
 }
 
 /// Where no thread is to be had: idle Ps go straight to the Ms whose goroutines can run. No other M

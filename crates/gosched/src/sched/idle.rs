@@ -96,6 +96,9 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
                 End::IsWoken => drop(m.sleep(None)),
             }
         }
+        if polls && woken {
+            polling::leave(&mut SCHED.lock.lock(), m);
+        }
         if let Some(p) = m.take_next_p() {
             take(m, p);
         }
@@ -107,11 +110,11 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
 /// `woken`: somebody has taken it out of the list as well, and the wake-up has been taken: there is no other.
 fn serve(m: &'static M, ready: GList, woken: bool) -> bool {
     let mut locked = SCHED.lock.lock();
+    polling::leave(&mut locked, m);
     let asleep = !woken && locked.idle_ms.remove(m);
     let mut p = None;
     if asleep {
         timers::resign(&mut locked, m);
-        polling::resign(&mut locked, m);
         p = locked.pop_idle_p();
     }
     drop(locked);
@@ -151,11 +154,12 @@ fn take(m: &'static M, p: &'static P) {
 /// `for_timer`: it has slept until a timer was due, not until it was idle for long.
 fn end_of_sleep(m: &'static M, for_timer: bool) -> End {
     let mut locked = SCHED.lock.lock();
+    let polled = polling::leave(&mut locked, m);
     if !locked.idle_ms.remove(m) {
         return End::IsWoken;
     }
-    // Somebody keeps the time, and somebody polls.
-    let kept = timers::resign(&mut locked, m) | polling::resign(&mut locked, m);
+    // An M must keep the time, and an M must poll.
+    let kept = timers::resign(&mut locked, m) | polled;
     if for_timer {
         let p = timers::are_due().then(|| locked.pop_idle_p()).flatten();
         drop(locked);

@@ -4,7 +4,7 @@ use super::numbers::Numbers;
 use super::spawner::OTHER_THREADS;
 use super::state::SCHED;
 use super::trace::{Head, Number};
-use super::{calls, handoff, moving, preempt, sysmon, timers, world};
+use super::{calls, handoff, in_flight, moving, preempt, sysmon, timers, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
@@ -30,7 +30,7 @@ pub(crate) fn head() -> Head {
 /// As [`head`], by one who must not wait for the lock: the Ms are counted instead.
 pub(crate) fn head_at_the_end() -> Head {
     let ms = || SCHED.all_ms().filter(|m| m.alive.load(Ordering::Relaxed));
-    let sleeps = |m: &&M| m.is_blocked() || m.polls.load(Ordering::Relaxed);
+    let sleeps = |m: &&M| m.is_blocked() || m.in_poller.get();
     Head {
         threads: ms().count() + other_threads(),
         idle_ms: ms().filter(|m| sleeps(m) && m.curg().is_none() && m.locked_g().is_none()).count(),
@@ -154,6 +154,7 @@ pub(crate) fn count(numbers: &mut Numbers) {
         .all_ps()
         .fold((0, 0), |(steals, stolen), p| (steals + p.steals.get(), stolen + p.stolen.get()));
     SCHED.all_ms().for_each(|m| count_m(numbers, m));
+    numbers.hand_offs_lost = in_flight::lost();
     (numbers.hand_offs_marked, numbers.hand_offs_unmarked) = calls::hand_offs();
     [numbers.moved, numbers.stopped_in_place, _, numbers.put_off] = preempt::counts();
     let stacks = gosched_context::stack::stats();

@@ -40,6 +40,8 @@ mod handoff;
 #[cfg(ported)]
 mod idle;
 #[cfg(ported)]
+mod in_flight;
+#[cfg(ported)]
 mod life;
 #[cfg(ported)]
 mod look;

@@ -25,6 +25,8 @@ pub(crate) struct Numbers {
     pub(crate) timers: u64,
     pub(crate) steals: u64,
     pub(crate) stolen: u64,
+    /// Ps whose receiver was not woken: see `in_flight`.
+    pub(crate) hand_offs_lost: u64,
     pub(crate) hand_offs_marked: u64,
     pub(crate) hand_offs_unmarked: u64,
     pub(crate) moved: u64,

@@ -22,15 +22,15 @@ use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
-use crate::gmp::poll_desc;
-use crate::sys::poller;
+use crate::gmp::{poll_desc, poll_role};
+use crate::sys::poller::{self, Poller};
 use crate::sys::{barrier, clock};
 use std::os::fd::AsRawFd;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// An M is in the poller. Written under the scheduler's lock.
+/// An M sleeps in the poller, and no waker has taken it out of the list of idle Ms. Written under the
+/// scheduler's lock.
 static BLOCKED: AtomicBool = AtomicBool::new(false);
 
 /// How often somebody has looked.
@@ -161,53 +161,54 @@ pub(crate) fn serve() {
     }
 }
 
-/// Whether an M that is about to sleep does so in the poller. Under the lock.
+/// Gives an M that is about to sleep the role of poller, where an M in the poller is wanted and there is none.
+/// Returns whether it did. Under the lock, in the step in which the M enters the list of idle Ms.
 pub(crate) fn begin(locked: &mut Locked, m: &'static M) -> bool {
-    if locked.poller.is_some() || !nobody_will_look() || !poll_desc::is_waited_for() {
+    if !locked.poller.is_free() || !nobody_will_look() || !poll_desc::is_waited_for() {
         return false;
     }
-    locked.poller = Some(m);
-    m.polls.store(true, Ordering::Relaxed);
+    locked.poller.take(m, &m.in_poller);
     // PAIR waiters: one order for this and who waits.
     BLOCKED.store(true, Ordering::SeqCst);
     true
 }
 
-/// An M that sleeps, or slept, is not the one in the poller any more, if it was. Under the lock.
-pub(crate) fn resign(locked: &mut Locked, m: &'static M) -> bool {
-    let was = locked.poller.is_some_and(|poller| ptr::eq(poller, m));
-    if was {
-        locked.poller = None;
+/// A waker takes `m` out of the list of idle Ms. If `m` holds the role of poller, it keeps the role until its thread
+/// has left the kernel; but the M will not wait for events any longer, so others may look. Under the lock.
+pub(crate) fn call_out(locked: &Locked, m: &'static M) {
+    if locked.poller.is_held_by(m) {
         BLOCKED.store(false, Ordering::Relaxed);
     }
-    was
 }
 
-/// Sleeps in the poller until it is woken, or somebody is ready. False: it was not woken.
+/// The M has left the poller: it gives the role up, if it holds the role. Returns whether it did. Under the lock.
+pub(crate) fn leave(locked: &mut Locked, m: &'static M) -> bool {
+    let held = locked.poller.give_up(m, &m.in_poller);
+    if held {
+        BLOCKED.store(false, Ordering::Relaxed);
+    }
+    held
+}
+
+/// Sleeps in the poller, as the holder of the role, until the M is woken, goroutines are ready, or `timeout` is
+/// over. Returns whether the M was woken.
 pub(crate) fn sleep(m: &'static M, timeout: Option<Duration>, ready: &mut GList) -> bool {
     let end = timeout.map(|timeout| clock::real_now().saturating_add(clock::nanos(timeout)));
-    let woken = loop {
-        if m.note.take() {
-            break true;
-        }
+    poll_role::sleep(&m.note, || {
         let left = end.map(|end| Duration::from_nanos(end.saturating_sub(clock::real_now())));
         if !ready.is_empty() || left.is_some_and(|left| left.is_zero()) {
-            break false;
+            return false;
         }
         netpoll::collect(ready, left);
-    };
-    m.polls.store(false, Ordering::Relaxed);
-    woken
+        true
+    })
 }
 
-/// Wakes an M, which may be in the poller.
+/// Wakes an M that was taken out of the list of idle Ms.
 pub(crate) fn wake_m(m: &'static M) {
-    m.note.wake();
-    if m.polls.load(Ordering::Relaxed)
-        && let Some(poller) = poller::here()
-    {
-        poller.interrupt();
-    }
+    poll_role::wake(&m.note, &m.in_poller, || {
+        poller::here().into_iter().for_each(Poller::interrupt)
+    });
 }
 
 /// Whether somebody should sleep in the poller, and nobody does or will. Asked by whoever has made a P idle
@@ -322,12 +323,8 @@ impl Watched {
         netpoll::collect_some(FIRST, &mut ready, Some(Duration::ZERO));
         // Something is told that is not for us: it must not keep the watcher busy.
         self.in_vain = told && ready.is_empty();
-        if self.in_vain && !BLOCKED.load(Ordering::Relaxed) {
-            poller.calm();
-            // PAIR waiters: it may have been for one who sleeps there just now.
-            if BLOCKED.load(Ordering::SeqCst) {
-                poller.interrupt();
-            }
+        if self.in_vain {
+            SCHED.lock.lock().poller.silence_if_free(|| poller.calm());
         }
         if !ready.is_empty() {
             self.soon = SOON;

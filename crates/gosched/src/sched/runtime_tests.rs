@@ -3,7 +3,7 @@
 use super::entry::{enter, leave};
 use super::state::SCHED;
 use super::world::{StopReason, try_with_world_stopped, with_world_stopped};
-use super::{calls, moving};
+use super::{calls, in_flight, moving};
 use crate::gmp::current;
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
@@ -241,6 +241,32 @@ fn whoever_stops_while_that_is_taken_back_goes_on() {
         others.into_iter().for_each(|other| other.join().unwrap());
         assert!(SCHED.used_ps().all(|p| p.status() != PStatus::Stopped));
     });
+}
+
+#[test]
+fn a_p_whose_receiver_was_not_woken_is_acquired_all_the_same() {
+    let _alone = ALONE.lock();
+    run(yield_now);
+    let before = in_flight::lost();
+    wait_until("a wake-up is lost and made good", || {
+        let mut given = None;
+        wait_until("a P is idle, and an M", || {
+            let mut locked = SCHED.lock.lock();
+            if !locked.idle_ms.is_empty()
+                && let Some(p) = locked.pop_idle_p()
+            {
+                given = locked.pop_idle_m().map(|m| (p, m));
+            }
+            given.is_some()
+        });
+        let Some((p, m)) = given else { unreachable!() };
+        m.spinning.store(false, Ordering::Relaxed);
+        m.hand_p(p, |m| m.note.set_unheard());
+        wait_until("the M acquires the P", || p.flight().is_none());
+        // An M that was not asleep yet has seen its note without a wake-up.
+        in_flight::lost() > before
+    });
+    run(yield_now);
 }
 
 // S137: `goyield`.

@@ -12,6 +12,7 @@ use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::note::Note;
 use crate::gmp::p::P;
+use crate::gmp::poll_role::PollRole;
 use crate::gmp::waking;
 use crate::sys::Lock;
 use crate::sys::apart::Apart;
@@ -53,8 +54,8 @@ pub(crate) struct Locked {
     pub(crate) idle_ms: Chain<M>,
     /// Of these, the one that wakes for the next timer.
     pub(crate) keeper: Option<&'static M>,
-    /// Of these, the one in the poller.
-    pub(crate) poller: Option<&'static M>,
+    /// The role of the M that sleeps in the poller.
+    pub(crate) poller: PollRole<M>,
     /// Ps for which no M was there: the spawner makes one.
     pub(crate) orphans: Chain<P>,
     /// Ms whose thread has ended.
@@ -92,7 +93,7 @@ pub(crate) static SCHED: Sched = Sched {
         idle_ps: Chain::new(),
         idle_ms: Chain::new(),
         keeper: None,
-        poller: None,
+        poller: PollRole::new(),
         orphans: Chain::new(),
         dead_ms: Chain::new(),
         free: GList::new(),
@@ -257,11 +258,12 @@ impl Locked {
 
     /// An M that sleeps; the keeper, or the one in the poller, only if there is no other.
     pub(crate) fn pop_idle_m(&mut self) -> Option<&'static M> {
-        let is = |role: Option<&M>, m: &M| role.is_some_and(|role| std::ptr::eq(role, m));
+        let keeper = self.keeper;
+        let is_keeper = |m: &M| keeper.is_some_and(|keeper| std::ptr::eq(keeper, m));
         let mut aside = [None; 2];
         let mut m = self.idle_ms.pop();
         for place in &mut aside {
-            let Some(special) = m.filter(|m| is(self.keeper, m) || is(self.poller, m)) else {
+            let Some(special) = m.filter(|m| is_keeper(m) || self.poller.is_held_by(m)) else {
                 break;
             };
             *place = Some(special);
@@ -271,7 +273,7 @@ impl Locked {
         aside.into_iter().flatten().for_each(|m| self.idle_ms.push(m));
         let m = m?;
         timers::resign(self, m);
-        polling::resign(self, m);
+        polling::call_out(self, m);
         Some(m)
     }
 

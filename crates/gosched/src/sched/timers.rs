@@ -107,7 +107,7 @@ fn tell_keeper(when: u64) {
             if let Some(keeper) = locked.keeper {
                 // It looks again, without a P.
                 resign(&mut locked, keeper);
-                polling::resign(&mut locked, keeper);
+                polling::call_out(&locked, keeper);
                 locked.idle_ms.remove(keeper);
                 drop(locked);
                 polling::wake_m(keeper);

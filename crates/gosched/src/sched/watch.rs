@@ -24,7 +24,7 @@
 
 use super::preempt::{self, Why};
 use super::state::SCHED;
-use super::{calls, polling, timers, world};
+use super::{calls, in_flight, polling, timers, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
@@ -73,6 +73,7 @@ pub(crate) struct Seen {
     skipped: u32,
     /// How often it was asked to make room.
     asked: u32,
+    flight: in_flight::Seen,
 }
 
 impl Seen {
@@ -104,6 +105,8 @@ pub(crate) fn look(seen: &mut [Seen], lost: &mut Option<&'static M>, now: u64) -
             && let Some(m) = p.m()
         {
             look_at(p, m, seen, now, &mut found);
+        } else {
+            in_flight::check(p, &mut seen.flight, now);
         }
     }
     if SCHED.idle_ps.load(Ordering::Relaxed) == 0 && !clock::is_virtual() {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// See the top of this file. A model has a twin of it.
+#[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct SleepWord(AtomicU32);
 

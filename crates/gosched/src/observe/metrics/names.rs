@@ -74,6 +74,8 @@ metrics! {
     "/cpu/classes/user:cpu-seconds" Float64 true seen => seen.numbers.cpu.user;
     "CPU time of the threads that run goroutines, as the system counts it; the scheduler's share is included."
 
+    "/gosched/hand-offs/lost:events" Uint64 true seen => seen.numbers.hand_offs_lost;
+    "How often a thread slept on although the right to run was handed to it, until it was woken again. Always 0, unless the runtime has a defect."
     "/gosched/hand-offs/marked:events" Uint64 true seen => seen.numbers.hand_offs_marked;
     "How often the right to run was taken from a thread in a marked call (`blocking`, files)."
     "/gosched/hand-offs/unmarked:events" Uint64 true seen => seen.numbers.hand_offs_unmarked;

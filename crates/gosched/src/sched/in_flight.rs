@@ -1,0 +1,76 @@
+//! Ps that were handed to an M which has not acquired them: sysmon's second line of defence.
+//!
+//! A P in flight is in no list and no M owns it, so a lost wake-up would lose the P: the program would run with one
+//! P fewer, and stopping the world would wait for that P. Sysmon looks at each P in flight. Where the giver has
+//! done its part and the kernel says that the receiver sleeps all the same, sysmon wakes the receiver once more.
+//!
+//! No wake-up should ever be lost: [`lost`] counts those that were, and tests demand zero. A receiver that has
+//! been woken and waits for a CPU does not count, however long that takes.
+
+use crate::gmp::m::M;
+use crate::gmp::p::P;
+use crate::sys::poller::{self, Poller};
+use crate::sys::thread_look::{self, Call, Doing};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How long a P is in flight before sysmon asks the kernel about its receiver, in nanoseconds.
+const OVERDUE_NANOS: u64 = 5_000_000;
+
+/// How many wake-ups were lost, and made good by sysmon.
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// See [`LOST`].
+pub(crate) fn lost() -> u64 {
+    LOST.load(Ordering::Relaxed)
+}
+
+/// What sysmon saw of a P in flight at its last look.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Seen {
+    flight: u64,
+    since: u64,
+}
+
+/// Looks at one P, at the time `now`.
+pub(crate) fn check(p: &'static P, seen: &mut Seen, now: u64) {
+    let Some((flight, m)) = p.flight() else { return };
+    if flight != seen.flight {
+        *seen = Seen { flight, since: now };
+        return;
+    }
+    if now - seen.since < OVERDUE_NANOS || !p.is_delivered(flight) {
+        return;
+    }
+    seen.since = now;
+    let (doing, call) = thread_look::call(m.thread());
+    let is_asleep = match doing {
+        Doing::Runs => return,
+        Doing::Blocked if !call.is_some_and(|call| is_idle_sleep(m, call)) => return,
+        Doing::Blocked => true,
+        Doing::Unknown => false,
+    };
+    if p.flight().is_some_and(|(now, _)| now == flight) {
+        LOST.fetch_add(u64::from(is_asleep), Ordering::Relaxed);
+        wake_again(m);
+    }
+}
+
+/// Whether `call` is the one in which an M sleeps until it is given a P: on its note, or in the poller.
+fn is_idle_sleep(m: &M, call: Call) -> bool {
+    match call.number {
+        libc::SYS_futex => call.arguments[0] == ptr::from_ref(&m.note).addr(),
+        libc::SYS_epoll_pwait2 | libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_ppoll => {
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The note is set already: only the kernel has to be told again. Harmless where the M is awake.
+fn wake_again(m: &'static M) {
+    m.note.wake_again();
+    if m.in_poller.get() {
+        poller::here().into_iter().for_each(Poller::interrupt);
+    }
+}
