@@ -1,6 +1,6 @@
 //! What is shown when the process ends badly, and when a test does.
 
-use super::goroutines::Whom;
+use super::goroutines::{self, Whom};
 use super::hints;
 use super::level;
 use super::text;
@@ -66,12 +66,19 @@ pub(crate) fn dump_to_stderr() {
     let _ = text::write_text(&mut Stderr { is_watched: false });
 }
 
+/// The goroutines with these ids. The program goes on.
+fn show(ids: &[u64]) {
+    write_to_stderr(b"\n");
+    let out = &mut Stderr { is_watched: false };
+    let _ = text::write_all(&mut goroutines::viewer(), Whom::Only(ids), out);
+}
+
 /// All goroutines of a process that ends.
 pub(super) fn dump_at_the_end() {
     dump(Whom::All);
 }
 
-fn dump(whom: Whom) {
+fn dump(whom: Whom<'_>) {
     watch();
     let mut out = Stderr { is_watched: true };
     let mut viewer = ManuallyDrop::new(Viewer::new(Manners::Rude));
@@ -132,6 +139,7 @@ pub(super) fn crash_if_asked() {
 /// Lets those below show goroutines when they find that the process must end.
 pub(crate) fn prepare() {
     sched::set_report(report);
+    sched::set_show(show);
     sched::set_overflow_report(|| report(End::Overflow));
     dying::guard_exit();
 }

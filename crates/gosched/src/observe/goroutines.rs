@@ -118,24 +118,30 @@ fn without_arguments(name: &str) -> String {
 
 /// Who is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whom {
+pub(super) enum Whom<'a> {
     All,
     /// All but the caller.
     Others,
+    /// Those with these ids.
+    Only(&'a [u64]),
 }
 
 /// Calls `each` with every goroutine there is, one after the other: the caller, then the others in the order of
 /// their ids. The frames are told beside it.
 pub(super) fn for_each<E>(
     looks: &mut Viewer,
-    whom: Whom,
+    whom: Whom<'_>,
     mut each: impl FnMut(&Viewer, &Goroutine, &Frames) -> Result<(), E>,
 ) -> Result<(), E> {
     let own = viewer::own();
     let is_own = |g: &'static G| own.is_some_and(|own| std::ptr::eq(own, g));
     let mut all: Vec<(u64, &'static G)> = slab::live().map(|g| (g.id(), g)).collect();
     all.sort_unstable_by_key(|&(id, g)| (!is_own(g), id));
-    all.retain(|&(_, g)| whom == Whom::All || !is_own(g));
+    all.retain(|&(id, g)| match whom {
+        Whom::All => true,
+        Whom::Others => !is_own(g),
+        Whom::Only(ids) => ids.contains(&id),
+    });
     let mut frames = Frames::default();
     for some in all.chunks(MANY) {
         looks.look_ahead(some.iter().map(|&(_, g)| g));
@@ -155,7 +161,7 @@ pub(super) fn for_each<E>(
 /// `out` refuses, or `print` does.
 pub(super) fn write_each(
     looks: &mut Viewer,
-    whom: Whom,
+    whom: Whom<'_>,
     out: &mut dyn Write,
     mut print: impl FnMut(&mut Vec<u8>, &Viewer, &Goroutine, &Frames) -> io::Result<()>,
 ) -> io::Result<()> {

@@ -21,7 +21,11 @@ pub(crate) fn write_text(out: &mut dyn Write) -> io::Result<()> {
     write_all(&mut goroutines::viewer(), Whom::All, out)
 }
 
-pub(super) fn write_all(viewer: &mut Viewer, whom: Whom, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write_all(
+    viewer: &mut Viewer,
+    whom: Whom<'_>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let mut printer = Printer::new();
     goroutines::write_each(viewer, whom, out, |text, viewer, goroutine, frames| {
         printer.print(text, viewer, goroutine, frames)

@@ -62,6 +62,8 @@ mod snapshot;
 #[cfg(ported)]
 mod spawner;
 #[cfg(ported)]
+mod stall;
+#[cfg(ported)]
 mod start;
 #[cfg(ported)]
 mod state;
@@ -112,7 +114,7 @@ pub(crate) use moving::{
     registers_here, seed, set_overflow_report, with_preemption_off, with_stack, with_world_stopped,
 };
 
-pub(crate) use report::{End, begin as begin_report, report, set_report};
+pub(crate) use report::{End, begin as begin_report, report, set_report, set_show};
 
 /// A goroutine to be started. Small: it is on the way of every `go`.
 #[derive(Clone, Copy, Debug)]

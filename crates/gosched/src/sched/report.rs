@@ -1,4 +1,4 @@
-//! What the layer above does for those below: it shows goroutines when the process must end.
+//! What the layer above does for those below: it shows goroutines, mostly when the process must end.
 
 use gosched_context::dying;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -22,6 +22,25 @@ static REPORT: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// What shows goroutines when the process must end.
 pub(crate) fn set_report(report: fn(End)) {
     REPORT.store(report as *mut (), Ordering::Relaxed);
+}
+
+/// Set before `main`, by the layer above.
+static SHOW: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// What shows some goroutines on standard error, by their ids, in a process that goes on.
+pub(crate) fn set_show(show: fn(&[u64])) {
+    SHOW.store(show as *mut (), Ordering::Relaxed);
+}
+
+/// Shows these goroutines, in a process that goes on: allocates, and reads debug information.
+#[cfg_attr(not(ported), expect(dead_code, reason = "only the M:N scheduler has something to show"))]
+pub(crate) fn show(ids: &[u64]) {
+    let show = SHOW.load(Ordering::Relaxed);
+    if !show.is_null() {
+        // SAFETY: `set_show` stored a function of this type.
+        let show = unsafe { std::mem::transmute::<*mut (), fn(&[u64])>(show) };
+        show(ids);
+    }
 }
 
 /// Makes sure that one reports, from the first words on: others wait for it.

@@ -259,7 +259,7 @@ impl Snapshot {
     fn take_in_a_stopped_world(&mut self, g: &'static G) -> Option<Moment> {
         let mut moment = g.moment();
         let mut seen = Seen::Not;
-        let stopped = world::try_with_world_stopped(StopReason::Dump, Some(STOP), |_| {
+        let stopped = world::try_with_world_stopped(StopReason::Dump, STOP, |_| {
             moment = g.moment();
             self.wait = (g.reason(), g.since());
             let state = moment.state();
@@ -267,7 +267,7 @@ impl Snapshot {
                 seen = self.take_stopped(g, state);
             }
         });
-        self.goes_on = stopped.is_none();
+        self.goes_on = stopped.is_err();
         self.rest = Rest::Still(g, moment);
         if seen == Seen::Not {
             self.start = Start::Nowhere;

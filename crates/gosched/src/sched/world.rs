@@ -6,8 +6,9 @@
 //! M: 1. sees that the world stops, at its next look for work, at its next way out of the runtime, or when
 //! it is interrupted; 2. gives its P up, counted; 3. sleeps as an idle M.
 //!
-//! A stopper that has waited for long enough may take it back instead of step 3, if some P has not stopped: with the
-//! lock held it does 4, then 5. An M that has seen that the world stops, and has its P, looks again with the lock held
+//! A stopper waits for [`FIRST_TRY`] at most. If some P has not stopped by then, the stopper takes the stop back instead
+//! of step 3: with the lock held it does 4, then 5. After as long again it tries once more, for longer. So a P that does
+//! not stop holds up the stopper, never the whole program; [`REPORT_AFTER`] later the stopper says which P that is. An M that has seen that the world stops, and has its P, looks again with the lock held
 //! before it gives the P up, counted; so it keeps it, or gives it to somebody else as ever.
 //!
 //! One stopper at a time. While the world is stopped nothing may be allocated: whoever holds the
@@ -15,6 +16,7 @@
 
 use super::entry::{enter, leave};
 use super::preempt::{self, Why};
+use super::stall::Missing;
 use super::state::{Locked, SCHED, STOPPED, STOPPING};
 use super::{calls, handoff, life, moving, polling, sysmon, wake, yield_now};
 use crate::gmp::current;
@@ -22,7 +24,6 @@ use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::probe::times;
-use crate::sys::fatal::fatal;
 use crate::sys::{barrier, clock};
 use gosched_context::arch;
 use gosched_context::lock::Locked as Guard;
@@ -42,6 +43,16 @@ pub(crate) enum StopReason {
     Dump = 3,
 }
 
+impl StopReason {
+    fn words(self) -> &'static str {
+        match self {
+            StopReason::SetProcs => "set_procs",
+            StopReason::Test => "test",
+            StopReason::Dump => "dump",
+        }
+    }
+}
+
 /// One stopper at a time.
 static BUSY: AtomicBool = AtomicBool::new(false);
 
@@ -50,12 +61,9 @@ static REASON: AtomicU8 = AtomicU8::new(0);
 
 /// Why the world stopped last, in words; empty if it never did.
 pub(crate) fn last_reason() -> &'static str {
-    match REASON.load(Ordering::Relaxed) {
-        0 => "",
-        reason if reason == StopReason::SetProcs as u8 => "set_procs",
-        reason if reason == StopReason::Dump as u8 => "dump",
-        _ => "test",
-    }
+    let reason = REASON.load(Ordering::Relaxed);
+    let all = [StopReason::SetProcs, StopReason::Test, StopReason::Dump];
+    all.into_iter().find(|each| *each as u8 == reason).map_or("", StopReason::words)
 }
 
 #[inline]
@@ -67,23 +75,55 @@ pub(crate) fn is_stopping() -> bool {
 ///
 /// A goroutine keeps its M and, unless `f` changes that, its P. An ordinary thread has none.
 pub(crate) fn with_world_stopped<R>(reason: StopReason, f: impl FnOnce(Stopped) -> R) -> R {
-    let Some(result) = try_with_world_stopped(reason, None, f) else {
-        fatal!("the world was not waited for")
-    };
-    result
+    let (begin, mut report_after, mut f) = (Instant::now(), REPORT_AFTER, f);
+    let (mut limit, mut missing) = (FIRST_TRY, Missing::default());
+    loop {
+        f = match try_once(reason, limit, &mut missing, f) {
+            Ok(result) => return result,
+            Err(f) => f,
+        };
+        if begin.elapsed() >= report_after {
+            missing.report(reason.words(), begin.elapsed());
+            report_after *= 4;
+        }
+        let next_try = Instant::now() + limit;
+        while Instant::now() < next_try {
+            yield_now();
+        }
+        limit = LONGEST_TRY.min(2 * limit);
+    }
 }
 
-/// As [`with_world_stopped`], but somebody may not stop, or not in time: then `f` is not run.
-pub(crate) fn try_with_world_stopped<R>(
+/// A stop that takes longer is taken back: the other goroutines run for as long again, and the stopper tries once more,
+/// for twice as long.
+const FIRST_TRY: Duration = Duration::from_millis(20);
+const LONGEST_TRY: Duration = Duration::from_secs(1);
+
+/// How long the stopper tries before it says which Ps do not stop; then four times as long, and so on.
+const REPORT_AFTER: Duration = Duration::from_secs(10);
+
+/// As [`with_world_stopped`], but it tries once: where some P does not stop in time, `f` is not run, and comes back.
+pub(crate) fn try_with_world_stopped<R, F: FnOnce(Stopped) -> R>(
     reason: StopReason,
-    patience: Option<Duration>,
-    f: impl FnOnce(Stopped) -> R,
-) -> Option<R> {
-    let deadline = patience.map(|patience| Instant::now() + patience);
+    limit: Duration,
+    f: F,
+) -> Result<R, F> {
+    try_once(reason, limit, &mut Missing::default(), f)
+}
+
+/// As [`try_with_world_stopped`]; `missing` is set to the Ps that did not stop, unless another stopper was at work
+/// all the time.
+fn try_once<R, F: FnOnce(Stopped) -> R>(
+    reason: StopReason,
+    limit: Duration,
+    missing: &mut Missing,
+    f: F,
+) -> Result<R, F> {
+    let deadline = Instant::now() + limit;
     // PAIR world: sees what the last stopper did.
     while BUSY.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-        if is_over(deadline) {
-            return None;
+        if Instant::now() >= deadline {
+            return Err(f);
         }
         yield_now();
     }
@@ -100,14 +140,15 @@ pub(crate) fn try_with_world_stopped<R>(
             current::set_has_stopped_the_world(false);
             start(SCHED.lock.lock(), m);
             times::world_stopped(stopping, clock::real_now() - began);
-            Some(result)
+            Ok(result)
         }
         Err(locked) => {
             // The others were held up all the same.
             let stopping = clock::real_now() - began;
+            *missing = Missing::now();
             start(locked, m);
             times::world_stopped(stopping, clock::real_now() - began);
-            None
+            Err(f)
         }
     };
     // PAIR world: publishes what this one did.
@@ -139,12 +180,8 @@ pub(crate) struct Stopped {
     pub(crate) m: Option<&'static M>,
 }
 
-fn is_over(deadline: Option<Instant>) -> bool {
-    deadline.is_some_and(|deadline| Instant::now() >= deadline)
-}
-
 /// An error is the lock, if some P has not stopped by then: whoever has that may take all back.
-fn stop(own: Option<&'static M>, deadline: Option<Instant>) -> Result<(), Guard<'static, Locked>> {
+fn stop(own: Option<&'static M>, deadline: Instant) -> Result<(), Guard<'static, Locked>> {
     let mut locked = SCHED.lock.lock();
     locked.set_attention(STOPPING, true);
     locked.stop_wait = SCHED.procs() as u32;
@@ -166,7 +203,7 @@ fn stop(own: Option<&'static M>, deadline: Option<Instant>) -> Result<(), Guard<
         let locked = SCHED.lock.lock();
         match locked.stop_wait {
             0 => return Ok(()),
-            _ if is_over(deadline) => return Err(locked),
+            _ if Instant::now() >= deadline => return Err(locked),
             _ => drop(locked),
         }
         // A P may have been on its way to an M that took it only now.
