@@ -5,6 +5,7 @@
 
 use crate::dying;
 use std::fmt::{self, Write};
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// Writes the state of the runtime.
@@ -39,6 +40,33 @@ pub fn stop(message: fmt::Arguments<'_>) -> ! {
     }
     out.flush();
     std::process::abort()
+}
+
+/// An error of a system call, for messages of code that must not allocate: to print an [`io::Error`] does.
+#[derive(Clone, Copy, Debug)]
+pub struct Errno(i32);
+
+impl Errno {
+    /// The number in `why`.
+    pub fn of(why: &io::Error) -> Errno {
+        Errno(why.raw_os_error().unwrap_or(0))
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.0 {
+            libc::EPERM => "operation not permitted",
+            libc::EAGAIN => "resource temporarily unavailable",
+            libc::EACCES => "permission denied",
+            libc::EBADF => "bad file descriptor",
+            libc::EINVAL => "invalid argument",
+            libc::ENOMEM => "cannot allocate memory",
+            libc::ENOSYS => "function not implemented",
+            _ => "refused",
+        };
+        write!(out, "{name}, errno {}", self.0)
+    }
 }
 
 /// Standard error without std's lock: lines are collected and written whole.

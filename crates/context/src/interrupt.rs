@@ -5,7 +5,8 @@
 //! another function ([`Interruption::redirect`]), on the code's own stack, as if it had called it where it
 //! was: from there it can be switched away like any other.
 //!
-//! A SIGURG that is not ours goes to the handler that was there before.
+//! A SIGURG that is not ours goes to the handler that was there before. Ours carry a mark, by which the handler knows
+//! them; where a container refuses signals with a mark ([`PLAIN`]), each SIGURG counts as both.
 //!
 //! **A call that must not be interrupted.** The word [`Carrier::signal`], and who may change it:
 //!
@@ -21,10 +22,12 @@
 
 use crate::arch::{self, Registers};
 use crate::carrier::{Carrier, Role, is_attached, role};
+use crate::fatal::{Errno, Stderr};
 use crate::signals::{Before, signals_of, unblock};
 use crate::stack::DEPOT;
+use std::fmt::Write;
 use std::io;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
 /// The signal, Go's: by default it does nothing, debuggers let it pass, libc does not use it, and programs
 /// that do know that it may come for no reason.
@@ -125,10 +128,12 @@ unsafe extern "C" fn on_signal(
     // SAFETY: the interrupted code's own word.
     let before = unsafe { *errno };
     // SAFETY: callback — the kernel's record.
-    if unsafe { is_ours(info) } {
+    let is_marked = unsafe { is_marked(info) };
+    if is_marked || WAY.load(Ordering::Relaxed) != QUEUED {
         // SAFETY: callback — as above.
         unsafe { interrupted(context) };
-    } else {
+    }
+    if !is_marked {
         // SAFETY: arguments — the kernel's.
         unsafe { BEFORE.call(signal, info, context) };
     }
@@ -138,7 +143,7 @@ unsafe extern "C" fn on_signal(
 
 /// # Safety
 /// - **callback**: `info` is the kernel's.
-unsafe fn is_ours(info: *const libc::siginfo_t) -> bool {
+unsafe fn is_marked(info: *const libc::siginfo_t) -> bool {
     // SAFETY: callback — promised by the caller.
     let info = unsafe { &*info };
     // SAFETY: a queued signal's record has a value.
@@ -254,8 +259,8 @@ impl Carrier {
             self.change_signal(SENDING, before);
             return;
         }
-        send(thread);
-        self.change_signal(SENDING, SENT);
+        let after = if send(thread) { SENT } else { before };
+        self.change_signal(SENDING, after);
     }
 
     fn change_signal(&self, from: u32, to: u32) -> bool {
@@ -289,7 +294,77 @@ impl Carrier {
     }
 }
 
-fn send(thread: i32) {
+/// How the system lets us send signals: [`QUEUED`] and its kin.
+static WAY: AtomicU32 = AtomicU32::new(QUEUED);
+
+/// With a mark, by which the handler knows its own.
+const QUEUED: u32 = 0;
+/// Without: any SIGURG may be ours. It goes to the handler that was there before, too.
+const PLAIN: u32 = 1;
+/// Not at all.
+const REFUSED: u32 = 2;
+
+/// Whether signals can be sent, as far as is known: a container's filter of system calls may refuse both ways.
+pub fn can_send() -> bool {
+    WAY.load(Ordering::Relaxed) != REFUSED
+}
+
+/// Sends the signal in a way that the system grants. Returns whether it was sent, or the thread is gone.
+fn send(thread: i32) -> bool {
+    let way = WAY.load(Ordering::Relaxed);
+    let mut refusal = None;
+    if way == QUEUED {
+        match queue(thread) {
+            Ok(()) => return true,
+            Err(why) => refusal = Some(why),
+        }
+    }
+    if way == REFUSED {
+        return false;
+    }
+    // The handler must know before the signal comes: the system call below is the barrier.
+    if WAY.compare_exchange(way, PLAIN, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        return false; // the next request is sent in the way that another thread has found
+    }
+    let Err(why) = kill(thread) else { return true };
+    if WAY.swap(REFUSED, Ordering::Relaxed) != REFUSED {
+        report_refusal(refusal.as_ref().unwrap_or(&why), &why);
+    }
+    false
+}
+
+/// Says that goroutines cannot be interrupted. Called once.
+#[cold]
+fn report_refusal(queue: &io::Error, kill: &io::Error) {
+    let mut out = Stderr::new();
+    let _ = writeln!(
+        out,
+        "runtime: the system refuses to signal threads (rt_tgsigqueueinfo: {}; tgkill: {}): a goroutine is \
+         preempted only where it calls the runtime",
+        Errno::of(queue),
+        Errno::of(kill),
+    );
+    out.flush();
+}
+
+/// Without a mark.
+fn kill(thread: i32) -> io::Result<()> {
+    let process = PROCESS.load(Ordering::Relaxed);
+    // SAFETY: a thread of this process, or none.
+    checked(unsafe { libc::syscall(libc::SYS_tgkill, process, thread, SIGNAL) })
+}
+
+/// A thread that is gone needs no signal.
+fn checked(result: libc::c_long) -> io::Result<()> {
+    match io::Error::last_os_error() {
+        _ if result == 0 => Ok(()),
+        why if why.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        why => Err(why),
+    }
+}
+
+/// With the mark.
+fn queue(thread: i32) -> io::Result<()> {
     // SAFETY: all-zero is a valid record.
     let mut info: Record = unsafe { std::mem::zeroed() };
     info.signal = SIGNAL;
@@ -297,9 +372,9 @@ fn send(thread: i32) {
     info.value = mark() as usize;
     let process = PROCESS.load(Ordering::Relaxed);
     // SAFETY: a valid record; a thread of this process, or none.
-    unsafe {
-        libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, SIGNAL, &raw const info);
-    }
+    checked(unsafe {
+        libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, SIGNAL, &raw const info)
+    })
 }
 
 /// The kernel's record of a queued signal: libc's hides the fields.

@@ -144,7 +144,7 @@ pub(crate) fn ask(m: &'static M, why: Why, turn: u32) {
 
 /// The goroutine of `m` is interrupted, and asked for nothing. By any other thread. False: there is no way.
 pub(crate) fn interrupt(m: &'static M) -> bool {
-    let can = INSTALLED.load(Ordering::Relaxed) && m.thread() != 0;
+    let can = INSTALLED.load(Ordering::Relaxed) && interrupt::can_send() && m.thread() != 0;
     if can {
         // One that was stopped while it sends would keep all others from it.
         // SAFETY: here — nothing below waits or switches.
