@@ -5,9 +5,11 @@
 
 use super::{AT_A_TIME, Direction, Event, Poller, Told};
 use super::{checked, new_bell, poll_for, ring, timespec, unring};
+use crate::sys::fatal::fatal;
+use gosched_context::fatal::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// See the top of this file.
@@ -15,8 +17,55 @@ use std::time::Duration;
 pub(super) struct Epoll {
     epoll: OwnedFd,
     bell: OwnedFd,
-    /// The system knows waits of nanoseconds (Linux 5.11).
-    exact: AtomicBool,
+    /// Which of [`Call::FOR_LOOKS`] and [`Call::FOR_SLEEPS`] the system grants: those before were refused.
+    looks_by: AtomicUsize,
+    sleeps_by: AtomicUsize,
+}
+
+/// The system calls that wait for events. A container may refuse any of them, with any error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    /// Waits of nanoseconds, since Linux 5.11.
+    Pwait2,
+    Wait,
+    Pwait,
+}
+
+impl Call {
+    /// In the order in which they are tried where the call does not sleep.
+    const FOR_LOOKS: [Call; 3] = [Call::Wait, Call::Pwait, Call::Pwait2];
+    /// And where it may.
+    const FOR_SLEEPS: [Call; 3] = [Call::Pwait2, Call::Wait, Call::Pwait];
+
+    fn call(
+        self,
+        epoll: &OwnedFd,
+        events: &mut [libc::epoll_event],
+        timeout: Option<Duration>,
+    ) -> io::Result<usize> {
+        let most = events.len() as libc::c_int;
+        let (epoll, events) = (epoll.as_raw_fd(), events.as_mut_ptr());
+        let limit = timeout.map(timespec);
+        let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let no_mask = std::ptr::null::<libc::sigset_t>();
+        // Rather too late than too early.
+        let millis = timeout.map_or(-1, |timeout| {
+            i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+        });
+        let found = match self {
+            // SAFETY: room for `most` events; the limit lives, or is null.
+            Call::Pwait2 => unsafe {
+                libc::syscall(libc::SYS_epoll_pwait2, epoll, events, most, limit, no_mask, 0usize)
+            },
+            // SAFETY: room for `most` events.
+            Call::Wait => unsafe { libc::epoll_wait(epoll, events, most, millis) }.into(),
+            Call::Pwait => {
+                // SAFETY: room for `most` events.
+                unsafe { libc::epoll_pwait(epoll, events, most, millis, no_mask) }.into()
+            }
+        };
+        usize::try_from(found).map_err(|_| io::Error::last_os_error())
+    }
 }
 
 /// The key of the descriptor that interrupts: nothing else lies at that address.
@@ -33,32 +82,50 @@ impl Epoll {
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
         let bell = new_bell()?;
         control(&epoll, libc::EPOLL_CTL_ADD, bell.as_raw_fd(), libc::EPOLLIN, BELL)?;
-        Ok(Epoll { epoll, bell, exact: AtomicBool::new(true) })
+        let epoll =
+            Epoll { epoll, bell, looks_by: AtomicUsize::new(0), sleeps_by: AtomicUsize::new(0) };
+        epoll.try_wait(&mut [libc::epoll_event { events: 0, u64: 0 }], Some(Duration::ZERO))?;
+        Ok(epoll)
     }
 
+    /// How many events there were; 0 after a signal too.
     fn wait(&self, events: &mut [libc::epoll_event], timeout: Option<Duration>) -> usize {
-        let most = events.len() as libc::c_int;
-        let epoll = self.epoll.as_raw_fd();
-        if timeout.is_none_or(|timeout| !timeout.is_zero()) && self.exact.load(Ordering::Relaxed) {
-            let limit = timeout.map(timespec);
-            let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-            let (events, no_mask) = (events.as_mut_ptr(), std::ptr::null::<libc::sigset_t>());
-            // SAFETY: room for `most` events; the limit lives, or is null.
-            let found = unsafe {
-                libc::syscall(libc::SYS_epoll_pwait2, epoll, events, most, limit, no_mask, 0usize)
-            };
-            if found >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS) {
-                return usize::try_from(found).unwrap_or(0);
-            }
-            self.exact.store(false, Ordering::Relaxed);
+        match self.try_wait(events, timeout) {
+            Ok(found) => found,
+            // To take this for "no events" would leave every goroutine that waits asleep.
+            Err(why) => fatal!(
+                "epoll cannot be waited for ({}). Goroutines that wait for sockets cannot be woken. Has the program \
+                 closed a descriptor that is not its own, or installed a filter of system calls?",
+                Errno::of(&why)
+            ),
         }
-        // Rather too late than too early.
-        let limit = timeout.map_or(-1, |timeout| {
-            i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
-        });
-        // SAFETY: room for `most` events.
-        let found = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), most, limit) };
-        usize::try_from(found).unwrap_or(0)
+    }
+
+    /// Tries the system calls in turn; one that is refused is not tried again.
+    fn try_wait(
+        &self,
+        events: &mut [libc::epoll_event],
+        timeout: Option<Duration>,
+    ) -> io::Result<usize> {
+        let (ways, granted) = match timeout == Some(Duration::ZERO) {
+            true => (Call::FOR_LOOKS, &self.looks_by),
+            false => (Call::FOR_SLEEPS, &self.sleeps_by),
+        };
+        let mut at = granted.load(Ordering::Relaxed);
+        loop {
+            let why = match ways[at].call(&self.epoll, events, timeout) {
+                Ok(found) => return Ok(found),
+                Err(why) => why,
+            };
+            if why.kind() == io::ErrorKind::Interrupted {
+                return Ok(0);
+            }
+            at += 1;
+            if at == ways.len() {
+                return Err(why);
+            }
+            granted.store(at, Ordering::Relaxed);
+        }
     }
 }
 

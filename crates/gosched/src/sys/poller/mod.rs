@@ -10,10 +10,12 @@
 mod epoll;
 mod poll;
 
+use gosched_context::fatal::{Errno, Stderr};
+use std::fmt::Write;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// See the top of this file. Only `add` may take memory.
@@ -109,7 +111,12 @@ pub(crate) fn get() -> io::Result<&'static dyn Poller> {
     let stop = new_bell()?;
     let poller: Box<dyn Poller> = match std::env::var_os("GOSCHED_POLLER") {
         Some(name) if name == "poll" => Box::new(poll::Poll::new()?),
-        _ => Box::new(epoll::Epoll::new()?),
+        _ => match epoll::Epoll::new() {
+            Ok(epoll) => Box::new(epoll),
+            // A container may refuse epoll.
+            Err(why) if is_refusal(&why) => Box::new(poll::Poll::new()?),
+            Err(why) => return Err(why),
+        },
     };
     STOP.get_or_init(|| stop);
     OWNER.store(std::process::id(), Ordering::Relaxed);
@@ -151,14 +158,68 @@ fn timespec(timeout: Duration) -> libc::timespec {
     }
 }
 
-/// Waits until one of these can be used, as poll(2), up to `timeout`.
+/// Whether the system refuses the call itself, rather than this use of it.
+fn is_refusal(why: &io::Error) -> bool {
+    matches!(why.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EACCES))
+}
+
+/// Waits until one of these can be used, as poll(2), up to `timeout`: how many can. Where the system refuses to
+/// say, all of them may be usable, after a short sleep: whoever waits tries, and waits again.
 pub(crate) fn poll_for(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> usize {
+    let why = match poll_exactly(fds, timeout) {
+        Err(why) if is_refusal(&why) => poll_by_millis(fds, timeout).err(),
+        Err(why) => Some(why),
+        Ok(found) => return found,
+    };
+    match why {
+        None => fds.iter().filter(|fd| fd.revents != 0).count(),
+        Some(why) if why.kind() == io::ErrorKind::Interrupted => {
+            fds.iter_mut().for_each(|fd| fd.revents = 0);
+            0
+        }
+        Some(why) => {
+            report_once(&why);
+            std::thread::sleep(timeout.map_or(BLIND_SLEEP, |timeout| timeout.min(BLIND_SLEEP)));
+            fds.iter_mut().for_each(|fd| fd.revents = fd.events);
+            fds.len()
+        }
+    }
+}
+
+/// How long [`poll_for`] sleeps where the system does not say which descriptors can be used.
+const BLIND_SLEEP: Duration = Duration::from_millis(5);
+
+/// Says once that descriptors cannot be polled.
+#[cold]
+fn report_once(why: &io::Error) {
+    static REPORTED: AtomicBool = AtomicBool::new(false);
+    if !REPORTED.swap(true, Ordering::Relaxed) {
+        let (mut out, why) = (Stderr::new(), Errno::of(why));
+        let _ = writeln!(
+            out,
+            "runtime: poll fails ({why}): descriptors are tried every few milliseconds"
+        );
+        out.flush();
+    }
+}
+
+/// poll(2), for systems that refuse ppoll(2).
+fn poll_by_millis(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
+    let millis = timeout.map_or(-1, |timeout| {
+        libc::c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)
+    });
+    // SAFETY: as many as the length says.
+    let found = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, millis) };
+    usize::try_from(found).map_err(|_| io::Error::last_os_error())
+}
+
+fn poll_exactly(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
     let limit = timeout.map(timespec);
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let count = fds.len() as libc::nfds_t;
     // SAFETY: as many as `count` says; the limit lives, or is null.
     let found = unsafe { libc::ppoll(fds.as_mut_ptr(), count, limit, std::ptr::null()) };
-    usize::try_from(found).unwrap_or(0)
+    usize::try_from(found).map_err(|_| io::Error::last_os_error())
 }
 
 /// A descriptor that can be read once it was written to.
