@@ -132,8 +132,8 @@ fn push_without_p(ready: GList) {
     });
 }
 
-/// Those who are ready, behind all others.
-fn push_last(ready: GList) {
+/// Those who are ready, behind all others. By threads without a P too.
+pub(crate) fn push_last(ready: GList) {
     push_by(ready, Locked::push);
 }
 

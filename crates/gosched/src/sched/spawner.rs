@@ -8,6 +8,7 @@
 //! are; whoever asks next makes the spawner try again.
 
 use super::state::{Locked, SCHED};
+use super::sysmon::StandIn;
 use super::wake;
 use super::{handoff, moving, report, schedule, sysmon};
 use crate::gmp::m::M;
@@ -20,7 +21,7 @@ use gosched_context::lock::Guarded;
 use std::fmt::Write;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Not 0: somebody asked.
 static ASKED: SleepWord = SleepWord::new();
@@ -56,39 +57,79 @@ pub(crate) fn ask_for_limit() {
     }
 }
 
-/// Follows the CPU limit, unless the program or its environment has chosen.
+/// Follows the CPU limit, unless the program or its environment has chosen. On a thread of its own: it stops the
+/// world, which may need another M.
 fn follow_limit() {
+    static FOLLOWS: AtomicBool = AtomicBool::new(false);
     let procs = cpu_limit::start_procs();
-    if !cpu_limit::is_fixed() && procs != SCHED.procs() {
+    let is_same = cpu_limit::is_fixed() || procs == SCHED.procs();
+    if is_same || FOLLOWS.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let end = || {
+        OTHER_THREADS.fetch_sub(1, Ordering::Relaxed);
+        FOLLOWS.store(false, Ordering::Relaxed);
+    };
+    OTHER_THREADS.fetch_add(1, Ordering::Relaxed);
+    let thread = std::thread::Builder::new().name("gosched-limit".into());
+    let follow = move || {
         moving::set_procs(procs);
+        end();
+    };
+    if thread.spawn(follow).is_err() {
+        end();
     }
 }
 
 fn serve() {
+    let mut stand_in = StandIn::default();
     loop {
         while ASKED.get() == 0 {
-            ASKED.wait(0, None);
+            wait_for(None, &mut stand_in);
         }
         ASKED.set(0);
-        while let Some(m) = next_m() {
-            if !start_thread(m) {
-                break;
-            }
-        }
-        if !is_refused() {
-            sysmon::start();
-        }
-        sysmon::stand_in();
+        make_threads();
         if LIMIT_ASKED.swap(false, Ordering::Relaxed) {
             follow_limit();
         }
         if is_refused() {
-            std::thread::sleep(PATIENCE);
+            let end = Instant::now() + RETRY_AFTER;
+            while Instant::now() < end {
+                wait_for(Some(end - Instant::now()), &mut stand_in);
+            }
             REFUSED.store(false, Ordering::Relaxed);
             if wake::is_somebody_wanted() {
                 wake::wake_if_idle();
             }
         }
+    }
+}
+
+/// Waits for at most `limit`, and less if a thread is asked for. Where the system has refused sysmon a thread, the
+/// spawner does its work meanwhile.
+fn wait_for(limit: Option<Duration>, stand_in: &mut StandIn) {
+    if sysmon::has_thread() || SCHED.lock.lock().ms == 0 {
+        sysmon::do_what_was_asked();
+        match limit {
+            // What was asked for has to wait.
+            Some(limit) => std::thread::sleep(limit),
+            None => drop(ASKED.wait(0, None)),
+        }
+    } else {
+        stand_in.wait_and_look();
+    }
+}
+
+/// An M, sysmon, then more Ms as long as they are wanted.
+fn make_threads() {
+    if SCHED.lock.lock().ms > 0 {
+        sysmon::start();
+    }
+    while let Some(m) = next_m() {
+        if !start_thread(m) {
+            return;
+        }
+        sysmon::start();
     }
 }
 
@@ -181,8 +222,8 @@ fn start_thread(m: &'static M) -> bool {
 /// The system refused a thread a short while ago.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// How long it is not asked again.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long the system is not asked again.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// Whether there is no point in waiting for a thread.
 pub(crate) fn is_refused() -> bool {
@@ -205,7 +246,10 @@ pub(crate) fn was_refused(why: std::fmt::Arguments<'_>) {
     drop(locked);
     if first {
         let mut out = Stderr::new();
-        let _ = writeln!(out, "runtime: {why}: going on with the {left} threads there are");
+        let _ = match left {
+            0 => writeln!(out, "runtime: {why}: no goroutine can run until the system grants one"),
+            _ => writeln!(out, "runtime: {why}: going on with the {left} threads there are"),
+        };
         out.flush();
     }
     barrier::heavy();

@@ -13,13 +13,16 @@ use super::polling::{self, Watched};
 use super::state::{MAX_PROCS, SCHED};
 use super::watch::{self, Seen};
 use super::{fork, handoff, spawner, timers, trace, wake, world};
+use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
 use crate::gmp::poll_desc;
+use crate::sys::fatal::Stderr;
 use crate::sys::sleep_word::SleepWord;
 use crate::sys::thread_look;
 use crate::sys::{barrier, clock};
+use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Not 0: it is to look at once.
 static WORD: SleepWord = SleepWord::new();
@@ -44,21 +47,71 @@ const LINGER: u64 = 50_000_000;
 /// How often the CPU limit is read again.
 const LIMIT_PERIOD: u64 = 1_000_000_000;
 
-/// Starts the watcher, if that was not done. By the spawner, once there is an M: where threads are refused
-/// an M is worth more, and work goes on without a watcher.
+/// Starts sysmon's thread, unless it runs. By the spawner, when there is one M: where the system grants few threads,
+/// sysmon is worth more than a second M. Where the system refuses, the spawner stands in for sysmon
+/// ([`StandIn`]), and tries again.
 pub(crate) fn start() {
-    if STARTED.load(Ordering::Relaxed) {
+    if has_thread() {
         return;
     }
     let thread = std::thread::Builder::new().name("gosched-sysmon".into());
     spawner::OTHER_THREADS.fetch_add(1, Ordering::Relaxed);
-    match thread.spawn(watch) {
+    let run = || {
+        let mut sysmon = Sysmon::new();
+        loop {
+            sysmon.wait_and_look(true);
+        }
+    };
+    match thread.spawn(run) {
         Ok(_) => STARTED.store(true, Ordering::Relaxed),
-        Err(_) => drop(spawner::OTHER_THREADS.fetch_sub(1, Ordering::Relaxed)),
+        Err(why) => {
+            spawner::OTHER_THREADS.fetch_sub(1, Ordering::Relaxed);
+            report_refusal(&why);
+        }
     }
 }
 
 static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether sysmon has a thread of its own.
+pub(crate) fn has_thread() -> bool {
+    STARTED.load(Ordering::Relaxed)
+}
+
+/// Says once that the system refuses a thread, without std's lock on standard error.
+fn report_refusal(why: &std::io::Error) {
+    static REPORTED: AtomicBool = AtomicBool::new(false);
+    if !REPORTED.swap(true, Ordering::Relaxed) {
+        let mut out = Stderr::new();
+        let _ = writeln!(
+            out,
+            "runtime: the system refuses a thread for sysmon ({why}): the thread that makes threads does its work, \
+             and tries again"
+        );
+        out.flush();
+    }
+}
+
+/// Sysmon's work, on the spawner's thread.
+#[derive(Debug, Default)]
+pub(crate) struct StandIn {
+    sysmon: Option<Box<Sysmon>>,
+    asked: Option<Instant>,
+}
+
+impl StandIn {
+    /// Waits and looks once: comes back after 10 ms at most. Asks the system for a thread again now and then.
+    pub(crate) fn wait_and_look(&mut self) {
+        self.sysmon.get_or_insert_with(|| Box::new(Sysmon::new())).wait_and_look(false);
+        if self.asked.get_or_insert_with(Instant::now).elapsed() >= RETRY_AFTER {
+            self.asked = None;
+            start();
+        }
+    }
+}
+
+/// How long the system is not asked again for sysmon's thread.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A P is idle no more: somebody should watch; sooner than planned, if it was the last one. Under the
 /// scheduler's lock.
@@ -81,13 +134,6 @@ pub(crate) fn look_now() {
     polling::call_watcher();
 }
 
-/// By the spawner: there may be no watcher.
-pub(crate) fn stand_in() {
-    if !STARTED.load(Ordering::Relaxed) {
-        do_what_was_asked();
-    }
-}
-
 /// Something for the watcher's thread to do.
 static CALL: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -99,14 +145,14 @@ pub(crate) fn call_from_watcher(f: fn()) -> bool {
     }
     CALL.store(f as *mut (), Ordering::Relaxed);
     look_now();
-    if !STARTED.load(Ordering::Relaxed) {
+    if !has_thread() {
         spawner::ask();
     }
     true
 }
 
-/// What [`call_from_watcher`] asked for. By the watcher, and by the spawner while there is none.
-fn do_what_was_asked() {
+/// What [`call_from_watcher`] asked for. By sysmon, and by the spawner before there is an M.
+pub(crate) fn do_what_was_asked() {
     if CALL.load(Ordering::Relaxed).is_null() {
         return;
     }
@@ -118,65 +164,103 @@ fn do_what_was_asked() {
     }
 }
 
-fn watch() {
-    thread_look::sleep_exactly();
-    let mut seen = vec![Seen::default(); MAX_PROCS];
-    let mut lost = None;
-    let mut polled = Watched::new();
-    // What was found asks for the next look to be sooner than planned, this once.
-    let mut sooner = u64::MAX;
-    let (mut delay, mut in_vain) = (SHORTEST, 0u32);
-    let (mut idle_since, mut limit_read) = (None, clock::real_now());
-    loop {
-        if delay > LONGEST_WANTED {
-            NAPS.store(true, Ordering::Relaxed);
-            barrier::heavy();
-            // The last one may have been taken just before it said so.
-            if SCHED.idle_ps.load(Ordering::Relaxed) == 0 {
-                delay = delay.min(longest(clock::real_now()));
-            }
+/// What sysmon knows from one look to the next.
+#[derive(Debug)]
+struct Sysmon {
+    seen: Vec<Seen>,
+    /// The M without a P that is looked at next.
+    lost: Option<&'static M>,
+    polled: Watched,
+    /// How long it waits before the next look, in nanoseconds.
+    delay: u64,
+    /// What was found asks for the next look to be sooner than that, this once.
+    sooner: u64,
+    /// How many looks in a row took no P.
+    in_vain: u32,
+    /// Since when all Ps are idle.
+    idle_since: Option<u64>,
+    /// When the CPU limit was read last.
+    limit_read: u64,
+}
+
+impl Sysmon {
+    /// On the thread that does the work.
+    fn new() -> Sysmon {
+        thread_look::sleep_exactly();
+        Sysmon {
+            seen: vec![Seen::default(); MAX_PROCS],
+            lost: None,
+            polled: Watched::new(),
+            delay: SHORTEST,
+            sooner: u64::MAX,
+            in_vain: 0,
+            idle_since: None,
+            limit_read: clock::real_now(),
         }
-        let delay_now = before_next_timer(delay.min(sooner));
-        let delay_now = Duration::from_nanos(delay_now);
-        match polled.is_wanted() {
-            true => polled.sleep(delay_now, || WORD.get() != 0),
-            false => drop(WORD.wait(0, Some(delay_now))),
-        }
-        let woken = WORD.get() != 0;
-        WORD.set(0);
-        UNTIL.store(0, Ordering::Relaxed);
-        NAPS.store(false, Ordering::Relaxed);
+    }
+
+    /// Waits until the next look is due, and looks. `may_sleep`: where all Ps are idle it may sleep until one is not.
+    fn wait_and_look(&mut self, may_sleep: bool) {
+        let woken = self.wait();
         let now = clock::real_now();
         clock::set_about_now(now);
         trace::print_if_due(now);
         do_what_was_asked();
         if SCHED.is_idle() {
-            let since = *idle_since.get_or_insert(now);
-            if now - since >= LINGER && sleep_for_good() {
-                (delay, in_vain, idle_since) = (SHORTEST, 0, None);
-                continue;
+            let since = *self.idle_since.get_or_insert(now);
+            if may_sleep && now - since >= LINGER && sleep_for_good() {
+                (self.delay, self.in_vain, self.idle_since) = (SHORTEST, 0, None);
+                return;
             }
         } else {
-            idle_since = None;
+            self.idle_since = None;
         }
-        let found = watch::look(&mut seen, &mut lost, now);
+        self.look(now, woken);
+    }
+
+    /// Returns whether it was woken.
+    fn wait(&mut self) -> bool {
+        if self.delay > LONGEST_WANTED {
+            NAPS.store(true, Ordering::Relaxed);
+            barrier::heavy();
+            // The last one may have been taken just before it said so.
+            if SCHED.idle_ps.load(Ordering::Relaxed) == 0 {
+                self.delay = self.delay.min(longest(clock::real_now()));
+            }
+        }
+        let delay = Duration::from_nanos(before_next_timer(self.delay.min(self.sooner)));
+        match self.polled.is_wanted() {
+            true => self.polled.sleep(delay, || WORD.get() != 0),
+            false => drop(WORD.wait(0, Some(delay))),
+        }
+        let woken = WORD.get() != 0;
+        WORD.set(0);
+        UNTIL.store(0, Ordering::Relaxed);
+        NAPS.store(false, Ordering::Relaxed);
+        woken
+    }
+
+    /// Looks at everything, and says how long it waits then.
+    fn look(&mut self, now: u64, woken: bool) {
+        let found = watch::look(&mut self.seen, &mut self.lost, now);
         feed_idle_ps();
-        polled.look_if_overdue(now);
-        if now - limit_read >= LIMIT_PERIOD && !SCHED.is_idle() {
-            limit_read = now;
+        timers::run_due_by_sysmon();
+        self.polled.look_if_overdue(now);
+        if now - self.limit_read >= LIMIT_PERIOD && !SCHED.is_idle() {
+            self.limit_read = now;
             spawner::ask_for_limit();
         }
-        in_vain = if found.took { 0 } else { in_vain.saturating_add(1) };
-        delay = match in_vain {
+        self.in_vain = if found.took { 0 } else { self.in_vain.saturating_add(1) };
+        self.delay = match self.in_vain {
             0 => SHORTEST,
-            _ if woken => WOKEN.min(delay),
-            1..=PATIENCE => delay,
-            _ => delay * 2,
+            _ if woken => WOKEN.min(self.delay),
+            1..=PATIENCE => self.delay,
+            _ => self.delay * 2,
         };
-        delay = delay.min(longest(now));
-        sooner = found.slice_ends.max(SHORTEST);
-        if found.asked || polled.is_urgent() {
-            sooner = sooner.min(watch::AGAIN);
+        self.delay = self.delay.min(longest(now));
+        self.sooner = found.slice_ends.max(SHORTEST);
+        if found.asked || self.polled.is_urgent() {
+            self.sooner = self.sooner.min(watch::AGAIN);
         }
     }
 }
@@ -215,8 +299,8 @@ pub(crate) fn is_asleep() -> bool {
 fn sleep_for_good() -> bool {
     let locked = SCHED.lock.lock();
     let is_asked = !CALL.load(Ordering::Relaxed).is_null();
-    if !SCHED.is_idle() || world::is_stopping() || trace::is_on() || polling::is_alone() || is_asked
-    {
+    let is_needed = polling::is_alone() || timers::need_sysmon(&locked) || is_asked;
+    if !SCHED.is_idle() || world::is_stopping() || trace::is_on() || is_needed {
         return false;
     }
     ASLEEP.store(true, Ordering::Relaxed);

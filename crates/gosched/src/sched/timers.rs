@@ -208,6 +208,25 @@ pub(crate) fn run_due(m: &'static M) -> bool {
     first.is_some()
 }
 
+/// Whether only sysmon is left to fire timers: every P is idle, and no M sleeps that could take one. All Ms are
+/// locked to goroutines or blocked, and the system grants no more. Under the lock.
+pub(crate) fn need_sysmon(locked: &Locked) -> bool {
+    SCHED.is_idle() && locked.idle_ms.is_empty() && !clock::is_virtual() && are_there()
+}
+
+/// Fires some of what is due, by sysmon, where [`need_sysmon`] says so.
+pub(crate) fn run_due_by_sysmon() {
+    if !are_due() || !SCHED.is_idle() || !need_sysmon(&SCHED.lock.lock()) {
+        return;
+    }
+    let (now, mut ready) = (clock::now(), GList::new());
+    for heap in all_heaps().filter(|heap| heap.next() <= now) {
+        heap.fire_due(now, AT_A_TIME, &mut ready);
+    }
+    look();
+    polling::push_last(ready);
+}
+
 /// Looks when the first timer is due, and leaves that in [`EARLIEST`].
 fn look() -> u64 {
     loop {
