@@ -141,7 +141,8 @@ impl AltStack {
         let mut before = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
         // SAFETY: the memory is ours until `drop` takes the stack out of force.
         if unsafe { libc::sigaltstack(&stack, &mut before) } != 0 {
-            return Err(io::Error::last_os_error());
+            let why = io::Error::last_os_error();
+            return Err(io::Error::other(format!("the system refuses sigaltstack: {why}")));
         }
         Ok(AltStack { memory, before })
     }

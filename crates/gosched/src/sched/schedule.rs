@@ -18,7 +18,13 @@ pub(crate) fn live(m: &'static M) {
     // SAFETY: alive — Ms are never freed.
     let attached = unsafe { m.carrier.attach() };
     if let Err(why) = attached {
-        spawner::was_refused(format_args!("a thread cannot carry goroutines ({why})"));
+        // Memory may be there later; anything else that the system refuses, it refuses every thread.
+        if m.is_main() || why.raw_os_error() != Some(libc::ENOMEM) {
+            fatal!(
+                "a thread cannot carry goroutines: {why}. Does a filter of system calls refuse it?"
+            );
+        }
+        spawner::was_refused(format_args!("no memory for a thread that runs goroutines ({why})"));
         return bury(m);
     }
     preempt::begin_thread(m);
