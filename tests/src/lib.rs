@@ -14,6 +14,7 @@ pub mod linked;
 pub mod locks;
 pub mod parties;
 pub mod preempting;
+pub mod refuse;
 pub mod runner;
 pub mod shapes;
 pub mod shared_library;

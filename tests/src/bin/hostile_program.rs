@@ -1,0 +1,226 @@
+//! Whole programs for the suite `sched_hostile`: the first argument names one. Each says what came of it; an alarm ends
+//! it if it hangs.
+
+use gosched::runtime::{self, metrics};
+use gosched::{chan, go, time, yield_now};
+use std::cell::Cell;
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A program that has not ended after this time hangs. As `gosched_tests::wait::CHILD_LIMIT`, but that crate would bring
+/// its global allocator along.
+const LIMIT_SECONDS: u32 = 300;
+
+#[gosched::main]
+fn main() {
+    // SAFETY: no handler; the signal ends the process.
+    unsafe { libc::alarm(LIMIT_SECONDS) };
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["hand over", what, rounds] => hand_over(what, rounds.parse().expect("a number")),
+        ["deaf"] => deaf(),
+        ["idle io"] => idle_io(),
+        ["some of everything"] => some_of_everything(),
+        ["loops"] => loops(),
+        ["turns"] => turns(),
+        ref other => panic!("no program {other:?}"),
+    }
+    println!("done");
+}
+
+fn spin(micros: u64) {
+    let start = std::time::Instant::now();
+    while start.elapsed() < Duration::from_micros(micros) {
+        std::hint::spin_loop();
+    }
+}
+
+/// Ps change hands all the time beside a goroutine that waits for I/O, so that an M sleeps in the poller now and then.
+fn hand_over(what: &str, rounds: u64) {
+    static ROUNDS: AtomicU64 = AtomicU64::new(0);
+    let (reader, writer) = gosched::net::UnixStream::pair().expect("a pair");
+    go(move || (&reader).read(&mut [0]));
+    let actors: Vec<_> = (0..4u64)
+        .map(|number| {
+            let what = what.to_owned();
+            go(move || {
+                let mut seed = number;
+                while ROUNDS.fetch_add(1, Ordering::Relaxed) < rounds {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let micros = (seed >> 33) % 500;
+                    spin(micros * 2);
+                    let nap = Duration::from_micros(micros);
+                    match what.as_str() {
+                        "procs" if number == 0 => _ = runtime::set_procs(1 + micros as usize % 4),
+                        "procs" | "unmarked" => std::thread::sleep(nap),
+                        "marked" => gosched::blocking(|| std::thread::sleep(nap)),
+                        "sleeps" => time::sleep(nap),
+                        other => panic!("no way {other}"),
+                    }
+                }
+            })
+        })
+        .collect();
+    actors.into_iter().for_each(|actor| actor.join().expect("no panic"));
+    drop(writer);
+    let lost = metrics();
+    println!("lost {:?}", lost.get("/gosched/hand-offs/lost:events"));
+}
+
+/// A goroutine does not hear that the world is to stop, until standard input ends. The others run on.
+fn deaf() {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    static TICKS: AtomicU64 = AtomicU64::new(0);
+    runtime::set_procs(3);
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        STOP.store(true, Ordering::Relaxed);
+    });
+    let ticker = go(|| {
+        while !STOP.load(Ordering::Relaxed) {
+            time::sleep(Duration::from_millis(1));
+            TICKS.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    // A goroutine whose thread was blocked for a moment, by the system, may have lost its P, and holds up nothing.
+    while !STOP.load(Ordering::Relaxed) {
+        runtime::set_procs(3);
+        stop_beside_a_deaf_one(&STOP);
+    }
+    ticker.join().expect("no panic");
+    println!("{} procs, {} ticks", runtime::procs(), TICKS.load(Ordering::Relaxed));
+}
+
+/// Changes the number of Ps beside a goroutine that does not hear. Returns when that is done.
+fn stop_beside_a_deaf_one(stop: &'static AtomicBool) {
+    let begun = Arc::new(AtomicBool::new(false));
+    let over = Arc::new(AtomicBool::new(false));
+    let its = (begun.clone(), over.clone());
+    let deaf = go(move || {
+        // SAFETY: all-zero is a valid set, to which a valid signal is added.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        unsafe { libc::sigaddset(&mut set, libc::SIGURG) };
+        // SAFETY: the thread's own mask.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) };
+        its.0.store(true, Ordering::Relaxed);
+        while !stop.load(Ordering::Relaxed) && !its.1.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+        // SAFETY: as above.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
+    });
+    while !begun.load(Ordering::Relaxed) {
+        yield_now();
+    }
+    runtime::set_procs(2);
+    over.store(true, Ordering::Relaxed);
+    deaf.join().expect("no panic");
+}
+
+/// Waits for I/O that comes when everything is idle, and stays so.
+fn idle_io() {
+    let (mut reader, mut writer) = gosched::net::UnixStream::pair().expect("a pair");
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        writer.write_all(b"x").expect("a write");
+        // The socket stays open.
+        std::thread::sleep(Duration::from_secs(u64::from(LIMIT_SECONDS)));
+    });
+    reader.read_exact(&mut [0]).expect("a read");
+}
+
+/// More goroutines that never yield than there are Ps, and a main that wants to go on.
+fn loops() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let loops: Vec<_> = (0..2 * runtime::procs())
+        .map(|_| {
+            let stop = stop.clone();
+            go(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        })
+        .collect();
+    time::sleep(Duration::from_millis(30));
+    stop.store(true, Ordering::Relaxed);
+    loops.into_iter().for_each(|handle| handle.join().expect("no panic"));
+}
+
+/// Goroutines that compute for longer than a slice, and yield.
+fn turns() {
+    let compute = |_| {
+        go(|| {
+            for _ in 0..20 {
+                spin(30_000);
+                yield_now();
+            }
+        })
+    };
+    let handles: Vec<_> = (0..2 * runtime::procs()).map(compute).collect();
+    handles.into_iter().for_each(|handle| handle.join().expect("no panic"));
+}
+
+thread_local! {
+    static OWN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Goroutines, channels, loops, blocking calls, timers, sockets, children, locked threads, the number of Ps, panics.
+fn some_of_everything() {
+    let own = |number| {
+        go(move || {
+            OWN.set(number);
+            yield_now();
+            assert_eq!(OWN.get(), number);
+        })
+    };
+    let handles: Vec<_> = (0..1000).map(own).collect();
+    handles.into_iter().for_each(|handle| handle.join().expect("no panic"));
+    let (sender, receiver) = chan::<u64>(0);
+    go(move || (0..100).for_each(|value| sender.send(value).expect("a receiver")));
+    assert_eq!(receiver.iter().sum::<u64>(), 4950);
+    loops();
+    let unmarked = (0..4).map(|_| go(|| std::thread::sleep(Duration::from_millis(20))));
+    let handles: Vec<_> = unmarked.collect();
+    handles.into_iter().for_each(|handle| handle.join().expect("no panic"));
+    let marked = || gosched::blocking(|| std::thread::sleep(Duration::from_millis(20)));
+    let handles: Vec<_> = (0..4).map(|_| go(marked)).collect();
+    handles.into_iter().for_each(|handle| handle.join().expect("no panic"));
+    assert!(chan::<u64>(0).1.recv_timeout(Duration::from_millis(3)).is_err());
+    echo();
+    go(|| {
+        gosched::lock_os_thread();
+        yield_now();
+        time::sleep(Duration::from_millis(1));
+        // A goroutine that ends locked takes its thread with it, and that may be the only one.
+        gosched::unlock_os_thread();
+    })
+    .join()
+    .expect("no panic");
+    for procs in 1..5 {
+        runtime::set_procs(procs);
+    }
+    assert!(runtime::dump().contains("goroutine 1 [running]"));
+    std::panic::set_hook(Box::new(|_| {}));
+    assert!(go(|| panic!()).join().is_err());
+}
+
+fn echo() {
+    let listener = gosched::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    go(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut bytes = [0; 5];
+        stream.read_exact(&mut bytes).expect("a read");
+        stream.write_all(&bytes).expect("a write");
+    });
+    let mut stream = gosched::net::TcpStream::connect(address).expect("a connection");
+    stream.write_all(b"hello").expect("a write");
+    let mut bytes = [0; 5];
+    stream.read_exact(&mut bytes).expect("a read");
+    assert_eq!(&bytes, b"hello");
+}

@@ -1,0 +1,75 @@
+//! A system that refuses: filters of system calls, as containers have them, and limits of threads.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::{io, mem};
+
+/// The command's process may not use these system calls: each fails with `errno`.
+///
+/// # Panics
+/// There are more system calls than a filter has room for.
+pub fn system_calls(command: &mut Command, errno: i32, calls: &[i64]) {
+    let filter = filter(errno, calls);
+    // SAFETY: it only makes system calls, with memory that was taken before.
+    unsafe { command.pre_exec(move || install(&filter)) };
+}
+
+fn filter(errno: i32, calls: &[i64]) -> Vec<libc::sock_filter> {
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let number_at = mem::offset_of!(libc::seccomp_data, nr) as u32;
+    let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, number_at)];
+    for &call in calls {
+        let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+        let number = u32::try_from(call).expect("the number of a system call");
+        filter.push(libc::sock_filter { code, jt: 0, jf: 1, k: number });
+        let refusal = libc::SECCOMP_RET_ERRNO | errno as u32;
+        filter.push(statement(libc::BPF_RET | libc::BPF_K, refusal));
+    }
+    filter.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
+    filter
+}
+
+fn install(filter: &[libc::sock_filter]) -> io::Result<()> {
+    let len = u16::try_from(filter.len()).expect("a filter that is short enough");
+    let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
+    // SAFETY: it has no precondition.
+    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mode = libc::SECCOMP_MODE_FILTER;
+    // SAFETY: a program of as many statements as it says.
+    match unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The command's process may have that many threads. False: that cannot be arranged here, since the caller is not
+/// root: other processes of the same user would count too.
+pub fn threads(command: &mut Command, most: u64) -> bool {
+    // SAFETY: it has no precondition.
+    if unsafe { libc::getuid() } != 0 {
+        return false;
+    }
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    // A user of no other process.
+    let user = 60_000 + std::process::id() % 10_000 + number * 10_000;
+    // SAFETY: it only makes system calls.
+    unsafe { command.pre_exec(move || become_limited(user, most)) };
+    true
+}
+
+fn become_limited(user: u32, most: u64) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: a valid limit.
+    let limited = unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) };
+    // SAFETY: it has no precondition.
+    let group = unsafe { libc::setgid(user) };
+    // SAFETY: it has no precondition.
+    let own = unsafe { libc::setuid(user) };
+    match (limited, group, own) {
+        (0, 0, 0) => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,197 @@
+//! A system that refuses, goroutines that do not stop, and Ps that change hands all the time: nothing hangs, and nothing is
+//! lost without a word. Each case is a program of its own: see `src/bin/hostile_program.rs`.
+
+use gosched_tests::refuse;
+use gosched_tests::wait::until;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+
+fn program(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hostile_program"));
+    command.args(arguments);
+    command
+}
+
+fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Runs the command to its end, which must be good. Returns what it said: on standard output, and on standard error.
+fn run(mut command: Command) -> (String, String) {
+    let output = command.output().expect("a program");
+    let (out, err) = texts(&output);
+    assert!(output.status.success() && out.ends_with("done\n"), "{}\n{out}{err}", output.status);
+    (out, err)
+}
+
+fn refusing(errno: i32, calls: &[i64], arguments: &[&str]) -> Command {
+    let mut command = program(arguments);
+    refuse::system_calls(&mut command, errno, calls);
+    command
+}
+
+fn no_p_is_lost(what: &str, poller: Option<&str>) {
+    for procs in ["2", "4"] {
+        let mut command = program(&["hand over", what, "3000"]);
+        command.env("GOMAXPROCS", procs).envs(poller.map(|poller| ("GOSCHED_POLLER", poller)));
+        let (out, err) = run(command);
+        assert!(out.starts_with("lost Some(Uint64(0))\n"), "{out}{err}");
+    }
+}
+
+#[test]
+fn no_p_is_lost_while_their_number_changes() {
+    no_p_is_lost("procs", None);
+}
+
+#[test]
+fn no_p_is_lost_while_their_number_changes_beside_poll() {
+    no_p_is_lost("procs", Some("poll"));
+}
+
+#[test]
+fn no_p_is_lost_in_marked_calls() {
+    no_p_is_lost("marked", None);
+}
+
+#[test]
+fn no_p_is_lost_in_calls_that_nobody_marked() {
+    no_p_is_lost("unmarked", None);
+}
+
+#[test]
+fn no_p_is_lost_beside_timers() {
+    no_p_is_lost("sleeps", None);
+}
+
+/// The lines of standard error, as they come.
+fn lines_of(child: &mut std::process::Child) -> Arc<Mutex<Vec<String>>> {
+    let stderr = BufReader::new(child.stderr.take().expect("piped"));
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let its = lines.clone();
+    std::thread::spawn(move || {
+        for line in stderr.lines().map_while(Result::ok) {
+            its.lock().unwrap().push(line);
+        }
+    });
+    lines
+}
+
+#[test]
+fn a_goroutine_that_does_not_stop_holds_up_the_stopper_and_nobody_else() {
+    let mut command = program(&["deaf"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("a program");
+    let lines = lines_of(&mut child);
+    let has = |text: &str| lines.lock().unwrap().iter().any(|line| line.contains(text));
+    // The goroutine that does not stop is named, and shown.
+    until("the stall is reported", || {
+        has("runtime: the world does not stop for set_procs: 1 of 3 Ps have not stopped in")
+            && has("created by hostile_program::stop_beside_a_deaf_one in goroutine 1")
+    });
+    drop(child.stdin.take());
+    let output = child.wait_with_output().expect("its end");
+    let (out, lines) = (texts(&output).0, lines.lock().unwrap().join("\n"));
+    assert!(output.status.success() && out.starts_with("2 procs, "), "{out}{lines}");
+    assert!(lines.contains("\tP"), "{lines}");
+    // The ticker went on while the world was to stop, and was taken back, again and again.
+    let ticks = out
+        .lines()
+        .find_map(|line| line.strip_prefix("2 procs, ")?.strip_suffix(" ticks"))
+        .expect(&out);
+    assert!(ticks.parse::<u64>().expect(ticks) > 100, "{out}{lines}");
+}
+
+#[test]
+fn io_is_waited_for_where_epoll_pwait2_is_refused() {
+    for errno in [libc::EPERM, libc::ENOSYS, libc::EACCES, libc::EINVAL] {
+        run(refusing(errno, &[libc::SYS_epoll_pwait2], &["idle io"]));
+    }
+}
+
+#[test]
+fn io_is_waited_for_where_two_of_three_calls_are_refused() {
+    let all = [libc::SYS_epoll_pwait2, libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
+    for left in 0..all.len() {
+        let refused: Vec<i64> = (0..all.len()).filter(|&at| at != left).map(|at| all[at]).collect();
+        run(refusing(libc::EPERM, &refused, &["idle io"]));
+    }
+}
+
+#[test]
+fn io_is_waited_for_by_poll_where_epoll_is_refused() {
+    let all = [libc::SYS_epoll_pwait2, libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
+    run(refusing(libc::EPERM, &all, &["idle io"]));
+    run(refusing(libc::EPERM, &[libc::SYS_epoll_create1], &["idle io"]));
+    run(refusing(libc::EPERM, &[libc::SYS_epoll_create1, libc::SYS_ppoll], &["idle io"]));
+}
+
+#[test]
+fn io_is_waited_for_where_nothing_can_be_polled_and_that_is_said_once() {
+    let calls = [libc::SYS_epoll_create1, libc::SYS_ppoll];
+    let mut command = refusing(libc::EPERM, &calls, &["idle io"]);
+    // std asks poll(2) before main, and bears this error.
+    refuse::system_calls(&mut command, libc::EAGAIN, &[libc::SYS_poll]);
+    let (_, err) = run(command);
+    assert_eq!(err.matches("runtime: poll fails").count(), 1, "{err}");
+}
+
+#[test]
+fn goroutines_are_preempted_where_signals_with_a_mark_are_refused() {
+    let (_, err) = run(refusing(libc::EPERM, &[libc::SYS_rt_tgsigqueueinfo], &["loops"]));
+    assert_eq!(err, "");
+}
+
+#[test]
+fn where_no_signal_can_be_sent_that_is_said_once_and_goroutines_take_turns() {
+    let calls = [libc::SYS_rt_tgsigqueueinfo, libc::SYS_tgkill];
+    let (_, err) = run(refusing(libc::EPERM, &calls, &["turns"]));
+    assert_eq!(err.matches("runtime: the system refuses to signal threads").count(), 1, "{err}");
+}
+
+#[test]
+fn where_sigaltstack_is_refused_the_program_ends_with_a_sentence() {
+    let output = refusing(libc::EPERM, &[libc::SYS_sigaltstack], &["turns"]).output();
+    let output = output.expect("a program");
+    let (out, err) = texts(&output);
+    assert!(!output.status.success() && !out.contains("done"), "{out}{err}");
+    let sentence = "runtime: a thread cannot carry goroutines: the system refuses sigaltstack";
+    assert!(err.contains(sentence), "{out}{err}");
+}
+
+/// `None`: it cannot be arranged here.
+fn with_threads(most: u64, arguments: &[&str]) -> Option<(String, String)> {
+    let mut command = program(arguments);
+    if !refuse::threads(&mut command, most) {
+        eprintln!("skipped: other processes of this user count too");
+        return None;
+    }
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    match command.spawn() {
+        Err(why) => {
+            eprintln!("skipped: the binary lies where only its owner can go: {why}");
+            None
+        }
+        Ok(child) => {
+            let output = child.wait_with_output().expect("its end");
+            let (out, err) = texts(&output);
+            let is_good = output.status.success() && out.ends_with("done\n");
+            assert!(is_good, "{most} threads: {}\n{out}{err}", output.status);
+            Some((out, err))
+        }
+    }
+}
+
+#[test]
+fn goroutines_are_preempted_however_few_threads_there_are() {
+    // Main, the spawner, then sysmon, then more Ms.
+    for most in 2..7 {
+        for arguments in [&["loops"][..], &["some of everything"]] {
+            let Some((_, err)) = with_threads(most, arguments) else { return };
+            let refused = err.matches("runtime: the system refuses a thread for sysmon").count();
+            assert_eq!(refused, usize::from(most == 2), "{most} threads: {err}");
+        }
+    }
+}
