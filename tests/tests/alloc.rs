@@ -455,20 +455,45 @@ fn flow_between_goroutines() {
     });
 }
 
+/// Goroutines of a round of [`flow_of_goroutines_that_end`], and blocks of each.
+const FLOWING: usize = 100;
+const BLOCKS_EACH: usize = 200;
+
+fn blocks_of_one(seed: usize, count: usize) -> Vec<Block> {
+    let mut random = Random::new(seed as u64);
+    let layouts = (0..count).map(|_| bytes(1 + random.below(1000)));
+    layouts.filter_map(|layout| Block::new(&ALLOC, layout)).collect()
+}
+
+/// Reserved memory follows the largest amount that was in use at any moment. Where goroutines are
+/// threads, each has a cache of its own, and how many goroutines of a round live at the same moment
+/// depends on the system. So this is the worst moment, before anything is measured: every goroutine
+/// has more blocks than in a round, and a cache, until all of them do.
+fn all_caches_at_once() {
+    static FULL: AtomicUsize = AtomicUsize::new(0);
+    let parts: Vec<_> = (0..FLOWING)
+        .map(|each| {
+            go(move || {
+                let part = blocks_of_one(each, BLOCKS_EACH * 3 / 2);
+                FULL.fetch_add(1, SeqCst);
+                while FULL.load(SeqCst) < FLOWING {
+                    yield_now();
+                }
+                part
+            })
+        })
+        .collect();
+    parts.into_iter().for_each(|part| free_all(part.join().unwrap()));
+}
+
 fn flow_of_goroutines_that_end() {
     run(|| {
         set_procs(4);
-        // All blocks of a round may be there at once, or never are: so they were, before it is measured.
-        free_all(ten_million_bytes(&mut Random::new(1)));
+        all_caches_at_once();
         stays_bounded(8 * EFFORT, 16 * MIB, |round| {
-            let parts: Vec<_> = (0..100)
-                .map(|each| {
-                    go(move || {
-                        let mut random = Random::new((round * 100 + each) as u64);
-                        let part = (0..200).map(|_| bytes(1 + random.below(1000)));
-                        part.filter_map(|layout| Block::new(&ALLOC, layout)).collect::<Vec<_>>()
-                    })
-                })
+            let first = (round + 1) * FLOWING;
+            let parts: Vec<_> = (first..first + FLOWING)
+                .map(|seed| go(move || blocks_of_one(seed, BLOCKS_EACH)))
                 .collect();
             parts.into_iter().for_each(|part| free_all(part.join().unwrap()));
         });

@@ -4,7 +4,7 @@ use crate::block::Free;
 use crate::cache;
 use crate::checks;
 use crate::classes::Class;
-use crate::pool;
+use crate::pool::{self, Growth};
 use crate::span::CHUNK;
 use gosched_context::{host, magazine};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -60,9 +60,6 @@ impl<A: 'static> Alloc<A> {
         Alloc { behind }
     }
 }
-
-/// How many chunks are asked for.
-const CHUNKS_AT_A_TIME: usize = 8;
 
 /// A pointer that may go to the thread that carries this goroutine and back.
 struct Sent(*mut u8);
@@ -132,9 +129,11 @@ impl<A: GlobalAlloc + Sync> Alloc<A> {
     }
 
     /// Memory to cut blocks from, for ever: several chunks, so that little is lost for their alignment;
-    /// or as many as can be had. False: there is none.
+    /// or as many as can be had. Nothing, if another thread was faster and the pool has spans by now.
+    /// False: there is no memory.
     fn new_chunk(&self) -> bool {
-        let mut chunks = CHUNKS_AT_A_TIME;
+        let Some(growth) = Growth::begin() else { return true };
+        let mut chunks = growth.chunks();
         while chunks > 0 {
             let Ok(layout) = Layout::from_size_align(chunks * CHUNK, CHUNK) else { return false };
             // SAFETY: layout — its size is not 0.
@@ -250,5 +249,83 @@ unsafe impl<A: GlobalAlloc + Sync> GlobalAlloc for Alloc<A> {
             unsafe { checks::arm(moved, size) };
         }
         moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::span::Span;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    const THREADS: usize = 20;
+
+    /// An allocator that serves [`THREADS`] requests for chunks at the same moment, or one.
+    struct Together {
+        barrier: Option<Barrier>,
+        chunks: AtomicUsize,
+    }
+
+    impl Together {
+        fn new(barrier: Option<Barrier>) -> Together {
+            Together { barrier, chunks: AtomicUsize::new(0) }
+        }
+    }
+
+    // SAFETY: memory is the system's.
+    unsafe impl GlobalAlloc for Together {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            self.barrier.as_ref().map(Barrier::wait);
+            self.chunks.fetch_add(layout.size() / CHUNK, Ordering::Relaxed);
+            // SAFETY: layout — promised by the caller.
+            unsafe { System.alloc(layout) }
+        }
+
+        unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+            // SAFETY: block — promised by the caller.
+            unsafe { System.dealloc(block, layout) }
+        }
+    }
+
+    /// All spans of the pool, until they are dropped: the pool is empty meanwhile.
+    struct Drained(Vec<&'static Span>);
+
+    impl Drained {
+        fn new() -> Drained {
+            Drained(std::iter::from_fn(pool::take).collect())
+        }
+    }
+
+    impl Drop for Drained {
+        fn drop(&mut self) {
+            self.0.drain(..).for_each(pool::put);
+        }
+    }
+
+    #[test]
+    fn one_of_the_threads_that_need_memory_at_once_gets_more_than_a_chunk() {
+        let _one = crate::tests::one_at_a_time();
+        for round in 0..3 {
+            let _drained = Drained::new();
+            let barrier = Barrier::new(THREADS);
+            let alloc = Alloc { behind: Together::new(Some(barrier)) };
+            std::thread::scope(|scope| {
+                for _ in 0..THREADS {
+                    scope.spawn(|| assert!(alloc.new_chunk()));
+                }
+            });
+            let chunks = alloc.behind.chunks.into_inner();
+            assert_eq!(chunks, pool::CHUNKS_AT_A_TIME + THREADS - 1, "round {round}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_finds_spans_of_another_thread_s_chunks_asks_for_none() {
+        let _one = crate::tests::one_at_a_time();
+        let _drained = Drained::new();
+        let alloc = Alloc { behind: Together::new(None) };
+        assert!(alloc.new_chunk() && alloc.new_chunk());
+        assert_eq!(alloc.behind.chunks.load(Ordering::Relaxed), pool::CHUNKS_AT_A_TIME);
     }
 }

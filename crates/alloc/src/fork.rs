@@ -5,7 +5,7 @@
 //! changing at that moment starts over in the child: what it had is lost there. So is what other threads kept:
 //! a megabyte each at most.
 
-use crate::pool::{POOL, Pool};
+use crate::pool::{self, POOL, Pool};
 use crate::shelf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,6 +23,7 @@ pub(crate) fn install() {
 extern "C" fn child() {
     // SAFETY: child — this is one; nothing that is done with these locks held forks.
     unsafe { POOL.mend_in_child(|pool| *pool = Pool::new()) };
+    pool::forget_growth();
     for shelf in shelf::all() {
         // SAFETY: child — as above.
         unsafe { shelf.mend_in_child(shelf::Shelf::lose) };

@@ -9,6 +9,7 @@ use crate::span::{CHUNK, SPAN, Span, Spans};
 use crate::{clock, system};
 use gosched_context::lock::{Guarded, Lock};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// So many spans always stay: 4 MiB.
 const KEPT: usize = 64;
@@ -62,6 +63,53 @@ pub(crate) fn put(span: &'static Span) {
     let mut pool = Guarded::new(&POOL);
     pool.in_use -= 1;
     pool.warm.push_front(span);
+}
+
+/// How many chunks a thread asks for, unless another one does so at that moment.
+pub(crate) const CHUNKS_AT_A_TIME: usize = 8;
+
+/// Whether a thread is asking for [`CHUNKS_AT_A_TIME`] chunks. Set with the pool's lock held, and
+/// cleared by the thread that set it.
+static GROWING: AtomicBool = AtomicBool::new(false);
+
+/// A thread's request for memory, made while the pool is empty.
+///
+/// Threads that find the pool empty at the same moment do not wait for each other: the allocator
+/// behind may be waiting for one of them. Each thread asks, and only the first one asks for several
+/// chunks. So the reserved memory exceeds the largest amount that was ever in use by at most
+/// [`CHUNKS_AT_A_TIME`] chunks and one chunk for each thread.
+#[derive(Debug)]
+pub(crate) struct Growth {
+    is_first: bool,
+}
+
+impl Growth {
+    /// `None`: the pool has spans.
+    pub(crate) fn begin() -> Option<Growth> {
+        let pool = Guarded::new(&POOL);
+        if pool.warm.len() + pool.cold.len() > 0 {
+            return None;
+        }
+        Some(Growth { is_first: !GROWING.swap(true, Ordering::Relaxed) })
+    }
+
+    /// How many chunks the thread may ask for.
+    pub(crate) fn chunks(&self) -> usize {
+        if self.is_first { CHUNKS_AT_A_TIME } else { 1 }
+    }
+}
+
+impl Drop for Growth {
+    fn drop(&mut self) {
+        if self.is_first {
+            GROWING.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+/// In a forked child: the thread that asked for chunks is in the parent.
+pub(crate) fn forget_growth() {
+    GROWING.store(false, Ordering::Relaxed);
 }
 
 /// Adds the spans of some chunks.
