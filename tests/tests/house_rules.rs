@@ -211,6 +211,20 @@ fn the_scheduler_uses_no_lock_that_user_code_can_hold() {
     }
 }
 
+/// These macros panic if they cannot write. Use `warning!`, or `Stderr` of `gosched_context::fatal`.
+#[test]
+fn the_runtime_does_not_panic_when_it_cannot_print() {
+    // Shows the output of a test: the test harness captures what these macros write.
+    const EXCEPT: &str = "gosched/src/api/virtual_time.rs";
+    const MACROS: [&str; 5] = ["eprintln!", "eprint!", "println!", "print!", "dbg!"];
+    for (path, text) in product().into_iter().filter(|(path, _)| !path.ends_with(EXCEPT)) {
+        for (number, line) in code(&text).filter(|(_, line)| !line.trim_start().starts_with("//")) {
+            let found = MACROS.iter().find(|name| line.contains(**name));
+            assert!(found.is_none(), "{}:{number}: {line}", path.display());
+        }
+    }
+}
+
 #[test]
 fn every_suite_runs_with_the_allocation_cache() {
     let suites =

@@ -1,7 +1,8 @@
 //! The end of the process when a rule of ours was broken: says so, shows every G, M and P, aborts.
 //!
 //! It may run anywhere, with any lock held: it writes straight to standard error from a buffer on
-//! the stack, allocates nothing, and waits for nobody.
+//! the stack, allocates nothing, and waits for nobody. What standard error does not take is lost:
+//! no write of the runtime panics.
 
 use crate::dying;
 use std::fmt::{self, Write};
@@ -69,6 +70,14 @@ impl fmt::Display for Errno {
     }
 }
 
+/// Prints `runtime: message`. The process goes on.
+#[cold]
+pub fn warn(message: fmt::Arguments<'_>) {
+    let mut out = Stderr::new();
+    let _ = writeln!(out, "runtime: {message}");
+    out.flush();
+}
+
 /// Standard error without std's lock: lines are collected and written whole.
 #[derive(Debug)]
 pub struct Stderr {
@@ -95,14 +104,16 @@ impl Stderr {
     }
 }
 
+/// What cannot be written is lost.
 fn write_out(mut bytes: &[u8]) {
     while !bytes.is_empty() {
         // SAFETY: the bytes are readable.
         let written = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len() as _) };
-        if written <= 0 {
-            return;
+        match usize::try_from(written) {
+            Ok(written) if written > 0 => bytes = &bytes[written..],
+            Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            _ => return,
         }
-        bytes = &bytes[written as usize..];
     }
 }
 

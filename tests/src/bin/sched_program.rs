@@ -71,6 +71,10 @@ fn main() -> ExitCode {
         }),
         "threads end" => threads_end(),
         "report hangs" => over(report_hangs),
+        "overflows" => overflows(),
+        "thread limit" => thread_limit(),
+        "broken rule" => broken_rule(),
+        "quits" => quits(),
         "idle" => idle(),
         "idle in run" => over(|| {
             run(busy_for_a_while);
@@ -388,6 +392,36 @@ fn report_hangs() {
     unsafe { fault::name_owners(hang) };
     let mut routine = Routine::new(Size::from_environment().unwrap(), || deep(usize::MAX));
     let _ = routine.resume();
+}
+
+#[gosched::main(alloc = off)]
+fn overflows() {
+    let _ = go(|| black_box(deep(usize::MAX))).join();
+}
+
+#[gosched::main(alloc = off)]
+fn thread_limit() {
+    // The limit is exceeded once the runtime has its second thread.
+    loop {
+        runtime::set_max_threads(1);
+        yield_now();
+    }
+}
+
+/// What the runtime does when it finds that one of its own rules was broken.
+#[gosched::main(alloc = off)]
+fn broken_rule() {
+    gosched_context::fatal::stop(format_args!("a rule was broken, as asked"));
+}
+
+#[gosched::main(alloc = off)]
+fn quits() {
+    let own = std::process::id() as i32;
+    // SAFETY: a signal to this process.
+    unsafe { libc::kill(own, libc::SIGQUIT) };
+    loop {
+        gosched::time::sleep(A_WHILE);
+    }
 }
 
 #[gosched::main(alloc = off)]

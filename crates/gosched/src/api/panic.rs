@@ -4,7 +4,8 @@ use crate::gmp::current;
 use crate::sched;
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -56,5 +57,6 @@ fn report(info: &PanicHookInfo<'_>, id: u64, name: Option<&str>) {
         ),
         _ => {}
     }
-    eprint!("{text}");
+    // Not by `eprint!`, which panics if it cannot write: a panic of the hook aborts the process.
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -2,6 +2,7 @@
 
 use crate::gmp::current;
 use crate::sched;
+use crate::sys::fatal::warning;
 use gosched_context::fatal::Stderr;
 use std::any::Any;
 use std::fmt::Write;
@@ -91,8 +92,8 @@ pub fn goexit() -> ! {
         panic!("`goexit` called outside a goroutine: return from the thread's function instead")
     };
     if cfg!(panic = "abort") {
-        eprintln!(
-            "runtime: `goexit` in goroutine {}: it unwinds, and this program was built with \
+        warning!(
+            "`goexit` in goroutine {}: it unwinds, and this program was built with \
              `panic = \"abort\"`: return from the goroutine's closure instead",
             g.id()
         );

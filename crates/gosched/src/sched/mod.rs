@@ -104,6 +104,7 @@ use crate::gmp::reason::WaitReason;
 use crate::gmp::task::Task;
 use crate::gmp::timer::Timer;
 use crate::sys::cpu_limit;
+use crate::sys::fatal::warning;
 use gosched_context::Still;
 use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -170,7 +171,7 @@ fn choose() -> Backend {
         },
     };
     if let Some(why) = refused.filter(|_| cfg!(ported)) {
-        eprintln!("runtime: goroutines will be threads: {why}");
+        warning!("goroutines will be threads: {why}");
     }
     threads::start();
     cpu_use::procs_changed(THREADS_PROCS.load(Ordering::Relaxed));

@@ -25,6 +25,7 @@ use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
+use crate::sys::fatal::warning;
 use crate::sys::{barrier, godebug};
 use gosched_context::Still;
 use gosched_context::arch;
@@ -82,8 +83,8 @@ pub(crate) fn start() {
         let text = text.to_string_lossy();
         match parse_duration(&text) {
             Some(slice) => SLICE.store(slice.as_nanos() as u64, Ordering::Relaxed),
-            None => eprintln!(
-                "runtime: GOSCHED_SLICE is {text:?}: it may be a time such as 500us, 10ms or 1s: using 10ms"
+            None => warning!(
+                "GOSCHED_SLICE is {text:?}: it may be a time such as 500us, 10ms or 1s: using 10ms"
             ),
         }
     }
@@ -91,9 +92,9 @@ pub(crate) fn start() {
         match way.to_str() {
             Some("in-place") => MAY_MOVE.store(false, Ordering::Relaxed),
             Some("moving") => MAY_STOP.store(false, Ordering::Relaxed),
-            _ => eprintln!(
-                "runtime: GOSCHED_PREEMPT is {way:?}: it may be `in-place` or `moving`: using both"
-            ),
+            _ => {
+                warning!("GOSCHED_PREEMPT is {way:?}: it may be `in-place` or `moving`: using both")
+            }
         }
     }
     let off = godebug::value("asyncpreemptoff").is_some_and(|value| value != 0);
@@ -104,7 +105,7 @@ pub(crate) fn start() {
             INSTALLED.store(true, Ordering::Relaxed);
             ON.store(!off, Ordering::Relaxed);
         }
-        Err(why) => eprintln!("runtime: goroutines are not preempted: {why}"),
+        Err(why) => warning!("goroutines are not preempted: {why}"),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::sys::barrier;
 use crate::sys::cpu_limit;
-use crate::sys::fatal::Stderr;
+use crate::sys::fatal::{Stderr, warning};
 use crate::sys::sleep_word::SleepWord;
 use gosched_context::lock::Guarded;
 use std::fmt::Write;
@@ -245,12 +245,10 @@ pub(crate) fn was_refused(why: std::fmt::Arguments<'_>) {
     handoff::serve_locked_ms(&mut locked);
     drop(locked);
     if first {
-        let mut out = Stderr::new();
-        let _ = match left {
-            0 => writeln!(out, "runtime: {why}: no goroutine can run until the system grants one"),
-            _ => writeln!(out, "runtime: {why}: going on with the {left} threads there are"),
-        };
-        out.flush();
+        match left {
+            0 => warning!("{why}: no goroutine can run until the system grants one"),
+            _ => warning!("{why}: going on with the {left} threads there are"),
+        }
     }
     barrier::heavy();
     if wake::is_somebody_wanted() {

@@ -4,6 +4,7 @@ use super::state::{MAX_PROCS, SCHED, STOPPED};
 use super::{chaos, dump, fork, moving, preempt, spawner, steal, trace};
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
+use crate::sys::fatal::warning;
 use crate::sys::{cpu_limit, fatal};
 use gosched_context::Size;
 use std::sync::OnceLock;
@@ -19,7 +20,7 @@ static SIZE: OnceLock<Size> = OnceLock::new();
 pub(crate) fn start() -> Result<(), String> {
     gosched_context::support().map_err(ToString::to_string)?;
     let size = Size::from_environment().or_else(|why| {
-        eprintln!("runtime: {why}: using the default");
+        warning!("{why}: using the default");
         Size::standard().map_err(|why| why.to_string())
     })?;
     let size = *SIZE.get_or_init(|| size);

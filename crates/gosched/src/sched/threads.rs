@@ -13,6 +13,7 @@ use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::sys::Lock;
+use crate::sys::fatal::warning;
 use crate::sys::{clock, random};
 use gosched_context::Still;
 use gosched_context::fatal::Stderr;
@@ -37,7 +38,7 @@ pub(crate) fn start() {
     if trace::is_on() {
         let thread = std::thread::Builder::new().name("gosched-trace".into());
         if let Err(why) = thread.spawn(trace::print_for_ever) {
-            eprintln!("runtime: no thread for GODEBUG=schedtrace: {why}");
+            warning!("no thread for GODEBUG=schedtrace: {why}");
         }
     }
 }
@@ -416,7 +417,8 @@ pub(crate) fn wait_for_the_last() -> ! {
     while num_goroutines() > 0 {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    eprintln!("fatal error: no goroutines (main called runtime.Goexit) - deadlock!");
+    let mut out = Stderr::new();
+    let _ = writeln!(out, "fatal error: no goroutines (main called runtime.Goexit) - deadlock!");
     // SAFETY: ends the process at once.
     unsafe { libc::_exit(2) }
 }

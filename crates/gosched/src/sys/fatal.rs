@@ -1,4 +1,4 @@
-//! The end of the process when a rule of ours was broken.
+//! What the runtime says on standard error: warnings, and the end of the process when a rule of ours was broken.
 
 #[cfg(ported)]
 pub(crate) use gosched_context::fatal::{Stderr, set_dump};
@@ -10,3 +10,11 @@ macro_rules! fatal {
     };
 }
 pub(crate) use fatal;
+
+/// `warning!("…", …)`: see [`gosched_context::fatal::warn`].
+macro_rules! warning {
+    ($($message:tt)*) => {
+        gosched_context::fatal::warn(format_args!($($message)*))
+    };
+}
+pub(crate) use warning;
