@@ -22,10 +22,9 @@
 
 use crate::arch::{self, Registers};
 use crate::carrier::{Carrier, Role, is_attached, role};
-use crate::fatal::{Errno, Stderr};
+use crate::fatal::{self, Errno};
 use crate::signals::{Before, signals_of, unblock};
 use crate::stack::DEPOT;
-use std::fmt::Write;
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
@@ -336,15 +335,12 @@ fn send(thread: i32) -> bool {
 /// Says that goroutines cannot be interrupted. Called once.
 #[cold]
 fn report_refusal(queue: &io::Error, kill: &io::Error) {
-    let mut out = Stderr::new();
-    let _ = writeln!(
-        out,
-        "runtime: the system refuses to signal threads (rt_tgsigqueueinfo: {}; tgkill: {}): a goroutine is \
-         preempted only where it calls the runtime",
+    fatal::warn(format_args!(
+        "the system refuses to signal threads (rt_tgsigqueueinfo: {}; tgkill: {}): a goroutine is preempted only where \
+         it calls the runtime",
         Errno::of(queue),
         Errno::of(kill),
-    );
-    out.flush();
+    ));
 }
 
 /// Without a mark.

@@ -16,11 +16,10 @@ use super::{fork, handoff, spawner, timers, trace, wake, world};
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
 use crate::gmp::poll_desc;
-use crate::sys::fatal::Stderr;
+use crate::sys::fatal::warning;
 use crate::sys::sleep_word::SleepWord;
 use crate::sys::thread_look;
 use crate::sys::{barrier, clock};
-use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -82,13 +81,9 @@ pub(crate) fn has_thread() -> bool {
 fn report_refusal(why: &std::io::Error) {
     static REPORTED: AtomicBool = AtomicBool::new(false);
     if !REPORTED.swap(true, Ordering::Relaxed) {
-        let mut out = Stderr::new();
-        let _ = writeln!(
-            out,
-            "runtime: the system refuses a thread for sysmon ({why}): the thread that makes threads does its work, \
-             and tries again"
+        warning!(
+            "the system refuses a thread for sysmon ({why}): the thread that makes threads does its work, and tries again"
         );
-        out.flush();
     }
 }
 

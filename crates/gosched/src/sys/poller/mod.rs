@@ -10,8 +10,8 @@
 mod epoll;
 mod poll;
 
-use gosched_context::fatal::{Errno, Stderr};
-use std::fmt::Write;
+use crate::sys::fatal::warning;
+use gosched_context::fatal::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
@@ -194,12 +194,8 @@ const BLIND_SLEEP: Duration = Duration::from_millis(5);
 fn report_once(why: &io::Error) {
     static REPORTED: AtomicBool = AtomicBool::new(false);
     if !REPORTED.swap(true, Ordering::Relaxed) {
-        let (mut out, why) = (Stderr::new(), Errno::of(why));
-        let _ = writeln!(
-            out,
-            "runtime: poll fails ({why}): descriptors are tried every few milliseconds"
-        );
-        out.flush();
+        let why = Errno::of(why);
+        warning!("poll fails ({why}): descriptors are tried every few milliseconds");
     }
 }
 
