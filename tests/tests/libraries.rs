@@ -1,15 +1,15 @@
 //! Libraries with thread-locals, loaded while goroutines run: both ways such variables are found.
 //!
-//! The libraries are built here with `cc`. A program with libc linked in loads none.
-#![cfg(not(target_feature = "crt-static"))]
+//! The libraries are built here with `cc`. In a program with libc linked in, glibc's loader has one
+//! name space, and no dynamic thread-locals (their first use crashes on any thread): tests of these
+//! are not in that build.
 
 use gosched_context::{Routine, Size, suspend};
 use gosched_tests::runner::run_all;
-use std::collections::HashSet;
 use std::ffi::{CStr, CString, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 /// Compiles `c/NAME.c` to a library, once per process.
 fn build(name: &'static str) -> PathBuf {
@@ -89,10 +89,11 @@ fn error() -> Option<String> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
+#[cfg(not(target_feature = "crt-static"))]
 #[test]
 fn dynamic_thread_locals_are_each_goroutines_own_and_fresh() {
     let path = Arc::new(build("dynamic"));
-    let addresses = Arc::new(Mutex::new(HashSet::new()));
+    let addresses = Arc::new(std::sync::Mutex::new(std::collections::HashSet::new()));
     // Rounds, so that slots are used again.
     for round in 0..4 {
         let (path, addresses) = (path.clone(), addresses.clone());
@@ -217,6 +218,7 @@ fn a_library_that_loads_another_when_it_is_unloaded_does_not_hang() {
     });
 }
 
+#[cfg(not(target_feature = "crt-static"))]
 #[test]
 fn what_came_by_another_way_is_not_started_again() {
     let path = build("spaced");
@@ -237,11 +239,11 @@ fn what_came_by_another_way_is_not_started_again() {
 
 #[test]
 fn an_error_is_forgotten_by_the_next_success() {
-    let path = Arc::new(build("dynamic"));
+    let path = Arc::new(build("late"));
     run_all(2, 4, move |_| {
         // SAFETY: there is no such library.
         assert!(unsafe { libc::dlopen(c"/nonexistent.so".as_ptr(), libc::RTLD_NOW) }.is_null());
-        Library::open(&path).call(c"dynamic_count");
+        Library::open(&path).call(c"late_count");
         assert_eq!(error(), None);
     });
 }
@@ -310,4 +312,151 @@ fn a_library_loaded_while_modules_are_listed_is_new_to_a_load_beside_it() {
     beside.join().unwrap();
     waiting.resume().unwrap();
     assert_eq!(waiting.into_result().unwrap().unwrap(), 301);
+}
+
+#[test]
+fn a_library_that_uses_libc_works_in_every_goroutine() {
+    static LOADED: AtomicBool = AtomicBool::new(false);
+    let path = Arc::new(build("service"));
+    for round in 0..4 {
+        let path = path.clone();
+        run_all(4, 32, move |number| {
+            // All but one are alive before the library is loaded, and before it brings libc.so.
+            while number != 0 && !LOADED.load(Ordering::Acquire) {
+                suspend();
+            }
+            let library = Library::open(&path);
+            LOADED.store(true, Ordering::Release);
+            // Before anything in there sets a locale: that would give it character tables.
+            assert_eq!(library.call(c"service_call"), 500, "{round} {number}");
+            assert_eq!(library.call(c"service_starts_clean"), 1, "{round} {number}");
+            for step in 1..20 {
+                assert_eq!(library.call(c"service_call"), 500 + step, "{round} {number}");
+                suspend();
+            }
+        });
+    }
+}
+
+/// libc.so's malloc keeps a cache per thread. That of a goroutine is the next one's, in the same slot.
+#[cfg(target_feature = "crt-static")]
+#[test]
+fn memory_of_a_libc_that_a_library_brings_does_not_grow_with_goroutines() {
+    let path = Arc::new(build("service"));
+    let run_many = || {
+        for _ in 0..100 {
+            let path = path.clone();
+            run_all(2, 100, move |_| {
+                Library::open(&path).call(c"service_call");
+                suspend();
+            });
+        }
+        Library::open(&path).call(c"service_memory")
+    };
+    let (before, after) = (run_many(), run_many());
+    // A cache is two thirds of a KiB: 10,000 would be 6 MiB.
+    assert!(after - before < 1024, "{before} KiB, then {after} KiB");
+}
+
+/// Converts to a character set that only a library knows; `None` if this system does not have it.
+fn convert(set: &CStr, text: &str) -> Option<Vec<u8>> {
+    // SAFETY: both are strings.
+    let converter = unsafe { libc::iconv_open(set.as_ptr(), c"UTF-8".as_ptr()) };
+    if converter as isize == -1 {
+        return None;
+    }
+    let (mut from, mut from_left) = (text.as_ptr().cast_mut().cast(), text.len());
+    let mut converted = vec![0u8; 4 * text.len()];
+    let (mut to, mut to_left) = (converted.as_mut_ptr().cast(), converted.len());
+    // SAFETY: both places are as long as said; iconv does not write to the first.
+    let failed =
+        unsafe { libc::iconv(converter, &mut from, &mut from_left, &mut to, &mut to_left) };
+    // SAFETY: opened above, closed once.
+    unsafe { libc::iconv_close(converter) };
+    assert_eq!(failed, 0, "{:?}", std::io::Error::last_os_error());
+    converted.truncate(converted.len() - to_left);
+    Some(converted)
+}
+
+#[test]
+fn libraries_that_libc_loads_for_itself_work_inside_and_leave_dlerror_alone() {
+    // Each set is loaded by a goroutine, and asked for by others that live already.
+    let sets = [c"ISO-8859-15", c"ISO-8859-7", c"KOI8-U", c"CP1252"];
+    run_all(2, 8, move |number| {
+        let path = CString::new(format!("/nonexistent/lib{number}.so")).unwrap();
+        // SAFETY: there is no such library.
+        assert!(unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) }.is_null());
+        suspend();
+        for turn in 0..sets.len() {
+            let set = sets[(number + turn) % sets.len()];
+            match convert(set, "ab") {
+                Some(converted) => assert_eq!(converted, b"ab", "{set:?}"),
+                None => eprintln!("skipped: libc has no library for {set:?}"),
+            }
+            suspend();
+        }
+        let text = error().unwrap();
+        assert!(text.contains(&format!("lib{number}.so")), "{text}");
+    });
+}
+
+/// A service of a line of `/etc/nsswitch.conf` that is a library here, not part of libc.
+fn name_service(line: &str) -> Option<String> {
+    let file = std::fs::read_to_string("/etc/nsswitch.conf").ok()?;
+    let services = file.lines().find_map(|text| text.trim().strip_prefix(line))?;
+    let folders = ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64"];
+    let is_library = |service: &&str| {
+        let built_in = ["files", "dns", "db"].contains(service);
+        let file = format!("libnss_{service}.so.2");
+        !built_in && folders.iter().any(|folder| Path::new(folder).join(&file).exists())
+    };
+    services.split_whitespace().find(is_library).map(str::to_owned)
+}
+
+fn is_mapped(library: &str) -> bool {
+    std::fs::read_to_string("/proc/self/maps").unwrap().contains(library)
+}
+
+#[test]
+fn a_name_service_that_is_a_library_is_asked_inside() {
+    use std::net::ToSocketAddrs;
+    let Some(service) = name_service("hosts:") else {
+        return eprintln!("skipped: no service for hosts is a library (ci/packages installs one)");
+    };
+    run_all(2, 4, |number| {
+        suspend();
+        // `files` does not have it: the next service is asked.
+        assert!((format!("no-such-host-{number}.local"), 80).to_socket_addrs().is_err());
+        suspend();
+        let addresses: Vec<_> = ("localhost", 80).to_socket_addrs().unwrap().collect();
+        assert!(!addresses.is_empty());
+    });
+    assert!(is_mapped(&format!("libnss_{service}.so")), "{service} was not asked");
+}
+
+/// With libc linked in, libnss_systemd crashes a plain C program: it has dynamic thread-locals.
+#[cfg(not(target_feature = "crt-static"))]
+#[test]
+fn a_user_data_base_that_is_a_library_is_asked_inside() {
+    let Some(service) = name_service("passwd:") else {
+        return eprintln!("skipped: no service for users is a library");
+    };
+    run_all(2, 4, |number| {
+        suspend();
+        let name = CString::new(format!("no-such-user-{number}")).unwrap();
+        let mut record = std::mem::MaybeUninit::uninit();
+        let (mut text, mut found) = ([0; 4096], std::ptr::null_mut());
+        // SAFETY: the places are valid for writes, the text for as many bytes as said.
+        unsafe {
+            libc::getpwnam_r(
+                name.as_ptr(),
+                record.as_mut_ptr(),
+                text.as_mut_ptr(),
+                text.len(),
+                &mut found,
+            )
+        };
+        assert!(found.is_null());
+    });
+    assert!(is_mapped(&format!("libnss_{service}.so")), "{service} was not asked");
 }

@@ -1,5 +1,5 @@
 //! Names of code in libraries that come, go, and are replaced: of that library, or none. The program is
-//! `src/bin/observe_program`; a program with libc linked in loads no libraries.
+//! `src/bin/observe_program`, built with libc as a library.
 #![cfg(not(target_feature = "crt-static"))]
 
 use gosched_tests::children;

@@ -8,7 +8,9 @@
 //! - `dlopen` must run as a thread that libc knows: a library's static thread-locals get their first
 //!   values only there, and its constructors use them. All identities get them afterwards
 //!   (`loading`). `dlclose` too: its destructors may load again, and the loader's lock knows its
-//!   owner by thread id.
+//!   owner by thread id. A program with libc inside it loads libc.so with the first library, and libc
+//!   itself asks for libraries there (name services, character sets): by functions that are replaced
+//!   too (`interpose/builtin.rs`).
 //! - `pthread_sigmask` and `sigprocmask` change the thread: it is noted, so that others who run there later
 //!   find it as it was.
 //! - `sched_getcpu` reads what the kernel writes for the carrier.
@@ -21,6 +23,11 @@ use dynamic as real;
 #[cfg(target_feature = "crt-static")]
 #[path = "interpose/builtin.rs"]
 mod real;
+
+#[cfg(target_feature = "crt-static")]
+pub(crate) use real::keeping_the_error;
+
+mod loader;
 
 use crate::arch;
 use crate::carried::Still;
@@ -39,8 +46,8 @@ pub(super) fn in_force() -> bool {
         (c"pthread_sigmask", pthread_sigmask as *const ()),
         (c"sigprocmask", sigprocmask as *const ()),
     ];
-    std::hint::black_box(ours).iter().all(|(name, ours)| real::is_in_force(name, *ours))
-        && real::in_force()
+    let ours = std::hint::black_box(ours).into_iter().chain(std::hint::black_box(loader::ours()));
+    ours.into_iter().all(|(name, ours)| real::is_in_force(name, ours)) && real::in_force()
 }
 
 /// The goroutine that a `pthread_t` stands for.

@@ -2,7 +2,7 @@
 //!
 //! libc gives a library's static thread-locals their first values on every thread it knows. It does
 //! not know identities: after each `dlopen` they get them here. What `dlopen` has brought is told
-//! from what other ways brought (`dlmopen`, libc's own loads, a name service) by looking before and
+//! from what other ways brought (libc.so's own loads, for a name service) by looking before and
 //! after; nothing that may be in use already is written over. Looking before is only right while no
 //! other `dlopen` is on its way: [`LOADING`] counts them, and [`UNTOLD`] those that could not take
 //! that lock.
@@ -16,15 +16,24 @@
 //!
 //! If a wipe's step 3 still saw the old image, its step 2 was done before the loader's step 2 ended,
 //! so the loader's values come last.
+//!
+//! **A library brings libc.so** into a program with libc inside it. libc.so's values are not part of
+//! the image: they are written when it comes, and by [`create`](super::create) from then on. Both
+//! under [`WRITING`], so that no identity is missed:
+//!
+//! Loader, with the lock: 1. says what is kept; 2. writes it into all identities that are marked.
+//! Creator: 1. marks its slot; 2. with the lock, looks what is kept; 3. writes that.
 
 use super::modules::{Image, Modules};
-use super::{GLIBC, Glibc, WRITING};
+use super::{GLIBC, Glibc, WRITING, symbols};
 use crate::barrier;
 use crate::lock::Lock;
 use crate::stack::DEPOT;
+use crate::unsupported::Unsupported;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// `dlopen`s on their way. Held while modules are looked at, never during a `dlopen`.
+/// `dlopen`s on their way. Held while modules are looked at, never during a `dlopen`, nor while the
+/// loader's lock for loads is waited for: a constructor that loads has that one.
 static LOADING: Lock<usize> = Lock::new(0);
 
 /// Goroutines inside `dl_iterate_phdr` that loaded libraries there. They have the loader's lock, which
@@ -32,20 +41,35 @@ static LOADING: Lock<usize> = Lock::new(0);
 /// down with `LOADING`, after identities were told: who saw the library in a scan sees the count.
 static UNTOLD: AtomicUsize = AtomicUsize::new(0);
 
+/// Makes known what was found out of libc, and of the libraries that have come meanwhile. A load that
+/// is still on its way tells of its library at its end.
+pub(super) fn publish(found: Result<Glibc, Unsupported>) {
+    symbols::find_second_libc();
+    let _loading = LOADING.lock_patiently();
+    if let Ok(glibc) = &found {
+        glibc.look_again(Values::LeaveAlone);
+    }
+    drop(GLIBC.set(found));
+}
+
 /// Runs `dlopen` (or what loads libraries by another name) and tells all identities.
 pub(super) fn around_loading<L: FnOnce() -> R, R>(load: L) -> R {
-    let Some(Ok(glibc)) = GLIBC.get() else { return load() };
     {
         let mut loading = LOADING.lock_patiently();
-        if *loading == 0 {
+        if let Some(Ok(glibc)) = GLIBC.get()
+            && *loading == 0
+        {
             // What came by other ways is of unknown age: known from here on, and left alone.
             glibc.look_again(Values::LeaveAlone);
         }
         *loading += 1;
     }
     let result = load();
+    symbols::find_second_libc();
     let mut loading = LOADING.lock_patiently();
-    glibc.look_again(Values::Write);
+    if let Some(Ok(glibc)) = GLIBC.get() {
+        glibc.look_again(Values::Write);
+    }
     *loading -= 1;
     result
 }
@@ -68,6 +92,7 @@ pub(super) fn will_tell() {
 
 /// Tells all identities what has changed, where the change itself could not.
 pub(super) fn tell() {
+    symbols::find_second_libc();
     let _loading = LOADING.lock_patiently();
     if let Some(Ok(glibc)) = GLIBC.get() {
         glibc.look_again(Values::Write);
@@ -108,22 +133,29 @@ impl Glibc {
             image = image.without(&new);
         }
         let disown = modules.rseq_readers && !self.rseq_readers.swap(true, Ordering::Relaxed);
-        if new.is_empty() && image.len() == old.len() && !disown {
+        let kept = if self.kept.get().is_none() { modules.kept() } else { None };
+        if new.is_empty() && image.len() == old.len() && !disown && kept.is_none() {
             return;
         }
         let image = Box::new(image);
         // PAIR identity-image: publishes the image. The old one stays: a wipe may read it.
         self.image.store(Box::into_raw(image), Ordering::Release);
-        if values != Values::Write && !disown {
+        if values != Values::Write && !disown && kept.is_none() {
             return;
         }
         // Orders the store of the image before the values.
         barrier::heavy();
         let _writing = WRITING.lock_patiently();
+        // An identity that is being made gets these from now on; all others below.
+        let kept = kept.map(|kept| self.kept.get_or_init(|| kept));
         for tp in DEPOT.identities() {
             if values == Values::Write {
                 // SAFETY: quiet — the library was just loaded: nobody was told of its variables.
                 unsafe { new.write(tp) };
+                if let Some(kept) = kept {
+                    // SAFETY: quiet — as above: it has brought libc.so.
+                    unsafe { kept.write(tp, None) };
+                }
             }
             if disown {
                 // SAFETY: mapped — it cannot lose its mark while `WRITING` is held.

@@ -11,10 +11,6 @@
 mod block;
 mod fork;
 mod interpose;
-#[cfg_attr(
-    target_feature = "crt-static",
-    expect(dead_code, reason = "a static program loads no libraries")
-)]
 mod loading;
 mod modules;
 mod probe;
@@ -27,7 +23,7 @@ use crate::lock::Lock;
 use crate::stack::{Extent, Stack, StackError};
 use crate::unsupported::Unsupported;
 use block::{DynamicVector, Layout};
-use modules::{Image, Modules};
+use modules::{Image, Kept, Modules};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use symbols::Symbols;
@@ -52,8 +48,9 @@ struct Glibc {
     layout: Layout,
     /// First values of static thread-locals. Replaced, never freed: wipes read it without a lock.
     image: AtomicPtr<Image>,
-    /// Place and size of libc's own thread-locals.
-    kept: Vec<(usize, usize)>,
+    /// libc's own thread-locals, where libc is a module: from the start, or brought by a library into a
+    /// program with libc inside it. Set under [`WRITING`].
+    kept: OnceLock<Kept>,
     rseq_readers: AtomicBool,
 }
 
@@ -70,7 +67,7 @@ fn probed() -> Result<&'static Glibc, &'static Unsupported> {
             match probe {
                 // No memory, no thread to be had: another time it may be there.
                 Err(why) if why.is_passing() => return Err(Box::leak(Box::new(why))),
-                probe => drop(GLIBC.set(probe)),
+                probe => loading::publish(probe),
             }
         }
     }
@@ -99,6 +96,7 @@ impl Glibc {
         arch::init()
             .map_err(|found| Unsupported::new("a way to write the thread pointer", found))?;
         let symbols = symbols::load()?;
+        symbols::find_second_libc();
         let (mut room, mut align) = (0usize, 0usize);
         // SAFETY: glibc's own function; both places are valid for writes.
         unsafe { (symbols.static_info)(&mut room, &mut align) };
@@ -119,7 +117,7 @@ impl Glibc {
         Ok(Glibc {
             symbols,
             layout,
-            kept: modules.kept(),
+            kept: modules.kept().map_or_else(OnceLock::new, OnceLock::from),
             rseq_readers: AtomicBool::new(modules.rseq_readers),
             image: AtomicPtr::new(Box::into_raw(Box::new(modules.image()))),
         })
@@ -144,45 +142,29 @@ impl Glibc {
                 errno: libc::ENOMEM,
             });
         }
-        if let Some(saved) = BANK.lock_patiently().pop() {
+        if let Some(kept) = self.kept_by_now() {
+            let saved = BANK.lock_patiently().pop();
             // SAFETY: quiet — as above; saved by `destroy` from the same places.
-            unsafe { self.restore_kept(tp, &saved) };
+            unsafe { kept.write(tp, saved.as_deref()) };
         }
         // SAFETY: quiet — as above.
         unsafe { self.layout.connect(tp) };
         Ok(())
     }
 
-    /// From here on nobody writes into the slot's identity: there is none.
-    fn unmark(&self, stack: &Stack) {
+    /// What is kept, for an identity that is marked. A library that brings libc.so right now either
+    /// writes into it, or is known here.
+    fn kept_by_now(&self) -> Option<&Kept> {
+        let _writing = (!symbols::LIBC_IS_A_MODULE).then(|| WRITING.lock_patiently());
+        self.kept.get()
+    }
+
+    /// From here on nobody writes into the slot's identity: there is none. Returns what it leaves to be
+    /// kept.
+    fn unmark(&self, stack: &Stack) -> Option<&Kept> {
         let _writing = WRITING.lock_patiently();
         stack.set_identity(false);
-    }
-
-    /// # Safety
-    /// - **quiet**: `tp` is an identity's, and nothing runs with it.
-    unsafe fn restore_kept(&self, tp: usize, saved: &[u8]) {
-        let mut rest = saved;
-        for &(below, len) in &self.kept {
-            let (part, behind) = rest.split_at(len.min(rest.len()));
-            rest = behind;
-            let to = (tp - below) as *mut u8;
-            // SAFETY: quiet — promised by the caller.
-            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len()) };
-        }
-    }
-
-    /// # Safety
-    /// - **quiet**: `tp` is an identity's, and nothing runs with it.
-    unsafe fn save_kept(&self, tp: usize) -> Box<[u8]> {
-        let mut saved = Vec::with_capacity(self.kept.iter().map(|kept| kept.1).sum());
-        for &(below, len) in &self.kept {
-            // SAFETY: quiet — promised by the caller.
-            saved.extend_from_slice(unsafe {
-                std::slice::from_raw_parts((tp - below) as *const u8, len)
-            });
-        }
-        saved.into()
+        self.kept.get()
     }
 
     /// See [`begin`].
@@ -230,6 +212,10 @@ impl Glibc {
         unsafe { self.layout.close_resolver(tp) };
         // SAFETY: the global locale always exists.
         unsafe { libc::uselocale(GLOBAL_LOCALE) };
+        if let Some(kept) = self.kept.get() {
+            // SAFETY: own — as above.
+            unsafe { kept.retire() };
+        }
         // SAFETY: own — as above.
         unsafe { DynamicVector::of(tp) }.free();
         if let Some(free) = self.symbols.thread_freeres {
@@ -267,10 +253,9 @@ impl Glibc {
             return;
         }
         let tp = stack.thread_pointer();
-        self.unmark(stack);
-        if symbols::LIBC_IS_A_MODULE {
+        if let Some(kept) = self.unmark(stack) {
             // SAFETY: quiet — the stack rests, so nothing runs with its identity.
-            let saved = unsafe { self.save_kept(tp) };
+            let saved = unsafe { kept.save(tp) };
             BANK.lock_patiently().push(saved);
         }
         // SAFETY: quiet — as above.

@@ -5,8 +5,10 @@
 //! values, only ld.so knows for sure: it is asked to fill a scratch block, as for a new thread. The
 //! values are copies, so an [`Image`] stays good when a library is unloaded.
 
+use super::GLOBAL_LOCALE;
 use super::block::{DynamicVector, Layout};
-use super::symbols::{LIBC_IS_A_MODULE, Symbols};
+use super::symbols::{self, LIBC_IS_A_MODULE, SecondLibc, Symbols};
+use crate::arch;
 use std::ffi::{CStr, c_int};
 
 /// One module's static thread-locals.
@@ -15,7 +17,8 @@ struct Module {
     /// Distance of its first byte below the thread pointer.
     below: usize,
     values: Vec<u8>,
-    /// libc.so or ld.so: kept as they are when a slot is used again.
+    /// libc.so or ld.so, of the program or brought by a library: kept as they are when a slot is used
+    /// again.
     libc: bool,
 }
 
@@ -30,11 +33,7 @@ pub(super) struct Modules {
 impl Modules {
     /// Looks at every loaded module. `None`: no memory to do it.
     pub(super) fn scan(symbols: &Symbols, layout: &Layout) -> Option<Modules> {
-        let mut scan = Scan {
-            libc: [symbols.call_tls_dtors as usize, symbols.allocate_tls as usize],
-            found: Vec::new(),
-            rseq_readers: !LIBC_IS_A_MODULE,
-        };
+        let mut scan = Scan { symbols, found: Vec::new(), rseq_readers: !LIBC_IS_A_MODULE };
         // SAFETY: `module` is called with each module in turn, before this returns.
         unsafe { libc::dl_iterate_phdr(Some(module), (&raw mut scan).cast()) };
         let scratch = Scratch::new(symbols, layout)?;
@@ -43,14 +42,82 @@ impl Modules {
 
     /// What to write over a used block: everything static, except libc's own.
     pub(super) fn image(&self) -> Image {
-        let ours = self.modules.iter().filter(|module| !(module.libc && LIBC_IS_A_MODULE));
-        Image { runs: ours.map(|module| (module.below, module.values.clone().into())).collect() }
+        self.image_of(|module| !module.libc)
     }
 
-    /// What is kept: place and size of libc's own, where it is a module.
-    pub(super) fn kept(&self) -> Vec<(usize, usize)> {
-        let kept = self.modules.iter().filter(|module| module.libc && LIBC_IS_A_MODULE);
-        kept.map(|module| (module.below, module.values.len())).collect()
+    /// What is kept when a slot is used again: libc's own, where it is a module.
+    ///
+    /// With a libc.so that a library has brought, the caller is a thread, not a goroutine: libc.so's
+    /// pointers into character tables are read off its variables.
+    pub(super) fn kept(&self) -> Option<Kept> {
+        let second = symbols::second_libc()?;
+        let mut first = self.image_of(|module| module.libc);
+        if let Some(second) = second {
+            first.set_tables(&second);
+        }
+        (!first.is_empty()).then_some(Kept { first, second })
+    }
+
+    fn image_of(&self, belongs: impl Fn(&Module) -> bool) -> Image {
+        let modules = self.modules.iter().filter(|module| belongs(module));
+        Image { runs: modules.map(|module| (module.below, module.values.clone().into())).collect() }
+    }
+}
+
+/// libc's own thread-locals: what a new identity has there, and what an old one had.
+#[derive(Debug)]
+pub(super) struct Kept {
+    first: Image,
+    /// Whose they are, if not the program's libc's.
+    second: Option<SecondLibc>,
+}
+
+impl Kept {
+    /// Writes what an earlier identity had; first values if there is none.
+    ///
+    /// # Safety
+    /// - **quiet**: as for [`Image::write`].
+    pub(super) unsafe fn write(&self, tp: usize, saved: Option<&[u8]>) {
+        let Some(mut rest) = saved else {
+            // SAFETY: quiet — promised by the caller.
+            return unsafe { self.first.write(tp) };
+        };
+        for (below, values) in &self.first.runs {
+            let (part, behind) = rest.split_at(values.len().min(rest.len()));
+            rest = behind;
+            let to = (tp - below) as *mut u8;
+            // SAFETY: quiet — promised by the caller.
+            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len()) };
+        }
+    }
+
+    /// # Safety
+    /// - **quiet**: as for [`Image::write`].
+    pub(super) unsafe fn save(&self, tp: usize) -> Box<[u8]> {
+        let runs = &self.first.runs;
+        let mut saved = Vec::with_capacity(runs.iter().map(|(_, values)| values.len()).sum());
+        for (below, values) in runs {
+            // SAFETY: quiet — promised by the caller.
+            saved.extend_from_slice(unsafe {
+                std::slice::from_raw_parts((tp - below) as *const u8, values.len())
+            });
+        }
+        saved.into()
+    }
+
+    /// Takes back what a goroutine has set in a libc.so that a library has brought.
+    ///
+    /// # Safety
+    /// - **own**: the caller runs with an identity that has these variables.
+    pub(super) unsafe fn retire(&self) {
+        if let Some(second) = self.second {
+            // SAFETY: the global locale always exists.
+            unsafe { (second.use_locale)(GLOBAL_LOCALE) };
+            // SAFETY: errno has an address, always.
+            let errno = unsafe { (second.errno)() };
+            // SAFETY: own — promised by the caller.
+            unsafe { *errno = 0 };
+        }
     }
 }
 
@@ -79,6 +146,30 @@ impl Image {
     pub(super) fn without(&self, other: &Image) -> Image {
         let rest = self.runs.iter().filter(|run| !other.runs.contains(run));
         Image { runs: rest.cloned().collect() }
+    }
+
+    /// Sets a libc.so's pointers into character tables. libc.so does so only on the thread that has
+    /// loaded it.
+    fn set_tables(&mut self, second: &SecondLibc) {
+        let tp = arch::thread_pointer();
+        // Sets this thread's pointers too.
+        // SAFETY: the global locale always exists.
+        let before = unsafe { (second.use_locale)(GLOBAL_LOCALE) };
+        for table in second.tables {
+            // SAFETY: has no precondition.
+            let at = unsafe { table() };
+            // SAFETY: this thread's own variable.
+            let value = unsafe { *at }.to_ne_bytes();
+            for (below, values) in &mut self.runs {
+                let offset = (at as usize).wrapping_sub(tp - *below);
+                let place = offset..offset.wrapping_add(value.len());
+                if let Some(place) = values.get_mut(place) {
+                    place.copy_from_slice(&value);
+                }
+            }
+        }
+        // SAFETY: the thread's own locale, as it was.
+        unsafe { (second.use_locale)(before) };
     }
 
     pub(super) fn len(&self) -> usize {
@@ -155,8 +246,8 @@ struct Found {
     libc: bool,
 }
 
-struct Scan {
-    libc: [usize; 2],
+struct Scan<'a> {
+    symbols: &'a Symbols,
     found: Vec<Found>,
     rseq_readers: bool,
 }
@@ -172,7 +263,7 @@ unsafe extern "C" fn module(
     scan: *mut libc::c_void,
 ) -> c_int {
     // SAFETY: callback — `scan`'s own pointer.
-    let scan = unsafe { &mut *scan.cast::<Scan>() };
+    let scan = unsafe { &mut *scan.cast::<Scan<'_>>() };
     // SAFETY: callback — a filled record.
     let info = unsafe { &*info };
     let has_tls_fields = size >= size_of::<libc::dl_phdr_info>();
@@ -186,13 +277,13 @@ unsafe extern "C" fn module(
                 && (start..start + header.p_memsz as usize).contains(&wanted)
         })
     };
-    let libc = scan.libc.iter().any(|&function| holds(function));
+    // SAFETY: the record's name is a string.
+    let name = unsafe { CStr::from_ptr(info.dlpi_name) };
+    let libc = symbols::is_libc(scan.symbols, name, holds);
     let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC);
     if let Some(dynamic) = dynamic.filter(|_| !libc) {
         // SAFETY: section — a loaded module's own.
         let strings = unsafe { Strings::of(address(dynamic), info.dlpi_addr) };
-        // SAFETY: the record's name is a string.
-        let name = unsafe { CStr::from_ptr(info.dlpi_name) };
         // librseq finds the area by a look-up at run time, which no table shows.
         let named = name.to_bytes().windows(7).any(|part| part == b"librseq");
         scan.rseq_readers |= named || strings.name_rseq();

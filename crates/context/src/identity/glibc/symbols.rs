@@ -1,5 +1,7 @@
 //! The types of glibc's internal functions that an identity needs.
 
+use std::ffi::c_int;
+
 #[cfg(not(target_feature = "crt-static"))]
 #[path = "symbols_dynamic.rs"]
 mod imp;
@@ -7,7 +9,7 @@ mod imp;
 #[path = "symbols_static.rs"]
 mod imp;
 
-pub(super) use imp::{LIBC_IS_A_MODULE, load};
+pub(super) use imp::{LIBC_IS_A_MODULE, find_second_libc, is_libc, load, second_libc};
 
 pub(super) type AllocateTls = unsafe extern "C" fn(*mut libc::c_void) -> *mut libc::c_void;
 pub(super) type DeallocateTls = unsafe extern "C" fn(*mut libc::c_void, bool);
@@ -48,4 +50,14 @@ unsafe impl Sync for Symbols {}
 pub(super) struct KeyRecord {
     pub(super) sequence: usize,
     pub(super) destructor: Option<unsafe extern "C" fn(*mut libc::c_void)>,
+}
+
+/// A libc.so that a library has brought into a program with libc inside it: with thread-locals of its
+/// own, which threads get from the loader and goroutines from us.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SecondLibc {
+    pub(super) use_locale: unsafe extern "C" fn(libc::locale_t) -> libc::locale_t,
+    pub(super) errno: unsafe extern "C" fn() -> *mut c_int,
+    /// Where the calling thread's pointers into the locale's character tables are.
+    pub(super) tables: [unsafe extern "C" fn() -> *mut usize; 3],
 }

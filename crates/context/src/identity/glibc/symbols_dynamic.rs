@@ -1,6 +1,6 @@
 //! What we need of glibc that no header declares, in a program that loads libc.so.
 
-use super::{AllocateTls, DeallocateTls, KeyRecord, StaticInfo, Symbols};
+use super::{AllocateTls, DeallocateTls, KeyRecord, SecondLibc, StaticInfo, Symbols};
 use crate::arch;
 use crate::unsupported::Unsupported;
 use std::ffi::CStr;
@@ -49,4 +49,21 @@ fn look_up(name: &CStr) -> Option<usize> {
     // SAFETY: a look-up by name.
     let at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     (!at.is_null()).then_some(at as usize)
+}
+
+/// Whether a module is libc.so or ld.so: by what it holds.
+pub(in super::super) fn is_libc(
+    symbols: &Symbols,
+    _name: &CStr,
+    holds: impl Fn(usize) -> bool,
+) -> bool {
+    holds(symbols.call_tls_dtors as usize) || holds(symbols.allocate_tls as usize)
+}
+
+/// The program's libc is the only one.
+pub(in super::super) fn find_second_libc() {}
+
+/// As above.
+pub(in super::super) fn second_libc() -> Option<Option<SecondLibc>> {
+    Some(None)
 }

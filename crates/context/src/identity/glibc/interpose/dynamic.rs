@@ -1,12 +1,12 @@
 //! The functions themselves, in libc.so; and those that only a program with libc.so needs.
 
-use super::super::{GLIBC, loading};
-use crate::carrier::{Role, host, role};
+use super::super::GLIBC;
+use super::loader;
+use crate::carrier::{Role, role};
 use libc::{
     c_char, c_int, c_long, c_void, clockid_t, cpu_set_t, pthread_attr_t, pthread_t, sigset_t,
 };
-use std::cell::{Cell, RefCell};
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(super) fn in_force() -> bool {
@@ -16,14 +16,7 @@ pub(super) fn in_force() -> bool {
     unsafe { pthread_sigmask(libc::SIG_BLOCK, none.0, none.1) };
     // SAFETY: as above.
     unsafe { sigprocmask(libc::SIG_BLOCK, none.0, none.1) };
-    let ours = [
-        (c"dlopen", dlopen as *const ()),
-        (c"dlmopen", dlmopen as *const ()),
-        (c"dlclose", dlclose as *const ()),
-        (c"dlerror", dlerror as *const ()),
-        (c"dl_iterate_phdr", dl_iterate_phdr as *const ()),
-        (c"sched_getcpu", sched_getcpu as *const ()),
-    ];
+    let ours = [(c"dlopen", dlopen as *const ()), (c"sched_getcpu", sched_getcpu as *const ())];
     std::hint::black_box(ours).iter().all(|(name, ours)| is_in_force(name, *ours))
 }
 
@@ -75,6 +68,10 @@ macro_rules! real {
 }
 
 real! {
+    dl_iterate_phdr: fn(callback: Option<loader::Callback>, data: *mut c_void) -> c_int;
+    dlclose: fn(handle: *mut c_void) -> c_int;
+    dlerror: fn() -> *mut c_char;
+    dlmopen: fn(space: c_long, file: *const c_char, flags: c_int) -> *mut c_void;
     pthread_getattr_np: fn(thread: pthread_t, attr: *mut pthread_attr_t) -> c_int;
     pthread_getaffinity_np: fn(thread: pthread_t, size: usize, set: *mut cpu_set_t) -> c_int;
     pthread_getcpuclockid: fn(thread: pthread_t, clock: *mut clockid_t) -> c_int;
@@ -83,12 +80,8 @@ real! {
 }
 
 mod libc_so {
-    use super::{AtomicUsize, CStr, c_char, c_int, c_long, c_void, next};
+    use super::{AtomicUsize, CStr, c_char, c_int, c_void, next};
     real! {
-        dl_iterate_phdr: fn(callback: Option<super::Callback>, data: *mut c_void) -> c_int;
-        dlclose: fn(handle: *mut c_void) -> c_int;
-        dlerror: fn() -> *mut c_char;
-        dlmopen: fn(space: c_long, file: *const c_char, flags: c_int) -> *mut c_void;
         sched_getcpu: fn() -> c_int;
     }
     pub(super) type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
@@ -144,126 +137,10 @@ extern "C" fn dlopen_where_to() -> libc_so::Dlopen {
 /// As libc's `dlopen`.
 unsafe extern "C" fn dlopen_among_goroutines(file: *const c_char, flags: c_int) -> *mut c_void {
     let file = file as usize;
-    let handle = as_carrier(loading::around_loading, move || {
+    loader::dlopen(move || {
         // SAFETY: as the caller's call.
         unsafe { libc_so::dlopen()(file as *const c_char, flags) as usize }
-    });
-    handle as *mut c_void
-}
-
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn dlmopen(space: c_long, file: *const c_char, flags: c_int) -> *mut c_void {
-    let file = file as usize;
-    let handle = as_carrier(loading::around_loading, move || {
-        // SAFETY: as the caller's call.
-        unsafe { libc_so::dlmopen(space, file as *const c_char, flags) as usize }
-    });
-    handle as *mut c_void
-}
-
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
-    let handle = handle as usize;
-    as_carrier(loading::around_unloading, move || {
-        // SAFETY: as the caller's call.
-        unsafe { libc_so::dlclose(handle as *mut c_void) }
     })
-}
-
-/// What `dl_iterate_phdr` calls for each module.
-type Callback = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
-
-thread_local! {
-    /// How many `dl_iterate_phdr`s this goroutine is in.
-    static ITERATING: Cell<u32> = const { Cell::new(0) };
-    /// Whether it loaded or unloaded libraries there.
-    static LOADED_MEANWHILE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Its callback runs with the loader's lock, which knows its owner by thread id: a `dlopen` in there
-/// must not become the carrier's, or it waits for itself.
-///
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn dl_iterate_phdr(callback: Option<Callback>, data: *mut c_void) -> c_int {
-    if role() != Role::Goroutine {
-        // SAFETY: as the caller's call.
-        return unsafe { libc_so::dl_iterate_phdr(callback, data) };
-    }
-    ITERATING.set(ITERATING.get() + 1);
-    // SAFETY: as the caller's call.
-    let result = unsafe { libc_so::dl_iterate_phdr(callback, data) };
-    ITERATING.set(ITERATING.get() - 1);
-    if ITERATING.get() == 0 && LOADED_MEANWHILE.take() {
-        host(loading::tell);
-    }
-    result
-}
-
-/// Runs a call of the loader as the carrier, with identities told of it by `around`, and brings what
-/// `dlerror` then says back. Inside `dl_iterate_phdr` it runs as the goroutine, and identities are
-/// told at that one's end.
-fn as_carrier<C, R>(around: fn(C) -> R, call: C) -> R
-where
-    C: FnOnce() -> R + Send,
-    R: Send,
-{
-    if role() != Role::Goroutine {
-        return around(call);
-    }
-    if ITERATING.get() > 0 {
-        if !LOADED_MEANWHILE.replace(true) {
-            loading::will_tell();
-        }
-        return call();
-    }
-    let (result, error) = host(|| {
-        let result = around(call);
-        // SAFETY: dlerror has no precondition.
-        let error = unsafe { libc_so::dlerror() };
-        // SAFETY: a string until the next call of this kind on this thread.
-        let error = (!error.is_null()).then(|| unsafe { CStr::from_ptr(error) }.to_owned());
-        (result, error)
-    });
-    // A thread that is ending has nobody left to tell.
-    let _ = ERROR.try_with(|last| last.borrow_mut().pending = error);
-    result
-}
-
-/// What `dlopen` said to the carrier, for the goroutine to ask.
-#[derive(Default)]
-struct LastError {
-    pending: Option<CString>,
-    /// Told already; must live until the next call.
-    told: Option<CString>,
-}
-
-thread_local! {
-    static ERROR: RefCell<LastError> =
-        const { RefCell::new(LastError { pending: None, told: None }) };
-}
-
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn dlerror() -> *mut c_char {
-    // SAFETY: as the caller's call.
-    let libc_says = unsafe { libc_so::dlerror() };
-    let ours = ERROR.try_with(|last| {
-        let mut last = last.borrow_mut();
-        last.told = last.pending.take();
-        last.told.as_ref().map(|text| text.as_ptr().cast_mut())
-    });
-    match ours {
-        // What libc knows is later: a call that fails after `dlopen` did.
-        Ok(Some(text)) if libc_says.is_null() => text,
-        _ => libc_says,
-    }
 }
 
 /// # Safety
