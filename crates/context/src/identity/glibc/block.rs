@@ -171,6 +171,16 @@ impl Layout {
         self.rseq.is_some_and(|offset| offset < self.extent.hot as isize)
     }
 
+    /// Whether a `pthread_setspecific` key was set since [`take_keys`](Self::take_keys).
+    ///
+    /// # Safety
+    /// - **own**: the caller runs with this identity.
+    pub(super) unsafe fn has_keys(&self, tp: usize) -> bool {
+        let used = (tp + self.keys_used) as *const u8;
+        // SAFETY: own — a byte of this identity's block. Volatile: libc sets it.
+        unsafe { std::ptr::read_volatile(used) != 0 }
+    }
+
     /// Unsets all `pthread_setspecific` keys, and hands each that was set to `each`: its number, its
     /// sequence and its value. Returns whether there were any.
     ///
@@ -181,12 +191,12 @@ impl Layout {
         tp: usize,
         mut each: impl FnMut(usize, usize, *mut libc::c_void),
     ) -> bool {
-        let used = (tp + self.keys_used) as *mut u8;
-        // SAFETY: own — a byte of this identity's block. Volatile: libc sets it.
-        if unsafe { std::ptr::read_volatile(used) } == 0 {
+        // SAFETY: own — promised by the caller.
+        if !unsafe { self.has_keys(tp) } {
             return false;
         }
-        // SAFETY: own — as above.
+        let used = (tp + self.keys_used) as *mut u8;
+        // SAFETY: own — a byte of this identity's block. Volatile: libc sets it.
         unsafe { std::ptr::write_volatile(used, 0) };
         let mut any = false;
         for table in 0..KEYS_IN_BLOCK {

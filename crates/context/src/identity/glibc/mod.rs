@@ -182,32 +182,8 @@ impl Glibc {
     /// As [`retire`].
     unsafe fn retire(&self) {
         let tp = arch::thread_pointer();
-        let run = |key: usize, sequence: usize, value| {
-            // SAFETY: libc's table of keys is as long as the keys there are.
-            let record = unsafe { self.symbols.keys.add(key) };
-            // SAFETY: as above. Volatile: libc writes it.
-            let record = unsafe { std::ptr::read_volatile(record) };
-            // A value that outlived its key is nobody's: the number may be another key's by now.
-            if let Some(destructor) = record.destructor.filter(|_| record.sequence == sequence) {
-                // SAFETY: what libc itself does when a thread ends.
-                unsafe { destructor(value) };
-            }
-        };
-        // As libc: C++ and Rust destructors, then keys, whose destructors may set keys again. They
-        // may register more of the first kind: none may be left for the slot's next owner.
-        for _ in 0..DESTRUCTOR_ROUNDS {
-            // SAFETY: own — the caller runs with the identity at `tp`.
-            unsafe { (self.symbols.call_tls_dtors)() };
-            // SAFETY: own — as above.
-            if !unsafe { self.layout.take_keys(tp, run) } {
-                break;
-            }
-        }
-        // SAFETY: own — as above.
-        unsafe { (self.symbols.call_tls_dtors)() };
-        // As libc: what is still set after that is forgotten.
-        // SAFETY: own — as above.
-        unsafe { self.layout.take_keys(tp, |_, _, _| ()) };
+        // SAFETY: own — promised by the caller.
+        unsafe { self.run_destructors(tp) };
         // SAFETY: own — as above.
         unsafe { self.layout.close_resolver(tp) };
         // SAFETY: the global locale always exists.
@@ -218,6 +194,18 @@ impl Glibc {
         }
         // SAFETY: own — as above.
         unsafe { DynamicVector::of(tp) }.free();
+        // An allocator that keeps its state under a key sets the key again when it is called after
+        // its destructor, as it was just now: the destructor frees that state too.
+        // SAFETY: own — as above.
+        if unsafe { self.layout.has_keys(tp) } {
+            // SAFETY: own — as above.
+            unsafe { self.run_destructors(tp) };
+            // SAFETY: own — as above; the destructors may have used dynamic thread-locals.
+            unsafe { DynamicVector::of(tp) }.free();
+        }
+        // As libc: what is still set after that is forgotten.
+        // SAFETY: own — as above.
+        unsafe { self.layout.take_keys(tp, |_, _, _| ()) };
         if let Some(free) = self.symbols.thread_freeres {
             // SAFETY: own — the last call into libc before this identity's thread-locals start over.
             unsafe { free() };
@@ -226,6 +214,36 @@ impl Glibc {
         let errno = unsafe { libc::__errno_location() };
         // SAFETY: this identity's own.
         unsafe { *errno = 0 };
+    }
+
+    /// Runs destructors as libc does: those of C++ and Rust, then those of keys, which may set keys
+    /// again and register more of the first kind. None of these may be left for the slot's next
+    /// owner.
+    ///
+    /// # Safety
+    /// - **own**: the caller runs with the identity at `tp`.
+    unsafe fn run_destructors(&self, tp: usize) {
+        let run = |key: usize, sequence: usize, value| {
+            // SAFETY: libc's table of keys is as long as the keys there are.
+            let record = unsafe { self.symbols.keys.add(key) };
+            // SAFETY: as above. Volatile: libc writes it.
+            let record = unsafe { std::ptr::read_volatile(record) };
+            // A value that outlived its key has no destructor: the number may be another key's now.
+            if let Some(destructor) = record.destructor.filter(|_| record.sequence == sequence) {
+                // SAFETY: what libc itself does when a thread ends.
+                unsafe { destructor(value) };
+            }
+        };
+        for _ in 0..DESTRUCTOR_ROUNDS {
+            // SAFETY: own — promised by the caller.
+            unsafe { (self.symbols.call_tls_dtors)() };
+            // SAFETY: own — as above.
+            if !unsafe { self.layout.take_keys(tp, run) } {
+                break;
+            }
+        }
+        // SAFETY: own — as above.
+        unsafe { (self.symbols.call_tls_dtors)() };
     }
 
     /// See [`wipe`].

@@ -4,6 +4,10 @@
 //! that are written down are the x86-64 ABI's own (self pointer, stack guard). A plain new thread's
 //! block is copied as the pattern of every identity, so fields this crate knows nothing of start as
 //! they do on a thread.
+//!
+//! The probing thread is not alone with its block. An allocator or a sanitizer may set pthread keys
+//! of its own there before [`look`] runs, or in any call that allocates. So no look is compared with
+//! an earlier one, the probing thread allocates nothing itself, and the pattern has no key set.
 
 use super::symbols::Symbols;
 use crate::arch;
@@ -40,13 +44,19 @@ type Report = Result<Found, &'static str>;
 struct Question {
     symbols: *const Symbols,
     keys: (libc::pthread_key_t, libc::pthread_key_t),
+    /// Empty, with room for the largest block: the probing thread does not allocate.
+    pattern: Vec<u8>,
     answer: Report,
 }
 
 pub(super) fn probe(symbols: &Symbols) -> Result<Found, Unsupported> {
     let keys = Keys::new()?;
-    let mut question =
-        Question { symbols, keys: keys.near_and_far()?, answer: Err("an answer of the thread") };
+    let mut question = Question {
+        symbols,
+        keys: keys.near_and_far()?,
+        pattern: Vec::with_capacity(MAX_BLOCK),
+        answer: Err("an answer of the thread"),
+    };
     let mut thread = MaybeUninit::uninit();
     // SAFETY: `question` outlives the thread, which is joined below. A bare pthread, not a std
     // thread: its block must be as libc made it.
@@ -112,13 +122,17 @@ extern "C" fn look(question: *mut libc::c_void) -> *mut libc::c_void {
     // SAFETY: as above.
     let symbols = unsafe { &*question.symbols };
     // Nothing in here may unwind: each look-up answers with what it missed.
-    question.answer = look_at(symbols, question.keys);
+    question.answer = look_at(symbols, question.keys, std::mem::take(&mut question.pattern));
     std::ptr::null_mut()
 }
 
-fn look_at(symbols: &Symbols, (near, far): (libc::pthread_key_t, libc::pthread_key_t)) -> Report {
+fn look_at(
+    symbols: &Symbols,
+    (near, far): (libc::pthread_key_t, libc::pthread_key_t),
+    mut pattern: Vec<u8>,
+) -> Report {
     let block = Block::of_this_thread()?;
-    let pattern = block.copy();
+    block.copy_to(&mut pattern);
     let mut found = Found { size: block.size, ..Found::default() };
 
     // SAFETY: gettid has no precondition.
@@ -127,7 +141,11 @@ fn look_at(symbols: &Symbols, (near, far): (libc::pthread_key_t, libc::pthread_k
         look_for_id(&pattern, block.at, tid).ok_or("the thread's id in its block, among lists")?;
     found.list = found.tid - 16;
 
-    (found.keys, found.keys_used, found.key_tables) = look_for_keys(&block, &pattern, near, far)?;
+    (found.keys, found.keys_used, found.key_tables) = look_for_keys(&block, near, far)?;
+    // Keys that are set on this thread are not set on a new one.
+    let tables_end = found.key_tables + 8 * KEYS_IN_BLOCK;
+    pattern.get_mut(found.keys..tables_end).ok_or("a block with its keys inside")?.fill(0);
+    *pattern.get_mut(found.keys_used).ok_or("a block with its keys inside")? = 0;
 
     let resolver = block.at.wrapping_add_signed(symbols.resolver_offset);
     // SAFETY: a static thread-local word of libc, at the same offset on every thread.
@@ -159,7 +177,6 @@ fn look_for_id(block: &[u8], block_at: usize, tid: u32) -> Option<(usize, usize)
 
 fn look_for_keys(
     block: &Block,
-    before: &[u8],
     near: libc::pthread_key_t,
     far: libc::pthread_key_t,
 ) -> Result<(usize, usize, usize), &'static str> {
@@ -172,9 +189,6 @@ fn look_for_keys(
     let value = (0..block.size).step_by(8).find(|&at| block.word(at) == MARK);
     let value = value.ok_or("the value of a pthread key in the block")?;
     let keys = value.checked_sub(8 + 16 * near as usize).ok_or("a table of keys in the block")?;
-    // What else changed from 0 to 1 is the flag. (The key's own record lies before.)
-    let flag = (value + 8..block.size).find(|&at| before[at] == 0 && block.byte(at) == 1);
-    let flag = flag.ok_or("a flag that keys were used")?;
 
     set(far, MARK);
     let tables = keys + 16 * KEYS_IN_BLOCK;
@@ -183,10 +197,24 @@ fn look_for_keys(
     // SAFETY: if the guess is right this is the key's value in libc's table; a null or small word
     // is not followed.
     let right = table > 0x10000 && unsafe { *((table + place) as *const usize) } == MARK;
+    if !right {
+        return Err("a table of further keys behind the first");
+    }
+
+    // The flag is 1 now. Of the bytes behind the tables that are 1, only the flag becomes 1 again
+    // when a key is set.
+    let flag = (tables + 8 * KEYS_IN_BLOCK..block.size).find(|&at| {
+        let is_set = block.byte(at) == 1;
+        is_set && block.is_byte_set_again(at, || set(near, MARK))
+    });
+    let flag = flag.ok_or("a flag that keys were used")?;
     set(near, 0);
     set(far, 0);
-    if right { Ok((keys, flag, tables)) } else { Err("a table of further keys behind the first") }
+    Ok((keys, flag, tables))
 }
+
+/// No libc has a larger control block.
+const MAX_BLOCK: usize = 0x4000;
 
 /// The control block of the calling thread.
 struct Block {
@@ -215,15 +243,30 @@ impl Block {
         unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
         // The block ends the thread's memory.
         let size = (stack as usize + bytes).wrapping_sub(at);
-        if !(0x300..0x4000).contains(&size) || !size.is_multiple_of(8) {
+        if !(0x300..=MAX_BLOCK).contains(&size) || !size.is_multiple_of(8) {
             return Err("the thread's block at the end of its stack");
         }
         Ok(Block { at, size })
     }
 
-    fn copy(&self) -> Vec<u8> {
+    /// `pattern` has room for [`MAX_BLOCK`] bytes, so it does not grow.
+    fn copy_to(&self, pattern: &mut Vec<u8>) {
         // SAFETY: the block is readable over its whole size, and this thread's own.
-        unsafe { std::slice::from_raw_parts(self.at as *const u8, self.size) }.to_vec()
+        let block = unsafe { std::slice::from_raw_parts(self.at as *const u8, self.size) };
+        pattern.extend_from_slice(block);
+    }
+
+    /// Whether `change` makes a byte 1 that was made 0 before. A byte that stays 0 gets its 1 back.
+    fn is_byte_set_again(&self, at: usize, change: impl FnOnce()) -> bool {
+        let byte = (self.at + at) as *mut u8;
+        // SAFETY: inside the block of this thread, which runs nothing but `change` until the byte
+        // has its value back. Volatile: libc changes it behind the compiler's back.
+        unsafe { std::ptr::write_volatile(byte, 0) };
+        change();
+        let is_set = self.byte(at) == 1;
+        // SAFETY: as above.
+        unsafe { std::ptr::write_volatile(byte, 1) };
+        is_set
     }
 
     fn word(&self, at: usize) -> usize {
