@@ -162,6 +162,24 @@ fn platform_conditions_stand_on_mod_lines() {
     }
 }
 
+/// Two copies of such a crate in one program fail at link time, with symbols that are there twice.
+/// `links` makes cargo refuse them, and say why.
+#[test]
+fn a_crate_that_defines_symbols_tells_cargo() {
+    let mut checked = 0;
+    for (path, text) in product() {
+        if !code(&text).any(|(_, line)| line.trim_start().starts_with("#[unsafe(no_mangle)]")) {
+            continue;
+        }
+        let manifest = path.ancestors().map(|folder| folder.join("Cargo.toml"));
+        let manifest = manifest.into_iter().find(|file| file.exists()).unwrap();
+        let manifest = std::fs::read_to_string(manifest).unwrap();
+        assert!(manifest.contains("\nlinks = "), "{}", path.display());
+        checked += 1;
+    }
+    assert!(checked > 0, "the symbols are where they were");
+}
+
 /// The goroutine's journey: called, seen, blocked, scheduled, stored, grounded, recorded.
 const JOURNEY: [&str; 7] = ["api", "observe", "block", "sched", "gmp", "sys", "probe"];
 
@@ -310,7 +328,7 @@ fn the_table_says_what_the_test_command_runs() {
         manifest.contains(&entry)
     };
     for row in suite_table().1 {
-        let in_workspace = !["async", "servers"].contains(&row.place.as_str());
+        let in_workspace = !["allocators", "async", "servers"].contains(&row.place.as_str());
         let runs = in_workspace && !(row.place == "tests" && is_left_out(&row.name));
         assert_eq!(row.marks[0] == "t", runs, "{}:{}, column `debug`", row.place, row.name);
         let later = row.marks[1..].iter().all(|mark| mark != "t");

@@ -33,12 +33,16 @@ use crate::arch;
 use crate::carried::Still;
 use crate::carrier::{MASKED, Role, role};
 use crate::stack::{DEPOT, Found};
+use crate::unsupported::Unsupported;
 use libc::{c_int, clockid_t, cpu_set_t, pthread_attr_t, pthread_t, sigset_t};
 
-/// Whether the process calls these functions, and not libc's. (They are not in force in a library
-/// that comes after libc in the order of look-ups.) Naming them also keeps the linker from leaving
-/// them out.
-pub(super) fn in_force() -> bool {
+/// Checks that the process calls these functions, and not libc's. Naming them also keeps the linker
+/// from leaving them out.
+///
+/// # Errors
+/// They are not in force: this code is in a library that comes after libc in the order of look-ups,
+/// or in a program that does not export them.
+pub(super) fn check() -> Result<(), Unsupported> {
     let ours = [
         (c"pthread_getattr_np", pthread_getattr_np as *const ()),
         (c"pthread_getaffinity_np", pthread_getaffinity_np as *const ()),
@@ -46,8 +50,15 @@ pub(super) fn in_force() -> bool {
         (c"pthread_sigmask", pthread_sigmask as *const ()),
         (c"sigprocmask", sigprocmask as *const ()),
     ];
-    let ours = std::hint::black_box(ours).into_iter().chain(std::hint::black_box(loader::ours()));
-    ours.into_iter().all(|(name, ours)| real::is_in_force(name, ours)) && real::in_force()
+    let mut ours =
+        std::hint::black_box(ours).into_iter().chain(std::hint::black_box(loader::ours()));
+    if ours.all(|(name, at)| real::is_in_force(name, at)) && real::in_force() {
+        return Ok(());
+    }
+    Err(Unsupported::new(
+        "gosched's versions of some libc functions before libc's",
+        real::where_we_are(),
+    ))
 }
 
 /// The goroutine that a `pthread_t` stands for.

@@ -10,7 +10,15 @@
 
 mod block;
 mod fork;
+#[cfg(interposed)]
 mod interpose;
+#[cfg(not(interposed))]
+#[path = "interpose_none.rs"]
+mod interpose;
+#[cfg_attr(
+    not(interposed),
+    expect(dead_code, reason = "only a replaced dlopen tells of libraries that come and go")
+)]
 mod loading;
 mod modules;
 mod probe;
@@ -93,6 +101,7 @@ pub(crate) fn extent() -> Result<Extent, &'static Unsupported> {
 
 impl Glibc {
     fn probe() -> Result<Glibc, Unsupported> {
+        interpose::check()?;
         arch::init()
             .map_err(|found| Unsupported::new("a way to write the thread pointer", found))?;
         let symbols = symbols::load()?;

@@ -3,7 +3,7 @@
 //! Runs a function with an identity of its own, looks at what a program would see, and ends it as a
 //! goroutine ends. Each question that is answered wrongly is a reason to run goroutines as threads.
 
-use super::{Glibc, interpose};
+use super::Glibc;
 use crate::arch::{self, Saved};
 use crate::stack::{DEPOT, MIN_USABLE, Size, Stack, StackError};
 use crate::unsupported::Unsupported;
@@ -120,8 +120,7 @@ unsafe extern "C" fn inside(_message: usize, data: usize) -> ! {
 fn look_around(trial: &Trial<'_>) -> Option<&'static str> {
     let tp = trial.stack.thread_pointer();
     let block = tp - trial.glibc.layout.extent.below..tp + trial.glibc.layout.extent.hot;
-    let questions: [(&'static str, &dyn Fn() -> bool); 10] = [
-        ("the program's own functions before libc's", &interpose::in_force),
+    let questions: [(&'static str, &dyn Fn() -> bool); 9] = [
         ("pthread_self() equal to the thread pointer", &|| {
             // SAFETY: pthread_self has no precondition.
             tp == unsafe { libc::pthread_self() } as usize

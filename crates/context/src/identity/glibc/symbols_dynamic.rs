@@ -9,7 +9,16 @@ use std::ffi::CStr;
 /// its malloc cache and other state that only a dying thread frees.
 pub(in super::super) const LIBC_IS_A_MODULE: bool = true;
 
+/// What a program with a sanitizer has, if only its C code was built with one. A program whose Rust
+/// code was built with one does not come here: see the build script.
+const SANITIZERS: [&CStr; 5] =
+    [c"__asan_init", c"__hwasan_init", c"__lsan_init", c"__msan_init", c"__tsan_init"];
+
 pub(in super::super) fn load() -> Result<Symbols, Unsupported> {
+    if let Some(name) = SANITIZERS.into_iter().find(|name| look_up(name).is_some()) {
+        let found = format!("one with {name:?}, which knows the stacks of threads only");
+        return Err(Unsupported::new("a program without a sanitizer", found));
+    }
     let resolver = need(c"__resp")?;
     Ok(Symbols {
         // SAFETY: type — glibc's own, unchanged since the function exists.

@@ -7,6 +7,7 @@ use libc::{
     c_char, c_int, c_long, c_void, clockid_t, cpu_set_t, pthread_attr_t, pthread_t, sigset_t,
 };
 use std::ffi::CStr;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(super) fn in_force() -> bool {
@@ -20,11 +21,50 @@ pub(super) fn in_force() -> bool {
     std::hint::black_box(ours).iter().all(|(name, ours)| is_in_force(name, *ours))
 }
 
-/// Whether a look-up of `name` finds `ours`.
-pub(super) fn is_in_force(name: &CStr, ours: *const ()) -> bool {
+/// Whether a look-up of `name` finds the function in this module.
+///
+/// The address that this module has of its own function does not tell: in a library that was loaded
+/// after libc, that too is libc's.
+pub(super) fn is_in_force(name: &CStr, _ours: *const ()) -> bool {
     // SAFETY: a look-up by name.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    std::ptr::eq(found.cast(), ours)
+    let base_of = |function| module_of(function).map(|(_, base)| base);
+    let ours = base_of(is_in_force as *const ());
+    ours.is_some() && ours == base_of(found.cast())
+}
+
+/// Why a look-up does not find our functions, and what helps.
+pub(super) fn where_we_are() -> String {
+    let Some((file, base)) = module_of(where_we_are as *const ()) else {
+        return "them in a file that the loader does not know".into();
+    };
+    // SAFETY: getauxval has no precondition.
+    let headers = unsafe { libc::getauxval(libc::AT_PHDR) } as usize;
+    // A program's headers are in its first page.
+    if headers.wrapping_sub(base) < 4096 {
+        return format!("them hidden in {file}: link the program with -rdynamic");
+    }
+    format!(
+        "them in {file}, which was loaded by dlopen, after libc: link the program with that \
+         library, or start the program with LD_PRELOAD={file}"
+    )
+}
+
+/// The file that contains a function, and the file's first address in memory.
+fn module_of(function: *const ()) -> Option<(String, usize)> {
+    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: `info` is valid for writes.
+    if unsafe { libc::dladdr(function.cast(), info.as_mut_ptr()) } == 0 {
+        return None;
+    }
+    // SAFETY: filled by dladdr, which succeeded; all zero is a value too.
+    let info = unsafe { info.assume_init() };
+    if info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's name of the file, a string as long as the file is loaded.
+    let file = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some((file.to_string_lossy().into_owned(), info.dli_fbase as usize))
 }
 
 /// The next definition of `name` after this module's: libc's. Looked up once.
