@@ -9,6 +9,29 @@ use std::time::Duration;
 pub use crate::block::exit::{PanicPolicy, set_panic_policy};
 pub use crate::observe::hints::{Deadlock, Leak, LeakHints, Stuck};
 pub use crate::observe::metrics::{Description, Histogram, Kind, Metrics, Value, descriptions};
+pub use crate::sched::Backend;
+
+/// What goroutines are in this process. Starts the runtime; the answer never changes.
+///
+/// [`Backend::Threads`] is what a program gets with the feature `threads`, on a system without a
+/// port, and where the runtime finds at its start that goroutines cannot have thread-locals of
+/// their own: in a library loaded by `dlopen`, under ThreadSanitizer, with a libc it does not
+/// understand. In the last case the runtime also prints one line on standard error that says why.
+///
+/// A program that depends on cheap goroutines can check once and refuse to start:
+///
+/// ```
+/// use gosched::runtime::{Backend, backend};
+///
+/// match backend() {
+///     Backend::MultiThread => println!("a million goroutines are fine"),
+///     Backend::Threads => println!("some thousand goroutines are fine"),
+/// }
+/// assert_eq!(backend(), backend());
+/// ```
+pub fn backend() -> Backend {
+    sched::backend()
+}
 
 /// How many goroutines run at the same time, at most.
 ///

@@ -45,7 +45,7 @@ static IDLE: AtomicU64 = AtomicU64::new(0);
 /// Neither number ever gets smaller.
 pub(crate) fn cpu_use() -> CpuUse {
     let user = match backend() {
-        Backend::Moving => moving::cpu_time(),
+        Backend::MultiThread => moving::cpu_time(),
         Backend::Threads => clock::process_cpu_time(),
     };
     let area = Guarded::new(&AREA).now(clock::real_now());

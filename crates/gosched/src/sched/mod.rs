@@ -140,12 +140,14 @@ pub(crate) struct Wishes {
     pub(crate) for_main_m: bool,
 }
 
-/// What goroutines are in this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Backend {
-    /// They move between Ms.
-    Moving,
-    /// Each is a thread.
+/// What goroutines are in this process: see [`runtime::backend`](crate::runtime::backend).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Backend {
+    /// Goroutines have stacks of their own and move between a few threads.
+    MultiThread,
+    /// Each goroutine is an OS thread. The API is the same; memory, switches and the number of
+    /// goroutines are those of threads. [`procs`](crate::runtime::procs) limits nothing, the kernel
+    /// preempts instead of the runtime, dumps have no frames, and a deadlock is not reported.
     Threads,
 }
 
@@ -160,22 +162,28 @@ pub(crate) fn backend() -> Backend {
 #[cold]
 fn choose() -> Backend {
     THREADS_PROCS.store(cpu_limit::start_procs(), Ordering::Relaxed);
-    let refused = match cfg!(feature = "threads") {
-        true => None,
-        false => match moving::start() {
+    if !cfg!(feature = "threads") {
+        match moving::start() {
             Ok(()) => {
                 cpu_use::procs_changed(moving::procs());
-                return Backend::Moving;
+                return Backend::MultiThread;
             }
-            Err(why) => Some(why),
-        },
-    };
-    if let Some(why) = refused.filter(|_| cfg!(ported)) {
-        warning!("goroutines will be threads: {why}");
+            Err(why) if cfg!(ported) => warn_of_threads(&why),
+            // Without a port a program is built for threads: there is nothing to warn of.
+            Err(_) => {}
+        }
     }
     threads::start();
     cpu_use::procs_changed(THREADS_PROCS.load(Ordering::Relaxed));
     Backend::Threads
+}
+
+/// Says on standard error why goroutines are threads, and what that costs.
+fn warn_of_threads(why: &str) {
+    warning!(
+        "goroutines are OS threads in this process: {why}; each takes a thread's memory and kernel switches, and \
+         GOMAXPROCS, stack dumps and deadlock reports do not apply"
+    );
 }
 
 /// Checks a stack size.
@@ -184,7 +192,7 @@ fn choose() -> Backend {
 /// It cannot be had.
 pub(crate) fn size(bytes: usize) -> std::io::Result<Option<moving::Size>> {
     match backend() {
-        Backend::Moving => moving::size(bytes).map(Some),
+        Backend::MultiThread => moving::size(bytes).map(Some),
         Backend::Threads if bytes == 0 || bytes > MAX_THREAD_STACK => {
             let message = format!("a goroutine's stack cannot have {bytes} bytes");
             Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, message))
@@ -203,7 +211,7 @@ const MAX_THREAD_STACK: usize = 64 << 30;
 #[inline]
 pub(crate) fn spawn(order: Order<'_>) -> std::io::Result<Spawned> {
     // A goroutine that moves shows which backend it is.
-    if moving::is_here() || backend() == Backend::Moving {
+    if moving::is_here() || backend() == Backend::MultiThread {
         let (g, id) = moving::spawn(order);
         return Ok(Spawned { g, id, thread: None });
     }
@@ -215,7 +223,7 @@ pub(crate) fn spawn(order: Order<'_>) -> std::io::Result<Spawned> {
 /// Its task calls [`live`] first. Nobody sees it until then.
 pub(crate) fn prepare(order: Order<'_>) -> &'static G {
     match backend() {
-        Backend::Moving => moving::prepare(order),
+        Backend::MultiThread => moving::prepare(order),
         Backend::Threads => threads::prepare(order),
     }
 }
@@ -379,7 +387,7 @@ pub(crate) use threads::{ThreadLimit, limit_thread};
 pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
     match backend() {
         // SAFETY: alive — promised by the caller.
-        Backend::Moving => unsafe { moving::start_timer(timer, when) },
+        Backend::MultiThread => unsafe { moving::start_timer(timer, when) },
         // SAFETY: alive — promised by the caller.
         Backend::Threads => unsafe { timer_thread::start_timer(timer, when) },
     }
@@ -426,7 +434,7 @@ static THREADS_PROCS: AtomicUsize = AtomicUsize::new(1);
 
 pub(crate) fn procs() -> usize {
     match backend() {
-        Backend::Moving => moving::procs(),
+        Backend::MultiThread => moving::procs(),
         Backend::Threads => THREADS_PROCS.load(Ordering::Relaxed),
     }
 }
@@ -434,7 +442,7 @@ pub(crate) fn procs() -> usize {
 /// Returns how many there were.
 pub(crate) fn set_procs(procs: usize) -> usize {
     match backend() {
-        Backend::Moving => moving::set_procs(procs),
+        Backend::MultiThread => moving::set_procs(procs),
         Backend::Threads => {
             cpu_use::procs_changed(procs);
             THREADS_PROCS.swap(procs, Ordering::Relaxed)
@@ -445,7 +453,7 @@ pub(crate) fn set_procs(procs: usize) -> usize {
 /// Whether it is the end when all goroutines wait, whatever other threads may do.
 pub(crate) fn set_deadlock_ends(ends: bool) {
     match backend() {
-        Backend::Moving => moving::set_deadlock_ends(ends),
+        Backend::MultiThread => moving::set_deadlock_ends(ends),
         Backend::Threads => threads::set_deadlock_ends(ends),
     }
 }
@@ -454,7 +462,7 @@ pub(crate) fn set_deadlock_ends(ends: bool) {
 pub(crate) fn set_max_threads(most: usize) -> usize {
     let most = u32::try_from(most).unwrap_or(u32::MAX);
     match backend() {
-        Backend::Moving => moving::set_max_threads(most) as usize,
+        Backend::MultiThread => moving::set_max_threads(most) as usize,
         Backend::Threads => usize::MAX,
     }
 }
@@ -484,13 +492,13 @@ pub(crate) fn without_preemption<R>(f: impl FnOnce() -> R) -> R {
 
 /// Lets one of the runtime's threads call `f`, soon. In signal handlers too. False: there is none.
 pub(crate) fn call_from_watcher(f: fn()) -> bool {
-    BACKEND.get() == Some(&Backend::Moving) && moving::call_from_watcher(f)
+    BACKEND.get() == Some(&Backend::MultiThread) && moving::call_from_watcher(f)
 }
 
 pub(crate) fn num_goroutines() -> usize {
     match BACKEND.get() {
         None => 0,
-        Some(Backend::Moving) => moving::num_goroutines(),
+        Some(Backend::MultiThread) => moving::num_goroutines(),
         Some(Backend::Threads) => threads::num_goroutines(),
     }
 }
@@ -499,7 +507,7 @@ pub(crate) fn num_goroutines() -> usize {
 pub(crate) fn num_threads() -> usize {
     match BACKEND.get() {
         None => 0,
-        Some(Backend::Moving) => moving::num_threads(),
+        Some(Backend::MultiThread) => moving::num_threads(),
         Some(Backend::Threads) => threads::num_goroutines(),
     }
 }

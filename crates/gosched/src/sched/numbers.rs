@@ -45,7 +45,7 @@ pub(crate) struct Numbers {
 pub(crate) fn numbers() -> Numbers {
     let mut numbers = Numbers::default();
     match backend() {
-        Backend::Moving => moving::count(&mut numbers),
+        Backend::MultiThread => moving::count(&mut numbers),
         Backend::Threads => threads::count(&mut numbers),
     }
     numbers.procs = procs() as u64;

@@ -117,7 +117,7 @@ pub(crate) struct Head {
 /// The counts that are under the scheduler's lock are of one moment.
 fn head() -> Head {
     match backend() {
-        Backend::Moving => moving::head(),
+        Backend::MultiThread => moving::head(),
         Backend::Threads => Head { procs: procs(), threads: num_threads(), ..Head::default() },
     }
 }
@@ -157,7 +157,7 @@ pub(crate) fn detailed_head(out: &mut dyn Write, head: &Head) -> fmt::Result {
 
 fn p_lines(out: &mut dyn Write) -> fmt::Result {
     match backend() {
-        Backend::Moving => moving::write_ps(out),
+        Backend::MultiThread => moving::write_ps(out),
         Backend::Threads => Ok(()),
     }
 }

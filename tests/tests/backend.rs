@@ -1,0 +1,177 @@
+//! What goroutines are in a process: whether allocators, loaders and a full standard error change it,
+//! and whether the program and its user learn of it.
+
+use gosched::go;
+use gosched::runtime::{Backend, backend};
+use gosched_tests::children;
+use std::process::{Command, Output, Stdio};
+
+/// What a process gets in which nothing is wrong.
+const CHOSEN: Backend = match cfg!(feature = "threads") {
+    true => Backend::Threads,
+    false => Backend::MultiThread,
+};
+
+#[test]
+fn child() {
+    match children::scenario().as_deref() {
+        None => {}
+        Some("chosen") => {
+            go(|| ()).join().unwrap();
+            assert_eq!(backend(), CHOSEN);
+        }
+        Some("keyed malloc") => dynamic::with_keyed_malloc(),
+        Some(other) => panic!("no scenario {other}"),
+    }
+}
+
+/// The lines that the runtime has to say on standard error.
+fn lines_of_the_runtime(output: &Output) -> Vec<String> {
+    let text = children::stderr(output);
+    text.lines().filter(|line| line.starts_with("runtime: ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn what_was_chosen_makes_no_noise() {
+    let output = children::run("chosen");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(lines_of_the_runtime(&output), Vec::<String>::new());
+}
+
+/// A program with libc linked in loads no libraries.
+#[cfg(target_feature = "crt-static")]
+mod dynamic {
+    pub(super) fn with_keyed_malloc() {}
+}
+
+#[cfg(not(target_feature = "crt-static"))]
+mod dynamic {
+    use super::*;
+    use gosched_tests::{shared_library, wait};
+    use std::ffi::{CStr, c_long};
+    use std::path::{Path, PathBuf};
+
+    fn directory() -> &'static Path {
+        Path::new(env!("CARGO_TARGET_TMPDIR"))
+    }
+
+    /// The library that `tests/cdylib` is built to: it lies where this suite does.
+    fn library() -> PathBuf {
+        let suite = std::env::current_exe().unwrap();
+        let library = suite.with_file_name("libgosched_tests_cdylib.so");
+        assert!(library.exists(), "{}", library.display());
+        library
+    }
+
+    #[test]
+    fn an_allocator_that_sets_keys_does_not_change_what_goroutines_are() {
+        let allocator = shared_library::build("keyed_malloc", directory(), &[]);
+        let dynamic = shared_library::build("dynamic", directory(), &[]);
+        let mut command = children::command("keyed malloc");
+        command.env("LD_PRELOAD", allocator).env(DYNAMIC, dynamic);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", children::stderr(&output));
+        assert_eq!(lines_of_the_runtime(&output), Vec::<String>::new());
+    }
+
+    /// The variable that names the library with thread-locals that are allocated on first use.
+    const DYNAMIC: &str = "GOSCHED_TEST_DYNAMIC";
+
+    /// Calls a function of a library that is loaded.
+    fn call<R>(name: &CStr) -> R {
+        // SAFETY: a look-up by name.
+        let at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        assert!(!at.is_null(), "{name:?}");
+        // SAFETY: the suite's own functions, which take nothing and return an `R`.
+        let function =
+            unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> R>(at) };
+        function()
+    }
+
+    pub(super) fn with_keyed_malloc() {
+        assert_eq!(backend(), CHOSEN);
+        let dynamic = std::ffi::CString::new(std::env::var(DYNAMIC).unwrap()).unwrap();
+        // SAFETY: our own library, without constructors.
+        let library = unsafe { libc::dlopen(dynamic.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+        assert!(!library.is_null());
+        for _ in 0..10 {
+            let handles: Vec<_> = (0..100).map(|_| go(allocate_as_c_code)).collect();
+            for handle in handles {
+                handle.join().unwrap();
+            }
+        }
+        assert_eq!(call::<c_long>(c"keyed_malloc_strangers"), 0);
+        let made = call::<c_long>(c"keyed_malloc_made");
+        assert!(made >= 1000, "{made}: each goroutine has a state of its own");
+        // Threads keep theirs, and there are fewer than goroutines were.
+        wait::until("the states of goroutines that ended are destroyed", || {
+            let made = call::<c_long>(c"keyed_malloc_made");
+            made - call::<c_long>(c"keyed_malloc_destroyed") < 200
+        });
+    }
+
+    fn allocate_as_c_code() {
+        // SAFETY: any size may be asked for.
+        let memory = unsafe { libc::malloc(100) };
+        assert_eq!(call::<i32>(c"dynamic_count"), 42);
+        gosched::yield_now();
+        assert_eq!(call::<i32>(c"dynamic_count"), 43);
+        // SAFETY: allocated above.
+        unsafe { libc::free(memory) };
+    }
+
+    /// Runs a program that loads the library, and returns what its goroutines were.
+    fn run(command: &mut Command) -> (Option<i32>, Output) {
+        let output = command.output().unwrap();
+        (output.status.code(), output)
+    }
+
+    const MULTI_THREAD: Option<i32> = Some(1);
+    const THREADS: Option<i32> = Some(2);
+
+    fn loading_program() -> Command {
+        static PROGRAM: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+        let build = || shared_library::build_program("loads", "loads", directory(), &["-ldl"]);
+        let mut command = Command::new(PROGRAM.get_or_init(build));
+        command.arg(library());
+        command
+    }
+
+    #[test]
+    fn a_library_loaded_by_dlopen_has_threads_and_says_why() {
+        let (code, output) = run(&mut loading_program());
+        assert_eq!(code, THREADS, "{output:?}");
+        let lines = lines_of_the_runtime(&output);
+        if cfg!(feature = "threads") {
+            assert_eq!(lines, Vec::<String>::new(), "threads were chosen");
+            return;
+        }
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        let remedy = format!("LD_PRELOAD={}", library().display());
+        for part in ["goroutines are OS threads", "loaded by dlopen", &remedy, "memory"] {
+            assert!(lines[0].contains(part), "{part}: {}", lines[0]);
+        }
+    }
+
+    #[test]
+    fn a_fallback_that_cannot_be_told_is_no_failure() {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let (code, output) = run(loading_program().stderr(Stdio::from(full)));
+        assert_eq!(code, THREADS, "{output:?}");
+    }
+
+    #[test]
+    #[cfg(not(feature = "threads"))]
+    fn a_library_that_is_preloaded_or_linked_has_goroutines_that_move() {
+        let (code, output) = run(loading_program().env("LD_PRELOAD", library()));
+        assert_eq!(code, MULTI_THREAD, "{output:?}");
+        assert_eq!(lines_of_the_runtime(&output), Vec::<String>::new());
+
+        let library = library();
+        let arguments = ["-Wl,--no-as-needed", library.to_str().unwrap(), "-ldl"];
+        let linked = shared_library::build_program("loads", "linked", directory(), &arguments);
+        let (code, output) = run(&mut Command::new(linked));
+        assert_eq!(code, MULTI_THREAD, "{output:?}");
+        assert_eq!(lines_of_the_runtime(&output), Vec::<String>::new());
+    }
+}
