@@ -8,7 +8,7 @@
 //! It looks once more when it has slept for long, and a thread that begins to wait looks too. A thread that ends later without a word is not
 //! noticed: that would take a look now and then, for ever.
 
-use super::spawner::OTHER_THREADS;
+use super::spawner::{self, OTHER_THREADS};
 use super::state::{Locked, SCHED};
 use super::{life, num_goroutines, report, threads, timers, wake};
 use crate::gmp::m::M;
@@ -41,11 +41,16 @@ pub(crate) fn all_sleep(locked: &Locked) -> bool {
 
 /// Sleeps a while as the last M there is, and looks if nobody came. True if it was woken.
 pub(crate) fn sleep_as_the_last(m: &'static M) -> bool {
-    let woken = m.sleep(Some(PATIENCE));
-    if !woken {
-        check();
+    loop {
+        if m.sleep(Some(PATIENCE)) {
+            return true;
+        }
+        // A thread that exists and does not count yet would be taken for one of the program's.
+        if !spawner::is_starting_a_thread() {
+            check();
+            return false;
+        }
     }
-    woken
 }
 
 /// Ends the process if nothing can run any more. By the last M to fall asleep, on g0.

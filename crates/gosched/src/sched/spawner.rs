@@ -39,11 +39,25 @@ pub(crate) fn ask() {
 
 /// Starts the spawner: called once.
 pub(crate) fn start() -> std::io::Result<()> {
-    let thread = std::thread::Builder::new().name("gosched-spawner".into());
-    OTHER_THREADS.fetch_add(1, Ordering::Relaxed);
-    thread.spawn(serve).map(drop).inspect_err(|_| {
-        OTHER_THREADS.fetch_sub(1, Ordering::Relaxed);
-    })
+    start_other("gosched-spawner", serve)
+}
+
+/// Starts a thread of the runtime that is no M. The thread counts in [`OTHER_THREADS`] once it exists: to count a thread
+/// that the system then refuses would make the search for deadlocks overlook a thread of the program.
+pub(crate) fn start_other(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    STARTING.fetch_add(1, Ordering::Relaxed);
+    let started = std::thread::Builder::new().name(name.into()).spawn(run);
+    OTHER_THREADS.fetch_add(u32::from(started.is_ok()), Ordering::Relaxed);
+    STARTING.fetch_sub(1, Ordering::Relaxed);
+    started.map(drop)
+}
+
+/// How many threads exist, perhaps, that do not count in [`OTHER_THREADS`] yet.
+static STARTING: AtomicU32 = AtomicU32::new(0);
+
+/// Whether a thread may exist that does not count yet: the search for deadlocks is to look again a little later.
+pub(crate) fn is_starting_a_thread() -> bool {
+    STARTING.load(Ordering::Relaxed) > 0
 }
 
 /// The CPU limit is to be read again.
@@ -66,18 +80,13 @@ fn follow_limit() {
     if is_same || FOLLOWS.swap(true, Ordering::Relaxed) {
         return;
     }
-    let end = || {
+    let follow = move || {
+        moving::follow_procs(procs);
         OTHER_THREADS.fetch_sub(1, Ordering::Relaxed);
         FOLLOWS.store(false, Ordering::Relaxed);
     };
-    OTHER_THREADS.fetch_add(1, Ordering::Relaxed);
-    let thread = std::thread::Builder::new().name("gosched-limit".into());
-    let follow = move || {
-        moving::set_procs(procs);
-        end();
-    };
-    if thread.spawn(follow).is_err() {
-        end();
+    if start_other("gosched-limit", follow).is_err() {
+        FOLLOWS.store(false, Ordering::Relaxed);
     }
 }
 
@@ -88,7 +97,7 @@ fn serve() {
             wait_for(None, &mut stand_in);
         }
         ASKED.set(0);
-        make_threads();
+        make_threads(&mut stand_in);
         if LIMIT_ASKED.swap(false, Ordering::Relaxed) {
             follow_limit();
         }
@@ -121,15 +130,15 @@ fn wait_for(limit: Option<Duration>, stand_in: &mut StandIn) {
 }
 
 /// An M, sysmon, then more Ms as long as they are wanted.
-fn make_threads() {
+fn make_threads(stand_in: &mut StandIn) {
     if SCHED.lock.lock().ms > 0 {
-        sysmon::start();
+        stand_in.start_sysmon();
     }
     while let Some(m) = next_m() {
         if !start_thread(m) {
             return;
         }
-        sysmon::start();
+        stand_in.start_sysmon();
     }
 }
 

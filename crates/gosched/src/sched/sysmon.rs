@@ -46,28 +46,17 @@ const LINGER: u64 = 50_000_000;
 /// How often the CPU limit is read again.
 const LIMIT_PERIOD: u64 = 1_000_000_000;
 
-/// Starts sysmon's thread, unless it runs. By the spawner, when there is one M: where the system grants few threads,
-/// sysmon is worth more than a second M. Where the system refuses, the spawner stands in for sysmon
-/// ([`StandIn`]), and tries again.
-pub(crate) fn start() {
-    if has_thread() {
-        return;
-    }
-    let thread = std::thread::Builder::new().name("gosched-sysmon".into());
-    spawner::OTHER_THREADS.fetch_add(1, Ordering::Relaxed);
+/// Starts sysmon's thread. Returns whether the system grants it.
+fn start() -> bool {
     let run = || {
         let mut sysmon = Sysmon::new();
         loop {
             sysmon.wait_and_look(true);
         }
     };
-    match thread.spawn(run) {
-        Ok(_) => STARTED.store(true, Ordering::Relaxed),
-        Err(why) => {
-            spawner::OTHER_THREADS.fetch_sub(1, Ordering::Relaxed);
-            report_refusal(&why);
-        }
-    }
+    let started = spawner::start_other("gosched-sysmon", run);
+    STARTED.store(started.is_ok(), Ordering::Relaxed);
+    started.inspect_err(report_refusal).is_ok()
 }
 
 static STARTED: AtomicBool = AtomicBool::new(false);
@@ -77,7 +66,7 @@ pub(crate) fn has_thread() -> bool {
     STARTED.load(Ordering::Relaxed)
 }
 
-/// Says once that the system refuses a thread, without std's lock on standard error.
+/// Says once that the system refuses a thread.
 fn report_refusal(why: &std::io::Error) {
     static REPORTED: AtomicBool = AtomicBool::new(false);
     if !REPORTED.swap(true, Ordering::Relaxed) {
@@ -87,21 +76,29 @@ fn report_refusal(why: &std::io::Error) {
     }
 }
 
-/// Sysmon's work, on the spawner's thread.
+/// Sysmon's work, on the spawner's thread, while the system refuses sysmon a thread of its own.
 #[derive(Debug, Default)]
 pub(crate) struct StandIn {
     sysmon: Option<Box<Sysmon>>,
-    asked: Option<Instant>,
+    /// When the system refused last.
+    refused: Option<Instant>,
 }
 
 impl StandIn {
-    /// Waits and looks once: comes back after 10 ms at most. Asks the system for a thread again now and then.
+    /// Starts sysmon's thread, unless it runs or was refused a short while ago. By the spawner, when there is one M:
+    /// where the system grants few threads, sysmon is worth more than a second M.
+    pub(crate) fn start_sysmon(&mut self) {
+        let is_refused = self.refused.is_some_and(|refused| refused.elapsed() < RETRY_AFTER);
+        if has_thread() || is_refused {
+            return;
+        }
+        self.refused = if start() { None } else { Some(Instant::now()) };
+    }
+
+    /// Waits and looks once: comes back after 10 ms at most.
     pub(crate) fn wait_and_look(&mut self) {
         self.sysmon.get_or_insert_with(|| Box::new(Sysmon::new())).wait_and_look(false);
-        if self.asked.get_or_insert_with(Instant::now).elapsed() >= RETRY_AFTER {
-            self.asked = None;
-            start();
-        }
+        self.start_sysmon();
     }
 }
 
