@@ -5,8 +5,10 @@
 //! another function ([`Interruption::redirect`]), on the code's own stack, as if it had called it where it
 //! was: from there it can be switched away like any other.
 //!
-//! A SIGURG that is not ours goes to the handler that was there before. Ours carry a mark, by which the handler knows
-//! them; where a container refuses signals with a mark ([`PLAIN`]), each SIGURG counts as both.
+//! Our signals carry a mark. A SIGURG without the mark goes to the handler that was there before; but it may be ours all
+//! the same, so the runtime's function is called too, which does no harm where nothing was asked for. The kernel drops
+//! the mark where the user has too many signals pending; and where a container refuses signals with a mark, we send
+//! them without.
 //!
 //! **A call that must not be interrupted.** The word [`Carrier::signal`], and who may change it:
 //!
@@ -26,7 +28,7 @@ use crate::fatal::{self, Errno};
 use crate::signals::{Before, signals_of, unblock};
 use crate::stack::DEPOT;
 use std::io;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 /// The signal, Go's: by default it does nothing, debuggers let it pass, libc does not use it, and programs
 /// that do know that it may come for no reason.
@@ -128,10 +130,8 @@ unsafe extern "C" fn on_signal(
     let before = unsafe { *errno };
     // SAFETY: callback — the kernel's record.
     let is_marked = unsafe { is_marked(info) };
-    if is_marked || WAY.load(Ordering::Relaxed) != QUEUED {
-        // SAFETY: callback — as above.
-        unsafe { interrupted(context) };
-    }
+    // SAFETY: callback — as above.
+    unsafe { interrupted(context, is_marked) };
     if !is_marked {
         // SAFETY: arguments — the kernel's.
         unsafe { BEFORE.call(signal, info, context) };
@@ -155,7 +155,7 @@ fn mark() -> *mut libc::c_void {
 
 /// # Safety
 /// - **context**: what the kernel passed to the handler.
-unsafe fn interrupted(context: *mut libc::c_void) {
+unsafe fn interrupted(context: *mut libc::c_void, is_marked: bool) {
     // A thread that began with its parent's GS, or ended as a carrier, asks first: see `carrier`.
     if role() != Role::Goroutine && !is_attached() {
         return;
@@ -164,7 +164,10 @@ unsafe fn interrupted(context: *mut libc::c_void) {
     let carrier = unsafe { arch::carrier() };
     // SAFETY: alive — a carrier stays where it is while it carries.
     let carrier = unsafe { &*carrier };
-    carrier.change_signal(SENT, 0);
+    // Without the mark it may be another's, and ours has yet to come.
+    if is_marked {
+        carrier.change_signal(SENT, 0);
+    }
     let hook = HOOK.load(Ordering::Relaxed);
     if hook == 0 || !carrier.interruptible.get() {
         return;
@@ -248,18 +251,19 @@ impl Carrier {
     }
 
     /// Interrupts the code on this carrier, whose thread's id is given; unless `is_in_call` says that it
-    /// must not be: it looks by a `SeqCst` read. By any other thread.
-    pub fn interrupt(&self, thread: i32, is_in_call: impl Fn() -> bool) {
+    /// must not be: it looks by a `SeqCst` read. By any other thread. False: the system lets the caller send none.
+    pub fn interrupt(&self, thread: i32, is_in_call: impl Fn() -> bool) -> bool {
         let before = self.signal.load(Ordering::Relaxed);
         if before == SENDING || !self.change_signal(before, SENDING) {
-            return; // somebody else sends one
+            return true; // another thread sends one
         }
         if is_in_call() {
             self.change_signal(SENDING, before);
-            return;
+            return true;
         }
-        let after = if send(thread) { SENT } else { before };
-        self.change_signal(SENDING, after);
+        let sent = send(thread);
+        self.change_signal(SENDING, if sent { SENT } else { before });
+        sent
     }
 
     fn change_signal(&self, from: u32, to: u32) -> bool {
@@ -293,43 +297,21 @@ impl Carrier {
     }
 }
 
-/// How the system lets us send signals: [`QUEUED`] and its kin.
-static WAY: AtomicU32 = AtomicU32::new(QUEUED);
-
-/// With a mark, by which the handler knows its own.
-const QUEUED: u32 = 0;
-/// Without: any SIGURG may be ours. It goes to the handler that was there before, too.
-const PLAIN: u32 = 1;
-/// Not at all.
-const REFUSED: u32 = 2;
-
-/// Whether signals can be sent, as far as is known: a container's filter of system calls may refuse both ways.
-pub fn can_send() -> bool {
-    WAY.load(Ordering::Relaxed) != REFUSED
-}
-
-/// Sends the signal in a way that the system grants. Returns whether it was sent, or the thread is gone.
+/// Sends the signal in a way that the system grants the calling thread: with the mark, or without. Returns false if
+/// neither is granted.
 fn send(thread: i32) -> bool {
-    let way = WAY.load(Ordering::Relaxed);
-    let mut refusal = None;
-    if way == QUEUED {
-        match queue(thread) {
-            Ok(()) => return true,
-            Err(why) => refusal = Some(why),
-        }
-    }
-    if way == REFUSED {
-        return false;
-    }
-    // The handler must know before the signal comes: the system call below is the barrier.
-    if WAY.compare_exchange(way, PLAIN, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-        return false; // the next request is sent in the way that another thread has found
-    }
-    let Err(why) = kill(thread) else { return true };
-    if WAY.swap(REFUSED, Ordering::Relaxed) != REFUSED {
-        report_refusal(refusal.as_ref().unwrap_or(&why), &why);
+    let Err(why) = queue(thread) else { return true };
+    let Err(last) = kill(thread) else { return true };
+    static REPORTED: AtomicBool = AtomicBool::new(false);
+    if is_refusal(&last) && !REPORTED.swap(true, Ordering::Relaxed) {
+        report_refusal(&why, &last);
     }
     false
+}
+
+/// Whether the system refuses the call itself, as a container's filter does.
+fn is_refusal(why: &io::Error) -> bool {
+    matches!(why.raw_os_error(), Some(libc::EPERM | libc::ENOSYS | libc::EACCES))
 }
 
 /// Says that goroutines cannot be interrupted. Called once.

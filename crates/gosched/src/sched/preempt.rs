@@ -138,21 +138,22 @@ pub(crate) fn begin_thread(m: &'static M) {
 /// Asks `m` to stop, if the turn on its P is still this one: see the top of this file. By any other thread.
 pub(crate) fn ask(m: &'static M, why: Why, turn: u32) {
     note(m, why, turn);
-    if ON.load(Ordering::Relaxed) && m.thread() != 0 {
-        m.carrier.interrupt(m.thread(), || calls::is_marked(m));
+    let thread = m.thread();
+    if ON.load(Ordering::Relaxed) && thread != 0 {
+        m.carrier.interrupt(thread, || calls::is_marked(m));
     }
 }
 
 /// The goroutine of `m` is interrupted, and asked for nothing. By any other thread. False: there is no way.
 pub(crate) fn interrupt(m: &'static M) -> bool {
-    let can = INSTALLED.load(Ordering::Relaxed) && interrupt::can_send() && m.thread() != 0;
-    if can {
-        // One that was stopped while it sends would keep all others from it.
-        // SAFETY: here — nothing below waits or switches.
-        let _still = unsafe { Still::new() };
-        m.carrier.interrupt(m.thread(), || calls::is_marked(m));
+    let thread = m.thread();
+    if !INSTALLED.load(Ordering::Relaxed) || thread == 0 {
+        return false;
     }
-    can
+    // One that was stopped while it sends would keep all others from it.
+    // SAFETY: here — nothing below waits or switches.
+    let _still = unsafe { Still::new() };
+    m.carrier.interrupt(thread, || calls::is_marked(m))
 }
 
 /// As [`ask`], without a signal.
