@@ -44,6 +44,20 @@ fn install(filter: &[libc::sock_filter]) -> io::Result<()> {
     }
 }
 
+/// The system keeps no information about signals that are sent to the command's process.
+pub fn pending_signals(command: &mut Command) {
+    let limit = || {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: a valid limit.
+        match unsafe { libc::setrlimit(libc::RLIMIT_SIGPENDING, &none) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: it only makes a system call.
+    unsafe { command.pre_exec(limit) };
+}
+
 /// The command's process may have that many threads. False: that cannot be arranged here, since the caller is not
 /// root: other processes of the same user would count too.
 pub fn threads(command: &mut Command, most: u64) -> bool {

@@ -152,6 +152,19 @@ fn where_no_signal_can_be_sent_that_is_said_once_and_goroutines_take_turns() {
 }
 
 #[test]
+fn a_thread_that_may_not_send_signals_keeps_no_other_from_it() {
+    run(program(&["loops, filter, loops"]));
+}
+
+#[test]
+fn goroutines_are_preempted_where_the_system_keeps_no_marks_of_signals() {
+    let mut command = program(&["loops"]);
+    refuse::pending_signals(&mut command);
+    let (_, err) = run(command);
+    assert_eq!(err, "");
+}
+
+#[test]
 fn where_sigaltstack_is_refused_the_program_ends_with_a_sentence() {
     let output = refusing(libc::EPERM, &[libc::SYS_sigaltstack], &["turns"]).output();
     let output = output.expect("a program");
@@ -182,6 +195,13 @@ fn with_threads(most: u64, arguments: &[&str]) -> Option<(String, String)> {
             Some((out, err))
         }
     }
+}
+
+#[test]
+fn a_thread_that_will_send_is_no_deadlock_where_threads_are_refused() {
+    // Main, that thread, and the spawner.
+    let Some((_, err)) = with_threads(3, &["beside a thread", "500"]) else { return };
+    assert!(err.contains("refuses a thread for sysmon"), "{err}");
 }
 
 #[test]

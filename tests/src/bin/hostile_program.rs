@@ -26,6 +26,8 @@ fn main() {
         ["some of everything"] => some_of_everything(),
         ["loops"] => loops(),
         ["turns"] => turns(),
+        ["beside a thread", messages] => beside_a_thread(messages.parse().expect("a number")),
+        ["loops, filter, loops"] => loops_filter_loops(),
         ref other => panic!("no program {other:?}"),
     }
     println!("done");
@@ -149,6 +151,80 @@ fn loops() {
     time::sleep(Duration::from_millis(30));
     stop.store(true, Ordering::Relaxed);
     loops.into_iter().for_each(|handle| handle.join().expect("no panic"));
+}
+
+/// A thread that was there before the runtime sends to main now and then: that is no deadlock, though nothing else is
+/// there. Asks for more threads all the time, if they are refused.
+fn beside_a_thread(messages: u64) {
+    let (sender, receiver) = chan::<u64>(1);
+    let ask = SENDERS.lock().unwrap().take().expect("a thread before main");
+    ask.send(sender).expect("the thread");
+    for _ in 0..messages {
+        receiver.recv().expect("a message");
+    }
+}
+
+static SENDERS: std::sync::Mutex<Option<std::sync::mpsc::Sender<chan::Sender<u64>>>> =
+    std::sync::Mutex::new(None);
+
+/// The thread of [`beside_a_thread`]: before the runtime, since the system may refuse threads later.
+extern "C" fn start_early() {
+    if std::env::args().nth(1).is_none_or(|name| name != "beside a thread") {
+        return;
+    }
+    let (ask, asked) = std::sync::mpsc::channel::<chan::Sender<u64>>();
+    *SENDERS.lock().unwrap() = Some(ask);
+    std::thread::spawn(move || {
+        let sender = asked.recv().expect("main");
+        // Longer than the runtime waits before it looks for a deadlock.
+        let pause = |number: u64| Duration::from_micros(11_000 + number % 40 * 100);
+        for number in 0.. {
+            std::thread::sleep(pause(number));
+            if sender.send(number).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START_EARLY: extern "C" fn() = start_early;
+
+/// One thread refuses itself to send signals: the others still can.
+fn loops_filter_loops() {
+    loops();
+    let filtered = go(|| {
+        gosched::lock_os_thread();
+        refuse_signals_here();
+        let procs = runtime::procs();
+        let busy = go(|| spin(300_000));
+        runtime::set_procs(procs + 1);
+        runtime::set_procs(procs);
+        busy.join().expect("no panic");
+    });
+    filtered.join().expect("no panic");
+    loops();
+}
+
+/// The calling thread may not send signals to threads from here on.
+fn refuse_signals_here() {
+    let calls = [libc::SYS_rt_tgsigqueueinfo, libc::SYS_tgkill];
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
+    for call in calls {
+        let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+        filter.push(libc::sock_filter { code, jt: 0, jf: 1, k: call as u32 });
+        let refusal = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+        filter.push(statement(libc::BPF_RET | libc::BPF_K, refusal));
+    }
+    filter.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: it has no precondition.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    let mode = libc::SECCOMP_MODE_FILTER;
+    // SAFETY: a program of as many statements as it says.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) }, 0);
 }
 
 /// Goroutines that compute for longer than a slice, and yield.

@@ -60,9 +60,8 @@ pub(crate) fn check(p: &'static P, seen: &mut Seen, now: u64) {
 fn is_idle_sleep(m: &M, call: Call) -> bool {
     match call.number {
         libc::SYS_futex => call.arguments[0] == ptr::from_ref(&m.note).addr(),
-        libc::SYS_epoll_pwait2 | libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_ppoll => {
-            true
-        }
+        libc::SYS_epoll_pwait2 | libc::SYS_epoll_wait | libc::SYS_epoll_pwait => true,
+        libc::SYS_ppoll | libc::SYS_poll => true,
         _ => false,
     }
 }

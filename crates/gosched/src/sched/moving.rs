@@ -20,6 +20,7 @@ use crate::gmp::state::GState;
 use crate::gmp::timer::Timer;
 use crate::probe;
 use crate::sched::Order;
+use crate::sys::cpu_limit;
 use crate::sys::fatal::fatal;
 use gosched_context::Still;
 use gosched_context::arch;
@@ -304,11 +305,23 @@ pub(crate) fn procs() -> usize {
 /// Changes how many there are. One change at a time.
 pub(crate) fn set_procs(procs: usize) -> usize {
     fork::refuse_in_child("`set_procs`");
+    change_procs(procs, || true)
+}
+
+/// As [`set_procs`], unless the program has chosen a number itself by now.
+pub(crate) fn follow_procs(procs: usize) {
+    change_procs(procs, || !cpu_limit::is_fixed());
+}
+
+/// Changes the number of Ps if that `is_wanted` when no other change is under way. Returns what it was.
+fn change_procs(procs: usize, is_wanted: impl FnOnce() -> bool) -> usize {
     let procs = procs.min(super::state::MAX_PROCS);
+    let mut tries = 0;
     // PAIR changing-procs: sees the last change.
     while CHANGING.swap(true, Ordering::Acquire) {
-        super::yield_now();
+        world::wait_for_another_stopper(&mut tries);
     }
+    let procs = if is_wanted() { procs } else { SCHED.procs() };
     start::make_more_ps(procs);
     let before = SCHED.procs();
     if procs != before {

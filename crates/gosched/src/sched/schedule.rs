@@ -19,7 +19,8 @@ pub(crate) fn live(m: &'static M) {
     let attached = unsafe { m.carrier.attach() };
     if let Err(why) = attached {
         // Memory may be there later; anything else that the system refuses, it refuses every thread.
-        if m.is_main() || why.raw_os_error() != Some(libc::ENOMEM) {
+        let is_memory = matches!(why.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN));
+        if m.is_main() || !is_memory {
             fatal!(
                 "a thread cannot carry goroutines: {why}. Does a filter of system calls refuse it?"
             );

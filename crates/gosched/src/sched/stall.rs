@@ -48,6 +48,10 @@ impl Missing {
         missing
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// Says which Ps have not stopped for `how_long`, and what their goroutines do. Allocates, and reads debug
     /// information: not while the world is stopped.
     pub(crate) fn report(&self, reason: &str, how_long: Duration) {

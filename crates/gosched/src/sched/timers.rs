@@ -181,13 +181,7 @@ pub(crate) fn run_due(m: &'static M) -> bool {
             break;
         }
     }
-    let earliest = look();
-    // Between its two looks somebody may have fallen asleep for too long.
-    // PAIR timers: as above.
-    let until = KEPT_UNTIL.load(Ordering::SeqCst);
-    if until > earliest {
-        tell_keeper(earliest);
-    }
+    look_after_firing();
     // The first one runs next, the others after it in the order of their times.
     let mut first = None;
     while let Some(g) = ready.pop_front() {
@@ -223,8 +217,18 @@ pub(crate) fn run_due_by_sysmon() {
     for heap in all_heaps().filter(|heap| heap.next() <= now) {
         heap.fire_due(now, AT_A_TIME, &mut ready);
     }
-    look();
+    look_after_firing();
     polling::push_last(ready);
+}
+
+/// Looks when the next timer is due. Between the look's two steps the keeper may have fallen asleep for too long.
+fn look_after_firing() {
+    let earliest = look();
+    // PAIR timers: as above.
+    let until = KEPT_UNTIL.load(Ordering::SeqCst);
+    if until > earliest {
+        tell_keeper(earliest);
+    }
 }
 
 /// Looks when the first timer is due, and leaves that in [`EARLIEST`].

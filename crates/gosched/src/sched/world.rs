@@ -7,8 +7,9 @@
 //! it is interrupted; 2. gives its P up, counted; 3. sleeps as an idle M.
 //!
 //! A stopper waits for [`FIRST_TRY`] at most. If some P has not stopped by then, the stopper takes the stop back instead
-//! of step 3: with the lock held it does 4, then 5. After as long again it tries once more, for longer. So a P that does
-//! not stop holds up the stopper, never the whole program; [`REPORT_AFTER`] later the stopper says which P that is. An M that has seen that the world stops, and has its P, looks again with the lock held
+//! of step 3: with the lock held it does 4, then 5. After [`REST`] times as long it tries once more, for longer. So a P
+//! that does not stop holds up the stopper, and costs the others a tenth of their time; [`REPORT_AFTER`] later the
+//! stopper says which P that is. An M that has seen that the world stops, and has its P, looks again with the lock held
 //! before it gives the P up, counted; so it keeps it, or gives it to somebody else as ever.
 //!
 //! One stopper at a time. While the world is stopped nothing may be allocated: whoever holds the
@@ -82,22 +83,28 @@ pub(crate) fn with_world_stopped<R>(reason: StopReason, f: impl FnOnce(Stopped) 
             Ok(result) => return result,
             Err(f) => f,
         };
-        if begin.elapsed() >= report_after {
+        if begin.elapsed() >= report_after && !missing.is_empty() {
             missing.report(reason.words(), begin.elapsed());
             report_after *= 4;
         }
-        let next_try = Instant::now() + limit;
-        while Instant::now() < next_try {
-            yield_now();
-        }
+        // A goroutine that sleeps like this loses its P meanwhile.
+        std::thread::sleep(REST * limit);
         limit = LONGEST_TRY.min(2 * limit);
     }
 }
 
-/// A stop that takes longer is taken back: the other goroutines run for as long again, and the stopper tries once more,
-/// for twice as long.
+/// A stop that takes longer is taken back. The stopper tries once more later, for twice as long.
 const FIRST_TRY: Duration = Duration::from_millis(20);
 const LONGEST_TRY: Duration = Duration::from_secs(1);
+
+/// How many times as long the other goroutines run before the next try: they lose a tenth of their time at most.
+const REST: u32 = 9;
+
+/// What to do while another thread stops the world, or is about to: yields at first, then sleeps.
+pub(crate) fn wait_for_another_stopper(tries: &mut u32) {
+    *tries += 1;
+    if *tries < 100 { yield_now() } else { std::thread::sleep(Duration::from_millis(1)) }
+}
 
 /// How long the stopper tries before it says which Ps do not stop; then four times as long, and so on.
 const REPORT_AFTER: Duration = Duration::from_secs(10);
@@ -119,13 +126,13 @@ fn try_once<R, F: FnOnce(Stopped) -> R>(
     missing: &mut Missing,
     f: F,
 ) -> Result<R, F> {
-    let deadline = Instant::now() + limit;
+    let (deadline, mut tries) = (Instant::now() + limit, 0);
     // PAIR world: sees what the last stopper did.
     while BUSY.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
         if Instant::now() >= deadline {
             return Err(f);
         }
-        yield_now();
+        wait_for_another_stopper(&mut tries);
     }
     REASON.store(reason as u8, Ordering::Relaxed);
     let goroutine = moving::is_here();
