@@ -20,6 +20,7 @@ fn child() {
             go(|| ()).join().unwrap();
             assert_eq!(backend(), CHOSEN);
         }
+        Some("no room") => goroutines_without_room_are_refused(),
         Some("keyed malloc") => dynamic::with_keyed_malloc(),
         Some(other) => panic!("no scenario {other}"),
     }
@@ -36,6 +37,48 @@ fn what_was_chosen_makes_no_noise() {
     let output = children::run("chosen");
     assert!(output.status.success(), "{output:?}");
     assert_eq!(lines_of_the_runtime(&output), Vec::<String>::new());
+}
+
+/// Where goroutines are threads: one that the system has no room for is refused. It would otherwise
+/// end the process, by a panic of std's outside the code that catches panics.
+#[test]
+#[cfg(feature = "threads")]
+fn a_goroutine_that_the_system_has_no_room_for_is_refused() {
+    let output = children::run("no room");
+    assert!(output.status.success(), "{}", children::stderr(&output));
+}
+
+/// Leaves room for some hundred threads only, and starts goroutines until one is refused.
+fn goroutines_without_room_are_refused() {
+    const LEFT: usize = 2500;
+    const PAGE: usize = 4096;
+    let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
+    let limit: usize = limit.trim().parse().unwrap();
+    let used = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+    let pages = limit - used - LEFT;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: new memory, wherever the system likes.
+    let start =
+        unsafe { libc::mmap(std::ptr::null_mut(), pages * PAGE, libc::PROT_NONE, flags, -1, 0) };
+    assert_ne!(start, libc::MAP_FAILED);
+    // Neighbours with different rights are different mappings.
+    for page in (0..pages).step_by(2) {
+        let page = start.wrapping_byte_add(page * PAGE);
+        // SAFETY: a page of the memory above.
+        assert_eq!(unsafe { libc::mprotect(page, PAGE, libc::PROT_READ) }, 0);
+    }
+    let (sender, receiver) = gosched::chan::<()>(0);
+    let mut handles = Vec::new();
+    let refused = loop {
+        let receiver = receiver.clone();
+        match gosched::Builder::new().go(move || receiver.recv().is_err()) {
+            Ok(handle) => handles.push(handle),
+            Err(why) => break why.to_string(),
+        }
+    };
+    assert!(refused.contains("vm.max_map_count"), "{refused}");
+    drop(sender);
+    assert!(handles.into_iter().all(|handle| handle.join().unwrap()));
 }
 
 /// A program with libc linked in loads no libraries.
@@ -103,6 +146,9 @@ mod dynamic {
         assert_eq!(call::<c_long>(c"keyed_malloc_strangers"), 0);
         let made = call::<c_long>(c"keyed_malloc_made");
         assert!(made >= 1000, "{made}: each goroutine has a state of its own");
+        if cfg!(feature = "threads") {
+            return; // libc itself frees memory after the destructors of keys
+        }
         // Threads keep theirs, and there are fewer than goroutines were.
         wait::until("the states of goroutines that ended are destroyed", || {
             let made = call::<c_long>(c"keyed_malloc_made");
@@ -126,7 +172,6 @@ mod dynamic {
         (output.status.code(), output)
     }
 
-    const MULTI_THREAD: Option<i32> = Some(1);
     const THREADS: Option<i32> = Some(2);
 
     fn loading_program() -> Command {
@@ -163,6 +208,7 @@ mod dynamic {
     #[test]
     #[cfg(not(feature = "threads"))]
     fn a_library_that_is_preloaded_or_linked_has_goroutines_that_move() {
+        const MULTI_THREAD: Option<i32> = Some(1);
         let (code, output) = run(loading_program().env("LD_PRELOAD", library()));
         assert_eq!(code, MULTI_THREAD, "{output:?}");
         assert_eq!(lines_of_the_runtime(&output), Vec::<String>::new());

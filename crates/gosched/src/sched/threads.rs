@@ -14,6 +14,7 @@ use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::sys::Lock;
 use crate::sys::fatal::warning;
+use crate::sys::mappings::{self, Mappings};
 use crate::sys::{clock, random};
 use gosched_context::Still;
 use gosched_context::fatal::Stderr;
@@ -270,11 +271,45 @@ pub(crate) fn count(numbers: &mut Numbers) {
 /// A goroutine as a thread, and the thread, which ends after it.
 pub(crate) type Started = (&'static G, u64, std::thread::JoinHandle<()>);
 
+/// Threads that are started between two looks at the process's memory mappings.
+const STARTS_PER_LOOK: u64 = 256;
+
+/// Memory mappings that a new thread may need: a stack, a signal stack and a guard for each, and
+/// some for the heap that an allocator gives to a thread.
+const MAPPINGS_PER_THREAD: usize = 8;
+
+/// Refuses a thread that might find no room for its signal stack. std makes that stack on the new
+/// thread, before the code that catches panics, and panics if the memory cannot be had: the process
+/// dies with "failed to initiate panic, error 5".
+///
+/// # Errors
+/// The process has almost as many memory mappings as the system allows.
+fn check_room() -> std::io::Result<()> {
+    static STARTS: AtomicU64 = AtomicU64::new(1);
+    static IS_TIGHT: AtomicBool = AtomicBool::new(false);
+    let is_due = STARTS.fetch_add(1, Ordering::Relaxed).is_multiple_of(STARTS_PER_LOOK);
+    if !is_due && !IS_TIGHT.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let Some(Mappings { used, limit }) = mappings::count() else { return Ok(()) };
+    let is_tight = used + STARTS_PER_LOOK as usize * MAPPINGS_PER_THREAD > limit;
+    IS_TIGHT.store(is_tight, Ordering::Relaxed);
+    if is_tight {
+        let why = format!(
+            "the process has {used} memory mappings, each goroutine is a thread that needs some, \
+             and vm.max_map_count is {limit}"
+        );
+        return Err(std::io::Error::new(std::io::ErrorKind::OutOfMemory, why));
+    }
+    Ok(())
+}
+
 /// Starts a goroutine as a thread.
 ///
 /// # Errors
 /// The system refuses a thread.
 pub(crate) fn spawn(order: Order<'_>) -> std::io::Result<Started> {
+    check_room()?;
     let (g, id) = begin(order);
     let mut thread = std::thread::Builder::new();
     let details = order.wishes.and_then(|wishes| wishes.details.as_ref());
@@ -345,11 +380,13 @@ fn start_prepared(g: &'static G) {
     count_started();
     loop {
         let task = SendTask(g.task());
-        let started = std::thread::Builder::new().spawn(move || {
-            let task = task;
-            live(g, task.0);
-        });
-        match started {
+        let start = || {
+            std::thread::Builder::new().spawn(move || {
+                let task = task;
+                live(g, task.0);
+            })
+        };
+        match check_room().and_then(|()| start()) {
             Ok(_) => return,
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }

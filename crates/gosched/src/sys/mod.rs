@@ -36,6 +36,8 @@ pub(crate) mod inq;
 #[cfg(not(loom))]
 pub(crate) mod main_stack;
 #[cfg(not(loom))]
+pub(crate) mod mappings;
+#[cfg(not(loom))]
 pub(crate) mod owned;
 #[cfg(not(loom))]
 pub(crate) mod poller;
