@@ -180,11 +180,14 @@ impl Said {
     /// They were not.
     pub fn was_moved_if_allowed(&self) {
         self.was_preempted();
-        // A static program has libc in its own text, and never moves.
-        let allowed = self.mode != Mode::InPlace && cfg!(not(target_feature = "crt-static"));
+        let allowed = self.mode != Mode::InPlace && CAN_MOVE;
         assert!(!allowed || self.number("moved") > 0, "{self}");
     }
 }
+
+/// Whether goroutines that are preempted may be moved to another thread. A static program has libc in
+/// its own text, and never moves them; neither does a program without the allocation cache.
+pub const CAN_MOVE: bool = cfg!(not(any(target_feature = "crt-static", feature = "system-alloc")));
 
 impl std::fmt::Display for Said {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

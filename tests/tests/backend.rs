@@ -39,6 +39,16 @@ fn what_was_chosen_makes_no_noise() {
     assert_eq!(lines_of_the_runtime(&output), Vec::<String>::new());
 }
 
+/// A goroutine that is preempted inside the allocator has the lock that new threads need, and still
+/// goes on: it keeps its thread.
+#[test]
+fn a_program_with_an_allocator_of_its_own_ends_with_short_slices() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_own_allocator_program"));
+    let output = command.env("GOSCHED_SLICE", "100us").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{CHOSEN:?}\n"));
+}
+
 /// Where goroutines are threads: one that the system has no room for is refused. It would otherwise
 /// end the process, by a panic of std's outside the code that catches panics.
 #[test]

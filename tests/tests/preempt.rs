@@ -3,7 +3,9 @@
 //!
 //! `GOSCHED_PREEMPT_SECONDS` is how long each case goes on.
 
-use gosched_tests::preempting::{self, Mode, PROCS, Program, Said, repetitions, sooner_or_later};
+use gosched_tests::preempting::{
+    self, CAN_MOVE, Mode, PROCS, Program, Said, repetitions, sooner_or_later,
+};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -99,10 +101,8 @@ fn goroutines_that_never_yield_all_get_their_turns() {
 fn a_thousand_that_never_yield_all_get_on() {
     for procs in PROCS {
         // Where each needs a thread, more than 64 begin only now and then.
-        let is_static = cfg!(target_feature = "crt-static");
         let many = if procs == 2 { 1000 } else { repetitions(100, 1000) };
-        for (mode, count) in [(Mode::Both, if is_static { 60 } else { many }), (Mode::InPlace, 60)]
-        {
+        for (mode, count) in [(Mode::Both, if CAN_MOVE { many } else { 60 }), (Mode::InPlace, 60)] {
             let arguments = ["many hogs", &count.to_string()];
             let said = program(&arguments, procs).mode(mode).slice("500us").run();
             said.was_moved_if_allowed();

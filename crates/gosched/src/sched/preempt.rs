@@ -11,7 +11,8 @@
 //!
 //! - *Moved.* The goroutine was interrupted in the program's own text, with its own identity, on its own
 //!   stack, and has not changed its thread (signal mask): it goes on in [`moved`], on its own stack, and
-//!   leaves as if it yielded. Any M can resume it.
+//!   leaves as if it yielded. Any M can resume it. Only in a program with the allocation cache: see
+//!   [`is_allocator_without_locks`].
 //! - *Stopped in place.* Else the M gives its P away and sleeps in the handler. The G is queued as only that
 //!   M's; whoever finds it brings the M a P. It may hold any lock of libc's, so an M that stops like this
 //!   never leaves its P waiting for a thread that has yet to be made: making one takes such locks.
@@ -88,10 +89,14 @@ pub(crate) fn start() {
             ),
         }
     }
+    MAY_MOVE.store(is_allocator_without_locks(), Ordering::Relaxed);
     if let Some(way) = std::env::var_os("GOSCHED_PREEMPT") {
         match way.to_str() {
             Some("in-place") => MAY_MOVE.store(false, Ordering::Relaxed),
-            Some("moving") => MAY_STOP.store(false, Ordering::Relaxed),
+            Some("moving") => {
+                MAY_MOVE.store(true, Ordering::Relaxed);
+                MAY_STOP.store(false, Ordering::Relaxed);
+            }
             _ => {
                 warning!("GOSCHED_PREEMPT is {way:?}: it may be `in-place` or `moving`: using both")
             }
@@ -107,6 +112,15 @@ pub(crate) fn start() {
         }
         Err(why) => warning!("goroutines are not preempted: {why}"),
     }
+}
+
+/// Whether the program's global allocator is the allocation cache, which enters the allocator behind
+/// it only as a thread. Any other may be code of the program's with locks, as jemalloc is and a
+/// wrapper that counts. A goroutine that was moved out of there holds a lock without which no M can be
+/// made: when all Ms wait for the lock, none is left to go on with the goroutine.
+fn is_allocator_without_locks() -> bool {
+    drop(std::hint::black_box(Box::new(0)));
+    gosched_alloc::stats().reserved > 0
 }
 
 fn parse_duration(text: &str) -> Option<Duration> {

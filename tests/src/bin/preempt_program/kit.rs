@@ -2,6 +2,7 @@
 //! in which somebody does not get on.
 
 use gosched::{__rules as rules, JoinHandle, go, runtime, time};
+use gosched_tests::preempting::CAN_MOVE;
 use gosched_tests::wait::{CHILD_LIMIT, LIMIT};
 use std::io::{Cursor, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -83,8 +84,7 @@ pub(crate) fn wait_for_preemptions(is_enough: impl Fn(&rules::Preemptions) -> bo
 
 /// Whether somebody was moved, if that is allowed.
 pub(crate) fn is_moved_if_allowed(counts: &rules::Preemptions) -> bool {
-    // A static program has libc in its own text, and never moves.
-    let allowed = way() != Some("in-place") && cfg!(not(target_feature = "crt-static"));
+    let allowed = way() != Some("in-place") && CAN_MOVE;
     !allowed || counts.moved > 0
 }
 
