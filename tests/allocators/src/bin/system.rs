@@ -1,0 +1,6 @@
+//! The system's allocator, or one by `LD_PRELOAD`.
+
+#[gosched::main(alloc = off)]
+fn main() {
+    gosched_allocators_tests::work();
+}

@@ -1,0 +1,130 @@
+//! Programs that are built in other ways: with sanitizers, and with two copies of the crate.
+//!
+//! Sanitizers need a nightly toolchain. Without one their tests are left out, with a line that says
+//! so; but they fail if `CI` or `GOSCHED_REQUIRE_NIGHTLY` is set.
+
+use gosched_tests as _;
+use gosched_tests::golang::target_folder;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The folder of the project.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Cargo, without what the Cargo that runs this suite has set.
+fn cargo(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root());
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("RUSTFLAGS").env_remove("RUSTUP_TOOLCHAIN");
+    command
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Copies a file or a folder.
+fn copy(from: &Path, to: &Path) {
+    if !from.is_dir() {
+        std::fs::copy(from, to).unwrap();
+        return;
+    }
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        copy(&entry.path(), &to.join(entry.file_name()));
+    }
+}
+
+/// Each copy defines functions of libc, and the linker would only say that a symbol is there twice.
+#[test]
+fn two_copies_of_the_crate_are_refused_by_cargo() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("two_copies");
+    let _ = std::fs::remove_dir_all(&folder);
+    let (other, program) = (folder.join("other"), folder.join("program"));
+    copy(&root().join("crates/context"), &other.join("crates/context"));
+    let workspace = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let older = workspace.replacen("version = \"0.1.0\"", "version = \"0.0.9\"", 1);
+    assert_ne!(older, workspace);
+    std::fs::write(other.join("Cargo.toml"), older).unwrap();
+    let ours = root().canonicalize().unwrap().join("crates/context");
+    let manifest = format!(
+        "[package]\nname = \"two\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n\
+         [dependencies]\none = {{ package = \"gosched-context\", path = {ours:?} }}\n\
+         two = {{ package = \"gosched-context\", path = \"../other/crates/context\" }}\n"
+    );
+    std::fs::create_dir_all(program.join("src")).unwrap();
+    std::fs::write(program.join("src/lib.rs"), "").unwrap();
+    std::fs::write(program.join("Cargo.toml"), manifest).unwrap();
+    copy(&root().join("Cargo.lock"), &program.join("Cargo.lock"));
+    let mut command = cargo(env!("CARGO"));
+    command.args(["tree", "--offline", "--manifest-path"]).arg(program.join("Cargo.toml"));
+    let output = command.output().unwrap();
+    let said = stderr(&output);
+    assert!(!output.status.success(), "{output:?}");
+    assert!(said.contains("gosched-context") && said.contains("links"), "{said}");
+}
+
+/// Whether there is a nightly toolchain.
+fn has_nightly() -> bool {
+    let found = cargo("cargo").args(["+nightly", "--version"]).output();
+    let found = found.is_ok_and(|output| output.status.success());
+    if !found {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let required = ["CI", "GOSCHED_REQUIRE_NIGHTLY"].into_iter().any(is_set);
+        assert!(!required, "no nightly toolchain: run `rustup toolchain install nightly`");
+        eprintln!("left out: no nightly toolchain");
+    }
+    found
+}
+
+/// Builds `backend_program` with a sanitizer.
+fn build(sanitizer: &str, features: &str) -> PathBuf {
+    const TARGET: &str = "x86_64-unknown-linux-gnu";
+    let folder = target_folder().join("sanitizers").join(format!("{sanitizer}-{features}"));
+    let mut command = cargo("cargo");
+    command.args(["+nightly", "build", "--quiet", "-p", "gosched-tests"]);
+    command.args(["--bin", "backend_program", "--target", TARGET, "--features", features]);
+    command.arg("--target-dir").arg(&folder);
+    // The standard library of the toolchain was built without the sanitizer.
+    let flags = format!("-Zsanitizer={sanitizer} -Cunsafe-allow-abi-mismatch=sanitizer");
+    let output = command.env("RUSTFLAGS", flags).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    folder.join(TARGET).join("debug/backend_program")
+}
+
+/// The program starts, runs its goroutines and ends; a defect inside a goroutine is found.
+fn runs_and_finds(sanitizer: &str, defect: &str, report: &str) {
+    if !has_nightly() {
+        return;
+    }
+    for features in ["", "threads"] {
+        let program = build(sanitizer, features);
+        let output = Command::new(&program).output().unwrap();
+        assert!(output.status.success(), "{features}: {output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "Threads\n");
+        let said = stderr(&output);
+        let lines = said.lines().filter(|line| line.starts_with("runtime: ")).count();
+        assert_eq!(lines, usize::from(features.is_empty()), "{features}: {said}");
+        assert!(features == "threads" || said.contains("a build without a sanitizer"), "{said}");
+
+        let output = Command::new(&program).arg(defect).output().unwrap();
+        assert!(!output.status.success(), "{features}: {output:?}");
+        assert!(stderr(&output).contains(report), "{features}: {output:?}");
+    }
+}
+
+#[test]
+fn a_program_under_thread_sanitizer_runs_and_its_races_are_found() {
+    runs_and_finds("thread", "race", "WARNING: ThreadSanitizer: data race");
+}
+
+#[test]
+fn a_program_under_address_sanitizer_runs_and_its_mistakes_are_found() {
+    runs_and_finds("address", "use after free", "AddressSanitizer: heap-use-after-free");
+}
