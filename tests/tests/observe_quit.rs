@@ -5,15 +5,35 @@ use gosched_tests::attended::{Attended, Said};
 use gosched_tests::dumps;
 use gosched_tests::golang::plain;
 use gosched_tests::wait;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus};
+
+fn command(name: &str) -> Command {
+    plain(Path::new(env!("CARGO_BIN_EXE_observe_program")), &["quit", name])
+}
 
 fn start(name: &str) -> Attended {
-    let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
-    let mut program = Attended::start(plain(program, &["quit", name]));
+    until_ready(Attended::start(command(name)))
+}
+
+fn until_ready(mut program: Attended) -> Attended {
     program.wait_for("ready", |said| said.out.contains("ready\n"));
     program
+}
+
+/// The command starts with the signals ignored that a shell ignores for `command &` in a script.
+fn in_the_background(mut command: Command) -> Command {
+    let ignore = || {
+        for signal in [libc::SIGINT, libc::SIGQUIT] {
+            // SAFETY: ignoring is always valid.
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
+        }
+        Ok(())
+    };
+    // SAFETY: the closure calls only what a signal handler may call.
+    unsafe { command.pre_exec(ignore) };
+    command
 }
 
 /// Sends SIGQUIT to a program that is ready, as often as `times` says.
@@ -49,9 +69,8 @@ fn value<'a>(line: &'a str, name: &str) -> &'a str {
 
 #[test]
 fn sigquit_tells_which_m_it_came_to_and_its_registers() {
-    let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
     let (status, said) = wait::retry(|| {
-        let (status, said) = Attended::start(plain(program, &["quit", "to itself"])).end();
+        let (status, said) = Attended::start(command("to itself")).end();
         dumps::uncut(&said.err).map(|()| (status, said))
     });
     let text = &said.err;
@@ -133,6 +152,46 @@ fn a_program_that_ignores_it_goes_on() {
     program.end_input();
     let (status, said) = program.end();
     succeeded(status, &said, "ignored");
+}
+
+#[test]
+fn a_program_that_a_script_starts_in_the_background_answers_too() {
+    let (status, said) = wait::retry(|| {
+        let program = until_ready(Attended::start(in_the_background(command("waits"))));
+        // SIGINT stays ignored, as in Go.
+        program.signal(libc::SIGINT);
+        program.signal(libc::SIGQUIT);
+        let (status, said) = program.end();
+        dumps::uncut(&said.err).map(|()| (status, said))
+    });
+    assert_eq!(shown(status, &said).len(), 2, "{}", said.err);
+}
+
+#[test]
+fn a_program_in_the_background_that_ignores_it_itself_goes_on() {
+    // The program's choice comes after the runtime's: Go's `signal.Ignore`.
+    let mut program = until_ready(Attended::start(in_the_background(command("ignored inside"))));
+    program.signal(libc::SIGQUIT);
+    program.end_input();
+    let (status, said) = program.end();
+    succeeded(status, &said, "ignored");
+}
+
+/// Go's children have SIGINT ignored and SIGQUIT as it is by default, if both were ignored for their parent.
+#[test]
+fn children_of_a_program_in_the_background_start_as_those_of_go() {
+    let (status, said) = Attended::start(in_the_background(command("children"))).end();
+    assert!(status.success(), "{status:?}: {}", said.err);
+    let mut lines = 0;
+    for line in said.out.lines() {
+        let (name, set) = line.split_once(":\t").unwrap_or_else(|| panic!("{line}"));
+        let set = u64::from_str_radix(set, 16).unwrap();
+        let has = |signal: i32| set >> (signal - 1) & 1 == 1;
+        assert!(!has(libc::SIGQUIT), "{line}");
+        assert_eq!(has(libc::SIGINT), name == "SigIgn", "{line}");
+        lines += 1;
+    }
+    assert_eq!(lines, 4, "{}", said.out);
 }
 
 #[test]

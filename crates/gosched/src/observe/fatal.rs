@@ -3,6 +3,7 @@
 use super::goroutines::{self, Whom};
 use super::hints;
 use super::level;
+use super::quit;
 use super::text;
 use crate::sched::viewer::{Manners, Viewer};
 use crate::sched::{self, End};
@@ -136,10 +137,11 @@ pub(super) fn crash_if_asked() {
     }
 }
 
-/// Lets those below show goroutines when they find that the process must end.
+/// Lets the scheduler show goroutines when the process must end. Before the program's `main`.
 pub(crate) fn prepare() {
     sched::set_report(report);
     sched::set_show(show);
     sched::set_overflow_report(|| report(End::Overflow));
     dying::guard_exit();
+    quit::note_inherited();
 }

@@ -4,12 +4,12 @@
 //! the goroutine goes on meanwhile. The system's alarm clock ends the process if that is not done.
 
 use super::{fatal, level};
-use crate::sched;
-use crate::sched::viewer;
+use crate::sched::{self, Backend, viewer};
+use crate::sys::signals;
 use gosched_context::{arch, dying};
 use std::fmt::Write;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 /// Where it came, to whom, and how.
 static REGISTERS: [AtomicUsize; arch::NAMES.len()] =
@@ -17,13 +17,18 @@ static REGISTERS: [AtomicUsize; arch::NAMES.len()] =
 static THREAD: AtomicI32 = AtomicI32::new(0);
 static CODE: AtomicI32 = AtomicI32::new(0);
 
-/// Puts the handler in force, where the program has none of its own and does not ignore the signal.
+/// Installs the handler, unless the program has set a handler of its own or ignores the signal by its own choice.
+///
+/// A signal that was ignored when the process started is not the program's choice: a shell starts `program &` in a
+/// script with SIGINT and SIGQUIT ignored. As in Go (`initsig`), SIGQUIT is handled then too. A child process gets the
+/// default action, as every signal with a handler does in `exec`; that is Go's behaviour as well.
 pub(crate) fn watch_for_quit() {
-    let mut before = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: reads what is done with the signal now.
-    let read = unsafe { libc::sigaction(libc::SIGQUIT, std::ptr::null(), before.as_mut_ptr()) };
-    // SAFETY: the call has filled it.
-    if read != 0 || unsafe { before.assume_init() }.sa_sigaction != libc::SIG_DFL {
+    let Some(now) = signals::disposition(libc::SIGQUIT) else { return };
+    // Where each goroutine is a thread no watcher could answer: the signal stays ignored.
+    let is_inherited = now == libc::SIG_IGN
+        && IGNORED_AT_START.load(Ordering::Relaxed)
+        && sched::backend() == Backend::Moving;
+    if now != libc::SIG_DFL && !is_inherited {
         return;
     }
     // SAFETY: no handler, no flags, an empty mask: all of them zeros.
@@ -34,6 +39,15 @@ pub(crate) fn watch_for_quit() {
     unsafe { libc::sigfillset(&raw mut action.sa_mask) };
     // SAFETY: the handler keeps the rules of one.
     unsafe { libc::sigaction(libc::SIGQUIT, &action, std::ptr::null_mut()) };
+}
+
+/// SIGQUIT was ignored when the process started.
+static IGNORED_AT_START: AtomicBool = AtomicBool::new(false);
+
+/// Notes whether SIGQUIT is ignored. Before the program's `main`, which may ignore it by its own choice.
+pub(super) fn note_inherited() {
+    let is_ignored = signals::disposition(libc::SIGQUIT) == Some(libc::SIG_IGN);
+    IGNORED_AT_START.store(is_ignored, Ordering::Relaxed);
 }
 
 /// # Safety

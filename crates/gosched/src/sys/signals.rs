@@ -86,9 +86,14 @@ fn exchange(signal: i32, new: Option<&libc::sigaction>) -> io::Result<libc::siga
     Ok(unsafe { old.assume_init() })
 }
 
-/// Whether a signal ends the process that gets it, or is somebody's: it is not ignored.
+/// The handler of a signal, `SIG_DFL` or `SIG_IGN`. `None`: there is no such signal.
+pub(crate) fn disposition(signal: i32) -> Option<libc::sighandler_t> {
+    exchange(signal, None).ok().map(|now| now.sa_sigaction)
+}
+
+/// Whether a signal is ignored.
 pub(crate) fn is_ignored(signal: i32) -> bool {
-    exchange(signal, None).is_ok_and(|now| now.sa_sigaction == libc::SIG_IGN)
+    disposition(signal) == Some(libc::SIG_IGN)
 }
 
 extern "C" fn on_signal(signal: i32) {

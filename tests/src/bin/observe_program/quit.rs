@@ -27,9 +27,11 @@ pub(crate) fn program(name: &str) -> ExitCode {
             unsafe { libc::signal(libc::SIGQUIT, libc::SIG_IGN) };
             until_input_ends()
         }
+        "ignored inside" => ignored_inside(),
         "notified" => notified(),
         "no longer notified" => no_longer_notified(),
         "to itself" => to_itself(),
+        "children" => children(),
         "in run" => {
             gosched::run(wait_for_ever);
             ExitCode::SUCCESS
@@ -97,6 +99,16 @@ fn to_itself() {
     let _ = gosched::io::stdin().read(&mut [0]);
 }
 
+/// Prints the line of `/proc` that has the ignored signals of a child, of each kind of command.
+#[gosched::main(alloc = off)]
+fn children() {
+    let arguments = ["SigIgn\\|SigBlk", "/proc/self/status"];
+    let by_std = std::process::Command::new("grep").args(arguments).output().unwrap();
+    let by_us = gosched::process::Command::new("grep").args(arguments).output().unwrap();
+    std::io::stdout().write_all(&by_std.stdout).unwrap();
+    std::io::stdout().write_all(&by_us.stdout).unwrap();
+}
+
 /// No P is left for anybody.
 #[gosched::main(alloc = off)]
 fn busy() {
@@ -133,6 +145,17 @@ fn until_handled() {
 
 #[gosched::main(alloc = off)]
 fn until_input_ends() {
+    read_to_the_end();
+}
+
+#[gosched::main(alloc = off)]
+fn ignored_inside() {
+    // SAFETY: ignoring is always valid.
+    unsafe { libc::signal(libc::SIGQUIT, libc::SIG_IGN) };
+    read_to_the_end();
+}
+
+fn read_to_the_end() {
     say_ready();
     let mut input = String::new();
     gosched::io::stdin().read_to_string(&mut input).unwrap();
