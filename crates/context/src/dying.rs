@@ -16,6 +16,11 @@ pub fn begin() -> bool {
     DYING.swap(own, Ordering::Relaxed) != own
 }
 
+/// Whether a report has begun, in this process or in the one that forked it.
+pub fn has_begun() -> bool {
+    DYING.load(Ordering::Relaxed) != 0
+}
+
 /// Waits for another's report, which ends the process.
 pub fn wait_for_the_end() -> ! {
     loop {

@@ -7,9 +7,10 @@ use super::quit;
 use super::text;
 use crate::sched::viewer::{Manners, Viewer};
 use crate::sched::{self, End};
-use crate::sys::godebug;
 use gosched_context::dying;
+use gosched_context::fatal::Stderr as RawStderr;
 use gosched_context::watchdog::{self, PATIENCE};
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::mem::ManuallyDrop;
 use std::time::Duration;
@@ -51,12 +52,15 @@ pub(super) fn write_last_words(bytes: &[u8]) {
     let _ = Stderr { is_watched: true }.write_all(bytes);
 }
 
-/// From here on the process ends, with status 2, if its last words take too long: a lock may be held for ever.
+/// From here on the process ends, with status 2, if the report hangs: a lock that the report needs (the allocator's, the
+/// loader's) may be held forever. Then all goroutines are listed without their frames, which needs no lock and no memory.
 pub(super) fn watch() {
     watchdog::watch(|| {
-        let last = b"\nthe rest cannot be shown: a lock may be held for ever\n";
-        // SAFETY: the bytes are there.
-        unsafe { libc::write(2, last.as_ptr().cast(), last.len()) };
+        quit::begin_if_silent();
+        let mut out = RawStderr::new();
+        let _ = writeln!(out, "\nthe rest cannot be shown: a lock may be held for ever");
+        out.flush();
+        sched::list_goroutines();
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(2) }
     });
@@ -88,7 +92,7 @@ fn dump(whom: Whom<'_>) {
 
 /// Who waits for whom, if `GODEBUG=leakhints=1`: else a dump is Go's, to the last line.
 pub(super) fn tell_deadlocks() {
-    if godebug::value("leakhints") != Some(1) {
+    if !level::hints_are_told() {
         return;
     }
     // A million goroutines take some seconds.
@@ -144,4 +148,6 @@ pub(crate) fn prepare() {
     sched::set_overflow_report(|| report(End::Overflow));
     dying::guard_exit();
     quit::note_inherited();
+    // A goroutine may hold the lock of the environment when the report begins.
+    level::read_environment();
 }

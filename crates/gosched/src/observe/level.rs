@@ -21,6 +21,19 @@ pub(super) fn level() -> Level {
     *LEVEL.get_or_init(|| parse(&std::env::var("GOTRACEBACK").unwrap_or_default()))
 }
 
+/// Reads what the environment says about reports, once: a report must not wait for the lock of the environment.
+pub(super) fn read_environment() {
+    level();
+    labels_are_shown();
+    hints_are_told();
+}
+
+/// Whether a report names goroutines that wait for each other: `GODEBUG=leakhints=1`.
+pub(super) fn hints_are_told() -> bool {
+    static TOLD: OnceLock<bool> = OnceLock::new();
+    *TOLD.get_or_init(|| godebug::value("leakhints") == Some(1))
+}
+
 /// See [`tell_all`].
 static ALL_IS_TOLD: AtomicBool = AtomicBool::new(false);
 

@@ -1,12 +1,15 @@
 //! SIGQUIT: all goroutines are shown, and the process ends with status 2, as in Go.
 //!
-//! The handler only tells the watcher, which starts a thread that does it: whatever the interrupted code holds,
-//! the goroutine goes on meanwhile. The system's alarm clock ends the process if that is not done.
+//! The handler asks the spawner for a thread that reports: whatever lock the interrupted code holds, the goroutine goes
+//! on meanwhile. Starting a thread allocates, and so does the report: the watcher must not do either, because a goroutine
+//! that was stopped with the allocator's lock gets a P again only through the watcher. Where the lock is never released,
+//! the alarm clock (`watchdog`) has [`begin_if_silent`] and the list of goroutines written, and ends the process.
 
 use super::{fatal, level};
 use crate::sched::{self, Backend, viewer};
 use crate::sys::signals;
-use gosched_context::{arch, dying};
+use gosched_context::fatal::Stderr;
+use gosched_context::{arch, dying, watchdog};
 use std::fmt::Write;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
@@ -16,6 +19,8 @@ static REGISTERS: [AtomicUsize; arch::NAMES.len()] =
     [const { AtomicUsize::new(0) }; arch::NAMES.len()];
 static THREAD: AtomicI32 = AtomicI32::new(0);
 static CODE: AtomicI32 = AtomicI32::new(0);
+/// The first lines were written.
+static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// Installs the handler, unless the program has set a handler of its own or ignores the signal by its own choice.
 ///
@@ -27,7 +32,7 @@ pub(crate) fn watch_for_quit() {
     // Where each goroutine is a thread no watcher could answer: the signal stays ignored.
     let is_inherited = now == libc::SIG_IGN
         && IGNORED_AT_START.load(Ordering::Relaxed)
-        && sched::backend() == Backend::Moving;
+        && sched::backend() == Backend::MultiThread;
     if now != libc::SIG_DFL && !is_inherited {
         return;
     }
@@ -48,6 +53,24 @@ static IGNORED_AT_START: AtomicBool = AtomicBool::new(false);
 pub(super) fn note_inherited() {
     let is_ignored = signals::disposition(libc::SIGQUIT) == Some(libc::SIG_IGN);
     IGNORED_AT_START.store(is_ignored, Ordering::Relaxed);
+}
+
+fn registers() -> [usize; arch::NAMES.len()] {
+    REGISTERS.each_ref().map(|value| value.load(Ordering::Relaxed))
+}
+
+/// Writes the first lines of the report, if there is to be one and they were not written. Allocates nothing and takes no
+/// lock.
+pub(super) fn begin_if_silent() {
+    if THREAD.load(Ordering::Relaxed) == 0 || HAS_BEGUN.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let pc = registers()[arch::PC_AMONG_NAMES];
+    let m = viewer::m_with_thread(THREAD.load(Ordering::Relaxed)).unwrap_or(0);
+    let code = CODE.load(Ordering::Relaxed);
+    let mut out = Stderr::new();
+    let _ = write!(out, "SIGQUIT: quit\nPC={pc:#x} m={m} sigcode={code}\n\n");
+    out.flush();
 }
 
 /// # Safety
@@ -71,7 +94,7 @@ unsafe extern "C" fn on_quit(signal: i32, info: *mut libc::siginfo_t, context: *
     for (kept, value) in REGISTERS.iter().zip(registers) {
         kept.store(value, Ordering::Relaxed);
     }
-    if !sched::call_from_watcher(start) {
+    if !sched::call_from_spawner(start) {
         // Nobody is there: what the signal does by itself.
         // SAFETY: the default is no handler of anybody's.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -82,7 +105,7 @@ unsafe extern "C" fn on_quit(signal: i32, info: *mut libc::siginfo_t, context: *
     unsafe { *errno = saved };
 }
 
-/// By the watcher.
+/// By the spawner.
 fn start() {
     let thread = std::thread::Builder::new().name("gosched-dump".into());
     if thread.spawn(show).is_err() {
@@ -91,12 +114,10 @@ fn start() {
 }
 
 fn show() {
-    let registers = REGISTERS.each_ref().map(|value| value.load(Ordering::Relaxed));
-    let pc = registers[arch::PC_AMONG_NAMES];
-    let m = viewer::m_with_thread(THREAD.load(Ordering::Relaxed)).unwrap_or(0);
-    let code = CODE.load(Ordering::Relaxed);
-    let first = format!("SIGQUIT: quit\nPC={pc:#x} m={m} sigcode={code}\n\n");
-    fatal::write_last_words(first.as_bytes());
+    watchdog::pause();
+    begin_if_silent();
+    fatal::watch();
+    let registers = registers();
     // As Go, whatever `GOTRACEBACK` says.
     level::tell_all();
     fatal::dump_at_the_end();

@@ -3,3 +3,5 @@
 pub(crate) fn watch_for_quit() {}
 
 pub(super) fn note_inherited() {}
+
+pub(super) fn begin_if_silent() {}

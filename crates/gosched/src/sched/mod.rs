@@ -111,8 +111,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub(crate) use moving::{
-    become_main_m, check_panic, hand_offs, main_has_exited, preemptions, refuse_in_child,
-    registers_here, seed, set_overflow_report, with_preemption_off, with_stack, with_world_stopped,
+    become_main_m, check_panic, hand_offs, list_goroutines, main_has_exited, preemptions,
+    refuse_in_child, registers_here, seed, set_overflow_report, with_preemption_off, with_stack,
+    with_world_stopped,
 };
 
 pub(crate) use report::{End, begin as begin_report, report, set_report, set_show};
@@ -490,9 +491,9 @@ pub(crate) fn without_preemption<R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Lets one of the runtime's threads call `f`, soon. In signal handlers too. False: there is none.
-pub(crate) fn call_from_watcher(f: fn()) -> bool {
-    BACKEND.get() == Some(&Backend::MultiThread) && moving::call_from_watcher(f)
+/// Lets the thread that makes threads call `f`, soon. In signal handlers too. False: there is none.
+pub(crate) fn call_from_spawner(f: fn()) -> bool {
+    BACKEND.get() == Some(&Backend::MultiThread) && moving::call_from_spawner(f)
 }
 
 pub(crate) fn num_goroutines() -> usize {

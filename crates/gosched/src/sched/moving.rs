@@ -7,7 +7,7 @@ use super::entry::{enter, leave};
 use super::state::SCHED;
 use super::{
     calls, chaos, cpu_use, deadlock, dump, fork, life, look, polling, preempt, prepared, schedule,
-    start, steal, switch, sysmon, timers, wake, world,
+    start, steal, switch, timers, wake, world,
 };
 use crate::gmp::current;
 use crate::gmp::frame::Registers;
@@ -31,10 +31,11 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-pub(crate) use super::spawner::set_max_threads;
+pub(crate) use super::spawner::{call_from_spawner, set_max_threads};
 pub(crate) use calls::hand_offs;
 pub(crate) use chaos::seed;
 pub(crate) use deadlock::{PATIENCE, check as look_for_deadlock};
+pub(crate) use dump::list as list_goroutines;
 pub(crate) use fork::refuse_in_child;
 pub(crate) use gosched_context::Size;
 pub(crate) use look::{
@@ -44,7 +45,6 @@ pub(crate) use polling::get_polled;
 pub(crate) use preempt::counts as preemptions;
 pub(crate) use prepared::{discard, live, prepare};
 pub(crate) use start::start;
-pub(crate) use sysmon::call_from_watcher;
 
 /// Whether the caller is a goroutine of this backend.
 #[inline]

@@ -215,8 +215,10 @@ const NEVER: &str = "`start` refused, so nothing is asked of this backend";
 
 pub(crate) fn registers_here(_to: &mut std::mem::MaybeUninit<Registers>) {}
 
-pub(crate) fn call_from_watcher(_f: fn()) -> bool {
+pub(crate) fn call_from_spawner(_f: fn()) -> bool {
     false
 }
+
+pub(crate) fn list_goroutines() {}
 
 pub(crate) fn set_overflow_report(_report: fn()) {}

@@ -31,6 +31,7 @@ use crate::sys::{barrier, godebug};
 use gosched_context::Still;
 use gosched_context::arch;
 use gosched_context::carrier::Carrier;
+use gosched_context::dying;
 use gosched_context::interrupt::{self, Interruption};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -77,6 +78,8 @@ pub(crate) fn counts() -> [u64; 4] {
 
 /// So often a request is put off outside the program's text.
 const PUT_OFF: u32 = 5;
+/// The same while a report is written, which needs the locks of libraries: 100 ms.
+const PUT_OFF_FOR_REPORT: u32 = 1000;
 
 /// Reads the environment and installs the handler: called once, when the runtime starts.
 pub(crate) fn start() {
@@ -282,7 +285,8 @@ pub(crate) fn is_wanted(p: &'static P) -> bool {
 /// Whether the request waits until the goroutine is back in the program's text: so often, and no more.
 fn is_put_off(m: &'static M, at: &Interruption) -> bool {
     let times = m.deferred.load(Ordering::Relaxed);
-    let put_off = !at.is_movable() && times < PUT_OFF && MAY_MOVE.load(Ordering::Relaxed);
+    let most = if dying::has_begun() { PUT_OFF_FOR_REPORT } else { PUT_OFF };
+    let put_off = !at.is_movable() && times < most && MAY_MOVE.load(Ordering::Relaxed);
     m.deferred.store(if put_off { times + 1 } else { 0 }, Ordering::Relaxed);
     DEFERRED.fetch_add(u64::from(put_off), Ordering::Relaxed);
     put_off

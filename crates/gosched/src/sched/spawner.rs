@@ -10,7 +10,7 @@
 use super::state::{Locked, SCHED};
 use super::sysmon::StandIn;
 use super::wake;
-use super::{handoff, moving, report, schedule, sysmon};
+use super::{fork, handoff, moving, report, schedule, sysmon};
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::sys::barrier;
@@ -20,7 +20,7 @@ use crate::sys::sleep_word::SleepWord;
 use gosched_context::lock::Guarded;
 use std::fmt::Write;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
 /// Not 0: somebody asked.
@@ -34,6 +34,32 @@ pub(crate) fn ask() {
     if ASKED.get() == 0 {
         ASKED.set(1);
         ASKED.wake();
+    }
+}
+
+/// A function that the spawner is to call.
+static CALL: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// Lets the spawner call `f`, soon: `f` may allocate and create threads. In signal handlers too. False: the process
+/// has no spawner, and never will.
+pub(crate) fn call_from_spawner(f: fn()) -> bool {
+    if fork::is_child() {
+        return false;
+    }
+    CALL.store(f as *mut (), Ordering::Relaxed);
+    // PAIR spawner-call: the spawner sees the function, or the caller sees that the spawner was not asked.
+    fence(Ordering::SeqCst);
+    ask();
+    true
+}
+
+/// Calls what [`call_from_spawner`] left.
+fn do_what_was_asked() {
+    let f = CALL.swap(ptr::null_mut(), Ordering::Relaxed);
+    if !f.is_null() {
+        // SAFETY: `call_from_spawner` stored a function of this type.
+        let f = unsafe { std::mem::transmute::<*mut (), fn()>(f) };
+        f();
     }
 }
 
@@ -75,7 +101,7 @@ pub(crate) fn ask_for_limit() {
 /// world, which may need another M.
 fn follow_limit() {
     static FOLLOWS: AtomicBool = AtomicBool::new(false);
-    let procs = cpu_limit::start_procs();
+    let procs = cpu_limit::limited_procs();
     let is_same = cpu_limit::is_fixed() || procs == SCHED.procs();
     if is_same || FOLLOWS.swap(true, Ordering::Relaxed) {
         return;
@@ -97,6 +123,9 @@ fn serve() {
             wait_for(None, &mut stand_in);
         }
         ASKED.set(0);
+        // PAIR spawner-call: see `call_from_spawner`.
+        fence(Ordering::SeqCst);
+        do_what_was_asked();
         make_threads(&mut stand_in);
         if LIMIT_ASKED.swap(false, Ordering::Relaxed) {
             follow_limit();
@@ -118,7 +147,6 @@ fn serve() {
 /// spawner does its work meanwhile.
 fn wait_for(limit: Option<Duration>, stand_in: &mut StandIn) {
     if sysmon::has_thread() || SCHED.lock.lock().ms == 0 {
-        sysmon::do_what_was_asked();
         match limit {
             // What was asked for has to wait.
             Some(limit) => std::thread::sleep(limit),

@@ -16,6 +16,7 @@ use crate::gmp::poll_role::PollRole;
 use crate::gmp::waking;
 use crate::sys::Lock;
 use crate::sys::apart::Apart;
+use gosched_context::dying;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -243,7 +244,8 @@ impl Locked {
     pub(crate) fn count_stopped_m(&mut self, change: i32) {
         self.locked_ms = self.locked_ms.wrapping_add_signed(change);
         self.stopped_ms = self.stopped_ms.wrapping_add_signed(change);
-        let crowd = (8 * SCHED.procs() as u32).max(64);
+        // A report may wait for a lock of a library that one of them holds.
+        let crowd = if dying::has_begun() { 0 } else { (8 * SCHED.procs() as u32).max(64) };
         self.set_attention(CROWDED, self.stopped_ms > crowd);
     }
 

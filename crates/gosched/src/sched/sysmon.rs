@@ -1,7 +1,9 @@
 //! The watcher: a thread of its own, without a P, that takes Ps from Ms that are blocked.
 //!
 //! It looks at each running P every 20 µs to 10 ms: often after it had something to do, ever more seldom
-//! while it has not. Where all Ps are idle it sleeps until one is not. It allocates nothing.
+//! while it has not. Where all Ps are idle it sleeps until one is not. It
+//! allocates nothing and takes no lock that a goroutine can hold: a goroutine that was stopped with the lock gets
+//! a P again only because of the watcher.
 //!
 //! What it does about each P is in `watch`.
 //!
@@ -12,7 +14,7 @@
 use super::polling::{self, Watched};
 use super::state::{MAX_PROCS, SCHED};
 use super::watch::{self, Seen};
-use super::{fork, handoff, spawner, timers, trace, wake, world};
+use super::{handoff, spawner, timers, trace, wake, world};
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
 use crate::gmp::poll_desc;
@@ -20,7 +22,7 @@ use crate::sys::fatal::warning;
 use crate::sys::sleep_word::SleepWord;
 use crate::sys::thread_look;
 use crate::sys::{barrier, clock};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Not 0: it is to look at once.
@@ -126,36 +128,6 @@ pub(crate) fn look_now() {
     polling::call_watcher();
 }
 
-/// Something for the watcher's thread to do.
-static CALL: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
-
-/// Lets the watcher call `f`, soon, or as soon as there is one. In signal handlers too. False: there will never
-/// be one.
-pub(crate) fn call_from_watcher(f: fn()) -> bool {
-    if fork::is_child() {
-        return false;
-    }
-    CALL.store(f as *mut (), Ordering::Relaxed);
-    look_now();
-    if !has_thread() {
-        spawner::ask();
-    }
-    true
-}
-
-/// What [`call_from_watcher`] asked for. By sysmon, and by the spawner before there is an M.
-pub(crate) fn do_what_was_asked() {
-    if CALL.load(Ordering::Relaxed).is_null() {
-        return;
-    }
-    let f = CALL.swap(std::ptr::null_mut(), Ordering::Relaxed);
-    if !f.is_null() {
-        // SAFETY: `call_from_watcher` stored a function of this type.
-        let f = unsafe { std::mem::transmute::<*mut (), fn()>(f) };
-        f();
-    }
-}
-
 /// What sysmon knows from one look to the next.
 #[derive(Debug)]
 struct Sysmon {
@@ -197,7 +169,6 @@ impl Sysmon {
         let now = clock::real_now();
         clock::set_about_now(now);
         trace::print_if_due(now);
-        do_what_was_asked();
         if SCHED.is_idle() {
             let since = *self.idle_since.get_or_insert(now);
             if may_sleep && now - since >= LINGER && sleep_for_good() {
@@ -290,8 +261,7 @@ pub(crate) fn is_asleep() -> bool {
 /// Sleeps until a P is not idle. False: one is.
 fn sleep_for_good() -> bool {
     let locked = SCHED.lock.lock();
-    let is_asked = !CALL.load(Ordering::Relaxed).is_null();
-    let is_needed = polling::is_alone() || timers::need_sysmon(&locked) || is_asked;
+    let is_needed = polling::is_alone() || timers::need_sysmon(&locked);
     if !SCHED.is_idle() || world::is_stopping() || trace::is_on() || is_needed {
         return false;
     }

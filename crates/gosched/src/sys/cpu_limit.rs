@@ -52,8 +52,14 @@ pub(crate) fn start_procs() -> usize {
     if asked.is_some() {
         fix();
     }
-    let cpus = || cpus_in_mask(affinity).unwrap_or(1).max(1);
-    asked.unwrap_or_else(|| default_procs(cpus(), cgroup_limit(Path::new("/"))))
+    asked.unwrap_or_else(limited_procs)
+}
+
+/// The number of Ps by the limits alone. Files are read at each call, the environment is not: a goroutine may hold its
+/// lock.
+pub(crate) fn limited_procs() -> usize {
+    let cpus = cpus_in_mask(affinity).unwrap_or(1).max(1);
+    default_procs(cpus, cgroup_limit(Path::new("/")))
 }
 
 /// The tightest CPU limit of this process's cgroup and of its ancestors, in CPUs, rounded up. The

@@ -10,6 +10,7 @@ mod dies;
 mod ends;
 mod knot;
 mod library;
+mod locks;
 mod many;
 mod million;
 mod place;

@@ -32,6 +32,7 @@ pub(crate) fn program(name: &str) -> ExitCode {
         "no longer notified" => no_longer_notified(),
         "to itself" => to_itself(),
         "children" => children(),
+        "locks" => super::locks::program(),
         "in run" => {
             gosched::run(wait_for_ever);
             ExitCode::SUCCESS

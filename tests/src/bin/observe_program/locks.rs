@@ -1,0 +1,121 @@
+//! Goroutines that block their threads in locks of the program, of the standard library and of the C library: a program
+//! that gets SIGQUIT once it has said `ready`.
+
+use gosched::go;
+use gosched_tests::wait::until;
+use std::hint::black_box;
+use std::io::{Read, Write};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, RwLock};
+use std::time::Duration;
+
+/// Bystanders that have begun.
+static STARTED: AtomicUsize = AtomicUsize::new(0);
+/// All have.
+static ALL: AtomicBool = AtomicBool::new(false);
+/// Bystanders that are about to take their lock, or have taken it.
+static AT_THE_LOCK: AtomicUsize = AtomicUsize::new(0);
+
+static CHANGES: AtomicUsize = AtomicUsize::new(0);
+
+static MUTEX: Mutex<()> = Mutex::new(());
+static RWLOCK: RwLock<()> = RwLock::new(());
+
+pub(crate) fn program() -> ExitCode {
+    main_waits()
+}
+
+/// As many bystanders as the fifth argument says, each at the lock that the fourth one names.
+#[gosched::main(alloc = off)]
+fn main_waits() {
+    let argument = |at| std::env::args().nth(at).unwrap_or_default();
+    let (kind, count): (String, usize) = (argument(3), argument(4).parse().unwrap());
+    let mut out = std::io::stdout().lock();
+    let _held = (MUTEX.lock(), RWLOCK.write(), std::io::stderr().lock());
+    for nth in 0..count {
+        let kind = kind.clone();
+        go(move || bystander(&kind, nth));
+    }
+    until("all have started", || STARTED.load(SeqCst) == count);
+    ALL.store(true, SeqCst);
+    until("they are at their locks", || AT_THE_LOCK.load(SeqCst) >= count);
+    if kind == "environment" {
+        // The spawner looks at the CPU limit once a second.
+        until("it was changed often", || CHANGES.load(SeqCst) > 10_000);
+    }
+    out.write_all(b"ready\n").unwrap();
+    out.flush().unwrap();
+    let _ = gosched::io::stdin().read(&mut [0]);
+}
+
+fn bystander(kind: &str, nth: usize) {
+    STARTED.fetch_add(1, SeqCst);
+    while !ALL.load(SeqCst) {
+        gosched::time::sleep(Duration::from_millis(1));
+    }
+    at_the_lock(kind, nth);
+}
+
+#[inline(never)]
+fn at_the_lock(kind: &str, nth: usize) {
+    AT_THE_LOCK.fetch_add(1, SeqCst);
+    match (kind, nth % 4) {
+        ("held", 0) => drop(black_box(MUTEX.lock())),
+        ("held", 1) => drop(black_box(RWLOCK.read())),
+        ("held", 2) => println!("never"),
+        ("held", _) => eprintln!("never"),
+        ("environment", _) => changes_the_environment(),
+        ("malloc", _) => allocates_in_c(nth),
+        ("loader", _) => holds_the_list_of_libraries(),
+        ("allocator", _) if nth == 0 => stays_in_malloc(),
+        ("allocator", _) => gosched::time::sleep(Duration::from_secs(3600)),
+        (other, _) => panic!("no lock {other}"),
+    }
+    // Not a tail call: the frame stays.
+    AT_THE_LOCK.fetch_add(1, SeqCst);
+}
+
+/// The lock of the environment is taken all the time, and a reader waits for long.
+fn changes_the_environment() {
+    let value = "x".repeat(1 << 20);
+    loop {
+        // SAFETY: all that read or change the environment meanwhile are Rust's, which has a lock for it.
+        unsafe { std::env::set_var("GOSCHED_TEST", &value) };
+        CHANGES.fetch_add(1, SeqCst);
+    }
+}
+
+/// Blocks of sizes that no cache of a thread has. A goroutine is preempted inside malloc sooner or later.
+fn allocates_in_c(seed: usize) {
+    let (mut blocks, mut random) = ([std::ptr::null_mut(); 20], seed);
+    loop {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let block = &mut blocks[(random >> 20) % 20];
+        // SAFETY: null, or a block from below that was not freed.
+        unsafe { libc::free(*block) };
+        // SAFETY: malloc has no precondition.
+        *block = unsafe { libc::malloc(2000 + (random >> 33) % 60_000) };
+    }
+}
+
+/// Blocks while the loader's list of libraries is held.
+fn holds_the_list_of_libraries() {
+    /// # Safety
+    /// - **callback**: `dl_iterate_phdr` calls it.
+    unsafe extern "C" fn wait(_: *mut libc::dl_phdr_info, _: usize, _: *mut libc::c_void) -> i32 {
+        loop {
+            // SAFETY: pause has no precondition.
+            unsafe { libc::pause() };
+        }
+    }
+    // SAFETY: callback — as above.
+    unsafe { libc::dl_iterate_phdr(Some(wait), std::ptr::null_mut()) };
+}
+
+/// Of this size `c/stuck.c` never gives a block back, with its lock held.
+fn stays_in_malloc() {
+    const STUCK: usize = 77_777;
+    // SAFETY: malloc has no precondition.
+    unsafe { libc::free(libc::malloc(black_box(STUCK))) };
+}

@@ -1,0 +1,99 @@
+//! A dump does not depend on locks that the program's goroutines hold or wait for.
+
+use gosched_tests::attended::{Attended, Said};
+use gosched_tests::dumps;
+use gosched_tests::golang::plain;
+use gosched_tests::wait;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+
+/// Each blocks a thread.
+const MANY: usize = 3_000;
+const SOME: usize = 50;
+const FEW: usize = 20;
+const IN_MALLOC: usize = 8;
+
+fn command(kind: &str, count: usize) -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
+    plain(program, &["quit", "locks", kind, &count.to_string()])
+}
+
+/// Sends SIGQUIT once the goroutines are at their locks.
+fn quit(command: Command) -> (ExitStatus, Said) {
+    let mut program = Attended::start(command);
+    program.wait_for("ready", |said| said.out.contains("ready\n"));
+    program.signal(libc::SIGQUIT);
+    program.end()
+}
+
+/// All are shown, with the functions that they are in. A dump that was cut short is an error.
+fn is_whole((status, said): &(ExitStatus, Said), count: usize) -> Result<(), String> {
+    let text = &said.err;
+    assert_eq!(status.code(), Some(2), "{status:?}: {text}");
+    assert!(text.starts_with("SIGQUIT: quit\n"), "{text}");
+    dumps::uncut(text)?;
+    assert_eq!(text.matches("\ngoroutine ").count(), count + 1, "{text}");
+    // One that runs on a busy machine may be shown without its frames.
+    let shown = text.matches("at_the_lock(").count();
+    assert!(shown > count / 2, "{shown} of {count}: {text}");
+    Ok(())
+}
+
+#[test]
+fn thousands_that_block_in_locks_of_std_are_all_shown() {
+    for _ in 0..3 {
+        is_whole(&quit(command("held", MANY)), MANY).unwrap();
+    }
+}
+
+/// With one arena a goroutine that is preempted inside malloc keeps all others out of malloc. Few goroutines, so that the
+/// report does not wait long for its turn; many times, since not every signal finds one there.
+#[test]
+fn all_are_shown_while_goroutines_are_preempted_inside_malloc() {
+    for _ in 0..10 {
+        let mut command = command("malloc", IN_MALLOC);
+        command.env("MALLOC_ARENA_MAX", "1");
+        is_whole(&quit(command), IN_MALLOC).unwrap();
+    }
+}
+
+#[test]
+fn all_are_shown_while_goroutines_change_the_environment() {
+    for _ in 0..3 {
+        let mut command = command("environment", SOME);
+        // Else the number of Ps is fixed, and the spawner never looks at the limit.
+        command.env_remove("GOMAXPROCS");
+        is_whole(&quit(command), SOME).unwrap();
+    }
+}
+
+/// All are listed, where a lock that the dump needs is never released.
+fn are_listed(command: &dyn Fn() -> Command) {
+    wait::retry(|| {
+        let (status, said) = quit(command());
+        let text = &said.err;
+        assert_eq!(status.code(), Some(2), "{status:?}: {text}");
+        assert!(text.starts_with("SIGQUIT: quit\n"), "{text}");
+        assert!(text.contains("the rest cannot be shown: a lock may be held for ever\n"), "{text}");
+        let (_, list) = text.split_once("held for ever\n").unwrap_or_default();
+        let listed = list.matches("\ngoroutine ").count();
+        if listed == FEW + 1 { Ok(()) } else { Err(said.err) }
+    });
+}
+
+#[test]
+fn all_are_listed_while_one_holds_the_list_of_libraries_for_ever() {
+    are_listed(&|| command("loader", FEW));
+}
+
+#[cfg(not(target_feature = "crt-static"))]
+#[test]
+fn all_are_listed_while_one_stays_inside_malloc() {
+    use gosched_tests::shared_library;
+    let stuck = shared_library::build("stuck", Path::new(env!("CARGO_TARGET_TMPDIR")), &[]);
+    are_listed(&|| {
+        let mut command = command("allocator", FEW);
+        command.env("LD_PRELOAD", &stuck);
+        command
+    });
+}
