@@ -117,5 +117,7 @@ fn holds_the_list_of_libraries() {
 fn stays_in_malloc() {
     const STUCK: usize = 77_777;
     // SAFETY: malloc has no precondition.
-    unsafe { libc::free(libc::malloc(black_box(STUCK))) };
+    let block = unsafe { libc::malloc(black_box(STUCK)) };
+    // SAFETY: just taken.
+    unsafe { libc::free(block) };
 }
