@@ -4,7 +4,7 @@
 use gosched::go;
 use gosched::runtime::{Backend, backend};
 use gosched_tests::children;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 /// What a process gets in which nothing is wrong.
 const CHOSEN: Backend = match cfg!(feature = "threads") {
@@ -211,7 +211,7 @@ mod dynamic {
     #[test]
     fn a_fallback_that_cannot_be_told_is_no_failure() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let (code, output) = run(loading_program().stderr(Stdio::from(full)));
+        let (code, output) = run(loading_program().stderr(std::process::Stdio::from(full)));
         assert_eq!(code, THREADS, "{output:?}");
     }
 
