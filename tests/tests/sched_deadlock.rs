@@ -12,10 +12,18 @@ fn program(name: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_sched_program")).arg(name).output().unwrap()
 }
 
+/// A program of `src/bin/deadlock_program.rs`.
+fn other_program(name: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_deadlock_program")).arg(name).output().unwrap()
+}
+
 /// The report of a program that ends in a deadlock.
 fn deadlock(name: &str, first: &str) -> String {
-    let output = program(name);
-    let text = children::stderr(&output);
+    is_deadlock(name, first, &program(name))
+}
+
+fn is_deadlock(name: &str, first: &str, output: &Output) -> String {
+    let text = children::stderr(output);
     assert_eq!(output.status.code(), Some(2), "{name}: {:?}: {text}", output.status);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.first(), Some(&first), "{name}: {text}");
@@ -24,11 +32,14 @@ fn deadlock(name: &str, first: &str) -> String {
 }
 
 fn passes(name: &str) -> String {
-    let output = program(name);
-    let text = children::stderr(&output);
+    does_pass(name, &program(name))
+}
+
+fn does_pass(name: &str, output: &Output) -> String {
+    let text = children::stderr(output);
     assert!(output.status.success(), "{name}: {:?}: {text}", output.status);
     assert!(!text.contains("fatal error"), "{name}: {text}");
-    String::from_utf8(output.stdout).unwrap()
+    String::from_utf8(output.stdout.clone()).unwrap()
 }
 
 fn has_line(text: &str, line: &str) {
@@ -129,4 +140,32 @@ fn a_thread_that_begins_to_wait_when_all_sleep_is_a_deadlock() {
 #[test]
 fn main_that_exits_locked_to_its_thread_is_go_s_other_deadlock() {
     deadlock("main exits locked", NO_GOROUTINES);
+}
+
+/// Go has a timer in its heap only while somebody waits on the timer's channel.
+#[test]
+fn a_timer_on_whose_channel_nobody_waits_does_not_hide_a_deadlock() {
+    for name in [
+        "a ticker nobody hears",
+        "a slow ticker nobody hears",
+        "a timer nobody hears",
+        "a ticker nobody hears any more",
+    ] {
+        is_deadlock(name, ASLEEP, &other_program(name));
+    }
+}
+
+#[test]
+fn a_timer_that_somebody_waits_for_is_no_deadlock() {
+    for name in [
+        "ticks are received",
+        "a tick is selected",
+        "a tick or a limit",
+        "a thread receives ticks",
+        "async code receives a tick",
+        "a function will run",
+        "a tick that nobody waited for is there",
+    ] {
+        assert_eq!(does_pass(name, &other_program(name)), "over\n", "{name}");
+    }
 }

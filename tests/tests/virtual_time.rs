@@ -104,6 +104,44 @@ fn tickers_timers_and_functions_go_by_it() {
     assert_eq!(rx.recv(), Ok(8 * HOUR + HOUR / 2));
 }
 
+/// Billions of ticks, if each were waited for.
+#[gosched::test(virtual_time)]
+fn time_does_not_stop_for_ticks_that_nobody_waits_for() {
+    let (start, ticker) = (time::now(), Ticker::new(Duration::from_micros(1)));
+    sleep(1000 * HOUR);
+    assert_eq!(time::now() - start, 1000 * HOUR);
+    assert!(ticker.chan().try_recv().is_ok());
+}
+
+#[gosched::test(virtual_time)]
+fn a_tick_that_was_kept_has_the_time_at_which_it_was_due() {
+    let (start, ticker, timer) = (time::now(), Ticker::new(HOUR), Timer::new(2 * HOUR));
+    sleep(7 * HOUR / 2);
+    assert_eq!(ticker.chan().recv().unwrap() - start, HOUR);
+    assert_eq!(timer.chan().recv().unwrap() - start, 2 * HOUR);
+    assert_eq!(time::now() - start, 7 * HOUR / 2);
+    assert_eq!(ticker.chan().recv().unwrap() - start, 4 * HOUR);
+    assert_eq!(time::now() - start, 4 * HOUR);
+}
+
+#[gosched::test(virtual_time)]
+#[should_panic(expected = "all goroutines wait, see above")]
+fn a_ticker_that_nobody_hears_does_not_hide_a_deadlock() {
+    let (_ticker, (_tx, rx)) = (Ticker::new(Duration::from_micros(1)), chan::<u32>(0));
+    let _ = rx.recv();
+}
+
+#[gosched::test(virtual_time)]
+fn an_ordinary_thread_waits_for_ticks() {
+    let (start, ticker) = (time::now(), Ticker::new(HOUR));
+    let thread = std::thread::spawn(move || ticker.chan().iter().nth(2).unwrap() - start);
+    // Threads of a test do not count: without this one, time would stand still, which is a deadlock.
+    while !thread.is_finished() {
+        sleep(HOUR / 4);
+    }
+    assert!(thread.join().unwrap() >= 3 * HOUR);
+}
+
 #[gosched::test(virtual_time, leaks = allow)]
 fn what_is_left_behind_may_wait_for_ever() {
     go(|| chan::<u32>(0).1.recv());

@@ -5,7 +5,7 @@
 use super::waiter::{Fired, Turn};
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
-use crate::gmp::timer::Timer;
+use crate::gmp::timer::{Timer, TimerKind};
 use crate::sched::{self, ThreadLimit};
 use crate::sys::clock;
 use std::cell::Cell;
@@ -77,12 +77,14 @@ pub(crate) struct Alarm {
     of_thread: Cell<bool>,
 }
 
+static TIMER: TimerKind = TimerKind { fire, can_wake: None };
+
 impl Alarm {
     /// # Safety
     /// - **data**: `ring` may be called with it until the alarm is dropped.
     pub(crate) unsafe fn new(ring: Ring, data: *const ()) -> Alarm {
         // SAFETY: fire — the timer is the first field of an `Alarm`, which stops it when it goes.
-        let timer = unsafe { Timer::new(fire) };
+        let timer = unsafe { Timer::new(&TIMER) };
         Alarm { timer, ring, data, of_thread: Cell::new(false) }
     }
 

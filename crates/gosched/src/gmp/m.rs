@@ -61,12 +61,19 @@ pub(crate) struct M {
     pub(crate) ran_when_taken: AtomicU64,
     /// When that was, about.
     pub(crate) taken_at: AtomicU64,
+    /// The P and the turn on it when the M woke to fire timers; 0: the M has done something else since. Owner only.
+    fired: AtomicU64,
     /// It has a thread.
     pub(crate) alive: AtomicBool,
     /// Its thread is to end, since a goroutine ended that was locked to it.
     dying: AtomicBool,
     /// Its thread is the process's first, which cannot end.
     main: AtomicBool,
+}
+
+/// Another number for each P, and each turn on it; not 0.
+fn turn_on(p: &'static P) -> u64 {
+    u64::from(p.id + 1) << 32 | u64::from(p.turn())
 }
 
 // SAFETY: the carrier's cells belong to the M's own thread; all else is atomic or `Owned`.
@@ -102,6 +109,25 @@ pub(crate) type Commit = unsafe fn(&'static G, *const ()) -> bool;
 unsafe impl Send for Departure {}
 
 impl M {
+    /// The M woke to fire timers, and has this P. Owner only.
+    pub(crate) fn set_fired(&self, p: &'static P) {
+        self.fired.store(turn_on(p), Ordering::Relaxed);
+    }
+
+    /// The M gives this P back: if a goroutine has had a turn on it, the M has not only fired timers. Owner only.
+    pub(crate) fn keep_fired(&self, p: &'static P) {
+        if self.fired.load(Ordering::Relaxed) != turn_on(p) {
+            self.fired.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the M has only fired timers since it last slept, which woke nobody. Owner only.
+    pub(crate) fn take_fired(&self) -> bool {
+        let fired = self.fired.load(Ordering::Relaxed);
+        self.fired.store(0, Ordering::Relaxed);
+        fired != 0
+    }
+
     /// Allocates: not with preemption off.
     #[inline]
     pub(crate) fn new(id: u32) -> &'static M {
@@ -129,6 +155,7 @@ impl M {
             deferred: AtomicU32::new(0),
             ran_when_taken: AtomicU64::new(0),
             taken_at: AtomicU64::new(0),
+            fired: AtomicU64::new(0),
             alive: AtomicBool::new(false),
             dying: AtomicBool::new(false),
             main: AtomicBool::new(false),

@@ -6,7 +6,7 @@
 use super::g::G;
 use super::list::GList;
 use super::readiness::Readiness;
-use super::timer::Timer;
+use super::timer::{Timer, TimerKind};
 use crate::sys::Lock;
 use crate::sys::poller::{Direction, Event};
 use gosched_context::lock::Guarded;
@@ -165,11 +165,13 @@ fn ready_if_there(g: Option<&'static G>, ready: &mut GList) {
     }
 }
 
+static TIMER: TimerKind = TimerKind { fire, can_wake: None };
+
 impl Side {
     fn new() -> Side {
         Side {
             // SAFETY: fire — the timer is the first field of a `Side`, and those are never freed.
-            timer: unsafe { Timer::new(fire) },
+            timer: unsafe { Timer::new(&TIMER) },
             readiness: Readiness::new(),
             bell: Lock::new(None),
         }

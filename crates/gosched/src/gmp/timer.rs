@@ -14,12 +14,25 @@ use crate::sys::Lock;
 pub(crate) use crate::sys::clock::NEVER;
 use gosched_context::Still;
 use std::cell::Cell;
+use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 /// What happens when the time is there, under the heap's lock: no allocation, no panic. Goroutines to be
 /// made ready go into the list. `Some`: it is to be fired again, then.
 pub(crate) type Fire = unsafe fn(timer: &Timer, now: u64, ready: &mut GList) -> Option<u64>;
+
+/// Whether the timer makes a goroutine or a thread ready when it is fired now. Under the heap's lock: no allocation, no
+/// panic, no other lock. An answer "no" may be out of date as soon as code of the program runs.
+pub(crate) type CanWake = unsafe fn(timer: &Timer) -> bool;
+
+/// What timers of one kind do.
+#[derive(Debug)]
+pub(crate) struct TimerKind {
+    pub(crate) fire: Fire,
+    /// `None`: it always does.
+    pub(crate) can_wake: Option<CanWake>,
+}
 
 /// See the top of this file.
 #[derive(Debug)]
@@ -28,7 +41,7 @@ pub(crate) struct Timer {
     heap: AtomicPtr<TimerHeap>,
     /// Where it is there.
     index: Cell<usize>,
-    fire: Fire,
+    kind: &'static TimerKind,
 }
 
 // SAFETY: what is not atomic is under the heap's lock.
@@ -40,9 +53,9 @@ impl Timer {
     /// In no heap.
     ///
     /// # Safety
-    /// - **fire**: `fire` may be called with the timer, wherever it is, until it was stopped.
-    pub(crate) const unsafe fn new(fire: Fire) -> Timer {
-        Timer { heap: AtomicPtr::new(ptr::null_mut()), index: Cell::new(0), fire }
+    /// - **fire**: the functions of `kind` may be called with the timer, wherever it is, until it was stopped.
+    pub(crate) const unsafe fn new(kind: &'static TimerKind) -> Timer {
+        Timer { heap: AtomicPtr::new(ptr::null_mut()), index: Cell::new(0), kind }
     }
 
     /// Takes it out of its heap. False if it was in none. After that nobody uses it.
@@ -71,6 +84,15 @@ impl Timer {
 struct Entry {
     when: u64,
     timer: *const Timer,
+}
+
+impl Entry {
+    fn can_wake(&self) -> bool {
+        // SAFETY: alive — those in a heap are.
+        let timer = unsafe { &*self.timer };
+        // SAFETY: fire — promised when it was made; it was not stopped.
+        timer.kind.can_wake.is_none_or(|can_wake| unsafe { can_wake(timer) })
+    }
 }
 
 /// See the top of this file.
@@ -109,6 +131,19 @@ impl TimerHeap {
     pub(crate) fn next(&self) -> u64 {
         // PAIR timer-next: as the heap was left.
         self.next.load(Ordering::Acquire)
+    }
+
+    /// When the first one is due that can make somebody ready: [`NEVER`] if there is none. Inside the runtime.
+    pub(crate) fn next_waking(&self) -> u64 {
+        if self.next() == NEVER {
+            return NEVER;
+        }
+        self.entries.lock().first_waking(0, NEVER)
+    }
+
+    /// Whether there is one that can make somebody ready. Inside the runtime.
+    pub(crate) fn has_waking(&self) -> bool {
+        self.next() != NEVER && self.entries.lock().has_waking(0)
     }
 
     /// How many wait in it, a moment ago.
@@ -169,7 +204,7 @@ impl TimerHeap {
             // SAFETY: alive — those in a heap are.
             let timer = unsafe { &*timer };
             // SAFETY: fire — promised when it was made; it was not stopped.
-            let again = unsafe { (timer.fire)(timer, now, ready) };
+            let again = unsafe { (timer.kind.fire)(timer, now, ready) };
             match again {
                 Some(when) => {
                     entries.0[0].when = when;
@@ -210,6 +245,33 @@ impl TimerHeap {
 }
 
 impl Entries {
+    /// The first time before `before` at which an entry is due that can make somebody ready, of the entry at `index` and
+    /// those below it; `before` if there is none. What is below one that can is due later, and not looked at: where all
+    /// can, one entry is.
+    fn first_waking(&self, index: usize, before: u64) -> u64 {
+        match self.0.get(index).filter(|entry| entry.when < before) {
+            None => before,
+            Some(entry) if entry.can_wake() => entry.when,
+            Some(_) => {
+                self.children(index).fold(before, |before, child| self.first_waking(child, before))
+            }
+        }
+    }
+
+    /// Whether the entry at `index`, or one below it, can make somebody ready.
+    fn has_waking(&self, index: usize) -> bool {
+        self.0.get(index).is_some_and(|entry| {
+            entry.can_wake() || self.children(index).any(|child| self.has_waking(child))
+        })
+    }
+
+    /// Where the entries are that are below the one at `index`, and next to it.
+    #[inline]
+    fn children(&self, index: usize) -> Range<usize> {
+        let first = index * ARITY + 1;
+        first..(first + ARITY).min(self.0.len())
+    }
+
     /// Tells the timer at `index` that it is there.
     fn place(&self, index: usize) {
         // SAFETY: alive — those in a heap are.
@@ -234,9 +296,9 @@ impl Entries {
     fn down(&mut self, mut index: usize) {
         let entry = self.0[index];
         loop {
-            let first = index * ARITY + 1;
-            let children = first..(first + ARITY).min(self.0.len());
-            let Some(least) = children.min_by_key(|&child| self.0[child].when) else { break };
+            let Some(least) = self.children(index).min_by_key(|&child| self.0[child].when) else {
+                break;
+            };
             if self.0[least].when >= entry.when {
                 break;
             }
@@ -260,6 +322,7 @@ mod tests {
         timer: Timer,
         name: u64,
         again: Cell<Option<u64>>,
+        can_wake: Cell<bool>,
     }
 
     thread_local! {
@@ -276,9 +339,16 @@ mod tests {
                 LOG.with_borrow_mut(|log| log.push(logged.name));
                 logged.again.take()
             }
+            /// # Safety
+            /// - **logged**: as for `fire`.
+            unsafe fn can_wake(timer: &Timer) -> bool {
+                // SAFETY: logged — promised by the caller.
+                unsafe { &*ptr::from_ref(timer).cast::<Logged>() }.can_wake.get()
+            }
+            static KIND: TimerKind = TimerKind { fire, can_wake: Some(can_wake) };
             // SAFETY: fire — as above.
-            let timer = unsafe { Timer::new(fire) };
-            Box::new(Logged { timer, name, again: Cell::new(None) })
+            let timer = unsafe { Timer::new(&KIND) };
+            Box::new(Logged { timer, name, again: Cell::new(None), can_wake: Cell::new(true) })
         }
     }
 
@@ -335,6 +405,27 @@ mod tests {
         all.sort_unstable();
         assert!(all.iter().eq((0..200u64).filter(|name| name % 3 != 0).collect::<Vec<_>>().iter()));
         assert!(timers.iter().all(|timer| !timer.timer.stop()));
+    }
+
+    #[test]
+    fn the_first_that_can_wake_is_found_wherever_it_is() {
+        let heap = heap();
+        let timers: Vec<_> = (0..500).map(Logged::new).collect();
+        let when = |timer: &Logged| (timer.name * 7919) % 1009 + 1;
+        timers.iter().for_each(|timer| insert(heap, timer, when(timer)));
+        let mut silent: Vec<_> = timers.iter().collect();
+        silent.sort_by_key(|timer| when(timer));
+        for timer in silent {
+            assert!(heap.has_waking());
+            assert_eq!(heap.next_waking(), when(timer));
+            timer.can_wake.set(false);
+        }
+        assert!(!heap.has_waking());
+        assert_eq!((heap.next_waking(), heap.next()), (NEVER, 1));
+        timers[7].can_wake.set(true);
+        assert_eq!(heap.next_waking(), when(&timers[7]));
+        timers.iter().for_each(|timer| drop(timer.timer.stop()));
+        assert!(!heap.has_waking());
     }
 
     #[test]

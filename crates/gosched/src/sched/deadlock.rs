@@ -1,18 +1,22 @@
 //! Nothing can ever run again: says so as Go does, and ends the process with status 2.
 //!
-//! The last M to fall asleep looks, after a short time in which somebody may still come. All of this
-//! must hold: every P is idle and every queue empty; every M sleeps; a goroutine waits, or a thread
-//! waits for one; and there is no thread in the process that could change that. The runtime's own
-//! threads cannot, and threads that wait in `run` or `join` cannot.
+//! The last M to fall asleep looks when nothing has run for a short time ([`PATIENCE`]), in which somebody may still
+//! come. All of this must hold: every P is idle and every queue empty; every M sleeps; no timer can wake anybody; a
+//! goroutine waits, or a thread waits for one; and there is no thread in the process that could change that. The
+//! runtime's own threads cannot, and threads that wait in `run` or `join` cannot.
 //!
-//! It looks once more when it has slept for long, and a thread that begins to wait looks too. A thread that ends later without a word is not
-//! noticed: that would take a look now and then, for ever.
+//! A timer that sends into a channel on which nothing waits cannot wake anybody, as in Go, where such a timer is in no
+//! heap. An M that has only fired such timers is as good as one that has slept on ([`time_to_look`]).
+//!
+//! The last M looks once more when it has slept for long, and a thread that begins to wait looks too. A thread that ends
+//! later without a word is not noticed: that would take a look now and then, for ever.
 
 use super::spawner::{self, OTHER_THREADS};
 use super::state::{Locked, SCHED};
 use super::{life, num_goroutines, report, threads, timers, wake};
 use crate::gmp::m::M;
 use crate::gmp::poll_desc;
+use crate::sys::clock;
 use crate::sys::fatal::Stderr;
 use crate::sys::task_count::threads_of_the_process;
 use std::fmt::Write;
@@ -22,15 +26,18 @@ use std::time::Duration;
 /// How long the last M waits before it looks.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
 
+/// After this time the last M looks again, if nothing has run.
+const LONG: Duration = Duration::from_secs(10);
+
 /// `goexit` was called in main.
 pub(crate) static MAIN_HAS_EXITED: AtomicBool = AtomicBool::new(false);
 
 /// A test in virtual time runs: other threads of the process are the harness's, and do not count.
 pub(crate) static OTHERS_DO_NOT_COUNT: AtomicBool = AtomicBool::new(false);
 
-/// Whether every P is idle and every M asleep, and no timer will change that.
+/// Whether every P is idle and every M asleep, and neither I/O nor a timer will change that.
 pub(crate) fn is_possible(locked: &Locked) -> bool {
-    all_sleep(locked) && !timers::are_there() && !poll_desc::is_waited_for()
+    all_sleep(locked) && !poll_desc::is_waited_for() && !timers::can_wake()
 }
 
 /// Whether every P is idle and every M asleep.
@@ -39,18 +46,50 @@ pub(crate) fn all_sleep(locked: &Locked) -> bool {
     SCHED.is_idle() && asleep == locked.ms as usize && locked.queue.is_empty()
 }
 
+/// How long the last M sleeps before it looks. `is_quiet`: since it was last asked, the M has at most fired timers that
+/// woke nobody. Under the lock.
+pub(crate) fn time_to_look(locked: &mut Locked, is_quiet: bool) -> Duration {
+    let now = clock::real_now();
+    if !is_quiet || locked.look_at == 0 {
+        locked.look_at = now + PATIENCE.as_nanos() as u64;
+    }
+    Duration::from_nanos(locked.look_at.saturating_sub(now))
+}
+
+/// Sleeps as the last M there is for `timeout` at most, and looks after `look_in` if nobody came. True if it was woken.
+pub(crate) fn sleep_and_look(m: &'static M, look_in: Duration, timeout: Option<Duration>) -> bool {
+    if timeout.is_some_and(|timeout| timeout < look_in) {
+        return m.sleep(timeout);
+    }
+    let start = clock::real_now();
+    if m.sleep(Some(look_in)) || sleep_while_a_thread_starts(m) {
+        return true;
+    }
+    check();
+    let now = clock::real_now();
+    SCHED.lock.lock().look_at = now + LONG.as_nanos() as u64;
+    let slept = Duration::from_nanos(now - start);
+    m.sleep(timeout.map(|timeout| timeout.saturating_sub(slept)))
+}
+
 /// Sleeps a while as the last M there is, and looks if nobody came. True if it was woken.
 pub(crate) fn sleep_as_the_last(m: &'static M) -> bool {
-    loop {
+    let woken = m.sleep(Some(PATIENCE)) || sleep_while_a_thread_starts(m);
+    if !woken {
+        check();
+    }
+    woken
+}
+
+/// A thread of the runtime that exists and does not count yet would be taken for one of the program's. True if the M was
+/// woken.
+fn sleep_while_a_thread_starts(m: &'static M) -> bool {
+    while spawner::is_starting_a_thread() {
         if m.sleep(Some(PATIENCE)) {
             return true;
         }
-        // A thread that exists and does not count yet would be taken for one of the program's.
-        if !spawner::is_starting_a_thread() {
-            check();
-            return false;
-        }
     }
+    false
 }
 
 /// Ends the process if nothing can run any more. By the last M to fall asleep, on g0.

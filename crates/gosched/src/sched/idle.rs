@@ -35,6 +35,7 @@ pub(crate) fn rest(m: &'static M, p: &'static P) -> Option<&'static G> {
         p.start_slice();
         return g;
     }
+    m.keep_fired(p);
     m.release_p();
     wake::become_idle(&mut locked, m, p);
     drop(locked);
@@ -49,6 +50,7 @@ pub(crate) fn rest(m: &'static M, p: &'static P) -> Option<&'static G> {
 pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
     let mut rested = false;
     let mut io_had_time = false;
+    let mut is_quiet = m.take_fired();
     loop {
         let mut locked = SCHED.lock.lock();
         // A P without an M comes first.
@@ -61,7 +63,9 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
         locked.idle_ms.push(m);
         let polls = polling::begin(&mut locked, m);
         let keeps = timers::keep(&mut locked, m);
-        let last = deadlock::is_possible(&locked);
+        let is_last = deadlock::is_possible(&locked);
+        let look_in = is_last.then(|| deadlock::time_to_look(&mut locked, is_quiet));
+        is_quiet = true;
         // Where time is virtual, I/O comes first, for a while, and only who polls knows how long that was.
         let is_turn = if poll_desc::is_waited_for() { polls && io_had_time } else { true };
         let may_jump = clock::is_virtual() && is_turn && deadlock::all_sleep(&locked);
@@ -75,7 +79,10 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
         let woken = match polls {
             _ if jumped => false,
             true => polling::sleep(m, timeout, &mut ready),
-            false => (last && deadlock::sleep_as_the_last(m)) || m.sleep(timeout),
+            false => match look_in {
+                Some(look_in) => deadlock::sleep_and_look(m, look_in, timeout),
+                None => m.sleep(timeout),
+            },
         };
         if !ready.is_empty() {
             return serve(m, ready, woken);
@@ -90,6 +97,7 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
                 }
                 End::Fires(p) => {
                     take(m, p);
+                    m.set_fired(p);
                     return true;
                 }
                 End::LooksAgain => continue,

@@ -103,8 +103,8 @@ use crate::gmp::g::{Details, G};
 use crate::gmp::reason::WaitReason;
 use crate::gmp::task::Task;
 use crate::gmp::timer::Timer;
-use crate::sys::cpu_limit;
 use crate::sys::fatal::warning;
+use crate::sys::{clock, cpu_limit};
 use gosched_context::Still;
 use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -494,6 +494,18 @@ pub(crate) fn without_preemption<R>(f: impl FnOnce() -> R) -> R {
 /// Lets the thread that makes threads call `f`, soon. In signal handlers too. False: there is none.
 pub(crate) fn call_from_spawner(f: fn()) -> bool {
     BACKEND.get() == Some(&Backend::MultiThread) && moving::call_from_spawner(f)
+}
+
+/// In virtual time: a thread has begun to wait, perhaps for a timer that nobody waited for. If all others sleep, time
+/// passes from here on.
+pub(crate) fn look_at_virtual_time() {
+    if !clock::is_virtual() {
+        return;
+    }
+    match backend() {
+        Backend::MultiThread => moving::look_at_timers(),
+        Backend::Threads => timer_thread::look(),
+    }
 }
 
 pub(crate) fn num_goroutines() -> usize {

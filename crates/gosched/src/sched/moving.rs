@@ -481,6 +481,19 @@ pub(crate) fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<(
     Ok(())
 }
 
+/// Wakes an M, which looks at the timers before it sleeps again.
+pub(crate) fn look_at_timers() {
+    let m = is_here().then(enter);
+    // Inside `host` it could be stopped.
+    // SAFETY: here — nothing below waits or switches.
+    let still = unsafe { Still::new() };
+    wake::wake_if_idle();
+    drop(still);
+    if m.is_some() {
+        leave();
+    }
+}
+
 /// What shows the others when a stack has overflowed.
 pub(crate) fn set_overflow_report(report: fn()) {
     fault::show_others(report, dump::list);

@@ -78,6 +78,8 @@ pub(crate) struct Locked {
     pub(crate) stop_wait: u32,
     /// The system refused a thread: said once.
     pub(crate) refused: bool,
+    /// When the last M asleep looks whether this is a deadlock; 0: that was never asked.
+    pub(crate) look_at: u64,
 }
 
 /// The world is to stop, or has stopped.
@@ -106,6 +108,7 @@ pub(crate) static SCHED: Sched = Sched {
         blocked_ms: 0,
         stop_wait: 0,
         refused: false,
+        look_at: 0,
     })),
     queued: AtomicUsize::new(0),
     idle_ps: Apart::new(AtomicU32::new(0)),

@@ -46,7 +46,8 @@ pub(crate) fn start() {
 
 /// How many ordinary threads wait for a goroutine.
 pub(crate) fn waiting() -> usize {
-    usize::try_from(WAITING.load(Ordering::Relaxed)).unwrap_or(0)
+    // PAIR thread-waits: whoever counts a thread sees what it waits for.
+    usize::try_from(WAITING.load(Ordering::Acquire)).unwrap_or(0)
 }
 
 fn take_g() -> &'static G {
@@ -121,9 +122,11 @@ pub(crate) unsafe fn park(
     let waits = unsafe { commit(g, data) };
     drop(still);
     if waits {
-        WAITING.fetch_add(1, Ordering::Relaxed);
-        if goroutine.is_some() {
-            less_active();
+        // PAIR thread-waits: publishes what the thread waits for, a timer's channel perhaps.
+        WAITING.fetch_add(1, Ordering::Release);
+        match goroutine {
+            Some(_) => less_active(),
+            None => super::look_at_virtual_time(),
         }
         sleep(g);
     }
@@ -231,7 +234,7 @@ pub(crate) fn set_deadlock_ends(ends: bool) {
 /// All goroutines wait, and have for a while: in virtual time that is the end, if there is no timer.
 pub(super) fn look_for_deadlock() {
     let ends = DEADLOCK_ENDS.load(Ordering::Relaxed) && ACTIVE.load(Ordering::Relaxed) == 0;
-    if ends && !timer_thread::has_timers() && ACTIVE.load(Ordering::Relaxed) == 0 {
+    if ends && !timer_thread::can_wake() && ACTIVE.load(Ordering::Relaxed) == 0 {
         super::report::begin();
         let mut out = Stderr::new();
         let _ = writeln!(out, "fatal error: all goroutines are asleep - deadlock!");

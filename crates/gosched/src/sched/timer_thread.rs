@@ -48,9 +48,9 @@ pub(super) fn look() {
     ADDED.wake();
 }
 
-/// Whether there is any.
-pub(super) fn has_timers() -> bool {
-    HEAP.next() != NEVER
+/// Whether there is one that can make a thread ready.
+pub(super) fn can_wake() -> bool {
+    HEAP.has_waking()
 }
 
 /// How many there are.
@@ -71,6 +71,7 @@ fn keep() {
             if alone && poll_desc::is_waited_for() && poll_thread::is_patience_rewarded() {
                 continue;
             }
+            let next = HEAP.next_waking();
             match (alone, next != NEVER) {
                 (true, true) => clock::jump_to(next),
                 // After a short time in which somebody may still come.

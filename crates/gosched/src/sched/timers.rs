@@ -58,9 +58,9 @@ pub(crate) fn outside() -> usize {
     OUTSIDE.len()
 }
 
-/// Whether there is any.
-pub(crate) fn are_there() -> bool {
-    all_heaps().any(|heap| heap.next() != NEVER)
+/// Whether there is one that can make a goroutine or a thread ready. Inside the runtime.
+pub(crate) fn can_wake() -> bool {
+    all_heaps().any(TimerHeap::has_waking)
 }
 
 /// Whether somebody should wake for the next one, and nobody will. Asked by whoever has made a P idle
@@ -144,14 +144,15 @@ pub(crate) fn keep(locked: &mut Locked, m: &'static M) -> Option<Duration> {
     }
 }
 
-/// Everything sleeps, in virtual time: then it is the time of the first timer. False: there is none. Under
-/// the lock.
+/// Everything sleeps, in virtual time: then it is the time of the first timer that can wake somebody. Others that are due
+/// before are late, as with Go, where they are in no heap. False: there is none. Under the lock.
 pub(crate) fn jump(_locked: &Locked) -> bool {
-    let earliest = look();
-    if earliest != NEVER {
-        clock::jump_to(earliest);
+    look();
+    let next = all_heaps().map(TimerHeap::next_waking).min().unwrap_or(NEVER);
+    if next != NEVER {
+        clock::jump_to(next);
     }
-    earliest != NEVER
+    next != NEVER
 }
 
 /// An M that slept does not keep any more, if it did. Under the lock.
@@ -205,7 +206,7 @@ pub(crate) fn run_due(m: &'static M) -> bool {
 /// Whether only sysmon is left to fire timers: every P is idle, and no M sleeps that could take one. All Ms are
 /// locked to goroutines or blocked, and the system grants no more. Under the lock.
 pub(crate) fn need_sysmon(locked: &Locked) -> bool {
-    SCHED.is_idle() && locked.idle_ms.is_empty() && !clock::is_virtual() && are_there()
+    SCHED.is_idle() && locked.idle_ms.is_empty() && !clock::is_virtual() && can_wake()
 }
 
 /// Fires some of what is due, by sysmon, where [`need_sysmon`] says so.

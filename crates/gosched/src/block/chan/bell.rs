@@ -9,6 +9,7 @@
 //! again. The future takes its own down, if nobody did. If somebody did and the future never looked, it
 //! passes the ringing on.
 
+use super::core::{Core, State};
 use crate::block::exit;
 use crate::block::sync::Mutex;
 use crate::gmp::g::G;
@@ -18,6 +19,7 @@ use std::cell::Cell;
 use std::panic::Location;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 /// See the top of this file. `repr(C)`: a pointer to the task is a pointer to the bell.
@@ -148,6 +150,10 @@ impl Bells {
         Some(Messenger(Some(messenger)))
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_null()
+    }
+
     pub(super) fn hangs(bell: &Bell) -> bool {
         bell.messenger.get().is_some()
     }
@@ -158,5 +164,27 @@ impl Bells {
         // SAFETY: alive — those that hang are.
         let bell = unsafe { self.first.as_ref() }?;
         self.take_down(bell).and_then(|mut messenger| messenger.0.take())
+    }
+}
+
+impl<T> Core<T> {
+    /// Takes the first bell down: whom to make ready, so that it rings.
+    #[inline]
+    pub(super) fn ring(&self, state: &mut State) -> Option<&'static G> {
+        let g = state.bells.ring();
+        if g.is_some() {
+            self.tell_bells(state);
+        }
+        g
+    }
+
+    /// Shows those without the lock whether a bell hangs.
+    pub(super) fn tell_bells(&self, state: &State) {
+        self.bells_hang.store(!state.bells.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Whether a goroutine, a thread or async code waits to receive, without the lock.
+    pub(super) fn is_received_from(&self) -> bool {
+        self.receivers_wait.load(Ordering::Relaxed) || self.bells_hang.load(Ordering::Relaxed)
     }
 }

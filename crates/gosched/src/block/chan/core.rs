@@ -38,7 +38,9 @@ pub(crate) struct Core<T> {
     /// Whether somebody waits to send. Written under the lock.
     senders_wait: AtomicBool,
     /// Whether somebody waits to receive. Written under the lock.
-    receivers_wait: AtomicBool,
+    pub(super) receivers_wait: AtomicBool,
+    /// Whether async code waits to receive. Written under the lock.
+    pub(super) bells_hang: AtomicBool,
     pub(super) holders: Holders,
 }
 
@@ -90,6 +92,7 @@ impl<T> Core<T> {
             closed: AtomicBool::new(false),
             senders_wait: AtomicBool::new(false),
             receivers_wait: AtomicBool::new(false),
+            bells_hang: AtomicBool::new(false),
             holders: Holders::new(senders),
         }
     }
@@ -150,7 +153,7 @@ impl<T> Core<T> {
         // SAFETY: value — promised by the caller; the place is free.
         unsafe { ptr::copy_nonoverlapping(value, place, 1) };
         self.len.store(len + 1, Ordering::Relaxed);
-        Ok(state.bells.ring())
+        Ok(self.ring(state))
     }
 
     /// Receives into `*slot` if that can be done now; the caller makes ready whom it gets, after the lock
@@ -405,7 +408,7 @@ impl<T> Core<T> {
                 waiting.push_back(g);
             }
         }
-        while let Some(g) = state.bells.ring() {
+        while let Some(g) = self.ring(state) {
             waiting.push_back(g);
         }
         self.tell(state);
@@ -530,7 +533,7 @@ impl<T> Channel for Core<T> {
             waiter.set_on(self.holders.of_the_other_end(to));
         }
         self.tell(state);
-        Woken(if to == Direction::Send { state.bells.ring() } else { None })
+        Woken(if to == Direction::Send { self.ring(state) } else { None })
     }
 
     unsafe fn dequeue(&self, waiter: &Waiter, from: Direction) {

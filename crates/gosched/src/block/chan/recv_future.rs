@@ -80,16 +80,21 @@ impl<T> Core<T> {
             let mut hangs = true;
             if matches!(received, Err(Not::Now)) {
                 // SAFETY: held — above.
-                let bells = &mut unsafe { self.state() }.bells;
+                let state = unsafe { self.state() };
                 hangs = Bells::hangs(bell);
                 if !hangs && let Some(messenger) = messenger.take() {
                     // SAFETY: alive — its future takes it down before it goes.
-                    unsafe { bells.hang(bell, messenger) };
+                    unsafe { state.bells.hang(bell, messenger) };
+                    self.tell_bells(state);
                     hangs = true;
                 }
             }
             self.leave(inside, *received.as_ref().unwrap_or(&None));
             if hangs {
+                if received.is_err() {
+                    // A timer of this channel counts from here on.
+                    sched::look_at_virtual_time();
+                }
                 // SAFETY: received: it was written.
                 return received.map(|_| unsafe { slot.assume_init() });
             }
@@ -103,7 +108,9 @@ impl<T> Core<T> {
         let inside = sched::inside();
         self.hold();
         // SAFETY: held — above.
-        let messenger = unsafe { self.state() }.bells.take_down(bell);
+        let state = unsafe { self.state() };
+        let messenger = state.bells.take_down(bell);
+        self.tell_bells(state);
         self.leave(inside, None);
         messenger.is_some()
     }
@@ -115,7 +122,7 @@ impl<T> Core<T> {
         // SAFETY: held — above.
         let state = unsafe { self.state() };
         let rest = self.len() > 0 || !state.senders.is_empty() || self.is_closed();
-        let g = if rest { state.bells.ring() } else { None };
+        let g = if rest { self.ring(state) } else { None };
         self.leave(inside, g);
     }
 }

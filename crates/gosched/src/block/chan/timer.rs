@@ -2,12 +2,13 @@
 //!
 //! The channel has room for one value, but does not show it: its length and capacity are 0. A tick that
 //! nobody has taken when the next one comes is all there is. After [`ChanTimer::stop`] no value of before
-//! can be received.
+//! can be received. A timer on whose channel nothing waits can wake nothing: it does not keep a deadlock from being
+//! reported, and virtual time does not stop for it.
 
 use super::core::{Channel, Core};
 use crate::block::sync::RawMutex;
 use crate::gmp::list::GList;
-use crate::gmp::timer::Timer;
+use crate::gmp::timer::{Timer, TimerKind};
 use crate::sched;
 use std::cell::Cell;
 use std::ptr;
@@ -32,10 +33,12 @@ unsafe impl<T: Send> Sync for ChanTimer<T> {}
 unsafe impl<T: Send> Send for ChanTimer<T> {}
 
 impl<T: Copy> ChanTimer<T> {
+    const KIND: TimerKind = TimerKind { fire: fire::<T>, can_wake: Some(can_wake::<T>) };
+
     pub(super) fn new(value: fn(u64) -> T) -> ChanTimer<T> {
         ChanTimer {
             // SAFETY: fire — the timer is the first field of a `ChanTimer`, which stops it when it goes.
-            timer: unsafe { Timer::new(fire::<T>) },
+            timer: unsafe { Timer::new(&Self::KIND) },
             control: RawMutex::new(),
             core: Cell::new(ptr::null()),
             value,
@@ -88,12 +91,25 @@ impl<T> Drop for ChanTimer<T> {
     }
 }
 
+/// See [`TimerKind::can_wake`].
+///
+/// # Safety
+/// - **timer**: as for [`fire`].
+unsafe fn can_wake<T>(timer: &Timer) -> bool {
+    // SAFETY: timer — promised by the caller.
+    let timer = unsafe { &*ptr::from_ref(timer).cast::<ChanTimer<T>>() };
+    // SAFETY: core — set before it was ever started.
+    unsafe { &*timer.core.get() }.is_received_from()
+}
+
 /// # Safety
 /// - **timer**: a `ChanTimer<T>`'s, not yet stopped.
 unsafe fn fire<T: Copy>(timer: &Timer, now: u64, ready: &mut GList) -> Option<u64> {
     // SAFETY: timer — promised by the caller.
     let timer = unsafe { &*ptr::from_ref(timer).cast::<ChanTimer<T>>() };
-    let value = (timer.value)(now);
+    let (when, period) = (timer.when.get(), timer.period.get());
+    // As in Go: the time that it was to come, not when it did.
+    let value = (timer.value)(when.min(now));
     // SAFETY: core — set before it was ever started.
     let core = unsafe { &*timer.core.get() };
     core.hold();
@@ -104,7 +120,6 @@ unsafe fn fire<T: Copy>(timer: &Timer, now: u64, ready: &mut GList) -> Option<u6
     if let Ok(Some(g)) = sent {
         ready.push_back(g);
     }
-    let (when, period) = (timer.when.get(), timer.period.get());
     if period == 0 {
         return None;
     }

@@ -9,7 +9,7 @@ use crate::block::sync::{Mutex, RawMutex};
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::task::{Kind, Task};
-use crate::gmp::timer::Timer;
+use crate::gmp::timer::{Timer, TimerKind};
 use crate::sched::{self, Order};
 use std::cell::Cell;
 use std::mem::offset_of;
@@ -35,6 +35,8 @@ unsafe impl Sync for FuncTimer {}
 // SAFETY: as above; the function is `Send`.
 unsafe impl Send for FuncTimer {}
 
+static TIMER: TimerKind = TimerKind { fire, can_wake: None };
+
 impl FuncTimer {
     /// Not set.
     #[track_caller]
@@ -42,7 +44,7 @@ impl FuncTimer {
         Arc::new(FuncTimer {
             task: Task { kind: &KIND },
             // SAFETY: fire — the timer is a `FuncTimer`'s, of which the prepared goroutine has a share.
-            timer: unsafe { Timer::new(fire) },
+            timer: unsafe { Timer::new(&TIMER) },
             control: RawMutex::new(),
             prepared: Cell::new(None),
             site: Location::caller(),

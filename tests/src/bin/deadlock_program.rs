@@ -1,0 +1,83 @@
+//! Whole programs for the suite `sched_deadlock`: the first argument names one. Nothing but the program runs in the
+//! process, no thread of a test harness either; an alarm ends it if it hangs.
+
+use gosched::time::{self, Ticker, Timer, after_func};
+use gosched::{block_on, chan, go, park, run, select};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// A program that has not ended after this time hangs. As `gosched_tests::wait::CHILD_LIMIT`, but that crate would bring
+/// its global allocator along.
+const LIMIT_SECONDS: u32 = 300;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const MILLI: Duration = Duration::from_millis(1);
+/// Long enough for a deadlock to be found, which takes 10 ms.
+const LONG: Duration = Duration::from_millis(60);
+
+fn main() -> ExitCode {
+    // SAFETY: no handler; the signal ends the process.
+    unsafe { libc::alarm(LIMIT_SECONDS) };
+    let name = std::env::args().nth(1).expect("the name of a program");
+    match name.as_str() {
+        "a ticker nobody hears" => run(|| {
+            let _ticker = Ticker::new(MILLI);
+            park();
+        }),
+        "a slow ticker nobody hears" => run(|| {
+            let _ticker = Ticker::new(HOUR);
+            park();
+        }),
+        "a timer nobody hears" => run(|| {
+            let _timer = Timer::new(HOUR);
+            park();
+        }),
+        "a ticker nobody hears any more" => run(|| {
+            let ticks = time::tick(MILLI);
+            ticks.recv().unwrap();
+            let (_tx, rx) = chan::<u32>(0);
+            select! {
+                recv(ticks) -> _ => {},
+                recv(rx) -> _ => unreachable!(),
+            }
+            let _ = rx.recv();
+        }),
+        "ticks are received" => run(|| {
+            let ticker = Ticker::new(LONG);
+            assert_eq!(ticker.chan().iter().take(2).count(), 2);
+        }),
+        "a tick is selected" => run(|| {
+            let (ticker, (_tx, rx)) = (Ticker::new(LONG), chan::<u32>(0));
+            select! {
+                recv(ticker.chan()) -> _ => {},
+                recv(rx) -> _ => unreachable!(),
+            }
+        }),
+        "a tick or a limit" => run(|| {
+            let ticker = Ticker::new(HOUR);
+            assert!(ticker.chan().recv_timeout(LONG).is_err());
+        }),
+        "a thread receives ticks" => {
+            go(park);
+            let ticker = Ticker::new(LONG);
+            assert_eq!(ticker.chan().iter().take(2).count(), 2);
+        }
+        "async code receives a tick" => run(|| {
+            let ticker = Ticker::new(LONG);
+            block_on(async { ticker.chan().recv_async().await }).unwrap();
+        }),
+        "a function will run" => run(|| {
+            let main = gosched::current().unwrap();
+            after_func(LONG, move || main.unpark());
+            park();
+        }),
+        "a tick that nobody waited for is there" => run(|| {
+            let ticker = Ticker::new(MILLI);
+            time::sleep(LONG);
+            ticker.chan().try_recv().unwrap();
+        }),
+        other => panic!("no program {other}"),
+    }
+    println!("over");
+    ExitCode::SUCCESS
+}
