@@ -14,7 +14,8 @@ fn program(name: &str) -> Output {
 
 /// A program of `src/bin/deadlock_program.rs`.
 fn other_program(name: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_deadlock_program")).arg(name).output().unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_deadlock_program"));
+    command.arg(name).env_remove("GOSCHED_SEED").output().unwrap()
 }
 
 /// The report of a program that ends in a deadlock.
@@ -167,5 +168,19 @@ fn a_timer_that_somebody_waits_for_is_no_deadlock() {
         "a tick that nobody waited for is there",
     ] {
         assert_eq!(does_pass(name, &other_program(name)), "over\n", "{name}");
+    }
+}
+
+/// The line with which a run can be replayed.
+#[test]
+fn a_run_with_a_seed_tells_it_when_it_ends_badly() {
+    for (name, code) in [("parks", 2), ("a thread panics", 101)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_deadlock_program"));
+        let output = command.arg(name).env("GOSCHED_SEED", "4711").output().unwrap();
+        let text = children::stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{name}: {text}");
+        has_line(&text, "note: the scheduler's choices come from GOSCHED_SEED=4711");
+        let without = children::stderr(&other_program(name));
+        assert!(!without.contains("GOSCHED_SEED"), "{name}: {without}");
     }
 }

@@ -20,6 +20,11 @@ fn main() -> ExitCode {
     unsafe { libc::alarm(LIMIT_SECONDS) };
     let name = std::env::args().nth(1).expect("the name of a program");
     match name.as_str() {
+        "parks" => run(park),
+        "a thread panics" => {
+            run(|| {});
+            panic!("on purpose");
+        }
         "a ticker nobody hears" => run(|| {
             let _ticker = Ticker::new(MILLI);
             park();

@@ -28,9 +28,20 @@ pub(crate) fn install_hook() {
         sched::check_panic();
         match current::goroutine() {
             Some(g) => report(info, g.id(), g.details().and_then(|d| d.name.clone()).as_deref()),
-            None => before(info),
+            None => {
+                before(info);
+                if let Some(note) = note_of_seed() {
+                    eprint!("{note}");
+                }
+            }
         }
     }));
+}
+
+/// A line that tells the seed of this run, if it has one.
+fn note_of_seed() -> Option<String> {
+    sched::seed()
+        .map(|seed| format!("note: the scheduler's choices come from GOSCHED_SEED={seed}\n"))
 }
 
 /// What std prints, but for the name.
@@ -45,9 +56,7 @@ fn report(info: &PanicHookInfo<'_>, id: u64, name: Option<&str>) {
     }
     let payload = message(info.payload()).unwrap_or("Box<dyn Any>");
     let _ = writeln!(text, ":\n{payload}");
-    if let Some(seed) = sched::seed() {
-        let _ = writeln!(text, "note: the scheduler's choices come from GOSCHED_SEED={seed}");
-    }
+    text.extend(note_of_seed());
     let trace = Backtrace::capture();
     static TOLD: AtomicBool = AtomicBool::new(false);
     match trace.status() {

@@ -5,7 +5,7 @@
 
 use super::panic::message;
 use crate::sched;
-use crate::sys::clock;
+use crate::sys::{clock, random};
 use std::any::Any;
 use std::panic::catch_unwind;
 use std::process::{Command, ExitCode};
@@ -30,8 +30,7 @@ pub(crate) fn is_child(path: &str) -> bool {
 pub(crate) fn run(path: &str, seed: Option<u64>) -> ExitCode {
     // The harness knows tests without the name of their crate.
     let name = path.split_once("::").map_or(path, |(_crate, name)| name);
-    let given = std::env::var("GOSCHED_SEED").ok().and_then(|seed| seed.trim().parse().ok());
-    let seed = given.or(seed).unwrap_or_else(|| {
+    let seed = random::seed_in_environment().or(seed).unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         now.map_or(1, |now| u64::from(now.subsec_nanos()))
     });

@@ -295,10 +295,7 @@ impl Entries {
 
     fn down(&mut self, mut index: usize) {
         let entry = self.0[index];
-        loop {
-            let Some(least) = self.children(index).min_by_key(|&child| self.0[child].when) else {
-                break;
-            };
+        while let Some(least) = self.children(index).min_by_key(|&child| self.0[child].when) {
             if self.0[least].when >= entry.when {
                 break;
             }
@@ -424,7 +421,7 @@ mod tests {
         assert_eq!((heap.next_waking(), heap.next()), (NEVER, 1));
         timers[7].can_wake.set(true);
         assert_eq!(heap.next_waking(), when(&timers[7]));
-        timers.iter().for_each(|timer| drop(timer.timer.stop()));
+        assert!(timers.iter().all(|timer| timer.timer.stop()));
         assert!(!heap.has_waking());
     }
 

@@ -108,9 +108,21 @@ pub(super) fn tell_deadlocks() {
 /// after 10 ms.
 const CHANNELS_AFTER: Duration = Duration::from_millis(5);
 
+/// The seed that replays this run, if it has one.
+pub(super) fn tell_seed() {
+    if let Some(seed) = sched::seed() {
+        let mut out = RawStderr::new();
+        let _ = writeln!(out, "note: the scheduler's choices come from GOSCHED_SEED={seed}");
+    }
+}
+
 /// As Go: all where nothing can go on; the others, where one is to blame, if `GOTRACEBACK` says so. Where a limit was
 /// reached that is not asked, and everything is shown.
 fn report(end: End) {
+    // A panic has told it.
+    if end != End::Panic {
+        tell_seed();
+    }
     let level = level::level();
     if matches!(end, End::Limit | End::Overflow) {
         level::tell_all();

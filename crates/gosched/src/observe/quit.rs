@@ -118,6 +118,7 @@ fn show() {
     begin_if_silent();
     fatal::watch();
     let registers = registers();
+    fatal::tell_seed();
     // As Go, whatever `GOTRACEBACK` says.
     level::tell_all();
     fatal::dump_at_the_end();

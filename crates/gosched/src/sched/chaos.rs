@@ -8,35 +8,17 @@ use super::preempt::{self, Why};
 use crate::gmp::m::M;
 use crate::probe;
 use crate::sys::random;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 static ON: AtomicBool = AtomicBool::new(false);
 
-static SEED: AtomicU64 = AtomicU64::new(0);
-
-/// The variable that turns it on.
-pub(crate) const VARIABLE: &str = "GOSCHED_SEED";
-
 /// Reads the environment. Called once, before anything is drawn.
 pub(crate) fn start() {
-    let given = std::env::var(VARIABLE).ok().and_then(|seed| seed.trim().parse::<u64>().ok());
-    match given {
-        Some(seed) => {
-            random::seed_with(seed);
-            SEED.store(seed, Ordering::Relaxed);
-            ON.store(true, Ordering::Relaxed);
-            probe::listen(at_probe_point);
-        }
-        None => {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            random::seed_with(now.map_or(1, |now| now.as_nanos() as u64));
-        }
+    random::start();
+    if random::given().is_some() {
+        ON.store(true, Ordering::Relaxed);
+        probe::listen(at_probe_point);
     }
-}
-
-/// The seed, where the mode is on.
-pub(crate) fn seed() -> Option<u64> {
-    ON.load(Ordering::Relaxed).then(|| SEED.load(Ordering::Relaxed))
 }
 
 /// One time in `times`, where the mode is on.

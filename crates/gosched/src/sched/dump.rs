@@ -16,6 +16,9 @@ pub(crate) fn all(out: &mut Stderr) {
         "" => {}
         reason => drop(writeln!(out, "last stop: {reason}")),
     }
+    if let Some(seed) = super::seed() {
+        let _ = writeln!(out, "GOSCHED_SEED={seed}");
+    }
     goroutines(out);
 }
 

@@ -112,11 +112,14 @@ use std::sync::{Arc, OnceLock};
 
 pub(crate) use moving::{
     become_main_m, check_panic, hand_offs, list_goroutines, main_has_exited, preemptions,
-    refuse_in_child, registers_here, seed, set_overflow_report, with_preemption_off, with_stack,
+    refuse_in_child, registers_here, set_overflow_report, with_preemption_off, with_stack,
     with_world_stopped,
 };
 
 pub(crate) use report::{End, begin as begin_report, report, set_report, set_show};
+
+/// The seed that this run can be replayed with, if one was given.
+pub(crate) use crate::sys::random::given as seed;
 
 /// A goroutine to be started. Small: it is on the way of every `go`.
 #[derive(Clone, Copy, Debug)]

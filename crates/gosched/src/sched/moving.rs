@@ -6,8 +6,8 @@
 use super::entry::{enter, leave};
 use super::state::SCHED;
 use super::{
-    calls, chaos, cpu_use, deadlock, dump, fork, life, look, polling, preempt, prepared, schedule,
-    start, steal, switch, timers, wake, world,
+    calls, cpu_use, deadlock, dump, fork, life, look, polling, preempt, prepared, schedule, start,
+    steal, switch, timers, wake, world,
 };
 use crate::gmp::current;
 use crate::gmp::frame::Registers;
@@ -33,7 +33,6 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 pub(crate) use super::spawner::{call_from_spawner, set_max_threads};
 pub(crate) use calls::hand_offs;
-pub(crate) use chaos::seed;
 pub(crate) use deadlock::{PATIENCE, check as look_for_deadlock};
 pub(crate) use dump::list as list_goroutines;
 pub(crate) use fork::refuse_in_child;

@@ -201,10 +201,6 @@ pub(crate) fn with_world_stopped<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-pub(crate) fn seed() -> Option<u64> {
-    None
-}
-
 /// Runs `f` where it is: there is no way to another stack.
 pub(crate) fn with_stack(_bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<()> {
     f();

@@ -33,8 +33,7 @@ static WAITING: AtomicIsize = AtomicIsize::new(0);
 
 /// Once, when the runtime starts.
 pub(crate) fn start() {
-    let given = std::env::var("GOSCHED_SEED").ok().and_then(|seed| seed.trim().parse().ok());
-    random::seed_with(given.unwrap_or_else(clock::real_now));
+    random::start();
     trace::start();
     if trace::is_on() {
         let thread = std::thread::Builder::new().name("gosched-trace".into());
