@@ -64,6 +64,25 @@ fn a_caller_of_run_who_waits_for_ever_is_a_deadlock() {
 fn a_thread_that_joins_a_goroutine_that_never_ends_is_a_deadlock() {
     let text = deadlock("join a parked one", ASLEEP);
     assert!(text.contains(" [park]:"), "{text}");
+    let thread = thread_that_waits(&text, "join");
+    assert!(thread.contains("sched_program::main"), "{text}");
+}
+
+/// The block of the report that tells where the main thread waits, as an ordinary thread.
+fn thread_that_waits<'a>(text: &'a str, reason: &str) -> &'a str {
+    let header = format!(" [{reason}] {{name: main}}:\n");
+    let mut blocks = text.split("\n\n").filter(|block| block.starts_with("thread "));
+    let block = blocks.find(|block| block.contains(&header));
+    block.unwrap_or_else(|| panic!("no thread in: {text}"))
+}
+
+#[test]
+fn a_thread_that_waits_for_ever_is_shown_with_its_place() {
+    let name = "a thread receives";
+    let text = is_deadlock(name, ASLEEP, &other_program(name));
+    let thread = thread_that_waits(&text, "chan receive");
+    assert!(thread.contains("deadlock_program::receives_for_ever("), "{text}");
+    assert!(thread.contains("tests/src/bin/deadlock_program.rs:"), "{text}");
 }
 
 // A.16.6

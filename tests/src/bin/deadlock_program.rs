@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     let name = std::env::args().nth(1).expect("the name of a program");
     match name.as_str() {
         "parks" => run(park),
+        "a thread receives" => receives_for_ever(),
         "a thread panics" => {
             run(|| {});
             panic!("on purpose");
@@ -85,4 +86,12 @@ fn main() -> ExitCode {
     }
     println!("over");
     ExitCode::SUCCESS
+}
+
+/// A thread that is no goroutine waits for a value, beside a goroutine that does.
+#[inline(never)]
+fn receives_for_ever() {
+    let (_tx, rx) = chan::<u32>(0);
+    go(park);
+    let _ = std::hint::black_box(rx.recv());
 }

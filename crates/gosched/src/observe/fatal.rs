@@ -5,6 +5,7 @@ use super::hints;
 use super::level;
 use super::quit;
 use super::text;
+use super::threads;
 use crate::sched::viewer::{Manners, Viewer};
 use crate::sched::{self, End};
 use gosched_context::dying;
@@ -88,6 +89,9 @@ fn dump(whom: Whom<'_>) {
     let mut out = Stderr { is_watched: true };
     let mut viewer = ManuallyDrop::new(Viewer::new(Manners::Rude));
     let _ = text::write_all(&mut viewer, whom, &mut out);
+    if whom == Whom::All {
+        let _ = threads::write_waiting(&mut viewer, &mut out);
+    }
 }
 
 /// Who waits for whom, if `GODEBUG=leakhints=1`: else a dump is Go's, to the last line.

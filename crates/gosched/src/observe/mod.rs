@@ -10,6 +10,7 @@ pub(crate) mod metrics;
 pub(crate) mod sched_trace;
 mod symbols;
 mod text;
+mod threads;
 
 #[cfg(ported)]
 mod quit;

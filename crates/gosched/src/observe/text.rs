@@ -55,7 +55,18 @@ impl Printer {
             writeln!(out)?;
         }
         writeln!(out, "{}", Header(goroutine))?;
-        self.print_frames(out, viewer, goroutine, frames)?;
+        self.print_frames(out, viewer, frames)?;
+        match goroutine.runs {
+            // It has not begun: it will, there. (One that is about to end has frames, which are ours.)
+            Some(runs)
+                if frames.first.is_empty()
+                    && !frames.is_cut
+                    && goroutine.state == GState::Runnable =>
+            {
+                writeln!(out, "{runs}(...)")?;
+            }
+            _ => {}
+        }
         if let Some(site) = goroutine.site_of_creation() {
             write!(out, "created by {}", goroutine.creator())?;
             match goroutine.parent {
@@ -67,11 +78,10 @@ impl Printer {
         Ok(())
     }
 
-    fn print_frames(
+    pub(super) fn print_frames(
         &mut self,
         out: &mut Vec<u8>,
         viewer: &Viewer,
-        goroutine: &Goroutine,
         frames: &Frames,
     ) -> io::Result<()> {
         self.print_some(out, viewer, &frames.first)?;
@@ -79,15 +89,9 @@ impl Printer {
             writeln!(out, "...{} frames elided...", frames.elided)?;
         }
         self.print_some(out, viewer, &frames.last)?;
-        if frames.is_cut {
-            return writeln!(out, "...additional frames elided...");
-        }
-        match goroutine.runs {
-            // It has not begun: it will, there. (One that is about to end has frames, which are ours.)
-            Some(runs) if frames.first.is_empty() && goroutine.state == GState::Runnable => {
-                writeln!(out, "{runs}(...)")
-            }
-            _ => Ok(()),
+        match frames.is_cut {
+            true => writeln!(out, "...additional frames elided..."),
+            false => Ok(()),
         }
     }
 

@@ -209,6 +209,11 @@ pub(crate) fn with_stack(_bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<
 
 const NEVER: &str = "`start` refused, so nothing is asked of this backend";
 
+/// Not asked of every system.
+pub(crate) fn thread_id() -> i32 {
+    0
+}
+
 pub(crate) fn registers_here(_to: &mut std::mem::MaybeUninit<Registers>) {}
 
 pub(crate) fn call_from_spawner(_f: fn()) -> bool {

@@ -291,6 +291,14 @@ impl Snapshot {
         self.view.fill(registers, Some(g));
     }
 
+    /// Of an ordinary thread, which waits and shows these registers.
+    pub(crate) fn take_thread(&mut self, registers: Registers) {
+        (self.start, self.is_blocked) = (Start::At(false), false);
+        (self.copier, self.rest) = (None, Rest::Gone);
+        self.view.shrink();
+        self.view.fill(registers, None);
+    }
+
     fn begin_own(&mut self) {
         (self.start, self.is_blocked) = (Start::At(false), false);
         (self.copier, self.rest) = (None, Rest::Own);
@@ -462,7 +470,7 @@ fn all(words: [Option<usize>; SAVED_WORDS]) -> Option<[usize; SAVED_WORDS]> {
 }
 
 /// Copies registers from where a G shows them. `None`: they are not there any more.
-fn shown_registers(at: *const Registers) -> Option<Registers> {
+pub(super) fn shown_registers(at: *const Registers) -> Option<Registers> {
     let mut registers = Registers::default();
     let (start, size) = (ptr::from_mut(&mut registers).cast::<u8>(), size_of::<Registers>());
     // SAFETY: the bytes of a local that is made of words.

@@ -7,11 +7,13 @@
 use super::numbers::Numbers;
 use super::{Order, moving, timer_thread, trace};
 use crate::gmp::current;
+use crate::gmp::frame::Registers;
 use crate::gmp::g::{Birth, G};
 use crate::gmp::list::GList;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
+use crate::probe;
 use crate::sys::Lock;
 use crate::sys::fatal::warning;
 use crate::sys::mappings::{self, Mappings};
@@ -21,6 +23,8 @@ use gosched_context::fatal::Stderr;
 use gosched_context::lock::Guarded;
 use std::cell::Cell;
 use std::fmt::Write;
+use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -63,21 +67,38 @@ fn take_g() -> &'static G {
 }
 
 /// The G that an ordinary thread waits with; back to the others when the thread ends.
-struct ThreadG(&'static G);
+struct ThreadG {
+    g: &'static G,
+    /// The system's number of the thread.
+    id: i32,
+}
+
+impl ThreadG {
+    fn new() -> ThreadG {
+        let g = take_g();
+        g.begin_thread();
+        ThreadG { g, id: moving::thread_id() }
+    }
+}
+
+/// Where an ordinary thread waits: [`G::show`] shows the first field.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct WaitingPlace {
+    pub(crate) registers: MaybeUninit<Registers>,
+    /// The system's number of the thread.
+    pub(crate) thread: i32,
+}
 
 impl Drop for ThreadG {
     fn drop(&mut self) {
-        self.0.end_thread();
-        Guarded::new(&FREE).push_front(self.0);
+        self.g.end_thread();
+        Guarded::new(&FREE).push_front(self.g);
     }
 }
 
 thread_local! {
-    static MINE: ThreadG = {
-        let g = take_g();
-        g.begin_thread();
-        ThreadG(g)
-    };
+    static MINE: ThreadG = ThreadG::new();
 }
 
 /// The calling thread has what it needs to [`park`]: allocates, the first time.
@@ -102,15 +123,13 @@ pub(crate) unsafe fn park(
 ) {
     moving::refuse_in_child("a wait");
     // A goroutine of this backend has its own G; a thread that is ending has none left to use.
-    let own = current::goroutine().or_else(|| MINE.try_with(|mine| mine.0).ok());
-    let temporary = own.is_none().then(|| {
-        let g = take_g();
-        g.begin_thread();
-        ThreadG(g)
-    });
-    let Some(g) = own.or(temporary.as_ref().map(|mine| mine.0)) else { return };
-    g.word.set(0);
     let goroutine = current::goroutine();
+    let mine = MINE.try_with(|mine| (mine.g, mine.id)).ok();
+    let own = goroutine.map(|g| (g, 0)).or(mine);
+    let temporary = own.is_none().then(ThreadG::new);
+    let temporary = temporary.as_ref().map(|mine| (mine.g, mine.id));
+    let Some((g, thread)) = own.or(temporary) else { return };
+    g.word.set(0);
     g.begin_wait(reason, data);
     if goroutine.is_some() {
         g.transition(GState::Running, GState::Waiting);
@@ -124,10 +143,20 @@ pub(crate) unsafe fn park(
         // PAIR thread-waits: publishes what the thread waits for, a timer's channel perhaps.
         WAITING.fetch_add(1, Ordering::Release);
         match goroutine {
-            Some(_) => less_active(),
-            None => super::look_at_virtual_time(),
+            Some(_) => {
+                less_active();
+                sleep(g);
+            }
+            None => {
+                super::look_at_virtual_time();
+                // Of this frame, which is there until the thread goes on.
+                let mut place = WaitingPlace { registers: MaybeUninit::uninit(), thread };
+                moving::registers_here(&mut place.registers);
+                g.show(if probe::ON { place.registers.as_ptr() } else { ptr::null() });
+                sleep(g);
+                g.show(ptr::null());
+            }
         }
-        sleep(g);
     }
     LIMITED.fetch_sub(limited, Ordering::Relaxed);
     if goroutine.is_some() {

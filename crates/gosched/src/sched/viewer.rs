@@ -4,14 +4,18 @@ pub(crate) use super::ahead::MANY;
 pub(crate) use super::frames::{Frame, Frames, Look, Manners, Module};
 
 use super::look;
-use super::snapshot::Snapshot;
+use super::snapshot::{Snapshot, shown_registers};
+use super::threads::WaitingPlace;
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::M;
+use crate::gmp::reason::WaitReason;
+use crate::gmp::slab;
 use crate::gmp::state::GState;
 use gosched_context::arch::{self, Registers};
 use gosched_context::memory;
 use gosched_context::unwind::{self, End, Walker};
+use std::mem::offset_of;
 use std::ops::Range;
 
 /// Looks at one goroutine after the other.
@@ -99,6 +103,15 @@ pub(crate) fn read_words(addresses: Range<usize>, mut each: impl FnMut(usize)) {
     }
 }
 
+/// An ordinary thread that waits for a goroutine.
+#[derive(Debug)]
+pub(crate) struct WaitingThread {
+    /// The system's number of it.
+    pub(crate) id: i32,
+    pub(crate) reason: WaitReason,
+    shown: *const Registers,
+}
+
 /// The number of the M that runs `g`, and where its record is.
 pub(crate) fn m_of(g: &'static G) -> Option<(u32, usize)> {
     look::runner_of(g).map(number_and_record)
@@ -113,7 +126,28 @@ pub(crate) fn m_with_thread(id: i32) -> Option<u32> {
     look::with_thread(id).map(|m| m.id)
 }
 
+/// Ordinary threads that wait for a goroutine.
+pub(crate) fn waiting_threads() -> impl Iterator<Item = WaitingThread> {
+    slab::all().filter(|g| g.is_thread() && g.id() == 0).filter_map(|g| {
+        let shown = g.shown();
+        let mut number = [0; size_of::<i32>()];
+        let at = shown.addr() + offset_of!(WaitingPlace, thread);
+        let is_there = !shown.is_null() && memory::copy(at, &mut number) == number.len();
+        let (id, reason) = (i32::from_ne_bytes(number), g.reason());
+        is_there.then_some(WaitingThread { id, reason, shown })
+    })
+}
+
 impl Viewer {
+    /// The frames of an ordinary thread that waits.
+    pub(crate) fn look_at_thread(&mut self, thread: &WaitingThread, frames: &mut Frames) {
+        *frames = Frames::default();
+        if let Some(registers) = shown_registers(thread.shown) {
+            self.snapshot.take_thread(registers);
+            self.walk(frames);
+        }
+    }
+
     pub(crate) fn new(manners: Manners) -> Viewer {
         Viewer { snapshot: Snapshot::new(manners), walker: Walker::new() }
     }

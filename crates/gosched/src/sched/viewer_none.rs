@@ -4,6 +4,7 @@ pub(crate) use super::frames::{Frame, Frames, Look, Manners, Module};
 
 use crate::gmp::current;
 use crate::gmp::g::G;
+use crate::gmp::reason::WaitReason;
 use std::ops::Range;
 use std::path::Path;
 
@@ -46,7 +47,21 @@ pub(crate) fn m_of(_g: &'static G) -> Option<(u32, usize)> {
     None
 }
 
+/// An ordinary thread that waits for a goroutine.
+#[derive(Debug)]
+pub(crate) struct WaitingThread {
+    pub(crate) id: i32,
+    pub(crate) reason: WaitReason,
+}
+
+/// They are not known.
+pub(crate) fn waiting_threads() -> impl Iterator<Item = WaitingThread> {
+    std::iter::empty()
+}
+
 impl Viewer {
+    pub(crate) fn look_at_thread(&mut self, _thread: &WaitingThread, _frames: &mut Frames) {}
+
     pub(crate) fn new(_manners: Manners) -> Viewer {
         Viewer
     }

@@ -1,0 +1,32 @@
+//! Ordinary threads that wait for goroutines: a deadlock may be theirs.
+
+use super::text::Printer;
+use crate::sched::viewer::{Frames, Viewer, WaitingThread, waiting_threads};
+use std::io::{self, Write};
+
+/// Writes each of them as a goroutine is written, behind a blank line.
+///
+/// # Errors
+/// `out` refuses.
+pub(super) fn write_waiting(viewer: &mut Viewer, out: &mut dyn Write) -> io::Result<()> {
+    let mut printer = Printer::new();
+    let mut frames = Frames::default();
+    for thread in waiting_threads() {
+        let WaitingThread { id, reason, .. } = &thread;
+        let mut text = Vec::new();
+        writeln!(text, "\nthread {id} [{}] {{name: {}}}:", reason.words(), name(*id))?;
+        viewer.look_at_thread(&thread, &mut frames);
+        printer.print_frames(&mut text, viewer, &frames)?;
+        out.write_all(&text)?;
+    }
+    Ok(())
+}
+
+/// The name that the system has for a thread of this process, if it tells.
+fn name(id: i32) -> String {
+    if id.cast_unsigned() == std::process::id() {
+        return "main".to_owned();
+    }
+    let name = std::fs::read_to_string(format!("/proc/self/task/{id}/comm"));
+    name.map_or("?".to_owned(), |name| name.trim_end().to_owned())
+}
