@@ -31,7 +31,7 @@ pub(crate) fn install_hook() {
             None => {
                 before(info);
                 if let Some(note) = note_of_seed() {
-                    eprint!("{note}");
+                    print(&note);
                 }
             }
         }
@@ -66,6 +66,10 @@ fn report(info: &PanicHookInfo<'_>, id: u64, name: Option<&str>) {
         ),
         _ => {}
     }
-    // Not by `eprint!`, which panics if it cannot write: a panic of the hook aborts the process.
+    print(&text);
+}
+
+/// Not by `eprint!`, which panics if it cannot write: a panic of the hook aborts the process.
+fn print(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
