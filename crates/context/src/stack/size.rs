@@ -77,6 +77,15 @@ impl Size {
         Size::with_extent(usable, extent)
     }
 
+    /// As [`Size::new`], without room for an identity: for code that keeps its thread's. Only in a process in which
+    /// goroutines have no identities, since all stacks of a class are alike.
+    ///
+    /// # Errors
+    /// As [`Size::new`], but for support.
+    pub fn without_identity(usable: usize) -> Result<Size, StackError> {
+        Size::with_extent(usable, Extent { below: 0, hot: 0, cold: 0 })
+    }
+
     /// The size of a goroutine nobody gave one: `GOSCHED_STACK` (bytes, `512k`, `1m`) or
     /// [`DEFAULT_SPACING`] less guard and identity.
     ///

@@ -54,7 +54,11 @@ pub(crate) fn is_here() -> bool {
 
 /// A stack of at least `bytes`, for [`Wishes::size`](super::Wishes).
 pub(crate) fn size(bytes: usize) -> std::io::Result<Size> {
-    Size::new(bytes).map_err(|why| std::io::Error::new(std::io::ErrorKind::InvalidInput, why))
+    Size::new(bytes).map_err(invalid)
+}
+
+fn invalid(why: gosched_context::stack::StackError) -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::InvalidInput, why)
 }
 
 /// Starts a goroutine. Returns its id.
@@ -463,7 +467,11 @@ pub(crate) fn with_preemption_off<R>(f: impl FnOnce() -> R) -> R {
 
 /// Runs `f` on a stack of its own, of at least `bytes`, as the caller.
 pub(crate) fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<()> {
-    let size = size(bytes)?;
+    let size = match cfg!(feature = "threads") {
+        // There are no identities, and none is needed here.
+        true => Size::without_identity(bytes).map_err(invalid)?,
+        false => size(bytes)?,
+    };
     let stack = with_preemption_off(|| gosched_context::Stack::new(size));
     let stack = stack.map_err(std::io::Error::other)?;
     stack.set_owner(current::goroutine().map_or(0, G::id));
