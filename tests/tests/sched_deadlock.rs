@@ -2,6 +2,7 @@
 //! does not say so a moment before. Each case is a program of its own: see `src/bin/sched_program.rs`. A deadlock
 //! that shows only after the idle time of 10 s is in `sched_idle`; the bench `limits` measures how soon the report comes.
 
+use gosched_tests::attended::Attended;
 use gosched_tests::children;
 use std::process::{Command, Output};
 
@@ -202,4 +203,44 @@ fn a_run_with_a_seed_tells_it_when_it_ends_badly() {
         let without = children::stderr(&other_program(name));
         assert!(!without.contains("GOSCHED_SEED"), "{name}: {without}");
     }
+}
+
+/// A program of `src/bin/deadlock_program.rs`, as where the system has no `/proc`.
+fn command_without_proc(name: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_deadlock_program"));
+    command.arg(name).env_remove("GOSCHED_SEED").env("GOSCHED_PROC", "off");
+    command
+}
+
+fn without_proc(name: &str) -> Output {
+    command_without_proc(name).output().unwrap()
+}
+
+#[test]
+fn a_deadlock_is_found_where_there_is_no_proc() {
+    for name in ["parks", "a thread receives", "a ticker nobody hears"] {
+        is_deadlock(name, ASLEEP, &without_proc(name));
+    }
+}
+
+#[test]
+fn a_thread_that_will_unpark_is_no_deadlock_where_there_is_no_proc() {
+    let name = "a thread will unpark";
+    assert_eq!(does_pass(name, &without_proc(name)), "over\n");
+}
+
+/// Nothing tells how many threads there are: the process is not ended, but says that it may be stuck.
+#[test]
+fn where_threads_cannot_be_counted_a_program_that_sleeps_for_long_says_so() {
+    let mut program = Attended::start(command_without_proc("threads cannot be counted"));
+    program.wait_for("warning", |said| said.err.ends_with('\n'));
+    program.end_input();
+    let (status, said) = program.end();
+    assert!(status.success(), "{status:?}: {}", said.err);
+    assert_eq!(said.out, "over\n");
+    assert!(
+        said.err.starts_with("runtime: all goroutines have been asleep for 10 s: "),
+        "{said:?}"
+    );
+    assert_eq!(said.err.lines().count(), 1, "{said:?}");
 }

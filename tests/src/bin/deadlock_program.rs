@@ -3,6 +3,7 @@
 
 use gosched::time::{self, Ticker, Timer, after_func};
 use gosched::{block_on, chan, go, park, run, select};
+use std::io::Read;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -21,6 +22,24 @@ fn main() -> ExitCode {
     let name = std::env::args().nth(1).expect("the name of a program");
     match name.as_str() {
         "parks" => run(park),
+        "a thread will unpark" => run(|| {
+            let main = gosched::current().unwrap();
+            std::thread::spawn(move || {
+                std::thread::sleep(LONG);
+                main.unpark();
+            });
+            park();
+        }),
+        "threads cannot be counted" => {
+            forbid_tgkill();
+            // The program ends when its input does, and is not ended before.
+            std::thread::spawn(|| {
+                std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+                println!("over");
+                std::process::exit(0);
+            });
+            run(park);
+        }
         "a thread receives" => receives_for_ever(),
         "a thread panics" => {
             run(|| {});
@@ -94,4 +113,25 @@ fn receives_for_ever() {
     let (_tx, rx) = chan::<u32>(0);
     go(park);
     let _ = std::hint::black_box(rx.recv());
+}
+
+/// From here on the kernel refuses `tgkill`, as a sandbox may.
+fn forbid_tgkill() {
+    let instruction = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let load = instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0);
+    let compare = instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_tgkill as u32);
+    let mut filter = [
+        load,
+        libc::sock_filter { jf: 1, ..compare },
+        instruction(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        instruction(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: no memory is involved.
+    let done = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(done, 0);
+    // SAFETY: a filter of that many instructions.
+    let done =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }

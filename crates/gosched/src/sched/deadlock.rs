@@ -51,7 +51,7 @@ pub(crate) fn all_sleep(locked: &Locked) -> bool {
 pub(crate) fn time_to_look(locked: &mut Locked, is_quiet: bool) -> Duration {
     let now = clock::real_now();
     if !is_quiet || locked.look_at == 0 {
-        locked.look_at = now + PATIENCE.as_nanos() as u64;
+        (locked.look_at, locked.has_looked) = (now + PATIENCE.as_nanos() as u64, false);
     }
     Duration::from_nanos(locked.look_at.saturating_sub(now))
 }
@@ -65,9 +65,12 @@ pub(crate) fn sleep_and_look(m: &'static M, look_in: Duration, timeout: Option<D
     if m.sleep(Some(look_in)) || sleep_while_a_thread_starts(m) {
         return true;
     }
-    check();
+    let has_looked = SCHED.lock.lock().has_looked;
+    check(if has_looked { Silence::Long } else { Silence::Short });
     let now = clock::real_now();
-    SCHED.lock.lock().look_at = now + LONG.as_nanos() as u64;
+    let mut locked = SCHED.lock.lock();
+    (locked.look_at, locked.has_looked) = (now + LONG.as_nanos() as u64, true);
+    drop(locked);
     let slept = Duration::from_nanos(now - start);
     m.sleep(timeout.map(|timeout| timeout.saturating_sub(slept)))
 }
@@ -76,7 +79,7 @@ pub(crate) fn sleep_and_look(m: &'static M, look_in: Duration, timeout: Option<D
 pub(crate) fn sleep_as_the_last(m: &'static M) -> bool {
     let woken = m.sleep(Some(PATIENCE)) || sleep_while_a_thread_starts(m);
     if !woken {
-        check();
+        check(Silence::Short);
     }
     woken
 }
@@ -92,8 +95,22 @@ fn sleep_while_a_thread_starts(m: &'static M) -> bool {
     false
 }
 
+/// For how long nothing has run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// For [`PATIENCE`].
+    Short,
+    /// For [`LONG`].
+    Long,
+}
+
+/// Ends the process if nothing can run any more. By a thread that has begun to wait.
+pub(crate) fn look() {
+    check(Silence::Short);
+}
+
 /// Ends the process if nothing can run any more. By the last M to fall asleep, on g0.
-pub(crate) fn check() {
+fn check(silence: Silence) {
     let locked = SCHED.lock.lock();
     let stuck = is_possible(&locked) && !wake::is_work_anywhere();
     let (ms, stackless) = (locked.ms as usize, !locked.stackless.is_empty());
@@ -106,10 +123,15 @@ pub(crate) fn check() {
     if !stuck || (num_goroutines() == 0 && waiting == 0 && !exited) {
         return;
     }
-    let ours = ms + OTHER_THREADS.load(Ordering::Relaxed) as usize;
-    let Some(all) = threads_of_the_process() else { return };
-    let others = all > ours + waiting && !OTHERS_DO_NOT_COUNT.load(Ordering::Relaxed);
-    if others || threads::waiting() != waiting {
+    let known = ms + OTHER_THREADS.load(Ordering::Relaxed) as usize + waiting;
+    if !OTHERS_DO_NOT_COUNT.load(Ordering::Relaxed) {
+        match threads_of_the_process(known) {
+            Some(all) if all <= known => {}
+            Some(_) => return,
+            None => return warn(silence),
+        }
+    }
+    if threads::waiting() != waiting {
         return;
     }
     let locked = SCHED.lock.lock();
@@ -121,6 +143,23 @@ pub(crate) fn check() {
         life::no_stack_ever();
     }
     end()
+}
+
+/// All goroutines are asleep, and the system does not tell whether another thread could wake one: no reason to end the
+/// process, but a program that hangs should not be silent. Says so once.
+fn warn(silence: Silence) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if silence == Silence::Short || SAID.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let mut out = Stderr::new();
+    let seconds = LONG.as_secs();
+    let _ = writeln!(
+        out,
+        "runtime: all goroutines have been asleep for {seconds} s: a deadlock, unless a thread that is no goroutine wakes \
+         one (the system does not tell how many threads there are)"
+    );
+    out.flush();
 }
 
 /// Go's message, every goroutine, exit status 2.

@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 pub(crate) use super::spawner::{call_from_spawner, set_max_threads};
 pub(crate) use crate::sys::thread_look::id as thread_id;
 pub(crate) use calls::hand_offs;
-pub(crate) use deadlock::{PATIENCE, check as look_for_deadlock};
+pub(crate) use deadlock::{PATIENCE, look as look_for_deadlock};
 pub(crate) use dump::list as list_goroutines;
 pub(crate) use fork::refuse_in_child;
 pub(crate) use gosched_context::Size;

@@ -80,6 +80,8 @@ pub(crate) struct Locked {
     pub(crate) refused: bool,
     /// When the last M asleep looks whether this is a deadlock; 0: that was never asked.
     pub(crate) look_at: u64,
+    /// It has looked, and nothing has run since.
+    pub(crate) has_looked: bool,
 }
 
 /// The world is to stop, or has stopped.
@@ -109,6 +111,7 @@ pub(crate) static SCHED: Sched = Sched {
         stop_wait: 0,
         refused: false,
         look_at: 0,
+        has_looked: false,
     })),
     queued: AtomicUsize::new(0),
     idle_ps: Apart::new(AtomicU32::new(0)),

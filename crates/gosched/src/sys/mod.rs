@@ -47,7 +47,7 @@ pub(crate) mod random;
 pub(crate) mod signals;
 #[cfg(not(loom))]
 pub(crate) mod sleep_word;
-#[cfg(not(loom))]
+#[cfg(all(ported, not(loom)))]
 pub(crate) mod task_count;
 #[cfg(all(ported, not(loom)))]
 pub(crate) mod thread_look;

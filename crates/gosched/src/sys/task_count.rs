@@ -1,28 +1,87 @@
 //! How many threads the process has, ours and others'.
+//!
+//! `/proc` lists them. A process that has no `/proc` (a container, a `chroot`) asks the kernel about every number that a
+//! thread can have: `tgkill` with signal 0 tells whether a thread of this process has it. That takes about a second, so
+//! counting stops as soon as there are more than the caller knows of.
 
-/// `None` where the system does not tell.
-pub(crate) fn threads_of_the_process() -> Option<usize> {
+use super::thread_look;
+
+/// How many threads there are, or a number above `known`. `None` where the system does not tell.
+pub(crate) fn threads_of_the_process(known: usize) -> Option<usize> {
+    listed().or_else(|| probed(known))
+}
+
+fn listed() -> Option<usize> {
+    if !thread_look::has_proc() {
+        return None;
+    }
     let entries = std::fs::read_dir("/proc/self/task").ok()?;
     Some(entries.filter(Result::is_ok).count())
 }
 
-#[cfg(all(test, target_os = "linux"))]
+/// No thread has a higher number: the kernel's `PID_MAX_LIMIT`.
+const LAST_NUMBER: i32 = 4 << 20;
+
+/// As [`threads_of_the_process`], without `/proc`. A process's first thread has the lowest number, as a rule, so others
+/// are found soon.
+fn probed(known: usize) -> Option<usize> {
+    // SAFETY: getpid has no precondition.
+    let process = unsafe { libc::getpid() };
+    let mut count = 0;
+    for number in (process..=LAST_NUMBER).chain(1..process) {
+        count += usize::from(is_ours(process, number)?);
+        if count > known {
+            break;
+        }
+    }
+    Some(count)
+}
+
+/// Whether a thread of this process has the number. `None`: the kernel does not say.
+fn is_ours(process: i32, number: i32) -> Option<bool> {
+    // SAFETY: signal 0 is not sent.
+    let found = unsafe { libc::syscall(libc::SYS_tgkill, process, number, 0) } == 0;
+    let is_none = || std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+    (found || is_none()).then_some(found)
+}
+
+#[cfg(test)]
 mod tests {
-    #[test]
-    fn a_thread_more_is_counted() {
-        // Ours alone decide: others' threads come and go, but not hundreds of them.
+    use super::*;
+
+    /// Ours alone decide: others' threads come and go, but not hundreds of them.
+    fn a_thread_more_is_counted_by(count: fn() -> Option<usize>) {
         let (done, wait) = std::sync::mpsc::channel::<()>();
         let wait = std::sync::Arc::new(std::sync::Mutex::new(wait));
-        let before = super::threads_of_the_process().unwrap();
+        let before = count().unwrap();
         let threads: Vec<_> = (0..200)
             .map(|_| {
                 let wait = wait.clone();
                 std::thread::spawn(move || wait.lock().unwrap().recv().is_err())
             })
             .collect();
-        let now = super::threads_of_the_process().unwrap();
+        let now = count().unwrap();
         drop(done);
         assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
         assert!(now >= before + 100, "{before} before, {now} with 200 more");
+    }
+
+    #[test]
+    fn a_thread_more_is_counted() {
+        a_thread_more_is_counted_by(listed);
+    }
+
+    #[test]
+    fn a_thread_more_is_counted_by_probing() {
+        a_thread_more_is_counted_by(|| probed(usize::MAX));
+    }
+
+    #[test]
+    fn probing_stops_where_there_are_enough() {
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || wait.recv().is_err());
+        assert_eq!(probed(1), Some(2));
+        drop(done);
+        assert!(thread.join().unwrap());
     }
 }

@@ -78,7 +78,7 @@ pub(crate) fn has_limit(file: c_int) -> bool {
 
 /// What the kernel says about the thread.
 fn ask(thread: pid_t, text: &mut [u8]) -> Option<&[u8]> {
-    if !is_allowed() {
+    if !has_proc() {
         return None;
     }
     let mut path = [0u8; 48];
@@ -96,8 +96,8 @@ fn ask(thread: pid_t, text: &mut [u8]) -> Option<&[u8]> {
     usize::try_from(length).ok().filter(|&length| length > 0).map(|length| &text[..length])
 }
 
-/// Tests go without by `GOSCHED_PROC=off`.
-fn is_allowed() -> bool {
+/// Whether `/proc` is to be used. Tests go without by `GOSCHED_PROC=off`.
+pub(crate) fn has_proc() -> bool {
     static ALLOWED: OnceLock<bool> = OnceLock::new();
     *ALLOWED.get_or_init(|| std::env::var_os("GOSCHED_PROC").is_none_or(|value| value != "off"))
 }
@@ -107,7 +107,7 @@ pub(crate) fn sleep_exactly() {
     // SAFETY: it only changes how this thread is woken.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
     // Asked here, where it may allocate.
-    is_allowed();
+    has_proc();
 }
 
 #[cfg(test)]
