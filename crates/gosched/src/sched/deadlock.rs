@@ -66,11 +66,12 @@ pub(crate) fn sleep_and_look(m: &'static M, look_in: Duration, timeout: Option<D
         return true;
     }
     let has_looked = SCHED.lock.lock().has_looked;
-    check(if has_looked { Silence::Long } else { Silence::Short });
+    let answer = check(if has_looked { Silence::Long } else { Silence::Short });
     let now = clock::real_now();
-    let mut locked = SCHED.lock.lock();
-    (locked.look_at, locked.has_looked) = (now + LONG.as_nanos() as u64, true);
-    drop(locked);
+    if answer == Answer::NotCertain {
+        let mut locked = SCHED.lock.lock();
+        (locked.look_at, locked.has_looked) = (now + LONG.as_nanos() as u64, true);
+    }
     let slept = Duration::from_nanos(now - start);
     m.sleep(timeout.map(|timeout| timeout.saturating_sub(slept)))
 }
@@ -104,39 +105,51 @@ pub(crate) enum Silence {
     Long,
 }
 
+/// Why this is no deadlock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// Something can run, or nothing waits: whoever changes that looks.
+    GoesOn,
+    /// A thread that is no goroutine may wake something. It need not look when it ends.
+    NotCertain,
+}
+
 /// Ends the process if nothing can run any more. By a thread that has begun to wait.
 pub(crate) fn look() {
     check(Silence::Short);
 }
 
 /// Ends the process if nothing can run any more. By the last M to fall asleep, on g0.
-fn check(silence: Silence) {
+fn check(silence: Silence) -> Answer {
     let locked = SCHED.lock.lock();
-    let stuck = is_possible(&locked) && !wake::is_work_anywhere();
+    let stuck = is_possible(&locked) && !wake::is_g_queued();
     let (ms, stackless) = (locked.ms as usize, !locked.stackless.is_empty());
     drop(locked);
     if threads::is_one_limited() {
-        return;
+        return Answer::GoesOn;
     }
     let waiting = threads::waiting();
     let exited = MAIN_HAS_EXITED.load(Ordering::Relaxed);
     if !stuck || (num_goroutines() == 0 && waiting == 0 && !exited) {
-        return;
+        return Answer::GoesOn;
     }
     let known = ms + OTHER_THREADS.load(Ordering::Relaxed) as usize + waiting;
     if !OTHERS_DO_NOT_COUNT.load(Ordering::Relaxed) {
         match threads_of_the_process(known) {
             Some(all) if all <= known => {}
-            Some(_) => return,
-            None => return warn(silence),
+            Some(_) => return Answer::NotCertain,
+            None => {
+                warn(silence);
+                return Answer::NotCertain;
+            }
         }
     }
     if threads::waiting() != waiting {
-        return;
+        return Answer::GoesOn;
     }
     let locked = SCHED.lock.lock();
-    if !is_possible(&locked) || wake::is_work_anywhere() || threads::waiting() != waiting {
-        return;
+    if !is_possible(&locked) || wake::is_g_queued() || threads::waiting() != waiting {
+        return Answer::GoesOn;
     }
     drop(locked);
     if stackless {

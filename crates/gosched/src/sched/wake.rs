@@ -98,7 +98,10 @@ pub(crate) fn is_somebody_wanted() -> bool {
 
 /// Whether any queue holds a G, or a timer is due.
 pub(crate) fn is_work_anywhere() -> bool {
-    SCHED.queued.load(Ordering::Relaxed) > 0
-        || SCHED.used_ps().any(|p| !p.queue.is_empty())
-        || timers::are_due()
+    is_g_queued() || timers::are_due()
+}
+
+/// Whether any queue holds a G.
+pub(crate) fn is_g_queued() -> bool {
+    SCHED.queued.load(Ordering::Relaxed) > 0 || SCHED.used_ps().any(|p| !p.queue.is_empty())
 }
