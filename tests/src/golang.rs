@@ -4,6 +4,7 @@
 //! `GOSCHED_REQUIRE_GO` is set. `ci/go` installs Go and prints the path for `GOSCHED_GO`.
 
 use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock};
@@ -44,7 +45,8 @@ impl GoProgram {
     }
 }
 
-/// A command with these arguments, on two Ps, of which nothing in our environment changes what it prints.
+/// A command with these arguments, on two Ps. Neither our environment variables nor the way in which a shell started us
+/// changes what the program prints.
 pub fn plain(program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -52,7 +54,19 @@ pub fn plain(program: &Path, arguments: &[&str]) -> Command {
         command.env_remove(name);
     }
     command.env("GOMAXPROCS", "2");
+    // SAFETY: the function calls only what a signal handler may call.
+    unsafe { command.pre_exec(restore_keyboard_signals) };
     command
+}
+
+/// Gives SIGINT and SIGQUIT their default actions. A shell that runs `cargo test &` in a script has both ignored, and a
+/// child process inherits that.
+fn restore_keyboard_signals() -> std::io::Result<()> {
+    for signal in [libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: the default action is always valid.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    Ok(())
 }
 
 /// Go's command, looked for once.

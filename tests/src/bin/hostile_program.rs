@@ -26,6 +26,7 @@ fn main() {
         ["some of everything"] => some_of_everything(),
         ["loops"] => loops(),
         ["turns"] => turns(),
+        ["turns until the input ends"] => turns_until_the_input_ends(),
         ["beside a thread", messages] => beside_a_thread(messages.parse().expect("a number")),
         ["loops, filter, loops"] => loops_filter_loops(),
         ref other => panic!("no program {other:?}"),
@@ -72,15 +73,20 @@ fn hand_over(what: &str, rounds: u64) {
     println!("lost {:?}", lost.get("/gosched/hand-offs/lost:events"));
 }
 
+/// Sets the flag when standard input ends.
+fn stop_when_the_input_ends(stop: &'static AtomicBool) {
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
 /// A goroutine does not hear that the world is to stop, until standard input ends. The others run on.
 fn deaf() {
     static STOP: AtomicBool = AtomicBool::new(false);
     static TICKS: AtomicU64 = AtomicU64::new(0);
     runtime::set_procs(3);
-    std::thread::spawn(|| {
-        let _ = std::io::stdin().read(&mut [0]);
-        STOP.store(true, Ordering::Relaxed);
-    });
+    stop_when_the_input_ends(&STOP);
     let ticker = go(|| {
         while !STOP.load(Ordering::Relaxed) {
             time::sleep(Duration::from_millis(1));
@@ -239,6 +245,15 @@ fn turns() {
     };
     let handles: Vec<_> = (0..2 * runtime::procs()).map(compute).collect();
     handles.into_iter().for_each(|handle| handle.join().expect("no panic"));
+}
+
+/// As [`turns`], again and again until standard input ends.
+fn turns_until_the_input_ends() {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    stop_when_the_input_ends(&STOP);
+    while !STOP.load(Ordering::Relaxed) {
+        turns();
+    }
 }
 
 thread_local! {
