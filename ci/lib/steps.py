@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 from .suites import ROOT
@@ -58,6 +59,26 @@ class Outcome:
         return self.status == 0 and self.failed == 0 and (self.passed > 0 or not self.counted)
 
 
+# Process groups of the commands that run now.
+RUNNING = set()
+
+# Set once a signal ends this script: the commands that end from then on were killed.
+ENDING = threading.Event()
+
+
+def end_on_signal():
+    """SIGINT and SIGTERM end this script together with the commands it runs. Call it from the main thread."""
+
+    def end(number, _):
+        ENDING.set()
+        for group in list(RUNNING):
+            os.killpg(group, signal.SIGKILL)
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+
+
 def run(name, command, environment=None, cpus=None, limit=LIMIT_SECONDS, on_hang=None):
     """Runs a command in a process group of its own. `on_hang(pgid)` is called before a command that hangs is ended."""
     os.makedirs(LOGS, exist_ok=True)
@@ -79,6 +100,7 @@ def run(name, command, environment=None, cpus=None, limit=LIMIT_SECONDS, on_hang
             cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
             start_new_session=True, preexec_fn=prepare,
         )
+        RUNNING.add(child.pid)
         try:
             status = child.wait(limit)
         except BaseException as error:
@@ -89,6 +111,8 @@ def run(name, command, environment=None, cpus=None, limit=LIMIT_SECONDS, on_hang
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
             status = 124
+        finally:
+            RUNNING.discard(child.pid)
     with open(log, errors="replace") as output:
         text = output.read()
     return Outcome(text, status, time.monotonic() - start, log)
