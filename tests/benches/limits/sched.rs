@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const BLOCKING: &str = env!("CARGO_BIN_EXE_blocking_program");
+const HOSTILE: &str = env!("CARGO_BIN_EXE_hostile_program");
 const SCHED: &str = env!("CARGO_BIN_EXE_sched_program");
 const ALLOC: &str = env!("CARGO_BIN_EXE_alloc_program");
 
@@ -35,6 +36,13 @@ pub(crate) const CASES: &[Case] = &[
         unit: "ms",
         limit: Limit::AtMost { factor: 6.0, plus: 80.0 },
         measure: || in_millis(pair(&said(&["longest wait"], "2"), "ours")),
+    },
+    Case {
+        // A P that is handed over and lost makes this twenty times as late.
+        name: "99th percentile of a late 1 ms sleep beside marked calls and I/O, 2 Ps",
+        unit: "ms",
+        limit: Limit::AtMost { factor: 3.0, plus: 1.0 },
+        measure: || in_millis(pair(&said_by(HOSTILE, &["late sleeps", "4000"], "2"), "late")),
     },
     Case {
         name: "looks of sysmon beside goroutines that yield",
@@ -77,7 +85,12 @@ fn program(path: &str, arguments: &[&str], procs: &str) -> Command {
 
 /// What a blocking program prints.
 fn said(arguments: &[&str], procs: &str) -> String {
-    let output = program(BLOCKING, arguments, procs).output().expect("a child process");
+    said_by(BLOCKING, arguments, procs)
+}
+
+/// What a program prints.
+fn said_by(path: &str, arguments: &[&str], procs: &str) -> String {
+    let output = program(path, arguments, procs).output().expect("a child process");
     assert!(output.status.success(), "{arguments:?}: {:?}", output.status);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A program that has not ended after this time hangs. As `gosched_tests::wait::CHILD_LIMIT`, but that crate would bring
 /// its global allocator along.
@@ -21,6 +21,9 @@ fn main() {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["hand over", what, rounds] => hand_over(what, rounds.parse().expect("a number")),
+        ["late sleeps", millis] => {
+            late_sleeps(Duration::from_millis(millis.parse().expect("a number")))
+        }
         ["deaf"] => deaf(),
         ["idle io"] => idle_io(),
         ["some of everything"] => some_of_everything(),
@@ -35,7 +38,7 @@ fn main() {
 }
 
 fn spin(micros: u64) {
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     while start.elapsed() < Duration::from_micros(micros) {
         std::hint::spin_loop();
     }
@@ -71,6 +74,39 @@ fn hand_over(what: &str, rounds: u64) {
     drop(writer);
     let lost = metrics();
     println!("lost {:?}", lost.get("/gosched/hand-offs/lost:events"));
+}
+
+/// How late sleeps of 1 ms end in a goroutine and, as the control, in a thread: for that long, beside goroutines whose
+/// blocking calls hand Ps over all the time and one that waits for I/O.
+fn late_sleeps(how_long: Duration) {
+    let (reader, writer) = gosched::net::UnixStream::pair().expect("a pair");
+    go(move || (&reader).read(&mut [0]));
+    let end = Instant::now() + how_long;
+    let call = move || {
+        while Instant::now() < end {
+            spin(300);
+            gosched::blocking(|| std::thread::sleep(Duration::from_micros(300)));
+        }
+    };
+    let callers: Vec<_> = (0..3).map(|_| go(call)).collect();
+    let control = std::thread::spawn(move || late_percentile(end, std::thread::sleep));
+    let ours = go(move || late_percentile(end, time::sleep)).join().expect("no panic");
+    callers.into_iter().for_each(|caller| caller.join().expect("no panic"));
+    drop(writer);
+    println!("late {ours} control {}", control.join().expect("no panic"));
+}
+
+/// The 99th percentile of how late sleeps of 1 ms end, in microseconds.
+fn late_percentile(end: Instant, sleep: fn(Duration)) -> u128 {
+    const MILLI: Duration = Duration::from_millis(1);
+    let mut late = Vec::new();
+    while Instant::now() < end {
+        let start = Instant::now();
+        sleep(MILLI);
+        late.push(start.elapsed().saturating_sub(MILLI).as_micros());
+    }
+    late.sort_unstable();
+    late[late.len() * 99 / 100]
 }
 
 /// Sets the flag when standard input ends.
