@@ -8,9 +8,12 @@ once more, which shows how much a program differs from itself. Printed are, for 
 rounds of in/out and in/in of the same round, of the time and of the CPU time an operation; and, where valgrind is, the
 instructions an operation.
 """
-import json, os, re, shutil, statistics, subprocess, sys
+import json, os, shutil, statistics, subprocess, sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+from ci.lib import callgrind
+
 PEER = os.path.join(HERE, "peer")
 WORKLOADS = ["yield_2", "chan_pingpong", "spawn_join", "mutex_uncontended"]
 
@@ -27,19 +30,6 @@ def run(program, workload, n=None):
     command = [program, workload, "--procs", "1"] + (["--n", str(n)] if n else [])
     found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     return found["ns_per_op"], found["extra"].get("cpu_ns_per_op") or found["ns_per_op"], found["n"]
-
-
-def instructions(program, workload):
-    """By the difference of two runs: what starting takes is not counted."""
-
-    def of(n):
-        command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", program]
-        command += [workload, "--procs", "1", "--n", str(n)]
-        text = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-        return int(re.search(r"Collected : (\d+)", text)[1])
-
-    low, high = 20_000, 60_000
-    return (of(high) - of(low)) / (high - low)
 
 
 def main():
@@ -63,7 +53,7 @@ def main():
         middle = [statistics.median(column) for column in zip(*ratios)]
         counted = ""
         if has_valgrind:
-            counted = "   %.0f, %.0f" % tuple(instructions(p, workload) for p in (with_, without))
+            counted = "   %.0f, %.0f" % tuple(callgrind.per_operation(p, workload) for p in (with_, without))
         print(f"{workload:18} {middle[0]:7.3f} {middle[1]:7.3f} {middle[2]:11.3f} {middle[3]:10.3f}{counted}", flush=True)
 
 
