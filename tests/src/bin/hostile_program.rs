@@ -269,12 +269,27 @@ fn refuse_signals_here() {
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) }, 0);
 }
 
-/// Goroutines that compute for longer than a slice, and yield.
+/// Computes until the calling thread has used that much CPU time, however busy the machine is. Only where goroutines cannot
+/// be moved to another thread meanwhile.
+fn burn(time: Duration) {
+    let cpu_time = || {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: a place for the time.
+        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    };
+    let end = cpu_time() + time;
+    while cpu_time() < end {
+        std::hint::spin_loop();
+    }
+}
+
+/// Goroutines that compute for longer than a slice of CPU time, and yield. Where no signal can be sent.
 fn turns() {
     let compute = |_| {
         go(|| {
             for _ in 0..20 {
-                spin(30_000);
+                burn(Duration::from_millis(30));
                 yield_now();
             }
         })

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::io::{Read, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Mutex, RwLock};
+use std::sync::{Arc, Barrier, Mutex, RwLock};
 use std::time::Duration;
 
 /// Bystanders that have begun.
@@ -38,6 +38,7 @@ fn main_waits() {
         go(move || bystander(&kind, nth));
     }
     until("all have started", || STARTED.load(SeqCst) == count);
+    make_threads();
     ALL.store(true, SeqCst);
     until("they are at their locks", || AT_THE_LOCK.load(SeqCst) >= count);
     if kind == "environment" {
@@ -47,6 +48,18 @@ fn main_waits() {
     out.write_all(b"ready\n").unwrap();
     out.flush().unwrap();
     let _ = gosched::io::stdin().read(&mut [0]);
+}
+
+/// Once a goroutine stays inside malloc no thread can be made any more: those that its P needs to go on must be there before.
+fn make_threads() {
+    let count = 2 * gosched::runtime::procs();
+    let all_block = Arc::new(Barrier::new(count));
+    let block = |_| {
+        let all_block = all_block.clone();
+        go(move || gosched::blocking_now(|| all_block.wait()))
+    };
+    let handles: Vec<_> = (0..count).map(block).collect();
+    handles.into_iter().for_each(|handle| drop(handle.join().unwrap()));
 }
 
 fn bystander(kind: &str, nth: usize) {
