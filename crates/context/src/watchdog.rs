@@ -1,9 +1,12 @@
 //! The alarm clock of a report: a process that ends badly says why, and ends even if the report hangs.
 //!
 //! The clock rings once a second (SIGALRM), and asks how much CPU time the reporting thread has used since its last word. A
-//! report hangs if it has not run for [`SILENT_RINGS`] seconds (it waits for a lock that is held forever), or if it has run
-//! for [`PATIENCE`] (it loops). Then what the caller of [`watch`] passed is called, which ends the process. CPU time, not the
+//! report hangs if it has run for [`PATIENCE`] (it loops), or if it has not run for [`SILENT_RINGS`] seconds (it waits for a
+//! lock that is held forever). Then what the caller of [`watch`] passed is called, which ends the process. CPU time, not the
 //! time of day: a busy machine gives the report a small share, and a slow report is not cut short.
+//!
+//! The same holds for the thread that has the lock. Where the kernel keeps taking CPUs from the threads of this process,
+//! they get a small share too, and the report has not hung before the process has run for [`PATIENCE`] without it.
 //!
 //! The handler may run on any thread, beside the reporter. [`TURN`] is even while the clock runs, and odd while it is paused
 //! or being set. Reporter: 1. makes the turn odd; 2. changes the rest, or writes; 3. makes it even. Handler: 1. reads the turn,
@@ -19,6 +22,8 @@ const SILENT_RINGS: u32 = 10;
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Less CPU time than this is none: the handler itself takes some.
 const LEAST_NANOS: u64 = 2_000_000;
+/// The process wants more CPU time than it gets if the kernel takes a CPU from its threads this often between two rings.
+const LOST_CPUS_PER_RING: u64 = 5;
 
 /// See the top of this file.
 static TURN: AtomicU32 = AtomicU32::new(1);
@@ -28,6 +33,8 @@ static REPORTER: AtomicI32 = AtomicI32::new(0);
 static END: AtomicU64 = AtomicU64::new(0);
 static SEEN: AtomicU64 = AtomicU64::new(0);
 static SILENT: AtomicU32 = AtomicU32::new(0);
+static PROCESS_RAN: AtomicU64 = AtomicU64::new(0);
+static PROCESS_LOST_CPUS: AtomicU64 = AtomicU64::new(0);
 /// What [`watch`] was given.
 static ON_HANG: AtomicUsize = AtomicUsize::new(0);
 
@@ -65,6 +72,9 @@ pub fn set(patience: Duration) {
     END.store(used.saturating_add(patience.as_nanos() as u64), Ordering::Relaxed);
     SEEN.store(used, Ordering::Relaxed);
     SILENT.store(0, Ordering::Relaxed);
+    let process = Process::now();
+    PROCESS_RAN.store(process.ran, Ordering::Relaxed);
+    PROCESS_LOST_CPUS.store(process.lost_cpus, Ordering::Relaxed);
     // PAIR watchdog-turn: publishes the numbers above.
     TURN.fetch_add(1, Ordering::SeqCst);
     alarm(1);
@@ -109,49 +119,85 @@ fn ring() {
         return;
     }
     let used = cpu_time(REPORTER.load(Ordering::Relaxed)).unwrap_or(0);
+    let process = Process::now();
     let before = Progress {
         end: END.load(Ordering::Relaxed),
         seen: SEEN.load(Ordering::Relaxed),
         silent: SILENT.load(Ordering::Relaxed),
+        process: Process {
+            ran: PROCESS_RAN.load(Ordering::Relaxed),
+            lost_cpus: PROCESS_LOST_CPUS.load(Ordering::Relaxed),
+        },
     };
-    let now = before.after_ring(used);
+    let now = before.after_ring(used, process);
     // PAIR watchdog-turn: the numbers were all of one turn.
     if TURN.load(Ordering::SeqCst) != turn {
         return;
     }
     let on_hang = ON_HANG.load(Ordering::Relaxed);
-    if now.hangs(used) && on_hang != 0 {
+    if now.hangs(used, process) && on_hang != 0 {
         // SAFETY: only `watch` stores there.
         let on_hang = unsafe { std::mem::transmute::<usize, fn() -> !>(on_hang) };
         on_hang();
     }
     SEEN.store(now.seen, Ordering::Relaxed);
     SILENT.store(now.silent, Ordering::Relaxed);
+    PROCESS_RAN.store(now.process.ran, Ordering::Relaxed);
+    PROCESS_LOST_CPUS.store(now.process.lost_cpus, Ordering::Relaxed);
     alarm(1);
 }
 
-/// What is known of a report. Times are CPU times of the reporter, in nanoseconds.
+/// What all threads of the process together have done so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Process {
+    /// Their CPU time, in nanoseconds.
+    ran: u64,
+    /// How often the kernel took a CPU from one of them that had more to do.
+    lost_cpus: u64,
+}
+
+impl Process {
+    fn now() -> Process {
+        // SAFETY: all-zero is a valid record.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: writes a `rusage`.
+        unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+        let nanos = |time: libc::timeval| {
+            time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_usec.cast_unsigned() * 1000
+        };
+        let ran = nanos(usage.ru_utime) + nanos(usage.ru_stime);
+        Process { ran, lost_cpus: usage.ru_nivcsw.cast_unsigned() }
+    }
+}
+
+/// What is known of a report. Times are CPU times, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
     /// When the report hangs although it runs.
     end: u64,
-    /// When the report was last seen to run.
+    /// When the report was last seen to run, and what the process had done by then.
     seen: u64,
+    process: Process,
     /// How often in a row the clock rang for a report that had not run.
     silent: u32,
 }
 
 impl Progress {
-    fn after_ring(self, used: u64) -> Progress {
+    fn after_ring(self, used: u64, process: Process) -> Progress {
         if used.saturating_sub(self.seen) >= LEAST_NANOS {
-            Progress { seen: used, silent: 0, ..self }
+            Progress { seen: used, process, silent: 0, ..self }
         } else {
             Progress { silent: self.silent + 1, ..self }
         }
     }
 
-    fn hangs(self, used: u64) -> bool {
-        self.silent >= SILENT_RINGS || used >= self.end
+    fn hangs(self, used: u64, process: Process) -> bool {
+        let is_silent = self.silent >= SILENT_RINGS;
+        let lost_cpus = process.lost_cpus.saturating_sub(self.process.lost_cpus);
+        let is_starved = lost_cpus >= u64::from(self.silent) * LOST_CPUS_PER_RING;
+        let ran = process.ran.saturating_sub(self.process.ran);
+        let has_others_turn = is_starved && ran < PATIENCE.as_nanos() as u64;
+        used >= self.end || (is_silent && !has_others_turn)
     }
 }
 
@@ -161,34 +207,47 @@ mod tests {
 
     const MILLI: u64 = 1_000_000;
 
-    fn begin() -> Progress {
-        Progress { end: PATIENCE.as_nanos() as u64, seen: 0, silent: 0 }
-    }
-
-    /// At which ring a report hangs that gets so much CPU time a second, if it does within `rings`.
-    fn hangs_at(rings: u64, nanos_a_second: u64) -> Option<u64> {
-        let mut progress = begin();
+    /// At which ring a report hangs that gets `nanos` of CPU time a second, if it does within `rings`; in a process whose
+    /// threads together do `process` in a second.
+    fn hangs_at(rings: u64, nanos: u64, process: Process) -> Option<u64> {
+        let end = PATIENCE.as_nanos() as u64;
+        let mut progress = Progress { end, seen: 0, process: Process::default(), silent: 0 };
         (1..=rings).find(|ring| {
-            let used = ring * nanos_a_second;
-            progress = progress.after_ring(used);
-            progress.hangs(used)
+            let used = ring * nanos;
+            let process = Process { ran: ring * process.ran, lost_cpus: ring * process.lost_cpus };
+            progress = progress.after_ring(used, process);
+            progress.hangs(used, process)
         })
     }
 
+    const IDLE: Process = Process { ran: MILLI, lost_cpus: 0 };
+
     #[test]
     fn a_report_that_gets_a_small_share_of_the_machine_is_not_cut_short() {
-        assert_eq!(hangs_at(300, 20 * MILLI), None);
-        assert_eq!(hangs_at(300, MILLI), None, "2 ms in two seconds");
+        assert_eq!(hangs_at(300, 20 * MILLI, IDLE), None);
+        assert_eq!(hangs_at(300, MILLI, IDLE), None, "2 ms in two seconds");
     }
 
     #[test]
     fn a_report_that_does_not_run_hangs() {
-        assert_eq!(hangs_at(300, 0), Some(u64::from(SILENT_RINGS)));
-        assert_eq!(hangs_at(300, 50_000), Some(u64::from(SILENT_RINGS)), "only the handler runs");
+        assert_eq!(hangs_at(300, 0, IDLE), Some(u64::from(SILENT_RINGS)));
+        let only_the_handler = hangs_at(300, 50_000, IDLE);
+        assert_eq!(only_the_handler, Some(u64::from(SILENT_RINGS)));
+        // The others run, and lose no CPU: there is a CPU for the one that has the lock.
+        let busy = Process { ran: 1000 * MILLI, lost_cpus: 1 };
+        assert_eq!(hangs_at(300, 0, busy), Some(u64::from(SILENT_RINGS)));
+    }
+
+    #[test]
+    fn a_report_waits_for_others_that_get_a_small_share_of_the_machine() {
+        let starved = Process { ran: 50 * MILLI, lost_cpus: 20 };
+        assert_eq!(hangs_at(1000, 0, starved), Some(200));
+        let crowded = Process { ran: 2000 * MILLI, lost_cpus: 500 };
+        assert_eq!(hangs_at(1000, 0, crowded), Some(u64::from(SILENT_RINGS)));
     }
 
     #[test]
     fn a_report_that_runs_without_a_word_hangs_after_its_patience() {
-        assert_eq!(hangs_at(300, 1000 * MILLI), Some(PATIENCE.as_secs()));
+        assert_eq!(hangs_at(300, 1000 * MILLI, IDLE), Some(PATIENCE.as_secs()));
     }
 }
