@@ -107,7 +107,7 @@ fn is_release(go: &Path) -> bool {
 
 /// Builds below the target folder, with nothing from the network.
 fn build(go: &Path, name: &str) -> PathBuf {
-    let folder = target_folder().join("go");
+    let folder = build_folder().join("go");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("go").join(format!("{name}.go"));
     // Another process may build the same: what has the final name is whole.
     let unfinished = folder.join(format!("{name}.{}", std::process::id()));
@@ -134,12 +134,12 @@ fn build(go: &Path, name: &str) -> PathBuf {
     program
 }
 
-/// Where this test was built: the folder that Cargo marked.
+/// A folder for what tests build: the one that this suite lies in, such as `target/debug`.
 ///
 /// # Panics
-/// There is none above this binary.
-pub fn target_folder() -> PathBuf {
-    let binary = std::env::current_exe().expect("this binary");
-    let marked = binary.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
-    marked.expect("a target folder").to_owned()
+/// This binary is in no folder of Cargo's.
+pub fn build_folder() -> PathBuf {
+    let suite = std::env::current_exe().expect("this binary");
+    let folder = suite.parent().filter(|folder| folder.ends_with("deps")).and_then(Path::parent);
+    folder.expect("a suite that Cargo built").to_owned()
 }

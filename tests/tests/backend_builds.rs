@@ -4,7 +4,7 @@
 //! so; but they fail if `CI` or `GOSCHED_REQUIRE_NIGHTLY` is set.
 
 use gosched_tests as _;
-use gosched_tests::golang::target_folder;
+use gosched_tests::golang::build_folder;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -86,7 +86,7 @@ fn has_nightly() -> bool {
 /// Builds `backend_program` with a sanitizer.
 fn build(sanitizer: &str, features: &str) -> PathBuf {
     const TARGET: &str = "x86_64-unknown-linux-gnu";
-    let folder = target_folder().join("sanitizers").join(format!("{sanitizer}-{features}"));
+    let folder = build_folder().join("sanitizers").join(format!("{sanitizer}-{features}"));
     let mut command = cargo("cargo");
     command.args(["+nightly", "build", "--quiet", "-p", "gosched-tests"]);
     command.args(["--bin", "backend_program", "--target", TARGET, "--features", features]);

@@ -1,7 +1,7 @@
 //! Dumps of programs that were built otherwise: without debug information, stripped, and with
 //! `panic = "abort"`. What is known less is shown less; who waits for what is always known.
 
-use gosched_tests::golang::{plain, target_folder};
+use gosched_tests::golang::{build_folder, plain};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,7 +17,7 @@ fn stripped(name: &str, argument: &str) -> PathBuf {
 
 /// Builds the program once more with this profile, in a folder of its own.
 fn build(profile: &str, setting: &str) -> PathBuf {
-    let folder = target_folder().join("observe");
+    let folder = build_folder().join("observe");
     let mut command = Command::new(env!("CARGO"));
     command.args(["build", "--quiet", "-p", "gosched-tests", "--bin", "observe_program"]);
     command.args(["--profile", profile, "--config", setting, "--target-dir"]).arg(&folder);
