@@ -4,10 +4,10 @@
 //! Only of those that were switched away and have a small stack, which are most. A copy is good if its G has stood
 //! still from before it was made until it is used, as `snapshot` says of each.
 
-use super::snapshot::{saved_sp, thread_pointer};
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::state::{GState, Moment};
+use crate::sched::snapshot::{saved_sp, thread_pointer};
 use gosched_context::memory;
 use gosched_context::stack::Finder;
 

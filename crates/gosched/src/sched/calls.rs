@@ -17,14 +17,15 @@
 //! goes to the tail of the global queue; the M then sleeps as an idle one. Coming into the runtime is a call
 //! like any other, so the goroutine can be moved there.
 
-use super::handoff::{give_up_here, hand_off};
-use super::state::SCHED;
-use super::{fork, start, switch};
 use crate::gmp::frame::Registers;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
 use crate::gmp::state::GState;
+use crate::sched::handoff::{give_up_here, hand_off};
+use crate::sched::state::global::SCHED;
+use crate::sched::state::{fork, ps};
+use crate::sched::switch;
 use crate::sys::fatal::fatal;
 use crate::sys::{barrier, clock, thread_look};
 use gosched_context::arch;
@@ -202,7 +203,7 @@ fn come_back_in_child(m: &'static M, g: &'static G) -> bool {
     m.taken.store(0, Ordering::Relaxed);
     end_call(g);
     if m.p().is_none()
-        && let Some(p) = start::spare_p()
+        && let Some(p) = ps::spare_p()
     {
         m.acquire_p(p);
     }

@@ -3,7 +3,7 @@
 //! There was as much as Ps, for as long as there were so many. Used is what the threads that run them have
 //! run, the scheduler's share included: the kernel knows, so nobody has to measure.
 
-use super::{Backend, backend, moving};
+use crate::sched::{Backend, backend, moving};
 use crate::sys::{Lock, clock};
 use gosched_context::lock::Guarded;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -11,11 +11,12 @@
 //! The last M looks once more when it has slept for long, and a thread that begins to wait looks too. A thread that ends
 //! later without a word is not noticed: that would take a look now and then, for ever.
 
-use super::spawner::{self, OTHER_THREADS};
-use super::state::{Locked, SCHED};
-use super::{life, num_goroutines, report, threads, timers, wake};
 use crate::gmp::m::M;
 use crate::gmp::poll_desc;
+use crate::sched::state::global::{Locked, SCHED};
+use crate::sched::state::report;
+use crate::sched::state::thread_requests::{self, OTHER_THREADS};
+use crate::sched::{life, num_goroutines, threads, timers, wake};
 use crate::sys::clock;
 use crate::sys::fatal::Stderr;
 use crate::sys::task_count::threads_of_the_process;
@@ -88,7 +89,7 @@ pub(crate) fn sleep_as_the_last(m: &'static M) -> bool {
 /// A thread of the runtime that exists and does not count yet would be taken for one of the program's. True if the M was
 /// woken.
 fn sleep_while_a_thread_starts(m: &'static M) -> bool {
-    while spawner::is_starting_a_thread() {
+    while thread_requests::is_starting_a_thread() {
         if m.sleep(Some(PATIENCE)) {
             return true;
         }

@@ -1,8 +1,8 @@
 //! Every G, M and P in words: what a fatal error shows.
 
-use super::{look, trace};
 use crate::gmp::g::G;
 use crate::gmp::slab;
+use crate::sched::{look, trace, world};
 use crate::sys::fatal::Stderr;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ pub(crate) fn all(out: &mut Stderr) {
     let _ = trace::detailed_head(out, &look::head_at_the_end());
     let _ = look::write_ps(out);
     let _ = look::write_ms(out);
-    match super::world::last_reason() {
+    match world::last_reason() {
         "" => {}
         reason => drop(writeln!(out, "last stop: {reason}")),
     }

@@ -10,8 +10,8 @@
 //! One of them sees the other, and where both do, nothing was taken: see `calls`. A goroutine whose P is
 //! gone may have another M when it is inside.
 
-use super::{calls, preempt};
 use crate::gmp::m::M;
+use crate::sched::{calls, preempt};
 use crate::sys::barrier;
 use gosched_context::arch;
 use gosched_context::carrier::{Role, role};

@@ -1,17 +1,18 @@
 //! Where the next G comes from, in Go's order.
 
-use super::state::{CROWDED, INTERRUPTED, SCHED};
-use super::switch::{FAIRNESS, take_global, take_slice};
-use super::{chaos, idle, polling, steal, timers, wake, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
+use crate::sched::state::global::{CROWDED, INTERRUPTED, SCHED};
+use crate::sched::state::{poller_role, seeded, stopping, timekeeper};
+use crate::sched::switch::{FAIRNESS, take_global, take_slice};
+use crate::sched::{idle, polling, steal, timers, wake, world};
 use std::sync::atomic::Ordering;
 
 /// A G to run, for an M on g0. Sleeps until there is one. `None`: the M is to end, and has no P.
 pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
     loop {
-        if world::is_stopping() {
+        if stopping::is_stopping() {
             world::stop_here(m);
         }
         let Some(p) = m.p() else {
@@ -21,14 +22,14 @@ pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
             continue;
         };
         // Whoever a timer has woken runs before a fair share of the others: somebody may have made room for it.
-        let woken = timers::are_due() && timers::run_due(m);
+        let woken = timekeeper::are_due() && timers::run_due(m);
         if polling::is_due(p) {
             polling::look_first(m);
         }
         let found = others_turn(p)
             .or_else(|| woken.then(|| own_next(p)).flatten())
             .or_else(|| fair_share(p))
-            .or_else(|| chaos::elsewhere_first(m).then(|| steal_some(m, p)).flatten())
+            .or_else(|| seeded::elsewhere_first(m).then(|| steal_some(m, p)).flatten())
             .or_else(|| (SCHED.attention() != 0).then(|| own_next(p)).flatten())
             .or_else(|| io_before_interrupted(m, p))
             .or_else(|| first_of_all(p))
@@ -123,7 +124,7 @@ fn global_share(p: &'static P) -> Option<&'static G> {
 
 /// What has become ready by I/O.
 fn woken_by_io(m: &'static M, p: &'static P) -> Option<&'static G> {
-    if !polling::is_worth_a_look() {
+    if !poller_role::is_worth_a_look() {
         return None;
     }
     let g = polling::look(m)?;

@@ -4,13 +4,14 @@
 //! A P in flight belongs to its receiver alone: the P is in no list, and its status is idle. Sysmon looks after Ps
 //! that are in flight for long (`in_flight`).
 
-use super::state::{CROWDED, Locked, SCHED};
-use super::switch::FAIRNESS;
-use super::{deadlock, polling, spawner, timers, wake, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::gmp::state::GState;
+use crate::sched::state::global::{CROWDED, Locked, SCHED};
+use crate::sched::state::{poller_role, stopping, thread_requests, timekeeper};
+use crate::sched::switch::FAIRNESS;
+use crate::sched::{deadlock, spawner, wake};
 use crate::sys::barrier;
 use crate::sys::fatal::fatal;
 use gosched_context::lock::Locked as Guard;
@@ -27,12 +28,12 @@ pub(crate) fn give_to_an_m(mut locked: Guard<'_, Locked>, p: &'static P, spinnin
             let stock = locked.idle_ms.len();
             drop(locked);
             m.spinning.store(spinning, Ordering::Relaxed);
-            m.hand_p(p, polling::wake_m);
+            m.hand_p(p, poller_role::wake_m);
             if stock == 0 {
-                spawner::ask();
+                thread_requests::ask();
             }
         }
-        None if spawner::is_refused() => {
+        None if thread_requests::is_refused() => {
             spawner::put_aside(&mut locked, p, spinning);
             serve_locked_ms(&mut locked);
         }
@@ -40,7 +41,7 @@ pub(crate) fn give_to_an_m(mut locked: Guard<'_, Locked>, p: &'static P, spinnin
             p.for_spinner.store(spinning, Ordering::Relaxed);
             locked.orphans.push(p);
             drop(locked);
-            spawner::ask();
+            thread_requests::ask();
         }
     }
 }
@@ -52,8 +53,8 @@ pub(crate) fn hand_off(p: &'static P) {
 
 /// As [`hand_off`], by a holder of the lock.
 pub(crate) fn hand_off_locked(mut locked: Guard<'_, Locked>, p: &'static P) {
-    if world::is_stopping() {
-        world::count_stopped(&mut locked, p);
+    if stopping::is_stopping() {
+        stopping::count_stopped(&mut locked, p);
         return;
     }
     if let Some(owner) = next_owner(&mut locked, p) {
@@ -75,7 +76,7 @@ pub(crate) fn hand_off_locked(mut locked: Guard<'_, Locked>, p: &'static P) {
 /// goroutine is in no queue any more.
 fn next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
     // Somebody must look at the timers.
-    let due = timers::are_due();
+    let due = timekeeper::are_due();
     if !due && !p.tick().is_multiple_of(FAIRNESS) && SCHED.attention() & CROWDED != 0 {
         let first = locked.pop_first();
         if let Some(owner) = first.and_then(owner_of) {
@@ -93,7 +94,7 @@ fn next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
         return None;
     }
     // Rather than wait for a thread; there should be one the next time.
-    spawner::ask();
+    thread_requests::ask();
     locked.pop_pinned().and_then(owner_of)
 }
 
@@ -101,7 +102,7 @@ fn next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
 /// that one of those holds. By the watcher.
 pub(crate) fn rescue_orphans() {
     let mut locked = SCHED.lock.lock();
-    while !locked.orphans.is_empty() && !world::is_stopping() {
+    while !locked.orphans.is_empty() && !stopping::is_stopping() {
         let Some(owner) = locked.pop_pinned().and_then(owner_of) else { return };
         let Some(p) = locked.orphans.pop() else { return };
         if p.for_spinner.load(Ordering::Relaxed) {
@@ -142,7 +143,7 @@ const LONG: Duration = Duration::from_millis(500);
 
 /// To the M that sleeps until it can run the goroutine it is locked to; which is in no queue any more.
 fn give(owner: &'static M, p: &'static P) {
-    owner.hand_p(p, polling::wake_m);
+    owner.hand_p(p, poller_role::wake_m);
 }
 
 /// Where no thread is to be had: idle Ps go straight to the Ms whose goroutines can run. No other M

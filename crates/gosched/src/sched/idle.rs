@@ -4,15 +4,16 @@
 //! nobody wanted are given back, and it ends if there are more Ms than Ps. Then it sleeps without
 //! end: a process that does nothing is not woken.
 
-use super::netpoll::IO_TIME;
-use super::state::SCHED;
-use super::switch::take_global;
-use super::{deadlock, life, polling, steal, timers, wake, world};
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::gmp::poll_desc;
+use crate::sched::netpoll::IO_TIME;
+use crate::sched::state::global::SCHED;
+use crate::sched::state::{poller_role, stopping, timekeeper};
+use crate::sched::switch::take_global;
+use crate::sched::{deadlock, life, polling, steal, timers, wake};
 use crate::sys::clock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,7 +25,7 @@ const IDLE_TIME: Duration = Duration::from_millis(9_900);
 /// Returns when it has a P again, or is to end; with a G if it found one on the way.
 pub(crate) fn rest(m: &'static M, p: &'static P) -> Option<&'static G> {
     let mut locked = SCHED.lock.lock();
-    if world::is_stopping() {
+    if stopping::is_stopping() {
         return None;
     }
     if !locked.queue.is_empty() {
@@ -61,7 +62,7 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
             return true;
         }
         locked.idle_ms.push(m);
-        let polls = polling::begin(&mut locked, m);
+        let polls = poller_role::begin(&mut locked, m);
         let keeps = timers::keep(&mut locked, m);
         let is_last = deadlock::is_possible(&locked);
         let look_in = is_last.then(|| deadlock::time_to_look(&mut locked, is_quiet));
@@ -105,7 +106,7 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
             }
         }
         if polls && woken {
-            polling::leave(&mut SCHED.lock.lock(), m);
+            poller_role::leave(&mut SCHED.lock.lock(), m);
         }
         if let Some(p) = m.take_next_p() {
             take(m, p);
@@ -118,11 +119,11 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
 /// `woken`: somebody has taken it out of the list as well, and the wake-up has been taken: there is no other.
 fn serve(m: &'static M, ready: GList, woken: bool) -> bool {
     let mut locked = SCHED.lock.lock();
-    polling::leave(&mut locked, m);
+    poller_role::leave(&mut locked, m);
     let asleep = !woken && locked.idle_ms.remove(m);
     let mut p = None;
     if asleep {
-        timers::resign(&mut locked, m);
+        timekeeper::resign(&mut locked, m);
         p = locked.pop_idle_p();
     }
     drop(locked);
@@ -162,14 +163,14 @@ fn take(m: &'static M, p: &'static P) {
 /// `for_timer`: it has slept until a timer was due, not until it was idle for long.
 fn end_of_sleep(m: &'static M, for_timer: bool) -> End {
     let mut locked = SCHED.lock.lock();
-    let polled = polling::leave(&mut locked, m);
+    let polled = poller_role::leave(&mut locked, m);
     if !locked.idle_ms.remove(m) {
         return End::IsWoken;
     }
     // An M must keep the time, and an M must poll.
-    let kept = timers::resign(&mut locked, m) | polled;
+    let kept = timekeeper::resign(&mut locked, m) | polled;
     if for_timer {
-        let p = timers::are_due().then(|| locked.pop_idle_p()).flatten();
+        let p = timekeeper::are_due().then(|| locked.pop_idle_p()).flatten();
         drop(locked);
         return p.map_or(End::LooksAgain, |p| {
             wake::start_spinning(m);

@@ -11,9 +11,6 @@
 //! **No memory for a stack.** The G waits until another goroutine ends. With no stack in use at all,
 //! none can end: fatal.
 
-use super::entry::{enter, leave};
-use super::state::{ID_BATCH, SCHED};
-use super::{calls, fork, switch, wake};
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
@@ -21,6 +18,10 @@ use crate::gmp::m::{Departure, M};
 use crate::gmp::p::{Caches, P};
 use crate::gmp::slab;
 use crate::gmp::state::GState;
+use crate::sched::entry::{enter, leave};
+use crate::sched::state::fork;
+use crate::sched::state::global::{ID_BATCH, SCHED};
+use crate::sched::{calls, switch, wake};
 use crate::sys::barrier;
 use crate::sys::fatal::fatal;
 use gosched_context::arch::{self, Saved};

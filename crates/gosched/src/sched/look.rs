@@ -1,18 +1,18 @@
 //! What the scheduler tells whoever looks at it: nothing is stopped for that, and nothing allocated.
 
-use super::numbers::Numbers;
-use super::spawner::OTHER_THREADS;
-use super::state::SCHED;
-use super::trace::{Head, Number};
-use super::{calls, handoff, in_flight, moving, preempt, sysmon, timers, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::gmp::state::GState;
-use crate::sys::thread_look;
+use crate::sched::numbers::Numbers;
+use crate::sched::state::global::SCHED;
+use crate::sched::state::thread_requests::OTHER_THREADS;
+use crate::sched::state::{counts, stopping, sysmon_alarm};
+use crate::sched::trace::{Head, Number};
+use crate::sched::{calls, handoff, in_flight, preempt, timers};
 use gosched_context::lock::Guarded;
 use std::fmt::{self, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// See [`Head`]. The lock is held for a moment.
 pub(crate) fn head() -> Head {
@@ -45,8 +45,8 @@ fn without_lock() -> Head {
         procs: SCHED.procs(),
         idle_ps: SCHED.idle_ps.load(Ordering::Relaxed),
         spinning: SCHED.spinning.load(Ordering::Relaxed),
-        stopping: world::is_stopping(),
-        watcher_sleeps: sysmon::is_asleep(),
+        stopping: stopping::is_stopping(),
+        watcher_sleeps: sysmon_alarm::is_asleep(),
         ..Head::default()
     }
 }
@@ -117,24 +117,6 @@ pub(crate) fn locked_m_of(g: &'static G) -> Option<u64> {
     handoff::owner_of(g).filter(|_| locked).map(|m| u64::from(m.id))
 }
 
-/// How long Ms have run whose threads have ended, in nanoseconds.
-static BURIED: AtomicU64 = AtomicU64::new(0);
-
-/// The thread of an M ends: its own.
-pub(crate) fn bury(m: &'static M) {
-    let ran = thread_look::cpu_time(m.thread()).unwrap_or(0);
-    m.set_thread(0);
-    // PAIR buried: whoever has this in its sum finds no thread.
-    BURIED.fetch_add(ran, Ordering::Release);
-}
-
-/// How long Ms have run, in nanoseconds. One that ends at this moment may be missing, but is not counted twice.
-pub(crate) fn cpu_time() -> u64 {
-    // PAIR buried: before the look at threads.
-    let buried = BURIED.load(Ordering::Acquire);
-    buried + SCHED.all_ms().filter_map(|m| thread_look::cpu_time(m.thread())).sum::<u64>()
-}
-
 /// See [`Numbers`].
 pub(crate) fn count(numbers: &mut Numbers) {
     let locked = Guarded::new(&SCHED.lock);
@@ -146,7 +128,7 @@ pub(crate) fn count(numbers: &mut Numbers) {
     drop(locked);
     numbers.spinning_threads = u64::from(SCHED.spinning.load(Ordering::Relaxed));
     numbers.idle_procs = u64::from(SCHED.idle_ps.load(Ordering::Relaxed));
-    numbers.created = moving::num_started();
+    numbers.created = counts::num_started();
     SCHED.used_ps().for_each(|p| count_p(numbers, p));
     numbers.runnable += numbers.local_queues;
     numbers.timers += timers::outside() as u64;

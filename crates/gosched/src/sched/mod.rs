@@ -8,7 +8,7 @@
 mod cpu_use;
 mod frames;
 mod poll_thread;
-mod report;
+mod state;
 mod timer_thread;
 
 pub(crate) mod numbers;
@@ -33,8 +33,6 @@ mod dump;
 mod entry;
 #[cfg(ported)]
 mod find;
-#[cfg(ported)]
-mod fork;
 #[cfg(ported)]
 mod handoff;
 #[cfg(ported)]
@@ -65,8 +63,6 @@ mod spawner;
 mod stall;
 #[cfg(ported)]
 mod start;
-#[cfg(ported)]
-mod state;
 #[cfg(ported)]
 mod steal;
 #[cfg(ported)]
@@ -116,7 +112,7 @@ pub(crate) use moving::{
     with_world_stopped,
 };
 
-pub(crate) use report::{End, begin as begin_report, report, set_report, set_show};
+pub(crate) use state::report::{End, begin as begin_report, report, set_report, set_show};
 
 /// The seed that this run can be replayed with, if one was given.
 pub(crate) use crate::sys::random::given as seed;

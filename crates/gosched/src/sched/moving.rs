@@ -3,23 +3,22 @@
 //! What the public face asks of a backend; `threads` answers the same questions. Callers on a
 //! goroutine's stack go by its M and P; ordinary threads have neither and use the global queue.
 
-use super::entry::{enter, leave};
-use super::state::SCHED;
-use super::{
-    calls, cpu_use, deadlock, dump, fork, life, look, polling, preempt, prepared, schedule, start,
-    steal, switch, timers, wake, world,
-};
 use crate::gmp::current;
 use crate::gmp::frame::Registers;
 use crate::gmp::g::{Birth, G};
 use crate::gmp::m::{Commit, Departure, M};
-use crate::gmp::p::P;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::gmp::timer::Timer;
 use crate::probe;
-use crate::sched::Order;
+use crate::sched::entry::{enter, leave};
+use crate::sched::state::global::SCHED;
+use crate::sched::state::{fork, ps, thread_requests};
+use crate::sched::{
+    Order, calls, cpu_use, deadlock, dump, life, preempt, schedule, start, steal, switch, timers,
+    wake, world,
+};
 use crate::sys::cpu_limit;
 use crate::sys::fatal::fatal;
 use gosched_context::Still;
@@ -31,19 +30,19 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-pub(crate) use super::spawner::{call_from_spawner, set_max_threads};
+pub(crate) use super::look::{count, head, length_and_tick, locked_m_of, m_of, write_ms, write_ps};
+pub(crate) use super::polling::get_polled;
+pub(crate) use super::prepared::{discard, live, prepare};
+pub(crate) use super::spawner::set_max_threads;
+pub(crate) use super::state::counts::{cpu_time, num_goroutines};
+pub(crate) use super::state::fork::refuse_in_child;
+pub(crate) use super::state::thread_requests::call_from_spawner;
 pub(crate) use crate::sys::thread_look::id as thread_id;
 pub(crate) use calls::hand_offs;
 pub(crate) use deadlock::{PATIENCE, look as look_for_deadlock};
 pub(crate) use dump::list as list_goroutines;
-pub(crate) use fork::refuse_in_child;
 pub(crate) use gosched_context::Size;
-pub(crate) use look::{
-    count, cpu_time, head, length_and_tick, locked_m_of, m_of, write_ms, write_ps,
-};
-pub(crate) use polling::get_polled;
 pub(crate) use preempt::counts as preemptions;
-pub(crate) use prepared::{discard, live, prepare};
 pub(crate) use start::start;
 
 /// Whether the caller is a goroutine of this backend.
@@ -319,14 +318,14 @@ pub(crate) fn follow_procs(procs: usize) {
 
 /// Changes the number of Ps if that `is_wanted` when no other change is under way. Returns what it was.
 fn change_procs(procs: usize, is_wanted: impl FnOnce() -> bool) -> usize {
-    let procs = procs.min(super::state::MAX_PROCS);
+    let procs = procs.min(super::state::global::MAX_PROCS);
     let mut tries = 0;
     // PAIR changing-procs: sees the last change.
     while CHANGING.swap(true, Ordering::Acquire) {
         world::wait_for_another_stopper(&mut tries);
     }
     let procs = if is_wanted() { procs } else { SCHED.procs() };
-    start::make_more_ps(procs);
+    ps::make_more_ps(procs);
     let before = SCHED.procs();
     if procs != before {
         let table = steal::table_for(procs);
@@ -342,19 +341,6 @@ fn change_procs(procs: usize, is_wanted: impl FnOnce() -> bool) -> usize {
 }
 
 static CHANGING: AtomicBool = AtomicBool::new(false);
-
-/// Goroutines that live.
-pub(crate) fn num_goroutines() -> usize {
-    // Those that ended first: whoever ends meanwhile must have been started too.
-    let ended: u64 = SCHED.all_ps().map(P::ended).sum();
-    num_started().saturating_sub(ended) as usize
-}
-
-/// Goroutines that were ever started.
-pub(crate) fn num_started() -> u64 {
-    let here: u64 = SCHED.all_ps().map(P::started).sum();
-    here + SCHED.foreign_goroutines.load(Ordering::Relaxed)
-}
 
 /// See [`begin_call`](super::begin_call).
 pub(crate) fn begin_call(g: &'static G, long: bool, registers: *const Registers) {
@@ -393,7 +379,7 @@ pub(crate) fn without_preemption<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
 /// The runtime's threads.
 pub(crate) fn num_threads() -> usize {
     Guarded::new(&SCHED.lock).ms as usize
-        + super::spawner::OTHER_THREADS.load(Ordering::Relaxed) as usize
+        + thread_requests::OTHER_THREADS.load(Ordering::Relaxed) as usize
 }
 
 /// Makes the calling thread, the process's first, an M, and runs goroutines on it for ever.
@@ -405,7 +391,7 @@ pub(crate) fn become_main_m() -> ! {
     }
     schedule::live(m);
     // A goroutine ended while locked to this thread, which cannot end. It may have been the last.
-    super::spawner::OTHER_THREADS.fetch_add(1, Ordering::Relaxed);
+    thread_requests::OTHER_THREADS.fetch_add(1, Ordering::Relaxed);
     std::thread::sleep(PATIENCE);
     look_for_deadlock();
     loop {

@@ -2,12 +2,12 @@
 //!
 //! Who polls is in `polling`, and in `poll_thread` where goroutines are threads.
 
-use super::{Backend, backend, moving, poll_thread};
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::poll_desc::{self, PollDesc, Side};
 use crate::gmp::readiness::{Announced, Refusal};
 use crate::gmp::reason::WaitReason;
+use crate::sched::{Backend, backend, moving, poll_thread};
 use crate::sys::poller::{self, AT_A_TIME, Direction, Told};
 use std::io;
 use std::os::fd::RawFd;

@@ -1,6 +1,6 @@
 //! All that can be counted about the scheduler, for `runtime::metrics`.
 
-use super::{Backend, backend, cpu_use, moving, netpoll, num_goroutines, procs, threads};
+use crate::sched::{Backend, backend, cpu_use, moving, netpoll, num_goroutines, procs, threads};
 
 /// What there is now, and what has happened since the process began. Each was true at some moment while
 /// they were read. Where goroutines are threads, what has no meaning is 0.

@@ -1,8 +1,8 @@
 //! Polling where goroutines are threads: one thread that does nothing else.
 
-use super::netpoll::{self, IO_TIME};
-use super::threads;
 use crate::gmp::list::GList;
+use crate::sched::netpoll::{self, IO_TIME};
+use crate::sched::threads;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -16,37 +16,22 @@
 //! wakes an M. An M without work: 1. its P is idle; 2. heavy barrier; 3. looks whether anybody waits. So one
 //! of them sees the other. (A goroutine that waits leaves an M with a P behind, which comes to its own step.)
 
-use super::state::{INTERRUPTED, Locked, MAX_PROCS, SCHED};
-use super::{netpoll, spawner, switch, threads, wake};
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
-use crate::gmp::{poll_desc, poll_role};
-use crate::sys::poller::{self, Poller};
+use crate::gmp::poll_role;
+use crate::sched::state::global::{INTERRUPTED, Locked, MAX_PROCS, SCHED};
+use crate::sched::state::{poller_role, sysmon_alarm, thread_requests};
+use crate::sched::{netpoll, switch, threads, wake};
+use crate::sys::poller;
 use crate::sys::{barrier, clock};
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-/// An M sleeps in the poller, and no waker has taken it out of the list of idle Ms. Written under the
-/// scheduler's lock.
-static BLOCKED: AtomicBool = AtomicBool::new(false);
 
 /// How often somebody has looked.
 static LOOKS: AtomicU64 = AtomicU64::new(0);
-
-/// How many busy Ps had not passed the scheduler between the watcher's last two looks.
-static STANDING: AtomicU32 = AtomicU32::new(0);
-
-/// Goroutines that I/O has made ready wait for a P, and nobody has come for them yet.
-static UNSERVED: AtomicBool = AtomicBool::new(false);
-
-/// Whether an M with a P should look: somebody waits, and nobody sleeps in the poller.
-#[inline]
-pub(crate) fn is_worth_a_look() -> bool {
-    poll_desc::is_waited_for() && !BLOCKED.load(Ordering::Relaxed)
-}
 
 /// Looks, on g0 of an M with a P: the first of those who are ready; the others are in its queue.
 pub(crate) fn look(m: &'static M) -> Option<&'static G> {
@@ -84,7 +69,7 @@ pub(crate) fn look_first(m: &'static M) {
 #[inline]
 pub(crate) fn is_due(p: &'static P) -> bool {
     p.tick().is_multiple_of(switch::FAIRNESS)
-        && is_worth_a_look()
+        && poller_role::is_worth_a_look()
         && SCHED.attention() & INTERRUPTED == 0
 }
 
@@ -128,7 +113,7 @@ fn pop_goroutine(ready: &mut GList) -> Option<&'static G> {
 fn push_without_p(ready: GList) {
     push_by(ready, |locked, g| {
         locked.push_interrupted(g);
-        UNSERVED.store(true, Ordering::Relaxed);
+        poller_role::UNSERVED.store(true, Ordering::Relaxed);
     });
 }
 
@@ -149,47 +134,6 @@ fn push_by(mut ready: GList, push: fn(&mut Locked, &'static G)) {
     wake::wake_if_idle();
 }
 
-/// Whether somebody should make room for goroutines that I/O has made ready.
-pub(crate) fn is_unserved() -> bool {
-    UNSERVED.load(Ordering::Relaxed) && SCHED.attention() & INTERRUPTED != 0
-}
-
-/// Somebody has come for those who go before others.
-pub(crate) fn serve() {
-    if UNSERVED.load(Ordering::Relaxed) {
-        UNSERVED.store(false, Ordering::Relaxed);
-    }
-}
-
-/// Gives an M that is about to sleep the role of poller, where an M in the poller is wanted and there is none.
-/// Returns whether it did. Under the lock, in the step in which the M enters the list of idle Ms.
-pub(crate) fn begin(locked: &mut Locked, m: &'static M) -> bool {
-    if !locked.poller.is_free() || !nobody_will_look() || !poll_desc::is_waited_for() {
-        return false;
-    }
-    locked.poller.take(m, &m.in_poller);
-    // PAIR waiters: one order for this and who waits.
-    BLOCKED.store(true, Ordering::SeqCst);
-    true
-}
-
-/// A waker takes `m` out of the list of idle Ms. If `m` holds the role of poller, it keeps the role until its thread
-/// has left the kernel; but the M will not wait for events any longer, so others may look. Under the lock.
-pub(crate) fn call_out(locked: &Locked, m: &'static M) {
-    if locked.poller.is_held_by(m) {
-        BLOCKED.store(false, Ordering::Relaxed);
-    }
-}
-
-/// The M has left the poller: it gives the role up, if it holds the role. Returns whether it did. Under the lock.
-pub(crate) fn leave(locked: &mut Locked, m: &'static M) -> bool {
-    let held = locked.poller.give_up(m, &m.in_poller);
-    if held {
-        BLOCKED.store(false, Ordering::Relaxed);
-    }
-    held
-}
-
 /// Sleeps in the poller, as the holder of the role, until the M is woken, goroutines are ready, or `timeout` is
 /// over. Returns whether the M was woken.
 pub(crate) fn sleep(m: &'static M, timeout: Option<Duration>, ready: &mut GList) -> bool {
@@ -204,36 +148,13 @@ pub(crate) fn sleep(m: &'static M, timeout: Option<Duration>, ready: &mut GList)
     })
 }
 
-/// Wakes an M that was taken out of the list of idle Ms.
-pub(crate) fn wake_m(m: &'static M) {
-    poll_role::wake(&m.note, &m.in_poller, || {
-        poller::here().into_iter().for_each(Poller::interrupt)
-    });
-}
-
-/// Whether somebody should sleep in the poller, and nobody does or will. Asked by whoever has made a P idle
-/// without going to sleep, after a heavy barrier; and by whoever waits, after it has counted itself.
-pub(crate) fn want_a_poller() -> bool {
-    // PAIR waiters: one order for this and the M that sleeps.
-    poll_desc::is_waited_for() && !BLOCKED.load(Ordering::SeqCst) && nobody_will_look()
-}
-
-/// All Ps are idle, or will not pass the scheduler soon.
-fn nobody_will_look() -> bool {
-    let standing = STANDING.load(Ordering::Relaxed);
-    (SCHED.idle_ps.load(Ordering::Relaxed) + standing) as usize >= SCHED.procs()
-}
-
 /// Somebody waits for I/O from here on.
 pub(crate) fn get_polled() {
     barrier::light();
-    if want_a_poller() {
+    if poller_role::want_a_poller() {
         wake::wake_if_idle();
     }
 }
-
-/// The watcher is in the poller, or about to be.
-static WATCHES: AtomicBool = AtomicBool::new(false);
 
 /// What the watcher knows of those who poll.
 #[derive(Debug)]
@@ -271,13 +192,13 @@ impl Watched {
     /// scheduler since the last time that this was asked. If one is idle, an M is told to.
     pub(crate) fn is_wanted(&mut self) -> bool {
         let (busy, standing) = self.count_standing();
-        STANDING.store(standing, Ordering::Relaxed);
+        poller_role::STANDING.store(standing, Ordering::Relaxed);
         self.stand = busy > 0 && standing == busy;
         let in_vain = std::mem::take(&mut self.in_vain);
-        if !is_worth_a_look() || !(self.stand || is_alone()) {
+        if !poller_role::is_worth_a_look() || !(self.stand || is_alone()) {
             return false;
         }
-        let others = SCHED.idle_ps.load(Ordering::Relaxed) > 0 && !spawner::is_refused();
+        let others = SCHED.idle_ps.load(Ordering::Relaxed) > 0 && !thread_requests::is_refused();
         if others {
             wake::wake_if_idle();
         }
@@ -309,9 +230,9 @@ impl Watched {
     pub(crate) fn sleep(&mut self, timeout: Duration, is_called: impl Fn() -> bool) {
         let (Some(poller), Some(stop)) = (poller::here(), poller::stop()) else { return };
         // PAIR watches: one order for this, the next, and who calls.
-        WATCHES.store(true, Ordering::SeqCst);
+        sysmon_alarm::WATCHES.store(true, Ordering::SeqCst);
         let told = !is_called() && poller.watch(stop.as_raw_fd(), timeout);
-        WATCHES.store(false, Ordering::Relaxed);
+        sysmon_alarm::WATCHES.store(false, Ordering::Relaxed);
         poller::unring(stop);
         // Those who pass the scheduler find it themselves, and in its turn.
         let (busy, standing) = self.count_standing();
@@ -338,7 +259,7 @@ impl Watched {
         let looked = std::mem::replace(&mut self.looks, looks) != looks;
         // Where many wait for a P already, what is ready may as well wait in the poller, in its order.
         let many = SCHED.queued.load(Ordering::Relaxed) > MANY;
-        if looked || many || self.stand || !is_worth_a_look() || SCHED.is_idle() {
+        if looked || many || self.stand || !poller_role::is_worth_a_look() || SCHED.is_idle() {
             self.since = now;
         } else if now - self.since >= OVERDUE {
             self.since = now;
@@ -351,15 +272,5 @@ impl Watched {
 
 /// Whether nobody but the watcher can poll: all Ps are idle, and there is no thread for an M.
 pub(crate) fn is_alone() -> bool {
-    spawner::is_refused() && SCHED.is_idle() && is_worth_a_look()
-}
-
-/// Calls the watcher out of the poller. It has been told why.
-pub(crate) fn call_watcher() {
-    // PAIR watches: as above.
-    if WATCHES.load(Ordering::SeqCst)
-        && let Some(stop) = poller::stop()
-    {
-        poller::ring(stop);
-    }
+    thread_requests::is_refused() && SCHED.is_idle() && poller_role::is_worth_a_look()
 }

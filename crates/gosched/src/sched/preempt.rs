@@ -19,13 +19,14 @@
 //!
 //! Outside the program's text a request is put off a few times: the goroutine may be back soon.
 
-use super::handoff::{self, hand_off_locked};
-use super::state::SCHED;
-use super::{calls, entry, fork, snapshot, spawner, switch, timers, wake, world};
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
+use crate::sched::handoff::{self, hand_off_locked};
+use crate::sched::state::global::SCHED;
+use crate::sched::state::{fork, stopping, thread_requests, timekeeper};
+use crate::sched::{calls, entry, snapshot, switch, wake};
 use crate::sys::fatal::warning;
 use crate::sys::{barrier, godebug};
 use gosched_context::Still;
@@ -186,7 +187,7 @@ fn is_asked(m: &'static M, why: Why) -> bool {
 
 /// What `m`, which has a P, is to stop for; `None`: nothing, or what was asked for is out of date.
 fn request(m: &'static M, p: &'static P) -> Option<Why> {
-    if world::is_stopping() {
+    if stopping::is_stopping() {
         return Some(Why::World);
     }
     let asked = m.asked.load(Ordering::Relaxed);
@@ -274,7 +275,7 @@ fn stop(m: &'static M, at: &mut Interruption) -> bool {
 
 /// Whether somebody would run instead.
 fn is_of_use(p: &'static P, why: Why) -> bool {
-    why == Why::World || timers::are_due() || is_wanted(p)
+    why == Why::World || timekeeper::are_due() || is_wanted(p)
 }
 
 /// Whether a G waits that this P could run.
@@ -307,10 +308,10 @@ fn sleep_in_place(m: &'static M, g: &'static G, why: Why, at: &Interruption) {
         return calls::come_back_here(m);
     }
     let mut locked = SCHED.lock.lock();
-    let stopping = world::is_stopping();
+    let stopping = stopping::is_stopping();
     if !stopping && locked.idle_ms.is_empty() && (why == Why::Wake || !locked.queue.has_stopped()) {
         drop(locked);
-        spawner::ask();
+        thread_requests::ask();
         return;
     }
     let Some(p) = m.release_p() else { return };
@@ -318,7 +319,7 @@ fn sleep_in_place(m: &'static M, g: &'static G, why: Why, at: &Interruption) {
     m.carrier.set_pending(false);
     let pinned = handoff::stop_with_m(&mut locked, m, g, why != Why::Slice);
     if stopping {
-        world::count_stopped(&mut locked, p);
+        stopping::count_stopped(&mut locked, p);
         drop(locked);
     } else {
         hand_off_locked(locked, p);

@@ -4,11 +4,12 @@
 //! A prepared G is dead, has a task, and is in no list: the one who prepared it owns it, until it is made
 //! ready like one that waits, or discarded. It has neither a stack nor a place in any count before it runs.
 
-use super::entry::{enter, leave};
-use super::state::SCHED;
-use super::{Order, fork, life, moving};
 use crate::gmp::current;
 use crate::gmp::g::{Birth, G};
+use crate::sched::entry::{enter, leave};
+use crate::sched::state::fork;
+use crate::sched::state::global::SCHED;
+use crate::sched::{Order, life, moving};
 use gosched_context::lock::Guarded;
 
 /// See [`prepare`](super::prepare).

@@ -1,11 +1,12 @@
 //! The life of an M: looks for a G, runs it, looks again. All of it on g0, with preemption off.
 
-use super::state::SCHED;
-use super::{find, handoff, life, look, preempt, spawner, switch, wake};
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::state::GState;
+use crate::sched::state::counts;
+use crate::sched::state::global::SCHED;
+use crate::sched::{find, handoff, life, preempt, spawner, switch, wake};
 use crate::sys::fatal::fatal;
 use crate::sys::thread_look;
 use gosched_context::arch::{self, Saved};
@@ -95,7 +96,7 @@ fn end(m: &'static M) {
 /// The thread ends: the record is free for the next one.
 fn bury(m: &'static M) {
     m.alive.store(false, Ordering::Relaxed);
-    look::bury(m);
+    counts::bury(m);
     m.set_dying(false);
     m.set_main(false);
     SCHED.lock.lock().dead_ms.push(m);

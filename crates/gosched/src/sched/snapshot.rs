@@ -25,15 +25,16 @@
 //! One that changes all the time, faster than it can be copied, is copied while the world is stopped; if that can be
 //! had in time, for somebody may hold the signal back.
 
-use super::ahead::Ahead;
-use super::frames::Manners;
-use super::view::View;
-use super::world::{self, StopReason};
-use super::{calls, fork, look, preempt};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::state::{GState, Moment};
+use crate::sched::ahead::Ahead;
+use crate::sched::frames::Manners;
+use crate::sched::state::fork;
+use crate::sched::view::View;
+use crate::sched::world::{self, StopReason};
+use crate::sched::{calls, look, preempt};
 use crate::sys::thread_look::{self, Call, Doing};
 use gosched_context::arch::{self, Registers, SAVED_WORDS};
 use gosched_context::interrupt::Interruption;

@@ -7,55 +7,24 @@
 //! The system may refuse. The Ps that wait are then idle again, and work goes on with the Ms there
 //! are; whoever asks next makes the spawner try again.
 
-use super::state::{Locked, SCHED};
-use super::sysmon::StandIn;
-use super::wake;
-use super::{fork, handoff, moving, report, schedule, sysmon};
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
+use crate::sched::state::global::{Locked, SCHED};
+use crate::sched::state::{report, thread_requests};
+use crate::sched::sysmon::{self, StandIn};
+use crate::sched::{handoff, moving, schedule, wake};
 use crate::sys::barrier;
 use crate::sys::cpu_limit;
 use crate::sys::fatal::{Stderr, warning};
-use crate::sys::sleep_word::SleepWord;
 use gosched_context::lock::Guarded;
 use std::fmt::Write;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
-
-/// Not 0: somebody asked.
-static ASKED: SleepWord = SleepWord::new();
-
-/// The runtime's threads that are no Ms.
-pub(crate) static OTHER_THREADS: AtomicU32 = AtomicU32::new(0);
-
-/// Asks for an M. Does not wait.
-pub(crate) fn ask() {
-    if ASKED.get() == 0 {
-        ASKED.set(1);
-        ASKED.wake();
-    }
-}
-
-/// A function that the spawner is to call.
-static CALL: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
-
-/// Lets the spawner call `f`, soon: `f` may allocate and create threads. In signal handlers too. False: the process
-/// has no spawner, and never will.
-pub(crate) fn call_from_spawner(f: fn()) -> bool {
-    if fork::is_child() {
-        return false;
-    }
-    CALL.store(f as *mut (), Ordering::Relaxed);
-    // PAIR spawner-call: the spawner sees the function, or the caller sees that the spawner was not asked.
-    fence(Ordering::SeqCst);
-    ask();
-    true
-}
 
 /// Calls what [`call_from_spawner`] left.
 fn do_what_was_asked() {
-    let f = CALL.swap(ptr::null_mut(), Ordering::Relaxed);
+    let f = thread_requests::CALL.swap(ptr::null_mut(), Ordering::Relaxed);
     if !f.is_null() {
         // SAFETY: `call_from_spawner` stored a function of this type.
         let f = unsafe { std::mem::transmute::<*mut (), fn()>(f) };
@@ -65,36 +34,7 @@ fn do_what_was_asked() {
 
 /// Starts the spawner: called once.
 pub(crate) fn start() -> std::io::Result<()> {
-    start_other("gosched-spawner", serve)
-}
-
-/// Starts a thread of the runtime that is no M. The thread counts in [`OTHER_THREADS`] once it exists: to count a thread
-/// that the system then refuses would make the search for deadlocks overlook a thread of the program.
-pub(crate) fn start_other(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    STARTING.fetch_add(1, Ordering::Relaxed);
-    let started = std::thread::Builder::new().name(name.into()).spawn(run);
-    OTHER_THREADS.fetch_add(u32::from(started.is_ok()), Ordering::Relaxed);
-    STARTING.fetch_sub(1, Ordering::Relaxed);
-    started.map(drop)
-}
-
-/// How many threads exist, perhaps, that do not count in [`OTHER_THREADS`] yet.
-static STARTING: AtomicU32 = AtomicU32::new(0);
-
-/// Whether a thread may exist that does not count yet: the search for deadlocks is to look again a little later.
-pub(crate) fn is_starting_a_thread() -> bool {
-    STARTING.load(Ordering::Relaxed) > 0
-}
-
-/// The CPU limit is to be read again.
-static LIMIT_ASKED: AtomicBool = AtomicBool::new(false);
-
-/// Asks for another look at the CPU limit, which reads files. Does not wait.
-pub(crate) fn ask_for_limit() {
-    if !cpu_limit::is_fixed() {
-        LIMIT_ASKED.store(true, Ordering::Relaxed);
-        ask();
-    }
+    thread_requests::start_other("gosched-spawner", serve)
 }
 
 /// Follows the CPU limit, unless the program or its environment has chosen. On a thread of its own: it stops the
@@ -108,10 +48,10 @@ fn follow_limit() {
     }
     let follow = move || {
         moving::follow_procs(procs);
-        OTHER_THREADS.fetch_sub(1, Ordering::Relaxed);
+        thread_requests::OTHER_THREADS.fetch_sub(1, Ordering::Relaxed);
         FOLLOWS.store(false, Ordering::Relaxed);
     };
-    if start_other("gosched-limit", follow).is_err() {
+    if thread_requests::start_other("gosched-limit", follow).is_err() {
         FOLLOWS.store(false, Ordering::Relaxed);
     }
 }
@@ -119,23 +59,23 @@ fn follow_limit() {
 fn serve() {
     let mut stand_in = StandIn::default();
     loop {
-        while ASKED.get() == 0 {
+        while thread_requests::ASKED.get() == 0 {
             wait_for(None, &mut stand_in);
         }
-        ASKED.set(0);
+        thread_requests::ASKED.set(0);
         // PAIR spawner-call: see `call_from_spawner`.
         fence(Ordering::SeqCst);
         do_what_was_asked();
         make_threads(&mut stand_in);
-        if LIMIT_ASKED.swap(false, Ordering::Relaxed) {
+        if thread_requests::LIMIT_ASKED.swap(false, Ordering::Relaxed) {
             follow_limit();
         }
-        if is_refused() {
+        if thread_requests::is_refused() {
             let end = Instant::now() + RETRY_AFTER;
             while Instant::now() < end {
                 wait_for(Some(end - Instant::now()), &mut stand_in);
             }
-            REFUSED.store(false, Ordering::Relaxed);
+            thread_requests::REFUSED.store(false, Ordering::Relaxed);
             if wake::is_somebody_wanted() {
                 wake::wake_if_idle();
             }
@@ -150,7 +90,7 @@ fn wait_for(limit: Option<Duration>, stand_in: &mut StandIn) {
         match limit {
             // What was asked for has to wait.
             Some(limit) => std::thread::sleep(limit),
-            None => drop(ASKED.wait(0, None)),
+            None => drop(thread_requests::ASKED.wait(0, None)),
         }
     } else {
         stand_in.wait_and_look();
@@ -256,22 +196,14 @@ fn start_thread(m: &'static M) -> bool {
     }
 }
 
-/// The system refused a thread a short while ago.
-static REFUSED: AtomicBool = AtomicBool::new(false);
-
 /// How long the system is not asked again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-
-/// Whether there is no point in waiting for a thread.
-pub(crate) fn is_refused() -> bool {
-    REFUSED.load(Ordering::Relaxed)
-}
 
 /// A thread could not be had, or cannot carry goroutines: says so once, without std's lock on standard
 /// error, which a goroutine may hold. The Ps that wait for an M are idle, for Ms that have none. The
 /// spawner tries again after a while.
 pub(crate) fn was_refused(why: std::fmt::Arguments<'_>) {
-    REFUSED.store(true, Ordering::Relaxed);
+    thread_requests::REFUSED.store(true, Ordering::Relaxed);
     let mut locked = SCHED.lock.lock();
     locked.ms -= 1;
     let (left, first) = (locked.ms, !std::mem::replace(&mut locked.refused, true));
@@ -291,7 +223,7 @@ pub(crate) fn was_refused(why: std::fmt::Arguments<'_>) {
     if wake::is_somebody_wanted() {
         wake::wake_if_there_is_an_m();
     }
-    ask();
+    thread_requests::ask();
 }
 
 /// A P for which there is no M is idle; what was in its queue is everybody's.

@@ -1,9 +1,10 @@
 //! Ps that have not stopped although the world is to stop: which they are, in words.
 
-use super::state::SCHED;
-use super::{calls, report};
 use crate::gmp::g::G;
 use crate::gmp::p::{P, PStatus};
+use crate::sched::calls;
+use crate::sched::state::global::SCHED;
+use crate::sched::state::report;
 use crate::sys::fatal::Stderr;
 use std::fmt::Write;
 use std::time::Duration;

@@ -1,17 +1,14 @@
 //! The runtime's first moment: once per process, on first use.
 
-use super::state::{MAX_PROCS, SCHED, STOPPED};
-use super::{chaos, dump, fork, moving, preempt, spawner, steal, trace};
 use crate::gmp::m::M;
-use crate::gmp::p::{P, PStatus};
+use crate::gmp::p::PStatus;
+use crate::sched::state::global::{MAX_PROCS, SCHED, STOPPED};
+use crate::sched::state::{fork, ps, thread_requests};
+use crate::sched::{chaos, dump, moving, preempt, spawner, steal, trace};
 use crate::sys::fatal::warning;
 use crate::sys::{cpu_limit, fatal};
 use gosched_context::Size;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
-
-/// The stack of a goroutine that asked for none.
-static SIZE: OnceLock<Size> = OnceLock::new();
 
 /// Makes the Ps and starts the spawner.
 ///
@@ -23,7 +20,7 @@ pub(crate) fn start() -> Result<(), String> {
         warning!("{why}: using the default");
         Size::standard().map_err(|why| why.to_string())
     })?;
-    let size = *SIZE.get_or_init(|| size);
+    let size = *ps::SIZE.get_or_init(|| size);
     chaos::start();
     std::sync::LazyLock::force(&STOPPED);
     steal::read_topology();
@@ -31,7 +28,7 @@ pub(crate) fn start() -> Result<(), String> {
     fatal::set_dump(dump::all);
     gosched_alloc::set_check(moving::check_allocation);
     let procs = cpu_limit::start_procs().clamp(1, MAX_PROCS);
-    make_ps(procs, size);
+    ps::make_ps(procs, size);
     steal::use_table(steal::table_for(procs));
     SCHED.procs.store(procs as u32, Ordering::Relaxed);
     {
@@ -45,27 +42,6 @@ pub(crate) fn start() -> Result<(), String> {
     trace::start();
     preempt::start();
     spawner::start().map_err(|why| format!("a thread to make threads: {why}"))
-}
-
-/// Makes Ps up to `procs` known, those that were never made: allocates.
-pub(crate) fn make_ps(procs: usize, size: Size) {
-    for index in 0..procs {
-        if SCHED.p(index).is_none() {
-            SCHED.add_p(P::new(index as u32, size));
-        }
-    }
-}
-
-/// As [`make_ps`], once the runtime has started.
-pub(crate) fn make_more_ps(procs: usize) {
-    if let Some(&size) = SIZE.get() {
-        make_ps(procs, size);
-    }
-}
-
-/// A P that is in no table: allocates.
-pub(crate) fn spare_p() -> Option<&'static P> {
-    SIZE.get().map(|&size| P::new(MAX_PROCS as u32, size))
 }
 
 /// Makes the calling thread, the process's first, an M with a P. It is to run `schedule::live`.
@@ -83,6 +59,6 @@ pub(crate) fn main_m() -> &'static M {
         m.acquire_p(p);
     }
     // One in stock, and a watcher.
-    spawner::ask();
+    thread_requests::ask();
     m
 }

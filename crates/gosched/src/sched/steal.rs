@@ -1,8 +1,9 @@
 //! Work from other Ps: half of a random one's queue, those of the same NUMA node first.
 
-use super::state::SCHED;
 use crate::gmp::g::G;
 use crate::gmp::p::{P, PStatus};
+use crate::sched::state::global::SCHED;
+use crate::sched::state::stopping;
 use crate::sys::Lock;
 use crate::sys::topology::{Coprimes, StealOrder, Topology};
 use std::path::Path;
@@ -34,7 +35,7 @@ pub(crate) fn steal(p: &'static P) -> Option<&'static G> {
         let turns = turns_of_all();
         for pass in 0..PASSES {
             let stolen = steal_once(p, coprimes, pass == PASSES - 1);
-            if stolen.is_some() || super::world::is_stopping() {
+            if stolen.is_some() || stopping::is_stopping() {
                 return stolen;
             }
         }

@@ -9,13 +9,6 @@
 //! Where an earlier step of `find_runnable` could apply (the world stops, it is the 61st time, the M
 //! is locked to a goroutine, or was changed by one), or the next G has no stack yet and none is at hand, g0 takes over.
 
-use super::chaos;
-use super::life;
-use super::polling;
-use super::share;
-use super::state::SCHED;
-use super::timers;
-use super::wake;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
@@ -23,6 +16,9 @@ use crate::gmp::run_queue::Slice;
 use crate::gmp::state::GState;
 use crate::gmp::track::TURNS;
 use crate::probe;
+use crate::sched::state::global::SCHED;
+use crate::sched::state::{poller_role, seeded, timekeeper};
+use crate::sched::{life, share, wake};
 use gosched_context::arch::{self, Saved};
 use std::sync::atomic::Ordering;
 
@@ -100,9 +96,9 @@ fn next_of(
     if_tracked: impl Fn(&'static M, &'static P) -> bool,
 ) -> Next {
     let due = p.tick().is_multiple_of(FAIRNESS)
-        && (SCHED.queued.load(Ordering::Relaxed) > 0 || polling::is_worth_a_look());
+        && (SCHED.queued.load(Ordering::Relaxed) > 0 || poller_role::is_worth_a_look());
     if due
-        || timers::are_due()
+        || timekeeper::are_due()
         || (p.is_departure_tracked() && if_tracked(m, p))
         || SCHED.attention() != 0
         || m.carrier.odd() != 0
@@ -257,7 +253,7 @@ pub(crate) fn publish() {
 #[inline]
 pub(crate) fn push_next(m: &'static M, g: &'static G) {
     let Some(p) = m.p() else { return push_global(g) };
-    if chaos::to_the_tail(m) {
+    if seeded::to_the_tail(m) {
         return push_to(p, g);
     }
     if let Some(kicked) = p.queue.push_next(g) {

@@ -11,28 +11,19 @@
 //! earlier one tells it, as with the keeper (`timers`): it says until when it will sleep, then looks at the
 //! time of the first timer.
 
-use super::polling::{self, Watched};
-use super::state::{MAX_PROCS, SCHED};
-use super::watch::{self, Seen};
-use super::{handoff, spawner, timers, trace, wake, world};
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
 use crate::gmp::poll_desc;
+use crate::sched::polling::{self, Watched};
+use crate::sched::state::global::{MAX_PROCS, SCHED};
+use crate::sched::state::{stopping, sysmon_alarm, thread_requests, timekeeper};
+use crate::sched::watch::{self, Seen};
+use crate::sched::{handoff, timers, trace, wake};
 use crate::sys::fatal::warning;
-use crate::sys::sleep_word::SleepWord;
 use crate::sys::thread_look;
 use crate::sys::{barrier, clock};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// Not 0: it is to look at once.
-static WORD: SleepWord = SleepWord::new();
-
-/// It sleeps until a P is not idle. Written under the scheduler's lock.
-static ASLEEP: AtomicBool = AtomicBool::new(false);
-
-/// It waits for longer than it would if all Ps were busy.
-static NAPS: AtomicBool = AtomicBool::new(false);
 
 /// How long it waits between two looks, in nanoseconds.
 const SHORTEST: u64 = 20_000;
@@ -56,7 +47,7 @@ fn start() -> bool {
             sysmon.wait_and_look(true);
         }
     };
-    let started = spawner::start_other("gosched-sysmon", run);
+    let started = thread_requests::start_other("gosched-sysmon", run);
     STARTED.store(started.is_ok(), Ordering::Relaxed);
     started.inspect_err(report_refusal).is_ok()
 }
@@ -106,27 +97,6 @@ impl StandIn {
 
 /// How long the system is not asked again for sysmon's thread.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// A P is idle no more: somebody should watch; sooner than planned, if it was the last one. Under the
-/// scheduler's lock.
-#[inline]
-pub(crate) fn p_was_taken() {
-    barrier::light();
-    let last = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && NAPS.load(Ordering::Relaxed);
-    if last || ASLEEP.load(Ordering::Relaxed) {
-        clock::set_about_now(clock::real_now());
-        ASLEEP.store(false, Ordering::Relaxed);
-        NAPS.store(false, Ordering::Relaxed);
-        look_now();
-    }
-}
-
-/// Somebody waits for a P that an M may be blocked with.
-pub(crate) fn look_now() {
-    WORD.set(1);
-    WORD.wake();
-    polling::call_watcher();
-}
 
 /// What sysmon knows from one look to the next.
 #[derive(Debug)]
@@ -184,7 +154,7 @@ impl Sysmon {
     /// Returns whether it was woken.
     fn wait(&mut self) -> bool {
         if self.delay > LONGEST_WANTED {
-            NAPS.store(true, Ordering::Relaxed);
+            sysmon_alarm::NAPS.store(true, Ordering::Relaxed);
             barrier::heavy();
             // The last one may have been taken just before it said so.
             if SCHED.idle_ps.load(Ordering::Relaxed) == 0 {
@@ -193,13 +163,13 @@ impl Sysmon {
         }
         let delay = Duration::from_nanos(before_next_timer(self.delay.min(self.sooner)));
         match self.polled.is_wanted() {
-            true => self.polled.sleep(delay, || WORD.get() != 0),
-            false => drop(WORD.wait(0, Some(delay))),
+            true => self.polled.sleep(delay, || sysmon_alarm::WORD.get() != 0),
+            false => drop(sysmon_alarm::WORD.wait(0, Some(delay))),
         }
-        let woken = WORD.get() != 0;
-        WORD.set(0);
-        UNTIL.store(0, Ordering::Relaxed);
-        NAPS.store(false, Ordering::Relaxed);
+        let woken = sysmon_alarm::WORD.get() != 0;
+        sysmon_alarm::WORD.set(0);
+        sysmon_alarm::UNTIL.store(0, Ordering::Relaxed);
+        sysmon_alarm::NAPS.store(false, Ordering::Relaxed);
         woken
     }
 
@@ -211,7 +181,7 @@ impl Sysmon {
         self.polled.look_if_overdue(now);
         if now - self.limit_read >= LIMIT_PERIOD && !SCHED.is_idle() {
             self.limit_read = now;
-            spawner::ask_for_limit();
+            thread_requests::ask_for_limit();
         }
         self.in_vain = if found.took { 0 } else { self.in_vain.saturating_add(1) };
         self.delay = match self.in_vain {
@@ -228,49 +198,32 @@ impl Sysmon {
     }
 }
 
-/// Until when it sleeps; 0: it does not, or need not be told of timers.
-static UNTIL: AtomicU64 = AtomicU64::new(0);
-
 /// How long it may sleep so as to be there for the next timer, where nobody else is; `delay` at most.
 fn before_next_timer(delay: u64) -> u64 {
     let now = clock::real_now();
     // PAIR timers: one order for this, the next, and who adds.
-    UNTIL.store(now + delay, Ordering::SeqCst);
+    sysmon_alarm::UNTIL.store(now + delay, Ordering::SeqCst);
     if SCHED.idle_ps.load(Ordering::Relaxed) > 0 {
         return delay;
     }
-    let next = timers::until_next().unwrap_or(u64::MAX);
+    let next = timekeeper::until_next().unwrap_or(u64::MAX);
     // One that is due already was seen by the last look.
     if next == 0 { delay.min(watch::AGAIN) } else { delay.min(next) }
-}
-
-/// There is a timer earlier than all others, and all Ps are busy.
-pub(crate) fn tell_of_timer(when: u64) {
-    // PAIR timers: as above.
-    if UNTIL.load(Ordering::SeqCst) > when && SCHED.idle_ps.load(Ordering::Relaxed) == 0 {
-        UNTIL.store(when, Ordering::Relaxed);
-        look_now();
-    }
-}
-
-/// It sleeps until a P is not idle.
-pub(crate) fn is_asleep() -> bool {
-    ASLEEP.load(Ordering::Relaxed)
 }
 
 /// Sleeps until a P is not idle. False: one is.
 fn sleep_for_good() -> bool {
     let locked = SCHED.lock.lock();
     let is_needed = polling::is_alone() || timers::need_sysmon(&locked);
-    if !SCHED.is_idle() || world::is_stopping() || trace::is_on() || is_needed {
+    if !SCHED.is_idle() || stopping::is_stopping() || trace::is_on() || is_needed {
         return false;
     }
-    ASLEEP.store(true, Ordering::Relaxed);
+    sysmon_alarm::ASLEEP.store(true, Ordering::Relaxed);
     drop(locked);
-    while WORD.get() == 0 {
-        WORD.wait(0, None);
+    while sysmon_alarm::WORD.get() == 0 {
+        sysmon_alarm::WORD.wait(0, None);
     }
-    WORD.set(0);
+    sysmon_alarm::WORD.set(0);
     true
 }
 
@@ -278,7 +231,7 @@ fn sleep_for_good() -> bool {
 fn longest(now: u64) -> u64 {
     let waits = SCHED.queued.load(Ordering::Relaxed) > 0
         || SCHED.used_ps().any(|p| !p.queue.is_empty())
-        || world::is_stopping()
+        || stopping::is_stopping()
         || (poll_desc::is_waited_for() && !SCHED.is_idle());
     if waits { LONGEST_WANTED } else { LONGEST.min(trace::until_due(now)) }
 }

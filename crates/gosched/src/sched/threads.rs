@@ -4,8 +4,6 @@
 //! each is an OS thread, and waits as any other thread does: on a futex, in a G of its own. So this
 //! file is both the other backend and the way ordinary threads wait for goroutines.
 
-use super::numbers::Numbers;
-use super::{Order, moving, timer_thread, trace};
 use crate::gmp::current;
 use crate::gmp::frame::Registers;
 use crate::gmp::g::{Birth, G};
@@ -14,6 +12,9 @@ use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::probe;
+use crate::sched::numbers::Numbers;
+use crate::sched::state::report;
+use crate::sched::{Order, moving, timer_thread, trace};
 use crate::sys::Lock;
 use crate::sys::fatal::warning;
 use crate::sys::mappings::{self, Mappings};
@@ -263,10 +264,10 @@ pub(crate) fn set_deadlock_ends(ends: bool) {
 pub(super) fn look_for_deadlock() {
     let ends = DEADLOCK_ENDS.load(Ordering::Relaxed) && ACTIVE.load(Ordering::Relaxed) == 0;
     if ends && !timer_thread::can_wake() && ACTIVE.load(Ordering::Relaxed) == 0 {
-        super::report::begin();
+        report::begin();
         let mut out = Stderr::new();
         let _ = writeln!(out, "fatal error: all goroutines are asleep - deadlock!");
-        super::report::report(super::report::End::Fatal);
+        report::report(report::End::Fatal);
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(2) }
     }

@@ -1,9 +1,9 @@
 //! Timers where goroutines are threads: one heap, and one thread that sleeps until the first is due.
 
-use super::{moving, poll_thread, threads};
 use crate::gmp::list::GList;
 use crate::gmp::poll_desc;
 use crate::gmp::timer::{NEVER, Timer, TimerHeap};
+use crate::sched::{moving, poll_thread, threads};
 use crate::sys::clock;
 use crate::sys::sleep_word::SleepWord;
 use std::sync::OnceLock;

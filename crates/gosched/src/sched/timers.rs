@@ -16,42 +16,21 @@
 //!
 //! Steps 3 and 4 of who adds, and 1 and 2 of the keeper, are of one order for all: one sees the other.
 
-use super::state::{Locked, SCHED};
-use super::{polling, switch, sysmon, threads, wake};
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::timer::{NEVER, Timer, TimerHeap};
-use crate::sys::apart::Apart;
+use crate::sched::state::global::{Locked, SCHED};
+use crate::sched::state::{poller_role, sysmon_alarm, timekeeper};
+use crate::sched::{polling, switch, threads, wake};
 use crate::sys::clock;
-use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The heap of those who have no P.
 static OUTSIDE: TimerHeap = TimerHeap::new();
 
-/// No timer is due before.
-static EARLIEST: Apart<AtomicU64> = Apart::new(AtomicU64::new(NEVER));
-
 /// How many timers were ever added.
 static ADDED: AtomicU64 = AtomicU64::new(0);
-
-/// Until when the keeper sleeps; 0: there is none.
-static KEPT_UNTIL: AtomicU64 = AtomicU64::new(0);
-
-/// Whether a timer is, or may be, due.
-#[inline]
-pub(crate) fn are_due() -> bool {
-    let earliest = EARLIEST.load(Ordering::Relaxed);
-    earliest != NEVER && earliest <= clock::now()
-}
-
-/// How long until the first one is due, in nanoseconds. `None`: there is none, or time stands still.
-pub(crate) fn until_next() -> Option<u64> {
-    // PAIR timers: one order for this and who adds.
-    let earliest = EARLIEST.load(Ordering::SeqCst);
-    (earliest != NEVER && !clock::is_virtual()).then(|| earliest.saturating_sub(clock::now()))
-}
 
 /// How many there are of those who have no P.
 pub(crate) fn outside() -> usize {
@@ -61,13 +40,6 @@ pub(crate) fn outside() -> usize {
 /// Whether there is one that can make a goroutine or a thread ready. Inside the runtime.
 pub(crate) fn can_wake() -> bool {
     all_heaps().any(TimerHeap::has_waking)
-}
-
-/// Whether somebody should wake for the next one, and nobody will. Asked by whoever has made a P idle
-/// without going to sleep as one that may keep the time, after a heavy barrier.
-pub(crate) fn want_a_keeper() -> bool {
-    // PAIR timers: one order for this and who adds.
-    EARLIEST.load(Ordering::SeqCst) != NEVER && KEPT_UNTIL.load(Ordering::SeqCst) == 0
 }
 
 /// Puts a timer into the heap of the M's P, or of those without. Inside the runtime.
@@ -90,7 +62,7 @@ pub(crate) unsafe fn insert(
     // PAIR timers: one order for this, the next, and the keeper's.
     ADDED.fetch_add(1, Ordering::SeqCst);
     // PAIR timers: as above.
-    if EARLIEST.fetch_min(when, Ordering::SeqCst) > when {
+    if timekeeper::EARLIEST.fetch_min(when, Ordering::SeqCst) > when {
         tell_keeper(when);
     }
     Ok(())
@@ -98,19 +70,19 @@ pub(crate) unsafe fn insert(
 
 /// There is a timer earlier than all others.
 fn tell_keeper(when: u64) {
-    sysmon::tell_of_timer(when);
+    sysmon_alarm::tell_of_timer(when);
     // PAIR timers: as above.
-    match KEPT_UNTIL.load(Ordering::SeqCst) {
+    match timekeeper::KEPT_UNTIL.load(Ordering::SeqCst) {
         0 => wake::wake_if_idle(),
         until if until > when => {
             let mut locked = SCHED.lock.lock();
             if let Some(keeper) = locked.keeper {
                 // It looks again, without a P.
-                resign(&mut locked, keeper);
-                polling::call_out(&locked, keeper);
+                timekeeper::resign(&mut locked, keeper);
+                poller_role::call_out(&locked, keeper);
                 locked.idle_ms.remove(keeper);
                 drop(locked);
-                polling::wake_m(keeper);
+                poller_role::wake_m(keeper);
             }
         }
         _ => {}
@@ -129,14 +101,14 @@ pub(crate) fn keep(locked: &mut Locked, m: &'static M) -> Option<Duration> {
         let now = clock::now();
         // Those who have the Ps look for themselves, before they sleep at the latest.
         if earliest == NEVER || (earliest <= now && locked.idle_ps.is_empty()) {
-            resign(locked, m);
+            timekeeper::resign(locked, m);
             return None;
         }
         locked.keeper = Some(m);
         // PAIR timers: as above.
-        KEPT_UNTIL.store(earliest, Ordering::SeqCst);
+        timekeeper::KEPT_UNTIL.store(earliest, Ordering::SeqCst);
         // PAIR timers: as above.
-        let again = EARLIEST.load(Ordering::SeqCst);
+        let again = timekeeper::EARLIEST.load(Ordering::SeqCst);
         if again >= earliest {
             return Some(Duration::from_nanos(earliest.saturating_sub(now)));
         }
@@ -153,17 +125,6 @@ pub(crate) fn jump(_locked: &Locked) -> bool {
         clock::jump_to(next);
     }
     next != NEVER
-}
-
-/// An M that slept does not keep any more, if it did. Under the lock.
-pub(crate) fn resign(locked: &mut Locked, m: &'static M) -> bool {
-    let was = locked.keeper.is_some_and(|keeper| ptr::eq(keeper, m));
-    if was {
-        locked.keeper = None;
-        // PAIR timers: as above.
-        KEPT_UNTIL.store(0, Ordering::SeqCst);
-    }
-    was
 }
 
 /// So many are fired before others get a turn.
@@ -211,7 +172,7 @@ pub(crate) fn need_sysmon(locked: &Locked) -> bool {
 
 /// Fires some of what is due, by sysmon, where [`need_sysmon`] says so.
 pub(crate) fn run_due_by_sysmon() {
-    if !are_due() || !SCHED.is_idle() || !need_sysmon(&SCHED.lock.lock()) {
+    if !timekeeper::are_due() || !SCHED.is_idle() || !need_sysmon(&SCHED.lock.lock()) {
         return;
     }
     let (now, mut ready) = (clock::now(), GList::new());
@@ -226,7 +187,7 @@ pub(crate) fn run_due_by_sysmon() {
 fn look_after_firing() {
     let earliest = look();
     // PAIR timers: as above.
-    let until = KEPT_UNTIL.load(Ordering::SeqCst);
+    let until = timekeeper::KEPT_UNTIL.load(Ordering::SeqCst);
     if until > earliest {
         tell_keeper(earliest);
     }
@@ -239,7 +200,7 @@ fn look() -> u64 {
         let added = ADDED.load(Ordering::SeqCst);
         let earliest = all_heaps().map(TimerHeap::next).min().unwrap_or(NEVER);
         // PAIR timers: as above.
-        EARLIEST.store(earliest, Ordering::SeqCst);
+        timekeeper::EARLIEST.store(earliest, Ordering::SeqCst);
         // PAIR timers: as above.
         if ADDED.load(Ordering::SeqCst) == added {
             return earliest;

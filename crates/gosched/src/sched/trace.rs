@@ -4,10 +4,10 @@
 //! Nothing is stopped for it, and nothing is allocated: each line is true of the moment it was written in, as
 //! in Go. Goroutines are written as they are found, so a million take no memory.
 
-use super::{Backend, backend, moving, num_threads, procs};
 use crate::gmp::g::G;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
+use crate::sched::{Backend, backend, moving, num_threads, procs};
 use crate::sys::{clock, godebug};
 use std::fmt::{self, Display, Write};
 use std::io;

@@ -3,8 +3,8 @@
 //! A stack may be larger than there is room. Then it is read piece by piece, as long as it stays as it is: the caller
 //! says whether it has, after each copy. What is cut, and cannot be read on, is never taken for the whole.
 
-use super::snapshot::thread_pointer;
 use crate::gmp::g::G;
+use crate::sched::snapshot::thread_pointer;
 use gosched_context::arch::Registers;
 use gosched_context::{memory, stack};
 use std::ops::Range;

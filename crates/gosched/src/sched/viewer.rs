@@ -3,15 +3,15 @@
 pub(crate) use super::ahead::MANY;
 pub(crate) use super::frames::{Frame, Frames, Look, Manners, Module};
 
-use super::look;
-use super::snapshot::{Snapshot, shown_registers};
-use super::threads::WaitingPlace;
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
+use crate::sched::look;
+use crate::sched::snapshot::{Snapshot, shown_registers};
+use crate::sched::threads::WaitingPlace;
 use gosched_context::arch::{self, Registers};
 use gosched_context::memory;
 use gosched_context::unwind::{self, End, Walker};

@@ -15,11 +15,12 @@
 //! to do its own steps 1 to 3, or finds work and wakes the next. Whoever is counted
 //! in `spinning` has a P, or is given one with the count, so "somebody spins" is never an empty promise.
 
-use super::state::{Locked, SCHED};
-use super::{handoff, polling, spawner, timers};
 use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::gmp::waking;
+use crate::sched::handoff;
+use crate::sched::state::global::{Locked, SCHED};
+use crate::sched::state::{poller_role, thread_requests, timekeeper};
 use std::sync::atomic::Ordering;
 
 /// Starts a spinner if a P is idle and nobody spins. To be called after each submission, with
@@ -36,7 +37,7 @@ pub(crate) fn wake_if_idle() {
 #[inline(never)]
 pub(crate) fn wake() {
     let mut locked = SCHED.lock.lock();
-    if spawner::is_refused() && locked.idle_ms.is_empty() {
+    if thread_requests::is_refused() && locked.idle_ms.is_empty() {
         return handoff::serve_locked_ms(&mut locked);
     }
     let p = waking::p_for_spinner(&SCHED.idle_ps, &SCHED.spinning, || locked.pop_idle_p());
@@ -93,12 +94,12 @@ pub(crate) fn look_again(m: &'static M) -> Option<&'static P> {
 /// Whether an M is wanted where all sleep: for work, or to wake for a timer or for I/O. Asked by whoever has
 /// made a P idle without going to sleep, after a heavy barrier.
 pub(crate) fn is_somebody_wanted() -> bool {
-    is_work_anywhere() || timers::want_a_keeper() || polling::want_a_poller()
+    is_work_anywhere() || timekeeper::want_a_keeper() || poller_role::want_a_poller()
 }
 
 /// Whether any queue holds a G, or a timer is due.
 pub(crate) fn is_work_anywhere() -> bool {
-    is_g_queued() || timers::are_due()
+    is_g_queued() || timekeeper::are_due()
 }
 
 /// Whether any queue holds a G.

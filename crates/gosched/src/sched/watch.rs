@@ -22,13 +22,14 @@
 //!
 //! **Ms without a P** whose goroutine runs again, in a program where no P is idle, are asked to stop too.
 
-use super::preempt::{self, Why};
-use super::state::SCHED;
-use super::{calls, in_flight, polling, timers, world};
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::gmp::poll_desc;
+use crate::sched::preempt::{self, Why};
+use crate::sched::state::global::SCHED;
+use crate::sched::state::{poller_role, stopping, timekeeper};
+use crate::sched::{calls, in_flight};
 use crate::sys::clock;
 use crate::sys::thread_look::{self, Doing};
 use std::cmp::Reverse;
@@ -110,7 +111,7 @@ pub(crate) fn look(seen: &mut [Seen], lost: &mut Option<&'static M>, now: u64) -
         }
     }
     if SCHED.idle_ps.load(Ordering::Relaxed) == 0 && !clock::is_virtual() {
-        let someone = timers::are_due() || polling::is_unserved();
+        let someone = timekeeper::are_due() || poller_role::is_unserved();
         if someone && SCHED.spinning.load(Ordering::Relaxed) == 0 {
             make_room(seen, now, &mut found);
         }
@@ -145,7 +146,7 @@ fn look_at(p: &'static P, m: &'static M, seen: &mut Seen, now: u64, found: &mut 
     if mark != seen.mark {
         let used = used();
         // If it is to make room soon, what it has used by then must be known.
-        let soon = || timers::until_next().is_some() || poll_desc::is_waited_for();
+        let soon = || timekeeper::until_next().is_some() || poll_desc::is_waited_for();
         let exact = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && soon();
         let cpu = if exact { thread_look::cpu_time(m.thread()) } else { None };
         let new = Seen { began: now, used, first: cpu, cpu, ..Seen::default() };
@@ -229,7 +230,7 @@ fn is_needed(p: &'static P, seen: &Seen, now: u64) -> bool {
         return now - seen.since >= VIRTUAL;
     }
     let others = SCHED.idle_ps.load(Ordering::Relaxed) + SCHED.spinning.load(Ordering::Relaxed);
-    !p.queue.is_empty() || others == 0 || now - seen.since >= UNNEEDED || world::is_stopping()
+    !p.queue.is_empty() || others == 0 || now - seen.since >= UNNEEDED || stopping::is_stopping()
 }
 
 /// A timer is due, or somebody is ready: one of the goroutines that run makes room.

@@ -15,16 +15,17 @@
 //! One stopper at a time. While the world is stopped nothing may be allocated: whoever holds the
 //! allocator's lock may be stopped.
 
-use super::entry::{enter, leave};
-use super::preempt::{self, Why};
-use super::stall::Missing;
-use super::state::{Locked, SCHED, STOPPED, STOPPING};
-use super::{calls, handoff, life, moving, polling, sysmon, wake, yield_now};
 use crate::gmp::current;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
-use crate::gmp::p::{P, PStatus};
+use crate::gmp::p::PStatus;
 use crate::probe::times;
+use crate::sched::entry::{enter, leave};
+use crate::sched::preempt::{self, Why};
+use crate::sched::stall::Missing;
+use crate::sched::state::global::{Locked, SCHED, STOPPED, STOPPING};
+use crate::sched::state::{poller_role, stopping, sysmon_alarm};
+use crate::sched::{calls, handoff, life, moving, wake, yield_now};
 use crate::sys::{barrier, clock};
 use gosched_context::arch;
 use gosched_context::lock::Locked as Guard;
@@ -65,11 +66,6 @@ pub(crate) fn last_reason() -> &'static str {
     let reason = REASON.load(Ordering::Relaxed);
     let all = [StopReason::SetProcs, StopReason::Test, StopReason::Dump];
     all.into_iter().find(|each| *each as u8 == reason).map_or("", StopReason::words)
-}
-
-#[inline]
-pub(crate) fn is_stopping() -> bool {
-    SCHED.attention() & STOPPING != 0
 }
 
 /// Stops the world, runs `f` in it, and lets it go on. `f` must not allocate, block or panic.
@@ -193,16 +189,16 @@ fn stop(own: Option<&'static M>, deadline: Instant) -> Result<(), Guard<'static,
     locked.set_attention(STOPPING, true);
     locked.stop_wait = SCHED.procs() as u32;
     if let Some(p) = own.and_then(M::p) {
-        count_stopped(&mut locked, p);
+        stopping::count_stopped(&mut locked, p);
     }
     while let Some(p) = locked.pop_idle_p() {
-        count_stopped(&mut locked, p);
+        stopping::count_stopped(&mut locked, p);
     }
     while let Some(p) = locked.orphans.pop() {
         if p.for_spinner.load(Ordering::Relaxed) {
             SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
         }
-        count_stopped(&mut locked, p);
+        stopping::count_stopped(&mut locked, p);
     }
     drop(locked);
     ask_all(own);
@@ -232,22 +228,13 @@ fn ask_all(own: Option<&'static M>) {
             }
         }
     }
-    sysmon::look_now();
-}
-
-/// A P more has stopped.
-pub(crate) fn count_stopped(locked: &mut Locked, p: &'static P) {
-    p.set_status(PStatus::Stopped);
-    locked.stop_wait -= 1;
-    if locked.stop_wait == 0 {
-        STOPPED.wake();
-    }
+    sysmon_alarm::look_now();
 }
 
 /// An M on g0, while the world stops: gives its P up and sleeps.
 pub(crate) fn stop_here(m: &'static M) {
     let mut locked = SCHED.lock.lock();
-    if !is_stopping() {
+    if !stopping::is_stopping() {
         return;
     }
     let Some(p) = m.release_p() else { return };
@@ -256,7 +243,7 @@ pub(crate) fn stop_here(m: &'static M) {
         SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
     }
     m.carrier.set_pending(false);
-    count_stopped(&mut locked, p);
+    stopping::count_stopped(&mut locked, p);
 }
 
 fn start(mut locked: Guard<'static, Locked>, own: Option<&'static M>) {
@@ -337,6 +324,6 @@ pub(crate) fn resize(stopped: &Stopped, procs: usize) {
     while procs < before
         && let Some(m) = locked.pop_idle_m()
     {
-        polling::wake_m(m);
+        poller_role::wake_m(m);
     }
 }

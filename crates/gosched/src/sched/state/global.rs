@@ -4,7 +4,6 @@
 //! [`Sched::spinning`]) and read without: a reader that must not miss a change uses the barriers of
 //! `wake`.
 
-use super::{polling, sysmon, timers};
 use crate::gmp::chain::Chain;
 use crate::gmp::g::G;
 use crate::gmp::global_queue::GlobalQueue;
@@ -13,7 +12,6 @@ use crate::gmp::m::M;
 use crate::gmp::note::Note;
 use crate::gmp::p::P;
 use crate::gmp::poll_role::PollRole;
-use crate::gmp::waking;
 use crate::sys::Lock;
 use crate::sys::apart::Apart;
 use gosched_context::dying;
@@ -235,17 +233,6 @@ impl Locked {
         g
     }
 
-    /// One of those that go on before others, if there is one now.
-    pub(crate) fn pop_first(&mut self) -> Option<&'static G> {
-        polling::serve();
-        let mut g = self.queue.pop_interrupted();
-        if g.is_none() && SCHED.attention() & CROWDED != 0 {
-            g = self.queue.pop_stopped();
-        }
-        self.tell_length();
-        g
-    }
-
     /// An M more is stopped with its goroutine, or one less.
     pub(crate) fn count_stopped_m(&mut self, change: i32) {
         self.locked_ms = self.locked_ms.wrapping_add_signed(change);
@@ -262,48 +249,5 @@ impl Locked {
         if SCHED.attention() & INTERRUPTED != 0 && !self.queue.has_interrupted() {
             self.set_attention(INTERRUPTED, false);
         }
-    }
-
-    /// An M that sleeps; the keeper, or the one in the poller, only if there is no other.
-    pub(crate) fn pop_idle_m(&mut self) -> Option<&'static M> {
-        let keeper = self.keeper;
-        let is_keeper = |m: &M| keeper.is_some_and(|keeper| std::ptr::eq(keeper, m));
-        let mut aside = [None; 2];
-        let mut m = self.idle_ms.pop();
-        for place in &mut aside {
-            let Some(special) = m.filter(|m| is_keeper(m) || self.poller.is_held_by(m)) else {
-                break;
-            };
-            *place = Some(special);
-            m = self.idle_ms.pop();
-        }
-        let m = m.or_else(|| aside.iter_mut().find_map(Option::take));
-        aside.into_iter().flatten().for_each(|m| self.idle_ms.push(m));
-        let m = m?;
-        timers::resign(self, m);
-        polling::call_out(self, m);
-        Some(m)
-    }
-
-    pub(crate) fn push_idle_p(&mut self, p: &'static P) {
-        self.idle_ps.push(p);
-        waking::count_idle_p(&SCHED.idle_ps);
-    }
-
-    pub(crate) fn pop_idle_p(&mut self) -> Option<&'static P> {
-        let p = self.idle_ps.pop()?;
-        waking::count_acquired_p(&SCHED.idle_ps);
-        sysmon::p_was_taken();
-        Some(p)
-    }
-
-    /// Takes that one, if it is idle.
-    pub(crate) fn take_idle_p(&mut self, p: &'static P) -> Option<&'static P> {
-        if !self.idle_ps.remove(p) {
-            return None;
-        }
-        waking::count_acquired_p(&SCHED.idle_ps);
-        sysmon::p_was_taken();
-        Some(p)
     }
 }

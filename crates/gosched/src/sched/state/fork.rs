@@ -6,7 +6,7 @@
 //! computes, allocates, starts threads, `exec`s or exits; starting goroutines and waiting panics with
 //! a sentence.
 
-use super::state::SCHED;
+use crate::sched::state::global::SCHED;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static CHILD: AtomicBool = AtomicBool::new(false);

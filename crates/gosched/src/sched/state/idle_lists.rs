@@ -1,0 +1,64 @@
+//! The lists of idle Ms and Ps, and the Gs that run before others: whoever takes one of these ends its role.
+
+use crate::gmp::g::G;
+use crate::gmp::m::M;
+use crate::gmp::p::P;
+use crate::gmp::waking;
+use crate::sched::state::global::{CROWDED, Locked, SCHED};
+use crate::sched::state::{poller_role, sysmon_alarm, timekeeper};
+
+impl Locked {
+    /// One of those that go on before others, if there is one now.
+    pub(crate) fn pop_first(&mut self) -> Option<&'static G> {
+        poller_role::serve();
+        let mut g = self.queue.pop_interrupted();
+        if g.is_none() && SCHED.attention() & CROWDED != 0 {
+            g = self.queue.pop_stopped();
+        }
+        self.tell_length();
+        g
+    }
+
+    /// An M that sleeps; the keeper, or the one in the poller, only if there is no other.
+    pub(crate) fn pop_idle_m(&mut self) -> Option<&'static M> {
+        let keeper = self.keeper;
+        let is_keeper = |m: &M| keeper.is_some_and(|keeper| std::ptr::eq(keeper, m));
+        let mut aside = [None; 2];
+        let mut m = self.idle_ms.pop();
+        for place in &mut aside {
+            let Some(special) = m.filter(|m| is_keeper(m) || self.poller.is_held_by(m)) else {
+                break;
+            };
+            *place = Some(special);
+            m = self.idle_ms.pop();
+        }
+        let m = m.or_else(|| aside.iter_mut().find_map(Option::take));
+        aside.into_iter().flatten().for_each(|m| self.idle_ms.push(m));
+        let m = m?;
+        timekeeper::resign(self, m);
+        poller_role::call_out(self, m);
+        Some(m)
+    }
+
+    pub(crate) fn push_idle_p(&mut self, p: &'static P) {
+        self.idle_ps.push(p);
+        waking::count_idle_p(&SCHED.idle_ps);
+    }
+
+    pub(crate) fn pop_idle_p(&mut self) -> Option<&'static P> {
+        let p = self.idle_ps.pop()?;
+        waking::count_acquired_p(&SCHED.idle_ps);
+        sysmon_alarm::p_was_taken();
+        Some(p)
+    }
+
+    /// Takes that one, if it is idle.
+    pub(crate) fn take_idle_p(&mut self, p: &'static P) -> Option<&'static P> {
+        if !self.idle_ps.remove(p) {
+            return None;
+        }
+        waking::count_acquired_p(&SCHED.idle_ps);
+        sysmon_alarm::p_was_taken();
+        Some(p)
+    }
+}

@@ -1,0 +1,27 @@
+//! What the scheduler knows: its tables and their lock, which sleeping thread has which role, what is asked of whom. Nothing
+//! here decides what runs.
+
+pub(crate) mod report;
+
+#[cfg(ported)]
+pub(crate) mod counts;
+#[cfg(ported)]
+pub(crate) mod fork;
+#[cfg(ported)]
+pub(crate) mod global;
+#[cfg(ported)]
+pub(crate) mod idle_lists;
+#[cfg(ported)]
+pub(crate) mod poller_role;
+#[cfg(ported)]
+pub(crate) mod ps;
+#[cfg(ported)]
+pub(crate) mod seeded;
+#[cfg(ported)]
+pub(crate) mod stopping;
+#[cfg(ported)]
+pub(crate) mod sysmon_alarm;
+#[cfg(ported)]
+pub(crate) mod thread_requests;
+#[cfg(ported)]
+pub(crate) mod timekeeper;

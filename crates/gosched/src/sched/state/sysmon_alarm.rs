@@ -1,0 +1,67 @@
+//! How others wake sysmon: it may sleep on its word, or in the poller.
+
+use crate::sched::state::global::SCHED;
+use crate::sys::poller;
+use crate::sys::sleep_word::SleepWord;
+use crate::sys::{barrier, clock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Not 0: it is to look at once.
+pub(crate) static WORD: SleepWord = SleepWord::new();
+
+/// It sleeps until a P is not idle. Written under the scheduler's lock.
+pub(crate) static ASLEEP: AtomicBool = AtomicBool::new(false);
+
+/// It waits for longer than it would if all Ps were busy.
+pub(crate) static NAPS: AtomicBool = AtomicBool::new(false);
+
+/// Until when it sleeps; 0: it does not, or need not be told of timers.
+pub(crate) static UNTIL: AtomicU64 = AtomicU64::new(0);
+
+/// A P is idle no more: somebody should watch; sooner than planned, if it was the last one. Under the
+/// scheduler's lock.
+#[inline]
+pub(crate) fn p_was_taken() {
+    barrier::light();
+    let last = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && NAPS.load(Ordering::Relaxed);
+    if last || ASLEEP.load(Ordering::Relaxed) {
+        clock::set_about_now(clock::real_now());
+        ASLEEP.store(false, Ordering::Relaxed);
+        NAPS.store(false, Ordering::Relaxed);
+        look_now();
+    }
+}
+
+/// Somebody waits for a P that an M may be blocked with.
+pub(crate) fn look_now() {
+    WORD.set(1);
+    WORD.wake();
+    call_watcher();
+}
+
+/// There is a timer earlier than all others, and all Ps are busy.
+pub(crate) fn tell_of_timer(when: u64) {
+    // PAIR timers: as above.
+    if UNTIL.load(Ordering::SeqCst) > when && SCHED.idle_ps.load(Ordering::Relaxed) == 0 {
+        UNTIL.store(when, Ordering::Relaxed);
+        look_now();
+    }
+}
+
+/// It sleeps until a P is not idle.
+pub(crate) fn is_asleep() -> bool {
+    ASLEEP.load(Ordering::Relaxed)
+}
+
+/// The watcher is in the poller, or about to be.
+pub(crate) static WATCHES: AtomicBool = AtomicBool::new(false);
+
+/// Calls the watcher out of the poller. It has been told why.
+pub(crate) fn call_watcher() {
+    // PAIR watches: as above.
+    if WATCHES.load(Ordering::SeqCst)
+        && let Some(stop) = poller::stop()
+    {
+        poller::ring(stop);
+    }
+}

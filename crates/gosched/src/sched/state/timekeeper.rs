@@ -1,0 +1,47 @@
+//! When the first timer is due, and which sleeping M wakes for it. `run::timers` has the protocol.
+
+use crate::gmp::m::M;
+use crate::gmp::timer::NEVER;
+use crate::sched::state::global::Locked;
+use crate::sys::apart::Apart;
+use crate::sys::clock;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// No timer is due before.
+pub(crate) static EARLIEST: Apart<AtomicU64> = Apart::new(AtomicU64::new(NEVER));
+
+/// Until when the keeper sleeps; 0: there is none.
+pub(crate) static KEPT_UNTIL: AtomicU64 = AtomicU64::new(0);
+
+/// Whether a timer is, or may be, due.
+#[inline]
+pub(crate) fn are_due() -> bool {
+    let earliest = EARLIEST.load(Ordering::Relaxed);
+    earliest != NEVER && earliest <= clock::now()
+}
+
+/// How long until the first one is due, in nanoseconds. `None`: there is none, or time stands still.
+pub(crate) fn until_next() -> Option<u64> {
+    // PAIR timers: one order for this and who adds.
+    let earliest = EARLIEST.load(Ordering::SeqCst);
+    (earliest != NEVER && !clock::is_virtual()).then(|| earliest.saturating_sub(clock::now()))
+}
+
+/// Whether somebody should wake for the next one, and nobody will. Asked by whoever has made a P idle
+/// without going to sleep as one that may keep the time, after a heavy barrier.
+pub(crate) fn want_a_keeper() -> bool {
+    // PAIR timers: one order for this and who adds.
+    EARLIEST.load(Ordering::SeqCst) != NEVER && KEPT_UNTIL.load(Ordering::SeqCst) == 0
+}
+
+/// An M that slept does not keep any more, if it did. Under the lock.
+pub(crate) fn resign(locked: &mut Locked, m: &'static M) -> bool {
+    let was = locked.keeper.is_some_and(|keeper| ptr::eq(keeper, m));
+    if was {
+        locked.keeper = None;
+        // PAIR timers: as above.
+        KEPT_UNTIL.store(0, Ordering::SeqCst);
+    }
+    was
+}
