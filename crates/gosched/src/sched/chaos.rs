@@ -6,8 +6,8 @@
 
 use crate::gmp::m::M;
 use crate::probe;
-use crate::sched::preempt::{self, Why};
 use crate::sched::state::seeded;
+use crate::sched::switch::preempt::{self, Why};
 use crate::sys::random;
 use std::sync::atomic::Ordering;
 

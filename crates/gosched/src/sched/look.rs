@@ -4,12 +4,15 @@ use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::gmp::state::GState;
+use crate::sched::in_flight;
 use crate::sched::numbers::Numbers;
+use crate::sched::run::timers;
 use crate::sched::state::global::SCHED;
 use crate::sched::state::thread_requests::OTHER_THREADS;
 use crate::sched::state::{counts, stopping, sysmon_alarm};
+use crate::sched::switch::{preempt, syscall};
 use crate::sched::trace::{Head, Number};
-use crate::sched::{calls, handoff, in_flight, preempt, timers};
+use crate::sched::wake::give;
 use gosched_context::lock::Guarded;
 use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;
@@ -114,7 +117,7 @@ pub(crate) fn with_thread(id: i32) -> Option<&'static M> {
 /// The M that `g` has locked.
 pub(crate) fn locked_m_of(g: &'static G) -> Option<u64> {
     let locked = g.locks.load(Ordering::Relaxed) > 0;
-    handoff::owner_of(g).filter(|_| locked).map(|m| u64::from(m.id))
+    give::owner_of(g).filter(|_| locked).map(|m| u64::from(m.id))
 }
 
 /// See [`Numbers`].
@@ -137,7 +140,7 @@ pub(crate) fn count(numbers: &mut Numbers) {
         .fold((0, 0), |(steals, stolen), p| (steals + p.steals.get(), stolen + p.stolen.get()));
     SCHED.all_ms().for_each(|m| count_m(numbers, m));
     numbers.hand_offs_lost = in_flight::lost();
-    (numbers.hand_offs_marked, numbers.hand_offs_unmarked) = calls::hand_offs();
+    (numbers.hand_offs_marked, numbers.hand_offs_unmarked) = syscall::hand_offs();
     [numbers.moved, numbers.stopped_in_place, _, numbers.put_off] = preempt::counts();
     let stacks = gosched_context::stack::stats();
     numbers.stacks = stacks.out as u64;

@@ -6,6 +6,7 @@
 //! is decided when the runtime starts, and never changes; ordinary threads wait by `threads` always.
 
 mod cpu_use;
+mod events;
 mod frames;
 mod poll_thread;
 mod state;
@@ -22,39 +23,17 @@ pub(crate) mod threads;
 #[cfg(ported)]
 mod ahead;
 #[cfg(ported)]
-mod calls;
-#[cfg(ported)]
 mod chaos;
-#[cfg(ported)]
-mod deadlock;
 #[cfg(ported)]
 mod dump;
 #[cfg(ported)]
-mod entry;
-#[cfg(ported)]
-mod find;
-#[cfg(ported)]
-mod handoff;
-#[cfg(ported)]
-mod idle;
-#[cfg(ported)]
 mod in_flight;
-#[cfg(ported)]
-mod life;
 #[cfg(ported)]
 mod look;
 #[cfg(ported)]
 mod moving;
 #[cfg(ported)]
-mod polling;
-#[cfg(ported)]
-mod preempt;
-#[cfg(ported)]
-mod prepared;
-#[cfg(ported)]
-mod schedule;
-#[cfg(ported)]
-mod share;
+mod run;
 #[cfg(ported)]
 mod snapshot;
 #[cfg(ported)]
@@ -64,13 +43,9 @@ mod stall;
 #[cfg(ported)]
 mod start;
 #[cfg(ported)]
-mod steal;
-#[cfg(ported)]
 mod switch;
 #[cfg(ported)]
 mod sysmon;
-#[cfg(ported)]
-mod timers;
 #[cfg(ported)]
 mod view;
 #[cfg(ported)]

@@ -12,13 +12,12 @@ use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::gmp::timer::Timer;
 use crate::probe;
-use crate::sched::entry::{enter, leave};
+use crate::sched::run::{deadlock, schedule, steal, timers};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::{fork, ps, thread_requests};
-use crate::sched::{
-    Order, calls, cpu_use, deadlock, dump, life, preempt, schedule, start, steal, switch, timers,
-    wake, world,
-};
+use crate::sched::switch::boundary::{enter, leave};
+use crate::sched::switch::{self, preempt, stacks, syscall};
+use crate::sched::{Order, cpu_use, dump, start, wake, world};
 use crate::sys::cpu_limit;
 use crate::sys::fatal::fatal;
 use gosched_context::Still;
@@ -31,19 +30,19 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 pub(crate) use super::look::{count, head, length_and_tick, locked_m_of, m_of, write_ms, write_ps};
-pub(crate) use super::polling::get_polled;
-pub(crate) use super::prepared::{discard, live, prepare};
+pub(crate) use super::run::poll::get_polled;
 pub(crate) use super::spawner::set_max_threads;
 pub(crate) use super::state::counts::{cpu_time, num_goroutines};
 pub(crate) use super::state::fork::refuse_in_child;
 pub(crate) use super::state::thread_requests::call_from_spawner;
+pub(crate) use super::switch::prepared::{discard, live, prepare};
 pub(crate) use crate::sys::thread_look::id as thread_id;
-pub(crate) use calls::hand_offs;
 pub(crate) use deadlock::{PATIENCE, look as look_for_deadlock};
 pub(crate) use dump::list as list_goroutines;
 pub(crate) use gosched_context::Size;
 pub(crate) use preempt::counts as preemptions;
 pub(crate) use start::start;
+pub(crate) use syscall::hand_offs;
 
 /// Whether the caller is a goroutine of this backend.
 #[inline]
@@ -71,14 +70,14 @@ pub(crate) fn spawn(order: Order<'_>) -> (&'static G, u64) {
     loop {
         let m = enter();
         let Some(p) = m.p() else { unreachable!("`enter` found one") };
-        let Some(g) = life::take_dead(p) else {
+        let Some(g) = stacks::take_dead(p) else {
             leave();
             more_gs();
             continue;
         };
-        let id = life::take_id(p, g);
+        let id = stacks::take_id(p, g);
         begin(g, id, parent, order);
-        life::use_kept_stack(p, g);
+        stacks::use_kept_stack(p, g);
         p.count_started();
         switch::push_next(m, g);
         probe_and_wake();
@@ -354,8 +353,8 @@ pub(crate) fn begin_call(g: &'static G, long: bool, registers: *const Registers)
         m = enter();
     }
     match long {
-        true => calls::begin_long_call(m, g, registers),
-        false => calls::begin_call(m, g, registers),
+        true => syscall::begin_long_call(m, g, registers),
+        false => syscall::begin_call(m, g, registers),
     }
     // What was asked for meanwhile must not end the call either.
     // SAFETY: carried, counted — by `enter`.

@@ -3,17 +3,14 @@
 //! Who polls is in `polling`, and in `poll_thread` where goroutines are threads.
 
 use crate::gmp::g::G;
-use crate::gmp::list::GList;
-use crate::gmp::poll_desc::{self, PollDesc, Side};
+use crate::gmp::poll_desc::{PollDesc, Side};
 use crate::gmp::readiness::{Announced, Refusal};
 use crate::gmp::reason::WaitReason;
 use crate::sched::{Backend, backend, moving, poll_thread};
-use crate::sys::poller::{self, AT_A_TIME, Direction, Told};
+use crate::sys::poller::{self, Direction};
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 /// Has `fd` polled from here on, until [`unregister`].
 ///
@@ -39,9 +36,6 @@ pub(crate) fn unregister(fd: RawFd, desc: &'static PollDesc) {
     }
     desc.give_back();
 }
-
-/// How long I/O may take where time is virtual, before it is later.
-pub(super) const IO_TIME: Duration = Duration::from_millis(20);
 
 /// What a wait needs to know when its context is saved.
 #[derive(Debug)]
@@ -153,29 +147,4 @@ fn make_ready(side: &Side, waiter: Option<usize>) {
     if let Some(g) = side.taken(waiter) {
         super::ready(g);
     }
-}
-
-/// What has happened since the last time, or happens within `timeout`.
-pub(super) fn collect(ready: &mut GList, timeout: Option<Duration>) {
-    collect_some(AT_A_TIME, ready, timeout);
-}
-
-/// The first `most` of these.
-pub(super) fn collect_some(most: usize, ready: &mut GList, timeout: Option<Duration>) {
-    let Some(poller) = poller::here() else { return };
-    let mut told = Told::new(most);
-    poller.poll(&mut told, timeout);
-    told.events().iter().for_each(|&event| poll_desc::tell(event, ready));
-    if !ready.is_empty() {
-        WOKEN.fetch_add(ready.len() as u64, Ordering::Relaxed);
-    }
-}
-
-/// How many were made ready by I/O. Counted once for each call of the system that told of somebody, which
-/// takes a lock of the kernel's that all who poll share.
-static WOKEN: AtomicU64 = AtomicU64::new(0);
-
-/// See above.
-pub(crate) fn woken() -> u64 {
-    WOKEN.load(Ordering::Relaxed)
 }

@@ -1,6 +1,6 @@
 //! All that can be counted about the scheduler, for `runtime::metrics`.
 
-use crate::sched::{Backend, backend, cpu_use, moving, netpoll, num_goroutines, procs, threads};
+use crate::sched::{Backend, backend, cpu_use, events, moving, num_goroutines, procs, threads};
 
 /// What there is now, and what has happened since the process began. Each was true at some moment while
 /// they were read. Where goroutines are threads, what has no meaning is 0.
@@ -52,7 +52,7 @@ pub(crate) fn numbers() -> Numbers {
     numbers.goroutines = num_goroutines() as u64;
     let known = numbers.not_in_go + numbers.runnable + numbers.running;
     numbers.waiting = numbers.goroutines.saturating_sub(known);
-    numbers.woken_by_io = netpoll::woken();
+    numbers.woken_by_io = events::woken();
     numbers.cpu = cpu_use::cpu_use();
     numbers
 }

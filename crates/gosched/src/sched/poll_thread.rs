@@ -1,7 +1,7 @@
 //! Polling where goroutines are threads: one thread that does nothing else.
 
 use crate::gmp::list::GList;
-use crate::sched::netpoll::{self, IO_TIME};
+use crate::sched::events::{self, IO_TIME};
 use crate::sched::threads;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ pub(super) fn is_patience_rewarded() -> bool {
 fn poll() {
     loop {
         let mut ready = GList::new();
-        netpoll::collect(&mut ready, None);
+        events::collect(&mut ready, None);
         while let Some(g) = ready.pop_front() {
             threads::ready(g);
             WOKEN.fetch_add(1, Ordering::Relaxed);

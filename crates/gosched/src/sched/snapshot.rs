@@ -31,10 +31,11 @@ use crate::gmp::reason::WaitReason;
 use crate::gmp::state::{GState, Moment};
 use crate::sched::ahead::Ahead;
 use crate::sched::frames::Manners;
+use crate::sched::look;
 use crate::sched::state::fork;
+use crate::sched::switch::{preempt, syscall};
 use crate::sched::view::View;
 use crate::sched::world::{self, StopReason};
-use crate::sched::{calls, look, preempt};
 use crate::sys::thread_look::{self, Call, Doing};
 use gosched_context::arch::{self, Registers, SAVED_WORDS};
 use gosched_context::interrupt::Interruption;
@@ -354,7 +355,7 @@ impl Snapshot {
         let Some(call) = call else { return self.ask(m, g) };
         (self.start, self.is_blocked) = (Start::Blocked, true);
         self.rest = Rest::Blocked(m, before);
-        self.blocked_since = before.and_then(|ran| calls::blocked_since(m, ran));
+        self.blocked_since = before.and_then(|ran| syscall::blocked_since(m, ran));
         let registers = Registers { kept: [0; 6], pc: call.pc, sp: call.sp };
         self.view.fill(registers, Some(g));
         Seen::if_so(self.rest.is_still())
@@ -413,7 +414,7 @@ impl Snapshot {
             let mut seen = (waited > patience).then_some(Seen::NoAnswer);
             if waited >= next {
                 let can_be = self.manners == Manners::Rude || can_be_interrupted(m);
-                seen = match can_be && !calls::is_marked(m) {
+                seen = match can_be && !syscall::is_marked(m) {
                     true if request.answer.load(Ordering::Relaxed) != NONE => continue,
                     true => (!preempt::interrupt(m)).then_some(Seen::NoAnswer).or(seen),
                     false => Some(Seen::Not),

@@ -8,14 +8,14 @@
 //! are; whoever asks next makes the spawner try again.
 
 use crate::gmp::m::M;
-use crate::gmp::p::{P, PStatus};
+use crate::sched::moving;
+use crate::sched::run::schedule;
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::{report, thread_requests};
 use crate::sched::sysmon::{self, StandIn};
-use crate::sched::{handoff, moving, schedule, wake};
-use crate::sys::barrier;
+use crate::sched::wake::{self, refusal};
 use crate::sys::cpu_limit;
-use crate::sys::fatal::{Stderr, warning};
+use crate::sys::fatal::Stderr;
 use gosched_context::lock::Guarded;
 use std::fmt::Write;
 use std::ptr;
@@ -190,7 +190,7 @@ fn start_thread(m: &'static M) -> bool {
         Err(why) => {
             m.alive.store(false, Ordering::Relaxed);
             SCHED.lock.lock().dead_ms.push(m);
-            was_refused(format_args!("the system refuses a thread ({why})"));
+            refusal::was_refused(format_args!("the system refuses a thread ({why})"));
             false
         }
     }
@@ -198,42 +198,3 @@ fn start_thread(m: &'static M) -> bool {
 
 /// How long the system is not asked again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-
-/// A thread could not be had, or cannot carry goroutines: says so once, without std's lock on standard
-/// error, which a goroutine may hold. The Ps that wait for an M are idle, for Ms that have none. The
-/// spawner tries again after a while.
-pub(crate) fn was_refused(why: std::fmt::Arguments<'_>) {
-    thread_requests::REFUSED.store(true, Ordering::Relaxed);
-    let mut locked = SCHED.lock.lock();
-    locked.ms -= 1;
-    let (left, first) = (locked.ms, !std::mem::replace(&mut locked.refused, true));
-    while let Some(p) = locked.orphans.pop() {
-        let spinning = p.for_spinner.load(Ordering::Relaxed);
-        put_aside(&mut locked, p, spinning);
-    }
-    handoff::serve_locked_ms(&mut locked);
-    drop(locked);
-    if first {
-        match left {
-            0 => warning!("{why}: no goroutine can run until the system grants one"),
-            _ => warning!("{why}: going on with the {left} threads there are"),
-        }
-    }
-    barrier::heavy();
-    if wake::is_somebody_wanted() {
-        wake::wake_if_there_is_an_m();
-    }
-    thread_requests::ask();
-}
-
-/// A P for which there is no M is idle; what was in its queue is everybody's.
-pub(crate) fn put_aside(locked: &mut Locked, p: &'static P, spinning: bool) {
-    if spinning {
-        SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
-    }
-    while let Some((g, _)) = p.queue.take() {
-        locked.push(g);
-    }
-    p.set_status(PStatus::Idle);
-    locked.push_idle_p(p);
-}

@@ -2,9 +2,9 @@
 
 use crate::gmp::g::G;
 use crate::gmp::p::{P, PStatus};
-use crate::sched::calls;
 use crate::sched::state::global::SCHED;
 use crate::sched::state::report;
+use crate::sched::switch::syscall;
 use crate::sys::fatal::Stderr;
 use std::fmt::Write;
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl Missing {
 impl MissingP {
     fn of(p: &'static P) -> MissingP {
         let (m, what) = match (p.status(), p.m(), p.flight()) {
-            (PStatus::Running, Some(m), _) if calls::is_in_call(m) => (Some(m), What::IsInCall),
+            (PStatus::Running, Some(m), _) if syscall::is_in_call(m) => (Some(m), What::IsInCall),
             (PStatus::Running, m, _) => (m, What::Runs),
             (_, _, Some((_, receiver))) => (Some(receiver), What::IsInFlight),
             _ => (None, What::WaitsForThread),

@@ -2,9 +2,11 @@
 
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
+use crate::sched::run::steal;
 use crate::sched::state::global::{MAX_PROCS, SCHED, STOPPED};
 use crate::sched::state::{fork, ps, thread_requests};
-use crate::sched::{chaos, dump, moving, preempt, spawner, steal, trace};
+use crate::sched::switch::preempt;
+use crate::sched::{chaos, dump, moving, spawner, trace};
 use crate::sys::fatal::warning;
 use crate::sys::{cpu_limit, fatal};
 use gosched_context::Size;

@@ -14,11 +14,13 @@
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
 use crate::gmp::poll_desc;
-use crate::sched::polling::{self, Watched};
+use crate::sched::run::poll::{self, Watched};
+use crate::sched::run::timers;
 use crate::sched::state::global::{MAX_PROCS, SCHED};
 use crate::sched::state::{stopping, sysmon_alarm, thread_requests, timekeeper};
+use crate::sched::trace;
+use crate::sched::wake::{self, hand_off};
 use crate::sched::watch::{self, Seen};
-use crate::sched::{handoff, timers, trace, wake};
 use crate::sys::fatal::warning;
 use crate::sys::thread_look;
 use crate::sys::{barrier, clock};
@@ -214,7 +216,7 @@ fn before_next_timer(delay: u64) -> u64 {
 /// Sleeps until a P is not idle. False: one is.
 fn sleep_for_good() -> bool {
     let locked = SCHED.lock.lock();
-    let is_needed = polling::is_alone() || timers::need_sysmon(&locked);
+    let is_needed = poll::is_alone() || timers::need_sysmon(&locked);
     if !SCHED.is_idle() || stopping::is_stopping() || trace::is_on() || is_needed {
         return false;
     }
@@ -245,7 +247,7 @@ fn feed_idle_ps() {
     let running = SCHED.used_ps().filter(|p| p.status() == PStatus::Running).count();
     // Others are on their way to an M, which may have yet to be made.
     if idle + running < SCHED.procs() {
-        handoff::rescue_orphans();
+        hand_off::rescue_orphans();
     }
     if idle > 0 {
         wake::wake_if_idle();

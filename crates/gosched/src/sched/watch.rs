@@ -26,10 +26,11 @@ use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::gmp::poll_desc;
-use crate::sched::preempt::{self, Why};
+use crate::sched::in_flight;
 use crate::sched::state::global::SCHED;
 use crate::sched::state::{poller_role, stopping, timekeeper};
-use crate::sched::{calls, in_flight};
+use crate::sched::switch::preempt::{self, Why};
+use crate::sched::switch::syscall;
 use crate::sys::clock;
 use crate::sys::thread_look::{self, Doing};
 use std::cmp::Reverse;
@@ -156,8 +157,8 @@ fn look_at(p: &'static P, m: &'static M, seen: &mut Seen, now: u64, found: &mut 
         }
         return;
     }
-    if calls::is_in_call(m) {
-        found.took |= is_needed(p, seen, now) && calls::take_p_in_call(m);
+    if syscall::is_in_call(m) {
+        found.took |= is_needed(p, seen, now) && syscall::take_p_in_call(m);
         return;
     }
     let cpu = thread_look::cpu_time(m.thread());
@@ -220,7 +221,7 @@ fn take_if_blocked(p: &'static P, m: &'static M, seen: &mut Seen, now: u64) -> b
         *seen = Seen { skip: (2 * seen.skip).clamp(1, MOST_SKIPPED), skipped: 0, ..*seen };
         return false;
     }
-    calls::take_p_of(m)
+    syscall::take_p_of(m)
 }
 
 /// Whether somebody could use the P.
@@ -243,7 +244,7 @@ fn make_room(seen: &mut [Seen], now: u64, found: &mut Findings) {
         else {
             continue;
         };
-        let may = now - seen.since >= AGAIN && !calls::is_in_call(m) && can_be_asked(m);
+        let may = now - seen.since >= AGAIN && !syscall::is_in_call(m) && can_be_asked(m);
         if may && best.as_ref().is_none_or(|(_, best)| rank(seen) >= rank(best)) {
             best = Some((m, seen));
         }
@@ -272,7 +273,7 @@ fn look_at_lost(lost: &mut Option<&'static M>, found: &mut Findings) {
     let mut m = *lost;
     for _ in 0..AT_A_TIME {
         let Some(this) = m.or_else(|| SCHED.all_ms().next()) else { return };
-        if calls::is_without_p(this) && is_running_again(this) {
+        if syscall::is_without_p(this) && is_running_again(this) {
             preempt::ask(this, Why::NoP, 0);
             found.asked = true;
         }
@@ -294,7 +295,7 @@ fn is_running_again(m: &'static M) -> bool {
     }
     let runs = thread_look::doing(m.thread()) != Doing::Blocked;
     if !runs {
-        calls::note_taken(m, ran);
+        syscall::note_taken(m, ran);
     }
     runs
 }

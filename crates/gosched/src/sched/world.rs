@@ -20,12 +20,14 @@ use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
 use crate::probe::times;
-use crate::sched::entry::{enter, leave};
-use crate::sched::preempt::{self, Why};
 use crate::sched::stall::Missing;
 use crate::sched::state::global::{Locked, SCHED, STOPPED, STOPPING};
 use crate::sched::state::{poller_role, stopping, sysmon_alarm};
-use crate::sched::{calls, handoff, life, moving, wake, yield_now};
+use crate::sched::switch::boundary::{enter, leave};
+use crate::sched::switch::preempt::{self, Why};
+use crate::sched::switch::{stacks, syscall};
+use crate::sched::wake::{self, give};
+use crate::sched::{moving, yield_now};
 use crate::sys::{barrier, clock};
 use gosched_context::arch;
 use gosched_context::lock::Locked as Guard;
@@ -171,7 +173,7 @@ fn enter_from_host(m: &'static M) -> &'static M {
     unsafe { arch::preempt_off() };
     barrier::light();
     if m.taken.load(Ordering::Relaxed) != 0 {
-        calls::come_back_here(m);
+        syscall::come_back_here(m);
     }
     m
 }
@@ -223,27 +225,12 @@ fn ask_all(own: Option<&'static M>) {
     for m in SCHED.all_ms() {
         if m.p().is_some() && !own.is_some_and(|own| ptr::eq(own, m)) {
             // One in a marked call would not hear.
-            if !calls::take_p_in_call(m) {
+            if !syscall::take_p_in_call(m) {
                 preempt::ask(m, Why::World, 0);
             }
         }
     }
     sysmon_alarm::look_now();
-}
-
-/// An M on g0, while the world stops: gives its P up and sleeps.
-pub(crate) fn stop_here(m: &'static M) {
-    let mut locked = SCHED.lock.lock();
-    if !stopping::is_stopping() {
-        return;
-    }
-    let Some(p) = m.release_p() else { return };
-    if m.spinning.load(Ordering::Relaxed) {
-        m.spinning.store(false, Ordering::Relaxed);
-        SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
-    }
-    m.carrier.set_pending(false);
-    stopping::count_stopped(&mut locked, p);
 }
 
 fn start(mut locked: Guard<'static, Locked>, own: Option<&'static M>) {
@@ -272,7 +259,7 @@ fn start(mut locked: Guard<'static, Locked>, own: Option<&'static M>) {
         }
         drop(locked);
         for p in with_work[..count].iter().copied().flatten() {
-            handoff::give_to_an_m(SCHED.lock.lock(), p, false);
+            give::give_to_an_m(SCHED.lock.lock(), p, false);
         }
         locked = SCHED.lock.lock();
     }
@@ -311,7 +298,7 @@ pub(crate) fn resize(stopped: &Stopped, procs: usize) {
         }
         // SAFETY: owner — the world is stopped.
         let caches = unsafe { p.own.get() };
-        life::give_up_stacks(caches);
+        stacks::give_up_stacks(caches);
         while let Some(g) = caches.free.pop_front() {
             locked.free.push_front(g);
         }

@@ -82,6 +82,10 @@ pub(crate) struct Locked {
     pub(crate) has_looked: bool,
 }
 
+/// Every so many slices a P looks at the global queue first (Go's number): small enough that Gs
+/// there do not starve, large enough that its lock is not fought for.
+pub(crate) const FAIRNESS: u32 = 61;
+
 /// The world is to stop, or has stopped.
 pub(crate) const STOPPING: u32 = 1;
 /// A G was interrupted, and is to go on before others.

@@ -1,7 +1,9 @@
 //! Whether the world is to stop, and how many Ps have yet to. `world` has the protocol.
 
+use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::sched::state::global::{Locked, SCHED, STOPPED, STOPPING};
+use std::sync::atomic::Ordering;
 
 #[inline]
 pub(crate) fn is_stopping() -> bool {
@@ -15,4 +17,19 @@ pub(crate) fn count_stopped(locked: &mut Locked, p: &'static P) {
     if locked.stop_wait == 0 {
         STOPPED.wake();
     }
+}
+
+/// An M on g0, while the world stops: gives its P up and sleeps.
+pub(crate) fn stop_here(m: &'static M) {
+    let mut locked = SCHED.lock.lock();
+    if !is_stopping() {
+        return;
+    }
+    let Some(p) = m.release_p() else { return };
+    if m.spinning.load(Ordering::Relaxed) {
+        m.spinning.store(false, Ordering::Relaxed);
+        SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
+    }
+    m.carrier.set_pending(false);
+    count_stopped(&mut locked, p);
 }

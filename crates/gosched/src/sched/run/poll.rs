@@ -21,9 +21,9 @@ use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
 use crate::gmp::poll_role;
-use crate::sched::state::global::{INTERRUPTED, Locked, MAX_PROCS, SCHED};
+use crate::sched::state::global::{self, INTERRUPTED, Locked, MAX_PROCS, SCHED};
 use crate::sched::state::{poller_role, sysmon_alarm, thread_requests};
-use crate::sched::{netpoll, switch, threads, wake};
+use crate::sched::{events, switch, threads, wake};
 use crate::sys::poller;
 use crate::sys::{barrier, clock};
 use std::os::fd::AsRawFd;
@@ -37,7 +37,7 @@ static LOOKS: AtomicU64 = AtomicU64::new(0);
 pub(crate) fn look(m: &'static M) -> Option<&'static G> {
     let mut ready = GList::new();
     LOOKS.fetch_add(1, Ordering::Relaxed);
-    netpoll::collect(&mut ready, Some(Duration::ZERO));
+    events::collect(&mut ready, Some(Duration::ZERO));
     let first = pop_goroutine(&mut ready);
     if push_here(m, ready) {
         wake::wake_if_idle();
@@ -49,7 +49,7 @@ pub(crate) fn look(m: &'static M) -> Option<&'static G> {
 const MANY: usize = 256;
 
 /// So many go to a queue that is not empty: fewer than run until the next look, so it does not overflow.
-const AHEAD: usize = switch::FAIRNESS as usize / 2;
+const AHEAD: usize = global::FAIRNESS as usize / 2;
 
 /// Looks, on g0 of an M with a P, although there is work: those who are ready go behind all others if many wait
 /// in the global queue already; else some of them to the queue of the P.
@@ -57,10 +57,10 @@ pub(crate) fn look_first(m: &'static M) {
     let mut ready = GList::new();
     LOOKS.fetch_add(1, Ordering::Relaxed);
     if SCHED.queued.load(Ordering::Relaxed) > MANY {
-        netpoll::collect(&mut ready, Some(Duration::ZERO));
+        events::collect(&mut ready, Some(Duration::ZERO));
         return push_last(ready);
     }
-    netpoll::collect_some(AHEAD, &mut ready, Some(Duration::ZERO));
+    events::collect_some(AHEAD, &mut ready, Some(Duration::ZERO));
     push_all(m, ready);
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn look_first(m: &'static M) {
 /// before those who are found.
 #[inline]
 pub(crate) fn is_due(p: &'static P) -> bool {
-    p.tick().is_multiple_of(switch::FAIRNESS)
+    p.tick().is_multiple_of(global::FAIRNESS)
         && poller_role::is_worth_a_look()
         && SCHED.attention() & INTERRUPTED == 0
 }
@@ -143,7 +143,7 @@ pub(crate) fn sleep(m: &'static M, timeout: Option<Duration>, ready: &mut GList)
         if !ready.is_empty() || left.is_some_and(|left| left.is_zero()) {
             return false;
         }
-        netpoll::collect(ready, left);
+        events::collect(ready, left);
         true
     })
 }
@@ -241,7 +241,7 @@ impl Watched {
             return;
         }
         let mut ready = GList::new();
-        netpoll::collect_some(FIRST, &mut ready, Some(Duration::ZERO));
+        events::collect_some(FIRST, &mut ready, Some(Duration::ZERO));
         // Something is told that is not for us: it must not keep the watcher busy.
         self.in_vain = told && ready.is_empty();
         if self.in_vain {
@@ -264,7 +264,7 @@ impl Watched {
         } else if now - self.since >= OVERDUE {
             self.since = now;
             let mut ready = GList::new();
-            netpoll::collect_some(AHEAD, &mut ready, Some(Duration::ZERO));
+            events::collect_some(AHEAD, &mut ready, Some(Duration::ZERO));
             push_last(ready);
         }
     }

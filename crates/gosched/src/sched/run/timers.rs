@@ -19,9 +19,10 @@
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::timer::{NEVER, Timer, TimerHeap};
+use crate::sched::run::poll;
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::{poller_role, sysmon_alarm, timekeeper};
-use crate::sched::{polling, switch, threads, wake};
+use crate::sched::{switch, threads, wake};
 use crate::sys::clock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -180,7 +181,7 @@ pub(crate) fn run_due_by_sysmon() {
         heap.fire_due(now, AT_A_TIME, &mut ready);
     }
     look_after_firing();
-    polling::push_last(ready);
+    poll::push_last(ready);
 }
 
 /// Looks when the next timer is due. Between the look's two steps the keeper may have fallen asleep for too long.

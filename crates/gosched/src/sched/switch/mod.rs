@@ -9,6 +9,14 @@
 //! Where an earlier step of `find_runnable` could apply (the world stops, it is the 61st time, the M
 //! is locked to a goroutine, or was changed by one), or the next G has no stack yet and none is at hand, g0 takes over.
 
+pub(crate) mod boundary;
+pub(crate) mod preempt;
+pub(crate) mod prepared;
+pub(crate) mod spill;
+pub(crate) mod stacks;
+pub(crate) mod stopped_m;
+pub(crate) mod syscall;
+
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
@@ -16,15 +24,11 @@ use crate::gmp::run_queue::Slice;
 use crate::gmp::state::GState;
 use crate::gmp::track::TURNS;
 use crate::probe;
-use crate::sched::state::global::SCHED;
+use crate::sched::state::global::{self, SCHED};
 use crate::sched::state::{poller_role, seeded, timekeeper};
-use crate::sched::{life, share, wake};
+use crate::sched::wake;
 use gosched_context::arch::{self, Saved};
 use std::sync::atomic::Ordering;
-
-/// Every so many slices a P looks at the global queue first (Go's number): small enough that Gs
-/// there do not starve, large enough that its lock is not fought for.
-pub(crate) const FAIRNESS: u32 = 61;
 
 /// Where the next one to run comes from.
 enum Next {
@@ -83,7 +87,7 @@ pub(crate) fn take_global(p: &'static P) -> Option<&'static G> {
     // SAFETY: held — promised by the caller; no other reference is in use.
     let locked = unsafe { SCHED.lock.value() };
     let beside = locked.queue.pop_beside();
-    let first = beside.or_else(|| share::take(&p.queue, locked.queue.any(), SCHED.procs()));
+    let first = beside.or_else(|| spill::take(&p.queue, locked.queue.any(), SCHED.procs()));
     locked.tell_length();
     first
 }
@@ -95,7 +99,7 @@ fn next_of(
     p: &'static P,
     if_tracked: impl Fn(&'static M, &'static P) -> bool,
 ) -> Next {
-    let due = p.tick().is_multiple_of(FAIRNESS)
+    let due = p.tick().is_multiple_of(global::FAIRNESS)
         && (SCHED.queued.load(Ordering::Relaxed) > 0 || poller_role::is_worth_a_look());
     if due
         || timekeeper::are_due()
@@ -153,7 +157,7 @@ pub(crate) fn take_slice(p: &'static P, slice: Slice) {
 fn leave_for(m: &'static M, g: &'static G, next: &'static G, departure: Departure) {
     let direct = next.pinned.load(Ordering::Relaxed).is_null()
         && is_quick(m, departure)
-        && life::is_ready_to_run(m, next);
+        && stacks::is_ready_to_run(m, next);
     if !direct {
         m.set_picked(next);
         return leave_to_g0(m, g, departure);
@@ -169,7 +173,7 @@ fn leave_for(m: &'static M, g: &'static G, next: &'static G, departure: Departur
 /// be held for long.
 #[inline]
 fn is_quick(m: &'static M, departure: Departure) -> bool {
-    !matches!(departure, Departure::Exit { .. }) || life::can_be_put_away_quickly(m)
+    !matches!(departure, Departure::Exit { .. }) || stacks::can_be_put_away_quickly(m)
 }
 
 /// Leaves `g` for the scheduler.
@@ -244,8 +248,8 @@ pub(crate) fn publish() {
             SCHED.lock.lock().push_interrupted(g);
             wake::wake_if_idle();
         }
-        Departure::Exit { g } => life::put_away(m, g),
-        Departure::NoStack { g } => life::wait_for_a_stack(g),
+        Departure::Exit { g } => stacks::put_away(m, g),
+        Departure::NoStack { g } => stacks::wait_for_a_stack(g),
     }
 }
 
@@ -280,7 +284,7 @@ fn push_to(p: &'static P, g: &'static G) {
 #[cold]
 #[inline(never)]
 fn overflow(p: &'static P, g: &'static G) {
-    share::spill(&p.queue, g, |half| {
+    spill::spill(&p.queue, g, |half| {
         let mut locked = SCHED.lock.lock();
         half.iter().flatten().for_each(|g| locked.queue.push_back(g));
         locked.push(g);

@@ -13,10 +13,12 @@
 
 use crate::gmp::m::M;
 use crate::gmp::poll_desc;
+use crate::sched::run::timers;
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::report;
 use crate::sched::state::thread_requests::{self, OTHER_THREADS};
-use crate::sched::{life, num_goroutines, threads, timers, wake};
+use crate::sched::switch::stacks;
+use crate::sched::{num_goroutines, threads, wake};
 use crate::sys::clock;
 use crate::sys::fatal::Stderr;
 use crate::sys::task_count::threads_of_the_process;
@@ -154,7 +156,7 @@ fn check(silence: Silence) -> Answer {
     }
     drop(locked);
     if stackless {
-        life::no_stack_ever();
+        stacks::no_stack_ever();
     }
     end()
 }

@@ -3,17 +3,18 @@
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
-use crate::sched::state::global::{CROWDED, INTERRUPTED, SCHED};
+use crate::sched::run::{idle, poll, steal, timers};
+use crate::sched::state::global::{CROWDED, FAIRNESS, INTERRUPTED, SCHED};
 use crate::sched::state::{poller_role, seeded, stopping, timekeeper};
-use crate::sched::switch::{FAIRNESS, take_global, take_slice};
-use crate::sched::{idle, polling, steal, timers, wake, world};
+use crate::sched::switch::{take_global, take_slice};
+use crate::sched::wake;
 use std::sync::atomic::Ordering;
 
 /// A G to run, for an M on g0. Sleeps until there is one. `None`: the M is to end, and has no P.
 pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
     loop {
         if stopping::is_stopping() {
-            world::stop_here(m);
+            stopping::stop_here(m);
         }
         let Some(p) = m.p() else {
             if !idle::sleep_until_given_a_p(m) {
@@ -23,8 +24,8 @@ pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
         };
         // Whoever a timer has woken runs before a fair share of the others: somebody may have made room for it.
         let woken = timekeeper::are_due() && timers::run_due(m);
-        if polling::is_due(p) {
-            polling::look_first(m);
+        if poll::is_due(p) {
+            poll::look_first(m);
         }
         let found = others_turn(p)
             .or_else(|| woken.then(|| own_next(p)).flatten())
@@ -127,7 +128,7 @@ fn woken_by_io(m: &'static M, p: &'static P) -> Option<&'static G> {
     if !poller_role::is_worth_a_look() {
         return None;
     }
-    let g = polling::look(m)?;
+    let g = poll::look(m)?;
     p.start_slice();
     Some(g)
 }

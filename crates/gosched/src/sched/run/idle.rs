@@ -9,11 +9,12 @@ use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::gmp::poll_desc;
-use crate::sched::netpoll::IO_TIME;
+use crate::sched::events::IO_TIME;
+use crate::sched::run::{deadlock, poll, steal, timers};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::{poller_role, stopping, timekeeper};
-use crate::sched::switch::take_global;
-use crate::sched::{deadlock, life, polling, steal, timers, wake};
+use crate::sched::switch::{stacks, take_global};
+use crate::sched::wake;
 use crate::sys::clock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -79,7 +80,7 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
         let mut ready = GList::new();
         let woken = match polls {
             _ if jumped => false,
-            true => polling::sleep(m, timeout, &mut ready),
+            true => poll::sleep(m, timeout, &mut ready),
             false => match look_in {
                 Some(look_in) => deadlock::sleep_and_look(m, look_in, timeout),
                 None => m.sleep(timeout),
@@ -137,7 +138,7 @@ fn serve(m: &'static M, ready: GList, woken: bool) -> bool {
     if let Some(p) = p {
         take(m, p);
     }
-    polling::push_all(m, ready);
+    poll::push_all(m, ready);
     true
 }
 
@@ -192,7 +193,7 @@ fn give_memory_back() {
     let locked = SCHED.lock.lock();
     for p in locked.idle_ps.iter() {
         // SAFETY: owner — it is in the list of idle Ps, whose lock is held.
-        life::give_up_stacks(unsafe { p.own.get() });
+        stacks::give_up_stacks(unsafe { p.own.get() });
     }
     let all_idle = SCHED.is_idle();
     drop(locked);

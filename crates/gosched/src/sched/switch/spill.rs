@@ -49,5 +49,5 @@ pub(crate) fn spill<const CAP: usize>(
 }
 
 #[cfg(test)]
-#[path = "share_tests.rs"]
+#[path = "spill_tests.rs"]
 mod tests;

@@ -11,7 +11,7 @@
 //! gone may have another M when it is inside.
 
 use crate::gmp::m::M;
-use crate::sched::{calls, preempt};
+use crate::sched::switch::{preempt, syscall};
 use crate::sys::barrier;
 use gosched_context::arch;
 use gosched_context::carrier::{Role, role};
@@ -28,7 +28,7 @@ pub(crate) fn enter() -> &'static M {
     let m = unsafe { M::current() };
     barrier::light();
     if m.taken.load(Ordering::Relaxed) != 0 {
-        return calls::come_back(m);
+        return syscall::come_back(m);
     }
     m
 }

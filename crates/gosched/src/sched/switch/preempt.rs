@@ -23,10 +23,11 @@ use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
-use crate::sched::handoff::{self, hand_off_locked};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::{fork, stopping, thread_requests, timekeeper};
-use crate::sched::{calls, entry, snapshot, switch, wake};
+use crate::sched::switch::{boundary, stopped_m, syscall};
+use crate::sched::wake::hand_off::hand_off_locked;
+use crate::sched::{snapshot, switch, wake};
 use crate::sys::fatal::warning;
 use crate::sys::{barrier, godebug};
 use gosched_context::Still;
@@ -158,7 +159,7 @@ pub(crate) fn ask(m: &'static M, why: Why, turn: u32) {
     note(m, why, turn);
     let thread = m.thread();
     if ON.load(Ordering::Relaxed) && thread != 0 {
-        m.carrier.interrupt(thread, || calls::is_marked(m));
+        m.carrier.interrupt(thread, || syscall::is_marked(m));
     }
 }
 
@@ -171,7 +172,7 @@ pub(crate) fn interrupt(m: &'static M) -> bool {
     // One that was stopped while it sends would keep all others from it.
     // SAFETY: here — nothing below waits or switches.
     let _still = unsafe { Still::new() };
-    m.carrier.interrupt(thread, || calls::is_marked(m))
+    m.carrier.interrupt(thread, || syscall::is_marked(m))
 }
 
 /// As [`ask`], without a signal.
@@ -222,9 +223,9 @@ unsafe extern "C" fn moved() {
     let m = unsafe { M::current() };
     match m.taken.load(Ordering::Relaxed) {
         0 => serve(m),
-        _ => drop(calls::come_back(m)),
+        _ => drop(syscall::come_back(m)),
     }
-    entry::leave();
+    boundary::leave();
 }
 
 /// The signal's handler, on an M's thread.
@@ -254,7 +255,7 @@ fn stop(m: &'static M, at: &mut Interruption) -> bool {
     let Some(g) = m.curg() else { return false };
     let why = match m.taken.load(Ordering::Relaxed) {
         0 => m.p().and_then(|p| request(m, p).filter(|&why| is_of_use(p, why))),
-        _ if calls::is_marked(m) => None,
+        _ if syscall::is_marked(m) => None,
         _ => is_asked(m, Why::NoP).then_some(Why::NoP),
     };
     let steady = g.steady.load(Ordering::Relaxed) > 0;
@@ -305,7 +306,7 @@ fn stop_in_place(m: &'static M, g: &'static G, why: Why, at: &Interruption) {
 fn sleep_in_place(m: &'static M, g: &'static G, why: Why, at: &Interruption) {
     if why == Why::NoP {
         count(at);
-        return calls::come_back_here(m);
+        return syscall::come_back_here(m);
     }
     let mut locked = SCHED.lock.lock();
     let stopping = stopping::is_stopping();
@@ -317,7 +318,7 @@ fn sleep_in_place(m: &'static M, g: &'static G, why: Why, at: &Interruption) {
     let Some(p) = m.release_p() else { return };
     m.asked.store(0, Ordering::Relaxed);
     m.carrier.set_pending(false);
-    let pinned = handoff::stop_with_m(&mut locked, m, g, why != Why::Slice);
+    let pinned = stopped_m::stop_with_m(&mut locked, m, g, why != Why::Slice);
     if stopping {
         stopping::count_stopped(&mut locked, p);
         drop(locked);
@@ -326,7 +327,7 @@ fn sleep_in_place(m: &'static M, g: &'static G, why: Why, at: &Interruption) {
         wake::wake_if_idle();
     }
     count(at);
-    handoff::sleep_stopped(m, g, pinned);
+    stopped_m::sleep_stopped(m, g, pinned);
 }
 
 fn count(at: &Interruption) {
@@ -343,12 +344,12 @@ pub(crate) fn without<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
             let before = self.0.steady.load(Ordering::Relaxed);
             self.0.steady.store(before - 1, Ordering::Relaxed);
             if before == 1 {
-                let m = entry::enter();
+                let m = boundary::enter();
                 // What was asked for meanwhile is done on the way out.
                 if m.asked.load(Ordering::Relaxed) != 0 {
                     m.carrier.set_pending(true);
                 }
-                entry::leave();
+                boundary::leave();
             }
         }
     }

@@ -18,10 +18,11 @@ use crate::gmp::m::{Departure, M};
 use crate::gmp::p::{Caches, P};
 use crate::gmp::slab;
 use crate::gmp::state::GState;
-use crate::sched::entry::{enter, leave};
 use crate::sched::state::fork;
 use crate::sched::state::global::{ID_BATCH, SCHED};
-use crate::sched::{calls, switch, wake};
+use crate::sched::switch::boundary::{enter, leave};
+use crate::sched::switch::syscall;
+use crate::sched::{switch, wake};
 use crate::sys::barrier;
 use crate::sys::fatal::fatal;
 use gosched_context::arch::{self, Saved};
@@ -202,7 +203,7 @@ unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
     unsafe { arch::preempt_off() };
     barrier::light();
     if m.taken.load(Ordering::Relaxed) != 0 {
-        calls::come_back_here(m);
+        syscall::come_back_here(m);
     }
     if let Some(why) = work.failed {
         ERRNO.store(errno_of(&why), Ordering::Relaxed);

@@ -4,9 +4,11 @@ use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::state::GState;
+use crate::sched::run::{find, locked_m};
 use crate::sched::state::counts;
 use crate::sched::state::global::SCHED;
-use crate::sched::{find, handoff, life, preempt, spawner, switch, wake};
+use crate::sched::switch::{self, preempt, stacks};
+use crate::sched::wake::{self, give, hand_off, refusal};
 use crate::sys::fatal::fatal;
 use crate::sys::thread_look;
 use gosched_context::arch::{self, Saved};
@@ -26,7 +28,7 @@ pub(crate) fn live(m: &'static M) {
                 "a thread cannot carry goroutines: {why}. Does a filter of system calls refuse it?"
             );
         }
-        spawner::was_refused(format_args!("no memory for a thread that runs goroutines ({why})"));
+        refusal::was_refused(format_args!("no memory for a thread that runs goroutines ({why})"));
         return bury(m);
     }
     preempt::begin_thread(m);
@@ -58,7 +60,7 @@ pub(crate) fn live(m: &'static M) {
 /// The G to run now: the one chosen already, the one the M is locked to, or whatever is found.
 fn next(m: &'static M) -> Option<&'static G> {
     if let Some(g) = m.locked_g() {
-        handoff::stop_locked_m(m);
+        locked_m::stop_locked_m(m);
         return Some(g);
     }
     let g = match m.take_picked() {
@@ -73,14 +75,14 @@ fn next(m: &'static M) -> Option<&'static G> {
 
 /// Runs `g` until the M is back on g0; or brings it to the M that must run it.
 fn run(m: &'static M, g: &'static G) {
-    if let Some(owner) = handoff::owner_of(g).filter(|owner| !ptr::eq(*owner, m)) {
-        handoff::give_to_locked(m, g, owner);
+    if let Some(owner) = give::owner_of(g).filter(|owner| !ptr::eq(*owner, m)) {
+        locked_m::give_to_locked(m, g, owner);
         return;
     }
     if m.p().is_none() || g.state() != GState::Runnable {
         fatal!("M{} is to run goroutine {} ({})", m.id, g.id(), g.state().name());
     }
-    if life::prepare(m, g) {
+    if stacks::prepare(m, g) {
         switch::run(m, g);
     }
 }
@@ -89,7 +91,7 @@ fn run(m: &'static M, g: &'static G) {
 fn end(m: &'static M) {
     if let Some(p) = m.release_p() {
         SCHED.lock.lock().ms -= 1;
-        handoff::hand_off(p);
+        hand_off::hand_off(p);
     }
 }
 

@@ -6,10 +6,11 @@
 
 use crate::gmp::current;
 use crate::gmp::g::{Birth, G};
-use crate::sched::entry::{enter, leave};
 use crate::sched::state::fork;
 use crate::sched::state::global::SCHED;
-use crate::sched::{Order, life, moving};
+use crate::sched::switch::boundary::{enter, leave};
+use crate::sched::switch::stacks;
+use crate::sched::{Order, moving};
 use gosched_context::lock::Guarded;
 
 /// See [`prepare`](super::prepare).
@@ -34,9 +35,9 @@ fn take() -> Option<(&'static G, u64)> {
     }
     let p = enter().p();
     let taken = p.and_then(|p| {
-        let g = life::take_dead(p)?;
-        life::give_up_kept_stack(p, g);
-        Some((g, life::take_id(p, g)))
+        let g = stacks::take_dead(p)?;
+        stacks::give_up_kept_stack(p, g);
+        Some((g, stacks::take_id(p, g)))
     });
     leave();
     taken
@@ -51,7 +52,7 @@ pub(crate) fn discard(g: &'static G) {
     }
     match enter().p() {
         // SAFETY: owner — the caller has the P.
-        Some(p) => life::keep_dead(unsafe { p.own.get() }, g),
+        Some(p) => stacks::keep_dead(unsafe { p.own.get() }, g),
         None => SCHED.lock.lock().free.push_front(g),
     }
     leave();

@@ -15,10 +15,13 @@
 //! to do its own steps 1 to 3, or finds work and wakes the next. Whoever is counted
 //! in `spinning` has a P, or is given one with the count, so "somebody spins" is never an empty promise.
 
+pub(crate) mod give;
+pub(crate) mod hand_off;
+pub(crate) mod refusal;
+
 use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::gmp::waking;
-use crate::sched::handoff;
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::{poller_role, thread_requests, timekeeper};
 use std::sync::atomic::Ordering;
@@ -38,11 +41,11 @@ pub(crate) fn wake_if_idle() {
 pub(crate) fn wake() {
     let mut locked = SCHED.lock.lock();
     if thread_requests::is_refused() && locked.idle_ms.is_empty() {
-        return handoff::serve_locked_ms(&mut locked);
+        return give::serve_locked_ms(&mut locked);
     }
     let p = waking::p_for_spinner(&SCHED.idle_ps, &SCHED.spinning, || locked.pop_idle_p());
     if let Some(p) = p {
-        handoff::give_to_an_m(locked, p, true);
+        give::give_to_an_m(locked, p, true);
     }
 }
 

@@ -1,0 +1,35 @@
+//! What the poller delivers: each event makes goroutines and threads ready, which the caller lets run.
+
+use crate::gmp::list::GList;
+use crate::gmp::poll_desc;
+use crate::sys::poller::{self, AT_A_TIME, Told};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long I/O may take where time is virtual, before it is later.
+pub(crate) const IO_TIME: Duration = Duration::from_millis(20);
+
+/// What has happened since the last time, or happens within `timeout`.
+pub(crate) fn collect(ready: &mut GList, timeout: Option<Duration>) {
+    collect_some(AT_A_TIME, ready, timeout);
+}
+
+/// The first `most` of these.
+pub(crate) fn collect_some(most: usize, ready: &mut GList, timeout: Option<Duration>) {
+    let Some(poller) = poller::here() else { return };
+    let mut told = Told::new(most);
+    poller.poll(&mut told, timeout);
+    told.events().iter().for_each(|&event| poll_desc::tell(event, ready));
+    if !ready.is_empty() {
+        WOKEN.fetch_add(ready.len() as u64, Ordering::Relaxed);
+    }
+}
+
+/// How many were made ready by I/O. Counted once for each call of the system that told of somebody, which
+/// takes a lock of the kernel's that all who poll share.
+pub(crate) static WOKEN: AtomicU64 = AtomicU64::new(0);
+
+/// See above.
+pub(crate) fn woken() -> u64 {
+    WOKEN.load(Ordering::Relaxed)
+}

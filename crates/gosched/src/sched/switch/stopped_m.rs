@@ -1,0 +1,48 @@
+//! A goroutine that cannot be moved stops together with its M, which sleeps until it is given a P.
+
+use crate::gmp::g::G;
+use crate::gmp::m::M;
+use crate::gmp::state::GState;
+use crate::sched::state::global::{Locked, SCHED};
+use crate::sched::wake;
+use crate::sched::wake::give;
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+/// The calling goroutine has no P, and cannot be moved: its G is queued as only this M's, and the M sleeps
+/// right here until somebody brings a P.
+pub(crate) fn give_up_here(m: &'static M, g: &'static G) {
+    let pinned = stop_with_m(&mut SCHED.lock.lock(), m, g, false);
+    wake::wake_if_idle();
+    sleep_stopped(m, g, pinned);
+}
+
+/// Queues a goroutine that is stopped together with its M, before all others or in its turn. Returns what
+/// [`sleep_stopped`] wants, which is the next thing that the M does.
+pub(crate) fn stop_with_m(
+    locked: &mut Locked,
+    m: &'static M,
+    g: &'static G,
+    first: bool,
+) -> *mut () {
+    let pinned = g.pinned.swap(ptr::from_ref(m).cast_mut().cast(), Ordering::Relaxed);
+    g.transition(GState::Running, GState::Runnable);
+    locked.count_stopped_m(1);
+    match first {
+        true => locked.push_interrupted(g),
+        false => locked.push_stopped(g),
+    }
+    pinned
+}
+
+/// Sleeps until somebody brings a P, and goes on with the goroutine.
+pub(crate) fn sleep_stopped(m: &'static M, g: &'static G, pinned: *mut ()) {
+    m.sleep(None);
+    SCHED.lock.lock().count_stopped_m(-1);
+    give::take_given_p(m);
+    if let Some(p) = m.p() {
+        p.start_slice();
+    }
+    g.pinned.store(pinned, Ordering::Relaxed);
+    g.transition(GState::Runnable, GState::Running);
+}

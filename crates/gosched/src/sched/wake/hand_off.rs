@@ -1,0 +1,78 @@
+//! An M that cannot go on gives its P away.
+
+use crate::gmp::m::M;
+use crate::gmp::p::P;
+use crate::sched::state::global;
+use crate::sched::state::global::{CROWDED, Locked, SCHED};
+use crate::sched::state::{stopping, thread_requests, timekeeper};
+use crate::sched::wake;
+use crate::sched::wake::give;
+use crate::sys::barrier;
+use gosched_context::lock::Locked as Guard;
+use std::sync::atomic::Ordering;
+
+/// What an M that has no P any more leaves behind. The caller owns the P.
+pub(crate) fn hand_off(p: &'static P) {
+    hand_off_locked(SCHED.lock.lock(), p);
+}
+
+/// As [`hand_off`], by a holder of the lock.
+pub(crate) fn hand_off_locked(mut locked: Guard<'_, Locked>, p: &'static P) {
+    if stopping::is_stopping() {
+        stopping::count_stopped(&mut locked, p);
+        return;
+    }
+    if let Some(owner) = next_owner(&mut locked, p) {
+        drop(locked);
+        return give::give(owner, p);
+    }
+    if !p.queue.is_empty() || !locked.queue.is_empty() {
+        return give::give_to_an_m(locked, p, false);
+    }
+    locked.push_idle_p(p);
+    drop(locked);
+    barrier::heavy();
+    if wake::is_somebody_wanted() {
+        wake::wake();
+    }
+}
+
+/// The next one to run with `p` may be an M's own: no other M is needed to bring it the P. That one, and its
+/// goroutine is in no queue any more.
+pub(crate) fn next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
+    // Somebody must look at the timers.
+    let due = timekeeper::are_due();
+    if !due && !p.tick().is_multiple_of(global::FAIRNESS) && SCHED.attention() & CROWDED != 0 {
+        let first = locked.pop_first();
+        if let Some(owner) = first.and_then(give::owner_of) {
+            return Some(owner);
+        }
+        // Any M can run it.
+        first.inspect(|g| locked.push_interrupted(g));
+    }
+    let front = locked.queue.front().filter(|_| p.queue.is_empty() && !due);
+    if let Some(owner) = front.and_then(give::owner_of) {
+        locked.pop();
+        return Some(owner);
+    }
+    if !locked.idle_ms.is_empty() {
+        return None;
+    }
+    // Rather than wait for a thread; there should be one the next time.
+    thread_requests::ask();
+    locked.pop_pinned().and_then(give::owner_of)
+}
+
+/// Gives Ps that wait for a thread to Ms that were stopped with their goroutines: making one may take a lock
+/// that one of those holds. By the watcher.
+pub(crate) fn rescue_orphans() {
+    let mut locked = SCHED.lock.lock();
+    while !locked.orphans.is_empty() && !stopping::is_stopping() {
+        let Some(owner) = locked.pop_pinned().and_then(give::owner_of) else { return };
+        let Some(p) = locked.orphans.pop() else { return };
+        if p.for_spinner.load(Ordering::Relaxed) {
+            SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
+        }
+        give::give(owner, p);
+    }
+}
