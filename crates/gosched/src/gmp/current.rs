@@ -21,6 +21,12 @@ pub(crate) fn goroutine() -> Option<&'static G> {
     GOROUTINE.get()
 }
 
+/// Whether the caller is a goroutine that Ms run, and not a thread.
+#[inline]
+pub(crate) fn is_fiber() -> bool {
+    goroutine().is_some_and(|g| !g.is_thread())
+}
+
 /// The number of the goroutine that calls; 0 on an ordinary thread.
 #[inline]
 pub(crate) fn number() -> u64 {

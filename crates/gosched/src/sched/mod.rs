@@ -5,55 +5,27 @@
 //! may run. `threads`: each goroutine is an OS thread, where the first cannot be had. Which one it is
 //! is decided when the runtime starts, and never changes; ordinary threads wait by `threads` always.
 
-mod cpu_use;
 mod events;
-mod frames;
+mod inspect;
 mod poll_thread;
 mod state;
 mod timer_thread;
 
-pub(crate) mod numbers;
-
-pub(crate) mod trace;
-
 pub(crate) mod netpoll;
-
 pub(crate) mod threads;
 
 #[cfg(ported)]
-mod ahead;
+mod boot;
 #[cfg(ported)]
-mod chaos;
-#[cfg(ported)]
-mod dump;
-#[cfg(ported)]
-mod in_flight;
-#[cfg(ported)]
-mod look;
+mod monitor;
 #[cfg(ported)]
 mod moving;
 #[cfg(ported)]
 mod run;
 #[cfg(ported)]
-mod snapshot;
-#[cfg(ported)]
-mod spawner;
-#[cfg(ported)]
-mod stall;
-#[cfg(ported)]
-mod start;
-#[cfg(ported)]
 mod switch;
 #[cfg(ported)]
-mod sysmon;
-#[cfg(ported)]
-mod view;
-#[cfg(ported)]
-pub(crate) mod viewer;
-#[cfg(ported)]
 mod wake;
-#[cfg(ported)]
-mod watch;
 #[cfg(ported)]
 mod world;
 
@@ -63,10 +35,6 @@ mod runtime_tests;
 #[cfg(not(ported))]
 #[path = "moving_none.rs"]
 mod moving;
-
-#[cfg(not(ported))]
-#[path = "viewer_none.rs"]
-pub(crate) mod viewer;
 
 use crate::gmp::current;
 use crate::gmp::frame::Registers;
@@ -87,6 +55,8 @@ pub(crate) use moving::{
     with_world_stopped,
 };
 
+pub(crate) use inspect::inspector as viewer;
+pub(crate) use inspect::{schedtrace as trace, stats as numbers};
 pub(crate) use state::report::{End, begin as begin_report, report, set_report, set_show};
 
 /// The seed that this run can be replayed with, if one was given.
@@ -140,7 +110,7 @@ fn choose() -> Backend {
     if !cfg!(feature = "threads") {
         match moving::start() {
             Ok(()) => {
-                cpu_use::procs_changed(moving::procs());
+                state::available_cpu::procs_changed(moving::procs());
                 return Backend::MultiThread;
             }
             Err(why) if cfg!(ported) => warn_of_threads(&why),
@@ -149,7 +119,7 @@ fn choose() -> Backend {
         }
     }
     threads::start();
-    cpu_use::procs_changed(THREADS_PROCS.load(Ordering::Relaxed));
+    state::available_cpu::procs_changed(THREADS_PROCS.load(Ordering::Relaxed));
     Backend::Threads
 }
 
@@ -186,7 +156,7 @@ const MAX_THREAD_STACK: usize = 64 << 30;
 #[inline]
 pub(crate) fn spawn(order: Order<'_>) -> std::io::Result<Spawned> {
     // A goroutine that moves shows which backend it is.
-    if moving::is_here() || backend() == Backend::MultiThread {
+    if current::is_fiber() || backend() == Backend::MultiThread {
         let (g, id) = moving::spawn(order);
         return Ok(Spawned { g, id, thread: None });
     }
@@ -335,13 +305,13 @@ impl Drop for Inside {
 
 /// Whether the caller is a goroutine that moves.
 pub(crate) fn is_moving() -> bool {
-    moving::is_here()
+    current::is_fiber()
 }
 
 /// Whether one who finds a lock taken should look again before it waits: its holder may run, and nobody
 /// here could run instead.
 pub(crate) fn is_spinning_worth_it() -> bool {
-    match moving::is_here() {
+    match current::is_fiber() {
         true => moving::is_spinning_worth_it(),
         false => true,
     }
@@ -350,7 +320,7 @@ pub(crate) fn is_spinning_worth_it() -> bool {
 /// The number of the P the caller is on, a moment ago; `None`: it has none.
 #[inline]
 pub(crate) fn p_number() -> Option<usize> {
-    moving::is_here().then(moving::p_number)
+    current::is_fiber().then(moving::p_number)
 }
 
 pub(crate) use threads::{ThreadLimit, limit_thread};
@@ -419,7 +389,7 @@ pub(crate) fn set_procs(procs: usize) -> usize {
     match backend() {
         Backend::MultiThread => moving::set_procs(procs),
         Backend::Threads => {
-            cpu_use::procs_changed(procs);
+            state::available_cpu::procs_changed(procs);
             THREADS_PROCS.swap(procs, Ordering::Relaxed)
         }
     }

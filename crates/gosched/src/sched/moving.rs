@@ -5,20 +5,17 @@
 
 use crate::gmp::current;
 use crate::gmp::frame::Registers;
-use crate::gmp::g::{Birth, G};
-use crate::gmp::m::{Commit, Departure, M};
-use crate::gmp::reason::WaitReason;
-use crate::gmp::slab;
-use crate::gmp::state::GState;
+use crate::gmp::g::G;
+use crate::gmp::m::M;
 use crate::gmp::timer::Timer;
 use crate::probe;
-use crate::sched::run::{deadlock, schedule, steal, timers};
+use crate::sched::inspect::dump;
+use crate::sched::run::{deadlock, timers};
 use crate::sched::state::global::SCHED;
-use crate::sched::state::{fork, ps, thread_requests};
+use crate::sched::state::{fork, thread_requests};
 use crate::sched::switch::boundary::{enter, leave};
-use crate::sched::switch::{self, preempt, stacks, syscall};
-use crate::sched::{Order, cpu_use, dump, start, wake, world};
-use crate::sys::cpu_limit;
+use crate::sched::switch::{no_preempt, syscall};
+use crate::sched::{wake, world};
 use crate::sys::fatal::fatal;
 use gosched_context::Still;
 use gosched_context::arch;
@@ -27,28 +24,30 @@ use gosched_context::fault;
 use gosched_context::lock::Guarded;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::Ordering;
 
-pub(crate) use super::look::{count, head, length_and_tick, locked_m_of, m_of, write_ms, write_ps};
+pub(crate) use super::boot::main_m::become_main_m;
+pub(crate) use super::boot::start::start;
+pub(crate) use super::boot::thread_maker::set_max_threads;
+pub(crate) use super::inspect::dump::list as list_goroutines;
+pub(crate) use super::inspect::tables::{
+    count, head, length_and_tick, locked_m_of, m_of, write_ms, write_ps,
+};
+pub(crate) use super::run::deadlock::{PATIENCE, look as look_for_deadlock};
 pub(crate) use super::run::poll::get_polled;
-pub(crate) use super::spawner::set_max_threads;
 pub(crate) use super::state::counts::{cpu_time, num_goroutines};
 pub(crate) use super::state::fork::refuse_in_child;
 pub(crate) use super::state::thread_requests::call_from_spawner;
+pub(crate) use super::switch::park::{
+    park, park_inside, ready, ready_inside, yield_locally, yield_now,
+};
+pub(crate) use super::switch::preempt::counts as preemptions;
 pub(crate) use super::switch::prepared::{discard, live, prepare};
+pub(crate) use super::switch::spawn::spawn;
+pub(crate) use super::switch::syscall::hand_offs;
+pub(crate) use super::world::procs::set_procs;
 pub(crate) use crate::sys::thread_look::id as thread_id;
-pub(crate) use deadlock::{PATIENCE, look as look_for_deadlock};
-pub(crate) use dump::list as list_goroutines;
 pub(crate) use gosched_context::Size;
-pub(crate) use preempt::counts as preemptions;
-pub(crate) use start::start;
-pub(crate) use syscall::hand_offs;
-
-/// Whether the caller is a goroutine of this backend.
-#[inline]
-pub(crate) fn is_here() -> bool {
-    current::goroutine().is_some_and(|g| !g.is_thread())
-}
 
 /// A stack of at least `bytes`, for [`Wishes::size`](super::Wishes).
 pub(crate) fn size(bytes: usize) -> std::io::Result<Size> {
@@ -59,53 +58,6 @@ fn invalid(why: gosched_context::stack::StackError) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidInput, why)
 }
 
-/// Starts a goroutine. Returns its id.
-#[inline]
-pub(crate) fn spawn(order: Order<'_>) -> (&'static G, u64) {
-    fork::refuse_in_child("`go`");
-    if !is_here() {
-        return spawn_from_outside(order);
-    }
-    let parent = current::goroutine().map_or(0, G::id);
-    loop {
-        let m = enter();
-        let Some(p) = m.p() else { unreachable!("`enter` found one") };
-        let Some(g) = stacks::take_dead(p) else {
-            leave();
-            more_gs();
-            continue;
-        };
-        let id = stacks::take_id(p, g);
-        begin(g, id, parent, order);
-        stacks::use_kept_stack(p, g);
-        p.count_started();
-        switch::push_next(m, g);
-        probe_and_wake();
-        leave();
-        return (g, id);
-    }
-}
-
-#[inline]
-fn begin(g: &'static G, id: u64, parent: u64, order: Order<'_>) {
-    let mut details = None;
-    if let Some(wishes) = order.wishes {
-        details = wishes.details.clone();
-        // SAFETY: owner — a dead G that was just taken.
-        unsafe { g.frame.get() }.size = wishes.size;
-    }
-    g.begin(Birth { id, parent, site: order.site, task: order.task, details });
-    g.enter_group();
-    g.transition(GState::Dead, GState::Runnable);
-}
-
-/// After each submission, with preemption off.
-#[inline]
-fn probe_and_wake() {
-    probe::point();
-    wake::wake_if_idle();
-}
-
 /// `goexit` was called in main: the others go on.
 pub(crate) fn main_has_exited() {
     deadlock::MAIN_HAS_EXITED.store(true, Ordering::Relaxed);
@@ -114,73 +66,6 @@ pub(crate) fn main_has_exited() {
 /// See [`set_deadlock_ends`](super::set_deadlock_ends).
 pub(crate) fn set_deadlock_ends(ends: bool) {
     deadlock::OTHERS_DO_NOT_COUNT.store(ends, Ordering::Relaxed);
-}
-
-/// Memory for Gs: allocates, with preemption on.
-#[cold]
-pub(super) fn more_gs() {
-    let mut new = slab::grow();
-    let mut locked = Guarded::new(&SCHED.lock);
-    while let Some(g) = new.pop_front() {
-        locked.free.push_front(g);
-    }
-}
-
-#[cold]
-fn spawn_from_outside(order: Order<'_>) -> (&'static G, u64) {
-    let id = order.wishes.and_then(|wishes| wishes.id).unwrap_or_else(|| SCHED.take_ids(1));
-    let for_main_m = order.wishes.is_some_and(|wishes| wishes.for_main_m);
-    loop {
-        let mut locked = Guarded::new(&SCHED.lock);
-        let Some(g) = locked.free.pop_front() else {
-            drop(locked);
-            more_gs();
-            continue;
-        };
-        begin(g, id, 0, order);
-        SCHED.foreign_goroutines.fetch_add(1, Ordering::Relaxed);
-        if for_main_m {
-            MAIN.store(ptr::from_ref(g).cast_mut(), Ordering::Relaxed);
-            return (g, id);
-        }
-        locked.push(g);
-        drop(locked);
-        // SAFETY: here — nothing below waits or switches.
-        let _still = unsafe { Still::new() };
-        wake::wake_if_idle();
-        return (g, id);
-    }
-}
-
-/// Parks the calling goroutine until it is made ready.
-///
-/// # Safety
-/// - **commit**: `commit` may be called once with the G and `data`, on another stack, before this
-///   returns; it keeps the rules of [`Commit`].
-#[inline]
-pub(crate) unsafe fn park(g: &'static G, reason: WaitReason, commit: Commit, data: *const ()) {
-    fork::refuse_in_child("a wait");
-    enter();
-    // SAFETY: commit — promised by the caller.
-    unsafe { park_inside(g, reason, commit, data) };
-}
-
-/// As [`park`], for a goroutine that is inside the runtime. Returns outside.
-///
-/// # Safety
-/// - **commit**: as for [`park`].
-#[inline(never)]
-pub(crate) unsafe fn park_inside(
-    g: &'static G,
-    reason: WaitReason,
-    commit: Commit,
-    data: *const (),
-) {
-    // SAFETY: carried — a goroutine of this runtime, that is not moved now.
-    let m = unsafe { M::current() };
-    g.begin_wait(reason, data);
-    switch::depart(m, g, Departure::Park { g, commit, data });
-    leave();
 }
 
 /// Whether others run, and nobody could here.
@@ -210,40 +95,13 @@ pub(crate) fn go_outside() {
     leave();
 }
 
-/// As [`ready`], by a goroutine that is inside the runtime.
-#[inline]
-pub(crate) fn ready_inside(g: &'static G) {
-    // SAFETY: carried — a goroutine of this runtime, that is not moved now.
-    let m = unsafe { M::current() };
-    g.make_runnable();
-    switch::push_next(m, g);
-    probe_and_wake();
-}
-
-/// Makes a parked goroutine runnable: next on the caller's P, or in the global queue.
-#[inline]
-pub(crate) fn ready(g: &'static G) {
-    if is_here() {
-        enter();
-        ready_inside(g);
-        leave();
-    } else {
-        // Inside `host` it could be stopped.
-        // SAFETY: here — nothing below waits or switches.
-        let _still = unsafe { Still::new() };
-        g.make_runnable();
-        switch::push_global(g);
-        wake::wake_if_idle();
-    }
-}
-
 /// Starts a timer: in the heap of the caller's P, if it has one.
 ///
 /// # Safety
 /// - **alive**: as for [`TimerHeap::insert`](crate::gmp::timer::TimerHeap::insert).
 pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
     loop {
-        let m = is_here().then(enter);
+        let m = current::is_fiber().then(enter);
         // SAFETY: here — nothing below waits or switches.
         let still = unsafe { Still::new() };
         // SAFETY: alive — promised by the caller.
@@ -257,22 +115,6 @@ pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
             Err(heap) => heap.grow(),
         }
     }
-}
-
-/// To the tail of the global queue.
-#[inline(never)]
-pub(crate) fn yield_now(g: &'static G) {
-    fork::refuse_in_child("`yield_now`");
-    let m = enter();
-    switch::depart_yielding(m, g);
-    leave();
-}
-
-/// To the tail of the P's own queue: for the runtime's own use.
-pub(crate) fn yield_locally(g: &'static G) {
-    let m = enter();
-    switch::depart(m, g, Departure::YieldLocally { g });
-    leave();
 }
 
 /// Only this M runs the calling goroutine until it unlocks as often as it locked.
@@ -303,43 +145,6 @@ pub(crate) fn unlock_os_thread(g: &'static G) {
 pub(crate) fn procs() -> usize {
     SCHED.procs()
 }
-
-/// Changes how many there are. One change at a time.
-pub(crate) fn set_procs(procs: usize) -> usize {
-    fork::refuse_in_child("`set_procs`");
-    change_procs(procs, || true)
-}
-
-/// As [`set_procs`], unless the program has chosen a number itself by now.
-pub(crate) fn follow_procs(procs: usize) {
-    change_procs(procs, || !cpu_limit::is_fixed());
-}
-
-/// Changes the number of Ps if that `is_wanted` when no other change is under way. Returns what it was.
-fn change_procs(procs: usize, is_wanted: impl FnOnce() -> bool) -> usize {
-    let procs = procs.min(super::state::global::MAX_PROCS);
-    let mut tries = 0;
-    // PAIR changing-procs: sees the last change.
-    while CHANGING.swap(true, Ordering::Acquire) {
-        world::wait_for_another_stopper(&mut tries);
-    }
-    let procs = if is_wanted() { procs } else { SCHED.procs() };
-    ps::make_more_ps(procs);
-    let before = SCHED.procs();
-    if procs != before {
-        let table = steal::table_for(procs);
-        world::with_world_stopped(world::StopReason::SetProcs, |stopped| {
-            world::resize(&stopped, procs);
-            steal::use_table(table);
-        });
-        cpu_use::procs_changed(procs);
-    }
-    // PAIR changing-procs: publishes this one.
-    CHANGING.store(false, Ordering::Release);
-    before
-}
-
-static CHANGING: AtomicBool = AtomicBool::new(false);
 
 /// See [`begin_call`](super::begin_call).
 pub(crate) fn begin_call(g: &'static G, long: bool, registers: *const Registers) {
@@ -372,7 +177,7 @@ pub(crate) fn registers_here(to: &mut MaybeUninit<Registers>) {
 
 /// Runs `f` without the calling goroutine being preempted.
 pub(crate) fn without_preemption<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
-    preempt::without(g, f)
+    no_preempt::without(g, f)
 }
 
 /// The runtime's threads.
@@ -381,29 +186,9 @@ pub(crate) fn num_threads() -> usize {
         + thread_requests::OTHER_THREADS.load(Ordering::Relaxed) as usize
 }
 
-/// Makes the calling thread, the process's first, an M, and runs goroutines on it for ever.
-pub(crate) fn become_main_m() -> ! {
-    let m = start::main_m();
-    // SAFETY: null, or a G: they are never freed.
-    if let Some(main) = unsafe { MAIN.load(Ordering::Relaxed).as_ref() } {
-        switch::push_next(m, main);
-    }
-    schedule::live(m);
-    // A goroutine ended while locked to this thread, which cannot end. It may have been the last.
-    thread_requests::OTHER_THREADS.fetch_add(1, Ordering::Relaxed);
-    std::thread::sleep(PATIENCE);
-    look_for_deadlock();
-    loop {
-        std::thread::park();
-    }
-}
-
-/// The main goroutine, until the main thread takes it.
-static MAIN: AtomicPtr<G> = AtomicPtr::new(ptr::null_mut());
-
 /// A panic where none may be is the end.
 pub(crate) fn check_panic() {
-    let inside = match is_here() {
+    let inside = match current::is_fiber() {
         // SAFETY: carried — a goroutine of this runtime.
         true => (unsafe { arch::preempt_off_count() }) > 0,
         false => current::is_m() && role() == Role::Carrier,
@@ -421,7 +206,7 @@ pub(crate) fn check_allocation() {
         current::set_has_stopped_the_world(false);
         fatal!("the allocator was entered by a thread that has stopped the world");
     }
-    if !current::is_m() && !is_here() {
+    if !current::is_m() && !current::is_fiber() {
         return;
     }
     // SAFETY: carried — a goroutine of this runtime, or the thread of an M.
@@ -441,7 +226,7 @@ pub(crate) fn with_world_stopped<R>(f: impl FnOnce() -> R) -> R {
 
 /// Runs `f` with preemption off, in a goroutine.
 pub(crate) fn with_preemption_off<R>(f: impl FnOnce() -> R) -> R {
-    if !is_here() {
+    if !current::is_fiber() {
         return f();
     }
     enter();
@@ -476,7 +261,7 @@ pub(crate) fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<(
 
 /// Wakes an M, which looks at the timers before it sleeps again.
 pub(crate) fn look_at_timers() {
-    let m = is_here().then(enter);
+    let m = current::is_fiber().then(enter);
     // Inside `host` it could be stopped.
     // SAFETY: here — nothing below waits or switches.
     let still = unsafe { Still::new() };

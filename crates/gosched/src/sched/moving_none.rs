@@ -118,7 +118,7 @@ pub(crate) fn num_goroutines() -> usize {
     unreachable!("{NEVER}")
 }
 
-pub(crate) fn head() -> super::trace::Head {
+pub(crate) fn head() -> super::inspect::types::Head {
     unreachable!("{NEVER}")
 }
 

@@ -12,9 +12,10 @@ use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::probe;
-use crate::sched::numbers::Numbers;
+use crate::sched::inspect::schedtrace;
+use crate::sched::inspect::stats::Numbers;
 use crate::sched::state::report;
-use crate::sched::{Order, moving, timer_thread, trace};
+use crate::sched::{Order, moving, timer_thread};
 use crate::sys::Lock;
 use crate::sys::fatal::warning;
 use crate::sys::mappings::{self, Mappings};
@@ -39,10 +40,10 @@ static WAITING: AtomicIsize = AtomicIsize::new(0);
 /// Once, when the runtime starts.
 pub(crate) fn start() {
     random::start();
-    trace::start();
-    if trace::is_on() {
+    schedtrace::start();
+    if schedtrace::is_on() {
         let thread = std::thread::Builder::new().name("gosched-trace".into());
-        if let Err(why) = thread.spawn(trace::print_for_ever) {
+        if let Err(why) = thread.spawn(schedtrace::print_for_ever) {
             warning!("no thread for GODEBUG=schedtrace: {why}");
         }
     }

@@ -5,8 +5,7 @@ use crate::gmp::m::M;
 use crate::gmp::state::GState;
 use crate::sched::run::deadlock;
 use crate::sched::state::global::SCHED;
-use crate::sched::wake;
-use crate::sched::wake::{give, hand_off};
+use crate::sched::wake::{self, give, hand_off};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 

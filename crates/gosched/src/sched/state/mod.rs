@@ -1,6 +1,7 @@
 //! What the scheduler knows: its tables and their lock, which sleeping thread has which role, what is asked of whom. Nothing
 //! here decides what runs.
 
+pub(crate) mod available_cpu;
 pub(crate) mod report;
 
 #[cfg(ported)]

@@ -10,8 +10,12 @@
 //! is locked to a goroutine, or was changed by one), or the next G has no stack yet and none is at hand, g0 takes over.
 
 pub(crate) mod boundary;
+pub(crate) mod first_frame;
+pub(crate) mod no_preempt;
+pub(crate) mod park;
 pub(crate) mod preempt;
 pub(crate) mod prepared;
+pub(crate) mod spawn;
 pub(crate) mod spill;
 pub(crate) mod stacks;
 pub(crate) mod stopped_m;

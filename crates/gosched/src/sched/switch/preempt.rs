@@ -25,19 +25,18 @@ use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
 use crate::sched::state::global::SCHED;
 use crate::sched::state::{fork, stopping, thread_requests, timekeeper};
-use crate::sched::switch::{boundary, stopped_m, syscall};
+use crate::sched::switch::{self, stopped_m, syscall};
+use crate::sched::wake;
 use crate::sched::wake::hand_off::hand_off_locked;
-use crate::sched::{snapshot, switch, wake};
-use crate::sys::fatal::warning;
-use crate::sys::{barrier, godebug};
+use crate::sys::barrier;
 use gosched_context::Still;
 use gosched_context::arch;
 use gosched_context::carrier::Carrier;
 use gosched_context::dying;
-use gosched_context::interrupt::{self, Interruption};
+use gosched_context::interrupt::Interruption;
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 /// Why an M is asked to stop.
 #[repr(u64)]
@@ -56,17 +55,17 @@ pub(crate) enum Why {
 }
 
 /// How long a goroutine runs before others get its P, in nanoseconds of CPU time.
-static SLICE: AtomicU64 = AtomicU64::new(10_000_000);
+pub(crate) static SLICE: AtomicU64 = AtomicU64::new(10_000_000);
 
 /// The handler is there.
-static INSTALLED: AtomicBool = AtomicBool::new(false);
+pub(crate) static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// Signals are sent, so as to preempt.
-static ON: AtomicBool = AtomicBool::new(false);
+pub(crate) static ON: AtomicBool = AtomicBool::new(false);
 
 /// Goroutines may be moved, or be stopped in place.
-static MAY_MOVE: AtomicBool = AtomicBool::new(true);
-static MAY_STOP: AtomicBool = AtomicBool::new(true);
+pub(crate) static MAY_MOVE: AtomicBool = AtomicBool::new(true);
+pub(crate) static MAY_STOP: AtomicBool = AtomicBool::new(true);
 
 static MOVED: AtomicU64 = AtomicU64::new(0);
 static IN_PLACE: AtomicU64 = AtomicU64::new(0);
@@ -82,64 +81,6 @@ pub(crate) fn counts() -> [u64; 4] {
 const PUT_OFF: u32 = 5;
 /// The same while a report is written, which needs the locks of libraries: 100 ms.
 const PUT_OFF_FOR_REPORT: u32 = 1000;
-
-/// Reads the environment and installs the handler: called once, when the runtime starts.
-pub(crate) fn start() {
-    if let Some(text) = std::env::var_os("GOSCHED_SLICE") {
-        let text = text.to_string_lossy();
-        match parse_duration(&text) {
-            Some(slice) => SLICE.store(slice.as_nanos() as u64, Ordering::Relaxed),
-            None => warning!(
-                "GOSCHED_SLICE is {text:?}: it may be a time such as 500us, 10ms or 1s: using 10ms"
-            ),
-        }
-    }
-    MAY_MOVE.store(is_allocator_without_locks(), Ordering::Relaxed);
-    if let Some(way) = std::env::var_os("GOSCHED_PREEMPT") {
-        match way.to_str() {
-            Some("in-place") => MAY_MOVE.store(false, Ordering::Relaxed),
-            Some("moving") => {
-                MAY_MOVE.store(true, Ordering::Relaxed);
-                MAY_STOP.store(false, Ordering::Relaxed);
-            }
-            _ => {
-                warning!("GOSCHED_PREEMPT is {way:?}: it may be `in-place` or `moving`: using both")
-            }
-        }
-    }
-    let off = godebug::value("asyncpreemptoff").is_some_and(|value| value != 0);
-    // Whoever wants to see what goroutines do interrupts them too.
-    // SAFETY: then — `moved` is made for that.
-    match unsafe { interrupt::install(interrupted, moved) } {
-        Ok(()) => {
-            INSTALLED.store(true, Ordering::Relaxed);
-            ON.store(!off, Ordering::Relaxed);
-        }
-        Err(why) => warning!("goroutines are not preempted: {why}"),
-    }
-}
-
-/// Whether the program's global allocator is the allocation cache, which enters the allocator behind
-/// it only as a thread. Any other may be code of the program's with locks, as jemalloc is and a
-/// wrapper that counts. A goroutine that was moved out of there holds a lock without which no M can be
-/// made: when all Ms wait for the lock, none is left to go on with the goroutine.
-fn is_allocator_without_locks() -> bool {
-    drop(std::hint::black_box(Box::new(0)));
-    gosched_alloc::stats().reserved > 0
-}
-
-fn parse_duration(text: &str) -> Option<Duration> {
-    let digits = text.find(|c: char| !c.is_ascii_digit())?;
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().ok().filter(|&number| number > 0)?;
-    let nanos = match unit {
-        "us" | "µs" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        _ => return None,
-    };
-    Some(Duration::from_nanos(number.checked_mul(nanos)?))
-}
 
 /// How long a goroutine runs before others get its P.
 pub(crate) fn slice() -> u64 {
@@ -214,29 +155,21 @@ pub(crate) fn serve(m: &'static M) {
     }
 }
 
-/// Where a goroutine goes on that was interrupted and is to be moved, with preemption off.
-///
-/// # Safety
-/// - **redirect**: reached from [`interrupted`], on the stack of the goroutine.
-unsafe extern "C" fn moved() {
-    // SAFETY: carried — a goroutine of this runtime, that is not moved now.
-    let m = unsafe { M::current() };
-    match m.taken.load(Ordering::Relaxed) {
-        0 => serve(m),
-        _ => drop(syscall::come_back(m)),
-    }
-    boundary::leave();
-}
+/// Copies what the goroutine of an M does, if somebody asked for that. Set when the runtime starts: `inspect` is above this
+/// module.
+pub(crate) static SNAPSHOT_SERVER: OnceLock<fn(&'static M, &Interruption)> = OnceLock::new();
 
 /// The signal's handler, on an M's thread.
 ///
 /// # Safety
 /// - **callback**: called in a signal handler, with the carrier of an M.
-unsafe fn interrupted(carrier: &Carrier, at: &mut Interruption) {
+pub(crate) unsafe fn interrupted(carrier: &Carrier, at: &mut Interruption) {
     // SAFETY: only Ms of this runtime are interruptible; the carrier is their first field, and they are
     // never freed.
     let m: &'static M = unsafe { &*std::ptr::from_ref(carrier).cast::<M>() };
-    snapshot::serve(m, at);
+    if let Some(serve) = SNAPSHOT_SERVER.get() {
+        serve(m, at);
+    }
     if carrier.preempt_off_count() > 0 || fork::is_child() || !ON.load(Ordering::Relaxed) {
         return; // it looks itself, when it leaves the runtime
     }
@@ -333,44 +266,4 @@ fn sleep_in_place(m: &'static M, g: &'static G, why: Why, at: &Interruption) {
 fn count(at: &Interruption) {
     IN_PLACE.fetch_add(1, Ordering::Relaxed);
     OUTSIDE.fetch_add(u64::from(!at.is_movable()), Ordering::Relaxed);
-}
-
-/// The calling goroutine is not preempted while `f` runs.
-pub(crate) fn without<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
-    /// However it ends.
-    struct End(&'static G);
-    impl Drop for End {
-        fn drop(&mut self) {
-            let before = self.0.steady.load(Ordering::Relaxed);
-            self.0.steady.store(before - 1, Ordering::Relaxed);
-            if before == 1 {
-                let m = boundary::enter();
-                // What was asked for meanwhile is done on the way out.
-                if m.asked.load(Ordering::Relaxed) != 0 {
-                    m.carrier.set_pending(true);
-                }
-                boundary::leave();
-            }
-        }
-    }
-    g.steady.store(g.steady.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    let _end = End(g);
-    f()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slice_is_a_number_with_a_unit() {
-        assert_eq!(parse_duration("500us"), Some(Duration::from_micros(500)));
-        assert_eq!(parse_duration("10ms"), Some(Duration::from_millis(10)));
-        assert_eq!(parse_duration("2s"), Some(Duration::from_secs(2)));
-        for wrong in
-            ["", "10", "ms", "0ms", "-1ms", "1.5ms", "10 ms", "1h", "99999999999999999999s"]
-        {
-            assert_eq!(parse_duration(wrong), None, "{wrong}");
-        }
-    }
 }

@@ -6,11 +6,11 @@
 
 use crate::gmp::current;
 use crate::gmp::g::{Birth, G};
+use crate::sched::Order;
 use crate::sched::state::fork;
 use crate::sched::state::global::SCHED;
 use crate::sched::switch::boundary::{enter, leave};
-use crate::sched::switch::stacks;
-use crate::sched::{Order, moving};
+use crate::sched::switch::{spawn, stacks};
 use gosched_context::lock::Guarded;
 
 /// See [`prepare`](super::prepare).
@@ -19,7 +19,7 @@ pub(crate) fn prepare(order: Order<'_>) -> &'static G {
     let parent = current::goroutine().map_or(0, G::id);
     loop {
         let Some((g, id)) = take() else {
-            moving::more_gs();
+            spawn::more_gs();
             continue;
         };
         g.begin(Birth { id, parent, site: order.site, task: order.task, details: None });
@@ -30,7 +30,7 @@ pub(crate) fn prepare(order: Order<'_>) -> &'static G {
 
 /// A dead G without a stack, and an id. `None`: there is no such G.
 fn take() -> Option<(&'static G, u64)> {
-    if !moving::is_here() {
+    if !current::is_fiber() {
         return Guarded::new(&SCHED.lock).free.pop_front().map(|g| (g, SCHED.take_ids(1)));
     }
     let p = enter().p();
@@ -47,7 +47,7 @@ fn take() -> Option<(&'static G, u64)> {
 pub(crate) fn discard(g: &'static G) {
     g.set_prepared(false);
     g.set_group(None);
-    if !moving::is_here() {
+    if !current::is_fiber() {
         return Guarded::new(&SCHED.lock).free.push_front(g);
     }
     match enter().p() {

@@ -11,25 +11,21 @@
 //! **No memory for a stack.** The G waits until another goroutine ends. With no stack in use at all,
 //! none can end: fatal.
 
-use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
-use crate::gmp::m::{Departure, M};
+use crate::gmp::m::M;
 use crate::gmp::p::{Caches, P};
 use crate::gmp::slab;
 use crate::gmp::state::GState;
-use crate::sched::state::fork;
 use crate::sched::state::global::{ID_BATCH, SCHED};
-use crate::sched::switch::boundary::{enter, leave};
-use crate::sched::switch::syscall;
-use crate::sched::{switch, wake};
+use crate::sched::wake;
 use crate::sys::barrier;
 use crate::sys::fatal::fatal;
 use gosched_context::arch::{self, Saved};
-use gosched_context::carrier::{Role, set_role};
 use gosched_context::stack::StackError;
 use gosched_context::{Stack, identity};
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// A P keeps so many dead Gs, Go's number; then half of them go to all.
@@ -158,128 +154,42 @@ fn collect_stacks(p: &'static P) {
     }
 }
 
+/// The code that a goroutine begins with.
+#[derive(Debug)]
+pub(crate) struct FirstFrames {
+    /// On a stack that has an identity.
+    pub(crate) with_identity: arch::Entry,
+    /// On a stack that has none yet.
+    pub(crate) without_identity: arch::Entry,
+}
+
+/// Set when the runtime starts: `first_frame` is above this module.
+pub(crate) static FIRST_FRAMES: OnceLock<FirstFrames> = OnceLock::new();
+
+#[inline]
+fn first_frames() -> &'static FirstFrames {
+    match FIRST_FRAMES.get() {
+        Some(frames) => frames,
+        None => fatal!("a goroutine is started before the runtime"),
+    }
+}
+
 /// Puts the first frame on the stack of `g`.
 #[inline]
 fn lay_out(g: &'static G, stack: &Stack) {
     stack.set_owner(g.id());
     let (entry, thread_pointer): (arch::Entry, usize) = match stack.has_identity() {
-        true => (start_with_identity, identity::thread_pointer(stack)),
+        true => (first_frames().with_identity, identity::thread_pointer(stack)),
         // SAFETY: carried — a stack without identity is laid out on g0.
-        false => (build_identity, unsafe { M::current() }.carrier.thread_pointer()),
+        false => {
+            (first_frames().without_identity, unsafe { M::current() }.carrier.thread_pointer())
+        }
     };
     // SAFETY: mapped, quiet — the stack is ours, and nothing runs on it.
     let sp = unsafe { arch::first_frame(stack.top(), entry, ptr::from_ref(g) as usize) };
     // SAFETY: owner — the caller took it from a queue, or from the dead.
     *unsafe { g.saved.get() } = Saved { sp, thread_pointer };
     g.set_has_stack(true);
-}
-
-/// First on a stack without identity, with the M's thread pointer: builds the identity, then starts
-/// over with it.
-///
-/// # Safety
-/// - **callback**: [`lay_out`] put it there, with the G; g0 switched to it.
-unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
-    switch::publish();
-    // SAFETY: the G this runs for; Gs are never freed.
-    let g: &'static G = unsafe { &*(g as *const G) };
-    // SAFETY: carried — by the M whose g0 switched here.
-    let m = unsafe { M::current() };
-    // SAFETY: owner — it runs.
-    let frame = unsafe { g.frame.get() };
-    let Some(stack) = &frame.stack else { fatal!("goroutine {} runs without a stack", g.id()) };
-    // On g0's stack, below its frames: here it would touch a second page, for good.
-    // SAFETY: owner — the M's own thread; g0 waits.
-    let below = unsafe { m.g0.get() }.sp - arch::RED_ZONE;
-    let mut work = Build { stack, failed: None };
-    // It allocates: whoever holds the allocator's lock must be able to get a P. This M does not
-    // need one for that.
-    // SAFETY: carried, counted — g0 runs with preemption off.
-    unsafe { arch::preempt_on() };
-    // SAFETY: mapped, quiet — g0's stack below all that it uses; callback — `build` takes a `Build`,
-    // and does not unwind.
-    unsafe { arch::call_on(below as *mut u8, build, (&raw mut work).cast()) };
-    // SAFETY: carried — as above.
-    unsafe { arch::preempt_off() };
-    barrier::light();
-    if m.taken.load(Ordering::Relaxed) != 0 {
-        syscall::come_back_here(m);
-    }
-    if let Some(why) = work.failed {
-        ERRNO.store(errno_of(&why), Ordering::Relaxed);
-        switch::leave_to_g0(m, g, Departure::NoStack { g });
-    }
-    let (top, thread_pointer) = (stack.top(), identity::thread_pointer(stack));
-    // SAFETY: owner — it runs.
-    unsafe { g.saved.get() }.thread_pointer = thread_pointer;
-    // SAFETY: mapped — the stack this runs on; fs — built above. Nothing here needs a drop.
-    unsafe { arch::enter(top, thread_pointer, start, ptr::from_ref(g) as usize) }
-}
-
-/// What [`build`] works on.
-struct Build<'a> {
-    stack: &'a Stack,
-    failed: Option<StackError>,
-}
-
-/// # Safety
-/// - **callback**: `call_on` calls it, with a `Build`.
-unsafe extern "C" fn build(work: *mut u8) {
-    // SAFETY: callback — as above; its owner waits.
-    let work = unsafe { &mut *work.cast::<Build<'_>>() };
-    // SAFETY: quiet — the stack has none, and only this code runs on it.
-    work.failed = unsafe { identity::create(work.stack) }.err();
-}
-
-/// First on a stack with an identity.
-///
-/// # Safety
-/// - **callback**: [`lay_out`] put it there, with the G.
-unsafe extern "C" fn start_with_identity(_message: usize, g: usize) -> ! {
-    switch::publish();
-    // SAFETY: callback — with the identity, at the top of the stack.
-    unsafe { start(g) }
-}
-
-/// The whole life of a goroutine, with its own identity.
-///
-/// # Safety
-/// - **callback**: it runs with the goroutine's identity, at the top of its stack, with the G, and
-///   with preemption off.
-unsafe extern "C" fn start(g: usize) -> ! {
-    // SAFETY: the G this runs for; Gs are never freed.
-    let g: &'static G = unsafe { &*(g as *const G) };
-    // SAFETY: own — this runs with the goroutine's identity, fresh or wiped.
-    unsafe { identity::begin() };
-    // SAFETY: true — an identity of its own, carried by an M.
-    unsafe { set_role(Role::Goroutine) };
-    current::set_goroutine(Some(g));
-    leave();
-    let task = g.task();
-    // SAFETY: the task was given with the G, and is alive until it says otherwise.
-    let kind = unsafe { (*task).kind };
-    // SAFETY: as above; once.
-    let heard = unsafe { (kind.run)(task) };
-    g.forget_details();
-    // SAFETY: own — nothing of it is needed any more.
-    unsafe { identity::retire() };
-    if fork::is_child() {
-        // The last thread of a forked child has ended.
-        // SAFETY: as libc does when a thread's function returns there.
-        unsafe { libc::exit(0) };
-    }
-    g.leave_group();
-    if let Some(p) = enter().p() {
-        p.count_ended();
-    }
-    leave();
-    if heard {
-        // SAFETY: the task is alive: `run` said so; once.
-        unsafe { (kind.complete)(task) };
-    }
-    let m = enter();
-    switch::depart(m, g, Departure::Exit { g });
-    fatal!("goroutine {} goes on after its end", g.id())
 }
 
 /// Whether a goroutine's end can be published without a lock or a system call.
@@ -375,9 +285,9 @@ pub(crate) fn give_up_stacks(caches: &mut Caches) {
 static STACK_WANTED: AtomicBool = AtomicBool::new(false);
 
 /// Why the last one could not be had.
-static ERRNO: AtomicI32 = AtomicI32::new(0);
+pub(crate) static ERRNO: AtomicI32 = AtomicI32::new(0);
 
-fn errno_of(why: &StackError) -> i32 {
+pub(crate) fn errno_of(why: &StackError) -> i32 {
     match why {
         StackError::Memory { errno, .. } => *errno,
         _ => libc::ENOMEM,

@@ -2,8 +2,7 @@
 
 use crate::gmp::m::M;
 use crate::gmp::p::P;
-use crate::sched::state::global;
-use crate::sched::state::global::{CROWDED, Locked, SCHED};
+use crate::sched::state::global::{self, CROWDED, Locked, SCHED};
 use crate::sched::state::{stopping, thread_requests, timekeeper};
 use crate::sched::wake;
 use crate::sched::wake::give;

@@ -1,7 +1,7 @@
 //! The frames of a goroutine: see `snapshot` for how they are had.
 
-pub(crate) use super::ahead::MANY;
-pub(crate) use super::frames::{Frame, Frames, Look, Manners, Module};
+pub(crate) use super::batch::MANY;
+pub(crate) use super::types::{Frame, Frames, Look, Manners, Module};
 
 use crate::gmp::current;
 use crate::gmp::g::G;
@@ -9,8 +9,9 @@ use crate::gmp::m::M;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
-use crate::sched::look;
-use crate::sched::snapshot::{Snapshot, shown_registers};
+use crate::sched::inspect::snapshot::Snapshot;
+use crate::sched::inspect::stack_copy::shown_registers;
+use crate::sched::inspect::tables;
 use crate::sched::threads::WaitingPlace;
 use gosched_context::arch::{self, Registers};
 use gosched_context::memory;
@@ -114,7 +115,7 @@ pub(crate) struct WaitingThread {
 
 /// The number of the M that runs `g`, and where its record is.
 pub(crate) fn m_of(g: &'static G) -> Option<(u32, usize)> {
-    look::runner_of(g).map(number_and_record)
+    tables::runner_of(g).map(number_and_record)
 }
 
 fn number_and_record(m: &'static M) -> (u32, usize) {
@@ -123,7 +124,7 @@ fn number_and_record(m: &'static M) -> (u32, usize) {
 
 /// The number of the M whose thread has this id.
 pub(crate) fn m_with_thread(id: i32) -> Option<u32> {
-    look::with_thread(id).map(|m| m.id)
+    tables::with_thread(id).map(|m| m.id)
 }
 
 /// Ordinary threads that wait for a goroutine.

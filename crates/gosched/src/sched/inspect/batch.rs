@@ -7,7 +7,7 @@
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::state::{GState, Moment};
-use crate::sched::snapshot::{saved_sp, thread_pointer};
+use crate::sched::inspect::stack_copy::{saved_sp, thread_pointer};
 use gosched_context::memory;
 use gosched_context::stack::Finder;
 

@@ -2,21 +2,22 @@
 
 use crate::gmp::g::G;
 use crate::gmp::slab;
-use crate::sched::{look, trace, world};
+use crate::sched::inspect::{schedtrace, tables};
+use crate::sched::world;
 use crate::sys::fatal::Stderr;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
 /// Everything, in the lines of `trace`: for the end after a broken rule.
 pub(crate) fn all(out: &mut Stderr) {
-    let _ = trace::detailed_head(out, &look::head_at_the_end());
-    let _ = look::write_ps(out);
-    let _ = look::write_ms(out);
+    let _ = schedtrace::detailed_head(out, &tables::head_at_the_end());
+    let _ = tables::write_ps(out);
+    let _ = tables::write_ms(out);
     match world::last_reason() {
         "" => {}
         reason => drop(writeln!(out, "last stop: {reason}")),
     }
-    if let Some(seed) = super::seed() {
+    if let Some(seed) = crate::sys::random::given() {
         let _ = writeln!(out, "GOSCHED_SEED={seed}");
     }
     goroutines(out);

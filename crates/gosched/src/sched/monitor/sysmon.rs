@@ -14,13 +14,14 @@
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
 use crate::gmp::poll_desc;
-use crate::sched::run::poll::{self, Watched};
+use crate::sched::inspect::schedtrace;
+use crate::sched::monitor::poll_watch::{self, Watched};
+use crate::sched::monitor::retake::{self, Seen};
 use crate::sched::run::timers;
 use crate::sched::state::global::{MAX_PROCS, SCHED};
 use crate::sched::state::{stopping, sysmon_alarm, thread_requests, timekeeper};
-use crate::sched::trace;
-use crate::sched::wake::{self, hand_off};
-use crate::sched::watch::{self, Seen};
+use crate::sched::wake;
+use crate::sched::wake::hand_off;
 use crate::sys::fatal::warning;
 use crate::sys::thread_look;
 use crate::sys::{barrier, clock};
@@ -140,7 +141,7 @@ impl Sysmon {
         let woken = self.wait();
         let now = clock::real_now();
         clock::set_about_now(now);
-        trace::print_if_due(now);
+        schedtrace::print_if_due(now);
         if SCHED.is_idle() {
             let since = *self.idle_since.get_or_insert(now);
             if may_sleep && now - since >= LINGER && sleep_for_good() {
@@ -177,7 +178,7 @@ impl Sysmon {
 
     /// Looks at everything, and says how long it waits then.
     fn look(&mut self, now: u64, woken: bool) {
-        let found = watch::look(&mut self.seen, &mut self.lost, now);
+        let found = retake::look(&mut self.seen, &mut self.lost, now);
         feed_idle_ps();
         timers::run_due_by_sysmon();
         self.polled.look_if_overdue(now);
@@ -195,7 +196,7 @@ impl Sysmon {
         self.delay = self.delay.min(longest(now));
         self.sooner = found.slice_ends.max(SHORTEST);
         if found.asked || self.polled.is_urgent() {
-            self.sooner = self.sooner.min(watch::AGAIN);
+            self.sooner = self.sooner.min(retake::AGAIN);
         }
     }
 }
@@ -210,14 +211,14 @@ fn before_next_timer(delay: u64) -> u64 {
     }
     let next = timekeeper::until_next().unwrap_or(u64::MAX);
     // One that is due already was seen by the last look.
-    if next == 0 { delay.min(watch::AGAIN) } else { delay.min(next) }
+    if next == 0 { delay.min(retake::AGAIN) } else { delay.min(next) }
 }
 
 /// Sleeps until a P is not idle. False: one is.
 fn sleep_for_good() -> bool {
     let locked = SCHED.lock.lock();
-    let is_needed = poll::is_alone() || timers::need_sysmon(&locked);
-    if !SCHED.is_idle() || stopping::is_stopping() || trace::is_on() || is_needed {
+    let is_needed = poll_watch::is_alone() || timers::need_sysmon(&locked);
+    if !SCHED.is_idle() || stopping::is_stopping() || schedtrace::is_on() || is_needed {
         return false;
     }
     sysmon_alarm::ASLEEP.store(true, Ordering::Relaxed);
@@ -235,7 +236,7 @@ fn longest(now: u64) -> u64 {
         || SCHED.used_ps().any(|p| !p.queue.is_empty())
         || stopping::is_stopping()
         || (poll_desc::is_waited_for() && !SCHED.is_idle());
-    if waits { LONGEST_WANTED } else { LONGEST.min(trace::until_due(now)) }
+    if waits { LONGEST_WANTED } else { LONGEST.min(schedtrace::until_due(now)) }
 }
 
 /// Gs of the global queue that no P has come for.

@@ -3,6 +3,7 @@
 use crate::gmp::reason::WaitReason;
 use crate::gmp::state::GState;
 use std::collections::VecDeque;
+use std::fmt::{self, Display};
 use std::path::Path;
 
 /// Whether calls that nobody marked may be interrupted.
@@ -66,4 +67,33 @@ pub(crate) struct Look {
     pub(crate) reason: WaitReason,
     /// Since when it waits, or is in its call, if that is known.
     pub(crate) since: Option<u64>,
+}
+
+/// What [`head`] is about.
+#[derive(Debug, Default)]
+pub(crate) struct Head {
+    pub(crate) procs: usize,
+    pub(crate) idle_ps: u32,
+    pub(crate) threads: usize,
+    pub(crate) spinning: u32,
+    pub(crate) idle_ms: usize,
+    pub(crate) queued: usize,
+    pub(crate) stopping: bool,
+    /// Ms that sleep until the goroutine that they are locked to can run.
+    pub(crate) locked_ms: u32,
+    pub(crate) stop_wait: u32,
+    /// The watcher sleeps until it is called.
+    pub(crate) watcher_sleeps: bool,
+}
+
+/// `nil` as Go prints it, or the number.
+pub(crate) struct Number(pub(crate) Option<u64>);
+
+impl Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(number) => write!(f, "{number}"),
+            None => f.write_str("nil"),
+        }
+    }
 }

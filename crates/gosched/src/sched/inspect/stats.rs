@@ -1,6 +1,7 @@
 //! All that can be counted about the scheduler, for `runtime::metrics`.
 
-use crate::sched::{Backend, backend, cpu_use, events, moving, num_goroutines, procs, threads};
+use crate::sched::inspect::cpu_use;
+use crate::sched::{Backend, backend, events, moving, num_goroutines, procs, threads};
 
 /// What there is now, and what has happened since the process began. Each was true at some moment while
 /// they were read. Where goroutines are threads, what has no meaning is 0.

@@ -1,12 +1,14 @@
 //! The runtime's first moment: once per process, on first use.
 
-use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
+use crate::sched::boot::{preemption, seed, thread_maker};
+use crate::sched::inspect::snapshot;
+use crate::sched::inspect::{dump, schedtrace};
+use crate::sched::moving;
 use crate::sched::run::steal;
 use crate::sched::state::global::{MAX_PROCS, SCHED, STOPPED};
-use crate::sched::state::{fork, ps, thread_requests};
-use crate::sched::switch::preempt;
-use crate::sched::{chaos, dump, moving, spawner, trace};
+use crate::sched::state::{fork, ps};
+use crate::sched::switch::{first_frame, preempt, stacks};
 use crate::sys::fatal::warning;
 use crate::sys::{cpu_limit, fatal};
 use gosched_context::Size;
@@ -23,11 +25,13 @@ pub(crate) fn start() -> Result<(), String> {
         Size::standard().map_err(|why| why.to_string())
     })?;
     let size = *ps::SIZE.get_or_init(|| size);
-    chaos::start();
+    seed::start();
     std::sync::LazyLock::force(&STOPPED);
     steal::read_topology();
     fork::install();
     fatal::set_dump(dump::all);
+    let _ = stacks::FIRST_FRAMES.set(first_frame::FIRST_FRAMES);
+    let _ = preempt::SNAPSHOT_SERVER.set(snapshot::serve);
     gosched_alloc::set_check(moving::check_allocation);
     let procs = cpu_limit::start_procs().clamp(1, MAX_PROCS);
     ps::make_ps(procs, size);
@@ -41,26 +45,7 @@ pub(crate) fn start() -> Result<(), String> {
             locked.push_idle_p(p);
         }
     }
-    trace::start();
-    preempt::start();
-    spawner::start().map_err(|why| format!("a thread to make threads: {why}"))
-}
-
-/// Makes the calling thread, the process's first, an M with a P. It is to run `schedule::live`.
-pub(crate) fn main_m() -> &'static M {
-    let mut locked = SCHED.lock.lock();
-    let id = locked.next_m;
-    locked.next_m += 1;
-    locked.ms += 1;
-    let p = locked.pop_idle_p();
-    drop(locked);
-    let m = spawner::new_m(id);
-    m.alive.store(true, Ordering::Relaxed);
-    m.set_main(true);
-    if let Some(p) = p {
-        m.acquire_p(p);
-    }
-    // One in stock, and a watcher.
-    thread_requests::ask();
-    m
+    schedtrace::start();
+    preemption::start();
+    thread_maker::start().map_err(|why| format!("a thread to make threads: {why}"))
 }

@@ -1,6 +1,6 @@
 //! The twin of `viewer` on systems without a port: goroutines are threads there, whose frames are not known.
 
-pub(crate) use super::frames::{Frame, Frames, Look, Manners, Module};
+pub(crate) use super::types::{Frame, Frames, Look, Manners, Module};
 
 use crate::gmp::current;
 use crate::gmp::g::G;

@@ -8,12 +8,13 @@
 //! are; whoever asks next makes the spawner try again.
 
 use crate::gmp::m::M;
-use crate::sched::moving;
+use crate::sched::monitor::sysmon::{self, StandIn};
 use crate::sched::run::schedule;
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::{report, thread_requests};
-use crate::sched::sysmon::{self, StandIn};
-use crate::sched::wake::{self, refusal};
+use crate::sched::wake;
+use crate::sched::wake::refusal;
+use crate::sched::world::procs;
 use crate::sys::cpu_limit;
 use crate::sys::fatal::Stderr;
 use gosched_context::lock::Guarded;
@@ -47,7 +48,7 @@ fn follow_limit() {
         return;
     }
     let follow = move || {
-        moving::follow_procs(procs);
+        procs::follow_procs(procs);
         thread_requests::OTHER_THREADS.fetch_sub(1, Ordering::Relaxed);
         FOLLOWS.store(false, Ordering::Relaxed);
     };

@@ -7,9 +7,11 @@
 use crate::gmp::g::G;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
+use crate::sched::inspect::types;
+use crate::sched::inspect::types::Head;
 use crate::sched::{Backend, backend, moving, num_threads, procs};
 use crate::sys::{clock, godebug};
-use std::fmt::{self, Display, Write};
+use std::fmt::{self, Write};
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -97,23 +99,6 @@ fn rest(out: &mut dyn Write) -> fmt::Result {
     slab::all().filter(|g| g.id() != 0).try_for_each(|g| g_line(out, g))
 }
 
-/// What [`head`] is about.
-#[derive(Debug, Default)]
-pub(crate) struct Head {
-    pub(crate) procs: usize,
-    pub(crate) idle_ps: u32,
-    pub(crate) threads: usize,
-    pub(crate) spinning: u32,
-    pub(crate) idle_ms: usize,
-    pub(crate) queued: usize,
-    pub(crate) stopping: bool,
-    /// Ms that sleep until the goroutine that they are locked to can run.
-    pub(crate) locked_ms: u32,
-    pub(crate) stop_wait: u32,
-    /// The watcher sleeps until it is called.
-    pub(crate) watcher_sleeps: bool,
-}
-
 /// The counts that are under the scheduler's lock are of one moment.
 fn head() -> Head {
     match backend() {
@@ -165,22 +150,10 @@ fn p_lines(out: &mut dyn Write) -> fmt::Result {
 fn g_line(out: &mut dyn Write, g: &'static G) -> fmt::Result {
     let (id, state) = (g.id(), g.state());
     let runs = matches!(state, GState::Running | GState::Syscall);
-    let m = Number(runs.then(|| moving::m_of(g)).flatten());
-    let locked = Number(moving::locked_m_of(g));
+    let m = types::Number(runs.then(|| moving::m_of(g)).flatten());
+    let locked = types::Number(moving::locked_m_of(g));
     let (state, why) = (state as u32, g.reason().words());
     writeln!(out, "  G{id}: status={state}({why}) m={m} lockedm={locked}")
-}
-
-/// `nil` as Go prints it, or the number.
-pub(crate) struct Number(pub(crate) Option<u64>);
-
-impl Display for Number {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(number) => write!(f, "{number}"),
-            None => f.write_str("nil"),
-        }
-    }
 }
 
 /// Standard error, without std's lock, by whole lines and as few writes as there is room for: a block of

@@ -29,21 +29,21 @@ use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::state::{GState, Moment};
-use crate::sched::ahead::Ahead;
-use crate::sched::frames::Manners;
-use crate::sched::look;
+use crate::sched::inspect::batch::Ahead;
+use crate::sched::inspect::stack_copy::{self, View};
+use crate::sched::inspect::tables;
+use crate::sched::inspect::types::Manners;
 use crate::sched::state::fork;
 use crate::sched::switch::{preempt, syscall};
-use crate::sched::view::View;
 use crate::sched::world::{self, StopReason};
 use crate::sys::thread_look::{self, Call, Doing};
 use gosched_context::arch::{self, Registers, SAVED_WORDS};
 use gosched_context::interrupt::Interruption;
+use gosched_context::stack;
 use gosched_context::unwind::{End, Frame, Walker};
-use gosched_context::{memory, stack};
 use std::cell::RefCell;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// So often it is tried.
@@ -311,7 +311,7 @@ impl Snapshot {
         (self.start, self.is_blocked, self.rest) = (Start::Nowhere, false, Rest::Gone);
         let shown = g.shown();
         if !shown.is_null() {
-            let Some(registers) = shown_registers(shown) else { return Seen::Not };
+            let Some(registers) = stack_copy::shown_registers(shown) else { return Seen::Not };
             self.start = Start::At(state != GState::Syscall);
             self.view.fill(registers, Some(g));
             return Seen::if_so(g.shown() == shown);
@@ -324,7 +324,7 @@ impl Snapshot {
             return Seen::IfItIsStill;
         }
         // The registers are the first words on the stack.
-        self.view.fill(Registers { sp: saved_sp(g), ..Registers::default() }, Some(g));
+        self.view.fill(Registers { sp: stack_copy::saved_sp(g), ..Registers::default() }, Some(g));
         Seen::if_so(self.set_saved())
     }
 
@@ -345,7 +345,7 @@ impl Snapshot {
             // Its thread stayed behind.
             return Seen::AtThatMoment;
         }
-        let Some(m) = look::runner_of(g) else { return Seen::Not };
+        let Some(m) = tables::runner_of(g) else { return Seen::Not };
         let before = thread_look::cpu_time(m.thread());
         let (doing, call) = thread_look::call(m.thread());
         if self.manners == Manners::Polite && doing == Doing::Unknown && !has_run(m, before) {
@@ -471,15 +471,6 @@ fn all(words: [Option<usize>; SAVED_WORDS]) -> Option<[usize; SAVED_WORDS]> {
     words.iter().all(Option::is_some).then_some(known)
 }
 
-/// Copies registers from where a G shows them. `None`: they are not there any more.
-pub(super) fn shown_registers(at: *const Registers) -> Option<Registers> {
-    let mut registers = Registers::default();
-    let (start, size) = (ptr::from_mut(&mut registers).cast::<u8>(), size_of::<Registers>());
-    // SAFETY: the bytes of a local that is made of words.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(start, size) };
-    (memory::copy(at as usize, bytes) == size).then_some(registers)
-}
-
 /// Whether the M's thread has run a moment later.
 fn has_run(m: &'static M, before: Option<u64>) -> bool {
     std::thread::sleep(PAUSE);
@@ -509,23 +500,6 @@ fn can_be_interrupted(m: &'static M) -> bool {
         }
     }
     false
-}
-
-/// The stack pointer of a G that does not run, read without owning it.
-pub(super) fn saved_sp(g: &'static G) -> usize {
-    // SAFETY: in a record that is never freed.
-    let at = unsafe { &raw mut (*g.saved.as_ptr()).sp };
-    // SAFETY: as above; a word that the switch writes, in assembly. Whoever reads it looks afterwards whether the
-    // G stood still.
-    unsafe { AtomicUsize::from_ptr(at) }.load(Ordering::Relaxed)
-}
-
-/// As [`saved_sp`]: where its identity is.
-pub(super) fn thread_pointer(g: &'static G) -> usize {
-    // SAFETY: in a record that is never freed.
-    let at = unsafe { &raw mut (*g.saved.as_ptr()).thread_pointer };
-    // SAFETY: as above.
-    unsafe { AtomicUsize::from_ptr(at) }.load(Ordering::Relaxed)
 }
 
 /// In the signal's handler: somebody may want to see what the goroutine of `m` does.

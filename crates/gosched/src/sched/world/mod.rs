@@ -15,19 +15,22 @@
 //! One stopper at a time. While the world is stopped nothing may be allocated: whoever holds the
 //! allocator's lock may be stopped.
 
+pub(crate) mod procs;
+pub(crate) mod stall;
+
 use crate::gmp::current;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
 use crate::probe::times;
-use crate::sched::stall::Missing;
 use crate::sched::state::global::{Locked, SCHED, STOPPED, STOPPING};
 use crate::sched::state::{poller_role, stopping, sysmon_alarm};
 use crate::sched::switch::boundary::{enter, leave};
 use crate::sched::switch::preempt::{self, Why};
 use crate::sched::switch::{stacks, syscall};
-use crate::sched::wake::{self, give};
-use crate::sched::{moving, yield_now};
+use crate::sched::wake::give;
+use crate::sched::world::stall::Missing;
+use crate::sched::{wake, yield_now};
 use crate::sys::{barrier, clock};
 use gosched_context::arch;
 use gosched_context::lock::Locked as Guard;
@@ -133,7 +136,7 @@ fn try_once<R, F: FnOnce(Stopped) -> R>(
         wait_for_another_stopper(&mut tries);
     }
     REASON.store(reason as u8, Ordering::Relaxed);
-    let goroutine = moving::is_here();
+    let goroutine = current::is_fiber();
     // Inside `host` the thread is an M's, and its P is as good as stopped.
     let m = if goroutine { Some(enter()) } else { M::of_this_thread().map(enter_from_host) };
     let began = clock::real_now();

@@ -1,0 +1,47 @@
+//! The process's first thread becomes an M.
+
+use crate::gmp::m::M;
+use crate::sched::boot::thread_maker;
+use crate::sched::run::deadlock;
+use crate::sched::run::schedule;
+use crate::sched::state::global::SCHED;
+use crate::sched::state::thread_requests;
+use crate::sched::switch;
+use crate::sched::switch::spawn;
+use std::sync::atomic::Ordering;
+
+/// Makes the calling thread, the process's first, an M with a P. It is to run `schedule::live`.
+pub(crate) fn main_m() -> &'static M {
+    let mut locked = SCHED.lock.lock();
+    let id = locked.next_m;
+    locked.next_m += 1;
+    locked.ms += 1;
+    let p = locked.pop_idle_p();
+    drop(locked);
+    let m = thread_maker::new_m(id);
+    m.alive.store(true, Ordering::Relaxed);
+    m.set_main(true);
+    if let Some(p) = p {
+        m.acquire_p(p);
+    }
+    // One in stock, and a watcher.
+    thread_requests::ask();
+    m
+}
+
+/// Makes the calling thread, the process's first, an M, and runs goroutines on it for ever.
+pub(crate) fn become_main_m() -> ! {
+    let m = main_m();
+    // SAFETY: null, or a G: they are never freed.
+    if let Some(main) = unsafe { spawn::MAIN.load(Ordering::Relaxed).as_ref() } {
+        switch::push_next(m, main);
+    }
+    schedule::live(m);
+    // A goroutine ended while locked to this thread, which cannot end. It may have been the last.
+    thread_requests::OTHER_THREADS.fetch_add(1, Ordering::Relaxed);
+    std::thread::sleep(deadlock::PATIENCE);
+    deadlock::look();
+    loop {
+        std::thread::park();
+    }
+}

@@ -1,0 +1,99 @@
+//! Reads what the environment says about preemption, and installs the signal's handler.
+
+use crate::gmp::m::M;
+use crate::sched::switch::preempt;
+use crate::sched::switch::{boundary, syscall};
+use crate::sys::fatal::warning;
+use crate::sys::godebug;
+use gosched_context::interrupt::{self};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Reads the environment and installs the handler: called once, when the runtime starts.
+pub(crate) fn start() {
+    if let Some(text) = std::env::var_os("GOSCHED_SLICE") {
+        let text = text.to_string_lossy();
+        match parse_duration(&text) {
+            Some(slice) => preempt::SLICE.store(slice.as_nanos() as u64, Ordering::Relaxed),
+            None => warning!(
+                "GOSCHED_SLICE is {text:?}: it may be a time such as 500us, 10ms or 1s: using 10ms"
+            ),
+        }
+    }
+    preempt::MAY_MOVE.store(is_allocator_without_locks(), Ordering::Relaxed);
+    if let Some(way) = std::env::var_os("GOSCHED_PREEMPT") {
+        match way.to_str() {
+            Some("in-place") => preempt::MAY_MOVE.store(false, Ordering::Relaxed),
+            Some("moving") => {
+                preempt::MAY_MOVE.store(true, Ordering::Relaxed);
+                preempt::MAY_STOP.store(false, Ordering::Relaxed);
+            }
+            _ => {
+                warning!("GOSCHED_PREEMPT is {way:?}: it may be `in-place` or `moving`: using both")
+            }
+        }
+    }
+    let off = godebug::value("asyncpreemptoff").is_some_and(|value| value != 0);
+    // Whoever wants to see what goroutines do interrupts them too.
+    // SAFETY: then — `moved` is made for that.
+    match unsafe { interrupt::install(preempt::interrupted, moved) } {
+        Ok(()) => {
+            preempt::INSTALLED.store(true, Ordering::Relaxed);
+            preempt::ON.store(!off, Ordering::Relaxed);
+        }
+        Err(why) => warning!("goroutines are not preempted: {why}"),
+    }
+}
+
+/// Whether the program's global allocator is the allocation cache, which enters the allocator behind
+/// it only as a thread. Any other may be code of the program's with locks, as jemalloc is and a
+/// wrapper that counts. A goroutine that was moved out of there holds a lock without which no M can be
+/// made: when all Ms wait for the lock, none is left to go on with the goroutine.
+pub(crate) fn is_allocator_without_locks() -> bool {
+    drop(std::hint::black_box(Box::new(0)));
+    gosched_alloc::stats().reserved > 0
+}
+
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().ok().filter(|&number| number > 0)?;
+    let nanos = match unit {
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return None,
+    };
+    Some(Duration::from_nanos(number.checked_mul(nanos)?))
+}
+
+/// Where a goroutine goes on that was interrupted and is to be moved, with preemption off.
+///
+/// # Safety
+/// - **redirect**: reached from [`interrupted`], on the stack of the goroutine.
+pub(crate) unsafe extern "C" fn moved() {
+    // SAFETY: carried — a goroutine of this runtime, that is not moved now.
+    let m = unsafe { M::current() };
+    match m.taken.load(Ordering::Relaxed) {
+        0 => preempt::serve(m),
+        _ => drop(syscall::come_back(m)),
+    }
+    boundary::leave();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_is_a_number_with_a_unit() {
+        assert_eq!(parse_duration("500us"), Some(Duration::from_micros(500)));
+        assert_eq!(parse_duration("10ms"), Some(Duration::from_millis(10)));
+        assert_eq!(parse_duration("2s"), Some(Duration::from_secs(2)));
+        for wrong in
+            ["", "10", "ms", "0ms", "-1ms", "1.5ms", "10 ms", "1h", "99999999999999999999s"]
+        {
+            assert_eq!(parse_duration(wrong), None, "{wrong}");
+        }
+    }
+}

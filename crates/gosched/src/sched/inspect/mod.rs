@@ -1,0 +1,23 @@
+//! What the scheduler tells whoever looks at it: nothing here changes what runs.
+
+pub(crate) mod cpu_use;
+pub(crate) mod schedtrace;
+pub(crate) mod stats;
+pub(crate) mod types;
+
+#[cfg(ported)]
+pub(crate) mod batch;
+#[cfg(ported)]
+pub(crate) mod dump;
+#[cfg(ported)]
+pub(crate) mod inspector;
+#[cfg(ported)]
+pub(crate) mod snapshot;
+#[cfg(ported)]
+pub(crate) mod stack_copy;
+#[cfg(ported)]
+pub(crate) mod tables;
+
+#[cfg(not(ported))]
+#[path = "inspector_none.rs"]
+pub(crate) mod inspector;

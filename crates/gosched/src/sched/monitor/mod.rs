@@ -1,0 +1,6 @@
+//! Sysmon: a thread without a P that looks after all Ps.
+
+pub(crate) mod in_flight;
+pub(crate) mod poll_watch;
+pub(crate) mod retake;
+pub(crate) mod sysmon;

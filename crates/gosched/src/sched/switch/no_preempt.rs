@@ -1,0 +1,28 @@
+//! Code that asks not to be preempted.
+
+use crate::gmp::g::G;
+use crate::sched::switch::boundary;
+use std::sync::atomic::Ordering;
+
+/// The calling goroutine is not preempted while `f` runs.
+pub(crate) fn without<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
+    /// However it ends.
+    struct End(&'static G);
+    impl Drop for End {
+        fn drop(&mut self) {
+            let before = self.0.steady.load(Ordering::Relaxed);
+            self.0.steady.store(before - 1, Ordering::Relaxed);
+            if before == 1 {
+                let m = boundary::enter();
+                // What was asked for meanwhile is done on the way out.
+                if m.asked.load(Ordering::Relaxed) != 0 {
+                    m.carrier.set_pending(true);
+                }
+                boundary::leave();
+            }
+        }
+    }
+    g.steady.store(g.steady.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    let _end = End(g);
+    f()
+}

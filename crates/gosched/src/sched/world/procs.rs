@@ -1,0 +1,45 @@
+//! Changes the number of Ps.
+
+use crate::sched::run::steal;
+use crate::sched::state::global::{MAX_PROCS, SCHED};
+use crate::sched::state::{available_cpu, fork, ps};
+use crate::sched::world;
+use crate::sys::cpu_limit;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Changes how many there are. One change at a time.
+pub(crate) fn set_procs(procs: usize) -> usize {
+    fork::refuse_in_child("`set_procs`");
+    change_procs(procs, || true)
+}
+
+/// As [`set_procs`], unless the program has chosen a number itself by now.
+pub(crate) fn follow_procs(procs: usize) {
+    change_procs(procs, || !cpu_limit::is_fixed());
+}
+
+/// Changes the number of Ps if that `is_wanted` when no other change is under way. Returns what it was.
+pub(crate) fn change_procs(procs: usize, is_wanted: impl FnOnce() -> bool) -> usize {
+    let procs = procs.min(MAX_PROCS);
+    let mut tries = 0;
+    // PAIR changing-procs: sees the last change.
+    while CHANGING.swap(true, Ordering::Acquire) {
+        world::wait_for_another_stopper(&mut tries);
+    }
+    let procs = if is_wanted() { procs } else { SCHED.procs() };
+    ps::make_more_ps(procs);
+    let before = SCHED.procs();
+    if procs != before {
+        let table = steal::table_for(procs);
+        world::with_world_stopped(world::StopReason::SetProcs, |stopped| {
+            world::resize(&stopped, procs);
+            steal::use_table(table);
+        });
+        available_cpu::procs_changed(procs);
+    }
+    // PAIR changing-procs: publishes this one.
+    CHANGING.store(false, Ordering::Release);
+    before
+}
+
+pub(crate) static CHANGING: AtomicBool = AtomicBool::new(false);
