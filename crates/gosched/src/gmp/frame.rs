@@ -1,8 +1,12 @@
 //! Where a G's code is while it does not run: registers, stack, identity.
 
+pub(crate) use gosched_context::Size;
 pub(crate) use gosched_context::arch::{Registers, Saved};
 
-use gosched_context::{Size, Stack};
+use crate::probe;
+use gosched_context::Stack;
+use gosched_context::arch;
+use std::mem::MaybeUninit;
 
 /// The owner's part of a G.
 #[derive(Debug)]
@@ -16,5 +20,14 @@ pub(crate) struct Frame {
 impl Frame {
     pub(crate) const fn new() -> Frame {
         Frame { stack: None, size: None }
+    }
+}
+
+/// The registers of the frame this is called in, for [`G::begin_call`](super::g::G::begin_call).
+#[inline(always)]
+pub(crate) fn registers_here(to: &mut MaybeUninit<Registers>) {
+    if probe::ON {
+        // SAFETY: to — a place for them.
+        unsafe { arch::registers_here(to.as_mut_ptr()) };
     }
 }

@@ -23,3 +23,10 @@ impl Saved {
 /// Nor registers.
 #[derive(Debug, Default)]
 pub(crate) struct Registers;
+
+/// The system knows how large a thread's stack is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Size {}
+
+/// Registers of threads are not kept.
+pub(crate) fn registers_here(_to: &mut std::mem::MaybeUninit<Registers>) {}

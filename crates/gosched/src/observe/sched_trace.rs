@@ -6,6 +6,6 @@ use crate::sched;
 pub(crate) fn sched_trace() -> String {
     let mut text = String::new();
     // A `String` refuses nothing.
-    let _ = sched::trace::all(&mut text);
+    let _ = sched::write_trace(&mut text);
     text
 }

@@ -38,75 +38,40 @@ mod moving;
 
 use crate::gmp::current;
 use crate::gmp::frame::Registers;
-use crate::gmp::g::{Details, G};
+use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
-use crate::gmp::task::Task;
 use crate::gmp::timer::Timer;
 use crate::sys::fatal::warning;
 use crate::sys::{clock, cpu_limit};
 use gosched_context::Still;
-use std::panic::Location;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::Ordering;
 
 pub(crate) use moving::{
     become_main_m, check_panic, hand_offs, list_goroutines, main_has_exited, preemptions,
-    refuse_in_child, registers_here, set_overflow_report, with_preemption_off, with_stack,
-    with_world_stopped,
+    set_overflow_report, with_preemption_off, with_stack, with_world_stopped,
 };
 
+pub(crate) use crate::gmp::frame::registers_here;
+pub(crate) use crate::sys::forked::refuse_in_child;
 pub(crate) use inspect::inspector as viewer;
-pub(crate) use inspect::{schedtrace as trace, stats as numbers};
+pub(crate) use inspect::types::Numbers;
+
+pub use state::backend::Backend;
 pub(crate) use state::report::{End, begin as begin_report, report, set_report, set_show};
+pub(crate) use state::spawn_request::{Order, Spawned, Wishes};
 
 /// The seed that this run can be replayed with, if one was given.
 pub(crate) use crate::sys::random::given as seed;
 
-/// A goroutine to be started. Small: it is on the way of every `go`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Order<'a> {
-    pub(crate) task: *mut Task,
-    pub(crate) site: &'static Location<'static>,
-    /// What is special about it.
-    pub(crate) wishes: Option<&'a Wishes>,
-}
-
-/// What most goroutines do not ask for.
-#[derive(Debug, Default)]
-pub(crate) struct Wishes {
-    pub(crate) details: Option<Arc<Details>>,
-    /// A stack of a size of its own.
-    pub(crate) size: Option<moving::Size>,
-    /// The same in bytes, for a thread.
-    pub(crate) bytes: Option<usize>,
-    /// Main's.
-    pub(crate) id: Option<u64>,
-    /// It is main, and the thread that starts it is about to become the first M.
-    pub(crate) for_main_m: bool,
-}
-
-/// What goroutines are in this process: see [`runtime::backend`](crate::runtime::backend).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Backend {
-    /// Goroutines have stacks of their own and move between a few threads.
-    MultiThread,
-    /// Each goroutine is an OS thread. The API is the same; memory, switches and the number of
-    /// goroutines are those of threads. [`procs`](crate::runtime::procs) limits nothing, the kernel
-    /// preempts instead of the runtime, dumps have no frames, and a deadlock is not reported.
-    Threads,
-}
-
-static BACKEND: OnceLock<Backend> = OnceLock::new();
-
 /// Starts the runtime, if nobody did yet.
 #[inline]
 pub(crate) fn backend() -> Backend {
-    *BACKEND.get_or_init(choose)
+    *state::backend::BACKEND.get_or_init(choose)
 }
 
 #[cold]
 fn choose() -> Backend {
-    THREADS_PROCS.store(cpu_limit::start_procs(), Ordering::Relaxed);
+    threads::set_procs(cpu_limit::start_procs());
     if !cfg!(feature = "threads") {
         match moving::start() {
             Ok(()) => {
@@ -119,7 +84,7 @@ fn choose() -> Backend {
         }
     }
     threads::start();
-    state::available_cpu::procs_changed(THREADS_PROCS.load(Ordering::Relaxed));
+    state::available_cpu::procs_changed(threads::procs());
     Backend::Threads
 }
 
@@ -187,16 +152,6 @@ pub(crate) fn live() {
         Some(g) if !g.is_thread() => moving::live(g),
         _ => {}
     }
-}
-
-/// A goroutine that was started.
-#[derive(Debug)]
-pub(crate) struct Spawned {
-    pub(crate) g: &'static G,
-    pub(crate) id: u64,
-    /// What is to be waited for after its end, where it is a thread: its thread-locals are destroyed
-    /// then.
-    pub(crate) thread: Option<Box<std::thread::JoinHandle<()>>>,
 }
 
 /// Waits until the G given to `commit` is made [`ready`]: a goroutine parks, a thread sleeps.
@@ -374,13 +329,10 @@ pub(crate) fn unlock_os_thread(g: &'static G) {
     }
 }
 
-/// What `procs` says where goroutines are threads: nothing else depends on it.
-static THREADS_PROCS: AtomicUsize = AtomicUsize::new(1);
-
 pub(crate) fn procs() -> usize {
     match backend() {
         Backend::MultiThread => moving::procs(),
-        Backend::Threads => THREADS_PROCS.load(Ordering::Relaxed),
+        Backend::Threads => threads::procs(),
     }
 }
 
@@ -390,7 +342,7 @@ pub(crate) fn set_procs(procs: usize) -> usize {
         Backend::MultiThread => moving::set_procs(procs),
         Backend::Threads => {
             state::available_cpu::procs_changed(procs);
-            THREADS_PROCS.swap(procs, Ordering::Relaxed)
+            threads::set_procs(procs)
         }
     }
 }
@@ -437,7 +389,7 @@ pub(crate) fn without_preemption<R>(f: impl FnOnce() -> R) -> R {
 
 /// Lets the thread that makes threads call `f`, soon. In signal handlers too. False: there is none.
 pub(crate) fn call_from_spawner(f: fn()) -> bool {
-    BACKEND.get() == Some(&Backend::MultiThread) && moving::call_from_spawner(f)
+    state::backend::BACKEND.get() == Some(&Backend::MultiThread) && moving::call_from_spawner(f)
 }
 
 /// In virtual time: a thread has begun to wait, perhaps for a timer that nobody waited for. If all others sleep, time
@@ -453,7 +405,7 @@ pub(crate) fn look_at_virtual_time() {
 }
 
 pub(crate) fn num_goroutines() -> usize {
-    match BACKEND.get() {
+    match state::backend::BACKEND.get() {
         None => 0,
         Some(Backend::MultiThread) => moving::num_goroutines(),
         Some(Backend::Threads) => threads::num_goroutines(),
@@ -462,9 +414,21 @@ pub(crate) fn num_goroutines() -> usize {
 
 /// The runtime's own threads.
 pub(crate) fn num_threads() -> usize {
-    match BACKEND.get() {
+    match state::backend::BACKEND.get() {
         None => 0,
         Some(Backend::MultiThread) => moving::num_threads(),
         Some(Backend::Threads) => threads::num_goroutines(),
     }
+}
+
+/// All that can be counted.
+pub(crate) fn numbers() -> Numbers {
+    backend();
+    inspect::stats::numbers()
+}
+
+/// The scheduler in Go's words: the plain line of `schedtrace`, then every P, M and G.
+pub(crate) fn write_trace(out: &mut dyn std::fmt::Write) -> std::fmt::Result {
+    backend();
+    inspect::schedtrace::all(out)
 }

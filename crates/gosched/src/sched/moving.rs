@@ -6,23 +6,19 @@
 use crate::gmp::current;
 use crate::gmp::frame::Registers;
 use crate::gmp::g::G;
-use crate::gmp::m::M;
 use crate::gmp::timer::Timer;
-use crate::probe;
 use crate::sched::inspect::dump;
 use crate::sched::run::{deadlock, timers};
 use crate::sched::state::global::SCHED;
-use crate::sched::state::{fork, thread_requests};
+use crate::sched::state::thread_requests;
 use crate::sched::switch::boundary::{enter, leave};
 use crate::sched::switch::{no_preempt, syscall};
 use crate::sched::{wake, world};
-use crate::sys::fatal::fatal;
+use crate::sys::forked;
 use gosched_context::Still;
 use gosched_context::arch;
-use gosched_context::carrier::{Role, role};
 use gosched_context::fault;
 use gosched_context::lock::Guarded;
-use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
@@ -30,14 +26,11 @@ pub(crate) use super::boot::main_m::become_main_m;
 pub(crate) use super::boot::start::start;
 pub(crate) use super::boot::thread_maker::set_max_threads;
 pub(crate) use super::inspect::dump::list as list_goroutines;
-pub(crate) use super::inspect::tables::{
-    count, head, length_and_tick, locked_m_of, m_of, write_ms, write_ps,
-};
 pub(crate) use super::run::deadlock::{PATIENCE, look as look_for_deadlock};
 pub(crate) use super::run::poll::get_polled;
-pub(crate) use super::state::counts::{cpu_time, num_goroutines};
-pub(crate) use super::state::fork::refuse_in_child;
+pub(crate) use super::state::counts::num_goroutines;
 pub(crate) use super::state::thread_requests::call_from_spawner;
+pub(crate) use super::switch::checks::check_panic;
 pub(crate) use super::switch::park::{
     park, park_inside, ready, ready_inside, yield_locally, yield_now,
 };
@@ -46,7 +39,6 @@ pub(crate) use super::switch::prepared::{discard, live, prepare};
 pub(crate) use super::switch::spawn::spawn;
 pub(crate) use super::switch::syscall::hand_offs;
 pub(crate) use super::world::procs::set_procs;
-pub(crate) use crate::sys::thread_look::id as thread_id;
 pub(crate) use gosched_context::Size;
 
 /// A stack of at least `bytes`, for [`Wishes::size`](super::Wishes).
@@ -148,7 +140,7 @@ pub(crate) fn procs() -> usize {
 
 /// See [`begin_call`](super::begin_call).
 pub(crate) fn begin_call(g: &'static G, long: bool, registers: *const Registers) {
-    if fork::is_child() {
+    if forked::is_child() {
         return;
     }
     let mut m = enter();
@@ -166,15 +158,6 @@ pub(crate) fn begin_call(g: &'static G, long: bool, registers: *const Registers)
     unsafe { arch::preempt_on() };
 }
 
-/// The registers of the frame this is called in, for [`begin_call`].
-#[inline(always)]
-pub(crate) fn registers_here(to: &mut MaybeUninit<Registers>) {
-    if probe::ON {
-        // SAFETY: to — a place for them.
-        unsafe { arch::registers_here(to.as_mut_ptr()) };
-    }
-}
-
 /// Runs `f` without the calling goroutine being preempted.
 pub(crate) fn without_preemption<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
     no_preempt::without(g, f)
@@ -184,39 +167,6 @@ pub(crate) fn without_preemption<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
 pub(crate) fn num_threads() -> usize {
     Guarded::new(&SCHED.lock).ms as usize
         + thread_requests::OTHER_THREADS.load(Ordering::Relaxed) as usize
-}
-
-/// A panic where none may be is the end.
-pub(crate) fn check_panic() {
-    let inside = match current::is_fiber() {
-        // SAFETY: carried — a goroutine of this runtime.
-        true => (unsafe { arch::preempt_off_count() }) > 0,
-        false => current::is_m() && role() == Role::Carrier,
-    };
-    if inside {
-        fatal!("a panic with preemption off");
-    }
-}
-
-/// What the allocation cache calls when it is entered, in debug builds: fatal where nothing may be
-/// allocated, that is with preemption off and a P in hand, and while the caller has stopped the world.
-/// Whoever holds the allocator's lock may need that P, or is stopped.
-pub(crate) fn check_allocation() {
-    if current::has_stopped_the_world() {
-        current::set_has_stopped_the_world(false);
-        fatal!("the allocator was entered by a thread that has stopped the world");
-    }
-    if !current::is_m() && !current::is_fiber() {
-        return;
-    }
-    // SAFETY: carried — a goroutine of this runtime, or the thread of an M.
-    if unsafe { arch::preempt_off_count() } == 0 {
-        return;
-    }
-    // SAFETY: carried — as above, and it is not moved now.
-    if unsafe { M::current() }.p().is_some() {
-        fatal!("the allocator was entered with preemption off");
-    }
 }
 
 /// Runs `f` in a stopped world.

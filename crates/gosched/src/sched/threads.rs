@@ -5,6 +5,7 @@
 //! file is both the other backend and the way ordinary threads wait for goroutines.
 
 use crate::gmp::current;
+use crate::gmp::frame;
 use crate::gmp::frame::Registers;
 use crate::gmp::g::{Birth, G};
 use crate::gmp::list::GList;
@@ -13,12 +14,14 @@ use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::probe;
 use crate::sched::inspect::schedtrace;
-use crate::sched::inspect::stats::Numbers;
 use crate::sched::state::report;
-use crate::sched::{Order, moving, timer_thread};
+use crate::sched::state::spawn_request::Order;
+use crate::sched::{moving, timer_thread};
 use crate::sys::Lock;
 use crate::sys::fatal::warning;
+use crate::sys::forked;
 use crate::sys::mappings::{self, Mappings};
+use crate::sys::thread_look;
 use crate::sys::{clock, random};
 use gosched_context::Still;
 use gosched_context::fatal::Stderr;
@@ -47,6 +50,18 @@ pub(crate) fn start() {
             warning!("no thread for GODEBUG=schedtrace: {why}");
         }
     }
+}
+
+/// What `procs` says where goroutines are threads: nothing else depends on it.
+static PROCS: AtomicUsize = AtomicUsize::new(1);
+
+pub(crate) fn procs() -> usize {
+    PROCS.load(Ordering::Relaxed)
+}
+
+/// Returns what it was.
+pub(crate) fn set_procs(procs: usize) -> usize {
+    PROCS.swap(procs, Ordering::Relaxed)
 }
 
 /// How many ordinary threads wait for a goroutine.
@@ -79,7 +94,7 @@ impl ThreadG {
     fn new() -> ThreadG {
         let g = take_g();
         g.begin_thread();
-        ThreadG { g, id: moving::thread_id() }
+        ThreadG { g, id: thread_look::id() }
     }
 }
 
@@ -123,7 +138,7 @@ pub(crate) unsafe fn park(
     data: *const (),
     still: Option<Still>,
 ) {
-    moving::refuse_in_child("a wait");
+    forked::refuse_in_child("a wait");
     // A goroutine of this backend has its own G; a thread that is ending has none left to use.
     let goroutine = current::goroutine();
     let mine = MINE.try_with(|mine| (mine.g, mine.id)).ok();
@@ -153,7 +168,7 @@ pub(crate) unsafe fn park(
                 super::look_at_virtual_time();
                 // Of this frame, which is there until the thread goes on.
                 let mut place = WaitingPlace { registers: MaybeUninit::uninit(), thread };
-                moving::registers_here(&mut place.registers);
+                frame::registers_here(&mut place.registers);
                 g.show(if probe::ON { place.registers.as_ptr() } else { ptr::null() });
                 sleep(g);
                 g.show(ptr::null());
@@ -244,7 +259,7 @@ pub(crate) fn ready(g: &'static G) {
 
 /// Goroutines that do not wait, and timers that are being fired: while there is one, virtual time stands
 /// still. Counted up by whoever lets one go on, before it does.
-pub(super) static ACTIVE: AtomicIsize = AtomicIsize::new(0);
+pub(crate) static ACTIVE: AtomicIsize = AtomicIsize::new(0);
 
 /// One less. In virtual time, the last one lets time pass.
 pub(super) fn less_active() {
@@ -284,21 +299,11 @@ pub(crate) fn num_goroutines() -> usize {
 }
 
 /// Goroutines that were ever started.
-static STARTED: AtomicU64 = AtomicU64::new(0);
+pub(crate) static STARTED: AtomicU64 = AtomicU64::new(0);
 
 fn count_started() {
     GOROUTINES.fetch_add(1, Ordering::Relaxed);
     STARTED.fetch_add(1, Ordering::Relaxed);
-}
-
-/// See [`Numbers`]. A timer that is being fired counts as one that runs, if there are so many goroutines.
-pub(crate) fn count(numbers: &mut Numbers) {
-    let goroutines = num_goroutines() as u64;
-    numbers.created = STARTED.load(Ordering::Relaxed);
-    numbers.threads = goroutines;
-    let active = u64::try_from(ACTIVE.load(Ordering::Relaxed)).unwrap_or(0);
-    numbers.running = active.min(goroutines);
-    numbers.timers = timer_thread::timers() as u64;
 }
 
 /// A goroutine as a thread, and the thread, which ends after it.

@@ -30,6 +30,8 @@ pub(crate) mod descriptor;
 #[cfg(not(loom))]
 pub(crate) mod fatal;
 #[cfg(not(loom))]
+pub(crate) mod forked;
+#[cfg(not(loom))]
 pub(crate) mod godebug;
 #[cfg(not(loom))]
 pub(crate) mod inq;
@@ -55,6 +57,10 @@ pub(crate) mod thread_look;
 pub(crate) mod topology;
 #[cfg(not(loom))]
 pub(crate) mod transfer;
+
+#[cfg(all(not(ported), not(loom)))]
+#[path = "thread_look_none.rs"]
+pub(crate) mod thread_look;
 
 #[cfg(all(not(loom), target_os = "linux"))]
 mod before_main;

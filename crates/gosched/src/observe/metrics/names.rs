@@ -7,7 +7,7 @@ use super::Kind::{Float64, Histogram as Distribution, Uint64};
 use super::{Description, Histogram, Value, seconds};
 use crate::probe::histogram::Durations;
 use crate::probe::times::{Times, times};
-use crate::sched::numbers::{Numbers, numbers};
+use crate::sched::{Numbers, numbers};
 
 /// What all metrics of one snapshot are made of.
 #[derive(Debug)]

@@ -2,12 +2,10 @@
 
 use crate::gmp::m::M;
 use crate::sched::boot::thread_maker;
-use crate::sched::run::deadlock;
-use crate::sched::run::schedule;
+use crate::sched::run::{deadlock, schedule};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::thread_requests;
-use crate::sched::switch;
-use crate::sched::switch::spawn;
+use crate::sched::switch::{self, spawn};
 use std::sync::atomic::Ordering;
 
 /// Makes the calling thread, the process's first, an M with a P. It is to run `schedule::live`.

@@ -1,8 +1,7 @@
 //! Reads what the environment says about preemption, and installs the signal's handler.
 
 use crate::gmp::m::M;
-use crate::sched::switch::preempt;
-use crate::sched::switch::{boundary, syscall};
+use crate::sched::switch::{boundary, preempt, syscall};
 use crate::sys::fatal::warning;
 use crate::sys::godebug;
 use gosched_context::interrupt::{self};

@@ -2,13 +2,11 @@
 
 use crate::gmp::p::PStatus;
 use crate::sched::boot::{preemption, seed, thread_maker};
-use crate::sched::inspect::snapshot;
-use crate::sched::inspect::{dump, schedtrace};
-use crate::sched::moving;
+use crate::sched::inspect::{dump, schedtrace, snapshot};
 use crate::sched::run::steal;
 use crate::sched::state::global::{MAX_PROCS, SCHED, STOPPED};
 use crate::sched::state::{fork, ps};
-use crate::sched::switch::{first_frame, preempt, stacks};
+use crate::sched::switch::{checks, first_frame, preempt, stacks};
 use crate::sys::fatal::warning;
 use crate::sys::{cpu_limit, fatal};
 use gosched_context::Size;
@@ -32,7 +30,7 @@ pub(crate) fn start() -> Result<(), String> {
     fatal::set_dump(dump::all);
     let _ = stacks::FIRST_FRAMES.set(first_frame::FIRST_FRAMES);
     let _ = preempt::SNAPSHOT_SERVER.set(snapshot::serve);
-    gosched_alloc::set_check(moving::check_allocation);
+    gosched_alloc::set_check(checks::check_allocation);
     let procs = cpu_limit::start_procs().clamp(1, MAX_PROCS);
     ps::make_ps(procs, size);
     steal::use_table(steal::table_for(procs));

@@ -3,18 +3,12 @@
 //! There was as much as Ps, for as long as there were so many. Used is what the threads that run them have
 //! run, the scheduler's share included: the kernel knows, so nobody has to measure.
 
+use super::contract::of_backend;
+use super::types::CpuUse;
 use crate::sched::state::available_cpu;
-use crate::sched::{Backend, backend, moving};
 use crate::sys::clock;
 use gosched_context::lock::Guarded;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// CPU time, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CpuUse {
-    pub(crate) user: u64,
-    pub(crate) idle: u64,
-}
 
 /// The most that was ever told: what is read here and there may be less than it was before.
 static USER: AtomicU64 = AtomicU64::new(0);
@@ -22,10 +16,7 @@ static IDLE: AtomicU64 = AtomicU64::new(0);
 
 /// Neither number ever gets smaller.
 pub(crate) fn cpu_use() -> CpuUse {
-    let user = match backend() {
-        Backend::MultiThread => moving::cpu_time(),
-        Backend::Threads => clock::process_cpu_time(),
-    };
+    let user = of_backend!(cpu_time());
     let area = Guarded::new(&available_cpu::AREA).now(clock::real_now());
     let at_least = |most: &AtomicU64, now: u64| most.fetch_max(now, Ordering::Relaxed).max(now);
     let user = at_least(&USER, user);

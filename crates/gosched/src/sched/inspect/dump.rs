@@ -2,7 +2,9 @@
 
 use crate::gmp::g::G;
 use crate::gmp::slab;
+use crate::sched::inspect::contract::Tables;
 use crate::sched::inspect::{schedtrace, tables};
+use crate::sched::state::multi_thread::MultiThread;
 use crate::sched::world;
 use crate::sys::fatal::Stderr;
 use std::fmt::Write;
@@ -11,8 +13,8 @@ use std::sync::atomic::Ordering;
 /// Everything, in the lines of `trace`: for the end after a broken rule.
 pub(crate) fn all(out: &mut Stderr) {
     let _ = schedtrace::detailed_head(out, &tables::head_at_the_end());
-    let _ = tables::write_ps(out);
-    let _ = tables::write_ms(out);
+    let _ = MultiThread::write_ps(out);
+    let _ = MultiThread::write_ms(out);
     match world::last_reason() {
         "" => {}
         reason => drop(writeln!(out, "last stop: {reason}")),

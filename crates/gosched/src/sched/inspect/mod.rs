@@ -1,8 +1,10 @@
 //! What the scheduler tells whoever looks at it: nothing here changes what runs.
 
+pub(crate) mod contract;
 pub(crate) mod cpu_use;
 pub(crate) mod schedtrace;
 pub(crate) mod stats;
+pub(crate) mod thread_tables;
 pub(crate) mod types;
 
 #[cfg(ported)]

@@ -7,9 +7,8 @@
 use crate::gmp::g::G;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
-use crate::sched::inspect::types;
-use crate::sched::inspect::types::Head;
-use crate::sched::{Backend, backend, moving, num_threads, procs};
+use crate::sched::inspect::contract::of_backend;
+use crate::sched::inspect::types::{self, Head};
 use crate::sys::{clock, godebug};
 use std::fmt::{self, Write};
 use std::io;
@@ -93,18 +92,15 @@ fn detailed(out: &mut dyn Write) -> fmt::Result {
 }
 
 fn rest(out: &mut dyn Write) -> fmt::Result {
-    p_lines(out)?;
-    moving::write_ms(out)?;
+    of_backend!(write_ps(out))?;
+    of_backend!(write_ms(out))?;
     // Go's list of goroutines has those that ended too.
     slab::all().filter(|g| g.id() != 0).try_for_each(|g| g_line(out, g))
 }
 
 /// The counts that are under the scheduler's lock are of one moment.
 fn head() -> Head {
-    match backend() {
-        Backend::MultiThread => moving::head(),
-        Backend::Threads => Head { procs: procs(), threads: num_threads(), ..Head::default() },
-    }
+    of_backend!(head())
 }
 
 /// What both kinds of the first line begin with.
@@ -123,9 +119,11 @@ fn first_words(out: &mut dyn Write, head: &Head) -> fmt::Result {
 fn plain(out: &mut dyn Write, head: &Head) -> fmt::Result {
     first_words(out, head)?;
     write!(out, " [ ")?;
-    (0..head.procs).try_for_each(|index| write!(out, "{} ", moving::length_and_tick(index).0))?;
+    (0..head.procs)
+        .try_for_each(|index| write!(out, "{} ", of_backend!(length_and_tick(index)).0))?;
     write!(out, "] schedticks=[ ")?;
-    (0..head.procs).try_for_each(|index| write!(out, "{} ", moving::length_and_tick(index).1))?;
+    (0..head.procs)
+        .try_for_each(|index| write!(out, "{} ", of_backend!(length_and_tick(index)).1))?;
     writeln!(out, "]")
 }
 
@@ -140,18 +138,11 @@ pub(crate) fn detailed_head(out: &mut dyn Write, head: &Head) -> fmt::Result {
     )
 }
 
-fn p_lines(out: &mut dyn Write) -> fmt::Result {
-    match backend() {
-        Backend::MultiThread => moving::write_ps(out),
-        Backend::Threads => Ok(()),
-    }
-}
-
 fn g_line(out: &mut dyn Write, g: &'static G) -> fmt::Result {
     let (id, state) = (g.id(), g.state());
     let runs = matches!(state, GState::Running | GState::Syscall);
-    let m = types::Number(runs.then(|| moving::m_of(g)).flatten());
-    let locked = types::Number(moving::locked_m_of(g));
+    let m = types::Number(runs.then(|| of_backend!(m_of(g))).flatten());
+    let locked = types::Number(of_backend!(locked_m_of(g)));
     let (state, why) = (state as u32, g.reason().words());
     writeln!(out, "  G{id}: status={state}({why}) m={m} lockedm={locked}")
 }

@@ -33,9 +33,9 @@ use crate::sched::inspect::batch::Ahead;
 use crate::sched::inspect::stack_copy::{self, View};
 use crate::sched::inspect::tables;
 use crate::sched::inspect::types::Manners;
-use crate::sched::state::fork;
 use crate::sched::switch::{preempt, syscall};
 use crate::sched::world::{self, StopReason};
+use crate::sys::forked;
 use crate::sys::thread_look::{self, Call, Doing};
 use gosched_context::arch::{self, Registers, SAVED_WORDS};
 use gosched_context::interrupt::Interruption;
@@ -236,7 +236,7 @@ impl Snapshot {
             std::thread::yield_now();
         }
         // One that only runs would not stop for that either.
-        if stops && self.manners == Manners::Polite && !self.goes_on && !fork::is_child() {
+        if stops && self.manners == Manners::Polite && !self.goes_on && !forked::is_child() {
             return self.take_in_a_stopped_world(g);
         }
         (self.start, self.rest) = (Start::Nowhere, Rest::Gone);
@@ -341,7 +341,7 @@ impl Snapshot {
 
     fn take_running(&mut self, g: &'static G) -> Seen {
         (self.start, self.is_blocked, self.rest) = (Start::Nowhere, false, Rest::Gone);
-        if fork::is_child() {
+        if forked::is_child() {
             // Its thread stayed behind.
             return Seen::AtThatMoment;
         }

@@ -4,11 +4,11 @@ use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::gmp::state::GState;
-use crate::sched::inspect::stats::Numbers;
-use crate::sched::inspect::types::{Head, Number};
-use crate::sched::monitor::in_flight;
+use crate::sched::inspect::contract::Tables;
+use crate::sched::inspect::types::{Head, Number, Numbers};
 use crate::sched::run::timers;
 use crate::sched::state::global::SCHED;
+use crate::sched::state::multi_thread::MultiThread;
 use crate::sched::state::thread_requests::OTHER_THREADS;
 use crate::sched::state::{counts, stopping, sysmon_alarm};
 use crate::sched::switch::{preempt, syscall};
@@ -17,20 +17,103 @@ use gosched_context::lock::Guarded;
 use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;
 
-/// See [`Head`]. The lock is held for a moment.
-pub(crate) fn head() -> Head {
-    let locked = Guarded::new(&SCHED.lock);
-    Head {
-        threads: locked.ms as usize + other_threads(),
-        idle_ms: locked.idle_ms.len(),
-        queued: locked.queue.len(),
-        locked_ms: locked.locked_ms - locked.stopped_ms,
-        stop_wait: locked.stop_wait,
-        ..without_lock()
+impl Tables for MultiThread {
+    fn head() -> Head {
+        let locked = Guarded::new(&SCHED.lock);
+        Head {
+            threads: locked.ms as usize + other_threads(),
+            idle_ms: locked.idle_ms.len(),
+            queued: locked.queue.len(),
+            locked_ms: locked.locked_ms - locked.stopped_ms,
+            stop_wait: locked.stop_wait,
+            ..without_lock()
+        }
+    }
+
+    fn count(numbers: &mut Numbers) {
+        let locked = Guarded::new(&SCHED.lock);
+        numbers.threads = u64::from(locked.ms) + other_threads() as u64;
+        numbers.idle_threads = locked.idle_ms.len() as u64;
+        numbers.blocked_threads = u64::from(locked.blocked_ms);
+        numbers.global_queue = locked.queue.len() as u64;
+        numbers.runnable = (locked.queue.len() + locked.stackless.len()) as u64;
+        drop(locked);
+        numbers.spinning_threads = u64::from(SCHED.spinning.load(Ordering::Relaxed));
+        numbers.idle_procs = u64::from(SCHED.idle_ps.load(Ordering::Relaxed));
+        numbers.created = counts::num_started();
+        SCHED.used_ps().for_each(|p| count_p(numbers, p));
+        numbers.runnable += numbers.local_queues;
+        numbers.timers += timers::outside() as u64;
+        (numbers.steals, numbers.stolen) = SCHED
+            .all_ps()
+            .fold((0, 0), |(steals, stolen), p| (steals + p.steals.get(), stolen + p.stolen.get()));
+        SCHED.all_ms().for_each(|m| count_m(numbers, m));
+        numbers.hand_offs_lost = counts::lost();
+        (numbers.hand_offs_marked, numbers.hand_offs_unmarked) = syscall::hand_offs();
+        [numbers.moved, numbers.stopped_in_place, _, numbers.put_off] = preempt::counts();
+        let stacks = gosched_context::stack::stats();
+        numbers.stacks = stacks.out as u64;
+        numbers.resting_stacks = (stacks.warm + stacks.bare) as u64;
+        numbers.stack_bytes = stacks.reserved as u64;
+    }
+
+    fn length_and_tick(index: usize) -> (usize, u32) {
+        SCHED.p(index).map_or((0, 0), |p| (p.queue.len(), p.tick()))
+    }
+
+    fn write_ps(out: &mut dyn Write) -> fmt::Result {
+        SCHED.used_ps().try_for_each(|p| {
+            writeln!(
+                out,
+                "  P{}: status={} schedtick={} syscalltick={} m={} runqsize={} gfreecnt={} timerslen={}",
+                p.id,
+                p.status() as u32,
+                p.tick(),
+                p.syscalltick.load(Ordering::Relaxed),
+                Number(p.m().map(|m| u64::from(m.id))),
+                p.queue.len(),
+                p.dead.load(Ordering::Relaxed),
+                p.timers.len(),
+            )
+        })
+    }
+
+    fn write_ms(out: &mut dyn Write) -> fmt::Result {
+        SCHED.all_ms().filter(|m| m.alive.load(Ordering::Relaxed)).try_for_each(|m| {
+            writeln!(
+                out,
+                "  M{}: p={} curg={} mallocing=0 throwing=0 preemptoff= locks={} dying=0 spinning={} \
+                 blocked={} lockedg={}",
+                m.id,
+                Number(m.p().map(|p| u64::from(p.id))),
+                Number(m.curg().map(G::id)),
+                m.carrier.preempt_off_count(),
+                m.spinning.load(Ordering::Relaxed),
+                m.is_blocked(),
+                Number(m.locked_g().map(G::id)),
+            )
+        })
+    }
+
+    fn m_of(g: &'static G) -> Option<u64> {
+        runner_of(g).map(|m| u64::from(m.id))
+    }
+
+    fn locked_m_of(g: &'static G) -> Option<u64> {
+        let locked = g.locks.load(Ordering::Relaxed) > 0;
+        give::owner_of(g).filter(|_| locked).map(|m| u64::from(m.id))
+    }
+
+    fn num_goroutines() -> usize {
+        counts::num_goroutines()
+    }
+
+    fn cpu_time() -> u64 {
+        counts::cpu_time()
     }
 }
 
-/// As [`head`], by one who must not wait for the lock: the Ms are counted instead.
+/// As [`Tables::head`], by one who must not wait for the lock: the Ms are counted instead.
 pub(crate) fn head_at_the_end() -> Head {
     let ms = || SCHED.all_ms().filter(|m| m.alive.load(Ordering::Relaxed));
     let sleeps = |m: &&M| m.is_blocked() || m.in_poller.get();
@@ -58,94 +141,14 @@ fn other_threads() -> usize {
     OTHER_THREADS.load(Ordering::Relaxed) as usize
 }
 
-/// The length of a P's queue, and how often it started a slice.
-pub(crate) fn length_and_tick(index: usize) -> (usize, u32) {
-    SCHED.p(index).map_or((0, 0), |p| (p.queue.len(), p.tick()))
-}
-
-/// A line for each P in use, in Go's format.
-pub(crate) fn write_ps(out: &mut dyn Write) -> fmt::Result {
-    SCHED.used_ps().try_for_each(|p| {
-        writeln!(
-            out,
-            "  P{}: status={} schedtick={} syscalltick={} m={} runqsize={} gfreecnt={} timerslen={}",
-            p.id,
-            p.status() as u32,
-            p.tick(),
-            p.syscalltick.load(Ordering::Relaxed),
-            Number(p.m().map(|m| u64::from(m.id))),
-            p.queue.len(),
-            p.dead.load(Ordering::Relaxed),
-            p.timers.len(),
-        )
-    })
-}
-
-/// A line for each M that has a thread, latest first, in Go's format.
-pub(crate) fn write_ms(out: &mut dyn Write) -> fmt::Result {
-    SCHED.all_ms().filter(|m| m.alive.load(Ordering::Relaxed)).try_for_each(|m| {
-        writeln!(
-            out,
-            "  M{}: p={} curg={} mallocing=0 throwing=0 preemptoff= locks={} dying=0 spinning={} \
-             blocked={} lockedg={}",
-            m.id,
-            Number(m.p().map(|p| u64::from(p.id))),
-            Number(m.curg().map(G::id)),
-            m.carrier.preempt_off_count(),
-            m.spinning.load(Ordering::Relaxed),
-            m.is_blocked(),
-            Number(m.locked_g().map(G::id)),
-        )
-    })
-}
-
 /// The M that runs `g`.
 pub(crate) fn runner_of(g: &'static G) -> Option<&'static M> {
     SCHED.all_ms().find(|m| m.curg().is_some_and(|other| std::ptr::eq(other, g)))
 }
 
-/// Its number.
-pub(crate) fn m_of(g: &'static G) -> Option<u64> {
-    runner_of(g).map(|m| u64::from(m.id))
-}
-
 /// The M whose thread has this id.
 pub(crate) fn with_thread(id: i32) -> Option<&'static M> {
     SCHED.all_ms().find(|m| m.alive.load(Ordering::Relaxed) && m.thread() == id)
-}
-
-/// The M that `g` has locked.
-pub(crate) fn locked_m_of(g: &'static G) -> Option<u64> {
-    let locked = g.locks.load(Ordering::Relaxed) > 0;
-    give::owner_of(g).filter(|_| locked).map(|m| u64::from(m.id))
-}
-
-/// See [`Numbers`].
-pub(crate) fn count(numbers: &mut Numbers) {
-    let locked = Guarded::new(&SCHED.lock);
-    numbers.threads = u64::from(locked.ms) + other_threads() as u64;
-    numbers.idle_threads = locked.idle_ms.len() as u64;
-    numbers.blocked_threads = u64::from(locked.blocked_ms);
-    numbers.global_queue = locked.queue.len() as u64;
-    numbers.runnable = (locked.queue.len() + locked.stackless.len()) as u64;
-    drop(locked);
-    numbers.spinning_threads = u64::from(SCHED.spinning.load(Ordering::Relaxed));
-    numbers.idle_procs = u64::from(SCHED.idle_ps.load(Ordering::Relaxed));
-    numbers.created = counts::num_started();
-    SCHED.used_ps().for_each(|p| count_p(numbers, p));
-    numbers.runnable += numbers.local_queues;
-    numbers.timers += timers::outside() as u64;
-    (numbers.steals, numbers.stolen) = SCHED
-        .all_ps()
-        .fold((0, 0), |(steals, stolen), p| (steals + p.steals.get(), stolen + p.stolen.get()));
-    SCHED.all_ms().for_each(|m| count_m(numbers, m));
-    numbers.hand_offs_lost = in_flight::lost();
-    (numbers.hand_offs_marked, numbers.hand_offs_unmarked) = syscall::hand_offs();
-    [numbers.moved, numbers.stopped_in_place, _, numbers.put_off] = preempt::counts();
-    let stacks = gosched_context::stack::stats();
-    numbers.stacks = stacks.out as u64;
-    numbers.resting_stacks = (stacks.warm + stacks.bare) as u64;
-    numbers.stack_bytes = stacks.reserved as u64;
 }
 
 fn count_p(numbers: &mut Numbers, p: &'static P) {

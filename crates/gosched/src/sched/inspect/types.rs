@@ -97,3 +97,49 @@ impl Display for Number {
         }
     }
 }
+
+/// What there is now, and what has happened since the process began. Each was true at some moment while
+/// they were read. Where goroutines are threads, what has no meaning is 0.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    pub(crate) procs: u64,
+    pub(crate) idle_procs: u64,
+    pub(crate) goroutines: u64,
+    pub(crate) created: u64,
+    /// Running or blocked outside the program's text, as far as that is known.
+    pub(crate) not_in_go: u64,
+    pub(crate) runnable: u64,
+    pub(crate) running: u64,
+    pub(crate) waiting: u64,
+    pub(crate) threads: u64,
+    pub(crate) idle_threads: u64,
+    /// Threads whose P was taken.
+    pub(crate) blocked_threads: u64,
+    pub(crate) spinning_threads: u64,
+    pub(crate) global_queue: u64,
+    pub(crate) local_queues: u64,
+    pub(crate) timers: u64,
+    pub(crate) steals: u64,
+    pub(crate) stolen: u64,
+    /// Ps whose receiver was not woken: see `in_flight`.
+    pub(crate) hand_offs_lost: u64,
+    pub(crate) hand_offs_marked: u64,
+    pub(crate) hand_offs_unmarked: u64,
+    pub(crate) moved: u64,
+    pub(crate) stopped_in_place: u64,
+    pub(crate) put_off: u64,
+    pub(crate) woken_by_io: u64,
+    pub(crate) stacks: u64,
+    pub(crate) resting_stacks: u64,
+    /// Address space of stacks.
+    pub(crate) stack_bytes: u64,
+    /// See [`CpuUse`].
+    pub(crate) cpu: CpuUse,
+}
+
+/// CPU time, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CpuUse {
+    pub(crate) user: u64,
+    pub(crate) idle: u64,
+}

@@ -9,21 +9,14 @@
 
 use crate::gmp::m::M;
 use crate::gmp::p::P;
+use crate::sched::state::counts;
 use crate::sys::poller::{self, Poller};
 use crate::sys::thread_look::{self, Call, Doing};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// How long a P is in flight before sysmon asks the kernel about its receiver, in nanoseconds.
 const OVERDUE_NANOS: u64 = 5_000_000;
-
-/// How many wake-ups were lost, and made good by sysmon.
-static LOST: AtomicU64 = AtomicU64::new(0);
-
-/// See [`LOST`].
-pub(crate) fn lost() -> u64 {
-    LOST.load(Ordering::Relaxed)
-}
 
 /// What sysmon saw of a P in flight at its last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -51,7 +44,7 @@ pub(crate) fn check(p: &'static P, seen: &mut Seen, now: u64) {
         Doing::Unknown => false,
     };
     if p.flight().is_some_and(|(now, _)| now == flight) {
-        LOST.fetch_add(u64::from(is_asleep), Ordering::Relaxed);
+        counts::LOST.fetch_add(u64::from(is_asleep), Ordering::Relaxed);
         wake_again(m);
     }
 }

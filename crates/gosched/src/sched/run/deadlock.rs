@@ -15,10 +15,10 @@ use crate::gmp::m::M;
 use crate::gmp::poll_desc;
 use crate::sched::run::timers;
 use crate::sched::state::global::{Locked, SCHED};
-use crate::sched::state::report;
 use crate::sched::state::thread_requests::{self, OTHER_THREADS};
+use crate::sched::state::{counts, report};
 use crate::sched::switch::stacks;
-use crate::sched::{num_goroutines, threads, wake};
+use crate::sched::{threads, wake};
 use crate::sys::clock;
 use crate::sys::fatal::Stderr;
 use crate::sys::task_count::threads_of_the_process;
@@ -133,7 +133,7 @@ fn check(silence: Silence) -> Answer {
     }
     let waiting = threads::waiting();
     let exited = MAIN_HAS_EXITED.load(Ordering::Relaxed);
-    if !stuck || (num_goroutines() == 0 && waiting == 0 && !exited) {
+    if !stuck || (counts::num_goroutines() == 0 && waiting == 0 && !exited) {
         return Answer::GoesOn;
     }
     let known = ms + OTHER_THREADS.load(Ordering::Relaxed) as usize + waiting;
@@ -182,7 +182,7 @@ fn warn(silence: Silence) {
 fn end() -> ! {
     report::begin();
     let mut out = Stderr::new();
-    let message = match num_goroutines() == 0 && MAIN_HAS_EXITED.load(Ordering::Relaxed) {
+    let message = match counts::num_goroutines() == 0 && MAIN_HAS_EXITED.load(Ordering::Relaxed) {
         true => "no goroutines (main called runtime.Goexit) - deadlock!",
         false => "all goroutines are asleep - deadlock!",
     };

@@ -36,3 +36,11 @@ pub(crate) fn cpu_time() -> u64 {
     let buried = BURIED.load(Ordering::Acquire);
     buried + SCHED.all_ms().filter_map(|m| thread_look::cpu_time(m.thread())).sum::<u64>()
 }
+
+/// How many wake-ups were lost, and made good by sysmon.
+pub(crate) static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// See [`LOST`].
+pub(crate) fn lost() -> u64 {
+    LOST.load(Ordering::Relaxed)
+}

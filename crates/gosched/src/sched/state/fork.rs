@@ -7,27 +7,8 @@
 //! a sentence.
 
 use crate::sched::state::global::SCHED;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-static CHILD: AtomicBool = AtomicBool::new(false);
-
-/// Whether this process was forked from one that had the runtime.
-#[inline]
-pub(crate) fn is_child() -> bool {
-    CHILD.load(Ordering::Relaxed)
-}
-
-/// # Panics
-/// This is a forked child: `what` cannot be done.
-#[track_caller]
-#[inline]
-pub(crate) fn refuse_in_child(what: &str) {
-    assert!(
-        !is_child(),
-        "{what} called in a forked child: its goroutines and threads are in the parent; call \
-         `exec` or exit, or fork before the runtime starts"
-    );
-}
+use crate::sys::forked;
+use std::sync::atomic::Ordering;
 
 /// Called once, when the runtime starts.
 pub(crate) fn install() {
@@ -37,7 +18,7 @@ pub(crate) fn install() {
 }
 
 extern "C" fn child() {
-    CHILD.store(true, Ordering::Relaxed);
+    forked::CHILD.store(true, Ordering::Relaxed);
     // SAFETY: child — this is one; nothing that is done with the lock held forks.
     unsafe { SCHED.lock.mend_in_child(|_| ()) };
     // SAFETY: child — as above.

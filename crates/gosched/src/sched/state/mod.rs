@@ -2,7 +2,9 @@
 //! here decides what runs.
 
 pub(crate) mod available_cpu;
+pub(crate) mod backend;
 pub(crate) mod report;
+pub(crate) mod spawn_request;
 
 #[cfg(ported)]
 pub(crate) mod counts;
@@ -12,6 +14,8 @@ pub(crate) mod fork;
 pub(crate) mod global;
 #[cfg(ported)]
 pub(crate) mod idle_lists;
+#[cfg(ported)]
+pub(crate) mod multi_thread;
 #[cfg(ported)]
 pub(crate) mod poller_role;
 #[cfg(ported)]

@@ -1,7 +1,7 @@
 //! What is asked of the thread that makes threads, and how many threads it has made. `boot::thread_maker` does it.
 
-use crate::sched::state::fork;
 use crate::sys::cpu_limit;
+use crate::sys::forked;
 use crate::sys::sleep_word::SleepWord;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
@@ -26,7 +26,7 @@ pub(crate) static CALL: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 /// Lets the spawner call `f`, soon: `f` may allocate and create threads. In signal handlers too. False: the process
 /// has no spawner, and never will.
 pub(crate) fn call_from_spawner(f: fn()) -> bool {
-    if fork::is_child() {
+    if forked::is_child() {
         return false;
     }
     CALL.store(f as *mut (), Ordering::Relaxed);

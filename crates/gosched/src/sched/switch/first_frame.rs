@@ -7,14 +7,12 @@
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
-use crate::sched::state::fork;
-use crate::sched::switch;
 use crate::sched::switch::boundary::{enter, leave};
-use crate::sched::switch::stacks;
-use crate::sched::switch::stacks::FirstFrames;
-use crate::sched::switch::syscall;
+use crate::sched::switch::stacks::{self, FirstFrames};
+use crate::sched::switch::{self, syscall};
 use crate::sys::barrier;
 use crate::sys::fatal::fatal;
+use crate::sys::forked;
 use gosched_context::arch::{self};
 use gosched_context::carrier::{Role, set_role};
 use gosched_context::stack::StackError;
@@ -115,7 +113,7 @@ unsafe extern "C" fn start(g: usize) -> ! {
     g.forget_details();
     // SAFETY: own — nothing of it is needed any more.
     unsafe { identity::retire() };
-    if fork::is_child() {
+    if forked::is_child() {
         // The last thread of a forked child has ended.
         // SAFETY: as libc does when a thread's function returns there.
         unsafe { libc::exit(0) };

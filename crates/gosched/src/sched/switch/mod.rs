@@ -10,6 +10,7 @@
 //! is locked to a goroutine, or was changed by one), or the next G has no stack yet and none is at hand, g0 takes over.
 
 pub(crate) mod boundary;
+pub(crate) mod checks;
 pub(crate) mod first_frame;
 pub(crate) mod no_preempt;
 pub(crate) mod park;

@@ -5,9 +5,9 @@ use crate::gmp::g::G;
 use crate::gmp::m::{Commit, Departure, M};
 use crate::gmp::reason::WaitReason;
 use crate::probe;
-use crate::sched::state::fork;
 use crate::sched::switch::boundary::{enter, leave};
 use crate::sched::{switch, wake};
+use crate::sys::forked;
 use gosched_context::Still;
 
 /// Parks the calling goroutine until it is made ready.
@@ -17,7 +17,7 @@ use gosched_context::Still;
 ///   returns; it keeps the rules of [`Commit`].
 #[inline]
 pub(crate) unsafe fn park(g: &'static G, reason: WaitReason, commit: Commit, data: *const ()) {
-    fork::refuse_in_child("a wait");
+    forked::refuse_in_child("a wait");
     enter();
     // SAFETY: commit — promised by the caller.
     unsafe { park_inside(g, reason, commit, data) };
@@ -71,7 +71,7 @@ pub(crate) fn ready_inside(g: &'static G) {
 /// To the tail of the global queue.
 #[inline(never)]
 pub(crate) fn yield_now(g: &'static G) {
-    fork::refuse_in_child("`yield_now`");
+    forked::refuse_in_child("`yield_now`");
     let m = enter();
     switch::depart_yielding(m, g);
     leave();

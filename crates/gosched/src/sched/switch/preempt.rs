@@ -24,11 +24,12 @@ use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
 use crate::sched::state::global::SCHED;
-use crate::sched::state::{fork, stopping, thread_requests, timekeeper};
+use crate::sched::state::{stopping, thread_requests, timekeeper};
 use crate::sched::switch::{self, stopped_m, syscall};
 use crate::sched::wake;
 use crate::sched::wake::hand_off::hand_off_locked;
 use crate::sys::barrier;
+use crate::sys::forked;
 use gosched_context::Still;
 use gosched_context::arch;
 use gosched_context::carrier::Carrier;
@@ -170,7 +171,7 @@ pub(crate) unsafe fn interrupted(carrier: &Carrier, at: &mut Interruption) {
     if let Some(serve) = SNAPSHOT_SERVER.get() {
         serve(m, at);
     }
-    if carrier.preempt_off_count() > 0 || fork::is_child() || !ON.load(Ordering::Relaxed) {
+    if carrier.preempt_off_count() > 0 || forked::is_child() || !ON.load(Ordering::Relaxed) {
         return; // it looks itself, when it leaves the runtime
     }
     // SAFETY: carried — by this M, whose thread this is.

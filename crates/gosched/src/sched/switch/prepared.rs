@@ -6,16 +6,16 @@
 
 use crate::gmp::current;
 use crate::gmp::g::{Birth, G};
-use crate::sched::Order;
-use crate::sched::state::fork;
 use crate::sched::state::global::SCHED;
+use crate::sched::state::spawn_request::Order;
 use crate::sched::switch::boundary::{enter, leave};
 use crate::sched::switch::{spawn, stacks};
+use crate::sys::forked;
 use gosched_context::lock::Guarded;
 
 /// See [`prepare`](super::prepare).
 pub(crate) fn prepare(order: Order<'_>) -> &'static G {
-    fork::refuse_in_child("a timer");
+    forked::refuse_in_child("a timer");
     let parent = current::goroutine().map_or(0, G::id);
     loop {
         let Some((g, id)) = take() else {

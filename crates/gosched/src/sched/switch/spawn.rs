@@ -4,12 +4,13 @@ use crate::gmp::current;
 use crate::gmp::g::{Birth, G};
 use crate::gmp::slab;
 use crate::gmp::state::GState;
-use crate::sched::state::fork;
 use crate::sched::state::global::SCHED;
+use crate::sched::state::spawn_request::Order;
 use crate::sched::switch::boundary::{enter, leave};
 use crate::sched::switch::park::probe_and_wake;
 use crate::sched::switch::stacks;
-use crate::sched::{Order, switch, wake};
+use crate::sched::{switch, wake};
+use crate::sys::forked;
 use gosched_context::Still;
 use gosched_context::lock::Guarded;
 use std::ptr;
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// Starts a goroutine. Returns its id.
 #[inline]
 pub(crate) fn spawn(order: Order<'_>) -> (&'static G, u64) {
-    fork::refuse_in_child("`go`");
+    forked::refuse_in_child("`go`");
     if !current::is_fiber() {
         return spawn_from_outside(order);
     }

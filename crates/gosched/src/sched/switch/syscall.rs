@@ -23,11 +23,12 @@ use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
 use crate::gmp::state::GState;
 use crate::sched::state::global::SCHED;
-use crate::sched::state::{fork, ps};
+use crate::sched::state::ps;
 use crate::sched::switch;
 use crate::sched::switch::stopped_m::give_up_here;
 use crate::sched::wake::hand_off::hand_off;
 use crate::sys::fatal::fatal;
+use crate::sys::forked;
 use crate::sys::{barrier, clock, thread_look};
 use gosched_context::arch;
 use std::ptr;
@@ -198,7 +199,7 @@ pub(crate) fn come_back_here(m: &'static M) {
 /// In a forked child nobody else is left: not who took the P, nor who could bring one; and Ps of others may
 /// be as they were in the middle of something. So it gets a new one. False: this is no child.
 fn come_back_in_child(m: &'static M, g: &'static G) -> bool {
-    if !fork::is_child() {
+    if !forked::is_child() {
         return false;
     }
     m.taken.store(0, Ordering::Relaxed);

@@ -27,10 +27,9 @@ use crate::sched::state::global::{Locked, SCHED, STOPPED, STOPPING};
 use crate::sched::state::{poller_role, stopping, sysmon_alarm};
 use crate::sched::switch::boundary::{enter, leave};
 use crate::sched::switch::preempt::{self, Why};
-use crate::sched::switch::{stacks, syscall};
-use crate::sched::wake::give;
+use crate::sched::switch::{park, stacks, syscall};
+use crate::sched::wake::{self, give};
 use crate::sched::world::stall::Missing;
-use crate::sched::{wake, yield_now};
 use crate::sys::{barrier, clock};
 use gosched_context::arch;
 use gosched_context::lock::Locked as Guard;
@@ -104,7 +103,14 @@ const REST: u32 = 9;
 /// What to do while another thread stops the world, or is about to: yields at first, then sleeps.
 pub(crate) fn wait_for_another_stopper(tries: &mut u32) {
     *tries += 1;
-    if *tries < 100 { yield_now() } else { std::thread::sleep(Duration::from_millis(1)) }
+    if *tries < 100 { let_others_run() } else { std::thread::sleep(Duration::from_millis(1)) }
+}
+
+fn let_others_run() {
+    match current::goroutine() {
+        Some(g) if !g.is_thread() => park::yield_now(g),
+        _ => std::thread::yield_now(),
+    }
 }
 
 /// How long the stopper tries before it says which Ps do not stop; then four times as long, and so on.

@@ -2,14 +2,15 @@
 
 use crate::sched::run::steal;
 use crate::sched::state::global::{MAX_PROCS, SCHED};
-use crate::sched::state::{available_cpu, fork, ps};
+use crate::sched::state::{available_cpu, ps};
 use crate::sched::world;
 use crate::sys::cpu_limit;
+use crate::sys::forked;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Changes how many there are. One change at a time.
 pub(crate) fn set_procs(procs: usize) -> usize {
-    fork::refuse_in_child("`set_procs`");
+    forked::refuse_in_child("`set_procs`");
     change_procs(procs, || true)
 }
 

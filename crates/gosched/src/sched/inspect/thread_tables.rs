@@ -1,0 +1,54 @@
+//! What there is to tell where goroutines are threads: no M and no P.
+
+use super::contract::Tables;
+use super::types::{Head, Numbers};
+use crate::gmp::g::G;
+use crate::sched::state::backend::Threads;
+use crate::sched::{threads, timer_thread};
+use crate::sys::clock;
+use std::fmt::{self, Write};
+use std::sync::atomic::Ordering;
+
+impl Tables for Threads {
+    fn head() -> Head {
+        Head { procs: threads::procs(), threads: threads::num_goroutines(), ..Head::default() }
+    }
+
+    fn count(numbers: &mut Numbers) {
+        // A timer that is being fired counts as one that runs, if there are so many goroutines.
+        let goroutines = threads::num_goroutines() as u64;
+        numbers.created = threads::STARTED.load(Ordering::Relaxed);
+        numbers.threads = goroutines;
+        let active = u64::try_from(threads::ACTIVE.load(Ordering::Relaxed)).unwrap_or(0);
+        numbers.running = active.min(goroutines);
+        numbers.timers = timer_thread::timers() as u64;
+    }
+
+    fn num_goroutines() -> usize {
+        threads::num_goroutines()
+    }
+
+    fn cpu_time() -> u64 {
+        clock::process_cpu_time()
+    }
+
+    fn length_and_tick(_index: usize) -> (usize, u32) {
+        (0, 0)
+    }
+
+    fn write_ps(_out: &mut dyn Write) -> fmt::Result {
+        Ok(())
+    }
+
+    fn write_ms(_out: &mut dyn Write) -> fmt::Result {
+        Ok(())
+    }
+
+    fn m_of(_g: &'static G) -> Option<u64> {
+        None
+    }
+
+    fn locked_m_of(_g: &'static G) -> Option<u64> {
+        None
+    }
+}
