@@ -90,18 +90,15 @@ pub fn main<R: Termination + 'static>(options: Options, f: fn() -> R) -> ExitCod
     if is_thread && options.stack.is_none() {
         let order =
             Order { task: packet.as_ptr().cast(), site: Location::caller(), wishes: Some(&wishes) };
-        sched::threads::run_here(order);
-        sched::threads::wait_for_the_last();
+        sched::run_here(order);
+        sched::serve_main_thread();
     }
     // SAFETY: borrows — none.
     let started = unsafe { start(packet, Some(&wishes), Location::caller()) };
     if let Err(why) = started {
         panic!("`#[gosched::main]`: {why}");
     }
-    match is_thread {
-        true => sched::threads::wait_for_the_last(),
-        false => sched::become_main_m(),
-    }
+    sched::serve_main_thread()
 }
 
 /// What a Rust program ends with when main panics.

@@ -1,55 +1,53 @@
 //! The verbs: find, steal, wake, park, hand off, stop the world; the only code that decides who runs
 //! where.
 //!
-//! Two backends answer the same questions. `moving`: goroutines with stacks of their own that any M
-//! may run. `threads`: each goroutine is an OS thread, where the first cannot be had. Which one it is
+//! Two backends answer the same questions ([`contract`]). `multi_thread`: goroutines with stacks of their own that any M
+//! may run. `one_to_one`: each goroutine is an OS thread, where the first cannot be had. Which one it is
 //! is decided when the runtime starts, and never changes; ordinary threads wait by `threads` always.
 
+pub(crate) mod netpoll;
+
+mod boot;
+mod contract;
 mod events;
 mod inspect;
-mod poll_thread;
+mod one_to_one;
 mod state;
-mod timer_thread;
+mod threads;
 
-pub(crate) mod netpoll;
-pub(crate) mod threads;
-
-#[cfg(ported)]
-mod boot;
 #[cfg(ported)]
 mod monitor;
 #[cfg(ported)]
-mod moving;
+mod multi_thread;
 #[cfg(ported)]
 mod run;
 #[cfg(ported)]
 mod switch;
 #[cfg(ported)]
+mod upcalls;
+#[cfg(ported)]
 mod wake;
 #[cfg(ported)]
 mod world;
 
+#[cfg(not(ported))]
+#[path = "upcalls_none.rs"]
+mod upcalls;
+
 #[cfg(all(test, ported, not(feature = "threads")))]
 mod runtime_tests;
 
-#[cfg(not(ported))]
-#[path = "moving_none.rs"]
-mod moving;
-
 use crate::gmp::current;
 use crate::gmp::frame::Registers;
+use crate::gmp::frame::Size;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::timer::Timer;
-use crate::sys::fatal::warning;
-use crate::sys::{clock, cpu_limit};
+use contract::Scheduler;
 use gosched_context::Still;
-use std::sync::atomic::Ordering;
-
-pub(crate) use moving::{
-    become_main_m, check_panic, hand_offs, list_goroutines, main_has_exited, preemptions,
-    set_overflow_report, with_preemption_off, with_stack, with_world_stopped,
-};
+pub(crate) use one_to_one::run_here;
+use one_to_one::still_in_host;
+use state::backend::{MultiThread, Threads};
 
 pub(crate) use crate::gmp::frame::registers_here;
 pub(crate) use crate::sys::forked::refuse_in_child;
@@ -63,93 +61,55 @@ pub(crate) use state::spawn_request::{Order, Spawned, Wishes};
 /// The seed that this run can be replayed with, if one was given.
 pub(crate) use crate::sys::random::given as seed;
 
+/// Calls a function of the backend of this process, and starts the runtime before, if nobody did yet.
+macro_rules! by_backend {
+    ($function:ident($($argument:expr),*)) => {
+        match backend() {
+            Backend::MultiThread => MultiThread::$function($($argument),*),
+            Backend::Threads => Threads::$function($($argument),*),
+        }
+    };
+}
+
 /// Starts the runtime, if nobody did yet.
 #[inline]
 pub(crate) fn backend() -> Backend {
-    *state::backend::BACKEND.get_or_init(choose)
-}
-
-#[cold]
-fn choose() -> Backend {
-    threads::set_procs(cpu_limit::start_procs());
-    if !cfg!(feature = "threads") {
-        match moving::start() {
-            Ok(()) => {
-                state::available_cpu::procs_changed(moving::procs());
-                return Backend::MultiThread;
-            }
-            Err(why) if cfg!(ported) => warn_of_threads(&why),
-            // Without a port a program is built for threads: there is nothing to warn of.
-            Err(_) => {}
-        }
-    }
-    threads::start();
-    state::available_cpu::procs_changed(threads::procs());
-    Backend::Threads
-}
-
-/// Says on standard error why goroutines are threads, and what that costs.
-fn warn_of_threads(why: &str) {
-    warning!(
-        "goroutines are OS threads in this process: {why}; each takes a thread's memory and kernel switches, and \
-         GOMAXPROCS, stack dumps and deadlock reports do not apply"
-    );
+    *state::backend::BACKEND.get_or_init(boot::choose::choose)
 }
 
 /// Checks a stack size.
 ///
 /// # Errors
 /// It cannot be had.
-pub(crate) fn size(bytes: usize) -> std::io::Result<Option<moving::Size>> {
-    match backend() {
-        Backend::MultiThread => moving::size(bytes).map(Some),
-        Backend::Threads if bytes == 0 || bytes > MAX_THREAD_STACK => {
-            let message = format!("a goroutine's stack cannot have {bytes} bytes");
-            Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, message))
-        }
-        Backend::Threads => Ok(None),
-    }
+pub(crate) fn size(bytes: usize) -> std::io::Result<Option<Size>> {
+    by_backend!(size(bytes))
 }
 
-/// More cannot be asked for, as with goroutines that move.
-const MAX_THREAD_STACK: usize = 64 << 30;
-
-/// Starts a goroutine. Returns its id.
+/// Starts a goroutine.
 ///
 /// # Errors
 /// Only where goroutines are threads: the system refuses one.
 #[inline]
 pub(crate) fn spawn(order: Order<'_>) -> std::io::Result<Spawned> {
     // A goroutine that moves shows which backend it is.
-    if current::is_fiber() || backend() == Backend::MultiThread {
-        let (g, id) = moving::spawn(order);
-        return Ok(Spawned { g, id, thread: None });
-    }
-    let (g, id, thread) = threads::spawn(order)?;
-    Ok(Spawned { g, id, thread: Some(Box::new(thread)) })
+    if current::is_fiber() { MultiThread::spawn(order) } else { by_backend!(spawn(order)) }
 }
 
 /// A goroutine that is not started yet: whoever may not allocate makes it [`ready`] when the time has come.
 /// Its task calls [`live`] first. Nobody sees it until then.
 pub(crate) fn prepare(order: Order<'_>) -> &'static G {
-    match backend() {
-        Backend::MultiThread => moving::prepare(order),
-        Backend::Threads => threads::prepare(order),
-    }
+    by_backend!(prepare(order))
 }
 
 /// It is not needed: nobody will make it ready. Its task is the caller's again.
 pub(crate) fn discard(g: &'static G) {
-    match g.is_thread() {
-        true => threads::discard(g),
-        false => moving::discard(g),
-    }
+    if g.is_thread() { Threads::discard(g) } else { MultiThread::discard(g) }
 }
 
 /// The calling goroutine was prepared, and counts from here on.
 pub(crate) fn live() {
     match current::goroutine() {
-        Some(g) if !g.is_thread() => moving::live(g),
+        Some(g) if !g.is_thread() => MultiThread::live(g),
         _ => {}
     }
 }
@@ -170,28 +130,18 @@ pub(crate) unsafe fn park(
 ) {
     match current::goroutine() {
         // SAFETY: commit — promised by the caller.
-        Some(g) if !g.is_thread() => unsafe { moving::park(g, reason, commit, data) },
+        Some(g) if !g.is_thread() => unsafe {
+            MultiThread::park(Some(g), None, reason, commit, data)
+        },
         // SAFETY: commit — promised by the caller.
-        _ => unsafe { threads::park(reason, commit, data, still_in_host()) },
+        g => unsafe { Threads::park(g, still_in_host(), reason, commit, data) },
     }
-}
-
-/// What code inside `host` needs so as not to be stopped with a lock of ours: a thread, but one that can be.
-pub(crate) fn still_in_host() -> Option<Still> {
-    current::is_m().then(|| {
-        threads::get_ready_to_wait();
-        // SAFETY: here — whoever asks for it neither waits nor switches while it has it.
-        unsafe { Still::new() }
-    })
 }
 
 /// Lets the G go on that a [`park`] has given away. Once for each.
 #[inline]
 pub(crate) fn ready(g: &'static G) {
-    match g.is_thread() {
-        true => threads::ready(g),
-        false => moving::ready(g),
-    }
+    if g.is_thread() { Threads::ready(g) } else { MultiThread::ready(g) }
 }
 
 /// Inside the runtime: while it lives a goroutine is neither stopped nor moved, and may hold a lock that
@@ -211,7 +161,7 @@ pub(crate) fn inside() -> Inside {
     let moving = current::goroutine().filter(|g| !g.is_thread());
     let mut still = None;
     match moving {
-        Some(_) => moving::go_inside(),
+        Some(_) => MultiThread::enter(),
         None => still = still_in_host(),
     }
     Inside { moving, still }
@@ -232,9 +182,9 @@ impl Inside {
         let mut this = std::mem::ManuallyDrop::new(self);
         match this.moving {
             // SAFETY: commit — promised by the caller.
-            Some(g) => unsafe { moving::park_inside(g, reason, commit, data) },
+            Some(g) => unsafe { MultiThread::park_inside(Some(g), None, reason, commit, data) },
             // SAFETY: commit — promised by the caller.
-            None => unsafe { threads::park(reason, commit, data, this.still.take()) },
+            None => unsafe { Threads::park(None, this.still.take(), reason, commit, data) },
         }
     }
 
@@ -242,9 +192,9 @@ impl Inside {
     #[inline]
     pub(crate) fn ready(&self, g: &'static G) {
         match (g.is_thread(), self.moving) {
-            (true, _) => threads::ready(g),
-            (false, Some(_)) => moving::ready_inside(g),
-            (false, None) => moving::ready(g),
+            (true, _) => Threads::ready(g),
+            (false, Some(_)) => MultiThread::ready_inside(g),
+            (false, None) => MultiThread::ready(g),
         }
     }
 }
@@ -253,7 +203,7 @@ impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
         if self.moving.is_some() {
-            moving::go_outside();
+            MultiThread::leave();
         }
     }
 }
@@ -266,19 +216,20 @@ pub(crate) fn is_moving() -> bool {
 /// Whether one who finds a lock taken should look again before it waits: its holder may run, and nobody
 /// here could run instead.
 pub(crate) fn is_spinning_worth_it() -> bool {
-    match current::is_fiber() {
-        true => moving::is_spinning_worth_it(),
-        false => true,
+    if current::is_fiber() {
+        MultiThread::is_spinning_worth_it()
+    } else {
+        Threads::is_spinning_worth_it()
     }
 }
 
 /// The number of the P the caller is on, a moment ago; `None`: it has none.
 #[inline]
 pub(crate) fn p_number() -> Option<usize> {
-    current::is_fiber().then(moving::p_number)
+    if current::is_fiber() { MultiThread::p_number() } else { None }
 }
 
-pub(crate) use threads::{ThreadLimit, limit_thread};
+pub(crate) use threads::wait::{ThreadLimit, limit_thread};
 
 /// Starts a timer, which is fired at `when`.
 ///
@@ -287,9 +238,9 @@ pub(crate) use threads::{ThreadLimit, limit_thread};
 pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
     match backend() {
         // SAFETY: alive — promised by the caller.
-        Backend::MultiThread => unsafe { moving::start_timer(timer, when) },
+        Backend::MultiThread => unsafe { MultiThread::start_timer(timer, when) },
         // SAFETY: alive — promised by the caller.
-        Backend::Threads => unsafe { timer_thread::start_timer(timer, when) },
+        Backend::Threads => unsafe { Threads::start_timer(timer, when) },
     }
 }
 
@@ -297,71 +248,47 @@ pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
 #[inline]
 pub(crate) fn yield_now() {
     match current::goroutine() {
-        Some(g) if !g.is_thread() => moving::yield_now(g),
-        _ => std::thread::yield_now(),
+        Some(g) if !g.is_thread() => MultiThread::yield_now(Some(g)),
+        g => Threads::yield_now(g),
     }
 }
 
 /// Lets the one run that the caller has made ready last.
 pub(crate) fn yield_to_ready() {
     match current::goroutine() {
-        Some(g) if !g.is_thread() => moving::yield_locally(g),
-        _ => std::thread::yield_now(),
+        Some(g) if !g.is_thread() => MultiThread::yield_to_ready(Some(g)),
+        g => Threads::yield_to_ready(g),
     }
 }
 
 /// See the public face.
 pub(crate) fn lock_os_thread(g: &'static G) {
-    match !g.is_thread() {
-        true => moving::lock_os_thread(g),
-        false => drop(g.locks.fetch_add(1, Ordering::Relaxed)),
-    }
+    if g.is_thread() { Threads::lock_os_thread(g) } else { MultiThread::lock_os_thread(g) }
 }
 
 /// See the public face.
 pub(crate) fn unlock_os_thread(g: &'static G) {
-    match !g.is_thread() {
-        true => moving::unlock_os_thread(g),
-        false => {
-            let locks = g.locks.load(Ordering::Relaxed);
-            g.locks.store(locks.saturating_sub(1), Ordering::Relaxed);
-        }
-    }
+    if g.is_thread() { Threads::unlock_os_thread(g) } else { MultiThread::unlock_os_thread(g) }
 }
 
 pub(crate) fn procs() -> usize {
-    match backend() {
-        Backend::MultiThread => moving::procs(),
-        Backend::Threads => threads::procs(),
-    }
+    by_backend!(procs())
 }
 
 /// Returns how many there were.
 pub(crate) fn set_procs(procs: usize) -> usize {
-    match backend() {
-        Backend::MultiThread => moving::set_procs(procs),
-        Backend::Threads => {
-            state::available_cpu::procs_changed(procs);
-            threads::set_procs(procs)
-        }
-    }
+    by_backend!(set_procs(procs))
 }
 
 /// Whether it is the end when all goroutines wait, whatever other threads may do.
 pub(crate) fn set_deadlock_ends(ends: bool) {
-    match backend() {
-        Backend::MultiThread => moving::set_deadlock_ends(ends),
-        Backend::Threads => threads::set_deadlock_ends(ends),
-    }
+    by_backend!(set_deadlock_ends(ends))
 }
 
 /// Returns how many there might be.
 pub(crate) fn set_max_threads(most: usize) -> usize {
     let most = u32::try_from(most).unwrap_or(u32::MAX);
-    match backend() {
-        Backend::MultiThread => moving::set_max_threads(most) as usize,
-        Backend::Threads => usize::MAX,
-    }
+    by_backend!(set_max_threads(most))
 }
 
 /// A marked call of the calling goroutine begins: it is over when the goroutine next comes into the
@@ -369,7 +296,7 @@ pub(crate) fn set_max_threads(most: usize) -> usize {
 /// is there until it is over; or null.
 pub(crate) fn begin_call(long: bool, registers: *const Registers) {
     match current::goroutine() {
-        Some(g) if !g.is_thread() => moving::begin_call(g, long, registers),
+        Some(g) if !g.is_thread() => MultiThread::begin_call(g, long, registers),
         _ => {}
     }
 }
@@ -382,42 +309,36 @@ pub(crate) fn end_call() {
 /// Runs `f` without the calling goroutine being preempted.
 pub(crate) fn without_preemption<R>(f: impl FnOnce() -> R) -> R {
     match current::goroutine() {
-        Some(g) if !g.is_thread() => moving::without_preemption(g, f),
+        Some(g) if !g.is_thread() => MultiThread::without_preemption(g, f),
         _ => f(),
     }
 }
 
 /// Lets the thread that makes threads call `f`, soon. In signal handlers too. False: there is none.
 pub(crate) fn call_from_spawner(f: fn()) -> bool {
-    state::backend::BACKEND.get() == Some(&Backend::MultiThread) && moving::call_from_spawner(f)
+    state::backend::chosen() == Some(Backend::MultiThread) && MultiThread::call_from_spawner(f)
 }
 
 /// In virtual time: a thread has begun to wait, perhaps for a timer that nobody waited for. If all others sleep, time
 /// passes from here on.
 pub(crate) fn look_at_virtual_time() {
-    if !clock::is_virtual() {
-        return;
-    }
-    match backend() {
-        Backend::MultiThread => moving::look_at_timers(),
-        Backend::Threads => timer_thread::look(),
-    }
+    (upcalls::UPCALLS.look_at_virtual_time)();
 }
 
 pub(crate) fn num_goroutines() -> usize {
-    match state::backend::BACKEND.get() {
+    match state::backend::chosen() {
         None => 0,
-        Some(Backend::MultiThread) => moving::num_goroutines(),
-        Some(Backend::Threads) => threads::num_goroutines(),
+        Some(Backend::MultiThread) => MultiThread::num_goroutines(),
+        Some(Backend::Threads) => Threads::num_goroutines(),
     }
 }
 
 /// The runtime's own threads.
 pub(crate) fn num_threads() -> usize {
-    match state::backend::BACKEND.get() {
+    match state::backend::chosen() {
         None => 0,
-        Some(Backend::MultiThread) => moving::num_threads(),
-        Some(Backend::Threads) => threads::num_goroutines(),
+        Some(Backend::MultiThread) => MultiThread::num_threads(),
+        Some(Backend::Threads) => Threads::num_threads(),
     }
 }
 
@@ -431,4 +352,57 @@ pub(crate) fn numbers() -> Numbers {
 pub(crate) fn write_trace(out: &mut dyn std::fmt::Write) -> std::fmt::Result {
     backend();
     inspect::schedtrace::all(out)
+}
+
+/// Runs `f` with preemption off, in a goroutine.
+pub(crate) fn with_preemption_off<R>(f: impl FnOnce() -> R) -> R {
+    MultiThread::with_preemption_off(f)
+}
+
+/// Runs `f` in a stopped world.
+pub(crate) fn with_world_stopped<R>(f: impl FnOnce() -> R) -> R {
+    MultiThread::with_world_stopped(f)
+}
+
+/// Runs `f` on a stack of its own, of at least `bytes`, as the caller.
+///
+/// # Errors
+/// There is no such stack.
+pub(crate) fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<()> {
+    MultiThread::with_stack(bytes, f)
+}
+
+/// `goexit` was called in main: the others go on.
+pub(crate) fn main_has_exited() {
+    MultiThread::main_has_exited();
+}
+
+/// The calling thread, the process's first, serves goroutines for as long as the process lives.
+pub(crate) fn serve_main_thread() -> ! {
+    by_backend!(serve_main_thread())
+}
+
+/// How often a P was taken: in marked calls, and in others.
+pub(crate) fn hand_offs() -> (u64, u64) {
+    MultiThread::hand_offs()
+}
+
+/// How often goroutines were moved, stopped in place, of these outside the program's text, and put off.
+pub(crate) fn preemptions() -> [u64; 4] {
+    MultiThread::preemptions()
+}
+
+/// A panic where none may be is the end.
+pub(crate) fn check_panic() {
+    MultiThread::check_panic();
+}
+
+/// Shows all goroutines without their frames: allocates nothing, and takes no lock.
+pub(crate) fn list_goroutines() {
+    MultiThread::list_goroutines();
+}
+
+/// What shows the others when a stack has overflowed.
+pub(crate) fn set_overflow_report(report: fn()) {
+    MultiThread::set_overflow_report(report);
 }

@@ -6,8 +6,10 @@ use crate::gmp::g::G;
 use crate::gmp::poll_desc::{PollDesc, Side};
 use crate::gmp::readiness::{Announced, Refusal};
 use crate::gmp::reason::WaitReason;
+use crate::sched::contract::Scheduler;
+use crate::sched::state::backend::MultiThread;
+use crate::sched::threads::poll_thread;
 use crate::sched::{Backend, backend};
-use crate::sched::{moving, poll_thread};
 use crate::sys::poller::{self, Direction};
 use std::io;
 use std::os::fd::RawFd;
@@ -118,7 +120,7 @@ pub(crate) fn is_waited_for(key: usize, direction: Direction) {
     if let Some(poller) = poller::here() {
         poller.want(key, direction);
     }
-    moving::get_polled();
+    MultiThread::get_polled();
 }
 
 /// Sets the deadline of a direction. By one at a time.

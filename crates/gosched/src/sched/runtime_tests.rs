@@ -1,9 +1,11 @@
 //! Tests of the running scheduler that need to look inside.
 
-use super::boundary::{enter, leave};
-use super::state::SCHED;
+use super::state::counts;
+use super::state::global::SCHED;
+use super::switch::boundary::{enter, leave};
+use super::switch::{park, syscall};
+use super::world::procs::set_procs;
 use super::world::{StopReason, try_with_world_stopped, with_world_stopped};
-use super::{in_flight, moving, syscall};
 use crate::gmp::current;
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
@@ -158,7 +160,7 @@ fn a_stop_that_somebody_does_not_hear_is_taken_back() {
     let _alone = ALONE.lock();
     run(|| {
         // One P is the other's, all the time.
-        moving::set_procs(SCHED.procs().max(2));
+        set_procs(SCHED.procs().max(2));
         let (stop, deaf) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let its = (stop.clone(), deaf.clone());
         let other = go(move || is_deaf_until(&its.0, &its.1));
@@ -203,7 +205,7 @@ fn a_stop_that_somebody_does_not_hear_is_taken_back() {
 fn whoever_stops_while_that_is_taken_back_goes_on() {
     let _alone = ALONE.lock();
     run(|| {
-        moving::set_procs(SCHED.procs().max(2));
+        set_procs(SCHED.procs().max(2));
         let stop = Arc::new(AtomicBool::new(false));
         let work = |number: usize| {
             let stop = stop.clone();
@@ -243,7 +245,7 @@ fn whoever_stops_while_that_is_taken_back_goes_on() {
 fn a_p_whose_receiver_was_not_woken_is_acquired_all_the_same() {
     let _alone = ALONE.lock();
     run(yield_now);
-    let before = in_flight::lost();
+    let before = counts::lost();
     wait_until("a wake-up is lost and made good", || {
         let mut given = None;
         wait_until("a P is idle, and an M", || {
@@ -260,7 +262,7 @@ fn a_p_whose_receiver_was_not_woken_is_acquired_all_the_same() {
         m.hand_p(p, |m| m.note.set_unheard());
         wait_until("the M acquires the P", || p.flight().is_none());
         // An M that was not asleep yet has seen its note without a wake-up.
-        in_flight::lost() > before
+        counts::lost() > before
     });
     run(yield_now);
 }
@@ -274,7 +276,7 @@ fn a_local_yield_lets_the_own_queue_run() {
             let its = ran.clone();
             let other = go(move || its.fetch_add(1, Ordering::Relaxed));
             while ran.load(Ordering::Relaxed) == 0 {
-                moving::yield_locally(current::goroutine().unwrap());
+                park::yield_locally(current::goroutine().unwrap());
             }
             other.join().unwrap();
         }

@@ -59,7 +59,9 @@ fn make_threads() {
         go(move || gosched::blocking_now(|| all_block.wait()))
     };
     let handles: Vec<_> = (0..count).map(block).collect();
-    handles.into_iter().for_each(|handle| drop(handle.join().unwrap()));
+    for handle in handles {
+        handle.join().unwrap();
+    }
 }
 
 fn bystander(kind: &str, nth: usize) {

@@ -5,7 +5,9 @@ use crate::sched::boot::thread_maker;
 use crate::sched::run::{deadlock, schedule};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::thread_requests;
-use crate::sched::switch::{self, spawn};
+use crate::sched::switch;
+use crate::sched::switch::spawn;
+use crate::sched::threads::activity;
 use std::sync::atomic::Ordering;
 
 /// Makes the calling thread, the process's first, an M with a P. It is to run `schedule::live`.
@@ -37,7 +39,7 @@ pub(crate) fn become_main_m() -> ! {
     schedule::live(m);
     // A goroutine ended while locked to this thread, which cannot end. It may have been the last.
     thread_requests::OTHER_THREADS.fetch_add(1, Ordering::Relaxed);
-    std::thread::sleep(deadlock::PATIENCE);
+    std::thread::sleep(activity::PATIENCE);
     deadlock::look();
     loop {
         std::thread::park();

@@ -1,7 +1,18 @@
 //! The runtime's first moment, and the thread that makes all others.
 
+pub(crate) mod choose;
+
+#[cfg(ported)]
 pub(crate) mod main_m;
+#[cfg(ported)]
 pub(crate) mod preemption;
+#[cfg(ported)]
 pub(crate) mod seed;
+#[cfg(ported)]
 pub(crate) mod start;
+#[cfg(ported)]
 pub(crate) mod thread_maker;
+
+#[cfg(not(ported))]
+#[path = "start_none.rs"]
+pub(crate) mod start;

@@ -69,7 +69,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
 /// Where a goroutine goes on that was interrupted and is to be moved, with preemption off.
 ///
 /// # Safety
-/// - **redirect**: reached from [`interrupted`], on the stack of the goroutine.
+/// - **redirect**: reached from [`preempt::interrupted`], on the stack of the goroutine.
 pub(crate) unsafe extern "C" fn moved() {
     // SAFETY: carried — a goroutine of this runtime, that is not moved now.
     let m = unsafe { M::current() };

@@ -12,11 +12,11 @@ use crate::sys::{cpu_limit, fatal};
 use gosched_context::Size;
 use std::sync::atomic::Ordering;
 
-/// Makes the Ps and starts the spawner.
+/// Makes the Ps and starts the spawner. Returns how many Ps there are.
 ///
 /// # Errors
 /// Why goroutines cannot be had here: they will be threads.
-pub(crate) fn start() -> Result<(), String> {
+pub(crate) fn start() -> Result<usize, String> {
     gosched_context::support().map_err(ToString::to_string)?;
     let size = Size::from_environment().or_else(|why| {
         warning!("{why}: using the default");
@@ -45,5 +45,6 @@ pub(crate) fn start() -> Result<(), String> {
     }
     schedtrace::start();
     preemption::start();
-    thread_maker::start().map_err(|why| format!("a thread to make threads: {why}"))
+    thread_maker::start().map_err(|why| format!("a thread to make threads: {why}"))?;
+    Ok(procs)
 }

@@ -2,7 +2,7 @@
 //!
 //! Creating a thread allocates and takes locks of libc's, which a stopped goroutine may hold; the
 //! scheduler must not wait for those. So whoever finds no M asks, and the spawner makes one: for each
-//! P that waits for an M ([`Locked::orphans`](super::state::Locked)), and one in stock.
+//! P that waits for an M ([`Locked::orphans`](crate::sched::state::global::Locked)), and one in stock.
 //!
 //! The system may refuse. The Ps that wait are then idle again, and work goes on with the Ms there
 //! are; whoever asks next makes the spawner try again.
@@ -22,7 +22,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// Calls what [`call_from_spawner`] left.
+/// Calls what [`thread_requests::call_from_spawner`] left.
 fn do_what_was_asked() {
     let f = thread_requests::CALL.swap(ptr::null_mut(), Ordering::Relaxed);
     if !f.is_null() {

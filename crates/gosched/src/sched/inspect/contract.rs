@@ -1,7 +1,7 @@
 //! What each backend tells of its tables.
 
-use super::types::{Head, Numbers};
 use crate::gmp::g::G;
+use crate::sched::inspect::types::{Head, Numbers};
 use std::fmt::{self, Write};
 
 /// Fulfilled by both backends. Nothing is stopped for an answer, and nothing is allocated.

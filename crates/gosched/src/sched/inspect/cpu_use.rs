@@ -3,8 +3,8 @@
 //! There was as much as Ps, for as long as there were so many. Used is what the threads that run them have
 //! run, the scheduler's share included: the kernel knows, so nobody has to measure.
 
-use super::contract::of_backend;
-use super::types::CpuUse;
+use crate::sched::inspect::contract::of_backend;
+use crate::sched::inspect::types::CpuUse;
 use crate::sched::state::available_cpu;
 use crate::sys::clock;
 use gosched_context::lock::Guarded;

@@ -12,7 +12,7 @@ use crate::gmp::state::GState;
 use crate::sched::inspect::snapshot::Snapshot;
 use crate::sched::inspect::stack_copy::shown_registers;
 use crate::sched::inspect::tables;
-use crate::sched::threads::WaitingPlace;
+use crate::sched::threads::wait::WaitingPlace;
 use gosched_context::arch::{self, Registers};
 use gosched_context::memory;
 use gosched_context::unwind::{self, End, Walker};

@@ -189,6 +189,32 @@ fn room(size: usize) -> Vec<u8> {
     vec![0; size + REST]
 }
 
+/// The stack pointer of a G that does not run, read without owning it.
+pub(crate) fn saved_sp(g: &'static G) -> usize {
+    // SAFETY: in a record that is never freed.
+    let at = unsafe { &raw mut (*g.saved.as_ptr()).sp };
+    // SAFETY: as above; a word that the switch writes, in assembly. Whoever reads it looks afterwards whether the
+    // G stood still.
+    unsafe { AtomicUsize::from_ptr(at) }.load(Ordering::Relaxed)
+}
+
+/// As [`saved_sp`]: where its identity is.
+pub(crate) fn thread_pointer(g: &'static G) -> usize {
+    // SAFETY: in a record that is never freed.
+    let at = unsafe { &raw mut (*g.saved.as_ptr()).thread_pointer };
+    // SAFETY: as above.
+    unsafe { AtomicUsize::from_ptr(at) }.load(Ordering::Relaxed)
+}
+
+/// Copies registers from where a G shows them. `None`: they are not there any more.
+pub(crate) fn shown_registers(at: *const Registers) -> Option<Registers> {
+    let mut registers = Registers::default();
+    let (start, size) = (ptr::from_mut(&mut registers).cast::<u8>(), size_of::<Registers>());
+    // SAFETY: the bytes of a local that is made of words.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(start, size) };
+    (memory::copy(at as usize, bytes) == size).then_some(registers)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,30 +266,4 @@ mod tests {
         cut.shrink();
         assert_eq!(cut.bytes.len(), ROOM + REST);
     }
-}
-
-/// The stack pointer of a G that does not run, read without owning it.
-pub(crate) fn saved_sp(g: &'static G) -> usize {
-    // SAFETY: in a record that is never freed.
-    let at = unsafe { &raw mut (*g.saved.as_ptr()).sp };
-    // SAFETY: as above; a word that the switch writes, in assembly. Whoever reads it looks afterwards whether the
-    // G stood still.
-    unsafe { AtomicUsize::from_ptr(at) }.load(Ordering::Relaxed)
-}
-
-/// As [`saved_sp`]: where its identity is.
-pub(crate) fn thread_pointer(g: &'static G) -> usize {
-    // SAFETY: in a record that is never freed.
-    let at = unsafe { &raw mut (*g.saved.as_ptr()).thread_pointer };
-    // SAFETY: as above.
-    unsafe { AtomicUsize::from_ptr(at) }.load(Ordering::Relaxed)
-}
-
-/// Copies registers from where a G shows them. `None`: they are not there any more.
-pub(crate) fn shown_registers(at: *const Registers) -> Option<Registers> {
-    let mut registers = Registers::default();
-    let (start, size) = (ptr::from_mut(&mut registers).cast::<u8>(), size_of::<Registers>());
-    // SAFETY: the bytes of a local that is made of words.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(start, size) };
-    (memory::copy(at as usize, bytes) == size).then_some(registers)
 }

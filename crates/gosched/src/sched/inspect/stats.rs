@@ -1,9 +1,9 @@
 //! All that can be counted about the scheduler, for `runtime::metrics`.
 
-use super::contract::of_backend;
-use super::types::Numbers;
 use crate::sched::events;
+use crate::sched::inspect::contract::of_backend;
 use crate::sched::inspect::cpu_use;
+use crate::sched::inspect::types::Numbers;
 
 /// Counts.
 pub(crate) fn numbers() -> Numbers {

@@ -1,31 +1,31 @@
 //! What there is to tell where goroutines are threads: no M and no P.
 
-use super::contract::Tables;
-use super::types::{Head, Numbers};
 use crate::gmp::g::G;
+use crate::sched::inspect::contract::Tables;
+use crate::sched::inspect::types::{Head, Numbers};
 use crate::sched::state::backend::Threads;
-use crate::sched::{threads, timer_thread};
+use crate::sched::threads::{activity, timer_heap};
 use crate::sys::clock;
 use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;
 
 impl Tables for Threads {
     fn head() -> Head {
-        Head { procs: threads::procs(), threads: threads::num_goroutines(), ..Head::default() }
+        Head { procs: activity::procs(), threads: activity::num_goroutines(), ..Head::default() }
     }
 
     fn count(numbers: &mut Numbers) {
         // A timer that is being fired counts as one that runs, if there are so many goroutines.
-        let goroutines = threads::num_goroutines() as u64;
-        numbers.created = threads::STARTED.load(Ordering::Relaxed);
+        let goroutines = activity::num_goroutines() as u64;
+        numbers.created = activity::STARTED.load(Ordering::Relaxed);
         numbers.threads = goroutines;
-        let active = u64::try_from(threads::ACTIVE.load(Ordering::Relaxed)).unwrap_or(0);
+        let active = u64::try_from(activity::ACTIVE.load(Ordering::Relaxed)).unwrap_or(0);
         numbers.running = active.min(goroutines);
-        numbers.timers = timer_thread::timers() as u64;
+        numbers.timers = timer_heap::timers() as u64;
     }
 
     fn num_goroutines() -> usize {
-        threads::num_goroutines()
+        activity::num_goroutines()
     }
 
     fn cpu_time() -> u64 {

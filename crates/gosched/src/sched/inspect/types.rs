@@ -69,7 +69,7 @@ pub(crate) struct Look {
     pub(crate) since: Option<u64>,
 }
 
-/// What [`head`] is about.
+/// The first line of `schedtrace`, in numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Head {
     pub(crate) procs: usize,

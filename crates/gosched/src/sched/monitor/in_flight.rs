@@ -4,7 +4,7 @@
 //! P fewer, and stopping the world would wait for that P. Sysmon looks at each P in flight. Where the giver has
 //! done its part and the kernel says that the receiver sleeps all the same, sysmon wakes the receiver once more.
 //!
-//! No wake-up should ever be lost: [`lost`] counts those that were, and tests demand zero. A receiver that has
+//! No wake-up should ever be lost: [`counts::lost`] counts those that were, and tests demand zero. A receiver that has
 //! been woken and waits for a CPU does not count, however long that takes.
 
 use crate::gmp::m::M;

@@ -1,6 +1,6 @@
 //! Nothing can ever run again: says so as Go does, and ends the process with status 2.
 //!
-//! The last M to fall asleep looks when nothing has run for a short time ([`PATIENCE`]), in which somebody may still
+//! The last M to fall asleep looks when nothing has run for a short time ([`activity::PATIENCE`]), in which somebody may still
 //! come. All of this must hold: every P is idle and every queue empty; every M sleeps; no timer can wake anybody; a
 //! goroutine waits, or a thread waits for one; and there is no thread in the process that could change that. The
 //! runtime's own threads cannot, and threads that wait in `run` or `join` cannot.
@@ -18,16 +18,14 @@ use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::thread_requests::{self, OTHER_THREADS};
 use crate::sched::state::{counts, report};
 use crate::sched::switch::stacks;
-use crate::sched::{threads, wake};
+use crate::sched::threads::activity;
+use crate::sched::wake;
 use crate::sys::clock;
 use crate::sys::fatal::Stderr;
 use crate::sys::task_count::threads_of_the_process;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// How long the last M waits before it looks.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
 
 /// After this time the last M looks again, if nothing has run.
 const LONG: Duration = Duration::from_secs(10);
@@ -54,7 +52,7 @@ pub(crate) fn all_sleep(locked: &Locked) -> bool {
 pub(crate) fn time_to_look(locked: &mut Locked, is_quiet: bool) -> Duration {
     let now = clock::real_now();
     if !is_quiet || locked.look_at == 0 {
-        (locked.look_at, locked.has_looked) = (now + PATIENCE.as_nanos() as u64, false);
+        (locked.look_at, locked.has_looked) = (now + activity::PATIENCE.as_nanos() as u64, false);
     }
     Duration::from_nanos(locked.look_at.saturating_sub(now))
 }
@@ -81,7 +79,7 @@ pub(crate) fn sleep_and_look(m: &'static M, look_in: Duration, timeout: Option<D
 
 /// Sleeps a while as the last M there is, and looks if nobody came. True if it was woken.
 pub(crate) fn sleep_as_the_last(m: &'static M) -> bool {
-    let woken = m.sleep(Some(PATIENCE)) || sleep_while_a_thread_starts(m);
+    let woken = m.sleep(Some(activity::PATIENCE)) || sleep_while_a_thread_starts(m);
     if !woken {
         check(Silence::Short);
     }
@@ -92,7 +90,7 @@ pub(crate) fn sleep_as_the_last(m: &'static M) -> bool {
 /// woken.
 fn sleep_while_a_thread_starts(m: &'static M) -> bool {
     while thread_requests::is_starting_a_thread() {
-        if m.sleep(Some(PATIENCE)) {
+        if m.sleep(Some(activity::PATIENCE)) {
             return true;
         }
     }
@@ -102,7 +100,7 @@ fn sleep_while_a_thread_starts(m: &'static M) -> bool {
 /// For how long nothing has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// For [`PATIENCE`].
+    /// For [`activity::PATIENCE`].
     Short,
     /// For [`LONG`].
     Long,
@@ -128,10 +126,10 @@ fn check(silence: Silence) -> Answer {
     let stuck = is_possible(&locked) && !wake::is_g_queued();
     let (ms, stackless) = (locked.ms as usize, !locked.stackless.is_empty());
     drop(locked);
-    if threads::is_one_limited() {
+    if activity::is_one_limited() {
         return Answer::GoesOn;
     }
-    let waiting = threads::waiting();
+    let waiting = activity::waiting();
     let exited = MAIN_HAS_EXITED.load(Ordering::Relaxed);
     if !stuck || (counts::num_goroutines() == 0 && waiting == 0 && !exited) {
         return Answer::GoesOn;
@@ -147,11 +145,11 @@ fn check(silence: Silence) -> Answer {
             }
         }
     }
-    if threads::waiting() != waiting {
+    if activity::waiting() != waiting {
         return Answer::GoesOn;
     }
     let locked = SCHED.lock.lock();
-    if !is_possible(&locked) || wake::is_g_queued() || threads::waiting() != waiting {
+    if !is_possible(&locked) || wake::is_g_queued() || activity::waiting() != waiting {
         return Answer::GoesOn;
     }
     drop(locked);

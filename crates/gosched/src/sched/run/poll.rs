@@ -23,7 +23,8 @@ use crate::gmp::p::P;
 use crate::gmp::poll_role;
 use crate::sched::state::global::{self, INTERRUPTED, Locked, SCHED};
 use crate::sched::state::poller_role;
-use crate::sched::{events, switch, threads, wake};
+use crate::sched::threads::wait;
+use crate::sched::{events, switch, wake};
 use crate::sys::{barrier, clock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -103,7 +104,7 @@ fn pop_goroutine(ready: &mut GList) -> Option<&'static G> {
             g.make_runnable();
             return Some(g);
         }
-        threads::ready(g);
+        wait::ready(g);
     }
 }
 

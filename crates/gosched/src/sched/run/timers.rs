@@ -1,6 +1,6 @@
 //! When timers are fired, and by whom.
 //!
-//! Each P has a heap, and those without a P share one. [`EARLIEST`] is when the first of all timers is
+//! Each P has a heap, and those without a P share one. [`timekeeper::EARLIEST`] is when the first of all timers is
 //! due, or earlier: every M looks at it when it looks for work, and between goroutines; whoever finds
 //! that the time has come fires what is due in all heaps.
 //!
@@ -22,7 +22,8 @@ use crate::gmp::timer::{NEVER, Timer, TimerHeap};
 use crate::sched::run::poll;
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::{poller_role, sysmon_alarm, timekeeper};
-use crate::sched::{switch, threads, wake};
+use crate::sched::threads::wait;
+use crate::sched::{switch, wake};
 use crate::sys::clock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -149,7 +150,7 @@ pub(crate) fn run_due(m: &'static M) -> bool {
     let mut first = None;
     while let Some(g) = ready.pop_front() {
         if g.is_thread() {
-            threads::ready(g);
+            wait::ready(g);
             continue;
         }
         g.make_runnable();
@@ -194,7 +195,7 @@ fn look_after_firing() {
     }
 }
 
-/// Looks when the first timer is due, and leaves that in [`EARLIEST`].
+/// Looks when the first timer is due, and leaves that in [`timekeeper::EARLIEST`].
 fn look() -> u64 {
     loop {
         // PAIR timers: as above.

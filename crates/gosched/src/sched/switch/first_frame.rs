@@ -7,9 +7,10 @@
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
+use crate::sched::switch;
 use crate::sched::switch::boundary::{enter, leave};
 use crate::sched::switch::stacks::{self, FirstFrames};
-use crate::sched::switch::{self, syscall};
+use crate::sched::switch::syscall;
 use crate::sys::barrier;
 use crate::sys::fatal::fatal;
 use crate::sys::forked;
@@ -28,7 +29,7 @@ pub(crate) const FIRST_FRAMES: FirstFrames =
 /// over with it.
 ///
 /// # Safety
-/// - **callback**: [`lay_out`] put it there, with the G; g0 switched to it.
+/// - **callback**: `stacks::lay_out` put it there, with the G; g0 switched to it.
 unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
     switch::publish();
     // SAFETY: the G this runs for; Gs are never freed.
@@ -84,7 +85,7 @@ unsafe extern "C" fn build(work: *mut u8) {
 /// First on a stack with an identity.
 ///
 /// # Safety
-/// - **callback**: [`lay_out`] put it there, with the G.
+/// - **callback**: `stacks::lay_out` put it there, with the G.
 unsafe extern "C" fn start_with_identity(_message: usize, g: usize) -> ! {
     switch::publish();
     // SAFETY: callback — with the identity, at the top of the stack.

@@ -10,9 +10,9 @@
 //! where the runtime is not on the stack (preemption is on), one of two things happens:
 //!
 //! - *Moved.* The goroutine was interrupted in the program's own text, with its own identity, on its own
-//!   stack, and has not changed its thread (signal mask): it goes on in [`moved`], on its own stack, and
+//!   stack, and has not changed its thread (signal mask): it goes on in `boot::preemption::moved`, on its own stack, and
 //!   leaves as if it yielded. Any M can resume it. Only in a program with the allocation cache: see
-//!   [`is_allocator_without_locks`].
+//!   `boot::preemption::is_allocator_without_locks`.
 //! - *Stopped in place.* Else the M gives its P away and sleeps in the handler. The G is queued as only that
 //!   M's; whoever finds it brings the M a P. It may hold any lock of libc's, so an M that stops like this
 //!   never leaves its P waiting for a thread that has yet to be made: making one takes such locks.
@@ -25,9 +25,9 @@ use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
 use crate::sched::state::global::SCHED;
 use crate::sched::state::{stopping, thread_requests, timekeeper};
-use crate::sched::switch::{self, stopped_m, syscall};
-use crate::sched::wake;
+use crate::sched::switch::{stopped_m, syscall};
 use crate::sched::wake::hand_off::hand_off_locked;
+use crate::sched::{switch, wake};
 use crate::sys::barrier;
 use crate::sys::forked;
 use gosched_context::Still;
@@ -183,7 +183,7 @@ pub(crate) unsafe fn interrupted(carrier: &Carrier, at: &mut Interruption) {
     }
 }
 
-/// Stops the goroutine of `m`, if that is still asked for. True: it goes on in [`moved`], and preemption is
+/// Stops the goroutine of `m`, if that is still asked for. True: it goes on in `boot::preemption::moved`, and preemption is
 /// off until then.
 fn stop(m: &'static M, at: &mut Interruption) -> bool {
     let Some(g) = m.curg() else { return false };

@@ -13,7 +13,7 @@ use crate::sched::switch::{spawn, stacks};
 use crate::sys::forked;
 use gosched_context::lock::Guarded;
 
-/// See [`prepare`](super::prepare).
+/// See [`prepare`](crate::sched::prepare).
 pub(crate) fn prepare(order: Order<'_>) -> &'static G {
     forked::refuse_in_child("a timer");
     let parent = current::goroutine().map_or(0, G::id);
@@ -43,7 +43,7 @@ fn take() -> Option<(&'static G, u64)> {
     taken
 }
 
-/// See [`discard`](super::discard).
+/// See [`discard`](crate::sched::discard).
 pub(crate) fn discard(g: &'static G) {
     g.set_prepared(false);
     g.set_group(None);
@@ -58,7 +58,7 @@ pub(crate) fn discard(g: &'static G) {
     leave();
 }
 
-/// See [`live`](super::live).
+/// See [`live`](crate::sched::live).
 pub(crate) fn live(g: &'static G) {
     g.set_prepared(false);
     g.enter_group();

@@ -178,12 +178,12 @@ fn first_frames() -> &'static FirstFrames {
 #[inline]
 fn lay_out(g: &'static G, stack: &Stack) {
     stack.set_owner(g.id());
-    let (entry, thread_pointer): (arch::Entry, usize) = match stack.has_identity() {
-        true => (first_frames().with_identity, identity::thread_pointer(stack)),
+    let (entry, thread_pointer) = if stack.has_identity() {
+        (first_frames().with_identity, identity::thread_pointer(stack))
+    } else {
         // SAFETY: carried — a stack without identity is laid out on g0.
-        false => {
-            (first_frames().without_identity, unsafe { M::current() }.carrier.thread_pointer())
-        }
+        let m = unsafe { M::current() };
+        (first_frames().without_identity, m.carrier.thread_pointer())
     };
     // SAFETY: mapped, quiet — the stack is ours, and nothing runs on it.
     let sp = unsafe { arch::first_frame(stack.top(), entry, ptr::from_ref(g) as usize) };
@@ -294,7 +294,7 @@ pub(crate) fn errno_of(why: &StackError) -> i32 {
     }
 }
 
-/// [`Departure::NoStack`]: its identity could not be built.
+/// [`Departure::NoStack`](crate::gmp::m::Departure::NoStack): its identity could not be built.
 pub(crate) fn wait_for_a_stack(g: &'static G) {
     g.transition(GState::Running, GState::Runnable);
     // SAFETY: owner — it has left.

@@ -4,7 +4,8 @@ use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::state::GState;
 use crate::sched::state::global::{Locked, SCHED};
-use crate::sched::wake::{self, give};
+use crate::sched::wake;
+use crate::sched::wake::give;
 use std::ptr;
 use std::sync::atomic::Ordering;
 

@@ -2,7 +2,8 @@
 
 use crate::sched::state::global::SCHED;
 use crate::sched::state::thread_requests;
-use crate::sched::wake::{self, give};
+use crate::sched::wake;
+use crate::sched::wake::give;
 use crate::sys::barrier;
 use crate::sys::fatal::warning;
 use std::sync::atomic::Ordering;

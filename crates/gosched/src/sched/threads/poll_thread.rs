@@ -2,12 +2,12 @@
 
 use crate::gmp::list::GList;
 use crate::sched::events::{self, IO_TIME};
-use crate::sched::threads;
+use crate::sched::threads::{activity, wait};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Starts the thread, if that was not done.
-pub(super) fn start() {
+pub(crate) fn start() {
     static STARTED: OnceLock<()> = OnceLock::new();
     STARTED.get_or_init(|| {
         let thread = std::thread::Builder::new().name("gosched-poller".into());
@@ -22,10 +22,10 @@ static WOKEN: AtomicU64 = AtomicU64::new(0);
 
 /// I/O may still come, in virtual time: it has a while before it is later. True: it has come, or somebody
 /// went on by itself.
-pub(super) fn is_patience_rewarded() -> bool {
+pub(crate) fn is_patience_rewarded() -> bool {
     let before = WOKEN.load(Ordering::Relaxed);
     std::thread::sleep(IO_TIME);
-    WOKEN.load(Ordering::Relaxed) != before || threads::ACTIVE.load(Ordering::Relaxed) > 0
+    WOKEN.load(Ordering::Relaxed) != before || activity::ACTIVE.load(Ordering::Relaxed) > 0
 }
 
 fn poll() {
@@ -33,7 +33,7 @@ fn poll() {
         let mut ready = GList::new();
         events::collect(&mut ready, None);
         while let Some(g) = ready.pop_front() {
-            threads::ready(g);
+            wait::ready(g);
             WOKEN.fetch_add(1, Ordering::Relaxed);
         }
     }

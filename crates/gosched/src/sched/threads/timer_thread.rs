@@ -2,99 +2,78 @@
 
 use crate::gmp::list::GList;
 use crate::gmp::poll_desc;
-use crate::gmp::timer::{NEVER, Timer, TimerHeap};
-use crate::sched::{moving, poll_thread, threads};
+use crate::gmp::timer::{NEVER, Timer};
+use crate::sched::threads::activity::{self, Upcalls};
+use crate::sched::threads::{goroutine, poll_thread, timer_heap, wait};
 use crate::sys::clock;
-use crate::sys::sleep_word::SleepWord;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-static HEAP: TimerHeap = TimerHeap::new();
-
 /// So many are fired before their waiters are woken.
 const AT_A_TIME: usize = 64;
 
-/// Not 0: a timer was added.
-static ADDED: SleepWord = SleepWord::new();
-
-/// See [`start_timer`](super::start_timer).
+/// See [`start_timer`](crate::sched::start_timer).
 ///
 /// # Safety
 /// - **alive**: as there.
-pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
-    start();
+pub(crate) unsafe fn start_timer(timer: &Timer, when: u64, upcalls: &'static Upcalls) {
+    start(upcalls);
     // SAFETY: alive — promised by the caller.
-    while !unsafe { HEAP.insert(timer, when) } {
-        HEAP.grow();
+    while !unsafe { timer_heap::HEAP.insert(timer, when) } {
+        timer_heap::HEAP.grow();
     }
-    look();
+    timer_heap::look();
 }
 
 /// Starts the thread, if that was not done.
-pub(super) fn start() {
+pub(crate) fn start(upcalls: &'static Upcalls) {
     static STARTED: OnceLock<()> = OnceLock::new();
     STARTED.get_or_init(|| {
         let thread = std::thread::Builder::new().name("gosched-timers".into());
-        if let Err(why) = thread.spawn(keep) {
+        if let Err(why) = thread.spawn(|| keep(upcalls)) {
             panic!("no thread for timers: {why}");
         }
     });
 }
 
-/// The thread looks what there is to do.
-pub(super) fn look() {
-    ADDED.set(1);
-    ADDED.wake();
-}
-
-/// Whether there is one that can make a thread ready.
-pub(super) fn can_wake() -> bool {
-    HEAP.has_waking()
-}
-
-/// How many there are.
-pub(super) fn timers() -> usize {
-    HEAP.len()
-}
-
-fn keep() {
+fn keep(upcalls: &Upcalls) {
     loop {
-        ADDED.set(0);
+        timer_heap::ADDED.set(0);
         // Those it lets go on are counted before it is not any more.
-        threads::ACTIVE.fetch_add(1, Ordering::Relaxed);
+        activity::ACTIVE.fetch_add(1, Ordering::Relaxed);
         fire_all();
-        threads::start_all_prepared();
-        let alone = threads::ACTIVE.fetch_sub(1, Ordering::Relaxed) == 1;
-        let next = HEAP.next();
+        goroutine::start_all_prepared();
+        let alone = activity::ACTIVE.fetch_sub(1, Ordering::Relaxed) == 1;
+        let next = timer_heap::HEAP.next();
         if clock::is_virtual() {
             if alone && poll_desc::is_waited_for() && poll_thread::is_patience_rewarded() {
                 continue;
             }
-            let next = HEAP.next_waking();
+            let next = timer_heap::HEAP.next_waking();
             match (alone, next != NEVER) {
                 (true, true) => clock::jump_to(next),
                 // After a short time in which somebody may still come.
-                (true, false) if !ADDED.wait(0, Some(moving::PATIENCE)) => {
-                    threads::look_for_deadlock();
-                    ADDED.wait(0, None);
+                (true, false) if !timer_heap::ADDED.wait(0, Some(activity::PATIENCE)) => {
+                    wait::look_for_deadlock(upcalls);
+                    timer_heap::ADDED.wait(0, None);
                 }
                 (true, false) => {}
-                (false, _) => drop(ADDED.wait(0, None)),
+                (false, _) => drop(timer_heap::ADDED.wait(0, None)),
             }
             continue;
         }
         let left = Duration::from_nanos(next.saturating_sub(clock::now()));
-        ADDED.wait(0, (next != NEVER).then_some(left));
+        timer_heap::ADDED.wait(0, (next != NEVER).then_some(left));
     }
 }
 
 fn fire_all() {
     loop {
         let mut ready = GList::new();
-        let fired = HEAP.fire_due(clock::now(), AT_A_TIME, &mut ready);
+        let fired = timer_heap::HEAP.fire_due(clock::now(), AT_A_TIME, &mut ready);
         while let Some(g) = ready.pop_front() {
-            threads::ready(g);
+            wait::ready(g);
         }
         if fired < AT_A_TIME {
             return;

@@ -1,0 +1,163 @@
+//! What the scheduler's verbs ask of a backend.
+//!
+//! Both backends implement [`Scheduler`], so a function that one of them lacks fails to compile. On a system without a port
+//! `MultiThread` is another name for `Threads`: every call goes to the one backend there is.
+
+use crate::gmp::frame::{Registers, Size};
+use crate::gmp::g::G;
+use crate::gmp::reason::WaitReason;
+use crate::gmp::timer::Timer;
+use crate::sched::state::spawn_request::{Order, Spawned};
+use gosched_context::Still;
+use std::io;
+
+/// Tells others of a G that waits; see [`park`](crate::sched::park).
+pub(crate) type Commit = unsafe fn(&'static G, *const ()) -> bool;
+
+/// A backend. The functions that take a G take one of this backend.
+pub(crate) trait Scheduler {
+    /// Checks a stack size, for [`SpawnOptions`](crate::sched::Wishes). `None`: the system cares for it.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    fn size(bytes: usize) -> io::Result<Option<Size>>;
+
+    /// Starts a goroutine.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    fn spawn(order: Order<'_>) -> io::Result<Spawned>;
+
+    /// See [`prepare`](crate::sched::prepare).
+    fn prepare(order: Order<'_>) -> &'static G;
+
+    /// See [`discard`](crate::sched::discard).
+    fn discard(g: &'static G);
+
+    /// See [`live`](crate::sched::live).
+    fn live(g: &'static G);
+
+    /// Parks the caller, which is `g`, or an ordinary thread.
+    ///
+    /// # Safety
+    /// - **commit**: it may be called once with the G and `data`, perhaps on another stack, before this returns.
+    unsafe fn park(
+        g: Option<&'static G>,
+        still: Option<Still>,
+        reason: WaitReason,
+        commit: Commit,
+        data: *const (),
+    );
+
+    /// As [`Scheduler::park`], for a caller that is inside the runtime. Returns outside.
+    ///
+    /// # Safety
+    /// - **commit**: as there.
+    unsafe fn park_inside(
+        g: Option<&'static G>,
+        still: Option<Still>,
+        reason: WaitReason,
+        commit: Commit,
+        data: *const (),
+    );
+
+    /// Lets a parked G go on.
+    fn ready(g: &'static G);
+
+    /// As [`Scheduler::ready`], by a caller that is inside the runtime.
+    fn ready_inside(g: &'static G);
+
+    /// The calling goroutine is neither stopped nor moved until [`Scheduler::leave`].
+    fn enter();
+
+    /// Ends [`Scheduler::enter`].
+    fn leave();
+
+    /// Starts a timer.
+    ///
+    /// # Safety
+    /// - **alive**: as for [`start_timer`](crate::sched::start_timer).
+    unsafe fn start_timer(timer: &Timer, when: u64);
+
+    /// See [`is_spinning_worth_it`](crate::sched::is_spinning_worth_it).
+    fn is_spinning_worth_it() -> bool;
+
+    /// See [`p_number`](crate::sched::p_number).
+    fn p_number() -> Option<usize>;
+
+    /// Lets others run.
+    fn yield_now(g: Option<&'static G>);
+
+    /// Lets the one run that the caller has made ready last.
+    fn yield_to_ready(g: Option<&'static G>);
+
+    /// See the public face.
+    fn lock_os_thread(g: &'static G);
+
+    /// See the public face.
+    fn unlock_os_thread(g: &'static G);
+
+    /// How many Ps there are.
+    fn procs() -> usize;
+
+    /// Changes how many there are. Returns how many there were.
+    fn set_procs(procs: usize) -> usize;
+
+    /// See [`set_deadlock_ends`](crate::sched::set_deadlock_ends).
+    fn set_deadlock_ends(ends: bool);
+
+    /// Returns how many there might be.
+    fn set_max_threads(most: u32) -> usize;
+
+    /// Goroutines that live.
+    fn num_goroutines() -> usize;
+
+    /// The runtime's own threads.
+    fn num_threads() -> usize;
+
+    /// See [`begin_call`](crate::sched::begin_call).
+    fn begin_call(g: &'static G, long: bool, registers: *const Registers);
+
+    /// Runs `f` without the calling goroutine, `g`, being preempted.
+    fn without_preemption<R>(g: &'static G, f: impl FnOnce() -> R) -> R;
+
+    /// Runs `f` with preemption off, in a goroutine.
+    fn with_preemption_off<R>(f: impl FnOnce() -> R) -> R;
+
+    /// Runs `f` in a stopped world.
+    fn with_world_stopped<R>(f: impl FnOnce() -> R) -> R;
+
+    /// Runs `f` on a stack of its own, of at least `bytes`, as the caller.
+    ///
+    /// # Errors
+    /// There is no such stack.
+    fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> io::Result<()>;
+
+    /// See [`call_from_spawner`](crate::sched::call_from_spawner).
+    fn call_from_spawner(f: fn()) -> bool;
+
+    /// Somebody waits for I/O from here on.
+    fn get_polled();
+
+    /// `goexit` was called in main: the others go on.
+    fn main_has_exited();
+
+    /// The calling thread, the process's first, serves goroutines for as long as the process lives. One that was started for
+    /// it runs first.
+    fn serve_main_thread() -> !;
+
+    /// How often a P was taken: in marked calls, and in others.
+    fn hand_offs() -> (u64, u64);
+
+    /// See [`preemptions`](crate::sched::preemptions).
+    fn preemptions() -> [u64; 4];
+
+    /// A panic where none may be is the end.
+    fn check_panic();
+
+    /// Shows all goroutines without their frames: allocates nothing, and takes no lock.
+    fn list_goroutines();
+
+    /// What shows the others when a stack has overflowed.
+    fn set_overflow_report(report: fn());
+}

@@ -1,0 +1,286 @@
+//! Goroutines that move between threads: the backend of systems with a port.
+//!
+//! Callers on a goroutine's stack go by its M and P; ordinary threads have neither and use the global queue.
+
+use crate::gmp::current;
+use crate::gmp::frame::{Registers, Size};
+use crate::gmp::g::G;
+use crate::gmp::reason::WaitReason;
+use crate::gmp::timer::Timer;
+use crate::sched::boot::{main_m, thread_maker};
+use crate::sched::contract::{Commit, Scheduler};
+use crate::sched::inspect::dump;
+use crate::sched::run::{deadlock, poll, timers};
+use crate::sched::state::global::SCHED;
+use crate::sched::state::multi_thread::MultiThread;
+use crate::sched::state::spawn_request::{Order, Spawned};
+use crate::sched::state::{counts, thread_requests};
+use crate::sched::switch::boundary::{enter, leave};
+use crate::sched::switch::{checks, no_preempt, park, preempt, prepared, spawn, syscall};
+use crate::sched::world::{self, procs};
+use crate::sys::forked;
+use gosched_context::Still;
+use gosched_context::arch;
+use gosched_context::fault;
+use gosched_context::lock::Guarded;
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+impl Scheduler for MultiThread {
+    fn size(bytes: usize) -> std::io::Result<Option<Size>> {
+        Size::new(bytes).map(Some).map_err(invalid)
+    }
+
+    #[inline]
+    fn spawn(order: Order<'_>) -> std::io::Result<Spawned> {
+        let (g, id) = spawn::spawn(order);
+        Ok(Spawned { g, id, thread: None })
+    }
+
+    fn prepare(order: Order<'_>) -> &'static G {
+        prepared::prepare(order)
+    }
+
+    fn discard(g: &'static G) {
+        prepared::discard(g);
+    }
+
+    fn live(g: &'static G) {
+        prepared::live(g);
+    }
+
+    #[inline]
+    unsafe fn park(
+        g: Option<&'static G>,
+        _still: Option<Still>,
+        reason: WaitReason,
+        commit: Commit,
+        data: *const (),
+    ) {
+        if let Some(g) = g {
+            // SAFETY: commit — promised by the caller.
+            unsafe { park::park(g, reason, commit, data) };
+        }
+    }
+
+    #[inline]
+    unsafe fn park_inside(
+        g: Option<&'static G>,
+        _still: Option<Still>,
+        reason: WaitReason,
+        commit: Commit,
+        data: *const (),
+    ) {
+        if let Some(g) = g {
+            // SAFETY: commit — promised by the caller.
+            unsafe { park::park_inside(g, reason, commit, data) };
+        }
+    }
+
+    #[inline]
+    fn ready(g: &'static G) {
+        park::ready(g);
+    }
+
+    #[inline]
+    fn ready_inside(g: &'static G) {
+        park::ready_inside(g);
+    }
+
+    #[inline]
+    fn enter() {
+        enter();
+    }
+
+    #[inline]
+    fn leave() {
+        leave();
+    }
+
+    unsafe fn start_timer(timer: &Timer, when: u64) {
+        loop {
+            let m = current::is_fiber().then(enter);
+            // SAFETY: here — nothing below waits or switches.
+            let still = unsafe { Still::new() };
+            // SAFETY: alive — promised by the caller.
+            let inserted = unsafe { timers::insert(m, timer, when) };
+            drop(still);
+            if m.is_some() {
+                leave();
+            }
+            match inserted {
+                Ok(()) => return,
+                Err(heap) => heap.grow(),
+            }
+        }
+    }
+
+    fn is_spinning_worth_it() -> bool {
+        let alone = enter().p().is_some_and(|p| p.queue.is_empty());
+        leave();
+        alone && SCHED.idle_ps.load(Ordering::Relaxed) as usize + 1 < SCHED.procs()
+    }
+
+    #[inline]
+    fn p_number() -> Option<usize> {
+        let number = enter().p().map(|p| p.id as usize);
+        leave();
+        number
+    }
+
+    #[inline]
+    fn yield_now(g: Option<&'static G>) {
+        g.into_iter().for_each(park::yield_now);
+    }
+
+    fn yield_to_ready(g: Option<&'static G>) {
+        g.into_iter().for_each(park::yield_locally);
+    }
+
+    fn lock_os_thread(g: &'static G) {
+        let m = enter();
+        g.locks.fetch_add(1, Ordering::Relaxed);
+        g.pinned.store(ptr::from_ref(m).cast_mut().cast(), Ordering::Relaxed);
+        m.set_locked_g(Some(g));
+        leave();
+    }
+
+    fn unlock_os_thread(g: &'static G) {
+        let locks = g.locks.load(Ordering::Relaxed);
+        if locks == 0 {
+            return;
+        }
+        let m = enter();
+        g.locks.store(locks - 1, Ordering::Relaxed);
+        if locks == 1 {
+            g.pinned.store(ptr::null_mut(), Ordering::Relaxed);
+            m.set_locked_g(None);
+        }
+        leave();
+    }
+
+    fn procs() -> usize {
+        SCHED.procs()
+    }
+
+    fn set_procs(procs: usize) -> usize {
+        procs::set_procs(procs)
+    }
+
+    fn set_deadlock_ends(ends: bool) {
+        deadlock::OTHERS_DO_NOT_COUNT.store(ends, Ordering::Relaxed);
+    }
+
+    fn set_max_threads(most: u32) -> usize {
+        thread_maker::set_max_threads(most) as usize
+    }
+
+    fn num_goroutines() -> usize {
+        counts::num_goroutines()
+    }
+
+    fn num_threads() -> usize {
+        Guarded::new(&SCHED.lock).ms as usize
+            + thread_requests::OTHER_THREADS.load(Ordering::Relaxed) as usize
+    }
+
+    fn begin_call(g: &'static G, long: bool, registers: *const Registers) {
+        if forked::is_child() {
+            return;
+        }
+        let mut m = enter();
+        if m.carrier.is_pending() {
+            // What was asked for before would end the call as it begins.
+            leave();
+            m = enter();
+        }
+        match long {
+            true => syscall::begin_long_call(m, g, registers),
+            false => syscall::begin_call(m, g, registers),
+        }
+        // What was asked for meanwhile must not end the call either.
+        // SAFETY: carried, counted — by `enter`.
+        unsafe { arch::preempt_on() };
+    }
+
+    fn without_preemption<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
+        no_preempt::without(g, f)
+    }
+
+    fn with_preemption_off<R>(f: impl FnOnce() -> R) -> R {
+        if !current::is_fiber() {
+            return f();
+        }
+        enter();
+        let result = f();
+        leave();
+        result
+    }
+
+    fn with_world_stopped<R>(f: impl FnOnce() -> R) -> R {
+        world::with_world_stopped(world::StopReason::Test, |_| f())
+    }
+
+    fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<()> {
+        let size = match cfg!(feature = "threads") {
+            // There are no identities, and none is needed here.
+            true => Size::without_identity(bytes).map_err(invalid)?,
+            false => Size::new(bytes).map_err(invalid)?,
+        };
+        let stack = Self::with_preemption_off(|| gosched_context::Stack::new(size));
+        let stack = stack.map_err(std::io::Error::other)?;
+        stack.set_owner(current::goroutine().map_or(0, G::id));
+        /// # Safety
+        /// - **callback**: `call_on` calls it, with a closure that does not unwind.
+        unsafe extern "C" fn call(f: *mut u8) {
+            // SAFETY: callback — as above; its owner waits.
+            let f = unsafe { &mut *f.cast::<&mut dyn FnMut()>() };
+            f();
+        }
+        let mut f = f;
+        // SAFETY: mapped, quiet — a stack of our own; callback — the caller's closure does not unwind.
+        unsafe { gosched_context::arch::call_on(stack.top(), call, (&raw mut f).cast()) };
+        Self::with_preemption_off(|| drop(stack));
+        Ok(())
+    }
+
+    fn call_from_spawner(f: fn()) -> bool {
+        thread_requests::call_from_spawner(f)
+    }
+
+    fn get_polled() {
+        poll::get_polled();
+    }
+
+    fn main_has_exited() {
+        deadlock::MAIN_HAS_EXITED.store(true, Ordering::Relaxed);
+    }
+
+    fn serve_main_thread() -> ! {
+        main_m::become_main_m()
+    }
+
+    fn hand_offs() -> (u64, u64) {
+        syscall::hand_offs()
+    }
+
+    fn preemptions() -> [u64; 4] {
+        preempt::counts()
+    }
+
+    fn check_panic() {
+        checks::check_panic();
+    }
+
+    fn list_goroutines() {
+        dump::list();
+    }
+
+    fn set_overflow_report(report: fn()) {
+        fault::show_others(report, dump::list);
+    }
+}
+
+fn invalid(why: gosched_context::stack::StackError) -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::InvalidInput, why)
+}

@@ -1,0 +1,193 @@
+//! Goroutines that are threads: the backend that works everywhere.
+
+use crate::gmp::current;
+use crate::gmp::frame::{Registers, Size};
+use crate::gmp::g::G;
+use crate::gmp::reason::WaitReason;
+use crate::gmp::timer::Timer;
+use crate::sched::contract::{Commit, Scheduler};
+use crate::sched::state::available_cpu;
+use crate::sched::state::backend::Threads;
+use crate::sched::state::spawn_request::{Order, Spawned};
+use crate::sched::threads::{activity, goroutine, thread_spawn, timer_thread, wait};
+use crate::sched::upcalls::UPCALLS;
+use gosched_context::Still;
+use std::io;
+use std::sync::atomic::Ordering;
+
+/// More cannot be asked for, as with goroutines that move.
+const MAX_STACK_BYTES: usize = 64 << 30;
+
+impl Scheduler for Threads {
+    fn size(bytes: usize) -> io::Result<Option<Size>> {
+        if bytes == 0 || bytes > MAX_STACK_BYTES {
+            let message = format!("a goroutine's stack cannot have {bytes} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        Ok(None)
+    }
+
+    fn spawn(order: Order<'_>) -> io::Result<Spawned> {
+        let (g, id, thread) = thread_spawn::spawn(order, &UPCALLS)?;
+        Ok(Spawned { g, id, thread: Some(Box::new(thread)) })
+    }
+
+    fn prepare(order: Order<'_>) -> &'static G {
+        thread_spawn::prepare(order, &UPCALLS)
+    }
+
+    fn discard(g: &'static G) {
+        goroutine::discard(g);
+    }
+
+    fn live(_g: &'static G) {}
+
+    unsafe fn park(
+        _g: Option<&'static G>,
+        still: Option<Still>,
+        reason: WaitReason,
+        commit: Commit,
+        data: *const (),
+    ) {
+        // SAFETY: commit — promised by the caller.
+        unsafe { wait::park(reason, commit, data, still, &UPCALLS) };
+    }
+
+    unsafe fn park_inside(
+        g: Option<&'static G>,
+        still: Option<Still>,
+        reason: WaitReason,
+        commit: Commit,
+        data: *const (),
+    ) {
+        // SAFETY: commit — promised by the caller.
+        unsafe { Self::park(g, still, reason, commit, data) };
+    }
+
+    fn ready(g: &'static G) {
+        wait::ready(g);
+    }
+
+    fn ready_inside(g: &'static G) {
+        wait::ready(g);
+    }
+
+    fn enter() {}
+
+    fn leave() {}
+
+    unsafe fn start_timer(timer: &Timer, when: u64) {
+        // SAFETY: alive — promised by the caller.
+        unsafe { timer_thread::start_timer(timer, when, &UPCALLS) };
+    }
+
+    fn is_spinning_worth_it() -> bool {
+        true
+    }
+
+    fn p_number() -> Option<usize> {
+        None
+    }
+
+    fn yield_now(_g: Option<&'static G>) {
+        std::thread::yield_now();
+    }
+
+    fn yield_to_ready(_g: Option<&'static G>) {
+        std::thread::yield_now();
+    }
+
+    fn lock_os_thread(g: &'static G) {
+        g.locks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn unlock_os_thread(g: &'static G) {
+        let locks = g.locks.load(Ordering::Relaxed);
+        g.locks.store(locks.saturating_sub(1), Ordering::Relaxed);
+    }
+
+    fn procs() -> usize {
+        activity::procs()
+    }
+
+    fn set_procs(procs: usize) -> usize {
+        available_cpu::procs_changed(procs);
+        activity::set_procs(procs)
+    }
+
+    fn set_deadlock_ends(ends: bool) {
+        activity::set_deadlock_ends(ends);
+    }
+
+    fn set_max_threads(_most: u32) -> usize {
+        usize::MAX
+    }
+
+    fn num_goroutines() -> usize {
+        activity::num_goroutines()
+    }
+
+    fn num_threads() -> usize {
+        activity::num_goroutines()
+    }
+
+    fn begin_call(_g: &'static G, _long: bool, _registers: *const Registers) {}
+
+    fn without_preemption<R>(_g: &'static G, f: impl FnOnce() -> R) -> R {
+        f()
+    }
+
+    fn with_preemption_off<R>(f: impl FnOnce() -> R) -> R {
+        f()
+    }
+
+    fn with_world_stopped<R>(f: impl FnOnce() -> R) -> R {
+        f()
+    }
+
+    /// Runs `f` where it is: there is no way to another stack.
+    fn with_stack(_bytes: usize, f: &mut dyn FnMut()) -> io::Result<()> {
+        f();
+        Ok(())
+    }
+
+    fn call_from_spawner(_f: fn()) -> bool {
+        false
+    }
+
+    fn get_polled() {}
+
+    fn main_has_exited() {}
+
+    fn serve_main_thread() -> ! {
+        thread_spawn::wait_for_the_last()
+    }
+
+    fn hand_offs() -> (u64, u64) {
+        (0, 0)
+    }
+
+    fn preemptions() -> [u64; 4] {
+        [0; 4]
+    }
+
+    fn check_panic() {}
+
+    fn list_goroutines() {}
+
+    fn set_overflow_report(_report: fn()) {}
+}
+
+/// Runs a goroutine on the calling thread, to its end.
+pub(crate) fn run_here(order: Order<'_>) {
+    thread_spawn::run_here(order, &UPCALLS);
+}
+
+/// What code inside `host` needs so as not to be stopped with a lock of ours: a thread, but one that can be.
+pub(crate) fn still_in_host() -> Option<Still> {
+    current::is_m().then(|| {
+        wait::get_ready_to_wait();
+        // SAFETY: here — whoever asks for it neither waits nor switches while it has it.
+        unsafe { Still::new() }
+    })
+}

@@ -1,0 +1,142 @@
+//! The life of a goroutine that is a thread.
+
+use crate::gmp::current;
+use crate::gmp::g::{Birth, G};
+use crate::gmp::state::GState;
+use crate::sched::state::spawn_request::Order;
+use crate::sched::threads::{activity, wait};
+use crate::sys::mappings::{self, Mappings};
+use gosched_context::lock::Guarded;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+pub(crate) static NEXT_ID: AtomicU64 = AtomicU64::new(2);
+
+/// Threads that are started between two looks at the process's memory mappings.
+pub(crate) const STARTS_PER_LOOK: u64 = 256;
+
+/// Memory mappings that a new thread may need: a stack, a signal stack and a guard for each, and
+/// some for the heap that an allocator gives to a thread.
+pub(crate) const MAPPINGS_PER_THREAD: usize = 8;
+
+/// Refuses a thread that might find no room for its signal stack. std makes that stack on the new
+/// thread, before the code that catches panics, and panics if the memory cannot be had: the process
+/// dies with "failed to initiate panic, error 5".
+///
+/// # Errors
+/// The process has almost as many memory mappings as the system allows.
+pub(crate) fn check_room() -> std::io::Result<()> {
+    static STARTS: AtomicU64 = AtomicU64::new(1);
+    static IS_TIGHT: AtomicBool = AtomicBool::new(false);
+    let is_due = STARTS.fetch_add(1, Ordering::Relaxed).is_multiple_of(STARTS_PER_LOOK);
+    if !is_due && !IS_TIGHT.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let Some(Mappings { used, limit }) = mappings::count() else { return Ok(()) };
+    let is_tight = used + STARTS_PER_LOOK as usize * MAPPINGS_PER_THREAD > limit;
+    IS_TIGHT.store(is_tight, Ordering::Relaxed);
+    if is_tight {
+        let why = format!(
+            "the process has {used} memory mappings, each goroutine is a thread that needs some, \
+             and vm.max_map_count is {limit}"
+        );
+        return Err(std::io::Error::new(std::io::ErrorKind::OutOfMemory, why));
+    }
+    Ok(())
+}
+
+/// See [`discard`](crate::sched::discard).
+pub(crate) fn discard(g: &'static G) {
+    g.set_prepared(false);
+    g.set_group(None);
+    g.end_thread();
+    Guarded::new(&wait::FREE).push_front(g);
+}
+
+/// By the thread of the timers.
+pub(crate) fn start_all_prepared() {
+    loop {
+        let next = Guarded::new(&activity::PREPARED).pop_front();
+        match next {
+            Some(g) => start_prepared(g),
+            None => return,
+        }
+    }
+}
+
+/// A prepared goroutine gets its thread. Whoever made it ready cannot do without: so it is tried until the
+/// system gives one.
+pub(crate) fn start_prepared(g: &'static G) {
+    g.make_runnable();
+    g.set_prepared(false);
+    g.enter_group();
+    activity::count_started();
+    loop {
+        let task = SendTask(g.task());
+        let start = || {
+            std::thread::Builder::new().spawn(move || {
+                let task = task;
+                run(g, task.0);
+            })
+        };
+        match check_room().and_then(|()| start()) {
+            Ok(_) => return,
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+pub(crate) fn begin(order: Order<'_>) -> (&'static G, u64) {
+    let (g, id) = fill(order);
+    g.enter_group();
+    g.transition(GState::Dead, GState::Runnable);
+    activity::count_started();
+    activity::ACTIVE.fetch_add(1, Ordering::Relaxed);
+    (g, id)
+}
+
+/// A dead G that knows what it is to do.
+pub(crate) fn fill(order: Order<'_>) -> (&'static G, u64) {
+    let id = order.wishes.and_then(|wishes| wishes.id);
+    let id = id.unwrap_or_else(|| NEXT_ID.fetch_add(1, Ordering::Relaxed));
+    let parent = current::goroutine().map_or(0, G::id);
+    let g = wait::take_g();
+    let details = order.wishes.and_then(|wishes| wishes.details.clone());
+    g.begin(Birth { id, parent, site: order.site, task: order.task, details });
+    g.begin_thread_goroutine();
+    (g, id)
+}
+
+/// A task on its way to its thread.
+pub(crate) struct SendTask(pub(crate) *mut crate::gmp::task::Task);
+
+pub(crate) fn run(g: &'static G, task: *mut crate::gmp::task::Task) {
+    g.transition(GState::Runnable, GState::Running);
+    current::set_goroutine(Some(g));
+    // SAFETY: the task was given with the G, and is alive until it says otherwise.
+    let kind = unsafe { (*task).kind };
+    // SAFETY: as above; once.
+    let heard = unsafe { (kind.run)(task) };
+    g.leave_group();
+    activity::GOROUTINES.fetch_sub(1, Ordering::Relaxed);
+    // The thread's other destructors still run after this; std has no later place.
+    if heard {
+        // SAFETY: the task is alive: `run` said so; once.
+        unsafe { (kind.complete)(task) };
+    }
+    current::set_goroutine(None);
+    bury(g);
+    wait::less_active();
+}
+
+pub(crate) fn bury(g: &'static G) {
+    g.forget_details();
+    g.set_exiting(false);
+    g.end_thread();
+    g.locks.store(0, Ordering::Relaxed);
+    g.transition(GState::Running, GState::Dead);
+    Guarded::new(&wait::FREE).push_front(g);
+}
+
+// SAFETY: the task is made to be run by another thread, and given to one only.
+unsafe impl Send for SendTask {}

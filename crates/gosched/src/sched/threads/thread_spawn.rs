@@ -1,0 +1,80 @@
+//! Starts goroutines as threads.
+
+use crate::gmp::g::G;
+use crate::gmp::state::GState;
+use crate::sched::state::spawn_request::Order;
+use crate::sched::threads::activity::{self, Upcalls};
+use crate::sched::threads::{goroutine, timer_thread, wait};
+use crate::sys::clock;
+use gosched_context::fatal::Stderr;
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+
+/// A goroutine as a thread, and the thread, which ends after it.
+pub(crate) type Started = (&'static G, u64, std::thread::JoinHandle<()>);
+
+/// Starts a goroutine as a thread.
+///
+/// # Errors
+/// The system refuses a thread.
+pub(crate) fn spawn(order: Order<'_>, upcalls: &'static Upcalls) -> std::io::Result<Started> {
+    goroutine::check_room()?;
+    start_virtual_time(upcalls);
+    let (g, id) = goroutine::begin(order);
+    let mut thread = std::thread::Builder::new();
+    let details = order.wishes.and_then(|wishes| wishes.details.as_ref());
+    let name = details.and_then(|details| details.name.clone());
+    if let Some(name) = name.filter(|name| !name.contains('\0')) {
+        thread = thread.name(name);
+    }
+    if let Some(bytes) = order.wishes.and_then(|wishes| wishes.bytes) {
+        thread = thread.stack_size(bytes);
+    }
+    let task = goroutine::SendTask(order.task);
+    let started = thread.spawn(move || {
+        let task = task;
+        goroutine::run(g, task.0);
+    });
+    started.map(|thread| (g, id, thread)).inspect_err(|_| {
+        activity::GOROUTINES.fetch_sub(1, Ordering::Relaxed);
+        activity::STARTED.fetch_sub(1, Ordering::Relaxed);
+        g.leave_group();
+        wait::less_active();
+        g.transition(GState::Runnable, GState::Running);
+        goroutine::bury(g);
+    })
+}
+
+/// Runs a goroutine on the calling thread, to its end.
+pub(crate) fn run_here(order: Order<'_>, upcalls: &'static Upcalls) {
+    start_virtual_time(upcalls);
+    let (g, _) = goroutine::begin(order);
+    goroutine::run(g, order.task);
+}
+
+/// See [`prepare`](crate::sched::prepare).
+pub(crate) fn prepare(order: Order<'_>, upcalls: &'static Upcalls) -> &'static G {
+    timer_thread::start(upcalls);
+    let (g, _) = goroutine::fill(order);
+    g.set_prepared(true);
+    g
+}
+
+/// Main has called `goexit` or cannot return: the others go on, and when none is left the process
+/// ends as Go's does. (Where goroutines are threads, ones that wait for ever are not noticed.)
+pub(crate) fn wait_for_the_last() -> ! {
+    while activity::num_goroutines() > 0 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let mut out = Stderr::new();
+    let _ = writeln!(out, "fatal error: no goroutines (main called runtime.Goexit) - deadlock!");
+    // SAFETY: ends the process at once.
+    unsafe { libc::_exit(2) }
+}
+
+/// In virtual time the thread of the timers lets time pass, whether or not there is a timer.
+fn start_virtual_time(upcalls: &'static Upcalls) {
+    if clock::is_virtual() {
+        timer_thread::start(upcalls);
+    }
+}

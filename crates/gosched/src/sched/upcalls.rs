@@ -1,0 +1,37 @@
+//! What threads that wait ask of the M:N scheduler, which is above them.
+
+use crate::gmp::current;
+use crate::sched::run::deadlock;
+use crate::sched::state::backend::{Backend, chosen};
+use crate::sched::switch::boundary::{enter, leave};
+use crate::sched::threads::activity::Upcalls;
+use crate::sched::threads::timer_heap;
+use crate::sched::wake;
+use crate::sys::clock;
+use gosched_context::Still;
+
+pub(crate) static UPCALLS: Upcalls =
+    Upcalls { look_for_deadlock: deadlock::look, look_at_virtual_time };
+
+fn look_at_virtual_time() {
+    if !clock::is_virtual() {
+        return;
+    }
+    match chosen() {
+        Some(Backend::MultiThread) => look_at_timers(),
+        Some(Backend::Threads) | None => timer_heap::look(),
+    }
+}
+
+/// Wakes an M, which looks at the timers before it sleeps again.
+fn look_at_timers() {
+    let m = current::is_fiber().then(enter);
+    // Inside `host` it could be stopped.
+    // SAFETY: here — nothing below waits or switches.
+    let still = unsafe { Still::new() };
+    wake::wake_if_idle();
+    drop(still);
+    if m.is_some() {
+        leave();
+    }
+}

@@ -1,0 +1,13 @@
+//! The twin of `upcalls` on systems without a port: there is no M:N scheduler to ask.
+
+use crate::sched::threads::activity::Upcalls;
+use crate::sched::threads::timer_heap;
+use crate::sys::clock;
+
+pub(crate) static UPCALLS: Upcalls = Upcalls { look_for_deadlock: || (), look_at_virtual_time };
+
+fn look_at_virtual_time() {
+    if clock::is_virtual() {
+        timer_heap::look();
+    }
+}
