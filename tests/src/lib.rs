@@ -12,6 +12,7 @@ pub mod golang;
 pub mod json;
 pub mod linked;
 pub mod locks;
+pub mod modules;
 pub mod parties;
 pub mod preempting;
 pub mod refuse;

@@ -1,5 +1,6 @@
 //! The rules of this tree, checked by reading it.
 
+use gosched_tests::modules::{Modules, cycles};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -116,8 +117,10 @@ fn chapters_stay_short_and_name_real_tests() {
             tests += &std::fs::read_to_string(entry.unwrap().path()).unwrap();
         }
     }
-    for (_, text) in sources() {
+    let mut files = Vec::new();
+    for (path, text) in sources() {
         tests += &text;
+        files.push(path);
     }
     let mut chapters = 0;
     for entry in books.iter().flat_map(|book| std::fs::read_dir(root().join(book)).unwrap()) {
@@ -128,6 +131,13 @@ fn chapters_stay_short_and_name_real_tests() {
         chapters += 1;
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.lines().count() < 200, "{}", path.display());
+        // A path in backquotes leads to a file of this tree.
+        for name in text.split('`').skip(1).step_by(2) {
+            let is_path = name.ends_with(".rs") && name.contains('/') && !name.contains('{');
+            let exists =
+                || root().join(name).exists() || files.iter().any(|file| file.ends_with(name));
+            assert!(!is_path || exists(), "{}: {name} is not there", path.display());
+        }
         // A name in backquotes with three or more underscores is a test's (or its beginning).
         for name in text.split('`').skip(1).step_by(2) {
             let name = name.trim_end_matches('…');
@@ -207,6 +217,64 @@ fn imports_go_one_way() {
         }
     }
     assert!(seen > 50, "the imports are where they were");
+}
+
+/// The parts of `sched/`, from the top: a part refers to itself and to those after it.
+const SCHEDULER: [&str; 17] = [
+    "netpoll",
+    "mod",
+    "multi_thread",
+    "one_to_one",
+    "upcalls",
+    "upcalls_none",
+    "contract",
+    "boot",
+    "monitor",
+    "inspect",
+    "world",
+    "run",
+    "switch",
+    "wake",
+    "threads",
+    "events",
+    "state",
+];
+
+/// Prints the module graph of `sched/`: `ci/modules` shows it.
+#[test]
+fn the_scheduler_can_be_read_in_order() {
+    let modules = Modules::read(&root().join("crates/gosched/src"));
+    let sched = ["sched".to_owned()];
+    let edges = modules.edges(&sched);
+    let name = |path: &[String]| match &path[1..] {
+        [] => "mod".to_owned(),
+        path => path.join("::"),
+    };
+    let rank = |path: &[String]| {
+        let part = path.get(1).map_or("mod", String::as_str);
+        let rank = SCHEDULER.iter().position(|known| *known == part);
+        rank.unwrap_or_else(|| panic!("`sched::{part}` has no place in the order"))
+    };
+    let mut upwards = Vec::new();
+    for (from, targets) in &edges {
+        let names: Vec<String> = targets.keys().map(|target| name(target)).collect();
+        println!("{} -> {}", name(from), names.join(" "));
+        for (target, places) in targets.iter().filter(|(target, _)| rank(target) < rank(from)) {
+            upwards.push(format!("{} -> {}: {places:?}", name(from), name(target)));
+        }
+    }
+    let cycles = cycles(&edges);
+    let names = |cycle: &[&[String]]| cycle.iter().map(|path| name(path)).collect::<Vec<_>>();
+    let largest = cycles.first().map_or(0, Vec::len);
+    println!(
+        "{} modules, {} references between modules, largest cycle {largest}, {} upward references",
+        edges.len(),
+        edges.values().map(|targets| targets.len()).sum::<usize>(),
+        upwards.len(),
+    );
+    assert!(edges.len() > 60, "the modules are where they were");
+    assert!(upwards.is_empty(), "{}", upwards.join("\n"));
+    assert!(cycles.is_empty(), "modules import each other: {:?}", names(&cycles[0]));
 }
 
 #[test]
