@@ -91,6 +91,15 @@ fn child() {
             unsafe { fault::name_owners(hang) };
             inside(|| recurse(0));
         }
+        "signals meanwhile" => {
+            install_for(libc::SIGUSR2, scribble, libc::SA_ONSTACK);
+            let raise = || {
+                // SAFETY: a signal with a handler.
+                unsafe { libc::raise(libc::SIGUSR2) };
+            };
+            fault::show_others(raise, || ());
+            inside(|| recurse(0));
+        }
         "two at once" => {
             let both: Vec<_> =
                 (0..2).map(|_| std::thread::spawn(|| inside(|| recurse(0)))).collect();
@@ -217,13 +226,26 @@ fn with_handler_for_once() {
     inside(|| read(8));
 }
 
+/// A handler that uses much of the signal stack: whoever returns into what was there ends the process with status 3.
+extern "C" fn scribble(_: i32) {
+    extern "C" fn end() -> ! {
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(3) }
+    }
+    let _ = black_box([end as *const () as usize; 1024]);
+}
+
 fn install(handler: extern "C" fn(i32), flags: i32) {
+    install_for(libc::SIGSEGV, handler, flags);
+}
+
+fn install_for(signal: i32, handler: extern "C" fn(i32), flags: i32) {
     // SAFETY: all-zero is a valid sigaction.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as usize;
     action.sa_flags = flags;
     // SAFETY: the handlers of this suite do only what a handler may.
-    unsafe { libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut()) };
+    unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
 }
 
 /// A handler installed before ours gets faults that are not ours: it ends with status 11.
@@ -313,6 +335,15 @@ fn an_overflow_in_malloc_has_its_report_too() {
     assert!(text.contains("fatal error: stack overflow"), "{text}");
     // The symbolizer may find malloc's lock held: then the addresses are shown.
     assert!(text.contains("allocate") || text.contains(NO_TRACE), "{text}");
+}
+
+/// The report runs on a stack of its own, so the kernel takes the signal stack below it for free.
+#[test]
+fn a_report_survives_signals_that_use_the_signal_stack() {
+    let output = children::run("signals meanwhile");
+    let text = children::stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{:?}: {text}", output.status);
+    assert!(text.contains("fatal error: stack overflow"), "{text}");
 }
 
 #[test]

@@ -96,7 +96,12 @@ pub(super) fn overflow(found: &Found, at: Interrupted) -> ! {
         // takes nothing and does not unwind.
         unsafe { arch::call_on(top, print, std::ptr::null_mut()) };
     }
-    // SAFETY: ends the process at once; nothing of it can be trusted to run.
+    end()
+}
+
+/// Ends the process at once: nothing of it can be trusted to run.
+fn end() -> ! {
+    // SAFETY: it has no precondition.
     unsafe { libc::_exit(STATUS) }
 }
 
@@ -130,8 +135,7 @@ fn give_up() -> ! {
     if shown < OTHERS_TOO {
         call(&OTHERS.bare);
     }
-    // SAFETY: ends the process at once.
-    unsafe { libc::_exit(STATUS) }
+    end()
 }
 
 /// What has been shown: nothing yet, the trace, or all.
@@ -223,6 +227,9 @@ fn write_elided(count: usize) {
     let _ = writeln!(StandardError, "...{count} frames elided...");
 }
 
+/// Prints the trace and the other goroutines, and ends the process. It must not return to the signal stack: while this
+/// runs on another one, the kernel takes the signal stack for free, and the next signal overwrites it.
+///
 /// # Safety
 /// - **callback**: `overflow` calls it.
 unsafe extern "C" fn print(_: *mut u8) {
@@ -230,6 +237,7 @@ unsafe extern "C" fn print(_: *mut u8) {
     SHOWN_SO_FAR.store(TRACE, Ordering::Relaxed);
     call(&OTHERS.whole);
     SHOWN_SO_FAR.store(OTHERS_TOO, Ordering::Relaxed);
+    end()
 }
 
 /// What shows the others: whole, or bare. 0: nothing does.
