@@ -48,11 +48,14 @@ fn is_ours(process: i32, number: i32) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Arc, Mutex, PoisonError};
 
-    /// Ours alone decide: others' threads come and go, but not hundreds of them.
+    /// Ours alone decide: the threads of other tests come and go, but not hundreds of them. One at a time.
     fn a_thread_more_is_counted_by(count: fn() -> Option<usize>) {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let (done, wait) = std::sync::mpsc::channel::<()>();
-        let wait = std::sync::Arc::new(std::sync::Mutex::new(wait));
+        let wait = Arc::new(Mutex::new(wait));
         let before = count().unwrap();
         let threads: Vec<_> = (0..200)
             .map(|_| {
