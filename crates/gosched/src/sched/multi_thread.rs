@@ -18,6 +18,7 @@ use crate::sched::state::{counts, thread_requests};
 use crate::sched::switch::boundary::{enter, leave};
 use crate::sched::switch::{checks, no_preempt, park, preempt, prepared, spawn, syscall};
 use crate::sched::world::{self, procs};
+use crate::sys::fatal::fatal;
 use crate::sys::forked;
 use gosched_context::Still;
 use gosched_context::arch;
@@ -57,10 +58,8 @@ impl Scheduler for MultiThread {
         commit: Commit,
         data: *const (),
     ) {
-        if let Some(g) = g {
-            // SAFETY: commit — promised by the caller.
-            unsafe { park::park(g, reason, commit, data) };
-        }
+        // SAFETY: commit — promised by the caller.
+        unsafe { park::park(goroutine(g), reason, commit, data) };
     }
 
     #[inline]
@@ -71,10 +70,8 @@ impl Scheduler for MultiThread {
         commit: Commit,
         data: *const (),
     ) {
-        if let Some(g) = g {
-            // SAFETY: commit — promised by the caller.
-            unsafe { park::park_inside(g, reason, commit, data) };
-        }
+        // SAFETY: commit — promised by the caller.
+        unsafe { park::park_inside(goroutine(g), reason, commit, data) };
     }
 
     #[inline]
@@ -130,11 +127,11 @@ impl Scheduler for MultiThread {
 
     #[inline]
     fn yield_now(g: Option<&'static G>) {
-        g.into_iter().for_each(park::yield_now);
+        park::yield_now(goroutine(g));
     }
 
     fn yield_to_ready(g: Option<&'static G>) {
-        g.into_iter().for_each(park::yield_locally);
+        park::yield_locally(goroutine(g));
     }
 
     fn lock_os_thread(g: &'static G) {
@@ -278,6 +275,15 @@ impl Scheduler for MultiThread {
 
     fn set_overflow_report(report: fn()) {
         fault::show_others(report, dump::list);
+    }
+}
+
+/// The goroutine that a verb is about: ordinary threads wait and yield by the other backend.
+#[inline(always)]
+fn goroutine(g: Option<&'static G>) -> &'static G {
+    match g {
+        Some(g) => g,
+        None => fatal!("a thread that is no goroutine asks the M:N scheduler to park it"),
     }
 }
 
