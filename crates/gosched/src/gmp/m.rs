@@ -22,7 +22,7 @@ pub(crate) struct M {
     /// First: this is what GS finds.
     pub(crate) carrier: Carrier,
     p: AtomicPtr<P>,
-    /// Not 0: it is in a marked call, or its P was taken while it was blocked: see `calls`.
+    /// Not 0: it is in a marked call, or its P was taken while it was blocked: see `syscall`.
     pub(crate) taken: AtomicU32,
     /// What it was asked to stop for, and when: see `preempt`.
     pub(crate) asked: AtomicU64,

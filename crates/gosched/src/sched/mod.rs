@@ -38,14 +38,12 @@ mod upcalls;
 mod runtime_tests;
 
 use crate::gmp::current;
-use crate::gmp::frame::Registers;
-use crate::gmp::frame::Size;
+use crate::gmp::frame::{Registers, Size};
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::timer::Timer;
 use contract::Scheduler;
 use gosched_context::Still;
-pub(crate) use one_to_one::run_here;
 use one_to_one::still_in_host;
 use state::backend::{MultiThread, Threads};
 
@@ -53,7 +51,7 @@ pub(crate) use crate::gmp::frame::registers_here;
 pub(crate) use crate::sys::forked::refuse_in_child;
 pub(crate) use inspect::inspector as viewer;
 pub(crate) use inspect::types::Numbers;
-
+pub(crate) use one_to_one::run_here;
 pub use state::backend::Backend;
 pub(crate) use state::report::{End, begin as begin_report, report, set_report, set_show};
 pub(crate) use state::spawn_request::{Order, Spawned, Wishes};

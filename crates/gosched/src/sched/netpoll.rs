@@ -1,6 +1,6 @@
 //! Waiting for descriptors: what `block` asks, and what comes of an event.
 //!
-//! Who polls is in `polling`, and in `poll_thread` where goroutines are threads.
+//! Who polls is in `run::poll`, and in `poll_thread` where goroutines are threads.
 
 use crate::gmp::g::G;
 use crate::gmp::poll_desc::{PollDesc, Side};

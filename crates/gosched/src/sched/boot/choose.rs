@@ -29,7 +29,7 @@ pub(crate) fn choose() -> Backend {
 }
 
 /// Says on standard error why goroutines are threads, and what that costs.
-pub(crate) fn warn_of_threads(why: &str) {
+fn warn_of_threads(why: &str) {
     warning!(
         "goroutines are OS threads in this process: {why}; each takes a thread's memory and kernel switches, and \
          GOMAXPROCS, stack dumps and deadlock reports do not apply"

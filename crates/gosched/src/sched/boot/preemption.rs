@@ -48,12 +48,12 @@ pub(crate) fn start() {
 /// it only as a thread. Any other may be code of the program's with locks, as jemalloc is and a
 /// wrapper that counts. A goroutine that was moved out of there holds a lock without which no M can be
 /// made: when all Ms wait for the lock, none is left to go on with the goroutine.
-pub(crate) fn is_allocator_without_locks() -> bool {
+fn is_allocator_without_locks() -> bool {
     drop(std::hint::black_box(Box::new(0)));
     gosched_alloc::stats().reserved > 0
 }
 
-pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+fn parse_duration(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().ok().filter(|&number| number > 0)?;

@@ -6,8 +6,6 @@
 use crate::sched::inspect::contract::of_backend;
 use crate::sched::inspect::types::CpuUse;
 use crate::sched::state::available_cpu;
-use crate::sys::clock;
-use gosched_context::lock::Guarded;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The most that was ever told: what is read here and there may be less than it was before.
@@ -17,8 +15,8 @@ static IDLE: AtomicU64 = AtomicU64::new(0);
 /// Neither number ever gets smaller.
 pub(crate) fn cpu_use() -> CpuUse {
     let user = of_backend!(cpu_time());
-    let area = Guarded::new(&available_cpu::AREA).now(clock::real_now());
+    let available = available_cpu::available();
     let at_least = |most: &AtomicU64, now: u64| most.fetch_max(now, Ordering::Relaxed).max(now);
     let user = at_least(&USER, user);
-    CpuUse { user, idle: at_least(&IDLE, area.saturating_sub(user)) }
+    CpuUse { user, idle: at_least(&IDLE, available.saturating_sub(user)) }
 }

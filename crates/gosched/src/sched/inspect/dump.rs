@@ -10,7 +10,7 @@ use crate::sys::fatal::Stderr;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-/// Everything, in the lines of `trace`: for the end after a broken rule.
+/// Everything, in the lines of `schedtrace`: for the end after a broken rule.
 pub(crate) fn all(out: &mut Stderr) {
     let _ = schedtrace::detailed_head(out, &tables::head_at_the_end());
     let _ = MultiThread::write_ps(out);

@@ -1,4 +1,4 @@
-//! The twin of `viewer` on systems without a port: goroutines are threads there, whose frames are not known.
+//! The twin of `inspector` on systems without a port: goroutines are threads there, whose frames are not known.
 
 pub(crate) use super::types::{Frame, Frames, Look, Manners, Module};
 

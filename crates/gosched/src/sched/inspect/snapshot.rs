@@ -243,7 +243,7 @@ impl Snapshot {
         Some(g.moment()).filter(|moment| moment.state().is_alive())
     }
 
-    /// Stacks of those who will be taken next, in this order: see `ahead`.
+    /// Stacks of those who will be taken next, in this order: see `batch`.
     pub(crate) fn look_ahead(&mut self, gs: impl Iterator<Item = &'static G>) {
         self.ahead.copy(gs);
     }

@@ -1,4 +1,4 @@
-//! What `viewer` tells of a goroutine, on every system.
+//! What `inspector` tells of a goroutine, on every system.
 
 use crate::gmp::reason::WaitReason;
 use crate::gmp::state::GState;

@@ -29,13 +29,13 @@ pub(crate) struct Watched {
 
 /// The watcher puts so many before all others at a time: it may be wrong about those who stand, and whoever makes
 /// room looks for more.
-pub(crate) const FIRST: usize = 8;
+const FIRST: usize = 8;
 
 /// See [`Watched::is_urgent`].
-pub(crate) const SOON: u32 = 20;
+const SOON: u32 = 20;
 
 /// Nobody has looked for so long, where Ps do not stand still: the watcher does.
-pub(crate) const OVERDUE: u64 = 1_000_000;
+const OVERDUE: u64 = 1_000_000;
 
 impl Watched {
     pub(crate) fn new() -> Watched {

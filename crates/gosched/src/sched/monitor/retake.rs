@@ -1,12 +1,12 @@
 //! What the watcher does about each P: takes it from an M that is blocked, and asks an M to stop whose
 //! goroutine has run for long enough.
 //!
-//! **Marked calls.** The M says that it is in one (`calls`). If it still is at the next look, the P goes to
+//! **Marked calls.** The M says that it is in one (`syscall`). If it still is at the next look, the P goes to
 //! somebody who can use it.
 //!
 //! **Calls nobody marked.** The M's CPU clock has stood still since the last look: it is blocked, or was not
 //! given a CPU. The kernel knows which (`/proc/self/task/…/syscall`, opened only then). If it is blocked, its
-//! P is taken as `calls` says. An M that was only not given a CPU is asked about ever more seldom. The same is done
+//! P is taken as `syscall` says. An M that was only not given a CPU is asked about ever more seldom. The same is done
 //! with an M that has run now and then in the last millisecond or more, but for less than half of the time: it sleeps for
 //! some microseconds, again and again, and a slice of CPU time would take it seconds. A P whose
 //! queue is empty while others are idle is left alone for 10 ms: nobody needs it.

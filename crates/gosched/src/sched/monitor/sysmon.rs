@@ -5,10 +5,10 @@
 //! allocates nothing and takes no lock that a goroutine can hold: a goroutine that was stopped with the lock gets
 //! a P again only because of the watcher.
 //!
-//! What it does about each P is in `watch`.
+//! What it does about each P is in `retake`.
 //!
 //! While all Ps are busy it is also the one that wakes for the next timer: nobody else sleeps. Who adds an
-//! earlier one tells it, as with the keeper (`timers`): it says until when it will sleep, then looks at the
+//! earlier one tells it, as with the keeper (`run::timers`): it says until when it will sleep, then looks at the
 //! time of the first timer.
 
 use crate::gmp::m::M;

@@ -99,7 +99,7 @@ fn sleep_while_a_thread_starts(m: &'static M) -> bool {
 
 /// For how long nothing has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Silence {
+enum Silence {
     /// For [`activity::PATIENCE`].
     Short,
     /// For [`LONG`].

@@ -28,7 +28,7 @@ pub(crate) fn stop_locked_m(m: &'static M) {
 }
 
 /// Sleeps until it is woken. After a while, what memory the M keeps is everybody's.
-pub(crate) fn sleep_perhaps_for_long(m: &'static M) {
+fn sleep_perhaps_for_long(m: &'static M) {
     if !m.sleep(Some(LONG)) {
         gosched_alloc::spill();
         m.sleep(None);

@@ -6,7 +6,7 @@
 //!   is busy its M will look soon: somebody in the poller would only wake for what that M is about to find,
 //!   on another CPU. Unless it is seen not to pass the scheduler: then it does not count as busy.
 //! - Where all Ps are busy and none has passed the scheduler for a while, the watcher sleeps in the poller, and
-//!   somebody makes room for what it finds (`watch`). Where they do pass, but nobody has looked for a
+//!   somebody makes room for what it finds (`monitor::retake`). Where they do pass, but nobody has looked for a
 //!   millisecond, it looks.
 //!
 //! Those who are ready go to the queue of the M that looked. Where there is no P, and those who have one do

@@ -4,19 +4,19 @@ use crate::sys::{Lock, clock};
 use gosched_context::lock::Guarded;
 
 /// Ps, integrated over time.
-pub(crate) struct Area {
+struct Area {
     procs: u64,
     since: u64,
     until_then: u64,
 }
 
 impl Area {
-    pub(crate) fn now(&self, now: u64) -> u64 {
+    fn now(&self, now: u64) -> u64 {
         self.until_then + self.procs * now.saturating_sub(self.since)
     }
 }
 
-pub(crate) static AREA: Lock<Area> = Lock::new(Area { procs: 0, since: 0, until_then: 0 });
+static AREA: Lock<Area> = Lock::new(Area { procs: 0, since: 0, until_then: 0 });
 
 /// There are so many Ps from here on.
 pub(crate) fn procs_changed(procs: usize) {
@@ -24,4 +24,9 @@ pub(crate) fn procs_changed(procs: usize) {
     let mut area = Guarded::new(&AREA);
     let until_then = area.now(now);
     *area = Area { procs: procs as u64, since: now, until_then };
+}
+
+/// How much CPU time there was until now, in nanoseconds.
+pub(crate) fn available() -> u64 {
+    Guarded::new(&AREA).now(clock::real_now())
 }

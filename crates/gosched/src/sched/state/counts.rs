@@ -20,7 +20,7 @@ pub(crate) fn num_started() -> u64 {
 }
 
 /// How long Ms have run whose threads have ended, in nanoseconds.
-pub(crate) static BURIED: AtomicU64 = AtomicU64::new(0);
+static BURIED: AtomicU64 = AtomicU64::new(0);
 
 /// The thread of an M ends: its own.
 pub(crate) fn bury(m: &'static M) {

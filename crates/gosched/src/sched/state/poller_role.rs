@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// An M sleeps in the poller, and no waker has taken it out of the list of idle Ms. Written under the
 /// scheduler's lock.
-pub(crate) static BLOCKED: AtomicBool = AtomicBool::new(false);
+static BLOCKED: AtomicBool = AtomicBool::new(false);
 
 /// How many busy Ps had not passed the scheduler between the watcher's last two looks.
 pub(crate) static STANDING: AtomicU32 = AtomicU32::new(0);
@@ -78,7 +78,7 @@ pub(crate) fn want_a_poller() -> bool {
 }
 
 /// All Ps are idle, or will not pass the scheduler soon.
-pub(crate) fn nobody_will_look() -> bool {
+fn nobody_will_look() -> bool {
     let standing = STANDING.load(Ordering::Relaxed);
     (SCHED.idle_ps.load(Ordering::Relaxed) + standing) as usize >= SCHED.procs()
 }

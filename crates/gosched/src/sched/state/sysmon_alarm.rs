@@ -41,7 +41,7 @@ pub(crate) fn look_now() {
 
 /// There is a timer earlier than all others, and all Ps are busy.
 pub(crate) fn tell_of_timer(when: u64) {
-    // PAIR timers: as above.
+    // PAIR timers: one order for this, the time of the first timer, and sysmon's two steps.
     if UNTIL.load(Ordering::SeqCst) > when && SCHED.idle_ps.load(Ordering::Relaxed) == 0 {
         UNTIL.store(when, Ordering::Relaxed);
         look_now();
@@ -57,8 +57,8 @@ pub(crate) fn is_asleep() -> bool {
 pub(crate) static WATCHES: AtomicBool = AtomicBool::new(false);
 
 /// Calls the watcher out of the poller. It has been told why.
-pub(crate) fn call_watcher() {
-    // PAIR watches: as above.
+fn call_watcher() {
+    // PAIR watches: one order for this, sysmon's word, and its way into the poller.
     if WATCHES.load(Ordering::SeqCst)
         && let Some(stop) = poller::stop()
     {

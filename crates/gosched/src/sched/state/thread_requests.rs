@@ -47,7 +47,7 @@ pub(crate) fn start_other(name: &str, run: impl FnOnce() + Send + 'static) -> st
 }
 
 /// How many threads exist, perhaps, that do not count in [`OTHER_THREADS`] yet.
-pub(crate) static STARTING: AtomicU32 = AtomicU32::new(0);
+static STARTING: AtomicU32 = AtomicU32::new(0);
 
 /// Whether a thread may exist that does not count yet: the search for deadlocks is to look again a little later.
 pub(crate) fn is_starting_a_thread() -> bool {

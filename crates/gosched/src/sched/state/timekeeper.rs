@@ -40,7 +40,7 @@ pub(crate) fn resign(locked: &mut Locked, m: &'static M) -> bool {
     let was = locked.keeper.is_some_and(|keeper| ptr::eq(keeper, m));
     if was {
         locked.keeper = None;
-        // PAIR timers: as above.
+        // PAIR timers: one order for this and who adds.
         KEPT_UNTIL.store(0, Ordering::SeqCst);
     }
     was

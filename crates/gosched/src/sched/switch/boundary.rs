@@ -7,7 +7,7 @@
 //! Taker: 1. says that it takes the P; 2. makes the M's CPU pass a barrier; 3. looks whether the
 //! goroutine has counted itself in, and takes nothing if so.
 //!
-//! One of them sees the other, and where both do, nothing was taken: see `calls`. A goroutine whose P is
+//! One of them sees the other, and where both do, nothing was taken: see `syscall`. A goroutine whose P is
 //! gone may have another M when it is inside.
 
 use crate::gmp::m::M;

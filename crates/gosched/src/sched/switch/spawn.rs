@@ -57,7 +57,7 @@ pub(crate) fn begin(g: &'static G, id: u64, parent: u64, order: Order<'_>) {
 }
 
 #[cold]
-pub(crate) fn spawn_from_outside(order: Order<'_>) -> (&'static G, u64) {
+fn spawn_from_outside(order: Order<'_>) -> (&'static G, u64) {
     let id = order.wishes.and_then(|wishes| wishes.id).unwrap_or_else(|| SCHED.take_ids(1));
     let for_main_m = order.wishes.is_some_and(|wishes| wishes.for_main_m);
     loop {

@@ -10,14 +10,14 @@ use gosched_context::lock::Guarded;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-pub(crate) static NEXT_ID: AtomicU64 = AtomicU64::new(2);
+static NEXT_ID: AtomicU64 = AtomicU64::new(2);
 
 /// Threads that are started between two looks at the process's memory mappings.
-pub(crate) const STARTS_PER_LOOK: u64 = 256;
+const STARTS_PER_LOOK: u64 = 256;
 
 /// Memory mappings that a new thread may need: a stack, a signal stack and a guard for each, and
 /// some for the heap that an allocator gives to a thread.
-pub(crate) const MAPPINGS_PER_THREAD: usize = 8;
+const MAPPINGS_PER_THREAD: usize = 8;
 
 /// Refuses a thread that might find no room for its signal stack. std makes that stack on the new
 /// thread, before the code that catches panics, and panics if the memory cannot be had: the process
@@ -66,7 +66,7 @@ pub(crate) fn start_all_prepared() {
 
 /// A prepared goroutine gets its thread. Whoever made it ready cannot do without: so it is tried until the
 /// system gives one.
-pub(crate) fn start_prepared(g: &'static G) {
+fn start_prepared(g: &'static G) {
     g.make_runnable();
     g.set_prepared(false);
     g.enter_group();

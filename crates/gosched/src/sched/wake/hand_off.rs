@@ -37,7 +37,7 @@ pub(crate) fn hand_off_locked(mut locked: Guard<'_, Locked>, p: &'static P) {
 
 /// The next one to run with `p` may be an M's own: no other M is needed to bring it the P. That one, and its
 /// goroutine is in no queue any more.
-pub(crate) fn next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
+fn next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
     // Somebody must look at the timers.
     let due = timekeeper::are_due();
     if !due && !p.tick().is_multiple_of(global::FAIRNESS) && SCHED.attention() & CROWDED != 0 {

@@ -20,7 +20,7 @@ pub(crate) fn follow_procs(procs: usize) {
 }
 
 /// Changes the number of Ps if that `is_wanted` when no other change is under way. Returns what it was.
-pub(crate) fn change_procs(procs: usize, is_wanted: impl FnOnce() -> bool) -> usize {
+fn change_procs(procs: usize, is_wanted: impl FnOnce() -> bool) -> usize {
     let procs = procs.min(MAX_PROCS);
     let mut tries = 0;
     // PAIR changing-procs: sees the last change.
@@ -43,4 +43,4 @@ pub(crate) fn change_procs(procs: usize, is_wanted: impl FnOnce() -> bool) -> us
     before
 }
 
-pub(crate) static CHANGING: AtomicBool = AtomicBool::new(false);
+static CHANGING: AtomicBool = AtomicBool::new(false);
