@@ -28,7 +28,7 @@ use super::{packet, run, virtual_time};
 use crate::block::exit::GoExit;
 use crate::gmp::group::Group;
 use crate::observe;
-use crate::sched::{self, Backend, Order, Wishes};
+use crate::sched::{self, Backend, SpawnOptions, SpawnRequest};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::process::{ExitCode, Termination};
 use std::sync::Mutex;
@@ -68,14 +68,14 @@ pub fn main<R: Termination + 'static>(options: Options, f: fn() -> R) -> ExitCod
     if let Some(procs) = options.procs {
         super::runtime::set_procs(procs);
     }
-    let wishes = match options.stack {
+    let spawn_options = match options.stack {
         None => run::main_stack(),
-        Some(bytes) => match sched::size(bytes) {
-            Ok(size) => Wishes { size, bytes: Some(bytes), ..Wishes::default() },
+        Some(bytes) => match sched::stack_size(bytes) {
+            Ok(size) => SpawnOptions { size, bytes: Some(bytes), ..SpawnOptions::default() },
             Err(why) => panic!("`#[gosched::main(stack = {bytes})]`: {why}"),
         },
     };
-    let wishes = Wishes { id: run::take_main_id(), for_main_m: true, ..wishes };
+    let spawn_options = SpawnOptions { id: run::take_main_id(), for_main_m: true, ..spawn_options };
     let main = move || -> ! {
         match catch_unwind(AssertUnwindSafe(|| f().report())) {
             Ok(code) => std::process::exit(number(code)),
@@ -88,13 +88,16 @@ pub fn main<R: Termination + 'static>(options: Options, f: fn() -> R) -> ExitCod
     let is_thread = sched::backend() == Backend::Threads;
     // Another stack than the main thread's own takes another thread.
     if is_thread && options.stack.is_none() {
-        let order =
-            Order { task: packet.as_ptr().cast(), site: Location::caller(), wishes: Some(&wishes) };
-        sched::run_here(order);
+        let request = SpawnRequest {
+            task: packet.as_ptr().cast(),
+            site: Location::caller(),
+            options: Some(&spawn_options),
+        };
+        sched::run_here(request);
         sched::serve_main_thread();
     }
     // SAFETY: borrows — none.
-    let started = unsafe { start(packet, Some(&wishes), Location::caller()) };
+    let started = unsafe { start(packet, Some(&spawn_options), Location::caller()) };
     if let Err(why) = started {
         panic!("`#[gosched::main]`: {why}");
     }
@@ -206,9 +209,9 @@ fn run_test<R: Termination + 'static>(
     let (done, ended) = channel();
     let body = move || {
         Group::join(group);
-        sched::set_deadlock_ends(is_virtual);
+        sched::set_deadlock_is_fatal(is_virtual);
         let result = catch_unwind(AssertUnwindSafe(|| f().report()));
-        sched::set_deadlock_ends(false);
+        sched::set_deadlock_is_fatal(false);
         let _ = done.send(());
         match result {
             Ok(code) => code,

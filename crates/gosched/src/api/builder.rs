@@ -5,7 +5,7 @@ use super::join::JoinHandle;
 use super::packet::{self, Packet, PacketHandle};
 use crate::gmp::current;
 use crate::gmp::g::{Details, G};
-use crate::sched::{self, Order, Spawned, Wishes};
+use crate::sched::{self, SpawnOptions, SpawnRequest, Spawned};
 use std::io;
 use std::panic::Location;
 use std::ptr::NonNull;
@@ -94,12 +94,13 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let size = self.stack_size.map(sched::size).transpose()?.flatten();
+        let size = self.stack_size.map(sched::stack_size).transpose()?.flatten();
         let plain = self.details.name.is_none() && self.details.labels.is_empty();
         let details = (!plain).then(|| Arc::new(self.details));
-        let wishes = Wishes { details, size, bytes: self.stack_size, ..Wishes::default() };
+        let spawn_options =
+            SpawnOptions { details, size, bytes: self.stack_size, ..SpawnOptions::default() };
         // SAFETY: borrows — none: `'static`.
-        unsafe { start(packet::new(f, None), Some(&wishes), Location::caller()) }
+        unsafe { start(packet::new(f, None), Some(&spawn_options), Location::caller()) }
     }
 }
 
@@ -113,16 +114,16 @@ impl Builder {
 #[inline]
 pub(crate) unsafe fn start<T>(
     packet: NonNull<Packet<T>>,
-    wishes: Option<&Wishes>,
+    options: Option<&SpawnOptions>,
     site: &'static Location<'static>,
 ) -> io::Result<JoinHandle<T>> {
     // SAFETY: one — a new packet.
     let handle = unsafe { PacketHandle::from_raw(packet) };
     let parent = current::goroutine().map_or(0, G::id);
-    let order = Order { task: packet.as_ptr().cast(), site, wishes };
-    match sched::spawn(order) {
+    let request = SpawnRequest { task: packet.as_ptr().cast(), site, options };
+    match sched::spawn(request) {
         Ok(Spawned { g, id, thread }) => {
-            let details = wishes.and_then(|wishes| wishes.details.clone());
+            let details = options.and_then(|spawn_options| spawn_options.details.clone());
             Ok(JoinHandle::new(handle, Goroutine::new(g, id, parent, details), thread))
         }
         Err(why) => {

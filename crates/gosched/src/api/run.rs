@@ -4,7 +4,7 @@ use super::builder::start;
 use super::packet;
 use crate::gmp::current;
 use crate::gmp::reason::WaitReason;
-use crate::sched::Wishes;
+use crate::sched::SpawnOptions;
 use std::panic::{Location, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,9 +31,9 @@ where
         return f();
     }
     let site = Location::caller();
-    let wishes = Wishes { id: take_main_id(), ..main_stack() };
+    let spawn_options = SpawnOptions { id: take_main_id(), ..main_stack() };
     // SAFETY: borrows — the caller waits for the goroutine's end.
-    let handle = match unsafe { start(packet::new(f, None), Some(&wishes), site) } {
+    let handle = match unsafe { start(packet::new(f, None), Some(&spawn_options), site) } {
         Ok(handle) => handle,
         Err(why) => panic!("`run`: the system refuses a thread: {why}"),
     };
@@ -53,8 +53,8 @@ pub(crate) fn take_main_id() -> Option<u64> {
 }
 
 /// A stack as large as the process's main thread has.
-pub(crate) fn main_stack() -> Wishes {
+pub(crate) fn main_stack() -> SpawnOptions {
     let bytes = crate::sys::main_stack::bytes();
-    let size = crate::sched::size(bytes).ok().flatten();
-    Wishes { size, bytes: Some(bytes), ..Wishes::default() }
+    let size = crate::sched::stack_size(bytes).ok().flatten();
+    SpawnOptions { size, bytes: Some(bytes), ..SpawnOptions::default() }
 }

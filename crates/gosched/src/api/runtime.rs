@@ -79,7 +79,7 @@ pub fn set_max_threads(n: usize) -> usize {
 /// assert_eq!(sum, 55);
 /// ```
 pub fn no_preempt<R>(f: impl FnOnce() -> R) -> R {
-    sched::without_preemption(f)
+    sched::no_preempt(f)
 }
 
 /// What all goroutines do, as Go prints it: the calling goroutine first, then the others in the order of their ids.

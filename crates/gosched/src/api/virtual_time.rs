@@ -91,7 +91,7 @@ pub(crate) fn begin() {
 
 /// The test is over, and so is its process.
 pub(crate) fn end(result: Result<i32, Box<dyn Any + Send>>) -> ! {
-    sched::set_deadlock_ends(false);
+    sched::set_deadlock_is_fatal(false);
     let code = result.unwrap_or_else(|payload| {
         let text = message(&*payload).unwrap_or("Box<dyn Any>");
         println!("\n{PANICKED}{}", fold(text));

@@ -33,7 +33,7 @@ fn call_unchecked<R>(f: impl FnOnce() -> R, long: bool) -> R {
     // Of this frame, which is there until the call is over.
     let mut registers = MaybeUninit::<Registers>::uninit();
     sched::registers_here(&mut registers);
-    sched::begin_call(long, registers.as_ptr());
+    sched::enter_syscall(long, registers.as_ptr());
     let _end = End;
     f()
 }
@@ -44,7 +44,7 @@ struct End;
 impl Drop for End {
     #[inline]
     fn drop(&mut self) {
-        sched::end_call();
+        sched::exit_syscall();
     }
 }
 

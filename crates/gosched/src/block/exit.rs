@@ -68,7 +68,7 @@ fn end_the_process() -> ! {
         "fatal error: goroutine {id} panicked, and the panic policy is to end the process"
     );
     out.flush();
-    sched::report(sched::End::Panic);
+    sched::report(sched::ExitReason::Panic);
     // SAFETY: ends the process at once, as Go's runtime does.
     unsafe { libc::_exit(2) }
 }
@@ -100,7 +100,7 @@ pub fn goexit() -> ! {
         std::process::abort();
     }
     if g.id() == 1 {
-        sched::main_has_exited();
+        sched::record_main_exit();
     }
     g.set_exiting(true);
     resume_unwind(Box::new(GoExit))

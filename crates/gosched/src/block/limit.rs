@@ -6,7 +6,7 @@ use super::waiter::{Fired, Turn};
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::timer::{Timer, TimerKind};
-use crate::sched::{self, ThreadLimit};
+use crate::sched::{self, ThreadDeadline};
 use crate::sys::clock;
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -90,15 +90,15 @@ impl Alarm {
 
     /// From now on.
     pub(crate) fn start(&self, when: u64) {
-        if sched::is_moving() || clock::is_virtual() {
+        if sched::is_multi_thread_goroutine() || clock::is_virtual() {
             // SAFETY: alive — stopped before it goes; it is a local of every caller, and stays where it
             // is.
             unsafe { sched::start_timer(&self.timer, when) };
         } else {
             self.of_thread.set(true);
-            sched::limit_thread(Some(ThreadLimit {
+            sched::set_thread_deadline(Some(ThreadDeadline {
                 when,
-                take_out,
+                cancel_wait: take_out,
                 data: ptr::from_ref(self).cast(),
             }));
         }
@@ -107,7 +107,7 @@ impl Alarm {
     /// It does not ring any more.
     pub(crate) fn stop(&self) {
         if self.of_thread.replace(false) {
-            sched::limit_thread(None);
+            sched::set_thread_deadline(None);
         } else {
             self.timer.stop();
         }

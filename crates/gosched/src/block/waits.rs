@@ -8,7 +8,7 @@ use super::sync::READERS;
 use super::waiter::{Turn, Waiter};
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
-use crate::sched::viewer::Reader;
+use crate::sched::inspector::MemoryReader;
 use std::mem::offset_of;
 
 /// What a caller parks with, or the head of it. Made of plain words.
@@ -63,7 +63,7 @@ pub(crate) struct EndOf {
 
 /// Whether nobody has ended the wait of `g` yet, whose reason this is. One that was given what it waits for waits on
 /// until it is made ready, and may be known as a holder by then. To be believed if the G stands still.
-pub(crate) fn is_waiting(g: &'static G, reason: WaitReason, reader: &mut Reader) -> bool {
+pub(crate) fn is_waiting(g: &'static G, reason: WaitReason, reader: &mut MemoryReader) -> bool {
     let mut turn = || {
         let turn = reader.word(g.waits_with() as usize + offset_of!(Waits<'_>, turn))?;
         reader.word(turn + Turn::WORD)
@@ -76,7 +76,7 @@ pub(crate) fn is_waiting(g: &'static G, reason: WaitReason, reader: &mut Reader)
 const MOST: usize = 1 << 16;
 
 /// What `g` waits for, whose reason this is. To be believed if the G stands still.
-pub(crate) fn what_for(g: &'static G, reason: WaitReason, reader: &mut Reader) -> WaitsFor {
+pub(crate) fn what_for(g: &'static G, reason: WaitReason, reader: &mut MemoryReader) -> WaitsFor {
     let with = g.waits_with() as usize;
     match reason {
         WaitReason::ChanReceiveNil | WaitReason::SelectNoCases => WaitsFor::Nobody,
@@ -114,7 +114,7 @@ fn has_turn(reason: WaitReason) -> bool {
     }
 }
 
-fn waiters_of(with: usize, reason: WaitReason, reader: &mut Reader) -> Option<WaitsFor> {
+fn waiters_of(with: usize, reason: WaitReason, reader: &mut MemoryReader) -> Option<WaitsFor> {
     let waiters = reader.word(with + offset_of!(Waits<'_>, waiters))?;
     let how = reader.word(with + offset_of!(Waits<'_>, how))?;
     if how & 1 != 0 {

@@ -23,7 +23,7 @@ impl Frame {
     }
 }
 
-/// The registers of the frame this is called in, for [`G::begin_call`](super::g::G::begin_call).
+/// The registers of the frame this is called in, for [`G::enter_syscall`](super::g::G::enter_syscall).
 #[inline(always)]
 pub(crate) fn registers_here(to: &mut MaybeUninit<Registers>) {
     if probe::ON {

@@ -369,7 +369,7 @@ impl G {
 
     /// A marked call begins.
     #[inline]
-    pub(crate) fn begin_call(&self, registers: *const Registers) {
+    pub(crate) fn enter_syscall(&self, registers: *const Registers) {
         if probe::ON {
             self.since.store(clock::about_now(), Ordering::Relaxed);
             self.show(registers);

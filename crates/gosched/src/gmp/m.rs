@@ -23,12 +23,12 @@ pub(crate) struct M {
     pub(crate) carrier: Carrier,
     p: AtomicPtr<P>,
     /// Not 0: it is in a marked call, or its P was taken while it was blocked: see `syscall`.
-    pub(crate) taken: AtomicU32,
+    pub(crate) syscall_state: AtomicU32,
     /// What it was asked to stop for, and when: see `preempt`.
     pub(crate) asked: AtomicU64,
     curg: AtomicPtr<G>,
     /// Somebody wants to see what its goroutine does: see `snapshot`.
-    pub(crate) viewer: AtomicPtr<()>,
+    pub(crate) copy_request: AtomicPtr<()>,
     /// Where g0 waits while a goroutine runs.
     pub(crate) g0: Owned<Saved>,
     /// What is still to be done for the goroutine that was left last.
@@ -134,10 +134,10 @@ impl M {
         Box::leak(Box::new(M {
             carrier: Carrier::new(),
             p: AtomicPtr::new(ptr::null_mut()),
-            taken: AtomicU32::new(0),
+            syscall_state: AtomicU32::new(0),
             asked: AtomicU64::new(0),
             curg: AtomicPtr::new(ptr::null_mut()),
-            viewer: AtomicPtr::new(ptr::null_mut()),
+            copy_request: AtomicPtr::new(ptr::null_mut()),
             g0: Owned::new(Saved::running(0)),
             departed: Owned::new(Departure::None),
             picked: AtomicPtr::new(ptr::null_mut()),

@@ -33,7 +33,7 @@ pub(crate) fn p_for_spinner<P>(
 }
 
 /// Steps 2 and 3 of an M without work: a P to go on with, if there is work after all.
-pub(crate) fn look_again<P>(
+pub(crate) fn recheck_for_work<P>(
     is_work_anywhere: impl FnOnce() -> bool,
     acquire_p: impl FnOnce() -> Option<P>,
 ) -> Option<P> {

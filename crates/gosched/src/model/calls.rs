@@ -10,9 +10,9 @@ use crate::sys::weakness::{Weakness, put_in_force};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-const TAKING: u32 = 1;
-const TAKEN: u32 = 2;
-const IN_CALL: u32 = 3;
+const RETAKING: u32 = 1;
+const RETAKEN: u32 = 2;
+const IN_SYSCALL: u32 = 3;
 
 /// What the taker does in a marked call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ enum Begin {
 }
 
 struct Machine {
-    taken: AtomicU32,
+    syscall_state: AtomicU32,
     /// Preemption is off.
     off: AtomicU32,
     /// Stands for what is the P's owner's.
@@ -45,7 +45,7 @@ struct Machine {
 impl Machine {
     fn new(retake: Retake) -> &'static Machine {
         leak(Machine {
-            taken: AtomicU32::new(0),
+            syscall_state: AtomicU32::new(0),
             off: AtomicU32::new(0),
             p: Cell::new(0),
             idle: Mutex::new(false),
@@ -55,8 +55,8 @@ impl Machine {
     }
 
     fn change(&self, from: u32, to: u32) -> bool {
-        // PAIR p-taken: as the real one.
-        self.taken.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        // PAIR p-syscall_state: as the real one.
+        self.syscall_state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     fn use_p(&self) {
@@ -67,12 +67,12 @@ impl Machine {
     fn enter_and_leave(&self) {
         self.off.store(1, Ordering::Relaxed);
         barrier::light();
-        if self.taken.load(Ordering::Relaxed) != 0 && self.has_lost_p() {
+        if self.syscall_state.load(Ordering::Relaxed) != 0 && self.settle_retake() {
             self.wait_for_p();
         }
         self.use_p();
         // The real one is an instruction of a machine that keeps the order of stores.
-        // PAIR p-taken: publishes what it did with the P.
+        // PAIR p-syscall_state: publishes what it did with the P.
         self.off.store(0, Ordering::Release);
     }
 
@@ -82,64 +82,64 @@ impl Machine {
             idle = self.brought.wait(idle).unwrap();
         }
         *idle = false;
-        self.taken.store(0, Ordering::Relaxed);
+        self.syscall_state.store(0, Ordering::Relaxed);
     }
 
-    fn has_lost_p(&self) -> bool {
+    fn settle_retake(&self) -> bool {
         loop {
-            // PAIR p-taken: as the real one.
-            match self.taken.load(Ordering::Acquire) {
-                TAKING => thread::yield_now(),
-                IN_CALL if !self.change(IN_CALL, 0) => {}
-                word => return word == TAKEN,
+            // PAIR p-syscall_state: as the real one.
+            match self.syscall_state.load(Ordering::Acquire) {
+                RETAKING => thread::yield_now(),
+                IN_SYSCALL if !self.change(IN_SYSCALL, 0) => {}
+                word => return word == RETAKEN,
             }
         }
     }
 
     /// A marked call begins, inside the runtime.
-    fn begin_call(&self, begin: Begin) {
+    fn enter_syscall(&self, begin: Begin) {
         self.off.store(1, Ordering::Relaxed);
         barrier::light();
-        if self.taken.load(Ordering::Relaxed) != 0 && self.has_lost_p() {
+        if self.syscall_state.load(Ordering::Relaxed) != 0 && self.settle_retake() {
             self.wait_for_p();
         }
         self.use_p();
         match begin {
             Begin::ByExchange => {
-                while !self.change(0, IN_CALL) {
+                while !self.change(0, IN_SYSCALL) {
                     thread::yield_now();
                 }
             }
-            // PAIR p-taken: as an exchange would.
-            Begin::ByStore => self.taken.store(IN_CALL, Ordering::Release),
+            // PAIR p-syscall_state: as an exchange would.
+            Begin::ByStore => self.syscall_state.store(IN_SYSCALL, Ordering::Release),
         }
-        // PAIR p-taken: publishes what it did with the P.
+        // PAIR p-syscall_state: publishes what it did with the P.
         self.off.store(0, Ordering::Release);
     }
 
     /// True if it had the P, which is idle then.
     fn take_p(&self) -> bool {
-        if !self.change(0, TAKING) {
+        if !self.change(0, RETAKING) {
             return false;
         }
         barrier::heavy();
-        // PAIR p-taken: what the owner did is seen.
+        // PAIR p-syscall_state: what the owner did is seen.
         if self.off.load(Ordering::Acquire) > 0 {
-            self.taken.store(0, Ordering::Relaxed);
+            self.syscall_state.store(0, Ordering::Relaxed);
             return false;
         }
         self.take();
         true
     }
 
-    fn take_p_in_call(&self) -> bool {
+    fn retake_in_syscall(&self) -> bool {
         let first = match self.retake {
-            Retake::ByExchange => self.change(IN_CALL, TAKING),
+            Retake::ByExchange => self.change(IN_SYSCALL, RETAKING),
             Retake::ByStore => {
-                // PAIR p-taken: as an exchange would.
-                let in_call = self.taken.load(Ordering::Acquire) == IN_CALL;
+                // PAIR p-syscall_state: as an exchange would.
+                let in_call = self.syscall_state.load(Ordering::Acquire) == IN_SYSCALL;
                 if in_call {
-                    self.taken.store(TAKING, Ordering::Relaxed);
+                    self.syscall_state.store(RETAKING, Ordering::Relaxed);
                 }
                 in_call
             }
@@ -152,8 +152,8 @@ impl Machine {
 
     fn take(&self) {
         self.use_p();
-        // PAIR p-taken: as the real one.
-        self.taken.store(TAKEN, Ordering::Release);
+        // PAIR p-syscall_state: as the real one.
+        self.syscall_state.store(RETAKEN, Ordering::Release);
         self.use_p();
         *self.idle.lock().unwrap() = true;
         self.brought.notify_one();
@@ -165,33 +165,33 @@ fn steal_against_entry() {
     let machine = Machine::new(Retake::ByExchange);
     let taker = thread::spawn(move || machine.take_p());
     (0..2).for_each(|_| machine.enter_and_leave());
-    let taken = taker.join().unwrap();
-    assert_eq!(machine.p.get(), 2 + 2 * u32::from(taken));
+    let syscall_state = taker.join().unwrap();
+    assert_eq!(machine.p.get(), 2 + 2 * u32::from(syscall_state));
 }
 
 /// A marked call that ends, against one who takes the P.
 fn retake_against_exit(retake: Retake) {
     let machine = Machine::new(retake);
-    let taker = thread::spawn(move || machine.take_p_in_call());
+    let taker = thread::spawn(move || machine.retake_in_syscall());
     machine.use_p();
-    // PAIR p-taken: as the real one.
-    machine.taken.store(IN_CALL, Ordering::Release);
+    // PAIR p-syscall_state: as the real one.
+    machine.syscall_state.store(IN_SYSCALL, Ordering::Release);
     machine.enter_and_leave();
-    let taken = taker.join().unwrap();
-    assert_eq!(machine.p.get(), 2 + 2 * u32::from(taken));
-    assert_eq!(machine.taken.load(Ordering::Relaxed), 0);
+    let syscall_state = taker.join().unwrap();
+    assert_eq!(machine.p.get(), 2 + 2 * u32::from(syscall_state));
+    assert_eq!(machine.syscall_state.load(Ordering::Relaxed), 0);
 }
 
 /// A marked call begins and ends against one who takes the P because it saw another call block.
 fn steal_against_call(begin: Begin) {
     let machine = Machine::new(Retake::ByExchange);
     let taker = thread::spawn(move || machine.take_p());
-    machine.begin_call(begin);
+    machine.enter_syscall(begin);
     machine.enter_and_leave();
-    let taken = taker.join().unwrap();
-    assert_eq!(machine.p.get(), 2 + 2 * u32::from(taken));
-    // It may have been taken after all was over.
-    assert!(taken || machine.taken.load(Ordering::Relaxed) == 0);
+    let syscall_state = taker.join().unwrap();
+    assert_eq!(machine.p.get(), 2 + 2 * u32::from(syscall_state));
+    // It may have been syscall_state after all was over.
+    assert!(syscall_state || machine.syscall_state.load(Ordering::Relaxed) == 0);
 }
 
 #[test]
@@ -204,11 +204,11 @@ fn of_two_kinds_of_takers_one_takes_the_p() {
     most_orders(3, || {
         let machine = Machine::new(Retake::ByExchange);
         let one = thread::spawn(move || machine.take_p());
-        let other = thread::spawn(move || machine.take_p_in_call());
-        machine.begin_call(Begin::ByExchange);
+        let other = thread::spawn(move || machine.retake_in_syscall());
+        machine.enter_syscall(Begin::ByExchange);
         machine.enter_and_leave();
-        let taken = u32::from(one.join().unwrap()) + u32::from(other.join().unwrap());
-        assert_eq!(machine.p.get(), 2 + 2 * taken);
+        let syscall_state = u32::from(one.join().unwrap()) + u32::from(other.join().unwrap());
+        assert_eq!(machine.p.get(), 2 + 2 * syscall_state);
     });
 }
 
@@ -235,9 +235,9 @@ fn two_takers_do_not_both_take_it() {
         let takers = [(); 2].map(|()| thread::spawn(move || machine.take_p()));
         machine.enter_and_leave();
         machine.enter_and_leave();
-        let taken = takers.map(|taker| u32::from(taker.join().unwrap()));
-        let taken: u32 = taken.iter().sum();
-        assert_eq!(machine.p.get(), 2 + 2 * taken);
+        let syscall_state = takers.map(|taker| u32::from(taker.join().unwrap()));
+        let syscall_state: u32 = syscall_state.iter().sum();
+        assert_eq!(machine.p.get(), 2 + 2 * syscall_state);
     });
 }
 

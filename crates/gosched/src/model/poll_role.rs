@@ -112,11 +112,11 @@ impl World {
     }
 
     fn begin(&'static self, m: usize) -> JoinHandle<()> {
-        thread::spawn(move || self.sleep_until_given_a_p(self.ms[m]))
+        thread::spawn(move || self.stop_m(self.ms[m]))
     }
 
     /// As `sched::idle`, without timers.
-    fn sleep_until_given_a_p(&self, m: &'static Sleeper) {
+    fn stop_m(&self, m: &'static Sleeper) {
         loop {
             let mut lists = self.lists.lock().unwrap();
             if lists.orphans.pop().is_some() {
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// As `sched::handoff::give_to_an_m`.
+    /// As `sched::handoff::start_m`.
     fn give_a_p(&self) {
         let mut lists = self.lists.lock().unwrap();
         let Some(m) = lists.idle_ms.pop() else {
@@ -180,7 +180,7 @@ impl World {
         poll_role::wake(&m.note, &m.in_poller, || self.kernel.ring());
     }
 
-    /// As `sched::polling::Watched::sleep`, at its end.
+    /// As `sched::polling::PollWatch::sleep`, at its end.
     fn sysmon(&self) {
         if self.broken == Broken::SysmonSilencesAnyBell {
             return self.kernel.silence();

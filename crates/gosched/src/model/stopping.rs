@@ -71,7 +71,7 @@ impl World {
             let count = self.ps[p].get();
             self.ps[p].set(count + 1);
             if self.is_stopping()
-                && let Some(other) = self.stop_here(m, p)
+                && let Some(other) = self.release_p_for_stop(m, p)
             {
                 p = other;
             }
@@ -85,7 +85,7 @@ impl World {
     }
 
     /// `None`: it has kept its P.
-    fn stop_here(&self, m: usize, p: usize) -> Option<usize> {
+    fn release_p_for_stop(&self, m: usize, p: usize) -> Option<usize> {
         let mut lists = self.lists.lock().unwrap();
         if !self.is_stopping() && self.left_out != LeftOut::LookAgain {
             return None;

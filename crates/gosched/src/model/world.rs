@@ -99,7 +99,7 @@ impl World {
     pub(super) fn submit(&self, g: &'static Item) {
         let mut lists = self.lists.lock().unwrap();
         lists.queue.push(g);
-        self.tell_length(&lists);
+        self.publish_length(&lists);
         drop(lists);
         self.wake_if_idle();
     }
@@ -136,7 +136,7 @@ impl World {
         Some(p)
     }
 
-    pub(super) fn tell_length(&self, lists: &Lists) {
+    pub(super) fn publish_length(&self, lists: &Lists) {
         self.queued.store(lists.queue.len() as u32, Ordering::Relaxed);
     }
 }

@@ -10,16 +10,16 @@ impl World {
     /// The M `m` begins without a P, and that P is idle.
     pub(super) fn begin_asleep(&'static self, m: usize, p: usize) -> JoinHandle<()> {
         self.push_idle_p(&mut self.lists.lock().unwrap(), p);
-        thread::spawn(move || self.live(m, None, false))
+        thread::spawn(move || self.run_m(m, None, false))
     }
 
     /// The M `m` begins with `p`, as a spinner.
     pub(super) fn begin_spinning(&'static self, m: usize, p: usize) -> JoinHandle<()> {
         waking::start_spinning(&self.spinning);
-        thread::spawn(move || self.live(m, Some(p), true))
+        thread::spawn(move || self.run_m(m, Some(p), true))
     }
 
-    fn live(&self, m: usize, mut p: Option<usize>, mut spinning: bool) {
+    fn run_m(&self, m: usize, mut p: Option<usize>, mut spinning: bool) {
         loop {
             let Some(own) = p else {
                 p = self.sleep(m);
@@ -54,7 +54,7 @@ impl World {
                 waking::give_up_spinning(&self.spinning);
             }
             drop(lists);
-            p = self.look_again();
+            p = self.recheck_for_work();
             spinning |= p.is_some();
         }
     }
@@ -84,15 +84,15 @@ impl World {
     fn pop_global(&self) -> Option<&'static Item> {
         let mut lists = self.lists.lock().unwrap();
         let g = lists.queue.pop();
-        self.tell_length(&lists);
+        self.publish_length(&lists);
         g
     }
 
-    fn look_again(&self) -> Option<usize> {
+    fn recheck_for_work(&self) -> Option<usize> {
         if self.left_out == LeftOut::LookAgain {
             return None;
         }
-        waking::look_again(
+        waking::recheck_for_work(
             || self.queued.load(Ordering::Relaxed) > 0 || self.ps.iter().any(|p| !p.is_empty()),
             || {
                 let mut lists = self.lists.lock().unwrap();

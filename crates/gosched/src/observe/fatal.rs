@@ -6,8 +6,8 @@ use super::level;
 use super::quit;
 use super::text;
 use super::threads;
-use crate::sched::viewer::{Manners, Viewer};
-use crate::sched::{self, End};
+use crate::sched::inspector::{Inspector, InterruptPolicy};
+use crate::sched::{self, ExitReason};
 use gosched_context::dying;
 use gosched_context::fatal::Stderr as RawStderr;
 use gosched_context::watchdog::{self, PATIENCE};
@@ -76,7 +76,7 @@ pub(crate) fn dump_to_stderr() {
 fn show(ids: &[u64]) {
     write_to_stderr(b"\n");
     let out = &mut Stderr { is_watched: false };
-    let _ = text::write_all(&mut goroutines::viewer(), Whom::Only(ids), out);
+    let _ = text::write_all(&mut goroutines::inspector(), Whom::Only(ids), out);
 }
 
 /// All goroutines of a process that ends.
@@ -87,10 +87,10 @@ pub(super) fn dump_at_the_end() {
 fn dump(whom: Whom<'_>) {
     watch();
     let mut out = Stderr { is_watched: true };
-    let mut viewer = ManuallyDrop::new(Viewer::new(Manners::Rude));
-    let _ = text::write_all(&mut viewer, whom, &mut out);
+    let mut inspector = ManuallyDrop::new(Inspector::new(InterruptPolicy::Always));
+    let _ = text::write_all(&mut inspector, whom, &mut out);
     if whom == Whom::All {
-        let _ = threads::write_waiting(&mut viewer, &mut out);
+        let _ = threads::write_waiting(&mut inspector, &mut out);
     }
 }
 
@@ -122,20 +122,20 @@ pub(super) fn tell_seed() {
 
 /// As Go: all where nothing can go on; the others, where one is to blame, if `GOTRACEBACK` says so. Where a limit was
 /// reached that is not asked, and everything is shown.
-fn report(end: End) {
+fn report(end: ExitReason) {
     // A panic has told it.
-    if end != End::Panic {
+    if end != ExitReason::Panic {
         tell_seed();
     }
     let level = level::level();
-    if matches!(end, End::Limit | End::Overflow) {
+    if matches!(end, ExitReason::Limit | ExitReason::Overflow) {
         level::tell_all();
     }
     let whom = match end {
-        End::Fatal => (level.frames > 0).then_some(Whom::All),
-        End::Panic => (level.frames > 0 && level.all).then_some(Whom::Others),
-        End::Limit => Some(Whom::All),
-        End::Overflow => Some(Whom::Others),
+        ExitReason::Fatal => (level.frames > 0).then_some(Whom::All),
+        ExitReason::Panic => (level.frames > 0 && level.all).then_some(Whom::Others),
+        ExitReason::Limit => Some(Whom::All),
+        ExitReason::Overflow => Some(Whom::Others),
     };
     if let Some(whom) = whom {
         write_to_stderr(b"\n");
@@ -161,7 +161,7 @@ pub(super) fn crash_if_asked() {
 pub(crate) fn prepare() {
     sched::set_report(report);
     sched::set_show(show);
-    sched::set_overflow_report(|| report(End::Overflow));
+    sched::set_overflow_report(|| report(ExitReason::Overflow));
     dying::guard_exit();
     quit::note_inherited();
     // A goroutine may hold the lock of the environment when the report begins.

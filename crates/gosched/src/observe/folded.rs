@@ -17,17 +17,18 @@ struct Kind {
 
 /// Everything, as one text.
 pub(crate) fn folded() -> String {
-    let mut viewer = goroutines::viewer();
+    let mut inspector = goroutines::inspector();
     let mut kinds: HashMap<Kind, u64> = HashMap::new();
     let mut total = 0u64;
     let mut symbols = Symbols::default();
-    let Ok(()) = goroutines::for_each(&mut viewer, Whom::All, |viewer, goroutine, frames| {
+    let Ok(()) = goroutines::for_each(&mut inspector, Whom::All, |inspector, goroutine, frames| {
         let labels = goroutine.labels().map(|(key, value)| (key.to_owned(), value.to_owned()));
         let is_cut = frames.is_cut;
         let mut frames: Vec<usize> = frames.shown().map(|frame| frame.at).collect();
         // There are several ways out of the runtime, which make no difference.
-        let mut is_ours =
-            |&address: &usize| symbols.at(address, viewer).iter().all(|symbol| symbol.is_runtime);
+        let mut is_ours = |&address: &usize| {
+            symbols.at(address, inspector).iter().all(|symbol| symbol.is_runtime)
+        };
         let ours = frames.iter().take_while(|address| is_ours(address)).count();
         frames.drain(..if ours < frames.len() { ours } else { 0 });
         let runs = goroutine.runs.filter(|_| frames.is_empty() && !is_cut);
@@ -59,7 +60,7 @@ pub(crate) fn folded() -> String {
             continue;
         }
         for &address in &kind.frames {
-            for symbol in symbols.at(address, &viewer).iter().filter(|symbol| is_shown(symbol)) {
+            for symbol in symbols.at(address, &inspector).iter().filter(|symbol| is_shown(symbol)) {
                 let _ = write!(text, "#\t{address:#x}\t{}", symbol.name);
                 if let Some(start) = symbol.start {
                     let _ = write!(text, "+{:#x}", address - start);

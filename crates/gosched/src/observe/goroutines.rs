@@ -5,7 +5,7 @@ use crate::gmp::g::{Details, G};
 use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
-use crate::sched::viewer::{self, Frames, MANY, Manners, Viewer};
+use crate::sched::inspector::{self, BATCH_STACKS, Frames, Inspector, InterruptPolicy};
 use crate::sys::clock;
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -129,11 +129,11 @@ pub(super) enum Whom<'a> {
 /// Calls `each` with every goroutine there is, one after the other: the caller, then the others in the order of
 /// their ids. The frames are told beside it.
 pub(super) fn for_each<E>(
-    looks: &mut Viewer,
+    looks: &mut Inspector,
     whom: Whom<'_>,
-    mut each: impl FnMut(&Viewer, &Goroutine, &Frames) -> Result<(), E>,
+    mut each: impl FnMut(&Inspector, &Goroutine, &Frames) -> Result<(), E>,
 ) -> Result<(), E> {
-    let own = viewer::own();
+    let own = inspector::own();
     let is_own = |g: &'static G| own.is_some_and(|own| std::ptr::eq(own, g));
     let mut all: Vec<(u64, &'static G)> = slab::live().map(|g| (g.id(), g)).collect();
     all.sort_unstable_by_key(|&(id, g)| (!is_own(g), id));
@@ -143,8 +143,8 @@ pub(super) fn for_each<E>(
         Whom::Only(ids) => ids.contains(&id),
     });
     let mut frames = Frames::default();
-    for some in all.chunks(MANY) {
-        looks.look_ahead(some.iter().map(|&(_, g)| g));
+    for some in all.chunks(BATCH_STACKS) {
+        looks.prefetch(some.iter().map(|&(_, g)| g));
         for &(id, g) in some {
             if let Some(goroutine) = look_at(looks, g, id, &mut frames) {
                 each(looks, &goroutine, &frames)?;
@@ -160,16 +160,16 @@ pub(super) fn for_each<E>(
 /// # Errors
 /// `out` refuses, or `print` does.
 pub(super) fn write_each(
-    looks: &mut Viewer,
+    looks: &mut Inspector,
     whom: Whom<'_>,
     out: &mut dyn Write,
-    mut print: impl FnMut(&mut Vec<u8>, &Viewer, &Goroutine, &Frames) -> io::Result<()>,
+    mut print: impl FnMut(&mut Vec<u8>, &Inspector, &Goroutine, &Frames) -> io::Result<()>,
 ) -> io::Result<()> {
     /// Whole goroutines are written, so many bytes or more.
     const AT_ONCE: usize = 8 << 10;
     let mut text = Vec::new();
-    for_each(looks, whom, |viewer, goroutine, frames| {
-        print(&mut text, viewer, goroutine, frames)?;
+    for_each(looks, whom, |inspector, goroutine, frames| {
+        print(&mut text, inspector, goroutine, frames)?;
         if text.len() < AT_ONCE {
             return Ok(());
         }
@@ -191,7 +191,7 @@ pub(super) fn as_text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> S
 /// Looks at all of them and tells nobody: how many there are, and how many frames they have.
 pub(crate) fn count() -> (usize, usize) {
     let (mut goroutines, mut count) = (0, 0);
-    let Ok(()) = for_each(&mut viewer(), Whom::All, |_, _, frames| {
+    let Ok(()) = for_each(&mut inspector(), Whom::All, |_, _, frames| {
         goroutines += 1;
         count += frames.first.len() + frames.elided + frames.last.len();
         Ok::<(), Infallible>(())
@@ -200,17 +200,22 @@ pub(crate) fn count() -> (usize, usize) {
 }
 
 /// `None`: it has ended meanwhile.
-fn look_at(viewer: &mut Viewer, g: &'static G, id: u64, frames: &mut Frames) -> Option<Goroutine> {
+fn look_at(
+    inspector: &mut Inspector,
+    g: &'static G,
+    id: u64,
+    frames: &mut Frames,
+) -> Option<Goroutine> {
     // It has its number before it has the rest, and lives when it has everything.
     if g.id() != id || !g.moment().state().is_alive() {
         return None;
     }
     // They are taken back before it ends, and its frames are its own until then.
     let details = g.details();
-    let look = viewer.look_at(g, frames)?;
+    let look = inspector.inspect(g, frames)?;
     // Where Ms are many, to look for one takes long.
     let has_m = level::is_detailed() && matches!(look.state, GState::Running | GState::Syscall);
-    let m = has_m.then(|| look.m.or_else(|| viewer::m_of(g))).flatten();
+    let m = has_m.then(|| look.m.or_else(|| inspector::m_of(g))).flatten();
     let goroutine = Goroutine {
         id,
         gp: std::ptr::from_ref(g) as usize,
@@ -231,9 +236,9 @@ fn look_at(viewer: &mut Viewer, g: &'static G, id: u64, frames: &mut Frames) -> 
     (g.id() == id).then_some(goroutine)
 }
 
-/// A viewer for programs that go on.
-pub(super) fn viewer() -> Viewer {
-    Viewer::new(Manners::Polite)
+/// An inspector for programs that go on.
+pub(super) fn inspector() -> Inspector {
+    Inspector::new(InterruptPolicy::RestartableOnly)
 }
 
 #[cfg(test)]

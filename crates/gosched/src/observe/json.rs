@@ -3,7 +3,7 @@
 use super::goroutines::{self, Goroutine, Whom};
 use super::symbols::{Symbols, is_shown};
 use crate::gmp::state::GState;
-use crate::sched::viewer::{Frame, Frames, Viewer};
+use crate::sched::inspector::{Frame, Frames, Inspector};
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
@@ -20,18 +20,23 @@ pub(crate) fn write_json(out: &mut dyn Write) -> io::Result<()> {
     let mut symbols = Symbols::default();
     let mut separator = "";
     out.write_all(b"{\"goroutines\":[")?;
-    let mut viewer = goroutines::viewer();
-    goroutines::write_each(&mut viewer, Whom::All, out, |text, viewer, goroutine, frames| {
-        text.extend(separator.bytes());
-        separator = ",";
-        write_one(text, viewer, goroutine, frames, &mut symbols)
-    })?;
+    let mut inspector = goroutines::inspector();
+    goroutines::write_each(
+        &mut inspector,
+        Whom::All,
+        out,
+        |text, inspector, goroutine, frames| {
+            text.extend(separator.bytes());
+            separator = ",";
+            write_one(text, inspector, goroutine, frames, &mut symbols)
+        },
+    )?;
     out.write_all(b"]}")
 }
 
 fn write_one(
     out: &mut Vec<u8>,
-    viewer: &Viewer,
+    inspector: &Inspector,
     goroutine: &Goroutine,
     frames: &Frames,
     symbols: &mut Symbols,
@@ -56,7 +61,7 @@ fn write_one(
     write!(out, ",\"frames\":[")?;
     let mut separator = "";
     for &Frame { at, .. } in frames.shown() {
-        for symbol in symbols.at(at, viewer).iter().filter(|symbol| is_shown(symbol)) {
+        for symbol in symbols.at(at, inspector).iter().filter(|symbol| is_shown(symbol)) {
             let (file, line) = match &symbol.place {
                 Some((file, line)) => (Some(Text(file)), Some(line)),
                 None => (None, None),

@@ -6,7 +6,7 @@
 //! the alarm clock (`watchdog`) has [`begin_if_silent`] and the list of goroutines written, and ends the process.
 
 use super::{fatal, level};
-use crate::sched::{self, Backend, viewer};
+use crate::sched::{self, Backend, inspector};
 use crate::sys::signals;
 use gosched_context::fatal::Stderr;
 use gosched_context::{arch, dying, watchdog};
@@ -66,7 +66,7 @@ pub(super) fn begin_if_silent() {
         return;
     }
     let pc = registers()[arch::PC_AMONG_NAMES];
-    let m = viewer::m_with_thread(THREAD.load(Ordering::Relaxed)).unwrap_or(0);
+    let m = inspector::m_with_thread(THREAD.load(Ordering::Relaxed)).unwrap_or(0);
     let code = CODE.load(Ordering::Relaxed);
     let mut out = Stderr::new();
     let _ = write!(out, "SIGQUIT: quit\nPC={pc:#x} m={m} sigcode={code}\n\n");
@@ -94,7 +94,7 @@ unsafe extern "C" fn on_quit(signal: i32, info: *mut libc::siginfo_t, context: *
     for (kept, value) in REGISTERS.iter().zip(registers) {
         kept.store(value, Ordering::Relaxed);
     }
-    if !sched::call_from_spawner(start) {
+    if !sched::call_on_thread_maker(start) {
         // Nobody is there: what the signal does by itself.
         // SAFETY: the default is no handler of anybody's.
         unsafe { libc::signal(signal, libc::SIG_DFL) };

@@ -2,7 +2,7 @@
 
 use super::level;
 use super::library::Library;
-use crate::sched::viewer::{Module, Viewer};
+use crate::sched::inspector::{Inspector, Module};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -27,28 +27,28 @@ pub(super) struct Symbols {
 
 impl Symbols {
     /// The functions at an address, the innermost first: at least one.
-    pub(super) fn at(&mut self, address: usize, viewer: &Viewer) -> Rc<[Symbol]> {
+    pub(super) fn at(&mut self, address: usize, inspector: &Inspector) -> Rc<[Symbol]> {
         if let Some(known) = self.known.get(&address) {
             return known.clone();
         }
-        let found: Rc<[Symbol]> = self.look_up(address, viewer).into();
+        let found: Rc<[Symbol]> = self.look_up(address, inspector).into();
         self.known.insert(address, found.clone());
         found
     }
 
-    fn look_up(&mut self, address: usize, viewer: &Viewer) -> Vec<Symbol> {
-        let mut found = match viewer.module(address) {
+    fn look_up(&mut self, address: usize, inspector: &Inspector) -> Vec<Symbol> {
+        let mut found = match inspector.module(address) {
             None => vec![Symbol::new(format!("{address:#x}"), None)],
             Some(module) if module.path.as_os_str().is_empty() => in_program(address),
             Some(module) => self.in_library(&module),
         };
         if found.is_empty() {
-            found.extend(viewer.module(address).map(|module| unknown(&module)));
+            found.extend(inspector.module(address).map(|module| unknown(&module)));
         }
         found.iter_mut().for_each(|symbol| symbol.is_runtime = is_runtime(symbol));
         // The others were inlined in it.
         if let Some(outermost) = found.last_mut() {
-            outermost.start = viewer.function(address);
+            outermost.start = inspector.function(address);
         }
         found
     }

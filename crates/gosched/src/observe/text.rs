@@ -4,7 +4,7 @@ use super::goroutines::{self, Goroutine, Whom};
 use super::level;
 use super::symbols::{Symbol, Symbols, is_shown};
 use crate::gmp::state::GState;
-use crate::sched::viewer::{Frame, Frames, Viewer};
+use crate::sched::inspector::{Frame, Frames, Inspector};
 use std::fmt;
 use std::io::{self, Write};
 
@@ -18,17 +18,17 @@ pub(crate) fn text() -> String {
 /// # Errors
 /// `out` refuses.
 pub(crate) fn write_text(out: &mut dyn Write) -> io::Result<()> {
-    write_all(&mut goroutines::viewer(), Whom::All, out)
+    write_all(&mut goroutines::inspector(), Whom::All, out)
 }
 
 pub(super) fn write_all(
-    viewer: &mut Viewer,
+    inspector: &mut Inspector,
     whom: Whom<'_>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut printer = Printer::new();
-    goroutines::write_each(viewer, whom, out, |text, viewer, goroutine, frames| {
-        printer.print(text, viewer, goroutine, frames)
+    goroutines::write_each(inspector, whom, out, |text, inspector, goroutine, frames| {
+        printer.print(text, inspector, goroutine, frames)
     })
 }
 
@@ -47,7 +47,7 @@ impl Printer {
     pub(super) fn print(
         &mut self,
         out: &mut Vec<u8>,
-        viewer: &Viewer,
+        inspector: &Inspector,
         goroutine: &Goroutine,
         frames: &Frames,
     ) -> io::Result<()> {
@@ -55,7 +55,7 @@ impl Printer {
             writeln!(out)?;
         }
         writeln!(out, "{}", Header(goroutine))?;
-        self.print_frames(out, viewer, frames)?;
+        self.print_frames(out, inspector, frames)?;
         match goroutine.runs {
             // It has not begun: it will, there. (One that is about to end has frames, which are ours.)
             Some(runs)
@@ -81,14 +81,14 @@ impl Printer {
     pub(super) fn print_frames(
         &mut self,
         out: &mut Vec<u8>,
-        viewer: &Viewer,
+        inspector: &Inspector,
         frames: &Frames,
     ) -> io::Result<()> {
-        self.print_some(out, viewer, &frames.first)?;
+        self.print_some(out, inspector, &frames.first)?;
         if frames.elided > 0 {
             writeln!(out, "...{} frames elided...", frames.elided)?;
         }
-        self.print_some(out, viewer, &frames.last)?;
+        self.print_some(out, inspector, &frames.last)?;
         match frames.is_cut {
             true => writeln!(out, "...additional frames elided..."),
             false => Ok(()),
@@ -98,11 +98,11 @@ impl Printer {
     fn print_some<'a>(
         &mut self,
         out: &mut Vec<u8>,
-        viewer: &Viewer,
+        inspector: &Inspector,
         frames: impl IntoIterator<Item = &'a Frame>,
     ) -> io::Result<()> {
         for frame in frames {
-            let symbols = self.symbols.at(frame.at, viewer);
+            let symbols = self.symbols.at(frame.at, inspector);
             for symbol in symbols.iter().filter(|symbol| is_shown(symbol)) {
                 write!(out, "{}", Function { symbol, frame })?;
             }

@@ -1,22 +1,22 @@
 //! Ordinary threads that wait for goroutines: a deadlock may be theirs.
 
 use super::text::Printer;
-use crate::sched::viewer::{Frames, Viewer, WaitingThread, waiting_threads};
+use crate::sched::inspector::{Frames, Inspector, WaitingThread, waiting_threads};
 use std::io::{self, Write};
 
 /// Writes each of them as a goroutine is written, behind a blank line.
 ///
 /// # Errors
 /// `out` refuses.
-pub(super) fn write_waiting(viewer: &mut Viewer, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write_waiting(inspector: &mut Inspector, out: &mut dyn Write) -> io::Result<()> {
     let mut printer = Printer::new();
     let mut frames = Frames::default();
     for thread in waiting_threads() {
         let WaitingThread { id, reason, .. } = &thread;
         let mut text = Vec::new();
         writeln!(text, "\nthread {id} [{}] {{name: {}}}:", reason.words(), name(*id))?;
-        viewer.look_at_thread(&thread, &mut frames);
-        printer.print_frames(&mut text, viewer, &frames)?;
+        inspector.inspect_thread(&thread, &mut frames);
+        printer.print_frames(&mut text, inspector, &frames)?;
         out.write_all(&text)?;
     }
     Ok(())

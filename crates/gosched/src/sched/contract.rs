@@ -7,7 +7,7 @@ use crate::gmp::frame::{Registers, Size};
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::timer::Timer;
-use crate::sched::state::spawn_request::{Order, Spawned};
+use crate::sched::state::spawn_request::{SpawnRequest, Spawned};
 use gosched_context::Still;
 use std::io;
 
@@ -16,26 +16,26 @@ pub(crate) type Commit = unsafe fn(&'static G, *const ()) -> bool;
 
 /// A backend. The functions that take a G take one of this backend.
 pub(crate) trait Scheduler {
-    /// Checks a stack size, for [`SpawnOptions`](crate::sched::Wishes). `None`: the system cares for it.
+    /// Checks a stack size, for [`SpawnOptions`](crate::sched::SpawnOptions). `None`: the system cares for it.
     ///
     /// # Errors
     /// It cannot be had.
-    fn size(bytes: usize) -> io::Result<Option<Size>>;
+    fn stack_size(bytes: usize) -> io::Result<Option<Size>>;
 
     /// Starts a goroutine.
     ///
     /// # Errors
     /// The system refuses a thread.
-    fn spawn(order: Order<'_>) -> io::Result<Spawned>;
+    fn spawn(request: SpawnRequest<'_>) -> io::Result<Spawned>;
 
     /// See [`prepare`](crate::sched::prepare).
-    fn prepare(order: Order<'_>) -> &'static G;
+    fn prepare(request: SpawnRequest<'_>) -> &'static G;
 
     /// See [`discard`](crate::sched::discard).
     fn discard(g: &'static G);
 
-    /// See [`live`](crate::sched::live).
-    fn live(g: &'static G);
+    /// See [`begin_prepared`](crate::sched::begin_prepared).
+    fn begin_prepared(g: &'static G);
 
     /// Parks the caller, which is `g`, or an ordinary thread.
     ///
@@ -53,7 +53,7 @@ pub(crate) trait Scheduler {
     ///
     /// # Safety
     /// - **commit**: as there.
-    unsafe fn park_inside(
+    unsafe fn park_in_runtime(
         g: Option<&'static G>,
         still: Option<Still>,
         reason: WaitReason,
@@ -65,7 +65,7 @@ pub(crate) trait Scheduler {
     fn ready(g: &'static G);
 
     /// As [`Scheduler::ready`], by a caller that is inside the runtime.
-    fn ready_inside(g: &'static G);
+    fn ready_in_runtime(g: &'static G);
 
     /// The calling goroutine is neither stopped nor moved until [`Scheduler::leave`].
     fn enter();
@@ -79,8 +79,8 @@ pub(crate) trait Scheduler {
     /// - **alive**: as for [`start_timer`](crate::sched::start_timer).
     unsafe fn start_timer(timer: &Timer, when: u64);
 
-    /// See [`is_spinning_worth_it`](crate::sched::is_spinning_worth_it).
-    fn is_spinning_worth_it() -> bool;
+    /// See [`can_spin`](crate::sched::can_spin).
+    fn can_spin() -> bool;
 
     /// See [`p_number`](crate::sched::p_number).
     fn p_number() -> Option<usize>;
@@ -103,8 +103,8 @@ pub(crate) trait Scheduler {
     /// Changes how many there are. Returns how many there were.
     fn set_procs(procs: usize) -> usize;
 
-    /// See [`set_deadlock_ends`](crate::sched::set_deadlock_ends).
-    fn set_deadlock_ends(ends: bool);
+    /// See [`set_deadlock_is_fatal`](crate::sched::set_deadlock_is_fatal).
+    fn set_deadlock_is_fatal(ends: bool);
 
     /// Returns how many there might be.
     fn set_max_threads(most: u32) -> usize;
@@ -115,11 +115,11 @@ pub(crate) trait Scheduler {
     /// The runtime's own threads.
     fn num_threads() -> usize;
 
-    /// See [`begin_call`](crate::sched::begin_call).
-    fn begin_call(g: &'static G, long: bool, registers: *const Registers);
+    /// See [`enter_syscall`](crate::sched::enter_syscall).
+    fn enter_syscall(g: &'static G, long: bool, registers: *const Registers);
 
     /// Runs `f` without the calling goroutine, `g`, being preempted.
-    fn without_preemption<R>(g: &'static G, f: impl FnOnce() -> R) -> R;
+    fn no_preempt<R>(g: &'static G, f: impl FnOnce() -> R) -> R;
 
     /// Runs `f` with preemption off, in a goroutine.
     fn with_preemption_off<R>(f: impl FnOnce() -> R) -> R;
@@ -133,14 +133,14 @@ pub(crate) trait Scheduler {
     /// There is no such stack.
     fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> io::Result<()>;
 
-    /// See [`call_from_spawner`](crate::sched::call_from_spawner).
-    fn call_from_spawner(f: fn()) -> bool;
+    /// See [`call_on_thread_maker`](crate::sched::call_on_thread_maker).
+    fn call_on_thread_maker(f: fn()) -> bool;
 
     /// Somebody waits for I/O from here on.
-    fn get_polled();
+    fn ensure_poller();
 
     /// `goexit` was called in main: the others go on.
-    fn main_has_exited();
+    fn record_main_exit();
 
     /// The calling thread, the process's first, serves goroutines for as long as the process lives. One that was started for
     /// it runs first.

@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long I/O may take where time is virtual, before it is later.
-pub(crate) const IO_TIME: Duration = Duration::from_millis(20);
+pub(crate) const VIRTUAL_TIME_IO_GRACE: Duration = Duration::from_millis(20);
 
 /// What has happened since the last time, or happens within `timeout`.
-pub(crate) fn collect(ready: &mut GList, timeout: Option<Duration>) {
-    collect_some(AT_A_TIME, ready, timeout);
+pub(crate) fn poll_ready(ready: &mut GList, timeout: Option<Duration>) {
+    poll_ready_up_to(AT_A_TIME, ready, timeout);
 }
 
 /// The first `most` of these.
-pub(crate) fn collect_some(most: usize, ready: &mut GList, timeout: Option<Duration>) {
+pub(crate) fn poll_ready_up_to(most: usize, ready: &mut GList, timeout: Option<Duration>) {
     let Some(poller) = poller::here() else { return };
     let mut told = Told::new(most);
     poller.poll(&mut told, timeout);

@@ -44,17 +44,17 @@ use crate::gmp::reason::WaitReason;
 use crate::gmp::timer::Timer;
 use contract::Scheduler;
 use gosched_context::Still;
-use one_to_one::still_in_host;
+use one_to_one::no_preempt_in_host;
 use state::backend::{MultiThread, Threads};
 
 pub(crate) use crate::gmp::frame::registers_here;
 pub(crate) use crate::sys::forked::refuse_in_child;
-pub(crate) use inspect::inspector as viewer;
-pub(crate) use inspect::types::Numbers;
+pub(crate) use inspect::inspector;
+pub(crate) use inspect::types::SchedStats;
 pub(crate) use one_to_one::run_here;
 pub use state::backend::Backend;
-pub(crate) use state::report::{End, begin as begin_report, report, set_report, set_show};
-pub(crate) use state::spawn_request::{Order, Spawned, Wishes};
+pub(crate) use state::report::{ExitReason, begin as begin_report, report, set_report, set_show};
+pub(crate) use state::spawn_request::{SpawnOptions, SpawnRequest, Spawned};
 
 /// The seed that this run can be replayed with, if one was given.
 pub(crate) use crate::sys::random::given as seed;
@@ -79,8 +79,8 @@ pub(crate) fn backend() -> Backend {
 ///
 /// # Errors
 /// It cannot be had.
-pub(crate) fn size(bytes: usize) -> std::io::Result<Option<Size>> {
-    by_backend!(size(bytes))
+pub(crate) fn stack_size(bytes: usize) -> std::io::Result<Option<Size>> {
+    by_backend!(stack_size(bytes))
 }
 
 /// Starts a goroutine.
@@ -88,15 +88,15 @@ pub(crate) fn size(bytes: usize) -> std::io::Result<Option<Size>> {
 /// # Errors
 /// Only where goroutines are threads: the system refuses one.
 #[inline]
-pub(crate) fn spawn(order: Order<'_>) -> std::io::Result<Spawned> {
+pub(crate) fn spawn(request: SpawnRequest<'_>) -> std::io::Result<Spawned> {
     // A goroutine that moves shows which backend it is.
-    if current::is_fiber() { MultiThread::spawn(order) } else { by_backend!(spawn(order)) }
+    if current::is_fiber() { MultiThread::spawn(request) } else { by_backend!(spawn(request)) }
 }
 
 /// A goroutine that is not started yet: whoever may not allocate makes it [`ready`] when the time has come.
-/// Its task calls [`live`] first. Nobody sees it until then.
-pub(crate) fn prepare(order: Order<'_>) -> &'static G {
-    by_backend!(prepare(order))
+/// Its task calls [`begin_prepared`] first. Nobody sees it until then.
+pub(crate) fn prepare(request: SpawnRequest<'_>) -> &'static G {
+    by_backend!(prepare(request))
 }
 
 /// It is not needed: nobody will make it ready. Its task is the caller's again.
@@ -105,9 +105,9 @@ pub(crate) fn discard(g: &'static G) {
 }
 
 /// The calling goroutine was prepared, and counts from here on.
-pub(crate) fn live() {
+pub(crate) fn begin_prepared() {
     match current::goroutine() {
-        Some(g) if !g.is_thread() => MultiThread::live(g),
+        Some(g) if !g.is_thread() => MultiThread::begin_prepared(g),
         _ => {}
     }
 }
@@ -132,7 +132,7 @@ pub(crate) unsafe fn park(
             MultiThread::park(Some(g), None, reason, commit, data)
         },
         // SAFETY: commit — promised by the caller.
-        g => unsafe { Threads::park(g, still_in_host(), reason, commit, data) },
+        g => unsafe { Threads::park(g, no_preempt_in_host(), reason, commit, data) },
     }
 }
 
@@ -146,26 +146,26 @@ pub(crate) fn ready(g: &'static G) {
 /// others wait for. A thread has nothing to fear.
 #[must_use]
 #[derive(Debug)]
-pub(crate) struct Inside {
+pub(crate) struct RuntimeGuard {
     /// A goroutine that moves.
-    moving: Option<&'static G>,
+    goroutine: Option<&'static G>,
     /// Code inside `host`: a thread, but one that can be stopped.
     still: Option<Still>,
 }
 
 /// Goes inside. Until it ends nothing may be allocated, nothing may panic.
 #[inline]
-pub(crate) fn inside() -> Inside {
+pub(crate) fn enter_runtime() -> RuntimeGuard {
     let moving = current::goroutine().filter(|g| !g.is_thread());
     let mut still = None;
     match moving {
         Some(_) => MultiThread::enter(),
-        None => still = still_in_host(),
+        None => still = no_preempt_in_host(),
     }
-    Inside { moving, still }
+    RuntimeGuard { goroutine: moving, still }
 }
 
-impl Inside {
+impl RuntimeGuard {
     /// As [`park`]. Returns outside.
     ///
     /// # Safety
@@ -178,9 +178,9 @@ impl Inside {
         data: *const (),
     ) {
         let mut this = std::mem::ManuallyDrop::new(self);
-        match this.moving {
+        match this.goroutine {
             // SAFETY: commit — promised by the caller.
-            Some(g) => unsafe { MultiThread::park_inside(Some(g), None, reason, commit, data) },
+            Some(g) => unsafe { MultiThread::park_in_runtime(Some(g), None, reason, commit, data) },
             // SAFETY: commit — promised by the caller.
             None => unsafe { Threads::park(None, this.still.take(), reason, commit, data) },
         }
@@ -189,36 +189,32 @@ impl Inside {
     /// As [`ready`].
     #[inline]
     pub(crate) fn ready(&self, g: &'static G) {
-        match (g.is_thread(), self.moving) {
+        match (g.is_thread(), self.goroutine) {
             (true, _) => Threads::ready(g),
-            (false, Some(_)) => MultiThread::ready_inside(g),
+            (false, Some(_)) => MultiThread::ready_in_runtime(g),
             (false, None) => MultiThread::ready(g),
         }
     }
 }
 
-impl Drop for Inside {
+impl Drop for RuntimeGuard {
     #[inline]
     fn drop(&mut self) {
-        if self.moving.is_some() {
+        if self.goroutine.is_some() {
             MultiThread::leave();
         }
     }
 }
 
 /// Whether the caller is a goroutine that moves.
-pub(crate) fn is_moving() -> bool {
+pub(crate) fn is_multi_thread_goroutine() -> bool {
     current::is_fiber()
 }
 
 /// Whether one who finds a lock taken should look again before it waits: its holder may run, and nobody
 /// here could run instead.
-pub(crate) fn is_spinning_worth_it() -> bool {
-    if current::is_fiber() {
-        MultiThread::is_spinning_worth_it()
-    } else {
-        Threads::is_spinning_worth_it()
-    }
+pub(crate) fn can_spin() -> bool {
+    if current::is_fiber() { MultiThread::can_spin() } else { Threads::can_spin() }
 }
 
 /// The number of the P the caller is on, a moment ago; `None`: it has none.
@@ -227,7 +223,7 @@ pub(crate) fn p_number() -> Option<usize> {
     if current::is_fiber() { MultiThread::p_number() } else { None }
 }
 
-pub(crate) use threads::wait::{ThreadLimit, limit_thread};
+pub(crate) use threads::wait::{ThreadDeadline, set_thread_deadline};
 
 /// Starts a timer, which is fired at `when`.
 ///
@@ -279,8 +275,8 @@ pub(crate) fn set_procs(procs: usize) -> usize {
 }
 
 /// Whether it is the end when all goroutines wait, whatever other threads may do.
-pub(crate) fn set_deadlock_ends(ends: bool) {
-    by_backend!(set_deadlock_ends(ends))
+pub(crate) fn set_deadlock_is_fatal(ends: bool) {
+    by_backend!(set_deadlock_is_fatal(ends))
 }
 
 /// Returns how many there might be.
@@ -292,35 +288,35 @@ pub(crate) fn set_max_threads(most: usize) -> usize {
 /// A marked call of the calling goroutine begins: it is over when the goroutine next comes into the
 /// runtime. `long`: its P goes to somebody else at once. `registers`: of the frame that the call is made in, which
 /// is there until it is over; or null.
-pub(crate) fn begin_call(long: bool, registers: *const Registers) {
+pub(crate) fn enter_syscall(long: bool, registers: *const Registers) {
     match current::goroutine() {
-        Some(g) if !g.is_thread() => MultiThread::begin_call(g, long, registers),
+        Some(g) if !g.is_thread() => MultiThread::enter_syscall(g, long, registers),
         _ => {}
     }
 }
 
 /// It is over, if it was not already.
-pub(crate) fn end_call() {
-    drop(inside());
+pub(crate) fn exit_syscall() {
+    drop(enter_runtime());
 }
 
 /// Runs `f` without the calling goroutine being preempted.
-pub(crate) fn without_preemption<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn no_preempt<R>(f: impl FnOnce() -> R) -> R {
     match current::goroutine() {
-        Some(g) if !g.is_thread() => MultiThread::without_preemption(g, f),
+        Some(g) if !g.is_thread() => MultiThread::no_preempt(g, f),
         _ => f(),
     }
 }
 
 /// Lets the thread that makes threads call `f`, soon. In signal handlers too. False: there is none.
-pub(crate) fn call_from_spawner(f: fn()) -> bool {
-    state::backend::chosen() == Some(Backend::MultiThread) && MultiThread::call_from_spawner(f)
+pub(crate) fn call_on_thread_maker(f: fn()) -> bool {
+    state::backend::chosen() == Some(Backend::MultiThread) && MultiThread::call_on_thread_maker(f)
 }
 
 /// In virtual time: a thread has begun to wait, perhaps for a timer that nobody waited for. If all others sleep, time
 /// passes from here on.
-pub(crate) fn look_at_virtual_time() {
-    (upcalls::UPCALLS.look_at_virtual_time)();
+pub(crate) fn recheck_virtual_time() {
+    (upcalls::UPCALLS.recheck_virtual_time)();
 }
 
 pub(crate) fn num_goroutines() -> usize {
@@ -341,15 +337,15 @@ pub(crate) fn num_threads() -> usize {
 }
 
 /// All that can be counted.
-pub(crate) fn numbers() -> Numbers {
+pub(crate) fn read_stats() -> SchedStats {
     backend();
-    inspect::stats::numbers()
+    inspect::stats::read_stats()
 }
 
 /// The scheduler in Go's words: the plain line of `schedtrace`, then every P, M and G.
 pub(crate) fn write_trace(out: &mut dyn std::fmt::Write) -> std::fmt::Result {
     backend();
-    inspect::schedtrace::all(out)
+    inspect::schedtrace::write_all(out)
 }
 
 /// Runs `f` with preemption off, in a goroutine.
@@ -371,8 +367,8 @@ pub(crate) fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<(
 }
 
 /// `goexit` was called in main: the others go on.
-pub(crate) fn main_has_exited() {
-    MultiThread::main_has_exited();
+pub(crate) fn record_main_exit() {
+    MultiThread::record_main_exit();
 }
 
 /// The calling thread, the process's first, serves goroutines for as long as the process lives.

@@ -13,7 +13,7 @@ use crate::sched::inspect::dump;
 use crate::sched::run::{deadlock, poll, timers};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::multi_thread::MultiThread;
-use crate::sched::state::spawn_request::{Order, Spawned};
+use crate::sched::state::spawn_request::{SpawnRequest, Spawned};
 use crate::sched::state::{counts, thread_requests};
 use crate::sched::switch::boundary::{enter, leave};
 use crate::sched::switch::{checks, no_preempt, park, preempt, prepared, spawn, syscall};
@@ -28,26 +28,26 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 impl Scheduler for MultiThread {
-    fn size(bytes: usize) -> std::io::Result<Option<Size>> {
+    fn stack_size(bytes: usize) -> std::io::Result<Option<Size>> {
         Size::new(bytes).map(Some).map_err(invalid)
     }
 
     #[inline]
-    fn spawn(order: Order<'_>) -> std::io::Result<Spawned> {
-        let (g, id) = spawn::spawn(order);
+    fn spawn(request: SpawnRequest<'_>) -> std::io::Result<Spawned> {
+        let (g, id) = spawn::spawn(request);
         Ok(Spawned { g, id, thread: None })
     }
 
-    fn prepare(order: Order<'_>) -> &'static G {
-        prepared::prepare(order)
+    fn prepare(request: SpawnRequest<'_>) -> &'static G {
+        prepared::prepare(request)
     }
 
     fn discard(g: &'static G) {
         prepared::discard(g);
     }
 
-    fn live(g: &'static G) {
-        prepared::live(g);
+    fn begin_prepared(g: &'static G) {
+        prepared::begin_prepared(g);
     }
 
     #[inline]
@@ -63,7 +63,7 @@ impl Scheduler for MultiThread {
     }
 
     #[inline]
-    unsafe fn park_inside(
+    unsafe fn park_in_runtime(
         g: Option<&'static G>,
         _still: Option<Still>,
         reason: WaitReason,
@@ -71,7 +71,7 @@ impl Scheduler for MultiThread {
         data: *const (),
     ) {
         // SAFETY: commit — promised by the caller.
-        unsafe { park::park_inside(goroutine(g), reason, commit, data) };
+        unsafe { park::park_in_runtime(goroutine(g), reason, commit, data) };
     }
 
     #[inline]
@@ -80,8 +80,8 @@ impl Scheduler for MultiThread {
     }
 
     #[inline]
-    fn ready_inside(g: &'static G) {
-        park::ready_inside(g);
+    fn ready_in_runtime(g: &'static G) {
+        park::ready_in_runtime(g);
     }
 
     #[inline]
@@ -112,7 +112,7 @@ impl Scheduler for MultiThread {
         }
     }
 
-    fn is_spinning_worth_it() -> bool {
+    fn can_spin() -> bool {
         let alone = enter().p().is_some_and(|p| p.queue.is_empty());
         leave();
         alone && SCHED.idle_ps.load(Ordering::Relaxed) as usize + 1 < SCHED.procs()
@@ -164,8 +164,8 @@ impl Scheduler for MultiThread {
         procs::set_procs(procs)
     }
 
-    fn set_deadlock_ends(ends: bool) {
-        deadlock::OTHERS_DO_NOT_COUNT.store(ends, Ordering::Relaxed);
+    fn set_deadlock_is_fatal(ends: bool) {
+        deadlock::IGNORE_OTHER_THREADS.store(ends, Ordering::Relaxed);
     }
 
     fn set_max_threads(most: u32) -> usize {
@@ -178,10 +178,10 @@ impl Scheduler for MultiThread {
 
     fn num_threads() -> usize {
         Guarded::new(&SCHED.lock).ms as usize
-            + thread_requests::OTHER_THREADS.load(Ordering::Relaxed) as usize
+            + thread_requests::HELPER_THREADS.load(Ordering::Relaxed) as usize
     }
 
-    fn begin_call(g: &'static G, long: bool, registers: *const Registers) {
+    fn enter_syscall(g: &'static G, long: bool, registers: *const Registers) {
         if forked::is_child() {
             return;
         }
@@ -192,15 +192,15 @@ impl Scheduler for MultiThread {
             m = enter();
         }
         match long {
-            true => syscall::begin_long_call(m, g, registers),
-            false => syscall::begin_call(m, g, registers),
+            true => syscall::enter_syscall_block(m, g, registers),
+            false => syscall::enter_syscall(m, g, registers),
         }
         // What was asked for meanwhile must not end the call either.
         // SAFETY: carried, counted — by `enter`.
         unsafe { arch::preempt_on() };
     }
 
-    fn without_preemption<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
+    fn no_preempt<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
         no_preempt::without(g, f)
     }
 
@@ -241,15 +241,15 @@ impl Scheduler for MultiThread {
         Ok(())
     }
 
-    fn call_from_spawner(f: fn()) -> bool {
-        thread_requests::call_from_spawner(f)
+    fn call_on_thread_maker(f: fn()) -> bool {
+        thread_requests::call_on_thread_maker(f)
     }
 
-    fn get_polled() {
-        poll::get_polled();
+    fn ensure_poller() {
+        poll::ensure_poller();
     }
 
-    fn main_has_exited() {
+    fn record_main_exit() {
         deadlock::MAIN_HAS_EXITED.store(true, Ordering::Relaxed);
     }
 
@@ -270,11 +270,11 @@ impl Scheduler for MultiThread {
     }
 
     fn list_goroutines() {
-        dump::list();
+        dump::print_goroutines();
     }
 
     fn set_overflow_report(report: fn()) {
-        fault::show_others(report, dump::list);
+        fault::show_others(report, dump::print_goroutines);
     }
 }
 

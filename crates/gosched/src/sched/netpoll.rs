@@ -46,7 +46,7 @@ struct Waiting {
     desc: &'static PollDesc,
     direction: Direction,
     /// The poller is asked to tell of it.
-    asks: bool,
+    arms_poller: bool,
 }
 
 /// Waits until something is told, which may have happened before: the caller then tries again. Who has a
@@ -64,7 +64,7 @@ pub(crate) fn wait(
 
 /// As [`wait`], for what the poller is not asked: for the end of a time limit, a deadline, or a close. It may
 /// come back for what is told anyway.
-pub(crate) fn rest(
+pub(crate) fn wait_unpolled(
     desc: &'static PollDesc,
     direction: Direction,
     is_over: impl FnOnce() -> bool,
@@ -85,15 +85,15 @@ fn wait_for(
     if is_over() {
         return readiness.finish().map(drop);
     }
-    get_polled();
-    let waiting = Waiting { desc, direction, asks };
+    ensure_poll_thread();
+    let waiting = Waiting { desc, direction, arms_poller: asks };
     // SAFETY: commit — it takes a `Waiting`, and this frame waits.
     unsafe { super::park(WaitReason::Io, commit, ptr::from_ref(&waiting).cast()) };
     readiness.finish().map(drop)
 }
 
 /// Somebody polls, or will.
-pub(crate) fn get_polled() {
+pub(crate) fn ensure_poll_thread() {
     if backend() == Backend::Threads {
         poll_thread::start();
     }
@@ -103,24 +103,24 @@ pub(crate) fn get_polled() {
 /// - **waiting**: `data` is a `Waiting`, alive until the G is made ready.
 unsafe fn commit(g: &'static G, data: *const ()) -> bool {
     // SAFETY: waiting — promised by the caller.
-    let &Waiting { desc, direction, asks } = unsafe { &*data.cast::<Waiting>() };
+    let &Waiting { desc, direction, arms_poller: asks } = unsafe { &*data.cast::<Waiting>() };
     // From here on it may be another's.
     let key = desc.key();
     if !desc.side(direction).commit(g) {
         return false;
     }
     if asks {
-        is_waited_for(key, direction);
+        arm_poller(key, direction);
     }
     true
 }
 
 /// Somebody waits from here on: is it polled for?
-pub(crate) fn is_waited_for(key: usize, direction: Direction) {
+pub(crate) fn arm_poller(key: usize, direction: Direction) {
     if let Some(poller) = poller::here() {
         poller.want(key, direction);
     }
-    MultiThread::get_polled();
+    MultiThread::ensure_poller();
 }
 
 /// Sets the deadline of a direction. By one at a time.

@@ -8,7 +8,7 @@ use crate::gmp::timer::Timer;
 use crate::sched::contract::{Commit, Scheduler};
 use crate::sched::state::available_cpu;
 use crate::sched::state::backend::Threads;
-use crate::sched::state::spawn_request::{Order, Spawned};
+use crate::sched::state::spawn_request::{SpawnRequest, Spawned};
 use crate::sched::threads::{activity, goroutine, thread_spawn, timer_thread, wait};
 use crate::sched::upcalls::UPCALLS;
 use gosched_context::Still;
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 const MAX_STACK_BYTES: usize = 64 << 30;
 
 impl Scheduler for Threads {
-    fn size(bytes: usize) -> io::Result<Option<Size>> {
+    fn stack_size(bytes: usize) -> io::Result<Option<Size>> {
         if bytes == 0 || bytes > MAX_STACK_BYTES {
             let message = format!("a goroutine's stack cannot have {bytes} bytes");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
@@ -27,20 +27,20 @@ impl Scheduler for Threads {
         Ok(None)
     }
 
-    fn spawn(order: Order<'_>) -> io::Result<Spawned> {
-        let (g, id, thread) = thread_spawn::spawn(order, &UPCALLS)?;
+    fn spawn(request: SpawnRequest<'_>) -> io::Result<Spawned> {
+        let (g, id, thread) = thread_spawn::spawn(request, &UPCALLS)?;
         Ok(Spawned { g, id, thread: Some(Box::new(thread)) })
     }
 
-    fn prepare(order: Order<'_>) -> &'static G {
-        thread_spawn::prepare(order, &UPCALLS)
+    fn prepare(request: SpawnRequest<'_>) -> &'static G {
+        thread_spawn::prepare(request, &UPCALLS)
     }
 
     fn discard(g: &'static G) {
         goroutine::discard(g);
     }
 
-    fn live(_g: &'static G) {}
+    fn begin_prepared(_g: &'static G) {}
 
     unsafe fn park(
         _g: Option<&'static G>,
@@ -53,7 +53,7 @@ impl Scheduler for Threads {
         unsafe { wait::park(reason, commit, data, still, &UPCALLS) };
     }
 
-    unsafe fn park_inside(
+    unsafe fn park_in_runtime(
         g: Option<&'static G>,
         still: Option<Still>,
         reason: WaitReason,
@@ -68,7 +68,7 @@ impl Scheduler for Threads {
         wait::ready(g);
     }
 
-    fn ready_inside(g: &'static G) {
+    fn ready_in_runtime(g: &'static G) {
         wait::ready(g);
     }
 
@@ -81,7 +81,7 @@ impl Scheduler for Threads {
         unsafe { timer_thread::start_timer(timer, when, &UPCALLS) };
     }
 
-    fn is_spinning_worth_it() -> bool {
+    fn can_spin() -> bool {
         true
     }
 
@@ -111,12 +111,12 @@ impl Scheduler for Threads {
     }
 
     fn set_procs(procs: usize) -> usize {
-        available_cpu::procs_changed(procs);
+        available_cpu::record_procs(procs);
         activity::set_procs(procs)
     }
 
-    fn set_deadlock_ends(ends: bool) {
-        activity::set_deadlock_ends(ends);
+    fn set_deadlock_is_fatal(ends: bool) {
+        activity::set_deadlock_is_fatal(ends);
     }
 
     fn set_max_threads(_most: u32) -> usize {
@@ -131,9 +131,9 @@ impl Scheduler for Threads {
         activity::num_goroutines()
     }
 
-    fn begin_call(_g: &'static G, _long: bool, _registers: *const Registers) {}
+    fn enter_syscall(_g: &'static G, _long: bool, _registers: *const Registers) {}
 
-    fn without_preemption<R>(_g: &'static G, f: impl FnOnce() -> R) -> R {
+    fn no_preempt<R>(_g: &'static G, f: impl FnOnce() -> R) -> R {
         f()
     }
 
@@ -151,16 +151,16 @@ impl Scheduler for Threads {
         Ok(())
     }
 
-    fn call_from_spawner(_f: fn()) -> bool {
+    fn call_on_thread_maker(_f: fn()) -> bool {
         false
     }
 
-    fn get_polled() {}
+    fn ensure_poller() {}
 
-    fn main_has_exited() {}
+    fn record_main_exit() {}
 
     fn serve_main_thread() -> ! {
-        thread_spawn::wait_for_the_last()
+        thread_spawn::wait_for_last_goroutine()
     }
 
     fn hand_offs() -> (u64, u64) {
@@ -179,14 +179,14 @@ impl Scheduler for Threads {
 }
 
 /// Runs a goroutine on the calling thread, to its end.
-pub(crate) fn run_here(order: Order<'_>) {
-    thread_spawn::run_here(order, &UPCALLS);
+pub(crate) fn run_here(request: SpawnRequest<'_>) {
+    thread_spawn::run_here(request, &UPCALLS);
 }
 
 /// What code inside `host` needs so as not to be stopped with a lock of ours: a thread, but one that can be.
-pub(crate) fn still_in_host() -> Option<Still> {
+pub(crate) fn no_preempt_in_host() -> Option<Still> {
     current::is_m().then(|| {
-        wait::get_ready_to_wait();
+        wait::ensure_thread_g();
         // SAFETY: here — whoever asks for it neither waits nor switches while it has it.
         unsafe { Still::new() }
     })

@@ -57,7 +57,7 @@ fn a_p_can_be_taken_from_a_blocked_m_and_the_goroutine_goes_on_when_it_has_one_a
         // SAFETY: Ms are never freed.
         let m: &'static M = unsafe { &*m() };
         // By this thread, or by the watcher, which looks too.
-        wait_until("its P is taken", || syscall::take_p_of(m) || m.p().is_none());
+        wait_until("its P is taken", || syscall::retake_unmarked(m) || m.p().is_none());
         assert!(m.p().is_none());
         // All Ps are to be had without it.
         let others: Vec<_> = (0..8).map(|i| go(move || i)).collect();
@@ -72,7 +72,7 @@ fn a_p_is_not_taken_from_an_m_inside_the_runtime() {
     run(|| {
         let m = enter();
         std::thread::scope(|scope| {
-            let taken = scope.spawn(|| syscall::take_p_of(m));
+            let taken = scope.spawn(|| syscall::retake_unmarked(m));
             assert!(!taken.join().unwrap());
         });
         assert!(m.p().is_some());

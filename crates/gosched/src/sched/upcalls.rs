@@ -11,20 +11,20 @@ use crate::sys::clock;
 use gosched_context::Still;
 
 pub(crate) static UPCALLS: Upcalls =
-    Upcalls { look_for_deadlock: deadlock::look, look_at_virtual_time };
+    Upcalls { check_for_deadlock: deadlock::check_for_deadlock, recheck_virtual_time };
 
-fn look_at_virtual_time() {
+fn recheck_virtual_time() {
     if !clock::is_virtual() {
         return;
     }
     match chosen() {
-        Some(Backend::MultiThread) => look_at_timers(),
-        Some(Backend::Threads) | None => timer_heap::look(),
+        Some(Backend::MultiThread) => recheck_timers(),
+        Some(Backend::Threads) | None => timer_heap::wake(),
     }
 }
 
 /// Wakes an M, which looks at the timers before it sleeps again.
-fn look_at_timers() {
+fn recheck_timers() {
     let m = current::is_fiber().then(enter);
     // Inside `host` it could be stopped.
     // SAFETY: here — nothing below waits or switches.

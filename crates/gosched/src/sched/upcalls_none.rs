@@ -4,10 +4,10 @@ use crate::sched::threads::activity::Upcalls;
 use crate::sched::threads::timer_heap;
 use crate::sys::clock;
 
-pub(crate) static UPCALLS: Upcalls = Upcalls { look_for_deadlock: || (), look_at_virtual_time };
+pub(crate) static UPCALLS: Upcalls = Upcalls { check_for_deadlock: || (), recheck_virtual_time };
 
-fn look_at_virtual_time() {
+fn recheck_virtual_time() {
     if clock::is_virtual() {
-        timer_heap::look();
+        timer_heap::wake();
     }
 }

@@ -14,7 +14,7 @@ use crate::block::exit;
 use crate::block::sync::Mutex;
 use crate::gmp::g::G;
 use crate::gmp::task::{Kind, Task};
-use crate::sched::{self, Order};
+use crate::sched::{self, SpawnRequest};
 use std::cell::Cell;
 use std::panic::Location;
 use std::ptr;
@@ -63,7 +63,11 @@ impl Bell {
     #[track_caller]
     pub(crate) fn messenger(self: &Arc<Self>) -> Messenger {
         let task = Arc::into_raw(self.clone()).cast_mut().cast();
-        Messenger(Some(sched::prepare(Order { task, site: Location::caller(), wishes: None })))
+        Messenger(Some(sched::prepare(SpawnRequest {
+            task,
+            site: Location::caller(),
+            options: None,
+        })))
     }
 }
 
@@ -89,7 +93,7 @@ static KIND: Kind = Kind { run, complete, name: || "gosched::chan::messenger", p
 /// # Safety
 /// - **share**: `task` is the share of a `Bell` that belongs to the calling goroutine.
 unsafe fn run(task: *mut Task) -> bool {
-    sched::live();
+    sched::begin_prepared();
     // SAFETY: share — promised by the caller.
     let bell = unsafe { Arc::from_raw(task.cast_const().cast::<Bell>()) };
     exit::run_and_forget(move || {

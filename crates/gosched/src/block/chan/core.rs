@@ -19,7 +19,7 @@ use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::reason::WaitReason;
 use crate::probe;
-use crate::sched::{self, Inside};
+use crate::sched::{self, RuntimeGuard};
 use crate::sys::Lock;
 use crate::sys::clock;
 use std::cell::UnsafeCell;
@@ -224,7 +224,7 @@ impl<T> Core<T> {
     /// - **slot**: as for [`Core::do_now`], if this is true.
     #[inline(always)]
     unsafe fn do_or_wait(&self, to: Direction, slot: *mut T) -> bool {
-        let inside = sched::inside();
+        let inside = sched::enter_runtime();
         self.hold();
         // SAFETY: held — above; slot — promised by the caller.
         match unsafe { self.do_now(to, slot) } {
@@ -250,7 +250,7 @@ impl<T> Core<T> {
         if !self.seems_ready(to) {
             return Err(Not::Now);
         }
-        let inside = sched::inside();
+        let inside = sched::enter_runtime();
         self.hold();
         // SAFETY: held — above; slot — promised by the caller.
         let done = unsafe { self.do_now(to, slot) };
@@ -308,7 +308,7 @@ impl<T> Core<T> {
                 }
                 limit.start(when);
             }
-            let inside = sched::inside();
+            let inside = sched::enter_runtime();
             self.hold();
             // SAFETY: held — above; slot — promised by the caller.
             match unsafe { self.do_now(to, slot) } {
@@ -337,7 +337,7 @@ impl<T> Core<T> {
     /// - **held**, **slot**: as there.
     unsafe fn wait_until(
         &self,
-        inside: Inside,
+        inside: RuntimeGuard,
         turn: &Turn,
         to: Direction,
         slot: *mut (),
@@ -351,7 +351,7 @@ impl<T> Core<T> {
         let parking = Parking { waits: Waits::one(turn, &waiter, true), core: self };
         // SAFETY: commit — it takes a `Parking`, and this frame waits.
         unsafe { inside.park(to.reason(), commit::<T>, (&raw const parking).cast()) };
-        let inside = sched::inside();
+        let inside = sched::enter_runtime();
         self.hold();
         // SAFETY: held — above.
         unsafe { self.dequeue(&waiter, to) };
@@ -365,7 +365,7 @@ impl<T> Core<T> {
 
     /// Gives the lock back, and makes somebody ready.
     #[inline]
-    pub(super) fn leave(&self, inside: Inside, g: Option<&'static G>) {
+    pub(super) fn leave(&self, inside: RuntimeGuard, g: Option<&'static G>) {
         // SAFETY: held — by every caller.
         unsafe { self.unlock() };
         if let Some(g) = g {
@@ -378,7 +378,7 @@ impl<T> Core<T> {
     /// # Safety
     /// - **held**: by the caller; given back here.
     /// - **slot**: holds the value to be sent, or is the place for one.
-    unsafe fn wait(&self, inside: Inside, to: Direction, slot: *mut ()) -> bool {
+    unsafe fn wait(&self, inside: RuntimeGuard, to: Direction, slot: *mut ()) -> bool {
         let turn = Turn::alone();
         let waiter = Waiter::new(&turn, 0, slot);
         // SAFETY: held — promised by the caller; frame — the only waiter of its turn, and this returns
@@ -395,7 +395,7 @@ impl<T> Core<T> {
 
     /// Closes it: everyone who waits is told. False if it was closed.
     pub(crate) fn close(&self) -> bool {
-        let inside = sched::inside();
+        let inside = sched::enter_runtime();
         self.hold();
         // SAFETY: held — above.
         let state = unsafe { self.state() };
@@ -424,7 +424,7 @@ impl<T> Core<T> {
     pub(crate) fn drain(&self) -> Vec<T> {
         // Memory before the lock; nothing is sent any more, so it gets no more.
         let mut values = Vec::with_capacity(self.len());
-        let inside = sched::inside();
+        let inside = sched::enter_runtime();
         self.hold();
         // SAFETY: held — above.
         let state = unsafe { self.state() };

@@ -73,7 +73,7 @@ impl<T> Core<T> {
         let mut slot = MaybeUninit::<T>::uninit();
         let mut messenger = None;
         loop {
-            let inside = sched::inside();
+            let inside = sched::enter_runtime();
             self.hold();
             // SAFETY: held — above; slot — ours.
             let received = unsafe { self.receive_now(slot.as_mut_ptr()) };
@@ -93,7 +93,7 @@ impl<T> Core<T> {
             if hangs {
                 if received.is_err() {
                     // A timer of this channel counts from here on.
-                    sched::look_at_virtual_time();
+                    sched::recheck_virtual_time();
                 }
                 // SAFETY: received: it was written.
                 return received.map(|_| unsafe { slot.assume_init() });
@@ -105,7 +105,7 @@ impl<T> Core<T> {
 
     /// The bell does not hang any more. False: it did not.
     fn take_down(&self, bell: &Bell) -> bool {
-        let inside = sched::inside();
+        let inside = sched::enter_runtime();
         self.hold();
         // SAFETY: held — above.
         let state = unsafe { self.state() };
@@ -117,7 +117,7 @@ impl<T> Core<T> {
 
     /// One who was told to look has not: if there is something to see, somebody else is told.
     fn pass_on(&self) {
-        let inside = sched::inside();
+        let inside = sched::enter_runtime();
         self.hold();
         // SAFETY: held — above.
         let state = unsafe { self.state() };

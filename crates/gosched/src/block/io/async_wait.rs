@@ -89,12 +89,12 @@ impl AsyncWait {
             if side.readiness.announce().map_err(error)? == Announced::Ready {
                 continue;
             }
-            netpoll::get_polled();
+            netpoll::ensure_poll_thread();
             // SAFETY: alive — `self` keeps it, until it was taken back.
             if unsafe { side.hang(bell) } {
                 // It may take the scheduler's lock, to wake an M.
-                let inside = sched::inside();
-                netpoll::is_waited_for(polled.desc.key(), self.direction);
+                let inside = sched::enter_runtime();
+                netpoll::arm_poller(polled.desc.key(), self.direction);
                 drop(inside);
                 return Poll::Pending;
             }

@@ -285,8 +285,11 @@ impl<S: AsFd> Polled<S> {
     }
 
     fn rest_until(&self, direction: Direction, when: u64) -> io::Result<()> {
-        let rest =
-            || self.within(direction, when, |is_over| netpoll::rest(self.desc, direction, is_over));
+        let rest = || {
+            self.within(direction, when, |is_over| {
+                netpoll::wait_unpolled(self.desc, direction, is_over)
+            })
+        };
         while rest()? {}
         Ok(())
     }

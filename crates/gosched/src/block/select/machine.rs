@@ -14,7 +14,7 @@ use crate::block::waits::Waits;
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
-use crate::sched::{self, Inside};
+use crate::sched::{self, RuntimeGuard};
 use crate::sys::{clock, random};
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -91,7 +91,7 @@ pub(crate) fn choose(
     locks.copy_from_slice(order);
     locks.sort_unstable_by_key(|&arm| arms[usize::from(arm)].channel().map(address));
     let all = All { arms, order: locks };
-    let inside = sched::inside();
+    let inside = sched::enter_runtime();
     all.hold();
     for &arm in order {
         // SAFETY: held — all are.
@@ -117,7 +117,7 @@ pub(crate) fn choose(
 /// # Safety
 /// - **held**: all locks; given back here.
 unsafe fn wait(
-    inside: Inside,
+    inside: RuntimeGuard,
     turn: &Turn,
     all: &All<'_>,
     waiters: &mut [MaybeUninit<Waiter>],
@@ -138,7 +138,7 @@ unsafe fn wait(
     let parking = Parking { waits: Waits::many(turn, written, is_limited), all };
     // SAFETY: commit — it takes a `Parking`, and this frame waits.
     unsafe { inside.park(WaitReason::Select, commit, (&raw const parking).cast()) };
-    let inside = sched::inside();
+    let inside = sched::enter_runtime();
     all.hold();
     let chosen = turn.fired();
     for (&arm, waiter) in all.order.iter().zip(waiters.iter()) {
@@ -233,7 +233,7 @@ fn try_one_by_one(arms: &[&dyn Port], order: &[u16]) -> Option<usize> {
     for &index in order {
         let arm = arms[usize::from(index)];
         let Some(channel) = arm.channel().filter(|_| arm.seems_ready()) else { continue };
-        let inside = sched::inside();
+        let inside = sched::enter_runtime();
         channel.hold();
         // SAFETY: held — above.
         let done = unsafe { arm.try_now() };
@@ -247,7 +247,7 @@ fn try_one_by_one(arms: &[&dyn Port], order: &[u16]) -> Option<usize> {
     None
 }
 
-fn leave(inside: Inside, woken: Woken) {
+fn leave(inside: RuntimeGuard, woken: Woken) {
     if let Some(g) = woken.0 {
         inside.ready(g);
     }

@@ -144,7 +144,7 @@ impl RawMutex {
                 }
                 continue;
             }
-            if spins < SPINS && now & STARVING == 0 && sched::is_spinning_worth_it() {
+            if spins < SPINS && now & STARVING == 0 && sched::can_spin() {
                 // The holder runs, perhaps, and not for long: it need not wake anybody.
                 if !awake && now & (WOKEN | PARKED) == PARKED {
                     awake = self.change(now, now | WOKEN);

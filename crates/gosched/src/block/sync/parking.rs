@@ -7,7 +7,7 @@ use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::reason::WaitReason;
 use crate::probe;
-use crate::sched::{self, Inside};
+use crate::sched::{self, RuntimeGuard};
 use crate::sys::Lock;
 use std::ops::{Deref, DerefMut};
 
@@ -22,7 +22,7 @@ pub(crate) struct Guarded<S> {
 #[derive(Debug)]
 pub(crate) struct Held<'a, S> {
     lock: &'a Lock<S>,
-    inside: Option<Inside>,
+    inside: Option<RuntimeGuard>,
     ready: GList,
 }
 
@@ -48,7 +48,7 @@ impl<S> Guarded<S> {
 
     #[inline]
     pub(crate) fn lock(&self) -> Held<'_, S> {
-        let inside = sched::inside();
+        let inside = sched::enter_runtime();
         self.state.hold();
         Held { lock: &self.state, inside: Some(inside), ready: GList::new() }
     }

@@ -10,7 +10,7 @@ use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::task::{Kind, Task};
 use crate::gmp::timer::{Timer, TimerKind};
-use crate::sched::{self, Order};
+use crate::sched::{self, SpawnRequest};
 use std::cell::Cell;
 use std::mem::offset_of;
 use std::panic::Location;
@@ -59,7 +59,11 @@ impl FuncTimer {
         let was = self.timer.stop();
         if !was {
             let task = Arc::into_raw(self.clone()).cast_mut().cast::<Task>();
-            self.prepared.set(Some(sched::prepare(Order { task, site: self.site, wishes: None })));
+            self.prepared.set(Some(sched::prepare(SpawnRequest {
+                task,
+                site: self.site,
+                options: None,
+            })));
         }
         // SAFETY: alive — the prepared goroutine has a share of the record; it is in no heap.
         unsafe { sched::start_timer(&self.timer, when) };
@@ -102,7 +106,7 @@ static KIND: Kind = Kind { run, complete, name: || "gosched::time::after_func", 
 /// # Safety
 /// - **share**: `task` is the share of a `FuncTimer` that belongs to the calling goroutine.
 unsafe fn run(task: *mut Task) -> bool {
-    sched::live();
+    sched::begin_prepared();
     // SAFETY: share — promised by the caller.
     let record = unsafe { Arc::from_raw(task.cast_const().cast::<FuncTimer>()) };
     // A panic was reported, and concerns nobody else.

@@ -7,7 +7,7 @@
 
 use crate::gmp::g::G;
 use crate::gmp::slab;
-use crate::sched::viewer::{self, Here, MANY, Manners, Viewer};
+use crate::sched::inspector::{self, BATCH_STACKS, CallerFrame, Inspector, InterruptPolicy};
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 
@@ -24,27 +24,37 @@ pub(super) type Holds<'a> = std::iter::Copied<std::slice::Iter<'a, u64>>;
 
 impl Holders {
     /// Of these ends.
-    pub(super) fn of_ends(ends: &HashSet<usize>, here: &Here, manners: Manners) -> Holders {
+    pub(super) fn of_ends(
+        ends: &HashSet<usize>,
+        here: &CallerFrame,
+        policy: InterruptPolicy,
+    ) -> Holders {
         let mut holders = Holders::default();
         if ends.is_empty() {
             return holders;
         }
         let ends = Ends::new(ends);
-        let mut viewer = Viewer::new(manners);
+        let mut inspector = Inspector::new(policy);
         let all: Vec<&'static G> = slab::live().collect();
-        for some in all.chunks(MANY) {
-            viewer.look_ahead(some.iter().copied());
+        for some in all.chunks(BATCH_STACKS) {
+            inspector.prefetch(some.iter().copied());
             for &g in some {
-                holders.look_at(&mut viewer, g, &ends, here);
+                holders.look_at(&mut inspector, g, &ends, here);
             }
         }
         holders
     }
 
-    fn look_at(&mut self, viewer: &mut Viewer, g: &'static G, ends: &Ends<'_>, here: &Here) {
+    fn look_at(
+        &mut self,
+        inspector: &mut Inspector,
+        g: &'static G,
+        ends: &Ends<'_>,
+        here: &CallerFrame,
+    ) {
         let id = g.id();
         let mut has = HashSet::new();
-        let is_known = viewer.words(g, here, |word| _ = ends.has(word) && has.insert(word));
+        let is_known = inspector.words(g, here, |word| _ = ends.has(word) && has.insert(word));
         let Some(is_known) = is_known else { return };
         let has_begun = g.has_stack();
         let mut given = HashSet::new();
@@ -54,7 +64,7 @@ impl Holders {
         let is_needed = task != 0 && (!has_begun || !has.is_empty());
         if let Some(places) = places.filter(|_| is_needed) {
             let closure = task + places.closure.start..task + places.closure.end;
-            viewer::read_words(closure, |word| _ = ends.has(word) && given.insert(word));
+            inspector::read_words(closure, |word| _ = ends.has(word) && given.insert(word));
         }
         if g.id() != id {
             return;

@@ -12,7 +12,7 @@ use crate::block::waits::WaitsFor;
 use crate::gmp::g::G;
 use crate::gmp::go_id::GoId;
 use crate::gmp::state::GState;
-use crate::sched::viewer::{Here, Manners};
+use crate::sched::inspector::{CallerFrame, InterruptPolicy};
 use crate::sys::clock;
 use holders::Holders;
 use std::collections::HashMap;
@@ -85,19 +85,19 @@ pub struct Leak {
 #[inline(never)]
 pub(crate) fn leak_hints(older_than: Duration) -> LeakHints {
     // Before anything is known: what is seen of the caller's stack is the program's.
-    let here = Here::new();
+    let here = CallerFrame::new();
     all_hints(older_than, &here)
 }
 
 #[inline(never)]
-fn all_hints(older_than: Duration, here: &Here) -> LeakHints {
-    let look = Look::new(older_than, here, Manners::Polite);
+fn all_hints(older_than: Duration, here: &CallerFrame) -> LeakHints {
+    let look = Look::new(older_than, here, InterruptPolicy::RestartableOnly);
     LeakHints { deadlocks: look.deadlocks(), leaks: look.leaks() }
 }
 
 /// Only those that wait for each other, in a process that ends.
 pub(super) fn deadlocks(older_than: Duration) -> LeakHints {
-    let look = Look::new(older_than, &Here::new(), Manners::Rude);
+    let look = Look::new(older_than, &CallerFrame::new(), InterruptPolicy::Always);
     LeakHints { deadlocks: look.deadlocks(), leaks: Vec::new() }
 }
 
@@ -110,13 +110,13 @@ struct Look {
 }
 
 impl Look {
-    fn new(older_than: Duration, here: &Here, manners: Manners) -> Look {
+    fn new(older_than: Duration, here: &CallerFrame, policy: InterruptPolicy) -> Look {
         let waiting = waiting::all();
         let now = clock::real_now();
         let older_than = u64::try_from(older_than.as_nanos()).unwrap_or(u64::MAX);
         let is_old = |one: &Waiting| now.saturating_sub(one.since) >= older_than;
         let ends = waiting::ends_of(waiting.iter().filter(|one| is_old(one)));
-        let holders = Holders::of_ends(&ends, here, manners);
+        let holders = Holders::of_ends(&ends, here, policy);
         let graph = Graph::new(waiting, &holders, is_old);
         Look { graph, holders, now, older_than }
     }

@@ -6,7 +6,7 @@ use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
 use crate::gmp::state::{GState, Moment};
-use crate::sched::viewer::Reader;
+use crate::sched::inspector::MemoryReader;
 use std::collections::{HashMap, HashSet};
 use std::panic::Location;
 
@@ -58,14 +58,14 @@ impl Waiting {
 
     /// It has waited all the time, and nobody has ended that.
     fn is_still_so(&self) -> bool {
-        is_waiting(self.g, self.reason, &mut Reader::default())
+        is_waiting(self.g, self.reason, &mut MemoryReader::default())
             && self.g.is_still(self.moment)
             && self.g.id() == self.id
     }
 
     /// Whether one with this number has the lock still that it waits for.
     fn waits_for_number(&self, number: u64) -> bool {
-        match what_for(self.g, self.reason, &mut Reader::default()) {
+        match what_for(self.g, self.reason, &mut MemoryReader::default()) {
             WaitsFor::Mutex(holder) | WaitsFor::Read(_, holder) => holder == number,
             WaitsFor::Write(_, holders) => holders.contains(&number),
             _ => false,
@@ -87,7 +87,7 @@ impl Waiting {
 pub(super) fn all() -> Vec<Waiting> {
     let mut waiting: Vec<Waiting> = slab::live().filter_map(Waiting::of).collect();
     for one in &mut waiting {
-        one.waits_for = what_for(one.g, one.reason, &mut Reader::default());
+        one.waits_for = what_for(one.g, one.reason, &mut MemoryReader::default());
     }
     waiting.retain(Waiting::is_still_so);
     waiting
@@ -239,7 +239,7 @@ const NEVER: (usize, Vec<usize>) = (usize::MAX, Vec::new());
 
 /// Nobody has made another end meanwhile.
 fn counts_are_the_same(one: &Waiting) -> bool {
-    let mut reader = Reader::default();
+    let mut reader = MemoryReader::default();
     one.ends().iter().all(|end| reader.word(end.address) == Some(end.count))
 }
 
@@ -260,7 +260,7 @@ impl Joined {
             }
             let Some(places) = one.g.kind().and_then(|kind| kind.places.as_ref()) else { continue };
             joined.entry(task + places.state).or_default().push(one.id);
-            if let Some(scope @ 1..) = Reader::default().word(task + places.scope) {
+            if let Some(scope @ 1..) = MemoryReader::default().word(task + places.scope) {
                 joined.entry(scope).or_default().push(one.id);
             }
         }

@@ -7,19 +7,19 @@ use super::Kind::{Float64, Histogram as Distribution, Uint64};
 use super::{Description, Histogram, Value, seconds};
 use crate::probe::histogram::Durations;
 use crate::probe::times::{Times, times};
-use crate::sched::{Numbers, numbers};
+use crate::sched::{SchedStats, read_stats};
 
 /// What all metrics of one snapshot are made of.
 #[derive(Debug)]
 pub(super) struct Seen {
-    numbers: Numbers,
+    numbers: SchedStats,
     times: Times,
     none: Durations,
 }
 
 impl Seen {
     pub(super) fn now() -> Seen {
-        Seen { numbers: numbers(), times: times(), none: Durations::new() }
+        Seen { numbers: read_stats(), times: times(), none: Durations::new() }
     }
 }
 

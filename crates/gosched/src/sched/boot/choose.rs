@@ -15,7 +15,7 @@ pub(crate) fn choose() -> Backend {
     if !cfg!(feature = "threads") {
         match start::start() {
             Ok(procs) => {
-                available_cpu::procs_changed(procs);
+                available_cpu::record_procs(procs);
                 return Backend::MultiThread;
             }
             Err(why) if cfg!(ported) => warn_of_threads(&why),
@@ -24,7 +24,7 @@ pub(crate) fn choose() -> Backend {
         }
     }
     start_threads();
-    available_cpu::procs_changed(activity::procs());
+    available_cpu::record_procs(activity::procs());
     Backend::Threads
 }
 
@@ -42,7 +42,7 @@ fn start_threads() {
     schedtrace::start();
     if schedtrace::is_on() {
         let thread = std::thread::Builder::new().name("gosched-trace".into());
-        if let Err(why) = thread.spawn(schedtrace::print_for_ever) {
+        if let Err(why) = thread.spawn(schedtrace::print_loop) {
             warning!("no thread for GODEBUG=schedtrace: {why}");
         }
     }

@@ -10,11 +10,11 @@ use crate::sched::switch::spawn;
 use crate::sched::threads::activity;
 use std::sync::atomic::Ordering;
 
-/// Makes the calling thread, the process's first, an M with a P. It is to run `schedule::live`.
-pub(crate) fn main_m() -> &'static M {
+/// Makes the calling thread, the process's first, an M with a P. It is to run `schedule::run_m`.
+pub(crate) fn make_main_m() -> &'static M {
     let mut locked = SCHED.lock.lock();
-    let id = locked.next_m;
-    locked.next_m += 1;
+    let id = locked.next_m_id;
+    locked.next_m_id += 1;
     locked.ms += 1;
     let p = locked.pop_idle_p();
     drop(locked);
@@ -25,22 +25,22 @@ pub(crate) fn main_m() -> &'static M {
         m.acquire_p(p);
     }
     // One in stock, and a watcher.
-    thread_requests::ask();
+    thread_requests::request_thread();
     m
 }
 
 /// Makes the calling thread, the process's first, an M, and runs goroutines on it for ever.
 pub(crate) fn become_main_m() -> ! {
-    let m = main_m();
+    let m = make_main_m();
     // SAFETY: null, or a G: they are never freed.
     if let Some(main) = unsafe { spawn::MAIN.load(Ordering::Relaxed).as_ref() } {
         switch::push_next(m, main);
     }
-    schedule::live(m);
+    schedule::run_m(m);
     // A goroutine ended while locked to this thread, which cannot end. It may have been the last.
-    thread_requests::OTHER_THREADS.fetch_add(1, Ordering::Relaxed);
-    std::thread::sleep(activity::PATIENCE);
-    deadlock::look();
+    thread_requests::HELPER_THREADS.fetch_add(1, Ordering::Relaxed);
+    std::thread::sleep(activity::DEADLOCK_CHECK_DELAY);
+    deadlock::check_for_deadlock();
     loop {
         std::thread::park();
     }

@@ -13,7 +13,7 @@ pub(crate) fn start() {
     if let Some(text) = std::env::var_os("GOSCHED_SLICE") {
         let text = text.to_string_lossy();
         match parse_duration(&text) {
-            Some(slice) => preempt::SLICE.store(slice.as_nanos() as u64, Ordering::Relaxed),
+            Some(slice) => preempt::SLICE_NANOS.store(slice.as_nanos() as u64, Ordering::Relaxed),
             None => warning!(
                 "GOSCHED_SLICE is {text:?}: it may be a time such as 500us, 10ms or 1s: using 10ms"
             ),
@@ -25,7 +25,7 @@ pub(crate) fn start() {
             Some("in-place") => preempt::MAY_MOVE.store(false, Ordering::Relaxed),
             Some("moving") => {
                 preempt::MAY_MOVE.store(true, Ordering::Relaxed);
-                preempt::MAY_STOP.store(false, Ordering::Relaxed);
+                preempt::MAY_STOP_IN_PLACE.store(false, Ordering::Relaxed);
             }
             _ => {
                 warning!("GOSCHED_PREEMPT is {way:?}: it may be `in-place` or `moving`: using both")
@@ -34,11 +34,11 @@ pub(crate) fn start() {
     }
     let off = godebug::value("asyncpreemptoff").is_some_and(|value| value != 0);
     // Whoever wants to see what goroutines do interrupts them too.
-    // SAFETY: then — `moved` is made for that.
-    match unsafe { interrupt::install(preempt::interrupted, moved) } {
+    // SAFETY: then — `async_preempt` is made for that.
+    match unsafe { interrupt::install(preempt::on_preempt_signal, async_preempt) } {
         Ok(()) => {
             preempt::INSTALLED.store(true, Ordering::Relaxed);
-            preempt::ON.store(!off, Ordering::Relaxed);
+            preempt::SIGNALS_ENABLED.store(!off, Ordering::Relaxed);
         }
         Err(why) => warning!("goroutines are not preempted: {why}"),
     }
@@ -69,13 +69,13 @@ fn parse_duration(text: &str) -> Option<Duration> {
 /// Where a goroutine goes on that was interrupted and is to be moved, with preemption off.
 ///
 /// # Safety
-/// - **redirect**: reached from [`preempt::interrupted`], on the stack of the goroutine.
-pub(crate) unsafe extern "C" fn moved() {
+/// - **redirect**: reached from [`preempt::on_preempt_signal`], on the stack of the goroutine.
+pub(crate) unsafe extern "C" fn async_preempt() {
     // SAFETY: carried — a goroutine of this runtime, that is not moved now.
     let m = unsafe { M::current() };
-    match m.taken.load(Ordering::Relaxed) {
-        0 => preempt::serve(m),
-        _ => drop(syscall::come_back(m)),
+    match m.syscall_state.load(Ordering::Relaxed) {
+        0 => preempt::serve_request(m),
+        _ => drop(syscall::exit_syscall(m)),
     }
     boundary::leave();
 }

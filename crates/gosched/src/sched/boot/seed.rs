@@ -7,7 +7,7 @@
 use crate::gmp::m::M;
 use crate::probe;
 use crate::sched::state::seeded;
-use crate::sched::switch::preempt::{self, Why};
+use crate::sched::switch::preempt::{self, PreemptReason};
 use crate::sys::random;
 use std::sync::atomic::Ordering;
 
@@ -23,7 +23,7 @@ pub(crate) fn start() {
 fn at_probe_point() {
     // SAFETY: carried — probe points are told on Ms, with preemption off.
     let m = unsafe { M::current() };
-    if seeded::sometimes(m, 8) {
-        preempt::note(m, Why::Chance, 0);
+    if seeded::draw_one_in(m, 8) {
+        preempt::set_request(m, PreemptReason::Seeded, 0);
     }
 }

@@ -4,7 +4,7 @@ use crate::gmp::p::PStatus;
 use crate::sched::boot::{preemption, seed, thread_maker};
 use crate::sched::inspect::{dump, schedtrace, snapshot};
 use crate::sched::run::steal;
-use crate::sched::state::global::{MAX_PROCS, SCHED, STOPPED};
+use crate::sched::state::global::{MAX_PROCS, SCHED, STOP_NOTE};
 use crate::sched::state::{fork, ps};
 use crate::sched::switch::{checks, first_frame, preempt, stacks};
 use crate::sys::fatal::warning;
@@ -22,18 +22,18 @@ pub(crate) fn start() -> Result<usize, String> {
         warning!("{why}: using the default");
         Size::standard().map_err(|why| why.to_string())
     })?;
-    let size = *ps::SIZE.get_or_init(|| size);
+    let size = *ps::STACK_SIZE.get_or_init(|| size);
     seed::start();
-    std::sync::LazyLock::force(&STOPPED);
+    std::sync::LazyLock::force(&STOP_NOTE);
     steal::read_topology();
     fork::install();
-    fatal::set_dump(dump::all);
+    fatal::set_dump(dump::write_all);
     let _ = stacks::FIRST_FRAMES.set(first_frame::FIRST_FRAMES);
-    let _ = preempt::SNAPSHOT_SERVER.set(snapshot::serve);
+    let _ = preempt::SNAPSHOT_SERVER.set(snapshot::answer_request);
     gosched_alloc::set_check(checks::check_allocation);
     let procs = cpu_limit::start_procs().clamp(1, MAX_PROCS);
     ps::make_ps(procs, size);
-    steal::use_table(steal::table_for(procs));
+    steal::set_coprimes(steal::coprimes_for(procs));
     SCHED.procs.store(procs as u32, Ordering::Relaxed);
     {
         let mut locked = SCHED.lock.lock();

@@ -22,11 +22,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// Calls what [`thread_requests::call_from_spawner`] left.
-fn do_what_was_asked() {
-    let f = thread_requests::CALL.swap(ptr::null_mut(), Ordering::Relaxed);
+/// Calls what [`thread_requests::call_on_thread_maker`] left.
+fn run_pending_call() {
+    let f = thread_requests::PENDING_CALL.swap(ptr::null_mut(), Ordering::Relaxed);
     if !f.is_null() {
-        // SAFETY: `call_from_spawner` stored a function of this type.
+        // SAFETY: `call_on_thread_maker` stored a function of this type.
         let f = unsafe { std::mem::transmute::<*mut (), fn()>(f) };
         f();
     }
@@ -34,41 +34,41 @@ fn do_what_was_asked() {
 
 /// Starts the spawner: called once.
 pub(crate) fn start() -> std::io::Result<()> {
-    thread_requests::start_other("gosched-spawner", serve)
+    thread_requests::start_helper("gosched-spawner", run_loop)
 }
 
 /// Follows the CPU limit, unless the program or its environment has chosen. On a thread of its own: it stops the
 /// world, which may need another M.
-fn follow_limit() {
-    static FOLLOWS: AtomicBool = AtomicBool::new(false);
+fn apply_cpu_limit() {
+    static IS_APPLYING: AtomicBool = AtomicBool::new(false);
     let procs = cpu_limit::limited_procs();
     let is_same = cpu_limit::is_fixed() || procs == SCHED.procs();
-    if is_same || FOLLOWS.swap(true, Ordering::Relaxed) {
+    if is_same || IS_APPLYING.swap(true, Ordering::Relaxed) {
         return;
     }
     let follow = move || {
-        procs::follow_procs(procs);
-        thread_requests::OTHER_THREADS.fetch_sub(1, Ordering::Relaxed);
-        FOLLOWS.store(false, Ordering::Relaxed);
+        procs::follow_cpu_limit(procs);
+        thread_requests::HELPER_THREADS.fetch_sub(1, Ordering::Relaxed);
+        IS_APPLYING.store(false, Ordering::Relaxed);
     };
-    if thread_requests::start_other("gosched-limit", follow).is_err() {
-        FOLLOWS.store(false, Ordering::Relaxed);
+    if thread_requests::start_helper("gosched-limit", follow).is_err() {
+        IS_APPLYING.store(false, Ordering::Relaxed);
     }
 }
 
-fn serve() {
+fn run_loop() {
     let mut stand_in = StandIn::default();
     loop {
-        while thread_requests::ASKED.get() == 0 {
+        while thread_requests::REQUESTED.get() == 0 {
             wait_for(None, &mut stand_in);
         }
-        thread_requests::ASKED.set(0);
-        // PAIR spawner-call: see `call_from_spawner`.
+        thread_requests::REQUESTED.set(0);
+        // PAIR spawner-call: see `call_on_thread_maker`.
         fence(Ordering::SeqCst);
-        do_what_was_asked();
+        run_pending_call();
         make_threads(&mut stand_in);
-        if thread_requests::LIMIT_ASKED.swap(false, Ordering::Relaxed) {
-            follow_limit();
+        if thread_requests::CPU_LIMIT_REQUESTED.swap(false, Ordering::Relaxed) {
+            apply_cpu_limit();
         }
         if thread_requests::is_refused() {
             let end = Instant::now() + RETRY_AFTER;
@@ -76,7 +76,7 @@ fn serve() {
                 wait_for(Some(end - Instant::now()), &mut stand_in);
             }
             thread_requests::REFUSED.store(false, Ordering::Relaxed);
-            if wake::is_somebody_wanted() {
+            if wake::is_m_wanted() {
                 wake::wake_if_idle();
             }
         }
@@ -90,10 +90,10 @@ fn wait_for(limit: Option<Duration>, stand_in: &mut StandIn) {
         match limit {
             // What was asked for has to wait.
             Some(limit) => std::thread::sleep(limit),
-            None => drop(thread_requests::ASKED.wait(0, None)),
+            None => drop(thread_requests::REQUESTED.wait(0, None)),
         }
     } else {
-        stand_in.wait_and_look();
+        stand_in.run_once();
     }
 }
 
@@ -113,19 +113,19 @@ fn make_threads(stand_in: &mut StandIn) {
 /// A record for an M that is wanted.
 fn next_m() -> Option<&'static M> {
     let mut locked = SCHED.lock.lock();
-    if !is_wanted(&locked) {
+    if !is_thread_wanted(&locked) {
         return None;
     }
     if locked.ms >= MAX_THREADS.load(Ordering::Relaxed) {
         drop(locked);
-        exhausted();
+        throw_thread_exhaustion();
     }
     locked.ms += 1;
     if let Some(m) = locked.dead_ms.pop() {
         return Some(m);
     }
-    let id = locked.next_m;
-    locked.next_m += 1;
+    let id = locked.next_m_id;
+    locked.next_m_id += 1;
     drop(locked);
     Some(new_m(id))
 }
@@ -138,27 +138,27 @@ pub(crate) fn set_max_threads(most: u32) -> u32 {
     let before = MAX_THREADS.swap(most, Ordering::Relaxed);
     let ms = Guarded::new(&SCHED.lock).ms;
     if ms > most {
-        exhausted();
+        throw_thread_exhaustion();
     }
     before
 }
 
 /// Go's message.
-fn exhausted() -> ! {
+fn throw_thread_exhaustion() -> ! {
     report::begin();
     let mut out = Stderr::new();
     let most = MAX_THREADS.load(Ordering::Relaxed);
     let _ = writeln!(out, "runtime: program exceeds {most}-thread limit");
     let _ = writeln!(out, "fatal error: thread exhaustion");
     out.flush();
-    report::report(report::End::Limit);
+    report::report(report::ExitReason::Limit);
     // SAFETY: ends the process; nothing is left that could be flushed or unwound.
     unsafe { libc::_exit(2) }
 }
 
 /// One M for each P, one in stock, and one for each that cannot take a P. Then there is always one on
 /// its way to sleep, and that one takes a P that waits before it sleeps.
-fn is_wanted(locked: &Locked) -> bool {
+fn is_thread_wanted(locked: &Locked) -> bool {
     let mut away = locked.locked_ms + locked.blocked_ms;
     // Goroutines that only compute must not bring the program to its limit.
     if locked.ms >= MAX_THREADS.load(Ordering::Relaxed) / 4 * 3 {
@@ -185,12 +185,12 @@ pub(crate) fn new_m(id: u32) -> &'static M {
 fn start_thread(m: &'static M) -> bool {
     m.alive.store(true, Ordering::Relaxed);
     let thread = std::thread::Builder::new().name(format!("gosched-m{}", m.id));
-    match thread.spawn(move || schedule::live(m)) {
+    match thread.spawn(move || schedule::run_m(m)) {
         Ok(_) => true,
         Err(why) => {
             m.alive.store(false, Ordering::Relaxed);
             SCHED.lock.lock().dead_ms.push(m);
-            refusal::was_refused(format_args!("the system refuses a thread ({why})"));
+            refusal::handle_refusal(format_args!("the system refuses a thread ({why})"));
             false
         }
     }

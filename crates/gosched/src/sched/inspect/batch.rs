@@ -12,14 +12,14 @@ use gosched_context::memory;
 use gosched_context::stack::Finder;
 
 /// So many at a time.
-pub(crate) const MANY: usize = memory::PARTS;
+pub(crate) const BATCH_STACKS: usize = memory::PARTS;
 /// Room for all of them.
-const ROOM: usize = 256 << 10;
+const BATCH_BYTES: usize = 256 << 10;
 
 /// See the top of this file.
 #[derive(Debug)]
-pub(super) struct Ahead {
-    stacks: Vec<Copied>,
+pub(super) struct StackBatch {
+    stacks: Vec<CopiedStack>,
     /// How many were looked for already: they are asked for in the order in which they were copied.
     done: usize,
     finder: Finder,
@@ -28,7 +28,7 @@ pub(super) struct Ahead {
 
 /// A goroutine as it was.
 #[derive(Debug)]
-pub(super) struct Copied {
+pub(super) struct CopiedStack {
     of: &'static G,
     pub(super) moment: Moment,
     /// Why it waited, if it did, and since when.
@@ -38,19 +38,24 @@ pub(super) struct Copied {
     len: usize,
 }
 
-impl Ahead {
-    pub(super) fn new() -> Ahead {
+impl StackBatch {
+    pub(super) fn new() -> StackBatch {
         // Zeros from the allocator: a page that is never needed is never there.
-        let bytes = vec![0; ROOM].into();
-        Ahead { stacks: Vec::with_capacity(MANY), done: 0, finder: Finder::default(), bytes }
+        let bytes = vec![0; BATCH_BYTES].into();
+        StackBatch {
+            stacks: Vec::with_capacity(BATCH_STACKS),
+            done: 0,
+            finder: Finder::default(),
+            bytes,
+        }
     }
 
-    /// Copies stacks of those who will be looked at next, [`MANY`] at most.
+    /// Copies stacks of those who will be looked at next, [`BATCH_STACKS`] at most.
     pub(super) fn copy(&mut self, gs: impl Iterator<Item = &'static G>) {
         self.stacks.clear();
         self.done = 0;
-        let (mut parts, mut used) = ([(0, 0); MANY], 0);
-        for g in gs.take(MANY) {
+        let (mut parts, mut used) = ([(0, 0); BATCH_STACKS], 0);
+        for g in gs.take(BATCH_STACKS) {
             if let Some(copied) = self.find(g, used) {
                 parts[self.stacks.len()] = (copied.sp, copied.len);
                 used += copied.len;
@@ -62,7 +67,7 @@ impl Ahead {
     }
 
     /// Where the stack of `g` is, if it can be copied to `at`.
-    fn find(&mut self, g: &'static G, at: usize) -> Option<Copied> {
+    fn find(&mut self, g: &'static G, at: usize) -> Option<CopiedStack> {
         let moment = g.moment();
         let is_away =
             matches!(moment.state(), GState::Runnable | GState::Waiting | GState::Preempted);
@@ -72,12 +77,12 @@ impl Ahead {
         let (wait, sp) = ((g.reason(), g.since()), saved_sp(g));
         let (stack, identity) = self.finder.find(sp)?;
         let is_own = stack.contains(&sp) && identity == thread_pointer(g);
-        let len = stack.end.checked_sub(sp).filter(|len| is_own && *len <= ROOM - at)?;
-        Some(Copied { of: g, moment, wait, sp, at, len })
+        let len = stack.end.checked_sub(sp).filter(|len| is_own && *len <= BATCH_BYTES - at)?;
+        Some(CopiedStack { of: g, moment, wait, sp, at, len })
     }
 
     /// That of `g`, and its stack from its stack pointer to the end: if there is one, and `g` has stood still.
-    pub(super) fn take(&mut self, g: &'static G) -> Option<(&Copied, &[u8])> {
+    pub(super) fn take(&mut self, g: &'static G) -> Option<(&CopiedStack, &[u8])> {
         let rest = &self.stacks[self.done..];
         let found = rest.iter().position(|copied| std::ptr::eq(copied.of, g))?;
         let copied = &rest[found];

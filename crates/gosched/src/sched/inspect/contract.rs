@@ -1,16 +1,16 @@
 //! What each backend tells of its tables.
 
 use crate::gmp::g::G;
-use crate::sched::inspect::types::{Head, Numbers};
+use crate::sched::inspect::types::{SchedStats, TraceHeader};
 use std::fmt::{self, Write};
 
 /// Fulfilled by both backends. Nothing is stopped for an answer, and nothing is allocated.
 pub(crate) trait Tables {
-    /// See [`Head`].
-    fn head() -> Head;
+    /// See [`TraceHeader`].
+    fn head() -> TraceHeader;
 
-    /// Fills in what the backend knows of [`Numbers`].
-    fn count(numbers: &mut Numbers);
+    /// Fills in what the backend knows of [`SchedStats`].
+    fn fill_stats(numbers: &mut SchedStats);
 
     /// Goroutines that live.
     fn num_goroutines() -> usize;

@@ -11,8 +11,8 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
 /// Everything, in the lines of `schedtrace`: for the end after a broken rule.
-pub(crate) fn all(out: &mut Stderr) {
-    let _ = schedtrace::detailed_head(out, &tables::head_at_the_end());
+pub(crate) fn write_all(out: &mut Stderr) {
+    let _ = schedtrace::detailed_head(out, &tables::header_without_lock());
     let _ = MultiThread::write_ps(out);
     let _ = MultiThread::write_ms(out);
     match world::last_reason() {
@@ -26,7 +26,7 @@ pub(crate) fn all(out: &mut Stderr) {
 }
 
 /// All goroutines, without their frames, to standard error: allocates nothing and takes no lock.
-pub(crate) fn list() {
+pub(crate) fn print_goroutines() {
     let mut out = Stderr::new();
     goroutines(&mut out);
     out.flush();

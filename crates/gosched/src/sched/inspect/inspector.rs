@@ -1,7 +1,7 @@
 //! The frames of a goroutine: see `snapshot` for how they are had.
 
-pub(crate) use super::batch::MANY;
-pub(crate) use super::types::{Frame, Frames, Look, Manners, Module};
+pub(crate) use super::batch::BATCH_STACKS;
+pub(crate) use super::types::{Frame, Frames, GoroutineStatus, InterruptPolicy, Module};
 
 use crate::gmp::current;
 use crate::gmp::g::G;
@@ -21,13 +21,13 @@ use std::ops::Range;
 
 /// Looks at one goroutine after the other.
 #[derive(Debug)]
-pub(crate) struct Viewer {
+pub(crate) struct Inspector {
     snapshot: Snapshot,
     walker: Walker,
 }
 
 /// Frames at each end of a long stack, as Go shows them.
-const SHOWN: usize = 50;
+const FRAMES_AT_EACH_END: usize = 50;
 
 /// The goroutine that calls, inside `host` too.
 pub(crate) fn own() -> Option<&'static G> {
@@ -36,16 +36,16 @@ pub(crate) fn own() -> Option<&'static G> {
 
 /// A place in the caller's code.
 #[derive(Debug)]
-pub(crate) struct Here(Registers);
+pub(crate) struct CallerFrame(Registers);
 
-impl Here {
+impl CallerFrame {
     /// In the function that calls.
     #[inline(always)]
-    pub(crate) fn new() -> Here {
+    pub(crate) fn new() -> CallerFrame {
         let mut registers = Registers::default();
         // SAFETY: to — a local.
         unsafe { arch::registers_here(&raw mut registers) };
-        Here(registers)
+        CallerFrame(registers)
     }
 }
 
@@ -56,25 +56,25 @@ fn is_own(g: &'static G) -> bool {
 /// Reads words of memory that need not be there. What it has read once it does not read again, nor what is near that:
 /// each of its words was true at some moment since it was made.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct MemoryReader {
     pieces: [(usize, usize); 2],
-    bytes: [[u8; PIECE]; 2],
+    bytes: [[u8; PIECE_BYTES]; 2],
     /// Which one goes next.
     turn: usize,
 }
 
 /// So much is read at once: of one page.
-const PIECE: usize = 512;
+const PIECE_BYTES: usize = 512;
 
-impl Default for Reader {
-    fn default() -> Reader {
-        Reader { pieces: [(0, 0); 2], bytes: [[0; PIECE]; 2], turn: 0 }
+impl Default for MemoryReader {
+    fn default() -> MemoryReader {
+        MemoryReader { pieces: [(0, 0); 2], bytes: [[0; PIECE_BYTES]; 2], turn: 0 }
     }
 }
 
-impl Reader {
+impl MemoryReader {
     pub(crate) fn word(&mut self, address: usize) -> Option<usize> {
-        let from = address & !(PIECE - 1);
+        let from = address & !(PIECE_BYTES - 1);
         let found = self.pieces.iter().position(|&(start, len)| len > 0 && start == from);
         let piece = found.unwrap_or_else(|| {
             self.turn ^= 1;
@@ -139,9 +139,9 @@ pub(crate) fn waiting_threads() -> impl Iterator<Item = WaitingThread> {
     })
 }
 
-impl Viewer {
+impl Inspector {
     /// The frames of an ordinary thread that waits.
-    pub(crate) fn look_at_thread(&mut self, thread: &WaitingThread, frames: &mut Frames) {
+    pub(crate) fn inspect_thread(&mut self, thread: &WaitingThread, frames: &mut Frames) {
         *frames = Frames::default();
         if let Some(registers) = shown_registers(thread.shown) {
             self.snapshot.take_thread(registers);
@@ -149,19 +149,23 @@ impl Viewer {
         }
     }
 
-    pub(crate) fn new(manners: Manners) -> Viewer {
-        Viewer { snapshot: Snapshot::new(manners), walker: Walker::new() }
+    pub(crate) fn new(policy: InterruptPolicy) -> Inspector {
+        Inspector { snapshot: Snapshot::new(policy), walker: Walker::new() }
     }
 
-    /// Those will be looked at next, in this order, [`MANY`] at most: it is quicker to know that.
-    pub(crate) fn look_ahead(&mut self, gs: impl Iterator<Item = &'static G>) {
-        self.snapshot.look_ahead(gs);
+    /// Those will be looked at next, in this order, [`BATCH_STACKS`] at most: it is quicker to know that.
+    pub(crate) fn prefetch(&mut self, gs: impl Iterator<Item = &'static G>) {
+        self.snapshot.prefetch(gs);
     }
 
     /// What `g` does: its state, and its frames. `None`: it is dead.
     ///
     /// One whose thread is blocked in a call is in a call, whether it was marked or not.
-    pub(crate) fn look_at(&mut self, g: &'static G, frames: &mut Frames) -> Option<Look> {
+    pub(crate) fn inspect(
+        &mut self,
+        g: &'static G,
+        frames: &mut Frames,
+    ) -> Option<GoroutineStatus> {
         let state = match is_own(g) {
             true => {
                 self.snapshot.take_own();
@@ -176,7 +180,7 @@ impl Viewer {
         let state = if self.snapshot.is_blocked() { GState::Syscall } else { state };
         let (reason, since) = (self.snapshot.reason(), self.snapshot.since());
         let m = self.snapshot.copier().map(number_and_record);
-        Some(Look { state, m, reason, since })
+        Some(GoroutineStatus { state, m, reason, since })
     }
 
     /// Calls `each` with every word on the stack of `g`; of the caller only with what is above `here`: below it are
@@ -184,7 +188,7 @@ impl Viewer {
     pub(crate) fn words(
         &mut self,
         g: &'static G,
-        here: &Here,
+        here: &CallerFrame,
         mut each: impl FnMut(usize),
     ) -> Option<bool> {
         match is_own(g) {
@@ -206,23 +210,23 @@ impl Viewer {
         let how = self.snapshot.walk(&mut self.walker, |unwind::Frame { at, pc, sp, fp }| {
             let frame = Frame { at, pc, sp, fp };
             count += 1;
-            if count <= 2 * SHOWN {
+            if count <= 2 * FRAMES_AT_EACH_END {
                 first.push(frame);
             }
-            if last.len() == SHOWN {
+            if last.len() == FRAMES_AT_EACH_END {
                 last.pop_front();
             }
-            if count > SHOWN {
+            if count > FRAMES_AT_EACH_END {
                 last.push_back(frame);
             }
             true
         });
         *is_cut = how == End::Broken;
-        *elided = if *is_cut { 0 } else { count.saturating_sub(2 * SHOWN) };
+        *elided = if *is_cut { 0 } else { count.saturating_sub(2 * FRAMES_AT_EACH_END) };
         match *is_cut {
             // How many there are is not known, nor which are the outermost.
             true => last.clear(),
-            false => first.truncate(SHOWN),
+            false => first.truncate(FRAMES_AT_EACH_END),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The twin of `inspector` on systems without a port: goroutines are threads there, whose frames are not known.
 
-pub(crate) use super::types::{Frame, Frames, Look, Manners, Module};
+pub(crate) use super::types::{Frame, Frames, GoroutineStatus, InterruptPolicy, Module};
 
 use crate::gmp::current;
 use crate::gmp::g::G;
@@ -9,10 +9,10 @@ use std::ops::Range;
 use std::path::Path;
 
 /// So many are looked at in a row: nothing is made ready for them here.
-pub(crate) const MANY: usize = 64;
+pub(crate) const BATCH_STACKS: usize = 64;
 
 #[derive(Debug)]
-pub(crate) struct Viewer;
+pub(crate) struct Inspector;
 
 /// The goroutine that calls.
 pub(crate) fn own() -> Option<&'static G> {
@@ -21,25 +21,25 @@ pub(crate) fn own() -> Option<&'static G> {
 
 /// A place in the caller's code.
 #[derive(Debug)]
-pub(crate) struct Here;
+pub(crate) struct CallerFrame;
 
-impl Here {
-    pub(crate) fn new() -> Here {
-        Here
+impl CallerFrame {
+    pub(crate) fn new() -> CallerFrame {
+        CallerFrame
     }
 }
 
 /// Memory of others cannot be read.
 #[derive(Debug, Default)]
-pub(crate) struct Reader;
+pub(crate) struct MemoryReader;
 
-impl Reader {
+impl MemoryReader {
     pub(crate) fn word(&mut self, _address: usize) -> Option<usize> {
         None
     }
 }
 
-/// As [`Reader`].
+/// As [`MemoryReader`].
 pub(crate) fn read_words(_addresses: Range<usize>, _each: impl FnMut(usize)) {}
 
 /// There are none.
@@ -59,24 +59,33 @@ pub(crate) fn waiting_threads() -> impl Iterator<Item = WaitingThread> {
     std::iter::empty()
 }
 
-impl Viewer {
-    pub(crate) fn look_at_thread(&mut self, _thread: &WaitingThread, _frames: &mut Frames) {}
+impl Inspector {
+    pub(crate) fn inspect_thread(&mut self, _thread: &WaitingThread, _frames: &mut Frames) {}
 
-    pub(crate) fn new(_manners: Manners) -> Viewer {
-        Viewer
+    pub(crate) fn new(_policy: InterruptPolicy) -> Inspector {
+        Inspector
     }
 
-    pub(crate) fn look_ahead(&mut self, _gs: impl Iterator<Item = &'static G>) {}
+    pub(crate) fn prefetch(&mut self, _gs: impl Iterator<Item = &'static G>) {}
 
-    pub(crate) fn look_at(&mut self, g: &'static G, _frames: &mut Frames) -> Option<Look> {
-        let look = Look { state: g.state(), m: None, reason: g.reason(), since: Some(g.since()) };
+    pub(crate) fn inspect(
+        &mut self,
+        g: &'static G,
+        _frames: &mut Frames,
+    ) -> Option<GoroutineStatus> {
+        let look = GoroutineStatus {
+            state: g.state(),
+            m: None,
+            reason: g.reason(),
+            since: Some(g.since()),
+        };
         look.state.is_alive().then_some(look)
     }
 
     pub(crate) fn words(
         &mut self,
         _g: &'static G,
-        _here: &Here,
+        _here: &CallerFrame,
         _each: impl FnMut(usize),
     ) -> Option<bool> {
         Some(false)

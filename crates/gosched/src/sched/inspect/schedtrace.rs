@@ -8,7 +8,7 @@ use crate::gmp::g::G;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::sched::inspect::contract::of_backend;
-use crate::sched::inspect::types::{self, Head};
+use crate::sched::inspect::types::{self, TraceHeader};
 use crate::sys::{clock, godebug};
 use std::fmt::{self, Write};
 use std::io;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How often, in nanoseconds; 0: never.
-static PERIOD: AtomicU64 = AtomicU64::new(0);
+static PERIOD_NANOS: AtomicU64 = AtomicU64::new(0);
 
 /// `scheddetail=1`.
 static DETAIL: AtomicBool = AtomicBool::new(false);
@@ -36,13 +36,13 @@ pub(crate) fn start() {
     let millis = number("schedtrace");
     if millis > 0 {
         DETAIL.store(number("scheddetail") > 0, Ordering::Relaxed);
-        PERIOD.store(millis.saturating_mul(1_000_000), Ordering::Relaxed);
+        PERIOD_NANOS.store(millis.saturating_mul(1_000_000), Ordering::Relaxed);
         DUE.store(now, Ordering::Relaxed);
     }
 }
 
 pub(crate) fn is_on() -> bool {
-    PERIOD.load(Ordering::Relaxed) > 0
+    PERIOD_NANOS.load(Ordering::Relaxed) > 0
 }
 
 /// How long until the next one.
@@ -50,19 +50,19 @@ pub(crate) fn until_due(now: u64) -> u64 {
     DUE.load(Ordering::Relaxed).saturating_sub(now)
 }
 
-/// By the watcher, or by [`print_for_ever`].
+/// By the watcher, or by [`print_loop`].
 pub(crate) fn print_if_due(now: u64) {
     if now < DUE.load(Ordering::Relaxed) {
         return;
     }
-    DUE.store(now.saturating_add(PERIOD.load(Ordering::Relaxed)), Ordering::Relaxed);
+    DUE.store(now.saturating_add(PERIOD_NANOS.load(Ordering::Relaxed)), Ordering::Relaxed);
     print();
 }
 
 #[cold]
 #[inline(never)]
 fn print() {
-    let mut out = Block::new();
+    let mut out = StderrBlock::new();
     let _ = match DETAIL.load(Ordering::Relaxed) {
         true => detailed(&mut out),
         false => plain(&mut out, &head()),
@@ -71,7 +71,7 @@ fn print() {
 }
 
 /// Where goroutines are threads there is no watcher: a thread that does nothing else.
-pub(crate) fn print_for_ever() {
+pub(crate) fn print_loop() {
     loop {
         let now = clock::real_now();
         print_if_due(now);
@@ -80,7 +80,7 @@ pub(crate) fn print_for_ever() {
 }
 
 /// The plain line, then every P, M and G.
-pub(crate) fn all(out: &mut dyn Write) -> fmt::Result {
+pub(crate) fn write_all(out: &mut dyn Write) -> fmt::Result {
     plain(out, &head())?;
     rest(out)
 }
@@ -99,15 +99,15 @@ fn rest(out: &mut dyn Write) -> fmt::Result {
 }
 
 /// The counts that are under the scheduler's lock are of one moment.
-fn head() -> Head {
+fn head() -> TraceHeader {
     of_backend!(head())
 }
 
 /// What both kinds of the first line begin with.
-fn first_words(out: &mut dyn Write, head: &Head) -> fmt::Result {
+fn write_header(out: &mut dyn Write, head: &TraceHeader) -> fmt::Result {
     let now = clock::real_now();
     let millis = (now - START.get().copied().unwrap_or(now)) / 1_000_000;
-    let Head { procs, idle_ps, threads, spinning, idle_ms, queued, .. } = head;
+    let TraceHeader { procs, idle_ps, threads, spinning, idle_ms, queued, .. } = head;
     write!(
         out,
         "SCHED {millis}ms: gomaxprocs={procs} idleprocs={idle_ps} threads={threads} \
@@ -116,8 +116,8 @@ fn first_words(out: &mut dyn Write, head: &Head) -> fmt::Result {
 }
 
 /// One line, with the lengths of all queues.
-fn plain(out: &mut dyn Write, head: &Head) -> fmt::Result {
-    first_words(out, head)?;
+fn plain(out: &mut dyn Write, head: &TraceHeader) -> fmt::Result {
+    write_header(out, head)?;
     write!(out, " [ ")?;
     (0..head.procs)
         .try_for_each(|index| write!(out, "{} ", of_backend!(length_and_tick(index)).0))?;
@@ -128,9 +128,9 @@ fn plain(out: &mut dyn Write, head: &Head) -> fmt::Result {
 }
 
 /// One line, without.
-pub(crate) fn detailed_head(out: &mut dyn Write, head: &Head) -> fmt::Result {
-    first_words(out, head)?;
-    let Head { stopping, locked_ms, stop_wait, watcher_sleeps, .. } = head;
+pub(crate) fn detailed_head(out: &mut dyn Write, head: &TraceHeader) -> fmt::Result {
+    write_header(out, head)?;
+    let TraceHeader { stopping, locked_ms, stop_wait, sysmon_sleeps: watcher_sleeps, .. } = head;
     writeln!(
         out,
         " gcwaiting={stopping} nmidlelocked={locked_ms} stopwait={stop_wait} \
@@ -141,25 +141,25 @@ pub(crate) fn detailed_head(out: &mut dyn Write, head: &Head) -> fmt::Result {
 fn g_line(out: &mut dyn Write, g: &'static G) -> fmt::Result {
     let (id, state) = (g.id(), g.state());
     let runs = matches!(state, GState::Running | GState::Syscall);
-    let m = types::Number(runs.then(|| of_backend!(m_of(g))).flatten());
-    let locked = types::Number(of_backend!(locked_m_of(g)));
+    let m = types::NumberOrNil(runs.then(|| of_backend!(m_of(g))).flatten());
+    let locked = types::NumberOrNil(of_backend!(locked_m_of(g)));
     let (state, why) = (state as u32, g.reason().words());
     writeln!(out, "  G{id}: status={state}({why}) m={m} lockedm={locked}")
 }
 
 /// Standard error, without std's lock, by whole lines and as few writes as there is room for: a block of
 /// lines is not torn by what others write.
-struct Block {
-    buffer: [u8; Block::ROOM],
+struct StderrBlock {
+    buffer: [u8; StderrBlock::BUFFER_BYTES],
     len: usize,
 }
 
-impl Block {
+impl StderrBlock {
     /// On the watcher's stack.
-    const ROOM: usize = 64 << 10;
+    const BUFFER_BYTES: usize = 64 << 10;
 
-    const fn new() -> Block {
-        Block { buffer: [0; Block::ROOM], len: 0 }
+    const fn new() -> StderrBlock {
+        StderrBlock { buffer: [0; StderrBlock::BUFFER_BYTES], len: 0 }
     }
 
     /// Writes the first `count` bytes; what does not go is lost.
@@ -179,15 +179,15 @@ impl Block {
     }
 }
 
-impl Write for Block {
+impl Write for StderrBlock {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut text = text.as_bytes();
         while !text.is_empty() {
-            if self.len == Block::ROOM {
+            if self.len == StderrBlock::BUFFER_BYTES {
                 let line_end = self.buffer.iter().rposition(|&byte| byte == b'\n');
-                self.flush(line_end.map_or(Block::ROOM, |at| at + 1));
+                self.flush(line_end.map_or(StderrBlock::BUFFER_BYTES, |at| at + 1));
             }
-            let count = text.len().min(Block::ROOM - self.len);
+            let count = text.len().min(StderrBlock::BUFFER_BYTES - self.len);
             self.buffer[self.len..self.len + count].copy_from_slice(&text[..count]);
             self.len += count;
             text = &text[count..];

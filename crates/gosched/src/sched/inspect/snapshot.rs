@@ -5,11 +5,11 @@
 //! The kernel copies: the stack may be gone by then, which is no fault. Registers are where the switch left them,
 //! or, in a marked call and where the M was stopped in a signal handler, where the G says ([`G::show`]).
 //!
-//! **It runs.** Its M is interrupted, and copies them itself in the handler. The word `viewer` of an M, and who
+//! **It runs.** Its M is interrupted, and copies them itself in the handler. The word `copy_request` of an M, and who
 //! may change it:
 //!
-//! - null: nobody looks. A viewer puts its [`Request`] there, then sends the signal.
-//! - a [`Request`]: the handler takes it out, fills it, and says so in it. Or the viewer has waited for long
+//! - null: nobody looks. An inspector puts its [`CopyRequest`] there, then sends the signal.
+//! - a [`CopyRequest`]: the handler takes it out, fills it, and says so in it. Or the inspector has waited for long
 //!   enough and takes it back. Whoever takes it out has it.
 //!
 //! **It is blocked in a call that nobody marked.** A signal would end some calls before their time, and somebody may
@@ -18,9 +18,9 @@
 //! on by itself after a signal, the M is asked after all ([`Snapshot::take_more`]).
 //!
 //! A call may begin between the last look at a thread and the signal, and is ended then. So the signal is sent once,
-//! and only to who has run for a while, and a moment ago by its CPU clock ([`can_be_interrupted`]).
+//! and only to who has run for a while, and a moment ago by its CPU clock ([`wait_until_interruptible`]).
 //!
-//! A stack that is larger than the room for it is read on while the goroutine stands still ([`Rest`]).
+//! A stack that is larger than the room for it is read on while the goroutine stands still ([`StackAccess`]).
 //!
 //! One that changes all the time, faster than it can be copied, is copied while the world is stopped; if that can be
 //! had in time, for somebody may hold the signal back.
@@ -29,10 +29,10 @@ use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::state::{GState, Moment};
-use crate::sched::inspect::batch::Ahead;
-use crate::sched::inspect::stack_copy::{self, View};
+use crate::sched::inspect::batch::StackBatch;
+use crate::sched::inspect::stack_copy::{self, StackCopy};
 use crate::sched::inspect::tables;
-use crate::sched::inspect::types::Manners;
+use crate::sched::inspect::types::InterruptPolicy;
 use crate::sched::switch::{preempt, syscall};
 use crate::sched::world::{self, StopReason};
 use crate::sys::forked;
@@ -47,50 +47,50 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// So often it is tried.
-const TRIES: u32 = 20;
+const MAX_TRIES: u32 = 20;
 /// How long it is waited for the world to stop.
-const STOP: Duration = Duration::from_millis(100);
+const STOP_WORLD_TIMEOUT: Duration = Duration::from_millis(100);
 /// So often it is waited for another who looks.
-const BUSY: u32 = 5000;
+const MAX_BUSY_WAITS: u32 = 5000;
 /// How long a goroutine that runs has to answer: its thread may not have a CPU.
-const PATIENCE: Duration = Duration::from_millis(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(20);
 /// The same where the process ends, and nobody waits for anything else.
-const LAST_PATIENCE: Duration = Duration::from_millis(100);
+const ANSWER_TIMEOUT_AT_EXIT: Duration = Duration::from_millis(100);
 /// How long between looks whether it has.
-const PAUSE: Duration = Duration::from_micros(30);
+const POLL_INTERVAL: Duration = Duration::from_micros(30);
 /// When it is asked again: another's signal may have come just before.
-const AGAIN: Duration = Duration::from_millis(2);
+const RESEND_INTERVAL: Duration = Duration::from_millis(2);
 /// So many that are blocked in calls are waited for in vain: others are not asked then.
-const SILENT: u32 = 3;
+const MAX_UNANSWERED: u32 = 3;
 
 /// See the top of this file. It can be taken again.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    start: Start,
+    start: WalkStart,
     /// Why the goroutine waited, and since when.
     wait: (WaitReason, u64),
     /// Its thread was blocked in a call that nobody marked; since when, if that is known.
     is_blocked: bool,
     blocked_since: Option<u64>,
-    rest: Rest,
+    access: StackAccess,
     /// How many did not answer that were blocked in a call.
-    silent: u32,
+    unanswered: u32,
     /// The M that copied it.
     copier: Option<&'static M>,
-    ahead: Ahead,
-    view: View,
-    manners: Manners,
+    batch: StackBatch,
+    view: StackCopy,
+    policy: InterruptPolicy,
     /// The world was to stop, and did not.
-    goes_on: bool,
+    stop_failed: bool,
 }
 
 /// Where a walk begins.
 #[derive(Clone, Copy, Debug)]
-enum Start {
+enum WalkStart {
     /// It has not begun.
     NotBegun,
     /// Nothing is known.
-    Nowhere,
+    Unknown,
     /// Where the registers say; `true`: exactly there, `false`: after a call.
     At(bool),
     /// Of these only the two are known.
@@ -99,77 +99,79 @@ enum Start {
 
 /// Whether a stack that there was no room for can be read on.
 #[derive(Clone, Copy, Debug)]
-enum Rest {
+enum StackAccess {
     /// It cannot.
     Gone,
     /// While the goroutine stands still.
-    Still(&'static G, Moment),
+    WhileStill(&'static G, Moment),
     /// While the thread of the M has run for so long.
     Blocked(&'static M, Option<u64>),
     /// It is the caller's.
     Own,
 }
 
-impl Rest {
+impl StackAccess {
     fn is_still(self) -> bool {
         match self {
-            Rest::Gone => false,
-            Rest::Still(g, moment) => g.is_still(moment),
-            Rest::Blocked(m, ran) => ran.is_some() && ran == thread_look::cpu_time(m.thread()),
-            Rest::Own => true,
+            StackAccess::Gone => false,
+            StackAccess::WhileStill(g, moment) => g.is_still(moment),
+            StackAccess::Blocked(m, ran) => {
+                ran.is_some() && ran == thread_look::cpu_time(m.thread())
+            }
+            StackAccess::Own => true,
         }
     }
 }
 
 /// What came of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum CopyResult {
     /// It was seen: it copied itself.
-    AtThatMoment,
+    Copied,
     /// It was, if it has stood still since.
-    IfItIsStill,
+    CopiedIfStill,
     /// It was not there any more, or not yet.
-    Not,
+    Missed,
     /// It runs, and did not say where.
     NoAnswer,
     /// Somebody else looks at it.
     Busy,
 }
 
-impl Seen {
-    fn if_so(there: bool) -> Seen {
-        if there { Seen::IfItIsStill } else { Seen::Not }
+impl CopyResult {
+    fn from_copied(there: bool) -> CopyResult {
+        if there { CopyResult::CopiedIfStill } else { CopyResult::Missed }
     }
 }
 
 /// Asks an M for a view of its goroutine.
 #[derive(Debug)]
-struct Request {
+struct CopyRequest {
     of: &'static G,
     /// The handler's, once it has taken the request.
-    view: *mut View,
+    view: *mut StackCopy,
     answer: AtomicU32,
 }
 
 /// The answers of an M: none yet; here it is; it runs another one, or none.
-const NONE: u32 = 0;
-const HERE: u32 = 1;
-const ELSEWHERE: u32 = 2;
+const ANSWER_PENDING: u32 = 0;
+const ANSWER_COPIED: u32 = 1;
+const ANSWER_NOT_RUNNING: u32 = 2;
 
 impl Snapshot {
-    pub(crate) fn new(manners: Manners) -> Snapshot {
+    pub(crate) fn new(policy: InterruptPolicy) -> Snapshot {
         Snapshot {
-            start: Start::Nowhere,
+            start: WalkStart::Unknown,
             wait: (WaitReason::None, 0),
             is_blocked: false,
             blocked_since: None,
-            rest: Rest::Gone,
-            silent: 0,
+            access: StackAccess::Gone,
+            unanswered: 0,
             copier: None,
-            ahead: Ahead::new(),
-            view: View::new(),
-            manners,
-            goes_on: false,
+            batch: StackBatch::new(),
+            view: StackCopy::new(),
+            policy,
+            stop_failed: false,
         }
     }
 
@@ -198,13 +200,13 @@ impl Snapshot {
 
     /// Of `g`, which is not the caller: its state then. `None`: it is dead.
     pub(crate) fn take(&mut self, g: &'static G) -> Option<Moment> {
-        (self.copier, self.rest) = (None, Rest::Gone);
+        (self.copier, self.access) = (None, StackAccess::Gone);
         self.view.shrink();
-        if let Some(moment) = self.take_copied(g) {
+        if let Some(moment) = self.take_prefetched(g) {
             return Some(moment);
         }
         let (mut tries, mut busy, mut stops) = (0, 0, false);
-        while tries < TRIES && busy < BUSY {
+        while tries < MAX_TRIES && busy < MAX_BUSY_WAITS {
             let moment = g.moment();
             self.wait = (g.reason(), g.since());
             let seen = match moment.state() {
@@ -216,41 +218,45 @@ impl Snapshot {
                 }
             };
             tries += match seen {
-                Seen::AtThatMoment => return Some(moment),
-                Seen::IfItIsStill if g.is_still(moment) => {
-                    if !matches!(self.rest, Rest::Blocked(..)) {
-                        self.rest = Rest::Still(g, moment);
+                CopyResult::Copied => return Some(moment),
+                CopyResult::CopiedIfStill if g.is_still(moment) => {
+                    if !matches!(self.access, StackAccess::Blocked(..)) {
+                        self.access = StackAccess::WhileStill(g, moment);
                     }
                     return Some(moment);
                 }
                 // It is on its way from one state to another.
-                Seen::IfItIsStill | Seen::Not => 1,
-                Seen::NoAnswer => TRIES / 4,
+                CopyResult::CopiedIfStill | CopyResult::Missed => 1,
+                CopyResult::NoAnswer => MAX_TRIES / 4,
                 // Somebody else looks at it.
-                Seen::Busy => {
+                CopyResult::Busy => {
                     busy += 1;
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(POLL_INTERVAL);
                     0
                 }
             };
             std::thread::yield_now();
         }
         // One that only runs would not stop for that either.
-        if stops && self.manners == Manners::Polite && !self.goes_on && !forked::is_child() {
+        if stops
+            && self.policy == InterruptPolicy::RestartableOnly
+            && !self.stop_failed
+            && !forked::is_child()
+        {
             return self.take_in_a_stopped_world(g);
         }
-        (self.start, self.rest) = (Start::Nowhere, Rest::Gone);
+        (self.start, self.access) = (WalkStart::Unknown, StackAccess::Gone);
         Some(g.moment()).filter(|moment| moment.state().is_alive())
     }
 
     /// Stacks of those who will be taken next, in this order: see `batch`.
-    pub(crate) fn look_ahead(&mut self, gs: impl Iterator<Item = &'static G>) {
-        self.ahead.copy(gs);
+    pub(crate) fn prefetch(&mut self, gs: impl Iterator<Item = &'static G>) {
+        self.batch.copy(gs);
     }
 
     /// From the copy that was made ahead, if it is still good.
-    fn take_copied(&mut self, g: &'static G) -> Option<Moment> {
-        let (copied, bytes) = self.ahead.take(g)?;
+    fn take_prefetched(&mut self, g: &'static G) -> Option<Moment> {
+        let (copied, bytes) = self.batch.take(g)?;
         self.view.set(copied.sp, bytes);
         (self.wait, self.is_blocked) = (copied.wait, false);
         let moment = copied.moment;
@@ -260,8 +266,8 @@ impl Snapshot {
     /// It changes faster than it can be copied: not while the world is stopped.
     fn take_in_a_stopped_world(&mut self, g: &'static G) -> Option<Moment> {
         let mut moment = g.moment();
-        let mut seen = Seen::Not;
-        let stopped = world::try_with_world_stopped(StopReason::Dump, STOP, |_| {
+        let mut seen = CopyResult::Missed;
+        let stopped = world::try_with_world_stopped(StopReason::Dump, STOP_WORLD_TIMEOUT, |_| {
             moment = g.moment();
             self.wait = (g.reason(), g.since());
             let state = moment.state();
@@ -269,10 +275,10 @@ impl Snapshot {
                 seen = self.take_stopped(g, state);
             }
         });
-        self.goes_on = stopped.is_err();
-        self.rest = Rest::Still(g, moment);
-        if seen == Seen::Not {
-            self.start = Start::Nowhere;
+        self.stop_failed = stopped.is_err();
+        self.access = StackAccess::WhileStill(g, moment);
+        if seen == CopyResult::Missed {
+            self.start = WalkStart::Unknown;
         }
         moment.state().is_alive().then_some(moment)
     }
@@ -295,37 +301,39 @@ impl Snapshot {
 
     /// Of an ordinary thread, which waits and shows these registers.
     pub(crate) fn take_thread(&mut self, registers: Registers) {
-        (self.start, self.is_blocked) = (Start::At(false), false);
-        (self.copier, self.rest) = (None, Rest::Gone);
+        (self.start, self.is_blocked) = (WalkStart::At(false), false);
+        (self.copier, self.access) = (None, StackAccess::Gone);
         self.view.shrink();
         self.view.fill(registers, None);
     }
 
     fn begin_own(&mut self) {
-        (self.start, self.is_blocked) = (Start::At(false), false);
-        (self.copier, self.rest) = (None, Rest::Own);
+        (self.start, self.is_blocked) = (WalkStart::At(false), false);
+        (self.copier, self.access) = (None, StackAccess::Own);
         self.view.shrink();
     }
 
-    fn take_stopped(&mut self, g: &'static G, state: GState) -> Seen {
-        (self.start, self.is_blocked, self.rest) = (Start::Nowhere, false, Rest::Gone);
+    fn take_stopped(&mut self, g: &'static G, state: GState) -> CopyResult {
+        (self.start, self.is_blocked, self.access) = (WalkStart::Unknown, false, StackAccess::Gone);
         let shown = g.shown();
         if !shown.is_null() {
-            let Some(registers) = stack_copy::shown_registers(shown) else { return Seen::Not };
-            self.start = Start::At(state != GState::Syscall);
+            let Some(registers) = stack_copy::shown_registers(shown) else {
+                return CopyResult::Missed;
+            };
+            self.start = WalkStart::At(state != GState::Syscall);
             self.view.fill(registers, Some(g));
-            return Seen::if_so(g.shown() == shown);
+            return CopyResult::from_copied(g.shown() == shown);
         }
         if state == GState::Syscall {
-            return Seen::IfItIsStill;
+            return CopyResult::CopiedIfStill;
         }
         if !g.has_stack() {
-            self.start = Start::NotBegun;
-            return Seen::IfItIsStill;
+            self.start = WalkStart::NotBegun;
+            return CopyResult::CopiedIfStill;
         }
         // The registers are the first words on the stack.
         self.view.fill(Registers { sp: stack_copy::saved_sp(g), ..Registers::default() }, Some(g));
-        Seen::if_so(self.set_saved())
+        CopyResult::from_copied(self.set_saved())
     }
 
     /// The walk begins where a switch left off, which is at the stack pointer. False: nothing is there.
@@ -334,96 +342,108 @@ impl Snapshot {
         let sp = view.registers.sp;
         let word = |index: usize| view.read(sp + 8 * index);
         let Some(words) = all(std::array::from_fn(word)) else { return false };
-        self.start = Start::At(false);
+        self.start = WalkStart::At(false);
         view.registers = arch::registers_of_saved(&words, sp);
         true
     }
 
-    fn take_running(&mut self, g: &'static G) -> Seen {
-        (self.start, self.is_blocked, self.rest) = (Start::Nowhere, false, Rest::Gone);
+    fn take_running(&mut self, g: &'static G) -> CopyResult {
+        (self.start, self.is_blocked, self.access) = (WalkStart::Unknown, false, StackAccess::Gone);
         if forked::is_child() {
             // Its thread stayed behind.
-            return Seen::AtThatMoment;
+            return CopyResult::Copied;
         }
-        let Some(m) = tables::runner_of(g) else { return Seen::Not };
+        let Some(m) = tables::runner_of(g) else { return CopyResult::Missed };
         let before = thread_look::cpu_time(m.thread());
         let (doing, call) = thread_look::call(m.thread());
-        if self.manners == Manners::Polite && doing == Doing::Unknown && !has_run(m, before) {
+        if self.policy == InterruptPolicy::RestartableOnly
+            && doing == Doing::Unknown
+            && !sample_progress(m, before)
+        {
             // A signal might end a call.
-            return Seen::AtThatMoment;
+            return CopyResult::Copied;
         }
-        let Some(call) = call else { return self.ask(m, g) };
-        (self.start, self.is_blocked) = (Start::Blocked, true);
-        self.rest = Rest::Blocked(m, before);
+        let Some(call) = call else { return self.request_copy(m, g) };
+        (self.start, self.is_blocked) = (WalkStart::Blocked, true);
+        self.access = StackAccess::Blocked(m, before);
         self.blocked_since = before.and_then(|ran| syscall::blocked_since(m, ran));
         let registers = Registers { kept: [0; 6], pc: call.pc, sp: call.sp };
         self.view.fill(registers, Some(g));
-        Seen::if_so(self.rest.is_still())
+        CopyResult::from_copied(self.access.is_still())
     }
 
     /// Takes it again, where that may tell more than it did: all registers of one that is blocked, and more of the
     /// stack of one that runs. False: there is no more, and of what was taken nothing is left.
     pub(crate) fn take_more(&mut self, g: &'static G) -> bool {
-        let m = match (self.rest, self.copier) {
-            (Rest::Blocked(m, _), _) if self.silent < SILENT && self.may_be_asked(m) => m,
-            (Rest::Gone, Some(m)) if self.view.grow() => m,
+        let m = match (self.access, self.copier) {
+            (StackAccess::Blocked(m, _), _)
+                if self.unanswered < MAX_UNANSWERED && self.may_be_asked(m) =>
+            {
+                m
+            }
+            (StackAccess::Gone, Some(m)) if self.view.grow() => m,
             _ => return false,
         };
-        let was_blocked = matches!(self.start, Start::Blocked);
-        let seen = self.ask(m, g);
-        self.silent += u32::from(was_blocked && seen == Seen::NoAnswer);
-        self.rest = Rest::Gone;
-        seen == Seen::AtThatMoment
+        let was_blocked = matches!(self.start, WalkStart::Blocked);
+        let seen = self.request_copy(m, g);
+        self.unanswered += u32::from(was_blocked && seen == CopyResult::NoAnswer);
+        self.access = StackAccess::Gone;
+        seen == CopyResult::Copied
     }
 
     /// Whether its thread is in that call still, and goes on with it after a signal.
     fn may_be_asked(&self, m: &'static M) -> bool {
         let (_, call) = thread_look::call(m.thread());
-        let may = |call: Call| self.manners == Manners::Rude || call.begins_again();
-        call.is_some_and(may) && self.rest.is_still()
+        let may = |call: Call| self.policy == InterruptPolicy::Always || call.is_restartable();
+        call.is_some_and(may) && self.access.is_still()
     }
 
     /// Lets the M copy it.
-    fn ask(&mut self, m: &'static M, g: &'static G) -> Seen {
-        let request = Request { of: g, view: &raw mut self.view, answer: AtomicU32::new(NONE) };
+    fn request_copy(&mut self, m: &'static M, g: &'static G) -> CopyResult {
+        let request =
+            CopyRequest { of: g, view: &raw mut self.view, answer: AtomicU32::new(ANSWER_PENDING) };
         let word = ptr::from_ref(&request).cast_mut().cast();
-        // PAIR viewer: the handler sees the request.
-        let free =
-            m.viewer.compare_exchange(ptr::null_mut(), word, Ordering::AcqRel, Ordering::Relaxed);
+        // PAIR inspector: the handler sees the request.
+        let free = m.copy_request.compare_exchange(
+            ptr::null_mut(),
+            word,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
         if free.is_err() {
-            return Seen::Busy;
+            return CopyResult::Busy;
         }
         let start = Instant::now();
-        let patience = match self.manners {
-            Manners::Polite => PATIENCE,
-            Manners::Rude => LAST_PATIENCE,
+        let timeout = match self.policy {
+            InterruptPolicy::RestartableOnly => ANSWER_TIMEOUT,
+            InterruptPolicy::Always => ANSWER_TIMEOUT_AT_EXIT,
         };
         // A signal for each look might come after the answer, and end a call.
         let mut next = Duration::ZERO;
         loop {
-            // PAIR viewer-answer: sees what the handler wrote.
+            // PAIR inspector-answer: sees what the handler wrote.
             match request.answer.load(Ordering::Acquire) {
-                HERE => {
-                    (self.start, self.copier) = (Start::At(true), Some(m));
-                    return Seen::AtThatMoment;
+                ANSWER_COPIED => {
+                    (self.start, self.copier) = (WalkStart::At(true), Some(m));
+                    return CopyResult::Copied;
                 }
-                ELSEWHERE => return Seen::Not,
+                ANSWER_NOT_RUNNING => return CopyResult::Missed,
                 _ => {}
             }
             let waited = start.elapsed();
-            let mut seen = (waited > patience).then_some(Seen::NoAnswer);
+            let mut seen = (waited > timeout).then_some(CopyResult::NoAnswer);
             if waited >= next {
-                let can_be = self.manners == Manners::Rude || can_be_interrupted(m);
-                seen = match can_be && !syscall::is_marked(m) {
-                    true if request.answer.load(Ordering::Relaxed) != NONE => continue,
-                    true => (!preempt::interrupt(m)).then_some(Seen::NoAnswer).or(seen),
-                    false => Some(Seen::Not),
+                let can_be = self.policy == InterruptPolicy::Always || wait_until_interruptible(m);
+                seen = match can_be && !syscall::is_in_syscall(m) {
+                    true if request.answer.load(Ordering::Relaxed) != ANSWER_PENDING => continue,
+                    true => (!preempt::interrupt(m)).then_some(CopyResult::NoAnswer).or(seen),
+                    false => Some(CopyResult::Missed),
                 };
-                next = waited + AGAIN;
+                next = waited + RESEND_INTERVAL;
             }
             if let Some(seen) = seen {
-                // PAIR viewer: if it is still there, nobody else has it.
-                let taken = m.viewer.compare_exchange(
+                // PAIR inspector: if it is still there, nobody else has it.
+                let taken = m.copy_request.compare_exchange(
                     word,
                     ptr::null_mut(),
                     Ordering::AcqRel,
@@ -434,33 +454,33 @@ impl Snapshot {
                 }
                 // The handler has it, and is not long.
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// Calls `each` with every word of the stack. False: not with all, or not all registers are known.
     pub(crate) fn words(&mut self, mut each: impl FnMut(usize)) -> bool {
         let has_registers = match self.start {
-            Start::NotBegun => return true,
-            Start::Nowhere => return false,
-            Start::At(_) => true,
-            Start::Blocked => false,
+            WalkStart::NotBegun => return true,
+            WalkStart::Unknown => return false,
+            WalkStart::At(_) => true,
+            WalkStart::Blocked => false,
         };
         self.view.registers.kept.into_iter().for_each(&mut each);
-        let rest = self.rest;
+        let rest = self.access;
         self.view.words(each, || rest.is_still()) && has_registers
     }
 
     /// Calls `each` with each frame: see [`Walker::walk`].
     pub(crate) fn walk(&mut self, walker: &mut Walker, each: impl FnMut(Frame) -> bool) -> End {
-        let (registers, rest) = (self.view.registers, self.rest);
+        let (registers, rest) = (self.view.registers, self.access);
         let view = RefCell::new(&mut self.view);
-        let read = |address| view.borrow_mut().read_on(address, || rest.is_still());
+        let read = |address| view.borrow_mut().read_or_recopy(address, || rest.is_still());
         match self.start {
-            Start::NotBegun => End::Complete,
-            Start::Nowhere => End::Broken,
-            Start::At(exact) => walker.walk(&registers, exact, read, each),
-            Start::Blocked => walker.walk_blocked(registers.pc, registers.sp, read, each),
+            WalkStart::NotBegun => End::Complete,
+            WalkStart::Unknown => End::Broken,
+            WalkStart::At(exact) => walker.walk(&registers, exact, read, each),
+            WalkStart::Blocked => walker.walk_blocked(registers.pc, registers.sp, read, each),
         }
     }
 }
@@ -472,8 +492,8 @@ fn all(words: [Option<usize>; SAVED_WORDS]) -> Option<[usize; SAVED_WORDS]> {
 }
 
 /// Whether the M's thread has run a moment later.
-fn has_run(m: &'static M, before: Option<u64>) -> bool {
-    std::thread::sleep(PAUSE);
+fn sample_progress(m: &'static M, before: Option<u64>) -> bool {
+    std::thread::sleep(POLL_INTERVAL);
     before != thread_look::cpu_time(m.thread())
 }
 
@@ -481,18 +501,18 @@ fn has_run(m: &'static M, before: Option<u64>) -> bool {
 ///
 /// It takes some microseconds until a signal has come. Whoever runs for a moment between two calls may be in the next
 /// one by then, and is seen blocked soon; so only one that has run for a while is interrupted.
-fn can_be_interrupted(m: &'static M) -> bool {
+fn wait_until_interruptible(m: &'static M) -> bool {
     let ran = || thread_look::cpu_time(m.thread());
-    for _ in 0..TRIES {
+    for _ in 0..MAX_TRIES {
         let (start, before) = (Instant::now(), ran());
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
         let (waited, after) = (start.elapsed(), ran());
         let ran_for = Duration::from_nanos(after.unwrap_or(0).saturating_sub(before.unwrap_or(0)));
         if 4 * ran_for >= 3 * waited {
             return true;
         }
         match thread_look::call(m.thread()) {
-            (_, Some(call)) => return call.begins_again(),
+            (_, Some(call)) => return call.is_restartable(),
             (Doing::Unknown, _) => return before != after,
             // It waits for a CPU, and comes to the signal first; unless it had one meanwhile.
             _ if after == ran() => return true,
@@ -503,12 +523,12 @@ fn can_be_interrupted(m: &'static M) -> bool {
 }
 
 /// In the signal's handler: somebody may want to see what the goroutine of `m` does.
-pub(crate) fn serve(m: &'static M, at: &Interruption) {
-    if m.viewer.load(Ordering::Relaxed).is_null() {
+pub(crate) fn answer_request(m: &'static M, at: &Interruption) {
+    if m.copy_request.load(Ordering::Relaxed).is_null() {
         return;
     }
-    // PAIR viewer: sees what the viewer wrote; and has the view, if there is one.
-    let request = m.viewer.swap(ptr::null_mut(), Ordering::AcqRel).cast::<Request>();
+    // PAIR inspector: sees what the inspector wrote; and has the view, if there is one.
+    let request = m.copy_request.swap(ptr::null_mut(), Ordering::AcqRel).cast::<CopyRequest>();
     // SAFETY: null, or a request whose owner waits until it has an answer.
     let Some(request) = (unsafe { request.as_ref() }) else { return };
     let g = m.curg().filter(|g| ptr::eq(*g, request.of) && g.state() == GState::Running);
@@ -522,26 +542,26 @@ pub(crate) fn serve(m: &'static M, at: &Interruption) {
         Some(g) => {
             // SAFETY: the view is the handler's until it answers.
             unsafe { &mut *request.view }.fill(at.registers(), Some(g));
-            HERE
+            ANSWER_COPIED
         }
-        None => ELSEWHERE,
+        None => ANSWER_NOT_RUNNING,
     };
-    // PAIR viewer-answer: publishes what was written above.
+    // PAIR inspector-answer: publishes what was written above.
     request.answer.store(answer, Ordering::Release);
 }
 
-fn waits_for_some(flags: usize) -> bool {
+fn allows_partial_data(flags: usize) -> bool {
     flags & libc::MSG_WAITALL as usize == 0
 }
 
 /// How a call of the kernel behaves when it is interrupted.
-trait BeginsAgain {
+trait Restartable {
     /// It goes on by itself.
-    fn begins_again(&self) -> bool;
+    fn is_restartable(&self) -> bool;
 }
 
-impl BeginsAgain for Call {
-    fn begins_again(&self) -> bool {
+impl Restartable for Call {
+    fn is_restartable(&self) -> bool {
         let file = self.arguments[0] as i32;
         match self.number {
             // With a time limit it does not.
@@ -554,9 +574,11 @@ impl BeginsAgain for Call {
             | libc::SYS_open => true,
             // Those that write, and those that wait for all, may end with a part.
             libc::SYS_recvfrom => {
-                waits_for_some(self.arguments[3]) && !thread_look::has_limit(file)
+                allows_partial_data(self.arguments[3]) && !thread_look::has_limit(file)
             }
-            libc::SYS_recvmsg => waits_for_some(self.arguments[2]) && !thread_look::has_limit(file),
+            libc::SYS_recvmsg => {
+                allows_partial_data(self.arguments[2]) && !thread_look::has_limit(file)
+            }
             libc::SYS_read | libc::SYS_readv => !thread_look::has_limit(file),
             libc::SYS_accept | libc::SYS_accept4 => !thread_look::has_limit(file),
             _ => false,

@@ -11,31 +11,31 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// So much of a stack is copied at once.
-pub(super) const ROOM: usize = 256 << 10;
+pub(super) const COPY_BYTES: usize = 256 << 10;
 /// The same of a goroutine that runs, which cannot be read on, where that was not enough.
-const LARGEST: usize = 16 << 20;
+const MAX_COPY_BYTES: usize = 16 << 20;
 /// So much of a goroutine's own stack, where it runs on another.
-const REST: usize = 32 << 10;
+const OWN_STACK_BYTES: usize = 32 << 10;
 /// A stack of the system's ends somewhere, not farther than this.
-const FARTHEST: usize = 64 << 20;
+const MAX_SYSTEM_STACK_BYTES: usize = 64 << 20;
 /// A piece begins so much before what is asked for: a frame is read from its end.
-const BEFORE: usize = 4 << 10;
+const READ_BACK_BYTES: usize = 4 << 10;
 
 const WORD: usize = size_of::<usize>();
 
 /// See the top of this file.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct StackCopy {
     pub(super) registers: Registers,
     /// Of the stack that it runs on; and of its own, where that is another.
-    parts: [Part; 2],
+    parts: [Piece; 2],
     /// Room for the first part, then for the second.
     bytes: Vec<u8>,
 }
 
 /// A piece of a stack, in the bytes of a view.
 #[derive(Clone, Copy, Debug, Default)]
-struct Part {
+struct Piece {
     /// What it is a piece of.
     start: usize,
     end: usize,
@@ -43,9 +43,13 @@ struct Part {
     len: usize,
 }
 
-impl View {
-    pub(super) fn new() -> View {
-        View { registers: Registers::default(), parts: [Part::default(); 2], bytes: room(ROOM) }
+impl StackCopy {
+    pub(super) fn new() -> StackCopy {
+        StackCopy {
+            registers: Registers::default(),
+            parts: [Piece::default(); 2],
+            bytes: room(COPY_BYTES),
+        }
     }
 
     /// These bytes are at a stack pointer, all that there are, and that is all that is known.
@@ -53,59 +57,59 @@ impl View {
         self.registers = Registers { sp, ..Registers::default() };
         self.bytes[..bytes.len()].copy_from_slice(bytes);
         let (end, len) = (sp + bytes.len(), bytes.len());
-        self.parts = [Part { start: sp, end, from: sp, len }, Part::default()];
+        self.parts = [Piece { start: sp, end, from: sp, len }, Piece::default()];
     }
 
     /// Copies the stack above the registers' stack pointer; and, where that is not the goroutine's own, the
     /// end of that one. In a signal handler too.
     pub(super) fn fill(&mut self, registers: Registers, of: Option<&'static G>) {
         self.registers = registers;
-        self.parts = [Part::default(); 2];
+        self.parts = [Piece::default(); 2];
         let sp = registers.sp;
         let found = stack::around(sp).filter(|stack| stack.contains(&sp));
         // A thread's stack ends somewhere: the kernel copies what there is.
-        let end = found.map_or(sp.saturating_add(FARTHEST), |stack| stack.end);
+        let end = found.map_or(sp.saturating_add(MAX_SYSTEM_STACK_BYTES), |stack| stack.end);
         self.copy(0, sp..end, sp);
         let own =
             of.and_then(|g| stack::around(thread_pointer(g))).filter(|own| !own.contains(&sp));
         if let Some(own) = own {
-            let from = own.end - own.len().min(REST);
+            let from = own.end - own.len().min(OWN_STACK_BYTES);
             self.copy(1, own, from);
         }
     }
 
     /// As much of a stack as there is room for, from an address on.
     fn copy(&mut self, nth: usize, of: Range<usize>, from: usize) {
-        let border = self.bytes.len() - REST;
+        let border = self.bytes.len() - OWN_STACK_BYTES;
         let (first, second) = self.bytes.split_at_mut(border);
         let room = if nth == 0 { first } else { second };
         let wanted = (of.end - from).min(room.len());
         let len = memory::copy(from, &mut room[..wanted]);
         // There is no more.
         let end = if len < wanted { from + len } else { of.end };
-        self.parts[nth] = Part { start: of.start, end, from, len };
+        self.parts[nth] = Piece { start: of.start, end, from, len };
     }
 
     /// What was copied of a part.
     fn bytes(&self, nth: usize) -> &[u8] {
-        let at = if nth == 0 { 0 } else { self.bytes.len() - REST };
+        let at = if nth == 0 { 0 } else { self.bytes.len() - OWN_STACK_BYTES };
         &self.bytes[at..at + self.parts[nth].len]
     }
 
     /// More room, for who is copied by another. False: it was enough, or there is none.
     pub(super) fn grow(&mut self) -> bool {
-        let had = self.bytes.len() - REST;
-        let grows = !self.parts[0].is_whole() && had < LARGEST;
+        let had = self.bytes.len() - OWN_STACK_BYTES;
+        let grows = !self.parts[0].is_whole() && had < MAX_COPY_BYTES;
         if grows {
-            (self.parts, self.bytes) = ([Part::default(); 2], room(LARGEST.min(8 * had)));
+            (self.parts, self.bytes) = ([Piece::default(); 2], room(MAX_COPY_BYTES.min(8 * had)));
         }
         grows
     }
 
     /// No more room than others need.
     pub(super) fn shrink(&mut self) {
-        if self.bytes.len() > ROOM + REST {
-            (self.parts, self.bytes) = ([Part::default(); 2], room(ROOM));
+        if self.bytes.len() > COPY_BYTES + OWN_STACK_BYTES {
+            (self.parts, self.bytes) = ([Piece::default(); 2], room(COPY_BYTES));
         }
     }
 
@@ -117,7 +121,7 @@ impl View {
     ) -> bool {
         for nth in 0..self.parts.len() {
             self.words_of_piece(nth, &mut each);
-            let Part { start, end, from, len } = self.parts[nth];
+            let Piece { start, end, from, len } = self.parts[nth];
             for missing in [start..from, from + len..end] {
                 let mut at = missing.start;
                 while at < missing.end {
@@ -152,16 +156,20 @@ impl View {
         Some(usize::from_ne_bytes(*word))
     }
 
-    /// As [`View::read`]; what was not copied is, if it is still what it was.
-    pub(super) fn read_on(&mut self, address: usize, is_still: impl Fn() -> bool) -> Option<usize> {
+    /// As [`StackCopy::read`]; what was not copied is, if it is still what it was.
+    pub(super) fn read_or_recopy(
+        &mut self,
+        address: usize,
+        is_still: impl Fn() -> bool,
+    ) -> Option<usize> {
         if let Some(word) = self.read(address) {
             return Some(word);
         }
         let is_in =
-            |part: &Part| (part.start..part.end.saturating_sub(WORD - 1)).contains(&address);
+            |part: &Piece| (part.start..part.end.saturating_sub(WORD - 1)).contains(&address);
         let nth = self.parts.iter().position(is_in)?;
-        let Part { start, end, .. } = self.parts[nth];
-        self.copy(nth, start..end, start.max(address.saturating_sub(BEFORE)));
+        let Piece { start, end, .. } = self.parts[nth];
+        self.copy(nth, start..end, start.max(address.saturating_sub(READ_BACK_BYTES)));
         match is_still() {
             true => self.read(address),
             false => {
@@ -172,7 +180,7 @@ impl View {
     }
 }
 
-impl Part {
+impl Piece {
     fn is_whole(&self) -> bool {
         self.len == self.end - self.start
     }
@@ -186,7 +194,7 @@ impl Part {
 
 /// Zeros from the allocator: a page that is never needed is never there.
 fn room(size: usize) -> Vec<u8> {
-    vec![0; size + REST]
+    vec![0; size + OWN_STACK_BYTES]
 }
 
 /// The stack pointer of a G that does not run, read without owning it.
@@ -220,8 +228,8 @@ mod tests {
     use super::*;
 
     /// A view of some memory, as of a stack that no stack of ours is.
-    fn view(memory: &[usize]) -> View {
-        let mut view = View::new();
+    fn view(memory: &[usize]) -> StackCopy {
+        let mut view = StackCopy::new();
         let start = memory.as_ptr() as usize;
         view.registers.sp = start;
         view.copy(0, start..start + size_of_val(memory), start);
@@ -230,33 +238,33 @@ mod tests {
 
     #[test]
     fn what_there_is_no_room_for_is_read_on_while_it_stands_still() {
-        let memory: Vec<usize> = (0..3 * ROOM / WORD + 5).collect();
+        let memory: Vec<usize> = (0..3 * COPY_BYTES / WORD + 5).collect();
         let at = |nth: usize| (&raw const memory[nth]) as usize;
         let mut cut = view(&memory);
         for nth in (0..memory.len()).step_by(1000).chain([memory.len() - 1, 0]) {
-            assert_eq!(cut.read_on(at(nth), || true), Some(nth));
+            assert_eq!(cut.read_or_recopy(at(nth), || true), Some(nth));
         }
-        assert_eq!(cut.read_on(at(memory.len() - 1) + WORD, || true), None);
-        assert_eq!(cut.read_on(at(0) - WORD, || true), None);
+        assert_eq!(cut.read_or_recopy(at(memory.len() - 1) + WORD, || true), None);
+        assert_eq!(cut.read_or_recopy(at(0) - WORD, || true), None);
         let mut moved = view(&memory);
-        assert_eq!(moved.read_on(at(7), || false), Some(7), "that was copied before");
-        assert_eq!(moved.read_on(at(memory.len() - 1), || false), None);
-        assert_eq!(moved.read_on(at(7), || false), None, "a piece of what is gone");
+        assert_eq!(moved.read_or_recopy(at(7), || false), Some(7), "that was copied before");
+        assert_eq!(moved.read_or_recopy(at(memory.len() - 1), || false), None);
+        assert_eq!(moved.read_or_recopy(at(7), || false), None, "a piece of what is gone");
     }
 
     #[test]
     fn words_are_told_once_each_and_a_cut_stack_is_not_known() {
-        let memory: Vec<usize> = (0..2 * ROOM / WORD + 5).collect();
+        let memory: Vec<usize> = (0..2 * COPY_BYTES / WORD + 5).collect();
         let mut words = Vec::new();
         assert!(view(&memory).words(|word| words.push(word), || true));
         assert_eq!(words, memory);
         assert!(!view(&memory).words(drop, || false));
-        assert!(view(&memory[..ROOM / WORD]).words(drop, || false), "all of it was copied");
+        assert!(view(&memory[..COPY_BYTES / WORD]).words(drop, || false), "all of it was copied");
     }
 
     #[test]
     fn room_grows_where_it_was_not_enough() {
-        let memory: Vec<usize> = (0..2 * ROOM / WORD).collect();
+        let memory: Vec<usize> = (0..2 * COPY_BYTES / WORD).collect();
         let mut cut = view(&memory);
         assert!(cut.grow());
         let start = memory.as_ptr() as usize;
@@ -264,6 +272,6 @@ mod tests {
         assert!(cut.words(drop, || false));
         assert!(!cut.grow());
         cut.shrink();
-        assert_eq!(cut.bytes.len(), ROOM + REST);
+        assert_eq!(cut.bytes.len(), COPY_BYTES + OWN_STACK_BYTES);
     }
 }

@@ -3,12 +3,12 @@
 use crate::sched::events;
 use crate::sched::inspect::contract::of_backend;
 use crate::sched::inspect::cpu_use;
-use crate::sched::inspect::types::Numbers;
+use crate::sched::inspect::types::SchedStats;
 
 /// Counts.
-pub(crate) fn numbers() -> Numbers {
-    let mut numbers = Numbers::default();
-    of_backend!(count(&mut numbers));
+pub(crate) fn read_stats() -> SchedStats {
+    let mut numbers = SchedStats::default();
+    of_backend!(fill_stats(&mut numbers));
     numbers.procs = of_backend!(head()).procs as u64;
     numbers.goroutines = of_backend!(num_goroutines()) as u64;
     let known = numbers.not_in_go + numbers.runnable + numbers.running;

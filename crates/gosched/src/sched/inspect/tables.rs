@@ -5,11 +5,11 @@ use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::gmp::state::GState;
 use crate::sched::inspect::contract::Tables;
-use crate::sched::inspect::types::{Head, Number, Numbers};
+use crate::sched::inspect::types::{NumberOrNil, SchedStats, TraceHeader};
 use crate::sched::run::timers;
 use crate::sched::state::global::SCHED;
 use crate::sched::state::multi_thread::MultiThread;
-use crate::sched::state::thread_requests::OTHER_THREADS;
+use crate::sched::state::thread_requests::HELPER_THREADS;
 use crate::sched::state::{counts, stopping, sysmon_alarm};
 use crate::sched::switch::{preempt, syscall};
 use crate::sched::wake::give;
@@ -18,10 +18,10 @@ use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;
 
 impl Tables for MultiThread {
-    fn head() -> Head {
+    fn head() -> TraceHeader {
         let locked = Guarded::new(&SCHED.lock);
-        Head {
-            threads: locked.ms as usize + other_threads(),
+        TraceHeader {
+            threads: locked.ms as usize + helper_threads(),
             idle_ms: locked.idle_ms.len(),
             queued: locked.queue.len(),
             locked_ms: locked.locked_ms - locked.stopped_ms,
@@ -30,9 +30,9 @@ impl Tables for MultiThread {
         }
     }
 
-    fn count(numbers: &mut Numbers) {
+    fn fill_stats(numbers: &mut SchedStats) {
         let locked = Guarded::new(&SCHED.lock);
-        numbers.threads = u64::from(locked.ms) + other_threads() as u64;
+        numbers.threads = u64::from(locked.ms) + helper_threads() as u64;
         numbers.idle_threads = locked.idle_ms.len() as u64;
         numbers.blocked_threads = u64::from(locked.blocked_ms);
         numbers.global_queue = locked.queue.len() as u64;
@@ -43,7 +43,7 @@ impl Tables for MultiThread {
         numbers.created = counts::num_started();
         SCHED.used_ps().for_each(|p| count_p(numbers, p));
         numbers.runnable += numbers.local_queues;
-        numbers.timers += timers::outside() as u64;
+        numbers.timers += timers::num_global_timers() as u64;
         (numbers.steals, numbers.stolen) = SCHED
             .all_ps()
             .fold((0, 0), |(steals, stolen), p| (steals + p.steals.get(), stolen + p.stolen.get()));
@@ -70,7 +70,7 @@ impl Tables for MultiThread {
                 p.status() as u32,
                 p.tick(),
                 p.syscalltick.load(Ordering::Relaxed),
-                Number(p.m().map(|m| u64::from(m.id))),
+                NumberOrNil(p.m().map(|m| u64::from(m.id))),
                 p.queue.len(),
                 p.dead.load(Ordering::Relaxed),
                 p.timers.len(),
@@ -85,12 +85,12 @@ impl Tables for MultiThread {
                 "  M{}: p={} curg={} mallocing=0 throwing=0 preemptoff= locks={} dying=0 spinning={} \
                  blocked={} lockedg={}",
                 m.id,
-                Number(m.p().map(|p| u64::from(p.id))),
-                Number(m.curg().map(G::id)),
+                NumberOrNil(m.p().map(|p| u64::from(p.id))),
+                NumberOrNil(m.curg().map(G::id)),
                 m.carrier.preempt_off_count(),
                 m.spinning.load(Ordering::Relaxed),
                 m.is_blocked(),
-                Number(m.locked_g().map(G::id)),
+                NumberOrNil(m.locked_g().map(G::id)),
             )
         })
     }
@@ -101,7 +101,7 @@ impl Tables for MultiThread {
 
     fn locked_m_of(g: &'static G) -> Option<u64> {
         let locked = g.locks.load(Ordering::Relaxed) > 0;
-        give::owner_of(g).filter(|_| locked).map(|m| u64::from(m.id))
+        give::pinned_m(g).filter(|_| locked).map(|m| u64::from(m.id))
     }
 
     fn num_goroutines() -> usize {
@@ -114,11 +114,11 @@ impl Tables for MultiThread {
 }
 
 /// As [`Tables::head`], by one who must not wait for the lock: the Ms are counted instead.
-pub(crate) fn head_at_the_end() -> Head {
+pub(crate) fn header_without_lock() -> TraceHeader {
     let ms = || SCHED.all_ms().filter(|m| m.alive.load(Ordering::Relaxed));
     let sleeps = |m: &&M| m.is_blocked() || m.in_poller.get();
-    Head {
-        threads: ms().count() + other_threads(),
+    TraceHeader {
+        threads: ms().count() + helper_threads(),
         idle_ms: ms().filter(|m| sleeps(m) && m.curg().is_none() && m.locked_g().is_none()).count(),
         queued: SCHED.queued.load(Ordering::Relaxed),
         locked_ms: ms().filter(|m| sleeps(m) && m.locked_g().is_some()).count() as u32,
@@ -126,19 +126,19 @@ pub(crate) fn head_at_the_end() -> Head {
     }
 }
 
-fn without_lock() -> Head {
-    Head {
+fn without_lock() -> TraceHeader {
+    TraceHeader {
         procs: SCHED.procs(),
         idle_ps: SCHED.idle_ps.load(Ordering::Relaxed),
         spinning: SCHED.spinning.load(Ordering::Relaxed),
         stopping: stopping::is_stopping(),
-        watcher_sleeps: sysmon_alarm::is_asleep(),
-        ..Head::default()
+        sysmon_sleeps: sysmon_alarm::is_asleep(),
+        ..TraceHeader::default()
     }
 }
 
-fn other_threads() -> usize {
-    OTHER_THREADS.load(Ordering::Relaxed) as usize
+fn helper_threads() -> usize {
+    HELPER_THREADS.load(Ordering::Relaxed) as usize
 }
 
 /// The M that runs `g`.
@@ -151,13 +151,13 @@ pub(crate) fn with_thread(id: i32) -> Option<&'static M> {
     SCHED.all_ms().find(|m| m.alive.load(Ordering::Relaxed) && m.thread() == id)
 }
 
-fn count_p(numbers: &mut Numbers, p: &'static P) {
+fn count_p(numbers: &mut SchedStats, p: &'static P) {
     numbers.local_queues += p.queue.len() as u64 + u64::from(p.queue.has_next());
     numbers.timers += p.timers.len() as u64;
 }
 
 /// What its goroutine does: one in a marked call, or without a P, is the kernel's or a library's.
-fn count_m(numbers: &mut Numbers, m: &'static M) {
+fn count_m(numbers: &mut SchedStats, m: &'static M) {
     let Some(g) = m.curg() else { return };
     match g.state() {
         GState::Syscall => numbers.not_in_go += 1,

@@ -2,7 +2,7 @@
 
 use crate::gmp::g::G;
 use crate::sched::inspect::contract::Tables;
-use crate::sched::inspect::types::{Head, Numbers};
+use crate::sched::inspect::types::{SchedStats, TraceHeader};
 use crate::sched::state::backend::Threads;
 use crate::sched::threads::{activity, timer_heap};
 use crate::sys::clock;
@@ -10,18 +10,22 @@ use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;
 
 impl Tables for Threads {
-    fn head() -> Head {
-        Head { procs: activity::procs(), threads: activity::num_goroutines(), ..Head::default() }
+    fn head() -> TraceHeader {
+        TraceHeader {
+            procs: activity::procs(),
+            threads: activity::num_goroutines(),
+            ..TraceHeader::default()
+        }
     }
 
-    fn count(numbers: &mut Numbers) {
+    fn fill_stats(numbers: &mut SchedStats) {
         // A timer that is being fired counts as one that runs, if there are so many goroutines.
         let goroutines = activity::num_goroutines() as u64;
         numbers.created = activity::STARTED.load(Ordering::Relaxed);
         numbers.threads = goroutines;
         let active = u64::try_from(activity::ACTIVE.load(Ordering::Relaxed)).unwrap_or(0);
         numbers.running = active.min(goroutines);
-        numbers.timers = timer_heap::timers() as u64;
+        numbers.timers = timer_heap::num_timers() as u64;
     }
 
     fn num_goroutines() -> usize {

@@ -8,11 +8,11 @@ use std::path::Path;
 
 /// Whether calls that nobody marked may be interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manners {
+pub(crate) enum InterruptPolicy {
     /// Only where they go on by themselves.
-    Polite,
+    RestartableOnly,
     /// The process ends anyway.
-    Rude,
+    Always,
 }
 
 /// A function that has not returned.
@@ -59,7 +59,7 @@ pub(crate) struct Module<'a> {
 
 /// What a goroutine did, besides its frames.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+pub(crate) struct GoroutineStatus {
     pub(crate) state: GState,
     /// The number of its M, and where that one's record is, if that was learned.
     pub(crate) m: Option<(u32, usize)>,
@@ -71,7 +71,7 @@ pub(crate) struct Look {
 
 /// The first line of `schedtrace`, in numbers.
 #[derive(Debug, Default)]
-pub(crate) struct Head {
+pub(crate) struct TraceHeader {
     pub(crate) procs: usize,
     pub(crate) idle_ps: u32,
     pub(crate) threads: usize,
@@ -83,13 +83,13 @@ pub(crate) struct Head {
     pub(crate) locked_ms: u32,
     pub(crate) stop_wait: u32,
     /// The watcher sleeps until it is called.
-    pub(crate) watcher_sleeps: bool,
+    pub(crate) sysmon_sleeps: bool,
 }
 
 /// `nil` as Go prints it, or the number.
-pub(crate) struct Number(pub(crate) Option<u64>);
+pub(crate) struct NumberOrNil(pub(crate) Option<u64>);
 
-impl Display for Number {
+impl Display for NumberOrNil {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(number) => write!(f, "{number}"),
@@ -101,7 +101,7 @@ impl Display for Number {
 /// What there is now, and what has happened since the process began. Each was true at some moment while
 /// they were read. Where goroutines are threads, what has no meaning is 0.
 #[derive(Debug, Default)]
-pub(crate) struct Numbers {
+pub(crate) struct SchedStats {
     pub(crate) procs: u64,
     pub(crate) idle_procs: u64,
     pub(crate) goroutines: u64,

@@ -13,44 +13,51 @@ use std::time::Duration;
 
 /// What the watcher knows of those who poll.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct PollWatch {
     /// Which turn it was on each P.
     turns: Vec<u32>,
     /// No busy P has passed the scheduler since the last look.
-    stand: bool,
+    all_stalled: bool,
     /// So many looks are sooner than others: somebody has just had to make room, and may have to again.
-    soon: u32,
+    urgent_ticks: u32,
     looks: u64,
     /// Since when nobody has looked.
     since: u64,
     /// It was in the poller last time, for nothing.
-    in_vain: bool,
+    false_alarm: bool,
 }
 
 /// The watcher puts so many before all others at a time: it may be wrong about those who stand, and whoever makes
 /// room looks for more.
-const FIRST: usize = 8;
+const SYSMON_POLL_BATCH: usize = 8;
 
-/// See [`Watched::is_urgent`].
-const SOON: u32 = 20;
+/// See [`PollWatch::tick_urgency`].
+const URGENT_TICKS: u32 = 20;
 
 /// Nobody has looked for so long, where Ps do not stand still: the watcher does.
-const OVERDUE: u64 = 1_000_000;
+const POLL_OVERDUE_NANOS: u64 = 1_000_000;
 
-impl Watched {
-    pub(crate) fn new() -> Watched {
+impl PollWatch {
+    pub(crate) fn new() -> PollWatch {
         let turns = vec![0; MAX_PROCS];
-        Watched { turns, stand: false, soon: 0, looks: 0, since: 0, in_vain: false }
+        PollWatch {
+            turns,
+            all_stalled: false,
+            urgent_ticks: 0,
+            looks: 0,
+            since: 0,
+            false_alarm: false,
+        }
     }
 
     /// Whether the watcher is to sleep in the poller: somebody waits, all Ps are busy, and none has passed the
     /// scheduler since the last time that this was asked. If one is idle, an M is told to.
-    pub(crate) fn is_wanted(&mut self) -> bool {
-        let (busy, standing) = self.count_standing();
-        poller_role::STANDING.store(standing, Ordering::Relaxed);
-        self.stand = busy > 0 && standing == busy;
-        let in_vain = std::mem::take(&mut self.in_vain);
-        if !poller_role::is_worth_a_look() || !(self.stand || is_alone()) {
+    pub(crate) fn decide_to_sleep_in_poller(&mut self) -> bool {
+        let (busy, stalled) = self.count_stalled();
+        poller_role::STALLED_PS.store(stalled, Ordering::Relaxed);
+        self.all_stalled = busy > 0 && stalled == busy;
+        let in_vain = std::mem::take(&mut self.false_alarm);
+        if !poller_role::should_poll() || !(self.all_stalled || can_only_sysmon_poll()) {
             return false;
         }
         let others = SCHED.idle_ps.load(Ordering::Relaxed) > 0 && !thread_requests::is_refused();
@@ -61,23 +68,23 @@ impl Watched {
     }
 
     /// How many Ps are busy, and how many of them have not passed the scheduler since the last time.
-    fn count_standing(&mut self) -> (u32, u32) {
-        let (mut busy, mut standing) = (0, 0);
+    fn count_stalled(&mut self) -> (u32, u32) {
+        let (mut busy, mut stalled) = (0, 0);
         for (p, turn) in SCHED.used_ps().zip(&mut self.turns) {
             let now = p.turn();
-            let stands = std::mem::replace(turn, now) == now;
+            let is_stalled = std::mem::replace(turn, now) == now;
             if p.status() == PStatus::Running {
                 busy += 1;
-                standing += u32::from(stands);
+                stalled += u32::from(is_stalled);
             }
         }
-        (busy, standing)
+        (busy, stalled)
     }
 
     /// Whether the next look should be sooner.
-    pub(crate) fn is_urgent(&mut self) -> bool {
-        self.soon = self.soon.saturating_sub(1);
-        self.soon > 0
+    pub(crate) fn tick_urgency(&mut self) -> bool {
+        self.urgent_ticks = self.urgent_ticks.saturating_sub(1);
+        self.urgent_ticks > 0
     }
 
     /// Sleeps in the poller, unless `is_called` says that somebody wants the watcher; and takes care of those
@@ -85,47 +92,47 @@ impl Watched {
     pub(crate) fn sleep(&mut self, timeout: Duration, is_called: impl Fn() -> bool) {
         let (Some(poller), Some(stop)) = (poller::here(), poller::stop()) else { return };
         // PAIR watches: one order for this, the next, and who calls.
-        sysmon_alarm::WATCHES.store(true, Ordering::SeqCst);
+        sysmon_alarm::SYSMON_IN_POLLER.store(true, Ordering::SeqCst);
         let told = !is_called() && poller.watch(stop.as_raw_fd(), timeout);
-        sysmon_alarm::WATCHES.store(false, Ordering::Relaxed);
+        sysmon_alarm::SYSMON_IN_POLLER.store(false, Ordering::Relaxed);
         poller::unring(stop);
         // Those who pass the scheduler find it themselves, and in its turn.
-        let (busy, standing) = self.count_standing();
-        if standing < busy {
-            self.in_vain = told;
+        let (busy, stalled) = self.count_stalled();
+        if stalled < busy {
+            self.false_alarm = told;
             return;
         }
         let mut ready = GList::new();
-        events::collect_some(FIRST, &mut ready, Some(Duration::ZERO));
+        events::poll_ready_up_to(SYSMON_POLL_BATCH, &mut ready, Some(Duration::ZERO));
         // Something is told that is not for us: it must not keep the watcher busy.
-        self.in_vain = told && ready.is_empty();
-        if self.in_vain {
+        self.false_alarm = told && ready.is_empty();
+        if self.false_alarm {
             SCHED.lock.lock().poller.silence_if_free(|| poller.calm());
         }
         if !ready.is_empty() {
-            self.soon = SOON;
+            self.urgent_ticks = URGENT_TICKS;
         }
-        poll::push_without_p(ready);
+        poll::inject_first(ready);
     }
 
     /// Looks, where others have not for too long: their goroutines take turns, but long ones.
-    pub(crate) fn look_if_overdue(&mut self, now: u64) {
-        let looks = poll::LOOKS.load(Ordering::Relaxed);
+    pub(crate) fn poll_if_overdue(&mut self, now: u64) {
+        let looks = poll::POLL_COUNT.load(Ordering::Relaxed);
         let looked = std::mem::replace(&mut self.looks, looks) != looks;
         // Where many wait for a P already, what is ready may as well wait in the poller, in its order.
-        let many = SCHED.queued.load(Ordering::Relaxed) > poll::MANY;
-        if looked || many || self.stand || !poller_role::is_worth_a_look() || SCHED.is_idle() {
+        let many = SCHED.queued.load(Ordering::Relaxed) > poll::LONG_GLOBAL_QUEUE;
+        if looked || many || self.all_stalled || !poller_role::should_poll() || SCHED.is_idle() {
             self.since = now;
-        } else if now - self.since >= OVERDUE {
+        } else if now - self.since >= POLL_OVERDUE_NANOS {
             self.since = now;
             let mut ready = GList::new();
-            events::collect_some(poll::AHEAD, &mut ready, Some(Duration::ZERO));
-            poll::push_last(ready);
+            events::poll_ready_up_to(poll::BUSY_POLL_BATCH, &mut ready, Some(Duration::ZERO));
+            poll::inject_last(ready);
         }
     }
 }
 
 /// Whether nobody but the watcher can poll: all Ps are idle, and there is no thread for an M.
-pub(crate) fn is_alone() -> bool {
-    thread_requests::is_refused() && SCHED.is_idle() && poller_role::is_worth_a_look()
+pub(crate) fn can_only_sysmon_poll() -> bool {
+    thread_requests::is_refused() && SCHED.is_idle() && poller_role::should_poll()
 }

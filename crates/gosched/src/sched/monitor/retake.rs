@@ -29,7 +29,7 @@ use crate::gmp::poll_desc;
 use crate::sched::monitor::in_flight;
 use crate::sched::state::global::SCHED;
 use crate::sched::state::{poller_role, stopping, timekeeper};
-use crate::sched::switch::preempt::{self, Why};
+use crate::sched::switch::preempt::{self, PreemptReason};
 use crate::sched::switch::syscall;
 use crate::sys::clock;
 use crate::sys::thread_look::{self, Doing};
@@ -37,48 +37,48 @@ use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 
 /// How long a P that nobody needs is left with a blocked M.
-const UNNEEDED: u64 = 10_000_000;
+const UNNEEDED_P_GRACE_NANOS: u64 = 10_000_000;
 /// How long one is left with a blocked M in virtual time.
-const VIRTUAL: u64 = 1_000_000_000;
+const VIRTUAL_TIME_GRACE_NANOS: u64 = 1_000_000_000;
 /// How long after a request it is made again; and how long a goroutine must have run to make room.
-pub(crate) const AGAIN: u64 = 100_000;
+pub(crate) const PREEMPT_RETRY_NANOS: u64 = 100_000;
 /// An M that is not given a CPU is asked about every so many looks, at least.
-const MOST_SKIPPED: u32 = 64;
+const MAX_BACKOFF_TICKS: u32 = 64;
 /// How long a goroutine has its P before it is asked whether it is blocked most of the time.
-const WHILE: u64 = 1_000_000;
+const MOSTLY_BLOCKED_MIN_NANOS: u64 = 1_000_000;
 /// So many Ms without a P are looked at each time.
-const AT_A_TIME: usize = 16;
+const M_SCAN_BATCH: usize = 16;
 /// So often one is asked to make room before another is.
-const PATIENCE: u32 = 2;
+const PREEMPT_REQUESTS_PER_VICTIM: u32 = 2;
 /// An M without a P runs again when it has run for so long.
-const RUNS: u64 = 20_000;
+const RUNNING_AGAIN_NANOS: u64 = 20_000;
 
 /// What was seen of a P at the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Seen {
+pub(crate) struct SysmonTick {
     /// Changes whenever the P passes the scheduler.
-    mark: Mark,
+    progress: Progress,
     /// Changes with each slice: goroutines that make each other ready share one.
     slice: u32,
     /// When that was first seen; and when the slice was.
     since: u64,
-    began: u64,
+    slice_since: u64,
     /// What its goroutine had used of its slice before.
     used: u64,
     /// What the CPU clock of its M said then.
     first: Option<u64>,
     /// What it said last, and when it first said so.
     cpu: Option<u64>,
-    still: u64,
+    cpu_since: u64,
     /// It was asked about in vain: not for so many looks, and twice as many the next time.
-    skip: u32,
-    skipped: u32,
+    backoff_ticks: u32,
+    skipped_ticks: u32,
     /// How often it was asked to make room.
     asked: u32,
     flight: in_flight::Seen,
 }
 
-impl Seen {
+impl SysmonTick {
     /// How much of its slice the goroutine has used.
     fn ran(&self) -> u64 {
         match (self.first, self.cpu) {
@@ -100,95 +100,96 @@ pub(crate) struct Findings {
 }
 
 /// Looks at all Ps, and at some of the Ms that have none.
-pub(crate) fn look(seen: &mut [Seen], lost: &mut Option<&'static M>, now: u64) -> Findings {
+pub(crate) fn retake(seen: &mut [SysmonTick], lost: &mut Option<&'static M>, now: u64) -> Findings {
     let mut found = Findings { took: false, asked: false, slice_ends: u64::MAX };
     for (p, seen) in SCHED.used_ps().zip(&mut *seen) {
         if p.status() == PStatus::Running
             && let Some(m) = p.m()
         {
-            look_at(p, m, seen, now, &mut found);
+            check_p(p, m, seen, now, &mut found);
         } else {
             in_flight::check(p, &mut seen.flight, now);
         }
     }
     if SCHED.idle_ps.load(Ordering::Relaxed) == 0 && !clock::is_virtual() {
-        let someone = timekeeper::are_due() || poller_role::is_unserved();
+        let someone = timekeeper::are_due() || poller_role::is_io_unclaimed();
         if someone && SCHED.spinning.load(Ordering::Relaxed) == 0 {
             make_room(seen, now, &mut found);
         }
-        look_at_lost(lost, &mut found);
+        check_ms_without_p(lost, &mut found);
     }
     found
 }
 
 /// The turn on a P, how often it came back from a marked call, and its M.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Mark {
+struct Progress {
     turn: u32,
     calls: u32,
     m: u32,
 }
 
-fn mark(p: &'static P, m: &'static M) -> Mark {
-    Mark { turn: p.turn(), calls: p.syscalltick.load(Ordering::Relaxed), m: m.id }
+fn mark(p: &'static P, m: &'static M) -> Progress {
+    Progress { turn: p.turn(), calls: p.syscalltick.load(Ordering::Relaxed), m: m.id }
 }
 
-fn look_at(p: &'static P, m: &'static M, seen: &mut Seen, now: u64, found: &mut Findings) {
+fn check_p(p: &'static P, m: &'static M, seen: &mut SysmonTick, now: u64, found: &mut Findings) {
     let (mark, slice) = (mark(p, m), p.tick());
-    let wanted = preempt::is_wanted(p);
+    let wanted = preempt::has_waiting_g(p);
     let used = || m.curg().map_or(0, |g| g.used.swap(0, Ordering::Relaxed));
-    if mark != seen.mark && slice == seen.slice && mark.m == seen.mark.m {
+    if mark != seen.progress && slice == seen.slice && mark.m == seen.progress.m {
         let cpu = if wanted { thread_look::cpu_time(m.thread()) } else { seen.cpu };
         let (used, first) = (seen.used + used(), seen.first.or(cpu));
-        let new = Seen { began: seen.began, used, first, cpu, ..Seen::default() };
-        *seen = Seen { mark, slice, since: now, still: now, ..new };
+        let new =
+            SysmonTick { slice_since: seen.slice_since, used, first, cpu, ..SysmonTick::default() };
+        *seen = SysmonTick { progress: mark, slice, since: now, cpu_since: now, ..new };
         return end_slice(m, seen, wanted, found);
     }
-    if mark != seen.mark {
+    if mark != seen.progress {
         let used = used();
         // If it is to make room soon, what it has used by then must be known.
         let soon = || timekeeper::until_next().is_some() || poll_desc::is_waited_for();
         let exact = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && soon();
         let cpu = if exact { thread_look::cpu_time(m.thread()) } else { None };
-        let new = Seen { began: now, used, first: cpu, cpu, ..Seen::default() };
-        *seen = Seen { mark, slice, since: now, still: now, ..new };
+        let new = SysmonTick { slice_since: now, used, first: cpu, cpu, ..SysmonTick::default() };
+        *seen = SysmonTick { progress: mark, slice, since: now, cpu_since: now, ..new };
         if wanted {
-            found.slice_ends = found.slice_ends.min(preempt::slice().saturating_sub(used));
+            found.slice_ends = found.slice_ends.min(preempt::slice_nanos().saturating_sub(used));
         }
         return;
     }
-    if syscall::is_in_call(m) {
-        found.took |= is_needed(p, seen, now) && syscall::take_p_in_call(m);
+    if syscall::is_in_syscall_with_p(m) {
+        found.took |= is_p_needed(p, seen, now) && syscall::retake_in_syscall(m);
         return;
     }
     let cpu = thread_look::cpu_time(m.thread());
     // In the runtime it is not blocked for long.
     let stands = cpu.is_some() && cpu == seen.cpu && m.carrier.preempt_off_count() == 0;
     if stands {
-        found.took |= take_if_blocked(p, m, seen, now);
+        found.took |= retake_if_blocked(p, m, seen, now);
         return;
     }
-    *seen = Seen { cpu, first: seen.first.or(cpu), still: now, ..*seen };
+    *seen = SysmonTick { cpu, first: seen.first.or(cpu), cpu_since: now, ..*seen };
     match wanted && is_mostly_blocked(seen, now) {
-        true if take_if_blocked(p, m, seen, now) => {
+        true if retake_if_blocked(p, m, seen, now) => {
             found.took = true;
             return;
         }
         // Or it was not given a CPU for most of the time.
         true => {}
-        false => (seen.skip, seen.skipped) = (0, 0),
+        false => (seen.backoff_ticks, seen.skipped_ticks) = (0, 0),
     }
     end_slice(m, seen, wanted, found);
 }
 
 /// Asks a goroutine to stop whose slice is over, if another waits.
-fn end_slice(m: &'static M, seen: &Seen, wanted: bool, found: &mut Findings) {
+fn end_slice(m: &'static M, seen: &SysmonTick, wanted: bool, found: &mut Findings) {
     if !wanted || clock::is_virtual() {
         return;
     }
-    match preempt::slice().saturating_sub(seen.ran()) {
+    match preempt::slice_nanos().saturating_sub(seen.ran()) {
         0 => {
-            preempt::ask(m, Why::Slice, seen.mark.turn);
+            preempt::preempt_one(m, PreemptReason::Slice, seen.progress.turn);
             found.asked = true;
         }
         left => found.slice_ends = found.slice_ends.min(left),
@@ -197,54 +198,64 @@ fn end_slice(m: &'static M, seen: &Seen, wanted: bool, found: &mut Findings) {
 
 /// Whether a goroutine has had its P for a while, and has run for less than half of that: it blocks again and
 /// again, for less than the time between two looks.
-fn is_mostly_blocked(seen: &Seen, now: u64) -> bool {
-    let had = now - seen.began;
-    had >= WHILE && 2 * seen.ran() < had
+fn is_mostly_blocked(seen: &SysmonTick, now: u64) -> bool {
+    let had = now - seen.slice_since;
+    had >= MOSTLY_BLOCKED_MIN_NANOS && 2 * seen.ran() < had
 }
 
 /// An M whose CPU clock stands still, or stood still for most of the time.
-fn take_if_blocked(p: &'static P, m: &'static M, seen: &mut Seen, now: u64) -> bool {
-    if seen.skipped < seen.skip {
-        seen.skipped += 1;
+fn retake_if_blocked(p: &'static P, m: &'static M, seen: &mut SysmonTick, now: u64) -> bool {
+    if seen.skipped_ticks < seen.backoff_ticks {
+        seen.skipped_ticks += 1;
         return false;
     }
-    if !is_needed(p, seen, now) {
+    if !is_p_needed(p, seen, now) {
         return false;
     }
     let blocked = match thread_look::doing(m.thread()) {
         Doing::Blocked => true,
         Doing::Runs => false,
         // Nobody says: it has not run for so long that it might as well be.
-        Doing::Unknown => now - seen.still >= UNNEEDED,
+        Doing::Unknown => now - seen.cpu_since >= UNNEEDED_P_GRACE_NANOS,
     };
     if !blocked {
-        *seen = Seen { skip: (2 * seen.skip).clamp(1, MOST_SKIPPED), skipped: 0, ..*seen };
+        *seen = SysmonTick {
+            backoff_ticks: (2 * seen.backoff_ticks).clamp(1, MAX_BACKOFF_TICKS),
+            skipped_ticks: 0,
+            ..*seen
+        };
         return false;
     }
-    syscall::take_p_of(m)
+    syscall::retake_unmarked(m)
 }
 
 /// Whether somebody could use the P.
-fn is_needed(p: &'static P, seen: &Seen, now: u64) -> bool {
+fn is_p_needed(p: &'static P, seen: &SysmonTick, now: u64) -> bool {
     // In virtual time what comes next must not depend on how long a call takes, if it can be helped.
     if clock::is_virtual() {
-        return now - seen.since >= VIRTUAL;
+        return now - seen.since >= VIRTUAL_TIME_GRACE_NANOS;
     }
     let others = SCHED.idle_ps.load(Ordering::Relaxed) + SCHED.spinning.load(Ordering::Relaxed);
-    !p.queue.is_empty() || others == 0 || now - seen.since >= UNNEEDED || stopping::is_stopping()
+    !p.queue.is_empty()
+        || others == 0
+        || now - seen.since >= UNNEEDED_P_GRACE_NANOS
+        || stopping::is_stopping()
 }
 
 /// A timer is due, or somebody is ready: one of the goroutines that run makes room.
-fn make_room(seen: &mut [Seen], now: u64, found: &mut Findings) {
+fn make_room(seen: &mut [SysmonTick], now: u64, found: &mut Findings) {
     // Whoever does not hear comes last.
-    let mut best: Option<(&'static M, &mut Seen)> = None;
-    let rank = |seen: &Seen| (Reverse(seen.asked / PATIENCE), seen.ran());
+    let mut best: Option<(&'static M, &mut SysmonTick)> = None;
+    let rank = |seen: &SysmonTick| (Reverse(seen.asked / PREEMPT_REQUESTS_PER_VICTIM), seen.ran());
     for (p, seen) in SCHED.used_ps().zip(seen) {
-        let Some(m) = p.m().filter(|m| p.status() == PStatus::Running && mark(p, m) == seen.mark)
+        let Some(m) =
+            p.m().filter(|m| p.status() == PStatus::Running && mark(p, m) == seen.progress)
         else {
             continue;
         };
-        let may = now - seen.since >= AGAIN && !syscall::is_in_call(m) && can_be_asked(m);
+        let may = now - seen.since >= PREEMPT_RETRY_NANOS
+            && !syscall::is_in_syscall_with_p(m)
+            && can_be_asked(m);
         if may && best.as_ref().is_none_or(|(_, best)| rank(seen) >= rank(best)) {
             best = Some((m, seen));
         }
@@ -254,14 +265,14 @@ fn make_room(seen: &mut [Seen], now: u64, found: &mut Findings) {
     let Some((m, seen)) = best else { return };
     seen.asked += 1;
     let ran = seen.ran();
-    if ran >= preempt::slice() && m.p().is_some_and(preempt::is_wanted) {
+    if ran >= preempt::slice_nanos() && m.p().is_some_and(preempt::has_waiting_g) {
         // It does not go on before others.
-        return preempt::ask(m, Why::Slice, seen.mark.turn);
+        return preempt::preempt_one(m, PreemptReason::Slice, seen.progress.turn);
     }
     if let Some(g) = m.curg() {
         g.used.store(ran, Ordering::Relaxed);
     }
-    preempt::ask(m, Why::Wake, seen.mark.turn);
+    preempt::preempt_one(m, PreemptReason::MakeRoom, seen.progress.turn);
 }
 
 fn can_be_asked(m: &'static M) -> bool {
@@ -269,12 +280,12 @@ fn can_be_asked(m: &'static M) -> bool {
 }
 
 /// Some of the Ms whose P was taken in a call that nobody marked, and that may be back from it.
-fn look_at_lost(lost: &mut Option<&'static M>, found: &mut Findings) {
+fn check_ms_without_p(lost: &mut Option<&'static M>, found: &mut Findings) {
     let mut m = *lost;
-    for _ in 0..AT_A_TIME {
+    for _ in 0..M_SCAN_BATCH {
         let Some(this) = m.or_else(|| SCHED.all_ms().next()) else { return };
-        if syscall::is_without_p(this) && is_running_again(this) {
-            preempt::ask(this, Why::NoP, 0);
+        if syscall::is_running_without_p(this) && check_running_again(this) {
+            preempt::preempt_one(this, PreemptReason::NoP, 0);
             found.asked = true;
         }
         // SAFETY: null, or an M: they are never freed.
@@ -287,15 +298,15 @@ fn look_at_lost(lost: &mut Option<&'static M>, found: &mut Findings) {
 }
 
 /// Whether it has run since its P was taken, and does now.
-fn is_running_again(m: &'static M) -> bool {
+fn check_running_again(m: &'static M) -> bool {
     let Some(ran) = thread_look::cpu_time(m.thread()) else { return false };
     let before = m.ran_when_taken.load(Ordering::Relaxed);
-    if ran < before + RUNS {
+    if ran < before + RUNNING_AGAIN_NANOS {
         return false;
     }
     let runs = thread_look::doing(m.thread()) != Doing::Blocked;
     if !runs {
-        syscall::note_taken(m, ran);
+        syscall::record_retake(m, ran);
     }
     runs
 }

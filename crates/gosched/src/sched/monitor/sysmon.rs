@@ -15,8 +15,8 @@ use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
 use crate::gmp::poll_desc;
 use crate::sched::inspect::schedtrace;
-use crate::sched::monitor::poll_watch::{self, Watched};
-use crate::sched::monitor::retake::{self, Seen};
+use crate::sched::monitor::poll_watch::{self, PollWatch};
+use crate::sched::monitor::retake::{self, SysmonTick};
 use crate::sched::run::timers;
 use crate::sched::state::global::{MAX_PROCS, SCHED};
 use crate::sched::state::{stopping, sysmon_alarm, thread_requests, timekeeper};
@@ -28,28 +28,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long it waits between two looks, in nanoseconds.
-const SHORTEST: u64 = 20_000;
-const LONGEST: u64 = 10_000_000;
+const MIN_DELAY_NANOS: u64 = 20_000;
+const MAX_DELAY_NANOS: u64 = 10_000_000;
 /// The longest while something waits for a P, or for I/O beside a P that is busy.
-const LONGEST_WANTED: u64 = 1_000_000;
+const MAX_DELAY_IN_DEMAND_NANOS: u64 = 1_000_000;
 /// The first time when it was woken from a longer wait.
-const WOKEN: u64 = 200_000;
+const WOKEN_DELAY_NANOS: u64 = 200_000;
 /// So many looks in vain, then ever longer.
-const PATIENCE: u32 = 50;
+const IDLE_TICKS_BEFORE_BACKOFF: u32 = 50;
 /// All Ps are idle for so long before it sleeps for good: waking it costs.
-const LINGER: u64 = 50_000_000;
+const IDLE_BEFORE_SLEEP_NANOS: u64 = 50_000_000;
 /// How often the CPU limit is read again.
-const LIMIT_PERIOD: u64 = 1_000_000_000;
+const CPU_LIMIT_INTERVAL_NANOS: u64 = 1_000_000_000;
 
 /// Starts sysmon's thread. Returns whether the system grants it.
 fn start() -> bool {
     let run = || {
         let mut sysmon = Sysmon::new();
         loop {
-            sysmon.wait_and_look(true);
+            sysmon.run_once(true);
         }
     };
-    let started = thread_requests::start_other("gosched-sysmon", run);
+    let started = thread_requests::start_helper("gosched-sysmon", run);
     STARTED.store(started.is_ok(), Ordering::Relaxed);
     started.inspect_err(report_refusal).is_ok()
 }
@@ -91,8 +91,8 @@ impl StandIn {
     }
 
     /// Waits and looks once: comes back after 10 ms at most.
-    pub(crate) fn wait_and_look(&mut self) {
-        self.sysmon.get_or_insert_with(|| Box::new(Sysmon::new())).wait_and_look(false);
+    pub(crate) fn run_once(&mut self) {
+        self.sysmon.get_or_insert_with(|| Box::new(Sysmon::new())).run_once(false);
         self.start_sysmon();
     }
 }
@@ -103,20 +103,20 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// What sysmon knows from one look to the next.
 #[derive(Debug)]
 struct Sysmon {
-    seen: Vec<Seen>,
+    seen: Vec<SysmonTick>,
     /// The M without a P that is looked at next.
-    lost: Option<&'static M>,
-    polled: Watched,
+    m_cursor: Option<&'static M>,
+    polled: PollWatch,
     /// How long it waits before the next look, in nanoseconds.
     delay: u64,
     /// What was found asks for the next look to be sooner than that, this once.
-    sooner: u64,
+    next_delay_limit: u64,
     /// How many looks in a row took no P.
-    in_vain: u32,
+    idle_ticks: u32,
     /// Since when all Ps are idle.
     idle_since: Option<u64>,
     /// When the CPU limit was read last.
-    limit_read: u64,
+    limit_read_at: u64,
 }
 
 impl Sysmon {
@@ -124,118 +124,118 @@ impl Sysmon {
     fn new() -> Sysmon {
         thread_look::sleep_exactly();
         Sysmon {
-            seen: vec![Seen::default(); MAX_PROCS],
-            lost: None,
-            polled: Watched::new(),
-            delay: SHORTEST,
-            sooner: u64::MAX,
-            in_vain: 0,
+            seen: vec![SysmonTick::default(); MAX_PROCS],
+            m_cursor: None,
+            polled: PollWatch::new(),
+            delay: MIN_DELAY_NANOS,
+            next_delay_limit: u64::MAX,
+            idle_ticks: 0,
             idle_since: None,
-            limit_read: clock::real_now(),
+            limit_read_at: clock::real_now(),
         }
     }
 
     /// Waits until the next look is due, and looks. `may_sleep`: where all Ps are idle it may sleep until one is not.
-    fn wait_and_look(&mut self, may_sleep: bool) {
+    fn run_once(&mut self, may_sleep: bool) {
         let woken = self.wait();
         let now = clock::real_now();
         clock::set_about_now(now);
         schedtrace::print_if_due(now);
         if SCHED.is_idle() {
             let since = *self.idle_since.get_or_insert(now);
-            if may_sleep && now - since >= LINGER && sleep_for_good() {
-                (self.delay, self.in_vain, self.idle_since) = (SHORTEST, 0, None);
+            if may_sleep && now - since >= IDLE_BEFORE_SLEEP_NANOS && sleep_while_all_idle() {
+                (self.delay, self.idle_ticks, self.idle_since) = (MIN_DELAY_NANOS, 0, None);
                 return;
             }
         } else {
             self.idle_since = None;
         }
-        self.look(now, woken);
+        self.check_all(now, woken);
     }
 
     /// Returns whether it was woken.
     fn wait(&mut self) -> bool {
-        if self.delay > LONGEST_WANTED {
-            sysmon_alarm::NAPS.store(true, Ordering::Relaxed);
+        if self.delay > MAX_DELAY_IN_DEMAND_NANOS {
+            sysmon_alarm::IN_LONG_DELAY.store(true, Ordering::Relaxed);
             barrier::heavy();
             // The last one may have been taken just before it said so.
             if SCHED.idle_ps.load(Ordering::Relaxed) == 0 {
-                self.delay = self.delay.min(longest(clock::real_now()));
+                self.delay = self.delay.min(max_delay(clock::real_now()));
             }
         }
-        let delay = Duration::from_nanos(before_next_timer(self.delay.min(self.sooner)));
-        match self.polled.is_wanted() {
-            true => self.polled.sleep(delay, || sysmon_alarm::WORD.get() != 0),
-            false => drop(sysmon_alarm::WORD.wait(0, Some(delay))),
+        let delay = Duration::from_nanos(cap_delay_by_timer(self.delay.min(self.next_delay_limit)));
+        match self.polled.decide_to_sleep_in_poller() {
+            true => self.polled.sleep(delay, || sysmon_alarm::WAKE_WORD.get() != 0),
+            false => drop(sysmon_alarm::WAKE_WORD.wait(0, Some(delay))),
         }
-        let woken = sysmon_alarm::WORD.get() != 0;
-        sysmon_alarm::WORD.set(0);
-        sysmon_alarm::UNTIL.store(0, Ordering::Relaxed);
-        sysmon_alarm::NAPS.store(false, Ordering::Relaxed);
+        let woken = sysmon_alarm::WAKE_WORD.get() != 0;
+        sysmon_alarm::WAKE_WORD.set(0);
+        sysmon_alarm::SLEEPS_UNTIL.store(0, Ordering::Relaxed);
+        sysmon_alarm::IN_LONG_DELAY.store(false, Ordering::Relaxed);
         woken
     }
 
     /// Looks at everything, and says how long it waits then.
-    fn look(&mut self, now: u64, woken: bool) {
-        let found = retake::look(&mut self.seen, &mut self.lost, now);
+    fn check_all(&mut self, now: u64, woken: bool) {
+        let found = retake::retake(&mut self.seen, &mut self.m_cursor, now);
         feed_idle_ps();
         timers::run_due_by_sysmon();
-        self.polled.look_if_overdue(now);
-        if now - self.limit_read >= LIMIT_PERIOD && !SCHED.is_idle() {
-            self.limit_read = now;
-            thread_requests::ask_for_limit();
+        self.polled.poll_if_overdue(now);
+        if now - self.limit_read_at >= CPU_LIMIT_INTERVAL_NANOS && !SCHED.is_idle() {
+            self.limit_read_at = now;
+            thread_requests::request_cpu_limit();
         }
-        self.in_vain = if found.took { 0 } else { self.in_vain.saturating_add(1) };
-        self.delay = match self.in_vain {
-            0 => SHORTEST,
-            _ if woken => WOKEN.min(self.delay),
-            1..=PATIENCE => self.delay,
+        self.idle_ticks = if found.took { 0 } else { self.idle_ticks.saturating_add(1) };
+        self.delay = match self.idle_ticks {
+            0 => MIN_DELAY_NANOS,
+            _ if woken => WOKEN_DELAY_NANOS.min(self.delay),
+            1..=IDLE_TICKS_BEFORE_BACKOFF => self.delay,
             _ => self.delay * 2,
         };
-        self.delay = self.delay.min(longest(now));
-        self.sooner = found.slice_ends.max(SHORTEST);
-        if found.asked || self.polled.is_urgent() {
-            self.sooner = self.sooner.min(retake::AGAIN);
+        self.delay = self.delay.min(max_delay(now));
+        self.next_delay_limit = found.slice_ends.max(MIN_DELAY_NANOS);
+        if found.asked || self.polled.tick_urgency() {
+            self.next_delay_limit = self.next_delay_limit.min(retake::PREEMPT_RETRY_NANOS);
         }
     }
 }
 
 /// How long it may sleep so as to be there for the next timer, where nobody else is; `delay` at most.
-fn before_next_timer(delay: u64) -> u64 {
+fn cap_delay_by_timer(delay: u64) -> u64 {
     let now = clock::real_now();
     // PAIR timers: one order for this, the next, and who adds.
-    sysmon_alarm::UNTIL.store(now + delay, Ordering::SeqCst);
+    sysmon_alarm::SLEEPS_UNTIL.store(now + delay, Ordering::SeqCst);
     if SCHED.idle_ps.load(Ordering::Relaxed) > 0 {
         return delay;
     }
     let next = timekeeper::until_next().unwrap_or(u64::MAX);
     // One that is due already was seen by the last look.
-    if next == 0 { delay.min(retake::AGAIN) } else { delay.min(next) }
+    if next == 0 { delay.min(retake::PREEMPT_RETRY_NANOS) } else { delay.min(next) }
 }
 
 /// Sleeps until a P is not idle. False: one is.
-fn sleep_for_good() -> bool {
+fn sleep_while_all_idle() -> bool {
     let locked = SCHED.lock.lock();
-    let is_needed = poll_watch::is_alone() || timers::need_sysmon(&locked);
+    let is_needed = poll_watch::can_only_sysmon_poll() || timers::is_sysmon_needed(&locked);
     if !SCHED.is_idle() || stopping::is_stopping() || schedtrace::is_on() || is_needed {
         return false;
     }
     sysmon_alarm::ASLEEP.store(true, Ordering::Relaxed);
     drop(locked);
-    while sysmon_alarm::WORD.get() == 0 {
-        sysmon_alarm::WORD.wait(0, None);
+    while sysmon_alarm::WAKE_WORD.get() == 0 {
+        sysmon_alarm::WAKE_WORD.wait(0, None);
     }
-    sysmon_alarm::WORD.set(0);
+    sysmon_alarm::WAKE_WORD.set(0);
     true
 }
 
 /// How long it may wait at most.
-fn longest(now: u64) -> u64 {
+fn max_delay(now: u64) -> u64 {
     let waits = SCHED.queued.load(Ordering::Relaxed) > 0
         || SCHED.used_ps().any(|p| !p.queue.is_empty())
         || stopping::is_stopping()
         || (poll_desc::is_waited_for() && !SCHED.is_idle());
-    if waits { LONGEST_WANTED } else { LONGEST.min(schedtrace::until_due(now)) }
+    if waits { MAX_DELAY_IN_DEMAND_NANOS } else { MAX_DELAY_NANOS.min(schedtrace::until_due(now)) }
 }
 
 /// Gs of the global queue that no P has come for.

@@ -1,12 +1,12 @@
 //! Nothing can ever run again: says so as Go does, and ends the process with status 2.
 //!
-//! The last M to fall asleep looks when nothing has run for a short time ([`activity::PATIENCE`]), in which somebody may still
+//! The last M to fall asleep looks when nothing has run for a short time ([`activity::DEADLOCK_CHECK_DELAY`]), in which somebody may still
 //! come. All of this must hold: every P is idle and every queue empty; every M sleeps; no timer can wake anybody; a
 //! goroutine waits, or a thread waits for one; and there is no thread in the process that could change that. The
 //! runtime's own threads cannot, and threads that wait in `run` or `join` cannot.
 //!
 //! A timer that sends into a channel on which nothing waits cannot wake anybody, as in Go, where such a timer is in no
-//! heap. An M that has only fired such timers is as good as one that has slept on ([`time_to_look`]).
+//! heap. An M that has only fired such timers is as good as one that has slept on ([`schedule_check`]).
 //!
 //! The last M looks once more when it has slept for long, and a thread that begins to wait looks too. A thread that ends
 //! later without a word is not noticed: that would take a look now and then, for ever.
@@ -15,7 +15,7 @@ use crate::gmp::m::M;
 use crate::gmp::poll_desc;
 use crate::sched::run::timers;
 use crate::sched::state::global::{Locked, SCHED};
-use crate::sched::state::thread_requests::{self, OTHER_THREADS};
+use crate::sched::state::thread_requests::{self, HELPER_THREADS};
 use crate::sched::state::{counts, report};
 use crate::sched::switch::stacks;
 use crate::sched::threads::activity;
@@ -28,50 +28,56 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// After this time the last M looks again, if nothing has run.
-const LONG: Duration = Duration::from_secs(10);
+const RECHECK_DELAY: Duration = Duration::from_secs(10);
 
 /// `goexit` was called in main.
 pub(crate) static MAIN_HAS_EXITED: AtomicBool = AtomicBool::new(false);
 
 /// A test in virtual time runs: other threads of the process are the harness's, and do not count.
-pub(crate) static OTHERS_DO_NOT_COUNT: AtomicBool = AtomicBool::new(false);
+pub(crate) static IGNORE_OTHER_THREADS: AtomicBool = AtomicBool::new(false);
 
 /// Whether every P is idle and every M asleep, and neither I/O nor a timer will change that.
 pub(crate) fn is_possible(locked: &Locked) -> bool {
-    all_sleep(locked) && !poll_desc::is_waited_for() && !timers::can_wake()
+    is_all_asleep(locked) && !poll_desc::is_waited_for() && !timers::can_wake()
 }
 
 /// Whether every P is idle and every M asleep.
-pub(crate) fn all_sleep(locked: &Locked) -> bool {
+pub(crate) fn is_all_asleep(locked: &Locked) -> bool {
     let asleep = locked.idle_ms.len() + locked.locked_ms as usize;
     SCHED.is_idle() && asleep == locked.ms as usize && locked.queue.is_empty()
 }
 
 /// How long the last M sleeps before it looks. `is_quiet`: since it was last asked, the M has at most fired timers that
 /// woke nobody. Under the lock.
-pub(crate) fn time_to_look(locked: &mut Locked, is_quiet: bool) -> Duration {
+pub(crate) fn schedule_check(locked: &mut Locked, is_quiet: bool) -> Duration {
     let now = clock::real_now();
-    if !is_quiet || locked.look_at == 0 {
-        (locked.look_at, locked.has_looked) = (now + activity::PATIENCE.as_nanos() as u64, false);
+    if !is_quiet || locked.deadlock_check_at == 0 {
+        (locked.deadlock_check_at, locked.has_checked_deadlock) =
+            (now + activity::DEADLOCK_CHECK_DELAY.as_nanos() as u64, false);
     }
-    Duration::from_nanos(locked.look_at.saturating_sub(now))
+    Duration::from_nanos(locked.deadlock_check_at.saturating_sub(now))
 }
 
-/// Sleeps as the last M there is for `timeout` at most, and looks after `look_in` if nobody came. True if it was woken.
-pub(crate) fn sleep_and_look(m: &'static M, look_in: Duration, timeout: Option<Duration>) -> bool {
-    if timeout.is_some_and(|timeout| timeout < look_in) {
+/// Sleeps as the last M there is for `timeout` at most, and looks after `check_in` if nobody came. True if it was woken.
+pub(crate) fn sleep_and_check(
+    m: &'static M,
+    check_in: Duration,
+    timeout: Option<Duration>,
+) -> bool {
+    if timeout.is_some_and(|timeout| timeout < check_in) {
         return m.sleep(timeout);
     }
     let start = clock::real_now();
-    if m.sleep(Some(look_in)) || sleep_while_a_thread_starts(m) {
+    if m.sleep(Some(check_in)) || sleep_while_a_thread_starts(m) {
         return true;
     }
-    let has_looked = SCHED.lock.lock().has_looked;
-    let answer = check(if has_looked { Silence::Long } else { Silence::Short });
+    let has_looked = SCHED.lock.lock().has_checked_deadlock;
+    let answer = check_dead(if has_looked { Silence::Long } else { Silence::Short });
     let now = clock::real_now();
-    if answer == Answer::NotCertain {
+    if answer == Verdict::NotCertain {
         let mut locked = SCHED.lock.lock();
-        (locked.look_at, locked.has_looked) = (now + LONG.as_nanos() as u64, true);
+        (locked.deadlock_check_at, locked.has_checked_deadlock) =
+            (now + RECHECK_DELAY.as_nanos() as u64, true);
     }
     let slept = Duration::from_nanos(now - start);
     m.sleep(timeout.map(|timeout| timeout.saturating_sub(slept)))
@@ -79,9 +85,9 @@ pub(crate) fn sleep_and_look(m: &'static M, look_in: Duration, timeout: Option<D
 
 /// Sleeps a while as the last M there is, and looks if nobody came. True if it was woken.
 pub(crate) fn sleep_as_the_last(m: &'static M) -> bool {
-    let woken = m.sleep(Some(activity::PATIENCE)) || sleep_while_a_thread_starts(m);
+    let woken = m.sleep(Some(activity::DEADLOCK_CHECK_DELAY)) || sleep_while_a_thread_starts(m);
     if !woken {
-        check(Silence::Short);
+        check_dead(Silence::Short);
     }
     woken
 }
@@ -89,8 +95,8 @@ pub(crate) fn sleep_as_the_last(m: &'static M) -> bool {
 /// A thread of the runtime that exists and does not count yet would be taken for one of the program's. True if the M was
 /// woken.
 fn sleep_while_a_thread_starts(m: &'static M) -> bool {
-    while thread_requests::is_starting_a_thread() {
-        if m.sleep(Some(activity::PATIENCE)) {
+    while thread_requests::is_starting_helper() {
+        if m.sleep(Some(activity::DEADLOCK_CHECK_DELAY)) {
             return true;
         }
     }
@@ -100,63 +106,63 @@ fn sleep_while_a_thread_starts(m: &'static M) -> bool {
 /// For how long nothing has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Silence {
-    /// For [`activity::PATIENCE`].
+    /// For [`activity::DEADLOCK_CHECK_DELAY`].
     Short,
-    /// For [`LONG`].
+    /// For [`RECHECK_DELAY`].
     Long,
 }
 
 /// Why this is no deadlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum Verdict {
     /// Something can run, or nothing waits: whoever changes that looks.
-    GoesOn,
+    NoDeadlock,
     /// A thread that is no goroutine may wake something. It need not look when it ends.
     NotCertain,
 }
 
 /// Ends the process if nothing can run any more. By a thread that has begun to wait.
-pub(crate) fn look() {
-    check(Silence::Short);
+pub(crate) fn check_for_deadlock() {
+    check_dead(Silence::Short);
 }
 
 /// Ends the process if nothing can run any more. By the last M to fall asleep, on g0.
-fn check(silence: Silence) -> Answer {
+fn check_dead(silence: Silence) -> Verdict {
     let locked = SCHED.lock.lock();
     let stuck = is_possible(&locked) && !wake::is_g_queued();
     let (ms, stackless) = (locked.ms as usize, !locked.stackless.is_empty());
     drop(locked);
-    if activity::is_one_limited() {
-        return Answer::GoesOn;
+    if activity::has_thread_with_deadline() {
+        return Verdict::NoDeadlock;
     }
     let waiting = activity::waiting();
     let exited = MAIN_HAS_EXITED.load(Ordering::Relaxed);
     if !stuck || (counts::num_goroutines() == 0 && waiting == 0 && !exited) {
-        return Answer::GoesOn;
+        return Verdict::NoDeadlock;
     }
-    let known = ms + OTHER_THREADS.load(Ordering::Relaxed) as usize + waiting;
-    if !OTHERS_DO_NOT_COUNT.load(Ordering::Relaxed) {
+    let known = ms + HELPER_THREADS.load(Ordering::Relaxed) as usize + waiting;
+    if !IGNORE_OTHER_THREADS.load(Ordering::Relaxed) {
         match threads_of_the_process(known) {
             Some(all) if all <= known => {}
-            Some(_) => return Answer::NotCertain,
+            Some(_) => return Verdict::NotCertain,
             None => {
                 warn(silence);
-                return Answer::NotCertain;
+                return Verdict::NotCertain;
             }
         }
     }
     if activity::waiting() != waiting {
-        return Answer::GoesOn;
+        return Verdict::NoDeadlock;
     }
     let locked = SCHED.lock.lock();
     if !is_possible(&locked) || wake::is_g_queued() || activity::waiting() != waiting {
-        return Answer::GoesOn;
+        return Verdict::NoDeadlock;
     }
     drop(locked);
     if stackless {
-        stacks::no_stack_ever();
+        stacks::fatal_out_of_stacks();
     }
-    end()
+    report_and_exit()
 }
 
 /// All goroutines are asleep, and the system does not tell whether another thread could wake one: no reason to end the
@@ -167,7 +173,7 @@ fn warn(silence: Silence) {
         return;
     }
     let mut out = Stderr::new();
-    let seconds = LONG.as_secs();
+    let seconds = RECHECK_DELAY.as_secs();
     let _ = writeln!(
         out,
         "runtime: all goroutines have been asleep for {seconds} s: a deadlock, unless a thread that is no goroutine wakes \
@@ -177,7 +183,7 @@ fn warn(silence: Silence) {
 }
 
 /// Go's message, every goroutine, exit status 2.
-fn end() -> ! {
+fn report_and_exit() -> ! {
     report::begin();
     let mut out = Stderr::new();
     let message = match counts::num_goroutines() == 0 && MAIN_HAS_EXITED.load(Ordering::Relaxed) {
@@ -186,7 +192,7 @@ fn end() -> ! {
     };
     let _ = writeln!(out, "fatal error: {message}");
     out.flush();
-    report::report(report::End::Fatal);
+    report::report(report::ExitReason::Fatal);
     // SAFETY: ends the process; nothing is left that could be flushed or unwound.
     unsafe { libc::_exit(2) }
 }

@@ -9,7 +9,7 @@ use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::gmp::poll_desc;
-use crate::sched::events::IO_TIME;
+use crate::sched::events::VIRTUAL_TIME_IO_GRACE;
 use crate::sched::run::{deadlock, poll, steal, timers};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::{poller_role, stopping, timekeeper};
@@ -24,7 +24,7 @@ const IDLE_TIME: Duration = Duration::from_millis(9_900);
 
 /// The M has a P and found nothing: gives the P back, and sleeps unless there is work after all.
 /// Returns when it has a P again, or is to end; with a G if it found one on the way.
-pub(crate) fn rest(m: &'static M, p: &'static P) -> Option<&'static G> {
+pub(crate) fn release_p_and_recheck(m: &'static M, p: &'static P) -> Option<&'static G> {
     let mut locked = SCHED.lock.lock();
     if stopping::is_stopping() {
         return None;
@@ -41,7 +41,7 @@ pub(crate) fn rest(m: &'static M, p: &'static P) -> Option<&'static G> {
     m.release_p();
     wake::become_idle(&mut locked, m, p);
     drop(locked);
-    if let Some(p) = wake::look_again(m) {
+    if let Some(p) = wake::recheck_for_work(m) {
         m.acquire_p(p);
     }
     None
@@ -49,7 +49,7 @@ pub(crate) fn rest(m: &'static M, p: &'static P) -> Option<&'static G> {
 
 /// Sleeps, in the list of idle Ms, until somebody gives it a P, or has it look again. False: it is to
 /// end.
-pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
+pub(crate) fn stop_m(m: &'static M) -> bool {
     let mut rested = false;
     let mut io_had_time = false;
     let mut is_quiet = m.take_fired();
@@ -59,58 +59,59 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
         if let Some(p) = locked.orphans.pop() {
             drop(locked);
             m.spinning.store(p.for_spinner.load(Ordering::Relaxed), Ordering::Relaxed);
-            take(m, p);
+            acquire_p_here(m, p);
             return true;
         }
         locked.idle_ms.push(m);
-        let polls = poller_role::begin(&mut locked, m);
-        let keeps = timers::keep(&mut locked, m);
+        let polls = poller_role::take_poll_role(&mut locked, m);
+        let timer_delay = timers::become_timekeeper(&mut locked, m);
         let is_last = deadlock::is_possible(&locked);
-        let look_in = is_last.then(|| deadlock::time_to_look(&mut locked, is_quiet));
+        let check_in = is_last.then(|| deadlock::schedule_check(&mut locked, is_quiet));
         is_quiet = true;
         // Where time is virtual, I/O comes first, for a while, and only who polls knows how long that was.
-        let is_turn = if poll_desc::is_waited_for() { polls && io_had_time } else { true };
-        let may_jump = clock::is_virtual() && is_turn && deadlock::all_sleep(&locked);
-        let jumped = may_jump && timers::jump(&locked);
+        let may_advance_time = if poll_desc::is_waited_for() { polls && io_had_time } else { true };
+        let may_jump = clock::is_virtual() && may_advance_time && deadlock::is_all_asleep(&locked);
+        let jumped = may_jump && timers::advance_virtual_time(&locked);
         drop(locked);
-        let rest = (!rested).then_some(IDLE_TIME);
+        let idle_timeout = (!rested).then_some(IDLE_TIME);
         io_had_time = polls && clock::is_virtual();
-        let until = keeps.or(io_had_time.then_some(IO_TIME));
-        let timeout = until.map_or(rest, |until| Some(rest.map_or(until, |rest| rest.min(until))));
+        let until = timer_delay.or(io_had_time.then_some(VIRTUAL_TIME_IO_GRACE));
+        let timeout = until
+            .map_or(idle_timeout, |until| Some(idle_timeout.map_or(until, |idle| idle.min(until))));
         let mut ready = GList::new();
         let woken = match polls {
             _ if jumped => false,
             true => poll::sleep(m, timeout, &mut ready),
-            false => match look_in {
-                Some(look_in) => deadlock::sleep_and_look(m, look_in, timeout),
+            false => match check_in {
+                Some(check_in) => deadlock::sleep_and_check(m, check_in, timeout),
                 None => m.sleep(timeout),
             },
         };
         if !ready.is_empty() {
-            return serve(m, ready, woken);
+            return leave_poller_with_ready(m, ready, woken);
         }
         if !woken {
-            match end_of_sleep(m, jumped || until.is_some_and(|until| Some(until) == timeout)) {
-                End::Ends => return false,
-                End::Stays => {
+            match handle_timeout(m, jumped || until.is_some_and(|until| Some(until) == timeout)) {
+                TimeoutOutcome::Ends => return false,
+                TimeoutOutcome::Stays => {
                     give_memory_back();
                     rested = true;
                     continue;
                 }
-                End::Fires(p) => {
-                    take(m, p);
+                TimeoutOutcome::Fires(p) => {
+                    acquire_p_here(m, p);
                     m.set_fired(p);
                     return true;
                 }
-                End::LooksAgain => continue,
-                End::IsWoken => drop(m.sleep(None)),
+                TimeoutOutcome::LooksAgain => continue,
+                TimeoutOutcome::IsWoken => drop(m.sleep(None)),
             }
         }
         if polls && woken {
-            poller_role::leave(&mut SCHED.lock.lock(), m);
+            poller_role::give_up_poll_role(&mut SCHED.lock.lock(), m);
         }
         if let Some(p) = m.take_next_p() {
-            take(m, p);
+            acquire_p_here(m, p);
         }
         return true;
     }
@@ -118,13 +119,13 @@ pub(crate) fn sleep_until_given_a_p(m: &'static M) -> bool {
 
 /// I/O has made goroutines ready: the M runs them, if there is a P; else they wait for one, and so does it.
 /// `woken`: somebody has taken it out of the list as well, and the wake-up has been taken: there is no other.
-fn serve(m: &'static M, ready: GList, woken: bool) -> bool {
+fn leave_poller_with_ready(m: &'static M, ready: GList, woken: bool) -> bool {
     let mut locked = SCHED.lock.lock();
-    poller_role::leave(&mut locked, m);
+    poller_role::give_up_poll_role(&mut locked, m);
     let asleep = !woken && locked.idle_ms.remove(m);
     let mut p = None;
     if asleep {
-        timekeeper::resign(&mut locked, m);
+        timekeeper::resign_timekeeper(&mut locked, m);
         p = locked.pop_idle_p();
     }
     drop(locked);
@@ -136,14 +137,14 @@ fn serve(m: &'static M, ready: GList, woken: bool) -> bool {
         p = m.take_next_p();
     }
     if let Some(p) = p {
-        take(m, p);
+        acquire_p_here(m, p);
     }
-    poll::push_all(m, ready);
+    poll::inject_ready(m, ready);
     true
 }
 
 /// What an M finds that has slept long enough.
-enum End {
+enum TimeoutOutcome {
     /// There are enough others: it is out of the list of idle Ms.
     Ends,
     /// It is kept; for now it is out of the list.
@@ -156,36 +157,36 @@ enum End {
     IsWoken,
 }
 
-fn take(m: &'static M, p: &'static P) {
+fn acquire_p_here(m: &'static M, p: &'static P) {
     m.acquire_p(p);
-    p.node.store(steal::node_here(), Ordering::Relaxed);
+    p.node.store(steal::current_node(), Ordering::Relaxed);
 }
 
 /// `for_timer`: it has slept until a timer was due, not until it was idle for long.
-fn end_of_sleep(m: &'static M, for_timer: bool) -> End {
+fn handle_timeout(m: &'static M, for_timer: bool) -> TimeoutOutcome {
     let mut locked = SCHED.lock.lock();
-    let polled = poller_role::leave(&mut locked, m);
+    let polled = poller_role::give_up_poll_role(&mut locked, m);
     if !locked.idle_ms.remove(m) {
-        return End::IsWoken;
+        return TimeoutOutcome::IsWoken;
     }
     // An M must keep the time, and an M must poll.
-    let kept = timekeeper::resign(&mut locked, m) | polled;
+    let kept = timekeeper::resign_timekeeper(&mut locked, m) | polled;
     if for_timer {
         let p = timekeeper::are_due().then(|| locked.pop_idle_p()).flatten();
         drop(locked);
-        return p.map_or(End::LooksAgain, |p| {
+        return p.map_or(TimeoutOutcome::LooksAgain, |p| {
             wake::start_spinning(m);
-            End::Fires(p)
+            TimeoutOutcome::Fires(p)
         });
     }
     // One more than Ps, beside those that cannot take one: the next hand-off must not have to wait for a
     // thread.
     let away = (locked.locked_ms + locked.blocked_ms) as usize;
     if kept || locked.ms as usize <= SCHED.procs() + 1 + away || m.is_main() {
-        return End::Stays;
+        return TimeoutOutcome::Stays;
     }
     locked.ms -= 1;
-    End::Ends
+    TimeoutOutcome::Ends
 }
 
 /// What this M keeps, stacks in the caches of idle Ps, and stacks that rest, back to the system.

@@ -21,31 +21,31 @@ pub(crate) fn stop_locked_m(m: &'static M) {
     }
     let last = deadlock::is_possible(&SCHED.lock.lock());
     if !(last && deadlock::sleep_as_the_last(m)) {
-        sleep_perhaps_for_long(m);
+        sleep_and_spill_cache(m);
     }
     SCHED.lock.lock().locked_ms -= 1;
-    give::take_given_p(m);
+    give::acquire_next_p(m);
 }
 
 /// Sleeps until it is woken. After a while, what memory the M keeps is everybody's.
-fn sleep_perhaps_for_long(m: &'static M) {
-    if !m.sleep(Some(LONG)) {
+fn sleep_and_spill_cache(m: &'static M) {
+    if !m.sleep(Some(CACHE_SPILL_DELAY)) {
         gosched_alloc::spill();
         m.sleep(None);
     }
 }
 
 /// Sleep is not long before that.
-pub(crate) const LONG: Duration = Duration::from_millis(500);
+pub(crate) const CACHE_SPILL_DELAY: Duration = Duration::from_millis(500);
 
 /// On g0 of an M that found a goroutine only `owner` may run: gives it the P. The caller goes to
 /// sleep.
-pub(crate) fn give_to_locked(m: &'static M, g: &'static G, owner: &'static M) {
+pub(crate) fn start_locked_m(m: &'static M, g: &'static G, owner: &'static M) {
     debug_assert_eq!(g.state(), GState::Runnable);
     if m.spinning.load(Ordering::Relaxed) {
         wake::stop_spinning(m);
     }
     if let Some(p) = m.release_p() {
-        give::give(owner, p);
+        give::hand_p_to(owner, p);
     }
 }

@@ -30,64 +30,64 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How often somebody has looked.
-pub(crate) static LOOKS: AtomicU64 = AtomicU64::new(0);
+pub(crate) static POLL_COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// Looks, on g0 of an M with a P: the first of those who are ready; the others are in its queue.
-pub(crate) fn look(m: &'static M) -> Option<&'static G> {
+pub(crate) fn poll_for_g(m: &'static M) -> Option<&'static G> {
     let mut ready = GList::new();
-    LOOKS.fetch_add(1, Ordering::Relaxed);
-    events::collect(&mut ready, Some(Duration::ZERO));
+    POLL_COUNT.fetch_add(1, Ordering::Relaxed);
+    events::poll_ready(&mut ready, Some(Duration::ZERO));
     let first = pop_goroutine(&mut ready);
-    if push_here(m, ready) {
+    if inject_local(m, ready) {
         wake::wake_if_idle();
     }
     first
 }
 
 /// More than this wait in the global queue only where many have become runnable at once.
-pub(crate) const MANY: usize = 256;
+pub(crate) const LONG_GLOBAL_QUEUE: usize = 256;
 
 /// So many go to a queue that is not empty: fewer than run until the next look, so it does not overflow.
-pub(crate) const AHEAD: usize = global::FAIRNESS as usize / 2;
+pub(crate) const BUSY_POLL_BATCH: usize = global::GLOBAL_QUEUE_INTERVAL_TICKS as usize / 2;
 
 /// Looks, on g0 of an M with a P, although there is work: those who are ready go behind all others if many wait
 /// in the global queue already; else some of them to the queue of the P.
-pub(crate) fn look_first(m: &'static M) {
+pub(crate) fn poll_when_busy(m: &'static M) {
     let mut ready = GList::new();
-    LOOKS.fetch_add(1, Ordering::Relaxed);
-    if SCHED.queued.load(Ordering::Relaxed) > MANY {
-        events::collect(&mut ready, Some(Duration::ZERO));
-        return push_last(ready);
+    POLL_COUNT.fetch_add(1, Ordering::Relaxed);
+    if SCHED.queued.load(Ordering::Relaxed) > LONG_GLOBAL_QUEUE {
+        events::poll_ready(&mut ready, Some(Duration::ZERO));
+        return inject_last(ready);
     }
-    events::collect_some(AHEAD, &mut ready, Some(Duration::ZERO));
-    push_all(m, ready);
+    events::poll_ready_up_to(BUSY_POLL_BATCH, &mut ready, Some(Duration::ZERO));
+    inject_ready(m, ready);
 }
 
 /// Whether it is time to look although there is work. Not where one waits that was interrupted: it would go
 /// before those who are found.
 #[inline]
 pub(crate) fn is_due(p: &'static P) -> bool {
-    p.tick().is_multiple_of(global::FAIRNESS)
-        && poller_role::is_worth_a_look()
+    p.tick().is_multiple_of(global::GLOBAL_QUEUE_INTERVAL_TICKS)
+        && poller_role::should_poll()
         && SCHED.attention() & INTERRUPTED == 0
 }
 
 /// To the queue of the M's P; or before all others, if it has none. Others are told if there is more than the
 /// M itself runs next.
-pub(crate) fn push_all(m: &'static M, ready: GList) {
+pub(crate) fn inject_ready(m: &'static M, ready: GList) {
     match m.p() {
         Some(p) => {
-            push_here(m, ready);
+            inject_local(m, ready);
             if p.queue.len() > 1 {
                 wake::wake_if_idle();
             }
         }
-        None => push_without_p(ready),
+        None => inject_first(ready),
     }
 }
 
 /// To the queue of the M's P. False: there was none.
-fn push_here(m: &'static M, mut ready: GList) -> bool {
+fn inject_local(m: &'static M, mut ready: GList) -> bool {
     let mut pushed = false;
     while let Some(g) = pop_goroutine(&mut ready) {
         switch::push(m, g);
@@ -109,20 +109,20 @@ fn pop_goroutine(ready: &mut GList) -> Option<&'static G> {
 }
 
 /// Those who are ready, before all others, by one who has no P.
-pub(crate) fn push_without_p(ready: GList) {
-    push_by(ready, |locked, g| {
+pub(crate) fn inject_first(ready: GList) {
+    inject_global(ready, |locked, g| {
         locked.push_interrupted(g);
-        poller_role::UNSERVED.store(true, Ordering::Relaxed);
+        poller_role::IO_UNCLAIMED.store(true, Ordering::Relaxed);
     });
 }
 
 /// Those who are ready, behind all others. By threads without a P too.
-pub(crate) fn push_last(ready: GList) {
-    push_by(ready, Locked::push);
+pub(crate) fn inject_last(ready: GList) {
+    inject_global(ready, Locked::push);
 }
 
 /// To the global queue.
-fn push_by(mut ready: GList, push: fn(&mut Locked, &'static G)) {
+fn inject_global(mut ready: GList, push: fn(&mut Locked, &'static G)) {
     let Some(first) = pop_goroutine(&mut ready) else { return };
     let mut locked = SCHED.lock.lock();
     push(&mut locked, first);
@@ -142,15 +142,15 @@ pub(crate) fn sleep(m: &'static M, timeout: Option<Duration>, ready: &mut GList)
         if !ready.is_empty() || left.is_some_and(|left| left.is_zero()) {
             return false;
         }
-        events::collect(ready, left);
+        events::poll_ready(ready, left);
         true
     })
 }
 
 /// Somebody waits for I/O from here on.
-pub(crate) fn get_polled() {
+pub(crate) fn ensure_poller() {
     barrier::light();
-    if poller_role::want_a_poller() {
+    if poller_role::is_poller_wanted() {
         wake::wake_if_idle();
     }
 }

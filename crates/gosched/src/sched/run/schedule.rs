@@ -18,7 +18,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 /// What the M's thread does from its first moment to its last. The M may have a P already.
-pub(crate) fn live(m: &'static M) {
+pub(crate) fn run_m(m: &'static M) {
     // SAFETY: alive — Ms are never freed.
     let attached = unsafe { m.carrier.attach() };
     if let Err(why) = attached {
@@ -29,10 +29,12 @@ pub(crate) fn live(m: &'static M) {
                 "a thread cannot carry goroutines: {why}. Does a filter of system calls refuse it?"
             );
         }
-        refusal::was_refused(format_args!("no memory for a thread that runs goroutines ({why})"));
-        return bury(m);
+        refusal::handle_refusal(format_args!(
+            "no memory for a thread that runs goroutines ({why})"
+        ));
+        return retire_m(m);
     }
-    preempt::begin_thread(m);
+    preempt::init_thread(m);
     current::set_is_m(true);
     // SAFETY: owner — the M's own thread, before its first switch.
     *unsafe { m.g0.get() } = Saved::running(m.carrier.thread_pointer());
@@ -55,7 +57,7 @@ pub(crate) fn live(m: &'static M) {
     current::set_is_m(false);
     // SAFETY: attached — above, on this thread.
     unsafe { m.carrier.detach() };
-    bury(m);
+    retire_m(m);
 }
 
 /// The G to run now: the one chosen already, the one the M is locked to, or whatever is found.
@@ -76,15 +78,15 @@ fn next(m: &'static M) -> Option<&'static G> {
 
 /// Runs `g` until the M is back on g0; or brings it to the M that must run it.
 fn run(m: &'static M, g: &'static G) {
-    if let Some(owner) = give::owner_of(g).filter(|owner| !ptr::eq(*owner, m)) {
-        locked_m::give_to_locked(m, g, owner);
+    if let Some(owner) = give::pinned_m(g).filter(|owner| !ptr::eq(*owner, m)) {
+        locked_m::start_locked_m(m, g, owner);
         return;
     }
     if m.p().is_none() || g.state() != GState::Runnable {
         fatal!("M{} is to run goroutine {} ({})", m.id, g.id(), g.state().name());
     }
-    if stacks::prepare(m, g) {
-        switch::run(m, g);
+    if stacks::ensure_stack(m, g) {
+        switch::execute(m, g);
     }
 }
 
@@ -97,9 +99,9 @@ fn end(m: &'static M) {
 }
 
 /// The thread ends: the record is free for the next one.
-fn bury(m: &'static M) {
+fn retire_m(m: &'static M) {
     m.alive.store(false, Ordering::Relaxed);
-    counts::bury(m);
+    counts::record_ended_m(m);
     m.set_dying(false);
     m.set_main(false);
     SCHED.lock.lock().dead_ms.push(m);

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// How often all others are asked; the last time also for the G that is to run next.
-const PASSES: usize = 4;
+const STEAL_TRIES: usize = 4;
 
 /// What a thief asks the system to sleep before it takes the G that is to run next: time for the
 /// victim to run it itself, as it does when it made that one ready just before it parks. The system
@@ -32,21 +32,21 @@ fn nap() {
 pub(crate) fn steal(p: &'static P) -> Option<&'static G> {
     let coprimes = coprimes()?;
     loop {
-        let turns = turns_of_all();
-        for pass in 0..PASSES {
-            let stolen = steal_once(p, coprimes, pass == PASSES - 1);
+        let turns = total_turns();
+        for pass in 0..STEAL_TRIES {
+            let stolen = steal_once(p, coprimes, pass == STEAL_TRIES - 1);
             if stolen.is_some() || stopping::is_stopping() {
                 return stolen;
             }
         }
-        if turns_of_all() == turns || SCHED.queued.load(Ordering::Relaxed) > 0 {
+        if total_turns() == turns || SCHED.queued.load(Ordering::Relaxed) > 0 {
             return None;
         }
         nap();
     }
 }
 
-fn turns_of_all() -> u32 {
+fn total_turns() -> u32 {
     SCHED.used_ps().fold(0, |sum, p| sum.wrapping_add(p.queue.own_turns()))
 }
 
@@ -76,8 +76,8 @@ fn coprimes() -> Option<&'static Coprimes> {
 /// Tables made so far: the same number may come again.
 static TABLES: Lock<Vec<(usize, &'static Coprimes)>> = Lock::new(Vec::new());
 
-/// The table for `procs` Ps: may allocate. To be put in force by [`use_table`].
-pub(crate) fn table_for(procs: usize) -> &'static Coprimes {
+/// The table for `procs` Ps: may allocate. To be put in force by [`set_coprimes`].
+pub(crate) fn coprimes_for(procs: usize) -> &'static Coprimes {
     let mut tables = TABLES.lock_patiently();
     if let Some((_, table)) = tables.iter().find(|(count, _)| *count == procs) {
         return table;
@@ -87,7 +87,7 @@ pub(crate) fn table_for(procs: usize) -> &'static Coprimes {
     table
 }
 
-pub(crate) fn use_table(table: &'static Coprimes) {
+pub(crate) fn set_coprimes(table: &'static Coprimes) {
     // PAIR coprimes: publishes the table.
     COPRIMES.store(std::ptr::from_ref(table).cast_mut(), Ordering::Release);
 }
@@ -100,7 +100,7 @@ pub(crate) fn read_topology() {
 }
 
 /// The node the calling thread runs on now.
-pub(crate) fn node_here() -> u32 {
+pub(crate) fn current_node() -> u32 {
     let Some(topology) = TOPOLOGY.get().filter(|topology| topology.nodes() > 1) else { return 0 };
     // SAFETY: asks for a number.
     let cpu = unsafe { libc::sched_getcpu() };

@@ -8,10 +8,10 @@
 //! earlier timer wakes it. Where Ps are idle and there is no keeper, adding one wakes an M that looks
 //! for work in vain and becomes the keeper. Where no P is idle the watcher is there in time (`monitor::sysmon`).
 //!
-//! Who adds: 1. puts the timer into a heap; 2. counts [`ADDED`] up; 3. lowers `EARLIEST`; 4. if that was
+//! Who adds: 1. puts the timer into a heap; 2. counts [`ADD_COUNT`] up; 3. lowers `EARLIEST`; 4. if that was
 //! higher, looks at the keeper's time.
 //! The keeper: 1. says until when it will sleep; 2. looks at `EARLIEST`; 3. sleeps.
-//! Who fired: 1. looks at `ADDED`; 2. looks at all heaps, and sets `EARLIEST`; 3. starts over if `ADDED`
+//! Who fired: 1. looks at `ADD_COUNT`; 2. looks at all heaps, and sets `EARLIEST`; 3. starts over if `ADD_COUNT`
 //! has changed.
 //!
 //! Steps 3 and 4 of who adds, and 1 and 2 of the keeper, are of one order for all: one sees the other.
@@ -29,14 +29,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The heap of those who have no P.
-static OUTSIDE: TimerHeap = TimerHeap::new();
+static GLOBAL_HEAP: TimerHeap = TimerHeap::new();
 
 /// How many timers were ever added.
-static ADDED: AtomicU64 = AtomicU64::new(0);
+static ADD_COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// How many there are of those who have no P.
-pub(crate) fn outside() -> usize {
-    OUTSIDE.len()
+pub(crate) fn num_global_timers() -> usize {
+    GLOBAL_HEAP.len()
 }
 
 /// Whether there is one that can make a goroutine or a thread ready. Inside the runtime.
@@ -56,32 +56,32 @@ pub(crate) unsafe fn insert(
     timer: &Timer,
     when: u64,
 ) -> Result<(), &'static TimerHeap> {
-    let heap = m.and_then(M::p).map_or(&OUTSIDE, |p| &p.timers);
+    let heap = m.and_then(M::p).map_or(&GLOBAL_HEAP, |p| &p.timers);
     // SAFETY: alive — promised by the caller.
     if !unsafe { heap.insert(timer, when) } {
         return Err(heap);
     }
     // PAIR timers: one order for this, the next, and the keeper's.
-    ADDED.fetch_add(1, Ordering::SeqCst);
+    ADD_COUNT.fetch_add(1, Ordering::SeqCst);
     // PAIR timers: as above.
     if timekeeper::EARLIEST.fetch_min(when, Ordering::SeqCst) > when {
-        tell_keeper(when);
+        wake_timekeeper(when);
     }
     Ok(())
 }
 
 /// There is a timer earlier than all others.
-fn tell_keeper(when: u64) {
-    sysmon_alarm::tell_of_timer(when);
+fn wake_timekeeper(when: u64) {
+    sysmon_alarm::wake_for_timer(when);
     // PAIR timers: as above.
-    match timekeeper::KEPT_UNTIL.load(Ordering::SeqCst) {
+    match timekeeper::TIMEKEEPER_WAKES_AT.load(Ordering::SeqCst) {
         0 => wake::wake_if_idle(),
         until if until > when => {
             let mut locked = SCHED.lock.lock();
-            if let Some(keeper) = locked.keeper {
+            if let Some(keeper) = locked.timekeeper {
                 // It looks again, without a P.
-                timekeeper::resign(&mut locked, keeper);
-                poller_role::call_out(&locked, keeper);
+                timekeeper::resign_timekeeper(&mut locked, keeper);
+                poller_role::mark_poller_leaving(&locked, keeper);
                 locked.idle_ms.remove(keeper);
                 drop(locked);
                 poller_role::wake_m(keeper);
@@ -93,22 +93,22 @@ fn tell_keeper(when: u64) {
 
 /// How long an M that is about to sleep may, as the keeper; `None`: there is one, or there is nothing to
 /// keep, or no P to fire what is due with. Under the lock.
-pub(crate) fn keep(locked: &mut Locked, m: &'static M) -> Option<Duration> {
+pub(crate) fn become_timekeeper(locked: &mut Locked, m: &'static M) -> Option<Duration> {
     // Virtual time does not pass while an M sleeps.
-    if locked.keeper.is_some() || clock::is_virtual() {
+    if locked.timekeeper.is_some() || clock::is_virtual() {
         return None;
     }
-    let mut earliest = look();
+    let mut earliest = refresh_earliest();
     loop {
         let now = clock::now();
         // Those who have the Ps look for themselves, before they sleep at the latest.
         if earliest == NEVER || (earliest <= now && locked.idle_ps.is_empty()) {
-            timekeeper::resign(locked, m);
+            timekeeper::resign_timekeeper(locked, m);
             return None;
         }
-        locked.keeper = Some(m);
+        locked.timekeeper = Some(m);
         // PAIR timers: as above.
-        timekeeper::KEPT_UNTIL.store(earliest, Ordering::SeqCst);
+        timekeeper::TIMEKEEPER_WAKES_AT.store(earliest, Ordering::SeqCst);
         // PAIR timers: as above.
         let again = timekeeper::EARLIEST.load(Ordering::SeqCst);
         if again >= earliest {
@@ -120,8 +120,8 @@ pub(crate) fn keep(locked: &mut Locked, m: &'static M) -> Option<Duration> {
 
 /// Everything sleeps, in virtual time: then it is the time of the first timer that can wake somebody. Others that are due
 /// before are late, as with Go, where they are in no heap. False: there is none. Under the lock.
-pub(crate) fn jump(_locked: &Locked) -> bool {
-    look();
+pub(crate) fn advance_virtual_time(_locked: &Locked) -> bool {
+    refresh_earliest();
     let next = all_heaps().map(TimerHeap::next_waking).min().unwrap_or(NEVER);
     if next != NEVER {
         clock::jump_to(next);
@@ -130,13 +130,13 @@ pub(crate) fn jump(_locked: &Locked) -> bool {
 }
 
 /// So many are fired before others get a turn.
-const AT_A_TIME: usize = 64;
+const FIRE_BATCH: usize = 64;
 
 /// Fires some of what is due, on g0 of an M with a P. True: a goroutine that it has woken is the next to run.
 pub(crate) fn run_due(m: &'static M) -> bool {
     let now = clock::now();
     let mut ready = GList::new();
-    let mut left = AT_A_TIME;
+    let mut left = FIRE_BATCH;
     for heap in all_heaps() {
         if heap.next() <= now {
             left -= heap.fire_due(now, left, &mut ready);
@@ -145,7 +145,7 @@ pub(crate) fn run_due(m: &'static M) -> bool {
             break;
         }
     }
-    look_after_firing();
+    refresh_after_firing();
     // The first one runs next, the others after it in the order of their times.
     let mut first = None;
     while let Some(g) = ready.pop_front() {
@@ -168,48 +168,48 @@ pub(crate) fn run_due(m: &'static M) -> bool {
 
 /// Whether only sysmon is left to fire timers: every P is idle, and no M sleeps that could take one. All Ms are
 /// locked to goroutines or blocked, and the system grants no more. Under the lock.
-pub(crate) fn need_sysmon(locked: &Locked) -> bool {
+pub(crate) fn is_sysmon_needed(locked: &Locked) -> bool {
     SCHED.is_idle() && locked.idle_ms.is_empty() && !clock::is_virtual() && can_wake()
 }
 
-/// Fires some of what is due, by sysmon, where [`need_sysmon`] says so.
+/// Fires some of what is due, by sysmon, where [`is_sysmon_needed`] says so.
 pub(crate) fn run_due_by_sysmon() {
-    if !timekeeper::are_due() || !SCHED.is_idle() || !need_sysmon(&SCHED.lock.lock()) {
+    if !timekeeper::are_due() || !SCHED.is_idle() || !is_sysmon_needed(&SCHED.lock.lock()) {
         return;
     }
     let (now, mut ready) = (clock::now(), GList::new());
     for heap in all_heaps().filter(|heap| heap.next() <= now) {
-        heap.fire_due(now, AT_A_TIME, &mut ready);
+        heap.fire_due(now, FIRE_BATCH, &mut ready);
     }
-    look_after_firing();
-    poll::push_last(ready);
+    refresh_after_firing();
+    poll::inject_last(ready);
 }
 
 /// Looks when the next timer is due. Between the look's two steps the keeper may have fallen asleep for too long.
-fn look_after_firing() {
-    let earliest = look();
+fn refresh_after_firing() {
+    let earliest = refresh_earliest();
     // PAIR timers: as above.
-    let until = timekeeper::KEPT_UNTIL.load(Ordering::SeqCst);
+    let until = timekeeper::TIMEKEEPER_WAKES_AT.load(Ordering::SeqCst);
     if until > earliest {
-        tell_keeper(earliest);
+        wake_timekeeper(earliest);
     }
 }
 
 /// Looks when the first timer is due, and leaves that in [`timekeeper::EARLIEST`].
-fn look() -> u64 {
+fn refresh_earliest() -> u64 {
     loop {
         // PAIR timers: as above.
-        let added = ADDED.load(Ordering::SeqCst);
+        let added = ADD_COUNT.load(Ordering::SeqCst);
         let earliest = all_heaps().map(TimerHeap::next).min().unwrap_or(NEVER);
         // PAIR timers: as above.
         timekeeper::EARLIEST.store(earliest, Ordering::SeqCst);
         // PAIR timers: as above.
-        if ADDED.load(Ordering::SeqCst) == added {
+        if ADD_COUNT.load(Ordering::SeqCst) == added {
             return earliest;
         }
     }
 }
 
 fn all_heaps() -> impl Iterator<Item = &'static TimerHeap> {
-    SCHED.all_ps().map(|p| &p.timers).chain([&OUTSIDE])
+    SCHED.all_ps().map(|p| &p.timers).chain([&GLOBAL_HEAP])
 }

@@ -20,20 +20,20 @@ pub(crate) fn num_started() -> u64 {
 }
 
 /// How long Ms have run whose threads have ended, in nanoseconds.
-static BURIED: AtomicU64 = AtomicU64::new(0);
+static ENDED_M_CPU_NANOS: AtomicU64 = AtomicU64::new(0);
 
 /// The thread of an M ends: its own.
-pub(crate) fn bury(m: &'static M) {
+pub(crate) fn record_ended_m(m: &'static M) {
     let ran = thread_look::cpu_time(m.thread()).unwrap_or(0);
     m.set_thread(0);
     // PAIR buried: whoever has this in its sum finds no thread.
-    BURIED.fetch_add(ran, Ordering::Release);
+    ENDED_M_CPU_NANOS.fetch_add(ran, Ordering::Release);
 }
 
 /// How long Ms have run, in nanoseconds. One that ends at this moment may be missing, but is not counted twice.
 pub(crate) fn cpu_time() -> u64 {
     // PAIR buried: before the look at threads.
-    let buried = BURIED.load(Ordering::Acquire);
+    let buried = ENDED_M_CPU_NANOS.load(Ordering::Acquire);
     buried + SCHED.all_ms().filter_map(|m| thread_look::cpu_time(m.thread())).sum::<u64>()
 }
 

@@ -52,7 +52,7 @@ pub(crate) struct Locked {
     pub(crate) idle_ps: Chain<P>,
     pub(crate) idle_ms: Chain<M>,
     /// Of these, the one that wakes for the next timer.
-    pub(crate) keeper: Option<&'static M>,
+    pub(crate) timekeeper: Option<&'static M>,
     /// The role of the M that sleeps in the poller.
     pub(crate) poller: PollRole<M>,
     /// Ps for which no M was there: the spawner makes one.
@@ -65,7 +65,7 @@ pub(crate) struct Locked {
     pub(crate) stackless: GList,
     /// Ms that have a thread, or are about to.
     pub(crate) ms: u32,
-    pub(crate) next_m: u32,
+    pub(crate) next_m_id: u32,
     /// Ms asleep until the goroutine they are locked to, or were stopped with, can run.
     pub(crate) locked_ms: u32,
     /// Of these, those that were stopped with it.
@@ -75,23 +75,23 @@ pub(crate) struct Locked {
     /// Ps that have not stopped yet.
     pub(crate) stop_wait: u32,
     /// The system refused a thread: said once.
-    pub(crate) refused: bool,
+    pub(crate) refusal_reported: bool,
     /// When the last M asleep looks whether this is a deadlock; 0: that was never asked.
-    pub(crate) look_at: u64,
+    pub(crate) deadlock_check_at: u64,
     /// It has looked, and nothing has run since.
-    pub(crate) has_looked: bool,
+    pub(crate) has_checked_deadlock: bool,
 }
 
 /// Every so many slices a P looks at the global queue first (Go's number): small enough that Gs
 /// there do not starve, large enough that its lock is not fought for.
-pub(crate) const FAIRNESS: u32 = 61;
+pub(crate) const GLOBAL_QUEUE_INTERVAL_TICKS: u32 = 61;
 
 /// The world is to stop, or has stopped.
 pub(crate) const STOPPING: u32 = 1;
 /// A G was interrupted, and is to go on before others.
 pub(crate) const INTERRUPTED: u32 = 2;
 /// Many Ms are stopped with their goroutines: those go on before others begin.
-pub(crate) const CROWDED: u32 = 4;
+pub(crate) const TOO_MANY_STOPPED: u32 = 4;
 
 /// The one there is.
 pub(crate) static SCHED: Sched = Sched {
@@ -99,21 +99,21 @@ pub(crate) static SCHED: Sched = Sched {
         queue: GlobalQueue::new(),
         idle_ps: Chain::new(),
         idle_ms: Chain::new(),
-        keeper: None,
+        timekeeper: None,
         poller: PollRole::new(),
         orphans: Chain::new(),
         dead_ms: Chain::new(),
         free: GList::new(),
         stackless: GList::new(),
         ms: 0,
-        next_m: 0,
+        next_m_id: 0,
         locked_ms: 0,
         stopped_ms: 0,
         blocked_ms: 0,
         stop_wait: 0,
-        refused: false,
-        look_at: 0,
-        has_looked: false,
+        refusal_reported: false,
+        deadlock_check_at: 0,
+        has_checked_deadlock: false,
     })),
     queued: AtomicUsize::new(0),
     idle_ps: Apart::new(AtomicU32::new(0)),
@@ -127,7 +127,7 @@ pub(crate) static SCHED: Sched = Sched {
 };
 
 /// Where whoever stops the world waits for it.
-pub(crate) static STOPPED: LazyLock<Note> = LazyLock::new(Note::new);
+pub(crate) static STOP_NOTE: LazyLock<Note> = LazyLock::new(Note::new);
 
 /// 1 is main's.
 const FIRST_ID: u64 = 2;
@@ -200,14 +200,14 @@ impl Locked {
     #[inline]
     pub(crate) fn push(&mut self, g: &'static G) {
         self.queue.push_back(g);
-        self.tell_length();
+        self.publish_length();
     }
 
     /// From the head of the global queue.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<&'static G> {
         let g = self.queue.pop_front();
-        self.tell_length();
+        self.publish_length();
         g
     }
 
@@ -220,20 +220,20 @@ impl Locked {
     /// A G that was interrupted for another's sake: it goes on before the others.
     pub(crate) fn push_interrupted(&mut self, g: &'static G) {
         self.queue.push_interrupted(g);
-        self.tell_length();
+        self.publish_length();
         self.set_attention(INTERRUPTED, true);
     }
 
     /// A G that was stopped with its M: it goes on in its turn.
     pub(crate) fn push_stopped(&mut self, g: &'static G) {
         self.queue.push_stopped(g);
-        self.tell_length();
+        self.publish_length();
     }
 
     /// One that was stopped with its M, or interrupted there, whoever's turn it is.
     pub(crate) fn pop_pinned(&mut self) -> Option<&'static G> {
         let g = self.queue.pop_pinned();
-        self.tell_length();
+        self.publish_length();
         g
     }
 
@@ -243,12 +243,12 @@ impl Locked {
         self.stopped_ms = self.stopped_ms.wrapping_add_signed(change);
         // A report may wait for a lock of a library that one of them holds.
         let crowd = if dying::has_begun() { 0 } else { (8 * SCHED.procs() as u32).max(64) };
-        self.set_attention(CROWDED, self.stopped_ms > crowd);
+        self.set_attention(TOO_MANY_STOPPED, self.stopped_ms > crowd);
     }
 
     /// To be called after each change of the global queue.
     #[inline]
-    pub(crate) fn tell_length(&self) {
+    pub(crate) fn publish_length(&self) {
         SCHED.queued.store(self.queue.len(), Ordering::Relaxed);
         if SCHED.attention() & INTERRUPTED != 0 && !self.queue.has_interrupted() {
             self.set_attention(INTERRUPTED, false);

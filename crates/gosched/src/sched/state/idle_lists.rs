@@ -4,29 +4,29 @@ use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::gmp::waking;
-use crate::sched::state::global::{CROWDED, Locked, SCHED};
+use crate::sched::state::global::{Locked, SCHED, TOO_MANY_STOPPED};
 use crate::sched::state::{poller_role, sysmon_alarm, timekeeper};
 
 impl Locked {
     /// One of those that go on before others, if there is one now.
-    pub(crate) fn pop_first(&mut self) -> Option<&'static G> {
-        poller_role::serve();
+    pub(crate) fn pop_priority(&mut self) -> Option<&'static G> {
+        poller_role::mark_io_claimed();
         let mut g = self.queue.pop_interrupted();
-        if g.is_none() && SCHED.attention() & CROWDED != 0 {
+        if g.is_none() && SCHED.attention() & TOO_MANY_STOPPED != 0 {
             g = self.queue.pop_stopped();
         }
-        self.tell_length();
+        self.publish_length();
         g
     }
 
     /// An M that sleeps; the keeper, or the one in the poller, only if there is no other.
     pub(crate) fn pop_idle_m(&mut self) -> Option<&'static M> {
-        let keeper = self.keeper;
-        let is_keeper = |m: &M| keeper.is_some_and(|keeper| std::ptr::eq(keeper, m));
+        let keeper = self.timekeeper;
+        let is_timekeeper = |m: &M| keeper.is_some_and(|keeper| std::ptr::eq(keeper, m));
         let mut aside = [None; 2];
         let mut m = self.idle_ms.pop();
         for place in &mut aside {
-            let Some(special) = m.filter(|m| is_keeper(m) || self.poller.is_held_by(m)) else {
+            let Some(special) = m.filter(|m| is_timekeeper(m) || self.poller.is_held_by(m)) else {
                 break;
             };
             *place = Some(special);
@@ -35,8 +35,8 @@ impl Locked {
         let m = m.or_else(|| aside.iter_mut().find_map(Option::take));
         aside.into_iter().flatten().for_each(|m| self.idle_ms.push(m));
         let m = m?;
-        timekeeper::resign(self, m);
-        poller_role::call_out(self, m);
+        timekeeper::resign_timekeeper(self, m);
+        poller_role::mark_poller_leaving(self, m);
         Some(m)
     }
 
@@ -48,7 +48,7 @@ impl Locked {
     pub(crate) fn pop_idle_p(&mut self) -> Option<&'static P> {
         let p = self.idle_ps.pop()?;
         waking::count_acquired_p(&SCHED.idle_ps);
-        sysmon_alarm::p_was_taken();
+        sysmon_alarm::on_idle_p_acquired();
         Some(p)
     }
 
@@ -58,7 +58,7 @@ impl Locked {
             return None;
         }
         waking::count_acquired_p(&SCHED.idle_ps);
-        sysmon_alarm::p_was_taken();
+        sysmon_alarm::on_idle_p_acquired();
         Some(p)
     }
 }

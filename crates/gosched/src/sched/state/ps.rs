@@ -6,7 +6,7 @@ use gosched_context::Size;
 use std::sync::OnceLock;
 
 /// The stack of a goroutine that asked for none.
-pub(crate) static SIZE: OnceLock<Size> = OnceLock::new();
+pub(crate) static STACK_SIZE: OnceLock<Size> = OnceLock::new();
 
 /// Makes Ps up to `procs` known, those that were never made: allocates.
 pub(crate) fn make_ps(procs: usize, size: Size) {
@@ -19,12 +19,12 @@ pub(crate) fn make_ps(procs: usize, size: Size) {
 
 /// As [`make_ps`], once the runtime has started.
 pub(crate) fn make_more_ps(procs: usize) {
-    if let Some(&size) = SIZE.get() {
+    if let Some(&size) = STACK_SIZE.get() {
         make_ps(procs, size);
     }
 }
 
 /// A P that is in no table: allocates.
 pub(crate) fn spare_p() -> Option<&'static P> {
-    SIZE.get().map(|&size| P::new(MAX_PROCS as u32, size))
+    STACK_SIZE.get().map(|&size| P::new(MAX_PROCS as u32, size))
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Why the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ExitReason {
     /// Nothing can go on: the program's fault.
     Fatal,
     /// A limit was reached: Go's `throw`, which shows everything.
@@ -20,7 +20,7 @@ pub(crate) enum End {
 static REPORT: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// What shows goroutines when the process must end.
-pub(crate) fn set_report(report: fn(End)) {
+pub(crate) fn set_report(report: fn(ExitReason)) {
     REPORT.store(report as *mut (), Ordering::Relaxed);
 }
 
@@ -51,11 +51,11 @@ pub(crate) fn begin() {
 }
 
 /// Shows goroutines: allocates, and reads debug information.
-pub(crate) fn report(end: End) {
+pub(crate) fn report(end: ExitReason) {
     let report = REPORT.load(Ordering::Relaxed);
     if !report.is_null() {
         // SAFETY: `set_report` stored a function of this type.
-        let report = unsafe { std::mem::transmute::<*mut (), fn(End)>(report) };
+        let report = unsafe { std::mem::transmute::<*mut (), fn(ExitReason)>(report) };
         report(end);
     }
 }

@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 /// A goroutine to be started. Small: it is on the way of every `go`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Order<'a> {
+pub(crate) struct SpawnRequest<'a> {
     pub(crate) task: *mut Task,
     pub(crate) site: &'static Location<'static>,
     /// What is special about it.
-    pub(crate) wishes: Option<&'a Wishes>,
+    pub(crate) options: Option<&'a SpawnOptions>,
 }
 
 /// What most goroutines do not ask for.
 #[derive(Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct SpawnOptions {
     pub(crate) details: Option<Arc<Details>>,
     /// A stack of a size of its own.
     pub(crate) size: Option<Size>,

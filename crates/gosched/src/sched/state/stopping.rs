@@ -2,7 +2,7 @@
 
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
-use crate::sched::state::global::{Locked, SCHED, STOPPED, STOPPING};
+use crate::sched::state::global::{Locked, SCHED, STOP_NOTE, STOPPING};
 use std::sync::atomic::Ordering;
 
 #[inline]
@@ -15,12 +15,12 @@ pub(crate) fn count_stopped(locked: &mut Locked, p: &'static P) {
     p.set_status(PStatus::Stopped);
     locked.stop_wait -= 1;
     if locked.stop_wait == 0 {
-        STOPPED.wake();
+        STOP_NOTE.wake();
     }
 }
 
 /// An M on g0, while the world stops: gives its P up and sleeps.
-pub(crate) fn stop_here(m: &'static M) {
+pub(crate) fn release_p_for_stop(m: &'static M) {
     let mut locked = SCHED.lock.lock();
     if !is_stopping() {
         return;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) static EARLIEST: Apart<AtomicU64> = Apart::new(AtomicU64::new(NEVER));
 
 /// Until when the keeper sleeps; 0: there is none.
-pub(crate) static KEPT_UNTIL: AtomicU64 = AtomicU64::new(0);
+pub(crate) static TIMEKEEPER_WAKES_AT: AtomicU64 = AtomicU64::new(0);
 
 /// Whether a timer is, or may be, due.
 #[inline]
@@ -30,18 +30,18 @@ pub(crate) fn until_next() -> Option<u64> {
 
 /// Whether somebody should wake for the next one, and nobody will. Asked by whoever has made a P idle
 /// without going to sleep as one that may keep the time, after a heavy barrier.
-pub(crate) fn want_a_keeper() -> bool {
+pub(crate) fn is_timekeeper_missing() -> bool {
     // PAIR timers: one order for this and who adds.
-    EARLIEST.load(Ordering::SeqCst) != NEVER && KEPT_UNTIL.load(Ordering::SeqCst) == 0
+    EARLIEST.load(Ordering::SeqCst) != NEVER && TIMEKEEPER_WAKES_AT.load(Ordering::SeqCst) == 0
 }
 
 /// An M that slept does not keep any more, if it did. Under the lock.
-pub(crate) fn resign(locked: &mut Locked, m: &'static M) -> bool {
-    let was = locked.keeper.is_some_and(|keeper| ptr::eq(keeper, m));
+pub(crate) fn resign_timekeeper(locked: &mut Locked, m: &'static M) -> bool {
+    let was = locked.timekeeper.is_some_and(|keeper| ptr::eq(keeper, m));
     if was {
-        locked.keeper = None;
+        locked.timekeeper = None;
         // PAIR timers: one order for this and who adds.
-        KEPT_UNTIL.store(0, Ordering::SeqCst);
+        TIMEKEEPER_WAKES_AT.store(0, Ordering::SeqCst);
     }
     was
 }

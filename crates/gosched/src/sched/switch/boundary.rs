@@ -27,8 +27,8 @@ pub(crate) fn enter() -> &'static M {
     // SAFETY: carried — goroutines are, by Ms.
     let m = unsafe { M::current() };
     barrier::light();
-    if m.taken.load(Ordering::Relaxed) != 0 {
-        return syscall::come_back(m);
+    if m.syscall_state.load(Ordering::Relaxed) != 0 {
+        return syscall::exit_syscall(m);
     }
     m
 }
@@ -38,18 +38,18 @@ pub(crate) fn enter() -> &'static M {
 pub(crate) fn leave() {
     // SAFETY: carried, counted — `enter` was called.
     if unsafe { arch::preempt_on() } {
-        serve();
+        serve_preempt_request();
     }
 }
 
 /// A request waits: stops here if nothing speaks against it any more.
 #[cold]
 #[inline(never)]
-fn serve() {
+fn serve_preempt_request() {
     loop {
         let m = enter();
         if m.carrier.preempt_off_count() == 1 && m.carrier.is_pending() {
-            preempt::serve(m);
+            preempt::serve_request(m);
         }
         // SAFETY: carried, counted — `enter` was called.
         let again = unsafe { arch::preempt_on() };

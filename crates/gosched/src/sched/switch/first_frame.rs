@@ -29,9 +29,9 @@ pub(crate) const FIRST_FRAMES: FirstFrames =
 /// over with it.
 ///
 /// # Safety
-/// - **callback**: `stacks::lay_out` put it there, with the G; g0 switched to it.
+/// - **callback**: `stacks::write_first_frame` put it there, with the G; g0 switched to it.
 unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
-    switch::publish();
+    switch::publish_departure();
     // SAFETY: the G this runs for; Gs are never freed.
     let g: &'static G = unsafe { &*(g as *const G) };
     // SAFETY: carried — by the M whose g0 switched here.
@@ -53,18 +53,18 @@ unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
     // SAFETY: carried — as above.
     unsafe { arch::preempt_off() };
     barrier::light();
-    if m.taken.load(Ordering::Relaxed) != 0 {
-        syscall::come_back_here(m);
+    if m.syscall_state.load(Ordering::Relaxed) != 0 {
+        syscall::exit_syscall_in_place(m);
     }
     if let Some(why) = work.failed {
         stacks::ERRNO.store(stacks::errno_of(&why), Ordering::Relaxed);
-        switch::leave_to_g0(m, g, Departure::NoStack { g });
+        switch::switch_to_g0(m, g, Departure::NoStack { g });
     }
     let (top, thread_pointer) = (stack.top(), identity::thread_pointer(stack));
     // SAFETY: owner — it runs.
     unsafe { g.saved.get() }.thread_pointer = thread_pointer;
     // SAFETY: mapped — the stack this runs on; fs — built above. Nothing here needs a drop.
-    unsafe { arch::enter(top, thread_pointer, start, ptr::from_ref(g) as usize) }
+    unsafe { arch::enter(top, thread_pointer, run_goroutine, ptr::from_ref(g) as usize) }
 }
 
 /// What [`build`] works on.
@@ -85,11 +85,11 @@ unsafe extern "C" fn build(work: *mut u8) {
 /// First on a stack with an identity.
 ///
 /// # Safety
-/// - **callback**: `stacks::lay_out` put it there, with the G.
+/// - **callback**: `stacks::write_first_frame` put it there, with the G.
 unsafe extern "C" fn start_with_identity(_message: usize, g: usize) -> ! {
-    switch::publish();
+    switch::publish_departure();
     // SAFETY: callback — with the identity, at the top of the stack.
-    unsafe { start(g) }
+    unsafe { run_goroutine(g) }
 }
 
 /// The whole life of a goroutine, with its own identity.
@@ -97,7 +97,7 @@ unsafe extern "C" fn start_with_identity(_message: usize, g: usize) -> ! {
 /// # Safety
 /// - **callback**: it runs with the goroutine's identity, at the top of its stack, with the G, and
 ///   with preemption off.
-unsafe extern "C" fn start(g: usize) -> ! {
+unsafe extern "C" fn run_goroutine(g: usize) -> ! {
     // SAFETY: the G this runs for; Gs are never freed.
     let g: &'static G = unsafe { &*(g as *const G) };
     // SAFETY: own — this runs with the goroutine's identity, fresh or wiped.
@@ -110,7 +110,7 @@ unsafe extern "C" fn start(g: usize) -> ! {
     // SAFETY: the task was given with the G, and is alive until it says otherwise.
     let kind = unsafe { (*task).kind };
     // SAFETY: as above; once.
-    let heard = unsafe { (kind.run)(task) };
+    let needs_completion = unsafe { (kind.run)(task) };
     g.forget_details();
     // SAFETY: own — nothing of it is needed any more.
     unsafe { identity::retire() };
@@ -124,7 +124,7 @@ unsafe extern "C" fn start(g: usize) -> ! {
         p.count_ended();
     }
     leave();
-    if heard {
+    if needs_completion {
         // SAFETY: the task is alive: `run` said so; once.
         unsafe { (kind.complete)(task) };
     }

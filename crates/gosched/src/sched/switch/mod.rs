@@ -5,7 +5,7 @@
 //! the M and done *after* the switch, by whoever runs then: until its registers are saved and its
 //! thread pointer is out of force, nobody else may run it.
 //!
-//! On the way from `depart` to `publish` preemption is off, nothing is allocated, nothing panics.
+//! On the way from `depart` to `publish_departure` preemption is off, nothing is allocated, nothing panics.
 //! Where an earlier step of `find_runnable` could apply (the world stops, it is the 61st time, the M
 //! is locked to a goroutine, or was changed by one), or the next G has no stack yet and none is at hand, g0 takes over.
 
@@ -49,9 +49,9 @@ enum Next {
 /// another M. Preemption is off before and after.
 #[inline(always)]
 pub(crate) fn depart(m: &'static M, g: &'static G, departure: Departure) {
-    match m.p().map_or(Next::AskG0, |p| next_of(m, p, track)) {
-        Next::Found(next) => leave_for(m, g, next, departure),
-        Next::Empty | Next::AskG0 => leave_to_g0(m, g, departure),
+    match m.p().map_or(Next::AskG0, |p| pick_next(m, p, track)) {
+        Next::Found(next) => switch_to_g(m, g, next, departure),
+        Next::Empty | Next::AskG0 => switch_to_g0(m, g, departure),
     }
 }
 
@@ -60,11 +60,11 @@ pub(crate) fn depart(m: &'static M, g: &'static G, departure: Departure) {
 #[inline(always)]
 pub(crate) fn depart_yielding(m: &'static M, g: &'static G) {
     let Some(p) = m.p() else {
-        return leave_to_g0(m, g, Departure::Yield { g, held: false });
+        return switch_to_g0(m, g, Departure::Yield { g, held: false });
     };
-    match next_of(m, p, track_yielding) {
-        Next::Found(next) => leave_for(m, g, next, Departure::Yield { g, held: false }),
-        Next::AskG0 => leave_to_g0(m, g, Departure::Yield { g, held: false }),
+    match pick_next(m, p, track_yielding) {
+        Next::Found(next) => switch_to_g(m, g, next, Departure::Yield { g, held: false }),
+        Next::AskG0 => switch_to_g0(m, g, Departure::Yield { g, held: false }),
         // It would come back as the head of the global queue.
         Next::Empty if SCHED.queued.load(Ordering::Relaxed) == 0 => p.start_slice(),
         Next::Empty => {
@@ -74,7 +74,7 @@ pub(crate) fn depart_yielding(m: &'static M, g: &'static G) {
             match next {
                 Some(next) => {
                     p.start_slice();
-                    leave_for(m, g, next, Departure::Yield { g, held: true });
+                    switch_to_g(m, g, next, Departure::Yield { g, held: true });
                 }
                 None => {
                     // SAFETY: held — above.
@@ -92,20 +92,20 @@ pub(crate) fn take_global(p: &'static P) -> Option<&'static G> {
     // SAFETY: held — promised by the caller; no other reference is in use.
     let locked = unsafe { SCHED.lock.value() };
     let beside = locked.queue.pop_beside();
-    let first = beside.or_else(|| spill::take(&p.queue, locked.queue.any(), SCHED.procs()));
-    locked.tell_length();
+    let first = beside.or_else(|| spill::refill(&p.queue, locked.queue.any(), SCHED.procs()));
+    locked.publish_length();
     first
 }
 
 /// `if_tracked` is for the few that are. True: g0 must look.
 #[inline(always)]
-fn next_of(
+fn pick_next(
     m: &'static M,
     p: &'static P,
     if_tracked: impl Fn(&'static M, &'static P) -> bool,
 ) -> Next {
-    let due = p.tick().is_multiple_of(global::FAIRNESS)
-        && (SCHED.queued.load(Ordering::Relaxed) > 0 || poller_role::is_worth_a_look());
+    let due = p.tick().is_multiple_of(global::GLOBAL_QUEUE_INTERVAL_TICKS)
+        && (SCHED.queued.load(Ordering::Relaxed) > 0 || poller_role::should_poll());
     if due
         || timekeeper::are_due()
         || (p.is_departure_tracked() && if_tracked(m, p))
@@ -117,7 +117,7 @@ fn next_of(
     match p.queue.take() {
         None => Next::Empty,
         Some((g, slice)) => {
-            take_slice(p, slice);
+            start_or_inherit_slice(p, slice);
             Next::Found(g)
         }
     }
@@ -150,7 +150,7 @@ fn track_yielding(m: &'static M, p: &'static P) -> bool {
 
 /// The slice that a G from the P's own queue runs in.
 #[inline]
-pub(crate) fn take_slice(p: &'static P, slice: Slice) {
+pub(crate) fn start_or_inherit_slice(p: &'static P, slice: Slice) {
     match slice {
         Slice::New => p.start_slice(),
         Slice::Inherited => p.inherit_slice(),
@@ -159,13 +159,13 @@ pub(crate) fn take_slice(p: &'static P, slice: Slice) {
 
 /// Leaves `g` for `next`, which nobody else has.
 #[inline(always)]
-fn leave_for(m: &'static M, g: &'static G, next: &'static G, departure: Departure) {
+fn switch_to_g(m: &'static M, g: &'static G, next: &'static G, departure: Departure) {
     let direct = next.pinned.load(Ordering::Relaxed).is_null()
-        && is_quick(m, departure)
-        && stacks::is_ready_to_run(m, next);
+        && can_publish_quickly(m, departure)
+        && stacks::ensure_cached_stack(m, next);
     if !direct {
         m.set_picked(next);
-        return leave_to_g0(m, g, departure);
+        return switch_to_g0(m, g, departure);
     }
     next.transition(GState::Runnable, GState::Running);
     m.set_curg(Some(next));
@@ -177,20 +177,20 @@ fn leave_for(m: &'static M, g: &'static G, next: &'static G, departure: Departur
 /// Whether the departure can be published on a goroutine's stack: no system call, no lock that may
 /// be held for long.
 #[inline]
-fn is_quick(m: &'static M, departure: Departure) -> bool {
-    !matches!(departure, Departure::Exit { .. }) || stacks::can_be_put_away_quickly(m)
+fn can_publish_quickly(m: &'static M, departure: Departure) -> bool {
+    !matches!(departure, Departure::Exit { .. }) || stacks::can_recycle_without_lock(m)
 }
 
 /// Leaves `g` for the scheduler.
 #[inline(always)]
-pub(crate) fn leave_to_g0(m: &'static M, g: &'static G, departure: Departure) {
+pub(crate) fn switch_to_g0(m: &'static M, g: &'static G, departure: Departure) {
     m.set_curg(None);
-    // SAFETY: to — g0 waits in `run`, for this M alone.
+    // SAFETY: to — g0 waits in `execute`, for this M alone.
     unsafe { switch(m, saved(g), m.g0.as_ptr(), departure) };
 }
 
 /// From g0 to a goroutine; returns when g0 is wanted again, with the departure published.
-pub(crate) fn run(m: &'static M, g: &'static G) {
+pub(crate) fn execute(m: &'static M, g: &'static G) {
     g.transition(GState::Runnable, GState::Running);
     m.set_curg(Some(g));
     // SAFETY: to — a G that was runnable, and is ours alone now.
@@ -206,13 +206,13 @@ unsafe fn switch(m: &'static M, from: *mut Saved, to: *mut Saved, departure: Dep
     // SAFETY: to — promised by the caller; from — the caller's own, in a record that is never freed;
     // fs — each G's own, or the M's.
     unsafe { arch::switch(from, to, 0) };
-    publish();
+    publish_departure();
 }
 
 /// Does what is left to do for whoever was left last on the M that the caller runs on. The first
 /// thing after each switch.
 #[inline(always)]
-pub(crate) fn publish() {
+pub(crate) fn publish_departure() {
     // SAFETY: carried — the caller was just switched to, by an M.
     let m = unsafe { M::current() };
     // SAFETY: owner — the M's own thread.
@@ -253,8 +253,8 @@ pub(crate) fn publish() {
             SCHED.lock.lock().push_interrupted(g);
             wake::wake_if_idle();
         }
-        Departure::Exit { g } => stacks::put_away(m, g),
-        Departure::NoStack { g } => stacks::wait_for_a_stack(g),
+        Departure::Exit { g } => stacks::recycle_g(m, g),
+        Departure::NoStack { g } => stacks::drop_stack_and_queue(g),
     }
 }
 
@@ -262,34 +262,34 @@ pub(crate) fn publish() {
 #[inline]
 pub(crate) fn push_next(m: &'static M, g: &'static G) {
     let Some(p) = m.p() else { return push_global(g) };
-    if seeded::to_the_tail(m) {
-        return push_to(p, g);
+    if seeded::draw_push_to_tail(m) {
+        return push_local(p, g);
     }
     if let Some(kicked) = p.queue.push_next(g) {
-        push_to(p, kicked);
+        push_local(p, kicked);
     }
 }
 
 /// To the tail of the M's P's queue.
 pub(crate) fn push(m: &'static M, g: &'static G) {
     match m.p() {
-        Some(p) => push_to(p, g),
+        Some(p) => push_local(p, g),
         None => push_global(g),
     }
 }
 
 #[inline]
-fn push_to(p: &'static P, g: &'static G) {
+fn push_local(p: &'static P, g: &'static G) {
     if !p.queue.push(g) {
-        overflow(p, g);
+        spill_to_global(p, g);
     }
 }
 
 /// Half of a full queue, and the one that found no place, to the global queue: one hold of the lock.
 #[cold]
 #[inline(never)]
-fn overflow(p: &'static P, g: &'static G) {
-    spill::spill(&p.queue, g, |half| {
+fn spill_to_global(p: &'static P, g: &'static G) {
+    spill::spill_half(&p.queue, g, |half| {
         let mut locked = SCHED.lock.lock();
         half.iter().flatten().for_each(|g| locked.queue.push_back(g));
         locked.push(g);

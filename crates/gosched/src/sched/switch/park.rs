@@ -20,7 +20,7 @@ pub(crate) unsafe fn park(g: &'static G, reason: WaitReason, commit: Commit, dat
     forked::refuse_in_child("a wait");
     enter();
     // SAFETY: commit — promised by the caller.
-    unsafe { park_inside(g, reason, commit, data) };
+    unsafe { park_in_runtime(g, reason, commit, data) };
 }
 
 /// As [`park`], for a goroutine that is inside the runtime. Returns outside.
@@ -28,7 +28,7 @@ pub(crate) unsafe fn park(g: &'static G, reason: WaitReason, commit: Commit, dat
 /// # Safety
 /// - **commit**: as for [`park`].
 #[inline(never)]
-pub(crate) unsafe fn park_inside(
+pub(crate) unsafe fn park_in_runtime(
     g: &'static G,
     reason: WaitReason,
     commit: Commit,
@@ -46,7 +46,7 @@ pub(crate) unsafe fn park_inside(
 pub(crate) fn ready(g: &'static G) {
     if current::is_fiber() {
         enter();
-        ready_inside(g);
+        ready_in_runtime(g);
         leave();
     } else {
         // Inside `host` it could be stopped.
@@ -60,7 +60,7 @@ pub(crate) fn ready(g: &'static G) {
 
 /// As [`ready`], by a goroutine that is inside the runtime.
 #[inline]
-pub(crate) fn ready_inside(g: &'static G) {
+pub(crate) fn ready_in_runtime(g: &'static G) {
     // SAFETY: carried — a goroutine of this runtime, that is not moved now.
     let m = unsafe { M::current() };
     g.make_runnable();

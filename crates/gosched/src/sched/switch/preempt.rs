@@ -1,7 +1,7 @@
 //! A goroutine that does not come into the runtime is made to: it is interrupted by a signal, and gives its P
 //! to others.
 //!
-//! **Asking.** The word `asked` of an M says what for ([`Why`]), and in which turn on its P. Whoever asks
+//! **Asking.** The word `asked` of an M says what for ([`PreemptReason`]), and in which turn on its P. Whoever asks
 //! sets it, then the request that the way out of the runtime looks at (`Carrier::set_pending`), then sends the
 //! signal. A request stands until it is served: the watcher asks again. One that is about an earlier turn
 //! is out of date, and nobody serves it.
@@ -10,7 +10,7 @@
 //! where the runtime is not on the stack (preemption is on), one of two things happens:
 //!
 //! - *Moved.* The goroutine was interrupted in the program's own text, with its own identity, on its own
-//!   stack, and has not changed its thread (signal mask): it goes on in `boot::preemption::moved`, on its own stack, and
+//!   stack, and has not changed its thread (signal mask): it goes on in `boot::preemption::async_preempt`, on its own stack, and
 //!   leaves as if it yielded. Any M can resume it. Only in a program with the allocation cache: see
 //!   `boot::preemption::is_allocator_without_locks`.
 //! - *Stopped in place.* Else the M gives its P away and sleeps in the handler. The G is queued as only that
@@ -42,54 +42,55 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Why an M is asked to stop.
 #[repr(u64)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum PreemptReason {
     /// Its goroutine has used its slice.
     Slice = 1,
     /// Another one is to run at once.
-    Wake = 2,
+    MakeRoom = 2,
     /// It has no P: that was taken while it was blocked, and now it runs.
     NoP = 3,
     /// The world stops.
     World = 4,
     /// A draw of the seeded mode.
-    Chance = 5,
+    Seeded = 5,
 }
 
 /// How long a goroutine runs before others get its P, in nanoseconds of CPU time.
-pub(crate) static SLICE: AtomicU64 = AtomicU64::new(10_000_000);
+pub(crate) static SLICE_NANOS: AtomicU64 = AtomicU64::new(10_000_000);
 
 /// The handler is there.
 pub(crate) static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// Signals are sent, so as to preempt.
-pub(crate) static ON: AtomicBool = AtomicBool::new(false);
+pub(crate) static SIGNALS_ENABLED: AtomicBool = AtomicBool::new(false);
 
 /// Goroutines may be moved, or be stopped in place.
 pub(crate) static MAY_MOVE: AtomicBool = AtomicBool::new(true);
-pub(crate) static MAY_STOP: AtomicBool = AtomicBool::new(true);
+pub(crate) static MAY_STOP_IN_PLACE: AtomicBool = AtomicBool::new(true);
 
 static MOVED: AtomicU64 = AtomicU64::new(0);
-static IN_PLACE: AtomicU64 = AtomicU64::new(0);
-static OUTSIDE: AtomicU64 = AtomicU64::new(0);
+static STOPPED_IN_PLACE: AtomicU64 = AtomicU64::new(0);
+static STOPPED_OUTSIDE_TEXT: AtomicU64 = AtomicU64::new(0);
 static DEFERRED: AtomicU64 = AtomicU64::new(0);
 
 /// How often goroutines were moved, stopped in place, of these outside the program's text, and put off.
 pub(crate) fn counts() -> [u64; 4] {
-    [&MOVED, &IN_PLACE, &OUTSIDE, &DEFERRED].map(|count| count.load(Ordering::Relaxed))
+    [&MOVED, &STOPPED_IN_PLACE, &STOPPED_OUTSIDE_TEXT, &DEFERRED]
+        .map(|count| count.load(Ordering::Relaxed))
 }
 
 /// So often a request is put off outside the program's text.
-const PUT_OFF: u32 = 5;
+const MAX_DEFERRALS: u32 = 5;
 /// The same while a report is written, which needs the locks of libraries: 100 ms.
-const PUT_OFF_FOR_REPORT: u32 = 1000;
+const MAX_DEFERRALS_DURING_REPORT: u32 = 1000;
 
 /// How long a goroutine runs before others get its P.
-pub(crate) fn slice() -> u64 {
-    SLICE.load(Ordering::Relaxed)
+pub(crate) fn slice_nanos() -> u64 {
+    SLICE_NANOS.load(Ordering::Relaxed)
 }
 
 /// An M's thread begins, and lets the signal through.
-pub(crate) fn begin_thread(m: &'static M) {
+pub(crate) fn init_thread(m: &'static M) {
     if INSTALLED.load(Ordering::Relaxed) {
         m.carrier.be_interruptible();
     }
@@ -97,11 +98,11 @@ pub(crate) fn begin_thread(m: &'static M) {
 }
 
 /// Asks `m` to stop, if the turn on its P is still this one: see the top of this file. By any other thread.
-pub(crate) fn ask(m: &'static M, why: Why, turn: u32) {
-    note(m, why, turn);
+pub(crate) fn preempt_one(m: &'static M, why: PreemptReason, turn: u32) {
+    set_request(m, why, turn);
     let thread = m.thread();
-    if ON.load(Ordering::Relaxed) && thread != 0 {
-        m.carrier.interrupt(thread, || syscall::is_marked(m));
+    if SIGNALS_ENABLED.load(Ordering::Relaxed) && thread != 0 {
+        m.carrier.interrupt(thread, || syscall::is_in_syscall(m));
     }
 }
 
@@ -114,45 +115,45 @@ pub(crate) fn interrupt(m: &'static M) -> bool {
     // One that was stopped while it sends would keep all others from it.
     // SAFETY: here — nothing below waits or switches.
     let _still = unsafe { Still::new() };
-    m.carrier.interrupt(thread, || syscall::is_marked(m))
+    m.carrier.interrupt(thread, || syscall::is_in_syscall(m))
 }
 
-/// As [`ask`], without a signal.
-pub(crate) fn note(m: &'static M, why: Why, turn: u32) {
+/// As [`preempt_one`], without a signal.
+pub(crate) fn set_request(m: &'static M, why: PreemptReason, turn: u32) {
     m.asked.store((why as u64) << 32 | u64::from(turn), Ordering::Relaxed);
     m.carrier.set_pending(true);
 }
 
 /// Whether a request of this kind stands.
-fn is_asked(m: &'static M, why: Why) -> bool {
+fn has_request(m: &'static M, why: PreemptReason) -> bool {
     m.asked.load(Ordering::Relaxed) >> 32 == why as u64
 }
 
 /// What `m`, which has a P, is to stop for; `None`: nothing, or what was asked for is out of date.
-fn request(m: &'static M, p: &'static P) -> Option<Why> {
+fn request(m: &'static M, p: &'static P) -> Option<PreemptReason> {
     if stopping::is_stopping() {
-        return Some(Why::World);
+        return Some(PreemptReason::World);
     }
     let asked = m.asked.load(Ordering::Relaxed);
-    let kinds = [Why::Slice, Why::Wake, Why::Chance];
+    let kinds = [PreemptReason::Slice, PreemptReason::MakeRoom, PreemptReason::Seeded];
     let why = kinds.into_iter().find(|&why| why as u64 == asked >> 32)?;
-    (asked as u32 == p.turn() || why == Why::Chance).then_some(why)
+    (asked as u32 == p.turn() || why == PreemptReason::Seeded).then_some(why)
 }
 
 /// Does what `m` was asked for, on the way out of the runtime, with preemption off.
-pub(crate) fn serve(m: &'static M) {
+pub(crate) fn serve_request(m: &'static M) {
     m.carrier.set_pending(false);
     let (Some(g), Some(p)) = (m.curg(), m.p()) else { return };
     let why = request(m, p);
-    if g.steady.load(Ordering::Relaxed) > 0 && why != Some(Why::World) {
+    if g.steady.load(Ordering::Relaxed) > 0 && why != Some(PreemptReason::World) {
         return;
     }
     m.asked.store(0, Ordering::Relaxed);
     match why {
         None => {}
-        Some(Why::World) => switch::leave_to_g0(m, g, Departure::Stopped { g }),
-        Some(Why::Wake) => switch::leave_to_g0(m, g, Departure::Interrupted { g }),
-        Some(_) => switch::leave_to_g0(m, g, Departure::Yield { g, held: false }),
+        Some(PreemptReason::World) => switch::switch_to_g0(m, g, Departure::Stopped { g }),
+        Some(PreemptReason::MakeRoom) => switch::switch_to_g0(m, g, Departure::Interrupted { g }),
+        Some(_) => switch::switch_to_g0(m, g, Departure::Yield { g, held: false }),
     }
 }
 
@@ -164,14 +165,17 @@ pub(crate) static SNAPSHOT_SERVER: OnceLock<fn(&'static M, &Interruption)> = Onc
 ///
 /// # Safety
 /// - **callback**: called in a signal handler, with the carrier of an M.
-pub(crate) unsafe fn interrupted(carrier: &Carrier, at: &mut Interruption) {
+pub(crate) unsafe fn on_preempt_signal(carrier: &Carrier, at: &mut Interruption) {
     // SAFETY: only Ms of this runtime are interruptible; the carrier is their first field, and they are
     // never freed.
     let m: &'static M = unsafe { &*std::ptr::from_ref(carrier).cast::<M>() };
     if let Some(serve) = SNAPSHOT_SERVER.get() {
         serve(m, at);
     }
-    if carrier.preempt_off_count() > 0 || forked::is_child() || !ON.load(Ordering::Relaxed) {
+    if carrier.preempt_off_count() > 0
+        || forked::is_child()
+        || !SIGNALS_ENABLED.load(Ordering::Relaxed)
+    {
         return; // it looks itself, when it leaves the runtime
     }
     // SAFETY: carried — by this M, whose thread this is.
@@ -183,17 +187,17 @@ pub(crate) unsafe fn interrupted(carrier: &Carrier, at: &mut Interruption) {
     }
 }
 
-/// Stops the goroutine of `m`, if that is still asked for. True: it goes on in `boot::preemption::moved`, and preemption is
+/// Stops the goroutine of `m`, if that is still asked for. True: it goes on in `boot::preemption::async_preempt`, and preemption is
 /// off until then.
 fn stop(m: &'static M, at: &mut Interruption) -> bool {
     let Some(g) = m.curg() else { return false };
-    let why = match m.taken.load(Ordering::Relaxed) {
-        0 => m.p().and_then(|p| request(m, p).filter(|&why| is_of_use(p, why))),
-        _ if syscall::is_marked(m) => None,
-        _ => is_asked(m, Why::NoP).then_some(Why::NoP),
+    let why = match m.syscall_state.load(Ordering::Relaxed) {
+        0 => m.p().and_then(|p| request(m, p).filter(|&why| is_worthwhile(p, why))),
+        _ if syscall::is_in_syscall(m) => None,
+        _ => has_request(m, PreemptReason::NoP).then_some(PreemptReason::NoP),
     };
     let steady = g.steady.load(Ordering::Relaxed) > 0;
-    let Some(why) = why.filter(|&why| !steady || why == Why::World) else { return false };
+    let Some(why) = why.filter(|&why| !steady || why == PreemptReason::World) else { return false };
     let own = current::goroutine().is_some_and(|own| std::ptr::eq(own, g));
     let may_move = own && MAY_MOVE.load(Ordering::Relaxed);
     // SAFETY: off — it is, and the identity is the goroutine's own.
@@ -202,34 +206,34 @@ fn stop(m: &'static M, at: &mut Interruption) -> bool {
         m.deferred.store(0, Ordering::Relaxed);
         return true;
     }
-    if MAY_STOP.load(Ordering::Relaxed) && !is_put_off(m, at) {
+    if MAY_STOP_IN_PLACE.load(Ordering::Relaxed) && !defer_if_outside_text(m, at) {
         stop_in_place(m, g, why, at);
     }
     false
 }
 
 /// Whether somebody would run instead.
-fn is_of_use(p: &'static P, why: Why) -> bool {
-    why == Why::World || timekeeper::are_due() || is_wanted(p)
+fn is_worthwhile(p: &'static P, why: PreemptReason) -> bool {
+    why == PreemptReason::World || timekeeper::are_due() || has_waiting_g(p)
 }
 
 /// Whether a G waits that this P could run.
-pub(crate) fn is_wanted(p: &'static P) -> bool {
+pub(crate) fn has_waiting_g(p: &'static P) -> bool {
     !p.queue.is_empty() || SCHED.queued.load(Ordering::Relaxed) > 0
 }
 
 /// Whether the request waits until the goroutine is back in the program's text: so often, and no more.
-fn is_put_off(m: &'static M, at: &Interruption) -> bool {
+fn defer_if_outside_text(m: &'static M, at: &Interruption) -> bool {
     let times = m.deferred.load(Ordering::Relaxed);
-    let most = if dying::has_begun() { PUT_OFF_FOR_REPORT } else { PUT_OFF };
-    let put_off = !at.is_movable() && times < most && MAY_MOVE.load(Ordering::Relaxed);
-    m.deferred.store(if put_off { times + 1 } else { 0 }, Ordering::Relaxed);
-    DEFERRED.fetch_add(u64::from(put_off), Ordering::Relaxed);
-    put_off
+    let most = if dying::has_begun() { MAX_DEFERRALS_DURING_REPORT } else { MAX_DEFERRALS };
+    let is_deferred = !at.is_movable() && times < most && MAY_MOVE.load(Ordering::Relaxed);
+    m.deferred.store(if is_deferred { times + 1 } else { 0 }, Ordering::Relaxed);
+    DEFERRED.fetch_add(u64::from(is_deferred), Ordering::Relaxed);
+    is_deferred
 }
 
 /// The M gives its P to somebody else, and sleeps right here until it gets one again.
-fn stop_in_place(m: &'static M, g: &'static G, why: Why, at: &Interruption) {
+fn stop_in_place(m: &'static M, g: &'static G, why: PreemptReason, at: &Interruption) {
     let registers = at.registers();
     g.show(&raw const registers);
     sleep_in_place(m, g, why, at);
@@ -237,22 +241,25 @@ fn stop_in_place(m: &'static M, g: &'static G, why: Why, at: &Interruption) {
 }
 
 /// See [`stop_in_place`].
-fn sleep_in_place(m: &'static M, g: &'static G, why: Why, at: &Interruption) {
-    if why == Why::NoP {
+fn sleep_in_place(m: &'static M, g: &'static G, why: PreemptReason, at: &Interruption) {
+    if why == PreemptReason::NoP {
         count(at);
-        return syscall::come_back_here(m);
+        return syscall::exit_syscall_in_place(m);
     }
     let mut locked = SCHED.lock.lock();
     let stopping = stopping::is_stopping();
-    if !stopping && locked.idle_ms.is_empty() && (why == Why::Wake || !locked.queue.has_stopped()) {
+    if !stopping
+        && locked.idle_ms.is_empty()
+        && (why == PreemptReason::MakeRoom || !locked.queue.has_stopped())
+    {
         drop(locked);
-        thread_requests::ask();
+        thread_requests::request_thread();
         return;
     }
     let Some(p) = m.release_p() else { return };
     m.asked.store(0, Ordering::Relaxed);
     m.carrier.set_pending(false);
-    let pinned = stopped_m::stop_with_m(&mut locked, m, g, why != Why::Slice);
+    let pinned = stopped_m::pin_and_enqueue(&mut locked, m, g, why != PreemptReason::Slice);
     if stopping {
         stopping::count_stopped(&mut locked, p);
         drop(locked);
@@ -261,10 +268,10 @@ fn sleep_in_place(m: &'static M, g: &'static G, why: Why, at: &Interruption) {
         wake::wake_if_idle();
     }
     count(at);
-    stopped_m::sleep_stopped(m, g, pinned);
+    stopped_m::sleep_pinned(m, g, pinned);
 }
 
 fn count(at: &Interruption) {
-    IN_PLACE.fetch_add(1, Ordering::Relaxed);
-    OUTSIDE.fetch_add(u64::from(!at.is_movable()), Ordering::Relaxed);
+    STOPPED_IN_PLACE.fetch_add(1, Ordering::Relaxed);
+    STOPPED_OUTSIDE_TEXT.fetch_add(u64::from(!at.is_movable()), Ordering::Relaxed);
 }

@@ -7,22 +7,22 @@
 use crate::gmp::current;
 use crate::gmp::g::{Birth, G};
 use crate::sched::state::global::SCHED;
-use crate::sched::state::spawn_request::Order;
+use crate::sched::state::spawn_request::SpawnRequest;
 use crate::sched::switch::boundary::{enter, leave};
 use crate::sched::switch::{spawn, stacks};
 use crate::sys::forked;
 use gosched_context::lock::Guarded;
 
 /// See [`prepare`](crate::sched::prepare).
-pub(crate) fn prepare(order: Order<'_>) -> &'static G {
+pub(crate) fn prepare(request: SpawnRequest<'_>) -> &'static G {
     forked::refuse_in_child("a timer");
     let parent = current::goroutine().map_or(0, G::id);
     loop {
         let Some((g, id)) = take() else {
-            spawn::more_gs();
+            spawn::allocate_gs();
             continue;
         };
-        g.begin(Birth { id, parent, site: order.site, task: order.task, details: None });
+        g.begin(Birth { id, parent, site: request.site, task: request.task, details: None });
         g.set_prepared(true);
         return g;
     }
@@ -35,7 +35,7 @@ fn take() -> Option<(&'static G, u64)> {
     }
     let p = enter().p();
     let taken = p.and_then(|p| {
-        let g = stacks::take_dead(p)?;
+        let g = stacks::take_free_g(p)?;
         stacks::give_up_kept_stack(p, g);
         Some((g, stacks::take_id(p, g)))
     });
@@ -52,14 +52,14 @@ pub(crate) fn discard(g: &'static G) {
     }
     match enter().p() {
         // SAFETY: owner — the caller has the P.
-        Some(p) => stacks::keep_dead(unsafe { p.own.get() }, g),
+        Some(p) => stacks::put_free_g(unsafe { p.own.get() }, g),
         None => SCHED.lock.lock().free.push_front(g),
     }
     leave();
 }
 
-/// See [`live`](crate::sched::live).
-pub(crate) fn live(g: &'static G) {
+/// See [`begin_prepared`](crate::sched::begin_prepared).
+pub(crate) fn begin_prepared(g: &'static G) {
     g.set_prepared(false);
     g.enter_group();
     if let Some(p) = enter().p() {

@@ -5,7 +5,7 @@ use crate::gmp::g::{Birth, G};
 use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::sched::state::global::SCHED;
-use crate::sched::state::spawn_request::Order;
+use crate::sched::state::spawn_request::SpawnRequest;
 use crate::sched::switch::boundary::{enter, leave};
 use crate::sched::switch::park::probe_and_wake;
 use crate::sched::switch::{self, stacks};
@@ -18,22 +18,22 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Starts a goroutine. Returns its id.
 #[inline]
-pub(crate) fn spawn(order: Order<'_>) -> (&'static G, u64) {
+pub(crate) fn spawn(request: SpawnRequest<'_>) -> (&'static G, u64) {
     forked::refuse_in_child("`go`");
     if !current::is_fiber() {
-        return spawn_from_outside(order);
+        return spawn_from_outside(request);
     }
     let parent = current::goroutine().map_or(0, G::id);
     loop {
         let m = enter();
         let Some(p) = m.p() else { unreachable!("`enter` found one") };
-        let Some(g) = stacks::take_dead(p) else {
+        let Some(g) = stacks::take_free_g(p) else {
             leave();
-            more_gs();
+            allocate_gs();
             continue;
         };
         let id = stacks::take_id(p, g);
-        begin(g, id, parent, order);
+        init_g(g, id, parent, request);
         stacks::use_kept_stack(p, g);
         p.count_started();
         switch::push_next(m, g);
@@ -44,30 +44,30 @@ pub(crate) fn spawn(order: Order<'_>) -> (&'static G, u64) {
 }
 
 #[inline]
-pub(crate) fn begin(g: &'static G, id: u64, parent: u64, order: Order<'_>) {
+pub(crate) fn init_g(g: &'static G, id: u64, parent: u64, request: SpawnRequest<'_>) {
     let mut details = None;
-    if let Some(wishes) = order.wishes {
-        details = wishes.details.clone();
+    if let Some(options) = request.options {
+        details = options.details.clone();
         // SAFETY: owner — a dead G that was just taken.
-        unsafe { g.frame.get() }.size = wishes.size;
+        unsafe { g.frame.get() }.size = options.size;
     }
-    g.begin(Birth { id, parent, site: order.site, task: order.task, details });
+    g.begin(Birth { id, parent, site: request.site, task: request.task, details });
     g.enter_group();
     g.transition(GState::Dead, GState::Runnable);
 }
 
 #[cold]
-fn spawn_from_outside(order: Order<'_>) -> (&'static G, u64) {
-    let id = order.wishes.and_then(|wishes| wishes.id).unwrap_or_else(|| SCHED.take_ids(1));
-    let for_main_m = order.wishes.is_some_and(|wishes| wishes.for_main_m);
+fn spawn_from_outside(request: SpawnRequest<'_>) -> (&'static G, u64) {
+    let id = request.options.and_then(|options| options.id).unwrap_or_else(|| SCHED.take_ids(1));
+    let for_main_m = request.options.is_some_and(|options| options.for_main_m);
     loop {
         let mut locked = Guarded::new(&SCHED.lock);
         let Some(g) = locked.free.pop_front() else {
             drop(locked);
-            more_gs();
+            allocate_gs();
             continue;
         };
-        begin(g, id, 0, order);
+        init_g(g, id, 0, request);
         SCHED.foreign_goroutines.fetch_add(1, Ordering::Relaxed);
         if for_main_m {
             MAIN.store(ptr::from_ref(g).cast_mut(), Ordering::Relaxed);
@@ -84,7 +84,7 @@ fn spawn_from_outside(order: Order<'_>) -> (&'static G, u64) {
 
 /// Memory for Gs: allocates, with preemption on.
 #[cold]
-pub(crate) fn more_gs() {
+pub(crate) fn allocate_gs() {
     let mut new = slab::grow();
     let mut locked = Guarded::new(&SCHED.lock);
     while let Some(g) = new.pop_front() {

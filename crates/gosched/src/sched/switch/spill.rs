@@ -6,17 +6,17 @@ use crate::gmp::run_queue::RunQueue;
 
 /// How many Gs of the global queue a P takes at a time: its share and one, at most half of what its
 /// own queue holds (Go's `globrunqgetbatch`).
-pub(crate) fn batch(queued: usize, procs: usize, capacity: usize) -> usize {
+pub(crate) fn batch_size(queued: usize, procs: usize, capacity: usize) -> usize {
     (queued / procs.max(1) + 1).min(queued).min(capacity / 2)
 }
 
 /// A P's share of the global queue: the first to be run, the rest into its own queue, which is empty.
-pub(crate) fn take<const CAP: usize>(
+pub(crate) fn refill<const CAP: usize>(
     queue: &RunQueue<G, CAP>,
     global: &mut GList,
     procs: usize,
 ) -> Option<&'static G> {
-    let count = batch(global.len(), procs, CAP);
+    let count = batch_size(global.len(), procs, CAP);
     let first = global.pop_front()?;
     for _ in 1..count {
         if let Some(g) = global.pop_front()
@@ -31,7 +31,7 @@ pub(crate) fn take<const CAP: usize>(
 
 /// Finds a place for `g`, for which the queue had none: takes the older half out and gives it to
 /// `away`, which is to take `g` too; unless a thief has made room.
-pub(crate) fn spill<const CAP: usize>(
+pub(crate) fn spill_half<const CAP: usize>(
     queue: &RunQueue<G, CAP>,
     g: &'static G,
     away: impl FnOnce(&[Option<&'static G>]),

@@ -32,7 +32,7 @@ impl World {
     fn push(&mut self, p: usize, g: &'static G) {
         if !self.queues[p].push(g) {
             let global = &mut self.global;
-            spill(&self.queues[p], g, |half| {
+            spill_half(&self.queues[p], g, |half| {
                 half.iter().flatten().for_each(|g| global.push_back(g));
                 global.push_back(g);
             });
@@ -74,9 +74,9 @@ fn a_batch_is_a_share_and_one_at_most_half_a_queue() {
         (507, 4, 127),
     ];
     for (queued, procs, wanted) in table {
-        assert_eq!(batch(queued, procs, 256), wanted, "{queued} among {procs}");
+        assert_eq!(batch_size(queued, procs, 256), wanted, "{queued} among {procs}");
     }
-    assert_eq!(batch(3, 4, 4), 1, "scenario 7");
+    assert_eq!(batch_size(3, 4, 4), 1, "scenario 7");
 }
 
 // S170, S171
@@ -120,7 +120,7 @@ fn scenario_4_without_run_next_spills_the_new_one() {
 fn scenario_7_a_spinner_takes_one_of_three_for_four_ps() {
     let mut world = World::new();
     [3, 4, 7].iter().for_each(|&number| world.global.push_back(world.gs[number]));
-    let g = take(&world.queues[1], &mut world.global, 4).unwrap();
+    let g = refill(&world.queues[1], &mut world.global, 4).unwrap();
     assert_eq!(world.number(g), 3);
     assert_eq!(world.local(1), []);
     assert_eq!(world.global(), [4, 7]);
@@ -153,7 +153,7 @@ fn scenario_8_what_runs_next_is_not_stolen_with_the_rest() {
 fn a_share_fills_the_own_queue_behind_the_first() {
     let mut world = World::new();
     (0..6).for_each(|number| world.global.push_back(world.gs[number]));
-    let g = take(&world.queues[2], &mut world.global, 1).unwrap();
+    let g = refill(&world.queues[2], &mut world.global, 1).unwrap();
     assert_eq!(world.number(g), 0);
     assert_eq!(world.local(2), [1], "half a queue of 4 at most");
     assert_eq!(world.global(), [2, 3, 4, 5]);

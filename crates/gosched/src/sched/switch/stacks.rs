@@ -29,12 +29,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// A P keeps so many dead Gs, Go's number; then half of them go to all.
-const FREE_MAX: usize = 64;
-const FREE_HALF: usize = 32;
+const MAX_FREE_GS: usize = 64;
+const FREE_GS_BATCH: usize = 32;
 
 /// A dead G of the P's, or of all. `None`: there is none, and memory is needed. Preemption is off.
 #[inline]
-pub(crate) fn take_dead(p: &'static P) -> Option<&'static G> {
+pub(crate) fn take_free_g(p: &'static P) -> Option<&'static G> {
     // SAFETY: owner — the caller has the P.
     let caches = unsafe { p.own.get() };
     let g = caches.free.pop_front().or_else(|| refill(&mut caches.free));
@@ -45,7 +45,7 @@ pub(crate) fn take_dead(p: &'static P) -> Option<&'static G> {
 #[cold]
 fn refill(free: &mut GList) -> Option<&'static G> {
     let mut locked = SCHED.lock.lock();
-    for _ in 0..FREE_HALF {
+    for _ in 0..FREE_GS_BATCH {
         match locked.free.pop_front() {
             Some(g) => free.push_front(g),
             None => break,
@@ -55,7 +55,7 @@ fn refill(free: &mut GList) -> Option<&'static G> {
 }
 
 /// One in so many batches of ids, the first one's goroutine is tracked: one goroutine in 1024.
-const TRACKED_BATCH: u32 = 64;
+const ID_BATCHES_PER_TRACKED_G: u32 = 64;
 
 /// An id for a goroutine that starts on this P, and a dead G that it is to be. Preemption is off.
 #[inline]
@@ -66,7 +66,7 @@ pub(crate) fn take_id(p: &'static P, g: &'static G) -> u64 {
     if ids.0 == ids.1 {
         ids.0 = SCHED.take_ids(ID_BATCH);
         ids.1 = ids.0 + ID_BATCH;
-        if caches.batches.is_multiple_of(TRACKED_BATCH) {
+        if caches.batches.is_multiple_of(ID_BATCHES_PER_TRACKED_G) {
             g.track();
         }
         caches.batches = caches.batches.wrapping_add(1);
@@ -83,7 +83,7 @@ pub(crate) fn use_kept_stack(p: &'static P, g: &'static G) {
     let frame = unsafe { g.frame.get() };
     let Some(stack) = &frame.stack else { return };
     match frame.size.is_none() {
-        true => lay_out(g, stack),
+        true => write_first_frame(g, stack),
         false => give_up_kept_stack(p, g),
     }
 }
@@ -99,7 +99,7 @@ pub(crate) fn give_up_kept_stack(p: &'static P, g: &'static G) {
 
 /// Whether `g` can be switched to now: it has a stack, or gets one that is at hand.
 #[inline]
-pub(crate) fn is_ready_to_run(m: &'static M, g: &'static G) -> bool {
+pub(crate) fn ensure_cached_stack(m: &'static M, g: &'static G) -> bool {
     if g.has_stack() {
         return true;
     }
@@ -109,12 +109,12 @@ pub(crate) fn is_ready_to_run(m: &'static M, g: &'static G) -> bool {
     // SAFETY: owner — the caller has the P.
     let stacks = unsafe { &mut p.own.get().stacks };
     frame.stack = stacks.take_kept();
-    frame.stack.as_ref().inspect(|stack| lay_out(g, stack)).is_some()
+    frame.stack.as_ref().inspect(|stack| write_first_frame(g, stack)).is_some()
 }
 
 /// Gives `g` a stack, if it has none. On g0, with a P. False: it waits for one.
-pub(crate) fn prepare(m: &'static M, g: &'static G) -> bool {
-    if is_ready_to_run(m, g) {
+pub(crate) fn ensure_stack(m: &'static M, g: &'static G) -> bool {
+    if ensure_cached_stack(m, g) {
         return true;
     }
     let Some(p) = m.p() else { return false };
@@ -131,12 +131,12 @@ pub(crate) fn prepare(m: &'static M, g: &'static G) -> bool {
     match taken {
         Ok(stack) => {
             TRIED_AGAIN.store(false, Ordering::Relaxed);
-            lay_out(g, frame.stack.insert(stack));
+            write_first_frame(g, frame.stack.insert(stack));
             true
         }
         Err(why) => {
             ERRNO.store(errno_of(&why), Ordering::Relaxed);
-            wait_among_the_stackless(g);
+            queue_for_stack(g);
             false
         }
     }
@@ -176,7 +176,7 @@ fn first_frames() -> &'static FirstFrames {
 
 /// Puts the first frame on the stack of `g`.
 #[inline]
-fn lay_out(g: &'static G, stack: &Stack) {
+fn write_first_frame(g: &'static G, stack: &Stack) {
     stack.set_owner(g.id());
     let (entry, thread_pointer) = if stack.has_identity() {
         (first_frames().with_identity, identity::thread_pointer(stack))
@@ -194,21 +194,21 @@ fn lay_out(g: &'static G, stack: &Stack) {
 
 /// Whether a goroutine's end can be published without a lock or a system call.
 #[inline]
-pub(crate) fn can_be_put_away_quickly(m: &'static M) -> bool {
+pub(crate) fn can_recycle_without_lock(m: &'static M) -> bool {
     let Some(p) = m.p() else { return false };
     // SAFETY: owner — the caller has the P.
     let caches = unsafe { p.own.get() };
-    caches.free.len() < FREE_MAX - 1
-        && !caches.ends.wrapping_add(1).is_multiple_of(TRIM)
+    caches.free.len() < MAX_FREE_GS - 1
+        && !caches.ends.wrapping_add(1).is_multiple_of(EXITS_PER_STACK_TRIM)
         && !STACK_WANTED.load(Ordering::Relaxed)
 }
 
 /// One in so many stacks gives back what it touched beyond its first pages: asking the kernel each
 /// time costs more than the whole reuse.
-const TRIM: u32 = 256;
+const EXITS_PER_STACK_TRIM: u32 = 256;
 
 /// A goroutine that is finished: its G, with the stack, to the P's dead ones.
-pub(crate) fn put_away(m: &'static M, g: &'static G) {
+pub(crate) fn recycle_g(m: &'static M, g: &'static G) {
     g.transition(GState::Running, GState::Dead);
     g.set_exiting(false);
     g.set_has_stack(false);
@@ -230,24 +230,24 @@ pub(crate) fn put_away(m: &'static M, g: &'static G) {
         unsafe { identity::wipe(stack) };
     }
     caches.ends = caches.ends.wrapping_add(1);
-    let trim = caches.ends.is_multiple_of(TRIM);
+    let trim = caches.ends.is_multiple_of(EXITS_PER_STACK_TRIM);
     if (frame.size.take().is_some() || trim)
         && let Some(stack) = frame.stack.take()
     {
         caches.stacks.put_trimmed(stack);
     }
-    keep_dead(caches, g);
+    put_free_g(caches, g);
     p.dead.store(caches.free.len() as u32, Ordering::Relaxed);
     if STACK_WANTED.load(Ordering::Relaxed) {
         give_up_stacks(caches);
-        serve_stackless();
+        retry_stackless();
     }
 }
 
 /// A dead G for the P's next goroutines.
-pub(crate) fn keep_dead(caches: &mut Caches, g: &'static G) {
+pub(crate) fn put_free_g(caches: &mut Caches, g: &'static G) {
     caches.free.push_front(g);
-    if caches.free.len() >= FREE_MAX {
+    if caches.free.len() >= MAX_FREE_GS {
         spill(caches);
     }
 }
@@ -256,7 +256,7 @@ pub(crate) fn keep_dead(caches: &mut Caches, g: &'static G) {
 #[cold]
 fn spill(caches: &mut Caches) {
     let mut gone = GList::new();
-    while caches.free.len() > FREE_HALF {
+    while caches.free.len() > FREE_GS_BATCH {
         let Some(g) = caches.free.pop_front() else { break };
         // SAFETY: owner — a dead G that was just taken.
         if let Some(stack) = unsafe { g.frame.get() }.stack.take() {
@@ -295,26 +295,26 @@ pub(crate) fn errno_of(why: &StackError) -> i32 {
 }
 
 /// [`Departure::NoStack`](crate::gmp::m::Departure::NoStack): its identity could not be built.
-pub(crate) fn wait_for_a_stack(g: &'static G) {
+pub(crate) fn drop_stack_and_queue(g: &'static G) {
     g.transition(GState::Running, GState::Runnable);
     // SAFETY: owner — it has left.
     drop(unsafe { g.frame.get() }.stack.take());
     g.set_has_stack(false);
-    wait_among_the_stackless(g);
+    queue_for_stack(g);
 }
 
 /// It goes on when a goroutine ends. If none has a stack by now, none will: whoever ended before this
 /// one was known to wait has not looked for it.
-fn wait_among_the_stackless(g: &'static G) {
+fn queue_for_stack(g: &'static G) {
     SCHED.lock.lock().stackless.push_back(g);
     STACK_WANTED.store(true, Ordering::Relaxed);
     barrier::heavy();
     if !slab::all().any(G::has_stack) {
         let first = !TRIED_AGAIN.swap(true, Ordering::Relaxed);
         if !first {
-            no_stack_ever();
+            fatal_out_of_stacks();
         }
-        serve_stackless();
+        retry_stackless();
     }
 }
 
@@ -322,7 +322,7 @@ fn wait_among_the_stackless(g: &'static G) {
 static TRIED_AGAIN: AtomicBool = AtomicBool::new(false);
 
 /// No goroutine has a stack, so none will ever be given back.
-pub(crate) fn no_stack_ever() -> ! {
+pub(crate) fn fatal_out_of_stacks() -> ! {
     let errno = ERRNO.load(Ordering::Relaxed);
     fatal!(
         "no memory for a goroutine's stack, and no goroutine left that could give one back: {}",
@@ -344,7 +344,7 @@ impl std::fmt::Display for Errno {
 
 /// A stack was given back: the one that waits longest tries again.
 #[cold]
-fn serve_stackless() {
+fn retry_stackless() {
     let mut locked = SCHED.lock.lock();
     if let Some(g) = locked.stackless.pop_front() {
         locked.push(g);

@@ -11,15 +11,15 @@ use std::sync::atomic::Ordering;
 
 /// The calling goroutine has no P, and cannot be moved: its G is queued as only this M's, and the M sleeps
 /// right here until somebody brings a P.
-pub(crate) fn give_up_here(m: &'static M, g: &'static G) {
-    let pinned = stop_with_m(&mut SCHED.lock.lock(), m, g, false);
+pub(crate) fn wait_for_p_in_place(m: &'static M, g: &'static G) {
+    let pinned = pin_and_enqueue(&mut SCHED.lock.lock(), m, g, false);
     wake::wake_if_idle();
-    sleep_stopped(m, g, pinned);
+    sleep_pinned(m, g, pinned);
 }
 
 /// Queues a goroutine that is stopped together with its M, before all others or in its turn. Returns what
-/// [`sleep_stopped`] wants, which is the next thing that the M does.
-pub(crate) fn stop_with_m(
+/// [`sleep_pinned`] wants, which is the next thing that the M does.
+pub(crate) fn pin_and_enqueue(
     locked: &mut Locked,
     m: &'static M,
     g: &'static G,
@@ -36,10 +36,10 @@ pub(crate) fn stop_with_m(
 }
 
 /// Sleeps until somebody brings a P, and goes on with the goroutine.
-pub(crate) fn sleep_stopped(m: &'static M, g: &'static G, pinned: *mut ()) {
+pub(crate) fn sleep_pinned(m: &'static M, g: &'static G, pinned: *mut ()) {
     m.sleep(None);
     SCHED.lock.lock().count_stopped_m(-1);
-    give::take_given_p(m);
+    give::acquire_next_p(m);
     if let Some(p) = m.p() {
         p.start_slice();
     }

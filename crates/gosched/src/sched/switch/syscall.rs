@@ -1,13 +1,13 @@
 //! Calls that block: how an M loses its P meanwhile, and how its goroutine goes on.
 //!
-//! The word `taken` of an M, and who may change it:
+//! The word `syscall_state` of an M, and who may change it:
 //!
-//! - 0: the M has its P, or runs g0. The M makes it [`IN_CALL`], a taker [`TAKING`].
-//! - [`IN_CALL`]: it is in a marked call, with its P. The M takes that back, or a taker makes it [`TAKING`].
-//! - [`TAKING`]: a taker takes the P, or thinks better of it: then it is what it was.
-//! - [`TAKEN`]: the P is gone. The M makes it 0 when it has one again.
+//! - 0: the M has its P, or runs g0. The M makes it [`IN_SYSCALL`], a taker [`RETAKING`].
+//! - [`IN_SYSCALL`]: it is in a marked call, with its P. The M takes that back, or a taker makes it [`RETAKING`].
+//! - [`RETAKING`]: a taker takes the P, or thinks better of it: then it is what it was.
+//! - [`RETAKEN`]: the P is gone. The M makes it 0 when it has one again.
 //!
-//! **A call nobody marked.** Taker: 1. [`TAKING`]; 2. heavy barrier; 3. looks whether the M has preemption
+//! **A call nobody marked.** Taker: 1. [`RETAKING`]; 2. heavy barrier; 3. looks whether the M has preemption
 //! off, which means that it is in the runtime, and takes the mark back if so. M, at each way into the
 //! runtime: 1. preemption off; 2. light barrier; 3. looks at the word. One of them sees the other.
 //!
@@ -25,7 +25,7 @@ use crate::gmp::state::GState;
 use crate::sched::state::global::SCHED;
 use crate::sched::state::ps;
 use crate::sched::switch;
-use crate::sched::switch::stopped_m::give_up_here;
+use crate::sched::switch::stopped_m::wait_for_p_in_place;
 use crate::sched::wake::hand_off::hand_off;
 use crate::sys::fatal::fatal;
 use crate::sys::forked;
@@ -35,42 +35,42 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How often a P was taken: in marked calls, and in others.
-static TAKEN_MARKED: AtomicU64 = AtomicU64::new(0);
-static TAKEN_UNMARKED: AtomicU64 = AtomicU64::new(0);
+static RETAKES_IN_SYSCALL: AtomicU64 = AtomicU64::new(0);
+static RETAKES_UNMARKED: AtomicU64 = AtomicU64::new(0);
 
 /// See the two above.
 pub(crate) fn hand_offs() -> (u64, u64) {
-    (TAKEN_MARKED.load(Ordering::Relaxed), TAKEN_UNMARKED.load(Ordering::Relaxed))
+    (RETAKES_IN_SYSCALL.load(Ordering::Relaxed), RETAKES_UNMARKED.load(Ordering::Relaxed))
 }
 
 /// Somebody is about to take the P, or thinks better of it.
-const TAKING: u32 = 1;
+const RETAKING: u32 = 1;
 /// The P is gone.
-const TAKEN: u32 = 2;
+const RETAKEN: u32 = 2;
 /// In a marked call, with its P.
-const IN_CALL: u32 = 3;
+const IN_SYSCALL: u32 = 3;
 
 /// Takes the P of an M that is blocked in the kernel, if it is: `false` if it came back. By any
 /// other thread.
-pub(crate) fn take_p_of(m: &'static M) -> bool {
-    if !change(m, 0, TAKING) {
+pub(crate) fn retake_unmarked(m: &'static M) -> bool {
+    if !change(m, 0, RETAKING) {
         return false;
     }
     barrier::heavy();
     if m.carrier.preempt_off_count() > 0 || m.p().is_none() {
         // It may be waiting for us to make up our mind.
-        m.taken.store(0, Ordering::Relaxed);
+        m.syscall_state.store(0, Ordering::Relaxed);
         return false;
     }
-    TAKEN_UNMARKED.fetch_add(1, Ordering::Relaxed);
+    RETAKES_UNMARKED.fetch_add(1, Ordering::Relaxed);
     let ran = thread_look::cpu_time(m.thread()).unwrap_or(0);
-    note_taken(m, ran);
-    take(m);
+    record_retake(m, ran);
+    finish_retake(m);
     true
 }
 
 /// Its thread is blocked in a call that nobody marked, without a P, and has run for so long.
-pub(crate) fn note_taken(m: &'static M, ran: u64) {
+pub(crate) fn record_retake(m: &'static M, ran: u64) {
     m.taken_at.store(clock::real_now(), Ordering::Relaxed);
     // PAIR taken-at: whoever sees that it has not run since sees since when.
     m.ran_when_taken.store(ran, Ordering::Release);
@@ -82,52 +82,52 @@ pub(crate) fn blocked_since(m: &'static M, ran: u64) -> Option<u64> {
     // PAIR taken-at: the time is not older than this.
     let is_same = m.ran_when_taken.load(Ordering::Acquire) == ran;
     let since = m.taken_at.load(Ordering::Relaxed);
-    (is_same && is_without_p(m)).then_some(since)
+    (is_same && is_running_without_p(m)).then_some(since)
 }
 
 /// Takes the P of an M that is in a marked call: `false` if it came back. By any other thread.
-pub(crate) fn take_p_in_call(m: &'static M) -> bool {
-    let first = change(m, IN_CALL, TAKING);
+pub(crate) fn retake_in_syscall(m: &'static M) -> bool {
+    let first = change(m, IN_SYSCALL, RETAKING);
     if first {
-        TAKEN_MARKED.fetch_add(1, Ordering::Relaxed);
-        take(m);
+        RETAKES_IN_SYSCALL.fetch_add(1, Ordering::Relaxed);
+        finish_retake(m);
     }
     first
 }
 
 /// Whether it is in a marked call, and has its P.
-pub(crate) fn is_in_call(m: &'static M) -> bool {
-    m.taken.load(Ordering::Relaxed) == IN_CALL
+pub(crate) fn is_in_syscall_with_p(m: &'static M) -> bool {
+    m.syscall_state.load(Ordering::Relaxed) == IN_SYSCALL
 }
 
 /// Whether it is in a marked call, with or without its P.
-pub(crate) fn is_marked(m: &'static M) -> bool {
+pub(crate) fn is_in_syscall(m: &'static M) -> bool {
     // PAIR in-call: one order for this and the beginning of a call.
-    match m.taken.load(Ordering::SeqCst) {
-        IN_CALL => true,
+    match m.syscall_state.load(Ordering::SeqCst) {
+        IN_SYSCALL => true,
         0 => false,
         _ => m.curg().is_some_and(|g| g.state() == GState::Syscall),
     }
 }
 
 /// Whether its P was taken in a call that nobody marked.
-pub(crate) fn is_without_p(m: &'static M) -> bool {
+pub(crate) fn is_running_without_p(m: &'static M) -> bool {
     let running = m.curg().is_some_and(|g| g.state() == GState::Running);
-    m.taken.load(Ordering::Relaxed) == TAKEN && running
+    m.syscall_state.load(Ordering::Relaxed) == RETAKEN && running
 }
 
 fn change(m: &'static M, from: u32, to: u32) -> bool {
     // PAIR p-taken: in a marked call, sees what the other side did before.
-    m.taken.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    m.syscall_state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
 /// The P of an M whose word says that it is being taken, to somebody else.
-fn take(m: &'static M) {
+fn finish_retake(m: &'static M) {
     let p = m.release_p();
     m.old_p.store(p.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
     SCHED.lock.lock().blocked_ms += 1;
     // PAIR p-taken: the M sees that the P is gone.
-    m.taken.store(TAKEN, Ordering::Release);
+    m.syscall_state.store(RETAKEN, Ordering::Release);
     if let Some(p) = p {
         hand_off(p);
     }
@@ -135,26 +135,30 @@ fn take(m: &'static M) {
 
 /// A marked call begins, in a frame with these registers, if they are known. The caller is inside the runtime,
 /// and leaves it for the call.
-pub(crate) fn begin_call(m: &'static M, g: &'static G, registers: *const Registers) {
+pub(crate) fn enter_syscall(m: &'static M, g: &'static G, registers: *const Registers) {
     let Some(p) = m.p() else { fatal!("a call of goroutine {} begins without a P", g.id()) };
     p.syscalltick.store(p.syscalltick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-    g.begin_call(registers);
+    g.enter_syscall(registers);
     g.transition(GState::Running, GState::Syscall);
     // Somebody may think of taking the P, who sees then that preemption is off.
     // PAIR in-call: one order for this and who sends a signal.
-    while m.taken.compare_exchange(0, IN_CALL, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+    while m
+        .syscall_state
+        .compare_exchange(0, IN_SYSCALL, Ordering::SeqCst, Ordering::Relaxed)
+        .is_err()
+    {
         std::hint::spin_loop();
     }
     // From here on nobody sends a signal, and one that was sent is waited for.
     m.carrier.await_quiet();
 }
 
-/// As [`begin_call`], and the P goes to somebody else at once.
-pub(crate) fn begin_long_call(m: &'static M, g: &'static G, registers: *const Registers) {
-    begin_call(m, g, registers);
+/// As [`enter_syscall`], and the P goes to somebody else at once.
+pub(crate) fn enter_syscall_block(m: &'static M, g: &'static G, registers: *const Registers) {
+    enter_syscall(m, g, registers);
     // In virtual time its end would be a matter of chance.
     if !clock::is_virtual() {
-        take_p_in_call(m);
+        retake_in_syscall(m);
     }
 }
 
@@ -162,25 +166,25 @@ pub(crate) fn begin_long_call(m: &'static M, g: &'static G, registers: *const Re
 /// this returns, and perhaps another M: that one.
 #[cold]
 #[inline(never)]
-pub(crate) fn come_back(m: &'static M) -> &'static M {
+pub(crate) fn exit_syscall(m: &'static M) -> &'static M {
     let Some(g) = m.curg() else { fatal!("M{} lost its P without a goroutine", m.id) };
-    if come_back_in_child(m, g) || !has_lost_p(m, g) {
+    if exit_syscall_in_child(m, g) || !settle_retake(m, g) {
         return m;
     }
-    if !take_an_idle_p(m) {
-        m.taken.store(0, Ordering::Relaxed);
-        switch::leave_to_g0(m, g, Departure::Yield { g, held: false });
+    if !try_acquire_idle_p(m) {
+        m.syscall_state.store(0, Ordering::Relaxed);
+        switch::switch_to_g0(m, g, Departure::Yield { g, held: false });
     }
     // SAFETY: carried — a goroutine of this runtime, that is not moved now.
     unsafe { M::current() }
 }
 
-/// As [`come_back`], for code that cannot be moved: its M sleeps right here until somebody brings a P.
+/// As [`exit_syscall`], for code that cannot be moved: its M sleeps right here until somebody brings a P.
 #[cold]
 #[inline(never)]
-pub(crate) fn come_back_here(m: &'static M) {
+pub(crate) fn exit_syscall_in_place(m: &'static M) {
     let Some(g) = m.curg() else { fatal!("M{} lost its P without a goroutine", m.id) };
-    if !come_back_in_child(m, g) && has_lost_p(m, g) && !take_an_idle_p(m) {
+    if !exit_syscall_in_child(m, g) && settle_retake(m, g) && !try_acquire_idle_p(m) {
         let mut registers = Registers::default();
         let is_shown = !g.shown().is_null();
         if !is_shown {
@@ -188,22 +192,22 @@ pub(crate) fn come_back_here(m: &'static M) {
             unsafe { arch::registers_here(&raw mut registers) };
             g.show(&raw const registers);
         }
-        give_up_here(m, g);
+        wait_for_p_in_place(m, g);
         if !is_shown {
             g.show(ptr::null());
         }
-        m.taken.store(0, Ordering::Relaxed);
+        m.syscall_state.store(0, Ordering::Relaxed);
     }
 }
 
 /// In a forked child nobody else is left: not who took the P, nor who could bring one; and Ps of others may
 /// be as they were in the middle of something. So it gets a new one. False: this is no child.
-fn come_back_in_child(m: &'static M, g: &'static G) -> bool {
+fn exit_syscall_in_child(m: &'static M, g: &'static G) -> bool {
     if !forked::is_child() {
         return false;
     }
-    m.taken.store(0, Ordering::Relaxed);
-    end_call(g);
+    m.syscall_state.store(0, Ordering::Relaxed);
+    restore_running(g);
     if m.p().is_none()
         && let Some(p) = ps::spare_p()
     {
@@ -213,21 +217,21 @@ fn come_back_in_child(m: &'static M, g: &'static G) -> bool {
 }
 
 /// The call is over, if it was one. True: the P is gone.
-fn has_lost_p(m: &'static M, g: &'static G) -> bool {
+fn settle_retake(m: &'static M, g: &'static G) -> bool {
     let lost = loop {
         // PAIR p-taken: with the P gone, all that the taker did is seen.
-        match m.taken.load(Ordering::Acquire) {
-            TAKING => std::hint::spin_loop(),
-            IN_CALL if !change(m, IN_CALL, 0) => {}
-            word => break word == TAKEN,
+        match m.syscall_state.load(Ordering::Acquire) {
+            RETAKING => std::hint::spin_loop(),
+            IN_SYSCALL if !change(m, IN_SYSCALL, 0) => {}
+            word => break word == RETAKEN,
         }
     };
-    end_call(g);
+    restore_running(g);
     lost
 }
 
 /// It runs like any other from here on, if it was in a marked call.
-fn end_call(g: &'static G) {
+fn restore_running(g: &'static G) {
     if g.state() == GState::Syscall {
         g.transition(GState::Syscall, GState::Running);
         g.show(ptr::null());
@@ -235,7 +239,7 @@ fn end_call(g: &'static G) {
 }
 
 /// The one it had, if that is idle; or any. It is not counted as blocked any more in either case.
-fn take_an_idle_p(m: &'static M) -> bool {
+fn try_acquire_idle_p(m: &'static M) -> bool {
     let mut locked = SCHED.lock.lock();
     locked.blocked_ms -= 1;
     // SAFETY: null, or a P: they are never freed.
@@ -244,6 +248,6 @@ fn take_an_idle_p(m: &'static M) -> bool {
     drop(locked);
     let Some(p) = taken else { return false };
     m.acquire_p(p);
-    m.taken.store(0, Ordering::Relaxed);
+    m.syscall_state.store(0, Ordering::Relaxed);
     true
 }

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Orderin
 use std::time::Duration;
 
 /// How long a thread that begins to wait, or the last M, sleeps before it looks for a deadlock: somebody may still come.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
+pub(crate) const DEADLOCK_CHECK_DELAY: Duration = Duration::from_millis(10);
 
 /// What threads ask of the layer above them.
 #[derive(Debug)]
 pub(crate) struct Upcalls {
     /// Ends the process if neither a goroutine nor a thread can ever run again.
-    pub(crate) look_for_deadlock: fn(),
+    pub(crate) check_for_deadlock: fn(),
     /// In virtual time: a thread has begun to wait, perhaps for a timer that nobody waited for. If all others sleep, time
     /// passes from here on.
-    pub(crate) look_at_virtual_time: fn(),
+    pub(crate) recheck_virtual_time: fn(),
 }
 
 /// Ordinary threads that wait for a goroutine. Counted up by the thread once others know of it, and
@@ -41,22 +41,22 @@ pub(crate) fn set_procs(procs: usize) -> usize {
 }
 
 /// Threads that wait with a limit: they go on by themselves.
-pub(crate) static LIMITED: AtomicUsize = AtomicUsize::new(0);
+pub(crate) static THREADS_WITH_DEADLINE: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether a thread waits that will go on by itself.
-pub(crate) fn is_one_limited() -> bool {
-    LIMITED.load(Ordering::Relaxed) > 0
+pub(crate) fn has_thread_with_deadline() -> bool {
+    THREADS_WITH_DEADLINE.load(Ordering::Relaxed) > 0
 }
 
 /// Goroutines that do not wait, and timers that are being fired: while there is one, virtual time stands
 /// still. Counted up by whoever lets one go on, before it does.
 pub(crate) static ACTIVE: AtomicIsize = AtomicIsize::new(0);
 
-pub(crate) static DEADLOCK_ENDS: AtomicBool = AtomicBool::new(false);
+pub(crate) static DEADLOCK_IS_FATAL: AtomicBool = AtomicBool::new(false);
 
-/// See [`set_deadlock_ends`](crate::sched::set_deadlock_ends).
-pub(crate) fn set_deadlock_ends(ends: bool) {
-    DEADLOCK_ENDS.store(ends, Ordering::Relaxed);
+/// See [`set_deadlock_is_fatal`](crate::sched::set_deadlock_is_fatal).
+pub(crate) fn set_deadlock_is_fatal(ends: bool) {
+    DEADLOCK_IS_FATAL.store(ends, Ordering::Relaxed);
 }
 
 pub(crate) static GOROUTINES: AtomicUsize = AtomicUsize::new(0);

@@ -3,7 +3,7 @@
 use crate::gmp::current;
 use crate::gmp::g::{Birth, G};
 use crate::gmp::state::GState;
-use crate::sched::state::spawn_request::Order;
+use crate::sched::state::spawn_request::SpawnRequest;
 use crate::sched::threads::{activity, wait};
 use crate::sys::mappings::{self, Mappings};
 use gosched_context::lock::Guarded;
@@ -13,7 +13,7 @@ use std::time::Duration;
 static NEXT_ID: AtomicU64 = AtomicU64::new(2);
 
 /// Threads that are started between two looks at the process's memory mappings.
-const STARTS_PER_LOOK: u64 = 256;
+const STARTS_PER_CHECK: u64 = 256;
 
 /// Memory mappings that a new thread may need: a stack, a signal stack and a guard for each, and
 /// some for the heap that an allocator gives to a thread.
@@ -28,12 +28,12 @@ const MAPPINGS_PER_THREAD: usize = 8;
 pub(crate) fn check_room() -> std::io::Result<()> {
     static STARTS: AtomicU64 = AtomicU64::new(1);
     static IS_TIGHT: AtomicBool = AtomicBool::new(false);
-    let is_due = STARTS.fetch_add(1, Ordering::Relaxed).is_multiple_of(STARTS_PER_LOOK);
+    let is_due = STARTS.fetch_add(1, Ordering::Relaxed).is_multiple_of(STARTS_PER_CHECK);
     if !is_due && !IS_TIGHT.load(Ordering::Relaxed) {
         return Ok(());
     }
     let Some(Mappings { used, limit }) = mappings::count() else { return Ok(()) };
-    let is_tight = used + STARTS_PER_LOOK as usize * MAPPINGS_PER_THREAD > limit;
+    let is_tight = used + STARTS_PER_CHECK as usize * MAPPINGS_PER_THREAD > limit;
     IS_TIGHT.store(is_tight, Ordering::Relaxed);
     if is_tight {
         let why = format!(
@@ -86,8 +86,8 @@ fn start_prepared(g: &'static G) {
     }
 }
 
-pub(crate) fn begin(order: Order<'_>) -> (&'static G, u64) {
-    let (g, id) = fill(order);
+pub(crate) fn begin(request: SpawnRequest<'_>) -> (&'static G, u64) {
+    let (g, id) = fill(request);
     g.enter_group();
     g.transition(GState::Dead, GState::Runnable);
     activity::count_started();
@@ -96,13 +96,13 @@ pub(crate) fn begin(order: Order<'_>) -> (&'static G, u64) {
 }
 
 /// A dead G that knows what it is to do.
-pub(crate) fn fill(order: Order<'_>) -> (&'static G, u64) {
-    let id = order.wishes.and_then(|wishes| wishes.id);
+pub(crate) fn fill(request: SpawnRequest<'_>) -> (&'static G, u64) {
+    let id = request.options.and_then(|options| options.id);
     let id = id.unwrap_or_else(|| NEXT_ID.fetch_add(1, Ordering::Relaxed));
     let parent = current::goroutine().map_or(0, G::id);
     let g = wait::take_g();
-    let details = order.wishes.and_then(|wishes| wishes.details.clone());
-    g.begin(Birth { id, parent, site: order.site, task: order.task, details });
+    let details = request.options.and_then(|options| options.details.clone());
+    g.begin(Birth { id, parent, site: request.site, task: request.task, details });
     g.begin_thread_goroutine();
     (g, id)
 }
@@ -116,20 +116,20 @@ pub(crate) fn run(g: &'static G, task: *mut crate::gmp::task::Task) {
     // SAFETY: the task was given with the G, and is alive until it says otherwise.
     let kind = unsafe { (*task).kind };
     // SAFETY: as above; once.
-    let heard = unsafe { (kind.run)(task) };
+    let needs_completion = unsafe { (kind.run)(task) };
     g.leave_group();
     activity::GOROUTINES.fetch_sub(1, Ordering::Relaxed);
     // The thread's other destructors still run after this; std has no later place.
-    if heard {
+    if needs_completion {
         // SAFETY: the task is alive: `run` said so; once.
         unsafe { (kind.complete)(task) };
     }
     current::set_goroutine(None);
-    bury(g);
-    wait::less_active();
+    recycle(g);
+    wait::decrement_active();
 }
 
-pub(crate) fn bury(g: &'static G) {
+pub(crate) fn recycle(g: &'static G) {
     g.forget_details();
     g.set_exiting(false);
     g.end_thread();

@@ -1,7 +1,7 @@
 //! Polling where goroutines are threads: one thread that does nothing else.
 
 use crate::gmp::list::GList;
-use crate::sched::events::{self, IO_TIME};
+use crate::sched::events::{self, VIRTUAL_TIME_IO_GRACE};
 use crate::sched::threads::{activity, wait};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,16 +22,16 @@ static WOKEN: AtomicU64 = AtomicU64::new(0);
 
 /// I/O may still come, in virtual time: it has a while before it is later. True: it has come, or somebody
 /// went on by itself.
-pub(crate) fn is_patience_rewarded() -> bool {
+pub(crate) fn wait_for_io() -> bool {
     let before = WOKEN.load(Ordering::Relaxed);
-    std::thread::sleep(IO_TIME);
+    std::thread::sleep(VIRTUAL_TIME_IO_GRACE);
     WOKEN.load(Ordering::Relaxed) != before || activity::ACTIVE.load(Ordering::Relaxed) > 0
 }
 
 fn poll() {
     loop {
         let mut ready = GList::new();
-        events::collect(&mut ready, None);
+        events::poll_ready(&mut ready, None);
         while let Some(g) = ready.pop_front() {
             wait::ready(g);
             WOKEN.fetch_add(1, Ordering::Relaxed);

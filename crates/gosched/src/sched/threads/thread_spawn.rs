@@ -2,7 +2,7 @@
 
 use crate::gmp::g::G;
 use crate::gmp::state::GState;
-use crate::sched::state::spawn_request::Order;
+use crate::sched::state::spawn_request::SpawnRequest;
 use crate::sched::threads::activity::{self, Upcalls};
 use crate::sched::threads::{goroutine, timer_thread, wait};
 use crate::sys::clock;
@@ -17,20 +17,23 @@ pub(crate) type Started = (&'static G, u64, std::thread::JoinHandle<()>);
 ///
 /// # Errors
 /// The system refuses a thread.
-pub(crate) fn spawn(order: Order<'_>, upcalls: &'static Upcalls) -> std::io::Result<Started> {
+pub(crate) fn spawn(
+    request: SpawnRequest<'_>,
+    upcalls: &'static Upcalls,
+) -> std::io::Result<Started> {
     goroutine::check_room()?;
     start_virtual_time(upcalls);
-    let (g, id) = goroutine::begin(order);
+    let (g, id) = goroutine::begin(request);
     let mut thread = std::thread::Builder::new();
-    let details = order.wishes.and_then(|wishes| wishes.details.as_ref());
+    let details = request.options.and_then(|options| options.details.as_ref());
     let name = details.and_then(|details| details.name.clone());
     if let Some(name) = name.filter(|name| !name.contains('\0')) {
         thread = thread.name(name);
     }
-    if let Some(bytes) = order.wishes.and_then(|wishes| wishes.bytes) {
+    if let Some(bytes) = request.options.and_then(|options| options.bytes) {
         thread = thread.stack_size(bytes);
     }
-    let task = goroutine::SendTask(order.task);
+    let task = goroutine::SendTask(request.task);
     let started = thread.spawn(move || {
         let task = task;
         goroutine::run(g, task.0);
@@ -39,30 +42,30 @@ pub(crate) fn spawn(order: Order<'_>, upcalls: &'static Upcalls) -> std::io::Res
         activity::GOROUTINES.fetch_sub(1, Ordering::Relaxed);
         activity::STARTED.fetch_sub(1, Ordering::Relaxed);
         g.leave_group();
-        wait::less_active();
+        wait::decrement_active();
         g.transition(GState::Runnable, GState::Running);
-        goroutine::bury(g);
+        goroutine::recycle(g);
     })
 }
 
 /// Runs a goroutine on the calling thread, to its end.
-pub(crate) fn run_here(order: Order<'_>, upcalls: &'static Upcalls) {
+pub(crate) fn run_here(request: SpawnRequest<'_>, upcalls: &'static Upcalls) {
     start_virtual_time(upcalls);
-    let (g, _) = goroutine::begin(order);
-    goroutine::run(g, order.task);
+    let (g, _) = goroutine::begin(request);
+    goroutine::run(g, request.task);
 }
 
 /// See [`prepare`](crate::sched::prepare).
-pub(crate) fn prepare(order: Order<'_>, upcalls: &'static Upcalls) -> &'static G {
+pub(crate) fn prepare(request: SpawnRequest<'_>, upcalls: &'static Upcalls) -> &'static G {
     timer_thread::start(upcalls);
-    let (g, _) = goroutine::fill(order);
+    let (g, _) = goroutine::fill(request);
     g.set_prepared(true);
     g
 }
 
 /// Main has called `goexit` or cannot return: the others go on, and when none is left the process
 /// ends as Go's does. (Where goroutines are threads, ones that wait for ever are not noticed.)
-pub(crate) fn wait_for_the_last() -> ! {
+pub(crate) fn wait_for_last_goroutine() -> ! {
     while activity::num_goroutines() > 0 {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }

@@ -6,12 +6,12 @@ use crate::sys::sleep_word::SleepWord;
 pub(crate) static HEAP: TimerHeap = TimerHeap::new();
 
 /// Not 0: a timer was added.
-pub(crate) static ADDED: SleepWord = SleepWord::new();
+pub(crate) static WAKE_WORD: SleepWord = SleepWord::new();
 
 /// The thread looks what there is to do.
-pub(crate) fn look() {
-    ADDED.set(1);
-    ADDED.wake();
+pub(crate) fn wake() {
+    WAKE_WORD.set(1);
+    WAKE_WORD.wake();
 }
 
 /// Whether there is one that can make a thread ready.
@@ -20,6 +20,6 @@ pub(crate) fn can_wake() -> bool {
 }
 
 /// How many there are.
-pub(crate) fn timers() -> usize {
+pub(crate) fn num_timers() -> usize {
     HEAP.len()
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// So many are fired before their waiters are woken.
-const AT_A_TIME: usize = 64;
+const FIRE_BATCH: usize = 64;
 
 /// See [`start_timer`](crate::sched::start_timer).
 ///
@@ -23,7 +23,7 @@ pub(crate) unsafe fn start_timer(timer: &Timer, when: u64, upcalls: &'static Upc
     while !unsafe { timer_heap::HEAP.insert(timer, when) } {
         timer_heap::HEAP.grow();
     }
-    timer_heap::look();
+    timer_heap::wake();
 }
 
 /// Starts the thread, if that was not done.
@@ -31,15 +31,15 @@ pub(crate) fn start(upcalls: &'static Upcalls) {
     static STARTED: OnceLock<()> = OnceLock::new();
     STARTED.get_or_init(|| {
         let thread = std::thread::Builder::new().name("gosched-timers".into());
-        if let Err(why) = thread.spawn(|| keep(upcalls)) {
+        if let Err(why) = thread.spawn(|| run_loop(upcalls)) {
             panic!("no thread for timers: {why}");
         }
     });
 }
 
-fn keep(upcalls: &Upcalls) {
+fn run_loop(upcalls: &Upcalls) {
     loop {
-        timer_heap::ADDED.set(0);
+        timer_heap::WAKE_WORD.set(0);
         // Those it lets go on are counted before it is not any more.
         activity::ACTIVE.fetch_add(1, Ordering::Relaxed);
         fire_all();
@@ -47,35 +47,37 @@ fn keep(upcalls: &Upcalls) {
         let alone = activity::ACTIVE.fetch_sub(1, Ordering::Relaxed) == 1;
         let next = timer_heap::HEAP.next();
         if clock::is_virtual() {
-            if alone && poll_desc::is_waited_for() && poll_thread::is_patience_rewarded() {
+            if alone && poll_desc::is_waited_for() && poll_thread::wait_for_io() {
                 continue;
             }
             let next = timer_heap::HEAP.next_waking();
             match (alone, next != NEVER) {
                 (true, true) => clock::jump_to(next),
                 // After a short time in which somebody may still come.
-                (true, false) if !timer_heap::ADDED.wait(0, Some(activity::PATIENCE)) => {
-                    wait::look_for_deadlock(upcalls);
-                    timer_heap::ADDED.wait(0, None);
+                (true, false)
+                    if !timer_heap::WAKE_WORD.wait(0, Some(activity::DEADLOCK_CHECK_DELAY)) =>
+                {
+                    wait::check_for_deadlock(upcalls);
+                    timer_heap::WAKE_WORD.wait(0, None);
                 }
                 (true, false) => {}
-                (false, _) => drop(timer_heap::ADDED.wait(0, None)),
+                (false, _) => drop(timer_heap::WAKE_WORD.wait(0, None)),
             }
             continue;
         }
         let left = Duration::from_nanos(next.saturating_sub(clock::now()));
-        timer_heap::ADDED.wait(0, (next != NEVER).then_some(left));
+        timer_heap::WAKE_WORD.wait(0, (next != NEVER).then_some(left));
     }
 }
 
 fn fire_all() {
     loop {
         let mut ready = GList::new();
-        let fired = timer_heap::HEAP.fire_due(clock::now(), AT_A_TIME, &mut ready);
+        let fired = timer_heap::HEAP.fire_due(clock::now(), FIRE_BATCH, &mut ready);
         while let Some(g) = ready.pop_front() {
             wait::ready(g);
         }
-        if fired < AT_A_TIME {
+        if fired < FIRE_BATCH {
             return;
         }
     }

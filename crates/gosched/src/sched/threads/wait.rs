@@ -74,13 +74,13 @@ impl Drop for ThreadG {
 }
 
 thread_local! {
-    static MINE: ThreadG = ThreadG::new();
+    static THREAD_G: ThreadG = ThreadG::new();
 }
 
 /// The calling thread has what it needs to [`park`]: allocates, the first time.
-pub(crate) fn get_ready_to_wait() {
+pub(crate) fn ensure_thread_g() {
     // One that is ending does without.
-    let _ = MINE.try_with(|_| ());
+    let _ = THREAD_G.try_with(|_| ());
 }
 
 /// What a thread waits for is told to others by this; false if it need not wait.
@@ -101,7 +101,7 @@ pub(crate) unsafe fn park(
     forked::refuse_in_child("a wait");
     // A goroutine of this backend has its own G; a thread that is ending has none left to use.
     let goroutine = current::goroutine();
-    let mine = MINE.try_with(|mine| (mine.g, mine.id)).ok();
+    let mine = THREAD_G.try_with(|mine| (mine.g, mine.id)).ok();
     let own = goroutine.map(|g| (g, 0)).or(mine);
     let temporary = own.is_none().then(ThreadG::new);
     let temporary = temporary.as_ref().map(|mine| (mine.g, mine.id));
@@ -111,8 +111,8 @@ pub(crate) unsafe fn park(
     if goroutine.is_some() {
         g.transition(GState::Running, GState::Waiting);
     }
-    let limited = usize::from(LIMIT.get().is_some());
-    activity::LIMITED.fetch_add(limited, Ordering::Relaxed);
+    let limited = usize::from(DEADLINE.get().is_some());
+    activity::THREADS_WITH_DEADLINE.fetch_add(limited, Ordering::Relaxed);
     // SAFETY: commit — promised by the caller.
     let waits = unsafe { commit(g, data) };
     drop(still);
@@ -121,11 +121,11 @@ pub(crate) unsafe fn park(
         activity::WAITING.fetch_add(1, Ordering::Release);
         match goroutine {
             Some(_) => {
-                less_active();
+                decrement_active();
                 sleep(g, upcalls);
             }
             None => {
-                (upcalls.look_at_virtual_time)();
+                (upcalls.recheck_virtual_time)();
                 // Of this frame, which is there until the thread goes on.
                 let mut place = WaitingPlace { registers: MaybeUninit::uninit(), thread };
                 frame::registers_here(&mut place.registers);
@@ -135,7 +135,7 @@ pub(crate) unsafe fn park(
             }
         }
     }
-    activity::LIMITED.fetch_sub(limited, Ordering::Relaxed);
+    activity::THREADS_WITH_DEADLINE.fetch_sub(limited, Ordering::Relaxed);
     if goroutine.is_some() {
         g.transition(GState::Waiting, GState::Runnable);
         g.transition(GState::Runnable, GState::Running);
@@ -145,47 +145,50 @@ pub(crate) unsafe fn park(
 /// Until when a thread sleeps, and what it does then: it takes itself out of where it waits. True: it was
 /// there, and nobody will make it ready.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ThreadLimit {
+pub(crate) struct ThreadDeadline {
     pub(crate) when: u64,
     /// May be called with `data` by the thread that set the limit, until it sets another.
-    pub(crate) take_out: unsafe fn(*const ()) -> bool,
+    pub(crate) cancel_wait: unsafe fn(*const ()) -> bool,
     pub(crate) data: *const (),
 }
 
 thread_local! {
-    static LIMIT: Cell<Option<ThreadLimit>> = const { Cell::new(None) };
+    static DEADLINE: Cell<Option<ThreadDeadline>> = const { Cell::new(None) };
 }
 
 /// For the calling thread's next sleep.
-pub(crate) fn limit_thread(limit: Option<ThreadLimit>) {
-    LIMIT.set(limit);
+pub(crate) fn set_thread_deadline(limit: Option<ThreadDeadline>) {
+    DEADLINE.set(limit);
 }
 
 fn sleep(g: &'static G, upcalls: &Upcalls) {
-    if let Some(limit) = LIMIT.get() {
+    if let Some(limit) = DEADLINE.get() {
         return sleep_until(g, limit, upcalls);
     }
     // If all goroutines slept already, nobody else looks. Code inside `host` is on an M that is awake for
     // those who count: it would find nothing, and may be stopped with the lock that it looks under.
-    if !current::is_m() && g.word.get() == 0 && !g.word.wait(0, Some(activity::PATIENCE)) {
-        look_for_deadlock(upcalls);
+    if !current::is_m()
+        && g.word.get() == 0
+        && !g.word.wait(0, Some(activity::DEADLOCK_CHECK_DELAY))
+    {
+        check_for_deadlock(upcalls);
     }
     while g.word.get() == 0 {
         g.word.wait(0, None);
     }
 }
 
-fn sleep_until(g: &'static G, limit: ThreadLimit, upcalls: &Upcalls) {
+fn sleep_until(g: &'static G, limit: ThreadDeadline, upcalls: &Upcalls) {
     while g.word.get() == 0 {
         let left = limit.when.saturating_sub(clock::now());
         if left == 0 {
             // SAFETY: set by this thread, and not changed since: it waits.
-            if unsafe { (limit.take_out)(limit.data) } {
+            if unsafe { (limit.cancel_wait)(limit.data) } {
                 activity::WAITING.fetch_sub(1, Ordering::Relaxed);
                 return;
             }
             // Somebody else was first, and is about to say so.
-            LIMIT.set(None);
+            DEADLINE.set(None);
             return sleep(g, upcalls);
         }
         g.word.wait(0, Some(Duration::from_nanos(left)));
@@ -199,7 +202,7 @@ pub(crate) fn ready(g: &'static G) {
         // Making a thread takes memory and time: whoever calls this may hold a lock.
         activity::ACTIVE.fetch_add(1, Ordering::Relaxed);
         Guarded::new(&activity::PREPARED).push_back(g);
-        return timer_heap::look();
+        return timer_heap::wake();
     }
     activity::WAITING.fetch_sub(1, Ordering::Relaxed);
     if g.id() != 0 {
@@ -210,23 +213,23 @@ pub(crate) fn ready(g: &'static G) {
 }
 
 /// One less. In virtual time, the last one lets time pass.
-pub(super) fn less_active() {
+pub(super) fn decrement_active() {
     if activity::ACTIVE.fetch_sub(1, Ordering::Relaxed) == 1 && clock::is_virtual() {
-        timer_heap::look();
+        timer_heap::wake();
     }
 }
 
 /// All goroutines wait, and have for a while: in virtual time that is the end, if there is no timer.
-pub(super) fn look_for_deadlock(upcalls: &Upcalls) {
-    let ends = activity::DEADLOCK_ENDS.load(Ordering::Relaxed)
+pub(super) fn check_for_deadlock(upcalls: &Upcalls) {
+    let ends = activity::DEADLOCK_IS_FATAL.load(Ordering::Relaxed)
         && activity::ACTIVE.load(Ordering::Relaxed) == 0;
     if ends && !timer_heap::can_wake() && activity::ACTIVE.load(Ordering::Relaxed) == 0 {
         report::begin();
         let mut out = Stderr::new();
         let _ = writeln!(out, "fatal error: all goroutines are asleep - deadlock!");
-        report::report(report::End::Fatal);
+        report::report(report::ExitReason::Fatal);
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(2) }
     }
-    (upcalls.look_for_deadlock)();
+    (upcalls.check_for_deadlock)();
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 /// Gives the P to a sleeping M, or to the next one the spawner makes. The caller owns the P; where
 /// the M is to spin, it is counted already.
-pub(crate) fn give_to_an_m(mut locked: Guard<'_, Locked>, p: &'static P, spinning: bool) {
+pub(crate) fn start_m(mut locked: Guard<'_, Locked>, p: &'static P, spinning: bool) {
     p.set_status(PStatus::Idle);
     match locked.pop_idle_m() {
         Some(m) => {
@@ -23,41 +23,41 @@ pub(crate) fn give_to_an_m(mut locked: Guard<'_, Locked>, p: &'static P, spinnin
             m.spinning.store(spinning, Ordering::Relaxed);
             m.hand_p(p, poller_role::wake_m);
             if stock == 0 {
-                thread_requests::ask();
+                thread_requests::request_thread();
             }
         }
         None if thread_requests::is_refused() => {
-            put_aside(&mut locked, p, spinning);
-            serve_locked_ms(&mut locked);
+            drain_to_idle(&mut locked, p, spinning);
+            give_idle_ps_to_locked_ms(&mut locked);
         }
         None => {
             p.for_spinner.store(spinning, Ordering::Relaxed);
             locked.orphans.push(p);
             drop(locked);
-            thread_requests::ask();
+            thread_requests::request_thread();
         }
     }
 }
 
 /// To the M that sleeps until it can run the goroutine it is locked to; which is in no queue any more.
-pub(crate) fn give(owner: &'static M, p: &'static P) {
+pub(crate) fn hand_p_to(owner: &'static M, p: &'static P) {
     owner.hand_p(p, poller_role::wake_m);
 }
 
 /// Where no thread is to be had: idle Ps go straight to the Ms whose goroutines can run. No other M
 /// may be left to bring them.
-pub(crate) fn serve_locked_ms(locked: &mut Locked) {
+pub(crate) fn give_idle_ps_to_locked_ms(locked: &mut Locked) {
     while locked.idle_ps.iter().next().is_some() {
         let Some(g) = locked.queue.take_pinned() else { break };
-        locked.tell_length();
-        if let (Some(owner), Some(p)) = (owner_of(g), locked.pop_idle_p()) {
-            give(owner, p);
+        locked.publish_length();
+        if let (Some(owner), Some(p)) = (pinned_m(g), locked.pop_idle_p()) {
+            hand_p_to(owner, p);
         }
     }
 }
 
 /// The P that the waker gave.
-pub(crate) fn take_given_p(m: &'static M) {
+pub(crate) fn acquire_next_p(m: &'static M) {
     match m.take_next_p() {
         Some(p) => m.acquire_p(p),
         None => fatal!("M{} was woken without a P", m.id),
@@ -66,13 +66,13 @@ pub(crate) fn take_given_p(m: &'static M) {
 
 /// The M that alone may run `g`, if there is one.
 #[inline]
-pub(crate) fn owner_of(g: &'static G) -> Option<&'static M> {
+pub(crate) fn pinned_m(g: &'static G) -> Option<&'static M> {
     // SAFETY: null, or an M: they are never freed.
     unsafe { g.pinned.load(Ordering::Relaxed).cast::<M>().as_ref() }
 }
 
 /// A P for which there is no M is idle; what was in its queue is everybody's.
-pub(crate) fn put_aside(locked: &mut Locked, p: &'static P, spinning: bool) {
+pub(crate) fn drain_to_idle(locked: &mut Locked, p: &'static P, spinning: bool) {
     if spinning {
         SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
     }

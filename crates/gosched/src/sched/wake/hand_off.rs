@@ -2,7 +2,7 @@
 
 use crate::gmp::m::M;
 use crate::gmp::p::P;
-use crate::sched::state::global::{self, CROWDED, Locked, SCHED};
+use crate::sched::state::global::{self, Locked, SCHED, TOO_MANY_STOPPED};
 use crate::sched::state::{stopping, thread_requests, timekeeper};
 use crate::sched::wake::{self, give};
 use crate::sys::barrier;
@@ -20,36 +20,39 @@ pub(crate) fn hand_off_locked(mut locked: Guard<'_, Locked>, p: &'static P) {
         stopping::count_stopped(&mut locked, p);
         return;
     }
-    if let Some(owner) = next_owner(&mut locked, p) {
+    if let Some(owner) = pop_next_owner(&mut locked, p) {
         drop(locked);
-        return give::give(owner, p);
+        return give::hand_p_to(owner, p);
     }
     if !p.queue.is_empty() || !locked.queue.is_empty() {
-        return give::give_to_an_m(locked, p, false);
+        return give::start_m(locked, p, false);
     }
     locked.push_idle_p(p);
     drop(locked);
     barrier::heavy();
-    if wake::is_somebody_wanted() {
-        wake::wake();
+    if wake::is_m_wanted() {
+        wake::start_spinner();
     }
 }
 
 /// The next one to run with `p` may be an M's own: no other M is needed to bring it the P. That one, and its
 /// goroutine is in no queue any more.
-fn next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
+fn pop_next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
     // Somebody must look at the timers.
     let due = timekeeper::are_due();
-    if !due && !p.tick().is_multiple_of(global::FAIRNESS) && SCHED.attention() & CROWDED != 0 {
-        let first = locked.pop_first();
-        if let Some(owner) = first.and_then(give::owner_of) {
+    if !due
+        && !p.tick().is_multiple_of(global::GLOBAL_QUEUE_INTERVAL_TICKS)
+        && SCHED.attention() & TOO_MANY_STOPPED != 0
+    {
+        let first = locked.pop_priority();
+        if let Some(owner) = first.and_then(give::pinned_m) {
             return Some(owner);
         }
         // Any M can run it.
         first.inspect(|g| locked.push_interrupted(g));
     }
     let front = locked.queue.front().filter(|_| p.queue.is_empty() && !due);
-    if let Some(owner) = front.and_then(give::owner_of) {
+    if let Some(owner) = front.and_then(give::pinned_m) {
         locked.pop();
         return Some(owner);
     }
@@ -57,8 +60,8 @@ fn next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
         return None;
     }
     // Rather than wait for a thread; there should be one the next time.
-    thread_requests::ask();
-    locked.pop_pinned().and_then(give::owner_of)
+    thread_requests::request_thread();
+    locked.pop_pinned().and_then(give::pinned_m)
 }
 
 /// Gives Ps that wait for a thread to Ms that were stopped with their goroutines: making one may take a lock
@@ -66,11 +69,11 @@ fn next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
 pub(crate) fn rescue_orphans() {
     let mut locked = SCHED.lock.lock();
     while !locked.orphans.is_empty() && !stopping::is_stopping() {
-        let Some(owner) = locked.pop_pinned().and_then(give::owner_of) else { return };
+        let Some(owner) = locked.pop_pinned().and_then(give::pinned_m) else { return };
         let Some(p) = locked.orphans.pop() else { return };
         if p.for_spinner.load(Ordering::Relaxed) {
             SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
         }
-        give::give(owner, p);
+        give::hand_p_to(owner, p);
     }
 }

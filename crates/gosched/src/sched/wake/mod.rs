@@ -31,26 +31,26 @@ use std::sync::atomic::Ordering;
 #[inline]
 pub(crate) fn wake_if_idle() {
     if waking::submitted(&SCHED.idle_ps, &SCHED.spinning) {
-        wake();
+        start_spinner();
     }
 }
 
 /// The cold part of [`wake_if_idle`].
 #[cold]
 #[inline(never)]
-pub(crate) fn wake() {
+pub(crate) fn start_spinner() {
     let mut locked = SCHED.lock.lock();
     if thread_requests::is_refused() && locked.idle_ms.is_empty() {
-        return give::serve_locked_ms(&mut locked);
+        return give::give_idle_ps_to_locked_ms(&mut locked);
     }
     let p = waking::p_for_spinner(&SCHED.idle_ps, &SCHED.spinning, || locked.pop_idle_p());
     if let Some(p) = p {
-        give::give_to_an_m(locked, p, true);
+        give::start_m(locked, p, true);
     }
 }
 
-/// As [`wake`], for the spawner that was refused a thread: only an M that is there will do.
-pub(crate) fn wake_if_there_is_an_m() {
+/// As [`start_spinner`], for the spawner that was refused a thread: only an M that is there will do.
+pub(crate) fn wake_if_m_sleeps() {
     let there = !SCHED.lock.lock().idle_ms.is_empty();
     if there {
         wake_if_idle();
@@ -84,8 +84,8 @@ pub(crate) fn become_idle(locked: &mut Locked, m: &'static M, p: &'static P) {
 }
 
 /// Steps 2 and 3 of an M without work: a P to go on with, if there is work after all.
-pub(crate) fn look_again(m: &'static M) -> Option<&'static P> {
-    waking::look_again(is_work_anywhere, || {
+pub(crate) fn recheck_for_work(m: &'static M) -> Option<&'static P> {
+    waking::recheck_for_work(is_work_anywhere, || {
         let mut locked = SCHED.lock.lock();
         let p = locked.pop_idle_p()?;
         start_spinning(m);
@@ -96,8 +96,8 @@ pub(crate) fn look_again(m: &'static M) -> Option<&'static P> {
 
 /// Whether an M is wanted where all sleep: for work, or to wake for a timer or for I/O. Asked by whoever has
 /// made a P idle without going to sleep, after a heavy barrier.
-pub(crate) fn is_somebody_wanted() -> bool {
-    is_work_anywhere() || timekeeper::want_a_keeper() || poller_role::want_a_poller()
+pub(crate) fn is_m_wanted() -> bool {
+    is_work_anywhere() || timekeeper::is_timekeeper_missing() || poller_role::is_poller_wanted()
 }
 
 /// Whether any queue holds a G, or a timer is due.

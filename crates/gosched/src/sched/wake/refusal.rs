@@ -11,16 +11,16 @@ use std::sync::atomic::Ordering;
 /// A thread could not be had, or cannot carry goroutines: says so once, without std's lock on standard
 /// error, which a goroutine may hold. The Ps that wait for an M are idle, for Ms that have none. The
 /// spawner tries again after a while.
-pub(crate) fn was_refused(why: std::fmt::Arguments<'_>) {
+pub(crate) fn handle_refusal(why: std::fmt::Arguments<'_>) {
     thread_requests::REFUSED.store(true, Ordering::Relaxed);
     let mut locked = SCHED.lock.lock();
     locked.ms -= 1;
-    let (left, first) = (locked.ms, !std::mem::replace(&mut locked.refused, true));
+    let (left, first) = (locked.ms, !std::mem::replace(&mut locked.refusal_reported, true));
     while let Some(p) = locked.orphans.pop() {
         let spinning = p.for_spinner.load(Ordering::Relaxed);
-        give::put_aside(&mut locked, p, spinning);
+        give::drain_to_idle(&mut locked, p, spinning);
     }
-    give::serve_locked_ms(&mut locked);
+    give::give_idle_ps_to_locked_ms(&mut locked);
     drop(locked);
     if first {
         match left {
@@ -29,8 +29,8 @@ pub(crate) fn was_refused(why: std::fmt::Arguments<'_>) {
         }
     }
     barrier::heavy();
-    if wake::is_somebody_wanted() {
-        wake::wake_if_there_is_an_m();
+    if wake::is_m_wanted() {
+        wake::wake_if_m_sleeps();
     }
-    thread_requests::ask();
+    thread_requests::request_thread();
 }

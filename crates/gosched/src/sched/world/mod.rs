@@ -6,8 +6,8 @@
 //! M: 1. sees that the world stops, at its next look for work, at its next way out of the runtime, or when
 //! it is interrupted; 2. gives its P up, counted; 3. sleeps as an idle M.
 //!
-//! A stopper waits for [`FIRST_TRY`] at most. If some P has not stopped by then, the stopper takes the stop back instead
-//! of step 3: with the lock held it does 4, then 5. After [`REST`] times as long it tries once more, for longer. So a P
+//! A stopper waits for [`FIRST_TIMEOUT`] at most. If some P has not stopped by then, the stopper takes the stop back instead
+//! of step 3: with the lock held it does 4, then 5. After [`REST_FACTOR`] times as long it tries once more, for longer. So a P
 //! that does not stop holds up the stopper, and costs the others a tenth of their time; [`REPORT_AFTER`] later the
 //! stopper says which P that is. An M that has seen that the world stops, and has its P, looks again with the lock held
 //! before it gives the P up, counted; so it keeps it, or gives it to somebody else as ever.
@@ -23,14 +23,14 @@ use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
 use crate::probe::times;
-use crate::sched::state::global::{Locked, SCHED, STOPPED, STOPPING};
+use crate::sched::state::global::{Locked, SCHED, STOP_NOTE, STOPPING};
 use crate::sched::state::{poller_role, stopping, sysmon_alarm};
 use crate::sched::switch::boundary::{enter, leave};
-use crate::sched::switch::preempt::{self, Why};
+use crate::sched::switch::preempt::{self, PreemptReason};
 use crate::sched::switch::{park, stacks, syscall};
 use crate::sched::wake;
 use crate::sched::wake::give;
-use crate::sched::world::stall::Missing;
+use crate::sched::world::stall::UnstoppedPs;
 use crate::sys::{barrier, clock};
 use gosched_context::arch;
 use gosched_context::lock::Locked as Guard;
@@ -61,7 +61,7 @@ impl StopReason {
 }
 
 /// One stopper at a time.
-static BUSY: AtomicBool = AtomicBool::new(false);
+static STOPPER_ACTIVE: AtomicBool = AtomicBool::new(false);
 
 /// The reason of the last stop; for reports.
 static REASON: AtomicU8 = AtomicU8::new(0);
@@ -76,30 +76,30 @@ pub(crate) fn last_reason() -> &'static str {
 /// Stops the world, runs `f` in it, and lets it go on. `f` must not allocate, block or panic.
 ///
 /// A goroutine keeps its M and, unless `f` changes that, its P. An ordinary thread has none.
-pub(crate) fn with_world_stopped<R>(reason: StopReason, f: impl FnOnce(Stopped) -> R) -> R {
+pub(crate) fn with_world_stopped<R>(reason: StopReason, f: impl FnOnce(WorldStopped) -> R) -> R {
     let (begin, mut report_after, mut f) = (Instant::now(), REPORT_AFTER, f);
-    let (mut limit, mut missing) = (FIRST_TRY, Missing::default());
+    let (mut limit, mut unstopped) = (FIRST_TIMEOUT, UnstoppedPs::default());
     loop {
-        f = match try_once(reason, limit, &mut missing, f) {
+        f = match try_once(reason, limit, &mut unstopped, f) {
             Ok(result) => return result,
             Err(f) => f,
         };
-        if begin.elapsed() >= report_after && !missing.is_empty() {
-            missing.report(reason.words(), begin.elapsed());
+        if begin.elapsed() >= report_after && !unstopped.is_empty() {
+            unstopped.report(reason.words(), begin.elapsed());
             report_after *= 4;
         }
         // A goroutine that sleeps like this loses its P meanwhile.
-        std::thread::sleep(REST * limit);
-        limit = LONGEST_TRY.min(2 * limit);
+        std::thread::sleep(REST_FACTOR * limit);
+        limit = MAX_TIMEOUT.min(2 * limit);
     }
 }
 
 /// A stop that takes longer is taken back. The stopper tries once more later, for twice as long.
-const FIRST_TRY: Duration = Duration::from_millis(20);
-const LONGEST_TRY: Duration = Duration::from_secs(1);
+const FIRST_TIMEOUT: Duration = Duration::from_millis(20);
+const MAX_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How many times as long the other goroutines run before the next try: they lose a tenth of their time at most.
-const REST: u32 = 9;
+const REST_FACTOR: u32 = 9;
 
 /// What to do while another thread stops the world, or is about to: yields at first, then sleeps.
 pub(crate) fn wait_for_another_stopper(tries: &mut u32) {
@@ -118,25 +118,28 @@ fn let_others_run() {
 const REPORT_AFTER: Duration = Duration::from_secs(10);
 
 /// As [`with_world_stopped`], but it tries once: where some P does not stop in time, `f` is not run, and comes back.
-pub(crate) fn try_with_world_stopped<R, F: FnOnce(Stopped) -> R>(
+pub(crate) fn try_with_world_stopped<R, F: FnOnce(WorldStopped) -> R>(
     reason: StopReason,
     limit: Duration,
     f: F,
 ) -> Result<R, F> {
-    try_once(reason, limit, &mut Missing::default(), f)
+    try_once(reason, limit, &mut UnstoppedPs::default(), f)
 }
 
-/// As [`try_with_world_stopped`]; `missing` is set to the Ps that did not stop, unless another stopper was at work
+/// As [`try_with_world_stopped`]; `unstopped` is set to the Ps that did not stop, unless another stopper was at work
 /// all the time.
-fn try_once<R, F: FnOnce(Stopped) -> R>(
+fn try_once<R, F: FnOnce(WorldStopped) -> R>(
     reason: StopReason,
     limit: Duration,
-    missing: &mut Missing,
+    unstopped: &mut UnstoppedPs,
     f: F,
 ) -> Result<R, F> {
     let (deadline, mut tries) = (Instant::now() + limit, 0);
     // PAIR world: sees what the last stopper did.
-    while BUSY.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+    while STOPPER_ACTIVE
+        .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+        .is_err()
+    {
         if Instant::now() >= deadline {
             return Err(f);
         }
@@ -147,27 +150,27 @@ fn try_once<R, F: FnOnce(Stopped) -> R>(
     // Inside `host` the thread is an M's, and its P is as good as stopped.
     let m = if goroutine { Some(enter()) } else { M::of_this_thread().map(enter_from_host) };
     let began = clock::real_now();
-    let result = match stop(m, deadline) {
+    let result = match stop_the_world(m, deadline) {
         Ok(()) => {
             let stopping = clock::real_now() - began;
             current::set_has_stopped_the_world(true);
-            let result = f(Stopped { m });
+            let result = f(WorldStopped { m });
             current::set_has_stopped_the_world(false);
-            start(SCHED.lock.lock(), m);
+            start_the_world(SCHED.lock.lock(), m);
             times::world_stopped(stopping, clock::real_now() - began);
             Ok(result)
         }
         Err(locked) => {
             // The others were held up all the same.
             let stopping = clock::real_now() - began;
-            *missing = Missing::now();
-            start(locked, m);
+            *unstopped = UnstoppedPs::collect();
+            start_the_world(locked, m);
             times::world_stopped(stopping, clock::real_now() - began);
             Err(f)
         }
     };
     // PAIR world: publishes what this one did.
-    BUSY.store(false, Ordering::Release);
+    STOPPER_ACTIVE.store(false, Ordering::Release);
     match m {
         Some(_) if goroutine => leave(),
         // SAFETY: carried, counted — by `enter_from_host`.
@@ -182,21 +185,24 @@ fn enter_from_host(m: &'static M) -> &'static M {
     // SAFETY: carried — by this M, whose thread this is.
     unsafe { arch::preempt_off() };
     barrier::light();
-    if m.taken.load(Ordering::Relaxed) != 0 {
-        syscall::come_back_here(m);
+    if m.syscall_state.load(Ordering::Relaxed) != 0 {
+        syscall::exit_syscall_in_place(m);
     }
     m
 }
 
 /// Proof that the world is stopped.
 #[derive(Debug)]
-pub(crate) struct Stopped {
+pub(crate) struct WorldStopped {
     /// The M of a goroutine that stopped it.
     pub(crate) m: Option<&'static M>,
 }
 
 /// An error is the lock, if some P has not stopped by then: whoever has that may take all back.
-fn stop(own: Option<&'static M>, deadline: Instant) -> Result<(), Guard<'static, Locked>> {
+fn stop_the_world(
+    own: Option<&'static M>,
+    deadline: Instant,
+) -> Result<(), Guard<'static, Locked>> {
     let mut locked = SCHED.lock.lock();
     locked.set_attention(STOPPING, true);
     locked.stop_wait = SCHED.procs() as u32;
@@ -213,7 +219,7 @@ fn stop(own: Option<&'static M>, deadline: Instant) -> Result<(), Guard<'static,
         stopping::count_stopped(&mut locked, p);
     }
     drop(locked);
-    ask_all(own);
+    preempt_all(own);
     loop {
         let locked = SCHED.lock.lock();
         match locked.stop_wait {
@@ -222,35 +228,35 @@ fn stop(own: Option<&'static M>, deadline: Instant) -> Result<(), Guard<'static,
             _ => drop(locked),
         }
         // A P may have been on its way to an M that took it only now.
-        if !STOPPED.sleep(Some(ASK_AGAIN)) {
-            ask_all(own);
+        if !STOP_NOTE.sleep(Some(PREEMPT_INTERVAL)) {
+            preempt_all(own);
         }
     }
 }
 
 /// How long the stopper waits before it asks again.
-const ASK_AGAIN: Duration = Duration::from_millis(1);
+const PREEMPT_INTERVAL: Duration = Duration::from_millis(1);
 
-fn ask_all(own: Option<&'static M>) {
+fn preempt_all(own: Option<&'static M>) {
     for m in SCHED.all_ms() {
         if m.p().is_some() && !own.is_some_and(|own| ptr::eq(own, m)) {
             // One in a marked call would not hear.
-            if !syscall::take_p_in_call(m) {
-                preempt::ask(m, Why::World, 0);
+            if !syscall::retake_in_syscall(m) {
+                preempt::preempt_one(m, PreemptReason::World, 0);
             }
         }
     }
-    sysmon_alarm::look_now();
+    sysmon_alarm::wake_sysmon();
 }
 
-fn start(mut locked: Guard<'static, Locked>, own: Option<&'static M>) {
+fn start_the_world(mut locked: Guard<'static, Locked>, own: Option<&'static M>) {
     locked.set_attention(STOPPING, false);
     locked.stop_wait = 0;
     let own_p = own.and_then(M::p);
     if let Some(p) = own_p {
         p.set_status(PStatus::Running);
     }
-    let mut with_work = [const { None }; BATCH];
+    let mut with_work = [const { None }; START_BATCH];
     let mut left = true;
     while left {
         let mut count = 0;
@@ -259,7 +265,7 @@ fn start(mut locked: Guard<'static, Locked>, own: Option<&'static M>) {
             if p.queue.is_empty() {
                 p.set_status(PStatus::Idle);
                 locked.push_idle_p(p);
-            } else if count < BATCH {
+            } else if count < START_BATCH {
                 p.set_status(PStatus::Idle);
                 with_work[count] = Some(p);
                 count += 1;
@@ -269,23 +275,23 @@ fn start(mut locked: Guard<'static, Locked>, own: Option<&'static M>) {
         }
         drop(locked);
         for p in with_work[..count].iter().copied().flatten() {
-            give::give_to_an_m(SCHED.lock.lock(), p, false);
+            give::start_m(SCHED.lock.lock(), p, false);
         }
         locked = SCHED.lock.lock();
     }
     drop(locked);
     barrier::heavy();
-    if wake::is_somebody_wanted() {
+    if wake::is_m_wanted() {
         wake::wake_if_idle();
     }
 }
 
 /// How many Ps are given to Ms at a time.
-const BATCH: usize = 64;
+const START_BATCH: usize = 64;
 
 /// Changes the number of Ps: in a stopped world. `ps` has those that were never made, and `table`
 /// the order of stealing.
-pub(crate) fn resize(stopped: &Stopped, procs: usize) {
+pub(crate) fn proc_resize(stopped: &WorldStopped, procs: usize) {
     let before = SCHED.procs();
     SCHED.procs.store(procs as u32, Ordering::Relaxed);
     for index in before..procs {
@@ -316,7 +322,7 @@ pub(crate) fn resize(stopped: &Stopped, procs: usize) {
         p.set_status(PStatus::Dead);
     }
     locked.queue.prepend(rescued);
-    locked.tell_length();
+    locked.publish_length();
     // Ms that sleep for good because they were needed look again whether they are.
     while procs < before
         && let Some(m) = locked.pop_idle_m()

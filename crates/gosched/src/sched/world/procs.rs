@@ -15,7 +15,7 @@ pub(crate) fn set_procs(procs: usize) -> usize {
 }
 
 /// As [`set_procs`], unless the program has chosen a number itself by now.
-pub(crate) fn follow_procs(procs: usize) {
+pub(crate) fn follow_cpu_limit(procs: usize) {
     change_procs(procs, || !cpu_limit::is_fixed());
 }
 
@@ -31,12 +31,12 @@ fn change_procs(procs: usize, is_wanted: impl FnOnce() -> bool) -> usize {
     ps::make_more_ps(procs);
     let before = SCHED.procs();
     if procs != before {
-        let table = steal::table_for(procs);
+        let table = steal::coprimes_for(procs);
         world::with_world_stopped(world::StopReason::SetProcs, |stopped| {
-            world::resize(&stopped, procs);
-            steal::use_table(table);
+            world::proc_resize(&stopped, procs);
+            steal::set_coprimes(table);
         });
-        available_cpu::procs_changed(procs);
+        available_cpu::record_procs(procs);
     }
     // PAIR changing-procs: publishes this one.
     CHANGING.store(false, Ordering::Release);

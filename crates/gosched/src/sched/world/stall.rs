@@ -10,43 +10,43 @@ use std::fmt::Write;
 use std::time::Duration;
 
 /// How many Ps are named.
-const NAMED: usize = 8;
+const MAX_LISTED: usize = 8;
 
 /// The Ps that kept the world from stopping when a stop was taken back.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Missing {
-    named: [Option<MissingP>; NAMED],
+pub(crate) struct UnstoppedPs {
+    listed: [Option<UnstoppedP>; MAX_LISTED],
     count: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct MissingP {
+struct UnstoppedP {
     p: u32,
     /// The M that has the P or is to get the P, and that M's thread.
     m: Option<(u32, i32)>,
     goroutine: Option<u64>,
-    what: What,
+    what: Activity,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
-    Runs,
-    IsInCall,
-    IsInFlight,
-    WaitsForThread,
+enum Activity {
+    Running,
+    InSyscall,
+    InFlight,
+    AwaitsThread,
 }
 
-impl Missing {
+impl UnstoppedPs {
     /// The Ps in use that have not stopped: under the scheduler's lock, in a world that is to stop. Allocates nothing.
-    pub(crate) fn now() -> Missing {
-        let mut missing = Missing::default();
+    pub(crate) fn collect() -> UnstoppedPs {
+        let mut unstopped = UnstoppedPs::default();
         for p in SCHED.used_ps().filter(|p| p.status() != PStatus::Stopped) {
-            if let Some(place) = missing.named.get_mut(missing.count) {
-                *place = Some(MissingP::of(p));
+            if let Some(place) = unstopped.listed.get_mut(unstopped.count) {
+                *place = Some(UnstoppedP::of(p));
             }
-            missing.count += 1;
+            unstopped.count += 1;
         }
-        missing
+        unstopped
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -65,35 +65,37 @@ impl Missing {
             SCHED.procs(),
             how_long.as_secs(),
         );
-        for p in self.named.iter().flatten() {
+        for p in self.listed.iter().flatten() {
             p.write(&mut out);
         }
         out.flush();
-        let mut goroutines = [0; NAMED];
-        let ids = self.named.iter().flatten().filter_map(|p| p.goroutine);
+        let mut goroutines = [0; MAX_LISTED];
+        let ids = self.listed.iter().flatten().filter_map(|p| p.goroutine);
         let count = goroutines.iter_mut().zip(ids).map(|(place, id)| *place = id).count();
         report::show(&goroutines[..count]);
     }
 }
 
-impl MissingP {
-    fn of(p: &'static P) -> MissingP {
+impl UnstoppedP {
+    fn of(p: &'static P) -> UnstoppedP {
         let (m, what) = match (p.status(), p.m(), p.flight()) {
-            (PStatus::Running, Some(m), _) if syscall::is_in_call(m) => (Some(m), What::IsInCall),
-            (PStatus::Running, m, _) => (m, What::Runs),
-            (_, _, Some((_, receiver))) => (Some(receiver), What::IsInFlight),
-            _ => (None, What::WaitsForThread),
+            (PStatus::Running, Some(m), _) if syscall::is_in_syscall_with_p(m) => {
+                (Some(m), Activity::InSyscall)
+            }
+            (PStatus::Running, m, _) => (m, Activity::Running),
+            (_, _, Some((_, receiver))) => (Some(receiver), Activity::InFlight),
+            _ => (None, Activity::AwaitsThread),
         };
         let goroutine = m.and_then(|m| m.curg()).map(G::id);
-        MissingP { p: p.id, m: m.map(|m| (m.id, m.thread())), goroutine, what }
+        UnstoppedP { p: p.id, m: m.map(|m| (m.id, m.thread())), goroutine, what }
     }
 
     fn write(&self, out: &mut Stderr) {
         let _ = match self.what {
-            What::Runs => write!(out, "\tP{} runs", self.p),
-            What::IsInCall => write!(out, "\tP{} is in a marked call", self.p),
-            What::IsInFlight => write!(out, "\tP{} was handed over and not acquired", self.p),
-            What::WaitsForThread => write!(out, "\tP{} waits for a thread", self.p),
+            Activity::Running => write!(out, "\tP{} runs", self.p),
+            Activity::InSyscall => write!(out, "\tP{} is in a marked call", self.p),
+            Activity::InFlight => write!(out, "\tP{} was handed over and not acquired", self.p),
+            Activity::AwaitsThread => write!(out, "\tP{} waits for a thread", self.p),
         };
         if let Some((m, thread)) = self.m {
             let _ = write!(out, ": M{m} (thread {thread})");
