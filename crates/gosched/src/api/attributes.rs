@@ -26,7 +26,7 @@
 use super::builder::start;
 use super::{packet, run, virtual_time};
 use crate::block::exit::GoExit;
-use crate::gmp::group::Group;
+use crate::gmp::group::TestGroup;
 use crate::observe;
 use crate::sched::{self, Backend, SpawnOptions, SpawnRequest};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
@@ -69,7 +69,7 @@ pub fn main<R: Termination + 'static>(options: Options, f: fn() -> R) -> ExitCod
         super::runtime::set_procs(procs);
     }
     let spawn_options = match options.stack {
-        None => run::main_stack(),
+        None => run::main_spawn_options(),
         Some(bytes) => match sched::stack_size(bytes) {
             Ok(size) => SpawnOptions { size, bytes: Some(bytes), ..SpawnOptions::default() },
             Err(why) => panic!("`#[gosched::main(stack = {bytes})]`: {why}"),
@@ -80,7 +80,7 @@ pub fn main<R: Termination + 'static>(options: Options, f: fn() -> R) -> ExitCod
         match catch_unwind(AssertUnwindSafe(|| f().report())) {
             Ok(code) => std::process::exit(number(code)),
             Err(payload) if payload.is::<GoExit>() => resume_unwind(payload),
-            Err(_) => std::process::exit(PANICKED),
+            Err(_) => std::process::exit(PANIC_EXIT_CODE),
         }
     };
     observe::watch_for_quit();
@@ -105,7 +105,7 @@ pub fn main<R: Termination + 'static>(options: Options, f: fn() -> R) -> ExitCod
 }
 
 /// What a Rust program ends with when main panics.
-const PANICKED: i32 = 101;
+const PANIC_EXIT_CODE: i32 = 101;
 
 /// The number of an exit code: std does not tell.
 fn number(code: ExitCode) -> i32 {
@@ -177,7 +177,7 @@ impl Drop for Restore {
 }
 
 /// One test at a time changes the number of Ps.
-static PROCS: Mutex<()> = Mutex::new(());
+static PROCS_LOCK: Mutex<()> = Mutex::new(());
 
 /// Runs `f` as a goroutine, for a limited time, and looks what it leaves behind.
 #[track_caller]
@@ -190,7 +190,8 @@ pub fn test<R: Termination + 'static>(options: TestOptions, f: fn() -> R) -> Exi
         let result = catch_unwind(AssertUnwindSafe(|| run_test(&options, f)));
         virtual_time::end(result.flatten().map(number));
     }
-    let _one = options.procs.map(|_| PROCS.lock().unwrap_or_else(|broken| broken.into_inner()));
+    let _one =
+        options.procs.map(|_| PROCS_LOCK.lock().unwrap_or_else(|broken| broken.into_inner()));
     let _before = options.procs.map(|procs| Restore(super::runtime::set_procs(procs)));
     match run_test(&options, f) {
         Ok(code) => code,
@@ -204,11 +205,11 @@ fn run_test<R: Termination + 'static>(
     f: fn() -> R,
 ) -> std::thread::Result<ExitCode> {
     let name = options.name;
-    let group = Group::new();
+    let group = TestGroup::new();
     let is_virtual = options.virtual_time;
     let (done, ended) = channel();
     let body = move || {
-        Group::join(group);
+        TestGroup::enter(group);
         sched::set_deadlock_is_fatal(is_virtual);
         let result = catch_unwind(AssertUnwindSafe(|| f().report()));
         sched::set_deadlock_is_fatal(false);
@@ -220,7 +221,7 @@ fn run_test<R: Termination + 'static>(
     };
     let packet = packet::new(body, None);
     // SAFETY: borrows — none.
-    let started = unsafe { start(packet, Some(&run::main_stack()), Location::caller()) };
+    let started = unsafe { start(packet, Some(&run::main_spawn_options()), Location::caller()) };
     let handle = match started {
         Ok(handle) => handle,
         Err(why) => panic!("test `{name}`: the system refuses a thread: {why}"),
@@ -236,7 +237,7 @@ fn run_test<R: Termination + 'static>(
             Err(_) => panic!("test `{name}` called `goexit`: it neither passed nor failed"),
         },
     };
-    if options.deny_leaks && !have_ended(group) {
+    if options.deny_leaks && !wait_for_group_end(group) {
         let left = group.live();
         observe::dump_to_stderr();
         panic!(
@@ -252,7 +253,7 @@ fn run_test<R: Termination + 'static>(
 const GRACE_NAPS: u32 = 2_000;
 
 /// Waits for the end of the goroutines. False: some do not end.
-fn have_ended(group: &'static Group) -> bool {
+fn wait_for_group_end(group: &'static TestGroup) -> bool {
     for _ in 0..GRACE_NAPS {
         if group.live() == 0 {
             return true;

@@ -89,8 +89,8 @@ pub fn park() {
     if g.token.take(g.id()) {
         return;
     }
-    // SAFETY: commit — `say_parked` needs nothing but the G.
-    unsafe { sched::park(WaitReason::Park, say_parked, ptr::null()) };
+    // SAFETY: commit — `commit_park` needs nothing but the G.
+    unsafe { sched::park(WaitReason::Park, commit_park, ptr::null()) };
     // A token that came before the goroutine was parked is used up by this call.
     g.token.take(g.id());
 }
@@ -105,8 +105,8 @@ pub fn park_timeout(duration: Duration) {
     // SAFETY: data — a G: they are never freed.
     let alarm = unsafe { Alarm::new(expire, ptr::from_ref(g).cast()) };
     alarm.start(clock::after(duration));
-    // SAFETY: commit — `say_parked` needs nothing but the G.
-    unsafe { sched::park(WaitReason::Park, say_parked, ptr::null()) };
+    // SAFETY: commit — `commit_park` needs nothing but the G.
+    unsafe { sched::park(WaitReason::Park, commit_park, ptr::null()) };
     alarm.stop();
     g.token.unexpire(g.id());
     g.token.take(g.id());
@@ -122,6 +122,6 @@ unsafe fn expire(data: *const ()) -> Rung {
 
 /// # Safety
 /// - **parked**: the context of `g` is saved.
-unsafe fn say_parked(g: &'static G, _data: *const ()) -> bool {
+unsafe fn commit_park(g: &'static G, _data: *const ()) -> bool {
     g.token.park(g.id())
 }

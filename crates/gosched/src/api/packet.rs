@@ -6,7 +6,7 @@
 //! - a G: that one waits in `join`.
 //! - [`LOCKED`]: somebody puts a waker in, or takes it out.
 //! - [`WAKER`]: a future waits.
-//! - [`LATE`]: a time limit was over before its G was there.
+//! - [`TIMED_OUT`]: a time limit was over before its G was there.
 //! - [`DETACHED`]: the handle is gone; the goroutine frees the record.
 //! - [`DONE`]: the result is there, for the handle; the goroutine does not touch the record any more.
 //!
@@ -20,7 +20,7 @@ use crate::block::limit::{Alarm, Rung};
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
-use crate::gmp::task::{Kind, Places, Task};
+use crate::gmp::task::{Task, TaskKind, TaskOffsets};
 use crate::sched;
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -36,7 +36,7 @@ const DONE: usize = 1;
 const DETACHED: usize = 2;
 const WAKER: usize = 3;
 const LOCKED: usize = 4;
-const LATE: usize = 5;
+const TIMED_OUT: usize = 5;
 
 /// See the top of this file. `repr(C)`: a pointer to the task is a pointer to the packet.
 #[repr(C)]
@@ -54,17 +54,17 @@ pub(crate) struct Packet<T> {
 #[repr(C)]
 struct Work<F, T> {
     packet: Packet<T>,
-    /// The closure was taken out. Its bytes stay: see [`Places::closure`].
+    /// The closure was taken out. Its bytes stay: see [`TaskOffsets::closure`].
     is_taken: AtomicBool,
     f: UnsafeCell<MaybeUninit<F>>,
 }
 
 impl<F: FnOnce() -> T, T> Work<F, T> {
-    const KIND: &'static Kind = &Kind {
+    const KIND: &'static TaskKind = &TaskKind {
         run: run::<F, T>,
         complete: complete::<T>,
         name: std::any::type_name::<F>,
-        places: Some(Places {
+        offsets: Some(TaskOffsets {
             state: offset_of!(Packet<T>, state),
             scope: offset_of!(Packet<T>, scope),
             closure: offset_of!(Self, f)..offset_of!(Self, f) + size_of::<F>(),
@@ -179,7 +179,7 @@ where
     NonNull::from(Box::leak(work)).cast()
 }
 
-/// Runs the closure and keeps its result. See [`Kind::run`].
+/// Runs the closure and keeps its result. See [`TaskKind::run`].
 ///
 /// # Safety
 /// - **work**: `task` is the head of a `Work<F, T>` whose closure was not run.
@@ -238,7 +238,7 @@ unsafe fn free<F, T>(task: *mut Task) {
     }
 }
 
-/// Says that the goroutine is done. See [`Kind::complete`].
+/// Says that the goroutine is done. See [`TaskKind::complete`].
 ///
 /// # Safety
 /// - **packet**: `task` is the head of a `Packet<T>` whose result was written.
@@ -260,7 +260,7 @@ unsafe fn complete<T>(task: *mut Task) {
             continue;
         }
         match found {
-            EMPTY | LATE => {}
+            EMPTY | TIMED_OUT => {}
             DETACHED => return free_elsewhere(Leftover { task, free, scope }),
             // SAFETY: packet — the waker's place is locked by this goroutine.
             WAKER => unsafe { wake_future(packet) },
@@ -353,8 +353,8 @@ impl<T> PacketHandle<T> {
     pub(crate) fn wait(&self, reason: WaitReason) {
         if !self.is_done() {
             let data = ptr::from_ref(&self.packet().state).cast::<()>();
-            // SAFETY: commit — `wait_for` takes the packet's word, which is alive while this waits.
-            unsafe { sched::park(reason, wait_for, data) };
+            // SAFETY: commit — `commit_join` takes the packet's word, which is alive while this waits.
+            unsafe { sched::park(reason, commit_join, data) };
         }
     }
 
@@ -364,14 +364,14 @@ impl<T> PacketHandle<T> {
             let word = &self.packet().state;
             let data = ptr::from_ref(word).cast::<()>();
             // SAFETY: data — a packet's word, alive while this waits.
-            let alarm = unsafe { Alarm::new(give_up, data) };
+            let alarm = unsafe { Alarm::new(time_out, data) };
             alarm.start(when);
             // Not the word itself: who looks knows by that that there is a time limit.
             let with = data.wrapping_byte_add(1);
             // SAFETY: commit — it takes what is one more than the packet's word, which is alive while this waits.
-            unsafe { sched::park(reason, wait_for_a_time, with) };
+            unsafe { sched::park(reason, commit_timed_join, with) };
             alarm.stop();
-            let _ = word.compare_exchange(LATE, EMPTY, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = word.compare_exchange(TIMED_OUT, EMPTY, Ordering::Relaxed, Ordering::Relaxed);
         }
         self.is_done()
     }
@@ -421,7 +421,7 @@ impl<T> PacketHandle<T> {
 ///
 /// # Safety
 /// - **word**: `data` is a packet's state word, alive.
-unsafe fn wait_for(g: &'static G, data: *const ()) -> bool {
+unsafe fn commit_join(g: &'static G, data: *const ()) -> bool {
     // SAFETY: word — promised by the caller.
     let word = unsafe { &*data.cast::<AtomicUsize>() };
     let g = ptr::from_ref(g) as usize;
@@ -429,13 +429,13 @@ unsafe fn wait_for(g: &'static G, data: *const ()) -> bool {
     word.compare_exchange(EMPTY, g, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
 
-/// As [`wait_for`].
+/// As [`commit_join`].
 ///
 /// # Safety
-/// - **word**: `data` is one more than what [`wait_for`] takes.
-unsafe fn wait_for_a_time(g: &'static G, data: *const ()) -> bool {
+/// - **word**: `data` is one more than what [`commit_join`] takes.
+unsafe fn commit_timed_join(g: &'static G, data: *const ()) -> bool {
     // SAFETY: word — promised by the caller.
-    unsafe { wait_for(g, data.wrapping_byte_sub(1)) }
+    unsafe { commit_join(g, data.wrapping_byte_sub(1)) }
 }
 
 /// Nobody waits any more, or is to begin.
@@ -443,19 +443,19 @@ unsafe fn wait_for_a_time(g: &'static G, data: *const ()) -> bool {
 /// # Safety
 /// - **data**: a packet's state word, alive, of which only a goroutine that ends and one that waits with
 ///   a time limit know.
-unsafe fn give_up(data: *const ()) -> Rung {
+unsafe fn time_out(data: *const ()) -> Rung {
     // SAFETY: data — promised by the caller.
     let word = unsafe { &*data.cast::<AtomicUsize>() };
     loop {
         let found = word.load(Ordering::Relaxed);
         let to = match found {
-            EMPTY => LATE,
-            DONE | DETACHED | WAKER | LOCKED | LATE => return Rung::Nobody,
+            EMPTY => TIMED_OUT,
+            DONE | DETACHED | WAKER | LOCKED | TIMED_OUT => return Rung::Nobody,
             _ => EMPTY,
         };
         // PAIR packet: sees the parked G.
         if word.compare_exchange(found, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-            if to == LATE {
+            if to == TIMED_OUT {
                 return Rung::Nobody;
             }
             // SAFETY: nothing else is a G, and Gs are never freed.

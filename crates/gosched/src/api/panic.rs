@@ -30,7 +30,7 @@ pub(crate) fn install_hook() {
             Some(g) => report(info, g.id(), g.details().and_then(|d| d.name.clone()).as_deref()),
             None => {
                 before(info);
-                if let Some(note) = note_of_seed() {
+                if let Some(note) = seed_note() {
                     print(&note);
                 }
             }
@@ -39,7 +39,7 @@ pub(crate) fn install_hook() {
 }
 
 /// A line that tells the seed of this run, if it has one.
-fn note_of_seed() -> Option<String> {
+fn seed_note() -> Option<String> {
     sched::seed()
         .map(|seed| format!("note: the scheduler's choices come from GOSCHED_SEED={seed}\n"))
 }
@@ -56,7 +56,7 @@ fn report(info: &PanicHookInfo<'_>, id: u64, name: Option<&str>) {
     }
     let payload = message(info.payload()).unwrap_or("Box<dyn Any>");
     let _ = writeln!(text, ":\n{payload}");
-    text.extend(note_of_seed());
+    text.extend(seed_note());
     let trace = Backtrace::capture();
     static TOLD: AtomicBool = AtomicBool::new(false);
     match trace.status() {

@@ -31,7 +31,7 @@ where
         return f();
     }
     let site = Location::caller();
-    let spawn_options = SpawnOptions { id: take_main_id(), ..main_stack() };
+    let spawn_options = SpawnOptions { id: take_main_id(), ..main_spawn_options() };
     // SAFETY: borrows — the caller waits for the goroutine's end.
     let handle = match unsafe { start(packet::new(f, None), Some(&spawn_options), site) } {
         Ok(handle) => handle,
@@ -53,7 +53,7 @@ pub(crate) fn take_main_id() -> Option<u64> {
 }
 
 /// A stack as large as the process's main thread has.
-pub(crate) fn main_stack() -> SpawnOptions {
+pub(crate) fn main_spawn_options() -> SpawnOptions {
     let bytes = crate::sys::main_stack::bytes();
     let size = crate::sched::stack_size(bytes).ok().flatten();
     SpawnOptions { size, bytes: Some(bytes), ..SpawnOptions::default() }

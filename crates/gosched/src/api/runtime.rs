@@ -52,7 +52,7 @@ pub fn procs() -> usize {
 #[track_caller]
 pub fn set_procs(n: usize) -> usize {
     assert!(n > 0, "`set_procs(0)`: goroutines need at least 1 P; to ask, call `procs()`");
-    cpu_limit::fix();
+    cpu_limit::fix_procs();
     sched::set_procs(n)
 }
 

@@ -48,14 +48,14 @@ impl ScopeData {
 
     fn wait(&self) {
         let data = ptr::from_ref(self).cast::<()>();
-        // SAFETY: commit — `wait_for` takes the scope's data, alive while this waits.
-        unsafe { sched::park(WaitReason::Join, wait_for, data) };
+        // SAFETY: commit — `commit_wait` takes the scope's data, alive while this waits.
+        unsafe { sched::park(WaitReason::Join, commit_wait, data) };
     }
 }
 
 /// # Safety
 /// - **scope**: `data` is a `ScopeData`, alive.
-unsafe fn wait_for(g: &'static G, data: *const ()) -> bool {
+unsafe fn commit_wait(g: &'static G, data: *const ()) -> bool {
     // SAFETY: scope — promised by the caller.
     let data = unsafe { &*data.cast::<ScopeData>() };
     data.waiter.store(ptr::from_ref(g).cast_mut(), Ordering::Relaxed);

@@ -12,14 +12,14 @@ use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// In the process that runs the test: which one.
-const VARIABLE: &str = "GOSCHED_VIRTUAL_TIME";
+const TEST_VARIABLE: &str = "GOSCHED_VIRTUAL_TIME";
 
 /// What the test ended with, as the last line of its process.
-const PANICKED: &str = "gosched: the test panicked: ";
+const PANIC_PREFIX: &str = "gosched: the test panicked: ";
 
 /// Whether this is the process that runs the test.
 pub(crate) fn is_child(path: &str) -> bool {
-    std::env::var_os(VARIABLE).is_some_and(|test| test == path)
+    std::env::var_os(TEST_VARIABLE).is_some_and(|test| test == path)
 }
 
 /// Runs a test in a process of its own. What that prints is printed if it fails.
@@ -40,7 +40,7 @@ pub(crate) fn run(path: &str, seed: Option<u64>) -> ExitCode {
     };
     let output = Command::new(program)
         .args([name, "--exact", "--nocapture", "--include-ignored", "--test-threads=1"])
-        .env(VARIABLE, path)
+        .env(TEST_VARIABLE, path)
         .env("GOMAXPROCS", "1")
         .env("GOSCHED_SEED", seed.to_string())
         .output();
@@ -51,8 +51,8 @@ pub(crate) fn run(path: &str, seed: Option<u64>) -> ExitCode {
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     // Not run at all: the harness has another name for it, or there is another harness.
-    let ran = out.contains(RUNS);
-    let shown = out.split_once(RUNS).map_or(&*out, |(_before, shown)| shown.trim_start());
+    let ran = out.contains(START_LINE);
+    let shown = out.split_once(START_LINE).map_or(&*out, |(_before, shown)| shown.trim_start());
     // By macros, which the harness captures; they panic if they cannot write.
     let _ = catch_unwind(|| print!("{shown}"));
     let _ = catch_unwind(|| eprint!("{err}"));
@@ -62,12 +62,12 @@ pub(crate) fn run(path: &str, seed: Option<u64>) -> ExitCode {
     if !ran {
         panic!("test `{name}`: its process did not run it: is there another test harness?");
     }
-    let told = out.lines().find_map(|line| line.strip_prefix(PANICKED));
+    let told = out.lines().find_map(|line| line.strip_prefix(PANIC_PREFIX));
     match (told, output.status.code()) {
         (Some(message), _) => {
             panic!("{}\nnote: GOSCHED_SEED={seed} replays this run", unfold(message))
         }
-        (None, Some(DEADLOCK)) if err.contains("all goroutines are asleep") => {
+        (None, Some(DEADLOCK_EXIT_CODE)) if err.contains("all goroutines are asleep") => {
             panic!("all goroutines wait, see above\nnote: GOSCHED_SEED={seed} replays this run")
         }
         (None, Some(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
@@ -78,14 +78,14 @@ pub(crate) fn run(path: &str, seed: Option<u64>) -> ExitCode {
 }
 
 /// What Go's processes end with, and ours.
-const DEADLOCK: i32 = 2;
+const DEADLOCK_EXIT_CODE: i32 = 2;
 
 /// The test's process says that it runs it.
-const RUNS: &str = "gosched: in virtual time";
+const START_LINE: &str = "gosched: in virtual time";
 
 /// From here on time is virtual. Before the runtime starts.
 pub(crate) fn begin() {
-    println!("\n{RUNS}");
+    println!("\n{START_LINE}");
     clock::make_virtual();
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn end(result: Result<i32, Box<dyn Any + Send>>) -> ! {
     sched::set_deadlock_is_fatal(false);
     let code = result.unwrap_or_else(|payload| {
         let text = message(&*payload).unwrap_or("Box<dyn Any>");
-        println!("\n{PANICKED}{}", fold(text));
+        println!("\n{PANIC_PREFIX}{}", fold(text));
         101
     });
     std::process::exit(code)

@@ -65,7 +65,7 @@ pub(crate) struct EndOf {
 /// until it is made ready, and may be known as a holder by then. To be believed if the G stands still.
 pub(crate) fn is_waiting(g: &'static G, reason: WaitReason, reader: &mut MemoryReader) -> bool {
     let mut turn = || {
-        let turn = reader.word(g.waits_with() as usize + offset_of!(Waits<'_>, turn))?;
+        let turn = reader.word(g.park_data() as usize + offset_of!(Waits<'_>, turn))?;
         reader.word(turn + Turn::WORD)
     };
     // Where it cannot be read the frame is gone, and the G has moved on; or there is no port.
@@ -77,7 +77,7 @@ const MOST: usize = 1 << 16;
 
 /// What `g` waits for, whose reason this is. To be believed if the G stands still.
 pub(crate) fn what_for(g: &'static G, reason: WaitReason, reader: &mut MemoryReader) -> WaitsFor {
-    let with = g.waits_with() as usize;
+    let with = g.park_data() as usize;
     match reason {
         WaitReason::ChanReceiveNil | WaitReason::SelectNoCases => WaitsFor::Nobody,
         WaitReason::Sleep => WaitsFor::Time,

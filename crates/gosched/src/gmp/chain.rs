@@ -13,14 +13,14 @@ pub(crate) unsafe trait Linked: Sized + 'static {
 
 /// See the top of this file.
 #[derive(Debug)]
-pub(crate) struct Chain<T: Linked> {
+pub(crate) struct IntrusiveStack<T: Linked> {
     head: Option<&'static T>,
     len: usize,
 }
 
-impl<T: Linked> Chain<T> {
-    pub(crate) const fn new() -> Chain<T> {
-        Chain { head: None, len: 0 }
+impl<T: Linked> IntrusiveStack<T> {
+    pub(crate) const fn new() -> IntrusiveStack<T> {
+        IntrusiveStack { head: None, len: 0 }
     }
 
     #[inline]
@@ -51,7 +51,7 @@ impl<T: Linked> Chain<T> {
 
     /// Takes `item` out. False if it is not in.
     pub(crate) fn remove(&mut self, item: &'static T) -> bool {
-        let mut rest = Chain::new();
+        let mut rest = IntrusiveStack::new();
         let mut found = false;
         while let Some(other) = self.pop() {
             if ptr::eq(other, item) {
@@ -86,7 +86,7 @@ mod tests {
     fn one_can_be_taken_out_of_the_middle() {
         let ms: Vec<&'static M> = (0..4).map(M::new).collect();
         for out in 0..4 {
-            let mut chain = Chain::new();
+            let mut chain = IntrusiveStack::new();
             ms.iter().for_each(|m| chain.push(*m));
             assert!(chain.remove(ms[out]));
             assert!(!chain.remove(ms[out]));

@@ -29,7 +29,7 @@ pub(crate) fn is_fiber() -> bool {
 
 /// The number of the goroutine that calls; 0 on an ordinary thread.
 #[inline]
-pub(crate) fn number() -> u64 {
+pub(crate) fn goroutine_id() -> u64 {
     GOROUTINE.get().map_or(0, G::id)
 }
 

@@ -26,7 +26,7 @@ impl Frame {
 /// The registers of the frame this is called in, for [`G::enter_syscall`](super::g::G::enter_syscall).
 #[inline(always)]
 pub(crate) fn registers_here(to: &mut MaybeUninit<Registers>) {
-    if probe::ON {
+    if probe::ENABLED {
         // SAFETY: to — a place for them.
         unsafe { arch::registers_here(to.as_mut_ptr()) };
     }

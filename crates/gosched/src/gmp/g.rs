@@ -6,16 +6,16 @@
 
 use super::current;
 use super::frame::{Frame, Registers, Saved};
-use super::group::Group;
+use super::group::TestGroup;
 use super::park_token::ParkToken;
 use super::reason::WaitReason;
 use super::short_name::ShortName;
-use super::state::{GState, Moment, StateWord};
-use super::task::{Kind, Task};
+use super::state::{GState, StateVersion, StateWord};
+use super::task::{Task, TaskKind};
 use super::track;
 use crate::probe;
 use crate::sys::clock;
-use crate::sys::owned::Owned;
+use crate::sys::owned::OwnerCell;
 use crate::sys::sleep_word::SleepWord;
 use gosched_context::lock::{Guarded, Lock};
 use std::panic::Location;
@@ -32,14 +32,14 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, O
 pub(crate) struct G {
     // What a switch touches: one cache line.
     /// Registers; the owner's.
-    pub(crate) saved: Owned<Saved>,
+    pub(crate) saved: OwnerCell<Saved>,
     /// The list it is in; that list's owner's.
     pub(crate) link: AtomicPtr<G>,
     /// The M that must run it, if only one may.
     pub(crate) pinned: AtomicPtr<()>,
     state: StateWord,
     /// When it began to wait, about; or when a tracked one came into its state.
-    pub(crate) since: AtomicU64,
+    pub(crate) state_since: AtomicU64,
     /// What it parked with: in a frame that waits, as a rule.
     waits_with: AtomicPtr<()>,
     reason: AtomicU8,
@@ -47,33 +47,33 @@ pub(crate) struct G {
     flags: AtomicU8,
     has_stack: AtomicBool,
     /// How often `no_preempt` was called and has not ended.
-    pub(crate) steady: AtomicU32,
+    pub(crate) no_preempt_depth: AtomicU32,
     // Touched when it begins, ends, or is looked at.
     /// The stack; the owner's.
-    pub(crate) frame: Owned<Frame>,
+    pub(crate) frame: OwnerCell<Frame>,
     /// Where its registers are while it is stopped without a switch: in a marked call, or in a signal handler.
-    shown: AtomicPtr<Registers>,
+    stopped_registers: AtomicPtr<Registers>,
     /// What it has used of its slice, in nanoseconds, when it was interrupted for another's sake; for the
     /// watcher.
-    pub(crate) used: AtomicU64,
+    pub(crate) slice_used_nanos: AtomicU64,
     /// How many had been put into the global queue when it was put beside it.
-    pub(crate) place: AtomicU64,
+    pub(crate) queue_position: AtomicU64,
     id: AtomicU64,
     parent: AtomicU64,
     site: AtomicPtr<Location<'static>>,
     task: AtomicPtr<Task>,
     /// Of its task, for whoever looks: the task may be gone.
-    kind: AtomicPtr<Kind>,
+    kind: AtomicPtr<TaskKind>,
     details: AtomicPtr<Details>,
-    group: AtomicPtr<Group>,
+    group: AtomicPtr<TestGroup>,
     /// The beginning of its name, for whoever prints it while it runs.
     name: ShortName,
     /// What `park` and `unpark` of the public face talk about.
     pub(crate) token: ParkToken,
     /// Where a thread sleeps.
-    pub(crate) word: SleepWord,
+    pub(crate) sleep_word: SleepWord,
     /// How often `lock_os_thread` was called and not undone.
-    pub(crate) locks: AtomicU32,
+    pub(crate) os_thread_lock_count: AtomicU32,
 }
 
 /// It is a thread: an ordinary one that waits, or a goroutine that is one.
@@ -104,7 +104,7 @@ pub(crate) struct Details {
 
 /// What a new goroutine is told.
 #[derive(Debug)]
-pub(crate) struct Birth {
+pub(crate) struct GInit {
     pub(crate) id: u64,
     pub(crate) parent: u64,
     pub(crate) site: &'static Location<'static>,
@@ -116,20 +116,20 @@ impl G {
     #[inline]
     pub(crate) fn new() -> G {
         G {
-            saved: Owned::new(Saved::running(0)),
-            frame: Owned::new(Frame::new()),
+            saved: OwnerCell::new(Saved::running(0)),
+            frame: OwnerCell::new(Frame::new()),
             link: AtomicPtr::new(ptr::null_mut()),
             state: StateWord::new(),
-            since: AtomicU64::new(0),
+            state_since: AtomicU64::new(0),
             waits_with: AtomicPtr::new(ptr::null_mut()),
-            shown: AtomicPtr::new(ptr::null_mut()),
+            stopped_registers: AtomicPtr::new(ptr::null_mut()),
             reason: AtomicU8::new(0),
             flags: AtomicU8::new(0),
             has_stack: AtomicBool::new(false),
-            used: AtomicU64::new(0),
-            place: AtomicU64::new(0),
-            steady: AtomicU32::new(0),
-            locks: AtomicU32::new(0),
+            slice_used_nanos: AtomicU64::new(0),
+            queue_position: AtomicU64::new(0),
+            no_preempt_depth: AtomicU32::new(0),
+            os_thread_lock_count: AtomicU32::new(0),
             id: AtomicU64::new(0),
             parent: AtomicU64::new(0),
             site: AtomicPtr::new(ptr::null_mut()),
@@ -140,20 +140,20 @@ impl G {
             name: ShortName::new(),
             pinned: AtomicPtr::new(ptr::null_mut()),
             token: ParkToken::new(),
-            word: SleepWord::new(),
+            sleep_word: SleepWord::new(),
         }
     }
 
     /// Gives a dead record its next life. The caller owns it.
     #[inline]
-    pub(crate) fn begin(&self, birth: Birth) {
+    pub(crate) fn init(&self, birth: GInit) {
         self.id.store(birth.id, Ordering::Relaxed);
         self.parent.store(birth.parent, Ordering::Relaxed);
         self.site.store(ptr::from_ref(birth.site).cast_mut(), Ordering::Relaxed);
         self.task.store(birth.task, Ordering::Relaxed);
         // SAFETY: the task was given with the order, and is there until the goroutine has run.
         let kind = unsafe { birth.task.as_ref() }.map_or(ptr::null(), |task| task.kind);
-        if probe::ON {
+        if probe::ENABLED {
             self.kind.store(kind.cast_mut(), Ordering::Relaxed);
         }
         self.name.set(birth.details.as_ref().and_then(|details| details.name.as_deref()));
@@ -168,7 +168,7 @@ impl G {
     #[inline]
     pub(crate) fn enter_group(&self) {
         if let Some(group) = self.group() {
-            group.count(1);
+            group.add_live(1);
         }
     }
 
@@ -176,18 +176,18 @@ impl G {
     #[inline]
     pub(crate) fn leave_group(&self) {
         if let Some(group) = self.group() {
-            group.count(-1);
+            group.add_live(-1);
             self.set_group(None);
         }
     }
 
-    fn group(&self) -> Option<&'static Group> {
+    fn group(&self) -> Option<&'static TestGroup> {
         // SAFETY: null, or a group: they are never freed.
         unsafe { self.group.load(Ordering::Relaxed).as_ref() }
     }
 
     #[inline]
-    pub(crate) fn set_group(&self, group: Option<&'static Group>) {
+    pub(crate) fn set_group(&self, group: Option<&'static TestGroup>) {
         let group = group.map_or(ptr::null(), ptr::from_ref);
         self.group.store(group.cast_mut(), Ordering::Relaxed);
     }
@@ -211,7 +211,7 @@ impl G {
         self.set_flag(THREAD, false);
     }
 
-    /// Takes back what [`G::begin`] gave. The caller owns it, and may allocate.
+    /// Takes back what [`G::init`] gave. The caller owns it, and may allocate.
     #[inline]
     pub(crate) fn forget_details(&self) {
         if self.details.load(Ordering::Relaxed).is_null() {
@@ -221,7 +221,7 @@ impl G {
         let details = self.details.swap(ptr::null_mut(), Ordering::Relaxed);
         drop(lock);
         if !details.is_null() {
-            // SAFETY: `begin` made it from an `Arc`, and it is taken back once: the swap.
+            // SAFETY: `init` made it from an `Arc`, and it is taken back once: the swap.
             drop(unsafe { Arc::from_raw(details) });
         }
     }
@@ -238,7 +238,7 @@ impl G {
         if details.is_null() {
             return None;
         }
-        // SAFETY: `begin` made it from an `Arc`, which is alive until `forget_details`, which wants the lock.
+        // SAFETY: `init` made it from an `Arc`, which is alive until `forget_details`, which wants the lock.
         unsafe { Arc::increment_strong_count(details) };
         // SAFETY: as above; counted one line above.
         Some(unsafe { Arc::from_raw(details) })
@@ -267,13 +267,13 @@ impl G {
     }
 
     /// What its task is.
-    pub(crate) fn kind(&self) -> Option<&'static Kind> {
-        // SAFETY: null, or one that `begin` put there: they are never freed.
+    pub(crate) fn kind(&self) -> Option<&'static TaskKind> {
+        // SAFETY: null, or one that `init` put there: they are never freed.
         unsafe { self.kind.load(Ordering::Relaxed).as_ref() }
     }
 
     /// What it runs, as the compiler names it.
-    pub(crate) fn runs(&self) -> Option<&'static str> {
+    pub(crate) fn task_type_name(&self) -> Option<&'static str> {
         self.kind().map(|kind| (kind.name)())
     }
 
@@ -308,7 +308,7 @@ impl G {
     #[inline(always)]
     pub(crate) fn transition(&self, from: GState, to: GState) {
         if self.state.transition(|| self.id(), from, to) {
-            track::step(self, from);
+            track::record_transition(self, from);
         }
     }
 
@@ -332,19 +332,19 @@ impl G {
     #[inline]
     pub(crate) fn begin_wait(&self, reason: WaitReason, with: *const ()) {
         self.reason.store(reason as u8, Ordering::Relaxed);
-        if probe::ON {
+        if probe::ENABLED {
             self.waits_with.store(with.cast_mut(), Ordering::Relaxed);
-            self.since.store(clock::about_now(), Ordering::Relaxed);
+            self.state_since.store(clock::coarse_now(), Ordering::Relaxed);
         }
     }
 
     /// What it parked with last.
-    pub(crate) fn waits_with(&self) -> *const () {
+    pub(crate) fn park_data(&self) -> *const () {
         self.waits_with.load(Ordering::Relaxed)
     }
 
     /// What it does: why it waits, or its state; Go's words.
-    pub(crate) fn words(state: GState, reason: WaitReason) -> &'static str {
+    pub(crate) fn status_text(state: GState, reason: WaitReason) -> &'static str {
         match state {
             GState::Waiting if reason != WaitReason::None => reason.words(),
             state => state.name(),
@@ -353,37 +353,37 @@ impl G {
 
     /// When it began to wait, about; or its marked call.
     pub(crate) fn since(&self) -> u64 {
-        self.since.load(Ordering::Relaxed)
+        self.state_since.load(Ordering::Relaxed)
     }
 
     /// Before it is stopped without a switch: where its registers are, if they are known.
     #[inline]
-    pub(crate) fn show(&self, registers: *const Registers) {
-        self.shown.store(registers.cast_mut(), Ordering::Relaxed);
+    pub(crate) fn set_stopped_registers(&self, registers: *const Registers) {
+        self.stopped_registers.store(registers.cast_mut(), Ordering::Relaxed);
     }
 
-    /// See [`G::show`].
+    /// See [`G::set_stopped_registers`].
     pub(crate) fn shown(&self) -> *const Registers {
-        self.shown.load(Ordering::Relaxed)
+        self.stopped_registers.load(Ordering::Relaxed)
     }
 
     /// A marked call begins.
     #[inline]
     pub(crate) fn enter_syscall(&self, registers: *const Registers) {
-        if probe::ON {
-            self.since.store(clock::about_now(), Ordering::Relaxed);
-            self.show(registers);
+        if probe::ENABLED {
+            self.state_since.store(clock::coarse_now(), Ordering::Relaxed);
+            self.set_stopped_registers(registers);
         }
     }
 
-    /// See [`StateWord::moment`].
-    pub(crate) fn moment(&self) -> Moment {
-        self.state.moment()
+    /// See [`StateWord::state_version`].
+    pub(crate) fn state_version(&self) -> StateVersion {
+        self.state.state_version()
     }
 
-    /// See [`StateWord::is_still`].
-    pub(crate) fn is_still(&self, moment: Moment) -> bool {
-        self.state.is_still(moment)
+    /// See [`StateWord::is_unchanged`].
+    pub(crate) fn is_unchanged(&self, moment: StateVersion) -> bool {
+        self.state.is_unchanged(moment)
     }
 
     #[inline]

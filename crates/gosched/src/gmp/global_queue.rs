@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 /// See the top of this file.
 #[derive(Debug)]
 pub(crate) struct GlobalQueue {
-    any: GList,
-    /// Only their Ms can go on with them. Each has its place among the others: [`G::place`].
+    main_list: GList,
+    /// Only their Ms can go on with them. Each has its place among the others: [`G::queue_position`].
     stopped: GList,
     /// Before all others: they were interrupted in the middle of a slice.
     interrupted: GList,
@@ -20,7 +20,7 @@ pub(crate) struct GlobalQueue {
 impl GlobalQueue {
     pub(crate) const fn new() -> GlobalQueue {
         GlobalQueue {
-            any: GList::new(),
+            main_list: GList::new(),
             stopped: GList::new(),
             interrupted: GList::new(),
             appended: 0,
@@ -29,7 +29,7 @@ impl GlobalQueue {
 
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.any.len() + self.stopped.len() + self.interrupted.len()
+        self.main_list.len() + self.stopped.len() + self.interrupted.len()
     }
 
     #[inline]
@@ -41,12 +41,12 @@ impl GlobalQueue {
     #[inline]
     pub(crate) fn push_back(&mut self, g: &'static G) {
         self.appended += 1;
-        self.any.push_back(g);
+        self.main_list.push_back(g);
     }
 
     /// To the tail, for a G that was stopped with its M.
     pub(crate) fn push_stopped(&mut self, g: &'static G) {
-        g.place.store(self.appended, Ordering::Relaxed);
+        g.queue_position.store(self.appended, Ordering::Relaxed);
         self.stopped.push_back(g);
     }
 
@@ -57,34 +57,34 @@ impl GlobalQueue {
 
     /// Before the others that any M can run.
     pub(crate) fn prepend(&mut self, gs: GList) {
-        self.any.prepend(gs);
+        self.main_list.prepend(gs);
     }
 
     /// The one that comes next.
     pub(crate) fn front(&self) -> Option<&'static G> {
-        let beside = self.interrupted.front().or_else(|| self.stopped_in_turn());
-        beside.or_else(|| self.any.front())
+        let beside = self.interrupted.front().or_else(|| self.next_due_stopped());
+        beside.or_else(|| self.main_list.front())
     }
 
-    fn stopped_in_turn(&self) -> Option<&'static G> {
-        let passed = self.appended - (self.any.len() as u64).min(self.appended);
-        let in_turn = |g: &&'static G| g.place.load(Ordering::Relaxed) <= passed;
-        self.stopped.front().filter(|g| self.any.is_empty() || in_turn(g))
+    fn next_due_stopped(&self) -> Option<&'static G> {
+        let passed = self.appended - (self.main_list.len() as u64).min(self.appended);
+        let in_turn = |g: &&'static G| g.queue_position.load(Ordering::Relaxed) <= passed;
+        self.stopped.front().filter(|g| self.main_list.is_empty() || in_turn(g))
     }
 
     /// Takes [`GlobalQueue::front`].
     #[inline]
     pub(crate) fn pop_front(&mut self) -> Option<&'static G> {
-        self.pop_beside().or_else(|| self.any.pop_front())
+        self.pop_stopped_or_interrupted().or_else(|| self.main_list.pop_front())
     }
 
     /// As [`GlobalQueue::pop_front`], if it is in one of the two lists beside.
     #[inline]
-    pub(crate) fn pop_beside(&mut self) -> Option<&'static G> {
+    pub(crate) fn pop_stopped_or_interrupted(&mut self) -> Option<&'static G> {
         if self.stopped.is_empty() && self.interrupted.is_empty() {
             return None;
         }
-        match self.stopped_in_turn() {
+        match self.next_due_stopped() {
             Some(_) if self.interrupted.is_empty() => self.stopped.pop_front(),
             _ => self.interrupted.pop_front(),
         }
@@ -110,8 +110,8 @@ impl GlobalQueue {
     }
 
     /// One that only one M can run, wherever it is; the others stay in order.
-    pub(crate) fn take_pinned(&mut self) -> Option<&'static G> {
-        self.pop_pinned().or_else(|| self.any.take_where(is_pinned))
+    pub(crate) fn remove_pinned(&mut self) -> Option<&'static G> {
+        self.pop_pinned().or_else(|| self.main_list.take_where(is_pinned))
     }
 
     pub(crate) fn has_stopped(&self) -> bool {
@@ -120,7 +120,7 @@ impl GlobalQueue {
 
     /// Those that any M can run.
     pub(crate) fn any(&mut self) -> &mut GList {
-        &mut self.any
+        &mut self.main_list
     }
 }
 

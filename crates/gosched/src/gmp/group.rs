@@ -5,22 +5,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A goroutine is in the group of the one that started it. Groups are never freed.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct TestGroup {
     live: AtomicUsize,
 }
 
-impl Group {
+impl TestGroup {
     /// An empty group: allocates.
     #[inline]
-    pub(crate) fn new() -> &'static Group {
-        Box::leak(Box::new(Group { live: AtomicUsize::new(0) }))
+    pub(crate) fn new() -> &'static TestGroup {
+        Box::leak(Box::new(TestGroup { live: AtomicUsize::new(0) }))
     }
 
     /// The calling goroutine is in it from here on.
     #[inline]
-    pub(crate) fn join(group: &'static Group) {
+    pub(crate) fn enter(group: &'static TestGroup) {
         if let Some(g) = current::goroutine() {
-            group.count(1);
+            group.add_live(1);
             g.set_group(Some(group));
         }
     }
@@ -31,7 +31,7 @@ impl Group {
     }
 
     #[inline]
-    pub(crate) fn count(&self, change: isize) {
+    pub(crate) fn add_live(&self, change: isize) {
         self.live.fetch_add(change as usize, Ordering::Relaxed);
     }
 }

@@ -8,7 +8,7 @@ use super::g::G;
 use super::note::Note;
 use super::p::{P, PStatus};
 use super::poll_role::InPoller;
-use crate::sys::owned::Owned;
+use crate::sys::owned::OwnerCell;
 use gosched_context::arch::{self, Saved};
 use gosched_context::carrier::Carrier;
 use std::ptr;
@@ -25,14 +25,14 @@ pub(crate) struct M {
     /// Not 0: it is in a marked call, or its P was taken while it was blocked: see `syscall`.
     pub(crate) syscall_state: AtomicU32,
     /// What it was asked to stop for, and when: see `preempt`.
-    pub(crate) asked: AtomicU64,
+    pub(crate) preempt_request: AtomicU64,
     curg: AtomicPtr<G>,
     /// Somebody wants to see what its goroutine does: see `snapshot`.
     pub(crate) copy_request: AtomicPtr<()>,
     /// Where g0 waits while a goroutine runs.
-    pub(crate) g0: Owned<Saved>,
+    pub(crate) g0: OwnerCell<Saved>,
     /// What is still to be done for the goroutine that was left last.
-    pub(crate) departed: Owned<Departure>,
+    pub(crate) pending_departure: OwnerCell<Departure>,
     /// What g0 is to run, where the goroutine that left has chosen already.
     picked: AtomicPtr<G>,
     pub(crate) id: u32,
@@ -52,17 +52,17 @@ pub(crate) struct M {
     /// The list it is in; under the scheduler's lock.
     link: AtomicPtr<M>,
     /// The M made before it.
-    pub(crate) before: AtomicPtr<M>,
+    pub(crate) all_link: AtomicPtr<M>,
     /// Its thread's id.
-    thread: AtomicI32,
+    tid: AtomicI32,
     /// How often a request was put off, since its goroutine was outside the program's text.
     pub(crate) deferred: AtomicU32,
     /// How long it had run when its P was taken, in nanoseconds; the watcher's.
-    pub(crate) ran_when_taken: AtomicU64,
+    pub(crate) cpu_nanos_at_retake: AtomicU64,
     /// When that was, about.
-    pub(crate) taken_at: AtomicU64,
+    pub(crate) retaken_at_nanos: AtomicU64,
     /// The P and the turn on it when the M woke to fire timers; 0: the M has done something else since. Owner only.
-    fired: AtomicU64,
+    timer_wake_turn: AtomicU64,
     /// It has a thread.
     pub(crate) alive: AtomicBool,
     /// Its thread is to end, since a goroutine ended that was locked to it.
@@ -72,11 +72,11 @@ pub(crate) struct M {
 }
 
 /// Another number for each P, and each turn on it; not 0.
-fn turn_on(p: &'static P) -> u64 {
+fn turn_key(p: &'static P) -> u64 {
     u64::from(p.id + 1) << 32 | u64::from(p.turn())
 }
 
-// SAFETY: the carrier's cells belong to the M's own thread; all else is atomic or `Owned`.
+// SAFETY: the carrier's cells belong to the M's own thread; all else is atomic or `OwnerCell`.
 unsafe impl Sync for M {}
 
 /// What is to be done with a goroutine once its context is saved and the next one's thread pointer
@@ -110,21 +110,21 @@ unsafe impl Send for Departure {}
 
 impl M {
     /// The M woke to fire timers, and has this P. Owner only.
-    pub(crate) fn set_fired(&self, p: &'static P) {
-        self.fired.store(turn_on(p), Ordering::Relaxed);
+    pub(crate) fn set_timer_wake(&self, p: &'static P) {
+        self.timer_wake_turn.store(turn_key(p), Ordering::Relaxed);
     }
 
     /// The M gives this P back: if a goroutine has had a turn on it, the M has not only fired timers. Owner only.
-    pub(crate) fn keep_fired(&self, p: &'static P) {
-        if self.fired.load(Ordering::Relaxed) != turn_on(p) {
-            self.fired.store(0, Ordering::Relaxed);
+    pub(crate) fn clear_timer_wake_if_g_ran(&self, p: &'static P) {
+        if self.timer_wake_turn.load(Ordering::Relaxed) != turn_key(p) {
+            self.timer_wake_turn.store(0, Ordering::Relaxed);
         }
     }
 
     /// Whether the M has only fired timers since it last slept, which woke nobody. Owner only.
-    pub(crate) fn take_fired(&self) -> bool {
-        let fired = self.fired.load(Ordering::Relaxed);
-        self.fired.store(0, Ordering::Relaxed);
+    pub(crate) fn take_timer_wake(&self) -> bool {
+        let fired = self.timer_wake_turn.load(Ordering::Relaxed);
+        self.timer_wake_turn.store(0, Ordering::Relaxed);
         fired != 0
     }
 
@@ -135,11 +135,11 @@ impl M {
             carrier: Carrier::new(),
             p: AtomicPtr::new(ptr::null_mut()),
             syscall_state: AtomicU32::new(0),
-            asked: AtomicU64::new(0),
+            preempt_request: AtomicU64::new(0),
             curg: AtomicPtr::new(ptr::null_mut()),
             copy_request: AtomicPtr::new(ptr::null_mut()),
-            g0: Owned::new(Saved::running(0)),
-            departed: Owned::new(Departure::None),
+            g0: OwnerCell::new(Saved::running(0)),
+            pending_departure: OwnerCell::new(Departure::None),
             picked: AtomicPtr::new(ptr::null_mut()),
             id,
             spinning: AtomicBool::new(false),
@@ -150,12 +150,12 @@ impl M {
             blocked: AtomicBool::new(false),
             in_poller: InPoller::new(),
             link: AtomicPtr::new(ptr::null_mut()),
-            before: AtomicPtr::new(ptr::null_mut()),
-            thread: AtomicI32::new(0),
+            all_link: AtomicPtr::new(ptr::null_mut()),
+            tid: AtomicI32::new(0),
             deferred: AtomicU32::new(0),
-            ran_when_taken: AtomicU64::new(0),
-            taken_at: AtomicU64::new(0),
-            fired: AtomicU64::new(0),
+            cpu_nanos_at_retake: AtomicU64::new(0),
+            retaken_at_nanos: AtomicU64::new(0),
+            timer_wake_turn: AtomicU64::new(0),
             alive: AtomicBool::new(false),
             dying: AtomicBool::new(false),
             main: AtomicBool::new(false),
@@ -193,7 +193,7 @@ impl M {
     #[inline]
     pub(crate) fn acquire_p(&'static self, p: &'static P) {
         self.p.store(ptr::from_ref(p).cast_mut(), Ordering::Relaxed);
-        p.arrive();
+        p.end_flight();
         p.set_m(Some(self));
         p.set_status(PStatus::Running);
     }
@@ -234,11 +234,11 @@ impl M {
     }
 
     /// Hands the P to a sleeping M and wakes that M by `wake`. The caller owned the P.
-    pub(crate) fn hand_p(&'static self, p: &'static P, wake: impl FnOnce(&'static M)) {
-        let flight = p.depart(self);
+    pub(crate) fn wake_with_p(&'static self, p: &'static P, wake: impl FnOnce(&'static M)) {
+        let flight = p.start_flight(self);
         self.next_p.store(ptr::from_ref(p).cast_mut(), Ordering::Relaxed);
         wake(self);
-        p.deliver(flight);
+        p.mark_receiver_woken(flight);
     }
 
     #[inline]
@@ -263,11 +263,11 @@ impl M {
 
     /// Its thread's id; 0: none yet.
     pub(crate) fn thread(&self) -> i32 {
-        self.thread.load(Ordering::Relaxed)
+        self.tid.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_thread(&self, id: i32) {
-        self.thread.store(id, Ordering::Relaxed);
+        self.tid.store(id, Ordering::Relaxed);
     }
 
     #[inline]

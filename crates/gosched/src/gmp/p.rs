@@ -13,7 +13,7 @@ use super::list::GList;
 use super::m::M;
 use super::run_queue::{CAPACITY, RunQueue};
 use super::timer::TimerHeap;
-use crate::sys::owned::Owned;
+use crate::sys::owned::OwnerCell;
 use crate::sys::random::Random;
 use gosched_context::Size;
 use gosched_context::stack::Cache;
@@ -42,7 +42,7 @@ pub(crate) struct P {
     receiver: AtomicPtr<M>,
     flight: AtomicU64,
     /// The last flight whose giver has woken the receiver.
-    delivered: AtomicU64,
+    woken_flight: AtomicU64,
     /// The list it is in; that list's owner's.
     link: AtomicPtr<P>,
     pub(crate) queue: RunQueue<G, CAPACITY>,
@@ -51,7 +51,7 @@ pub(crate) struct P {
     /// How many Gs in a row went on with the slice of the one before; the owner's.
     inherited: AtomicU32,
     /// How many Gs in a row that I/O has made ready went before one that was interrupted; the owner's.
-    pub(crate) ahead: AtomicU32,
+    pub(crate) io_ahead_streak: AtomicU32,
     /// How often it came back from a marked call.
     pub(crate) syscalltick: AtomicU32,
     /// Goroutines started here, and ended here; the owner's.
@@ -61,9 +61,9 @@ pub(crate) struct P {
     pub(crate) steals: Count,
     pub(crate) stolen: Count,
     /// So many turns until a departure is tracked; the owner's.
-    untracked: AtomicU32,
+    departures_until_tracked: AtomicU32,
     /// How many dead Gs it keeps; the owner's, for reports.
-    pub(crate) dead: AtomicU32,
+    pub(crate) free_g_count: AtomicU32,
     pub(crate) random: Random,
     /// The NUMA node its M ran on when it took the P.
     pub(crate) node: AtomicU32,
@@ -72,16 +72,16 @@ pub(crate) struct P {
     /// Timers that were started here.
     pub(crate) timers: TimerHeap,
     /// Caches; the owner's.
-    pub(crate) own: Owned<Caches>,
+    pub(crate) caches: OwnerCell<Caches>,
 }
 
 /// How many switches a pair that keeps making each other ready has before others get a turn: about
 /// what a slice of 10 ms is to Go, in a tenth of the time.
-const PAIR_TURNS: u32 = 20_000;
+const PAIR_BUDGET_TURNS: u32 = 20_000;
 
 /// A slice has fewer turns than this many bits can count.
 const TURN_SHIFT: u32 = 16;
-const _: () = assert!(PAIR_TURNS < 1 << TURN_SHIFT);
+const _: () = assert!(PAIR_BUDGET_TURNS < 1 << TURN_SHIFT);
 
 /// What a P keeps so that it need not ask others.
 #[derive(Debug)]
@@ -107,24 +107,24 @@ impl P {
             m: AtomicPtr::new(ptr::null_mut()),
             receiver: AtomicPtr::new(ptr::null_mut()),
             flight: AtomicU64::new(0),
-            delivered: AtomicU64::new(0),
+            woken_flight: AtomicU64::new(0),
             link: AtomicPtr::new(ptr::null_mut()),
             queue: RunQueue::new(),
             schedtick: AtomicU32::new(0),
             inherited: AtomicU32::new(0),
-            ahead: AtomicU32::new(0),
+            io_ahead_streak: AtomicU32::new(0),
             syscalltick: AtomicU32::new(0),
             started: Count::new(),
             ended: Count::new(),
             steals: Count::new(),
             stolen: Count::new(),
-            untracked: AtomicU32::new(0),
-            dead: AtomicU32::new(0),
+            departures_until_tracked: AtomicU32::new(0),
+            free_g_count: AtomicU32::new(0),
             random: Random::new(id),
             node: AtomicU32::new(0),
             for_spinner: AtomicBool::new(false),
             timers: TimerHeap::new(),
-            own: Owned::new(Caches {
+            caches: OwnerCell::new(Caches {
                 free: GList::new(),
                 stacks: Cache::new(size),
                 ends: 0,
@@ -161,7 +161,7 @@ impl P {
     }
 
     /// The owner hands the P to `receiver`, which it is about to wake. Returns the number of the flight.
-    pub(crate) fn depart(&self, receiver: &'static M) -> u64 {
+    pub(crate) fn start_flight(&self, receiver: &'static M) -> u64 {
         let flight = self.flight.load(Ordering::Relaxed) + 1;
         self.flight.store(flight, Ordering::Relaxed);
         self.receiver.store(ptr::from_ref(receiver).cast_mut(), Ordering::Relaxed);
@@ -169,12 +169,12 @@ impl P {
     }
 
     /// The giver has woken the receiver, which may have acquired the P already, and given it to others.
-    pub(crate) fn deliver(&self, flight: u64) {
-        self.delivered.fetch_max(flight, Ordering::Relaxed);
+    pub(crate) fn mark_receiver_woken(&self, flight: u64) {
+        self.woken_flight.fetch_max(flight, Ordering::Relaxed);
     }
 
     /// The receiver, or another M, acquires the P.
-    pub(crate) fn arrive(&self) {
+    pub(crate) fn end_flight(&self) {
         self.receiver.store(ptr::null_mut(), Ordering::Relaxed);
     }
 
@@ -186,8 +186,8 @@ impl P {
     }
 
     /// Whether the giver has woken the receiver of that flight.
-    pub(crate) fn is_delivered(&self, flight: u64) -> bool {
-        self.delivered.load(Ordering::Relaxed) >= flight
+    pub(crate) fn is_receiver_woken(&self, flight: u64) -> bool {
+        self.woken_flight.load(Ordering::Relaxed) >= flight
     }
 
     /// One goroutine more. Owner only.
@@ -216,15 +216,15 @@ impl P {
 
     /// A goroutine departs. True: this one is to be tracked. Owner only.
     #[inline]
-    pub(crate) fn is_departure_tracked(&self) -> bool {
-        let left = self.untracked.load(Ordering::Relaxed);
-        self.untracked.store(left.wrapping_sub(1), Ordering::Relaxed);
+    pub(crate) fn count_departure(&self) -> bool {
+        let left = self.departures_until_tracked.load(Ordering::Relaxed);
+        self.departures_until_tracked.store(left.wrapping_sub(1), Ordering::Relaxed);
         left == 0
     }
 
     /// So many turns until the next one is. Owner only.
-    pub(crate) fn track_after(&self, turns: u32) {
-        self.untracked.store(turns, Ordering::Relaxed);
+    pub(crate) fn set_departures_until_tracked(&self, turns: u32) {
+        self.departures_until_tracked.store(turns, Ordering::Relaxed);
     }
 
     #[inline]
@@ -253,8 +253,8 @@ impl P {
 
     /// Whether a pair that keeps making each other ready has had its turn.
     #[inline]
-    pub(crate) fn is_pair_over(&self) -> bool {
-        self.inherited.load(Ordering::Relaxed) >= PAIR_TURNS
+    pub(crate) fn has_spent_pair_budget(&self) -> bool {
+        self.inherited.load(Ordering::Relaxed) >= PAIR_BUDGET_TURNS
     }
 
     /// A new slice starts. Owner only.

@@ -19,7 +19,7 @@ const EMPTY: u64 = 0;
 const PARKED: u64 = 1;
 const TOKEN: u64 = 2;
 const EXPIRED: u64 = 3;
-const BITS: u32 = 2;
+const STATE_BITS: u32 = 2;
 
 impl ParkToken {
     #[inline]
@@ -30,7 +30,7 @@ impl ParkToken {
     /// For the goroutine `id` from here on.
     #[inline]
     pub(crate) fn begin(&self, id: u64) {
-        self.0.store(id << BITS | EMPTY, Ordering::Relaxed);
+        self.0.store(id << STATE_BITS | EMPTY, Ordering::Relaxed);
     }
 
     /// Takes the token.
@@ -60,7 +60,7 @@ impl ParkToken {
     }
 
     fn change(&self, id: u64, from: u64, to: u64) -> bool {
-        let (from, to) = (id << BITS | from, id << BITS | to);
+        let (from, to) = (id << STATE_BITS | from, id << STATE_BITS | to);
         // PAIR park-token: what `unpark`'s caller did is seen; what `park`'s did is published.
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
@@ -69,10 +69,10 @@ impl ParkToken {
     #[inline]
     pub(crate) fn unpark(&self, id: u64) -> bool {
         let mut now = self.0.load(Ordering::Relaxed);
-        while now >> BITS == id {
+        while now >> STATE_BITS == id {
             // A parked one takes its token by being made ready.
             let was_parked = now & 3 == PARKED;
-            let to = id << BITS | if was_parked { EMPTY } else { TOKEN };
+            let to = id << STATE_BITS | if was_parked { EMPTY } else { TOKEN };
             // PAIR park-token: as above, from the other side.
             match self.0.compare_exchange(now, to, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return was_parked,

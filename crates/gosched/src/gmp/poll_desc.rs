@@ -19,9 +19,9 @@ pub(crate) struct PollDesc {
     read: Side,
     write: Side,
     /// Which life it is.
-    life: AtomicU32,
+    generation: AtomicU32,
     /// The other side is gone, or something is special: what an attempt finds is not all there is.
-    odd: AtomicBool,
+    exceptional: AtomicBool,
     /// The next one that is free.
     next: AtomicPtr<PollDesc>,
 }
@@ -41,30 +41,30 @@ pub(crate) struct Side {
     /// The deadline, if there is one.
     pub(crate) timer: Timer,
     pub(crate) readiness: Readiness,
-    bell: Lock<Option<Bell>>,
+    callback: Lock<Option<AsyncCallback>>,
 }
 
 /// How async code is told: what to call, with what. It says whom to make ready, and allocates nothing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bell {
-    pub(crate) ring: unsafe fn(*const ()) -> Option<&'static G>,
+pub(crate) struct AsyncCallback {
+    pub(crate) notify: unsafe fn(*const ()) -> Option<&'static G>,
     pub(crate) data: *const (),
     /// In which life of the record it was left.
-    pub(crate) life: u32,
+    pub(crate) generation: u32,
 }
 
 // SAFETY: whoever leaves one promises that it may be rung anywhere.
-unsafe impl Send for Bell {}
+unsafe impl Send for AsyncCallback {}
 
 /// In the place of a G: the bell is to be rung.
-const BELL: usize = 16;
+const ASYNC_CALLBACK: usize = 16;
 
 /// How many wait, for any descriptor.
 static WAITERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether anybody waits.
 #[inline]
-pub(crate) fn is_waited_for() -> bool {
+pub(crate) fn has_waiters() -> bool {
     WAITERS.load(Ordering::Relaxed) != 0
 }
 
@@ -72,41 +72,42 @@ pub(crate) fn is_waited_for() -> bool {
 static FREE: Lock<Option<&'static PollDesc>> = Lock::new(None);
 
 /// How many are made at a time.
-const SLAB: usize = 64;
+const DESCS_PER_SLAB: usize = 64;
 
 /// Where the number of the life is in a key: addresses are shorter.
-const LIFE_AT: u32 = 48;
+const GENERATION_SHIFT: u32 = 48;
 
 impl PollDesc {
     fn new() -> PollDesc {
         PollDesc {
             read: Side::new(),
             write: Side::new(),
-            life: AtomicU32::new(0),
-            odd: AtomicBool::new(false),
+            generation: AtomicU32::new(0),
+            exceptional: AtomicBool::new(false),
             next: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
     /// One that nobody uses, for a new descriptor. Allocates.
-    pub(crate) fn take() -> &'static PollDesc {
+    pub(crate) fn alloc() -> &'static PollDesc {
         let desc = pop_free().unwrap_or_else(|| {
-            let new = std::iter::repeat_with(PollDesc::new).take(SLAB).collect::<Vec<_>>();
+            let new =
+                std::iter::repeat_with(PollDesc::new).take(DESCS_PER_SLAB).collect::<Vec<_>>();
             let (first, rest) = Vec::leak(new).split_first().unwrap_or_else(|| unreachable!());
             rest.iter().for_each(PollDesc::push_free);
             first
         });
-        desc.odd.store(false, Ordering::Relaxed);
+        desc.exceptional.store(false, Ordering::Relaxed);
         desc.read.readiness.open();
         desc.write.readiness.open();
         desc
     }
 
     /// Its descriptor is gone, and nobody waits for it.
-    pub(crate) fn give_back(&'static self) {
+    pub(crate) fn free(&'static self) {
         self.read.timer.stop();
         self.write.timer.stop();
-        self.life.fetch_add(1, Ordering::Relaxed);
+        self.generation.fetch_add(1, Ordering::Relaxed);
         self.push_free();
     }
 
@@ -125,37 +126,37 @@ impl PollDesc {
 
     /// What the poller is to call it.
     pub(crate) fn key(&'static self) -> usize {
-        let life = self.life.load(Ordering::Relaxed) as u16;
-        ptr::from_ref(self).expose_provenance() | usize::from(life) << LIFE_AT
+        let generation = self.generation.load(Ordering::Relaxed) as u16;
+        ptr::from_ref(self).expose_provenance() | usize::from(generation) << GENERATION_SHIFT
     }
 
     #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code asks"))]
-    pub(crate) fn life(&self) -> u32 {
-        self.life.load(Ordering::Relaxed)
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Relaxed)
     }
 
     /// Whether what an attempt finds may not be all there is.
     #[inline]
-    pub(crate) fn is_odd(&self) -> bool {
-        self.odd.load(Ordering::Relaxed)
+    pub(crate) fn is_exceptional(&self) -> bool {
+        self.exceptional.load(Ordering::Relaxed)
     }
 }
 
 /// Something was told: goroutines to be made ready go into the list. Inside the runtime.
-pub(crate) fn tell(event: Event, ready: &mut GList) {
-    let life = (event.key >> LIFE_AT) as u16;
-    let address = event.key & ((1 << LIFE_AT) - 1);
+pub(crate) fn deliver_event(event: Event, ready: &mut GList) {
+    let generation = (event.key >> GENERATION_SHIFT) as u16;
+    let address = event.key & ((1 << GENERATION_SHIFT) - 1);
     // SAFETY: a key is the address of a record, and they are never freed.
     let desc = unsafe { &*ptr::with_exposed_provenance::<PollDesc>(address) };
-    if desc.life.load(Ordering::Relaxed) as u16 != life {
+    if desc.generation.load(Ordering::Relaxed) as u16 != generation {
         return;
     }
-    if event.odd {
-        desc.odd.store(true, Ordering::Relaxed);
+    if event.exceptional {
+        desc.exceptional.store(true, Ordering::Relaxed);
     }
     let sides = [(event.readable, &desc.read), (event.writable, &desc.write)];
-    for (_, side) in sides.into_iter().filter(|(told, _)| *told) {
-        ready_if_there(side.taken(side.readiness.tell()), ready);
+    for (_, side) in sides.into_iter().filter(|(is_ready, _)| *is_ready) {
+        ready_if_there(side.resolve_waiter(side.readiness.set_ready()), ready);
     }
 }
 
@@ -173,29 +174,29 @@ impl Side {
             // SAFETY: fire — the timer is the first field of a `Side`, and those are never freed.
             timer: unsafe { Timer::new(&TIMER) },
             readiness: Readiness::new(),
-            bell: Lock::new(None),
+            callback: Lock::new(None),
         }
     }
 
     /// The context of `g` is saved: it waits. False: it need not.
     pub(crate) fn commit(&self, g: &'static G) -> bool {
-        self.counted(ptr::from_ref(g).expose_provenance())
+        self.commit_waiter(ptr::from_ref(g).expose_provenance())
     }
 
     /// Async code waits: the bell is rung once. False: it need not.
     ///
     /// # Safety
-    /// - **alive**: the bell may be rung until [`Side::unhang`] was called with its data.
+    /// - **alive**: the bell may be rung until [`Side::clear_callback`] was called with its data.
     #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code leaves one"))]
-    pub(crate) unsafe fn hang(&self, bell: Bell) -> bool {
-        *Guarded::new(&self.bell) = Some(bell);
-        self.counted(BELL)
+    pub(crate) unsafe fn set_callback(&self, callback: AsyncCallback) -> bool {
+        *Guarded::new(&self.callback) = Some(callback);
+        self.commit_waiter(ASYNC_CALLBACK)
     }
 
     /// Nobody waits with a bell any more. By those who use the descriptor.
     #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code leaves one"))]
-    pub(crate) fn silence(&self) {
-        if self.readiness.disturb().is_some() {
+    pub(crate) fn cancel_async_wait(&self) {
+        if self.readiness.unblock().is_some() {
             WAITERS.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -203,14 +204,16 @@ impl Side {
     /// The bell is not rung any more; whoever was about to ring it has done so. Also where the record has
     /// another descriptor by now, whose bell stays.
     #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code leaves one"))]
-    pub(crate) fn unhang(&self, data: *const (), life: u32) {
-        let mut bell = Guarded::new(&self.bell);
-        if bell.is_some_and(|bell| ptr::eq(bell.data, data) && bell.life == life) {
-            *bell = None;
+    pub(crate) fn clear_callback(&self, data: *const (), generation: u32) {
+        let mut callback = Guarded::new(&self.callback);
+        if callback.is_some_and(|callback| {
+            ptr::eq(callback.data, data) && callback.generation == generation
+        }) {
+            *callback = None;
         }
     }
 
-    fn counted(&self, waiter: usize) -> bool {
+    fn commit_waiter(&self, waiter: usize) -> bool {
         // PAIR waiters: one order for this and who looks whether somebody must poll.
         WAITERS.fetch_add(1, Ordering::SeqCst);
         let waits = self.readiness.commit(waiter);
@@ -221,16 +224,16 @@ impl Side {
     }
 
     /// Whom to make ready, after the word said that somebody waited.
-    pub(crate) fn taken(&self, waiter: Option<usize>) -> Option<&'static G> {
+    pub(crate) fn resolve_waiter(&self, waiter: Option<usize>) -> Option<&'static G> {
         let waiter = waiter?;
         WAITERS.fetch_sub(1, Ordering::Relaxed);
-        if waiter != BELL {
+        if waiter != ASYNC_CALLBACK {
             // SAFETY: what is in the word is a G, and they are never freed.
             return Some(unsafe { &*ptr::with_exposed_provenance::<G>(waiter) });
         }
-        let bell = Guarded::new(&self.bell);
+        let callback = Guarded::new(&self.callback);
         // SAFETY: alive — promised by who left it: it is taken back under this lock.
-        bell.and_then(|bell| unsafe { (bell.ring)(bell.data) })
+        callback.and_then(|callback| unsafe { (callback.notify)(callback.data) })
     }
 }
 
@@ -241,6 +244,6 @@ impl Side {
 unsafe fn fire(timer: &Timer, _now: u64, ready: &mut GList) -> Option<u64> {
     // SAFETY: side — promised by the caller.
     let side = unsafe { &*ptr::from_ref(timer).cast::<Side>() };
-    ready_if_there(side.taken(side.readiness.expire()), ready);
+    ready_if_there(side.resolve_waiter(side.readiness.expire()), ready);
     None
 }

@@ -8,10 +8,10 @@
 //! - [`EXPIRED`]: the deadline is over. Until it is changed, nobody waits.
 //! - [`CLOSED`]: for good.
 //!
-//! Goroutine: 1. [`attempt`](Readiness::attempt): what was told before does not count; 2. tries; 3. if that was
-//! too early, [`announce`](Readiness::announce): `WAITS`, unless a bit speaks against it; 4.
+//! Goroutine: 1. [`reset`](Readiness::reset): what was told before does not count; 2. tries; 3. if that was
+//! too early, [`prepare_wait`](Readiness::prepare_wait): `WAITS`, unless a bit speaks against it; 4.
 //! [`commit`](Readiness::commit), when its context is saved: the G in place of `WAITS`, if that is still there;
-//! 5. when it goes on, [`finish`](Readiness::finish).
+//! 5. when it goes on, [`finish_wait`](Readiness::finish_wait).
 //! Others: put their bit there, take `WAITS` and the G away, and make ready whom they found.
 //!
 //! All of it is one word, so whoever comes second sees the first.
@@ -22,7 +22,7 @@ const READY: usize = 1;
 const WAITS: usize = 2;
 const EXPIRED: usize = 4;
 const CLOSED: usize = 8;
-const BITS: usize = 15;
+const FLAG_MASK: usize = 15;
 
 /// See the top of this file. A G is a number here: its address, whose last four bits are 0.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ pub(crate) enum Refusal {
 
 /// Whether there is something to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Announced {
-    /// It is to be committed, or taken back by [`Readiness::finish`].
+pub(crate) enum WaitDecision {
+    /// It is to be committed, or taken back by [`Readiness::finish_wait`].
     Waits,
     /// The next attempt may succeed.
     Ready,
@@ -56,8 +56,8 @@ impl Readiness {
 
     /// What was told before does not count from here on.
     #[inline]
-    pub(crate) fn attempt(&self) -> Result<(), Refusal> {
-        // What is told after this look is seen by `announce`.
+    pub(crate) fn reset(&self) -> Result<(), Refusal> {
+        // What is told after this look is seen by `prepare_wait`.
         if self.0.load(Ordering::Relaxed) != 0 {
             return refusal(self.change(|word| word & !READY));
         }
@@ -70,38 +70,38 @@ impl Readiness {
     }
 
     /// Somebody will wait. Uses up what was told.
-    pub(crate) fn announce(&self) -> Result<Announced, Refusal> {
+    pub(crate) fn prepare_wait(&self) -> Result<WaitDecision, Refusal> {
         let old = self.change(|word| match word & (READY | EXPIRED | CLOSED) {
             0 => word | WAITS,
             _ => word & !READY,
         });
         refusal(old)?;
-        Ok(if old & READY != 0 { Announced::Ready } else { Announced::Waits })
+        Ok(if old & READY != 0 { WaitDecision::Ready } else { WaitDecision::Waits })
     }
 
     /// Its context is saved: it may be made ready. False: it need not wait.
     pub(crate) fn commit(&self, g: usize) -> bool {
-        debug_assert_eq!(g & BITS, 0);
+        debug_assert_eq!(g & FLAG_MASK, 0);
         // PAIR readiness: publishes the saved context.
         self.0.compare_exchange(WAITS, g, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// It goes on, or did not wait in the end. False: nothing was told.
-    pub(crate) fn finish(&self) -> Result<bool, Refusal> {
+    pub(crate) fn finish_wait(&self) -> Result<bool, Refusal> {
         let old = self.change(|word| word & (EXPIRED | CLOSED));
-        debug_assert_eq!(old & !BITS, 0);
+        debug_assert_eq!(old & !FLAG_MASK, 0);
         refusal(old)?;
         Ok(old & READY != 0)
     }
 
     /// Something was told: whom to make ready.
-    pub(crate) fn tell(&self) -> Option<usize> {
-        who(self.change(|word| word & (EXPIRED | CLOSED) | READY))
+    pub(crate) fn set_ready(&self) -> Option<usize> {
+        waiter_in(self.change(|word| word & (EXPIRED | CLOSED) | READY))
     }
 
     /// The deadline is over: whom to make ready.
     pub(crate) fn expire(&self) -> Option<usize> {
-        who(self.change(|word| word & (READY | CLOSED) | EXPIRED))
+        waiter_in(self.change(|word| word & (READY | CLOSED) | EXPIRED))
     }
 
     /// There is another deadline, or none.
@@ -111,12 +111,12 @@ impl Readiness {
 
     /// It is closed: whom to make ready.
     pub(crate) fn close(&self) -> Option<usize> {
-        who(self.change(|word| word & (READY | EXPIRED) | CLOSED))
+        waiter_in(self.change(|word| word & (READY | EXPIRED) | CLOSED))
     }
 
     /// Whoever waits is to wait no longer: whom to make ready.
-    pub(crate) fn disturb(&self) -> Option<usize> {
-        who(self.change(|word| word & (READY | EXPIRED | CLOSED)))
+    pub(crate) fn unblock(&self) -> Option<usize> {
+        waiter_in(self.change(|word| word & (READY | EXPIRED | CLOSED)))
     }
 
     /// What it was.
@@ -140,6 +140,6 @@ fn refusal(word: usize) -> Result<(), Refusal> {
     }
 }
 
-fn who(word: usize) -> Option<usize> {
-    (word & !BITS != 0).then_some(word & !BITS)
+fn waiter_in(word: usize) -> Option<usize> {
+    (word & !FLAG_MASK != 0).then_some(word & !FLAG_MASK)
 }

@@ -24,13 +24,13 @@ pub(crate) struct RunQueue<T: 'static, const CAP: usize> {
     tail: AtomicU32,
     run_next: AtomicPtr<T>,
     /// How often the owner took what was to run next: a thief that sees it grow leaves that be.
-    own_turns: AtomicU32,
+    run_next_takes: AtomicU32,
     slots: [AtomicPtr<T>; CAP],
 }
 
 /// Whether a G goes on with the time slice of whoever made it ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Slice {
+pub(crate) enum TimeSlice {
     /// It came from `run_next`: the two share one slice, so a pair cannot keep others waiting.
     Inherited,
     /// It starts a new one.
@@ -44,7 +44,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
             head: AtomicU32::new(0),
             tail: AtomicU32::new(0),
             run_next: AtomicPtr::new(ptr::null_mut()),
-            own_turns: AtomicU32::new(0),
+            run_next_takes: AtomicU32::new(0),
             slots: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
         }
     }
@@ -99,11 +99,11 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
             // SAFETY: only references are ever stored, and they are 'static.
             *place = unsafe { g.as_ref() };
         }
-        if self.win(head, (CAP / 2) as u32) { CAP / 2 } else { 0 }
+        if self.advance_head(head, (CAP / 2) as u32) { CAP / 2 } else { 0 }
     }
 
     /// Moves `head` by `count`, if it is where it was.
-    fn win(&self, head: u32, count: u32) -> bool {
+    fn advance_head(&self, head: u32, count: u32) -> bool {
         let passed = head.wrapping_add(count);
         // PAIR runq-head: the slots were read before they may be written again.
         self.head.compare_exchange(head, passed, Ordering::Release, Ordering::Relaxed).is_ok()
@@ -111,22 +111,22 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
 
     /// The next G. Owner only.
     #[inline]
-    pub(crate) fn take(&self) -> Option<(&'static T, Slice)> {
-        match self.take_own_next() {
-            Some(g) => Some((g, Slice::Inherited)),
-            None => self.take_first().map(|g| (g, Slice::New)),
+    pub(crate) fn take(&self) -> Option<(&'static T, TimeSlice)> {
+        match self.take_run_next() {
+            Some(g) => Some((g, TimeSlice::Inherited)),
+            None => self.take_first().map(|g| (g, TimeSlice::New)),
         }
     }
 
     /// The one to run next. Owner only.
     #[inline]
-    pub(crate) fn take_own_next(&self) -> Option<&'static T> {
+    pub(crate) fn take_run_next(&self) -> Option<&'static T> {
         let next = self.run_next.load(Ordering::Relaxed);
         // One try: only a thief can be quicker, and then the place is empty.
-        if next.is_null() || !self.take_next(next) {
+        if next.is_null() || !self.claim_run_next(next) {
             return None;
         }
-        self.own_turns.store(self.own_turns().wrapping_add(1), Ordering::Relaxed);
+        self.run_next_takes.store(self.own_turns().wrapping_add(1), Ordering::Relaxed);
         // SAFETY: only references are ever stored, and they are 'static.
         Some(unsafe { &*next })
     }
@@ -141,14 +141,14 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
                 return None;
             }
             let g = self.slot(head).load(Ordering::Relaxed);
-            if self.win(head, 1) {
+            if self.advance_head(head, 1) {
                 // SAFETY: only references are ever stored, and they are 'static.
                 return Some(unsafe { &*g });
             }
         }
     }
 
-    fn take_next(&self, next: *mut T) -> bool {
+    fn claim_run_next(&self, next: *mut T) -> bool {
         let none = ptr::null_mut();
         // PAIR run-next: sees what was published with it.
         self.run_next.compare_exchange(next, none, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -183,7 +183,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
                 let g = self.slot(head.wrapping_add(offset)).load(Ordering::Relaxed);
                 thief.slot(tail.wrapping_add(offset)).store(g, Ordering::Relaxed);
             }
-            if self.win(head, count) {
+            if self.advance_head(head, count) {
                 break count;
             }
         };
@@ -208,13 +208,13 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
             return None; // two that make each other ready: they are best left together
         }
         // SAFETY: only references are ever stored, and they are 'static.
-        self.take_next(next).then(|| unsafe { &*next })
+        self.claim_run_next(next).then(|| unsafe { &*next })
     }
 
     /// How often the owner took what was to run next.
     #[inline]
     pub(crate) fn own_turns(&self) -> u32 {
-        self.own_turns.load(Ordering::Relaxed)
+        self.run_next_takes.load(Ordering::Relaxed)
     }
 
     /// Whether there is nothing to take. An answer about one moment: a G on its way from `run_next`
@@ -240,7 +240,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
     }
 
     /// Whether a G is set to run next.
-    pub(crate) fn has_next(&self) -> bool {
+    pub(crate) fn has_run_next(&self) -> bool {
         !self.run_next.load(Ordering::Relaxed).is_null()
     }
 }
@@ -249,7 +249,7 @@ impl<T, const CAP: usize> std::fmt::Debug for RunQueue<T, CAP> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RunQueue")
             .field("len", &self.len())
-            .field("has_next", &self.has_next())
+            .field("has_next", &self.has_run_next())
             .finish()
     }
 }

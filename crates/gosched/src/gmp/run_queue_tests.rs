@@ -15,7 +15,7 @@ fn index(all: &'static [Thing], one: &'static Thing) -> usize {
 fn drain<const CAP: usize>(
     queue: &RunQueue<Thing, CAP>,
     all: &'static [Thing],
-) -> Vec<(usize, Slice)> {
+) -> Vec<(usize, TimeSlice)> {
     std::iter::from_fn(|| queue.take()).map(|(thing, slice)| (index(all, thing), slice)).collect()
 }
 
@@ -42,9 +42,9 @@ fn it_holds_256_and_the_one_to_run_next() {
     assert!(!queue.push(&all[257]));
     assert_eq!(queue.len(), 256);
     let taken = drain(&queue, all);
-    assert_eq!(taken[0], (256, Slice::Inherited));
+    assert_eq!(taken[0], (256, TimeSlice::Inherited));
     assert!(taken[1..].iter().map(|taken| taken.0).eq(0..256));
-    assert!(taken[1..].iter().all(|taken| taken.1 == Slice::New));
+    assert!(taken[1..].iter().all(|taken| taken.1 == TimeSlice::New));
 }
 
 // S67, S71, S72, S73
@@ -57,8 +57,11 @@ fn the_latest_runs_next_and_kicks_the_one_before_to_the_tail() {
             assert!(queue.push(kicked));
         }
     }
-    assert_eq!(drain(&queue, all), [(2, Slice::Inherited), (0, Slice::New), (1, Slice::New)]);
-    assert!(queue.is_empty() && !queue.has_next());
+    assert_eq!(
+        drain(&queue, all),
+        [(2, TimeSlice::Inherited), (0, TimeSlice::New), (1, TimeSlice::New)]
+    );
+    assert!(queue.is_empty() && !queue.has_run_next());
 }
 
 // S66: wrap-safe.
@@ -73,8 +76,8 @@ fn it_goes_on_when_the_counters_wrap() {
         let thief = RunQueue::<Thing, 4>::starting_at(u32::MAX - round);
         let stolen = queue.steal_into(&thief, None).unwrap();
         assert_eq!(index(all, stolen), 1);
-        assert_eq!(drain(&thief, all), [(0, Slice::New)]);
-        assert_eq!(drain(&queue, all), [(2, Slice::New), (3, Slice::New)]);
+        assert_eq!(drain(&thief, all), [(0, TimeSlice::New)]);
+        assert_eq!(drain(&queue, all), [(2, TimeSlice::New), (3, TimeSlice::New)]);
     }
 }
 
@@ -89,7 +92,7 @@ fn half_of_a_full_queue_comes_out_oldest_first() {
     assert_eq!(queue.take_half(&mut half), 2);
     let out: Vec<usize> = half[..2].iter().flatten().map(|thing| index(all, thing)).collect();
     assert_eq!(out, [0, 1]);
-    assert_eq!(drain(&queue, all), [(2, Slice::New), (3, Slice::New)]);
+    assert_eq!(drain(&queue, all), [(2, TimeSlice::New), (3, TimeSlice::New)]);
 }
 
 // S97 to S105: as Go's test of stealing: for each length half is taken, rounded up, each once.

@@ -6,12 +6,12 @@ use super::state::GState;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// How many Gs are made at a time.
-const SLAB: usize = 128;
+const GS_PER_SLAB: usize = 128;
 
 /// A slab, and the one made before it.
 #[derive(Debug)]
 struct Slab {
-    gs: [G; SLAB],
+    gs: [G; GS_PER_SLAB],
     before: *const Slab,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn grow() -> GList {
 fn new_slab() -> &'static mut Slab {
     let mut slab = Box::<Slab>::new_uninit();
     let at = slab.as_mut_ptr();
-    for index in 0..SLAB {
+    for index in 0..GS_PER_SLAB {
         // SAFETY: in the box; `index` is in bounds.
         let g = unsafe { &raw mut (*at).gs[index] };
         // SAFETY: as above; nothing was there.
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn new_gs_are_dead_and_can_be_found() {
         let mut list = grow();
-        assert_eq!(list.len(), SLAB);
+        assert_eq!(list.len(), GS_PER_SLAB);
         let g = list.pop_front().unwrap();
         assert_eq!(g.state(), GState::Dead);
         assert!(all().any(|other| std::ptr::eq(other, g)));

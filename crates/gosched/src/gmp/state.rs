@@ -33,8 +33,8 @@ pub(crate) enum GState {
 }
 
 /// Above the state: how often it has changed.
-const CHANGES: u32 = 16;
-const LOW: u64 = (1 << CHANGES) - 1;
+const CHANGE_COUNT_SHIFT: u32 = 16;
+const STATE_MASK: u64 = (1 << CHANGE_COUNT_SHIFT) - 1;
 /// Set together with a state: how long the G waits is measured (`track`), until it runs next.
 const TRACKED: u64 = 0x2000;
 
@@ -62,7 +62,7 @@ impl GState {
     fn from_word(word: u64) -> Option<GState> {
         use GState::{Dead, Idle, Preempted, Runnable, Running, Syscall, Waiting};
         let all = [Idle, Runnable, Running, Syscall, Waiting, Dead, Preempted];
-        all.into_iter().find(|&state| state as u64 == word & LOW & !TRACKED)
+        all.into_iter().find(|&state| state as u64 == word & STATE_MASK & !TRACKED)
     }
 
     /// Whether a G may go from here to `to`.
@@ -88,9 +88,9 @@ pub(crate) struct StateWord(AtomicU64);
 
 /// A state, and how often it had changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moment(u64);
+pub(crate) struct StateVersion(u64);
 
-impl Moment {
+impl StateVersion {
     pub(crate) fn state(self) -> GState {
         GState::from_word(self.0).unwrap_or(GState::Idle)
     }
@@ -109,8 +109,8 @@ impl StateWord {
     }
 
     /// For whoever looks: the first step, see the top of this file.
-    pub(crate) fn moment(&self) -> Moment {
-        let moment = Moment(self.0.load(Ordering::Relaxed));
+    pub(crate) fn state_version(&self) -> StateVersion {
+        let moment = StateVersion(self.0.load(Ordering::Relaxed));
         // PAIR g-still: what is read next is not older than the word. (The owner's stores are in order: it leaves
         // a stack by a switch, which the compiler does not look through, and x86 keeps the order of stores.)
         fence(Ordering::Acquire);
@@ -118,7 +118,7 @@ impl StateWord {
     }
 
     /// For whoever looks: the last step.
-    pub(crate) fn is_still(&self, moment: Moment) -> bool {
+    pub(crate) fn is_unchanged(&self, moment: StateVersion) -> bool {
         // PAIR g-still: the word is not older than what was read before.
         fence(Ordering::Acquire);
         self.0.load(Ordering::Relaxed) == moment.0
@@ -132,11 +132,11 @@ impl StateWord {
     #[inline(always)]
     pub(crate) fn transition(&self, id: impl Fn() -> u64, from: GState, to: GState) -> bool {
         let found = self.0.load(Ordering::Relaxed);
-        if found & LOW != from as u64 || !from.may_become(to) {
+        if found & STATE_MASK != from as u64 || !from.may_become(to) {
             self.transition_tracked(id(), found, from, to);
             return true;
         }
-        let change = u64::from(probe::ON) << CHANGES;
+        let change = u64::from(probe::ENABLED) << CHANGE_COUNT_SHIFT;
         let step = (change + to as u64).wrapping_sub(from as u64);
         self.0.store(found.wrapping_add(step), Ordering::Relaxed);
         false
@@ -145,12 +145,12 @@ impl StateWord {
     #[cold]
     #[inline(never)]
     fn transition_tracked(&self, id: u64, found: u64, from: GState, to: GState) {
-        if found & LOW != from as u64 | TRACKED || !from.may_become(to) {
+        if found & STATE_MASK != from as u64 | TRACKED || !from.may_become(to) {
             illegal(id, found, from, to);
         }
         let is_over = matches!(to, GState::Running | GState::Dead);
         let mark = if is_over { 0 } else { TRACKED };
-        let changes = (found & !LOW).wrapping_add(1 << CHANGES);
+        let changes = (found & !STATE_MASK).wrapping_add(1 << CHANGE_COUNT_SHIFT);
         self.0.store(changes | to as u64 | mark, Ordering::Relaxed);
     }
 
@@ -205,11 +205,11 @@ mod tests {
         ];
         for step in life.windows(2) {
             assert_eq!(word.load(), step[0]);
-            let moment = word.moment();
-            assert!(word.is_still(moment));
+            let moment = word.state_version();
+            assert!(word.is_unchanged(moment));
             word.transition(|| 1, step[0], step[1]);
             assert_eq!(word.load(), step[1]);
-            assert!(!word.is_still(moment) && moment.state() == step[0]);
+            assert!(!word.is_unchanged(moment) && moment.state() == step[0]);
         }
     }
 

@@ -72,7 +72,7 @@ impl Timer {
             if !ptr::eq(self.heap.load(Ordering::Relaxed), heap) {
                 continue;
             }
-            heap.take_out(&mut entries, self.index.get());
+            heap.remove_at(&mut entries, self.index.get());
             self.heap.store(ptr::null_mut(), Ordering::Relaxed);
             return true;
         }
@@ -115,7 +115,7 @@ unsafe impl Send for Entries {}
 const ARITY: usize = 4;
 
 /// Room that a heap begins with.
-const FIRST_ROOM: usize = 64;
+const INITIAL_CAPACITY: usize = 64;
 
 impl TimerHeap {
     pub(crate) const fn new() -> TimerHeap {
@@ -165,15 +165,15 @@ impl TimerHeap {
         timer.index.set(index);
         // PAIR timer-heap: publishes where it is.
         timer.heap.store(ptr::from_ref(self).cast_mut(), Ordering::Release);
-        entries.up(index);
-        self.tell(&entries);
+        entries.sift_up(index);
+        self.publish_next(&entries);
         true
     }
 
     /// Makes room. Allocates: not inside the runtime.
     pub(crate) fn grow(&self) {
         let len = self.with_entries(|entries| entries.0.len());
-        let mut room = Vec::with_capacity((2 * len).max(FIRST_ROOM));
+        let mut room = Vec::with_capacity((2 * len).max(INITIAL_CAPACITY));
         self.with_entries(|entries| {
             if entries.0.len() == entries.0.capacity() && room.capacity() > entries.0.len() {
                 room.extend_from_slice(&entries.0);
@@ -208,33 +208,33 @@ impl TimerHeap {
             match again {
                 Some(when) => {
                     entries.0[0].when = when;
-                    entries.down(0);
+                    entries.sift_down(0);
                 }
                 None => {
-                    self.take_out(&mut entries, 0);
+                    self.remove_at(&mut entries, 0);
                     // PAIR timer-heap: it may be freed from here on.
                     timer.heap.store(ptr::null_mut(), Ordering::Release);
                 }
             }
         }
-        self.tell(&entries);
+        self.publish_next(&entries);
         fired
     }
 
-    fn take_out(&self, entries: &mut Entries, index: usize) {
+    fn remove_at(&self, entries: &mut Entries, index: usize) {
         entries.0.swap_remove(index);
         if let Some(moved) = entries.0.get(index) {
             let when = moved.when;
-            entries.place(index);
-            entries.up(index);
+            entries.set_index(index);
+            entries.sift_up(index);
             if entries.0[index].when == when {
-                entries.down(index);
+                entries.sift_down(index);
             }
         }
-        self.tell(entries);
+        self.publish_next(entries);
     }
 
-    fn tell(&self, entries: &Entries) {
+    fn publish_next(&self, entries: &Entries) {
         self.len.store(entries.0.len(), Ordering::Relaxed);
         let next = entries.0.first().map_or(NEVER, |entry| entry.when);
         if self.next.load(Ordering::Relaxed) != next {
@@ -273,12 +273,12 @@ impl Entries {
     }
 
     /// Tells the timer at `index` that it is there.
-    fn place(&self, index: usize) {
+    fn set_index(&self, index: usize) {
         // SAFETY: alive — those in a heap are.
         unsafe { &*self.0[index].timer }.index.set(index);
     }
 
-    fn up(&mut self, mut index: usize) {
+    fn sift_up(&mut self, mut index: usize) {
         let entry = self.0[index];
         while index > 0 {
             let parent = (index - 1) / ARITY;
@@ -286,25 +286,25 @@ impl Entries {
                 break;
             }
             self.0[index] = self.0[parent];
-            self.place(index);
+            self.set_index(index);
             index = parent;
         }
         self.0[index] = entry;
-        self.place(index);
+        self.set_index(index);
     }
 
-    fn down(&mut self, mut index: usize) {
+    fn sift_down(&mut self, mut index: usize) {
         let entry = self.0[index];
         while let Some(least) = self.children(index).min_by_key(|&child| self.0[child].when) {
             if self.0[least].when >= entry.when {
                 break;
             }
             self.0[index] = self.0[least];
-            self.place(index);
+            self.set_index(index);
             index = least;
         }
         self.0[index] = entry;
-        self.place(index);
+        self.set_index(index);
     }
 }
 

@@ -1,6 +1,6 @@
 //! How long goroutines wait for a P, and for locks: measured for few of them, which stand for all.
 //!
-//! One in so many departures ([`TURNS`]) of a P's goroutines, and one in so many that are started, is
+//! One in so many departures ([`TRACKING_PERIOD`]) of a P's goroutines, and one in so many that are started, is
 //! *tracked*: a bit beside its state. Only one that leaves has it: the wait it is measured in stands for as many others,
 //! and must not be one that comes later. A state change finds the bit where it looks for the state anyway, so
 //! all others pay nothing: no clock, no test.
@@ -15,26 +15,26 @@ use std::sync::atomic::Ordering;
 
 /// One in so many departures is tracked. A prime: goroutines that take turns are all met. Go tracks one in 8;
 /// reading the clock twice takes longer than a switch, and one in 251 was still seen in a benchmark.
-pub(crate) const TURNS: u32 = 1021;
+pub(crate) const TRACKING_PERIOD: u32 = 1021;
 
 /// A tracked G goes from one state to the next.
 #[cold]
 #[inline(never)]
-pub(crate) fn step(g: &G, from: GState) {
+pub(crate) fn record_transition(g: &G, from: GState) {
     let now = clock::real_now();
     // It is marked while it runs, or is dead: so it was tracked when it came into `from`.
-    let waited = now.saturating_sub(g.since.load(Ordering::Relaxed));
+    let waited = now.saturating_sub(g.state_since.load(Ordering::Relaxed));
     match from {
-        GState::Runnable => times::waited_for_a_p(ptr::from_ref(g).addr(), waited),
-        GState::Waiting if is_lock(g.reason()) => {
-            times::waited_for_a_lock(waited * u64::from(TURNS));
+        GState::Runnable => times::record_time_to_run(ptr::from_ref(g).addr(), waited),
+        GState::Waiting if is_mutex_wait(g.reason()) => {
+            times::record_mutex_wait(waited * u64::from(TRACKING_PERIOD));
         }
         _ => {}
     }
-    g.since.store(now, Ordering::Relaxed);
+    g.state_since.store(now, Ordering::Relaxed);
 }
 
 /// Go's reasons that count as waiting for a lock.
-fn is_lock(reason: WaitReason) -> bool {
+fn is_mutex_wait(reason: WaitReason) -> bool {
     matches!(reason, WaitReason::Mutex | WaitReason::RwLockRead | WaitReason::RwLockWrite)
 }

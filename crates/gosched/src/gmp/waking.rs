@@ -9,24 +9,24 @@ use crate::sys::barrier;
 
 /// Whether a spinner is to be started: a P is idle, and nobody spins.
 #[inline]
-fn is_wanted(idle_ps: &AtomicU32, spinning: &AtomicU32) -> bool {
+fn is_spinner_wanted(idle_ps: &AtomicU32, spinning: &AtomicU32) -> bool {
     idle_ps.load(Ordering::Relaxed) != 0 && spinning.load(Ordering::Relaxed) == 0
 }
 
-/// Steps 2 and 3 of a submitter, up to the lock: whether [`p_for_spinner`] is to be asked.
+/// Steps 2 and 3 of a submitter, up to the lock: whether [`acquire_p_for_spinner`] is to be asked.
 #[inline]
-pub(crate) fn submitted(idle_ps: &AtomicU32, spinning: &AtomicU32) -> bool {
+pub(crate) fn is_spinner_wanted_after_submit(idle_ps: &AtomicU32, spinning: &AtomicU32) -> bool {
     barrier::light();
-    is_wanted(idle_ps, spinning)
+    is_spinner_wanted(idle_ps, spinning)
 }
 
 /// Under the lock: a P for a spinner if one is still wanted, and it is counted.
-pub(crate) fn p_for_spinner<P>(
+pub(crate) fn acquire_p_for_spinner<P>(
     idle_ps: &AtomicU32,
     spinning: &AtomicU32,
     acquire_p: impl FnOnce() -> Option<P>,
 ) -> Option<P> {
-    if !is_wanted(idle_ps, spinning) {
+    if !is_spinner_wanted(idle_ps, spinning) {
         return None;
     }
     acquire_p().inspect(|_| start_spinning(spinning))
@@ -56,13 +56,13 @@ pub(crate) fn start_spinning(spinning: &AtomicU32) {
 ///
 /// A submitter that still sees it spin relies on it to see every P that is idle by then. Between the
 /// two are only light barriers, so the order must come from the count.
-pub(crate) fn stop_spinning(spinning: &AtomicU32) {
+pub(crate) fn stop_spinning_with_work(spinning: &AtomicU32) {
     // PAIR spinning: sees the idle Ps of those who gave up before.
     spinning.fetch_sub(1, Ordering::Acquire);
 }
 
 /// It does not any more: it found nothing, and its P is counted as idle.
-pub(crate) fn give_up_spinning(spinning: &AtomicU32) {
+pub(crate) fn stop_spinning_without_work(spinning: &AtomicU32) {
     // PAIR spinning: publishes the count of idle Ps.
     spinning.fetch_sub(1, Ordering::Release);
 }

@@ -6,7 +6,7 @@ use super::{every_order, leak, most_orders};
 use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::barrier;
 use crate::sys::cell::Cell;
-use crate::sys::weakness::{Weakness, put_in_force};
+use crate::sys::weakness::{Weakness, weaken};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
@@ -244,14 +244,14 @@ fn two_takers_do_not_both_take_it() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_by_an_entry_without_a_barrier() {
-    let _weak = put_in_force(Weakness::Light);
+    let _weak = weaken(Weakness::Light);
     every_order(steal_against_entry);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_by_a_taker_without_a_barrier() {
-    let _weak = put_in_force(Weakness::Heavy);
+    let _weak = weaken(Weakness::Heavy);
     every_order(steal_against_entry);
 }
 

@@ -7,7 +7,7 @@ use super::{every_order, leak, most_orders};
 use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::barrier;
 use crate::sys::futex_model::Futex;
-use crate::sys::weakness::{Weakness, put_in_force};
+use crate::sys::weakness::{Weakness, weaken};
 use loom::cell::UnsafeCell;
 use loom::thread;
 
@@ -181,21 +181,21 @@ fn broken_by_a_waiter_that_leaves_no_sign() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_by_a_holder_without_a_barrier() {
-    let _weak = put_in_force(Weakness::Light);
+    let _weak = weaken(Weakness::Light);
     every_order(|| additions(Uncount::Late, 2, 1));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_by_a_waiter_without_a_barrier() {
-    let _weak = put_in_force(Weakness::Heavy);
+    let _weak = weaken(Weakness::Heavy);
     every_order(|| additions(Uncount::Late, 2, 1));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_by_a_sleep_that_does_not_look() {
-    let _weak = put_in_force(Weakness::Futex);
+    let _weak = weaken(Weakness::Futex);
     every_order(|| additions(Uncount::Late, 2, 1));
 }
 
@@ -208,6 +208,6 @@ fn broken_by_a_waiter_that_is_not_counted_any_more_too_early() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_by_a_release_without_order() {
-    let _weak = put_in_force(Weakness::Store);
+    let _weak = weaken(Weakness::Store);
     every_order(|| additions(Uncount::Late, 2, 1));
 }

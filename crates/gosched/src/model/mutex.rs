@@ -9,7 +9,7 @@ use super::waiter::{Fired, Queue, Turn, Waiter};
 use super::{exactly_these_orders, leak, most_orders};
 use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::cell::Cell;
-use crate::sys::weakness::{Weakness, put_in_force};
+use crate::sys::weakness::{Weakness, weaken};
 use loom::sync::Mutex as Lock;
 use loom::thread;
 
@@ -289,6 +289,6 @@ fn broken_by_one_who_parks_as_if_it_competed() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_by_a_word_changed_without_order() {
-    let _weak = put_in_force(Weakness::CompareExchange);
+    let _weak = weaken(Weakness::CompareExchange);
     most_orders(2, || additions(PLAIN, 2, 1));
 }

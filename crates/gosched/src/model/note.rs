@@ -2,7 +2,7 @@
 
 use super::{every_order, leak, most_orders};
 use crate::gmp::note::Note;
-use crate::sys::weakness::{Weakness, put_in_force};
+use crate::sys::weakness::{Weakness, weaken};
 use loom::cell::UnsafeCell;
 use loom::thread;
 
@@ -86,20 +86,20 @@ fn two_wakers_in_a_row_are_both_heard() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_by_a_sleep_that_does_not_look() {
-    let _weak = put_in_force(Weakness::Futex);
+    let _weak = weaken(Weakness::Futex);
     every_order(is_woken_once);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_by_a_word_set_without_order() {
-    let _weak = put_in_force(Weakness::Store);
+    let _weak = weaken(Weakness::Store);
     every_order(is_woken_once);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_by_a_word_read_without_order() {
-    let _weak = put_in_force(Weakness::Load);
+    let _weak = weaken(Weakness::Load);
     every_order(is_woken_once);
 }

@@ -8,7 +8,7 @@ use super::item::{Item, assert_all_taken};
 use super::{every_order, leak};
 use crate::gmp::note::Note;
 use crate::sys::atomic::{AtomicU32, Ordering};
-use crate::sys::weakness::{Weakness, put_in_force};
+use crate::sys::weakness::{Weakness, weaken};
 use loom::cell::UnsafeCell;
 use loom::thread;
 
@@ -211,20 +211,20 @@ fn a_future_that_is_dropped_leaves_no_waker() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_by_a_word_changed_without_order() {
-    let _weak = put_in_force(Weakness::CompareExchange);
+    let _weak = weaken(Weakness::CompareExchange);
     every_order(|| against(join));
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_by_a_waker_published_without_order() {
-    let _weak = put_in_force(Weakness::Store);
+    let _weak = weaken(Weakness::Store);
     every_order(|| against(future));
 }
 
 #[test]
 #[should_panic(expected = "is_done")]
 fn broken_by_a_word_read_without_order() {
-    let _weak = put_in_force(Weakness::Load);
+    let _weak = weaken(Weakness::Load);
     every_order(|| against(join));
 }

@@ -4,7 +4,7 @@ use super::item::{Item, assert_all_taken};
 use super::{every_order, leak, pause};
 use crate::gmp::park_token::ParkToken;
 use crate::gmp::run_queue::RunQueue;
-use crate::sys::weakness::{Weakness, put_in_force};
+use crate::sys::weakness::{Weakness, weaken};
 use loom::thread;
 
 const ID: u64 = 7;
@@ -125,7 +125,7 @@ fn a_parked_g_is_saved_when_a_thief_runs_it() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_by_a_token_without_order() {
-    let _weak = put_in_force(Weakness::CompareExchange);
+    let _weak = weaken(Weakness::CompareExchange);
     every_order(|| against_one_unpark(Parked::depart));
 }
 
@@ -138,6 +138,6 @@ fn broken_by_a_commit_before_the_save() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_by_a_next_published_without_order() {
-    let _weak = put_in_force(Weakness::Swap);
+    let _weak = weaken(Weakness::Swap);
     every_order(by_way_of_a_queue);
 }

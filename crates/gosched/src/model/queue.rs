@@ -7,7 +7,7 @@
 use super::item::{Item, assert_all_taken};
 use super::{every_order, leak, most_orders};
 use crate::gmp::run_queue::{CAPACITY, RunQueue};
-use crate::sys::weakness::{Weakness, put_in_force};
+use crate::sys::weakness::{Weakness, weaken};
 use loom::thread::{self, JoinHandle};
 
 const _: () = assert!(CAPACITY >= 4, "a model's queues are small");
@@ -128,13 +128,13 @@ fn a_thief_is_robbed_by_another() {
 #[test]
 #[should_panic(expected = "is lost")]
 fn broken_by_a_tail_published_without_order() {
-    let _weak = put_in_force(Weakness::Store);
+    let _weak = weaken(Weakness::Store);
     every_order(|| owner_against::<2>(1, 1, 1, &[]));
 }
 
 #[test]
 #[should_panic(expected = "is lost")]
 fn broken_by_a_tail_read_without_order() {
-    let _weak = put_in_force(Weakness::Load);
+    let _weak = weaken(Weakness::Load);
     every_order(|| owner_against::<2>(1, 1, 1, &[]));
 }

@@ -4,7 +4,7 @@
 use super::item::{Item, assert_all_taken};
 use super::{every_order, leak, most_orders, pause};
 use crate::gmp::run_queue::RunQueue;
-use crate::sys::weakness::{Weakness, put_in_force};
+use crate::sys::weakness::{Weakness, weaken};
 use loom::thread::{self, JoinHandle};
 
 type Queue = &'static RunQueue<Item, 2>;
@@ -73,14 +73,14 @@ fn two_thieves_take_the_next_once() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_by_a_next_published_without_order() {
-    let _weak = put_in_force(Weakness::Swap);
+    let _weak = weaken(Weakness::Swap);
     every_order(|| kicks_against(1, 1, 1));
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_by_a_next_taken_without_order() {
-    let _weak = put_in_force(Weakness::CompareExchange);
+    let _weak = weaken(Weakness::CompareExchange);
     every_order(|| kicks_against(1, 1, 1));
 }
 
@@ -117,7 +117,7 @@ fn broken_by_a_kick_in_two_steps() {
 #[test]
 #[should_panic(expected = "the kicked one was missed")]
 fn broken_by_a_look_without_order() {
-    let _weak = put_in_force(Weakness::Load);
+    let _weak = weaken(Weakness::Load);
     every_order(|| is_seen_while_it_is_kicked(true));
 }
 

@@ -3,9 +3,9 @@
 
 use super::g::G;
 use super::{every_order, leak, most_orders};
-use crate::gmp::readiness::{Announced, Readiness, Refusal};
+use crate::gmp::readiness::{Readiness, Refusal, WaitDecision};
 use crate::sys::atomic::{AtomicU32, Ordering};
-use crate::sys::weakness::{Weakness, put_in_force};
+use crate::sys::weakness::{Weakness, weaken};
 use loom::thread;
 
 /// In which order the one who reads does things.
@@ -60,27 +60,27 @@ impl Socket {
         // Told something three times at most, each of which is one wait at most.
         for (number, g) in self.gs.iter().enumerate() {
             if self.order != Order::ForgetsLate {
-                self.readiness.attempt()?;
+                self.readiness.reset()?;
             }
             // PAIR model-bytes: as a system call.
             if self.bytes.load(Ordering::Acquire) != 0 {
                 return Ok(End::Read);
             }
             if self.order == Order::ForgetsLate {
-                self.readiness.attempt()?;
+                self.readiness.reset()?;
             }
             // PAIR io-limit: as the real one.
             let is_over = || self.over.load(Ordering::Acquire) != 0;
             let early = self.order == Order::LooksEarly && is_over();
-            if self.readiness.announce()? == Announced::Ready {
+            if self.readiness.prepare_wait()? == WaitDecision::Ready {
                 continue;
             }
             if early || (self.order != Order::LooksEarly && is_over()) {
-                self.readiness.finish()?;
+                self.readiness.finish_wait()?;
                 return Ok(End::TimedOut);
             }
             self.wait(number, g);
-            self.readiness.finish()?;
+            self.readiness.finish_wait()?;
             if is_over() {
                 return Ok(End::TimedOut);
             }
@@ -112,7 +112,7 @@ impl Socket {
     fn bytes_come(&self) {
         // PAIR model-bytes: as a system call.
         self.bytes.store(1, Ordering::Release);
-        self.ready(self.readiness.tell());
+        self.ready(self.readiness.set_ready());
     }
 
     fn close(&self) {
@@ -126,7 +126,7 @@ impl Socket {
     fn limit(&self) {
         // PAIR io-limit: as the real one.
         self.over.store(1, Ordering::Release);
-        self.ready(self.readiness.disturb());
+        self.ready(self.readiness.unblock());
     }
 }
 
@@ -180,7 +180,7 @@ fn bytes_and_a_time_limit_at_once_end_a_read() {
 #[test]
 fn a_late_event_of_another_life_is_read_past() {
     // It is told, and there is nothing.
-    let late: fn(&Socket) = |socket| socket.ready(socket.readiness.tell());
+    let late: fn(&Socket) = |socket| socket.ready(socket.readiness.set_ready());
     most_orders(3, move || against(Order::Right, &[late, Socket::bytes_come], &[End::Read]));
 }
 
@@ -196,7 +196,7 @@ fn a_deadline_that_is_taken_back_refuses_nobody_later() {
         let first = socket.read();
         assert!(matches!(first, End::Read | End::Refused(Refusal::Expired)), "{first:?}");
         other.join().unwrap();
-        assert!(socket.readiness.attempt().is_ok());
+        assert!(socket.readiness.reset().is_ok());
     });
 }
 
@@ -221,6 +221,6 @@ fn broken_by_looking_at_the_time_limit_too_early() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_by_changes_without_order() {
-    let _weak = put_in_force(Weakness::CompareExchange);
+    let _weak = weaken(Weakness::CompareExchange);
     every_order(|| against(Order::Right, &[Socket::bytes_come], &[End::Read]));
 }

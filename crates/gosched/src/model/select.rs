@@ -5,7 +5,7 @@ use super::g::G;
 use super::waiter::{Fired, Queue, Turn, Waiter};
 use super::{leak, most_orders};
 use crate::sys::cell::Cell;
-use crate::sys::weakness::{Weakness, put_in_force};
+use crate::sys::weakness::{Weakness, weaken};
 use loom::sync::Mutex;
 use loom::thread;
 
@@ -115,6 +115,6 @@ fn broken_by_a_turn_that_thinks_it_is_alone() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_by_a_turn_without_order() {
-    let _weak = put_in_force(Weakness::CompareExchange);
+    let _weak = weaken(Weakness::CompareExchange);
     most_orders(4, a_sender_and_a_limit);
 }

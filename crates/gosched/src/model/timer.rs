@@ -7,7 +7,7 @@
 use super::{every_order, leak, most_orders};
 use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::cell::Cell;
-use crate::sys::weakness::{Weakness, put_in_force};
+use crate::sys::weakness::{Weakness, weaken};
 use loom::sync::Mutex;
 use loom::thread;
 
@@ -129,6 +129,6 @@ fn broken_by_a_timer_that_is_out_before_it_was_fired() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_by_a_timer_that_is_out_without_order() {
-    let _weak = put_in_force(Weakness::Store);
+    let _weak = weaken(Weakness::Store);
     every_order(|| stop_against_fire(Out::Late));
 }

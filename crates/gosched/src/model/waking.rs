@@ -6,7 +6,7 @@
 use super::item::{Item, assert_all_taken};
 use super::world::{LeftOut, World};
 use super::{every_order, exactly_these_orders, leak, most_orders};
-use crate::sys::weakness::{Weakness, put_in_force};
+use crate::sys::weakness::{Weakness, weaken};
 use loom::thread;
 
 /// One M that is about to sleep, one G from outside.
@@ -103,7 +103,7 @@ fn the_last_spinner_finds_work_while_more_comes() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_by_a_count_of_spinners_without_order() {
-    let _weak = put_in_force(Weakness::Add);
+    let _weak = weaken(Weakness::Add);
     exactly_these_orders(3, || inside_against_two_spinners(LeftOut::Nothing));
 }
 
@@ -135,14 +135,14 @@ fn two_gs_of_two_submitters_find_two_ms() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_by_a_submitter_without_a_barrier() {
-    let _weak = put_in_force(Weakness::Light);
+    let _weak = weaken(Weakness::Light);
     every_order(|| inside_against_one(LeftOut::Nothing, false));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_by_an_m_without_a_barrier() {
-    let _weak = put_in_force(Weakness::Heavy);
+    let _weak = weaken(Weakness::Heavy);
     every_order(|| inside_against_one(LeftOut::Nothing, false));
 }
 

@@ -105,15 +105,16 @@ impl World {
     }
 
     pub(super) fn wake_if_idle(&self) {
-        if waking::submitted(&self.idle_ps, &self.spinning) {
+        if waking::is_spinner_wanted_after_submit(&self.idle_ps, &self.spinning) {
             self.wake();
         }
     }
 
     fn wake(&self) {
         let mut lists = self.lists.lock().unwrap();
-        let p =
-            waking::p_for_spinner(&self.idle_ps, &self.spinning, || self.pop_idle_p(&mut lists));
+        let p = waking::acquire_p_for_spinner(&self.idle_ps, &self.spinning, || {
+            self.pop_idle_p(&mut lists)
+        });
         let Some(p) = p else { return };
         match lists.idle_ms.pop() {
             Some(m) => {

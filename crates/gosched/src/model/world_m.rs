@@ -33,7 +33,7 @@ impl World {
             if let Some(g) = found {
                 if spinning {
                     spinning = false;
-                    waking::stop_spinning(&self.spinning);
+                    waking::stop_spinning_with_work(&self.spinning);
                     if self.left_out != LeftOut::WakeTheNext {
                         self.wake_if_idle();
                     }
@@ -51,7 +51,7 @@ impl World {
             self.push_idle_p(&mut lists, own);
             if spinning {
                 spinning = false;
-                waking::give_up_spinning(&self.spinning);
+                waking::stop_spinning_without_work(&self.spinning);
             }
             drop(lists);
             p = self.recheck_for_work();

@@ -39,7 +39,7 @@ pub(super) struct Goroutine {
 impl Goroutine {
     /// What it does: Go's word.
     pub(super) fn what(&self) -> &'static str {
-        G::words(self.state, self.reason)
+        G::status_text(self.state, self.reason)
     }
 
     /// Its labels; a name is one.
@@ -207,7 +207,7 @@ fn look_at(
     frames: &mut Frames,
 ) -> Option<Goroutine> {
     // It has its number before it has the rest, and lives when it has everything.
-    if g.id() != id || !g.moment().state().is_alive() {
+    if g.id() != id || !g.state_version().state().is_alive() {
         return None;
     }
     // They are taken back before it ends, and its frames are its own until then.
@@ -226,10 +226,10 @@ fn look_at(
             .since
             .filter(|_| matches!(look.state, GState::Waiting | GState::Syscall))
             .map(|since| clock::real_now().saturating_sub(since)),
-        is_locked: g.locks.load(Ordering::Relaxed) > 0,
+        is_locked: g.os_thread_lock_count.load(Ordering::Relaxed) > 0,
         parent: g.parent(),
         site: g.site(),
-        runs: g.runs(),
+        runs: g.task_type_name(),
         details,
     };
     // Its record may be another's by now.

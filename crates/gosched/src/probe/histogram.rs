@@ -10,17 +10,17 @@ const MIN_BITS: u32 = 9;
 const MAX_BITS: u32 = 48;
 /// Each power of two is divided into `1 << SUB_BITS` buckets.
 const SUB_BITS: u32 = 2;
-const SUB: usize = 1 << SUB_BITS;
+const SUB_BUCKETS: usize = 1 << SUB_BITS;
 
 /// Buckets for durations, without the two at the ends that Go has: below zero, and beyond the last.
-const INSIDE: usize = (MAX_BITS - MIN_BITS + 1) as usize * SUB;
+const BUCKETS: usize = (MAX_BITS - MIN_BITS + 1) as usize * SUB_BUCKETS;
 
 /// See the top of this file.
 #[derive(Debug)]
 pub(crate) struct TimeHistogram {
-    counts: [AtomicU64; INSIDE],
+    counts: [AtomicU64; BUCKETS],
     /// Durations beyond the last bucket.
-    beyond: AtomicU64,
+    overflow: AtomicU64,
     /// Nanoseconds, of all.
     sum: AtomicU64,
 }
@@ -28,15 +28,15 @@ pub(crate) struct TimeHistogram {
 impl TimeHistogram {
     pub(crate) const fn new() -> TimeHistogram {
         TimeHistogram {
-            counts: [const { AtomicU64::new(0) }; INSIDE],
-            beyond: AtomicU64::new(0),
+            counts: [const { AtomicU64::new(0) }; BUCKETS],
+            overflow: AtomicU64::new(0),
             sum: AtomicU64::new(0),
         }
     }
 
     /// One more, of so many nanoseconds.
     pub(crate) fn record(&self, nanos: u64) {
-        let place = bucket(nanos).map_or(&self.beyond, |bucket| &self.counts[bucket]);
+        let place = bucket(nanos).map_or(&self.overflow, |bucket| &self.counts[bucket]);
         place.fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(nanos, Ordering::Relaxed);
     }
@@ -44,7 +44,7 @@ impl TimeHistogram {
     /// Adds what was recorded so far.
     pub(crate) fn add_to(&self, durations: &mut Durations) {
         let inside = durations.counts[1..].iter_mut();
-        for (sum, count) in inside.zip(self.counts.iter().chain([&self.beyond])) {
+        for (sum, count) in inside.zip(self.counts.iter().chain([&self.overflow])) {
             *sum += count.load(Ordering::Relaxed);
         }
         durations.sum_nanos += self.sum.load(Ordering::Relaxed);
@@ -57,8 +57,8 @@ fn bucket(nanos: u64) -> Option<usize> {
         true => (MIN_BITS, 0),
         false => (bits, (bits - MIN_BITS + 1) as usize),
     };
-    let part = (nanos >> (top - 1 - SUB_BITS)) as usize % SUB;
-    (bits < MAX_BITS).then_some(power * SUB + part)
+    let part = (nanos >> (top - 1 - SUB_BITS)) as usize % SUB_BUCKETS;
+    (bits < MAX_BITS).then_some(power * SUB_BUCKETS + part)
 }
 
 /// What histograms held when they were read: a count for each two neighbours of [`bounds`].
@@ -71,16 +71,16 @@ pub(crate) struct Durations {
 impl Durations {
     /// None: allocates.
     pub(crate) fn new() -> Durations {
-        Durations { counts: vec![0; INSIDE + 2], sum_nanos: 0 }
+        Durations { counts: vec![0; BUCKETS + 2], sum_nanos: 0 }
     }
 }
 
 /// Go's bounds, in seconds: the first is negative infinity, the last infinity.
 pub(crate) fn bounds() -> Vec<f64> {
     let seconds = |nanos: u64| nanos as f64 / 1e9;
-    let first = (0..SUB as u64).map(|part| part << (MIN_BITS - 1 - SUB_BITS));
+    let first = (0..SUB_BUCKETS as u64).map(|part| part << (MIN_BITS - 1 - SUB_BITS));
     let powers = (MIN_BITS..MAX_BITS).flat_map(|bits| {
-        (0..SUB as u64).map(move |part| (1 << (bits - 1)) | (part << (bits - 1 - SUB_BITS)))
+        (0..SUB_BUCKETS as u64).map(move |part| (1 << (bits - 1)) | (part << (bits - 1 - SUB_BITS)))
     });
     let inside = first.chain(powers).chain([1 << (MAX_BITS - 1)]).map(seconds);
     [f64::NEG_INFINITY].into_iter().chain(inside).chain([f64::INFINITY]).collect()

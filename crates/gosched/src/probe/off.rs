@@ -2,4 +2,4 @@
 //! built so are wrong.
 
 /// See there.
-pub(crate) const ON: bool = false;
+pub(crate) const ENABLED: bool = false;

@@ -1,4 +1,4 @@
 //! What happens is written down, for whoever looks.
 
 /// Whether it is: known when the program is built.
-pub(crate) const ON: bool = true;
+pub(crate) const ENABLED: bool = true;

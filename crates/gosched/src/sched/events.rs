@@ -2,7 +2,7 @@
 
 use crate::gmp::list::GList;
 use crate::gmp::poll_desc;
-use crate::sys::poller::{self, AT_A_TIME, Told};
+use crate::sys::poller::{self, EventBuffer, MAX_EVENTS};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ pub(crate) const VIRTUAL_TIME_IO_GRACE: Duration = Duration::from_millis(20);
 
 /// What has happened since the last time, or happens within `timeout`.
 pub(crate) fn poll_ready(ready: &mut GList, timeout: Option<Duration>) {
-    poll_ready_up_to(AT_A_TIME, ready, timeout);
+    poll_ready_up_to(MAX_EVENTS, ready, timeout);
 }
 
 /// The first `most` of these.
 pub(crate) fn poll_ready_up_to(most: usize, ready: &mut GList, timeout: Option<Duration>) {
-    let Some(poller) = poller::here() else { return };
-    let mut told = Told::new(most);
-    poller.poll(&mut told, timeout);
-    told.events().iter().for_each(|&event| poll_desc::tell(event, ready));
+    let Some(poller) = poller::existing() else { return };
+    let mut buffer = EventBuffer::new(most);
+    poller.poll(&mut buffer, timeout);
+    buffer.events().iter().for_each(|&event| poll_desc::deliver_event(event, ready));
     if !ready.is_empty() {
         WOKEN.fetch_add(ready.len() as u64, Ordering::Relaxed);
     }

@@ -57,7 +57,7 @@ pub(crate) use state::report::{ExitReason, begin as begin_report, report, set_re
 pub(crate) use state::spawn_request::{SpawnOptions, SpawnRequest, Spawned};
 
 /// The seed that this run can be replayed with, if one was given.
-pub(crate) use crate::sys::random::given as seed;
+pub(crate) use crate::sys::random::explicit_seed as seed;
 
 /// Calls a function of the backend of this process, and starts the runtime before, if nobody did yet.
 macro_rules! by_backend {

@@ -136,19 +136,19 @@ impl Scheduler for MultiThread {
 
     fn lock_os_thread(g: &'static G) {
         let m = enter();
-        g.locks.fetch_add(1, Ordering::Relaxed);
+        g.os_thread_lock_count.fetch_add(1, Ordering::Relaxed);
         g.pinned.store(ptr::from_ref(m).cast_mut().cast(), Ordering::Relaxed);
         m.set_locked_g(Some(g));
         leave();
     }
 
     fn unlock_os_thread(g: &'static G) {
-        let locks = g.locks.load(Ordering::Relaxed);
+        let locks = g.os_thread_lock_count.load(Ordering::Relaxed);
         if locks == 0 {
             return;
         }
         let m = enter();
-        g.locks.store(locks - 1, Ordering::Relaxed);
+        g.os_thread_lock_count.store(locks - 1, Ordering::Relaxed);
         if locks == 1 {
             g.pinned.store(ptr::null_mut(), Ordering::Relaxed);
             m.set_locked_g(None);

@@ -4,7 +4,7 @@
 
 use crate::gmp::g::G;
 use crate::gmp::poll_desc::{PollDesc, Side};
-use crate::gmp::readiness::{Announced, Refusal};
+use crate::gmp::readiness::{Refusal, WaitDecision};
 use crate::gmp::reason::WaitReason;
 use crate::sched::contract::Scheduler;
 use crate::sched::state::backend::MultiThread;
@@ -20,12 +20,12 @@ use std::ptr;
 /// # Errors
 /// It is of a kind that cannot be polled, or the system refuses.
 pub(crate) fn register(fd: RawFd) -> io::Result<&'static PollDesc> {
-    let poller = poller::get()?;
-    let desc = PollDesc::take();
+    let poller = poller::get_or_create()?;
+    let desc = PollDesc::alloc();
     match poller.add(fd, desc.key()) {
         Ok(()) => Ok(desc),
         Err(why) => {
-            desc.give_back();
+            desc.free();
             Err(why)
         }
     }
@@ -34,10 +34,10 @@ pub(crate) fn register(fd: RawFd) -> io::Result<&'static PollDesc> {
 /// `fd` is about to be closed, and nobody waits for it.
 pub(crate) fn unregister(fd: RawFd, desc: &'static PollDesc) {
     // A forked child has its parent's poller.
-    if let Some(poller) = poller::here().filter(|_| poller::is_ours()) {
+    if let Some(poller) = poller::existing().filter(|_| poller::is_own_process()) {
         poller.remove(fd, desc.key());
     }
-    desc.give_back();
+    desc.free();
 }
 
 /// What a wait needs to know when its context is saved.
@@ -79,17 +79,17 @@ fn wait_for(
     asks: bool,
 ) -> Result<(), Refusal> {
     let readiness = &desc.side(direction).readiness;
-    if readiness.announce()? == Announced::Ready {
+    if readiness.prepare_wait()? == WaitDecision::Ready {
         return Ok(());
     }
     if is_over() {
-        return readiness.finish().map(drop);
+        return readiness.finish_wait().map(drop);
     }
     ensure_poll_thread();
     let waiting = Waiting { desc, direction, arms_poller: asks };
     // SAFETY: commit — it takes a `Waiting`, and this frame waits.
     unsafe { super::park(WaitReason::Io, commit, ptr::from_ref(&waiting).cast()) };
-    readiness.finish().map(drop)
+    readiness.finish_wait().map(drop)
 }
 
 /// Somebody polls, or will.
@@ -117,8 +117,8 @@ unsafe fn commit(g: &'static G, data: *const ()) -> bool {
 
 /// Somebody waits from here on: is it polled for?
 pub(crate) fn arm_poller(key: usize, direction: Direction) {
-    if let Some(poller) = poller::here() {
-        poller.want(key, direction);
+    if let Some(poller) = poller::existing() {
+        poller.arm(key, direction);
     }
     MultiThread::ensure_poller();
 }
@@ -147,7 +147,7 @@ pub(crate) fn close(desc: &'static PollDesc) {
 }
 
 fn make_ready(side: &Side, waiter: Option<usize>) {
-    if let Some(g) = side.taken(waiter) {
+    if let Some(g) = side.resolve_waiter(waiter) {
         super::ready(g);
     }
 }

@@ -98,12 +98,12 @@ impl Scheduler for Threads {
     }
 
     fn lock_os_thread(g: &'static G) {
-        g.locks.fetch_add(1, Ordering::Relaxed);
+        g.os_thread_lock_count.fetch_add(1, Ordering::Relaxed);
     }
 
     fn unlock_os_thread(g: &'static G) {
-        let locks = g.locks.load(Ordering::Relaxed);
-        g.locks.store(locks.saturating_sub(1), Ordering::Relaxed);
+        let locks = g.os_thread_lock_count.load(Ordering::Relaxed);
+        g.os_thread_lock_count.store(locks.saturating_sub(1), Ordering::Relaxed);
     }
 
     fn procs() -> usize {

@@ -264,7 +264,7 @@ fn a_p_whose_receiver_was_not_woken_is_acquired_all_the_same() {
         });
         let Some((p, m)) = given else { unreachable!() };
         m.spinning.store(false, Ordering::Relaxed);
-        m.hand_p(p, |m| m.note.set_unheard());
+        m.wake_with_p(p, |m| m.note.set_unheard());
         wait_until("the M acquires the P", || p.flight().is_none());
         // An M that was not asleep yet has seen its note without a wake-up.
         counts::lost() > before

@@ -3,15 +3,15 @@
 /// Begins a cache line (and the one that the CPU fetches with it).
 #[repr(align(128))]
 #[derive(Debug)]
-pub(crate) struct Apart<T>(T);
+pub(crate) struct CachePadded<T>(T);
 
-impl<T> Apart<T> {
-    pub(crate) const fn new(value: T) -> Apart<T> {
-        Apart(value)
+impl<T> CachePadded<T> {
+    pub(crate) const fn new(value: T) -> CachePadded<T> {
+        CachePadded(value)
     }
 }
 
-impl<T> std::ops::Deref for Apart<T> {
+impl<T> std::ops::Deref for CachePadded<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {

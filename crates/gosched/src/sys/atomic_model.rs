@@ -6,7 +6,7 @@ pub(crate) use loom::sync::atomic::Ordering;
 
 /// `order`, unless the model is to see what happens without it.
 fn order(order: Ordering, weakness: Weakness) -> Ordering {
-    if weakness::is(weakness) { Ordering::Relaxed } else { order }
+    if weakness::is_active(weakness) { Ordering::Relaxed } else { order }
 }
 
 macro_rules! common {

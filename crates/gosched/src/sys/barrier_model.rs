@@ -30,7 +30,7 @@ loom::thread_local! {
 }
 
 pub(crate) fn light() {
-    if weakness::is(Weakness::Light) {
+    if weakness::is_active(Weakness::Light) {
         return;
     }
     let own = OWN.with(|own| *own);
@@ -39,7 +39,7 @@ pub(crate) fn light() {
 }
 
 pub(crate) fn heavy() {
-    if weakness::is(Weakness::Heavy) {
+    if weakness::is_active(Weakness::Heavy) {
         return;
     }
     // PAIR asymmetric: as the real one.

@@ -1,6 +1,6 @@
 //! The time that timers go by: nanoseconds of the monotonic clock.
 
-use super::apart::Apart;
+use super::apart::CachePadded;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ static START: OnceLock<Instant> = OnceLock::new();
 /// The time, where it is virtual; else 0.
 static VIRTUAL: AtomicU64 = AtomicU64::new(0);
 
-/// From here on time goes by only where [`jump_to`] says so.
+/// From here on time goes by only where [`advance_to`] says so.
 pub(crate) fn make_virtual() {
     VIRTUAL.store(now(), Ordering::Relaxed);
 }
@@ -25,7 +25,7 @@ pub(crate) fn is_virtual() -> bool {
 }
 
 /// It is later now. Where time is virtual; by one at a time.
-pub(crate) fn jump_to(time: u64) {
+pub(crate) fn advance_to(time: u64) {
     VIRTUAL.fetch_max(time, Ordering::Relaxed);
 }
 
@@ -47,19 +47,19 @@ pub(crate) fn real_now() -> u64 {
 }
 
 /// What [`real_now`] said last to whoever looks at it often: the watcher.
-static ABOUT: Apart<AtomicU64> = Apart::new(AtomicU64::new(1));
+static COARSE_NOW: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(1));
 
 /// As [`real_now`], some milliseconds ago. While goroutines run, that is: else it stands still.
 #[inline]
-pub(crate) fn about_now() -> u64 {
-    ABOUT.load(Ordering::Relaxed)
+pub(crate) fn coarse_now() -> u64 {
+    COARSE_NOW.load(Ordering::Relaxed)
 }
 
 /// It is `now`. Everybody reads it: it is not written without need.
-pub(crate) fn set_about_now(now: u64) {
-    const MILLI: u64 = 1_000_000;
-    if now.saturating_sub(about_now()) >= MILLI {
-        ABOUT.store(now, Ordering::Relaxed);
+pub(crate) fn update_coarse_now(now: u64) {
+    const UPDATE_INTERVAL_NANOS: u64 = 1_000_000;
+    if now.saturating_sub(coarse_now()) >= UPDATE_INTERVAL_NANOS {
+        COARSE_NOW.store(now, Ordering::Relaxed);
     }
 }
 

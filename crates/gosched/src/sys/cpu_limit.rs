@@ -20,7 +20,7 @@ use std::{env, fs, io};
 
 /// A cgroup never makes it fewer Ps than this: Go's floor. With a single P, one goroutine that
 /// computes holds up all others.
-const CGROUP_FLOOR: usize = 2;
+const CGROUP_MIN_PROCS: usize = 2;
 
 /// Bits of the first affinity mask: `CPU_SETSIZE`, which nearly every kernel fits.
 const FIRST_MASK_BITS: usize = 1024;
@@ -31,12 +31,12 @@ const LAST_MASK_BITS: usize = 1 << 20;
 /// The program or its environment has chosen a number of Ps: limits do not count any more.
 static FIXED: AtomicBool = AtomicBool::new(false);
 
-pub(crate) fn is_fixed() -> bool {
+pub(crate) fn is_procs_fixed() -> bool {
     FIXED.load(Ordering::Relaxed)
 }
 
-/// From here on it [`is_fixed`].
-pub(crate) fn fix() {
+/// From here on it [`is_procs_fixed`].
+pub(crate) fn fix_procs() {
     FIXED.store(true, Ordering::Relaxed);
 }
 
@@ -47,10 +47,10 @@ pub(crate) fn num_cpu() -> usize {
 }
 
 /// The number of Ps to start with. Environment and files are read at each call.
-pub(crate) fn start_procs() -> usize {
+pub(crate) fn initial_procs() -> usize {
     let asked = env::var_os("GOMAXPROCS").and_then(|text| asked_procs(&text));
     if asked.is_some() {
-        fix();
+        fix_procs();
     }
     asked.unwrap_or_else(limited_procs)
 }
@@ -86,7 +86,7 @@ fn asked_procs(text: &OsStr) -> Option<usize> {
 
 /// The number of Ps when nobody asked for one.
 fn default_procs(cpus: usize, limit: Option<usize>) -> usize {
-    limit.map_or(cpus, |limit| limit.max(CGROUP_FLOOR).min(cpus))
+    limit.map_or(cpus, |limit| limit.max(CGROUP_MIN_PROCS).min(cpus))
 }
 
 /// The bits in the first mask that is large enough for `ask`.
@@ -417,6 +417,6 @@ mod tests {
             cpus_in_mask(affinity)
         });
         assert_eq!(counted.join().unwrap(), Some(1));
-        assert!(num_cpu() >= 1 && start_procs() >= 1);
+        assert!(num_cpu() >= 1 && initial_procs() >= 1);
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn is_shut(socket: &impl AsFd) -> bool {
 ///
 /// # Errors
 /// `WouldBlock`: it would not; or the system refuses to say.
-pub(crate) fn ready(fd: &impl AsFd, direction: Direction) -> io::Result<()> {
+pub(crate) fn check_ready(fd: &impl AsFd, direction: Direction) -> io::Result<()> {
     let events = match direction {
         Direction::Read => libc::POLLIN,
         Direction::Write => libc::POLLOUT,
@@ -138,7 +138,7 @@ pub(super) fn count(moved: libc::ssize_t) -> io::Result<usize> {
 ///
 /// # Errors
 /// The system has none (before Linux 5.3), or refuses; or `GOSCHED_PIDFD=off` says that it should.
-pub(crate) fn of_process(pid: u32) -> io::Result<OwnedFd> {
+pub(crate) fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     if std::env::var_os("GOSCHED_PIDFD").is_some_and(|switch| switch == "off") {
         return Err(io::ErrorKind::Unsupported.into());
     }
@@ -150,7 +150,7 @@ pub(crate) fn of_process(pid: u32) -> io::Result<OwnedFd> {
 }
 
 /// Blocks until a child process has ended, which it leaves to be waited for.
-pub(crate) fn await_process(pid: u32) -> io::Result<()> {
+pub(crate) fn block_until_waitable(pid: u32) -> io::Result<()> {
     let mut ignored = MaybeUninit::<libc::siginfo_t>::uninit();
     let how = libc::WEXITED | libc::WNOWAIT;
     // SAFETY: room for one record.

@@ -17,7 +17,7 @@ impl Futex {
 
     /// Sleeps if `is_as_expected` says so. Time does not pass in a model.
     pub(crate) fn wait(&self, is_as_expected: impl Fn() -> bool) {
-        if weakness::is(Weakness::Futex) {
+        if weakness::is_active(Weakness::Futex) {
             if is_as_expected() {
                 drop(self.called.wait(self.lock.lock().unwrap()).unwrap());
             }

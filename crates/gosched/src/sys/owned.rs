@@ -4,15 +4,15 @@
 use std::cell::UnsafeCell;
 
 /// See the top of this file.
-pub(crate) struct Owned<T>(UnsafeCell<T>);
+pub(crate) struct OwnerCell<T>(UnsafeCell<T>);
 
 // SAFETY: only the owner touches the value, and ownership is handed on in order: promised by
 // whoever calls `get`.
-unsafe impl<T: Send> Sync for Owned<T> {}
+unsafe impl<T: Send> Sync for OwnerCell<T> {}
 
-impl<T> Owned<T> {
-    pub(crate) const fn new(value: T) -> Owned<T> {
-        Owned(UnsafeCell::new(value))
+impl<T> OwnerCell<T> {
+    pub(crate) const fn new(value: T) -> OwnerCell<T> {
+        OwnerCell(UnsafeCell::new(value))
     }
 
     /// # Safety
@@ -29,7 +29,7 @@ impl<T> Owned<T> {
     }
 }
 
-impl<T> std::fmt::Debug for Owned<T> {
+impl<T> std::fmt::Debug for OwnerCell<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Owned").finish_non_exhaustive()
     }

@@ -37,27 +37,27 @@ pub(crate) fn seed() -> u64 {
 }
 
 /// The variable that has the seed.
-const VARIABLE: &str = "GOSCHED_SEED";
+const SEED_VARIABLE: &str = "GOSCHED_SEED";
 
 /// The seed that the environment gives, once [`start`] was called.
-static GIVEN: OnceLock<Option<u64>> = OnceLock::new();
+static EXPLICIT_SEED: OnceLock<Option<u64>> = OnceLock::new();
 
 /// Reads the environment. Called once, before the first [`Random::new`].
 pub(crate) fn start() {
-    let given = GIVEN.get_or_init(seed_in_environment);
+    let given = EXPLICIT_SEED.get_or_init(seed_in_environment);
     let now =
         || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64);
     SEED.store(mix(given.unwrap_or_else(now)), Ordering::Relaxed);
 }
 
 /// The seed that this run can be replayed with, if one was given.
-pub(crate) fn given() -> Option<u64> {
-    GIVEN.get().copied().flatten()
+pub(crate) fn explicit_seed() -> Option<u64> {
+    EXPLICIT_SEED.get().copied().flatten()
 }
 
 /// What the environment says now.
 pub(crate) fn seed_in_environment() -> Option<u64> {
-    std::env::var(VARIABLE).ok().and_then(|seed| seed.trim().parse().ok())
+    std::env::var(SEED_VARIABLE).ok().and_then(|seed| seed.trim().parse().ok())
 }
 
 /// Spreads every bit over all others (the finaliser of splitmix64).

@@ -7,7 +7,7 @@
 //! Handler: 1. notes the signal; 2. rings. Who waits: 1. is rung for, and takes the ringing back; 2. takes what
 //! is noted. So what is noted is seen, now or at the next ringing.
 
-use super::poller::{checked, new_bell, poll_for, ring, unring};
+use super::poller::{checked, drain_eventfd, new_eventfd, poll_for, signal_eventfd};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -16,37 +16,37 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Signals are numbered from 1 to this.
-pub(crate) const LAST: i32 = 64;
+pub(crate) const MAX_SIGNAL: i32 = 64;
 
 /// What was noted: signal `n` is bit `n - 1`.
-static NOTED: AtomicU64 = AtomicU64::new(0);
+static PENDING_SIGNALS: AtomicU64 = AtomicU64::new(0);
 
-static BELL: OnceLock<OwnedFd> = OnceLock::new();
+static WAKE_FD: OnceLock<OwnedFd> = OnceLock::new();
 
 /// What was done with a signal before it was caught.
-pub(crate) struct Before(libc::sigaction);
+pub(crate) struct PreviousAction(libc::sigaction);
 
 // SAFETY: the addresses in it are those of handlers, which are anybody's.
-unsafe impl Send for Before {}
+unsafe impl Send for PreviousAction {}
 
 /// The bit of a signal.
 pub(crate) fn bit(signal: i32) -> u64 {
-    debug_assert!((1..=LAST).contains(&signal));
+    debug_assert!((1..=MAX_SIGNAL).contains(&signal));
     1 << (signal - 1)
 }
 
 /// The signals whose bits these are.
-pub(crate) fn of_bits(bits: u64) -> impl Iterator<Item = i32> {
-    (1..=LAST).filter(move |&signal| bits & bit(signal) != 0)
+pub(crate) fn signals_in_mask(bits: u64) -> impl Iterator<Item = i32> {
+    (1..=MAX_SIGNAL).filter(move |&signal| bits & bit(signal) != 0)
 }
 
 /// Makes the bell: before anything is caught.
 ///
 /// # Errors
 /// The system refuses a descriptor.
-pub(crate) fn prepare() -> io::Result<()> {
-    if BELL.get().is_none() {
-        let _ = BELL.set(new_bell()?);
+pub(crate) fn create_wake_fd() -> io::Result<()> {
+    if WAKE_FD.get().is_none() {
+        let _ = WAKE_FD.set(new_eventfd()?);
     }
     Ok(())
 }
@@ -55,18 +55,18 @@ pub(crate) fn prepare() -> io::Result<()> {
 ///
 /// # Errors
 /// It cannot be caught.
-pub(crate) fn catch(signal: i32) -> io::Result<Before> {
+pub(crate) fn catch(signal: i32) -> io::Result<PreviousAction> {
     // SAFETY: no handler, no flags, an empty mask: all of them zeros.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = on_signal as extern "C" fn(i32) as usize;
     action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
     // SAFETY: a mask of our own.
     unsafe { libc::sigfillset(&raw mut action.sa_mask) };
-    exchange(signal, Some(&action)).map(Before)
+    exchange(signal, Some(&action)).map(PreviousAction)
 }
 
 /// What was done with it before is done again, unless somebody else has changed that meanwhile.
-pub(crate) fn release(signal: i32, before: &Before) {
+pub(crate) fn restore(signal: i32, before: &PreviousAction) {
     if exchange(signal, None).is_ok_and(|now| is_ours(&now)) {
         let _ = exchange(signal, Some(&before.0));
     }
@@ -102,29 +102,29 @@ extern "C" fn on_signal(signal: i32) {
     // SAFETY: the caller's own.
     let saved = unsafe { *errno };
     // PAIR signal-noted: noted before it is rung.
-    let before = NOTED.fetch_or(bit(signal), Ordering::AcqRel);
+    let before = PENDING_SIGNALS.fetch_or(bit(signal), Ordering::AcqRel);
     if before & bit(signal) == 0
-        && let Some(bell) = BELL.get()
+        && let Some(wake_fd) = WAKE_FD.get()
     {
-        ring(bell);
+        signal_eventfd(wake_fd);
     }
     // SAFETY: the caller's own.
     unsafe { *errno = saved };
 }
 
 /// Lets whoever waits come back.
-pub(crate) fn disturb() {
-    if let Some(bell) = BELL.get() {
-        ring(bell);
+pub(crate) fn interrupt_wait() {
+    if let Some(wake_fd) = WAKE_FD.get() {
+        signal_eventfd(wake_fd);
     }
 }
 
 /// Blocks until something was noted, or somebody disturbs: what was noted.
 pub(crate) fn wait() -> u64 {
-    let Some(bell) = BELL.get() else { return 0 };
-    let fd = std::os::fd::AsRawFd::as_raw_fd(bell);
+    let Some(wake_fd) = WAKE_FD.get() else { return 0 };
+    let fd = std::os::fd::AsRawFd::as_raw_fd(wake_fd);
     poll_for(&mut [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }], None);
-    unring(bell);
+    drain_eventfd(wake_fd);
     // PAIR signal-noted: what was noted before it was rung for is seen.
-    NOTED.swap(0, Ordering::AcqRel)
+    PENDING_SIGNALS.swap(0, Ordering::AcqRel)
 }

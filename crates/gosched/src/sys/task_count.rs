@@ -7,11 +7,11 @@
 use super::thread_look;
 
 /// How many threads there are, or a number above `known`. `None` where the system does not tell.
-pub(crate) fn threads_of_the_process(known: usize) -> Option<usize> {
-    listed().or_else(|| probed(known))
+pub(crate) fn count_threads(known: usize) -> Option<usize> {
+    count_listed().or_else(|| count_probed(known))
 }
 
-fn listed() -> Option<usize> {
+fn count_listed() -> Option<usize> {
     if !thread_look::has_proc() {
         return None;
     }
@@ -20,16 +20,16 @@ fn listed() -> Option<usize> {
 }
 
 /// No thread has a higher number: the kernel's `PID_MAX_LIMIT`.
-const LAST_NUMBER: i32 = 4 << 20;
+const MAX_TID: i32 = 4 << 20;
 
-/// As [`threads_of_the_process`], without `/proc`. A process's first thread has the lowest number, as a rule, so others
+/// As [`count_threads`], without `/proc`. A process's first thread has the lowest number, as a rule, so others
 /// are found soon.
-fn probed(known: usize) -> Option<usize> {
+fn count_probed(known: usize) -> Option<usize> {
     // SAFETY: getpid has no precondition.
     let process = unsafe { libc::getpid() };
     let mut count = 0;
-    for number in (process..=LAST_NUMBER).chain(1..process) {
-        count += usize::from(is_ours(process, number)?);
+    for number in (process..=MAX_TID).chain(1..process) {
+        count += usize::from(is_own_thread(process, number)?);
         if count > known {
             break;
         }
@@ -38,7 +38,7 @@ fn probed(known: usize) -> Option<usize> {
 }
 
 /// Whether a thread of this process has the number. `None`: the kernel does not say.
-fn is_ours(process: i32, number: i32) -> Option<bool> {
+fn is_own_thread(process: i32, number: i32) -> Option<bool> {
     // SAFETY: signal 0 is not sent.
     let found = unsafe { libc::syscall(libc::SYS_tgkill, process, number, 0) } == 0;
     let is_none = || std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
@@ -71,19 +71,19 @@ mod tests {
 
     #[test]
     fn a_thread_more_is_counted() {
-        a_thread_more_is_counted_by(listed);
+        a_thread_more_is_counted_by(count_listed);
     }
 
     #[test]
     fn a_thread_more_is_counted_by_probing() {
-        a_thread_more_is_counted_by(|| probed(usize::MAX));
+        a_thread_more_is_counted_by(|| count_probed(usize::MAX));
     }
 
     #[test]
     fn probing_stops_where_there_are_enough() {
         let (done, wait) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || wait.recv().is_err());
-        assert_eq!(probed(1), Some(2));
+        assert_eq!(count_probed(1), Some(2));
         drop(done);
         assert!(thread.join().unwrap());
     }

@@ -4,13 +4,13 @@ use libc::{c_int, pid_t};
 use std::io::Write;
 use std::sync::OnceLock;
 
-/// See [`doing`].
+/// See [`status`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doing {
+pub(crate) enum ThreadStatus {
     /// It waits in the kernel.
     Blocked,
     /// It runs, or would if it had a CPU.
-    Runs,
+    Running,
     /// The kernel does not say.
     Unknown,
 }
@@ -24,21 +24,21 @@ pub(crate) fn id() -> pid_t {
 pub(crate) use gosched_context::watchdog::cpu_time;
 
 /// Asks the kernel.
-pub(crate) fn doing(thread: pid_t) -> Doing {
-    read(ask(thread, &mut [0u8; 16]))
+pub(crate) fn status(thread: pid_t) -> ThreadStatus {
+    parse_status(read_proc_syscall(thread, &mut [0u8; 16]))
 }
 
-fn read(answer: Option<&[u8]>) -> Doing {
+fn parse_status(answer: Option<&[u8]>) -> ThreadStatus {
     match answer {
-        None => Doing::Unknown,
-        Some(text) if text.starts_with(b"running") => Doing::Runs,
-        Some(_) => Doing::Blocked,
+        None => ThreadStatus::Unknown,
+        Some(text) if text.starts_with(b"running") => ThreadStatus::Running,
+        Some(_) => ThreadStatus::Blocked,
     }
 }
 
 /// A call that a thread is blocked in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
+pub(crate) struct BlockedSyscall {
     pub(crate) number: i64,
     pub(crate) arguments: [usize; 6],
     /// Where the thread's stack pointer is, and its code.
@@ -46,14 +46,14 @@ pub(crate) struct Call {
     pub(crate) pc: usize,
 }
 
-/// As [`doing`], and the call that the thread is blocked in, if it is one.
-pub(crate) fn call(thread: pid_t) -> (Doing, Option<Call>) {
+/// As [`status`], and the call that the thread is blocked in, if it is one.
+pub(crate) fn status_and_syscall(thread: pid_t) -> (ThreadStatus, Option<BlockedSyscall>) {
     let mut text = [0u8; 256];
-    let answer = ask(thread, &mut text);
-    (read(answer), answer.and_then(parse))
+    let answer = read_proc_syscall(thread, &mut text);
+    (parse_status(answer), answer.and_then(parse))
 }
 
-fn parse(answer: &[u8]) -> Option<Call> {
+fn parse(answer: &[u8]) -> Option<BlockedSyscall> {
     let mut words = std::str::from_utf8(answer).ok()?.split_ascii_whitespace();
     let number = words.next()?.parse().ok().filter(|&number| number >= 0)?;
     let mut word = || usize::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
@@ -61,23 +61,24 @@ fn parse(answer: &[u8]) -> Option<Call> {
     for argument in &mut arguments {
         *argument = word()?;
     }
-    Some(Call { number, arguments, sp: word()?, pc: word()? })
+    Some(BlockedSyscall { number, arguments, sp: word()?, pc: word()? })
 }
 
 /// Whether reads or writes of the descriptor give up after a while: then they do not go on after a signal.
-pub(crate) fn has_limit(file: c_int) -> bool {
+pub(crate) fn has_socket_timeout(file: c_int) -> bool {
     [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].into_iter().any(|limit| {
         let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
         let mut length = size_of::<libc::timeval>() as libc::socklen_t;
         let to = (&raw mut time).cast();
         // SAFETY: room for a `timeval`.
-        let told = unsafe { libc::getsockopt(file, libc::SOL_SOCKET, limit, to, &raw mut length) };
-        told == 0 && (time.tv_sec, time.tv_usec) != (0, 0)
+        let status =
+            unsafe { libc::getsockopt(file, libc::SOL_SOCKET, limit, to, &raw mut length) };
+        status == 0 && (time.tv_sec, time.tv_usec) != (0, 0)
     })
 }
 
 /// What the kernel says about the thread.
-fn ask(thread: pid_t, text: &mut [u8]) -> Option<&[u8]> {
+fn read_proc_syscall(thread: pid_t, text: &mut [u8]) -> Option<&[u8]> {
     if !has_proc() {
         return None;
     }
@@ -103,7 +104,7 @@ pub(crate) fn has_proc() -> bool {
 }
 
 /// The calling thread's sleeps are not rounded up.
-pub(crate) fn sleep_exactly() {
+pub(crate) fn minimize_timer_slack() {
     // SAFETY: it only changes how this thread is woken.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
     // Asked here, where it may allocate.
@@ -132,7 +133,7 @@ mod tests {
             while !stands_still {
                 assert!(start.elapsed() < Duration::from_secs(120));
                 let sleeper = thread.load(Ordering::Relaxed);
-                let before = cpu_time(sleeper).filter(|_| doing(sleeper) == Doing::Blocked);
+                let before = cpu_time(sleeper).filter(|_| status(sleeper) == ThreadStatus::Blocked);
                 std::thread::sleep(Duration::from_millis(5));
                 stands_still = before.is_some() && before == cpu_time(sleeper);
             }
@@ -153,7 +154,7 @@ mod tests {
             }
             std::thread::sleep(Duration::from_millis(1));
             for _ in 0..1000 {
-                assert_eq!(doing(hog.load(Ordering::Relaxed)), Doing::Runs);
+                assert_eq!(status(hog.load(Ordering::Relaxed)), ThreadStatus::Running);
             }
             over.store(true, Ordering::Relaxed);
         });

@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 /// CPU numbers from here on are garbage: Linux stops at 8192.
-const CPU_NUMBERS: usize = 1 << 16;
+const CPU_NUMBER_LIMIT: usize = 1 << 16;
 
 /// The NUMA nodes of the machine, as they were when read: a CPU that comes later is unknown.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ fn cpu_list(text: &str) -> Option<Vec<RangeInclusive<usize>>> {
 fn cpu_range(item: &str) -> Option<RangeInclusive<usize>> {
     let (first, last) = item.split_once('-').unwrap_or((item, item));
     let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-    (first <= last && last < CPU_NUMBERS).then_some(first..=last)
+    (first <= last && last < CPU_NUMBER_LIMIT).then_some(first..=last)
 }
 
 /// The steps a [`StealOrder`] over `count` Ps can take.
@@ -129,7 +129,7 @@ pub(crate) struct StealOrder<F> {
     step: usize,
     count: usize,
     /// Steps until the walk is back at its start.
-    ahead: usize,
+    steps_left: usize,
     /// The first walk met a far P.
     passed_over: bool,
     /// This is the second walk.
@@ -148,7 +148,7 @@ impl<F: Fn(usize) -> bool> StealOrder<F> {
             position: start,
             step: steps[index],
             count: *count,
-            ahead: *count,
+            steps_left: *count,
             passed_over: false,
             far: false,
         }
@@ -160,7 +160,7 @@ impl<F: Fn(usize) -> bool> StealOrder<F> {
             return false;
         }
         self.far = true;
-        self.ahead = self.count;
+        self.steps_left = self.count;
         true
     }
 }
@@ -171,10 +171,10 @@ impl<F: Fn(usize) -> bool> Iterator for StealOrder<F> {
     #[inline]
     fn next(&mut self) -> Option<usize> {
         loop {
-            if self.ahead == 0 && !self.turn_to_far() {
+            if self.steps_left == 0 && !self.turn_to_far() {
                 return None;
             }
-            self.ahead -= 1;
+            self.steps_left -= 1;
             let here = self.position;
             self.position += self.step;
             if self.position >= self.count {

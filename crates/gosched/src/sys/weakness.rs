@@ -27,24 +27,24 @@ pub(crate) enum Weakness {
 }
 
 thread_local! {
-    static IN_FORCE: Cell<Option<Weakness>> = const { Cell::new(None) };
+    static ACTIVE: Cell<Option<Weakness>> = const { Cell::new(None) };
 }
 
-pub(crate) fn is(weakness: Weakness) -> bool {
-    IN_FORCE.get() == Some(weakness)
+pub(crate) fn is_active(weakness: Weakness) -> bool {
+    ACTIVE.get() == Some(weakness)
 }
 
 /// In force until it is dropped.
 #[derive(Debug)]
-pub(crate) struct InForce;
+pub(crate) struct WeakenedGuard;
 
-pub(crate) fn put_in_force(weakness: Weakness) -> InForce {
-    IN_FORCE.set(Some(weakness));
-    InForce
+pub(crate) fn weaken(weakness: Weakness) -> WeakenedGuard {
+    ACTIVE.set(Some(weakness));
+    WeakenedGuard
 }
 
-impl Drop for InForce {
+impl Drop for WeakenedGuard {
     fn drop(&mut self) {
-        IN_FORCE.set(None);
+        ACTIVE.set(None);
     }
 }

@@ -13,7 +13,7 @@ use super::core::{Core, State};
 use crate::block::exit;
 use crate::block::sync::Mutex;
 use crate::gmp::g::G;
-use crate::gmp::task::{Kind, Task};
+use crate::gmp::task::{Task, TaskKind};
 use crate::sched::{self, SpawnRequest};
 use std::cell::Cell;
 use std::panic::Location;
@@ -86,9 +86,10 @@ impl Drop for Messenger {
     }
 }
 
-static KIND: Kind = Kind { run, complete, name: || "gosched::chan::messenger", places: None };
+static KIND: TaskKind =
+    TaskKind { run, complete, name: || "gosched::chan::messenger", offsets: None };
 
-/// See [`Kind::run`].
+/// See [`TaskKind::run`].
 ///
 /// # Safety
 /// - **share**: `task` is the share of a `Bell` that belongs to the calling goroutine.

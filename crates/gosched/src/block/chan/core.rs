@@ -529,7 +529,7 @@ impl<T> Channel for Core<T> {
         let state = unsafe { self.state() };
         // SAFETY: frame — promised by the caller.
         unsafe { state.queue(to).push(waiter) };
-        if probe::ON {
+        if probe::ENABLED {
             waiter.set_on(self.holders.of_the_other_end(to));
         }
         self.tell(state);

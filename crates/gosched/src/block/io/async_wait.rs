@@ -7,8 +7,8 @@ use super::polled::{Polled, error};
 use crate::block::chan::bell::{Bell as Called, Messenger};
 use crate::block::future::{Signal, WAKER, share};
 use crate::gmp::g::G;
-use crate::gmp::poll_desc::Bell;
-use crate::gmp::readiness::Announced;
+use crate::gmp::poll_desc::AsyncCallback;
+use crate::gmp::readiness::WaitDecision;
 use crate::sched::{self, netpoll};
 use crate::sys::poller::Direction;
 use std::cell::Cell;
@@ -24,7 +24,7 @@ pub(crate) struct AsyncWait {
     direction: Direction,
     hung: Option<Hung>,
     /// In which life of the record.
-    life: u32,
+    generation: u32,
     /// There was no more the last time, and nothing has happened since that was not told.
     drained: bool,
 }
@@ -55,7 +55,7 @@ impl std::fmt::Debug for Prepared {
 
 impl AsyncWait {
     pub(crate) const fn new(direction: Direction) -> AsyncWait {
-        AsyncWait { direction, hung: None, life: 0, drained: false }
+        AsyncWait { direction, hung: None, generation: 0, drained: false }
     }
 
     /// Does `f` if it would not block; else the waker is woken when it may not any more. `f` also says whether
@@ -69,61 +69,69 @@ impl AsyncWait {
         let _user = polled.enter()?;
         let side = polled.desc.side(self.direction);
         if self.hung.is_some() {
-            side.silence();
+            side.cancel_async_wait();
         }
         loop {
-            let drained = std::mem::take(&mut self.drained) && !polled.desc.is_odd();
+            let drained = std::mem::take(&mut self.drained) && !polled.desc.is_exceptional();
             if !drained {
-                side.readiness.attempt().map_err(error)?;
+                side.readiness.reset().map_err(error)?;
                 match f(polled.source()) {
                     Err(why) if why.kind() == ErrorKind::WouldBlock => {}
                     Err(why) if why.kind() == ErrorKind::Interrupted => continue,
                     Err(why) => return Poll::Ready(Err(why)),
                     Ok((count, all)) => {
-                        self.drained = all && count > 0 && !polled.desc.is_odd();
+                        self.drained = all && count > 0 && !polled.desc.is_exceptional();
                         return Poll::Ready(Ok(count));
                     }
                 }
             }
             let bell = self.bell(polled, context.waker());
-            if side.readiness.announce().map_err(error)? == Announced::Ready {
+            if side.readiness.prepare_wait().map_err(error)? == WaitDecision::Ready {
                 continue;
             }
             netpoll::ensure_poll_thread();
             // SAFETY: alive — `self` keeps it, until it was taken back.
-            if unsafe { side.hang(bell) } {
+            if unsafe { side.set_callback(bell) } {
                 // It may take the scheduler's lock, to wake an M.
                 let inside = sched::enter_runtime();
                 netpoll::arm_poller(polled.desc.key(), self.direction);
                 drop(inside);
                 return Poll::Pending;
             }
-            side.readiness.finish().map_err(error)?;
+            side.readiness.finish_wait().map_err(error)?;
         }
     }
 
     /// What to ring for `waker`; whatever was rung before is not any more.
-    fn bell<S: AsFd>(&mut self, polled: &Polled<S>, waker: &Waker) -> Bell {
+    fn bell<S: AsFd>(&mut self, polled: &Polled<S>, waker: &Waker) -> AsyncCallback {
         let ours = is_ours(waker);
         if ours
             && let Some(Hung::Ours(signal)) = &self.hung
             && ptr::eq(Arc::as_ptr(signal).cast(), waker.data())
         {
-            return Bell { ring: ring_ours, data: waker.data(), life: self.life };
+            return AsyncCallback {
+                notify: ring_ours,
+                data: waker.data(),
+                generation: self.generation,
+            };
         }
         self.take_back(polled);
-        self.life = polled.desc.life();
+        self.generation = polled.desc.generation();
         if ours {
             // SAFETY: signal — the data of a waker of ours.
             self.hung = Some(Hung::Ours(unsafe { share(waker.data()) }));
-            return Bell { ring: ring_ours, data: waker.data(), life: self.life };
+            return AsyncCallback {
+                notify: ring_ours,
+                data: waker.data(),
+                generation: self.generation,
+            };
         }
         let called = Called::new(waker);
         let messenger = Cell::new(Some(called.messenger()));
         let prepared = Box::new(Prepared { called, messenger });
         let data = ptr::from_ref(&*prepared).cast();
         self.hung = Some(Hung::Others(prepared));
-        Bell { ring: ring_others, data, life: self.life }
+        AsyncCallback { notify: ring_others, data, generation: self.generation }
     }
 
     /// The bell is not rung any more. Before this goes.
@@ -131,11 +139,13 @@ impl AsyncWait {
         let Some(hung) = self.hung.take() else { return };
         let side = polled.desc.side(self.direction);
         if let Ok(_user) = polled.enter() {
-            side.silence();
+            side.cancel_async_wait();
         }
         match &hung {
-            Hung::Ours(signal) => side.unhang(Arc::as_ptr(signal).cast(), self.life),
-            Hung::Others(prepared) => side.unhang(ptr::from_ref(&**prepared).cast(), self.life),
+            Hung::Ours(signal) => side.clear_callback(Arc::as_ptr(signal).cast(), self.generation),
+            Hung::Others(prepared) => {
+                side.clear_callback(ptr::from_ref(&**prepared).cast(), self.generation)
+            }
         }
         if let Hung::Others(prepared) = hung {
             drop(prepared.messenger.take());

@@ -187,7 +187,7 @@ impl Progress {
     fn through_a_pipe(&mut self, from: &dyn Waited, sink: Known<'_>) -> io::Result<Left> {
         // Before the pipe is made, which an idle connection does not need.
         from.wait(Direction::Read, &mut |from| {
-            descriptor::ready(&from, Direction::Read).map(|()| 0)
+            descriptor::check_ready(&from, Direction::Read).map(|()| 0)
         })?;
         let Ok((exit, entry)) = io::pipe() else { return Ok(Left::Something) };
         loop {
@@ -290,11 +290,11 @@ fn as_both_are_ready(from: &dyn Waited, to: &dyn Waited) -> io::Result<usize> {
         let mut looks = 0;
         from.wait(Direction::Read, &mut |from| {
             looks += 1;
-            descriptor::ready(&from, Direction::Read).map(|()| 0)
+            descriptor::check_ready(&from, Direction::Read).map(|()| 0)
         })?;
         to.wait(Direction::Write, &mut |to| {
             looks += 1;
-            descriptor::ready(&to, Direction::Write).map(|()| 0)
+            descriptor::check_ready(&to, Direction::Write).map(|()| 0)
         })?;
         in_vain = if looks == 2 { in_vain + 1 } else { 0 };
     }

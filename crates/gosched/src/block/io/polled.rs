@@ -142,7 +142,7 @@ impl<S: AsFd> Polled<S> {
         mut end: impl FnMut() -> io::Result<R>,
     ) -> io::Result<R> {
         self.read(|socket| match f(socket) {
-            Err(why) if why.kind() == ErrorKind::WouldBlock && self.desc.is_odd() => {
+            Err(why) if why.kind() == ErrorKind::WouldBlock && self.desc.is_exceptional() => {
                 if descriptor::is_shut(socket) {
                     end()
                 } else {
@@ -164,11 +164,11 @@ impl<S: AsFd> Polled<S> {
         let mut drained = self.reading.hold();
         let mut until = None;
         // Whatever comes of the wait: what was told may be used up by it.
-        if std::mem::take(&mut *drained) && room > 0 && !self.desc.is_odd() {
+        if std::mem::take(&mut *drained) && room > 0 && !self.desc.is_exceptional() {
             self.wait(Direction::Read, &mut until)?;
         }
         let (count, all) = self.attempt_until(Direction::Read, until, &mut f)?;
-        *drained = all && count > 0 && !self.desc.is_odd();
+        *drained = all && count > 0 && !self.desc.is_exceptional();
         Ok(count)
     }
 
@@ -202,7 +202,7 @@ impl<S: AsFd> Polled<S> {
         let until = (timeout != 0).then(|| clock::after(Duration::from_nanos(timeout)));
         let mut pause = Duration::from_micros(50);
         loop {
-            self.desc.side(Direction::Write).readiness.attempt().map_err(error)?;
+            self.desc.side(Direction::Write).readiness.reset().map_err(error)?;
             match f(self.source()) {
                 Err(why) if why.kind() == ErrorKind::WouldBlock => {
                     if until.is_some_and(|until| until <= clock::now()) {
@@ -241,7 +241,7 @@ impl<S: AsFd> Polled<S> {
         mut f: impl FnMut(&S) -> io::Result<R>,
     ) -> io::Result<R> {
         loop {
-            self.desc.side(direction).readiness.attempt().map_err(error)?;
+            self.desc.side(direction).readiness.reset().map_err(error)?;
             match f(self.source()) {
                 Err(why) if why.kind() == ErrorKind::WouldBlock => {
                     self.wait(direction, &mut until)?
@@ -461,7 +461,7 @@ unsafe fn disturb(data: *const ()) -> Rung {
     // PAIR io-limit: before the word is changed.
     limit.over.store(true, Ordering::Release);
     let side = limit.desc.side(limit.direction);
-    match side.taken(side.readiness.disturb()) {
+    match side.resolve_waiter(side.readiness.unblock()) {
         Some(g) => Rung::TookOut(g),
         None => Rung::Nobody,
     }

@@ -123,7 +123,7 @@ impl Read for &Standard {
 fn read_if_ready(number: &Number, buffer: &mut [u8]) -> io::Result<usize> {
     match descriptor::read_now(number, buffer) {
         Err(why) if why.kind() == ErrorKind::Unsupported => {
-            descriptor::ready(number, Direction::Read)?;
+            descriptor::check_ready(number, Direction::Read)?;
             marked(|| descriptor::read(number, buffer))
         }
         done => done,
@@ -159,7 +159,7 @@ impl Write for &Standard {
 fn write_if_ready(number: &Number, bytes: &[u8]) -> io::Result<usize> {
     match descriptor::write_now(number, bytes) {
         Err(why) if why.kind() == ErrorKind::Unsupported => {
-            descriptor::ready(number, Direction::Write)?;
+            descriptor::check_ready(number, Direction::Write)?;
             marked(|| descriptor::write(number, &bytes[..bytes.len().min(PIECE)]))
         }
         done => done,

@@ -28,7 +28,7 @@ impl TcpStream {
     fn new(polled: Polled<std::net::TcpStream>) -> TcpStream {
         // One that was closed is not asked.
         let _ = polled.with(|socket| {
-            inq::ask(socket);
+            inq::enable(socket);
             Ok(())
         });
         TcpStream { polled }

@@ -166,7 +166,7 @@ fn all_of(mut stream: impl Read) -> io::Result<Vec<u8>> {
 impl Process {
     fn new(std: std::process::Child, kill_on_drop: bool) -> Process {
         let id = std.id();
-        let end = descriptor::of_process(id).and_then(Polled::new).ok();
+        let end = descriptor::pidfd_open(id).and_then(Polled::new).ok();
         Process { id, std: Mutex::new(std), end, kill_on_drop }
     }
 
@@ -177,9 +177,9 @@ impl Process {
                 return Ok(status);
             }
             match &self.end {
-                Some(end) => end.read(|end| descriptor::ready(end, Direction::Read))?,
+                Some(end) => end.read(|end| descriptor::check_ready(end, Direction::Read))?,
                 // It stays to be waited for: nobody else gets its number before that is done above.
-                None => match call::marked_long(|| descriptor::await_process(self.id)) {
+                None => match call::marked_long(|| descriptor::block_until_waitable(self.id)) {
                     Err(why) if why.raw_os_error() == Some(libc::ECHILD) => {}
                     Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
                     ended => ended?,

@@ -152,7 +152,7 @@ fn refusal(signal: Signal) -> Option<&'static str> {
             Some("it says that the code that runs is broken: it must be dealt with right there")
         }
         Signal::URG => Some("it is the runtime's own, to interrupt goroutines"),
-        Signal(1..=signals::LAST) => None,
+        Signal(1..=signals::MAX_SIGNAL) => None,
         _ => Some("there is no signal of this number"),
     }
 }

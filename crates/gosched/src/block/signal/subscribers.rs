@@ -8,7 +8,7 @@
 
 use super::{CAPACITY, Signal};
 use crate::block::chan::{self, Feeder, Receiver};
-use crate::sys::signals::{self, Before};
+use crate::sys::signals::{self, PreviousAction};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ static TABLE: Mutex<Table> =
 struct Table {
     subscribers: Vec<Subscriber>,
     /// The signals that are caught, and what was done with them before.
-    caught: Vec<(i32, Before)>,
+    caught: Vec<(i32, PreviousAction)>,
     /// The thread has been started, and has not decided to end.
     is_running: bool,
 }
@@ -49,7 +49,7 @@ pub(super) fn add(bits: u64) -> io::Result<Receiver<Signal>> {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     // Dropped after the lock where this fails.
     let (feeder, receiver) = chan::fed(CAPACITY, Arc::new(Subscription { number }));
-    signals::prepare()?;
+    signals::create_wake_fd()?;
     let mut table = table();
     if !table.is_running {
         start_thread()?;
@@ -64,7 +64,7 @@ pub(super) fn add(bits: u64) -> io::Result<Receiver<Signal>> {
 impl Table {
     /// Catches what somebody is subscribed to.
     fn catch_all(&mut self) -> io::Result<()> {
-        for signal in signals::of_bits(self.wanted()) {
+        for signal in signals::signals_in_mask(self.wanted()) {
             if self.caught.iter().all(|(caught, _)| *caught != signal) {
                 let why = |why| io::Error::other(format!("{}: {why}", Signal(signal)));
                 self.caught.push((signal, signals::catch(signal).map_err(why)?));
@@ -79,7 +79,7 @@ impl Table {
         self.caught.retain(|(signal, before)| {
             let keep = wanted & signals::bit(*signal) != 0;
             if !keep {
-                signals::release(*signal, before);
+                signals::restore(*signal, before);
             }
             keep
         });
@@ -96,7 +96,7 @@ impl Drop for Subscription {
         table.subscribers.retain(|subscriber| subscriber.number != self.number);
         table.release_rest();
         if table.subscribers.is_empty() {
-            signals::disturb();
+            signals::interrupt_wait();
         }
     }
 }
@@ -121,7 +121,7 @@ fn pass_on() {
         // Whoever is dropped meanwhile takes its subscription out.
         drop(table);
         for (feeder, bits) in told {
-            signals::of_bits(bits).for_each(|signal| feeder.offer(Signal(signal)));
+            signals::signals_in_mask(bits).for_each(|signal| feeder.offer(Signal(signal)));
         }
     }
 }

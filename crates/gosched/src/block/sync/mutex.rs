@@ -110,8 +110,8 @@ impl RawMutex {
     /// By whoever has just taken it.
     #[inline]
     fn tell_holder(&self) {
-        if probe::ON {
-            self.holder.store(current::number(), Ordering::Relaxed);
+        if probe::ENABLED {
+            self.holder.store(current::goroutine_id(), Ordering::Relaxed);
         }
     }
 
@@ -234,7 +234,7 @@ impl RawMutex {
     /// True if there may be something to do for others.
     #[inline]
     fn free(&self) -> bool {
-        if probe::ON {
+        if probe::ENABLED {
             self.holder.store(0, Ordering::Relaxed);
         }
         // PAIR mutex: publishes what this holder did.

@@ -77,7 +77,7 @@ impl<S> Guarded<S> {
             return Ok(result);
         }
         let waiter = Waiter::new(&turn, 0, wait.ticket);
-        if probe::ON {
+        if probe::ENABLED {
             waiter.set_on(wait.holders);
         }
         let queue = (wait.queue)(&mut held);

@@ -2,7 +2,7 @@
 
 use super::parking::Guarded;
 use crate::sched;
-use crate::sys::apart::Apart;
+use crate::sys::apart::CachePadded;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
@@ -26,7 +26,7 @@ pub struct Pool<T, F = fn() -> T> {
 }
 
 /// One P's values.
-type Stock<T> = Apart<Guarded<Vec<T>>>;
+type Stock<T> = CachePadded<Guarded<Vec<T>>>;
 
 /// A P keeps no more.
 const MOST: usize = 1024;
@@ -94,7 +94,7 @@ impl<T: Send, F: Fn() -> T> Pool<T, F> {
 
     fn stocks(&self) -> &[Stock<T>] {
         self.stocks.get_or_init(|| {
-            (0..sched::procs()).map(|_| Apart::new(Guarded::new(Vec::new()))).collect()
+            (0..sched::procs()).map(|_| CachePadded::new(Guarded::new(Vec::new()))).collect()
         })
     }
 }

@@ -57,20 +57,20 @@ pub(crate) const READERS: usize = 3;
 
 impl Holders {
     fn set_writer(&mut self, number: u64) {
-        if probe::ON {
+        if probe::ENABLED {
             self.writer = number;
         }
     }
 
     fn add_reader(&mut self, number: u64) {
-        let place = self.readers.iter_mut().find(|place| probe::ON && **place == 0);
+        let place = self.readers.iter_mut().find(|place| probe::ENABLED && **place == 0);
         if let Some(place) = place {
             *place = number;
         }
     }
 
     fn remove_reader(&mut self, number: u64) {
-        let place = self.readers.iter_mut().find(|place| probe::ON && **place == number);
+        let place = self.readers.iter_mut().find(|place| probe::ENABLED && **place == number);
         if let Some(place) = place {
             *place = 0;
         }
@@ -98,7 +98,7 @@ impl State {
         let free = !self.writer && self.waiting_writers.is_empty();
         self.readers += usize::from(free);
         if free {
-            self.holders.add_reader(current::number());
+            self.holders.add_reader(current::goroutine_id());
         }
         free.then_some(())
     }
@@ -107,7 +107,7 @@ impl State {
         let free = !self.writer && self.readers == 0;
         self.writer |= free;
         if free {
-            self.holders.set_writer(current::number());
+            self.holders.set_writer(current::goroutine_id());
         }
         free.then_some(())
     }
@@ -301,7 +301,7 @@ impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
     fn drop(&mut self) {
         let mut held = self.lock.state.lock();
         held.readers -= 1;
-        held.holders.remove_reader(current::number());
+        held.holders.remove_reader(current::goroutine_id());
         if held.readers == 0 {
             let_a_writer_in(&mut held);
         }

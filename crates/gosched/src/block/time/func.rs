@@ -8,7 +8,7 @@ use crate::block::exit;
 use crate::block::sync::{Mutex, RawMutex};
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
-use crate::gmp::task::{Kind, Task};
+use crate::gmp::task::{Task, TaskKind};
 use crate::gmp::timer::{Timer, TimerKind};
 use crate::sched::{self, SpawnRequest};
 use std::cell::Cell;
@@ -99,9 +99,10 @@ unsafe fn fire(timer: &Timer, _now: u64, ready: &mut GList) -> Option<u64> {
     None
 }
 
-static KIND: Kind = Kind { run, complete, name: || "gosched::time::after_func", places: None };
+static KIND: TaskKind =
+    TaskKind { run, complete, name: || "gosched::time::after_func", offsets: None };
 
-/// See [`Kind::run`].
+/// See [`TaskKind::run`].
 ///
 /// # Safety
 /// - **share**: `task` is the share of a `FuncTimer` that belongs to the calling goroutine.

@@ -59,7 +59,7 @@ impl Holders {
         let has_begun = g.has_stack();
         let mut given = HashSet::new();
         let task = g.task() as usize;
-        let places = g.kind().and_then(|kind| kind.places.as_ref());
+        let places = g.kind().and_then(|kind| kind.offsets.as_ref());
         // What it was given is of interest where it has some of it still; or has not begun, and has all of it.
         let is_needed = task != 0 && (!has_begun || !has.is_empty());
         if let Some(places) = places.filter(|_| is_needed) {

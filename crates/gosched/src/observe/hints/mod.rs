@@ -227,7 +227,7 @@ impl Look {
 
 impl Waiting {
     fn what(&self) -> &'static str {
-        G::words(GState::Waiting, self.reason)
+        G::status_text(GState::Waiting, self.reason)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::block::waits::{EndOf, WaitsFor, is_waiting, what_for};
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
-use crate::gmp::state::{GState, Moment};
+use crate::gmp::state::{GState, StateVersion};
 use crate::sched::inspector::MemoryReader;
 use std::collections::{HashMap, HashSet};
 use std::panic::Location;
@@ -17,7 +17,7 @@ pub(super) struct Waiting {
     pub(super) id: u64,
     /// Where it was started. Read with the rest: later the record may be another's.
     pub(super) site: Option<&'static Location<'static>>,
-    moment: Moment,
+    moment: StateVersion,
     pub(super) reason: WaitReason,
     /// When it began, about.
     pub(super) since: u64,
@@ -50,7 +50,7 @@ pub(super) struct Graph {
 impl Waiting {
     /// `None`: it does not wait. What for is not known yet.
     fn of(g: &'static G) -> Option<Waiting> {
-        let (id, moment) = (g.id(), g.moment());
+        let (id, moment) = (g.id(), g.state_version());
         let (reason, since, site) = (g.reason(), g.since(), g.site());
         let waiting = Waiting { g, id, site, moment, reason, since, waits_for: WaitsFor::Anybody };
         (moment.state() == GState::Waiting).then_some(waiting)
@@ -59,7 +59,7 @@ impl Waiting {
     /// It has waited all the time, and nobody has ended that.
     fn is_still_so(&self) -> bool {
         is_waiting(self.g, self.reason, &mut MemoryReader::default())
-            && self.g.is_still(self.moment)
+            && self.g.is_unchanged(self.moment)
             && self.g.id() == self.id
     }
 
@@ -258,7 +258,9 @@ impl Joined {
             if task == 0 {
                 continue;
             }
-            let Some(places) = one.g.kind().and_then(|kind| kind.places.as_ref()) else { continue };
+            let Some(places) = one.g.kind().and_then(|kind| kind.offsets.as_ref()) else {
+                continue;
+            };
             joined.entry(task + places.state).or_default().push(one.id);
             if let Some(scope @ 1..) = MemoryReader::default().word(task + places.scope) {
                 joined.entry(scope).or_default().push(one.id);

@@ -127,7 +127,7 @@ metrics! {
     "Approximate count of goroutines waiting on a resource (I/O or sync primitives). Not guaranteed to add up to /sched/goroutines:goroutines with other goroutine metrics."
     "/sched/goroutines:goroutines" Uint64 false seen => seen.numbers.goroutines;
     "Count of live goroutines."
-    "/sched/latencies:seconds" Distribution true seen => seen.times.for_a_p;
+    "/sched/latencies:seconds" Distribution true seen => seen.times.time_to_run;
     "Distribution of the time goroutines have spent in the scheduler in a runnable state before actually running, of one in about 1000. Bucket counts increase monotonically."
     "/sched/pauses/stopping/gc:seconds" Distribution true seen => seen.none;
     "Always empty: there is no garbage collector."
@@ -139,7 +139,7 @@ metrics! {
     "Distribution of individual stop-the-world pause latencies. This is the time from deciding to stop the world until the world is started again. Bucket counts increase monotonically."
     "/sched/threads/total:threads" Uint64 false seen => seen.numbers.threads;
     "The current count of live threads that are owned by the runtime."
-    "/sync/mutex/wait/total:seconds" Float64 true seen => seen.times.for_locks_nanos;
+    "/sync/mutex/wait/total:seconds" Float64 true seen => seen.times.mutex_wait_nanos;
     "Approximate cumulative time goroutines have spent blocked on a Mutex or RwLock: of one wait in about 1000, times as many."
 }
 

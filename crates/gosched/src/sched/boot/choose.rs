@@ -11,7 +11,7 @@ use crate::sys::{cpu_limit, random};
 /// Starts the runtime.
 #[cold]
 pub(crate) fn choose() -> Backend {
-    activity::set_procs(cpu_limit::start_procs());
+    activity::set_procs(cpu_limit::initial_procs());
     if !cfg!(feature = "threads") {
         match start::start() {
             Ok(procs) => {

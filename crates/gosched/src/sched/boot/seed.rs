@@ -14,9 +14,9 @@ use std::sync::atomic::Ordering;
 /// Reads the environment. Called once, before anything is drawn.
 pub(crate) fn start() {
     random::start();
-    if random::given().is_some() {
+    if random::explicit_seed().is_some() {
         seeded::ON.store(true, Ordering::Relaxed);
-        probe::listen(at_probe_point);
+        probe::set_listener(at_probe_point);
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn start() -> Result<usize, String> {
     let _ = stacks::FIRST_FRAMES.set(first_frame::FIRST_FRAMES);
     let _ = preempt::SNAPSHOT_SERVER.set(snapshot::answer_request);
     gosched_alloc::set_check(checks::check_allocation);
-    let procs = cpu_limit::start_procs().clamp(1, MAX_PROCS);
+    let procs = cpu_limit::initial_procs().clamp(1, MAX_PROCS);
     ps::make_ps(procs, size);
     steal::set_coprimes(steal::coprimes_for(procs));
     SCHED.procs.store(procs as u32, Ordering::Relaxed);

@@ -42,7 +42,7 @@ pub(crate) fn start() -> std::io::Result<()> {
 fn apply_cpu_limit() {
     static IS_APPLYING: AtomicBool = AtomicBool::new(false);
     let procs = cpu_limit::limited_procs();
-    let is_same = cpu_limit::is_fixed() || procs == SCHED.procs();
+    let is_same = cpu_limit::is_procs_fixed() || procs == SCHED.procs();
     if is_same || IS_APPLYING.swap(true, Ordering::Relaxed) {
         return;
     }
@@ -172,7 +172,7 @@ pub(crate) fn new_m(id: u32) -> &'static M {
     let m = M::new(id);
     let mut before = SCHED.last_m.load(Ordering::Relaxed);
     loop {
-        m.before.store(before, Ordering::Relaxed);
+        m.all_link.store(before, Ordering::Relaxed);
         let new = ptr::from_ref(m).cast_mut();
         // PAIR all-ms: publishes the M.
         match SCHED.last_m.compare_exchange(before, new, Ordering::Release, Ordering::Relaxed) {

@@ -6,7 +6,7 @@
 
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
-use crate::gmp::state::{GState, Moment};
+use crate::gmp::state::{GState, StateVersion};
 use crate::sched::inspect::stack_copy::{saved_sp, thread_pointer};
 use gosched_context::memory;
 use gosched_context::stack::Finder;
@@ -30,7 +30,7 @@ pub(super) struct StackBatch {
 #[derive(Debug)]
 pub(super) struct CopiedStack {
     of: &'static G,
-    pub(super) moment: Moment,
+    pub(super) moment: StateVersion,
     /// Why it waited, if it did, and since when.
     pub(super) wait: (WaitReason, u64),
     pub(super) sp: usize,
@@ -68,7 +68,7 @@ impl StackBatch {
 
     /// Where the stack of `g` is, if it can be copied to `at`.
     fn find(&mut self, g: &'static G, at: usize) -> Option<CopiedStack> {
-        let moment = g.moment();
+        let moment = g.state_version();
         let is_away =
             matches!(moment.state(), GState::Runnable | GState::Waiting | GState::Preempted);
         if !is_away || !g.shown().is_null() || !g.has_stack() {
@@ -88,6 +88,6 @@ impl StackBatch {
         let copied = &rest[found];
         self.done += found + 1;
         let bytes = &self.bytes[copied.at..copied.at + copied.len];
-        g.is_still(copied.moment).then_some((copied, bytes))
+        g.is_unchanged(copied.moment).then_some((copied, bytes))
     }
 }

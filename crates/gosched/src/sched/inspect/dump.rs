@@ -19,7 +19,7 @@ pub(crate) fn write_all(out: &mut Stderr) {
         "" => {}
         reason => drop(writeln!(out, "last stop: {reason}")),
     }
-    if let Some(seed) = crate::sys::random::given() {
+    if let Some(seed) = crate::sys::random::explicit_seed() {
         let _ = writeln!(out, "GOSCHED_SEED={seed}");
     }
     goroutines(out);
@@ -38,8 +38,9 @@ fn goroutines(out: &mut Stderr) {
 }
 
 fn goroutine(out: &mut Stderr, g: &'static G) {
-    let what = G::words(g.state(), g.reason());
-    let locked = if g.locks.load(Ordering::Relaxed) > 0 { ", locked to thread" } else { "" };
+    let what = G::status_text(g.state(), g.reason());
+    let locked =
+        if g.os_thread_lock_count.load(Ordering::Relaxed) > 0 { ", locked to thread" } else { "" };
     let _ = writeln!(out, "\ngoroutine {}{} [{what}{locked}]:", g.id(), g.short_name());
     if let Some(site) = g.site().filter(|_| g.parent() != 0) {
         let _ = writeln!(out, "created by goroutine {}\n\t{site}", g.parent());

@@ -3,7 +3,7 @@
 //!
 //! **It does not run.** Its stack is copied, and the copy is good if the G stood still meanwhile (`gmp/state`).
 //! The kernel copies: the stack may be gone by then, which is no fault. Registers are where the switch left them,
-//! or, in a marked call and where the M was stopped in a signal handler, where the G says ([`G::show`]).
+//! or, in a marked call and where the M was stopped in a signal handler, where the G says ([`G::set_stopped_registers`]).
 //!
 //! **It runs.** Its M is interrupted, and copies them itself in the handler. The word `copy_request` of an M, and who
 //! may change it:
@@ -28,7 +28,7 @@
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::reason::WaitReason;
-use crate::gmp::state::{GState, Moment};
+use crate::gmp::state::{GState, StateVersion};
 use crate::sched::inspect::batch::StackBatch;
 use crate::sched::inspect::stack_copy::{self, StackCopy};
 use crate::sched::inspect::tables;
@@ -36,7 +36,7 @@ use crate::sched::inspect::types::InterruptPolicy;
 use crate::sched::switch::{preempt, syscall};
 use crate::sched::world::{self, StopReason};
 use crate::sys::forked;
-use crate::sys::thread_look::{self, Call, Doing};
+use crate::sys::thread_look::{self, BlockedSyscall, ThreadStatus};
 use gosched_context::arch::{self, Registers, SAVED_WORDS};
 use gosched_context::interrupt::Interruption;
 use gosched_context::stack;
@@ -103,7 +103,7 @@ enum StackAccess {
     /// It cannot.
     Gone,
     /// While the goroutine stands still.
-    WhileStill(&'static G, Moment),
+    WhileStill(&'static G, StateVersion),
     /// While the thread of the M has run for so long.
     Blocked(&'static M, Option<u64>),
     /// It is the caller's.
@@ -114,7 +114,7 @@ impl StackAccess {
     fn is_still(self) -> bool {
         match self {
             StackAccess::Gone => false,
-            StackAccess::WhileStill(g, moment) => g.is_still(moment),
+            StackAccess::WhileStill(g, moment) => g.is_unchanged(moment),
             StackAccess::Blocked(m, ran) => {
                 ran.is_some() && ran == thread_look::cpu_time(m.thread())
             }
@@ -199,7 +199,7 @@ impl Snapshot {
     }
 
     /// Of `g`, which is not the caller: its state then. `None`: it is dead.
-    pub(crate) fn take(&mut self, g: &'static G) -> Option<Moment> {
+    pub(crate) fn take(&mut self, g: &'static G) -> Option<StateVersion> {
         (self.copier, self.access) = (None, StackAccess::Gone);
         self.view.shrink();
         if let Some(moment) = self.take_prefetched(g) {
@@ -207,7 +207,7 @@ impl Snapshot {
         }
         let (mut tries, mut busy, mut stops) = (0, 0, false);
         while tries < MAX_TRIES && busy < MAX_BUSY_WAITS {
-            let moment = g.moment();
+            let moment = g.state_version();
             self.wait = (g.reason(), g.since());
             let seen = match moment.state() {
                 state if !state.is_alive() => return None,
@@ -219,7 +219,7 @@ impl Snapshot {
             };
             tries += match seen {
                 CopyResult::Copied => return Some(moment),
-                CopyResult::CopiedIfStill if g.is_still(moment) => {
+                CopyResult::CopiedIfStill if g.is_unchanged(moment) => {
                     if !matches!(self.access, StackAccess::Blocked(..)) {
                         self.access = StackAccess::WhileStill(g, moment);
                     }
@@ -246,7 +246,7 @@ impl Snapshot {
             return self.take_in_a_stopped_world(g);
         }
         (self.start, self.access) = (WalkStart::Unknown, StackAccess::Gone);
-        Some(g.moment()).filter(|moment| moment.state().is_alive())
+        Some(g.state_version()).filter(|moment| moment.state().is_alive())
     }
 
     /// Stacks of those who will be taken next, in this order: see `batch`.
@@ -255,7 +255,7 @@ impl Snapshot {
     }
 
     /// From the copy that was made ahead, if it is still good.
-    fn take_prefetched(&mut self, g: &'static G) -> Option<Moment> {
+    fn take_prefetched(&mut self, g: &'static G) -> Option<StateVersion> {
         let (copied, bytes) = self.batch.take(g)?;
         self.view.set(copied.sp, bytes);
         (self.wait, self.is_blocked) = (copied.wait, false);
@@ -264,11 +264,11 @@ impl Snapshot {
     }
 
     /// It changes faster than it can be copied: not while the world is stopped.
-    fn take_in_a_stopped_world(&mut self, g: &'static G) -> Option<Moment> {
-        let mut moment = g.moment();
+    fn take_in_a_stopped_world(&mut self, g: &'static G) -> Option<StateVersion> {
+        let mut moment = g.state_version();
         let mut seen = CopyResult::Missed;
         let stopped = world::try_with_world_stopped(StopReason::Dump, STOP_WORLD_TIMEOUT, |_| {
-            moment = g.moment();
+            moment = g.state_version();
             self.wait = (g.reason(), g.since());
             let state = moment.state();
             if state.is_alive() && state != GState::Running {
@@ -355,9 +355,9 @@ impl Snapshot {
         }
         let Some(m) = tables::runner_of(g) else { return CopyResult::Missed };
         let before = thread_look::cpu_time(m.thread());
-        let (doing, call) = thread_look::call(m.thread());
+        let (doing, call) = thread_look::status_and_syscall(m.thread());
         if self.policy == InterruptPolicy::RestartableOnly
-            && doing == Doing::Unknown
+            && doing == ThreadStatus::Unknown
             && !sample_progress(m, before)
         {
             // A signal might end a call.
@@ -393,8 +393,9 @@ impl Snapshot {
 
     /// Whether its thread is in that call still, and goes on with it after a signal.
     fn may_be_asked(&self, m: &'static M) -> bool {
-        let (_, call) = thread_look::call(m.thread());
-        let may = |call: Call| self.policy == InterruptPolicy::Always || call.is_restartable();
+        let (_, call) = thread_look::status_and_syscall(m.thread());
+        let may =
+            |call: BlockedSyscall| self.policy == InterruptPolicy::Always || call.is_restartable();
         call.is_some_and(may) && self.access.is_still()
     }
 
@@ -511,9 +512,9 @@ fn wait_until_interruptible(m: &'static M) -> bool {
         if 4 * ran_for >= 3 * waited {
             return true;
         }
-        match thread_look::call(m.thread()) {
+        match thread_look::status_and_syscall(m.thread()) {
             (_, Some(call)) => return call.is_restartable(),
-            (Doing::Unknown, _) => return before != after,
+            (ThreadStatus::Unknown, _) => return before != after,
             // It waits for a CPU, and comes to the signal first; unless it had one meanwhile.
             _ if after == ran() => return true,
             _ => {}
@@ -560,7 +561,7 @@ trait Restartable {
     fn is_restartable(&self) -> bool;
 }
 
-impl Restartable for Call {
+impl Restartable for BlockedSyscall {
     fn is_restartable(&self) -> bool {
         let file = self.arguments[0] as i32;
         match self.number {
@@ -574,13 +575,13 @@ impl Restartable for Call {
             | libc::SYS_open => true,
             // Those that write, and those that wait for all, may end with a part.
             libc::SYS_recvfrom => {
-                allows_partial_data(self.arguments[3]) && !thread_look::has_limit(file)
+                allows_partial_data(self.arguments[3]) && !thread_look::has_socket_timeout(file)
             }
             libc::SYS_recvmsg => {
-                allows_partial_data(self.arguments[2]) && !thread_look::has_limit(file)
+                allows_partial_data(self.arguments[2]) && !thread_look::has_socket_timeout(file)
             }
-            libc::SYS_read | libc::SYS_readv => !thread_look::has_limit(file),
-            libc::SYS_accept | libc::SYS_accept4 => !thread_look::has_limit(file),
+            libc::SYS_read | libc::SYS_readv => !thread_look::has_socket_timeout(file),
+            libc::SYS_accept | libc::SYS_accept4 => !thread_look::has_socket_timeout(file),
             _ => false,
         }
     }

@@ -72,7 +72,7 @@ impl Tables for MultiThread {
                 p.syscalltick.load(Ordering::Relaxed),
                 NumberOrNil(p.m().map(|m| u64::from(m.id))),
                 p.queue.len(),
-                p.dead.load(Ordering::Relaxed),
+                p.free_g_count.load(Ordering::Relaxed),
                 p.timers.len(),
             )
         })
@@ -100,7 +100,7 @@ impl Tables for MultiThread {
     }
 
     fn locked_m_of(g: &'static G) -> Option<u64> {
-        let locked = g.locks.load(Ordering::Relaxed) > 0;
+        let locked = g.os_thread_lock_count.load(Ordering::Relaxed) > 0;
         give::pinned_m(g).filter(|_| locked).map(|m| u64::from(m.id))
     }
 
@@ -152,7 +152,7 @@ pub(crate) fn with_thread(id: i32) -> Option<&'static M> {
 }
 
 fn count_p(numbers: &mut SchedStats, p: &'static P) {
-    numbers.local_queues += p.queue.len() as u64 + u64::from(p.queue.has_next());
+    numbers.local_queues += p.queue.len() as u64 + u64::from(p.queue.has_run_next());
     numbers.timers += p.timers.len() as u64;
 }
 

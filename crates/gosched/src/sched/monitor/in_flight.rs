@@ -11,7 +11,7 @@ use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::sched::state::counts;
 use crate::sys::poller::{self, Poller};
-use crate::sys::thread_look::{self, Call, Doing};
+use crate::sys::thread_look::{self, BlockedSyscall, ThreadStatus};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
@@ -32,16 +32,16 @@ pub(crate) fn check(p: &'static P, seen: &mut Seen, now: u64) {
         *seen = Seen { flight, since: now };
         return;
     }
-    if now - seen.since < OVERDUE_NANOS || !p.is_delivered(flight) {
+    if now - seen.since < OVERDUE_NANOS || !p.is_receiver_woken(flight) {
         return;
     }
     seen.since = now;
-    let (doing, call) = thread_look::call(m.thread());
+    let (doing, call) = thread_look::status_and_syscall(m.thread());
     let is_asleep = match doing {
-        Doing::Runs => return,
-        Doing::Blocked if !call.is_some_and(|call| is_idle_sleep(m, call)) => return,
-        Doing::Blocked => true,
-        Doing::Unknown => false,
+        ThreadStatus::Running => return,
+        ThreadStatus::Blocked if !call.is_some_and(|call| is_idle_sleep(m, call)) => return,
+        ThreadStatus::Blocked => true,
+        ThreadStatus::Unknown => false,
     };
     if p.flight().is_some_and(|(now, _)| now == flight) {
         counts::LOST.fetch_add(u64::from(is_asleep), Ordering::Relaxed);
@@ -50,7 +50,7 @@ pub(crate) fn check(p: &'static P, seen: &mut Seen, now: u64) {
 }
 
 /// Whether `call` is the one in which an M sleeps until it is given a P: on its note, or in the poller.
-fn is_idle_sleep(m: &M, call: Call) -> bool {
+fn is_idle_sleep(m: &M, call: BlockedSyscall) -> bool {
     match call.number {
         libc::SYS_futex => call.arguments[0] == ptr::from_ref(&m.note).addr(),
         libc::SYS_epoll_pwait2 | libc::SYS_epoll_wait | libc::SYS_epoll_pwait => true,
@@ -63,6 +63,6 @@ fn is_idle_sleep(m: &M, call: Call) -> bool {
 fn wake_again(m: &'static M) {
     m.note.wake_again();
     if m.in_poller.get() {
-        poller::here().into_iter().for_each(Poller::interrupt);
+        poller::existing().into_iter().for_each(Poller::interrupt);
     }
 }

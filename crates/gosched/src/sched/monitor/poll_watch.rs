@@ -90,24 +90,26 @@ impl PollWatch {
     /// Sleeps in the poller, unless `is_called` says that somebody wants the watcher; and takes care of those
     /// who are ready.
     pub(crate) fn sleep(&mut self, timeout: Duration, is_called: impl Fn() -> bool) {
-        let (Some(poller), Some(stop)) = (poller::here(), poller::stop()) else { return };
+        let (Some(poller), Some(stop)) = (poller::existing(), poller::sysmon_wake_fd()) else {
+            return;
+        };
         // PAIR watches: one order for this, the next, and who calls.
         sysmon_alarm::SYSMON_IN_POLLER.store(true, Ordering::SeqCst);
-        let told = !is_called() && poller.watch(stop.as_raw_fd(), timeout);
+        let is_ready = !is_called() && poller.wait_for_events(stop.as_raw_fd(), timeout);
         sysmon_alarm::SYSMON_IN_POLLER.store(false, Ordering::Relaxed);
-        poller::unring(stop);
+        poller::drain_eventfd(stop);
         // Those who pass the scheduler find it themselves, and in its turn.
         let (busy, stalled) = self.count_stalled();
         if stalled < busy {
-            self.false_alarm = told;
+            self.false_alarm = is_ready;
             return;
         }
         let mut ready = GList::new();
         events::poll_ready_up_to(SYSMON_POLL_BATCH, &mut ready, Some(Duration::ZERO));
         // Something is told that is not for us: it must not keep the watcher busy.
-        self.false_alarm = told && ready.is_empty();
+        self.false_alarm = is_ready && ready.is_empty();
         if self.false_alarm {
-            SCHED.lock.lock().poller.silence_if_free(|| poller.calm());
+            SCHED.lock.lock().poller.silence_if_free(|| poller.clear_interrupt());
         }
         if !ready.is_empty() {
             self.urgent_ticks = URGENT_TICKS;

@@ -14,7 +14,7 @@
 //! **Slices.** A goroutine that has run for a slice of CPU time, while another waits, is asked to stop
 //! (`preempt`), every 100 µs until it does. What a goroutine had used when it was interrupted for another's
 //! sake counts when it goes on. Goroutines that make each other ready share a slice, as Go's: whichever runs when it is
-//! over is asked. (Where they change faster than they can be asked, they count their turns: `P::is_pair_over`.)
+//! over is asked. (Where they change faster than they can be asked, they count their turns: `P::has_spent_pair_budget`.)
 //!
 //! **A timer is due, or I/O has made somebody ready, and all Ps are busy.** The goroutine that has used most of its slice is asked to make
 //! room: whoever gets its P fires what is due. It must not have passed the scheduler for 100 µs, where it
@@ -32,7 +32,7 @@ use crate::sched::state::{poller_role, stopping, timekeeper};
 use crate::sched::switch::preempt::{self, PreemptReason};
 use crate::sched::switch::syscall;
 use crate::sys::clock;
-use crate::sys::thread_look::{self, Doing};
+use crate::sys::thread_look::{self, ThreadStatus};
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 
@@ -136,7 +136,7 @@ fn mark(p: &'static P, m: &'static M) -> Progress {
 fn check_p(p: &'static P, m: &'static M, seen: &mut SysmonTick, now: u64, found: &mut Findings) {
     let (mark, slice) = (mark(p, m), p.tick());
     let wanted = preempt::has_waiting_g(p);
-    let used = || m.curg().map_or(0, |g| g.used.swap(0, Ordering::Relaxed));
+    let used = || m.curg().map_or(0, |g| g.slice_used_nanos.swap(0, Ordering::Relaxed));
     if mark != seen.progress && slice == seen.slice && mark.m == seen.progress.m {
         let cpu = if wanted { thread_look::cpu_time(m.thread()) } else { seen.cpu };
         let (used, first) = (seen.used + used(), seen.first.or(cpu));
@@ -148,7 +148,7 @@ fn check_p(p: &'static P, m: &'static M, seen: &mut SysmonTick, now: u64, found:
     if mark != seen.progress {
         let used = used();
         // If it is to make room soon, what it has used by then must be known.
-        let soon = || timekeeper::until_next().is_some() || poll_desc::is_waited_for();
+        let soon = || timekeeper::until_next().is_some() || poll_desc::has_waiters();
         let exact = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && soon();
         let cpu = if exact { thread_look::cpu_time(m.thread()) } else { None };
         let new = SysmonTick { slice_since: now, used, first: cpu, cpu, ..SysmonTick::default() };
@@ -212,11 +212,11 @@ fn retake_if_blocked(p: &'static P, m: &'static M, seen: &mut SysmonTick, now: u
     if !is_p_needed(p, seen, now) {
         return false;
     }
-    let blocked = match thread_look::doing(m.thread()) {
-        Doing::Blocked => true,
-        Doing::Runs => false,
+    let blocked = match thread_look::status(m.thread()) {
+        ThreadStatus::Blocked => true,
+        ThreadStatus::Running => false,
         // Nobody says: it has not run for so long that it might as well be.
-        Doing::Unknown => now - seen.cpu_since >= UNNEEDED_P_GRACE_NANOS,
+        ThreadStatus::Unknown => now - seen.cpu_since >= UNNEEDED_P_GRACE_NANOS,
     };
     if !blocked {
         *seen = SysmonTick {
@@ -270,13 +270,13 @@ fn make_room(seen: &mut [SysmonTick], now: u64, found: &mut Findings) {
         return preempt::preempt_one(m, PreemptReason::Slice, seen.progress.turn);
     }
     if let Some(g) = m.curg() {
-        g.used.store(ran, Ordering::Relaxed);
+        g.slice_used_nanos.store(ran, Ordering::Relaxed);
     }
     preempt::preempt_one(m, PreemptReason::MakeRoom, seen.progress.turn);
 }
 
 fn can_be_asked(m: &'static M) -> bool {
-    m.curg().is_some_and(|g: &G| g.steady.load(Ordering::Relaxed) == 0)
+    m.curg().is_some_and(|g: &G| g.no_preempt_depth.load(Ordering::Relaxed) == 0)
 }
 
 /// Some of the Ms whose P was taken in a call that nobody marked, and that may be back from it.
@@ -289,7 +289,7 @@ fn check_ms_without_p(lost: &mut Option<&'static M>, found: &mut Findings) {
             found.asked = true;
         }
         // SAFETY: null, or an M: they are never freed.
-        m = unsafe { this.before.load(Ordering::Relaxed).as_ref() };
+        m = unsafe { this.all_link.load(Ordering::Relaxed).as_ref() };
         if m.is_none() {
             break;
         }
@@ -300,11 +300,11 @@ fn check_ms_without_p(lost: &mut Option<&'static M>, found: &mut Findings) {
 /// Whether it has run since its P was taken, and does now.
 fn check_running_again(m: &'static M) -> bool {
     let Some(ran) = thread_look::cpu_time(m.thread()) else { return false };
-    let before = m.ran_when_taken.load(Ordering::Relaxed);
+    let before = m.cpu_nanos_at_retake.load(Ordering::Relaxed);
     if ran < before + RUNNING_AGAIN_NANOS {
         return false;
     }
-    let runs = thread_look::doing(m.thread()) != Doing::Blocked;
+    let runs = thread_look::status(m.thread()) != ThreadStatus::Blocked;
     if !runs {
         syscall::record_retake(m, ran);
     }

@@ -122,7 +122,7 @@ struct Sysmon {
 impl Sysmon {
     /// On the thread that does the work.
     fn new() -> Sysmon {
-        thread_look::sleep_exactly();
+        thread_look::minimize_timer_slack();
         Sysmon {
             seen: vec![SysmonTick::default(); MAX_PROCS],
             m_cursor: None,
@@ -139,7 +139,7 @@ impl Sysmon {
     fn run_once(&mut self, may_sleep: bool) {
         let woken = self.wait();
         let now = clock::real_now();
-        clock::set_about_now(now);
+        clock::update_coarse_now(now);
         schedtrace::print_if_due(now);
         if SCHED.is_idle() {
             let since = *self.idle_since.get_or_insert(now);
@@ -234,7 +234,7 @@ fn max_delay(now: u64) -> u64 {
     let waits = SCHED.queued.load(Ordering::Relaxed) > 0
         || SCHED.used_ps().any(|p| !p.queue.is_empty())
         || stopping::is_stopping()
-        || (poll_desc::is_waited_for() && !SCHED.is_idle());
+        || (poll_desc::has_waiters() && !SCHED.is_idle());
     if waits { MAX_DELAY_IN_DEMAND_NANOS } else { MAX_DELAY_NANOS.min(schedtrace::until_due(now)) }
 }
 

@@ -22,7 +22,7 @@ use crate::sched::threads::activity;
 use crate::sched::wake;
 use crate::sys::clock;
 use crate::sys::fatal::Stderr;
-use crate::sys::task_count::threads_of_the_process;
+use crate::sys::task_count::count_threads;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) static IGNORE_OTHER_THREADS: AtomicBool = AtomicBool::new(false);
 
 /// Whether every P is idle and every M asleep, and neither I/O nor a timer will change that.
 pub(crate) fn is_possible(locked: &Locked) -> bool {
-    is_all_asleep(locked) && !poll_desc::is_waited_for() && !timers::can_wake()
+    is_all_asleep(locked) && !poll_desc::has_waiters() && !timers::can_wake()
 }
 
 /// Whether every P is idle and every M asleep.
@@ -142,7 +142,7 @@ fn check_dead(silence: Silence) -> Verdict {
     }
     let known = ms + HELPER_THREADS.load(Ordering::Relaxed) as usize + waiting;
     if !IGNORE_OTHER_THREADS.load(Ordering::Relaxed) {
-        match threads_of_the_process(known) {
+        match count_threads(known) {
             Some(all) if all <= known => {}
             Some(_) => return Verdict::NotCertain,
             None => {

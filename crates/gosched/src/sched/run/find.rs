@@ -52,7 +52,7 @@ pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
 /// After so many turns of a pair that keeps making each other ready, one of the others. (Go's pairs
 /// are stopped after 10 ms.)
 fn take_other_after_pair(p: &'static P) -> Option<&'static G> {
-    if !p.is_pair_over() {
+    if !p.has_spent_pair_budget() {
         return None;
     }
     p.start_slice();
@@ -76,7 +76,7 @@ fn take_global_for_fairness(p: &'static P) -> Option<&'static G> {
 
 /// The one to run next, where others may have to come before the P's own queue.
 fn take_run_next(p: &'static P) -> Option<&'static G> {
-    let g = p.queue.take_own_next()?;
+    let g = p.queue.take_run_next()?;
     p.inherit_slice();
     Some(g)
 }
@@ -86,7 +86,7 @@ fn take_priority(p: &'static P) -> Option<&'static G> {
     if SCHED.attention() & (INTERRUPTED | TOO_MANY_STOPPED) == 0 {
         return None;
     }
-    p.ahead.store(0, Ordering::Relaxed);
+    p.io_ahead_streak.store(0, Ordering::Relaxed);
     let g = SCHED.lock.lock().pop_priority()?;
     p.start_slice();
     Some(g)
@@ -97,11 +97,11 @@ const MAX_IO_BEFORE_INTERRUPTED: u32 = 8;
 
 /// Whoever I/O has made ready, before one that was interrupted: it would only be interrupted again.
 fn poll_before_interrupted(m: &'static M, p: &'static P) -> Option<&'static G> {
-    let ahead = p.ahead.load(Ordering::Relaxed);
+    let ahead = p.io_ahead_streak.load(Ordering::Relaxed);
     if SCHED.attention() & INTERRUPTED == 0 || ahead >= MAX_IO_BEFORE_INTERRUPTED {
         return None;
     }
-    p.ahead.store(ahead + 1, Ordering::Relaxed);
+    p.io_ahead_streak.store(ahead + 1, Ordering::Relaxed);
     poll_io(m, p)
 }
 

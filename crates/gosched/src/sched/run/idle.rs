@@ -37,7 +37,7 @@ pub(crate) fn release_p_and_recheck(m: &'static M, p: &'static P) -> Option<&'st
         p.start_slice();
         return g;
     }
-    m.keep_fired(p);
+    m.clear_timer_wake_if_g_ran(p);
     m.release_p();
     wake::become_idle(&mut locked, m, p);
     drop(locked);
@@ -52,7 +52,7 @@ pub(crate) fn release_p_and_recheck(m: &'static M, p: &'static P) -> Option<&'st
 pub(crate) fn stop_m(m: &'static M) -> bool {
     let mut rested = false;
     let mut io_had_time = false;
-    let mut is_quiet = m.take_fired();
+    let mut is_quiet = m.take_timer_wake();
     loop {
         let mut locked = SCHED.lock.lock();
         // A P without an M comes first.
@@ -69,7 +69,7 @@ pub(crate) fn stop_m(m: &'static M) -> bool {
         let check_in = is_last.then(|| deadlock::schedule_check(&mut locked, is_quiet));
         is_quiet = true;
         // Where time is virtual, I/O comes first, for a while, and only who polls knows how long that was.
-        let may_advance_time = if poll_desc::is_waited_for() { polls && io_had_time } else { true };
+        let may_advance_time = if poll_desc::has_waiters() { polls && io_had_time } else { true };
         let may_jump = clock::is_virtual() && may_advance_time && deadlock::is_all_asleep(&locked);
         let jumped = may_jump && timers::advance_virtual_time(&locked);
         drop(locked);
@@ -100,7 +100,7 @@ pub(crate) fn stop_m(m: &'static M) -> bool {
                 }
                 TimeoutOutcome::Fires(p) => {
                     acquire_p_here(m, p);
-                    m.set_fired(p);
+                    m.set_timer_wake(p);
                     return true;
                 }
                 TimeoutOutcome::LooksAgain => continue,
@@ -194,7 +194,7 @@ fn give_memory_back() {
     let locked = SCHED.lock.lock();
     for p in locked.idle_ps.iter() {
         // SAFETY: owner — it is in the list of idle Ps, whose lock is held.
-        stacks::give_up_stacks(unsafe { p.own.get() });
+        stacks::give_up_stacks(unsafe { p.caches.get() });
     }
     let all_idle = SCHED.is_idle();
     drop(locked);

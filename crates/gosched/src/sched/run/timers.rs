@@ -124,7 +124,7 @@ pub(crate) fn advance_virtual_time(_locked: &Locked) -> bool {
     refresh_earliest();
     let next = all_heaps().map(TimerHeap::next_waking).min().unwrap_or(NEVER);
     if next != NEVER {
-        clock::jump_to(next);
+        clock::advance_to(next);
     }
     next != NEVER
 }

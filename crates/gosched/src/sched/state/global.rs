@@ -4,7 +4,7 @@
 //! [`Sched::spinning`]) and read without: a reader that must not miss a change uses the barriers of
 //! `wake`.
 
-use crate::gmp::chain::Chain;
+use crate::gmp::chain::IntrusiveStack;
 use crate::gmp::g::G;
 use crate::gmp::global_queue::GlobalQueue;
 use crate::gmp::list::GList;
@@ -13,7 +13,7 @@ use crate::gmp::note::Note;
 use crate::gmp::p::P;
 use crate::gmp::poll_role::PollRole;
 use crate::sys::Lock;
-use crate::sys::apart::Apart;
+use crate::sys::apart::CachePadded;
 use gosched_context::dying;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -25,15 +25,15 @@ pub(crate) const MAX_PROCS: usize = 4096;
 /// and what hardly ever changes lie on different cache lines: every yield reads the last two.
 #[repr(C)]
 pub(crate) struct Sched {
-    pub(crate) lock: Apart<Lock<Locked>>,
+    pub(crate) lock: CachePadded<Lock<Locked>>,
     /// Length of the global queue.
     pub(crate) queued: AtomicUsize,
     /// How many Ps are idle.
-    pub(crate) idle_ps: Apart<AtomicU32>,
+    pub(crate) idle_ps: CachePadded<AtomicU32>,
     /// How many Ms look for work, with a P, or will as soon as they run.
     pub(crate) spinning: AtomicU32,
     /// How many Ps there are.
-    pub(crate) procs: Apart<AtomicU32>,
+    pub(crate) procs: CachePadded<AtomicU32>,
     /// What every M looks at between goroutines: [`STOPPING`] and its kin. Written under the lock.
     attention: AtomicU32,
     /// All Ps ever made; the first `procs` are in use.
@@ -42,23 +42,23 @@ pub(crate) struct Sched {
     pub(crate) last_m: AtomicPtr<M>,
     /// Goroutines started by ordinary threads.
     pub(crate) foreign_goroutines: AtomicU64,
-    next_id: Apart<AtomicU64>,
+    next_id: CachePadded<AtomicU64>,
 }
 
 /// What is under the lock.
 #[derive(Debug)]
 pub(crate) struct Locked {
     pub(crate) queue: GlobalQueue,
-    pub(crate) idle_ps: Chain<P>,
-    pub(crate) idle_ms: Chain<M>,
+    pub(crate) idle_ps: IntrusiveStack<P>,
+    pub(crate) idle_ms: IntrusiveStack<M>,
     /// Of these, the one that wakes for the next timer.
     pub(crate) timekeeper: Option<&'static M>,
     /// The role of the M that sleeps in the poller.
     pub(crate) poller: PollRole<M>,
     /// Ps for which no M was there: the spawner makes one.
-    pub(crate) orphans: Chain<P>,
+    pub(crate) orphans: IntrusiveStack<P>,
     /// Ms whose thread has ended.
-    pub(crate) dead_ms: Chain<M>,
+    pub(crate) dead_ms: IntrusiveStack<M>,
     /// Dead Gs.
     pub(crate) free: GList,
     /// Runnable Gs for which there was no stack.
@@ -95,14 +95,14 @@ pub(crate) const TOO_MANY_STOPPED: u32 = 4;
 
 /// The one there is.
 pub(crate) static SCHED: Sched = Sched {
-    lock: Apart::new(Lock::new(Locked {
+    lock: CachePadded::new(Lock::new(Locked {
         queue: GlobalQueue::new(),
-        idle_ps: Chain::new(),
-        idle_ms: Chain::new(),
+        idle_ps: IntrusiveStack::new(),
+        idle_ms: IntrusiveStack::new(),
         timekeeper: None,
         poller: PollRole::new(),
-        orphans: Chain::new(),
-        dead_ms: Chain::new(),
+        orphans: IntrusiveStack::new(),
+        dead_ms: IntrusiveStack::new(),
         free: GList::new(),
         stackless: GList::new(),
         ms: 0,
@@ -116,14 +116,14 @@ pub(crate) static SCHED: Sched = Sched {
         has_checked_deadlock: false,
     })),
     queued: AtomicUsize::new(0),
-    idle_ps: Apart::new(AtomicU32::new(0)),
+    idle_ps: CachePadded::new(AtomicU32::new(0)),
     spinning: AtomicU32::new(0),
-    procs: Apart::new(AtomicU32::new(0)),
+    procs: CachePadded::new(AtomicU32::new(0)),
     attention: AtomicU32::new(0),
     ps: [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_PROCS],
     last_m: AtomicPtr::new(std::ptr::null_mut()),
     foreign_goroutines: AtomicU64::new(0),
-    next_id: Apart::new(AtomicU64::new(FIRST_ID)),
+    next_id: CachePadded::new(AtomicU64::new(FIRST_ID)),
 };
 
 /// Where whoever stops the world waits for it.
@@ -184,7 +184,7 @@ impl Sched {
         std::iter::from_fn(move || {
             // SAFETY: null, or an M: they are never freed.
             let this: &'static M = unsafe { m.as_ref() }?;
-            m = this.before.load(Ordering::Relaxed);
+            m = this.all_link.load(Ordering::Relaxed);
             Some(this)
         })
     }

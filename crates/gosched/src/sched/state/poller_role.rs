@@ -19,7 +19,7 @@ pub(crate) static IO_UNCLAIMED: AtomicBool = AtomicBool::new(false);
 /// Whether an M with a P should look: somebody waits, and nobody sleeps in the poller.
 #[inline]
 pub(crate) fn should_poll() -> bool {
-    poll_desc::is_waited_for() && !POLLER_BLOCKED.load(Ordering::Relaxed)
+    poll_desc::has_waiters() && !POLLER_BLOCKED.load(Ordering::Relaxed)
 }
 
 /// Whether somebody should make room for goroutines that I/O has made ready.
@@ -37,7 +37,7 @@ pub(crate) fn mark_io_claimed() {
 /// Gives an M that is about to sleep the role of poller, where an M in the poller is wanted and there is none.
 /// Returns whether it did. Under the lock, in the step in which the M enters the list of idle Ms.
 pub(crate) fn take_poll_role(locked: &mut Locked, m: &'static M) -> bool {
-    if !locked.poller.is_free() || !are_ps_idle_or_stalled() || !poll_desc::is_waited_for() {
+    if !locked.poller.is_free() || !are_ps_idle_or_stalled() || !poll_desc::has_waiters() {
         return false;
     }
     locked.poller.take(m, &m.in_poller);
@@ -66,7 +66,7 @@ pub(crate) fn give_up_poll_role(locked: &mut Locked, m: &'static M) -> bool {
 /// Wakes an M that was taken out of the list of idle Ms.
 pub(crate) fn wake_m(m: &'static M) {
     poll_role::wake(&m.note, &m.in_poller, || {
-        poller::here().into_iter().for_each(Poller::interrupt)
+        poller::existing().into_iter().for_each(Poller::interrupt)
     });
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn wake_m(m: &'static M) {
 /// without going to sleep, after a heavy barrier; and by whoever waits, after it has counted itself.
 pub(crate) fn is_poller_wanted() -> bool {
     // PAIR waiters: one order for this and the M that sleeps.
-    poll_desc::is_waited_for() && !POLLER_BLOCKED.load(Ordering::SeqCst) && are_ps_idle_or_stalled()
+    poll_desc::has_waiters() && !POLLER_BLOCKED.load(Ordering::SeqCst) && are_ps_idle_or_stalled()
 }
 
 /// All Ps are idle, or will not pass the scheduler soon.

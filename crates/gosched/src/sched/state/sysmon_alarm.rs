@@ -25,7 +25,7 @@ pub(crate) fn on_idle_p_acquired() {
     barrier::light();
     let last = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && IN_LONG_DELAY.load(Ordering::Relaxed);
     if last || ASLEEP.load(Ordering::Relaxed) {
-        clock::set_about_now(clock::real_now());
+        clock::update_coarse_now(clock::real_now());
         ASLEEP.store(false, Ordering::Relaxed);
         IN_LONG_DELAY.store(false, Ordering::Relaxed);
         wake_sysmon();
@@ -60,8 +60,8 @@ pub(crate) static SYSMON_IN_POLLER: AtomicBool = AtomicBool::new(false);
 fn wake_sysmon_from_poller() {
     // PAIR watches: one order for this, sysmon's word, and its way into the poller.
     if SYSMON_IN_POLLER.load(Ordering::SeqCst)
-        && let Some(stop) = poller::stop()
+        && let Some(stop) = poller::sysmon_wake_fd()
     {
-        poller::ring(stop);
+        poller::signal_eventfd(stop);
     }
 }

@@ -59,7 +59,7 @@ pub(crate) static CPU_LIMIT_REQUESTED: AtomicBool = AtomicBool::new(false);
 
 /// Asks for another look at the CPU limit, which reads files. Does not wait.
 pub(crate) fn request_cpu_limit() {
-    if !cpu_limit::is_fixed() {
+    if !cpu_limit::is_procs_fixed() {
         CPU_LIMIT_REQUESTED.store(true, Ordering::Relaxed);
         request_thread();
     }

@@ -3,13 +3,13 @@
 use crate::gmp::m::M;
 use crate::gmp::timer::NEVER;
 use crate::sched::state::global::Locked;
-use crate::sys::apart::Apart;
+use crate::sys::apart::CachePadded;
 use crate::sys::clock;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// No timer is due before.
-pub(crate) static EARLIEST: Apart<AtomicU64> = Apart::new(AtomicU64::new(NEVER));
+pub(crate) static EARLIEST: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(NEVER));
 
 /// Until when the keeper sleeps; 0: there is none.
 pub(crate) static TIMEKEEPER_WAKES_AT: AtomicU64 = AtomicU64::new(0);

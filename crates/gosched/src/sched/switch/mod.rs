@@ -25,9 +25,9 @@ pub(crate) mod syscall;
 use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
-use crate::gmp::run_queue::Slice;
+use crate::gmp::run_queue::TimeSlice;
 use crate::gmp::state::GState;
-use crate::gmp::track::TURNS;
+use crate::gmp::track::TRACKING_PERIOD;
 use crate::probe;
 use crate::sched::state::global::{self, SCHED};
 use crate::sched::state::{poller_role, seeded, timekeeper};
@@ -91,7 +91,7 @@ pub(crate) fn depart_yielding(m: &'static M, g: &'static G) {
 pub(crate) fn take_global(p: &'static P) -> Option<&'static G> {
     // SAFETY: held — promised by the caller; no other reference is in use.
     let locked = unsafe { SCHED.lock.value() };
-    let beside = locked.queue.pop_beside();
+    let beside = locked.queue.pop_stopped_or_interrupted();
     let first = beside.or_else(|| spill::refill(&p.queue, locked.queue.any(), SCHED.procs()));
     locked.publish_length();
     first
@@ -108,7 +108,7 @@ fn pick_next(
         && (SCHED.queued.load(Ordering::Relaxed) > 0 || poller_role::should_poll());
     if due
         || timekeeper::are_due()
-        || (p.is_departure_tracked() && if_tracked(m, p))
+        || (p.count_departure() && if_tracked(m, p))
         || SCHED.attention() != 0
         || m.carrier.odd() != 0
     {
@@ -128,11 +128,11 @@ fn pick_next(
 #[cold]
 #[inline(never)]
 fn track(m: &'static M, p: &'static P) -> bool {
-    p.track_after(TURNS - 1);
-    if let Some(g) = m.curg().filter(|_| probe::ON) {
+    p.set_departures_until_tracked(TRACKING_PERIOD - 1);
+    if let Some(g) = m.curg().filter(|_| probe::ENABLED) {
         g.track();
     }
-    p.is_pair_over()
+    p.has_spent_pair_budget()
 }
 
 /// As [`track`], for one that yields. Where there is nobody else it stays, and must not be marked: its next wait
@@ -142,18 +142,18 @@ fn track(m: &'static M, p: &'static P) -> bool {
 fn track_yielding(m: &'static M, p: &'static P) -> bool {
     let is_alone = p.queue.is_empty() && SCHED.queued.load(Ordering::Relaxed) == 0;
     if is_alone {
-        p.track_after(TURNS - 1);
-        return p.is_pair_over();
+        p.set_departures_until_tracked(TRACKING_PERIOD - 1);
+        return p.has_spent_pair_budget();
     }
-    track(m, p) || probe::ON
+    track(m, p) || probe::ENABLED
 }
 
 /// The slice that a G from the P's own queue runs in.
 #[inline]
-pub(crate) fn start_or_inherit_slice(p: &'static P, slice: Slice) {
+pub(crate) fn start_or_inherit_slice(p: &'static P, slice: TimeSlice) {
     match slice {
-        Slice::New => p.start_slice(),
-        Slice::Inherited => p.inherit_slice(),
+        TimeSlice::New => p.start_slice(),
+        TimeSlice::Inherited => p.inherit_slice(),
     }
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn execute(m: &'static M, g: &'static G) {
 #[inline(always)]
 unsafe fn switch(m: &'static M, from: *mut Saved, to: *mut Saved, departure: Departure) {
     // SAFETY: owner — the M's own thread, and nothing is left to publish.
-    unsafe { m.departed.as_ptr().write(departure) };
+    unsafe { m.pending_departure.as_ptr().write(departure) };
     // SAFETY: to — promised by the caller; from — the caller's own, in a record that is never freed;
     // fs — each G's own, or the M's.
     unsafe { arch::switch(from, to, 0) };
@@ -216,7 +216,7 @@ pub(crate) fn publish_departure() {
     // SAFETY: carried — the caller was just switched to, by an M.
     let m = unsafe { M::current() };
     // SAFETY: owner — the M's own thread.
-    let departure = unsafe { m.departed.as_ptr().replace(Departure::None) };
+    let departure = unsafe { m.pending_departure.as_ptr().replace(Departure::None) };
     match departure {
         Departure::None => {}
         Departure::Park { g, commit, data } => {

@@ -10,19 +10,19 @@ pub(crate) fn without<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
     struct End(&'static G);
     impl Drop for End {
         fn drop(&mut self) {
-            let before = self.0.steady.load(Ordering::Relaxed);
-            self.0.steady.store(before - 1, Ordering::Relaxed);
+            let before = self.0.no_preempt_depth.load(Ordering::Relaxed);
+            self.0.no_preempt_depth.store(before - 1, Ordering::Relaxed);
             if before == 1 {
                 let m = boundary::enter();
                 // What was asked for meanwhile is done on the way out.
-                if m.asked.load(Ordering::Relaxed) != 0 {
+                if m.preempt_request.load(Ordering::Relaxed) != 0 {
                     m.carrier.set_pending(true);
                 }
                 boundary::leave();
             }
         }
     }
-    g.steady.store(g.steady.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    g.no_preempt_depth.store(g.no_preempt_depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     let _end = End(g);
     f()
 }

@@ -1,7 +1,7 @@
 //! A goroutine that does not come into the runtime is made to: it is interrupted by a signal, and gives its P
 //! to others.
 //!
-//! **Asking.** The word `asked` of an M says what for ([`PreemptReason`]), and in which turn on its P. Whoever asks
+//! **Asking.** The word `preempt_request` of an M says what for ([`PreemptReason`]), and in which turn on its P. Whoever asks
 //! sets it, then the request that the way out of the runtime looks at (`Carrier::set_pending`), then sends the
 //! signal. A request stands until it is served: the watcher asks again. One that is about an earlier turn
 //! is out of date, and nobody serves it.
@@ -120,13 +120,13 @@ pub(crate) fn interrupt(m: &'static M) -> bool {
 
 /// As [`preempt_one`], without a signal.
 pub(crate) fn set_request(m: &'static M, why: PreemptReason, turn: u32) {
-    m.asked.store((why as u64) << 32 | u64::from(turn), Ordering::Relaxed);
+    m.preempt_request.store((why as u64) << 32 | u64::from(turn), Ordering::Relaxed);
     m.carrier.set_pending(true);
 }
 
 /// Whether a request of this kind stands.
 fn has_request(m: &'static M, why: PreemptReason) -> bool {
-    m.asked.load(Ordering::Relaxed) >> 32 == why as u64
+    m.preempt_request.load(Ordering::Relaxed) >> 32 == why as u64
 }
 
 /// What `m`, which has a P, is to stop for; `None`: nothing, or what was asked for is out of date.
@@ -134,7 +134,7 @@ fn request(m: &'static M, p: &'static P) -> Option<PreemptReason> {
     if stopping::is_stopping() {
         return Some(PreemptReason::World);
     }
-    let asked = m.asked.load(Ordering::Relaxed);
+    let asked = m.preempt_request.load(Ordering::Relaxed);
     let kinds = [PreemptReason::Slice, PreemptReason::MakeRoom, PreemptReason::Seeded];
     let why = kinds.into_iter().find(|&why| why as u64 == asked >> 32)?;
     (asked as u32 == p.turn() || why == PreemptReason::Seeded).then_some(why)
@@ -145,10 +145,10 @@ pub(crate) fn serve_request(m: &'static M) {
     m.carrier.set_pending(false);
     let (Some(g), Some(p)) = (m.curg(), m.p()) else { return };
     let why = request(m, p);
-    if g.steady.load(Ordering::Relaxed) > 0 && why != Some(PreemptReason::World) {
+    if g.no_preempt_depth.load(Ordering::Relaxed) > 0 && why != Some(PreemptReason::World) {
         return;
     }
-    m.asked.store(0, Ordering::Relaxed);
+    m.preempt_request.store(0, Ordering::Relaxed);
     match why {
         None => {}
         Some(PreemptReason::World) => switch::switch_to_g0(m, g, Departure::Stopped { g }),
@@ -196,7 +196,7 @@ fn stop(m: &'static M, at: &mut Interruption) -> bool {
         _ if syscall::is_in_syscall(m) => None,
         _ => has_request(m, PreemptReason::NoP).then_some(PreemptReason::NoP),
     };
-    let steady = g.steady.load(Ordering::Relaxed) > 0;
+    let steady = g.no_preempt_depth.load(Ordering::Relaxed) > 0;
     let Some(why) = why.filter(|&why| !steady || why == PreemptReason::World) else { return false };
     let own = current::goroutine().is_some_and(|own| std::ptr::eq(own, g));
     let may_move = own && MAY_MOVE.load(Ordering::Relaxed);
@@ -235,9 +235,9 @@ fn defer_if_outside_text(m: &'static M, at: &Interruption) -> bool {
 /// The M gives its P to somebody else, and sleeps right here until it gets one again.
 fn stop_in_place(m: &'static M, g: &'static G, why: PreemptReason, at: &Interruption) {
     let registers = at.registers();
-    g.show(&raw const registers);
+    g.set_stopped_registers(&raw const registers);
     sleep_in_place(m, g, why, at);
-    g.show(ptr::null());
+    g.set_stopped_registers(ptr::null());
 }
 
 /// See [`stop_in_place`].
@@ -257,7 +257,7 @@ fn sleep_in_place(m: &'static M, g: &'static G, why: PreemptReason, at: &Interru
         return;
     }
     let Some(p) = m.release_p() else { return };
-    m.asked.store(0, Ordering::Relaxed);
+    m.preempt_request.store(0, Ordering::Relaxed);
     m.carrier.set_pending(false);
     let pinned = stopped_m::pin_and_enqueue(&mut locked, m, g, why != PreemptReason::Slice);
     if stopping {

@@ -5,7 +5,7 @@
 //! ready like one that waits, or discarded. It has neither a stack nor a place in any count before it runs.
 
 use crate::gmp::current;
-use crate::gmp::g::{Birth, G};
+use crate::gmp::g::{G, GInit};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::spawn_request::SpawnRequest;
 use crate::sched::switch::boundary::{enter, leave};
@@ -22,7 +22,7 @@ pub(crate) fn prepare(request: SpawnRequest<'_>) -> &'static G {
             spawn::allocate_gs();
             continue;
         };
-        g.begin(Birth { id, parent, site: request.site, task: request.task, details: None });
+        g.init(GInit { id, parent, site: request.site, task: request.task, details: None });
         g.set_prepared(true);
         return g;
     }
@@ -52,7 +52,7 @@ pub(crate) fn discard(g: &'static G) {
     }
     match enter().p() {
         // SAFETY: owner — the caller has the P.
-        Some(p) => stacks::put_free_g(unsafe { p.own.get() }, g),
+        Some(p) => stacks::put_free_g(unsafe { p.caches.get() }, g),
         None => SCHED.lock.lock().free.push_front(g),
     }
     leave();

@@ -1,7 +1,7 @@
 //! A goroutine is started: by another one on its P, or by a thread through the global queue.
 
 use crate::gmp::current;
-use crate::gmp::g::{Birth, G};
+use crate::gmp::g::{G, GInit};
 use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::sched::state::global::SCHED;
@@ -51,7 +51,7 @@ pub(crate) fn init_g(g: &'static G, id: u64, parent: u64, request: SpawnRequest<
         // SAFETY: owner — a dead G that was just taken.
         unsafe { g.frame.get() }.size = options.size;
     }
-    g.begin(Birth { id, parent, site: request.site, task: request.task, details });
+    g.init(GInit { id, parent, site: request.site, task: request.task, details });
     g.enter_group();
     g.transition(GState::Dead, GState::Runnable);
 }

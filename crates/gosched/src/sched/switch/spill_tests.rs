@@ -1,5 +1,5 @@
 use super::*;
-use crate::gmp::run_queue::Slice;
+use crate::gmp::run_queue::TimeSlice;
 use std::ptr;
 
 /// Queues of 4, as in the documents' scenarios, and a global queue.
@@ -40,12 +40,12 @@ impl World {
     }
 
     fn local(&mut self, p: usize) -> Vec<usize> {
-        let taken: Vec<(&'static G, Slice)> =
+        let taken: Vec<(&'static G, TimeSlice)> =
             std::iter::from_fn(|| self.queues[p].take()).collect();
         for &(g, slice) in &taken {
             match slice {
-                Slice::New => assert!(self.queues[p].push(g)),
-                Slice::Inherited => assert!(self.queues[p].push_next(g).is_none()),
+                TimeSlice::New => assert!(self.queues[p].push(g)),
+                TimeSlice::Inherited => assert!(self.queues[p].push_next(g).is_none()),
             }
         }
         taken.iter().map(|(g, _)| self.number(g)).collect()
@@ -86,7 +86,7 @@ fn scenario_1_and_2_a_new_g_stays_with_its_p_and_runs_there_next() {
     world.spawn(0, 2);
     assert_eq!(world.local(0), [2]);
     let (g, slice) = world.queues[0].take().unwrap();
-    assert_eq!((world.number(g), slice), (2, Slice::Inherited));
+    assert_eq!((world.number(g), slice), (2, TimeSlice::Inherited));
 }
 
 // S172, S173, S174

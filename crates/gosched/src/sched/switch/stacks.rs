@@ -36,9 +36,9 @@ const FREE_GS_BATCH: usize = 32;
 #[inline]
 pub(crate) fn take_free_g(p: &'static P) -> Option<&'static G> {
     // SAFETY: owner — the caller has the P.
-    let caches = unsafe { p.own.get() };
+    let caches = unsafe { p.caches.get() };
     let g = caches.free.pop_front().or_else(|| refill(&mut caches.free));
-    p.dead.store(caches.free.len() as u32, Ordering::Relaxed);
+    p.free_g_count.store(caches.free.len() as u32, Ordering::Relaxed);
     g
 }
 
@@ -61,7 +61,7 @@ const ID_BATCHES_PER_TRACKED_G: u32 = 64;
 #[inline]
 pub(crate) fn take_id(p: &'static P, g: &'static G) -> u64 {
     // SAFETY: owner — the caller has the P.
-    let caches = unsafe { p.own.get() };
+    let caches = unsafe { p.caches.get() };
     let ids = &mut caches.ids;
     if ids.0 == ids.1 {
         ids.0 = SCHED.take_ids(ID_BATCH);
@@ -93,7 +93,7 @@ pub(crate) fn give_up_kept_stack(p: &'static P, g: &'static G) {
     // SAFETY: owner — a dead G that was just taken.
     if let Some(stack) = unsafe { g.frame.get() }.stack.take() {
         // SAFETY: owner — the caller has the P.
-        unsafe { p.own.get() }.stacks.put(stack);
+        unsafe { p.caches.get() }.stacks.put(stack);
     }
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn ensure_cached_stack(m: &'static M, g: &'static G) -> bool {
     let frame = unsafe { g.frame.get() };
     let Some(p) = m.p().filter(|_| frame.size.is_none()) else { return false };
     // SAFETY: owner — the caller has the P.
-    let stacks = unsafe { &mut p.own.get().stacks };
+    let stacks = unsafe { &mut p.caches.get().stacks };
     frame.stack = stacks.take_kept();
     frame.stack.as_ref().inspect(|stack| write_first_frame(g, stack)).is_some()
 }
@@ -119,14 +119,14 @@ pub(crate) fn ensure_stack(m: &'static M, g: &'static G) -> bool {
     }
     let Some(p) = m.p() else { return false };
     // SAFETY: owner — the caller has the P.
-    let stacks = unsafe { &mut p.own.get().stacks };
+    let stacks = unsafe { &mut p.caches.get().stacks };
     // SAFETY: owner — the caller took it from a queue.
     let frame = unsafe { g.frame.get() };
     let size = frame.size.unwrap_or(stacks.size());
     let taken = stacks.take(size).or_else(|_| {
         collect_stacks(p);
         // SAFETY: owner — the caller has the P.
-        unsafe { p.own.get() }.stacks.take(size)
+        unsafe { p.caches.get() }.stacks.take(size)
     });
     match taken {
         Ok(stack) => {
@@ -146,11 +146,11 @@ pub(crate) fn ensure_stack(m: &'static M, g: &'static G) -> bool {
 #[cold]
 fn collect_stacks(p: &'static P) {
     // SAFETY: owner — the caller has the P.
-    give_up_stacks(unsafe { p.own.get() });
+    give_up_stacks(unsafe { p.caches.get() });
     let locked = SCHED.lock.lock();
     for idle in locked.idle_ps.iter() {
         // SAFETY: owner — it is in the list of idle Ps, whose lock is held.
-        give_up_stacks(unsafe { idle.own.get() });
+        give_up_stacks(unsafe { idle.caches.get() });
     }
 }
 
@@ -197,7 +197,7 @@ fn write_first_frame(g: &'static G, stack: &Stack) {
 pub(crate) fn can_recycle_without_lock(m: &'static M) -> bool {
     let Some(p) = m.p() else { return false };
     // SAFETY: owner — the caller has the P.
-    let caches = unsafe { p.own.get() };
+    let caches = unsafe { p.caches.get() };
     caches.free.len() < MAX_FREE_GS - 1
         && !caches.ends.wrapping_add(1).is_multiple_of(EXITS_PER_STACK_TRIM)
         && !STACK_WANTED.load(Ordering::Relaxed)
@@ -217,12 +217,12 @@ pub(crate) fn recycle_g(m: &'static M, g: &'static G) {
         // It ended while locked: the thread is not as others may expect it, and ends too.
         m.set_locked_g(None);
         g.pinned.store(ptr::null_mut(), Ordering::Relaxed);
-        g.locks.store(0, Ordering::Relaxed);
+        g.os_thread_lock_count.store(0, Ordering::Relaxed);
         m.set_dying(true);
     }
     let Some(p) = m.p() else { fatal!("goroutine {} ended on M{} that has no P", g.id(), m.id) };
     // SAFETY: owner — the caller has the P.
-    let caches = unsafe { p.own.get() };
+    let caches = unsafe { p.caches.get() };
     // SAFETY: owner — it has left for good.
     let frame = unsafe { g.frame.get() };
     if let Some(stack) = &frame.stack {
@@ -237,7 +237,7 @@ pub(crate) fn recycle_g(m: &'static M, g: &'static G) {
         caches.stacks.put_trimmed(stack);
     }
     put_free_g(caches, g);
-    p.dead.store(caches.free.len() as u32, Ordering::Relaxed);
+    p.free_g_count.store(caches.free.len() as u32, Ordering::Relaxed);
     if STACK_WANTED.load(Ordering::Relaxed) {
         give_up_stacks(caches);
         retry_stackless();

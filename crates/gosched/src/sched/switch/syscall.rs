@@ -71,17 +71,17 @@ pub(crate) fn retake_unmarked(m: &'static M) -> bool {
 
 /// Its thread is blocked in a call that nobody marked, without a P, and has run for so long.
 pub(crate) fn record_retake(m: &'static M, ran: u64) {
-    m.taken_at.store(clock::real_now(), Ordering::Relaxed);
+    m.retaken_at_nanos.store(clock::real_now(), Ordering::Relaxed);
     // PAIR taken-at: whoever sees that it has not run since sees since when.
-    m.ran_when_taken.store(ran, Ordering::Release);
+    m.cpu_nanos_at_retake.store(ran, Ordering::Release);
 }
 
 /// Since when its thread is in a call that nobody marked, about, if that has run for so long: where its P was taken
 /// in that call, and not before.
 pub(crate) fn blocked_since(m: &'static M, ran: u64) -> Option<u64> {
     // PAIR taken-at: the time is not older than this.
-    let is_same = m.ran_when_taken.load(Ordering::Acquire) == ran;
-    let since = m.taken_at.load(Ordering::Relaxed);
+    let is_same = m.cpu_nanos_at_retake.load(Ordering::Acquire) == ran;
+    let since = m.retaken_at_nanos.load(Ordering::Relaxed);
     (is_same && is_running_without_p(m)).then_some(since)
 }
 
@@ -190,11 +190,11 @@ pub(crate) fn exit_syscall_in_place(m: &'static M) {
         if !is_shown {
             // SAFETY: to — a local.
             unsafe { arch::registers_here(&raw mut registers) };
-            g.show(&raw const registers);
+            g.set_stopped_registers(&raw const registers);
         }
         wait_for_p_in_place(m, g);
         if !is_shown {
-            g.show(ptr::null());
+            g.set_stopped_registers(ptr::null());
         }
         m.syscall_state.store(0, Ordering::Relaxed);
     }
@@ -234,7 +234,7 @@ fn settle_retake(m: &'static M, g: &'static G) -> bool {
 fn restore_running(g: &'static G) {
     if g.state() == GState::Syscall {
         g.transition(GState::Syscall, GState::Running);
-        g.show(ptr::null());
+        g.set_stopped_registers(ptr::null());
     }
 }
 

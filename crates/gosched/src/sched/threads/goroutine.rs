@@ -1,7 +1,7 @@
 //! The life of a goroutine that is a thread.
 
 use crate::gmp::current;
-use crate::gmp::g::{Birth, G};
+use crate::gmp::g::{G, GInit};
 use crate::gmp::state::GState;
 use crate::sched::state::spawn_request::SpawnRequest;
 use crate::sched::threads::{activity, wait};
@@ -102,7 +102,7 @@ pub(crate) fn fill(request: SpawnRequest<'_>) -> (&'static G, u64) {
     let parent = current::goroutine().map_or(0, G::id);
     let g = wait::take_g();
     let details = request.options.and_then(|options| options.details.clone());
-    g.begin(Birth { id, parent, site: request.site, task: request.task, details });
+    g.init(GInit { id, parent, site: request.site, task: request.task, details });
     g.begin_thread_goroutine();
     (g, id)
 }
@@ -133,7 +133,7 @@ pub(crate) fn recycle(g: &'static G) {
     g.forget_details();
     g.set_exiting(false);
     g.end_thread();
-    g.locks.store(0, Ordering::Relaxed);
+    g.os_thread_lock_count.store(0, Ordering::Relaxed);
     g.transition(GState::Running, GState::Dead);
     Guarded::new(&wait::FREE).push_front(g);
 }

@@ -47,12 +47,12 @@ fn run_loop(upcalls: &Upcalls) {
         let alone = activity::ACTIVE.fetch_sub(1, Ordering::Relaxed) == 1;
         let next = timer_heap::HEAP.next();
         if clock::is_virtual() {
-            if alone && poll_desc::is_waited_for() && poll_thread::wait_for_io() {
+            if alone && poll_desc::has_waiters() && poll_thread::wait_for_io() {
                 continue;
             }
             let next = timer_heap::HEAP.next_waking();
             match (alone, next != NEVER) {
-                (true, true) => clock::jump_to(next),
+                (true, true) => clock::advance_to(next),
                 // After a short time in which somebody may still come.
                 (true, false)
                     if !timer_heap::WAKE_WORD.wait(0, Some(activity::DEADLOCK_CHECK_DELAY)) =>

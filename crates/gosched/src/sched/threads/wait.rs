@@ -57,7 +57,7 @@ impl ThreadG {
     }
 }
 
-/// Where an ordinary thread waits: [`G::show`] shows the first field.
+/// Where an ordinary thread waits: [`G::set_stopped_registers`] shows the first field.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct WaitingPlace {
@@ -106,7 +106,7 @@ pub(crate) unsafe fn park(
     let temporary = own.is_none().then(ThreadG::new);
     let temporary = temporary.as_ref().map(|mine| (mine.g, mine.id));
     let Some((g, thread)) = own.or(temporary) else { return };
-    g.word.set(0);
+    g.sleep_word.set(0);
     g.begin_wait(reason, data);
     if goroutine.is_some() {
         g.transition(GState::Running, GState::Waiting);
@@ -129,9 +129,13 @@ pub(crate) unsafe fn park(
                 // Of this frame, which is there until the thread goes on.
                 let mut place = WaitingPlace { registers: MaybeUninit::uninit(), thread };
                 frame::registers_here(&mut place.registers);
-                g.show(if probe::ON { place.registers.as_ptr() } else { ptr::null() });
+                g.set_stopped_registers(if probe::ENABLED {
+                    place.registers.as_ptr()
+                } else {
+                    ptr::null()
+                });
                 sleep(g, upcalls);
-                g.show(ptr::null());
+                g.set_stopped_registers(ptr::null());
             }
         }
     }
@@ -168,18 +172,18 @@ fn sleep(g: &'static G, upcalls: &Upcalls) {
     // If all goroutines slept already, nobody else looks. Code inside `host` is on an M that is awake for
     // those who count: it would find nothing, and may be stopped with the lock that it looks under.
     if !current::is_m()
-        && g.word.get() == 0
-        && !g.word.wait(0, Some(activity::DEADLOCK_CHECK_DELAY))
+        && g.sleep_word.get() == 0
+        && !g.sleep_word.wait(0, Some(activity::DEADLOCK_CHECK_DELAY))
     {
         check_for_deadlock(upcalls);
     }
-    while g.word.get() == 0 {
-        g.word.wait(0, None);
+    while g.sleep_word.get() == 0 {
+        g.sleep_word.wait(0, None);
     }
 }
 
 fn sleep_until(g: &'static G, limit: ThreadDeadline, upcalls: &Upcalls) {
-    while g.word.get() == 0 {
+    while g.sleep_word.get() == 0 {
         let left = limit.when.saturating_sub(clock::now());
         if left == 0 {
             // SAFETY: set by this thread, and not changed since: it waits.
@@ -191,7 +195,7 @@ fn sleep_until(g: &'static G, limit: ThreadDeadline, upcalls: &Upcalls) {
             DEADLINE.set(None);
             return sleep(g, upcalls);
         }
-        g.word.wait(0, Some(Duration::from_nanos(left)));
+        g.sleep_word.wait(0, Some(Duration::from_nanos(left)));
     }
 }
 
@@ -208,8 +212,8 @@ pub(crate) fn ready(g: &'static G) {
     if g.id() != 0 {
         activity::ACTIVE.fetch_add(1, Ordering::Relaxed);
     }
-    g.word.set(1);
-    g.word.wake();
+    g.sleep_word.set(1);
+    g.sleep_word.wake();
 }
 
 /// One less. In virtual time, the last one lets time pass.

@@ -21,7 +21,7 @@ pub(crate) fn start_m(mut locked: Guard<'_, Locked>, p: &'static P, spinning: bo
             let stock = locked.idle_ms.len();
             drop(locked);
             m.spinning.store(spinning, Ordering::Relaxed);
-            m.hand_p(p, poller_role::wake_m);
+            m.wake_with_p(p, poller_role::wake_m);
             if stock == 0 {
                 thread_requests::request_thread();
             }
@@ -41,14 +41,14 @@ pub(crate) fn start_m(mut locked: Guard<'_, Locked>, p: &'static P, spinning: bo
 
 /// To the M that sleeps until it can run the goroutine it is locked to; which is in no queue any more.
 pub(crate) fn hand_p_to(owner: &'static M, p: &'static P) {
-    owner.hand_p(p, poller_role::wake_m);
+    owner.wake_with_p(p, poller_role::wake_m);
 }
 
 /// Where no thread is to be had: idle Ps go straight to the Ms whose goroutines can run. No other M
 /// may be left to bring them.
 pub(crate) fn give_idle_ps_to_locked_ms(locked: &mut Locked) {
     while locked.idle_ps.iter().next().is_some() {
-        let Some(g) = locked.queue.take_pinned() else { break };
+        let Some(g) = locked.queue.remove_pinned() else { break };
         locked.publish_length();
         if let (Some(owner), Some(p)) = (pinned_m(g), locked.pop_idle_p()) {
             hand_p_to(owner, p);

@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering;
 /// preemption off.
 #[inline]
 pub(crate) fn wake_if_idle() {
-    if waking::submitted(&SCHED.idle_ps, &SCHED.spinning) {
+    if waking::is_spinner_wanted_after_submit(&SCHED.idle_ps, &SCHED.spinning) {
         start_spinner();
     }
 }
@@ -43,7 +43,7 @@ pub(crate) fn start_spinner() {
     if thread_requests::is_refused() && locked.idle_ms.is_empty() {
         return give::give_idle_ps_to_locked_ms(&mut locked);
     }
-    let p = waking::p_for_spinner(&SCHED.idle_ps, &SCHED.spinning, || locked.pop_idle_p());
+    let p = waking::acquire_p_for_spinner(&SCHED.idle_ps, &SCHED.spinning, || locked.pop_idle_p());
     if let Some(p) = p {
         give::start_m(locked, p, true);
     }
@@ -70,7 +70,7 @@ pub(crate) fn start_spinning(m: &'static M) {
 /// It has found work: wakes the next, since there may be more.
 pub(crate) fn stop_spinning(m: &'static M) {
     m.spinning.store(false, Ordering::Relaxed);
-    waking::stop_spinning(&SCHED.spinning);
+    waking::stop_spinning_with_work(&SCHED.spinning);
     wake_if_idle();
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn become_idle(locked: &mut Locked, m: &'static M, p: &'static P) {
     locked.push_idle_p(p);
     if m.spinning.load(Ordering::Relaxed) {
         m.spinning.store(false, Ordering::Relaxed);
-        waking::give_up_spinning(&SCHED.spinning);
+        waking::stop_spinning_without_work(&SCHED.spinning);
     }
 }
 

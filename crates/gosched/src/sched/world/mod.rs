@@ -157,7 +157,7 @@ fn try_once<R, F: FnOnce(WorldStopped) -> R>(
             let result = f(WorldStopped { m });
             current::set_has_stopped_the_world(false);
             start_the_world(SCHED.lock.lock(), m);
-            times::world_stopped(stopping, clock::real_now() - began);
+            times::record_world_stop(stopping, clock::real_now() - began);
             Ok(result)
         }
         Err(locked) => {
@@ -165,7 +165,7 @@ fn try_once<R, F: FnOnce(WorldStopped) -> R>(
             let stopping = clock::real_now() - began;
             *unstopped = UnstoppedPs::collect();
             start_the_world(locked, m);
-            times::world_stopped(stopping, clock::real_now() - began);
+            times::record_world_stop(stopping, clock::real_now() - began);
             Err(f)
         }
     };
@@ -313,7 +313,7 @@ pub(crate) fn proc_resize(stopped: &WorldStopped, procs: usize) {
             rescued.push_back(g);
         }
         // SAFETY: owner — the world is stopped.
-        let caches = unsafe { p.own.get() };
+        let caches = unsafe { p.caches.get() };
         stacks::give_up_stacks(caches);
         while let Some(g) = caches.free.pop_front() {
             locked.free.push_front(g);

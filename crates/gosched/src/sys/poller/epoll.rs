@@ -3,8 +3,8 @@
 //! The descriptor that interrupts is level-triggered: those who only look see it and leave it; the one who
 //! waits takes it back when it comes out. So a look by another M cannot swallow it.
 
-use super::{AT_A_TIME, Direction, Event, Poller, Told};
-use super::{checked, new_bell, poll_for, ring, timespec, unring};
+use super::{Direction, Event, EventBuffer, MAX_EVENTS, Poller};
+use super::{checked, drain_eventfd, new_eventfd, poll_for, signal_eventfd, timespec};
 use crate::sys::fatal::fatal;
 use gosched_context::fatal::Errno;
 use std::io;
@@ -16,26 +16,26 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Epoll {
     epoll: OwnedFd,
-    bell: OwnedFd,
-    /// Which of [`Call::FOR_LOOKS`] and [`Call::FOR_SLEEPS`] the system grants: those before were refused.
-    looks_by: AtomicUsize,
-    sleeps_by: AtomicUsize,
+    wake_fd: OwnedFd,
+    /// Which of [`WaitCall::NONBLOCKING_ORDER`] and [`WaitCall::BLOCKING_ORDER`] the system grants: those before were refused.
+    nonblocking_call: AtomicUsize,
+    blocking_call: AtomicUsize,
 }
 
 /// The system calls that wait for events. A container may refuse any of them, with any error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Call {
+enum WaitCall {
     /// Waits of nanoseconds, since Linux 5.11.
     Pwait2,
     Wait,
     Pwait,
 }
 
-impl Call {
+impl WaitCall {
     /// In the order in which they are tried where the call does not sleep.
-    const FOR_LOOKS: [Call; 3] = [Call::Wait, Call::Pwait, Call::Pwait2];
+    const NONBLOCKING_ORDER: [WaitCall; 3] = [WaitCall::Wait, WaitCall::Pwait, WaitCall::Pwait2];
     /// And where it may.
-    const FOR_SLEEPS: [Call; 3] = [Call::Pwait2, Call::Wait, Call::Pwait];
+    const BLOCKING_ORDER: [WaitCall; 3] = [WaitCall::Pwait2, WaitCall::Wait, WaitCall::Pwait];
 
     fn call(
         self,
@@ -54,12 +54,12 @@ impl Call {
         });
         let found = match self {
             // SAFETY: room for `most` events; the limit lives, or is null.
-            Call::Pwait2 => unsafe {
+            WaitCall::Pwait2 => unsafe {
                 libc::syscall(libc::SYS_epoll_pwait2, epoll, events, most, limit, no_mask, 0usize)
             },
             // SAFETY: room for `most` events.
-            Call::Wait => unsafe { libc::epoll_wait(epoll, events, most, millis) }.into(),
-            Call::Pwait => {
+            WaitCall::Wait => unsafe { libc::epoll_wait(epoll, events, most, millis) }.into(),
+            WaitCall::Pwait => {
                 // SAFETY: room for `most` events.
                 unsafe { libc::epoll_pwait(epoll, events, most, millis, no_mask) }.into()
             }
@@ -69,9 +69,9 @@ impl Call {
 }
 
 /// The key of the descriptor that interrupts: nothing else lies at that address.
-const BELL: u64 = 0;
+const WAKE_FD_KEY: u64 = 0;
 
-const WANTED: i32 =
+const EVENT_MASK: i32 =
     libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI | libc::EPOLLET;
 
 impl Epoll {
@@ -80,10 +80,14 @@ impl Epoll {
         let epoll = checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // SAFETY: just opened, and nobody else's.
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
-        let bell = new_bell()?;
-        control(&epoll, libc::EPOLL_CTL_ADD, bell.as_raw_fd(), libc::EPOLLIN, BELL)?;
-        let epoll =
-            Epoll { epoll, bell, looks_by: AtomicUsize::new(0), sleeps_by: AtomicUsize::new(0) };
+        let wake_fd = new_eventfd()?;
+        control(&epoll, libc::EPOLL_CTL_ADD, wake_fd.as_raw_fd(), libc::EPOLLIN, WAKE_FD_KEY)?;
+        let epoll = Epoll {
+            epoll,
+            wake_fd,
+            nonblocking_call: AtomicUsize::new(0),
+            blocking_call: AtomicUsize::new(0),
+        };
         epoll.try_wait(&mut [libc::epoll_event { events: 0, u64: 0 }], Some(Duration::ZERO))?;
         Ok(epoll)
     }
@@ -108,8 +112,8 @@ impl Epoll {
         timeout: Option<Duration>,
     ) -> io::Result<usize> {
         let (ways, granted) = match timeout == Some(Duration::ZERO) {
-            true => (Call::FOR_LOOKS, &self.looks_by),
-            false => (Call::FOR_SLEEPS, &self.sleeps_by),
+            true => (WaitCall::NONBLOCKING_ORDER, &self.nonblocking_call),
+            false => (WaitCall::BLOCKING_ORDER, &self.blocking_call),
         };
         let mut at = granted.load(Ordering::Relaxed);
         loop {
@@ -137,7 +141,7 @@ fn control(epoll: &OwnedFd, what: i32, fd: RawFd, events: i32, key: u64) -> io::
 
 impl Poller for Epoll {
     fn add(&self, fd: RawFd, key: usize) -> io::Result<()> {
-        control(&self.epoll, libc::EPOLL_CTL_ADD, fd, WANTED, key as u64)
+        control(&self.epoll, libc::EPOLL_CTL_ADD, fd, EVENT_MASK, key as u64)
     }
 
     fn remove(&self, fd: RawFd, _key: usize) {
@@ -145,26 +149,26 @@ impl Poller for Epoll {
         let _ = control(&self.epoll, libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 
-    fn want(&self, _key: usize, _what: Direction) {}
+    fn arm(&self, _key: usize, _what: Direction) {}
 
-    fn poll(&self, told: &mut Told, timeout: Option<Duration>) {
-        told.clear();
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; AT_A_TIME];
+    fn poll(&self, buffer: &mut EventBuffer, timeout: Option<Duration>) {
+        buffer.clear();
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; MAX_EVENTS];
         // One more: the bell may be among them.
-        let room = (told.most + 1).min(AT_A_TIME);
+        let room = (buffer.capacity + 1).min(MAX_EVENTS);
         let found = self.wait(&mut events[..room], timeout);
         for libc::epoll_event { events, u64: key } in events.into_iter().take(found) {
-            if key == BELL {
+            if key == WAKE_FD_KEY {
                 if timeout != Some(Duration::ZERO) {
-                    unring(&self.bell);
+                    drain_eventfd(&self.wake_fd);
                 }
                 continue;
             }
-            told.push(event(key as usize, events.cast_signed()));
+            buffer.push(event(key as usize, events.cast_signed()));
         }
     }
 
-    fn watch(&self, stop: RawFd, timeout: Duration) -> bool {
+    fn wait_for_events(&self, stop: RawFd, timeout: Duration) -> bool {
         let wanted = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut both = [wanted(stop), wanted(self.epoll.as_raw_fd())];
         poll_for(&mut both, Some(timeout));
@@ -172,11 +176,11 @@ impl Poller for Epoll {
     }
 
     fn interrupt(&self) {
-        ring(&self.bell);
+        signal_eventfd(&self.wake_fd);
     }
 
-    fn calm(&self) {
-        unring(&self.bell);
+    fn clear_interrupt(&self) {
+        drain_eventfd(&self.wake_fd);
     }
 }
 
@@ -187,6 +191,6 @@ fn event(key: usize, events: i32) -> Event {
         key,
         readable: events & (libc::EPOLLIN | odd) != 0,
         writable: events & (libc::EPOLLOUT | gone) != 0,
-        odd: events & odd != 0,
+        exceptional: events & odd != 0,
     }
 }

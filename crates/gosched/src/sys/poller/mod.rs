@@ -27,21 +27,21 @@ pub(crate) trait Poller: Sync + Send + std::fmt::Debug {
     fn remove(&self, fd: RawFd, key: usize);
 
     /// Somebody waits for this: said after it is known to those who are told.
-    fn want(&self, key: usize, what: Direction);
+    fn arm(&self, key: usize, what: Direction);
 
     /// What has happened; waits for it, up to `timeout`, if that is not zero. May come back early, with
     /// nothing.
-    fn poll(&self, told: &mut Told, timeout: Option<Duration>);
+    fn poll(&self, buffer: &mut EventBuffer, timeout: Option<Duration>);
 
     /// Waits until there is something to be told, up to `timeout`, or until `stop` can be read. True: there
     /// is something.
-    fn watch(&self, stop: RawFd, timeout: Duration) -> bool;
+    fn wait_for_events(&self, stop: RawFd, timeout: Duration) -> bool;
 
     /// See the top of this file.
     fn interrupt(&self);
 
     /// Takes an interruption back that nobody has come back for.
-    fn calm(&self);
+    fn clear_interrupt(&self);
 }
 
 /// What a descriptor can be used for.
@@ -58,25 +58,25 @@ pub(crate) struct Event {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     /// The other side is gone, or something else is special: it is not over with one look.
-    pub(crate) odd: bool,
+    pub(crate) exceptional: bool,
 }
 
 /// So many things are told at a time, at most.
-pub(crate) const AT_A_TIME: usize = 128;
+pub(crate) const MAX_EVENTS: usize = 128;
 
 /// What was told.
 #[derive(Debug)]
-pub(crate) struct Told {
-    events: [Event; AT_A_TIME],
+pub(crate) struct EventBuffer {
+    events: [Event; MAX_EVENTS],
     count: usize,
-    most: usize,
+    capacity: usize,
 }
 
-impl Told {
+impl EventBuffer {
     /// Room for so many.
-    pub(crate) fn new(most: usize) -> Told {
-        let most = most.min(AT_A_TIME);
-        Told { events: [Event::default(); AT_A_TIME], count: 0, most }
+    pub(crate) fn new(most: usize) -> EventBuffer {
+        let most = most.min(MAX_EVENTS);
+        EventBuffer { events: [Event::default(); MAX_EVENTS], count: 0, capacity: most }
     }
 
     pub(crate) fn events(&self) -> &[Event] {
@@ -85,7 +85,7 @@ impl Told {
 
     /// There is room for no more.
     pub(crate) fn is_full(&self) -> bool {
-        self.count == self.most
+        self.count == self.capacity
     }
 
     fn push(&mut self, event: Event) {
@@ -104,11 +104,11 @@ impl Told {
 ///
 /// # Errors
 /// The system refuses a descriptor.
-pub(crate) fn get() -> io::Result<&'static dyn Poller> {
-    if let Some(poller) = here() {
+pub(crate) fn get_or_create() -> io::Result<&'static dyn Poller> {
+    if let Some(poller) = existing() {
         return Ok(poller);
     }
-    let stop = new_bell()?;
+    let stop = new_eventfd()?;
     let poller: Box<dyn Poller> = match std::env::var_os("GOSCHED_POLLER") {
         Some(name) if name == "poll" => Box::new(poll::Poll::new()?),
         _ => match epoll::Epoll::new() {
@@ -118,28 +118,28 @@ pub(crate) fn get() -> io::Result<&'static dyn Poller> {
             Err(why) => return Err(why),
         },
     };
-    STOP.get_or_init(|| stop);
+    SYSMON_WAKE_FD.get_or_init(|| stop);
     OWNER.store(std::process::id(), Ordering::Relaxed);
     Ok(&**POLLER.get_or_init(|| poller))
 }
 
 /// Whether this is the process that made it, not a child of that.
-pub(crate) fn is_ours() -> bool {
+pub(crate) fn is_own_process() -> bool {
     OWNER.load(Ordering::Relaxed) == std::process::id()
 }
 
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// By which the watcher is called out of the poller. There before that is.
-pub(crate) fn stop() -> Option<&'static OwnedFd> {
-    STOP.get()
+pub(crate) fn sysmon_wake_fd() -> Option<&'static OwnedFd> {
+    SYSMON_WAKE_FD.get()
 }
 
-static STOP: OnceLock<OwnedFd> = OnceLock::new();
+static SYSMON_WAKE_FD: OnceLock<OwnedFd> = OnceLock::new();
 
 /// The same, if it was ever asked for.
 #[inline]
-pub(crate) fn here() -> Option<&'static dyn Poller> {
+pub(crate) fn existing() -> Option<&'static dyn Poller> {
     POLLER.get().map(|poller| &**poller)
 }
 
@@ -219,24 +219,24 @@ fn poll_exactly(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Resu
 }
 
 /// A descriptor that can be read once it was written to.
-pub(crate) fn new_bell() -> io::Result<OwnedFd> {
+pub(crate) fn new_eventfd() -> io::Result<OwnedFd> {
     // SAFETY: no memory is involved.
-    let bell = checked(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+    let eventfd = checked(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
     // SAFETY: just opened, and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(bell) })
+    Ok(unsafe { OwnedFd::from_raw_fd(eventfd) })
 }
 
 /// It can be read from here on.
-pub(crate) fn ring(bell: &OwnedFd) {
+pub(crate) fn signal_eventfd(eventfd: &OwnedFd) {
     // SAFETY: eight bytes, as an eventfd takes them. It can only be full, which rings as well.
-    unsafe { libc::write(bell.as_raw_fd(), (&raw const ONE).cast(), 8) };
+    unsafe { libc::write(eventfd.as_raw_fd(), (&raw const ONE).cast(), 8) };
 }
 
 /// It cannot be read any more.
-pub(crate) fn unring(bell: &OwnedFd) {
+pub(crate) fn drain_eventfd(eventfd: &OwnedFd) {
     let mut count = 0u64;
     // SAFETY: room for eight bytes.
-    unsafe { libc::read(bell.as_raw_fd(), (&raw mut count).cast(), 8) };
+    unsafe { libc::read(eventfd.as_raw_fd(), (&raw mut count).cast(), 8) };
 }
 
 static ONE: u64 = 1;

@@ -1,12 +1,14 @@
 //! poll(2): slower, and everywhere. It tells of levels, so a descriptor is only asked about while somebody
-//! waits for it: [`Poller::want`] says so, and the first time it is told of takes that back.
+//! waits for it: [`Poller::arm`] says so, and the first time it is told of takes that back.
 //!
 //! The kernel keeps a file that somebody sleeps for, though it is closed: a listener would go on to listen. So
 //! whoever takes a descriptor out calls those who sleep with it, and waits until they are out.
 //! Sleeper: 1. says which sleep it is; 2. under the lock, marks the entries with that; 3. sleeps; 4. says that it is
 //! out. Who takes one out: 1. takes it out under the lock, with its marks; 2. waits while the sleeper is in that sleep.
 
-use super::{Direction, Event, Poller, Told, new_bell, poll_for, ring, unring};
+use super::{
+    Direction, Event, EventBuffer, Poller, drain_eventfd, new_eventfd, poll_for, signal_eventfd,
+};
 use crate::sys::Lock;
 use gosched_context::lock::Guarded;
 use std::io;
@@ -19,10 +21,10 @@ use std::time::Duration;
 pub(super) struct Poll {
     entries: Lock<Vec<Entry>>,
     /// Where the one who waits keeps its list, those who look, and the watcher.
-    waits: Scratch,
-    looks: Scratch,
-    watches: Scratch,
-    bell: OwnedFd,
+    wait_scratch: Scratch,
+    poll_scratch: Scratch,
+    sysmon_scratch: Scratch,
+    wake_fd: OwnedFd,
     /// The sleeps that were begun.
     sleeps: AtomicU64,
     /// The sleep that the one who waits is in, and the watcher; 0: none.
@@ -30,7 +32,7 @@ pub(super) struct Poll {
 }
 
 const WAITER: usize = 0;
-const WATCHER: usize = 1;
+const SYSMON: usize = 1;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -90,17 +92,17 @@ impl Poll {
     pub(super) fn new() -> io::Result<Poll> {
         Ok(Poll {
             entries: Lock::new(Vec::new()),
-            waits: Scratch::new(),
-            looks: Scratch::new(),
-            watches: Scratch::new(),
-            bell: new_bell()?,
+            wait_scratch: Scratch::new(),
+            poll_scratch: Scratch::new(),
+            sysmon_scratch: Scratch::new(),
+            wake_fd: new_eventfd()?,
             sleeps: AtomicU64::new(0),
             asleep: [const { AtomicU64::new(0) }; 2],
         })
     }
 
-    /// Asks the kernel, and sleeps for so long: how many were found. `who`: whoever sleeps; `None`: nobody does.
-    fn ask(
+    /// Asks the kernel, and sleeps for so long: how many were found. `waiter_in`: whoever sleeps; `None`: nobody does.
+    fn poll_entries(
         &self,
         list: &mut Vec<libc::pollfd>,
         first: RawFd,
@@ -138,10 +140,10 @@ impl Poll {
     }
 
     /// What was found, and nobody waits for it any more.
-    fn tell(&self, list: &[libc::pollfd], told: &mut Told) {
+    fn collect_events(&self, list: &[libc::pollfd], buffer: &mut EventBuffer) {
         let mut entries = Guarded::new(&self.entries);
         for found in list.iter().filter(|found| found.revents != 0) {
-            if told.is_full() {
+            if buffer.is_full() {
                 return;
             }
             // It may be another's by now, and tries in vain.
@@ -149,7 +151,7 @@ impl Poll {
             if let Some(entry) = entry {
                 let event = event(entry.key, found.revents);
                 entry.wanted &= !mask(event);
-                told.push(event);
+                buffer.push(event);
             }
         }
     }
@@ -161,7 +163,7 @@ impl Poller for Poll {
         loop {
             let len = Guarded::new(&self.entries).len();
             let mut room = Vec::with_capacity(2 * len + 64);
-            for scratch in [&self.waits, &self.looks, &self.watches] {
+            for scratch in [&self.wait_scratch, &self.poll_scratch, &self.sysmon_scratch] {
                 scratch.grow(room.capacity() + 1);
             }
             let mut entries = Guarded::new(&self.entries);
@@ -191,14 +193,14 @@ impl Poller for Poll {
         {
             // PAIR poll-sleep: it is out of that sleep.
             while asleep.load(Ordering::SeqCst) == number {
-                ring(&self.bell);
-                super::stop().into_iter().for_each(ring);
+                signal_eventfd(&self.wake_fd);
+                super::sysmon_wake_fd().into_iter().for_each(signal_eventfd);
                 std::thread::yield_now();
             }
         }
     }
 
-    fn want(&self, key: usize, what: Direction) {
+    fn arm(&self, key: usize, what: Direction) {
         let wanted = match what {
             Direction::Read => libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP,
             Direction::Write => libc::POLLOUT,
@@ -210,38 +212,38 @@ impl Poller for Poll {
             .for_each(|entry| entry.wanted |= wanted);
         drop(entries);
         // Whoever waits asks for this, too.
-        ring(&self.bell);
+        signal_eventfd(&self.wake_fd);
     }
 
-    fn poll(&self, told: &mut Told, timeout: Option<Duration>) {
-        told.clear();
+    fn poll(&self, buffer: &mut EventBuffer, timeout: Option<Duration>) {
+        buffer.clear();
         let waits = timeout != Some(Duration::ZERO);
-        let scratch = if waits { &self.waits } else { &self.looks };
+        let scratch = if waits { &self.wait_scratch } else { &self.poll_scratch };
         let Some(mut list) = scratch.take() else { return };
         let who = waits.then_some(WAITER);
-        if self.ask(&mut list, self.bell.as_raw_fd(), who, timeout) > 0 {
+        if self.poll_entries(&mut list, self.wake_fd.as_raw_fd(), who, timeout) > 0 {
             if waits {
-                unring(&self.bell);
+                drain_eventfd(&self.wake_fd);
             }
-            self.tell(list.get(1..).unwrap_or_default(), told);
+            self.collect_events(list.get(1..).unwrap_or_default(), buffer);
         }
         scratch.give_back(list);
     }
 
-    fn watch(&self, stop: RawFd, timeout: Duration) -> bool {
-        let Some(mut list) = self.watches.take() else { return false };
-        self.ask(&mut list, stop, Some(WATCHER), Some(timeout));
-        let told = list.iter().skip(1).any(|found| found.revents != 0);
-        self.watches.give_back(list);
-        told
+    fn wait_for_events(&self, stop: RawFd, timeout: Duration) -> bool {
+        let Some(mut list) = self.sysmon_scratch.take() else { return false };
+        self.poll_entries(&mut list, stop, Some(SYSMON), Some(timeout));
+        let is_any_ready = list.iter().skip(1).any(|found| found.revents != 0);
+        self.sysmon_scratch.give_back(list);
+        is_any_ready
     }
 
     fn interrupt(&self) {
-        ring(&self.bell);
+        signal_eventfd(&self.wake_fd);
     }
 
-    fn calm(&self) {
-        unring(&self.bell);
+    fn clear_interrupt(&self) {
+        drain_eventfd(&self.wake_fd);
     }
 }
 
@@ -252,7 +254,7 @@ fn event(key: usize, found: i16) -> Event {
         key,
         readable: found & (libc::POLLIN | odd) != 0,
         writable: found & (libc::POLLOUT | gone) != 0,
-        odd: found & odd != 0,
+        exceptional: found & odd != 0,
     }
 }
 
