@@ -26,7 +26,7 @@
 use super::builder::start;
 use super::{packet, run, virtual_time};
 use crate::block::exit::GoExit;
-use crate::gmp::group::TestGroup;
+use crate::gmp::test_group::TestGroup;
 use crate::observe;
 use crate::sched::{self, Backend, SpawnOptions, SpawnRequest};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};

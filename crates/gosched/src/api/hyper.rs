@@ -10,8 +10,8 @@ use crate::block::io::async_wait::AsyncWait;
 use crate::block::net::TcpStream;
 use crate::block::sync::Mutex;
 use crate::block::time::{self, after_func};
-use crate::sys::inq;
 use crate::sys::poller::Direction;
+use crate::sys::tcp_inq;
 use hyper::rt::{self, ReadBufCursor};
 use std::fmt;
 use std::future::Future;
@@ -118,7 +118,7 @@ impl rt::Read for Stream {
         if free.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        let read = reading.attempt(stream.polled(), context, |socket| inq::read(socket, free));
+        let read = reading.attempt(stream.polled(), context, |socket| tcp_inq::read(socket, free));
         read.map_ok(|count| {
             // SAFETY: so many bytes were written.
             unsafe { buffer.advance(count) };

@@ -6,16 +6,16 @@
 
 use super::current;
 use super::frame::{Frame, Registers, Saved};
-use super::group::TestGroup;
 use super::park_token::ParkToken;
 use super::reason::WaitReason;
 use super::short_name::ShortName;
 use super::state::{GState, StateVersion, StateWord};
 use super::task::{Task, TaskKind};
+use super::test_group::TestGroup;
 use super::track;
 use crate::probe;
 use crate::sys::clock;
-use crate::sys::owned::OwnerCell;
+use crate::sys::owner_cell::OwnerCell;
 use crate::sys::sleep_word::SleepWord;
 use gosched_context::lock::{Guarded, Lock};
 use std::panic::Location;

@@ -2,13 +2,13 @@
 //!
 //! Records are never freed; that of a thread that ended is used for the next one.
 
-use super::chain::Linked;
 use super::current;
 use super::g::G;
+use super::intrusive_stack::Linked;
 use super::note::Note;
 use super::p::{P, PStatus};
 use super::poll_role::InPoller;
-use crate::sys::owned::OwnerCell;
+use crate::sys::owner_cell::OwnerCell;
 use gosched_context::arch::{self, Saved};
 use gosched_context::carrier::Carrier;
 use std::ptr;

@@ -19,8 +19,6 @@ pub(crate) mod g;
 #[cfg(not(loom))]
 pub(crate) mod go_id;
 #[cfg(not(loom))]
-pub(crate) mod group;
-#[cfg(not(loom))]
 pub(crate) mod list;
 #[cfg(not(loom))]
 pub(crate) mod poll_desc;
@@ -35,16 +33,18 @@ pub(crate) mod state;
 #[cfg(not(loom))]
 pub(crate) mod task;
 #[cfg(not(loom))]
+pub(crate) mod test_group;
+#[cfg(not(loom))]
 pub(crate) mod timer;
 #[cfg(not(loom))]
 pub(crate) mod track;
 
 #[cfg(all(ported, not(loom)))]
-pub(crate) mod chain;
-#[cfg(all(ported, not(loom)))]
 pub(crate) mod frame;
 #[cfg(all(ported, not(loom)))]
 pub(crate) mod global_queue;
+#[cfg(all(ported, not(loom)))]
+pub(crate) mod intrusive_stack;
 #[cfg(all(ported, not(loom)))]
 pub(crate) mod m;
 #[cfg(all(ported, not(loom)))]

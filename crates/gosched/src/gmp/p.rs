@@ -7,13 +7,13 @@
 //! - [`PStatus::Stopped`]: whoever stopped the world.
 //! - [`PStatus::Dead`]: nobody; there are fewer Ps now than there were.
 
-use super::chain::Linked;
 use super::g::G;
+use super::intrusive_stack::Linked;
 use super::list::GList;
 use super::m::M;
 use super::run_queue::{CAPACITY, RunQueue};
 use super::timer::TimerHeap;
-use crate::sys::owned::OwnerCell;
+use crate::sys::owner_cell::OwnerCell;
 use crate::sys::random::Random;
 use gosched_context::Size;
 use gosched_context::stack::Cache;

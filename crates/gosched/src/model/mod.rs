@@ -19,7 +19,6 @@
 
 pub(crate) mod g;
 
-mod calls;
 mod handoff;
 mod item;
 mod lock;
@@ -35,6 +34,7 @@ mod select;
 mod semaphore;
 mod signal;
 mod stopping;
+mod syscall;
 mod timer;
 #[expect(dead_code, unreachable_pub, reason = "a model uses a part of it, and sees it from here")]
 #[path = "../block/waiter.rs"]

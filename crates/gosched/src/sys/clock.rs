@@ -1,6 +1,6 @@
 //! The time that timers go by: nanoseconds of the monotonic clock.
 
-use super::apart::CachePadded;
+use super::cache_padded::CachePadded;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

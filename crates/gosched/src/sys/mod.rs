@@ -20,7 +20,7 @@ pub(crate) mod sleep_word;
 pub(crate) mod weakness;
 
 #[cfg(not(loom))]
-pub(crate) mod apart;
+pub(crate) mod cache_padded;
 #[cfg(not(loom))]
 pub(crate) mod clock;
 #[cfg(not(loom))]
@@ -34,13 +34,11 @@ pub(crate) mod forked;
 #[cfg(not(loom))]
 pub(crate) mod godebug;
 #[cfg(not(loom))]
-pub(crate) mod inq;
-#[cfg(not(loom))]
 pub(crate) mod main_stack;
 #[cfg(not(loom))]
 pub(crate) mod mappings;
 #[cfg(not(loom))]
-pub(crate) mod owned;
+pub(crate) mod owner_cell;
 #[cfg(not(loom))]
 pub(crate) mod poller;
 #[cfg(not(loom))]
@@ -49,18 +47,20 @@ pub(crate) mod random;
 pub(crate) mod signals;
 #[cfg(not(loom))]
 pub(crate) mod sleep_word;
+#[cfg(not(loom))]
+pub(crate) mod tcp_inq;
 #[cfg(all(ported, not(loom)))]
-pub(crate) mod task_count;
+pub(crate) mod thread_count;
 #[cfg(all(ported, not(loom)))]
-pub(crate) mod thread_look;
+pub(crate) mod thread_status;
 #[cfg(not(loom))]
 pub(crate) mod topology;
 #[cfg(not(loom))]
 pub(crate) mod transfer;
 
 #[cfg(all(not(ported), not(loom)))]
-#[path = "thread_look_none.rs"]
-pub(crate) mod thread_look;
+#[path = "thread_status_none.rs"]
+pub(crate) mod thread_status;
 
 #[cfg(all(not(loom), target_os = "linux"))]
 mod before_main;

@@ -3,7 +3,7 @@
 use super::connect;
 use super::socket;
 use super::socket::names::*;
-use crate::sys::inq;
+use crate::sys::tcp_inq;
 use socket2::SockRef;
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::AtomicU32;
@@ -28,7 +28,7 @@ impl TcpStream {
     fn new(polled: Polled<std::net::TcpStream>) -> TcpStream {
         // One that was closed is not asked.
         let _ = polled.with(|socket| {
-            inq::enable(socket);
+            tcp_inq::enable(socket);
             Ok(())
         });
         TcpStream { polled }
@@ -63,7 +63,7 @@ impl TcpStream {
     #[inline]
     fn read_some(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let room = buffer.len();
-        self.polled.read_bytes(room, |socket| inq::read(socket, inq::as_uninit(buffer)))
+        self.polled.read_bytes(room, |socket| tcp_inq::read(socket, tcp_inq::as_uninit(buffer)))
     }
 
     /// As `read`, but what was read stays to be read again.

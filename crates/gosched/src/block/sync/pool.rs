@@ -2,7 +2,7 @@
 
 use super::parking::Guarded;
 use crate::sched;
-use crate::sys::apart::CachePadded;
+use crate::sys::cache_padded::CachePadded;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;

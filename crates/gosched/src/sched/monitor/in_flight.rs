@@ -11,7 +11,7 @@ use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::sched::state::counts;
 use crate::sys::poller::{self, Poller};
-use crate::sys::thread_look::{self, BlockedSyscall, ThreadStatus};
+use crate::sys::thread_status::{self, BlockedSyscall, ThreadStatus};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
@@ -36,7 +36,7 @@ pub(crate) fn check(p: &'static P, seen: &mut Seen, now: u64) {
         return;
     }
     seen.since = now;
-    let (doing, call) = thread_look::status_and_syscall(m.thread());
+    let (doing, call) = thread_status::status_and_syscall(m.thread());
     let is_asleep = match doing {
         ThreadStatus::Running => return,
         ThreadStatus::Blocked if !call.is_some_and(|call| is_idle_sleep(m, call)) => return,

@@ -22,7 +22,7 @@ use crate::sched::state::global::{MAX_PROCS, SCHED};
 use crate::sched::state::{stopping, sysmon_alarm, thread_requests, timekeeper};
 use crate::sched::wake::{self, hand_off};
 use crate::sys::fatal::warning;
-use crate::sys::thread_look;
+use crate::sys::thread_status;
 use crate::sys::{barrier, clock};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -122,7 +122,7 @@ struct Sysmon {
 impl Sysmon {
     /// On the thread that does the work.
     fn new() -> Sysmon {
-        thread_look::minimize_timer_slack();
+        thread_status::minimize_timer_slack();
         Sysmon {
             seen: vec![SysmonTick::default(); MAX_PROCS],
             m_cursor: None,

@@ -22,7 +22,7 @@ use crate::sched::threads::activity;
 use crate::sched::wake;
 use crate::sys::clock;
 use crate::sys::fatal::Stderr;
-use crate::sys::task_count::count_threads;
+use crate::sys::thread_count::count_threads;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -11,7 +11,7 @@ use crate::sched::switch;
 use crate::sched::switch::{preempt, stacks};
 use crate::sched::wake::{self, give, hand_off, refusal};
 use crate::sys::fatal::fatal;
-use crate::sys::thread_look;
+use crate::sys::thread_status;
 use gosched_context::arch::{self, Saved};
 use gosched_context::carrier::MASKED;
 use std::ptr;
@@ -41,7 +41,7 @@ pub(crate) fn run_m(m: &'static M) {
     // SAFETY: carried — attached above.
     unsafe { arch::preempt_off() };
     // From here on it may be watched.
-    m.set_thread(thread_look::id());
+    m.set_thread(thread_status::id());
     while let Some(g) = next(m) {
         run(m, g);
         if m.is_dying() {

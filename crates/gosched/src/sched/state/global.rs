@@ -4,16 +4,16 @@
 //! [`Sched::spinning`]) and read without: a reader that must not miss a change uses the barriers of
 //! `wake`.
 
-use crate::gmp::chain::IntrusiveStack;
 use crate::gmp::g::G;
 use crate::gmp::global_queue::GlobalQueue;
+use crate::gmp::intrusive_stack::IntrusiveStack;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::note::Note;
 use crate::gmp::p::P;
 use crate::gmp::poll_role::PollRole;
 use crate::sys::Lock;
-use crate::sys::apart::CachePadded;
+use crate::sys::cache_padded::CachePadded;
 use gosched_context::dying;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};

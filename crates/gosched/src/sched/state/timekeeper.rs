@@ -3,7 +3,7 @@
 use crate::gmp::m::M;
 use crate::gmp::timer::NEVER;
 use crate::sched::state::global::Locked;
-use crate::sys::apart::CachePadded;
+use crate::sys::cache_padded::CachePadded;
 use crate::sys::clock;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -29,7 +29,7 @@ use crate::sched::switch::stopped_m::wait_for_p_in_place;
 use crate::sched::wake::hand_off::hand_off;
 use crate::sys::fatal::fatal;
 use crate::sys::forked;
-use crate::sys::{barrier, clock, thread_look};
+use crate::sys::{barrier, clock, thread_status};
 use gosched_context::arch;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,7 +63,7 @@ pub(crate) fn retake_unmarked(m: &'static M) -> bool {
         return false;
     }
     RETAKES_UNMARKED.fetch_add(1, Ordering::Relaxed);
-    let ran = thread_look::cpu_time(m.thread()).unwrap_or(0);
+    let ran = thread_status::cpu_time(m.thread()).unwrap_or(0);
     record_retake(m, ran);
     finish_retake(m);
     true

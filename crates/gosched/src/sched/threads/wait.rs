@@ -15,7 +15,7 @@ use crate::sched::threads::timer_heap;
 use crate::sys::Lock;
 use crate::sys::clock;
 use crate::sys::forked;
-use crate::sys::thread_look;
+use crate::sys::thread_status;
 use gosched_context::Still;
 use gosched_context::fatal::Stderr;
 use gosched_context::lock::Guarded;
@@ -53,7 +53,7 @@ impl ThreadG {
     fn new() -> ThreadG {
         let g = take_g();
         g.begin_thread();
-        ThreadG { g, id: thread_look::id() }
+        ThreadG { g, id: thread_status::id() }
     }
 }
 

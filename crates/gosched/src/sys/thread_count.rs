@@ -4,7 +4,7 @@
 //! thread can have: `tgkill` with signal 0 tells whether a thread of this process has it. That takes about a second, so
 //! counting stops as soon as there are more than the caller knows of.
 
-use super::thread_look;
+use super::thread_status;
 
 /// How many threads there are, or a number above `known`. `None` where the system does not tell.
 pub(crate) fn count_threads(known: usize) -> Option<usize> {
@@ -12,7 +12,7 @@ pub(crate) fn count_threads(known: usize) -> Option<usize> {
 }
 
 fn count_listed() -> Option<usize> {
-    if !thread_look::has_proc() {
+    if !thread_status::has_proc() {
         return None;
     }
     let entries = std::fs::read_dir("/proc/self/task").ok()?;
