@@ -83,7 +83,7 @@ pub fn main<R: Termination + 'static>(options: Options, f: fn() -> R) -> ExitCod
             Err(_) => std::process::exit(PANIC_EXIT_CODE),
         }
     };
-    observe::watch_for_quit();
+    observe::install_quit_handler();
     let packet = packet::new(main, None);
     let is_thread = sched::backend() == Backend::Threads;
     // Another stack than the main thread's own takes another thread.

@@ -17,11 +17,11 @@ use crate::block::call;
 /// `f`.
 #[doc(alias = "entersyscall")]
 pub fn blocking<F: FnOnce() -> R, R>(f: F) -> R {
-    call::marked(f)
+    call::blocking(f)
 }
 
 /// As [`blocking`], for what blocks for certain, and for long: others run at once.
 #[doc(alias = "entersyscallblock")]
 pub fn blocking_now<F: FnOnce() -> R, R>(f: F) -> R {
-    call::marked_long(f)
+    call::blocking_now(f)
 }

@@ -1,7 +1,7 @@
 //! Who a goroutine is: number, name, labels, and a way to let it go on.
 
 use crate::block::exit;
-use crate::block::limit::{Alarm, Rung};
+use crate::block::limit::{Alarm, AlarmEffect};
 use crate::gmp::current;
 use crate::gmp::g::{Details, G};
 pub use crate::gmp::go_id::GoId;
@@ -84,7 +84,7 @@ pub fn current() -> Option<Goroutine> {
 /// Waits until somebody calls [`Goroutine::unpark`] for the calling goroutine; at once, if somebody
 /// has since its last call. On an ordinary thread it is [`std::thread::park`].
 pub fn park() {
-    exit::check();
+    exit::resume_if_exiting();
     let Some(g) = current::goroutine() else { return std::thread::park() };
     if g.token.take(g.id()) {
         return;
@@ -97,7 +97,7 @@ pub fn park() {
 
 /// As [`park`], but for `duration` at most. On an ordinary thread it is [`std::thread::park_timeout`].
 pub fn park_timeout(duration: Duration) {
-    exit::check();
+    exit::resume_if_exiting();
     let Some(g) = current::goroutine() else { return std::thread::park_timeout(duration) };
     if g.token.take(g.id()) {
         return;
@@ -114,10 +114,10 @@ pub fn park_timeout(duration: Duration) {
 
 /// # Safety
 /// - **data**: a G.
-unsafe fn expire(data: *const ()) -> Rung {
+unsafe fn expire(data: *const ()) -> AlarmEffect {
     // SAFETY: data — promised by the caller; Gs are never freed.
     let g = unsafe { &*data.cast::<G>() };
-    if g.token.expire(g.id()) { Rung::TookOut(g) } else { Rung::Nobody }
+    if g.token.expire(g.id()) { AlarmEffect::Ready(g) } else { AlarmEffect::Nothing }
 }
 
 /// # Safety

@@ -80,8 +80,8 @@ impl Stream {
     }
 
     fn take_back(&mut self) {
-        self.reading.take_back(self.stream.polled());
-        self.writing.take_back(self.stream.polled());
+        self.reading.deregister(self.stream.polled());
+        self.writing.deregister(self.stream.polled());
     }
 
     fn write(

@@ -43,7 +43,7 @@ impl<T> JoinHandle<T> {
     /// # Errors
     /// It has not ended by then: the handle again.
     pub fn join_timeout(self, duration: Duration) -> Result<Result<T, JoinError>, JoinHandle<T>> {
-        exit::check();
+        exit::resume_if_exiting();
         match self.packet.wait_until(WaitReason::Join, clock::after(duration)) {
             true => Ok(self.join()),
             false => Err(self),
@@ -51,7 +51,7 @@ impl<T> JoinHandle<T> {
     }
 
     pub(crate) fn join_for(self, reason: WaitReason) -> Outcome<T> {
-        exit::check();
+        exit::resume_if_exiting();
         self.packet.wait(reason);
         if let Some(thread) = self.thread {
             // Its thread-locals' destructors may still run.

@@ -16,7 +16,7 @@
 use super::panic;
 use super::scope::ScopeData;
 use crate::block::exit::{self, GoExit};
-use crate::block::limit::{Alarm, Rung};
+use crate::block::limit::{Alarm, AlarmEffect};
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
@@ -188,7 +188,7 @@ unsafe fn run<F: FnOnce() -> T, T>(task: *mut Task) -> bool {
     let work = unsafe { &*task.cast::<Work<F, T>>() };
     // SAFETY: alone — only the goroutine touches the closure.
     let Some(f) = (unsafe { work.take_closure() }) else { return false };
-    let outcome = exit::run_to_the_end(f).map_err(JoinError::new);
+    let outcome = exit::catch_panic_or_goexit(f).map_err(JoinError::new);
     let packet = &work.packet;
     // SAFETY: the goroutine's, until the word says `DONE`.
     unsafe { *packet.result.get() = Some(outcome) };
@@ -443,23 +443,23 @@ unsafe fn commit_timed_join(g: &'static G, data: *const ()) -> bool {
 /// # Safety
 /// - **data**: a packet's state word, alive, of which only a goroutine that ends and one that waits with
 ///   a time limit know.
-unsafe fn time_out(data: *const ()) -> Rung {
+unsafe fn time_out(data: *const ()) -> AlarmEffect {
     // SAFETY: data — promised by the caller.
     let word = unsafe { &*data.cast::<AtomicUsize>() };
     loop {
         let found = word.load(Ordering::Relaxed);
         let to = match found {
             EMPTY => TIMED_OUT,
-            DONE | DETACHED | WAKER | LOCKED | TIMED_OUT => return Rung::Nobody,
+            DONE | DETACHED | WAKER | LOCKED | TIMED_OUT => return AlarmEffect::Nothing,
             _ => EMPTY,
         };
         // PAIR packet: sees the parked G.
         if word.compare_exchange(found, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             if to == TIMED_OUT {
-                return Rung::Nobody;
+                return AlarmEffect::Nothing;
             }
             // SAFETY: nothing else is a G, and Gs are never freed.
-            return Rung::TookOut(unsafe { &*(found as *const G) });
+            return AlarmEffect::Ready(unsafe { &*(found as *const G) });
         }
     }
 }

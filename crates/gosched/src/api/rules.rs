@@ -39,5 +39,5 @@ pub fn preemptions() -> Preemptions {
 /// Walks over the frames of all goroutines, as a dump does, names none and writes nothing: how many goroutines there
 /// are, and how many frames.
 pub fn walk_all() -> (usize, usize) {
-    observe::count()
+    observe::count_goroutines_and_frames()
 }

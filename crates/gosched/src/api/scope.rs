@@ -95,7 +95,7 @@ pub fn scope<'env, F, T>(f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
 {
-    exit::check();
+    exit::resume_if_exiting();
     let scope = Scope {
         data: ScopeData {
             running: AtomicUsize::new(1),

@@ -37,7 +37,7 @@ where
 #[doc(alias = "Gosched")]
 #[inline]
 pub fn yield_now() {
-    exit::check();
+    exit::resume_if_exiting();
     sched::yield_now();
 }
 

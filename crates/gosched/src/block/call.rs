@@ -1,7 +1,7 @@
 //! Calls that block the thread, said beforehand: what they all go through.
 //!
 //! A marked call begins with a look whether the goroutine is to end, as every wait does; that look may unwind.
-//! A destructor must not: what it closes would stay open. So [`Closing`] marks without the look.
+//! A destructor must not: what it closes would stay open. So [`BlockingDrop`] marks without the look.
 
 use super::exit;
 use crate::gmp::frame::Registers;
@@ -12,19 +12,19 @@ use std::ops::{Deref, DerefMut};
 
 /// Runs `f`, which may block the thread: others run then.
 #[inline]
-pub(crate) fn marked<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn blocking<R>(f: impl FnOnce() -> R) -> R {
     call(f, false)
 }
 
 /// Runs `f`, which blocks the thread for certain: others run at once.
 #[inline]
-pub(crate) fn marked_long<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn blocking_now<R>(f: impl FnOnce() -> R) -> R {
     call(f, true)
 }
 
 #[inline]
 fn call<R>(f: impl FnOnce() -> R, long: bool) -> R {
-    exit::check();
+    exit::resume_if_exiting();
     call_unchecked(f, long)
 }
 
@@ -49,12 +49,12 @@ impl Drop for End {
 }
 
 /// Something that is closed when it is dropped, in a marked call: a close may wait for a disk or a network.
-pub(crate) struct Closing<T>(ManuallyDrop<T>);
+pub(crate) struct BlockingDrop<T>(ManuallyDrop<T>);
 
-impl<T> Closing<T> {
+impl<T> BlockingDrop<T> {
     #[inline]
-    pub(crate) fn new(value: T) -> Closing<T> {
-        Closing(ManuallyDrop::new(value))
+    pub(crate) fn new(value: T) -> BlockingDrop<T> {
+        BlockingDrop(ManuallyDrop::new(value))
     }
 
     /// The value, which is not closed.
@@ -65,7 +65,7 @@ impl<T> Closing<T> {
     }
 }
 
-impl<T> Drop for Closing<T> {
+impl<T> Drop for BlockingDrop<T> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: nobody has it after this.
@@ -74,7 +74,7 @@ impl<T> Drop for Closing<T> {
     }
 }
 
-impl<T> Deref for Closing<T> {
+impl<T> Deref for BlockingDrop<T> {
     type Target = T;
 
     #[inline]
@@ -83,14 +83,14 @@ impl<T> Deref for Closing<T> {
     }
 }
 
-impl<T> DerefMut for Closing<T> {
+impl<T> DerefMut for BlockingDrop<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.0
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Closing<T> {
+impl<T: fmt::Debug> fmt::Debug for BlockingDrop<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

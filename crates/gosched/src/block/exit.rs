@@ -34,7 +34,7 @@ pub fn set_panic_policy(policy: PanicPolicy) -> PanicPolicy {
 ///
 /// # Errors
 /// It panicked; or ended by [`goexit`]: then the payload is a [`GoExit`].
-pub(crate) fn run_to_the_end<T>(f: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
+pub(crate) fn catch_panic_or_goexit<T>(f: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     let outcome = catch_unwind(AssertUnwindSafe(f));
     // On its way out it may wait again: thread-locals' destructors are its own code.
     if let Some(g) = current::goroutine() {
@@ -42,14 +42,14 @@ pub(crate) fn run_to_the_end<T>(f: impl FnOnce() -> T) -> Result<T, Box<dyn Any 
     }
     outcome.inspect_err(|payload| {
         if !payload.is::<GoExit>() && ABORT.load(Ordering::Relaxed) {
-            end_the_process();
+            fatal_panic();
         }
     })
 }
 
-/// As [`run_to_the_end`], where nobody wants to know how it ended.
-pub(crate) fn run_and_forget(f: impl FnOnce()) {
-    if let Err(payload) = run_to_the_end(f) {
+/// As [`catch_panic_or_goexit`], where nobody wants to know how it ended.
+pub(crate) fn run_discarding_panic(f: impl FnOnce()) {
+    if let Err(payload) = catch_panic_or_goexit(f) {
         // What a payload does when it is dropped is nobody's business any more.
         if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(another);
@@ -58,7 +58,7 @@ pub(crate) fn run_and_forget(f: impl FnOnce()) {
 }
 
 #[cold]
-fn end_the_process() -> ! {
+fn fatal_panic() -> ! {
     sched::begin_report();
     let id = current::goroutine().map_or(0, crate::gmp::g::G::id);
     // Without std's lock, which somebody may hold for ever: others wait for this.
@@ -108,16 +108,16 @@ pub fn goexit() -> ! {
 
 /// Goes on with an exit that somebody caught. At each wait.
 #[inline]
-pub(crate) fn check() {
+pub(crate) fn resume_if_exiting() {
     if let Some(g) = current::goroutine()
         && g.is_exiting()
     {
-        go_on();
+        resume_goexit();
     }
 }
 
 #[cold]
-fn go_on() {
+fn resume_goexit() {
     // A destructor that waits, on the way out, is let be.
     if !std::thread::panicking() {
         resume_unwind(Box::new(GoExit));

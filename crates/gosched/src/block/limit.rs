@@ -1,8 +1,8 @@
-//! Time limits of waits: a timer that fires a turn ([`Limit`]), or that changes a word in which the caller
+//! Time limits of waits: a timer that fires a turn ([`WaitTimeout`]), or that changes a word in which the caller
 //! leaves itself when it waits ([`Alarm`]). Either may ring before the caller has got that far: it then
 //! finds a sign, and does not wait.
 
-use super::waiter::{Fired, Turn};
+use super::waiter::{Fired, Wakeup};
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::timer::{Timer, TimerKind};
@@ -19,17 +19,17 @@ pub(crate) const TIMEOUT: usize = usize::MAX / 2;
 /// stopped where it is, at the end of its scope.
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Limit<'a> {
+pub(crate) struct WaitTimeout<'a> {
     alarm: Alarm,
-    borrowed: PhantomData<&'a Turn>,
+    borrowed: PhantomData<&'a Wakeup>,
 }
 
-impl<'a> Limit<'a> {
+impl<'a> WaitTimeout<'a> {
     /// For a turn that is not alone.
-    pub(crate) fn new(turn: &'a Turn) -> Limit<'a> {
+    pub(crate) fn new(wakeup: &'a Wakeup) -> WaitTimeout<'a> {
         // SAFETY: data — the turn outlives the limit.
-        let alarm = unsafe { Alarm::new(fire_turn, ptr::from_ref(turn).cast()) };
-        Limit { alarm, borrowed: PhantomData }
+        let alarm = unsafe { Alarm::new(fire_wakeup, ptr::from_ref(wakeup).cast()) };
+        WaitTimeout { alarm, borrowed: PhantomData }
     }
 
     /// From now on.
@@ -40,22 +40,22 @@ impl<'a> Limit<'a> {
 
 /// # Safety
 /// - **data**: a turn.
-unsafe fn fire_turn(data: *const ()) -> Rung {
+unsafe fn fire_wakeup(data: *const ()) -> AlarmEffect {
     // SAFETY: data — promised by the caller.
-    let turn = unsafe { &*data.cast::<Turn>() };
-    match turn.fire(TIMEOUT) {
-        Fired::Ready(g) => Rung::TookOut(g),
-        Fired::Unsettled | Fired::TooLate => Rung::Nobody,
+    let wakeup = unsafe { &*data.cast::<Wakeup>() };
+    match wakeup.fire(TIMEOUT) {
+        Fired::Ready(g) => AlarmEffect::Ready(g),
+        Fired::NotParked | Fired::TooLate => AlarmEffect::Nothing,
     }
 }
 
 /// What came of the ringing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Rung {
+pub(crate) enum AlarmEffect {
     /// The caller waited: it was taken out, and is to be made ready.
-    TookOut(&'static G),
+    Ready(&'static G),
     /// The caller has not got that far, and will see a sign; or somebody else was first.
-    Nobody,
+    Nothing,
 }
 
 /// The time is over: leaves a sign, or takes the caller out of where it waits, to be made ready. Under a
@@ -63,9 +63,9 @@ pub(crate) enum Rung {
 ///
 /// # Safety
 /// - **data**: what the alarm was made with.
-pub(crate) type Ring = unsafe fn(data: *const ()) -> Rung;
+pub(crate) type Ring = unsafe fn(data: *const ()) -> AlarmEffect;
 
-/// See the top of this file. Once it is started it must not be moved, as [`Limit`].
+/// See the top of this file. Once it is started it must not be moved, as [`WaitTimeout`].
 ///
 /// A goroutine's is a timer. A thread's is the limit of its sleep: it takes itself out.
 #[repr(C)]
@@ -126,7 +126,7 @@ unsafe fn fire(timer: &Timer, _now: u64, ready: &mut GList) -> Option<u64> {
     // SAFETY: alarm — promised by the caller.
     let alarm = unsafe { &*ptr::from_ref(timer).cast::<Alarm>() };
     // SAFETY: data — promised when it was made.
-    if let Rung::TookOut(g) = unsafe { (alarm.ring)(alarm.data) } {
+    if let AlarmEffect::Ready(g) = unsafe { (alarm.ring)(alarm.data) } {
         ready.push_back(g);
     }
     None
@@ -138,5 +138,5 @@ unsafe fn take_out(data: *const ()) -> bool {
     // SAFETY: alarm — promised by the caller.
     let alarm = unsafe { &*data.cast::<Alarm>() };
     // SAFETY: data — promised when it was made.
-    matches!(unsafe { (alarm.ring)(alarm.data) }, Rung::TookOut(_))
+    matches!(unsafe { (alarm.ring)(alarm.data) }, AlarmEffect::Ready(_))
 }

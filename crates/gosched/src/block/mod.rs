@@ -22,7 +22,7 @@ use crate::sched;
 
 /// What every call that may wait does first.
 #[inline]
-pub(crate) fn may_wait() {
-    exit::check();
+pub(crate) fn before_wait() {
+    exit::resume_if_exiting();
     sched::refuse_in_child("a wait");
 }

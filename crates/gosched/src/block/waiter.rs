@@ -1,11 +1,11 @@
 //! Waiting: one record for all that a goroutine or a thread can wait for.
 //!
-//! A [`Turn`] is one wait of one caller, a [`Waiter`] its place in one queue; both live in the frame that
+//! A [`Wakeup`] is one wait of one caller, a [`Waiter`] its place in one queue; both live in the frame that
 //! waits, so waiting allocates nothing. A turn may have several waiters (a `select`), and a time limit;
-//! the first to [`Turn::fire`] it decides what it waited for, all others find that they came too late.
+//! the first to [`Wakeup::fire`] it decides what it waited for, all others find that they came too late.
 //!
 //! Caller: 1. puts its waiters into their queues, under the locks of those; 2. parks; once its context is
-//! saved, says so ([`Turn::settle`]) and gives the locks back; 3. when it runs again, takes all its
+//! saved, says so ([`Wakeup::commit`]) and gives the locks back; 3. when it runs again, takes all its
 //! waiters out, under the locks.
 //! Others, under a queue's lock: 1. take a waiter out; 2. fire its turn; if that was the first: 3. hand
 //! over the value; 4. make the caller ready, after the lock was given back.
@@ -27,22 +27,22 @@ use std::ptr;
 
 /// One wait: see the top of this file.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct Wakeup {
     word: AtomicUsize,
     /// Who waits; from when it settles.
     g: Cell<*const G>,
     /// It has one waiter and no time limit: whoever takes that one out fires it, nobody else.
-    alone: bool,
+    uncontested: bool,
 }
 
 /// The caller has not settled.
 const NEW: usize = 0;
 /// It has, and can be made ready.
-const SETTLED: usize = 1;
+const PARKED: usize = 1;
 /// And from here on, which of its waiters was fired.
 const FIRED: usize = 2;
 
-/// What came of [`Turn::fire`].
+/// What came of [`Wakeup::fire`].
 #[derive(Debug)]
 pub(crate) enum Fired {
     /// Something else was first.
@@ -50,46 +50,46 @@ pub(crate) enum Fired {
     /// It has settled: to be made ready.
     Ready(&'static G),
     /// It has not settled: it will see for itself.
-    Unsettled,
+    NotParked,
 }
 
-impl Turn {
+impl Wakeup {
     /// With one waiter, and no time limit.
-    pub(crate) fn alone() -> Turn {
-        Turn { word: AtomicUsize::new(NEW), g: Cell::new(ptr::null()), alone: true }
+    pub(crate) fn uncontested() -> Wakeup {
+        Wakeup { word: AtomicUsize::new(NEW), g: Cell::new(ptr::null()), uncontested: true }
     }
 
     /// With any number of waiters, or a time limit.
-    pub(crate) fn among_others() -> Turn {
-        Turn { alone: false, ..Turn::alone() }
+    pub(crate) fn contested() -> Wakeup {
+        Wakeup { uncontested: false, ..Wakeup::uncontested() }
     }
 
     /// The caller's context is saved. False if it was fired already: it need not wait.
     #[inline]
-    pub(crate) fn settle(&self, g: &'static G) -> bool {
+    pub(crate) fn commit(&self, g: &'static G) -> bool {
         self.g.set(g);
-        if self.alone {
-            self.word.store(SETTLED, Ordering::Relaxed);
+        if self.uncontested {
+            self.word.store(PARKED, Ordering::Relaxed);
             return true;
         }
-        // PAIR turn: publishes the G to a timer; or sees what the timer did.
-        self.word.compare_exchange(NEW, SETTLED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        // PAIR wakeup: publishes the G to a timer; or sees what the timer did.
+        self.word.compare_exchange(NEW, PARKED, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// It is over, by waiter `arm`: true for the first only.
     #[inline]
     pub(crate) fn fire(&self, arm: usize) -> Fired {
-        if self.alone {
+        if self.uncontested {
             self.word.store(FIRED + arm, Ordering::Relaxed);
             return self.ready();
         }
         let mut now = self.word.load(Ordering::Relaxed);
         while now < FIRED {
-            // PAIR turn: sees the G; publishes what was done for it.
+            // PAIR wakeup: sees the G; publishes what was done for it.
             match self.word.compare_exchange(now, FIRED + arm, Ordering::AcqRel, Ordering::Relaxed)
             {
-                Ok(SETTLED) => return self.ready(),
-                Ok(_) => return Fired::Unsettled,
+                Ok(PARKED) => return self.ready(),
+                Ok(_) => return Fired::NotParked,
                 Err(changed) => now = changed,
             }
         }
@@ -100,17 +100,17 @@ impl Turn {
         // SAFETY: settled, so it is a G; they are never freed.
         match unsafe { self.g.get().as_ref() } {
             Some(g) => Fired::Ready(g),
-            None => Fired::Unsettled,
+            None => Fired::NotParked,
         }
     }
 
     /// Where in a turn it is told how far it is, and how far one is that waits.
-    pub(crate) const WORD: usize = offset_of!(Turn, word);
-    pub(crate) const IS_WAITING: usize = SETTLED;
+    pub(crate) const WORD_OFFSET: usize = offset_of!(Wakeup, word);
+    pub(crate) const WORD_WHEN_PARKED: usize = PARKED;
 
     /// The waiter that was fired; asked by the caller when it runs again.
     pub(crate) fn fired(&self) -> Option<usize> {
-        // PAIR turn: sees what was done for it.
+        // PAIR wakeup: sees what was done for it.
         self.word.load(Ordering::Acquire).checked_sub(FIRED)
     }
 }
@@ -121,55 +121,55 @@ pub struct Waiter {
     next: Cell<*const Waiter>,
     before: Cell<*const Waiter>,
     queued: Cell<bool>,
-    turn: *const Turn,
+    wakeup: *const Wakeup,
     arm: usize,
     /// Where its value is, or is to be put.
     slot: Cell<*mut ()>,
     /// What it waited for did not happen, and never will.
-    refused: Cell<bool>,
+    woken_by_close: Cell<bool>,
     /// What it waits for, for whoever looks (`waits`): where it is told who can end the wait.
-    on: Cell<*const ()>,
+    holders: Cell<*const ()>,
 }
 
 impl Waiter {
     /// Where in a waiter it is told what it waits for.
-    pub(crate) const ON: usize = offset_of!(Waiter, on);
+    pub(crate) const HOLDERS_OFFSET: usize = offset_of!(Waiter, holders);
 
     /// Number `arm` of a turn. It must not outlive that.
-    pub(crate) fn new(turn: &Turn, arm: usize, slot: *mut ()) -> Waiter {
+    pub(crate) fn new(wakeup: &Wakeup, arm: usize, slot: *mut ()) -> Waiter {
         Waiter {
             next: Cell::new(ptr::null()),
             before: Cell::new(ptr::null()),
             queued: Cell::new(false),
-            turn,
+            wakeup,
             arm,
             slot: Cell::new(slot),
-            refused: Cell::new(false),
-            on: Cell::new(ptr::null()),
+            woken_by_close: Cell::new(false),
+            holders: Cell::new(ptr::null()),
         }
     }
 
     /// It waits for this: see `waits`.
     #[inline]
-    pub(crate) fn set_on(&self, on: *const ()) {
-        self.on.set(on);
+    pub(crate) fn set_holders(&self, on: *const ()) {
+        self.holders.set(on);
     }
 
     /// Whether what it waited for will never be: asked by the caller when it was fired.
-    pub(crate) fn is_refused(&self) -> bool {
-        self.refused.get()
+    pub(crate) fn is_woken_by_close(&self) -> bool {
+        self.woken_by_close.get()
     }
 
-    fn turn(&self) -> &Turn {
+    fn wakeup(&self) -> &Wakeup {
         // SAFETY: both are in one frame, which is alive while the waiter is.
-        unsafe { &*self.turn }
+        unsafe { &*self.wakeup }
     }
 }
 
 /// Whom to make ready, when the lock was given back.
 #[must_use]
 #[derive(Clone, Copy, Debug)]
-pub struct Woken(pub(crate) Option<&'static G>);
+pub struct ToReady(pub(crate) Option<&'static G>);
 
 /// A waiter that was taken out of its queue and fired: its slot is the holder's.
 #[derive(Debug)]
@@ -190,8 +190,8 @@ impl Taken {
     }
 
     /// What it waited for will never be.
-    pub(crate) fn refuse(&self) {
-        self.waiter().refused.set(true);
+    pub(crate) fn mark_woken_by_close(&self) {
+        self.waiter().woken_by_close.set(true);
     }
 
     /// Whom to make ready, when the lock was given back. The waiter is not touched any more.
@@ -202,23 +202,23 @@ impl Taken {
 
 /// First come, first served. Under a lock.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct WaitQueue {
     first: *const Waiter,
     last: *const Waiter,
 }
 
 // SAFETY: waiters are used under the queue's lock.
-unsafe impl Send for Queue {}
+unsafe impl Send for WaitQueue {}
 
-impl Default for Queue {
-    fn default() -> Queue {
-        Queue::new()
+impl Default for WaitQueue {
+    fn default() -> WaitQueue {
+        WaitQueue::new()
     }
 }
 
-impl Queue {
-    pub(crate) const fn new() -> Queue {
-        Queue { first: ptr::null(), last: ptr::null() }
+impl WaitQueue {
+    pub(crate) const fn new() -> WaitQueue {
+        WaitQueue { first: ptr::null(), last: ptr::null() }
     }
 
     #[inline]
@@ -230,7 +230,7 @@ impl Queue {
     ///
     /// # Safety
     /// - **frame**: the caller has the lock again before the waiter's frame ends, and calls
-    ///   [`Queue::remove`]; or was made ready by whoever took the only waiter of a turn out.
+    ///   [`WaitQueue::remove`]; or was made ready by whoever took the only waiter of a turn out.
     #[inline]
     pub(crate) unsafe fn push(&mut self, waiter: &Waiter) {
         waiter.next.set(ptr::null());
@@ -244,7 +244,7 @@ impl Queue {
         self.last = waiter;
     }
 
-    /// As [`Queue::push`], before all others.
+    /// As [`WaitQueue::push`], before all others.
     ///
     /// # Safety
     /// - **frame**: as there.
@@ -297,10 +297,10 @@ impl Queue {
         // SAFETY: frame — those in the queue are alive.
         let waiter = unsafe { self.first.as_ref() }?;
         self.remove(waiter);
-        match waiter.turn().fire(waiter.arm) {
+        match waiter.wakeup().fire(waiter.arm) {
             Fired::TooLate => None,
             Fired::Ready(g) => Some(Taken { waiter, g: Some(g) }),
-            Fired::Unsettled => Some(Taken { waiter, g: None }),
+            Fired::NotParked => Some(Taken { waiter, g: None }),
         }
     }
 

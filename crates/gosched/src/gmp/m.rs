@@ -262,11 +262,11 @@ impl M {
     }
 
     /// Its thread's id; 0: none yet.
-    pub(crate) fn thread(&self) -> i32 {
+    pub(crate) fn tid(&self) -> i32 {
         self.tid.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_thread(&self, id: i32) {
+    pub(crate) fn set_tid(&self, id: i32) {
         self.tid.store(id, Ordering::Relaxed);
     }
 

@@ -2,7 +2,7 @@
 //! frame, under a lock that is modelled apart.
 
 use super::g::G;
-use super::waiter::{Queue, Turn, Waiter};
+use super::waiter::{WaitQueue, Waiter, Wakeup};
 use super::{every_order, leak, most_orders};
 use crate::sys::cell::Cell;
 use loom::sync::Mutex;
@@ -11,8 +11,8 @@ use loom::thread;
 /// What a channel without a ring is.
 #[derive(Default)]
 struct State {
-    senders: Queue,
-    receivers: Queue,
+    senders: WaitQueue,
+    receivers: WaitQueue,
     closed: bool,
 }
 
@@ -72,24 +72,24 @@ impl Channel {
     fn wait(
         &self,
         mut state: loom::sync::MutexGuard<'_, State>,
-        queue: fn(&mut State) -> &mut Queue,
+        queue: fn(&mut State) -> &mut WaitQueue,
         me: usize,
         slot: &Cell<u32>,
     ) -> bool {
-        let (g, turn) = (G::new(me), Turn::alone());
-        let waiter = Waiter::new(&turn, 0, std::ptr::from_ref(slot).cast_mut().cast());
+        let (g, wakeup) = (G::new(me), Wakeup::uncontested());
+        let waiter = Waiter::new(&wakeup, 0, std::ptr::from_ref(slot).cast_mut().cast());
         // SAFETY: frame — the only waiter of its turn, and this returns when it was made ready.
         unsafe { queue(&mut state).push(&waiter) };
         g.save();
         if self.settle == Settle::Before {
-            assert!(turn.settle(g));
+            assert!(wakeup.commit(g));
         }
         drop(state);
         if self.settle == Settle::After {
-            turn.settle(g);
+            wakeup.commit(g);
         }
         g.sleep();
-        !waiter.is_refused()
+        !waiter.is_woken_by_close()
     }
 
     fn close(&self) {
@@ -97,11 +97,11 @@ impl Channel {
         state.closed = true;
         let mut ready = Vec::new();
         while let Some(taken) = state.receivers.take() {
-            taken.refuse();
+            taken.mark_woken_by_close();
             ready.extend(taken.g());
         }
         while let Some(taken) = state.senders.take() {
-            taken.refuse();
+            taken.mark_woken_by_close();
             ready.extend(taken.g());
         }
         drop(state);

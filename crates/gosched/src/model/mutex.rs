@@ -5,7 +5,7 @@
 //! has waited is starving at once.
 
 use super::g::G;
-use super::waiter::{Fired, Queue, Turn, Waiter};
+use super::waiter::{Fired, WaitQueue, Waiter, Wakeup};
 use super::{exactly_these_orders, leak, most_orders};
 use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::cell::Cell;
@@ -36,14 +36,14 @@ const PLAIN: Ways = Ways { starves: false, competes: false, barges: false, keeps
 
 struct Mutex {
     word: AtomicU32,
-    queue: Lock<Queue>,
+    queue: Lock<WaitQueue>,
     ways: Ways,
     value: Cell<u32>,
 }
 
 impl Mutex {
     fn new(ways: Ways) -> &'static Mutex {
-        let (word, queue) = (AtomicU32::new(0), Lock::new(Queue::new()));
+        let (word, queue) = (AtomicU32::new(0), Lock::new(WaitQueue::new()));
         leak(Mutex { word, queue, ways, value: Cell::new(0) })
     }
 
@@ -53,7 +53,7 @@ impl Mutex {
     }
 
     /// False: the time is over. `limit` gets the turn that it may end.
-    fn lock(&self, me: usize, limit: Option<fn(&'static Turn)>) -> bool {
+    fn lock(&self, me: usize, limit: Option<fn(&'static Wakeup)>) -> bool {
         if self.change(0, LOCKED) {
             return true;
         }
@@ -85,12 +85,13 @@ impl Mutex {
         me: usize,
         awake: bool,
         waited: bool,
-        limit: Option<fn(&'static Turn)>,
+        limit: Option<fn(&'static Wakeup)>,
     ) -> Parked {
-        let turn = leak(if limit.is_some() { Turn::among_others() } else { Turn::alone() });
-        let timer = limit.map(|limit| thread::spawn(move || limit(turn)));
+        let wakeup =
+            leak(if limit.is_some() { Wakeup::contested() } else { Wakeup::uncontested() });
+        let timer = limit.map(|limit| thread::spawn(move || limit(wakeup)));
         let (g, handed) = (G::new(me), Cell::new(false));
-        let waiter = Waiter::new(turn, 0, std::ptr::from_ref(&handed).cast_mut().cast());
+        let waiter = Waiter::new(wakeup, 0, std::ptr::from_ref(&handed).cast_mut().cast());
         let mut queue = self.queue.lock().unwrap();
         let refused = if self.ways.barges { LOCKED } else { LOCKED | STARVING };
         loop {
@@ -118,7 +119,7 @@ impl Mutex {
             false => unsafe { queue.push(&waiter) },
         }
         g.save();
-        let waits = turn.settle(g);
+        let waits = wakeup.commit(g);
         drop(queue);
         if waits {
             g.sleep();
@@ -128,7 +129,7 @@ impl Mutex {
         };
         let mut queue = self.queue.lock().unwrap();
         queue.remove(&waiter);
-        let late = turn.fired() == Some(TIMEOUT);
+        let late = wakeup.fired() == Some(TIMEOUT);
         if late && queue.is_empty() {
             self.word.fetch_and(!(PARKED | STARVING), Ordering::Relaxed);
         }
@@ -183,7 +184,7 @@ impl Mutex {
     }
 
     /// True if it got the lock.
-    fn add_one(&self, me: usize, limit: Option<fn(&'static Turn)>) -> bool {
+    fn add_one(&self, me: usize, limit: Option<fn(&'static Wakeup)>) -> bool {
         let got = self.lock(me, limit);
         if got {
             self.value.set(self.value.get() + 1);
@@ -208,8 +209,8 @@ enum Parked {
     TimedOut,
 }
 
-fn is_over(turn: &'static Turn) {
-    if let Fired::Ready(g) = turn.fire(TIMEOUT) {
+fn is_over(wakeup: &'static Wakeup) {
+    if let Fired::Ready(g) = wakeup.fire(TIMEOUT) {
         g.ready();
     }
 }

@@ -2,7 +2,7 @@
 //! of its own, and a time limit under none of them. One of them does.
 
 use super::g::G;
-use super::waiter::{Fired, Queue, Turn, Waiter};
+use super::waiter::{Fired, WaitQueue, Waiter, Wakeup};
 use super::{leak, most_orders};
 use crate::sys::cell::Cell;
 use crate::sys::weakness::{Weakness, weaken};
@@ -13,11 +13,11 @@ use loom::thread;
 const TIMEOUT: usize = 9;
 
 /// Two channels that one selects from: those who wait to receive.
-struct Channels([Mutex<Queue>; 2]);
+struct Channels([Mutex<WaitQueue>; 2]);
 
 impl Channels {
     fn new() -> &'static Channels {
-        leak(Channels([(); 2].map(|()| Mutex::new(Queue::new()))))
+        leak(Channels([(); 2].map(|()| Mutex::new(WaitQueue::new()))))
     }
 
     /// Sends if somebody waits.
@@ -34,11 +34,11 @@ impl Channels {
 
     /// Waits for a value from either, or for the time limit, which `limit` is told of: which arm it was,
     /// and what both slots hold.
-    fn select(&self, turn: &'static Turn, limit: impl FnOnce()) -> (Option<usize>, [u32; 2]) {
+    fn select(&self, wakeup: &'static Wakeup, limit: impl FnOnce()) -> (Option<usize>, [u32; 2]) {
         let g = G::new(0);
         let slots = [(); 2].map(|()| Cell::new(0));
         let place = |arm: usize| std::ptr::from_ref(&slots[arm]).cast_mut().cast();
-        let waiters = [0, 1].map(|arm| Waiter::new(turn, arm, place(arm)));
+        let waiters = [0, 1].map(|arm| Waiter::new(wakeup, arm, place(arm)));
         limit();
         let mut queues = self.0.each_ref().map(|queue| queue.lock().unwrap());
         for (queue, waiter) in queues.iter_mut().zip(&waiters) {
@@ -46,7 +46,7 @@ impl Channels {
             unsafe { queue.push(waiter) };
         }
         g.save();
-        let waits = turn.settle(g);
+        let waits = wakeup.commit(g);
         drop(queues);
         if waits {
             g.sleep();
@@ -54,17 +54,17 @@ impl Channels {
         for (queue, waiter) in self.0.iter().zip(&waiters) {
             queue.lock().unwrap().remove(waiter);
         }
-        (turn.fired(), slots.map(|slot| slot.get()))
+        (wakeup.fired(), slots.map(|slot| slot.get()))
     }
 }
 
 /// Two senders against one select.
-fn two_senders(turn: fn() -> Turn) {
-    let (channels, turn) = (Channels::new(), leak(turn()));
+fn two_senders(wakeup: fn() -> Wakeup) {
+    let (channels, wakeup) = (Channels::new(), leak(wakeup()));
     let senders = [0, 1].map(|arm| thread::spawn(move || channels.try_send(arm, 10 + arm as u32)));
     // The time limit ends it if neither came in time.
-    let limit = thread::spawn(move || fire(turn));
-    let (arm, slots) = channels.select(turn, || {});
+    let limit = thread::spawn(move || fire(wakeup));
+    let (arm, slots) = channels.select(wakeup, || {});
     let sent = senders.map(|sender| sender.join().unwrap());
     limit.join().unwrap();
     match arm {
@@ -79,23 +79,24 @@ fn two_senders(turn: fn() -> Turn) {
 }
 
 /// The time is over.
-fn fire(turn: &Turn) {
-    if let Fired::Ready(g) = turn.fire(TIMEOUT) {
+fn fire(wakeup: &Wakeup) {
+    if let Fired::Ready(g) = wakeup.fire(TIMEOUT) {
         g.ready();
     }
 }
 
 #[test]
 fn of_two_senders_and_a_limit_one_wins() {
-    most_orders(3, || two_senders(Turn::among_others));
+    most_orders(3, || two_senders(Wakeup::contested));
 }
 
 /// One sender and a limit.
 fn a_sender_and_a_limit() {
-    let (channels, turn) = (Channels::new(), leak(Turn::among_others()));
+    let (channels, wakeup) = (Channels::new(), leak(Wakeup::contested()));
     let sender = thread::spawn(move || channels.try_send(0, 10));
     let mut limit = None;
-    let (arm, slots) = channels.select(turn, || limit = Some(thread::spawn(move || fire(turn))));
+    let (arm, slots) =
+        channels.select(wakeup, || limit = Some(thread::spawn(move || fire(wakeup))));
     let sent = sender.join().unwrap();
     limit.unwrap().join().unwrap();
     assert_eq!((arm, slots[0]), if sent { (Some(0), 10) } else { (Some(TIMEOUT), 0) });
@@ -109,7 +110,7 @@ fn a_limit_that_comes_before_the_wait_ends_it() {
 #[test]
 #[should_panic]
 fn broken_by_a_turn_that_thinks_it_is_alone() {
-    most_orders(3, || two_senders(Turn::alone));
+    most_orders(3, || two_senders(Wakeup::uncontested));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! order, and one who gives up lets the next have them.
 
 use super::g::G;
-use super::waiter::{Fired, Queue, Turn, Waiter};
+use super::waiter::{Fired, WaitQueue, Waiter, Wakeup};
 use super::{leak, most_orders};
 use loom::sync::{Mutex, MutexGuard};
 use loom::thread;
@@ -20,7 +20,7 @@ enum GivesUp {
 
 struct State {
     free: usize,
-    queue: Queue,
+    queue: WaitQueue,
 }
 
 struct Semaphore {
@@ -30,7 +30,7 @@ struct Semaphore {
 
 impl Semaphore {
     fn new(free: usize, gives_up: GivesUp) -> &'static Semaphore {
-        let state = Mutex::new(State { free, queue: Queue::new() });
+        let state = Mutex::new(State { free, queue: WaitQueue::new() });
         leak(Semaphore { state, gives_up })
     }
 
@@ -41,20 +41,21 @@ impl Semaphore {
     }
 
     /// False: the time is over. `limit` gets the turn that it may end.
-    fn acquire(&self, me: usize, mut count: usize, limit: Option<fn(&'static Turn)>) -> bool {
-        let turn = leak(if limit.is_some() { Turn::among_others() } else { Turn::alone() });
+    fn acquire(&self, me: usize, mut count: usize, limit: Option<fn(&'static Wakeup)>) -> bool {
+        let wakeup =
+            leak(if limit.is_some() { Wakeup::contested() } else { Wakeup::uncontested() });
         let mut state = self.state.lock().unwrap();
         if state.queue.is_empty() && state.free >= count {
             state.free -= count;
             return true;
         }
-        let timer = limit.map(|limit| thread::spawn(move || limit(turn)));
+        let timer = limit.map(|limit| thread::spawn(move || limit(wakeup)));
         let g = G::new(me);
-        let waiter = Waiter::new(turn, 0, (&raw mut count).cast());
+        let waiter = Waiter::new(wakeup, 0, (&raw mut count).cast());
         // SAFETY: frame — the only waiter of a turn that is alone; else removed below.
         unsafe { state.queue.push(&waiter) };
         g.save();
-        let waits = turn.settle(g);
+        let waits = wakeup.commit(g);
         drop(state);
         if waits {
             g.sleep();
@@ -62,7 +63,7 @@ impl Semaphore {
         let Some(timer) = timer else { return true };
         let mut state = self.state.lock().unwrap();
         state.queue.remove(&waiter);
-        let late = turn.fired() == Some(TIMEOUT);
+        let late = wakeup.fired() == Some(TIMEOUT);
         if late && self.gives_up == GivesUp::Serves {
             serve(state);
         } else {
@@ -90,8 +91,8 @@ fn serve(mut state: MutexGuard<'_, State>) {
     ready.into_iter().for_each(G::ready);
 }
 
-fn is_over(turn: &'static Turn) {
-    if let Fired::Ready(g) = turn.fire(TIMEOUT) {
+fn is_over(wakeup: &'static Wakeup) {
+    if let Fired::Ready(g) = wakeup.fire(TIMEOUT) {
         g.ready();
     }
 }

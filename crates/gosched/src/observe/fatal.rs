@@ -1,6 +1,6 @@
 //! What is shown when the process ends badly, and when a test does.
 
-use super::goroutines::{self, Whom};
+use super::goroutines::{self, GoroutineFilter};
 use super::hints;
 use super::level;
 use super::quit;
@@ -49,15 +49,15 @@ pub(super) fn write_to_stderr(bytes: &[u8]) {
 }
 
 /// As [`write_to_stderr`], in a process that is watched.
-pub(super) fn write_last_words(bytes: &[u8]) {
+pub(super) fn write_watched(bytes: &[u8]) {
     let _ = Stderr { is_watched: true }.write_all(bytes);
 }
 
 /// From here on the process ends, with status 2, if the report hangs: a lock that the report needs (the allocator's, the
 /// loader's) may be held forever. Then all goroutines are listed without their frames, which needs no lock and no memory.
-pub(super) fn watch() {
+pub(super) fn arm_watchdog() {
     watchdog::watch(|| {
-        quit::begin_if_silent();
+        quit::write_header_once();
         let mut out = RawStderr::new();
         let _ = writeln!(out, "\nthe rest cannot be shown: a lock may be held for ever");
         out.flush();
@@ -76,44 +76,44 @@ pub(crate) fn dump_to_stderr() {
 fn show(ids: &[u64]) {
     write_to_stderr(b"\n");
     let out = &mut Stderr { is_watched: false };
-    let _ = text::write_all(&mut goroutines::inspector(), Whom::Only(ids), out);
+    let _ = text::write_all(&mut goroutines::inspector(), GoroutineFilter::Only(ids), out);
 }
 
 /// All goroutines of a process that ends.
 pub(super) fn dump_at_the_end() {
-    dump(Whom::All);
+    dump(GoroutineFilter::All);
 }
 
-fn dump(whom: Whom<'_>) {
-    watch();
+fn dump(filter: GoroutineFilter<'_>) {
+    arm_watchdog();
     let mut out = Stderr { is_watched: true };
     let mut inspector = ManuallyDrop::new(Inspector::new(InterruptPolicy::Always));
-    let _ = text::write_all(&mut inspector, whom, &mut out);
-    if whom == Whom::All {
+    let _ = text::write_all(&mut inspector, filter, &mut out);
+    if filter == GoroutineFilter::All {
         let _ = threads::write_waiting(&mut inspector, &mut out);
     }
 }
 
 /// Who waits for whom, if `GODEBUG=leakhints=1`: else a dump is Go's, to the last line.
-pub(super) fn tell_deadlocks() {
-    if !level::hints_are_told() {
+pub(super) fn print_deadlocks() {
+    if !level::is_leakhints_on() {
         return;
     }
     // A million goroutines take some seconds.
     watchdog::set(6 * PATIENCE);
-    let deadlocks = hints::deadlocks(CHANNELS_AFTER);
+    let deadlocks = hints::deadlocks(MIN_CHAN_WAIT);
     watchdog::set(PATIENCE);
     if !deadlocks.is_empty() {
-        write_last_words(format!("\n{deadlocks}").as_bytes());
+        write_watched(format!("\n{deadlocks}").as_bytes());
     }
 }
 
 /// How long one has waited at a channel before it is asked whether that is for ever: a deadlock of all is noticed
 /// after 10 ms.
-const CHANNELS_AFTER: Duration = Duration::from_millis(5);
+const MIN_CHAN_WAIT: Duration = Duration::from_millis(5);
 
 /// The seed that replays this run, if it has one.
-pub(super) fn tell_seed() {
+pub(super) fn print_seed() {
     if let Some(seed) = sched::seed() {
         let mut out = RawStderr::new();
         let _ = writeln!(out, "note: the scheduler's choices come from GOSCHED_SEED={seed}");
@@ -125,23 +125,25 @@ pub(super) fn tell_seed() {
 fn report(end: ExitReason) {
     // A panic has told it.
     if end != ExitReason::Panic {
-        tell_seed();
+        print_seed();
     }
     let level = level::level();
     if matches!(end, ExitReason::Limit | ExitReason::Overflow) {
-        level::tell_all();
+        level::force_details();
     }
-    let whom = match end {
-        ExitReason::Fatal => (level.frames > 0).then_some(Whom::All),
-        ExitReason::Panic => (level.frames > 0 && level.all).then_some(Whom::Others),
-        ExitReason::Limit => Some(Whom::All),
-        ExitReason::Overflow => Some(Whom::Others),
+    let filter = match end {
+        ExitReason::Fatal => (level.frames > 0).then_some(GoroutineFilter::All),
+        ExitReason::Panic => {
+            (level.frames > 0 && level.all).then_some(GoroutineFilter::AllButCaller)
+        }
+        ExitReason::Limit => Some(GoroutineFilter::All),
+        ExitReason::Overflow => Some(GoroutineFilter::AllButCaller),
     };
-    if let Some(whom) = whom {
+    if let Some(filter) = filter {
         write_to_stderr(b"\n");
-        dump(whom);
-        if whom == Whom::All {
-            tell_deadlocks();
+        dump(filter);
+        if filter == GoroutineFilter::All {
+            print_deadlocks();
         }
     }
     crash_if_asked();

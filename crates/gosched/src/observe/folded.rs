@@ -1,6 +1,6 @@
 //! Equal stacks once, as Go's `goroutine?debug=1`.
 
-use super::goroutines::{self, Whom};
+use super::goroutines::{self, GoroutineFilter};
 use super::symbols::{Symbols, is_shown};
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -21,25 +21,29 @@ pub(crate) fn folded() -> String {
     let mut kinds: HashMap<Kind, u64> = HashMap::new();
     let mut total = 0u64;
     let mut symbols = Symbols::default();
-    let Ok(()) = goroutines::for_each(&mut inspector, Whom::All, |inspector, goroutine, frames| {
-        let labels = goroutine.labels().map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let is_cut = frames.is_cut;
-        let mut frames: Vec<usize> = frames.shown().map(|frame| frame.at).collect();
-        // There are several ways out of the runtime, which make no difference.
-        let mut is_ours = |&address: &usize| {
-            symbols.at(address, inspector).iter().all(|symbol| symbol.is_runtime)
-        };
-        let ours = frames.iter().take_while(|address| is_ours(address)).count();
-        frames.drain(..if ours < frames.len() { ours } else { 0 });
-        let runs = goroutine.runs.filter(|_| frames.is_empty() && !is_cut);
-        if frames.is_empty() {
-            frames.push(folded as fn() -> String as usize);
-        }
-        let kind = Kind { frames, runs, labels: labels.collect() };
-        *kinds.entry(kind).or_default() += 1;
-        total += 1;
-        Ok::<(), Infallible>(())
-    });
+    let Ok(()) = goroutines::for_each(
+        &mut inspector,
+        GoroutineFilter::All,
+        |inspector, goroutine, frames| {
+            let labels = goroutine.labels().map(|(key, value)| (key.to_owned(), value.to_owned()));
+            let is_cut = frames.is_cut;
+            let mut frames: Vec<usize> = frames.shown().map(|frame| frame.at).collect();
+            // There are several ways out of the runtime, which make no difference.
+            let mut is_ours = |&address: &usize| {
+                symbols.at(address, inspector).iter().all(|symbol| symbol.is_runtime)
+            };
+            let ours = frames.iter().take_while(|address| is_ours(address)).count();
+            frames.drain(..if ours < frames.len() { ours } else { 0 });
+            let runs = goroutine.runs.filter(|_| frames.is_empty() && !is_cut);
+            if frames.is_empty() {
+                frames.push(folded as fn() -> String as usize);
+            }
+            let kind = Kind { frames, runs, labels: labels.collect() };
+            *kinds.entry(kind).or_default() += 1;
+            total += 1;
+            Ok::<(), Infallible>(())
+        },
+    );
     let mut kinds: Vec<(Kind, u64)> = kinds.into_iter().collect();
     kinds.sort_by(|(one, count), (other, its_count)| {
         its_count.cmp(count).then_with(|| one.cmp(other))

@@ -38,7 +38,7 @@ pub(super) struct Goroutine {
 
 impl Goroutine {
     /// What it does: Go's word.
-    pub(super) fn what(&self) -> &'static str {
+    pub(super) fn status(&self) -> &'static str {
         G::status_text(self.state, self.reason)
     }
 
@@ -118,10 +118,10 @@ fn without_arguments(name: &str) -> String {
 
 /// Who is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whom<'a> {
+pub(super) enum GoroutineFilter<'a> {
     All,
     /// All but the caller.
-    Others,
+    AllButCaller,
     /// Those with these ids.
     Only(&'a [u64]),
 }
@@ -130,17 +130,17 @@ pub(super) enum Whom<'a> {
 /// their ids. The frames are told beside it.
 pub(super) fn for_each<E>(
     looks: &mut Inspector,
-    whom: Whom<'_>,
+    filter: GoroutineFilter<'_>,
     mut each: impl FnMut(&Inspector, &Goroutine, &Frames) -> Result<(), E>,
 ) -> Result<(), E> {
     let own = inspector::own();
     let is_own = |g: &'static G| own.is_some_and(|own| std::ptr::eq(own, g));
     let mut all: Vec<(u64, &'static G)> = slab::live().map(|g| (g.id(), g)).collect();
     all.sort_unstable_by_key(|&(id, g)| (!is_own(g), id));
-    all.retain(|&(id, g)| match whom {
-        Whom::All => true,
-        Whom::Others => !is_own(g),
-        Whom::Only(ids) => ids.contains(&id),
+    all.retain(|&(id, g)| match filter {
+        GoroutineFilter::All => true,
+        GoroutineFilter::AllButCaller => !is_own(g),
+        GoroutineFilter::Only(ids) => ids.contains(&id),
     });
     let mut frames = Frames::default();
     for some in all.chunks(BATCH_STACKS) {
@@ -158,19 +158,19 @@ pub(super) fn for_each<E>(
 /// it.
 ///
 /// # Errors
-/// `out` refuses, or `print` does.
+/// `splice_out` refuses, or `print` does.
 pub(super) fn write_each(
     looks: &mut Inspector,
-    whom: Whom<'_>,
+    filter: GoroutineFilter<'_>,
     out: &mut dyn Write,
     mut print: impl FnMut(&mut Vec<u8>, &Inspector, &Goroutine, &Frames) -> io::Result<()>,
 ) -> io::Result<()> {
     /// Whole goroutines are written, so many bytes or more.
-    const AT_ONCE: usize = 8 << 10;
+    const FLUSH_BYTES: usize = 8 << 10;
     let mut text = Vec::new();
-    for_each(looks, whom, |inspector, goroutine, frames| {
+    for_each(looks, filter, |inspector, goroutine, frames| {
         print(&mut text, inspector, goroutine, frames)?;
-        if text.len() < AT_ONCE {
+        if text.len() < FLUSH_BYTES {
             return Ok(());
         }
         let written = out.write_all(&text);
@@ -189,9 +189,9 @@ pub(super) fn as_text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> S
 }
 
 /// Looks at all of them and tells nobody: how many there are, and how many frames they have.
-pub(crate) fn count() -> (usize, usize) {
+pub(crate) fn count_goroutines_and_frames() -> (usize, usize) {
     let (mut goroutines, mut count) = (0, 0);
-    let Ok(()) = for_each(&mut inspector(), Whom::All, |_, _, frames| {
+    let Ok(()) = for_each(&mut inspector(), GoroutineFilter::All, |_, _, frames| {
         goroutines += 1;
         count += frames.first.len() + frames.elided + frames.last.len();
         Ok::<(), Infallible>(())

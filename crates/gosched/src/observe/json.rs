@@ -1,6 +1,6 @@
 //! All goroutines, for programs that read.
 
-use super::goroutines::{self, Goroutine, Whom};
+use super::goroutines::{self, Goroutine, GoroutineFilter};
 use super::symbols::{Symbols, is_shown};
 use crate::gmp::state::GState;
 use crate::sched::inspector::{Frame, Frames, Inspector};
@@ -15,7 +15,7 @@ pub(crate) fn json() -> String {
 /// One after the other: what is written is not kept.
 ///
 /// # Errors
-/// `out` refuses.
+/// `splice_out` refuses.
 pub(crate) fn write_json(out: &mut dyn Write) -> io::Result<()> {
     let mut symbols = Symbols::default();
     let mut separator = "";
@@ -23,7 +23,7 @@ pub(crate) fn write_json(out: &mut dyn Write) -> io::Result<()> {
     let mut inspector = goroutines::inspector();
     goroutines::write_each(
         &mut inspector,
-        Whom::All,
+        GoroutineFilter::All,
         out,
         |text, inspector, goroutine, frames| {
             text.extend(separator.bytes());
@@ -45,7 +45,7 @@ fn write_one(
     let name = goroutine.details.as_deref().and_then(|details| details.name.as_deref());
     write!(out, "{{\"id\":{},\"name\":{}", goroutine.id, Nullable(name.map(Text)))?;
     write!(out, ",\"state\":{}", Text(goroutine.state.name()))?;
-    write!(out, ",\"wait_reason\":{}", Nullable(is_waiting.then(|| Text(goroutine.what()))))?;
+    write!(out, ",\"wait_reason\":{}", Nullable(is_waiting.then(|| Text(goroutine.status()))))?;
     write!(out, ",\"waiting_ns\":{}", Nullable(goroutine.waiting))?;
     write!(out, ",\"locked_to_thread\":{},\"labels\":{{", goroutine.is_locked)?;
     let labels = goroutine.details.as_deref().map_or(&[][..], |details| &details.labels);

@@ -24,31 +24,31 @@ pub(super) fn level() -> Level {
 /// Reads what the environment says about reports, once: a report must not wait for the lock of the environment.
 pub(super) fn read_environment() {
     level();
-    labels_are_shown();
-    hints_are_told();
+    is_tracebacklabels_on();
+    is_leakhints_on();
 }
 
 /// Whether a report names goroutines that wait for each other: `GODEBUG=leakhints=1`.
-pub(super) fn hints_are_told() -> bool {
+pub(super) fn is_leakhints_on() -> bool {
     static TOLD: OnceLock<bool> = OnceLock::new();
     *TOLD.get_or_init(|| godebug::value("leakhints") == Some(1))
 }
 
-/// See [`tell_all`].
-static ALL_IS_TOLD: AtomicBool = AtomicBool::new(false);
+/// See [`force_details`].
+static DETAILS_FORCED: AtomicBool = AtomicBool::new(false);
 
 /// From here on everything is told, whatever the environment says: a signal ends the process.
-pub(super) fn tell_all() {
-    ALL_IS_TOLD.store(true, Ordering::Relaxed);
+pub(super) fn force_details() {
+    DETAILS_FORCED.store(true, Ordering::Relaxed);
 }
 
 /// Whether the runtime's own functions are shown, and where records and frames are in memory.
 pub(super) fn is_detailed() -> bool {
-    ALL_IS_TOLD.load(Ordering::Relaxed) || level().frames >= 2
+    DETAILS_FORCED.load(Ordering::Relaxed) || level().frames >= 2
 }
 
 /// Whether labels are part of a goroutine's first line: all but `GODEBUG=tracebacklabels=1` says no.
-pub(super) fn labels_are_shown() -> bool {
+pub(super) fn is_tracebacklabels_on() -> bool {
     static SHOWN: OnceLock<bool> = OnceLock::new();
     *SHOWN.get_or_init(|| godebug::value("tracebacklabels").is_none_or(|value| value == 1))
 }

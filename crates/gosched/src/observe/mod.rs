@@ -28,7 +28,7 @@ mod library;
 
 pub(crate) use fatal::{dump_to_stderr, prepare};
 pub(crate) use folded::folded;
-pub(crate) use goroutines::count;
+pub(crate) use goroutines::count_goroutines_and_frames;
 pub(crate) use json::{json, write_json};
-pub(crate) use quit::watch_for_quit;
+pub(crate) use quit::install_quit_handler;
 pub(crate) use text::{text, write_text};

@@ -3,7 +3,7 @@
 //! The handler asks the spawner for a thread that reports: whatever lock the interrupted code holds, the goroutine goes
 //! on meanwhile. Starting a thread allocates, and so does the report: the watcher must not do either, because a goroutine
 //! that was stopped with the allocator's lock gets a P again only through the watcher. Where the lock is never released,
-//! the alarm clock (`watchdog`) has [`begin_if_silent`] and the list of goroutines written, and ends the process.
+//! the alarm clock (`watchdog`) has [`write_header_once`] and the list of goroutines written, and ends the process.
 
 use super::{fatal, level};
 use crate::sched::{self, Backend, inspector};
@@ -20,14 +20,14 @@ static REGISTERS: [AtomicUsize; arch::NAMES.len()] =
 static THREAD: AtomicI32 = AtomicI32::new(0);
 static CODE: AtomicI32 = AtomicI32::new(0);
 /// The first lines were written.
-static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+static HEADER_WRITTEN: AtomicBool = AtomicBool::new(false);
 
 /// Installs the handler, unless the program has set a handler of its own or ignores the signal by its own choice.
 ///
 /// A signal that was ignored when the process started is not the program's choice: a shell starts `program &` in a
 /// script with SIGINT and SIGQUIT ignored. As in Go (`initsig`), SIGQUIT is handled then too. A child process gets the
 /// default action, as every signal with a handler does in `exec`; that is Go's behaviour as well.
-pub(crate) fn watch_for_quit() {
+pub(crate) fn install_quit_handler() {
     let Some(now) = signals::disposition(libc::SIGQUIT) else { return };
     // Where each goroutine is a thread no watcher could answer: the signal stays ignored.
     let is_inherited = now == libc::SIG_IGN
@@ -61,8 +61,8 @@ fn registers() -> [usize; arch::NAMES.len()] {
 
 /// Writes the first lines of the report, if there is to be one and they were not written. Allocates nothing and takes no
 /// lock.
-pub(super) fn begin_if_silent() {
-    if THREAD.load(Ordering::Relaxed) == 0 || HAS_BEGUN.swap(true, Ordering::Relaxed) {
+pub(super) fn write_header_once() {
+    if THREAD.load(Ordering::Relaxed) == 0 || HEADER_WRITTEN.swap(true, Ordering::Relaxed) {
         return;
     }
     let pc = registers()[arch::PC_AMONG_NAMES];
@@ -84,7 +84,7 @@ unsafe extern "C" fn on_quit(signal: i32, info: *mut libc::siginfo_t, context: *
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let saved = unsafe { *errno };
-    fatal::watch();
+    fatal::arm_watchdog();
     // SAFETY: callback — the kernel's record.
     CODE.store(unsafe { (*info).si_code }, Ordering::Relaxed);
     // SAFETY: it has no precondition.
@@ -115,19 +115,19 @@ fn start() {
 
 fn show() {
     watchdog::pause();
-    begin_if_silent();
-    fatal::watch();
+    write_header_once();
+    fatal::arm_watchdog();
     let registers = registers();
-    fatal::tell_seed();
+    fatal::print_seed();
     // As Go, whatever `GOTRACEBACK` says.
-    level::tell_all();
+    level::force_details();
     fatal::dump_at_the_end();
     let mut last = String::new();
     for (name, value) in arch::NAMES.iter().zip(registers) {
         let _ = write!(last, "\n{name:<6} {value:#x}");
     }
-    fatal::write_last_words(format!("{last}\n").as_bytes());
-    fatal::tell_deadlocks();
+    fatal::write_watched(format!("{last}\n").as_bytes());
+    fatal::print_deadlocks();
     fatal::crash_if_asked();
     // SAFETY: ends the process at once.
     unsafe { libc::_exit(2) }

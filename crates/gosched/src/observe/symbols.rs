@@ -104,7 +104,7 @@ fn unknown(module: &Module<'_>) -> Symbol {
 }
 
 /// Modules of this crate that are of no interest to who reads about the program.
-const OURS: [&str; 14] = [
+const RUNTIME_MODULES: [&str; 14] = [
     "api::attributes",
     "api::packet",
     "block::call",
@@ -134,15 +134,16 @@ fn is_runtime(symbol: &Symbol) -> bool {
     let Some((file, _)) = &symbol.place else { return is_runtime_name(&symbol.name) };
     let module = own_file(file, "gosched", "gosched")
         .map(|file| file.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::"));
-    module.is_some_and(|module| is_ours(&module))
+    module.is_some_and(|module| is_runtime_module(&module))
         || own_file(file, "context", "gosched-context").is_some()
         || STD.iter().any(|std| file.contains(std))
 }
 
-/// Whether a path of modules is in one of [`OURS`], or is one.
-fn is_ours(path: &str) -> bool {
+/// Whether a path of modules is in one of [`RUNTIME_MODULES`], or is one.
+fn is_runtime_module(path: &str) -> bool {
     let rest = |module| path.strip_prefix(module);
-    OURS.iter()
+    RUNTIME_MODULES
+        .iter()
         .filter_map(|module| rest(*module))
         .any(|rest| rest.is_empty() || rest.starts_with("::"))
 }
@@ -168,7 +169,7 @@ fn is_runtime_name(name: &str) -> bool {
         "__rustc::",
     ];
     let name = name.trim_start_matches(['<', '&']);
-    name.strip_prefix("gosched::").is_some_and(is_ours)
+    name.strip_prefix("gosched::").is_some_and(is_runtime_module)
         || OTHERS.iter().any(|other| name.starts_with(other))
 }
 

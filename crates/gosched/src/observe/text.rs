@@ -1,6 +1,6 @@
 //! All goroutines as Go prints them.
 
-use super::goroutines::{self, Goroutine, Whom};
+use super::goroutines::{self, Goroutine, GoroutineFilter};
 use super::level;
 use super::symbols::{Symbol, Symbols, is_shown};
 use crate::gmp::state::GState;
@@ -16,18 +16,18 @@ pub(crate) fn text() -> String {
 /// One after the other: what is written is not kept.
 ///
 /// # Errors
-/// `out` refuses.
+/// `splice_out` refuses.
 pub(crate) fn write_text(out: &mut dyn Write) -> io::Result<()> {
-    write_all(&mut goroutines::inspector(), Whom::All, out)
+    write_all(&mut goroutines::inspector(), GoroutineFilter::All, out)
 }
 
 pub(super) fn write_all(
     inspector: &mut Inspector,
-    whom: Whom<'_>,
+    filter: GoroutineFilter<'_>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut printer = Printer::new();
-    goroutines::write_each(inspector, whom, out, |text, inspector, goroutine, frames| {
+    goroutines::write_each(inspector, filter, out, |text, inspector, goroutine, frames| {
         printer.print(text, inspector, goroutine, frames)
     })
 }
@@ -126,7 +126,7 @@ impl fmt::Display for Header<'_> {
                 None => f.write_str(" m=nil")?,
             }
         }
-        write!(f, " [{}", goroutine.what())?;
+        write!(f, " [{}", goroutine.status())?;
         if let Some(minutes @ 1..) = goroutine.waiting.map(|waiting| waiting / MINUTE) {
             write!(f, ", {minutes} minutes")?;
         }
@@ -135,7 +135,7 @@ impl fmt::Display for Header<'_> {
         }
         f.write_str("]")?;
         let mut separator = " {";
-        for (key, value) in goroutine.labels().filter(|_| level::labels_are_shown()) {
+        for (key, value) in goroutine.labels().filter(|_| level::is_tracebacklabels_on()) {
             write!(f, "{separator}{}: {}", Quoted(key), Quoted(value))?;
             separator = ", ";
         }

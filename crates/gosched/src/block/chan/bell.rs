@@ -1,15 +1,15 @@
 //! Async code that waits to receive: it is not given a value, it is told to look.
 //!
-//! A future may be dropped at any time, so nothing may be handed to it. It leaves a [`Bell`] in the
+//! A future may be dropped at any time, so nothing may be handed to it. It leaves a [`AsyncWaiter`] in the
 //! channel, and a goroutine that is prepared to ring it: wakers are code of the program, and those who find
-//! the bell hold locks, or are a timer.
+//! the waiter hold locks, or are a timer.
 //!
-//! Who owns what: links and messenger are the channel's, under its lock, while the bell hangs there. Who
-//! takes it down to ring it makes the messenger ready, which has a share of the bell, and does not touch it
+//! Who owns what: links and messenger are the channel's, under its lock, while the waiter hangs there. Who
+//! takes it down to ring it makes the messenger ready, which has a share of the waiter, and does not touch it
 //! again. The future takes its own down, if nobody did. If somebody did and the future never looked, it
 //! passes the ringing on.
 
-use super::core::{Core, State};
+use super::core::{Chan, State};
 use crate::block::exit;
 use crate::block::sync::Mutex;
 use crate::gmp::g::G;
@@ -22,25 +22,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-/// See the top of this file. `repr(C)`: a pointer to the task is a pointer to the bell.
+/// See the top of this file. `repr(C)`: a pointer to the task is a pointer to the waiter.
 #[repr(C)]
-pub(crate) struct Bell {
+pub(crate) struct AsyncWaiter {
     task: Task,
-    next: Cell<*const Bell>,
-    before: Cell<*const Bell>,
+    next: Cell<*const AsyncWaiter>,
+    before: Cell<*const AsyncWaiter>,
     /// Some while it hangs.
     messenger: Cell<Option<&'static G>>,
     waker: Mutex<Waker>,
 }
 
 // SAFETY: cells are under the channel's lock.
-unsafe impl Send for Bell {}
+unsafe impl Send for AsyncWaiter {}
 // SAFETY: as above.
-unsafe impl Sync for Bell {}
+unsafe impl Sync for AsyncWaiter {}
 
-impl Bell {
-    pub(crate) fn new(waker: &Waker) -> Arc<Bell> {
-        Arc::new(Bell {
+impl AsyncWaiter {
+    pub(crate) fn new(waker: &Waker) -> Arc<AsyncWaiter> {
+        Arc::new(AsyncWaiter {
             task: Task { kind: &KIND },
             next: Cell::new(ptr::null()),
             before: Cell::new(ptr::null()),
@@ -51,10 +51,10 @@ impl Bell {
 
     /// Whom to wake.
     pub(crate) fn set_waker(&self, waker: &Waker) {
-        if !self.waker.hold().will_wake(waker) {
+        if !self.waker.lock_no_unwind().will_wake(waker) {
             // Code of others: not under the lock.
             let new = waker.clone();
-            let old = std::mem::replace(&mut *self.waker.hold(), new);
+            let old = std::mem::replace(&mut *self.waker.lock_no_unwind(), new);
             drop(old);
         }
     }
@@ -80,8 +80,8 @@ impl Drop for Messenger {
         if let Some(g) = self.0 {
             let task = g.task();
             sched::discard(g);
-            // SAFETY: the share that `Bell::messenger` gave it.
-            drop(unsafe { Arc::from_raw(task.cast_const().cast::<Bell>()) });
+            // SAFETY: the share that `AsyncWaiter::messenger` gave it.
+            drop(unsafe { Arc::from_raw(task.cast_const().cast::<AsyncWaiter>()) });
         }
     }
 }
@@ -92,14 +92,14 @@ static KIND: TaskKind =
 /// See [`TaskKind::run`].
 ///
 /// # Safety
-/// - **share**: `task` is the share of a `Bell` that belongs to the calling goroutine.
+/// - **share**: `task` is the share of a `AsyncWaiter` that belongs to the calling goroutine.
 unsafe fn run(task: *mut Task) -> bool {
     sched::begin_prepared();
     // SAFETY: share — promised by the caller.
-    let bell = unsafe { Arc::from_raw(task.cast_const().cast::<Bell>()) };
-    exit::run_and_forget(move || {
-        // It stays: the bell may hang again already, for another ringing.
-        let waker = bell.waker.hold().clone();
+    let waiter = unsafe { Arc::from_raw(task.cast_const().cast::<AsyncWaiter>()) };
+    exit::run_discarding_panic(move || {
+        // It stays: the waiter may hang again already, for another ringing.
+        let waker = waiter.waker.lock_no_unwind().clone();
         waker.wake();
     });
     false
@@ -109,39 +109,39 @@ unsafe fn run(task: *mut Task) -> bool {
 /// - **never**: it is not called: nobody hears of the end.
 unsafe fn complete(_task: *mut Task) {}
 
-/// Bells that hang in a channel, in the order they came. Under its lock.
+/// AsyncWaiters that hang in a channel, in the order they came. Under its lock.
 #[derive(Debug)]
-pub(super) struct Bells {
-    first: *const Bell,
-    last: *const Bell,
+pub(super) struct AsyncWaiters {
+    first: *const AsyncWaiter,
+    last: *const AsyncWaiter,
 }
 
-// SAFETY: bells are used under the channel's lock.
-unsafe impl Send for Bells {}
+// SAFETY: waiters are used under the channel's lock.
+unsafe impl Send for AsyncWaiters {}
 
-impl Bells {
-    pub(super) const fn new() -> Bells {
-        Bells { first: ptr::null(), last: ptr::null() }
+impl AsyncWaiters {
+    pub(super) const fn new() -> AsyncWaiters {
+        AsyncWaiters { first: ptr::null(), last: ptr::null() }
     }
 
     /// # Safety
-    /// - **alive**: the bell is taken down before it goes; it does not hang.
-    pub(super) unsafe fn hang(&mut self, bell: &Bell, mut messenger: Messenger) {
-        bell.messenger.set(messenger.0.take());
-        bell.next.set(ptr::null());
-        bell.before.set(self.last);
+    /// - **alive**: the waiter is taken down before it goes; it does not hang.
+    pub(super) unsafe fn push(&mut self, waiter: &AsyncWaiter, mut messenger: Messenger) {
+        waiter.messenger.set(messenger.0.take());
+        waiter.next.set(ptr::null());
+        waiter.before.set(self.last);
         // SAFETY: alive — those that hang are.
         match unsafe { self.last.as_ref() } {
-            Some(last) => last.next.set(bell),
-            None => self.first = bell,
+            Some(last) => last.next.set(waiter),
+            None => self.first = waiter,
         }
-        self.last = bell;
+        self.last = waiter;
     }
 
-    /// Takes a bell down. `None`: it does not hang.
-    pub(super) fn take_down(&mut self, bell: &Bell) -> Option<Messenger> {
-        let messenger = bell.messenger.take()?;
-        let (before, next) = (bell.before.get(), bell.next.get());
+    /// Takes a waiter down. `None`: it does not hang.
+    pub(super) fn remove(&mut self, waiter: &AsyncWaiter) -> Option<Messenger> {
+        let messenger = waiter.messenger.take()?;
+        let (before, next) = (waiter.before.get(), waiter.next.get());
         // SAFETY: alive — those that hang are.
         match unsafe { before.as_ref() } {
             Some(before) => before.next.set(next),
@@ -159,37 +159,38 @@ impl Bells {
         self.first.is_null()
     }
 
-    pub(super) fn hangs(bell: &Bell) -> bool {
-        bell.messenger.get().is_some()
+    pub(super) fn is_queued(waiter: &AsyncWaiter) -> bool {
+        waiter.messenger.get().is_some()
     }
 
     /// Takes the first one down: whom to make ready, so that it rings.
     #[inline]
-    pub(super) fn ring(&mut self) -> Option<&'static G> {
+    pub(super) fn notify_one(&mut self) -> Option<&'static G> {
         // SAFETY: alive — those that hang are.
-        let bell = unsafe { self.first.as_ref() }?;
-        self.take_down(bell).and_then(|mut messenger| messenger.0.take())
+        let waiter = unsafe { self.first.as_ref() }?;
+        self.remove(waiter).and_then(|mut messenger| messenger.0.take())
     }
 }
 
-impl<T> Core<T> {
-    /// Takes the first bell down: whom to make ready, so that it rings.
+impl<T> Chan<T> {
+    /// Takes the first waiter down: whom to make ready, so that it rings.
     #[inline]
-    pub(super) fn ring(&self, state: &mut State) -> Option<&'static G> {
-        let g = state.bells.ring();
+    pub(super) fn notify_async(&self, state: &mut State) -> Option<&'static G> {
+        let g = state.async_waiters.notify_one();
         if g.is_some() {
-            self.tell_bells(state);
+            self.publish_async_waiters(state);
         }
         g
     }
 
-    /// Shows those without the lock whether a bell hangs.
-    pub(super) fn tell_bells(&self, state: &State) {
-        self.bells_hang.store(!state.bells.is_empty(), Ordering::Relaxed);
+    /// Shows those without the lock whether a waiter hangs.
+    pub(super) fn publish_async_waiters(&self, state: &State) {
+        self.has_async_waiters.store(!state.async_waiters.is_empty(), Ordering::Relaxed);
     }
 
     /// Whether a goroutine, a thread or async code waits to receive, without the lock.
-    pub(super) fn is_received_from(&self) -> bool {
-        self.receivers_wait.load(Ordering::Relaxed) || self.bells_hang.load(Ordering::Relaxed)
+    pub(super) fn has_waiting_receivers(&self) -> bool {
+        self.receivers_wait.load(Ordering::Relaxed)
+            || self.has_async_waiters.load(Ordering::Relaxed)
     }
 }

@@ -10,11 +10,11 @@
 //! Others may look at `len`, `closed` and the two flags without the lock, as Go's non-blocking calls do:
 //! an answer "no" was true at some moment during the call.
 
-use super::bell::Bells;
-use super::ends::Holders;
-use crate::block::limit::{Limit, TIMEOUT};
-use crate::block::waiter::{Queue, Turn, Waiter, Woken};
-use crate::block::waits::Waits;
+use super::bell::AsyncWaiters;
+use super::ends::EndCounts;
+use crate::block::limit::{TIMEOUT, WaitTimeout};
+use crate::block::waiter::{ToReady, WaitQueue, Waiter, Wakeup};
+use crate::block::waits::WaitRecord;
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::reason::WaitReason;
@@ -28,7 +28,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// See the top of this file.
-pub(crate) struct Core<T> {
+pub(crate) struct Chan<T> {
     lock: Lock<State>,
     ring: Box<[UnsafeCell<MaybeUninit<T>>]>,
     /// How many values are in the ring. Written under the lock.
@@ -40,42 +40,42 @@ pub(crate) struct Core<T> {
     /// Whether somebody waits to receive. Written under the lock.
     pub(super) receivers_wait: AtomicBool,
     /// Whether async code waits to receive. Written under the lock.
-    pub(super) bells_hang: AtomicBool,
-    pub(super) holders: Holders,
+    pub(super) has_async_waiters: AtomicBool,
+    pub(super) end_counts: EndCounts,
 }
 
 // SAFETY: values go from thread to thread, each to one; everything else is under the lock, or atomic.
-unsafe impl<T: Send> Send for Core<T> {}
+unsafe impl<T: Send> Send for Chan<T> {}
 // SAFETY: as above.
-unsafe impl<T: Send> Sync for Core<T> {}
+unsafe impl<T: Send> Sync for Chan<T> {}
 
 /// What is under the lock.
 #[derive(Debug)]
 pub(super) struct State {
     /// Where the oldest value is.
     head: usize,
-    pub(super) senders: Queue,
-    receivers: Queue,
+    pub(super) senders: WaitQueue,
+    receivers: WaitQueue,
     /// Async code that waits to receive.
-    pub(super) bells: Bells,
+    pub(super) async_waiters: AsyncWaiters,
 }
 
 /// Why a value was not sent, or not received, at once.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Not {
+pub(crate) enum ChanError {
     /// Nobody is there, or there is no room: later perhaps.
-    Now,
+    WouldBlock,
     /// It is closed.
-    Ever,
+    Closed,
 }
 
-impl<T> Core<T> {
+impl<T> Chan<T> {
     /// Where it is told who holds the ends.
-    pub(super) const HOLDERS: usize = offset_of!(Core<T>, holders);
+    pub(super) const END_COUNTS_OFFSET: usize = offset_of!(Chan<T>, end_counts);
 
     /// With one receiver.
     #[track_caller]
-    pub(crate) fn new(cap: usize, senders: usize) -> Core<T> {
+    pub(crate) fn new(cap: usize, senders: usize) -> Chan<T> {
         let mut ring = Vec::new();
         if ring.try_reserve_exact(cap).is_err() {
             panic!(
@@ -85,15 +85,15 @@ impl<T> Core<T> {
         }
         // SAFETY: reserved above; what may be uninitialised need not be initialised.
         unsafe { ring.set_len(cap) };
-        Core {
+        Chan {
             lock: Lock::new(State::new()),
             ring: ring.into_boxed_slice(),
             len: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             senders_wait: AtomicBool::new(false),
             receivers_wait: AtomicBool::new(false),
-            bells_hang: AtomicBool::new(false),
-            holders: Holders::new(senders),
+            has_async_waiters: AtomicBool::new(false),
+            end_counts: EndCounts::new(senders),
         }
     }
 
@@ -133,27 +133,27 @@ impl<T> Core<T> {
     /// - **held**: by the caller.
     /// - **value**: can be read; after `Ok` it is not the caller's any more.
     #[inline]
-    pub(crate) unsafe fn send_now(&self, value: *const T) -> Result<Option<&'static G>, Not> {
+    pub(crate) unsafe fn send_now(&self, value: *const T) -> Result<Option<&'static G>, ChanError> {
         if self.closed.load(Ordering::Relaxed) {
-            return Err(Not::Ever);
+            return Err(ChanError::Closed);
         }
         // SAFETY: held — promised by the caller.
         let state = unsafe { self.state() };
         if let Some(receiver) = state.receivers.take() {
-            self.tell(state);
+            self.publish_waiters(state);
             // SAFETY: value — promised by the caller; the slot is a place for a `T`, by `receive`.
             unsafe { ptr::copy_nonoverlapping(value, receiver.slot().cast::<T>(), 1) };
             return Ok(receiver.g());
         }
         let len = self.len.load(Ordering::Relaxed);
         if len == self.cap() {
-            return Err(Not::Now);
+            return Err(ChanError::WouldBlock);
         }
         let place = self.place(state.head, len);
         // SAFETY: value — promised by the caller; the place is free.
         unsafe { ptr::copy_nonoverlapping(value, place, 1) };
         self.len.store(len + 1, Ordering::Relaxed);
-        Ok(self.ring(state))
+        Ok(self.notify_async(state))
     }
 
     /// Receives into `*slot` if that can be done now; the caller makes ready whom it gets, after the lock
@@ -163,7 +163,7 @@ impl<T> Core<T> {
     /// - **held**: by the caller.
     /// - **slot**: can be written.
     #[inline]
-    pub(crate) unsafe fn receive_now(&self, slot: *mut T) -> Result<Option<&'static G>, Not> {
+    pub(crate) unsafe fn receive_now(&self, slot: *mut T) -> Result<Option<&'static G>, ChanError> {
         // SAFETY: held — promised by the caller.
         let state = unsafe { self.state() };
         let len = self.len.load(Ordering::Relaxed);
@@ -176,40 +176,44 @@ impl<T> Core<T> {
                 self.len.store(len - 1, Ordering::Relaxed);
                 return Ok(None);
             };
-            self.tell(state);
+            self.publish_waiters(state);
             let place = self.place(state.head, len - 1);
             // SAFETY: the sender's slot holds its value, by `send`; the place was just left.
             unsafe { ptr::copy_nonoverlapping(sender.slot().cast::<T>(), place, 1) };
             return Ok(sender.g());
         }
         if let Some(sender) = state.senders.take() {
-            self.tell(state);
+            self.publish_waiters(state);
             // SAFETY: as above; slot — promised by the caller.
             unsafe { ptr::copy_nonoverlapping(sender.slot().cast::<T>(), slot, 1) };
             return Ok(sender.g());
         }
-        Err(if self.closed.load(Ordering::Relaxed) { Not::Ever } else { Not::Now })
+        Err(if self.closed.load(Ordering::Relaxed) {
+            ChanError::Closed
+        } else {
+            ChanError::WouldBlock
+        })
     }
 
     /// Shows those without the lock who waits.
     #[inline]
-    fn tell(&self, state: &State) {
+    fn publish_waiters(&self, state: &State) {
         self.senders_wait.store(!state.senders.is_empty(), Ordering::Relaxed);
         self.receivers_wait.store(!state.receivers.is_empty(), Ordering::Relaxed);
     }
 
-    /// As [`Core::send_now`] or [`Core::receive_now`].
+    /// As [`Chan::send_now`] or [`Chan::receive_now`].
     ///
     /// # Safety
     /// - **held**: by the caller.
     /// - **slot**: holds the value to be sent, which is not the caller's any more after `Ok`; or is the
     ///   place for one.
     #[inline(always)]
-    pub(crate) unsafe fn do_now(
+    pub(crate) unsafe fn transfer_now(
         &self,
         to: Direction,
         slot: *mut T,
-    ) -> Result<Option<&'static G>, Not> {
+    ) -> Result<Option<&'static G>, ChanError> {
         match to {
             // SAFETY: held, value — promised by the caller.
             Direction::Send => unsafe { self.send_now(slot) },
@@ -221,40 +225,40 @@ impl<T> Core<T> {
     /// Does it, or waits until somebody else has. False: it is closed.
     ///
     /// # Safety
-    /// - **slot**: as for [`Core::do_now`], if this is true.
+    /// - **slot**: as for [`Chan::transfer_now`], if this is true.
     #[inline(always)]
-    unsafe fn do_or_wait(&self, to: Direction, slot: *mut T) -> bool {
+    unsafe fn transfer_or_wait(&self, to: Direction, slot: *mut T) -> bool {
         let inside = sched::enter_runtime();
-        self.hold();
+        self.lock();
         // SAFETY: held — above; slot — promised by the caller.
-        match unsafe { self.do_now(to, slot) } {
+        match unsafe { self.transfer_now(to, slot) } {
             Ok(g) => {
-                self.leave(inside, g);
+                self.unlock_and_ready(inside, g);
                 true
             }
-            Err(Not::Ever) => {
-                self.leave(inside, None);
+            Err(ChanError::Closed) => {
+                self.unlock_and_ready(inside, None);
                 false
             }
             // SAFETY: held — above; slot — promised by the caller.
-            Err(Not::Now) => unsafe { self.wait(inside, to, slot.cast()) },
+            Err(ChanError::WouldBlock) => unsafe { self.wait(inside, to, slot.cast()) },
         }
     }
 
     /// Does it if that can be done at once.
     ///
     /// # Safety
-    /// - **slot**: as for [`Core::do_now`].
+    /// - **slot**: as for [`Chan::transfer_now`].
     #[inline(always)]
-    unsafe fn try_do(&self, to: Direction, slot: *mut T) -> Result<(), Not> {
+    unsafe fn try_transfer(&self, to: Direction, slot: *mut T) -> Result<(), ChanError> {
         if !self.seems_ready(to) {
-            return Err(Not::Now);
+            return Err(ChanError::WouldBlock);
         }
         let inside = sched::enter_runtime();
-        self.hold();
+        self.lock();
         // SAFETY: held — above; slot — promised by the caller.
-        let done = unsafe { self.do_now(to, slot) };
-        self.leave(inside, *done.as_ref().unwrap_or(&None));
+        let done = unsafe { self.transfer_now(to, slot) };
+        self.unlock_and_ready(inside, *done.as_ref().unwrap_or(&None));
         done.map(drop)
     }
 
@@ -262,7 +266,7 @@ impl<T> Core<T> {
     pub(crate) fn send(&self, value: T) -> Result<(), T> {
         let mut value = MaybeUninit::new(value);
         // SAFETY: slot — the value; not used again if it was sent.
-        let sent = unsafe { self.do_or_wait(Direction::Send, value.as_mut_ptr()) };
+        let sent = unsafe { self.transfer_or_wait(Direction::Send, value.as_mut_ptr()) };
         // SAFETY: not sent: nobody has taken it.
         if sent { Ok(()) } else { Err(unsafe { value.assume_init() }) }
     }
@@ -271,25 +275,25 @@ impl<T> Core<T> {
     pub(crate) fn receive(&self) -> Option<T> {
         let mut slot = MaybeUninit::<T>::uninit();
         // SAFETY: slot — ours.
-        let received = unsafe { self.do_or_wait(Direction::Receive, slot.as_mut_ptr()) };
+        let received = unsafe { self.transfer_or_wait(Direction::Receive, slot.as_mut_ptr()) };
         // SAFETY: received: somebody has written it.
         received.then(|| unsafe { slot.assume_init() })
     }
 
-    /// As [`Core::send`], until `when`. The value again: it is closed, or the time is over.
-    pub(crate) fn send_until(&self, value: T, when: u64) -> Result<(), (T, Not)> {
+    /// As [`Chan::send`], until `when`. The value again: it is closed, or the time is over.
+    pub(crate) fn send_until(&self, value: T, when: u64) -> Result<(), (T, ChanError)> {
         let mut value = MaybeUninit::new(value);
         // SAFETY: slot — the value; not used again if it was sent.
-        let sent = unsafe { self.do_until(Direction::Send, value.as_mut_ptr(), when) };
+        let sent = unsafe { self.transfer_until(Direction::Send, value.as_mut_ptr(), when) };
         // SAFETY: not sent: nobody has taken it.
         sent.map_err(|why| (unsafe { value.assume_init() }, why))
     }
 
-    /// As [`Core::receive`], until `when`.
-    pub(crate) fn receive_until(&self, when: u64) -> Result<T, Not> {
+    /// As [`Chan::receive`], until `when`.
+    pub(crate) fn receive_until(&self, when: u64) -> Result<T, ChanError> {
         let mut slot = MaybeUninit::<T>::uninit();
         // SAFETY: slot — ours.
-        unsafe { self.do_until(Direction::Receive, slot.as_mut_ptr(), when) }?;
+        unsafe { self.transfer_until(Direction::Receive, slot.as_mut_ptr(), when) }?;
         // SAFETY: received: somebody has written it.
         Ok(unsafe { slot.assume_init() })
     }
@@ -297,32 +301,37 @@ impl<T> Core<T> {
     /// # Safety
     /// - **slot**: holds the value to be sent, which is not the caller's any more after `Ok`; or is the
     ///   place for one.
-    unsafe fn do_until(&self, to: Direction, slot: *mut T, when: u64) -> Result<(), Not> {
-        let turn = Turn::among_others();
-        let limit = Limit::new(&turn);
+    unsafe fn transfer_until(
+        &self,
+        to: Direction,
+        slot: *mut T,
+        when: u64,
+    ) -> Result<(), ChanError> {
+        let wakeup = Wakeup::contested();
+        let limit = WaitTimeout::new(&wakeup);
         // First without a timer: it may not be needed.
         for timed in [false, true] {
             if timed {
                 if when <= clock::now() {
-                    return Err(Not::Now);
+                    return Err(ChanError::WouldBlock);
                 }
                 limit.start(when);
             }
             let inside = sched::enter_runtime();
-            self.hold();
+            self.lock();
             // SAFETY: held — above; slot — promised by the caller.
-            match unsafe { self.do_now(to, slot) } {
+            match unsafe { self.transfer_now(to, slot) } {
                 Ok(g) => {
-                    self.leave(inside, g);
+                    self.unlock_and_ready(inside, g);
                     return Ok(());
                 }
-                Err(Not::Now) if timed => {
+                Err(ChanError::WouldBlock) if timed => {
                     // SAFETY: held — above; slot — promised by the caller.
-                    return unsafe { self.wait_until(inside, &turn, to, slot.cast()) };
+                    return unsafe { self.wait_until(inside, &wakeup, to, slot.cast()) };
                 }
                 Err(why) => {
-                    self.leave(inside, None);
-                    if why == Not::Ever {
+                    self.unlock_and_ready(inside, None);
+                    if why == ChanError::Closed {
                         return Err(why);
                     }
                 }
@@ -331,41 +340,41 @@ impl<T> Core<T> {
         unreachable!("the second time it waits")
     }
 
-    /// As [`Core::wait`], with a limit in force.
+    /// As [`Chan::wait`], with a limit in force.
     ///
     /// # Safety
     /// - **held**, **slot**: as there.
     unsafe fn wait_until(
         &self,
         inside: RuntimeGuard,
-        turn: &Turn,
+        wakeup: &Wakeup,
         to: Direction,
         slot: *mut (),
-    ) -> Result<(), Not> {
-        let waiter = Waiter::new(turn, 0, slot);
+    ) -> Result<(), ChanError> {
+        let waiter = Waiter::new(wakeup, 0, slot);
         // SAFETY: held — promised by the caller; frame — taken out below, under the lock.
         let woken = unsafe { self.enqueue(&waiter, to) };
         if let Some(g) = woken.0 {
             inside.ready(g);
         }
-        let parking = Parking { waits: Waits::one(turn, &waiter, true), core: self };
+        let parking = Parking { waits: WaitRecord::one(wakeup, &waiter, true), core: self };
         // SAFETY: commit — it takes a `Parking`, and this frame waits.
         unsafe { inside.park(to.reason(), commit::<T>, (&raw const parking).cast()) };
         let inside = sched::enter_runtime();
-        self.hold();
+        self.lock();
         // SAFETY: held — above.
         unsafe { self.dequeue(&waiter, to) };
-        self.leave(inside, None);
-        match turn.fired() {
-            Some(TIMEOUT) => Err(Not::Now),
-            _ if waiter.is_refused() => Err(Not::Ever),
+        self.unlock_and_ready(inside, None);
+        match wakeup.fired() {
+            Some(TIMEOUT) => Err(ChanError::WouldBlock),
+            _ if waiter.is_woken_by_close() => Err(ChanError::Closed),
             _ => Ok(()),
         }
     }
 
     /// Gives the lock back, and makes somebody ready.
     #[inline]
-    pub(super) fn leave(&self, inside: RuntimeGuard, g: Option<&'static G>) {
+    pub(super) fn unlock_and_ready(&self, inside: RuntimeGuard, g: Option<&'static G>) {
         // SAFETY: held — by every caller.
         unsafe { self.unlock() };
         if let Some(g) = g {
@@ -379,39 +388,39 @@ impl<T> Core<T> {
     /// - **held**: by the caller; given back here.
     /// - **slot**: holds the value to be sent, or is the place for one.
     unsafe fn wait(&self, inside: RuntimeGuard, to: Direction, slot: *mut ()) -> bool {
-        let turn = Turn::alone();
-        let waiter = Waiter::new(&turn, 0, slot);
+        let wakeup = Wakeup::uncontested();
+        let waiter = Waiter::new(&wakeup, 0, slot);
         // SAFETY: held — promised by the caller; frame — the only waiter of its turn, and this returns
         // when it was made ready.
         let woken = unsafe { self.enqueue(&waiter, to) };
         if let Some(g) = woken.0 {
             inside.ready(g);
         }
-        let parking = Parking { waits: Waits::one(&turn, &waiter, false), core: self };
+        let parking = Parking { waits: WaitRecord::one(&wakeup, &waiter, false), core: self };
         // SAFETY: commit — it takes a `Parking`, and this frame waits.
         unsafe { inside.park(to.reason(), commit::<T>, (&raw const parking).cast()) };
-        !waiter.is_refused()
+        !waiter.is_woken_by_close()
     }
 
     /// Closes it: everyone who waits is told. False if it was closed.
     pub(crate) fn close(&self) -> bool {
         let inside = sched::enter_runtime();
-        self.hold();
+        self.lock();
         // SAFETY: held — above.
         let state = unsafe { self.state() };
         // PAIR chan-closed: publishes what this one did before.
         let first = !self.closed.swap(true, Ordering::AcqRel);
         let mut waiting = GList::new();
         while let Some(taken) = state.receivers.take().or_else(|| state.senders.take()) {
-            taken.refuse();
+            taken.mark_woken_by_close();
             if let Some(g) = taken.g() {
                 waiting.push_back(g);
             }
         }
-        while let Some(g) = self.ring(state) {
+        while let Some(g) = self.notify_async(state) {
             waiting.push_back(g);
         }
-        self.tell(state);
+        self.publish_waiters(state);
         // SAFETY: held — above.
         unsafe { self.unlock() };
         while let Some(g) = waiting.pop_front() {
@@ -425,7 +434,7 @@ impl<T> Core<T> {
         // Memory before the lock; nothing is sent any more, so it gets no more.
         let mut values = Vec::with_capacity(self.len());
         let inside = sched::enter_runtime();
-        self.hold();
+        self.lock();
         // SAFETY: held — above.
         let state = unsafe { self.state() };
         let len = self.len.swap(0, Ordering::Relaxed);
@@ -434,7 +443,7 @@ impl<T> Core<T> {
             // SAFETY: a value is there, and is taken out: `len` is 0.
             values.push(unsafe { self.place(state.head, nth).read() });
         }
-        self.leave(inside, None);
+        self.unlock_and_ready(inside, None);
         values
     }
 
@@ -451,40 +460,40 @@ impl<T> Core<T> {
     }
 
     /// Sends if that can be done at once.
-    pub(crate) fn try_send(&self, value: T) -> Result<(), (T, Not)> {
+    pub(crate) fn try_send(&self, value: T) -> Result<(), (T, ChanError)> {
         let mut value = MaybeUninit::new(value);
         // SAFETY: slot — the value; not used again if it was sent.
-        let sent = unsafe { self.try_do(Direction::Send, value.as_mut_ptr()) };
+        let sent = unsafe { self.try_transfer(Direction::Send, value.as_mut_ptr()) };
         // SAFETY: not sent: nobody has taken it.
         sent.map_err(|why| (unsafe { value.assume_init() }, why))
     }
 
     /// Receives if that can be done at once.
-    pub(crate) fn try_receive(&self) -> Result<T, Not> {
+    pub(crate) fn try_receive(&self) -> Result<T, ChanError> {
         let mut slot = MaybeUninit::<T>::uninit();
         // SAFETY: slot — ours.
-        unsafe { self.try_do(Direction::Receive, slot.as_mut_ptr()) }?;
+        unsafe { self.try_transfer(Direction::Receive, slot.as_mut_ptr()) }?;
         // SAFETY: received: it was written.
         Ok(unsafe { slot.assume_init() })
     }
 }
 
-impl<T> Drop for Core<T> {
+impl<T> Drop for Chan<T> {
     fn drop(&mut self) {
         drop(self.drain());
     }
 }
 
 /// A channel of whatever values: its lock, and its queues.
-pub trait Channel {
-    /// Takes the lock. To be followed by [`Channel::unlock`].
-    fn hold(&self);
+pub trait AnyChan {
+    /// Takes the lock. To be followed by [`AnyChan::unlock`].
+    fn lock(&self);
 
     /// # Safety
     /// - **held**: by the caller, or by whoever it goes on for.
     unsafe fn unlock(&self);
 
-    /// As [`Channel::unlock`], by code that nobody keeps the channel for.
+    /// As [`AnyChan::unlock`], by code that nobody keeps the channel for.
     ///
     /// # Safety
     /// - **held**: as there.
@@ -495,8 +504,8 @@ pub trait Channel {
     ///
     /// # Safety
     /// - **held**: by the caller.
-    /// - **frame**: as for [`Queue::push`].
-    unsafe fn enqueue(&self, waiter: &Waiter, to: Direction) -> Woken;
+    /// - **frame**: as for [`WaitQueue::push`].
+    unsafe fn enqueue(&self, waiter: &Waiter, to: Direction) -> ToReady;
 
     /// Takes a waiter out again, if nobody did.
     ///
@@ -505,9 +514,9 @@ pub trait Channel {
     unsafe fn dequeue(&self, waiter: &Waiter, from: Direction);
 }
 
-impl<T> Channel for Core<T> {
+impl<T> AnyChan for Chan<T> {
     #[inline]
-    fn hold(&self) {
+    fn lock(&self) {
         self.lock.hold();
     }
 
@@ -524,23 +533,23 @@ impl<T> Channel for Core<T> {
     }
 
     #[inline]
-    unsafe fn enqueue(&self, waiter: &Waiter, to: Direction) -> Woken {
+    unsafe fn enqueue(&self, waiter: &Waiter, to: Direction) -> ToReady {
         // SAFETY: held — promised by the caller.
         let state = unsafe { self.state() };
         // SAFETY: frame — promised by the caller.
         unsafe { state.queue(to).push(waiter) };
         if probe::ENABLED {
-            waiter.set_on(self.holders.of_the_other_end(to));
+            waiter.set_holders(self.end_counts.of_the_other_end(to));
         }
-        self.tell(state);
-        Woken(if to == Direction::Send { self.ring(state) } else { None })
+        self.publish_waiters(state);
+        ToReady(if to == Direction::Send { self.notify_async(state) } else { None })
     }
 
     unsafe fn dequeue(&self, waiter: &Waiter, from: Direction) {
         // SAFETY: held — promised by the caller.
         let state = unsafe { self.state() };
         state.queue(from).remove(waiter);
-        self.tell(state);
+        self.publish_waiters(state);
     }
 }
 
@@ -564,12 +573,12 @@ impl Direction {
 
 impl State {
     const fn new() -> State {
-        let (senders, receivers) = (Queue::new(), Queue::new());
-        State { head: 0, senders, receivers, bells: Bells::new() }
+        let (senders, receivers) = (WaitQueue::new(), WaitQueue::new());
+        State { head: 0, senders, receivers, async_waiters: AsyncWaiters::new() }
     }
 
     #[inline]
-    fn queue(&mut self, direction: Direction) -> &mut Queue {
+    fn queue(&mut self, direction: Direction) -> &mut WaitQueue {
         match direction {
             Direction::Send => &mut self.senders,
             Direction::Receive => &mut self.receivers,
@@ -580,8 +589,8 @@ impl State {
 /// What [`commit`] needs. `repr(C)`: what is waited for comes first.
 #[repr(C)]
 struct Parking<'a, T> {
-    waits: Waits<'a>,
-    core: &'a Core<T>,
+    waits: WaitRecord<'a>,
+    core: &'a Chan<T>,
 }
 
 /// The caller's context is saved: others may know.
@@ -590,9 +599,10 @@ struct Parking<'a, T> {
 /// - **parking**: `data` is a `Parking<T>`, alive until the turn is settled, and what it names until the lock is free.
 unsafe fn commit<T>(g: &'static G, data: *const ()) -> bool {
     // SAFETY: parking — promised by the caller.
-    let &Parking { waits: Waits { turn, .. }, core } = unsafe { &*data.cast::<Parking<'_, T>>() };
+    let &Parking { waits: WaitRecord { wakeup, .. }, core } =
+        unsafe { &*data.cast::<Parking<'_, T>>() };
     // From here on a time limit may make it ready without the lock: the `Parking` may be gone.
-    let wait = turn.settle(g);
+    let wait = wakeup.commit(g);
     // The frame may be gone as soon as the lock is free, and the channel with it.
     // SAFETY: held — by the goroutine that waits.
     unsafe { core.unlock_and_forget() };

@@ -3,7 +3,7 @@
 //! An end is one word: the address of the count of its kind. So whoever looks at a goroutine's memory can tell which
 //! ends it may hold, and which kind they are; nothing else of the channel is found by that address.
 
-use super::core::{Core, Direction};
+use super::core::{Chan, Direction};
 use super::timer::ChanTimer;
 use super::{Closer, Seal};
 use std::marker::PhantomData;
@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// A channel.
-pub(super) struct Ends<T> {
-    pub(super) core: Core<T>,
+pub(super) struct ChanRecord<T> {
+    pub(super) core: Chan<T>,
     /// The only sender, if it is one.
     pub(super) timer: Option<ChanTimer<T>>,
     /// Programs cannot close it.
@@ -24,15 +24,15 @@ pub(super) struct Ends<T> {
 
 /// How many hold each end.
 #[derive(Debug)]
-pub(super) struct Holders {
+pub(super) struct EndCounts {
     /// 0 where only the runtime sends.
     senders: AtomicUsize,
     receivers: AtomicUsize,
 }
 
-impl Holders {
-    pub(super) fn new(senders: usize) -> Holders {
-        Holders { senders: AtomicUsize::new(senders), receivers: AtomicUsize::new(1) }
+impl EndCounts {
+    pub(super) fn new(senders: usize) -> EndCounts {
+        EndCounts { senders: AtomicUsize::new(senders), receivers: AtomicUsize::new(1) }
     }
 
     /// The count of those who can end the wait of one who sends, or receives.
@@ -45,10 +45,10 @@ impl Holders {
     }
 }
 
-/// A hold on a channel, as a sender or as a receiver: where in [`Ends`] its count is.
+/// A hold on a channel, as a sender or as a receiver: where in [`ChanRecord`] its count is.
 pub(super) struct End<T, K: Kind> {
     count: NonNull<AtomicUsize>,
-    of: PhantomData<(Arc<Ends<T>>, K)>,
+    of: PhantomData<(Arc<ChanRecord<T>>, K)>,
 }
 
 /// Which count.
@@ -62,11 +62,11 @@ pub(super) struct Sends;
 pub(super) struct Receives;
 
 impl Kind for Sends {
-    const OFFSET: usize = offset_of!(Holders, senders);
+    const OFFSET: usize = offset_of!(EndCounts, senders);
 }
 
 impl Kind for Receives {
-    const OFFSET: usize = offset_of!(Holders, receivers);
+    const OFFSET: usize = offset_of!(EndCounts, receivers);
 }
 
 // SAFETY: as an `Arc` of the same.
@@ -75,10 +75,11 @@ unsafe impl<T: Send, K: Kind> Send for End<T, K> {}
 unsafe impl<T: Send, K: Kind> Sync for End<T, K> {}
 
 impl<T, K: Kind> End<T, K> {
-    const OFFSET: usize = offset_of!(Ends<T>, core) + Core::<T>::HOLDERS + K::OFFSET;
+    const OFFSET: usize =
+        offset_of!(ChanRecord<T>, core) + Chan::<T>::END_COUNTS_OFFSET + K::OFFSET;
 
     /// One that was counted.
-    pub(super) fn new(ends: Arc<Ends<T>>) -> End<T, K> {
+    pub(super) fn new(ends: Arc<ChanRecord<T>>) -> End<T, K> {
         let ends = Arc::into_raw(ends).cast_mut();
         // SAFETY: the count is so far into it.
         let count = unsafe { ends.byte_add(Self::OFFSET) }.cast::<AtomicUsize>();
@@ -97,7 +98,7 @@ impl<T, K: Kind> End<T, K> {
 
     /// Before it goes. True for the last.
     #[inline]
-    pub(super) fn is_last(&self) -> bool {
+    pub(super) fn release(&self) -> bool {
         // PAIR chan-ends: publishes what was done with this one.
         let is_last = self.count().fetch_sub(1, Ordering::Release) == 1;
         if is_last {
@@ -113,7 +114,7 @@ impl<T, K: Kind> End<T, K> {
     }
 
     #[inline]
-    fn ends(&self) -> *const Ends<T> {
+    fn ends(&self) -> *const ChanRecord<T> {
         // SAFETY: the count is so far into it.
         unsafe { self.count.as_ptr().byte_sub(Self::OFFSET) }.cast()
     }
@@ -137,9 +138,9 @@ impl<T, K: Kind> Drop for End<T, K> {
 }
 
 impl<T, K: Kind> Deref for End<T, K> {
-    type Target = Ends<T>;
+    type Target = ChanRecord<T>;
     #[inline]
-    fn deref(&self) -> &Ends<T> {
+    fn deref(&self) -> &ChanRecord<T> {
         // SAFETY: this one has a share of it.
         unsafe { &*self.ends() }
     }

@@ -35,9 +35,9 @@ pub use receiver::{Receiver, never};
 pub use recv_future::RecvFuture;
 pub use sender::Sender;
 
-pub(crate) use self::core::{Channel, Core, Direction, Not};
+pub(crate) use self::core::{AnyChan, Chan, ChanError, Direction};
 
-use ends::Ends;
+use ends::ChanRecord;
 use std::any::Any;
 use std::sync::{Arc, Weak};
 pub(crate) use timer::ChanTimer;
@@ -49,7 +49,7 @@ pub(crate) use timer::ChanTimer;
 #[doc(alias = "make")]
 #[track_caller]
 pub fn chan<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
-    let ends = Arc::new(Ends { core: Core::new(cap, 1), timer: None, seal: None });
+    let ends = Arc::new(ChanRecord { core: Chan::new(cap, 1), timer: None, seal: None });
     (Sender::new(ends.clone()), Receiver::new(ends))
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn sealed_for<T>(owner: Option<Arc<dyn Any + Send + Sync>>) -> Receiv
 }
 
 fn sealed_with<T>(seal: Seal) -> Receiver<T> {
-    Receiver::new(Arc::new(Ends { core: Core::new(0, 0), timer: None, seal: Some(seal) }))
+    Receiver::new(Arc::new(ChanRecord { core: Chan::new(0, 0), timer: None, seal: Some(seal) }))
 }
 
 /// What a channel of the runtime's own has.
@@ -80,7 +80,7 @@ struct Seal {
 }
 
 /// A way to close a channel for who does not keep it.
-pub(crate) struct Closer<T>(Weak<Ends<T>>);
+pub(crate) struct Closer<T>(Weak<ChanRecord<T>>);
 
 impl<T> Closer<T> {
     /// If anybody has it still.
@@ -92,16 +92,19 @@ impl<T> Closer<T> {
 }
 
 /// A channel into which only the runtime sends; whoever can receive keeps `owner`.
-pub(crate) fn fed<T>(cap: usize, owner: Arc<dyn Any + Send + Sync>) -> (Feeder<T>, Receiver<T>) {
+pub(crate) fn with_weak_sender<T>(
+    cap: usize,
+    owner: Arc<dyn Any + Send + Sync>,
+) -> (WeakSender<T>, Receiver<T>) {
     let seal = Some(Seal { _owner: Some(owner), is_nil: false });
-    let ends = Arc::new(Ends { core: Core::new(cap, 0), timer: None, seal });
-    (Feeder(Arc::downgrade(&ends)), Receiver::new(ends))
+    let ends = Arc::new(ChanRecord { core: Chan::new(cap, 0), timer: None, seal });
+    (WeakSender(Arc::downgrade(&ends)), Receiver::new(ends))
 }
 
 /// A way to send for who does not keep the channel.
-pub(crate) struct Feeder<T>(Weak<Ends<T>>);
+pub(crate) struct WeakSender<T>(Weak<ChanRecord<T>>);
 
-impl<T> Feeder<T> {
+impl<T> WeakSender<T> {
     /// If anybody has it still, and there is room.
     pub(crate) fn offer(&self, value: T) {
         if let Some(ends) = self.0.upgrade() {
@@ -110,16 +113,16 @@ impl<T> Feeder<T> {
     }
 }
 
-impl<T> Clone for Feeder<T> {
-    fn clone(&self) -> Feeder<T> {
-        Feeder(self.0.clone())
+impl<T> Clone for WeakSender<T> {
+    fn clone(&self) -> WeakSender<T> {
+        WeakSender(self.0.clone())
     }
 }
 
 /// A channel whose sender is a timer, which makes its values of the time.
 pub(crate) fn of_timer<T: Copy>(value: fn(u64) -> T) -> Receiver<T> {
     let timer = Some(ChanTimer::new(value));
-    let ends = Arc::new(Ends { core: Core::new(1, 0), timer, seal: None });
+    let ends = Arc::new(ChanRecord { core: Chan::new(1, 0), timer, seal: None });
     if let Some(timer) = &ends.timer {
         // SAFETY: core — in the same record, which stays where it is.
         unsafe { timer.sends_to(&ends.core) };

@@ -1,14 +1,14 @@
 //! The receiving end.
 
 use super::Closer;
-use super::core::{Core, Not};
-use super::ends::{End, Ends, Receives};
+use super::core::{Chan, ChanError};
+use super::ends::{ChanRecord, End, Receives};
 use super::error::{RecvError, RecvTimeoutError, TryRecvError};
 use super::iter::{IntoIter, Iter, TryIter};
 use super::recv_future::RecvFuture;
 use super::timer::ChanTimer;
-use crate::block::may_wait;
-use crate::block::select::wait_for_ever;
+use crate::block::before_wait;
+use crate::block::select::block_forever;
 use crate::gmp::reason::WaitReason;
 use crate::sys::clock;
 use std::fmt;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Receives values from a channel. The last one gone closes it, and drops what is in it.
 pub struct Receiver<T> {
-    ends: End<T, Receives>,
+    end: End<T, Receives>,
 }
 
 /// A receiver that never gets anything, and is never closed: an arm of a `select!` that is off.
@@ -28,26 +28,26 @@ pub fn never<T>() -> Receiver<T> {
 }
 
 impl<T> Receiver<T> {
-    pub(super) fn new(ends: Arc<Ends<T>>) -> Receiver<T> {
-        Receiver { ends: End::new(ends) }
+    pub(super) fn new(ends: Arc<ChanRecord<T>>) -> Receiver<T> {
+        Receiver { end: End::new(ends) }
     }
 
     pub(crate) fn closer(&self) -> Closer<T> {
-        self.ends.closer()
+        self.end.closer()
     }
 
-    pub(crate) fn core(&self) -> &Core<T> {
-        &self.ends.core
+    pub(crate) fn core(&self) -> &Chan<T> {
+        &self.end.core
     }
 
     /// Nothing ever comes, not even its end.
     pub(crate) fn is_nil(&self) -> bool {
-        self.ends.seal.as_ref().is_some_and(|seal| seal.is_nil)
+        self.end.seal.as_ref().is_some_and(|seal| seal.is_nil)
     }
 
     /// The timer that sends.
     pub(crate) fn timer(&self) -> Option<&ChanTimer<T>> {
-        self.ends.timer.as_ref()
+        self.end.timer.as_ref()
     }
 
     /// Receives a value; waits for one.
@@ -55,11 +55,11 @@ impl<T> Receiver<T> {
     /// # Errors
     /// The channel is closed, and empty.
     pub fn recv(&self) -> Result<T, RecvError> {
-        may_wait();
+        before_wait();
         if self.is_nil() {
-            wait_for_ever(WaitReason::ChanReceiveNil);
+            block_forever(WaitReason::ChanReceiveNil);
         }
-        self.ends.core.receive().ok_or(RecvError)
+        self.end.core.receive().ok_or(RecvError)
     }
 
     /// Receives a value if that needs no wait.
@@ -67,9 +67,9 @@ impl<T> Receiver<T> {
     /// # Errors
     /// It does; or the channel is closed, and empty.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
-        self.ends.core.try_receive().map_err(|why| match why {
-            Not::Now => TryRecvError::Empty,
-            Not::Ever => TryRecvError::Closed,
+        self.end.core.try_receive().map_err(|why| match why {
+            ChanError::WouldBlock => TryRecvError::Empty,
+            ChanError::Closed => TryRecvError::Closed,
         })
     }
 
@@ -78,10 +78,10 @@ impl<T> Receiver<T> {
     /// # Errors
     /// The time is over; or the channel is closed, and empty.
     pub fn recv_timeout(&self, duration: Duration) -> Result<T, RecvTimeoutError> {
-        may_wait();
+        before_wait();
         self.core().receive_until(clock::after(duration)).map_err(|why| match why {
-            Not::Now => RecvTimeoutError::Timeout,
-            Not::Ever => RecvTimeoutError::Closed,
+            ChanError::WouldBlock => RecvTimeoutError::Timeout,
+            ChanError::Closed => RecvTimeoutError::Closed,
         })
     }
 
@@ -115,17 +115,17 @@ impl<T> Receiver<T> {
     /// As [`Sender::close`](super::Sender::close). Not for what is the runtime's to close:
     /// [`never()`] and [`Context::done`](crate::context::Context::done).
     pub fn close(&self) -> bool {
-        self.ends.seal.is_none() && self.ends.core.close()
+        self.end.seal.is_none() && self.end.core.close()
     }
 
     /// Whether it is closed: something may still be in it.
     pub fn is_closed(&self) -> bool {
-        self.ends.core.is_closed()
+        self.end.core.is_closed()
     }
 
     /// How many values are in it.
     pub fn len(&self) -> usize {
-        if self.timer().is_some() { 0 } else { self.ends.core.len() }
+        if self.timer().is_some() { 0 } else { self.end.core.len() }
     }
 
     /// Whether nothing is in it.
@@ -136,29 +136,29 @@ impl<T> Receiver<T> {
     /// How many values it holds at most.
     #[doc(alias = "capacity")]
     pub fn cap(&self) -> usize {
-        if self.timer().is_some() { 0 } else { self.ends.core.cap() }
+        if self.timer().is_some() { 0 } else { self.end.core.cap() }
     }
 
     /// Whether both are ends of one channel.
     pub fn same_channel(&self, other: &Receiver<T>) -> bool {
-        self.ends.same(&other.ends)
+        self.end.same(&other.end)
     }
 }
 
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Receiver<T> {
-        Receiver { ends: self.ends.another() }
+        Receiver { end: self.end.another() }
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        if self.ends.is_last() {
-            self.ends.core.close();
+        if self.end.release() {
+            self.end.core.close();
             if let Some(timer) = self.timer() {
                 timer.stop(self.core());
             }
-            drop(self.ends.core.drain());
+            drop(self.end.core.drain());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Receiving in async code.
 
-use super::bell::{Bell, Bells};
-use super::core::{Channel, Core, Not};
+use super::bell::{AsyncWaiter, AsyncWaiters};
+use super::core::{AnyChan, Chan, ChanError};
 use super::error::RecvError;
 use super::receiver::Receiver;
 use crate::sched;
@@ -17,12 +17,12 @@ use std::task::{Context, Poll};
 pub struct RecvFuture<'a, T> {
     receiver: &'a Receiver<T>,
     /// What it has left in the channel; since its last look.
-    bell: Option<Arc<Bell>>,
+    waiter: Option<Arc<AsyncWaiter>>,
 }
 
 impl<'a, T> RecvFuture<'a, T> {
     pub(super) fn new(receiver: &'a Receiver<T>) -> RecvFuture<'a, T> {
-        RecvFuture { receiver, bell: None }
+        RecvFuture { receiver, waiter: None }
     }
 }
 
@@ -32,19 +32,19 @@ impl<T> Future for RecvFuture<'_, T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let core = self.receiver.core();
         let mut received = core.try_receive();
-        if let Err(Not::Now) = received {
+        if let Err(ChanError::WouldBlock) = received {
             let waker = context.waker();
-            let bell = self.bell.get_or_insert_with(|| Bell::new(waker));
-            bell.set_waker(waker);
-            received = core.receive_or_hang(bell);
+            let waiter = self.waiter.get_or_insert_with(|| AsyncWaiter::new(waker));
+            waiter.set_waker(waker);
+            received = core.receive_or_enqueue(waiter);
         }
         let received = match received {
-            Err(Not::Now) => return Poll::Pending,
-            Err(Not::Ever) => Err(RecvError),
+            Err(ChanError::WouldBlock) => return Poll::Pending,
+            Err(ChanError::Closed) => Err(RecvError),
             Ok(value) => Ok(value),
         };
-        if let Some(bell) = self.bell.take() {
-            core.take_down(&bell);
+        if let Some(waiter) = self.waiter.take() {
+            core.remove_async_waiter(&waiter);
         }
         Poll::Ready(received)
     }
@@ -52,11 +52,11 @@ impl<T> Future for RecvFuture<'_, T> {
 
 impl<T> Drop for RecvFuture<'_, T> {
     fn drop(&mut self) {
-        if let Some(bell) = self.bell.take()
-            && !self.receiver.core().take_down(&bell)
+        if let Some(waiter) = self.waiter.take()
+            && !self.receiver.core().remove_async_waiter(&waiter)
         {
             // It rang, and this one did not look: somebody else should.
-            self.receiver.core().pass_on();
+            self.receiver.core().notify_next();
         }
     }
 }
@@ -67,30 +67,30 @@ impl<T> fmt::Debug for RecvFuture<'_, T> {
     }
 }
 
-impl<T> Core<T> {
-    /// Receives if that can be done at once; else the bell hangs when this returns.
-    fn receive_or_hang(&self, bell: &Arc<Bell>) -> Result<T, Not> {
+impl<T> Chan<T> {
+    /// Receives if that can be done at once; else the waiter hangs when this returns.
+    fn receive_or_enqueue(&self, waiter: &Arc<AsyncWaiter>) -> Result<T, ChanError> {
         let mut slot = MaybeUninit::<T>::uninit();
         let mut messenger = None;
         loop {
             let inside = sched::enter_runtime();
-            self.hold();
+            self.lock();
             // SAFETY: held — above; slot — ours.
             let received = unsafe { self.receive_now(slot.as_mut_ptr()) };
-            let mut hangs = true;
-            if matches!(received, Err(Not::Now)) {
+            let mut is_settled = true;
+            if matches!(received, Err(ChanError::WouldBlock)) {
                 // SAFETY: held — above.
                 let state = unsafe { self.state() };
-                hangs = Bells::hangs(bell);
-                if !hangs && let Some(messenger) = messenger.take() {
+                is_settled = AsyncWaiters::is_queued(waiter);
+                if !is_settled && let Some(messenger) = messenger.take() {
                     // SAFETY: alive — its future takes it down before it goes.
-                    unsafe { state.bells.hang(bell, messenger) };
-                    self.tell_bells(state);
-                    hangs = true;
+                    unsafe { state.async_waiters.push(waiter, messenger) };
+                    self.publish_async_waiters(state);
+                    is_settled = true;
                 }
             }
-            self.leave(inside, *received.as_ref().unwrap_or(&None));
-            if hangs {
+            self.unlock_and_ready(inside, *received.as_ref().unwrap_or(&None));
+            if is_settled {
                 if received.is_err() {
                     // A timer of this channel counts from here on.
                     sched::recheck_virtual_time();
@@ -99,30 +99,30 @@ impl<T> Core<T> {
                 return received.map(|_| unsafe { slot.assume_init() });
             }
             // Takes memory: not under the lock.
-            messenger = Some(bell.messenger());
+            messenger = Some(waiter.messenger());
         }
     }
 
-    /// The bell does not hang any more. False: it did not.
-    fn take_down(&self, bell: &Bell) -> bool {
+    /// The waiter does not hang any more. False: it did not.
+    fn remove_async_waiter(&self, waiter: &AsyncWaiter) -> bool {
         let inside = sched::enter_runtime();
-        self.hold();
+        self.lock();
         // SAFETY: held — above.
         let state = unsafe { self.state() };
-        let messenger = state.bells.take_down(bell);
-        self.tell_bells(state);
-        self.leave(inside, None);
+        let messenger = state.async_waiters.remove(waiter);
+        self.publish_async_waiters(state);
+        self.unlock_and_ready(inside, None);
         messenger.is_some()
     }
 
     /// One who was told to look has not: if there is something to see, somebody else is told.
-    fn pass_on(&self) {
+    fn notify_next(&self) {
         let inside = sched::enter_runtime();
-        self.hold();
+        self.lock();
         // SAFETY: held — above.
         let state = unsafe { self.state() };
         let rest = self.len() > 0 || !state.senders.is_empty() || self.is_closed();
-        let g = if rest { self.ring(state) } else { None };
-        self.leave(inside, g);
+        let g = if rest { self.notify_async(state) } else { None };
+        self.unlock_and_ready(inside, g);
     }
 }

@@ -1,9 +1,9 @@
 //! The sending end.
 
-use super::core::{Core, Not};
-use super::ends::{End, Ends, Sends};
+use super::core::{Chan, ChanError};
+use super::ends::{ChanRecord, End, Sends};
 use super::error::{SendError, SendTimeoutError, TrySendError};
-use crate::block::may_wait;
+use crate::block::before_wait;
 use crate::sys::clock;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -12,16 +12,16 @@ use std::time::Duration;
 
 /// Sends values into a channel. The last one gone closes it.
 pub struct Sender<T> {
-    ends: End<T, Sends>,
+    end: End<T, Sends>,
 }
 
 impl<T> Sender<T> {
-    pub(super) fn new(ends: Arc<Ends<T>>) -> Sender<T> {
-        Sender { ends: End::new(ends) }
+    pub(super) fn new(ends: Arc<ChanRecord<T>>) -> Sender<T> {
+        Sender { end: End::new(ends) }
     }
 
-    pub(crate) fn core(&self) -> &Core<T> {
-        &self.ends.core
+    pub(crate) fn core(&self) -> &Chan<T> {
+        &self.end.core
     }
 
     /// Sends a value: waits while there is no room, or, on an unbuffered channel, until it is received.
@@ -29,8 +29,8 @@ impl<T> Sender<T> {
     /// # Errors
     /// The channel is closed; or is closed while this waits.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
-        may_wait();
-        self.ends.core.send(value).map_err(SendError)
+        before_wait();
+        self.end.core.send(value).map_err(SendError)
     }
 
     /// Sends a value if that needs no wait.
@@ -38,9 +38,9 @@ impl<T> Sender<T> {
     /// # Errors
     /// It does; or the channel is closed.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
-        self.ends.core.try_send(value).map_err(|(value, why)| match why {
-            Not::Now => TrySendError::Full(value),
-            Not::Ever => TrySendError::Closed(value),
+        self.end.core.try_send(value).map_err(|(value, why)| match why {
+            ChanError::WouldBlock => TrySendError::Full(value),
+            ChanError::Closed => TrySendError::Closed(value),
         })
     }
 
@@ -49,28 +49,28 @@ impl<T> Sender<T> {
     /// # Errors
     /// The time is over, or the channel is closed.
     pub fn send_timeout(&self, value: T, duration: Duration) -> Result<(), SendTimeoutError<T>> {
-        may_wait();
+        before_wait();
         let sent = self.core().send_until(value, clock::after(duration));
         sent.map_err(|(value, why)| match why {
-            Not::Now => SendTimeoutError::Timeout(value),
-            Not::Ever => SendTimeoutError::Closed(value),
+            ChanError::WouldBlock => SendTimeoutError::Timeout(value),
+            ChanError::Closed => SendTimeoutError::Closed(value),
         })
     }
 
     /// Closes the channel: those who wait to send get their values back, those who wait to receive are
     /// told. What is in it can still be received. True for the first only.
     pub fn close(&self) -> bool {
-        self.ends.core.close()
+        self.end.core.close()
     }
 
     /// Whether it is closed.
     pub fn is_closed(&self) -> bool {
-        self.ends.core.is_closed()
+        self.end.core.is_closed()
     }
 
     /// How many values are in it.
     pub fn len(&self) -> usize {
-        self.ends.core.len()
+        self.end.core.len()
     }
 
     /// Whether nothing is in it.
@@ -81,25 +81,25 @@ impl<T> Sender<T> {
     /// How many values it holds at most.
     #[doc(alias = "capacity")]
     pub fn cap(&self) -> usize {
-        self.ends.core.cap()
+        self.end.core.cap()
     }
 
     /// Whether both are ends of one channel.
     pub fn same_channel(&self, other: &Sender<T>) -> bool {
-        self.ends.same(&other.ends)
+        self.end.same(&other.end)
     }
 }
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Sender<T> {
-        Sender { ends: self.ends.another() }
+        Sender { end: self.end.another() }
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        if self.ends.is_last() {
-            self.ends.core.close();
+        if self.end.release() {
+            self.end.core.close();
         }
     }
 }

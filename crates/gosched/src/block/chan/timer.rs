@@ -5,7 +5,7 @@
 //! can be received. A timer on whose channel nothing waits can wake nothing: it does not keep a deadlock from being
 //! reported, and virtual time does not stop for it.
 
-use super::core::{Channel, Core};
+use super::core::{AnyChan, Chan};
 use crate::block::sync::RawMutex;
 use crate::gmp::list::GList;
 use crate::gmp::timer::{Timer, TimerKind};
@@ -20,7 +20,7 @@ pub(crate) struct ChanTimer<T> {
     timer: Timer,
     /// One at a time changes it.
     control: RawMutex,
-    core: Cell<*const Core<T>>,
+    core: Cell<*const Chan<T>>,
     value: fn(u64) -> T,
     when: Cell<u64>,
     /// 0: it is fired once.
@@ -51,13 +51,13 @@ impl<T: Copy> ChanTimer<T> {
 impl<T> ChanTimer<T> {
     /// # Safety
     /// - **core**: it stays where it is for as long as the timer does.
-    pub(super) unsafe fn sends_to(&self, core: &Core<T>) {
+    pub(super) unsafe fn sends_to(&self, core: &Chan<T>) {
         self.core.set(core);
     }
 
     /// Fires it at `when`, and then again after each `period`, if that is not 0. True if it was to be
     /// fired, or its value had not been received: that is gone.
-    pub(crate) fn reset(&self, core: &Core<T>, when: u64, period: u64) -> bool {
+    pub(crate) fn reset(&self, core: &Chan<T>, when: u64, period: u64) -> bool {
         self.control.lock();
         let was = self.cancel(core);
         self.when.set(when);
@@ -70,7 +70,7 @@ impl<T> ChanTimer<T> {
     }
 
     /// It is not fired any more, and what it sent is gone. True as [`ChanTimer::reset`].
-    pub(crate) fn stop(&self, core: &Core<T>) -> bool {
+    pub(crate) fn stop(&self, core: &Chan<T>) -> bool {
         self.control.lock();
         let was = self.cancel(core);
         // SAFETY: held — above.
@@ -78,7 +78,7 @@ impl<T> ChanTimer<T> {
         was
     }
 
-    fn cancel(&self, core: &Core<T>) -> bool {
+    fn cancel(&self, core: &Chan<T>) -> bool {
         let waited = self.timer.stop();
         let unheard = core.try_receive().is_ok();
         waited || unheard
@@ -99,7 +99,7 @@ unsafe fn can_wake<T>(timer: &Timer) -> bool {
     // SAFETY: timer — promised by the caller.
     let timer = unsafe { &*ptr::from_ref(timer).cast::<ChanTimer<T>>() };
     // SAFETY: core — set before it was ever started.
-    unsafe { &*timer.core.get() }.is_received_from()
+    unsafe { &*timer.core.get() }.has_waiting_receivers()
 }
 
 /// # Safety
@@ -112,7 +112,7 @@ unsafe fn fire<T: Copy>(timer: &Timer, now: u64, ready: &mut GList) -> Option<u6
     let value = (timer.value)(when.min(now));
     // SAFETY: core — set before it was ever started.
     let core = unsafe { &*timer.core.get() };
-    core.hold();
+    core.lock();
     // SAFETY: held — above; value — it can be copied.
     let sent = unsafe { core.send_now(&value) };
     // SAFETY: held — above.

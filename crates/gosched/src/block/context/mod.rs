@@ -30,7 +30,7 @@ pub use error::{Cause, ContextError};
 
 use super::chan::{self, Receiver};
 use super::time;
-use node::{Expiry, Node, Over, Registered, cancel};
+use node::{Cancellation, Expiry, Node, Registered, cancel};
 use std::any::Any;
 use std::error::Error;
 use std::fmt;
@@ -48,7 +48,7 @@ struct Link {
     end: Option<(Arc<Node>, Receiver<()>)>,
     value: Option<Box<dyn Any + Send + Sync>>,
     /// Where other values are.
-    above: Option<Context>,
+    parent: Option<Context>,
 }
 
 /// The context that is never over and carries nothing: where all others come from.
@@ -62,7 +62,7 @@ impl Context {
     /// See [`background()`].
     pub fn background() -> Context {
         static BACKGROUND: OnceLock<Context> = OnceLock::new();
-        let new = || Context(Arc::new(Link { end: None, value: None, above: None }));
+        let new = || Context(Arc::new(Link { end: None, value: None, parent: None }));
         BACKGROUND.get_or_init(new).clone()
     }
 
@@ -70,32 +70,32 @@ impl Context {
     #[doc(alias = "WithCancel")]
     #[doc(alias = "WithCancelCause")]
     pub fn with_cancel(&self) -> (Context, CancelGuard) {
-        self.below(None, Expiry::ByTimer)
+        self.child(None, Expiry::ByTimer)
     }
 
     /// One that is over after `duration`; or when the guard is dropped.
     #[doc(alias = "WithTimeout")]
     pub fn with_timeout(&self, duration: Duration) -> (Context, CancelGuard) {
         // What is too far away is never.
-        self.below(time::now().checked_add(duration), Expiry::ByTimer)
+        self.child(time::now().checked_add(duration), Expiry::ByTimer)
     }
 
     /// As [`Context::with_timeout`], but over only when the guard says so.
-    pub(crate) fn expiring(&self, duration: Duration) -> (Context, CancelGuard) {
-        self.below(time::now().checked_add(duration), Expiry::ByGuard)
+    pub(crate) fn with_guard_timeout(&self, duration: Duration) -> (Context, CancelGuard) {
+        self.child(time::now().checked_add(duration), Expiry::ByGuard)
     }
 
     /// One that is over at `deadline`, if this one is not before; or when the guard is dropped.
     #[doc(alias = "WithDeadline")]
     pub fn with_deadline(&self, deadline: Instant) -> (Context, CancelGuard) {
-        self.below(Some(deadline), Expiry::ByTimer)
+        self.child(Some(deadline), Expiry::ByTimer)
     }
 
-    fn below(&self, deadline: Option<Instant>, expiry: Expiry) -> (Context, CancelGuard) {
+    fn child(&self, deadline: Option<Instant>, expiry: Expiry) -> (Context, CancelGuard) {
         let (node, done) = Node::new(self.node(), deadline, expiry);
         let guard = CancelGuard { node: Some(Arc::downgrade(&node)) };
         let above = Some(self.clone());
-        (Context(Arc::new(Link { end: Some((node, done)), value: None, above })), guard)
+        (Context(Arc::new(Link { end: Some((node, done)), value: None, parent: above })), guard)
     }
 
     /// One that carries `value`: it hides other values of that type.
@@ -116,7 +116,7 @@ impl Context {
         Context(Arc::new(Link {
             end: self.0.end.clone(),
             value: Some(Box::new(value)),
-            above: Some(self.clone()),
+            parent: Some(self.clone()),
         }))
     }
 
@@ -128,7 +128,7 @@ impl Context {
             if value.is_some() {
                 return value;
             }
-            here = context.0.above.as_ref();
+            here = context.0.parent.as_ref();
         }
         None
     }
@@ -136,7 +136,7 @@ impl Context {
     /// One with the same values that is not over when this one is, and has no deadline.
     #[doc(alias = "WithoutCancel")]
     pub fn without_cancel(&self) -> Context {
-        Context(Arc::new(Link { end: None, value: None, above: Some(self.clone()) }))
+        Context(Arc::new(Link { end: None, value: None, parent: Some(self.clone()) }))
     }
 
     /// Closed when the context is over. For `select!`; it never carries a value.
@@ -166,7 +166,7 @@ impl Context {
         self.0.end.as_ref().map(|(node, _)| node)
     }
 
-    fn over(&self) -> Option<Arc<Over>> {
+    fn over(&self) -> Option<Arc<Cancellation>> {
         // One answer for both: it is over when the channel is closed.
         let (node, done) = self.0.end.as_ref()?;
         if done.is_closed() { node.over() } else { None }
@@ -195,7 +195,7 @@ impl Context {
     pub fn after_func<F: FnOnce() + Send + 'static>(&self, f: F) -> StopFunc {
         let (func, can_stop) = match self.node() {
             None => (None, true),
-            Some(node) => match node.when_over(Box::new(f)) {
+            Some(node) => match node.on_cancel(Box::new(f)) {
                 Registered::AsNumber(number) => (Some((Arc::downgrade(node), number)), true),
                 Registered::Runs => (None, false),
                 Registered::Never => (None, true),
@@ -217,11 +217,11 @@ impl Drop for Link {
         // A long chain must not take as much stack.
         // Values first: one may have the context that it was made with.
         self.value = None;
-        let mut above = self.above.take();
+        let mut above = self.parent.take();
         while let Some(Context(link)) = above {
             above = Arc::into_inner(link).and_then(|mut link| {
                 link.value = None;
-                link.above.take()
+                link.parent.take()
             });
         }
     }
@@ -238,21 +238,21 @@ pub struct CancelGuard {
 impl CancelGuard {
     /// The context is over, and so are all that were made from it. What is over stays as it is.
     pub fn cancel(&self) {
-        self.end(Over::new(ContextError::Cancelled, None));
+        self.end(Cancellation::new(ContextError::Cancelled, None));
     }
 
     /// As [`CancelGuard::cancel`], with a reason: see [`Context::cause`].
     pub fn cancel_cause(&self, cause: impl Into<Box<dyn Error + Send + Sync>>) {
         let cause = Some(Arc::from(cause.into()));
-        self.end(Over::new(ContextError::Cancelled, cause));
+        self.end(Cancellation::new(ContextError::Cancelled, cause));
     }
 
     /// Its deadline has passed.
     pub(crate) fn expire(&self) {
-        self.end(Over::new(ContextError::DeadlineExceeded, None));
+        self.end(Cancellation::new(ContextError::DeadlineExceeded, None));
     }
 
-    fn end(&self, over: Arc<Over>) {
+    fn end(&self, over: Arc<Cancellation>) {
         if let Some(node) = self.node.as_ref().and_then(Weak::upgrade) {
             cancel(&node, over);
         }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// See the top of this file.
 pub(super) struct Node {
     /// The one above, and the slot it knows this one by.
-    above: Option<(Arc<Node>, Mutex<Option<usize>>)>,
+    parent: Option<(Arc<Node>, Mutex<Option<usize>>)>,
     /// Closes the channel that is closed when it is over.
     done: OnceLock<Closer<()>>,
     pub(super) deadline: Option<Instant>,
@@ -38,14 +38,14 @@ struct State {
     /// Its guard will never cancel it.
     detached: bool,
     /// Nothing will.
-    endless: bool,
-    over: Option<Arc<Over>>,
-    below: Slots<Weak<Node>>,
+    never_ends: bool,
+    cancellation: Option<Arc<Cancellation>>,
+    children: Slots<Weak<Node>>,
     funcs: Slots<Func>,
     /// How many functions there are.
-    waiting: usize,
+    func_count: usize,
     /// The node itself, while there are any.
-    myself: Option<Arc<Node>>,
+    keep_alive: Option<Arc<Node>>,
     /// Cancels it at its deadline.
     timer: Option<Timer>,
 }
@@ -70,39 +70,39 @@ pub(super) enum Registered {
 }
 
 /// How a node ended, and all below it that were not over.
-pub(super) struct Over {
+pub(super) struct Cancellation {
     pub(super) error: ContextError,
     pub(super) cause: Option<Cause>,
     /// Closed when all of them are.
-    settled: Receiver<()>,
+    propagated: Receiver<()>,
 }
 
-impl Over {
-    pub(super) fn new(error: ContextError, cause: Option<Cause>) -> Arc<Over> {
-        Arc::new(Over { error, cause, settled: chan::sealed() })
+impl Cancellation {
+    pub(super) fn new(error: ContextError, cause: Option<Cause>) -> Arc<Cancellation> {
+        Arc::new(Cancellation { error, cause, propagated: chan::sealed() })
     }
 }
 
 impl Node {
-    /// Below `above`, with the earlier of `deadline` and the one above.
+    /// Below `parent`, with the earlier of `deadline` and the one above.
     pub(super) fn new(
-        above: Option<&Arc<Node>>,
+        parent: Option<&Arc<Node>>,
         deadline: Option<Instant>,
         expiry: Expiry,
     ) -> (Arc<Node>, Receiver<()>) {
-        let inherited = above.and_then(|above| above.deadline);
+        let inherited = parent.and_then(|parent| parent.deadline);
         let own = deadline.filter(|&own| inherited.is_none_or(|inherited| own < inherited));
         let node = Arc::new(Node {
-            above: above.map(|above| (above.clone(), Mutex::new(None))),
+            parent: parent.map(|parent| (parent.clone(), Mutex::new(None))),
             done: OnceLock::new(),
             deadline: own.or(inherited),
             state: Mutex::default(),
         });
         let done = chan::sealed_for(Some(node.clone()));
         drop(node.done.set(done.closer()));
-        if let Some(over) = node.enter() {
+        if let Some(over) = node.add_to_parent() {
             // As the one above ended, but not to be waited for with that.
-            cancel(&node, Over::new(over.error, over.cause.clone()));
+            cancel(&node, Cancellation::new(over.error, over.cause.clone()));
         } else if let (Some(own), Expiry::ByTimer) = (own, expiry) {
             node.expire_at(own);
         }
@@ -111,17 +111,21 @@ impl Node {
 
     /// The guard will never cancel it.
     pub(super) fn detach(self: &Arc<Node>) {
-        self.state.hold().detached = true;
+        self.state.lock_no_unwind().detached = true;
         let mut to_do = vec![self.clone()];
         while let Some(node) = to_do.pop() {
-            let above = node.above.as_ref().is_none_or(|(above, _)| above.state.hold().endless);
-            let mut state = node.state.hold();
-            if state.endless || !state.detached || !above || node.deadline.is_some() {
+            let parent_never_ends = node
+                .parent
+                .as_ref()
+                .is_none_or(|(parent, _)| parent.state.lock_no_unwind().never_ends);
+            let mut state = node.state.lock_no_unwind();
+            if state.never_ends || !state.detached || !parent_never_ends || node.deadline.is_some()
+            {
                 continue;
             }
-            state.endless = true;
-            let (funcs, myself) = (std::mem::take(&mut state.funcs), state.myself.take());
-            to_do.extend(state.below.values().filter_map(Weak::upgrade));
+            state.never_ends = true;
+            let (funcs, myself) = (std::mem::take(&mut state.funcs), state.keep_alive.take());
+            to_do.extend(state.children.values().filter_map(Weak::upgrade));
             drop(state);
             // They will never run. Code of the program: not under the lock.
             drop((funcs, myself));
@@ -129,20 +133,20 @@ impl Node {
     }
 
     /// Lets the one above know of it. `Some`: that one is over.
-    fn enter(self: &Arc<Node>) -> Option<Arc<Over>> {
-        let (above, slot) = self.above.as_ref()?;
-        let mut state = above.state.hold();
-        if state.over.is_none() {
-            *slot.hold() = Some(state.below.add(Arc::downgrade(self)));
+    fn add_to_parent(self: &Arc<Node>) -> Option<Arc<Cancellation>> {
+        let (parent, slot) = self.parent.as_ref()?;
+        let mut state = parent.state.lock_no_unwind();
+        if state.cancellation.is_none() {
+            *slot.lock_no_unwind() = Some(state.children.add(Arc::downgrade(self)));
         }
-        state.over.clone()
+        state.cancellation.clone()
     }
 
     /// The one above need not know of it any more.
-    fn leave(&self) {
-        let Some((above, slot)) = &self.above else { return };
-        let mut state = above.state.hold();
-        let gone = slot.hold().take().and_then(|slot| state.below.take(slot));
+    fn remove_from_parent(&self) {
+        let Some((parent, slot)) = &self.parent else { return };
+        let mut state = parent.state.lock_no_unwind();
+        let gone = slot.lock_no_unwind().take().and_then(|slot| state.children.take(slot));
         drop(state);
         drop(gone);
     }
@@ -150,17 +154,17 @@ impl Node {
     fn expire_at(self: &Arc<Node>, deadline: Instant) {
         let left = deadline.saturating_duration_since(crate::block::time::now());
         if left == Duration::ZERO {
-            return cancel(self, Over::new(ContextError::DeadlineExceeded, None));
+            return cancel(self, Cancellation::new(ContextError::DeadlineExceeded, None));
         }
         let node = Arc::downgrade(self);
         let timer = after_func(left, move || {
             if let Some(node) = node.upgrade() {
-                cancel(&node, Over::new(ContextError::DeadlineExceeded, None));
+                cancel(&node, Cancellation::new(ContextError::DeadlineExceeded, None));
             }
         });
-        let mut state = self.state.hold();
+        let mut state = self.state.lock_no_unwind();
         // It may be over by now: then the timer is of no use.
-        let unused = match state.over {
+        let unused = match state.cancellation {
             None => state.timer.replace(timer),
             Some(_) => Some(timer),
         };
@@ -171,35 +175,35 @@ impl Node {
     }
 
     /// How it ended, if it did.
-    pub(super) fn over(&self) -> Option<Arc<Over>> {
-        self.state.hold().over.clone()
+    pub(super) fn over(&self) -> Option<Arc<Cancellation>> {
+        self.state.lock_no_unwind().cancellation.clone()
     }
 
     /// Runs `f` when it is over, in a goroutine of its own.
-    pub(super) fn when_over(self: &Arc<Node>, f: Func) -> Registered {
-        let mut state = self.state.hold();
-        if state.over.is_some() {
+    pub(super) fn on_cancel(self: &Arc<Node>, f: Func) -> Registered {
+        let mut state = self.state.lock_no_unwind();
+        if state.cancellation.is_some() {
             drop(state);
             crate::go(f);
             return Registered::Runs;
         }
-        if state.endless {
+        if state.never_ends {
             return Registered::Never;
         }
-        state.waiting += 1;
-        state.myself.get_or_insert_with(|| self.clone());
+        state.func_count += 1;
+        state.keep_alive.get_or_insert_with(|| self.clone());
         Registered::AsNumber(state.funcs.add(f))
     }
 
     /// The function of that number is not to run. False: it runs, or has run, or was stopped.
     pub(super) fn stop_func(&self, number: usize) -> bool {
-        let mut state = self.state.hold();
+        let mut state = self.state.lock_no_unwind();
         let Some(func) = state.funcs.take(number) else {
             // It was dropped when it was certain that it would never run.
-            return state.endless;
+            return state.never_ends;
         };
-        state.waiting -= 1;
-        let myself = if state.waiting == 0 { state.myself.take() } else { None };
+        state.func_count -= 1;
+        let myself = if state.func_count == 0 { state.keep_alive.take() } else { None };
         drop(state);
         drop((func, myself));
         true
@@ -208,16 +212,18 @@ impl Node {
 
 /// Ends a node, and all below it. What is over stays as it is. Code of the program comes last: whatever it
 /// does, all is over then.
-pub(super) fn cancel(node: &Arc<Node>, over: Arc<Over>) {
+pub(super) fn cancel(node: &Arc<Node>, over: Arc<Cancellation>) {
     let (mut to_do, mut others, mut funcs) = (vec![node.clone()], Vec::new(), Vec::new());
     while let Some(node) = to_do.pop() {
-        let mut state = node.state.hold();
-        if let Some(other) = &state.over {
+        let mut state = node.state.lock_no_unwind();
+        if let Some(other) = &state.cancellation {
             others.push(other.clone());
             continue;
         }
-        let before =
-            std::mem::replace(&mut *state, State { over: Some(over.clone()), ..State::default() });
+        let before = std::mem::replace(
+            &mut *state,
+            State { cancellation: Some(over.clone()), ..State::default() },
+        );
         drop(state);
         if let Some(done) = node.done.get() {
             done.close();
@@ -226,31 +232,31 @@ pub(super) fn cancel(node: &Arc<Node>, over: Arc<Over>) {
             timer.stop();
         }
         funcs.extend(before.funcs.into_values());
-        to_do.extend(before.below.into_values().filter_map(|below| below.upgrade()));
-        // `myself` is not the last: `to_do` had one.
+        to_do.extend(before.children.into_values().filter_map(|child| child.upgrade()));
+        // `keep_alive` is not the last: `to_do` had one.
     }
-    node.leave();
+    node.remove_from_parent();
     for other in others {
         // Never refused: nothing of the program's is under way there.
-        other.settled.core().receive();
+        other.propagated.core().receive();
     }
-    over.settled.core().close();
+    over.propagated.core().close();
     funcs.into_iter().for_each(|func| drop(crate::go(func)));
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.leave();
-        let state = std::mem::take(&mut *self.state.hold());
+        self.remove_from_parent();
+        let state = std::mem::take(&mut *self.state.lock_no_unwind());
         if let Some(timer) = &state.timer {
             timer.stop();
         }
         // A long chain must not take as much stack.
-        let mut above = self.above.take();
-        while let Some((node, _)) = above {
-            above = Arc::into_inner(node).and_then(|mut node| {
-                node.leave();
-                node.above.take()
+        let mut parent = self.parent.take();
+        while let Some((node, _)) = parent {
+            parent = Arc::into_inner(node).and_then(|mut node| {
+                node.remove_from_parent();
+                node.parent.take()
             });
         }
     }

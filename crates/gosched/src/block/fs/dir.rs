@@ -1,7 +1,7 @@
 //! Directories: what is in them, and new ones.
 
 use super::{FileType, Metadata};
-use crate::block::call::{Closing, marked};
+use crate::block::call::{BlockingDrop, blocking};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -12,20 +12,20 @@ use std::path::{Path, PathBuf};
 #[doc(alias = "ReadDir")]
 pub fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
     let path = path.as_ref();
-    marked(|| std::fs::read_dir(path)).map(|entries| ReadDir(Closing::new(entries)))
+    blocking(|| std::fs::read_dir(path)).map(|entries| ReadDir(BlockingDrop::new(entries)))
 }
 
 /// The entries of a directory, one after the other: [`read_dir`] gives it.
 ///
 /// The system is asked for many at a time; each `next` may be the one that asks.
-pub struct ReadDir(Closing<std::fs::ReadDir>);
+pub struct ReadDir(BlockingDrop<std::fs::ReadDir>);
 
 impl Iterator for ReadDir {
     type Item = io::Result<DirEntry>;
 
     fn next(&mut self) -> Option<io::Result<DirEntry>> {
-        let entry = marked(|| self.0.next())?;
-        Some(entry.map(|entry| DirEntry(Closing::new(entry))))
+        let entry = blocking(|| self.0.next())?;
+        Some(entry.map(|entry| DirEntry(BlockingDrop::new(entry))))
     }
 }
 
@@ -36,7 +36,7 @@ impl fmt::Debug for ReadDir {
 }
 
 /// One entry of a directory. While it lives the directory stays open.
-pub struct DirEntry(Closing<std::fs::DirEntry>);
+pub struct DirEntry(BlockingDrop<std::fs::DirEntry>);
 
 impl DirEntry {
     /// The directory's path as it was given, and this entry's name.
@@ -51,13 +51,13 @@ impl DirEntry {
 
     /// What the system knows of it; of a symbolic link itself.
     pub fn metadata(&self) -> io::Result<Metadata> {
-        marked(|| self.0.metadata())
+        blocking(|| self.0.metadata())
     }
 
     /// Whether it is a file, a directory, a symbolic link or something else. Most file systems have said so
     /// already; others are asked.
     pub fn file_type(&self) -> io::Result<FileType> {
-        marked(|| self.0.file_type())
+        blocking(|| self.0.file_type())
     }
 
     /// The number of its inode.
@@ -98,6 +98,6 @@ impl DirBuilder {
     /// Creates it.
     pub fn create(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
-        marked(|| self.0.create(path))
+        blocking(|| self.0.create(path))
     }
 }

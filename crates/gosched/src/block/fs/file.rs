@@ -1,7 +1,7 @@
 //! An open file.
 
 use super::{FileTimes, Metadata, OpenOptions, Permissions, TryLockError};
-use crate::block::call::{Closing, marked};
+use crate::block::call::{BlockingDrop, blocking};
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
@@ -26,7 +26,7 @@ use std::time::SystemTime;
 /// # Ok(())
 /// # }
 /// ```
-pub struct File(Closing<std::fs::File>);
+pub struct File(BlockingDrop<std::fs::File>);
 
 impl File {
     /// Opens a file to read it.
@@ -53,99 +53,99 @@ impl File {
     #[doc(alias = "pread")]
     #[inline]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        marked(|| self.0.read_at(buffer, offset))
+        blocking(|| self.0.read_at(buffer, offset))
     }
 
     /// Reads at `offset` until the buffer is full; an [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the
     /// file ends before.
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        marked(|| self.0.read_exact_at(buffer, offset))
+        blocking(|| self.0.read_exact_at(buffer, offset))
     }
 
     /// Writes at `offset`, some bytes at least: how many. The position stays.
     #[doc(alias = "pwrite")]
     #[inline]
     pub fn write_at(&self, buffer: &[u8], offset: u64) -> io::Result<usize> {
-        marked(|| self.0.write_at(buffer, offset))
+        blocking(|| self.0.write_at(buffer, offset))
     }
 
     /// Writes all of the buffer at `offset`.
     pub fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
-        marked(|| self.0.write_all_at(buffer, offset))
+        blocking(|| self.0.write_all_at(buffer, offset))
     }
 
     /// Returns when the contents and all that is known of the file are on its disk.
     #[doc(alias = "fsync")]
     pub fn sync_all(&self) -> io::Result<()> {
-        marked(|| self.0.sync_all())
+        blocking(|| self.0.sync_all())
     }
 
     /// Returns when the contents are on its disk, and what is needed to find them.
     #[doc(alias = "fdatasync")]
     pub fn sync_data(&self) -> io::Result<()> {
-        marked(|| self.0.sync_data())
+        blocking(|| self.0.sync_data())
     }
 
     /// Makes it `size` bytes long: cut off, or zeros at its end. The position stays.
     #[doc(alias = "ftruncate")]
     pub fn set_len(&self, size: u64) -> io::Result<()> {
-        marked(|| self.0.set_len(size))
+        blocking(|| self.0.set_len(size))
     }
 
     /// What the system knows of it.
     #[doc(alias = "fstat")]
     pub fn metadata(&self) -> io::Result<Metadata> {
-        marked(|| self.0.metadata())
+        blocking(|| self.0.metadata())
     }
 
     /// Another descriptor of the same open file: position and locks are the same.
     #[doc(alias = "dup")]
     pub fn try_clone(&self) -> io::Result<File> {
-        marked(|| self.0.try_clone()).map(File::from)
+        blocking(|| self.0.try_clone()).map(File::from)
     }
 
     /// Changes who may do what with it.
     #[doc(alias = "fchmod")]
     pub fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
-        marked(|| self.0.set_permissions(permissions))
+        blocking(|| self.0.set_permissions(permissions))
     }
 
     /// Changes when it was read and written last.
     #[doc(alias = "futimens")]
     pub fn set_times(&self, times: FileTimes) -> io::Result<()> {
-        marked(|| self.0.set_times(times))
+        blocking(|| self.0.set_times(times))
     }
 
     /// Changes when it was written last.
     pub fn set_modified(&self, time: SystemTime) -> io::Result<()> {
-        marked(|| self.0.set_modified(time))
+        blocking(|| self.0.set_modified(time))
     }
 
     /// Waits until nobody else has a lock on the file, and takes it. Descriptors of the same open file have
     /// the same lock; it is gone with the last of them.
     #[doc(alias = "flock")]
     pub fn lock(&self) -> io::Result<()> {
-        marked(|| self.0.lock())
+        blocking(|| self.0.lock())
     }
 
     /// As [`lock`](File::lock), beside others that have it in this way.
     pub fn lock_shared(&self) -> io::Result<()> {
-        marked(|| self.0.lock_shared())
+        blocking(|| self.0.lock_shared())
     }
 
     /// Takes the lock if nobody else has it.
     pub fn try_lock(&self) -> Result<(), TryLockError> {
-        marked(|| self.0.try_lock())
+        blocking(|| self.0.try_lock())
     }
 
     /// Takes the lock, beside others that have it in this way, if nobody has it alone.
     pub fn try_lock_shared(&self) -> Result<(), TryLockError> {
-        marked(|| self.0.try_lock_shared())
+        blocking(|| self.0.try_lock_shared())
     }
 
     /// Gives the lock back.
     pub fn unlock(&self) -> io::Result<()> {
-        marked(|| self.0.unlock())
+        blocking(|| self.0.unlock())
     }
 }
 
@@ -153,19 +153,19 @@ impl File {
 impl Read for &File {
     #[inline]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        marked(|| (&*self.0).read(buffer))
+        blocking(|| (&*self.0).read(buffer))
     }
 
     fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        marked(|| (&*self.0).read_vectored(buffers))
+        blocking(|| (&*self.0).read_vectored(buffers))
     }
 
     fn read_to_end(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        marked(|| (&*self.0).read_to_end(buffer))
+        blocking(|| (&*self.0).read_to_end(buffer))
     }
 
     fn read_to_string(&mut self, buffer: &mut String) -> io::Result<usize> {
-        marked(|| (&*self.0).read_to_string(buffer))
+        blocking(|| (&*self.0).read_to_string(buffer))
     }
 }
 
@@ -192,11 +192,11 @@ impl Read for File {
 impl Write for &File {
     #[inline]
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        marked(|| (&*self.0).write(buffer))
+        blocking(|| (&*self.0).write(buffer))
     }
 
     fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        marked(|| (&*self.0).write_vectored(buffers))
+        blocking(|| (&*self.0).write_vectored(buffers))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -221,7 +221,7 @@ impl Write for File {
 
 impl Seek for &File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        marked(|| (&*self.0).seek(to))
+        blocking(|| (&*self.0).seek(to))
     }
 }
 
@@ -246,7 +246,7 @@ impl FileExt for File {
 
 impl From<std::fs::File> for File {
     fn from(file: std::fs::File) -> File {
-        File(Closing::new(file))
+        File(BlockingDrop::new(file))
     }
 }
 

@@ -1,7 +1,7 @@
 //! How a file is opened.
 
 use super::file::File;
-use crate::block::call::marked;
+use crate::block::call::blocking;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -75,7 +75,7 @@ impl OpenOptions {
     /// Opens the file. One that waits for its other end (a FIFO) keeps nobody else waiting.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let path = path.as_ref();
-        marked(|| self.0.open(path)).map(File::from)
+        blocking(|| self.0.open(path)).map(File::from)
     }
 }
 

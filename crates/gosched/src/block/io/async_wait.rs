@@ -1,11 +1,11 @@
 //! Async code that waits for a descriptor: it leaves a bell with the poller's record.
 //!
-//! Those who ring it may not run a program's code. A waker of ours ([`Signal`]) is rung at once; for others
+//! Those who ring it may not run a program's code. A waker of ours ([`Parker`]) is rung at once; for others
 //! there is a goroutine prepared that calls it, as with channels ([`bell`](crate::block::chan::bell)).
 
 use super::polled::{Polled, error};
-use crate::block::chan::bell::{Bell as Called, Messenger};
-use crate::block::future::{Signal, WAKER, share};
+use crate::block::chan::bell::{AsyncWaiter as Called, Messenger};
+use crate::block::future::{Parker, WAKER, clone_arc};
 use crate::gmp::g::G;
 use crate::gmp::poll_desc::AsyncCallback;
 use crate::gmp::readiness::WaitDecision;
@@ -22,7 +22,7 @@ use std::task::{Context, Poll, Waker};
 #[derive(Debug)]
 pub(crate) struct AsyncWait {
     direction: Direction,
-    hung: Option<Hung>,
+    registered: Option<Registered>,
     /// In which life of the record.
     generation: u32,
     /// There was no more the last time, and nothing has happened since that was not told.
@@ -31,14 +31,14 @@ pub(crate) struct AsyncWait {
 
 /// What is rung.
 #[derive(Debug)]
-enum Hung {
-    Ours(Arc<Signal>),
+enum Registered {
+    Ours(Arc<Parker>),
     Others(Box<Prepared>),
 }
 
 /// A waker that is not ours, and who calls it; the latter is taken by who rings.
 struct Prepared {
-    called: Arc<Called>,
+    waiter: Arc<Called>,
     messenger: Cell<Option<Messenger>>,
 }
 
@@ -55,7 +55,7 @@ impl std::fmt::Debug for Prepared {
 
 impl AsyncWait {
     pub(crate) const fn new(direction: Direction) -> AsyncWait {
-        AsyncWait { direction, hung: None, generation: 0, drained: false }
+        AsyncWait { direction, registered: None, generation: 0, drained: false }
     }
 
     /// Does `f` if it would not block; else the waker is woken when it may not any more. `f` also says whether
@@ -68,7 +68,7 @@ impl AsyncWait {
     ) -> Poll<io::Result<usize>> {
         let _user = polled.enter()?;
         let side = polled.desc.side(self.direction);
-        if self.hung.is_some() {
+        if self.registered.is_some() {
             side.cancel_async_wait();
         }
         loop {
@@ -106,50 +106,52 @@ impl AsyncWait {
     fn bell<S: AsFd>(&mut self, polled: &Polled<S>, waker: &Waker) -> AsyncCallback {
         let ours = is_ours(waker);
         if ours
-            && let Some(Hung::Ours(signal)) = &self.hung
-            && ptr::eq(Arc::as_ptr(signal).cast(), waker.data())
+            && let Some(Registered::Ours(parker)) = &self.registered
+            && ptr::eq(Arc::as_ptr(parker).cast(), waker.data())
         {
             return AsyncCallback {
-                notify: ring_ours,
+                notify: notify_own,
                 data: waker.data(),
                 generation: self.generation,
             };
         }
-        self.take_back(polled);
+        self.deregister(polled);
         self.generation = polled.desc.generation();
         if ours {
-            // SAFETY: signal — the data of a waker of ours.
-            self.hung = Some(Hung::Ours(unsafe { share(waker.data()) }));
+            // SAFETY: parker — the data of a waker of ours.
+            self.registered = Some(Registered::Ours(unsafe { clone_arc(waker.data()) }));
             return AsyncCallback {
-                notify: ring_ours,
+                notify: notify_own,
                 data: waker.data(),
                 generation: self.generation,
             };
         }
         let called = Called::new(waker);
         let messenger = Cell::new(Some(called.messenger()));
-        let prepared = Box::new(Prepared { called, messenger });
+        let prepared = Box::new(Prepared { waiter: called, messenger });
         let data = ptr::from_ref(&*prepared).cast();
-        self.hung = Some(Hung::Others(prepared));
-        AsyncCallback { notify: ring_others, data, generation: self.generation }
+        self.registered = Some(Registered::Others(prepared));
+        AsyncCallback { notify: notify_foreign, data, generation: self.generation }
     }
 
     /// The bell is not rung any more. Before this goes.
-    pub(crate) fn take_back<S: AsFd>(&mut self, polled: &Polled<S>) {
-        let Some(hung) = self.hung.take() else { return };
+    pub(crate) fn deregister<S: AsFd>(&mut self, polled: &Polled<S>) {
+        let Some(hung) = self.registered.take() else { return };
         let side = polled.desc.side(self.direction);
         if let Ok(_user) = polled.enter() {
             side.cancel_async_wait();
         }
         match &hung {
-            Hung::Ours(signal) => side.clear_callback(Arc::as_ptr(signal).cast(), self.generation),
-            Hung::Others(prepared) => {
+            Registered::Ours(parker) => {
+                side.clear_callback(Arc::as_ptr(parker).cast(), self.generation)
+            }
+            Registered::Others(prepared) => {
                 side.clear_callback(ptr::from_ref(&**prepared).cast(), self.generation)
             }
         }
-        if let Hung::Others(prepared) = hung {
+        if let Registered::Others(prepared) = hung {
             drop(prepared.messenger.take());
-            drop(prepared.called);
+            drop(prepared.waiter);
         }
     }
 }
@@ -159,15 +161,15 @@ fn is_ours(waker: &Waker) -> bool {
 }
 
 /// # Safety
-/// - **signal**: `data` is a `Signal`.
-unsafe fn ring_ours(data: *const ()) -> Option<&'static G> {
-    // SAFETY: signal — promised by the caller.
-    unsafe { &*data.cast::<Signal>() }.ring()
+/// - **parker**: `data` is a `Parker`.
+unsafe fn notify_own(data: *const ()) -> Option<&'static G> {
+    // SAFETY: parker — promised by the caller.
+    unsafe { &*data.cast::<Parker>() }.notify()
 }
 
 /// # Safety
 /// - **prepared**: `data` is a `Prepared`, and its record's lock is held.
-unsafe fn ring_others(data: *const ()) -> Option<&'static G> {
+unsafe fn notify_foreign(data: *const ()) -> Option<&'static G> {
     // SAFETY: prepared — promised by the caller.
     let prepared = unsafe { &*data.cast::<Prepared>() };
     prepared.messenger.take().and_then(|mut messenger| messenger.0.take())

@@ -8,8 +8,8 @@
 //!
 //! While one side is waited for, the other can be closed: nothing is held of it.
 
-use super::known::{self, Known, Waited};
-use crate::block::call::marked;
+use super::known::{self, AnyPolled, CopyEnd};
+use crate::block::call::blocking;
 use crate::block::fs::File;
 use crate::sys::poller::Direction;
 use crate::sys::{descriptor, signals, transfer};
@@ -19,10 +19,10 @@ use std::io::{self, ErrorKind, PipeReader, Read, Write};
 
 /// How much is asked for at a time: more than pipes and sockets have at once, and of a file no more than can
 /// be waited for where a deadline is over, or one side is closed.
-const MOST: usize = 4 << 20;
+const MAX_BYTES_PER_CALL: usize = 4 << 20;
 
 /// How much is read at a time, the long way: Go's size.
-const BUFFER: usize = 32 << 10;
+const BUFFER_BYTES: usize = 32 << 10;
 
 /// Copies all that `reader` has to `writer`, and returns how many bytes that were: [`std::io::copy`], for
 /// goroutines.
@@ -65,13 +65,13 @@ where
 {
     let mut progress = Progress { copied: 0, rest: Vec::new() };
     if let (Some(source), Some(sink)) = (known::source(reader), known::sink(writer))
-        && progress.by_the_system(source, sink)? == Left::Nothing
+        && progress.copy_in_kernel(source, sink)? == KernelCopy::Finished
     {
         return Ok(progress.copied);
     }
     let rest = std::mem::take(&mut progress.rest);
     progress.write(&rest, writer)?;
-    progress.through_memory(reader, writer)
+    progress.copy_through_buffer(reader, writer)
 }
 
 /// What an error of [`copy`] holds if something was read that could not be written.
@@ -129,10 +129,10 @@ impl Error for CopyError {
 
 /// What is left to be copied.
 #[derive(Debug, PartialEq, Eq)]
-enum Left {
-    Nothing,
+enum KernelCopy {
+    Finished,
     /// Something, perhaps, and the system refuses to do it.
-    Something,
+    Refused,
 }
 
 /// How far it has got.
@@ -143,66 +143,79 @@ struct Progress {
 }
 
 impl Progress {
-    fn by_the_system(&mut self, source: Known<'_>, sink: Known<'_>) -> io::Result<Left> {
-        use Known::{File, Pipe, Socket};
-        if !is_possible(source) || !is_possible(sink) || is_killing(sink) {
-            return Ok(Left::Something);
+    fn copy_in_kernel(&mut self, source: CopyEnd<'_>, sink: CopyEnd<'_>) -> io::Result<KernelCopy> {
+        use CopyEnd::{File, Pipe, Socket};
+        if !can_copy_in_kernel(source) || !can_copy_in_kernel(sink) || can_raise_sigpipe(sink) {
+            return Ok(KernelCopy::Refused);
         }
         match (source, sink) {
             (File(from), File(to)) => {
-                self.repeat(|| marked(|| transfer::copy_file_range(from, to, MOST)))
+                self.repeat(|| blocking(|| transfer::copy_file_range(from, to, MAX_BYTES_PER_CALL)))
             }
             (File(from), Socket(to)) => self.repeat(|| {
-                to.wait(Direction::Write, &mut |to| marked(|| transfer::sendfile(from, &to, MOST)))
+                to.wait(Direction::Write, &mut |to| {
+                    blocking(|| transfer::sendfile(from, &to, MAX_BYTES_PER_CALL))
+                })
             }),
             (File(from), Pipe(to)) => self.repeat(|| {
-                to.wait(Direction::Write, &mut |to| marked(|| transfer::splice(from, &to, MOST)))
+                to.wait(Direction::Write, &mut |to| {
+                    blocking(|| transfer::splice(from, &to, MAX_BYTES_PER_CALL))
+                })
             }),
             (Pipe(from), File(to)) => self.repeat(|| {
-                from.wait(Direction::Read, &mut |from| marked(|| transfer::splice(&from, to, MOST)))
+                from.wait(Direction::Read, &mut |from| {
+                    blocking(|| transfer::splice(&from, to, MAX_BYTES_PER_CALL))
+                })
             }),
             (Pipe(from), Pipe(to) | Socket(to)) | (Socket(from), Pipe(to)) => {
-                self.repeat(|| as_both_are_ready(from, to))
+                self.repeat(|| splice_when_both_ready(from, to))
             }
-            (Socket(from), Socket(_) | File(_)) => self.through_a_pipe(from, sink),
+            (Socket(from), Socket(_) | File(_)) => self.splice_through_pipe(from, sink),
         }
     }
 
     /// Does `step` until there is no more, or the system refuses.
-    fn repeat(&mut self, mut step: impl FnMut() -> io::Result<usize>) -> io::Result<Left> {
+    fn repeat(&mut self, mut step: impl FnMut() -> io::Result<usize>) -> io::Result<KernelCopy> {
         loop {
             match step() {
                 // Files that are made up by the system may have something even so.
-                Ok(0) if self.copied == 0 => return Ok(Left::Something),
-                Ok(0) => return Ok(Left::Nothing),
+                Ok(0) if self.copied == 0 => return Ok(KernelCopy::Refused),
+                Ok(0) => return Ok(KernelCopy::Finished),
                 Ok(count) => self.copied += count as u64,
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
-                Err(why) if transfer::is_refused(&why) => return Ok(Left::Something),
+                Err(why) if transfer::is_refused(&why) => return Ok(KernelCopy::Refused),
                 Err(why) => return Err(why),
             }
         }
     }
 
     /// From a socket through a pipe of our own.
-    fn through_a_pipe(&mut self, from: &dyn Waited, sink: Known<'_>) -> io::Result<Left> {
+    fn splice_through_pipe(
+        &mut self,
+        from: &dyn AnyPolled,
+        sink: CopyEnd<'_>,
+    ) -> io::Result<KernelCopy> {
         // Before the pipe is made, which an idle connection does not need.
         from.wait(Direction::Read, &mut |from| {
             descriptor::check_ready(&from, Direction::Read).map(|()| 0)
         })?;
-        let Ok((exit, entry)) = io::pipe() else { return Ok(Left::Something) };
+        let Ok((exit, entry)) = io::pipe() else { return Ok(KernelCopy::Refused) };
         loop {
-            let taken =
-                from.wait(Direction::Read, &mut |from| transfer::splice(&from, &entry, MOST));
+            let taken = from.wait(Direction::Read, &mut |from| {
+                transfer::splice(&from, &entry, MAX_BYTES_PER_CALL)
+            });
             let mut inside = match taken {
-                Ok(0) => return Ok(Left::Nothing),
+                Ok(0) => return Ok(KernelCopy::Finished),
                 Ok(count) => count,
-                Err(why) if transfer::is_refused(&why) => return Ok(Left::Something),
+                Err(why) if transfer::is_refused(&why) => return Ok(KernelCopy::Refused),
                 Err(why) => return Err(why),
             };
             while inside > 0 {
-                match out(&exit, sink, inside) {
+                match splice_out(&exit, sink, inside) {
                     Ok(0) => {
-                        return Err(self.fail(ErrorKind::WriteZero.into(), &all(&exit, inside)));
+                        return Err(
+                            self.fail(ErrorKind::WriteZero.into(), &drain_pipe(&exit, inside))
+                        );
                     }
                     Ok(count) => {
                         inside -= count;
@@ -210,21 +223,21 @@ impl Progress {
                     }
                     Err(why) if why.kind() == ErrorKind::Interrupted => {}
                     Err(why) if transfer::is_refused(&why) => {
-                        self.rest = all(&exit, inside);
-                        return Ok(Left::Something);
+                        self.rest = drain_pipe(&exit, inside);
+                        return Ok(KernelCopy::Refused);
                     }
-                    Err(why) => return Err(self.fail(why, &all(&exit, inside))),
+                    Err(why) => return Err(self.fail(why, &drain_pipe(&exit, inside))),
                 }
             }
         }
     }
 
-    fn through_memory<R, W>(&mut self, reader: &mut R, writer: &mut W) -> io::Result<u64>
+    fn copy_through_buffer<R, W>(&mut self, reader: &mut R, writer: &mut W) -> io::Result<u64>
     where
         R: Read + ?Sized,
         W: Write + ?Sized,
     {
-        let mut buffer = vec![0; BUFFER];
+        let mut buffer = vec![0; BUFFER_BYTES];
         loop {
             match reader.read(&mut buffer) {
                 Ok(0) => return Ok(self.copied),
@@ -258,10 +271,10 @@ impl Progress {
 }
 
 /// Whether the system can do it at all: a `File` may be anything, and wait where nothing can be waited for.
-fn is_possible(side: Known<'_>) -> bool {
+fn can_copy_in_kernel(side: CopyEnd<'_>) -> bool {
     match side {
-        Known::File(file) => is_regular(file),
-        Known::Pipe(_) | Known::Socket(_) => true,
+        CopyEnd::File(file) => is_regular(file),
+        CopyEnd::Pipe(_) | CopyEnd::Socket(_) => true,
     }
 }
 
@@ -271,17 +284,19 @@ fn is_regular(file: &File) -> bool {
 
 /// Whether writing to a socket that nobody reads would send a signal: the system's ways cannot be told not to,
 /// as writes of sockets are. In a Rust program it is ignored, unless somebody has changed that.
-fn is_killing(sink: Known<'_>) -> bool {
-    matches!(sink, Known::Socket(_)) && !signals::is_ignored(libc::SIGPIPE)
+fn can_raise_sigpipe(sink: CopyEnd<'_>) -> bool {
+    matches!(sink, CopyEnd::Socket(_)) && !signals::is_ignored(libc::SIGPIPE)
 }
 
 /// From a pipe, or to one, both of which may have to be waited for.
-fn as_both_are_ready(from: &dyn Waited, to: &dyn Waited) -> io::Result<usize> {
-    let mut in_vain = 0;
+fn splice_when_both_ready(from: &dyn AnyPolled, to: &dyn AnyPolled) -> io::Result<usize> {
+    let mut false_alarms = 0;
     // Both may become ready just after they were tried, but not again and again.
-    while in_vain < 10 {
-        let moved = from.now(Direction::Read, &mut |from| {
-            to.now(Direction::Write, &mut |to| transfer::splice(&from, &to, MOST))
+    while false_alarms < 10 {
+        let moved = from.try_once(Direction::Read, &mut |from| {
+            to.try_once(Direction::Write, &mut |to| {
+                transfer::splice(&from, &to, MAX_BYTES_PER_CALL)
+            })
         });
         match moved {
             Err(why) if why.kind() == ErrorKind::WouldBlock => {}
@@ -296,23 +311,23 @@ fn as_both_are_ready(from: &dyn Waited, to: &dyn Waited) -> io::Result<usize> {
             looks += 1;
             descriptor::check_ready(&to, Direction::Write).map(|()| 0)
         })?;
-        in_vain = if looks == 2 { in_vain + 1 } else { 0 };
+        false_alarms = if looks == 2 { false_alarms + 1 } else { 0 };
     }
     Err(io::Error::from_raw_os_error(libc::EINVAL))
 }
 
 /// Out of our pipe, in which there are `most` bytes.
-fn out(exit: &PipeReader, sink: Known<'_>, most: usize) -> io::Result<usize> {
+fn splice_out(exit: &PipeReader, sink: CopyEnd<'_>, most: usize) -> io::Result<usize> {
     match sink {
-        Known::File(file) => marked(|| transfer::splice(exit, file, most)),
-        Known::Socket(to) | Known::Pipe(to) => {
+        CopyEnd::File(file) => blocking(|| transfer::splice(exit, file, most)),
+        CopyEnd::Socket(to) | CopyEnd::Pipe(to) => {
             to.wait(Direction::Write, &mut |to| transfer::splice(exit, &to, most))
         }
     }
 }
 
 /// What is in our pipe.
-fn all(mut exit: &PipeReader, count: usize) -> Vec<u8> {
+fn drain_pipe(mut exit: &PipeReader, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     match exit.read_exact(&mut bytes) {
         Ok(()) => bytes,

@@ -21,9 +21,9 @@ use std::ptr;
 
 /// Something that can be copied from, or to.
 #[derive(Clone, Copy)]
-pub(super) enum Known<'a> {
-    Socket(&'a dyn Waited),
-    Pipe(&'a dyn Waited),
+pub(super) enum CopyEnd<'a> {
+    Socket(&'a dyn AnyPolled),
+    Pipe(&'a dyn AnyPolled),
     File(&'a File),
 }
 
@@ -31,17 +31,17 @@ pub(super) enum Known<'a> {
 pub(super) type Use<'a> = &'a mut dyn FnMut(BorrowedFd<'_>) -> io::Result<usize>;
 
 /// A [`Polled`], of whatever.
-pub(super) trait Waited {
-    /// See [`Polled::now`].
-    fn now(&self, direction: Direction, f: Use<'_>) -> io::Result<usize>;
+pub(super) trait AnyPolled {
+    /// See [`Polled::try_once`].
+    fn try_once(&self, direction: Direction, f: Use<'_>) -> io::Result<usize>;
 
     /// See [`Polled::read`] and [`Polled::write`].
     fn wait(&self, direction: Direction, f: Use<'_>) -> io::Result<usize>;
 }
 
-impl<S: AsFd> Waited for Polled<S> {
-    fn now(&self, direction: Direction, f: Use<'_>) -> io::Result<usize> {
-        Polled::now(self, direction, |source| f(source.as_fd()))
+impl<S: AsFd> AnyPolled for Polled<S> {
+    fn try_once(&self, direction: Direction, f: Use<'_>) -> io::Result<usize> {
+        Polled::try_once(self, direction, |source| f(source.as_fd()))
     }
 
     fn wait(&self, direction: Direction, f: Use<'_>) -> io::Result<usize> {
@@ -53,29 +53,29 @@ impl<S: AsFd> Waited for Polled<S> {
 }
 
 /// What a reader is.
-pub(super) fn source<R: ?Sized>(reader: &R) -> Option<Known<'_>> {
+pub(super) fn source<R: ?Sized>(reader: &R) -> Option<CopyEnd<'_>> {
     None.or_else(|| stream(reader))
-        .or_else(|| seen::<PipeReader, R>(reader).map(|pipe| Known::Pipe(&pipe.polled)))
-        .or_else(|| seen::<ChildStdout, R>(reader).map(|pipe| Known::Pipe(&pipe.polled)))
-        .or_else(|| seen::<ChildStderr, R>(reader).map(|pipe| Known::Pipe(&pipe.polled)))
+        .or_else(|| downcast::<PipeReader, R>(reader).map(|pipe| CopyEnd::Pipe(&pipe.polled)))
+        .or_else(|| downcast::<ChildStdout, R>(reader).map(|pipe| CopyEnd::Pipe(&pipe.polled)))
+        .or_else(|| downcast::<ChildStderr, R>(reader).map(|pipe| CopyEnd::Pipe(&pipe.polled)))
 }
 
 /// What a writer is.
-pub(super) fn sink<W: ?Sized>(writer: &W) -> Option<Known<'_>> {
+pub(super) fn sink<W: ?Sized>(writer: &W) -> Option<CopyEnd<'_>> {
     None.or_else(|| stream(writer))
-        .or_else(|| seen::<PipeWriter, W>(writer).map(|pipe| Known::Pipe(&pipe.polled)))
-        .or_else(|| seen::<ChildStdin, W>(writer).map(|pipe| Known::Pipe(&pipe.polled)))
+        .or_else(|| downcast::<PipeWriter, W>(writer).map(|pipe| CopyEnd::Pipe(&pipe.polled)))
+        .or_else(|| downcast::<ChildStdin, W>(writer).map(|pipe| CopyEnd::Pipe(&pipe.polled)))
 }
 
 /// What can be both.
-fn stream<T: ?Sized>(value: &T) -> Option<Known<'_>> {
-    None.or_else(|| seen::<TcpStream, T>(value).map(|stream| Known::Socket(&stream.polled)))
-        .or_else(|| seen::<UnixStream, T>(value).map(|stream| Known::Socket(&stream.polled)))
-        .or_else(|| seen::<File, T>(value).map(Known::File))
+fn stream<T: ?Sized>(value: &T) -> Option<CopyEnd<'_>> {
+    None.or_else(|| downcast::<TcpStream, T>(value).map(|stream| CopyEnd::Socket(&stream.polled)))
+        .or_else(|| downcast::<UnixStream, T>(value).map(|stream| CopyEnd::Socket(&stream.polled)))
+        .or_else(|| downcast::<File, T>(value).map(CopyEnd::File))
 }
 
 /// The value, if it is a `T`, or a reference to one.
-fn seen<T: 'static, V: ?Sized>(value: &V) -> Option<&T> {
+fn downcast<T: 'static, V: ?Sized>(value: &V) -> Option<&T> {
     let found = id::<V>();
     let place = ptr::from_ref(value);
     if found == TypeId::of::<T>() {
@@ -121,18 +121,18 @@ mod tests {
     fn values_and_references_are_known_and_wrappers_are_not() {
         let (mut stream, _other) = UnixStream::pair().unwrap();
         let (reader, writer) = crate::io::pipe().unwrap();
-        assert!(matches!(source(&stream), Some(Known::Socket(_))));
-        assert!(matches!(source(&&stream), Some(Known::Socket(_))));
-        assert!(matches!(sink(&&mut stream), Some(Known::Socket(_))));
+        assert!(matches!(source(&stream), Some(CopyEnd::Socket(_))));
+        assert!(matches!(source(&&stream), Some(CopyEnd::Socket(_))));
+        assert!(matches!(sink(&&mut stream), Some(CopyEnd::Socket(_))));
         assert!(matches!(
             (source(&reader), sink(&&writer)),
-            (Some(Known::Pipe(_)), Some(Known::Pipe(_)))
+            (Some(CopyEnd::Pipe(_)), Some(CopyEnd::Pipe(_)))
         ));
         assert!(sink(&reader).is_none() && source(&writer).is_none());
         let null = File::open("/dev/null").unwrap();
         assert!(matches!(
             (source(&null), sink(&&null)),
-            (Some(Known::File(_)), Some(Known::File(_)))
+            (Some(CopyEnd::File(_)), Some(CopyEnd::File(_)))
         ));
         assert!(source(&std::io::BufReader::new(&stream)).is_none());
         let any: &mut dyn Read = &mut stream;
@@ -143,8 +143,8 @@ mod tests {
     #[test]
     fn what_is_found_is_the_value_itself() {
         let null = File::open("/dev/null").unwrap();
-        assert!(seen::<File, &&File>(&&&null).is_none());
-        assert!(ptr::eq(seen::<File, &File>(&&null).unwrap(), &null));
-        assert!(ptr::eq(seen::<File, File>(&null).unwrap(), &null));
+        assert!(downcast::<File, &&File>(&&&null).is_none());
+        assert!(ptr::eq(downcast::<File, &File>(&&null).unwrap(), &null));
+        assert!(ptr::eq(downcast::<File, File>(&null).unwrap(), &null));
     }
 }

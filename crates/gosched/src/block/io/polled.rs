@@ -11,9 +11,9 @@
 //!
 //! **One at a time.** Reads take turns, and so do writes; a read and a write do not wait for each other.
 
+use crate::block::before_wait;
 use crate::block::call;
-use crate::block::limit::{Alarm, Rung};
-use crate::block::may_wait;
+use crate::block::limit::{Alarm, AlarmEffect};
 use crate::block::sync::{Condvar, Mutex};
 use crate::gmp::poll_desc::PollDesc;
 use crate::gmp::readiness::Refusal;
@@ -39,14 +39,14 @@ pub(crate) struct Polled<S: AsFd> {
     /// The descriptor was borrowed from outside.
     lent: AtomicBool,
     /// True: there was no more to read the last time, and nothing has happened since that was not told.
-    reading: Mutex<bool>,
-    writing: Mutex<()>,
+    read_lock: Mutex<bool>,
+    write_lock: Mutex<()>,
     /// Changed by one at a time.
-    deadlines: Mutex<()>,
+    deadline_lock: Mutex<()>,
     timeouts: [AtomicU64; 2],
     /// The last one has left, after a close.
-    gone: Mutex<bool>,
-    is_gone: Condvar,
+    fd_closed: Mutex<bool>,
+    closed_cond: Condvar,
 }
 
 /// In `users`: nobody is counted any more.
@@ -58,13 +58,13 @@ unsafe impl<S: AsFd + Send + Sync> Sync for Polled<S> {}
 unsafe impl<S: AsFd + Send> Send for Polled<S> {}
 
 /// What is put in the place of a lent descriptor: nothing can be done with it.
-fn nothing() -> io::Result<BorrowedFd<'static>> {
-    static NOTHING: OnceLock<OwnedFd> = OnceLock::new();
-    if let Some(nothing) = NOTHING.get() {
+fn inert_fd() -> io::Result<BorrowedFd<'static>> {
+    static INERT_FD: OnceLock<OwnedFd> = OnceLock::new();
+    if let Some(nothing) = INERT_FD.get() {
         return Ok(nothing.as_fd());
     }
     let new = descriptor::inert()?;
-    Ok(NOTHING.get_or_init(|| new).as_fd())
+    Ok(INERT_FD.get_or_init(|| new).as_fd())
 }
 
 /// One who is counted.
@@ -77,7 +77,7 @@ impl<S: AsFd> Drop for User<'_, S> {
     fn drop(&mut self) {
         // PAIR polled-users: whoever leaves last sees what the others did.
         if self.polled.users.fetch_sub(1, Ordering::AcqRel) == CLOSED | 1 {
-            self.polled.end();
+            self.polled.finish_close();
         }
     }
 }
@@ -86,19 +86,19 @@ impl<S: AsFd> Polled<S> {
     /// # Errors
     /// It cannot be polled, or the system refuses.
     pub(crate) fn new(source: S) -> io::Result<Polled<S>> {
-        nothing()?;
+        inert_fd()?;
         let desc = netpoll::register(source.as_fd().as_raw_fd())?;
         Ok(Polled {
             source: UnsafeCell::new(ManuallyDrop::new(source)),
             desc,
             users: AtomicUsize::new(0),
             lent: AtomicBool::new(false),
-            reading: Mutex::new(false),
-            writing: Mutex::new(()),
-            deadlines: Mutex::new(()),
+            read_lock: Mutex::new(false),
+            write_lock: Mutex::new(()),
+            deadline_lock: Mutex::new(()),
             timeouts: [AtomicU64::new(0), AtomicU64::new(0)],
-            gone: Mutex::new(false),
-            is_gone: Condvar::new(),
+            fd_closed: Mutex::new(false),
+            closed_cond: Condvar::new(),
         })
     }
 
@@ -128,8 +128,8 @@ impl<S: AsFd> Polled<S> {
 
     /// Does `f` as soon as it would not block: it says [`ErrorKind::WouldBlock`] until then.
     pub(crate) fn read<R>(&self, f: impl FnMut(&S) -> io::Result<R>) -> io::Result<R> {
-        let _user = self.begin()?;
-        let mut drained = self.reading.hold();
+        let _user = self.enter_to_wait()?;
+        let mut drained = self.read_lock.lock_no_unwind();
         *drained = false;
         self.attempt(Direction::Read, f)
     }
@@ -160,8 +160,8 @@ impl<S: AsFd> Polled<S> {
         room: usize,
         mut f: impl FnMut(&S) -> io::Result<(usize, bool)>,
     ) -> io::Result<usize> {
-        let _user = self.begin()?;
-        let mut drained = self.reading.hold();
+        let _user = self.enter_to_wait()?;
+        let mut drained = self.read_lock.lock_no_unwind();
         let mut until = None;
         // Whatever comes of the wait: what was told may be used up by it.
         if std::mem::take(&mut *drained) && room > 0 && !self.desc.is_exceptional() {
@@ -175,29 +175,29 @@ impl<S: AsFd> Polled<S> {
     /// As [`Polled::read`], in the other direction.
     #[inline]
     pub(crate) fn write<R>(&self, f: impl FnMut(&S) -> io::Result<R>) -> io::Result<R> {
-        let _user = self.begin()?;
-        let _turn = self.writing.hold();
+        let _user = self.enter_to_wait()?;
+        let _turn = self.write_lock.lock_no_unwind();
         self.attempt(Direction::Write, f)
     }
 
     /// Does `f` once, if calls in that direction may still be made. It does not wait, nor for its turn.
-    pub(crate) fn now<R>(
+    pub(crate) fn try_once<R>(
         &self,
         direction: Direction,
         f: impl FnOnce(&S) -> io::Result<R>,
     ) -> io::Result<R> {
-        let _user = self.begin()?;
+        let _user = self.enter_to_wait()?;
         self.desc.side(direction).readiness.check().map_err(error)?;
         f(self.source())
     }
 
     /// As [`Polled::write`], where nobody tells when it would not block: it is tried again after pauses.
-    pub(crate) fn write_again_and_again<R>(
+    pub(crate) fn write_with_retries<R>(
         &self,
         mut f: impl FnMut(&S) -> io::Result<R>,
     ) -> io::Result<R> {
-        let _user = self.begin()?;
-        let _turn = self.writing.hold();
+        let _user = self.enter_to_wait()?;
+        let _turn = self.write_lock.lock_no_unwind();
         let timeout = self.timeouts[Direction::Write as usize].load(Ordering::Relaxed);
         let until = (timeout != 0).then(|| clock::after(Duration::from_nanos(timeout)));
         let mut pause = Duration::from_micros(50);
@@ -213,14 +213,14 @@ impl<S: AsFd> Polled<S> {
                 done => return done,
             }
             let end = clock::after(pause).min(until.unwrap_or(u64::MAX));
-            self.rest_until(Direction::Write, end)?;
+            self.pause_until(Direction::Write, end)?;
             pause = (2 * pause).min(Duration::from_millis(5));
         }
     }
 
     #[inline]
-    fn begin(&self) -> io::Result<User<'_, S>> {
-        may_wait();
+    fn enter_to_wait(&self) -> io::Result<User<'_, S>> {
+        before_wait();
         self.enter()
     }
 
@@ -255,7 +255,7 @@ impl<S: AsFd> Polled<S> {
     /// Whoever reads next tries: others have read meanwhile, in their own way.
     #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code does"))]
     pub(crate) fn forget_drained(&mut self) {
-        *self.reading.get_mut() = false;
+        *self.read_lock.get_mut() = false;
     }
 
     /// Waits until something has happened; `until` is when the call has taken too long, once that is known.
@@ -274,19 +274,21 @@ impl<S: AsFd> Polled<S> {
 
     /// Waits until something has happened. False: it is `when`, and nothing has.
     fn wait_until(&self, direction: Direction, when: u64) -> io::Result<bool> {
-        self.within(direction, when, |is_over| netpoll::wait(self.desc, direction, is_over))
+        self.wait_with_alarm(direction, when, |is_over| {
+            netpoll::wait(self.desc, direction, is_over)
+        })
     }
 
     /// Does nothing for `duration`; a close or a deadline ends that.
-    pub(crate) fn rest(&self, duration: Duration) -> io::Result<()> {
-        let _user = self.begin()?;
-        let _turn = self.reading.hold();
-        self.rest_until(Direction::Read, clock::after(duration))
+    pub(crate) fn pause(&self, duration: Duration) -> io::Result<()> {
+        let _user = self.enter_to_wait()?;
+        let _turn = self.read_lock.lock_no_unwind();
+        self.pause_until(Direction::Read, clock::after(duration))
     }
 
-    fn rest_until(&self, direction: Direction, when: u64) -> io::Result<()> {
+    fn pause_until(&self, direction: Direction, when: u64) -> io::Result<()> {
         let rest = || {
-            self.within(direction, when, |is_over| {
+            self.wait_with_alarm(direction, when, |is_over| {
                 netpoll::wait_unpolled(self.desc, direction, is_over)
             })
         };
@@ -295,7 +297,7 @@ impl<S: AsFd> Polled<S> {
     }
 
     /// Waits, until `when` at most. False: it is.
-    fn within(
+    fn wait_with_alarm(
         &self,
         direction: Direction,
         when: u64,
@@ -303,7 +305,7 @@ impl<S: AsFd> Polled<S> {
     ) -> io::Result<bool> {
         let limit = TimeLimit { desc: self.desc, direction, over: AtomicBool::new(false) };
         // SAFETY: data — it outlives the alarm.
-        let alarm = unsafe { Alarm::new(disturb, ptr::from_ref(&limit).cast()) };
+        let alarm = unsafe { Alarm::new(on_timeout, ptr::from_ref(&limit).cast()) };
         alarm.start(when);
         // PAIR io-limit: one sees what the other did to the word in between.
         let is_over = || limit.over.load(Ordering::Acquire);
@@ -319,7 +321,7 @@ impl<S: AsFd> Polled<S> {
         when: Option<Instant>,
     ) -> io::Result<()> {
         let _user = self.enter()?;
-        let _turn = self.deadlines.hold();
+        let _turn = self.deadline_lock.lock_no_unwind();
         let when = when.map(|when| {
             let left = when.saturating_duration_since(clock::instant(clock::now()));
             if left.is_zero() { 0 } else { clock::after(left) }
@@ -352,7 +354,7 @@ impl<S: AsFd> Polled<S> {
 
     /// Ends all calls, and closes the descriptor when they have come back.
     pub(crate) fn close(&self) -> io::Result<()> {
-        may_wait();
+        before_wait();
         let user = self.enter()?;
         // PAIR polled-users: whoever comes later sees it.
         if self.users.fetch_or(CLOSED, Ordering::AcqRel) & CLOSED != 0 {
@@ -360,32 +362,32 @@ impl<S: AsFd> Polled<S> {
         }
         netpoll::close(self.desc);
         drop(user);
-        let mut gone = self.gone.hold();
+        let mut gone = self.fd_closed.lock_no_unwind();
         while !*gone {
-            gone = self.is_gone.wait(gone);
+            gone = self.closed_cond.wait(gone);
         }
         Ok(())
     }
 
     /// The last one has left, after a close.
     #[cold]
-    fn end(&self) {
+    fn finish_close(&self) {
         // Those who come now count themselves, see that it is closed, and leave again: the last one of them
         // would come here, too.
-        let mut gone = self.gone.hold();
+        let mut gone = self.fd_closed.lock_no_unwind();
         if *gone {
             return;
         }
         let fd = self.source().as_fd().as_raw_fd();
         netpoll::unregister(fd, self.desc);
         match self.lent.load(Ordering::Relaxed) {
-            true => nothing().map_or((), |nothing| descriptor::replace(fd, nothing)),
+            true => inert_fd().map_or((), |nothing| descriptor::replace(fd, nothing)),
             // SAFETY: nobody is counted: nobody uses it, nor will.
-            false => close_marked(unsafe { &mut *self.source.get() }),
+            false => close_blocking(unsafe { &mut *self.source.get() }),
         }
         *gone = true;
         drop(gone);
-        self.is_gone.notify_all();
+        self.closed_cond.notify_all();
     }
 
     /// The source, which is polled no more.
@@ -393,7 +395,7 @@ impl<S: AsFd> Polled<S> {
     /// # Errors
     /// It was closed.
     pub(crate) fn into_source(mut self) -> io::Result<S> {
-        if *self.gone.get_mut() {
+        if *self.fd_closed.get_mut() {
             return Err(ErrorKind::NotConnected.into());
         }
         let mut this = ManuallyDrop::new(self);
@@ -405,7 +407,7 @@ impl<S: AsFd> Polled<S> {
     /// The descriptor; one with which nothing can be done after a close.
     pub(crate) fn lend(&self) -> BorrowedFd<'_> {
         let Ok(_user) = self.enter() else {
-            return nothing().unwrap_or_else(|_| unreachable!("made before the first was polled"));
+            return inert_fd().unwrap_or_else(|_| unreachable!("made before the first was polled"));
         };
         self.lent.store(true, Ordering::Relaxed);
         self.source().as_fd()
@@ -414,12 +416,12 @@ impl<S: AsFd> Polled<S> {
 
 impl<S: AsFd> Drop for Polled<S> {
     fn drop(&mut self) {
-        let gone = *self.gone.get_mut();
+        let gone = *self.fd_closed.get_mut();
         if !gone {
             netpoll::unregister(self.source().as_fd().as_raw_fd(), self.desc);
         }
         if !gone || *self.lent.get_mut() {
-            close_marked(self.source.get_mut());
+            close_blocking(self.source.get_mut());
         }
     }
 }
@@ -434,9 +436,9 @@ impl<S: AsFd + fmt::Debug> fmt::Debug for Polled<S> {
 }
 
 /// Drops the source; a close may take its time (`SO_LINGER`).
-fn close_marked<S>(source: &mut ManuallyDrop<S>) {
+fn close_blocking<S>(source: &mut ManuallyDrop<S>) {
     // SAFETY: the callers are the last who use it, and come here once.
-    drop(call::Closing::new(unsafe { ManuallyDrop::take(source) }));
+    drop(call::BlockingDrop::new(unsafe { ManuallyDrop::take(source) }));
 }
 
 pub(super) fn error(why: Refusal) -> io::Error {
@@ -455,14 +457,14 @@ struct TimeLimit {
 
 /// # Safety
 /// - **data**: a `TimeLimit`.
-unsafe fn disturb(data: *const ()) -> Rung {
+unsafe fn on_timeout(data: *const ()) -> AlarmEffect {
     // SAFETY: data — promised by the caller.
     let limit = unsafe { &*data.cast::<TimeLimit>() };
     // PAIR io-limit: before the word is changed.
     limit.over.store(true, Ordering::Release);
     let side = limit.desc.side(limit.direction);
     match side.resolve_waiter(side.readiness.unblock()) {
-        Some(g) => Rung::TookOut(g),
-        None => Rung::Nobody,
+        Some(g) => AlarmEffect::Ready(g),
+        None => AlarmEffect::Nothing,
     }
 }

@@ -10,7 +10,7 @@
 //! polled then; those who wait for the old one, through this, look again.
 
 use super::polled::Polled;
-use crate::block::call::marked;
+use crate::block::call::blocking;
 use crate::block::sync::Mutex;
 use crate::sys::descriptor;
 use crate::sys::poller::Direction;
@@ -21,9 +21,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One of the three numbers.
 #[derive(Clone, Copy, Debug)]
-struct Number(RawFd);
+struct StdFd(RawFd);
 
-impl AsFd for Number {
+impl AsFd for StdFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: open for as long as the process lives, as std takes it; or calls fail.
         unsafe { BorrowedFd::borrow_raw(self.0) }
@@ -33,7 +33,7 @@ impl AsFd for Number {
 /// A standard stream, without a buffer.
 #[derive(Debug)]
 pub(super) struct Standard {
-    number: Number,
+    number: StdFd,
     watch: Mutex<Watch>,
 }
 
@@ -43,11 +43,11 @@ struct Watch {
     /// Which file it is; none so far.
     file: Option<(u64, u64, u64)>,
     /// None: it cannot be polled.
-    polled: Option<Arc<Polled<Number>>>,
+    polled: Option<Arc<Polled<StdFd>>>,
 }
 
 /// So much can be written to a pipe that is ready without waiting.
-const PIECE: usize = libc::PIPE_BUF;
+const MAX_PIPE_WRITE_BYTES: usize = libc::PIPE_BUF;
 
 /// The process ends: nobody polls any more.
 pub(super) static IS_EXITING: AtomicBool = AtomicBool::new(false);
@@ -59,13 +59,13 @@ pub(super) static STDERR: Standard = Standard::new(libc::STDERR_FILENO);
 impl Standard {
     const fn new(number: RawFd) -> Standard {
         let watch = Watch { file: None, polled: None };
-        Standard { number: Number(number), watch: Mutex::new(watch) }
+        Standard { number: StdFd(number), watch: Mutex::new(watch) }
     }
 
     /// What is polled for the file that is there now.
-    fn watched(&self) -> Option<Arc<Polled<Number>>> {
+    fn poll_current_file(&self) -> Option<Arc<Polled<StdFd>>> {
         let file = descriptor::identity(&self.number).ok()?;
-        let mut watch = self.watch.hold();
+        let mut watch = self.watch.lock_no_unwind();
         if watch.file != Some(file) {
             // The poller knows one file by a number.
             watch.polled.take().map(|old| old.close());
@@ -91,7 +91,7 @@ fn if_closed(result: io::Result<usize>, instead: usize) -> io::Result<usize> {
 }
 
 /// Whether the way that does not wait has said nothing yet.
-fn is_open(result: &io::Result<usize>) -> bool {
+fn is_inconclusive(result: &io::Result<usize>) -> bool {
     let open = [ErrorKind::WouldBlock, ErrorKind::Unsupported, ErrorKind::Interrupted];
     result.as_ref().is_err_and(|why| open.contains(&why.kind()))
 }
@@ -104,12 +104,12 @@ fn is_replaced(why: &io::Error) -> bool {
 impl Read for &Standard {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let first = descriptor::read_now(&self.number, buffer);
-        if !is_open(&first) {
+        if !is_inconclusive(&first) {
             return if_closed(first, 0);
         }
         let read = loop {
-            let Some(polled) = self.watched() else {
-                break marked(|| descriptor::read(&self.number, buffer));
+            let Some(polled) = self.poll_current_file() else {
+                break blocking(|| descriptor::read(&self.number, buffer));
             };
             match polled.read(|number| read_if_ready(number, buffer)) {
                 Err(why) if is_replaced(&why) => {}
@@ -120,11 +120,11 @@ impl Read for &Standard {
     }
 }
 
-fn read_if_ready(number: &Number, buffer: &mut [u8]) -> io::Result<usize> {
+fn read_if_ready(number: &StdFd, buffer: &mut [u8]) -> io::Result<usize> {
     match descriptor::read_now(number, buffer) {
         Err(why) if why.kind() == ErrorKind::Unsupported => {
             descriptor::check_ready(number, Direction::Read)?;
-            marked(|| descriptor::read(number, buffer))
+            blocking(|| descriptor::read(number, buffer))
         }
         done => done,
     }
@@ -136,12 +136,12 @@ impl Write for &Standard {
             return if_closed(descriptor::write(&self.number, bytes), bytes.len());
         }
         let first = descriptor::write_now(&self.number, bytes);
-        if !is_open(&first) {
+        if !is_inconclusive(&first) {
             return if_closed(first, bytes.len());
         }
         let written = loop {
-            let Some(polled) = self.watched() else {
-                break marked(|| descriptor::write(&self.number, bytes));
+            let Some(polled) = self.poll_current_file() else {
+                break blocking(|| descriptor::write(&self.number, bytes));
             };
             match polled.write(|number| write_if_ready(number, bytes)) {
                 Err(why) if is_replaced(&why) => {}
@@ -156,11 +156,11 @@ impl Write for &Standard {
     }
 }
 
-fn write_if_ready(number: &Number, bytes: &[u8]) -> io::Result<usize> {
+fn write_if_ready(number: &StdFd, bytes: &[u8]) -> io::Result<usize> {
     match descriptor::write_now(number, bytes) {
         Err(why) if why.kind() == ErrorKind::Unsupported => {
             descriptor::check_ready(number, Direction::Write)?;
-            marked(|| descriptor::write(number, &bytes[..bytes.len().min(PIECE)]))
+            blocking(|| descriptor::write(number, &bytes[..bytes.len().min(MAX_PIPE_WRITE_BYTES)]))
         }
         done => done,
     }

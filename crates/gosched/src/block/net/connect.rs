@@ -20,14 +20,14 @@ use std::time::Duration;
 /// What the system's resolver says.
 #[doc(alias = "LookupHost")]
 pub fn lookup_host<A: ToSocketAddrs>(host: A) -> io::Result<impl Iterator<Item = SocketAddr>> {
-    call::marked(|| host.to_socket_addrs())
+    call::blocking(|| host.to_socket_addrs())
 }
 
 /// Does `f` with one address after the other, until it succeeds.
 ///
 /// # Errors
 /// That of the last one; or there is none.
-pub(super) fn first_of<A: ToSocketAddrs, T>(
+pub(super) fn try_each_address<A: ToSocketAddrs, T>(
     addresses: A,
     mut f: impl FnMut(&SocketAddr) -> io::Result<T>,
 ) -> io::Result<T> {

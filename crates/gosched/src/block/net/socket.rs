@@ -190,22 +190,22 @@ pub(crate) fn write_vectored(socket: &impl AsFd, parts: &[IoSlice<'_>]) -> io::R
 /// Lets a listener have as many connections in its queue as the system allows. (Std's number is small: where
 /// one goroutine connects and another accepts, they fill the queue before the other one runs, and then wait
 /// for a second.)
-pub(super) fn widen(listener: &impl AsFd) -> io::Result<()> {
+pub(super) fn raise_backlog(listener: &impl AsFd) -> io::Result<()> {
     socket2::SockRef::from(listener).listen(i32::from(u16::MAX))
 }
 
 /// How long a listener rests when there are no descriptors: Go's server's times.
-const SHORTEST: Duration = Duration::from_millis(5);
-const LONGEST: Duration = Duration::from_secs(1);
+const MIN_ACCEPT_BACKOFF: Duration = Duration::from_millis(5);
+const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
 
 /// The next connection, and whose it is.
 ///
 /// A connection that was given up before it was accepted is not spoken of. Where there are no descriptors
 /// left, the call rests before it tries once more and says so: those who try again and again do not keep a
-/// CPU busy. `rest` is how long, and belongs to the listener.
+/// CPU busy. `backoff_millis` is how long, and belongs to the listener.
 pub(super) fn accept<S: AsFd, T>(
     polled: &Polled<S>,
-    rest: &AtomicU32,
+    backoff_millis: &AtomicU32,
     now: fn(&S) -> io::Result<T>,
 ) -> io::Result<T> {
     let try_now = |listener: &S| loop {
@@ -217,16 +217,16 @@ pub(super) fn accept<S: AsFd, T>(
     let first = polled.read(try_now);
     let accepted = match first {
         Err(why) if is_exhausted(&why) => {
-            let before = Duration::from_millis(rest.load(Ordering::Relaxed).into());
-            let longer = (2 * before).clamp(SHORTEST, LONGEST);
-            rest.store(longer.as_millis() as u32, Ordering::Relaxed);
-            polled.rest(longer)?;
+            let before = Duration::from_millis(backoff_millis.load(Ordering::Relaxed).into());
+            let longer = (2 * before).clamp(MIN_ACCEPT_BACKOFF, MAX_ACCEPT_BACKOFF);
+            backoff_millis.store(longer.as_millis() as u32, Ordering::Relaxed);
+            polled.pause(longer)?;
             polled.read(try_now)
         }
         first => first,
     };
-    if accepted.is_ok() && rest.load(Ordering::Relaxed) != 0 {
-        rest.store(0, Ordering::Relaxed);
+    if accepted.is_ok() && backoff_millis.load(Ordering::Relaxed) != 0 {
+        backoff_millis.store(0, Ordering::Relaxed);
     }
     accepted
 }

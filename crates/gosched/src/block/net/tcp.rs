@@ -16,7 +16,7 @@ pub struct TcpStream {
 /// A TCP socket that takes connections: [`std::net::TcpListener`], for goroutines.
 pub struct TcpListener {
     polled: Polled<std::net::TcpListener>,
-    rest: AtomicU32,
+    backoff_millis: AtomicU32,
 }
 
 common!(TcpStream, std::net::TcpStream);
@@ -39,7 +39,9 @@ impl TcpStream {
     /// # Errors
     /// There is none; the error is the last one's.
     pub fn connect<A: ToSocketAddrs>(addresses: A) -> io::Result<TcpStream> {
-        connect::first_of(addresses, |address| Ok(TcpStream::new(connect::connect(address, None)?)))
+        connect::try_each_address(addresses, |address| {
+            Ok(TcpStream::new(connect::connect(address, None)?))
+        })
     }
 
     /// As [`TcpStream::connect`], within a time limit.
@@ -150,7 +152,7 @@ impl TcpStream {
 
 impl TcpListener {
     fn new(polled: Polled<std::net::TcpListener>) -> TcpListener {
-        TcpListener { polled, rest: AtomicU32::new(0) }
+        TcpListener { polled, backoff_millis: AtomicU32::new(0) }
     }
 
     /// Takes connections at the first of the addresses that can be had. Port 0: any that is free.
@@ -158,9 +160,9 @@ impl TcpListener {
     /// # Errors
     /// None can be had; the error is the last one's.
     pub fn bind<A: ToSocketAddrs>(addresses: A) -> io::Result<TcpListener> {
-        connect::first_of(addresses, |address| {
+        connect::try_each_address(addresses, |address| {
             let listener = std::net::TcpListener::bind(address)?;
-            socket::widen(&listener)?;
+            socket::raise_backlog(&listener)?;
             TcpListener::from_std(listener)
         })
     }
@@ -172,7 +174,7 @@ impl TcpListener {
     /// # Errors
     /// It was closed, its deadline is over, or the system refuses.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let accepted = socket::accept(&self.polled, &self.rest, socket::accept_polled);
+        let accepted = socket::accept(&self.polled, &self.backoff_millis, socket::accept_polled);
         let (stream, address) = accepted?;
         let address = address.as_socket().ok_or_else(socket::bad_address)?;
         Ok((TcpStream::new(Polled::new(stream.into())?), address))

@@ -60,7 +60,7 @@ impl UdpSocket {
     /// # Errors
     /// None can be had; the error is the last one's.
     pub fn bind<A: ToSocketAddrs>(addresses: A) -> io::Result<UdpSocket> {
-        connect::first_of(addresses, |address| {
+        connect::try_each_address(addresses, |address| {
             UdpSocket::from_std(std::net::UdpSocket::bind(address)?)
         })
     }
@@ -70,7 +70,9 @@ impl UdpSocket {
     /// # Errors
     /// None of the addresses will do; the error is the last one's.
     pub fn connect<A: ToSocketAddrs>(&self, addresses: A) -> io::Result<()> {
-        connect::first_of(addresses, |address| self.polled.with(|socket| socket.connect(address)))
+        connect::try_each_address(addresses, |address| {
+            self.polled.with(|socket| socket.connect(address))
+        })
     }
 
     /// The next datagram, and whose it is. What finds no room is lost.

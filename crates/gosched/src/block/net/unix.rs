@@ -16,7 +16,7 @@ pub struct UnixStream {
 /// A socket that takes such connections: [`std::os::unix::net::UnixListener`], for goroutines.
 pub struct UnixListener {
     polled: Polled<net::UnixListener>,
-    rest: AtomicU32,
+    backoff_millis: AtomicU32,
 }
 
 /// A socket for datagrams: [`std::os::unix::net::UnixDatagram`], for goroutines.
@@ -85,7 +85,7 @@ impl UnixStream {
     /// There is none, or nobody takes connections.
     pub fn connect<P: AsRef<Path>>(path: P) -> io::Result<UnixStream> {
         // The system does not tell when there is room: this waits as a thread does.
-        UnixStream::from_std(call::marked(|| net::UnixStream::connect(path))?)
+        UnixStream::from_std(call::blocking(|| net::UnixStream::connect(path))?)
     }
 
     /// As [`UnixStream::connect`], to an address.
@@ -93,7 +93,7 @@ impl UnixStream {
     /// # Errors
     /// As there.
     pub fn connect_addr(address: &SocketAddr) -> io::Result<UnixStream> {
-        UnixStream::from_std(call::marked(|| net::UnixStream::connect_addr(address))?)
+        UnixStream::from_std(call::blocking(|| net::UnixStream::connect_addr(address))?)
     }
 
     // A short read does not mean that there is no more: descriptors that are sent along cut the stream.
@@ -104,7 +104,7 @@ impl UnixStream {
 
 impl UnixListener {
     fn new(polled: Polled<net::UnixListener>) -> UnixListener {
-        UnixListener { polled, rest: AtomicU32::new(0) }
+        UnixListener { polled, backoff_millis: AtomicU32::new(0) }
     }
 
     /// Takes connections at `path`, which must not exist.
@@ -112,8 +112,8 @@ impl UnixListener {
     /// # Errors
     /// It exists, or cannot be made.
     pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixListener> {
-        let listener = call::marked(|| net::UnixListener::bind(path))?;
-        socket::widen(&listener)?;
+        let listener = call::blocking(|| net::UnixListener::bind(path))?;
+        socket::raise_backlog(&listener)?;
         UnixListener::from_std(listener)
     }
 
@@ -122,8 +122,8 @@ impl UnixListener {
     /// # Errors
     /// As there.
     pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixListener> {
-        let listener = call::marked(|| net::UnixListener::bind_addr(address))?;
-        socket::widen(&listener)?;
+        let listener = call::blocking(|| net::UnixListener::bind_addr(address))?;
+        socket::raise_backlog(&listener)?;
         UnixListener::from_std(listener)
     }
 
@@ -134,7 +134,7 @@ impl UnixListener {
     /// It was closed, its deadline is over, or the system refuses.
     pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let (stream, address) =
-            socket::accept(&self.polled, &self.rest, net::UnixListener::accept)?;
+            socket::accept(&self.polled, &self.backoff_millis, net::UnixListener::accept)?;
         Ok((UnixStream::from_std(stream)?, address))
     }
 
@@ -179,7 +179,7 @@ impl UnixDatagram {
     /// # Errors
     /// It exists, or cannot be made.
     pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixDatagram> {
-        UnixDatagram::from_std(call::marked(|| net::UnixDatagram::bind(path))?)
+        UnixDatagram::from_std(call::blocking(|| net::UnixDatagram::bind(path))?)
     }
 
     /// As [`UnixDatagram::bind`], at an address.
@@ -187,7 +187,7 @@ impl UnixDatagram {
     /// # Errors
     /// As there.
     pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixDatagram> {
-        UnixDatagram::from_std(call::marked(|| net::UnixDatagram::bind_addr(address))?)
+        UnixDatagram::from_std(call::blocking(|| net::UnixDatagram::bind_addr(address))?)
     }
 
     /// Without an address.
@@ -245,7 +245,7 @@ impl UnixDatagram {
     /// As there.
     pub fn send_to_addr(&self, bytes: &[u8], address: &SocketAddr) -> io::Result<usize> {
         // The system tells nobody of room in the queue of one who is not connected.
-        self.polled.write_again_and_again(|socket| socket.send_to_addr(bytes, address))
+        self.polled.write_with_retries(|socket| socket.send_to_addr(bytes, address))
     }
 
     /// Sends a datagram to the one it is connected to.

@@ -1,9 +1,9 @@
 //! A process that was started.
 
 use super::{ExitStatus, Output};
+use crate::block::before_wait;
 use crate::block::call;
 use crate::block::io::names::*;
-use crate::block::may_wait;
 use crate::block::signal::Signal;
 use crate::block::sync::Mutex;
 
@@ -64,7 +64,7 @@ struct Process {
     id: u32,
     std: Mutex<std::process::Child>,
     /// Can be read when it has ended. None where the system has nothing like that.
-    end: Option<Polled<OwnedFd>>,
+    pidfd: Option<Polled<OwnedFd>>,
     kill_on_drop: bool,
 }
 
@@ -95,7 +95,7 @@ impl Child {
     /// # Errors
     /// The system refuses.
     pub fn kill(&self) -> io::Result<()> {
-        self.process.std.hold().kill()
+        self.process.std.lock_no_unwind().kill()
     }
 
     /// Sends it a signal. Nothing happens to one whose end was seen.
@@ -123,7 +123,7 @@ impl Child {
     /// # Errors
     /// As [`Child::wait`].
     pub fn try_wait(&self) -> io::Result<Option<ExitStatus>> {
-        self.process.std.hold().try_wait()
+        self.process.std.lock_no_unwind().try_wait()
     }
 
     /// Reads all that it writes, both streams at once, and waits for its end. Its standard input is closed
@@ -167,19 +167,19 @@ impl Process {
     fn new(std: std::process::Child, kill_on_drop: bool) -> Process {
         let id = std.id();
         let end = descriptor::pidfd_open(id).and_then(Polled::new).ok();
-        Process { id, std: Mutex::new(std), end, kill_on_drop }
+        Process { id, std: Mutex::new(std), pidfd: end, kill_on_drop }
     }
 
     fn wait(&self) -> io::Result<ExitStatus> {
-        may_wait();
+        before_wait();
         loop {
-            if let Some(status) = self.std.hold().try_wait()? {
+            if let Some(status) = self.std.lock_no_unwind().try_wait()? {
                 return Ok(status);
             }
-            match &self.end {
+            match &self.pidfd {
                 Some(end) => end.read(|end| descriptor::check_ready(end, Direction::Read))?,
                 // It stays to be waited for: nobody else gets its number before that is done above.
-                None => match call::marked_long(|| descriptor::block_until_waitable(self.id)) {
+                None => match call::blocking_now(|| descriptor::block_until_waitable(self.id)) {
                     Err(why) if why.raw_os_error() == Some(libc::ECHILD) => {}
                     Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
                     ended => ended?,
@@ -189,7 +189,7 @@ impl Process {
     }
 
     fn send(&self, signal: Signal) -> io::Result<()> {
-        let mut std = self.std.hold();
+        let mut std = self.std.lock_no_unwind();
         if std.try_wait()?.is_some() {
             return Ok(());
         }
@@ -202,15 +202,15 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if self.kill_on_drop && !matches!(self.std.get_mut().try_wait(), Ok(Some(_))) {
-            drop(call::Closing::new(Killing(self.std.get_mut())));
+            drop(call::BlockingDrop::new(KillOnDrop(self.std.get_mut())));
         }
     }
 }
 
 /// A process that is killed, and waited for, when this is dropped: it does not take long, as a rule.
-struct Killing<'a>(&'a mut std::process::Child);
+struct KillOnDrop<'a>(&'a mut std::process::Child);
 
-impl Drop for Killing<'_> {
+impl Drop for KillOnDrop<'_> {
     fn drop(&mut self) {
         if self.0.kill().is_ok() {
             let _ = self.0.wait();

@@ -2,7 +2,7 @@
 
 use super::child::Child;
 use super::{ExitStatus, Output, Stdio};
-use crate::block::call::marked;
+use crate::block::call::blocking;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -24,7 +24,7 @@ use std::process::{CommandArgs, CommandEnvs};
 pub struct Command {
     std: std::process::Command,
     /// Which of the three streams were spoken of.
-    said: [bool; 3],
+    stdio_set: [bool; 3],
     kill_on_drop: bool,
 }
 
@@ -32,7 +32,7 @@ impl From<std::process::Command> for Command {
     /// Std does not tell which streams it was told about: [`Command::output`] does not change them, so they
     /// should be set before, or on the result.
     fn from(std: std::process::Command) -> Command {
-        Command { std, said: [true; 3], kill_on_drop: false }
+        Command { std, stdio_set: [true; 3], kill_on_drop: false }
     }
 }
 
@@ -40,7 +40,7 @@ impl Command {
     /// To start `program`, which is looked for in `PATH` if it has no slash.
     pub fn new<S: AsRef<OsStr>>(program: S) -> Command {
         let std = std::process::Command::new(program);
-        Command { std, said: [false; 3], kill_on_drop: false }
+        Command { std, stdio_set: [false; 3], kill_on_drop: false }
     }
 
     /// One more argument.
@@ -106,21 +106,21 @@ impl Command {
 
     /// Its standard input. Not said: that of this process; nothing for [`Command::output`].
     pub fn stdin<T: Into<Stdio>>(&mut self, stdin: T) -> &mut Command {
-        self.said[0] = true;
+        self.stdio_set[0] = true;
         self.std.stdin(stdin);
         self
     }
 
     /// Its standard output. Not said: that of this process; a pipe for [`Command::output`].
     pub fn stdout<T: Into<Stdio>>(&mut self, stdout: T) -> &mut Command {
-        self.said[1] = true;
+        self.stdio_set[1] = true;
         self.std.stdout(stdout);
         self
     }
 
     /// Its standard error. Not said: that of this process; a pipe for [`Command::output`].
     pub fn stderr<T: Into<Stdio>>(&mut self, stderr: T) -> &mut Command {
-        self.said[2] = true;
+        self.stdio_set[2] = true;
         self.std.stderr(stderr);
         self
     }
@@ -171,7 +171,7 @@ impl Command {
     /// There is no such program, or the system refuses.
     #[doc(alias = "Start")]
     pub fn spawn(&mut self) -> io::Result<Child> {
-        let child = marked(|| self.std.spawn())?;
+        let child = blocking(|| self.std.spawn())?;
         Child::new(child, self.kill_on_drop)
     }
 
@@ -180,7 +180,7 @@ impl Command {
     /// # Errors
     /// As [`Command::spawn`] and [`Child::wait_with_output`].
     pub fn output(&mut self) -> io::Result<Output> {
-        let [stdin, stdout, stderr] = self.said;
+        let [stdin, stdout, stderr] = self.stdio_set;
         if !stdin {
             self.std.stdin(Stdio::null());
         }

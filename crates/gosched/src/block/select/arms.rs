@@ -1,8 +1,10 @@
 //! The arms of a `select!`: what may stand in `recv(…)` and `send(…)`.
 
-use super::machine::Port;
-use crate::block::chan::{Channel, Core, Direction, Not, Receiver, RecvError, SendError, Sender};
-use crate::block::waiter::Woken;
+use super::machine::Case;
+use crate::block::chan::{
+    AnyChan, Chan, ChanError, Direction, Receiver, RecvError, SendError, Sender,
+};
+use crate::block::waiter::ToReady;
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::marker::PhantomData;
@@ -87,20 +89,20 @@ impl<S: SendTo> SendTo for Option<S> {
 }
 
 /// What all arms have: a channel, a direction, and how far they are.
-struct Line<'a, T> {
+struct ArmState<'a, T> {
     /// `None`: the arm is off.
-    core: Option<&'a Core<T>>,
+    core: Option<&'a Chan<T>>,
     direction: Direction,
     stage: Cell<Stage>,
 }
 
-impl<'a, T> Line<'a, T> {
-    fn new(core: Option<&'a Core<T>>, direction: Direction) -> Line<'a, T> {
-        Line { core, direction, stage: Cell::new(Stage::Waiting) }
+impl<'a, T> ArmState<'a, T> {
+    fn new(core: Option<&'a Chan<T>>, direction: Direction) -> ArmState<'a, T> {
+        ArmState { core, direction, stage: Cell::new(Stage::Waiting) }
     }
 }
 
-impl<T> fmt::Debug for Line<'_, T> {
+impl<T> fmt::Debug for ArmState<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}, {:?}", self.direction, self.stage.get())
     }
@@ -110,16 +112,16 @@ impl<T> fmt::Debug for Line<'_, T> {
 ///
 /// # Safety
 /// - **place**: good for the channel's values in that direction, unless the arm is off.
-unsafe trait Place {
+unsafe trait ArmSlot {
     type Value;
-    fn line(&self) -> &Line<'_, Self::Value>;
+    fn line(&self) -> &ArmState<'_, Self::Value>;
     fn place(&self) -> *mut Self::Value;
 }
 
 // SAFETY: channel — the core it was made with; place — promised by the arm.
-unsafe impl<A: Place> Port for A {
-    fn channel(&self) -> Option<&dyn Channel> {
-        self.line().core.map(|core| core as &dyn Channel)
+unsafe impl<A: ArmSlot> Case for A {
+    fn channel(&self) -> Option<&dyn AnyChan> {
+        self.line().core.map(|core| core as &dyn AnyChan)
     }
 
     fn direction(&self) -> Direction {
@@ -127,34 +129,35 @@ unsafe impl<A: Place> Port for A {
     }
 
     fn seems_ready(&self) -> bool {
-        let Line { core, direction, .. } = self.line();
+        let ArmState { core, direction, .. } = self.line();
         core.is_some_and(|core| core.seems_ready(*direction))
     }
 
-    unsafe fn try_now(&self) -> Option<Woken> {
-        let Line { core, direction, stage } = self.line();
+    unsafe fn try_now(&self) -> Option<ToReady> {
+        let ArmState { core, direction, stage } = self.line();
         // SAFETY: held — promised by the caller; slot — by the arm; the stage says when it is used up.
-        let (now, woken) = match unsafe { (*core)?.do_now(*direction, Place::place(self)) } {
-            Ok(g) => (Stage::Done, Woken(g)),
-            Err(Not::Ever) => (Stage::Closed, Woken(None)),
-            Err(Not::Now) => return None,
+        let (now, woken) = match unsafe { (*core)?.transfer_now(*direction, ArmSlot::place(self)) }
+        {
+            Ok(g) => (Stage::Done, ToReady(g)),
+            Err(ChanError::Closed) => (Stage::Closed, ToReady(None)),
+            Err(ChanError::WouldBlock) => return None,
         };
         stage.set(now);
         Some(woken)
     }
 
     fn place(&self) -> *mut () {
-        Place::place(self).cast()
+        ArmSlot::place(self).cast()
     }
 
-    fn was_fired(&self, refused: bool) {
-        self.line().stage.set(if refused { Stage::Closed } else { Stage::Done });
+    fn complete(&self, closed: bool) {
+        self.line().stage.set(if closed { Stage::Closed } else { Stage::Done });
     }
 }
 
 /// `recv(…)`.
 pub struct ReceiveArm<'a, T> {
-    line: Line<'a, T>,
+    state: ArmState<'a, T>,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -162,7 +165,7 @@ impl<'a, T> ReceiveArm<'a, T> {
     /// An arm that receives.
     pub fn new<R: ReceiveFrom<Value = T> + ?Sized>(from: &'a R) -> ReceiveArm<'a, T> {
         ReceiveArm {
-            line: Line::new(
+            state: ArmState::new(
                 from.receiver().filter(|from| !from.is_nil()).map(Receiver::core),
                 Direction::Receive,
             ),
@@ -172,20 +175,20 @@ impl<'a, T> ReceiveArm<'a, T> {
 
     /// What was received, once it was chosen.
     pub(crate) fn result(&self) -> Result<T, RecvError> {
-        match self.line.stage.replace(Stage::Waiting) {
+        match self.state.stage.replace(Stage::Waiting) {
             // SAFETY: done: a value was put there, and is taken out once.
-            Stage::Done => Ok(unsafe { Place::place(self).read() }),
+            Stage::Done => Ok(unsafe { ArmSlot::place(self).read() }),
             Stage::Closed | Stage::Waiting => Err(RecvError),
         }
     }
 }
 
 // SAFETY: place — room for a value.
-unsafe impl<T> Place for ReceiveArm<'_, T> {
+unsafe impl<T> ArmSlot for ReceiveArm<'_, T> {
     type Value = T;
 
-    fn line(&self) -> &Line<'_, T> {
-        &self.line
+    fn line(&self) -> &ArmState<'_, T> {
+        &self.state
     }
 
     fn place(&self) -> *mut T {
@@ -202,13 +205,13 @@ impl<T> Drop for ReceiveArm<'_, T> {
 
 impl<T> fmt::Debug for ReceiveArm<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ReceiveArm").field(&self.line).finish()
+        f.debug_tuple("ReceiveArm").field(&self.state).finish()
     }
 }
 
 /// `send(…)`.
 pub struct SendArm<'a, T> {
-    line: Line<'a, T>,
+    line: ArmState<'a, T>,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -216,7 +219,7 @@ impl<'a, T> SendArm<'a, T> {
     /// An arm that sends `value`: dropped if another arm is chosen.
     pub fn new<S: SendTo<Value = T> + ?Sized>(to: &'a S, value: T) -> SendArm<'a, T> {
         SendArm {
-            line: Line::new(to.sender().map(Sender::core), Direction::Send),
+            line: ArmState::new(to.sender().map(Sender::core), Direction::Send),
             value: UnsafeCell::new(MaybeUninit::new(value)),
         }
     }
@@ -226,16 +229,18 @@ impl<'a, T> SendArm<'a, T> {
         match self.line.stage.replace(Stage::Done) {
             Stage::Done => Ok(()),
             // SAFETY: nobody took the value, and nobody will: the stage says so now.
-            Stage::Closed | Stage::Waiting => Err(SendError(unsafe { Place::place(self).read() })),
+            Stage::Closed | Stage::Waiting => {
+                Err(SendError(unsafe { ArmSlot::place(self).read() }))
+            }
         }
     }
 }
 
 // SAFETY: place — the value.
-unsafe impl<T> Place for SendArm<'_, T> {
+unsafe impl<T> ArmSlot for SendArm<'_, T> {
     type Value = T;
 
-    fn line(&self) -> &Line<'_, T> {
+    fn line(&self) -> &ArmState<'_, T> {
         &self.line
     }
 
@@ -259,7 +264,7 @@ impl<T> fmt::Debug for SendArm<'_, T> {
 
 /// `send(…, take …)`: the value stays where it is unless the arm is chosen.
 pub struct TakeArm<'a, T> {
-    line: Line<'a, T>,
+    line: ArmState<'a, T>,
     slot: *mut Option<T>,
     borrowed: PhantomData<&'a mut Option<T>>,
 }
@@ -272,7 +277,7 @@ impl<'a, T> TakeArm<'a, T> {
     ) -> TakeArm<'a, T> {
         let full = slot.is_some();
         let core = to.sender().map(Sender::core).filter(|_| full);
-        TakeArm { line: Line::new(core, Direction::Send), slot, borrowed: PhantomData }
+        TakeArm { line: ArmState::new(core, Direction::Send), slot, borrowed: PhantomData }
     }
 
     /// How the send went, once it was chosen. The slot is empty then.
@@ -292,10 +297,10 @@ impl<'a, T> TakeArm<'a, T> {
 }
 
 // SAFETY: place — the value in the slot, which is there: else the arm is off.
-unsafe impl<T> Place for TakeArm<'_, T> {
+unsafe impl<T> ArmSlot for TakeArm<'_, T> {
     type Value = T;
 
-    fn line(&self) -> &Line<'_, T> {
+    fn line(&self) -> &ArmState<'_, T> {
         &self.line
     }
 

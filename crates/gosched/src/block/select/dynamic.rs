@@ -1,10 +1,10 @@
 //! A choice among channels that are known at run time only.
 
 use super::arms::{ReceiveArm, ReceiveFrom, SendArm, SendTo};
-use super::machine::{Patience, Port};
+use super::machine::{Case, WaitMode};
 use super::{Arm, choose_among};
+use crate::block::before_wait;
 use crate::block::chan::{RecvError, SendError};
-use crate::block::may_wait;
 use crate::sys::clock;
 use std::fmt;
 use std::time::Duration;
@@ -23,26 +23,26 @@ use std::time::Duration;
 /// assert_eq!(select.wait(), (3, 30));
 /// ```
 pub struct Select<'a, R> {
-    arms: Vec<Box<dyn Chosen<R> + 'a>>,
+    arms: Vec<Box<dyn ErasedArm<R> + 'a>>,
 }
 
 /// An arm, and what to do when it was chosen.
-trait Chosen<R> {
-    fn port(&self) -> &dyn Port;
-    fn go_on(self: Box<Self>) -> R;
+trait ErasedArm<R> {
+    fn case(&self) -> &dyn Case;
+    fn run_handler(self: Box<Self>) -> R;
 }
 
-struct Then<A, F> {
+struct ArmWithHandler<A, F> {
     arm: A,
     then: F,
 }
 
-impl<A: Arm, R, F: FnOnce(A::Output) -> R> Chosen<R> for Then<A, F> {
-    fn port(&self) -> &dyn Port {
+impl<A: Arm, R, F: FnOnce(A::Output) -> R> ErasedArm<R> for ArmWithHandler<A, F> {
+    fn case(&self) -> &dyn Case {
         &self.arm
     }
 
-    fn go_on(self: Box<Self>) -> R {
+    fn run_handler(self: Box<Self>) -> R {
         let output = self.arm.output();
         (self.then)(output)
     }
@@ -80,14 +80,14 @@ impl<'a, R> Select<'a, R> {
         F: FnOnce(A::Output) -> R + 'a,
     {
         assert!(self.arms.len() < u16::MAX.into(), "`Select` has 65535 arms at most");
-        self.arms.push(Box::new(Then { arm, then }));
+        self.arms.push(Box::new(ArmWithHandler { arm, then }));
         self
     }
 
     /// Waits for one of the arms, and goes on with it. Without arms, for ever.
     pub fn wait(self) -> R {
-        may_wait();
-        match self.run(Patience::Endless) {
+        before_wait();
+        match self.run(WaitMode::Forever) {
             Some(result) => result,
             None => unreachable!("it waits"),
         }
@@ -95,23 +95,23 @@ impl<'a, R> Select<'a, R> {
 
     /// As [`Select::wait`], but for `duration` at most.
     pub fn wait_timeout(self, duration: Duration) -> Option<R> {
-        may_wait();
-        self.run(Patience::Until(clock::after(duration)))
+        before_wait();
+        self.run(WaitMode::Until(clock::after(duration)))
     }
 
     /// Goes on with an arm that is ready, if one is.
     pub fn poll(self) -> Option<R> {
-        self.run(Patience::None)
+        self.run(WaitMode::NoWait)
     }
 
-    fn run(mut self, patience: Patience) -> Option<R> {
-        let ports: Vec<&dyn Port> = self.arms.iter().map(|arm| arm.port()).collect();
-        let index = choose_among(&ports, patience)?;
+    fn run(mut self, mode: WaitMode) -> Option<R> {
+        let ports: Vec<&dyn Case> = self.arms.iter().map(|arm| arm.case()).collect();
+        let index = choose_among(&ports, mode)?;
         drop(ports);
         let chosen = self.arms.swap_remove(index);
         // What the others were to send is dropped before the program goes on.
         drop(self);
-        Some(chosen.go_on())
+        Some(chosen.run_handler())
     }
 }
 

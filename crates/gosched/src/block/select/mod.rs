@@ -7,16 +7,16 @@ mod macros;
 
 pub use dynamic::Select;
 
-use crate::block::may_wait;
+use crate::block::before_wait;
 use crate::sys::clock;
 use arms::{ReceiveArm, SendArm, TakeArm};
-pub(crate) use machine::wait_for_ever;
-use machine::{Patience, Port, Scratch, choose};
+pub(crate) use machine::block_forever;
+use machine::{Case, Scratch, WaitMode, choose};
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
 /// One arm of a `select!`, with its result's type.
-pub trait Arm: Port {
+pub trait Arm: Case {
     /// What its pattern is matched with.
     type Output;
     /// How it went, once it was chosen.
@@ -51,7 +51,7 @@ pub trait Arms {
     /// How many there are.
     const COUNT: usize;
     /// Puts them all into `into`, from `at` on.
-    fn ports<'a>(&'a self, into: &mut [MaybeUninit<&'a dyn Port>]);
+    fn cases<'a>(&'a self, into: &mut [MaybeUninit<&'a dyn Case>]);
     /// The result of arm `index`.
     fn chosen(&self, index: usize) -> Self::Chosen;
 }
@@ -72,7 +72,7 @@ pub enum Never {}
 impl Arms for () {
     type Chosen = Never;
     const COUNT: usize = 0;
-    fn ports<'a>(&'a self, _into: &mut [MaybeUninit<&'a dyn Port>]) {}
+    fn cases<'a>(&'a self, _into: &mut [MaybeUninit<&'a dyn Case>]) {}
     fn chosen(&self, _index: usize) -> Never {
         unreachable!("there is no such arm")
     }
@@ -82,10 +82,10 @@ impl<A: Arm, R: Arms> Arms for (A, R) {
     type Chosen = Either<A::Output, R::Chosen>;
     const COUNT: usize = 1 + R::COUNT;
 
-    fn ports<'a>(&'a self, into: &mut [MaybeUninit<&'a dyn Port>]) {
+    fn cases<'a>(&'a self, into: &mut [MaybeUninit<&'a dyn Case>]) {
         if let Some((first, rest)) = into.split_first_mut() {
             first.write(&self.0);
-            self.1.ports(rest);
+            self.1.cases(rest);
         }
     }
 
@@ -98,12 +98,12 @@ impl<A: Arm, R: Arms> Arms for (A, R) {
 }
 
 /// So many arms need no memory but the frame.
-const FEW: usize = 8;
+const MAX_ARMS_ON_STACK: usize = 8;
 
 /// Waits for one of the arms.
 pub fn select<R: Arms>(arms: R) -> R::Chosen {
-    may_wait();
-    match run(arms, Patience::Endless) {
+    before_wait();
+    match run(arms, WaitMode::Forever) {
         Some(chosen) => chosen,
         None => unreachable!("it waits"),
     }
@@ -111,29 +111,29 @@ pub fn select<R: Arms>(arms: R) -> R::Chosen {
 
 /// One of the arms, if one is ready.
 pub fn select_or_default<R: Arms>(arms: R) -> Option<R::Chosen> {
-    run(arms, Patience::None)
+    run(arms, WaitMode::NoWait)
 }
 
 /// One of the arms, if one is ready within `duration`.
 pub fn select_for<R: Arms>(arms: R, duration: Duration) -> Option<R::Chosen> {
-    may_wait();
-    run(arms, Patience::Until(clock::after(duration)))
+    before_wait();
+    run(arms, WaitMode::Until(clock::after(duration)))
 }
 
-fn run<R: Arms>(arms: R, patience: Patience) -> Option<R::Chosen> {
-    let index = if R::COUNT <= FEW {
-        let mut ports = [const { MaybeUninit::uninit() }; FEW];
-        arms.ports(&mut ports);
+fn run<R: Arms>(arms: R, mode: WaitMode) -> Option<R::Chosen> {
+    let index = if R::COUNT <= MAX_ARMS_ON_STACK {
+        let mut ports = [const { MaybeUninit::uninit() }; MAX_ARMS_ON_STACK];
+        arms.cases(&mut ports);
         let scratch = Scratch {
-            order: &mut [0; FEW],
-            locks: &mut [0; FEW],
-            waiters: &mut [const { MaybeUninit::uninit() }; FEW],
+            poll_order: &mut [0; MAX_ARMS_ON_STACK],
+            lock_order: &mut [0; MAX_ARMS_ON_STACK],
+            waiters: &mut [const { MaybeUninit::uninit() }; MAX_ARMS_ON_STACK],
         };
-        choose(filled(&ports[..R::COUNT]), scratch, patience)
+        choose(filled(&ports[..R::COUNT]), scratch, mode)
     } else {
         let mut ports = vec![MaybeUninit::uninit(); R::COUNT];
-        arms.ports(&mut ports);
-        choose_among(filled(&ports), patience)
+        arms.cases(&mut ports);
+        choose_among(filled(&ports), mode)
     };
     let chosen = index.map(|index| arms.chosen(index));
     // What the others were to send is dropped while the result is a local: if that panics, it is dropped
@@ -143,17 +143,17 @@ fn run<R: Arms>(arms: R, patience: Patience) -> Option<R::Chosen> {
 }
 
 /// Any number of arms.
-pub(crate) fn choose_among(ports: &[&dyn Port], patience: Patience) -> Option<usize> {
+pub(crate) fn choose_among(ports: &[&dyn Case], mode: WaitMode) -> Option<usize> {
     let mut waiters: Vec<_> = ports.iter().map(|_| MaybeUninit::uninit()).collect();
     let scratch = Scratch {
-        order: &mut vec![0; ports.len()],
-        locks: &mut vec![0; ports.len()],
+        poll_order: &mut vec![0; ports.len()],
+        lock_order: &mut vec![0; ports.len()],
         waiters: &mut waiters,
     };
-    choose(ports, scratch, patience)
+    choose(ports, scratch, mode)
 }
 
-fn filled<'a, 'b>(ports: &'b [MaybeUninit<&'a dyn Port>]) -> &'b [&'a dyn Port] {
-    // SAFETY: `Arms::ports` has written as many as there are arms.
+fn filled<'a, 'b>(ports: &'b [MaybeUninit<&'a dyn Case>]) -> &'b [&'a dyn Case] {
+    // SAFETY: `Arms::cases` has written as many as there are arms.
     unsafe { ports.assume_init_ref() }
 }

@@ -7,7 +7,7 @@
 //! The lock is std's: who holds it does not wait for anything, and the thread is no goroutine.
 
 use super::{CAPACITY, Signal};
-use crate::block::chan::{self, Feeder, Receiver};
+use crate::block::chan::{self, Receiver, WeakSender};
 use crate::sys::signals::{self, PreviousAction};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ struct Subscriber {
     number: u64,
     /// What it is subscribed to.
     bits: u64,
-    feeder: Feeder<Signal>,
+    feeder: WeakSender<Signal>,
 }
 
 /// What goes with the last receiver.
@@ -48,7 +48,7 @@ pub(super) fn add(bits: u64) -> io::Result<Receiver<Signal>> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     // Dropped after the lock where this fails.
-    let (feeder, receiver) = chan::fed(CAPACITY, Arc::new(Subscription { number }));
+    let (feeder, receiver) = chan::with_weak_sender(CAPACITY, Arc::new(Subscription { number }));
     signals::create_wake_fd()?;
     let mut table = table();
     if !table.is_running {
@@ -103,11 +103,11 @@ impl Drop for Subscription {
 
 fn start_thread() -> io::Result<()> {
     let thread = std::thread::Builder::new().name("gosched-signals".into());
-    thread.stack_size(128 << 10).spawn(pass_on).map(drop)
+    thread.stack_size(128 << 10).spawn(deliver_signals).map(drop)
 }
 
 /// What the thread does.
-fn pass_on() {
+fn deliver_signals() {
     loop {
         let noted = signals::wait();
         let mut table = table();
@@ -115,12 +115,13 @@ fn pass_on() {
             table.is_running = false;
             return;
         }
-        let told = table.subscribers.iter().filter(|subscriber| subscriber.bits & noted != 0);
-        let told: Vec<_> =
-            told.map(|subscriber| (subscriber.feeder.clone(), subscriber.bits & noted)).collect();
+        let receivers = table.subscribers.iter().filter(|subscriber| subscriber.bits & noted != 0);
+        let receivers: Vec<_> = receivers
+            .map(|subscriber| (subscriber.feeder.clone(), subscriber.bits & noted))
+            .collect();
         // Whoever is dropped meanwhile takes its subscription out.
         drop(table);
-        for (feeder, bits) in told {
+        for (feeder, bits) in receivers {
             signals::signals_in_mask(bits).for_each(|signal| feeder.offer(Signal(signal)));
         }
     }

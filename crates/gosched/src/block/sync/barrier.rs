@@ -1,8 +1,8 @@
 //! A point that a number of goroutines or threads pass together, again and again.
 
-use super::parking::{Guarded, Wait};
-use crate::block::may_wait;
-use crate::block::waiter::Queue;
+use super::parking::{Guarded, WaitOptions};
+use crate::block::before_wait;
+use crate::block::waiter::WaitQueue;
 use crate::gmp::reason::WaitReason;
 use std::fmt;
 
@@ -14,20 +14,20 @@ pub struct Barrier {
 
 #[derive(Debug)]
 struct State {
-    here: usize,
-    queue: Queue,
+    arrived: usize,
+    queue: WaitQueue,
 }
 
 impl Barrier {
     /// For so many; for 0 or 1 it is always open.
     pub const fn new(size: usize) -> Barrier {
-        Barrier { state: Guarded::new(State { here: 0, queue: Queue::new() }), size }
+        Barrier { state: Guarded::new(State { arrived: 0, queue: WaitQueue::new() }), size }
     }
 
     /// Waits until as many have come as it is for. One of them, the last, is told so.
     pub fn wait(&self) -> BarrierWaitResult {
-        may_wait();
-        let wait = Wait {
+        before_wait();
+        let wait = WaitOptions {
             reason: WaitReason::Barrier,
             holders: std::ptr::null(),
             queue: |state: &mut State| &mut state.queue,
@@ -37,11 +37,11 @@ impl Barrier {
             gave_up: None,
         };
         let waited = self.state.wait(&wait, |held| {
-            held.here += 1;
-            if held.here < self.size {
+            held.arrived += 1;
+            if held.arrived < self.size {
                 return None;
             }
-            held.here = 0;
+            held.arrived = 0;
             while let Some(taken) = held.queue.take() {
                 held.ready(taken.g());
             }

@@ -1,9 +1,9 @@
 //! Waiting until something has changed that a mutex guards. First come, first notified.
 
 use super::mutex::{Mutex, MutexGuard};
-use super::parking::{Guarded, Wait, Waited};
-use crate::block::may_wait;
-use crate::block::waiter::Queue;
+use super::parking::{Guarded, WaitOptions, WaitOutcome};
+use crate::block::before_wait;
+use crate::block::waiter::WaitQueue;
 use crate::gmp::reason::WaitReason;
 use crate::sys::clock;
 use std::fmt;
@@ -26,13 +26,13 @@ use std::time::Duration;
 /// assert!(*guard);
 /// ```
 pub struct Condvar {
-    queue: Guarded<Queue>,
+    queue: Guarded<WaitQueue>,
 }
 
 impl Condvar {
     /// Nobody waits.
     pub const fn new() -> Condvar {
-        Condvar { queue: Guarded::new(Queue::new()) }
+        Condvar { queue: Guarded::new(WaitQueue::new()) }
     }
 
     /// Gives the mutex back, waits to be notified, and takes it again.
@@ -66,13 +66,13 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         until: Option<u64>,
     ) -> (MutexGuard<'a, T>, bool) {
-        may_wait();
+        before_wait();
         let mutex: &'a Mutex<T> = MutexGuard::mutex(&guard);
         std::mem::forget(guard);
-        let wait = Wait {
+        let wait = WaitOptions {
             reason: WaitReason::Condvar,
             holders: std::ptr::null(),
-            queue: |queue: &mut Queue| queue,
+            queue: |queue: &mut WaitQueue| queue,
             first: false,
             ticket: std::ptr::null_mut(),
             until,
@@ -81,10 +81,10 @@ impl Condvar {
         let waited = self.queue.wait(&wait, |_| {
             // Nobody can notify before the caller is in the queue: its lock is held.
             // SAFETY: held — by the guard that was given.
-            unsafe { mutex.raw().unlock_and_wait() };
+            unsafe { mutex.raw().unlock_before_wait() };
             None::<()>
         });
-        (mutex.lock(), waited != Err(Waited::TimedOut))
+        (mutex.lock(), waited != Err(WaitOutcome::TimedOut))
     }
 
     /// Lets the one go on that has waited longest.

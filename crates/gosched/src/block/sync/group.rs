@@ -69,7 +69,7 @@ impl<E: Send + 'static> Group<E> {
         assert!(most > 0, "`Group::limit(0)`: nothing could ever run, ask for 1 or more");
         let idle = self.inner.all.is_done();
         assert!(idle, "`Group::limit` of a group in use: set it before `go`");
-        *self.inner.limit.hold() = Some(Arc::new(Semaphore::new(most)));
+        *self.inner.limit.lock_no_unwind() = Some(Arc::new(Semaphore::new(most)));
         self
     }
 
@@ -79,7 +79,7 @@ impl<E: Send + 'static> Group<E> {
     where
         F: FnOnce() -> Result<(), E> + Send + 'static,
     {
-        let limit = self.inner.limit.hold().clone();
+        let limit = self.inner.limit.lock_no_unwind().clone();
         if let Some(limit) = &limit {
             // The goroutine gives it back.
             std::mem::forget(limit.acquire(1));
@@ -93,7 +93,7 @@ impl<E: Send + 'static> Group<E> {
     where
         F: FnOnce() -> Result<(), E> + Send + 'static,
     {
-        let limit = self.inner.limit.hold().clone();
+        let limit = self.inner.limit.lock_no_unwind().clone();
         if let Some(limit) = &limit {
             match limit.try_acquire(1) {
                 Some(permit) => std::mem::forget(permit),
@@ -138,7 +138,7 @@ impl<E: Send + 'static> Group<E> {
         if let Some(guard) = &self.inner.guard {
             guard.cancel();
         }
-        let first = self.inner.first.hold().take();
+        let first = self.inner.first.lock_no_unwind().take();
         match first {
             None => Ok(()),
             Some(Failure::Error(error)) => Err(error),
@@ -149,7 +149,7 @@ impl<E: Send + 'static> Group<E> {
 
 impl<E> Members<E> {
     fn fail(&self, failure: Failure<E>) {
-        let mut first = self.first.hold();
+        let mut first = self.first.lock_no_unwind();
         if first.is_some() {
             return drop(first);
         }

@@ -20,7 +20,7 @@ pub(crate) use mutex::RawMutex;
 pub use mutex::{Mutex, MutexGuard};
 pub use once::{Once, OnceLock};
 pub use pool::{Lent, Pool};
-pub(crate) use rwlock::READERS;
+pub(crate) use rwlock::TRACKED_READERS;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use semaphore::{Permit, Semaphore};
 pub use single_flight::SingleFlight;

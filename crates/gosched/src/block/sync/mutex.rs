@@ -19,9 +19,9 @@
 //! Whoever sets `WOKEN`, for itself or for the one it wakes, that one takes it back when it has the lock, or
 //! before it parks. Where two have set it the first takes it back: the worst is that one more is woken.
 
-use super::parking::{Guarded, Wait, Waited};
-use crate::block::may_wait;
-use crate::block::waiter::Queue;
+use super::parking::{Guarded, WaitOptions, WaitOutcome};
+use crate::block::before_wait;
+use crate::block::waiter::WaitQueue;
 use crate::gmp::current;
 use crate::gmp::reason::WaitReason;
 use crate::probe;
@@ -40,16 +40,16 @@ const WOKEN: u32 = 4;
 const STARVING: u32 = 8;
 
 /// How long one waits before the lock is starving, in nanoseconds: Go's millisecond.
-const PATIENCE: u64 = 1_000_000;
+const STARVATION_THRESHOLD_NANOS: u64 = 1_000_000;
 
 /// How often one looks before it waits.
-const SPINS: u32 = 4;
+const MAX_SPINS: u32 = 4;
 
 /// The part that knows nothing of the value.
 #[derive(Debug)]
 pub(crate) struct RawMutex {
     word: AtomicU32,
-    queue: Guarded<Queue>,
+    queue: Guarded<WaitQueue>,
     /// Who has it, for whoever looks: a goroutine's number. Written by the one who has it; 0 also for a moment
     /// after it was taken, and before it is given back.
     holder: AtomicU64,
@@ -65,7 +65,7 @@ struct Ticket {
 
 /// How one parks.
 #[derive(Clone, Copy, Debug)]
-struct How {
+struct Contender {
     /// `WOKEN` is its own.
     awake: bool,
     /// It has waited before.
@@ -76,7 +76,7 @@ struct How {
 
 impl RawMutex {
     pub(crate) const fn new() -> RawMutex {
-        let queue = Guarded::new(Queue::new());
+        let queue = Guarded::new(WaitQueue::new());
         RawMutex { word: AtomicU32::new(0), queue, holder: AtomicU64::new(0) }
     }
 
@@ -85,31 +85,31 @@ impl RawMutex {
         let now = self.word.load(Ordering::Relaxed);
         let taken = now & (LOCKED | STARVING) == 0 && self.change(now, now | LOCKED);
         if taken {
-            self.tell_holder();
+            self.record_holder();
         }
         taken
     }
 
     #[inline]
     pub(crate) fn lock(&self) {
-        if !self.lock_if_free() {
+        if !self.lock_fast() {
             self.lock_slow(None);
         }
     }
 
     /// Takes it if nobody has it, or waits for it.
     #[inline]
-    fn lock_if_free(&self) -> bool {
+    fn lock_fast(&self) -> bool {
         let taken = self.change(0, LOCKED);
         if taken {
-            self.tell_holder();
+            self.record_holder();
         }
         taken
     }
 
     /// By whoever has just taken it.
     #[inline]
-    fn tell_holder(&self) {
+    fn record_holder(&self) {
         if probe::ENABLED {
             self.holder.store(current::goroutine_id(), Ordering::Relaxed);
         }
@@ -126,7 +126,7 @@ impl RawMutex {
     pub(crate) fn lock_slow(&self, until: Option<u64>) -> bool {
         let taken = self.compete(until);
         if taken {
-            self.tell_holder();
+            self.record_holder();
         }
         taken
     }
@@ -144,7 +144,7 @@ impl RawMutex {
                 }
                 continue;
             }
-            if spins < SPINS && now & STARVING == 0 && sched::can_spin() {
+            if spins < MAX_SPINS && now & STARVING == 0 && sched::can_spin() {
                 // The holder runs, perhaps, and not for long: it need not wake anybody.
                 if !awake && now & (WOKEN | PARKED) == PARKED {
                     awake = self.change(now, now | WOKEN);
@@ -157,18 +157,18 @@ impl RawMutex {
             if !waited {
                 ticket.since.set(now);
             }
-            let starving = now - ticket.since.get() > PATIENCE;
-            let parked = self.park(&ticket, How { awake, waited, starving }, until);
+            let starving = now - ticket.since.get() > STARVATION_THRESHOLD_NANOS;
+            let parked = self.park(&ticket, Contender { awake, waited, starving }, until);
             match parked {
                 // It became free.
                 Ok(()) => {}
-                Err(Waited::TimedOut) => return false,
-                Err(Waited::Woken) if ticket.handed.get() => {
+                Err(WaitOutcome::TimedOut) => return false,
+                Err(WaitOutcome::Woken) if ticket.handed.get() => {
                     // PAIR mutex: sees what the last holder did.
                     self.word.load(Ordering::Acquire);
                     return true;
                 }
-                Err(Waited::Woken) => {
+                Err(WaitOutcome::Woken) => {
                     (awake, waited) = (true, true);
                     spins = 0;
                 }
@@ -177,12 +177,17 @@ impl RawMutex {
     }
 
     /// Parks while the word is locked. `Ok`: it is not.
-    fn park(&self, ticket: &Ticket, how: How, until: Option<u64>) -> Result<(), Waited> {
-        let wait = Wait {
+    fn park(
+        &self,
+        ticket: &Ticket,
+        contender: Contender,
+        until: Option<u64>,
+    ) -> Result<(), WaitOutcome> {
+        let wait = WaitOptions {
             reason: WaitReason::Mutex,
             holders: self.holder.as_ptr().cast(),
-            queue: |queue: &mut Queue| queue,
-            first: how.waited,
+            queue: |queue: &mut WaitQueue| queue,
+            first: contender.waited,
             ticket: std::ptr::from_ref(ticket).cast_mut().cast(),
             until,
             gave_up: Some(&|held| {
@@ -198,10 +203,10 @@ impl RawMutex {
                     return Some(());
                 }
                 let mut to = now | PARKED;
-                if how.awake {
+                if contender.awake {
                     to &= !WOKEN;
                 }
-                if how.starving && now & LOCKED != 0 {
+                if contender.starving && now & LOCKED != 0 {
                     to |= STARVING;
                 }
                 if self.change(now, to) {
@@ -215,7 +220,7 @@ impl RawMutex {
     /// - **held**: by the caller.
     #[inline]
     pub(crate) unsafe fn unlock(&self) {
-        if self.free() && self.unlock_slow() {
+        if self.clear_locked() && self.unlock_slow() {
             // It was handed over: whoever has it now is next.
             sched::yield_to_ready();
         }
@@ -225,15 +230,15 @@ impl RawMutex {
     ///
     /// # Safety
     /// - **held**: by the caller.
-    pub(crate) unsafe fn unlock_and_wait(&self) {
-        if self.free() {
+    pub(crate) unsafe fn unlock_before_wait(&self) {
+        if self.clear_locked() {
             self.unlock_slow();
         }
     }
 
     /// True if there may be something to do for others.
     #[inline]
-    fn free(&self) -> bool {
+    fn clear_locked(&self) -> bool {
         if probe::ENABLED {
             self.holder.store(0, Ordering::Relaxed);
         }
@@ -245,14 +250,14 @@ impl RawMutex {
     #[cold]
     fn unlock_slow(&self) -> bool {
         let now = self.word.load(Ordering::Relaxed);
-        is_for_me(now) && self.wake_one()
+        must_wake_waiter(now) && self.wake_one()
     }
 
     /// Wakes the first who waits, or hands the lock over: true.
     fn wake_one(&self) -> bool {
         let mut held = self.queue.lock();
         let now = self.word.load(Ordering::Relaxed);
-        if !is_for_me(now) {
+        if !must_wake_waiter(now) {
             return false;
         }
         let taken = held.take();
@@ -269,7 +274,7 @@ impl RawMutex {
         if handed {
             ticket.handed.set(true);
             set = LOCKED;
-            if none_left != 0 || clock::now() - ticket.since.get() < PATIENCE {
+            if none_left != 0 || clock::now() - ticket.since.get() < STARVATION_THRESHOLD_NANOS {
                 clear |= STARVING;
             }
         }
@@ -286,7 +291,7 @@ impl RawMutex {
 
 /// Whether one who has given the lock back should do something for those who wait: nobody has taken it
 /// since, who would have to; and nobody competes, or may not.
-fn is_for_me(now: u32) -> bool {
+fn must_wake_waiter(now: u32) -> bool {
     match now & STARVING != 0 {
         true => now & LOCKED == 0,
         false => now & PARKED != 0 && now & (LOCKED | WOKEN) == 0,
@@ -343,8 +348,8 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     #[doc(alias = "Lock")]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        if !self.raw.lock_if_free() {
-            may_wait();
+        if !self.raw.lock_fast() {
+            before_wait();
             self.raw.lock_slow(None);
         }
         self.guard()
@@ -353,7 +358,7 @@ impl<T: ?Sized> Mutex<T> {
     /// As [`Mutex::lock`], for code of ours that must not be left half done: an exit that somebody caught
     /// goes on elsewhere.
     #[inline]
-    pub(crate) fn hold(&self) -> MutexGuard<'_, T> {
+    pub(crate) fn lock_no_unwind(&self) -> MutexGuard<'_, T> {
         self.raw.lock();
         self.guard()
     }
@@ -372,7 +377,7 @@ impl<T: ?Sized> Mutex<T> {
     /// As [`Mutex::lock`], but waits for `duration` at most.
     pub fn try_lock_for(&self, duration: Duration) -> Option<MutexGuard<'_, T>> {
         let taken = self.raw.try_lock() || {
-            may_wait();
+            before_wait();
             self.raw.lock_slow(Some(clock::after(duration)))
         };
         taken.then(|| self.guard())

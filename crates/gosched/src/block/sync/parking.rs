@@ -1,8 +1,8 @@
 //! A place to wait, for the types of this folder: what they guard is under one lock with those who wait.
 
-use crate::block::limit::{Limit, TIMEOUT};
-use crate::block::waiter::{Queue, Turn, Waiter};
-use crate::block::waits::Waits;
+use crate::block::limit::{TIMEOUT, WaitTimeout};
+use crate::block::waiter::{WaitQueue, Waiter, Wakeup};
+use crate::block::waits::WaitRecord;
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::reason::WaitReason;
@@ -29,7 +29,7 @@ pub(crate) struct Held<'a, S> {
 /// Whether what was waited for has happened.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waited {
+pub(crate) enum WaitOutcome {
     /// Somebody took the waiter out of its queue.
     Woken,
     /// The time is over, and nobody did.
@@ -60,14 +60,14 @@ impl<S> Guarded<S> {
     /// `ready` is asked: who may not have to wait tries that first.
     pub(crate) fn wait<R>(
         &self,
-        wait: &Wait<'_, S>,
+        wait: &WaitOptions<'_, S>,
         ready: impl FnOnce(&mut Held<'_, S>) -> Option<R>,
-    ) -> Result<R, Waited> {
-        let turn = match wait.until {
-            None => Turn::alone(),
-            Some(_) => Turn::among_others(),
+    ) -> Result<R, WaitOutcome> {
+        let wakeup = match wait.until {
+            None => Wakeup::uncontested(),
+            Some(_) => Wakeup::contested(),
         };
-        let limit = Limit::new(&turn);
+        let limit = WaitTimeout::new(&wakeup);
         if let Some(when) = wait.until {
             // A timer may want memory: not under the lock.
             limit.start(when);
@@ -76,9 +76,9 @@ impl<S> Guarded<S> {
         if let Some(result) = ready(&mut held) {
             return Ok(result);
         }
-        let waiter = Waiter::new(&turn, 0, wait.ticket);
+        let waiter = Waiter::new(&wakeup, 0, wait.ticket);
         if probe::ENABLED {
-            waiter.set_on(wait.holders);
+            waiter.set_holders(wait.holders);
         }
         let queue = (wait.queue)(&mut held);
         match wait.first {
@@ -87,20 +87,20 @@ impl<S> Guarded<S> {
             // SAFETY: frame — as above.
             false => unsafe { queue.push(&waiter) },
         }
-        held.park(Waits::one(&turn, &waiter, wait.until.is_some()), wait.reason);
+        held.park(WaitRecord::one(&wakeup, &waiter, wait.until.is_some()), wait.reason);
         if wait.until.is_none() {
-            return Err(Waited::Woken);
+            return Err(WaitOutcome::Woken);
         }
         let mut held = self.lock();
         (wait.queue)(&mut held).remove(&waiter);
-        match turn.fired() {
+        match wakeup.fired() {
             Some(TIMEOUT) => {
                 if let Some(gave_up) = wait.gave_up {
                     gave_up(&mut held);
                 }
-                Err(Waited::TimedOut)
+                Err(WaitOutcome::TimedOut)
             }
-            _ => Err(Waited::Woken),
+            _ => Err(WaitOutcome::Woken),
         }
     }
 }
@@ -109,12 +109,12 @@ impl<S> Guarded<S> {
 pub(crate) type GaveUp<'a, S> = &'a dyn Fn(&mut Held<'_, S>);
 
 /// How to wait.
-pub(crate) struct Wait<'a, S> {
+pub(crate) struct WaitOptions<'a, S> {
     pub(crate) reason: WaitReason,
-    /// Where it is told who can end the wait, if it is: see [`Waiter::set_on`].
+    /// Where it is told who can end the wait, if it is: see [`Waiter::set_holders`].
     pub(crate) holders: *const (),
     /// Which queue.
-    pub(crate) queue: fn(&mut S) -> &mut Queue,
+    pub(crate) queue: fn(&mut S) -> &mut WaitQueue,
     /// Before all others.
     pub(crate) first: bool,
     /// What whoever takes the caller out finds.
@@ -133,7 +133,7 @@ impl<S> Held<'_, S> {
     }
 
     /// Gives the lock back once the caller's context is saved, and waits.
-    fn park(mut self, waits: Waits<'_>, reason: WaitReason) {
+    fn park(mut self, waits: WaitRecord<'_>, reason: WaitReason) {
         let parking = Parking { waits, lock: self.lock };
         let inside = self.inside.take();
         std::mem::forget(self);
@@ -174,7 +174,7 @@ impl<S> Drop for Held<'_, S> {
 /// What [`commit`] needs. `repr(C)`: what is waited for comes first.
 #[repr(C)]
 struct Parking<'a, S> {
-    waits: Waits<'a>,
+    waits: WaitRecord<'a>,
     lock: &'a Lock<S>,
 }
 
@@ -184,9 +184,10 @@ struct Parking<'a, S> {
 /// - **parking**: `data` is a `Parking<S>`, alive until the turn is settled, and what it names until the lock is free.
 unsafe fn commit<S>(g: &'static G, data: *const ()) -> bool {
     // SAFETY: parking — promised by the caller.
-    let &Parking { waits: Waits { turn, .. }, lock } = unsafe { &*data.cast::<Parking<'_, S>>() };
+    let &Parking { waits: WaitRecord { wakeup, .. }, lock } =
+        unsafe { &*data.cast::<Parking<'_, S>>() };
     // From here on a time limit may make it ready without the lock: the `Parking` is gone.
-    let wait = turn.settle(g);
+    let wait = wakeup.commit(g);
     // SAFETY: held — by the one who waits. What it waits with may be gone as soon as the lock is free.
     unsafe { lock.release_and_forget() };
     wait

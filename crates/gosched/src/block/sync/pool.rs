@@ -29,10 +29,10 @@ pub struct Pool<T, F = fn() -> T> {
 type Stock<T> = CachePadded<Guarded<Vec<T>>>;
 
 /// A P keeps no more.
-const MOST: usize = 1024;
+const MAX_VALUES_PER_P: usize = 1024;
 
 /// Room that a stock begins with.
-const FIRST_ROOM: usize = 8;
+const INITIAL_CAPACITY: usize = 8;
 
 impl<T: Send, F: Fn() -> T> Pool<T, F> {
     /// An empty one; `make` makes a value where there is none.
@@ -69,11 +69,11 @@ impl<T: Send, F: Fn() -> T> Pool<T, F> {
                 held.extend(value.take());
             }
             drop(held);
-            if value.is_none() || room >= MOST {
+            if value.is_none() || room >= MAX_VALUES_PER_P {
                 // What is left is dropped here, and old room too.
                 return;
             }
-            more = Vec::with_capacity((2 * room).max(FIRST_ROOM));
+            more = Vec::with_capacity((2 * room).max(INITIAL_CAPACITY));
         }
     }
 

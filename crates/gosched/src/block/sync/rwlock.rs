@@ -1,9 +1,9 @@
 //! Many readers or one writer. A writer that waits keeps new readers out; when a writer is done, the readers
 //! that wait come before the next writer, as Go's.
 
-use super::parking::{Guarded, Held, Wait, Waited};
-use crate::block::may_wait;
-use crate::block::waiter::Queue;
+use super::parking::{Guarded, Held, WaitOptions, WaitOutcome};
+use crate::block::before_wait;
+use crate::block::waiter::WaitQueue;
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
@@ -38,8 +38,8 @@ unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 struct State {
     readers: usize,
     writer: bool,
-    waiting_readers: Queue,
-    waiting_writers: Queue,
+    waiting_readers: WaitQueue,
+    waiting_writers: WaitQueue,
     holders: Holders,
 }
 
@@ -49,11 +49,11 @@ struct State {
 #[derive(Debug, Default)]
 struct Holders {
     writer: u64,
-    readers: [u64; READERS],
+    readers: [u64; TRACKED_READERS],
 }
 
 /// So many readers are remembered.
-pub(crate) const READERS: usize = 3;
+pub(crate) const TRACKED_READERS: usize = 3;
 
 impl Holders {
     fn set_writer(&mut self, number: u64) {
@@ -88,9 +88,9 @@ impl State {
         State {
             readers: 0,
             writer: false,
-            waiting_readers: Queue::new(),
-            waiting_writers: Queue::new(),
-            holders: Holders { writer: 0, readers: [0; READERS] },
+            waiting_readers: WaitQueue::new(),
+            waiting_writers: WaitQueue::new(),
+            holders: Holders { writer: 0, readers: [0; TRACKED_READERS] },
         }
     }
 
@@ -156,14 +156,14 @@ impl<T: ?Sized> RwLock<T> {
     /// Waits until nobody changes it, or waits to.
     #[doc(alias = "RLock")]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        may_wait();
+        before_wait();
         self.wait_to_read(None);
         RwLockReadGuard { lock: self, not_send: PhantomData }
     }
 
     /// Waits until nobody uses it.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        may_wait();
+        before_wait();
         self.wait_to_write(None);
         RwLockWriteGuard { lock: self, not_send: PhantomData }
     }
@@ -183,7 +183,7 @@ impl<T: ?Sized> RwLock<T> {
     /// As [`RwLock::read`], but waits for `duration` at most.
     pub fn try_read_for(&self, duration: Duration) -> Option<RwLockReadGuard<'_, T>> {
         self.try_read().or_else(|| {
-            may_wait();
+            before_wait();
             let taken = self.wait_to_read(Some(clock::after(duration)));
             taken.then(|| RwLockReadGuard { lock: self, not_send: PhantomData })
         })
@@ -192,7 +192,7 @@ impl<T: ?Sized> RwLock<T> {
     /// As [`RwLock::write`], but waits for `duration` at most.
     pub fn try_write_for(&self, duration: Duration) -> Option<RwLockWriteGuard<'_, T>> {
         self.try_write().or_else(|| {
-            may_wait();
+            before_wait();
             let taken = self.wait_to_write(Some(clock::after(duration)));
             taken.then(|| RwLockWriteGuard { lock: self, not_send: PhantomData })
         })
@@ -206,7 +206,7 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     fn wait_to_read(&self, until: Option<u64>) -> bool {
-        let wait = Wait {
+        let wait = WaitOptions {
             reason: WaitReason::RwLockRead,
             holders: self.holders(),
             queue: |state: &mut State| &mut state.waiting_readers,
@@ -216,11 +216,11 @@ impl<T: ?Sized> RwLock<T> {
             gave_up: None,
         };
         // Whoever takes one out of the queue has counted it.
-        self.state.wait(&wait, |held| held.try_read()) != Err(Waited::TimedOut)
+        self.state.wait(&wait, |held| held.try_read()) != Err(WaitOutcome::TimedOut)
     }
 
     fn wait_to_write(&self, until: Option<u64>) -> bool {
-        let wait = Wait {
+        let wait = WaitOptions {
             reason: WaitReason::RwLockWrite,
             holders: self.holders(),
             queue: |state: &mut State| &mut state.waiting_writers,
@@ -229,7 +229,7 @@ impl<T: ?Sized> RwLock<T> {
             until,
             gave_up: Some(&writer_gave_up),
         };
-        self.state.wait(&wait, |held| held.try_write()) != Err(Waited::TimedOut)
+        self.state.wait(&wait, |held| held.try_write()) != Err(WaitOutcome::TimedOut)
     }
 
     /// The value: nobody else has the lock.

@@ -1,8 +1,8 @@
 //! A number of permits. First come, first served, whatever the sizes: a large request is not overtaken.
 
-use super::parking::{Guarded, Held, Wait, Waited};
-use crate::block::may_wait;
-use crate::block::waiter::Queue;
+use super::parking::{Guarded, Held, WaitOptions, WaitOutcome};
+use crate::block::before_wait;
+use crate::block::waiter::WaitQueue;
 use crate::gmp::reason::WaitReason;
 use crate::sys::clock;
 use std::fmt;
@@ -27,13 +27,13 @@ pub struct Semaphore {
 struct State {
     free: usize,
     /// The ticket of each is how many it wants.
-    queue: Queue,
+    queue: WaitQueue,
 }
 
 impl Semaphore {
     /// With so many permits.
     pub const fn new(permits: usize) -> Semaphore {
-        let state = Guarded::new(State { free: permits, queue: Queue::new() });
+        let state = Guarded::new(State { free: permits, queue: WaitQueue::new() });
         Semaphore { state, size: permits }
     }
 
@@ -44,7 +44,7 @@ impl Semaphore {
     #[track_caller]
     pub fn acquire(&self, count: usize) -> Permit<'_> {
         self.check(count);
-        may_wait();
+        before_wait();
         self.wait(count, None);
         Permit { semaphore: self, count }
     }
@@ -63,7 +63,7 @@ impl Semaphore {
     pub fn acquire_timeout(&self, count: usize, duration: Duration) -> Option<Permit<'_>> {
         self.check(count);
         self.try_acquire(count).or_else(|| {
-            may_wait();
+            before_wait();
             let taken = self.wait(count, Some(clock::after(duration)));
             taken.then(|| Permit { semaphore: self, count })
         })
@@ -88,7 +88,7 @@ impl Semaphore {
     }
 
     fn wait(&self, mut count: usize, until: Option<u64>) -> bool {
-        let wait = Wait {
+        let wait = WaitOptions {
             reason: WaitReason::Semaphore,
             holders: std::ptr::null(),
             queue: |state: &mut State| &mut state.queue,
@@ -97,7 +97,7 @@ impl Semaphore {
             until,
             gave_up: Some(&serve),
         };
-        self.state.wait(&wait, |held| held.take(count)) != Err(Waited::TimedOut)
+        self.state.wait(&wait, |held| held.take(count)) != Err(WaitOutcome::TimedOut)
     }
 }
 

@@ -77,10 +77,10 @@ impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
     }
 
     fn begin(&self, key: K) -> Part<K, V> {
-        let mut calls = self.calls.hold();
+        let mut calls = self.calls.lock_no_unwind();
         if let Some(call) = calls.get(&key) {
             let call = call.clone();
-            *call.others.hold() += 1;
+            *call.others.lock_no_unwind() += 1;
             return Part::Waits(call);
         }
         let call = Arc::new(Call::new());
@@ -92,7 +92,7 @@ impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
     /// The next call with that key does not wait for the one under way.
     #[doc(alias = "Forget")]
     pub fn forget(&self, key: &K) {
-        let call = self.calls.hold().remove_entry(key);
+        let call = self.calls.lock_no_unwind().remove_entry(key);
         drop(call);
     }
 }
@@ -140,7 +140,7 @@ impl<K: Eq + Hash, V: Clone> Flight<K, V> {
         let call = self.call.clone();
         drop(self);
         // Nobody comes any more.
-        let shared = *call.others.hold() > 0;
+        let shared = *call.others.lock_no_unwind() > 0;
         (value, shared)
     }
 }
@@ -155,7 +155,7 @@ impl<K: Eq + Hash, V> Drop for Flight<K, V> {
             }
         }
         let _over = Over(&self.call.over);
-        let mut calls = self.calls.hold();
+        let mut calls = self.calls.lock_no_unwind();
         // It may have been forgotten, and another one be under way.
         let mine = calls.get(&self.key).is_some_and(|call| Arc::ptr_eq(call, &self.call));
         let gone = if mine { calls.remove_entry(&self.key) } else { None };
@@ -178,6 +178,6 @@ impl<K, V> Clone for SingleFlight<K, V> {
 
 impl<K, V> fmt::Debug for SingleFlight<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SingleFlight({} under way)", self.calls.hold().len())
+        write!(f, "SingleFlight({} under way)", self.calls.lock_no_unwind().len())
     }
 }

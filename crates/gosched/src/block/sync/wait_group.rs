@@ -1,8 +1,8 @@
 //! Waiting for a number of goroutines.
 
-use super::parking::{Guarded, Wait, Waited};
-use crate::block::may_wait;
-use crate::block::waiter::Queue;
+use super::parking::{Guarded, WaitOptions, WaitOutcome};
+use crate::block::before_wait;
+use crate::block::waiter::WaitQueue;
 use crate::gmp::reason::WaitReason;
 use crate::sys::clock;
 use std::fmt;
@@ -29,7 +29,7 @@ pub struct WaitGroup {
 #[derive(Debug, Default)]
 struct State {
     count: usize,
-    queue: Queue,
+    queue: WaitQueue,
     /// Those who were let go, and have not come back from their wait.
     leaving: usize,
 }
@@ -97,18 +97,18 @@ impl WaitGroup {
 
     /// Waits until nothing is to be done.
     pub fn wait(&self) {
-        may_wait();
+        before_wait();
         self.wait_until(None);
     }
 
     /// As [`WaitGroup::wait`], for `duration` at most. False: something is still to be done.
     pub fn wait_timeout(&self, duration: Duration) -> bool {
-        may_wait();
+        before_wait();
         self.inner.lock().count == 0 || self.wait_until(Some(clock::after(duration)))
     }
 
     fn wait_until(&self, until: Option<u64>) -> bool {
-        let wait = Wait {
+        let wait = WaitOptions {
             reason: WaitReason::WaitGroup,
             holders: std::ptr::null(),
             queue: |state: &mut State| &mut state.queue,
@@ -118,10 +118,10 @@ impl WaitGroup {
             gave_up: None,
         };
         let waited = self.inner.wait(&wait, |state| (state.count == 0).then_some(()));
-        if waited == Err(Waited::Woken) {
+        if waited == Err(WaitOutcome::Woken) {
             self.inner.lock().leaving -= 1;
         }
-        waited != Err(Waited::TimedOut)
+        waited != Err(WaitOutcome::TimedOut)
     }
 
     /// Starts a goroutine that this group waits for, however it ends.

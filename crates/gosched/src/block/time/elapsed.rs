@@ -44,7 +44,7 @@ where
     T: Send + 'static,
 {
     // Not by a timer: what ends because its context is over has not ended in time.
-    let (ctx, guard) = context::background().expiring(duration);
+    let (ctx, guard) = context::background().with_guard_timeout(duration);
     match crate::go(move || f(ctx)).join_timeout(duration) {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(error)) => match error.try_into_panic() {

@@ -111,7 +111,7 @@ unsafe fn run(task: *mut Task) -> bool {
     // SAFETY: share — promised by the caller.
     let record = unsafe { Arc::from_raw(task.cast_const().cast::<FuncTimer>()) };
     // A panic was reported, and concerns nobody else.
-    exit::run_and_forget(move || (record.f.lock())());
+    exit::run_discarding_panic(move || (record.f.lock())());
     false
 }
 

@@ -9,9 +9,9 @@ pub use elapsed::{Elapsed, timeout};
 pub use ticker::{Ticker, tick};
 pub use timer::{Timer, after, after_func};
 
-use super::limit::Limit;
-use super::may_wait;
-use super::waiter::Turn;
+use super::before_wait;
+use super::limit::WaitTimeout;
+use super::waiter::Wakeup;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::sched;
@@ -28,9 +28,9 @@ use std::time::{Duration, Instant};
 /// ```
 #[doc(alias = "Sleep")]
 pub fn sleep(duration: Duration) {
-    may_wait();
+    before_wait();
     if !duration.is_zero() {
-        sleep_till(clock::after(duration));
+        sleep_until_nanos(clock::after(duration));
     }
 }
 
@@ -45,19 +45,19 @@ pub fn now() -> Instant {
     clock::instant(clock::now())
 }
 
-fn sleep_till(when: u64) {
-    let turn = Turn::among_others();
-    let limit = Limit::new(&turn);
+fn sleep_until_nanos(when: u64) {
+    let wakeup = Wakeup::contested();
+    let limit = WaitTimeout::new(&wakeup);
     limit.start(when);
     // SAFETY: commit — it takes a turn, which waits here.
-    unsafe { sched::park(WaitReason::Sleep, settle, std::ptr::from_ref(&turn).cast()) };
+    unsafe { sched::park(WaitReason::Sleep, commit, std::ptr::from_ref(&wakeup).cast()) };
 }
 
 /// The caller's context is saved: the timer may make it ready.
 ///
 /// # Safety
-/// - **turn**: `data` is a `Turn`, alive until it is fired.
-unsafe fn settle(g: &'static G, data: *const ()) -> bool {
+/// - **turn**: `data` is a `Wakeup`, alive until it is fired.
+unsafe fn commit(g: &'static G, data: *const ()) -> bool {
     // SAFETY: turn — promised by the caller.
-    unsafe { &*data.cast::<Turn>() }.settle(g)
+    unsafe { &*data.cast::<Wakeup>() }.commit(g)
 }

@@ -15,9 +15,9 @@ use std::ops::RangeInclusive;
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     seen: HashMap<usize, Vec<u64>>,
-    born: HashMap<usize, Vec<u64>>,
+    started_with: HashMap<usize, Vec<u64>>,
     /// Somebody could not be looked at: it may hold any.
-    is_somebody_unknown: bool,
+    is_incomplete: bool,
 }
 
 pub(super) type Holds<'a> = std::iter::Copied<std::slice::Iter<'a, u64>>;
@@ -69,23 +69,23 @@ impl Holders {
         if g.id() != id {
             return;
         }
-        self.is_somebody_unknown |= !is_known;
+        self.is_incomplete |= !is_known;
         for end in if has_begun { &has } else { &given } {
             self.seen.entry(*end).or_default().push(id);
         }
         for end in given.intersection(&has) {
-            self.born.entry(*end).or_default().push(id);
+            self.started_with.entry(*end).or_default().push(id);
         }
     }
 
     /// Who has it. `None`: that is not known of all.
     pub(super) fn of(&self, end: usize) -> Option<Holds<'_>> {
-        (!self.is_somebody_unknown).then(|| get(&self.seen, end))
+        (!self.is_incomplete).then(|| get(&self.seen, end))
     }
 
     /// Who was born with it, and has it still.
-    pub(super) fn born_with(&self, end: usize) -> Holds<'_> {
-        get(&self.born, end)
+    pub(super) fn started_with(&self, end: usize) -> Holds<'_> {
+        get(&self.started_with, end)
     }
 }
 

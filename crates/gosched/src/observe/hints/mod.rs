@@ -91,26 +91,26 @@ pub(crate) fn leak_hints(older_than: Duration) -> LeakHints {
 
 #[inline(never)]
 fn all_hints(older_than: Duration, here: &CallerFrame) -> LeakHints {
-    let look = Look::new(older_than, here, InterruptPolicy::RestartableOnly);
-    LeakHints { deadlocks: look.deadlocks(), leaks: look.leaks() }
+    let analysis = Analysis::new(older_than, here, InterruptPolicy::RestartableOnly);
+    LeakHints { deadlocks: analysis.deadlocks(), leaks: analysis.leaks() }
 }
 
 /// Only those that wait for each other, in a process that ends.
 pub(super) fn deadlocks(older_than: Duration) -> LeakHints {
-    let look = Look::new(older_than, &CallerFrame::new(), InterruptPolicy::Always);
-    LeakHints { deadlocks: look.deadlocks(), leaks: Vec::new() }
+    let analysis = Analysis::new(older_than, &CallerFrame::new(), InterruptPolicy::Always);
+    LeakHints { deadlocks: analysis.deadlocks(), leaks: Vec::new() }
 }
 
 /// What was seen.
-struct Look {
+struct Analysis {
     graph: Graph,
     holders: Holders,
     now: u64,
     older_than: u64,
 }
 
-impl Look {
-    fn new(older_than: Duration, here: &CallerFrame, policy: InterruptPolicy) -> Look {
+impl Analysis {
+    fn new(older_than: Duration, here: &CallerFrame, policy: InterruptPolicy) -> Analysis {
         let waiting = waiting::all();
         let now = clock::real_now();
         let older_than = u64::try_from(older_than.as_nanos()).unwrap_or(u64::MAX);
@@ -118,7 +118,7 @@ impl Look {
         let ends = waiting::ends_of(waiting.iter().filter(|one| is_old(one)));
         let holders = Holders::of_ends(&ends, here, policy);
         let graph = Graph::new(waiting, &holders, is_old);
-        Look { graph, holders, now, older_than }
+        Analysis { graph, holders, now, older_than }
     }
 
     fn one(&self, place: usize) -> &Waiting {
@@ -214,7 +214,7 @@ impl Look {
             leak.goroutines.push(GoId::new(one.id));
             leak.longest = leak.longest.max(Duration::from_nanos(waited));
             leak.stuck += usize::from(self.graph.is_stuck(place));
-            leak.alone += usize::from(waiting::is_alone(one, &self.holders));
+            leak.alone += usize::from(waiting::is_sole_holder(one, &self.holders));
         }
         let mut leaks: Vec<Leak> = groups.into_values().collect();
         for leak in &mut leaks {

@@ -1,7 +1,7 @@
 //! The goroutines that wait, what for, and who of them can end whose wait.
 
 use super::holders::Holders;
-use crate::block::waits::{EndOf, WaitsFor, is_waiting, what_for};
+use crate::block::waits::{ChanEnd, WaitsFor, is_waiting, read_waits_for};
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;
@@ -28,13 +28,13 @@ pub(super) struct Waiting {
 #[derive(Debug, Default)]
 struct Node {
     /// It is for ever if so many of those do.
-    least: usize,
-    of: Vec<usize>,
+    stuck_needed: usize,
+    waits_on: Vec<usize>,
     /// Those that it is one of.
-    is_one_of: Vec<usize>,
+    awaited_by: Vec<usize>,
     /// How many of those it waits for are for ever.
-    left: usize,
-    is_for_ever: bool,
+    stuck_count: usize,
+    is_stuck: bool,
 }
 
 /// All that wait, and who among them waits for ever as far as it can be seen.
@@ -52,27 +52,27 @@ impl Waiting {
     fn of(g: &'static G) -> Option<Waiting> {
         let (id, moment) = (g.id(), g.state_version());
         let (reason, since, site) = (g.reason(), g.since(), g.site());
-        let waiting = Waiting { g, id, site, moment, reason, since, waits_for: WaitsFor::Anybody };
+        let waiting = Waiting { g, id, site, moment, reason, since, waits_for: WaitsFor::Unknown };
         (moment.state() == GState::Waiting).then_some(waiting)
     }
 
     /// It has waited all the time, and nobody has ended that.
-    fn is_still_so(&self) -> bool {
+    fn is_still_waiting(&self) -> bool {
         is_waiting(self.g, self.reason, &mut MemoryReader::default())
             && self.g.is_unchanged(self.moment)
             && self.g.id() == self.id
     }
 
     /// Whether one with this number has the lock still that it waits for.
-    fn waits_for_number(&self, number: u64) -> bool {
-        match what_for(self.g, self.reason, &mut MemoryReader::default()) {
+    fn is_lock_held_by(&self, number: u64) -> bool {
+        match read_waits_for(self.g, self.reason, &mut MemoryReader::default()) {
             WaitsFor::Mutex(holder) | WaitsFor::Read(_, holder) => holder == number,
             WaitsFor::Write(_, holders) => holders.contains(&number),
             _ => false,
         }
     }
 
-    fn ends(&self) -> &[EndOf] {
+    fn ends(&self) -> &[ChanEnd] {
         match &self.waits_for {
             WaitsFor::Ends(ends) => ends,
             _ => &[],
@@ -87,9 +87,9 @@ impl Waiting {
 pub(super) fn all() -> Vec<Waiting> {
     let mut waiting: Vec<Waiting> = slab::live().filter_map(Waiting::of).collect();
     for one in &mut waiting {
-        one.waits_for = what_for(one.g, one.reason, &mut MemoryReader::default());
+        one.waits_for = read_waits_for(one.g, one.reason, &mut MemoryReader::default());
     }
-    waiting.retain(Waiting::is_still_so);
+    waiting.retain(Waiting::is_still_waiting);
     waiting
 }
 
@@ -117,7 +117,7 @@ impl Graph {
                 writers.entry(lock).or_default().push(place);
             }
         }
-        let joined = Joined::new(&waiting);
+        let joined = JoinTargets::new(&waiting);
         let mut nodes: Vec<Node> = waiting.iter().map(|_| Node::default()).collect();
         let (mut of_ends, mut of_locks) = (HashMap::new(), HashMap::new());
         let mut ended = HashMap::new();
@@ -126,7 +126,7 @@ impl Graph {
                 let numbers = numbers.iter().filter(|&&number| number != 0);
                 let gone = numbers.clone().find(|&number| {
                     // It may have given it back before it ended.
-                    !alive.contains(number) && one.waits_for_number(*number)
+                    !alive.contains(number) && one.is_lock_held_by(*number)
                 });
                 if let Some(&gone) = gone {
                     ended.insert(place, gone);
@@ -135,13 +135,13 @@ impl Graph {
                 (1, numbers.filter_map(place_of).collect())
             };
             let (least, of) = match &one.waits_for {
-                WaitsFor::Anybody | WaitsFor::Time => NEVER,
-                WaitsFor::Nobody => (0, Vec::new()),
+                WaitsFor::Unknown | WaitsFor::Time => NEVER_STUCK,
+                WaitsFor::Never => (0, Vec::new()),
                 WaitsFor::Mutex(holder) => one_of(&[*holder]),
                 WaitsFor::Read(lock, 0) => {
                     let first = *of_locks.entry(*lock).or_insert_with(|| {
                         let of = writers.remove(lock).unwrap_or_default();
-                        nodes.push(Node { least: 1, of, ..Node::default() });
+                        nodes.push(Node { stuck_needed: 1, waits_on: of, ..Node::default() });
                         nodes.len() - 1
                     });
                     (1, vec![first])
@@ -152,54 +152,59 @@ impl Graph {
                     let of = joined.0.get(with).into_iter().flatten();
                     (1, of.filter_map(place_of).collect())
                 }
-                WaitsFor::Ends(_) if !counts(one) => NEVER,
+                WaitsFor::Ends(_) if !counts(one) => NEVER_STUCK,
                 WaitsFor::Ends(ends) => {
-                    let mut node_of = |end: &EndOf| {
+                    let mut node_of = |end: &ChanEnd| {
                         *of_ends.entry((end.address, end.count)).or_insert_with(|| {
-                            let by = holders.born_with(end.address);
+                            let by = holders.started_with(end.address);
                             let of = by.filter_map(|number| place_of(&number)).collect();
                             // The runtime's own end is never stuck.
                             let least = if end.count == 0 { usize::MAX } else { end.count };
-                            nodes.push(Node { least, of, ..Node::default() });
+                            nodes.push(Node {
+                                stuck_needed: least,
+                                waits_on: of,
+                                ..Node::default()
+                            });
                             nodes.len() - 1
                         })
                     };
                     (ends.len(), ends.iter().map(&mut node_of).collect())
                 }
             };
-            (nodes[place].least, nodes[place].of) = (least, of);
+            (nodes[place].stuck_needed, nodes[place].waits_on) = (least, of);
         }
         let mut graph = Graph { waiting, nodes, ended };
-        graph.settle();
+        graph.remove_freed();
         graph
     }
 
     /// Whoever can be freed by somebody who does not wait for ever does not either. What is left is believed if
     /// it has waited all the time: then all of it was true at one moment, when the first look was over. (Who waits
     /// takes no lock and gives none back; who was handed one does not wait any more.)
-    fn settle(&mut self) {
+    fn remove_freed(&mut self) {
         for at in 0..self.nodes.len() {
-            (self.nodes[at].left, self.nodes[at].is_for_ever) = (self.nodes[at].of.len(), true);
-            for nth in 0..self.nodes[at].of.len() {
-                let other = self.nodes[at].of[nth];
-                self.nodes[other].is_one_of.push(at);
+            (self.nodes[at].stuck_count, self.nodes[at].is_stuck) =
+                (self.nodes[at].waits_on.len(), true);
+            for nth in 0..self.nodes[at].waits_on.len() {
+                let other = self.nodes[at].waits_on[nth];
+                self.nodes[other].awaited_by.push(at);
             }
         }
         let mut over: Vec<usize> = (0..self.nodes.len()).filter(|&at| self.is_freed(at)).collect();
         loop {
             while let Some(at) = over.pop() {
-                if !std::mem::take(&mut self.nodes[at].is_for_ever) {
+                if !std::mem::take(&mut self.nodes[at].is_stuck) {
                     continue;
                 }
-                for nth in 0..self.nodes[at].is_one_of.len() {
-                    let other = self.nodes[at].is_one_of[nth];
-                    self.nodes[other].left -= 1;
+                for nth in 0..self.nodes[at].awaited_by.len() {
+                    let other = self.nodes[at].awaited_by[nth];
+                    self.nodes[other].stuck_count -= 1;
                     over.extend(self.is_freed(other).then_some(other));
                 }
             }
             for (place, one) in self.waiting.iter().enumerate() {
-                let is_stuck = self.nodes[place].is_for_ever;
-                if is_stuck && !(one.is_still_so() && counts_are_the_same(one)) {
+                let is_stuck = self.nodes[place].is_stuck;
+                if is_stuck && !(one.is_still_waiting() && has_same_end_counts(one)) {
                     over.push(place);
                 }
             }
@@ -210,11 +215,11 @@ impl Graph {
     }
 
     fn is_freed(&self, at: usize) -> bool {
-        self.nodes[at].left < self.nodes[at].least
+        self.nodes[at].stuck_count < self.nodes[at].stuck_needed
     }
 
     pub(super) fn is_stuck(&self, place: usize) -> bool {
-        self.nodes[place].is_for_ever
+        self.nodes[place].is_stuck
     }
 
     /// The holder of its lock, which has ended.
@@ -225,7 +230,7 @@ impl Graph {
     /// One that it waits for, if it waits for ever: itself rather than another.
     pub(super) fn next(&self, place: usize) -> Option<usize> {
         let stuck_of =
-            |at: usize| self.nodes[at].of.iter().copied().filter(|&at| self.is_stuck(at));
+            |at: usize| self.nodes[at].waits_on.iter().copied().filter(|&at| self.is_stuck(at));
         let first = stuck_of(place).next().filter(|_| self.is_stuck(place))?;
         match first < self.waiting.len() {
             true => Some(first),
@@ -235,23 +240,23 @@ impl Graph {
 }
 
 /// Others can end it, or the time.
-const NEVER: (usize, Vec<usize>) = (usize::MAX, Vec::new());
+const NEVER_STUCK: (usize, Vec<usize>) = (usize::MAX, Vec::new());
 
 /// Nobody has made another end meanwhile.
-fn counts_are_the_same(one: &Waiting) -> bool {
+fn has_same_end_counts(one: &Waiting) -> bool {
     let mut reader = MemoryReader::default();
     one.ends().iter().all(|end| reader.word(end.address) == Some(end.count))
 }
 
 /// Goroutines by what those park with who wait for their end.
-struct Joined(HashMap<usize, Vec<u64>>);
+struct JoinTargets(HashMap<usize, Vec<u64>>);
 
-impl Joined {
-    fn new(waiting: &[Waiting]) -> Joined {
+impl JoinTargets {
+    fn new(waiting: &[Waiting]) -> JoinTargets {
         let is_waited = |one: &Waiting| matches!(one.waits_for, WaitsFor::Goroutines(_));
         let mut joined = HashMap::<_, Vec<_>>::new();
         if !waiting.iter().any(is_waited) {
-            return Joined(joined);
+            return JoinTargets(joined);
         }
         for one in waiting {
             let task = one.g.task() as usize;
@@ -266,13 +271,13 @@ impl Joined {
                 joined.entry(scope).or_default().push(one.id);
             }
         }
-        Joined(joined)
+        JoinTargets(joined)
     }
 }
 
 /// Whether an end that somebody waits for is held by nobody else, as far as it can be seen.
-pub(super) fn is_alone(one: &Waiting, holders: &Holders) -> bool {
-    let nobody_else = |end: &EndOf| {
+pub(super) fn is_sole_holder(one: &Waiting, holders: &Holders) -> bool {
+    let nobody_else = |end: &ChanEnd| {
         end.count > 0 && holders.of(end.address).is_some_and(|mut by| by.all(|id| id == one.id))
     };
     !one.ends().is_empty() && one.ends().iter().all(nobody_else)

@@ -131,6 +131,6 @@ impl Metrics {
 
 /// Reads all of them.
 pub(crate) fn metrics() -> Metrics {
-    let seen = names::Seen::now();
+    let seen = names::Sample::now();
     Metrics { values: names::READ.iter().map(|read| read(&seen)).collect() }
 }

@@ -11,15 +11,15 @@ use crate::sched::{SchedStats, read_stats};
 
 /// What all metrics of one snapshot are made of.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct Sample {
     numbers: SchedStats,
     times: Times,
     none: Durations,
 }
 
-impl Seen {
-    pub(super) fn now() -> Seen {
-        Seen { numbers: read_stats(), times: times(), none: Durations::new() }
+impl Sample {
+    pub(super) fn now() -> Sample {
+        Sample { numbers: read_stats(), times: times(), none: Durations::new() }
     }
 }
 
@@ -46,7 +46,7 @@ macro_rules! metrics {
         }),+];
 
         /// What reads each of [`DESCRIPTIONS`].
-        pub(super) static READ: &[fn(&Seen) -> Value] = &[$(|$seen| value!($kind, $value)),+];
+        pub(super) static READ: &[fn(&Sample) -> Value] = &[$(|$seen| value!($kind, $value)),+];
     };
 }
 

@@ -116,7 +116,7 @@ impl StackAccess {
             StackAccess::Gone => false,
             StackAccess::WhileStill(g, moment) => g.is_unchanged(moment),
             StackAccess::Blocked(m, ran) => {
-                ran.is_some() && ran == thread_status::cpu_time(m.thread())
+                ran.is_some() && ran == thread_status::cpu_time(m.tid())
             }
             StackAccess::Own => true,
         }
@@ -354,8 +354,8 @@ impl Snapshot {
             return CopyResult::Copied;
         }
         let Some(m) = tables::runner_of(g) else { return CopyResult::Missed };
-        let before = thread_status::cpu_time(m.thread());
-        let (doing, call) = thread_status::status_and_syscall(m.thread());
+        let before = thread_status::cpu_time(m.tid());
+        let (doing, call) = thread_status::status_and_syscall(m.tid());
         if self.policy == InterruptPolicy::RestartableOnly
             && doing == ThreadStatus::Unknown
             && !sample_progress(m, before)
@@ -393,7 +393,7 @@ impl Snapshot {
 
     /// Whether its thread is in that call still, and goes on with it after a signal.
     fn may_be_asked(&self, m: &'static M) -> bool {
-        let (_, call) = thread_status::status_and_syscall(m.thread());
+        let (_, call) = thread_status::status_and_syscall(m.tid());
         let may =
             |call: BlockedSyscall| self.policy == InterruptPolicy::Always || call.is_restartable();
         call.is_some_and(may) && self.access.is_still()
@@ -495,7 +495,7 @@ fn all(words: [Option<usize>; SAVED_WORDS]) -> Option<[usize; SAVED_WORDS]> {
 /// Whether the M's thread has run a moment later.
 fn sample_progress(m: &'static M, before: Option<u64>) -> bool {
     std::thread::sleep(POLL_INTERVAL);
-    before != thread_status::cpu_time(m.thread())
+    before != thread_status::cpu_time(m.tid())
 }
 
 /// Whether a signal ends no call of the M's thread before its time, if it comes at once: as far as it can be seen.
@@ -503,7 +503,7 @@ fn sample_progress(m: &'static M, before: Option<u64>) -> bool {
 /// It takes some microseconds until a signal has come. Whoever runs for a moment between two calls may be in the next
 /// one by then, and is seen blocked soon; so only one that has run for a while is interrupted.
 fn wait_until_interruptible(m: &'static M) -> bool {
-    let ran = || thread_status::cpu_time(m.thread());
+    let ran = || thread_status::cpu_time(m.tid());
     for _ in 0..MAX_TRIES {
         let (start, before) = (Instant::now(), ran());
         std::thread::sleep(POLL_INTERVAL);
@@ -512,7 +512,7 @@ fn wait_until_interruptible(m: &'static M) -> bool {
         if 4 * ran_for >= 3 * waited {
             return true;
         }
-        match thread_status::status_and_syscall(m.thread()) {
+        match thread_status::status_and_syscall(m.tid()) {
             (_, Some(call)) => return call.is_restartable(),
             (ThreadStatus::Unknown, _) => return before != after,
             // It waits for a CPU, and comes to the signal first; unless it had one meanwhile.

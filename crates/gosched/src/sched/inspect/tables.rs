@@ -148,7 +148,7 @@ pub(crate) fn runner_of(g: &'static G) -> Option<&'static M> {
 
 /// The M whose thread has this id.
 pub(crate) fn with_thread(id: i32) -> Option<&'static M> {
-    SCHED.all_ms().find(|m| m.alive.load(Ordering::Relaxed) && m.thread() == id)
+    SCHED.all_ms().find(|m| m.alive.load(Ordering::Relaxed) && m.tid() == id)
 }
 
 fn count_p(numbers: &mut SchedStats, p: &'static P) {

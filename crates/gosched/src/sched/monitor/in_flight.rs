@@ -36,7 +36,7 @@ pub(crate) fn check(p: &'static P, seen: &mut Seen, now: u64) {
         return;
     }
     seen.since = now;
-    let (doing, call) = thread_status::status_and_syscall(m.thread());
+    let (doing, call) = thread_status::status_and_syscall(m.tid());
     let is_asleep = match doing {
         ThreadStatus::Running => return,
         ThreadStatus::Blocked if !call.is_some_and(|call| is_idle_sleep(m, call)) => return,

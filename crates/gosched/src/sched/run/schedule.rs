@@ -41,7 +41,7 @@ pub(crate) fn run_m(m: &'static M) {
     // SAFETY: carried — attached above.
     unsafe { arch::preempt_off() };
     // From here on it may be watched.
-    m.set_thread(thread_status::id());
+    m.set_tid(thread_status::id());
     while let Some(g) = next(m) {
         run(m, g);
         if m.is_dying() {

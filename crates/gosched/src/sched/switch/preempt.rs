@@ -100,7 +100,7 @@ pub(crate) fn init_thread(m: &'static M) {
 /// Asks `m` to stop, if the turn on its P is still this one: see the top of this file. By any other thread.
 pub(crate) fn preempt_one(m: &'static M, why: PreemptReason, turn: u32) {
     set_request(m, why, turn);
-    let thread = m.thread();
+    let thread = m.tid();
     if SIGNALS_ENABLED.load(Ordering::Relaxed) && thread != 0 {
         m.carrier.interrupt(thread, || syscall::is_in_syscall(m));
     }
@@ -108,7 +108,7 @@ pub(crate) fn preempt_one(m: &'static M, why: PreemptReason, turn: u32) {
 
 /// The goroutine of `m` is interrupted, and asked for nothing. By any other thread. False: there is no way.
 pub(crate) fn interrupt(m: &'static M) -> bool {
-    let thread = m.thread();
+    let thread = m.tid();
     if !INSTALLED.load(Ordering::Relaxed) || thread == 0 {
         return false;
     }

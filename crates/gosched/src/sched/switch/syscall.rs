@@ -63,7 +63,7 @@ pub(crate) fn retake_unmarked(m: &'static M) -> bool {
         return false;
     }
     RETAKES_UNMARKED.fetch_add(1, Ordering::Relaxed);
-    let ran = thread_status::cpu_time(m.thread()).unwrap_or(0);
+    let ran = thread_status::cpu_time(m.tid()).unwrap_or(0);
     record_retake(m, ran);
     finish_retake(m);
     true

@@ -87,7 +87,7 @@ impl UnstoppedP {
             _ => (None, Activity::AwaitsThread),
         };
         let goroutine = m.and_then(|m| m.curg()).map(G::id);
-        UnstoppedP { p: p.id, m: m.map(|m| (m.id, m.thread())), goroutine, what }
+        UnstoppedP { p: p.id, m: m.map(|m| (m.id, m.tid())), goroutine, what }
     }
 
     fn write(&self, out: &mut Stderr) {
