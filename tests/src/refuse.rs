@@ -14,6 +14,20 @@ pub fn system_calls(command: &mut Command, errno: i32, calls: &[i64]) {
     unsafe { command.pre_exec(move || install(&filter)) };
 }
 
+/// From now on the calling process gets no more threads: the system says that there are too many.
+///
+/// # Panics
+/// The system has no filters of system calls.
+pub fn more_threads() {
+    let filter = filter(libc::EAGAIN, &[libc::SYS_clone, libc::SYS_clone3]);
+    let program = program(&filter);
+    allow_filters().expect("a process may renounce privileges");
+    let (mode, all_threads) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
+    // SAFETY: a program of as many statements as it says.
+    let status = unsafe { libc::syscall(libc::SYS_seccomp, mode, all_threads, &raw const program) };
+    assert_eq!(status, 0, "{}", io::Error::last_os_error());
+}
+
 fn filter(errno: i32, calls: &[i64]) -> Vec<libc::sock_filter> {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let number_at = mem::offset_of!(libc::seccomp_data, nr) as u32;
@@ -30,15 +44,25 @@ fn filter(errno: i32, calls: &[i64]) -> Vec<libc::sock_filter> {
 }
 
 fn install(filter: &[libc::sock_filter]) -> io::Result<()> {
-    let len = u16::try_from(filter.len()).expect("a filter that is short enough");
-    let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
-    // SAFETY: it has no precondition.
-    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let program = program(filter);
+    allow_filters()?;
     let mode = libc::SECCOMP_MODE_FILTER;
     // SAFETY: a program of as many statements as it says.
     match unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn program(filter: &[libc::sock_filter]) -> libc::sock_fprog {
+    let len = u16::try_from(filter.len()).expect("a filter that is short enough");
+    libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() }
+}
+
+/// Only a process that renounces new privileges may filter its system calls.
+fn allow_filters() -> io::Result<()> {
+    // SAFETY: it has no precondition.
+    match unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -237,7 +237,7 @@ fn refused_threads_are_reported_once_and_done_without() {
 
 #[test]
 fn locked_goroutines_go_on_with_the_threads_there_are() {
-    let program = env!("CARGO_BIN_EXE_sched_program");
+    let program = env!("CARGO_BIN_EXE_blocking_program");
     let output = Command::new(program).arg("no threads for locked ones").output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("all joined"), "{:?}: {text}", output.status);

@@ -6,9 +6,10 @@ use gosched::{
     __rules as rules, blocking, blocking_now, chan, go, goexit, lock_os_thread, run, runtime,
     unlock_os_thread, yield_now,
 };
+use gosched_tests::refuse;
 use gosched_tests::wait::{CHILD_LIMIT, LIMIT, until};
 use std::ffi::CString;
-use std::io::{self, PipeReader, Read, Write};
+use std::io::{self, ErrorKind, PipeReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -42,6 +43,7 @@ fn main() {
         "trace" => run(until_input_ends),
         "watcher" => run(|| watcher(argument(1).parse().unwrap())),
         "fork" => run(fork),
+        "no threads for locked ones" => run(no_threads_for_locked_ones),
         other => panic!("no program {other}"),
     }
 }
@@ -86,11 +88,17 @@ fn spin_for(time: Duration) {
 }
 
 /// Blocks its thread until there is something to read. The byte comes from a goroutine that runs during the call: none
-/// within the limit means that none could run.
+/// within the limit means that none could run. A signal that preempts the goroutine just before the call ends the call:
+/// `poll` is one of the system calls that are not restarted.
 fn wait_for_byte(mut reader: &PipeReader) {
     let mut wanted = libc::pollfd { fd: reader.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one descriptor, which is open.
-    let ready = unsafe { libc::poll(&raw mut wanted, 1, LIMIT.as_millis() as i32) };
+    let ready = loop {
+        // SAFETY: one descriptor, which is open.
+        match unsafe { libc::poll(&raw mut wanted, 1, LIMIT.as_millis() as i32) } {
+            -1 if io::Error::last_os_error().kind() == ErrorKind::Interrupted => {}
+            ready => break ready,
+        }
+    };
     assert_eq!(ready, 1, "no other goroutine ran during the call");
     reader.read_exact(&mut [0]).unwrap();
 }
@@ -596,4 +604,33 @@ fn fork() {
     stop.store(true, SeqCst);
     other.join().unwrap();
     println!("all children came back");
+}
+
+/// More goroutines locked to threads than there are threads to be had; standard error is held.
+fn no_threads_for_locked_ones() {
+    static START: AtomicBool = AtomicBool::new(false);
+    static BEGUN: AtomicUsize = AtomicUsize::new(0);
+    let locked: Vec<_> = (0..20)
+        .map(|_| {
+            go(|| {
+                BEGUN.fetch_add(1, SeqCst);
+                while !START.load(SeqCst) {
+                    yield_now();
+                }
+                lock_os_thread();
+                (0..20).for_each(|_| yield_now());
+                unlock_os_thread();
+            })
+        })
+        .collect();
+    // None waits for its first turn: each calls `lock_os_thread` at once when that is refused.
+    while BEGUN.load(SeqCst) < 20 {
+        yield_now();
+    }
+    let mut held = std::io::stderr().lock();
+    refuse::more_threads();
+    assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "the limit is in force");
+    START.store(true, SeqCst);
+    locked.into_iter().for_each(|handle| handle.join().unwrap());
+    writeln!(held, "all joined").unwrap();
 }

@@ -54,7 +54,6 @@ fn main() -> ExitCode {
             let _ = parked.join();
         }),
         "main exits locked" => main_exits_locked(),
-        "no threads for locked ones" => over(no_threads_for_locked_ones),
         "join cycle" => join_cycle(),
         "scope waits" => scope_waits(),
         "many asleep" => many_asleep(),
@@ -588,40 +587,4 @@ fn no_threads() {
 fn main_exits_locked() {
     lock_os_thread();
     goexit();
-}
-
-/// More goroutines locked to threads than there are threads to be had; standard error is held.
-fn no_threads_for_locked_ones() {
-    use std::io::Write;
-    static START: AtomicBool = AtomicBool::new(false);
-    static BEGUN: AtomicUsize = AtomicUsize::new(0);
-    run(|| {
-        let locked: Vec<JoinHandle<()>> = (0..20)
-            .map(|_| {
-                go(|| {
-                    BEGUN.fetch_add(1, SeqCst);
-                    while !START.load(SeqCst) {
-                        yield_now();
-                    }
-                    lock_os_thread();
-                    (0..20).for_each(|_| yield_now());
-                    gosched::unlock_os_thread();
-                })
-            })
-            .collect();
-        // Each has its stack: there is no memory for one later.
-        while BEGUN.load(SeqCst) < 20 {
-            yield_now();
-        }
-        let mut held = std::io::stderr().lock();
-        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-        let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
-        let limit = pages * 4096 + (1 << 20);
-        let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
-        // SAFETY: limits this process's address space.
-        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
-        START.store(true, SeqCst);
-        locked.into_iter().for_each(|handle| handle.join().unwrap());
-        writeln!(held, "all joined").unwrap();
-    });
 }
