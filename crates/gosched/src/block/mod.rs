@@ -15,8 +15,8 @@ pub(crate) mod select;
 pub mod signal;
 pub mod sync;
 pub mod time;
+pub(crate) mod wait_record;
 pub(crate) mod waiter;
-pub(crate) mod waits;
 
 use crate::sched;
 

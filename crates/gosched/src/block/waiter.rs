@@ -127,7 +127,7 @@ pub struct Waiter {
     slot: Cell<*mut ()>,
     /// What it waited for did not happen, and never will.
     woken_by_close: Cell<bool>,
-    /// What it waits for, for whoever looks (`waits`): where it is told who can end the wait.
+    /// What it waits for, for whoever looks (`wait_record`): where it is told who can end the wait.
     holders: Cell<*const ()>,
 }
 
@@ -149,7 +149,7 @@ impl Waiter {
         }
     }
 
-    /// It waits for this: see `waits`.
+    /// It waits for this: see `wait_record`.
     #[inline]
     pub(crate) fn set_holders(&self, on: *const ()) {
         self.holders.set(on);

@@ -10,11 +10,11 @@
 //! Others may look at `len`, `closed` and the two flags without the lock, as Go's non-blocking calls do:
 //! an answer "no" was true at some moment during the call.
 
-use super::bell::AsyncWaiters;
+use super::async_waiter::AsyncWaiters;
 use super::ends::EndCounts;
 use crate::block::limit::{TIMEOUT, WaitTimeout};
+use crate::block::wait_record::WaitRecord;
 use crate::block::waiter::{ToReady, WaitQueue, Waiter, Wakeup};
-use crate::block::waits::WaitRecord;
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::reason::WaitReason;

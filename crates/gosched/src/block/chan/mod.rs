@@ -17,7 +17,7 @@
 //! and ends, and either can [`close`](Sender::close) it. After that what is in it can still be
 //! received; a send gets its value back.
 
-pub(crate) mod bell;
+pub(crate) mod async_waiter;
 mod core;
 mod ends;
 mod error;

@@ -1,6 +1,6 @@
 //! Receiving in async code.
 
-use super::bell::{AsyncWaiter, AsyncWaiters};
+use super::async_waiter::{AsyncWaiter, AsyncWaiters};
 use super::core::{AnyChan, Chan, ChanError};
 use super::error::RecvError;
 use super::receiver::Receiver;

@@ -1,10 +1,10 @@
 //! Async code that waits for a descriptor: it leaves a bell with the poller's record.
 //!
 //! Those who ring it may not run a program's code. A waker of ours ([`Parker`]) is rung at once; for others
-//! there is a goroutine prepared that calls it, as with channels ([`bell`](crate::block::chan::bell)).
+//! there is a goroutine prepared that calls it, as with channels ([`async_waiter`](crate::block::chan::async_waiter)).
 
 use super::polled::{Polled, error};
-use crate::block::chan::bell::{AsyncWaiter as Called, Messenger};
+use crate::block::chan::async_waiter::{AsyncWaiter as Called, Messenger};
 use crate::block::future::{Parker, WAKER, clone_arc};
 use crate::gmp::g::G;
 use crate::gmp::poll_desc::AsyncCallback;

@@ -1,6 +1,6 @@
 //! From a reader to a writer, to the end.
 //!
-//! Between two that are [known] the system moves the bytes by itself: from file to file by
+//! Between two that are [known](super::fast_copy) the system moves the bytes by itself: from file to file by
 //! `copy_file_range`, from file to socket by `sendfile`, to and from pipes by `splice`. From sockets to what is
 //! no pipe they go through a pipe that belongs to the copy: it is empty when bytes are taken in, and emptied
 //! before more are, so a read that fails loses nothing. Where the system refuses, what is left goes the long
@@ -8,7 +8,7 @@
 //!
 //! While one side is waited for, the other can be closed: nothing is held of it.
 
-use super::known::{self, AnyPolled, CopyEnd};
+use super::fast_copy::{self, AnyPolled, CopyEnd};
 use crate::block::call::blocking;
 use crate::block::fs::File;
 use crate::sys::poller::Direction;
@@ -64,7 +64,7 @@ where
     W: Write + ?Sized,
 {
     let mut progress = Progress { copied: 0, rest: Vec::new() };
-    if let (Some(source), Some(sink)) = (known::source(reader), known::sink(writer))
+    if let (Some(source), Some(sink)) = (fast_copy::source(reader), fast_copy::sink(writer))
         && progress.copy_in_kernel(source, sink)? == KernelCopy::Finished
     {
         return Ok(progress.copied);

@@ -20,8 +20,8 @@
 pub(crate) mod async_wait;
 mod copy;
 #[macro_use]
-mod face;
-mod known;
+mod fd_api;
+mod fast_copy;
 #[macro_use]
 mod pipe;
 pub(crate) mod polled;

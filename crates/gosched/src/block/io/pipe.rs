@@ -72,7 +72,7 @@ macro_rules! pipe_end {
             }
         }
 
-        face!($name, $std);
+        fd_api!($name, $std);
 
         /// For a child process.
         impl From<$name> for Stdio {

@@ -79,7 +79,7 @@ macro_rules! common {
             }
         }
 
-        face!($name, $std);
+        fd_api!($name, $std);
     };
 }
 

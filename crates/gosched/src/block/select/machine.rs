@@ -9,8 +9,8 @@
 
 use crate::block::chan::{AnyChan, Direction};
 use crate::block::limit::{TIMEOUT, WaitTimeout};
+use crate::block::wait_record::WaitRecord;
 use crate::block::waiter::{ToReady, Waiter, Wakeup};
-use crate::block::waits::WaitRecord;
 use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;

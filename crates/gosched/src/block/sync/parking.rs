@@ -1,8 +1,8 @@
 //! A place to wait, for the types of this folder: what they guard is under one lock with those who wait.
 
 use crate::block::limit::{TIMEOUT, WaitTimeout};
+use crate::block::wait_record::WaitRecord;
 use crate::block::waiter::{WaitQueue, Waiter, Wakeup};
-use crate::block::waits::WaitRecord;
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::reason::WaitReason;

@@ -8,7 +8,7 @@
 mod holders;
 mod waiting;
 
-use crate::block::waits::WaitsFor;
+use crate::block::wait_record::WaitsFor;
 use crate::gmp::g::G;
 use crate::gmp::go_id::GoId;
 use crate::gmp::state::GState;

@@ -1,7 +1,7 @@
 //! The goroutines that wait, what for, and who of them can end whose wait.
 
 use super::holders::Holders;
-use crate::block::waits::{ChanEnd, WaitsFor, is_waiting, read_waits_for};
+use crate::block::wait_record::{ChanEnd, WaitsFor, is_waiting, read_waits_for};
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::slab;

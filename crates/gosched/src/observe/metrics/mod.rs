@@ -2,8 +2,8 @@
 //!
 //! A snapshot is one value for each line of the table in `names`, read when it is asked for.
 
-mod names;
 mod prometheus;
+mod table;
 
 use crate::probe::histogram::{Durations, bounds};
 
@@ -42,7 +42,7 @@ pub enum Kind {
 /// ```
 #[doc(alias = "All")]
 pub fn descriptions() -> &'static [Description] {
-    names::DESCRIPTIONS
+    table::DESCRIPTIONS
 }
 
 /// The value of one metric at one moment.
@@ -105,13 +105,13 @@ pub struct Metrics {
 impl Metrics {
     /// The value of the metric of that name, if there is such a metric.
     pub fn get(&self, name: &str) -> Option<&Value> {
-        let place = names::DESCRIPTIONS.binary_search_by(|metric| metric.name.cmp(name)).ok()?;
+        let place = table::DESCRIPTIONS.binary_search_by(|metric| metric.name.cmp(name)).ok()?;
         self.values.get(place)
     }
 
     /// All of them, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Value)> {
-        names::DESCRIPTIONS.iter().map(|metric| metric.name).zip(&self.values)
+        table::DESCRIPTIONS.iter().map(|metric| metric.name).zip(&self.values)
     }
 
     /// All of them in Prometheus's text format, version 0.0.4 (`text/plain; version=0.0.4`).
@@ -131,6 +131,6 @@ impl Metrics {
 
 /// Reads all of them.
 pub(crate) fn metrics() -> Metrics {
-    let seen = names::Sample::now();
-    Metrics { values: names::READ.iter().map(|read| read(&seen)).collect() }
+    let seen = table::Sample::now();
+    Metrics { values: table::READ.iter().map(|read| read(&seen)).collect() }
 }

@@ -1,12 +1,12 @@
 //! Prometheus's text format, and the names that Go's collector gives to Go's metrics.
 
-use super::{Description, Histogram, Kind, Metrics, Value, names};
+use super::{Description, Histogram, Kind, Metrics, Value, table};
 use std::fmt::Write;
 
 /// All metrics.
 pub(super) fn text(metrics: &Metrics) -> String {
     let mut text = String::new();
-    for (metric, value) in names::DESCRIPTIONS.iter().zip(&metrics.values) {
+    for (metric, value) in table::DESCRIPTIONS.iter().zip(&metrics.values) {
         let name = name(metric);
         let kind = match metric.kind {
             Kind::Histogram => "histogram",

@@ -1,7 +1,7 @@
 //! What users see of everything that is polled, whatever it is.
 
 /// `close`, the descriptor, and the ways from and to std's type; `from_std` and `into_std` are the type's own.
-macro_rules! face {
+macro_rules! fd_api {
     ($name:ident, $std:ty) => {
         impl $name {
             /// Closes it. All calls on it end, with [`NotConnected`](io::ErrorKind::NotConnected), and it is closed
