@@ -10,18 +10,14 @@
 //! Others may look at `len`, `closed` and the two flags without the lock, as Go's non-blocking calls do:
 //! an answer "no" was true at some moment during the call.
 
+use super::any_chan::{AnyChan, Direction};
 use super::async_waiter::AsyncWaiters;
 use super::ends::EndCounts;
-use crate::block::limit::{TIMEOUT, WaitTimeout};
-use crate::block::wait_record::WaitRecord;
-use crate::block::waiter::{ToReady, WaitQueue, Waiter, Wakeup};
+use crate::block::waiter::WaitQueue;
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
-use crate::gmp::reason::WaitReason;
-use crate::probe;
 use crate::sched::{self, RuntimeGuard};
 use crate::sys::Lock;
-use crate::sys::clock;
 use std::cell::UnsafeCell;
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
@@ -29,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// See the top of this file.
 pub(crate) struct Chan<T> {
-    lock: Lock<State>,
+    pub(super) lock: Lock<State>,
     ring: Box<[UnsafeCell<MaybeUninit<T>>]>,
     /// How many values are in the ring. Written under the lock.
     len: AtomicUsize,
@@ -197,7 +193,7 @@ impl<T> Chan<T> {
 
     /// Shows those without the lock who waits.
     #[inline]
-    fn publish_waiters(&self, state: &State) {
+    pub(super) fn publish_waiters(&self, state: &State) {
         self.senders_wait.store(!state.senders.is_empty(), Ordering::Relaxed);
         self.receivers_wait.store(!state.receivers.is_empty(), Ordering::Relaxed);
     }
@@ -298,80 +294,6 @@ impl<T> Chan<T> {
         Ok(unsafe { slot.assume_init() })
     }
 
-    /// # Safety
-    /// - **slot**: holds the value to be sent, which is not the caller's any more after `Ok`; or is the
-    ///   place for one.
-    unsafe fn transfer_until(
-        &self,
-        to: Direction,
-        slot: *mut T,
-        when: u64,
-    ) -> Result<(), ChanError> {
-        let wakeup = Wakeup::contested();
-        let limit = WaitTimeout::new(&wakeup);
-        // First without a timer: it may not be needed.
-        for timed in [false, true] {
-            if timed {
-                if when <= clock::now() {
-                    return Err(ChanError::WouldBlock);
-                }
-                limit.start(when);
-            }
-            let inside = sched::enter_runtime();
-            self.lock();
-            // SAFETY: held — above; slot — promised by the caller.
-            match unsafe { self.transfer_now(to, slot) } {
-                Ok(g) => {
-                    self.unlock_and_ready(inside, g);
-                    return Ok(());
-                }
-                Err(ChanError::WouldBlock) if timed => {
-                    // SAFETY: held — above; slot — promised by the caller.
-                    return unsafe { self.wait_until(inside, &wakeup, to, slot.cast()) };
-                }
-                Err(why) => {
-                    self.unlock_and_ready(inside, None);
-                    if why == ChanError::Closed {
-                        return Err(why);
-                    }
-                }
-            }
-        }
-        unreachable!("the second time it waits")
-    }
-
-    /// As [`Chan::wait`], with a limit in force.
-    ///
-    /// # Safety
-    /// - **held**, **slot**: as there.
-    unsafe fn wait_until(
-        &self,
-        inside: RuntimeGuard,
-        wakeup: &Wakeup,
-        to: Direction,
-        slot: *mut (),
-    ) -> Result<(), ChanError> {
-        let waiter = Waiter::new(wakeup, 0, slot);
-        // SAFETY: held — promised by the caller; frame — taken out below, under the lock.
-        let woken = unsafe { self.enqueue(&waiter, to) };
-        if let Some(g) = woken.0 {
-            inside.ready(g);
-        }
-        let parking = Parking { waits: WaitRecord::one(wakeup, &waiter, true), core: self };
-        // SAFETY: commit — it takes a `Parking`, and this frame waits.
-        unsafe { inside.park(to.reason(), commit::<T>, (&raw const parking).cast()) };
-        let inside = sched::enter_runtime();
-        self.lock();
-        // SAFETY: held — above.
-        unsafe { self.dequeue(&waiter, to) };
-        self.unlock_and_ready(inside, None);
-        match wakeup.fired() {
-            Some(TIMEOUT) => Err(ChanError::WouldBlock),
-            _ if waiter.is_woken_by_close() => Err(ChanError::Closed),
-            _ => Ok(()),
-        }
-    }
-
     /// Gives the lock back, and makes somebody ready.
     #[inline]
     pub(super) fn unlock_and_ready(&self, inside: RuntimeGuard, g: Option<&'static G>) {
@@ -380,26 +302,6 @@ impl<T> Chan<T> {
         if let Some(g) = g {
             inside.ready(g);
         }
-    }
-
-    /// Waits in one queue. True: it happened. False: it was closed.
-    ///
-    /// # Safety
-    /// - **held**: by the caller; given back here.
-    /// - **slot**: holds the value to be sent, or is the place for one.
-    unsafe fn wait(&self, inside: RuntimeGuard, to: Direction, slot: *mut ()) -> bool {
-        let wakeup = Wakeup::uncontested();
-        let waiter = Waiter::new(&wakeup, 0, slot);
-        // SAFETY: held — promised by the caller; frame — the only waiter of its turn, and this returns
-        // when it was made ready.
-        let woken = unsafe { self.enqueue(&waiter, to) };
-        if let Some(g) = woken.0 {
-            inside.ready(g);
-        }
-        let parking = Parking { waits: WaitRecord::one(&wakeup, &waiter, false), core: self };
-        // SAFETY: commit — it takes a `Parking`, and this frame waits.
-        unsafe { inside.park(to.reason(), commit::<T>, (&raw const parking).cast()) };
-        !waiter.is_woken_by_close()
     }
 
     /// Closes it: everyone who waits is told. False if it was closed.
@@ -484,93 +386,6 @@ impl<T> Drop for Chan<T> {
     }
 }
 
-/// A channel of whatever values: its lock, and its queues.
-pub trait AnyChan {
-    /// Takes the lock. To be followed by [`AnyChan::unlock`].
-    fn lock(&self);
-
-    /// # Safety
-    /// - **held**: by the caller, or by whoever it goes on for.
-    unsafe fn unlock(&self);
-
-    /// As [`AnyChan::unlock`], by code that nobody keeps the channel for.
-    ///
-    /// # Safety
-    /// - **held**: as there.
-    unsafe fn unlock_and_forget(&self);
-
-    /// Puts a waiter among those who wait to send, or to receive; who is to be made ready, since there is
-    /// something to receive now.
-    ///
-    /// # Safety
-    /// - **held**: by the caller.
-    /// - **frame**: as for [`WaitQueue::push`].
-    unsafe fn enqueue(&self, waiter: &Waiter, to: Direction) -> ToReady;
-
-    /// Takes a waiter out again, if nobody did.
-    ///
-    /// # Safety
-    /// - **held**: by the caller.
-    unsafe fn dequeue(&self, waiter: &Waiter, from: Direction);
-}
-
-impl<T> AnyChan for Chan<T> {
-    #[inline]
-    fn lock(&self) {
-        self.lock.hold();
-    }
-
-    #[inline]
-    unsafe fn unlock(&self) {
-        // SAFETY: held — promised by the caller.
-        unsafe { self.lock.release() };
-    }
-
-    #[inline]
-    unsafe fn unlock_and_forget(&self) {
-        // SAFETY: held — promised by the caller.
-        unsafe { self.lock.release_and_forget() };
-    }
-
-    #[inline]
-    unsafe fn enqueue(&self, waiter: &Waiter, to: Direction) -> ToReady {
-        // SAFETY: held — promised by the caller.
-        let state = unsafe { self.state() };
-        // SAFETY: frame — promised by the caller.
-        unsafe { state.queue(to).push(waiter) };
-        if probe::ENABLED {
-            waiter.set_holders(self.end_counts.of_the_other_end(to));
-        }
-        self.publish_waiters(state);
-        ToReady(if to == Direction::Send { self.notify_async(state) } else { None })
-    }
-
-    unsafe fn dequeue(&self, waiter: &Waiter, from: Direction) {
-        // SAFETY: held — promised by the caller.
-        let state = unsafe { self.state() };
-        state.queue(from).remove(waiter);
-        self.publish_waiters(state);
-    }
-}
-
-/// Which of the two queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// Of those who send.
-    Send,
-    /// Of those who receive.
-    Receive,
-}
-
-impl Direction {
-    pub(crate) fn reason(self) -> WaitReason {
-        match self {
-            Direction::Send => WaitReason::ChanSend,
-            Direction::Receive => WaitReason::ChanReceive,
-        }
-    }
-}
-
 impl State {
     const fn new() -> State {
         let (senders, receivers) = (WaitQueue::new(), WaitQueue::new());
@@ -578,33 +393,10 @@ impl State {
     }
 
     #[inline]
-    fn queue(&mut self, direction: Direction) -> &mut WaitQueue {
+    pub(super) fn queue(&mut self, direction: Direction) -> &mut WaitQueue {
         match direction {
             Direction::Send => &mut self.senders,
             Direction::Receive => &mut self.receivers,
         }
     }
-}
-
-/// What [`commit`] needs. `repr(C)`: what is waited for comes first.
-#[repr(C)]
-struct Parking<'a, T> {
-    waits: WaitRecord<'a>,
-    core: &'a Chan<T>,
-}
-
-/// The caller's context is saved: others may know.
-///
-/// # Safety
-/// - **parking**: `data` is a `Parking<T>`, alive until the turn is settled, and what it names until the lock is free.
-unsafe fn commit<T>(g: &'static G, data: *const ()) -> bool {
-    // SAFETY: parking — promised by the caller.
-    let &Parking { waits: WaitRecord { wakeup, .. }, core } =
-        unsafe { &*data.cast::<Parking<'_, T>>() };
-    // From here on a time limit may make it ready without the lock: the `Parking` may be gone.
-    let wait = wakeup.commit(g);
-    // The frame may be gone as soon as the lock is free, and the channel with it.
-    // SAFETY: held — by the goroutine that waits.
-    unsafe { core.unlock_and_forget() };
-    wait
 }

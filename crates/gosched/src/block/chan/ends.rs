@@ -3,7 +3,8 @@
 //! An end is one word: the address of the count of its kind. So whoever looks at a goroutine's memory can tell which
 //! ends it may hold, and which kind they are; nothing else of the channel is found by that address.
 
-use super::core::{Chan, Direction};
+use super::any_chan::Direction;
+use super::core::Chan;
 use super::timer::ChanTimer;
 use super::{Closer, Seal};
 use std::marker::PhantomData;

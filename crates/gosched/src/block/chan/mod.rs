@@ -17,6 +17,7 @@
 //! and ends, and either can [`close`](Sender::close) it. After that what is in it can still be
 //! received; a send gets its value back.
 
+mod any_chan;
 pub(crate) mod async_waiter;
 mod core;
 mod ends;
@@ -26,6 +27,7 @@ mod receiver;
 mod recv_future;
 mod sender;
 mod timer;
+mod wait;
 
 pub use error::{
     RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
@@ -35,7 +37,8 @@ pub use receiver::{Receiver, never};
 pub use recv_future::RecvFuture;
 pub use sender::Sender;
 
-pub(crate) use self::core::{AnyChan, Chan, ChanError, Direction};
+pub(crate) use self::core::{Chan, ChanError};
+pub(crate) use any_chan::{AnyChan, Direction};
 
 use ends::ChanRecord;
 use std::any::Any;

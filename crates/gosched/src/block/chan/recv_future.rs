@@ -1,7 +1,8 @@
 //! Receiving in async code.
 
+use super::any_chan::AnyChan;
 use super::async_waiter::{AsyncWaiter, AsyncWaiters};
-use super::core::{AnyChan, Chan, ChanError};
+use super::core::{Chan, ChanError};
 use super::error::RecvError;
 use super::receiver::Receiver;
 use crate::sched;

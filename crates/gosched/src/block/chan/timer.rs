@@ -5,7 +5,8 @@
 //! can be received. A timer on whose channel nothing waits can wake nothing: it does not keep a deadlock from being
 //! reported, and virtual time does not stop for it.
 
-use super::core::{AnyChan, Chan};
+use super::any_chan::AnyChan;
+use super::core::Chan;
 use crate::block::sync::RawMutex;
 use crate::gmp::list::GList;
 use crate::gmp::timer::{Timer, TimerKind};
