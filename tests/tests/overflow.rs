@@ -78,7 +78,7 @@ fn child() {
         }
         "named" => {
             // SAFETY: handler — it only formats.
-            unsafe { fault::name_owners(|owner, to| write!(to, "goroutine {owner} (worker)")) };
+            unsafe { fault::set_owner_name(|owner, to| write!(to, "goroutine {owner} (worker)")) };
             inside(|| recurse(0));
         }
         "report hangs" => {
@@ -88,7 +88,7 @@ fn child() {
                 }
             };
             // SAFETY: handler — it only hangs.
-            unsafe { fault::name_owners(hang) };
+            unsafe { fault::set_owner_name(hang) };
             inside(|| recurse(0));
         }
         "signals meanwhile" => {
@@ -97,7 +97,7 @@ fn child() {
                 // SAFETY: a signal with a handler.
                 unsafe { libc::raise(libc::SIGUSR2) };
             };
-            fault::show_others(raise, || ());
+            fault::set_dump_hooks(raise, || ());
             inside(|| recurse(0));
         }
         "two at once" => {

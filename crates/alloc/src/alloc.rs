@@ -1,6 +1,6 @@
 //! The allocator that programs see.
 
-use crate::block::Free;
+use crate::block::FreeBlock;
 use crate::cache;
 use crate::checks;
 use crate::classes::Class;
@@ -85,7 +85,7 @@ impl<A: GlobalAlloc + Sync> Alloc<A> {
         }
         let block = checks::block_of(links, class);
         // SAFETY: block — just taken.
-        unsafe { checks::unpoison(block, class) };
+        unsafe { checks::check_poison(block, class) };
         block
     }
 
@@ -113,7 +113,7 @@ impl<A: GlobalAlloc + Sync> Alloc<A> {
     #[cold]
     #[inline(never)]
     fn refill(&self, class: Class) -> *mut u8 {
-        host(|| Sent(cache::take(class, &|| self.new_chunk()))).0
+        host(|| Sent(cache::take(class, &|| self.grow_pool()))).0
     }
 
     /// The thread has no room for a block of this class.
@@ -124,14 +124,14 @@ impl<A: GlobalAlloc + Sync> Alloc<A> {
         host(move || {
             let Some(block) = NonNull::new({ sent }.0) else { return };
             // SAFETY: block — `put` was promised so.
-            cache::put(class, unsafe { Free::new(block) }, &|| self.new_chunk());
+            cache::put(class, unsafe { FreeBlock::new(block) }, &|| self.grow_pool());
         });
     }
 
     /// Memory to cut blocks from, for ever: several chunks, so that little is lost for their alignment;
     /// or as many as can be had. Nothing, if another thread was faster and the pool has spans by now.
     /// False: there is no memory.
-    fn new_chunk(&self) -> bool {
+    fn grow_pool(&self) -> bool {
         let Some(growth) = Growth::begin() else { return true };
         let mut chunks = growth.chunks();
         while chunks > 0 {
@@ -153,7 +153,7 @@ impl<A: GlobalAlloc + Sync> Alloc<A> {
     /// As there.
     #[cold]
     #[inline(never)]
-    unsafe fn moved(&self, value: *mut u8, layout: Layout, new: Layout) -> *mut u8 {
+    unsafe fn realloc_by_copy(&self, value: *mut u8, layout: Layout, new: Layout) -> *mut u8 {
         // SAFETY: layout — promised by the caller.
         let moved = unsafe { self.alloc(new) };
         if !moved.is_null() {
@@ -172,20 +172,20 @@ impl<A: GlobalAlloc + Sync> Alloc<A> {
 unsafe impl<A: GlobalAlloc + Sync> GlobalAlloc for Alloc<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        checks::entered();
+        checks::run_entry_check();
         let Some(padded) = checks::padded(layout) else { return ptr::null_mut() };
         // SAFETY: layout — promised by the caller.
         let value = unsafe { self.take(padded) };
         // SAFETY: value — it is padded.
-        unsafe { checks::arm(value, layout.size()) };
+        unsafe { checks::write_canary(value, layout.size()) };
         value
     }
 
     #[inline]
     unsafe fn dealloc(&self, value: *mut u8, layout: Layout) {
-        checks::entered();
+        checks::run_entry_check();
         // SAFETY: value — armed when it was allocated.
-        unsafe { checks::disarm(value, layout.size()) };
+        unsafe { checks::check_canary(value, layout.size()) };
         if let Some(padded) = checks::padded(layout) {
             // SAFETY: block — promised by the caller.
             unsafe { self.put(value, padded) };
@@ -194,7 +194,7 @@ unsafe impl<A: GlobalAlloc + Sync> GlobalAlloc for Alloc<A> {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        checks::entered();
+        checks::run_entry_check();
         let Some(padded) = checks::padded(layout) else { return ptr::null_mut() };
         let value = if Class::of(padded.size(), padded.align()).is_some() {
             // SAFETY: layout — promised by the caller.
@@ -209,7 +209,7 @@ unsafe impl<A: GlobalAlloc + Sync> GlobalAlloc for Alloc<A> {
             host(|| Sent(unsafe { self.behind.alloc_zeroed(padded) })).0
         };
         // SAFETY: value — it is padded.
-        unsafe { checks::arm(value, layout.size()) };
+        unsafe { checks::write_canary(value, layout.size()) };
         value
     }
 
@@ -228,11 +228,11 @@ unsafe impl<A: GlobalAlloc + Sync> GlobalAlloc for Alloc<A> {
         };
         if !same {
             // SAFETY: as promised by the caller.
-            return unsafe { self.moved(value, layout, new) };
+            return unsafe { self.realloc_by_copy(value, layout, new) };
         }
-        checks::entered();
+        checks::run_entry_check();
         // SAFETY: value — armed when it was allocated.
-        unsafe { checks::disarm(value, layout.size()) };
+        unsafe { checks::check_canary(value, layout.size()) };
         let mut moved = value;
         if classes.0.is_none() {
             let sent = Sent(value);
@@ -243,10 +243,10 @@ unsafe impl<A: GlobalAlloc + Sync> GlobalAlloc for Alloc<A> {
         if moved.is_null() {
             // The old one is still in use.
             // SAFETY: value — as it was.
-            unsafe { checks::arm(value, layout.size()) };
+            unsafe { checks::write_canary(value, layout.size()) };
         } else {
             // SAFETY: value — it is padded.
-            unsafe { checks::arm(moved, size) };
+            unsafe { checks::write_canary(moved, size) };
         }
         moved
     }
@@ -312,11 +312,11 @@ mod tests {
             let alloc = Alloc { behind: Together::new(Some(barrier)) };
             std::thread::scope(|scope| {
                 for _ in 0..THREADS {
-                    scope.spawn(|| assert!(alloc.new_chunk()));
+                    scope.spawn(|| assert!(alloc.grow_pool()));
                 }
             });
             let chunks = alloc.behind.chunks.into_inner();
-            assert_eq!(chunks, pool::CHUNKS_AT_A_TIME + THREADS - 1, "round {round}");
+            assert_eq!(chunks, pool::CHUNKS_PER_GROWTH + THREADS - 1, "round {round}");
         }
     }
 
@@ -325,7 +325,7 @@ mod tests {
         let _one = crate::tests::one_at_a_time();
         let _drained = Drained::new();
         let alloc = Alloc { behind: Together::new(None) };
-        assert!(alloc.new_chunk() && alloc.new_chunk());
-        assert_eq!(alloc.behind.chunks.load(Ordering::Relaxed), pool::CHUNKS_AT_A_TIME);
+        assert!(alloc.grow_pool() && alloc.grow_pool());
+        assert_eq!(alloc.behind.chunks.load(Ordering::Relaxed), pool::CHUNKS_PER_GROWTH);
     }
 }

@@ -4,7 +4,7 @@ use std::ptr::{self, NonNull};
 
 /// A block that nobody uses, by the address of its links: its own, or, in debug builds, near its end.
 #[derive(Debug)]
-pub(crate) struct Free(NonNull<Links>);
+pub(crate) struct FreeBlock(NonNull<Links>);
 
 /// What is in a free block.
 #[repr(C)]
@@ -16,11 +16,11 @@ pub(crate) struct Links {
     batch: *mut Links,
 }
 
-impl Free {
+impl FreeBlock {
     /// # Safety
     /// - **block**: the address of the links of a block of one of the classes, that nobody else uses.
-    pub(crate) unsafe fn new(links: NonNull<u8>) -> Free {
-        Free(links.cast())
+    pub(crate) unsafe fn new(links: NonNull<u8>) -> FreeBlock {
+        FreeBlock(links.cast())
     }
 
     /// Where its links are.
@@ -36,20 +36,20 @@ impl Free {
 
 /// Free blocks of one class.
 #[derive(Debug)]
-pub(crate) struct List {
+pub(crate) struct FreeList {
     first: *mut Links,
     len: u32,
 }
 
-impl List {
-    pub(crate) const fn new() -> List {
-        List { first: ptr::null_mut(), len: 0 }
+impl FreeList {
+    pub(crate) const fn new() -> FreeList {
+        FreeList { first: ptr::null_mut(), len: 0 }
     }
 
     /// # Safety
     /// - **blocks**: `first` leads to `len` free blocks, and the last to none.
-    pub(crate) unsafe fn from_raw(first: *mut u8, len: u32) -> List {
-        List { first: first.cast(), len }
+    pub(crate) unsafe fn from_raw(first: *mut u8, len: u32) -> FreeList {
+        FreeList { first: first.cast(), len }
     }
 
     /// The first block, which leads to the others.
@@ -65,23 +65,23 @@ impl List {
         self.len == 0
     }
 
-    pub(crate) fn push(&mut self, mut block: Free) {
+    pub(crate) fn push(&mut self, mut block: FreeBlock) {
         block.links().next = self.first;
         self.first = block.0.as_ptr();
         self.len += 1;
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Free> {
-        let mut block = Free(NonNull::new(self.first)?);
+    pub(crate) fn pop(&mut self) -> Option<FreeBlock> {
+        let mut block = FreeBlock(NonNull::new(self.first)?);
         self.first = block.links().next;
         self.len -= 1;
         Some(block)
     }
 }
 
-impl Default for List {
-    fn default() -> List {
-        List::new()
+impl Default for FreeList {
+    fn default() -> FreeList {
+        FreeList::new()
     }
 }
 
@@ -102,19 +102,19 @@ impl Batches {
     }
 
     /// Adds a list that is a whole batch.
-    pub(crate) fn push(&mut self, batch: List) {
+    pub(crate) fn push(&mut self, batch: FreeList) {
         let Some(first) = NonNull::new(batch.first) else { return };
-        Free(first).links().batch = self.first;
+        FreeBlock(first).links().batch = self.first;
         self.first = first.as_ptr();
         self.count += 1;
     }
 
     /// The batch that was added last, of `len` blocks.
-    pub(crate) fn pop(&mut self, len: u32) -> Option<List> {
+    pub(crate) fn pop(&mut self, len: u32) -> Option<FreeList> {
         let first = NonNull::new(self.first)?;
-        self.first = Free(first).links().batch;
+        self.first = FreeBlock(first).links().batch;
         self.count -= 1;
-        Some(List { first: first.as_ptr(), len })
+        Some(FreeList { first: first.as_ptr(), len })
     }
 }
 
@@ -122,16 +122,16 @@ impl Batches {
 mod tests {
     use super::*;
 
-    fn blocks(memory: &mut [[u128; 1]]) -> impl Iterator<Item = Free> {
+    fn blocks(memory: &mut [[u128; 1]]) -> impl Iterator<Item = FreeBlock> {
         // SAFETY: block — sixteen bytes each, ours.
-        memory.iter_mut().map(|block| unsafe { Free::new(NonNull::from(block).cast()) })
+        memory.iter_mut().map(|block| unsafe { FreeBlock::new(NonNull::from(block).cast()) })
     }
 
     #[test]
     fn a_list_gives_back_the_last_block_first() {
         let mut memory = [[0u128; 1]; 3];
         let addresses = memory.each_ref().map(|block| ptr::from_ref(block).cast_mut().cast::<u8>());
-        let mut list = List::new();
+        let mut list = FreeList::new();
         blocks(&mut memory).for_each(|block| list.push(block));
         assert_eq!(list.len(), 3);
         let out: Vec<_> = std::iter::from_fn(|| list.pop()).map(|block| block.address()).collect();
@@ -145,7 +145,7 @@ mod tests {
         let mut all = blocks(&mut memory);
         let mut batches = Batches::new();
         for _ in 0..3 {
-            let mut batch = List::new();
+            let mut batch = FreeList::new();
             all.by_ref().take(2).for_each(|block| batch.push(block));
             batches.push(batch);
         }

@@ -8,9 +8,9 @@
 //! All of this runs as the thread, never as a goroutine: with the thread's own thread-locals, and not
 //! moved. Whoever comes here came from a fast path that found nothing, or no room.
 
-use crate::block::{Free, List};
+use crate::block::{FreeBlock, FreeList};
 use crate::checks;
-use crate::classes::{COUNT, Class};
+use crate::classes::{CLASS_COUNT, Class};
 use crate::fork;
 use crate::shelf;
 use gosched_context::magazine::{self, Magazine, Row};
@@ -23,54 +23,54 @@ use std::ptr::{self, NonNull};
 struct Cache {
     row: Row,
     /// Full second magazines: the first block of each; null: there is none.
-    full: [Cell<*mut u8>; COUNT],
+    full: [Cell<*mut u8>; CLASS_COUNT],
 }
 
 /// Gets memory from the allocator behind, for the pool; false if it has none.
-pub(crate) type NewChunk<'a> = &'a dyn Fn() -> bool;
+pub(crate) type GrowPool<'a> = &'a dyn Fn() -> bool;
 
 /// How far a thread is with its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Never,
+enum CacheState {
+    Absent,
     /// It is being made: what is needed meanwhile comes from the shelf.
-    Making,
-    Has,
+    Creating,
+    Ready,
     /// The thread has ended, as far as its destructors tell; some may still run.
-    Over,
+    ThreadEnding,
 }
 
 thread_local! {
-    static STAGE: Cell<Stage> = const { Cell::new(Stage::Never) };
-    static END: End = const { End };
+    static CACHE_STATE: Cell<CacheState> = const { Cell::new(CacheState::Absent) };
+    static FLUSH_ON_THREAD_EXIT: FlushOnThreadExit = const { FlushOnThreadExit };
 }
 
 /// Gives everything back when the thread ends.
 #[derive(Debug)]
-struct End;
+struct FlushOnThreadExit;
 
-impl Drop for End {
+impl Drop for FlushOnThreadExit {
     fn drop(&mut self) {
-        STAGE.set(Stage::Over);
-        if let Some(cache) = mine() {
-            spill(cache);
+        CACHE_STATE.set(CacheState::ThreadEnding);
+        if let Some(cache) = current() {
+            flush(cache);
             // SAFETY: spilled — above.
-            unsafe { magazine::forget_row() };
+            unsafe { magazine::clear_row() };
             let (block, class) = (NonNull::from(cache).cast::<u8>(), class_of_a_cache());
             // SAFETY: block — it came from a shelf of that class; nobody sees it any more.
             unsafe { checks::poison(block.as_ptr(), class) };
             let links = checks::links_of(block.as_ptr(), class);
             let Some(links) = NonNull::new(links) else { return };
             // SAFETY: block — as above.
-            put_one(class, unsafe { Free::new(links) });
+            put_one(class, unsafe { FreeBlock::new(links) });
         }
     }
 }
 
 /// A block for the calling thread, whose magazine is empty; or was that of another one, from which a
 /// goroutine has been moved since it looked. Null: there is no memory.
-pub(crate) fn take(class: Class, new_chunk: NewChunk<'_>) -> *mut u8 {
-    let Some(cache) = mine().or_else(|| make(new_chunk)) else {
+pub(crate) fn take(class: Class, new_chunk: GrowPool<'_>) -> *mut u8 {
+    let Some(cache) = current().or_else(|| create(new_chunk)) else {
         return take_one(class, new_chunk).map_or(ptr::null_mut(), |block| block.address());
     };
     let first = &cache.row[class.index()];
@@ -96,15 +96,15 @@ pub(crate) fn take(class: Class, new_chunk: NewChunk<'_>) -> *mut u8 {
 }
 
 /// A block of the calling thread, whose magazine is full.
-pub(crate) fn put(class: Class, block: Free, new_chunk: NewChunk<'_>) {
-    let Some(cache) = mine().or_else(|| make(new_chunk)) else { return put_one(class, block) };
+pub(crate) fn put(class: Class, block: FreeBlock, new_chunk: GrowPool<'_>) {
+    let Some(cache) = current().or_else(|| create(new_chunk)) else { return put_one(class, block) };
     let first = &cache.row[class.index()];
     if first.room() == 0 {
-        let list = first.empty(class.batch());
+        let list = first.take_all(class.batch());
         let full = cache.full[class.index()].replace(list);
         if !full.is_null() {
             // SAFETY: blocks — a second magazine is full.
-            shelf::put(class, unsafe { List::from_raw(full, class.batch()) });
+            shelf::put(class, unsafe { FreeList::from_raw(full, class.batch()) });
         }
     }
     // SAFETY: block — free.
@@ -112,64 +112,64 @@ pub(crate) fn put(class: Class, block: Free, new_chunk: NewChunk<'_>) {
 }
 
 /// All that the calling thread keeps, to the shelves. It goes on.
-pub(crate) fn spill_mine() {
-    if let Some(cache) = mine() {
-        spill(cache);
+pub(crate) fn flush_current() {
+    if let Some(cache) = current() {
+        flush(cache);
     }
 }
 
-fn spill(cache: &Cache) {
+fn flush(cache: &Cache) {
     for class in Class::all() {
         let first = &cache.row[class.index()];
         let len = class.batch() - first.room();
         if len > 0 {
-            let blocks = first.empty(class.batch());
+            let blocks = first.take_all(class.batch());
             // SAFETY: blocks — as many as the room that they took.
-            shelf::put_some(class, unsafe { List::from_raw(blocks, len) });
+            shelf::put_some(class, unsafe { FreeList::from_raw(blocks, len) });
         }
         let full = cache.full[class.index()].replace(ptr::null_mut());
         if !full.is_null() {
             // SAFETY: blocks — a second magazine is full.
-            shelf::put(class, unsafe { List::from_raw(full, class.batch()) });
+            shelf::put(class, unsafe { FreeList::from_raw(full, class.batch()) });
         }
     }
 }
 
 /// The calling thread's cache.
-fn mine() -> Option<&'static Cache> {
+fn current() -> Option<&'static Cache> {
     let row = magazine::row();
     // SAFETY: a row that is not nobody's is the first field of a cache, by `make`.
-    (!magazine::is_none(row)).then(|| unsafe { &*row.cast::<Cache>() })
+    (!magazine::is_empty_row(row)).then(|| unsafe { &*row.cast::<Cache>() })
 }
 
 /// Makes the calling thread's cache, unless it is too late, or there is no memory.
 #[cold]
-fn make(new_chunk: NewChunk<'_>) -> Option<&'static Cache> {
-    if STAGE.get() != Stage::Never {
+fn create(new_chunk: GrowPool<'_>) -> Option<&'static Cache> {
+    if CACHE_STATE.get() != CacheState::Absent {
         return None;
     }
-    STAGE.set(Stage::Making);
+    CACHE_STATE.set(CacheState::Creating);
     fork::install();
     // Says that the destructor is to run. May allocate.
-    if END.try_with(|_| ()).is_err() {
-        STAGE.set(Stage::Over);
+    if FLUSH_ON_THREAD_EXIT.try_with(|_| ()).is_err() {
+        CACHE_STATE.set(CacheState::ThreadEnding);
         return None;
     }
     let Some(block) = take_one(class_of_a_cache(), new_chunk) else {
-        STAGE.set(Stage::Never);
+        CACHE_STATE.set(CacheState::Absent);
         return None;
     };
     let place = checks::block_of(block.address(), class_of_a_cache()).cast::<Cache>();
     let mut classes = Class::all();
     let row = std::array::from_fn(|_| Magazine::new(classes.next().map_or(0, Class::batch)));
-    let cache = Cache { row, full: [const { Cell::new(ptr::null_mut()) }; COUNT] };
+    let cache = Cache { row, full: [const { Cell::new(ptr::null_mut()) }; CLASS_COUNT] };
     // SAFETY: a free block, large and aligned enough.
     unsafe { place.write(cache) };
     // SAFETY: written above; it is freed when the thread ends, and its row forgotten before.
     let cache: &'static Cache = unsafe { &*place };
     // SAFETY: alive — as above.
     unsafe { magazine::set_row(&cache.row) };
-    STAGE.set(Stage::Has);
+    CACHE_STATE.set(CacheState::Ready);
     Some(cache)
 }
 
@@ -180,21 +180,21 @@ fn class_of_a_cache() -> Class {
     }
 }
 
-fn refill(class: Class, new_chunk: NewChunk<'_>) -> Option<List> {
+fn refill(class: Class, new_chunk: GrowPool<'_>) -> Option<FreeList> {
     loop {
         if let Some(list) = shelf::take(class) {
             return Some(list);
         }
         if !new_chunk() {
             // What other classes do not use may be had.
-            crate::clear_shelves();
+            crate::flush_central_lists();
             return shelf::take(class);
         }
     }
 }
 
 /// A block, for a thread without a cache.
-fn take_one(class: Class, new_chunk: NewChunk<'_>) -> Option<Free> {
+fn take_one(class: Class, new_chunk: GrowPool<'_>) -> Option<FreeBlock> {
     loop {
         if let Some(block) = shelf::take_one(class) {
             return Some(block);
@@ -204,8 +204,8 @@ fn take_one(class: Class, new_chunk: NewChunk<'_>) -> Option<Free> {
     }
 }
 
-fn put_one(class: Class, block: Free) {
-    let mut list = List::new();
+fn put_one(class: Class, block: FreeBlock) {
+    let mut list = FreeList::new();
     list.push(block);
     shelf::put_some(class, list);
 }

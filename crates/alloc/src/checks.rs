@@ -43,7 +43,7 @@ pub fn set_check(check: fn()) {
 }
 
 /// The allocator is entered.
-pub(crate) fn entered() {
+pub(crate) fn run_entry_check() {
     let check = CHECK.load(Ordering::Relaxed);
     if !check.is_null() {
         // SAFETY: `set_check` stored a function of this type.
@@ -67,7 +67,7 @@ fn canary(value: *mut u8) -> [u8; CANARY] {
 ///
 /// # Safety
 /// - **value**: null, or so large and a canary more.
-pub(crate) unsafe fn arm(value: *mut u8, size: usize) {
+pub(crate) unsafe fn write_canary(value: *mut u8, size: usize) {
     if !value.is_null() {
         // SAFETY: value — promised by the caller.
         let place = unsafe { value.add(size) };
@@ -79,17 +79,17 @@ pub(crate) unsafe fn arm(value: *mut u8, size: usize) {
 /// Looks at the canary behind a value that is about to be freed or moved.
 ///
 /// # Safety
-/// - **value**: as for [`arm`], which was called.
-pub(crate) unsafe fn disarm(value: *mut u8, size: usize) {
+/// - **value**: as for [`write_canary`], which was called.
+pub(crate) unsafe fn check_canary(value: *mut u8, size: usize) {
     // SAFETY: value — promised by the caller.
     let place = unsafe { value.add(size) };
     // SAFETY: as above.
     let found = unsafe { place.cast::<[u8; CANARY]>().read_unaligned() };
     if found == [POISON; CANARY] {
-        fatal::stop(format_args!("{value:?} ({size} bytes) was freed twice"));
+        fatal::throw(format_args!("{value:?} ({size} bytes) was freed twice"));
     }
     if found != canary(value) {
-        fatal::stop(format_args!(
+        fatal::throw(format_args!(
             "{value:?}: written past the end of its {size} bytes, or freed with another size"
         ));
     }
@@ -114,7 +114,7 @@ pub(crate) fn fresh(block: NonNull<u8>, class: Class) {
 ///
 /// # Safety
 /// - **block**: null, or of that class, and nobody uses it.
-pub(crate) unsafe fn unpoison(block: *mut u8, class: Class) {
+pub(crate) unsafe fn check_poison(block: *mut u8, class: Class) {
     if block.is_null() {
         return;
     }
@@ -123,7 +123,7 @@ pub(crate) unsafe fn unpoison(block: *mut u8, class: Class) {
     let poisoned = &bytes[..class.size() - LINKS];
     if let Some(at) = poisoned.iter().position(|&byte| byte != POISON) {
         let size = class.size();
-        fatal::stop(format_args!(
+        fatal::throw(format_args!(
             "{block:?}: byte {at} of a block of {size} was written after it was freed"
         ));
     }

@@ -4,7 +4,7 @@ use crate::classes::Class;
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-/// What is called, with debug assertions, each time the allocator is entered.
+/// What is called, with debug assertions, each time the allocator is run_entry_check.
 pub fn set_check(_check: fn()) {}
 
 #[inline(always)]
@@ -18,7 +18,7 @@ pub(crate) fn block_of(links: *mut u8, _class: Class) -> *mut u8 {
 }
 
 #[inline(always)]
-pub(crate) fn entered() {}
+pub(crate) fn run_entry_check() {}
 
 #[inline(always)]
 pub(crate) fn padded(layout: Layout) -> Option<Layout> {
@@ -28,12 +28,12 @@ pub(crate) fn padded(layout: Layout) -> Option<Layout> {
 /// # Safety
 /// - **value**: any.
 #[inline(always)]
-pub(crate) unsafe fn arm(_value: *mut u8, _size: usize) {}
+pub(crate) unsafe fn write_canary(_value: *mut u8, _size: usize) {}
 
 /// # Safety
 /// - **value**: any.
 #[inline(always)]
-pub(crate) unsafe fn disarm(_value: *mut u8, _size: usize) {}
+pub(crate) unsafe fn check_canary(_value: *mut u8, _size: usize) {}
 
 /// # Safety
 /// - **block**: any.
@@ -46,4 +46,4 @@ pub(crate) fn fresh(_block: NonNull<u8>, _class: Class) {}
 /// # Safety
 /// - **block**: any.
 #[inline(always)]
-pub(crate) unsafe fn unpoison(_block: *mut u8, _class: Class) {}
+pub(crate) unsafe fn check_poison(_block: *mut u8, _class: Class) {}

@@ -4,7 +4,7 @@
 use gosched_context::magazine;
 
 /// How many sizes there are.
-pub(crate) const COUNT: usize = magazine::SIZES;
+pub(crate) const CLASS_COUNT: usize = magazine::CLASS_COUNT;
 
 /// The largest block; what is larger comes from the allocator behind.
 pub(crate) const LARGEST: usize = 16 << 10;
@@ -19,10 +19,10 @@ pub(crate) struct Class(u8);
 /// Sizes up to here are 16 bytes apart, beyond they come in fours.
 const EVEN: usize = 8;
 
-const SIZES: [u16; COUNT] = {
-    let mut sizes = [0; COUNT];
+const SIZES: [u16; CLASS_COUNT] = {
+    let mut sizes = [0; CLASS_COUNT];
     let mut i = 0;
-    while i < COUNT {
+    while i < CLASS_COUNT {
         sizes[i] = if i < EVEN {
             (i as u16 + 1) * 16
         } else {
@@ -34,7 +34,7 @@ const SIZES: [u16; COUNT] = {
     sizes
 };
 
-const _: () = assert!(SIZES[COUNT - 1] as usize == LARGEST);
+const _: () = assert!(SIZES[CLASS_COUNT - 1] as usize == LARGEST);
 
 /// Up to this size, classes are looked up by sixteens; beyond, by hundred and twenty-eights.
 const FINE_UP_TO: usize = 1024;
@@ -75,15 +75,15 @@ impl Class {
             false => BY_COARSE[size.div_ceil(COARSE)],
         };
         // Blocks lie at multiples of their size, from a start that is aligned to more than any.
-        (class..COUNT as u8).map(Class).find(|class| class.size().is_multiple_of(align))
+        (class..CLASS_COUNT as u8).map(Class).find(|class| class.size().is_multiple_of(align))
     }
 
     /// All, from the smallest.
     pub(crate) fn all() -> impl Iterator<Item = Class> {
-        (0..COUNT as u8).map(Class)
+        (0..CLASS_COUNT as u8).map(Class)
     }
 
-    /// Its number: below [`COUNT`].
+    /// Its number: below [`CLASS_COUNT`].
     #[inline(always)]
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
@@ -109,7 +109,7 @@ impl Class {
 
     /// How many batches are kept for any thread to take, before blocks go back to their spans: half a
     /// mebibyte.
-    pub(crate) const fn kept(self) -> u32 {
+    pub(crate) const fn max_central_batches(self) -> u32 {
         ((512 << 10) / (self.batch() as usize * self.size())) as u32
     }
 }
@@ -164,6 +164,6 @@ mod tests {
         let most = |class: Class| 2 * class.batch() as usize * class.size();
         let all: usize = Class::all().map(most).sum();
         assert!(all <= 1200 << 10, "{all}");
-        assert!(Class::all().all(|class| class.batch() >= 2 && class.kept() >= 16));
+        assert!(Class::all().all(|class| class.batch() >= 2 && class.max_central_batches() >= 16));
     }
 }

@@ -22,10 +22,10 @@ pub(crate) fn install() {
 
 extern "C" fn child() {
     // SAFETY: child — this is one; nothing that is done with these locks held forks.
-    unsafe { POOL.mend_in_child(|pool| *pool = Pool::new()) };
+    unsafe { POOL.repair_in_child(|pool| *pool = Pool::new()) };
     pool::forget_growth();
     for shelf in shelf::all() {
         // SAFETY: child — as above.
-        unsafe { shelf.mend_in_child(shelf::Shelf::lose) };
+        unsafe { shelf.repair_in_child(shelf::CentralList::reset_after_fork) };
     }
 }

@@ -63,20 +63,20 @@ use classes::Class;
 
 /// What the calling thread keeps, or the one that carries the calling goroutine, for all to use. For a
 /// thread that is about to sleep for long.
-pub fn spill() {
-    gosched_context::host(cache::spill_mine);
+pub fn flush_thread_cache() {
+    gosched_context::host(cache::flush_current);
 }
 
-/// All memory that no block is in, to the system. What other threads keep stays with them: see [`spill`].
+/// All memory that no block is in, to the system. What other threads keep stays with them: see [`flush_thread_cache`].
 pub fn release_memory() {
-    spill();
-    clear_shelves();
-    pool::cool_all();
+    flush_thread_cache();
+    flush_central_lists();
+    pool::scavenge_all();
 }
 
 /// All blocks that lie on shelves to their spans: those that nobody uses are any class's.
-pub(crate) fn clear_shelves() {
+pub(crate) fn flush_central_lists() {
     for class in Class::all() {
-        shelf::clear(class);
+        shelf::flush(class);
     }
 }

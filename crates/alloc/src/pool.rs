@@ -7,21 +7,21 @@
 
 use crate::span::{CHUNK, SPAN, Span, Spans};
 use crate::{clock, system};
-use gosched_context::lock::{Guarded, Lock};
+use gosched_context::lock::{Lock, NoPreemptLockGuard};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// So many spans always stay: 4 MiB.
-const KEPT: usize = 64;
+const MIN_WARM_SPANS: usize = 64;
 
 /// Beyond that, one for so many that are in use.
-const SHARE: usize = 8;
+const SPANS_IN_USE_PER_KEPT: usize = 8;
 
 /// And all that were left less than so many milliseconds ago.
-const PATIENCE: u32 = 1000;
+const WARM_MILLIS: u32 = 1000;
 
 /// No more than so many are given back at a time: somebody waits who only wanted to free a block.
-const AT_A_TIME: usize = 8;
+const MAX_SCAVENGED_PER_CALL: usize = 8;
 
 pub(crate) static POOL: Lock<Pool> = Lock::new(Pool::new());
 
@@ -44,31 +44,31 @@ impl Pool {
     }
 
     /// How many may stay warm.
-    fn kept(&self) -> usize {
-        KEPT.max(self.in_use / SHARE)
+    fn max_warm_spans(&self) -> usize {
+        MIN_WARM_SPANS.max(self.in_use / SPANS_IN_USE_PER_KEPT)
     }
 }
 
 /// A span for a class; `None`: a chunk is needed.
 pub(crate) fn take() -> Option<&'static Span> {
-    let mut pool = Guarded::new(&POOL);
+    let mut pool = NoPreemptLockGuard::new(&POOL);
     let span = pool.warm.pop_front().or_else(|| pool.cold.pop_front())?;
     pool.in_use += 1;
     Some(span)
 }
 
-/// A span whose class does not need it. To be followed by [`cool`], without a lock.
+/// A span whose class does not need it. To be followed by [`scavenge`], without a lock.
 pub(crate) fn put(span: &'static Span) {
-    span.end(clock::millis());
-    let mut pool = Guarded::new(&POOL);
+    span.unassign(clock::millis());
+    let mut pool = NoPreemptLockGuard::new(&POOL);
     pool.in_use -= 1;
     pool.warm.push_front(span);
 }
 
 /// How many chunks a thread asks for, unless another one does so at that moment.
-pub(crate) const CHUNKS_AT_A_TIME: usize = 8;
+pub(crate) const CHUNKS_PER_GROWTH: usize = 8;
 
-/// Whether a thread is asking for [`CHUNKS_AT_A_TIME`] chunks. Set with the pool's lock held, and
+/// Whether a thread is asking for [`CHUNKS_PER_GROWTH`] chunks. Set with the pool's lock held, and
 /// cleared by the thread that set it.
 static GROWING: AtomicBool = AtomicBool::new(false);
 
@@ -77,7 +77,7 @@ static GROWING: AtomicBool = AtomicBool::new(false);
 /// Threads that find the pool empty at the same moment do not wait for each other: the allocator
 /// behind may be waiting for one of them. Each thread asks, and only the first one asks for several
 /// chunks. So the reserved memory exceeds the largest amount that was ever in use by at most
-/// [`CHUNKS_AT_A_TIME`] chunks and one chunk for each thread.
+/// [`CHUNKS_PER_GROWTH`] chunks and one chunk for each thread.
 #[derive(Debug)]
 pub(crate) struct Growth {
     is_first: bool,
@@ -86,7 +86,7 @@ pub(crate) struct Growth {
 impl Growth {
     /// `None`: the pool has spans.
     pub(crate) fn begin() -> Option<Growth> {
-        let pool = Guarded::new(&POOL);
+        let pool = NoPreemptLockGuard::new(&POOL);
         if pool.warm.len() + pool.cold.len() > 0 {
             return None;
         }
@@ -95,7 +95,7 @@ impl Growth {
 
     /// How many chunks the thread may ask for.
     pub(crate) fn chunks(&self) -> usize {
-        if self.is_first { CHUNKS_AT_A_TIME } else { 1 }
+        if self.is_first { CHUNKS_PER_GROWTH } else { 1 }
     }
 }
 
@@ -124,7 +124,7 @@ pub(crate) unsafe fn add(first: NonNull<u8>, count: usize) {
         let spans = unsafe { Span::all_of(chunk) };
         let mut new = Spans::new();
         spans.for_each(|span| new.push_front(span));
-        let mut pool = Guarded::new(&POOL);
+        let mut pool = NoPreemptLockGuard::new(&POOL);
         pool.chunks += 1;
         while let Some(span) = new.pop_front() {
             pool.cold.push_front(span);
@@ -133,27 +133,27 @@ pub(crate) unsafe fn add(first: NonNull<u8>, count: usize) {
 }
 
 /// Gives back some of what nobody has wanted for a while.
-pub(crate) fn cool() {
+pub(crate) fn scavenge() {
     let now = clock::millis();
     let old = |pool: &Pool| {
-        let long_ago = |span: &Span| now.wrapping_sub(span.left_at()) >= PATIENCE;
-        pool.warm.len() > pool.kept() && pool.warm.last().is_some_and(long_ago)
+        let long_ago = |span: &Span| now.wrapping_sub(span.left_at()) >= WARM_MILLIS;
+        pool.warm.len() > pool.max_warm_spans() && pool.warm.last().is_some_and(long_ago)
     };
-    for _ in 0..AT_A_TIME {
-        if !cool_one(old) {
+    for _ in 0..MAX_SCAVENGED_PER_CALL {
+        if !scavenge_one(old) {
             return;
         }
     }
 }
 
 /// All the memory that no block is in, to the system.
-pub(crate) fn cool_all() {
-    while cool_one(|_| true) {}
+pub(crate) fn scavenge_all() {
+    while scavenge_one(|_| true) {}
 }
 
-fn cool_one(wanted: impl Fn(&Pool) -> bool) -> bool {
+fn scavenge_one(wanted: impl Fn(&Pool) -> bool) -> bool {
     let span = {
-        let mut pool = Guarded::new(&POOL);
+        let mut pool = NoPreemptLockGuard::new(&POOL);
         if !wanted(&pool) {
             return false;
         }
@@ -161,8 +161,8 @@ fn cool_one(wanted: impl Fn(&Pool) -> bool) -> bool {
     };
     let Some(span) = span else { return false };
     // SAFETY: unused — it has no class, and is in no list.
-    unsafe { system::give_back(span.memory()) };
-    Guarded::new(&POOL).cold.push_front(span);
+    unsafe { system::discard(span.memory()) };
+    NoPreemptLockGuard::new(&POOL).cold.push_front(span);
     true
 }
 
@@ -180,7 +180,7 @@ pub struct Stats {
 
 /// How much memory there is for small blocks.
 pub fn stats() -> Stats {
-    let pool = Guarded::new(&POOL);
+    let pool = NoPreemptLockGuard::new(&POOL);
     let [in_use, warm] = [pool.in_use, pool.warm.len()].map(|spans| spans * SPAN);
     Stats { reserved: pool.chunks * CHUNK, in_use, warm }
 }

@@ -5,55 +5,56 @@
 //! goes to the pool. How many that is depends on what the class has in use: each block on a shelf may
 //! keep a whole span from the others.
 
-use crate::block::{Batches, Free, List};
-use crate::classes::{COUNT, Class};
+use crate::block::{Batches, FreeBlock, FreeList};
+use crate::classes::{CLASS_COUNT, Class};
 use crate::pool;
 use crate::span::{Span, Spans};
-use gosched_context::lock::{Guarded, Lock};
+use gosched_context::lock::{Lock, NoPreemptLockGuard};
 
-static SHELVES: [Lock<Shelf>; COUNT] = [const { Lock::new(Shelf::new()) }; COUNT];
+static CENTRAL_LISTS: [Lock<CentralList>; CLASS_COUNT] =
+    [const { Lock::new(CentralList::new()) }; CLASS_COUNT];
 
 /// What one class has. On cache lines of its own.
 #[repr(align(64))]
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct CentralList {
     batches: Batches,
     /// Fewer than a batch.
-    loose: List,
+    partial_batch: FreeList,
     /// Those that have something to hand out.
     spans: Spans,
     /// Of these, one of which nothing is used. There is one at most.
     unused: Option<&'static Span>,
     /// Blocks that spans have handed out: in use, in magazines, or lying here.
-    out: usize,
+    handed_out: usize,
     /// Another thread was changing it when this process was forked: spans of that time are not to be trusted,
     /// and no block goes back to its span.
-    lost: bool,
+    poisoned_by_fork: bool,
 }
 
 // SAFETY: blocks and spans are never freed, and those of a shelf are used with its lock held only.
-unsafe impl Send for Shelf {}
+unsafe impl Send for CentralList {}
 
-impl Shelf {
-    const fn new() -> Shelf {
-        Shelf {
+impl CentralList {
+    const fn new() -> CentralList {
+        CentralList {
             batches: Batches::new(),
-            loose: List::new(),
+            partial_batch: FreeList::new(),
             spans: Spans::new(),
             unused: None,
-            out: 0,
-            lost: false,
+            handed_out: 0,
+            poisoned_by_fork: false,
         }
     }
 
     /// Starts over, in a forked child.
-    pub(crate) fn lose(&mut self) {
-        *self = Shelf { lost: true, ..Shelf::new() };
+    pub(crate) fn reset_after_fork(&mut self) {
+        *self = CentralList { poisoned_by_fork: true, ..CentralList::new() };
     }
 
     /// A block to its span. True if a span went to the pool.
-    fn give_back(&mut self, block: Free) -> bool {
-        if self.lost {
+    fn return_to_span(&mut self, block: FreeBlock) -> bool {
+        if self.poisoned_by_fork {
             return false;
         }
         let span = Span::of(&block);
@@ -61,7 +62,7 @@ impl Shelf {
             self.spans.push_front(span);
         }
         span.take_back(block);
-        self.out -= 1;
+        self.handed_out -= 1;
         if !span.is_unused() {
             return false;
         }
@@ -76,67 +77,67 @@ impl Shelf {
     }
 
     /// How many batches may lie here.
-    fn most(&self, class: Class) -> u32 {
-        let share = self.out / SHARE / class.batch() as usize;
-        (share as u32).clamp(2, class.kept())
+    fn max_batches(&self, class: Class) -> u32 {
+        let share = self.handed_out / BLOCKS_IN_USE_PER_KEPT / class.batch() as usize;
+        (share as u32).clamp(2, class.max_central_batches())
     }
 
     /// A whole batch: kept, and what is too much then goes back. True if a span went to the pool.
-    fn put(&mut self, class: Class, batch: List) -> bool {
+    fn put(&mut self, class: Class, batch: FreeList) -> bool {
         self.batches.push(batch);
         let mut any = false;
         // Two for one, so that it gets less.
         for _ in 0..2 {
-            if self.batches.count() <= self.most(class) {
+            if self.batches.count() <= self.max_batches(class) {
                 break;
             }
             if let Some(batch) = self.batches.pop(class.batch()) {
-                any |= self.give_back_all(batch);
+                any |= self.return_all_to_spans(batch);
             }
         }
         any
     }
 
-    fn give_back_all(&mut self, mut blocks: List) -> bool {
+    fn return_all_to_spans(&mut self, mut blocks: FreeList) -> bool {
         let mut any = false;
         while let Some(block) = blocks.pop() {
-            any |= self.give_back(block);
+            any |= self.return_to_span(block);
         }
         any
     }
 }
 
 /// One block may lie here for so many that are in use.
-const SHARE: usize = 8;
+const BLOCKS_IN_USE_PER_KEPT: usize = 8;
 
-pub(crate) fn all() -> &'static [Lock<Shelf>; COUNT] {
-    &SHELVES
+pub(crate) fn all() -> &'static [Lock<CentralList>; CLASS_COUNT] {
+    &CENTRAL_LISTS
 }
 
-fn shelf(class: Class) -> Guarded<'static, Shelf> {
-    Guarded::new(&SHELVES[class.index()])
+fn shelf(class: Class) -> NoPreemptLockGuard<'static, CentralList> {
+    NoPreemptLockGuard::new(&CENTRAL_LISTS[class.index()])
 }
 
 /// A batch, or fewer. `None`: a chunk is needed.
-pub(crate) fn take(class: Class) -> Option<List> {
+pub(crate) fn take(class: Class) -> Option<FreeList> {
     let mut shelf = shelf(class);
     if let Some(batch) = shelf.batches.pop(class.batch()) {
         return Some(batch);
     }
-    if !shelf.loose.is_empty() {
-        return Some(std::mem::take(&mut shelf.loose));
+    if !shelf.partial_batch.is_empty() {
+        return Some(std::mem::take(&mut shelf.partial_batch));
     }
     let span = match shelf.spans.first() {
         Some(span) => span,
         None => {
             let span = pool::take()?;
-            span.begin(class);
+            span.assign(class);
             shelf.spans.push_front(span);
             span
         }
     };
     let handed = span.hand_out(class, class.batch());
-    shelf.out += handed.count() as usize;
+    shelf.handed_out += handed.count() as usize;
     shelf.unused = shelf.unused.filter(|unused| !std::ptr::eq(*unused, span));
     if span.is_exhausted() {
         shelf.spans.remove(span);
@@ -146,51 +147,51 @@ pub(crate) fn take(class: Class) -> Option<List> {
 }
 
 /// A single block, if one lies there.
-pub(crate) fn take_one(class: Class) -> Option<Free> {
+pub(crate) fn take_one(class: Class) -> Option<FreeBlock> {
     let mut shelf = shelf(class);
-    if shelf.loose.is_empty() {
-        shelf.loose = shelf.batches.pop(class.batch())?;
+    if shelf.partial_batch.is_empty() {
+        shelf.partial_batch = shelf.batches.pop(class.batch())?;
     }
-    shelf.loose.pop()
+    shelf.partial_batch.pop()
 }
 
 /// A whole batch.
-pub(crate) fn put(class: Class, batch: List) {
+pub(crate) fn put(class: Class, batch: FreeList) {
     debug_assert_eq!(batch.len(), class.batch());
     let cool = shelf(class).put(class, batch);
     if cool {
-        pool::cool();
+        pool::scavenge();
     }
 }
 
 /// Any number of blocks.
-pub(crate) fn put_some(class: Class, mut blocks: List) {
+pub(crate) fn put_some(class: Class, mut blocks: FreeList) {
     let mut shelf = shelf(class);
     let mut cool = false;
     while let Some(block) = blocks.pop() {
-        shelf.loose.push(block);
-        if shelf.loose.len() == class.batch() {
-            let batch = std::mem::take(&mut shelf.loose);
+        shelf.partial_batch.push(block);
+        if shelf.partial_batch.len() == class.batch() {
+            let batch = std::mem::take(&mut shelf.partial_batch);
             cool |= shelf.put(class, batch);
         }
     }
     drop(shelf);
     if cool {
-        pool::cool();
+        pool::scavenge();
     }
 }
 
 /// All blocks to their spans, a batch at a time.
-pub(crate) fn clear(class: Class) {
+pub(crate) fn flush(class: Class) {
     loop {
         let mut shelf = shelf(class);
         if let Some(batch) = shelf.batches.pop(class.batch()) {
-            shelf.give_back_all(batch);
+            shelf.return_all_to_spans(batch);
             continue;
         }
-        let loose = std::mem::take(&mut shelf.loose);
-        shelf.give_back_all(loose);
-        if let Some(span) = shelf.unused.take().filter(|_| !shelf.lost) {
+        let loose = std::mem::take(&mut shelf.partial_batch);
+        shelf.return_all_to_spans(loose);
+        if let Some(span) = shelf.unused.take().filter(|_| !shelf.poisoned_by_fork) {
             shelf.spans.remove(span);
             pool::put(span);
         }
@@ -208,7 +209,7 @@ mod tests {
         Class::all().last().unwrap()
     }
 
-    fn refill() -> List {
+    fn refill() -> FreeList {
         loop {
             if let Some(list) = take(class()) {
                 return list;
@@ -220,21 +221,21 @@ mod tests {
     #[test]
     fn blocks_that_are_back_make_their_span_anyone_s() {
         let _one = crate::tests::one_at_a_time();
-        clear(class());
+        flush(class());
         let before = pool::stats();
-        let mut lists: Vec<List> = (0..8).map(|_| refill()).collect();
-        let blocks: u32 = lists.iter().map(List::len).sum();
+        let mut lists: Vec<FreeList> = (0..8).map(|_| refill()).collect();
+        let blocks: u32 = lists.iter().map(FreeList::len).sum();
         let spans = (blocks as usize * class().size()).div_ceil(SPAN);
         assert_eq!(pool::stats().in_use, before.in_use + spans * SPAN);
         lists.drain(..).for_each(|list| put_some(class(), list));
-        clear(class());
+        flush(class());
         assert_eq!(pool::stats().in_use, before.in_use);
     }
 
     #[test]
     fn a_shelf_keeps_a_share_of_what_is_in_use() {
         let _one = crate::tests::one_at_a_time();
-        clear(class());
+        flush(class());
         let mut lists = Vec::new();
         while lists.len() < 300 {
             let list = refill();
@@ -248,7 +249,7 @@ mod tests {
         assert!((15..=20).contains(&batches()), "{} for 150 in use", batches());
         lists.drain(..).for_each(|batch| put(class(), batch));
         assert!(batches() <= 2, "{} for none", batches());
-        clear(class());
+        flush(class());
         assert_eq!(batches(), 0);
     }
 }

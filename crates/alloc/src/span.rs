@@ -11,7 +11,7 @@
 //!
 //! Who owns a span's record: the lock of its class, or the pool's lock while it has none.
 
-use crate::block::{Free, List};
+use crate::block::{FreeBlock, FreeList};
 use crate::checks;
 use crate::classes::Class;
 use std::cell::Cell;
@@ -44,10 +44,10 @@ pub(crate) struct Span {
     /// How many are handed out.
     out: Cell<u32>,
     /// Handed out once, and back.
-    back: Cell<List>,
+    returned: Cell<FreeList>,
     class: Cell<Option<Class>>,
     /// When it was left without a class, in milliseconds.
-    left_at: Cell<u32>,
+    idle_since_millis: Cell<u32>,
     before: Cell<Option<&'static Span>>,
     after: Cell<Option<&'static Span>>,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Fresh {
 /// What a span hands out.
 #[derive(Debug)]
 pub(crate) enum Handed {
-    Used(List),
+    Used(FreeList),
     Fresh(Fresh),
 }
 
@@ -103,9 +103,9 @@ impl Span {
                 total: Cell::new(0),
                 carved: Cell::new(0),
                 out: Cell::new(0),
-                back: Cell::new(List::new()),
+                returned: Cell::new(FreeList::new()),
                 class: Cell::new(None),
-                left_at: Cell::new(0),
+                idle_since_millis: Cell::new(0),
                 before: Cell::new(None),
                 after: Cell::new(None),
             };
@@ -117,7 +117,7 @@ impl Span {
     }
 
     /// The span a block came from.
-    pub(crate) fn of(block: &Free) -> &'static Span {
+    pub(crate) fn of(block: &FreeBlock) -> &'static Span {
         let address = block.address().addr();
         let chunk = ptr::with_exposed_provenance::<Chunk>(address & !(CHUNK - 1));
         let index = address % CHUNK / SPAN;
@@ -127,25 +127,25 @@ impl Span {
     }
 
     /// From now on it holds blocks of `class`.
-    pub(crate) fn begin(&self, class: Class) {
+    pub(crate) fn assign(&self, class: Class) {
         self.class.set(Some(class));
         self.total.set((SPAN / class.size()) as u32);
         self.carved.set(0);
-        self.back.set(List::new());
+        self.returned.set(FreeList::new());
     }
 
     /// It has no class any more. Nothing of it is handed out.
-    pub(crate) fn end(&self, now: u32) {
+    pub(crate) fn unassign(&self, now: u32) {
         debug_assert!(self.is_unused());
-        self.left_at.set(now);
+        self.idle_since_millis.set(now);
         self.class.set(None);
         self.total.set(0);
-        self.back.set(List::new());
+        self.returned.set(FreeList::new());
     }
 
     /// When it was left.
     pub(crate) fn left_at(&self) -> u32 {
-        self.left_at.get()
+        self.idle_since_millis.get()
     }
 
     /// Whether it has nothing to hand out.
@@ -158,9 +158,9 @@ impl Span {
         self.out.get() == 0
     }
 
-    /// Hands out up to `most` blocks.
+    /// Hands out up to `max_batches` blocks.
     pub(crate) fn hand_out(&self, class: Class, most: u32) -> Handed {
-        let mut back = self.back.take();
+        let mut back = self.returned.take();
         if back.is_empty() {
             let carved = self.carved.get();
             let count = most.min(self.total.get() - carved);
@@ -170,22 +170,22 @@ impl Span {
             let first = unsafe { self.start.add(carved as usize * class.size()) };
             return Handed::Fresh(Fresh { first, class, count });
         }
-        let mut list = List::new();
+        let mut list = FreeList::new();
         while list.len() < most
             && let Some(block) = back.pop()
         {
             list.push(block);
         }
-        self.back.set(back);
+        self.returned.set(back);
         self.out.set(self.out.get() + list.len());
         Handed::Used(list)
     }
 
     /// Takes a block back.
-    pub(crate) fn take_back(&self, block: Free) {
-        let mut back = self.back.take();
+    pub(crate) fn take_back(&self, block: FreeBlock) {
+        let mut back = self.returned.take();
         back.push(block);
-        self.back.set(back);
+        self.returned.set(back);
         self.out.set(self.out.get() - 1);
     }
 
@@ -197,12 +197,12 @@ impl Span {
 
 impl Handed {
     /// Without any lock: fresh blocks are touched for the first time here.
-    pub(crate) fn linked(self) -> List {
+    pub(crate) fn linked(self) -> FreeList {
         let fresh = match self {
             Handed::Used(list) => return list,
             Handed::Fresh(fresh) => fresh,
         };
-        let mut list = List::new();
+        let mut list = FreeList::new();
         // From the end, so that they are used from the beginning.
         for index in (0..fresh.count as usize).rev() {
             // SAFETY: one of the blocks that were handed out.
@@ -214,7 +214,7 @@ impl Handed {
             // SAFETY: as above: not null.
             let links = unsafe { NonNull::new_unchecked(links) };
             // SAFETY: block — nobody has it yet.
-            list.push(unsafe { Free::new(links) });
+            list.push(unsafe { FreeBlock::new(links) });
         }
         list
     }

@@ -4,7 +4,7 @@
 ///
 /// # Safety
 /// - **unused**: nobody needs what is in it; it is ours, and whole pages.
-pub(crate) unsafe fn give_back(memory: *mut [u8]) {
+pub(crate) unsafe fn discard(memory: *mut [u8]) {
     // SAFETY: unused — promised by the caller. Refused (locked memory, say), it just stays.
     unsafe { libc::madvise(memory.cast(), memory.len(), libc::MADV_DONTNEED) };
 }

@@ -4,4 +4,4 @@
 ///
 /// # Safety
 /// - **unused**: nobody needs what is in it.
-pub(crate) unsafe fn give_back(_memory: *mut [u8]) {}
+pub(crate) unsafe fn discard(_memory: *mut [u8]) {}

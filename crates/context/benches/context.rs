@@ -2,7 +2,7 @@
 //!
 //! The smallest of many rounds, in nanoseconds. `GOSCHED_FSGSBASE=off` shows `arch_prctl`.
 
-use gosched_context::arch::{self, Saved};
+use gosched_context::arch::{self, SavedContext};
 use gosched_context::stack::Cache;
 use gosched_context::{Routine, Size, Stack, host, identity, stack, suspend};
 use std::hint::black_box;
@@ -50,12 +50,12 @@ fn bare(identity: bool, alike: bool) -> f64 {
     const COUNT: usize = 100_000;
     #[repr(C)]
     struct Two {
-        outside: Saved,
-        inside: Saved,
+        outside: SavedContext,
+        inside: SavedContext,
     }
     impl Two {
-        fn split(two: *mut Two) -> (*mut Saved, *mut Saved) {
-            let outside = two.cast::<Saved>();
+        fn split(two: *mut Two) -> (*mut SavedContext, *mut SavedContext) {
+            let outside = two.cast::<SavedContext>();
             (outside, outside.wrapping_add(1))
         }
     }
@@ -69,7 +69,7 @@ fn bare(identity: bool, alike: bool) -> f64 {
         }
     }
     let stack = Stack::new(size()).expect("a stack");
-    let here = Saved::here();
+    let here = SavedContext::for_caller();
     let thread_pointer = if identity {
         // SAFETY: quiet — a stack of our own.
         unsafe { identity::create(&stack) }.expect("an identity");
@@ -81,7 +81,7 @@ fn bare(identity: bool, alike: bool) -> f64 {
         // Sets the sticky flag that this thread's arithmetic sets sooner or later.
         black_box(black_box(1.0) / black_box(3.0));
     }
-    let mut two = Box::new(Two { outside: here, inside: Saved::running(thread_pointer) });
+    let mut two = Box::new(Two { outside: here, inside: SavedContext::empty(thread_pointer) });
     let at = &raw mut *two;
     // SAFETY: mapped, quiet — a stack of our own.
     two.inside.sp = unsafe { arch::first_frame(stack.top(), pong, at as usize) };

@@ -37,24 +37,24 @@ pub(crate) fn row() -> *const Magazine {
 pub(crate) unsafe fn set_row(_row: *const Magazine) {}
 
 /// As it says.
-pub(crate) fn is_still() -> bool {
+pub(crate) fn is_preempt_disabled() -> bool {
     true
 }
 
 /// Nothing is stopped or moved here anyway.
 #[must_use]
 #[derive(Debug)]
-pub struct Still {
+pub struct NoPreempt {
     here: PhantomData<*mut ()>,
 }
 
-impl Still {
+impl NoPreempt {
     /// From now on.
     ///
     /// # Safety
     /// - **here**: as the other's.
     #[inline]
-    pub unsafe fn new() -> Still {
-        Still { here: PhantomData }
+    pub unsafe fn new() -> NoPreempt {
+        NoPreempt { here: PhantomData }
     }
 }

@@ -56,32 +56,32 @@ pub fn is_attached() -> bool {
 
 /// Whether the caller is a goroutine whose carrying thread can be called.
 pub(crate) fn can_host() -> bool {
-    role() == Role::Goroutine && !is_lost()
+    role() == Role::Goroutine && !is_in_forked_child()
 }
 
 /// Whether the caller is a goroutine that forked, in the child: its carrier is in the parent.
-pub(crate) fn is_lost() -> bool {
+pub(crate) fn is_in_forked_child() -> bool {
     if role() != Role::Goroutine {
         return false;
     }
     // SAFETY: carried — the role says so.
     let carrier = unsafe { arch::carrier() };
     // SAFETY: alive — a carrier stays where it is while it carries.
-    unsafe { (*carrier).lost.get() }
+    unsafe { (*carrier).in_forked_child.get() }
 }
 
 /// In the child of a fork, on the thread that forked: if it was a goroutine, its carrier is lost.
-pub(crate) fn lost_in_fork() {
+pub(crate) fn mark_forked_child() {
     if role() == Role::Goroutine {
         // SAFETY: carried — the role says so.
         let carrier = unsafe { arch::carrier() };
         // SAFETY: alive — the child has the parent's memory.
-        unsafe { (*carrier).lost.set(true) };
+        unsafe { (*carrier).in_forked_child.set(true) };
     }
 }
 
-/// A bit of [`Carrier::odd`]: a goroutine has changed the thread's signal mask.
-pub const MASKED: u32 = 1;
+/// A bit of [`Carrier::slow_path_flags`]: a goroutine has changed the thread's signal mask.
+pub const MASK_CHANGED: u32 = 1;
 
 /// An OS thread that goroutines run on. Its owner embeds it as the first field of a larger record
 /// (an M), which [`arch::carrier`] then finds.
@@ -89,50 +89,50 @@ pub const MASKED: u32 = 1;
 #[derive(Debug)]
 pub struct Carrier {
     /// gs:0, where [`arch::carrier`] reads it.
-    me: Cell<*const Carrier>,
+    self_pointer: Cell<*const Carrier>,
     /// gs:8: the thread's own thread pointer; what `call_host` loads.
     thread_pointer: Cell<usize>,
     /// gs:16: how many reasons there are not to stop or move the code that runs here.
-    off: AtomicU32,
+    preempt_disable_count: AtomicU32,
     /// gs:20: somebody wants it to stop when the last reason is gone.
-    pending: AtomicU32,
+    preempt_pending: AtomicU32,
     /// gs:24: the thread's row of magazines.
     row: Cell<*const Magazine>,
-    /// What must be looked at before other code runs here: [`MASKED`], and the owner's own bits.
+    /// What must be looked at before other code runs here: [`MASK_CHANGED`], and the owner's own bits.
     odd: AtomicU32,
     /// Where a signal of `interrupt` is: see there.
-    pub(crate) signal: AtomicU32,
+    pub(crate) signal_state: AtomicU32,
     /// Signals of `interrupt` are for this carrier's owner.
     pub(crate) interruptible: Cell<bool>,
     /// The signals that its thread does not want, but for what goroutines have changed.
     mask: Cell<Option<libc::sigset_t>>,
     alt_stack: RefCell<Option<AltStack>>,
     /// Its thread is not in this process: a goroutine that it carried has forked.
-    lost: Cell<bool>,
+    in_forked_child: Cell<bool>,
 }
 
 // These are used in assembly.
-const _: () = assert!(std::mem::offset_of!(Carrier, me) == 0);
+const _: () = assert!(std::mem::offset_of!(Carrier, self_pointer) == 0);
 const _: () = assert!(std::mem::offset_of!(Carrier, thread_pointer) == 8);
-const _: () = assert!(std::mem::offset_of!(Carrier, off) == 16);
-const _: () = assert!(std::mem::offset_of!(Carrier, pending) == 20);
+const _: () = assert!(std::mem::offset_of!(Carrier, preempt_disable_count) == 16);
+const _: () = assert!(std::mem::offset_of!(Carrier, preempt_pending) == 20);
 const _: () = assert!(std::mem::offset_of!(Carrier, row) == 24);
 
 impl Carrier {
     /// A carrier without a thread.
     pub const fn new() -> Carrier {
         Carrier {
-            me: Cell::new(std::ptr::null()),
+            self_pointer: Cell::new(std::ptr::null()),
             thread_pointer: Cell::new(0),
-            off: AtomicU32::new(0),
-            pending: AtomicU32::new(0),
+            preempt_disable_count: AtomicU32::new(0),
+            preempt_pending: AtomicU32::new(0),
             row: Cell::new(std::ptr::null()),
             odd: AtomicU32::new(0),
-            signal: AtomicU32::new(0),
+            signal_state: AtomicU32::new(0),
             interruptible: Cell::new(false),
             mask: Cell::new(None),
             alt_stack: RefCell::new(None),
-            lost: Cell::new(false),
+            in_forked_child: Cell::new(false),
         }
     }
 
@@ -151,7 +151,7 @@ impl Carrier {
         crate::identity::support()
             .map_err(|why| io::Error::new(io::ErrorKind::Unsupported, why.clone()))?;
         let alt_stack = AltStack::install()?;
-        self.me.set(self);
+        self.self_pointer.set(self);
         self.thread_pointer.set(arch::thread_pointer());
         self.row.set(magazine::row());
         // SAFETY: alive — promised by the caller.
@@ -173,56 +173,56 @@ impl Carrier {
         // SAFETY: true — any code may call itself foreign.
         unsafe { set_role(Role::Foreign) };
         ATTACHED.set(false);
-        arch::forget_carrier();
+        arch::clear_carrier();
         self.alt_stack.replace(None);
     }
 
     /// What must be looked at before other code runs here; 0: nothing.
     #[inline]
-    pub fn odd(&self) -> u32 {
+    pub fn slow_path_flags(&self) -> u32 {
         self.odd.load(Ordering::Relaxed)
     }
 
-    /// Sets or takes back a bit of [`Carrier::odd`]. On this carrier's thread, where it is not moved.
-    pub fn set_odd(&self, bit: u32, on: bool) {
-        let rest = self.odd() & !bit;
+    /// Sets or takes back a bit of [`Carrier::slow_path_flags`]. On this carrier's thread, where it is not moved.
+    pub fn set_slow_path_flag(&self, bit: u32, on: bool) {
+        let rest = self.slow_path_flags() & !bit;
         self.odd.store(if on { rest | bit } else { rest }, Ordering::Relaxed);
     }
 
     /// The signal mask that its thread has now is its own: [`Carrier::restore_mask`] brings it back. On
     /// this carrier's thread.
-    pub fn keep_mask(&self) {
+    pub fn save_mask(&self) {
         self.mask.set(Some(change_mask(libc::SIG_BLOCK, None)));
     }
 
-    /// What [`Carrier::keep_mask`] found.
-    pub(crate) fn kept_mask(&self) -> Option<libc::sigset_t> {
+    /// What [`Carrier::save_mask`] found.
+    pub(crate) fn saved_mask(&self) -> Option<libc::sigset_t> {
         self.mask.get()
     }
 
     /// Takes back what a goroutine has changed of the thread's signal mask. On this carrier's thread.
     pub fn restore_mask(&self) {
-        self.set_odd(MASKED, false);
+        self.set_slow_path_flag(MASK_CHANGED, false);
         if let Some(mask) = self.mask.get() {
             change_mask(libc::SIG_SETMASK, Some(&mask));
         }
     }
 
     /// How many reasons there are not to stop or move the code that runs here:
-    /// [`arch::preempt_off`] less [`arch::preempt_on`].
-    pub fn preempt_off_count(&self) -> u32 {
-        self.off.load(Ordering::Relaxed)
+    /// [`arch::preempt_disable`] less [`arch::preempt_enable`].
+    pub fn preempt_disable_count(&self) -> u32 {
+        self.preempt_disable_count.load(Ordering::Relaxed)
     }
 
     /// Asks the code that runs here to stop when the last reason against it is gone, or takes the
     /// request back.
-    pub fn set_pending(&self, pending: bool) {
-        self.pending.store(u32::from(pending), Ordering::Relaxed);
+    pub fn set_preempt_pending(&self, pending: bool) {
+        self.preempt_pending.store(u32::from(pending), Ordering::Relaxed);
     }
 
     /// Whether such a request stands.
-    pub fn is_pending(&self) -> bool {
-        self.pending.load(Ordering::Relaxed) != 0
+    pub fn is_preempt_pending(&self) -> bool {
+        self.preempt_pending.load(Ordering::Relaxed) != 0
     }
 
     /// The row of the thread's magazines.

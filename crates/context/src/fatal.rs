@@ -15,7 +15,7 @@ pub type Dump = fn(&mut Stderr);
 /// Set once a runtime has something to show.
 static DUMP: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// What [`stop`] shows besides its message.
+/// What [`throw`] shows besides its message.
 pub fn set_dump(dump: Dump) {
     DUMP.store(dump as *mut (), Ordering::Relaxed);
 }
@@ -23,13 +23,13 @@ pub fn set_dump(dump: Dump) {
 /// Prints `runtime: message`, dumps, aborts.
 #[cold]
 #[inline(never)]
-pub fn stop(message: fmt::Arguments<'_>) -> ! {
+pub fn throw(message: fmt::Arguments<'_>) -> ! {
     static ENDING: AtomicBool = AtomicBool::new(false);
     if ENDING.swap(true, Ordering::Relaxed) {
         // A second one, perhaps inside the first's dump: the first is the one to read.
         std::process::abort();
     }
-    dying::begin();
+    dying::claim();
     let mut out = Stderr::new();
     let _ = writeln!(out, "runtime: {message}");
     out.flush();

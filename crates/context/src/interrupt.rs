@@ -10,7 +10,7 @@
 //! the mark where the user has too many signals pending; and where a container refuses signals with a mark, we send
 //! them without.
 //!
-//! **A call that must not be interrupted.** The word [`Carrier::signal`], and who may change it:
+//! **A call that must not be interrupted.** The word [`Carrier::signal_state`], and who may change it:
 //!
 //! - 0: no signal is on its way. A sender makes it [`SENDING`].
 //! - [`SENDING`]: one may come. The sender makes it [`SENT`], or what it was if it thought better of it.
@@ -25,14 +25,14 @@
 use crate::arch::{self, Registers};
 use crate::carrier::{Carrier, Role, is_attached, role};
 use crate::fatal::{self, Errno};
-use crate::signals::{Before, signals_of, unblock};
+use crate::signals::{PreviousHandler, signals_of, unblock};
 use crate::stack::DEPOT;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 /// The signal, Go's: by default it does nothing, debuggers let it pass, libc does not use it, and programs
 /// that do know that it may come for no reason.
-const SIGNAL: i32 = libc::SIGURG;
+const PREEMPT_SIGNAL: i32 = libc::SIGURG;
 
 const SENDING: u32 = 1;
 const SENT: u32 = 2;
@@ -43,7 +43,7 @@ pub type Hook = unsafe fn(&Carrier, &mut Interruption);
 
 static HOOK: AtomicUsize = AtomicUsize::new(0);
 
-static BEFORE: Before = Before::new();
+static PREVIOUS_HANDLER: PreviousHandler = PreviousHandler::new();
 
 /// This process. (A forked child has no runtime, and sends none.)
 static PROCESS: AtomicI32 = AtomicI32::new(0);
@@ -55,7 +55,7 @@ static MARK: u8 = 0;
 static TEXT: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// Stack that must be left below an interrupted frame, beside what the stub takes: for what is called there.
-const ROOM: usize = 16 << 10;
+const MIN_STACK_LEFT_BYTES: usize = 16 << 10;
 
 /// Puts the handler in force. Called once in a process.
 ///
@@ -66,7 +66,7 @@ const ROOM: usize = 16 << 10;
 /// - **then**: it is called on the stack of code that was redirected, with preemption off, and returns with
 ///   preemption on, perhaps on another thread.
 pub unsafe fn install(hook: Hook, then: unsafe extern "C" fn()) -> io::Result<()> {
-    arch::init_stop(then);
+    arch::init_async_preempt(then);
     find_text();
     // SAFETY: it has no precondition.
     PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
@@ -81,7 +81,7 @@ pub unsafe fn install(hook: Hook, then: unsafe extern "C" fn()) -> io::Result<()
         // SAFETY: a valid set and signal.
         unsafe { libc::sigdelset(&mut ours.sa_mask, fault) };
     }
-    BEFORE.replace(SIGNAL, &ours)
+    PREVIOUS_HANDLER.replace(PREEMPT_SIGNAL, &ours)
 }
 
 /// The program's text is the first module's; but where libc is in it too, nothing tells the two apart.
@@ -105,8 +105,8 @@ fn find_text() {
         let is_dynamic = headers.iter().any(|header| header.p_type == libc::PT_INTERP);
         if let Some(text) = headers.iter().find(code).filter(|_| is_dynamic) {
             let start = (module.dlpi_addr + text.p_vaddr) as usize;
-            TEXT[0].store(start + EDGE, Ordering::Relaxed);
-            TEXT[1].store(start + text.p_memsz as usize - EDGE, Ordering::Relaxed);
+            TEXT[0].store(start + TEXT_MARGIN_BYTES, Ordering::Relaxed);
+            TEXT[1].store(start + text.p_memsz as usize - TEXT_MARGIN_BYTES, Ordering::Relaxed);
         }
         1
     }
@@ -115,7 +115,7 @@ fn find_text() {
 }
 
 /// Code is looked at around an address.
-const EDGE: usize = 16;
+const TEXT_MARGIN_BYTES: usize = 16;
 
 /// # Safety
 /// - **callback**: the kernel calls it, as a signal handler.
@@ -131,10 +131,10 @@ unsafe extern "C" fn on_signal(
     // SAFETY: callback — the kernel's record.
     let is_marked = unsafe { is_marked(info) };
     // SAFETY: callback — as above.
-    unsafe { interrupted(context, is_marked) };
+    unsafe { handle_interruption(context, is_marked) };
     if !is_marked {
         // SAFETY: arguments — the kernel's.
-        unsafe { BEFORE.call(signal, info, context) };
+        unsafe { PREVIOUS_HANDLER.call(signal, info, context) };
     }
     // SAFETY: as above.
     unsafe { *errno = before };
@@ -155,7 +155,7 @@ fn mark() -> *mut libc::c_void {
 
 /// # Safety
 /// - **context**: what the kernel passed to the handler.
-unsafe fn interrupted(context: *mut libc::c_void, is_marked: bool) {
+unsafe fn handle_interruption(context: *mut libc::c_void, is_marked: bool) {
     // A thread that began with its parent's GS, or ended as a carrier, asks first: see `carrier`.
     if role() != Role::Goroutine && !is_attached() {
         return;
@@ -175,7 +175,7 @@ unsafe fn interrupted(context: *mut libc::c_void, is_marked: bool) {
     // SAFETY: only `install` stores there.
     let hook = unsafe { std::mem::transmute::<usize, Hook>(hook) };
     // SAFETY: context — promised by the caller.
-    let at = unsafe { arch::interrupted(context) };
+    let at = unsafe { arch::read_interrupted(context) };
     let mut interruption = Interruption { context, pc: at.pc, sp: at.sp };
     // SAFETY: in a handler, on the carrier's thread.
     unsafe { hook(carrier, &mut interruption) };
@@ -193,12 +193,12 @@ impl Interruption {
     /// The registers of the code.
     pub fn registers(&self) -> Registers {
         // SAFETY: context — the kernel's, for as long as the handler runs.
-        unsafe { arch::registers_of(self.context) }
+        unsafe { arch::registers_of_signal(self.context) }
     }
 
     /// Whether it is in the program's own text, at a place where any thread may go on with it: not in libc
     /// or another library, not where it uses its carrier, not at a system call.
-    pub fn is_movable(&self) -> bool {
+    pub fn is_async_safe_point(&self) -> bool {
         let text = [0, 1].map(|end| TEXT[end].load(Ordering::Relaxed));
         (text[0]..text[1]).contains(&self.pc)
             && !arch::is_pinned(self.pc)
@@ -208,29 +208,29 @@ impl Interruption {
 
     /// When the handler returns, the function given to [`install`] runs instead of the code, on the code's
     /// stack; when that returns the code goes on. False if that is not possible here: a place that is not
-    /// [movable](Interruption::is_movable), a stack that is not a goroutine's or has no room, a state that
+    /// [movable](Interruption::is_async_safe_point), a stack that is not a goroutine's or has no room, a state that
     /// cannot be saved; or the thread's signal mask is not its own: the code has changed it, or is itself a
     /// handler, which must return where it was called.
     ///
     /// # Safety
     /// - **off**: preemption is off for the function, and the code runs with its own identity.
     pub unsafe fn redirect(&mut self) -> bool {
-        let Some(frame) = arch::stop_frame() else { return false };
+        let Some(frame) = arch::async_preempt_frame_bytes() else { return false };
         let is_as_it_was = || {
             // SAFETY: carried — the handler found the carrier of this thread.
             let carrier = unsafe { arch::carrier() };
             // SAFETY: alive — a carrier stays where it is while it carries.
-            let mask = unsafe { &*carrier }.kept_mask();
+            let mask = unsafe { &*carrier }.saved_mask();
             // SAFETY: context — the kernel's.
             let context = unsafe { &*self.context.cast::<libc::ucontext_t>() };
             mask.is_some_and(|mask| signals_of(&mask) == signals_of(&context.uc_sigmask))
         };
         let has_room = || {
             let stack = DEPOT.find(self.sp).filter(|stack| stack.usable.contains(&self.sp));
-            stack.is_some_and(|stack| self.sp - stack.usable.start >= frame + ROOM)
+            stack.is_some_and(|stack| self.sp - stack.usable.start >= frame + MIN_STACK_LEFT_BYTES)
         };
         // SAFETY: context — the kernel's.
-        let can = self.is_movable()
+        let can = self.is_async_safe_point()
             && is_as_it_was()
             && has_room()
             && unsafe { arch::can_be_saved(self.context) };
@@ -245,15 +245,15 @@ impl Interruption {
 impl Carrier {
     /// The runtime that owns this carrier wants to be asked about interruptions. On its thread, which lets
     /// the signal through from here on.
-    pub fn be_interruptible(&self) {
-        unblock(SIGNAL);
+    pub fn enable_interrupts(&self) {
+        unblock(PREEMPT_SIGNAL);
         self.interruptible.set(true);
     }
 
     /// Interrupts the code on this carrier, whose thread's id is given; unless `is_in_syscall_with_p` says that it
     /// must not be: it looks by a `SeqCst` read. By any other thread. False: the system lets the caller send none.
     pub fn interrupt(&self, thread: i32, is_in_call: impl Fn() -> bool) -> bool {
-        let before = self.signal.load(Ordering::Relaxed);
+        let before = self.signal_state.load(Ordering::Relaxed);
         if before == SENDING || !self.change_signal(before, SENDING) {
             return true; // another thread sends one
         }
@@ -268,23 +268,23 @@ impl Carrier {
 
     fn change_signal(&self, from: u32, to: u32) -> bool {
         // PAIR in-call: one order for this and the look at the other side's word.
-        self.signal.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        self.signal_state.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
     /// Waits until no signal of [`Carrier::interrupt`] can come any more: after the carrier's thread has
     /// said, by a `SeqCst` write, that it is in a call, and before it is.
     #[inline]
-    pub fn await_quiet(&self) {
+    pub fn drain_signal(&self) {
         // PAIR in-call: one order for this and the sender's.
-        if self.signal.load(Ordering::SeqCst) != 0 {
-            self.await_signal();
+        if self.signal_state.load(Ordering::SeqCst) != 0 {
+            self.drain_signal_slow();
         }
     }
 
     #[cold]
-    fn await_signal(&self) {
+    fn drain_signal_slow(&self) {
         loop {
-            let seen = self.signal.load(Ordering::Relaxed);
+            let seen = self.signal_state.load(Ordering::Relaxed);
             // A signal that has been sent comes when a system call returns, unless it is held back: then
             // it interrupts nothing.
             // SAFETY: it has no precondition.
@@ -300,8 +300,8 @@ impl Carrier {
 /// Sends the signal in a way that the system grants the calling thread: with the mark, or without. Returns false if
 /// neither is granted.
 fn send(thread: i32) -> bool {
-    let Err(why) = queue(thread) else { return true };
-    let Err(last) = kill(thread) else { return true };
+    let Err(why) = send_marked(thread) else { return true };
+    let Err(last) = send_unmarked(thread) else { return true };
     static REPORTED: AtomicBool = AtomicBool::new(false);
     if is_refusal(&last) && !REPORTED.swap(true, Ordering::Relaxed) {
         report_refusal(&why, &last);
@@ -326,14 +326,14 @@ fn report_refusal(queue: &io::Error, kill: &io::Error) {
 }
 
 /// Without a mark.
-fn kill(thread: i32) -> io::Result<()> {
+fn send_unmarked(thread: i32) -> io::Result<()> {
     let process = PROCESS.load(Ordering::Relaxed);
     // SAFETY: a thread of this process, or none.
-    checked(unsafe { libc::syscall(libc::SYS_tgkill, process, thread, SIGNAL) })
+    ignore_ended_thread(unsafe { libc::syscall(libc::SYS_tgkill, process, thread, PREEMPT_SIGNAL) })
 }
 
 /// A thread that is gone needs no signal.
-fn checked(result: libc::c_long) -> io::Result<()> {
+fn ignore_ended_thread(result: libc::c_long) -> io::Result<()> {
     match io::Error::last_os_error() {
         _ if result == 0 => Ok(()),
         why if why.raw_os_error() == Some(libc::ESRCH) => Ok(()),
@@ -342,16 +342,16 @@ fn checked(result: libc::c_long) -> io::Result<()> {
 }
 
 /// With the mark.
-fn queue(thread: i32) -> io::Result<()> {
+fn send_marked(thread: i32) -> io::Result<()> {
     // SAFETY: all-zero is a valid record.
     let mut info: Record = unsafe { std::mem::zeroed() };
-    info.signal = SIGNAL;
+    info.signal = PREEMPT_SIGNAL;
     info.code = libc::SI_QUEUE;
     info.value = mark() as usize;
     let process = PROCESS.load(Ordering::Relaxed);
     // SAFETY: a valid record; a thread of this process, or none.
-    checked(unsafe {
-        libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, SIGNAL, &raw const info)
+    ignore_ended_thread(unsafe {
+        libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, PREEMPT_SIGNAL, &raw const info)
     })
 }
 

@@ -69,7 +69,7 @@ pub mod watchdog;
 
 pub mod book;
 
-pub use carried::Still;
+pub use carried::NoPreempt;
 pub use unsupported::Unsupported;
 
 #[cfg(ported)]

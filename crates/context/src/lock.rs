@@ -17,7 +17,7 @@
 //! guards, exchanges the word for `FREE` instead, and wakes one if it was `CONTENDED`. Whoever was woken
 //! makes the word `CONTENDED` again, or has the lock with that word: the next one is not forgotten.
 
-use crate::carried::Still;
+use crate::carried::NoPreempt;
 use crate::{barrier, futex};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -55,20 +55,20 @@ impl<T> Lock<T> {
     /// Waits until nobody else holds it. The caller is not stopped while it has it: others wait for it who
     /// cannot give their P away.
     #[inline]
-    pub fn lock(&self) -> Locked<'_, T> {
-        if cfg!(debug_assertions) && !crate::carried::is_still() {
-            crate::fatal::stop(format_args!("a lock of the runtime is taken with preemption on"));
+    pub fn lock(&self) -> LockGuard<'_, T> {
+        if cfg!(debug_assertions) && !crate::carried::is_preempt_disabled() {
+            crate::fatal::throw(format_args!("a lock of the runtime is taken with preemption on"));
         }
-        self.lock_patiently()
+        self.lock_preemptible()
     }
 
     /// As [`Lock::lock`], for a lock that nobody waits for who has a P and preemption off.
     #[inline]
-    pub fn lock_patiently(&self) -> Locked<'_, T> {
+    pub fn lock_preemptible(&self) -> LockGuard<'_, T> {
         if !self.try_lock() {
             self.lock_slow();
         }
-        Locked { lock: self }
+        LockGuard { lock: self }
     }
 
     #[inline]
@@ -112,7 +112,7 @@ impl<T> Lock<T> {
     /// Takes the lock without a guard, for a holder that is not one function: a switch, whose other side
     /// gives it back.
     pub fn hold(&self) {
-        std::mem::forget(self.lock_patiently());
+        std::mem::forget(self.lock_preemptible());
     }
 
     /// Gives back what [`Lock::hold`] took.
@@ -120,7 +120,7 @@ impl<T> Lock<T> {
     /// # Safety
     /// - **held**: `hold` was called last, by whoever this caller goes on for.
     pub unsafe fn release(&self) {
-        drop(Locked { lock: self });
+        drop(LockGuard { lock: self });
     }
 
     /// In the child of a fork: those who waited for it are in the parent, and so is whoever had it. Then the
@@ -131,7 +131,7 @@ impl<T> Lock<T> {
     ///
     /// # Safety
     /// - **child**: called in a forked child, by its only thread, which did not have the lock.
-    pub unsafe fn mend_in_child(&self, mend: impl FnOnce(&mut T)) {
+    pub unsafe fn repair_in_child(&self, mend: impl FnOnce(&mut T)) {
         self.waiters.store(0, Ordering::Relaxed);
         if self.word.load(Ordering::Relaxed) != FREE {
             // SAFETY: child — nobody else is left who could use it.
@@ -144,7 +144,7 @@ impl<T> Lock<T> {
     ///
     /// # Safety
     /// - **held**: as there.
-    pub unsafe fn release_and_forget(&self) {
+    pub unsafe fn release_before_free(&self) {
         let word = &raw const self.word;
         // PAIR lock-word: publishes what this holder wrote to the next.
         if self.word.swap(FREE, Ordering::Release) == CONTENDED {
@@ -177,26 +177,26 @@ impl<T> std::fmt::Debug for Lock<T> {
 /// The right to use the value; gives the lock back when dropped.
 #[must_use]
 #[derive(Debug)]
-pub struct Locked<'a, T> {
+pub struct LockGuard<'a, T> {
     lock: &'a Lock<T>,
 }
 
-impl<T> Deref for Locked<'_, T> {
+impl<T> Deref for LockGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: a `Locked` exists only while its lock is held by this thread.
+        // SAFETY: a `LockGuard` exists only while its lock is held by this thread.
         unsafe { &*self.lock.value.get() }
     }
 }
 
-impl<T> DerefMut for Locked<'_, T> {
+impl<T> DerefMut for LockGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as in `deref`; `&mut self` makes it the only reference.
         unsafe { &mut *self.lock.value.get() }
     }
 }
 
-impl<T> Drop for Locked<'_, T> {
+impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         // PAIR lock-word: publishes what this holder wrote to the next.
@@ -208,32 +208,32 @@ impl<T> Drop for Locked<'_, T> {
     }
 }
 
-/// As [`Locked`], had by code that is neither stopped nor moved meanwhile: others wait for moments only.
+/// As [`LockGuard`], had by code that is neither stopped nor moved meanwhile: others wait for moments only.
 #[must_use]
 #[derive(Debug)]
-pub struct Guarded<'a, T> {
+pub struct NoPreemptLockGuard<'a, T> {
     // Given back first.
-    locked: Locked<'a, T>,
-    _still: Still,
+    locked: LockGuard<'a, T>,
+    _no_preempt: NoPreempt,
 }
 
-impl<'a, T> Guarded<'a, T> {
+impl<'a, T> NoPreemptLockGuard<'a, T> {
     /// Waits until nobody else holds the lock.
-    pub fn new(lock: &'a Lock<T>) -> Guarded<'a, T> {
+    pub fn new(lock: &'a Lock<T>) -> NoPreemptLockGuard<'a, T> {
         // SAFETY: here — nothing that is done with such a lock held waits or switches.
-        let still = unsafe { Still::new() };
-        Guarded { locked: lock.lock(), _still: still }
+        let no_preempt = unsafe { NoPreempt::new() };
+        NoPreemptLockGuard { locked: lock.lock(), _no_preempt: no_preempt }
     }
 }
 
-impl<T> Deref for Guarded<'_, T> {
+impl<T> Deref for NoPreemptLockGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
         &self.locked
     }
 }
 
-impl<T> DerefMut for Guarded<'_, T> {
+impl<T> DerefMut for NoPreemptLockGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.locked
     }
@@ -277,7 +277,7 @@ mod tests {
                                 // SAFETY: held — above.
                                 0 => unsafe { lock.release() },
                                 // SAFETY: held — above.
-                                _ => unsafe { lock.release_and_forget() },
+                                _ => unsafe { lock.release_before_free() },
                             }
                         }
                     });

@@ -6,14 +6,14 @@
 //! time, and a goroutine is never moved in the middle of [`take`] or [`give`] (see `arch`), so nothing
 //! here is atomic.
 //!
-//! A thread that was given no row has [`NONE`]: there is nothing in it, and no room.
+//! A thread that was given no row has [`EMPTY_ROW`]: there is nothing in it, and no room.
 
 use crate::carried;
 use std::cell::Cell;
 use std::ptr;
 
 /// How many sizes there are.
-pub const SIZES: usize = 36;
+pub const CLASS_COUNT: usize = 36;
 
 /// Free blocks of one size. The layout is used in assembly.
 #[repr(C)]
@@ -31,21 +31,21 @@ const _: () = assert!(std::mem::offset_of!(Magazine, room) == 8);
 const _: () = assert!(size_of::<Magazine>() == 16);
 
 /// One magazine for each size.
-pub type Row = [Magazine; SIZES];
+pub type Row = [Magazine; CLASS_COUNT];
 
 /// The row of a thread that has none.
-pub static NONE: Nothing = Nothing([const { Magazine::new(0) }; SIZES]);
+pub static EMPTY_ROW: EmptyRow = EmptyRow([const { Magazine::new(0) }; CLASS_COUNT]);
 
 /// A row that nobody writes to: it is empty and has no room.
 #[derive(Debug)]
-pub struct Nothing(Row);
+pub struct EmptyRow(Row);
 
 // SAFETY: never written, as above.
-unsafe impl Sync for Nothing {}
+unsafe impl Sync for EmptyRow {}
 
 thread_local! {
     /// The calling thread's row. A goroutine's own is never used.
-    static ROW: Cell<*const Magazine> = const { Cell::new(NONE.0.as_ptr()) };
+    static ROW: Cell<*const Magazine> = const { Cell::new(EMPTY_ROW.0.as_ptr()) };
 }
 
 impl Magazine {
@@ -60,7 +60,7 @@ impl Magazine {
     }
 
     /// Takes out all blocks: the first one, which leads to the others.
-    pub fn empty(&self, room: u32) -> *mut u8 {
+    pub fn take_all(&self, room: u32) -> *mut u8 {
         self.room.set(room);
         self.first.replace(ptr::null_mut())
     }
@@ -116,7 +116,7 @@ pub fn row() -> *const Magazine {
     if carried::is_goroutine() { carried::row() } else { ROW.get() }
 }
 
-/// Gives the calling thread a row, or takes it away ([`NONE`]).
+/// Gives the calling thread a row, or takes it away ([`EMPTY_ROW`]).
 ///
 /// # Safety
 /// - **alive**: the row stays where it is until another one is set; only this thread, and goroutines
@@ -131,20 +131,20 @@ pub unsafe fn set_row(row: &Row) {
 ///
 /// # Safety
 /// - **spilled**: what the row keeps has been taken out, or is somebody else's.
-pub unsafe fn forget_row() {
+pub unsafe fn clear_row() {
     // SAFETY: alive — a static; nobody writes to it.
-    unsafe { set_row(&NONE.0) };
+    unsafe { set_row(&EMPTY_ROW.0) };
 }
 
 /// Whether `row` is that of a thread that has none.
-pub fn is_none(row: *const Magazine) -> bool {
-    ptr::eq(row, NONE.0.as_ptr())
+pub fn is_empty_row(row: *const Magazine) -> bool {
+    ptr::eq(row, EMPTY_ROW.0.as_ptr())
 }
 
 /// The calling thread's magazine for a size.
 ///
 /// # Safety
-/// - **size**: below [`SIZES`].
+/// - **size**: below [`CLASS_COUNT`].
 #[inline(always)]
 unsafe fn magazine(size: usize) -> &'static Magazine {
     // SAFETY: size — promised by the caller; a row has that many.
@@ -157,7 +157,7 @@ unsafe fn magazine(size: usize) -> &'static Magazine {
 /// is none.
 ///
 /// # Safety
-/// - **size**: below [`SIZES`].
+/// - **size**: below [`CLASS_COUNT`].
 #[inline(always)]
 pub unsafe fn take(size: usize) -> *mut u8 {
     if carried::is_goroutine() {
@@ -174,7 +174,7 @@ pub unsafe fn take(size: usize) -> *mut u8 {
 /// there is no room.
 ///
 /// # Safety
-/// - **size**: below [`SIZES`].
+/// - **size**: below [`CLASS_COUNT`].
 /// - **block**: of that size, from a row, and nobody else uses it.
 #[inline(always)]
 pub unsafe fn give(size: usize, block: *mut u8) -> bool {
@@ -195,13 +195,13 @@ mod tests {
     #[test]
     fn a_thread_without_a_row_has_nothing_and_no_room() {
         let mut block = [0usize; 2];
-        for size in [0, SIZES - 1] {
+        for size in [0, CLASS_COUNT - 1] {
             // SAFETY: size — below SIZES.
             assert!(unsafe { take(size) }.is_null());
             // SAFETY: size — below SIZES; block — ours.
             assert!(!unsafe { give(size, block.as_mut_ptr().cast()) });
         }
-        assert!(is_none(row()));
+        assert!(is_empty_row(row()));
     }
 
     #[test]

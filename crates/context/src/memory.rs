@@ -18,7 +18,7 @@ pub fn copy(from: usize, to: &mut [u8]) -> usize {
 }
 
 /// So many parts at most are copied by one call of the kernel.
-pub const PARTS: usize = 64;
+pub const MAX_PARTS: usize = 64;
 
 /// Copies parts of memory, each where it is and how long, into `to`, one behind the other. How many bytes: all of
 /// the first parts, and none from the first on that is not there, or has no room. Quicker than [`copy`] for each.
@@ -26,13 +26,13 @@ pub const PARTS: usize = 64;
 pub fn copy_parts(parts: &[(usize, usize)], to: &mut [u8]) -> usize {
     let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
     let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-    let mut remote = [nothing; PARTS];
+    let mut remote = [nothing; MAX_PARTS];
     for (remote, &(from, len)) in remote.iter_mut().zip(parts) {
         *remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: len };
     }
     // SAFETY: it has no precondition.
     let process = unsafe { libc::getpid() };
-    let count = parts.len().min(PARTS) as libc::c_ulong;
+    let count = parts.len().min(MAX_PARTS) as libc::c_ulong;
     // SAFETY: the buffer is the caller's; the kernel looks itself whether the rest is there.
     let copied = unsafe { libc::process_vm_readv(process, &local, 1, remote.as_ptr(), count, 0) };
     usize::try_from(copied).unwrap_or(0)
@@ -64,8 +64,8 @@ mod tests {
         assert_eq!(copy_parts(&[(at + 1, 10), (16, 20), (at, 5)], &mut seen), 10);
         assert_eq!((&seen[..10], &seen[10..]), (&words[1..11], &[0; 246][..]));
         assert_eq!(copy_parts(&[], &mut seen), 0);
-        let parts = [(at, 2); PARTS + 1];
-        assert_eq!(copy_parts(&parts, &mut seen), 2 * PARTS);
+        let parts = [(at, 2); MAX_PARTS + 1];
+        assert_eq!(copy_parts(&parts, &mut seen), 2 * MAX_PARTS);
     }
 
     #[test]

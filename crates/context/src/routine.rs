@@ -7,8 +7,8 @@
 //! Who owns the stack: nobody while [`State::New`]; the thread inside [`Routine::resume`] while it
 //! runs; the `Routine` while suspended; nobody again once finished.
 
-use crate::arch::{self, Saved};
-use crate::carrier::{Carrier, Role, is_attached, is_lost, role, set_role};
+use crate::arch::{self, SavedContext};
+use crate::carrier::{Carrier, Role, is_attached, is_in_forked_child, role, set_role};
 use crate::identity;
 use crate::stack::{Cache, DEFAULT_SPACING, Size, Stack, StackError};
 use std::cell::{Cell, RefCell};
@@ -53,8 +53,8 @@ struct Body<T> {
 ///
 /// Both sides of a switch use it, each through this pointer: no reference lives across one.
 struct Core {
-    saved: Saved,
-    resumer: Saved,
+    saved: SavedContext,
+    resumer: SavedContext,
     stack: Option<Stack>,
     size: Size,
     state: State,
@@ -69,14 +69,14 @@ struct Core {
 impl Core {
     /// # Safety
     /// - **alive**: `core` points to one.
-    unsafe fn saved(core: *mut Core) -> *mut Saved {
+    unsafe fn saved(core: *mut Core) -> *mut SavedContext {
         // SAFETY: alive — promised by the caller.
         unsafe { &raw mut (*core).saved }
     }
 
     /// # Safety
     /// - **alive**: `core` points to one.
-    unsafe fn resumer(core: *mut Core) -> *mut Saved {
+    unsafe fn resumer(core: *mut Core) -> *mut SavedContext {
         // SAFETY: alive — promised by the caller.
         unsafe { &raw mut (*core).resumer }
     }
@@ -86,7 +86,7 @@ impl Core {
     /// # Safety
     /// - **inside**: the caller runs on the routine's stack, with the thread pointer that `saved`
     ///   has; its resumer waits in `resume`.
-    unsafe fn back(core: *mut Core, message: usize) {
+    unsafe fn switch_to_resumer(core: *mut Core, message: usize) {
         // SAFETY: alive — inside: a routine that runs is.
         let saved = unsafe { Core::saved(core) };
         // SAFETY: alive — as above.
@@ -105,7 +105,7 @@ thread_local! {
     /// The routine that runs with these thread-locals: constant for its life.
     static CURRENT: Cell<*mut Core> = const { Cell::new(std::ptr::null_mut()) };
     /// What makes a thread able to carry routines.
-    static HERE: RefCell<Option<Box<Here>>> = const { RefCell::new(None) };
+    static CARRIER_THREAD: RefCell<Option<Box<CarrierThread>>> = const { RefCell::new(None) };
 }
 
 // SAFETY: closure and result are `Send`; frames on the stack belong to code that sees one thread,
@@ -145,8 +145,8 @@ impl<T: Send + 'static> Routine<T> {
     ) -> Routine<T> {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let core = Core {
-            saved: Saved::running(0),
-            resumer: Saved::running(0),
+            saved: SavedContext::empty(0),
+            resumer: SavedContext::empty(0),
             stack: None,
             size,
             state: State::New,
@@ -226,7 +226,7 @@ impl<T> Drop for Routine<T> {
 pub fn suspend() {
     let core = CURRENT.get();
     assert!(
-        !is_lost(),
+        !is_in_forked_child(),
         "`suspend` called in a forked child by the goroutine that forked: {REMEDY}"
     );
     assert!(
@@ -235,7 +235,7 @@ pub fn suspend() {
          and not inside `host`"
     );
     // SAFETY: inside — the routine set `CURRENT`, or its resumer did for it.
-    unsafe { Core::back(core, SUSPENDED) };
+    unsafe { Core::switch_to_resumer(core, SUSPENDED) };
 }
 
 /// What to do where there is no thread to go back to.
@@ -245,13 +245,16 @@ const REMEDY: &str = "its thread is in the parent; call `exec`, exit, or fork ou
 /// - **ours**: nobody else uses the core during the call, except the routine itself.
 #[track_caller]
 unsafe fn resume(core: *mut Core) -> Result<Status, StackError> {
-    assert!(!is_lost(), "`resume` called in a forked child by the goroutine that forked: {REMEDY}");
+    assert!(
+        !is_in_forked_child(),
+        "`resume` called in a forked child by the goroutine that forked: {REMEDY}"
+    );
     attach()?;
     // SAFETY: ours — promised by the caller.
     let state = unsafe { (*core).state };
     assert!(state != State::Finished, "`resume` of a finished routine: ask `into_result`");
     // SAFETY: ours — as above.
-    unsafe { (*core).resumer = Saved::here() };
+    unsafe { (*core).resumer = SavedContext::for_caller() };
     if state == State::New {
         // SAFETY: ours — as above.
         unsafe { prepare(core) }?;
@@ -293,7 +296,7 @@ unsafe fn after_switch(core: *mut Core, message: usize) -> Result<Status, StackE
                     // SAFETY: quiet — the routine retired it and switched away for good.
                     unsafe { identity::wipe(&stack) };
                 }
-                put_away(stack);
+                recycle_stack(stack);
             }
             Ok(Status::Finished)
         }
@@ -314,7 +317,7 @@ unsafe fn prepare(core: *mut Core) -> Result<(), StackError> {
     let stack = take_stack(routine.size)?;
     stack.set_owner(routine.id);
     let (entry, thread_pointer): (arch::Entry, usize) = if !routine.identity {
-        (start_plain, 0) // the resumer's, each time
+        (start_without_identity, 0) // the resumer's, each time
     } else if stack.has_identity() {
         (start_entry, stack.thread_pointer())
     } else {
@@ -322,7 +325,7 @@ unsafe fn prepare(core: *mut Core) -> Result<(), StackError> {
     };
     // SAFETY: mapped, quiet — the stack is ours, and nothing runs on it.
     let sp = unsafe { arch::first_frame(stack.top(), entry, core as usize) };
-    routine.saved = Saved { sp, thread_pointer };
+    routine.saved = SavedContext { sp, thread_pointer };
     routine.stack = Some(stack);
     Ok(())
 }
@@ -334,7 +337,7 @@ unsafe fn prepare(core: *mut Core) -> Result<(), StackError> {
 /// - **callback**: [`prepare`] laid it out as the first frame, with the core.
 unsafe extern "C" fn build(_message: usize, core: usize) -> ! {
     /// # Safety
-    /// - **callback**: `call_on` calls it, with the core.
+    /// - **callback**: `call_on_stack` calls it, with the core.
     unsafe extern "C" fn create(core: *mut u8) {
         // SAFETY: the routine's own core.
         let core = unsafe { &mut *core.cast::<Core>() };
@@ -346,21 +349,23 @@ unsafe extern "C" fn build(_message: usize, core: usize) -> ! {
     let core = core as *mut Core;
     // On the resumer's stack, below its frames: here it would touch a second page, for good.
     // SAFETY: the resumer waits; its core is alive.
-    let below = unsafe { (*core).resumer.sp - arch::RED_ZONE } as *mut u8;
+    let below = unsafe { (*core).resumer.sp - arch::RED_ZONE_BYTES } as *mut u8;
     // SAFETY: mapped, quiet — the resumer's stack below all that it uses; callback — `create` does
     // not unwind.
-    unsafe { arch::call_on(below, create, core.cast()) };
+    unsafe { arch::call_on_stack(below, create, core.cast()) };
     // SAFETY: the routine's own core.
     let routine = unsafe { &mut *core };
     match &routine.stack {
         Some(stack) if routine.error.is_none() => {
             routine.saved.thread_pointer = stack.thread_pointer();
             // SAFETY: mapped — the stack this runs on; fs — built above. Nothing here needs a drop.
-            unsafe { arch::enter(stack.top(), stack.thread_pointer(), start, core as usize) }
+            unsafe {
+                arch::restart_stack(stack.top(), stack.thread_pointer(), start, core as usize)
+            }
         }
         _ => {
             // SAFETY: inside — with the resumer's thread pointer, as `saved` says.
-            unsafe { Core::back(core, FAILED) };
+            unsafe { Core::switch_to_resumer(core, FAILED) };
             std::process::abort()
         }
     }
@@ -390,7 +395,7 @@ unsafe extern "C" fn start(core: usize) -> ! {
     let run = unsafe { (*core).run };
     // SAFETY: `run` was made for this core's body.
     unsafe { run(core) };
-    let lost = is_lost();
+    let lost = is_in_forked_child();
     // SAFETY: own — nothing of it is needed any more.
     unsafe { identity::retire() };
     if lost {
@@ -399,7 +404,7 @@ unsafe extern "C" fn start(core: usize) -> ! {
         unsafe { libc::exit(0) };
     }
     // SAFETY: inside — for the last time.
-    unsafe { Core::back(core, FINISHED) };
+    unsafe { Core::switch_to_resumer(core, FINISHED) };
     std::process::abort()
 }
 
@@ -407,14 +412,14 @@ unsafe extern "C" fn start(core: usize) -> ! {
 ///
 /// # Safety
 /// - **callback**: [`prepare`] laid it out as the first frame, with the core.
-unsafe extern "C" fn start_plain(_message: usize, core: usize) -> ! {
+unsafe extern "C" fn start_without_identity(_message: usize, core: usize) -> ! {
     let core = core as *mut Core;
     // SAFETY: as in `start`.
     let run = unsafe { (*core).run };
     // SAFETY: as in `start`.
     unsafe { run(core) };
     // SAFETY: inside — for the last time.
-    unsafe { Core::back(core, FINISHED) };
+    unsafe { Core::switch_to_resumer(core, FINISHED) };
     std::process::abort()
 }
 
@@ -432,12 +437,12 @@ unsafe fn run_body<T>(core: *mut Core) {
 }
 
 /// A thread that carries routines: its carrier, and stacks it keeps.
-struct Here {
+struct CarrierThread {
     carrier: Carrier,
     cache: Option<Cache>,
 }
 
-impl Drop for Here {
+impl Drop for CarrierThread {
     fn drop(&mut self) {
         // SAFETY: attached — by `attach`, on this thread; no routine runs here any more.
         unsafe { self.carrier.detach() };
@@ -451,12 +456,12 @@ fn attach() -> Result<(), StackError> {
     }
     let refused = |error: std::io::Error| StackError::Memory {
         doing: "making a thread a carrier of goroutines",
-        bytes: size_of::<Here>(),
+        bytes: size_of::<CarrierThread>(),
         errno: error.raw_os_error().unwrap_or(libc::ENOMEM),
     };
-    let attached = HERE.try_with(|place| {
-        let here = Box::new(Here { carrier: Carrier::new(), cache: None });
-        // SAFETY: alive — kept in `HERE` until the thread ends.
+    let attached = CARRIER_THREAD.try_with(|place| {
+        let here = Box::new(CarrierThread { carrier: Carrier::new(), cache: None });
+        // SAFETY: alive — kept in `CARRIER_THREAD` until the thread ends.
         unsafe { here.carrier.attach() }.map_err(refused)?;
         *place.borrow_mut() = Some(here);
         Ok(())
@@ -469,7 +474,7 @@ fn take_stack(size: Size) -> Result<Stack, StackError> {
     if role() != Role::Carrier || size.spacing() != default_spacing() {
         return Stack::new(size);
     }
-    let taken = HERE.try_with(|here| match &mut *here.borrow_mut() {
+    let taken = CARRIER_THREAD.try_with(|here| match &mut *here.borrow_mut() {
         Some(here) => here.cache.get_or_insert_with(|| Cache::new(size)).take(size),
         None => Stack::new(size),
     });
@@ -489,18 +494,18 @@ fn default_spacing() -> usize {
 }
 
 /// Brings the stacks that the calling thread keeps to the depot.
-pub(crate) fn rest_stacks() {
-    let _ = HERE.try_with(|here| {
+pub(crate) fn flush_stack_cache() {
+    let _ = CARRIER_THREAD.try_with(|here| {
         if let Some(cache) = here.borrow_mut().as_mut().and_then(|here| here.cache.as_mut()) {
             cache.clear();
         }
     });
 }
 
-fn put_away(stack: Stack) {
+fn recycle_stack(stack: Stack) {
     if role() == Role::Carrier {
         // Without a cache the stack is dropped, and goes to the depot.
-        let _ = HERE.try_with(|here| {
+        let _ = CARRIER_THREAD.try_with(|here| {
             if let Some(cache) = here.borrow_mut().as_mut().and_then(|here| here.cache.as_mut()) {
                 cache.put(stack);
             }

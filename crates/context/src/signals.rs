@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The handler of a signal before ours, and all that it asked for.
 #[derive(Debug)]
-pub(crate) struct Before {
+pub(crate) struct PreviousHandler {
     action: OnceLock<libc::sigaction>,
     /// It asked to be called once only, and was.
     spent: AtomicBool,
 }
 
-impl Before {
-    pub(crate) const fn new() -> Before {
-        Before { action: OnceLock::new(), spent: AtomicBool::new(false) }
+impl PreviousHandler {
+    pub(crate) const fn new() -> PreviousHandler {
+        PreviousHandler { action: OnceLock::new(), spent: AtomicBool::new(false) }
     }
 
     /// Puts `ours` before what is there now, which is known before our handler can run.

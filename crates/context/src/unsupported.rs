@@ -17,12 +17,12 @@ impl Unsupported {
 
     /// The system lacked something that it may have another time.
     #[cfg_attr(not(ported), expect(dead_code, reason = "only a port asks for anything"))]
-    pub(crate) fn passing(wanted: &'static str, found: impl Into<String>) -> Unsupported {
+    pub(crate) fn transient(wanted: &'static str, found: impl Into<String>) -> Unsupported {
         Unsupported { wanted, found: found.into(), passing: true }
     }
 
     #[cfg_attr(not(ported), expect(dead_code, reason = "only a port asks for anything"))]
-    pub(crate) fn is_passing(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         self.passing
     }
 }

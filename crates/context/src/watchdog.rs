@@ -1,14 +1,14 @@
 //! The alarm clock of a report: a process that ends badly says why, and ends even if the report hangs.
 //!
 //! The clock rings once a second (SIGALRM), and asks how much CPU time the reporting thread has used since its last word. A
-//! report hangs if it has run for [`PATIENCE`] (it loops), or if it has not run for [`SILENT_RINGS`] seconds (it waits for a
-//! lock that is held forever). Then what the caller of [`watch`] passed is called, which ends the process. CPU time, not the
+//! report hangs if it has run for [`REPORT_CPU_BUDGET`] (it loops), or if it has not run for [`MAX_IDLE_ALARMS`] seconds (it waits for a
+//! lock that is held forever). Then what the caller of [`start`] passed is called, which ends the process. CPU time, not the
 //! time of day: a busy machine gives the report a small share, and a slow report is not cut short.
 //!
 //! The same holds for the thread that has the lock. Where the kernel keeps taking CPUs from the threads of this process,
-//! they get a small share too, and the report has not hung before the process has run for [`PATIENCE`] without it.
+//! they get a small share too, and the report has not hung before the process has run for [`REPORT_CPU_BUDGET`] without it.
 //!
-//! The handler may run on any thread, beside the reporter. [`TURN`] is even while the clock runs, and odd while it is paused
+//! The handler may run on any thread, beside the reporter. [`GENERATION`] is even while the clock runs, and odd while it is paused
 //! or being set. Reporter: 1. makes the turn odd; 2. changes the rest, or writes; 3. makes it even. Handler: 1. reads the turn,
 //! and does nothing if it is odd; 2. judges; 3. acts only if the turn is still the same. So a ring that comes late neither
 //! judges a report by half of its numbers nor starts a clock that was paused.
@@ -17,29 +17,29 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// After so many seconds without CPU time a report hangs.
-const SILENT_RINGS: u32 = 10;
+const MAX_IDLE_ALARMS: u32 = 10;
 /// How long a report may run without a word.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const REPORT_CPU_BUDGET: Duration = Duration::from_secs(10);
 /// Less CPU time than this is none: the handler itself takes some.
-const LEAST_NANOS: u64 = 2_000_000;
+const MIN_PROGRESS_NANOS: u64 = 2_000_000;
 /// The process wants more CPU time than it gets if the kernel takes a CPU from its threads this often between two rings.
 const LOST_CPUS_PER_RING: u64 = 5;
 
 /// See the top of this file.
-static TURN: AtomicU32 = AtomicU32::new(1);
+static GENERATION: AtomicU32 = AtomicU32::new(1);
 /// The thread that reports.
 static REPORTER: AtomicI32 = AtomicI32::new(0);
 /// What [`Progress`] has.
-static END: AtomicU64 = AtomicU64::new(0);
-static SEEN: AtomicU64 = AtomicU64::new(0);
-static SILENT: AtomicU32 = AtomicU32::new(0);
+static CPU_DEADLINE_NANOS: AtomicU64 = AtomicU64::new(0);
+static LAST_CPU_NANOS: AtomicU64 = AtomicU64::new(0);
+static IDLE_ALARMS: AtomicU32 = AtomicU32::new(0);
 static PROCESS_RAN: AtomicU64 = AtomicU64::new(0);
 static PROCESS_LOST_CPUS: AtomicU64 = AtomicU64::new(0);
-/// What [`watch`] was given.
+/// What [`start`] was given.
 static ON_HANG: AtomicUsize = AtomicUsize::new(0);
 
 /// From here on the calling thread reports. `on_hang` ends the process; it is called in a signal handler, on any thread.
-pub fn watch(on_hang: fn() -> !) {
+pub fn start(on_hang: fn() -> !) {
     pause();
     ON_HANG.store(on_hang as usize, Ordering::Relaxed);
     // SAFETY: all-zero is a valid sigaction.
@@ -48,12 +48,12 @@ pub fn watch(on_hang: fn() -> !) {
     action.sa_flags = libc::SA_ONSTACK | libc::SA_RESTART;
     // SAFETY: the handler keeps the rules of one; the process has nothing to do any more but end.
     unsafe { libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut()) };
-    let_through();
-    set(PATIENCE);
+    unblock_alarm();
+    restart(REPORT_CPU_BUDGET);
 }
 
 /// Unblocks SIGALRM on the calling thread.
-fn let_through() {
+fn unblock_alarm() {
     // SAFETY: all-zero is a valid set.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: a valid set and signal.
@@ -63,27 +63,27 @@ fn let_through() {
 }
 
 /// Sets the clock: the calling thread reports, and may run for `patience` before its next word.
-pub fn set(patience: Duration) {
+pub fn restart(patience: Duration) {
     pause();
     // SAFETY: gettid has no precondition.
     let me = unsafe { libc::gettid() };
-    let used = cpu_time(me).unwrap_or(0);
+    let used = thread_cpu_nanos(me).unwrap_or(0);
     REPORTER.store(me, Ordering::Relaxed);
-    END.store(used.saturating_add(patience.as_nanos() as u64), Ordering::Relaxed);
-    SEEN.store(used, Ordering::Relaxed);
-    SILENT.store(0, Ordering::Relaxed);
+    CPU_DEADLINE_NANOS.store(used.saturating_add(patience.as_nanos() as u64), Ordering::Relaxed);
+    LAST_CPU_NANOS.store(used, Ordering::Relaxed);
+    IDLE_ALARMS.store(0, Ordering::Relaxed);
     let process = Process::now();
     PROCESS_RAN.store(process.ran, Ordering::Relaxed);
     PROCESS_LOST_CPUS.store(process.lost_cpus, Ordering::Relaxed);
     // PAIR watchdog-turn: publishes the numbers above.
-    TURN.fetch_add(1, Ordering::SeqCst);
+    GENERATION.fetch_add(1, Ordering::SeqCst);
     alarm(1);
 }
 
 /// Stops the clock: a reader of the report may take its time.
 pub fn pause() {
     // PAIR watchdog-turn: a handler that read another turn does nothing.
-    TURN.fetch_or(1, Ordering::SeqCst);
+    GENERATION.fetch_or(1, Ordering::SeqCst);
     alarm(0);
 }
 
@@ -93,7 +93,7 @@ fn alarm(seconds: u32) {
 }
 
 /// How long a thread of this process has run, in nanoseconds. `None`: the thread is gone.
-pub fn cpu_time(thread: libc::pid_t) -> Option<u64> {
+pub fn thread_cpu_nanos(thread: libc::pid_t) -> Option<u64> {
     // The kernel's numbering of clocks: a thread's, of what the scheduler counted.
     let clock = (!thread << 3) | 6;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -107,41 +107,41 @@ extern "C" fn on_alarm(_signal: i32) {
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
-    ring();
+    check_progress();
     // SAFETY: as above.
     unsafe { *errno = before };
 }
 
-fn ring() {
+fn check_progress() {
     // PAIR watchdog-turn: sees the numbers of this turn.
-    let turn = TURN.load(Ordering::SeqCst);
+    let turn = GENERATION.load(Ordering::SeqCst);
     if turn & 1 != 0 {
         return;
     }
-    let used = cpu_time(REPORTER.load(Ordering::Relaxed)).unwrap_or(0);
+    let used = thread_cpu_nanos(REPORTER.load(Ordering::Relaxed)).unwrap_or(0);
     let process = Process::now();
     let before = Progress {
-        end: END.load(Ordering::Relaxed),
-        seen: SEEN.load(Ordering::Relaxed),
-        silent: SILENT.load(Ordering::Relaxed),
+        cpu_deadline_nanos: CPU_DEADLINE_NANOS.load(Ordering::Relaxed),
+        last_cpu_nanos: LAST_CPU_NANOS.load(Ordering::Relaxed),
+        idle_alarms: IDLE_ALARMS.load(Ordering::Relaxed),
         process: Process {
             ran: PROCESS_RAN.load(Ordering::Relaxed),
             lost_cpus: PROCESS_LOST_CPUS.load(Ordering::Relaxed),
         },
     };
-    let now = before.after_ring(used, process);
+    let now = before.after_alarm(used, process);
     // PAIR watchdog-turn: the numbers were all of one turn.
-    if TURN.load(Ordering::SeqCst) != turn {
+    if GENERATION.load(Ordering::SeqCst) != turn {
         return;
     }
     let on_hang = ON_HANG.load(Ordering::Relaxed);
-    if now.hangs(used, process) && on_hang != 0 {
-        // SAFETY: only `watch` stores there.
+    if now.is_hung(used, process) && on_hang != 0 {
+        // SAFETY: only `start` stores there.
         let on_hang = unsafe { std::mem::transmute::<usize, fn() -> !>(on_hang) };
         on_hang();
     }
-    SEEN.store(now.seen, Ordering::Relaxed);
-    SILENT.store(now.silent, Ordering::Relaxed);
+    LAST_CPU_NANOS.store(now.last_cpu_nanos, Ordering::Relaxed);
+    IDLE_ALARMS.store(now.idle_alarms, Ordering::Relaxed);
     PROCESS_RAN.store(now.process.ran, Ordering::Relaxed);
     PROCESS_LOST_CPUS.store(now.process.lost_cpus, Ordering::Relaxed);
     alarm(1);
@@ -174,30 +174,30 @@ impl Process {
 #[derive(Clone, Copy, Debug)]
 struct Progress {
     /// When the report hangs although it runs.
-    end: u64,
+    cpu_deadline_nanos: u64,
     /// When the report was last seen to run, and what the process had done by then.
-    seen: u64,
+    last_cpu_nanos: u64,
     process: Process,
     /// How often in a row the clock rang for a report that had not run.
-    silent: u32,
+    idle_alarms: u32,
 }
 
 impl Progress {
-    fn after_ring(self, used: u64, process: Process) -> Progress {
-        if used.saturating_sub(self.seen) >= LEAST_NANOS {
-            Progress { seen: used, process, silent: 0, ..self }
+    fn after_alarm(self, used: u64, process: Process) -> Progress {
+        if used.saturating_sub(self.last_cpu_nanos) >= MIN_PROGRESS_NANOS {
+            Progress { last_cpu_nanos: used, process, idle_alarms: 0, ..self }
         } else {
-            Progress { silent: self.silent + 1, ..self }
+            Progress { idle_alarms: self.idle_alarms + 1, ..self }
         }
     }
 
-    fn hangs(self, used: u64, process: Process) -> bool {
-        let is_silent = self.silent >= SILENT_RINGS;
+    fn is_hung(self, used: u64, process: Process) -> bool {
+        let is_silent = self.idle_alarms >= MAX_IDLE_ALARMS;
         let lost_cpus = process.lost_cpus.saturating_sub(self.process.lost_cpus);
-        let is_starved = lost_cpus >= u64::from(self.silent) * LOST_CPUS_PER_RING;
+        let is_starved = lost_cpus >= u64::from(self.idle_alarms) * LOST_CPUS_PER_RING;
         let ran = process.ran.saturating_sub(self.process.ran);
-        let has_others_turn = is_starved && ran < PATIENCE.as_nanos() as u64;
-        used >= self.end || (is_silent && !has_others_turn)
+        let has_others_turn = is_starved && ran < REPORT_CPU_BUDGET.as_nanos() as u64;
+        used >= self.cpu_deadline_nanos || (is_silent && !has_others_turn)
     }
 }
 
@@ -210,13 +210,18 @@ mod tests {
     /// At which ring a report hangs that gets `nanos` of CPU time a second, if it does within `rings`; in a process whose
     /// threads together do `process` in a second.
     fn hangs_at(rings: u64, nanos: u64, process: Process) -> Option<u64> {
-        let end = PATIENCE.as_nanos() as u64;
-        let mut progress = Progress { end, seen: 0, process: Process::default(), silent: 0 };
+        let end = REPORT_CPU_BUDGET.as_nanos() as u64;
+        let mut progress = Progress {
+            cpu_deadline_nanos: end,
+            last_cpu_nanos: 0,
+            process: Process::default(),
+            idle_alarms: 0,
+        };
         (1..=rings).find(|ring| {
             let used = ring * nanos;
             let process = Process { ran: ring * process.ran, lost_cpus: ring * process.lost_cpus };
-            progress = progress.after_ring(used, process);
-            progress.hangs(used, process)
+            progress = progress.after_alarm(used, process);
+            progress.is_hung(used, process)
         })
     }
 
@@ -230,12 +235,12 @@ mod tests {
 
     #[test]
     fn a_report_that_does_not_run_hangs() {
-        assert_eq!(hangs_at(300, 0, IDLE), Some(u64::from(SILENT_RINGS)));
+        assert_eq!(hangs_at(300, 0, IDLE), Some(u64::from(MAX_IDLE_ALARMS)));
         let only_the_handler = hangs_at(300, 50_000, IDLE);
-        assert_eq!(only_the_handler, Some(u64::from(SILENT_RINGS)));
+        assert_eq!(only_the_handler, Some(u64::from(MAX_IDLE_ALARMS)));
         // The others run, and lose no CPU: there is a CPU for the one that has the lock.
         let busy = Process { ran: 1000 * MILLI, lost_cpus: 1 };
-        assert_eq!(hangs_at(300, 0, busy), Some(u64::from(SILENT_RINGS)));
+        assert_eq!(hangs_at(300, 0, busy), Some(u64::from(MAX_IDLE_ALARMS)));
     }
 
     #[test]
@@ -243,11 +248,11 @@ mod tests {
         let starved = Process { ran: 50 * MILLI, lost_cpus: 20 };
         assert_eq!(hangs_at(1000, 0, starved), Some(200));
         let crowded = Process { ran: 2000 * MILLI, lost_cpus: 500 };
-        assert_eq!(hangs_at(1000, 0, crowded), Some(u64::from(SILENT_RINGS)));
+        assert_eq!(hangs_at(1000, 0, crowded), Some(u64::from(MAX_IDLE_ALARMS)));
     }
 
     #[test]
     fn a_report_that_runs_without_a_word_hangs_after_its_patience() {
-        assert_eq!(hangs_at(300, 1000 * MILLI, IDLE), Some(PATIENCE.as_secs()));
+        assert_eq!(hangs_at(300, 1000 * MILLI, IDLE), Some(REPORT_CPU_BUDGET.as_secs()));
     }
 }

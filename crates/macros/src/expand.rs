@@ -76,7 +76,7 @@ pub(crate) fn test(attribute: TokenStream, item: TokenStream) -> TokenStream {
 fn global_allocator(alloc: &Alloc, attribute: &[TokenTree]) -> TokenStream {
     let path = match alloc {
         Alloc::Off => return TokenStream::new(),
-        Alloc::Unsaid => code("::std::alloc::System"),
+        Alloc::Default => code("::std::alloc::System"),
         Alloc::InFrontOf(path) => part(attribute, path.clone()),
     };
     let mut item = code("#[global_allocator] static GOSCHED_ALLOC: ::gosched::alloc::Alloc<");
@@ -96,7 +96,7 @@ fn wrap<O>(
     options: Result<O, Error<Span>>,
     build: impl FnOnce(&Parts, O) -> TokenStream,
 ) -> TokenStream {
-    let trees = opened(item);
+    let trees = ungrouped(item);
     let function = Function::read(attribute, &token::copy(&trees), Span::call_site());
     match (options, function) {
         (Ok(options), Ok(function)) => build(&Parts { trees, function }, options),
@@ -113,10 +113,12 @@ fn wrap<O>(
 
 /// The tokens of an item, which a `macro_rules!` macro (`$f:item`) hands over in invisible
 /// delimiters.
-fn opened(item: TokenStream) -> Vec<TokenTree> {
+fn ungrouped(item: TokenStream) -> Vec<TokenTree> {
     let trees: Vec<TokenTree> = item.into_iter().collect();
     match &trees[..] {
-        [TokenTree::Group(group)] if group.delimiter() == Delimiter::None => opened(group.stream()),
+        [TokenTree::Group(group)] if group.delimiter() == Delimiter::None => {
+            ungrouped(group.stream())
+        }
         _ => trees,
     }
 }
@@ -199,19 +201,19 @@ fn grouped(delimiter: Delimiter, inside: TokenStream) -> TokenStream {
 
 /// Our own tokens: of the macro, so that lints do not take them for the user's.
 fn code(text: &str) -> TokenStream {
-    placed(text.parse().expect("the text is ours"), Span::mixed_site())
+    with_span(text.parse().expect("the text is ours"), Span::mixed_site())
 }
 
 fn compile_error(error: Error<Span>) -> TokenStream {
     let text = format!("::std::compile_error! {{ {:?} }}", error.message);
-    placed(text.parse().expect("the text is ours"), error.span)
+    with_span(text.parse().expect("the text is ours"), error.span)
 }
 
 /// The same tokens at another place.
-fn placed(tokens: TokenStream, span: Span) -> TokenStream {
+fn with_span(tokens: TokenStream, span: Span) -> TokenStream {
     let place = |mut tree: TokenTree| {
         if let TokenTree::Group(group) = &tree {
-            tree = TokenTree::Group(Group::new(group.delimiter(), placed(group.stream(), span)));
+            tree = TokenTree::Group(Group::new(group.delimiter(), with_span(group.stream(), span)));
         }
         tree.set_span(span);
         tree

@@ -60,7 +60,7 @@ impl Function {
         }
         refuse_arguments(attribute, inside.group(Delimiter::Parenthesis).ok_or_else(incomplete)?)?;
         let body = item.len() - 1;
-        if item[body].peeled().group(Delimiter::Brace).is_none() {
+        if item[body].ungrouped().group(Delimiter::Brace).is_none() {
             let message = "the runtime has nothing to run: give the function a body, `{ .. }`";
             return Err(Error::new(item[body].span, message));
         }
@@ -166,7 +166,7 @@ fn output<S: Copy>(
     range.start = (range.start + 2).min(range.end);
     let is_unit = match &item[range.clone()] {
         [] => true,
-        [only] => only.peeled().group(Delimiter::Parenthesis).is_some_and(<[_]>::is_empty),
+        [only] => only.ungrouped().group(Delimiter::Parenthesis).is_some_and(<[_]>::is_empty),
         _ => false,
     };
     Ok((!is_unit).then_some(range))

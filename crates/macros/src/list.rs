@@ -47,7 +47,7 @@ impl Attribute {
 
     fn read_one<S: Copy>(&self, tokens: &[Token<S>], at: usize) -> Result<Given<S>, Error<S>> {
         let key = &tokens[at];
-        let Some(word) = key.peeled().word() else {
+        let Some(word) = key.ungrouped().word() else {
             let message = format!("an option must stand here, not `{}`; {}", key.shown(), self);
             return Err(Error::new(key.span, message));
         };
@@ -107,7 +107,7 @@ fn end_of_value<S>(tokens: &[Token<S>], start: usize) -> usize {
 
 /// `4 5` and `4 stack = 5`: a comma is missing, or something is left over.
 fn refuse_two_in_a_row<S: Copy>(name: &str, value: &[Token<S>]) -> Result<(), Error<S>> {
-    let is_operand = |token: &Token<S>| match &token.peeled().kind {
+    let is_operand = |token: &Token<S>| match &token.ungrouped().kind {
         Kind::Word(word) => !JOINING.contains(&word.as_str()),
         Kind::Literal(_) => true,
         Kind::Punct(..) | Kind::Group(..) => false,

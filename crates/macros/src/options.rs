@@ -39,7 +39,7 @@ pub(crate) struct MainOptions {
 #[derive(Debug)]
 pub(crate) enum Alloc {
     /// Nothing was said: the allocation cache in front of the system's.
-    Unsaid,
+    Default,
     /// None: the program's own, or the system's.
     Off,
     /// The allocation cache in front of the allocator written here.
@@ -58,12 +58,12 @@ pub(crate) struct TestOptions {
 
 impl MainOptions {
     pub(crate) fn read<S: Copy>(tokens: &[Token<S>]) -> Result<MainOptions, Error<S>> {
-        let mut options = MainOptions { procs: None, stack: None, alloc: Alloc::Unsaid };
+        let mut options = MainOptions { procs: None, stack: None, alloc: Alloc::Default };
         for given in MAIN.read(tokens)? {
             match given.name {
-                "procs" => options.procs = Some(count(&given, tokens)?),
-                "stack" => options.stack = Some(count(&given, tokens)?),
-                "alloc" => options.alloc = allocator(&given, tokens)?,
+                "procs" => options.procs = Some(parse_count(&given, tokens)?),
+                "stack" => options.stack = Some(parse_count(&given, tokens)?),
+                "alloc" => options.alloc = parse_allocator(&given, tokens)?,
                 name => unreachable!("`{name}` is in the table only"),
             }
         }
@@ -95,9 +95,9 @@ impl TestOptions {
             match given.name {
                 "virtual_time" => options.virtual_time = true,
                 "seed" => options.seed = Some(given.value.clone()),
-                "procs" => options.procs = Some(count(&given, tokens)?),
-                "timeout" => options.timeout_millis = seconds(&given, tokens)?,
-                "leaks" => options.deny_leaks = denied(&given, tokens)?,
+                "procs" => options.procs = Some(parse_count(&given, tokens)?),
+                "timeout" => options.timeout_millis = parse_timeout_millis(&given, tokens)?,
+                "leaks" => options.deny_leaks = parse_leaks(&given, tokens)?,
                 name => unreachable!("`{name}` is in the table only"),
             }
         }
@@ -108,14 +108,14 @@ impl TestOptions {
 /// The only token of a value, if it is one.
 fn single<'a, S>(given: &Given<S>, tokens: &'a [Token<S>]) -> Option<&'a Token<S>> {
     match &tokens[given.value.clone()] {
-        [token] => Some(token.peeled()),
+        [token] => Some(token.ungrouped()),
         _ => None,
     }
 }
 
 /// At least 1, as far as that can be seen here: the compiler checks that the rest is a constant
 /// `usize`.
-fn count<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<Range<usize>, Error<S>> {
+fn parse_count<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<Range<usize>, Error<S>> {
     let first = &tokens[given.value.start];
     let literal = single(given, tokens).and_then(Token::literal);
     let refused = match literal {
@@ -129,7 +129,7 @@ fn count<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<Range<usize>,
     Ok(given.value.clone())
 }
 
-fn seconds<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<u64, Error<S>> {
+fn parse_timeout_millis<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<u64, Error<S>> {
     let number = single(given, tokens).and_then(Token::literal).and_then(Number::read);
     number.and_then(Number::seconds_to_millis).ok_or_else(|| {
         let span = tokens[given.value.start].span;
@@ -140,7 +140,7 @@ fn seconds<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<u64, Error<
     })
 }
 
-fn denied<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<bool, Error<S>> {
+fn parse_leaks<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<bool, Error<S>> {
     match single(given, tokens).and_then(Token::word) {
         Some("allow") => Ok(false),
         Some("deny") => Ok(true),
@@ -151,8 +151,8 @@ fn denied<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<bool, Error<
     }
 }
 
-fn allocator<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<Alloc, Error<S>> {
-    let first = tokens[given.value.start].peeled();
+fn parse_allocator<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<Alloc, Error<S>> {
+    let first = tokens[given.value.start].ungrouped();
     if single(given, tokens).and_then(Token::word) == Some("off") {
         return Ok(Alloc::Off);
     }
@@ -179,7 +179,7 @@ mod tests {
     fn without_options_the_documented_defaults_hold() {
         let options = main("").unwrap();
         assert!(options.procs.is_none() && options.stack.is_none());
-        assert!(matches!(options.alloc, Alloc::Unsaid));
+        assert!(matches!(options.alloc, Alloc::Default));
         let options = test("").unwrap();
         assert!(options.procs.is_none() && options.deny_leaks);
         assert_eq!(options.timeout_millis, 60_000);

@@ -26,9 +26,9 @@ pub(crate) enum Kind<S> {
 
 impl<S> Token<S> {
     /// The token itself, or the only one inside delimiters that nobody sees.
-    pub(crate) fn peeled(&self) -> &Token<S> {
+    pub(crate) fn ungrouped(&self) -> &Token<S> {
         match &self.kind {
-            Kind::Group(Delimiter::None, inside) if inside.len() == 1 => inside[0].peeled(),
+            Kind::Group(Delimiter::None, inside) if inside.len() == 1 => inside[0].ungrouped(),
             _ => self,
         }
     }

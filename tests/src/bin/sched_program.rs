@@ -388,7 +388,7 @@ fn report_hangs() {
         }
     };
     // SAFETY: handler — it only hangs.
-    unsafe { fault::name_owners(hang) };
+    unsafe { fault::set_owner_name(hang) };
     let mut routine = Routine::new(Size::from_environment().unwrap(), || deep(usize::MAX));
     let _ = routine.resume();
 }
@@ -410,7 +410,7 @@ fn thread_limit() {
 /// What the runtime does when it finds that one of its own rules was broken.
 #[gosched::main(alloc = off)]
 fn broken_rule() {
-    gosched_context::fatal::stop(format_args!("a rule was broken, as asked"));
+    gosched_context::fatal::throw(format_args!("a rule was broken, as asked"));
 }
 
 #[gosched::main(alloc = off)]

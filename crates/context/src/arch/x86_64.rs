@@ -20,15 +20,15 @@
 //! branch costs nothing measurable.
 
 use super::frame::{pop, push};
-use super::{Callback, Entry, Interrupted, Saved, Start};
+use super::{Callback, Entry, Interrupted, SavedContext, Start};
 use crate::carrier::Carrier;
 use std::arch::{asm, naked_asm};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-pub(crate) const RED_ZONE: usize = 128;
+pub(crate) const RED_ZONE_BYTES: usize = 128;
 
 /// Size of a saved context: the picture above.
-const CONTEXT: usize = 64;
+const CONTEXT_BYTES: usize = 64;
 
 /// MXCSR and x87 control word of a fresh context: all exceptions masked, round to nearest.
 const FP_CONTROL: usize = 0x037f_0000_1f80;
@@ -40,7 +40,7 @@ const FP_FLAGS: u32 = 0x3f;
 pub(super) static FS_BY_SYSCALL: AtomicU8 = AtomicU8::new(0);
 
 /// `GOSCHED_FSGSBASE=off` forces `arch_prctl`, so that tests run both ways.
-const FORCE: &str = "GOSCHED_FSGSBASE";
+const FSGSBASE_ENV: &str = "GOSCHED_FSGSBASE";
 
 /// AT_HWCAP2 bit: user code may write FS and GS base.
 const HWCAP2_FSGSBASE: u64 = 1 << 1;
@@ -51,10 +51,12 @@ const ARCH_SET_GS: i32 = 0x1001;
 pub(crate) fn init() -> Result<(), String> {
     // SAFETY: getauxval reads the process's auxiliary vector; it has no precondition.
     let hwcap2 = unsafe { libc::getauxval(libc::AT_HWCAP2) };
-    let off = match std::env::var_os(FORCE) {
+    let off = match std::env::var_os(FSGSBASE_ENV) {
         None => false,
         Some(value) if value == "off" => true,
-        Some(value) => return Err(format!("{FORCE} is {value:?}: it may be `off` or unset")),
+        Some(value) => {
+            return Err(format!("{FSGSBASE_ENV} is {value:?}: it may be `off` or unset"));
+        }
     };
     if off || hwcap2 & HWCAP2_FSGSBASE == 0 {
         FS_BY_SYSCALL.store(1, Ordering::Relaxed);
@@ -82,7 +84,7 @@ pub(crate) fn init() -> Result<(), String> {
 /// - **fs**: `to.thread_pointer` is a thread control block this process's libc accepts, used by no
 ///   other running context.
 #[inline(always)]
-pub unsafe fn switch(from: *mut Saved, to: *const Saved, message: usize) -> usize {
+pub unsafe fn switch(from: *mut SavedContext, to: *const SavedContext, message: usize) -> usize {
     let answer: usize;
     // SAFETY: to, from, fs — promised by the caller. `switch_context` keeps the callee-saved registers
     // and comes back to the label with the stack pointer as it was.
@@ -193,7 +195,7 @@ pub unsafe extern "C" fn switch_context() {
 }
 
 /// Lays out the first context of a stack below `top`, so that a [`switch`] to it calls
-/// `entry(message, data)`. Returns the stack pointer to put into [`Saved::sp`].
+/// `entry(message, data)`. Returns the stack pointer to put into [`SavedContext::sp`].
 ///
 /// Its floating-point control state is the default, not the caller's. The sticky exception flags are
 /// the caller's, as a thread inherits them: contexts that start out alike switch without a write.
@@ -203,11 +205,11 @@ pub unsafe extern "C" fn switch_context() {
 /// - **quiet**: no thread runs on, or reads, that stack during the call.
 pub unsafe fn first_frame(top: *mut u8, entry: Entry, data: usize) -> usize {
     let cfa = top as usize & !15;
-    let sp = cfa - CONTEXT;
+    let sp = cfa - CONTEXT_BYTES;
     let mut mxcsr = 0u32;
     // SAFETY: stores the register; `mxcsr` is valid for writes.
     unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack, preserves_flags)) };
-    let words: [usize; CONTEXT / 8] = [
+    let words: [usize; CONTEXT_BYTES / 8] = [
         FP_CONTROL | (mxcsr & FP_FLAGS) as usize,
         0,              // r15
         0,              // r14
@@ -218,7 +220,7 @@ pub unsafe fn first_frame(top: *mut u8, entry: Entry, data: usize) -> usize {
         root as *const () as usize + ROOT_NOP,
     ];
     // SAFETY: mapped, quiet — promised by the caller; `sp` is 16-byte aligned.
-    unsafe { (sp as *mut [usize; CONTEXT / 8]).write(words) };
+    unsafe { (sp as *mut [usize; CONTEXT_BYTES / 8]).write(words) };
     sp
 }
 
@@ -257,7 +259,7 @@ unsafe extern "C" fn root() {
 ///   and no frame below it holds anything that has to be dropped.
 /// - **fs**: as for [`switch`].
 #[unsafe(naked)]
-pub unsafe extern "C" fn enter(top: *mut u8, fs: usize, start: Start, data: usize) -> ! {
+pub unsafe extern "C" fn restart_stack(top: *mut u8, fs: usize, start: Start, data: usize) -> ! {
     // rdi: top, rsi: fs, rdx: start, rcx: data.
     naked_asm!(
         ".cfi_startproc",
@@ -290,7 +292,7 @@ pub unsafe extern "C" fn enter(top: *mut u8, fs: usize, start: Start, data: usiz
 /// - **mapped**, **quiet**: `top` ends a writable stack that nothing else uses during the call.
 /// - **callback**: `f` does not unwind, and may be called with `data`.
 #[unsafe(naked)]
-pub unsafe extern "C" fn call_on(top: *mut u8, f: Callback, data: *mut u8) {
+pub unsafe extern "C" fn call_on_stack(top: *mut u8, f: Callback, data: *mut u8) {
     // rdi: top, rsi: f, rdx: data. rbp keeps the way back, and unwinders find it there.
     naked_asm!(
         ".cfi_startproc",
@@ -341,7 +343,7 @@ pub unsafe fn carrier() -> *const Carrier {
 /// # Safety
 /// - **carried**: as for [`carrier`].
 #[inline(always)]
-pub unsafe fn preempt_off() {
+pub unsafe fn preempt_disable() {
     // SAFETY: the carrier's own word; not `nomem`, so nothing is moved over it.
     unsafe { asm!("inc dword ptr gs:[16]", options(nostack)) };
 }
@@ -354,9 +356,9 @@ pub unsafe fn preempt_off() {
 ///
 /// # Safety
 /// - **carried**: as for [`carrier`].
-/// - **counted**: [`preempt_off`] was called on this thread, and not yet undone.
+/// - **counted**: [`preempt_disable`] was called on this thread, and not yet undone.
 #[inline(always)]
-pub unsafe fn preempt_on() -> bool {
+pub unsafe fn preempt_enable() -> bool {
     let pending: u32;
     // SAFETY: counted — promised by the caller; the carrier's own words.
     unsafe {
@@ -370,13 +372,13 @@ pub unsafe fn preempt_on() -> bool {
     pending != 0
 }
 
-/// How many reasons there are right now. One instruction, as in [`preempt_off`]; where it is not 0 the
+/// How many reasons there are right now. One instruction, as in [`preempt_disable`]; where it is not 0 the
 /// caller is not moved before the last is gone.
 ///
 /// # Safety
 /// - **carried**: as for [`carrier`].
 #[inline(always)]
-pub unsafe fn preempt_off_count() -> u32 {
+pub unsafe fn preempt_disable_count() -> u32 {
     let count: u32;
     // SAFETY: the carrier's own word.
     unsafe {
@@ -388,13 +390,13 @@ pub unsafe fn preempt_off_count() -> u32 {
 /// Makes `carrier` what [`carrier`] finds on this thread. False if the system refuses.
 ///
 /// # Safety
-/// - **alive**: `*carrier` stays where it is until this thread ends or [`forget_carrier`] is called.
+/// - **alive**: `*carrier` stays where it is until this thread ends or [`clear_carrier`] is called.
 pub(crate) unsafe fn set_carrier(carrier: *const Carrier) -> bool {
     set_gs(carrier as usize)
 }
 
 /// Takes back [`set_carrier`].
-pub(crate) fn forget_carrier() -> bool {
+pub(crate) fn clear_carrier() -> bool {
     set_gs(0)
 }
 
@@ -415,13 +417,13 @@ const GENERAL_PROTECTION: i64 = 13;
 ///
 /// # Safety
 /// - **context**: `context` is what the kernel passed to an `SA_SIGINFO` handler.
-pub(crate) unsafe fn interrupted(context: *const libc::c_void) -> Interrupted {
+pub(crate) unsafe fn read_interrupted(context: *const libc::c_void) -> Interrupted {
     // SAFETY: context — promised by the caller.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
     let registers = &context.uc_mcontext.gregs;
     Interrupted {
         pc: registers[libc::REG_RIP as usize] as usize,
         sp: registers[libc::REG_RSP as usize] as usize,
-        refused: registers[libc::REG_TRAPNO as usize] == GENERAL_PROTECTION,
+        is_general_protection: registers[libc::REG_TRAPNO as usize] == GENERAL_PROTECTION,
     }
 }

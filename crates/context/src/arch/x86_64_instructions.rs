@@ -2,7 +2,7 @@
 //! that register, to the frame pointer and to the way the code goes on.
 //!
 //! What is not known for certain is [`None`]: whoever asks then has nothing to build on. What changes the stack
-//! pointer other than by a number that stands in the code is [`What::Lose`]. Compilers write that register with few
+//! pointer other than by a number that stands in the code is [`Effect::UnknownSp`]. Compilers write that register with few
 //! instructions; all others are looked at for it too.
 
 /// An instruction.
@@ -10,12 +10,12 @@
 pub(crate) struct Instruction {
     /// In bytes.
     pub(crate) length: usize,
-    pub(crate) what: What,
+    pub(crate) effect: Effect,
 }
 
 /// What an instruction does. Distances are from the instruction's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum Effect {
     /// Nothing of interest.
     Other,
     /// A word is pushed: a register of this number, by DWARF, or something else.
@@ -23,13 +23,13 @@ pub(crate) enum What {
     /// A word is popped, likewise.
     Pop(Option<u16>),
     /// The stack pointer moves by so much.
-    Move(i64),
+    AdjustSp(i64),
     /// The frame pointer becomes the stack pointer and so much.
-    SetFrame(i64),
+    SetFp(i64),
     /// The stack pointer comes from the frame pointer again.
-    FromFrame,
+    RestoreSpFromFp,
     /// The stack pointer becomes what only a run can tell; or perhaps does.
-    Lose,
+    UnknownSp,
     /// Calls the code there.
     Call(Target),
     /// Goes on there.
@@ -37,7 +37,7 @@ pub(crate) enum What {
     /// Goes on there, or with the next instruction.
     Branch(i64),
     /// Calls the system.
-    System,
+    Syscall,
     /// Does not go on: returns, or ends the program.
     Stop,
 }
@@ -65,7 +65,7 @@ pub(crate) fn decode(code: &[u8]) -> Option<Instruction> {
     let mut reader = Reader { code, at: 0 };
     let what = reader.instruction()?;
     // No instruction is longer.
-    (reader.at <= 15).then_some(Instruction { length: reader.at, what })
+    (reader.at <= 15).then_some(Instruction { length: reader.at, effect: what })
 }
 
 struct Reader<'a> {
@@ -77,11 +77,11 @@ struct Reader<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Prefixes {
     /// Operands of 16 bits.
-    short: bool,
+    is_16_bit: bool,
     /// A repetition, or a part of the operation.
     repeat: bool,
     /// Addresses of 32 bits.
-    narrow: bool,
+    has_32_bit_address: bool,
     rex: Option<u8>,
 }
 
@@ -97,7 +97,7 @@ impl Prefixes {
 
     /// How long a number is that is as long as the operands, at most 4.
     fn number(self) -> usize {
-        if self.short && !self.wide() { 2 } else { 4 }
+        if self.is_16_bit && !self.wide() { 2 } else { 4 }
     }
 }
 
@@ -106,17 +106,17 @@ impl Prefixes {
 struct Operands {
     /// The first, a register; or more of the operation.
     register: u8,
-    other: Place,
+    other: Operand,
 }
 
 /// The second operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Operand {
     Register(u8),
     /// Memory at a register and so much.
-    At(u8, i64),
+    BaseOffset(u8, i64),
     /// Memory so far from the instruction's end; but for a number that may follow.
-    Near(i64),
+    RipRelative(i64),
     Memory,
 }
 
@@ -127,7 +127,7 @@ impl Operands {
     }
 
     fn writes_sp(self) -> bool {
-        self.other == Place::Register(SP)
+        self.other == Operand::Register(SP)
     }
 
     fn names_sp(self) -> bool {
@@ -166,8 +166,8 @@ impl Reader<'_> {
         let mut prefixes = Prefixes::default();
         loop {
             match self.peek()? {
-                0x66 => prefixes.short = true,
-                0x67 => prefixes.narrow = true,
+                0x66 => prefixes.is_16_bit = true,
+                0x67 => prefixes.has_32_bit_address = true,
                 0xf2 | 0xf3 => prefixes.repeat = true,
                 // Segments, and the lock.
                 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0xf0 => {}
@@ -187,7 +187,7 @@ impl Reader<'_> {
         let register = (byte >> 3 & 7) | ((rex & 4) << 1);
         let (form, low) = (byte >> 6, byte & 7);
         if form == 3 {
-            return Some(Operands { register, other: Place::Register(low | ((rex & 1) << 3)) });
+            return Some(Operands { register, other: Operand::Register(low | ((rex & 1) << 3)) });
         }
         let mut base = Some(low | ((rex & 1) << 3));
         let mut near = form == 0 && low == 5;
@@ -204,36 +204,42 @@ impl Reader<'_> {
         }
         let distance = if bytes == 0 { 0 } else { self.number(bytes)? };
         let other = match base {
-            _ if near => Place::Near(distance),
-            Some(base) => Place::At(base, distance),
-            None => Place::Memory,
+            _ if near => Operand::RipRelative(distance),
+            Some(base) => Operand::BaseOffset(base, distance),
+            None => Operand::Memory,
         };
         Some(Operands { register, other })
     }
 
-    fn instruction(&mut self) -> Option<What> {
+    fn instruction(&mut self) -> Option<Effect> {
         let prefixes = self.prefixes()?;
         let rex = prefixes.rex.unwrap_or(0);
         let wide = prefixes.wide();
         let operation = self.byte()?;
         match operation {
-            0x0f => return self.second(prefixes),
+            0x0f => return self.two_byte_opcode(prefixes),
             0xc4 | 0xc5 | 0x62 => return self.vector(operation, prefixes),
-            0x50..=0x57 if !prefixes.short => {
-                return Some(What::Push(Some(dwarf(prefixes.register(operation)))));
+            0x50..=0x57 if !prefixes.is_16_bit => {
+                return Some(Effect::Push(Some(dwarf(prefixes.register(operation)))));
             }
-            0x58..=0x5f if !prefixes.short && prefixes.register(operation) != SP => {
-                return Some(What::Pop(Some(dwarf(prefixes.register(operation)))));
+            0x58..=0x5f if !prefixes.is_16_bit && prefixes.register(operation) != SP => {
+                return Some(Effect::Pop(Some(dwarf(prefixes.register(operation)))));
             }
-            0x68 if !prefixes.short => self.skip(4)?,
-            0x6a if !prefixes.short => self.skip(1)?,
-            _ => return self.first(operation, prefixes, rex, wide),
+            0x68 if !prefixes.is_16_bit => self.skip(4)?,
+            0x6a if !prefixes.is_16_bit => self.skip(1)?,
+            _ => return self.one_byte_opcode(operation, prefixes, rex, wide),
         }
-        Some(What::Push(None))
+        Some(Effect::Push(None))
     }
 
     /// Operations of one byte, but for pushes and pops.
-    fn first(&mut self, operation: u8, prefixes: Prefixes, rex: u8, wide: bool) -> Option<What> {
+    fn one_byte_opcode(
+        &mut self,
+        operation: u8,
+        prefixes: Prefixes,
+        rex: u8,
+        wide: bool,
+    ) -> Option<Effect> {
         match operation {
             // Arithmetic: of two operands, or with a number. Seven compares.
             0x00..=0x3f => {
@@ -252,20 +258,20 @@ impl Reader<'_> {
                     _ => None,
                 }
             }
-            0x63 => self.written_first(rex, 0),
-            0x69 => self.written_first(rex, prefixes.number()),
-            0x6b => self.written_first(rex, 1),
-            0x70..=0x7f | 0xe0..=0xe3 => Some(What::Branch(self.number(1)?)),
+            0x63 => self.writes_register(rex, 0),
+            0x69 => self.writes_register(rex, prefixes.number()),
+            0x6b => self.writes_register(rex, 1),
+            0x70..=0x7f | 0xe0..=0xe3 => Some(Effect::Branch(self.number(1)?)),
             0x80 | 0x81 | 0x83 => self.arithmetic(operation, prefixes),
-            0x84 | 0x85 => self.operands(rex).map(|_| What::Other),
+            0x84 | 0x85 => self.operands(rex).map(|_| Effect::Other),
             0x86 | 0x87 => Some(other_if(!self.operands(rex)?.names_sp())),
-            0x88 => self.written_second(rex, 0),
-            0x89 | 0x8b => self.copies(operation, rex, wide),
-            0x8a => self.written_first(rex, 0),
-            0x8d => self.address(rex, wide && !prefixes.narrow),
+            0x88 => self.writes_operand(rex, 0),
+            0x89 | 0x8b => self.mov(operation, rex, wide),
+            0x8a => self.writes_register(rex, 0),
+            0x8d => self.lea(rex, wide && !prefixes.has_32_bit_address),
             0x90..=0x97 => Some(other_if(prefixes.register(operation) != SP)),
-            0x98 | 0x99 | 0x9b | 0x9e | 0x9f => Some(What::Other),
-            0xa4..=0xa7 | 0xaa..=0xaf => Some(What::Other),
+            0x98 | 0x99 | 0x9b | 0x9e | 0x9f => Some(Effect::Other),
+            0xa4..=0xa7 | 0xaa..=0xaf => Some(Effect::Other),
             0xa8 => self.other(1),
             0xa9 => self.other(prefixes.number()),
             0xb0..=0xbf => {
@@ -273,58 +279,58 @@ impl Reader<'_> {
                 self.skip(if operation < 0xb8 { 1 } else { bytes })?;
                 Some(other_if(prefixes.register(operation) != SP))
             }
-            0xc0 | 0xc1 => self.written_second(rex, 1),
+            0xc0 | 0xc1 => self.writes_operand(rex, 1),
             0xc2 | 0xc3 | 0xcc | 0xf4 => {
                 self.skip(if operation == 0xc2 { 2 } else { 0 })?;
-                Some(What::Stop)
+                Some(Effect::Stop)
             }
             0xc6 | 0xc7 if self.peek()? >> 3 & 7 == 0 => {
-                self.written_second(rex, if operation == 0xc6 { 1 } else { prefixes.number() })
+                self.writes_operand(rex, if operation == 0xc6 { 1 } else { prefixes.number() })
             }
-            0xc9 => Some(What::FromFrame),
-            0xd0..=0xd3 => self.written_second(rex, 0),
+            0xc9 => Some(Effect::RestoreSpFromFp),
+            0xd0..=0xd3 => self.writes_operand(rex, 0),
             // Floating point, of old.
-            0xd8..=0xdf => self.operands(rex).map(|_| What::Other),
+            0xd8..=0xdf => self.operands(rex).map(|_| Effect::Other),
             // With shorter operands, processors differ.
             0xe8 | 0xe9 if prefixes.number() == 4 => {
                 let target = Target::Code(self.number(4)?);
-                Some(if operation == 0xe8 { What::Call(target) } else { What::Jump(target) })
+                Some(if operation == 0xe8 { Effect::Call(target) } else { Effect::Jump(target) })
             }
-            0xeb => Some(What::Jump(Target::Code(self.number(1)?))),
-            0xf5 | 0xf8 | 0xf9 | 0xfc | 0xfd => Some(What::Other),
+            0xeb => Some(Effect::Jump(Target::Code(self.number(1)?))),
+            0xf5 | 0xf8 | 0xf9 | 0xfc | 0xfd => Some(Effect::Other),
             0xf6 | 0xf7 => {
                 let tests = self.peek()? >> 3 & 7 < 2;
                 let bytes = if operation == 0xf6 { 1 } else { prefixes.number() };
-                self.written_second(rex, if tests { bytes } else { 0 })
+                self.writes_operand(rex, if tests { bytes } else { 0 })
             }
-            0xfe if self.peek()? >> 3 & 7 < 2 => self.written_second(rex, 0),
+            0xfe if self.peek()? >> 3 & 7 < 2 => self.writes_operand(rex, 0),
             0xff => self.by_operand(rex, prefixes),
             _ => None,
         }
     }
 
     /// Nothing of interest, and a number of so many bytes.
-    fn other(&mut self, bytes: usize) -> Option<What> {
+    fn other(&mut self, bytes: usize) -> Option<Effect> {
         self.skip(bytes)?;
-        Some(What::Other)
+        Some(Effect::Other)
     }
 
     /// The first operand is written; a number follows.
-    fn written_first(&mut self, rex: u8, bytes: usize) -> Option<What> {
+    fn writes_register(&mut self, rex: u8, bytes: usize) -> Option<Effect> {
         let operands = self.operands(rex)?;
         self.skip(bytes)?;
         Some(other_if(operands.register != SP))
     }
 
-    /// As [`Reader::written_first`], the second.
-    fn written_second(&mut self, rex: u8, bytes: usize) -> Option<What> {
+    /// As [`Reader::writes_register`], the second.
+    fn writes_operand(&mut self, rex: u8, bytes: usize) -> Option<Effect> {
         let operands = self.operands(rex)?;
         self.skip(bytes)?;
         Some(other_if(!operands.writes_sp()))
     }
 
     /// Arithmetic with a number.
-    fn arithmetic(&mut self, operation: u8, prefixes: Prefixes) -> Option<What> {
+    fn arithmetic(&mut self, operation: u8, prefixes: Prefixes) -> Option<Effect> {
         let operands = self.operands(prefixes.rex.unwrap_or(0))?;
         let bytes = if operation == 0x81 { prefixes.number() } else { 1 };
         if !operands.writes_sp() || operands.kind() == 7 {
@@ -332,97 +338,99 @@ impl Reader<'_> {
         }
         let number = self.number(bytes)?;
         Some(match operands.kind() {
-            0 if prefixes.wide() && operation != 0x80 => What::Move(number),
-            5 if prefixes.wide() && operation != 0x80 => What::Move(-number),
-            _ => What::Lose,
+            0 if prefixes.wide() && operation != 0x80 => Effect::AdjustSp(number),
+            5 if prefixes.wide() && operation != 0x80 => Effect::AdjustSp(-number),
+            _ => Effect::UnknownSp,
         })
     }
 
     /// From one register or memory to another.
-    fn copies(&mut self, operation: u8, rex: u8, wide: bool) -> Option<What> {
+    fn mov(&mut self, operation: u8, rex: u8, wide: bool) -> Option<Effect> {
         let operands = self.operands(rex)?;
         let (from, to) = match operation {
-            0x89 => (Place::Register(operands.register), operands.other),
-            _ => (operands.other, Place::Register(operands.register)),
+            0x89 => (Operand::Register(operands.register), operands.other),
+            _ => (operands.other, Operand::Register(operands.register)),
         };
         match (from, to) {
-            (Place::Register(SP), Place::Register(FP)) if wide => Some(What::SetFrame(0)),
-            (Place::Register(FP), Place::Register(SP)) if wide => Some(What::FromFrame),
-            (_, Place::Register(SP)) => Some(What::Lose),
-            _ => Some(What::Other),
+            (Operand::Register(SP), Operand::Register(FP)) if wide => Some(Effect::SetFp(0)),
+            (Operand::Register(FP), Operand::Register(SP)) if wide => Some(Effect::RestoreSpFromFp),
+            (_, Operand::Register(SP)) => Some(Effect::UnknownSp),
+            _ => Some(Effect::Other),
         }
     }
 
     /// The address of an operand.
-    fn address(&mut self, rex: u8, wide: bool) -> Option<What> {
+    fn lea(&mut self, rex: u8, wide: bool) -> Option<Effect> {
         let operands = self.operands(rex)?;
         match (operands.register, operands.other) {
-            (_, Place::Register(_)) => None,
-            (SP, Place::At(SP, distance)) if wide => Some(What::Move(distance)),
-            (SP, Place::At(FP, _)) if wide => Some(What::FromFrame),
-            (SP, _) => Some(What::Lose),
-            (FP, Place::At(SP, distance)) if wide => Some(What::SetFrame(distance)),
-            _ => Some(What::Other),
+            (_, Operand::Register(_)) => None,
+            (SP, Operand::BaseOffset(SP, distance)) if wide => Some(Effect::AdjustSp(distance)),
+            (SP, Operand::BaseOffset(FP, _)) if wide => Some(Effect::RestoreSpFromFp),
+            (SP, _) => Some(Effect::UnknownSp),
+            (FP, Operand::BaseOffset(SP, distance)) if wide => Some(Effect::SetFp(distance)),
+            _ => Some(Effect::Other),
         }
     }
 
     /// What is told by the operands: counts, calls, jumps and pushes.
-    fn by_operand(&mut self, rex: u8, prefixes: Prefixes) -> Option<What> {
+    fn by_operand(&mut self, rex: u8, prefixes: Prefixes) -> Option<Effect> {
         let operands = self.operands(rex)?;
         let target = match operands.other {
-            Place::Near(distance) if !prefixes.narrow => Target::Slot(distance),
+            Operand::RipRelative(distance) if !prefixes.has_32_bit_address => {
+                Target::Slot(distance)
+            }
             _ => Target::Unknown,
         };
         match operands.kind() {
             0 | 1 => Some(other_if(!operands.writes_sp())),
-            _ if prefixes.short => None,
-            2 => Some(What::Call(target)),
-            4 => Some(What::Jump(target)),
-            6 => Some(What::Push(None)),
+            _ if prefixes.is_16_bit => None,
+            2 => Some(Effect::Call(target)),
+            4 => Some(Effect::Jump(target)),
+            6 => Some(Effect::Push(None)),
             _ => None,
         }
     }
 
     /// Operations of two bytes or three.
-    fn second(&mut self, prefixes: Prefixes) -> Option<What> {
+    fn two_byte_opcode(&mut self, prefixes: Prefixes) -> Option<Effect> {
         let rex = prefixes.rex.unwrap_or(0);
         let operation = self.byte()?;
         match operation {
-            0x05 => Some(What::System),
-            0x0b => Some(What::Stop),
-            0x31 | 0x77 | 0xa2 => Some(What::Other),
-            0x80..=0x8f if prefixes.number() == 4 => Some(What::Branch(self.number(4)?)),
+            0x05 => Some(Effect::Syscall),
+            0x0b => Some(Effect::Stop),
+            0x31 | 0x77 | 0xa2 => Some(Effect::Other),
+            0x80..=0x8f if prefixes.number() == 4 => Some(Effect::Branch(self.number(4)?)),
             0xc8..=0xcf => Some(other_if(prefixes.register(operation) != SP)),
             // What they write is a register like the others, or may be.
             0x2c | 0x2d | 0x40..=0x4f | 0x50 | 0xaf | 0xb6..=0xb8 | 0xbc..=0xbf | 0xd7 => {
-                self.written_first(rex, 0)
+                self.writes_register(rex, 0)
             }
-            0xc5 => self.written_first(rex, 1),
+            0xc5 => self.writes_register(rex, 1),
             0x01 | 0x1e | 0x7e | 0x90..=0x9f | 0xa3 | 0xa5 | 0xab | 0xad | 0xae => {
-                self.written_second(rex, 0)
+                self.writes_operand(rex, 0)
             }
-            0xb0 | 0xb1 | 0xb3 | 0xbb | 0xc7 => self.written_second(rex, 0),
-            0xa4 | 0xac | 0xba => self.written_second(rex, 1),
+            0xb0 | 0xb1 | 0xb3 | 0xbb | 0xc7 => self.writes_operand(rex, 0),
+            0xa4 | 0xac | 0xba => self.writes_operand(rex, 1),
             0xc0 | 0xc1 => Some(other_if(!self.operands(rex)?.names_sp())),
-            0x38 => self.third(rex, 0),
-            0x3a => self.third(rex, 1),
+            0x38 => self.three_byte_opcode(rex, 0),
+            0x3a => self.three_byte_opcode(rex, 1),
             // The rest is about other registers.
             0x70..=0x73 | 0xc2 | 0xc4 | 0xc6 => {
                 self.operands(rex)?;
                 self.other(1)
             }
             0x0d | 0x10..=0x1d | 0x1f | 0x28..=0x2b | 0x2e | 0x2f | 0x51..=0x6f => {
-                self.operands(rex).map(|_| What::Other)
+                self.operands(rex).map(|_| Effect::Other)
             }
             0x74..=0x76 | 0x7c | 0x7d | 0x7f | 0xc3 | 0xd0..=0xd6 | 0xd8..=0xfe => {
-                self.operands(rex).map(|_| What::Other)
+                self.operands(rex).map(|_| Effect::Other)
             }
             _ => None,
         }
     }
 
     /// Operations of three bytes; a number follows.
-    fn third(&mut self, rex: u8, bytes: usize) -> Option<What> {
+    fn three_byte_opcode(&mut self, rex: u8, bytes: usize) -> Option<Effect> {
         let operation = self.byte()?;
         let operands = self.operands(rex)?;
         self.skip(bytes)?;
@@ -434,8 +442,8 @@ impl Reader<'_> {
     }
 
     /// Operations with the long prefixes of vectors.
-    fn vector(&mut self, prefix: u8, prefixes: Prefixes) -> Option<What> {
-        if prefixes.rex.is_some() || prefixes.short || prefixes.repeat {
+    fn vector(&mut self, prefix: u8, prefixes: Prefixes) -> Option<Effect> {
+        if prefixes.rex.is_some() || prefixes.is_16_bit || prefixes.repeat {
             return None;
         }
         let first = self.byte()?;
@@ -452,7 +460,7 @@ impl Reader<'_> {
         };
         let operation = self.byte()?;
         if prefix != 0x62 && map == 1 && operation == 0x77 {
-            return Some(What::Other);
+            return Some(Effect::Other);
         }
         let operands = self.operands(rex)?;
         match map {
@@ -474,8 +482,8 @@ impl Reader<'_> {
     }
 }
 
-fn other_if(harmless: bool) -> What {
-    if harmless { What::Other } else { What::Lose }
+fn other_if(harmless: bool) -> Effect {
+    if harmless { Effect::Other } else { Effect::UnknownSp }
 }
 
 fn dwarf(register: u8) -> u16 {

@@ -3,55 +3,63 @@
 use super::*;
 
 /// What the bytes do, which are one instruction; others follow.
-fn what(bytes: &[u8]) -> Option<What> {
+fn what(bytes: &[u8]) -> Option<Effect> {
     let code = [bytes, &[0x90; 16]].concat();
     let found = decode(&code)?;
     assert_eq!(found.length, bytes.len(), "{bytes:x?}");
-    Some(found.what)
+    Some(found.effect)
 }
 
 #[test]
 fn what_a_function_begins_with_is_known() {
-    assert_eq!(what(&[0xf3, 0x0f, 0x1e, 0xfa]), Some(What::Other), "endbr64");
-    assert_eq!(what(&[0x55]), Some(What::Push(Some(6))), "push rbp");
-    assert_eq!(what(&[0x41, 0x57]), Some(What::Push(Some(15))), "push r15");
-    assert_eq!(what(&[0x57]), Some(What::Push(Some(5))), "push rdi");
-    assert_eq!(what(&[0x6a, 1]), Some(What::Push(None)), "push 1");
-    assert_eq!(what(&[0xff, 0x75, 0xf8]), Some(What::Push(None)), "push [rbp - 8]");
-    assert_eq!(what(&[0x48, 0x89, 0xe5]), Some(What::SetFrame(0)), "mov rbp, rsp");
-    assert_eq!(what(&[0x48, 0x8b, 0xec]), Some(What::SetFrame(0)), "mov rbp, rsp");
+    assert_eq!(what(&[0xf3, 0x0f, 0x1e, 0xfa]), Some(Effect::Other), "endbr64");
+    assert_eq!(what(&[0x55]), Some(Effect::Push(Some(6))), "push rbp");
+    assert_eq!(what(&[0x41, 0x57]), Some(Effect::Push(Some(15))), "push r15");
+    assert_eq!(what(&[0x57]), Some(Effect::Push(Some(5))), "push rdi");
+    assert_eq!(what(&[0x6a, 1]), Some(Effect::Push(None)), "push 1");
+    assert_eq!(what(&[0xff, 0x75, 0xf8]), Some(Effect::Push(None)), "push [rbp - 8]");
+    assert_eq!(what(&[0x48, 0x89, 0xe5]), Some(Effect::SetFp(0)), "mov rbp, rsp");
+    assert_eq!(what(&[0x48, 0x8b, 0xec]), Some(Effect::SetFp(0)), "mov rbp, rsp");
     let lea = what(&[0x48, 0x8d, 0xac, 0x24, 0x80, 0, 0, 0]);
-    assert_eq!(lea, Some(What::SetFrame(128)), "lea rbp, [rsp + 128]");
-    assert_eq!(what(&[0x48, 0x83, 0xec, 0x28]), Some(What::Move(-40)), "sub rsp, 40");
-    assert_eq!(what(&[0x48, 0x83, 0xc4, 0x80]), Some(What::Move(-128)), "add rsp, -128");
+    assert_eq!(lea, Some(Effect::SetFp(128)), "lea rbp, [rsp + 128]");
+    assert_eq!(what(&[0x48, 0x83, 0xec, 0x28]), Some(Effect::AdjustSp(-40)), "sub rsp, 40");
+    assert_eq!(what(&[0x48, 0x83, 0xc4, 0x80]), Some(Effect::AdjustSp(-128)), "add rsp, -128");
     let sub = what(&[0x48, 0x81, 0xec, 0, 0x10, 0, 0]);
-    assert_eq!(sub, Some(What::Move(-4096)), "sub rsp, 4096");
-    assert_eq!(what(&[0x48, 0x8d, 0x64, 0x24, 0xd8]), Some(What::Move(-40)), "lea rsp, [rsp - 40]");
+    assert_eq!(sub, Some(Effect::AdjustSp(-4096)), "sub rsp, 4096");
+    assert_eq!(
+        what(&[0x48, 0x8d, 0x64, 0x24, 0xd8]),
+        Some(Effect::AdjustSp(-40)),
+        "lea rsp, [rsp - 40]"
+    );
     let probe = what(&[0x48, 0xc7, 0x04, 0x24, 0, 0, 0, 0]);
-    assert_eq!(probe, Some(What::Other), "mov qword ptr [rsp], 0");
+    assert_eq!(probe, Some(Effect::Other), "mov qword ptr [rsp], 0");
 }
 
 #[test]
 fn ends_and_ways_are_known() {
-    assert_eq!(what(&[0x5b]), Some(What::Pop(Some(3))), "pop rbx");
-    assert_eq!(what(&[0xc9]), Some(What::FromFrame), "leave");
-    assert_eq!(what(&[0x48, 0x89, 0xec]), Some(What::FromFrame), "mov rsp, rbp");
-    assert_eq!(what(&[0x48, 0x8d, 0x65, 0xd8]), Some(What::FromFrame), "lea rsp, [rbp - 40]");
-    assert_eq!(what(&[0xc3]), Some(What::Stop), "ret");
-    assert_eq!(what(&[0x0f, 0x0b]), Some(What::Stop), "ud2");
-    assert_eq!(what(&[0x0f, 0x05]), Some(What::System), "syscall");
-    assert_eq!(what(&[0x75, 0xf0]), Some(What::Branch(-16)), "jne");
-    assert_eq!(what(&[0x0f, 0x84, 0, 1, 0, 0]), Some(What::Branch(256)), "je");
-    assert_eq!(what(&[0xeb, 2]), Some(What::Jump(Target::Code(2))), "jmp");
-    assert_eq!(what(&[0xff, 0xe0]), Some(What::Jump(Target::Unknown)), "jmp rax");
+    assert_eq!(what(&[0x5b]), Some(Effect::Pop(Some(3))), "pop rbx");
+    assert_eq!(what(&[0xc9]), Some(Effect::RestoreSpFromFp), "leave");
+    assert_eq!(what(&[0x48, 0x89, 0xec]), Some(Effect::RestoreSpFromFp), "mov rsp, rbp");
+    assert_eq!(
+        what(&[0x48, 0x8d, 0x65, 0xd8]),
+        Some(Effect::RestoreSpFromFp),
+        "lea rsp, [rbp - 40]"
+    );
+    assert_eq!(what(&[0xc3]), Some(Effect::Stop), "ret");
+    assert_eq!(what(&[0x0f, 0x0b]), Some(Effect::Stop), "ud2");
+    assert_eq!(what(&[0x0f, 0x05]), Some(Effect::Syscall), "syscall");
+    assert_eq!(what(&[0x75, 0xf0]), Some(Effect::Branch(-16)), "jne");
+    assert_eq!(what(&[0x0f, 0x84, 0, 1, 0, 0]), Some(Effect::Branch(256)), "je");
+    assert_eq!(what(&[0xeb, 2]), Some(Effect::Jump(Target::Code(2))), "jmp");
+    assert_eq!(what(&[0xff, 0xe0]), Some(Effect::Jump(Target::Unknown)), "jmp rax");
     let slot = |kind| what(&[0xff, kind, 16, 0, 0, 0]);
-    assert_eq!(slot(0x15), Some(What::Call(Target::Slot(16))), "call [rip + 16]");
-    assert_eq!(slot(0x25), Some(What::Jump(Target::Slot(16))), "jmp [rip + 16]");
-    assert_eq!(what(&[0xe8, 1, 0, 0, 0]), Some(What::Call(Target::Code(1))), "call");
+    assert_eq!(slot(0x15), Some(Effect::Call(Target::Slot(16))), "call [rip + 16]");
+    assert_eq!(slot(0x25), Some(Effect::Jump(Target::Slot(16))), "jmp [rip + 16]");
+    assert_eq!(what(&[0xe8, 1, 0, 0, 0]), Some(Effect::Call(Target::Code(1))), "call");
     let narrow = what(&[0x67, 0xe8, 1, 0, 0, 0]);
-    assert_eq!(narrow, Some(What::Call(Target::Code(1))), "addr32 call");
-    assert_eq!(what(&[0x41, 0xff, 0xd4]), Some(What::Call(Target::Unknown)), "call r12");
-    assert_eq!(what(&[0xff, 0x50, 0x18]), Some(What::Call(Target::Unknown)), "call [rax + 24]");
+    assert_eq!(narrow, Some(Effect::Call(Target::Code(1))), "addr32 call");
+    assert_eq!(what(&[0x41, 0xff, 0xd4]), Some(Effect::Call(Target::Unknown)), "call r12");
+    assert_eq!(what(&[0xff, 0x50, 0x18]), Some(Effect::Call(Target::Unknown)), "call [rax + 24]");
 }
 
 #[test]
@@ -71,7 +79,7 @@ fn what_only_a_run_can_tell_loses_the_stack_pointer() {
         &[0x48, 0xc7, 0xc4, 0, 0, 0, 0], // mov rsp, 0
     ];
     for bytes in all {
-        assert_eq!(what(bytes), Some(What::Lose), "{bytes:x?}");
+        assert_eq!(what(bytes), Some(Effect::UnknownSp), "{bytes:x?}");
     }
     // Where other registers have the same number, or it is only read.
     let all: [&[u8]; 8] = [
@@ -85,7 +93,7 @@ fn what_only_a_run_can_tell_loses_the_stack_pointer() {
         &[0x62, 0xf1, 0x7c, 0x48, 0x28, 0xe0], // vmovaps zmm4, zmm0
     ];
     for bytes in all {
-        assert_eq!(what(bytes), Some(What::Other), "{bytes:x?}");
+        assert_eq!(what(bytes), Some(Effect::Other), "{bytes:x?}");
     }
 }
 

@@ -60,7 +60,7 @@ pub unsafe extern "C" fn call_host(f: Callback, data: *mut u8) {
 ///
 /// # Safety
 /// - **carried**: as for [`carrier`](super::carrier).
-/// - **size**: below [`SIZES`](crate::magazine::SIZES).
+/// - **size**: below [`CLASS_COUNT`](crate::magazine::CLASS_COUNT).
 #[unsafe(naked)]
 #[unsafe(link_section = "gosched_pinned")]
 pub unsafe extern "C" fn take_block(size: usize) -> *mut u8 {
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn take_block(size: usize) -> *mut u8 {
 ///
 /// # Safety
 /// - **carried**: as for [`carrier`](super::carrier).
-/// - **size**: below [`SIZES`](crate::magazine::SIZES).
+/// - **size**: below [`CLASS_COUNT`](crate::magazine::CLASS_COUNT).
 /// - **block**: of that size, and nobody else uses it.
 #[unsafe(naked)]
 #[unsafe(link_section = "gosched_pinned")]
@@ -126,13 +126,13 @@ pub fn is_pinned(pc: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::{enter, switch_context};
+    use crate::arch::{restart_stack, switch_context};
 
     #[test]
     fn what_uses_its_carrier_is_pinned_and_nothing_else_is() {
         let pinned = [call_host as *const (), take_block as *const (), give_block as *const ()];
         assert!(pinned.iter().all(|&function| is_pinned(function as usize)));
-        let others = [switch_context as *const (), enter as *const ()];
+        let others = [switch_context as *const (), restart_stack as *const ()];
         assert!(others.iter().all(|&function| !is_pinned(function as usize)));
         let length = &raw const PINNED_STOP as usize - &raw const PINNED_START as usize;
         assert!(length < 400, "three small functions, not {length} bytes");

@@ -3,8 +3,8 @@
 use super::Registers;
 use std::arch::naked_asm;
 
-/// DWARF's numbers of the registers in [`Registers::kept`]: r15, r14, r13, r12, rbx, rbp.
-pub(crate) const KEPT: [u16; 6] = [15, 14, 13, 12, 3, 6];
+/// DWARF's numbers of the registers in [`Registers::callee_saved`]: r15, r14, r13, r12, rbx, rbp.
+pub(crate) const CALLEE_SAVED: [u16; 6] = [15, 14, 13, 12, 3, 6];
 /// DWARF's number of the frame pointer, where code has one.
 pub(crate) const FP: u16 = 6;
 /// DWARF's number of the stack pointer.
@@ -16,9 +16,9 @@ pub(crate) const PC: u16 = 16;
 pub const SAVED_WORDS: usize = 8;
 
 /// The registers of a context that was saved at `sp`, where these words are.
-pub fn registers_of_saved(words: &[usize; SAVED_WORDS], sp: usize) -> Registers {
+pub fn registers_of_context(words: &[usize; SAVED_WORDS], sp: usize) -> Registers {
     let [_, kept @ .., pc] = *words;
-    Registers { kept, pc, sp: sp + 8 * SAVED_WORDS }
+    Registers { callee_saved: kept, pc, sp: sp + 8 * SAVED_WORDS }
 }
 
 /// The caller's, as they are when this returns: good for walks while the caller's frame is there.
@@ -26,7 +26,7 @@ pub fn registers_of_saved(words: &[usize; SAVED_WORDS], sp: usize) -> Registers 
 /// # Safety
 /// - **to**: valid for writes.
 #[unsafe(naked)]
-pub unsafe extern "C" fn registers_here(to: *mut Registers) {
+pub unsafe extern "C" fn capture_registers(to: *mut Registers) {
     naked_asm!(
         ".cfi_startproc",
         "mov [rdi], r15",
@@ -45,19 +45,19 @@ pub unsafe extern "C" fn registers_here(to: *mut Registers) {
 }
 
 /// The registers that people are shown, as Go names them.
-pub const NAMES: [&str; 21] = [
+pub const REGISTER_NAMES: [&str; 21] = [
     "rax", "rbx", "rcx", "rdx", "rdi", "rsi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13",
     "r14", "r15", "rip", "rflags", "cs", "fs", "gs",
 ];
 
-/// Which of [`NAMES`] says where the code is.
-pub const PC_AMONG_NAMES: usize = 16;
+/// Which of [`REGISTER_NAMES`] says where the code is.
+pub const PC_INDEX: usize = 16;
 
-/// The values of [`NAMES`] in the code that a signal interrupted, in the same order. In signal handlers.
+/// The values of [`REGISTER_NAMES`] in the code that a signal interrupted, in the same order. In signal handlers.
 ///
 /// # Safety
 /// - **context**: `context` is what the kernel passed to an `SA_SIGINFO` handler.
-pub unsafe fn all_registers(context: *const libc::c_void) -> [usize; NAMES.len()] {
+pub unsafe fn all_registers(context: *const libc::c_void) -> [usize; REGISTER_NAMES.len()] {
     use libc::{REG_CSGSFS, REG_EFL, REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13};
     use libc::{REG_R14, REG_R15, REG_RAX, REG_RBP, REG_RBX, REG_RCX, REG_RDI, REG_RDX};
     use libc::{REG_RIP, REG_RSI, REG_RSP};
@@ -68,7 +68,7 @@ pub unsafe fn all_registers(context: *const libc::c_void) -> [usize; NAMES.len()
     // SAFETY: context — promised by the caller.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
     let word = |register: i32| context.uc_mcontext.gregs[register as usize] as usize;
-    let mut all = [0; NAMES.len()];
+    let mut all = [0; REGISTER_NAMES.len()];
     for (value, register) in all.iter_mut().zip(WHOLE) {
         *value = word(register);
     }
@@ -84,13 +84,13 @@ pub unsafe fn all_registers(context: *const libc::c_void) -> [usize; NAMES.len()
 ///
 /// # Safety
 /// - **context**: `context` is what the kernel passed to an `SA_SIGINFO` handler.
-pub(crate) unsafe fn registers_of(context: *const libc::c_void) -> Registers {
+pub(crate) unsafe fn registers_of_signal(context: *const libc::c_void) -> Registers {
     // SAFETY: context — promised by the caller.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
     let word = |register: i32| context.uc_mcontext.gregs[register as usize] as usize;
     use libc::{REG_R12, REG_R13, REG_R14, REG_R15, REG_RBP, REG_RBX, REG_RIP, REG_RSP};
     Registers {
-        kept: [REG_R15, REG_R14, REG_R13, REG_R12, REG_RBX, REG_RBP].map(word),
+        callee_saved: [REG_R15, REG_R14, REG_R13, REG_R12, REG_RBX, REG_RBP].map(word),
         pc: word(REG_RIP),
         sp: word(REG_RSP),
     }
@@ -110,7 +110,8 @@ mod tests {
         context.uc_mcontext.gregs[libc::REG_CSGSFS as usize] = 0x4_0003_0002_0001;
         // SAFETY: context — as the kernel would have filled it.
         let values = unsafe { all_registers((&raw const context).cast()) };
-        let value = |name: &str| values[NAMES.iter().position(|other| *other == name).unwrap()];
+        let value =
+            |name: &str| values[REGISTER_NAMES.iter().position(|other| *other == name).unwrap()];
         use libc::{REG_EFL, REG_R8, REG_R15, REG_RAX, REG_RBX, REG_RIP, REG_RSI, REG_RSP};
         for (name, register) in [
             ("rax", REG_RAX),
@@ -125,6 +126,6 @@ mod tests {
             assert_eq!(value(name), 100 + register as usize, "{name}");
         }
         assert_eq!([value("cs"), value("gs"), value("fs")], [1, 2, 3]);
-        assert_eq!(NAMES[PC_AMONG_NAMES], "rip");
+        assert_eq!(REGISTER_NAMES[PC_INDEX], "rip");
     }
 }

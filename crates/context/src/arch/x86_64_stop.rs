@@ -13,29 +13,29 @@
 //! ```
 
 use super::frame::{pop, push};
-use super::imp::RED_ZONE;
+use super::imp::RED_ZONE_BYTES;
 use std::arch::{asm, naked_asm, x86_64::__cpuid_count};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// What XSAVE saves: x87, SSE, AVX and the three parts of AVX-512, where there are. 0: nothing can be saved.
-static PARTS: AtomicU32 = AtomicU32::new(0);
+static XSAVE_FEATURES: AtomicU32 = AtomicU32::new(0);
 
 /// How many bytes that takes.
-static BYTES: AtomicUsize = AtomicUsize::new(0);
+static XSAVE_AREA_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// What the stub calls, with preemption off; it returns with preemption on.
-static THEN: AtomicUsize = AtomicUsize::new(0);
+static PREEMPT_CALL: AtomicUsize = AtomicUsize::new(0);
 
-const ALL_PARTS: u64 = 0xe7;
+const SUPPORTED_XSAVE_FEATURES: u64 = 0xe7;
 const AVX: u32 = 1 << 2;
 /// Protection keys are the thread's.
-const KEYS: u64 = 1 << 9;
+const XSAVE_PKRU: u64 = 1 << 9;
 /// x87 and SSE, and the header that follows.
-const LEGACY: usize = 576;
+const XSAVE_LEGACY_BYTES: usize = 576;
 
 /// Finds out what there is to save. Called once, before the first [`redirect`].
-pub(crate) fn init_stop(then: unsafe extern "C" fn()) {
-    THEN.store(then as usize, Ordering::Relaxed);
+pub(crate) fn init_async_preempt(then: unsafe extern "C" fn()) {
+    PREEMPT_CALL.store(then as usize, Ordering::Relaxed);
     const OSXSAVE: u32 = 1 << 27;
     if __cpuid_count(1, 0).ecx & OSXSAVE == 0 {
         return;
@@ -45,21 +45,22 @@ pub(crate) fn init_stop(then: unsafe extern "C" fn()) {
     unsafe {
         asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack))
     };
-    let parts = (u64::from(high) << 32 | u64::from(low)) & ALL_PARTS;
+    let parts = (u64::from(high) << 32 | u64::from(low)) & SUPPORTED_XSAVE_FEATURES;
     let end = |part: u32| {
         let found = __cpuid_count(0xd, part);
         (found.ebx + found.eax) as usize
     };
-    let bytes = (2..8).filter(|part| parts >> part & 1 == 1).map(end).fold(LEGACY, usize::max);
-    BYTES.store(bytes.next_multiple_of(64), Ordering::Relaxed);
-    PARTS.store(parts as u32, Ordering::Relaxed);
+    let bytes =
+        (2..8).filter(|part| parts >> part & 1 == 1).map(end).fold(XSAVE_LEGACY_BYTES, usize::max);
+    XSAVE_AREA_BYTES.store(bytes.next_multiple_of(64), Ordering::Relaxed);
+    XSAVE_FEATURES.store(parts as u32, Ordering::Relaxed);
 }
 
 /// How much stack the stub takes, beside what it calls; `None`: there is no such way.
-pub(crate) fn stop_frame() -> Option<usize> {
-    (PARTS.load(Ordering::Relaxed) != 0).then(|| {
+pub(crate) fn async_preempt_frame_bytes() -> Option<usize> {
+    (XSAVE_FEATURES.load(Ordering::Relaxed) != 0).then(|| {
         // The picture above, and what aligning it takes.
-        RED_ZONE + 136 + 64 + BYTES.load(Ordering::Relaxed)
+        RED_ZONE_BYTES + 136 + 64 + XSAVE_AREA_BYTES.load(Ordering::Relaxed)
     })
 }
 
@@ -85,7 +86,7 @@ pub(crate) unsafe fn can_be_saved(context: *const libc::c_void) -> bool {
     let in_use = unsafe { state.add(512) }.cast::<u64>();
     // SAFETY: context — as above.
     let in_use = unsafe { in_use.read_unaligned() };
-    in_use & !(u64::from(PARTS.load(Ordering::Relaxed)) | KEYS) == 0
+    in_use & !(u64::from(XSAVE_FEATURES.load(Ordering::Relaxed)) | XSAVE_PKRU) == 0
 }
 
 /// Whether code at `pc` is about to make a system call, or has just made one: the kernel may have to begin
@@ -104,16 +105,16 @@ pub(crate) unsafe fn is_at_system_call(pc: usize) -> bool {
 ///
 /// # Safety
 /// - **context**: as for [`can_be_saved`].
-/// - **room**: the interrupted code's stack has [`stop_frame`] bytes below its stack pointer, and what the
+/// - **room**: the interrupted code's stack has [`async_preempt_frame_bytes`] bytes below its stack pointer, and what the
 ///   call takes.
 pub(crate) unsafe fn redirect(context: *mut libc::c_void) {
     // SAFETY: context — promised by the caller.
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-    let sp = registers[libc::REG_RSP as usize] as usize - RED_ZONE - 8;
+    let sp = registers[libc::REG_RSP as usize] as usize - RED_ZONE_BYTES - 8;
     // SAFETY: room — promised by the caller.
     unsafe { (sp as *mut i64).write(registers[libc::REG_RIP as usize]) };
     registers[libc::REG_RSP as usize] = sp as i64;
-    registers[libc::REG_RIP as usize] = stopped_here as *const () as i64;
+    registers[libc::REG_RIP as usize] = async_preempt as *const () as i64;
 }
 
 /// See the top of this file.
@@ -122,7 +123,7 @@ pub(crate) unsafe fn redirect(context: *mut libc::c_void) {
 /// - **redirect**: reached by [`redirect`], never called.
 #[unsafe(naked)]
 #[unsafe(link_section = "gosched_pinned")]
-unsafe extern "C" fn stopped_here() {
+unsafe extern "C" fn async_preempt() {
     naked_asm!(
         ".cfi_startproc",
         ".cfi_signal_frame",
@@ -195,9 +196,9 @@ unsafe extern "C" fn stopped_here() {
         // Over the red zone, too.
         "ret 128",
         ".cfi_endproc",
-        bytes = sym BYTES,
-        parts = sym PARTS,
-        then = sym THEN,
+        bytes = sym XSAVE_AREA_BYTES,
+        parts = sym XSAVE_FEATURES,
+        then = sym PREEMPT_CALL,
         avx = const AVX,
     )
 }

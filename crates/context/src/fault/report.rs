@@ -8,7 +8,7 @@ use super::Mapping;
 use crate::arch::{self, Interrupted};
 use crate::dying;
 use crate::signals::unblock;
-use crate::stack::{Found, PAGE};
+use crate::stack::{PAGE, StackInfo};
 use crate::watchdog;
 use std::fmt::{self, Write};
 use std::io;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 const STATUS: i32 = 2;
 
 /// Frames shown at each end of a long trace, as Go does.
-const SHOWN: usize = 50;
+const FRAMES_AT_EACH_END: usize = 50;
 
 /// The symbolizer runs on a stack of its own: the signal stack is too small for it.
 const SYMBOLIZER_STACK: usize = 1 << 20;
@@ -40,7 +40,7 @@ static OWNER_NAME: AtomicUsize = AtomicUsize::new(0);
 /// # Safety
 /// - **handler**: `name` is called in a signal handler, on whatever thread: it does nothing that a
 ///   handler may not do, does not unwind, and does not switch to other code.
-pub unsafe fn name_owners(name: OwnerName) {
+pub unsafe fn set_owner_name(name: OwnerName) {
     OWNER_NAME.store(name as usize, Ordering::Relaxed);
 }
 
@@ -48,7 +48,7 @@ fn write_owner(owner: u64, to: &mut dyn Write) -> fmt::Result {
     match OWNER_NAME.load(Ordering::Relaxed) {
         0 => write!(to, "goroutine {owner}"),
         name => {
-            // SAFETY: only `name_owners` stores here, and it stores functions of this type.
+            // SAFETY: only `set_owner_name` stores here, and it stores functions of this type.
             let name = unsafe { std::mem::transmute::<usize, OwnerName>(name) };
             name(owner, to)
         }
@@ -66,14 +66,14 @@ pub(super) fn prepare() -> io::Result<()> {
 }
 
 /// Reports an overflow of `found`, hit by the code at `at`, and ends the process.
-pub(super) fn overflow(found: &Found, at: Interrupted) -> ! {
+pub(super) fn report_overflow(found: &StackInfo, at: Interrupted) -> ! {
     // SAFETY: gettid has no precondition.
     let me = unsafe { libc::gettid() };
     if REPORTER.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-        dying::wait_for_the_end();
+        dying::wait_for_exit();
     }
     // It may be the report of something else that overflows.
-    dying::begin();
+    dying::claim();
     begin_watch();
     let bytes = found.usable.len();
     let mut to = StandardError;
@@ -94,7 +94,7 @@ pub(super) fn overflow(found: &Found, at: Interrupted) -> ! {
         let top = (stack.at + stack.bytes) as *mut u8;
         // SAFETY: mapped, quiet — reserved by `prepare` for the one reporter; callback — `print`
         // takes nothing and does not unwind.
-        unsafe { arch::call_on(top, print, std::ptr::null_mut()) };
+        unsafe { arch::call_on_stack(top, print, std::ptr::null_mut()) };
     }
     end()
 }
@@ -106,7 +106,7 @@ fn end() -> ! {
 }
 
 /// Called first on every fault: one on the reporter's thread is the report's own.
-pub(super) fn check_reporter() {
+pub(super) fn give_up_if_reporter() {
     if is_reporter() {
         give_up();
     }
@@ -122,26 +122,26 @@ extern "C" fn on_fault(_signal: i32) {
     if is_reporter() {
         give_up();
     }
-    dying::wait_for_the_end();
+    dying::wait_for_exit();
 }
 
 /// Ends the process with what can be said without a symbolizer.
 fn give_up() -> ! {
-    let shown = SHOWN_SO_FAR.load(Ordering::Relaxed);
-    if shown < TRACE {
+    let shown = PROGRESS.load(Ordering::Relaxed);
+    if shown < TRACE_SHOWN {
         let _ = StandardError.write_str("the trace cannot be shown; its addresses are\n");
         FRAMES.write_addresses();
     }
-    if shown < OTHERS_TOO {
-        call(&OTHERS.bare);
+    if shown < ALL_SHOWN {
+        call(&DUMP_HOOKS.bare);
     }
     end()
 }
 
 /// What has been shown: nothing yet, the trace, or all.
-static SHOWN_SO_FAR: AtomicU32 = AtomicU32::new(0);
-const TRACE: u32 = 1;
-const OTHERS_TOO: u32 = 2;
+static PROGRESS: AtomicU32 = AtomicU32::new(0);
+const TRACE_SHOWN: u32 = 1;
+const ALL_SHOWN: u32 = 2;
 
 /// Ends the process with the right status if the trace hangs or faults.
 fn begin_watch() {
@@ -156,19 +156,19 @@ fn begin_watch() {
         unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
         unblock(signal);
     }
-    watchdog::watch(give_up);
+    watchdog::start(give_up);
 }
 
 /// The two ends of a trace, however long it is. Atomics: the watchdog reads them any time.
 struct Frames {
-    first: [AtomicUsize; SHOWN],
-    last: [AtomicUsize; SHOWN],
+    first: [AtomicUsize; FRAMES_AT_EACH_END],
+    last: [AtomicUsize; FRAMES_AT_EACH_END],
     count: AtomicUsize,
 }
 
 static FRAMES: Frames = Frames {
-    first: [const { AtomicUsize::new(0) }; SHOWN],
-    last: [const { AtomicUsize::new(0) }; SHOWN],
+    first: [const { AtomicUsize::new(0) }; FRAMES_AT_EACH_END],
+    last: [const { AtomicUsize::new(0) }; FRAMES_AT_EACH_END],
     count: AtomicUsize::new(0),
 };
 
@@ -198,21 +198,26 @@ impl Frames {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         // A return address points behind its call.
         let ip = if count == 0 { ip } else { ip - 1 };
-        let place = if count < SHOWN { &self.first[count] } else { &self.last[count % SHOWN] };
+        let place = if count < FRAMES_AT_EACH_END {
+            &self.first[count]
+        } else {
+            &self.last[count % FRAMES_AT_EACH_END]
+        };
         place.store(ip, Ordering::Relaxed);
     }
 
     /// Calls `each` with the frames that are shown, innermost first, and `elided` between the ends.
     fn show(&self, each: impl Fn(usize), elided: impl FnOnce(usize)) {
         let count = self.count.load(Ordering::Relaxed);
-        let first = count.min(SHOWN);
+        let first = count.min(FRAMES_AT_EACH_END);
         self.first[..first].iter().for_each(|ip| each(ip.load(Ordering::Relaxed)));
         let rest = count - first;
-        let last = rest.min(SHOWN);
+        let last = rest.min(FRAMES_AT_EACH_END);
         if rest > last {
             elided(rest - last);
         }
-        (count - last..count).for_each(|n| each(self.last[n % SHOWN].load(Ordering::Relaxed)));
+        (count - last..count)
+            .for_each(|n| each(self.last[n % FRAMES_AT_EACH_END].load(Ordering::Relaxed)));
     }
 
     fn write_addresses(&self) {
@@ -231,27 +236,27 @@ fn write_elided(count: usize) {
 /// runs on another one, the kernel takes the signal stack for free, and the next signal overwrites it.
 ///
 /// # Safety
-/// - **callback**: `overflow` calls it.
+/// - **callback**: `report_overflow` calls it.
 unsafe extern "C" fn print(_: *mut u8) {
     FRAMES.show(print_frame, write_elided);
-    SHOWN_SO_FAR.store(TRACE, Ordering::Relaxed);
-    call(&OTHERS.whole);
-    SHOWN_SO_FAR.store(OTHERS_TOO, Ordering::Relaxed);
+    PROGRESS.store(TRACE_SHOWN, Ordering::Relaxed);
+    call(&DUMP_HOOKS.whole);
+    PROGRESS.store(ALL_SHOWN, Ordering::Relaxed);
     end()
 }
 
 /// What shows the others: whole, or bare. 0: nothing does.
-struct Others {
+struct DumpHooks {
     whole: AtomicUsize,
     bare: AtomicUsize,
 }
 
-static OTHERS: Others = Others { whole: AtomicUsize::new(0), bare: AtomicUsize::new(0) };
+static DUMP_HOOKS: DumpHooks = DumpHooks { whole: AtomicUsize::new(0), bare: AtomicUsize::new(0) };
 
 fn call(shows: &AtomicUsize) {
     let show = shows.load(Ordering::Relaxed);
     if show != 0 {
-        // SAFETY: only `show_others` stores in `OTHERS`, and it stores functions of this type.
+        // SAFETY: only `set_dump_hooks` stores in `DUMP_HOOKS`, and it stores functions of this type.
         let show = unsafe { std::mem::transmute::<usize, fn()>(show) };
         show();
     }
@@ -262,9 +267,9 @@ fn call(shows: &AtomicUsize) {
 ///
 /// `bare` is called where the report could not be made: in a signal handler, on a signal stack. It allocates nothing
 /// and takes no lock.
-pub fn show_others(whole: fn(), bare: fn()) {
-    OTHERS.whole.store(whole as usize, Ordering::Relaxed);
-    OTHERS.bare.store(bare as usize, Ordering::Relaxed);
+pub fn set_dump_hooks(whole: fn(), bare: fn()) {
+    DUMP_HOOKS.whole.store(whole as usize, Ordering::Relaxed);
+    DUMP_HOOKS.bare.store(bare as usize, Ordering::Relaxed);
 }
 
 fn print_frame(ip: usize) {

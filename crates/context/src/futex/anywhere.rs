@@ -8,31 +8,31 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Where sleepers of some words wait.
-struct Place {
+struct Bucket {
     lock: Mutex<()>,
-    called: Condvar,
+    woken: Condvar,
 }
 
 /// A power of two: as many as threads are likely to sleep at a time on a small machine.
-const PLACES: usize = 64;
+const BUCKET_COUNT: usize = 64;
 
-static PLACE: [Place; PLACES] =
-    [const { Place { lock: Mutex::new(()), called: Condvar::new() } }; PLACES];
+static BUCKETS: [Bucket; BUCKET_COUNT] =
+    [const { Bucket { lock: Mutex::new(()), woken: Condvar::new() } }; BUCKET_COUNT];
 
-fn place(word: *const AtomicU32) -> &'static Place {
-    &PLACE[(word.addr() >> 3) % PLACES]
+fn bucket(word: *const AtomicU32) -> &'static Bucket {
+    &BUCKETS[(word.addr() >> 3) % BUCKET_COUNT]
 }
 
 /// Sleeps while `word` is `expected`. False if `timeout` is over.
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> bool {
-    let place = place(word);
-    let guard = place.lock.lock().unwrap_or_else(PoisonError::into_inner);
+    let bucket = bucket(word);
+    let guard = bucket.lock.lock().unwrap_or_else(PoisonError::into_inner);
     if word.load(Ordering::Relaxed) != expected {
         return true;
     }
     match timeout {
-        None => drop(place.called.wait(guard)),
-        Some(timeout) => match place.called.wait_timeout(guard, timeout) {
+        None => drop(bucket.woken.wait(guard)),
+        Some(timeout) => match bucket.woken.wait_timeout(guard, timeout) {
             Ok((_guard, result)) => return !result.timed_out(),
             Err(poisoned) => return !poisoned.into_inner().1.timed_out(),
         },
@@ -43,7 +43,7 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> bool 
 /// Wakes the threads that sleep on `word`, and perhaps others: an address, which may be nothing any
 /// more.
 pub fn wake(word: *const AtomicU32, _count: u32) {
-    let place = place(word);
-    drop(place.lock.lock().unwrap_or_else(PoisonError::into_inner));
-    place.called.notify_all();
+    let bucket = bucket(word);
+    drop(bucket.lock.lock().unwrap_or_else(PoisonError::into_inner));
+    bucket.woken.notify_all();
 }

@@ -33,7 +33,7 @@ const _: unsafe fn() = imp::retire;
 const _: unsafe fn(&Stack) = imp::wipe;
 const _: fn(&Stack) = imp::destroy;
 
-/// The thread pointer of the identity in a stack: what [`Saved`](crate::arch::Saved) gets once
+/// The thread pointer of the identity in a stack: what [`SavedContext`](crate::arch::SavedContext) gets once
 /// [`create`] has built it.
 pub fn thread_pointer(stack: &Stack) -> usize {
     stack.thread_pointer()

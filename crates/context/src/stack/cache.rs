@@ -20,7 +20,7 @@ pub struct Cache {
 
 /// One in so many stacks gives back, when it is put here, what it touched beyond its first pages:
 /// asking the kernel each time costs more than the whole reuse.
-const GIVE_BACK: u32 = 256;
+const PUTS_PER_DISCARD: u32 = 256;
 
 impl Cache {
     /// An empty cache of stacks of `size`.
@@ -51,7 +51,7 @@ impl Cache {
 
     /// The stack last put here, with its identity, if there is one: no lock, no system call.
     #[inline]
-    pub fn take_kept(&mut self) -> Option<Stack> {
+    pub fn take_cached(&mut self) -> Option<Stack> {
         let last = self.len.checked_sub(1)?;
         let stack = self.stacks[last].take();
         self.len = last;
@@ -60,7 +60,7 @@ impl Cache {
 
     /// As [`Cache::put`], and gives back what the stack touched beyond its first pages: a system call.
     pub fn put_trimmed(&mut self, stack: Stack) {
-        stack.give_back();
+        stack.discard_unused_pages();
         self.put(stack);
     }
 
@@ -76,8 +76,8 @@ impl Cache {
             return;
         }
         self.puts = self.puts.wrapping_add(1);
-        if self.puts.is_multiple_of(GIVE_BACK) {
-            stack.give_back();
+        if self.puts.is_multiple_of(PUTS_PER_DISCARD) {
+            stack.discard_unused_pages();
         }
         if self.len == CAPACITY {
             // The coldest go; what they touched beyond their first pages is given back.

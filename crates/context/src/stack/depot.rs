@@ -10,9 +10,11 @@
 use super::error::StackError;
 use super::linux;
 use super::size::{CLASSES, Size};
-use super::slab::{CHUNK, Carve, FIRST, LARGEST, MAX_SLABS, MAX_SLOTS, Slab};
-use super::{Found, Stack};
-use crate::lock::{Guarded, Lock};
+use super::slab::{
+    CarveError, FIRST_SLAB_BYTES, MAX_SLAB_BYTES, MAX_SLABS, MAX_SLOTS, SLOTS_PER_CARVE, Slab,
+};
+use super::{Stack, StackInfo};
+use crate::lock::{Lock, NoPreemptLockGuard};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
@@ -37,7 +39,7 @@ struct Chains {
     mappings: Mappings,
     counts: Counts,
     /// Another thread was in the middle of something when this process was forked: nothing here is used.
-    lost: bool,
+    poisoned_by_fork: bool,
 }
 
 /// Mappings that guards take, where they take any, and all others of the process.
@@ -50,10 +52,10 @@ pub(super) struct Mappings {
 }
 
 /// So many slots of any spacing are a multiple of 2 MiB.
-const ROUND: u32 = 512;
+const SLAB_SLOT_MULTIPLE: u32 = 512;
 
 /// How many more mappings of ours until the others are counted again: it takes milliseconds.
-const COUNT_AGAIN: usize = 1024;
+const MAPPINGS_BETWEEN_COUNTS: usize = 1024;
 
 impl Mappings {
     const NONE: Mappings = Mappings { ours: 0, others: 0, counted_at: 0 };
@@ -62,9 +64,10 @@ impl Mappings {
     pub(super) fn allow(&mut self, more: usize) -> bool {
         let fits =
             |mappings: &Mappings| mappings.ours + mappings.others + more <= linux::mapping_limit();
-        let due = self.others == 0 || self.ours.abs_diff(self.counted_at) >= COUNT_AGAIN;
+        let due =
+            self.others == 0 || self.ours.abs_diff(self.counted_at) >= MAPPINGS_BETWEEN_COUNTS;
         if due || !fits(self) {
-            self.others = linux::mappings().saturating_sub(self.ours);
+            self.others = linux::count_mappings().saturating_sub(self.ours);
             self.counted_at = self.ours;
         }
         fits(self)
@@ -99,15 +102,15 @@ impl Depot {
                 slabs: 0,
                 mappings: Mappings::NONE,
                 counts: Counts { out: 0, warm: 0, bare: 0, slabs: 0, reserved: 0 },
-                lost: false,
+                poisoned_by_fork: false,
             }),
         }
     }
 
     /// One stack: warm if there is one.
     pub(crate) fn take(&'static self, size: Size) -> Result<Stack, StackError> {
-        let mut chains = Guarded::new(&self.chains);
-        if chains.lost {
+        let mut chains = NoPreemptLockGuard::new(&self.chains);
+        if chains.poisoned_by_fork {
             let (doing, bytes) = ("making a stack in a forked child", size.usable());
             return Err(StackError::Memory { doing, bytes, errno: libc::ENOMEM });
         }
@@ -140,7 +143,7 @@ impl Depot {
         if slab.is_carved() {
             chains.uncarved[class] = 0;
         }
-        carved.map_err(|why| self.no_slot(chains, slab, why))?;
+        carved.map_err(|why| self.carve_failed(chains, slab, why))?;
         self.chain_bare(chains, slab);
         chains.counts.bare += (slab.carved.load(Ordering::Relaxed) - before) as usize;
         Ok(())
@@ -155,8 +158,8 @@ impl Depot {
 
     /// Up to `into.len()` warm stacks; returns how many. For an owner's cache that ran dry.
     pub(crate) fn take_warm(&'static self, size: Size, into: &mut [Option<Stack>]) -> usize {
-        let mut chains = Guarded::new(&self.chains);
-        if chains.lost {
+        let mut chains = NoPreemptLockGuard::new(&self.chains);
+        if chains.poisoned_by_fork {
             return 0;
         }
         for (taken, place) in into.iter_mut().enumerate() {
@@ -170,34 +173,34 @@ impl Depot {
 
     /// Brings stacks back: gives back the pages beyond the first ones, then chains them.
     pub(super) fn put(&'static self, stacks: &mut [Option<Stack>]) {
-        let mut ranges = [(0, 0); CHUNK as usize];
-        for batch in stacks.chunks_mut(CHUNK as usize) {
+        let mut ranges = [(0, 0); SLOTS_PER_CARVE as usize];
+        for batch in stacks.chunks_mut(SLOTS_PER_CARVE as usize) {
             let mut used = 0;
             for stack in batch.iter().flatten() {
-                ranges[used] = stack.spare();
+                ranges[used] = stack.discardable_range();
                 used += 1;
             }
             // A refusal costs memory, nothing else: an identity is kept, and where there is none its
             // place was never used, or only by an attempt that the next one writes over.
             // SAFETY: ours, unused — the owner gave these stacks up; nothing runs on them.
-            unsafe { linux::give_back(&ranges[..used]) };
-            let mut chains = Guarded::new(&self.chains);
+            unsafe { linux::discard(&ranges[..used]) };
+            let mut chains = NoPreemptLockGuard::new(&self.chains);
             // Under the lock, so that dates in a chain are in order.
             let now = linux::milliseconds();
             for stack in batch.iter_mut().filter_map(Option::take) {
-                self.rest(&mut chains, stack, now);
+                self.put_one(&mut chains, stack, now);
             }
         }
     }
 
-    fn rest(&self, chains: &mut Chains, stack: Stack, now: u64) {
+    fn put_one(&self, chains: &mut Chains, stack: Stack, now: u64) {
         let stack = std::mem::ManuallyDrop::new(stack);
-        if chains.lost {
+        if chains.poisoned_by_fork {
             return;
         }
         chains.counts.out -= 1;
         if !stack.has_identity() {
-            self.rest_bare(chains, stack.slab, stack.index);
+            self.put_bare(chains, stack.slab, stack.index);
             return;
         }
         let class = stack.slab.class.load(Ordering::Relaxed) as usize;
@@ -208,7 +211,7 @@ impl Depot {
         chains.counts.warm += 1;
     }
 
-    fn rest_bare(&self, chains: &mut Chains, slab: &'static Slab, index: u32) {
+    fn put_bare(&self, chains: &mut Chains, slab: &'static Slab, index: u32) {
         let chained = slab.has_bare();
         slab.push_bare(index);
         if !chained {
@@ -220,15 +223,15 @@ impl Depot {
     /// Makes stacks bare that have rested for `unused` or longer: `bare` tears their identity down,
     /// then their pages go back. Slabs left with nothing are unmapped. Returns how many.
     pub(crate) fn trim(&'static self, unused: Duration, mut bare: impl FnMut(&Stack)) -> usize {
-        if Guarded::new(&self.chains).lost {
+        if NoPreemptLockGuard::new(&self.chains).poisoned_by_fork {
             return 0;
         }
         let mut trimmed = 0;
         for class in 0..CLASSES {
-            let mut chain = self.cut_old(class, unused);
-            let mut batch = [const { None }; CHUNK as usize];
+            let mut chain = self.detach_old(class, unused);
+            let mut batch = [const { None }; SLOTS_PER_CARVE as usize];
             loop {
-                let mut ranges = [(0, 0); CHUNK as usize];
+                let mut ranges = [(0, 0); SLOTS_PER_CARVE as usize];
                 let mut count = 0;
                 while count < batch.len()
                     && let Some(stack) = self.stack(chain)
@@ -243,15 +246,15 @@ impl Depot {
                     break;
                 }
                 // SAFETY: ours, unused — cut out of the warm chain, so nobody else has them.
-                if !unsafe { linux::give_back(&ranges[..count]) } {
+                if !unsafe { linux::discard(&ranges[..count]) } {
                     // Whoever builds an identity there counts on zeros.
-                    batch.iter().flatten().for_each(Stack::clear_identity);
+                    batch.iter().flatten().for_each(Stack::zero_identity);
                 }
-                let mut chains = Guarded::new(&self.chains);
+                let mut chains = NoPreemptLockGuard::new(&self.chains);
                 for stack in batch.iter_mut().filter_map(Option::take) {
                     chains.counts.out -= 1;
                     let stack = std::mem::ManuallyDrop::new(stack);
-                    self.rest_bare(&mut chains, stack.slab, stack.index);
+                    self.put_bare(&mut chains, stack.slab, stack.index);
                 }
                 trimmed += count;
             }
@@ -262,8 +265,8 @@ impl Depot {
 
     /// Cuts the part of the warm chain that is old enough, and returns its head. The latest are on
     /// top and dates never go back, so all that is old hangs together at the end.
-    fn cut_old(&'static self, class: usize, unused: Duration) -> u32 {
-        let mut chains = Guarded::new(&self.chains);
+    fn detach_old(&'static self, class: usize, unused: Duration) -> u32 {
+        let mut chains = NoPreemptLockGuard::new(&self.chains);
         let now = linux::milliseconds();
         let old = |stack: &Stack| {
             let since = stack.slab.slot(stack.index).owner.load(Ordering::Relaxed);
@@ -295,7 +298,7 @@ impl Depot {
     }
 
     fn unmap_bare_slabs(&'static self) {
-        let mut chains = Guarded::new(&self.chains);
+        let mut chains = NoPreemptLockGuard::new(&self.chains);
         for class in 0..CLASSES {
             // The chain is taken apart and put together again, in order.
             let mut last: Option<&'static Slab> = None;
@@ -335,26 +338,37 @@ impl Depot {
     }
 
     /// A slab that can give no slot is an error; a slab that never gave one is unmapped.
-    fn no_slot(&self, chains: &mut Chains, slab: &'static Slab, why: Carve) -> StackError {
+    fn carve_failed(
+        &self,
+        chains: &mut Chains,
+        slab: &'static Slab,
+        why: CarveError,
+    ) -> StackError {
         let used = chains.mappings.ours + chains.mappings.others;
         if slab.carved.load(Ordering::Relaxed) == 0 {
             self.unmap(chains, slab);
         }
         let memory = |doing, bytes, errno| StackError::Memory { doing, bytes, errno };
         match why {
-            Carve::Commit(bytes, errno) => memory("making stack memory writable", bytes, errno),
-            Carve::Guard(bytes, errno) => memory("guarding stacks", bytes, errno),
-            Carve::Mappings => StackError::Mappings { used, limit: linux::mapping_limit() },
+            CarveError::Commit(bytes, errno) => {
+                memory("making stack memory writable", bytes, errno)
+            }
+            CarveError::Guard(bytes, errno) => memory("guarding stacks", bytes, errno),
+            CarveError::Mappings => StackError::Mappings { used, limit: linux::mapping_limit() },
         }
     }
 
     /// A new slab: the class's one to carve from.
     fn new_slab(&self, chains: &mut Chains, size: Size) -> Result<&'static Slab, StackError> {
         let memory = |doing, bytes, errno| StackError::Memory { doing, bytes, errno };
-        let most = (LARGEST / size.spacing()).clamp(1, MAX_SLOTS) as u32;
+        let most = (MAX_SLAB_BYTES / size.spacing()).clamp(1, MAX_SLOTS) as u32;
         // Whole huge pages: the system then puts one slab right beside the other, in one mapping.
-        let most = if most > ROUND { most / ROUND * ROUND } else { most };
-        let first = (FIRST / size.spacing()).max(1) as u32;
+        let most = if most > SLAB_SLOT_MULTIPLE {
+            most / SLAB_SLOT_MULTIPLE * SLAB_SLOT_MULTIPLE
+        } else {
+            most
+        };
+        let first = (FIRST_SLAB_BYTES / size.spacing()).max(1) as u32;
         let wanted = chains.next_slots[size.class()].clamp(first.min(most), most);
         let slab = self.vacant_record(chains, size)?;
         slab.reserve(size, wanted)
@@ -416,12 +430,12 @@ impl Depot {
     }
 
     /// The stack an address belongs to. Takes no lock: for the fault handler.
-    pub(crate) fn find(&self, address: usize) -> Option<Found> {
+    pub(crate) fn find(&self, address: usize) -> Option<StackInfo> {
         self.all_slabs().find_map(|slab| slab.find(address))
     }
 
     /// As [`Depot::find`], first in the slab of this number; which is afterwards that of the one found.
-    pub(crate) fn find_near(&self, near: &mut u32, address: usize) -> Option<Found> {
+    pub(crate) fn find_near(&self, near: &mut u32, address: usize) -> Option<StackInfo> {
         let last = self.slab(*near).and_then(|slab| slab.find(address));
         last.or_else(|| {
             let mut slabs = self.all_slabs().zip(1..);
@@ -444,14 +458,14 @@ impl Depot {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        Guarded::new(&self.chains).counts
+        NoPreemptLockGuard::new(&self.chains).counts
     }
 
     /// # Safety
-    /// - **child**: as for [`Lock::mend_in_child`].
-    pub(crate) unsafe fn mend_in_child(&self) {
+    /// - **child**: as for [`Lock::repair_in_child`].
+    pub(crate) unsafe fn repair_in_child(&self) {
         // SAFETY: child — promised by the caller.
-        unsafe { self.chains.mend_in_child(|chains| chains.lost = true) };
+        unsafe { self.chains.repair_in_child(|chains| chains.poisoned_by_fork = true) };
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::stack::linux::{Call, refusing};
+use crate::stack::linux::{Call, with_injected_failure};
 use crate::stack::size::{Extent, GUARD, MIN_USABLE, PAGE};
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ fn touch(address: usize) {
 
 /// Gives a stack back as warm: as if an identity had been built in it.
 fn put_warm(stack: Stack) {
-    stack.set_identity(true);
+    stack.set_has_identity(true);
     drop(stack);
 }
 
@@ -103,7 +103,7 @@ fn trimming_takes_what_is_old_and_unmaps_what_is_left_empty() {
     assert_eq!(depot.trim(Duration::from_secs(1000), |_| panic!("none is that old")), 0);
     let mut torn_down = HashSet::new();
     let trimmed = depot.trim(Duration::ZERO, |stack| {
-        stack.set_identity(false);
+        stack.set_has_identity(false);
         assert!(torn_down.insert(stack.number()), "twice");
     });
     assert_eq!((trimmed, torn_down.len()), (300, 300));
@@ -133,7 +133,7 @@ fn only_the_old_part_of_the_chain_is_cut() {
     }
     let mut trimmed = HashSet::new();
     depot.trim(Duration::from_millis(linux::milliseconds() / 2), |stack| {
-        stack.set_identity(false);
+        stack.set_has_identity(false);
         trimmed.insert(stack.number());
     });
     assert_eq!(trimmed, numbers[..4].iter().copied().collect());
@@ -168,8 +168,8 @@ fn each_refusal_is_an_error_and_leaves_nothing_behind() {
         (Call::Guard, "guarding stacks"),
     ] {
         let depot = depot();
-        let refused = refusing(call, libc::ENOMEM, || depot.take(size(1)));
-        if call == Call::Guard && linux::by_mprotect() {
+        let refused = with_injected_failure(call, libc::ENOMEM, || depot.take(size(1)));
+        if call == Call::Guard && linux::uses_mprotect_guards() {
             continue;
         }
         let error = refused.unwrap_err();
@@ -184,9 +184,9 @@ fn each_refusal_is_an_error_and_leaves_nothing_behind() {
 #[test]
 fn a_refusal_in_the_middle_leaves_the_rest_usable() {
     let depot = depot();
-    let held: Vec<Stack> = (0..CHUNK).map(|_| depot.take(size(1)).unwrap()).collect();
+    let held: Vec<Stack> = (0..SLOTS_PER_CARVE).map(|_| depot.take(size(1)).unwrap()).collect();
     let before = depot.counts();
-    refusing(Call::Commit, libc::ENOMEM, || depot.take(size(1))).unwrap_err();
+    with_injected_failure(Call::Commit, libc::ENOMEM, || depot.take(size(1))).unwrap_err();
     assert_eq!(depot.counts(), before);
     touch(depot.take(size(1)).unwrap().usable().start);
     drop(held);
@@ -195,7 +195,7 @@ fn a_refusal_in_the_middle_leaves_the_rest_usable() {
 #[test]
 fn a_kernel_without_light_guards_gets_guards_by_mapping() {
     let depot = depot();
-    let stacks: Vec<Stack> = refusing(Call::Guard, libc::EINVAL, || {
+    let stacks: Vec<Stack> = with_injected_failure(Call::Guard, libc::EINVAL, || {
         (0..10).map(|_| depot.take(size(1)).unwrap()).collect()
     });
     assert!(depot.chains.lock().mappings.ours >= 20);
@@ -255,13 +255,13 @@ fn many_threads_take_and_put_at_once_while_another_trims() {
         }
         scope.spawn(move || {
             for _ in 0..300 {
-                depot.trim(Duration::ZERO, |stack| stack.set_identity(false));
+                depot.trim(Duration::ZERO, |stack| stack.set_has_identity(false));
             }
         });
     });
     let counts = depot.counts();
     assert_eq!(counts.out, 0, "{counts:?}");
-    depot.trim(Duration::ZERO, |stack| stack.set_identity(false));
+    depot.trim(Duration::ZERO, |stack| stack.set_has_identity(false));
     assert_eq!(depot.counts(), Counts::default());
 }
 
@@ -269,7 +269,7 @@ fn many_threads_take_and_put_at_once_while_another_trims() {
 fn bare_slots_are_found_when_no_more_can_be_carved() {
     let depot = depot();
     // Two slabs' worth, so that the first is carved whole.
-    let first = FIRST / size(1).spacing();
+    let first = FIRST_SLAB_BYTES / size(1).spacing();
     let mut stacks: Vec<Stack> = (0..first + 1).map(|_| depot.take(size(1)).unwrap()).collect();
     while depot.counts().bare > 0 {
         stacks.push(depot.take(size(1)).unwrap());
@@ -277,12 +277,12 @@ fn bare_slots_are_found_when_no_more_can_be_carved() {
     let one = stacks.swap_remove(0);
     let number = one.number();
     drop(one);
-    let again = refusing(Call::Commit, libc::ENOMEM, || depot.take(size(1))).unwrap();
+    let again = with_injected_failure(Call::Commit, libc::ENOMEM, || depot.take(size(1))).unwrap();
     assert_eq!(again.number(), number);
     drop(again);
     // Trimming puts chains together again.
     depot.trim(Duration::ZERO, |_| ());
-    let again = refusing(Call::Commit, libc::ENOMEM, || depot.take(size(1))).unwrap();
+    let again = with_injected_failure(Call::Commit, libc::ENOMEM, || depot.take(size(1))).unwrap();
     assert_eq!(again.number(), number);
 }
 
@@ -321,7 +321,7 @@ fn ages_are_told_apart_by_milliseconds() {
     let none = depot.trim(Duration::from_millis(60_000), |_| panic!("it is not that old"));
     assert_eq!(none, 0);
     let deadline = std::time::Instant::now() + Duration::from_secs(120);
-    while depot.trim(Duration::from_millis(20), |stack| stack.set_identity(false)) == 0 {
+    while depot.trim(Duration::from_millis(20), |stack| stack.set_has_identity(false)) == 0 {
         assert!(std::time::Instant::now() < deadline, "it does not grow old");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -335,15 +335,15 @@ fn giving_back_keeps_the_first_pages() {
     };
     let depot = depot();
     let stack = depot.take(size(1)).unwrap();
-    stack.set_identity(true);
+    stack.set_has_identity(true);
     let low = stack.usable().start;
     touch(low);
-    stack.give_back();
+    stack.discard_unused_pages();
     assert!(is_zero(low));
     touch(stack.usable().end - 1);
-    stack.give_back();
+    stack.discard_unused_pages();
     assert!(!is_zero(stack.usable().end - 1), "its first pages stay");
-    stack.clear_identity();
-    stack.set_identity(false);
+    stack.zero_identity();
+    stack.set_has_identity(false);
     drop(stack);
 }

@@ -22,7 +22,7 @@ pub(super) type Errno = i32;
 
 /// Address space that nothing can be stored in yet; not counted against any commit limit.
 pub(super) fn reserve(bytes: usize) -> Result<usize, Errno> {
-    refuse(Call::Reserve)?;
+    injected_failure(Call::Reserve)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping, where the kernel likes; it touches no existing memory.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
@@ -30,7 +30,7 @@ pub(super) fn reserve(bytes: usize) -> Result<usize, Errno> {
         return Err(errno());
     }
     // A stack touches its pages from one end: a huge page would commit all of it at once. Kernels
-    // without huge pages refuse the advice, and need it as little.
+    // without huge pages injected_failure the advice, and need it as little.
     // SAFETY: advice on the mapping made above.
     unsafe { libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE) };
     Ok(at as usize)
@@ -51,7 +51,7 @@ pub(super) unsafe fn release((at, bytes): Range) -> bool {
 /// # Safety
 /// - **ours**: the range is part of a reservation.
 pub(super) unsafe fn commit(range: Range) -> Result<(), Errno> {
-    refuse(Call::Commit)?;
+    injected_failure(Call::Commit)?;
     // SAFETY: ours — promised by the caller.
     unsafe { protect(range, libc::PROT_READ | libc::PROT_WRITE) }
 }
@@ -78,7 +78,7 @@ unsafe fn protect((at, bytes): Range, protection: i32) -> Result<(), Errno> {
 /// # Safety
 /// - **ours**, **unused**: the ranges are committed parts of a reservation that hold nothing.
 pub(super) unsafe fn guard(ranges: &[Range]) -> Result<(), Errno> {
-    refuse(Call::Guard)?;
+    injected_failure(Call::Guard)?;
     // SAFETY: ours, unused — promised by the caller.
     unsafe { advise(ranges, MADV_GUARD_INSTALL) }
 }
@@ -88,7 +88,7 @@ pub(super) unsafe fn guard(ranges: &[Range]) -> Result<(), Errno> {
 ///
 /// # Safety
 /// - **ours**, **unused**: as for [`guard`].
-pub(super) unsafe fn give_back(ranges: &[Range]) -> bool {
+pub(super) unsafe fn discard(ranges: &[Range]) -> bool {
     // SAFETY: ours, unused — promised by the caller.
     let done = unsafe { advise(ranges, libc::MADV_DONTNEED) };
     // Locked memory (mlockall) has advice of its own, since Linux 5.18.
@@ -134,8 +134,8 @@ unsafe fn advise_batch(batch: &[Range], advice: i32) -> bool {
 }
 
 /// Zeroed memory that is never given back.
-pub(super) fn forever(bytes: usize) -> Result<*mut u8, Errno> {
-    refuse(Call::Table)?;
+pub(super) fn map_forever(bytes: usize) -> Result<*mut u8, Errno> {
+    injected_failure(Call::Table)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping, where the kernel likes; it touches no existing memory.
@@ -144,7 +144,7 @@ pub(super) fn forever(bytes: usize) -> Result<*mut u8, Errno> {
 }
 
 /// `GOSCHED_GUARD=mprotect` forces the guards of older kernels, so that tests run both.
-pub(super) fn by_mprotect() -> bool {
+pub(super) fn uses_mprotect_guards() -> bool {
     static FORCED: OnceLock<bool> = OnceLock::new();
     *FORCED.get_or_init(|| std::env::var_os("GOSCHED_GUARD").is_some_and(|way| way == "mprotect"))
 }
@@ -164,7 +164,7 @@ pub(super) fn mapping_limit() -> usize {
 }
 
 /// How many mappings the process has, ours and its own. Allocates nothing: a lock is held.
-pub(super) fn mappings() -> usize {
+pub(super) fn count_mappings() -> usize {
     // SAFETY: a path; the descriptor is closed below.
     let maps = unsafe { libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
     if maps < 0 {
@@ -207,12 +207,12 @@ pub(super) enum Call {
 }
 
 #[cfg(not(test))]
-fn refuse(_: Call) -> Result<(), Errno> {
+fn injected_failure(_: Call) -> Result<(), Errno> {
     Ok(())
 }
 
 #[cfg(test)]
-pub(super) use refusal::{refuse, refusing};
+pub(super) use refusal::{injected_failure, with_injected_failure};
 
 #[cfg(test)]
 mod refusal {
@@ -223,7 +223,7 @@ mod refusal {
         static REFUSED: Cell<Option<(Call, Errno)>> = const { Cell::new(None) };
     }
 
-    pub(in super::super) fn refuse(call: Call) -> Result<(), Errno> {
+    pub(in super::super) fn injected_failure(call: Call) -> Result<(), Errno> {
         match REFUSED.get() {
             Some((refused, errno)) if refused == call => Err(errno),
             _ => Ok(()),
@@ -231,7 +231,11 @@ mod refusal {
     }
 
     /// Runs `f` while every `call` of this thread fails with `errno`.
-    pub(in super::super) fn refusing<R>(call: Call, errno: Errno, f: impl FnOnce() -> R) -> R {
+    pub(in super::super) fn with_injected_failure<R>(
+        call: Call,
+        errno: Errno,
+        f: impl FnOnce() -> R,
+    ) -> R {
         REFUSED.set(Some((call, errno)));
         let result = f();
         REFUSED.set(None);

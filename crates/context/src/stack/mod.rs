@@ -86,7 +86,7 @@ impl Stack {
         self.slab.slot(self.index).identity.load(Ordering::Relaxed) == 1
     }
 
-    pub(crate) fn set_identity(&self, built: bool) {
+    pub(crate) fn set_has_identity(&self, built: bool) {
         self.slab.slot(self.index).identity.store(u32::from(built), Ordering::Relaxed);
     }
 
@@ -99,7 +99,7 @@ impl Stack {
 impl Stack {
     /// What may be given back when it is put away: all that lies beyond the first pages, or beyond
     /// the guard where no identity has to be kept.
-    fn spare(&self) -> linux::Range {
+    fn discardable_range(&self) -> linux::Range {
         match self.has_identity() {
             true => self.slab.beyond_first_pages(self.index),
             false => self.slab.beyond_guard(self.index),
@@ -107,13 +107,13 @@ impl Stack {
     }
 
     /// Gives back what was touched beyond the first pages. Nothing may run on it.
-    fn give_back(&self) {
+    fn discard_unused_pages(&self) {
         // SAFETY: ours, unused — the handle is the only one, and its owner says so.
-        unsafe { linux::give_back(&[self.spare()]) };
+        unsafe { linux::discard(&[self.discardable_range()]) };
     }
 
     /// Zeroes the place of the identity, where the system would not.
-    fn clear_identity(&self) {
+    fn zero_identity(&self) {
         let top = self.top() as usize;
         let bytes = self.guard().start + self.spacing() - top;
         // SAFETY: ours, unused — a resting stack, from its frames' end to its own.
@@ -141,7 +141,7 @@ pub(crate) const MAX_NUMBER: usize = MAX_SLOTS * slab::MAX_SLABS;
 
 /// What a look-up by address tells.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct StackInfo {
     pub(crate) owner: u64,
     pub(crate) guard: Range<usize>,
     pub(crate) usable: Range<usize>,
@@ -154,22 +154,22 @@ pub(crate) struct Found {
 ///
 /// Frees memory with the system's allocator: not to be called with preemption off.
 pub fn trim(unused: Duration) -> usize {
-    crate::routine::rest_stacks();
+    crate::routine::flush_stack_cache();
     DEPOT.trim(unused, crate::identity::destroy)
 }
 
-/// Whose stack an address belongs to ([`Stack::set_owner`]). As [`around`].
+/// Whose stack an address belongs to ([`Stack::set_owner`]). As [`usable_range`].
 pub fn owner(address: usize) -> Option<u64> {
     DEPOT.find(address).map(|found| found.owner)
 }
 
 /// What can be used of the stack that an address belongs to. Takes no lock: any thread may ask, in a signal
 /// handler too. The stack may be another's by the time this returns.
-pub fn around(address: usize) -> Option<Range<usize>> {
+pub fn usable_range(address: usize) -> Option<Range<usize>> {
     DEPOT.find(address).map(|found| found.usable)
 }
 
-/// Finds the stacks of many addresses, quicker than [`around`] where one is near the last.
+/// Finds the stacks of many addresses, quicker than [`usable_range`] where one is near the last.
 #[derive(Debug, Default)]
 pub struct Finder {
     /// The number of the slab that had the last one.
@@ -177,7 +177,7 @@ pub struct Finder {
 }
 
 impl Finder {
-    /// As [`around`], and the thread pointer of the identity that belongs to the stack.
+    /// As [`usable_range`], and the thread pointer of the identity that belongs to the stack.
     pub fn find(&mut self, address: usize) -> Option<(Range<usize>, usize)> {
         let found = DEPOT.find_near(&mut self.near, address);
         found.map(|found| (found.usable, found.thread_pointer))
@@ -191,6 +191,6 @@ pub fn stats() -> Counts {
 
 /// Reads, once and early, what later calls need from files and the environment.
 pub(crate) fn init() {
-    linux::by_mprotect();
+    linux::uses_mprotect_guards();
     linux::mapping_limit();
 }

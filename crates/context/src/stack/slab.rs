@@ -11,22 +11,22 @@
 
 use super::linux::{self, Errno};
 use super::size::{GUARD, PAGE, Size};
-use super::{Found, Mappings};
+use super::{Mappings, StackInfo};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Slots of the largest slab; with [`MAX_SLABS`] it bounds the number of a slot.
 pub(super) const MAX_SLOTS: usize = 4096;
 
-/// How many slabs there can be: 16 TiB of default stacks in slabs of [`LARGEST`].
+/// How many slabs there can be: 16 TiB of default stacks in slabs of [`MAX_SLAB_BYTES`].
 pub(super) const MAX_SLABS: usize = 16384;
 
-/// Address space of a class's first slab; each further one is twice as large, up to [`LARGEST`].
-pub(super) const FIRST: usize = 16 << 20;
-pub(super) const LARGEST: usize = 2 << 30;
+/// Address space of a class's first slab; each further one is twice as large, up to [`MAX_SLAB_BYTES`].
+pub(super) const FIRST_SLAB_BYTES: usize = 16 << 20;
+pub(super) const MAX_SLAB_BYTES: usize = 2 << 30;
 
 /// Slots made usable at a time: guards are installed in one call for all of them.
-pub(super) const CHUNK: u32 = 64;
+pub(super) const SLOTS_PER_CARVE: u32 = 64;
 
 /// Pages from the top that a resting slot keeps: the identity's, and one more of frames.
 const KEEP: usize = 2;
@@ -69,7 +69,7 @@ pub(super) struct Slab {
 impl Slab {
     /// A new record, all zero: it stands for nothing yet.
     pub(super) fn record() -> Result<&'static Slab, Errno> {
-        let at = linux::forever(size_of::<Slab>())?;
+        let at = linux::map_forever(size_of::<Slab>())?;
         // SAFETY: zeroed, page-aligned, never unmapped; all-zero atomics are valid.
         Ok(unsafe { &*at.cast::<Slab>() })
     }
@@ -126,11 +126,11 @@ impl Slab {
         Some(self.mappings.swap(0, Ordering::Relaxed))
     }
 
-    /// Makes the next slots usable, guards in place, and chains them as bare. At most [`CHUNK`];
+    /// Makes the next slots usable, guards in place, and chains them as bare. At most [`SLOTS_PER_CARVE`];
     /// fewer where memory is short.
-    pub(super) fn carve(&self, mappings: &mut Mappings) -> Result<(), Carve> {
+    pub(super) fn carve(&self, mappings: &mut Mappings) -> Result<(), CarveError> {
         let first = self.carved.load(Ordering::Relaxed);
-        let mut count = CHUNK.min(self.slots.load(Ordering::Relaxed) - first);
+        let mut count = SLOTS_PER_CARVE.min(self.slots.load(Ordering::Relaxed) - first);
         let taken = loop {
             match self.carve_slots(first, count, mappings) {
                 Ok(taken) => break taken,
@@ -149,17 +149,22 @@ impl Slab {
     }
 
     /// Returns how many mappings the guards took.
-    fn carve_slots(&self, first: u32, count: u32, mappings: &mut Mappings) -> Result<usize, Carve> {
+    fn carve_slots(
+        &self,
+        first: u32,
+        count: u32,
+        mappings: &mut Mappings,
+    ) -> Result<usize, CarveError> {
         let spacing = self.spacing();
         let whole = (self.low(first), spacing * count as usize);
-        let mut guards = [(0, 0); CHUNK as usize];
+        let mut guards = [(0, 0); SLOTS_PER_CARVE as usize];
         let guards = &mut guards[..count as usize];
         for (guard, index) in guards.iter_mut().zip(first..) {
             *guard = (self.low(index), GUARD);
         }
-        if !linux::by_mprotect() {
+        if !linux::uses_mprotect_guards() {
             // SAFETY: ours — `whole` is the next part of this slab's reservation.
-            unsafe { linux::commit(whole) }.map_err(|errno| Carve::Commit(whole.1, errno))?;
+            unsafe { linux::commit(whole) }.map_err(|errno| CarveError::Commit(whole.1, errno))?;
             // SAFETY: ours, unused — committed one line above, not yet handed out.
             let guarded = unsafe { linux::guard(guards) };
             if guarded.is_ok() {
@@ -171,13 +176,13 @@ impl Slab {
             // mapping instead, if what was done is undone.
             let refused = guarded.err().filter(|&errno| errno == libc::ENOMEM).or(undone.err());
             if let Some(errno) = refused {
-                return Err(Carve::Guard(GUARD * guards.len(), errno));
+                return Err(CarveError::Guard(GUARD * guards.len(), errno));
             }
         }
         // Each slot splits the reservation in two: its guard stays inaccessible.
         let taken = 2 * count as usize;
         if !mappings.allow(taken) {
-            return Err(Carve::Mappings);
+            return Err(CarveError::Mappings);
         }
         for &(low, _) in guards.iter() {
             let usable = (low + GUARD, spacing - GUARD);
@@ -186,7 +191,7 @@ impl Slab {
                 // Should this fail, some slots stay writable, guards not: they are carved again.
                 // SAFETY: ours, unused — not yet handed out.
                 let _ = unsafe { linux::decommit(whole) };
-                return Err(Carve::Commit(spacing - GUARD, errno));
+                return Err(CarveError::Commit(spacing - GUARD, errno));
             }
         }
         Ok(taken)
@@ -264,7 +269,7 @@ impl Slab {
 
     /// The stack an address belongs to, guard included. For the fault handler: may be called any
     /// time.
-    pub(super) fn find(&self, address: usize) -> Option<Found> {
+    pub(super) fn find(&self, address: usize) -> Option<StackInfo> {
         // PAIR slab-generation: the fields are as new as this.
         let generation = self.generation.load(Ordering::Acquire);
         let base = self.base.load(Ordering::Relaxed);
@@ -273,7 +278,7 @@ impl Slab {
             return None;
         }
         let index = index as u32;
-        let found = Found {
+        let found = StackInfo {
             owner: self.slot(index).owner.load(Ordering::Relaxed),
             guard: self.guard(index),
             usable: self.usable(index),
@@ -288,7 +293,7 @@ impl Slab {
 
 /// Why no slot could be carved.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Carve {
+pub(super) enum CarveError {
     Commit(usize, Errno),
     Guard(usize, Errno),
     Mappings,

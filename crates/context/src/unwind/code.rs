@@ -22,17 +22,17 @@
 //! the frame pointer, what was saved of that lies on the stack, above.
 
 use super::tables::{Module, Tables};
-use crate::arch::{FP, Instruction, PC, SP, Target, What, decode};
+use crate::arch::{Effect, FP, Instruction, PC, SP, Target, decode};
 use crate::memory;
 use gimli::{CfaRule, RegisterRule, UnwindContext};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 /// Longer functions are left alone.
-const LONGEST: usize = 1 << 20;
+const MAX_FUNCTION_BYTES: usize = 1 << 20;
 
 /// So many functions are looked at, at most, to see whether one jumps to another.
-const MOST: usize = 16;
+const MAX_FUNCTIONS_FOLLOWED: usize = 16;
 
 const WORD: usize = size_of::<usize>();
 
@@ -47,14 +47,14 @@ struct Function {
 #[derive(Clone, Debug)]
 struct Row {
     range: Range<usize>,
-    base: Base,
+    base: CfaBase,
     /// Where registers are saved, below the frame's address.
     saved: Vec<(u16, usize)>,
 }
 
 /// Where the frame's address is: so far from a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Base {
+enum CfaBase {
     Stack(usize),
     Frame(usize),
     Other,
@@ -62,7 +62,7 @@ enum Base {
 
 /// What is known of the stack before an instruction. Depths are from the frame's address down.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Stack {
+struct StackState {
     /// The stack pointer's.
     depth: usize,
     /// The frame pointer's, once it was set.
@@ -73,10 +73,10 @@ struct Stack {
 
 /// All ways through a function.
 #[derive(Debug)]
-struct Ways {
+struct Paths {
     instructions: BTreeMap<usize, Instruction>,
     /// Before each instruction that a way leads to. `None`: ways that do not agree, or the stack pointer was lost.
-    stacks: BTreeMap<usize, Option<Stack>>,
+    stacks: BTreeMap<usize, Option<StackState>>,
 }
 
 /// Reads the code that is loaded.
@@ -84,34 +84,34 @@ struct Ways {
 pub(super) struct Code<'a> {
     pub(super) tables: &'a Tables,
     pub(super) context: &'a mut UnwindContext<usize>,
-    pub(super) found: &'a mut Found,
+    pub(super) frame_cache: &'a mut FrameCache,
 }
 
 /// What was found before: taking functions apart takes long.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FrameCache {
     /// How large frames are, by where they go on.
     depths: HashMap<usize, Option<usize>>,
     /// Where a caller has its frame's address, by where it goes on and where who was called begins. `None`: that one
     /// was not called there.
-    callers: HashMap<(usize, usize), Option<Base>>,
+    callers: HashMap<(usize, usize), Option<CfaBase>>,
 }
 
 impl Code<'_> {
     /// How far the address of a frame is above its stack pointer: at a call that returns to `pc`, or at a call of the
     /// system before it.
     pub(super) fn depth(&mut self, pc: usize, system: bool) -> Option<usize> {
-        if let Some(&depth) = self.found.depths.get(&pc) {
+        if let Some(&depth) = self.frame_cache.depths.get(&pc) {
             return depth;
         }
         let depth = self.new_depth(pc, system);
-        self.found.depths.insert(pc, depth);
+        self.frame_cache.depths.insert(pc, depth);
         depth
     }
 
     fn new_depth(&mut self, pc: usize, system: bool) -> Option<usize> {
         let function = self.function(if system { pc } else { pc - 1 })?;
-        function.depth(&function.ways(&code(&function.range)?)?, pc, system)
+        function.depth(&function.paths(&code(&function.range)?)?, pc, system)
     }
 
     /// Looks whether `frame` can be the address of a frame of the function that begins at `start`, with the frame
@@ -124,29 +124,31 @@ impl Code<'_> {
         read: &dyn Fn(usize) -> Option<usize>,
     ) -> Option<()> {
         let back = read(frame - WORD)?;
-        let caller = match self.found.callers.get(&(back, start)) {
+        let caller = match self.frame_cache.callers.get(&(back, start)) {
             Some(&caller) => caller,
             None => {
                 let caller = self.caller(back, start);
-                self.found.callers.insert((back, start), caller);
+                self.frame_cache.callers.insert((back, start), caller);
                 caller
             }
         };
         match caller? {
-            Base::Frame(_) => {
+            CfaBase::Frame(_) => {
                 let pointer = read(saved)?;
                 read(pointer).filter(|_| pointer >= frame).map(drop)
             }
-            Base::Stack(_) | Base::Other => Some(()),
+            CfaBase::Stack(_) | CfaBase::Other => Some(()),
         }
     }
 
     /// Where the function that goes on at `back` has its frame's address. `None`: it has not called who begins at
     /// `start`.
-    fn caller(&mut self, back: usize, start: usize) -> Option<Base> {
+    fn caller(&mut self, back: usize, start: usize) -> Option<CfaBase> {
         let caller = self.function(back.checked_sub(1)?)?;
         let called = last_call(&code(&(caller.range.start..back))?)?;
-        if called != Target::Unknown && !self.leads(follow(called, back)?, start, &mut { MOST }) {
+        if called != Target::Unknown
+            && !self.reaches(target_address(called, back)?, start, &mut { MAX_FUNCTIONS_FOLLOWED })
+        {
             return None;
         }
         Some(caller.row(back - 1)?.base)
@@ -154,25 +156,25 @@ impl Code<'_> {
 
     /// Whether who is called at `from` is at `to`, with nothing on the stack, sooner or later. `left`: so many may be
     /// looked at.
-    fn leads(&mut self, from: usize, to: usize, left: &mut usize) -> bool {
+    fn reaches(&mut self, from: usize, to: usize, left: &mut usize) -> bool {
         if from == to || *left == 0 {
             return from == to;
         }
         *left -= 1;
-        if let Some(next) = self.stub(from) {
-            return self.leads(next, to, left);
+        if let Some(next) = self.jump_target(from) {
+            return self.reaches(next, to, left);
         }
         let exits = self.function(from).filter(|function| function.range.start == from);
         let exits = exits.and_then(|function| {
-            let ways = function.ways(&code(&function.range)?)?;
+            let ways = function.paths(&code(&function.range)?)?;
             Some(function.exits(&ways))
         });
         let exits = exits.unwrap_or_default();
-        exits.contains(&to) || exits.into_iter().any(|exit| self.leads(exit, to, left))
+        exits.contains(&to) || exits.into_iter().any(|exit| self.reaches(exit, to, left))
     }
 
     /// Where code leads that is nothing but a jump, as the linker makes it.
-    fn stub(&self, from: usize) -> Option<usize> {
+    fn jump_target(&self, from: usize) -> Option<usize> {
         const LANDING: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
         self.tables.module(from)?;
         let mut bytes = [0; 16];
@@ -182,8 +184,8 @@ impl Code<'_> {
             at = LANDING.len();
         }
         let instruction = decode(&bytes[at..there.max(at)])?;
-        match instruction.what {
-            What::Jump(target) => follow(target, from + at + instruction.length),
+        match instruction.effect {
+            Effect::Jump(target) => target_address(target, from + at + instruction.length),
             _ => None,
         }
     }
@@ -205,9 +207,9 @@ impl Function {
         while let Some(row) = table.next_row().ok()? {
             let base = match *row.cfa() {
                 CfaRule::RegisterAndOffset { register, offset } => {
-                    Base::new(register.0, usize::try_from(offset).ok()?)
+                    CfaBase::new(register.0, usize::try_from(offset).ok()?)
                 }
-                CfaRule::Expression(_) => Base::Other,
+                CfaRule::Expression(_) => CfaBase::Other,
             };
             let mut saved = Vec::new();
             for (register, rule) in row.registers().filter(|(register, _)| register.0 != PC) {
@@ -217,7 +219,7 @@ impl Function {
             let range = row.start_address() as usize..row.end_address() as usize;
             rows.push(Row { range, base, saved });
         }
-        let is_code = module.has_code(&range) && range.len() <= LONGEST;
+        let is_code = module.has_code(&range) && range.len() <= MAX_FUNCTION_BYTES;
         is_code.then_some(Function { range, rows })
     }
 
@@ -226,23 +228,23 @@ impl Function {
     }
 
     /// Follows every way through its code. `None`: something in it is not known.
-    fn ways(&self, code: &[u8]) -> Option<Ways> {
-        self.ways_that_are(code, |at, stack| self.row(at).is_some_and(|row| row.fits(stack)))
+    fn paths(&self, code: &[u8]) -> Option<Paths> {
+        self.paths_where(code, |at, stack| self.row(at).is_some_and(|row| row.fits(stack)))
     }
 
-    /// As [`Function::ways`], but for those that come to an instruction with a stack that cannot be.
-    fn ways_that_are(
+    /// As [`Function::paths`], but for those that come to an instruction with a stack that cannot be.
+    fn paths_where(
         &self,
         code: &[u8],
-        mut can_be: impl FnMut(usize, &Stack) -> bool,
-    ) -> Option<Ways> {
+        mut can_be: impl FnMut(usize, &StackState) -> bool,
+    ) -> Option<Paths> {
         let first = self.row(self.range.start)?;
-        if first.base != Base::Stack(WORD) || !first.saved.is_empty() {
+        if first.base != CfaBase::Stack(WORD) || !first.saved.is_empty() {
             return None;
         }
-        let instructions = sweep(self.range.start, code)?;
-        let mut ways = Ways { instructions, stacks: BTreeMap::new() };
-        let begin = Stack { depth: WORD, frame: None, pushed: Vec::new() };
+        let instructions = decode_all(self.range.start, code)?;
+        let mut ways = Paths { instructions, stacks: BTreeMap::new() };
+        let begin = StackState { depth: WORD, frame: None, pushed: Vec::new() };
         let mut open = vec![(self.range.start, Some(begin))];
         while let Some((at, stack)) = open.pop() {
             if stack.as_ref().is_some_and(|stack| !can_be(at, stack)) {
@@ -257,14 +259,14 @@ impl Function {
             // No instruction begins there: what was taken for code is none, or the other way round.
             let instruction = *ways.instructions.get(&at)?;
             let end = at + instruction.length;
-            let (goes_on, jump) = match instruction.what {
-                What::Stop => (false, None),
-                What::Jump(Target::Code(far)) => (false, Some(far)),
-                What::Jump(_) => (false, None),
-                What::Branch(far) => (true, Some(far)),
+            let (goes_on, jump) = match instruction.effect {
+                Effect::Stop => (false, None),
+                Effect::Jump(Target::Code(far)) => (false, Some(far)),
+                Effect::Jump(_) => (false, None),
+                Effect::Branch(far) => (true, Some(far)),
                 _ => (true, None),
             };
-            let after = stack.and_then(|stack| stack.after(instruction.what));
+            let after = stack.and_then(|stack| stack.after(instruction.effect));
             let jump = jump.and_then(|far| end.checked_add_signed(far as isize));
             let next = goes_on.then_some(end).into_iter().chain(jump);
             // What is outside is another function, or a piece of this one that is not looked at.
@@ -275,11 +277,11 @@ impl Function {
 
     /// How far the frame's address is above the stack pointer, at the call that returns to `pc`; or at the call
     /// of the system before it.
-    fn depth(&self, ways: &Ways, pc: usize, system: bool) -> Option<usize> {
+    fn depth(&self, ways: &Paths, pc: usize, system: bool) -> Option<usize> {
         let (&at, instruction) = ways.instructions.range(..pc).next_back()?;
-        let is_call = match instruction.what {
-            What::Call(_) => !system,
-            What::System => system,
+        let is_call = match instruction.effect {
+            Effect::Call(_) => !system,
+            Effect::Syscall => system,
             _ => false,
         };
         let stack = ways.stacks.get(&at)?.as_ref()?;
@@ -290,29 +292,29 @@ impl Function {
     }
 
     /// Where it jumps to with its frame gone.
-    fn exits(&self, ways: &Ways) -> Vec<usize> {
+    fn exits(&self, ways: &Paths) -> Vec<usize> {
         let is_gone =
-            |stack: &Option<Stack>| stack.as_ref().is_some_and(|stack| stack.depth == WORD);
+            |stack: &Option<StackState>| stack.as_ref().is_some_and(|stack| stack.depth == WORD);
         let gone = ways.stacks.iter().filter(|(_, stack)| is_gone(stack));
         let exits = gone.filter_map(|(at, _)| {
             let instruction = ways.instructions.get(at)?;
-            let target = match instruction.what {
-                What::Jump(target) => target,
-                What::Branch(far) => Target::Code(far),
+            let target = match instruction.effect {
+                Effect::Jump(target) => target,
+                Effect::Branch(far) => Target::Code(far),
                 _ => return None,
             };
-            follow(target, at + instruction.length)
+            target_address(target, at + instruction.length)
         });
         exits.filter(|to| !self.range.contains(to)).collect()
     }
 }
 
-impl Base {
-    fn new(register: u16, offset: usize) -> Base {
+impl CfaBase {
+    fn new(register: u16, offset: usize) -> CfaBase {
         match register {
-            SP => Base::Stack(offset),
-            FP => Base::Frame(offset),
-            _ => Base::Other,
+            SP => CfaBase::Stack(offset),
+            FP => CfaBase::Frame(offset),
+            _ => CfaBase::Other,
         }
     }
 }
@@ -320,40 +322,40 @@ impl Base {
 impl Row {
     /// Whether the frame is where the code has it. Saved registers are another matter: at the end of a function they
     /// are popped before the tables say so.
-    fn fits(&self, stack: &Stack) -> bool {
+    fn fits(&self, stack: &StackState) -> bool {
         match self.base {
-            Base::Stack(depth) => depth == stack.depth,
-            Base::Frame(depth) => stack.frame == Some(depth),
-            Base::Other => false,
+            CfaBase::Stack(depth) => depth == stack.depth,
+            CfaBase::Frame(depth) => stack.frame == Some(depth),
+            CfaBase::Other => false,
         }
     }
 }
 
-impl Stack {
+impl StackState {
     /// After an instruction. `None`: nothing is known.
-    fn after(mut self, what: What) -> Option<Stack> {
+    fn after(mut self, what: Effect) -> Option<StackState> {
         match what {
-            What::Push(register) => {
+            Effect::Push(register) => {
                 self.depth += WORD;
                 self.pushed.extend(register.map(|register| (register, self.depth)));
             }
-            What::Pop(register) => {
+            Effect::Pop(register) => {
                 self.depth -= WORD;
                 if register == Some(FP) {
                     self.frame = None;
                 }
             }
-            What::Move(by) => self.depth = self.depth.checked_add_signed(-by as isize)?,
-            What::SetFrame(by) => {
+            Effect::AdjustSp(by) => self.depth = self.depth.checked_add_signed(-by as isize)?,
+            Effect::SetFp(by) => {
                 self.frame = Some(self.depth.checked_add_signed(-by as isize)?);
             }
-            What::FromFrame | What::Lose => return None,
-            What::Other
-            | What::Call(_)
-            | What::Jump(_)
-            | What::Branch(_)
-            | What::System
-            | What::Stop => {}
+            Effect::RestoreSpFromFp | Effect::UnknownSp => return None,
+            Effect::Other
+            | Effect::Call(_)
+            | Effect::Jump(_)
+            | Effect::Branch(_)
+            | Effect::Syscall
+            | Effect::Stop => {}
         }
         self.pushed.retain(|&(_, at)| at <= self.depth);
         // The return address is nobody's to take.
@@ -362,11 +364,11 @@ impl Stack {
 }
 
 /// All instructions of code that is at `start`, one after the other.
-fn sweep(start: usize, code: &[u8]) -> Option<BTreeMap<usize, Instruction>> {
+fn decode_all(start: usize, code: &[u8]) -> Option<BTreeMap<usize, Instruction>> {
     let mut instructions = BTreeMap::new();
     let mut at = 0;
     while at < code.len() {
-        let instruction = decode(&code[at..]).filter(|found| found.what != What::Lose)?;
+        let instruction = decode(&code[at..]).filter(|found| found.effect != Effect::UnknownSp)?;
         instructions.insert(start + at, instruction);
         at += instruction.length;
     }
@@ -380,16 +382,16 @@ fn last_call(code: &[u8]) -> Option<Target> {
     while at < code.len() {
         let instruction = decode(&code[at..])?;
         at += instruction.length;
-        last = Some(instruction.what);
+        last = Some(instruction.effect);
     }
     match last {
-        Some(What::Call(target)) => Some(target),
+        Some(Effect::Call(target)) => Some(target),
         _ => None,
     }
 }
 
 /// The address that a call or jump leads to which ends at `end`, if it tells.
-fn follow(target: Target, end: usize) -> Option<usize> {
+fn target_address(target: Target, end: usize) -> Option<usize> {
     match target {
         Target::Code(far) => end.checked_add_signed(far as isize),
         Target::Slot(far) => word(end.checked_add_signed(far as isize)?),

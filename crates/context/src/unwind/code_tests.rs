@@ -1,7 +1,7 @@
 //! Functions as bytes, those that must be refused too; and all functions of this program.
 
 use super::*;
-use crate::arch::{Registers, registers_here};
+use crate::arch::{Registers, capture_registers};
 use crate::unwind::walker::{End, Walker};
 use gimli::{EhFrame, UnwindSection};
 use std::arch::naked_asm;
@@ -35,9 +35,13 @@ fn begin_and(rest: &[&[u8]]) -> Vec<u8> {
 /// As the tables have it, for code that begins with `push rbp; mov rbp, rsp`.
 fn function(code: &[u8], saved: &[(u16, usize)]) -> Function {
     let rows = vec![
-        Row { range: START..START + 1, base: Base::Stack(8), saved: Vec::new() },
-        Row { range: START + 1..START + 4, base: Base::Stack(16), saved: vec![(FP, 16)] },
-        Row { range: START + 4..START + code.len(), base: Base::Frame(16), saved: saved.to_vec() },
+        Row { range: START..START + 1, base: CfaBase::Stack(8), saved: Vec::new() },
+        Row { range: START + 1..START + 4, base: CfaBase::Stack(16), saved: vec![(FP, 16)] },
+        Row {
+            range: START + 4..START + code.len(),
+            base: CfaBase::Frame(16),
+            saved: saved.to_vec(),
+        },
     ];
     Function { range: START..START + code.len(), rows }
 }
@@ -45,7 +49,7 @@ fn function(code: &[u8], saved: &[(u16, usize)]) -> Function {
 /// At the first call of the kind.
 fn depth_of(function: &Function, code: &[u8], call: &[u8]) -> Option<usize> {
     let at = code.windows(call.len()).position(|bytes| bytes == call).unwrap();
-    function.depth(&function.ways(code)?, START + at + call.len(), call == SYSCALL)
+    function.depth(&function.paths(code)?, START + at + call.len(), call == SYSCALL)
 }
 
 const SAVED: [(u16, usize); 3] = [(FP, 16), (R15, 24), (RBX, 32)];
@@ -97,7 +101,7 @@ fn code_that_is_not_understood_is_refused() {
     // No call ends there.
     let code = begin_and(&[CALL, &[0x90], RET]);
     let function = function(&code, &SAVED);
-    let ways = function.ways(&code).unwrap();
+    let ways = function.paths(&code).unwrap();
     let end = START + code.len() - 2;
     assert_eq!(function.depth(&ways, end, false), Some(SIZE));
     for (pc, system) in [(end + 1, false), (end - 1, false), (end, true)] {
@@ -117,10 +121,10 @@ fn code_and_tables_must_say_the_same() {
     }
     // The second half of a function, that begins with the frame of the first.
     let mut half = function(&code, &SAVED);
-    half.rows[0].base = Base::Frame(16);
+    half.rows[0].base = CfaBase::Frame(16);
     assert_eq!(depth_of(&half, &code, CALL), None);
     // The frame is by another register there, or elsewhere than the code has it.
-    for base in [Base::Other, Base::Frame(24), Base::Stack(16)] {
+    for base in [CfaBase::Other, CfaBase::Frame(24), CfaBase::Stack(16)] {
         let mut other = function(&code, &SAVED);
         other.rows[2].base = base;
         assert_eq!(depth_of(&other, &code, CALL), None, "{base:?}");
@@ -134,14 +138,14 @@ fn after_a_call_that_never_returns_there_may_be_anything() {
     let (first, second) = (START + 7, START + code.len());
     let row = |range, base| Row { range, base, saved: Vec::new() };
     let rows = vec![
-        row(START..START + 2, Base::Stack(8)),
-        row(START + 2..first, Base::Stack(16)),
-        row(first..first + 1, Base::Stack(8)),
-        row(first + 1..first + 4, Base::Stack(16)),
-        row(first + 4..second, Base::Frame(16)),
+        row(START..START + 2, CfaBase::Stack(8)),
+        row(START + 2..first, CfaBase::Stack(16)),
+        row(first..first + 1, CfaBase::Stack(8)),
+        row(first + 1..first + 4, CfaBase::Stack(16)),
+        row(first + 4..second, CfaBase::Frame(16)),
     ];
     let function = Function { range: START..second, rows };
-    let ways = function.ways(&code).unwrap();
+    let ways = function.paths(&code).unwrap();
     assert_eq!(function.depth(&ways, first, false), Some(16));
     assert_eq!(function.depth(&ways, second, false), None);
 }
@@ -151,19 +155,19 @@ fn a_function_ends_in_another_only_with_its_frame_gone() {
     let jump: &[u8] = &[0xe9, 0, 1, 0, 0];
     let exits = |code: &[u8], base| {
         let range = START..START + code.len();
-        let rows = vec![Row { range: range.clone(), base: Base::Stack(8), saved: Vec::new() }];
+        let rows = vec![Row { range: range.clone(), base: CfaBase::Stack(8), saved: Vec::new() }];
         let mut function = Function { range, rows };
         if let Some((at, base)) = base {
             function.rows[0].range.end = START + at;
             let range = START + at..function.range.end;
             function.rows.push(Row { range, base, saved: Vec::new() });
         }
-        function.exits(&function.ways(code).unwrap())
+        function.exits(&function.paths(code).unwrap())
     };
     assert_eq!(exits(jump, None), [START + 5 + 256]);
     assert_eq!(exits(&[&[0x74, 0x40], RET].concat(), None), [START + 2 + 64]);
     let inside = [SUB_40, jump].concat();
-    assert_eq!(exits(&inside, Some((4, Base::Stack(48)))), [0; 0]);
+    assert_eq!(exits(&inside, Some((4, CfaBase::Stack(48)))), [0; 0]);
     assert_eq!(exits(&[&[0xeb, 0], RET].concat(), None), [0; 0], "in itself");
 }
 
@@ -184,17 +188,17 @@ fn where_the_tables_say_how_large_a_frame_is_the_code_says_the_same() {
             let start = entry.initial_address() as usize;
             let Some(function) = Function::at(module, start, &mut context) else { continue };
             let Some(code) = code(&function.range) else { continue };
-            let Some(instructions) = sweep(start, &code) else { continue };
+            let Some(instructions) = decode_all(start, &code) else { continue };
             // After one that never returns there may be anything, and what fills the room up to it.
             let after_call = |at: usize| {
                 let mut before =
-                    instructions.range(..at).rev().map(|(at, before)| (*at, before.what));
+                    instructions.range(..at).rev().map(|(at, before)| (*at, before.effect));
                 let is_filler =
                     |at: usize| matches!(code[at - start..], [0x0f, 0x1f, ..] | [0x66, ..]);
                 let before = before.find(|(at, _)| !is_filler(*at));
-                before.is_some_and(|(_, what)| matches!(what, What::Call(_)))
+                before.is_some_and(|(_, what)| matches!(what, Effect::Call(_)))
             };
-            let ways = function.ways_that_are(&code, |at, stack| {
+            let ways = function.paths_where(&code, |at, stack| {
                 let fits = function.row(at).is_some_and(|row| row.fits(stack));
                 if !fits && !after_call(at) {
                     different.borrow_mut().push((at - module.base, stack.clone()));
@@ -297,7 +301,7 @@ struct Seen {
 extern "C" fn looks(seen: &mut Seen) {
     let mut start = Registers::default();
     // SAFETY: to — a local.
-    unsafe { registers_here(&raw mut start) };
+    unsafe { capture_registers(&raw mut start) };
     // SAFETY: the tables lead to words of frames that are there.
     let read = |address: usize| Some(unsafe { (address as *const usize).read_unaligned() });
     let mut frames = Vec::new();
@@ -354,7 +358,7 @@ fn a_walk_without_the_frame_pointer_finds_the_same() {
 fn elsewhere() -> usize {
     let mut registers = Registers::default();
     // SAFETY: to — a local.
-    unsafe { registers_here(&raw mut registers) };
+    unsafe { capture_registers(&raw mut registers) };
     registers.pc
 }
 

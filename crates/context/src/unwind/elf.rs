@@ -33,7 +33,7 @@ impl<'a> Loaded<'a> {
         let notes = self.headers.iter().filter(|header| header.p_type == libc::PT_NOTE);
         let mut notes = notes.filter_map(|notes| {
             let bytes = self.bytes(self.base + notes.p_vaddr as usize)?;
-            id_of_notes(bytes.get(..notes.p_memsz as usize)?)
+            build_id_of_notes(bytes.get(..notes.p_memsz as usize)?)
         });
         notes.next()
     }
@@ -122,7 +122,7 @@ pub fn function_at<'a>(symbols: &[u8], names: &'a [u8], address: u64) -> Option<
 }
 
 /// The build id that is among notes as ELF has them.
-pub fn id_of_notes(mut notes: &[u8]) -> Option<&[u8]> {
+pub fn build_id_of_notes(mut notes: &[u8]) -> Option<&[u8]> {
     const BUILD_ID: u32 = 3;
     const OWNER: &[u8] = b"GNU\0";
     loop {
@@ -178,9 +178,9 @@ mod tests {
         };
         let notes = [note(b"X\0", 3, b"12345"), note(b"GNU\0", 5, b"1"), note(b"GNU\0", 3, b"id")];
         let notes = notes.concat();
-        assert_eq!(id_of_notes(&notes), Some(&b"id"[..]));
+        assert_eq!(build_id_of_notes(&notes), Some(&b"id"[..]));
         for end in 0..notes.len() - 2 {
-            assert_eq!(id_of_notes(&notes[..end]), None, "{end}");
+            assert_eq!(build_id_of_notes(&notes[..end]), None, "{end}");
         }
     }
 }

@@ -5,9 +5,9 @@ mod elf;
 mod tables;
 mod walker;
 
-use crate::arch::{SAVED_WORDS, Saved, registers_of_saved};
+use crate::arch::{SAVED_WORDS, SavedContext, registers_of_context};
 
-pub use elf::{function_at, id_of_notes};
+pub use elf::{build_id_of_notes, function_at};
 pub use walker::{End, Frame, Module, Walker};
 
 /// Calls `each` with the return addresses of a parked context, from where it left off to its first
@@ -18,10 +18,10 @@ pub use walker::{End, Frame, Module, Walker};
 /// # Safety
 /// - **parked**: `saved` was filled by [`switch`](crate::arch::switch) or
 ///   [`first_frame`](crate::arch::first_frame), its stack is alive, and nobody resumes it during the call.
-pub unsafe fn walk(saved: &Saved, mut each: impl FnMut(usize) -> bool) {
+pub unsafe fn walk(saved: &SavedContext, mut each: impl FnMut(usize) -> bool) {
     // SAFETY: parked — the words of a saved context are there.
     let words = unsafe { &*(saved.sp as *const [usize; SAVED_WORDS]) };
-    let start = registers_of_saved(words, saved.sp);
+    let start = registers_of_context(words, saved.sp);
     // SAFETY: parked — the tables lead to words of its frames only.
     let read = |address: usize| Some(unsafe { (address as *const usize).read_unaligned() });
     Walker::new().walk(&start, false, read, |frame| each(frame.at + 1));
@@ -30,7 +30,7 @@ pub unsafe fn walk(saved: &Saved, mut each: impl FnMut(usize) -> bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::{Registers, registers_here};
+    use crate::arch::{Registers, capture_registers};
     use std::hint::black_box;
 
     /// What another unwinder says, from the caller of this on: where the code is, and its stack pointer.
@@ -55,7 +55,7 @@ mod tests {
         }
         let mut start = Registers::default();
         // SAFETY: to — a local.
-        unsafe { registers_here(&raw mut start) };
+        unsafe { capture_registers(&raw mut start) };
         let mut ours = Vec::new();
         // SAFETY: the tables lead to words of frames that are there.
         let read = |address: usize| Some(unsafe { (address as *const usize).read_unaligned() });
@@ -83,7 +83,7 @@ mod tests {
     fn a_walk_ends_where_something_is_not_known() {
         let mut start = Registers::default();
         // SAFETY: to — a local.
-        unsafe { registers_here(&raw mut start) };
+        unsafe { capture_registers(&raw mut start) };
         let mut walker = Walker::new();
         let mut count = 0;
         let end = walker.walk(
@@ -99,7 +99,7 @@ mod tests {
         let nowhere = Registers { pc: 0x1234, ..start };
         let end = walker.walk(&nowhere, false, |_| None, |_| unreachable!());
         assert_eq!(end, End::Broken);
-        assert_eq!(walker.walk(&start, false, |_| None, |_| false), End::Enough);
+        assert_eq!(walker.walk(&start, false, |_| None, |_| false), End::Stopped);
         let module = walker.module(start.pc).unwrap();
         assert!(module.path.as_os_str().is_empty() && module.offset < start.pc);
         assert!(walker.module(0x1234).is_none());

@@ -46,7 +46,7 @@ impl Tables {
         // Whoever holds it may be stopped: then it is done once more.
         let mut last = LAST.try_lock().ok();
         let known = last.as_ref().and_then(|last| last.as_ref());
-        if let Some(known) = known.filter(|known| known.loads == loads()) {
+        if let Some(known) = known.filter(|known| known.loads == load_counts()) {
             return known.clone();
         }
         let new = Arc::new(Tables::read());
@@ -76,7 +76,7 @@ impl Tables {
 }
 
 /// How often something was loaded, and unloaded.
-fn loads() -> (u64, u64) {
+fn load_counts() -> (u64, u64) {
     let mut loads = (0, 0);
     for_each_module(|info| {
         loads = (info.dlpi_adds, info.dlpi_subs);

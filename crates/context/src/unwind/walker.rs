@@ -4,9 +4,9 @@
 //! guessed. But a frame pointer that is needed is found, where the function's code tells for certain how large its
 //! frame is: see `code`.
 
-use super::code::{Code, Found};
+use super::code::{Code, FrameCache};
 use super::tables::{self, Bytes, Tables};
-use crate::arch::{FP, KEPT, PC, Registers, SP};
+use crate::arch::{CALLEE_SAVED, FP, PC, Registers, SP};
 use gimli::{
     CfaRule, EvaluationResult, Expression, Location, Register, RegisterRule, UnwindContext,
     UnwindExpression, Value,
@@ -16,12 +16,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// No stack has more frames, unless it goes in circles.
-const MOST: usize = 1 << 20;
+const MAX_FRAMES: usize = 1 << 20;
 
 const REGISTERS: usize = PC as usize + 1;
 
 /// The values of registers, as far as they are known.
-type Known = [Option<usize>; REGISTERS];
+type RegisterValues = [Option<usize>; REGISTERS];
 
 /// What the tables say about code at some place.
 #[derive(Clone, Debug)]
@@ -84,7 +84,7 @@ pub enum End {
     /// At the first frame.
     Complete,
     /// Whoever was told about frames said so.
-    Enough,
+    Stopped,
     /// Something is not known that the next step needs.
     Broken,
 }
@@ -94,7 +94,7 @@ pub enum End {
 pub struct Walker {
     tables: Arc<Tables>,
     rules: HashMap<usize, Option<Rules>>,
-    found: Found,
+    found: FrameCache,
     context: UnwindContext<usize>,
 }
 
@@ -110,7 +110,7 @@ impl Walker {
         Walker {
             tables: Tables::now(),
             rules: HashMap::new(),
-            found: Found::default(),
+            found: FrameCache::default(),
             context: UnwindContext::new(),
         }
     }
@@ -126,8 +126,8 @@ impl Walker {
         read: impl Fn(usize) -> Option<usize>,
         mut each: impl FnMut(Frame) -> bool,
     ) -> End {
-        let mut known: Known = [None; REGISTERS];
-        for (number, value) in KEPT.into_iter().zip(start.kept) {
+        let mut known: RegisterValues = [None; REGISTERS];
+        for (number, value) in CALLEE_SAVED.into_iter().zip(start.callee_saved) {
             known[usize::from(number)] = Some(value);
         }
         (known[usize::from(PC)], known[usize::from(SP)]) = (Some(start.pc), Some(start.sp));
@@ -135,7 +135,7 @@ impl Walker {
     }
 
     /// As [`Walker::walk`], for code of which only these two registers are known.
-    pub fn walk_blocked(
+    pub fn walk_from_pc_and_sp(
         &mut self,
         pc: usize,
         sp: usize,
@@ -153,19 +153,19 @@ impl Walker {
         read: &dyn Fn(usize) -> Option<usize>,
         each: &mut dyn FnMut(Frame) -> bool,
     ) -> End {
-        let mut known: Known = [None; REGISTERS];
+        let mut known: RegisterValues = [None; REGISTERS];
         (known[usize::from(PC)], known[usize::from(SP)]) = (Some(pc), Some(sp));
         self.walk_known(known, exact, read, each)
     }
 
     fn walk_known(
         &mut self,
-        mut known: Known,
+        mut known: RegisterValues,
         mut exact: bool,
         read: &dyn Fn(usize) -> Option<usize>,
         each: &mut dyn FnMut(Frame) -> bool,
     ) -> End {
-        for _ in 0..MOST {
+        for _ in 0..MAX_FRAMES {
             let Some(pc) = known[usize::from(PC)] else { return End::Broken };
             if pc == 0 {
                 return End::Complete;
@@ -178,14 +178,14 @@ impl Walker {
             });
             let Some(rules) = rules else { return End::Broken };
             if known[usize::from(FP)].is_none() {
-                let mut code = Code { tables, context, found };
+                let mut code = Code { tables, context, frame_cache: found };
                 known[usize::from(FP)] = frame_pointer(&mut code, rules, &known, exact, read);
             }
             let module = tables.module(at);
             let caller = module.and_then(|module| step(module, rules, &known, read));
             let fp = caller.as_ref().map_or(0, |(fp, _)| *fp);
             if !each(Frame { at, pc, sp: known[usize::from(SP)].unwrap_or(0), fp }) {
-                return End::Enough;
+                return End::Stopped;
             }
             exact = rules.is_signal;
             match caller {
@@ -249,7 +249,7 @@ fn source(register: u16, rule: &RegisterRule<usize>) -> Source {
 fn frame_pointer(
     code: &mut Code<'_>,
     rules: &Rules,
-    known: &Known,
+    known: &RegisterValues,
     exact: bool,
     read: &dyn Fn(usize) -> Option<usize>,
 ) -> Option<usize> {
@@ -268,9 +268,9 @@ fn frame_pointer(
 fn step(
     module: &tables::Module,
     rules: &Rules,
-    known: &Known,
+    known: &RegisterValues,
     read: &dyn Fn(usize) -> Option<usize>,
-) -> Option<(usize, Option<Known>)> {
+) -> Option<(usize, Option<RegisterValues>)> {
     let value = |source: Source, frame: usize| match source {
         Source::Unknown => None,
         Source::Register(register, offset) => {
@@ -285,7 +285,7 @@ fn step(
     let mut next = *known;
     // What a callee need not keep is lost.
     for (number, known) in next.iter_mut().enumerate() {
-        if !KEPT.contains(&(number as u16)) {
+        if !CALLEE_SAVED.contains(&(number as u16)) {
             *known = None;
         }
     }
@@ -302,7 +302,7 @@ fn step(
 fn evaluate(
     module: &tables::Module,
     expression: UnwindExpression<usize>,
-    known: &Known,
+    known: &RegisterValues,
     frame: usize,
     read: &dyn Fn(usize) -> Option<usize>,
 ) -> Option<usize> {

@@ -32,7 +32,7 @@ fn call<R>(f: impl FnOnce() -> R, long: bool) -> R {
 fn call_unchecked<R>(f: impl FnOnce() -> R, long: bool) -> R {
     // Of this frame, which is there until the call is over.
     let mut registers = MaybeUninit::<Registers>::uninit();
-    sched::registers_here(&mut registers);
+    sched::capture_registers(&mut registers);
     sched::enter_syscall(long, registers.as_ptr());
     let _end = End;
     f()

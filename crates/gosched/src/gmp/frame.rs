@@ -1,7 +1,7 @@
 //! Where a G's code is while it does not run: registers, stack, identity.
 
 pub(crate) use gosched_context::Size;
-pub(crate) use gosched_context::arch::{Registers, Saved};
+pub(crate) use gosched_context::arch::{Registers, SavedContext};
 
 use crate::probe;
 use gosched_context::Stack;
@@ -25,9 +25,9 @@ impl Frame {
 
 /// The registers of the frame this is called in, for [`G::enter_syscall`](super::g::G::enter_syscall).
 #[inline(always)]
-pub(crate) fn registers_here(to: &mut MaybeUninit<Registers>) {
+pub(crate) fn capture_registers(to: &mut MaybeUninit<Registers>) {
     if probe::ENABLED {
         // SAFETY: to — a place for them.
-        unsafe { arch::registers_here(to.as_mut_ptr()) };
+        unsafe { arch::capture_registers(to.as_mut_ptr()) };
     }
 }

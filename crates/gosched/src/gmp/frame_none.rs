@@ -12,11 +12,11 @@ impl Frame {
 
 /// As little.
 #[derive(Debug)]
-pub(crate) struct Saved;
+pub(crate) struct SavedContext;
 
-impl Saved {
-    pub(crate) const fn running(_thread_pointer: usize) -> Saved {
-        Saved
+impl SavedContext {
+    pub(crate) const fn empty(_thread_pointer: usize) -> SavedContext {
+        SavedContext
     }
 }
 
@@ -29,4 +29,4 @@ pub(crate) struct Registers;
 pub(crate) enum Size {}
 
 /// Registers of threads are not kept.
-pub(crate) fn registers_here(_to: &mut std::mem::MaybeUninit<Registers>) {}
+pub(crate) fn capture_registers(_to: &mut std::mem::MaybeUninit<Registers>) {}

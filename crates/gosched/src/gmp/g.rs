@@ -5,7 +5,7 @@
 //! it ready need not know the difference.
 
 use super::current;
-use super::frame::{Frame, Registers, Saved};
+use super::frame::{Frame, Registers, SavedContext};
 use super::park_token::ParkToken;
 use super::reason::WaitReason;
 use super::short_name::ShortName;
@@ -17,7 +17,7 @@ use crate::probe;
 use crate::sys::clock;
 use crate::sys::owner_cell::OwnerCell;
 use crate::sys::sleep_word::SleepWord;
-use gosched_context::lock::{Guarded, Lock};
+use gosched_context::lock::{Lock, NoPreemptLockGuard};
 use std::panic::Location;
 use std::ptr;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, O
 pub(crate) struct G {
     // What a switch touches: one cache line.
     /// Registers; the owner's.
-    pub(crate) saved: OwnerCell<Saved>,
+    pub(crate) saved: OwnerCell<SavedContext>,
     /// The list it is in; that list's owner's.
     pub(crate) link: AtomicPtr<G>,
     /// The M that must run it, if only one may.
@@ -89,10 +89,10 @@ static DETAILS: Lock<()> = Lock::new(());
 /// In a forked child, by its only thread.
 ///
 /// # Safety
-/// - **child**: as for [`Lock::mend_in_child`].
-pub(crate) unsafe fn mend_in_child() {
+/// - **child**: as for [`Lock::repair_in_child`].
+pub(crate) unsafe fn repair_in_child() {
     // SAFETY: child — promised by the caller.
-    unsafe { DETAILS.mend_in_child(|()| ()) };
+    unsafe { DETAILS.repair_in_child(|()| ()) };
 }
 
 /// What most goroutines do not have.
@@ -116,7 +116,7 @@ impl G {
     #[inline]
     pub(crate) fn new() -> G {
         G {
-            saved: OwnerCell::new(Saved::running(0)),
+            saved: OwnerCell::new(SavedContext::empty(0)),
             frame: OwnerCell::new(Frame::new()),
             link: AtomicPtr::new(ptr::null_mut()),
             state: StateWord::new(),
@@ -217,7 +217,7 @@ impl G {
         if self.details.load(Ordering::Relaxed).is_null() {
             return;
         }
-        let lock = Guarded::new(&DETAILS);
+        let lock = NoPreemptLockGuard::new(&DETAILS);
         let details = self.details.swap(ptr::null_mut(), Ordering::Relaxed);
         drop(lock);
         if !details.is_null() {
@@ -232,7 +232,7 @@ impl G {
         if self.details.load(Ordering::Relaxed).is_null() {
             return None;
         }
-        let _lock = Guarded::new(&DETAILS);
+        let _lock = NoPreemptLockGuard::new(&DETAILS);
         // PAIR g-details: sees them whole.
         let details = self.details.load(Ordering::Acquire).cast_const();
         if details.is_null() {

@@ -9,7 +9,7 @@ use super::note::Note;
 use super::p::{P, PStatus};
 use super::poll_role::InPoller;
 use crate::sys::owner_cell::OwnerCell;
-use gosched_context::arch::{self, Saved};
+use gosched_context::arch::{self, SavedContext};
 use gosched_context::carrier::Carrier;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -30,7 +30,7 @@ pub(crate) struct M {
     /// Somebody wants to see what its goroutine does: see `snapshot`.
     pub(crate) copy_request: AtomicPtr<()>,
     /// Where g0 waits while a goroutine runs.
-    pub(crate) g0: OwnerCell<Saved>,
+    pub(crate) g0: OwnerCell<SavedContext>,
     /// What is still to be done for the goroutine that was left last.
     pub(crate) pending_departure: OwnerCell<Departure>,
     /// What g0 is to run, where the goroutine that left has chosen already.
@@ -138,7 +138,7 @@ impl M {
             preempt_request: AtomicU64::new(0),
             curg: AtomicPtr::new(ptr::null_mut()),
             copy_request: AtomicPtr::new(ptr::null_mut()),
-            g0: OwnerCell::new(Saved::running(0)),
+            g0: OwnerCell::new(SavedContext::empty(0)),
             pending_departure: OwnerCell::new(Departure::None),
             picked: AtomicPtr::new(ptr::null_mut()),
             id,
@@ -298,12 +298,12 @@ impl M {
 
     #[inline]
     pub(crate) fn set_locked_g(&self, g: Option<&'static G>) {
-        self.carrier.set_odd(LOCKED, g.is_some());
+        self.carrier.set_slow_path_flag(LOCKED, g.is_some());
         self.locked_g.store(g.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
     }
 }
 
-/// A bit of [`Carrier::odd`]: the M runs one goroutine only.
+/// A bit of [`Carrier::slow_path_flags`]: the M runs one goroutine only.
 const LOCKED: u32 = 2;
 
 // SAFETY: same — the field, and only chains write it.

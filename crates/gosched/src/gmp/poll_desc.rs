@@ -9,7 +9,7 @@ use super::readiness::Readiness;
 use super::timer::{Timer, TimerKind};
 use crate::sys::Lock;
 use crate::sys::poller::{Direction, Event};
-use gosched_context::lock::Guarded;
+use gosched_context::lock::NoPreemptLockGuard;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
@@ -27,7 +27,7 @@ pub(crate) struct PollDesc {
 }
 
 fn pop_free() -> Option<&'static PollDesc> {
-    let mut free = Guarded::new(&FREE);
+    let mut free = NoPreemptLockGuard::new(&FREE);
     let desc = (*free)?;
     // SAFETY: null, or a record: they are never freed.
     *free = unsafe { desc.next.load(Ordering::Relaxed).as_ref() };
@@ -112,7 +112,7 @@ impl PollDesc {
     }
 
     fn push_free(&'static self) {
-        let mut free = Guarded::new(&FREE);
+        let mut free = NoPreemptLockGuard::new(&FREE);
         self.next.store(free.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
         *free = Some(self);
     }
@@ -189,7 +189,7 @@ impl Side {
     /// - **alive**: the bell may be rung until [`Side::clear_callback`] was called with its data.
     #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code leaves one"))]
     pub(crate) unsafe fn set_callback(&self, callback: AsyncCallback) -> bool {
-        *Guarded::new(&self.callback) = Some(callback);
+        *NoPreemptLockGuard::new(&self.callback) = Some(callback);
         self.commit_waiter(ASYNC_CALLBACK)
     }
 
@@ -205,7 +205,7 @@ impl Side {
     /// another descriptor by now, whose bell stays.
     #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code leaves one"))]
     pub(crate) fn clear_callback(&self, data: *const (), generation: u32) {
-        let mut callback = Guarded::new(&self.callback);
+        let mut callback = NoPreemptLockGuard::new(&self.callback);
         if callback.is_some_and(|callback| {
             ptr::eq(callback.data, data) && callback.generation == generation
         }) {
@@ -231,7 +231,7 @@ impl Side {
             // SAFETY: what is in the word is a G, and they are never freed.
             return Some(unsafe { &*ptr::with_exposed_provenance::<G>(waiter) });
         }
-        let callback = Guarded::new(&self.callback);
+        let callback = NoPreemptLockGuard::new(&self.callback);
         // SAFETY: alive — promised by who left it: it is taken back under this lock.
         callback.and_then(|callback| unsafe { (callback.notify)(callback.data) })
     }

@@ -12,7 +12,7 @@
 use super::list::GList;
 use crate::sys::Lock;
 pub(crate) use crate::sys::clock::NEVER;
-use gosched_context::Still;
+use gosched_context::NoPreempt;
 use std::cell::Cell;
 use std::ops::Range;
 use std::ptr;
@@ -66,7 +66,7 @@ impl Timer {
             // SAFETY: null, or a heap: they are never freed.
             let Some(heap) = (unsafe { heap.as_ref() }) else { return false };
             // SAFETY: here — nothing below waits or switches.
-            let _still = unsafe { Still::new() };
+            let _no_preempt = unsafe { NoPreempt::new() };
             let mut entries = heap.entries.lock();
             // It may have been fired, and even put into another heap, meanwhile.
             if !ptr::eq(self.heap.load(Ordering::Relaxed), heap) {
@@ -186,13 +186,13 @@ impl TimerHeap {
     /// Not stopped while it holds the lock.
     fn with_entries<R>(&self, f: impl FnOnce(&mut Entries) -> R) -> R {
         // SAFETY: here — nothing that `f` does waits or switches.
-        let still = unsafe { Still::new() };
+        let no_preempt = unsafe { NoPreempt::new() };
         let result = f(&mut self.entries.lock());
-        drop(still);
+        drop(no_preempt);
         result
     }
 
-    /// Fires those that are due at `now`, `most` of them; how many that were. Inside the runtime.
+    /// Fires those that are due at `now`, `max_batches` of them; how many that were. Inside the runtime.
     pub(crate) fn fire_due(&self, now: u64, most: usize, ready: &mut GList) -> usize {
         let mut entries = self.entries.lock();
         let mut fired = 0;

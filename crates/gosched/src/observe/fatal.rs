@@ -10,7 +10,7 @@ use crate::sched::inspector::{Inspector, InterruptPolicy};
 use crate::sched::{self, ExitReason};
 use gosched_context::dying;
 use gosched_context::fatal::Stderr as RawStderr;
-use gosched_context::watchdog::{self, PATIENCE};
+use gosched_context::watchdog::{self, REPORT_CPU_BUDGET};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::mem::ManuallyDrop;
@@ -33,7 +33,7 @@ impl Write for Stderr {
         let written = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
         let written = usize::try_from(written).map_err(|_| io::Error::last_os_error());
         if self.is_watched {
-            watchdog::set(PATIENCE);
+            watchdog::restart(REPORT_CPU_BUDGET);
         }
         written
     }
@@ -56,7 +56,7 @@ pub(super) fn write_watched(bytes: &[u8]) {
 /// From here on the process ends, with status 2, if the report hangs: a lock that the report needs (the allocator's, the
 /// loader's) may be held forever. Then all goroutines are listed without their frames, which needs no lock and no memory.
 pub(super) fn arm_watchdog() {
-    watchdog::watch(|| {
+    watchdog::start(|| {
         quit::write_header_once();
         let mut out = RawStderr::new();
         let _ = writeln!(out, "\nthe rest cannot be shown: a lock may be held for ever");
@@ -100,9 +100,9 @@ pub(super) fn print_deadlocks() {
         return;
     }
     // A million goroutines take some seconds.
-    watchdog::set(6 * PATIENCE);
+    watchdog::restart(6 * REPORT_CPU_BUDGET);
     let deadlocks = hints::deadlocks(MIN_CHAN_WAIT);
-    watchdog::set(PATIENCE);
+    watchdog::restart(REPORT_CPU_BUDGET);
     if !deadlocks.is_empty() {
         write_watched(format!("\n{deadlocks}").as_bytes());
     }
@@ -164,7 +164,7 @@ pub(crate) fn prepare() {
     sched::set_report(report);
     sched::set_show(show);
     sched::set_overflow_report(|| report(ExitReason::Overflow));
-    dying::guard_exit();
+    dying::install();
     quit::note_inherited();
     // A goroutine may hold the lock of the environment when the report begins.
     level::read_environment();

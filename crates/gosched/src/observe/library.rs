@@ -151,7 +151,8 @@ impl Elf {
 
     fn id(&self) -> Option<Vec<u8>> {
         let mut notes = self.sections.iter().filter(|section| section.kind == NOTE);
-        notes.find_map(|notes| unwind::id_of_notes(&self.contents(notes)?).map(<[u8]>::to_vec))
+        notes
+            .find_map(|notes| unwind::build_id_of_notes(&self.contents(notes)?).map(<[u8]>::to_vec))
     }
 
     /// A table of symbols, and their names.

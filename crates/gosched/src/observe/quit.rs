@@ -15,8 +15,8 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 /// Where it came, to whom, and how.
-static REGISTERS: [AtomicUsize; arch::NAMES.len()] =
-    [const { AtomicUsize::new(0) }; arch::NAMES.len()];
+static REGISTERS: [AtomicUsize; arch::REGISTER_NAMES.len()] =
+    [const { AtomicUsize::new(0) }; arch::REGISTER_NAMES.len()];
 static THREAD: AtomicI32 = AtomicI32::new(0);
 static CODE: AtomicI32 = AtomicI32::new(0);
 /// The first lines were written.
@@ -55,7 +55,7 @@ pub(super) fn note_inherited() {
     IGNORED_AT_START.store(is_ignored, Ordering::Relaxed);
 }
 
-fn registers() -> [usize; arch::NAMES.len()] {
+fn registers() -> [usize; arch::REGISTER_NAMES.len()] {
     REGISTERS.each_ref().map(|value| value.load(Ordering::Relaxed))
 }
 
@@ -65,7 +65,7 @@ pub(super) fn write_header_once() {
     if THREAD.load(Ordering::Relaxed) == 0 || HEADER_WRITTEN.swap(true, Ordering::Relaxed) {
         return;
     }
-    let pc = registers()[arch::PC_AMONG_NAMES];
+    let pc = registers()[arch::PC_INDEX];
     let m = inspector::m_with_thread(THREAD.load(Ordering::Relaxed)).unwrap_or(0);
     let code = CODE.load(Ordering::Relaxed);
     let mut out = Stderr::new();
@@ -77,7 +77,7 @@ pub(super) fn write_header_once() {
 /// - **callback**: the kernel calls it, as a signal handler.
 unsafe extern "C" fn on_quit(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // The first is answered, and ends the process; so does what was reported before.
-    if !dying::begin() {
+    if !dying::claim() {
         return;
     }
     // SAFETY: the interrupted code's own word.
@@ -123,7 +123,7 @@ fn show() {
     level::force_details();
     fatal::dump_at_the_end();
     let mut last = String::new();
-    for (name, value) in arch::NAMES.iter().zip(registers) {
+    for (name, value) in arch::REGISTER_NAMES.iter().zip(registers) {
         let _ = write!(last, "\n{name:<6} {value:#x}");
     }
     fatal::write_watched(format!("{last}\n").as_bytes());

@@ -13,7 +13,7 @@ mod off;
 mod on;
 
 #[cfg(gosched_no_probes)]
-pub(crate) use off::ON;
+pub(crate) use off::ENABLED;
 #[cfg(not(gosched_no_probes))]
 pub(crate) use on::ENABLED;
 

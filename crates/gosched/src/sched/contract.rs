@@ -8,7 +8,7 @@ use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::timer::Timer;
 use crate::sched::state::spawn_request::{SpawnRequest, Spawned};
-use gosched_context::Still;
+use gosched_context::NoPreempt;
 use std::io;
 
 /// Tells others of a G that waits; see [`park`](crate::sched::park).
@@ -43,7 +43,7 @@ pub(crate) trait Scheduler {
     /// - **commit**: it may be called once with the G and `data`, perhaps on another stack, before this returns.
     unsafe fn park(
         g: Option<&'static G>,
-        still: Option<Still>,
+        no_preempt: Option<NoPreempt>,
         reason: WaitReason,
         commit: Commit,
         data: *const (),
@@ -55,7 +55,7 @@ pub(crate) trait Scheduler {
     /// - **commit**: as there.
     unsafe fn park_in_runtime(
         g: Option<&'static G>,
-        still: Option<Still>,
+        no_preempt: Option<NoPreempt>,
         reason: WaitReason,
         commit: Commit,
         data: *const (),

@@ -43,11 +43,11 @@ use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::timer::Timer;
 use contract::Scheduler;
-use gosched_context::Still;
+use gosched_context::NoPreempt;
 use one_to_one::no_preempt_in_host;
 use state::backend::{MultiThread, Threads};
 
-pub(crate) use crate::gmp::frame::registers_here;
+pub(crate) use crate::gmp::frame::capture_registers;
 pub(crate) use crate::sys::forked::refuse_in_child;
 pub(crate) use inspect::inspector;
 pub(crate) use inspect::types::SchedStats;
@@ -150,19 +150,19 @@ pub(crate) struct RuntimeGuard {
     /// A goroutine that moves.
     goroutine: Option<&'static G>,
     /// Code inside `host`: a thread, but one that can be stopped.
-    still: Option<Still>,
+    no_preempt: Option<NoPreempt>,
 }
 
 /// Goes inside. Until it ends nothing may be allocated, nothing may panic.
 #[inline]
 pub(crate) fn enter_runtime() -> RuntimeGuard {
-    let moving = current::goroutine().filter(|g| !g.is_thread());
-    let mut still = None;
-    match moving {
+    let goroutine = current::goroutine().filter(|g| !g.is_thread());
+    let mut no_preempt = None;
+    match goroutine {
         Some(_) => MultiThread::enter(),
-        None => still = no_preempt_in_host(),
+        None => no_preempt = no_preempt_in_host(),
     }
-    RuntimeGuard { goroutine: moving, still }
+    RuntimeGuard { goroutine, no_preempt }
 }
 
 impl RuntimeGuard {
@@ -182,7 +182,7 @@ impl RuntimeGuard {
             // SAFETY: commit — promised by the caller.
             Some(g) => unsafe { MultiThread::park_in_runtime(Some(g), None, reason, commit, data) },
             // SAFETY: commit — promised by the caller.
-            None => unsafe { Threads::park(None, this.still.take(), reason, commit, data) },
+            None => unsafe { Threads::park(None, this.no_preempt.take(), reason, commit, data) },
         }
     }
 

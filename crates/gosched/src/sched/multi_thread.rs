@@ -20,10 +20,10 @@ use crate::sched::switch::{checks, no_preempt, park, preempt, prepared, spawn, s
 use crate::sched::world::{self, procs};
 use crate::sys::fatal::fatal;
 use crate::sys::forked;
-use gosched_context::Still;
+use gosched_context::NoPreempt;
 use gosched_context::arch;
 use gosched_context::fault;
-use gosched_context::lock::Guarded;
+use gosched_context::lock::NoPreemptLockGuard;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
@@ -53,7 +53,7 @@ impl Scheduler for MultiThread {
     #[inline]
     unsafe fn park(
         g: Option<&'static G>,
-        _still: Option<Still>,
+        _no_preempt: Option<NoPreempt>,
         reason: WaitReason,
         commit: Commit,
         data: *const (),
@@ -65,7 +65,7 @@ impl Scheduler for MultiThread {
     #[inline]
     unsafe fn park_in_runtime(
         g: Option<&'static G>,
-        _still: Option<Still>,
+        _no_preempt: Option<NoPreempt>,
         reason: WaitReason,
         commit: Commit,
         data: *const (),
@@ -98,10 +98,10 @@ impl Scheduler for MultiThread {
         loop {
             let m = current::is_fiber().then(enter);
             // SAFETY: here — nothing below waits or switches.
-            let still = unsafe { Still::new() };
+            let no_preempt = unsafe { NoPreempt::new() };
             // SAFETY: alive — promised by the caller.
             let inserted = unsafe { timers::insert(m, timer, when) };
-            drop(still);
+            drop(no_preempt);
             if m.is_some() {
                 leave();
             }
@@ -177,7 +177,7 @@ impl Scheduler for MultiThread {
     }
 
     fn num_threads() -> usize {
-        Guarded::new(&SCHED.lock).ms as usize
+        NoPreemptLockGuard::new(&SCHED.lock).ms as usize
             + thread_requests::HELPER_THREADS.load(Ordering::Relaxed) as usize
     }
 
@@ -186,7 +186,7 @@ impl Scheduler for MultiThread {
             return;
         }
         let mut m = enter();
-        if m.carrier.is_pending() {
+        if m.carrier.is_preempt_pending() {
             // What was asked for before would end the call as it begins.
             leave();
             m = enter();
@@ -197,7 +197,7 @@ impl Scheduler for MultiThread {
         }
         // What was asked for meanwhile must not end the call either.
         // SAFETY: carried, counted — by `enter`.
-        unsafe { arch::preempt_on() };
+        unsafe { arch::preempt_enable() };
     }
 
     fn no_preempt<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
@@ -228,7 +228,7 @@ impl Scheduler for MultiThread {
         let stack = stack.map_err(std::io::Error::other)?;
         stack.set_owner(current::goroutine().map_or(0, G::id));
         /// # Safety
-        /// - **callback**: `call_on` calls it, with a closure that does not unwind.
+        /// - **callback**: `call_on_stack` calls it, with a closure that does not unwind.
         unsafe extern "C" fn call(f: *mut u8) {
             // SAFETY: callback — as above; its owner waits.
             let f = unsafe { &mut *f.cast::<&mut dyn FnMut()>() };
@@ -236,7 +236,7 @@ impl Scheduler for MultiThread {
         }
         let mut f = f;
         // SAFETY: mapped, quiet — a stack of our own; callback — the caller's closure does not unwind.
-        unsafe { gosched_context::arch::call_on(stack.top(), call, (&raw mut f).cast()) };
+        unsafe { gosched_context::arch::call_on_stack(stack.top(), call, (&raw mut f).cast()) };
         Self::with_preemption_off(|| drop(stack));
         Ok(())
     }
@@ -274,7 +274,7 @@ impl Scheduler for MultiThread {
     }
 
     fn set_overflow_report(report: fn()) {
-        fault::show_others(report, dump::print_goroutines);
+        fault::set_dump_hooks(report, dump::print_goroutines);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::sched::state::backend::Threads;
 use crate::sched::state::spawn_request::{SpawnRequest, Spawned};
 use crate::sched::threads::{activity, goroutine, thread_spawn, timer_thread, wait};
 use crate::sched::upcalls::UPCALLS;
-use gosched_context::Still;
+use gosched_context::NoPreempt;
 use std::io;
 use std::sync::atomic::Ordering;
 
@@ -44,24 +44,24 @@ impl Scheduler for Threads {
 
     unsafe fn park(
         _g: Option<&'static G>,
-        still: Option<Still>,
+        no_preempt: Option<NoPreempt>,
         reason: WaitReason,
         commit: Commit,
         data: *const (),
     ) {
         // SAFETY: commit — promised by the caller.
-        unsafe { wait::park(reason, commit, data, still, &UPCALLS) };
+        unsafe { wait::park(reason, commit, data, no_preempt, &UPCALLS) };
     }
 
     unsafe fn park_in_runtime(
         g: Option<&'static G>,
-        still: Option<Still>,
+        no_preempt: Option<NoPreempt>,
         reason: WaitReason,
         commit: Commit,
         data: *const (),
     ) {
         // SAFETY: commit — promised by the caller.
-        unsafe { Self::park(g, still, reason, commit, data) };
+        unsafe { Self::park(g, no_preempt, reason, commit, data) };
     }
 
     fn ready(g: &'static G) {
@@ -184,10 +184,10 @@ pub(crate) fn run_here(request: SpawnRequest<'_>) {
 }
 
 /// What code inside `host` needs so as not to be stopped with a lock of ours: a thread, but one that can be.
-pub(crate) fn no_preempt_in_host() -> Option<Still> {
+pub(crate) fn no_preempt_in_host() -> Option<NoPreempt> {
     current::is_m().then(|| {
         wait::ensure_thread_g();
         // SAFETY: here — whoever asks for it neither waits nor switches while it has it.
-        unsafe { Still::new() }
+        unsafe { NoPreempt::new() }
     })
 }

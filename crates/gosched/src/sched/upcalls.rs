@@ -8,7 +8,7 @@ use crate::sched::threads::activity::Upcalls;
 use crate::sched::threads::timer_heap;
 use crate::sched::wake;
 use crate::sys::clock;
-use gosched_context::Still;
+use gosched_context::NoPreempt;
 
 pub(crate) static UPCALLS: Upcalls =
     Upcalls { check_for_deadlock: deadlock::check_for_deadlock, recheck_virtual_time };
@@ -28,9 +28,9 @@ fn recheck_timers() {
     let m = current::is_fiber().then(enter);
     // Inside `host` it could be stopped.
     // SAFETY: here — nothing below waits or switches.
-    let still = unsafe { Still::new() };
+    let no_preempt = unsafe { NoPreempt::new() };
     wake::wake_if_idle();
-    drop(still);
+    drop(no_preempt);
     if m.is_some() {
         leave();
     }

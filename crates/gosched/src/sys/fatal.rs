@@ -3,10 +3,10 @@
 #[cfg(ported)]
 pub(crate) use gosched_context::fatal::{Stderr, set_dump};
 
-/// `fatal!("…", …)`: see [`gosched_context::fatal::stop`].
+/// `fatal!("…", …)`: see [`gosched_context::fatal::throw`].
 macro_rules! fatal {
     ($($message:tt)*) => {
-        gosched_context::fatal::stop(format_args!($($message)*))
+        gosched_context::fatal::throw(format_args!($($message)*))
     };
 }
 pub(crate) use fatal;

@@ -21,7 +21,7 @@ pub(crate) fn id() -> pid_t {
     unsafe { libc::gettid() }
 }
 
-pub(crate) use gosched_context::watchdog::cpu_time;
+pub(crate) use gosched_context::watchdog::thread_cpu_nanos;
 
 /// Asks the kernel.
 pub(crate) fn status(thread: pid_t) -> ThreadStatus {
@@ -133,9 +133,10 @@ mod tests {
             while !stands_still {
                 assert!(start.elapsed() < Duration::from_secs(120));
                 let sleeper = thread.load(Ordering::Relaxed);
-                let before = cpu_time(sleeper).filter(|_| status(sleeper) == ThreadStatus::Blocked);
+                let before =
+                    thread_cpu_nanos(sleeper).filter(|_| status(sleeper) == ThreadStatus::Blocked);
                 std::thread::sleep(Duration::from_millis(5));
-                stands_still = before.is_some() && before == cpu_time(sleeper);
+                stands_still = before.is_some() && before == thread_cpu_nanos(sleeper);
             }
             over.store(true, Ordering::Relaxed);
             sleeper.thread().unpark();
@@ -158,10 +159,10 @@ mod tests {
             }
             over.store(true, Ordering::Relaxed);
         });
-        let (before, start) = (cpu_time(id()), Instant::now());
-        while cpu_time(id()) <= before {
+        let (before, start) = (thread_cpu_nanos(id()), Instant::now());
+        while thread_cpu_nanos(id()) <= before {
             assert!(start.elapsed() < Duration::from_secs(120));
         }
-        assert_eq!(cpu_time(0), None);
+        assert_eq!(thread_cpu_nanos(0), None);
     }
 }

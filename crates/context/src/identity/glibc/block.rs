@@ -1,6 +1,6 @@
 //! The thread control block of an identity: written once, put right after each owner.
 
-use super::probe::{Found, KEYS_IN_BLOCK};
+use super::probe::{KEYS_IN_BLOCK, ProbedBlock};
 use crate::stack::{Extent, MAX_NUMBER, PAGE};
 use crate::unsupported::Unsupported;
 use std::ffi::c_int;
@@ -34,9 +34,9 @@ pub(super) struct Layout {
     pointers: Vec<usize>,
     tid: usize,
     /// From here on the hot part is put back after each owner.
-    owned: usize,
+    reset_from: usize,
     /// Index of the first of `pointers` in that part.
-    owned_pointers: usize,
+    first_reset_pointer: usize,
     keys: usize,
     keys_used: usize,
     key_tables: usize,
@@ -47,7 +47,7 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn new(
-        found: Found,
+        found: ProbedBlock,
         below: usize,
         align: usize,
         resolver_pointer: isize,
@@ -65,8 +65,8 @@ impl Layout {
             pattern: found.pattern[..hot].to_vec(),
             pointers: Vec::new(),
             tid: found.tid,
-            owned: found.list,
-            owned_pointers: 0,
+            reset_from: found.list,
+            first_reset_pointer: 0,
             keys: found.keys,
             keys_used: found.keys_used,
             key_tables: found.key_tables,
@@ -75,12 +75,12 @@ impl Layout {
             rseq,
         };
         layout.relocate(&found);
-        layout.owned_pointers = layout.pointers.partition_point(|&at| at < layout.owned);
+        layout.first_reset_pointer = layout.pointers.partition_point(|&at| at < layout.reset_from);
         Ok(layout)
     }
 
     /// Turns the words that point into the probed block into offsets.
-    fn relocate(&mut self, found: &Found) {
+    fn relocate(&mut self, found: &ProbedBlock) {
         let word = |pattern: &[u8], at: usize| {
             let bytes = pattern[at..at + 8].try_into().unwrap_or_default();
             usize::from_ne_bytes(bytes)
@@ -110,7 +110,7 @@ impl Layout {
         unsafe {
             std::ptr::copy_nonoverlapping(pattern.as_ptr(), (tp + from) as *mut u8, pattern.len());
         }
-        let first = if from == 0 { 0 } else { self.owned_pointers };
+        let first = if from == 0 { 0 } else { self.first_reset_pointer };
         for &at in &self.pointers[first..] {
             let word = (tp + at) as *mut usize;
             // SAFETY: quiet — as above; the pattern holds the offset.
@@ -137,7 +137,7 @@ impl Layout {
     ///
     /// # Safety
     /// - **quiet**: as for `write_hot`; the thread-locals are there.
-    pub(super) unsafe fn connect(&self, tp: usize) {
+    pub(super) unsafe fn set_resolver_pointer(&self, tp: usize) {
         let word = tp.wrapping_add_signed(self.resolver_pointer) as *mut usize;
         // SAFETY: quiet — promised by the caller.
         unsafe { *word = tp + self.resolver };
@@ -150,7 +150,7 @@ impl Layout {
     #[inline]
     pub(super) unsafe fn wipe(&self, tp: usize, number: u32) {
         // SAFETY: quiet — promised by the caller.
-        unsafe { self.write_hot(tp, number, self.owned) };
+        unsafe { self.write_hot(tp, number, self.reset_from) };
     }
 
     /// The kernel writes CPU numbers to the carrier's area, never to this one: say that it is not
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_new_block_is_that_of_a_thread() {
-        let layout = &super::super::probed().unwrap().layout;
+        let layout = &super::super::probe_once().unwrap().layout;
         let stack = Stack::new(Size::new(1).unwrap()).unwrap();
         // SAFETY: quiet — a stack of the test's own; the depot may give one that has an identity.
         let built = stack.has_identity() || unsafe { crate::identity::create(&stack) }.is_ok();
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!((word(tp), word(tp + 16)), (tp, tp), "self pointers");
         assert_eq!(word(tp + 0x28), word(me + 0x28), "the stack guard is the process's");
         assert_eq!(word(tp + 0x30), word(me + 0x30), "the pointer guard is the process's");
-        let list = tp + layout.owned;
+        let list = tp + layout.reset_from;
         assert_eq!((word(list), word(list + 8)), (list, list), "a list of one");
         assert_eq!(word(tp + layout.tid) as u32, FIRST_TID + stack.number());
         assert!(word(tp + layout.tid) as u32 > 1 << 22, "no thread of Linux has this id");
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn an_area_that_the_kernel_does_not_serve_says_so() {
-        let layout = &super::super::probed().unwrap().layout;
+        let layout = &super::super::probe_once().unwrap().layout;
         let Some(offset) = layout.rseq else { return };
         let stack = Stack::new(Size::new(1).unwrap()).unwrap();
         // SAFETY: mapped — the test's own stack.

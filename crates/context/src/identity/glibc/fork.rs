@@ -11,7 +11,7 @@
 //! runtime built on this crate is over in the child. Allocating, starting threads
 //! and `exec` work as after any fork.
 
-use super::{BANK, PROBING, WRITING, loading};
+use super::{IDENTITY_WRITE_LOCK, PROBE_LOCK, SAVED_LIBC_TLS, loading};
 use crate::barrier;
 use crate::carrier;
 use crate::fault;
@@ -45,35 +45,35 @@ pub(super) fn install() -> Result<(), Unsupported> {
         errno => {
             INSTALLED.store(false, Ordering::Relaxed);
             let error = std::io::Error::from_raw_os_error(errno);
-            Err(Unsupported::passing("a handler for forks", error.to_string()))
+            Err(Unsupported::transient("a handler for forks", error.to_string()))
         }
     }
 }
 
 /// The child would never see the layout found out. Nobody waits for this who has a P.
 extern "C" fn prepare() {
-    PROBING.hold();
+    PROBE_LOCK.hold();
 }
 
 extern "C" fn parent() {
     // SAFETY: held — taken by `prepare` on this thread.
-    unsafe { PROBING.release() };
+    unsafe { PROBE_LOCK.release() };
 }
 
 extern "C" fn child() {
     barrier::init();
-    carrier::lost_in_fork();
+    carrier::mark_forked_child();
     // SAFETY: child — this is one; held — by `prepare`, in the thread that this one is a copy of.
-    unsafe { PROBING.mend_in_child(|()| ()) };
+    unsafe { PROBE_LOCK.repair_in_child(|()| ()) };
     // SAFETY: child — this is one; none of these is held where user code, and so a fork, can run.
-    unsafe { WRITING.mend_in_child(|()| ()) };
+    unsafe { IDENTITY_WRITE_LOCK.repair_in_child(|()| ()) };
     // What was in it is lost.
     // SAFETY: child — as above.
-    unsafe { BANK.mend_in_child(|bank| std::mem::forget(std::mem::take(bank))) };
+    unsafe { SAVED_LIBC_TLS.repair_in_child(|bank| std::mem::forget(std::mem::take(bank))) };
     // SAFETY: child — as above.
-    unsafe { fault::mend_in_child() };
+    unsafe { fault::repair_in_child() };
     // SAFETY: child — as above.
-    unsafe { loading::mend_in_child() };
+    unsafe { loading::repair_in_child() };
     // SAFETY: child — as above.
-    unsafe { DEPOT.mend_in_child() };
+    unsafe { DEPOT.repair_in_child() };
 }

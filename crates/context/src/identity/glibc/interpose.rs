@@ -25,14 +25,14 @@ use dynamic as real;
 mod real;
 
 #[cfg(target_feature = "crt-static")]
-pub(crate) use real::keeping_the_error;
+pub(crate) use real::preserving_dlerror;
 
 mod loader;
 
 use crate::arch;
-use crate::carried::Still;
-use crate::carrier::{MASKED, Role, role};
-use crate::stack::{DEPOT, Found};
+use crate::carried::NoPreempt;
+use crate::carrier::{MASK_CHANGED, Role, role};
+use crate::stack::{DEPOT, StackInfo};
 use crate::unsupported::Unsupported;
 use libc::{c_int, clockid_t, cpu_set_t, pthread_attr_t, pthread_t, sigset_t};
 
@@ -52,17 +52,17 @@ pub(super) fn check() -> Result<(), Unsupported> {
     ];
     let mut ours =
         std::hint::black_box(ours).into_iter().chain(std::hint::black_box(loader::ours()));
-    if ours.all(|(name, at)| real::is_in_force(name, at)) && real::in_force() {
+    if ours.all(|(name, at)| real::is_in_force(name, at)) && real::are_own_functions_in_force() {
         return Ok(());
     }
     Err(Unsupported::new(
         "gosched's versions of some libc functions before libc's",
-        real::where_we_are(),
+        real::describe_location(),
     ))
 }
 
 /// The goroutine that a `pthread_t` stands for.
-fn goroutine(thread: pthread_t) -> Option<Found> {
+fn goroutine(thread: pthread_t) -> Option<StackInfo> {
     DEPOT.find(thread as usize).filter(|found| found.thread_pointer == thread as usize)
 }
 
@@ -146,7 +146,7 @@ unsafe extern "C" fn pthread_sigmask(
     old: *mut sigset_t,
 ) -> c_int {
     // SAFETY: as the caller's call.
-    noting_the_mask(set, || unsafe { real::pthread_sigmask(how, set, old) })
+    change_mask_and_flag(set, || unsafe { real::pthread_sigmask(how, set, old) })
 }
 
 /// # Safety
@@ -154,20 +154,20 @@ unsafe extern "C" fn pthread_sigmask(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
     // SAFETY: as the caller's call.
-    noting_the_mask(set, || unsafe { real::sigprocmask(how, set, old) })
+    change_mask_and_flag(set, || unsafe { real::sigprocmask(how, set, old) })
 }
 
 /// Makes a call that changes the thread's signal mask, if it gives a new one.
-fn noting_the_mask(set: *const sigset_t, call: impl FnOnce() -> c_int) -> c_int {
+fn change_mask_and_flag(set: *const sigset_t, call: impl FnOnce() -> c_int) -> c_int {
     if set.is_null() || role() != Role::Goroutine {
         return call();
     }
     // SAFETY: here — it is dropped at the end, and nothing waits.
-    let _same_thread = unsafe { Still::new() };
+    let _same_thread = unsafe { NoPreempt::new() };
     let failed = call();
     // SAFETY: carried — the role says so.
     let carrier = unsafe { arch::carrier() };
     // SAFETY: alive — a carrier stays where it is while it carries.
-    unsafe { &*carrier }.set_odd(MASKED, true);
+    unsafe { &*carrier }.set_slow_path_flag(MASK_CHANGED, true);
     failed
 }

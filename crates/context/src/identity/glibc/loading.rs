@@ -4,7 +4,7 @@
 //! not know identities: after each `dlopen` they get them here. What `dlopen` has brought is told
 //! from what other ways brought (libc.so's own loads, for a name service) by looking before and
 //! after; nothing that may be in use already is written over. Looking before is only right while no
-//! other `dlopen` is on its way: [`LOADING`] counts them, and [`UNTOLD`] those that could not take
+//! other `dlopen` is on its way: [`LOADS_IN_PROGRESS`] counts them, and [`PENDING_RESCANS`] those that could not take
 //! that lock.
 //!
 //! **An image is replaced while wipes read it.** A wipe that still has the old one could write bytes
@@ -19,13 +19,13 @@
 //!
 //! **A library brings libc.so** into a program with libc inside it. libc.so's values are not part of
 //! the image: they are written when it comes, and by [`create`](super::create) from then on. Both
-//! under [`WRITING`], so that no identity is missed:
+//! under [`IDENTITY_WRITE_LOCK`], so that no identity is missed:
 //!
 //! Loader, with the lock: 1. says what is kept; 2. writes it into all identities that are marked.
 //! Creator: 1. marks its slot; 2. with the lock, looks what is kept; 3. writes that.
 
 use super::modules::{Image, Modules};
-use super::{GLIBC, Glibc, WRITING, symbols};
+use super::{GLIBC, Glibc, IDENTITY_WRITE_LOCK, symbols};
 use crate::barrier;
 use crate::lock::Lock;
 use crate::stack::DEPOT;
@@ -34,82 +34,82 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// `dlopen`s on their way. Held while modules are looked at, never during a `dlopen`, nor while the
 /// loader's lock for loads is waited for: a constructor that loads has that one.
-static LOADING: Lock<usize> = Lock::new(0);
+static LOADS_IN_PROGRESS: Lock<usize> = Lock::new(0);
 
 /// Goroutines inside `dl_iterate_phdr` that loaded libraries there. They have the loader's lock, which
-/// whoever holds [`LOADING`] may wait for. Counted up with the loader's lock, before the load, and
-/// down with `LOADING`, after identities were told: who saw the library in a scan sees the count.
-static UNTOLD: AtomicUsize = AtomicUsize::new(0);
+/// whoever holds [`LOADS_IN_PROGRESS`] may wait for. Counted up with the loader's lock, before the load, and
+/// down with `LOADS_IN_PROGRESS`, after identities were told: who saw the library in a scan sees the count.
+static PENDING_RESCANS: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes known what was found out of libc, and of the libraries that have come meanwhile. A load that
 /// is still on its way tells of its library at its end.
 pub(super) fn publish(found: Result<Glibc, Unsupported>) {
     symbols::find_second_libc();
-    let _loading = LOADING.lock_patiently();
+    let _loading = LOADS_IN_PROGRESS.lock_preemptible();
     if let Ok(glibc) = &found {
-        glibc.look_again(Values::LeaveAlone);
+        glibc.rescan_modules(NewModules::LeaveAlone);
     }
     drop(GLIBC.set(found));
 }
 
 /// Runs `dlopen` (or what loads libraries by another name) and tells all identities.
-pub(super) fn around_loading<L: FnOnce() -> R, R>(load: L) -> R {
+pub(super) fn with_load<L: FnOnce() -> R, R>(load: L) -> R {
     {
-        let mut loading = LOADING.lock_patiently();
+        let mut loading = LOADS_IN_PROGRESS.lock_preemptible();
         if let Some(Ok(glibc)) = GLIBC.get()
             && *loading == 0
         {
             // What came by other ways is of unknown age: known from here on, and left alone.
-            glibc.look_again(Values::LeaveAlone);
+            glibc.rescan_modules(NewModules::LeaveAlone);
         }
         *loading += 1;
     }
     let result = load();
     symbols::find_second_libc();
-    let mut loading = LOADING.lock_patiently();
+    let mut loading = LOADS_IN_PROGRESS.lock_preemptible();
     if let Some(Ok(glibc)) = GLIBC.get() {
-        glibc.look_again(Values::Write);
+        glibc.rescan_modules(NewModules::Write);
     }
     *loading -= 1;
     result
 }
 
 /// Runs `dlclose`; what is gone is not written any more, and is new when it comes again.
-pub(super) fn around_unloading<U: FnOnce() -> R, R>(unload: U) -> R {
+pub(super) fn with_unload<U: FnOnce() -> R, R>(unload: U) -> R {
     let result = unload();
     if let Some(Ok(glibc)) = GLIBC.get() {
-        let _loading = LOADING.lock_patiently();
-        glibc.look_again(Values::Forget);
+        let _loading = LOADS_IN_PROGRESS.lock_preemptible();
+        glibc.rescan_modules(NewModules::Forget);
     }
     result
 }
 
 /// The calling goroutine, inside `dl_iterate_phdr`, is about to load or unload; it will
-/// [`tell`] when it is out.
-pub(super) fn will_tell() {
-    UNTOLD.fetch_add(1, Ordering::Relaxed);
+/// [`finish_rescan`] when it is out.
+pub(super) fn announce_rescan() {
+    PENDING_RESCANS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Tells all identities what has changed, where the change itself could not.
-pub(super) fn tell() {
+pub(super) fn finish_rescan() {
     symbols::find_second_libc();
-    let _loading = LOADING.lock_patiently();
+    let _loading = LOADS_IN_PROGRESS.lock_preemptible();
     if let Some(Ok(glibc)) = GLIBC.get() {
-        glibc.look_again(Values::Write);
+        glibc.rescan_modules(NewModules::Write);
     }
-    UNTOLD.fetch_sub(1, Ordering::Relaxed);
+    PENDING_RESCANS.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// # Safety
-/// - **child**: as for [`Lock::mend_in_child`].
-pub(super) unsafe fn mend_in_child() {
+/// - **child**: as for [`Lock::repair_in_child`].
+pub(super) unsafe fn repair_in_child() {
     // SAFETY: child — promised by the caller.
-    unsafe { LOADING.mend_in_child(|_| ()) };
+    unsafe { LOADS_IN_PROGRESS.repair_in_child(|_| ()) };
 }
 
 /// What to do about modules that were not there before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Values {
+enum NewModules {
     /// They are new: give everyone their first values.
     Write,
     /// Their age is unknown: wipe them from now on.
@@ -119,37 +119,37 @@ enum Values {
 }
 
 impl Glibc {
-    fn look_again(&self, values: Values) {
+    fn rescan_modules(&self, values: NewModules) {
         // Without memory to look: libraries loaded now keep zeros in goroutines that exist.
         let Some(modules) = Modules::scan(&self.symbols, &self.layout) else { return };
-        if values == Values::LeaveAlone && UNTOLD.load(Ordering::Relaxed) > 0 {
+        if values == NewModules::LeaveAlone && PENDING_RESCANS.load(Ordering::Relaxed) > 0 {
             return;
         }
-        // SAFETY: never null, never freed; only this function replaces it, under `LOADING`.
+        // SAFETY: never null, never freed; only this function replaces it, under `LOADS_IN_PROGRESS`.
         let old = unsafe { &*self.image.load(Ordering::Relaxed) };
         let mut image = modules.image();
         let new = image.without(old);
-        if values == Values::Forget {
+        if values == NewModules::Forget {
             image = image.without(&new);
         }
         let disown = modules.rseq_readers && !self.rseq_readers.swap(true, Ordering::Relaxed);
-        let kept = if self.kept.get().is_none() { modules.kept() } else { None };
+        let kept = if self.libc_tls.get().is_none() { modules.kept() } else { None };
         if new.is_empty() && image.len() == old.len() && !disown && kept.is_none() {
             return;
         }
         let image = Box::new(image);
         // PAIR identity-image: publishes the image. The old one stays: a wipe may read it.
         self.image.store(Box::into_raw(image), Ordering::Release);
-        if values != Values::Write && !disown && kept.is_none() {
+        if values != NewModules::Write && !disown && kept.is_none() {
             return;
         }
         // Orders the store of the image before the values.
         barrier::heavy();
-        let _writing = WRITING.lock_patiently();
+        let _writing = IDENTITY_WRITE_LOCK.lock_preemptible();
         // An identity that is being made gets these from now on; all others below.
-        let kept = kept.map(|kept| self.kept.get_or_init(|| kept));
+        let kept = kept.map(|kept| self.libc_tls.get_or_init(|| kept));
         for tp in DEPOT.identities() {
-            if values == Values::Write {
+            if values == NewModules::Write {
                 // SAFETY: quiet — the library was just loaded: nobody was told of its variables.
                 unsafe { new.write(tp) };
                 if let Some(kept) = kept {
@@ -158,7 +158,7 @@ impl Glibc {
                 }
             }
             if disown {
-                // SAFETY: mapped — it cannot lose its mark while `WRITING` is held.
+                // SAFETY: mapped — it cannot lose its mark while `IDENTITY_WRITE_LOCK` is held.
                 unsafe { self.layout.disown_rseq(tp) };
             }
         }

@@ -6,7 +6,7 @@
 //! A slot is marked as holding an identity *before* ld.so fills it. A library loaded meanwhile then
 //! misses nothing: either ld.so knew it when it filled the block, or the block was marked when the
 //! library's values were written into all of them; both happen under ld.so's own lock. The mark is
-//! taken away under [`WRITING`], which those writes hold, before the slot's memory goes.
+//! taken away under [`IDENTITY_WRITE_LOCK`], which those writes hold, before the slot's memory goes.
 
 mod block;
 mod fork;
@@ -31,7 +31,7 @@ use crate::lock::Lock;
 use crate::stack::{Extent, Stack, StackError};
 use crate::unsupported::Unsupported;
 use block::{DynamicVector, Layout};
-use modules::{Image, Kept, Modules};
+use modules::{Image, LibcTls, Modules};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use symbols::Symbols;
@@ -39,15 +39,15 @@ use symbols::Symbols;
 static GLIBC: OnceLock<Result<Glibc, Unsupported>> = OnceLock::new();
 
 /// Held while the layout is found out. A fork waits for it: the child would never see it done.
-static PROBING: Lock<()> = Lock::new(());
+static PROBE_LOCK: Lock<()> = Lock::new(());
 
 /// Held while values are written into identities that others may use, and while one's mark is taken
 /// away.
-static WRITING: Lock<()> = Lock::new(());
+static IDENTITY_WRITE_LOCK: Lock<()> = Lock::new(());
 
 /// libc's own thread-locals hold memory that only a dying thread could free (its malloc cache). An
 /// identity that is torn down leaves them here, and the next one made takes them up.
-static BANK: Lock<Vec<Box<[u8]>>> = Lock::new(Vec::new());
+static SAVED_LIBC_TLS: Lock<Vec<Box<[u8]>>> = Lock::new(Vec::new());
 
 /// What was found out of this process's libc.
 #[derive(Debug)]
@@ -57,14 +57,14 @@ struct Glibc {
     /// First values of static thread-locals. Replaced, never freed: wipes read it without a lock.
     image: AtomicPtr<Image>,
     /// libc's own thread-locals, where libc is a module: from the start, or brought by a library into a
-    /// program with libc inside it. Set under [`WRITING`].
-    kept: OnceLock<Kept>,
+    /// program with libc inside it. Set under [`IDENTITY_WRITE_LOCK`].
+    libc_tls: OnceLock<LibcTls>,
     rseq_readers: AtomicBool,
 }
 
-fn probed() -> Result<&'static Glibc, &'static Unsupported> {
+fn probe_once() -> Result<&'static Glibc, &'static Unsupported> {
     if GLIBC.get().is_none() {
-        let _one_at_a_time = PROBING.lock_patiently();
+        let _one_at_a_time = PROBE_LOCK.lock_preemptible();
         if GLIBC.get().is_none() {
             let probe = fork::install().and_then(|()| Glibc::probe()).and_then(|glibc| {
                 crate::stack::init();
@@ -74,7 +74,7 @@ fn probed() -> Result<&'static Glibc, &'static Unsupported> {
             });
             match probe {
                 // No memory, no thread to be had: another time it may be there.
-                Err(why) if why.is_passing() => return Err(Box::leak(Box::new(why))),
+                Err(why) if why.is_transient() => return Err(Box::leak(Box::new(why))),
                 probe => loading::publish(probe),
             }
         }
@@ -86,7 +86,7 @@ fn probed() -> Result<&'static Glibc, &'static Unsupported> {
     }
 }
 
-/// What [`probed`] found; for code that can only run after it succeeded.
+/// What [`probe_once`] found; for code that can only run after it succeeded.
 #[inline]
 fn glibc() -> &'static Glibc {
     match GLIBC.get() {
@@ -96,7 +96,7 @@ fn glibc() -> &'static Glibc {
 }
 
 pub(crate) fn extent() -> Result<Extent, &'static Unsupported> {
-    probed().map(|glibc| glibc.layout.extent)
+    probe_once().map(|glibc| glibc.layout.extent)
 }
 
 impl Glibc {
@@ -126,7 +126,7 @@ impl Glibc {
         Ok(Glibc {
             symbols,
             layout,
-            kept: modules.kept().map_or_else(OnceLock::new, OnceLock::from),
+            libc_tls: modules.kept().map_or_else(OnceLock::new, OnceLock::from),
             rseq_readers: AtomicBool::new(modules.rseq_readers),
             image: AtomicPtr::new(Box::into_raw(Box::new(modules.image()))),
         })
@@ -138,7 +138,7 @@ impl Glibc {
     /// As [`create`].
     unsafe fn create(&self, stack: &Stack) -> Result<(), StackError> {
         let tp = stack.thread_pointer();
-        stack.set_identity(true);
+        stack.set_has_identity(true);
         let rseq_readers = self.rseq_readers.load(Ordering::Relaxed);
         // SAFETY: quiet — promised by the caller; a slot without identity is zero.
         unsafe { self.layout.create(tp, stack.number(), rseq_readers) };
@@ -151,29 +151,29 @@ impl Glibc {
                 errno: libc::ENOMEM,
             });
         }
-        if let Some(kept) = self.kept_by_now() {
-            let saved = BANK.lock_patiently().pop();
+        if let Some(kept) = self.current_libc_tls() {
+            let saved = SAVED_LIBC_TLS.lock_preemptible().pop();
             // SAFETY: quiet — as above; saved by `destroy` from the same places.
             unsafe { kept.write(tp, saved.as_deref()) };
         }
         // SAFETY: quiet — as above.
-        unsafe { self.layout.connect(tp) };
+        unsafe { self.layout.set_resolver_pointer(tp) };
         Ok(())
     }
 
     /// What is kept, for an identity that is marked. A library that brings libc.so right now either
     /// writes into it, or is known here.
-    fn kept_by_now(&self) -> Option<&Kept> {
-        let _writing = (!symbols::LIBC_IS_A_MODULE).then(|| WRITING.lock_patiently());
-        self.kept.get()
+    fn current_libc_tls(&self) -> Option<&LibcTls> {
+        let _writing = (!symbols::LIBC_IS_A_MODULE).then(|| IDENTITY_WRITE_LOCK.lock_preemptible());
+        self.libc_tls.get()
     }
 
     /// From here on nobody writes into the slot's identity: there is none. Returns what it leaves to be
     /// kept.
-    fn unmark(&self, stack: &Stack) -> Option<&Kept> {
-        let _writing = WRITING.lock_patiently();
-        stack.set_identity(false);
-        self.kept.get()
+    fn unmark(&self, stack: &Stack) -> Option<&LibcTls> {
+        let _writing = IDENTITY_WRITE_LOCK.lock_preemptible();
+        stack.set_has_identity(false);
+        self.libc_tls.get()
     }
 
     /// See [`begin`].
@@ -197,7 +197,7 @@ impl Glibc {
         unsafe { self.layout.close_resolver(tp) };
         // SAFETY: the global locale always exists.
         unsafe { libc::uselocale(GLOBAL_LOCALE) };
-        if let Some(kept) = self.kept.get() {
+        if let Some(kept) = self.libc_tls.get() {
             // SAFETY: own — as above.
             unsafe { kept.retire() };
         }
@@ -270,7 +270,7 @@ impl Glibc {
         unsafe { self.layout.wipe(tp, stack.number()) };
         if !symbols::LIBC_IS_A_MODULE {
             // SAFETY: quiet — promised by the caller; libc's thread-locals started over too.
-            unsafe { self.layout.connect(tp) };
+            unsafe { self.layout.set_resolver_pointer(tp) };
         }
     }
 
@@ -283,7 +283,7 @@ impl Glibc {
         if let Some(kept) = self.unmark(stack) {
             // SAFETY: quiet — the stack rests, so nothing runs with its identity.
             let saved = unsafe { kept.save(tp) };
-            BANK.lock_patiently().push(saved);
+            SAVED_LIBC_TLS.lock_preemptible().push(saved);
         }
         // SAFETY: quiet — as above.
         unsafe { self.layout.free_key_tables(tp) };
@@ -294,7 +294,7 @@ impl Glibc {
 
 /// No memory to look at the modules.
 fn no_memory() -> Unsupported {
-    Unsupported::passing("memory to look at thread-locals", "none")
+    Unsupported::transient("memory to look at thread-locals", "none")
 }
 
 /// `LC_GLOBAL_LOCALE`: follow `setlocale`, as a fresh thread does.
@@ -314,7 +314,7 @@ const DESTRUCTOR_ROUNDS: usize = 4;
 /// # Safety
 /// - **quiet**: the stack has no identity, and nothing runs with the place where it will be.
 pub unsafe fn create(stack: &Stack) -> Result<(), StackError> {
-    let glibc = probed().map_err(StackError::Unsupported)?;
+    let glibc = probe_once().map_err(StackError::Unsupported)?;
     // SAFETY: quiet — promised by the caller.
     unsafe { glibc.create(stack) }
 }
@@ -351,7 +351,7 @@ pub unsafe fn wipe(stack: &Stack) {
 
 /// Tears a resting stack's identity down, if it has one. Frees memory: as [`create`].
 pub(crate) fn destroy(stack: &Stack) {
-    if let Ok(glibc) = probed() {
+    if let Ok(glibc) = probe_once() {
         glibc.destroy(stack);
     }
 }
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_trial_that_goes_wrong_is_told_with_what_was_wanted() {
-        super::probed().unwrap();
+        super::probe_once().unwrap();
         let mut glibc = Glibc::probe().unwrap();
         selftest::run(&glibc).unwrap();
         // Without an image nothing gets its first values again: the second trial sees the first's.

@@ -49,13 +49,13 @@ impl Modules {
     ///
     /// With a libc.so that a library has brought, the caller is a thread, not a goroutine: libc.so's
     /// pointers into character tables are read off its variables.
-    pub(super) fn kept(&self) -> Option<Kept> {
+    pub(super) fn kept(&self) -> Option<LibcTls> {
         let second = symbols::second_libc()?;
         let mut first = self.image_of(|module| module.libc);
         if let Some(second) = second {
             first.set_tables(&second);
         }
-        (!first.is_empty()).then_some(Kept { first, second })
+        (!first.is_empty()).then_some(LibcTls { first, second })
     }
 
     fn image_of(&self, belongs: impl Fn(&Module) -> bool) -> Image {
@@ -66,13 +66,13 @@ impl Modules {
 
 /// libc's own thread-locals: what a new identity has there, and what an old one had.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct LibcTls {
     first: Image,
     /// Whose they are, if not the program's libc's.
     second: Option<SecondLibc>,
 }
 
-impl Kept {
+impl LibcTls {
     /// Writes what an earlier identity had; first values if there is none.
     ///
     /// # Safety
@@ -209,7 +209,7 @@ impl<'a> Scratch<'a> {
 
     /// The static modules, with their first values. One that is not among those `found` (it is in
     /// another name space) is taken to reach up to the next.
-    fn read(&self, found: &[Found]) -> Vec<Module> {
+    fn read(&self, found: &[TlsModule]) -> Vec<Module> {
         // SAFETY: own — the block is ours alone.
         let vector = unsafe { DynamicVector::of(self.tp) };
         let place = |id| {
@@ -240,7 +240,7 @@ impl Drop for Scratch<'_> {
 }
 
 /// A loaded module with thread-locals.
-struct Found {
+struct TlsModule {
     id: usize,
     len: usize,
     libc: bool,
@@ -248,7 +248,7 @@ struct Found {
 
 struct Scan<'a> {
     symbols: &'a Symbols,
-    found: Vec<Found>,
+    found: Vec<TlsModule>,
     rseq_readers: bool,
 }
 
@@ -286,11 +286,11 @@ unsafe extern "C" fn module(
         let strings = unsafe { Strings::of(address(dynamic), info.dlpi_addr) };
         // librseq finds the area by a look-up at run time, which no table shows.
         let named = name.to_bytes().windows(7).any(|part| part == b"librseq");
-        scan.rseq_readers |= named || strings.name_rseq();
+        scan.rseq_readers |= named || strings.refers_to_rseq();
     }
     let tls = headers.iter().find(|header| header.p_type == libc::PT_TLS);
     if let Some(tls) = tls.filter(|_| has_tls_fields && info.dlpi_tls_modid != 0) {
-        scan.found.push(Found { id: info.dlpi_tls_modid, len: tls.p_memsz as usize, libc });
+        scan.found.push(TlsModule { id: info.dlpi_tls_modid, len: tls.p_memsz as usize, libc });
     }
     0
 }
@@ -325,7 +325,7 @@ impl Strings {
     }
 
     /// Whether the module refers to the area that the kernel shares with each thread.
-    fn name_rseq(&self) -> bool {
+    fn refers_to_rseq(&self) -> bool {
         const NAME: &[u8] = b"\0__rseq_offset\0";
         if self.at == 0 || self.len < NAME.len() {
             return false;

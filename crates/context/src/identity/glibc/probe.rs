@@ -6,7 +6,7 @@
 //! they do on a thread.
 //!
 //! The probing thread is not alone with its block. An allocator or a sanitizer may set pthread keys
-//! of its own there before [`look`] runs, or in any call that allocates. So no look is compared with
+//! of its own there before [`probe_this_thread`] runs, or in any call that allocates. So no look is compared with
 //! an earlier one, the probing thread allocates nothing itself, and the pattern has no key set.
 
 use super::symbols::Symbols;
@@ -19,7 +19,7 @@ pub(super) const KEYS_IN_BLOCK: usize = 32;
 
 /// Offsets from the thread pointer, and the pattern of a fresh control block.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct ProbedBlock {
     /// Size of the control block.
     pub(super) size: usize,
     pub(super) tid: usize,
@@ -39,9 +39,9 @@ pub(super) struct Found {
 }
 
 /// What the probing thread reports: found, or what it looked for in vain.
-type Report = Result<Found, &'static str>;
+type Report = Result<ProbedBlock, &'static str>;
 
-struct Question {
+struct ProbeRequest {
     symbols: *const Symbols,
     keys: (libc::pthread_key_t, libc::pthread_key_t),
     /// Empty, with room for the largest block: the probing thread does not allocate.
@@ -49,9 +49,9 @@ struct Question {
     answer: Report,
 }
 
-pub(super) fn probe(symbols: &Symbols) -> Result<Found, Unsupported> {
+pub(super) fn probe(symbols: &Symbols) -> Result<ProbedBlock, Unsupported> {
     let keys = Keys::new()?;
-    let mut question = Question {
+    let mut question = ProbeRequest {
         symbols,
         keys: keys.near_and_far()?,
         pattern: Vec::with_capacity(MAX_BLOCK),
@@ -64,13 +64,13 @@ pub(super) fn probe(symbols: &Symbols) -> Result<Found, Unsupported> {
         libc::pthread_create(
             thread.as_mut_ptr(),
             std::ptr::null(),
-            look,
+            probe_this_thread,
             (&raw mut question).cast(),
         )
     };
     if failed != 0 {
         let error = std::io::Error::from_raw_os_error(failed);
-        return Err(Unsupported::passing("a thread to look at", error.to_string()));
+        return Err(Unsupported::transient("a thread to look at", error.to_string()));
     }
     // SAFETY: filled by pthread_create, which succeeded.
     let thread = unsafe { thread.assume_init() };
@@ -116,32 +116,32 @@ impl Drop for Keys {
     }
 }
 
-extern "C" fn look(question: *mut libc::c_void) -> *mut libc::c_void {
-    // SAFETY: `probe` passes its `Question` and waits; it is this thread's alone.
-    let question = unsafe { &mut *question.cast::<Question>() };
+extern "C" fn probe_this_thread(question: *mut libc::c_void) -> *mut libc::c_void {
+    // SAFETY: `probe` passes its `ProbeRequest` and waits; it is this thread's alone.
+    let question = unsafe { &mut *question.cast::<ProbeRequest>() };
     // SAFETY: as above.
     let symbols = unsafe { &*question.symbols };
     // Nothing in here may unwind: each look-up answers with what it missed.
-    question.answer = look_at(symbols, question.keys, std::mem::take(&mut question.pattern));
+    question.answer = find_fields(symbols, question.keys, std::mem::take(&mut question.pattern));
     std::ptr::null_mut()
 }
 
-fn look_at(
+fn find_fields(
     symbols: &Symbols,
     (near, far): (libc::pthread_key_t, libc::pthread_key_t),
     mut pattern: Vec<u8>,
 ) -> Report {
     let block = Block::of_this_thread()?;
     block.copy_to(&mut pattern);
-    let mut found = Found { size: block.size, ..Found::default() };
+    let mut found = ProbedBlock { size: block.size, ..ProbedBlock::default() };
 
     // SAFETY: gettid has no precondition.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
     (found.tid, found.robust) =
-        look_for_id(&pattern, block.at, tid).ok_or("the thread's id in its block, among lists")?;
+        find_tid(&pattern, block.at, tid).ok_or("the thread's id in its block, among lists")?;
     found.list = found.tid - 16;
 
-    (found.keys, found.keys_used, found.key_tables) = look_for_keys(&block, near, far)?;
+    (found.keys, found.keys_used, found.key_tables) = find_keys(&block, near, far)?;
     // Keys that are set on this thread are not set on a new one.
     let tables_end = found.key_tables + 8 * KEYS_IN_BLOCK;
     pattern.get_mut(found.keys..tables_end).ok_or("a block with its keys inside")?.fill(0);
@@ -160,7 +160,7 @@ fn look_at(
 
 /// Where the thread's id is in its block, and the head of its robust list: between the node of a list
 /// and an empty list. The number alone would not do: any half of a pointer may be the same.
-fn look_for_id(block: &[u8], block_at: usize, tid: u32) -> Option<(usize, usize)> {
+fn find_tid(block: &[u8], block_at: usize, tid: u32) -> Option<(usize, usize)> {
     let word = |at: usize| {
         let bytes = block.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
         bytes.map_or(0, usize::from_ne_bytes)
@@ -175,7 +175,7 @@ fn look_for_id(block: &[u8], block_at: usize, tid: u32) -> Option<(usize, usize)
     })
 }
 
-fn look_for_keys(
+fn find_keys(
     block: &Block,
     near: libc::pthread_key_t,
     far: libc::pthread_key_t,
@@ -205,7 +205,7 @@ fn look_for_keys(
     // when a key is set.
     let flag = (tables + 8 * KEYS_IN_BLOCK..block.size).find(|&at| {
         let is_set = block.byte(at) == 1;
-        is_set && block.is_byte_set_again(at, || set(near, MARK))
+        is_set && block.test_flag_byte(at, || set(near, MARK))
     });
     let flag = flag.ok_or("a flag that keys were used")?;
     set(near, 0);
@@ -257,7 +257,7 @@ impl Block {
     }
 
     /// Whether `change` makes a byte 1 that was made 0 before. A byte that stays 0 gets its 1 back.
-    fn is_byte_set_again(&self, at: usize, change: impl FnOnce()) -> bool {
+    fn test_flag_byte(&self, at: usize, change: impl FnOnce()) -> bool {
         let byte = (self.at + at) as *mut u8;
         // SAFETY: inside the block of this thread, which runs nothing but `change` until the byte
         // has its value back. Volatile: libc changes it behind the compiler's back.
@@ -288,7 +288,7 @@ impl Block {
 
 #[cfg(test)]
 mod tests {
-    use super::look_for_id;
+    use super::find_tid;
 
     /// A block as a thread has it: pointers to itself, a list node, the id, an empty robust list.
     fn block(at: usize, tid: u32) -> Vec<u8> {
@@ -312,18 +312,18 @@ mod tests {
         let at = 0x7fff_1234_5000;
         // Half of the pointer to the block itself, of the other, and of those in the list node.
         for tid in [1, 0x7fff, 0x1234_5000, 0x1234_6000, 0x1233_d000, 0x1234_d000] {
-            assert_eq!(look_for_id(&block(at, tid), at, tid), Some((0x2d0, 0x2e0)), "{tid:#x}");
+            assert_eq!(find_tid(&block(at, tid), at, tid), Some((0x2d0, 0x2e0)), "{tid:#x}");
         }
     }
 
     #[test]
     fn a_block_without_the_lists_around_the_id_is_none() {
         let at = 0x7fff_1234_5000;
-        assert_eq!(look_for_id(&block(at, 7), at, 8), None);
+        assert_eq!(find_tid(&block(at, 7), at, 8), None);
         for missing in [0x2c0, 0x2c8, 0x2e0, 0x2e8] {
             let mut block = block(at, 7);
             block[missing..missing + 8].fill(0);
-            assert_eq!(look_for_id(&block, at, 7), None, "{missing:#x}");
+            assert_eq!(find_tid(&block, at, 7), None, "{missing:#x}");
         }
     }
 }

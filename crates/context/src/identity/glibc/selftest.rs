@@ -4,7 +4,7 @@
 //! goroutine ends. Each question that is answered wrongly is a reason to run goroutines as threads.
 
 use super::Glibc;
-use crate::arch::{self, Saved};
+use crate::arch::{self, SavedContext};
 use crate::stack::{DEPOT, MIN_USABLE, Size, Stack, StackError};
 use crate::unsupported::Unsupported;
 use std::cell::{Cell, RefCell};
@@ -28,8 +28,8 @@ impl Drop for CountDrop {
 struct Trial<'a> {
     glibc: &'a Glibc,
     stack: &'a Stack,
-    caller: Saved,
-    trial: Saved,
+    caller: SavedContext,
+    trial: SavedContext,
     /// What a thread-local's address was on the caller's thread.
     outside: usize,
     caller_id: std::thread::ThreadId,
@@ -38,7 +38,7 @@ struct Trial<'a> {
 
 pub(super) fn run(glibc: &Glibc) -> Result<(), Unsupported> {
     let refused =
-        |error: StackError| Unsupported::passing("a stack to try an identity", error.to_string());
+        |error: StackError| Unsupported::transient("a stack to try an identity", error.to_string());
     let size =
         Size::with_extent(MIN_USABLE.max(128 << 10), glibc.layout.extent).map_err(refused)?;
     let stack = DEPOT.take(size).map_err(refused)?;
@@ -69,8 +69,8 @@ fn try_once(glibc: &Glibc, stack: &Stack) -> Option<&'static str> {
     let mut trial = Trial {
         glibc,
         stack,
-        caller: Saved::here(),
-        trial: Saved::running(stack.thread_pointer()),
+        caller: SavedContext::for_caller(),
+        trial: SavedContext::empty(stack.thread_pointer()),
         outside: address(),
         caller_id: std::thread::current().id(),
         wrong: None,
@@ -103,7 +103,7 @@ unsafe extern "C" fn inside(_message: usize, data: usize) -> ! {
         // SAFETY: own — this function runs with the new identity.
         unsafe { trial.glibc.begin() };
         // Whatever it finds, this must come back.
-        let look = std::panic::AssertUnwindSafe(|| look_around(trial));
+        let look = std::panic::AssertUnwindSafe(|| first_wrong_answer(trial));
         let found = std::panic::catch_unwind(look);
         trial.wrong = found.unwrap_or(Some("a trial without a panic"));
         // SAFETY: own — nothing of it is needed any more.
@@ -117,7 +117,7 @@ unsafe extern "C" fn inside(_message: usize, data: usize) -> ! {
 }
 
 /// The first of these that is not so.
-fn look_around(trial: &Trial<'_>) -> Option<&'static str> {
+fn first_wrong_answer(trial: &Trial<'_>) -> Option<&'static str> {
     let tp = trial.stack.thread_pointer();
     let block = tp - trial.glibc.layout.extent.below..tp + trial.glibc.layout.extent.hot;
     let questions: [(&'static str, &dyn Fn() -> bool); 9] = [

@@ -31,15 +31,15 @@ static LIBC_HANDLER: AtomicUsize = AtomicUsize::new(0);
 /// Puts our handler before libc's. libc installs its own with the first thread, which the probe was.
 pub(super) fn install() {
     let mut action = KernelAction::default();
-    if !act(std::ptr::null(), &mut action) || action.handler <= libc::SIG_IGN {
+    if !rt_sigaction(std::ptr::null(), &mut action) || action.handler <= libc::SIG_IGN {
         return; // no such handler: this libc does it another way
     }
     LIBC_HANDLER.store(action.handler, Ordering::Relaxed);
     action.handler = on_setxid as *const () as usize;
-    act(&action, std::ptr::null_mut());
+    rt_sigaction(&action, std::ptr::null_mut());
 }
 
-fn act(new: *const KernelAction, old: *mut KernelAction) -> bool {
+fn rt_sigaction(new: *const KernelAction, old: *mut KernelAction) -> bool {
     // SAFETY: both are null or valid; 8 is the size of the kernel's signal set.
     unsafe { libc::syscall(libc::SYS_rt_sigaction, SIGSETXID, new, old, 8usize) == 0 }
 }

@@ -1,7 +1,7 @@
 //! What we need of glibc that no header declares, in a program that has libc inside it.
 
 use super::{KeyRecord, SecondLibc, Symbols};
-use crate::identity::imp::interpose::keeping_the_error;
+use crate::identity::imp::interpose::preserving_dlerror;
 use crate::unsupported::Unsupported;
 use std::arch::asm;
 use std::ffi::{CStr, CString, c_char, c_int, c_long};
@@ -73,7 +73,7 @@ pub(in super::super) fn find_second_libc() {
     // SAFETY: `note_libc` is called with each module in turn, before this returns.
     unsafe { libc::dl_iterate_phdr(Some(note_libc), (&raw mut name).cast()) };
     let Some(name) = name else { return };
-    keeping_the_error(|| {
+    preserving_dlerror(|| {
         if let Some(library) = Library::keep(&name) {
             SECOND.get_or_init(|| library.second_libc());
         }

@@ -50,7 +50,7 @@ impl<T> AnyChan for Chan<T> {
     #[inline]
     unsafe fn unlock_and_forget(&self) {
         // SAFETY: held — promised by the caller.
-        unsafe { self.lock.release_and_forget() };
+        unsafe { self.lock.release_before_free() };
     }
 
     #[inline]

@@ -59,10 +59,10 @@ impl<E: Send + 'static> Group<E> {
         Group { inner: Arc::new(inner) }
     }
 
-    /// No more than `most` of its goroutines run at a time: [`Group::go`] waits for a place.
+    /// No more than `max_batches` of its goroutines run at a time: [`Group::go`] waits for a place.
     ///
     /// # Panics
-    /// `most` is 0, or goroutines of the group run.
+    /// `max_batches` is 0, or goroutines of the group run.
     #[doc(alias = "SetLimit")]
     #[track_caller]
     pub fn limit(self, most: usize) -> Group<E> {

@@ -189,6 +189,6 @@ unsafe fn commit<S>(g: &'static G, data: *const ()) -> bool {
     // From here on a time limit may make it ready without the lock: the `Parking` is gone.
     let wait = wakeup.commit(g);
     // SAFETY: held — by the one who waits. What it waits with may be gone as soon as the lock is free.
-    unsafe { lock.release_and_forget() };
+    unsafe { lock.release_before_free() };
     wait
 }

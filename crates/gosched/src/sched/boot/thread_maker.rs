@@ -16,7 +16,7 @@ use crate::sched::wake::{self, refusal};
 use crate::sched::world::procs;
 use crate::sys::cpu_limit;
 use crate::sys::fatal::Stderr;
-use gosched_context::lock::Guarded;
+use gosched_context::lock::NoPreemptLockGuard;
 use std::fmt::Write;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
@@ -136,7 +136,7 @@ static MAX_THREADS: AtomicU32 = AtomicU32::new(10_000);
 /// Changes how many Ms there may be. Returns what it was.
 pub(crate) fn set_max_threads(most: u32) -> u32 {
     let before = MAX_THREADS.swap(most, Ordering::Relaxed);
-    let ms = Guarded::new(&SCHED.lock).ms;
+    let ms = NoPreemptLockGuard::new(&SCHED.lock).ms;
     if ms > most {
         throw_thread_exhaustion();
     }

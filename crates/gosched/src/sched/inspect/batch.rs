@@ -12,7 +12,7 @@ use gosched_context::memory;
 use gosched_context::stack::Finder;
 
 /// So many at a time.
-pub(crate) const BATCH_STACKS: usize = memory::PARTS;
+pub(crate) const BATCH_STACKS: usize = memory::MAX_PARTS;
 /// Room for all of them.
 const BATCH_BYTES: usize = 256 << 10;
 

@@ -44,7 +44,7 @@ impl CallerFrame {
     pub(crate) fn new() -> CallerFrame {
         let mut registers = Registers::default();
         // SAFETY: to — a local.
-        unsafe { arch::registers_here(&raw mut registers) };
+        unsafe { arch::capture_registers(&raw mut registers) };
         CallerFrame(registers)
     }
 }

@@ -116,7 +116,7 @@ impl StackAccess {
             StackAccess::Gone => false,
             StackAccess::WhileStill(g, moment) => g.is_unchanged(moment),
             StackAccess::Blocked(m, ran) => {
-                ran.is_some() && ran == thread_status::cpu_time(m.tid())
+                ran.is_some() && ran == thread_status::thread_cpu_nanos(m.tid())
             }
             StackAccess::Own => true,
         }
@@ -288,7 +288,7 @@ impl Snapshot {
     pub(crate) fn take_own(&mut self) {
         let mut registers = Registers::default();
         // SAFETY: to — a local.
-        unsafe { arch::registers_here(&raw mut registers) };
+        unsafe { arch::capture_registers(&raw mut registers) };
         self.begin_own();
         self.view.fill(registers, None);
     }
@@ -343,7 +343,7 @@ impl Snapshot {
         let word = |index: usize| view.read(sp + 8 * index);
         let Some(words) = all(std::array::from_fn(word)) else { return false };
         self.start = WalkStart::At(false);
-        view.registers = arch::registers_of_saved(&words, sp);
+        view.registers = arch::registers_of_context(&words, sp);
         true
     }
 
@@ -354,7 +354,7 @@ impl Snapshot {
             return CopyResult::Copied;
         }
         let Some(m) = tables::runner_of(g) else { return CopyResult::Missed };
-        let before = thread_status::cpu_time(m.tid());
+        let before = thread_status::thread_cpu_nanos(m.tid());
         let (doing, call) = thread_status::status_and_syscall(m.tid());
         if self.policy == InterruptPolicy::RestartableOnly
             && doing == ThreadStatus::Unknown
@@ -367,7 +367,7 @@ impl Snapshot {
         (self.start, self.is_blocked) = (WalkStart::Blocked, true);
         self.access = StackAccess::Blocked(m, before);
         self.blocked_since = before.and_then(|ran| syscall::blocked_since(m, ran));
-        let registers = Registers { kept: [0; 6], pc: call.pc, sp: call.sp };
+        let registers = Registers { callee_saved: [0; 6], pc: call.pc, sp: call.sp };
         self.view.fill(registers, Some(g));
         CopyResult::from_copied(self.access.is_still())
     }
@@ -467,7 +467,7 @@ impl Snapshot {
             WalkStart::At(_) => true,
             WalkStart::Blocked => false,
         };
-        self.view.registers.kept.into_iter().for_each(&mut each);
+        self.view.registers.callee_saved.into_iter().for_each(&mut each);
         let rest = self.access;
         self.view.words(each, || rest.is_still()) && has_registers
     }
@@ -481,7 +481,9 @@ impl Snapshot {
             WalkStart::NotBegun => End::Complete,
             WalkStart::Unknown => End::Broken,
             WalkStart::At(exact) => walker.walk(&registers, exact, read, each),
-            WalkStart::Blocked => walker.walk_blocked(registers.pc, registers.sp, read, each),
+            WalkStart::Blocked => {
+                walker.walk_from_pc_and_sp(registers.pc, registers.sp, read, each)
+            }
         }
     }
 }
@@ -495,7 +497,7 @@ fn all(words: [Option<usize>; SAVED_WORDS]) -> Option<[usize; SAVED_WORDS]> {
 /// Whether the M's thread has run a moment later.
 fn sample_progress(m: &'static M, before: Option<u64>) -> bool {
     std::thread::sleep(POLL_INTERVAL);
-    before != thread_status::cpu_time(m.tid())
+    before != thread_status::thread_cpu_nanos(m.tid())
 }
 
 /// Whether a signal ends no call of the M's thread before its time, if it comes at once: as far as it can be seen.
@@ -503,7 +505,7 @@ fn sample_progress(m: &'static M, before: Option<u64>) -> bool {
 /// It takes some microseconds until a signal has come. Whoever runs for a moment between two calls may be in the next
 /// one by then, and is seen blocked soon; so only one that has run for a while is interrupted.
 fn wait_until_interruptible(m: &'static M) -> bool {
-    let ran = || thread_status::cpu_time(m.tid());
+    let ran = || thread_status::thread_cpu_nanos(m.tid());
     for _ in 0..MAX_TRIES {
         let (start, before) = (Instant::now(), ran());
         std::thread::sleep(POLL_INTERVAL);
@@ -536,7 +538,7 @@ pub(crate) fn answer_request(m: &'static M, at: &Interruption) {
     // Just before a switch to it, the M is on another's stack.
     let is_there = |g: &&'static G| match stack::owner(at.registers().sp) {
         Some(owner) => owner == g.id(),
-        None => m.carrier.preempt_off_count() == 0,
+        None => m.carrier.preempt_disable_count() == 0,
     };
     let g = g.filter(is_there);
     let answer = match g {

@@ -66,12 +66,13 @@ impl StackCopy {
         self.registers = registers;
         self.parts = [Piece::default(); 2];
         let sp = registers.sp;
-        let found = stack::around(sp).filter(|stack| stack.contains(&sp));
+        let found = stack::usable_range(sp).filter(|stack| stack.contains(&sp));
         // A thread's stack ends somewhere: the kernel copies what there is.
         let end = found.map_or(sp.saturating_add(MAX_SYSTEM_STACK_BYTES), |stack| stack.end);
         self.copy(0, sp..end, sp);
-        let own =
-            of.and_then(|g| stack::around(thread_pointer(g))).filter(|own| !own.contains(&sp));
+        let own = of
+            .and_then(|g| stack::usable_range(thread_pointer(g)))
+            .filter(|own| !own.contains(&sp));
         if let Some(own) = own {
             let from = own.end - own.len().min(OWN_STACK_BYTES);
             self.copy(1, own, from);

@@ -13,13 +13,13 @@ use crate::sched::state::thread_requests::HELPER_THREADS;
 use crate::sched::state::{counts, stopping, sysmon_alarm};
 use crate::sched::switch::{preempt, syscall};
 use crate::sched::wake::give;
-use gosched_context::lock::Guarded;
+use gosched_context::lock::NoPreemptLockGuard;
 use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;
 
 impl Tables for MultiThread {
     fn head() -> TraceHeader {
-        let locked = Guarded::new(&SCHED.lock);
+        let locked = NoPreemptLockGuard::new(&SCHED.lock);
         TraceHeader {
             threads: locked.ms as usize + helper_threads(),
             idle_ms: locked.idle_ms.len(),
@@ -31,7 +31,7 @@ impl Tables for MultiThread {
     }
 
     fn fill_stats(numbers: &mut SchedStats) {
-        let locked = Guarded::new(&SCHED.lock);
+        let locked = NoPreemptLockGuard::new(&SCHED.lock);
         numbers.threads = u64::from(locked.ms) + helper_threads() as u64;
         numbers.idle_threads = locked.idle_ms.len() as u64;
         numbers.blocked_threads = u64::from(locked.blocked_ms);
@@ -87,7 +87,7 @@ impl Tables for MultiThread {
                 m.id,
                 NumberOrNil(m.p().map(|p| u64::from(p.id))),
                 NumberOrNil(m.curg().map(G::id)),
-                m.carrier.preempt_off_count(),
+                m.carrier.preempt_disable_count(),
                 m.spinning.load(Ordering::Relaxed),
                 m.is_blocked(),
                 NumberOrNil(m.locked_g().map(G::id)),

@@ -138,7 +138,7 @@ fn check_p(p: &'static P, m: &'static M, seen: &mut SysmonTick, now: u64, found:
     let wanted = preempt::has_waiting_g(p);
     let used = || m.curg().map_or(0, |g| g.slice_used_nanos.swap(0, Ordering::Relaxed));
     if mark != seen.progress && slice == seen.slice && mark.m == seen.progress.m {
-        let cpu = if wanted { thread_status::cpu_time(m.tid()) } else { seen.cpu };
+        let cpu = if wanted { thread_status::thread_cpu_nanos(m.tid()) } else { seen.cpu };
         let (used, first) = (seen.used + used(), seen.first.or(cpu));
         let new =
             SysmonTick { slice_since: seen.slice_since, used, first, cpu, ..SysmonTick::default() };
@@ -150,7 +150,7 @@ fn check_p(p: &'static P, m: &'static M, seen: &mut SysmonTick, now: u64, found:
         // If it is to make room soon, what it has used by then must be known.
         let soon = || timekeeper::until_next().is_some() || poll_desc::has_waiters();
         let exact = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && soon();
-        let cpu = if exact { thread_status::cpu_time(m.tid()) } else { None };
+        let cpu = if exact { thread_status::thread_cpu_nanos(m.tid()) } else { None };
         let new = SysmonTick { slice_since: now, used, first: cpu, cpu, ..SysmonTick::default() };
         *seen = SysmonTick { progress: mark, slice, since: now, cpu_since: now, ..new };
         if wanted {
@@ -162,9 +162,9 @@ fn check_p(p: &'static P, m: &'static M, seen: &mut SysmonTick, now: u64, found:
         found.took |= is_p_needed(p, seen, now) && syscall::retake_in_syscall(m);
         return;
     }
-    let cpu = thread_status::cpu_time(m.tid());
+    let cpu = thread_status::thread_cpu_nanos(m.tid());
     // In the runtime it is not blocked for long.
-    let stands = cpu.is_some() && cpu == seen.cpu && m.carrier.preempt_off_count() == 0;
+    let stands = cpu.is_some() && cpu == seen.cpu && m.carrier.preempt_disable_count() == 0;
     if stands {
         found.took |= retake_if_blocked(p, m, seen, now);
         return;
@@ -299,7 +299,7 @@ fn check_ms_without_p(lost: &mut Option<&'static M>, found: &mut Findings) {
 
 /// Whether it has run since its P was taken, and does now.
 fn check_running_again(m: &'static M) -> bool {
-    let Some(ran) = thread_status::cpu_time(m.tid()) else { return false };
+    let Some(ran) = thread_status::thread_cpu_nanos(m.tid()) else { return false };
     let before = m.cpu_nanos_at_retake.load(Ordering::Relaxed);
     if ran < before + RUNNING_AGAIN_NANOS {
         return false;

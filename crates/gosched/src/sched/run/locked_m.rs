@@ -30,7 +30,7 @@ pub(crate) fn stop_locked_m(m: &'static M) {
 /// Sleeps until it is woken. After a while, what memory the M keeps is everybody's.
 fn sleep_and_spill_cache(m: &'static M) {
     if !m.sleep(Some(CACHE_SPILL_DELAY)) {
-        gosched_alloc::spill();
+        gosched_alloc::flush_thread_cache();
         m.sleep(None);
     }
 }

@@ -12,8 +12,8 @@ use crate::sched::switch::{preempt, stacks};
 use crate::sched::wake::{self, give, hand_off, refusal};
 use crate::sys::fatal::fatal;
 use crate::sys::thread_status;
-use gosched_context::arch::{self, Saved};
-use gosched_context::carrier::MASKED;
+use gosched_context::arch::{self, SavedContext};
+use gosched_context::carrier::MASK_CHANGED;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
@@ -37,9 +37,9 @@ pub(crate) fn run_m(m: &'static M) {
     preempt::init_thread(m);
     current::set_is_m(true);
     // SAFETY: owner — the M's own thread, before its first switch.
-    *unsafe { m.g0.get() } = Saved::running(m.carrier.thread_pointer());
+    *unsafe { m.g0.get() } = SavedContext::empty(m.carrier.thread_pointer());
     // SAFETY: carried — attached above.
-    unsafe { arch::preempt_off() };
+    unsafe { arch::preempt_disable() };
     // From here on it may be watched.
     m.set_tid(thread_status::id());
     while let Some(g) = next(m) {
@@ -47,13 +47,13 @@ pub(crate) fn run_m(m: &'static M) {
         if m.is_dying() {
             break;
         }
-        if m.carrier.odd() & MASKED != 0 && m.locked_g().is_none() {
+        if m.carrier.slow_path_flags() & MASK_CHANGED != 0 && m.locked_g().is_none() {
             m.carrier.restore_mask();
         }
     }
     end(m);
     // SAFETY: carried, counted — above.
-    unsafe { arch::preempt_on() };
+    unsafe { arch::preempt_enable() };
     current::set_is_m(false);
     // SAFETY: attached — above, on this thread.
     unsafe { m.carrier.detach() };

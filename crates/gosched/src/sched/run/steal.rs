@@ -78,7 +78,7 @@ static TABLES: Lock<Vec<(usize, &'static Coprimes)>> = Lock::new(Vec::new());
 
 /// The table for `procs` Ps: may allocate. To be put in force by [`set_coprimes`].
 pub(crate) fn coprimes_for(procs: usize) -> &'static Coprimes {
-    let mut tables = TABLES.lock_patiently();
+    let mut tables = TABLES.lock_preemptible();
     if let Some((_, table)) = tables.iter().find(|(count, _)| *count == procs) {
         return table;
     }

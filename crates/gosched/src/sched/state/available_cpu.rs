@@ -1,7 +1,7 @@
 //! How much CPU time there was for goroutines: as much as Ps, for as long as there were so many.
 
 use crate::sys::{Lock, clock};
-use gosched_context::lock::Guarded;
+use gosched_context::lock::NoPreemptLockGuard;
 
 /// Ps, integrated over time.
 struct ProcTime {
@@ -21,12 +21,12 @@ static PROC_TIME: Lock<ProcTime> = Lock::new(ProcTime { procs: 0, since: 0, accu
 /// There are so many Ps from here on.
 pub(crate) fn record_procs(procs: usize) {
     let now = clock::real_now();
-    let mut area = Guarded::new(&PROC_TIME);
+    let mut area = NoPreemptLockGuard::new(&PROC_TIME);
     let until_then = area.total_at(now);
     *area = ProcTime { procs: procs as u64, since: now, accumulated_nanos: until_then };
 }
 
 /// How much CPU time there was until now, in nanoseconds.
 pub(crate) fn available() -> u64 {
-    Guarded::new(&PROC_TIME).total_at(clock::real_now())
+    NoPreemptLockGuard::new(&PROC_TIME).total_at(clock::real_now())
 }

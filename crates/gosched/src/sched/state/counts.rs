@@ -24,7 +24,7 @@ static ENDED_M_CPU_NANOS: AtomicU64 = AtomicU64::new(0);
 
 /// The thread of an M ends: its own.
 pub(crate) fn record_ended_m(m: &'static M) {
-    let ran = thread_status::cpu_time(m.tid()).unwrap_or(0);
+    let ran = thread_status::thread_cpu_nanos(m.tid()).unwrap_or(0);
     m.set_tid(0);
     // PAIR buried: whoever has this in its sum finds no thread.
     ENDED_M_CPU_NANOS.fetch_add(ran, Ordering::Release);
@@ -34,7 +34,7 @@ pub(crate) fn record_ended_m(m: &'static M) {
 pub(crate) fn cpu_time() -> u64 {
     // PAIR buried: before the look at threads.
     let buried = ENDED_M_CPU_NANOS.load(Ordering::Acquire);
-    buried + SCHED.all_ms().filter_map(|m| thread_status::cpu_time(m.tid())).sum::<u64>()
+    buried + SCHED.all_ms().filter_map(|m| thread_status::thread_cpu_nanos(m.tid())).sum::<u64>()
 }
 
 /// How many wake-ups were lost, and made good by sysmon.

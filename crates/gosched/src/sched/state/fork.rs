@@ -20,7 +20,7 @@ pub(crate) fn install() {
 extern "C" fn child() {
     forked::CHILD.store(true, Ordering::Relaxed);
     // SAFETY: child — this is one; nothing that is done with the lock held forks.
-    unsafe { SCHED.lock.mend_in_child(|_| ()) };
+    unsafe { SCHED.lock.repair_in_child(|_| ()) };
     // SAFETY: child — as above.
-    unsafe { crate::gmp::g::mend_in_child() };
+    unsafe { crate::gmp::g::repair_in_child() };
 }

@@ -242,7 +242,7 @@ impl Locked {
         self.locked_ms = self.locked_ms.wrapping_add_signed(change);
         self.stopped_ms = self.stopped_ms.wrapping_add_signed(change);
         // A report may wait for a lock of a library that one of them holds.
-        let crowd = if dying::has_begun() { 0 } else { (8 * SCHED.procs() as u32).max(64) };
+        let crowd = if dying::is_claimed() { 0 } else { (8 * SCHED.procs() as u32).max(64) };
         self.set_attention(TOO_MANY_STOPPED, self.stopped_ms > crowd);
     }
 

@@ -45,8 +45,8 @@ pub(crate) fn show(ids: &[u64]) {
 
 /// Makes sure that one reports, from the first words on: others wait for it.
 pub(crate) fn begin() {
-    if !dying::begin() {
-        dying::wait_for_the_end();
+    if !dying::claim() {
+        dying::wait_for_exit();
     }
 }
 

@@ -30,6 +30,6 @@ pub(crate) fn release_p_for_stop(m: &'static M) {
         m.spinning.store(false, Ordering::Relaxed);
         SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
     }
-    m.carrier.set_pending(false);
+    m.carrier.set_preempt_pending(false);
     count_stopped(&mut locked, p);
 }

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 pub(crate) fn enter() -> &'static M {
     debug_assert_eq!(role(), Role::Goroutine);
     // SAFETY: carried — goroutines are.
-    unsafe { arch::preempt_off() };
+    unsafe { arch::preempt_disable() };
     // SAFETY: carried — goroutines are, by Ms.
     let m = unsafe { M::current() };
     barrier::light();
@@ -37,7 +37,7 @@ pub(crate) fn enter() -> &'static M {
 #[inline(always)]
 pub(crate) fn leave() {
     // SAFETY: carried, counted — `enter` was called.
-    if unsafe { arch::preempt_on() } {
+    if unsafe { arch::preempt_enable() } {
         serve_preempt_request();
     }
 }
@@ -48,13 +48,13 @@ pub(crate) fn leave() {
 fn serve_preempt_request() {
     loop {
         let m = enter();
-        if m.carrier.preempt_off_count() == 1 && m.carrier.is_pending() {
+        if m.carrier.preempt_disable_count() == 1 && m.carrier.is_preempt_pending() {
             preempt::serve_request(m);
         }
         // SAFETY: carried, counted — `enter` was called.
-        let again = unsafe { arch::preempt_on() };
+        let again = unsafe { arch::preempt_enable() };
         // SAFETY: carried — goroutines are.
-        if !again || unsafe { arch::preempt_off_count() } > 0 {
+        if !again || unsafe { arch::preempt_disable_count() } > 0 {
             return;
         }
     }

@@ -10,7 +10,7 @@ use gosched_context::carrier::{Role, role};
 pub(crate) fn check_panic() {
     let inside = match current::is_fiber() {
         // SAFETY: carried — a goroutine of this runtime.
-        true => (unsafe { arch::preempt_off_count() }) > 0,
+        true => (unsafe { arch::preempt_disable_count() }) > 0,
         false => current::is_m() && role() == Role::Carrier,
     };
     if inside {
@@ -30,7 +30,7 @@ pub(crate) fn check_allocation() {
         return;
     }
     // SAFETY: carried — a goroutine of this runtime, or the thread of an M.
-    if unsafe { arch::preempt_off_count() } == 0 {
+    if unsafe { arch::preempt_disable_count() } == 0 {
         return;
     }
     // SAFETY: carried — as above, and it is not moved now.

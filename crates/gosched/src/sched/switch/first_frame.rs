@@ -41,17 +41,17 @@ unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
     let Some(stack) = &frame.stack else { fatal!("goroutine {} runs without a stack", g.id()) };
     // On g0's stack, below its frames: here it would touch a second page, for good.
     // SAFETY: owner — the M's own thread; g0 waits.
-    let below = unsafe { m.g0.get() }.sp - arch::RED_ZONE;
+    let below = unsafe { m.g0.get() }.sp - arch::RED_ZONE_BYTES;
     let mut work = Build { stack, failed: None };
     // It allocates: whoever holds the allocator's lock must be able to get a P. This M does not
     // need one for that.
     // SAFETY: carried, counted — g0 runs with preemption off.
-    unsafe { arch::preempt_on() };
+    unsafe { arch::preempt_enable() };
     // SAFETY: mapped, quiet — g0's stack below all that it uses; callback — `build` takes a `Build`,
     // and does not unwind.
-    unsafe { arch::call_on(below as *mut u8, build, (&raw mut work).cast()) };
+    unsafe { arch::call_on_stack(below as *mut u8, build, (&raw mut work).cast()) };
     // SAFETY: carried — as above.
-    unsafe { arch::preempt_off() };
+    unsafe { arch::preempt_disable() };
     barrier::light();
     if m.syscall_state.load(Ordering::Relaxed) != 0 {
         syscall::exit_syscall_in_place(m);
@@ -64,7 +64,7 @@ unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
     // SAFETY: owner — it runs.
     unsafe { g.saved.get() }.thread_pointer = thread_pointer;
     // SAFETY: mapped — the stack this runs on; fs — built above. Nothing here needs a drop.
-    unsafe { arch::enter(top, thread_pointer, run_goroutine, ptr::from_ref(g) as usize) }
+    unsafe { arch::restart_stack(top, thread_pointer, run_goroutine, ptr::from_ref(g) as usize) }
 }
 
 /// What [`build`] works on.
@@ -74,7 +74,7 @@ struct Build<'a> {
 }
 
 /// # Safety
-/// - **callback**: `call_on` calls it, with a `Build`.
+/// - **callback**: `call_on_stack` calls it, with a `Build`.
 unsafe extern "C" fn build(work: *mut u8) {
     // SAFETY: callback — as above; its owner waits.
     let work = unsafe { &mut *work.cast::<Build<'_>>() };

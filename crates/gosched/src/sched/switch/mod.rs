@@ -32,7 +32,7 @@ use crate::probe;
 use crate::sched::state::global::{self, SCHED};
 use crate::sched::state::{poller_role, seeded, timekeeper};
 use crate::sched::wake;
-use gosched_context::arch::{self, Saved};
+use gosched_context::arch::{self, SavedContext};
 use std::sync::atomic::Ordering;
 
 /// Where the next one to run comes from.
@@ -110,7 +110,7 @@ fn pick_next(
         || timekeeper::are_due()
         || (p.count_departure() && if_tracked(m, p))
         || SCHED.attention() != 0
-        || m.carrier.odd() != 0
+        || m.carrier.slow_path_flags() != 0
     {
         return Next::AskG0;
     }
@@ -200,7 +200,12 @@ pub(crate) fn execute(m: &'static M, g: &'static G) {
 /// # Safety
 /// - **to**: as for [`arch::switch`].
 #[inline(always)]
-unsafe fn switch(m: &'static M, from: *mut Saved, to: *mut Saved, departure: Departure) {
+unsafe fn switch(
+    m: &'static M,
+    from: *mut SavedContext,
+    to: *mut SavedContext,
+    departure: Departure,
+) {
     // SAFETY: owner — the M's own thread, and nothing is left to publish.
     unsafe { m.pending_departure.as_ptr().write(departure) };
     // SAFETY: to — promised by the caller; from — the caller's own, in a record that is never freed;
@@ -302,6 +307,6 @@ pub(crate) fn push_global(g: &'static G) {
 
 /// Where a G's registers are while it does not run.
 #[inline(always)]
-pub(crate) fn saved(g: &'static G) -> *mut Saved {
+pub(crate) fn saved(g: &'static G) -> *mut SavedContext {
     g.saved.as_ptr()
 }

@@ -16,7 +16,7 @@ pub(crate) fn without<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
                 let m = boundary::enter();
                 // What was asked for meanwhile is done on the way out.
                 if m.preempt_request.load(Ordering::Relaxed) != 0 {
-                    m.carrier.set_pending(true);
+                    m.carrier.set_preempt_pending(true);
                 }
                 boundary::leave();
             }

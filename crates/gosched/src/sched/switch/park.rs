@@ -8,7 +8,7 @@ use crate::probe;
 use crate::sched::switch::boundary::{enter, leave};
 use crate::sched::{switch, wake};
 use crate::sys::forked;
-use gosched_context::Still;
+use gosched_context::NoPreempt;
 
 /// Parks the calling goroutine until it is made ready.
 ///
@@ -51,7 +51,7 @@ pub(crate) fn ready(g: &'static G) {
     } else {
         // Inside `host` it could be stopped.
         // SAFETY: here — nothing below waits or switches.
-        let _still = unsafe { Still::new() };
+        let _no_preempt = unsafe { NoPreempt::new() };
         g.make_runnable();
         switch::push_global(g);
         wake::wake_if_idle();

@@ -2,7 +2,7 @@
 //! to others.
 //!
 //! **Asking.** The word `preempt_request` of an M says what for ([`PreemptReason`]), and in which turn on its P. Whoever asks
-//! sets it, then the request that the way out of the runtime looks at (`Carrier::set_pending`), then sends the
+//! sets it, then the request that the way out of the runtime looks at (`Carrier::set_preempt_pending`), then sends the
 //! signal. A request stands until it is served: the watcher asks again. One that is about an earlier turn
 //! is out of date, and nobody serves it.
 //!
@@ -30,7 +30,7 @@ use crate::sched::wake::hand_off::hand_off_locked;
 use crate::sched::{switch, wake};
 use crate::sys::barrier;
 use crate::sys::forked;
-use gosched_context::Still;
+use gosched_context::NoPreempt;
 use gosched_context::arch;
 use gosched_context::carrier::Carrier;
 use gosched_context::dying;
@@ -92,9 +92,9 @@ pub(crate) fn slice_nanos() -> u64 {
 /// An M's thread begins, and lets the signal through.
 pub(crate) fn init_thread(m: &'static M) {
     if INSTALLED.load(Ordering::Relaxed) {
-        m.carrier.be_interruptible();
+        m.carrier.enable_interrupts();
     }
-    m.carrier.keep_mask();
+    m.carrier.save_mask();
 }
 
 /// Asks `m` to stop, if the turn on its P is still this one: see the top of this file. By any other thread.
@@ -114,14 +114,14 @@ pub(crate) fn interrupt(m: &'static M) -> bool {
     }
     // One that was stopped while it sends would keep all others from it.
     // SAFETY: here — nothing below waits or switches.
-    let _still = unsafe { Still::new() };
+    let _no_preempt = unsafe { NoPreempt::new() };
     m.carrier.interrupt(thread, || syscall::is_in_syscall(m))
 }
 
 /// As [`preempt_one`], without a signal.
 pub(crate) fn set_request(m: &'static M, why: PreemptReason, turn: u32) {
     m.preempt_request.store((why as u64) << 32 | u64::from(turn), Ordering::Relaxed);
-    m.carrier.set_pending(true);
+    m.carrier.set_preempt_pending(true);
 }
 
 /// Whether a request of this kind stands.
@@ -142,7 +142,7 @@ fn request(m: &'static M, p: &'static P) -> Option<PreemptReason> {
 
 /// Does what `m` was asked for, on the way out of the runtime, with preemption off.
 pub(crate) fn serve_request(m: &'static M) {
-    m.carrier.set_pending(false);
+    m.carrier.set_preempt_pending(false);
     let (Some(g), Some(p)) = (m.curg(), m.p()) else { return };
     let why = request(m, p);
     if g.no_preempt_depth.load(Ordering::Relaxed) > 0 && why != Some(PreemptReason::World) {
@@ -172,18 +172,18 @@ pub(crate) unsafe fn on_preempt_signal(carrier: &Carrier, at: &mut Interruption)
     if let Some(serve) = SNAPSHOT_SERVER.get() {
         serve(m, at);
     }
-    if carrier.preempt_off_count() > 0
+    if carrier.preempt_disable_count() > 0
         || forked::is_child()
         || !SIGNALS_ENABLED.load(Ordering::Relaxed)
     {
         return; // it looks itself, when it leaves the runtime
     }
     // SAFETY: carried — by this M, whose thread this is.
-    unsafe { arch::preempt_off() };
+    unsafe { arch::preempt_disable() };
     barrier::light();
     if !stop(m, at) {
         // SAFETY: carried, counted — above.
-        unsafe { arch::preempt_on() };
+        unsafe { arch::preempt_enable() };
     }
 }
 
@@ -225,8 +225,8 @@ pub(crate) fn has_waiting_g(p: &'static P) -> bool {
 /// Whether the request waits until the goroutine is back in the program's text: so often, and no more.
 fn defer_if_outside_text(m: &'static M, at: &Interruption) -> bool {
     let times = m.deferred.load(Ordering::Relaxed);
-    let most = if dying::has_begun() { MAX_DEFERRALS_DURING_REPORT } else { MAX_DEFERRALS };
-    let is_deferred = !at.is_movable() && times < most && MAY_MOVE.load(Ordering::Relaxed);
+    let most = if dying::is_claimed() { MAX_DEFERRALS_DURING_REPORT } else { MAX_DEFERRALS };
+    let is_deferred = !at.is_async_safe_point() && times < most && MAY_MOVE.load(Ordering::Relaxed);
     m.deferred.store(if is_deferred { times + 1 } else { 0 }, Ordering::Relaxed);
     DEFERRED.fetch_add(u64::from(is_deferred), Ordering::Relaxed);
     is_deferred
@@ -258,7 +258,7 @@ fn sleep_in_place(m: &'static M, g: &'static G, why: PreemptReason, at: &Interru
     }
     let Some(p) = m.release_p() else { return };
     m.preempt_request.store(0, Ordering::Relaxed);
-    m.carrier.set_pending(false);
+    m.carrier.set_preempt_pending(false);
     let pinned = stopped_m::pin_and_enqueue(&mut locked, m, g, why != PreemptReason::Slice);
     if stopping {
         stopping::count_stopped(&mut locked, p);
@@ -273,5 +273,5 @@ fn sleep_in_place(m: &'static M, g: &'static G, why: PreemptReason, at: &Interru
 
 fn count(at: &Interruption) {
     STOPPED_IN_PLACE.fetch_add(1, Ordering::Relaxed);
-    STOPPED_OUTSIDE_TEXT.fetch_add(u64::from(!at.is_movable()), Ordering::Relaxed);
+    STOPPED_OUTSIDE_TEXT.fetch_add(u64::from(!at.is_async_safe_point()), Ordering::Relaxed);
 }

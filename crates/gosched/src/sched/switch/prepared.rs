@@ -11,7 +11,7 @@ use crate::sched::state::spawn_request::SpawnRequest;
 use crate::sched::switch::boundary::{enter, leave};
 use crate::sched::switch::{spawn, stacks};
 use crate::sys::forked;
-use gosched_context::lock::Guarded;
+use gosched_context::lock::NoPreemptLockGuard;
 
 /// See [`prepare`](crate::sched::prepare).
 pub(crate) fn prepare(request: SpawnRequest<'_>) -> &'static G {
@@ -31,7 +31,10 @@ pub(crate) fn prepare(request: SpawnRequest<'_>) -> &'static G {
 /// A dead G without a stack, and an id. `None`: there is no such G.
 fn take() -> Option<(&'static G, u64)> {
     if !current::is_fiber() {
-        return Guarded::new(&SCHED.lock).free.pop_front().map(|g| (g, SCHED.take_ids(1)));
+        return NoPreemptLockGuard::new(&SCHED.lock)
+            .free
+            .pop_front()
+            .map(|g| (g, SCHED.take_ids(1)));
     }
     let p = enter().p();
     let taken = p.and_then(|p| {
@@ -48,7 +51,7 @@ pub(crate) fn discard(g: &'static G) {
     g.set_prepared(false);
     g.set_group(None);
     if !current::is_fiber() {
-        return Guarded::new(&SCHED.lock).free.push_front(g);
+        return NoPreemptLockGuard::new(&SCHED.lock).free.push_front(g);
     }
     match enter().p() {
         // SAFETY: owner — the caller has the P.

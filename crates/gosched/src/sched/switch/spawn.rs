@@ -11,8 +11,8 @@ use crate::sched::switch::park::probe_and_wake;
 use crate::sched::switch::{self, stacks};
 use crate::sched::wake;
 use crate::sys::forked;
-use gosched_context::Still;
-use gosched_context::lock::Guarded;
+use gosched_context::NoPreempt;
+use gosched_context::lock::NoPreemptLockGuard;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -61,7 +61,7 @@ fn spawn_from_outside(request: SpawnRequest<'_>) -> (&'static G, u64) {
     let id = request.options.and_then(|options| options.id).unwrap_or_else(|| SCHED.take_ids(1));
     let for_main_m = request.options.is_some_and(|options| options.for_main_m);
     loop {
-        let mut locked = Guarded::new(&SCHED.lock);
+        let mut locked = NoPreemptLockGuard::new(&SCHED.lock);
         let Some(g) = locked.free.pop_front() else {
             drop(locked);
             allocate_gs();
@@ -76,7 +76,7 @@ fn spawn_from_outside(request: SpawnRequest<'_>) -> (&'static G, u64) {
         locked.push(g);
         drop(locked);
         // SAFETY: here — nothing below waits or switches.
-        let _still = unsafe { Still::new() };
+        let _no_preempt = unsafe { NoPreempt::new() };
         wake::wake_if_idle();
         return (g, id);
     }
@@ -86,7 +86,7 @@ fn spawn_from_outside(request: SpawnRequest<'_>) -> (&'static G, u64) {
 #[cold]
 pub(crate) fn allocate_gs() {
     let mut new = slab::grow();
-    let mut locked = Guarded::new(&SCHED.lock);
+    let mut locked = NoPreemptLockGuard::new(&SCHED.lock);
     while let Some(g) = new.pop_front() {
         locked.free.push_front(g);
     }

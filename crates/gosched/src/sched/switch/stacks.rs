@@ -21,7 +21,7 @@ use crate::sched::state::global::{ID_BATCH, SCHED};
 use crate::sched::wake;
 use crate::sys::barrier;
 use crate::sys::fatal::fatal;
-use gosched_context::arch::{self, Saved};
+use gosched_context::arch::{self, SavedContext};
 use gosched_context::stack::StackError;
 use gosched_context::{Stack, identity};
 use std::ptr;
@@ -108,7 +108,7 @@ pub(crate) fn ensure_cached_stack(m: &'static M, g: &'static G) -> bool {
     let Some(p) = m.p().filter(|_| frame.size.is_none()) else { return false };
     // SAFETY: owner — the caller has the P.
     let stacks = unsafe { &mut p.caches.get().stacks };
-    frame.stack = stacks.take_kept();
+    frame.stack = stacks.take_cached();
     frame.stack.as_ref().inspect(|stack| write_first_frame(g, stack)).is_some()
 }
 
@@ -188,7 +188,7 @@ fn write_first_frame(g: &'static G, stack: &Stack) {
     // SAFETY: mapped, quiet — the stack is ours, and nothing runs on it.
     let sp = unsafe { arch::first_frame(stack.top(), entry, ptr::from_ref(g) as usize) };
     // SAFETY: owner — the caller took it from a queue, or from the dead.
-    *unsafe { g.saved.get() } = Saved { sp, thread_pointer };
+    *unsafe { g.saved.get() } = SavedContext { sp, thread_pointer };
     g.set_has_stack(true);
 }
 

@@ -57,13 +57,13 @@ pub(crate) fn retake_unmarked(m: &'static M) -> bool {
         return false;
     }
     barrier::heavy();
-    if m.carrier.preempt_off_count() > 0 || m.p().is_none() {
+    if m.carrier.preempt_disable_count() > 0 || m.p().is_none() {
         // It may be waiting for us to make up our mind.
         m.syscall_state.store(0, Ordering::Relaxed);
         return false;
     }
     RETAKES_UNMARKED.fetch_add(1, Ordering::Relaxed);
-    let ran = thread_status::cpu_time(m.tid()).unwrap_or(0);
+    let ran = thread_status::thread_cpu_nanos(m.tid()).unwrap_or(0);
     record_retake(m, ran);
     finish_retake(m);
     true
@@ -150,7 +150,7 @@ pub(crate) fn enter_syscall(m: &'static M, g: &'static G, registers: *const Regi
         std::hint::spin_loop();
     }
     // From here on nobody sends a signal, and one that was sent is waited for.
-    m.carrier.await_quiet();
+    m.carrier.drain_signal();
 }
 
 /// As [`enter_syscall`], and the P goes to somebody else at once.
@@ -189,7 +189,7 @@ pub(crate) fn exit_syscall_in_place(m: &'static M) {
         let is_shown = !g.shown().is_null();
         if !is_shown {
             // SAFETY: to — a local.
-            unsafe { arch::registers_here(&raw mut registers) };
+            unsafe { arch::capture_registers(&raw mut registers) };
             g.set_stopped_registers(&raw const registers);
         }
         wait_for_p_in_place(m, g);

@@ -6,7 +6,7 @@ use crate::gmp::state::GState;
 use crate::sched::state::spawn_request::SpawnRequest;
 use crate::sched::threads::{activity, wait};
 use crate::sys::mappings::{self, Mappings};
-use gosched_context::lock::Guarded;
+use gosched_context::lock::NoPreemptLockGuard;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -50,13 +50,13 @@ pub(crate) fn discard(g: &'static G) {
     g.set_prepared(false);
     g.set_group(None);
     g.end_thread();
-    Guarded::new(&wait::FREE).push_front(g);
+    NoPreemptLockGuard::new(&wait::FREE).push_front(g);
 }
 
 /// By the thread of the timers.
 pub(crate) fn start_all_prepared() {
     loop {
-        let next = Guarded::new(&activity::PREPARED).pop_front();
+        let next = NoPreemptLockGuard::new(&activity::PREPARED).pop_front();
         match next {
             Some(g) => start_prepared(g),
             None => return,
@@ -135,7 +135,7 @@ pub(crate) fn recycle(g: &'static G) {
     g.end_thread();
     g.os_thread_lock_count.store(0, Ordering::Relaxed);
     g.transition(GState::Running, GState::Dead);
-    Guarded::new(&wait::FREE).push_front(g);
+    NoPreemptLockGuard::new(&wait::FREE).push_front(g);
 }
 
 // SAFETY: the task is made to be run by another thread, and given to one only.

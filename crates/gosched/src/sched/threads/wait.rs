@@ -16,9 +16,9 @@ use crate::sys::Lock;
 use crate::sys::clock;
 use crate::sys::forked;
 use crate::sys::thread_status;
-use gosched_context::Still;
+use gosched_context::NoPreempt;
 use gosched_context::fatal::Stderr;
-use gosched_context::lock::Guarded;
+use gosched_context::lock::NoPreemptLockGuard;
 use std::cell::Cell;
 use std::fmt::Write;
 use std::mem::MaybeUninit;
@@ -31,11 +31,11 @@ pub(super) static FREE: Lock<GList> = Lock::new(GList::new());
 
 pub(super) fn take_g() -> &'static G {
     loop {
-        if let Some(g) = Guarded::new(&FREE).pop_front() {
+        if let Some(g) = NoPreemptLockGuard::new(&FREE).pop_front() {
             return g;
         }
         let mut new = slab::grow();
-        let mut free = Guarded::new(&FREE);
+        let mut free = NoPreemptLockGuard::new(&FREE);
         while let Some(g) = new.pop_front() {
             free.push_back(g);
         }
@@ -69,7 +69,7 @@ pub(crate) struct WaitingPlace {
 impl Drop for ThreadG {
     fn drop(&mut self) {
         self.g.end_thread();
-        Guarded::new(&FREE).push_front(self.g);
+        NoPreemptLockGuard::new(&FREE).push_front(self.g);
     }
 }
 
@@ -95,7 +95,7 @@ pub(crate) unsafe fn park(
     reason: WaitReason,
     commit: Commit,
     data: *const (),
-    still: Option<Still>,
+    no_preempt: Option<NoPreempt>,
     upcalls: &Upcalls,
 ) {
     forked::refuse_in_child("a wait");
@@ -115,7 +115,7 @@ pub(crate) unsafe fn park(
     activity::THREADS_WITH_DEADLINE.fetch_add(limited, Ordering::Relaxed);
     // SAFETY: commit — promised by the caller.
     let waits = unsafe { commit(g, data) };
-    drop(still);
+    drop(no_preempt);
     if waits {
         // PAIR thread-waits: publishes what the thread waits for, a timer's channel perhaps.
         activity::WAITING.fetch_add(1, Ordering::Release);
@@ -128,7 +128,7 @@ pub(crate) unsafe fn park(
                 (upcalls.recheck_virtual_time)();
                 // Of this frame, which is there until the thread goes on.
                 let mut place = WaitingPlace { registers: MaybeUninit::uninit(), thread };
-                frame::registers_here(&mut place.registers);
+                frame::capture_registers(&mut place.registers);
                 g.set_stopped_registers(if probe::ENABLED {
                     place.registers.as_ptr()
                 } else {
@@ -205,7 +205,7 @@ pub(crate) fn ready(g: &'static G) {
     if g.is_prepared() {
         // Making a thread takes memory and time: whoever calls this may hold a lock.
         activity::ACTIVE.fetch_add(1, Ordering::Relaxed);
-        Guarded::new(&activity::PREPARED).push_back(g);
+        NoPreemptLockGuard::new(&activity::PREPARED).push_back(g);
         return timer_heap::wake();
     }
     activity::WAITING.fetch_sub(1, Ordering::Relaxed);

@@ -33,7 +33,7 @@ use crate::sched::wake::give;
 use crate::sched::world::stall::UnstoppedPs;
 use crate::sys::{barrier, clock};
 use gosched_context::arch;
-use gosched_context::lock::Locked as Guard;
+use gosched_context::lock::LockGuard as Guard;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -174,7 +174,7 @@ fn try_once<R, F: FnOnce(WorldStopped) -> R>(
     match m {
         Some(_) if goroutine => leave(),
         // SAFETY: carried, counted — by `enter_from_host`.
-        Some(_) => drop(unsafe { arch::preempt_on() }),
+        Some(_) => drop(unsafe { arch::preempt_enable() }),
         None => {}
     }
     result
@@ -183,7 +183,7 @@ fn try_once<R, F: FnOnce(WorldStopped) -> R>(
 /// As [`enter`], for code inside `host`: its goroutine stays where it is, and so does the P.
 fn enter_from_host(m: &'static M) -> &'static M {
     // SAFETY: carried — by this M, whose thread this is.
-    unsafe { arch::preempt_off() };
+    unsafe { arch::preempt_disable() };
     barrier::light();
     if m.syscall_state.load(Ordering::Relaxed) != 0 {
         syscall::exit_syscall_in_place(m);

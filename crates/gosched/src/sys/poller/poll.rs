@@ -10,7 +10,7 @@ use super::{
     Direction, Event, EventBuffer, Poller, drain_eventfd, new_eventfd, poll_for, signal_eventfd,
 };
 use crate::sys::Lock;
-use gosched_context::lock::Guarded;
+use gosched_context::lock::NoPreemptLockGuard;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,12 +56,12 @@ impl Scratch {
 
     /// The longer one; `None`: others have them.
     fn take(&self) -> Option<Vec<libc::pollfd>> {
-        let mut lists = Guarded::new(&self.0);
+        let mut lists = NoPreemptLockGuard::new(&self.0);
         lists.iter_mut().max_by_key(|list| room(list)).and_then(Option::take)
     }
 
     fn give_back(&self, list: Vec<libc::pollfd>) {
-        let mut lists = Guarded::new(&self.0);
+        let mut lists = NoPreemptLockGuard::new(&self.0);
         let rest = match lists.iter_mut().find(|slot| slot.is_none()) {
             Some(slot) => slot.replace(list),
             None => Some(list),
@@ -73,7 +73,7 @@ impl Scratch {
     /// Makes room.
     fn grow(&self, wanted: usize) {
         let new = Vec::with_capacity(wanted);
-        let mut lists = Guarded::new(&self.0);
+        let mut lists = NoPreemptLockGuard::new(&self.0);
         let enough = lists.iter().any(|list| room(list) >= wanted);
         let old = match lists.iter_mut().min_by_key(|list| room(list)) {
             Some(slot) if !enough => slot.replace(new),
@@ -126,7 +126,7 @@ impl Poll {
     /// What is to be asked now, after `first`. As many as there is room for: who makes room comes back.
     fn fill(&self, list: &mut Vec<libc::pollfd>, first: RawFd, sleep: Option<(usize, u64)>) {
         list.clear();
-        let mut entries = Guarded::new(&self.entries);
+        let mut entries = NoPreemptLockGuard::new(&self.entries);
         let wanted = entries.iter_mut().filter(|entry| entry.wanted != 0);
         let rest = wanted.map(|entry| {
             if let Some((who, number)) = sleep {
@@ -141,7 +141,7 @@ impl Poll {
 
     /// What was found, and nobody waits for it any more.
     fn collect_events(&self, list: &[libc::pollfd], buffer: &mut EventBuffer) {
-        let mut entries = Guarded::new(&self.entries);
+        let mut entries = NoPreemptLockGuard::new(&self.entries);
         for found in list.iter().filter(|found| found.revents != 0) {
             if buffer.is_full() {
                 return;
@@ -161,12 +161,12 @@ impl Poller for Poll {
     fn add(&self, fd: RawFd, key: usize) -> io::Result<()> {
         let entry = Entry { fd, key, wanted: 0, sleeps: [0; 2] };
         loop {
-            let len = Guarded::new(&self.entries).len();
+            let len = NoPreemptLockGuard::new(&self.entries).len();
             let mut room = Vec::with_capacity(2 * len + 64);
             for scratch in [&self.wait_scratch, &self.poll_scratch, &self.sysmon_scratch] {
                 scratch.grow(room.capacity() + 1);
             }
-            let mut entries = Guarded::new(&self.entries);
+            let mut entries = NoPreemptLockGuard::new(&self.entries);
             if entries.len() == entries.capacity() && room.capacity() > entries.len() {
                 room.extend_from_slice(&entries);
                 std::mem::swap(&mut *entries, &mut room);
@@ -184,7 +184,7 @@ impl Poller for Poll {
     }
 
     fn remove(&self, fd: RawFd, key: usize) {
-        let mut entries = Guarded::new(&self.entries);
+        let mut entries = NoPreemptLockGuard::new(&self.entries);
         let at = entries.iter().position(|entry| entry.fd == fd && entry.key == key);
         let Some(entry) = at.map(|at| entries.swap_remove(at)) else { return };
         drop(entries);
@@ -205,7 +205,7 @@ impl Poller for Poll {
             Direction::Read => libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP,
             Direction::Write => libc::POLLOUT,
         };
-        let mut entries = Guarded::new(&self.entries);
+        let mut entries = NoPreemptLockGuard::new(&self.entries);
         entries
             .iter_mut()
             .filter(|entry| entry.key == key)

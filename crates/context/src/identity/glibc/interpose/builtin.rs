@@ -12,7 +12,7 @@
 //!   program: a library's `dlopen` comes here as `__dlopen`.
 //!
 //! The linker takes a file of libc.a only for a name that nothing defines yet. These names are weak:
-//! a libc.a that has more of them in one file replaces all, [`in_force`] finds out, and goroutines
+//! a libc.a that has more of them in one file replaces all, [`are_own_functions_in_force`] finds out, and goroutines
 //! are threads.
 //!
 //! `sched_getcpu` needs no help: identities of static programs say themselves that the kernel does
@@ -26,7 +26,7 @@ use libc::{
 };
 
 /// Whether libc calls the functions below.
-pub(super) fn in_force() -> bool {
+pub(super) fn are_own_functions_in_force() -> bool {
     let pairs = [
         (__libc_dlopen_mode as *const (), gosched_libc_dlopen as *const ()),
         (__libc_dlclose as *const (), gosched_libc_dlclose as *const ()),
@@ -41,7 +41,7 @@ pub(super) fn is_in_force(_name: &std::ffi::CStr, _ours: *const ()) -> bool {
 }
 
 /// As above: never asked.
-pub(super) fn where_we_are() -> String {
+pub(super) fn describe_location() -> String {
     "a static program".into()
 }
 
@@ -88,7 +88,7 @@ pub(super) unsafe fn dlmopen(space: c_long, file: *const c_char, flags: c_int) -
     unsafe { __dlmopen(space, file, flags, std::ptr::null()) }
 }
 
-// libc.a's names; those that start with `gosched` are for `in_force`. A load is told its caller, whose
+// libc.a's names; those that start with `gosched` are for `are_own_functions_in_force`. A load is told its caller, whose
 // search path it uses: the return address.
 std::arch::global_asm!(
     ".pushsection .text.gosched_loads, \"ax\", @progbits",
@@ -195,7 +195,7 @@ unsafe extern "C" fn libc_dlopen(
     caller: *const c_void,
 ) -> *mut c_void {
     let (file, caller) = (file as usize, caller as usize);
-    let library = for_libc(loading::around_loading, move || {
+    let library = for_libc(loading::with_load, move || {
         // SAFETY: as the caller's call.
         unsafe { __dlmopen(BASE, file as *const c_char, flags, caller as *const c_void) as usize }
     });
@@ -206,7 +206,7 @@ unsafe extern "C" fn libc_dlopen(
 /// As libc's.
 unsafe extern "C" fn libc_dlclose(library: *mut c_void) -> c_int {
     let library = library as usize;
-    for_libc(loading::around_unloading, move || {
+    for_libc(loading::with_unload, move || {
         // SAFETY: as the caller's call.
         unsafe { dlclose(library as *mut c_void) }
     })
@@ -216,7 +216,7 @@ unsafe extern "C" fn libc_dlclose(library: *mut c_void) -> c_int {
 /// As libc's.
 unsafe extern "C" fn libc_dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: as the caller's call; the caller matters only where no library is given.
-    keeping_the_error(|| unsafe { __dlsym(library, name, std::ptr::null()) })
+    preserving_dlerror(|| unsafe { __dlsym(library, name, std::ptr::null()) })
 }
 
 /// # Safety
@@ -227,7 +227,7 @@ unsafe extern "C" fn libc_dlvsym(
     version: *const c_char,
 ) -> *mut c_void {
     // SAFETY: as the caller's call; the caller matters only where no library is given.
-    keeping_the_error(|| unsafe { __dlvsym(library, name, version, std::ptr::null()) })
+    preserving_dlerror(|| unsafe { __dlvsym(library, name, version, std::ptr::null()) })
 }
 
 /// Runs a call of the loader that libc makes for itself: as the carrier, and `dlerror` says what it
@@ -237,17 +237,17 @@ where
     C: FnOnce() -> R + Send,
     R: Send,
 {
-    if loader::goes_to_the_carrier() {
-        return host(|| keeping_the_error(|| around(call)));
+    if loader::runs_as_carrier() {
+        return host(|| preserving_dlerror(|| around(call)));
     }
-    keeping_the_error(|| loader::in_place(around, call))
+    preserving_dlerror(|| loader::in_place(around, call))
 }
 
 /// Runs a call of the loader of which `dlerror` says nothing.
-pub(crate) fn keeping_the_error<R>(call: impl FnOnce() -> R) -> R {
-    let before = loader::take_error();
+pub(crate) fn preserving_dlerror<R>(call: impl FnOnce() -> R) -> R {
+    let before = loader::take_dlerror();
     let result = call();
-    drop(loader::take_error());
-    loader::set_pending(before);
+    drop(loader::take_dlerror());
+    loader::set_pending_dlerror(before);
     result
 }

@@ -10,7 +10,7 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub(super) fn in_force() -> bool {
+pub(super) fn are_own_functions_in_force() -> bool {
     let none = (std::ptr::null(), std::ptr::null_mut());
     // Looked up now: later they are called where the loader's lock must not be waited for.
     // SAFETY: asks for nothing.
@@ -34,8 +34,8 @@ pub(super) fn is_in_force(name: &CStr, _ours: *const ()) -> bool {
 }
 
 /// Why a look-up does not find our functions, and what helps.
-pub(super) fn where_we_are() -> String {
-    let Some((file, base)) = module_of(where_we_are as *const ()) else {
+pub(super) fn describe_location() -> String {
+    let Some((file, base)) = module_of(describe_location as *const ()) else {
         return "them in a file that the loader does not know".into();
     };
     // SAFETY: getauxval has no precondition.

@@ -14,7 +14,7 @@ use std::ffi::{CStr, CString};
 
 /// Loads a library by `open`, a call of libc's `dlopen` that returns the handle.
 pub(super) fn dlopen(open: impl FnOnce() -> usize + Send) -> *mut c_void {
-    as_carrier(loading::around_loading, open) as *mut c_void
+    as_carrier(loading::with_load, open) as *mut c_void
 }
 
 /// # Safety
@@ -31,7 +31,7 @@ unsafe extern "C" fn dlmopen(space: c_long, file: *const c_char, flags: c_int) -
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     let handle = handle as usize;
-    as_carrier(loading::around_unloading, move || {
+    as_carrier(loading::with_unload, move || {
         // SAFETY: as the caller's call.
         unsafe { real::dlclose(handle as *mut c_void) }
     })
@@ -64,17 +64,17 @@ unsafe extern "C" fn dl_iterate_phdr(callback: Option<Callback>, data: *mut c_vo
     let result = unsafe { real::dl_iterate_phdr(callback, data) };
     ITERATING.set(ITERATING.get() - 1);
     if ITERATING.get() == 0 && LOADED_MEANWHILE.take() {
-        host(loading::tell);
+        host(loading::finish_rescan);
     }
     result
 }
 
 /// Whether the caller's calls of the loader run as its carrier.
-pub(super) fn goes_to_the_carrier() -> bool {
+pub(super) fn runs_as_carrier() -> bool {
     role() == Role::Goroutine && ITERATING.get() == 0
 }
 
-/// Runs a call of the loader as the carrier, with identities told of it by `around`, and brings what
+/// Runs a call of the loader as the carrier, with identities told of it by `usable_range`, and brings what
 /// `dlerror` then says back. Inside `dl_iterate_phdr` it runs as the goroutine, and identities are
 /// told at that one's end.
 fn as_carrier<C, R>(around: fn(C) -> R, call: C) -> R
@@ -82,18 +82,18 @@ where
     C: FnOnce() -> R + Send,
     R: Send,
 {
-    if !goes_to_the_carrier() {
-        drop(take_pending());
+    if !runs_as_carrier() {
+        drop(take_pending_dlerror());
         return in_place(around, call);
     }
     let (result, error) = host(|| {
-        let carriers = take_error();
+        let carriers = take_dlerror();
         let result = around(call);
-        let error = take_error();
-        set_pending(carriers);
+        let error = take_dlerror();
+        set_pending_dlerror(carriers);
         (result, error)
     });
-    set_pending(error);
+    set_pending_dlerror(error);
     result
 }
 
@@ -103,14 +103,14 @@ pub(super) fn in_place<C: FnOnce() -> R, R>(around: fn(C) -> R, call: C) -> R {
         return around(call);
     }
     if !LOADED_MEANWHILE.replace(true) {
-        loading::will_tell();
+        loading::announce_rescan();
     }
     call()
 }
 
 /// What `dlerror` would say, and then has nothing more to say.
-pub(super) fn take_error() -> Option<CString> {
-    let pending = take_pending();
+pub(super) fn take_dlerror() -> Option<CString> {
+    let pending = take_pending_dlerror();
     // SAFETY: dlerror has no precondition.
     let text = unsafe { real::dlerror() };
     // What libc knows is later: a call that fails after `dlopen` did.
@@ -139,13 +139,13 @@ thread_local! {
 }
 
 /// What `dlerror` is to say to the caller next.
-pub(super) fn set_pending(error: Option<CString>) {
+pub(super) fn set_pending_dlerror(error: Option<CString>) {
     // A thread that is ending has nobody left to tell.
     let _ = ERROR.try_with(|last| last.borrow_mut().pending = error);
 }
 
-/// What [`set_pending`] has left.
-fn take_pending() -> Option<CString> {
+/// What [`set_pending_dlerror`] has left.
+fn take_pending_dlerror() -> Option<CString> {
     ERROR.try_with(|last| last.borrow_mut().pending.take()).ok().flatten()
 }
 
@@ -155,10 +155,10 @@ fn take_pending() -> Option<CString> {
 unsafe extern "C" fn dlerror() -> *mut c_char {
     // SAFETY: as the caller's call.
     let libc_says = unsafe { real::dlerror() };
-    let pending = take_pending();
+    let pending = take_pending_dlerror();
     let told = ERROR.try_with(|last| {
         let mut last = last.borrow_mut();
-        // As in `take_error`. A copy: libc may free its text when it loads something for itself.
+        // As in `take_dlerror`. A copy: libc may free its text when it loads something for itself.
         // SAFETY: text — of the call above.
         last.told = unsafe { owned(libc_says) }.or(pending);
         last.told.as_ref().map_or(std::ptr::null_mut(), |text| text.as_ptr().cast_mut())
