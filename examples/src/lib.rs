@@ -14,7 +14,7 @@ pub struct Program {
     /// Where.
     pub address: SocketAddr,
     child: Child,
-    said: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
 }
 
 impl Program {
@@ -27,7 +27,7 @@ impl Program {
         let command = command.arg("127.0.0.1:0").args(arguments).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the program");
         let said = BufReader::new(child.stdout.take().expect("its output"));
-        let mut program = Program { address: ([0, 0, 0, 0], 0).into(), child, said };
+        let mut program = Program { address: ([0, 0, 0, 0], 0).into(), child, output: said };
         let line = program.line();
         let address = line.strip_prefix("listening on ").and_then(|rest| rest.parse().ok());
         program.address = address.unwrap_or_else(|| panic!("not an address: {line}"));
@@ -40,7 +40,7 @@ impl Program {
     /// There is none.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
-        self.said.read_line(&mut line).expect("a line");
+        self.output.read_line(&mut line).expect("a line");
         line.trim_end().to_owned()
     }
 

@@ -11,19 +11,19 @@ impl Guest {
     /// One that has not said its name.
     fn new(program: &Program) -> Guest {
         let mut guest = Guest(BufReader::new(program.connect()));
-        guest.hears("your name?");
+        guest.expect_line("your name?");
         guest
     }
 
     /// One who knows that it is in.
     fn named(program: &Program, name: &str) -> Guest {
         let mut guest = Guest::new(program);
-        guest.says(name);
-        guest.hears(&format!("* {name} is here"));
+        guest.say(name);
+        guest.expect_line(&format!("* {name} is here"));
         guest
     }
 
-    fn says(&mut self, line: &str) {
+    fn say(&mut self, line: &str) {
         self.0.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
@@ -34,7 +34,7 @@ impl Guest {
     }
 
     #[track_caller]
-    fn hears(&mut self, line: &str) {
+    fn expect_line(&mut self, line: &str) {
         assert_eq!(self.line(), line);
     }
 }
@@ -48,15 +48,15 @@ fn all_hear_what_one_says_and_who_comes_and_goes() {
     let program = start();
     let mut ann = Guest::named(&program, "ann");
     let mut bob = Guest::named(&program, "bob");
-    ann.hears("* bob is here");
-    ann.says("hello\u{7}");
-    ann.hears("ann: hello");
-    bob.hears("ann: hello");
+    ann.expect_line("* bob is here");
+    ann.say("hello\u{7}");
+    ann.expect_line("ann: hello");
+    bob.expect_line("ann: hello");
     drop(bob);
-    ann.hears("* bob has left");
+    ann.expect_line("* bob has left");
     // The name is free again.
     let _bob = Guest::named(&program, "bob");
-    ann.hears("* bob is here");
+    ann.expect_line("* bob is here");
 }
 
 #[test]
@@ -64,17 +64,17 @@ fn a_name_is_had_by_one_only() {
     let program = start();
     let mut ann = Guest::named(&program, "ann");
     let mut other = Guest::new(&program);
-    other.says("ann");
-    other.hears("another name, please");
-    other.says("");
-    other.hears("another name, please");
-    other.says("eve");
-    other.hears("* eve is here");
-    ann.hears("* eve is here");
+    other.say("ann");
+    other.expect_line("another name, please");
+    other.say("");
+    other.expect_line("another name, please");
+    other.say("eve");
+    other.expect_line("* eve is here");
+    ann.expect_line("* eve is here");
     // One that never said a name leaves without a word.
     drop(Guest::new(&program));
-    other.says("hi");
-    ann.hears("eve: hi");
+    other.say("hi");
+    ann.expect_line("eve: hi");
 }
 
 #[test]
@@ -83,14 +83,14 @@ fn lines_of_one_guest_arrive_in_order_for_each_of_many() {
     let mut guests: Vec<Guest> = Vec::new();
     for i in 0..20 {
         let guest = Guest::named(&program, &format!("guest{i}"));
-        guests.iter_mut().for_each(|other| other.hears(&format!("* guest{i} is here")));
+        guests.iter_mut().for_each(|other| other.expect_line(&format!("* guest{i} is here")));
         guests.push(guest);
     }
     for i in 0..20 {
-        guests[3].says(&format!("line {i}"));
+        guests[3].say(&format!("line {i}"));
     }
     for guest in &mut guests {
-        (0..20).for_each(|i| guest.hears(&format!("guest3: line {i}")));
+        (0..20).for_each(|i| guest.expect_line(&format!("guest3: line {i}")));
     }
 }
 
@@ -99,11 +99,11 @@ fn who_does_not_read_has_to_leave_and_holds_nobody_up() {
     let program = start();
     let mut deaf = Guest::named(&program, "deaf");
     let mut ann = Guest::named(&program, "ann");
-    deaf.hears("* ann is here");
+    deaf.expect_line("* ann is here");
     let long = "x".repeat(4000);
     // Each is heard before the next: only the deaf one falls behind.
     let gone = (0..100_000).any(|_| {
-        ann.says(&long);
+        ann.say(&long);
         // That somebody has to leave may be said first or last.
         let line = ann.line();
         line == "* deaf does not read" || {
@@ -112,6 +112,6 @@ fn who_does_not_read_has_to_leave_and_holds_nobody_up() {
         }
     });
     assert!(gone);
-    ann.says("good");
+    ann.say("good");
     while ann.line() != "ann: good" {}
 }

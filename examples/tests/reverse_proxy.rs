@@ -23,7 +23,7 @@ fn backend(serve: impl Fn(TcpStream) + Copy + Send + 'static) -> String {
 }
 
 /// An address where nobody listens, and where no other test gets a port.
-fn nobody() -> String {
+fn unused_address() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = std::process::id().wrapping_mul(1009).wrapping_add(NEXT.fetch_add(1, Relaxed));
     let octet = |divisor: u32| 1 + (number / divisor % 254) as u8;
@@ -65,7 +65,7 @@ fn get(stream: &mut BufReader<TcpStream>) -> io::Result<(String, Option<char>)> 
 #[test]
 fn backends_are_used_in_turn_and_one_that_is_down_is_passed_over() {
     wait_until(|| {
-        let program = start(&[named("a"), nobody(), named("b")]);
+        let program = start(&[named("a"), unused_address(), named("b")]);
         let mut seen = String::new();
         for _ in 0..6 {
             let mut stream = BufReader::new(program.connect());
@@ -83,7 +83,7 @@ fn backends_are_used_in_turn_and_one_that_is_down_is_passed_over() {
 /// The proxy waits a second for what the client still sends. One that is slower may miss the answer.
 #[test]
 fn where_all_are_down_the_client_gets_a_502() {
-    let program = start(&[nobody(), nobody()]);
+    let program = start(&[unused_address(), unused_address()]);
     wait_until(|| {
         let mut stream = BufReader::new(program.connect());
         let Ok(answer) = get(&mut stream) else { return false };

@@ -9,42 +9,42 @@ use std::time::Instant;
 
 /// A child that runs.
 #[derive(Debug)]
-pub struct Attended {
+pub struct WatchedChild {
     child: Child,
     input: Option<ChildStdin>,
-    said: Arc<(Mutex<Said>, Condvar)>,
+    said: Arc<(Mutex<ChildOutput>, Condvar)>,
 }
 
 /// What a child printed so far.
 #[derive(Clone, Debug, Default)]
-pub struct Said {
+pub struct ChildOutput {
     /// Its standard output.
     pub out: String,
     /// Its standard error.
     pub err: String,
-    ended: usize,
+    closed_streams: usize,
 }
 
-impl Attended {
+impl WatchedChild {
     /// Starts it.
     ///
     /// # Panics
     /// It cannot be started.
-    pub fn start(mut command: Command) -> Attended {
+    pub fn start(mut command: Command) -> WatchedChild {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let said = Arc::default();
-        follow(child.stdout.take().expect("piped"), &said, |said| &mut said.out);
-        follow(child.stderr.take().expect("piped"), &said, |said| &mut said.err);
-        Attended { input: child.stdin.take(), child, said }
+        collect_stream(child.stdout.take().expect("piped"), &said, |said| &mut said.out);
+        collect_stream(child.stderr.take().expect("piped"), &said, |said| &mut said.err);
+        WatchedChild { input: child.stdin.take(), child, said }
     }
 
     /// Waits until it printed enough.
     ///
     /// # Panics
     /// It ended, or hangs.
-    pub fn wait_for(&mut self, what: &str, enough: impl Fn(&Said) -> bool) -> Said {
-        let said = self.wait(|said| enough(said) || said.ended == 2);
+    pub fn wait_for(&mut self, what: &str, enough: impl Fn(&ChildOutput) -> bool) -> ChildOutput {
+        let said = self.wait(|said| enough(said) || said.closed_streams == 2);
         match enough(&said) {
             true => said,
             false => {
@@ -66,7 +66,7 @@ impl Attended {
     }
 
     /// Ends its input.
-    pub fn end_input(&mut self) {
+    pub fn close_stdin(&mut self) {
         drop(self.input.take());
     }
 
@@ -74,9 +74,9 @@ impl Attended {
     ///
     /// # Panics
     /// It hangs.
-    pub fn end(mut self) -> (ExitStatus, Said) {
-        let said = self.wait(|said| said.ended == 2);
-        if said.ended < 2 {
+    pub fn wait_for_exit(mut self) -> (ExitStatus, ChildOutput) {
+        let said = self.wait(|said| said.closed_streams == 2);
+        if said.closed_streams < 2 {
             let _ = self.child.kill();
             panic!("it does not end\n{}\n{}", said.out, said.err);
         }
@@ -84,7 +84,7 @@ impl Attended {
     }
 
     /// Until then, or the limit.
-    fn wait(&self, enough: impl Fn(&Said) -> bool) -> Said {
+    fn wait(&self, enough: impl Fn(&ChildOutput) -> bool) -> ChildOutput {
         let (said, changed) = &*self.said;
         let deadline = Instant::now() + CHILD_LIMIT;
         let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,7 +97,7 @@ impl Attended {
     }
 }
 
-impl Drop for Attended {
+impl Drop for WatchedChild {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -105,10 +105,10 @@ impl Drop for Attended {
 }
 
 /// A thread that keeps what comes from there.
-fn follow(
+fn collect_stream(
     mut from: impl Read + Send + 'static,
-    said: &Arc<(Mutex<Said>, Condvar)>,
-    of: fn(&mut Said) -> &mut String,
+    said: &Arc<(Mutex<ChildOutput>, Condvar)>,
+    of: fn(&mut ChildOutput) -> &mut String,
 ) {
     let said = said.clone();
     std::thread::spawn(move || {
@@ -126,7 +126,7 @@ fn follow(
             };
             *of(&mut said) += &String::from_utf8_lossy(&bytes[..whole]);
             bytes.drain(..whole);
-            said.ended += usize::from(count == 0);
+            said.closed_streams += usize::from(count == 0);
             changed.notify_all();
             if count == 0 {
                 return;

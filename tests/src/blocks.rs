@@ -15,13 +15,13 @@ pub const CHUNK: usize = 1 << 20;
 pub const SMALL: usize = if cfg!(debug_assertions) { (16 << 10) - 32 } else { 16 << 10 };
 
 const LARGEST: usize = 128 << 10;
-const MARKS: usize = 1 << 16;
+const PATTERN_STARTS: usize = 1 << 16;
 
 /// The layout of `size` bytes as malloc aligns them.
 ///
 /// # Panics
 /// There is no such layout.
-pub fn bytes(size: usize) -> Layout {
+pub fn layout_of(size: usize) -> Layout {
     Layout::from_size_align(size, 16).expect("a size that can be")
 }
 
@@ -60,11 +60,11 @@ impl Random {
 }
 
 /// What blocks hold: each a part of this, at a place of its own.
-fn marks() -> &'static [u8] {
+fn fill_pattern() -> &'static [u8] {
     static TABLE: OnceLock<Vec<u8>> = OnceLock::new();
     TABLE.get_or_init(|| {
         let mut random = Random::new(0);
-        (0..MARKS + LARGEST).map(|_| random.below(256) as u8).collect()
+        (0..PATTERN_STARTS + LARGEST).map(|_| random.below(256) as u8).collect()
     })
 }
 
@@ -73,7 +73,7 @@ fn marks() -> &'static [u8] {
 pub struct Block {
     start: NonNull<u8>,
     layout: Layout,
-    mark: usize,
+    pattern_start: usize,
 }
 
 // SAFETY: the memory is this block's alone, and any thread may free it.
@@ -106,9 +106,9 @@ impl Block {
 
     fn at(start: NonNull<u8>, layout: Layout) -> Block {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let mark = NEXT.fetch_add(1, SeqCst).wrapping_mul(7919) % MARKS;
+        let mark = NEXT.fetch_add(1, SeqCst).wrapping_mul(7919) % PATTERN_STARTS;
         assert!(start.addr().get().is_multiple_of(layout.align()), "{start:?} {layout:?}");
-        let block = Block { start, layout, mark };
+        let block = Block { start, layout, pattern_start: mark };
         block.fill();
         block
     }
@@ -124,7 +124,7 @@ impl Block {
     }
 
     fn expected(&self) -> &'static [u8] {
-        &marks()[self.mark..][..self.layout.size()]
+        &fill_pattern()[self.pattern_start..][..self.layout.size()]
     }
 
     fn fill(&self) {
@@ -179,16 +179,16 @@ impl Block {
 
 thread_local! {
     /// Whose thread-locals these are: 0 until somebody says so.
-    pub static WHO: Cell<usize> = const { Cell::new(0) };
+    pub static CALLER_ID: Cell<usize> = const { Cell::new(0) };
     static SEEN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Goroutines call themselves less than this in [`WHO`], threads this or more.
-pub const THREADS: usize = 1 << 20;
+/// Goroutines call themselves less than this in [`CALLER_ID`], threads this or more.
+pub const FIRST_THREAD_ID: usize = 1 << 20;
 
 /// The system's allocator, with a count of what it was asked for; it can refuse.
 #[derive(Debug, Default)]
-pub struct Behind {
+pub struct BackingAlloc {
     /// How often memory was asked for.
     pub calls: AtomicUsize,
     /// Of those, how often it was refused.
@@ -206,10 +206,10 @@ pub struct Behind {
     refuse: AtomicUsize,
 }
 
-impl Behind {
+impl BackingAlloc {
     /// One that refuses nothing.
-    pub const fn new() -> Behind {
-        Behind {
+    pub const fn new() -> BackingAlloc {
+        BackingAlloc {
             calls: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
             chunks: AtomicUsize::new(0),
@@ -227,12 +227,12 @@ impl Behind {
     }
 
     /// Whether it has entered with the caller's thread-locals.
-    pub fn knows_me() -> bool {
+    pub fn was_entered_by_caller() -> bool {
         SEEN.get()
     }
 
     fn enter(&self) {
-        if gosched::current().is_some() || (1..THREADS).contains(&WHO.get()) {
+        if gosched::current().is_some() || (1..FIRST_THREAD_ID).contains(&CALLER_ID.get()) {
             self.as_goroutine.fetch_add(1, SeqCst);
         }
         if !SEEN.replace(true) {
@@ -246,7 +246,7 @@ fn is_chunk(layout: Layout) -> bool {
 }
 
 // SAFETY: memory is the system's; a refusal is a null pointer.
-unsafe impl GlobalAlloc for &'static Behind {
+unsafe impl GlobalAlloc for &'static BackingAlloc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.enter();
         let nth = self.refuse.load(SeqCst);
@@ -297,7 +297,7 @@ impl<A: GlobalAlloc + Sync> Exchange<A> {
         self.refused.load(SeqCst)
     }
 
-    fn claim(&self, block: Option<Block>, own: &mut Vec<Block>) {
+    fn register(&self, block: Option<Block>, own: &mut Vec<Block>) {
         let Some(block) = block else {
             self.refused.fetch_add(1, SeqCst);
             return;
@@ -312,7 +312,7 @@ impl<A: GlobalAlloc + Sync> Exchange<A> {
         own.push(block);
     }
 
-    fn disclaim(&self, own: &mut Vec<Block>, at: usize) -> Block {
+    fn unregister(&self, own: &mut Vec<Block>, at: usize) -> Block {
         let block = own.swap_remove(at);
         let end = self.taken.lock().unwrap().remove(&block.start().addr());
         assert_eq!(end, Some(block.start().addr() + block.layout().size()));
@@ -326,14 +326,14 @@ impl<A: GlobalAlloc + Sync> Exchange<A> {
     pub fn step(&self, random: &mut Random, own: &mut Vec<Block>) {
         let any = random.below(own.len().max(1));
         match random.below(12) {
-            0..=2 if own.len() < 48 => self.claim(Block::new(self.alloc, random.layout()), own),
-            3 if own.len() < 48 => self.claim(Block::zeroed(self.alloc, random.layout()), own),
+            0..=2 if own.len() < 48 => self.register(Block::new(self.alloc, random.layout()), own),
+            3 if own.len() < 48 => self.register(Block::zeroed(self.alloc, random.layout()), own),
             4..=5 if !own.is_empty() => {
-                let mut block = self.disclaim(own, any);
+                let mut block = self.unregister(own, any);
                 if !block.resize(self.alloc, random.size()) {
                     self.refused.fetch_add(1, SeqCst);
                 }
-                self.claim(Some(block), own);
+                self.register(Some(block), own);
             }
             6..=7 if !own.is_empty() => {
                 let slot = &self.table[random.below(self.table.len())];
@@ -341,7 +341,7 @@ impl<A: GlobalAlloc + Sync> Exchange<A> {
                 own.extend(before.inspect(Block::check));
             }
             8 => self.burst(random),
-            _ if !own.is_empty() => self.disclaim(own, any).free(self.alloc),
+            _ if !own.is_empty() => self.unregister(own, any).free(self.alloc),
             _ => {}
         }
     }
@@ -361,9 +361,9 @@ impl<A: GlobalAlloc + Sync> Exchange<A> {
     ///
     /// # Panics
     /// A rule is broken.
-    pub fn leave(&self, mut own: Vec<Block>) {
+    pub fn free_blocks(&self, mut own: Vec<Block>) {
         while !own.is_empty() {
-            self.disclaim(&mut own, 0).free(self.alloc);
+            self.unregister(&mut own, 0).free(self.alloc);
         }
     }
 
@@ -373,7 +373,7 @@ impl<A: GlobalAlloc + Sync> Exchange<A> {
     /// A rule is broken.
     pub fn close(&self) {
         let left = self.table.iter().filter_map(|slot| slot.lock().unwrap().take());
-        self.leave(left.collect());
+        self.free_blocks(left.collect());
         assert!(self.taken.lock().unwrap().is_empty());
     }
 }

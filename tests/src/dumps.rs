@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 ///
 /// # Errors
 /// With the words.
-pub fn uncut(last_words: &str) -> Result<(), String> {
+pub fn ensure_complete(last_words: &str) -> Result<(), String> {
     const CUT: [&str; 2] =
         ["the rest cannot be shown: a lock may be held", "the trace cannot be shown"];
     let is_cut = CUT.iter().any(|words| last_words.contains(words));
@@ -17,7 +17,7 @@ pub fn uncut(last_words: &str) -> Result<(), String> {
 
 /// A goroutine of a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct DumpedGoroutine {
     /// Its id.
     pub id: u64,
     /// What it does: the first words in the brackets.
@@ -54,10 +54,10 @@ pub struct Creator {
     pub place: (String, u64),
 }
 
-impl Block {
+impl DumpedGoroutine {
     /// The call of the function of this name, whatever its path.
     pub fn frame(&self, name: &str) -> Option<&Frame> {
-        self.frames.iter().find(|frame| frame.is_of(name))
+        self.frames.iter().find(|frame| frame.is_call_of(name))
     }
 
     /// The value of a label.
@@ -68,7 +68,7 @@ impl Block {
 
 impl Frame {
     /// Whether it is a call of the function of this name, or of a closure in it.
-    pub fn is_of(&self, name: &str) -> bool {
+    pub fn is_call_of(&self, name: &str) -> bool {
         self.function.split("::").any(|part| part == name)
     }
 }
@@ -77,7 +77,7 @@ impl Frame {
 ///
 /// # Errors
 /// The line that is not as it must be.
-pub fn parse(text: &str) -> Result<Vec<Block>, String> {
+pub fn parse(text: &str) -> Result<Vec<DumpedGoroutine>, String> {
     let mut blocks = Vec::new();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
@@ -110,7 +110,7 @@ pub fn parse(text: &str) -> Result<Vec<Block>, String> {
 }
 
 /// `goroutine 7 [chan receive, 2 minutes, locked to thread] {a: b}:`
-fn header(line: &str) -> Option<Block> {
+fn header(line: &str) -> Option<DumpedGoroutine> {
     let rest = line.strip_prefix("goroutine ")?.strip_suffix(':')?;
     let (before, rest) = rest.split_once(" [")?;
     // Go's own dump at a fatal signal has ` gp=… m=… mp=…` behind the id.
@@ -132,7 +132,15 @@ fn header(line: &str) -> Option<Block> {
     };
     let (frames, creator) = (Vec::new(), None);
     let id = id.parse().ok()?;
-    words.next().is_none().then_some(Block { id, state, minutes, locked, labels, frames, creator })
+    words.next().is_none().then_some(DumpedGoroutine {
+        id,
+        state,
+        minutes,
+        locked,
+        labels,
+        frames,
+        creator,
+    })
 }
 
 /// `kind: plain, "with space": "a b"`
@@ -216,7 +224,7 @@ pub struct Stack {
 impl Stack {
     /// Whether a function of this name is in it.
     pub fn has(&self, name: &str) -> bool {
-        self.frames.iter().any(|frame| frame.is_of(name))
+        self.frames.iter().any(|frame| frame.is_call_of(name))
     }
 }
 
@@ -274,7 +282,7 @@ fn folded_frame(line: &str) -> Option<Frame> {
 }
 
 /// How many goroutines there are of each function: those that a suite knows by name.
-pub fn count<'a>(blocks: &[Block], names: &[&'a str]) -> BTreeMap<&'a str, usize> {
+pub fn count<'a>(blocks: &[DumpedGoroutine], names: &[&'a str]) -> BTreeMap<&'a str, usize> {
     let of = |name: &str| blocks.iter().filter(|block| block.frame(name).is_some()).count();
     names.iter().map(|name| (*name, of(name))).collect()
 }

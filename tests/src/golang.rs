@@ -29,7 +29,7 @@ impl GoProgram {
     /// It cannot be built, or Go is required and missing.
     pub fn new(name: &str) -> Option<GoProgram> {
         static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
-        let go = go()?;
+        let go = go_command()?;
         let mut built = BUILT.lock().expect("nobody panics with it");
         if let Some(program) = built.get(name) {
             return Some(GoProgram(program.clone()));
@@ -41,13 +41,13 @@ impl GoProgram {
 
     /// A command that runs it with these arguments on two Ps.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        plain(&self.0, arguments)
+        clean_command(&self.0, arguments)
     }
 }
 
 /// A command with these arguments, on two Ps. Neither our environment variables nor the way in which a shell started us
 /// changes what the program prints.
-pub fn plain(program: &Path, arguments: &[&str]) -> Command {
+pub fn clean_command(program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
     for name in CLEARED {
@@ -70,7 +70,7 @@ fn restore_keyboard_signals() -> std::io::Result<()> {
 }
 
 /// Go's command, looked for once.
-fn go() -> Option<&'static Path> {
+fn go_command() -> Option<&'static Path> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let found = FOUND.get_or_init(find).as_deref();
     if found.is_none() {

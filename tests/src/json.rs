@@ -27,7 +27,7 @@ impl Json {
     pub fn parse(text: &str) -> Result<Json, String> {
         let mut reader = Reader { rest: text };
         let value = reader.value(0);
-        let value = value.and_then(|value| match reader.trimmed() {
+        let value = value.and_then(|value| match reader.skip_whitespace() {
             "" => Ok(value),
             _ => Err("more than one value"),
         });
@@ -97,17 +97,17 @@ struct Reader<'a> {
 type Read<T> = Result<T, &'static str>;
 
 impl Reader<'_> {
-    fn trimmed(&mut self) -> &str {
+    fn skip_whitespace(&mut self) -> &str {
         self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r']);
         self.rest
     }
 
-    fn takes(&mut self, text: &str) -> bool {
-        self.trimmed();
-        self.takes_here(text)
+    fn consume(&mut self, text: &str) -> bool {
+        self.skip_whitespace();
+        self.consume_here(text)
     }
 
-    fn takes_here(&mut self, text: &str) -> bool {
+    fn consume_here(&mut self, text: &str) -> bool {
         let rest = self.rest.strip_prefix(text);
         self.rest = rest.unwrap_or(self.rest);
         rest.is_some()
@@ -120,7 +120,7 @@ impl Reader<'_> {
         for (word, value) in
             [("null", Json::Null), ("true", Json::Bool(true)), ("false", Json::Bool(false))]
         {
-            if self.takes(word) {
+            if self.consume(word) {
                 return Ok(value);
             }
         }
@@ -135,9 +135,9 @@ impl Reader<'_> {
 
     fn list(&mut self, depth: usize) -> Read<Json> {
         let mut values = Vec::new();
-        self.takes("[");
-        while !self.takes("]") {
-            if !values.is_empty() && !self.takes(",") {
+        self.consume("[");
+        while !self.consume("]") {
+            if !values.is_empty() && !self.consume(",") {
                 return Err("no comma");
             }
             values.push(self.value(depth + 1)?);
@@ -147,14 +147,14 @@ impl Reader<'_> {
 
     fn object(&mut self, depth: usize) -> Read<Json> {
         let mut fields = BTreeMap::new();
-        self.takes("{");
-        while !self.takes("}") {
-            if !fields.is_empty() && !self.takes(",") {
+        self.consume("{");
+        while !self.consume("}") {
+            if !fields.is_empty() && !self.consume(",") {
                 return Err("no comma");
             }
-            self.trimmed();
+            self.skip_whitespace();
             let name = self.string()?;
-            if !self.takes(":") {
+            if !self.consume(":") {
                 return Err("no colon");
             }
             let value = self.value(depth + 1)?;
@@ -166,11 +166,11 @@ impl Reader<'_> {
     }
 
     fn string(&mut self) -> Read<String> {
-        if !self.takes_here("\"") {
+        if !self.consume_here("\"") {
             return Err("no text");
         }
         let mut text = String::new();
-        while !self.takes_here("\"") {
+        while !self.consume_here("\"") {
             let c = self.rest.chars().next().ok_or("no end of a text")?;
             self.rest = &self.rest[c.len_utf8()..];
             match c {
@@ -198,11 +198,11 @@ impl Reader<'_> {
     }
 
     fn unicode(&mut self) -> Read<char> {
-        let first = self.four()?;
+        let first = self.hex4()?;
         if !(0xD800..0xDC00).contains(&first) {
             return char::from_u32(first).ok_or("half a character");
         }
-        let second = if self.takes_here("\\u") { self.four()? } else { 0 };
+        let second = if self.consume_here("\\u") { self.hex4()? } else { 0 };
         match (0xDC00..0xE000).contains(&second) {
             true => char::from_u32(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00))
                 .ok_or("no character"),
@@ -210,7 +210,7 @@ impl Reader<'_> {
         }
     }
 
-    fn four(&mut self) -> Read<u32> {
+    fn hex4(&mut self) -> Read<u32> {
         let digits = self.rest.get(..4).ok_or("four digits")?;
         if !digits.chars().all(|c| c.is_ascii_hexdigit()) {
             return Err("four digits");
@@ -228,18 +228,18 @@ impl Reader<'_> {
 
     fn number(&mut self) -> Read<Json> {
         let start = self.rest;
-        self.takes_here("-");
+        self.consume_here("-");
         let leading_zero = self.rest.starts_with('0');
         match self.digits() {
             0 => return Err("no digits"),
             2.. if leading_zero => return Err("a leading zero"),
             _ => (),
         }
-        if self.takes_here(".") && self.digits() == 0 {
+        if self.consume_here(".") && self.digits() == 0 {
             return Err("no digits");
         }
-        if self.takes_here("e") || self.takes_here("E") {
-            let _sign = self.takes_here("+") || self.takes_here("-");
+        if self.consume_here("e") || self.consume_here("E") {
+            let _sign = self.consume_here("+") || self.consume_here("-");
             if self.digits() == 0 {
                 return Err("no digits");
             }

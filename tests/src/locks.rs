@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 ///
 /// # Panics
 /// A goroutine does.
-pub fn go_round(goroutines: usize, steps: usize) -> Vec<Duration> {
+pub fn contend_for_locks(goroutines: usize, steps: usize) -> Vec<Duration> {
     let locks = Arc::new([const { gosched::sync::Mutex::new(()) }; 3]);
     let walk = move |locks: &[gosched::sync::Mutex<()>; 3], start: usize| {
         let mut waits = Vec::with_capacity(steps);

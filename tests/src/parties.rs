@@ -8,7 +8,7 @@ use std::sync::mpsc;
 
 /// What a party is.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum ActorKind {
     /// Started by `go`.
     Goroutine,
     /// Started by std.
@@ -16,31 +16,34 @@ pub enum Kind {
 }
 
 /// Both kinds.
-pub const KINDS: [Kind; 2] = [Kind::Goroutine, Kind::Thread];
+pub const ACTOR_KINDS: [ActorKind; 2] = [ActorKind::Goroutine, ActorKind::Thread];
 
 /// Goroutines for even numbers, threads for odd ones.
-pub fn mixed(number: usize) -> Kind {
-    KINDS[number % 2]
+pub fn kind_for(number: usize) -> ActorKind {
+    ACTOR_KINDS[number % 2]
 }
 
-impl Kind {
+impl ActorKind {
     /// Starts a party of this kind.
-    pub fn start<T: Send + 'static>(self, f: impl FnOnce() -> T + Send + 'static) -> Party<T> {
+    pub fn start<T: Send + 'static>(
+        self,
+        f: impl FnOnce() -> T + Send + 'static,
+    ) -> ActorHandle<T> {
         let (result, party) = mpsc::channel();
         let work = move || drop(result.send(f()));
         match self {
-            Kind::Goroutine => drop(gosched::go(work)),
-            Kind::Thread => drop(std::thread::spawn(work)),
+            ActorKind::Goroutine => drop(gosched::go(work)),
+            ActorKind::Thread => drop(std::thread::spawn(work)),
         }
-        Party(party)
+        ActorHandle(party)
     }
 }
 
 /// Somebody who was started; forgotten when it is dropped.
 #[derive(Debug)]
-pub struct Party<T>(mpsc::Receiver<T>);
+pub struct ActorHandle<T>(mpsc::Receiver<T>);
 
-impl<T> Party<T> {
+impl<T> ActorHandle<T> {
     /// Its result. For the thread of a test: a goroutine would keep its P while it waits.
     ///
     /// # Panics
@@ -52,8 +55,8 @@ impl<T> Party<T> {
 }
 
 /// Runs `f` as a goroutine, then as a thread.
-pub fn in_both(f: impl Fn() + Clone + Send + 'static) {
-    for kind in KINDS {
+pub fn in_goroutine_and_thread(f: impl Fn() + Clone + Send + 'static) {
+    for kind in ACTOR_KINDS {
         kind.start(f.clone()).join();
     }
 }
@@ -62,30 +65,30 @@ pub fn in_both(f: impl Fn() + Clone + Send + 'static) {
 ///
 /// # Panics
 /// One of them did.
-pub fn crowd(count: usize, f: impl Fn(usize) + Send + Sync + 'static) {
+pub fn run_alternating(count: usize, f: impl Fn(usize) + Send + Sync + 'static) {
     let f = Arc::new(f);
     let mut goroutines: Vec<gosched::JoinHandle<()>> = Vec::new();
     let mut threads = Vec::new();
     for i in 0..count {
         let f = f.clone();
-        match mixed(i) {
-            Kind::Goroutine => goroutines.push(gosched::go(move || f(i))),
-            Kind::Thread => threads.push(std::thread::spawn(move || f(i))),
+        match kind_for(i) {
+            ActorKind::Goroutine => goroutines.push(gosched::go(move || f(i))),
+            ActorKind::Thread => threads.push(std::thread::spawn(move || f(i))),
         }
     }
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     goroutines.into_iter().for_each(|goroutine| goroutine.join().unwrap());
 }
 
-/// Whether a party of a [`crowd`] lets others run in this round. Goroutines, the even ones, always do. Threads seldom do: on
+/// Whether a party of a [`run_alternating`] lets others run in this round. Goroutines, the even ones, always do. Threads seldom do: on
 /// a busy machine a thread that gives way waits for long.
-pub fn gives_way(me: usize, round: usize) -> bool {
+pub fn should_yield(me: usize, round: usize) -> bool {
     me.is_multiple_of(2) || round.is_multiple_of(16)
 }
 
 /// The results of all.
-pub fn join_all<T>(parties: impl IntoIterator<Item = Party<T>>) -> Vec<T> {
-    parties.into_iter().map(Party::join).collect()
+pub fn join_all<T>(parties: impl IntoIterator<Item = ActorHandle<T>>) -> Vec<T> {
+    parties.into_iter().map(ActorHandle::join).collect()
 }
 
 /// Counts how often each of its tokens was dropped.
@@ -117,7 +120,7 @@ impl Ledger {
     ///
     /// # Panics
     /// It was not.
-    pub fn each_was_dropped_once(&self) {
+    pub fn assert_each_dropped_once(&self) {
         let drops = self.drops();
         let wrong: Vec<_> = drops.iter().enumerate().filter(|&(_, &count)| count != 1).collect();
         assert!(wrong.is_empty(), "(token, drops): {wrong:?}");

@@ -25,7 +25,7 @@ pub const PROCS: [usize; 3] = [1, 2, 4];
 /// # Panics
 /// A run fails, or none is right within [`LIMIT`](crate::wait::LIMIT).
 #[track_caller]
-pub fn sooner_or_later(program: impl Fn() -> Program, is_right: impl Fn(&Said) -> bool) {
+pub fn run_until(program: impl Fn() -> Program, is_right: impl Fn(&ProgramOutput) -> bool) {
     retry(|| {
         let said = program().run();
         println!("{said}");
@@ -57,7 +57,7 @@ pub struct Program {
 
 /// What a program said.
 #[derive(Debug)]
-pub struct Said {
+pub struct ProgramOutput {
     /// Its standard output.
     pub text: String,
     /// How long it took.
@@ -121,13 +121,13 @@ impl Program {
     ///
     /// # Panics
     /// It fails.
-    pub fn run(mut self) -> Said {
+    pub fn run(mut self) -> ProgramOutput {
         let (output, took) = self.output();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let (end, error) = (last(&text), String::from_utf8_lossy(&output.stderr));
         let (what, status) = (self.what, output.status);
         assert!(status.success(), "{what}: {status:?}\n{end}\n{}", last(&error));
-        Said { text, took, what, mode: self.mode }
+        ProgramOutput { text, took, what, mode: self.mode }
     }
 }
 
@@ -137,7 +137,7 @@ fn last(text: &str) -> String {
     lines[lines.len().saturating_sub(20)..].join("\n")
 }
 
-impl Said {
+impl ProgramOutput {
     /// The number behind a word, where the word is said for the last time. The end of a longer word is none: `one` is
     /// not said by `none`.
     ///
@@ -170,7 +170,7 @@ impl Said {
     ///
     /// # Panics
     /// They were not.
-    pub fn was_preempted(&self) {
+    pub fn assert_preempted(&self) {
         assert!(self.is_preempted(), "{self}");
     }
 
@@ -178,8 +178,8 @@ impl Said {
     ///
     /// # Panics
     /// They were not.
-    pub fn was_moved_if_allowed(&self) {
-        self.was_preempted();
+    pub fn assert_moved_if_allowed(&self) {
+        self.assert_preempted();
         let allowed = self.mode != Mode::InPlace && CAN_MOVE;
         assert!(!allowed || self.number("moved") > 0, "{self}");
     }
@@ -189,7 +189,7 @@ impl Said {
 /// its own text, and never moves them; neither does a program without the allocation cache.
 pub const CAN_MOVE: bool = cfg!(not(any(target_feature = "crt-static", feature = "system-alloc")));
 
-impl std::fmt::Display for Said {
+impl std::fmt::Display for ProgramOutput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.what, last(&self.text))
     }

@@ -1,7 +1,7 @@
 //! The shapes of Go's texts, learned from what Go printed in this run: ours must have the same.
 //!
 //! A [`Pattern`] is a line of Go's in which numbers, addresses, names and paths stand for any other.
-//! A [`Layout`] knows the patterns of each kind of line of a dump, and which kind may follow which.
+//! A [`DumpLayout`] knows the patterns of each kind of line of a dump, and which kind may follow which.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -55,7 +55,7 @@ impl Pattern {
             pieces.extend(scan(parent));
             return Pattern(pieces);
         }
-        if Kind::of(line) == Kind::Frame
+        if LineKind::of(line) == LineKind::Frame
             && line.ends_with(')')
             && let Some(open) = opening(line)
         {
@@ -148,8 +148,8 @@ fn matches(pieces: &[Piece], text: &str) -> bool {
     let rest_matches = |length: usize| length > 0 && matches(pieces, &text[length..]);
     match piece {
         Piece::Text(same) => text.starts_with(same.as_str()) && rest_matches(same.len()),
-        Piece::Number => rest_matches(run(text, |c| c.is_ascii_digit())),
-        Piece::Tabs => rest_matches(run(text, |c| c == '\t')),
+        Piece::Number => rest_matches(prefix_length(text, |c| c.is_ascii_digit())),
+        Piece::Tabs => rest_matches(prefix_length(text, |c| c == '\t')),
         Piece::Hex => rest_matches(hex_length(text)),
         Piece::HexList => {
             let mut length = hex_length(text);
@@ -160,7 +160,7 @@ fn matches(pieces: &[Piece], text: &str) -> bool {
             rest_matches(length)
         }
         Piece::Any => {
-            let end = run(text, |c| c != '\t');
+            let end = prefix_length(text, |c| c != '\t');
             let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
             ends.take_while(|length| *length <= end).any(|length| {
                 let name = &text[..length];
@@ -171,13 +171,13 @@ fn matches(pieces: &[Piece], text: &str) -> bool {
 }
 
 /// How long the text consists of such characters.
-fn run(text: &str, fits: impl Fn(char) -> bool) -> usize {
+fn prefix_length(text: &str, fits: impl Fn(char) -> bool) -> usize {
     text.len() - text.trim_start_matches(fits).len()
 }
 
 /// What a line of a dump is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum LineKind {
     /// The start of the text, or its end.
     Edge,
     /// Between blocks.
@@ -194,21 +194,21 @@ pub enum Kind {
     CreatorPlace,
 }
 
-impl Kind {
-    fn of(line: &str) -> Kind {
+impl LineKind {
+    fn of(line: &str) -> LineKind {
         match line {
-            "" => Kind::Blank,
-            _ if line.starts_with("goroutine ") && line.ends_with(':') => Kind::Header,
-            _ if line.starts_with("created by ") => Kind::Creator,
-            _ if line.starts_with('\t') => Kind::Place,
-            _ => Kind::Frame,
+            "" => LineKind::Blank,
+            _ if line.starts_with("goroutine ") && line.ends_with(':') => LineKind::Header,
+            _ if line.starts_with("created by ") => LineKind::Creator,
+            _ if line.starts_with('\t') => LineKind::Place,
+            _ => LineKind::Frame,
         }
     }
 
     /// In a text: a place belongs to what stands above.
-    fn below(self, line: &str) -> Kind {
-        match Kind::of(line) {
-            Kind::Place if self == Kind::Creator => Kind::CreatorPlace,
+    fn next_kind(self, line: &str) -> LineKind {
+        match LineKind::of(line) {
+            LineKind::Place if self == LineKind::Creator => LineKind::CreatorPlace,
             kind => kind,
         }
     }
@@ -216,28 +216,28 @@ impl Kind {
 
 /// How a dump of goroutines is laid out.
 #[derive(Debug, Default)]
-pub struct Layout {
-    patterns: BTreeMap<Kind, BTreeSet<Pattern>>,
-    follows: BTreeSet<(Kind, Kind)>,
+pub struct DumpLayout {
+    patterns: BTreeMap<LineKind, BTreeSet<Pattern>>,
+    follows: BTreeSet<(LineKind, LineKind)>,
 }
 
-impl Layout {
+impl DumpLayout {
     /// That of a dump of Go's.
-    pub fn of(text: &str) -> Layout {
-        let mut layout = Layout::default();
-        let mut above = Kind::Edge;
+    pub fn of(text: &str) -> DumpLayout {
+        let mut layout = DumpLayout::default();
+        let mut above = LineKind::Edge;
         for line in text.lines() {
-            let kind = above.below(line);
+            let kind = above.next_kind(line);
             layout.follows.insert((above, kind));
             layout.patterns.entry(kind).or_default().insert(Pattern::of(line));
             above = kind;
         }
-        layout.follows.insert((above, Kind::Edge));
+        layout.follows.insert((above, LineKind::Edge));
         layout
     }
 
     /// The patterns of a kind of line.
-    pub fn patterns(&self, kind: Kind) -> impl Iterator<Item = &Pattern> {
+    pub fn patterns(&self, kind: LineKind) -> impl Iterator<Item = &Pattern> {
         self.patterns.get(&kind).into_iter().flatten()
     }
 
@@ -250,22 +250,22 @@ impl Layout {
     /// # Errors
     /// The first line that Go would not print, or not there.
     pub fn check(&self, text: &str) -> Result<(), String> {
-        let (mut above, mut before) = (Kind::Edge, "");
+        let (mut above, mut before) = (LineKind::Edge, "");
         for (line, number) in text.lines().zip(1..) {
-            let kind = above.below(line);
+            let kind = above.next_kind(line);
             let wrong = |what: &str| Err(format!("line {number} {what}: {before:?}, {line:?}"));
             let sourceless =
                 !before.contains("::") || before.starts_with("gosched_context::arch::");
-            let foreign = above == Kind::Frame && sourceless;
-            let idle = above == Kind::Header && before.contains(" [runnable");
+            let foreign = above == LineKind::Frame && sourceless;
+            let idle = above == LineKind::Header && before.contains(" [runnable");
             let follows = self.follows.contains(&(above, kind))
-                || (foreign && self.follows.contains(&(Kind::Place, kind)))
-                || (idle && matches!(kind, Kind::Creator | Kind::Blank));
+                || (foreign && self.follows.contains(&(LineKind::Place, kind)))
+                || (idle && matches!(kind, LineKind::Creator | LineKind::Blank));
             if !follows {
                 return wrong("follows what it does not follow in Go's");
             }
             // Where a goroutine was started is known to the line, not to the instruction.
-            let place = (kind == Kind::CreatorPlace).then_some(Kind::Place);
+            let place = (kind == LineKind::CreatorPlace).then_some(LineKind::Place);
             let mut patterns =
                 self.patterns(kind).chain(place.into_iter().flat_map(|kind| self.patterns(kind)));
             if !patterns.any(|pattern| pattern.matches(line)) {
@@ -273,7 +273,7 @@ impl Layout {
             }
             (above, before) = (kind, line);
         }
-        match self.follows.contains(&(above, Kind::Edge)) {
+        match self.follows.contains(&(above, LineKind::Edge)) {
             true => Ok(()),
             false => Err(format!("Go does not end with {before:?}")),
         }
@@ -417,18 +417,18 @@ created by program::main in goroutine 1
 
     #[test]
     fn a_dump_laid_out_as_go_s_is_taken() {
-        let layout = Layout::of(DUMP);
+        let layout = DumpLayout::of(DUMP);
         layout.check(DUMP).unwrap();
         layout.check(OURS).unwrap();
-        assert_eq!(layout.patterns(Kind::Header).count(), 3);
-        let other = Layout::of("goroutine 1 [running]:\nmain.f()\n\t/a.go:1\n");
+        assert_eq!(layout.patterns(LineKind::Header).count(), 3);
+        let other = DumpLayout::of("goroutine 1 [running]:\nmain.f()\n\t/a.go:1\n");
         let ours = "goroutine 8 [running]:\nmain::f(...)\n\t/a.rs:1\n";
         other.check(ours).expect_err("Go printed no dots there");
     }
 
     #[test]
     fn a_dump_laid_out_otherwise_is_rejected() {
-        let layout = Layout::of(DUMP);
+        let layout = DumpLayout::of(DUMP);
         for (what, by) in [
             ("goroutine 1 [running]:\n", ""),
             ("\t/b/main.rs:7 +0x1f\n", ""),
@@ -458,7 +458,7 @@ created by program::main in goroutine 1
     #[test]
     fn who_never_ran_may_have_no_frames() {
         let never = "goroutine 5 [runnable]:\nmain.f()\n\t/a.go:1\ncreated by main.g in goroutine 1\n\t/a.go:2 +0x1\n";
-        let layout = Layout::of(&format!("{DUMP}\n{never}"));
+        let layout = DumpLayout::of(&format!("{DUMP}\n{never}"));
         let ours = "goroutine 8 [runnable]:\ncreated by a::b in goroutine 1\n\t/a.rs:5\n";
         layout.check(ours).unwrap();
         layout.check(&ours.replace("runnable", "running")).unwrap_err();

@@ -1,6 +1,6 @@
 //! Connections over loopback, and who uses them, for the suites `net_*`.
 
-use crate::parties::{KINDS, Kind};
+use crate::parties::{ACTOR_KINDS, ActorKind};
 use crate::wait::LIMIT;
 use gosched::chan;
 use gosched::net::{TcpListener, TcpStream};
@@ -21,7 +21,7 @@ fn next_number() -> u32 {
 
 /// Any port of a loopback address that this call alone returns: where a port must stay free, or its datagrams must
 /// reach no other test, whatever ports others are given meanwhile. What connects to it has another address.
-pub fn own_host() -> (Ipv4Addr, u16) {
+pub fn unique_host() -> (Ipv4Addr, u16) {
     let number = std::process::id().wrapping_mul(1009).wrapping_add(next_number());
     let octet = |divisor: u32| 1 + (number / divisor % 254) as u8;
     (Ipv4Addr::new(127, octet(254 * 254), octet(254), octet(1)), 0)
@@ -31,34 +31,37 @@ pub fn own_host() -> (Ipv4Addr, u16) {
 ///
 /// # Panics
 /// The clock is before 1970.
-pub fn own_name() -> String {
+pub fn unique_name() -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock");
     format!("gosched-{}-{}-{}", std::process::id(), now.as_nanos(), next_number())
 }
 
 /// Somebody who was started; goroutines and threads may wait for it.
 #[derive(Debug)]
-pub struct Other<T>(chan::Receiver<T>);
+pub struct Spawned<T>(chan::Receiver<T>);
 
 /// Starts a goroutine or a thread.
-pub fn start<T: Send + 'static>(kind: Kind, f: impl FnOnce() -> T + Send + 'static) -> Other<T> {
+pub fn start<T: Send + 'static>(
+    kind: ActorKind,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> Spawned<T> {
     let (tx, rx) = chan(1);
     let work = move || drop(tx.send(f()));
     match kind {
-        Kind::Goroutine => drop(gosched::go(work)),
-        Kind::Thread => drop(std::thread::spawn(work)),
+        ActorKind::Goroutine => drop(gosched::go(work)),
+        ActorKind::Thread => drop(std::thread::spawn(work)),
     }
-    Other(rx)
+    Spawned(rx)
 }
 
-impl<T: Send + 'static> Other<T> {
+impl<T: Send + 'static> Spawned<T> {
     /// One who was started elsewhere.
-    pub fn of(handle: gosched::JoinHandle<T>) -> Other<T> {
-        start(Kind::Thread, move || handle.join().unwrap_or_else(|why| panic!("{why}")))
+    pub fn from_handle(handle: gosched::JoinHandle<T>) -> Spawned<T> {
+        start(ActorKind::Thread, move || handle.join().unwrap_or_else(|why| panic!("{why}")))
     }
 }
 
-impl<T> Other<T> {
+impl<T> Spawned<T> {
     /// Its result.
     ///
     /// # Panics
@@ -75,10 +78,10 @@ impl<T> Other<T> {
 }
 
 /// Runs `f` as a goroutine and as a thread, each with goroutines and with threads to start: all four at once.
-pub fn everywhere(f: impl Fn(Kind) + Clone + Send + 'static) {
+pub fn for_all_kind_pairs(f: impl Fn(ActorKind) + Clone + Send + 'static) {
     let mut others = Vec::new();
-    for own in KINDS {
-        for other in KINDS {
+    for own in ACTOR_KINDS {
+        for other in ACTOR_KINDS {
             let f = f.clone();
             others.push(((own, other), start(own, move || f(other))));
         }
@@ -109,7 +112,7 @@ pub fn tcp_pair() -> (TcpStream, TcpStream) {
 ///
 /// # Panics
 /// None can be had.
-pub fn nobody() -> (SocketAddr, OwnedFd) {
+pub fn unused_address() -> (SocketAddr, OwnedFd) {
     // SAFETY: no pointers.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
     assert!(socket >= 0, "{}", io::Error::last_os_error());
@@ -133,7 +136,7 @@ pub fn nobody() -> (SocketAddr, OwnedFd) {
 ///
 /// # Panics
 /// It is not a connection.
-pub fn end_by_reset(socket: &impl AsRawFd) {
+pub fn reset_on_close(socket: &impl AsRawFd) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     // SAFETY: a value and its size.
     let result = unsafe {
@@ -150,15 +153,15 @@ pub fn end_by_reset(socket: &impl AsRawFd) {
 
 /// Bytes that are told apart wherever they end up: those of stream `seed` from `position` on.
 #[derive(Clone, Debug)]
-pub struct Bytes {
+pub struct PatternBytes {
     seed: u64,
     position: u64,
 }
 
-impl Bytes {
+impl PatternBytes {
     /// All bytes of a stream.
-    pub fn new(seed: u64) -> Bytes {
-        Bytes { seed, position: 0 }
+    pub fn new(seed: u64) -> PatternBytes {
+        PatternBytes { seed, position: 0 }
     }
 
     /// How many were taken or found right.
@@ -210,7 +213,7 @@ impl Bytes {
 }
 
 /// Writes the bytes of `stream` until a write fails: how many were acknowledged, and the error.
-pub fn write_until_error(mut to: impl Write, bytes: &mut Bytes) -> io::Error {
+pub fn write_until_error(mut to: impl Write, bytes: &mut PatternBytes) -> io::Error {
     let mut buffer = vec![0; 30_000];
     loop {
         bytes.fill(&mut buffer);
@@ -225,7 +228,7 @@ pub fn write_until_error(mut to: impl Write, bytes: &mut Bytes) -> io::Error {
 ///
 /// # Panics
 /// They are not, or a read fails.
-pub fn read_to_end(mut from: impl Read, bytes: &mut Bytes) {
+pub fn read_to_end(mut from: impl Read, bytes: &mut PatternBytes) {
     let mut buffer = vec![0; 30_000];
     loop {
         match from.read(&mut buffer).expect("a read") {
@@ -272,7 +275,7 @@ pub fn cpu_time() -> Duration {
 ///
 /// # Panics
 /// The system does not tell.
-pub fn allow_descriptors(count: u64) -> u64 {
+pub fn set_descriptor_limit(count: u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the limit is ours to write.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) }, 0);

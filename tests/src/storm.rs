@@ -9,15 +9,15 @@ static HANDLED: AtomicU64 = AtomicU64::new(0);
 
 /// A storm over the threads that joined it, until dropped.
 #[derive(Debug)]
-pub struct Storm {
+pub struct SignalStorm {
     threads: Arc<Mutex<Vec<i32>>>,
     stop: Arc<AtomicBool>,
     sender: Option<JoinHandle<()>>,
 }
 
-impl Storm {
+impl SignalStorm {
     /// Starts sending.
-    pub fn start() -> Storm {
+    pub fn start() -> SignalStorm {
         // SAFETY: all-zero is a valid sigaction.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = handler as *const () as usize;
@@ -30,14 +30,14 @@ impl Storm {
             let (threads, stop) = (threads.clone(), stop.clone());
             move || send(&threads, &stop)
         });
-        Storm { threads, stop, sender: Some(sender) }
+        SignalStorm { threads, stop, sender: Some(sender) }
     }
 
     /// Lets it rain on the calling thread.
     ///
     /// # Panics
     /// The sender died.
-    pub fn join(&self) {
+    pub fn add_current_thread(&self) {
         // SAFETY: gettid has no precondition.
         let me = unsafe { libc::gettid() };
         self.threads.lock().expect("threads").push(me);
@@ -49,7 +49,7 @@ impl Storm {
     }
 }
 
-impl Drop for Storm {
+impl Drop for SignalStorm {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(sender) = self.sender.take() {

@@ -43,7 +43,7 @@ impl Class {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// What it is of: `SCHED`, `  P`, `  M`, `  G`.
-    pub of: String,
+    pub kind: String,
     /// The number behind that: which one, or the milliseconds.
     pub number: u64,
     /// Between the number and the colon.
@@ -77,7 +77,7 @@ impl Line {
                 None => return None,
             };
         }
-        Some(Line { of: of.trim_end().to_owned(), number, unit, fields })
+        Some(Line { kind: of.trim_end().to_owned(), number, unit, fields })
     }
 
     /// The value of a field.
@@ -99,11 +99,11 @@ fn field_length(text: &str) -> usize {
 /// What lines of each sort look like, learned from Go's.
 #[derive(Debug, Default)]
 pub struct Trace {
-    sorts: BTreeMap<String, Sort>,
+    kinds: BTreeMap<String, LineFormat>,
 }
 
 #[derive(Debug)]
-struct Sort {
+struct LineFormat {
     unit: String,
     names: Vec<String>,
     classes: Vec<BTreeSet<Class>>,
@@ -119,8 +119,8 @@ impl Trace {
         for line in text.lines().filter_map(Line::parse) {
             let names: Vec<String> = line.fields.iter().map(|(name, _)| name.clone()).collect();
             let classes = vec![BTreeSet::new(); names.len()];
-            let new = Sort { unit: line.unit.clone(), names: names.clone(), classes };
-            let sort = trace.sorts.entry(line.of.clone()).or_insert(new);
+            let new = LineFormat { unit: line.unit.clone(), names: names.clone(), classes };
+            let sort = trace.kinds.entry(line.kind.clone()).or_insert(new);
             assert_eq!(sort.names, names, "{line:?}");
             assert_eq!(sort.unit, line.unit, "{line:?}");
             for ((_, value), classes) in line.fields.iter().zip(&mut sort.classes) {
@@ -132,12 +132,12 @@ impl Trace {
 
     /// The sorts of lines there were.
     pub fn sorts(&self) -> Vec<&str> {
-        self.sorts.keys().map(String::as_str).collect()
+        self.kinds.keys().map(String::as_str).collect()
     }
 
     /// The names of the fields of a sort.
     pub fn names(&self, of: &str) -> Option<&[String]> {
-        self.sorts.get(of).map(|sort| sort.names.as_slice())
+        self.kinds.get(of).map(|sort| sort.names.as_slice())
     }
 
     /// What is wrong with a line of ours.
@@ -147,7 +147,7 @@ impl Trace {
     pub fn check(&self, text: &str) -> Result<Line, String> {
         let wrong = |what: &str| Err(format!("{what}: {text:?}"));
         let Some(line) = Line::parse(text) else { return wrong("not such a line") };
-        let Some(sort) = self.sorts.get(&line.of) else { return wrong("of nothing Go prints") };
+        let Some(sort) = self.kinds.get(&line.kind) else { return wrong("of nothing Go prints") };
         if line.unit != sort.unit {
             return wrong("another unit");
         }

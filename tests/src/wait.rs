@@ -40,7 +40,7 @@ static SETTLING_MILLIS: AtomicU64 = AtomicU64::new(10);
 const LONGEST_SETTLING_MILLIS: u64 = 5_000;
 
 /// Gives others time to reach the point where they wait, where nothing tells that they did. A test whose
-/// outcome depends on that runs inside [`sooner_or_later`].
+/// outcome depends on that runs inside [`retry_until_eq`].
 pub fn settle() {
     pause(Duration::from_millis(SETTLING_MILLIS.load(Relaxed)));
 }
@@ -51,7 +51,7 @@ pub fn settle() {
 /// # Panics
 /// The outcome is another one for the whole of [`LIMIT`].
 #[track_caller]
-pub fn sooner_or_later<T: PartialEq + std::fmt::Debug>(expected: T, attempt: impl Fn() -> T) {
+pub fn retry_until_eq<T: PartialEq + std::fmt::Debug>(expected: T, attempt: impl Fn() -> T) {
     let deadline = Instant::now() + LIMIT;
     let mut found = Vec::new();
     loop {

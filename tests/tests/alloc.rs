@@ -4,7 +4,9 @@
 use gosched::alloc::{Alloc, Stats, release_memory, stats};
 use gosched::runtime::set_procs;
 use gosched::{go, run, yield_now};
-use gosched_tests::blocks::{Behind, Block, CHUNK, Exchange, Random, SMALL, THREADS, WHO, bytes};
+use gosched_tests::blocks::{
+    BackingAlloc, Block, CALLER_ID, CHUNK, Exchange, FIRST_THREAD_ID, Random, SMALL, layout_of,
+};
 use gosched_tests::children;
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::VecDeque;
@@ -17,7 +19,7 @@ const MIB: usize = 1 << 20;
 /// In debug builds everything takes many times as long.
 const EFFORT: usize = if cfg!(debug_assertions) { 1 } else { 6 };
 
-fn nothing_is_left_behind(behind: &Behind) {
+fn nothing_is_left_behind(behind: &BackingAlloc) {
     assert_eq!(behind.large.load(SeqCst), 0, "bytes of large blocks");
     assert_eq!(behind.chunks_back.load(SeqCst), 0, "chunks are never given back");
 }
@@ -31,7 +33,7 @@ fn random_steps<A: GlobalAlloc + Sync>(exchange: &Exchange<A>, seed: u64, count:
             yield_now();
         }
     }
-    exchange.leave(own);
+    exchange.free_blocks(own);
 }
 
 fn on_four_threads<A: GlobalAlloc + Sync>(exchange: &Exchange<A>, seed: u64, count: usize) {
@@ -62,9 +64,9 @@ where
 
 #[test]
 fn blocks_of_one_thread_are_whole_apart_and_aligned() {
-    static BEHIND: Behind = Behind::new();
+    static BEHIND: BackingAlloc = BackingAlloc::new();
     // SAFETY: memory — the system's.
-    static ALLOC: Alloc<&Behind> = unsafe { Alloc::in_front_of_any(&BEHIND) };
+    static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
     let exchange = Exchange::new(&ALLOC);
     for seed in 0..5 {
         random_steps(&exchange, seed, 4000 * EFFORT);
@@ -76,9 +78,9 @@ fn blocks_of_one_thread_are_whole_apart_and_aligned() {
 
 #[test]
 fn blocks_that_threads_exchange_are_whole_apart_and_aligned() {
-    static BEHIND: Behind = Behind::new();
+    static BEHIND: BackingAlloc = BackingAlloc::new();
     // SAFETY: memory — the system's.
-    static ALLOC: Alloc<&Behind> = unsafe { Alloc::in_front_of_any(&BEHIND) };
+    static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
     let exchange = Exchange::new(&ALLOC);
     on_four_threads(&exchange, 10, 6000 * EFFORT);
     assert_eq!(exchange.refused(), 0);
@@ -87,9 +89,9 @@ fn blocks_that_threads_exchange_are_whole_apart_and_aligned() {
 
 #[test]
 fn blocks_that_a_thousand_goroutines_exchange_are_whole_apart_and_aligned() {
-    static BEHIND: Behind = Behind::new();
+    static BEHIND: BackingAlloc = BackingAlloc::new();
     // SAFETY: memory — the system's.
-    static ALLOC: Alloc<&Behind> = unsafe { Alloc::in_front_of_any(&BEHIND) };
+    static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
     let exchange = in_goroutines(Exchange::new(&ALLOC), 20, 1000, 30 * EFFORT);
     assert_eq!(exchange.refused(), 0);
     nothing_is_left_behind(&BEHIND);
@@ -97,9 +99,9 @@ fn blocks_that_a_thousand_goroutines_exchange_are_whole_apart_and_aligned() {
 
 #[test]
 fn blocks_stay_whole_while_free_memory_is_released() {
-    static BEHIND: Behind = Behind::new();
+    static BEHIND: BackingAlloc = BackingAlloc::new();
     // SAFETY: memory — the system's.
-    static ALLOC: Alloc<&Behind> = unsafe { Alloc::in_front_of_any(&BEHIND) };
+    static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
     let exchange = Exchange::new(&ALLOC);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -122,19 +124,19 @@ fn blocks_stay_whole_while_free_memory_is_released() {
 
 #[test]
 fn small_blocks_are_cut_from_chunks_and_larger_ones_come_from_behind() {
-    static BEHIND: Behind = Behind::new();
+    static BEHIND: BackingAlloc = BackingAlloc::new();
     // SAFETY: memory — the system's.
-    static ALLOC: Alloc<&Behind> = unsafe { Alloc::in_front_of_any(&BEHIND) };
+    static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
     let mut small = Vec::new();
     for size in (1..=SMALL).step_by(7).chain([SMALL]) {
         small.extend(Block::new(&ALLOC, Layout::from_size_align(size, 1).unwrap()));
-        small.extend(Block::zeroed(&ALLOC, bytes(size)));
+        small.extend(Block::zeroed(&ALLOC, layout_of(size)));
     }
     assert_eq!(BEHIND.large.load(SeqCst), 0, "only chunks");
     assert_eq!(BEHIND.calls.load(SeqCst), BEHIND.chunks.load(SeqCst), "only chunks");
     for round in 1..=3 {
         let before = BEHIND.calls.load(SeqCst);
-        let large = Block::new(&ALLOC, bytes((16 << 10) + round)).unwrap();
+        let large = Block::new(&ALLOC, layout_of((16 << 10) + round)).unwrap();
         assert_eq!(BEHIND.calls.load(SeqCst), before + 1, "straight from behind");
         assert!(BEHIND.large.load(SeqCst) > 16 << 10);
         large.free(&ALLOC);
@@ -166,9 +168,9 @@ fn sizes_that_nobody_has_are_refused_and_leave_the_old_block() {
 
 #[test]
 fn when_the_allocator_behind_refuses_now_and_then_nothing_is_lost() {
-    static BEHIND: Behind = Behind::new();
+    static BEHIND: BackingAlloc = BackingAlloc::new();
     // SAFETY: memory — the system's.
-    static ALLOC: Alloc<&Behind> = unsafe { Alloc::in_front_of_any(&BEHIND) };
+    static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
     let mut exchange = Exchange::new(&ALLOC);
     for nth in [1, 2, 3, 7] {
         BEHIND.refuse_every(nth);
@@ -187,13 +189,13 @@ fn when_the_allocator_behind_refuses_now_and_then_nothing_is_lost() {
 #[cfg_attr(feature = "threads", ignore = "goroutines are threads")]
 #[test]
 fn the_allocator_behind_is_only_entered_as_the_thread() {
-    static BEHIND: Behind = Behind::new();
+    static BEHIND: BackingAlloc = BackingAlloc::new();
     // SAFETY: memory — the system's.
-    static ALLOC: Alloc<&Behind> = unsafe { Alloc::in_front_of_any(&BEHIND) };
+    static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
     fn all_ways(random: &mut Random) {
         let mut own = Vec::new();
         for _ in 0..20 {
-            own.extend(Block::new(&ALLOC, bytes(20_000 + random.size())));
+            own.extend(Block::new(&ALLOC, layout_of(20_000 + random.size())));
             own.extend(Block::zeroed(&ALLOC, random.layout()));
             let at = random.below(own.len());
             assert!(own[at].resize(&ALLOC, 20_000 + random.size()));
@@ -201,25 +203,28 @@ fn the_allocator_behind_is_only_entered_as_the_thread() {
         own.into_iter().for_each(|block| block.free(&ALLOC));
     }
     let thread = thread::spawn(|| {
-        WHO.set(THREADS);
+        CALLER_ID.set(FIRST_THREAD_ID);
         run(|| {
             set_procs(4);
             gosched::scope(|scope| {
                 for each in 1..1000 {
                     scope.go(move || {
-                        WHO.set(each);
+                        CALLER_ID.set(each);
                         let mut random = Random::new(each as u64);
                         all_ways(&mut random);
                         yield_now();
                         all_ways(&mut random);
-                        assert!(!Behind::knows_me(), "a goroutine's thread-locals");
-                        assert_eq!(WHO.get(), each);
+                        assert!(
+                            !BackingAlloc::was_entered_by_caller(),
+                            "a goroutine's thread-locals"
+                        );
+                        assert_eq!(CALLER_ID.get(), each);
                     });
                 }
             });
         });
         all_ways(&mut Random::new(0));
-        assert!(Behind::knows_me(), "the thread's own");
+        assert!(BackingAlloc::was_entered_by_caller(), "the thread's own");
     });
     thread.join().unwrap();
     assert!(BEHIND.calls.load(SeqCst) > 40_000);
@@ -291,40 +296,41 @@ fn child() {
     }
 }
 
-static BEHIND: Behind = Behind::new();
+static BEHIND: BackingAlloc = BackingAlloc::new();
 // SAFETY: memory — the system's.
-static ALLOC: Alloc<&Behind> = unsafe { Alloc::in_front_of_any(&BEHIND) };
+static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
 
 /// Takes blocks until there are no more.
 fn exhaust(size: usize) -> Vec<Block> {
     let limit = stats().reserved / size + 1;
-    let held: Vec<_> = std::iter::from_fn(|| Block::new(&ALLOC, bytes(size))).take(limit).collect();
+    let held: Vec<_> =
+        std::iter::from_fn(|| Block::new(&ALLOC, layout_of(size))).take(limit).collect();
     assert!(held.len() < limit, "{limit} blocks of {size} bytes with nothing behind");
     held
 }
 
 fn nothing_behind_a_thread() {
     for size in [16, 100, 1000, 8000, SMALL] {
-        let warm: Vec<_> = (0..1000).filter_map(|_| Block::new(&ALLOC, bytes(size))).collect();
+        let warm: Vec<_> = (0..1000).filter_map(|_| Block::new(&ALLOC, layout_of(size))).collect();
         assert_eq!(warm.len(), 1000);
         BEHIND.refuse_every(1);
-        assert!(Block::new(&ALLOC, bytes(20_000)).is_none());
-        assert!(Block::zeroed(&ALLOC, bytes(20_000)).is_none());
+        assert!(Block::new(&ALLOC, layout_of(20_000)).is_none());
+        assert!(Block::zeroed(&ALLOC, layout_of(20_000)).is_none());
         let mut held = exhaust(size);
-        assert!(Block::zeroed(&ALLOC, bytes(size)).is_none(), "still nothing");
+        assert!(Block::zeroed(&ALLOC, layout_of(size)).is_none(), "still nothing");
         for block in held.iter_mut().take(1000) {
             assert!(!block.resize(&ALLOC, 20_000));
         }
         if let Some(block) = held.pop() {
             block.free(&ALLOC);
-            held.push(Block::new(&ALLOC, bytes(size)).expect("the one that was freed"));
+            held.push(Block::new(&ALLOC, layout_of(size)).expect("the one that was freed"));
         }
         held.iter().chain(&warm).for_each(Block::check);
         BEHIND.refuse_every(0);
         for block in held.iter_mut().take(1000) {
             assert!(block.resize(&ALLOC, 20_000), "there is memory again");
         }
-        held.extend(Block::new(&ALLOC, bytes(size)));
+        held.extend(Block::new(&ALLOC, layout_of(size)));
         held.into_iter().chain(warm).for_each(|block| block.free(&ALLOC));
     }
     let exchange = Exchange::new(&ALLOC);
@@ -335,22 +341,22 @@ fn nothing_behind_a_thread() {
 /// All are full at some time, and go on when there is memory again.
 fn nothing_behind_goroutines() {
     const GOROUTINES: usize = 50;
-    static HUNGRY: AtomicUsize = AtomicUsize::new(0);
-    static FED: AtomicBool = AtomicBool::new(false);
+    static EXHAUSTED: AtomicUsize = AtomicUsize::new(0);
+    static REFILLED: AtomicBool = AtomicBool::new(false);
     BEHIND.refuse_every(1);
     run(|| {
         set_procs(4);
         let all: Vec<_> = (0..GOROUTINES)
             .map(|each| {
                 go(move || {
-                    let layout = bytes(100 * (each + 1));
+                    let layout = layout_of(100 * (each + 1));
                     let mut held = Vec::new();
                     while let Some(block) = Block::new(&ALLOC, layout) {
                         held.push(block);
                         yield_now();
                     }
-                    HUNGRY.fetch_add(1, SeqCst);
-                    while !FED.load(SeqCst) {
+                    EXHAUSTED.fetch_add(1, SeqCst);
+                    while !REFILLED.load(SeqCst) {
                         yield_now();
                     }
                     held.push(Block::zeroed(&ALLOC, layout).unwrap());
@@ -360,11 +366,11 @@ fn nothing_behind_goroutines() {
                 })
             })
             .collect();
-        while HUNGRY.load(SeqCst) < GOROUTINES {
+        while EXHAUSTED.load(SeqCst) < GOROUTINES {
             yield_now();
         }
         BEHIND.refuse_every(0);
-        FED.store(true, SeqCst);
+        REFILLED.store(true, SeqCst);
         all.into_iter().for_each(|each| each.join().unwrap());
     });
     nothing_is_left_behind(&BEHIND);
@@ -378,7 +384,7 @@ fn ten_million_bytes(random: &mut Random) -> Vec<Block> {
         left -= size.min(left);
         (left > 0).then_some(size)
     });
-    sizes.map(|size| Block::new(&ALLOC, bytes(size)).unwrap()).collect()
+    sizes.map(|size| Block::new(&ALLOC, layout_of(size)).unwrap()).collect()
 }
 
 fn free_all(blocks: Vec<Block>) {
@@ -461,7 +467,7 @@ const BLOCKS_EACH: usize = 200;
 
 fn blocks_of_one(seed: usize, count: usize) -> Vec<Block> {
     let mut random = Random::new(seed as u64);
-    let layouts = (0..count).map(|_| bytes(1 + random.below(1000)));
+    let layouts = (0..count).map(|_| layout_of(1 + random.below(1000)));
     layouts.filter_map(|layout| Block::new(&ALLOC, layout)).collect()
 }
 
@@ -502,7 +508,7 @@ fn flow_of_goroutines_that_end() {
 
 fn random_blocks(count: usize) -> Vec<Block> {
     let mut random = Random::new(count as u64);
-    (0..count).filter_map(|_| Block::new(&ALLOC, bytes(1 + random.below(2000)))).collect()
+    (0..count).filter_map(|_| Block::new(&ALLOC, layout_of(1 + random.below(2000)))).collect()
 }
 
 /// Each fills what a thread keeps, and leaves a few blocks to the next.
@@ -537,12 +543,13 @@ fn threads_that_end() {
 
 fn a_thread_that_frees_much() {
     for size in [16, 48, 200, 1024, 5000, SMALL] {
-        free_all(vec![Block::new(&ALLOC, bytes(size)).unwrap()]);
+        free_all(vec![Block::new(&ALLOC, layout_of(size)).unwrap()]);
     }
     release_memory();
     let before = stats();
     for size in [16, 48, 200, 1024, 5000, SMALL] {
-        let blocks = (0..8 * MIB / size).filter_map(|_| Block::new(&ALLOC, bytes(size))).collect();
+        let blocks =
+            (0..8 * MIB / size).filter_map(|_| Block::new(&ALLOC, layout_of(size))).collect();
         assert!(stats().in_use >= before.in_use + 8 * MIB - CHUNK, "{:?}", stats());
         free_all(blocks);
         release_memory();
@@ -558,7 +565,7 @@ fn fill_and_free(total: usize, shuffled: bool) {
     let mut sum = 0;
     while sum < total {
         let size = 1 + random.below(2000);
-        blocks.push(Block::new(&ALLOC, bytes(size)).unwrap());
+        blocks.push(Block::new(&ALLOC, layout_of(size)).unwrap());
         sum += size;
         if blocks.len() % 1000 == 0 {
             yield_now();

@@ -4,7 +4,7 @@
 use gosched::alloc::{Alloc, stats};
 use gosched::runtime::set_procs;
 use gosched::{go, run, yield_now};
-use gosched_tests::blocks::{Behind, Block, Random, SMALL, bytes};
+use gosched_tests::blocks::{BackingAlloc, Block, Random, SMALL, layout_of};
 use gosched_tests::children;
 use gosched_tests::wait::LIMIT;
 use std::alloc::GlobalAlloc;
@@ -15,9 +15,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-static BEHIND: Behind = Behind::new();
+static BEHIND: BackingAlloc = BackingAlloc::new();
 // SAFETY: memory — the system's.
-static ALLOC: Alloc<&Behind> = unsafe { Alloc::in_front_of_any(&BEHIND) };
+static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
 
 fn take(seed: u64) -> Vec<Block> {
     let mut random = Random::new(seed);
@@ -195,7 +195,7 @@ fn forks() {
 
 static OVER: AtomicBool = AtomicBool::new(false);
 
-fn restless(seed: u64) {
+fn allocate_until_over(seed: u64) {
     let mut held = Vec::new();
     for round in 0.. {
         if OVER.load(SeqCst) {
@@ -210,8 +210,10 @@ fn restless(seed: u64) {
 }
 
 fn a_thread_forks() {
-    let others: [_; 3] = std::array::from_fn(|each| thread::spawn(move || restless(each as u64)));
-    let goroutines: [_; 3] = std::array::from_fn(|each| go(move || restless(each as u64)));
+    let others: [_; 3] =
+        std::array::from_fn(|each| thread::spawn(move || allocate_until_over(each as u64)));
+    let goroutines: [_; 3] =
+        std::array::from_fn(|each| go(move || allocate_until_over(each as u64)));
     forks();
     OVER.store(true, SeqCst);
     others.into_iter().for_each(|other| other.join().unwrap());
@@ -219,10 +221,11 @@ fn a_thread_forks() {
 }
 
 fn a_goroutine_forks() {
-    let other = thread::spawn(|| restless(10));
+    let other = thread::spawn(|| allocate_until_over(10));
     run(|| {
         set_procs(4);
-        let others: [_; 3] = std::array::from_fn(|each| go(move || restless(each as u64)));
+        let others: [_; 3] =
+            std::array::from_fn(|each| go(move || allocate_until_over(each as u64)));
         let forking = [(); 2].map(|()| go(forks));
         forking.into_iter().for_each(|one| one.join().unwrap());
         OVER.store(true, SeqCst);
@@ -249,14 +252,14 @@ fn release(block: &Block) {
 }
 
 fn writes_past_the_end(size: usize, by: usize) {
-    let block = Block::new(&ALLOC, bytes(size)).unwrap();
+    let block = Block::new(&ALLOC, layout_of(size)).unwrap();
     // SAFETY: mapped — the block is small, and debug builds have a canary behind it.
     unsafe { spoil(&block, size + by) };
     release(&block);
 }
 
 fn writes_past_the_end_and_grows() {
-    let mut block = Block::new(&ALLOC, bytes(100)).unwrap();
+    let mut block = Block::new(&ALLOC, layout_of(100)).unwrap();
     // SAFETY: mapped — the block is small.
     unsafe { spoil(&block, 100) };
     block.resize(&ALLOC, 5000);
@@ -264,29 +267,30 @@ fn writes_past_the_end_and_grows() {
 }
 
 fn frees_twice(size: usize, between: usize) {
-    let block = Block::new(&ALLOC, bytes(size)).unwrap();
-    let others: Vec<_> = (0..between).map(|_| Block::new(&ALLOC, bytes(size)).unwrap()).collect();
+    let block = Block::new(&ALLOC, layout_of(size)).unwrap();
+    let others: Vec<_> =
+        (0..between).map(|_| Block::new(&ALLOC, layout_of(size)).unwrap()).collect();
     release(&block);
     others.into_iter().for_each(|other| other.free(&ALLOC));
     release(&block);
 }
 
 fn frees_twice_elsewhere() {
-    let block = Block::new(&ALLOC, bytes(64)).unwrap();
+    let block = Block::new(&ALLOC, layout_of(64)).unwrap();
     release(&block);
     thread::spawn(move || release(&block)).join().unwrap();
 }
 
 fn writes_after_free(size: usize, at: usize) {
-    let block = Block::new(&ALLOC, bytes(size)).unwrap();
+    let block = Block::new(&ALLOC, layout_of(size)).unwrap();
     release(&block);
     // SAFETY: mapped — the block is small.
     unsafe { spoil(&block, at) };
-    let all: Vec<_> = (0..100_000).filter_map(|_| Block::new(&ALLOC, bytes(size))).collect();
+    let all: Vec<_> = (0..100_000).filter_map(|_| Block::new(&ALLOC, layout_of(size))).collect();
     black_box(all);
 }
 
-fn is_fatal(scenario: &str, output: &Output, sentence: &str) {
+fn assert_fatal(scenario: &str, output: &Output, sentence: &str) {
     let text = children::stderr(output);
     let said = text.lines().any(|line| line.starts_with("runtime: ") && line.contains(sentence));
     assert!(said, "{scenario}: {:?} {text}", output.status);
@@ -299,11 +303,11 @@ fn writing_past_the_end_is_fatal_in_debug_builds() {
     for size in [1, 8, 16, 24, 100, 1000, 4096, SMALL] {
         for by in [0, 7] {
             let scenario = format!("past the end,{size},{by}");
-            is_fatal(&scenario, &children::run(&scenario), "written past the end");
+            assert_fatal(&scenario, &children::run(&scenario), "written past the end");
         }
     }
     for scenario in ["past the end, then grows", "past the end, goroutine"] {
-        is_fatal(scenario, &children::run(scenario), "written past the end");
+        assert_fatal(scenario, &children::run(scenario), "written past the end");
     }
 }
 
@@ -312,10 +316,10 @@ fn writing_past_the_end_is_fatal_in_debug_builds() {
 fn freeing_twice_is_fatal_in_debug_builds() {
     for (size, between) in [(16, 0), (100, 0), (100, 3), (100, 1000), (SMALL, 0), (SMALL, 100)] {
         let scenario = format!("twice,{size},{between}");
-        is_fatal(&scenario, &children::run(&scenario), "freed twice");
+        assert_fatal(&scenario, &children::run(&scenario), "freed twice");
     }
     for scenario in ["twice, elsewhere", "twice, goroutine"] {
-        is_fatal(scenario, &children::run(scenario), "freed twice");
+        assert_fatal(scenario, &children::run(scenario), "freed twice");
     }
 }
 
@@ -325,7 +329,7 @@ fn freeing_twice_is_fatal_in_debug_builds() {
 fn freeing_a_tiny_block_twice_is_fatal_in_debug_builds() {
     for (size, between) in [(1, 0), (1, 3), (8, 0), (8, 1000), (15, 1)] {
         let scenario = format!("twice,{size},{between}");
-        is_fatal(&scenario, &children::run(&scenario), "freed twice");
+        assert_fatal(&scenario, &children::run(&scenario), "freed twice");
     }
 }
 
@@ -335,11 +339,11 @@ fn writing_after_the_free_is_fatal_in_debug_builds() {
     for size in [17, 100, 1000, SMALL] {
         for at in [16, size / 2, size - 1] {
             let scenario = format!("after,{size},{}", at.max(16));
-            is_fatal(&scenario, &children::run(&scenario), "was written after it was freed");
+            assert_fatal(&scenario, &children::run(&scenario), "was written after it was freed");
         }
     }
     let scenario = "after, goroutine";
-    is_fatal(scenario, &children::run(scenario), "was written after it was freed");
+    assert_fatal(scenario, &children::run(scenario), "was written after it was freed");
 }
 
 #[cfg_attr(not(debug_assertions), ignore = "not checked in release builds")]
@@ -347,7 +351,7 @@ fn writing_after_the_free_is_fatal_in_debug_builds() {
 fn writing_to_the_first_bytes_after_the_free_is_fatal_in_debug_builds() {
     for (size, at) in [(1, 0), (16, 0), (16, 7), (16, 8), (16, 15), (1000, 0), (1000, 12)] {
         let scenario = format!("after,{size},{at}");
-        is_fatal(&scenario, &children::run(&scenario), "was written after it was freed");
+        assert_fatal(&scenario, &children::run(&scenario), "was written after it was freed");
     }
 }
 

@@ -11,7 +11,7 @@ use gosched::sync::{
 };
 use gosched::time::{self, after_func, sleep};
 use gosched::{block_on, chan, go, runtime, select};
-use gosched_tests::parties::{Ledger, Token, join_all, mixed};
+use gosched_tests::parties::{Ledger, Token, join_all, kind_for};
 use gosched_tests::wait::until;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// Parties of a program.
-const PARTIES: usize = 12;
+const ACTORS: usize = 12;
 /// What each does.
 const STEPS: usize = 120;
 /// Values that a program sends, at most.
-const TOKENS: usize = PARTIES * STEPS;
+const TOKENS: usize = ACTORS * STEPS;
 const PERMITS: usize = 3;
 
 #[derive(Clone)]
@@ -240,12 +240,12 @@ fn program(seed: u64) {
     let mut random = Random::new(seed);
     let (root, guard) = context::background().with_cancel();
     let world = World::new(&mut random, root);
-    let start = Arc::new(Barrier::new(PARTIES));
-    let parties: Vec<_> = (0..PARTIES)
+    let start = Arc::new(Barrier::new(ACTORS));
+    let parties: Vec<_> = (0..ACTORS)
         .map(|number| {
             let (world, start) = (world.clone(), start.clone());
             let mut random = Random::new(seed ^ (number as u64 + 1) << 32);
-            mixed(number).start(move || {
+            kind_for(number).start(move || {
                 start.wait();
                 (0..STEPS).for_each(|_| world.step(&mut random));
             })

@@ -2,7 +2,7 @@
 //! Each case is a program of its own: see `src/bin/blocking_program.rs`. How soon, and at what cost, is measured by
 //! the bench `limits`.
 
-use gosched_tests::attended::Attended;
+use gosched_tests::attended::WatchedChild;
 use gosched_tests::{children, wait};
 use std::process::{Child, Command, Stdio};
 
@@ -54,7 +54,7 @@ fn others_run_where_the_kernel_does_not_tell() {
 #[test]
 fn a_long_call_gives_its_p_away_at_once_and_a_short_one_keeps_it() {
     // Where the machine stops a thread in the middle of a short call, the call is a long one.
-    wait::sooner_or_later((true, true), || {
+    wait::retry_until_eq((true, true), || {
         let text = run(&["quick"], "1");
         (number(&text, "taken ") < 2000, number(&text, "threads ") < 20)
     });
@@ -135,7 +135,7 @@ impl Drop for Burners {
 fn one_that_is_not_given_a_cpu_is_not_taken_for_blocked() {
     let _burners = Burners::start(4);
     // A thread that waits for a page is blocked: where memory is short, that happens now and then.
-    wait::sooner_or_later("unmarked 0\n".to_owned(), || run(&["load"], "2"));
+    wait::retry_until_eq("unmarked 0\n".to_owned(), || run(&["load"], "2"));
 }
 
 // S147
@@ -167,7 +167,7 @@ fn goroutines_that_sleep_a_little_again_and_again_hold_nobody_up() {
 // It sleeps for a millisecond between two looks, about.
 #[test]
 fn the_watcher_costs_little_beside_goroutines_that_yield() {
-    wait::sooner_or_later((true, true), || {
+    wait::retry_until_eq((true, true), || {
         let looks = number(&run(&["watcher", "500"], "2"), "looks ");
         (looks > 0, looks <= 1100)
     });
@@ -178,11 +178,11 @@ fn the_watcher_costs_little_beside_goroutines_that_yield() {
 fn a_line_about_the_scheduler_is_printed_when_asked() {
     let mut command = program(&["trace"], "2");
     command.env("GODEBUG", "schedtrace=50");
-    let mut child = Attended::start(command);
+    let mut child = WatchedChild::start(command);
     let is_line = |line: &&str| line.starts_with("SCHED ");
     child.wait_for("lines", |said| said.err.lines().filter(is_line).count() > 4);
-    child.end_input();
-    let (status, said) = child.end();
+    child.close_stdin();
+    let (status, said) = child.wait_for_exit();
     assert!(status.success(), "{status:?}: {}", said.err);
     let lines: Vec<&str> = said.err.lines().filter(is_line).collect();
     let words = [

@@ -7,8 +7,10 @@ use gosched::chan::{
 };
 use gosched::{chan, go};
 use gosched_tests::blocks::Random;
-use gosched_tests::parties::{KINDS, Kind, Ledger, Party, Token, in_both, join_all, mixed};
-use gosched_tests::wait::{settle, sooner_or_later, until};
+use gosched_tests::parties::{
+    ACTOR_KINDS, ActorHandle, ActorKind, Ledger, Token, in_goroutine_and_thread, join_all, kind_for,
+};
+use gosched_tests::wait::{retry_until_eq, settle, until};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -51,10 +53,9 @@ fn errors_are_errors_with_a_text() {
 
 #[test]
 fn values_of_one_sender_arrive_in_order() {
-    for (capacity, from, to) in [0, 1, 2, 10]
-        .into_iter()
-        .flat_map(|capacity| KINDS.map(|from| KINDS.map(|to| (capacity, from, to))).concat())
-    {
+    for (capacity, from, to) in [0, 1, 2, 10].into_iter().flat_map(|capacity| {
+        ACTOR_KINDS.map(|from| ACTOR_KINDS.map(|to| (capacity, from, to))).concat()
+    }) {
         let (tx, rx) = chan::<u32>(capacity);
         let sender = from.start(move || (0..200).for_each(|i| tx.send(i).unwrap()));
         let received = to.start(move || rx.iter().collect::<Vec<_>>());
@@ -70,7 +71,7 @@ fn values_of_each_of_many_senders_arrive_in_order() {
         let senders: Vec<_> = (0..6)
             .map(|sender| {
                 let tx = tx.clone();
-                mixed(sender).start(move || (0..100).for_each(|i| tx.send((sender, i)).unwrap()))
+                kind_for(sender).start(move || (0..100).for_each(|i| tx.send((sender, i)).unwrap()))
             })
             .collect();
         drop(tx);
@@ -87,11 +88,11 @@ fn values_of_each_of_many_senders_arrive_in_order() {
 /// Starts six parties, one after the other has settled.
 fn in_a_row<T: Send + 'static>(
     work: impl Fn(usize) -> T + Clone + Send + 'static,
-) -> Vec<Party<T>> {
+) -> Vec<ActorHandle<T>> {
     (0..6)
         .map(|number| {
             let work = work.clone();
-            let party = mixed(number).start(move || work(number));
+            let party = kind_for(number).start(move || work(number));
             settle();
             party
         })
@@ -100,7 +101,7 @@ fn in_a_row<T: Send + 'static>(
 
 #[test]
 fn receivers_that_wait_are_served_first_come_first_served() {
-    sooner_or_later(vec![0, 1, 2, 3, 4, 5], || {
+    retry_until_eq(vec![0, 1, 2, 3, 4, 5], || {
         let (tx, rx) = chan(0);
         let receivers = in_a_row(move |_| rx.recv().unwrap());
         (0..6).for_each(|i| tx.send(i).unwrap());
@@ -111,7 +112,7 @@ fn receivers_that_wait_are_served_first_come_first_served() {
 #[test]
 fn senders_that_wait_are_served_first_come_first_served() {
     for capacity in [0, 2] {
-        sooner_or_later(vec![0, 1, 2, 3, 4, 5], || {
+        retry_until_eq(vec![0, 1, 2, 3, 4, 5], || {
             let (tx, rx) = chan(capacity);
             let senders = in_a_row(move |number| tx.send(number).unwrap());
             let received = (0..6).map(|_| rx.recv().unwrap()).collect();
@@ -123,7 +124,7 @@ fn senders_that_wait_are_served_first_come_first_served() {
 
 #[test]
 fn a_value_that_waited_with_its_sender_comes_after_the_buffered_ones() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (tx, rx) = chan(2);
         tx.send(1).unwrap();
         tx.send(2).unwrap();
@@ -138,7 +139,7 @@ fn a_value_that_waited_with_its_sender_comes_after_the_buffered_ones() {
 
 #[test]
 fn an_unbuffered_send_returns_only_once_received() {
-    for (from, to) in KINDS.map(|from| KINDS.map(|to| (from, to))).concat() {
+    for (from, to) in ACTOR_KINDS.map(|from| ACTOR_KINDS.map(|to| (from, to))).concat() {
         let (tx, rx) = chan(0);
         let sent = Arc::new(AtomicBool::new(false));
         let sender = from.start({
@@ -157,7 +158,7 @@ fn an_unbuffered_send_returns_only_once_received() {
 
 #[test]
 fn a_receive_returns_only_once_something_was_sent() {
-    for kind in KINDS {
+    for kind in ACTOR_KINDS {
         let (tx, rx) = chan(1);
         let received = Arc::new(AtomicBool::new(false));
         let receiver = kind.start({
@@ -177,7 +178,7 @@ fn a_receive_returns_only_once_something_was_sent() {
 
 #[test]
 fn a_buffered_send_waits_only_while_the_buffer_is_full() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (tx, rx) = chan(10);
         (0..10).for_each(|i| tx.send(i).unwrap());
         assert_eq!((tx.len(), rx.len(), tx.cap(), rx.cap()), (10, 10, 10, 10));
@@ -200,7 +201,7 @@ fn a_buffered_send_waits_only_while_the_buffer_is_full() {
 fn nothing_waits_in_an_unbuffered_channel() {
     let (tx, rx) = chan(0);
     let waiting = tx.clone();
-    let sender = Kind::Goroutine.start(move || waiting.send(1).unwrap());
+    let sender = ActorKind::Goroutine.start(move || waiting.send(1).unwrap());
     settle();
     assert_eq!((tx.len(), rx.len(), tx.cap(), rx.cap()), (0, 0, 0, 0));
     assert_eq!(rx.recv(), Ok(1));
@@ -218,13 +219,13 @@ fn attempts<T: Clone + PartialEq + std::fmt::Debug + Send + 'static>(value: T) {
     assert_eq!(tx_buffered.try_send(value.clone()), Err(TrySendError::Full(value.clone())));
     assert_eq!(rx_buffered.try_recv(), Ok(value.clone()));
 
-    let sender = Kind::Goroutine.start({
+    let sender = ActorKind::Goroutine.start({
         let (tx, value) = (tx.clone(), value.clone());
         move || tx.send(value).unwrap()
     });
     until("a sender waits", || rx.try_recv().is_ok_and(|received| received == value));
     sender.join();
-    let receiver = Kind::Thread.start({
+    let receiver = ActorKind::Thread.start({
         let rx = rx.clone();
         move || rx.recv()
     });
@@ -253,7 +254,7 @@ fn an_attempt_at_a_channel_that_is_never_empty_and_open_never_says_empty() {
         let (tx, rx) = chan(1);
         tx.send(1).unwrap();
         let other = rx.clone();
-        let attempt = Kind::Goroutine.start(move || other.try_recv());
+        let attempt = ActorKind::Goroutine.start(move || other.try_recv());
         tx.close();
         let here = rx.recv();
         match attempt.join() {
@@ -266,7 +267,7 @@ fn an_attempt_at_a_channel_that_is_never_empty_and_open_never_says_empty() {
 
 #[test]
 fn iterators_end_where_they_should() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (tx, rx) = chan(8);
         (0..4).for_each(|i| tx.send(i).unwrap());
         assert!(rx.try_iter().eq(0..4));
@@ -286,7 +287,7 @@ fn iterators_end_where_they_should() {
 
 #[test]
 fn buffered_values_can_be_received_after_close() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         for by_receiver in [false, true] {
             let (tx, rx) = chan(3);
             tx.send(1).unwrap();
@@ -309,7 +310,7 @@ fn only_the_first_close_is_the_one() {
         let closers: Vec<_> = (0..6)
             .map(|number| {
                 let (tx, rx) = (tx.clone(), rx.clone());
-                mixed(number).start(move || if number < 3 { tx.close() } else { rx.close() })
+                kind_for(number).start(move || if number < 3 { tx.close() } else { rx.close() })
             })
             .collect();
         let first = join_all(closers).into_iter().filter(|&first| first).count();
@@ -341,7 +342,7 @@ fn close_gives_every_waiting_sender_its_value_back() {
 
 #[test]
 fn the_last_sender_gone_closes_it() {
-    for kind in KINDS {
+    for kind in ACTOR_KINDS {
         let (tx, rx) = chan::<u32>(1);
         let second = tx.clone();
         tx.send(1).unwrap();
@@ -360,7 +361,7 @@ fn the_last_sender_gone_closes_it() {
 
 #[test]
 fn the_last_receiver_gone_closes_it_and_sends_values_back() {
-    for kind in KINDS {
+    for kind in ACTOR_KINDS {
         let (tx, rx) = chan::<String>(0);
         let second = rx.clone();
         drop(rx);
@@ -377,7 +378,7 @@ fn the_last_receiver_gone_closes_it_and_sends_values_back() {
 
 #[test]
 fn the_last_receiver_gone_drops_buffered_values_at_once() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let ledger = Ledger::new(5);
         let (tx, rx) = chan(5);
         let second = rx.clone();
@@ -386,9 +387,9 @@ fn the_last_receiver_gone_drops_buffered_values_at_once() {
         assert_eq!(second.recv().unwrap().number, 0);
         assert_eq!(ledger.total(), 1);
         drop(second);
-        ledger.each_was_dropped_once();
+        ledger.assert_each_dropped_once();
         drop(tx);
-        ledger.each_was_dropped_once();
+        ledger.assert_each_dropped_once();
     });
 }
 
@@ -400,12 +401,12 @@ fn no_value_stays_behind_when_the_last_receiver_goes_while_others_send() {
         let senders: Vec<_> = (0..4)
             .map(|number| {
                 let (tx, token) = (tx.clone(), ledger.token(number));
-                mixed(number + round).start(move || drop(tx.try_send(token)))
+                kind_for(number + round).start(move || drop(tx.try_send(token)))
             })
             .collect();
         drop(rx);
         join_all(senders);
-        ledger.each_was_dropped_once();
+        ledger.assert_each_dropped_once();
         drop(tx);
     }
 }
@@ -418,7 +419,7 @@ fn exactly_what_was_sent_is_received_around_a_close() {
         let senders: Vec<_> = (0..4)
             .map(|sender| {
                 let tx = tx.clone();
-                mixed(sender).start(move || {
+                kind_for(sender).start(move || {
                     let sent = (0..).take_while(|&i| tx.send((sender, i)).is_ok());
                     sent.map(|i| (sender, i)).collect::<Vec<_>>()
                 })
@@ -427,7 +428,7 @@ fn exactly_what_was_sent_is_received_around_a_close() {
         let receivers: Vec<_> = (0..3)
             .map(|number| {
                 let rx = rx.clone();
-                mixed(number).start(move || rx.iter().collect::<Vec<_>>())
+                kind_for(number).start(move || rx.iter().collect::<Vec<_>>())
             })
             .collect();
         let mut own: Vec<_> = rx.iter().take(random.below(500)).collect();
@@ -455,7 +456,7 @@ fn values_of_no_size_are_counted() {
     for capacity in [0, 3] {
         DROPS.store(0, SeqCst);
         let (tx, rx) = chan(capacity);
-        let sender = Kind::Goroutine.start(move || {
+        let sender = ActorKind::Goroutine.start(move || {
             (0..100).for_each(|_| tx.send(Nothing).unwrap_or_else(|_| panic!("closed")));
         });
         assert_eq!(rx.iter().count(), 100);
@@ -473,7 +474,9 @@ fn large_values_arrive_whole() {
     fn page(number: u64) -> [u64; 512] {
         std::array::from_fn(|at| number * 1000 + at as u64)
     }
-    for (capacity, kind) in [(0, Kind::Goroutine), (0, Kind::Thread), (2, Kind::Goroutine)] {
+    for (capacity, kind) in
+        [(0, ActorKind::Goroutine), (0, ActorKind::Thread), (2, ActorKind::Goroutine)]
+    {
         let (tx, rx) = chan(capacity);
         let sender = kind.start(move || (0..100).for_each(|i| tx.send(page(i)).unwrap()));
         for i in 0..100 {
@@ -512,7 +515,7 @@ fn a_handed_back_value_is_the_one_that_was_sent() {
     assert_eq!([token.number, second.number, third.number], [0, 1, 2]);
     assert_eq!(ledger.total(), 0);
     drop((token, second, third));
-    ledger.each_was_dropped_once();
+    ledger.assert_each_dropped_once();
 }
 
 /// Panics when it is dropped, if it is told to.
@@ -529,7 +532,7 @@ impl Drop for Bad {
 
 #[test]
 fn values_that_panic_when_they_are_dropped_take_no_others_with_them() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let ledger = Ledger::new(5);
         let (tx, rx) = chan(5);
         for number in 0..5 {
@@ -538,9 +541,9 @@ fn values_that_panic_when_they_are_dropped_take_no_others_with_them() {
         }
         let second = tx.clone();
         assert!(catch_unwind(AssertUnwindSafe(move || drop(rx))).is_err());
-        ledger.each_was_dropped_once();
+        ledger.assert_each_dropped_once();
         assert!(tx.is_closed());
         drop((tx, second));
-        ledger.each_was_dropped_once();
+        ledger.assert_each_dropped_once();
     });
 }

@@ -7,8 +7,8 @@ use gosched::chan::{
 use gosched::{Select, chan, go, select, yield_now};
 use gosched_tests::blocks::Random;
 use gosched_tests::children;
-use gosched_tests::parties::{KINDS, Kind, Ledger, Token, join_all, mixed};
-use gosched_tests::wait::sooner_or_later;
+use gosched_tests::parties::{ACTOR_KINDS, ActorKind, Ledger, Token, join_all, kind_for};
+use gosched_tests::wait::retry_until_eq;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use std::time::Duration;
 fn a_sieve_of_channels_finds_the_primes() {
     let (tx, mut numbers) = chan::<u32>(0);
     let generator =
-        Kind::Goroutine.start(move || (2..).take_while(|&i| tx.send(i).is_ok()).count());
+        ActorKind::Goroutine.start(move || (2..).take_while(|&i| tx.send(i).is_ok()).count());
     let mut primes = Vec::new();
     for _ in 0..25 {
         let prime = numbers.recv().unwrap();
@@ -123,7 +123,7 @@ fn ways_to_send() -> [Way<Sender<u64>>; 4] {
 fn every_way_to_send_meets_every_way_to_receive() {
     for (sender, send) in ways_to_send().into_iter().enumerate() {
         for (receiver, receive) in ways_to_receive().into_iter().enumerate() {
-            for (from, to) in KINDS.map(|from| KINDS.map(|to| (from, to))).concat() {
+            for (from, to) in ACTOR_KINDS.map(|from| ACTOR_KINDS.map(|to| (from, to))).concat() {
                 let (tx, rx) = chan(0);
                 let received = to.start(move || (0..5).map(|_| receive(&rx)).sum::<u64>());
                 let sent = from.start(move || (0..5).map(|_| send(&tx)).sum::<u64>());
@@ -138,7 +138,7 @@ fn a_value_sent_by_one_select_and_received_by_another_comes_once() {
     let ends = [chan(0), chan(1), chan(0), chan(2)];
     let [tx_a, tx_b, tx_c, tx_d] = ends.each_ref().map(|(tx, _)| tx.clone());
     let [a, b, c, d] = ends.map(|(_, rx)| rx);
-    let sender = Kind::Goroutine.start(move || {
+    let sender = ActorKind::Goroutine.start(move || {
         for i in 0..4000_usize {
             select! {
                 send(tx_a, i) -> result => result.unwrap(),
@@ -151,7 +151,7 @@ fn a_value_sent_by_one_select_and_received_by_another_comes_once() {
     let receivers: Vec<_> = (0..2)
         .map(|number| {
             let (a, b, c, d) = (a.clone(), b.clone(), c.clone(), d.clone());
-            mixed(number).start(move || {
+            kind_for(number).start(move || {
                 let mut open = [true; 4];
                 let mut received = Vec::new();
                 while open.contains(&true) {
@@ -182,7 +182,7 @@ fn selects_over_the_same_channels_in_opposite_orders_do_not_deadlock() {
     let parties: Vec<_> = (0..8)
         .map(|number| {
             let (tx_a, a, tx_b, b) = (tx_a.clone(), a.clone(), tx_b.clone(), b.clone());
-            mixed(number / 4).start(move || {
+            kind_for(number / 4).start(move || {
                 let mut balance = 0_i32;
                 for _ in 0..250 {
                     balance += match number % 4 {
@@ -205,14 +205,14 @@ fn plain_and_selected_operations_on_many_channels_all_end() {
     let channels: [_; 4] = std::array::from_fn(|at| chan::<usize>([0, 0, 2, 3][at]));
     let mut parties = Vec::new();
     for (at, (tx, rx)) in channels.iter().cloned().enumerate() {
-        parties.push(mixed(at).start(move || (0..ROUNDS).for_each(|i| tx.send(i).unwrap())));
-        parties.push(mixed(at + 1).start(move || {
+        parties.push(kind_for(at).start(move || (0..ROUNDS).for_each(|i| tx.send(i).unwrap())));
+        parties.push(kind_for(at + 1).start(move || {
             (0..ROUNDS).for_each(|_| assert!(rx.recv().is_ok()));
         }));
     }
     for (number, sends) in [(0, true), (1, false), (2, true), (3, false)] {
         let channels = channels.clone();
-        parties.push(mixed(number / 2).start(move || {
+        parties.push(kind_for(number / 2).start(move || {
             let mut left = [ROUNDS; 4];
             while left != [0; 4] {
                 let mut list = Select::new();
@@ -386,7 +386,7 @@ fn random_program(seed: u64) {
                 log: Log::default(),
                 progress: progress.clone(),
             };
-            KINDS[random.below(2)].start(move || actor.acts())
+            ACTOR_KINDS[random.below(2)].start(move || actor.acts())
         })
         .collect();
     // Some lose their last receiver on the way.
@@ -442,7 +442,7 @@ fn random_programs_lose_nothing_and_duplicate_nothing() {
 fn deadlock(name: &str, waits: &str) {
     // A process that ends badly shows no more of itself than it can in 10 s: on a busy machine the
     // list of goroutines may be missing, and the process says so.
-    sooner_or_later(true, || {
+    retry_until_eq(true, || {
         let output = Command::new(env!("CARGO_BIN_EXE_chan_program")).arg(name).output().unwrap();
         let text = children::stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{name}: {:?}: {text}", output.status);

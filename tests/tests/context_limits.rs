@@ -4,7 +4,7 @@
 use gosched::context::{CancelGuard, Context, ContextError, StopFunc, background};
 use gosched::sync::Barrier;
 use gosched::{go, run, time, yield_now};
-use gosched_tests::parties::{crowd, gives_way};
+use gosched_tests::parties::{run_alternating, should_yield};
 use gosched_tests::wait::{LIMIT, eventually};
 use std::error::Error;
 use std::fmt;
@@ -278,7 +278,7 @@ fn children_made_during_a_cancel_are_not_forgotten() {
             guard.cancel_cause("raced");
             guard.detach();
         });
-        crowd(4, move |_| {
+        run_alternating(4, move |_| {
             start.wait();
             let mut made = Vec::new();
             let mut last = root.clone();
@@ -320,10 +320,10 @@ fn functions_run_or_are_stopped_never_both_never_neither() {
         let start = Arc::new(Barrier::new(6));
         let (ran, stopped, alive) = (ran.clone(), stopped.clone(), alive.clone());
         let both_ways = both_ways.clone();
-        crowd(6, move |me| {
+        run_alternating(6, move |me| {
             start.wait();
             if me >= 4 {
-                (0..me).filter(|&i| gives_way(me, i)).for_each(|_| yield_now());
+                (0..me).filter(|&i| should_yield(me, i)).for_each(|_| yield_now());
                 return guard.cancel();
             }
             for i in 0..each {
@@ -334,7 +334,7 @@ fn functions_run_or_are_stopped_never_both_never_neither() {
                     inside.fetch_add(1, SeqCst);
                     ran.fetch_add(1, SeqCst);
                 }));
-                if i % 2 == 0 && gives_way(me, i) {
+                if i % 2 == 0 && should_yield(me, i) {
                     yield_now();
                 }
                 let other = stop.clone();
@@ -363,7 +363,7 @@ fn whoever_cancels_finds_all_below_over() {
         let all: Vec<_> = children(&root, 5000 + round);
         let shared = Arc::new((root, guard, all));
         let start = Arc::new(Barrier::new(4));
-        crowd(4, move |_| {
+        run_alternating(4, move |_| {
             let (root, guard, all) = &*shared;
             start.wait();
             guard.cancel();
@@ -391,7 +391,7 @@ fn cancels_of_one_tree_at_all_places_at_once_end() {
         }
         let (contexts, guards) = (Arc::new(contexts), Arc::new(scattered(guards)));
         let (all, start) = (contexts.clone(), Arc::new(Barrier::new(6)));
-        crowd(6, move |me| {
+        run_alternating(6, move |me| {
             start.wait();
             for guard in guards.iter().skip(me).step_by(6) {
                 guard.cancel_cause(format!("by {me}"));
@@ -411,14 +411,14 @@ fn cancels_of_one_tree_at_all_places_at_once_end() {
 
 #[test]
 fn one_is_over_for_one_reason_in_a_race_of_deadline_and_cancel() {
-    crowd(4, |me| {
+    run_alternating(4, |me| {
         for i in 0..200u64 {
             let wait = Duration::from_micros(i * 13 % 200);
             let (ctx, guard) = background().with_timeout(wait);
             let (child, _child) = ctx.with_cancel();
             let until = Instant::now() + Duration::from_micros((i + me as u64 * 5) * 13 % 200);
             while Instant::now() < until {
-                if gives_way(me, i as usize) {
+                if should_yield(me, i as usize) {
                     yield_now();
                 }
             }
@@ -427,7 +427,7 @@ fn one_is_over_for_one_reason_in_a_race_of_deadline_and_cancel() {
             assert_eq!((child.err().unwrap(), child.cause().unwrap().to_string()), first);
             let by_hand = first == (ContextError::Cancelled, "cancelled".to_owned());
             assert!(by_hand || first.1 == "context deadline exceeded", "{first:?}");
-            if gives_way(me, i as usize) {
+            if should_yield(me, i as usize) {
                 yield_now();
             }
             assert_eq!((ctx.err().unwrap(), ctx.cause().unwrap().to_string()), first);

@@ -3,8 +3,8 @@
 use gosched::fs::{self, DirBuilder, File, FileTimes, OpenOptions, TryLockError};
 use gosched::{__rules as rules, blocking, chan, go, goexit, run};
 use gosched_tests::children;
-use gosched_tests::parties::{Kind, crowd, in_both, join_all};
-use gosched_tests::sockets::{own_name, tcp_pair};
+use gosched_tests::parties::{ActorKind, in_goroutine_and_thread, join_all, run_alternating};
+use gosched_tests::sockets::{tcp_pair, unique_name};
 use gosched_tests::wait::{settle, until};
 use std::ffi::{CString, OsString};
 use std::fmt::Debug;
@@ -21,13 +21,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, SystemTime};
 
 /// A directory of one test's own, gone with it.
-struct Place(PathBuf);
+struct TempDir(PathBuf);
 
-impl Place {
-    fn new() -> Place {
-        let path = std::env::temp_dir().join(own_name());
+impl TempDir {
+    fn new() -> TempDir {
+        let path = std::env::temp_dir().join(unique_name());
         std::fs::create_dir(&path).unwrap();
-        Place(path.canonicalize().unwrap())
+        TempDir(path.canonicalize().unwrap())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -56,15 +56,15 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 /// Runs `f` in a goroutine and in a thread, in a new directory each time.
-fn in_a_place(f: impl Fn(&Place) + Clone + Send + 'static) {
-    in_both(move || f(&Place::new()));
+fn in_temp_dir(f: impl Fn(&TempDir) + Clone + Send + 'static) {
+    in_goroutine_and_thread(move || f(&TempDir::new()));
 }
 
 #[track_caller]
@@ -83,7 +83,7 @@ macro_rules! same_error {
 }
 
 /// All that take the name of something that is there.
-fn all_fail_alike_on(path: &Path, place: &Place) {
+fn all_fail_alike_on(path: &Path, place: &TempDir) {
     let other = place.path("other");
     same_error!(File::open(path));
     same_error!(OpenOptions::new().read(true).write(true).open(path));
@@ -105,7 +105,7 @@ fn all_fail_alike_on(path: &Path, place: &Place) {
 
 #[test]
 fn what_is_missing_is_not_found() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let missing = place.path("missing");
         all_fail_alike_on(&missing, place);
         assert_eq!(File::open(&missing).unwrap_err().kind(), ErrorKind::NotFound);
@@ -123,7 +123,7 @@ fn what_is_missing_is_not_found() {
 
 #[test]
 fn a_name_with_a_zero_byte_is_invalid() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let invalid = PathBuf::from(OsString::from_vec(b"a\0b".to_vec()));
         all_fail_alike_on(&invalid, place);
         same_error!(exists(&invalid));
@@ -141,7 +141,7 @@ fn a_name_with_a_zero_byte_is_invalid() {
 
 #[test]
 fn a_name_that_goes_through_a_file_or_is_too_long_is_refused() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let through = place.file("file", "text").join("below");
         all_fail_alike_on(&through, place);
         same_error!(create_dir_all(&through));
@@ -152,7 +152,7 @@ fn a_name_that_goes_through_a_file_or_is_too_long_is_refused() {
 
 #[test]
 fn a_directory_is_no_file_and_a_file_no_directory() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let file = place.file("file", "text");
         same_error!(read(&place.0));
         same_error!(write(&place.0, "text"));
@@ -171,7 +171,7 @@ fn a_directory_is_no_file_and_a_file_no_directory() {
 
 #[test]
 fn what_is_there_is_not_created_again() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let file = place.file("file", "text");
         same_error!(File::create_new(&file));
         same_error!(create_dir(&file));
@@ -186,7 +186,7 @@ fn what_is_there_is_not_created_again() {
 
 #[test]
 fn a_full_disk_is_told() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         same_error!(write("/dev/full", "text"));
         let ours = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let stds = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -203,7 +203,7 @@ fn a_full_disk_is_told() {
 
 #[test]
 fn what_was_not_opened_for_it_is_refused() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let path = place.file("file", "text");
         let (ours, stds) = (File::open(&path).unwrap(), std::fs::File::open(&path).unwrap());
         assert_same_error((&ours).write(b"x"), (&stds).write(b"x"));
@@ -236,7 +236,7 @@ fn what_was_not_opened_for_it_is_refused() {
 
 #[test]
 fn text_must_be_utf_8() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let path = place.file("file", b"\xff\xfe");
         same_error!(read_to_string(&path));
         let mut text = "before".to_owned();
@@ -251,7 +251,7 @@ const PLACE: &str = "GOSCHED_TEST_PLACE";
 
 #[test]
 fn what_is_forbidden_is_denied() {
-    let place = Place::new();
+    let place = TempDir::new();
     let secret = place.file("secret", "text");
     let closed = place.path("closed");
     std::fs::create_dir(&closed).unwrap();
@@ -272,7 +272,7 @@ fn denied() {
         return eprintln!("skipped: root cannot become somebody else");
     }
     let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
-    in_both(move || {
+    in_goroutine_and_thread(move || {
         let (secret, closed) = (place.join("secret"), place.join("closed"));
         same_error!(File::open(&secret));
         same_error!(read(&secret));
@@ -288,7 +288,7 @@ fn denied() {
 
 #[test]
 fn reads_and_writes_go_on_from_the_position() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let mut file = File::create_new(place.path("file")).unwrap();
         file.write_all(b"one two three").unwrap();
         (&file).write_all(b" four").unwrap();
@@ -316,7 +316,7 @@ fn reads_and_writes_go_on_from_the_position() {
 
 #[test]
 fn several_buffers_are_one_read_or_write() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let mut file = File::create_new(place.path("file")).unwrap();
         let written = file.write_vectored(&[IoSlice::new(b"ab"), IoSlice::new(b"cdef")]).unwrap();
         assert_eq!(written, 6);
@@ -332,7 +332,7 @@ fn several_buffers_are_one_read_or_write() {
 
 #[test]
 fn positional_calls_leave_the_position_alone() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let mut file = File::create_new(place.path("file")).unwrap();
         file.write_all(b"0123456789").unwrap();
         file.seek(SeekFrom::Start(3)).unwrap();
@@ -359,7 +359,7 @@ fn positional_calls_leave_the_position_alone() {
 
 #[test]
 fn a_file_opens_as_its_options_say() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let path = place.path("file");
         let contents = || std::fs::read_to_string(&path).unwrap();
         let mut appending = File::options();
@@ -392,7 +392,7 @@ fn a_file_opens_as_its_options_say() {
 
 #[test]
 fn a_file_s_length_times_and_permissions_can_be_changed() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let path = place.file("file", "0123456789");
         let file = File::options().read(true).write(true).open(&path).unwrap();
         file.set_len(4).unwrap();
@@ -420,7 +420,7 @@ fn a_file_s_length_times_and_permissions_can_be_changed() {
 
 #[test]
 fn clones_share_the_position_and_outlive_each_other() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let mut file = File::open(place.file("file", "abcdef")).unwrap();
         let mut clone = file.try_clone().unwrap();
         assert_ne!(file.as_raw_fd(), clone.as_raw_fd());
@@ -437,7 +437,7 @@ fn clones_share_the_position_and_outlive_each_other() {
 
 #[test]
 fn a_file_becomes_std_s_and_ours_again() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let file = File::open(place.file("file", "text")).unwrap();
         let number = file.as_raw_fd();
         assert_eq!(file.as_fd().as_raw_fd(), number);
@@ -466,7 +466,7 @@ fn a_file_becomes_std_s_and_ours_again() {
 
 #[test]
 fn whole_files_are_read_written_and_copied() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let path = place.path("file");
         let large: Vec<u8> =
             (0..300_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -486,7 +486,7 @@ fn whole_files_are_read_written_and_copied() {
 
 #[test]
 fn names_are_changed_linked_and_removed() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let [one, two, three] = ["one", "two", "three"].map(|name| place.path(name));
         fs::write(&one, "1").unwrap();
         fs::write(&two, "2").unwrap();
@@ -510,7 +510,7 @@ fn names_are_changed_linked_and_removed() {
 
 #[test]
 fn directories_are_created_and_removed() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         fs::create_dir(place.path("a")).unwrap();
         fs::create_dir_all(place.path("a/b/c")).unwrap();
         fs::create_dir_all(place.path("a/b/c")).unwrap();
@@ -535,7 +535,7 @@ fn directories_are_created_and_removed() {
 
 #[test]
 fn a_directory_lists_what_is_in_it() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let inode = fs::metadata(place.file("file", "text")).unwrap().ino();
         fs::create_dir(place.path("directory")).unwrap();
         fs::symlink("file", place.path("link")).unwrap();
@@ -560,11 +560,11 @@ fn a_directory_lists_what_is_in_it() {
 
 #[test]
 fn many_may_list_large_directories_at_once() {
-    let place = Arc::new(Place::new());
+    let place = Arc::new(TempDir::new());
     for i in 0..2000 {
         place.file(&format!("a file with a name that is not short, number {i}"), "");
     }
-    crowd(8, {
+    run_alternating(8, {
         let place = place.clone();
         move |_| {
             let entries = fs::read_dir(&place.0).unwrap().map(|entry| entry.unwrap().file_name());
@@ -592,9 +592,9 @@ fn contents(number: u64) -> Vec<u8> {
 fn many_read_and_write_one_file_each_at_places_of_its_own() {
     const WRITERS: u64 = 32;
     const EACH: u64 = 8;
-    let place = Place::new();
+    let place = TempDir::new();
     let file = Arc::new(File::create_new(place.path("file")).unwrap());
-    crowd(WRITERS as usize, {
+    run_alternating(WRITERS as usize, {
         let file = file.clone();
         move |i| {
             for number in (0..EACH).map(|nth| nth * WRITERS + i as u64) {
@@ -604,7 +604,7 @@ fn many_read_and_write_one_file_each_at_places_of_its_own() {
     });
     assert_eq!(file.metadata().unwrap().len(), WRITERS * EACH * BLOCK as u64);
     let expected: Arc<Vec<Vec<u8>>> = Arc::new((0..WRITERS * EACH).map(contents).collect());
-    crowd(64, {
+    run_alternating(64, {
         let file = file.clone();
         move |i| {
             let mut block = [0; BLOCK];
@@ -625,9 +625,9 @@ fn many_read_and_write_one_file_each_at_places_of_its_own() {
 
 #[test]
 fn appended_lines_of_many_stay_whole() {
-    let place = Place::new();
+    let place = TempDir::new();
     let path = place.path("file");
-    crowd(16, {
+    run_alternating(16, {
         let path = path.clone();
         move |i| {
             let mut file = File::options().append(true).create(true).open(&path).unwrap();
@@ -643,7 +643,7 @@ fn appended_lines_of_many_stay_whole() {
 
 #[test]
 fn a_lock_is_had_by_one_or_shared_by_many() {
-    in_a_place(|place| {
+    in_temp_dir(|place| {
         let path = place.file("file", "");
         let [one, two] = [(); 2].map(|()| File::open(&path).unwrap());
         one.lock().unwrap();
@@ -661,9 +661,9 @@ fn a_lock_is_had_by_one_or_shared_by_many() {
 
 #[test]
 fn goroutines_and_threads_wait_for_a_lock() {
-    let place = Place::new();
+    let place = TempDir::new();
     let path = place.file("count", "0");
-    crowd(8, {
+    run_alternating(8, {
         let path = path.clone();
         move |_| {
             for _ in 0..10 {
@@ -688,7 +688,7 @@ fn others_run_while_some_wait_for_the_other_end_of_a_fifo() {
 
 fn fifo() {
     const PIPES: usize = 6;
-    let place = Place::new();
+    let place = TempDir::new();
     let names: Vec<PathBuf> = (0..PIPES).map(|i| place.fifo(&format!("fifo {i}"))).collect();
     let done = Arc::new(AtomicUsize::new(0));
     run(move || {
@@ -768,7 +768,7 @@ fn assert_marked(what: &str, call: impl FnOnce() + Send + 'static, end: impl FnO
 }
 
 fn marked() {
-    let place = Place::new();
+    let place = TempDir::new();
     let path = Arc::new(place.fifo("fifo"));
     let file = place.file("file", "");
     let text = |path: &Path| drop(std::fs::write(path, "text"));
@@ -801,18 +801,22 @@ fn marked() {
         };
         assert_marked("read to many", read, || (&end).write_all(b"ab").unwrap());
         // More than a pipe holds.
-        const MUCH: usize = 1 << 20;
+        const PIPE_OVERFILL_BYTES: usize = 1 << 20;
         let both = end.try_clone().unwrap();
-        let write = move || (&both).write_all(&vec![7; MUCH]).unwrap();
-        assert_marked("write", write, || (&end).read_exact(&mut vec![0; MUCH]).unwrap());
+        let write = move || (&both).write_all(&vec![7; PIPE_OVERFILL_BYTES]).unwrap();
+        assert_marked("write", write, || {
+            (&end).read_exact(&mut vec![0; PIPE_OVERFILL_BYTES]).unwrap()
+        });
         let both = end.try_clone().unwrap();
         let write = move || {
-            let buffer = vec![7; MUCH];
+            let buffer = vec![7; PIPE_OVERFILL_BYTES];
             // As much as there is room for, then the rest.
             let some = (&both).write_vectored(&[IoSlice::new(&buffer)]).unwrap();
             (&both).write_all(&buffer[some..]).unwrap();
         };
-        assert_marked("write of many", write, || (&end).read_exact(&mut vec![0; MUCH]).unwrap());
+        assert_marked("write of many", write, || {
+            (&end).read_exact(&mut vec![0; PIPE_OVERFILL_BYTES]).unwrap()
+        });
 
         for (what, lock) in [("lock", File::lock as fn(&File) -> _), ("shared", File::lock_shared)]
         {
@@ -861,7 +865,7 @@ fn slow_to_close() -> (File, TcpStream) {
 
 #[test]
 fn goroutines_that_panic_or_exit_leave_nothing_open() {
-    let place = Arc::new(Place::new());
+    let place = Arc::new(TempDir::new());
     for i in 0..10 {
         place.file(&format!("file {i}"), "text");
     }
@@ -889,7 +893,7 @@ fn goroutines_that_panic_or_exit_leave_nothing_open() {
 
 #[test]
 fn a_close_is_no_place_to_go_on_with_an_exit() {
-    let place = Arc::new(Place::new());
+    let place = Arc::new(TempDir::new());
     let path = place.file("file", "text");
     let steps = Arc::new(AtomicUsize::new(0));
     let handle = go({
@@ -912,17 +916,16 @@ fn a_close_is_no_place_to_go_on_with_an_exit() {
 
 #[test]
 fn files_may_be_closed_by_others_than_who_opened_them() {
-    let place = Place::new();
+    let place = TempDir::new();
     let path = place.file("file", "text");
     let opened = join_all((0..20).map(|i| {
         let path = path.clone();
-        [Kind::Goroutine, Kind::Thread][i % 2].start(move || File::open(path).unwrap())
+        [ActorKind::Goroutine, ActorKind::Thread][i % 2].start(move || File::open(path).unwrap())
     }));
     assert_eq!(place.descriptors(), 20);
-    let closers = opened
-        .into_iter()
-        .enumerate()
-        .map(|(i, file)| [Kind::Thread, Kind::Goroutine][i / 2 % 2].start(move || drop(file)));
+    let closers = opened.into_iter().enumerate().map(|(i, file)| {
+        [ActorKind::Thread, ActorKind::Goroutine][i / 2 % 2].start(move || drop(file))
+    });
     join_all(closers.collect::<Vec<_>>());
     assert_eq!(place.descriptors(), 0);
 }
@@ -953,8 +956,8 @@ fn a_call_that_a_signal_interrupts_is_repeated_where_std_repeats_it() {
     // SAFETY: a handler that only counts; calls are not restarted, which is the point.
     assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) }, 0);
 
-    for kind in [Kind::Goroutine, Kind::Thread] {
-        let place = Place::new();
+    for kind in [ActorKind::Goroutine, ActorKind::Thread] {
+        let place = TempDir::new();
         let path = place.fifo("fifo");
         let (told, thread) = std::sync::mpsc::channel();
         let fifo = path.clone();

@@ -4,7 +4,7 @@
 use gosched::sync::{Mutex, SingleFlight};
 use gosched::time::{after_func, sleep};
 use gosched::{chan, context, go, goexit, runtime, yield_now};
-use gosched_tests::wait::{LIMIT, settle, sooner_or_later, until};
+use gosched_tests::wait::{LIMIT, retry_until_eq, settle, until};
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::Arc;
@@ -75,9 +75,9 @@ impl Drop for Key {
 }
 
 /// The goroutine that waits for a call is told, whatever its key does in the end.
-fn lands(trouble: fn(&Key)) {
+fn assert_waiter_released(trouble: fn(&Key)) {
     // On a busy machine the trouble may meet the waiter before it waits, and not the leader.
-    sooner_or_later(true, || leader_panics(trouble));
+    retry_until_eq(true, || leader_panics(trouble));
 }
 
 /// Whether the trouble met the leader.
@@ -115,12 +115,12 @@ fn leader_panics(trouble: fn(&Key)) -> bool {
 
 #[test]
 fn a_key_that_panics_when_it_is_compared_leaves_nobody_waiting() {
-    lands(|key| key.compare.store(true, SeqCst));
+    assert_waiter_released(|key| key.compare.store(true, SeqCst));
 }
 
 #[test]
 fn a_key_that_panics_when_it_is_dropped_leaves_nobody_waiting() {
-    lands(|key| key.drop.store(true, SeqCst));
+    assert_waiter_released(|key| key.drop.store(true, SeqCst));
 }
 
 /// A payload that panics when it is dropped.
@@ -146,9 +146,9 @@ fn a_function_may_panic_with_a_payload_that_panics() {
 }
 
 /// Counts, and panics.
-struct Alarm(AtomicUsize);
+struct PanickingWaker(AtomicUsize);
 
-impl Wake for Alarm {
+impl Wake for PanickingWaker {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, SeqCst);
         panic_any(Bomb);
@@ -157,7 +157,7 @@ impl Wake for Alarm {
 
 #[test]
 fn a_waker_may_panic_with_a_payload_that_panics() {
-    let alarm = Arc::new(Alarm(AtomicUsize::new(0)));
+    let alarm = Arc::new(PanickingWaker(AtomicUsize::new(0)));
     let waker = Waker::from(alarm.clone());
     let (tx, rx) = chan::<u32>(1);
     // More than the goroutines of the other tests, if each round left one behind.

@@ -191,7 +191,7 @@ fn a_crate_that_defines_symbols_tells_cargo() {
 }
 
 /// The goroutine's journey: called, seen, blocked, scheduled, stored, grounded, recorded.
-const JOURNEY: [&str; 7] = ["api", "observe", "block", "sched", "gmp", "sys", "probe"];
+const FOLDER_ORDER: [&str; 7] = ["api", "observe", "block", "sched", "gmp", "sys", "probe"];
 
 #[test]
 fn imports_go_one_way() {
@@ -200,7 +200,7 @@ fn imports_go_one_way() {
         let text_path = path.to_string_lossy().replace('\\', "/");
         let Some(inside) = text_path.split("crates/gosched/src/").nth(1) else { continue };
         let folder = inside.split('/').next().unwrap_or_default();
-        let Some(own) = JOURNEY.iter().position(|name| *name == folder) else { continue };
+        let Some(own) = FOLDER_ORDER.iter().position(|name| *name == folder) else { continue };
         // The hook has to be there before `main`: the one way back.
         if inside == "sys/before_main.rs" {
             continue;
@@ -208,7 +208,7 @@ fn imports_go_one_way() {
         for (number, line) in code(&text) {
             let imports = line.split("crate::").skip(1).filter_map(|rest| {
                 let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()?;
-                JOURNEY.iter().position(|other| *other == name)
+                FOLDER_ORDER.iter().position(|other| *other == name)
             });
             for other in imports.filter(|_| !line.trim_start().starts_with("//")) {
                 seen += 1;

@@ -7,7 +7,7 @@
 use gosched_context::carrier::{Role, role};
 use gosched_context::{Routine, Size, Status, host, suspend};
 use gosched_tests::runner::{Job, run, run_all, run_with};
-use gosched_tests::storm::Storm;
+use gosched_tests::storm::SignalStorm;
 use gosched_tests::wait::LIMIT;
 use gosched_tests::{children, linked};
 use std::collections::HashSet;
@@ -142,8 +142,8 @@ mod user {
 
 #[test]
 fn thread_state_stays_over_a_million_moves_in_a_storm_of_signals() {
-    let storm = Storm::start();
-    let before = Storm::handled();
+    let storm = SignalStorm::start();
+    let before = SignalStorm::handled();
     // A few more steps than moves: now and then a routine goes on where it was.
     let steps = MOVES / ROUTINES * 11 / 10;
     let deadline = Instant::now() + LIMIT;
@@ -151,10 +151,11 @@ fn thread_state_stays_over_a_million_moves_in_a_storm_of_signals() {
     while moves < MOVES as u64 || signals <= 1000 {
         assert!(Instant::now() < deadline, "{moves} moves and {signals} signals are no storm");
         let job = |n| Box::new(move || user::thread_state_stays(n, steps)) as Job;
-        let report = run_with(THREADS, (0..ROUTINES).map(job).collect(), || storm.join());
+        let report =
+            run_with(THREADS, (0..ROUTINES).map(job).collect(), || storm.add_current_thread());
         assert!(report.panics.is_empty(), "{:?}", report.panics);
         moves += report.moves;
-        signals = Storm::handled() - before;
+        signals = SignalStorm::handled() - before;
     }
 }
 
@@ -301,7 +302,7 @@ fn rounding_modes_really_differ() {
 
 #[test]
 fn a_thread_started_inside_is_foreign() {
-    let storm = Arc::new(Storm::start());
+    let storm = Arc::new(SignalStorm::start());
     let jobs = (0..16).map(|_| {
         let storm = storm.clone();
         Box::new(move || {
@@ -309,7 +310,7 @@ fn a_thread_started_inside_is_foreign() {
                 assert_eq!(role(), Role::Goroutine);
                 let storm = storm.clone();
                 let child = std::thread::spawn(move || {
-                    storm.join();
+                    storm.add_current_thread();
                     assert_eq!(role(), Role::Foreign);
                     let memory: Vec<String> = (0..100).map(|n| n.to_string()).collect();
                     assert_eq!(host(role), Role::Foreign);

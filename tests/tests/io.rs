@@ -2,8 +2,8 @@
 
 use gosched::io::{PipeReader, PipeWriter, pipe};
 use gosched::{go, run};
-use gosched_tests::parties::{KINDS, crowd, in_both};
-use gosched_tests::sockets::own_name;
+use gosched_tests::parties::{ACTOR_KINDS, in_goroutine_and_thread, run_alternating};
+use gosched_tests::sockets::unique_name;
 use gosched_tests::wait::{settle, until};
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -49,8 +49,8 @@ fn full() -> (PipeReader, PipeWriter) {
 
 #[test]
 fn a_pipe_carries_bytes_in_order() {
-    for from in KINDS {
-        for to in KINDS {
+    for from in ACTOR_KINDS {
+        for to in ACTOR_KINDS {
             let (mut reader, mut writer) = pipe().unwrap();
             let sender = from.start(move || writer.write_all(&bytes(300_000)).unwrap());
             let receiver = to.start(move || {
@@ -69,7 +69,7 @@ fn writes_of_several_stay_whole() {
     const EACH: usize = 200;
     let (reader, writer) = pipe().unwrap();
     let (reader, writer) = (Arc::new(reader), Arc::new(writer));
-    let reading = KINDS[0].start(move || {
+    let reading = ACTOR_KINDS[0].start(move || {
         let mut counts = [0; 8];
         let mut message = [0; 64];
         for _ in 0..8 * EACH {
@@ -79,7 +79,7 @@ fn writes_of_several_stay_whole() {
         }
         counts
     });
-    crowd(8, move |i| {
+    run_alternating(8, move |i| {
         for _ in 0..EACH {
             assert_eq!((&*writer).write(&[i as u8; 64]).unwrap(), 64);
         }
@@ -89,7 +89,7 @@ fn writes_of_several_stay_whole() {
 
 #[test]
 fn vectored_reads_and_writes_use_all_parts() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (reader, writer) = pipe().unwrap();
         let parts = [IoSlice::new(b"one"), IoSlice::new(b""), IoSlice::new(b"two")];
         assert_eq!((&writer).write_vectored(&parts).unwrap(), 6);
@@ -102,7 +102,7 @@ fn vectored_reads_and_writes_use_all_parts() {
 
 #[test]
 fn the_other_end_gone_is_the_end() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (mut reader, writer) = pipe().unwrap();
         let clone = writer.try_clone().unwrap();
         let reading = go(move || reader.read(&mut [0; 8]).unwrap());
@@ -119,7 +119,7 @@ fn the_other_end_gone_is_the_end() {
 
 #[test]
 fn a_deadline_ends_calls_that_wait() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (reader, writer) = pipe().unwrap();
         let reader = Arc::new(reader);
         let waiting = go({
@@ -139,7 +139,7 @@ fn a_deadline_ends_calls_that_wait() {
 
 #[test]
 fn close_ends_calls_that_wait() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (reader, _writer) = pipe().unwrap();
         let reader = Arc::new(reader);
         let waiting: Vec<_> = (0..4)
@@ -236,7 +236,7 @@ fn lines_of_a_pipe_come_back_as_they_are_sent() {
 
 #[test]
 fn files_nothing_and_sockets_are_read_as_well() {
-    let path = std::env::temp_dir().join(own_name());
+    let path = std::env::temp_dir().join(unique_name());
     std::fs::write(&path, "first\nsecond\n").unwrap();
     let with = |stdin: Stdio| ended(program("cat").stdin(stdin).spawn().unwrap());
     assert_eq!(with(std::fs::File::open(&path).unwrap().into()), "first\nsecond\n");

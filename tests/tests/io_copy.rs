@@ -5,8 +5,8 @@ use gosched::io::{CopyError, PipeReader, PipeWriter, copy, pipe};
 use gosched::net::{Shutdown, TcpStream, UnixStream};
 use gosched::process::{Command, Stdio};
 use gosched::{JoinHandle, go, run};
-use gosched_tests::parties::{Kind, in_both};
-use gosched_tests::sockets::{own_name, tcp_pair};
+use gosched_tests::parties::{ActorKind, in_goroutine_and_thread};
+use gosched_tests::sockets::{tcp_pair, unique_name};
 use gosched_tests::wait::settle;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ fn bytes(seed: usize, count: usize) -> Vec<u8> {
 
 /// A file without a name.
 fn file() -> File {
-    let path: PathBuf = std::env::temp_dir().join(own_name());
+    let path: PathBuf = std::env::temp_dir().join(unique_name());
     let file = File::create_new(&path).unwrap();
     std::fs::remove_file(path).unwrap();
     file
@@ -56,17 +56,17 @@ fn feed(mut writer: impl Write, contents: &[u8], seed: usize) {
 
 type Feeding = Option<JoinHandle<()>>;
 /// A reader of these bytes; the seed cuts them.
-type Source = fn(Vec<u8>, usize) -> (Box<dyn Copied>, Feeding);
+type Source = fn(Vec<u8>, usize) -> (Box<dyn CopySource>, Feeding);
 /// A writer, and what comes to have all of it when that is dropped.
-type Sink = fn() -> (Box<dyn Filled>, JoinHandle<Vec<u8>>);
+type Sink = fn() -> (Box<dyn CopySink>, JoinHandle<Vec<u8>>);
 
 /// A reader that can be copied as what it is.
-trait Copied: Send {
-    fn copy_to(&mut self, sink: &mut dyn Filled) -> io::Result<u64>;
+trait CopySource: Send {
+    fn copy_to(&mut self, sink: &mut dyn CopySink) -> io::Result<u64>;
 }
 
 /// A writer that can be copied to as what it is. One method for each reader: `copy` sees types.
-trait Filled: Send {
+trait CopySink: Send {
     fn tcp(&mut self, reader: &mut TcpStream) -> io::Result<u64>;
     fn unix(&mut self, reader: &mut &UnixStream) -> io::Result<u64>;
     fn pipe(&mut self, reader: &mut PipeReader) -> io::Result<u64>;
@@ -74,7 +74,7 @@ trait Filled: Send {
     fn any(&mut self, reader: &mut dyn Read) -> io::Result<u64>;
 }
 
-impl<W: Write + Send> Filled for W {
+impl<W: Write + Send> CopySink for W {
     fn tcp(&mut self, reader: &mut TcpStream) -> io::Result<u64> {
         copy(reader, self)
     }
@@ -92,32 +92,32 @@ impl<W: Write + Send> Filled for W {
     }
 }
 
-impl Copied for TcpStream {
-    fn copy_to(&mut self, sink: &mut dyn Filled) -> io::Result<u64> {
+impl CopySource for TcpStream {
+    fn copy_to(&mut self, sink: &mut dyn CopySink) -> io::Result<u64> {
         sink.tcp(self)
     }
 }
 
-impl Copied for UnixStream {
-    fn copy_to(&mut self, sink: &mut dyn Filled) -> io::Result<u64> {
+impl CopySource for UnixStream {
+    fn copy_to(&mut self, sink: &mut dyn CopySink) -> io::Result<u64> {
         sink.unix(&mut &*self)
     }
 }
 
-impl Copied for PipeReader {
-    fn copy_to(&mut self, sink: &mut dyn Filled) -> io::Result<u64> {
+impl CopySource for PipeReader {
+    fn copy_to(&mut self, sink: &mut dyn CopySink) -> io::Result<u64> {
         sink.pipe(self)
     }
 }
 
-impl Copied for File {
-    fn copy_to(&mut self, sink: &mut dyn Filled) -> io::Result<u64> {
+impl CopySource for File {
+    fn copy_to(&mut self, sink: &mut dyn CopySink) -> io::Result<u64> {
         sink.file(&mut &mut *self)
     }
 }
 
-impl Copied for io::Cursor<Vec<u8>> {
-    fn copy_to(&mut self, sink: &mut dyn Filled) -> io::Result<u64> {
+impl CopySource for io::Cursor<Vec<u8>> {
+    fn copy_to(&mut self, sink: &mut dyn CopySink) -> io::Result<u64> {
         sink.any(self)
     }
 }
@@ -125,8 +125,8 @@ impl Copied for io::Cursor<Vec<u8>> {
 /// From a stream behind something that is none of ours.
 struct Wrapped(io::BufReader<TcpStream>);
 
-impl Copied for Wrapped {
-    fn copy_to(&mut self, sink: &mut dyn Filled) -> io::Result<u64> {
+impl CopySource for Wrapped {
+    fn copy_to(&mut self, sink: &mut dyn CopySink) -> io::Result<u64> {
         sink.any(&mut self.0)
     }
 }
@@ -173,10 +173,10 @@ fn contents_of(mut file: File, end: PipeReader) -> JoinHandle<Vec<u8>> {
 }
 
 /// A file, and what is dropped with it.
-struct Told(File, #[expect(dead_code, reason = "dropped with the file")] PipeWriter);
+struct FileSink(File, #[expect(dead_code, reason = "dropped with the file")] PipeWriter);
 
 /// Only the file is what `copy` is told of.
-impl Filled for Told {
+impl CopySink for FileSink {
     fn tcp(&mut self, reader: &mut TcpStream) -> io::Result<u64> {
         copy(reader, &mut self.0)
     }
@@ -204,10 +204,10 @@ fn appending() -> File {
     file
 }
 
-fn file_sink(file: File) -> (Box<dyn Filled>, JoinHandle<Vec<u8>>) {
+fn file_sink(file: File) -> (Box<dyn CopySink>, JoinHandle<Vec<u8>>) {
     let (end, told) = pipe().unwrap();
     let contents = contents_of(file.try_clone().unwrap(), end);
-    (Box::new(Told(file, told)), contents)
+    (Box::new(FileSink(file, told)), contents)
 }
 
 const SINKS: [(&str, Sink); 6] = [
@@ -233,7 +233,7 @@ const SINKS: [(&str, Sink); 6] = [
 
 #[test]
 fn everything_arrives_from_everywhere_to_everywhere() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         for (from, source) in SOURCES {
             for (to, sink) in SINKS {
                 for (seed, count) in [0, 1, 4097, 200_003].into_iter().enumerate() {
@@ -255,7 +255,7 @@ fn everything_arrives_from_everywhere_to_everywhere() {
 
 #[test]
 fn files_are_used_at_their_position() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let contents = bytes(1, 50_000);
         let mut from = file_of(&contents);
         let mut to = file_of(b"before");
@@ -279,7 +279,7 @@ fn files_are_used_at_their_position() {
 
 #[test]
 fn files_that_the_system_makes_up_are_copied() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let expected = std::fs::read("/proc/version").unwrap();
         assert!(!expected.is_empty());
         for (to, sink) in SINKS {
@@ -294,7 +294,7 @@ fn files_that_the_system_makes_up_are_copied() {
 
 #[test]
 fn children_are_talked_to() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let mut child = Command::new("cat");
         let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let contents = bytes(3, 300_000);
@@ -313,7 +313,7 @@ fn children_are_talked_to() {
 
 #[test]
 fn a_proxy_passes_both_directions_and_half_closes() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (mut client, outside) = tcp_pair();
         let (inside, server) = UnixStream::pair().unwrap();
         let (outside, inside) = (Arc::new(outside), Arc::new(inside));
@@ -347,7 +347,7 @@ fn a_proxy_passes_both_directions_and_half_closes() {
 
 #[test]
 fn a_deadline_of_the_reader_loses_nothing() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (reader, mut feeder) = tcp_pair();
         let (ours, theirs) = tcp_pair();
         let found = drained(theirs);
@@ -367,7 +367,7 @@ fn a_deadline_of_the_reader_loses_nothing() {
 }
 
 /// Copies to one who does not read, until a deadline; then the rest, after what the error holds.
-fn goes_on(mut reader: impl Read, contents: &[u8]) {
+fn copy_resumes_after_deadline(mut reader: impl Read, contents: &[u8]) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_write_deadline(Some(Instant::now() + Duration::from_millis(30))).unwrap();
     let error = copy(&mut reader, &mut &ours).unwrap_err();
@@ -389,24 +389,24 @@ fn goes_on(mut reader: impl Read, contents: &[u8]) {
 
 #[test]
 fn a_deadline_of_the_writer_leaves_what_was_read_in_the_error() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let contents = bytes(6, 2_000_000);
         for wrapped in [false, true] {
             let (ours, theirs) = tcp_pair();
             let sent = contents.clone();
             let feeding = go(move || feed(theirs, &sent, 7));
             if wrapped {
-                goes_on(io::BufReader::new(ours), &contents);
+                copy_resumes_after_deadline(io::BufReader::new(ours), &contents);
             } else {
-                goes_on(ours, &contents);
+                copy_resumes_after_deadline(ours, &contents);
             }
             feeding.join().unwrap();
         }
-        goes_on(file_of(&contents), &contents);
+        copy_resumes_after_deadline(file_of(&contents), &contents);
         let (reader, writer) = pipe().unwrap();
         let sent = contents.clone();
         let feeding = go(move || feed(writer, &sent, 7));
-        goes_on(reader, &contents);
+        copy_resumes_after_deadline(reader, &contents);
         feeding.join().unwrap();
     });
 }
@@ -420,7 +420,7 @@ fn the_reader_can_be_closed_while_the_writer_is_waited_for() {
     ) {
         settle();
         // Comes back, although nobody reads at the other end.
-        Kind::Goroutine.start(close).join();
+        ActorKind::Goroutine.start(close).join();
         drop(drained(full));
         let error = copying.join().unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotConnected);
@@ -448,7 +448,7 @@ fn the_reader_can_be_closed_while_the_writer_is_waited_for() {
 
 #[test]
 fn closing_the_writer_ends_the_copy() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (mut reader, feeder) = tcp_pair();
         drop(go(move || { feeder }.write_all(&vec![0; 20 << 20])));
         let (ours, _theirs) = tcp_pair();
@@ -465,7 +465,7 @@ fn closing_the_writer_ends_the_copy() {
 
 #[test]
 fn a_peer_that_is_gone_is_an_error() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
         let mut from = file_of(&bytes(8, 100_000));
@@ -481,7 +481,7 @@ fn a_peer_that_is_gone_is_an_error() {
 
 #[test]
 fn a_full_disk_says_so_and_keeps_the_rest() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (mut reader, mut feeder) = tcp_pair();
         feeder.write_all(b"no room").unwrap();
         drop(feeder);
@@ -525,7 +525,7 @@ impl<T: Write> Write for Reluctant<T> {
 
 #[test]
 fn short_and_interrupted_calls_lose_nothing() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let contents = bytes(9, 5000);
         let (mut ours, theirs) = tcp_pair();
         let found = drained(theirs);

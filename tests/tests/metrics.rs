@@ -4,7 +4,7 @@
 
 use gosched::runtime::{self, Histogram, Kind, Metrics, Value, descriptions, metrics};
 use gosched::{go, park, run, yield_now};
-use gosched_tests::locks::go_round;
+use gosched_tests::locks::contend_for_locks;
 use gosched_tests::wait::LIMIT;
 use std::collections::HashMap;
 use std::io::Read;
@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Nobody else counts meanwhile.
-fn alone() -> MutexGuard<'static, ()> {
+fn lock_metrics() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-const MOVING: bool = !cfg!(feature = "threads");
+const IS_MULTI_THREAD: bool = !cfg!(feature = "threads");
 
 fn count_in(metrics: &Metrics, name: &str) -> u64 {
     match metrics.get(name) {
@@ -57,7 +57,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool, mut step: impl FnMut()) {
     }
 }
 
-fn a_while() {
+fn short_pause() {
     std::thread::sleep(Duration::from_millis(1));
 }
 
@@ -99,7 +99,7 @@ const IDLE: &str = "/cpu/classes/idle:cpu-seconds";
 
 #[test]
 fn every_metric_is_described_and_of_its_kind() {
-    let _turn = alone();
+    let _turn = lock_metrics();
     let seen = metrics();
     assert!(descriptions().is_sorted_by(|a, b| a.name < b.name));
     assert_eq!(seen.iter().count(), descriptions().len());
@@ -123,7 +123,7 @@ fn every_metric_is_described_and_of_its_kind() {
 /// Go's names that are about the scheduler: from Go 1.27's `metrics/description.go`.
 #[test]
 fn gos_names_are_there() {
-    let _turn = alone();
+    let _turn = lock_metrics();
     let seen = metrics();
     for name in [
         "/cpu/classes/gc/mark/assist:cpu-seconds",
@@ -153,52 +153,52 @@ fn gos_names_are_there() {
 
 #[test]
 fn goroutines_are_counted_by_what_they_do() {
-    let _turn = alone();
-    until("others have ended", || count(GOROUTINES) == 0, a_while);
+    let _turn = lock_metrics();
+    until("others have ended", || count(GOROUTINES) == 0, short_pause);
     let (created, before) = (count(CREATED), count(WAITING));
     assert_eq!(before, 0);
     let parked = Parked::new(100);
-    until("all of them wait", || count(WAITING) == 100, a_while);
+    until("all of them wait", || count(WAITING) == 100, short_pause);
     let seen = metrics();
     assert_eq!(count_in(&seen, GOROUTINES), 100);
     assert_eq!(count_in(&seen, CREATED), created + 100);
     assert_eq!(count_in(&seen, "/sched/goroutines/runnable:goroutines"), 0);
     parked.end();
-    until("all of them have ended", || count(GOROUTINES) == 0, a_while);
+    until("all of them have ended", || count(GOROUTINES) == 0, short_pause);
     assert_eq!((count(WAITING), count(CREATED)), (0, created + 100));
 }
 
 #[test]
 fn one_that_runs_is_counted_and_one_in_a_call_too() {
-    let _turn = alone();
-    until("others have ended", || count(GOROUTINES) == 0, a_while);
+    let _turn = lock_metrics();
+    until("others have ended", || count(GOROUTINES) == 0, short_pause);
     let running = run(|| count("/sched/goroutines/running:goroutines"));
     assert!(running >= 1, "at least who asks");
-    if !MOVING {
+    if !IS_MULTI_THREAD {
         return;
     }
     let not_in_go = "/sched/goroutines/not-in-go:goroutines";
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let calls = go(move || gosched::blocking(|| ended.recv().is_ok()));
-    until("it is in a marked call", || count(not_in_go) == 1, a_while);
+    until("it is in a marked call", || count(not_in_go) == 1, short_pause);
     end.send(()).unwrap();
     assert!(calls.join().unwrap());
-    until("it is not any more", || count(not_in_go) == 0, a_while);
+    until("it is not any more", || count(not_in_go) == 0, short_pause);
     // One that nobody marked, when its P was taken.
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let before = count(UNMARKED);
     let calls = go(move || ended.recv().is_ok());
-    until("its P was taken", || count(not_in_go) == 1 && count(UNMARKED) > before, a_while);
+    until("its P was taken", || count(not_in_go) == 1 && count(UNMARKED) > before, short_pause);
     assert!(count("/gosched/threads/blocked:threads") >= 1);
     end.send(()).unwrap();
     assert!(calls.join().unwrap());
-    until("it is back", || count(not_in_go) == 0, a_while);
+    until("it is back", || count(not_in_go) == 0, short_pause);
 }
 
 #[test]
 fn those_who_wait_for_a_p_are_counted_in_queues() {
-    let _turn = alone();
-    if !MOVING {
+    let _turn = lock_metrics();
+    if !IS_MULTI_THREAD {
         return assert_eq!(count("/gosched/run-queue/local:goroutines"), 0);
     }
     let (seen, handles) = with_procs(1, || {
@@ -217,12 +217,12 @@ fn those_who_wait_for_a_p_are_counted_in_queues() {
     assert!(local > 100 && global > 100, "{local} {global}");
     assert!(runnable >= 400 && runnable == local + global, "{runnable}: {local} {global}");
     let empty = || count("/gosched/run-queue/local:goroutines") == 0;
-    until("the queues are empty again", empty, a_while);
+    until("the queues are empty again", empty, short_pause);
 }
 
 #[test]
 fn pauses_are_recorded_once_for_each_stop() {
-    let _turn = alone();
+    let _turn = lock_metrics();
     let names = ["/sched/pauses/stopping/other:seconds", "/sched/pauses/total/other:seconds"];
     let procs = runtime::procs();
     // From here on nobody else changes it.
@@ -235,7 +235,7 @@ fn pauses_are_recorded_once_for_each_stop() {
         assert_eq!(count("/sched/gomaxprocs:threads"), procs as u64);
     }
     let after = names.map(histogram);
-    let stops = if MOVING { 20 } else { 0 };
+    let stops = if IS_MULTI_THREAD { 20 } else { 0 };
     for (before, after) in before.iter().zip(&after) {
         assert_eq!(after.count(), before.count() + stops);
     }
@@ -256,13 +256,13 @@ fn yield_often(goroutines: u64, times: u64) {
 
 #[test]
 fn one_wait_for_a_p_in_about_1000_is_measured() {
-    let _turn = alone();
+    let _turn = lock_metrics();
     const TIMES: u64 = 200_000;
     let before = histogram(LATENCIES);
     with_procs(1, || run(|| yield_often(7, TIMES)));
     let after = histogram(LATENCIES);
     let measured = after.count() - before.count();
-    if !MOVING {
+    if !IS_MULTI_THREAD {
         return assert_eq!(measured, 0);
     }
     assert!((TIMES / 2000..TIMES / 500).contains(&measured), "{measured}");
@@ -284,10 +284,10 @@ fn one_wait_for_a_p_in_about_1000_is_measured() {
 
 #[test]
 fn a_long_wait_for_a_p_is_in_a_late_bucket() {
-    if !MOVING {
+    if !IS_MULTI_THREAD {
         return;
     }
-    let _turn = alone();
+    let _turn = lock_metrics();
     let late = |histogram: &Histogram| {
         let late = histogram.buckets.iter().position(|&bound| bound >= 0.4e-3).unwrap();
         histogram.counts[late..].iter().sum::<u64>()
@@ -315,8 +315,8 @@ fn a_long_wait_for_a_p_is_in_a_late_bucket() {
 
 #[test]
 fn nothing_is_measured_while_nothing_happens() {
-    let _turn = alone();
-    until("others have ended", || count(GOROUTINES) == 0, a_while);
+    let _turn = lock_metrics();
+    until("others have ended", || count(GOROUTINES) == 0, short_pause);
     let still = |seen: &Metrics| -> Vec<Value> {
         let cumulative = descriptions().iter().filter(|metric| metric.cumulative);
         let ours = cumulative.filter(|metric| !metric.name.starts_with("/cpu/"));
@@ -333,8 +333,8 @@ fn nothing_is_measured_while_nothing_happens() {
 
 #[test]
 fn steals_are_counted_where_there_is_more_than_one_p() {
-    let _turn = alone();
-    if !MOVING {
+    let _turn = lock_metrics();
+    if !IS_MULTI_THREAD {
         return assert_eq!(count(STEALS), 0);
     }
     let before = with_procs(1, || {
@@ -358,27 +358,27 @@ fn steals_are_counted_where_there_is_more_than_one_p() {
 
 #[test]
 fn hand_offs_are_counted_as_marked_and_unmarked() {
-    if !MOVING {
+    if !IS_MULTI_THREAD {
         return;
     }
-    let _turn = alone();
+    let _turn = lock_metrics();
     let (marked, unmarked) = (count(MARKED), count(UNMARKED));
     run(|| (0..10).for_each(|_| gosched::blocking_now(|| ())));
     assert_eq!(count(MARKED), marked + 10);
     // It lasts until it was noticed: a P that nobody needs is left for a while.
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let calls = go(move || ended.recv().is_ok());
-    until("a P was taken", || count(UNMARKED) > unmarked, a_while);
+    until("a P was taken", || count(UNMARKED) > unmarked, short_pause);
     end.send(()).unwrap();
     assert!(calls.join().unwrap());
 }
 
 #[test]
 fn preemptions_are_counted() {
-    if !MOVING {
+    if !IS_MULTI_THREAD {
         return;
     }
-    let _turn = alone();
+    let _turn = lock_metrics();
     let names = ["/gosched/preemptions/moved:events", "/gosched/preemptions/in-place:events"];
     let sum = || names.iter().map(|name| count(name)).sum::<u64>();
     let before = sum();
@@ -403,7 +403,7 @@ fn preemptions_are_counted() {
 
 #[test]
 fn those_woken_by_io_are_counted() {
-    let _turn = alone();
+    let _turn = lock_metrics();
     let before = count(WOKEN);
     run(|| yield_often(4, 1000));
     assert_eq!(count(WOKEN), before, "there was no I/O");
@@ -424,17 +424,17 @@ fn those_woken_by_io_are_counted() {
 /// so many waits take at least and at most. How near it comes to the truth is measured by the bench `limits`.
 #[test]
 fn waits_for_locks_are_added_up() {
-    let _turn = alone();
+    let _turn = lock_metrics();
     let before = amount(MUTEX);
-    run(|| go_round(1, 1000));
+    run(|| contend_for_locks(1, 1000));
     assert_eq!(amount(MUTEX), before, "nobody waited");
-    if !MOVING {
+    if !IS_MULTI_THREAD {
         return;
     }
     const STEPS: usize = 40_000;
     const EACH_STANDS_FOR: f64 = 1000.0;
     let (before, latencies) = (amount(MUTEX), histogram(LATENCIES).count());
-    let waits = with_procs(1, || run(|| go_round(2, STEPS)));
+    let waits = with_procs(1, || run(|| contend_for_locks(2, STEPS)));
     let told = amount(MUTEX) - before;
     // After each of them the goroutine waits for the P.
     let measured = histogram(LATENCIES).count() - latencies;
@@ -447,7 +447,7 @@ fn waits_for_locks_are_added_up() {
 
 #[test]
 fn cpu_time_is_used_or_idle() {
-    let _turn = alone();
+    let _turn = lock_metrics();
     let user = amount(USER);
     let burn = || {
         run(|| {
@@ -458,7 +458,7 @@ fn cpu_time_is_used_or_idle() {
     };
     until("it is used", || amount(USER) > user + 0.02, burn);
     let idle = amount(IDLE);
-    until("it is idle", || amount(IDLE) > idle + 0.02, a_while);
+    until("it is idle", || amount(IDLE) > idle + 0.02, short_pause);
     let seen = metrics();
     let value = |name| match seen.get(name) {
         Some(Value::Float64(value)) => *value,
@@ -483,10 +483,10 @@ fn clock(id: libc::clockid_t) -> Duration {
 
 #[test]
 fn a_thread_that_ends_is_not_counted_twice() {
-    if !MOVING {
+    if !IS_MULTI_THREAD {
         return;
     }
-    let _turn = alone();
+    let _turn = lock_metrics();
     const EACH: Duration = Duration::from_millis(20);
     const PAIRS: u64 = if cfg!(debug_assertions) { 15 } else { 40 };
     // Many threads: a look takes its time.
@@ -499,7 +499,7 @@ fn a_thread_that_ends_is_not_counted_twice() {
         })
         .collect();
     let all_block = || count("/sched/goroutines/not-in-go:goroutines") == 300;
-    until("all of them block", all_block, a_while);
+    until("all of them block", all_block, short_pause);
     let burn = || {
         gosched::lock_os_thread();
         while clock(libc::CLOCK_THREAD_CPUTIME_ID) < EACH {
@@ -543,25 +543,25 @@ fn a_thread_that_ends_is_not_counted_twice() {
 
 #[test]
 fn threads_stacks_and_timers_are_counted() {
-    let _turn = alone();
+    let _turn = lock_metrics();
     run(yield_now);
     let threads = || count("/sched/threads/total:threads") == runtime::num_threads() as u64;
-    until("both say the same", threads, a_while);
-    if !MOVING {
+    until("both say the same", threads, short_pause);
+    if !IS_MULTI_THREAD {
         return; // a thread that sleeps needs no timer
     }
     let timers = "/gosched/timers:timers";
     let before = count(timers);
     let hour = Duration::from_secs(3600);
     let sleepers: Vec<_> = (0..20).map(|_| go(move || gosched::park_timeout(hour))).collect();
-    until("all sleep", || count(timers) >= before + 20, a_while);
+    until("all sleep", || count(timers) >= before + 20, short_pause);
     assert!(count("/gosched/stacks/in-use:stacks") >= 20);
     assert!(count("/gosched/stacks/reserved:bytes") >= 20 * 4096);
     for sleeper in sleepers {
         sleeper.goroutine().unpark();
         sleeper.join().unwrap();
     }
-    until("they are stopped", || count(timers) == before, a_while);
+    until("they are stopped", || count(timers) == before, short_pause);
     let idle = || {
         let seen = metrics();
         count_in(&seen, "/gosched/procs/idle:threads")
@@ -569,12 +569,12 @@ fn threads_stacks_and_timers_are_counted() {
             && count_in(&seen, "/gosched/threads/idle:threads") > 0
             && count_in(&seen, "/gosched/threads/spinning:threads") == 0
     };
-    until("all are idle", idle, a_while);
+    until("all are idle", idle, short_pause);
 }
 
 #[test]
 fn a_thousand_looks_under_load_see_nothing_go_back() {
-    let _turn = alone();
+    let _turn = lock_metrics();
     let over = Arc::new(AtomicBool::new(false));
     let lock = Arc::new(gosched::sync::Mutex::new(0));
     let load: Vec<_> = (0..6u64)
@@ -744,7 +744,7 @@ fn check_buckets(histogram: &Histogram, family: &Family) {
 
 #[test]
 fn the_text_is_what_prometheus_reads() {
-    let _turn = alone();
+    let _turn = lock_metrics();
     run(|| yield_often(5, 5000));
     runtime::set_procs(runtime::procs() + 1);
     runtime::set_procs(runtime::procs() - 1);
@@ -757,11 +757,11 @@ fn the_text_is_what_prometheus_reads() {
 
 #[test]
 fn counts_of_many_goroutines_are_exact_when_they_have_ended() {
-    let _turn = alone();
-    until("others have ended", || count(GOROUTINES) == 0, a_while);
+    let _turn = lock_metrics();
+    until("others have ended", || count(GOROUTINES) == 0, short_pause);
     let before = count(CREATED);
     let ran = Arc::new(AtomicU64::new(0));
-    let each = if MOVING { 2500 } else { 50 };
+    let each = if IS_MULTI_THREAD { 2500 } else { 50 };
     run({
         let ran = ran.clone();
         move || {
@@ -781,6 +781,6 @@ fn counts_of_many_goroutines_are_exact_when_they_have_ended() {
     });
     assert_eq!(ran.load(Ordering::Relaxed), 4 * each);
     // `run` is one, and the four.
-    until("all have ended", || count(GOROUTINES) == 0, a_while);
+    until("all have ended", || count(GOROUTINES) == 0, short_pause);
     assert_eq!(count(CREATED), before + 4 * each + 5);
 }

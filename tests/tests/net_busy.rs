@@ -4,7 +4,7 @@
 //! How soon they are served is measured by the bench `limits`.
 
 use gosched::runtime;
-use gosched_tests::attended::Attended;
+use gosched_tests::attended::WatchedChild;
 use std::process::Command;
 
 const REQUESTS: usize = if cfg!(debug_assertions) { 60 } else { 200 };
@@ -13,7 +13,7 @@ const REQUESTS: usize = if cfg!(debug_assertions) { 60 } else { 200 };
 fn run(mode: &str, procs: usize) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_net_program"));
     command.args([mode, &REQUESTS.to_string()]).env("GOMAXPROCS", procs.to_string());
-    let (status, said) = Attended::start(command).end();
+    let (status, said) = WatchedChild::start(command).wait_for_exit();
     assert!(status.success(), "{mode}, {procs} Ps: {status:?}: {}{}", said.out, said.err);
     said.out
 }

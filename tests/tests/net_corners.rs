@@ -2,7 +2,7 @@
 
 use gosched::net::{TcpStream, UnixDatagram};
 use gosched::{go, time};
-use gosched_tests::sockets::{Other, everywhere, own_name, start, tcp_pair};
+use gosched_tests::sockets::{Spawned, for_all_kind_pairs, start, tcp_pair, unique_name};
 use gosched_tests::wait::{LIMIT, settle, until};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -20,7 +20,7 @@ fn pair() -> (TcpStream, std::net::TcpStream) {
 /// A read that found all there was waits without a try; one that failed meanwhile must not leave that behind.
 #[test]
 fn what_came_while_the_deadline_was_over_is_read_later() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let (mut near, mut far) = pair();
         let mut bytes = [0; 100];
         far.write_all(b"abc").unwrap();
@@ -31,7 +31,7 @@ fn what_came_while_the_deadline_was_over_is_read_later() {
         assert_eq!(near.read(&mut bytes).unwrap_err().kind(), ErrorKind::TimedOut);
         near.set_read_deadline(None).unwrap();
         let reader = go(move || near.read(&mut bytes).unwrap());
-        assert_eq!(Other::of(reader).join(), 3);
+        assert_eq!(Spawned::from_handle(reader).join(), 3);
     });
 }
 
@@ -89,8 +89,8 @@ fn a_time_limit_is_for_the_whole_read() {
 /// bench `limits`.
 #[test]
 fn a_datagram_to_one_who_is_slow_keeps_no_cpu_busy() {
-    everywhere(|other| {
-        let path = std::env::temp_dir().join(own_name());
+    for_all_kind_pairs(|other| {
+        let path = std::env::temp_dir().join(unique_name());
         let slow = UnixDatagram::bind(&path).unwrap();
         let full = std::os::unix::net::UnixDatagram::unbound().unwrap();
         full.set_nonblocking(true).unwrap();
@@ -110,7 +110,7 @@ fn a_datagram_to_one_who_is_slow_keeps_no_cpu_busy() {
 
 #[test]
 fn a_datagram_that_finds_no_room_ends_by_deadline_time_limit_and_close() {
-    let path = std::env::temp_dir().join(own_name());
+    let path = std::env::temp_dir().join(unique_name());
     let _slow = UnixDatagram::bind(&path).unwrap();
     let sender = Arc::new(UnixDatagram::unbound().unwrap());
     sender.set_write_timeout(Some(5 * MILLI)).unwrap();
@@ -128,7 +128,7 @@ fn a_datagram_that_finds_no_room_ends_by_deadline_time_limit_and_close() {
     let waits = go(move || its.send_to(b"x", &its_path).unwrap_err().kind());
     time::sleep(5 * MILLI);
     sender.close().unwrap();
-    assert_eq!(Other::of(waits).join(), ErrorKind::NotConnected);
+    assert_eq!(Spawned::from_handle(waits).join(), ErrorKind::NotConnected);
     std::fs::remove_file(&path).unwrap();
 }
 
@@ -154,7 +154,7 @@ fn a_child_that_drops_a_socket_leaves_its_parent_s_alone() {
     let reader = go(move || near.read(&mut [0; 8]).unwrap());
     time::sleep(5 * MILLI);
     far.write_all(b"hi").unwrap();
-    assert_eq!(Other::of(reader).join(), 2);
+    assert_eq!(Spawned::from_handle(reader).join(), 2);
 }
 
 #[test]

@@ -2,10 +2,10 @@
 //! threads. And the ways to and from std.
 
 use gosched::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
-use gosched_tests::parties::Kind;
+use gosched_tests::parties::ActorKind;
 use gosched_tests::sockets::{
-    Bytes, LOCAL, Other, everywhere, own_host, own_name, read_to_end, start, tcp_pair,
-    write_until_error,
+    LOCAL, PatternBytes, Spawned, for_all_kind_pairs, read_to_end, start, tcp_pair, unique_host,
+    unique_name, write_until_error,
 };
 use gosched_tests::wait::{settle, until};
 use std::fmt::Debug;
@@ -138,7 +138,7 @@ fn one(result: io::Result<usize>) -> io::Result<()> {
 }
 
 fn unique() -> UnixAddr {
-    UnixAddr::from_abstract_name(own_name()).unwrap()
+    UnixAddr::from_abstract_name(unique_name()).unwrap()
 }
 
 socket!(
@@ -210,7 +210,7 @@ sends!(UnixDatagram, |socket| socket.send(b"y"));
 macro_rules! holds_for {
     ($rule:ident: $($type:ident)*) => {
         std::thread::scope(|scope| {
-            let all = [$((stringify!($type), scope.spawn(|| everywhere($rule::<$type>)))),*];
+            let all = [$((stringify!($type), scope.spawn(|| for_all_kind_pairs($rule::<$type>)))),*];
             for (name, result) in all {
                 assert!(result.join().is_ok(), "{name}");
             }
@@ -228,12 +228,12 @@ macro_rules! holds_for_senders {
     };
 }
 
-fn waits<S: Socket>(other: Kind, socket: &Arc<S>) -> Other<io::Result<()>> {
+fn waits<S: Socket>(other: ActorKind, socket: &Arc<S>) -> Spawned<io::Result<()>> {
     let socket = socket.clone();
     start(other, move || socket.wait())
 }
 
-fn fails_in_the_past<S: Socket>(_: Kind) {
+fn fails_in_the_past<S: Socket>(_: ActorKind) {
     let (socket, peer) = S::new();
     for long_ago in [Duration::ZERO, 100 * MILLI] {
         socket.set_read_deadline(Some(Instant::now() - long_ago)).unwrap();
@@ -256,7 +256,7 @@ fn a_deadline_in_the_past_ends_every_call_until_it_is_changed() {
     holds_for_all!(fails_in_the_past);
 }
 
-fn ends_at_its_deadline<S: Socket>(_: Kind) {
+fn ends_at_its_deadline<S: Socket>(_: ActorKind) {
     let (socket, peer) = S::new();
     for both in [false, true] {
         let deadline = Instant::now() + 30 * MILLI;
@@ -286,7 +286,7 @@ fn who_waits_is_woken_at_the_deadline() {
     holds_for_all!(ends_at_its_deadline);
 }
 
-fn is_woken_by_an_earlier_one<S: Socket>(other: Kind) {
+fn is_woken_by_an_earlier_one<S: Socket>(other: ActorKind) {
     let (socket, peer) = S::new();
     let socket = Arc::new(socket);
     for before in [None, far_away()] {
@@ -310,7 +310,7 @@ fn a_deadline_that_is_moved_forward_wakes_all_who_wait() {
     holds_for_all!(is_woken_by_an_earlier_one);
 }
 
-fn waits_for_a_later_one<S: Socket>(other: Kind) {
+fn waits_for_a_later_one<S: Socket>(other: ActorKind) {
     let (socket, _peer) = S::new();
     let socket = Arc::new(socket);
     let mut soon = 50 * MILLI;
@@ -335,7 +335,7 @@ fn a_deadline_that_is_moved_back_lets_who_waits_wait_longer() {
     holds_for_all!(waits_for_a_later_one);
 }
 
-fn waits_without_one<S: Socket>(other: Kind) {
+fn waits_without_one<S: Socket>(other: ActorKind) {
     let (socket, peer) = S::new();
     let socket = Arc::new(socket);
     let mut soon = 50 * MILLI;
@@ -367,7 +367,7 @@ fn a_deadline_that_is_taken_away_lets_who_waits_wait_for_ever() {
     holds_for_all!(waits_without_one);
 }
 
-fn is_apart<S: Sends>(other: Kind) {
+fn is_apart<S: Sends>(other: ActorKind) {
     let (socket, peer) = S::new();
     let socket = Arc::new(socket);
     socket.set_read_deadline(past()).unwrap();
@@ -396,7 +396,7 @@ fn deadlines_of_reads_and_of_writes_are_apart() {
     holds_for_senders!(is_apart);
 }
 
-fn ends_by_the_first<S: Sends>(_: Kind) {
+fn ends_by_the_first<S: Sends>(_: ActorKind) {
     let (socket, _peer) = S::new();
     socket.set_read_timeout(Some(20 * MILLI)).unwrap();
     socket.set_read_deadline(far_away()).unwrap();
@@ -415,7 +415,7 @@ fn a_timeout_and_a_deadline_end_a_call_whichever_is_first() {
     holds_for_senders!(ends_by_the_first);
 }
 
-fn is_woken_by_close<S: Socket>(other: Kind) {
+fn is_woken_by_close<S: Socket>(other: ActorKind) {
     let (socket, _peer) = S::new();
     let socket = Arc::new(socket);
     for deadline in [None, far_away()] {
@@ -445,7 +445,7 @@ fn close_wakes_all_who_wait_and_later_calls_fail() {
     holds_for_all!(is_woken_by_close);
 }
 
-fn is_closed_once<S: Socket>(other: Kind) {
+fn is_closed_once<S: Socket>(other: ActorKind) {
     let (socket, _peer) = S::new();
     let socket = Arc::new(socket);
     let waiter = waits(other, &socket);
@@ -455,7 +455,7 @@ fn is_closed_once<S: Socket>(other: Kind) {
             start(other, move || socket.close())
         })
         .collect();
-    let results: Vec<_> = closers.into_iter().map(Other::join).collect();
+    let results: Vec<_> = closers.into_iter().map(Spawned::join).collect();
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{results:?}");
     for failed in results.into_iter().filter(Result::is_err) {
         assert_eq!(kind(failed), ErrorKind::NotConnected);
@@ -468,7 +468,7 @@ fn one_of_those_who_close_at_once_does() {
     holds_for_all!(is_closed_once);
 }
 
-fn has_its_own_end<S: Socket>(other: Kind) {
+fn has_its_own_end<S: Socket>(other: ActorKind) {
     let (socket, peer) = S::new();
     let clone = Arc::new(socket.try_clone().unwrap());
     let waiter = waits(other, &clone);
@@ -495,7 +495,7 @@ fn is_blocking(descriptor: impl AsFd) -> bool {
     flags & libc::O_NONBLOCK == 0
 }
 
-fn goes_to_std_and_back<S: Socket>(other: Kind) {
+fn goes_to_std_and_back<S: Socket>(other: ActorKind) {
     for non_blocking in [false, true] {
         let (socket, peer) = S::new();
         socket.set_deadline(past()).unwrap();
@@ -524,7 +524,7 @@ fn a_socket_goes_to_std_and_comes_back() {
     holds_for_all!(goes_to_std_and_back);
 }
 
-fn is_dropped_when_none_waits<S: Socket>(other: Kind) {
+fn is_dropped_when_none_waits<S: Socket>(other: ActorKind) {
     let (socket, peer) = S::new();
     let socket = Arc::new(socket);
     socket.set_deadline(far_away()).unwrap();
@@ -542,7 +542,7 @@ fn the_last_to_drop_a_socket_may_be_one_who_waited() {
 
 #[test]
 fn a_write_that_waits_is_woken_by_its_deadline_and_nothing_acknowledged_is_lost() {
-    fn rule<S>(other: Kind, near: S, far: S, set: fn(&S, Option<Instant>), end: fn(&S))
+    fn rule<S>(other: ActorKind, near: S, far: S, set: fn(&S, Option<Instant>), end: fn(&S))
     where
         S: Send + Sync + 'static,
         for<'a> &'a S: Read + Write,
@@ -550,7 +550,7 @@ fn a_write_that_waits_is_woken_by_its_deadline_and_nothing_acknowledged_is_lost(
         let near = Arc::new(near);
         let its = near.clone();
         let writer = start(other, move || {
-            let mut bytes = Bytes::new(7);
+            let mut bytes = PatternBytes::new(7);
             let error = write_until_error(&*its, &mut bytes);
             (error.kind(), bytes)
         });
@@ -562,7 +562,7 @@ fn a_write_that_waits_is_woken_by_its_deadline_and_nothing_acknowledged_is_lost(
         assert_eq!(write_until_error(&*near, &mut bytes).kind(), ErrorKind::TimedOut);
         set(&near, None);
         let reader = start(other, move || {
-            let mut bytes = Bytes::new(7);
+            let mut bytes = PatternBytes::new(7);
             read_to_end(&far, &mut bytes);
             bytes.position()
         });
@@ -572,7 +572,7 @@ fn a_write_that_waits_is_woken_by_its_deadline_and_nothing_acknowledged_is_lost(
         end(&near);
         assert_eq!(reader.join(), bytes.position() + 1_000_000);
     }
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, far) = tcp_pair();
         let set: fn(&TcpStream, _) = |stream, to| stream.set_write_deadline(to).unwrap();
         rule(other, near, far, set, |stream| stream.shutdown(Shutdown::Write).unwrap());
@@ -584,12 +584,12 @@ fn a_write_that_waits_is_woken_by_its_deadline_and_nothing_acknowledged_is_lost(
 
 #[test]
 fn a_write_that_waits_is_woken_by_close_and_nothing_acknowledged_is_lost() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, far) = tcp_pair();
         let near = Arc::new(near);
         let its = near.clone();
         let writer = start(other, move || {
-            let mut bytes = Bytes::new(8);
+            let mut bytes = PatternBytes::new(8);
             let error = write_until_error(&*its, &mut bytes);
             (error.kind(), bytes.position())
         });
@@ -600,7 +600,7 @@ fn a_write_that_waits_is_woken_by_close_and_nothing_acknowledged_is_lost() {
         let (error, written) = writer.join();
         assert_eq!(error, ErrorKind::NotConnected);
         assert_eq!(kind(reader.join()), ErrorKind::NotConnected);
-        let mut bytes = Bytes::new(8);
+        let mut bytes = PatternBytes::new(8);
         read_to_end(&far, &mut bytes);
         assert_eq!(bytes.position(), written);
     });
@@ -608,7 +608,7 @@ fn a_write_that_waits_is_woken_by_close_and_nothing_acknowledged_is_lost() {
 
 #[test]
 fn after_close_a_stream_knows_nothing() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let (near, mut far) = tcp_pair();
         near.close().unwrap();
         assert_eq!(far.read(&mut [0; 9]).unwrap(), 0, "the peer sees the end at once");
@@ -630,8 +630,8 @@ fn after_close_a_stream_knows_nothing() {
 
 #[test]
 fn nobody_listens_when_close_returns() {
-    everywhere(|other| {
-        let listener = Arc::new(TcpListener::bind(own_host()).unwrap());
+    for_all_kind_pairs(|other| {
+        let listener = Arc::new(TcpListener::bind(unique_host()).unwrap());
         let address = listener.local_addr().unwrap();
         let waiters: Vec<_> = (0..3).map(|_| waits(other, &listener)).collect();
         settle();
@@ -648,7 +648,7 @@ fn nobody_listens_when_close_returns() {
 
 #[test]
 fn linger_is_kept_and_none_at_all_is_a_reset() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let (near, mut far) = tcp_pair();
         assert_eq!(near.linger().unwrap(), None);
         near.set_linger(Some(Duration::from_secs(5))).unwrap();

@@ -3,7 +3,8 @@
 
 use gosched::net::{TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream, lookup_host};
 use gosched_tests::sockets::{
-    Bytes, everywhere, nobody, own_host, own_name, read_to_end, start, write_until_error,
+    PatternBytes, for_all_kind_pairs, read_to_end, start, unique_host, unique_name, unused_address,
+    write_until_error,
 };
 use gosched_tests::wait::{settle, until};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -28,7 +29,7 @@ fn code<T: std::fmt::Debug>(result: io::Result<T>) -> i32 {
 
 /// A socket whose address no other socket gets, not even once it is gone.
 fn udp() -> (UdpSocket, SocketAddr) {
-    let socket = UdpSocket::bind(own_host()).unwrap();
+    let socket = UdpSocket::bind(unique_host()).unwrap();
     let address = socket.local_addr().unwrap();
     (socket, address)
 }
@@ -41,25 +42,25 @@ fn udp_pair() -> (UdpSocket, UdpSocket) {
 }
 
 fn abstract_address() -> UnixAddr {
-    UnixAddr::from_abstract_name(own_name()).unwrap()
+    UnixAddr::from_abstract_name(unique_name()).unwrap()
 }
 
 /// A path for a socket; the file goes with it.
-struct Place(PathBuf);
+struct TempPath(PathBuf);
 
-impl Place {
-    fn new() -> Place {
-        Place(std::env::temp_dir().join(own_name()))
+impl TempPath {
+    fn new() -> TempPath {
+        TempPath(std::env::temp_dir().join(unique_name()))
     }
 }
 
-impl AsRef<Path> for Place {
+impl AsRef<Path> for TempPath {
     fn as_ref(&self) -> &Path {
         &self.0
     }
 }
 
-impl Drop for Place {
+impl Drop for TempPath {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
@@ -67,7 +68,7 @@ impl Drop for Place {
 
 #[test]
 fn datagrams_arrive_one_by_one_with_their_sender() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let ((near, its), (far, there)) = (udp(), udp());
         let echo = start(other, move || {
             let mut buffer = [0; 100];
@@ -89,7 +90,7 @@ fn datagrams_arrive_one_by_one_with_their_sender() {
 
 #[test]
 fn a_datagram_of_nothing_is_one() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, far) = udp_pair();
         let reader = start(other, move || {
             let first = far.recv(&mut [0; 9]).unwrap();
@@ -105,7 +106,7 @@ fn a_datagram_of_nothing_is_one() {
 
 #[test]
 fn what_does_not_fit_of_a_datagram_is_lost() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let (near, far) = udp_pair();
         near.send(b"abcdef").unwrap();
         near.send(b"next").unwrap();
@@ -122,7 +123,7 @@ fn what_does_not_fit_of_a_datagram_is_lost() {
 
 #[test]
 fn a_connected_socket_hears_its_peer_only() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let (near, far) = udp_pair();
         let (stranger, _) = udp();
         let here = near.local_addr().unwrap();
@@ -139,7 +140,7 @@ fn a_connected_socket_hears_its_peer_only() {
 
 #[test]
 fn a_peer_that_vanished_is_told_to_who_sends_and_who_waits() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, far) = udp_pair();
         let near = Arc::new(near);
         drop(far);
@@ -160,7 +161,7 @@ fn a_peer_that_vanished_is_told_to_who_sends_and_who_waits() {
 
 #[test]
 fn an_error_is_taken_once() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let (near, far) = udp_pair();
         drop(far);
         near.send(b"x").unwrap();
@@ -177,7 +178,7 @@ fn an_error_is_taken_once() {
 #[test]
 fn several_wait_for_datagrams_of_one_socket() {
     const EACH: usize = 20;
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, far) = udp_pair();
         let far = Arc::new(far);
         let readers: Vec<_> = (0..4)
@@ -205,7 +206,7 @@ fn several_wait_for_datagrams_of_one_socket() {
 
 #[test]
 fn datagram_options_and_timeouts_are_kept() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let (near, far) = udp_pair();
         near.set_ttl(70).unwrap();
         assert_eq!(near.ttl().unwrap(), 70);
@@ -233,8 +234,8 @@ fn datagram_options_and_timeouts_are_kept() {
 
 #[test]
 fn a_listener_has_a_path_and_its_clients_have_none() {
-    everywhere(|other| {
-        let place = Place::new();
+    for_all_kind_pairs(|other| {
+        let place = TempPath::new();
         let listener = UnixListener::bind(&place).unwrap();
         assert_eq!(listener.local_addr().unwrap().as_pathname(), Some(place.as_ref()));
         assert_eq!(kind(UnixListener::bind(&place)), ErrorKind::AddrInUse);
@@ -260,7 +261,7 @@ fn a_listener_has_a_path_and_its_clients_have_none() {
 
 #[test]
 fn a_listener_may_have_an_abstract_name() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let address = abstract_address();
         let listener = UnixListener::bind_addr(&address).unwrap();
         let found = listener.local_addr().unwrap();
@@ -284,8 +285,8 @@ fn a_listener_may_have_an_abstract_name() {
 
 #[test]
 fn paths_that_are_no_sockets_are_refused_as_std_does() {
-    everywhere(|_| {
-        let place = Place::new();
+    for_all_kind_pairs(|_| {
+        let place = TempPath::new();
         assert_eq!(kind(UnixStream::connect(&place)), ErrorKind::NotFound);
         drop(UnixListener::bind(&place).unwrap());
         assert_eq!(kind(UnixStream::connect(&place)), ErrorKind::ConnectionRefused);
@@ -299,7 +300,7 @@ fn paths_that_are_no_sockets_are_refused_as_std_does() {
 /// The system says at once that a queue is full; others wait.
 #[test]
 fn a_connect_waits_for_room_in_the_queue_of_a_listener() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let address = abstract_address();
         let listener = UnixListener::bind_addr(&address).unwrap();
         // SAFETY: an open socket.
@@ -329,7 +330,7 @@ fn a_connect_waits_for_room_in_the_queue_of_a_listener() {
 #[test]
 fn a_pair_of_streams_is_a_connection() {
     const ALL: usize = 1_000_000;
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, far) = UnixStream::pair().unwrap();
         assert!(near.local_addr().unwrap().is_unnamed());
         assert!(near.peer_addr().unwrap().is_unnamed());
@@ -346,12 +347,12 @@ fn a_pair_of_streams_is_a_connection() {
         let its = near.clone();
         let writer = start(other, move || {
             let mut data = vec![0; ALL];
-            Bytes::new(1).fill(&mut data);
+            PatternBytes::new(1).fill(&mut data);
             let count = (&*its).write_vectored(&[IoSlice::new(&data[..10])]).unwrap();
             (&*its).write_all(&data[count..]).unwrap();
             its.shutdown(Shutdown::Write).unwrap();
         });
-        let mut bytes = Bytes::new(1);
+        let mut bytes = PatternBytes::new(1);
         read_to_end(&*near, &mut bytes);
         assert_eq!(bytes.position(), ALL as u64);
         writer.join();
@@ -361,16 +362,17 @@ fn a_pair_of_streams_is_a_connection() {
 
 #[test]
 fn a_stream_s_timeouts_and_its_lost_peer_are_told() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, far) = UnixStream::pair().unwrap();
         near.set_read_timeout(Some(20 * MILLI)).unwrap();
         assert_eq!(near.read_timeout().unwrap(), Some(20 * MILLI));
         assert_eq!(kind((&near).read(&mut [0; 9])), ErrorKind::WouldBlock);
         near.set_write_timeout(Some(20 * MILLI)).unwrap();
-        let mut bytes = Bytes::new(2);
+        let mut bytes = PatternBytes::new(2);
         assert_eq!(write_until_error(&near, &mut bytes).kind(), ErrorKind::WouldBlock);
         near.set_write_timeout(None).unwrap();
-        let writer = start(other, move || write_until_error(&near, &mut Bytes::new(2)).kind());
+        let writer =
+            start(other, move || write_until_error(&near, &mut PatternBytes::new(2)).kind());
         settle();
         drop(far);
         assert_eq!(writer.join(), ErrorKind::BrokenPipe);
@@ -379,7 +381,7 @@ fn a_stream_s_timeouts_and_its_lost_peer_are_told() {
 
 #[test]
 fn a_pair_of_datagram_sockets_keeps_messages_apart() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, far) = UnixDatagram::pair().unwrap();
         let reader = start(other, move || {
             let mut buffer = [0; 4];
@@ -397,8 +399,8 @@ fn a_pair_of_datagram_sockets_keeps_messages_apart() {
 
 #[test]
 fn datagrams_go_to_paths_and_names() {
-    everywhere(|other| {
-        let place = Place::new();
+    for_all_kind_pairs(|other| {
+        let place = TempPath::new();
         let far = UnixDatagram::bind(&place).unwrap();
         let address = abstract_address();
         let near = UnixDatagram::bind_addr(&address).unwrap();
@@ -427,7 +429,7 @@ fn datagrams_go_to_paths_and_names() {
 #[test]
 fn a_datagram_waits_for_room_and_none_is_lost() {
     const COUNT: u32 = 2000;
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, far) = UnixDatagram::pair().unwrap();
         let writer = start(other, move || {
             for i in 0..COUNT {
@@ -449,7 +451,7 @@ fn a_datagram_waits_for_room_and_none_is_lost() {
 #[test]
 fn datagrams_of_many_senders_wait_for_room_in_one() {
     const EACH: usize = 200;
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let address = abstract_address();
         let far = UnixDatagram::bind_addr(&address).unwrap();
         let senders: Vec<_> = (0..4u8)
@@ -478,7 +480,7 @@ fn datagrams_of_many_senders_wait_for_room_in_one() {
 
 #[test]
 fn a_shutdown_ends_a_receive_that_waits() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, _far) = UnixDatagram::pair().unwrap();
         let near = Arc::new(near);
         let its = near.clone();
@@ -492,7 +494,7 @@ fn a_shutdown_ends_a_receive_that_waits() {
 
 #[test]
 fn hosts_are_looked_up_as_std_does() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         for host in ["localhost:80", "127.0.0.1:7", "[::1]:9"] {
             let found: Vec<SocketAddr> = lookup_host(host).unwrap().collect();
             let expected: Vec<SocketAddr> = host.to_socket_addrs().unwrap().collect();
@@ -509,14 +511,14 @@ fn hosts_are_looked_up_as_std_does() {
 /// A lookup may take its time; others go on meanwhile.
 #[test]
 fn many_look_up_names_at_once() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let all: Vec<_> = (0..30)
             .map(|i| {
                 start(other, move || lookup_host(&format!("localhost:{}", i + 1)).unwrap().count())
             })
             .collect();
         assert!(all.into_iter().all(|one| one.join() > 0));
-        let (address, _held) = nobody();
+        let (address, _held) = unused_address();
         let refused = TcpStream::connect(("localhost", address.port()));
         assert_eq!(kind(refused), ErrorKind::ConnectionRefused);
     });

@@ -2,11 +2,11 @@
 //! Deadlines and `close`, which std does not have, are in `net_deadlines.rs`.
 
 use gosched::net::{TcpListener, TcpStream};
-use gosched_tests::attended::Attended;
+use gosched_tests::attended::WatchedChild;
 use gosched_tests::children;
 use gosched_tests::sockets::{
-    Bytes, LOCAL, echo, end_by_reset, everywhere, nobody, own_host, read_to_end, start, tcp_pair,
-    write_until_error,
+    LOCAL, PatternBytes, echo, for_all_kind_pairs, read_to_end, reset_on_close, start, tcp_pair,
+    unique_host, unused_address, write_until_error,
 };
 use gosched_tests::wait::{LIMIT, settle, until};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
@@ -25,7 +25,7 @@ fn kind<T: std::fmt::Debug>(result: io::Result<T>) -> ErrorKind {
 
 #[test]
 fn what_is_written_comes_back_from_an_echo() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let address = listener.local_addr().unwrap();
         let server = start(other, move || echo(&listener.accept().unwrap().0));
@@ -45,18 +45,18 @@ fn what_is_written_comes_back_from_an_echo() {
 #[test]
 fn one_reads_while_another_writes_by_the_same_stream() {
     const ALL: usize = 1_000_000;
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, far) = tcp_pair();
         let near = Arc::new(near);
         let server = start(other, move || echo(&far));
         let its = near.clone();
         let writer = start(other, move || {
             let mut data = vec![0; ALL];
-            Bytes::new(1).fill(&mut data);
+            PatternBytes::new(1).fill(&mut data);
             (&*its).write_all(&data).unwrap();
             its.shutdown(Shutdown::Write).unwrap();
         });
-        let mut bytes = Bytes::new(1);
+        let mut bytes = PatternBytes::new(1);
         read_to_end(&*near, &mut bytes);
         assert_eq!(bytes.position(), ALL as u64);
         writer.join();
@@ -66,7 +66,7 @@ fn one_reads_while_another_writes_by_the_same_stream() {
 
 #[test]
 fn both_ends_know_their_addresses() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let address = listener.local_addr().unwrap();
         assert_eq!(address.ip(), Ipv4Addr::LOCALHOST);
@@ -81,7 +81,7 @@ fn both_ends_know_their_addresses() {
 
 #[test]
 fn a_peek_takes_nothing_and_waits_for_something() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, mut far) = tcp_pair();
         let writer = start(other, move || {
             settle();
@@ -102,7 +102,7 @@ fn a_peek_takes_nothing_and_waits_for_something() {
 
 #[test]
 fn a_half_closed_connection_still_works_the_other_way() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (mut near, mut far) = tcp_pair();
         let server = start(other, move || {
             let mut question = String::new();
@@ -123,7 +123,7 @@ fn a_half_closed_connection_still_works_the_other_way() {
 #[test]
 fn a_shutdown_ends_a_read_that_waits_here() {
     for how in [Shutdown::Read, Shutdown::Both] {
-        everywhere(move |other| {
+        for_all_kind_pairs(move |other| {
             let (near, mut far) = tcp_pair();
             let near = Arc::new(near);
             let its = near.clone();
@@ -146,19 +146,19 @@ fn a_shutdown_ends_a_read_that_waits_here() {
 
 #[test]
 fn a_shutdown_ends_a_write_that_waits_here() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, far) = tcp_pair();
         let near = Arc::new(near);
         let its = near.clone();
         let writer = start(other, move || {
-            let mut bytes = Bytes::new(2);
+            let mut bytes = PatternBytes::new(2);
             (write_until_error(&*its, &mut bytes).kind(), bytes.position())
         });
         settle();
         near.shutdown(Shutdown::Write).unwrap();
         let (error, written) = writer.join();
         assert_eq!(error, ErrorKind::BrokenPipe);
-        let mut bytes = Bytes::new(2);
+        let mut bytes = PatternBytes::new(2);
         read_to_end(&far, &mut bytes);
         assert!(bytes.position() >= written, "{} of {written}", bytes.position());
     });
@@ -166,7 +166,7 @@ fn a_shutdown_ends_a_write_that_waits_here() {
 
 #[test]
 fn a_shutdown_twice_is_fine_until_the_connection_is_gone() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let (near, far) = tcp_pair();
         near.shutdown(Shutdown::Read).unwrap();
         near.shutdown(Shutdown::Write).unwrap();
@@ -180,7 +180,7 @@ fn a_shutdown_twice_is_fine_until_the_connection_is_gone() {
 
 #[test]
 fn reads_and_writes_of_nothing_are_fine() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let (mut near, mut far) = tcp_pair();
         assert_eq!(near.write(&[]).unwrap(), 0);
         far.write_all(b"z").unwrap();
@@ -198,7 +198,7 @@ fn reads_and_writes_of_nothing_are_fine() {
 
 #[test]
 fn buffers_in_pieces_are_read_and_written_in_order() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (mut near, mut far) = tcp_pair();
         let reader = start(other, move || {
             let (mut one, mut two, mut three) = ([0; 3], [0; 0], [0; 4]);
@@ -223,7 +223,7 @@ fn buffers_in_pieces_are_read_and_written_in_order() {
 
 #[test]
 fn a_clone_is_another_handle_of_the_same_connection() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, mut far) = tcp_pair();
         let mut clone = near.try_clone().unwrap();
         assert_eq!(clone.local_addr().unwrap(), near.local_addr().unwrap());
@@ -249,7 +249,7 @@ fn a_clone_is_another_handle_of_the_same_connection() {
 
 #[test]
 fn a_clone_of_a_listener_accepts_when_the_other_is_gone() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let clone = listener.try_clone().unwrap();
         let address = listener.local_addr().unwrap();
@@ -262,7 +262,7 @@ fn a_clone_of_a_listener_accepts_when_the_other_is_gone() {
 
 #[test]
 fn options_are_kept() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let (near, _far) = tcp_pair();
         for on in [true, false, true] {
             near.set_nodelay(on).unwrap();
@@ -294,8 +294,8 @@ fn descriptors_do_not_go_to_child_processes() {
 
 #[test]
 fn connections_to_nobody_are_refused() {
-    everywhere(|_| {
-        let (address, _held) = nobody();
+    for_all_kind_pairs(|_| {
+        let (address, _held) = unused_address();
         assert_eq!(kind(TcpStream::connect(address)), ErrorKind::ConnectionRefused);
         let within = TcpStream::connect_timeout(&address, LIMIT);
         assert_eq!(kind(within), ErrorKind::ConnectionRefused);
@@ -335,7 +335,7 @@ fn full() -> (TcpListener, Vec<TcpStream>) {
 
 #[test]
 fn a_connect_that_nobody_answers_ends_in_time() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let (listener, _queue) = full();
         let start = Instant::now();
         let result = TcpStream::connect_timeout(&listener.local_addr().unwrap(), 60 * MILLI);
@@ -346,7 +346,7 @@ fn a_connect_that_nobody_answers_ends_in_time() {
 
 #[test]
 fn a_connect_waits_until_it_is_answered() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (listener, queue) = full();
         let address = listener.local_addr().unwrap();
         let connects = start(other, move || TcpStream::connect(address).unwrap());
@@ -366,7 +366,7 @@ fn a_connect_waits_until_it_is_answered() {
 
 #[test]
 fn a_name_is_looked_up() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let listener = TcpListener::bind("localhost:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let by_text = TcpStream::connect(format!("localhost:{port}")).unwrap();
@@ -379,9 +379,9 @@ fn a_name_is_looked_up() {
 
 #[test]
 fn all_addresses_are_tried() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let listener = TcpListener::bind(LOCAL).unwrap();
-        let (refused, _held) = nobody();
+        let (refused, _held) = unused_address();
         let there = listener.local_addr().unwrap();
         let near = TcpStream::connect(&[refused, refused, there][..]).unwrap();
         assert_eq!(near.peer_addr().unwrap(), there);
@@ -395,7 +395,7 @@ fn all_addresses_are_tried() {
 
 #[test]
 fn names_that_mean_nothing_are_refused_as_std_does() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         for name in ["", "no port", "a:99999", "nul\0byte:80", "name.invalid:80", ":80:80"] {
             let expected = kind(std::net::TcpStream::connect(name));
             assert_eq!(kind(TcpStream::connect(name)), expected, "{name:?}");
@@ -409,7 +409,7 @@ fn names_that_mean_nothing_are_refused_as_std_does() {
 
 #[test]
 fn addresses_that_cannot_be_had_are_refused_as_std_does() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let taken = TcpListener::bind(listener.local_addr().unwrap());
         assert_eq!(kind(taken), ErrorKind::AddrInUse);
@@ -419,8 +419,8 @@ fn addresses_that_cannot_be_had_are_refused_as_std_does() {
 
 #[test]
 fn an_address_can_be_had_again_at_once() {
-    everywhere(|_| {
-        let listener = TcpListener::bind(own_host()).unwrap();
+    for_all_kind_pairs(|_| {
+        let listener = TcpListener::bind(unique_host()).unwrap();
         let address = listener.local_addr().unwrap();
         let near = TcpStream::connect(address).unwrap();
         // Who ends first leaves its address behind for a while.
@@ -436,7 +436,7 @@ fn an_address_can_be_had_again_at_once() {
 #[test]
 fn several_readers_share_what_comes() {
     const READERS: usize = 4;
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, mut far) = tcp_pair();
         let near = Arc::new(near);
         let readers: Vec<_> = (0..READERS)
@@ -470,7 +470,7 @@ fn several_readers_share_what_comes() {
 #[test]
 fn several_writers_lose_nothing() {
     const WRITERS: u8 = 4;
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, mut far) = tcp_pair();
         let near = Arc::new(near);
         let writers: Vec<_> = (0..WRITERS)
@@ -491,7 +491,7 @@ fn several_writers_lose_nothing() {
 
 #[test]
 fn a_reset_is_told_to_those_who_read_and_wait() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, far) = tcp_pair();
         let reader = start(other, move || {
             let first = kind((&near).read(&mut [0; 10]));
@@ -499,7 +499,7 @@ fn a_reset_is_told_to_those_who_read_and_wait() {
             (first, (&near).read(&mut [0; 10]).unwrap(), kind((&near).write(b"x")))
         });
         settle();
-        end_by_reset(&far);
+        reset_on_close(&far);
         drop(far);
         assert_eq!(reader.join(), (ErrorKind::ConnectionReset, 0, ErrorKind::BrokenPipe));
     });
@@ -507,11 +507,12 @@ fn a_reset_is_told_to_those_who_read_and_wait() {
 
 #[test]
 fn a_reset_is_told_to_those_who_write_and_wait() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, far) = tcp_pair();
-        let writer = start(other, move || write_until_error(&near, &mut Bytes::new(3)).kind());
+        let writer =
+            start(other, move || write_until_error(&near, &mut PatternBytes::new(3)).kind());
         settle();
-        end_by_reset(&far);
+        reset_on_close(&far);
         drop(far);
         let error = writer.join();
         assert!(matches!(error, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error}");
@@ -520,10 +521,10 @@ fn a_reset_is_told_to_those_who_write_and_wait() {
 
 #[test]
 fn a_peer_that_is_gone_ends_writes() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let (near, far) = tcp_pair();
         drop(far);
-        let error = write_until_error(&near, &mut Bytes::new(3)).kind();
+        let error = write_until_error(&near, &mut PatternBytes::new(3)).kind();
         assert!(matches!(error, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error}");
         assert_eq!(kind((&near).write(b"x")), ErrorKind::BrokenPipe);
     });
@@ -532,16 +533,16 @@ fn a_peer_that_is_gone_ends_writes() {
 #[test]
 fn nothing_is_lost_to_a_peer_that_begins_to_read_late() {
     const ALL: usize = 8_000_000;
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, far) = tcp_pair();
         let writer = start(other, move || {
             let mut data = vec![0; ALL];
-            Bytes::new(4).fill(&mut data);
+            PatternBytes::new(4).fill(&mut data);
             (&near).write_all(&data).unwrap();
         });
         settle();
         assert!(!writer.is_done(), "so much does not fit");
-        let mut bytes = Bytes::new(4);
+        let mut bytes = PatternBytes::new(4);
         read_to_end(&far, &mut bytes);
         assert_eq!(bytes.position(), ALL as u64);
         writer.join();
@@ -550,7 +551,7 @@ fn nothing_is_lost_to_a_peer_that_begins_to_read_late() {
 
 #[test]
 fn a_read_timeout_is_for_each_call() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let (near, mut far) = tcp_pair();
         assert_eq!(near.read_timeout().unwrap(), None);
         near.set_read_timeout(Some(40 * MILLI)).unwrap();
@@ -577,7 +578,7 @@ fn a_read_timeout_is_for_each_call() {
 
 #[test]
 fn a_timeout_of_none_waits_again() {
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let (near, mut far) = tcp_pair();
         near.set_read_timeout(Some(MILLI)).unwrap();
         assert_eq!(kind((&near).read(&mut [0; 9])), ErrorKind::WouldBlock);
@@ -592,14 +593,14 @@ fn a_timeout_of_none_waits_again() {
 
 #[test]
 fn a_write_timeout_tells_how_much_was_taken() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let (near, far) = tcp_pair();
         near.set_write_timeout(Some(40 * MILLI)).unwrap();
         assert_eq!(near.write_timeout().unwrap(), Some(40 * MILLI));
-        let mut bytes = Bytes::new(5);
+        let mut bytes = PatternBytes::new(5);
         assert_eq!(write_until_error(&near, &mut bytes).kind(), ErrorKind::WouldBlock);
         drop(near);
-        let mut found = Bytes::new(5);
+        let mut found = PatternBytes::new(5);
         read_to_end(&far, &mut found);
         assert_eq!(found.position(), bytes.position());
     });
@@ -607,7 +608,7 @@ fn a_write_timeout_tells_how_much_was_taken() {
 
 #[test]
 fn a_timeout_of_nothing_is_refused() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let (near, _far) = tcp_pair();
         let zero = Some(Duration::ZERO);
         assert_eq!(kind(near.set_read_timeout(zero)), ErrorKind::InvalidInput);
@@ -623,7 +624,7 @@ fn a_timeout_of_nothing_is_refused() {
 #[test]
 fn incoming_yields_one_after_the_other() {
     const COUNT: usize = 20;
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let address = listener.local_addr().unwrap();
         let clients = start(other, move || {
@@ -644,7 +645,7 @@ fn incoming_yields_one_after_the_other() {
 #[test]
 fn several_accept_from_one_listener() {
     const COUNT: usize = 40;
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let listener = Arc::new(TcpListener::bind(LOCAL).unwrap());
         let address = listener.local_addr().unwrap();
         let servers: Vec<_> = (0..4)
@@ -666,11 +667,11 @@ fn several_accept_from_one_listener() {
 
 #[test]
 fn a_client_that_resets_before_it_is_accepted_does_no_harm() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let address = listener.local_addr().unwrap();
         let gone = TcpStream::connect(address).unwrap();
-        end_by_reset(&gone);
+        reset_on_close(&gone);
         drop(gone);
         let stays = TcpStream::connect(address).unwrap();
         // Linux hands out the one that is gone; others say that it was aborted.
@@ -682,7 +683,7 @@ fn a_client_that_resets_before_it_is_accepted_does_no_harm() {
 
 #[test]
 fn who_was_not_accepted_learns_that_the_listener_is_gone() {
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         drop(listener);
@@ -712,10 +713,10 @@ fn passes(scenario: &str) -> String {
 fn broken_pipe() {
     // SAFETY: the default action.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-    everywhere(|_| {
+    for_all_kind_pairs(|_| {
         let (near, far) = tcp_pair();
         drop(far);
-        write_until_error(&near, &mut Bytes::new(3));
+        write_until_error(&near, &mut PatternBytes::new(3));
         assert_eq!(kind((&near).write(b"x")), ErrorKind::BrokenPipe);
     });
     println!("lives");
@@ -731,7 +732,7 @@ fn a_write_to_nobody_raises_no_signal() {
 fn a_listener_survives_the_lack_of_descriptors_without_spinning() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_net_program"));
     command.arg("no descriptors");
-    let (status, said) = Attended::start(command).end();
+    let (status, said) = WatchedChild::start(command).wait_for_exit();
     assert!(status.success(), "{status:?}: {}{}", said.out, said.err);
     assert!(said.out.contains("failures"), "{}", said.out);
 }
@@ -779,7 +780,7 @@ fn signals() {
             std::thread::sleep(MILLI / 10);
         }
     });
-    everywhere(|other| {
+    for_all_kind_pairs(|other| {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let address = listener.local_addr().unwrap();
         for i in 0..20 {

@@ -1,7 +1,7 @@
 //! Dumps of programs that were built otherwise: without debug information, stripped, and with
 //! `panic = "abort"`. What is known less is shown less; who waits for what is always known.
 
-use gosched_tests::golang::{build_folder, plain};
+use gosched_tests::golang::{build_folder, clean_command};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -37,7 +37,7 @@ fn succeed(command: &mut Command) {
 }
 
 fn dump(program: &Path) -> String {
-    let output = plain(program, &["small"]).output().unwrap();
+    let output = clean_command(program, &["small"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{:?}: {said}", output.status);
     String::from_utf8(output.stdout).unwrap()

@@ -5,8 +5,8 @@
 //! functions, and how long dumps take: `benches/limits`. `GOSCHED_STRESS` lets those that repeat go on for longer.
 
 use gosched_tests::children;
-use gosched_tests::dumps::{self, Block};
-use gosched_tests::golang::plain;
+use gosched_tests::dumps::{self, DumpedGoroutine};
+use gosched_tests::golang::clean_command;
 use gosched_tests::json::Json;
 use gosched_tests::shared_library;
 use gosched_tests::wait;
@@ -21,7 +21,7 @@ const STATES: &str = include_str!("../src/bin/observe_program/states.rs");
 
 /// What a program of its own printed, on so many Ps.
 fn printed(arguments: &[&str], procs: &str) -> String {
-    let mut command = plain(Path::new(env!("CARGO_BIN_EXE_observe_program")), arguments);
+    let mut command = clean_command(Path::new(env!("CARGO_BIN_EXE_observe_program")), arguments);
     let output = command.env("GOMAXPROCS", procs).output().unwrap();
     let text = children::stderr(&output);
     assert!(output.status.success(), "{arguments:?}: {:?}: {text}", output.status);
@@ -34,13 +34,14 @@ fn repetitions(quick: usize, full: usize) -> String {
     (if is_full { full } else { quick }).to_string()
 }
 
-fn parsed(text: &str) -> Vec<Block> {
+fn parsed(text: &str) -> Vec<DumpedGoroutine> {
     dumps::parse(text).unwrap_or_else(|why| panic!("{why}\n{text}"))
 }
 
 /// The goroutine that is in a function.
-fn of<'a>(blocks: &'a [Block], name: &str) -> &'a Block {
-    let found: Vec<&Block> = blocks.iter().filter(|block| block.frame(name).is_some()).collect();
+fn goroutine_in<'a>(blocks: &'a [DumpedGoroutine], name: &str) -> &'a DumpedGoroutine {
+    let found: Vec<&DumpedGoroutine> =
+        blocks.iter().filter(|block| block.frame(name).is_some()).collect();
     let [block] = found.as_slice() else { panic!("{} in {name}: {found:#?}", found.len()) };
     block
 }
@@ -97,7 +98,7 @@ fn whoever_waits_is_shown_with_the_reason_and_where() {
     let blocks = parsed(text);
     assert_eq!(blocks.len(), WAITS.len() + 1, "and main\n{text}");
     for (name, state) in WAITS {
-        let block = of(&blocks, name);
+        let block = goroutine_in(&blocks, name);
         assert_eq!(block.state, state, "{name}");
         assert!(block.minutes.is_none() || took >= MINUTE, "{name}: {:?}", block.minutes);
         assert_eq!(block.locked, name == "locked", "{name}");
@@ -119,7 +120,7 @@ fn the_caller_is_first_and_the_others_in_the_order_of_their_ids() {
     assert_eq!(*at, line(STATES, "shows"), "{text}");
     assert_eq!(blocks[0].creator, None, "nobody started main");
     assert!(blocks[1..].is_sorted_by(|a, b| a.id < b.id), "{text}");
-    let order = |name: &str| of(&blocks, name).id;
+    let order = |name: &str| goroutine_in(&blocks, name).id;
     assert!(order("chan_receive") < order("blocks_on"), "ids are as they were started");
 }
 
@@ -127,18 +128,19 @@ fn the_caller_is_first_and_the_others_in_the_order_of_their_ids() {
 fn goroutines_have_their_names_labels_parents_and_places() {
     let (text, _) = states();
     let blocks = parsed(text);
-    let labelled = of(&blocks, "labelled");
+    let labelled = goroutine_in(&blocks, "labelled");
     let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     assert_eq!(labelled.labels, [label("kind", "plain"), label("with space", "a b")], "{text}");
-    assert_eq!(of(&blocks, "named").labels, [label("name", "Ada")], "{text}");
-    assert_eq!(of(&blocks, "sleeps").labels, [], "{text}");
-    let (parked, joins) = (of(&blocks, "parks"), of(&blocks, "joins"));
+    assert_eq!(goroutine_in(&blocks, "named").labels, [label("name", "Ada")], "{text}");
+    assert_eq!(goroutine_in(&blocks, "sleeps").labels, [], "{text}");
+    let (parked, joins) = (goroutine_in(&blocks, "parks"), goroutine_in(&blocks, "joins"));
     let creator = parked.creator.as_ref().unwrap_or_else(|| panic!("{text}"));
     assert_eq!(creator.goroutine, joins.id, "{text}");
     assert_eq!(creator.place.1, line(STATES, "parks_parent"), "{text}");
     assert_eq!(creator.function, "?", "{text}");
     for (name, _) in WAITS.iter().filter(|(name, _)| *name != "parks") {
-        let creator = of(&blocks, name).creator.as_ref().unwrap_or_else(|| panic!("{name}"));
+        let creator =
+            goroutine_in(&blocks, name).creator.as_ref().unwrap_or_else(|| panic!("{name}"));
         assert_eq!(creator.goroutine, 1, "{name}");
         assert!(creator.place.0.ends_with("observe_program/states.rs"), "{name}: {creator:?}");
         // A function can be started by any other; of a closure it is known where it is written.
@@ -146,7 +148,7 @@ fn goroutines_have_their_names_labels_parents_and_places() {
         let known = closures.contains(name).then_some("observe_program::states::start");
         assert_eq!(creator.function, known.unwrap_or("?"), "{name}");
     }
-    let first = of(&blocks, "chan_receive").creator.as_ref().unwrap();
+    let first = goroutine_in(&blocks, "chan_receive").creator.as_ref().unwrap();
     assert_eq!(first.place.1, line(STATES, "start"), "{text}");
 }
 
@@ -158,7 +160,8 @@ fn hex(line: &str, name: &str) -> Option<usize> {
 
 #[test]
 fn addresses_of_frames_and_records_fit_together() {
-    let mut command = plain(Path::new(env!("CARGO_BIN_EXE_observe_program")), &["states", "text"]);
+    let mut command =
+        clean_command(Path::new(env!("CARGO_BIN_EXE_observe_program")), &["states", "text"]);
     let output = command.env("GOTRACEBACK", "system").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(parsed(&text).len(), WAITS.len() + 1, "{text}");
@@ -189,7 +192,7 @@ fn addresses_of_frames_and_records_fit_together() {
 }
 
 /// But for main, which was elsewhere when the other was made, and minutes, which go on.
-fn without_main(mut blocks: Vec<Block>) -> Vec<Block> {
+fn without_main(mut blocks: Vec<DumpedGoroutine>) -> Vec<DumpedGoroutine> {
     blocks.retain(|block| block.id != 1);
     blocks.iter_mut().for_each(|block| block.minutes = None);
     blocks
@@ -212,7 +215,7 @@ fn a_dump_from_inside_host_shows_all() {
     let main = blocks.iter().find(|block| block.id == 1).unwrap_or_else(|| panic!("{text}"));
     assert!(matches!(main.state.as_str(), "running" | "syscall"), "{text}");
     for (name, state) in WAITS {
-        assert_eq!(of(&blocks, name).state, state, "{name}");
+        assert_eq!(goroutine_in(&blocks, name).state, state, "{name}");
     }
 }
 
@@ -228,12 +231,15 @@ fn json_says_what_the_text_says() {
     let by_id: BTreeMap<u64, &Json> =
         all.iter().map(|one| (one.get("id").number().unwrap(), one)).collect();
     for block in &blocks {
-        same(by_id.get(&block.id).unwrap_or_else(|| panic!("no {}: {json:?}", block.id)), block);
+        assert_same_goroutine(
+            by_id.get(&block.id).unwrap_or_else(|| panic!("no {}: {json:?}", block.id)),
+            block,
+        );
     }
 }
 
 /// A goroutine as JSON beside the same as text.
-fn same(json: &Json, block: &Block) {
+fn assert_same_goroutine(json: &Json, block: &DumpedGoroutine) {
     assert_eq!(
         json.names(),
         [
@@ -274,11 +280,11 @@ fn same(json: &Json, block: &Block) {
     let place = creator.map(|creator| format!("{}:{}", creator.place.0, creator.place.1));
     assert_eq!(json.get("created_at").text(), place.as_deref());
     if block.id != 1 {
-        same_frames(json.get("frames").list(), block);
+        assert_same_frames(json.get("frames").list(), block);
     }
 }
 
-fn same_frames(json: &[Json], block: &Block) {
+fn assert_same_frames(json: &[Json], block: &DumpedGoroutine) {
     let functions: Vec<&str> =
         json.iter().map(|frame| frame.get("function").text().unwrap()).collect();
     let expected: Vec<&str> = block.frames.iter().map(|frame| frame.function.as_str()).collect();
@@ -304,7 +310,7 @@ fn a_folded_dump_counts_everybody_once() {
         let of: Vec<_> = stacks.iter().filter(|stack| stack.has(name)).collect();
         let [stack] = of.as_slice() else { panic!("{} stacks of {name}\n{text}", of.len()) };
         assert_eq!(stack.count, if name == "chan_receive" { 5 } else { 1 }, "{name}\n{text}");
-        let frame = stack.frames.iter().find(|frame| frame.is_of(name)).unwrap();
+        let frame = stack.frames.iter().find(|frame| frame.is_call_of(name)).unwrap();
         let (_, at) = frame.place.as_ref().unwrap_or_else(|| panic!("{text}"));
         assert_eq!(*at, line(STATES, name), "{name}\n{text}");
         assert!(stack.addresses.len() > 1, "{name}\n{text}");
@@ -320,7 +326,7 @@ fn ten_thousand_are_shown_once_each() {
 #[test]
 fn whoever_has_waited_for_minutes_is_shown_with_them() {
     let hurry = shared_library::build("hurry", Path::new(env!("CARGO_TARGET_TMPDIR")), &[]);
-    let mut command = plain(Path::new(env!("CARGO_BIN_EXE_observe_program")), &["minutes"]);
+    let mut command = clean_command(Path::new(env!("CARGO_BIN_EXE_observe_program")), &["minutes"]);
     let output = command.env("LD_PRELOAD", hurry).output().unwrap();
     assert!(output.status.success(), "{:?}: {}", output.status, children::stderr(&output));
     let text = String::from_utf8(output.stdout).unwrap();
@@ -328,7 +334,7 @@ fn whoever_has_waited_for_minutes_is_shown_with_them() {
     let blocks = parsed(text);
     let json = Json::parse(json).unwrap_or_else(|why| panic!("{why}\n{json}"));
     for (name, state) in [("one_of_many", "chan receive"), ("reads_for_long", "syscall")] {
-        let block = of(&blocks, name);
+        let block = goroutine_in(&blocks, name);
         let minutes = block.minutes.unwrap_or_else(|| panic!("{text}"));
         let header = format!("goroutine {} [{state}, {minutes} minutes]:\n", block.id);
         assert!(text.contains(&header), "no {header}{text}");

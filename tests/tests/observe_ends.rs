@@ -1,8 +1,8 @@
 //! A process that ends badly says so to the last line, and with status 2, whatever ends it meanwhile.
 
-use gosched_tests::attended::{Attended, Said};
+use gosched_tests::attended::{ChildOutput, WatchedChild};
 use gosched_tests::dumps;
-use gosched_tests::golang::plain;
+use gosched_tests::golang::clean_command;
 use gosched_tests::wait;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -10,18 +10,18 @@ use std::process::ExitStatus;
 const BYSTANDERS: usize = 200;
 
 /// Ends the input of a program when the first words of its report are there.
-fn dies(how: &str, way: &str, level: &str) -> (ExitStatus, Said) {
+fn dies(how: &str, way: &str, level: &str) -> (ExitStatus, ChildOutput) {
     wait::retry(|| {
         let (status, said) = dies_once(how, way, level);
-        dumps::uncut(&said.err).map(|()| (status, said))
+        dumps::ensure_complete(&said.err).map(|()| (status, said))
     })
 }
 
-fn dies_once(how: &str, way: &str, level: &str) -> (ExitStatus, Said) {
+fn dies_once(how: &str, way: &str, level: &str) -> (ExitStatus, ChildOutput) {
     let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
-    let mut command = plain(program, &["dies", how, way]);
+    let mut command = clean_command(program, &["dies", how, way]);
     command.env("GOTRACEBACK", level);
-    let mut program = Attended::start(command);
+    let mut program = WatchedChild::start(command);
     program.wait_for("ready", |said| said.out.contains("ready\n"));
     if how == "quit" {
         program.signal(libc::SIGQUIT);
@@ -29,11 +29,11 @@ fn dies_once(how: &str, way: &str, level: &str) -> (ExitStatus, Said) {
     program.wait_for("first words", |said| {
         said.err.contains("fatal error: ") || said.err.contains("SIGQUIT")
     });
-    program.end_input();
-    program.end()
+    program.close_stdin();
+    program.wait_for_exit()
 }
 
-fn told(text: &str) -> usize {
+fn count_bystanders(text: &str) -> usize {
     text.matches("bystander(").count()
 }
 
@@ -46,7 +46,7 @@ fn a_main_that_ends_does_not_cut_a_report_short() {
             }
             let (status, said) = dies(how, way, "all");
             assert_eq!(status.code(), Some(2), "{how}, {way}: {}", said.err);
-            assert_eq!(told(&said.err), BYSTANDERS, "{how}, {way}: {}", said.err);
+            assert_eq!(count_bystanders(&said.err), BYSTANDERS, "{how}, {way}: {}", said.err);
         }
     }
 }
@@ -58,7 +58,7 @@ fn where_a_limit_was_reached_everything_is_shown() {
         for level in ["none", "single"] {
             let (status, said) = dies(how, "returns", level);
             assert_eq!(status.code(), Some(2), "{how}, {level}: {}", said.err);
-            assert_eq!(told(&said.err), BYSTANDERS, "{how}, {level}: {}", said.err);
+            assert_eq!(count_bystanders(&said.err), BYSTANDERS, "{how}, {level}: {}", said.err);
             let headers = said.err.matches("[chan receive]:").count();
             let detailed = said.err.lines().filter(|line| {
                 line.starts_with("goroutine ") && line.ends_with(" m=nil [chan receive]:")

@@ -2,18 +2,18 @@
 //! may look like is learned from Go's (`gosched_tests::shapes`); `tests/go` has its programs,
 //! `src/bin/observe_program` ours.
 
-use gosched_tests::attended::{Attended, Said};
+use gosched_tests::attended::{ChildOutput, WatchedChild};
 use gosched_tests::children;
 use gosched_tests::dumps;
-use gosched_tests::golang::{GoProgram, plain};
-use gosched_tests::shapes::{Kind, Layout, Pattern};
+use gosched_tests::golang::{GoProgram, clean_command};
+use gosched_tests::shapes::{DumpLayout, LineKind, Pattern};
 use gosched_tests::trace_lines::{Line, Trace};
 use gosched_tests::wait;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Output};
 
 fn ours(arguments: &[&str]) -> Command {
-    plain(Path::new(env!("CARGO_BIN_EXE_observe_program")), arguments)
+    clean_command(Path::new(env!("CARGO_BIN_EXE_observe_program")), arguments)
 }
 
 fn output(mut command: Command) -> Output {
@@ -29,12 +29,12 @@ fn printed(command: Command) -> String {
 }
 
 /// What a program said at its end, which has to be with status 2.
-fn last_words(mut command: Command) -> String {
+fn final_report(mut command: Command) -> String {
     wait::retry(|| {
         let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let text = children::stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{command:?}: {text}");
-        dumps::uncut(&text).map(|()| text)
+        dumps::ensure_complete(&text).map(|()| text)
     })
 }
 
@@ -101,7 +101,7 @@ fn a_dump_is_laid_out_as_go_s() {
     for way in ["stack", "profile2"] {
         let Some(go) = GoProgram::new("states") else { return };
         let go = printed(go.command(&[way]));
-        let layout = Layout::of(&with_own_headers(&go));
+        let layout = DumpLayout::of(&with_own_headers(&go));
         assert_eq!(layout.check(&go), Ok(()), "Go's own");
         let ours = printed(ours(&["states", "text"]));
         assert_eq!(layout.check(&ours), Ok(()), "{ours}");
@@ -135,9 +135,9 @@ fn a_dump_with_addresses_is_laid_out_as_go_s() {
     // Go shows them when the process ends.
     let (_, go) = quit(states.command(&["quit"]));
     let (go, _) = dump_and_registers(&go.err);
-    let running = last_words(at("system", ends.command(&["panic in goroutine"])));
+    let running = final_report(at("system", ends.command(&["panic in goroutine"])));
     let (_, running) = running.split_once("\n\n").unwrap();
-    let layout = Layout::of(&format!("{}\n{running}", with_own_addresses(go)));
+    let layout = DumpLayout::of(&format!("{}\n{running}", with_own_addresses(go)));
     for level in ["system", "crash", "2"] {
         let text = printed(at(level, ours(&["states", "text"])));
         assert_eq!(layout.check(&text), Ok(()), "{level}: {text}");
@@ -153,8 +153,8 @@ fn a_dump_with_addresses_is_laid_out_as_go_s() {
 fn a_deadlock_with_addresses_is_reported_as_go_s() {
     let Some(program) = GoProgram::new("ends") else { return };
     for level in ["all", "system"] {
-        let go = last_words(at(level, program.command(&["receive"])));
-        let text = last_words(at(level, ours(&["end", "receive"])));
+        let go = final_report(at(level, program.command(&["receive"])));
+        let text = final_report(at(level, ours(&["end", "receive"])));
         let header = |text: &str, id: &str| {
             let block = blocks(text).find(|block| block.starts_with(id)).map(str::to_owned);
             let block = block.unwrap_or_else(|| panic!("no {id}: {text}"));
@@ -251,14 +251,14 @@ fn a_deadlock_is_reported_as_go_s() {
     // One dump alone has not all shapes of frames.
     let states = printed(states.command(&["stack"]));
     for (end, theirs, our) in DEADLOCKS {
-        let go = last_words(program.command(&[end]));
-        let text = last_words(ours(&["end", end]));
+        let go = final_report(program.command(&[end]));
+        let text = final_report(ours(&["end", end]));
         assert_eq!(header(&text, our), header(&go, theirs), "{end}");
         assert_eq!(header(&text, "bystander"), header(&go, "bystander"), "{end}");
         let (message, go_dump) = go.split_once("\n\n").unwrap();
         let (our_message, dump) = text.split_once("\n\n").unwrap_or_else(|| panic!("{text}"));
         assert_eq!(our_message, message, "{end}");
-        let layout = Layout::of(&format!("{go_dump}\n{states}"));
+        let layout = DumpLayout::of(&format!("{go_dump}\n{states}"));
         assert_eq!(layout.check(dump), Ok(()), "{end}: {text}");
         assert!(dump.starts_with("goroutine 1 ["), "main is first: {text}");
     }
@@ -267,8 +267,8 @@ fn a_deadlock_is_reported_as_go_s() {
 #[test]
 fn main_that_exits_leaves_the_others_to_a_deadlock_as_go_s() {
     let Some(program) = GoProgram::new("ends") else { return };
-    let go = last_words(program.command(&["goexit"]));
-    let text = last_words(ours(&["end", "goexit"]));
+    let go = final_report(program.command(&["goexit"]));
+    let text = final_report(ours(&["end", "goexit"]));
     assert_eq!(text.lines().next(), go.lines().next());
     assert_eq!(header(&text, "bystander"), header(&go, "bystander"));
     assert_eq!(blocks(&text).count(), blocks(&go).count(), "main is not there any more: {text}");
@@ -280,7 +280,7 @@ fn gotraceback_shows_as_much_as_go_s() {
     for level in ["", "none", "0", "single", "all", "1", "system", "2"] {
         let with = |mut command: Command| {
             command.env("GOTRACEBACK", level);
-            last_words(command)
+            final_report(command)
         };
         let (go, text) = (with(program.command(&["receive"])), with(ours(&["end", "receive"])));
         assert_eq!(text.lines().next(), go.lines().next(), "{level}: {text}");
@@ -303,7 +303,7 @@ fn a_panic_that_ends_the_process_shows_the_others_when_go_s_does() {
     for level in ["", "none", "single", "all"] {
         let with = |mut command: Command| {
             command.env("GOTRACEBACK", level);
-            last_words(command)
+            final_report(command)
         };
         let end = "panic in goroutine";
         let (go, text) = (with(program.command(&[end])), with(ours(&["end", end])));
@@ -316,8 +316,8 @@ fn a_panic_that_ends_the_process_shows_the_others_when_go_s_does() {
 #[test]
 fn a_stack_overflow_is_reported_as_go_s() {
     let Some(program) = GoProgram::new("ends") else { return };
-    let go = last_words(program.command(&["overflow"]));
-    let text = last_words(ours(&["end", "overflow"]));
+    let go = final_report(program.command(&["overflow"]));
+    let text = final_report(ours(&["end", "overflow"]));
     let fatal = |text: &str| text.lines().find(|line| line.starts_with("fatal")).map(str::to_owned);
     assert_eq!(fatal(&text), fatal(&go), "{text}");
     let elided = go.lines().find(|line| line.ends_with("elided...")).unwrap();
@@ -332,11 +332,11 @@ fn a_stack_overflow_is_reported_as_go_s() {
 }
 
 /// Sends SIGQUIT to a program that said it is ready.
-fn quit(command: Command) -> (ExitStatus, Said) {
-    let mut program = Attended::start(command);
+fn quit(command: Command) -> (ExitStatus, ChildOutput) {
+    let mut program = WatchedChild::start(command);
     program.wait_for("ready", |said| said.out.contains("ready\n"));
     program.signal(libc::SIGQUIT);
-    program.end()
+    program.wait_for_exit()
 }
 
 /// Of what is said after SIGQUIT: the goroutines, and behind a blank line the registers.
@@ -358,14 +358,14 @@ fn sigquit_ends_a_program_as_go_s() {
 fn sigquit_ends_as_go_s(level: &str, program: &GoProgram) -> Result<(), String> {
     let (status, go) = quit(at(level, program.command(&["quit"])));
     let (our_status, ours) = quit(at(level, ours(&["quit", "waits"])));
-    dumps::uncut(&ours.err)?;
+    dumps::ensure_complete(&ours.err)?;
     assert_eq!(our_status.code(), status.code(), "{level}: {}", ours.err);
     assert_eq!(ours.err.lines().next(), go.err.lines().next(), "{level}: {}", ours.err);
     let second = Pattern::of(go.err.lines().nth(1).unwrap());
     assert!(second.matches(ours.err.lines().nth(1).unwrap()), "{level}: {}", ours.err);
     let (go_dump, go_registers) = dump_and_registers(&go.err);
     let (dump, registers) = dump_and_registers(&ours.err);
-    Layout::of(go_dump).check(dump).map_err(|why| format!("{level}: {why}: {dump}"))?;
+    DumpLayout::of(go_dump).check(dump).map_err(|why| format!("{level}: {why}: {dump}"))?;
     // Their values are their own.
     let names = |text: &str| -> Vec<String> {
         text.lines().map(|line| line.split("0x").next().unwrap().to_owned()).collect()
@@ -397,11 +397,12 @@ fn gotraceback_crash_ends_by_the_same_signal_as_go_s() {
 /// What a program traced until there were so many `SCHED` lines: of them, whole ones only.
 fn traced(mut command: Command, setting: &str, lines: usize) -> (String, String) {
     command.env("GODEBUG", setting);
-    let mut program = Attended::start(command);
-    let count = |said: &Said| said.err.lines().filter(|line| line.starts_with("SCHED")).count();
+    let mut program = WatchedChild::start(command);
+    let count =
+        |said: &ChildOutput| said.err.lines().filter(|line| line.starts_with("SCHED")).count();
     program.wait_for("trace", |said| count(said) > lines);
-    program.end_input();
-    let (status, said) = program.end();
+    program.close_stdin();
+    let (status, said) = program.wait_for_exit();
     assert!(status.success(), "{status:?}: {}", said.err);
     // Its end may have cut the last one short.
     let last = said.err.rfind("SCHED").unwrap_or(0);
@@ -444,14 +445,14 @@ fn schedtrace_prints_go_s_line() {
 
 /// The parts of a detailed trace come in this order.
 fn in_order(lines: &[Line]) -> bool {
-    let rank = |line: &Line| ["SCHED", "  P", "  M", "  G"].iter().position(|of| *of == line.of);
+    let rank = |line: &Line| ["SCHED", "  P", "  M", "  G"].iter().position(|of| *of == line.kind);
     lines.is_sorted_by_key(rank)
 }
 
 /// What a detailed trace says of the goroutines that both programs have.
 fn check_detail(lines: &[Line], text: &str) -> Result<(), String> {
     ensure(in_order(lines), "the order of the parts", text)?;
-    let of = |of: &str| lines.iter().filter(move |line| line.of == of).collect::<Vec<_>>();
+    let of = |of: &str| lines.iter().filter(move |line| line.kind == of).collect::<Vec<_>>();
     let (ps, ms, gs) = (of("  P"), of("  M"), of("  G"));
     ensure(ps.len() == 2, "two Ps", text)?;
     let has = |state: &str| gs.iter().any(|g| g.get("status") == Some(state));
@@ -508,10 +509,16 @@ fn sched_trace_is_go_s_line_and_go_s_details() {
 #[test]
 fn go_s_own_texts_have_all_parts() {
     let Some(go) = GoProgram::new("states") else { return };
-    let layout = Layout::of(&printed(go.command(&["stack"])));
-    for kind in [Kind::Header, Kind::Frame, Kind::Place, Kind::Creator, Kind::CreatorPlace] {
+    let layout = DumpLayout::of(&printed(go.command(&["stack"])));
+    for kind in [
+        LineKind::Header,
+        LineKind::Frame,
+        LineKind::Place,
+        LineKind::Creator,
+        LineKind::CreatorPlace,
+    ] {
         assert!(layout.patterns(kind).next().is_some(), "{kind:?}");
     }
-    let frames: Vec<String> = layout.patterns(Kind::Frame).map(Pattern::to_string).collect();
+    let frames: Vec<String> = layout.patterns(LineKind::Frame).map(Pattern::to_string).collect();
     assert!(frames.iter().any(|frame| frame.ends_with(r"\(\.\.\.\)")), "{frames:?}");
 }

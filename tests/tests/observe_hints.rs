@@ -6,9 +6,9 @@
 use gosched::runtime::{Deadlock, Leak, LeakHints, leak_hints};
 use gosched::sync::{Mutex, RwLock, WaitGroup};
 use gosched::{GoId, JoinHandle, chan, go, select};
-use gosched_tests::attended::Attended;
+use gosched_tests::attended::WatchedChild;
 use gosched_tests::dumps;
-use gosched_tests::golang::plain;
+use gosched_tests::golang::clean_command;
 use gosched_tests::wait::{self, LIMIT};
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -58,7 +58,7 @@ fn circle(ids_of: &[GoId]) -> Vec<GoId> {
 }
 
 /// The deadlock that has this goroutine.
-fn with(hints: &LeakHints, id: GoId) -> Option<Deadlock> {
+fn deadlock_with(hints: &LeakHints, id: GoId) -> Option<Deadlock> {
     hints.deadlocks.iter().find(|deadlock| ids(deadlock).contains(&id)).cloned()
 }
 
@@ -69,11 +69,14 @@ fn looking_time(usual: Duration) -> Duration {
 }
 
 /// These are in no deadlock, not even in the second row, as long as `f` runs.
-fn none_among(ids_of: &[GoId], older_than: Duration, f: impl Fn() -> bool) {
+fn check_no_deadlock_among(ids_of: &[GoId], older_than: Duration, f: impl Fn() -> bool) {
     while f() {
         let hints = leak_hints(older_than);
         for id in ids_of {
-            assert!(with(&hints, *id).is_none(), "goroutine {id} does not wait for ever: {hints}");
+            assert!(
+                deadlock_with(&hints, *id).is_none(),
+                "goroutine {id} does not wait for ever: {hints}"
+            );
         }
         gosched::time::sleep(Duration::from_millis(1));
     }
@@ -107,7 +110,7 @@ fn mutexes_in_a_circle_are_named() {
         let ids_of: Vec<_> = handles.iter().map(JoinHandle::id).collect();
         let first = handles[0].id();
         // At once: it does not matter how long they have waited.
-        let deadlock = wait_for(LONG, "a circle of mutexes", |hints| with(hints, first));
+        let deadlock = wait_for(LONG, "a circle of mutexes", |hints| deadlock_with(hints, first));
         assert_eq!(ids(&deadlock), circle(&ids_of));
         assert!(deadlock.is_certain && deadlock.followers == 0, "{deadlock}");
         for (at, stuck) in deadlock.goroutines.iter().enumerate() {
@@ -137,7 +140,7 @@ fn those_that_wait_for_a_circle_are_counted() {
     let (mut handles, locks) = ring_of_mutexes(2);
     let both = [handles[0].id(), handles[1].id()];
     let one = handles.remove(0);
-    wait_for(LONG, "the circle", |hints| with(hints, both[0]));
+    wait_for(LONG, "the circle", |hints| deadlock_with(hints, both[0]));
     for _ in 0..5 {
         let lock = locks[0].clone();
         go(move || drop(lock.lock()));
@@ -145,7 +148,8 @@ fn those_that_wait_for_a_circle_are_counted() {
     // These wait for one of the two to end, and one waits for that.
     let joins = go(move || one.join());
     let last = go(move || joins.join().unwrap().unwrap());
-    let found = |hints: &LeakHints| with(hints, both[0]).filter(|found| found.followers == 7);
+    let found =
+        |hints: &LeakHints| deadlock_with(hints, both[0]).filter(|found| found.followers == 7);
     let deadlock = wait_for(LONG, "seven that wait for the two", found);
     assert_eq!(ids(&deadlock), circle(&both));
     assert!(deadlock.to_string().ends_with("\t7 more wait for that\n"), "{deadlock}");
@@ -163,7 +167,8 @@ fn a_lock_that_was_never_given_back_is_told() {
     let gone = forgets.id();
     forgets.join().unwrap();
     let waits = go(move || drop(lock.lock()));
-    let deadlock = wait_for(LONG, "a lock without a holder", |hints| with(hints, waits.id()));
+    let deadlock =
+        wait_for(LONG, "a lock without a holder", |hints| deadlock_with(hints, waits.id()));
     assert_eq!(deadlock.goroutines[0].held_by_ended, Some(gone));
     assert!(deadlock.is_certain && deadlock.goroutines.len() == 1);
     let text = deadlock.to_string();
@@ -196,7 +201,8 @@ fn readers_and_writers_in_a_circle_are_named() {
         gosched::yield_now();
     }
     go_on.send(()).unwrap();
-    let deadlock = wait_for(LONG, "a reader behind a writer", |hints| with(hints, reader.id()));
+    let deadlock =
+        wait_for(LONG, "a reader behind a writer", |hints| deadlock_with(hints, reader.id()));
     assert_eq!(ids(&deadlock), circle(&[reader.id(), writer.id()]));
     assert!(deadlock.is_certain);
     let what: Vec<_> = deadlock.goroutines.iter().map(|stuck| stuck.what).collect();
@@ -219,7 +225,7 @@ fn readers_and_writers_in_a_circle_are_named() {
         both.wait();
         drop(lock.read());
     });
-    let deadlock = wait_for(LONG, "a writer and a reader", |hints| with(hints, one.id()));
+    let deadlock = wait_for(LONG, "a writer and a reader", |hints| deadlock_with(hints, one.id()));
     assert_eq!(ids(&deadlock), circle(&[one.id(), two.id()]));
 }
 
@@ -239,7 +245,7 @@ fn those_that_wait_for_each_others_end_are_named() {
         child.join().unwrap();
     });
     let child = told.recv().unwrap();
-    let deadlock = wait_for(LONG, "one that joins", |hints| with(hints, child));
+    let deadlock = wait_for(LONG, "one that joins", |hints| deadlock_with(hints, child));
     assert_eq!(ids(&deadlock), circle(&[joins.id(), child]));
     assert!(deadlock.is_certain);
 
@@ -255,7 +261,7 @@ fn those_that_wait_for_each_others_end_are_named() {
         });
     });
     let child = told.recv().unwrap();
-    let deadlock = wait_for(LONG, "a scope", |hints| with(hints, child));
+    let deadlock = wait_for(LONG, "a scope", |hints| deadlock_with(hints, child));
     assert_eq!(ids(&deadlock), circle(&[parent.id(), child]));
 }
 
@@ -275,12 +281,12 @@ fn channels_in_a_circle_are_named() {
         to_a.send(value).unwrap();
     });
     let both = [one.id(), two.id()];
-    let deadlock = wait_for(SOON, "a circle of channels", |hints| with(hints, both[0]));
+    let deadlock = wait_for(SOON, "a circle of channels", |hints| deadlock_with(hints, both[0]));
     assert_eq!(ids(&deadlock), circle(&both));
     assert!(!deadlock.is_certain);
     assert!(deadlock.to_string().starts_with("2 goroutines may wait for each other:\n"));
     // Only those that have waited for that long.
-    assert!(with(&leak_hints(LONG), both[0]).is_none());
+    assert!(deadlock_with(&leak_hints(LONG), both[0]).is_none());
 }
 
 #[gosched::test(leaks = allow)]
@@ -311,7 +317,8 @@ fn a_circle_of_all_kinds_is_named() {
         drop(lock.lock());
         z.recv().unwrap()
     });
-    let deadlock = wait_for(SOON, "a circle of three kinds", |hints| with(hints, one.id()));
+    let deadlock =
+        wait_for(SOON, "a circle of three kinds", |hints| deadlock_with(hints, one.id()));
     assert_eq!(ids(&deadlock), circle(&[one.id(), two.id(), three.id()]));
     assert!(!deadlock.is_certain);
 }
@@ -385,8 +392,8 @@ fn one_that_can_go_on_is_not_in_a_deadlock() {
     let of_a_thread = go(move || drop(lock.lock()));
     let ids_of = [&locks, &sleeps, &one, &two, &three, &four, &of_a_thread].map(JoinHandle::id);
     let start = Instant::now();
-    none_among(&ids_of, Duration::ZERO, || start.elapsed() < is_over);
-    none_among(&[asks.id()], Duration::ZERO, || start.elapsed() < 2 * is_over);
+    check_no_deadlock_among(&ids_of, Duration::ZERO, || start.elapsed() < is_over);
+    check_no_deadlock_among(&[asks.id()], Duration::ZERO, || start.elapsed() < 2 * is_over);
     stop.store(true, Ordering::Relaxed);
     kept.send(1).unwrap();
     assert_eq!(asks.join().unwrap(), 1);
@@ -430,7 +437,7 @@ fn busy_goroutines_are_in_no_deadlock() {
     let ids_of: Vec<_> = handles.iter().map(JoinHandle::id).collect();
     let start = Instant::now();
     let time = looking_time(Duration::from_secs(1));
-    none_among(&ids_of, LONG, || start.elapsed() < time);
+    check_no_deadlock_among(&ids_of, LONG, || start.elapsed() < time);
     stop.store(true, Ordering::Relaxed);
     handles.into_iter().for_each(|handle| handle.join().unwrap());
 }
@@ -502,7 +509,7 @@ fn one_that_has_left_its_scope_is_not_waited_for() {
                 let start = Instant::now();
                 while start.elapsed() < Duration::from_millis(300) {
                     let hints = leak_hints(LONG);
-                    let is_told = with(&hints, id).is_some();
+                    let is_told = deadlock_with(&hints, id).is_some();
                     seen.fetch_or(is_told, Ordering::Relaxed);
                 }
             }
@@ -516,7 +523,7 @@ fn one_that_has_left_its_scope_is_not_waited_for() {
 #[test]
 fn a_crowd_at_one_lock_takes_little_time_and_memory() {
     let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
-    let output = plain(program, &["crowd", "4000"]).output().unwrap();
+    let output = clean_command(program, &["crowd", "4000"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", gosched_tests::children::stderr(&output));
     let (_, grew) = text.trim_end().split_once(" grew ").unwrap_or_else(|| panic!("{text}"));
@@ -582,7 +589,7 @@ fn one_that_keeps_the_other_end_itself_is_told() {
     }
     // In a process of its own: other goroutines' stacks may have been one's that had an end of the same channel.
     let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
-    let output = plain(program, &["knot", "alone"]).output().unwrap();
+    let output = clean_command(program, &["knot", "alone"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
     assert!(text.starts_with("1 goroutine has waited for up to "), "{text}");
@@ -629,37 +636,39 @@ fn what_waits_for_nobody_is_told_when_others_wait_for_it() {
     assert_eq!((leak.stuck, leak.what), (1, "select (no cases)"));
     let hints = leak_hints(SOON);
     assert!(
-        with(&hints, by_itself.id()).is_none() && with(&hints, never.id()).is_none(),
+        deadlock_with(&hints, by_itself.id()).is_none()
+            && deadlock_with(&hints, never.id()).is_none(),
         "{hints}"
     );
     let waits = go(move || drop(lock.lock()));
-    let deadlock = wait_for(SOON, "one that others wait for", |hints| with(hints, never.id()));
+    let deadlock =
+        wait_for(SOON, "one that others wait for", |hints| deadlock_with(hints, never.id()));
     assert_eq!((deadlock.followers, deadlock.goroutines[0].waits_for), (1, None));
     drop(waits);
 }
 
 /// What a program of its own says that ends.
-fn last_words(name: &str) -> String {
+fn final_report(name: &str) -> String {
     wait::retry(|| {
-        let text = last_words_once(name);
-        dumps::uncut(&text).map(|()| text)
+        let text = final_report_once(name);
+        dumps::ensure_complete(&text).map(|()| text)
     })
 }
 
-fn last_words_once(name: &str) -> String {
+fn final_report_once(name: &str) -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
-    let mut command = plain(program, &["knot", name]);
+    let mut command = clean_command(program, &["knot", name]);
     command.env("GODEBUG", "leakhints=1");
-    let program = Attended::start(command);
+    let program = WatchedChild::start(command);
     if name == "quit" {
         let mut program = program;
         program.wait_for("ready", |said| said.out.contains("ready\n"));
         program.signal(libc::SIGQUIT);
-        let (status, said) = program.end();
+        let (status, said) = program.wait_for_exit();
         assert_eq!(status.code(), Some(2), "{}", said.err);
         return said.err;
     }
-    let (status, said) = program.end();
+    let (status, said) = program.wait_for_exit();
     assert_eq!(status.code(), Some(2), "{}", said.err);
     said.err
 }
@@ -670,7 +679,7 @@ fn a_program_that_ends_says_who_waits_for_whom() {
         return;
     }
     for name in ["asleep", "quit"] {
-        let text = last_words(name);
+        let text = final_report(name);
         let (_, knot) = text.rsplit_once("\n\n").unwrap();
         let lines: Vec<_> = knot.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");

@@ -3,8 +3,8 @@
 #![cfg(not(target_feature = "crt-static"))]
 
 use gosched_tests::children;
-use gosched_tests::dumps::{self, Block, Frame};
-use gosched_tests::golang::plain;
+use gosched_tests::dumps::{self, DumpedGoroutine, Frame};
+use gosched_tests::golang::clean_command;
 use gosched_tests::shared_library;
 use gosched_tests::wait;
 use std::path::{Path, PathBuf};
@@ -23,13 +23,13 @@ fn build(name: &'static str, arguments: &[&str]) -> PathBuf {
 
 /// The goroutine in each library, one after the other, and how many places they were at. What each is: the library,
 /// its function, and what its file is replaced by.
-fn seen(libraries: &[(&Path, &str, &str)]) -> (Vec<Block>, usize) {
+fn seen(libraries: &[(&Path, &str, &str)]) -> (Vec<DumpedGoroutine>, usize) {
     let mut arguments = vec!["libraries"];
     for (path, function, other) in libraries {
         arguments.extend([path.to_str().unwrap(), function, other]);
     }
     let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
-    let output = plain(program, &arguments).output().unwrap();
+    let output = clean_command(program, &arguments).output().unwrap();
     assert!(output.status.success(), "{:?}: {}", output.status, children::stderr(&output));
     let text = String::from_utf8(output.stdout).unwrap();
     let (dumps, places) = text.rsplit_once("\n=====\n").unwrap();
@@ -42,12 +42,12 @@ fn seen(libraries: &[(&Path, &str, &str)]) -> (Vec<Block>, usize) {
 }
 
 /// The functions that called the one which waits, up to the program's closure.
-fn callers(block: &Block) -> &[Frame] {
-    let at = block.frames.iter().position(|frame| frame.is_of("waits_in_library")).unwrap();
+fn callers(block: &DumpedGoroutine) -> &[Frame] {
+    let at = block.frames.iter().position(|frame| frame.is_call_of("waits_in_library")).unwrap();
     &block.frames[at + 1..at + 3]
 }
 
-fn names(block: &Block) -> [&str; 2] {
+fn names(block: &DumpedGoroutine) -> [&str; 2] {
     [callers(block)[0].function.as_str(), callers(block)[1].function.as_str()]
 }
 

@@ -1,8 +1,8 @@
 //! A dump does not depend on locks that the program's goroutines hold or wait for.
 
-use gosched_tests::attended::{Attended, Said};
+use gosched_tests::attended::{ChildOutput, WatchedChild};
 use gosched_tests::dumps;
-use gosched_tests::golang::plain;
+use gosched_tests::golang::clean_command;
 use gosched_tests::wait;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
@@ -15,23 +15,23 @@ const IN_MALLOC: usize = 8;
 
 fn command(kind: &str, count: usize) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
-    plain(program, &["quit", "locks", kind, &count.to_string()])
+    clean_command(program, &["quit", "locks", kind, &count.to_string()])
 }
 
 /// Sends SIGQUIT once the goroutines are at their locks.
-fn quit(command: Command) -> (ExitStatus, Said) {
-    let mut program = Attended::start(command);
+fn quit(command: Command) -> (ExitStatus, ChildOutput) {
+    let mut program = WatchedChild::start(command);
     program.wait_for("ready", |said| said.out.contains("ready\n"));
     program.signal(libc::SIGQUIT);
-    program.end()
+    program.wait_for_exit()
 }
 
 /// All are shown, with the functions that they are in. A dump that was cut short is an error.
-fn is_whole((status, said): &(ExitStatus, Said), count: usize) -> Result<(), String> {
+fn is_whole((status, said): &(ExitStatus, ChildOutput), count: usize) -> Result<(), String> {
     let text = &said.err;
     assert_eq!(status.code(), Some(2), "{status:?}: {text}");
     assert!(text.starts_with("SIGQUIT: quit\n"), "{text}");
-    dumps::uncut(text)?;
+    dumps::ensure_complete(text)?;
     assert_eq!(text.matches("\ngoroutine ").count(), count + 1, "{text}");
     // One that runs on a busy machine may be shown without its frames.
     let shown = text.matches("at_the_lock(").count();
@@ -68,7 +68,7 @@ fn all_are_shown_while_goroutines_change_the_environment() {
 }
 
 /// All are listed, where a lock that the dump needs is never released.
-fn are_listed(command: &dyn Fn() -> Command) {
+fn assert_all_listed(command: &dyn Fn() -> Command) {
     wait::retry(|| {
         let (status, said) = quit(command());
         let text = &said.err;
@@ -83,7 +83,7 @@ fn are_listed(command: &dyn Fn() -> Command) {
 
 #[test]
 fn all_are_listed_while_one_holds_the_list_of_libraries_for_ever() {
-    are_listed(&|| command("loader", FEW));
+    assert_all_listed(&|| command("loader", FEW));
 }
 
 #[cfg(not(target_feature = "crt-static"))]
@@ -91,7 +91,7 @@ fn all_are_listed_while_one_holds_the_list_of_libraries_for_ever() {
 fn all_are_listed_while_one_stays_inside_malloc() {
     use gosched_tests::shared_library;
     let stuck = shared_library::build("stuck", Path::new(env!("CARGO_TARGET_TMPDIR")), &[]);
-    are_listed(&|| {
+    assert_all_listed(&|| {
         let mut command = command("allocator", FEW);
         command.env("LD_PRELOAD", &stuck);
         command

@@ -1,29 +1,33 @@
 //! Many goroutines are shown with little memory: what is written is not kept, and equal stacks are kept once.
 
 use gosched_tests::children;
-use gosched_tests::golang::plain;
+use gosched_tests::golang::clean_command;
 use std::path::Path;
 
 const MANY: usize = if cfg!(debug_assertions) { 15_000 } else { 100_000 };
 /// Where they are and their numbers are kept: 16 bytes each. And some room.
-const ENOUGH: usize = ((16 * MANY) >> 10) + 3072;
+const MAX_WORST_KIB: usize = ((16 * MANY) >> 10) + 3072;
 
 /// What a form took, as `observe_program million` says.
 #[derive(Debug)]
-struct Took {
+struct DumpCost {
     form: String,
     /// How much more memory the process had at its worst, in KiB.
     worst: usize,
     bytes: Option<usize>,
 }
 
-fn took(line: &str) -> Option<Took> {
+fn parse_cost(line: &str) -> Option<DumpCost> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let before = |word: &str| {
         let at = words.iter().position(|found| *found == word)?;
         words.get(at.checked_sub(1)?)?.parse().ok()
     };
-    Some(Took { form: words.first()?.to_string(), worst: before("KiB")?, bytes: before("bytes") })
+    Some(DumpCost {
+        form: words.first()?.to_string(),
+        worst: before("KiB")?,
+        bytes: before("bytes"),
+    })
 }
 
 #[test]
@@ -32,17 +36,17 @@ fn many_are_shown_with_little_memory() {
     let forms = "text,text,folded,walk,json";
     let arguments = ["million", &MANY.to_string(), forms];
     let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
-    let output = plain(program, &arguments).output().unwrap();
+    let output = clean_command(program, &arguments).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{:?}: {}", output.status, children::stderr(&output));
-    let all: Vec<Took> = text.lines().filter_map(took).collect();
+    let all: Vec<DumpCost> = text.lines().filter_map(parse_cost).collect();
     let [_, dumped, folded, walked, json] = all.as_slice() else { panic!("{text}") };
     assert_eq!(
         [&dumped.form, &folded.form, &walked.form, &json.form],
         ["text", "folded", "walk", "json"]
     );
-    assert!(dumped.bytes.is_some_and(|bytes| bytes >> 10 > 2 * ENOUGH), "{text}");
+    assert!(dumped.bytes.is_some_and(|bytes| bytes >> 10 > 2 * MAX_WORST_KIB), "{text}");
     for took in [dumped, folded, walked, json] {
-        assert!(took.worst <= ENOUGH, "{took:?} of {ENOUGH}: {text}");
+        assert!(took.worst <= MAX_WORST_KIB, "{took:?} of {MAX_WORST_KIB}: {text}");
     }
 }

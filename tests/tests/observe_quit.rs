@@ -1,23 +1,23 @@
 //! SIGQUIT shows all goroutines and ends a program with status 2, under `#[gosched::main]`; elsewhere, and
 //! where the program has its own use for it, it stays the program's.
 
-use gosched_tests::attended::{Attended, Said};
+use gosched_tests::attended::{ChildOutput, WatchedChild};
 use gosched_tests::dumps;
-use gosched_tests::golang::plain;
+use gosched_tests::golang::clean_command;
 use gosched_tests::wait;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
 fn command(name: &str) -> Command {
-    plain(Path::new(env!("CARGO_BIN_EXE_observe_program")), &["quit", name])
+    clean_command(Path::new(env!("CARGO_BIN_EXE_observe_program")), &["quit", name])
 }
 
-fn start(name: &str) -> Attended {
-    until_ready(Attended::start(command(name)))
+fn start(name: &str) -> WatchedChild {
+    until_ready(WatchedChild::start(command(name)))
 }
 
-fn until_ready(mut program: Attended) -> Attended {
+fn until_ready(mut program: WatchedChild) -> WatchedChild {
     program.wait_for("ready", |said| said.out.contains("ready\n"));
     program
 }
@@ -37,21 +37,21 @@ fn in_the_background(mut command: Command) -> Command {
 }
 
 /// Sends SIGQUIT to a program that is ready, as often as `times` says.
-fn quit_by(name: &str, times: usize) -> (ExitStatus, Said) {
+fn quit_by(name: &str, times: usize) -> (ExitStatus, ChildOutput) {
     wait::retry(|| {
         let program = start(name);
         (0..times).for_each(|_| program.signal(libc::SIGQUIT));
-        let (status, said) = program.end();
-        dumps::uncut(&said.err).map(|()| (status, said))
+        let (status, said) = program.wait_for_exit();
+        dumps::ensure_complete(&said.err).map(|()| (status, said))
     })
 }
 
-fn quit(name: &str) -> (ExitStatus, Said) {
+fn quit(name: &str) -> (ExitStatus, ChildOutput) {
     quit_by(name, 1)
 }
 
 /// The goroutines that were shown.
-fn shown(status: ExitStatus, said: &Said) -> Vec<dumps::Block> {
+fn shown(status: ExitStatus, said: &ChildOutput) -> Vec<dumps::DumpedGoroutine> {
     let text = &said.err;
     assert_eq!(status.code(), Some(2), "{status:?}: {text}");
     assert!(text.starts_with("SIGQUIT: quit\n"), "{text}");
@@ -70,8 +70,8 @@ fn value<'a>(line: &'a str, name: &str) -> &'a str {
 #[test]
 fn sigquit_tells_which_m_it_came_to_and_its_registers() {
     let (status, said) = wait::retry(|| {
-        let (status, said) = Attended::start(command("to itself")).end();
-        dumps::uncut(&said.err).map(|()| (status, said))
+        let (status, said) = WatchedChild::start(command("to itself")).wait_for_exit();
+        dumps::ensure_complete(&said.err).map(|()| (status, said))
     });
     let text = &said.err;
     shown(status, &said);
@@ -133,7 +133,7 @@ fn a_second_sigquit_does_not_spoil_the_first() {
     shown(status, &said);
 }
 
-fn succeeded(status: ExitStatus, said: &Said, out: &str) {
+fn assert_succeeded(status: ExitStatus, said: &ChildOutput, out: &str) {
     assert!(status.success(), "{status:?}: {}", said.err);
     assert_eq!(said.out, format!("ready\n{out}\n"));
     assert_eq!(said.err, "");
@@ -142,27 +142,27 @@ fn succeeded(status: ExitStatus, said: &Said, out: &str) {
 #[test]
 fn a_handler_of_before_stays_the_program_s() {
     let (status, said) = quit("handled");
-    succeeded(status, &said, "handled by the program");
+    assert_succeeded(status, &said, "handled by the program");
 }
 
 #[test]
 fn a_program_that_ignores_it_goes_on() {
     let mut program = start("ignored");
     program.signal(libc::SIGQUIT);
-    program.end_input();
-    let (status, said) = program.end();
-    succeeded(status, &said, "ignored");
+    program.close_stdin();
+    let (status, said) = program.wait_for_exit();
+    assert_succeeded(status, &said, "ignored");
 }
 
 #[test]
 fn a_program_that_a_script_starts_in_the_background_answers_too() {
     let (status, said) = wait::retry(|| {
-        let program = until_ready(Attended::start(in_the_background(command("waits"))));
+        let program = until_ready(WatchedChild::start(in_the_background(command("waits"))));
         // SIGINT stays ignored, as in Go.
         program.signal(libc::SIGINT);
         program.signal(libc::SIGQUIT);
-        let (status, said) = program.end();
-        dumps::uncut(&said.err).map(|()| (status, said))
+        let (status, said) = program.wait_for_exit();
+        dumps::ensure_complete(&said.err).map(|()| (status, said))
     });
     assert_eq!(shown(status, &said).len(), 2, "{}", said.err);
 }
@@ -170,17 +170,19 @@ fn a_program_that_a_script_starts_in_the_background_answers_too() {
 #[test]
 fn a_program_in_the_background_that_ignores_it_itself_goes_on() {
     // The program's choice comes after the runtime's: Go's `signal.Ignore`.
-    let mut program = until_ready(Attended::start(in_the_background(command("ignored inside"))));
+    let mut program =
+        until_ready(WatchedChild::start(in_the_background(command("ignored inside"))));
     program.signal(libc::SIGQUIT);
-    program.end_input();
-    let (status, said) = program.end();
-    succeeded(status, &said, "ignored");
+    program.close_stdin();
+    let (status, said) = program.wait_for_exit();
+    assert_succeeded(status, &said, "ignored");
 }
 
 /// Go's children have SIGINT ignored and SIGQUIT as it is by default, if both were ignored for their parent.
 #[test]
 fn children_of_a_program_in_the_background_start_as_those_of_go() {
-    let (status, said) = Attended::start(in_the_background(command("children"))).end();
+    let (status, said) =
+        WatchedChild::start(in_the_background(command("children"))).wait_for_exit();
     assert!(status.success(), "{status:?}: {}", said.err);
     let mut lines = 0;
     for line in said.out.lines() {
@@ -197,7 +199,7 @@ fn children_of_a_program_in_the_background_start_as_those_of_go() {
 #[test]
 fn a_subscriber_gets_it_instead() {
     let (status, said) = quit("notified");
-    succeeded(status, &said, "got SIGQUIT");
+    assert_succeeded(status, &said, "got SIGQUIT");
 }
 
 #[test]

@@ -365,7 +365,7 @@ fn a_report_that_hangs_is_cut_short() {
     overflow("report hangs");
 }
 
-fn died_of(output: &Output, signal: i32) {
+fn assert_died_of(output: &Output, signal: i32) {
     let text = children::stderr(output);
     assert_eq!(output.status.signal(), Some(signal), "{:?}: {text}", output.status);
     assert!(!text.contains("fatal error"), "{text}");
@@ -379,7 +379,7 @@ fn other_faults_end_the_process_as_they_always_did() {
         "another's guard",
         "sent by kill",
     ] {
-        died_of(&children::run(scenario), libc::SIGSEGV);
+        assert_died_of(&children::run(scenario), libc::SIGSEGV);
     }
 }
 
@@ -389,7 +389,7 @@ fn threads_of_std_still_have_std_s_report() {
         [("a thread of std", "plain thread"), ("the main thread's own", "child")]
     {
         let output = children::run(scenario);
-        died_of(&output, libc::SIGABRT);
+        assert_died_of(&output, libc::SIGABRT);
         let text = children::stderr(&output);
         assert!(text.contains(name) && text.contains("has overflowed its stack"), "{text}");
     }
@@ -404,7 +404,7 @@ fn a_handler_that_was_there_before_is_called() {
         assert_eq!(output.status.code(), Some(11), "{}", children::stderr(&output));
     }
     let output = children::run("a handler for once was there");
-    died_of(&output, libc::SIGSEGV);
+    assert_died_of(&output, libc::SIGSEGV);
     let text = children::stderr(&output);
     assert_eq!(text.matches("called once").count(), 1, "{text}");
     let output = children::run("ignored before");

@@ -4,7 +4,7 @@
 //! `GOSCHED_PREEMPT_SECONDS` is how long each case goes on.
 
 use gosched_tests::preempting::{
-    self, CAN_MOVE, Mode, PROCS, Program, Said, repetitions, sooner_or_later,
+    self, CAN_MOVE, Mode, PROCS, Program, ProgramOutput, repetitions, run_until,
 };
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
@@ -67,7 +67,7 @@ fn one_that_is_preempted_goes_to_the_tail_of_the_global_queue() {
     for mode in MODES {
         let order = || program(&["order"], 1).mode(mode).slice("2ms");
         // More if it was preempted again before it had gone on.
-        sooner_or_later(order, |said| (1..=122).contains(&said.number("before")));
+        run_until(order, |said| (1..=122).contains(&said.number("before")));
     }
 }
 
@@ -78,7 +78,7 @@ fn a_timer_is_on_time_beside_goroutines_that_never_yield() {
         for per_p in ["1", "4"] {
             for mode in MODES {
                 let said = program(&["ticker", per_p], procs).mode(mode).run();
-                said.was_preempted();
+                said.assert_preempted();
                 assert!(said.number("ticks") >= 20, "{said}");
             }
         }
@@ -91,7 +91,7 @@ fn goroutines_that_never_yield_all_get_their_turns() {
     for (count, procs) in [("2", 1), ("16", 2), ("64", 2)] {
         for mode in MODES {
             let said = program(&["fair", count], procs).mode(mode).slice("1ms").run();
-            said.was_moved_if_allowed();
+            said.assert_moved_if_allowed();
             assert!(said.number("least") > 0, "{said}");
         }
     }
@@ -105,7 +105,7 @@ fn a_thousand_that_never_yield_all_get_on() {
         for (mode, count) in [(Mode::Both, if CAN_MOVE { many } else { 60 }), (Mode::InPlace, 60)] {
             let arguments = ["many hogs", &count.to_string()];
             let said = program(&arguments, procs).mode(mode).slice("500us").run();
-            said.was_moved_if_allowed();
+            said.assert_moved_if_allowed();
             assert!(said.number("least") > 0, "{said}");
         }
     }
@@ -116,9 +116,9 @@ fn a_thousand_that_never_yield_all_get_on() {
 fn the_slice_is_what_the_environment_says() {
     // For 200 ms of CPU time.
     let slices = |slice| move || program(&["slice", "200000", "1000"], 1).slice(slice);
-    sooner_or_later(slices("500us"), |said| said.number("preempted") > 20);
-    sooner_or_later(slices("5ms"), |said| (1..200).contains(&said.number("preempted")));
-    sooner_or_later(slices("2s"), |said| said.number("preempted") == 0);
+    run_until(slices("500us"), |said| said.number("preempted") > 20);
+    run_until(slices("5ms"), |said| (1..200).contains(&said.number("preempted")));
+    run_until(slices("2s"), |said| said.number("preempted") == 0);
 }
 
 #[test]
@@ -136,10 +136,10 @@ fn one_p_is_one_goroutine_at_a_time() {
         return eprintln!("skipped: a thread that looks on needs a CPU of its own");
     }
     for mode in MODES {
-        sooner_or_later(
+        run_until(
             || program(&["beats"], 1).mode(mode),
             |said| {
-                said.was_moved_if_allowed();
+                said.assert_moved_if_allowed();
                 let (one, several) = (said.number("one"), said.number("several"));
                 one >= 1000 && several * 50 < one
             },
@@ -161,7 +161,7 @@ fn no_more_threads_run_than_there_are_ps() {
     for procs in PROCS {
         for mode in MODES {
             let said = program(&["threads"], procs).mode(mode).run();
-            said.was_moved_if_allowed();
+            said.assert_moved_if_allowed();
             assert!(said.number("few") >= 50, "{said}");
         }
     }
@@ -185,8 +185,8 @@ fn many(mode: Mode, most_threads: usize) -> Program {
 }
 
 // How much CPU time they need: `benches/limits`.
-fn all_ended_on_few_threads(said: &Said, most_threads: u64) {
-    said.was_moved_if_allowed();
+fn assert_all_ended_on_few_threads(said: &ProgramOutput, most_threads: u64) {
+    said.assert_moved_if_allowed();
     assert_eq!(said.number("done"), count_of_many() as u64, "{said}");
     assert!(said.number("ours") <= most_threads, "{said}");
     // The main thread, the sampler, the program's watchdog, sysmon; and threads that have ended but which the kernel
@@ -197,12 +197,12 @@ fn all_ended_on_few_threads(said: &Said, most_threads: u64) {
 
 #[test]
 fn many_that_compute_end_in_time_on_few_threads() {
-    all_ended_on_few_threads(&many(Mode::Both, 34).run(), 34);
+    assert_all_ended_on_few_threads(&many(Mode::Both, 34).run(), 34);
 }
 
 #[test]
 fn many_that_stop_in_place_end_in_time_on_a_few_hundred_threads() {
-    all_ended_on_few_threads(&many(Mode::InPlace, 300).run(), 300);
+    assert_all_ended_on_few_threads(&many(Mode::InPlace, 300).run(), 300);
 }
 
 /// A user of no other process, who may have a hundred threads; root may have any number.
@@ -236,7 +236,7 @@ fn many_end_where_the_system_allows_few_threads() {
             probe.kill().unwrap();
             probe.wait().unwrap();
             program.command().stdout(Stdio::piped());
-            all_ended_on_few_threads(&program.run(), 34);
+            assert_all_ended_on_few_threads(&program.run(), 34);
         }
     }
 }

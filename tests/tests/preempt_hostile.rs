@@ -2,7 +2,7 @@
 //! the end of their stacks, at their beginning and their end. Each case is a program of its own: see
 //! `src/bin/preempt_program`. `GOSCHED_PREEMPT_SECONDS` is how long each goes on.
 
-use gosched_tests::preempting::{Mode, PROCS, Program, Said, repetitions};
+use gosched_tests::preempting::{Mode, PROCS, Program, ProgramOutput, repetitions};
 
 const MODES: [Mode; 2] = [Mode::Both, Mode::InPlace];
 
@@ -11,22 +11,26 @@ fn program(arguments: &[&str], procs: usize) -> Program {
 }
 
 /// Runs it on 1, 2 and 4 Ps, in both modes.
-fn everywhere(arguments: &[&str], slice: &str, check: impl Fn(&Said)) {
-    everywhere_with(arguments, |program| program.slice(slice), check);
+fn in_all_modes(arguments: &[&str], slice: &str, check: impl Fn(&ProgramOutput)) {
+    in_all_modes_with(arguments, |program| program.slice(slice), check);
 }
 
-fn everywhere_with(arguments: &[&str], change: impl Fn(Program) -> Program, check: impl Fn(&Said)) {
+fn in_all_modes_with(
+    arguments: &[&str],
+    change: impl Fn(Program) -> Program,
+    check: impl Fn(&ProgramOutput),
+) {
     for procs in PROCS {
         for mode in [Mode::Both, Mode::InPlace] {
             let said = change(program(arguments, procs).mode(mode)).run();
-            said.was_preempted();
+            said.assert_preempted();
             check(&said);
         }
     }
 }
 
 /// For programs in which everybody has to get on.
-fn all_got_on(said: &Said) {
+fn assert_all_progressed(said: &ProgramOutput) {
     assert!(said.number("least") > 0, "{said}");
 }
 
@@ -36,21 +40,21 @@ fn preempted_in_malloc_with_one_arena() {
         let tunables = "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1";
         program.slice("200us").set("MALLOC_ARENA_MAX", "1").set("GLIBC_TUNABLES", tunables)
     };
-    everywhere_with(&["malloc"], one_arena, |said| {
-        all_got_on(said);
+    in_all_modes_with(&["malloc"], one_arena, |said| {
+        assert_all_progressed(said);
         assert!(said.number("outside") + said.number("deferred") > 0, "never in libc: {said}");
     });
 }
 
 #[test]
 fn preempted_with_a_mutex_of_std_s() {
-    everywhere(&["std mutex"], "1ms", all_got_on);
+    in_all_modes(&["std mutex"], "1ms", assert_all_progressed);
 }
 
 #[test]
 fn preempted_with_the_lock_of_the_standard_output() {
-    everywhere(&["stdout"], "1ms", |said| {
-        all_got_on(said);
+    in_all_modes(&["stdout"], "1ms", |said| {
+        assert_all_progressed(said);
         let is_ours = |line: &&str| line.starts_with("first ") || line.starts_with("second ");
         let lines: Vec<&str> = said.text.lines().filter(is_ours).collect();
         let pairs = lines.iter().filter(|line| line.starts_with("first ")).count();
@@ -64,23 +68,23 @@ fn preempted_with_the_lock_of_the_standard_output() {
 
 #[test]
 fn preempted_with_a_lock_that_others_spin_for() {
-    everywhere(&["spinlock"], "1ms", |said| {
-        all_got_on(said);
-        said.was_moved_if_allowed();
+    in_all_modes(&["spinlock"], "1ms", |said| {
+        assert_all_progressed(said);
+        said.assert_moved_if_allowed();
     });
 }
 
 #[test]
 fn preempted_while_unwinding_and_in_lists_of_the_linker() {
-    everywhere(&["unwind"], "200us", all_got_on);
+    in_all_modes(&["unwind"], "200us", assert_all_progressed);
 }
 
 #[test]
 fn registers_flags_and_the_red_zone_are_as_they_were() {
-    everywhere(&["registers"], "100us", |said| {
+    in_all_modes(&["registers"], "100us", |said| {
         println!("{said}");
-        all_got_on(said);
-        said.was_moved_if_allowed();
+        assert_all_progressed(said);
+        said.assert_moved_if_allowed();
     });
     if cfg!(target_feature = "crt-static") {
         return; // never moved
@@ -88,14 +92,14 @@ fn registers_flags_and_the_red_zone_are_as_they_were() {
     for procs in PROCS {
         let said = program(&["registers"], procs).mode(Mode::Moving).slice("100us").run();
         println!("{said}");
-        all_got_on(&said);
-        said.was_preempted();
+        assert_all_progressed(&said);
+        said.assert_preempted();
     }
 }
 
 #[test]
 fn ps_come_and_go_while_goroutines_are_preempted() {
-    everywhere(&["resize"], "500us", |said| {
+    in_all_modes(&["resize"], "500us", |said| {
         assert!(said.number("changes") > 10 && said.number("started") > 2, "{said}");
     });
 }
@@ -116,18 +120,18 @@ fn the_process_ends_while_goroutines_are_preempted() {
 
 #[test]
 fn preempted_in_its_first_moments() {
-    everywhere(&["short"], "100us", |said| assert!(said.number("started") >= 400, "{said}"));
+    in_all_modes(&["short"], "100us", |said| assert!(said.number("started") >= 400, "{said}"));
 }
 
 #[test]
 fn preempted_in_destructors_of_thread_locals() {
-    everywhere(&["destructors"], "100us", |said| assert!(said.number("ended") > 10, "{said}"));
+    in_all_modes(&["destructors"], "100us", |said| assert!(said.number("ended") > 10, "{said}"));
 }
 
 fn preempted_in(place: &str) {
     let rounds = repetitions(4, 20);
     let arguments = ["place", place, &rounds.to_string()];
-    everywhere(&arguments, "1ms", |said| {
+    in_all_modes(&arguments, "1ms", |said| {
         assert_eq!(said.number("rounds"), rounds as u64, "{said}")
     });
 }
@@ -159,17 +163,17 @@ fn preempted_after_it_forked() {
 
 #[test]
 fn preempted_near_the_end_of_the_stack_it_asked_for() {
-    everywhere(&["deep", "asked for"], "100us", all_got_on);
+    in_all_modes(&["deep", "asked for"], "100us", assert_all_progressed);
 }
 
 #[test]
 fn preempted_near_the_end_of_all_stack_there_is() {
-    everywhere(&["deep", "all there is"], "100us", all_got_on);
+    in_all_modes(&["deep", "all there is"], "100us", assert_all_progressed);
 }
 
 #[test]
 fn channels_locks_and_timers_lose_nothing() {
-    everywhere(&["mixed"], "100us", |said| {
+    in_all_modes(&["mixed"], "100us", |said| {
         for word in ["received", "locked", "fired"] {
             assert!(said.number(word) > 10, "{said}");
         }
@@ -177,7 +181,7 @@ fn channels_locks_and_timers_lose_nothing() {
 }
 
 fn fork(kind: &str) {
-    everywhere(&["fork", kind], "200us", |said| assert!(said.number("children") > 1, "{said}"));
+    in_all_modes(&["fork", kind], "200us", |said| assert!(said.number("children") > 1, "{said}"));
 }
 
 #[test]

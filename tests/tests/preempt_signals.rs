@@ -1,7 +1,7 @@
 //! Preemption is by a signal: what that means for calls that wait, for the program's own masks and handlers.
 //! Each case is a program of its own: see `src/bin/preempt_program`.
 
-use gosched_tests::preempting::{Mode, PROCS, Program, sooner_or_later};
+use gosched_tests::preempting::{Mode, PROCS, Program, run_until};
 
 const MODES: [Mode; 2] = [Mode::Both, Mode::InPlace];
 
@@ -14,7 +14,7 @@ fn marked_calls_are_never_interrupted() {
     for procs in PROCS {
         for mode in MODES {
             let said = program(&["marked calls"], procs).mode(mode).slice("1ms").run();
-            said.was_moved_if_allowed();
+            said.assert_moved_if_allowed();
             assert!(said.number("least") > 0, "{said}");
             assert_eq!(said.number("interrupted"), 0, "{said}");
         }
@@ -26,7 +26,7 @@ fn a_storm_of_the_same_signal_harms_nobody() {
     for procs in PROCS {
         for mode in MODES {
             let said = program(&["storm"], procs).mode(mode).slice("1ms").run();
-            said.was_moved_if_allowed();
+            said.assert_moved_if_allowed();
             assert!(said.number("least") > 0, "{said}");
             assert!(said.number("sent") > 1000, "{said}");
         }
@@ -39,8 +39,8 @@ fn a_handler_of_before_is_called_for_what_others_send_only() {
         for kind in ["info", "plain"] {
             for mode in MODES {
                 let chain = || program(&["chain", kind], procs).mode(mode).slice("1ms");
-                sooner_or_later(chain, |said| {
-                    said.was_moved_if_allowed();
+                run_until(chain, |said| {
+                    said.assert_moved_if_allowed();
                     assert_eq!(said.number("early"), 0, "{said}");
                     let (called, sent) = (said.number("called"), said.number("sent"));
                     assert!(called >= 60 && called <= sent, "{said}");
@@ -57,7 +57,7 @@ fn without_a_handler_of_before_what_others_send_is_nothing() {
     for procs in PROCS {
         for kind in ["ignored", "default"] {
             let said = program(&["chain", kind], procs).slice("1ms").run();
-            said.was_moved_if_allowed();
+            said.assert_moved_if_allowed();
             assert_eq!(said.number("called"), 0, "{said}");
         }
     }
@@ -75,7 +75,7 @@ fn one_that_blocks_the_signal_is_preempted_when_it_comes_in() {
     }
 }
 
-fn leaves_its_mask(ways: &[&str], slice: &str) {
+fn assert_mask_restored(ways: &[&str], slice: &str) {
     for way in ways {
         for procs in PROCS {
             for mode in MODES {
@@ -88,17 +88,17 @@ fn leaves_its_mask(ways: &[&str], slice: &str) {
 
 #[test]
 fn a_goroutine_that_waits_leaves_the_mask_as_it_was() {
-    leaves_its_mask(&["sleep", "receive", "yield", "call"], "1ms");
+    assert_mask_restored(&["sleep", "receive", "yield", "call"], "1ms");
 }
 
 #[test]
 fn a_goroutine_that_ends_leaves_the_mask_as_it_was() {
-    leaves_its_mask(&["end", "panic", "goexit", "locked"], "1ms");
+    assert_mask_restored(&["end", "panic", "goexit", "locked"], "1ms");
 }
 
 #[test]
 fn a_goroutine_that_is_preempted_leaves_the_mask_as_it_was() {
-    leaves_its_mask(&["preempted"], "200us");
+    assert_mask_restored(&["preempted"], "200us");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn handlers_return_on_the_thread_that_they_were_called_on() {
     for procs in PROCS {
         for mode in MODES {
             let said = program(&["handlers"], procs).mode(mode).slice("100us").run();
-            said.was_moved_if_allowed();
+            said.assert_moved_if_allowed();
             assert!(said.number("sent") >= 100, "{said}");
         }
     }

@@ -4,7 +4,7 @@ use gosched::process::{Child, Command, Stdio};
 use gosched::signal::Signal;
 use gosched::{go, run};
 use gosched_tests::children;
-use gosched_tests::parties::{Kind, in_both, join_all};
+use gosched_tests::parties::{ActorKind, in_goroutine_and_thread, join_all};
 use gosched_tests::wait::{settle, until};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -48,7 +48,7 @@ fn passes(scenario: &str) {
 
 #[test]
 fn output_has_both_streams_and_the_status() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let output = shell("printf out; printf err >&2; exit 3").output().unwrap();
         assert_eq!(output.stdout, b"out");
         assert_eq!(output.stderr, b"err");
@@ -58,7 +58,7 @@ fn output_has_both_streams_and_the_status() {
 
 #[test]
 fn the_builder_says_what_std_s_does() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let mut command = shell("echo $0 $ONE $TWO $THREE; pwd");
         command.env_clear().env("ONE", "1").envs([("TWO", "2"), ("THREE", "3")]);
         command.env_remove("TWO").current_dir("/").arg("name");
@@ -75,7 +75,7 @@ fn the_builder_says_what_std_s_does() {
 
 #[test]
 fn output_leaves_the_streams_as_they_were_said() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let mut command = shell("cat; echo error >&2");
         command.stderr(Stdio::null());
         let output = command.output().unwrap();
@@ -88,7 +88,7 @@ fn output_leaves_the_streams_as_they_were_said() {
 
 #[test]
 fn what_cannot_be_started_says_why() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let error = Command::new("/no/such/program").spawn().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
         let error = Command::new("/").status().unwrap_err();
@@ -98,7 +98,7 @@ fn what_cannot_be_started_says_why() {
 
 #[test]
 fn exit_codes_and_signals_are_told() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         for code in [0, 1, 42, 255] {
             assert_eq!(shell(&format!("exit {code}")).status().unwrap().code(), Some(code));
         }
@@ -109,7 +109,7 @@ fn exit_codes_and_signals_are_told() {
 
 #[test]
 fn a_lot_on_both_pipes_at_once_gets_through() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let script = "head -c 300000 /dev/zero >&2; head -c 300000 /dev/zero; \
                       head -c 300000 /dev/zero >&2; head -c 300000 /dev/zero";
         let output = shell(script).output().unwrap();
@@ -119,7 +119,7 @@ fn a_lot_on_both_pipes_at_once_gets_through() {
 
 #[test]
 fn a_child_is_talked_to_through_pipes() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let mut cat = Command::new("cat");
         let mut cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (mut stdin, mut stdout) = (cat.stdin.take().unwrap(), cat.stdout.take().unwrap());
@@ -136,7 +136,7 @@ fn a_child_is_talked_to_through_pipes() {
 
 #[test]
 fn wait_closes_standard_input() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let cat = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         assert!(cat.wait().unwrap().success());
         assert_eq!(cat.stdin.unwrap().close().unwrap_err().kind(), ErrorKind::NotConnected);
@@ -145,7 +145,7 @@ fn wait_closes_standard_input() {
 
 #[test]
 fn pipes_have_deadlines() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let mut child = patient().stdout(Stdio::piped()).spawn().unwrap();
         let mut stdout = child.stdout.take().unwrap();
         stdout.set_deadline(Some(Instant::now())).unwrap();
@@ -157,7 +157,7 @@ fn pipes_have_deadlines() {
 
 #[test]
 fn one_child_s_output_is_another_s_input() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let mut first = shell("echo b; echo a").stdout(Stdio::piped()).spawn().unwrap();
         let stdout = first.stdout.take().unwrap();
         let second = Command::new("sort").stdin(stdout).output().unwrap();
@@ -171,7 +171,7 @@ fn any_number_may_wait_and_one_may_kill() {
     let child = Arc::new(patient().spawn().unwrap());
     let waiting = (0..6).map(|i| {
         let child = child.clone();
-        gosched_tests::parties::mixed(i).start(move || child.wait().unwrap().signal())
+        gosched_tests::parties::kind_for(i).start(move || child.wait().unwrap().signal())
     });
     let waiting: Vec<_> = waiting.collect();
     settle();
@@ -195,7 +195,7 @@ fn older_kernels_will_do() {
 
 #[test]
 fn a_child_gets_the_signal_it_is_sent() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let child = patient().spawn().unwrap();
         child.send_signal(Signal::USR1).unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGUSR1));
@@ -204,7 +204,7 @@ fn a_child_gets_the_signal_it_is_sent() {
 
 #[test]
 fn a_dropped_child_goes_on_unless_told_otherwise() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let mut child = Command::new("cat");
         let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -225,7 +225,7 @@ fn a_dropped_child_goes_on_unless_told_otherwise() {
 
 #[test]
 fn code_before_the_program_runs_in_the_child() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let mut command = shell("umask");
         // SAFETY: a system call, without memory.
         let run_before = || {
@@ -304,7 +304,7 @@ fn no_children_are_left() {
 
 #[test]
 fn others_run_while_one_waits() {
-    Kind::Goroutine
+    ActorKind::Goroutine
         .start(|| {
             let child = Arc::new(patient().spawn().unwrap());
             let waiting = child.clone();

@@ -716,26 +716,26 @@ fn many_threads_call_run_at_once() {
 // ---- futures ----
 
 /// Counts its calls, and unparks who made it.
-struct Bell {
-    rings: AtomicUsize,
+struct UnparkWaker {
+    wake_count: AtomicUsize,
     goroutine: Option<Goroutine>,
     thread: std::thread::Thread,
 }
 
-impl Bell {
-    fn new() -> Arc<Bell> {
+impl UnparkWaker {
+    fn new() -> Arc<UnparkWaker> {
         let (goroutine, thread) = (current(), std::thread::current());
-        Arc::new(Bell { rings: AtomicUsize::new(0), goroutine, thread })
+        Arc::new(UnparkWaker { wake_count: AtomicUsize::new(0), goroutine, thread })
     }
 
     fn rings(&self) -> usize {
-        self.rings.load(SeqCst)
+        self.wake_count.load(SeqCst)
     }
 }
 
-impl Wake for Bell {
-    fn wake(self: Arc<Bell>) {
-        self.rings.fetch_add(1, SeqCst);
+impl Wake for UnparkWaker {
+    fn wake(self: Arc<UnparkWaker>) {
+        self.wake_count.fetch_add(1, SeqCst);
         match &self.goroutine {
             Some(goroutine) => goroutine.unpark(),
             None => self.thread.unpark(),
@@ -745,7 +745,7 @@ impl Wake for Bell {
 
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    let waker = Waker::from(Bell::new());
+    let waker = Waker::from(UnparkWaker::new());
     loop {
         if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return result;
@@ -794,7 +794,7 @@ fn the_last_waker_is_the_one_that_is_called() {
     everywhere(|| {
         let (handle, gate) = gated(9);
         let mut future = handle.into_future();
-        let bells: Vec<_> = (0..5).map(|_| Bell::new()).collect();
+        let bells: Vec<_> = (0..5).map(|_| UnparkWaker::new()).collect();
         for bell in &bells {
             let waker = Waker::from(bell.clone());
             let mut context = Context::from_waker(&waker);
@@ -821,7 +821,7 @@ fn a_future_dropped_while_it_waits_detaches_the_goroutine() {
         let drops = Arc::new(AtomicUsize::new(0));
         let (handle, gate) = gated(Counted(drops.clone()));
         let mut future = handle.into_future();
-        let bell = Bell::new();
+        let bell = UnparkWaker::new();
         let waker = Waker::from(bell.clone());
         assert!(pin!(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
         drop((future, waker));
@@ -838,7 +838,7 @@ fn a_future_of_a_goroutine_that_has_ended_is_ready_at_once() {
     everywhere(|| {
         let handle = go(|| 3);
         until("it has ended", || handle.is_finished());
-        let bell = Bell::new();
+        let bell = UnparkWaker::new();
         let waker = Waker::from(bell.clone());
         let mut future = handle.into_future();
         assert!(pin!(&mut future).poll(&mut Context::from_waker(&waker)).is_ready());
@@ -851,7 +851,7 @@ fn a_future_of_a_goroutine_that_has_ended_is_ready_at_once() {
 fn polls_that_race_with_the_end_are_woken_or_ready() {
     for _ in 0..2000 {
         let handle = go(|| 1);
-        let bell = Bell::new();
+        let bell = UnparkWaker::new();
         let waker = Waker::from(bell.clone());
         let mut future = handle.into_future();
         let mut context = Context::from_waker(&waker);

@@ -32,13 +32,13 @@ fn a_destructor_of_a_thread_local_may_wait_after_goexit() {
 }
 
 /// A waker whose drop does something.
-struct Surprising(fn());
+struct WakerWithDrop(fn());
 
-impl Wake for Surprising {
+impl Wake for WakerWithDrop {
     fn wake(self: Arc<Self>) {}
 }
 
-impl Drop for Surprising {
+impl Drop for WakerWithDrop {
     fn drop(&mut self) {
         (self.0)();
     }
@@ -49,7 +49,7 @@ fn polls_with(surprise: fn()) -> std::thread::Result<()> {
     let goroutine = handle.goroutine().clone();
     let mut future = handle.into_future();
     {
-        let waker = Waker::from(Arc::new(Surprising(surprise)));
+        let waker = Waker::from(Arc::new(WakerWithDrop(surprise)));
         assert!(pin!(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
     }
     let second = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

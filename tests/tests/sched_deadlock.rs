@@ -2,7 +2,7 @@
 //! does not say so a moment before. Each case is a program of its own: see `src/bin/sched_program.rs`. A deadlock
 //! that shows only after the idle time of 10 s is in `sched_idle`; the bench `limits` measures how soon the report comes.
 
-use gosched_tests::attended::Attended;
+use gosched_tests::attended::WatchedChild;
 use gosched_tests::children;
 use std::process::{Command, Output};
 
@@ -21,10 +21,10 @@ fn other_program(name: &str) -> Output {
 
 /// The report of a program that ends in a deadlock.
 fn deadlock(name: &str, first: &str) -> String {
-    is_deadlock(name, first, &program(name))
+    assert_deadlock(name, first, &program(name))
 }
 
-fn is_deadlock(name: &str, first: &str, output: &Output) -> String {
+fn assert_deadlock(name: &str, first: &str, output: &Output) -> String {
     let text = children::stderr(output);
     assert_eq!(output.status.code(), Some(2), "{name}: {:?}: {text}", output.status);
     let lines: Vec<&str> = text.lines().collect();
@@ -34,30 +34,30 @@ fn is_deadlock(name: &str, first: &str, output: &Output) -> String {
 }
 
 fn passes(name: &str) -> String {
-    does_pass(name, &program(name))
+    assert_passes(name, &program(name))
 }
 
-fn does_pass(name: &str, output: &Output) -> String {
+fn assert_passes(name: &str, output: &Output) -> String {
     let text = children::stderr(output);
     assert!(output.status.success(), "{name}: {:?}: {text}", output.status);
     assert!(!text.contains("fatal error"), "{name}: {text}");
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn has_line(text: &str, line: &str) {
+fn assert_has_line(text: &str, line: &str) {
     assert!(text.lines().any(|found| found == line), "no `{line}` in: {text}");
 }
 
 // A.16.6
 #[test]
 fn main_that_parks_for_ever_is_a_deadlock() {
-    has_line(&deadlock("park", ASLEEP), "goroutine 1 [park]:");
+    assert_has_line(&deadlock("park", ASLEEP), "goroutine 1 [park]:");
 }
 
 // A.16.6
 #[test]
 fn a_caller_of_run_who_waits_for_ever_is_a_deadlock() {
-    has_line(&deadlock("park in run", ASLEEP), "goroutine 1 [park]:");
+    assert_has_line(&deadlock("park in run", ASLEEP), "goroutine 1 [park]:");
 }
 
 // A.16.6
@@ -80,7 +80,7 @@ fn thread_that_waits<'a>(text: &'a str, reason: &str) -> &'a str {
 #[test]
 fn a_thread_that_waits_for_ever_is_shown_with_its_place() {
     let name = "a thread receives";
-    let text = is_deadlock(name, ASLEEP, &other_program(name));
+    let text = assert_deadlock(name, ASLEEP, &other_program(name));
     let thread = thread_that_waits(&text, "chan receive");
     assert!(thread.contains("receives_for_ever("), "{text}");
     assert!(thread.contains("tests/src/bin/deadlock_program.rs:"), "{text}");
@@ -90,7 +90,7 @@ fn a_thread_that_waits_for_ever_is_shown_with_its_place() {
 #[test]
 fn goroutines_that_join_each_other_are_a_deadlock() {
     let text = deadlock("join cycle", ASLEEP);
-    has_line(&text, "goroutine 1 [park]:");
+    assert_has_line(&text, "goroutine 1 [park]:");
     let headers = text.lines().filter(|line| line.starts_with("goroutine ")).count();
     assert_eq!(headers, 3, "all three are shown: {text}");
 }
@@ -115,7 +115,7 @@ fn the_report_shows_every_goroutine_with_its_name() {
 // A.16.6
 #[test]
 fn a_locked_goroutine_that_waits_for_ever_is_shown_as_locked_to_its_thread() {
-    has_line(&deadlock("park locked", ASLEEP), "goroutine 1 [park, locked to thread]:");
+    assert_has_line(&deadlock("park locked", ASLEEP), "goroutine 1 [park, locked to thread]:");
 }
 
 // A.16.6
@@ -172,7 +172,7 @@ fn a_timer_on_whose_channel_nobody_waits_does_not_hide_a_deadlock() {
         "a timer nobody hears",
         "a ticker nobody hears any more",
     ] {
-        is_deadlock(name, ASLEEP, &other_program(name));
+        assert_deadlock(name, ASLEEP, &other_program(name));
     }
 }
 
@@ -187,7 +187,7 @@ fn a_timer_that_somebody_waits_for_is_no_deadlock() {
         "a function will run",
         "a tick that nobody waited for is there",
     ] {
-        assert_eq!(does_pass(name, &other_program(name)), "over\n", "{name}");
+        assert_eq!(assert_passes(name, &other_program(name)), "over\n", "{name}");
     }
 }
 
@@ -199,7 +199,7 @@ fn a_run_with_a_seed_tells_it_when_it_ends_badly() {
         let output = command.arg(name).env("GOSCHED_SEED", "4711").output().unwrap();
         let text = children::stderr(&output);
         assert_eq!(output.status.code(), Some(code), "{name}: {text}");
-        has_line(&text, "note: the scheduler's choices come from GOSCHED_SEED=4711");
+        assert_has_line(&text, "note: the scheduler's choices come from GOSCHED_SEED=4711");
         let without = children::stderr(&other_program(name));
         assert!(!without.contains("GOSCHED_SEED"), "{name}: {without}");
     }
@@ -219,23 +219,23 @@ fn without_proc(name: &str) -> Output {
 #[test]
 fn a_deadlock_is_found_where_there_is_no_proc() {
     for name in ["parks", "a thread receives", "a ticker nobody hears"] {
-        is_deadlock(name, ASLEEP, &without_proc(name));
+        assert_deadlock(name, ASLEEP, &without_proc(name));
     }
 }
 
 #[test]
 fn a_thread_that_will_unpark_is_no_deadlock_where_there_is_no_proc() {
     let name = "a thread will unpark";
-    assert_eq!(does_pass(name, &without_proc(name)), "over\n");
+    assert_eq!(assert_passes(name, &without_proc(name)), "over\n");
 }
 
 /// Nothing tells how many threads there are: the process is not ended, but says that it may be stuck.
 #[test]
 fn where_threads_cannot_be_counted_a_program_that_sleeps_for_long_says_so() {
-    let mut program = Attended::start(command_without_proc("threads cannot be counted"));
+    let mut program = WatchedChild::start(command_without_proc("threads cannot be counted"));
     program.wait_for("warning", |said| said.err.ends_with('\n'));
-    program.end_input();
-    let (status, said) = program.end();
+    program.close_stdin();
+    let (status, said) = program.wait_for_exit();
     assert!(status.success(), "{status:?}: {}", said.err);
     assert_eq!(said.out, "over\n");
     assert!(

@@ -1,7 +1,7 @@
 //! A system that refuses, goroutines that do not stop, and Ps that change hands all the time: nothing hangs, and nothing is
 //! lost without a word. Each case is a program of its own: see `src/bin/hostile_program.rs`.
 
-use gosched_tests::attended::Attended;
+use gosched_tests::attended::WatchedChild;
 use gosched_tests::refuse;
 use gosched_tests::wait::until;
 use std::io::{BufRead, BufReader};
@@ -150,11 +150,11 @@ fn where_no_signal_can_be_sent_that_is_said_once_and_goroutines_take_turns() {
     let calls = [libc::SYS_rt_tgsigqueueinfo, libc::SYS_tgkill];
     let sentence = "runtime: the system refuses to signal threads";
     let command = refusing(libc::EPERM, &calls, &["turns until the input ends"]);
-    let mut child = Attended::start(command);
+    let mut child = WatchedChild::start(command);
     // A goroutine is asked to stop after a slice of CPU time, which takes longer where others use the CPUs.
     child.wait_for("refusal", |said| said.err.contains(sentence));
-    child.end_input();
-    let (status, said) = child.end();
+    child.close_stdin();
+    let (status, said) = child.wait_for_exit();
     assert!(status.success() && said.out.ends_with("done\n"), "{status}: {}{}", said.out, said.err);
     assert_eq!(said.err.matches(sentence).count(), 1, "{}", said.err);
 }

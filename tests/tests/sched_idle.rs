@@ -96,7 +96,7 @@ fn end(mut child: Child) {
 
 /// Looks at a process every two seconds until it used nothing between two looks, at most so many times: all that was
 /// seen if it never did.
-fn quiet(process: u32, looks: usize) -> Result<(), Vec<Use>> {
+fn wait_until_quiet(process: u32, looks: usize) -> Result<(), Vec<Use>> {
     let mut seen = vec![used(process)];
     while seen.len() < looks {
         std::thread::sleep(Duration::from_secs(2));
@@ -115,14 +115,14 @@ fn stays_idle(name: &str) {
         let (child, start) = (idle(name), Instant::now());
         std::thread::sleep(Duration::from_millis(500));
         // Within this time surplus threads have not ended yet. A busy machine may need another attempt.
-        match quiet(child.id(), 5) {
+        match wait_until_quiet(child.id(), 5) {
             Ok(()) => break (child, start),
             Err(seen) => assert!(Instant::now() < deadline, "{name}: woken or busy: {seen:#?}"),
         }
         end(child);
     };
     std::thread::sleep(Duration::from_millis(10_500).saturating_sub(start.elapsed()));
-    if let Err(seen) = quiet(child.id(), 60) {
+    if let Err(seen) = wait_until_quiet(child.id(), 60) {
         panic!("{name}: woken or busy after its surplus threads have ended: {seen:#?}");
     }
     end(child);
@@ -205,7 +205,7 @@ fn a_deadlock_is_found_later() {
 #[test]
 fn a_hundred_thousand_parked_goroutines_need_a_handful_of_threads() {
     // A busy machine stops threads in the middle of something, such as a page fault: each P goes on with another.
-    wait::sooner_or_later(true, || {
+    wait::retry_until_eq(true, || {
         let mut command = program("many");
         // Guards by mprotect take two mappings a stack, of which a process may have 65530.
         command.env("GOMAXPROCS", "2").env_remove("GOSCHED_GUARD");

@@ -222,7 +222,7 @@ fn two_yield() {
     assert_eq!(log.entries(), expected);
 }
 
-fn note(log: &Log, countdown: &Countdown, entry: usize) {
+fn spawn_logger(log: &Log, countdown: &Countdown, entry: usize) {
     let (log, countdown) = (log.clone(), countdown.clone());
     go(move || {
         log.push(entry);
@@ -249,8 +249,8 @@ fn readied() {
         yield_now();
     }
     yield_now();
-    note(&log, &countdown, 1);
-    note(&log, &countdown, 2);
+    spawn_logger(&log, &countdown, 1);
+    spawn_logger(&log, &countdown, 2);
     r.goroutine().unpark();
     countdown.wait();
     assert_eq!(log.entries(), [R, 1, 2]);

@@ -42,7 +42,7 @@ fn the_scheduler_allocates_nothing_with_preemption_off() {
 }
 
 /// Fatal with the sentence where rules are checked; elsewhere it just works.
-fn is_fatal_in_debug_builds(scenario: &str, sentence: &str) {
+fn assert_fatal_in_debug_builds(scenario: &str, sentence: &str) {
     let output = children::run(scenario);
     let text = children::stderr(&output);
     if cfg!(all(debug_assertions, not(feature = "threads"), not(feature = "system-alloc"))) {
@@ -59,14 +59,14 @@ fn is_fatal_in_debug_builds(scenario: &str, sentence: &str) {
 
 #[test]
 fn an_allocation_with_preemption_off_is_fatal_in_debug_builds() {
-    is_fatal_in_debug_builds("allocates", "with preemption off");
+    assert_fatal_in_debug_builds("allocates", "with preemption off");
 }
 
 #[test]
 fn an_allocation_while_the_world_is_stopped_is_fatal_in_debug_builds() {
     let sentence = "by a thread that has stopped the world";
-    is_fatal_in_debug_builds("a thread allocates in a stopped world", sentence);
-    is_fatal_in_debug_builds("a goroutine allocates in a stopped world", sentence);
+    assert_fatal_in_debug_builds("a thread allocates in a stopped world", sentence);
+    assert_fatal_in_debug_builds("a goroutine allocates in a stopped world", sentence);
 }
 
 #[cfg(not(feature = "threads"))]

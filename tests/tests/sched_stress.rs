@@ -70,12 +70,12 @@ impl Forest {
 }
 
 /// Dropped when its goroutine ends, however it ends.
-struct Life {
+struct EndGuard {
     forest: Arc<Forest>,
     place: usize,
 }
 
-impl Drop for Life {
+impl Drop for EndGuard {
     fn drop(&mut self) {
         self.forest.ended[self.place].fetch_add(1, SeqCst);
         self.forest.all_ended.fetch_add(1, SeqCst);
@@ -83,24 +83,24 @@ impl Drop for Life {
 }
 
 /// A result, which somebody must drop.
-struct Fruit {
+struct NodeResult {
     forest: Arc<Forest>,
     place: usize,
 }
 
-impl Drop for Fruit {
+impl Drop for NodeResult {
     fn drop(&mut self) {
         self.forest.dropped.fetch_add(1, SeqCst);
     }
 }
 
-struct Planted {
-    handle: JoinHandle<Fruit>,
+struct SpawnedNode {
+    handle: JoinHandle<NodeResult>,
     place: usize,
     end: End,
 }
 
-impl Planted {
+impl SpawnedNode {
     fn join(self) {
         match self.handle.join() {
             Ok(fruit) => assert_eq!((fruit.place, End::Return), (self.place, self.end)),
@@ -113,11 +113,11 @@ impl Planted {
     }
 }
 
-fn plant(
+fn spawn_node(
     forest: &Arc<Forest>,
     random: &mut Random,
     wake: Option<gosched::Goroutine>,
-) -> Option<Planted> {
+) -> Option<SpawnedNode> {
     let place = forest.place()?;
     let end = match random.below(8) {
         0 => End::Panic,
@@ -125,7 +125,7 @@ fn plant(
         _ => End::Return,
     };
     let mut own = Random::new(random.below(u64::MAX) ^ place as u64);
-    let life = Life { forest: forest.clone(), place };
+    let life = EndGuard { forest: forest.clone(), place };
     let body = move || {
         let life = life;
         life.forest.ran[place].fetch_add(1, SeqCst);
@@ -135,9 +135,9 @@ fn plant(
             }
             wake.unpark();
         }
-        grow(&life.forest, &mut own);
+        run_node(&life.forest, &mut own);
         match end {
-            End::Return => Fruit { forest: life.forest.clone(), place },
+            End::Return => NodeResult { forest: life.forest.clone(), place },
             End::Panic => std::panic::panic_any(place),
             End::Exit => goexit(),
         }
@@ -146,20 +146,20 @@ fn plant(
         0 => Builder::new().name("named").stack_size(2 << 20).go(body).unwrap(),
         _ => go(body),
     };
-    Some(Planted { handle, place, end })
+    Some(SpawnedNode { handle, place, end })
 }
 
 /// What a goroutine does in its life.
-fn grow(forest: &Arc<Forest>, random: &mut Random) {
+fn run_node(forest: &Arc<Forest>, random: &mut Random) {
     let mut children = vec![];
     for _ in 0..random.below(8) {
         match random.below(10) {
-            0..=3 => children.extend(plant(forest, random, None)),
-            4 => drop(plant(forest, random, None)),
+            0..=3 => children.extend(spawn_node(forest, random, None)),
+            4 => drop(spawn_node(forest, random, None)),
             5 => yield_now(),
             6 => {
                 // Somebody else's token may let it pass early: that is no harm.
-                if let Some(child) = plant(forest, random, current()) {
+                if let Some(child) = spawn_node(forest, random, current()) {
                     park();
                     children.push(child);
                 }
@@ -217,7 +217,7 @@ fn forest(seed: u64) {
             let forest = forest.clone();
             std::thread::spawn(move || {
                 let mut random = Random::new(seed + i);
-                while let Some(root) = plant(&forest, &mut random, None) {
+                while let Some(root) = spawn_node(&forest, &mut random, None) {
                     if random.below(4) > 0 {
                         root.join();
                     }
@@ -227,7 +227,7 @@ fn forest(seed: u64) {
         .collect();
     run(|| {
         let mut random = Random::new(seed + 7);
-        while let Some(root) = plant(&forest, &mut random, None) {
+        while let Some(root) = spawn_node(&forest, &mut random, None) {
             root.join();
         }
         while forest.all_ended.load(SeqCst) < size {

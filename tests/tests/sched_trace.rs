@@ -4,7 +4,7 @@
 use gosched::runtime::sched_trace;
 use gosched::{go, park, run};
 use gosched_tests::children;
-use gosched_tests::wait::{LIMIT, sooner_or_later};
+use gosched_tests::wait::{LIMIT, retry_until_eq};
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -127,7 +127,7 @@ fn lines<'a>(text: impl Iterator<Item = &'a str>) -> Lines {
     all
 }
 
-fn is_moving() -> bool {
+fn is_multi_thread() -> bool {
     !cfg!(feature = "threads")
 }
 
@@ -160,7 +160,7 @@ fn a_trace_has_a_plain_line_then_ps_ms_and_gs() {
     let mut rest = text.lines();
     check_plain(rest.next().unwrap());
     let all = lines(rest);
-    if is_moving() {
+    if is_multi_thread() {
         let used: Vec<u64> = (0..all.ps.len() as u64).collect();
         assert_eq!(all.ps, used, "{text}");
         assert!(!all.ms.is_empty() && all.ms.is_sorted_by(|a, b| a > b), "latest first: {text}");
@@ -210,11 +210,11 @@ fn a_goroutine_in_a_marked_call_has_status_3() {
 
 #[test]
 fn queued_goroutines_are_counted_in_the_plain_line() {
-    if !is_moving() {
+    if !is_multi_thread() {
         return;
     }
     // Where the machine stops the thread in a page fault, the P goes on with others: another attempt.
-    sooner_or_later(19, || {
+    retry_until_eq(19, || {
         let before = gosched::runtime::set_procs(1);
         let (text, handles) = run(|| {
             gosched::runtime::no_preempt(|| {
@@ -276,7 +276,7 @@ fn details_are_printed_as_gos() {
         gaps(&format!("{FIRST}{DETAILED}"), &printed[*first]);
         let end = firsts.get(at + 1).copied().unwrap_or(printed.len());
         let all = lines(printed[first + 1..end].iter().map(String::as_str));
-        if is_moving() {
+        if is_multi_thread() {
             assert_eq!(all.ps, [0, 1]);
             assert!(!all.ms.is_empty());
         }
@@ -297,7 +297,7 @@ fn nothing_is_printed_unless_asked() {
 
 #[test]
 fn a_trace_of_many_goroutines_is_whole() {
-    let count = if is_moving() { 20_000 } else { 200 };
+    let count = if is_multi_thread() { 20_000 } else { 200 };
     let handles: Vec<_> = (0..count).map(|_| go(park)).collect();
     let text = until(|text| text.matches(": status=4(park) m=nil").count() >= count);
     let mut rest = text.lines();

@@ -3,8 +3,10 @@
 
 use gosched::chan::{Receiver, RecvError, SendError, Sender, never};
 use gosched::{Select, chan, go, select};
-use gosched_tests::parties::{KINDS, Kind, Ledger, Token, in_both, join_all, mixed};
-use gosched_tests::wait::{LIMIT, settle, sooner_or_later};
+use gosched_tests::parties::{
+    ACTOR_KINDS, ActorKind, Ledger, Token, in_goroutine_and_thread, join_all, kind_for,
+};
+use gosched_tests::wait::{LIMIT, retry_until_eq, settle};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -24,7 +26,7 @@ fn closed<T>() -> (Sender<T>, Receiver<T>) {
 // ---- the choice ----
 
 /// Fails unless each of three was chosen about as often as the others.
-fn is_fair(mut choose: impl FnMut() -> usize) {
+fn assert_fair(mut choose: impl FnMut() -> usize) {
     const ROUNDS: usize = 10_000;
     let mut chosen = [0; 3];
     (0..ROUNDS).for_each(|_| chosen[choose()] += 1);
@@ -34,9 +36,9 @@ fn is_fair(mut choose: impl FnMut() -> usize) {
 
 #[test]
 fn the_choice_among_ready_receives_is_fair() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let [(_, a), (_, b), (_, c)] = [closed::<u8>(), closed(), closed()];
-        is_fair(|| {
+        assert_fair(|| {
             select! {
                 recv(a) -> _ => 0,
                 recv(b) -> _ => 1,
@@ -48,9 +50,9 @@ fn the_choice_among_ready_receives_is_fair() {
 
 #[test]
 fn the_choice_among_sends_receives_and_the_closed_is_fair() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let ((tx, rx), (send_to, sent), (_, over)) = (holding([7]), chan(1), closed::<u8>());
-        is_fair(|| {
+        assert_fair(|| {
             select! {
                 recv(rx) -> value => {
                     tx.send(value.unwrap()).unwrap();
@@ -74,7 +76,7 @@ fn the_choice_among_sends_receives_and_the_closed_is_fair() {
 #[test]
 fn the_choice_of_a_list_is_fair() {
     let [(_, a), (_, b), (_, c)] = [closed::<u8>(), closed(), closed()];
-    is_fair(|| {
+    assert_fair(|| {
         let mut list = Select::new();
         for (at, rx) in [&a, &b, &c].into_iter().enumerate() {
             list.recv(rx, move |_| at);
@@ -85,7 +87,7 @@ fn the_choice_of_a_list_is_fair() {
 
 #[test]
 fn a_select_sends_exactly_one() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let [(a, in_a), (b, in_b), (c, in_c)] = [chan(1), chan(1), chan(1)];
         for round in 0..200 {
             let chosen = select! {
@@ -102,7 +104,7 @@ fn a_select_sends_exactly_one() {
 
 #[test]
 fn one_channel_may_be_in_two_arms() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (tx, rx) = holding([1, 2]);
         let mut chosen = [0; 2];
         for round in 0..200 {
@@ -116,7 +118,7 @@ fn one_channel_may_be_in_two_arms() {
         }
         assert!(chosen.iter().all(|&count| count > 50), "{chosen:?}");
     });
-    for kind in KINDS {
+    for kind in ACTOR_KINDS {
         let (tx, rx) = chan(0);
         let both = kind.start(move || {
             (0..100).for_each(|i| {
@@ -133,7 +135,7 @@ fn one_channel_may_be_in_two_arms() {
 
 #[test]
 fn a_select_never_sends_to_itself() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (tx, rx) = chan(0);
         for _ in 0..50 {
             let met = select! {
@@ -148,8 +150,9 @@ fn a_select_never_sends_to_itself() {
 
 #[test]
 fn selects_that_both_send_and_receive_on_one_channel_never_meet_themselves() {
-    for (capacity, (first, second)) in
-        [0, 10].into_iter().flat_map(|capacity| KINDS.map(|kind| (capacity, (kind, mixed(0)))))
+    for (capacity, (first, second)) in [0, 10]
+        .into_iter()
+        .flat_map(|capacity| ACTOR_KINDS.map(|kind| (capacity, (kind, kind_for(0)))))
     {
         let (tx, rx) = chan(capacity);
         let parties = [first, second].into_iter().enumerate().map(|(me, kind)| {
@@ -176,7 +179,7 @@ fn selects_that_both_send_and_receive_on_one_channel_never_meet_themselves() {
 
 #[test]
 fn an_arm_without_a_channel_is_off() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (tx, rx) = holding([1]);
         for _ in 0..50 {
             let off: Option<&Receiver<u8>> = None;
@@ -202,7 +205,7 @@ fn an_arm_without_a_channel_is_off() {
 
 #[test]
 fn default_is_for_when_nothing_is_ready() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (tx, rx) = chan(1);
         let attempt = |tx: Option<&Sender<u8>>, rx: Option<&Receiver<u8>>| {
             select! {
@@ -229,7 +232,7 @@ fn default_is_never_taken_while_one_of_two_is_always_ready() {
         let [(tx_a, a), (tx_b, b)] = [chan(1), chan(1)];
         tx_a.send(1).unwrap();
         let (other_a, other_b) = (a.clone(), b.clone());
-        let chooser = Kind::Goroutine.start(move || {
+        let chooser = ActorKind::Goroutine.start(move || {
             select! {
                 recv(other_a) -> _ => true,
                 recv(other_b) -> _ => true,
@@ -247,7 +250,7 @@ fn default_is_never_taken_while_one_of_two_is_always_ready() {
 
 #[test]
 fn a_value_that_was_not_sent_is_dropped_once() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let ledger = Ledger::new(100);
         let ((_, ready), (full, _keep)) = (closed::<()>(), chan::<Token>(0));
         for number in 0..100 {
@@ -256,13 +259,13 @@ fn a_value_that_was_not_sent_is_dropped_once() {
                 recv(ready) -> _ => assert_eq!(ledger.total(), number + 1),
             }
         }
-        ledger.each_was_dropped_once();
+        ledger.assert_each_dropped_once();
     });
 }
 
 #[test]
 fn a_value_in_a_slot_is_taken_only_if_it_is_sent() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let ledger = Ledger::new(1);
         let (tx, rx) = chan(1);
         let (_, ready) = closed::<()>();
@@ -291,13 +294,13 @@ fn a_value_in_a_slot_is_taken_only_if_it_is_sent() {
                 recv(ready) -> _ => (),
             }
         }
-        ledger.each_was_dropped_once();
+        ledger.assert_each_dropped_once();
     });
 }
 
 #[test]
 fn a_value_taken_for_a_closed_channel_comes_back() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (tx, _rx) = closed::<String>();
         let mut slot = Some("text".to_owned());
         let back = select! {
@@ -314,7 +317,7 @@ fn a_value_taken_for_a_closed_channel_comes_back() {
 
 #[test]
 fn a_slot_keeps_its_value_while_the_select_waits_and_loses() {
-    for kind in KINDS {
+    for kind in ACTOR_KINDS {
         let ((full, _keep), (tx, rx)) = (chan::<Box<u8>>(0), chan(0));
         let waiter = kind.start(move || {
             let mut slot = Some(Box::new(3));
@@ -340,7 +343,7 @@ impl Drop for Bad {
 
 #[test]
 fn a_loser_that_panics_when_it_is_dropped_leaves_the_channels_whole() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let ledger = Ledger::new(2);
         let ((full, _keep), (tx, rx)) = (chan::<Bad>(0), holding([ledger.token(0)]));
         let result = catch_unwind(AssertUnwindSafe(|| {
@@ -350,14 +353,16 @@ fn a_loser_that_panics_when_it_is_dropped_leaves_the_channels_whole() {
             }
         }));
         assert!(result.is_err());
-        ledger.each_was_dropped_once();
+        ledger.assert_each_dropped_once();
         assert!(tx.is_empty() && !tx.is_closed() && !full.is_closed());
     });
 }
 
 #[test]
 fn a_select_that_waited_leaves_the_other_channels_alone() {
-    for (kind, order) in [(Kind::Goroutine, false), (Kind::Thread, true), (Kind::Goroutine, true)] {
+    for (kind, order) in
+        [(ActorKind::Goroutine, false), (ActorKind::Thread, true), (ActorKind::Goroutine, true)]
+    {
         let [(tx_a, a), (tx_b, b)] = [chan(0), chan(0)];
         let (other_a, other_b) = (a.clone(), b.clone());
         let waiter = kind.start(move || {
@@ -383,12 +388,12 @@ fn a_select_that_waited_leaves_the_other_channels_alone() {
 
 #[test]
 fn a_select_waits_in_line_with_plain_receivers() {
-    sooner_or_later(vec![0, 1, 2, 3], || {
+    retry_until_eq(vec![0, 1, 2, 3], || {
         let (tx, rx) = chan(0);
         let waiters: Vec<_> = (0..4)
             .map(|number| {
                 let rx = rx.clone();
-                let waiter = mixed(number / 2).start(move || match number % 2 {
+                let waiter = kind_for(number / 2).start(move || match number % 2 {
                     0 => rx.recv().unwrap(),
                     _ => select! {
                         recv(rx) -> value => value.unwrap(),
@@ -410,7 +415,7 @@ fn close_wakes_every_select() {
     let waiters: Vec<_> = (0..6)
         .map(|number| {
             let (tx_a, b) = (tx_a.clone(), b.clone());
-            mixed(number).start(move || {
+            kind_for(number).start(move || {
                 select! {
                     send(tx_a, 7) -> result => result == Err(SendError(7)),
                     recv(b) -> value => value == Err(RecvError),
@@ -428,7 +433,7 @@ fn close_wakes_every_select() {
 
 #[test]
 fn operands_are_evaluated_once_and_in_order() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (tx, rx) = holding([1]);
         let steps = Cell::new(Vec::new());
         let step = |name: &'static str| {
@@ -448,7 +453,7 @@ fn operands_are_evaluated_once_and_in_order() {
 
 #[test]
 fn operands_may_be_values_references_and_temporaries() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         fn source() -> Receiver<u32> {
             holding([1]).1
         }
@@ -486,7 +491,7 @@ fn arms_may_leave_what_surrounds_them() {
         };
         Ok(sum + last)
     }
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let leaves = |values: &[u32]| {
             let (tx, rx) = chan(10);
             values.iter().for_each(|&value| tx.send(value).unwrap());
@@ -501,7 +506,7 @@ fn arms_may_leave_what_surrounds_them() {
 
 #[test]
 fn selects_nest() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let ((_tx_a, a), (_tx_b, b), (tx_c, c)) = (holding([1]), holding([2]), chan(1));
         let sum = select! {
             recv(a) -> first => select! {
@@ -519,7 +524,7 @@ fn selects_nest() {
 
 #[test]
 fn a_select_may_have_many_arms() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (tx, rx) = chan(0);
         let off: Option<&Receiver<u32>> = None;
         go(move || tx.send(5).unwrap());
@@ -540,7 +545,7 @@ fn a_select_may_have_many_arms() {
 
 #[test]
 fn a_list_of_arms_is_made_at_run_time() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let channels: Vec<_> = (0..100).map(|_| chan(1)).collect();
         for number in (0..100).rev() {
             let mut list = Select::new();
@@ -561,7 +566,7 @@ fn a_list_of_arms_is_made_at_run_time() {
 
 #[test]
 fn a_list_drops_the_values_it_did_not_send() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let ledger = Ledger::new(4);
         let [(first, a), (second, b)] = [chan(1), chan(1)];
         let mut list = Select::new();
@@ -578,6 +583,6 @@ fn a_list_drops_the_values_it_did_not_send() {
         let mut unused = Select::<()>::new();
         unused.send(&first, ledger.token(3), |_| ());
         drop(unused);
-        ledger.each_was_dropped_once();
+        ledger.assert_each_dropped_once();
     });
 }

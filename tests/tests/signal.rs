@@ -3,7 +3,7 @@
 use gosched::signal::{self, CAPACITY, Signal};
 use gosched::{go, run};
 use gosched_tests::children;
-use gosched_tests::parties::crowd;
+use gosched_tests::parties::run_alternating;
 use gosched_tests::wait::{LIMIT, until};
 use std::os::unix::process::ExitStatusExt;
 use std::panic::catch_unwind;
@@ -214,7 +214,7 @@ fn storm() {
     }));
     let last = signal::notify(&[Signal::TERM]);
     // Those who come and go, beside goroutines at work and signals to all.
-    crowd(8, move |i| {
+    run_alternating(8, move |i| {
         for round in 0..100 {
             all[(i + round) % all.len()].raise().unwrap();
             let mine = signal::notify(&[all[i % all.len()], Signal::CONT]);

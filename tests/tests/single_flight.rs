@@ -3,8 +3,8 @@
 use gosched::chan::{RecvError, TryRecvError};
 use gosched::sync::SingleFlight;
 use gosched::{chan, go, goexit, run, yield_now};
-use gosched_tests::parties::{gives_way, in_both, join_all, mixed};
-use gosched_tests::wait::{settle, sooner_or_later, until};
+use gosched_tests::parties::{in_goroutine_and_thread, join_all, kind_for, should_yield};
+use gosched_tests::wait::{retry_until_eq, settle, until};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -16,7 +16,7 @@ type Flights = SingleFlight<&'static str, usize>;
 
 #[test]
 fn a_call_alone_is_made_each_time_and_shared_with_nobody() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let flights = SingleFlight::<String, Arc<u32>>::new();
         for i in 0..10 {
             let (value, shared) = flights.run("key".to_string(), || Arc::new(i));
@@ -28,12 +28,12 @@ fn a_call_alone_is_made_each_time_and_shared_with_nobody() {
 
 #[test]
 fn calls_at_the_same_time_become_one() {
-    sooner_or_later(1, || {
+    retry_until_eq(1, || {
         let flights = Flights::new();
         let (calls, near) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let callers = (0..20).map(|i| {
             let (flights, calls, near) = (flights.clone(), calls.clone(), near.clone());
-            mixed(i).start(move || {
+            kind_for(i).start(move || {
                 near.fetch_add(1, SeqCst);
                 let fetch = || {
                     while near.load(SeqCst) < 20 {
@@ -63,10 +63,10 @@ fn in_a_storm_each_call_serves_those_who_share_it() {
     let calls = Arc::new(AtomicUsize::new(0));
     let callers = (0..12).map(|i| {
         let (flights, calls) = (flights.clone(), calls.clone());
-        mixed(i).start(move || {
+        kind_for(i).start(move || {
             let call = |round: usize| {
                 let fetch = || {
-                    if gives_way(i, round) {
+                    if should_yield(i, round) {
                         yield_now();
                     }
                     calls.fetch_add(1, SeqCst)
@@ -89,7 +89,7 @@ fn in_a_storm_each_call_serves_those_who_share_it() {
 #[test]
 fn a_call_that_is_forgotten_is_joined_by_nobody_and_ends_no_other() {
     // Nothing tells that the third caller waits for the second.
-    in_both(|| sooner_or_later(((2, true), Ok((2, true))), third_joins_second));
+    in_goroutine_and_thread(|| retry_until_eq(((2, true), Ok((2, true))), third_joins_second));
 }
 
 /// The first of three calls is forgotten: what the third returns, and what the second.
@@ -130,7 +130,7 @@ fn third_joins_second() -> ((usize, bool), Result<(usize, bool), RecvError>) {
 
 #[test]
 fn a_call_in_a_goroutine_of_its_own_is_under_way_at_once() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         for _ in 0..20 {
             let flights = Flights::new();
             let (release, released) = chan::<()>(0);
@@ -149,7 +149,7 @@ fn a_call_in_a_goroutine_of_its_own_is_under_way_at_once() {
 
 #[test]
 fn what_a_channel_call_gives_is_received_once() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let flights = Flights::new();
         let rx = flights.run_chan("key", || 5);
         assert_eq!(rx.recv(), Ok((5, false)));
@@ -169,7 +169,7 @@ fn what_a_channel_call_gives_is_received_once() {
 #[test]
 fn who_waited_for_a_call_without_a_value_panics_and_the_key_is_free() {
     for by_goexit in [false, true] {
-        sooner_or_later((4, true), || {
+        retry_until_eq((4, true), || {
             let flights = Flights::new();
             let ((started, has_started), (release, released)) = (chan::<()>(0), chan::<()>(0));
             let leads = flights.clone();
@@ -183,7 +183,7 @@ fn who_waited_for_a_call_without_a_value_panics_and_the_key_is_free() {
             has_started.recv().unwrap();
             let waiters = (0..4).map(|i| {
                 let flights = flights.clone();
-                mixed(i).start(move || {
+                kind_for(i).start(move || {
                     let call = AssertUnwindSafe(|| flights.run("key", || 9));
                     catch_unwind(call).map_err(|payload| {
                         let text = payload.downcast_ref::<&str>().copied().map(String::from);
@@ -209,7 +209,7 @@ fn who_waited_for_a_call_without_a_value_panics_and_the_key_is_free() {
 
 #[test]
 fn calls_with_different_keys_wait_for_each_other_if_they_like() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let flights = SingleFlight::<u32, u32>::new();
         let ((to_b, b), (to_a, a)) = (chan::<u32>(0), chan::<u32>(0));
         let other = flights.clone();
@@ -274,7 +274,7 @@ fn no_value_stays_behind() {
     let flights = SingleFlight::<u8, Alive>::new();
     let callers = (0..10).map(|i| {
         let (flights, alive) = (flights.clone(), alive.clone());
-        mixed(i).start(move || {
+        kind_for(i).start(move || {
             for round in 0..50u8 {
                 let make = || {
                     yield_now();

@@ -2,8 +2,8 @@
 
 use gosched::sync::{Barrier, Condvar, Mutex, Once, OnceLock, RwLock, Semaphore, WaitGroup};
 use gosched::{chan, go, run, runtime, time, yield_now};
-use gosched_tests::parties::{crowd, gives_way};
-use gosched_tests::wait::{LIMIT, eventually, settle, sooner_or_later};
+use gosched_tests::parties::{run_alternating, should_yield};
+use gosched_tests::wait::{LIMIT, eventually, retry_until_eq, settle};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -16,7 +16,7 @@ fn a_mutex_is_held_by_one_at_a_time() {
     let mutex = Arc::new(Mutex::new(0u64));
     let inside = Arc::new(AtomicBool::new(false));
     let shared = mutex.clone();
-    crowd(8, move |_| {
+    run_alternating(8, move |_| {
         for i in 0..2000 {
             let mut guard = shared.lock();
             assert!(!inside.swap(true, SeqCst));
@@ -98,7 +98,7 @@ fn limits_race_with_holders_and_nobody_is_forgotten() {
     let mutex = Arc::new(Mutex::new(0u64));
     let got = Arc::new(AtomicUsize::new(0));
     let (shared, counted) = (mutex.clone(), got.clone());
-    crowd(8, move |me| {
+    run_alternating(8, move |me| {
         for i in 0..500u32 {
             let wait = Duration::from_micros(u64::from(i * 7 % 60));
             let guard = match (me + i as usize) % 3 {
@@ -162,13 +162,13 @@ fn readers_read_together_and_a_writer_is_alone() {
     assert_eq!(go(move || *shared.read()).join().unwrap(), *reads);
     drop(reads);
     let (shared, reading) = (lock.clone(), AtomicUsize::new(0));
-    crowd(8, move |me| {
+    run_alternating(8, move |me| {
         for i in 0..500 {
             if (me + i) % 4 == 0 {
                 let mut value = shared.write();
                 assert_eq!(reading.load(SeqCst), 0);
                 value.0 += 1;
-                if gives_way(me, i) {
+                if should_yield(me, i) {
                     yield_now();
                 }
                 value.1 += 1;
@@ -176,7 +176,7 @@ fn readers_read_together_and_a_writer_is_alone() {
                 let value = shared.read();
                 reading.fetch_add(1, SeqCst);
                 assert_eq!(value.0, value.1);
-                if gives_way(me, i) {
+                if should_yield(me, i) {
                     yield_now();
                 }
                 reading.fetch_sub(1, SeqCst);
@@ -226,7 +226,7 @@ fn readers_that_wait_come_before_the_next_writer() {
         writer.join().unwrap();
         reader.join().unwrap()
     };
-    run(move || sooner_or_later(true, came_before));
+    run(move || retry_until_eq(true, came_before));
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn all_are_notified_and_those_who_come_later_are_not() {
 fn something_is_done_once_and_everyone_sees_it() {
     let once = Arc::new((Once::new(), AtomicUsize::new(0)));
     let shared = once.clone();
-    crowd(10, move |_| {
+    run_alternating(10, move |_| {
         shared.0.call_once(|| {
             time::sleep(2 * MILLI);
             shared.1.fetch_add(1, SeqCst);
@@ -410,12 +410,12 @@ fn never_more_than_the_permits_are_inside() {
     let semaphore = Arc::new(Semaphore::new(5));
     let inside = Arc::new(AtomicUsize::new(0));
     let shared = semaphore.clone();
-    crowd(10, move |me| {
+    run_alternating(10, move |me| {
         for i in 0..300 {
             let count = 1 + (me + i) % 3;
             let _permit = shared.acquire(count);
             assert!(inside.fetch_add(count, SeqCst) + count <= 5);
-            if gives_way(me, i) {
+            if should_yield(me, i) {
                 yield_now();
             }
             inside.fetch_sub(count, SeqCst);
@@ -428,7 +428,7 @@ fn never_more_than_the_permits_are_inside() {
 fn a_barrier_is_passed_together_and_has_one_leader() {
     let barrier = Arc::new((Barrier::new(6), AtomicUsize::new(0), AtomicUsize::new(0)));
     let shared = barrier.clone();
-    crowd(6, move |_| {
+    run_alternating(6, move |_| {
         for round in 0..50 {
             shared.1.fetch_add(1, SeqCst);
             if shared.0.wait().is_leader() {

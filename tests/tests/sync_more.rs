@@ -3,8 +3,10 @@
 use gosched::context::{self, ContextError};
 use gosched::sync::{Group, Pool};
 use gosched::{chan, go, goexit, run, runtime, time, yield_now};
-use gosched_tests::parties::{Ledger, Token, gives_way, in_both, join_all, mixed};
-use gosched_tests::wait::{LIMIT, eventually, settle, sooner_or_later};
+use gosched_tests::parties::{
+    Ledger, Token, in_goroutine_and_thread, join_all, kind_for, should_yield,
+};
+use gosched_tests::wait::{LIMIT, eventually, retry_until_eq, settle};
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -68,7 +70,7 @@ fn counted() -> (Arc<Counts>, Arc<Pool<Made, impl Fn() -> Made + Send + Sync + '
 
 #[test]
 fn a_pool_gives_what_was_put_back_wherever_that_was() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (counts, pool) = counted();
         pool.put(pool.get());
         for _ in 0..50 {
@@ -97,10 +99,10 @@ fn a_pool_stays_whole_when_the_number_of_ps_changes() {
         runtime::set_procs(n);
         let users = (0..24).map(|i| {
             let pool = pool.clone();
-            mixed(i).start(move || {
+            kind_for(i).start(move || {
                 for round in 0..40 {
                     let held = [pool.get(), pool.get()];
-                    if gives_way(i, round) {
+                    if should_yield(i, round) {
                         yield_now();
                     }
                     held.into_iter().for_each(|made| pool.put(made));
@@ -125,11 +127,11 @@ fn a_pool_gives_no_value_to_two_at_once() {
     let (counts, pool) = counted();
     let users = (0..16).map(|i| {
         let pool = pool.clone();
-        mixed(i).start(move || {
+        kind_for(i).start(move || {
             for round in 0..500 {
                 let made = pool.get();
                 assert!(!made.taken.swap(true, SeqCst), "somebody has it");
-                if round % 7 == i % 7 && gives_way(i, round) {
+                if round % 7 == i % 7 && should_yield(i, round) {
                     yield_now();
                 }
                 assert!(made.taken.swap(false, SeqCst));
@@ -154,12 +156,12 @@ static MADE: AtomicUsize = AtomicUsize::new(0);
 #[test]
 fn a_static_pool_serves_all() {
     let users = (0..12u32).map(|i| {
-        mixed(i as usize).start(move || {
+        kind_for(i as usize).start(move || {
             for round in 0..200 {
                 let mut buffer = SHARED.lend();
                 assert!(buffer.is_empty());
                 buffer.extend([i, round].map(Cell::new));
-                if gives_way(i as usize, round as usize) {
+                if should_yield(i as usize, round as usize) {
                     yield_now();
                 }
                 assert_eq!(buffer.iter().map(Cell::get).collect::<Vec<_>>(), [i, round]);
@@ -173,7 +175,7 @@ fn a_static_pool_serves_all() {
 
 #[test]
 fn what_is_lent_goes_back_unless_it_is_kept() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (counts, pool) = counted();
         drop(pool.lend());
         let panics = pool.clone();
@@ -204,7 +206,7 @@ fn what_is_lent_goes_back_unless_it_is_kept() {
 
 #[test]
 fn a_pool_that_is_given_too_much_keeps_and_drops_all_of_it() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (counts, pool) = counted();
         (0..20_000).for_each(|_| pool.put(counts.make()));
         let kept = counts.made() - counts.dropped();
@@ -247,7 +249,7 @@ impl Drop for Again {
 
 #[test]
 fn values_and_makers_may_use_the_pool_themselves() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         (0..10_000).for_each(|_| AGAIN.put(Again));
         AGAIN.clear();
         assert!(AGAINS.load(SeqCst) > 0);
@@ -269,11 +271,11 @@ fn values_and_makers_may_use_the_pool_themselves() {
 
 #[test]
 fn a_group_waits_for_all_and_tells_the_first_error() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let group = Group::<u32>::new();
         assert_eq!(group.wait(), Ok(()));
         // Nothing tells that one has returned: a busy machine may let others return before it.
-        sooner_or_later(Err(7), || {
+        retry_until_eq(Err(7), || {
             let ended = Arc::new(AtomicUsize::new(0));
             let (failed, next) = chan::<()>(0);
             for i in 0..20 {
@@ -316,12 +318,12 @@ fn a_group_drops_all_it_was_given() {
     assert_eq!(ledger.total(), 59);
     assert!((20..40).contains(&first.number));
     drop(first);
-    ledger.each_was_dropped_once();
+    ledger.assert_each_dropped_once();
 }
 
 #[test]
 fn the_context_of_a_group_is_over_at_the_first_error() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (group, ctx) = Group::<&str>::with_context(&context::background());
         for i in 0..8 {
             let ctx = ctx.clone();
@@ -376,7 +378,7 @@ fn no_more_of_a_group_run_than_its_limit() {
         let (running, peak) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let starters = (0..4).map(|starter| {
             let (group, running, peak) = (group.clone(), running.clone(), peak.clone());
-            mixed(starter).start(move || {
+            kind_for(starter).start(move || {
                 for i in 0..50 {
                     let (running, peak) = (running.clone(), peak.clone());
                     group.go(move || {
@@ -404,7 +406,7 @@ fn no_more_of_a_group_run_than_its_limit() {
 
 #[test]
 fn try_go_starts_nothing_where_there_is_no_place() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         for _ in 0..30 {
             let group = Group::<()>::new().limit(2);
             let (tx, rx) = chan::<()>(0);
@@ -417,7 +419,7 @@ fn try_go_starts_nothing_where_there_is_no_place() {
             let ledger = Ledger::new(1);
             let token = ledger.token(0);
             assert!(!group.try_go(move || panic!("{token:?}")));
-            ledger.each_was_dropped_once();
+            ledger.assert_each_dropped_once();
             tx.send(()).unwrap();
             eventually(|| group.try_go(wait(&rx)));
             assert!(!group.try_go(|| Ok(())));
@@ -437,7 +439,7 @@ fn try_go_starts_nothing_where_there_is_no_place() {
 
 #[test]
 fn a_panic_in_a_group_is_the_waiters() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let group = Group::<&str>::new().limit(1);
         let ended = Arc::new(AtomicBool::new(false));
         group.go(|| resume_unwind(Box::new(String::from("mine"))));
@@ -469,7 +471,7 @@ fn goexit_in_a_group_is_an_end_like_others() {
         });
     }
     assert_eq!(group.wait(), Ok(()));
-    ledger.each_was_dropped_once();
+    ledger.assert_each_dropped_once();
 }
 
 #[test]

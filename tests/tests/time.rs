@@ -3,7 +3,7 @@
 use gosched::chan::TryRecvError;
 use gosched::time::{Ticker, Timer, after, sleep, sleep_until, tick};
 use gosched::{chan, go, run, select, yield_now};
-use gosched_tests::wait::{LIMIT, eventually, sooner_or_later};
+use gosched_tests::wait::{LIMIT, eventually, retry_until_eq};
 use std::cell::Cell;
 use std::panic::catch_unwind;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ fn sleepers_wake_in_the_order_of_their_times() {
         // On a busy machine two of them may be ready, on two Ps, before either runs: then the times
         // are further apart in the next attempt.
         let apart = Cell::new(10 * MILLI);
-        sooner_or_later(vec![1, 2, 3, 4, 5], || {
+        retry_until_eq(vec![1, 2, 3, 4, 5], || {
             let step = apart.replace((apart.get() * 2).min(Duration::from_secs(2)));
             let (tx, rx) = chan::<u32>(100);
             let start = Instant::now();
@@ -169,7 +169,7 @@ fn a_timer_of_no_time_and_one_of_all_time_are_right() {
 fn a_ticker_keeps_one_tick_and_loses_the_others() {
     run(|| {
         // On a busy machine the next ticks may come while this one looks.
-        sooner_or_later(true, || {
+        retry_until_eq(true, || {
             let ticker = Ticker::new(2 * MILLI);
             sleep(21 * MILLI);
             let received = std::iter::from_fn(|| ticker.chan().try_recv().ok()).take(5).count();

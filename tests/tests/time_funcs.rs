@@ -4,7 +4,7 @@ use gosched::chan::{RecvTimeoutError, TryRecvError};
 use gosched::sync::Barrier;
 use gosched::time::{Timer, after_func, now, sleep};
 use gosched::{chan, go, goexit, id, run, select, yield_now};
-use gosched_tests::parties::{crowd, gives_way};
+use gosched_tests::parties::{run_alternating, should_yield};
 use gosched_tests::wait::{LIMIT, eventually};
 use std::collections::HashSet;
 use std::panic::resume_unwind;
@@ -397,7 +397,7 @@ fn stops_and_resets_account_for_every_run() {
         let (added, stopped) = (counter(), counter());
         let (shared, adds, stops) = (timer.clone(), added.clone(), stopped.clone());
         let start = Arc::new(Barrier::new(6));
-        crowd(6, move |me| {
+        run_alternating(6, move |me| {
             start.wait();
             for i in 0..150 {
                 match (me + i) % 3 {
@@ -407,7 +407,7 @@ fn stops_and_resets_account_for_every_run() {
                         adds.fetch_add(usize::from(!shared.reset(wait)), SeqCst)
                     }
                 };
-                if gives_way(me, i) {
+                if should_yield(me, i) {
                     yield_now();
                 }
             }
@@ -425,13 +425,13 @@ fn stops_and_resets_account_for_every_run() {
 
 #[test]
 fn a_stop_in_the_last_moment_is_true_or_it_runs() {
-    crowd(6, |me| {
+    run_alternating(6, |me| {
         for i in 0..300u64 {
             let (runs, drops) = (counter(), counter());
             let timer = after_func(Duration::from_micros(i % 60), counting(&runs, &drops));
             let until = Instant::now() + Duration::from_micros((i * 7 + me as u64) % 80);
             while Instant::now() < until {
-                if gives_way(me, i as usize) {
+                if should_yield(me, i as usize) {
                     yield_now();
                 }
             }

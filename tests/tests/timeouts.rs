@@ -5,8 +5,10 @@ use gosched::chan::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, never}
 use gosched::time::{sleep, sleep_until};
 use gosched::{Select, chan, current, go, park_timeout, run, scope, select, yield_now};
 use gosched_tests::blocks::Random;
-use gosched_tests::parties::{KINDS, Kind, Ledger, in_both, join_all, mixed};
-use gosched_tests::wait::{LIMIT, settle, sooner_or_later};
+use gosched_tests::parties::{
+    ACTOR_KINDS, ActorKind, Ledger, in_goroutine_and_thread, join_all, kind_for,
+};
+use gosched_tests::wait::{LIMIT, retry_until_eq, settle};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -15,7 +17,7 @@ use std::time::{Duration, Instant};
 const SHORT: Duration = Duration::from_millis(15);
 
 /// Fails if `f` returns before `limit`, or so late that something else must have ended the wait.
-fn lasts(limit: Duration, f: impl FnOnce()) {
+fn assert_lasts(limit: Duration, f: impl FnOnce()) {
     let start = Instant::now();
     f();
     let lasted = start.elapsed();
@@ -26,13 +28,13 @@ fn lasts(limit: Duration, f: impl FnOnce()) {
 
 #[test]
 fn a_sleep_lasts_as_long_as_it_says() {
-    in_both(|| {
-        lasts(SHORT, || sleep(SHORT));
-        lasts(SHORT, || sleep_until(Instant::now() + SHORT));
-        lasts(Duration::from_micros(50), || sleep(Duration::from_micros(50)));
-        lasts(Duration::ZERO, || sleep(Duration::ZERO));
-        lasts(Duration::ZERO, || sleep_until(Instant::now()));
-        lasts(Duration::ZERO, || sleep_until(Instant::now() - SHORT));
+    in_goroutine_and_thread(|| {
+        assert_lasts(SHORT, || sleep(SHORT));
+        assert_lasts(SHORT, || sleep_until(Instant::now() + SHORT));
+        assert_lasts(Duration::from_micros(50), || sleep(Duration::from_micros(50)));
+        assert_lasts(Duration::ZERO, || sleep(Duration::ZERO));
+        assert_lasts(Duration::ZERO, || sleep_until(Instant::now()));
+        assert_lasts(Duration::ZERO, || sleep_until(Instant::now() - SHORT));
     });
 }
 
@@ -41,7 +43,7 @@ fn sleepers_wake_in_the_order_of_their_times() {
     // On a busy machine two of them may be ready before either runs: then the times are further
     // apart in the next attempt.
     let apart = Cell::new(Duration::from_millis(10));
-    sooner_or_later(vec![0, 1, 2, 3, 4, 5], || {
+    retry_until_eq(vec![0, 1, 2, 3, 4, 5], || {
         let step = apart.replace((apart.get() * 2).min(Duration::from_secs(2)));
         let woken = Arc::new(Mutex::new(Vec::new()));
         let start = Instant::now() + step;
@@ -49,7 +51,7 @@ fn sleepers_wake_in_the_order_of_their_times() {
             .into_iter()
             .map(|place| {
                 let woken = woken.clone();
-                mixed(place).start(move || {
+                kind_for(place).start(move || {
                     sleep_until(start + step * place as u32);
                     woken.lock().unwrap().push(place);
                 })
@@ -62,24 +64,27 @@ fn sleepers_wake_in_the_order_of_their_times() {
 
 #[test]
 fn many_sleep_at_once() {
-    lasts(SHORT, || {
-        let sleepers: Vec<_> = (0..100).map(|_| Kind::Goroutine.start(|| sleep(SHORT))).collect();
+    assert_lasts(SHORT, || {
+        let sleepers: Vec<_> =
+            (0..100).map(|_| ActorKind::Goroutine.start(|| sleep(SHORT))).collect();
         join_all(sleepers);
     });
 }
 
 #[test]
 fn limits_of_channels_are_kept() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (tx, rx) = chan::<u8>(0);
         let (full, _keep) = chan(1);
         full.send(0).unwrap();
         for limit in [SHORT, Duration::from_micros(30), Duration::ZERO] {
-            lasts(limit, || assert_eq!(rx.recv_timeout(limit), Err(RecvTimeoutError::Timeout)));
-            lasts(limit, || {
+            assert_lasts(limit, || {
+                assert_eq!(rx.recv_timeout(limit), Err(RecvTimeoutError::Timeout))
+            });
+            assert_lasts(limit, || {
                 assert_eq!(tx.send_timeout(7, limit), Err(SendTimeoutError::Timeout(7)));
             });
-            lasts(limit, || {
+            assert_lasts(limit, || {
                 assert_eq!(full.send_timeout(8, limit), Err(SendTimeoutError::Timeout(8)));
             });
         }
@@ -88,10 +93,10 @@ fn limits_of_channels_are_kept() {
 
 #[test]
 fn limits_of_select_are_kept() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (tx, rx) = chan::<u8>(0);
         for limit in [SHORT, Duration::from_micros(30), Duration::ZERO] {
-            lasts(limit, || {
+            assert_lasts(limit, || {
                 let mut slot = Some(3);
                 select! {
                     recv(rx) -> _ => unreachable!(),
@@ -100,33 +105,35 @@ fn limits_of_select_are_kept() {
                     default(limit) => assert_eq!(slot, Some(3)),
                 }
             });
-            lasts(limit, || {
+            assert_lasts(limit, || {
                 select! {
                     recv(None::<&Receiver<u8>>) -> _ => unreachable!(),
                     default(limit) => (),
                 }
             });
-            lasts(limit, || {
+            assert_lasts(limit, || {
                 let mut list = Select::new();
                 list.recv(&rx, |_| 0);
                 list.send(&tx, 1, |_| 1);
                 assert_eq!(list.wait_timeout(limit), None);
             });
-            lasts(limit, || assert_eq!(Select::<u8>::new().wait_timeout(limit), None));
+            assert_lasts(limit, || assert_eq!(Select::<u8>::new().wait_timeout(limit), None));
         }
     });
 }
 
 #[test]
 fn limits_of_park_and_join_are_kept() {
-    in_both(|| {
-        lasts(SHORT, || park_timeout(SHORT));
-        lasts(Duration::ZERO, || park_timeout(Duration::ZERO));
+    in_goroutine_and_thread(|| {
+        assert_lasts(SHORT, || park_timeout(SHORT));
+        assert_lasts(Duration::ZERO, || park_timeout(Duration::ZERO));
         let (tx, rx) = chan::<u8>(0);
         let mut handle = go(move || rx.recv());
         for limit in [SHORT, Duration::ZERO] {
             let mut rest = Some(handle);
-            lasts(limit, || rest = Some(rest.take().unwrap().join_timeout(limit).unwrap_err()));
+            assert_lasts(limit, || {
+                rest = Some(rest.take().unwrap().join_timeout(limit).unwrap_err())
+            });
             handle = rest.unwrap();
         }
         tx.send(4).unwrap();
@@ -136,7 +143,7 @@ fn limits_of_park_and_join_are_kept() {
 
 #[test]
 fn what_was_not_joined_in_time_goes_on() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let opened = AtomicBool::new(false);
         let sum = scope(|s| {
             let handle = s.go(|| {
@@ -170,7 +177,7 @@ fn an_unpark_ends_a_park_before_its_time() {
         park_timeout(LIMIT);
         assert!(start.elapsed() < LIMIT);
         let _ = other.join();
-        lasts(SHORT, || park_timeout(SHORT));
+        assert_lasts(SHORT, || park_timeout(SHORT));
     });
 }
 
@@ -178,7 +185,7 @@ fn an_unpark_ends_a_park_before_its_time() {
 fn the_longest_limit_does_not_overflow() {
     for limit in [Duration::MAX, Duration::from_secs(u64::MAX / 2), Duration::from_nanos(u64::MAX)]
     {
-        for kind in KINDS {
+        for kind in ACTOR_KINDS {
             let (tx, rx) = chan(0);
             let answers = kind.start(move || {
                 let first = rx.recv_timeout(limit).unwrap();
@@ -209,7 +216,7 @@ fn the_longest_limit_does_not_overflow() {
 
 #[test]
 fn a_delivery_ends_a_wait_at_once() {
-    for kind in KINDS {
+    for kind in ACTOR_KINDS {
         let (tx, rx) = chan(0);
         let start = Instant::now();
         let receiver = kind.start(move || (rx.recv_timeout(LIMIT), rx.recv_timeout(LIMIT)));
@@ -223,7 +230,7 @@ fn a_delivery_ends_a_wait_at_once() {
 
 #[test]
 fn close_ends_a_wait_at_once_and_gives_values_back() {
-    for kind in KINDS {
+    for kind in ACTOR_KINDS {
         let (tx, rx) = chan::<String>(0);
         let start = Instant::now();
         let sender = kind.start(move || tx.send_timeout("back".into(), LIMIT));
@@ -241,7 +248,7 @@ fn close_ends_a_wait_at_once_and_gives_values_back() {
 
 #[test]
 fn a_limit_of_zero_takes_what_is_there() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (tx, rx) = chan(1);
         assert_eq!(tx.send_timeout(1, Duration::ZERO), Ok(()));
         assert_eq!(rx.recv_timeout(Duration::ZERO), Ok(1));
@@ -260,15 +267,15 @@ fn a_limit_of_zero_takes_what_is_there() {
 
 #[test]
 fn a_limit_that_was_not_needed_wakes_nobody_later() {
-    for kind in KINDS {
+    for kind in ACTOR_KINDS {
         let ((tx, rx), (tx_later, later)) = (chan(1), chan(0));
         let limit = Duration::from_millis(5);
         let waiter = kind.start(move || {
             for _ in 0..20 {
                 while rx.recv_timeout(limit).is_err() {}
             }
-            lasts(SHORT, || sleep(SHORT));
-            lasts(SHORT, || park_timeout(SHORT));
+            assert_lasts(SHORT, || sleep(SHORT));
+            assert_lasts(SHORT, || park_timeout(SHORT));
             later.recv()
         });
         (0..20).for_each(|i| tx.send(i).unwrap());
@@ -280,7 +287,7 @@ fn a_limit_that_was_not_needed_wakes_nobody_later() {
 
 #[test]
 fn who_gave_up_is_out_of_the_line() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let (limit, ledger) = (Duration::from_millis(1), Ledger::new(2));
         let (tx, rx) = chan(0);
         let Err(SendTimeoutError::Timeout(back)) = tx.send_timeout(ledger.token(0), limit) else {
@@ -291,7 +298,7 @@ fn who_gave_up_is_out_of_the_line() {
         drop(back);
         assert!(rx.recv_timeout(limit).is_err());
         assert!(tx.try_send(ledger.token(1)).is_err(), "nobody receives any more");
-        ledger.each_was_dropped_once();
+        ledger.assert_each_dropped_once();
     });
 }
 
@@ -332,7 +339,7 @@ fn no_value_is_lost_when_a_limit_meets_a_delivery() {
         let senders: Vec<_> = (0..2)
             .map(|sender| {
                 let (tx, mut random) = (tx.clone(), Random::new(sender));
-                mixed(from).start(move || {
+                kind_for(from).start(move || {
                     let values = (0..600).map(|i| i * 2 + sender as usize);
                     let sent = values.filter(|&i| sent_in_time(&tx, i, limit(&mut random)));
                     sent.collect::<Vec<_>>()
@@ -343,7 +350,7 @@ fn no_value_is_lost_when_a_limit_meets_a_delivery() {
         let receivers: Vec<_> = (0..2)
             .map(|receiver| {
                 let (rx, mut random) = (rx.clone(), Random::new(10 + receiver));
-                mixed(to).start(move || {
+                kind_for(to).start(move || {
                     let mut received = Vec::new();
                     loop {
                         match rx.recv_timeout(limit(&mut random)) {
@@ -384,7 +391,7 @@ fn a_join_that_meets_the_end_has_the_result() {
         }
     };
     let parties: Vec<_> =
-        (0..4).map(|seed| mixed(seed).start(move || joins(seed as u64))).collect();
+        (0..4).map(|seed| kind_for(seed).start(move || joins(seed as u64))).collect();
     join_all(parties);
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Lines that may wait for a member to read them.
 const BACKLOG: usize = 64;
 /// Bytes of a line; the rest counts as the next one.
-const LONGEST: u64 = 4096;
+const MAX_LINE_BYTES: u64 = 4096;
 
 /// What happens in the room.
 enum Event {
@@ -38,14 +38,14 @@ fn main() -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
     println!("listening on {}", listener.local_addr()?);
     let (room, events) = chan(0);
-    go(move || run(&events));
+    go(move || run_room(&events));
     for id in 0.. {
         match listener.accept() {
             Ok((stream, _)) => {
                 let room = room.clone();
                 go(move || {
                     // Who cannot be read from any more has left, whatever the reason.
-                    let _ = listen(id, Arc::new(stream), &room);
+                    let _ = serve_client(id, Arc::new(stream), &room);
                     let _ = room.send(Event::Leave(id));
                 });
             }
@@ -56,7 +56,7 @@ fn main() -> io::Result<()> {
 }
 
 /// The room.
-fn run(events: &Receiver<Event>) {
+fn run_room(events: &Receiver<Event>) {
     let mut members = HashMap::new();
     for event in events {
         let line = match event {
@@ -72,13 +72,13 @@ fn run(events: &Receiver<Event>) {
             Event::Leave(id) => members.remove(&id).map(|who| format!("* {} has left\n", who.name)),
         };
         if let Some(line) = line {
-            tell(&mut members, line);
+            broadcast(&mut members, line);
         }
     }
 }
 
 /// A line for all; who has no room for it leaves, of which the others hear too.
-fn tell(members: &mut HashMap<u64, Member>, line: String) {
+fn broadcast(members: &mut HashMap<u64, Member>, line: String) {
     let mut lines = vec![line];
     while let Some(line) = lines.pop() {
         let line: Arc<str> = line.into();
@@ -93,7 +93,7 @@ fn tell(members: &mut HashMap<u64, Member>, line: String) {
 }
 
 /// A client, from its name to its last line. The room is always there.
-fn listen(id: u64, stream: Arc<TcpStream>, room: &Sender<Event>) -> io::Result<()> {
+fn serve_client(id: u64, stream: Arc<TcpStream>, room: &Sender<Event>) -> io::Result<()> {
     let mut input = BufReader::new(&*stream);
     (&*stream).write_all(b"your name?\n")?;
     let lines = loop {
@@ -107,14 +107,14 @@ fn listen(id: u64, stream: Arc<TcpStream>, room: &Sender<Event>) -> io::Result<(
         (&*stream).write_all(b"another name, please\n")?;
     };
     let writer = stream.clone();
-    go(move || speak(&writer, &lines));
+    go(move || write_lines(&writer, &lines));
     loop {
         let _ = room.send(Event::Say(id, next_line(&mut input)?));
     }
 }
 
 /// Writes to a client until it has left the room.
-fn speak(mut stream: &TcpStream, lines: &Receiver<Arc<str>>) -> io::Result<()> {
+fn write_lines(mut stream: &TcpStream, lines: &Receiver<Arc<str>>) -> io::Result<()> {
     lines.iter().try_for_each(|line| stream.write_all(line.as_bytes()))?;
     stream.shutdown(Shutdown::Both)
 }
@@ -122,7 +122,7 @@ fn speak(mut stream: &TcpStream, lines: &Receiver<Arc<str>>) -> io::Result<()> {
 /// Without what ends it, and without what a terminal would obey.
 fn next_line(input: &mut BufReader<&TcpStream>) -> io::Result<String> {
     let mut line = Vec::new();
-    if input.take(LONGEST).read_until(b'\n', &mut line)? == 0 {
+    if input.take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
         return Err(ErrorKind::UnexpectedEof.into());
     }
     Ok(String::from_utf8_lossy(&line).chars().filter(|char| !char.is_control()).collect())

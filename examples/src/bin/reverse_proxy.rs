@@ -10,9 +10,9 @@ use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
 /// How long a backend may take to accept.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a client that gets no backend may go on sending.
-const FAREWELL: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const BAD_GATEWAY: &[u8] =
     b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
@@ -43,7 +43,7 @@ fn main() -> io::Result<()> {
 }
 
 fn serve(client: &TcpStream, backends: &[SocketAddr]) -> io::Result<()> {
-    let connect = |backend| TcpStream::connect_timeout(backend, PATIENCE).ok();
+    let connect = |backend| TcpStream::connect_timeout(backend, CONNECT_TIMEOUT).ok();
     let Some(backend) = backends.iter().find_map(connect) else {
         return refuse(client);
     };
@@ -72,7 +72,7 @@ fn forward(from: &TcpStream, to: &TcpStream) {
 fn refuse(mut client: &TcpStream) -> io::Result<()> {
     client.write_all(BAD_GATEWAY)?;
     client.shutdown(Shutdown::Write)?;
-    client.set_read_deadline(Some(std::time::Instant::now() + FAREWELL))?;
+    client.set_read_deadline(Some(std::time::Instant::now() + DRAIN_TIMEOUT))?;
     while client.read(&mut [0; 4096])? > 0 {}
     Ok(())
 }

@@ -8,23 +8,23 @@ use std::task::{Context, Poll, Wake, Waker};
 
 /// Counts how often it was woken.
 #[derive(Debug, Default)]
-pub struct Bell(AtomicUsize);
+pub struct CountingWaker(AtomicUsize);
 
-impl Wake for Bell {
+impl Wake for CountingWaker {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, SeqCst);
     }
 }
 
-impl Bell {
+impl CountingWaker {
     /// One, and a waker of it.
-    pub fn new() -> (Arc<Bell>, Waker) {
-        let bell = Arc::new(Bell::default());
+    pub fn new() -> (Arc<CountingWaker>, Waker) {
+        let bell = Arc::new(CountingWaker::default());
         (bell.clone(), Waker::from(bell))
     }
 
     /// How often.
-    pub fn rung(&self) -> usize {
+    pub fn wake_count(&self) -> usize {
         self.0.load(SeqCst)
     }
 }
@@ -38,7 +38,7 @@ pub fn look<F: Future + ?Sized>(future: &mut Pin<Box<F>>, waker: &Waker) -> Poll
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Calls `f` with something that runs tasks side by side: tokio on threads, tokio on one, smol.
-pub fn everywhere(f: impl Fn(&dyn Fn(Vec<Task>))) {
+pub fn for_each_executor(f: impl Fn(&dyn Fn(Vec<Task>))) {
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(3).build().unwrap();
     let one = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for runtime in [threads, one] {

@@ -2,7 +2,7 @@
 
 use gosched::time::after;
 use gosched::{JoinHandle, block_on, chan, go, goexit, park, run, time, yield_now};
-use gosched_async_tests::{Bell, Task, everywhere, look};
+use gosched_async_tests::{CountingWaker, Task, for_each_executor, look};
 use gosched_tests::children;
 use gosched_tests::parties::{KINDS, Ledger, Token, in_both, join_all, mixed};
 use gosched_tests::wait::{LIMIT, settle, until};
@@ -280,7 +280,7 @@ fn an_unpark_neither_ends_the_wait_nor_is_lost_in_it() {
 
 #[test]
 fn join_handles_are_awaited_under_any_executor() {
-    everywhere(|run_all| {
+    for_each_executor(|run_all| {
         let tasks = (0..60u64).map(|i| -> Task {
             let handle = go(move || match i % 6 {
                 0 => std::panic::resume_unwind(Box::new(i)),
@@ -319,28 +319,28 @@ fn a_join_future_knows_its_last_waker_only_and_leaves_nothing_behind() {
                 Box::pin(go(end).into_future())
             })
             .collect();
-        let ((first, old), (last, new)) = (Bell::new(), Bell::new());
+        let ((first, old), (last, new)) = (CountingWaker::new(), CountingWaker::new());
         if poll {
-            assert!(futures.iter_mut().all(|future| look(future, &old).is_pending()));
-            assert!(futures.iter_mut().all(|future| look(future, &new).is_pending()));
+            assert!(futures.iter_mut().all(|future| poll_once(future, &old).is_pending()));
+            assert!(futures.iter_mut().all(|future| poll_once(future, &new).is_pending()));
         }
         drop(futures.pop());
         gate.open();
         until("the forgotten one's result goes", || ledger.drops()[1] == 1);
         let mut future = futures.pop().unwrap();
         if poll {
-            until("woken", || last.rung() > 0);
+            until("woken", || last.wake_count() > 0);
         }
         let mut value = None;
         until("the result is there", || {
-            match look(&mut future, &new) {
+            match poll_once(&mut future, &new) {
                 Poll::Ready(result) => value = Some(result.unwrap()),
                 Poll::Pending => assert!(!poll),
             }
             value.is_some()
         });
-        assert_eq!(first.rung(), 0);
-        assert!(catch_unwind(AssertUnwindSafe(|| look(&mut future, &new))).is_err());
+        assert_eq!(first.wake_count(), 0);
+        assert!(catch_unwind(AssertUnwindSafe(|| poll_once(&mut future, &new))).is_err());
         drop((future, value));
         ledger.each_was_dropped_once();
     }

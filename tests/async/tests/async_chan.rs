@@ -3,7 +3,7 @@
 use gosched::chan::{Receiver, RecvError, SendTimeoutError, TryRecvError, TrySendError, never};
 use gosched::time::{Ticker, Timer, after};
 use gosched::{block_on, chan, context, go, select};
-use gosched_async_tests::{Bell, Task, everywhere, look};
+use gosched_async_tests::{CountingWaker, Task, for_each_executor, look};
 use gosched_tests::parties::{Ledger, Token, in_both, join_all, mixed};
 use gosched_tests::wait::{LIMIT, eventually, until};
 use std::future::poll_fn;
@@ -28,7 +28,7 @@ fn numbers(seed: u64) -> impl FnMut(u64) -> u64 + Send {
 #[test]
 fn every_value_comes_once_whoever_receives() {
     const EACH: usize = 300;
-    everywhere(|run_all| {
+    for_each_executor(|run_all| {
         for (cap, tasks, plain) in
             [(0, 8, 0), (1, 8, 0), (7, 8, 0), (0, 4, 4), (1, 4, 4), (64, 1, 1)]
         {
@@ -70,7 +70,7 @@ fn every_value_comes_once_whoever_receives() {
 
 #[test]
 fn values_without_size_are_counted_too() {
-    everywhere(|run_all| {
+    for_each_executor(|run_all| {
         for cap in [0, 3] {
             let (tx, rx) = chan::<()>(cap);
             for _ in 0..4 {
@@ -94,7 +94,7 @@ fn values_without_size_are_counted_too() {
 }
 
 /// Receives once, or gives up at random: unpolled, after a look, or woken but without another look.
-async fn perhaps(
+async fn recv_or_give_up(
     rx: &Receiver<Token>,
     random: &mut impl FnMut(u64) -> u64,
 ) -> Option<Result<Token, RecvError>> {
@@ -117,7 +117,7 @@ async fn perhaps(
 #[test]
 fn those_who_give_up_take_no_value_and_no_wake_up_with_them() {
     const VALUES: usize = 200;
-    everywhere(|run_all| {
+    for_each_executor(|run_all| {
         for seed in 0..12 {
             let (tx, rx) = chan::<Token>([0, 1, 5][seed % 3]);
             let ledger = Ledger::new(VALUES);
@@ -149,7 +149,7 @@ fn those_who_give_up_take_no_value_and_no_wake_up_with_them() {
                         tries += 1;
                         let result = match i {
                             0 => Some(rx.recv_async().await),
-                            _ => perhaps(&rx, &mut random).await,
+                            _ => recv_or_give_up(&rx, &mut random).await,
                         };
                         match result {
                             Some(Ok(_)) if left.fetch_sub(1, SeqCst) == 1 => drop(rx.close()),
@@ -171,26 +171,26 @@ fn those_who_give_up_take_no_value_and_no_wake_up_with_them() {
 fn a_wake_up_passes_from_one_who_is_dropped_to_the_next() {
     for cap in [0, 1, 3] {
         let (tx, rx) = chan::<u32>(cap);
-        let (bells, wakers): (Vec<_>, Vec<_>) = (0..6).map(|_| Bell::new()).unzip();
+        let (bells, wakers): (Vec<_>, Vec<_>) = (0..6).map(|_| CountingWaker::new()).unzip();
         let mut futures: Vec<_> = wakers
             .iter()
             .map(|waker| {
                 let mut future = Box::pin(rx.recv_async());
-                assert!(look(&mut future, waker).is_pending());
+                assert!(poll_once(&mut future, waker).is_pending());
                 Some(future)
             })
             .collect();
         let sent = mixed(cap).start(move || tx.send(9).unwrap());
         // All but one go, each when it was woken: not one has looked.
         for _ in 0..5 {
-            let woken = || (0..6).find(|&i| futures[i].is_some() && bells[i].rung() > 0);
+            let woken = || (0..6).find(|&i| futures[i].is_some() && bells[i].wake_count() > 0);
             until("somebody is woken", || woken().is_some());
             let woken = woken().unwrap();
             futures[woken] = None;
         }
         let last = (0..6).find(|&i| futures[i].is_some()).unwrap();
-        until("the last is woken", || bells[last].rung() > 0);
-        let received = look(futures[last].as_mut().unwrap(), &wakers[last]);
+        until("the last is woken", || bells[last].wake_count() > 0);
+        let received = poll_once(futures[last].as_mut().unwrap(), &wakers[last]);
         assert_eq!(received, Poll::Ready(Ok(9)), "it has the value");
         sent.join();
         assert_eq!(rx.try_recv(), Err(TryRecvError::Closed));
@@ -200,31 +200,31 @@ fn a_wake_up_passes_from_one_who_is_dropped_to_the_next() {
 #[test]
 fn a_wake_up_for_nothing_is_followed_by_another() {
     let (tx, rx) = chan::<u32>(0);
-    let (bell, waker) = Bell::new();
+    let (bell, waker) = CountingWaker::new();
     let mut future = Box::pin(rx.recv_async());
-    assert!(look(&mut future, &waker).is_pending());
+    assert!(poll_once(&mut future, &waker).is_pending());
     for round in 1..20 {
-        let before = bell.rung();
+        let before = bell.wake_count();
         // A sender whose time is over before it waits need not tell.
         until("told of a sender", || {
             assert_eq!(tx.send_timeout(round, MILLI), Err(SendTimeoutError::Timeout(round)));
-            bell.rung() > before
+            bell.wake_count() > before
         });
-        assert!(look(&mut future, &waker).is_pending());
+        assert!(poll_once(&mut future, &waker).is_pending());
     }
     // Two senders, two who wait: both are told.
-    let (other_bell, other_waker) = Bell::new();
+    let (other_bell, other_waker) = CountingWaker::new();
     let mut other = Box::pin(rx.recv_async());
-    assert!(look(&mut other, &other_waker).is_pending());
-    let before = bell.rung();
+    assert!(poll_once(&mut other, &other_waker).is_pending());
+    let before = bell.wake_count();
     let senders: Vec<_> = [1, 2]
         .map(|i| {
             let tx = tx.clone();
             mixed(i as usize).start(move || tx.send(i).unwrap())
         })
         .into();
-    until("both are told", || bell.rung() > before && other_bell.rung() > 0);
-    let mut got = [look(&mut future, &waker), look(&mut other, &other_waker)];
+    until("both are told", || bell.wake_count() > before && other_bell.wake_count() > 0);
+    let mut got = [poll_once(&mut future, &waker), poll_once(&mut other, &other_waker)];
     got.sort_by_key(|got| *got == Poll::Ready(Ok(2)));
     assert_eq!(got, [1, 2].map(|i| Poll::Ready(Ok(i))));
     join_all(senders);
@@ -234,14 +234,14 @@ fn a_wake_up_for_nothing_is_followed_by_another() {
 fn a_future_that_moves_is_woken_where_it_is() {
     for cap in [0, 1] {
         let (tx, rx) = chan::<u32>(cap);
-        let ((first, old), (last, new)) = (Bell::new(), Bell::new());
+        let ((first, old), (last, new)) = (CountingWaker::new(), CountingWaker::new());
         let mut future = Box::pin(rx.recv_async());
-        assert!(look(&mut future, &old).is_pending());
-        assert!(look(&mut future, &new).is_pending());
+        assert!(poll_once(&mut future, &old).is_pending());
+        assert!(poll_once(&mut future, &new).is_pending());
         let sent = mixed(cap).start(move || tx.send(5));
-        until("woken", || last.rung() > 0);
-        assert_eq!(first.rung(), 0);
-        assert_eq!(look(&mut future, &new), Poll::Ready(Ok(5)));
+        until("woken", || last.wake_count() > 0);
+        assert_eq!(first.wake_count(), 0);
+        assert_eq!(poll_once(&mut future, &new), Poll::Ready(Ok(5)));
         sent.join().unwrap();
         // Nothing of the futures stays in the channel.
         drop(future);
@@ -254,9 +254,9 @@ fn a_future_that_moves_is_woken_where_it_is() {
 #[test]
 fn who_waits_async_is_met_by_send_and_not_by_try_send() {
     let (tx, rx) = chan::<u32>(0);
-    let (bell, waker) = Bell::new();
+    let (bell, waker) = CountingWaker::new();
     let mut future = Box::pin(rx.recv_async());
-    assert!(look(&mut future, &waker).is_pending());
+    assert!(poll_once(&mut future, &waker).is_pending());
     assert_eq!(tx.try_send(1), Err(TrySendError::Full(1)));
     let sent = select! {
         send(tx, 2) -> _ => true,
@@ -265,15 +265,15 @@ fn who_waits_async_is_met_by_send_and_not_by_try_send() {
     assert!(!sent);
     assert_eq!((tx.len(), rx.len()), (0, 0));
     let sends = go(move || tx.send(3));
-    until("told", || bell.rung() > 0);
-    assert_eq!(look(&mut future, &waker), Poll::Ready(Ok(3)), "it waits to be met");
+    until("told", || bell.wake_count() > 0);
+    assert_eq!(poll_once(&mut future, &waker), Poll::Ready(Ok(3)), "it waits to be met");
     sends.join().unwrap().unwrap();
 }
 
 #[test]
 fn select_sends_to_async_receivers() {
     const VALUES: usize = 400;
-    everywhere(|run_all| {
+    for_each_executor(|run_all| {
         let received = Ledger::new(VALUES);
         let ((a, in_a), (b, in_b)) = (chan::<usize>(0), chan::<usize>(1));
         let (_none, stop) = chan::<()>(0);
@@ -310,10 +310,10 @@ fn select_sends_to_async_receivers() {
 fn a_close_wakes_all_and_what_is_inside_comes_first() {
     for by_drop in [false, true] {
         let (tx, rx) = chan::<u32>(2);
-        let (bells, wakers): (Vec<_>, Vec<_>) = (0..5).map(|_| Bell::new()).unzip();
+        let (bells, wakers): (Vec<_>, Vec<_>) = (0..5).map(|_| CountingWaker::new()).unzip();
         let mut futures: Vec<_> = (0..5).map(|_| Box::pin(rx.recv_async())).collect();
         for (future, waker) in futures.iter_mut().zip(&wakers) {
-            assert!(look(future, waker).is_pending());
+            assert!(poll_once(future, waker).is_pending());
         }
         tx.send(1).unwrap();
         tx.send(2).unwrap();
@@ -322,8 +322,8 @@ fn a_close_wakes_all_and_what_is_inside_comes_first() {
         } else {
             assert!(tx.close());
         }
-        until("all are told", || bells.iter().all(|bell| bell.rung() > 0));
-        let looks = futures.iter_mut().zip(&wakers).map(|(future, waker)| look(future, waker));
+        until("all are told", || bells.iter().all(|bell| bell.wake_count() > 0));
+        let looks = futures.iter_mut().zip(&wakers).map(|(future, waker)| poll_once(future, waker));
         let seen: Vec<_> = looks.collect();
         let expected = [Ok(1), Ok(2), Err(RecvError), Err(RecvError), Err(RecvError)];
         assert_eq!(seen, expected.map(Poll::Ready));
@@ -331,17 +331,17 @@ fn a_close_wakes_all_and_what_is_inside_comes_first() {
     let (ctx, guard) = context::background().with_cancel();
     go(move || guard.cancel());
     assert_eq!(smol::block_on(ctx.done().recv_async()), Err(RecvError));
-    let (bell, waker) = Bell::new();
+    let (bell, waker) = CountingWaker::new();
     let nothing = never::<u32>();
     let mut future = Box::pin(nothing.recv_async());
-    assert!(look(&mut future, &waker).is_pending());
+    assert!(poll_once(&mut future, &waker).is_pending());
     drop(future);
-    assert_eq!(bell.rung(), 0);
+    assert_eq!(bell.wake_count(), 0);
 }
 
 #[test]
 fn timers_are_awaited() {
-    everywhere(|run_all| {
+    for_each_executor(|run_all| {
         let tasks = (0..20).map(|i| -> Task {
             Box::pin(async move {
                 let start = Instant::now();
@@ -357,32 +357,32 @@ fn timers_are_awaited() {
     assert!(start.elapsed() >= 9 * MILLI, "five ticks");
     // A timer that is stopped, or set again, gives nothing of before: even to one who was woken.
     let timer = Timer::new(LIMIT);
-    let (bell, waker) = Bell::new();
+    let (bell, waker) = CountingWaker::new();
     let mut future = Box::pin(timer.chan().recv_async());
-    assert!(look(&mut future, &waker).is_pending());
+    assert!(poll_once(&mut future, &waker).is_pending());
     timer.reset(MILLI);
-    until("it rang", || bell.rung() > 0);
+    until("it rang", || bell.wake_count() > 0);
     timer.stop();
-    assert!(look(&mut future, &waker).is_pending());
+    assert!(poll_once(&mut future, &waker).is_pending());
     let start = Instant::now();
     timer.reset(30 * MILLI);
-    if look(&mut future, &waker).is_pending() {
+    if poll_once(&mut future, &waker).is_pending() {
         block_on(future).unwrap();
     }
     assert!(start.elapsed() >= 30 * MILLI);
 }
 
 /// A waker that uses the channel when it is called, and when it is dropped.
-struct Busy(Receiver<u32>, gosched::chan::Sender<u32>, AtomicUsize);
+struct ReentrantWaker(Receiver<u32>, gosched::chan::Sender<u32>, AtomicUsize);
 
-impl Wake for Busy {
+impl Wake for ReentrantWaker {
     fn wake(self: Arc<Self>) {
         let found = self.0.try_recv().is_ok();
         self.2.fetch_add(1 + usize::from(found), SeqCst);
     }
 }
 
-impl Drop for Busy {
+impl Drop for ReentrantWaker {
     fn drop(&mut self) {
         assert_eq!(self.0.len(), self.1.len());
         let _ = self.1.try_send(1);
@@ -395,9 +395,9 @@ fn a_waker_may_use_the_channel_it_waits_for() {
         for cap in [0, 1] {
             for ending in 0..4 {
                 let (tx, rx) = chan::<u32>(cap);
-                let busy = Arc::new(Busy(rx.clone(), tx.clone(), AtomicUsize::new(0)));
+                let busy = Arc::new(ReentrantWaker(rx.clone(), tx.clone(), AtomicUsize::new(0)));
                 let mut future = Box::pin(rx.recv_async());
-                assert!(look(&mut future, &Waker::from(busy.clone())).is_pending());
+                assert!(poll_once(&mut future, &Waker::from(busy.clone())).is_pending());
                 // A sender that finds no room may have no time left to wait: then another comes.
                 let mut has_sent = false;
                 eventually(|| {
@@ -407,12 +407,12 @@ fn a_waker_may_use_the_channel_it_waits_for() {
                     }
                     busy.2.load(SeqCst) > 0
                 });
-                assert!(look(&mut future, &Waker::from(busy.clone())).is_pending());
+                assert!(poll_once(&mut future, &Waker::from(busy.clone())).is_pending());
                 drop(busy);
                 // The channel has the last of it now.
                 match ending {
                     0 => drop(future),
-                    1 => drop(look(&mut future, Waker::noop())),
+                    1 => drop(poll_once(&mut future, Waker::noop())),
                     2 => drop(tx.close()),
                     _ => drop(tx.send_timeout(3, MILLI)),
                 }
@@ -426,14 +426,14 @@ fn values_go_when_the_receivers_do() {
     let ledger = Ledger::new(3);
     let (tx, rx) = chan::<Token>(2);
     let mut future = Box::pin(rx.recv_async());
-    let (bell, waker) = Bell::new();
-    assert!(look(&mut future, &waker).is_pending());
+    let (bell, waker) = CountingWaker::new();
+    assert!(poll_once(&mut future, &waker).is_pending());
     tx.send(ledger.token(0)).unwrap();
     tx.send(ledger.token(1)).unwrap();
     let waits = tx.clone();
     let token = ledger.token(2);
     let waits = go(move || waits.send(token).is_err());
-    until("told", || bell.rung() > 0);
+    until("told", || bell.wake_count() > 0);
     drop(future);
     assert_eq!(ledger.total(), 0, "a dropped future has taken nothing");
     drop(rx);

@@ -4,7 +4,7 @@
 use gosched::hyper::{Executor, Stream, Timer};
 use gosched::net::TcpStream;
 use gosched::{block_on, go};
-use gosched_async_tests::{Bell, everywhere};
+use gosched_async_tests::{CountingWaker, for_each_executor};
 use gosched_tests::sockets::tcp_pair;
 use gosched_tests::wait::{settle, until};
 use hyper::rt::{self, Executor as _, ReadBuf, Timer as _};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Under `block_on` in a goroutine, and under the executors of others.
 fn under_all<F: Future<Output = ()> + Send + 'static>(f: fn() -> F) {
     gosched::run(|| block_on(f()));
-    everywhere(|run| run(vec![Box::pin(f()), Box::pin(f())]));
+    for_each_executor(|run| run(vec![Box::pin(f()), Box::pin(f())]));
 }
 
 const MILLI: Duration = Duration::from_millis(1);
@@ -139,16 +139,16 @@ fn the_end_is_told_with_the_last_bytes_or_after_them() {
 #[test]
 fn the_last_waker_is_called_and_no_other() {
     let (mut stream, mut far) = pair();
-    let bells = [Bell::new(), Bell::new()];
+    let bells = [CountingWaker::new(), CountingWaker::new()];
     let mut bytes = [0; 10];
     for (_, waker) in &bells {
         let look = poll_read(&mut stream, &mut Context::from_waker(waker), &mut bytes);
         assert!(look.is_pending());
     }
     far.write_all(b"x").unwrap();
-    until("the waker", || bells[1].0.rung() > 0);
+    until("the waker", || bells[1].0.wake_count() > 0);
     settle();
-    assert_eq!((bells[0].0.rung(), bells[1].0.rung()), (0, 1));
+    assert_eq!((bells[0].0.wake_count(), bells[1].0.wake_count()), (0, 1));
     let look = poll_read(&mut stream, &mut Context::from_waker(&bells[0].1), &mut bytes);
     assert!(matches!(look, Poll::Ready(Ok(1))));
 }
@@ -157,7 +157,7 @@ fn the_last_waker_is_called_and_no_other() {
 fn a_dropped_or_forgotten_stream_calls_nobody_it_should_not() {
     for _ in 0..200 {
         let (mut stream, mut far) = pair();
-        let (_bell, waker) = Bell::new();
+        let (_bell, waker) = CountingWaker::new();
         let mut bytes = [0; 10];
         let look = poll_read(&mut stream, &mut Context::from_waker(&waker), &mut bytes);
         assert!(look.is_pending());
@@ -167,13 +167,13 @@ fn a_dropped_or_forgotten_stream_calls_nobody_it_should_not() {
         let _ = writer.join().unwrap();
     }
     let (mut stream, mut far) = pair();
-    let (bell, waker) = Bell::new();
+    let (bell, waker) = CountingWaker::new();
     let look = poll_read(&mut stream, &mut Context::from_waker(&waker), &mut [0; 10]);
     assert!(look.is_pending());
     std::mem::forget(stream);
     drop(waker);
     far.write_all(b"x").unwrap();
-    until("the waker", || bell.rung() == 1);
+    until("the waker", || bell.wake_count() == 1);
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn a_stream_goes_from_goroutine_to_goroutine() {
         stream = go(move || {
             let mut bytes = [0; 2];
             // Leaves a waker of this goroutine behind.
-            let (_bell, waker) = Bell::new();
+            let (_bell, waker) = CountingWaker::new();
             let look = poll_read(&mut stream, &mut Context::from_waker(&waker), &mut bytes);
             assert!(look.is_pending());
             stream

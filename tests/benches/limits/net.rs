@@ -6,7 +6,7 @@
 use crate::judge::{Case, Limit, Measured, number};
 use gosched::run;
 use gosched::runtime::{self, Value};
-use gosched_tests::locks::go_round;
+use gosched_tests::locks::contend_for_locks;
 use std::process::{Command, Stdio};
 
 pub(crate) const CASES: &[Case] = &[
@@ -137,7 +137,7 @@ fn waits_for_locks() -> Measured {
     };
     let procs = runtime::set_procs(1);
     let before = told();
-    let waits = run(|| go_round(2, STEPS));
+    let waits = run(|| contend_for_locks(2, STEPS));
     let ours = told() - before;
     runtime::set_procs(procs);
     let control = waits[waits.len() / 2].as_secs_f64() * waits.len() as f64;

@@ -3,7 +3,7 @@
 //! The goroutines are those of `src/bin/observe_program`, in a process of their own: a dump shows all of a process.
 
 use crate::judge::{Case, Limit, Measured, number};
-use gosched_tests::golang::plain;
+use gosched_tests::golang::clean_command;
 use std::path::Path;
 
 /// Twice as many take twice as long, and some more.
@@ -62,7 +62,7 @@ pub(crate) const CASES: &[Case] = &[
 
 /// What a program printed, on so many Ps.
 fn printed(arguments: &[&str], procs: &str) -> String {
-    let mut command = plain(Path::new(env!("CARGO_BIN_EXE_observe_program")), arguments);
+    let mut command = clean_command(Path::new(env!("CARGO_BIN_EXE_observe_program")), arguments);
     let output = command.env("GOMAXPROCS", procs).output().expect("the program");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {:?}: {said}", output.status);

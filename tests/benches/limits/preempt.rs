@@ -4,7 +4,7 @@
 //! come from the environment.
 
 use crate::judge::{Case, Limit, Measured};
-use gosched_tests::preempting::{Mode, Program, Said};
+use gosched_tests::preempting::{Mode, Program, ProgramOutput};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -143,7 +143,7 @@ pub(crate) const CASES: &[Case] = &[
         name: "CPUs used by those that come back from calls, 1 P",
         unit: "CPUs",
         limit: Limit::AtMost { factor: 1.3, plus: 0.1 },
-        measure: back,
+        measure: return_from_calls,
     },
     Case {
         name: "share of moments with more threads than Ps, 1 P",
@@ -183,7 +183,7 @@ fn program(arguments: &[&str], procs: usize) -> Program {
 }
 
 /// Runs both at the same moment.
-fn both(ours: Program, control: Program) -> (Said, Said) {
+fn both(ours: Program, control: Program) -> (ProgramOutput, ProgramOutput) {
     std::thread::scope(|scope| {
         let control = scope.spawn(|| control.run());
         (ours.run(), control.join().expect("the control runs"))
@@ -237,7 +237,7 @@ fn slices(slice: &str, micros: u64) -> Measured {
 }
 
 /// How much CPU the goroutines of one P use, and one OS thread meanwhile.
-fn back() -> Measured {
+fn return_from_calls() -> Measured {
     let busy = Busy::start();
     let said = program(&["back"], 1).run();
     Measured { ours: said.number("share") as f64 / 1e3, control: busy.stop() }
@@ -246,14 +246,14 @@ fn back() -> Measured {
 fn threads(procs: usize, mode: Mode) -> Measured {
     let (ours, control) =
         both(program(&["threads"], procs).mode(mode), program(&["threads of std"], procs));
-    let share = |said: &Said| said.number("more") as f64 / said.number("samples") as f64;
+    let share = |said: &ProgramOutput| said.number("more") as f64 / said.number("samples") as f64;
     Measured { ours: share(&ours), control: share(&control) }
 }
 
 fn many(mode: Mode, most_threads: &str) -> Measured {
     let ours = program(&["many", "3000", "900", most_threads], 2).mode(mode).slice("300us");
     let (ours, control) = both(ours, program(&["many by threads", "3000", "900"], 2));
-    let millis = |said: &Said| said.number("used") as f64 / 1e3;
+    let millis = |said: &ProgramOutput| said.number("used") as f64 / 1e3;
     Measured { ours: millis(&ours), control: millis(&control) }
 }
 

@@ -17,50 +17,50 @@ pub(crate) const CASES: &[Case] = &[
         name: "a timer of 5 ms beside a call that blocks the only P",
         unit: "ms",
         limit: Limit::AtMost { factor: 2.0, plus: 20.0 },
-        measure: || in_millis(pair(&said(&["lateness"], "1"), "timer")),
+        measure: || in_millis(pair(&output_of_blocking(&["lateness"], "1"), "timer")),
     },
     Case {
         name: "a blocking call of 1 ms, alone on 1 P",
         unit: "ms",
         limit: Limit::AtMost { factor: 2.0, plus: 10.0 },
-        measure: || in_millis(pair(&said(&["lateness"], "1"), "call")),
+        measure: || in_millis(pair(&output_of_blocking(&["lateness"], "1"), "call")),
     },
     Case {
         name: "longest wait beside 20 goroutines that nap for 50 us, 1 P",
         unit: "ms",
         limit: Limit::AtMost { factor: 6.0, plus: 80.0 },
-        measure: || in_millis(pair(&said(&["longest wait"], "1"), "ours")),
+        measure: || in_millis(pair(&output_of_blocking(&["longest wait"], "1"), "ours")),
     },
     Case {
         name: "longest wait beside 20 goroutines that nap for 50 us, 2 Ps",
         unit: "ms",
         limit: Limit::AtMost { factor: 6.0, plus: 80.0 },
-        measure: || in_millis(pair(&said(&["longest wait"], "2"), "ours")),
+        measure: || in_millis(pair(&output_of_blocking(&["longest wait"], "2"), "ours")),
     },
     Case {
         // A P that is handed over and lost makes this twenty times as late.
         name: "99th percentile of a late 1 ms sleep beside marked calls and I/O, 2 Ps",
         unit: "ms",
         limit: Limit::AtMost { factor: 3.0, plus: 1.0 },
-        measure: || in_millis(pair(&said_by(HOSTILE, &["late sleeps", "4000"], "2"), "late")),
+        measure: || in_millis(pair(&output_of(HOSTILE, &["late sleeps", "4000"], "2"), "late")),
     },
     Case {
         name: "looks of sysmon beside goroutines that yield",
         unit: "1/s",
         limit: Limit::AtMost { factor: 0.5, plus: 650.0 },
-        measure: || pair(&said(&["watcher", "1500"], "2"), "looks"),
+        measure: || pair(&output_of_blocking(&["watcher", "1500"], "2"), "looks"),
     },
     Case {
         name: "looks of sysmon beside goroutines that yield, at least",
         unit: "1/s",
         limit: Limit::AtLeast { factor: 0.1 },
-        measure: || pair(&said(&["watcher", "1500"], "2"), "looks"),
+        measure: || pair(&output_of_blocking(&["watcher", "1500"], "2"), "looks"),
     },
     Case {
         name: "CPU time of a look of sysmon and of a thread that sleeps",
         unit: "ns",
         limit: Limit::AtMost { factor: 3.0, plus: 0.0 },
-        measure: || pair(&said(&["watcher", "1500"], "2"), "cost"),
+        measure: || pair(&output_of_blocking(&["watcher", "1500"], "2"), "cost"),
     },
     Case {
         name: "slowest report of 11 deadlocks, and of threads that end",
@@ -84,12 +84,12 @@ fn program(path: &str, arguments: &[&str], procs: &str) -> Command {
 }
 
 /// What a blocking program prints.
-fn said(arguments: &[&str], procs: &str) -> String {
-    said_by(BLOCKING, arguments, procs)
+fn output_of_blocking(arguments: &[&str], procs: &str) -> String {
+    output_of(BLOCKING, arguments, procs)
 }
 
 /// What a program prints.
-fn said_by(path: &str, arguments: &[&str], procs: &str) -> String {
+fn output_of(path: &str, arguments: &[&str], procs: &str) -> String {
     let output = program(path, arguments, procs).output().expect("a child process");
     assert!(output.status.success(), "{arguments:?}: {:?}", output.status);
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -154,7 +154,7 @@ fn after_ten_seconds() -> Measured {
             let output = program(SCHED, &["surplus"], "2").output().expect("a child process");
             assert!(output.status.success());
         },
-        || _ = said(&["thousand", "pipe", "marked", "gone"], "2"),
+        || _ = output_of_blocking(&["thousand", "pipe", "marked", "gone"], "2"),
         || ends_with_2("a thread ends"),
         || ends_with_2("report hangs"),
         free_memory_goes_back,

@@ -161,7 +161,7 @@ pub(crate) const CASES: &[Case] = &[
         name: "wait for a mutex beside one that takes it again at once",
         unit: "ms",
         limit: Limit::AtMost { factor: 3.0, plus: 5.0 },
-        measure: || beside(waits_for_mutex, std_waits_in_line),
+        measure: || beside(waits_for_mutex, std_waits_for_ticket_lock),
     },
     Case {
         name: "CPU time to cancel 100000 children, against half",
@@ -473,7 +473,7 @@ fn waits_for_mutex() -> f64 {
             hold(&holds);
         }
     });
-    let waits = longest_but_some(&held, || drop(mutex.lock()));
+    let waits = seventieth_percentile(&held, || drop(mutex.lock()));
     over.store(true, SeqCst);
     hog.join().unwrap();
     waits
@@ -481,14 +481,14 @@ fn waits_for_mutex() -> f64 {
 
 /// A lock of OS threads that is fair: each has it when its number comes.
 #[derive(Default)]
-struct Line {
-    next_and_now: Mutex<(u64, u64)>,
+struct TicketLock {
+    next_and_serving: Mutex<(u64, u64)>,
     moved: Condvar,
 }
 
-impl Line {
+impl TicketLock {
     fn with<T>(&self, f: impl FnOnce() -> T) -> T {
-        let mut line = self.next_and_now.lock().unwrap();
+        let mut line = self.next_and_serving.lock().unwrap();
         let mine = line.0;
         line.0 += 1;
         while line.1 != mine {
@@ -496,14 +496,14 @@ impl Line {
         }
         drop(line);
         let result = f();
-        self.next_and_now.lock().unwrap().1 += 1;
+        self.next_and_serving.lock().unwrap().1 += 1;
         self.moved.notify_all();
         result
     }
 }
 
-fn std_waits_in_line() -> f64 {
-    let line = Arc::new(Line::default());
+fn std_waits_for_ticket_lock() -> f64 {
+    let line = Arc::new(TicketLock::default());
     let (over, held) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (shared, ended, holds) = (line.clone(), over.clone(), held.clone());
     let hog = std::thread::spawn(move || {
@@ -511,14 +511,14 @@ fn std_waits_in_line() -> f64 {
             shared.with(|| hold(&holds));
         }
     });
-    let waits = longest_but_some(&held, || line.with(|| ()));
+    let waits = seventieth_percentile(&held, || line.with(|| ()));
     over.store(true, SeqCst);
     hog.join().unwrap();
     waits
 }
 
 /// The 21st of 30 waits for a lock that the hog holds, in milliseconds.
-fn longest_but_some(held: &AtomicBool, wait: impl Fn()) -> f64 {
+fn seventieth_percentile(held: &AtomicBool, wait: impl Fn()) -> f64 {
     let mut waits: Vec<Duration> = (0..30)
         .map(|_| {
             while !held.load(SeqCst) {

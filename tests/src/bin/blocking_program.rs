@@ -41,7 +41,7 @@ fn main() {
         "naps" => run(naps),
         "longest wait" => run(longest_wait),
         "trace" => run(until_input_ends),
-        "watcher" => run(|| watcher(argument(1).parse().unwrap())),
+        "watcher" => run(|| sysmon_cost(argument(1).parse().unwrap())),
         "fork" => run(fork),
         "no threads for locked ones" => run(no_threads_for_locked_ones),
         other => panic!("no program {other}"),
@@ -523,7 +523,7 @@ fn used_by(name: &str) -> [u64; 2] {
 
 /// How often sysmon looks in a second, beside goroutines that yield, and how often a thread does that sleeps for a
 /// millisecond each time; what a look of each costs, in nanoseconds.
-fn watcher(millis: u32) {
+fn sysmon_cost(millis: u32) {
     let sleeper = std::thread::Builder::new().name("sleeper".into()).spawn(|| {
         // SAFETY: it only changes how this thread is woken.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };

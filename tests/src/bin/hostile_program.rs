@@ -24,7 +24,7 @@ fn main() {
         ["late sleeps", millis] => {
             late_sleeps(Duration::from_millis(millis.parse().expect("a number")))
         }
-        ["deaf"] => deaf(),
+        ["deaf"] => unstoppable(),
         ["idle io"] => idle_io(),
         ["some of everything"] => some_of_everything(),
         ["loops"] => loops(),
@@ -118,7 +118,7 @@ fn stop_when_the_input_ends(stop: &'static AtomicBool) {
 }
 
 /// A goroutine does not hear that the world is to stop, until standard input ends. The others run on.
-fn deaf() {
+fn unstoppable() {
     static STOP: AtomicBool = AtomicBool::new(false);
     static TICKS: AtomicU64 = AtomicU64::new(0);
     runtime::set_procs(3);
@@ -132,14 +132,14 @@ fn deaf() {
     // A goroutine whose thread was blocked for a moment, by the system, may have lost its P, and holds up nothing.
     while !STOP.load(Ordering::Relaxed) {
         runtime::set_procs(3);
-        stop_beside_a_deaf_one(&STOP);
+        resize_beside_unstoppable(&STOP);
     }
     ticker.join().expect("no panic");
     println!("{} procs, {} ticks", runtime::procs(), TICKS.load(Ordering::Relaxed));
 }
 
 /// Changes the number of Ps beside a goroutine that does not hear. Returns when that is done.
-fn stop_beside_a_deaf_one(stop: &'static AtomicBool) {
+fn resize_beside_unstoppable(stop: &'static AtomicBool) {
     let begun = Arc::new(AtomicBool::new(false));
     let over = Arc::new(AtomicBool::new(false));
     let its = (begun.clone(), over.clone());

@@ -5,8 +5,10 @@
 
 use gosched::net::{TcpListener, TcpStream, UnixDatagram, UnixStream};
 use gosched::{chan, go, runtime, yield_now};
-use gosched_tests::parties::KINDS;
-use gosched_tests::sockets::{LOCAL, allow_descriptors, cpu_time, echo, own_name, start, tcp_pair};
+use gosched_tests::parties::ACTOR_KINDS;
+use gosched_tests::sockets::{
+    LOCAL, cpu_time, echo, set_descriptor_limit, start, tcp_pair, unique_name,
+};
 use gosched_tests::wait::{settle, until};
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -231,7 +233,7 @@ fn no_descriptors() {
     let client = TcpStream::connect(address).unwrap();
     let plain = std::net::TcpListener::bind(LOCAL).unwrap();
     plain.set_nonblocking(true).unwrap();
-    allow_descriptors(64);
+    set_descriptor_limit(64);
     let mut all = Vec::new();
     while let Ok(file) = std::fs::File::open("/dev/null") {
         all.push(file);
@@ -275,7 +277,7 @@ fn no_descriptors() {
 /// in the system.
 fn no_room() {
     const WHILE: Duration = Duration::from_millis(300);
-    let path = std::env::temp_dir().join(own_name());
+    let path = std::env::temp_dir().join(unique_name());
     let slow = UnixDatagram::bind(&path).unwrap();
     let full = std::os::unix::net::UnixDatagram::unbound().unwrap();
     full.set_nonblocking(true).unwrap();
@@ -285,7 +287,7 @@ fn no_room() {
     let blocks = std::thread::spawn(move || full.send_to(b"hello", its_path).unwrap());
     settle();
     let control = used_in(WHILE);
-    let senders = KINDS.map(|kind| {
+    let senders = ACTOR_KINDS.map(|kind| {
         let path = path.clone();
         start(kind, move || UnixDatagram::unbound().unwrap().send_to(b"hello", path).unwrap())
     });

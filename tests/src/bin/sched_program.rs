@@ -44,11 +44,11 @@ fn main() -> ExitCode {
         "main exits in run" => main_exits_in_run(),
         "park" => parks(),
         "park locked" => parks_locked(),
-        "park in run" => over(|| run(park)),
-        "join a parked one" => over(|| {
+        "park in run" => succeed(|| run(park)),
+        "join a parked one" => succeed(|| {
             let _ = go(park).join();
         }),
-        "join late" => over(|| {
+        "join late" => succeed(|| {
             let parked = go(park);
             std::thread::sleep(Duration::from_millis(100));
             let _ = parked.join();
@@ -60,33 +60,33 @@ fn main() -> ExitCode {
         "a thread will unpark" => a_thread_will_unpark(),
         "a thread ends" => a_thread_ends(),
         "computes" => computes(),
-        "nothing to do" => over(|| {
+        "nothing to do" => succeed(|| {
             run(|| ());
             std::thread::sleep(A_WHILE);
         }),
-        "parked, main goes on" => over(|| {
+        "parked, main goes on" => succeed(|| {
             run(|| drop(go(park)));
             std::thread::sleep(A_WHILE);
         }),
         "threads end" => threads_end(),
-        "report hangs" => over(report_hangs),
+        "report hangs" => succeed(report_hangs),
         "overflows" => overflows(),
         "thread limit" => thread_limit(),
         "broken rule" => broken_rule(),
         "quits" => quits(),
         "idle" => idle(),
-        "idle in run" => over(|| {
+        "idle in run" => succeed(|| {
             run(busy_for_a_while);
             announce_and_wait();
         }),
         "surplus" => surplus(),
         "many" => many(),
-        "no threads" => over(no_threads),
+        "no threads" => succeed(no_threads),
         other => panic!("no program {other}"),
     }
 }
 
-fn over(f: impl FnOnce()) -> ExitCode {
+fn succeed(f: impl FnOnce()) -> ExitCode {
     f();
     ExitCode::SUCCESS
 }
@@ -193,9 +193,9 @@ fn message() {
         std::thread::Builder::new().name("std's".into()).spawn(|| panic!("clang")).unwrap().join();
 }
 
-struct Says(&'static str);
+struct PrintsOnDrop(&'static str);
 
-impl Drop for Says {
+impl Drop for PrintsOnDrop {
     fn drop(&mut self) {
         println!("{}", self.0);
     }
@@ -206,7 +206,7 @@ fn abort() {
     let before = runtime::set_panic_policy(runtime::PanicPolicy::Abort);
     println!("before {before:?}");
     let handle = go(|| {
-        let _says = Says("destructor");
+        let _says = PrintsOnDrop("destructor");
         panic!("the last word");
     });
     let result: Result<(), _> = handle.join();
@@ -269,7 +269,7 @@ fn bad_drop() {
 
 #[gosched::main(alloc = off)]
 fn main_exits() {
-    let _says = Says("destructor of main");
+    let _says = PrintsOnDrop("destructor of main");
     goexit();
 }
 
@@ -293,7 +293,7 @@ fn main_exits_first() {
         }
         println!("the other went on");
     });
-    let _says = Says("destructor of main");
+    let _says = PrintsOnDrop("destructor of main");
     goexit();
 }
 

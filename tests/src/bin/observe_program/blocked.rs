@@ -3,7 +3,7 @@
 
 use crate::storm::foreign;
 use gosched::{Builder, runtime, yield_now};
-use gosched_tests::dumps::{self, Block};
+use gosched_tests::dumps::{self, DumpedGoroutine};
 use gosched_tests::wait::LIMIT;
 use std::hint::black_box;
 use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
@@ -25,13 +25,13 @@ static CALLS: AtomicU64 = AtomicU64::new(0);
 static EARLY: AtomicU64 = AtomicU64::new(0);
 
 /// A kind of goroutine: from `root` by `step` to `leaf`, in which it blocks.
-struct Nature {
+struct GoroutineKind {
     name: &'static str,
     root: fn(),
     functions: [&'static str; 3],
 }
 
-macro_rules! nature {
+macro_rules! goroutine_kind {
     ($name:ident, $root:ident, $step:ident, $leaf:ident, $state:ty, $begin:expr) => {
         #[inline(never)]
         fn $root() {
@@ -54,7 +54,7 @@ macro_rules! nature {
             black_box(below + room[3])
         }
 
-        const $name: Nature = Nature {
+        const $name: GoroutineKind = GoroutineKind {
             name: stringify!($leaf),
             root: $root,
             functions: [stringify!($root), stringify!($step), stringify!($leaf)],
@@ -62,19 +62,19 @@ macro_rules! nature {
     };
 }
 
-nature!(SLEEP, sleep_root, sleep_step, sleep_leaf, (), ());
-nature!(POLL, poll_root, poll_step, poll_leaf, (), ());
-nature!(NANOSLEEP, nano_root, nano_step, nano_leaf, (), ());
-nature!(PARK, park_root, park_step, park_leaf, (), ());
-nature!(COND, cond_root, cond_step, cond_leaf, (), ());
-nature!(WRITE, write_root, write_step, write_leaf, Pipe, Pipe::new());
-nature!(WRITE_ALL, all_root, all_step, all_leaf, Pipe, Pipe::new());
+goroutine_kind!(SLEEP, sleep_root, sleep_step, sleep_leaf, (), ());
+goroutine_kind!(POLL, poll_root, poll_step, poll_leaf, (), ());
+goroutine_kind!(NANOSLEEP, nano_root, nano_step, nano_leaf, (), ());
+goroutine_kind!(PARK, park_root, park_step, park_leaf, (), ());
+goroutine_kind!(COND, cond_root, cond_step, cond_leaf, (), ());
+goroutine_kind!(WRITE, write_root, write_step, write_leaf, Pipe, Pipe::new());
+goroutine_kind!(WRITE_ALL, all_root, all_step, all_leaf, Pipe, Pipe::new());
 
-nature!(RECV, recv_root, recv_step, recv_leaf, (), ());
-nature!(SOCKET, socket_root, socket_step, socket_leaf, UdpSocket, socket());
-nature!(SELECT, select_root, select_step, select_leaf, (), ());
+goroutine_kind!(RECV, recv_root, recv_step, recv_leaf, (), ());
+goroutine_kind!(SOCKET, socket_root, socket_step, socket_leaf, UdpSocket, socket());
+goroutine_kind!(SELECT, select_root, select_step, select_leaf, (), ());
 
-const NATURES: [&Nature; 10] =
+const GOROUTINE_KINDS: [&GoroutineKind; 10] =
     [&SLEEP, &POLL, &NANOSLEEP, &PARK, &COND, &WRITE, &WRITE_ALL, &RECV, &SOCKET, &SELECT];
 
 #[inline(never)]
@@ -149,7 +149,7 @@ fn select_leaf(_: &mut ()) -> u64 {
 }
 
 /// More than a pipe takes.
-const MUCH: usize = 200_000;
+const PIPE_OVERFILL_BYTES: usize = 200_000;
 
 #[inline(never)]
 fn write_leaf(pipe: &mut Pipe) -> u64 {
@@ -157,7 +157,7 @@ fn write_leaf(pipe: &mut Pipe) -> u64 {
     let file = pipe.writer.as_raw_fd();
     // SAFETY: the buffer is valid for reads of its length.
     let written = unsafe { libc::write(file, bytes.as_ptr().cast(), bytes.len()) };
-    count_early(written != MUCH as isize);
+    count_early(written != PIPE_OVERFILL_BYTES as isize);
     pipe.finish(usize::try_from(written).unwrap_or(0));
     black_box(1)
 }
@@ -166,7 +166,7 @@ fn write_leaf(pipe: &mut Pipe) -> u64 {
 fn all_leaf(pipe: &mut Pipe) -> u64 {
     let bytes = pipe.ask();
     pipe.writer.write_all(&bytes).unwrap();
-    pipe.finish(MUCH);
+    pipe.finish(PIPE_OVERFILL_BYTES);
     black_box(1)
 }
 
@@ -192,14 +192,14 @@ impl Pipe {
         let mut reader = self.reader.take().unwrap();
         self.reads = Some(std::thread::spawn(move || {
             std::thread::sleep(TIME);
-            reader.read_exact(&mut vec![0; MUCH]).unwrap();
+            reader.read_exact(&mut vec![0; PIPE_OVERFILL_BYTES]).unwrap();
             reader
         }));
-        vec![7; MUCH]
+        vec![7; PIPE_OVERFILL_BYTES]
     }
 
     fn finish(&mut self, written: usize) {
-        self.writer.write_all(&vec![7; MUCH - written]).unwrap();
+        self.writer.write_all(&vec![7; PIPE_OVERFILL_BYTES - written]).unwrap();
         self.reader = self.reads.take().map(|reads| reads.join().unwrap());
     }
 }
@@ -219,7 +219,8 @@ fn busy_root() {
 /// The function of this module that a frame is of: closures count as the function around them. Where code is made
 /// fast, names are without their modules.
 fn own(function: &str) -> Option<&str> {
-    let is_ours = |name: &&str| NATURES.iter().any(|nature| nature.functions.contains(name));
+    let is_ours =
+        |name: &&str| GOROUTINE_KINDS.iter().any(|nature| nature.functions.contains(name));
     match function.strip_prefix("observe_program::blocked::") {
         Some(path) => path.split("::").next(),
         None => Some(function).filter(is_ours),
@@ -227,7 +228,7 @@ fn own(function: &str) -> Option<&str> {
 }
 
 /// Whether all functions of a goroutine are there, to the one in which it blocks. What cannot be is an error.
-fn is_whole(block: &Block, nature: &Nature) -> Result<bool, String> {
+fn is_whole(block: &DumpedGoroutine, nature: &GoroutineKind) -> Result<bool, String> {
     let [root, step, leaf] = nature.functions;
     // Types it was made for may be ours, and without a path before them.
     let plain =
@@ -260,8 +261,13 @@ pub(crate) fn program() {
     let looks: usize = std::env::args().nth(2).map_or(100, |number| number.parse().unwrap());
     let start = |name: &str, root: fn()| Builder::new().name(name).go(root).unwrap();
     let mut all: Vec<_> = (0..2).map(|_| start("busy", busy_root)).collect();
-    all.extend(NATURES.iter().chain(&NATURES).map(|nature| start(nature.name, nature.root)));
-    let mut seen = [(0, 0); NATURES.len()];
+    all.extend(
+        GOROUTINE_KINDS
+            .iter()
+            .chain(&GOROUTINE_KINDS)
+            .map(|nature| start(nature.name, nature.root)),
+    );
+    let mut seen = [(0, 0); GOROUTINE_KINDS.len()];
     let (mut looked, deadline) = (0, Instant::now() + LIMIT);
     // A thread that has no CPU does not answer: each kind is seen sooner or later.
     while looked < looks || seen.iter().any(|(_, whole)| *whole == 0) {
@@ -273,7 +279,7 @@ pub(crate) fn program() {
         }
         let text = runtime::dump();
         let blocks = dumps::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
-        for (nature, (blocked, whole)) in NATURES.iter().zip(&mut seen) {
+        for (nature, (blocked, whole)) in GOROUTINE_KINDS.iter().zip(&mut seen) {
             let name = Some(nature.name);
             for block in blocks.iter().filter(|block| block.label("name") == name) {
                 let is_whole = is_whole(block, nature)
@@ -292,7 +298,7 @@ pub(crate) fn program() {
     let (alone, early_alone) = (CALLS.load(SeqCst) - calls, EARLY.load(SeqCst) - early);
     STOP.store(true, SeqCst);
     all.into_iter().for_each(|other| other.join().unwrap());
-    for (nature, (blocked, whole)) in NATURES.iter().zip(seen) {
+    for (nature, (blocked, whole)) in GOROUTINE_KINDS.iter().zip(seen) {
         println!("{} blocked {blocked} whole {whole}", nature.name);
     }
     println!("looks {looked} calls {calls} early {early}");

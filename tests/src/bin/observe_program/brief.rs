@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 static STOP: AtomicBool = AtomicBool::new(false);
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static EARLY: AtomicU64 = AtomicU64::new(0);
-static ARE_THERE: AtomicUsize = AtomicUsize::new(0);
+static STARTED: AtomicUsize = AtomicUsize::new(0);
 
 fn sleeps_again_and_again() {
     let time = libc::timespec { tv_sec: 0, tv_nsec: 200_000 };
@@ -62,7 +62,7 @@ fn reads_deaf(mut pipe: &PipeReader, hears: bool) {
     if !hears {
         block_all_signals();
     }
-    ARE_THERE.fetch_add(1, SeqCst);
+    STARTED.fetch_add(1, SeqCst);
     let _ = pipe.read(&mut [0]);
     black_box(());
 }
@@ -89,7 +89,7 @@ pub(crate) fn deaf() {
         Builder::new().name("deaf").go(move || reads_deaf(&reader, hear)).unwrap()
     };
     let all: Vec<_> = (0..COUNT).map(start).collect();
-    while ARE_THERE.load(SeqCst) < COUNT {
+    while STARTED.load(SeqCst) < COUNT {
         yield_now();
     }
     let mut times = Vec::new();
@@ -98,8 +98,9 @@ pub(crate) fn deaf() {
         let text = runtime::dump();
         let took = looked.elapsed();
         let blocks = dumps::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
-        let is_shown =
-            |block: &&dumps::Block| block.state == "syscall" && block.frame("reads_deaf").is_some();
+        let is_shown = |block: &&dumps::DumpedGoroutine| {
+            block.state == "syscall" && block.frame("reads_deaf").is_some()
+        };
         if blocks.iter().filter(is_shown).count() == COUNT {
             times.push(took);
         }
@@ -112,7 +113,7 @@ pub(crate) fn deaf() {
 
 #[inline(never)]
 fn reads_unmarked(mut pipe: &PipeReader) {
-    ARE_THERE.fetch_add(1, SeqCst);
+    STARTED.fetch_add(1, SeqCst);
     let _ = pipe.read(&mut [0]);
     black_box(());
 }

@@ -3,7 +3,7 @@
 
 use gosched::net::TcpStream;
 use gosched::{blocking, go, runtime};
-use gosched_tests::dumps::{self, Block};
+use gosched_tests::dumps::{self, DumpedGoroutine};
 use gosched_tests::wait::LIMIT;
 use std::hint::black_box;
 use std::io::{PipeReader, Write};
@@ -115,7 +115,7 @@ pub(crate) fn closing() {
     println!("seen {looks}");
 }
 
-fn find<'a>(blocks: &'a [Block], name: &str) -> Option<&'a Block> {
+fn find<'a>(blocks: &'a [DumpedGoroutine], name: &str) -> Option<&'a DumpedGoroutine> {
     blocks.iter().find(|block| block.frame(name).is_some())
 }
 

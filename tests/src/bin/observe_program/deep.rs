@@ -2,7 +2,7 @@
 //! calls between, whatever they do meanwhile.
 
 use gosched::{Builder, JoinHandle, blocking, chan, runtime, yield_now};
-use gosched_tests::dumps::{self, Block};
+use gosched_tests::dumps::{self, DumpedGoroutine};
 use gosched_tests::wait::LIMIT;
 use std::hint::black_box;
 use std::io::{PipeReader, Read};
@@ -14,7 +14,7 @@ const DEPTH: usize = 2000;
 /// What each call takes, at least.
 const FRAME: usize = 1 << 10;
 
-static ARE_THERE: AtomicUsize = AtomicUsize::new(0);
+static STARTED: AtomicUsize = AtomicUsize::new(0);
 
 #[inline(never)]
 fn deep_root(leaf: &mut dyn FnMut()) {
@@ -34,7 +34,7 @@ fn deep_step(depth: usize, leaf: &mut dyn FnMut()) -> u8 {
 
 fn start(name: &str, mut leaf: impl FnMut() + Send + 'static) -> JoinHandle<()> {
     let mut body = move || {
-        ARE_THERE.fetch_add(1, SeqCst);
+        STARTED.fetch_add(1, SeqCst);
         leaf();
     };
     Builder::new().name(name).stack_size(8 << 20).go(move || deep_root(&mut body)).unwrap()
@@ -52,7 +52,7 @@ fn elided(text: &str, id: u64) -> Option<usize> {
     line.strip_prefix("...")?.split(' ').next()?.parse().ok()
 }
 
-fn is_whole(text: &str, block: &Block) -> bool {
+fn is_whole(text: &str, block: &DumpedGoroutine) -> bool {
     let steps = block.frames.iter().filter(|frame| frame.function.ends_with("deep_step")).count();
     let is_rooted = block.frames.iter().any(|frame| frame.function.ends_with("deep_root"));
     // All that is left out are steps: they are more than is shown at either end.
@@ -71,7 +71,7 @@ pub(crate) fn program() {
         start("unmarked", move || read_one(&of_unmarked)),
         start("spins", move || while !of_spins.load(SeqCst) {}),
     ];
-    while ARE_THERE.load(SeqCst) < all.len() {
+    while STARTED.load(SeqCst) < all.len() {
         yield_now();
     }
     let deadline = Instant::now() + LIMIT;

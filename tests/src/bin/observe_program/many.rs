@@ -2,7 +2,7 @@
 
 use gosched::sync::WaitGroup;
 use gosched::{__rules as rules, Builder, chan, go, runtime};
-use gosched_tests::dumps::{self, Block};
+use gosched_tests::dumps::{self, DumpedGoroutine};
 use gosched_tests::wait::until;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 /// Who is about to wait.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-fn parsed(text: &str) -> Vec<Block> {
+fn parsed(text: &str) -> Vec<DumpedGoroutine> {
     dumps::parse(text).unwrap_or_else(|why| panic!("{why}\n{text}"))
 }
 
@@ -222,7 +222,8 @@ pub(crate) fn minutes() {
     let reads = go(move || reads_for_long(reader));
     loop {
         let text = runtime::dump();
-        let has_waited = |block: &&Block| block.minutes.is_some_and(|minutes| minutes >= 2);
+        let has_waited =
+            |block: &&DumpedGoroutine| block.minutes.is_some_and(|minutes| minutes >= 2);
         if parsed(&text).iter().filter(has_waited).count() == 2 {
             print!("{text}\n=====\n{}", runtime::dump_json());
             break;

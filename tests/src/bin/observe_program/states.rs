@@ -207,7 +207,7 @@ fn start() {
 }
 
 /// Whether one that is in its function waits there, and is not on its way.
-fn waits(block: &dumps::Block, name: &str) -> bool {
+fn waits(block: &dumps::DumpedGoroutine, name: &str) -> bool {
     match block.state.as_str() {
         "running" | "runnable" | "preempted" => false,
         "syscall" => name == "in_syscall",
@@ -244,7 +244,7 @@ pub(crate) fn program() {
             (0..4).for_each(|_| drop(go(chan_receive)));
             until("five receive", || {
                 let blocks = dumps::parse(&runtime::dump()).unwrap();
-                let receives = |block: &&dumps::Block| {
+                let receives = |block: &&dumps::DumpedGoroutine| {
                     block.frame("chan_receive").is_some() && block.state == "chan receive"
                 };
                 blocks.iter().filter(receives).count() == 5

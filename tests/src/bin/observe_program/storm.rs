@@ -2,7 +2,7 @@
 //! one that it can call, and every caller one that can call it.
 
 use gosched::{Builder, chan, runtime, time, yield_now};
-use gosched_tests::dumps::{self, Block};
+use gosched_tests::dumps::{self, DumpedGoroutine};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -110,15 +110,15 @@ fn endless_step() -> u64 {
 }
 
 /// A kind of goroutine: its name, what it runs, and its calls: from whom to whom.
-struct Nature {
+struct GoroutineKind {
     name: &'static str,
     root: fn(),
     calls: &'static [(&'static str, &'static str)],
 }
 
-const NATURES: [Nature; 6] = [
-    Nature { name: "short", root: short_root, calls: &[("short_root", "short_leaf")] },
-    Nature {
+const GOROUTINE_KINDS: [GoroutineKind; 6] = [
+    GoroutineKind { name: "short", root: short_root, calls: &[("short_root", "short_leaf")] },
+    GoroutineKind {
         name: "deep",
         root: deep_root,
         calls: &[
@@ -127,10 +127,10 @@ const NATURES: [Nature; 6] = [
             ("deep_step", "deep_leaf"),
         ],
     },
-    Nature { name: "chan", root: chan_root, calls: &[("chan_root", "chan_take")] },
-    Nature { name: "sleep", root: sleep_root, calls: &[("sleep_root", "sleep_nap")] },
-    Nature { name: "work", root: work_root, calls: &[("work_root", "work_step")] },
-    Nature {
+    GoroutineKind { name: "chan", root: chan_root, calls: &[("chan_root", "chan_take")] },
+    GoroutineKind { name: "sleep", root: sleep_root, calls: &[("sleep_root", "sleep_nap")] },
+    GoroutineKind { name: "work", root: work_root, calls: &[("work_root", "work_step")] },
+    GoroutineKind {
         name: "endless",
         root: endless_root,
         calls: &[("endless_root", "endless_step"), ("endless_step", "work_step")],
@@ -138,10 +138,10 @@ const NATURES: [Nature; 6] = [
 ];
 
 /// Who is started by others than those who start all.
-const SENDER: Nature =
-    Nature { name: "sender", root: short_root, calls: &[("sender_root", "sender_give")] };
+const SENDER: GoroutineKind =
+    GoroutineKind { name: "sender", root: short_root, calls: &[("sender_root", "sender_give")] };
 
-const SPAWNER: Nature = Nature {
+const SPAWNER: GoroutineKind = GoroutineKind {
     name: "spawner",
     root: spawner_root,
     calls: &[("spawner_root", "spawner_start"), ("spawner_start", "spawner_waits")],
@@ -160,7 +160,7 @@ fn spawner_root() {
 #[inline(never)]
 fn spawner_start() {
     spawner_waits();
-    let nature = &NATURES[BORN.fetch_add(1, SeqCst) % 5];
+    let nature = &GOROUTINE_KINDS[BORN.fetch_add(1, SeqCst) % 5];
     let root = nature.root;
     let work = move || {
         root();
@@ -210,9 +210,10 @@ pub(crate) fn foreign(function: &str) -> bool {
 }
 
 /// What is wrong with a goroutine's frames.
-fn wrong(block: &Block) -> Option<String> {
+fn wrong(block: &DumpedGoroutine) -> Option<String> {
     let name = block.label("name").unwrap_or("main");
-    let nature = NATURES.iter().chain([&SENDER, &SPAWNER]).find(|nature| nature.name == name);
+    let nature =
+        GOROUTINE_KINDS.iter().chain([&SENDER, &SPAWNER]).find(|nature| nature.name == name);
     let own_frames: Vec<&str> =
         block.frames.iter().filter_map(|frame| own(&frame.function)).collect();
     let stranger = block

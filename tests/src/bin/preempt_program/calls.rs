@@ -1,6 +1,6 @@
 //! Calls that wait, marked and not, beside goroutines that are preempted, and in a storm of signals.
 
-use crate::kit::{self, Lane, MILLI, crowd, hogs, is_over};
+use crate::kit::{self, Heartbeat, MILLI, hogs, is_over, spawn_group};
 use gosched::{blocking, blocking_now, time};
 use gosched_tests::waits;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn call_all(marks: &'static [Mark], without: &str) -> (u64, u64, u64) {
     let count = kinds.len() * marks.len();
     let interrupted = Arc::new(AtomicU64::new(0));
     let its_interrupted = interrupted.clone();
-    let callers = crowd("a goroutine that calls", count, move |number, lane: &Lane| {
+    let callers = spawn_group("a goroutine that calls", count, move |number, lane: &Heartbeat| {
         let (kind, mark) = (kinds[number % kinds.len()], marks[number / kinds.len()]);
         while !is_over() || lane.steps() == 0 {
             match mark.call(|| waits::run(kind)) {
@@ -54,8 +54,8 @@ fn call_all(marks: &'static [Mark], without: &str) -> (u64, u64, u64) {
 }
 
 /// A ticker, so that goroutines are made ready by timers all the time.
-fn tick_beside() -> kit::Crowd<u64> {
-    crowd("a ticker", 2, |_, lane| {
+fn tick_beside() -> kit::GoroutineGroup<u64> {
+    spawn_group("a ticker", 2, |_, lane| {
         while !is_over() {
             time::sleep(MILLI);
             lane.step();

@@ -2,7 +2,7 @@
 //! middle of its code, threads that have yet to be made.
 
 use crate::calls;
-use crate::kit::{self, Lane, MILLI, burn, crowd, hogs, is_over};
+use crate::kit::{self, Heartbeat, MILLI, burn, hogs, is_over, spawn_group};
 use gosched::{go, host, time};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -12,22 +12,23 @@ use std::time::Duration;
 pub(crate) fn inside_host() {
     let ran = Arc::new(AtomicU64::new(0));
     let its_ran = ran.clone();
-    let hosted = crowd("a goroutine that runs as its thread", 4, move |_, lane: &Lane| {
-        let ran = its_ran.clone();
-        host(move || {
-            while !is_over() || lane.steps() < 100 {
-                let ran = ran.clone();
-                let (tx, rx) = gosched::chan::<u64>(1);
-                drop(go(move || tx.send(ran.fetch_add(1, SeqCst))));
-                if lane.steps().is_multiple_of(8) {
-                    rx.recv().unwrap();
+    let hosted =
+        spawn_group("a goroutine that runs as its thread", 4, move |_, lane: &Heartbeat| {
+            let ran = its_ran.clone();
+            host(move || {
+                while !is_over() || lane.steps() < 100 {
+                    let ran = ran.clone();
+                    let (tx, rx) = gosched::chan::<u64>(1);
+                    drop(go(move || tx.send(ran.fetch_add(1, SeqCst))));
+                    if lane.steps().is_multiple_of(8) {
+                        rx.recv().unwrap();
+                    }
+                    lane.step();
                 }
-                lane.step();
-            }
+            });
+            lane.steps()
         });
-        lane.steps()
-    });
-    let woken = crowd("a goroutine that sleeps", 2, |_, lane: &Lane| {
+    let woken = spawn_group("a goroutine that sleeps", 2, |_, lane: &Heartbeat| {
         while !is_over() {
             time::sleep(MILLI / 2);
             lane.step();
@@ -71,8 +72,8 @@ pub(crate) fn handlers() {
 }
 
 /// Goroutines that use C's allocator.
-fn allocating(count: usize) -> kit::Crowd<u64> {
-    crowd("a goroutine in malloc", count, |number, lane: &Lane| {
+fn allocating(count: usize) -> kit::GoroutineGroup<u64> {
+    spawn_group("a goroutine in malloc", count, |number, lane: &Heartbeat| {
         while !is_over() || lane.steps() == 0 {
             take_memory(1100 + (lane.steps() as usize % 50) * 64 + number);
             lane.step();
@@ -95,14 +96,15 @@ fn take_memory(size: usize) {
 /// thread that makes threads.
 pub(crate) fn made_threads() {
     let all = allocating(4);
-    let woken = crowd("a goroutine that sleeps and takes memory", 6, |number, lane: &Lane| {
-        while !is_over() || lane.steps() == 0 {
-            time::sleep(MILLI / 5);
-            take_memory(2000 + number);
-            lane.step();
-        }
-        lane.steps()
-    });
+    let woken =
+        spawn_group("a goroutine that sleeps and takes memory", 6, |number, lane: &Heartbeat| {
+            while !is_over() || lane.steps() == 0 {
+                time::sleep(MILLI / 5);
+                take_memory(2000 + number);
+                lane.step();
+            }
+            lane.steps()
+        });
     kit::wait_and_stop();
     all.join();
     println!("least {}", woken.join().into_iter().min().unwrap());

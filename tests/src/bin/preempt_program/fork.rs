@@ -1,6 +1,6 @@
 //! Children of goroutines, while others are preempted in malloc, in stdio, and with locks in their hands.
 
-use crate::kit::{self, Lane, burn_micros, crowd, hogs, is_over};
+use crate::kit::{self, Heartbeat, burn_micros, hogs, is_over, spawn_group};
 use crate::memory;
 use gosched::blocking;
 use gosched_tests::wait::LIMIT;
@@ -91,7 +91,7 @@ fn by_vec() -> Result<(), String> {
 /// Held by goroutines that are preempted.
 static LOCK: Mutex<u64> = Mutex::new(0);
 
-fn hold_locks(number: usize, lane: &Lane) -> u64 {
+fn hold_locks(number: usize, lane: &Heartbeat) -> u64 {
     while !is_over() {
         match number % 2 {
             0 => {
@@ -122,10 +122,10 @@ pub(crate) fn fork(kind: &str) {
     };
     let beside = [
         hogs(3),
-        crowd("a goroutine in malloc", 3, memory::take_and_give),
-        crowd("a goroutine with a lock", 4, hold_locks),
+        spawn_group("a goroutine in malloc", 3, memory::take_and_give),
+        spawn_group("a goroutine with a lock", 4, hold_locks),
     ];
-    let parents = crowd("a goroutine that forks", 2, move |_, lane| {
+    let parents = spawn_group("a goroutine that forks", 2, move |_, lane| {
         while !is_over() || lane.steps() == 0 {
             fork().unwrap();
             lane.step();

@@ -10,26 +10,26 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Exit status of a process that the watchdog ends.
-const HANGS: i32 = 70;
+const HANG_STATUS: i32 = 70;
 
 pub(crate) const MILLI: Duration = Duration::from_millis(1);
 
 /// How long a program goes on where `GOSCHED_PREEMPT_SECONDS` is not set, in seconds.
-const USUAL_LENGTH: f64 = if cfg!(debug_assertions) { 0.1 } else { 0.4 };
+const DEFAULT_SECONDS: f64 = if cfg!(debug_assertions) { 0.1 } else { 0.4 };
 
 /// How long a program goes on, in all its parts.
-pub(crate) fn length() -> Duration {
+pub(crate) fn case_duration() -> Duration {
     static LENGTH: OnceLock<Duration> = OnceLock::new();
     *LENGTH.get_or_init(|| {
         let text = std::env::var("GOSCHED_PREEMPT_SECONDS").ok();
-        let seconds = text.map_or(USUAL_LENGTH, |text| text.parse().expect("seconds"));
+        let seconds = text.map_or(DEFAULT_SECONDS, |text| text.parse().expect("seconds"));
         Duration::from_secs_f64(seconds)
     })
 }
 
 /// Whether it is a run of `ci/long`.
 pub(crate) fn is_long() -> bool {
-    length() >= Duration::from_secs(5)
+    case_duration() >= Duration::from_secs(5)
 }
 
 static OVER: AtomicBool = AtomicBool::new(false);
@@ -57,7 +57,7 @@ pub(crate) fn wait_for_moves_and_stop() {
 
 /// As [`wait_and_stop`], until this is so too.
 pub(crate) fn wait_for_and_stop(is_enough: impl Fn(&rules::Preemptions) -> bool) {
-    wait_for_length();
+    wait_for_case_duration();
     wait_for_preemptions(is_enough);
     stop();
 }
@@ -70,7 +70,7 @@ pub(crate) fn wait_for_moves() {
 /// Waits until goroutines were preempted and `is_enough` holds. Gives up after [`LIMIT`]: tests say what is
 /// missing.
 pub(crate) fn wait_for_preemptions(is_enough: impl Fn(&rules::Preemptions) -> bool) {
-    let lane = Lane::new("main");
+    let lane = Heartbeat::new("main");
     let start = Instant::now();
     while start.elapsed() < LIMIT {
         let counts = rules::preemptions();
@@ -84,49 +84,49 @@ pub(crate) fn wait_for_preemptions(is_enough: impl Fn(&rules::Preemptions) -> bo
 
 /// Whether somebody was moved, if that is allowed.
 pub(crate) fn is_moved_if_allowed(counts: &rules::Preemptions) -> bool {
-    let allowed = way() != Some("in-place") && CAN_MOVE;
+    let allowed = forced_mode() != Some("in-place") && CAN_MOVE;
     !allowed || counts.moved > 0
 }
 
 /// The only way in which goroutines may be preempted, if there is one.
-fn way() -> Option<&'static str> {
+fn forced_mode() -> Option<&'static str> {
     static WAY: OnceLock<Option<String>> = OnceLock::new();
     WAY.get_or_init(|| std::env::var("GOSCHED_PREEMPT").ok()).as_deref()
 }
 
 /// Whether some were, in a way that is allowed.
 fn was_preempted(counts: &rules::Preemptions) -> bool {
-    match way() {
+    match forced_mode() {
         Some("in-place") => counts.in_place > 0,
         Some("moving") => counts.moved > 0,
         _ => counts.moved + counts.in_place > 0,
     }
 }
 
-fn wait_for_length() {
-    let lane = Lane::new("main");
+fn wait_for_case_duration() {
+    let lane = Heartbeat::new("main");
     let start = Instant::now();
-    while start.elapsed() < length() {
-        time::sleep((length() - start.elapsed()).min(100 * MILLI));
+    while start.elapsed() < case_duration() {
+        time::sleep((case_duration() - start.elapsed()).min(100 * MILLI));
         lane.step();
     }
 }
 
-const LANES: usize = 2048;
+const MAX_HEARTBEATS: usize = 2048;
 /// How far each has got; 0 if nobody is there.
-static STEPS: [AtomicU64; LANES] = [const { AtomicU64::new(0) }; LANES];
-static NAMES: [OnceLock<&str>; LANES] = [const { OnceLock::new() }; LANES];
+static STEPS: [AtomicU64; MAX_HEARTBEATS] = [const { AtomicU64::new(0) }; MAX_HEARTBEATS];
+static NAMES: [OnceLock<&str>; MAX_HEARTBEATS] = [const { OnceLock::new() }; MAX_HEARTBEATS];
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Something that has to get on, again and again, while this exists.
-pub(crate) struct Lane(usize);
+pub(crate) struct Heartbeat(usize);
 
-impl Lane {
-    pub(crate) fn new(name: &'static str) -> Lane {
+impl Heartbeat {
+    pub(crate) fn new(name: &'static str) -> Heartbeat {
         let at = TAKEN.fetch_add(1, Relaxed);
         let _ = NAMES[at].set(name);
         STEPS[at].store(1, Relaxed);
-        Lane(at)
+        Heartbeat(at)
     }
 
     pub(crate) fn step(&self) {
@@ -139,18 +139,18 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for Heartbeat {
     fn drop(&mut self) {
         STEPS[self.0].store(0, Relaxed);
     }
 }
 
 /// Starts the watchdog: an ordinary thread that waits for nothing a program could hold.
-pub(crate) fn watch() {
+pub(crate) fn start_watchdog() {
     std::thread::spawn(|| {
         let start = Instant::now();
-        let limit = CHILD_LIMIT + 10 * length();
-        let mut last: Vec<(u64, Instant)> = vec![(0, start); LANES];
+        let limit = CHILD_LIMIT + 10 * case_duration();
+        let mut last: Vec<(u64, Instant)> = vec![(0, start); MAX_HEARTBEATS];
         loop {
             std::thread::sleep(100 * MILLI);
             for (at, (steps, since)) in last.iter_mut().enumerate() {
@@ -162,7 +162,7 @@ pub(crate) fn watch() {
                 }
             }
             if start.elapsed() > limit {
-                give_up("the program", LANES);
+                give_up("the program", MAX_HEARTBEATS);
             }
         }
     });
@@ -184,7 +184,7 @@ pub(crate) fn give_up(who: &str, lane: usize) -> ! {
     // SAFETY: so many bytes are there.
     unsafe { libc::write(2, text.get_ref().as_ptr().cast(), length) };
     // SAFETY: ends the process at once.
-    unsafe { libc::_exit(HANGS) }
+    unsafe { libc::_exit(HANG_STATUS) }
 }
 
 /// Computes: no calls, no memory.
@@ -200,7 +200,7 @@ pub(crate) fn burn(rounds: u64) -> u64 {
     std::hint::black_box(x)
 }
 
-static PER_MILLI: AtomicU64 = AtomicU64::new(100_000);
+static ROUNDS_PER_MILLI: AtomicU64 = AtomicU64::new(100_000);
 
 /// Finds how much computation a millisecond is, while all CPUs compute.
 pub(crate) fn calibrate() {
@@ -209,7 +209,7 @@ pub(crate) fn calibrate() {
     let others: Vec<_> = (1..runtime::num_cpu()).map(|_| std::thread::spawn(measure)).collect();
     let best = others.into_iter().map(|other| other.join().unwrap()).fold(measure(), Duration::min);
     let per_milli = u128::from(ROUNDS) * 1_000_000 / best.as_nanos().max(1);
-    PER_MILLI.store(per_milli as u64, Relaxed);
+    ROUNDS_PER_MILLI.store(per_milli as u64, Relaxed);
 }
 
 /// What so much computation costs the calling thread.
@@ -228,28 +228,28 @@ pub(crate) fn cpu_time(clock: libc::clockid_t) -> Duration {
 
 /// Computes for about so many microseconds of CPU time.
 pub(crate) fn burn_micros(micros: u64) -> u64 {
-    burn(PER_MILLI.load(Relaxed) * micros / 1000)
+    burn(ROUNDS_PER_MILLI.load(Relaxed) * micros / 1000)
 }
 
 /// Goroutines that were started together.
-pub(crate) struct Crowd<T>(Vec<JoinHandle<T>>);
+pub(crate) struct GoroutineGroup<T>(Vec<JoinHandle<T>>);
 
 /// Starts `count` goroutines, each with its number and a lane of its own.
-pub(crate) fn crowd<T: Send + 'static>(
+pub(crate) fn spawn_group<T: Send + 'static>(
     name: &'static str,
     count: usize,
-    f: impl Fn(usize, &Lane) -> T + Send + Sync + 'static,
-) -> Crowd<T> {
+    f: impl Fn(usize, &Heartbeat) -> T + Send + Sync + 'static,
+) -> GoroutineGroup<T> {
     let f = Arc::new(f);
     let start = |number| {
         let f = f.clone();
-        let lane = Lane::new(name);
+        let lane = Heartbeat::new(name);
         go(move || f(number, &lane))
     };
-    Crowd((0..count).map(start).collect())
+    GoroutineGroup((0..count).map(start).collect())
 }
 
-impl<T> Crowd<T> {
+impl<T> GoroutineGroup<T> {
     /// Their results.
     pub(crate) fn join(self) -> Vec<T> {
         self.0.into_iter().map(|handle| handle.join().unwrap()).collect()
@@ -257,8 +257,8 @@ impl<T> Crowd<T> {
 }
 
 /// Goroutines that compute without a call until it is over; how far each got.
-pub(crate) fn hogs(count: usize) -> Crowd<u64> {
-    crowd("hog", count, |_, lane| {
+pub(crate) fn hogs(count: usize) -> GoroutineGroup<u64> {
+    spawn_group("hog", count, |_, lane| {
         while !is_over() || lane.steps() == 0 {
             burn(2000);
             lane.step();
@@ -272,7 +272,7 @@ pub(crate) fn wait_until(what: &'static str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
         if start.elapsed() > LIMIT {
-            give_up(what, LANES);
+            give_up(what, MAX_HEARTBEATS);
         }
         time::sleep(MILLI / 5);
     }

@@ -1,7 +1,7 @@
 //! Preemption in a goroutine's first and last moments, in places that are not its own, and while the
 //! program changes or ends.
 
-use crate::kit::{self, Lane, MILLI, burn, burn_micros, crowd, hogs, is_over};
+use crate::kit::{self, Heartbeat, MILLI, burn, burn_micros, hogs, is_over, spawn_group};
 use crate::{fork, memory};
 use gosched::{
     __rules as rules, Builder, go, host, lock_os_thread, runtime, time, unlock_os_thread,
@@ -20,38 +20,40 @@ pub(crate) fn resize() {
     let started = Arc::new(AtomicU64::new(0));
     let ended = Arc::new(AtomicU64::new(0));
     let counts = (started.clone(), ended.clone());
-    let parents = crowd("a goroutine that starts others", 3, move |number, lane: &Lane| {
-        let mut random = Random::new(number as u64);
-        while !is_over() || lane.steps() == 0 {
-            let (ended, micros) = (counts.1.clone(), random.below(1500) as u64);
-            counts.0.fetch_add(1, SeqCst);
-            let child = go(move || {
-                burn_micros(micros);
-                ended.fetch_add(1, SeqCst);
-            });
-            child.join().unwrap();
-            lane.step();
-        }
-    });
+    let parents =
+        spawn_group("a goroutine that starts others", 3, move |number, lane: &Heartbeat| {
+            let mut random = Random::new(number as u64);
+            while !is_over() || lane.steps() == 0 {
+                let (ended, micros) = (counts.1.clone(), random.below(1500) as u64);
+                counts.0.fetch_add(1, SeqCst);
+                let child = go(move || {
+                    burn_micros(micros);
+                    ended.fetch_add(1, SeqCst);
+                });
+                child.join().unwrap();
+                lane.step();
+            }
+        });
     let looks = std::thread::spawn(|| {
-        let lane = Lane::new("a thread that looks");
+        let lane = Heartbeat::new("a thread that looks");
         while !is_over() || lane.steps() == 0 {
             assert!(runtime::num_goroutines() > 0 && runtime::num_threads() > 0);
             burn(1000);
             lane.step();
         }
     });
-    let changes = crowd("a goroutine that changes the number of Ps", 1, |_, lane: &Lane| {
-        while !is_over() || lane.steps() <= 10 {
-            let procs = 1 + lane.steps() as usize % 5;
-            runtime::set_procs(procs);
-            assert_eq!(runtime::procs(), procs);
-            rules::with_world_stopped(|| ());
-            lane.step();
-            time::sleep(MILLI / 2);
-        }
-        lane.steps()
-    });
+    let changes =
+        spawn_group("a goroutine that changes the number of Ps", 1, |_, lane: &Heartbeat| {
+            while !is_over() || lane.steps() <= 10 {
+                let procs = 1 + lane.steps() as usize % 5;
+                runtime::set_procs(procs);
+                assert_eq!(runtime::procs(), procs);
+                rules::with_world_stopped(|| ());
+                lane.step();
+                time::sleep(MILLI / 2);
+            }
+            lane.steps()
+        });
     kit::wait_and_stop();
     let changes = changes.join()[0];
     all.join();
@@ -64,15 +66,15 @@ pub(crate) fn resize() {
 /// The process ends while goroutines compute, allocate, write, start others and are preempted.
 pub(crate) fn exit(how: &str) {
     hogs(4);
-    crowd("a goroutine in malloc", 4, memory::take_and_give);
-    crowd("a goroutine that writes", 2, |_, lane: &Lane| {
+    spawn_group("a goroutine in malloc", 4, memory::take_and_give);
+    spawn_group("a goroutine that writes", 2, |_, lane: &Heartbeat| {
         loop {
             eprintln!("beside");
             burn(1000);
             lane.step();
         }
     });
-    crowd("a goroutine that starts others", 2, |_, lane: &Lane| {
+    spawn_group("a goroutine that starts others", 2, |_, lane: &Heartbeat| {
         loop {
             go(|| burn(20_000)).join().unwrap();
             lane.step();
@@ -93,10 +95,10 @@ pub(crate) fn exit(how: &str) {
 pub(crate) fn short() {
     let total = Arc::new(AtomicU64::new(0));
     let its_total = total.clone();
-    let parents = crowd(
+    let parents = spawn_group(
         "a goroutine that starts others",
         2 * runtime::procs() + 2,
-        move |number, lane: &Lane| {
+        move |number, lane: &Heartbeat| {
             let mut random = Random::new(number as u64);
             let mut started = 0;
             while !is_over() || lane.steps() == 0 {
@@ -144,10 +146,10 @@ thread_local! {
 
 /// Preempted in the destructors of thread-locals, at a goroutine's end.
 pub(crate) fn destructors() {
-    let parents = crowd(
+    let parents = spawn_group(
         "a goroutine whose children end slowly",
         2 * runtime::procs() + 2,
-        |number, lane: &Lane| {
+        |number, lane: &Heartbeat| {
             while !is_over() || lane.steps() == 0 {
                 let value = (number as u64) << 32 | lane.steps();
                 let child = move || {
@@ -181,7 +183,7 @@ fn meet(others: &AtomicUsize) {
 /// More goroutines than there are Ps compute in such a place until all are there, in each of the rounds.
 pub(crate) fn place(place: &str, rounds: usize) {
     let place: &'static str = place.to_owned().leak();
-    let lane = Lane::new("somebody who computes in a place of its own");
+    let lane = Heartbeat::new("somebody who computes in a place of its own");
     for _ in 0..rounds {
         let others = Arc::new(AtomicUsize::new(2 * runtime::procs()));
         let inside: Vec<_> = (0..2 * runtime::procs())
@@ -260,10 +262,10 @@ fn end_of_the_stack() -> usize {
 pub(crate) fn deep(all_there_is: bool) {
     const SIZE: usize = 64 << 10;
     const LEFT: usize = if cfg!(debug_assertions) { 3 << 10 } else { 2 << 10 };
-    let parents = crowd(
+    let parents = spawn_group(
         "a goroutine whose children go deep",
         2 * runtime::procs() + 2,
-        move |_, lane: &Lane| {
+        move |_, lane: &Heartbeat| {
             while !is_over() || lane.steps() == 0 {
                 let child = move || {
                     let mark = 0u8;

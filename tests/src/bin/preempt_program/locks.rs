@@ -1,6 +1,6 @@
 //! Locks that know nothing of goroutines, held by goroutines that are preempted.
 
-use crate::kit::{self, Lane, burn_micros, crowd, hogs};
+use crate::kit::{self, Heartbeat, burn_micros, hogs, spawn_group};
 use gosched::runtime;
 use gosched_tests::blocks::Random;
 use std::cell::UnsafeCell;
@@ -15,7 +15,7 @@ const LEAST: u64 = 2;
 
 /// Each holds it for up to 3 ms, until it is over, beside some who want the Ps only: how often each did.
 fn hold_in_turn(name: &'static str, hold: impl Fn(usize, u64) + Send + Sync + 'static) -> Vec<u64> {
-    let all = crowd(name, COUNT, move |number, lane: &Lane| {
+    let all = spawn_group(name, COUNT, move |number, lane: &Heartbeat| {
         let mut random = Random::new(number as u64);
         while !kit::is_over() || lane.steps() < LEAST {
             hold(number, random.below(3000) as u64);

@@ -20,7 +20,7 @@ mod unwind;
 use std::time::Duration;
 
 fn main() {
-    kit::watch();
+    kit::start_watchdog();
     kit::calibrate();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let argument = |at: usize| arguments.get(at).map_or("", String::as_str);
@@ -33,7 +33,7 @@ fn main() {
         match argument(0) {
             "endless loop" => return share::endless_loop(),
             "never one" => return share::never_one(),
-            "starters" => return share::starters(),
+            "starters" => return share::spawn_and_join(),
             "malloc" => memory::malloc(),
             "std mutex" => locks::std_mutex(),
             "stdout" => locks::stdout(),
@@ -62,11 +62,11 @@ fn main() {
             "fork" => fork::fork(argument(1)),
             "registers" => registers::registers(),
             "mask" => masks::mask(argument(1)),
-            "deaf" => masks::deaf(),
+            "deaf" => masks::blocks_sigurg(),
             "inside host" => corners::inside_host(),
             "handlers" => corners::handlers(),
             "made threads" => corners::made_threads(),
-            "one is deaf" => masks::one_is_deaf(),
+            "one is deaf" => masks::one_blocks_sigurg(),
             "mixed" => mixed::mixed(),
             other => panic!("no program {other}"),
         }

@@ -1,7 +1,7 @@
 //! Signals that are the program's: masks, and handlers of SIGURG.
 
 use crate::calls;
-use crate::kit::{self, Lane, MILLI, burn_micros, crowd, hogs, is_over, wait_until};
+use crate::kit::{self, Heartbeat, MILLI, burn_micros, hogs, is_over, spawn_group, wait_until};
 use gosched::{blocking, chan, go, goexit, lock_os_thread, runtime, time, yield_now};
 use gosched_tests::preempting::repetitions;
 use gosched_tests::wait::LIMIT;
@@ -38,7 +38,7 @@ fn blocked() -> usize {
 
 /// Many goroutines look at the mask of the thread they are on: how many found it changed.
 fn changed() -> usize {
-    let looks = crowd("a goroutine that looks at the mask", 60, |number, _: &Lane| {
+    let looks = spawn_group("a goroutine that looks at the mask", 60, |number, _: &Heartbeat| {
         let before = blocked();
         if number.is_multiple_of(2) {
             yield_now();
@@ -95,10 +95,10 @@ fn leave(way: &str, rx: &chan::Receiver<()>) {
 }
 
 /// One that blocks SIGURG is preempted when it comes into the runtime, not before.
-pub(crate) fn deaf() {
+pub(crate) fn blocks_sigurg() {
     let count = Arc::new(AtomicU64::new(0));
     let its_count = count.clone();
-    let beside = crowd("beside one that is deaf", 2, move |_, lane: &Lane| {
+    let beside = spawn_group("beside one that is deaf", 2, move |_, lane: &Heartbeat| {
         while !is_over() {
             burn_micros(50);
             its_count.fetch_add(1, SeqCst);
@@ -183,7 +183,7 @@ pub(crate) fn chain(kind: &str) {
     let is_called = install(kind);
     gosched::run(move || {
         let all = hogs(2 * runtime::procs() + 1);
-        time::sleep(kit::length() / 2);
+        time::sleep(kit::case_duration() / 2);
         let early = CALLED.load(SeqCst);
         let mut sent = 0;
         for number in 1..=SENT {
@@ -217,8 +217,8 @@ pub(crate) fn chain(kind: &str) {
 }
 
 /// One goroutine holds the signal back and computes; timers go on by way of the other.
-pub(crate) fn one_is_deaf() {
-    let deaf = crowd("a goroutine that holds the signal back", 1, |_, lane: &Lane| {
+pub(crate) fn one_blocks_sigurg() {
+    let deaf = spawn_group("a goroutine that holds the signal back", 1, |_, lane: &Heartbeat| {
         block(&[libc::SIGURG]);
         while !is_over() {
             kit::burn(2000);
@@ -227,7 +227,7 @@ pub(crate) fn one_is_deaf() {
     });
     time::sleep(20 * MILLI);
     let hog = hogs(1);
-    let lane = Lane::new("a timer");
+    let lane = Heartbeat::new("a timer");
     for _ in 0..20 {
         time::sleep(2 * MILLI);
         lane.step();

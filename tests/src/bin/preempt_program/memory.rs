@@ -1,6 +1,6 @@
 //! C's malloc, by goroutines that are preempted inside it and by threads that want the same lock.
 
-use crate::kit::{self, Lane, crowd};
+use crate::kit::{self, Heartbeat, spawn_group};
 use gosched_tests::blocks::Random;
 use std::ptr::NonNull;
 
@@ -57,7 +57,7 @@ fn size(random: &mut Random) -> usize {
 }
 
 /// Takes and gives until it is over: how often.
-pub(crate) fn take_and_give(seed: usize, lane: &Lane) -> u64 {
+pub(crate) fn take_and_give(seed: usize, lane: &Heartbeat) -> u64 {
     let mut random = Random::new(seed as u64);
     let mut pieces: Vec<Option<Piece>> = (0..32).map(|_| None).collect();
     while !kit::is_over() || lane.steps() == 0 {
@@ -77,19 +77,20 @@ pub(crate) fn take_and_give(seed: usize, lane: &Lane) -> u64 {
 pub(crate) fn malloc() {
     let threads: Vec<_> = (0..2)
         .map(|number| {
-            let lane = Lane::new("a thread in malloc");
+            let lane = Heartbeat::new("a thread in malloc");
             std::thread::spawn(move || take_and_give(100 + number, &lane))
         })
         .collect();
-    let goroutines = crowd("a goroutine in malloc", 10, take_and_give);
-    let trimmers = crowd("a goroutine that holds malloc's lock for long", 2, |_, lane: &Lane| {
-        while !kit::is_over() || lane.steps() == 0 {
-            // SAFETY: it has no precondition.
-            unsafe { libc::malloc_trim(0) };
-            lane.step();
-        }
-        lane.steps()
-    });
+    let goroutines = spawn_group("a goroutine in malloc", 10, take_and_give);
+    let trimmers =
+        spawn_group("a goroutine that holds malloc's lock for long", 2, |_, lane: &Heartbeat| {
+            while !kit::is_over() || lane.steps() == 0 {
+                // SAFETY: it has no precondition.
+                unsafe { libc::malloc_trim(0) };
+                lane.step();
+            }
+            lane.steps()
+        });
     kit::wait_for_and_stop(|counts| counts.outside + counts.deferred > 0);
     let trims = trimmers.join().into_iter().min().unwrap();
     let least = goroutines.join().into_iter().min().unwrap();

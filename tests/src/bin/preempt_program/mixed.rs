@@ -1,6 +1,6 @@
 //! Everything of the runtime's own to wait for, in use by goroutines that are preempted all the time.
 
-use crate::kit::{self, Lane, MILLI, burn_micros, crowd, is_over};
+use crate::kit::{self, Heartbeat, MILLI, burn_micros, is_over, spawn_group};
 use gosched::sync::{Condvar, Mutex, RwLock, Semaphore};
 use gosched::{chan, go, select, time};
 use gosched_tests::blocks::Random;
@@ -21,7 +21,7 @@ pub(crate) fn mixed() {
     let (left, right) = (chan::<u64>(0), chan::<u64>(7));
     let receivers = {
         let (left, right, totals) = (left.1, right.1, totals.clone());
-        crowd("a goroutine that selects", 4, move |_, lane: &Lane| {
+        spawn_group("a goroutine that selects", 4, move |_, lane: &Heartbeat| {
             let (mut left, mut right) = (Some(left.clone()), Some(right.clone()));
             while left.is_some() || right.is_some() {
                 let value = select! {
@@ -36,7 +36,7 @@ pub(crate) fn mixed() {
     };
     let senders = {
         let (left, right, totals) = (left.0, right.0, totals.clone());
-        crowd("a goroutine that sends", 4, move |number, lane: &Lane| {
+        spawn_group("a goroutine that sends", 4, move |number, lane: &Heartbeat| {
             let mut random = Random::new(number as u64);
             while !is_over() {
                 let value = 1 + random.below(1000) as u64;
@@ -69,12 +69,12 @@ pub(crate) fn mixed() {
 }
 
 /// Locks of the runtime's, held across computation.
-fn lockers(totals: &Arc<Totals>) -> kit::Crowd<u64> {
+fn lockers(totals: &Arc<Totals>) -> kit::GoroutineGroup<u64> {
     let (mutex, changed) = (Mutex::new(0u64), Condvar::new());
     let (table, permits, inside) =
         (RwLock::new((0u64, 0u64)), Semaphore::new(2), AtomicU64::new(0));
     let totals = totals.clone();
-    crowd("a goroutine that locks", 5, move |number, lane: &Lane| {
+    spawn_group("a goroutine that locks", 5, move |number, lane: &Heartbeat| {
         let mut random = Random::new(number as u64);
         while !is_over() {
             let micros = random.below(120) as u64;
@@ -116,9 +116,9 @@ fn lockers(totals: &Arc<Totals>) -> kit::Crowd<u64> {
 }
 
 /// Timers of every kind: how many were started.
-fn sleepers(totals: &Arc<Totals>) -> kit::Crowd<u64> {
+fn sleepers(totals: &Arc<Totals>) -> kit::GoroutineGroup<u64> {
     let totals = totals.clone();
-    crowd("a goroutine with timers", 3, move |number, lane: &Lane| {
+    spawn_group("a goroutine with timers", 3, move |number, lane: &Heartbeat| {
         let mut random = Random::new(number as u64);
         while !is_over() {
             let duration = MILLI * random.below(20) as u32 / 10;

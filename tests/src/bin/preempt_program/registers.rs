@@ -2,7 +2,7 @@
 //!
 //! Only the assembly below touches it meanwhile: what differs was changed by a preemption.
 
-use crate::kit::{self, Lane, crowd, is_over};
+use crate::kit::{self, Heartbeat, is_over, spawn_group};
 use gosched::runtime;
 use gosched_tests::{blocks::Random, linked};
 use std::arch::naked_asm;
@@ -15,7 +15,7 @@ const ZONE: usize = 16;
 /// What is held: general registers, the red zone, vectors, the x87 stack, flags and modes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(64))]
-struct Held {
+struct RegisterSet {
     general: [u64; GENERAL],
     zone: [u64; ZONE],
     vectors: [[u64; 4]; 16],
@@ -28,8 +28,8 @@ struct Held {
 /// What goes in, what comes out, and the modes of before, which are put back.
 #[repr(C, align(64))]
 struct Block {
-    expected: Held,
-    found: Held,
+    expected: RegisterSet,
+    found: RegisterSet,
     mxcsr_before: u32,
     control_before: u16,
 }
@@ -41,7 +41,7 @@ const DIRECTION: u64 = 0x400;
 /// Interrupts are on, and a bit that is always set.
 const ALWAYS: u64 = 0x202;
 
-const ZEROES: Held = Held {
+const ZEROES: RegisterSet = RegisterSet {
     general: [0; GENERAL],
     zone: [0; ZONE],
     vectors: [[0; 4]; 16],
@@ -51,8 +51,8 @@ const ZEROES: Held = Held {
     control: 0,
 };
 
-impl Held {
-    fn random(random: &mut Random, wide: bool) -> Held {
+impl RegisterSet {
+    fn random(random: &mut Random, wide: bool) -> RegisterSet {
         let mut word = || {
             let mut part = || random.below(1 << 32) as u64;
             part() << 32 | part()
@@ -201,13 +201,13 @@ macro_rules! hold {
                 found = const offset_of!(Block, found),
                 mxcsr_before = const offset_of!(Block, mxcsr_before),
                 control_before = const offset_of!(Block, control_before),
-                general = const offset_of!(Held, general),
-                zone = const offset_of!(Held, zone),
-                vectors = const offset_of!(Held, vectors),
-                x87 = const offset_of!(Held, x87),
-                flags = const offset_of!(Held, flags),
-                mxcsr = const offset_of!(Held, mxcsr),
-                control = const offset_of!(Held, control),
+                general = const offset_of!(RegisterSet, general),
+                zone = const offset_of!(RegisterSet, zone),
+                vectors = const offset_of!(RegisterSet, vectors),
+                x87 = const offset_of!(RegisterSet, x87),
+                flags = const offset_of!(RegisterSet, flags),
+                mxcsr = const offset_of!(RegisterSet, mxcsr),
+                control = const offset_of!(RegisterSet, control),
             )
         }
     };
@@ -221,12 +221,12 @@ thread_local! {
 }
 
 /// Holds random values for about 20 microseconds at a time.
-fn hold(number: usize, lane: &Lane) -> u64 {
+fn hold(number: usize, lane: &Heartbeat) -> u64 {
     let wide = number.is_multiple_of(2) && is_x86_feature_detected!("avx");
     let mut random = Random::new(number as u64);
     OWN.set(number);
     while !is_over() || lane.steps() == 0 {
-        let held = Held::random(&mut random, wide);
+        let held = RegisterSet::random(&mut random, wide);
         let mut block = Block { expected: held, found: ZEROES, mxcsr_before: 0, control_before: 0 };
         block.expected.flags |= ALWAYS;
         linked::set_errno(number as i32);
@@ -244,7 +244,7 @@ fn hold(number: usize, lane: &Lane) -> u64 {
 
 pub(crate) fn registers() {
     const WANTED: u64 = 100_000;
-    let all = crowd("a goroutine that holds registers", 2 * runtime::procs() + 2, hold);
+    let all = spawn_group("a goroutine that holds registers", 2 * runtime::procs() + 2, hold);
     if kit::is_long() {
         while kit::preemptions() < WANTED {
             gosched::time::sleep(kit::MILLI);

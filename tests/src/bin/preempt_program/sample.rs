@@ -1,6 +1,6 @@
 //! How many goroutines run at the same time, as an ordinary thread sees it.
 
-use crate::kit::{self, Lane, MILLI, burn, crowd, hogs, is_over};
+use crate::kit::{self, Heartbeat, MILLI, burn, hogs, is_over, spawn_group};
 use gosched::runtime;
 use std::arch::x86_64::_rdtsc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,7 +21,7 @@ fn clock() -> u64 {
 }
 
 /// Looks at the beats twice within a moment: how many went on, unless the moment became a long one.
-fn went_on() -> Option<usize> {
+fn count_advancing() -> Option<usize> {
     const MOMENT: u64 = 10_000;
     let start = clock();
     let before: [u64; HOGS] = std::array::from_fn(|at| BEATS[at].0.load(Relaxed));
@@ -44,7 +44,7 @@ fn wait_for_samples_and_stop(count: u64) {
 
 /// One P: hogs never go on within the same moment, but for moments in which one was preempted.
 pub(crate) fn beats() {
-    let hogs = crowd("a hog with a beat", HOGS, |number, lane: &Lane| {
+    let hogs = spawn_group("a hog with a beat", HOGS, |number, lane: &Heartbeat| {
         while !is_over() {
             for _ in 0..2000 {
                 BEATS[number].0.store(clock(), Relaxed);
@@ -55,7 +55,7 @@ pub(crate) fn beats() {
     let sampler = std::thread::spawn(|| {
         let mut seen = [0u64; HOGS + 1];
         while !is_over() {
-            if let Some(count) = went_on() {
+            if let Some(count) = count_advancing() {
                 seen[count] += 1;
                 SAMPLES.store(seen[1], Relaxed);
             }
@@ -71,7 +71,7 @@ pub(crate) fn beats() {
 
 /// Threads that the kernel says run or want to run: those of the sampler and of the watcher are not
 /// counted.
-fn running(own: i32) -> usize {
+fn count_runnable_threads(own: i32) -> usize {
     let mut count = 0;
     for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
         let is_own = task.file_name().to_str() == Some(&own.to_string());
@@ -96,7 +96,7 @@ impl Sampler {
             let own = unsafe { libc::gettid() };
             let (mut samples, mut more) = (0u64, 0u64);
             while !is_over() {
-                let are_few = running(own) <= runtime::procs() + 1;
+                let are_few = count_runnable_threads(own) <= runtime::procs() + 1;
                 samples += 1;
                 more += u64::from(!are_few);
                 SAMPLES.store(samples, Relaxed);
@@ -117,7 +117,7 @@ impl Sampler {
 pub(crate) fn threads() {
     static BEGUN: AtomicU64 = AtomicU64::new(0);
     let count = 4 * runtime::procs() + 2;
-    let hogs = crowd("a hog", count, |_, lane: &Lane| {
+    let hogs = spawn_group("a hog", count, |_, lane: &Heartbeat| {
         BEGUN.fetch_add(1, Relaxed);
         while !is_over() {
             burn(2000);
@@ -152,7 +152,7 @@ pub(crate) fn threads_of_std() {
     };
     let hogs: Vec<_> = (0..4 * runtime::procs() + 2).map(|_| std::thread::spawn(hog)).collect();
     let sampler = Sampler::start();
-    std::thread::sleep(kit::length());
+    std::thread::sleep(kit::case_duration());
     kit::wait_until("a hundred samples", || SAMPLES.load(Relaxed) >= 100);
     kit::stop();
     gosched::blocking(|| hogs.into_iter().for_each(|hog| hog.join().unwrap()));
@@ -163,7 +163,7 @@ pub(crate) fn threads_of_std() {
 /// CPU all of them use, in thousandths of one.
 pub(crate) fn back() {
     let hog = hogs(1);
-    let others = crowd("a goroutine that blocks and computes", 3, |_, lane: &Lane| {
+    let others = spawn_group("a goroutine that blocks and computes", 3, |_, lane: &Heartbeat| {
         while !is_over() || lane.steps() == 0 {
             std::thread::sleep(2 * MILLI);
             kit::burn_micros(8000);
@@ -173,7 +173,7 @@ pub(crate) fn back() {
     });
     let used = || kit::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID);
     let (before, start) = (used(), Instant::now());
-    gosched::time::sleep(kit::length());
+    gosched::time::sleep(kit::case_duration());
     let (cpu, time) = (used() - before, start.elapsed());
     kit::stop();
     let least = [hog, others].map(|all| all.join().into_iter().min().unwrap());

@@ -1,6 +1,6 @@
 //! Who gets how much of the Ps, and how soon.
 
-use crate::kit::{self, Lane, MILLI, burn, burn_micros, crowd, hogs, is_over};
+use crate::kit::{self, Heartbeat, MILLI, burn, burn_micros, hogs, is_over, spawn_group};
 use gosched::sync::WaitGroup;
 use gosched::{go, runtime, time, yield_now};
 use gosched_tests::wait::LIMIT;
@@ -39,7 +39,7 @@ pub(crate) fn never_one() {
 
 /// As many as there are Ps start a goroutine, compute, and join it, again and again: they go on with the same slice each
 /// time. Ends when each of ten others has had twenty turns, and says how long that took.
-pub(crate) fn starters() {
+pub(crate) fn spawn_and_join() {
     fn compute(time: Duration) {
         let start = Instant::now();
         while start.elapsed() < time {
@@ -75,7 +75,7 @@ pub(crate) fn fair(count: usize) {
     static BEGIN: AtomicBool = AtomicBool::new(false);
     let begun = Arc::new(AtomicUsize::new(0));
     let its_begun = begun.clone();
-    let all = crowd("a hog", count, move |_, lane: &Lane| {
+    let all = spawn_group("a hog", count, move |_, lane: &Heartbeat| {
         let mut work = 0u64;
         its_begun.fetch_add(1, SeqCst);
         while !is_over() {
@@ -88,7 +88,7 @@ pub(crate) fn fair(count: usize) {
     kit::wait_until("all hogs to begin", || begun.load(SeqCst) == count);
     let before = kit::preemptions();
     BEGIN.store(true, SeqCst);
-    time::sleep(kit::length());
+    time::sleep(kit::case_duration());
     kit::wait_for_preemptions(|counts| {
         kit::is_moved_if_allowed(counts) && kit::preemptions() - before >= 10 * count as u64
     });
@@ -108,7 +108,7 @@ fn print_lateness(whose: &str, mut late: Vec<Duration>) {
 
 /// Sleeps of a millisecond until `enough` of them are over: how late each ended.
 fn tick(sleep_until: fn(Instant), enough: impl Fn(usize) -> bool) -> Vec<Duration> {
-    let lane = Lane::new("one that sleeps");
+    let lane = Heartbeat::new("one that sleeps");
     let mut late = Vec::new();
     while !enough(late.len()) {
         let due = Instant::now() + MILLI;
@@ -127,7 +127,8 @@ fn tick_beside() {
     let thread =
         std::thread::spawn(move || tick(sleep, |count| count >= LEAST && IS_OVER.load(SeqCst)));
     let start = Instant::now();
-    let late = tick(time::sleep_until, |count| count >= LEAST && start.elapsed() >= kit::length());
+    let late =
+        tick(time::sleep_until, |count| count >= LEAST && start.elapsed() >= kit::case_duration());
     IS_OVER.store(true, SeqCst);
     print_lateness("control_", gosched::blocking(|| thread.join().unwrap()));
     print_lateness("", late);
@@ -154,7 +155,7 @@ pub(crate) fn order() {
 pub(crate) fn many_hogs(count: usize, is_measured: bool) {
     let begun = Arc::new(AtomicUsize::new(0));
     let its_begun = begun.clone();
-    let all = crowd("one of many hogs", count, move |_, lane: &Lane| {
+    let all = spawn_group("one of many hogs", count, move |_, lane: &Heartbeat| {
         burn(2000);
         lane.step();
         its_begun.fetch_add(1, SeqCst);
@@ -189,7 +190,7 @@ pub(crate) fn ticker(per_p: usize) {
 pub(crate) fn slice(micros: u64, pause: Duration) {
     let used = || kit::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID);
     let measure = move || {
-        let lane = Lane::new("a thread that measures");
+        let lane = Heartbeat::new("a thread that measures");
         let (used_before, preempted_before) = (used(), kit::preemptions());
         while used() - used_before < Duration::from_micros(micros) {
             std::thread::sleep(pause);
@@ -201,7 +202,7 @@ pub(crate) fn slice(micros: u64, pause: Duration) {
     };
     let begun = Arc::new(AtomicUsize::new(0));
     let its_begun = begun.clone();
-    let all = crowd("a hog", 2 * runtime::procs(), move |_, lane: &Lane| {
+    let all = spawn_group("a hog", 2 * runtime::procs(), move |_, lane: &Heartbeat| {
         its_begun.fetch_add(1, SeqCst);
         while !is_over() {
             burn(2000);
@@ -264,7 +265,7 @@ pub(crate) fn many(count: usize, micros: u64, most_threads: usize) {
         }
         most
     });
-    let lane = Lane::new("many goroutines");
+    let lane = Heartbeat::new("many goroutines");
     let (before, start) = (kit::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID), Instant::now());
     let (done, all) = (Arc::new(AtomicUsize::new(0)), WaitGroup::new());
     for _ in 0..count {

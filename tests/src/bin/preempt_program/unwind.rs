@@ -1,6 +1,6 @@
 //! Unwinding, and the lists of the dynamic linker, by goroutines that are preempted there.
 
-use crate::kit::{self, Lane, burn, burn_micros, crowd};
+use crate::kit::{self, Heartbeat, burn, burn_micros, spawn_group};
 use std::panic::{catch_unwind, panic_any};
 
 /// What is unwound: counts frames that were left.
@@ -14,23 +14,23 @@ impl Drop for Frame<'_> {
 }
 
 /// The payload of a panic that is meant.
-struct Meant(u64);
+struct ExpectedPanic(u64);
 
 #[inline(never)]
 fn down(depth: u64, left: &mut u64) -> u64 {
     let frame = Frame(left);
     match depth {
-        0 => panic_any(Meant(77)),
+        0 => panic_any(ExpectedPanic(77)),
         _ => burn(10) | down(depth - 1, frame.0),
     }
 }
 
-fn panic_and_catch(number: usize, lane: &Lane) -> u64 {
+fn panic_and_catch(number: usize, lane: &Heartbeat) -> u64 {
     while !kit::is_over() || lane.steps() == 0 {
         let depth = (number as u64 + lane.steps()) % 30;
         let mut left = 0;
         let outcome = catch_unwind(std::panic::AssertUnwindSafe(|| down(depth, &mut left)));
-        let payload = outcome.unwrap_err().downcast::<Meant>();
+        let payload = outcome.unwrap_err().downcast::<ExpectedPanic>();
         assert_eq!(payload.ok().map(|meant| meant.0), Some(77));
         assert_eq!(left, depth + 1, "frames that were left");
         lane.step();
@@ -52,7 +52,7 @@ unsafe extern "C" fn visit(
     0
 }
 
-fn visit_all(_: usize, lane: &Lane) -> u64 {
+fn visit_all(_: usize, lane: &Heartbeat) -> u64 {
     let mut first = 0;
     while !kit::is_over() || lane.steps() == 0 {
         let mut count = 0u64;
@@ -65,7 +65,7 @@ fn visit_all(_: usize, lane: &Lane) -> u64 {
     lane.steps()
 }
 
-fn look_up(number: usize, lane: &Lane) -> u64 {
+fn look_up(number: usize, lane: &Heartbeat) -> u64 {
     while !kit::is_over() || lane.steps() == 0 {
         if number.is_multiple_of(2) {
             // SAFETY: a C string.
@@ -84,13 +84,13 @@ fn look_up(number: usize, lane: &Lane) -> u64 {
 pub(crate) fn unwind() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        if !info.payload().is::<Meant>() {
+        if !info.payload().is::<ExpectedPanic>() {
             usual(info);
         }
     }));
-    let panicking = crowd("a goroutine that panics", 6, panic_and_catch);
-    let visiting = crowd("a goroutine in dl_iterate_phdr", 3, visit_all);
-    let looking = crowd("a goroutine that looks up names", 2, look_up);
+    let panicking = spawn_group("a goroutine that panics", 6, panic_and_catch);
+    let visiting = spawn_group("a goroutine in dl_iterate_phdr", 3, visit_all);
+    let looking = spawn_group("a goroutine that looks up names", 2, look_up);
     kit::wait_and_stop();
     let least = [panicking, visiting, looking].map(|all| all.join().into_iter().min().unwrap());
     println!("least {}", least.into_iter().min().unwrap());
