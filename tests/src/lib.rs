@@ -4,26 +4,26 @@
 #[cfg(not(feature = "system-alloc"))]
 mod allocator;
 
-pub mod attended;
-pub mod blocks;
+pub mod actors;
+pub mod alloc_blocks;
+pub mod c_waits;
 pub mod children;
 pub mod dumps;
+pub mod go_formats;
 pub mod golang;
 pub mod json;
 pub mod linked;
-pub mod locks;
+pub mod lock_contention;
 pub mod modules;
-pub mod parties;
-pub mod preempting;
+pub mod preempt_runs;
 pub mod refuse;
 pub mod runner;
-pub mod shapes;
 pub mod shared_library;
+pub mod signal_storm;
 pub mod sockets;
-pub mod storm;
 pub mod trace_lines;
 pub mod wait;
-pub mod waits;
+pub mod watched_child;
 
 /// README's program, as a test.
 #[cfg(doctest)]

@@ -1,6 +1,6 @@
 //! Connections over loopback, and who uses them, for the suites `net_*`.
 
-use crate::parties::{ACTOR_KINDS, ActorKind};
+use crate::actors::{ACTOR_KINDS, ActorKind};
 use crate::wait::LIMIT;
 use gosched::chan;
 use gosched::net::{TcpListener, TcpStream};

@@ -4,7 +4,7 @@
 use gosched::alloc::{Alloc, Stats, release_memory, stats};
 use gosched::runtime::set_procs;
 use gosched::{go, run, yield_now};
-use gosched_tests::blocks::{
+use gosched_tests::alloc_blocks::{
     BackingAlloc, Block, CALLER_ID, CHUNK, Exchange, FIRST_THREAD_ID, Random, SMALL, layout_of,
 };
 use gosched_tests::children;

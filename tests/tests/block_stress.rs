@@ -11,7 +11,7 @@ use gosched::sync::{
 };
 use gosched::time::{self, after_func, sleep};
 use gosched::{block_on, chan, go, runtime, select};
-use gosched_tests::parties::{Ledger, Token, join_all, kind_for};
+use gosched_tests::actors::{Ledger, Token, join_all, kind_for};
 use gosched_tests::wait::until;
 use std::collections::VecDeque;
 use std::sync::Arc;

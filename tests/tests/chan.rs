@@ -6,10 +6,10 @@ use gosched::chan::{
     TrySendError,
 };
 use gosched::{chan, go};
-use gosched_tests::blocks::Random;
-use gosched_tests::parties::{
+use gosched_tests::actors::{
     ACTOR_KINDS, ActorHandle, ActorKind, Ledger, Token, in_goroutine_and_thread, join_all, kind_for,
 };
+use gosched_tests::alloc_blocks::Random;
 use gosched_tests::wait::{retry_until_eq, settle, until};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

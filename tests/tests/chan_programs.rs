@@ -5,9 +5,9 @@ use gosched::chan::{
     Receiver, RecvError, SendError, SendTimeoutError, Sender, TrySendError, never,
 };
 use gosched::{Select, chan, go, select, yield_now};
-use gosched_tests::blocks::Random;
+use gosched_tests::actors::{ACTOR_KINDS, ActorKind, Ledger, Token, join_all, kind_for};
+use gosched_tests::alloc_blocks::Random;
 use gosched_tests::children;
-use gosched_tests::parties::{ACTOR_KINDS, ActorKind, Ledger, Token, join_all, kind_for};
 use gosched_tests::wait::retry_until_eq;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

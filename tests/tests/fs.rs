@@ -2,8 +2,8 @@
 
 use gosched::fs::{self, DirBuilder, File, FileTimes, OpenOptions, TryLockError};
 use gosched::{__rules as rules, blocking, chan, go, goexit, run};
+use gosched_tests::actors::{ActorKind, in_goroutine_and_thread, join_all, run_alternating};
 use gosched_tests::children;
-use gosched_tests::parties::{ActorKind, in_goroutine_and_thread, join_all, run_alternating};
 use gosched_tests::sockets::{tcp_pair, unique_name};
 use gosched_tests::wait::{settle, until};
 use std::ffi::{CString, OsString};

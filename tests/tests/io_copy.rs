@@ -5,7 +5,7 @@ use gosched::io::{CopyError, PipeReader, PipeWriter, copy, pipe};
 use gosched::net::{Shutdown, TcpStream, UnixStream};
 use gosched::process::{Command, Stdio};
 use gosched::{JoinHandle, go, run};
-use gosched_tests::parties::{ActorKind, in_goroutine_and_thread};
+use gosched_tests::actors::{ActorKind, in_goroutine_and_thread};
 use gosched_tests::sockets::{tcp_pair, unique_name};
 use gosched_tests::wait::settle;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};

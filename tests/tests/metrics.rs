@@ -4,7 +4,7 @@
 
 use gosched::runtime::{self, Histogram, Kind, Metrics, Value, descriptions, metrics};
 use gosched::{go, park, run, yield_now};
-use gosched_tests::locks::contend_for_locks;
+use gosched_tests::lock_contention::contend_for_locks;
 use gosched_tests::wait::LIMIT;
 use std::collections::HashMap;
 use std::io::Read;

@@ -2,7 +2,7 @@
 //! threads. And the ways to and from std.
 
 use gosched::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
-use gosched_tests::parties::ActorKind;
+use gosched_tests::actors::ActorKind;
 use gosched_tests::sockets::{
     LOCAL, PatternBytes, Spawned, for_all_kind_pairs, read_to_end, start, tcp_pair, unique_host,
     unique_name, write_until_error,

@@ -5,9 +5,9 @@
 use gosched::go;
 use gosched::net::{TcpListener, TcpStream, UnixStream};
 use gosched::runtime::{num_goroutines, procs};
-use gosched_tests::blocks::Random;
+use gosched_tests::actors::{ActorKind, kind_for};
+use gosched_tests::alloc_blocks::Random;
 use gosched_tests::children;
-use gosched_tests::parties::{ActorKind, kind_for};
 use gosched_tests::sockets::{
     LOCAL, PatternBytes, Spawned, descriptors, reset_on_close, set_descriptor_limit, start,
     tcp_pair,

@@ -2,13 +2,13 @@
 //! Deadlines and `close`, which std does not have, are in `net_deadlines.rs`.
 
 use gosched::net::{TcpListener, TcpStream};
-use gosched_tests::attended::WatchedChild;
 use gosched_tests::children;
 use gosched_tests::sockets::{
     LOCAL, PatternBytes, echo, for_all_kind_pairs, read_to_end, reset_on_close, start, tcp_pair,
     unique_host, unused_address, write_until_error,
 };
 use gosched_tests::wait::{LIMIT, settle, until};
+use gosched_tests::watched_child::WatchedChild;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};

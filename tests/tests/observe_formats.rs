@@ -1,14 +1,14 @@
 //! Our texts beside Go's own of the same run: dumps, profiles, deadlocks, SIGQUIT, schedtrace. What a line
-//! may look like is learned from Go's (`gosched_tests::shapes`); `tests/go` has its programs,
+//! may look like is learned from Go's (`gosched_tests::go_formats`); `tests/go` has its programs,
 //! `src/bin/observe_program` ours.
 
-use gosched_tests::attended::{ChildOutput, WatchedChild};
 use gosched_tests::children;
 use gosched_tests::dumps;
+use gosched_tests::go_formats::{DumpLayout, LineKind, Pattern};
 use gosched_tests::golang::{GoProgram, clean_command};
-use gosched_tests::shapes::{DumpLayout, LineKind, Pattern};
 use gosched_tests::trace_lines::{Line, Trace};
 use gosched_tests::wait;
+use gosched_tests::watched_child::{ChildOutput, WatchedChild};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Output};
 

@@ -3,7 +3,7 @@
 //!
 //! `GOSCHED_PREEMPT_SECONDS` is how long each case goes on.
 
-use gosched_tests::preempting::{
+use gosched_tests::preempt_runs::{
     self, CAN_MOVE, Mode, PROCS, Program, ProgramOutput, repetitions, run_until,
 };
 use std::os::unix::process::CommandExt;
@@ -169,7 +169,7 @@ fn no_more_threads_run_than_there_are_ps() {
 
 /// Whether this is a run of `ci/long`.
 fn is_long() -> bool {
-    preempting::seconds().is_some_and(|seconds| seconds >= 5.0)
+    preempt_runs::seconds().is_some_and(|seconds| seconds >= 5.0)
 }
 
 /// How many there are of [`many`].

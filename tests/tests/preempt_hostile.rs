@@ -2,7 +2,7 @@
 //! the end of their stacks, at their beginning and their end. Each case is a program of its own: see
 //! `src/bin/preempt_program`. `GOSCHED_PREEMPT_SECONDS` is how long each goes on.
 
-use gosched_tests::preempting::{Mode, PROCS, Program, ProgramOutput, repetitions};
+use gosched_tests::preempt_runs::{Mode, PROCS, Program, ProgramOutput, repetitions};
 
 const MODES: [Mode; 2] = [Mode::Both, Mode::InPlace];
 

@@ -1,7 +1,7 @@
 //! Preemption is by a signal: what that means for calls that wait, for the program's own masks and handlers.
 //! Each case is a program of its own: see `src/bin/preempt_program`.
 
-use gosched_tests::preempting::{Mode, PROCS, Program, run_until};
+use gosched_tests::preempt_runs::{Mode, PROCS, Program, run_until};
 
 const MODES: [Mode; 2] = [Mode::Both, Mode::InPlace];
 

@@ -3,8 +3,8 @@
 use gosched::process::{Child, Command, Stdio};
 use gosched::signal::Signal;
 use gosched::{go, run};
+use gosched_tests::actors::{ActorKind, in_goroutine_and_thread, join_all};
 use gosched_tests::children;
-use gosched_tests::parties::{ActorKind, in_goroutine_and_thread, join_all};
 use gosched_tests::wait::{settle, until};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -171,7 +171,7 @@ fn any_number_may_wait_and_one_may_kill() {
     let child = Arc::new(patient().spawn().unwrap());
     let waiting = (0..6).map(|i| {
         let child = child.clone();
-        gosched_tests::parties::kind_for(i).start(move || child.wait().unwrap().signal())
+        gosched_tests::actors::kind_for(i).start(move || child.wait().unwrap().signal())
     });
     let waiting: Vec<_> = waiting.collect();
     settle();

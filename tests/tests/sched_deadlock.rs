@@ -2,8 +2,8 @@
 //! does not say so a moment before. Each case is a program of its own: see `src/bin/sched_program.rs`. A deadlock
 //! that shows only after the idle time of 10 s is in `sched_idle`; the bench `limits` measures how soon the report comes.
 
-use gosched_tests::attended::WatchedChild;
 use gosched_tests::children;
+use gosched_tests::watched_child::WatchedChild;
 use std::process::{Command, Output};
 
 const ASLEEP: &str = "fatal error: all goroutines are asleep - deadlock!";

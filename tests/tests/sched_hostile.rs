@@ -1,9 +1,9 @@
 //! A system that refuses, goroutines that do not stop, and Ps that change hands all the time: nothing hangs, and nothing is
 //! lost without a word. Each case is a program of its own: see `src/bin/hostile_program.rs`.
 
-use gosched_tests::attended::WatchedChild;
 use gosched_tests::refuse;
 use gosched_tests::wait::until;
+use gosched_tests::watched_child::WatchedChild;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};

@@ -3,7 +3,7 @@
 
 use gosched::chan::{Receiver, RecvError, SendError, Sender, never};
 use gosched::{Select, chan, go, select};
-use gosched_tests::parties::{
+use gosched_tests::actors::{
     ACTOR_KINDS, ActorKind, Ledger, Token, in_goroutine_and_thread, join_all, kind_for,
 };
 use gosched_tests::wait::{LIMIT, retry_until_eq, settle};

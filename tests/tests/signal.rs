@@ -2,8 +2,8 @@
 
 use gosched::signal::{self, CAPACITY, Signal};
 use gosched::{go, run};
+use gosched_tests::actors::run_alternating;
 use gosched_tests::children;
-use gosched_tests::parties::run_alternating;
 use gosched_tests::wait::{LIMIT, until};
 use std::os::unix::process::ExitStatusExt;
 use std::panic::catch_unwind;

@@ -2,7 +2,7 @@
 
 use gosched::sync::{Barrier, Condvar, Mutex, Once, OnceLock, RwLock, Semaphore, WaitGroup};
 use gosched::{chan, go, run, runtime, time, yield_now};
-use gosched_tests::parties::{run_alternating, should_yield};
+use gosched_tests::actors::{run_alternating, should_yield};
 use gosched_tests::wait::{LIMIT, eventually, retry_until_eq, settle};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

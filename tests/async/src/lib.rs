@@ -30,7 +30,7 @@ impl CountingWaker {
 }
 
 /// Polls once.
-pub fn look<F: Future + ?Sized>(future: &mut Pin<Box<F>>, waker: &Waker) -> Poll<F::Output> {
+pub fn poll_once<F: Future + ?Sized>(future: &mut Pin<Box<F>>, waker: &Waker) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(waker))
 }
 

@@ -2,9 +2,11 @@
 
 use gosched::time::after;
 use gosched::{JoinHandle, block_on, chan, go, goexit, park, run, time, yield_now};
-use gosched_async_tests::{CountingWaker, Task, for_each_executor, look};
+use gosched_async_tests::{CountingWaker, Task, for_each_executor, poll_once};
+use gosched_tests::actors::{
+    ACTOR_KINDS, Ledger, Token, in_goroutine_and_thread, join_all, kind_for,
+};
 use gosched_tests::children;
-use gosched_tests::parties::{KINDS, Ledger, Token, in_both, join_all, mixed};
 use gosched_tests::wait::{LIMIT, settle, until};
 use std::collections::VecDeque;
 use std::future::{Future, IntoFuture, pending, poll_fn, ready};
@@ -51,7 +53,7 @@ impl Gate {
 
 #[test]
 fn a_future_that_is_ready_is_polled_once() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let polls = AtomicUsize::new(0);
         let value = block_on(poll_fn(|_| {
             polls.fetch_add(1, SeqCst);
@@ -68,9 +70,9 @@ fn wakers_are_called_by_anybody_at_any_time() {
         for round in 0..60 {
             let gate = Gate::default();
             let waits = gate.clone();
-            let waits = KINDS[waiter].start(move || block_on(waits.pass()));
+            let waits = ACTOR_KINDS[waiter].start(move || block_on(waits.pass()));
             let opens = gate.clone();
-            let opens = KINDS[waking].start(move || {
+            let opens = ACTOR_KINDS[waking].start(move || {
                 if round % 3 == 0 {
                     let start = Instant::now();
                     while opens.polls() == 0 {
@@ -91,7 +93,7 @@ fn wakers_are_called_by_anybody_at_any_time() {
 
 #[test]
 fn a_future_that_wakes_itself_is_polled_again() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let mut polls = 0;
         block_on(poll_fn(|context| {
             polls += 1;
@@ -124,7 +126,7 @@ fn a_storm_of_wakes_ends_no_wait_too_soon_and_disturbs_none_after_it() {
     let waits: Vec<_> = (0..8)
         .map(|i| {
             let (gate, rx, empty) = (gate.clone(), rx.clone(), empty.clone());
-            mixed(i).start(move || {
+            kind_for(i).start(move || {
                 block_on(gate.pass());
                 assert!(gate.0.0.load(SeqCst));
                 // Its old waker is still called: other waits do not care.
@@ -142,7 +144,7 @@ fn a_storm_of_wakes_ends_no_wait_too_soon_and_disturbs_none_after_it() {
     let storm: Vec<_> = (0..4)
         .map(|i| {
             let (gate, calm) = (gate.clone(), calm.clone());
-            mixed(i).start(move || {
+            kind_for(i).start(move || {
                 while !calm.load(SeqCst) {
                     let wakers: Vec<_> =
                         gate.0.1.lock().unwrap().iter().take(64).cloned().collect();
@@ -165,7 +167,7 @@ fn a_storm_of_wakes_ends_no_wait_too_soon_and_disturbs_none_after_it() {
 
 #[test]
 fn a_wake_of_the_outer_during_the_inner_wait_is_kept() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         for wakes in [0, 1, 5] {
             let mut polls = 0;
             block_on(poll_fn(|context| {
@@ -197,7 +199,7 @@ fn a_wake_of_the_outer_during_the_inner_wait_is_kept() {
 
 #[test]
 fn a_panic_goes_through_and_drops_the_future_once() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         for polls_before in 0..3 {
             let ledger = Ledger::new(2);
             let (inside, mut polls) = (ledger.token(0), 0);
@@ -215,7 +217,7 @@ fn a_panic_goes_through_and_drops_the_future_once() {
             assert_eq!(*text, format!("poll {polls_before} of 0"));
             assert_eq!(ledger.drops(), [1, 0]);
             assert_eq!(block_on(async { ledger.token(1) }).number, 1);
-            ledger.each_was_dropped_once();
+            ledger.assert_each_dropped_once();
         }
     });
 }
@@ -233,7 +235,7 @@ fn goexit_inside_ends_the_goroutine_and_drops_the_future() {
         });
     });
     assert!(ended.join().unwrap_err().is_goexit());
-    ledger.each_was_dropped_once();
+    ledger.assert_each_dropped_once();
     // Caught, it goes on at the next wait: that of `block_on` too.
     let caught = go(|| {
         assert!(catch_unwind(AssertUnwindSafe(|| block_on(async { goexit() }))).is_err());
@@ -244,7 +246,7 @@ fn goexit_inside_ends_the_goroutine_and_drops_the_future() {
 
 #[test]
 fn what_a_future_holds_and_gives_is_dropped_once() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         let ledger = Ledger::new(2);
         let (held, given) = (ledger.token(0), ledger.token(1));
         let gate = Gate::default();
@@ -257,7 +259,7 @@ fn what_a_future_holds_and_gives_is_dropped_once() {
         });
         assert_eq!(ledger.drops(), [1, 0]);
         drop(given);
-        ledger.each_was_dropped_once();
+        ledger.assert_each_dropped_once();
     });
 }
 
@@ -342,7 +344,7 @@ fn a_join_future_knows_its_last_waker_only_and_leaves_nothing_behind() {
         assert_eq!(first.wake_count(), 0);
         assert!(catch_unwind(AssertUnwindSafe(|| poll_once(&mut future, &new))).is_err());
         drop((future, value));
-        ledger.each_was_dropped_once();
+        ledger.assert_each_dropped_once();
     }
 }
 
@@ -409,7 +411,7 @@ fn a_crowd_waits_for_tokio() {
             assert!(result.is_err() || result == Ok(number));
         }
     });
-    ledger.each_was_dropped_once();
+    ledger.assert_each_dropped_once();
 }
 
 #[test]

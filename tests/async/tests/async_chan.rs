@@ -3,8 +3,8 @@
 use gosched::chan::{Receiver, RecvError, SendTimeoutError, TryRecvError, TrySendError, never};
 use gosched::time::{Ticker, Timer, after};
 use gosched::{block_on, chan, context, go, select};
-use gosched_async_tests::{CountingWaker, Task, for_each_executor, look};
-use gosched_tests::parties::{Ledger, Token, in_both, join_all, mixed};
+use gosched_async_tests::{CountingWaker, Task, for_each_executor, poll_once};
+use gosched_tests::actors::{Ledger, Token, in_goroutine_and_thread, join_all, kind_for};
 use gosched_tests::wait::{LIMIT, eventually, until};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn every_value_comes_once_whoever_receives() {
             let (tx, rx) = chan::<Token>(cap);
             for sender in 0..8 {
                 let (tx, ledger) = (tx.clone(), ledger.clone());
-                drop(mixed(sender).start(move || {
+                drop(kind_for(sender).start(move || {
                     (0..EACH).for_each(|i| tx.send(ledger.token(sender * EACH + i)).unwrap());
                 }));
             }
@@ -44,7 +44,7 @@ fn every_value_comes_once_whoever_receives() {
             let plain: Vec<_> = (0..plain)
                 .map(|i| {
                     let rx = rx.clone();
-                    mixed(i).start(move || rx.iter().count())
+                    kind_for(i).start(move || rx.iter().count())
                 })
                 .collect();
             let count = Arc::new(AtomicUsize::new(0));
@@ -63,7 +63,7 @@ fn every_value_comes_once_whoever_receives() {
             run_all(tasks.collect());
             let received = join_all(plain).iter().sum::<usize>() + count.load(SeqCst);
             assert_eq!(received, 8 * EACH);
-            ledger.each_was_dropped_once();
+            ledger.assert_each_dropped_once();
         }
     });
 }
@@ -123,7 +123,7 @@ fn those_who_give_up_take_no_value_and_no_wake_up_with_them() {
             let ledger = Ledger::new(VALUES);
             let senders = (0..4).map(|i| {
                 let (tx, ledger) = (tx.clone(), ledger.clone());
-                mixed(i).start(move || {
+                kind_for(i).start(move || {
                     let mut random = numbers((seed * 4 + i) as u64 + 1);
                     for number in (i..VALUES).step_by(4) {
                         let mut token = Some(ledger.token(number));
@@ -162,7 +162,7 @@ fn those_who_give_up_take_no_value_and_no_wake_up_with_them() {
             run_all(tasks.collect());
             join_all(senders);
             assert_eq!(left.load(SeqCst), 0);
-            ledger.each_was_dropped_once();
+            ledger.assert_each_dropped_once();
         }
     });
 }
@@ -180,7 +180,7 @@ fn a_wake_up_passes_from_one_who_is_dropped_to_the_next() {
                 Some(future)
             })
             .collect();
-        let sent = mixed(cap).start(move || tx.send(9).unwrap());
+        let sent = kind_for(cap).start(move || tx.send(9).unwrap());
         // All but one go, each when it was woken: not one has looked.
         for _ in 0..5 {
             let woken = || (0..6).find(|&i| futures[i].is_some() && bells[i].wake_count() > 0);
@@ -220,7 +220,7 @@ fn a_wake_up_for_nothing_is_followed_by_another() {
     let senders: Vec<_> = [1, 2]
         .map(|i| {
             let tx = tx.clone();
-            mixed(i as usize).start(move || tx.send(i).unwrap())
+            kind_for(i as usize).start(move || tx.send(i).unwrap())
         })
         .into();
     until("both are told", || bell.wake_count() > before && other_bell.wake_count() > 0);
@@ -238,7 +238,7 @@ fn a_future_that_moves_is_woken_where_it_is() {
         let mut future = Box::pin(rx.recv_async());
         assert!(poll_once(&mut future, &old).is_pending());
         assert!(poll_once(&mut future, &new).is_pending());
-        let sent = mixed(cap).start(move || tx.send(5));
+        let sent = kind_for(cap).start(move || tx.send(5));
         until("woken", || last.wake_count() > 0);
         assert_eq!(first.wake_count(), 0);
         assert_eq!(poll_once(&mut future, &new), Poll::Ready(Ok(5)));
@@ -280,7 +280,7 @@ fn select_sends_to_async_receivers() {
         let senders: Vec<_> = (0..4)
             .map(|i| {
                 let (a, b, stop) = (a.clone(), b.clone(), stop.clone());
-                mixed(i).start(move || {
+                kind_for(i).start(move || {
                     for number in (i..VALUES).step_by(4) {
                         select! {
                             send(a, number) -> sent => sent.unwrap(),
@@ -302,7 +302,7 @@ fn select_sends_to_async_receivers() {
         });
         run_all(tasks.collect());
         join_all(senders);
-        received.each_was_dropped_once();
+        received.assert_each_dropped_once();
     });
 }
 
@@ -391,7 +391,7 @@ impl Drop for ReentrantWaker {
 
 #[test]
 fn a_waker_may_use_the_channel_it_waits_for() {
-    in_both(|| {
+    in_goroutine_and_thread(|| {
         for cap in [0, 1] {
             for ending in 0..4 {
                 let (tx, rx) = chan::<u32>(cap);
@@ -438,5 +438,5 @@ fn values_go_when_the_receivers_do() {
     assert_eq!(ledger.total(), 0, "a dropped future has taken nothing");
     drop(rx);
     assert!(waits.join().unwrap());
-    ledger.each_was_dropped_once();
+    ledger.assert_each_dropped_once();
 }

@@ -10,11 +10,11 @@ mod net;
 mod observe;
 mod preempt;
 mod sched;
-mod waiting;
+mod timers;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let groups = [waiting::CASES, sched::CASES, preempt::CASES, net::CASES, observe::CASES];
+    let groups = [timers::CASES, sched::CASES, preempt::CASES, net::CASES, observe::CASES];
     judge::run(groups.into_iter().flatten().copied())
 }

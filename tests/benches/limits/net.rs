@@ -6,7 +6,7 @@
 use crate::judge::{Case, Limit, Measured, number};
 use gosched::run;
 use gosched::runtime::{self, Value};
-use gosched_tests::locks::contend_for_locks;
+use gosched_tests::lock_contention::contend_for_locks;
 use std::process::{Command, Stdio};
 
 pub(crate) const CASES: &[Case] = &[

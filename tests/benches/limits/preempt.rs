@@ -4,7 +4,7 @@
 //! come from the environment.
 
 use crate::judge::{Case, Limit, Measured};
-use gosched_tests::preempting::{Mode, Program, ProgramOutput};
+use gosched_tests::preempt_runs::{Mode, Program, ProgramOutput};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;

@@ -1,4 +1,4 @@
-//! Whole programs for the suites `alloc_corners` and `sched_idle`: the first argument names one. Their
+//! Whole programs for the suites `alloc_edge_cases` and `sched_idle`: the first argument names one. Their
 //! global allocator is the allocation cache in front of [`Counting`], as `#[gosched::main]` says.
 
 use gosched::alloc::stats;

@@ -1,11 +1,11 @@
-//! I/O beside goroutines that keep every P busy, for the suites `net_busy` and `net_tcp` and for the bench `limits`.
+//! I/O beside goroutines that keep every P busy, for the suites `net_under_load` and `net_tcp` and for the bench `limits`.
 //!
 //! The first argument is the mode, the second the number of requests. The program checks that everything is
 //! served, and prints how long that took as `name number` pairs. It never judges the numbers: the bench does.
 
 use gosched::net::{TcpListener, TcpStream, UnixDatagram, UnixStream};
 use gosched::{chan, go, runtime, yield_now};
-use gosched_tests::parties::ACTOR_KINDS;
+use gosched_tests::actors::ACTOR_KINDS;
 use gosched_tests::sockets::{
     LOCAL, cpu_time, echo, set_descriptor_limit, start, tcp_pair, unique_name,
 };

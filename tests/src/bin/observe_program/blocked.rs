@@ -1,7 +1,7 @@
 //! Goroutines that block their threads, in calls that nobody marked and that a signal would end: they are seen with
 //! all their functions while others come, compute and go, and their calls are not ended before their time.
 
-use crate::storm::foreign;
+use crate::churn::foreign;
 use gosched::{Builder, runtime, yield_now};
 use gosched_tests::dumps::{self, DumpedGoroutine};
 use gosched_tests::wait::LIMIT;

@@ -2,22 +2,22 @@
 //! goroutines of the process. The first argument names one. They have their counterparts in `tests/go`.
 
 mod blocked;
-mod brief;
 mod calls;
-mod crowd;
-mod deep;
-mod dies;
+mod churn;
+mod crash_while_exiting;
+mod deep_stacks;
 mod ends;
-mod knot;
 mod library;
+mod lock_cycle;
 mod locks;
 mod many;
 mod million;
-mod place;
+mod pc_offsets;
 mod quit;
+mod rwlock_crowd;
 mod states;
-mod storm;
 mod trace;
+mod unmarked_calls;
 
 use gosched_tests::wait::CHILD_LIMIT;
 use std::process::ExitCode;
@@ -29,23 +29,23 @@ fn main() -> ExitCode {
     match argument(1).as_str() {
         "states" => return states::program(),
         "end" => return ends::program(),
-        "dies" => return dies::program(),
+        "dies" => return crash_while_exiting::program(),
         "quit" => return quit::program(&argument(2)),
-        "knot" => return knot::program(),
+        "knot" => return lock_cycle::program(),
         "trace" => return trace::program(),
         "blocked" => gosched::run(|| read_names_and(blocked::program)),
         "calls" => gosched::run(|| read_names_and(calls::program)),
         "closing" => gosched::run(calls::closing),
-        "deep" => gosched::run(|| read_names_and(deep::program)),
-        "short sleeps" => gosched::run(|| read_names_and(brief::sleeps)),
-        "deaf" => gosched::run(brief::deaf),
+        "deep" => gosched::run(|| read_names_and(deep_stacks::program)),
+        "short sleeps" => gosched::run(|| read_names_and(unmarked_calls::sleeps)),
+        "deaf" => gosched::run(unmarked_calls::deaf),
         "crowd" => {
             let count = argument(2).parse().unwrap();
-            gosched::run(move || crowd::program(count));
+            gosched::run(move || rwlock_crowd::program(count));
         }
-        "since" => gosched::run(brief::since),
+        "since" => gosched::run(unmarked_calls::since),
         "libraries" => gosched::run(library::program),
-        "place" => gosched::run(|| read_names_and(place::program)),
+        "place" => gosched::run(|| read_names_and(pc_offsets::program)),
         "minutes" => gosched::run(many::minutes),
         "spinners" => gosched::run(|| read_names_and(many::spinners)),
         "many" => gosched::run(many::waiting),
@@ -56,8 +56,8 @@ fn main() -> ExitCode {
         "never started" => gosched::run(many::never_started),
         "at once" => gosched::run(many::at_once),
         "from a thread" => many::from_a_thread(),
-        "storm" => gosched::run(storm::program),
-        "pair" => read_names_and(storm::pair),
+        "storm" => gosched::run(churn::program),
+        "pair" => read_names_and(churn::pair),
         "small" => gosched::run(many::small),
         other => panic!("no program {other}"),
     }

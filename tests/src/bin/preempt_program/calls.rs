@@ -1,8 +1,8 @@
 //! Calls that wait, marked and not, beside goroutines that are preempted, and in a storm of signals.
 
-use crate::kit::{self, Heartbeat, MILLI, hogs, is_over, spawn_group};
+use crate::harness::{self, Heartbeat, MILLI, hogs, is_over, spawn_group};
 use gosched::{blocking, blocking_now, time};
-use gosched_tests::waits;
+use gosched_tests::c_waits;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -26,7 +26,7 @@ impl Mark {
 
 /// Makes every kind of call until it is over: how many were made, and how many were interrupted.
 fn call_all(marks: &'static [Mark], without: &str) -> (u64, u64, u64) {
-    let names: Arc<[String]> = waits::names().into();
+    let names: Arc<[String]> = c_waits::names().into();
     let kinds: Vec<usize> = (0..names.len()).filter(|&kind| names[kind] != without).collect();
     let count = kinds.len() * marks.len();
     let interrupted = Arc::new(AtomicU64::new(0));
@@ -34,27 +34,27 @@ fn call_all(marks: &'static [Mark], without: &str) -> (u64, u64, u64) {
     let callers = spawn_group("a goroutine that calls", count, move |number, lane: &Heartbeat| {
         let (kind, mark) = (kinds[number % kinds.len()], marks[number / kinds.len()]);
         while !is_over() || lane.steps() == 0 {
-            match mark.call(|| waits::run(kind)) {
+            match mark.call(|| c_waits::run(kind)) {
                 0 => {}
                 libc::EINTR => {
                     its_interrupted.fetch_add(1, Relaxed);
                     eprintln!("{} was interrupted", names[kind]);
                 }
-                waits::WRONG => panic!("{}: a wrong result", names[kind]),
-                waits::EARLY => panic!("{}: ended too early", names[kind]),
+                c_waits::WRONG => panic!("{}: a wrong result", names[kind]),
+                c_waits::EARLY => panic!("{}: ended too early", names[kind]),
                 error => panic!("{}: error {error}", names[kind]),
             }
             lane.step();
         }
         lane.steps()
     });
-    kit::wait_for_moves_and_stop();
+    harness::wait_for_moves_and_stop();
     let calls = callers.join();
     (calls.iter().sum(), *calls.iter().min().unwrap(), interrupted.load(Relaxed))
 }
 
 /// A ticker, so that goroutines are made ready by timers all the time.
-fn tick_beside() -> kit::GoroutineGroup<u64> {
+fn tick_beside() -> harness::GoroutineGroup<u64> {
     spawn_group("a ticker", 2, |_, lane| {
         while !is_over() {
             time::sleep(MILLI);

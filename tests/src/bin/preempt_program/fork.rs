@@ -1,6 +1,6 @@
 //! Children of goroutines, while others are preempted in malloc, in stdio, and with locks in their hands.
 
-use crate::kit::{self, Heartbeat, burn_micros, hogs, is_over, spawn_group};
+use crate::harness::{self, Heartbeat, burn_micros, hogs, is_over, spawn_group};
 use crate::memory;
 use gosched::blocking;
 use gosched_tests::wait::LIMIT;
@@ -132,7 +132,7 @@ pub(crate) fn fork(kind: &str) {
         }
         lane.steps()
     });
-    kit::wait_and_stop();
+    harness::wait_and_stop();
     beside.into_iter().for_each(|all| drop(all.join()));
     println!("children {}", parents.join().iter().sum::<u64>());
 }

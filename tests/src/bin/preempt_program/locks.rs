@@ -1,8 +1,8 @@
 //! Locks that know nothing of goroutines, held by goroutines that are preempted.
 
-use crate::kit::{self, Heartbeat, burn_micros, hogs, spawn_group};
+use crate::harness::{self, Heartbeat, burn_micros, hogs, spawn_group};
 use gosched::runtime;
-use gosched_tests::blocks::Random;
+use gosched_tests::alloc_blocks::Random;
 use std::cell::UnsafeCell;
 use std::io::Write;
 use std::sync::Mutex;
@@ -17,7 +17,7 @@ const LEAST: u64 = 2;
 fn hold_in_turn(name: &'static str, hold: impl Fn(usize, u64) + Send + Sync + 'static) -> Vec<u64> {
     let all = spawn_group(name, COUNT, move |number, lane: &Heartbeat| {
         let mut random = Random::new(number as u64);
-        while !kit::is_over() || lane.steps() < LEAST {
+        while !harness::is_over() || lane.steps() < LEAST {
             hold(number, random.below(3000) as u64);
             lane.step();
             burn_micros(random.below(1500) as u64);
@@ -25,7 +25,7 @@ fn hold_in_turn(name: &'static str, hold: impl Fn(usize, u64) + Send + Sync + 's
         lane.steps()
     });
     let beside = hogs(runtime::procs());
-    kit::wait_for_moves_and_stop();
+    harness::wait_for_moves_and_stop();
     beside.join();
     all.join()
 }

@@ -4,24 +4,24 @@
 //! `GOSCHED_PREEMPT_SECONDS` is how long each goes on.
 
 mod calls;
-mod corners;
+mod fairness;
 mod fork;
-mod kit;
-mod life;
+mod harness;
+mod lifecycle;
 mod locks;
 mod masks;
 mod memory;
-mod mixed;
+mod primitives;
 mod registers;
+mod regressions;
 mod sample;
-mod share;
 mod unwind;
 
 use std::time::Duration;
 
 fn main() {
-    kit::start_watchdog();
-    kit::calibrate();
+    harness::start_watchdog();
+    harness::calibrate();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let argument = |at: usize| arguments.get(at).map_or("", String::as_str);
     let number = |at: usize| argument(at).parse::<usize>().expect("a number");
@@ -31,45 +31,45 @@ fn main() {
     }
     gosched::run(|| {
         match argument(0) {
-            "endless loop" => return share::endless_loop(),
-            "never one" => return share::never_one(),
-            "starters" => return share::spawn_and_join(),
+            "endless loop" => return fairness::endless_loop(),
+            "never one" => return fairness::never_one(),
+            "starters" => return fairness::spawn_and_join(),
             "malloc" => memory::malloc(),
             "std mutex" => locks::std_mutex(),
             "stdout" => locks::stdout(),
             "spinlock" => locks::spinlock(),
             "unwind" => unwind::unwind(),
-            "many hogs" => share::many_hogs(number(1), argument(2) == "measured"),
-            "order" => share::order(),
-            "fair" => share::fair(number(1)),
-            "ticker" => share::ticker(number(1)),
-            "slice" => share::slice(number(1) as u64, Duration::from_micros(number(2) as u64)),
-            "no preempt" => share::no_preempt(),
-            "many" => share::many(number(1), number(2) as u64, number(3)),
-            "many by threads" => share::many_by_threads(number(1), number(2) as u64),
+            "many hogs" => fairness::many_hogs(number(1), argument(2) == "measured"),
+            "order" => fairness::order(),
+            "fair" => fairness::fair(number(1)),
+            "ticker" => fairness::ticker(number(1)),
+            "slice" => fairness::slice(number(1) as u64, Duration::from_micros(number(2) as u64)),
+            "no preempt" => fairness::no_preempt(),
+            "many" => fairness::many(number(1), number(2) as u64, number(3)),
+            "many by threads" => fairness::many_by_threads(number(1), number(2) as u64),
             "beats" => sample::beats(),
             "threads" => sample::threads(),
             "threads of std" => sample::threads_of_std(),
             "back" => sample::back(),
             "marked calls" => calls::marked(),
             "storm" => calls::storm(),
-            "resize" => life::resize(),
-            "exit" => life::exit(argument(1)),
-            "short" => life::short(),
-            "destructors" => life::destructors(),
-            "place" => life::place(argument(1), number(2)),
-            "deep" => life::deep(argument(1) == "all there is"),
+            "resize" => lifecycle::resize(),
+            "exit" => lifecycle::exit(argument(1)),
+            "short" => lifecycle::short(),
+            "destructors" => lifecycle::destructors(),
+            "place" => lifecycle::place(argument(1), number(2)),
+            "deep" => lifecycle::deep(argument(1) == "all there is"),
             "fork" => fork::fork(argument(1)),
             "registers" => registers::registers(),
             "mask" => masks::mask(argument(1)),
             "deaf" => masks::blocks_sigurg(),
-            "inside host" => corners::inside_host(),
-            "handlers" => corners::handlers(),
-            "made threads" => corners::made_threads(),
+            "inside host" => regressions::inside_host(),
+            "handlers" => regressions::handlers(),
+            "made threads" => regressions::made_threads(),
             "one is deaf" => masks::one_blocks_sigurg(),
-            "mixed" => mixed::mixed(),
+            "mixed" => primitives::mixed(),
             other => panic!("no program {other}"),
         }
-        kit::report();
+        harness::report();
     });
 }

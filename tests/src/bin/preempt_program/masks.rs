@@ -1,9 +1,9 @@
 //! Signals that are the program's: masks, and handlers of SIGURG.
 
 use crate::calls;
-use crate::kit::{self, Heartbeat, MILLI, burn_micros, hogs, is_over, spawn_group, wait_until};
+use crate::harness::{self, Heartbeat, MILLI, burn_micros, hogs, is_over, spawn_group, wait_until};
 use gosched::{blocking, chan, go, goexit, lock_os_thread, runtime, time, yield_now};
-use gosched_tests::preempting::repetitions;
+use gosched_tests::preempt_runs::repetitions;
 use gosched_tests::wait::LIMIT;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -125,7 +125,7 @@ pub(crate) fn blocks_sigurg() {
         (silent, entering())
     });
     let (silent, entering) = deaf.join().unwrap();
-    kit::stop();
+    harness::stop();
     beside.join();
     println!("silent {silent} entering {entering}");
 }
@@ -183,7 +183,7 @@ pub(crate) fn chain(kind: &str) {
     let is_called = install(kind);
     gosched::run(move || {
         let all = hogs(2 * runtime::procs() + 1);
-        time::sleep(kit::case_duration() / 2);
+        time::sleep(harness::case_duration() / 2);
         let early = CALLED.load(SeqCst);
         let mut sent = 0;
         for number in 1..=SENT {
@@ -207,12 +207,12 @@ pub(crate) fn chain(kind: &str) {
         // Many at a time: none ends the program.
         let many: u64 = (0..20).map(|_| calls::send_to_all(libc::SIGURG)).sum();
         assert!(many > 0);
-        kit::wait_for_moves();
-        kit::stop();
+        harness::wait_for_moves();
+        harness::stop();
         all.join();
         assert!(FROM_US.load(SeqCst), "somebody else is said to have sent it");
         println!("early {early} called {called} sent {sent}");
-        kit::report();
+        harness::report();
     });
 }
 
@@ -221,7 +221,7 @@ pub(crate) fn one_blocks_sigurg() {
     let deaf = spawn_group("a goroutine that holds the signal back", 1, |_, lane: &Heartbeat| {
         block(&[libc::SIGURG]);
         while !is_over() {
-            kit::burn(2000);
+            harness::burn(2000);
             lane.step();
         }
     });
@@ -232,7 +232,7 @@ pub(crate) fn one_blocks_sigurg() {
         time::sleep(2 * MILLI);
         lane.step();
     }
-    kit::stop();
+    harness::stop();
     deaf.join();
     hog.join();
     println!("ticks {}", lane.steps());

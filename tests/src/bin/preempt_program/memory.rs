@@ -1,7 +1,7 @@
 //! C's malloc, by goroutines that are preempted inside it and by threads that want the same lock.
 
-use crate::kit::{self, Heartbeat, spawn_group};
-use gosched_tests::blocks::Random;
+use crate::harness::{self, Heartbeat, spawn_group};
+use gosched_tests::alloc_blocks::Random;
 use std::ptr::NonNull;
 
 /// A block of C's, filled with one byte.
@@ -60,7 +60,7 @@ fn size(random: &mut Random) -> usize {
 pub(crate) fn take_and_give(seed: usize, lane: &Heartbeat) -> u64 {
     let mut random = Random::new(seed as u64);
     let mut pieces: Vec<Option<Piece>> = (0..32).map(|_| None).collect();
-    while !kit::is_over() || lane.steps() == 0 {
+    while !harness::is_over() || lane.steps() == 0 {
         let at = random.below(pieces.len());
         let mark = (seed * 31 + at) as u8;
         match &mut pieces[at] {
@@ -84,14 +84,14 @@ pub(crate) fn malloc() {
     let goroutines = spawn_group("a goroutine in malloc", 10, take_and_give);
     let trimmers =
         spawn_group("a goroutine that holds malloc's lock for long", 2, |_, lane: &Heartbeat| {
-            while !kit::is_over() || lane.steps() == 0 {
+            while !harness::is_over() || lane.steps() == 0 {
                 // SAFETY: it has no precondition.
                 unsafe { libc::malloc_trim(0) };
                 lane.step();
             }
             lane.steps()
         });
-    kit::wait_for_and_stop(|counts| counts.outside + counts.deferred > 0);
+    harness::wait_for_and_stop(|counts| counts.outside + counts.deferred > 0);
     let trims = trimmers.join().into_iter().min().unwrap();
     let least = goroutines.join().into_iter().min().unwrap();
     threads.into_iter().for_each(|thread| assert!(thread.join().unwrap() > 0));

@@ -2,9 +2,9 @@
 //!
 //! Only the assembly below touches it meanwhile: what differs was changed by a preemption.
 
-use crate::kit::{self, Heartbeat, is_over, spawn_group};
+use crate::harness::{self, Heartbeat, is_over, spawn_group};
 use gosched::runtime;
-use gosched_tests::{blocks::Random, linked};
+use gosched_tests::{alloc_blocks::Random, linked};
 use std::arch::naked_asm;
 use std::cell::Cell;
 use std::mem::offset_of;
@@ -245,11 +245,11 @@ fn hold(number: usize, lane: &Heartbeat) -> u64 {
 pub(crate) fn registers() {
     const WANTED: u64 = 100_000;
     let all = spawn_group("a goroutine that holds registers", 2 * runtime::procs() + 2, hold);
-    if kit::is_long() {
-        while kit::preemptions() < WANTED {
-            gosched::time::sleep(kit::MILLI);
+    if harness::is_long() {
+        while harness::preemptions() < WANTED {
+            gosched::time::sleep(harness::MILLI);
         }
     }
-    kit::wait_for_moves_and_stop();
+    harness::wait_for_moves_and_stop();
     println!("least {}", all.join().iter().min().unwrap());
 }

@@ -1,6 +1,6 @@
 //! How many goroutines run at the same time, as an ordinary thread sees it.
 
-use crate::kit::{self, Heartbeat, MILLI, burn, hogs, is_over, spawn_group};
+use crate::harness::{self, Heartbeat, MILLI, burn, hogs, is_over, spawn_group};
 use gosched::runtime;
 use std::arch::x86_64::_rdtsc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -37,8 +37,8 @@ static SAMPLES: AtomicU64 = AtomicU64::new(0);
 
 /// On a busy machine the sampler seldom gets a CPU.
 fn wait_for_samples_and_stop(count: u64) {
-    kit::wait_for_and_stop(|counts| {
-        kit::is_moved_if_allowed(counts) && SAMPLES.load(Relaxed) >= count
+    harness::wait_for_and_stop(|counts| {
+        harness::is_moved_if_allowed(counts) && SAMPLES.load(Relaxed) >= count
     });
 }
 
@@ -124,9 +124,11 @@ pub(crate) fn threads() {
             lane.step();
         }
     });
-    kit::wait_until("all hogs to begin", || BEGUN.load(Relaxed) == count as u64);
+    harness::wait_until("all hogs to begin", || BEGUN.load(Relaxed) == count as u64);
     let sampler = Sampler::start();
-    kit::wait_for_and_stop(|counts| kit::is_moved_if_allowed(counts) && FEW.load(Relaxed) >= 50);
+    harness::wait_for_and_stop(|counts| {
+        harness::is_moved_if_allowed(counts) && FEW.load(Relaxed) >= 50
+    });
     hogs.join();
     sampler.print();
 }
@@ -144,7 +146,7 @@ pub(crate) fn threads_of_std() {
             }
             *permits -= 1;
             drop(permits);
-            kit::burn_micros(10_000);
+            harness::burn_micros(10_000);
             *PERMITS.lock().unwrap() += 1;
             RETURNED.notify_one();
         }
@@ -152,9 +154,9 @@ pub(crate) fn threads_of_std() {
     };
     let hogs: Vec<_> = (0..4 * runtime::procs() + 2).map(|_| std::thread::spawn(hog)).collect();
     let sampler = Sampler::start();
-    std::thread::sleep(kit::case_duration());
-    kit::wait_until("a hundred samples", || SAMPLES.load(Relaxed) >= 100);
-    kit::stop();
+    std::thread::sleep(harness::case_duration());
+    harness::wait_until("a hundred samples", || SAMPLES.load(Relaxed) >= 100);
+    harness::stop();
     gosched::blocking(|| hogs.into_iter().for_each(|hog| hog.join().unwrap()));
     sampler.print();
 }
@@ -166,16 +168,16 @@ pub(crate) fn back() {
     let others = spawn_group("a goroutine that blocks and computes", 3, |_, lane: &Heartbeat| {
         while !is_over() || lane.steps() == 0 {
             std::thread::sleep(2 * MILLI);
-            kit::burn_micros(8000);
+            harness::burn_micros(8000);
             lane.step();
         }
         lane.steps()
     });
-    let used = || kit::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID);
+    let used = || harness::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID);
     let (before, start) = (used(), Instant::now());
-    gosched::time::sleep(kit::case_duration());
+    gosched::time::sleep(harness::case_duration());
     let (cpu, time) = (used() - before, start.elapsed());
-    kit::stop();
+    harness::stop();
     let least = [hog, others].map(|all| all.join().into_iter().min().unwrap());
     let share = cpu.as_micros() * 1000 / time.as_micros();
     println!("share {share} least {}", least.into_iter().min().unwrap());

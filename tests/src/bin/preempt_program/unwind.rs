@@ -1,6 +1,6 @@
 //! Unwinding, and the lists of the dynamic linker, by goroutines that are preempted there.
 
-use crate::kit::{self, Heartbeat, burn, burn_micros, spawn_group};
+use crate::harness::{self, Heartbeat, burn, burn_micros, spawn_group};
 use std::panic::{catch_unwind, panic_any};
 
 /// What is unwound: counts frames that were left.
@@ -26,7 +26,7 @@ fn down(depth: u64, left: &mut u64) -> u64 {
 }
 
 fn panic_and_catch(number: usize, lane: &Heartbeat) -> u64 {
-    while !kit::is_over() || lane.steps() == 0 {
+    while !harness::is_over() || lane.steps() == 0 {
         let depth = (number as u64 + lane.steps()) % 30;
         let mut left = 0;
         let outcome = catch_unwind(std::panic::AssertUnwindSafe(|| down(depth, &mut left)));
@@ -54,7 +54,7 @@ unsafe extern "C" fn visit(
 
 fn visit_all(_: usize, lane: &Heartbeat) -> u64 {
     let mut first = 0;
-    while !kit::is_over() || lane.steps() == 0 {
+    while !harness::is_over() || lane.steps() == 0 {
         let mut count = 0u64;
         // SAFETY: count — a local of this function.
         unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut count).cast()) };
@@ -66,7 +66,7 @@ fn visit_all(_: usize, lane: &Heartbeat) -> u64 {
 }
 
 fn look_up(number: usize, lane: &Heartbeat) -> u64 {
-    while !kit::is_over() || lane.steps() == 0 {
+    while !harness::is_over() || lane.steps() == 0 {
         if number.is_multiple_of(2) {
             // SAFETY: a C string.
             let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
@@ -91,7 +91,7 @@ pub(crate) fn unwind() {
     let panicking = spawn_group("a goroutine that panics", 6, panic_and_catch);
     let visiting = spawn_group("a goroutine in dl_iterate_phdr", 3, visit_all);
     let looking = spawn_group("a goroutine that looks up names", 2, look_up);
-    kit::wait_and_stop();
+    harness::wait_and_stop();
     let least = [panicking, visiting, looking].map(|all| all.join().into_iter().min().unwrap());
     println!("least {}", least.into_iter().min().unwrap());
 }

@@ -209,7 +209,7 @@ fn elapsed_is_an_error_with_a_text() {
 
 /// A program of its own, without a thread of the harness: how it ended, and what it said.
 fn program(name: &str) -> (Option<i32>, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_context_program")).arg(name).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_time_program")).arg(name).output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
     (output.status.code(), out, children::stderr(&output))
 }

@@ -3,7 +3,7 @@
 use gosched::chan::{RecvError, TryRecvError};
 use gosched::sync::SingleFlight;
 use gosched::{chan, go, goexit, run, yield_now};
-use gosched_tests::parties::{in_goroutine_and_thread, join_all, kind_for, should_yield};
+use gosched_tests::actors::{in_goroutine_and_thread, join_all, kind_for, should_yield};
 use gosched_tests::wait::{retry_until_eq, settle, until};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;

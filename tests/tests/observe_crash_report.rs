@@ -1,9 +1,9 @@
 //! A process that ends badly says so to the last line, and with status 2, whatever ends it meanwhile.
 
-use gosched_tests::attended::{ChildOutput, WatchedChild};
 use gosched_tests::dumps;
 use gosched_tests::golang::clean_command;
 use gosched_tests::wait;
+use gosched_tests::watched_child::{ChildOutput, WatchedChild};
 use std::path::Path;
 use std::process::ExitStatus;
 

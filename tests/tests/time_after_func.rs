@@ -4,7 +4,7 @@ use gosched::chan::{RecvTimeoutError, TryRecvError};
 use gosched::sync::Barrier;
 use gosched::time::{Timer, after_func, now, sleep};
 use gosched::{chan, go, goexit, id, run, select, yield_now};
-use gosched_tests::parties::{run_alternating, should_yield};
+use gosched_tests::actors::{run_alternating, should_yield};
 use gosched_tests::wait::{LIMIT, eventually};
 use std::collections::HashSet;
 use std::panic::resume_unwind;

@@ -4,7 +4,7 @@
 use gosched::alloc::{Alloc, stats};
 use gosched::runtime::set_procs;
 use gosched::{go, run, yield_now};
-use gosched_tests::blocks::{BackingAlloc, Block, Random, SMALL, layout_of};
+use gosched_tests::alloc_blocks::{BackingAlloc, Block, Random, SMALL, layout_of};
 use gosched_tests::children;
 use gosched_tests::wait::LIMIT;
 use std::alloc::GlobalAlloc;
@@ -408,6 +408,6 @@ fn main_installs_nothing_where_it_is_off() {
 
 #[test]
 fn main_installs_the_cache_by_itself() {
-    let output = Command::new(env!("CARGO_BIN_EXE_main_program")).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_default_alloc_program")).output().unwrap();
     assert!(output.status.success() && output.stdout == b"installed\n", "{output:?}");
 }

@@ -1,9 +1,9 @@
 //! A dump does not depend on locks that the program's goroutines hold or wait for.
 
-use gosched_tests::attended::{ChildOutput, WatchedChild};
 use gosched_tests::dumps;
 use gosched_tests::golang::clean_command;
 use gosched_tests::wait;
+use gosched_tests::watched_child::{ChildOutput, WatchedChild};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 

@@ -6,10 +6,10 @@
 use gosched::runtime::{Deadlock, Leak, LeakHints, leak_hints};
 use gosched::sync::{Mutex, RwLock, WaitGroup};
 use gosched::{GoId, JoinHandle, chan, go, select};
-use gosched_tests::attended::WatchedChild;
 use gosched_tests::dumps;
 use gosched_tests::golang::clean_command;
 use gosched_tests::wait::{self, LIMIT};
+use gosched_tests::watched_child::WatchedChild;
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn are_threads() -> bool {
 
 /// The line of this file that ends with this.
 fn line_of(mark: &str) -> u32 {
-    let lines = include_str!("observe_hints.rs").lines().zip(1..);
+    let lines = include_str!("observe_leak_hints.rs").lines().zip(1..);
     lines.into_iter().find(|(line, _)| line.ends_with(mark)).unwrap().1
 }
 
@@ -116,7 +116,7 @@ fn mutexes_in_a_circle_are_named() {
         for (at, stuck) in deadlock.goroutines.iter().enumerate() {
             assert_eq!(stuck.waits_for, Some(ids_of[(at + 1) % count]));
             assert_eq!(stuck.what, "sync.Mutex.Lock");
-            assert!(stuck.created_at.unwrap().file().ends_with("observe_hints.rs"));
+            assert!(stuck.created_at.unwrap().file().ends_with("observe_leak_hints.rs"));
         }
         let text = deadlock.to_string();
         let (head, _) = text.split_once(":\n\tgoroutine ").unwrap();

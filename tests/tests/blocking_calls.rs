@@ -2,7 +2,7 @@
 //! Each case is a program of its own: see `src/bin/blocking_program.rs`. How soon, and at what cost, is measured by
 //! the bench `limits`.
 
-use gosched_tests::attended::WatchedChild;
+use gosched_tests::watched_child::WatchedChild;
 use gosched_tests::{children, wait};
 use std::process::{Child, Command, Stdio};
 

@@ -7,7 +7,7 @@
 use gosched_context::carrier::{Role, role};
 use gosched_context::{Routine, Size, Status, host, suspend};
 use gosched_tests::runner::{Job, run, run_all, run_with};
-use gosched_tests::storm::SignalStorm;
+use gosched_tests::signal_storm::SignalStorm;
 use gosched_tests::wait::LIMIT;
 use gosched_tests::{children, linked};
 use std::collections::HashSet;

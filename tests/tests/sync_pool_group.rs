@@ -3,7 +3,7 @@
 use gosched::context::{self, ContextError};
 use gosched::sync::{Group, Pool};
 use gosched::{chan, go, goexit, run, runtime, time, yield_now};
-use gosched_tests::parties::{
+use gosched_tests::actors::{
     Ledger, Token, in_goroutine_and_thread, join_all, kind_for, should_yield,
 };
 use gosched_tests::wait::{LIMIT, eventually, retry_until_eq, settle};

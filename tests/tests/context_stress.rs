@@ -4,7 +4,7 @@
 use gosched::context::{CancelGuard, Context, ContextError, StopFunc, background};
 use gosched::sync::Barrier;
 use gosched::{go, run, time, yield_now};
-use gosched_tests::parties::{run_alternating, should_yield};
+use gosched_tests::actors::{run_alternating, should_yield};
 use gosched_tests::wait::{LIMIT, eventually};
 use std::error::Error;
 use std::fmt;

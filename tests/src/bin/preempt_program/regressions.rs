@@ -2,7 +2,7 @@
 //! middle of its code, threads that have yet to be made.
 
 use crate::calls;
-use crate::kit::{self, Heartbeat, MILLI, burn, hogs, is_over, spawn_group};
+use crate::harness::{self, Heartbeat, MILLI, burn, hogs, is_over, spawn_group};
 use gosched::{go, host, time};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -34,10 +34,10 @@ pub(crate) fn inside_host() {
             lane.step();
         }
     });
-    kit::wait_for_and_stop(|counts| counts.in_place > 0);
+    harness::wait_for_and_stop(|counts| counts.in_place > 0);
     let started: u64 = hosted.join().iter().sum();
     woken.join();
-    kit::wait_until("all that were started to run", || ran.load(SeqCst) == started);
+    harness::wait_until("all that were started to run", || ran.load(SeqCst) == started);
     println!("ran {started}");
 }
 
@@ -66,13 +66,13 @@ pub(crate) fn handlers() {
         }
         sent
     });
-    kit::wait_for_moves_and_stop();
+    harness::wait_for_moves_and_stop();
     println!("sent {}", sender.join().unwrap());
     all.into_iter().for_each(|all| drop(all.join()));
 }
 
 /// Goroutines that use C's allocator.
-fn allocating(count: usize) -> kit::GoroutineGroup<u64> {
+fn allocating(count: usize) -> harness::GoroutineGroup<u64> {
     spawn_group("a goroutine in malloc", count, |number, lane: &Heartbeat| {
         while !is_over() || lane.steps() == 0 {
             take_memory(1100 + (lane.steps() as usize % 50) * 64 + number);
@@ -105,7 +105,7 @@ pub(crate) fn made_threads() {
             }
             lane.steps()
         });
-    kit::wait_and_stop();
+    harness::wait_and_stop();
     all.join();
     println!("least {}", woken.join().into_iter().min().unwrap());
 }

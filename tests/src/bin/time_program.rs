@@ -1,4 +1,4 @@
-//! Whole programs for the suite `time_work`: the first argument names one. Main waits, and something
+//! Whole programs for the suite `time_timeout`: the first argument names one. Main waits, and something
 //! has still to come, or has not. Nothing but the program runs in the process.
 
 use gosched::context::background;

@@ -2,7 +2,7 @@
 //! in which somebody does not get on.
 
 use gosched::{__rules as rules, JoinHandle, go, runtime, time};
-use gosched_tests::preempting::CAN_MOVE;
+use gosched_tests::preempt_runs::CAN_MOVE;
 use gosched_tests::wait::{CHILD_LIMIT, LIMIT};
 use std::io::{Cursor, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};

@@ -4,7 +4,7 @@
 //! How soon they are served is measured by the bench `limits`.
 
 use gosched::runtime;
-use gosched_tests::attended::WatchedChild;
+use gosched_tests::watched_child::WatchedChild;
 use std::process::Command;
 
 const REQUESTS: usize = if cfg!(debug_assertions) { 60 } else { 200 };

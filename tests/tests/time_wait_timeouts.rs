@@ -4,10 +4,10 @@
 use gosched::chan::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, never};
 use gosched::time::{sleep, sleep_until};
 use gosched::{Select, chan, current, go, park_timeout, run, scope, select, yield_now};
-use gosched_tests::blocks::Random;
-use gosched_tests::parties::{
+use gosched_tests::actors::{
     ACTOR_KINDS, ActorKind, Ledger, in_goroutine_and_thread, join_all, kind_for,
 };
+use gosched_tests::alloc_blocks::Random;
 use gosched_tests::wait::{LIMIT, retry_until_eq, settle};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

@@ -1,14 +1,14 @@
 //! Preemption in a goroutine's first and last moments, in places that are not its own, and while the
 //! program changes or ends.
 
-use crate::kit::{self, Heartbeat, MILLI, burn, burn_micros, hogs, is_over, spawn_group};
+use crate::harness::{self, Heartbeat, MILLI, burn, burn_micros, hogs, is_over, spawn_group};
 use crate::{fork, memory};
 use gosched::{
     __rules as rules, Builder, go, host, lock_os_thread, runtime, time, unlock_os_thread,
     with_stack,
 };
 use gosched_context::{Routine, Size, Status};
-use gosched_tests::blocks::Random;
+use gosched_tests::alloc_blocks::Random;
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub(crate) fn resize() {
             }
             lane.steps()
         });
-    kit::wait_and_stop();
+    harness::wait_and_stop();
     let changes = changes.join()[0];
     all.join();
     parents.join();
@@ -119,7 +119,7 @@ pub(crate) fn short() {
             started
         },
     );
-    kit::wait_and_stop();
+    harness::wait_and_stop();
     let started: u64 = parents.join().iter().sum();
     assert_eq!(started, total.load(SeqCst));
     println!("started {started}");
@@ -165,7 +165,7 @@ pub(crate) fn destructors() {
             lane.steps()
         },
     );
-    kit::wait_for_and_stop(|_| DESTROYED.load(SeqCst) > 10);
+    harness::wait_for_and_stop(|_| DESTROYED.load(SeqCst) > 10);
     let ended: u64 = parents.join().iter().sum();
     assert_eq!(ended, DESTROYED.load(SeqCst));
     println!("ended {ended}");
@@ -280,6 +280,6 @@ pub(crate) fn deep(all_there_is: bool) {
             lane.steps()
         },
     );
-    kit::wait_and_stop();
+    harness::wait_and_stop();
     println!("least {}", parents.join().iter().min().unwrap());
 }

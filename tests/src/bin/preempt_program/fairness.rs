@@ -1,6 +1,6 @@
 //! Who gets how much of the Ps, and how soon.
 
-use crate::kit::{self, Heartbeat, MILLI, burn, burn_micros, hogs, is_over, spawn_group};
+use crate::harness::{self, Heartbeat, MILLI, burn, burn_micros, hogs, is_over, spawn_group};
 use gosched::sync::WaitGroup;
 use gosched::{go, runtime, time, yield_now};
 use gosched_tests::wait::LIMIT;
@@ -85,14 +85,14 @@ pub(crate) fn fair(count: usize) {
         }
         work
     });
-    kit::wait_until("all hogs to begin", || begun.load(SeqCst) == count);
-    let before = kit::preemptions();
+    harness::wait_until("all hogs to begin", || begun.load(SeqCst) == count);
+    let before = harness::preemptions();
     BEGIN.store(true, SeqCst);
-    time::sleep(kit::case_duration());
-    kit::wait_for_preemptions(|counts| {
-        kit::is_moved_if_allowed(counts) && kit::preemptions() - before >= 10 * count as u64
+    time::sleep(harness::case_duration());
+    harness::wait_for_preemptions(|counts| {
+        harness::is_moved_if_allowed(counts) && harness::preemptions() - before >= 10 * count as u64
     });
-    kit::stop();
+    harness::stop();
     let shares = all.join();
     let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
     println!("jain {} least {least} most {most}", fairness(&shares));
@@ -127,8 +127,9 @@ fn tick_beside() {
     let thread =
         std::thread::spawn(move || tick(sleep, |count| count >= LEAST && IS_OVER.load(SeqCst)));
     let start = Instant::now();
-    let late =
-        tick(time::sleep_until, |count| count >= LEAST && start.elapsed() >= kit::case_duration());
+    let late = tick(time::sleep_until, |count| {
+        count >= LEAST && start.elapsed() >= harness::case_duration()
+    });
     IS_OVER.store(true, SeqCst);
     print_lateness("control_", gosched::blocking(|| thread.join().unwrap()));
     print_lateness("", late);
@@ -165,13 +166,13 @@ pub(crate) fn many_hogs(count: usize, is_measured: bool) {
         }
         lane.steps()
     });
-    kit::wait_until("all to begin", || begun.load(SeqCst) == count);
+    harness::wait_until("all to begin", || begun.load(SeqCst) == count);
     if is_measured {
         tick_beside();
     }
-    kit::wait_for_moves();
+    harness::wait_for_moves();
     let threads = runtime::num_threads();
-    kit::stop();
+    harness::stop();
     let shares = all.join();
     println!("least {} jain {} threads {threads}", shares.iter().min().unwrap(), fairness(&shares));
 }
@@ -180,24 +181,24 @@ pub(crate) fn many_hogs(count: usize, is_measured: bool) {
 pub(crate) fn ticker(per_p: usize) {
     let all = hogs(per_p * runtime::procs());
     tick_beside();
-    kit::wait_for_preemptions(|_| true);
-    kit::stop();
+    harness::wait_for_preemptions(|_| true);
+    harness::stop();
     all.join();
 }
 
 /// Two hogs on a P: how often they changed places while they used `micros` of CPU time. An OS thread measures, since a
 /// goroutine's timer would preempt too: it sleeps for `pause`, again and again, and says how often.
 pub(crate) fn slice(micros: u64, pause: Duration) {
-    let used = || kit::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID);
+    let used = || harness::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID);
     let measure = move || {
         let lane = Heartbeat::new("a thread that measures");
-        let (used_before, preempted_before) = (used(), kit::preemptions());
+        let (used_before, preempted_before) = (used(), harness::preemptions());
         while used() - used_before < Duration::from_micros(micros) {
             std::thread::sleep(pause);
             lane.step();
         }
-        let (preempted, used) = (kit::preemptions() - preempted_before, used() - used_before);
-        kit::stop();
+        let (preempted, used) = (harness::preemptions() - preempted_before, used() - used_before);
+        harness::stop();
         (preempted, used, lane.steps())
     };
     let begun = Arc::new(AtomicUsize::new(0));
@@ -230,7 +231,7 @@ pub(crate) fn no_preempt() {
             burn(100);
         }
     });
-    kit::wait_until("the other begins", || count.load(SeqCst) > 0);
+    harness::wait_until("the other begins", || count.load(SeqCst) > 0);
     let (mut inside, mut outside) = (0, 0);
     let start = Instant::now();
     let mut rounds = 0;
@@ -246,7 +247,7 @@ pub(crate) fn no_preempt() {
         burn_micros(20_000);
         outside += count.load(SeqCst) - before;
     }
-    kit::stop();
+    harness::stop();
     other.join().unwrap();
     println!("meanwhile {inside} afterwards {outside}");
 }
@@ -266,7 +267,7 @@ pub(crate) fn many(count: usize, micros: u64, most_threads: usize) {
         most
     });
     let lane = Heartbeat::new("many goroutines");
-    let (before, start) = (kit::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID), Instant::now());
+    let (before, start) = (harness::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID), Instant::now());
     let (done, all) = (Arc::new(AtomicUsize::new(0)), WaitGroup::new());
     for _ in 0..count {
         let done = done.clone();
@@ -278,7 +279,7 @@ pub(crate) fn many(count: usize, micros: u64, most_threads: usize) {
     while !all.wait_timeout(200 * MILLI) {
         lane.step();
     }
-    let used = kit::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID) - before;
+    let used = harness::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID) - before;
     over.store(true, SeqCst);
     let (process, runtime) = sampler.join().unwrap();
     let work = Duration::from_micros(count as u64 * micros);
@@ -293,13 +294,13 @@ pub(crate) fn many(count: usize, micros: u64, most_threads: usize) {
 /// The same work on as many OS threads as there are Ps, one piece after the other: the CPU time of that.
 pub(crate) fn many_by_threads(count: usize, micros: u64) {
     let procs = runtime::procs();
-    let before = kit::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID);
+    let before = harness::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID);
     std::thread::scope(|scope| {
         for _ in 0..procs {
             scope.spawn(|| (0..count / procs).for_each(|_| _ = burn_micros(micros)));
         }
     });
-    let used = kit::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID) - before;
+    let used = harness::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID) - before;
     println!("used {}", used.as_micros());
 }
 

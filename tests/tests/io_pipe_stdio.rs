@@ -2,7 +2,7 @@
 
 use gosched::io::{PipeReader, PipeWriter, pipe};
 use gosched::{go, run};
-use gosched_tests::parties::{ACTOR_KINDS, in_goroutine_and_thread, run_alternating};
+use gosched_tests::actors::{ACTOR_KINDS, in_goroutine_and_thread, run_alternating};
 use gosched_tests::sockets::unique_name;
 use gosched_tests::wait::{settle, until};
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};

@@ -1,5 +1,5 @@
 //! Blocks whose contents tell whose they are, an allocator to stand behind the allocation cache, and
-//! a place where threads or goroutines exchange blocks: for the suites `alloc` and `alloc_corners`.
+//! a place where threads or goroutines exchange blocks: for the suites `alloc` and `alloc_edge_cases`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,9 +1,9 @@
 //! Everything of the runtime's own to wait for, in use by goroutines that are preempted all the time.
 
-use crate::kit::{self, Heartbeat, MILLI, burn_micros, is_over, spawn_group};
+use crate::harness::{self, Heartbeat, MILLI, burn_micros, is_over, spawn_group};
 use gosched::sync::{Condvar, Mutex, RwLock, Semaphore};
 use gosched::{chan, go, select, time};
-use gosched_tests::blocks::Random;
+use gosched_tests::alloc_blocks::Random;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -57,19 +57,19 @@ pub(crate) fn mixed() {
     let lockers = lockers(&totals);
     let sleepers = sleepers(&totals);
     let counts = [&totals.received, &totals.counted, &totals.fired];
-    kit::wait_for_and_stop(|_| counts.iter().all(|count| count.load(SeqCst) > 10));
+    harness::wait_for_and_stop(|_| counts.iter().all(|count| count.load(SeqCst) > 10));
     senders.join();
     receivers.join();
     let locked: u64 = lockers.join().iter().sum();
     let started: u64 = sleepers.join().iter().sum();
-    kit::wait_until("all timers to fire", || totals.fired.load(SeqCst) == started);
+    harness::wait_until("all timers to fire", || totals.fired.load(SeqCst) == started);
     assert_eq!(totals.sent.load(SeqCst), totals.received.load(SeqCst));
     assert_eq!(totals.counted.load(SeqCst), locked);
     println!("received {} locked {locked} fired {started}", totals.received.load(SeqCst));
 }
 
 /// Locks of the runtime's, held across computation.
-fn lockers(totals: &Arc<Totals>) -> kit::GoroutineGroup<u64> {
+fn lockers(totals: &Arc<Totals>) -> harness::GoroutineGroup<u64> {
     let (mutex, changed) = (Mutex::new(0u64), Condvar::new());
     let (table, permits, inside) =
         (RwLock::new((0u64, 0u64)), Semaphore::new(2), AtomicU64::new(0));
@@ -116,7 +116,7 @@ fn lockers(totals: &Arc<Totals>) -> kit::GoroutineGroup<u64> {
 }
 
 /// Timers of every kind: how many were started.
-fn sleepers(totals: &Arc<Totals>) -> kit::GoroutineGroup<u64> {
+fn sleepers(totals: &Arc<Totals>) -> harness::GoroutineGroup<u64> {
     let totals = totals.clone();
     spawn_group("a goroutine with timers", 3, move |number, lane: &Heartbeat| {
         let mut random = Random::new(number as u64);

@@ -1,10 +1,10 @@
 //! SIGQUIT shows all goroutines and ends a program with status 2, under `#[gosched::main]`; elsewhere, and
 //! where the program has its own use for it, it stays the program's.
 
-use gosched_tests::attended::{ChildOutput, WatchedChild};
 use gosched_tests::dumps;
 use gosched_tests::golang::clean_command;
 use gosched_tests::wait;
+use gosched_tests::watched_child::{ChildOutput, WatchedChild};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus};

@@ -179,7 +179,7 @@ fn spawner_waits() {
 
 /// The function of this module that a frame is of: closures count as the function around them.
 fn own(function: &str) -> Option<&str> {
-    let rest = function.strip_prefix("observe_program::storm::")?;
+    let rest = function.strip_prefix("observe_program::churn::")?;
     rest.split("::").next()
 }
 
