@@ -254,8 +254,7 @@ impl DumpLayout {
         for (line, number) in text.lines().zip(1..) {
             let kind = above.next_kind(line);
             let wrong = |what: &str| Err(format!("line {number} {what}: {before:?}, {line:?}"));
-            let sourceless =
-                !before.contains("::") || before.starts_with("gosched_context::arch::");
+            let sourceless = !before.contains("::") || before.starts_with("gosched_fiber::arch::");
             let foreign = above == LineKind::Frame && sourceless;
             let idle = above == LineKind::Header && before.contains(" [runnable");
             let follows = self.follows.contains(&(above, kind))

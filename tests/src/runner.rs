@@ -1,6 +1,6 @@
 //! Runs routines on a few threads, and moves each to another thread whenever it suspends.
 
-use gosched_context::{Routine, Size, Status};
+use gosched_fiber::{Routine, Size, Status};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};

@@ -47,16 +47,16 @@ fn two_copies_of_the_crate_are_refused_by_cargo() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("two_copies");
     let _ = std::fs::remove_dir_all(&folder);
     let (other, program) = (folder.join("other"), folder.join("program"));
-    copy(&root().join("crates/context"), &other.join("crates/context"));
+    copy(&root().join("crates/fiber"), &other.join("crates/fiber"));
     let workspace = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let older = workspace.replacen("version = \"0.1.0\"", "version = \"0.0.9\"", 1);
     assert_ne!(older, workspace);
     std::fs::write(other.join("Cargo.toml"), older).unwrap();
-    let ours = root().canonicalize().unwrap().join("crates/context");
+    let ours = root().canonicalize().unwrap().join("crates/fiber");
     let manifest = format!(
         "[package]\nname = \"two\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n\
-         [dependencies]\none = {{ package = \"gosched-context\", path = {ours:?} }}\n\
-         two = {{ package = \"gosched-context\", path = \"../other/crates/context\" }}\n"
+         [dependencies]\none = {{ package = \"gosched-fiber\", path = {ours:?} }}\n\
+         two = {{ package = \"gosched-fiber\", path = \"../other/crates/fiber\" }}\n"
     );
     std::fs::create_dir_all(program.join("src")).unwrap();
     std::fs::write(program.join("src/lib.rs"), "").unwrap();
@@ -67,7 +67,7 @@ fn two_copies_of_the_crate_are_refused_by_cargo() {
     let output = command.output().unwrap();
     let said = stderr(&output);
     assert!(!output.status.success(), "{output:?}");
-    assert!(said.contains("gosched-context") && said.contains("links"), "{said}");
+    assert!(said.contains("gosched-fiber") && said.contains("links"), "{said}");
 }
 
 /// Whether there is a nightly toolchain.

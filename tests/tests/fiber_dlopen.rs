@@ -4,7 +4,7 @@
 //! name space, and no dynamic thread-locals (their first use crashes on any thread): tests of these
 //! are not in that build.
 
-use gosched_context::{Routine, Size, suspend};
+use gosched_fiber::{Routine, Size, suspend};
 use gosched_tests::runner::run_all;
 use std::ffi::{CStr, CString, c_void};
 use std::path::{Path, PathBuf};
@@ -201,7 +201,7 @@ fn a_library_that_comes_again_starts_again() {
         }
         counts
     });
-    while routine.resume().unwrap() == gosched_context::Status::Suspended {}
+    while routine.resume().unwrap() == gosched_fiber::Status::Suspended {}
     assert_eq!(routine.into_result().unwrap().unwrap(), [(43, 44); 3]);
 }
 

@@ -4,8 +4,8 @@
 //! LTO, with libstd as a shared library and with libc linked in, each with both ways to write the
 //! thread pointer: `ci/matrix` does that.
 
-use gosched_context::carrier::{Role, role};
-use gosched_context::{Routine, Size, Status, host, suspend};
+use gosched_fiber::carrier::{Role, role};
+use gosched_fiber::{Routine, Size, Status, host, suspend};
 use gosched_tests::runner::{Job, run, run_all, run_with};
 use gosched_tests::signal_storm::SignalStorm;
 use gosched_tests::wait::LIMIT;
@@ -561,8 +561,8 @@ unsafe extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc
     let pc = registers[libc::REG_RIP as usize] as usize;
     // Both are shorter than that; what lies behind them has unwind tables too.
     let functions = [
-        gosched_context::arch::switch_context as *const () as usize,
-        gosched_context::arch::call_host as *const () as usize,
+        gosched_fiber::arch::switch_context as *const () as usize,
+        gosched_fiber::arch::call_host as *const () as usize,
     ];
     if !functions.iter().any(|&start| (start..start + 130).contains(&pc)) {
         return;
@@ -571,7 +571,7 @@ unsafe extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc
         outermost_of_the_thread as *const () as usize,
         outermost_of_the_routine as *const () as usize,
         // After the routine's own code, and before it.
-        gosched_context::Routine::<()>::resume as *const () as usize,
+        gosched_fiber::Routine::<()>::resume as *const () as usize,
     ];
     let mut found = false;
     let mut frames = 0;
@@ -660,14 +660,14 @@ const FORKS: [(&str, fn()); 5] = [
 
 /// Nothing was probed in this process yet: one thread does, others fork.
 fn a_fork_during_the_first_probe_finds_it_done() {
-    let probing = std::thread::spawn(|| gosched_context::support().unwrap());
+    let probing = std::thread::spawn(|| gosched_fiber::support().unwrap());
     for _ in 0..200 {
         // SAFETY: the child uses what is allowed after a fork, and this crate.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: a limit for the child.
             unsafe { libc::alarm(LIMIT.as_secs() as u32) };
-            let right = gosched_context::support().is_ok();
+            let right = gosched_fiber::support().is_ok();
             // SAFETY: ends the process at once.
             unsafe { libc::_exit(if right { 9 } else { 1 }) };
         }
@@ -807,7 +807,7 @@ fn a_routine_can_be_resumed_inside_host() {
 
 #[test]
 fn a_thread_that_is_ending_says_so() {
-    struct ResumeInDrop(Arc<Mutex<Option<Result<Status, gosched_context::StackError>>>>);
+    struct ResumeInDrop(Arc<Mutex<Option<Result<Status, gosched_fiber::StackError>>>>);
     impl Drop for ResumeInDrop {
         fn drop(&mut self) {
             *self.0.lock().unwrap() = Some(Routine::new(size(), || ()).resume());
@@ -827,7 +827,7 @@ fn a_thread_that_is_ending_says_so() {
     .join()
     .unwrap();
     let seen = seen.lock().unwrap().take().unwrap();
-    assert_eq!(seen, Err(gosched_context::StackError::ThreadEnds));
+    assert_eq!(seen, Err(gosched_fiber::StackError::ThreadEnds));
 }
 
 #[test]

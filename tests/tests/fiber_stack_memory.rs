@@ -1,7 +1,7 @@
 //! Memory of stacks: what a million cost, what comes back, and what is said when there is none.
 
-use gosched_context::stack::{GUARD, MIN_USABLE, trim};
-use gosched_context::{Routine, Size, StackError, Status, stack, support, suspend};
+use gosched_fiber::stack::{GUARD, MIN_USABLE, trim};
+use gosched_fiber::{Routine, Size, StackError, Status, stack, support, suspend};
 use gosched_tests::{children, linked};
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ fn child() {
                 println!("{why}");
                 println!("{}", Size::from_environment().unwrap_err());
             }
-            assert_eq!(gosched_context::host(|| 1), 1);
+            assert_eq!(gosched_fiber::host(|| 1), 1);
         }
         other => panic!("no scenario {other}"),
     }
@@ -110,7 +110,7 @@ fn memory_of_many() {
     for _ in 0..count / 5 {
         let stack = stack::Stack::new(size()).unwrap();
         // SAFETY: quiet — a stack of the test's own.
-        unsafe { gosched_context::identity::create(&stack) }.unwrap();
+        unsafe { gosched_fiber::identity::create(&stack) }.unwrap();
         stacks.push(stack);
     }
     let each = (memory() - memory_before) / stacks.len();

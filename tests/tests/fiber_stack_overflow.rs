@@ -1,7 +1,7 @@
 //! What happens when a goroutine runs out of stack, and what other faults must still do.
 //! Each case is a child process: it ends.
 
-use gosched_context::{Routine, Size, fault, host, suspend};
+use gosched_fiber::{Routine, Size, fault, host, suspend};
 use gosched_tests::wait::LIMIT;
 use gosched_tests::{children, linked};
 use std::hint::black_box;
@@ -18,7 +18,7 @@ fn recurse(depth: u64) -> u64 {
 
 fn inside<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) {
     let mut routine = Routine::new(Size::from_environment().unwrap(), f);
-    while routine.resume().unwrap() == gosched_context::Status::Suspended {}
+    while routine.resume().unwrap() == gosched_fiber::Status::Suspended {}
 }
 
 /// Recurses with malloc as the leaf: it is what overflows, with its lock held.

@@ -110,7 +110,7 @@ fn banned_names_do_not_come_in() {
 
 #[test]
 fn chapters_stay_short_and_name_real_tests() {
-    let books = ["crates/context/src/book", "crates/gosched/src/book"];
+    let books = ["crates/fiber/src/book", "crates/gosched/src/book"];
     let mut tests = String::new();
     for suites in ["tests/tests", "tests/async/tests"] {
         for entry in std::fs::read_dir(root().join(suites)).unwrap() {
@@ -297,7 +297,7 @@ fn the_scheduler_uses_no_lock_that_user_code_can_hold() {
     }
 }
 
-/// These macros panic if they cannot write. Use `warning!`, or `Stderr` of `gosched_context::fatal`.
+/// These macros panic if they cannot write. Use `warning!`, or `Stderr` of `gosched_fiber::fatal`.
 #[test]
 fn the_runtime_does_not_panic_when_it_cannot_print() {
     // Shows the output of a test: the test harness captures what these macros write.

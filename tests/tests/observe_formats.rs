@@ -209,8 +209,7 @@ fn a_folded_dump_is_laid_out_as_go_s() {
     assert!(go.lines().any(is_labels), "{go}");
     let fits = |line: &str| patterns.iter().any(|pattern| pattern.matches(line)) || is_labels(line);
     // C's functions, and our assembly, have no source here; Go knows that of all.
-    let sourceless =
-        |line: &str| !line.contains("::") || line.contains("\tgosched_context::arch::");
+    let sourceless = |line: &str| !line.contains("::") || line.contains("\tgosched_fiber::arch::");
     let foreign = |line: &str| line.starts_with("#\t0x") && sourceless(line);
     for line in ours.lines() {
         assert!(fits(line) || foreign(line), "{line:?} in {ours}");

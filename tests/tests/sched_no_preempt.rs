@@ -101,7 +101,7 @@ fn child() {
 #[cfg(not(feature = "threads"))]
 #[test]
 fn a_routine_of_another_kind_is_an_ordinary_thread_to_the_runtime() {
-    use gosched_context::{Routine, Size, Status};
+    use gosched_fiber::{Routine, Size, Status};
     let size = Size::from_environment().unwrap();
     let mut routine = Routine::new(size, || {
         assert!(gosched::current().is_none());

@@ -6,7 +6,7 @@ use crate::checks;
 use crate::classes::Class;
 use crate::pool::{self, Growth};
 use crate::span::CHUNK;
-use gosched_context::{host, magazine};
+use gosched_fiber::{host, magazine};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::{self, NonNull};
 

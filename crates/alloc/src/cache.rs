@@ -13,7 +13,7 @@ use crate::checks;
 use crate::classes::{CLASS_COUNT, Class};
 use crate::fork;
 use crate::shelf;
-use gosched_context::magazine::{self, Magazine, Row};
+use gosched_fiber::magazine::{self, Magazine, Row};
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 

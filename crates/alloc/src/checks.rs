@@ -10,7 +10,7 @@
 //! was freed does not harm them, and is found.
 
 use crate::classes::Class;
-use gosched_context::fatal;
+use gosched_fiber::fatal;
 use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};

@@ -1,7 +1,7 @@
 //! The sizes of blocks: 16 bytes apart up to 128, then four to each doubling, up to 16 KiB. What a block
 //! wastes is at most a fifth of it, above 128 bytes.
 
-use gosched_context::magazine;
+use gosched_fiber::magazine;
 
 /// How many sizes there are.
 pub(crate) const CLASS_COUNT: usize = magazine::CLASS_COUNT;

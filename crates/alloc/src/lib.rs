@@ -64,7 +64,7 @@ use classes::Class;
 /// What the calling thread keeps, or the one that carries the calling goroutine, for all to use. For a
 /// thread that is about to sleep for long.
 pub fn flush_thread_cache() {
-    gosched_context::host(cache::flush_current);
+    gosched_fiber::host(cache::flush_current);
 }
 
 /// All memory that no block is in, to the system. What other threads keep stays with them: see [`flush_thread_cache`].

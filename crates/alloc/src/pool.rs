@@ -7,7 +7,7 @@
 
 use crate::span::{CHUNK, SPAN, Span, Spans};
 use crate::{clock, system};
-use gosched_context::lock::{Lock, NoPreemptLockGuard};
+use gosched_fiber::lock::{Lock, NoPreemptLockGuard};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 

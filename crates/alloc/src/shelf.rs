@@ -9,7 +9,7 @@ use crate::block::{Batches, FreeBlock, FreeList};
 use crate::classes::{CLASS_COUNT, Class};
 use crate::pool;
 use crate::span::{Span, Spans};
-use gosched_context::lock::{Lock, NoPreemptLockGuard};
+use gosched_fiber::lock::{Lock, NoPreemptLockGuard};
 
 static CENTRAL_LISTS: [Lock<CentralList>; CLASS_COUNT] =
     [const { Lock::new(CentralList::new()) }; CLASS_COUNT];

@@ -381,7 +381,7 @@ fn threads_end() -> ExitCode {
 
 /// The report of a stack overflow hangs.
 fn report_hangs() {
-    use gosched_context::{Routine, Size, fault};
+    use gosched_fiber::{Routine, Size, fault};
     let hang: fault::OwnerName = |_, _| {
         loop {
             std::hint::spin_loop();
@@ -410,7 +410,7 @@ fn thread_limit() {
 /// What the runtime does when it finds that one of its own rules was broken.
 #[gosched::main(alloc = off)]
 fn broken_rule() {
-    gosched_context::fatal::throw(format_args!("a rule was broken, as asked"));
+    gosched_fiber::fatal::throw(format_args!("a rule was broken, as asked"));
 }
 
 #[gosched::main(alloc = off)]

@@ -28,7 +28,7 @@ where
             current::set_goroutine(None);
             f()
         }
-        _ => gosched_context::host(f),
+        _ => gosched_fiber::host(f),
     }
 }
 

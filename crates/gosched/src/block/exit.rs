@@ -3,7 +3,7 @@
 use crate::gmp::current;
 use crate::sched;
 use crate::sys::fatal::warning;
-use gosched_context::fatal::Stderr;
+use gosched_fiber::fatal::Stderr;
 use std::any::Any;
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,7 +1,7 @@
 //! The design, one chapter per question a new contributor asks.
 //!
 //! What a goroutine is made of (switch, identity, stacks, overflow) is in
-//! [`gosched_context::book`].
+//! [`gosched_fiber::book`].
 
 #[doc = include_str!("01_map.md")]
 pub mod map {}

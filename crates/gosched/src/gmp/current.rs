@@ -1,7 +1,7 @@
 //! Who the caller is to this runtime: a goroutine, or an ordinary thread.
 //!
 //! Asked before anything of an M is touched: other code may have carriers and goroutines of its own
-//! (`gosched_context::Routine`), which this runtime takes for ordinary threads.
+//! (`gosched_fiber::Routine`), which this runtime takes for ordinary threads.
 
 use super::g::G;
 use std::cell::Cell;

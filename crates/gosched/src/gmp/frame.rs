@@ -1,11 +1,11 @@
 //! Where a G's code is while it does not run: registers, stack, identity.
 
-pub(crate) use gosched_context::Size;
-pub(crate) use gosched_context::arch::{Registers, SavedContext};
+pub(crate) use gosched_fiber::Size;
+pub(crate) use gosched_fiber::arch::{Registers, SavedContext};
 
 use crate::probe;
-use gosched_context::Stack;
-use gosched_context::arch;
+use gosched_fiber::Stack;
+use gosched_fiber::arch;
 use std::mem::MaybeUninit;
 
 /// The owner's part of a G.

@@ -17,7 +17,7 @@ use crate::probe;
 use crate::sys::clock;
 use crate::sys::owner_cell::OwnerCell;
 use crate::sys::sleep_word::SleepWord;
-use gosched_context::lock::{Lock, NoPreemptLockGuard};
+use gosched_fiber::lock::{Lock, NoPreemptLockGuard};
 use std::panic::Location;
 use std::ptr;
 use std::sync::Arc;

@@ -15,8 +15,8 @@ use super::run_queue::{CAPACITY, RunQueue};
 use super::timer::TimerHeap;
 use crate::sys::owner_cell::OwnerCell;
 use crate::sys::random::Random;
-use gosched_context::Size;
-use gosched_context::stack::Cache;
+use gosched_fiber::Size;
+use gosched_fiber::stack::Cache;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 

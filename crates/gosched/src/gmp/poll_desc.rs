@@ -9,7 +9,7 @@ use super::readiness::Readiness;
 use super::timer::{Timer, TimerKind};
 use crate::sys::Lock;
 use crate::sys::poller::{Direction, Event};
-use gosched_context::lock::NoPreemptLockGuard;
+use gosched_fiber::lock::NoPreemptLockGuard;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 

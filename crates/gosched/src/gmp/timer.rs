@@ -12,7 +12,7 @@
 use super::list::GList;
 use crate::sys::Lock;
 pub(crate) use crate::sys::clock::NEVER;
-use gosched_context::NoPreempt;
+use gosched_fiber::NoPreempt;
 use std::cell::Cell;
 use std::ops::Range;
 use std::ptr;

@@ -1,4 +1,4 @@
-//! The lock of `gosched_context::lock`, as a twin: that crate knows nothing of loom.
+//! The lock of `gosched_fiber::lock`, as a twin: that crate knows nothing of loom.
 //!
 //! Step for step the same, but that nobody spins before it counts itself. Never two holders, and no
 //! sleeper is forgotten.

@@ -1,4 +1,4 @@
-//! A marked call is never interrupted: a twin of the word of `gosched_context::interrupt`.
+//! A marked call is never interrupted: a twin of the word of `gosched_fiber::interrupt`.
 //!
 //! Step for step the same, but for the one order of the four accesses: a fence stands for it here, since loom
 //! takes `SeqCst` accesses for weaker ones. The kernel's part is a flag: a signal that was sent, and comes when the thread is

@@ -5,7 +5,7 @@
 use super::symbols::{Symbol, demangled};
 use addr2line::Context;
 use addr2line::gimli::{Dwarf, EndianSlice, LittleEndian};
-use gosched_context::unwind;
+use gosched_fiber::unwind;
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

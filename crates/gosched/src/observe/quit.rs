@@ -8,8 +8,8 @@
 use super::{fatal, level};
 use crate::sched::{self, Backend, inspector};
 use crate::sys::signals;
-use gosched_context::fatal::Stderr;
-use gosched_context::{arch, dying, watchdog};
+use gosched_fiber::fatal::Stderr;
+use gosched_fiber::{arch, dying, watchdog};
 use std::fmt::Write;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};

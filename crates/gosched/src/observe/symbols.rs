@@ -135,7 +135,7 @@ fn is_runtime(symbol: &Symbol) -> bool {
     let module = own_file(file, "gosched", "gosched")
         .map(|file| file.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::"));
     module.is_some_and(|module| is_runtime_module(&module))
-        || own_file(file, "context", "gosched-context").is_some()
+        || own_file(file, "fiber", "gosched-fiber").is_some()
         || STD.iter().any(|std| file.contains(std))
 }
 
@@ -159,7 +159,7 @@ fn own_file<'a>(file: &'a str, folder: &str, package: &str) -> Option<&'a str> {
 
 fn is_runtime_name(name: &str) -> bool {
     const OTHERS: [&str; 8] = [
-        "gosched_context::",
+        "gosched_fiber::",
         "core::ops::function::",
         "core::panic::unwind_safe::",
         "std::panic::",

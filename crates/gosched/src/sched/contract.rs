@@ -8,7 +8,7 @@ use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::timer::Timer;
 use crate::sched::state::spawn_request::{SpawnRequest, Spawned};
-use gosched_context::NoPreempt;
+use gosched_fiber::NoPreempt;
 use std::io;
 
 /// Tells others of a G that waits; see [`park`](crate::sched::park).

@@ -43,7 +43,7 @@ use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::timer::Timer;
 use contract::Scheduler;
-use gosched_context::NoPreempt;
+use gosched_fiber::NoPreempt;
 use one_to_one::no_preempt_in_host;
 use state::backend::{MultiThread, Threads};
 

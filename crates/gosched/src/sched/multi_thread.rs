@@ -20,10 +20,10 @@ use crate::sched::switch::{checks, no_preempt, park, preempt, prepared, spawn, s
 use crate::sched::world::{self, procs};
 use crate::sys::fatal::fatal;
 use crate::sys::forked;
-use gosched_context::NoPreempt;
-use gosched_context::arch;
-use gosched_context::fault;
-use gosched_context::lock::NoPreemptLockGuard;
+use gosched_fiber::NoPreempt;
+use gosched_fiber::arch;
+use gosched_fiber::fault;
+use gosched_fiber::lock::NoPreemptLockGuard;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
@@ -224,7 +224,7 @@ impl Scheduler for MultiThread {
             true => Size::without_identity(bytes).map_err(invalid)?,
             false => Size::new(bytes).map_err(invalid)?,
         };
-        let stack = Self::with_preemption_off(|| gosched_context::Stack::new(size));
+        let stack = Self::with_preemption_off(|| gosched_fiber::Stack::new(size));
         let stack = stack.map_err(std::io::Error::other)?;
         stack.set_owner(current::goroutine().map_or(0, G::id));
         /// # Safety
@@ -236,7 +236,7 @@ impl Scheduler for MultiThread {
         }
         let mut f = f;
         // SAFETY: mapped, quiet — a stack of our own; callback — the caller's closure does not unwind.
-        unsafe { gosched_context::arch::call_on_stack(stack.top(), call, (&raw mut f).cast()) };
+        unsafe { gosched_fiber::arch::call_on_stack(stack.top(), call, (&raw mut f).cast()) };
         Self::with_preemption_off(|| drop(stack));
         Ok(())
     }
@@ -287,6 +287,6 @@ fn goroutine(g: Option<&'static G>) -> &'static G {
     }
 }
 
-fn invalid(why: gosched_context::stack::StackError) -> std::io::Error {
+fn invalid(why: gosched_fiber::stack::StackError) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidInput, why)
 }

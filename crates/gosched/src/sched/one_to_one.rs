@@ -11,7 +11,7 @@ use crate::sched::state::backend::Threads;
 use crate::sched::state::spawn_request::{SpawnRequest, Spawned};
 use crate::sched::threads::{activity, goroutine, thread_spawn, timer_thread, wait};
 use crate::sched::upcalls::UPCALLS;
-use gosched_context::NoPreempt;
+use gosched_fiber::NoPreempt;
 use std::io;
 use std::sync::atomic::Ordering;
 

@@ -8,7 +8,7 @@ use crate::sched::threads::activity::Upcalls;
 use crate::sched::threads::timer_heap;
 use crate::sched::wake;
 use crate::sys::clock;
-use gosched_context::NoPreempt;
+use gosched_fiber::NoPreempt;
 
 pub(crate) static UPCALLS: Upcalls =
     Upcalls { check_for_deadlock: deadlock::check_for_deadlock, recheck_virtual_time };

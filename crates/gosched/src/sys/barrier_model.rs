@@ -1,4 +1,4 @@
-//! The twin of [`barrier`](gosched_context::barrier) for models: no more than membarrier promises.
+//! The twin of [`barrier`](gosched_fiber::barrier) for models: no more than membarrier promises.
 //!
 //! Each thread has a word. A light barrier is one change of the thread's own word, a heavy one is one
 //! change of each: of any two, one comes first, and the second sees what was done before the first.

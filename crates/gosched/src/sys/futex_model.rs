@@ -1,4 +1,4 @@
-//! The twin of [`futex`](gosched_context::futex) for models: look and sleep are one step by a lock.
+//! The twin of [`futex`](gosched_fiber::futex) for models: look and sleep are one step by a lock.
 
 use super::weakness::{self, Weakness};
 use loom::sync::{Condvar, Mutex};

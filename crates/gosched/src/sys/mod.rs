@@ -66,7 +66,7 @@ pub(crate) mod thread_status;
 mod before_main;
 
 #[cfg(not(loom))]
-pub(crate) use gosched_context::lock::Lock;
+pub(crate) use gosched_fiber::lock::Lock;
 
 #[cfg(all(ported, not(loom)))]
-pub(crate) use gosched_context::barrier;
+pub(crate) use gosched_fiber::barrier;

@@ -1,6 +1,6 @@
 //! A word that one thread sleeps on and others change: see [`futex`].
 
-use gosched_context::futex;
+use gosched_fiber::futex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 

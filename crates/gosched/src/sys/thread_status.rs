@@ -21,7 +21,7 @@ pub(crate) fn id() -> pid_t {
     unsafe { libc::gettid() }
 }
 
-pub(crate) use gosched_context::watchdog::thread_cpu_nanos;
+pub(crate) use gosched_fiber::watchdog::thread_cpu_nanos;
 
 /// Asks the kernel.
 pub(crate) fn status(thread: pid_t) -> ThreadStatus {

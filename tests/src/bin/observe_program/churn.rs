@@ -188,7 +188,7 @@ fn own(function: &str) -> Option<&str> {
 pub(crate) fn foreign(function: &str) -> bool {
     const CRATES: [&str; 13] = [
         "gosched",
-        "gosched_context",
+        "gosched_fiber",
         "gosched_alloc",
         "std",
         "core",

@@ -7,7 +7,7 @@ use gosched::{
     __rules as rules, Builder, go, host, lock_os_thread, runtime, time, unlock_os_thread,
     with_stack,
 };
-use gosched_context::{Routine, Size, Status};
+use gosched_fiber::{Routine, Size, Status};
 use gosched_tests::alloc_blocks::Random;
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -217,7 +217,7 @@ fn compute_in(place: &str, others: Arc<AtomicUsize>) {
             let size = Size::from_environment().unwrap();
             let mut routine = Routine::new(size, move || {
                 meet(&others);
-                gosched_context::suspend();
+                gosched_fiber::suspend();
                 77
             });
             assert_eq!(routine.resume().unwrap(), Status::Suspended);

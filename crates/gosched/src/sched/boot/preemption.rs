@@ -4,7 +4,7 @@ use crate::gmp::m::M;
 use crate::sched::switch::{boundary, preempt, syscall};
 use crate::sys::fatal::warning;
 use crate::sys::godebug;
-use gosched_context::interrupt::{self};
+use gosched_fiber::interrupt::{self};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use crate::sched::state::{fork, ps};
 use crate::sched::switch::{checks, first_frame, preempt, stacks};
 use crate::sys::fatal::warning;
 use crate::sys::{cpu_limit, fatal};
-use gosched_context::Size;
+use gosched_fiber::Size;
 use std::sync::atomic::Ordering;
 
 /// Makes the Ps and starts the spawner. Returns how many Ps there are.
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 /// # Errors
 /// Why goroutines cannot be had here: they will be threads.
 pub(crate) fn start() -> Result<usize, String> {
-    gosched_context::support().map_err(ToString::to_string)?;
+    gosched_fiber::support().map_err(ToString::to_string)?;
     let size = Size::from_environment().or_else(|why| {
         warning!("{why}: using the default");
         Size::standard().map_err(|why| why.to_string())

@@ -16,7 +16,7 @@ use crate::sched::wake::{self, refusal};
 use crate::sched::world::procs;
 use crate::sys::cpu_limit;
 use crate::sys::fatal::Stderr;
-use gosched_context::lock::NoPreemptLockGuard;
+use gosched_fiber::lock::NoPreemptLockGuard;
 use std::fmt::Write;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};

@@ -8,8 +8,8 @@ use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::state::{GState, StateVersion};
 use crate::sched::inspect::stack_copy::{saved_sp, thread_pointer};
-use gosched_context::memory;
-use gosched_context::stack::Finder;
+use gosched_fiber::memory;
+use gosched_fiber::stack::Finder;
 
 /// So many at a time.
 pub(crate) const BATCH_STACKS: usize = memory::MAX_PARTS;

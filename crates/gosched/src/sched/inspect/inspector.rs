@@ -13,9 +13,9 @@ use crate::sched::inspect::snapshot::Snapshot;
 use crate::sched::inspect::stack_copy::shown_registers;
 use crate::sched::inspect::tables;
 use crate::sched::threads::wait::WaitingPlace;
-use gosched_context::arch::{self, Registers};
-use gosched_context::memory;
-use gosched_context::unwind::{self, End, Walker};
+use gosched_fiber::arch::{self, Registers};
+use gosched_fiber::memory;
+use gosched_fiber::unwind::{self, End, Walker};
 use std::mem::offset_of;
 use std::ops::Range;
 

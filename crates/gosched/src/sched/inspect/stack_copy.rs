@@ -4,8 +4,8 @@
 //! says whether it has, after each copy. What is cut, and cannot be read on, is never taken for the whole.
 
 use crate::gmp::g::G;
-use gosched_context::arch::Registers;
-use gosched_context::{memory, stack};
+use gosched_fiber::arch::Registers;
+use gosched_fiber::{memory, stack};
 use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -13,7 +13,7 @@ use crate::sched::state::thread_requests::HELPER_THREADS;
 use crate::sched::state::{counts, stopping, sysmon_alarm};
 use crate::sched::switch::{preempt, syscall};
 use crate::sched::wake::give;
-use gosched_context::lock::NoPreemptLockGuard;
+use gosched_fiber::lock::NoPreemptLockGuard;
 use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;
 
@@ -51,7 +51,7 @@ impl Tables for MultiThread {
         numbers.hand_offs_lost = counts::lost();
         (numbers.hand_offs_marked, numbers.hand_offs_unmarked) = syscall::hand_offs();
         [numbers.moved, numbers.stopped_in_place, _, numbers.put_off] = preempt::counts();
-        let stacks = gosched_context::stack::stats();
+        let stacks = gosched_fiber::stack::stats();
         numbers.stacks = stacks.out as u64;
         numbers.resting_stacks = (stacks.warm + stacks.bare) as u64;
         numbers.stack_bytes = stacks.reserved as u64;

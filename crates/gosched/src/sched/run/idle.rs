@@ -198,6 +198,6 @@ fn give_memory_back() {
     }
     let all_idle = SCHED.is_idle();
     drop(locked);
-    gosched_context::stack::trim(if all_idle { Duration::ZERO } else { IDLE_TIME });
+    gosched_fiber::stack::trim(if all_idle { Duration::ZERO } else { IDLE_TIME });
     gosched_alloc::release_memory();
 }

@@ -12,8 +12,8 @@ use crate::sched::switch::{preempt, stacks};
 use crate::sched::wake::{self, give, hand_off, refusal};
 use crate::sys::fatal::fatal;
 use crate::sys::thread_status;
-use gosched_context::arch::{self, SavedContext};
-use gosched_context::carrier::MASK_CHANGED;
+use gosched_fiber::arch::{self, SavedContext};
+use gosched_fiber::carrier::MASK_CHANGED;
 use std::ptr;
 use std::sync::atomic::Ordering;
 

@@ -1,7 +1,7 @@
 //! How much CPU time there was for goroutines: as much as Ps, for as long as there were so many.
 
 use crate::sys::{Lock, clock};
-use gosched_context::lock::NoPreemptLockGuard;
+use gosched_fiber::lock::NoPreemptLockGuard;
 
 /// Ps, integrated over time.
 struct ProcTime {

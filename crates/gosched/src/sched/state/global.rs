@@ -14,7 +14,7 @@ use crate::gmp::p::P;
 use crate::gmp::poll_role::PollRole;
 use crate::sys::Lock;
 use crate::sys::cache_padded::CachePadded;
-use gosched_context::dying;
+use gosched_fiber::dying;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 

@@ -2,7 +2,7 @@
 
 use crate::gmp::p::P;
 use crate::sched::state::global::{MAX_PROCS, SCHED};
-use gosched_context::Size;
+use gosched_fiber::Size;
 use std::sync::OnceLock;
 
 /// The stack of a goroutine that asked for none.

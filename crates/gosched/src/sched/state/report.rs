@@ -1,6 +1,6 @@
 //! What the layer above does for those below: it shows goroutines, mostly when the process must end.
 
-use gosched_context::dying;
+use gosched_fiber::dying;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Why the process ends.

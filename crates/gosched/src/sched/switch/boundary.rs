@@ -13,8 +13,8 @@
 use crate::gmp::m::M;
 use crate::sched::switch::{preempt, syscall};
 use crate::sys::barrier;
-use gosched_context::arch;
-use gosched_context::carrier::{Role, role};
+use gosched_fiber::arch;
+use gosched_fiber::carrier::{Role, role};
 use std::sync::atomic::Ordering;
 
 /// Turns preemption off for the calling goroutine and finds its M, with a P. To be undone by

@@ -3,8 +3,8 @@
 use crate::gmp::current;
 use crate::gmp::m::M;
 use crate::sys::fatal::fatal;
-use gosched_context::arch;
-use gosched_context::carrier::{Role, role};
+use gosched_fiber::arch;
+use gosched_fiber::carrier::{Role, role};
 
 /// A panic where none may be is the end.
 pub(crate) fn check_panic() {

@@ -14,10 +14,10 @@ use crate::sched::switch::syscall;
 use crate::sys::barrier;
 use crate::sys::fatal::fatal;
 use crate::sys::forked;
-use gosched_context::arch::{self};
-use gosched_context::carrier::{Role, set_role};
-use gosched_context::stack::StackError;
-use gosched_context::{Stack, identity};
+use gosched_fiber::arch::{self};
+use gosched_fiber::carrier::{Role, set_role};
+use gosched_fiber::stack::StackError;
+use gosched_fiber::{Stack, identity};
 use std::ptr;
 use std::sync::atomic::Ordering;
 

@@ -32,7 +32,7 @@ use crate::probe;
 use crate::sched::state::global::{self, SCHED};
 use crate::sched::state::{poller_role, seeded, timekeeper};
 use crate::sched::wake;
-use gosched_context::arch::{self, SavedContext};
+use gosched_fiber::arch::{self, SavedContext};
 use std::sync::atomic::Ordering;
 
 /// Where the next one to run comes from.

@@ -8,7 +8,7 @@ use crate::probe;
 use crate::sched::switch::boundary::{enter, leave};
 use crate::sched::{switch, wake};
 use crate::sys::forked;
-use gosched_context::NoPreempt;
+use gosched_fiber::NoPreempt;
 
 /// Parks the calling goroutine until it is made ready.
 ///

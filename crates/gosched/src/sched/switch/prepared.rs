@@ -11,7 +11,7 @@ use crate::sched::state::spawn_request::SpawnRequest;
 use crate::sched::switch::boundary::{enter, leave};
 use crate::sched::switch::{spawn, stacks};
 use crate::sys::forked;
-use gosched_context::lock::NoPreemptLockGuard;
+use gosched_fiber::lock::NoPreemptLockGuard;
 
 /// See [`prepare`](crate::sched::prepare).
 pub(crate) fn prepare(request: SpawnRequest<'_>) -> &'static G {

@@ -11,8 +11,8 @@ use crate::sched::switch::park::probe_and_wake;
 use crate::sched::switch::{self, stacks};
 use crate::sched::wake;
 use crate::sys::forked;
-use gosched_context::NoPreempt;
-use gosched_context::lock::NoPreemptLockGuard;
+use gosched_fiber::NoPreempt;
+use gosched_fiber::lock::NoPreemptLockGuard;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 

@@ -30,7 +30,7 @@ use crate::sched::wake::hand_off::hand_off;
 use crate::sys::fatal::fatal;
 use crate::sys::forked;
 use crate::sys::{barrier, clock, thread_status};
-use gosched_context::arch;
+use gosched_fiber::arch;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 

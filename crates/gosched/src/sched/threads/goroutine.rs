@@ -6,7 +6,7 @@ use crate::gmp::state::GState;
 use crate::sched::state::spawn_request::SpawnRequest;
 use crate::sched::threads::{activity, wait};
 use crate::sys::mappings::{self, Mappings};
-use gosched_context::lock::NoPreemptLockGuard;
+use gosched_fiber::lock::NoPreemptLockGuard;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use crate::sched::state::spawn_request::SpawnRequest;
 use crate::sched::threads::activity::{self, Upcalls};
 use crate::sched::threads::{goroutine, timer_thread, wait};
 use crate::sys::clock;
-use gosched_context::fatal::Stderr;
+use gosched_fiber::fatal::Stderr;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 

@@ -9,7 +9,7 @@ use crate::gmp::p::{P, PStatus};
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::{poller_role, thread_requests};
 use crate::sys::fatal::fatal;
-use gosched_context::lock::LockGuard as Guard;
+use gosched_fiber::lock::LockGuard as Guard;
 use std::sync::atomic::Ordering;
 
 /// Gives the P to a sleeping M, or to the next one the spawner makes. The caller owns the P; where

@@ -6,7 +6,7 @@ use crate::sched::state::global::{self, Locked, SCHED, TOO_MANY_STOPPED};
 use crate::sched::state::{stopping, thread_requests, timekeeper};
 use crate::sched::wake::{self, give};
 use crate::sys::barrier;
-use gosched_context::lock::LockGuard as Guard;
+use gosched_fiber::lock::LockGuard as Guard;
 use std::sync::atomic::Ordering;
 
 /// What an M that has no P any more leaves behind. The caller owns the P.

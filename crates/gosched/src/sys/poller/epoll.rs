@@ -6,7 +6,7 @@
 use super::{Direction, Event, EventBuffer, MAX_EVENTS, Poller};
 use super::{checked, drain_eventfd, new_eventfd, poll_for, signal_eventfd, timespec};
 use crate::sys::fatal::fatal;
-use gosched_context::fatal::Errno;
+use gosched_fiber::fatal::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};

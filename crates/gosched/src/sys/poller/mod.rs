@@ -11,7 +11,7 @@ mod epoll;
 mod poll;
 
 use crate::sys::fatal::warning;
-use gosched_context::fatal::Errno;
+use gosched_fiber::fatal::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;

@@ -10,7 +10,7 @@ use super::{
     Direction, Event, EventBuffer, Poller, drain_eventfd, new_eventfd, poll_for, signal_eventfd,
 };
 use crate::sys::Lock;
-use gosched_context::lock::NoPreemptLockGuard;
+use gosched_fiber::lock::NoPreemptLockGuard;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! A program built with `panic = "abort"`: goroutines work, can be looked at, and a panic in one
 //! ends the process with the message and frames of a panic. `ci/test` runs it.
 
-use gosched_context::{Routine, Size, Status, suspend};
+use gosched_fiber::{Routine, Size, Status, suspend};
 
 #[inline(never)]
 fn waits_here() {

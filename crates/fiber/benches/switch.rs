@@ -1,10 +1,10 @@
-//! What a switch, a new goroutine and a used one cost: `cargo bench -p gosched-context`.
+//! What a switch, a new goroutine and a used one cost: `cargo bench -p gosched-fiber`.
 //!
 //! The smallest of many rounds, in nanoseconds. `GOSCHED_FSGSBASE=off` shows `arch_prctl`.
 
-use gosched_context::arch::{self, SavedContext};
-use gosched_context::stack::Cache;
-use gosched_context::{Routine, Size, Stack, host, identity, stack, suspend};
+use gosched_fiber::arch::{self, SavedContext};
+use gosched_fiber::stack::Cache;
+use gosched_fiber::{Routine, Size, Stack, host, identity, stack, suspend};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
-//! What a million parked goroutines cost: `cargo bench -p gosched-context --bench memory`.
+//! What a million parked goroutines cost: `cargo bench -p gosched-fiber --bench memory`.
 //!
 //! The number may be given: `-- 100000`. A million takes 5 GB of memory.
 
-use gosched_context::{Routine, Size, Stack, identity, stack, suspend};
+use gosched_fiber::{Routine, Size, Stack, identity, stack, suspend};
 use std::time::{Duration, Instant};
 
 fn status(name: &str) -> usize {

@@ -1,6 +1,6 @@
 //! A tour of what is there today: `cargo run --release --example tour`.
 
-use gosched_context::{Routine, Size, Status, stack, support, suspend};
+use gosched_fiber::{Routine, Size, Status, stack, support, suspend};
 use std::cell::Cell;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
