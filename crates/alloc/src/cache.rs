@@ -1,18 +1,18 @@
 //! What one thread keeps: two magazines of each class, its own and those goroutines' that run on it.
 //!
 //! The first magazine is where blocks are taken and put; the second is full or empty. An empty first one
-//! is filled by the second, or by a batch from the shelf; a full first one becomes the second, whose
-//! blocks go to the shelf. So a thread goes to the shelf at most once in a batch of calls, whatever
+//! is filled by the second, or by a batch from the central list; a full first one becomes the second, whose
+//! blocks go to the central list. So a thread goes to the central list at most once in a batch of calls, whatever
 //! their order.
 //!
 //! All of this runs as the thread, never as a goroutine: with the thread's own thread-locals, and not
 //! moved. Whoever comes here came from a fast path that found nothing, or no room.
 
 use crate::block::{FreeBlock, FreeList};
+use crate::central;
 use crate::checks;
 use crate::classes::{CLASS_COUNT, Class};
 use crate::fork;
-use crate::shelf;
 use gosched_fiber::magazine::{self, Magazine, Row};
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -33,7 +33,7 @@ pub(crate) type GrowPool<'a> = &'a dyn Fn() -> bool;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CacheState {
     Absent,
-    /// It is being made: what is needed meanwhile comes from the shelf.
+    /// It is being made: what is needed meanwhile comes from the central list.
     Creating,
     Ready,
     /// The thread has ended, as far as its destructors tell; some may still run.
@@ -57,7 +57,7 @@ impl Drop for FlushOnThreadExit {
             // SAFETY: spilled — above.
             unsafe { magazine::clear_row() };
             let (block, class) = (NonNull::from(cache).cast::<u8>(), class_of_a_cache());
-            // SAFETY: block — it came from a shelf of that class; nobody sees it any more.
+            // SAFETY: block — it came from a central list of that class; nobody sees it any more.
             unsafe { checks::poison(block.as_ptr(), class) };
             let links = checks::links_of(block.as_ptr(), class);
             let Some(links) = NonNull::new(links) else { return };
@@ -88,7 +88,7 @@ pub(crate) fn take(class: Class, new_chunk: GrowPool<'_>) -> *mut u8 {
             let room = class.batch() - list.len();
             first.fill(list.into_raw(), room);
         } else {
-            shelf::put_some(class, list);
+            central::put_some(class, list);
         }
     }
     // SAFETY: blocks — the thread's own.
@@ -104,7 +104,7 @@ pub(crate) fn put(class: Class, block: FreeBlock, new_chunk: GrowPool<'_>) {
         let full = cache.full[class.index()].replace(list);
         if !full.is_null() {
             // SAFETY: blocks — a second magazine is full.
-            shelf::put(class, unsafe { FreeList::from_raw(full, class.batch()) });
+            central::put(class, unsafe { FreeList::from_raw(full, class.batch()) });
         }
     }
     // SAFETY: block — free.
@@ -125,12 +125,12 @@ fn flush(cache: &Cache) {
         if len > 0 {
             let blocks = first.take_all(class.batch());
             // SAFETY: blocks — as many as the room that they took.
-            shelf::put_some(class, unsafe { FreeList::from_raw(blocks, len) });
+            central::put_some(class, unsafe { FreeList::from_raw(blocks, len) });
         }
         let full = cache.full[class.index()].replace(ptr::null_mut());
         if !full.is_null() {
             // SAFETY: blocks — a second magazine is full.
-            shelf::put(class, unsafe { FreeList::from_raw(full, class.batch()) });
+            central::put(class, unsafe { FreeList::from_raw(full, class.batch()) });
         }
     }
 }
@@ -182,13 +182,13 @@ fn class_of_a_cache() -> Class {
 
 fn refill(class: Class, new_chunk: GrowPool<'_>) -> Option<FreeList> {
     loop {
-        if let Some(list) = shelf::take(class) {
+        if let Some(list) = central::take(class) {
             return Some(list);
         }
         if !new_chunk() {
             // What other classes do not use may be had.
             crate::flush_central_lists();
-            return shelf::take(class);
+            return central::take(class);
         }
     }
 }
@@ -196,16 +196,16 @@ fn refill(class: Class, new_chunk: GrowPool<'_>) -> Option<FreeList> {
 /// A block, for a thread without a cache.
 fn take_one(class: Class, new_chunk: GrowPool<'_>) -> Option<FreeBlock> {
     loop {
-        if let Some(block) = shelf::take_one(class) {
+        if let Some(block) = central::take_one(class) {
             return Some(block);
         }
         let list = refill(class, new_chunk)?;
-        shelf::put_some(class, list);
+        central::put_some(class, list);
     }
 }
 
 fn put_one(class: Class, block: FreeBlock) {
     let mut list = FreeList::new();
     list.push(block);
-    shelf::put_some(class, list);
+    central::put_some(class, list);
 }

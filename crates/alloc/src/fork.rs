@@ -5,8 +5,8 @@
 //! changing at that moment starts over in the child: what it had is lost there. So is what other threads kept:
 //! a megabyte each at most.
 
+use crate::central;
 use crate::pool::{self, POOL, Pool};
-use crate::shelf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Puts the handler in force, if that was not done.
@@ -24,8 +24,8 @@ extern "C" fn child() {
     // SAFETY: child — this is one; nothing that is done with these locks held forks.
     unsafe { POOL.repair_in_child(|pool| *pool = Pool::new()) };
     pool::forget_growth();
-    for shelf in shelf::all() {
+    for central in central::all() {
         // SAFETY: child — as above.
-        unsafe { shelf.repair_in_child(shelf::CentralList::reset_after_fork) };
+        unsafe { central.repair_in_child(central::CentralList::reset_after_fork) };
     }
 }

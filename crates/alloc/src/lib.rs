@@ -6,11 +6,11 @@
 //! for the chunks that small ones are cut from.
 //!
 //! ```text
-//! alloc, dealloc ─ magazines of the thread ─ shelf of the class ─ spans ─ pool ─ A
+//! alloc, dealloc ─ magazines of the thread ─ central list of the class ─ spans ─ pool ─ A
 //!                  (nanoseconds, no lock)    (one batch, a lock)
 //! ```
 //!
-//! Read in this order: `classes`, `block`, `span`, `pool`, `shelf`, `cache`, `alloc`.
+//! Read in this order: `classes`, `block`, `span`, `pool`, `central`, `cache`, `alloc`.
 
 mod alloc;
 
@@ -41,7 +41,7 @@ mod fork;
 
 mod pool;
 
-mod shelf;
+mod central;
 
 mod span;
 
@@ -77,6 +77,6 @@ pub fn release_memory() {
 /// All blocks that lie on shelves to their spans: those that nobody uses are any class's.
 pub(crate) fn flush_central_lists() {
     for class in Class::all() {
-        shelf::flush(class);
+        central::flush(class);
     }
 }

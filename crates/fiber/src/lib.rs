@@ -7,29 +7,21 @@
 //! There is a port to x86-64 Linux with glibc. Elsewhere only [`support`] and [`host`] exist, and
 //! the first says no: a runtime then makes each goroutine a thread.
 
+pub mod base;
+
 #[cfg(ported)]
 pub mod arch;
 
 #[cfg(ported)]
 pub mod identity;
 
-#[cfg(ported)]
-pub mod carrier;
+pub mod thread;
 
 #[cfg(ported)]
 pub mod stack;
 
 #[cfg(ported)]
-mod signals;
-
-#[cfg(ported)]
 pub mod fault;
-
-#[cfg(ported)]
-pub mod interrupt;
-
-#[cfg(ported)]
-pub mod memory;
 
 #[cfg(ported)]
 pub mod unwind;
@@ -37,40 +29,18 @@ pub mod unwind;
 #[cfg(ported)]
 pub mod routine;
 
-#[cfg(ported)]
-pub mod barrier;
-
-#[cfg(not(ported))]
-#[path = "barrier_none.rs"]
-pub mod barrier;
-
-pub mod dying;
-
-pub mod fatal;
-
-pub mod futex;
-
-pub mod lock;
-
-pub mod magazine;
-
-#[cfg(ported)]
-mod carried;
-
-#[cfg(not(ported))]
-#[path = "carried_none.rs"]
-mod carried;
-
-pub mod none;
-
-mod unsupported;
-
-pub mod watchdog;
+pub mod no_port;
 
 pub mod book;
 
-pub use carried::NoPreempt;
-pub use unsupported::Unsupported;
+#[cfg(ported)]
+pub use base::memory;
+pub use base::unsupported::Unsupported;
+pub use base::{barrier, exit_guard, fatal, futex, watchdog};
+pub use thread::no_preempt::NoPreempt;
+#[cfg(ported)]
+pub use thread::{carrier, interrupt};
+pub use thread::{lock, magazine};
 
 #[cfg(ported)]
 pub use carrier::host;
@@ -82,4 +52,4 @@ pub use routine::{Routine, Status, suspend};
 pub use stack::{Size, Stack, StackError};
 
 #[cfg(not(ported))]
-pub use none::{host, support};
+pub use no_port::{host, support};

@@ -24,42 +24,19 @@
 //!   thread and may ask again on another.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-#[path = "x86_64_frame.rs"]
-mod frame;
-
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-#[path = "x86_64.rs"]
+#[path = "x86_64/mod.rs"]
 mod imp;
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-#[path = "x86_64_instructions.rs"]
-mod instructions;
-
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-#[path = "x86_64_pinned.rs"]
-mod pinned;
-
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-#[path = "x86_64_registers.rs"]
-mod registers;
-
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-#[path = "x86_64_stop.rs"]
-mod stop;
-
+pub(crate) use imp::{
+    CALLEE_SAVED, Effect, FP, Instruction, PC, SP, Target, async_preempt_frame_bytes, can_be_saved,
+    clear_carrier, decode, init_async_preempt, is_at_system_call, read_interrupted, redirect,
+    registers_of_signal, set_carrier, thread_pointer,
+};
 pub use imp::{
-    call_on_stack, carrier, first_frame, preempt_disable, preempt_disable_count, preempt_enable,
-    restart_stack, switch, switch_context,
-};
-pub(crate) use imp::{clear_carrier, read_interrupted, set_carrier, thread_pointer};
-pub(crate) use instructions::{Effect, Instruction, Target, decode};
-pub use pinned::{call_host, give_block, is_pinned, take_block};
-pub(crate) use registers::{CALLEE_SAVED, FP, PC, SP, registers_of_signal};
-pub use registers::{
-    PC_INDEX, REGISTER_NAMES, SAVED_WORDS, all_registers, capture_registers, registers_of_context,
-};
-pub(crate) use stop::{
-    async_preempt_frame_bytes, can_be_saved, init_async_preempt, is_at_system_call, redirect,
+    PC_INDEX, REGISTER_NAMES, SAVED_WORDS, all_registers, call_host, call_on_stack,
+    capture_registers, carrier, first_frame, give_block, is_pinned, preempt_disable,
+    preempt_disable_count, preempt_enable, registers_of_context, restart_stack, switch,
+    switch_context, take_block,
 };
 
 use crate::carrier::Carrier;
@@ -127,11 +104,11 @@ pub(crate) struct Interrupted {
 const _: unsafe fn(*mut SavedContext, *const SavedContext, usize) -> usize = imp::switch;
 const _: unsafe fn(*mut u8, Entry, usize) -> usize = imp::first_frame;
 const _: unsafe extern "C" fn(*mut u8, usize, Start, usize) -> ! = imp::restart_stack;
-const _: unsafe extern "C" fn(Callback, *mut u8) = pinned::call_host;
+const _: unsafe extern "C" fn(Callback, *mut u8) = imp::call_host;
 const _: unsafe extern "C" fn(*mut u8, Callback, *mut u8) = imp::call_on_stack;
-const _: unsafe extern "C" fn(usize) -> *mut u8 = pinned::take_block;
-const _: unsafe extern "C" fn(usize, *mut u8) -> bool = pinned::give_block;
-const _: fn(usize) -> bool = pinned::is_pinned;
+const _: unsafe extern "C" fn(usize) -> *mut u8 = imp::take_block;
+const _: unsafe extern "C" fn(usize, *mut u8) -> bool = imp::give_block;
+const _: fn(usize) -> bool = imp::is_pinned;
 const _: unsafe fn(*const libc::c_void) -> Interrupted = imp::read_interrupted;
 const _: fn() -> usize = imp::thread_pointer;
 const _: unsafe fn() -> *const Carrier = imp::carrier;
@@ -140,16 +117,16 @@ const _: unsafe fn() = imp::preempt_disable;
 const _: unsafe fn() -> bool = imp::preempt_enable;
 const _: unsafe fn() -> u32 = imp::preempt_disable_count;
 const _: fn() -> bool = imp::clear_carrier;
-const _: unsafe extern "C" fn(*mut Registers) = registers::capture_registers;
-const _: fn(&[usize; SAVED_WORDS], usize) -> Registers = registers::registers_of_context;
-const _: unsafe fn(*const libc::c_void) -> Registers = registers::registers_of_signal;
-const _: [u16; 6] = registers::CALLEE_SAVED;
-const _: fn(&[u8]) -> Option<Instruction> = instructions::decode;
-const _: fn(unsafe extern "C" fn()) = stop::init_async_preempt;
-const _: fn() -> Option<usize> = stop::async_preempt_frame_bytes;
-const _: unsafe fn(*const libc::c_void) -> bool = stop::can_be_saved;
-const _: unsafe fn(usize) -> bool = stop::is_at_system_call;
-const _: unsafe fn(*mut libc::c_void) = stop::redirect;
+const _: unsafe extern "C" fn(*mut Registers) = imp::capture_registers;
+const _: fn(&[usize; SAVED_WORDS], usize) -> Registers = imp::registers_of_context;
+const _: unsafe fn(*const libc::c_void) -> Registers = imp::registers_of_signal;
+const _: [u16; 6] = imp::CALLEE_SAVED;
+const _: fn(&[u8]) -> Option<Instruction> = imp::decode;
+const _: fn(unsafe extern "C" fn()) = imp::init_async_preempt;
+const _: fn() -> Option<usize> = imp::async_preempt_frame_bytes;
+const _: unsafe fn(*const libc::c_void) -> bool = imp::can_be_saved;
+const _: unsafe fn(usize) -> bool = imp::is_at_system_call;
+const _: unsafe fn(*mut libc::c_void) = imp::redirect;
 const _: fn() -> Result<(), String> = imp::init;
 
 pub(crate) use imp::init;

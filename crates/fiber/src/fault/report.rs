@@ -6,9 +6,9 @@
 
 use super::Mapping;
 use crate::arch::{self, Interrupted};
-use crate::dying;
-use crate::signals::unblock;
+use crate::exit_guard;
 use crate::stack::{PAGE, StackInfo};
+use crate::thread::signals::unblock;
 use crate::watchdog;
 use std::fmt::{self, Write};
 use std::io;
@@ -70,10 +70,10 @@ pub(super) fn report_overflow(found: &StackInfo, at: Interrupted) -> ! {
     // SAFETY: gettid has no precondition.
     let me = unsafe { libc::gettid() };
     if REPORTER.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-        dying::wait_for_exit();
+        exit_guard::wait_for_exit();
     }
     // It may be the report of something else that overflows.
-    dying::claim();
+    exit_guard::claim();
     begin_watch();
     let bytes = found.usable.len();
     let mut to = StandardError;
@@ -122,7 +122,7 @@ extern "C" fn on_fault(_signal: i32) {
     if is_reporter() {
         give_up();
     }
-    dying::wait_for_exit();
+    exit_guard::wait_for_exit();
 }
 
 /// Ends the process with what can be said without a symbolizer.

@@ -22,8 +22,8 @@ mod imp;
 pub(crate) use imp::destroy;
 pub use imp::{begin, create, retire, wipe};
 
+use crate::base::unsupported::Unsupported;
 use crate::stack::{Extent, Stack, StackError};
-use crate::unsupported::Unsupported;
 
 // The contract: every libc provides these.
 const _: fn() -> Result<Extent, &'static Unsupported> = imp::extent;

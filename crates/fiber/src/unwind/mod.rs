@@ -1,7 +1,7 @@
 //! Walking the frames of code that does not run: by the unwind tables that every program has, stripped or not.
 
-mod code;
 mod elf;
+mod frame_size;
 mod tables;
 mod walker;
 

@@ -4,7 +4,7 @@
 //! guessed. But a frame pointer that is needed is found, where the function's code tells for certain how large its
 //! frame is: see `code`.
 
-use super::code::{Code, FrameCache};
+use super::frame_size::{Code, FrameCache};
 use super::tables::{self, Bytes, Tables};
 use crate::arch::{CALLEE_SAVED, FP, PC, Registers, SP};
 use gimli::{

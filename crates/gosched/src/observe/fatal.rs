@@ -8,7 +8,7 @@ use super::text;
 use super::threads;
 use crate::sched::inspector::{Inspector, InterruptPolicy};
 use crate::sched::{self, ExitReason};
-use gosched_fiber::dying;
+use gosched_fiber::exit_guard;
 use gosched_fiber::fatal::Stderr as RawStderr;
 use gosched_fiber::watchdog::{self, REPORT_CPU_BUDGET};
 use std::fmt::Write as _;
@@ -164,7 +164,7 @@ pub(crate) fn prepare() {
     sched::set_report(report);
     sched::set_show(show);
     sched::set_overflow_report(|| report(ExitReason::Overflow));
-    dying::install();
+    exit_guard::install();
     quit::note_inherited();
     // A goroutine may hold the lock of the environment when the report begins.
     level::read_environment();

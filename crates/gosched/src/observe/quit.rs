@@ -9,7 +9,7 @@ use super::{fatal, level};
 use crate::sched::{self, Backend, inspector};
 use crate::sys::signals;
 use gosched_fiber::fatal::Stderr;
-use gosched_fiber::{arch, dying, watchdog};
+use gosched_fiber::{arch, exit_guard, watchdog};
 use std::fmt::Write;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
@@ -77,7 +77,7 @@ pub(super) fn write_header_once() {
 /// - **callback**: the kernel calls it, as a signal handler.
 unsafe extern "C" fn on_quit(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // The first is answered, and ends the process; so does what was reported before.
-    if !dying::claim() {
+    if !exit_guard::claim() {
         return;
     }
     // SAFETY: the interrupted code's own word.

@@ -13,10 +13,10 @@
 
 use super::{IDENTITY_WRITE_LOCK, PROBE_LOCK, SAVED_LIBC_TLS, loading};
 use crate::barrier;
+use crate::base::unsupported::Unsupported;
 use crate::carrier;
 use crate::fault;
 use crate::stack::DEPOT;
-use crate::unsupported::Unsupported;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether the handlers are in force.

@@ -27,9 +27,9 @@
 use super::modules::{Image, Modules};
 use super::{GLIBC, Glibc, IDENTITY_WRITE_LOCK, symbols};
 use crate::barrier;
+use crate::base::unsupported::Unsupported;
 use crate::lock::Lock;
 use crate::stack::DEPOT;
-use crate::unsupported::Unsupported;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// `dlopen`s on their way. Held while modules are looked at, never during a `dlopen`, nor while the

@@ -8,12 +8,12 @@
 //! library's values were written into all of them; both happen under ld.so's own lock. The mark is
 //! taken away under [`IDENTITY_WRITE_LOCK`], which those writes hold, before the slot's memory goes.
 
-mod block;
+mod control_block;
 mod fork;
 #[cfg(interposed)]
 mod interpose;
 #[cfg(not(interposed))]
-#[path = "interpose_none.rs"]
+#[path = "interpose/none.rs"]
 mod interpose;
 #[cfg_attr(
     not(interposed),
@@ -27,10 +27,10 @@ mod setxid;
 mod symbols;
 
 use crate::arch;
+use crate::base::unsupported::Unsupported;
 use crate::lock::Lock;
 use crate::stack::{Extent, Stack, StackError};
-use crate::unsupported::Unsupported;
-use block::{DynamicVector, Layout};
+use control_block::{DynamicVector, Layout};
 use modules::{Image, LibcTls, Modules};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};

@@ -6,7 +6,7 @@
 //! values are copies, so an [`Image`] stays good when a library is unloaded.
 
 use super::GLOBAL_LOCALE;
-use super::block::{DynamicVector, Layout};
+use super::control_block::{DynamicVector, Layout};
 use super::symbols::{self, LIBC_IS_A_MODULE, SecondLibc, Symbols};
 use crate::arch;
 use std::ffi::{CStr, c_int};

@@ -11,7 +11,7 @@
 
 use super::symbols::Symbols;
 use crate::arch;
-use crate::unsupported::Unsupported;
+use crate::base::unsupported::Unsupported;
 use std::mem::MaybeUninit;
 
 /// Keys of `pthread_setspecific` in the block itself; the rest hang off it in tables.

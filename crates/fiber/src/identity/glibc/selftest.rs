@@ -5,8 +5,8 @@
 
 use super::Glibc;
 use crate::arch::{self, SavedContext};
+use crate::base::unsupported::Unsupported;
 use crate::stack::{DEPOT, MIN_USABLE, Size, Stack, StackError};
-use crate::unsupported::Unsupported;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicUsize, Ordering};
 

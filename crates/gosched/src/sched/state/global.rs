@@ -14,7 +14,7 @@ use crate::gmp::p::P;
 use crate::gmp::poll_role::PollRole;
 use crate::sys::Lock;
 use crate::sys::cache_padded::CachePadded;
-use gosched_fiber::dying;
+use gosched_fiber::exit_guard;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -242,7 +242,7 @@ impl Locked {
         self.locked_ms = self.locked_ms.wrapping_add_signed(change);
         self.stopped_ms = self.stopped_ms.wrapping_add_signed(change);
         // A report may wait for a lock of a library that one of them holds.
-        let crowd = if dying::is_claimed() { 0 } else { (8 * SCHED.procs() as u32).max(64) };
+        let crowd = if exit_guard::is_claimed() { 0 } else { (8 * SCHED.procs() as u32).max(64) };
         self.set_attention(TOO_MANY_STOPPED, self.stopped_ms > crowd);
     }
 

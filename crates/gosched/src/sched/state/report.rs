@@ -1,6 +1,6 @@
 //! What the layer above does for those below: it shows goroutines, mostly when the process must end.
 
-use gosched_fiber::dying;
+use gosched_fiber::exit_guard;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Why the process ends.
@@ -45,8 +45,8 @@ pub(crate) fn show(ids: &[u64]) {
 
 /// Makes sure that one reports, from the first words on: others wait for it.
 pub(crate) fn begin() {
-    if !dying::claim() {
-        dying::wait_for_exit();
+    if !exit_guard::claim() {
+        exit_guard::wait_for_exit();
     }
 }
 

@@ -33,7 +33,7 @@ use crate::sys::forked;
 use gosched_fiber::NoPreempt;
 use gosched_fiber::arch;
 use gosched_fiber::carrier::Carrier;
-use gosched_fiber::dying;
+use gosched_fiber::exit_guard;
 use gosched_fiber::interrupt::Interruption;
 use std::ptr;
 use std::sync::OnceLock;
@@ -225,7 +225,7 @@ pub(crate) fn has_waiting_g(p: &'static P) -> bool {
 /// Whether the request waits until the goroutine is back in the program's text: so often, and no more.
 fn defer_if_outside_text(m: &'static M, at: &Interruption) -> bool {
     let times = m.deferred.load(Ordering::Relaxed);
-    let most = if dying::is_claimed() { MAX_DEFERRALS_DURING_REPORT } else { MAX_DEFERRALS };
+    let most = if exit_guard::is_claimed() { MAX_DEFERRALS_DURING_REPORT } else { MAX_DEFERRALS };
     let is_deferred = !at.is_async_safe_point() && times < most && MAY_MOVE.load(Ordering::Relaxed);
     m.deferred.store(if is_deferred { times + 1 } else { 0 }, Ordering::Relaxed);
     DEFERRED.fetch_add(u64::from(is_deferred), Ordering::Relaxed);

@@ -9,7 +9,7 @@
 use crate::arch;
 use crate::fault::AltStack;
 use crate::magazine::{self, Magazine};
-use crate::signals::change_mask;
+use crate::thread::signals::change_mask;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

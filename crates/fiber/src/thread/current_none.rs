@@ -1,7 +1,6 @@
 //! Where there is no port every thread is its own: nothing carries anything.
 
 use crate::magazine::Magazine;
-use std::marker::PhantomData;
 
 /// As it says.
 #[inline(always)]
@@ -35,26 +34,3 @@ pub(crate) fn row() -> *const Magazine {
 /// # Safety
 /// - **alive**: as for [`set_row`](crate::magazine::set_row).
 pub(crate) unsafe fn set_row(_row: *const Magazine) {}
-
-/// As it says.
-pub(crate) fn is_preempt_disabled() -> bool {
-    true
-}
-
-/// Nothing is stopped or moved here anyway.
-#[must_use]
-#[derive(Debug)]
-pub struct NoPreempt {
-    here: PhantomData<*mut ()>,
-}
-
-impl NoPreempt {
-    /// From now on.
-    ///
-    /// # Safety
-    /// - **here**: as the other's.
-    #[inline]
-    pub unsafe fn new() -> NoPreempt {
-        NoPreempt { here: PhantomData }
-    }
-}

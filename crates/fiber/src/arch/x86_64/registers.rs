@@ -1,6 +1,6 @@
 //! Registers as a walk over frames wants them.
 
-use super::Registers;
+use crate::arch::Registers;
 use std::arch::naked_asm;
 
 /// DWARF's numbers of the registers in [`Registers::callee_saved`]: r15, r14, r13, r12, rbx, rbp.

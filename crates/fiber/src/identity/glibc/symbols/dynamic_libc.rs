@@ -2,7 +2,7 @@
 
 use super::{AllocateTls, DeallocateTls, KeyRecord, SecondLibc, StaticInfo, Symbols};
 use crate::arch;
-use crate::unsupported::Unsupported;
+use crate::base::unsupported::Unsupported;
 use std::ffi::CStr;
 
 /// libc's thread-locals are a module of their own, and are kept when a slot is used again: they hold

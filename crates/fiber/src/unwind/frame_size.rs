@@ -411,5 +411,5 @@ fn word(at: usize) -> Option<usize> {
 }
 
 #[cfg(test)]
-#[path = "code_tests.rs"]
+#[path = "frame_size_tests.rs"]
 mod tests;

@@ -8,7 +8,7 @@
 //!
 //! A thread that was given no row has [`EMPTY_ROW`]: there is nothing in it, and no room.
 
-use crate::carried;
+use crate::thread::current;
 use std::cell::Cell;
 use std::ptr;
 
@@ -113,7 +113,7 @@ impl Magazine {
 /// The calling thread's row. A goroutine that asks has no thread to ask for it, since it forked: it goes
 /// on with the row of the thread that carried it.
 pub fn row() -> *const Magazine {
-    if carried::is_goroutine() { carried::row() } else { ROW.get() }
+    if current::is_goroutine() { current::row() } else { ROW.get() }
 }
 
 /// Gives the calling thread a row, or takes it away ([`EMPTY_ROW`]).
@@ -124,7 +124,7 @@ pub fn row() -> *const Magazine {
 pub unsafe fn set_row(row: &Row) {
     ROW.set(row.as_ptr());
     // SAFETY: alive — promised by the caller.
-    unsafe { carried::set_row(row.as_ptr()) };
+    unsafe { current::set_row(row.as_ptr()) };
 }
 
 /// As [`set_row`], back to the row of a thread that has none.
@@ -160,9 +160,9 @@ unsafe fn magazine(size: usize) -> &'static Magazine {
 /// - **size**: below [`CLASS_COUNT`].
 #[inline(always)]
 pub unsafe fn take(size: usize) -> *mut u8 {
-    if carried::is_goroutine() {
+    if current::is_goroutine() {
         // SAFETY: goroutine — it is; size — promised by the caller.
-        return unsafe { carried::take(size) };
+        return unsafe { current::take(size) };
     }
     // SAFETY: size — promised by the caller.
     let magazine = unsafe { magazine(size) };
@@ -178,9 +178,9 @@ pub unsafe fn take(size: usize) -> *mut u8 {
 /// - **block**: of that size, from a row, and nobody else uses it.
 #[inline(always)]
 pub unsafe fn give(size: usize, block: *mut u8) -> bool {
-    if carried::is_goroutine() {
+    if current::is_goroutine() {
         // SAFETY: goroutine — it is; size, block — promised by the caller.
-        return unsafe { carried::give(size, block) };
+        return unsafe { current::give(size, block) };
     }
     // SAFETY: size — promised by the caller.
     let magazine = unsafe { magazine(size) };

@@ -1,6 +1,6 @@
 //! What this crate is on a system without a port: an honest no.
 
-use crate::unsupported::Unsupported;
+use crate::base::unsupported::Unsupported;
 use std::sync::OnceLock;
 
 /// Whether goroutines can have an identity here: never.

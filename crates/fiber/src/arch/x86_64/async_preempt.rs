@@ -12,8 +12,8 @@
 //! below             vector and x87 state, 64-byte aligned
 //! ```
 
-use super::frame::{pop, push};
-use super::imp::RED_ZONE_BYTES;
+use super::cfi::{pop, push};
+use super::switch::RED_ZONE_BYTES;
 use std::arch::{asm, naked_asm, x86_64::__cpuid_count};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 

@@ -25,8 +25,8 @@
 use crate::arch::{self, Registers};
 use crate::carrier::{Carrier, Role, is_attached, role};
 use crate::fatal::{self, Errno};
-use crate::signals::{PreviousHandler, signals_of, unblock};
 use crate::stack::DEPOT;
+use crate::thread::signals::{PreviousHandler, signals_of, unblock};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 

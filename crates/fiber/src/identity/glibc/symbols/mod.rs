@@ -3,10 +3,10 @@
 use std::ffi::c_int;
 
 #[cfg(not(target_feature = "crt-static"))]
-#[path = "symbols_dynamic.rs"]
+#[path = "dynamic_libc.rs"]
 mod imp;
 #[cfg(target_feature = "crt-static")]
-#[path = "symbols_static.rs"]
+#[path = "static_libc.rs"]
 mod imp;
 
 pub(super) use imp::{LIBC_IS_A_MODULE, find_second_libc, is_libc, load, second_libc};

@@ -1,7 +1,7 @@
 //! The twin of `interpose` in a program that must not replace functions of libc: goroutines are
 //! threads there, by the feature `threads` or because of a sanitizer.
 
-use crate::unsupported::Unsupported;
+use crate::base::unsupported::Unsupported;
 
 /// # Errors
 /// Always: no function is replaced.

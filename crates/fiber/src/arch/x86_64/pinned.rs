@@ -1,9 +1,9 @@
 //! Code that asks for the carrier and uses what it finds: it is never moved to another thread in the
 //! middle. All of it lies in one section, so that an address tells.
 
-use super::Callback;
-use super::frame::{pop, push};
-use super::imp::FS_BY_SYSCALL;
+use super::cfi::{pop, push};
+use super::switch::FS_BY_SYSCALL;
+use crate::arch::Callback;
 use std::arch::naked_asm;
 
 /// Calls `f(data)` on the present stack with the carrier's thread pointer, and comes back with the
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn call_host(f: Callback, data: *mut u8) {
 /// As [`magazine::take`](crate::magazine::take), from the row of the carrier.
 ///
 /// # Safety
-/// - **carried**: as for [`carrier`](super::carrier).
+/// - **carried**: as for [`carrier`](super::switch::carrier).
 /// - **size**: below [`CLASS_COUNT`](crate::magazine::CLASS_COUNT).
 #[unsafe(naked)]
 #[unsafe(link_section = "gosched_pinned")]
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn take_block(size: usize) -> *mut u8 {
 /// As [`magazine::give`](crate::magazine::give), to the row of the carrier.
 ///
 /// # Safety
-/// - **carried**: as for [`carrier`](super::carrier).
+/// - **carried**: as for [`carrier`](super::switch::carrier).
 /// - **size**: below [`CLASS_COUNT`](crate::magazine::CLASS_COUNT).
 /// - **block**: of that size, and nobody else uses it.
 #[unsafe(naked)]

@@ -19,8 +19,8 @@
 //! ten against two hundred nanoseconds. [`FS_BY_SYSCALL`] is a byte tested in the switch; the
 //! branch costs nothing measurable.
 
-use super::frame::{pop, push};
-use super::{Callback, Entry, Interrupted, SavedContext, Start};
+use super::cfi::{pop, push};
+use crate::arch::{Callback, Entry, Interrupted, SavedContext, Start};
 use crate::carrier::Carrier;
 use std::arch::{asm, naked_asm};
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -1,8 +1,8 @@
-//! Blocks of one class for all threads: whole batches on a shelf, and the spans behind.
+//! Blocks of one class for all threads: whole batches on a central list, and the spans behind.
 //!
 //! A batch comes and goes in one piece: one link is written, whatever its length. Where more batches lie
 //! than a class may keep, some go back to their spans, block by block, and a span of which nothing is used
-//! goes to the pool. How many that is depends on what the class has in use: each block on a shelf may
+//! goes to the pool. How many that is depends on what the class has in use: each block on a central list may
 //! keep a whole span from the others.
 
 use crate::block::{Batches, FreeBlock, FreeList};
@@ -32,7 +32,7 @@ pub(crate) struct CentralList {
     poisoned_by_fork: bool,
 }
 
-// SAFETY: blocks and spans are never freed, and those of a shelf are used with its lock held only.
+// SAFETY: blocks and spans are never freed, and those of a central list are used with its lock held only.
 unsafe impl Send for CentralList {}
 
 impl CentralList {
@@ -114,51 +114,51 @@ pub(crate) fn all() -> &'static [Lock<CentralList>; CLASS_COUNT] {
     &CENTRAL_LISTS
 }
 
-fn shelf(class: Class) -> NoPreemptLockGuard<'static, CentralList> {
+fn central(class: Class) -> NoPreemptLockGuard<'static, CentralList> {
     NoPreemptLockGuard::new(&CENTRAL_LISTS[class.index()])
 }
 
 /// A batch, or fewer. `None`: a chunk is needed.
 pub(crate) fn take(class: Class) -> Option<FreeList> {
-    let mut shelf = shelf(class);
-    if let Some(batch) = shelf.batches.pop(class.batch()) {
+    let mut central = central(class);
+    if let Some(batch) = central.batches.pop(class.batch()) {
         return Some(batch);
     }
-    if !shelf.partial_batch.is_empty() {
-        return Some(std::mem::take(&mut shelf.partial_batch));
+    if !central.partial_batch.is_empty() {
+        return Some(std::mem::take(&mut central.partial_batch));
     }
-    let span = match shelf.spans.first() {
+    let span = match central.spans.first() {
         Some(span) => span,
         None => {
             let span = pool::take()?;
             span.assign(class);
-            shelf.spans.push_front(span);
+            central.spans.push_front(span);
             span
         }
     };
     let handed = span.hand_out(class, class.batch());
-    shelf.handed_out += handed.count() as usize;
-    shelf.unused = shelf.unused.filter(|unused| !std::ptr::eq(*unused, span));
+    central.handed_out += handed.count() as usize;
+    central.unused = central.unused.filter(|unused| !std::ptr::eq(*unused, span));
     if span.is_exhausted() {
-        shelf.spans.remove(span);
+        central.spans.remove(span);
     }
-    drop(shelf);
+    drop(central);
     Some(handed.linked())
 }
 
 /// A single block, if one lies there.
 pub(crate) fn take_one(class: Class) -> Option<FreeBlock> {
-    let mut shelf = shelf(class);
-    if shelf.partial_batch.is_empty() {
-        shelf.partial_batch = shelf.batches.pop(class.batch())?;
+    let mut central = central(class);
+    if central.partial_batch.is_empty() {
+        central.partial_batch = central.batches.pop(class.batch())?;
     }
-    shelf.partial_batch.pop()
+    central.partial_batch.pop()
 }
 
 /// A whole batch.
 pub(crate) fn put(class: Class, batch: FreeList) {
     debug_assert_eq!(batch.len(), class.batch());
-    let cool = shelf(class).put(class, batch);
+    let cool = central(class).put(class, batch);
     if cool {
         pool::scavenge();
     }
@@ -166,16 +166,16 @@ pub(crate) fn put(class: Class, batch: FreeList) {
 
 /// Any number of blocks.
 pub(crate) fn put_some(class: Class, mut blocks: FreeList) {
-    let mut shelf = shelf(class);
+    let mut central = central(class);
     let mut cool = false;
     while let Some(block) = blocks.pop() {
-        shelf.partial_batch.push(block);
-        if shelf.partial_batch.len() == class.batch() {
-            let batch = std::mem::take(&mut shelf.partial_batch);
-            cool |= shelf.put(class, batch);
+        central.partial_batch.push(block);
+        if central.partial_batch.len() == class.batch() {
+            let batch = std::mem::take(&mut central.partial_batch);
+            cool |= central.put(class, batch);
         }
     }
-    drop(shelf);
+    drop(central);
     if cool {
         pool::scavenge();
     }
@@ -184,15 +184,15 @@ pub(crate) fn put_some(class: Class, mut blocks: FreeList) {
 /// All blocks to their spans, a batch at a time.
 pub(crate) fn flush(class: Class) {
     loop {
-        let mut shelf = shelf(class);
-        if let Some(batch) = shelf.batches.pop(class.batch()) {
-            shelf.return_all_to_spans(batch);
+        let mut central = central(class);
+        if let Some(batch) = central.batches.pop(class.batch()) {
+            central.return_all_to_spans(batch);
             continue;
         }
-        let loose = std::mem::take(&mut shelf.partial_batch);
-        shelf.return_all_to_spans(loose);
-        if let Some(span) = shelf.unused.take().filter(|_| !shelf.poisoned_by_fork) {
-            shelf.spans.remove(span);
+        let loose = std::mem::take(&mut central.partial_batch);
+        central.return_all_to_spans(loose);
+        if let Some(span) = central.unused.take().filter(|_| !central.poisoned_by_fork) {
+            central.spans.remove(span);
             pool::put(span);
         }
         return;
@@ -244,7 +244,7 @@ mod tests {
                 false => put_some(class(), list),
             }
         }
-        let batches = || shelf(class()).batches.count();
+        let batches = || central(class()).batches.count();
         lists.drain(150..).for_each(|batch| put(class(), batch));
         assert!((15..=20).contains(&batches()), "{} for 150 in use", batches());
         lists.drain(..).for_each(|batch| put(class(), batch));

@@ -9,11 +9,11 @@
 mod imp;
 
 #[cfg(not(ported))]
-#[path = "anywhere.rs"]
+#[path = "condvar.rs"]
 mod imp;
 
 #[cfg(all(test, ported))]
-pub mod anywhere;
+pub mod condvar;
 
 pub use imp::{wait, wake};
 
@@ -36,7 +36,7 @@ mod tests {
         vec![
             (wait, wake),
             #[cfg(ported)]
-            (anywhere::wait, anywhere::wake),
+            (condvar::wait, condvar::wake),
         ]
     }
 

@@ -1,8 +1,8 @@
 //! The thread control block of an identity: written once, put right after each owner.
 
 use super::probe::{KEYS_IN_BLOCK, ProbedBlock};
+use crate::base::unsupported::Unsupported;
 use crate::stack::{Extent, MAX_NUMBER, PAGE};
-use crate::unsupported::Unsupported;
 use std::ffi::c_int;
 
 /// Keys in the hot part: std uses one or two, and so do most programs.

@@ -17,7 +17,7 @@
 //! guards, exchanges the word for `FREE` instead, and wakes one if it was `CONTENDED`. Whoever was woken
 //! makes the word `CONTENDED` again, or has the lock with that word: the next one is not forgotten.
 
-use crate::carried::NoPreempt;
+use crate::thread::no_preempt::NoPreempt;
 use crate::{barrier, futex};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -56,7 +56,7 @@ impl<T> Lock<T> {
     /// cannot give their P away.
     #[inline]
     pub fn lock(&self) -> LockGuard<'_, T> {
-        if cfg!(debug_assertions) && !crate::carried::is_preempt_disabled() {
+        if cfg!(debug_assertions) && !crate::thread::no_preempt::is_preempt_disabled() {
             crate::fatal::throw(format_args!("a lock of the runtime is taken with preemption on"));
         }
         self.lock_preemptible()

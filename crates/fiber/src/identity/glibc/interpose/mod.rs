@@ -16,12 +16,12 @@
 //! - `sched_getcpu` reads what the kernel writes for the carrier.
 
 #[cfg(not(target_feature = "crt-static"))]
-mod dynamic;
+mod dynamic_libc;
 #[cfg(not(target_feature = "crt-static"))]
-use dynamic as real;
+use dynamic_libc as real;
 
 #[cfg(target_feature = "crt-static")]
-#[path = "interpose/builtin.rs"]
+#[path = "static_libc.rs"]
 mod real;
 
 #[cfg(target_feature = "crt-static")]
@@ -30,10 +30,10 @@ pub(crate) use real::preserving_dlerror;
 mod loader;
 
 use crate::arch;
-use crate::carried::NoPreempt;
+use crate::base::unsupported::Unsupported;
 use crate::carrier::{MASK_CHANGED, Role, role};
 use crate::stack::{DEPOT, StackInfo};
-use crate::unsupported::Unsupported;
+use crate::thread::no_preempt::NoPreempt;
 use libc::{c_int, clockid_t, cpu_set_t, pthread_attr_t, pthread_t, sigset_t};
 
 /// Checks that the process calls these functions, and not libc's. Naming them also keeps the linker

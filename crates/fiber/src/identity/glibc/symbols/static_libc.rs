@@ -1,8 +1,8 @@
 //! What we need of glibc that no header declares, in a program that has libc inside it.
 
 use super::{KeyRecord, SecondLibc, Symbols};
+use crate::base::unsupported::Unsupported;
 use crate::identity::imp::interpose::preserving_dlerror;
-use crate::unsupported::Unsupported;
 use std::arch::asm;
 use std::ffi::{CStr, CString, c_char, c_int, c_long};
 use std::sync::OnceLock;

@@ -491,5 +491,5 @@ fn dwarf(register: u8) -> u16 {
 }
 
 #[cfg(test)]
-#[path = "x86_64_instructions_tests.rs"]
+#[path = "decode_tests.rs"]
 mod tests;

@@ -1,0 +1,56 @@
+//! Standard error without std's lock, for code that may hold any lock and must not allocate.
+
+use std::fmt::{self, Write};
+use std::io;
+
+/// Standard error without std's lock: lines are collected and written whole.
+#[derive(Debug)]
+pub struct Stderr {
+    buffer: [u8; 512],
+    len: usize,
+}
+
+impl Default for Stderr {
+    fn default() -> Stderr {
+        Stderr::new()
+    }
+}
+
+impl Stderr {
+    /// With nothing collected.
+    pub const fn new() -> Stderr {
+        Stderr { buffer: [0; 512], len: 0 }
+    }
+
+    /// Writes what is left of a line.
+    pub fn flush(&mut self) {
+        write_out(&self.buffer[..self.len]);
+        self.len = 0;
+    }
+}
+
+/// What cannot be written is lost.
+fn write_out(mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        // SAFETY: the bytes are readable.
+        let written = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len() as _) };
+        match usize::try_from(written) {
+            Ok(written) if written > 0 => bytes = &bytes[written..],
+            Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            _ => return,
+        }
+    }
+}
+
+impl Write for Stderr {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for &byte in text.as_bytes() {
+            self.buffer[self.len] = byte;
+            self.len += 1;
+            if self.len == self.buffer.len() || byte == b'\n' {
+                self.flush();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,20 @@
+//! What a thread that carries goroutines has, and what code asks of the thread that runs it.
+
+#[cfg(ported)]
+pub mod carrier;
+#[cfg(ported)]
+pub(crate) mod current;
+#[cfg(not(ported))]
+#[path = "current_none.rs"]
+pub(crate) mod current;
+#[cfg(ported)]
+pub mod interrupt;
+pub mod lock;
+pub mod magazine;
+#[cfg(ported)]
+pub(crate) mod no_preempt;
+#[cfg(not(ported))]
+#[path = "no_preempt_none.rs"]
+pub(crate) mod no_preempt;
+#[cfg(ported)]
+pub(crate) mod signals;
