@@ -272,9 +272,10 @@ impl DumpLayout {
             }
             (above, before) = (kind, line);
         }
-        match self.follows.contains(&(above, LineKind::Edge)) {
-            true => Ok(()),
-            false => Err(format!("Go does not end with {before:?}")),
+        if self.follows.contains(&(above, LineKind::Edge)) {
+            Ok(())
+        } else {
+            Err(format!("Go does not end with {before:?}"))
         }
     }
 }

@@ -203,10 +203,11 @@ impl Reader<'_> {
             return char::from_u32(first).ok_or("half a character");
         }
         let second = if self.consume_here("\\u") { self.hex4()? } else { 0 };
-        match (0xDC00..0xE000).contains(&second) {
-            true => char::from_u32(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00))
-                .ok_or("no character"),
-            false => Err("half a character"),
+        if (0xDC00..0xE000).contains(&second) {
+            char::from_u32(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00))
+                .ok_or("no character")
+        } else {
+            Err("half a character")
         }
     }
 

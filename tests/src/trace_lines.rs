@@ -64,10 +64,8 @@ impl Line {
         while !rest.is_empty() {
             let length = field_length(rest);
             let field = &rest[..length];
-            let (name, value) = match field.starts_with('[') {
-                true => ("", field),
-                false => field.split_once('=')?,
-            };
+            let (name, value) =
+                if field.starts_with('[') { ("", field) } else { field.split_once('=')? };
             fields.push((name.to_owned(), value.to_owned()));
             // Exactly one space between fields, and none behind the last.
             rest = match rest[length..].strip_prefix(' ') {

@@ -45,12 +45,11 @@ impl WatchedChild {
     /// It ended, or hangs.
     pub fn wait_for(&mut self, what: &str, enough: impl Fn(&ChildOutput) -> bool) -> ChildOutput {
         let said = self.wait(|said| enough(said) || said.closed_streams == 2);
-        match enough(&said) {
-            true => said,
-            false => {
-                let _ = self.child.kill();
-                panic!("no {what}\n{}\n{}", said.out, said.err);
-            }
+        if enough(&said) {
+            said
+        } else {
+            let _ = self.child.kill();
+            panic!("no {what}\n{}\n{}", said.out, said.err);
         }
     }
 

@@ -7,10 +7,8 @@ use gosched_tests::children;
 use std::process::{Command, Output};
 
 /// What a process gets in which nothing is wrong.
-const CHOSEN: Backend = match cfg!(feature = "threads") {
-    true => Backend::Threads,
-    false => Backend::MultiThread,
-};
+const CHOSEN: Backend =
+    if cfg!(feature = "threads") { Backend::Threads } else { Backend::MultiThread };
 
 #[test]
 fn child() {

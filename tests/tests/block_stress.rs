@@ -208,12 +208,11 @@ impl World {
         });
         sleep(random.micros(300));
         let again = random.below(2) == 0;
-        match timer.stop() {
-            true if again => {
-                timer.reset(limit);
-            }
-            true => self.functions.done(),
-            false => {}
+        let is_stopped = timer.stop();
+        if is_stopped && again {
+            timer.reset(limit);
+        } else if is_stopped {
+            self.functions.done();
         }
     }
 

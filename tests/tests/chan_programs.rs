@@ -217,9 +217,10 @@ fn plain_and_selected_operations_on_many_channels_all_end() {
             while left != [0; 4] {
                 let mut list = Select::new();
                 for (at, (tx, rx)) in channels.iter().enumerate().filter(|&(at, _)| left[at] > 0) {
-                    match sends {
-                        true => list.send(tx, at, move |result| result.map(|()| at).unwrap()),
-                        false => list.recv(rx, move |_| at),
+                    if sends {
+                        list.send(tx, at, move |result| result.map(|()| at).unwrap())
+                    } else {
+                        list.recv(rx, move |_| at)
                     };
                 }
                 left[list.wait()] -= 1;

@@ -121,9 +121,12 @@ fn at(level: &str, mut command: Command) -> Command {
 /// Go's text of a fatal signal, with a header of each kind that only ours have.
 fn with_own_addresses(go: &str) -> String {
     let lines = with_own_headers(go);
-    let lines = lines.lines().map(|line| match OWN_HEADERS.contains(&line) {
-        true => line.replacen(" [", " gp=0x1 m=nil [", 1),
-        false => line.to_owned(),
+    let lines = lines.lines().map(|line| {
+        if OWN_HEADERS.contains(&line) {
+            line.replacen(" [", " gp=0x1 m=nil [", 1)
+        } else {
+            line.to_owned()
+        }
     });
     lines.map(|line| line + "\n").collect()
 }

@@ -195,9 +195,10 @@ fn who_waited_for_a_call_without_a_value_panics_and_the_key_is_free() {
             settle();
             drop(release);
             let error = leads.join().unwrap_err();
-            let as_it_should = match by_goexit {
-                true => error.is_goexit(),
-                false => *error.into_panic().downcast::<&str>().unwrap() == "the leader's",
+            let as_it_should = if by_goexit {
+                error.is_goexit()
+            } else {
+                *error.into_panic().downcast::<&str>().unwrap() == "the leader's"
             };
             let results = join_all(waiters);
             assert_eq!(flights.run("key", || 10), (10, false));

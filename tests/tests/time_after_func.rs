@@ -273,10 +273,7 @@ fn a_panic_or_an_exit_ends_that_run_only() {
                 number += 1;
                 tx.send(number).unwrap();
                 goes_on.recv().unwrap();
-                match exits {
-                    true => goexit(),
-                    false => resume_unwind(Box::new("in a function")),
-                }
+                if exits { goexit() } else { resume_unwind(Box::new("in a function")) }
             });
             assert_eq!(rx.recv_timeout(LIMIT), Ok(1));
             assert!(!timer.reset(Duration::ZERO)); // this one waits for the first

@@ -193,9 +193,10 @@ pub fn stress<A: GlobalAlloc + Sync>(a: &A) -> f64 {
                             let at = random.below(own.len());
                             let place = &table[random.below(table.len())];
                             let other = place.swap(own[at], Ordering::AcqRel);
-                            match other.is_null() {
-                                true => drop(own.swap_remove(at)),
-                                false => own[at] = other,
+                            if other.is_null() {
+                                drop(own.swap_remove(at));
+                            } else {
+                                own[at] = other;
                             }
                         }
                     }

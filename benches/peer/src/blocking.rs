@@ -24,18 +24,20 @@ pub(crate) fn calls(n: u64, marked: bool) -> Measured {
         let (stop, calls, all) = (stop.clone(), calls.clone(), all.clone());
         go(move || {
             while !stop.load(Ordering::Relaxed) {
-                match marked {
-                    true => blocking(|| std::thread::sleep(CALL)),
-                    false => std::thread::sleep(CALL),
+                if marked {
+                    blocking(|| std::thread::sleep(CALL));
+                } else {
+                    std::thread::sleep(CALL);
                 }
                 calls.fetch_add(1, Ordering::Relaxed);
             }
             all.done();
         });
     }
-    let (name, how) = match marked {
-        true => ("blocking_marked", "blocking(sleep)"),
-        false => ("blocking_raw", "std::thread::sleep"),
+    let (name, how) = if marked {
+        ("blocking_marked", "blocking(sleep)")
+    } else {
+        ("blocking_raw", "std::thread::sleep")
     };
     let (ticks, wall) = timed(|| Ticks::start(WINDOW, name, n).go_on());
     stop.store(true, Ordering::Relaxed);

@@ -91,10 +91,7 @@ pub(crate) fn ring(n: u64) -> Measured {
     let (done_tx, done) = chan::<u64>(0);
     let mut from = first;
     for id in 0..RING {
-        let (tx, rx) = match id == RING - 1 {
-            true => (first_tx.clone(), from.clone()),
-            false => chan(0),
-        };
+        let (tx, rx) = if id == RING - 1 { (first_tx.clone(), from.clone()) } else { chan(0) };
         let (from, done_tx) = (std::mem::replace(&mut from, rx), done_tx.clone());
         go(move || {
             // The others' ends are gone when one task has ended.

@@ -239,10 +239,7 @@ mod tests {
         let mut lists = Vec::new();
         while lists.len() < 300 {
             let list = refill();
-            match list.len() == class().batch() {
-                true => lists.push(list),
-                false => put_some(class(), list),
-            }
+            if list.len() == class().batch() { lists.push(list) } else { put_some(class(), list) }
         }
         let batches = || central(class()).batches.count();
         lists.drain(150..).for_each(|batch| put(class(), batch));

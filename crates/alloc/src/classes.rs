@@ -70,9 +70,10 @@ impl Class {
 
     fn of_others(size: usize, align: usize) -> Option<Class> {
         let size = size.max(1).checked_next_multiple_of(align).filter(|&size| size <= LARGEST)?;
-        let class = match size <= FINE_UP_TO {
-            true => BY_FINE[size.div_ceil(FINE)],
-            false => BY_COARSE[size.div_ceil(COARSE)],
+        let class = if size <= FINE_UP_TO {
+            BY_FINE[size.div_ceil(FINE)]
+        } else {
+            BY_COARSE[size.div_ceil(COARSE)]
         };
         // Blocks lie at multiples of their size, from a start that is aligned to more than any.
         (class..CLASS_COUNT as u8).map(Class).find(|class| class.size().is_multiple_of(align))

@@ -31,9 +31,10 @@ unsafe impl GlobalAlloc for Counting {
         if LATE.load(SeqCst) && current().is_some() && cfg!(not(feature = "threads")) {
             AS_GOROUTINE.fetch_add(1, SeqCst);
         }
-        match is_chunk(layout) {
-            true => CHUNKS.fetch_add(layout.size() / MIB, SeqCst),
-            false => OTHERS.fetch_add(1, SeqCst),
+        if is_chunk(layout) {
+            CHUNKS.fetch_add(layout.size() / MIB, SeqCst)
+        } else {
+            OTHERS.fetch_add(1, SeqCst)
         };
         // SAFETY: the caller's promise is ours.
         unsafe { System.alloc(layout) }

@@ -100,9 +100,10 @@ impl Stack {
     /// What may be given back when it is put away: all that lies beyond the first pages, or beyond
     /// the guard where no identity has to be kept.
     fn discardable_range(&self) -> linux::Range {
-        match self.has_identity() {
-            true => self.slab.beyond_first_pages(self.index),
-            false => self.slab.beyond_guard(self.index),
+        if self.has_identity() {
+            self.slab.beyond_first_pages(self.index)
+        } else {
+            self.slab.beyond_guard(self.index)
         }
     }
 

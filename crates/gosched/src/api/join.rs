@@ -44,9 +44,10 @@ impl<T> JoinHandle<T> {
     /// It has not ended by then: the handle again.
     pub fn join_timeout(self, duration: Duration) -> Result<Result<T, JoinError>, JoinHandle<T>> {
         exit::resume_if_exiting();
-        match self.packet.wait_until(WaitReason::Join, clock::after(duration)) {
-            true => Ok(self.join()),
-            false => Err(self),
+        if self.packet.wait_until(WaitReason::Join, clock::after(duration)) {
+            Ok(self.join())
+        } else {
+            Err(self)
         }
     }
 

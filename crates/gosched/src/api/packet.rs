@@ -134,9 +134,10 @@ impl JoinError {
     }
 
     fn new(payload: Box<dyn Any + Send>) -> JoinError {
-        match payload.is::<GoExit>() {
-            true => JoinError(Reason::Exit),
-            false => JoinError(Reason::Panic(payload)),
+        if payload.is::<GoExit>() {
+            JoinError(Reason::Exit)
+        } else {
+            JoinError(Reason::Panic(payload))
         }
     }
 }

@@ -24,9 +24,10 @@ static ABORT: AtomicBool = AtomicBool::new(false);
 
 /// Chooses for all goroutines. Returns what it was.
 pub fn set_panic_policy(policy: PanicPolicy) -> PanicPolicy {
-    match ABORT.swap(policy == PanicPolicy::Abort, Ordering::Relaxed) {
-        false => PanicPolicy::Isolate,
-        true => PanicPolicy::Abort,
+    if ABORT.swap(policy == PanicPolicy::Abort, Ordering::Relaxed) {
+        PanicPolicy::Abort
+    } else {
+        PanicPolicy::Isolate
     }
 }
 

@@ -75,10 +75,7 @@ impl GList {
         while found.is_none()
             && let Some(g) = self.pop_front()
         {
-            match wanted(g) {
-                true => found = Some(g),
-                false => passed.push_back(g),
-            }
+            if wanted(g) { found = Some(g) } else { passed.push_back(g) }
         }
         self.prepend(passed);
         found

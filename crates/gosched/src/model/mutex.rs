@@ -112,11 +112,12 @@ impl Mutex {
                 break;
             }
         }
-        match waited {
+        if waited {
             // SAFETY: frame — the only waiter of a turn that is alone; else removed below.
-            true => unsafe { queue.push_front(&waiter) },
+            unsafe { queue.push_front(&waiter) };
+        } else {
             // SAFETY: frame — as above.
-            false => unsafe { queue.push(&waiter) },
+            unsafe { queue.push(&waiter) };
         }
         g.save();
         let waits = wakeup.commit(g);
@@ -195,9 +196,10 @@ impl Mutex {
 }
 
 fn is_for_me(now: u32) -> bool {
-    match now & STARVING != 0 {
-        true => now & LOCKED == 0,
-        false => now & PARKED != 0 && now & (LOCKED | WOKEN) == 0,
+    if now & STARVING != 0 {
+        now & LOCKED == 0
+    } else {
+        now & PARKED != 0 && now & (LOCKED | WOKEN) == 0
     }
 }
 

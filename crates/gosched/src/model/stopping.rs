@@ -78,9 +78,10 @@ impl World {
         }
         // Whoever ends is in the kernel for good: its P is taken.
         let mut lists = self.lists.lock().unwrap();
-        match self.is_stopping() {
-            true => self.count_stopped(&mut lists, p),
-            false => lists.orphans.push(p),
+        if self.is_stopping() {
+            self.count_stopped(&mut lists, p);
+        } else {
+            lists.orphans.push(p);
         }
     }
 

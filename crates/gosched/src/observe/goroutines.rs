@@ -77,9 +77,10 @@ fn own_folder() -> &'static str {
 /// unless the place too `is_own`.
 fn creator_of(closure: &str, is_own: bool) -> Option<&str> {
     let function = closure.strip_suffix("::{{closure}}")?;
-    match !is_own && function.trim_start_matches('<').starts_with("gosched::") {
-        true => creator_of(last_argument(function)?, is_own),
-        false => Some(function),
+    if !is_own && function.trim_start_matches('<').starts_with("gosched::") {
+        creator_of(last_argument(function)?, is_own)
+    } else {
+        Some(function)
     }
 }
 

@@ -89,10 +89,7 @@ impl Printer {
             writeln!(out, "...{} frames elided...", frames.elided)?;
         }
         self.print_some(out, inspector, &frames.last)?;
-        match frames.is_cut {
-            true => writeln!(out, "...additional frames elided..."),
-            false => Ok(()),
-        }
+        if frames.is_cut { writeln!(out, "...additional frames elided...") } else { Ok(()) }
     }
 
     fn print_some<'a>(

@@ -53,10 +53,8 @@ impl TimeHistogram {
 
 fn bucket(nanos: u64) -> Option<usize> {
     let bits = u64::BITS - nanos.leading_zeros();
-    let (top, power) = match bits < MIN_BITS {
-        true => (MIN_BITS, 0),
-        false => (bits, (bits - MIN_BITS + 1) as usize),
-    };
+    let (top, power) =
+        if bits < MIN_BITS { (MIN_BITS, 0) } else { (bits, (bits - MIN_BITS + 1) as usize) };
     let part = (nanos >> (top - 1 - SUB_BITS)) as usize % SUB_BUCKETS;
     (bits < MAX_BITS).then_some(power * SUB_BUCKETS + part)
 }

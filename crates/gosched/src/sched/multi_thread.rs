@@ -191,9 +191,10 @@ impl Scheduler for MultiThread {
             leave();
             m = enter();
         }
-        match long {
-            true => syscall::enter_syscall_block(m, g, registers),
-            false => syscall::enter_syscall(m, g, registers),
+        if long {
+            syscall::enter_syscall_block(m, g, registers);
+        } else {
+            syscall::enter_syscall(m, g, registers);
         }
         // What was asked for meanwhile must not end the call either.
         // SAFETY: carried, counted — by `enter`.
@@ -219,10 +220,11 @@ impl Scheduler for MultiThread {
     }
 
     fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<()> {
-        let size = match cfg!(feature = "threads") {
+        let size = if cfg!(feature = "threads") {
             // There are no identities, and none is needed here.
-            true => Size::without_identity(bytes).map_err(invalid)?,
-            false => Size::new(bytes).map_err(invalid)?,
+            Size::without_identity(bytes).map_err(invalid)?
+        } else {
+            Size::new(bytes).map_err(invalid)?
         };
         let stack = Self::with_preemption_off(|| gosched_fiber::Stack::new(size));
         let stack = stack.map_err(std::io::Error::other)?;

@@ -11,10 +11,7 @@ pub(crate) fn set_nonblocking(fd: &impl AsFd, nonblocking: bool) -> io::Result<(
     let fd = fd.as_fd().as_raw_fd();
     // SAFETY: no memory is involved.
     let old = checked(unsafe { libc::fcntl(fd, libc::F_GETFL) })?;
-    let new = match nonblocking {
-        true => old | libc::O_NONBLOCK,
-        false => old & !libc::O_NONBLOCK,
-    };
+    let new = if nonblocking { old | libc::O_NONBLOCK } else { old & !libc::O_NONBLOCK };
     if new != old {
         // SAFETY: no memory is involved.
         checked(unsafe { libc::fcntl(fd, libc::F_SETFL, new) })?;

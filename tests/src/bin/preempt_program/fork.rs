@@ -27,9 +27,10 @@ pub(crate) fn forked(f: impl FnOnce() -> i32) -> Result<(), String> {
     let mut status = 0;
     // SAFETY: a child of ours.
     let waited = blocking(|| unsafe { libc::waitpid(child, &raw mut status, 0) });
-    match libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 && waited == child {
-        true => Ok(()),
-        false => Err(format!("waitpid {waited} of {child}, status {status:#x}")),
+    if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 && waited == child {
+        Ok(())
+    } else {
+        Err(format!("waitpid {waited} of {child}, status {status:#x}"))
     }
 }
 

@@ -234,10 +234,8 @@ fn compute_in(place: &str, others: Arc<AtomicUsize>) {
 fn descend(end: usize, left: usize, depth: u64) -> u64 {
     let frame = black_box([depth ^ 0x5555; 12]);
     let here = frame.as_ptr().addr();
-    let below = match here - end < left {
-        true => burn_micros(500).min(1),
-        false => descend(end, left, depth + 1),
-    };
+    let below =
+        if here - end < left { burn_micros(500).min(1) } else { descend(end, left, depth + 1) };
     assert!(black_box(frame).iter().all(|&word| word == depth ^ 0x5555), "a frame has changed");
     below + 1
 }

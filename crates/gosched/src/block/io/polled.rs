@@ -265,10 +265,11 @@ impl<S: AsFd> Polled<S> {
             return netpoll::wait(self.desc, direction, || false).map_err(error);
         }
         let until = *until.get_or_insert_with(|| clock::after(Duration::from_nanos(timeout)));
-        match self.wait_until(direction, until)? {
-            true => Ok(()),
+        if self.wait_until(direction, until)? {
+            Ok(())
+        } else {
             // What a socket says whose time limit is the system's.
-            false => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+            Err(io::Error::from_raw_os_error(libc::EAGAIN))
         }
     }
 
@@ -380,10 +381,13 @@ impl<S: AsFd> Polled<S> {
         }
         let fd = self.source().as_fd().as_raw_fd();
         netpoll::unregister(fd, self.desc);
-        match self.lent.load(Ordering::Relaxed) {
-            true => inert_fd().map_or((), |nothing| descriptor::replace(fd, nothing)),
+        if self.lent.load(Ordering::Relaxed) {
+            if let Ok(inert) = inert_fd() {
+                descriptor::replace(fd, inert);
+            }
+        } else {
             // SAFETY: nobody is counted: nobody uses it, nor will.
-            false => close_blocking(unsafe { &mut *self.source.get() }),
+            close_blocking(unsafe { &mut *self.source.get() });
         }
         *gone = true;
         drop(gone);

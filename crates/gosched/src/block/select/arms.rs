@@ -108,33 +108,33 @@ impl<T> fmt::Debug for ArmState<'_, T> {
     }
 }
 
-/// An arm: its line, and where its value is, or is to be put.
+/// An arm: its state, and where its value is, or is to be put.
 ///
 /// # Safety
 /// - **place**: good for the channel's values in that direction, unless the arm is off.
 unsafe trait ArmSlot {
     type Value;
-    fn line(&self) -> &ArmState<'_, Self::Value>;
+    fn state(&self) -> &ArmState<'_, Self::Value>;
     fn place(&self) -> *mut Self::Value;
 }
 
 // SAFETY: channel — the core it was made with; place — promised by the arm.
 unsafe impl<A: ArmSlot> Case for A {
     fn channel(&self) -> Option<&dyn AnyChan> {
-        self.line().core.map(|core| core as &dyn AnyChan)
+        self.state().core.map(|core| core as &dyn AnyChan)
     }
 
     fn direction(&self) -> Direction {
-        self.line().direction
+        self.state().direction
     }
 
     fn seems_ready(&self) -> bool {
-        let ArmState { core, direction, .. } = self.line();
+        let ArmState { core, direction, .. } = self.state();
         core.is_some_and(|core| core.seems_ready(*direction))
     }
 
     unsafe fn try_now(&self) -> Option<ToReady> {
-        let ArmState { core, direction, stage } = self.line();
+        let ArmState { core, direction, stage } = self.state();
         // SAFETY: held — promised by the caller; slot — by the arm; the stage says when it is used up.
         let (now, woken) = match unsafe { (*core)?.transfer_now(*direction, ArmSlot::place(self)) }
         {
@@ -151,7 +151,7 @@ unsafe impl<A: ArmSlot> Case for A {
     }
 
     fn complete(&self, closed: bool) {
-        self.line().stage.set(if closed { Stage::Closed } else { Stage::Done });
+        self.state().stage.set(if closed { Stage::Closed } else { Stage::Done });
     }
 }
 
@@ -187,7 +187,7 @@ impl<'a, T> ReceiveArm<'a, T> {
 unsafe impl<T> ArmSlot for ReceiveArm<'_, T> {
     type Value = T;
 
-    fn line(&self) -> &ArmState<'_, T> {
+    fn state(&self) -> &ArmState<'_, T> {
         &self.state
     }
 
@@ -211,7 +211,7 @@ impl<T> fmt::Debug for ReceiveArm<'_, T> {
 
 /// `send(…)`.
 pub struct SendArm<'a, T> {
-    line: ArmState<'a, T>,
+    state: ArmState<'a, T>,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -219,17 +219,17 @@ impl<'a, T> SendArm<'a, T> {
     /// An arm that sends `value`: dropped if another arm is chosen.
     pub fn new<S: SendTo<Value = T> + ?Sized>(to: &'a S, value: T) -> SendArm<'a, T> {
         SendArm {
-            line: ArmState::new(to.sender().map(Sender::core), Direction::Send),
+            state: ArmState::new(to.sender().map(Sender::core), Direction::Send),
             value: UnsafeCell::new(MaybeUninit::new(value)),
         }
     }
 
     /// How the send went, once it was chosen.
     pub(crate) fn result(&self) -> Result<(), SendError<T>> {
-        match self.line.stage.replace(Stage::Done) {
+        match self.state.stage.replace(Stage::Done) {
             Stage::Done => Ok(()),
-            // SAFETY: nobody took the value, and nobody will: the stage says so now.
             Stage::Closed | Stage::Waiting => {
+                // SAFETY: nobody took the value, and nobody will: the stage says so now.
                 Err(SendError(unsafe { ArmSlot::place(self).read() }))
             }
         }
@@ -240,8 +240,8 @@ impl<'a, T> SendArm<'a, T> {
 unsafe impl<T> ArmSlot for SendArm<'_, T> {
     type Value = T;
 
-    fn line(&self) -> &ArmState<'_, T> {
-        &self.line
+    fn state(&self) -> &ArmState<'_, T> {
+        &self.state
     }
 
     fn place(&self) -> *mut T {
@@ -258,13 +258,13 @@ impl<T> Drop for SendArm<'_, T> {
 
 impl<T> fmt::Debug for SendArm<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SendArm").field(&self.line).finish()
+        f.debug_tuple("SendArm").field(&self.state).finish()
     }
 }
 
 /// `send(…, take …)`: the value stays where it is unless the arm is chosen.
 pub struct TakeArm<'a, T> {
-    line: ArmState<'a, T>,
+    state: ArmState<'a, T>,
     slot: *mut Option<T>,
     borrowed: PhantomData<&'a mut Option<T>>,
 }
@@ -277,12 +277,12 @@ impl<'a, T> TakeArm<'a, T> {
     ) -> TakeArm<'a, T> {
         let full = slot.is_some();
         let core = to.sender().map(Sender::core).filter(|_| full);
-        TakeArm { line: ArmState::new(core, Direction::Send), slot, borrowed: PhantomData }
+        TakeArm { state: ArmState::new(core, Direction::Send), slot, borrowed: PhantomData }
     }
 
     /// How the send went, once it was chosen. The slot is empty then.
     pub(crate) fn result(&self) -> Result<(), SendError<T>> {
-        if self.line.stage.replace(Stage::Waiting) == Stage::Done {
+        if self.state.stage.replace(Stage::Waiting) == Stage::Done {
             // The value is somebody else's: it is overwritten, not moved.
             // SAFETY: borrowed for the arm's life.
             unsafe { self.slot.write(None) };
@@ -300,8 +300,8 @@ impl<'a, T> TakeArm<'a, T> {
 unsafe impl<T> ArmSlot for TakeArm<'_, T> {
     type Value = T;
 
-    fn line(&self) -> &ArmState<'_, T> {
-        &self.line
+    fn state(&self) -> &ArmState<'_, T> {
+        &self.state
     }
 
     fn place(&self) -> *mut T {
@@ -316,7 +316,7 @@ unsafe impl<T> ArmSlot for TakeArm<'_, T> {
 impl<T> Drop for TakeArm<'_, T> {
     fn drop(&mut self) {
         // Sent, and nobody asked. If another arm was chosen the value stays.
-        if self.line.stage.get() == Stage::Done {
+        if self.state.stage.get() == Stage::Done {
             drop(self.result());
         }
     }
@@ -324,6 +324,6 @@ impl<T> Drop for TakeArm<'_, T> {
 
 impl<T> fmt::Debug for TakeArm<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TakeArm").field(&self.line).finish()
+        f.debug_tuple("TakeArm").field(&self.state).finish()
     }
 }

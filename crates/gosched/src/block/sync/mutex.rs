@@ -292,9 +292,10 @@ impl RawMutex {
 /// Whether one who has given the lock back should do something for those who wait: nobody has taken it
 /// since, who would have to; and nobody competes, or may not.
 fn must_wake_waiter(now: u32) -> bool {
-    match now & STARVING != 0 {
-        true => now & LOCKED == 0,
-        false => now & PARKED != 0 && now & (LOCKED | WOKEN) == 0,
+    if now & STARVING != 0 {
+        now & LOCKED == 0
+    } else {
+        now & PARKED != 0 && now & (LOCKED | WOKEN) == 0
     }
 }
 

@@ -81,11 +81,12 @@ impl<S> Guarded<S> {
             waiter.set_holders(wait.holders);
         }
         let queue = (wait.queue)(&mut held);
-        match wait.first {
+        if wait.first {
             // SAFETY: frame — the only waiter of a turn that is alone; else removed below.
-            true => unsafe { queue.push_front(&waiter) },
+            unsafe { queue.push_front(&waiter) };
+        } else {
             // SAFETY: frame — as above.
-            false => unsafe { queue.push(&waiter) },
+            unsafe { queue.push(&waiter) };
         }
         held.park(WaitRecord::one(&wakeup, &waiter, wait.until.is_some()), wait.reason);
         if wait.until.is_none() {

@@ -232,9 +232,10 @@ impl Graph {
         let stuck_of =
             |at: usize| self.nodes[at].waits_on.iter().copied().filter(|&at| self.is_stuck(at));
         let first = stuck_of(place).next().filter(|_| self.is_stuck(place))?;
-        match first < self.waiting.len() {
-            true => Some(first),
-            false => stuck_of(first).find(|&other| other == place).or(stuck_of(first).next()),
+        if first < self.waiting.len() {
+            Some(first)
+        } else {
+            stuck_of(first).find(|&other| other == place).or(stuck_of(first).next())
         }
     }
 }

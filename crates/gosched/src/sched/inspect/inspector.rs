@@ -166,12 +166,11 @@ impl Inspector {
         g: &'static G,
         frames: &mut Frames,
     ) -> Option<GoroutineStatus> {
-        let state = match is_own(g) {
-            true => {
-                self.snapshot.take_own();
-                GState::Running
-            }
-            false => self.snapshot.take(g)?.state(),
+        let state = if is_own(g) {
+            self.snapshot.take_own();
+            GState::Running
+        } else {
+            self.snapshot.take(g)?.state()
         };
         self.walk(frames);
         while frames.is_cut && self.snapshot.take_more(g) {
@@ -191,9 +190,10 @@ impl Inspector {
         here: &CallerFrame,
         mut each: impl FnMut(usize),
     ) -> Option<bool> {
-        match is_own(g) {
-            true => self.snapshot.take_above(g, here.0),
-            false => _ = self.snapshot.take(g)?,
+        if is_own(g) {
+            self.snapshot.take_above(g, here.0);
+        } else {
+            self.snapshot.take(g)?;
         }
         let mut is_known = self.snapshot.words(&mut each);
         while !is_known && self.snapshot.take_more(g) {
@@ -223,10 +223,11 @@ impl Inspector {
         });
         *is_cut = how == End::Broken;
         *elided = if *is_cut { 0 } else { count.saturating_sub(2 * FRAMES_AT_EACH_END) };
-        match *is_cut {
+        if *is_cut {
             // How many there are is not known, nor which are the outermost.
-            true => last.clear(),
-            false => first.truncate(FRAMES_AT_EACH_END),
+            last.clear();
+        } else {
+            first.truncate(FRAMES_AT_EACH_END);
         }
     }
 

@@ -63,10 +63,8 @@ pub(crate) fn print_if_due(now: u64) {
 #[inline(never)]
 fn print() {
     let mut out = StderrBlock::new();
-    let _ = match DETAIL.load(Ordering::Relaxed) {
-        true => detailed(&mut out),
-        false => plain(&mut out, &head()),
-    };
+    let _ =
+        if DETAIL.load(Ordering::Relaxed) { detailed(&mut out) } else { plain(&mut out, &head()) };
     out.flush(out.len);
 }
 

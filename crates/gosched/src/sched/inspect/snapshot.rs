@@ -182,10 +182,7 @@ impl Snapshot {
 
     /// Since when it waits, or is in its call, if that is known.
     pub(crate) fn since(&self) -> Option<u64> {
-        match self.is_blocked {
-            true => self.blocked_since,
-            false => Some(self.wait.1),
-        }
+        if self.is_blocked { self.blocked_since } else { Some(self.wait.1) }
     }
 
     /// Whether the goroutine's thread was blocked in a call that nobody marked.
@@ -435,11 +432,13 @@ impl Snapshot {
             let mut seen = (waited > timeout).then_some(CopyResult::NoAnswer);
             if waited >= next {
                 let can_be = self.policy == InterruptPolicy::Always || wait_until_interruptible(m);
-                seen = match can_be && !syscall::is_in_syscall(m) {
-                    true if request.answer.load(Ordering::Relaxed) != ANSWER_PENDING => continue,
-                    true => (!preempt::interrupt(m)).then_some(CopyResult::NoAnswer).or(seen),
-                    false => Some(CopyResult::Missed),
-                };
+                if !can_be || syscall::is_in_syscall(m) {
+                    seen = Some(CopyResult::Missed);
+                } else if request.answer.load(Ordering::Relaxed) != ANSWER_PENDING {
+                    continue;
+                } else if !preempt::interrupt(m) {
+                    seen = Some(CopyResult::NoAnswer);
+                }
                 next = waited + RESEND_INTERVAL;
             }
             if let Some(seen) = seen {

@@ -171,12 +171,11 @@ impl StackCopy {
         let nth = self.parts.iter().position(is_in)?;
         let Piece { start, end, .. } = self.parts[nth];
         self.copy(nth, start..end, start.max(address.saturating_sub(READ_BACK_BYTES)));
-        match is_still() {
-            true => self.read(address),
-            false => {
-                self.parts[nth].len = 0;
-                None
-            }
+        if is_still() {
+            self.read(address)
+        } else {
+            self.parts[nth].len = 0;
+            None
         }
     }
 }

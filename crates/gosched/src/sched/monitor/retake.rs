@@ -170,14 +170,12 @@ fn check_p(p: &'static P, m: &'static M, seen: &mut SysmonTick, now: u64, found:
         return;
     }
     *seen = SysmonTick { cpu, first: seen.first.or(cpu), cpu_since: now, ..*seen };
-    match wanted && is_mostly_blocked(seen, now) {
-        true if retake_if_blocked(p, m, seen, now) => {
-            found.took = true;
-            return;
-        }
-        // Or it was not given a CPU for most of the time.
-        true => {}
-        false => (seen.backoff_ticks, seen.skipped_ticks) = (0, 0),
+    if !wanted || !is_mostly_blocked(seen, now) {
+        (seen.backoff_ticks, seen.skipped_ticks) = (0, 0);
+    } else if retake_if_blocked(p, m, seen, now) {
+        // Else it was not given a CPU for most of the time.
+        found.took = true;
+        return;
     }
     end_slice(m, seen, wanted, found);
 }

@@ -164,9 +164,10 @@ impl Sysmon {
             }
         }
         let delay = Duration::from_nanos(cap_delay_by_timer(self.delay.min(self.next_delay_limit)));
-        match self.polled.decide_to_sleep_in_poller() {
-            true => self.polled.sleep(delay, || sysmon_alarm::WAKE_WORD.get() != 0),
-            false => drop(sysmon_alarm::WAKE_WORD.wait(0, Some(delay))),
+        if self.polled.decide_to_sleep_in_poller() {
+            self.polled.sleep(delay, || sysmon_alarm::WAKE_WORD.get() != 0)
+        } else {
+            sysmon_alarm::WAKE_WORD.wait(0, Some(delay));
         }
         let woken = sysmon_alarm::WAKE_WORD.get() != 0;
         sysmon_alarm::WAKE_WORD.set(0);

@@ -186,9 +186,10 @@ fn warn(silence: Silence) {
 fn report_and_exit() -> ! {
     report::begin();
     let mut out = Stderr::new();
-    let message = match counts::num_goroutines() == 0 && MAIN_HAS_EXITED.load(Ordering::Relaxed) {
-        true => "no goroutines (main called runtime.Goexit) - deadlock!",
-        false => "all goroutines are asleep - deadlock!",
+    let message = if counts::num_goroutines() == 0 && MAIN_HAS_EXITED.load(Ordering::Relaxed) {
+        "no goroutines (main called runtime.Goexit) - deadlock!"
+    } else {
+        "all goroutines are asleep - deadlock!"
     };
     let _ = writeln!(out, "fatal error: {message}");
     out.flush();

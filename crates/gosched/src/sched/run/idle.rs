@@ -79,13 +79,14 @@ pub(crate) fn stop_m(m: &'static M) -> bool {
         let timeout = until
             .map_or(idle_timeout, |until| Some(idle_timeout.map_or(until, |idle| idle.min(until))));
         let mut ready = GList::new();
-        let woken = match polls {
-            _ if jumped => false,
-            true => poll::sleep(m, timeout, &mut ready),
-            false => match check_in {
-                Some(check_in) => deadlock::sleep_and_check(m, check_in, timeout),
-                None => m.sleep(timeout),
-            },
+        let woken = if jumped {
+            false
+        } else if polls {
+            poll::sleep(m, timeout, &mut ready)
+        } else if let Some(check_in) = check_in {
+            deadlock::sleep_and_check(m, check_in, timeout)
+        } else {
+            m.sleep(timeout)
         };
         if !ready.is_empty() {
             return leave_poller_with_ready(m, ready, woken);

@@ -8,10 +8,11 @@ use gosched_fiber::carrier::{Role, role};
 
 /// A panic where none may be is the end.
 pub(crate) fn check_panic() {
-    let inside = match current::is_fiber() {
+    let inside = if current::is_fiber() {
         // SAFETY: carried — a goroutine of this runtime.
-        true => (unsafe { arch::preempt_disable_count() }) > 0,
-        false => current::is_m() && role() == Role::Carrier,
+        (unsafe { arch::preempt_disable_count() }) > 0
+    } else {
+        current::is_m() && role() == Role::Carrier
     };
     if inside {
         fatal!("a panic with preemption off");

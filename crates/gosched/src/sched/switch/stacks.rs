@@ -82,10 +82,7 @@ pub(crate) fn use_kept_stack(p: &'static P, g: &'static G) {
     // SAFETY: owner — a dead G that was just taken.
     let frame = unsafe { g.frame.get() };
     let Some(stack) = &frame.stack else { return };
-    match frame.size.is_none() {
-        true => write_first_frame(g, stack),
-        false => give_up_kept_stack(p, g),
-    }
+    if frame.size.is_none() { write_first_frame(g, stack) } else { give_up_kept_stack(p, g) }
 }
 
 /// The stack of a dead G's last life, to the P's cache. With preemption off, by the owner of `p`.

@@ -28,9 +28,10 @@ pub(crate) fn pin_and_enqueue(
     let pinned = g.pinned.swap(ptr::from_ref(m).cast_mut().cast(), Ordering::Relaxed);
     g.transition(GState::Running, GState::Runnable);
     locked.count_stopped_m(1);
-    match first {
-        true => locked.push_interrupted(g),
-        false => locked.push_stopped(g),
+    if first {
+        locked.push_interrupted(g)
+    } else {
+        locked.push_stopped(g)
     }
     pinned
 }

@@ -111,9 +111,10 @@ impl Epoll {
         events: &mut [libc::epoll_event],
         timeout: Option<Duration>,
     ) -> io::Result<usize> {
-        let (ways, granted) = match timeout == Some(Duration::ZERO) {
-            true => (WaitCall::NONBLOCKING_ORDER, &self.nonblocking_call),
-            false => (WaitCall::BLOCKING_ORDER, &self.blocking_call),
+        let (ways, granted) = if timeout == Some(Duration::ZERO) {
+            (WaitCall::NONBLOCKING_ORDER, &self.nonblocking_call)
+        } else {
+            (WaitCall::BLOCKING_ORDER, &self.blocking_call)
         };
         let mut at = granted.load(Ordering::Relaxed);
         loop {
