@@ -194,7 +194,7 @@ pub fn stress<A: GlobalAlloc + Sync>(a: &A) -> f64 {
                             let place = &table[random.below(table.len())];
                             let other = place.swap(own[at], Ordering::AcqRel);
                             if other.is_null() {
-                                drop(own.swap_remove(at));
+                                own.swap_remove(at);
                             } else {
                                 own[at] = other;
                             }

@@ -98,6 +98,97 @@ pub(super) fn ends_of<'a>(waiting: impl Iterator<Item = &'a Waiting>) -> HashSet
     waiting.flat_map(Waiting::ends).map(|end| end.address).collect()
 }
 
+/// A [`Graph`] in the making. The first nodes are the goroutines that wait, each at its place among them.
+struct GraphBuilder<'a> {
+    holders: &'a Holders,
+    places: HashMap<u64, usize>,
+    /// The goroutines that exist. Read after their locks: one that held a lock then and is not here has ended.
+    alive: HashSet<u64>,
+    /// The places of those that wait to write, by lock.
+    writers: HashMap<usize, Vec<usize>>,
+    joined: JoinTargets,
+    nodes: Vec<Node>,
+    /// The nodes that stand for ends of channels, by address and count.
+    end_nodes: HashMap<(usize, usize), usize>,
+    /// The nodes that stand for the writers that come first at a lock, by lock.
+    lock_nodes: HashMap<usize, usize>,
+    ended: HashMap<usize, u64>,
+}
+
+impl<'a> GraphBuilder<'a> {
+    fn new(waiting: &[Waiting], holders: &'a Holders) -> GraphBuilder<'a> {
+        let mut writers = HashMap::<usize, Vec<usize>>::new();
+        for (place, one) in waiting.iter().enumerate() {
+            if let WaitsFor::Write(lock, _) = one.waits_for {
+                writers.entry(lock).or_default().push(place);
+            }
+        }
+        GraphBuilder {
+            holders,
+            places: waiting.iter().enumerate().map(|(place, one)| (one.id, place)).collect(),
+            alive: slab::live().map(G::id).collect(),
+            writers,
+            joined: JoinTargets::new(waiting),
+            nodes: waiting.iter().map(|_| Node::default()).collect(),
+            end_nodes: HashMap::new(),
+            lock_nodes: HashMap::new(),
+            ended: HashMap::new(),
+        }
+    }
+
+    /// How many of which nodes must be stuck for this goroutine to be stuck.
+    fn edges_of(&mut self, place: usize, one: &Waiting) -> (usize, Vec<usize>) {
+        match &one.waits_for {
+            WaitsFor::Unknown | WaitsFor::Time => NEVER_STUCK,
+            WaitsFor::Never => (0, Vec::new()),
+            WaitsFor::Mutex(holder) => self.any_of(place, one, &[*holder]),
+            WaitsFor::Read(lock, 0) => (1, vec![self.lock_node(*lock)]),
+            WaitsFor::Read(_, writer) => self.any_of(place, one, &[*writer]),
+            WaitsFor::Write(_, holders) => self.any_of(place, one, holders),
+            WaitsFor::Goroutines(with) => {
+                let of = self.joined.0.get(with).into_iter().flatten();
+                (1, of.filter_map(|id| self.places.get(id).copied()).collect())
+            }
+            WaitsFor::Ends(ends) => {
+                (ends.len(), ends.iter().map(|end| self.end_node(end)).collect())
+            }
+        }
+    }
+
+    /// One of these holders must be stuck.
+    fn any_of(&mut self, place: usize, one: &Waiting, holders: &[u64]) -> (usize, Vec<usize>) {
+        let holders = holders.iter().filter(|&&id| id != 0);
+        // A holder that has ended may have given the lock back before.
+        let gone = holders.clone().find(|&id| !self.alive.contains(id) && one.is_lock_held_by(*id));
+        if let Some(&gone) = gone {
+            self.ended.insert(place, gone);
+            return (0, Vec::new());
+        }
+        (1, holders.filter_map(|id| self.places.get(id).copied()).collect())
+    }
+
+    /// The node of the writers that come before the readers of a lock.
+    fn lock_node(&mut self, lock: usize) -> usize {
+        *self.lock_nodes.entry(lock).or_insert_with(|| {
+            let waits_on = self.writers.remove(&lock).unwrap_or_default();
+            self.nodes.push(Node { stuck_needed: 1, waits_on, ..Node::default() });
+            self.nodes.len() - 1
+        })
+    }
+
+    /// The node of a channel's end: stuck when all goroutines that hold it are.
+    fn end_node(&mut self, end: &ChanEnd) -> usize {
+        *self.end_nodes.entry((end.address, end.count)).or_insert_with(|| {
+            let by = self.holders.started_with(end.address);
+            let waits_on = by.filter_map(|id| self.places.get(&id).copied()).collect();
+            // The runtime's own end is never stuck.
+            let stuck_needed = if end.count == 0 { usize::MAX } else { end.count };
+            self.nodes.push(Node { stuck_needed, waits_on, ..Node::default() });
+            self.nodes.len() - 1
+        })
+    }
+}
+
 impl Graph {
     /// Those that wait, with who holds the ends that they wait for. Only goroutines that `counts` says are taken
     /// for ones that wait for ever because of what is seen of channels.
@@ -106,73 +197,16 @@ impl Graph {
         holders: &Holders,
         counts: impl Fn(&Waiting) -> bool,
     ) -> Graph {
-        let places: HashMap<u64, usize> =
-            waiting.iter().enumerate().map(|(place, one)| (one.id, place)).collect();
-        let place_of = |number: &u64| places.get(number).copied();
-        // After their locks were looked at: who held one then and is not here has ended.
-        let alive: HashSet<u64> = slab::live().map(G::id).collect();
-        let mut writers = HashMap::<usize, Vec<usize>>::new();
+        let mut builder = GraphBuilder::new(&waiting, holders);
         for (place, one) in waiting.iter().enumerate() {
-            if let WaitsFor::Write(lock, _) = one.waits_for {
-                writers.entry(lock).or_default().push(place);
-            }
-        }
-        let joined = JoinTargets::new(&waiting);
-        let mut nodes: Vec<Node> = waiting.iter().map(|_| Node::default()).collect();
-        let (mut of_ends, mut of_locks) = (HashMap::new(), HashMap::new());
-        let mut ended = HashMap::new();
-        for (place, one) in waiting.iter().enumerate() {
-            let mut one_of = |numbers: &[u64]| {
-                let numbers = numbers.iter().filter(|&&number| number != 0);
-                let gone = numbers.clone().find(|&number| {
-                    // It may have given it back before it ended.
-                    !alive.contains(number) && one.is_lock_held_by(*number)
-                });
-                if let Some(&gone) = gone {
-                    ended.insert(place, gone);
-                    return (0, Vec::new());
-                }
-                (1, numbers.filter_map(place_of).collect())
-            };
-            let (least, of) = match &one.waits_for {
-                WaitsFor::Unknown | WaitsFor::Time => NEVER_STUCK,
-                WaitsFor::Never => (0, Vec::new()),
-                WaitsFor::Mutex(holder) => one_of(&[*holder]),
-                WaitsFor::Read(lock, 0) => {
-                    let first = *of_locks.entry(*lock).or_insert_with(|| {
-                        let of = writers.remove(lock).unwrap_or_default();
-                        nodes.push(Node { stuck_needed: 1, waits_on: of, ..Node::default() });
-                        nodes.len() - 1
-                    });
-                    (1, vec![first])
-                }
-                WaitsFor::Read(_, writer) => one_of(&[*writer]),
-                WaitsFor::Write(_, holders) => one_of(holders),
-                WaitsFor::Goroutines(with) => {
-                    let of = joined.0.get(with).into_iter().flatten();
-                    (1, of.filter_map(place_of).collect())
-                }
+            let (stuck_needed, waits_on) = match &one.waits_for {
                 WaitsFor::Ends(_) if !counts(one) => NEVER_STUCK,
-                WaitsFor::Ends(ends) => {
-                    let mut node_of = |end: &ChanEnd| {
-                        *of_ends.entry((end.address, end.count)).or_insert_with(|| {
-                            let by = holders.started_with(end.address);
-                            let of = by.filter_map(|number| place_of(&number)).collect();
-                            // The runtime's own end is never stuck.
-                            let least = if end.count == 0 { usize::MAX } else { end.count };
-                            nodes.push(Node {
-                                stuck_needed: least,
-                                waits_on: of,
-                                ..Node::default()
-                            });
-                            nodes.len() - 1
-                        })
-                    };
-                    (ends.len(), ends.iter().map(&mut node_of).collect())
-                }
+                _ => builder.edges_of(place, one),
             };
-            (nodes[place].stuck_needed, nodes[place].waits_on) = (least, of);
+            let node = &mut builder.nodes[place];
+            (node.stuck_needed, node.waits_on) = (stuck_needed, waits_on);
         }
+        let GraphBuilder { nodes, ended, .. } = builder;
         let mut graph = Graph { waiting, nodes, ended };
         graph.remove_freed();
         graph

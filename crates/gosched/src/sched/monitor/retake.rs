@@ -129,47 +129,79 @@ struct Progress {
     m: u32,
 }
 
-fn mark(p: &'static P, m: &'static M) -> Progress {
+fn progress_of(p: &'static P, m: &'static M) -> Progress {
     Progress { turn: p.turn(), calls: p.syscalltick.load(Ordering::Relaxed), m: m.id }
 }
 
+/// Compares a P with what sysmon saw of it at the last tick.
 fn check_p(p: &'static P, m: &'static M, seen: &mut SysmonTick, now: u64, found: &mut Findings) {
-    let (mark, slice) = (mark(p, m), p.tick());
+    let (progress, slice) = (progress_of(p, m), p.tick());
+    let fresh = SysmonTick { progress, slice, since: now, cpu_since: now, ..SysmonTick::default() };
+    if progress == seen.progress {
+        check_standing_p(p, m, seen, now, found);
+    } else if slice == seen.slice && progress.m == seen.progress.m {
+        continue_slice(p, m, seen, fresh, found);
+    } else {
+        begin_slice(p, m, seen, fresh, found);
+    }
+}
+
+/// The P runs another goroutine, in the same slice: goroutines that make each other ready share one.
+fn continue_slice(
+    p: &'static P,
+    m: &'static M,
+    seen: &mut SysmonTick,
+    fresh: SysmonTick,
+    found: &mut Findings,
+) {
     let wanted = preempt::has_waiting_g(p);
-    let used = || m.curg().map_or(0, |g| g.slice_used_nanos.swap(0, Ordering::Relaxed));
-    if mark != seen.progress && slice == seen.slice && mark.m == seen.progress.m {
-        let cpu = if wanted { thread_status::thread_cpu_nanos(m.tid()) } else { seen.cpu };
-        let (used, first) = (seen.used + used(), seen.first.or(cpu));
-        let new =
-            SysmonTick { slice_since: seen.slice_since, used, first, cpu, ..SysmonTick::default() };
-        *seen = SysmonTick { progress: mark, slice, since: now, cpu_since: now, ..new };
-        return end_slice(m, seen, wanted, found);
+    let cpu = if wanted { thread_status::thread_cpu_nanos(m.tid()) } else { seen.cpu };
+    let (used, first) = (seen.used + take_used_nanos(m), seen.first.or(cpu));
+    *seen = SysmonTick { slice_since: seen.slice_since, used, first, cpu, ..fresh };
+    end_slice(m, seen, wanted, found);
+}
+
+/// The P has begun a slice since the last tick, or has another M.
+fn begin_slice(
+    p: &'static P,
+    m: &'static M,
+    seen: &mut SysmonTick,
+    fresh: SysmonTick,
+    found: &mut Findings,
+) {
+    let wanted = preempt::has_waiting_g(p);
+    let used = take_used_nanos(m);
+    // If it is to make room soon, what it has used by then must be known.
+    let soon = || timekeeper::until_next().is_some() || poll_desc::has_waiters();
+    let exact = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && soon();
+    let cpu = if exact { thread_status::thread_cpu_nanos(m.tid()) } else { None };
+    *seen = SysmonTick { slice_since: fresh.since, used, first: cpu, cpu, ..fresh };
+    if wanted {
+        found.slice_ends = found.slice_ends.min(preempt::slice_nanos().saturating_sub(used));
     }
-    if mark != seen.progress {
-        let used = used();
-        // If it is to make room soon, what it has used by then must be known.
-        let soon = || timekeeper::until_next().is_some() || poll_desc::has_waiters();
-        let exact = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && soon();
-        let cpu = if exact { thread_status::thread_cpu_nanos(m.tid()) } else { None };
-        let new = SysmonTick { slice_since: now, used, first: cpu, cpu, ..SysmonTick::default() };
-        *seen = SysmonTick { progress: mark, slice, since: now, cpu_since: now, ..new };
-        if wanted {
-            found.slice_ends = found.slice_ends.min(preempt::slice_nanos().saturating_sub(used));
-        }
-        return;
-    }
+}
+
+/// The P has not passed the scheduler since the last tick: its goroutine runs, or its M is blocked.
+fn check_standing_p(
+    p: &'static P,
+    m: &'static M,
+    seen: &mut SysmonTick,
+    now: u64,
+    found: &mut Findings,
+) {
     if syscall::is_in_syscall_with_p(m) {
         found.took |= is_p_needed(p, seen, now) && syscall::retake_in_syscall(m);
         return;
     }
     let cpu = thread_status::thread_cpu_nanos(m.tid());
     // In the runtime it is not blocked for long.
-    let stands = cpu.is_some() && cpu == seen.cpu && m.carrier.preempt_disable_count() == 0;
-    if stands {
+    let is_standing = cpu.is_some() && cpu == seen.cpu && m.carrier.preempt_disable_count() == 0;
+    if is_standing {
         found.took |= retake_if_blocked(p, m, seen, now);
         return;
     }
     *seen = SysmonTick { cpu, first: seen.first.or(cpu), cpu_since: now, ..*seen };
+    let wanted = preempt::has_waiting_g(p);
     if !wanted || !is_mostly_blocked(seen, now) {
         (seen.backoff_ticks, seen.skipped_ticks) = (0, 0);
     } else if retake_if_blocked(p, m, seen, now) {
@@ -178,6 +210,11 @@ fn check_p(p: &'static P, m: &'static M, seen: &mut SysmonTick, now: u64, found:
         return;
     }
     end_slice(m, seen, wanted, found);
+}
+
+/// Takes what the goroutine that the M runs had used of its slice when it was last stopped.
+fn take_used_nanos(m: &'static M) -> u64 {
+    m.curg().map_or(0, |g| g.slice_used_nanos.swap(0, Ordering::Relaxed))
 }
 
 /// Asks a goroutine to stop whose slice is over, if another waits.
@@ -247,7 +284,7 @@ fn make_room(seen: &mut [SysmonTick], now: u64, found: &mut Findings) {
     let rank = |seen: &SysmonTick| (Reverse(seen.asked / PREEMPT_REQUESTS_PER_VICTIM), seen.ran());
     for (p, seen) in SCHED.used_ps().zip(seen) {
         let Some(m) =
-            p.m().filter(|m| p.status() == PStatus::Running && mark(p, m) == seen.progress)
+            p.m().filter(|m| p.status() == PStatus::Running && progress_of(p, m) == seen.progress)
         else {
             continue;
         };

@@ -11,7 +11,7 @@ use crate::gmp::p::P;
 use crate::gmp::poll_desc;
 use crate::sched::events::VIRTUAL_TIME_IO_GRACE;
 use crate::sched::run::{deadlock, poll, steal, timers};
-use crate::sched::state::global::SCHED;
+use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::{poller_role, stopping, timekeeper};
 use crate::sched::switch::{stacks, take_global};
 use crate::sched::wake;
@@ -62,37 +62,20 @@ pub(crate) fn stop_m(m: &'static M) -> bool {
             acquire_p_here(m, p);
             return true;
         }
-        locked.idle_ms.push(m);
-        let polls = poller_role::take_poll_role(&mut locked, m);
-        let timer_delay = timers::become_timekeeper(&mut locked, m);
-        let is_last = deadlock::is_possible(&locked);
-        let check_in = is_last.then(|| deadlock::schedule_check(&mut locked, is_quiet));
-        is_quiet = true;
-        // Where time is virtual, I/O comes first, for a while, and only who polls knows how long that was.
-        let may_advance_time = if poll_desc::has_waiters() { polls && io_had_time } else { true };
-        let may_jump = clock::is_virtual() && may_advance_time && deadlock::is_all_asleep(&locked);
-        let jumped = may_jump && timers::advance_virtual_time(&locked);
+        let sleep = Sleep::begin(m, &mut locked, is_quiet, io_had_time);
         drop(locked);
-        let idle_timeout = (!rested).then_some(IDLE_TIME);
-        io_had_time = polls && clock::is_virtual();
-        let until = timer_delay.or(io_had_time.then_some(VIRTUAL_TIME_IO_GRACE));
-        let timeout = until
-            .map_or(idle_timeout, |until| Some(idle_timeout.map_or(until, |idle| idle.min(until))));
+        is_quiet = true;
+        io_had_time = sleep.polls && clock::is_virtual();
+        let wake_delay = sleep.timer_delay.or(io_had_time.then_some(VIRTUAL_TIME_IO_GRACE));
+        let timeout = earlier(wake_delay, (!rested).then_some(IDLE_TIME));
         let mut ready = GList::new();
-        let woken = if jumped {
-            false
-        } else if polls {
-            poll::sleep(m, timeout, &mut ready)
-        } else if let Some(check_in) = check_in {
-            deadlock::sleep_and_check(m, check_in, timeout)
-        } else {
-            m.sleep(timeout)
-        };
+        let woken = sleep.sleep(m, timeout, &mut ready);
         if !ready.is_empty() {
             return leave_poller_with_ready(m, ready, woken);
         }
         if !woken {
-            match handle_timeout(m, jumped || until.is_some_and(|until| Some(until) == timeout)) {
+            match handle_timeout(m, sleep.jumped || (wake_delay.is_some() && wake_delay == timeout))
+            {
                 TimeoutOutcome::Ends => return false,
                 TimeoutOutcome::Stays => {
                     give_memory_back();
@@ -108,13 +91,63 @@ pub(crate) fn stop_m(m: &'static M) -> bool {
                 TimeoutOutcome::IsWoken => drop(m.sleep(None)),
             }
         }
-        if polls && woken {
+        if sleep.polls && woken {
             poller_role::give_up_poll_role(&mut SCHED.lock.lock(), m);
         }
         if let Some(p) = m.take_next_p() {
             acquire_p_here(m, p);
         }
         return true;
+    }
+}
+
+/// What an M in the list of idle Ms does for the others while it sleeps.
+struct Sleep {
+    /// It sleeps in the poller.
+    polls: bool,
+    /// It wakes when the first timer is due: so long from now.
+    timer_delay: Option<Duration>,
+    /// All sleep: it looks for a deadlock, so long from now.
+    deadlock_check_in: Option<Duration>,
+    /// It has advanced virtual time instead of sleeping.
+    jumped: bool,
+}
+
+impl Sleep {
+    /// Puts the M into the list of idle Ms. `is_quiet`: nothing has happened since it was there last. `io_had_time`: it
+    /// has polled for a while in virtual time.
+    fn begin(m: &'static M, locked: &mut Locked, is_quiet: bool, io_had_time: bool) -> Sleep {
+        locked.idle_ms.push(m);
+        let polls = poller_role::take_poll_role(locked, m);
+        let timer_delay = timers::become_timekeeper(locked, m);
+        let is_last = deadlock::is_possible(locked);
+        let deadlock_check_in = is_last.then(|| deadlock::schedule_check(locked, is_quiet));
+        // Where time is virtual, I/O comes first, for a while, and only who polls knows how long that was.
+        let may_advance_time = if poll_desc::has_waiters() { polls && io_had_time } else { true };
+        let may_jump = clock::is_virtual() && may_advance_time && deadlock::is_all_asleep(locked);
+        let jumped = may_jump && timers::advance_virtual_time(locked);
+        Sleep { polls, timer_delay, deadlock_check_in, jumped }
+    }
+
+    /// Returns whether the M was woken. Goroutines that I/O made ready go into the list.
+    fn sleep(&self, m: &'static M, timeout: Option<Duration>, ready: &mut GList) -> bool {
+        if self.jumped {
+            false
+        } else if self.polls {
+            poll::sleep(m, timeout, ready)
+        } else if let Some(check_in) = self.deadlock_check_in {
+            deadlock::sleep_and_check(m, check_in, timeout)
+        } else {
+            m.sleep(timeout)
+        }
+    }
+}
+
+/// The shorter of two time limits. `None`: without one.
+fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }
 
