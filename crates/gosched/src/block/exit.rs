@@ -58,6 +58,7 @@ pub(crate) fn run_discarding_panic(f: impl FnOnce()) {
     }
 }
 
+/// Go: fatalpanic.
 #[cold]
 fn fatal_panic() -> ! {
     sched::begin_report();
@@ -78,6 +79,7 @@ fn fatal_panic() -> ! {
 pub(crate) struct GoExit;
 
 /// Ends the calling goroutine: its destructors run, nobody else's business is touched.
+/// Go: Goexit.
 ///
 /// It unwinds, with a payload of its own and without the panic hook's message. Code that catches
 /// panics may catch it too; the goroutine then goes on to its end at its next wait. In main the other

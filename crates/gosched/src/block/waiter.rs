@@ -77,6 +77,7 @@ impl Wakeup {
     }
 
     /// It is over, by waiter `arm`: true for the first only.
+    /// Go: g.selectDone in waitq.dequeue.
     #[inline]
     pub(crate) fn fire(&self, arm: usize) -> Fired {
         if self.uncontested {
@@ -116,6 +117,7 @@ impl Wakeup {
 }
 
 /// A place in a queue: see the top of this file.
+/// Go: sudog.
 #[derive(Debug)]
 pub struct Waiter {
     next: Cell<*const Waiter>,
@@ -201,6 +203,7 @@ impl Taken {
 }
 
 /// First come, first served. Under a lock.
+/// Go: waitq.
 #[derive(Debug)]
 pub(crate) struct WaitQueue {
     first: *const Waiter,
@@ -227,6 +230,7 @@ impl WaitQueue {
     }
 
     /// Adds a waiter, which stays where it is until it was taken out.
+    /// Go: waitq.enqueue.
     ///
     /// # Safety
     /// - **frame**: the caller has the lock again before the waiter's frame ends, and calls
@@ -261,6 +265,7 @@ impl WaitQueue {
     }
 
     /// Takes a waiter out, if it is in.
+    /// Go: waitq.dequeueSudoG.
     #[inline]
     pub(crate) fn remove(&mut self, waiter: &Waiter) {
         if !waiter.queued.replace(false) {
@@ -280,6 +285,7 @@ impl WaitQueue {
     }
 
     /// Takes the first waiter out whose turn is not over yet.
+    /// Go: waitq.dequeue.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Taken> {
         while !self.is_empty() {

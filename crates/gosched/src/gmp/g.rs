@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// See the top of this file.
+/// Go: g.
 ///
 /// Fields without a note are written by the owner (see `state`) and may be read by anybody who
 /// wants to print them.
@@ -32,16 +33,21 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, O
 pub(crate) struct G {
     // What a switch touches: one cache line.
     /// Registers; the owner's.
+    /// Go: g.sched.
     pub(crate) saved: OwnerCell<SavedContext>,
     /// The list it is in; that list's owner's.
     pub(crate) link: AtomicPtr<G>,
     /// The M that must run it, if only one may.
+    /// Go: g.lockedm.
     pub(crate) pinned: AtomicPtr<()>,
+    /// Go: g.atomicstatus.
     state: StateWord,
     /// When it began to wait, about; or when a tracked one came into its state.
+    /// Go: g.waitsince.
     pub(crate) state_since: AtomicU64,
     /// What it parked with: in a frame that waits, as a rule.
     waits_with: AtomicPtr<()>,
+    /// Go: g.waitreason.
     reason: AtomicU8,
     /// [`THREAD`], [`EXITING`], [`PREPARED`].
     flags: AtomicU8,
@@ -58,8 +64,11 @@ pub(crate) struct G {
     pub(crate) slice_used_nanos: AtomicU64,
     /// How many had been put into the global queue when it was put beside it.
     pub(crate) queue_position: AtomicU64,
+    /// Go: g.goid.
     id: AtomicU64,
+    /// Go: g.parentGoid.
     parent: AtomicU64,
+    /// Go: g.gopc.
     site: AtomicPtr<Location<'static>>,
     task: AtomicPtr<Task>,
     /// Of its task, for whoever looks: the task may be gone.
@@ -298,6 +307,7 @@ impl G {
     }
 
     /// From waiting to runnable; or, if it was prepared, from its preparation.
+    /// Go: casgstatus(_Gwaiting, _Grunnable) in ready.
     #[inline]
     pub(crate) fn make_runnable(&self) {
         let from = if self.has_flag(PREPARED) { GState::Dead } else { GState::Waiting };
@@ -305,6 +315,7 @@ impl G {
     }
 
     /// See [`StateWord::transition`].
+    /// Go: casgstatus.
     #[inline(always)]
     pub(crate) fn transition(&self, from: GState, to: GState) {
         if self.state.transition(|| self.id(), from, to) {

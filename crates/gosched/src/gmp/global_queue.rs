@@ -6,6 +6,7 @@ use super::list::GList;
 use std::sync::atomic::Ordering;
 
 /// See the top of this file.
+/// Go: sched.runq.
 #[derive(Debug)]
 pub(crate) struct GlobalQueue {
     main_list: GList,
@@ -38,6 +39,7 @@ impl GlobalQueue {
     }
 
     /// To the tail.
+    /// Go: globrunqput.
     #[inline]
     pub(crate) fn push_back(&mut self, g: &'static G) {
         self.appended += 1;
@@ -73,6 +75,7 @@ impl GlobalQueue {
     }
 
     /// Takes [`GlobalQueue::front`].
+    /// Go: globrunqget.
     #[inline]
     pub(crate) fn pop_front(&mut self) -> Option<&'static G> {
         self.pop_stopped_or_interrupted().or_else(|| self.main_list.pop_front())

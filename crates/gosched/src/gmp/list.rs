@@ -5,6 +5,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 /// First in, first out; also last in, first out. A G is in one list at most.
+/// Go: gQueue.
 #[derive(Debug)]
 pub(crate) struct GList {
     head: Option<&'static G>,

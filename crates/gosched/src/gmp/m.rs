@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, 
 use std::time::Duration;
 
 /// See the top of this file. Fields without a note are written by the M's own thread.
+/// Go: m.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct M {
@@ -39,11 +40,15 @@ pub(crate) struct M {
     /// It looks for work. Counted in the scheduler too.
     pub(crate) spinning: AtomicBool,
     /// The P it is woken with; the waker's, before it wakes.
+    /// Go: m.nextp.
     next_p: AtomicPtr<P>,
     /// The P it had before a marked call.
+    /// Go: m.oldp.
     pub(crate) old_p: AtomicPtr<P>,
     /// The goroutine that only this M may run.
+    /// Go: m.lockedg.
     locked_g: AtomicPtr<G>,
+    /// Go: m.park.
     pub(crate) note: Note,
     /// It sleeps until it is woken; for reports.
     blocked: AtomicBool,
@@ -52,8 +57,10 @@ pub(crate) struct M {
     /// The list it is in; under the scheduler's lock.
     link: AtomicPtr<M>,
     /// The M made before it.
+    /// Go: m.alllink.
     pub(crate) all_link: AtomicPtr<M>,
     /// Its thread's id.
+    /// Go: m.procid.
     tid: AtomicI32,
     /// How often a request was put off, since its goroutine was outside the program's text.
     pub(crate) deferred: AtomicU32,
@@ -190,6 +197,7 @@ impl M {
     }
 
     /// Takes the right to run. The caller owned the P.
+    /// Go: acquirep.
     #[inline]
     pub(crate) fn acquire_p(&'static self, p: &'static P) {
         self.p.store(ptr::from_ref(p).cast_mut(), Ordering::Relaxed);
@@ -199,6 +207,7 @@ impl M {
     }
 
     /// Gives the right to run to the caller.
+    /// Go: releasep.
     #[inline]
     pub(crate) fn release_p(&self) -> Option<&'static P> {
         let p = self.p()?;
@@ -234,6 +243,7 @@ impl M {
     }
 
     /// Hands the P to a sleeping M and wakes that M by `wake`. The caller owned the P.
+    /// Go: the end of startm.
     pub(crate) fn wake_with_p(&'static self, p: &'static P, wake: impl FnOnce(&'static M)) {
         let flight = p.start_flight(self);
         self.next_p.store(ptr::from_ref(p).cast_mut(), Ordering::Relaxed);
@@ -249,6 +259,7 @@ impl M {
     }
 
     /// See [`Note::sleep`].
+    /// Go: mPark.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) -> bool {
         self.blocked.store(true, Ordering::Relaxed);
         let woken = self.note.sleep(timeout);

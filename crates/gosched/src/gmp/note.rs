@@ -9,6 +9,7 @@ use crate::sys::sleep_word::SleepWord;
 use std::time::Duration;
 
 /// See the top of this file. Its address is that of the word that the sleeper sleeps on.
+/// Go: note.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct Note(SleepWord);
@@ -19,6 +20,7 @@ impl Note {
     }
 
     /// Lets the sleeper go on, now or when it comes.
+    /// Go: notewakeup.
     pub(crate) fn wake(&self) {
         self.0.set(1);
         self.0.wake();
@@ -47,6 +49,7 @@ impl Note {
     }
 
     /// Sleeps until it is woken, and takes the wake-up. False if `timeout` is over and none came.
+    /// Go: notesleep, notetsleep.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) -> bool {
         while self.0.get() == 0 {
             if !self.0.wait(0, timeout) && self.0.get() == 0 {

@@ -21,6 +21,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// What a P is doing: see the top of this file. Go's numbers (2 was the status in system calls).
+/// Go: _Pidle, _Prunning, _Pgcstop, _Pdead.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PStatus {
@@ -31,6 +32,7 @@ pub(crate) enum PStatus {
 }
 
 /// See the top of this file.
+/// Go: p.
 #[repr(align(128))]
 #[derive(Debug)]
 pub(crate) struct P {
@@ -45,6 +47,7 @@ pub(crate) struct P {
     woken_flight: AtomicU64,
     /// The list it is in; that list's owner's.
     link: AtomicPtr<P>,
+    /// Go: p.runq, p.runnext.
     pub(crate) queue: RunQueue<G, CAPACITY>,
     /// How often it started a slice.
     pub(crate) schedtick: AtomicU32,
@@ -87,6 +90,7 @@ const _: () = assert!(PAIR_BUDGET_TURNS < 1 << TURN_SHIFT);
 #[derive(Debug)]
 pub(crate) struct Caches {
     /// Dead Gs.
+    /// Go: p.gFree.
     pub(crate) free: GList,
     pub(crate) stacks: Cache,
     /// Goroutines that ended here.
@@ -94,6 +98,7 @@ pub(crate) struct Caches {
     /// How often it took ids.
     pub(crate) batches: u32,
     /// Ids not yet given, from the first to before the second.
+    /// Go: p.goidcache.
     pub(crate) ids: (u64, u64),
 }
 

@@ -14,6 +14,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// See the top of this file.
+/// Go: pollDesc.
 #[derive(Debug)]
 pub(crate) struct PollDesc {
     read: Side,
@@ -63,6 +64,7 @@ const ASYNC_CALLBACK: usize = 16;
 static WAITERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether anybody waits.
+/// Go: netpollAnyWaiters.
 #[inline]
 pub(crate) fn has_waiters() -> bool {
     WAITERS.load(Ordering::Relaxed) != 0
@@ -89,6 +91,7 @@ impl PollDesc {
     }
 
     /// One that nobody uses, for a new descriptor. Allocates.
+    /// Go: pollCache.alloc.
     pub(crate) fn alloc() -> &'static PollDesc {
         let desc = pop_free().unwrap_or_else(|| {
             let new =
@@ -104,6 +107,7 @@ impl PollDesc {
     }
 
     /// Its descriptor is gone, and nobody waits for it.
+    /// Go: pollCache.free.
     pub(crate) fn free(&'static self) {
         self.read.timer.stop();
         self.write.timer.stop();
@@ -143,6 +147,7 @@ impl PollDesc {
 }
 
 /// Something was told: goroutines to be made ready go into the list. Inside the runtime.
+/// Go: netpollready.
 pub(crate) fn deliver_event(event: Event, ready: &mut GList) {
     let generation = (event.key >> GENERATION_SHIFT) as u16;
     let address = event.key & ((1 << GENERATION_SHIFT) - 1);

@@ -18,6 +18,7 @@
 
 use crate::sys::atomic::{AtomicUsize, Ordering};
 
+/// Go: pdReady.
 const READY: usize = 1;
 const WAITS: usize = 2;
 const EXPIRED: usize = 4;
@@ -25,6 +26,7 @@ const CLOSED: usize = 8;
 const FLAG_MASK: usize = 15;
 
 /// See the top of this file. A G is a number here: its address, whose last four bits are 0.
+/// Go: pollDesc.rg, pollDesc.wg.
 #[derive(Debug)]
 pub(crate) struct Readiness(AtomicUsize);
 
@@ -55,6 +57,7 @@ impl Readiness {
     }
 
     /// What was told before does not count from here on.
+    /// Go: poll_runtime_pollReset.
     #[inline]
     pub(crate) fn reset(&self) -> Result<(), Refusal> {
         // What is told after this look is seen by `prepare_wait`.
@@ -65,11 +68,13 @@ impl Readiness {
     }
 
     /// Whether an attempt is in order. By anybody: what was told stays.
+    /// Go: netpollcheckerr.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         refusal(self.0.load(Ordering::Relaxed))
     }
 
     /// Somebody will wait. Uses up what was told.
+    /// Go: netpollblock, before gopark.
     pub(crate) fn prepare_wait(&self) -> Result<WaitDecision, Refusal> {
         let old = self.change(|word| match word & (READY | EXPIRED | CLOSED) {
             0 => word | WAITS,
@@ -80,6 +85,7 @@ impl Readiness {
     }
 
     /// Its context is saved: it may be made ready. False: it need not wait.
+    /// Go: netpollblockcommit.
     pub(crate) fn commit(&self, g: usize) -> bool {
         debug_assert_eq!(g & FLAG_MASK, 0);
         // PAIR readiness: publishes the saved context.
@@ -87,6 +93,7 @@ impl Readiness {
     }
 
     /// It goes on, or did not wait in the end. False: nothing was told.
+    /// Go: netpollblock, after gopark.
     pub(crate) fn finish_wait(&self) -> Result<bool, Refusal> {
         let old = self.change(|word| word & (EXPIRED | CLOSED));
         debug_assert_eq!(old & !FLAG_MASK, 0);
@@ -95,11 +102,13 @@ impl Readiness {
     }
 
     /// Something was told: whom to make ready.
+    /// Go: netpollunblock(ioready = true).
     pub(crate) fn set_ready(&self) -> Option<usize> {
         waiter_in(self.change(|word| word & (EXPIRED | CLOSED) | READY))
     }
 
     /// The deadline is over: whom to make ready.
+    /// Go: netpolldeadlineimpl.
     pub(crate) fn expire(&self) -> Option<usize> {
         waiter_in(self.change(|word| word & (READY | CLOSED) | EXPIRED))
     }
@@ -110,11 +119,13 @@ impl Readiness {
     }
 
     /// It is closed: whom to make ready.
+    /// Go: poll_runtime_pollUnblock.
     pub(crate) fn close(&self) -> Option<usize> {
         waiter_in(self.change(|word| word & (READY | EXPIRED) | CLOSED))
     }
 
     /// Whoever waits is to wait no longer: whom to make ready.
+    /// Go: netpollunblock(ioready = false).
     pub(crate) fn unblock(&self) -> Option<usize> {
         waiter_in(self.change(|word| word & (READY | EXPIRED | CLOSED)))
     }

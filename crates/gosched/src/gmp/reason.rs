@@ -1,6 +1,7 @@
 //! Why a G waits: Go's words where Go has one.
 
 /// See the top of this file.
+/// Go: waitReason.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitReason {

@@ -16,6 +16,7 @@ use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::ptr;
 
 /// Go's size of a local queue.
+/// Go: len(p.runq).
 pub(crate) const CAPACITY: usize = 256;
 
 /// See the top of this file. The queue never looks into what it holds.
@@ -29,6 +30,7 @@ pub(crate) struct RunQueue<T: 'static, const CAP: usize> {
 }
 
 /// Whether a G goes on with the time slice of whoever made it ready.
+/// Go: inheritTime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimeSlice {
     /// It came from `run_next`: the two share one slice, so a pair cannot keep others waiting.
@@ -63,6 +65,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
     }
 
     /// Makes `g` the next to run; what was to run next comes back, to be pushed. Owner only.
+    /// Go: runqput(next = true).
     #[inline]
     pub(crate) fn push_next(&self, g: &'static T) -> Option<&'static T> {
         let new = ptr::from_ref(g).cast_mut();
@@ -73,6 +76,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
     }
 
     /// Appends `g`, unless the queue is full. Owner only.
+    /// Go: runqput(next = false).
     #[inline]
     pub(crate) fn push(&self, g: &'static T) -> bool {
         // PAIR runq-head: a slot that takers have passed may be written again.
@@ -89,6 +93,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
 
     /// Takes the older half out of a full queue; how many it was, or 0 if it is not full any more:
     /// then there is room. Owner only.
+    /// Go: runqputslow, up to globrunqputbatch.
     pub(crate) fn take_half(&self, into: &mut [Option<&'static T>; CAP]) -> usize {
         let head = self.head.load(Ordering::Relaxed);
         if (self.tail.load(Ordering::Relaxed).wrapping_sub(head) as usize) < CAP {
@@ -110,6 +115,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
     }
 
     /// The next G. Owner only.
+    /// Go: runqget.
     #[inline]
     pub(crate) fn take(&self) -> Option<(&'static T, TimeSlice)> {
         match self.take_run_next() {
@@ -158,6 +164,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
     /// them, to be run. With none in the ring, takes the next one to run after `pause`, where one is
     /// given: its owner may be about to run it. Called by the owner of `thief`; takes no more than
     /// there is room.
+    /// Go: runqsteal, runqgrab.
     pub(crate) fn steal_into(
         &self,
         thief: &RunQueue<T, CAP>,
@@ -197,6 +204,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
         Some(unsafe { &*g })
     }
 
+    /// Go: stealRunNextG in runqgrab.
     fn steal_next(&self, pause: fn()) -> Option<&'static T> {
         let next = self.run_next.load(Ordering::Relaxed);
         if next.is_null() {
@@ -220,6 +228,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
     /// Whether there is nothing to take. An answer about one moment: a G on its way from `run_next`
     /// to the ring is not missed, unless a thief has just taken the one that kicked it. So whoever
     /// pushes tells the others afterwards.
+    /// Go: runqempty.
     pub(crate) fn is_empty(&self) -> bool {
         loop {
             let head = self.head.load(Ordering::Relaxed);

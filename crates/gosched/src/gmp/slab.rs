@@ -59,6 +59,7 @@ fn new_slab() -> &'static mut Slab {
 }
 
 /// All Gs there are, dead ones too; latest first.
+/// Go: allgs.
 pub(crate) fn all() -> impl Iterator<Item = &'static G> {
     // PAIR g-slab: sees the slab.
     let mut slab = LATEST.load(Ordering::Acquire).cast_const();

@@ -13,6 +13,7 @@ use crate::sys::fatal::fatal;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// What a G is doing.
+/// Go: _Gidle, _Grunnable, _Grunning, _Gsyscall, _Gwaiting, _Gdead, _Gpreempted.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GState {
@@ -126,6 +127,7 @@ impl StateWord {
 
     /// From `from` to `to`, by whoever owns the G: nobody else changes the state meanwhile, so a
     /// plain store will do; order is made by the queue, lock or switch that hands the G on.
+    /// Go: casgstatus.
     ///
     /// Fatal if it is not in `from`, or may not become `to`: a G is in two places at once. True: it is one
     /// that is tracked. The few that are pay for it here, and the others nothing.

@@ -35,6 +35,7 @@ pub(crate) struct TimerKind {
 }
 
 /// See the top of this file.
+/// Go: timer.
 #[derive(Debug)]
 pub(crate) struct Timer {
     /// The heap it is in; null: none, and nobody fires it.
@@ -96,6 +97,7 @@ impl Entry {
 }
 
 /// See the top of this file.
+/// Go: timers.
 #[derive(Debug)]
 pub(crate) struct TimerHeap {
     entries: Lock<Entries>,
@@ -112,6 +114,7 @@ pub(crate) struct Entries(Vec<Entry>);
 unsafe impl Send for Entries {}
 
 /// Children of a node.
+/// Go: timerHeapN.
 const ARITY: usize = 4;
 
 /// Room that a heap begins with.
@@ -152,6 +155,7 @@ impl TimerHeap {
     }
 
     /// Puts a timer in. False: there is no room, see [`TimerHeap::grow`].
+    /// Go: timers.addHeap.
     ///
     /// # Safety
     /// - **alive**: the timer stays where it is until it was fired or stopped; it is in no heap.
@@ -193,6 +197,7 @@ impl TimerHeap {
     }
 
     /// Fires those that are due at `now`, `max_batches` of them; how many that were. Inside the runtime.
+    /// Go: timers.run.
     pub(crate) fn fire_due(&self, now: u64, most: usize, ready: &mut GList) -> usize {
         let mut entries = self.entries.lock();
         let mut fired = 0;
@@ -234,6 +239,7 @@ impl TimerHeap {
         self.publish_next(entries);
     }
 
+    /// Go: timers.updateMinWhenHeap.
     fn publish_next(&self, entries: &Entries) {
         self.len.store(entries.0.len(), Ordering::Relaxed);
         let next = entries.0.first().map_or(NEVER, |entry| entry.when);
@@ -278,6 +284,7 @@ impl Entries {
         unsafe { &*self.0[index].timer }.index.set(index);
     }
 
+    /// Go: timers.siftUp.
     fn sift_up(&mut self, mut index: usize) {
         let entry = self.0[index];
         while index > 0 {
@@ -293,6 +300,7 @@ impl Entries {
         self.set_index(index);
     }
 
+    /// Go: timers.siftDown.
     fn sift_down(&mut self, mut index: usize) {
         let entry = self.0[index];
         while let Some(least) = self.children(index).min_by_key(|&child| self.0[child].when) {

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 
 /// One in so many departures is tracked. A prime: goroutines that take turns are all met. Go tracks one in 8;
 /// reading the clock twice takes longer than a switch, and one in 251 was still seen in a benchmark.
+/// Go: gTrackingPeriod.
 pub(crate) const TRACKING_PERIOD: u32 = 1021;
 
 /// A tracked G goes from one state to the next.
@@ -35,6 +36,7 @@ pub(crate) fn record_transition(g: &G, from: GState) {
 }
 
 /// Go's reasons that count as waiting for a lock.
+/// Go: waitReason.isMutexWait.
 fn is_mutex_wait(reason: WaitReason) -> bool {
     matches!(reason, WaitReason::Mutex | WaitReason::RwLockRead | WaitReason::RwLockWrite)
 }

@@ -14,6 +14,7 @@ fn is_spinner_wanted(idle_ps: &AtomicU32, spinning: &AtomicU32) -> bool {
 }
 
 /// Steps 2 and 3 of a submitter, up to the lock: whether [`acquire_p_for_spinner`] is to be asked.
+/// Go: wakep, its test.
 #[inline]
 pub(crate) fn is_spinner_wanted_after_submit(idle_ps: &AtomicU32, spinning: &AtomicU32) -> bool {
     barrier::light();
@@ -21,6 +22,7 @@ pub(crate) fn is_spinner_wanted_after_submit(idle_ps: &AtomicU32, spinning: &Ato
 }
 
 /// Under the lock: a P for a spinner if one is still wanted, and it is counted.
+/// Go: wakep, behind its test.
 pub(crate) fn acquire_p_for_spinner<P>(
     idle_ps: &AtomicU32,
     spinning: &AtomicU32,
@@ -33,6 +35,7 @@ pub(crate) fn acquire_p_for_spinner<P>(
 }
 
 /// Steps 2 and 3 of an M without work: a P to go on with, if there is work after all.
+/// Go: checkRunqsNoP.
 pub(crate) fn recheck_for_work<P>(
     is_work_anywhere: impl FnOnce() -> bool,
     acquire_p: impl FnOnce() -> Option<P>,
@@ -48,6 +51,7 @@ pub(crate) fn may_spin(procs: u32, idle_ps: &AtomicU32, spinning: &AtomicU32) ->
 }
 
 /// An M with a P spins.
+/// Go: becomeSpinning.
 pub(crate) fn start_spinning(spinning: &AtomicU32) {
     spinning.fetch_add(1, Ordering::Relaxed);
 }

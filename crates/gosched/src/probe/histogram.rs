@@ -16,6 +16,7 @@ const SUB_BUCKETS: usize = 1 << SUB_BITS;
 const BUCKETS: usize = (MAX_BITS - MIN_BITS + 1) as usize * SUB_BUCKETS;
 
 /// See the top of this file.
+/// Go: timeHistogram.
 #[derive(Debug)]
 pub(crate) struct TimeHistogram {
     counts: [AtomicU64; BUCKETS],

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Goroutines that are measured at the same moment seldom write to the same one.
 const SHARDS: usize = 8;
 
+/// Go: sched.timeToRun.
 static TIME_TO_RUN: [TimeHistogram; SHARDS] = [const { TimeHistogram::new() }; SHARDS];
+/// Go: sched.totalMutexWaitTime.
 static MUTEX_WAIT_NANOS: AtomicU64 = AtomicU64::new(0);
 static STW_STOPPING: TimeHistogram = TimeHistogram::new();
 static STW_TOTAL: TimeHistogram = TimeHistogram::new();

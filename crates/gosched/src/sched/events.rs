@@ -10,11 +10,13 @@ use std::time::Duration;
 pub(crate) const VIRTUAL_TIME_IO_GRACE: Duration = Duration::from_millis(20);
 
 /// What has happened since the last time, or happens within `timeout`.
+/// Go: netpoll.
 pub(crate) fn poll_ready(ready: &mut GList, timeout: Option<Duration>) {
     poll_ready_up_to(MAX_EVENTS, ready, timeout);
 }
 
 /// The first `max_batches` of these.
+/// Go: netpoll.
 pub(crate) fn poll_ready_up_to(most: usize, ready: &mut GList, timeout: Option<Duration>) {
     let Some(poller) = poller::existing() else { return };
     let mut buffer = EventBuffer::new(most);

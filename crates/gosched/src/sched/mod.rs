@@ -84,6 +84,7 @@ pub(crate) fn stack_size(bytes: usize) -> std::io::Result<Option<Size>> {
 }
 
 /// Starts a goroutine.
+/// Go: newproc.
 ///
 /// # Errors
 /// Only where goroutines are threads: the system refuses one.
@@ -113,6 +114,7 @@ pub(crate) fn begin_prepared() {
 }
 
 /// Waits until the G given to `commit` is made [`ready`]: a goroutine parks, a thread sleeps.
+/// Go: gopark.
 ///
 /// `commit` runs when the caller may be made ready, perhaps on another stack: no allocation, no
 /// panic, no thread-local. It tells others of the G, and returns false if there is nothing to wait
@@ -137,6 +139,7 @@ pub(crate) unsafe fn park(
 }
 
 /// Lets the G go on that a [`park`] has given away. Once for each.
+/// Go: goready.
 #[inline]
 pub(crate) fn ready(g: &'static G) {
     if g.is_thread() { Threads::ready(g) } else { MultiThread::ready(g) }
@@ -213,6 +216,7 @@ pub(crate) fn is_multi_thread_goroutine() -> bool {
 
 /// Whether one who finds a lock taken should look again before it waits: its holder may run, and nobody
 /// here could run instead.
+/// Go: sync_runtime_canSpin.
 pub(crate) fn can_spin() -> bool {
     if current::is_fiber() { MultiThread::can_spin() } else { Threads::can_spin() }
 }
@@ -239,6 +243,7 @@ pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
 }
 
 /// Lets others run.
+/// Go: Gosched.
 #[inline]
 pub(crate) fn yield_now() {
     match current::goroutine() {
@@ -256,11 +261,13 @@ pub(crate) fn yield_to_ready() {
 }
 
 /// See the public face.
+/// Go: LockOSThread.
 pub(crate) fn lock_os_thread(g: &'static G) {
     if g.is_thread() { Threads::lock_os_thread(g) } else { MultiThread::lock_os_thread(g) }
 }
 
 /// See the public face.
+/// Go: UnlockOSThread.
 pub(crate) fn unlock_os_thread(g: &'static G) {
     if g.is_thread() { Threads::unlock_os_thread(g) } else { MultiThread::unlock_os_thread(g) }
 }
@@ -270,6 +277,7 @@ pub(crate) fn procs() -> usize {
 }
 
 /// Returns how many there were.
+/// Go: GOMAXPROCS.
 pub(crate) fn set_procs(procs: usize) -> usize {
     by_backend!(set_procs(procs))
 }
@@ -280,6 +288,7 @@ pub(crate) fn set_deadlock_is_fatal(ends: bool) {
 }
 
 /// Returns how many there might be.
+/// Go: setMaxThreads.
 pub(crate) fn set_max_threads(most: usize) -> usize {
     let most = u32::try_from(most).unwrap_or(u32::MAX);
     by_backend!(set_max_threads(most))
@@ -288,6 +297,7 @@ pub(crate) fn set_max_threads(most: usize) -> usize {
 /// A marked call of the calling goroutine begins: it is over when the goroutine next comes into the
 /// runtime. `long`: its P goes to somebody else at once. `registers`: of the frame that the call is made in, which
 /// is there until it is over; or null.
+/// Go: entersyscall.
 pub(crate) fn enter_syscall(long: bool, registers: *const Registers) {
     match current::goroutine() {
         Some(g) if !g.is_thread() => MultiThread::enter_syscall(g, long, registers),
@@ -296,6 +306,7 @@ pub(crate) fn enter_syscall(long: bool, registers: *const Registers) {
 }
 
 /// It is over, if it was not already.
+/// Go: exitsyscall.
 pub(crate) fn exit_syscall() {
     drop(enter_runtime());
 }
@@ -319,6 +330,7 @@ pub(crate) fn recheck_virtual_time() {
     (upcalls::UPCALLS.recheck_virtual_time)();
 }
 
+/// Go: gcount.
 pub(crate) fn num_goroutines() -> usize {
     match state::backend::chosen() {
         None => 0,
@@ -328,6 +340,7 @@ pub(crate) fn num_goroutines() -> usize {
 }
 
 /// The runtime's own threads.
+/// Go: mcount.
 pub(crate) fn num_threads() -> usize {
     match state::backend::chosen() {
         None => 0,

@@ -16,6 +16,7 @@ use std::os::fd::RawFd;
 use std::ptr;
 
 /// Has `fd` polled from here on, until [`unregister`].
+/// Go: poll_runtime_pollOpen.
 ///
 /// # Errors
 /// It is of a kind that cannot be polled, or the system refuses.
@@ -32,6 +33,7 @@ pub(crate) fn register(fd: RawFd) -> io::Result<&'static PollDesc> {
 }
 
 /// `fd` is about to be closed, and nobody waits for it.
+/// Go: poll_runtime_pollClose.
 pub(crate) fn unregister(fd: RawFd, desc: &'static PollDesc) {
     // A forked child has its parent's poller.
     if let Some(poller) = poller::existing().filter(|_| poller::is_own_process()) {
@@ -51,6 +53,7 @@ struct Waiting {
 
 /// Waits until something is told, which may have happened before: the caller then tries again. Who has a
 /// time limit of its own disturbs it when that is over, having let `is_over` say so before.
+/// Go: poll_runtime_pollWait.
 ///
 /// # Errors
 /// It is closed, or its deadline is over.
@@ -72,6 +75,7 @@ pub(crate) fn wait_unpolled(
     wait_for(desc, direction, is_over, false)
 }
 
+/// Go: netpollblock.
 fn wait_for(
     desc: &'static PollDesc,
     direction: Direction,
@@ -101,6 +105,7 @@ pub(crate) fn ensure_poll_thread() {
 
 /// # Safety
 /// - **waiting**: `data` is a `Waiting`, alive until the G is made ready.
+/// Go: netpollblockcommit.
 unsafe fn commit(g: &'static G, data: *const ()) -> bool {
     // SAFETY: waiting — promised by the caller.
     let &Waiting { desc, direction, arms_poller: asks } = unsafe { &*data.cast::<Waiting>() };
@@ -116,6 +121,7 @@ unsafe fn commit(g: &'static G, data: *const ()) -> bool {
 }
 
 /// Somebody waits from here on: is it polled for?
+/// Go: netpollarm.
 pub(crate) fn arm_poller(key: usize, direction: Direction) {
     if let Some(poller) = poller::existing() {
         poller.arm(key, direction);
@@ -124,6 +130,7 @@ pub(crate) fn arm_poller(key: usize, direction: Direction) {
 }
 
 /// Sets the deadline of a direction. By one at a time.
+/// Go: poll_runtime_pollSetDeadline.
 pub(crate) fn set_deadline(desc: &'static PollDesc, direction: Direction, when: Option<u64>) {
     let side = desc.side(direction);
     side.timer.stop();
@@ -139,6 +146,7 @@ pub(crate) fn set_deadline(desc: &'static PollDesc, direction: Direction, when: 
 }
 
 /// Nobody waits for it any more, nor will.
+/// Go: poll_runtime_pollUnblock.
 pub(crate) fn close(desc: &'static PollDesc) {
     for direction in [Direction::Read, Direction::Write] {
         let side = desc.side(direction);
@@ -146,6 +154,7 @@ pub(crate) fn close(desc: &'static PollDesc) {
     }
 }
 
+/// Go: netpollgoready.
 fn make_ready(side: &Side, waiter: Option<usize>) {
     if let Some(g) = side.resolve_waiter(waiter) {
         super::ready(g);

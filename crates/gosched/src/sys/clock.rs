@@ -40,6 +40,7 @@ pub(crate) fn now() -> u64 {
 }
 
 /// As [`now`], also where time is virtual.
+/// Go: nanotime.
 #[inline]
 pub(crate) fn real_now() -> u64 {
     let start = START.get_or_init(Instant::now);

@@ -57,6 +57,7 @@ pub(crate) fn initial_procs() -> usize {
 
 /// The number of Ps by the limits alone. Files are read at each call, the environment is not: a goroutine may hold its
 /// lock.
+/// Go: defaultGOMAXPROCS.
 pub(crate) fn limited_procs() -> usize {
     let cpus = cpus_in_mask(affinity).unwrap_or(1).max(1);
     default_procs(cpus, cgroup_limit(Path::new("/")))

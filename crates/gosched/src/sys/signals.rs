@@ -52,6 +52,7 @@ pub(crate) fn create_wake_fd() -> io::Result<()> {
 }
 
 /// Notes the signal from here on, whenever it comes.
+/// Go: signal_enable.
 ///
 /// # Errors
 /// It cannot be caught.
@@ -66,6 +67,7 @@ pub(crate) fn catch(signal: i32) -> io::Result<PreviousAction> {
 }
 
 /// What was done with it before is done again, unless somebody else has changed that meanwhile.
+/// Go: signal_disable.
 pub(crate) fn restore(signal: i32, before: &PreviousAction) {
     if exchange(signal, None).is_ok_and(|now| is_ours(&now)) {
         let _ = exchange(signal, Some(&before.0));
@@ -96,6 +98,7 @@ pub(crate) fn is_ignored(signal: i32) -> bool {
     disposition(signal) == Some(libc::SIG_IGN)
 }
 
+/// Go: sigsend.
 extern "C" fn on_signal(signal: i32) {
     // SAFETY: the caller's own.
     let errno = unsafe { libc::__errno_location() };
@@ -120,6 +123,7 @@ pub(crate) fn interrupt_wait() {
 }
 
 /// Blocks until something was noted, or somebody disturbs: what was noted.
+/// Go: signal_recv.
 pub(crate) fn wait() -> u64 {
     let Some(wake_fd) = WAKE_FD.get() else { return 0 };
     let fd = std::os::fd::AsRawFd::as_raw_fd(wake_fd);

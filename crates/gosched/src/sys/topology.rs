@@ -87,6 +87,7 @@ fn cpu_range(item: &str) -> Option<RangeInclusive<usize>> {
 }
 
 /// The steps a [`StealOrder`] over `count` Ps can take.
+/// Go: randomOrder.
 ///
 /// Made once when the number of Ps changes, so that a thief reads one word. Looking for a step on
 /// the spot would cost a division per round of Euclid's algorithm, and another try for each
@@ -115,6 +116,7 @@ fn gcd(mut a: usize, mut b: usize) -> usize {
 
 /// Visits each P exactly once, the near ones first. Within near and within far, the order is that
 /// of the walk described at the top of this file.
+/// Go: stealOrder.start.
 ///
 /// One walk yields the near Ps; if it passed over any, a second one along the same way yields
 /// those. So where all are near, `|_| true`, this is the plain walk: an addition and two

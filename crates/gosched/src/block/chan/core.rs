@@ -24,6 +24,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// See the top of this file.
+/// Go: hchan.
 pub(crate) struct Chan<T> {
     pub(super) lock: Lock<State>,
     ring: Box<[UnsafeCell<MaybeUninit<T>>]>,
@@ -70,6 +71,7 @@ impl<T> Chan<T> {
     pub(super) const END_COUNTS_OFFSET: usize = offset_of!(Chan<T>, end_counts);
 
     /// With one receiver.
+    /// Go: makechan.
     #[track_caller]
     pub(crate) fn new(cap: usize, senders: usize) -> Chan<T> {
         let mut ring = Vec::new();
@@ -124,6 +126,7 @@ impl<T> Chan<T> {
 
     /// Sends `*value` if that can be done now: it is moved out then, and the caller makes ready whom it
     /// gets, after the lock was given back.
+    /// Go: send, sendDirect where a receiver waits.
     ///
     /// # Safety
     /// - **held**: by the caller.
@@ -154,6 +157,7 @@ impl<T> Chan<T> {
 
     /// Receives into `*slot` if that can be done now; the caller makes ready whom it gets, after the lock
     /// was given back.
+    /// Go: recv, recvDirect where a sender waits.
     ///
     /// # Safety
     /// - **held**: by the caller.
@@ -259,6 +263,7 @@ impl<T> Chan<T> {
     }
 
     /// Sends, or waits until somebody takes it. The value again: it is closed.
+    /// Go: chansend.
     pub(crate) fn send(&self, value: T) -> Result<(), T> {
         let mut value = MaybeUninit::new(value);
         // SAFETY: slot — the value; not used again if it was sent.
@@ -268,6 +273,7 @@ impl<T> Chan<T> {
     }
 
     /// Receives, or waits for a value. `None`: it is closed, and empty.
+    /// Go: chanrecv.
     pub(crate) fn receive(&self) -> Option<T> {
         let mut slot = MaybeUninit::<T>::uninit();
         // SAFETY: slot — ours.
@@ -305,6 +311,7 @@ impl<T> Chan<T> {
     }
 
     /// Closes it: everyone who waits is told. False if it was closed.
+    /// Go: closechan.
     pub(crate) fn close(&self) -> bool {
         let inside = sched::enter_runtime();
         self.lock();
@@ -362,6 +369,7 @@ impl<T> Chan<T> {
     }
 
     /// Sends if that can be done at once.
+    /// Go: chansend(block = false).
     pub(crate) fn try_send(&self, value: T) -> Result<(), (T, ChanError)> {
         let mut value = MaybeUninit::new(value);
         // SAFETY: slot — the value; not used again if it was sent.
@@ -371,6 +379,7 @@ impl<T> Chan<T> {
     }
 
     /// Receives if that can be done at once.
+    /// Go: chanrecv(block = false).
     pub(crate) fn try_receive(&self) -> Result<T, ChanError> {
         let mut slot = MaybeUninit::<T>::uninit();
         // SAFETY: slot — ours.

@@ -113,6 +113,7 @@ struct Parking<'a, T> {
 }
 
 /// The caller's context is saved: others may know.
+/// Go: chanparkcommit.
 ///
 /// # Safety
 /// - **parking**: `data` is a `Parking<T>`, alive until the turn is settled, and what it names until the lock is free.

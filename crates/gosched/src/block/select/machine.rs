@@ -21,6 +21,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 /// One arm: a channel, a direction, and a place for the value.
+/// Go: scase.
 ///
 /// # Safety
 /// - **channel**: `channel` is always the same, alive while the arm is.
@@ -64,6 +65,7 @@ pub(crate) enum WaitMode {
 }
 
 /// Chooses an arm and does it. `NoWait`: none was ready, and it was not to wait.
+/// Go: selectgo.
 pub(crate) fn choose(arms: &[&dyn Case], scratch: Scratch<'_>, mode: WaitMode) -> Option<usize> {
     let Scratch { poll_order: order, lock_order: locks, waiters } = scratch;
     let count = shuffle(arms, order);
@@ -163,6 +165,7 @@ struct Parking<'a> {
 }
 
 /// The caller's context is saved: others may know.
+/// Go: selparkcommit.
 ///
 /// # Safety
 /// - **parking**: `data` is a `Parking`, alive until the turn is settled, and what it names until the last lock is free.
@@ -252,6 +255,7 @@ fn make_ready(inside: RuntimeGuard, woken: ToReady) {
 }
 
 /// Nobody can ever make the caller ready.
+/// Go: block.
 pub(crate) fn block_forever(reason: WaitReason) -> ! {
     /// # Safety
     /// - **any**: it may always be called.

@@ -40,12 +40,14 @@ const WOKEN: u32 = 4;
 const STARVING: u32 = 8;
 
 /// How long one waits before the lock is starving, in nanoseconds: Go's millisecond.
+/// Go: starvationThresholdNs.
 const STARVATION_THRESHOLD_NANOS: u64 = 1_000_000;
 
 /// How often one looks before it waits.
 const MAX_SPINS: u32 = 4;
 
 /// The part that knows nothing of the value.
+/// Go: sync.Mutex.
 #[derive(Debug)]
 pub(crate) struct RawMutex {
     word: AtomicU32,
@@ -122,6 +124,7 @@ impl RawMutex {
     }
 
     /// Waits, until `until` if there is a limit. False: the time is over.
+    /// Go: Mutex.lockSlow.
     #[cold]
     pub(crate) fn lock_slow(&self, until: Option<u64>) -> bool {
         let taken = self.compete(until);
@@ -247,6 +250,7 @@ impl RawMutex {
     }
 
     /// True if it was handed over.
+    /// Go: Mutex.unlockSlow.
     #[cold]
     fn unlock_slow(&self) -> bool {
         let now = self.word.load(Ordering::Relaxed);

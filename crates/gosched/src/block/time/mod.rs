@@ -45,6 +45,7 @@ pub fn now() -> Instant {
     clock::instant(clock::now())
 }
 
+/// Go: timeSleep.
 fn sleep_until_nanos(when: u64) {
     let wakeup = Wakeup::contested();
     let limit = WaitTimeout::new(&wakeup);

@@ -11,6 +11,7 @@ use crate::sched::threads::activity;
 use std::sync::atomic::Ordering;
 
 /// Makes the calling thread, the process's first, an M with a P. It is to run `schedule::run_m`.
+/// Go: m0.
 pub(crate) fn make_main_m() -> &'static M {
     let mut locked = SCHED.lock.lock();
     let id = locked.next_m_id;

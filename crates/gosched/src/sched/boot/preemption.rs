@@ -67,6 +67,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
 }
 
 /// Where a goroutine goes on that was interrupted and is to be moved, with preemption off.
+/// Go: asyncPreempt2.
 ///
 /// # Safety
 /// - **redirect**: reached from [`preempt::on_preempt_signal`], on the stack of the goroutine.

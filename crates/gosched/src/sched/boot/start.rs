@@ -13,6 +13,7 @@ use gosched_fiber::Size;
 use std::sync::atomic::Ordering;
 
 /// Makes the Ps and starts the spawner. Returns how many Ps there are.
+/// Go: schedinit.
 ///
 /// # Errors
 /// Why goroutines cannot be had here: they will be threads.

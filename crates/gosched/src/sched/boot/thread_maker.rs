@@ -33,12 +33,14 @@ fn run_pending_call() {
 }
 
 /// Starts the spawner: called once.
+/// Go: startTemplateThread.
 pub(crate) fn start() -> std::io::Result<()> {
     thread_requests::start_helper("gosched-spawner", run_loop)
 }
 
 /// Follows the CPU limit, unless the program or its environment has chosen. On a thread of its own: it stops the
 /// world, which may need another M.
+/// Go: sysmonUpdateGOMAXPROCS.
 fn apply_cpu_limit() {
     static IS_APPLYING: AtomicBool = AtomicBool::new(false);
     let procs = cpu_limit::limited_procs();
@@ -98,6 +100,7 @@ fn wait_for(limit: Option<Duration>, stand_in: &mut StandIn) {
 }
 
 /// An M, sysmon, then more Ms as long as they are wanted.
+/// Go: newm.
 fn make_threads(stand_in: &mut StandIn) {
     if SCHED.lock.lock().ms > 0 {
         stand_in.start_sysmon();
@@ -144,6 +147,7 @@ pub(crate) fn set_max_threads(most: u32) -> u32 {
 }
 
 /// Go's message.
+/// Go: checkmcount.
 fn throw_thread_exhaustion() -> ! {
     report::begin();
     let mut out = Stderr::new();
@@ -168,6 +172,7 @@ fn is_thread_wanted(locked: &Locked) -> bool {
 }
 
 /// Makes an M known.
+/// Go: allocm, mcommoninit.
 pub(crate) fn new_m(id: u32) -> &'static M {
     let m = M::new(id);
     let mut before = SCHED.last_m.load(Ordering::Relaxed);
@@ -182,6 +187,7 @@ pub(crate) fn new_m(id: u32) -> &'static M {
     }
 }
 
+/// Go: newosproc.
 fn start_thread(m: &'static M) -> bool {
     m.alive.store(true, Ordering::Relaxed);
     let thread = std::thread::Builder::new().name(format!("gosched-m{}", m.id));

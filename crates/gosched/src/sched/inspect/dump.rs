@@ -26,6 +26,7 @@ pub(crate) fn write_all(out: &mut Stderr) {
 }
 
 /// All goroutines, without their frames, to standard error: allocates nothing and takes no lock.
+/// Go: tracebackothers, without frames.
 pub(crate) fn print_goroutines() {
     let mut out = Stderr::new();
     goroutines(&mut out);

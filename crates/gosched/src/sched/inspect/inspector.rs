@@ -27,6 +27,7 @@ pub(crate) struct Inspector {
 }
 
 /// Frames at each end of a long stack, as Go shows them.
+/// Go: tracebackInnerFrames, tracebackOuterFrames.
 const FRAMES_AT_EACH_END: usize = 50;
 
 /// The goroutine that calls, inside `host` too.

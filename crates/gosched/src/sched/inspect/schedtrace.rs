@@ -59,6 +59,7 @@ pub(crate) fn print_if_due(now: u64) {
     print();
 }
 
+/// Go: schedtrace.
 #[cold]
 #[inline(never)]
 fn print() {
@@ -84,6 +85,7 @@ pub(crate) fn write_all(out: &mut dyn Write) -> fmt::Result {
 }
 
 /// As `scheddetail=1` has it.
+/// Go: schedtrace(detailed = true).
 fn detailed(out: &mut dyn Write) -> fmt::Result {
     detailed_head(out, &head())?;
     rest(out)

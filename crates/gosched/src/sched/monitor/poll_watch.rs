@@ -118,6 +118,7 @@ impl PollWatch {
     }
 
     /// Looks, where others have not for too long: their goroutines take turns, but long ones.
+    /// Go: sysmon, "poll network if not polled for more than 10ms".
     pub(crate) fn poll_if_overdue(&mut self, now: u64) {
         let looks = poll::POLL_COUNT.load(Ordering::Relaxed);
         let looked = std::mem::replace(&mut self.looks, looks) != looks;

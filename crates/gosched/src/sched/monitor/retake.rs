@@ -37,6 +37,7 @@ use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 
 /// How long a P that nobody needs is left with a blocked M.
+/// Go: the 10 ms in retake.
 const UNNEEDED_P_GRACE_NANOS: u64 = 10_000_000;
 /// How long one is left with a blocked M in virtual time.
 const VIRTUAL_TIME_GRACE_NANOS: u64 = 1_000_000_000;
@@ -54,6 +55,7 @@ const PREEMPT_REQUESTS_PER_VICTIM: u32 = 2;
 const RUNNING_AGAIN_NANOS: u64 = 20_000;
 
 /// What was seen of a P at the last look.
+/// Go: sysmontick.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct SysmonTick {
     /// Changes whenever the P passes the scheduler.
@@ -100,6 +102,7 @@ pub(crate) struct Findings {
 }
 
 /// Looks at all Ps, and at some of the Ms that have none.
+/// Go: retake.
 pub(crate) fn retake(seen: &mut [SysmonTick], lost: &mut Option<&'static M>, now: u64) -> Findings {
     let mut found = Findings { took: false, asked: false, slice_ends: u64::MAX };
     for (p, seen) in SCHED.used_ps().zip(&mut *seen) {

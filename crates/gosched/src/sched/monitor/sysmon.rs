@@ -101,6 +101,7 @@ impl StandIn {
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// What sysmon knows from one look to the next.
+/// Go: sysmon.
 #[derive(Debug)]
 struct Sysmon {
     seen: Vec<SysmonTick>,
@@ -136,6 +137,7 @@ impl Sysmon {
     }
 
     /// Waits until the next look is due, and looks. `may_sleep`: where all Ps are idle it may sleep until one is not.
+    /// Go: sysmon, one iteration.
     fn run_once(&mut self, may_sleep: bool) {
         let woken = self.wait();
         let now = clock::real_now();

@@ -127,6 +127,7 @@ pub(crate) fn check_for_deadlock() {
 }
 
 /// Ends the process if nothing can run any more. By the last M to fall asleep, on g0.
+/// Go: checkdead.
 fn check_dead(silence: Silence) -> Verdict {
     let locked = SCHED.lock.lock();
     let stuck = is_possible(&locked) && !wake::is_g_queued();

@@ -13,6 +13,7 @@ use crate::sched::wake;
 use std::sync::atomic::Ordering;
 
 /// A G to run, for an M on g0. Sleeps until there is one. `None`: the M is to end, and has no P.
+/// Go: findRunnable.
 pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
     loop {
         if stopping::is_stopping() {
@@ -63,6 +64,7 @@ fn take_other_after_pair(p: &'static P) -> Option<&'static G> {
 
 /// Every 61st time one G of the global queue, so that two Gs that keep a P busy by making each other
 /// ready do not keep it for ever.
+/// Go: schedtick%61 in findRunnable.
 fn take_global_for_fairness(p: &'static P) -> Option<&'static G> {
     if !p.tick().is_multiple_of(GLOBAL_QUEUE_INTERVAL_TICKS)
         || SCHED.queued.load(Ordering::Relaxed) == 0
@@ -106,6 +108,7 @@ fn poll_before_interrupted(m: &'static M, p: &'static P) -> Option<&'static G> {
 }
 
 /// The one to run next, then the P's own queue.
+/// Go: runqget.
 fn take_local(p: &'static P) -> Option<&'static G> {
     let (g, slice) = p.queue.take()?;
     start_or_inherit_slice(p, slice);
@@ -113,6 +116,7 @@ fn take_local(p: &'static P) -> Option<&'static G> {
 }
 
 /// A batch of the global queue.
+/// Go: globrunqgetbatch.
 fn take_global_batch(p: &'static P) -> Option<&'static G> {
     if SCHED.queued.load(Ordering::Relaxed) == 0 {
         return None;
@@ -128,6 +132,7 @@ fn take_global_batch(p: &'static P) -> Option<&'static G> {
 }
 
 /// What has become ready by I/O.
+/// Go: netpoll(0) in findRunnable.
 fn poll_io(m: &'static M, p: &'static P) -> Option<&'static G> {
     if !poller_role::should_poll() {
         return None;
@@ -138,6 +143,7 @@ fn poll_io(m: &'static M, p: &'static P) -> Option<&'static G> {
 }
 
 /// From other Ps, if not too many look already.
+/// Go: stealWork, behind findRunnable's test of nmspinning.
 fn steal_work(m: &'static M, p: &'static P) -> Option<&'static G> {
     if !m.spinning.load(Ordering::Relaxed) {
         if !wake::may_spin() {

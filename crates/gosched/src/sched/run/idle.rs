@@ -24,6 +24,7 @@ const IDLE_TIME: Duration = Duration::from_millis(9_900);
 
 /// The M has a P and found nothing: gives the P back, and sleeps unless there is work after all.
 /// Returns when it has a P again, or is to end; with a G if it found one on the way.
+/// Go: findRunnable, from releasep and pidleput to checkRunqsNoP.
 pub(crate) fn release_p_and_recheck(m: &'static M, p: &'static P) -> Option<&'static G> {
     let mut locked = SCHED.lock.lock();
     if stopping::is_stopping() {
@@ -49,6 +50,7 @@ pub(crate) fn release_p_and_recheck(m: &'static M, p: &'static P) -> Option<&'st
 
 /// Sleeps, in the list of idle Ms, until somebody gives it a P, or has it look again. False: it is to
 /// end.
+/// Go: stopm.
 pub(crate) fn stop_m(m: &'static M) -> bool {
     let mut rested = false;
     let mut io_had_time = false;

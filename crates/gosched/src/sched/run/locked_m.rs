@@ -11,6 +11,7 @@ use std::time::Duration;
 
 /// On g0 of an M that is locked to a goroutine: gives the P away and sleeps until the goroutine can
 /// run. Returns with a P.
+/// Go: stoplockedm.
 pub(crate) fn stop_locked_m(m: &'static M) {
     if m.spinning.load(Ordering::Relaxed) {
         wake::stop_spinning(m);
@@ -40,6 +41,7 @@ pub(crate) const CACHE_SPILL_DELAY: Duration = Duration::from_millis(500);
 
 /// On g0 of an M that found a goroutine only `owner` may run: gives it the P. The caller goes to
 /// sleep.
+/// Go: startlockedm.
 pub(crate) fn start_locked_m(m: &'static M, g: &'static G, owner: &'static M) {
     debug_assert_eq!(g.state(), GState::Runnable);
     if m.spinning.load(Ordering::Relaxed) {

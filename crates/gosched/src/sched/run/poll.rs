@@ -33,6 +33,7 @@ use std::time::Duration;
 pub(crate) static POLL_COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// Looks, on g0 of an M with a P: the first of those who are ready; the others are in its queue.
+/// Go: netpoll and injectglist in findRunnable.
 pub(crate) fn poll_for_g(m: &'static M) -> Option<&'static G> {
     let mut ready = GList::new();
     POLL_COUNT.fetch_add(1, Ordering::Relaxed);
@@ -74,6 +75,7 @@ pub(crate) fn is_due(p: &'static P) -> bool {
 
 /// To the queue of the M's P; or before all others, if it has none. Others are told if there is more than the
 /// M itself runs next.
+/// Go: injectglist.
 pub(crate) fn inject_ready(m: &'static M, ready: GList) {
     match m.p() {
         Some(p) => {

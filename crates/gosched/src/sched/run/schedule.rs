@@ -18,6 +18,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 /// What the M's thread does from its first moment to its last. The M may have a P already.
+/// Go: mstart1, and the loop of schedule.
 pub(crate) fn run_m(m: &'static M) {
     // SAFETY: alive — Ms are never freed.
     let attached = unsafe { m.carrier.attach() };
@@ -77,6 +78,7 @@ fn next(m: &'static M) -> Option<&'static G> {
 }
 
 /// Runs `g` until the M is back on g0; or brings it to the M that must run it.
+/// Go: schedule, its end.
 fn run(m: &'static M, g: &'static G) {
     if let Some(owner) = give::pinned_m(g).filter(|owner| !ptr::eq(*owner, m)) {
         locked_m::start_locked_m(m, g, owner);
@@ -99,6 +101,7 @@ fn end(m: &'static M) {
 }
 
 /// The thread ends: the record is free for the next one.
+/// Go: mexit.
 fn retire_m(m: &'static M) {
     m.alive.store(false, Ordering::Relaxed);
     counts::record_ended_m(m);

@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// How often all others are asked; the last time also for the G that is to run next.
+/// Go: stealTries.
 const STEAL_TRIES: usize = 4;
 
 /// What a thief asks the system to sleep before it takes the G that is to run next: time for the
@@ -25,6 +26,7 @@ fn nap() {
 
 /// A G of another P, for the owner of `p`, whose queue is empty. What was stolen with it is in that
 /// queue.
+/// Go: stealWork.
 ///
 /// Where others pass control to and fro by `run_next` there is nothing to steal, but each time there
 /// seems to be: the thief then naps, still as one who looks, rather than fall asleep and be woken by
@@ -51,6 +53,7 @@ fn total_turns() -> u32 {
 }
 
 /// Asks each other P once.
+/// Go: runqsteal for each victim.
 fn steal_once(p: &'static P, coprimes: &Coprimes, last: bool) -> Option<&'static G> {
     let node = p.node.load(Ordering::Relaxed);
     let near = |index: usize| {

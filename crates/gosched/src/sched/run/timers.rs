@@ -71,6 +71,7 @@ pub(crate) unsafe fn insert(
 }
 
 /// There is a timer earlier than all others.
+/// Go: wakeNetPoller.
 fn wake_timekeeper(when: u64) {
     sysmon_alarm::wake_for_timer(when);
     // PAIR timers: as above.
@@ -120,6 +121,7 @@ pub(crate) fn become_timekeeper(locked: &mut Locked, m: &'static M) -> Option<Du
 
 /// Everything sleeps, in virtual time: then it is the time of the first timer that can wake somebody. Others that are due
 /// before are late, as with Go, where they are in no heap. False: there is none. Under the lock.
+/// Go: faketime in checkdead.
 pub(crate) fn advance_virtual_time(_locked: &Locked) -> bool {
     refresh_earliest();
     let next = all_heaps().map(TimerHeap::next_waking).min().unwrap_or(NEVER);
@@ -133,6 +135,7 @@ pub(crate) fn advance_virtual_time(_locked: &Locked) -> bool {
 const FIRE_BATCH: usize = 64;
 
 /// Fires some of what is due, on g0 of an M with a P. True: a goroutine that it has woken is the next to run.
+/// Go: timers.check.
 pub(crate) fn run_due(m: &'static M) -> bool {
     let now = clock::now();
     let mut ready = GList::new();
@@ -196,6 +199,7 @@ fn refresh_after_firing() {
 }
 
 /// Looks when the first timer is due, and leaves that in [`timekeeper::EARLIEST`].
+/// Go: timeSleepUntil.
 fn refresh_earliest() -> u64 {
     loop {
         // PAIR timers: as above.

@@ -23,6 +23,7 @@ pub(crate) const MAX_PROCS: usize = 4096;
 
 /// See the top of this file. What is written at each yield, what is written when an M comes or goes,
 /// and what hardly ever changes lie on different cache lines: every yield reads the last two.
+/// Go: schedt.
 #[repr(C)]
 pub(crate) struct Sched {
     pub(crate) lock: CachePadded<Lock<Locked>>,
@@ -84,9 +85,11 @@ pub(crate) struct Locked {
 
 /// Every so many slices a P looks at the global queue first (Go's number): small enough that Gs
 /// there do not starve, large enough that its lock is not fought for.
+/// Go: the 61 in findRunnable.
 pub(crate) const GLOBAL_QUEUE_INTERVAL_TICKS: u32 = 61;
 
 /// The world is to stop, or has stopped.
+/// Go: sched.gcwaiting.
 pub(crate) const STOPPING: u32 = 1;
 /// A G was interrupted, and is to go on before others.
 pub(crate) const INTERRUPTED: u32 = 2;
@@ -94,6 +97,7 @@ pub(crate) const INTERRUPTED: u32 = 2;
 pub(crate) const TOO_MANY_STOPPED: u32 = 4;
 
 /// The one there is.
+/// Go: sched.
 pub(crate) static SCHED: Sched = Sched {
     lock: CachePadded::new(Lock::new(Locked {
         queue: GlobalQueue::new(),
@@ -127,12 +131,14 @@ pub(crate) static SCHED: Sched = Sched {
 };
 
 /// Where whoever stops the world waits for it.
+/// Go: sched.stopnote.
 pub(crate) static STOP_NOTE: LazyLock<Note> = LazyLock::new(Note::new);
 
 /// 1 is main's.
 const FIRST_ID: u64 = 2;
 
 /// How many ids a P takes at a time, as Go.
+/// Go: _GoidCacheBatch.
 pub(crate) const ID_BATCH: u64 = 16;
 
 impl Sched {
@@ -197,6 +203,7 @@ impl Sched {
 
 impl Locked {
     /// To the tail of the global queue.
+    /// Go: globrunqput.
     #[inline]
     pub(crate) fn push(&mut self, g: &'static G) {
         self.queue.push_back(g);
@@ -204,6 +211,7 @@ impl Locked {
     }
 
     /// From the head of the global queue.
+    /// Go: globrunqget.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<&'static G> {
         let g = self.queue.pop_front();

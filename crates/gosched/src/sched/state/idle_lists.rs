@@ -20,6 +20,7 @@ impl Locked {
     }
 
     /// An M that sleeps; the keeper, or the one in the poller, only if there is no other.
+    /// Go: mget.
     pub(crate) fn pop_idle_m(&mut self) -> Option<&'static M> {
         let keeper = self.timekeeper;
         let is_timekeeper = |m: &M| keeper.is_some_and(|keeper| std::ptr::eq(keeper, m));
@@ -40,11 +41,13 @@ impl Locked {
         Some(m)
     }
 
+    /// Go: pidleput.
     pub(crate) fn push_idle_p(&mut self, p: &'static P) {
         self.idle_ps.push(p);
         waking::count_idle_p(&SCHED.idle_ps);
     }
 
+    /// Go: pidleget.
     pub(crate) fn pop_idle_p(&mut self) -> Option<&'static P> {
         let p = self.idle_ps.pop()?;
         waking::count_acquired_p(&SCHED.idle_ps);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// An M sleeps in the poller, and no waker has taken it out of the list of idle Ms. Written under the
 /// scheduler's lock.
+/// Go: sched.lastpoll == 0.
 static POLLER_BLOCKED: AtomicBool = AtomicBool::new(false);
 
 /// How many busy Ps had not passed the scheduler between the watcher's last two looks.
@@ -36,6 +37,7 @@ pub(crate) fn mark_io_claimed() {
 
 /// Gives an M that is about to sleep the role of poller, where an M in the poller is wanted and there is none.
 /// Returns whether it did. Under the lock, in the step in which the M enters the list of idle Ms.
+/// Go: sched.lastpoll.Swap(0) in findRunnable.
 pub(crate) fn take_poll_role(locked: &mut Locked, m: &'static M) -> bool {
     if !locked.poller.is_free() || !are_ps_idle_or_stalled() || !poll_desc::has_waiters() {
         return false;
@@ -64,6 +66,7 @@ pub(crate) fn give_up_poll_role(locked: &mut Locked, m: &'static M) -> bool {
 }
 
 /// Wakes an M that was taken out of the list of idle Ms.
+/// Go: notewakeup(&mp.park), or netpollBreak for the M in the poller.
 pub(crate) fn wake_m(m: &'static M) {
     poll_role::wake(&m.note, &m.in_poller, || {
         poller::existing().into_iter().for_each(Poller::interrupt)

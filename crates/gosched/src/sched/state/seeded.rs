@@ -12,6 +12,7 @@ pub(crate) fn draw_one_in(m: &'static M, times: u32) -> bool {
 }
 
 /// Whether a G that should run next goes to the tail instead.
+/// Go: randomizeScheduler.
 #[inline]
 pub(crate) fn draw_push_to_tail(m: &'static M) -> bool {
     draw_one_in(m, 2)

@@ -20,6 +20,7 @@ pub(crate) fn count_stopped(locked: &mut Locked, p: &'static P) {
 }
 
 /// An M on g0, while the world stops: gives its P up and sleeps.
+/// Go: gcstopm.
 pub(crate) fn release_p_for_stop(m: &'static M) {
     let mut locked = SCHED.lock.lock();
     if !is_stopping() {

@@ -7,9 +7,11 @@ use crate::sys::{barrier, clock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Not 0: it is to look at once.
+/// Go: sched.sysmonnote.
 pub(crate) static WAKE_WORD: SleepWord = SleepWord::new();
 
 /// It sleeps until a P is not idle. Written under the scheduler's lock.
+/// Go: sched.sysmonwait.
 pub(crate) static ASLEEP: AtomicBool = AtomicBool::new(false);
 
 /// It waits for longer than it would if all Ps were busy.

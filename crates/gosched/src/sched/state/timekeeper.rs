@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) static EARLIEST: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(NEVER));
 
 /// Until when the keeper sleeps; 0: there is none.
+/// Go: sched.pollUntil.
 pub(crate) static TIMEKEEPER_WAKES_AT: AtomicU64 = AtomicU64::new(0);
 
 /// Whether a timer is, or may be, due.

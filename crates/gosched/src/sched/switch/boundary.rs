@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 
 /// Turns preemption off for the calling goroutine and finds its M, with a P. To be undone by
 /// [`leave`], on whatever M the goroutine is then.
+/// Go: acquirem.
 #[inline(always)]
 pub(crate) fn enter() -> &'static M {
     debug_assert_eq!(role(), Role::Goroutine);
@@ -34,6 +35,7 @@ pub(crate) fn enter() -> &'static M {
 }
 
 /// Turns preemption on again, and does what was asked for meanwhile.
+/// Go: releasem.
 #[inline(always)]
 pub(crate) fn leave() {
     // SAFETY: carried, counted — `enter` was called.

@@ -93,6 +93,7 @@ unsafe extern "C" fn start_with_identity(_message: usize, g: usize) -> ! {
 }
 
 /// The whole life of a goroutine, with its own identity.
+/// Go: goexit1, from the end of the task on.
 ///
 /// # Safety
 /// - **callback**: it runs with the goroutine's identity, at the top of its stack, with the G, and

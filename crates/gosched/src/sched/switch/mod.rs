@@ -57,6 +57,7 @@ pub(crate) fn depart(m: &'static M, g: &'static G, departure: Departure) {
 
 /// Lets others run: to the tail of the global queue, and the next one from the P's own queue, or
 /// from the head of the global one. Preemption is off before and after.
+/// Go: gosched_m.
 #[inline(always)]
 pub(crate) fn depart_yielding(m: &'static M, g: &'static G) {
     let Some(p) = m.p() else {
@@ -88,6 +89,7 @@ pub(crate) fn depart_yielding(m: &'static M, g: &'static G) {
 
 /// A P's share of the global queue: the first to be run, the rest into its own queue, which is
 /// empty. The lock is held.
+/// Go: globrunqgetbatch.
 pub(crate) fn take_global(p: &'static P) -> Option<&'static G> {
     // SAFETY: held — promised by the caller; no other reference is in use.
     let locked = unsafe { SCHED.lock.value() };
@@ -149,6 +151,7 @@ fn track_yielding(m: &'static M, p: &'static P) -> bool {
 }
 
 /// The slice that a G from the P's own queue runs in.
+/// Go: inheritTime.
 #[inline]
 pub(crate) fn start_or_inherit_slice(p: &'static P, slice: TimeSlice) {
     match slice {
@@ -158,6 +161,7 @@ pub(crate) fn start_or_inherit_slice(p: &'static P, slice: TimeSlice) {
 }
 
 /// Leaves `g` for `next`, which nobody else has.
+/// Go: none: Go always goes through g0.
 #[inline(always)]
 fn switch_to_g(m: &'static M, g: &'static G, next: &'static G, departure: Departure) {
     let direct = next.pinned.load(Ordering::Relaxed).is_null()
@@ -182,6 +186,7 @@ fn can_publish_quickly(m: &'static M, departure: Departure) -> bool {
 }
 
 /// Leaves `g` for the scheduler.
+/// Go: mcall.
 #[inline(always)]
 pub(crate) fn switch_to_g0(m: &'static M, g: &'static G, departure: Departure) {
     m.set_curg(None);
@@ -190,6 +195,7 @@ pub(crate) fn switch_to_g0(m: &'static M, g: &'static G, departure: Departure) {
 }
 
 /// From g0 to a goroutine; returns when g0 is wanted again, with the departure published.
+/// Go: execute.
 pub(crate) fn execute(m: &'static M, g: &'static G) {
     g.transition(GState::Runnable, GState::Running);
     m.set_curg(Some(g));
@@ -216,6 +222,7 @@ unsafe fn switch(
 
 /// Does what is left to do for whoever was left last on the M that the caller runs on. The first
 /// thing after each switch.
+/// Go: park_m, goschedImpl, goyield_m, gdestroy: what the function of mcall does.
 #[inline(always)]
 pub(crate) fn publish_departure() {
     // SAFETY: carried — the caller was just switched to, by an M.
@@ -264,6 +271,7 @@ pub(crate) fn publish_departure() {
 }
 
 /// Makes `g` the next to run on the M's P; what was next goes to the tail.
+/// Go: runqput(next = true).
 #[inline]
 pub(crate) fn push_next(m: &'static M, g: &'static G) {
     let Some(p) = m.p() else { return push_global(g) };
@@ -276,6 +284,7 @@ pub(crate) fn push_next(m: &'static M, g: &'static G) {
 }
 
 /// To the tail of the M's P's queue.
+/// Go: runqput(next = false).
 pub(crate) fn push(m: &'static M, g: &'static G) {
     match m.p() {
         Some(p) => push_local(p, g),
@@ -291,6 +300,7 @@ fn push_local(p: &'static P, g: &'static G) {
 }
 
 /// Half of a full queue, and the one that found no place, to the global queue: one hold of the lock.
+/// Go: runqputslow.
 #[cold]
 #[inline(never)]
 fn spill_to_global(p: &'static P, g: &'static G) {
@@ -301,6 +311,7 @@ fn spill_to_global(p: &'static P, g: &'static G) {
     });
 }
 
+/// Go: globrunqput.
 pub(crate) fn push_global(g: &'static G) {
     SCHED.lock.lock().push(g);
 }

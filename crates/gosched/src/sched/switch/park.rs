@@ -11,6 +11,7 @@ use crate::sys::forked;
 use gosched_fiber::NoPreempt;
 
 /// Parks the calling goroutine until it is made ready.
+/// Go: gopark.
 ///
 /// # Safety
 /// - **commit**: `commit` may be called once with the G and `data`, on another stack, before this
@@ -24,6 +25,7 @@ pub(crate) unsafe fn park(g: &'static G, reason: WaitReason, commit: Commit, dat
 }
 
 /// As [`park`], for a goroutine that is inside the runtime. Returns outside.
+/// Go: mcall(park_m).
 ///
 /// # Safety
 /// - **commit**: as for [`park`].
@@ -42,6 +44,7 @@ pub(crate) unsafe fn park_in_runtime(
 }
 
 /// Makes a parked goroutine runnable: next on the caller's P, or in the global queue.
+/// Go: goready.
 #[inline]
 pub(crate) fn ready(g: &'static G) {
     if current::is_fiber() {
@@ -59,6 +62,7 @@ pub(crate) fn ready(g: &'static G) {
 }
 
 /// As [`ready`], by a goroutine that is inside the runtime.
+/// Go: ready.
 #[inline]
 pub(crate) fn ready_in_runtime(g: &'static G) {
     // SAFETY: carried — a goroutine of this runtime, that is not moved now.

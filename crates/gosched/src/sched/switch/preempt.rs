@@ -56,12 +56,14 @@ pub(crate) enum PreemptReason {
 }
 
 /// How long a goroutine runs before others get its P, in nanoseconds of CPU time.
+/// Go: forcePreemptNS.
 pub(crate) static SLICE_NANOS: AtomicU64 = AtomicU64::new(10_000_000);
 
 /// The handler is there.
 pub(crate) static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// Signals are sent, so as to preempt.
+/// Go: debug.asyncpreemptoff, inverted.
 pub(crate) static SIGNALS_ENABLED: AtomicBool = AtomicBool::new(false);
 
 /// Goroutines may be moved, or be stopped in place.
@@ -90,6 +92,7 @@ pub(crate) fn slice_nanos() -> u64 {
 }
 
 /// An M's thread begins, and lets the signal through.
+/// Go: minitSignals.
 pub(crate) fn init_thread(m: &'static M) {
     if INSTALLED.load(Ordering::Relaxed) {
         m.carrier.enable_interrupts();
@@ -98,6 +101,7 @@ pub(crate) fn init_thread(m: &'static M) {
 }
 
 /// Asks `m` to stop, if the turn on its P is still this one: see the top of this file. By any other thread.
+/// Go: preemptone.
 pub(crate) fn preempt_one(m: &'static M, why: PreemptReason, turn: u32) {
     set_request(m, why, turn);
     let thread = m.tid();
@@ -107,6 +111,7 @@ pub(crate) fn preempt_one(m: &'static M, why: PreemptReason, turn: u32) {
 }
 
 /// The goroutine of `m` is interrupted, and asked for nothing. By any other thread. False: there is no way.
+/// Go: preemptM.
 pub(crate) fn interrupt(m: &'static M) -> bool {
     let thread = m.tid();
     if !INSTALLED.load(Ordering::Relaxed) || thread == 0 {
@@ -141,6 +146,7 @@ fn request(m: &'static M, p: &'static P) -> Option<PreemptReason> {
 }
 
 /// Does what `m` was asked for, on the way out of the runtime, with preemption off.
+/// Go: gopreempt_m.
 pub(crate) fn serve_request(m: &'static M) {
     m.carrier.set_preempt_pending(false);
     let (Some(g), Some(p)) = (m.curg(), m.p()) else { return };
@@ -162,6 +168,7 @@ pub(crate) fn serve_request(m: &'static M) {
 pub(crate) static SNAPSHOT_SERVER: OnceLock<fn(&'static M, &Interruption)> = OnceLock::new();
 
 /// The signal's handler, on an M's thread.
+/// Go: doSigPreempt.
 ///
 /// # Safety
 /// - **callback**: called in a signal handler, with the carrier of an M.

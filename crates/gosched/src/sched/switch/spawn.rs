@@ -17,6 +17,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Starts a goroutine. Returns its id.
+/// Go: newproc.
 #[inline]
 pub(crate) fn spawn(request: SpawnRequest<'_>) -> (&'static G, u64) {
     forked::refuse_in_child("`go`");
@@ -43,6 +44,7 @@ pub(crate) fn spawn(request: SpawnRequest<'_>) -> (&'static G, u64) {
     }
 }
 
+/// Go: newproc1.
 #[inline]
 pub(crate) fn init_g(g: &'static G, id: u64, parent: u64, request: SpawnRequest<'_>) {
     let mut details = None;
@@ -83,6 +85,7 @@ fn spawn_from_outside(request: SpawnRequest<'_>) -> (&'static G, u64) {
 }
 
 /// Memory for Gs: allocates, with preemption on.
+/// Go: malg, allgadd.
 #[cold]
 pub(crate) fn allocate_gs() {
     let mut new = slab::grow();

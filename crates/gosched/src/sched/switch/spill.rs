@@ -11,6 +11,7 @@ pub(crate) fn batch_size(queued: usize, procs: usize, capacity: usize) -> usize 
 }
 
 /// A P's share of the global queue: the first to be run, the rest into its own queue, which is empty.
+/// Go: globrunqgetbatch, then runqputbatch.
 pub(crate) fn refill<const CAP: usize>(
     queue: &RunQueue<G, CAP>,
     global: &mut GList,
@@ -31,6 +32,7 @@ pub(crate) fn refill<const CAP: usize>(
 
 /// Finds a place for `g`, for which the queue had none: takes the older half out and gives it to
 /// `away`, which is to take `g` too; unless a thief has made room.
+/// Go: runqputslow.
 pub(crate) fn spill_half<const CAP: usize>(
     queue: &RunQueue<G, CAP>,
     g: &'static G,

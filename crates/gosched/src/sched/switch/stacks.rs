@@ -29,10 +29,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// A P keeps so many dead Gs, Go's number; then half of them go to all.
+/// Go: the 64 in gfput.
 const MAX_FREE_GS: usize = 64;
 const FREE_GS_BATCH: usize = 32;
 
 /// A dead G of the P's, or of all. `None`: there is none, and memory is needed. Preemption is off.
+/// Go: gfget.
 #[inline]
 pub(crate) fn take_free_g(p: &'static P) -> Option<&'static G> {
     // SAFETY: owner — the caller has the P.
@@ -58,6 +60,7 @@ fn refill(free: &mut GList) -> Option<&'static G> {
 const ID_BATCHES_PER_TRACKED_G: u32 = 64;
 
 /// An id for a goroutine that starts on this P, and a dead G that it is to be. Preemption is off.
+/// Go: p.goidcache in newproc1.
 #[inline]
 pub(crate) fn take_id(p: &'static P, g: &'static G) -> u64 {
     // SAFETY: owner — the caller has the P.
@@ -172,6 +175,7 @@ fn first_frames() -> &'static FirstFrames {
 }
 
 /// Puts the first frame on the stack of `g`.
+/// Go: gostartcallfn in newproc1.
 #[inline]
 fn write_first_frame(g: &'static G, stack: &Stack) {
     stack.set_owner(g.id());
@@ -205,6 +209,7 @@ pub(crate) fn can_recycle_without_lock(m: &'static M) -> bool {
 const EXITS_PER_STACK_TRIM: u32 = 256;
 
 /// A goroutine that is finished: its G, with the stack, to the P's dead ones.
+/// Go: gdestroy.
 pub(crate) fn recycle_g(m: &'static M, g: &'static G) {
     g.transition(GState::Running, GState::Dead);
     g.set_exiting(false);
@@ -242,6 +247,7 @@ pub(crate) fn recycle_g(m: &'static M, g: &'static G) {
 }
 
 /// A dead G for the P's next goroutines.
+/// Go: gfput.
 pub(crate) fn put_free_g(caches: &mut Caches, g: &'static G) {
     caches.free.push_front(g);
     if caches.free.len() >= MAX_FREE_GS {

@@ -48,6 +48,7 @@ const RETAKING: u32 = 1;
 /// The P is gone.
 const RETAKEN: u32 = 2;
 /// In a marked call, with its P.
+/// Go: _Psyscall (until 1.25).
 const IN_SYSCALL: u32 = 3;
 
 /// Takes the P of an M that is blocked in the kernel, if it is: `false` if it came back. By any
@@ -86,6 +87,7 @@ pub(crate) fn blocked_since(m: &'static M, ran: u64) -> Option<u64> {
 }
 
 /// Takes the P of an M that is in a marked call: `false` if it came back. By any other thread.
+/// Go: retake, its part for system calls.
 pub(crate) fn retake_in_syscall(m: &'static M) -> bool {
     let first = change(m, IN_SYSCALL, RETAKING);
     if first {
@@ -122,6 +124,7 @@ fn change(m: &'static M, from: u32, to: u32) -> bool {
 }
 
 /// The P of an M whose word says that it is being taken, to somebody else.
+/// Go: takeP, then handoffp.
 fn finish_retake(m: &'static M) {
     let p = m.release_p();
     m.old_p.store(p.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
@@ -135,6 +138,7 @@ fn finish_retake(m: &'static M) {
 
 /// A marked call begins, in a frame with these registers, if they are known. The caller is inside the runtime,
 /// and leaves it for the call.
+/// Go: entersyscall.
 pub(crate) fn enter_syscall(m: &'static M, g: &'static G, registers: *const Registers) {
     let Some(p) = m.p() else { fatal!("a call of goroutine {} begins without a P", g.id()) };
     p.syscalltick.store(p.syscalltick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
@@ -154,6 +158,7 @@ pub(crate) fn enter_syscall(m: &'static M, g: &'static G, registers: *const Regi
 }
 
 /// As [`enter_syscall`], and the P goes to somebody else at once.
+/// Go: entersyscallblock.
 pub(crate) fn enter_syscall_block(m: &'static M, g: &'static G, registers: *const Registers) {
     enter_syscall(m, g, registers);
     // In virtual time its end would be a matter of chance.
@@ -164,6 +169,7 @@ pub(crate) fn enter_syscall_block(m: &'static M, g: &'static G, registers: *cons
 
 /// The calling goroutine comes into the runtime from a marked call, or finds its P taken. It has a P when
 /// this returns, and perhaps another M: that one.
+/// Go: exitsyscall.
 #[cold]
 #[inline(never)]
 pub(crate) fn exit_syscall(m: &'static M) -> &'static M {
@@ -239,6 +245,7 @@ fn restore_running(g: &'static G) {
 }
 
 /// The one it had, if that is idle; or any. It is not counted as blocked any more in either case.
+/// Go: exitsyscallTryGetP (exitsyscallfast until 1.25).
 fn try_acquire_idle_p(m: &'static M) -> bool {
     let mut locked = SCHED.lock.lock();
     locked.blocked_ms -= 1;

@@ -88,6 +88,7 @@ pub(crate) type Commit = unsafe fn(&'static G, *const ()) -> bool;
 
 /// Waits, as a thread, until the G that `commit` gets is made ready. `still` ends when `commit` has been
 /// called.
+/// Go: gopark.
 ///
 /// # Safety
 /// - **commit**: `commit` may be called once with the G and `data`, before this returns.
@@ -201,6 +202,7 @@ fn sleep_until(g: &'static G, limit: ThreadDeadline, upcalls: &Upcalls) {
 
 /// Lets a thread go on that waits in [`park`]. From here on it counts as one that can do something,
 /// whenever the system lets it run.
+/// Go: goready.
 pub(crate) fn ready(g: &'static G) {
     if g.is_prepared() {
         // Making a thread takes memory and time: whoever calls this may hold a lock.
@@ -224,6 +226,7 @@ pub(super) fn decrement_active() {
 }
 
 /// All goroutines wait, and have for a while: in virtual time that is the end, if there is no timer.
+/// Go: checkdead.
 pub(super) fn check_for_deadlock(upcalls: &Upcalls) {
     let ends = activity::DEADLOCK_IS_FATAL.load(Ordering::Relaxed)
         && activity::ACTIVE.load(Ordering::Relaxed) == 0;

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 
 /// Gives the P to a sleeping M, or to the next one the spawner makes. The caller owns the P; where
 /// the M is to spin, it is counted already.
+/// Go: startm.
 pub(crate) fn start_m(mut locked: Guard<'_, Locked>, p: &'static P, spinning: bool) {
     p.set_status(PStatus::Idle);
     match locked.pop_idle_m() {
@@ -57,6 +58,7 @@ pub(crate) fn give_idle_ps_to_locked_ms(locked: &mut Locked) {
 }
 
 /// The P that the waker gave.
+/// Go: acquirep(mp.nextp).
 pub(crate) fn acquire_next_p(m: &'static M) {
     match m.take_next_p() {
         Some(p) => m.acquire_p(p),
@@ -65,6 +67,7 @@ pub(crate) fn acquire_next_p(m: &'static M) {
 }
 
 /// The M that alone may run `g`, if there is one.
+/// Go: g.lockedm.
 #[inline]
 pub(crate) fn pinned_m(g: &'static G) -> Option<&'static M> {
     // SAFETY: null, or an M: they are never freed.
@@ -72,6 +75,7 @@ pub(crate) fn pinned_m(g: &'static G) -> Option<&'static M> {
 }
 
 /// A P for which there is no M is idle; what was in its queue is everybody's.
+/// Go: pidleput.
 pub(crate) fn drain_to_idle(locked: &mut Locked, p: &'static P, spinning: bool) {
     if spinning {
         SCHED.spinning.fetch_sub(1, Ordering::Relaxed);

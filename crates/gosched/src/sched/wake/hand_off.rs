@@ -10,11 +10,13 @@ use gosched_fiber::lock::LockGuard as Guard;
 use std::sync::atomic::Ordering;
 
 /// What an M that has no P any more leaves behind. The caller owns the P.
+/// Go: handoffp.
 pub(crate) fn hand_off(p: &'static P) {
     hand_off_locked(SCHED.lock.lock(), p);
 }
 
 /// As [`hand_off`], by a holder of the lock.
+/// Go: handoffp.
 pub(crate) fn hand_off_locked(mut locked: Guard<'_, Locked>, p: &'static P) {
     if stopping::is_stopping() {
         stopping::count_stopped(&mut locked, p);

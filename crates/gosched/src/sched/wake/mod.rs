@@ -28,6 +28,7 @@ use std::sync::atomic::Ordering;
 
 /// Starts a spinner if a P is idle and nobody spins. To be called after each submission, with
 /// preemption off.
+/// Go: wakep.
 #[inline]
 pub(crate) fn wake_if_idle() {
     if waking::is_spinner_wanted_after_submit(&SCHED.idle_ps, &SCHED.spinning) {
@@ -36,6 +37,7 @@ pub(crate) fn wake_if_idle() {
 }
 
 /// The cold part of [`wake_if_idle`].
+/// Go: wakep, once a P is idle.
 #[cold]
 #[inline(never)]
 pub(crate) fn start_spinner() {
@@ -62,12 +64,14 @@ pub(crate) fn may_spin() -> bool {
     waking::may_spin(SCHED.procs() as u32, &SCHED.idle_ps, &SCHED.spinning)
 }
 
+/// Go: becomeSpinning.
 pub(crate) fn start_spinning(m: &'static M) {
     m.spinning.store(true, Ordering::Relaxed);
     waking::start_spinning(&SCHED.spinning);
 }
 
 /// It has found work: wakes the next, since there may be more.
+/// Go: resetspinning.
 pub(crate) fn stop_spinning(m: &'static M) {
     m.spinning.store(false, Ordering::Relaxed);
     waking::stop_spinning_with_work(&SCHED.spinning);
@@ -84,6 +88,7 @@ pub(crate) fn become_idle(locked: &mut Locked, m: &'static M, p: &'static P) {
 }
 
 /// Steps 2 and 3 of an M without work: a P to go on with, if there is work after all.
+/// Go: checkRunqsNoP.
 pub(crate) fn recheck_for_work(m: &'static M) -> Option<&'static P> {
     waking::recheck_for_work(is_work_anywhere, || {
         let mut locked = SCHED.lock.lock();

@@ -61,6 +61,7 @@ impl StopReason {
 }
 
 /// One stopper at a time.
+/// Go: worldsema.
 static STOPPER_ACTIVE: AtomicBool = AtomicBool::new(false);
 
 /// The reason of the last stop; for reports.
@@ -74,6 +75,7 @@ pub(crate) fn last_reason() -> &'static str {
 }
 
 /// Stops the world, runs `f` in it, and lets it go on. `f` must not allocate, block or panic.
+/// Go: stopTheWorld … startTheWorld.
 ///
 /// A goroutine keeps its M and, unless `f` changes that, its P. An ordinary thread has none.
 pub(crate) fn with_world_stopped<R>(reason: StopReason, f: impl FnOnce(WorldStopped) -> R) -> R {
@@ -192,6 +194,7 @@ fn enter_from_host(m: &'static M) -> &'static M {
 }
 
 /// Proof that the world is stopped.
+/// Go: worldStop.
 #[derive(Debug)]
 pub(crate) struct WorldStopped {
     /// The M of a goroutine that stopped it.
@@ -199,6 +202,7 @@ pub(crate) struct WorldStopped {
 }
 
 /// An error is the lock, if some P has not stopped by then: whoever has that may take all back.
+/// Go: stopTheWorldWithSema.
 fn stop_the_world(
     own: Option<&'static M>,
     deadline: Instant,
@@ -237,6 +241,7 @@ fn stop_the_world(
 /// How long the stopper waits before it asks again.
 const PREEMPT_INTERVAL: Duration = Duration::from_millis(1);
 
+/// Go: preemptall.
 fn preempt_all(own: Option<&'static M>) {
     for m in SCHED.all_ms() {
         if m.p().is_some() && !own.is_some_and(|own| ptr::eq(own, m)) {
@@ -249,6 +254,7 @@ fn preempt_all(own: Option<&'static M>) {
     sysmon_alarm::wake_sysmon();
 }
 
+/// Go: startTheWorldWithSema.
 fn start_the_world(mut locked: Guard<'static, Locked>, own: Option<&'static M>) {
     locked.set_attention(STOPPING, false);
     locked.stop_wait = 0;
@@ -291,6 +297,7 @@ const START_BATCH: usize = 64;
 
 /// Changes the number of Ps: in a stopped world. `ps` has those that were never made, and `table`
 /// the order of stealing.
+/// Go: procresize.
 pub(crate) fn proc_resize(stopped: &WorldStopped, procs: usize) {
     let before = SCHED.procs();
     SCHED.procs.store(procs as u32, Ordering::Relaxed);

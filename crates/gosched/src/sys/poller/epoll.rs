@@ -16,6 +16,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Epoll {
     epoll: OwnedFd,
+    /// Go: netpollEventFd.
     wake_fd: OwnedFd,
     /// Which of [`WaitCall::NONBLOCKING_ORDER`] and [`WaitCall::BLOCKING_ORDER`] the system grants: those before were refused.
     nonblocking_call: AtomicUsize,

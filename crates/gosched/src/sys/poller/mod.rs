@@ -21,16 +21,20 @@ use std::time::Duration;
 /// See the top of this file. Only `add` may take memory.
 pub(crate) trait Poller: Sync + Send + std::fmt::Debug {
     /// Tells of `fd` from now on, under the name of `key`.
+    /// Go: netpollopen.
     fn add(&self, fd: RawFd, key: usize) -> io::Result<()>;
 
     /// Tells nothing of it any more; what others have been told just now may still be on its way.
+    /// Go: netpollclose.
     fn remove(&self, fd: RawFd, key: usize);
 
     /// Somebody waits for this: said after it is known to those who are told.
+    /// Go: netpollarm.
     fn arm(&self, key: usize, what: Direction);
 
     /// What has happened; waits for it, up to `timeout`, if that is not zero. May come back early, with
     /// nothing.
+    /// Go: netpoll.
     fn poll(&self, buffer: &mut EventBuffer, timeout: Option<Duration>);
 
     /// Waits until there is something to be told, up to `timeout`, or until `stop` can be read. True: there
@@ -38,6 +42,7 @@ pub(crate) trait Poller: Sync + Send + std::fmt::Debug {
     fn wait_for_events(&self, stop: RawFd, timeout: Duration) -> bool;
 
     /// See the top of this file.
+    /// Go: netpollBreak.
     fn interrupt(&self);
 
     /// Takes an interruption back that nobody has come back for.
@@ -101,6 +106,7 @@ impl EventBuffer {
 }
 
 /// The one of this process, made when it is first asked for.
+/// Go: netpollinit.
 ///
 /// # Errors
 /// The system refuses a descriptor.
