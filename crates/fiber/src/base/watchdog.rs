@@ -7,6 +7,8 @@
 //!
 //! The same holds for the thread that has the lock. Where the kernel keeps taking CPUs from the threads of this process,
 //! they get a small share too, and the report has not hung before the process has run for [`REPORT_CPU_BUDGET`] without it.
+//! And where more threads want to run than the machine has CPUs, a hand-over of that lock takes longer in proportion: so do
+//! the seconds without CPU time ([`MAX_LOAD_FACTOR`] at most).
 //!
 //! The handler may run on any thread, beside the reporter. [`GENERATION`] is even while the clock runs, and odd while it is paused
 //! or being set. Reporter: 1. makes the turn odd; 2. changes the rest, or writes; 3. makes it even. Handler: 1. reads the turn,
@@ -18,6 +20,8 @@ use std::time::Duration;
 
 /// After so many seconds without CPU time a report hangs.
 const MAX_IDLE_ALARMS: u32 = 10;
+/// The most by which a busy machine lengthens [`MAX_IDLE_ALARMS`].
+const MAX_LOAD_FACTOR: u32 = 6;
 /// How long a report may run without a word.
 pub const REPORT_CPU_BUDGET: Duration = Duration::from_secs(10);
 /// Less CPU time than this is none: the handler itself takes some.
@@ -135,7 +139,7 @@ fn check_progress() {
         return;
     }
     let on_hang = ON_HANG.load(Ordering::Relaxed);
-    if now.is_hung(used, process) && on_hang != 0 {
+    if now.is_hung(used, process, load_factor()) && on_hang != 0 {
         // SAFETY: only `start` stores there.
         let on_hang = unsafe { std::mem::transmute::<usize, fn() -> !>(on_hang) };
         on_hang();
@@ -145,6 +149,25 @@ fn check_progress() {
     PROCESS_RAN.store(now.process.ran, Ordering::Relaxed);
     PROCESS_LOST_CPUS.store(now.process.lost_cpus, Ordering::Relaxed);
     alarm(1);
+}
+
+/// How many threads want each CPU, as the kernel counted them in the last minute: from 1 to [`MAX_LOAD_FACTOR`].
+fn load_factor() -> u32 {
+    // SAFETY: all-zero is a valid record.
+    let mut system: libc::sysinfo = unsafe { std::mem::zeroed() };
+    // SAFETY: all-zero is a valid set.
+    let mut cpus: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: writes a record.
+    let is_known = unsafe { libc::sysinfo(&raw mut system) } == 0;
+    // SAFETY: writes a set of that size.
+    let has_cpus = unsafe { libc::sched_getaffinity(0, size_of_val(&cpus), &raw mut cpus) } == 0;
+    if !is_known || !has_cpus {
+        return 1;
+    }
+    // SAFETY: a valid set.
+    let cpus = unsafe { libc::CPU_COUNT(&cpus) }.max(1) as u64;
+    let load = u64::from(system.loads[0]) >> libc::SI_LOAD_SHIFT;
+    (load / cpus).clamp(1, u64::from(MAX_LOAD_FACTOR)) as u32
 }
 
 /// What all threads of the process together have done so far.
@@ -191,8 +214,8 @@ impl Progress {
         }
     }
 
-    fn is_hung(self, used: u64, process: Process) -> bool {
-        let is_silent = self.idle_alarms >= MAX_IDLE_ALARMS;
+    fn is_hung(self, used: u64, process: Process, load_factor: u32) -> bool {
+        let is_silent = self.idle_alarms >= MAX_IDLE_ALARMS * load_factor;
         let lost_cpus = process.lost_cpus.saturating_sub(self.process.lost_cpus);
         let is_starved = lost_cpus >= u64::from(self.idle_alarms) * LOST_CPUS_PER_RING;
         let ran = process.ran.saturating_sub(self.process.ran);
@@ -210,6 +233,10 @@ mod tests {
     /// At which ring a report hangs that gets `nanos` of CPU time a second, if it does within `rings`; in a process whose
     /// threads together do `process` in a second.
     fn hangs_at(rings: u64, nanos: u64, process: Process) -> Option<u64> {
+        hangs_at_load(1, rings, nanos, process)
+    }
+
+    fn hangs_at_load(load_factor: u32, rings: u64, nanos: u64, process: Process) -> Option<u64> {
         let end = REPORT_CPU_BUDGET.as_nanos() as u64;
         let mut progress = Progress {
             cpu_deadline_nanos: end,
@@ -221,7 +248,7 @@ mod tests {
             let used = ring * nanos;
             let process = Process { ran: ring * process.ran, lost_cpus: ring * process.lost_cpus };
             progress = progress.after_alarm(used, process);
-            progress.is_hung(used, process)
+            progress.is_hung(used, process, load_factor)
         })
     }
 
@@ -241,6 +268,13 @@ mod tests {
         // The others run, and lose no CPU: there is a CPU for the one that has the lock.
         let busy = Process { ran: 1000 * MILLI, lost_cpus: 1 };
         assert_eq!(hangs_at(300, 0, busy), Some(u64::from(MAX_IDLE_ALARMS)));
+    }
+
+    #[test]
+    fn a_report_on_a_busy_machine_has_more_time_to_get_a_lock() {
+        let is_silent_for = u64::from(3 * MAX_IDLE_ALARMS);
+        assert_eq!(hangs_at_load(3, 300, 0, IDLE), Some(is_silent_for));
+        assert!((1..=MAX_LOAD_FACTOR).contains(&load_factor()));
     }
 
     #[test]
