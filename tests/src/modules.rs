@@ -52,6 +52,15 @@ impl Modules {
         (0..=item.len()).rev().find_map(|len| self.modules.get(&item[..len]))
     }
 
+    /// Where an item comes from: itself, or what the root re-exports by that name.
+    pub fn behind_re_export<'a>(&'a self, item: &'a ItemPath) -> &'a [String] {
+        let is_module =
+            item.first().is_none_or(|name| self.modules.contains_key(std::slice::from_ref(name)));
+        let root = self.modules.get::<[String]>(&[]).filter(|_| !is_module);
+        let exported = root.into_iter().flat_map(|root| &root.references).map(|(_, path)| path);
+        exported.into_iter().find(|path| path.last() == item.first()).unwrap_or(item)
+    }
+
     /// From each module below `prefix` to the others below it that it refers to, with the first line that does.
     pub fn edges<'a>(&'a self, prefix: &'a [String]) -> BTreeMap<&'a [String], Edges<'a>> {
         let edges_of = |module: &'a Module| {

@@ -48,32 +48,34 @@ mod model;
 pub use api::alloc;
 #[cfg(not(loom))]
 pub use api::blocking::{blocking, blocking_now};
-#[cfg(not(loom))]
-pub use api::builder::{Builder, go};
-#[cfg(not(loom))]
-pub use api::goroutine::{GoId, Goroutine, current, id, park, park_timeout};
 #[cfg(all(feature = "hyper", not(loom)))]
 pub use api::hyper;
-#[cfg(not(loom))]
-pub use api::join::{JoinFuture, JoinHandle, ScopedJoinHandle};
-#[cfg(not(loom))]
-pub use api::packet::JoinError;
 #[cfg(not(loom))]
 pub use api::run::run;
 #[cfg(not(loom))]
 pub use api::runtime;
 #[cfg(not(loom))]
-pub use api::scope::{Scope, scope};
-#[cfg(not(loom))]
 pub use api::stack::with_stack;
 #[cfg(not(loom))]
-pub use api::thread::{host, lock_os_thread, unlock_os_thread, yield_now};
+pub use api::thread::{lock_os_thread, unlock_os_thread, yield_now};
 #[cfg(not(loom))]
 pub use block::chan::{self, chan};
 #[cfg(not(loom))]
 pub use block::exit::goexit;
 #[cfg(not(loom))]
 pub use block::future::block_on;
+#[cfg(not(loom))]
+pub use block::goroutine::builder::{Builder, go};
+#[cfg(not(loom))]
+pub use block::goroutine::host::host;
+#[cfg(not(loom))]
+pub use block::goroutine::join::{JoinFuture, JoinHandle, ScopedJoinHandle};
+#[cfg(not(loom))]
+pub use block::goroutine::packet::JoinError;
+#[cfg(not(loom))]
+pub use block::goroutine::scope::{Scope, scope};
+#[cfg(not(loom))]
+pub use block::goroutine::{GoId, Goroutine, current, id, park, park_timeout};
 #[cfg(not(loom))]
 pub use block::select::Select;
 #[cfg(not(loom))]

@@ -23,9 +23,10 @@
 //! gosched::go(move || println!("{rc}")); // E0277: a goroutine may run on another thread
 //! ```
 
-use super::builder::start;
-use super::{packet, run, virtual_time};
+use super::{run, virtual_time};
 use crate::block::exit::GoExit;
+use crate::block::goroutine::builder::start;
+use crate::block::goroutine::packet;
 use crate::gmp::test_group::TestGroup;
 use crate::observe;
 use crate::sched::{self, Backend, SpawnOptions, SpawnRequest};

@@ -4,8 +4,8 @@
 #![doc = include_str!("hyper_example.txt")]
 #![doc = "```"]
 
-use crate::api::builder::go;
 use crate::block::future::block_on;
+use crate::block::goroutine::go;
 use crate::block::io::async_wait::AsyncWait;
 use crate::block::net::TcpStream;
 use crate::block::sync::Mutex;

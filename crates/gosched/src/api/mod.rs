@@ -2,18 +2,15 @@
 
 pub mod alloc;
 pub mod attributes;
+#[cfg(all(not(loom), target_os = "linux"))]
+mod before_main;
 pub(crate) mod blocking;
-pub(crate) mod builder;
-pub(crate) mod goroutine;
 #[cfg(feature = "hyper")]
 pub mod hyper;
-pub(crate) mod join;
-pub(crate) mod packet;
 pub(crate) mod panic;
 pub mod rules;
 pub(crate) mod run;
 pub mod runtime;
-pub(crate) mod scope;
 pub(crate) mod stack;
 pub(crate) mod thread;
 pub(crate) mod virtual_time;

@@ -1,19 +1,13 @@
 //! Panics of goroutines: what is printed.
 
+use crate::block::exit::panic_message;
 use crate::gmp::current;
 use crate::sched;
-use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// The text of a payload, where it is one.
-pub(crate) fn message(payload: &(dyn Any + Send)) -> Option<&str> {
-    let text = payload.downcast_ref::<&'static str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-}
 
 /// Puts a panic hook in force that names goroutines, in front of the one that was there. A hook that
 /// the program sets itself later replaces it. Called before `main` where the system lets us, else
@@ -54,7 +48,7 @@ fn report(info: &PanicHookInfo<'_>, id: u64, name: Option<&str>) {
     if let Some(location) = info.location() {
         let _ = write!(text, " at {location}");
     }
-    let payload = message(info.payload()).unwrap_or("Box<dyn Any>");
+    let payload = panic_message(info.payload()).unwrap_or("Box<dyn Any>");
     let _ = writeln!(text, ":\n{payload}");
     text.extend(seed_note());
     let trace = Backtrace::capture();

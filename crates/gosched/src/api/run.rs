@@ -1,7 +1,7 @@
 //! From an ordinary thread into the world of goroutines.
 
-use super::builder::start;
-use super::packet;
+use crate::block::goroutine::builder::start;
+use crate::block::goroutine::packet;
 use crate::gmp::current;
 use crate::gmp::reason::WaitReason;
 use crate::sched::SpawnOptions;

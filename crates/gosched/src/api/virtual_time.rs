@@ -3,7 +3,7 @@
 //! The process is the test program again, told to run that one test, on one P, with a seed. So nothing else
 //! runs beside the test, and its clock and its scheduler are the process's.
 
-use super::panic::message;
+use crate::block::exit::panic_message;
 use crate::sched;
 use crate::sys::{clock, random};
 use std::any::Any;
@@ -93,7 +93,7 @@ pub(crate) fn begin() {
 pub(crate) fn end(result: Result<i32, Box<dyn Any + Send>>) -> ! {
     sched::set_deadlock_is_fatal(false);
     let code = result.unwrap_or_else(|payload| {
-        let text = message(&*payload).unwrap_or("Box<dyn Any>");
+        let text = panic_message(&*payload).unwrap_or("Box<dyn Any>");
         println!("\n{PANIC_PREFIX}{}", fold(text));
         101
     });

@@ -126,3 +126,9 @@ fn resume_goexit() {
         resume_unwind(Box::new(GoExit));
     }
 }
+
+/// The text of a payload, where it is one.
+pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> Option<&str> {
+    let text = payload.downcast_ref::<&'static str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+}

@@ -3,6 +3,7 @@
 //! finds a sign, and does not wait.
 
 use super::waiter::{Fired, Wakeup};
+use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::timer::{Timer, TimerKind};
@@ -90,7 +91,7 @@ impl Alarm {
 
     /// From now on.
     pub(crate) fn start(&self, when: u64) {
-        if sched::is_multi_thread_goroutine() || clock::is_virtual() {
+        if current::is_fiber() || clock::is_virtual() {
             // SAFETY: alive — stopped before it goes; it is a local of every caller, and stays where it
             // is.
             unsafe { sched::start_timer(&self.timer, when) };

@@ -6,6 +6,7 @@ pub mod context;
 pub(crate) mod exit;
 pub mod fs;
 pub(crate) mod future;
+pub(crate) mod goroutine;
 #[macro_use]
 pub mod io;
 pub(crate) mod limit;

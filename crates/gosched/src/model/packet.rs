@@ -1,4 +1,4 @@
-//! The word of a join packet, as a twin of `api::packet`: there it lies in the middle of a record
+//! The word of a join packet, as a twin of `block::goroutine::packet`: there it lies in the middle of a record
 //! that is generic, freed by hand, and wakes by calls into the scheduler.
 //!
 //! The same steps on the same states; being made ready is a wake-up here. The result is seen by

@@ -104,11 +104,13 @@ fn unknown(module: &Module<'_>) -> Symbol {
 }
 
 /// Modules of this crate that are of no interest to who reads about the program.
-const RUNTIME_MODULES: [&str; 14] = [
+const RUNTIME_MODULES: [&str; 16] = [
     "api::attributes",
-    "api::packet",
+    "block::goroutine::packet",
     "block::call",
+    "block::chan::any_chan",
     "block::chan::core",
+    "block::chan::wait",
     "block::exit",
     "block::io::polled",
     "block::limit",
@@ -182,10 +184,19 @@ mod tests {
     }
 
     #[test]
+    fn the_modules_of_the_runtime_exist() {
+        for module in RUNTIME_MODULES {
+            let path = format!("{}/src/{}", env!("CARGO_MANIFEST_DIR"), module.replace("::", "/"));
+            let files = [format!("{path}.rs"), format!("{path}/mod.rs")];
+            assert!(files.iter().any(|file| std::path::Path::new(file).exists()), "{module}");
+        }
+    }
+
+    #[test]
     fn what_the_runtime_does_is_of_no_interest() {
         for name in [
-            "gosched::sched::moving::park_inside",
-            "<gosched::sched::state::Locked>::push",
+            "gosched::sched::switch::park::park_in_runtime",
+            "<gosched::sched::state::global::Locked>::push",
             "core::ops::function::FnOnce::call_once",
         ] {
             assert!(is_runtime(&symbol(name, None)), "{name}");
@@ -200,7 +211,7 @@ mod tests {
         assert!(!is_runtime(&symbol("recv", ours("block/chan/receiver.rs"))));
         let published = format!("/x/gosched-{}/src/sched/mod.rs", env!("CARGO_PKG_VERSION"));
         assert!(is_runtime(&symbol("park", Some(published))));
-        for file in ["/home/me/sched/mod.rs", "/home/me/context/src/lib.rs", "src/sched/mod.rs"] {
+        for file in ["/home/me/sched/mod.rs", "/home/me/fiber/src/lib.rs", "src/sched/mod.rs"] {
             assert!(!is_runtime(&symbol("park", Some(file.into()))), "{file}");
         }
         assert!(is_runtime(&symbol(

@@ -209,11 +209,6 @@ impl Drop for RuntimeGuard {
     }
 }
 
-/// Whether the caller is a goroutine that moves.
-pub(crate) fn is_multi_thread_goroutine() -> bool {
-    current::is_fiber()
-}
-
 /// Whether one who finds a lock taken should look again before it waits: its holder may run, and nobody
 /// here could run instead.
 /// Go: sync_runtime_canSpin.

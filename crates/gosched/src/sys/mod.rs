@@ -62,9 +62,6 @@ pub(crate) mod transfer;
 #[path = "thread_status_none.rs"]
 pub(crate) mod thread_status;
 
-#[cfg(all(not(loom), target_os = "linux"))]
-mod before_main;
-
 #[cfg(not(loom))]
 pub(crate) use gosched_fiber::lock::Lock;
 

@@ -15,6 +15,7 @@
 use super::error::{Cause, ContextError};
 use super::slots::Slots;
 use crate::block::chan::{self, Closer, Receiver};
+use crate::block::goroutine;
 use crate::block::sync::Mutex;
 use crate::block::time::{Timer, after_func};
 use std::sync::{Arc, OnceLock, Weak};
@@ -184,7 +185,7 @@ impl Node {
         let mut state = self.state.lock_no_unwind();
         if state.cancellation.is_some() {
             drop(state);
-            crate::go(f);
+            goroutine::go(f);
             return Registered::Runs;
         }
         if state.never_ends {
@@ -241,7 +242,7 @@ pub(super) fn cancel(node: &Arc<Node>, over: Arc<Cancellation>) {
         other.propagated.core().receive();
     }
     over.propagated.core().close();
-    funcs.into_iter().for_each(|func| drop(crate::go(func)));
+    funcs.into_iter().for_each(|func| drop(goroutine::go(func)));
 }
 
 impl Drop for Node {

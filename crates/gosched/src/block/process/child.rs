@@ -3,6 +3,7 @@
 use super::{ExitStatus, Output};
 use crate::block::before_wait;
 use crate::block::call;
+use crate::block::goroutine;
 use crate::block::io::names::*;
 use crate::block::signal::Signal;
 use crate::block::sync::Mutex;
@@ -136,7 +137,7 @@ impl Child {
         let stderr = self.stderr.take();
         // One of them by another goroutine: a child that fills one pipe must not wait for the other.
         let stderr = stderr.map(|stderr| match self.stdout {
-            Some(_) => Reading::Begun(crate::go(move || all_of(stderr))),
+            Some(_) => Reading::Begun(goroutine::go(move || all_of(stderr))),
             None => Reading::Done(all_of(stderr)),
         });
         let stdout = self.stdout.take().map_or(Ok(Vec::new()), all_of);
@@ -153,7 +154,7 @@ impl Child {
 
 /// Reading one of the streams.
 enum Reading {
-    Begun(crate::JoinHandle<io::Result<Vec<u8>>>),
+    Begun(goroutine::JoinHandle<io::Result<Vec<u8>>>),
     Done(io::Result<Vec<u8>>),
 }
 

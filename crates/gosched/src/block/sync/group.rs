@@ -3,6 +3,7 @@
 use super::{Mutex, Semaphore, WaitGroup};
 use crate::block::context::{CancelGuard, Context};
 use crate::block::exit::GoExit;
+use crate::block::goroutine;
 use std::any::Any;
 use std::error::Error;
 use std::fmt;
@@ -111,7 +112,7 @@ impl<E: Send + 'static> Group<E> {
     {
         self.inner.all.add(1);
         let place = Place { group: self.inner.clone(), limit };
-        crate::go(move || {
+        goroutine::go(move || {
             let place = place;
             match catch_unwind(AssertUnwindSafe(f)) {
                 Ok(Ok(())) => {}

@@ -2,6 +2,7 @@
 
 use super::{Mutex, OnceLock};
 use crate::block::chan::{self, Receiver};
+use crate::block::goroutine;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
@@ -64,7 +65,7 @@ impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
     {
         let (sender, receiver) = chan::chan(1);
         let part = self.begin(key);
-        crate::go(move || {
+        goroutine::go(move || {
             let given = match part {
                 Part::Waits(call) => call.wait_quietly(),
                 Part::Leads(flight) => Some(flight.land(f())),

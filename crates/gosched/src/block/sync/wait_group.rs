@@ -2,6 +2,7 @@
 
 use super::parking::{Guarded, WaitOptions, WaitOutcome};
 use crate::block::before_wait;
+use crate::block::goroutine;
 use crate::block::waiter::WaitQueue;
 use crate::gmp::reason::WaitReason;
 use crate::sys::clock;
@@ -139,7 +140,7 @@ impl WaitGroup {
         }
         self.add(1);
         let done = Done(self.clone());
-        crate::go(move || {
+        goroutine::go(move || {
             let _done = done;
             f();
         });

@@ -1,6 +1,7 @@
 //! Work that may take so long and no longer.
 
 use crate::block::context::{self, Context};
+use crate::block::goroutine;
 use std::fmt;
 use std::panic::resume_unwind;
 use std::time::Duration;
@@ -45,7 +46,7 @@ where
 {
     // Not by a timer: what ends because its context is over has not ended in time.
     let (ctx, guard) = context::background().with_guard_timeout(duration);
-    match crate::go(move || f(ctx)).join_timeout(duration) {
+    match goroutine::go(move || f(ctx)).join_timeout(duration) {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(error)) => match error.try_into_panic() {
             Ok(payload) => resume_unwind(payload),

@@ -13,7 +13,7 @@
 //! Goroutine: 1. writes the result; 2. moves the word to `DONE`; 3. makes ready whom it found there.
 //! Handle: 1. moves the word from `EMPTY` to its own G, and parks; 2. reads the result.
 
-use super::panic;
+use super::host::host;
 use super::scope::ScopeData;
 use crate::block::exit::{self, GoExit};
 use crate::block::limit::{Alarm, AlarmEffect};
@@ -146,7 +146,7 @@ impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Reason::Exit => f.write_str("the goroutine called goexit"),
-            Reason::Panic(payload) => match panic::message(&**payload) {
+            Reason::Panic(payload) => match exit::panic_message(&**payload) {
                 Some(message) => write!(f, "the goroutine panicked: {message}"),
                 None => f.write_str("the goroutine panicked"),
             },
@@ -286,7 +286,7 @@ unsafe fn wake_future<T>(packet: *mut Packet<T>) {
     state.store(DONE, Ordering::Release);
     if let Some(waker) = waker {
         // Code of whoever waits: not with thread-locals that are gone.
-        crate::host(move || drop(catch_unwind(AssertUnwindSafe(|| waker.wake()))));
+        host(move || drop(catch_unwind(AssertUnwindSafe(|| waker.wake()))));
     }
 }
 
@@ -315,7 +315,7 @@ impl Leftover {
 #[cold]
 fn free_elsewhere(leftover: Leftover) {
     match current::goroutine() {
-        Some(g) if !g.is_thread() => crate::host(move || drop(crate::go(move || leftover.free()))),
+        Some(g) if !g.is_thread() => host(move || drop(crate::go(move || leftover.free()))),
         _ => leftover.free(),
     }
 }

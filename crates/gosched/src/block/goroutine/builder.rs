@@ -1,6 +1,6 @@
 //! Starting goroutines.
 
-use super::goroutine::Goroutine;
+use super::Goroutine;
 use super::join::JoinHandle;
 use super::packet::{self, Packet, PacketHandle};
 use crate::gmp::current;

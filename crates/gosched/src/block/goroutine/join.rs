@@ -1,7 +1,7 @@
 //! Waiting for a goroutine's end.
 
-use super::goroutine::{GoId, Goroutine};
 use super::packet::{JoinError, Outcome, PacketHandle};
+use super::{GoId, Goroutine};
 use crate::block::exit;
 use crate::gmp::reason::WaitReason;
 use crate::sys::clock;

@@ -1,5 +1,14 @@
 //! Who a goroutine is: number, name, labels, and a way to let it go on.
 
+pub(crate) mod builder;
+pub(crate) mod host;
+pub(crate) mod join;
+pub(crate) mod packet;
+pub(crate) mod scope;
+
+pub(crate) use builder::go;
+pub(crate) use join::JoinHandle;
+
 use crate::block::exit;
 use crate::block::limit::{Alarm, AlarmEffect};
 use crate::gmp::current;
