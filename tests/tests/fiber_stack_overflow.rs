@@ -293,7 +293,7 @@ fn check(text: &str, innermost: &str) {
     assert!(lines[first + 4].ends_with(" [running]:"), "{text}");
     assert!(lines[first + 5].contains(innermost), "the innermost frame: {text}");
     let root = lines.iter().rfind(|line| line.ends_with("(...)")).unwrap();
-    assert!(root.contains("enter") || root.contains("root"), "the outermost frame: {text}");
+    assert!(root.contains("restart_stack") || root.contains("root"), "the outermost frame: {text}");
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn a_goroutine_that_does_not_stop_holds_up_the_stopper_and_nobody_else() {
     // The goroutine that does not stop is named, and shown.
     until("the stall is reported", || {
         has("runtime: the world does not stop for set_procs: 1 of 3 Ps have not stopped in")
-            && has("created by hostile_program::stop_beside_a_deaf_one in goroutine 1")
+            && has("created by hostile_program::resize_beside_unstoppable in goroutine 1")
     });
     drop(child.stdin.take());
     let output = child.wait_with_output().expect("its end");
