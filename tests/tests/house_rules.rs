@@ -150,6 +150,61 @@ fn chapters_stay_short_and_name_real_tests() {
     assert!(chapters >= 5);
 }
 
+/// A path in backquotes leads to a file or a folder, and a function before it, as in "`f` (`x/y.rs`)", is defined there;
+/// so is each name in the second column of the glossary, in the files or folders of the third.
+#[test]
+fn the_architecture_names_what_is_there() {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let source = root().join("crates/gosched/src");
+    let places = [root(), source.clone(), source.join("sched"), root().join("crates/fiber/src")];
+    let find = |path: &str| places.iter().map(|place| place.join(path)).find(|path| path.exists());
+    let is_path = |name: &str| name.ends_with(".rs") || (name.ends_with('/') && name.len() > 1);
+    let defines = |path: &Path, name: &str| {
+        let mut files = Vec::new();
+        if path.is_dir() {
+            visit(path, &mut files);
+        } else {
+            files.push((path.to_owned(), std::fs::read_to_string(path).unwrap()));
+        }
+        let kinds = ["fn ", "struct ", "enum ", "trait ", "static ", "macro_rules! "];
+        kinds.iter().any(|kind| {
+            let is_end = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+            let definition = format!("{kind}{name}");
+            files.iter().any(|(_, text)| text.split(&definition).skip(1).any(is_end))
+        })
+    };
+    let (mut paths, mut names) = (0, 0);
+    for line in text.lines() {
+        let quoted: Vec<&str> = line.split('`').collect();
+        for (at, name) in quoted.iter().enumerate().skip(1).step_by(2) {
+            if !is_path(name) {
+                continue;
+            }
+            let path = find(name).unwrap_or_else(|| panic!("{name} is not there"));
+            paths += 1;
+            if at >= 3 && quoted[at - 1] == " (" {
+                assert!(defines(&path, quoted[at - 2]), "{name} has no `{}`", quoted[at - 2]);
+                names += 1;
+            }
+        }
+        let columns: Vec<&str> = line.split(" | ").collect();
+        if let [_, ours, files] = columns[..]
+            && files.contains('`')
+            && ours.contains('`')
+        {
+            let files: Vec<_> = files.split('`').skip(1).step_by(2).filter_map(find).collect();
+            for name in ours.split('`').skip(1).step_by(2) {
+                let name = name.trim_end_matches('!');
+                let name = name.split("::").next().unwrap_or(name);
+                let is_defined = files.iter().any(|file| defines(file, name));
+                assert!(is_defined, "the glossary: `{name}` is not in {files:?}");
+                names += 1;
+            }
+        }
+    }
+    assert!(paths > 100 && names > 80, "{paths} paths, {names} names");
+}
+
 #[test]
 fn platform_conditions_stand_on_mod_lines() {
     for (path, text) in product() {

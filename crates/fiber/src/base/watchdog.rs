@@ -166,7 +166,7 @@ fn load_factor() -> u32 {
     }
     // SAFETY: a valid set.
     let cpus = unsafe { libc::CPU_COUNT(&cpus) }.max(1) as u64;
-    let load = u64::from(system.loads[0]) >> libc::SI_LOAD_SHIFT;
+    let load = system.loads[0] >> libc::SI_LOAD_SHIFT;
     (load / cpus).clamp(1, u64::from(MAX_LOAD_FACTOR)) as u32
 }
 

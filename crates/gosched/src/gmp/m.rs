@@ -103,6 +103,7 @@ pub(crate) enum Departure {
     /// Waits. `commit` tells the world so, and returns false if it need not wait any more.
     Park { g: &'static G, commit: Commit, data: *const () },
     /// Is finished.
+    /// Go: goexit0.
     Exit { g: &'static G },
     /// There was no memory for its stack: it never began.
     NoStack { g: &'static G },

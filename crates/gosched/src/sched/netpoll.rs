@@ -80,7 +80,7 @@ fn wait_for(
     desc: &'static PollDesc,
     direction: Direction,
     is_over: impl FnOnce() -> bool,
-    asks: bool,
+    arms_poller: bool,
 ) -> Result<(), Refusal> {
     let readiness = &desc.side(direction).readiness;
     if readiness.prepare_wait()? == WaitDecision::Ready {
@@ -90,7 +90,7 @@ fn wait_for(
         return readiness.finish_wait().map(drop);
     }
     ensure_poll_thread();
-    let waiting = Waiting { desc, direction, arms_poller: asks };
+    let waiting = Waiting { desc, direction, arms_poller };
     // SAFETY: commit — it takes a `Waiting`, and this frame waits.
     unsafe { super::park(WaitReason::Io, commit, ptr::from_ref(&waiting).cast()) };
     readiness.finish_wait().map(drop)
@@ -103,18 +103,19 @@ pub(crate) fn ensure_poll_thread() {
     }
 }
 
+/// Go: netpollblockcommit.
+///
 /// # Safety
 /// - **waiting**: `data` is a `Waiting`, alive until the G is made ready.
-/// Go: netpollblockcommit.
 unsafe fn commit(g: &'static G, data: *const ()) -> bool {
     // SAFETY: waiting — promised by the caller.
-    let &Waiting { desc, direction, arms_poller: asks } = unsafe { &*data.cast::<Waiting>() };
+    let &Waiting { desc, direction, arms_poller } = unsafe { &*data.cast::<Waiting>() };
     // From here on it may be another's.
     let key = desc.key();
     if !desc.side(direction).commit(g) {
         return false;
     }
-    if asks {
+    if arms_poller {
         arm_poller(key, direction);
     }
     true
