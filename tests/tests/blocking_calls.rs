@@ -166,7 +166,7 @@ fn goroutines_that_sleep_a_little_again_and_again_hold_nobody_up() {
 
 // It sleeps for a millisecond between two looks, about.
 #[test]
-fn the_watcher_costs_little_beside_goroutines_that_yield() {
+fn sysmon_costs_little_beside_goroutines_that_yield() {
     wait::retry_until_eq((true, true), || {
         let looks = number(&run(&["watcher", "500"], "2"), "looks ");
         (looks > 0, looks <= 1100)

@@ -61,7 +61,7 @@ fn all_are_shown_while_goroutines_are_preempted_inside_malloc() {
 fn all_are_shown_while_goroutines_change_the_environment() {
     for _ in 0..3 {
         let mut command = command("environment", SOME);
-        // Else the number of Ps is fixed, and the spawner never looks at the limit.
+        // Else the number of Ps is fixed, and the thread maker never looks at the limit.
         command.env_remove("GOMAXPROCS");
         is_whole(&quit(command), SOME).unwrap();
     }

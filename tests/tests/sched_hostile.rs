@@ -207,14 +207,14 @@ fn with_threads(most: u64, arguments: &[&str]) -> Option<(String, String)> {
 
 #[test]
 fn a_thread_that_will_send_is_no_deadlock_where_threads_are_refused() {
-    // Main, that thread, and the spawner.
+    // Main, that thread, and the thread maker.
     let Some((_, err)) = with_threads(3, &["beside a thread", "500"]) else { return };
     assert!(err.contains("refuses a thread for sysmon"), "{err}");
 }
 
 #[test]
 fn goroutines_are_preempted_however_few_threads_there_are() {
-    // Main, the spawner, then sysmon, then more Ms.
+    // Main, the thread maker, then sysmon, then more Ms.
     for most in 2..7 {
         for arguments in [&["loops"][..], &["some of everything"]] {
             let Some((_, err)) = with_threads(most, arguments) else { return };

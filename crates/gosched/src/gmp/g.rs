@@ -60,7 +60,7 @@ pub(crate) struct G {
     /// Where its registers are while it is stopped without a switch: in a marked call, or in a signal handler.
     stopped_registers: AtomicPtr<Registers>,
     /// What it has used of its slice, in nanoseconds, when it was interrupted for another's sake; for the
-    /// watcher.
+    /// sysmon.
     pub(crate) slice_used_nanos: AtomicU64,
     /// How many had been put into the global queue when it was put beside it.
     pub(crate) queue_position: AtomicU64,

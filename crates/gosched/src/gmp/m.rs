@@ -64,7 +64,7 @@ pub(crate) struct M {
     tid: AtomicI32,
     /// How often a request was put off, since its goroutine was outside the program's text.
     pub(crate) deferred: AtomicU32,
-    /// How long it had run when its P was taken, in nanoseconds; the watcher's.
+    /// How long it had run when its P was taken, in nanoseconds; sysmon's.
     pub(crate) cpu_nanos_at_retake: AtomicU64,
     /// When that was, about.
     pub(crate) retaken_at_nanos: AtomicU64,

@@ -1,7 +1,7 @@
 //! A small scheduler for the models of waking: its Ms do what `sched::find` and `sched::idle` do,
 //! with the queues, notes and counts of `gmp` themselves.
 //!
-//! The scheduler's lock is loom's mutex here (`lock` models the real one), and there is no spawner: a
+//! The scheduler's lock is loom's mutex here (`lock` models the real one), and there is no thread maker: a
 //! P for which no M sleeps waits, as there, for the next M that goes to sleep.
 
 use super::item::Item;

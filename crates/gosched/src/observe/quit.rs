@@ -1,8 +1,8 @@
 //! SIGQUIT: all goroutines are shown, and the process ends with status 2, as in Go.
 //!
-//! The handler asks the spawner for a thread that reports: whatever lock the interrupted code holds, the goroutine goes
-//! on meanwhile. Starting a thread allocates, and so does the report: the watcher must not do either, because a goroutine
-//! that was stopped with the allocator's lock gets a P again only through the watcher. Where the lock is never released,
+//! The handler asks the thread maker for a thread that reports: whatever lock the interrupted code holds, the goroutine goes
+//! on meanwhile. Starting a thread allocates, and so does the report: sysmon must not do either, because a goroutine
+//! that was stopped with the allocator's lock gets a P again only through sysmon. Where the lock is never released,
 //! the alarm clock (`watchdog`) has [`write_header_once`] and the list of goroutines written, and ends the process.
 
 use super::{fatal, level};
@@ -29,7 +29,7 @@ static HEADER_WRITTEN: AtomicBool = AtomicBool::new(false);
 /// default action, as every signal with a handler does in `exec`; that is Go's behaviour as well.
 pub(crate) fn install_quit_handler() {
     let Some(now) = signals::disposition(libc::SIGQUIT) else { return };
-    // Where each goroutine is a thread no watcher could answer: the signal stays ignored.
+    // Where each goroutine is a thread no sysmon could answer: the signal stays ignored.
     let is_inherited = now == libc::SIG_IGN
         && IGNORED_AT_START.load(Ordering::Relaxed)
         && sched::backend() == Backend::MultiThread;
@@ -105,7 +105,7 @@ unsafe extern "C" fn on_quit(signal: i32, info: *mut libc::siginfo_t, context: *
     unsafe { *errno = saved };
 }
 
-/// By the spawner.
+/// By the thread maker.
 fn start() {
     let thread = std::thread::Builder::new().name("gosched-dump".into());
     if thread.spawn(show).is_err() {

@@ -56,7 +56,7 @@ fn a_p_can_be_taken_from_a_blocked_m_and_the_goroutine_goes_on_when_it_has_one_a
         wait_until("it runs", || !m().is_null());
         // SAFETY: Ms are never freed.
         let m: &'static M = unsafe { &*m() };
-        // By this thread, or by the watcher, which looks too.
+        // By this thread, or by sysmon, which looks too.
         wait_until("its P is taken", || syscall::retake_unmarked(m) || m.p().is_none());
         assert!(m.p().is_none());
         // All Ps are to be had without it.

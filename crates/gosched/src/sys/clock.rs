@@ -47,7 +47,7 @@ pub(crate) fn real_now() -> u64 {
     nanos(start.elapsed()) + 1
 }
 
-/// What [`real_now`] said last to whoever looks at it often: the watcher.
+/// What [`real_now`] said last to whoever looks at it often: sysmon.
 static COARSE_NOW: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(1));
 
 /// As [`real_now`], some milliseconds ago. While goroutines run, that is: else it stands still.

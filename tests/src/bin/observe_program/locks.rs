@@ -42,7 +42,7 @@ fn main_waits() {
     ALL.store(true, SeqCst);
     until("they are at their locks", || AT_THE_LOCK.load(SeqCst) >= count);
     if kind == "environment" {
-        // The spawner looks at the CPU limit once a second.
+        // The thread maker looks at the CPU limit once a second.
         until("it was changed often", || CHANGES.load(SeqCst) > 10_000);
     }
     out.write_all(b"ready\n").unwrap();

@@ -43,7 +43,7 @@ pub(crate) fn stop() {
 }
 
 /// Main's part in most programs: it lets others go on for the length, and longer where nobody was preempted
-/// yet, since nothing says how soon a busy machine lets the watcher look; then ends them. Its sleeps are part
+/// yet, since nothing says how soon a busy machine lets sysmon look; then ends them. Its sleeps are part
 /// of the test, since all Ps are busy.
 pub(crate) fn wait_and_stop() {
     wait_for_and_stop(|_| true);

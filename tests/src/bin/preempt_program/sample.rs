@@ -69,7 +69,7 @@ pub(crate) fn beats() {
     println!("one {} several {several} none {}", seen[1], seen[0]);
 }
 
-/// Threads that the kernel says run or want to run: those of the sampler and of the watcher are not
+/// Threads that the kernel says run or want to run: those of the sampler and of sysmon are not
 /// counted.
 fn count_runnable_threads(own: i32) -> usize {
     let mut count = 0;

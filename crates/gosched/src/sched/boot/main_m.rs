@@ -25,7 +25,7 @@ pub(crate) fn make_main_m() -> &'static M {
     if let Some(p) = p {
         m.acquire_p(p);
     }
-    // One in stock, and a watcher.
+    // One in stock, and sysmon.
     thread_requests::request_thread();
     m
 }

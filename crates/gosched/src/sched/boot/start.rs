@@ -12,7 +12,7 @@ use crate::sys::{cpu_limit, fatal};
 use gosched_fiber::Size;
 use std::sync::atomic::Ordering;
 
-/// Makes the Ps and starts the spawner. Returns how many Ps there are.
+/// Makes the Ps and starts the thread maker. Returns how many Ps there are.
 /// Go: schedinit.
 ///
 /// # Errors

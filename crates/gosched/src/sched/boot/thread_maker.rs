@@ -1,11 +1,11 @@
 //! The thread that makes threads: nobody else does, ever.
 //!
 //! Creating a thread allocates and takes locks of libc's, which a stopped goroutine may hold; the
-//! scheduler must not wait for those. So whoever finds no M asks, and the spawner makes one: for each
+//! scheduler must not wait for those. So whoever finds no M asks, and the thread maker makes one: for each
 //! P that waits for an M ([`Locked::orphans`](crate::sched::state::global::Locked)), and one in stock.
 //!
 //! The system may refuse. The Ps that wait are then idle again, and work goes on with the Ms there
-//! are; whoever asks next makes the spawner try again.
+//! are; whoever asks next makes the thread maker try again.
 
 use crate::gmp::m::M;
 use crate::sched::monitor::sysmon::{self, StandIn};
@@ -32,7 +32,7 @@ fn run_pending_call() {
     }
 }
 
-/// Starts the spawner: called once.
+/// Starts the thread maker: called once.
 /// Go: startTemplateThread.
 pub(crate) fn start() -> std::io::Result<()> {
     thread_requests::start_helper("gosched-spawner", run_loop)
@@ -65,7 +65,7 @@ fn run_loop() {
             wait_for(None, &mut stand_in);
         }
         thread_requests::REQUESTED.set(0);
-        // PAIR spawner-call: see `call_on_thread_maker`.
+        // PAIR pending-call: see `call_on_thread_maker`.
         fence(Ordering::SeqCst);
         run_pending_call();
         make_threads(&mut stand_in);
@@ -86,7 +86,7 @@ fn run_loop() {
 }
 
 /// Waits for at most `limit`, and less if a thread is asked for. Where the system has refused sysmon a thread, the
-/// spawner does its work meanwhile.
+/// thread maker does its work meanwhile.
 fn wait_for(limit: Option<Duration>, stand_in: &mut StandIn) {
     if sysmon::has_thread() || SCHED.lock.lock().ms == 0 {
         match limit {

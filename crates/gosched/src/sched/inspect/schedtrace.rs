@@ -50,7 +50,7 @@ pub(crate) fn until_due(now: u64) -> u64 {
     DUE.load(Ordering::Relaxed).saturating_sub(now)
 }
 
-/// By the watcher, or by [`print_loop`].
+/// By sysmon, or by [`print_loop`].
 pub(crate) fn print_if_due(now: u64) {
     if now < DUE.load(Ordering::Relaxed) {
         return;
@@ -69,7 +69,7 @@ fn print() {
     out.flush(out.len);
 }
 
-/// Where goroutines are threads there is no watcher: a thread that does nothing else.
+/// Where goroutines are threads there is no sysmon: a thread that does nothing else.
 pub(crate) fn print_loop() {
     loop {
         let now = clock::real_now();
@@ -155,7 +155,7 @@ struct StderrBlock {
 }
 
 impl StderrBlock {
-    /// On the watcher's stack.
+    /// On sysmon's stack.
     const BUFFER_BYTES: usize = 64 << 10;
 
     const fn new() -> StderrBlock {

@@ -82,7 +82,7 @@ pub(crate) struct TraceHeader {
     /// Ms that sleep until the goroutine that they are locked to can run.
     pub(crate) locked_ms: u32,
     pub(crate) stop_wait: u32,
-    /// The watcher sleeps until it is called.
+    /// Sysmon sleeps until it is called.
     pub(crate) sysmon_sleeps: bool,
 }
 

@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What the watcher knows of those who poll.
+/// What sysmon knows of those who poll.
 #[derive(Debug)]
 pub(crate) struct PollWatch {
     /// Which turn it was on each P.
@@ -27,14 +27,14 @@ pub(crate) struct PollWatch {
     false_alarm: bool,
 }
 
-/// The watcher puts so many before all others at a time: it may be wrong about those who stand, and whoever makes
+/// Sysmon puts so many before all others at a time: it may be wrong about those who stand, and whoever makes
 /// room looks for more.
 const SYSMON_POLL_BATCH: usize = 8;
 
 /// See [`PollWatch::tick_urgency`].
 const URGENT_TICKS: u32 = 20;
 
-/// Nobody has looked for so long, where Ps do not stand still: the watcher does.
+/// Nobody has looked for so long, where Ps do not stand still: sysmon does.
 const POLL_OVERDUE_NANOS: u64 = 1_000_000;
 
 impl PollWatch {
@@ -50,7 +50,7 @@ impl PollWatch {
         }
     }
 
-    /// Whether the watcher is to sleep in the poller: somebody waits, all Ps are busy, and none has passed the
+    /// Whether sysmon is to sleep in the poller: somebody waits, all Ps are busy, and none has passed the
     /// scheduler since the last time that this was asked. If one is idle, an M is told to.
     pub(crate) fn decide_to_sleep_in_poller(&mut self) -> bool {
         let (busy, stalled) = self.count_stalled();
@@ -87,7 +87,7 @@ impl PollWatch {
         self.urgent_ticks > 0
     }
 
-    /// Sleeps in the poller, unless `is_called` says that somebody wants the watcher; and takes care of those
+    /// Sleeps in the poller, unless `is_called` says that somebody wants sysmon; and takes care of those
     /// who are ready.
     pub(crate) fn sleep(&mut self, timeout: Duration, is_called: impl Fn() -> bool) {
         let (Some(poller), Some(stop)) = (poller::existing(), poller::sysmon_wake_fd()) else {
@@ -106,7 +106,7 @@ impl PollWatch {
         }
         let mut ready = GList::new();
         events::poll_ready_up_to(SYSMON_POLL_BATCH, &mut ready, Some(Duration::ZERO));
-        // Something is told that is not for us: it must not keep the watcher busy.
+        // Something is told that is not for us: it must not keep sysmon busy.
         self.false_alarm = is_ready && ready.is_empty();
         if self.false_alarm {
             SCHED.lock.lock().poller.silence_if_free(|| poller.clear_interrupt());
@@ -135,7 +135,7 @@ impl PollWatch {
     }
 }
 
-/// Whether nobody but the watcher can poll: all Ps are idle, and there is no thread for an M.
+/// Whether nobody but sysmon can poll: all Ps are idle, and there is no thread for an M.
 pub(crate) fn can_only_sysmon_poll() -> bool {
     thread_requests::is_refused() && SCHED.is_idle() && poller_role::should_poll()
 }

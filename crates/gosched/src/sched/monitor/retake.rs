@@ -1,4 +1,4 @@
-//! What the watcher does about each P: takes it from an M that is blocked, and asks an M to stop whose
+//! What sysmon does about each P: takes it from an M that is blocked, and asks an M to stop whose
 //! goroutine has run for long enough.
 //!
 //! **Marked calls.** The M says that it is in one (`syscall`). If it still is at the next look, the P goes to

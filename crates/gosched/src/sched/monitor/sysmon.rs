@@ -1,9 +1,9 @@
-//! The watcher: a thread of its own, without a P, that takes Ps from Ms that are blocked.
+//! Sysmon: a thread of its own, without a P, that takes Ps from Ms that are blocked.
 //!
 //! It looks at each running P every 20 µs to 10 ms: often after it had something to do, ever more seldom
 //! while it has not. Where all Ps are idle it sleeps until one is not. It
 //! allocates nothing and takes no lock that a goroutine can hold: a goroutine that was stopped with the lock gets
-//! a P again only because of the watcher.
+//! a P again only because of sysmon.
 //!
 //! What it does about each P is in `retake`.
 //!
@@ -71,7 +71,7 @@ fn report_refusal(why: &std::io::Error) {
     }
 }
 
-/// Sysmon's work, on the spawner's thread, while the system refuses sysmon a thread of its own.
+/// Sysmon's work, on the thread maker's thread, while the system refuses sysmon a thread of its own.
 #[derive(Debug, Default)]
 pub(crate) struct StandIn {
     sysmon: Option<Box<Sysmon>>,
@@ -80,7 +80,7 @@ pub(crate) struct StandIn {
 }
 
 impl StandIn {
-    /// Starts sysmon's thread, unless it runs or was refused a short while ago. By the spawner, when there is one M:
+    /// Starts sysmon's thread, unless it runs or was refused a short while ago. By the thread maker, when there is one M:
     /// where the system grants few threads, sysmon is worth more than a second M.
     pub(crate) fn start_sysmon(&mut self) {
         let is_refused = self.refused.is_some_and(|refused| refused.elapsed() < RETRY_AFTER);

@@ -5,7 +5,7 @@
 //! - When no P is busy, one M sleeps *in* the poller: the one that comes last, or is woken for that. While a P
 //!   is busy its M will look soon: somebody in the poller would only wake for what that M is about to find,
 //!   on another CPU. Unless it is seen not to pass the scheduler: then it does not count as busy.
-//! - Where all Ps are busy and none has passed the scheduler for a while, the watcher sleeps in the poller, and
+//! - Where all Ps are busy and none has passed the scheduler for a while, sysmon sleeps in the poller, and
 //!   somebody makes room for what it finds (`monitor::retake`). Where they do pass, but nobody has looked for a
 //!   millisecond, it looks.
 //!

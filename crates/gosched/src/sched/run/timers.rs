@@ -6,7 +6,7 @@
 //!
 //! When Ms sleep, one of them is the *keeper*: it sleeps no longer than until the first timer. Adding an
 //! earlier timer wakes it. Where Ps are idle and there is no keeper, adding one wakes an M that looks
-//! for work in vain and becomes the keeper. Where no P is idle the watcher is there in time (`monitor::sysmon`).
+//! for work in vain and becomes the keeper. Where no P is idle sysmon is there in time (`monitor::sysmon`).
 //!
 //! Who adds: 1. puts the timer into a heap; 2. counts [`ADD_COUNT`] up; 3. lowers `EARLIEST`; 4. if that was
 //! higher, looks at the keeper's time.

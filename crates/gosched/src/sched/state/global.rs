@@ -56,7 +56,7 @@ pub(crate) struct Locked {
     pub(crate) timekeeper: Option<&'static M>,
     /// The role of the M that sleeps in the poller.
     pub(crate) poller: PollRole<M>,
-    /// Ps for which no M was there: the spawner makes one.
+    /// Ps for which no M was there: the thread maker makes one.
     pub(crate) orphans: IntrusiveStack<P>,
     /// Ms whose thread has ended.
     pub(crate) dead_ms: IntrusiveStack<M>,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// Go: sched.lastpoll == 0.
 static POLLER_BLOCKED: AtomicBool = AtomicBool::new(false);
 
-/// How many busy Ps had not passed the scheduler between the watcher's last two looks.
+/// How many busy Ps had not passed the scheduler between sysmon's last two looks.
 pub(crate) static STALLED_PS: AtomicU32 = AtomicU32::new(0);
 
 /// Goroutines that I/O has made ready wait for a P, and nobody has come for them yet.

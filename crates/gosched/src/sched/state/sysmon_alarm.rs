@@ -55,10 +55,10 @@ pub(crate) fn is_asleep() -> bool {
     ASLEEP.load(Ordering::Relaxed)
 }
 
-/// The watcher is in the poller, or about to be.
+/// Sysmon is in the poller, or about to be.
 pub(crate) static SYSMON_IN_POLLER: AtomicBool = AtomicBool::new(false);
 
-/// Calls the watcher out of the poller. It has been told why.
+/// Calls sysmon out of the poller. It has been told why.
 fn wake_sysmon_from_poller() {
     // PAIR watches: one order for this, sysmon's word, and its way into the poller.
     if SYSMON_IN_POLLER.load(Ordering::SeqCst)

@@ -20,17 +20,17 @@ pub(crate) fn request_thread() {
     }
 }
 
-/// A function that the spawner is to call.
+/// A function that the thread maker is to call.
 pub(crate) static PENDING_CALL: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-/// Lets the spawner call `f`, soon: `f` may allocate and create threads. In signal handlers too. False: the process
-/// has no spawner, and never will.
+/// Lets the thread maker call `f`, soon: `f` may allocate and create threads. In signal handlers too. False: the process
+/// has no thread maker, and never will.
 pub(crate) fn call_on_thread_maker(f: fn()) -> bool {
     if forked::is_child() {
         return false;
     }
     PENDING_CALL.store(f as *mut (), Ordering::Relaxed);
-    // PAIR spawner-call: the spawner sees the function, or the caller sees that the spawner was not asked.
+    // PAIR pending-call: the thread maker sees the function, or the caller sees that the thread maker was not asked.
     fence(Ordering::SeqCst);
     request_thread();
     true

@@ -3,7 +3,7 @@
 //!
 //! **Asking.** The word `preempt_request` of an M says what for ([`PreemptReason`]), and in which turn on its P. Whoever asks
 //! sets it, then the request that the way out of the runtime looks at (`Carrier::set_preempt_pending`), then sends the
-//! signal. A request stands until it is served: the watcher asks again. One that is about an earlier turn
+//! signal. A request stands until it is served: sysmon asks again. One that is about an earlier turn
 //! is out of date, and nobody serves it.
 //!
 //! **Serving.** On the way out of the runtime the goroutine leaves as if it yielded. In the signal's handler,

@@ -12,7 +12,7 @@ use crate::sys::fatal::fatal;
 use gosched_fiber::lock::LockGuard as Guard;
 use std::sync::atomic::Ordering;
 
-/// Gives the P to a sleeping M, or to the next one the spawner makes. The caller owns the P; where
+/// Gives the P to a sleeping M, or to the next one the thread maker makes. The caller owns the P; where
 /// the M is to spin, it is counted already.
 /// Go: startm.
 pub(crate) fn start_m(mut locked: Guard<'_, Locked>, p: &'static P, spinning: bool) {

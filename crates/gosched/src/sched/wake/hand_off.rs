@@ -67,7 +67,7 @@ fn pop_next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
 }
 
 /// Gives Ps that wait for a thread to Ms that were stopped with their goroutines: making one may take a lock
-/// that one of those holds. By the watcher.
+/// that one of those holds. By sysmon.
 pub(crate) fn rescue_orphans() {
     let mut locked = SCHED.lock.lock();
     while !locked.orphans.is_empty() && !stopping::is_stopping() {

@@ -51,7 +51,7 @@ pub(crate) fn start_spinner() {
     }
 }
 
-/// As [`start_spinner`], for the spawner that was refused a thread: only an M that is there will do.
+/// As [`start_spinner`], for the thread maker that was refused a thread: only an M that is there will do.
 pub(crate) fn wake_if_m_sleeps() {
     let there = !SCHED.lock.lock().idle_ms.is_empty();
     if there {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 /// A thread could not be had, or cannot carry goroutines: says so once, without std's lock on standard
 /// error, which a goroutine may hold. The Ps that wait for an M are idle, for Ms that have none. The
-/// spawner tries again after a while.
+/// thread maker tries again after a while.
 pub(crate) fn handle_refusal(why: std::fmt::Arguments<'_>) {
     thread_requests::REFUSED.store(true, Ordering::Relaxed);
     let mut locked = SCHED.lock.lock();

@@ -136,7 +136,7 @@ pub(crate) fn is_own_process() -> bool {
 
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// By which the watcher is called out of the poller. There before that is.
+/// By which sysmon is called out of the poller. There before that is.
 pub(crate) fn sysmon_wake_fd() -> Option<&'static OwnedFd> {
     SYSMON_WAKE_FD.get()
 }

@@ -20,14 +20,14 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Poll {
     entries: Lock<Vec<Entry>>,
-    /// Where the one who waits keeps its list, those who look, and the watcher.
+    /// Where the one who waits keeps its list, those who look, and sysmon.
     wait_scratch: Scratch,
     poll_scratch: Scratch,
     sysmon_scratch: Scratch,
     wake_fd: OwnedFd,
     /// The sleeps that were begun.
     sleeps: AtomicU64,
-    /// The sleep that the one who waits is in, and the watcher; 0: none.
+    /// The sleep that the one who waits is in, and sysmon; 0: none.
     asleep: [AtomicU64; 2],
 }
 
