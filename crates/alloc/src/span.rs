@@ -158,7 +158,7 @@ impl Span {
         self.out.get() == 0
     }
 
-    /// Hands out up to `max_batches` blocks.
+    /// Hands out up to `most` blocks.
     pub(crate) fn hand_out(&self, class: Class, most: u32) -> Handed {
         let mut back = self.returned.take();
         if back.is_empty() {

@@ -250,7 +250,7 @@ impl Carrier {
         self.interruptible.set(true);
     }
 
-    /// Interrupts the code on this carrier, whose thread's id is given; unless `is_in_syscall_with_p` says that it
+    /// Interrupts the code on this carrier, whose thread's id is given; unless `is_in_call` says that it
     /// must not be: it looks by a `SeqCst` read. By any other thread. False: the system lets the caller send none.
     pub fn interrupt(&self, thread: i32, is_in_call: impl Fn() -> bool) -> bool {
         let before = self.signal_state.load(Ordering::Relaxed);

@@ -112,11 +112,11 @@ pub fn dump() -> String {
     observe::text()
 }
 
-/// Writes what [`dump`] returns, one goroutine after the other: nothing is kept. Some 8 KB at a time: `splice_out` need not
+/// Writes what [`dump`] returns, one goroutine after the other: nothing is kept. Some 8 KB at a time: `out` need not
 /// be buffered.
 ///
 /// # Errors
-/// `splice_out` refuses.
+/// `out` refuses.
 pub fn dump_to(out: &mut dyn io::Write) -> io::Result<()> {
     observe::write_text(out)
 }
@@ -138,7 +138,7 @@ pub fn dump_json() -> String {
 /// Writes what [`dump_json`] returns, as [`dump_to`] does.
 ///
 /// # Errors
-/// `splice_out` refuses.
+/// `out` refuses.
 pub fn dump_json_to(out: &mut dyn io::Write) -> io::Result<()> {
     observe::write_json(out)
 }

@@ -1,4 +1,4 @@
-//! Time limits of waits: a timer that fires a turn ([`WaitTimeout`]), or that changes a word in which the caller
+//! Time limits of waits: a timer that fires a wakeup ([`WaitTimeout`]), or that changes a word in which the caller
 //! leaves itself when it waits ([`Alarm`]). Either may ring before the caller has got that far: it then
 //! finds a sign, and does not wait.
 
@@ -26,9 +26,9 @@ pub(crate) struct WaitTimeout<'a> {
 }
 
 impl<'a> WaitTimeout<'a> {
-    /// For a turn that is not alone.
+    /// For a contested wakeup.
     pub(crate) fn new(wakeup: &'a Wakeup) -> WaitTimeout<'a> {
-        // SAFETY: data — the turn outlives the limit.
+        // SAFETY: data — the wakeup outlives the limit.
         let alarm = unsafe { Alarm::new(fire_wakeup, ptr::from_ref(wakeup).cast()) };
         WaitTimeout { alarm, borrowed: PhantomData }
     }
@@ -40,7 +40,7 @@ impl<'a> WaitTimeout<'a> {
 }
 
 /// # Safety
-/// - **data**: a turn.
+/// - **data**: a wakeup.
 unsafe fn fire_wakeup(data: *const ()) -> AlarmEffect {
     // SAFETY: data — promised by the caller.
     let wakeup = unsafe { &*data.cast::<Wakeup>() };

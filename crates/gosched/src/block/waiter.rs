@@ -1,19 +1,19 @@
 //! Waiting: one record for all that a goroutine or a thread can wait for.
 //!
 //! A [`Wakeup`] is one wait of one caller, a [`Waiter`] its place in one queue; both live in the frame that
-//! waits, so waiting allocates nothing. A turn may have several waiters (a `select`), and a time limit;
+//! waits, so waiting allocates nothing. A wakeup may have several waiters (a `select`), and a time limit;
 //! the first to [`Wakeup::fire`] it decides what it waited for, all others find that they came too late.
 //!
 //! Caller: 1. puts its waiters into their queues, under the locks of those; 2. parks; once its context is
 //! saved, says so ([`Wakeup::commit`]) and gives the locks back; 3. when it runs again, takes all its
 //! waiters out, under the locks.
-//! Others, under a queue's lock: 1. take a waiter out; 2. fire its turn; if that was the first: 3. hand
+//! Others, under a queue's lock: 1. take a waiter out; 2. fire its wakeup; if that was the first: 3. hand
 //! over the value; 4. make the caller ready, after the lock was given back.
-//! A timer: fires the turn, and makes the caller ready if it had settled; if it had not, the caller finds
+//! A timer: fires the wakeup, and makes the caller ready if it had committed to park; if it had not, the caller finds
 //! that there is nothing to wait for.
 //!
 //! Who owns what: a waiter's links are its queue's, under the lock. Its slot is the caller's before it
-//! settles and after it was made ready, and in between whoever's who fired it. The caller cannot leave
+//! commits to park and after it was made ready, and in between whoever's who fired it. The caller cannot leave
 //! the frame before it has had every queue's lock, so whoever holds one may look at the waiters in it.
 
 #[cfg(not(loom))]
@@ -29,13 +29,13 @@ use std::ptr;
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     word: AtomicUsize,
-    /// Who waits; from when it settles.
+    /// Who waits; from when it commits to park.
     g: Cell<*const G>,
     /// It has one waiter and no time limit: whoever takes that one out fires it, nobody else.
     uncontested: bool,
 }
 
-/// The caller has not settled.
+/// The caller has not committed to park.
 const NEW: usize = 0;
 /// It has, and can be made ready.
 const PARKED: usize = 1;
@@ -47,9 +47,9 @@ const FIRED: usize = 2;
 pub(crate) enum Fired {
     /// Something else was first.
     TooLate,
-    /// It has settled: to be made ready.
+    /// It has parked: to be made ready.
     Ready(&'static G),
-    /// It has not settled: it will see for itself.
+    /// It has not parked: it will see for itself.
     NotParked,
 }
 
@@ -98,14 +98,14 @@ impl Wakeup {
     }
 
     fn ready(&self) -> Fired {
-        // SAFETY: settled, so it is a G; they are never freed.
+        // SAFETY: parked, so it is a G; they are never freed.
         match unsafe { self.g.get().as_ref() } {
             Some(g) => Fired::Ready(g),
             None => Fired::NotParked,
         }
     }
 
-    /// Where in a turn it is told how far it is, and how far one is that waits.
+    /// Where in a wakeup its state is, and which state means parked.
     pub(crate) const WORD_OFFSET: usize = offset_of!(Wakeup, word);
     pub(crate) const WORD_WHEN_PARKED: usize = PARKED;
 
@@ -137,7 +137,7 @@ impl Waiter {
     /// Where in a waiter it is told what it waits for.
     pub(crate) const HOLDERS_OFFSET: usize = offset_of!(Waiter, holders);
 
-    /// Number `arm` of a turn. It must not outlive that.
+    /// Number `arm` of a wakeup. It must not outlive that.
     pub(crate) fn new(wakeup: &Wakeup, arm: usize, slot: *mut ()) -> Waiter {
         Waiter {
             next: Cell::new(ptr::null()),
@@ -234,7 +234,7 @@ impl WaitQueue {
     ///
     /// # Safety
     /// - **frame**: the caller has the lock again before the waiter's frame ends, and calls
-    ///   [`WaitQueue::remove`]; or was made ready by whoever took the only waiter of a turn out.
+    ///   [`WaitQueue::remove`]; or was made ready by whoever took the only waiter of a wakeup out.
     #[inline]
     pub(crate) unsafe fn push(&mut self, waiter: &Waiter) {
         waiter.next.set(ptr::null());
@@ -284,7 +284,7 @@ impl WaitQueue {
         }
     }
 
-    /// Takes the first waiter out whose turn is not over yet.
+    /// Takes the first waiter out whose wakeup has not fired yet.
     /// Go: waitq.dequeue.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Taken> {
@@ -297,7 +297,7 @@ impl WaitQueue {
         None
     }
 
-    /// Takes the first waiter out. `None` also if its turn was over.
+    /// Takes the first waiter out. `None` also if its wakeup had fired.
     #[inline]
     pub(crate) fn take_first(&mut self) -> Option<Taken> {
         // SAFETY: frame — those in the queue are alive.

@@ -57,7 +57,7 @@ pub(crate) struct AsyncCallback {
 // SAFETY: whoever leaves one promises that it may be rung anywhere.
 unsafe impl Send for AsyncCallback {}
 
-/// In the place of a G: the bell is to be rung.
+/// In the place of a G: the async callback is to be called.
 const ASYNC_CALLBACK: usize = 16;
 
 /// How many wait, for any descriptor.
@@ -188,17 +188,17 @@ impl Side {
         self.commit_waiter(ptr::from_ref(g).expose_provenance())
     }
 
-    /// Async code waits: the bell is rung once. False: it need not.
+    /// Async code waits: the callback is called once. False: it need not.
     ///
     /// # Safety
-    /// - **alive**: the bell may be rung until [`Side::clear_callback`] was called with its data.
+    /// - **alive**: the callback may be called until [`Side::clear_callback`] was called with its data.
     #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code leaves one"))]
     pub(crate) unsafe fn set_callback(&self, callback: AsyncCallback) -> bool {
         *NoPreemptLockGuard::new(&self.callback) = Some(callback);
         self.commit_waiter(ASYNC_CALLBACK)
     }
 
-    /// Nobody waits with a bell any more. By those who use the descriptor.
+    /// No async code waits any more. By those who use the descriptor.
     #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code leaves one"))]
     pub(crate) fn cancel_async_wait(&self) {
         if self.readiness.unblock().is_some() {
@@ -206,8 +206,8 @@ impl Side {
         }
     }
 
-    /// The bell is not rung any more; whoever was about to ring it has done so. Also where the record has
-    /// another descriptor by now, whose bell stays.
+    /// The callback is not called any more; a call that was under way is over. Also where the record has
+    /// another descriptor by now, whose callback stays.
     #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code leaves one"))]
     pub(crate) fn clear_callback(&self, data: *const (), generation: u32) {
         let mut callback = NoPreemptLockGuard::new(&self.callback);

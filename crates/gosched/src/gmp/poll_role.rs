@@ -7,18 +7,18 @@
 //!   the M enters the list of idle Ms. The M gives the role up under that lock, after its thread has left the
 //!   kernel. Taking the M out of the list of idle Ms does *not* end the role. So at most one thread sleeps in the
 //!   poller, also while that thread is on its way out.
-//! - A wake-up is the M's note. The bell (an eventfd in the poller) says nothing by itself: it brings the holder
+//! - A wake-up is the M's note. The wake descriptor (an eventfd in the poller) says nothing by itself: it brings the holder
 //!   out of the kernel, so that the holder looks at its note.
-//! - The holder silences the bell after the kernel has returned and before it looks at its note. Sysmon silences a
-//!   bell that rings for no holder, under the lock, while the role is free. No other thread silences the bell.
+//! - The holder drains the wake descriptor after the kernel has returned and before it looks at its note. Sysmon drains a
+//!   wake descriptor that was signalled for no holder, under the lock, while the role is free. No other thread drains the wake descriptor.
 //!
 //! Holder: 1. under the lock: enters the list, takes the role; 2. looks at its note; 3. sleeps in the kernel;
-//! 4. silences the bell, and goes on with step 2; 5. under the lock: gives the role up.
-//! Waker: 1. under the lock: takes the M out of the list; 2. sets the note; 3. rings the bell, if the M holds the role.
+//! 4. drains the wake descriptor, and goes on with step 2; 5. under the lock: gives the role up.
+//! Waker: 1. under the lock: takes the M out of the list; 2. sets the note; 3. signals the wake descriptor, if the M holds the role.
 //!
 //! Why no wake-up is lost. A waker that sets the note before the holder's step 2 is seen there. A waker that sets
-//! the note later rings later too, so the bell rings when the holder is in step 3, or is about to be. Only the
-//! holder's own step 4 can silence that bell, and step 2 follows. A bell that rings late, when the role has
+//! the note later signals later too, so the descriptor is signalled when the holder is in step 3, or is about to be. Only the
+//! holder's own step 4 can drain that signal, and step 2 follows. A signal that comes late, when the role has
 //! passed on, makes the next holder look at its note once more.
 
 use super::note::Note;
@@ -62,7 +62,7 @@ impl<M> PollRole<M> {
         held
     }
 
-    /// Silences a bell that rings for no holder.
+    /// Drains the wake descriptor when it was signalled for no holder.
     pub(crate) fn silence_if_free(&self, silence: impl FnOnce()) {
         if self.is_free() {
             silence();
@@ -85,7 +85,7 @@ impl InPoller {
     }
 }
 
-/// Steps 2 to 4 of the holder. `wait` sleeps in the kernel and silences the bell; it returns false, and does not
+/// Steps 2 to 4 of the holder. `wait` sleeps in the kernel and drains the wake descriptor; it returns false, and does not
 /// sleep, where the holder has another reason to leave. Returns whether the holder was woken.
 pub(crate) fn sleep(note: &Note, mut wait: impl FnMut() -> bool) -> bool {
     loop {

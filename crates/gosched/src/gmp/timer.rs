@@ -196,7 +196,7 @@ impl TimerHeap {
         result
     }
 
-    /// Fires those that are due at `now`, `max_batches` of them; how many that were. Inside the runtime.
+    /// Fires those that are due at `now`, `most` of them; how many that were. Inside the runtime.
     /// Go: timers.run.
     pub(crate) fn fire_due(&self, now: u64, most: usize, ready: &mut GList) -> usize {
         let mut entries = self.entries.lock();

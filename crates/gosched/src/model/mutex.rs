@@ -113,7 +113,7 @@ impl Mutex {
             }
         }
         if waited {
-            // SAFETY: frame — the only waiter of a turn that is alone; else removed below.
+            // SAFETY: frame — the only waiter of an uncontested wakeup; else removed below.
             unsafe { queue.push_front(&waiter) };
         } else {
             // SAFETY: frame — as above.

@@ -54,7 +54,7 @@ fn push_or_overflow<const CAP: usize>(queue: &RunQueue<Item, CAP>, item: &'stati
     false
 }
 
-/// The owner pushes `pushes` items, takes one after each of those that `consume` names, and at the end
+/// The owner pushes `pushes` items, takes one after each of those that `takes` names, and at the end
 /// what is left.
 fn owner_against<const CAP: usize>(thieves: usize, times: usize, pushes: usize, takes: &[usize]) {
     let queue = queue::<CAP>();

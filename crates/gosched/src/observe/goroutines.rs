@@ -159,7 +159,7 @@ pub(super) fn for_each<E>(
 /// it.
 ///
 /// # Errors
-/// `splice_out` refuses, or `print` does.
+/// `out` refuses, or `print` does.
 pub(super) fn write_each(
     looks: &mut Inspector,
     filter: GoroutineFilter<'_>,

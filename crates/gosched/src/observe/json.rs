@@ -15,7 +15,7 @@ pub(crate) fn json() -> String {
 /// One after the other: what is written is not kept.
 ///
 /// # Errors
-/// `splice_out` refuses.
+/// `out` refuses.
 pub(crate) fn write_json(out: &mut dyn Write) -> io::Result<()> {
     let mut symbols = Symbols::default();
     let mut separator = "";

@@ -16,7 +16,7 @@ pub(crate) fn text() -> String {
 /// One after the other: what is written is not kept.
 ///
 /// # Errors
-/// `splice_out` refuses.
+/// `out` refuses.
 pub(crate) fn write_text(out: &mut dyn Write) -> io::Result<()> {
     write_all(&mut goroutines::inspector(), GoroutineFilter::All, out)
 }

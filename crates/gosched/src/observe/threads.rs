@@ -7,7 +7,7 @@ use std::io::{self, Write};
 /// Writes each of them as a goroutine is written, behind a blank line.
 ///
 /// # Errors
-/// `splice_out` refuses.
+/// `out` refuses.
 pub(super) fn write_waiting(inspector: &mut Inspector, out: &mut dyn Write) -> io::Result<()> {
     let mut printer = Printer::new();
     let mut frames = Frames::default();

@@ -15,7 +15,7 @@ pub(crate) fn poll_ready(ready: &mut GList, timeout: Option<Duration>) {
     poll_ready_up_to(MAX_EVENTS, ready, timeout);
 }
 
-/// The first `max_batches` of these.
+/// The first `most` of these.
 /// Go: netpoll.
 pub(crate) fn poll_ready_up_to(most: usize, ready: &mut GList, timeout: Option<Duration>) {
     let Some(poller) = poller::existing() else { return };

@@ -1,6 +1,6 @@
 //! Bytes from one descriptor to another that the system moves by itself.
 //!
-//! Each of these moves what it can at once, at most `max_batches` bytes, and says how many; 0 is the end. Files are
+//! Each of these moves what it can at once, at most `most` bytes, and says how many; 0 is the end. Files are
 //! read and written at their position.
 
 use super::descriptor::count;

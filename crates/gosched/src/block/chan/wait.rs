@@ -116,7 +116,7 @@ struct Parking<'a, T> {
 /// Go: chanparkcommit.
 ///
 /// # Safety
-/// - **parking**: `data` is a `Parking<T>`, alive until the turn is settled, and what it names until the lock is free.
+/// - **parking**: `data` is a `Parking<T>`, alive until the wakeup is committed, and what it names until the lock is free.
 unsafe fn commit<T>(g: &'static G, data: *const ()) -> bool {
     // SAFETY: parking — promised by the caller.
     let &Parking { waits: WaitRecord { wakeup, .. }, core } =

@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// What a scope and its goroutines share, on the stack of the scope.
 ///
-/// `count_runnable_threads` counts the goroutines, and one for the scope itself until it waits: whoever takes it to
+/// `running` counts the goroutines, and one for the scope itself until it waits: whoever takes it to
 /// 0 makes the scope ready, or is the scope.
 pub(crate) struct ScopeData {
     running: AtomicUsize,

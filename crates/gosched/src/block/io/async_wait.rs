@@ -1,4 +1,4 @@
-//! Async code that waits for a descriptor: it leaves a bell with the poller's record.
+//! Async code that waits for a descriptor: it leaves a callback with the poller's record.
 //!
 //! Those who ring it may not run a program's code. A waker of ours ([`Parker`]) is rung at once; for others
 //! there is a goroutine prepared that calls it, as with channels ([`async_waiter`](crate::block::chan::async_waiter)).
@@ -42,7 +42,7 @@ struct Prepared {
     messenger: Cell<Option<Messenger>>,
 }
 
-// SAFETY: the cell is used under the lock of the record, or by who has taken the bell back.
+// SAFETY: the cell is used under the lock of the record, or by who has taken the callback back.
 unsafe impl Send for Prepared {}
 // SAFETY: as above.
 unsafe impl Sync for Prepared {}
@@ -85,13 +85,13 @@ impl AsyncWait {
                     }
                 }
             }
-            let bell = self.bell(polled, context.waker());
+            let callback = self.callback(polled, context.waker());
             if side.readiness.prepare_wait().map_err(error)? == WaitDecision::Ready {
                 continue;
             }
             netpoll::ensure_poll_thread();
             // SAFETY: alive — `self` keeps it, until it was taken back.
-            if unsafe { side.set_callback(bell) } {
+            if unsafe { side.set_callback(callback) } {
                 // It may take the scheduler's lock, to wake an M.
                 let inside = sched::enter_runtime();
                 netpoll::arm_poller(polled.desc.key(), self.direction);
@@ -103,7 +103,7 @@ impl AsyncWait {
     }
 
     /// What to ring for `waker`; whatever was rung before is not any more.
-    fn bell<S: AsFd>(&mut self, polled: &Polled<S>, waker: &Waker) -> AsyncCallback {
+    fn callback<S: AsFd>(&mut self, polled: &Polled<S>, waker: &Waker) -> AsyncCallback {
         let ours = is_ours(waker);
         if ours
             && let Some(Registered::Ours(parker)) = &self.registered
@@ -134,7 +134,7 @@ impl AsyncWait {
         AsyncCallback { notify: notify_foreign, data, generation: self.generation }
     }
 
-    /// The bell is not rung any more. Before this goes.
+    /// The callback is not called any more. Before this goes.
     pub(crate) fn deregister<S: AsFd>(&mut self, polled: &Polled<S>) {
         let Some(hung) = self.registered.take() else { return };
         let side = polled.desc.side(self.direction);

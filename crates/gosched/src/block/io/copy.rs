@@ -316,7 +316,7 @@ fn splice_when_both_ready(from: &dyn AnyPolled, to: &dyn AnyPolled) -> io::Resul
     Err(io::Error::from_raw_os_error(libc::EINVAL))
 }
 
-/// Out of our pipe, in which there are `max_batches` bytes.
+/// Out of our pipe, in which there are `most` bytes.
 fn splice_out(exit: &PipeReader, sink: CopyEnd<'_>, most: usize) -> io::Result<usize> {
     match sink {
         CopyEnd::File(file) => blocking(|| transfer::splice(exit, file, most)),

@@ -4,7 +4,7 @@
 //! 2. Takes the locks of all channels, in the order of their addresses, each once; tries all again. So
 //!    "none is ready" is true at one moment.
 //! 3. Puts a waiter into each queue, and parks; the locks are given back once the context is saved.
-//! 4. Whoever comes first fires the turn: its arm is chosen. The caller takes all locks again, and takes
+//! 4. Whoever comes first fires the wakeup: its arm is chosen. The caller takes all locks again, and takes
 //!    its other waiters out.
 
 use crate::block::chan::{AnyChan, Direction};
@@ -168,7 +168,7 @@ struct Parking<'a> {
 /// Go: selparkcommit.
 ///
 /// # Safety
-/// - **parking**: `data` is a `Parking`, alive until the turn is settled, and what it names until the last lock is free.
+/// - **parking**: `data` is a `Parking`, alive until the wakeup is committed, and what it names until the last lock is free.
 unsafe fn commit(g: &'static G, data: *const ()) -> bool {
     // SAFETY: parking — promised by the caller.
     let &Parking { waits: WaitRecord { wakeup, .. }, all } =
@@ -268,7 +268,7 @@ pub(crate) fn block_forever(reason: WaitReason) -> ! {
     }
 }
 
-/// Puts the arms that are not off into `lock_order`, in random order; how many there are.
+/// Puts the arms that are not off into `order`, in random order; how many there are.
 fn shuffle(arms: &[&dyn Case], order: &mut [u16]) -> usize {
     let mut count = 0;
     for (index, arm) in arms.iter().enumerate() {

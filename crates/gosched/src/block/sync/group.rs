@@ -60,10 +60,10 @@ impl<E: Send + 'static> Group<E> {
         Group { inner: Arc::new(inner) }
     }
 
-    /// No more than `max_batches` of its goroutines run at a time: [`Group::go`] waits for a place.
+    /// No more than `most` of its goroutines run at a time: [`Group::go`] waits for a place.
     ///
     /// # Panics
-    /// `max_batches` is 0, or goroutines of the group run.
+    /// `most` is 0, or goroutines of the group run.
     #[doc(alias = "SetLimit")]
     #[track_caller]
     pub fn limit(self, most: usize) -> Group<E> {

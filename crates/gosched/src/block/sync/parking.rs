@@ -82,7 +82,7 @@ impl<S> Guarded<S> {
         }
         let queue = (wait.queue)(&mut held);
         if wait.first {
-            // SAFETY: frame — the only waiter of a turn that is alone; else removed below.
+            // SAFETY: frame — the only waiter of an uncontested wakeup; else removed below.
             unsafe { queue.push_front(&waiter) };
         } else {
             // SAFETY: frame — as above.
@@ -182,7 +182,7 @@ struct Parking<'a, S> {
 /// The caller's context is saved: others may know.
 ///
 /// # Safety
-/// - **parking**: `data` is a `Parking<S>`, alive until the turn is settled, and what it names until the lock is free.
+/// - **parking**: `data` is a `Parking<S>`, alive until the wakeup is committed, and what it names until the lock is free.
 unsafe fn commit<S>(g: &'static G, data: *const ()) -> bool {
     // SAFETY: parking — promised by the caller.
     let &Parking { waits: WaitRecord { wakeup, .. }, lock } =

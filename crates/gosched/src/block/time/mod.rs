@@ -50,15 +50,15 @@ fn sleep_until_nanos(when: u64) {
     let wakeup = Wakeup::contested();
     let limit = WaitTimeout::new(&wakeup);
     limit.start(when);
-    // SAFETY: commit — it takes a turn, which waits here.
+    // SAFETY: commit — it takes a wakeup, which waits here.
     unsafe { sched::park(WaitReason::Sleep, commit, std::ptr::from_ref(&wakeup).cast()) };
 }
 
 /// The caller's context is saved: the timer may make it ready.
 ///
 /// # Safety
-/// - **turn**: `data` is a `Wakeup`, alive until it is fired.
+/// - **wakeup**: `data` is a `Wakeup`, alive until it is fired.
 unsafe fn commit(g: &'static G, data: *const ()) -> bool {
-    // SAFETY: turn — promised by the caller.
+    // SAFETY: wakeup — promised by the caller.
     unsafe { &*data.cast::<Wakeup>() }.commit(g)
 }

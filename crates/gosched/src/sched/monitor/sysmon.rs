@@ -8,7 +8,7 @@
 //! What it does about each P is in `retake`.
 //!
 //! While all Ps are busy it is also the one that wakes for the next timer: nobody else sleeps. Who adds an
-//! earlier one tells it, as with the keeper (`run::timers`): it says until when it will sleep, then looks at the
+//! earlier one tells it, as with the timekeeper (`run::timers`): it says until when it will sleep, then looks at the
 //! time of the first timer.
 
 use crate::gmp::m::M;

@@ -4,17 +4,17 @@
 //! due, or earlier: every M looks at it when it looks for work, and between goroutines; whoever finds
 //! that the time has come fires what is due in all heaps.
 //!
-//! When Ms sleep, one of them is the *keeper*: it sleeps no longer than until the first timer. Adding an
-//! earlier timer wakes it. Where Ps are idle and there is no keeper, adding one wakes an M that looks
-//! for work in vain and becomes the keeper. Where no P is idle sysmon is there in time (`monitor::sysmon`).
+//! When Ms sleep, one of them is the *timekeeper*: it sleeps no longer than until the first timer. Adding an
+//! earlier timer wakes it. Where Ps are idle and there is no timekeeper, adding one wakes an M that looks
+//! for work in vain and becomes the timekeeper. Where no P is idle sysmon is there in time (`monitor::sysmon`).
 //!
 //! Who adds: 1. puts the timer into a heap; 2. counts [`ADD_COUNT`] up; 3. lowers `EARLIEST`; 4. if that was
-//! higher, looks at the keeper's time.
-//! The keeper: 1. says until when it will sleep; 2. looks at `EARLIEST`; 3. sleeps.
+//! higher, looks at the timekeeper's time.
+//! The timekeeper: 1. says until when it will sleep; 2. looks at `EARLIEST`; 3. sleeps.
 //! Who fired: 1. looks at `ADD_COUNT`; 2. looks at all heaps, and sets `EARLIEST`; 3. starts over if `ADD_COUNT`
 //! has changed.
 //!
-//! Steps 3 and 4 of who adds, and 1 and 2 of the keeper, are of one order for all: one sees the other.
+//! Steps 3 and 4 of who adds, and 1 and 2 of the timekeeper, are of one order for all: one sees the other.
 
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
@@ -61,7 +61,7 @@ pub(crate) unsafe fn insert(
     if !unsafe { heap.insert(timer, when) } {
         return Err(heap);
     }
-    // PAIR timers: one order for this, the next, and the keeper's.
+    // PAIR timers: one order for this, the next, and the timekeeper's.
     ADD_COUNT.fetch_add(1, Ordering::SeqCst);
     // PAIR timers: as above.
     if timekeeper::EARLIEST.fetch_min(when, Ordering::SeqCst) > when {
@@ -79,20 +79,20 @@ fn wake_timekeeper(when: u64) {
         0 => wake::wake_if_idle(),
         until if until > when => {
             let mut locked = SCHED.lock.lock();
-            if let Some(keeper) = locked.timekeeper {
+            if let Some(timekeeper) = locked.timekeeper {
                 // It looks again, without a P.
-                timekeeper::resign_timekeeper(&mut locked, keeper);
-                poller_role::mark_poller_leaving(&locked, keeper);
-                locked.idle_ms.remove(keeper);
+                timekeeper::resign_timekeeper(&mut locked, timekeeper);
+                poller_role::mark_poller_leaving(&locked, timekeeper);
+                locked.idle_ms.remove(timekeeper);
                 drop(locked);
-                poller_role::wake_m(keeper);
+                poller_role::wake_m(timekeeper);
             }
         }
         _ => {}
     }
 }
 
-/// How long an M that is about to sleep may, as the keeper; `None`: there is one, or there is nothing to
+/// How long an M that is about to sleep may, as the timekeeper; `None`: there is one, or there is nothing to
 /// keep, or no P to fire what is due with. Under the lock.
 pub(crate) fn become_timekeeper(locked: &mut Locked, m: &'static M) -> Option<Duration> {
     // Virtual time does not pass while an M sleeps.
@@ -188,7 +188,7 @@ pub(crate) fn run_due_by_sysmon() {
     poll::inject_last(ready);
 }
 
-/// Looks when the next timer is due. Between the look's two steps the keeper may have fallen asleep for too long.
+/// Looks when the next timer is due. Between the look's two steps the timekeeper may have fallen asleep for too long.
 fn refresh_after_firing() {
     let earliest = refresh_earliest();
     // PAIR timers: as above.

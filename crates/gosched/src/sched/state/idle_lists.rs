@@ -19,11 +19,12 @@ impl Locked {
         g
     }
 
-    /// An M that sleeps; the keeper, or the one in the poller, only if there is no other.
+    /// An M that sleeps; the timekeeper, or the one in the poller, only if there is no other.
     /// Go: mget.
     pub(crate) fn pop_idle_m(&mut self) -> Option<&'static M> {
-        let keeper = self.timekeeper;
-        let is_timekeeper = |m: &M| keeper.is_some_and(|keeper| std::ptr::eq(keeper, m));
+        let timekeeper = self.timekeeper;
+        let is_timekeeper =
+            |m: &M| timekeeper.is_some_and(|timekeeper| std::ptr::eq(timekeeper, m));
         let mut aside = [None; 2];
         let mut m = self.idle_ms.pop();
         for place in &mut aside {

@@ -20,7 +20,7 @@ pub(crate) fn follow_cpu_limit(procs: usize) {
     change_procs(procs, || !cpu_limit::is_procs_fixed());
 }
 
-/// Changes the number of Ps if that `is_spinner_wanted` when no other change is under way. Returns what it was.
+/// Changes the number of Ps if that `is_wanted` when no other change is under way. Returns what it was.
 /// Go: GOMAXPROCS.
 fn change_procs(procs: usize, is_wanted: impl FnOnce() -> bool) -> usize {
     let procs = procs.min(MAX_PROCS);

@@ -54,14 +54,14 @@ impl WaitCall {
             i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
         });
         let found = match self {
-            // SAFETY: room for `max_batches` events; the limit lives, or is null.
+            // SAFETY: room for `most` events; the limit lives, or is null.
             WaitCall::Pwait2 => unsafe {
                 libc::syscall(libc::SYS_epoll_pwait2, epoll, events, most, limit, no_mask, 0usize)
             },
-            // SAFETY: room for `max_batches` events.
+            // SAFETY: room for `most` events.
             WaitCall::Wait => unsafe { libc::epoll_wait(epoll, events, most, millis) }.into(),
             WaitCall::Pwait => {
-                // SAFETY: room for `max_batches` events.
+                // SAFETY: room for `most` events.
                 unsafe { libc::epoll_pwait(epoll, events, most, millis, no_mask) }.into()
             }
         };

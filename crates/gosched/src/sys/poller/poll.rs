@@ -101,7 +101,7 @@ impl Poll {
         })
     }
 
-    /// Asks the kernel, and sleeps for so long: how many were found. `waiter_in`: whoever sleeps; `None`: nobody does.
+    /// Asks the kernel, and sleeps for so long: how many were found. `who`: whoever sleeps; `None`: nobody does.
     fn poll_entries(
         &self,
         list: &mut Vec<libc::pollfd>,

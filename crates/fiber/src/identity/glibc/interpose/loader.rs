@@ -74,7 +74,7 @@ pub(super) fn runs_as_carrier() -> bool {
     role() == Role::Goroutine && ITERATING.get() == 0
 }
 
-/// Runs a call of the loader as the carrier, with identities told of it by `usable_range`, and brings what
+/// Runs a call of the loader as the carrier, with identities told of it by `around`, and brings what
 /// `dlerror` then says back. Inside `dl_iterate_phdr` it runs as the goroutine, and identities are
 /// told at that one's end.
 fn as_carrier<C, R>(around: fn(C) -> R, call: C) -> R
