@@ -3,7 +3,7 @@
 
     benches/probes.py [rounds] [workload ...]
 
-Each round runs one program of each kind, in turn: `in` (as it is), `splice_out` (`--cfg gosched_no_probes`), and `in`
+Each round runs one program of each kind, in turn: `in` (as it is), `out` (`--cfg gosched_no_probes`), and `in`
 once more, which shows how much a program differs from itself. Printed are, for each workload, the medians over all
 rounds of in/out and in/in of the same round, of the time and of the CPU time an operation; and, where valgrind is, the
 instructions an operation.

@@ -134,7 +134,7 @@ class Ledger:
         self.tree, self.rows = tree(), []
         if os.path.exists(LEDGER):
             with open(LEDGER) as lines:
-                self.rows = [json.load_counts(line) for line in lines if line.strip()]
+                self.rows = [json.loads(line) for line in lines if line.strip()]
 
     def add(self, kind, step, outcome, **more):
         row = dict(

@@ -78,7 +78,7 @@ class Table:
                     place, _, name = first.rpartition(":")
                     place = place or "tests"
                     waits, *marks = rest.split()
-                    assert len(fill_pattern) == len(self.builds), line
+                    assert len(marks) == len(self.builds), line
                     features, arguments = places[place]
                     arguments = arguments.replace("NAME", name).split()
                     marks = dict(zip(self.builds, marks))

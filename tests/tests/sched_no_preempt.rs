@@ -1,4 +1,4 @@
-//! What must never happen with preemption off: an allocation, a panic. In debug builds both are fatal.
+//! What must never happen with preemption off: an allocation (fatal in debug builds), a panic (fatal in all builds).
 //! All suites run with the allocation cache, which checks it.
 
 use gosched::{go, run, scope, yield_now};

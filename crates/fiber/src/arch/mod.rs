@@ -1,4 +1,4 @@
-//! The switch itself, the first frame, registers for walks: one file per CPU.
+//! The switch itself, the first frame, registers for walks: one folder for each CPU.
 //!
 //! **What a port provides.** The items listed under "contract" below; the compiler checks their
 //! types, so a port that lacks one fails by name. What the types cannot say:

@@ -208,7 +208,7 @@ impl Interruption {
 
     /// When the handler returns, the function given to [`install`] runs instead of the code, on the code's
     /// stack; when that returns the code goes on. False if that is not possible here: a place that is not
-    /// [movable](Interruption::is_async_safe_point), a stack that is not a goroutine's or has no room, a state that
+    /// [an async safe point](Interruption::is_async_safe_point), a stack that is not a goroutine's or has no room, a state that
     /// cannot be saved; or the thread's signal mask is not its own: the code has changed it, or is itself a
     /// handler, which must return where it was called.
     ///

@@ -111,14 +111,14 @@ impl<T> Lock<T> {
 
     /// Takes the lock without a guard, for a holder that is not one function: a switch, whose other side
     /// gives it back.
-    pub fn hold(&self) {
+    pub fn acquire(&self) {
         std::mem::forget(self.lock_preemptible());
     }
 
-    /// Gives back what [`Lock::hold`] took.
+    /// Gives back what [`Lock::acquire`] took.
     ///
     /// # Safety
-    /// - **held**: `hold` was called last, by whoever this caller goes on for.
+    /// - **held**: `acquire` was called last, by whoever this caller goes on for.
     pub unsafe fn release(&self) {
         drop(LockGuard { lock: self });
     }
@@ -267,7 +267,7 @@ mod tests {
                     let lock = &lock;
                     scope.spawn(move || {
                         for i in 0..200 {
-                            lock.hold();
+                            lock.acquire();
                             // SAFETY: held — above.
                             *unsafe { lock.value() } += 1;
                             if (i + round) % 50 == 0 {
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn a_lock_held_without_a_guard_can_be_given_back() {
         let lock = Lock::new(());
-        lock.hold();
+        lock.acquire();
         // SAFETY: held — taken one line above.
         unsafe { lock.release() };
         drop(lock.lock());

@@ -14,7 +14,7 @@ pub fn with_world_stopped<R>(f: impl FnOnce() -> R) -> R {
 
 /// How often a P was taken from a thread that was blocked: in marked calls, and in others.
 pub fn hand_offs() -> (u64, u64) {
-    sched::hand_offs()
+    sched::retake_counts()
 }
 
 /// How often goroutines were preempted so far.

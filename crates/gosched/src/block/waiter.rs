@@ -287,9 +287,9 @@ impl WaitQueue {
     /// Takes the first waiter out whose wakeup has not fired yet.
     /// Go: waitq.dequeue.
     #[inline]
-    pub(crate) fn take(&mut self) -> Option<Taken> {
+    pub(crate) fn fire_next(&mut self) -> Option<Taken> {
         while !self.is_empty() {
-            let taken = self.take_first();
+            let taken = self.fire_first();
             if taken.is_some() {
                 return taken;
             }
@@ -299,7 +299,7 @@ impl WaitQueue {
 
     /// Takes the first waiter out. `None` also if its wakeup had fired.
     #[inline]
-    pub(crate) fn take_first(&mut self) -> Option<Taken> {
+    pub(crate) fn fire_first(&mut self) -> Option<Taken> {
         // SAFETY: frame — those in the queue are alive.
         let waiter = unsafe { self.first.as_ref() }?;
         self.remove(waiter);

@@ -42,7 +42,7 @@ pub(crate) struct M {
     /// The P it is woken with; the waker's, before it wakes.
     /// Go: m.nextp.
     next_p: AtomicPtr<P>,
-    /// The P it had before a marked call.
+    /// The P it had before its P was taken in a call, or before a marked call.
     /// Go: m.oldp.
     pub(crate) old_p: AtomicPtr<P>,
     /// The goroutine that only this M may run.

@@ -55,7 +55,7 @@ pub(crate) struct P {
     inherited: AtomicU32,
     /// How many Gs in a row that I/O has made ready went before one that was interrupted; the owner's.
     pub(crate) io_ahead_streak: AtomicU32,
-    /// How often it came back from a marked call.
+    /// How often a goroutine entered a marked call here.
     pub(crate) syscalltick: AtomicU32,
     /// Goroutines started here, and ended here; the owner's.
     started: Count,

@@ -132,7 +132,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
         if next.is_null() || !self.claim_run_next(next) {
             return None;
         }
-        self.run_next_takes.store(self.own_turns().wrapping_add(1), Ordering::Relaxed);
+        self.run_next_takes.store(self.run_next_takes().wrapping_add(1), Ordering::Relaxed);
         // SAFETY: only references are ever stored, and they are 'static.
         Some(unsafe { &*next })
     }
@@ -210,9 +210,9 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
         if next.is_null() {
             return None;
         }
-        let turns = self.own_turns();
+        let turns = self.run_next_takes();
         pause();
-        if self.own_turns() != turns {
+        if self.run_next_takes() != turns {
             return None; // two that make each other ready: they are best left together
         }
         // SAFETY: only references are ever stored, and they are 'static.
@@ -221,7 +221,7 @@ impl<T: 'static, const CAP: usize> RunQueue<T, CAP> {
 
     /// How often the owner took what was to run next.
     #[inline]
-    pub(crate) fn own_turns(&self) -> u32 {
+    pub(crate) fn run_next_takes(&self) -> u32 {
         self.run_next_takes.load(Ordering::Relaxed)
     }
 

@@ -19,7 +19,7 @@
 
 pub(crate) mod g;
 
-mod handoff;
+mod chan_transfer;
 mod item;
 mod lock;
 mod mutex;
@@ -40,8 +40,8 @@ mod timer;
 #[path = "../block/waiter.rs"]
 mod waiter;
 mod waking;
-mod world;
-mod world_m;
+mod waking_fixture;
+mod waking_fixture_m;
 
 use loom::model::Builder;
 

@@ -158,7 +158,7 @@ impl Mutex {
         if !is_for_me(now) {
             return;
         }
-        let taken = queue.take();
+        let taken = queue.fire_next();
         let none_left = if queue.is_empty() { PARKED } else { 0 };
         let Some(taken) = taken else {
             self.word.fetch_and(!(PARKED | STARVING), Ordering::Relaxed);

@@ -115,7 +115,7 @@ impl World {
         thread::spawn(move || self.stop_m(self.ms[m]))
     }
 
-    /// As `sched::idle`, without timers.
+    /// As `sched::run::idle`, without timers.
     fn stop_m(&self, m: &'static Sleeper) {
         loop {
             let mut lists = self.lists.lock().unwrap();
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// As `sched::handoff::start_m`.
+    /// As `sched::wake::give::start_m`.
     fn give_a_p(&self) {
         let mut lists = self.lists.lock().unwrap();
         let Some(m) = lists.idle_ms.pop() else {

@@ -23,7 +23,7 @@ impl Channels {
     /// Sends if somebody waits.
     fn try_send(&self, arm: usize, value: u32) -> bool {
         let mut queue = self.0[arm].lock().unwrap();
-        let Some(taken) = queue.take() else { return false };
+        let Some(taken) = queue.fire_next() else { return false };
         // SAFETY: every slot is one of these.
         unsafe { &*taken.slot().cast::<Cell<u32>>() }.set(value);
         let g = taken.g();

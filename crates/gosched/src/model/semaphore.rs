@@ -82,7 +82,7 @@ fn serve(mut state: MutexGuard<'_, State>) {
         if state.free < count {
             break;
         }
-        if let Some(taken) = state.queue.take_first() {
+        if let Some(taken) = state.queue.fire_first() {
             state.free -= count;
             ready.extend(taken.g());
         }

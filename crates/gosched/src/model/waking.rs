@@ -4,7 +4,7 @@
 //! busy for ever after: others must come for its G.
 
 use super::item::{Item, assert_all_taken};
-use super::world::{LeftOut, World};
+use super::waking_fixture::{LeftOut, World};
 use super::{every_order, exactly_these_orders, leak, most_orders};
 use crate::sys::weakness::{Weakness, weaken};
 use loom::thread;

@@ -1,4 +1,4 @@
-//! `runtime::sched_trace`: what `GODEBUG=schedtrace` prints, as a value. The text is made in `sched::trace`.
+//! `runtime::sched_trace`: what `GODEBUG=schedtrace` prints, as a value. The text is made in `sched::inspect::schedtrace`.
 
 use crate::sched;
 

@@ -147,7 +147,7 @@ pub(crate) trait Scheduler {
     fn serve_main_thread() -> !;
 
     /// How often a P was taken: in marked calls, and in others.
-    fn hand_offs() -> (u64, u64);
+    fn retake_counts() -> (u64, u64);
 
     /// See [`preemptions`](crate::sched::preemptions).
     fn preemptions() -> [u64; 4];

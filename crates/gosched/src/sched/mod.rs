@@ -385,8 +385,8 @@ pub(crate) fn serve_main_thread() -> ! {
 }
 
 /// How often a P was taken: in marked calls, and in others.
-pub(crate) fn hand_offs() -> (u64, u64) {
-    MultiThread::hand_offs()
+pub(crate) fn retake_counts() -> (u64, u64) {
+    MultiThread::retake_counts()
 }
 
 /// How often goroutines were moved, stopped in place, of these outside the program's text, and put off.

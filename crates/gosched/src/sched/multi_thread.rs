@@ -259,8 +259,8 @@ impl Scheduler for MultiThread {
         main_m::become_main_m()
     }
 
-    fn hand_offs() -> (u64, u64) {
-        syscall::hand_offs()
+    fn retake_counts() -> (u64, u64) {
+        syscall::retake_counts()
     }
 
     fn preemptions() -> [u64; 4] {

@@ -163,7 +163,7 @@ impl Scheduler for Threads {
         thread_spawn::wait_for_last_goroutine()
     }
 
-    fn hand_offs() -> (u64, u64) {
+    fn retake_counts() -> (u64, u64) {
         (0, 0)
     }
 

@@ -12,7 +12,7 @@ pub(crate) const SP: u16 = 7;
 /// DWARF's number of where a frame goes on.
 pub(crate) const PC: u16 = 16;
 
-/// A saved context, in words: the picture in `x86_64.rs`.
+/// A saved context, in words: the picture in `switch.rs`.
 pub const SAVED_WORDS: usize = 8;
 
 /// The registers of a context that was saved at `sp`, where these words are.

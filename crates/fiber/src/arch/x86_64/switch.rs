@@ -1,7 +1,7 @@
 //! x86-64 on Linux: FS base is the thread pointer, GS base finds the carrier.
 //!
 //! A saved context, from its stack pointer up (one picture for [`switch`], [`first_frame`] and
-//! `x86_64_registers.rs`; a change here is a change in all three):
+//! `registers.rs`; a change here is a change in all three):
 //!
 //! ```text
 //! sp + 0   mxcsr (4 bytes), x87 control word (2), unused (2)

@@ -52,7 +52,7 @@ pub(super) fn install() -> Result<(), Unsupported> {
 
 /// The child would never see the layout found out. Nobody waits for this who has a P.
 extern "C" fn prepare() {
-    PROBE_LOCK.hold();
+    PROBE_LOCK.acquire();
 }
 
 extern "C" fn parent() {

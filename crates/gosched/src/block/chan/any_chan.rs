@@ -38,7 +38,7 @@ pub trait AnyChan {
 impl<T> AnyChan for Chan<T> {
     #[inline]
     fn lock(&self) {
-        self.lock.hold();
+        self.lock.acquire();
     }
 
     #[inline]

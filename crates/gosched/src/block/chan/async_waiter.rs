@@ -1,13 +1,13 @@
 //! Async code that waits to receive: it is not given a value, it is told to look.
 //!
-//! A future may be dropped at any time, so nothing may be handed to it. It leaves a [`AsyncWaiter`] in the
-//! channel, and a goroutine that is prepared to ring it: wakers are code of the program, and those who find
+//! A future may be dropped at any time, so nothing may be handed to it. It leaves an [`AsyncWaiter`] in the
+//! channel, and a goroutine that is prepared to wake it: wakers are code of the program, and those who find
 //! the waiter hold locks, or are a timer.
 //!
-//! Who owns what: links and messenger are the channel's, under its lock, while the waiter hangs there. Who
-//! takes it down to ring it makes the messenger ready, which has a share of the waiter, and does not touch it
-//! again. The future takes its own down, if nobody did. If somebody did and the future never looked, it
-//! passes the ringing on.
+//! Who owns what: links and messenger are the channel's, under its lock, while the waiter is queued there. Who
+//! removes it to wake it makes the messenger ready, which has a share of the waiter, and does not touch it
+//! again. The future removes its own, if nobody did. If somebody did and the future never looked, it
+//! wakes the next one.
 
 use super::core::{Chan, State};
 use crate::block::exit;
@@ -28,7 +28,7 @@ pub(crate) struct AsyncWaiter {
     task: Task,
     next: Cell<*const AsyncWaiter>,
     before: Cell<*const AsyncWaiter>,
-    /// Some while it hangs.
+    /// Some while it is queued.
     messenger: Cell<Option<&'static G>>,
     waker: Mutex<Waker>,
 }
@@ -59,7 +59,7 @@ impl AsyncWaiter {
         }
     }
 
-    /// A goroutine to ring it, with a share of it.
+    /// A goroutine to wake it, with a share of it.
     #[track_caller]
     pub(crate) fn messenger(self: &Arc<Self>) -> Messenger {
         let task = Arc::into_raw(self.clone()).cast_mut().cast();
@@ -98,7 +98,7 @@ unsafe fn run(task: *mut Task) -> bool {
     // SAFETY: share — promised by the caller.
     let waiter = unsafe { Arc::from_raw(task.cast_const().cast::<AsyncWaiter>()) };
     exit::run_discarding_panic(move || {
-        // It stays: the waiter may hang again already, for another ringing.
+        // It stays: the waiter may be queued again already.
         let waker = waiter.waker.lock_no_unwind().clone();
         waker.wake();
     });
@@ -109,7 +109,7 @@ unsafe fn run(task: *mut Task) -> bool {
 /// - **never**: it is not called: nobody hears of the end.
 unsafe fn complete(_task: *mut Task) {}
 
-/// AsyncWaiters that hang in a channel, in the order they came. Under its lock.
+/// Async waiters of a channel, in the order they came. Under its lock.
 #[derive(Debug)]
 pub(super) struct AsyncWaiters {
     first: *const AsyncWaiter,
@@ -125,12 +125,12 @@ impl AsyncWaiters {
     }
 
     /// # Safety
-    /// - **alive**: the waiter is taken down before it goes; it does not hang.
+    /// - **alive**: the waiter is removed before it goes; it is not queued.
     pub(super) unsafe fn push(&mut self, waiter: &AsyncWaiter, mut messenger: Messenger) {
         waiter.messenger.set(messenger.0.take());
         waiter.next.set(ptr::null());
         waiter.before.set(self.last);
-        // SAFETY: alive — those that hang are.
+        // SAFETY: alive — those that are queued are.
         match unsafe { self.last.as_ref() } {
             Some(last) => last.next.set(waiter),
             None => self.first = waiter,
@@ -138,11 +138,11 @@ impl AsyncWaiters {
         self.last = waiter;
     }
 
-    /// Takes a waiter down. `None`: it does not hang.
+    /// Removes a waiter. `None`: it is not queued.
     pub(super) fn remove(&mut self, waiter: &AsyncWaiter) -> Option<Messenger> {
         let messenger = waiter.messenger.take()?;
         let (before, next) = (waiter.before.get(), waiter.next.get());
-        // SAFETY: alive — those that hang are.
+        // SAFETY: alive — those that are queued are.
         match unsafe { before.as_ref() } {
             Some(before) => before.next.set(next),
             None => self.first = next,
@@ -163,17 +163,17 @@ impl AsyncWaiters {
         waiter.messenger.get().is_some()
     }
 
-    /// Takes the first one down: whom to make ready, so that it rings.
+    /// Removes the first one: whom to make ready, so that it is woken.
     #[inline]
     pub(super) fn notify_one(&mut self) -> Option<&'static G> {
-        // SAFETY: alive — those that hang are.
+        // SAFETY: alive — those that are queued are.
         let waiter = unsafe { self.first.as_ref() }?;
         self.remove(waiter).and_then(|mut messenger| messenger.0.take())
     }
 }
 
 impl<T> Chan<T> {
-    /// Takes the first waiter down: whom to make ready, so that it rings.
+    /// Removes the first waiter: whom to make ready, so that it is woken.
     #[inline]
     pub(super) fn notify_async(&self, state: &mut State) -> Option<&'static G> {
         let g = state.async_waiters.notify_one();
@@ -183,7 +183,7 @@ impl<T> Chan<T> {
         g
     }
 
-    /// Shows those without the lock whether a waiter hangs.
+    /// Shows those without the lock whether a waiter is queued.
     pub(super) fn publish_async_waiters(&self, state: &State) {
         self.has_async_waiters.store(!state.async_waiters.is_empty(), Ordering::Relaxed);
     }

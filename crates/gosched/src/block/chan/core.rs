@@ -138,7 +138,7 @@ impl<T> Chan<T> {
         }
         // SAFETY: held — promised by the caller.
         let state = unsafe { self.state() };
-        if let Some(receiver) = state.receivers.take() {
+        if let Some(receiver) = state.receivers.fire_next() {
             self.publish_waiters(state);
             // SAFETY: value — promised by the caller; the slot is a place for a `T`, by `receive`.
             unsafe { ptr::copy_nonoverlapping(value, receiver.slot().cast::<T>(), 1) };
@@ -172,7 +172,7 @@ impl<T> Chan<T> {
             // SAFETY: slot — promised by the caller; a value is there, and is taken out.
             unsafe { ptr::copy_nonoverlapping(place, slot, 1) };
             state.head = if state.head + 1 == self.cap() { 0 } else { state.head + 1 };
-            let Some(sender) = state.senders.take() else {
+            let Some(sender) = state.senders.fire_next() else {
                 self.len.store(len - 1, Ordering::Relaxed);
                 return Ok(None);
             };
@@ -182,7 +182,7 @@ impl<T> Chan<T> {
             unsafe { ptr::copy_nonoverlapping(sender.slot().cast::<T>(), place, 1) };
             return Ok(sender.g());
         }
-        if let Some(sender) = state.senders.take() {
+        if let Some(sender) = state.senders.fire_next() {
             self.publish_waiters(state);
             // SAFETY: as above; slot — promised by the caller.
             unsafe { ptr::copy_nonoverlapping(sender.slot().cast::<T>(), slot, 1) };
@@ -320,7 +320,7 @@ impl<T> Chan<T> {
         // PAIR chan-closed: publishes what this one did before.
         let first = !self.closed.swap(true, Ordering::AcqRel);
         let mut waiting = GList::new();
-        while let Some(taken) = state.receivers.take().or_else(|| state.senders.take()) {
+        while let Some(taken) = state.receivers.fire_next().or_else(|| state.senders.fire_next()) {
             taken.mark_woken_by_close();
             if let Some(g) = taken.g() {
                 waiting.push_back(g);

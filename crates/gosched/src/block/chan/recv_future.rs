@@ -69,7 +69,7 @@ impl<T> fmt::Debug for RecvFuture<'_, T> {
 }
 
 impl<T> Chan<T> {
-    /// Receives if that can be done at once; else the waiter hangs when this returns.
+    /// Receives if that can be done at once; else the waiter is queued when this returns.
     fn receive_or_enqueue(&self, waiter: &Arc<AsyncWaiter>) -> Result<T, ChanError> {
         let mut slot = MaybeUninit::<T>::uninit();
         let mut messenger = None;
@@ -104,7 +104,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// The waiter does not hang any more. False: it did not.
+    /// Removes the waiter. False: it was not queued.
     fn remove_async_waiter(&self, waiter: &AsyncWaiter) -> bool {
         let inside = sched::enter_runtime();
         self.lock();

@@ -42,7 +42,7 @@ impl Barrier {
                 return None;
             }
             held.arrived = 0;
-            while let Some(taken) = held.queue.take() {
+            while let Some(taken) = held.queue.fire_next() {
                 held.ready(taken.g());
             }
             Some(())

@@ -91,7 +91,7 @@ impl Condvar {
     #[doc(alias = "Signal")]
     pub fn notify_one(&self) {
         let mut held = self.queue.lock();
-        if let Some(taken) = held.take() {
+        if let Some(taken) = held.fire_next() {
             held.ready(taken.g());
         }
     }
@@ -100,7 +100,7 @@ impl Condvar {
     #[doc(alias = "Broadcast")]
     pub fn notify_all(&self) {
         let mut held = self.queue.lock();
-        while let Some(taken) = held.take() {
+        while let Some(taken) = held.fire_next() {
             held.ready(taken.g());
         }
     }

@@ -264,7 +264,7 @@ impl RawMutex {
         if !must_wake_waiter(now) {
             return false;
         }
-        let taken = held.take();
+        let taken = held.fire_next();
         let none_left = if held.is_empty() { PARKED } else { 0 };
         let Some(taken) = taken else {
             // All have given up.

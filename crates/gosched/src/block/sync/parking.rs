@@ -49,7 +49,7 @@ impl<S> Guarded<S> {
     #[inline]
     pub(crate) fn lock(&self) -> Held<'_, S> {
         let inside = sched::enter_runtime();
-        self.state.hold();
+        self.state.acquire();
         Held { lock: &self.state, inside: Some(inside), ready: GList::new() }
     }
 

@@ -115,7 +115,7 @@ impl State {
 
 /// All readers that wait have it.
 fn let_readers_in(held: &mut Held<'_, State>) {
-    while let Some(taken) = held.waiting_readers.take() {
+    while let Some(taken) = held.waiting_readers.fire_next() {
         held.readers += 1;
         let g = taken.g();
         held.holders.add_reader(g.map_or(0, G::id));
@@ -125,7 +125,7 @@ fn let_readers_in(held: &mut Held<'_, State>) {
 
 /// The first writer that waits has it.
 fn let_a_writer_in(held: &mut Held<'_, State>) {
-    if let Some(taken) = held.waiting_writers.take() {
+    if let Some(taken) = held.waiting_writers.fire_next() {
         held.writer = true;
         let g = taken.g();
         held.holders.set_writer(g.map_or(0, G::id));

@@ -120,7 +120,7 @@ fn serve(held: &mut Held<'_, State>) {
             return;
         }
         let before = held.free;
-        if let Some(taken) = held.queue.take_first() {
+        if let Some(taken) = held.queue.fire_first() {
             held.free = before - count;
             held.ready(taken.g());
         }

@@ -80,7 +80,7 @@ impl WaitGroup {
         if state.count > 0 {
             state.count -= 1;
             if state.count == 0 {
-                while let Some(taken) = state.queue.take() {
+                while let Some(taken) = state.queue.fire_next() {
                     state.leaving += 1;
                     state.ready(taken.g());
                 }

@@ -49,7 +49,7 @@ impl Tables for MultiThread {
             .fold((0, 0), |(steals, stolen), p| (steals + p.steals.get(), stolen + p.stolen.get()));
         SCHED.all_ms().for_each(|m| count_m(numbers, m));
         numbers.hand_offs_lost = counts::lost();
-        (numbers.hand_offs_marked, numbers.hand_offs_unmarked) = syscall::hand_offs();
+        (numbers.hand_offs_marked, numbers.hand_offs_unmarked) = syscall::retake_counts();
         [numbers.moved, numbers.stopped_in_place, _, numbers.put_off] = preempt::counts();
         let stacks = gosched_fiber::stack::stats();
         numbers.stacks = stacks.out as u64;

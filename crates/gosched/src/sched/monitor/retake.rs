@@ -103,7 +103,11 @@ pub(crate) struct Findings {
 
 /// Looks at all Ps, and at some of the Ms that have none.
 /// Go: retake.
-pub(crate) fn retake(seen: &mut [SysmonTick], lost: &mut Option<&'static M>, now: u64) -> Findings {
+pub(crate) fn retake(
+    seen: &mut [SysmonTick],
+    m_cursor: &mut Option<&'static M>,
+    now: u64,
+) -> Findings {
     let mut found = Findings { took: false, asked: false, slice_ends: u64::MAX };
     for (p, seen) in SCHED.used_ps().zip(&mut *seen) {
         if p.status() == PStatus::Running
@@ -119,12 +123,12 @@ pub(crate) fn retake(seen: &mut [SysmonTick], lost: &mut Option<&'static M>, now
         if someone && SCHED.spinning.load(Ordering::Relaxed) == 0 {
             make_room(seen, now, &mut found);
         }
-        check_ms_without_p(lost, &mut found);
+        check_ms_without_p(m_cursor, &mut found);
     }
     found
 }
 
-/// The turn on a P, how often it came back from a marked call, and its M.
+/// What changes when a P passes the scheduler: its turn, its count of marked calls, its M.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Progress {
     turn: u32,
@@ -318,8 +322,8 @@ fn can_be_asked(m: &'static M) -> bool {
 }
 
 /// Some of the Ms whose P was taken in a call that nobody marked, and that may be back from it.
-fn check_ms_without_p(lost: &mut Option<&'static M>, found: &mut Findings) {
-    let mut m = *lost;
+fn check_ms_without_p(m_cursor: &mut Option<&'static M>, found: &mut Findings) {
+    let mut m = *m_cursor;
     for _ in 0..M_SCAN_BATCH {
         let Some(this) = m.or_else(|| SCHED.all_ms().next()) else { return };
         if syscall::is_running_without_p(this) && check_running_again(this) {
@@ -332,7 +336,7 @@ fn check_ms_without_p(lost: &mut Option<&'static M>, found: &mut Findings) {
             break;
         }
     }
-    *lost = m;
+    *m_cursor = m;
 }
 
 /// Whether it has run since its P was taken, and does now.

@@ -8,7 +8,7 @@ use crate::sched::state::global::{
     GLOBAL_QUEUE_INTERVAL_TICKS, INTERRUPTED, SCHED, TOO_MANY_STOPPED,
 };
 use crate::sched::state::{poller_role, seeded, stopping, timekeeper};
-use crate::sched::switch::{start_or_inherit_slice, take_global};
+use crate::sched::switch::{refill_from_global, start_or_inherit_slice};
 use crate::sched::wake;
 use std::sync::atomic::Ordering;
 
@@ -62,8 +62,7 @@ fn take_other_after_pair(p: &'static P) -> Option<&'static G> {
     Some(g)
 }
 
-/// Every 61st time one G of the global queue, so that two Gs that keep a P busy by making each other
-/// ready do not keep it for ever.
+/// Every 61st slice of a P one G of the global queue, so that a local queue that is never empty does not starve it.
 /// Go: schedtick%61 in findRunnable.
 fn take_global_for_fairness(p: &'static P) -> Option<&'static G> {
     if !p.tick().is_multiple_of(GLOBAL_QUEUE_INTERVAL_TICKS)
@@ -121,8 +120,8 @@ fn take_global_batch(p: &'static P) -> Option<&'static G> {
     if SCHED.queued.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    SCHED.lock.hold();
-    let g = take_global(p);
+    SCHED.lock.acquire();
+    let g = refill_from_global(p);
     // SAFETY: held — above.
     unsafe { SCHED.lock.release() };
     if g.is_some() {

@@ -13,7 +13,7 @@ use crate::sched::events::VIRTUAL_TIME_IO_GRACE;
 use crate::sched::run::{deadlock, poll, steal, timers};
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::{poller_role, stopping, timekeeper};
-use crate::sched::switch::{stacks, take_global};
+use crate::sched::switch::{refill_from_global, stacks};
 use crate::sched::wake;
 use crate::sys::clock;
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ pub(crate) fn release_p_and_recheck(m: &'static M, p: &'static P) -> Option<&'st
     }
     if !locked.queue.is_empty() {
         std::mem::forget(locked);
-        let g = take_global(p);
+        let g = refill_from_global(p);
         // SAFETY: held — above.
         unsafe { SCHED.lock.release() };
         p.start_slice();

@@ -34,22 +34,22 @@ fn nap() {
 pub(crate) fn steal(p: &'static P) -> Option<&'static G> {
     let coprimes = coprimes()?;
     loop {
-        let turns = total_turns();
+        let turns = total_run_next_takes();
         for pass in 0..STEAL_TRIES {
             let stolen = steal_once(p, coprimes, pass == STEAL_TRIES - 1);
             if stolen.is_some() || stopping::is_stopping() {
                 return stolen;
             }
         }
-        if total_turns() == turns || SCHED.queued.load(Ordering::Relaxed) > 0 {
+        if total_run_next_takes() == turns || SCHED.queued.load(Ordering::Relaxed) > 0 {
             return None;
         }
         nap();
     }
 }
 
-fn total_turns() -> u32 {
-    SCHED.used_ps().fold(0, |sum, p| sum.wrapping_add(p.queue.own_turns()))
+fn total_run_next_takes() -> u32 {
+    SCHED.used_ps().fold(0, |sum, p| sum.wrapping_add(p.queue.run_next_takes()))
 }
 
 /// Asks each other P once.

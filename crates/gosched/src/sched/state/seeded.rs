@@ -1,4 +1,4 @@
-//! The choices of the seeded mode: `boot::seeded` turns it on.
+//! The choices of the seeded mode: `boot::seed` turns it on.
 
 use crate::gmp::m::M;
 use std::sync::atomic::{AtomicBool, Ordering};

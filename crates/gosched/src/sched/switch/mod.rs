@@ -70,8 +70,8 @@ pub(crate) fn depart_yielding(m: &'static M, g: &'static G) {
         Next::Empty if SCHED.queued.load(Ordering::Relaxed) == 0 => p.start_slice(),
         Next::Empty => {
             // One hold for both: released when this goroutine is at the tail.
-            SCHED.lock.hold();
-            let next = take_global(p);
+            SCHED.lock.acquire();
+            let next = refill_from_global(p);
             match next {
                 Some(next) => {
                     p.start_slice();
@@ -90,7 +90,7 @@ pub(crate) fn depart_yielding(m: &'static M, g: &'static G) {
 /// A P's share of the global queue: the first to be run, the rest into its own queue, which is
 /// empty. The lock is held.
 /// Go: globrunqgetbatch.
-pub(crate) fn take_global(p: &'static P) -> Option<&'static G> {
+pub(crate) fn refill_from_global(p: &'static P) -> Option<&'static G> {
     // SAFETY: held — promised by the caller; no other reference is in use.
     let locked = unsafe { SCHED.lock.value() };
     let beside = locked.queue.pop_stopped_or_interrupted();
@@ -243,7 +243,7 @@ pub(crate) fn publish_departure() {
         Departure::Yield { g, held } => {
             g.transition(GState::Running, GState::Runnable);
             if !held {
-                SCHED.lock.hold();
+                SCHED.lock.acquire();
             }
             // SAFETY: held — above, or by the departing goroutine.
             unsafe { SCHED.lock.value() }.push(g);

@@ -167,7 +167,7 @@ pub(crate) fn serve_request(m: &'static M) {
 /// module.
 pub(crate) static SNAPSHOT_SERVER: OnceLock<fn(&'static M, &Interruption)> = OnceLock::new();
 
-/// The signal's handler, on an M's thread.
+/// What `gosched_fiber::interrupt` calls in the handler of the preemption signal, on an M's thread.
 /// Go: doSigPreempt.
 ///
 /// # Safety
@@ -188,7 +188,7 @@ pub(crate) unsafe fn on_preempt_signal(carrier: &Carrier, at: &mut Interruption)
     // SAFETY: carried — by this M, whose thread this is.
     unsafe { arch::preempt_disable() };
     barrier::light();
-    if !stop(m, at) {
+    if !try_preempt(m, at) {
         // SAFETY: carried, counted — above.
         unsafe { arch::preempt_enable() };
     }
@@ -196,7 +196,7 @@ pub(crate) unsafe fn on_preempt_signal(carrier: &Carrier, at: &mut Interruption)
 
 /// Stops the goroutine of `m`, if that is still asked for. True: it goes on in `boot::preemption::async_preempt`, and preemption is
 /// off until then.
-fn stop(m: &'static M, at: &mut Interruption) -> bool {
+fn try_preempt(m: &'static M, at: &mut Interruption) -> bool {
     let Some(g) = m.curg() else { return false };
     let why = match m.syscall_state.load(Ordering::Relaxed) {
         0 => m.p().and_then(|p| request(m, p).filter(|&why| is_worthwhile(p, why))),

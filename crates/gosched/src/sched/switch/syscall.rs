@@ -39,7 +39,7 @@ static RETAKES_IN_SYSCALL: AtomicU64 = AtomicU64::new(0);
 static RETAKES_UNMARKED: AtomicU64 = AtomicU64::new(0);
 
 /// See the two above.
-pub(crate) fn hand_offs() -> (u64, u64) {
+pub(crate) fn retake_counts() -> (u64, u64) {
     (RETAKES_IN_SYSCALL.load(Ordering::Relaxed), RETAKES_UNMARKED.load(Ordering::Relaxed))
 }
 
@@ -54,7 +54,7 @@ const IN_SYSCALL: u32 = 3;
 /// Takes the P of an M that is blocked in the kernel, if it is: `false` if it came back. By any
 /// other thread.
 pub(crate) fn retake_unmarked(m: &'static M) -> bool {
-    if !change(m, 0, RETAKING) {
+    if !cas_syscall_state(m, 0, RETAKING) {
         return false;
     }
     barrier::heavy();
@@ -86,10 +86,11 @@ pub(crate) fn blocked_since(m: &'static M, ran: u64) -> Option<u64> {
     (is_same && is_running_without_p(m)).then_some(since)
 }
 
-/// Takes the P of an M that is in a marked call: `false` if it came back. By any other thread.
+/// Takes the P of an M that is in a marked call: `false` if the call has ended. By sysmon, by who stops the world, and by
+/// the M itself when its call is known to be long.
 /// Go: retake, its part for system calls.
 pub(crate) fn retake_in_syscall(m: &'static M) -> bool {
-    let first = change(m, IN_SYSCALL, RETAKING);
+    let first = cas_syscall_state(m, IN_SYSCALL, RETAKING);
     if first {
         RETAKES_IN_SYSCALL.fetch_add(1, Ordering::Relaxed);
         finish_retake(m);
@@ -118,7 +119,7 @@ pub(crate) fn is_running_without_p(m: &'static M) -> bool {
     m.syscall_state.load(Ordering::Relaxed) == RETAKEN && running
 }
 
-fn change(m: &'static M, from: u32, to: u32) -> bool {
+fn cas_syscall_state(m: &'static M, from: u32, to: u32) -> bool {
     // PAIR p-taken: in a marked call, sees what the other side did before.
     m.syscall_state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
@@ -228,7 +229,7 @@ fn settle_retake(m: &'static M, g: &'static G) -> bool {
         // PAIR p-taken: with the P gone, all that the taker did is seen.
         match m.syscall_state.load(Ordering::Acquire) {
             RETAKING => std::hint::spin_loop(),
-            IN_SYSCALL if !change(m, IN_SYSCALL, 0) => {}
+            IN_SYSCALL if !cas_syscall_state(m, IN_SYSCALL, 0) => {}
             word => break word == RETAKEN,
         }
     };

@@ -1,7 +1,7 @@
-//! What an M of the small scheduler does: `sched::find` and `sched::idle`, step for step.
+//! What an M of the small scheduler does: `sched::run::find` and `sched::run::idle`, step for step.
 
 use super::item::Item;
-use super::world::{LeftOut, NO_P, World};
+use super::waking_fixture::{LeftOut, NO_P, World};
 use crate::gmp::waking;
 use crate::sys::atomic::Ordering;
 use loom::thread::{self, JoinHandle};

@@ -40,7 +40,7 @@ impl Channel {
         if state.closed {
             return false;
         }
-        if let Some(receiver) = state.receivers.take() {
+        if let Some(receiver) = state.receivers.fire_next() {
             // SAFETY: every receiver's slot is one of these.
             unsafe { &*receiver.slot().cast::<Cell<u32>>() }.set(value);
             let g = receiver.g();
@@ -55,7 +55,7 @@ impl Channel {
     fn receive(&self, me: usize) -> Option<u32> {
         let slot = Cell::new(0);
         let mut state = self.state.lock().unwrap();
-        if let Some(sender) = state.senders.take() {
+        if let Some(sender) = state.senders.fire_next() {
             // SAFETY: every sender's slot is one of these.
             slot.set(unsafe { &*sender.slot().cast::<Cell<u32>>() }.get());
             let g = sender.g();
@@ -96,11 +96,11 @@ impl Channel {
         let mut state = self.state.lock().unwrap();
         state.closed = true;
         let mut ready = Vec::new();
-        while let Some(taken) = state.receivers.take() {
+        while let Some(taken) = state.receivers.fire_next() {
             taken.mark_woken_by_close();
             ready.extend(taken.g());
         }
-        while let Some(taken) = state.senders.take() {
+        while let Some(taken) = state.senders.fire_next() {
             taken.mark_woken_by_close();
             ready.extend(taken.g());
         }

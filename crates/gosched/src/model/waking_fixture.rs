@@ -1,4 +1,4 @@
-//! A small scheduler for the models of waking: its Ms do what `sched::find` and `sched::idle` do,
+//! A small scheduler for the models of waking: its Ms do what `sched::run::find` and `sched::run::idle` do,
 //! with the queues, notes and counts of `gmp` themselves.
 //!
 //! The scheduler's lock is loom's mutex here (`lock` models the real one), and there is no thread maker: a
