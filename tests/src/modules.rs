@@ -175,8 +175,11 @@ fn references(path: &[String], text: &str) -> Vec<(usize, ItemPath)> {
     let mut at = 0;
     while at < tokens.len() {
         let (number, word) = (tokens[at].0, tokens[at].1.as_str());
-        let before = at.checked_sub(1).map(|at| tokens[at].1.as_str());
-        let is_start = before != Some(":") && before != Some(".");
+        let token_before = |count: usize| at.checked_sub(count).map(|at| tokens[at].1.as_str());
+        let before = token_before(1);
+        // One colon stands before a type, two in the middle of a path.
+        let is_inside = before == Some(":") && token_before(2) == Some(":");
+        let is_start = !is_inside && before != Some(".");
         let in_use = before == Some("use");
         let is_path = tokens.get(at + 1).is_some_and(|next| next.1 == ":")
             && tokens.get(at + 2).is_some_and(|next| next.1 == ":");

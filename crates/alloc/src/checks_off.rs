@@ -4,7 +4,7 @@ use crate::classes::Class;
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-/// What is called, with debug assertions, each time the allocator is run_entry_check.
+/// What is called, with debug assertions, each time the allocator is entered.
 pub fn set_check(_check: fn()) {}
 
 #[inline(always)]

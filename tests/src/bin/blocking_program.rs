@@ -1,4 +1,4 @@
-//! Programs that block threads, for the suites `blocking` and `sched_idle` and the bench `limits`: each a process of
+//! Programs that block threads, for the suites `blocking_calls` and `sched_idle` and the bench `limits`: each a process of
 //! its own, since it is about the whole process's Ps and threads. An alarm ends a program that hangs.
 
 use gosched::sync::WaitGroup;
@@ -92,13 +92,14 @@ fn spin_for(time: Duration) {
 /// `poll` is one of the system calls that are not restarted.
 fn wait_for_byte(mut reader: &PipeReader) {
     let mut wanted = libc::pollfd { fd: reader.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let ready = loop {
+    let mut ready = -1;
+    for _ in 0..3 {
         // SAFETY: one descriptor, which is open.
-        match unsafe { libc::poll(&raw mut wanted, 1, LIMIT.as_millis() as i32) } {
-            -1 if io::Error::last_os_error().kind() == ErrorKind::Interrupted => {}
-            ready => break ready,
+        ready = unsafe { libc::poll(&raw mut wanted, 1, LIMIT.as_millis() as i32) };
+        if ready != -1 || io::Error::last_os_error().kind() != ErrorKind::Interrupted {
+            break;
         }
-    };
+    }
     assert_eq!(ready, 1, "no other goroutine ran during the call");
     reader.read_exact(&mut [0]).unwrap();
 }

@@ -7,8 +7,8 @@
 //!
 //! The same holds for the thread that has the lock. Where the kernel keeps taking CPUs from the threads of this process,
 //! they get a small share too, and the report has not hung before the process has run for [`REPORT_CPU_BUDGET`] without it.
-//! And where more threads want to run than the machine has CPUs, a hand-over of that lock takes longer in proportion: so do
-//! the seconds without CPU time ([`MAX_LOAD_FACTOR`] at most).
+//! And where many threads want each CPU, a hand-over of that lock takes longer in proportion: so may the seconds without CPU
+//! time ([`load_factor`]).
 //!
 //! The handler may run on any thread, beside the reporter. [`GENERATION`] is even while the clock runs, and odd while it is paused
 //! or being set. Reporter: 1. makes the turn odd; 2. changes the rest, or writes; 3. makes it even. Handler: 1. reads the turn,
@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// After so many seconds without CPU time a report hangs.
 const MAX_IDLE_ALARMS: u32 = 10;
+/// Up to this many threads for each CPU the machine is not busy.
+const LOAD_PER_FACTOR: u64 = 4;
 /// The most by which a busy machine lengthens [`MAX_IDLE_ALARMS`].
 const MAX_LOAD_FACTOR: u32 = 6;
 /// How long a report may run without a word.
@@ -124,6 +126,7 @@ fn check_progress() {
     }
     let used = thread_cpu_nanos(REPORTER.load(Ordering::Relaxed)).unwrap_or(0);
     let process = Process::now();
+    let load_factor = load_factor();
     let before = Progress {
         cpu_deadline_nanos: CPU_DEADLINE_NANOS.load(Ordering::Relaxed),
         last_cpu_nanos: LAST_CPU_NANOS.load(Ordering::Relaxed),
@@ -139,7 +142,7 @@ fn check_progress() {
         return;
     }
     let on_hang = ON_HANG.load(Ordering::Relaxed);
-    if now.is_hung(used, process, load_factor()) && on_hang != 0 {
+    if now.is_hung(used, process, load_factor) && on_hang != 0 {
         // SAFETY: only `start` stores there.
         let on_hang = unsafe { std::mem::transmute::<usize, fn() -> !>(on_hang) };
         on_hang();
@@ -151,7 +154,8 @@ fn check_progress() {
     alarm(1);
 }
 
-/// How many threads want each CPU, as the kernel counted them in the last minute: from 1 to [`MAX_LOAD_FACTOR`].
+/// By how much a busy machine lengthens the wait: from 1 to [`MAX_LOAD_FACTOR`], one for each [`LOAD_PER_FACTOR`] threads that
+/// want a CPU, as the kernel counted them in the last minute. The count is the whole machine's, in a container too.
 fn load_factor() -> u32 {
     // SAFETY: all-zero is a valid record.
     let mut system: libc::sysinfo = unsafe { std::mem::zeroed() };
@@ -167,7 +171,7 @@ fn load_factor() -> u32 {
     // SAFETY: a valid set.
     let cpus = unsafe { libc::CPU_COUNT(&cpus) }.max(1) as u64;
     let load = system.loads[0] >> libc::SI_LOAD_SHIFT;
-    (load / cpus).clamp(1, u64::from(MAX_LOAD_FACTOR)) as u32
+    (load / (LOAD_PER_FACTOR * cpus)).clamp(1, u64::from(MAX_LOAD_FACTOR)) as u32
 }
 
 /// What all threads of the process together have done so far.

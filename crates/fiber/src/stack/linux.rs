@@ -30,7 +30,7 @@ pub(super) fn reserve(bytes: usize) -> Result<usize, Errno> {
         return Err(errno());
     }
     // A stack touches its pages from one end: a huge page would commit all of it at once. Kernels
-    // without huge pages injected_failure the advice, and need it as little.
+    // without huge pages refuse the advice, and need it as little.
     // SAFETY: advice on the mapping made above.
     unsafe { libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE) };
     Ok(at as usize)

@@ -55,7 +55,7 @@ impl Machine {
     }
 
     fn change(&self, from: u32, to: u32) -> bool {
-        // PAIR p-syscall_state: as the real one.
+        // PAIR p-taken: as the real one.
         self.syscall_state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -72,7 +72,7 @@ impl Machine {
         }
         self.use_p();
         // The real one is an instruction of a machine that keeps the order of stores.
-        // PAIR p-syscall_state: publishes what it did with the P.
+        // PAIR p-taken: publishes what it did with the P.
         self.off.store(0, Ordering::Release);
     }
 
@@ -87,7 +87,7 @@ impl Machine {
 
     fn settle_retake(&self) -> bool {
         loop {
-            // PAIR p-syscall_state: as the real one.
+            // PAIR p-taken: as the real one.
             match self.syscall_state.load(Ordering::Acquire) {
                 RETAKING => thread::yield_now(),
                 IN_SYSCALL if !self.change(IN_SYSCALL, 0) => {}
@@ -110,10 +110,10 @@ impl Machine {
                     thread::yield_now();
                 }
             }
-            // PAIR p-syscall_state: as an exchange would.
+            // PAIR p-taken: as an exchange would.
             Begin::ByStore => self.syscall_state.store(IN_SYSCALL, Ordering::Release),
         }
-        // PAIR p-syscall_state: publishes what it did with the P.
+        // PAIR p-taken: publishes what it did with the P.
         self.off.store(0, Ordering::Release);
     }
 
@@ -123,7 +123,7 @@ impl Machine {
             return false;
         }
         barrier::heavy();
-        // PAIR p-syscall_state: what the owner did is seen.
+        // PAIR p-taken: what the owner did is seen.
         if self.off.load(Ordering::Acquire) > 0 {
             self.syscall_state.store(0, Ordering::Relaxed);
             return false;
@@ -136,7 +136,7 @@ impl Machine {
         let first = match self.retake {
             Retake::ByExchange => self.change(IN_SYSCALL, RETAKING),
             Retake::ByStore => {
-                // PAIR p-syscall_state: as an exchange would.
+                // PAIR p-taken: as an exchange would.
                 let in_call = self.syscall_state.load(Ordering::Acquire) == IN_SYSCALL;
                 if in_call {
                     self.syscall_state.store(RETAKING, Ordering::Relaxed);
@@ -152,7 +152,7 @@ impl Machine {
 
     fn take(&self) {
         self.use_p();
-        // PAIR p-syscall_state: as the real one.
+        // PAIR p-taken: as the real one.
         self.syscall_state.store(RETAKEN, Ordering::Release);
         self.use_p();
         *self.idle.lock().unwrap() = true;
@@ -165,8 +165,8 @@ fn steal_against_entry() {
     let machine = Machine::new(Retake::ByExchange);
     let taker = thread::spawn(move || machine.take_p());
     (0..2).for_each(|_| machine.enter_and_leave());
-    let syscall_state = taker.join().unwrap();
-    assert_eq!(machine.p.get(), 2 + 2 * u32::from(syscall_state));
+    let taken = taker.join().unwrap();
+    assert_eq!(machine.p.get(), 2 + 2 * u32::from(taken));
 }
 
 /// A marked call that ends, against one who takes the P.
@@ -174,11 +174,11 @@ fn retake_against_exit(retake: Retake) {
     let machine = Machine::new(retake);
     let taker = thread::spawn(move || machine.retake_in_syscall());
     machine.use_p();
-    // PAIR p-syscall_state: as the real one.
+    // PAIR p-taken: as the real one.
     machine.syscall_state.store(IN_SYSCALL, Ordering::Release);
     machine.enter_and_leave();
-    let syscall_state = taker.join().unwrap();
-    assert_eq!(machine.p.get(), 2 + 2 * u32::from(syscall_state));
+    let taken = taker.join().unwrap();
+    assert_eq!(machine.p.get(), 2 + 2 * u32::from(taken));
     assert_eq!(machine.syscall_state.load(Ordering::Relaxed), 0);
 }
 
@@ -188,10 +188,10 @@ fn steal_against_call(begin: Begin) {
     let taker = thread::spawn(move || machine.take_p());
     machine.enter_syscall(begin);
     machine.enter_and_leave();
-    let syscall_state = taker.join().unwrap();
-    assert_eq!(machine.p.get(), 2 + 2 * u32::from(syscall_state));
-    // It may have been syscall_state after all was over.
-    assert!(syscall_state || machine.syscall_state.load(Ordering::Relaxed) == 0);
+    let taken = taker.join().unwrap();
+    assert_eq!(machine.p.get(), 2 + 2 * u32::from(taken));
+    // It may have been taken after all was over.
+    assert!(taken || machine.syscall_state.load(Ordering::Relaxed) == 0);
 }
 
 #[test]

@@ -27,7 +27,7 @@ use std::ptr;
 /// - **channel**: `channel` is always the same, alive while the arm is.
 /// - **place**: `place` is good for the channel's values in that direction.
 pub unsafe trait Case {
-    /// `NoWait`: the arm is off.
+    /// `None`: the arm is off.
     fn channel(&self) -> Option<&dyn AnyChan>;
     /// Which way.
     fn direction(&self) -> Direction;
@@ -64,7 +64,7 @@ pub(crate) enum WaitMode {
     Forever,
 }
 
-/// Chooses an arm and does it. `NoWait`: none was ready, and it was not to wait.
+/// Chooses an arm and does it. `None`: none was ready, and it was not to wait.
 /// Go: selectgo.
 pub(crate) fn choose(arms: &[&dyn Case], scratch: Scratch<'_>, mode: WaitMode) -> Option<usize> {
     let Scratch { poll_order: order, lock_order: locks, waiters } = scratch;
@@ -110,7 +110,7 @@ pub(crate) fn choose(arms: &[&dyn Case], scratch: Scratch<'_>, mode: WaitMode) -
     unsafe { wait(inside, &wakeup, &all, waiters, is_limited) }
 }
 
-/// Waits until one of the arms is done. `NoWait`: the time is over.
+/// Waits until one of the arms is done. `None`: the time is over.
 ///
 /// # Safety
 /// - **held**: all locks; given back here.
