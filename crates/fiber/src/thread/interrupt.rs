@@ -1,7 +1,7 @@
 //! A signal that interrupts the code on a carrier, for a runtime that wants to stop it there.
 //!
 //! The runtime's function is called in the handler, on the thread's signal stack, with all other signals
-//! held back. It may sleep there: then the code is stopped with its thread. Or it makes the code go on in
+//! held back but those of faults. It may sleep there: then the code is stopped with its thread. Or it makes the code go on in
 //! another function ([`Interruption::redirect`]), on the code's own stack, as if it had called it where it
 //! was: from there it can be switched away like any other.
 //!

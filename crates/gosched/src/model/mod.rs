@@ -1,7 +1,7 @@
 //! Models of the protocols, checked by loom in every order.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test --release -p gosched --lib model
+//! RUSTFLAGS="--cfg loom" cargo test --release -p gosched --lib --target-dir target/loom model
 //! ```
 //!
 //! A model that cannot fail shows nothing, so each comes with its broken forms: an ordering or a

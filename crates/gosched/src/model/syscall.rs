@@ -219,7 +219,7 @@ fn broken_by_a_call_that_begins_whatever_the_word_says() {
 }
 
 #[test]
-fn a_p_is_used_by_one_at_a_time_when_it_is_stolen() {
+fn a_p_is_used_by_one_at_a_time_in_an_unmarked_call() {
     every_order(steal_against_entry);
 }
 

@@ -1,4 +1,4 @@
-//! Where the next G comes from, in Go's order.
+//! Where the next G comes from: Go's order, and in between what was preempted, woken by a timer, or waits behind a pair.
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;
