@@ -11,7 +11,7 @@ use std::{io, mem};
 pub fn system_calls(command: &mut Command, errno: i32, calls: &[i64]) {
     let filter = filter(errno, calls);
     // SAFETY: it only makes system calls, with memory that was taken before.
-    unsafe { command.pre_exec(move || install(&filter)) };
+    unsafe { command.pre_exec(move || install(&filter, 0)) };
 }
 
 /// From now on the calling process gets no more threads: the system says that there are too many.
@@ -20,12 +20,7 @@ pub fn system_calls(command: &mut Command, errno: i32, calls: &[i64]) {
 /// The system has no filters of system calls.
 pub fn more_threads() {
     let filter = filter(libc::EAGAIN, &[libc::SYS_clone, libc::SYS_clone3]);
-    let program = program(&filter);
-    allow_filters().expect("a process may renounce privileges");
-    let (mode, all_threads) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
-    // SAFETY: a program of as many statements as it says.
-    let status = unsafe { libc::syscall(libc::SYS_seccomp, mode, all_threads, &raw const program) };
-    assert_eq!(status, 0, "{}", io::Error::last_os_error());
+    install(&filter, libc::SECCOMP_FILTER_FLAG_TSYNC).expect("a filter for all threads");
 }
 
 fn filter(errno: i32, calls: &[i64]) -> Vec<libc::sock_filter> {
@@ -43,26 +38,17 @@ fn filter(errno: i32, calls: &[i64]) -> Vec<libc::sock_filter> {
     filter
 }
 
-fn install(filter: &[libc::sock_filter]) -> io::Result<()> {
-    let program = program(filter);
-    allow_filters()?;
-    let mode = libc::SECCOMP_MODE_FILTER;
-    // SAFETY: a program of as many statements as it says.
-    match unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-fn program(filter: &[libc::sock_filter]) -> libc::sock_fprog {
+/// Filters the system calls of the calling thread, and of those that `flags` add.
+fn install(filter: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<()> {
     let len = u16::try_from(filter.len()).expect("a filter that is short enough");
-    libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() }
-}
-
-/// Only a process that renounces new privileges may filter its system calls.
-fn allow_filters() -> io::Result<()> {
+    let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
     // SAFETY: it has no precondition.
-    match unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } {
+    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mode = libc::SECCOMP_SET_MODE_FILTER;
+    // SAFETY: a program of as many statements as it says.
+    match unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
