@@ -151,8 +151,7 @@ fn chapters_stay_short_and_name_real_tests() {
 }
 
 /// A path in backquotes leads to a file or a folder, and a function before it, as in "`f` (`x/y.rs`)" and "(`f`, `x/y.rs`)",
-/// is defined there;
-/// so is each name in the second column of the glossary, in the files or folders of the third.
+/// is defined there. So is each name in the second column of the glossary, in the files or folders of the third.
 #[test]
 fn the_architecture_names_what_is_there() {
     let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();

@@ -11,8 +11,8 @@
 //! time ([`load_factor`]).
 //!
 //! The handler may run on any thread, beside the reporter. [`GENERATION`] is even while the clock runs, and odd while it is paused
-//! or being set. Reporter: 1. makes the turn odd; 2. changes the rest, or writes; 3. makes it even. Handler: 1. reads the turn,
-//! and does nothing if it is odd; 2. judges; 3. acts only if the turn is still the same. So a ring that comes late neither
+//! or being set. Reporter: 1. makes the generation odd; 2. changes the rest, or writes; 3. makes the generation even.
+//! Handler: 1. reads the generation, and does nothing if it is odd; 2. judges; 3. acts only if the generation is the same. So a ring that comes late neither
 //! judges a report by half of its numbers nor starts a clock that was paused.
 
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -68,27 +68,27 @@ fn unblock_alarm() {
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
 }
 
-/// Sets the clock: the calling thread reports, and may run for `patience` before its next word.
-pub fn restart(patience: Duration) {
+/// Sets the clock: the calling thread reports, and may run for `budget` before its next word.
+pub fn restart(budget: Duration) {
     pause();
     // SAFETY: gettid has no precondition.
     let me = unsafe { libc::gettid() };
     let used = thread_cpu_nanos(me).unwrap_or(0);
     REPORTER.store(me, Ordering::Relaxed);
-    CPU_DEADLINE_NANOS.store(used.saturating_add(patience.as_nanos() as u64), Ordering::Relaxed);
+    CPU_DEADLINE_NANOS.store(used.saturating_add(budget.as_nanos() as u64), Ordering::Relaxed);
     LAST_CPU_NANOS.store(used, Ordering::Relaxed);
     IDLE_ALARMS.store(0, Ordering::Relaxed);
     let process = Process::now();
     PROCESS_RAN.store(process.ran, Ordering::Relaxed);
     PROCESS_LOST_CPUS.store(process.lost_cpus, Ordering::Relaxed);
-    // PAIR watchdog-turn: publishes the numbers above.
+    // PAIR watchdog-generation: publishes the numbers above.
     GENERATION.fetch_add(1, Ordering::SeqCst);
     alarm(1);
 }
 
 /// Stops the clock: a reader of the report may take its time.
 pub fn pause() {
-    // PAIR watchdog-turn: a handler that read another turn does nothing.
+    // PAIR watchdog-generation: a handler that read another generation does nothing.
     GENERATION.fetch_or(1, Ordering::SeqCst);
     alarm(0);
 }
@@ -119,9 +119,9 @@ extern "C" fn on_alarm(_signal: i32) {
 }
 
 fn check_progress() {
-    // PAIR watchdog-turn: sees the numbers of this turn.
-    let turn = GENERATION.load(Ordering::SeqCst);
-    if turn & 1 != 0 {
+    // PAIR watchdog-generation: sees the numbers of this generation.
+    let generation = GENERATION.load(Ordering::SeqCst);
+    if generation & 1 != 0 {
         return;
     }
     let used = thread_cpu_nanos(REPORTER.load(Ordering::Relaxed)).unwrap_or(0);
@@ -137,8 +137,8 @@ fn check_progress() {
         },
     };
     let now = before.after_alarm(used, process);
-    // PAIR watchdog-turn: the numbers were all of one turn.
-    if GENERATION.load(Ordering::SeqCst) != turn {
+    // PAIR watchdog-generation: the numbers were all of one generation.
+    if GENERATION.load(Ordering::SeqCst) != generation {
         return;
     }
     let on_hang = ON_HANG.load(Ordering::Relaxed);
