@@ -1,11 +1,13 @@
-//! What a goroutine is made of: a stack, a thread identity of its own, and the switch between them.
+//! The parts that a goroutine is made of: a stack, a thread identity of its own, and the context
+//! switch.
 //!
-//! Knows nothing of scheduling. Read in the order of the modules below: how code gets onto a stack
-//! (`arch`), as whom it runs there (`identity`, `carrier`), where that is (`stack`), and what
-//! happens when it goes too far (`fault`). The [`book`] says why.
+//! This crate contains no scheduler. Read its modules in this order: `arch` (the switch to another
+//! stack), `identity` and `thread::carrier` (the thread that the code on the stack appears to be),
+//! `stack` (the memory), `fault` (stack overflow). The design is explained in `gosched::book`.
 //!
-//! There is a port to x86-64 Linux with glibc. Elsewhere only [`support`] and [`host`] exist, and
-//! the first says no: a runtime then makes each goroutine a thread.
+//! The only port is to x86-64 Linux with glibc. On other systems the modules that need a port do
+//! not exist, [`support`] returns an error, and [`host`] calls its closure; a runtime then runs
+//! each goroutine as a thread.
 
 pub mod base;
 
@@ -30,8 +32,6 @@ pub mod unwind;
 pub mod routine;
 
 pub mod no_port;
-
-pub mod book;
 
 #[cfg(ported)]
 pub use base::memory;

@@ -1,52 +1,69 @@
-//! The design, one chapter per question a new contributor asks.
+//! The design, one chapter for each question that a new contributor asks.
 //!
-//! What a goroutine is made of (switch, identity, stacks, overflow) is in
-//! [`gosched_fiber::book`].
+//! Each chapter states the problem, the rule, why the rule cannot fail, the designs that were
+//! rejected, the files, and the tests that fail when the rule is broken. Where a chapter lists what
+//! code does, it quotes the code, and the house rule `chapters_quote_the_code` compares. Start with
+//! [`map`] and [`life_of_a_g`]; ARCHITECTURE.md, at the root of the repository, has the picture.
 
-#[doc = include_str!("01_map.md")]
+#[doc = include_str!("map.md")]
 pub mod map {}
 
-#[doc = include_str!("02_life_of_a_g.md")]
+#[doc = include_str!("life_of_a_g.md")]
 pub mod life_of_a_g {}
 
-#[doc = include_str!("03_run_queues.md")]
+#[doc = include_str!("switch.md")]
+pub mod switch {}
+
+#[doc = include_str!("identity.md")]
+pub mod identity {}
+
+#[doc = include_str!("stacks.md")]
+pub mod stacks {}
+
+#[doc = include_str!("stack_overflow.md")]
+pub mod stack_overflow {}
+
+#[doc = include_str!("run_queues.md")]
 pub mod run_queues {}
 
-#[doc = include_str!("04_park_and_ready.md")]
+#[doc = include_str!("park_and_ready.md")]
 pub mod park_and_ready {}
 
-#[doc = include_str!("05_waking_threads.md")]
+#[doc = include_str!("waking_threads.md")]
 pub mod waking_threads {}
 
-#[doc = include_str!("06_stopping_the_world.md")]
+#[doc = include_str!("stopping_the_world.md")]
 pub mod stopping_the_world {}
 
-#[doc = include_str!("07_memory.md")]
-pub mod memory {}
+#[doc = include_str!("blocking_calls.md")]
+pub mod blocking_calls {}
 
-#[doc = include_str!("08_waiting.md")]
-pub mod waiting {}
-
-#[doc = include_str!("09_blocking.md")]
-pub mod blocking {}
-
-#[doc = include_str!("10_preemption.md")]
+#[doc = include_str!("preemption.md")]
 pub mod preemption {}
 
-#[doc = include_str!("11_differences_from_go.md")]
-pub mod differences_from_go {}
+#[doc = include_str!("waiting.md")]
+pub mod waiting {}
 
-#[doc = include_str!("12_order_and_scenarios.md")]
-pub mod order_and_scenarios {}
-
-#[doc = include_str!("13_input_and_output.md")]
+#[doc = include_str!("input_and_output.md")]
 pub mod input_and_output {}
 
-#[doc = include_str!("14_seeing.md")]
-pub mod seeing {}
+#[doc = include_str!("memory.md")]
+pub mod memory {}
 
-#[doc = include_str!("15_numbers.md")]
-pub mod numbers {}
+#[doc = include_str!("inspection.md")]
+pub mod inspection {}
 
-#[doc = include_str!("16_hints.md")]
-pub mod hints {}
+#[doc = include_str!("metrics.md")]
+pub mod metrics {}
+
+#[doc = include_str!("leak_hints.md")]
+pub mod leak_hints {}
+
+#[doc = include_str!("differences_from_go.md")]
+pub mod differences_from_go {}
+
+#[doc = include_str!("order_and_scenarios.md")]
+pub mod order_and_scenarios {}
+
+#[doc = include_str!("dependencies.md")]
+pub mod dependencies {}
