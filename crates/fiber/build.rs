@@ -1,5 +1,5 @@
-//! Says `ported` where there is a port, and `interposed` where libc functions are replaced: one name
-//! for one condition each.
+//! Sets two cfgs: `ported` if this crate has a port to the target, and `interposed` if it also
+//! replaces libc functions.
 
 use std::env;
 
@@ -9,7 +9,7 @@ fn main() {
     println!("cargo::rustc-check-cfg=cfg(interposed)");
     let target = |what: &str| env::var(format!("CARGO_CFG_TARGET_{what}")).unwrap_or_default();
     let ported = target("OS") == "linux" && target("ARCH") == "x86_64" && target("ENV") == "gnu";
-    // `--cfg gosched_no_port` shows on a system with a port what others see.
+    // `--cfg gosched_no_port` makes a system with a port behave like one without.
     if !ported || env::var_os("CARGO_CFG_GOSCHED_NO_PORT").is_some() {
         return;
     }
@@ -19,10 +19,10 @@ fn main() {
     }
 }
 
-/// Whether this build has a sanitizer that keeps records of each thread's stack. It would take a
-/// goroutine's frames for errors; and ThreadSanitizer calls the functions that we would replace
-/// before it can run code that it has instrumented, which ours is, so that the program would crash
-/// before `main`.
+/// Returns whether this build has a sanitizer that tracks the stack of each thread. Such a
+/// sanitizer would report a goroutine's frames as errors. ThreadSanitizer also calls functions that
+/// this crate would replace before it can run instrumented code; the replacements are instrumented,
+/// so the program would crash before `main`.
 fn has_sanitizer() -> bool {
     let sanitizers = env::var("CARGO_CFG_SANITIZE").unwrap_or_default();
     sanitizers.split(',').any(|name| !["", "cfi", "kcfi"].contains(&name))

@@ -1,6 +1,6 @@
-//! What a million parked goroutines cost: `cargo bench -p gosched-fiber --bench memory`.
+//! Measures what a million parked goroutines cost: `cargo bench -p gosched-fiber --bench memory`.
 //!
-//! The number may be given: `-- 100000`. A million takes 5 GB of memory.
+//! The number of goroutines can be given: `-- 100000`. A million takes 5 GB of memory.
 
 use gosched_fiber::{Routine, Size, Stack, identity, stack, suspend};
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ fn main() {
     let before = Before::now();
     for _ in 0..count {
         let stack = Stack::new(size).expect("a stack");
-        // SAFETY: quiet — a stack of our own.
+        // SAFETY: quiet — no other code uses this stack.
         unsafe { identity::create(&stack) }.expect("an identity");
         stacks.push(stack);
     }

@@ -1,6 +1,7 @@
-//! What a switch, a new goroutine and a used one cost: `cargo bench -p gosched-fiber`.
+//! Measures a switch, a new goroutine and a reused goroutine: `cargo bench -p gosched-fiber`.
 //!
-//! The smallest of many rounds, in nanoseconds. `GOSCHED_FSGSBASE=off` shows `arch_prctl`.
+//! The results are the fastest of many rounds, in nanoseconds. Set `GOSCHED_FSGSBASE=off` to
+//! measure `arch_prctl`.
 
 use gosched_fiber::arch::{self, SavedContext};
 use gosched_fiber::stack::Cache;
@@ -8,7 +9,8 @@ use gosched_fiber::{Routine, Size, Stack, host, identity, stack, suspend};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Nanoseconds per operation: `f` does `count` of them; the best of `rounds`.
+/// Returns the nanoseconds per operation in the fastest of `rounds` calls of `f`. Each call
+/// performs `count` operations.
 fn best(rounds: usize, count: usize, mut f: impl FnMut()) -> f64 {
     let mut best = f64::MAX;
     for _ in 0..rounds {
@@ -27,7 +29,7 @@ fn size() -> Size {
     Size::from_environment().expect("a stack size")
 }
 
-/// Two switches per resume.
+/// Measures one switch. Each resume takes two.
 fn switches(mut routine: Routine<()>) -> f64 {
     const COUNT: usize = 100_000;
     routine.resume().expect("a stack");
@@ -44,8 +46,8 @@ fn forever() {
     }
 }
 
-/// The bare switch, between this thread and a context that only switches back. `alike`: both have
-/// the same floating-point flags.
+/// Measures the bare switch between this thread and a context that only switches back. If `alike`,
+/// both have the same floating-point flags.
 fn bare(identity: bool, alike: bool) -> f64 {
     const COUNT: usize = 100_000;
     #[repr(C)]
@@ -60,43 +62,43 @@ fn bare(identity: bool, alike: bool) -> f64 {
         }
     }
     /// # Safety
-    /// - **callback**: `bare` switches to it, with its contexts.
+    /// - **callback**: `bare` switches here, with the address of its two contexts.
     unsafe extern "C" fn pong(_: usize, two: usize) -> ! {
         let (outside, inside) = Two::split(two as *mut Two);
         loop {
-            // SAFETY: both contexts live in `bare`, which waits.
+            // SAFETY: `bare` keeps both contexts alive and waits.
             unsafe { arch::switch(inside, outside, 0) };
         }
     }
     let stack = Stack::new(size()).expect("a stack");
     let here = SavedContext::for_caller();
     let thread_pointer = if identity {
-        // SAFETY: quiet — a stack of our own.
+        // SAFETY: quiet — no other code uses this stack.
         unsafe { identity::create(&stack) }.expect("an identity");
         identity::thread_pointer(&stack)
     } else {
         here.thread_pointer
     };
     if alike {
-        // Sets the sticky flag that this thread's arithmetic sets sooner or later.
+        // Sets the sticky flag that arithmetic on this thread sets sooner or later.
         black_box(black_box(1.0) / black_box(3.0));
     }
     let mut two = Box::new(Two { outside: here, inside: SavedContext::empty(thread_pointer) });
     let at = &raw mut *two;
-    // SAFETY: mapped, quiet — a stack of our own.
+    // SAFETY: mapped, quiet — no other code uses this stack.
     two.inside.sp = unsafe { arch::first_frame(stack.top(), pong, at as usize) };
     let (outside, inside) = Two::split(Box::into_raw(two));
     let each = best(40, 2 * COUNT, || {
         for _ in 0..COUNT {
-            // SAFETY: both contexts live here; `pong` always comes back.
+            // SAFETY: both contexts stay allocated, and `pong` always switches back.
             unsafe { arch::switch(outside, inside, 0) };
         }
     });
-    std::mem::forget(stack); // `pong` is still on it
+    std::mem::forget(stack); // the frame of `pong` is still on it
     each
 }
 
-/// A slot that was never used: stack, guard, identity. Page faults are part of it.
+/// Measures a slot that was never used: stack, guard and identity. Includes the page faults.
 fn fresh() -> f64 {
     const COUNT: usize = 4000;
     let size = size();
@@ -104,7 +106,7 @@ fn fresh() -> f64 {
     best(8, COUNT, || {
         for _ in 0..COUNT {
             let stack = Stack::new(size).expect("a stack");
-            // SAFETY: quiet — a stack of our own.
+            // SAFETY: quiet — no other code uses this stack.
             unsafe { identity::create(&stack) }.expect("an identity");
             kept.push(stack);
         }
@@ -124,7 +126,7 @@ fn fresh_and_run() -> f64 {
     })
 }
 
-/// A slot that was used before: taken, laid out, wiped, put away.
+/// Measures a slot that was used before: taken, laid out, wiped, put away.
 fn reused() -> f64 {
     const COUNT: usize = 20_000;
     /// # Safety
@@ -135,15 +137,15 @@ fn reused() -> f64 {
     let size = size();
     let mut cache = Cache::new(size);
     let stack = Stack::new(size).expect("a stack");
-    // SAFETY: quiet — a stack of our own.
+    // SAFETY: quiet — no other code uses this stack.
     unsafe { identity::create(&stack) }.expect("an identity");
     cache.put(stack);
     best(60, COUNT, || {
         for _ in 0..COUNT {
             let stack = cache.take(size).expect("a stack");
-            // SAFETY: mapped, quiet — a stack of our own.
+            // SAFETY: mapped, quiet — no other code uses this stack.
             black_box(unsafe { arch::first_frame(stack.top(), never, 0) });
-            // SAFETY: quiet — nothing runs with it.
+            // SAFETY: quiet — nothing runs with this identity.
             unsafe { identity::wipe(&stack) };
             cache.put(stack);
         }
@@ -167,7 +169,7 @@ fn main() {
     line("switch, bare, without identity", bare(false, true), "3 to 9");
     line("switch, bare, floating-point flags differ each time", unlike, "");
     line("switch, in resume and suspend", switches(Routine::new(size, forever)), "");
-    // SAFETY: no thread-locals — `forever` uses none, and it stays on this thread.
+    // SAFETY: no thread-locals — `forever` uses none, and the routine stays on this thread.
     let plain = unsafe { Routine::without_identity(size, forever) };
     line("switch, in resume and suspend, without identity", switches(plain), "");
     line("new: stack, guard and identity, never used before", fresh(), "up to 4000");

@@ -1,5 +1,5 @@
-//! A program built with `panic = "abort"`: goroutines work, can be looked at, and a panic in one
-//! ends the process with the message and frames of a panic. `ci/test` runs it.
+//! A program built with `panic = "abort"`: goroutines run, their frames can be listed, and a panic
+//! in a goroutine ends the process with the message and frames of a panic. `ci/programs` runs it.
 
 use gosched_fiber::{Routine, Size, Status, suspend};
 

@@ -1,4 +1,4 @@
-//! A tour of what is there today: `cargo run --release --example tour`.
+//! A tour of what the crate can do: `cargo run --release --example tour`.
 
 use gosched_fiber::{Routine, Size, Status, stack, support, suspend};
 use std::cell::Cell;
@@ -28,7 +28,7 @@ fn main() {
     what_it_costs(size);
 }
 
-/// Runs a routine on two threads in turn, and says where.
+/// Runs a routine on two threads in turn. If `say`, prints which thread resumes it.
 fn to_and_fro<T: Send + 'static>(routine: Routine<T>, say: bool) -> T {
     fn carry<T: Send + 'static>(
         name: &'static str,
@@ -71,7 +71,7 @@ fn one_goroutine_two_threads(size: Size) {
     println!();
 }
 
-/// How often a thread-local's address is another thread's, after a move.
+/// Returns how often, after a move, the code uses the address of another thread's thread-local.
 #[inline(never)]
 fn stale(moves: usize) -> usize {
     #[inline(never)]
@@ -91,8 +91,8 @@ fn stale(moves: usize) -> usize {
 fn the_disease_and_the_cure(size: Size) {
     const MOVES: usize = 1000;
     println!("2. {MOVES} moves between two threads, and a thread-local used after each:");
-    // SAFETY: no thread-locals — broken on purpose: `stale` compares addresses, and counts in a
-    // variable of two threads that both live until the end.
+    // SAFETY: no thread-locals — broken on purpose: `stale` compares addresses, and counts in
+    // thread-locals of two threads that both live until the end.
     let ill = unsafe { Routine::without_identity(size, || stale(MOVES)) };
     println!(
         "   as every other runtime does it: {} times another thread's",

@@ -1,9 +1,10 @@
-//! What this crate is on a system without a port: an honest no.
+//! Stubs for systems without a port: goroutines are not supported there, and [`support`] returns
+//! the reason.
 
 use crate::base::unsupported::Unsupported;
 use std::sync::OnceLock;
 
-/// Whether goroutines can have an identity here: never.
+/// Returns an error: without a port, goroutines cannot have an identity.
 ///
 /// # Errors
 /// Always.
@@ -15,7 +16,7 @@ pub fn support() -> Result<(), &'static Unsupported> {
     }))
 }
 
-/// Calls `f`: there is no goroutine to leave.
+/// Calls `f` directly: without a port there are no goroutines, so the caller is a thread.
 pub fn host<F, R>(f: F) -> R
 where
     F: FnOnce() -> R + Send,
@@ -27,7 +28,7 @@ where
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_system_without_a_port_says_so() {
+    fn a_system_without_a_port_is_reported_as_unsupported() {
         let why = super::support().unwrap_err().to_string();
         assert!(why.contains("wanted x86-64 Linux with glibc, found "), "{why}");
         assert_eq!(super::host(|| 3), 3);

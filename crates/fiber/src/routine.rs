@@ -1,11 +1,12 @@
-//! A goroutine without a scheduler: somebody resumes it, it suspends itself.
+//! A goroutine without a scheduler: the caller resumes it, and it suspends itself.
 //!
-//! The smallest thing that has a stack, an identity and a life, for tests, measurements, and
-//! programs that bring their own scheduling. Since the code inside cannot tell it from a thread, it
-//! may be resumed from any thread, and all of this is safe to use.
+//! A [`Routine`] is the smallest unit that has a stack and an identity. It is meant for tests, for
+//! measurements, and for programs that bring their own scheduler. To the code inside, a routine is
+//! a thread, so it may be resumed from any thread, and the interface is safe.
 //!
-//! Who owns the stack: nobody while [`State::New`]; the thread inside [`Routine::resume`] while it
-//! runs; the `Routine` while suspended; nobody again once finished.
+//! A routine has no stack while it is [`State::New`]. While it runs, the thread inside
+//! [`Routine::resume`] owns the stack; while it is suspended, the `Routine` does. A finished
+//! routine has no stack.
 
 use crate::arch::{self, SavedContext};
 use crate::carrier::{Carrier, Role, is_attached, is_in_forked_child, role, set_role};
@@ -16,24 +17,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A computation with its own stack and thread identity: see the top of this file.
+/// A computation with its own stack and thread identity. See the [module documentation](self).
 ///
-/// Dropped while suspended, it is leaked, stack and all: its frames cannot be undone from outside.
+/// A `Routine` that is dropped while suspended is leaked, with its stack: its frames cannot be
+/// unwound from outside.
 pub struct Routine<T> {
-    /// A box, as a pointer: its routine uses it too.
+    /// A leaked box. A pointer, because the routine also accesses the body while it runs.
     body: NonNull<Body<T>>,
 }
 
-/// Whether a resumed [`Routine`] is done.
+/// The reason why [`Routine::resume`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It called [`suspend`].
+    /// The routine called [`suspend`].
     Suspended,
-    /// Its closure returned or panicked: [`Routine::into_result`] tells.
+    /// The closure returned or panicked. [`Routine::into_result`] returns its result.
     Finished,
 }
 
-/// Where a routine is in its life.
+/// The state of a routine. Up to date only while the routine does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     New,
@@ -41,7 +43,8 @@ enum State {
     Finished,
 }
 
-/// `repr(C)`: a pointer to the core is a pointer to the body.
+/// The heap allocation of a routine. `repr(C)`, so that a pointer to `core` is also a pointer to
+/// the body.
 #[repr(C)]
 struct Body<T> {
     core: Core,
@@ -49,9 +52,10 @@ struct Body<T> {
     result: Option<std::thread::Result<T>>,
 }
 
-/// What does not depend on the result's type. The first field of [`Body`].
+/// The part of a [`Body`] that does not depend on the type of the result; its first field.
 ///
-/// Both sides of a switch use it, each through this pointer: no reference lives across one.
+/// The resumer and the routine both access it, through a raw pointer: no reference may live across
+/// a switch.
 struct Core {
     saved: SavedContext,
     resumer: SavedContext,
@@ -60,56 +64,58 @@ struct Core {
     state: State,
     identity: bool,
     id: u64,
-    /// Runs the closure of the body around it.
+    /// Runs the closure of the body that contains this core.
     run: unsafe fn(*mut Core),
-    /// Why the identity could not be built.
+    /// The reason why the identity could not be built.
     error: Option<StackError>,
 }
 
 impl Core {
     /// # Safety
-    /// - **alive**: `core` points to one.
+    /// - **alive**: `core` points to a live core.
     unsafe fn saved(core: *mut Core) -> *mut SavedContext {
         // SAFETY: alive — promised by the caller.
         unsafe { &raw mut (*core).saved }
     }
 
     /// # Safety
-    /// - **alive**: `core` points to one.
+    /// - **alive**: `core` points to a live core.
     unsafe fn resumer(core: *mut Core) -> *mut SavedContext {
         // SAFETY: alive — promised by the caller.
         unsafe { &raw mut (*core).resumer }
     }
 
-    /// Switches from the routine to whoever resumed it.
+    /// Switches from the routine to its resumer, which receives `message`.
     ///
     /// # Safety
-    /// - **inside**: the caller runs on the routine's stack, with the thread pointer that `saved`
-    ///   has; its resumer waits in `resume`.
+    /// - **inside**: the caller runs on the routine's stack, with the thread pointer that is stored
+    ///   in `saved`; the resumer waits in `resume`.
     unsafe fn switch_to_resumer(core: *mut Core, message: usize) {
-        // SAFETY: alive — inside: a routine that runs is.
+        // SAFETY: alive — inside: the core lives while its routine runs.
         let saved = unsafe { Core::saved(core) };
         // SAFETY: alive — as above.
         let resumer = unsafe { Core::resumer(core) };
-        // SAFETY: to, from, fs — inside.
+        // SAFETY: to, from, fs — all follow from `inside`.
         unsafe { arch::switch(saved, resumer, message) };
     }
 }
 
-/// What a routine says when it switches back.
+/// Messages that a routine passes to its resumer when it switches back.
 const SUSPENDED: usize = 0;
 const FINISHED: usize = 1;
 const FAILED: usize = 2;
 
 thread_local! {
-    /// The routine that runs with these thread-locals: constant for its life.
+    /// The routine that runs with these thread-locals, or null. A routine with an identity sets its
+    /// own copy once. For a routine without one, [`resume`] sets the thread's copy and restores it
+    /// afterwards.
     static CURRENT: Cell<*mut Core> = const { Cell::new(std::ptr::null_mut()) };
-    /// What makes a thread able to carry routines.
+    /// The carrier and the stack cache of this thread, once it has resumed a routine.
     static CARRIER_THREAD: RefCell<Option<Box<CarrierThread>>> = const { RefCell::new(None) };
 }
 
-// SAFETY: closure and result are `Send`; frames on the stack belong to code that sees one thread,
-// its own, wherever it is resumed.
+// SAFETY: the closure and its result are `Send`. The frames on the stack belong to code that always
+// sees its own identity, whichever thread resumes it.
 unsafe impl<T: Send> Send for Routine<T> {}
 
 impl<T> std::fmt::Debug for Routine<T> {
@@ -120,17 +126,19 @@ impl<T> std::fmt::Debug for Routine<T> {
 }
 
 impl<T: Send + 'static> Routine<T> {
-    /// A routine that will run `f` on a stack of `size`. It has no stack until it is first resumed.
+    /// Creates a routine that will run `f` on a stack of `size`. The stack is allocated by the
+    /// first [`resume`](Routine::resume).
     pub fn new(size: Size, f: impl FnOnce() -> T + Send + 'static) -> Routine<T> {
         Routine::with_identity(size, f, true)
     }
 
-    /// As [`Routine::new`], but with the thread-locals of whatever thread resumes it: what every
-    /// other runtime does. For tests that show the harm, and to measure what an identity costs.
+    /// Like [`Routine::new`], but the routine uses the thread-locals of the thread that resumes it,
+    /// as in other runtimes with stackful coroutines. Meant for tests that show the resulting
+    /// errors, and for measuring the cost of an identity.
     ///
     /// # Safety
-    /// - **no thread-locals**: `f` uses none across a [`suspend`], in any function, not even errno;
-    ///   or it is always resumed on one thread.
+    /// - **no thread-locals**: no function that `f` calls uses a thread-local across a [`suspend`],
+    ///   not even errno; or the routine is always resumed on the same thread.
     pub unsafe fn without_identity(
         size: Size,
         f: impl FnOnce() -> T + Send + 'static,
@@ -159,22 +167,28 @@ impl<T: Send + 'static> Routine<T> {
         Routine { body: NonNull::from(Box::leak(body)) }
     }
 
-    /// Runs it until it suspends or finishes.
+    /// Runs the routine until it suspends or finishes.
     ///
     /// # Errors
-    /// The first time: no stack, or no memory for thread-locals. It can be tried again.
+    /// The calling thread could not be prepared to run goroutines, or this is the first call and
+    /// there was no memory for the stack or its thread-locals. The routine is unchanged, and
+    /// `resume` can be called again.
     ///
     /// # Panics
-    /// It is finished. Or the caller is a goroutine that forked, and this is the child.
+    /// The routine has already finished: check the returned [`Status`], and call
+    /// [`into_result`](Routine::into_result) instead. Also panics in a forked child, if the caller
+    /// is the goroutine that forked.
     #[track_caller]
     pub fn resume(&mut self) -> Result<Status, StackError> {
-        // SAFETY: ours — `&mut self`; the core is the first field of the body.
+        // SAFETY: ours — `&mut self` is exclusive; the core is the first field of the body.
         unsafe { resume(self.body.as_ptr().cast()) }
     }
 
-    /// What the closure returned, or the payload of its panic; `None` unless finished.
+    /// Returns the result of the closure, or the payload of its panic. Returns `None` if the
+    /// routine has not finished.
     pub fn into_result(self) -> Option<std::thread::Result<T>> {
-        // SAFETY: the body is alive; it does not run, since nobody resumes it.
+        // SAFETY: the body is alive, and the routine does not run: a `resume` in progress would
+        // borrow `self`.
         let body = unsafe { &mut *self.body.as_ptr() };
         body.result.take()
     }
@@ -182,17 +196,19 @@ impl<T: Send + 'static> Routine<T> {
 
 impl<T> Routine<T> {
     fn core(&self) -> &Core {
-        // SAFETY: the body is alive; the routine does not run, since nobody resumes it.
+        // SAFETY: the body is alive, and the routine does not run: a `resume` in progress would
+        // borrow `self`.
         unsafe { self.body.cast::<Core>().as_ref() }
     }
 
-    /// A number that no other routine of this process has; reports call it `goroutine N`.
+    /// Returns the number of this routine, unique in the process. Reports call the routine
+    /// `goroutine N`.
     pub fn id(&self) -> u64 {
         self.core().id
     }
 
-    /// Return addresses of the frames it is suspended in, innermost first; empty unless it is
-    /// suspended.
+    /// Returns the return addresses of the routine's frames, innermost first. Empty if the routine
+    /// is not suspended.
     pub fn backtrace(&self) -> Vec<usize> {
         let mut frames = Vec::new();
         if self.core().state == State::Suspended {
@@ -200,7 +216,7 @@ impl<T> Routine<T> {
                 frames.push(ip);
                 true
             };
-            // SAFETY: parked — it is suspended, and `&self` keeps it so.
+            // SAFETY: parked — the routine is suspended, and `&self` prevents a `resume`.
             unsafe { crate::unwind::walk(&self.core().saved, add) };
         }
         frames
@@ -210,17 +226,19 @@ impl<T> Routine<T> {
 impl<T> Drop for Routine<T> {
     fn drop(&mut self) {
         if self.core().state != State::Suspended {
-            // SAFETY: leaked by `new`, freed once, here; nothing runs on its stack.
+            // SAFETY: leaked by `with_identity` and freed once, here; no code runs on the routine's
+            // stack.
             drop(unsafe { Box::from_raw(self.body.as_ptr()) });
         }
     }
 }
 
-/// Gives control back to whoever resumed the calling routine, until it is resumed again.
+/// Suspends the calling routine: its [`Routine::resume`] returns [`Status::Suspended`]. Returns
+/// when the routine is resumed again.
 ///
 /// # Panics
-/// The caller is not a routine: on an ordinary thread, or inside [`host`](crate::host). Or it forked,
-/// and this is the child.
+/// The caller is not a routine: it runs on an ordinary thread or inside [`host`](crate::host). Also
+/// panics in a forked child, if the caller is the goroutine that forked.
 #[inline(never)]
 #[track_caller]
 pub fn suspend() {
@@ -234,15 +252,15 @@ pub fn suspend() {
         "`suspend` called outside a routine: call it from the closure given to `Routine::new`, \
          and not inside `host`"
     );
-    // SAFETY: inside — the routine set `CURRENT`, or its resumer did for it.
+    // SAFETY: inside — `CURRENT` was set by this routine, or by `resume` on its behalf.
     unsafe { Core::switch_to_resumer(core, SUSPENDED) };
 }
 
-/// What to do where there is no thread to go back to.
+/// The remedy in panics of a forked child, where the thread to switch to does not exist.
 const REMEDY: &str = "its thread is in the parent; call `exec`, exit, or fork outside a goroutine";
 
 /// # Safety
-/// - **ours**: nobody else uses the core during the call, except the routine itself.
+/// - **ours**: during the call, only the caller and the routine itself use the core.
 #[track_caller]
 unsafe fn resume(core: *mut Core) -> Result<Status, StackError> {
     assert!(
@@ -252,7 +270,10 @@ unsafe fn resume(core: *mut Core) -> Result<Status, StackError> {
     attach()?;
     // SAFETY: ours — promised by the caller.
     let state = unsafe { (*core).state };
-    assert!(state != State::Finished, "`resume` of a finished routine: ask `into_result`");
+    assert!(
+        state != State::Finished,
+        "`resume` called on a finished routine: call `into_result` instead"
+    );
     // SAFETY: ours — as above.
     unsafe { (*core).resumer = SavedContext::for_caller() };
     if state == State::New {
@@ -262,23 +283,25 @@ unsafe fn resume(core: *mut Core) -> Result<Status, StackError> {
     let outer = CURRENT.get();
     // SAFETY: ours — as above.
     if !unsafe { (*core).identity } {
-        // It borrows this thread's identity: the thread's variables are its own, for now.
+        // The routine runs with this thread's identity, so it reads this thread's `CURRENT`.
         CURRENT.set(core);
         // SAFETY: ours — as above.
         unsafe { (*core).saved.thread_pointer = arch::thread_pointer() };
     }
-    // SAFETY: alive — ours.
+    // SAFETY: alive — ours: the core outlives the call.
     let resumer = unsafe { Core::resumer(core) };
-    // SAFETY: alive — ours.
+    // SAFETY: alive — as above.
     let saved = unsafe { Core::saved(core) };
-    // SAFETY: to — filled by `prepare` or by the routine's last switch; from — alive until control is
-    // back; fs — the routine's own, or this thread's.
+    // SAFETY: to — filled by `prepare` or by the routine's last switch; from — alive until the
+    // routine switches back; fs — the routine's own identity, or this thread's.
     let message = unsafe { arch::switch(resumer, saved, 0) };
     CURRENT.set(outer);
-    // SAFETY: ours — control is back.
+    // SAFETY: ours — the routine has switched back.
     unsafe { after_switch(core, message) }
 }
 
+/// Updates the state of the routine after it switched back with `message`.
+///
 /// # Safety
 /// - **ours**: as for `resume`.
 unsafe fn after_switch(core: *mut Core, message: usize) -> Result<Status, StackError> {
@@ -293,7 +316,7 @@ unsafe fn after_switch(core: *mut Core, message: usize) -> Result<Status, StackE
             core.state = State::Finished;
             if let Some(stack) = core.stack.take() {
                 if core.identity {
-                    // SAFETY: quiet — the routine retired it and switched away for good.
+                    // SAFETY: quiet — the routine retired its identity and will not run again.
                     unsafe { identity::wipe(&stack) };
                 }
                 recycle_stack(stack);
@@ -307,7 +330,7 @@ unsafe fn after_switch(core: *mut Core, message: usize) -> Result<Status, StackE
     }
 }
 
-/// Gives the routine a stack, and the stack a first frame.
+/// Allocates the routine's stack and writes its first frame.
 ///
 /// # Safety
 /// - **ours**: as for `resume`.
@@ -317,117 +340,119 @@ unsafe fn prepare(core: *mut Core) -> Result<(), StackError> {
     let stack = take_stack(routine.size)?;
     stack.set_owner(routine.id);
     let (entry, thread_pointer): (arch::Entry, usize) = if !routine.identity {
-        (start_without_identity, 0) // the resumer's, each time
+        (start_without_identity, 0) // `resume` sets the thread pointer
     } else if stack.has_identity() {
         (start_entry, stack.thread_pointer())
     } else {
         (build, routine.resumer.thread_pointer)
     };
-    // SAFETY: mapped, quiet — the stack is ours, and nothing runs on it.
+    // SAFETY: mapped, quiet — a stack that was just allocated, on which no code runs.
     let sp = unsafe { arch::first_frame(stack.top(), entry, core as usize) };
     routine.saved = SavedContext { sp, thread_pointer };
     routine.stack = Some(stack);
     Ok(())
 }
 
-/// First on a stack without identity, with the resumer's thread pointer: builds the identity, then
-/// starts over with it.
+/// Entry of a stack without an identity. Runs with the resumer's thread pointer, builds the
+/// identity, and restarts the stack with it.
 ///
 /// # Safety
-/// - **callback**: [`prepare`] laid it out as the first frame, with the core.
+/// - **callback**: [`prepare`] wrote it into the first frame, with the core.
 unsafe extern "C" fn build(_message: usize, core: usize) -> ! {
     /// # Safety
-    /// - **callback**: `call_on_stack` calls it, with the core.
+    /// - **callback**: called by `call_on_stack`, with the core.
     unsafe extern "C" fn create(core: *mut u8) {
         // SAFETY: the routine's own core.
         let core = unsafe { &mut *core.cast::<Core>() };
         if let Some(stack) = &core.stack {
-            // SAFETY: quiet — the stack has none, and only this code runs on it.
+            // SAFETY: quiet — the stack has no identity, and only this code runs on it.
             core.error = unsafe { identity::create(stack) }.err();
         }
     }
     let core = core as *mut Core;
-    // On the resumer's stack, below its frames: here it would touch a second page, for good.
-    // SAFETY: the resumer waits; its core is alive.
+    // `create` runs on the resumer's stack, below the resumer's frames. On the routine's own stack
+    // it would touch a second page, which would stay committed.
+    // SAFETY: the core is alive: the resumer waits in `resume`.
     let below = unsafe { (*core).resumer.sp - arch::RED_ZONE_BYTES } as *mut u8;
-    // SAFETY: mapped, quiet — the resumer's stack below all that it uses; callback — `create` does
-    // not unwind.
+    // SAFETY: mapped, quiet — the resumer's stack, below everything the resumer uses; callback —
+    // `create` does not unwind.
     unsafe { arch::call_on_stack(below, create, core.cast()) };
     // SAFETY: the routine's own core.
     let routine = unsafe { &mut *core };
     match &routine.stack {
         Some(stack) if routine.error.is_none() => {
             routine.saved.thread_pointer = stack.thread_pointer();
-            // SAFETY: mapped — the stack this runs on; fs — built above. Nothing here needs a drop.
+            // SAFETY: mapped — the stack that this function runs on; fs — built above. No local
+            // variable needs a drop.
             unsafe {
                 arch::restart_stack(stack.top(), stack.thread_pointer(), start, core as usize)
             }
         }
         _ => {
-            // SAFETY: inside — with the resumer's thread pointer, as `saved` says.
+            // SAFETY: inside — with the resumer's thread pointer, which `saved` holds.
             unsafe { Core::switch_to_resumer(core, FAILED) };
             std::process::abort()
         }
     }
 }
 
-/// First on a stack with an identity.
+/// Entry of a stack with an identity.
 ///
 /// # Safety
-/// - **callback**: [`prepare`] laid it out as the first frame, with the core.
+/// - **callback**: [`prepare`] wrote it into the first frame, with the core.
 unsafe extern "C" fn start_entry(_message: usize, core: usize) -> ! {
-    // SAFETY: this runs with the identity.
+    // SAFETY: callback — this function runs with the routine's identity.
     unsafe { start(core) }
 }
 
-/// The whole life of a routine, with its own identity.
+/// Runs a routine with its own identity from beginning to end.
 ///
 /// # Safety
-/// - **callback**: it runs with the routine's identity, at the top of its stack, with the core.
+/// - **callback**: called with the routine's identity, at the top of its stack, with the core.
 unsafe extern "C" fn start(core: usize) -> ! {
     let core = core as *mut Core;
-    // SAFETY: own — this runs with the routine's identity, fresh or wiped.
+    // SAFETY: own — this runs with the routine's identity, which is newly created or wiped.
     unsafe { identity::begin() };
-    // SAFETY: true — an identity of its own, on a thread that `attach` made a carrier.
+    // SAFETY: true — with an identity of its own, on a thread that `attach` made a carrier.
     unsafe { set_role(Role::Goroutine) };
     CURRENT.set(core);
-    // SAFETY: the core is alive while the routine is.
+    // SAFETY: the core is alive as long as the routine runs.
     let run = unsafe { (*core).run };
-    // SAFETY: `run` was made for this core's body.
+    // SAFETY: body — `run` was instantiated for this core's body.
     unsafe { run(core) };
     let lost = is_in_forked_child();
-    // SAFETY: own — nothing of it is needed any more.
+    // SAFETY: own — no later code needs this identity.
     unsafe { identity::retire() };
     if lost {
-        // The last thread of a forked child has ended.
-        // SAFETY: as libc does when a thread's function returns there.
+        // In a forked child this goroutine is the only thread, so the process ends with it.
+        // SAFETY: exit has no precondition; libc calls it when the last thread's function returns.
         unsafe { libc::exit(0) };
     }
-    // SAFETY: inside — for the last time.
+    // SAFETY: inside — as above; the routine is not resumed again.
     unsafe { Core::switch_to_resumer(core, FINISHED) };
     std::process::abort()
 }
 
-/// The life of a routine without identity: it reads no thread-local here.
+/// Runs a routine without an identity from beginning to end. This function reads no thread-local.
 ///
 /// # Safety
-/// - **callback**: [`prepare`] laid it out as the first frame, with the core.
+/// - **callback**: [`prepare`] wrote it into the first frame, with the core.
 unsafe extern "C" fn start_without_identity(_message: usize, core: usize) -> ! {
     let core = core as *mut Core;
     // SAFETY: as in `start`.
     let run = unsafe { (*core).run };
     // SAFETY: as in `start`.
     unsafe { run(core) };
-    // SAFETY: inside — for the last time.
+    // SAFETY: inside — this is the routine's stack; the routine is not resumed again.
     unsafe { Core::switch_to_resumer(core, FINISHED) };
     std::process::abort()
 }
 
 /// # Safety
-/// - **body**: `core` is the first field of a `Body<T>`, used by nobody else.
+/// - **body**: `core` is the first field of a `Body<T>` that no other code uses.
 unsafe fn run_body<T>(core: *mut Core) {
     let body = core.cast::<Body<T>>();
-    // SAFETY: body — promised by the caller. No reference to it lives while `f` runs.
+    // SAFETY: body — promised by the caller. No reference to the body lives while `f` runs.
     let f = unsafe { (*body).f.take() };
     if let Some(f) = f {
         let result = catch_unwind(AssertUnwindSafe(f));
@@ -436,7 +461,7 @@ unsafe fn run_body<T>(core: *mut Core) {
     }
 }
 
-/// A thread that carries routines: its carrier, and stacks it keeps.
+/// A thread that runs routines: its carrier, and the stacks that it caches.
 struct CarrierThread {
     carrier: Carrier,
     cache: Option<Cache>,
@@ -444,12 +469,12 @@ struct CarrierThread {
 
 impl Drop for CarrierThread {
     fn drop(&mut self) {
-        // SAFETY: attached — by `attach`, on this thread; no routine runs here any more.
+        // SAFETY: attached — by `attach`, on this thread; no routine runs on it.
         unsafe { self.carrier.detach() };
     }
 }
 
-/// Makes the calling thread a carrier, unless it has one or is a goroutine.
+/// Makes the calling thread a carrier, unless it already is one or is a goroutine.
 fn attach() -> Result<(), StackError> {
     if role() != Role::Foreign || is_attached() {
         return Ok(());
@@ -461,7 +486,7 @@ fn attach() -> Result<(), StackError> {
     };
     let attached = CARRIER_THREAD.try_with(|place| {
         let here = Box::new(CarrierThread { carrier: Carrier::new(), cache: None });
-        // SAFETY: alive — kept in `CARRIER_THREAD` until the thread ends.
+        // SAFETY: alive — stored in `CARRIER_THREAD` until the thread ends.
         unsafe { here.carrier.attach() }.map_err(refused)?;
         *place.borrow_mut() = Some(here);
         Ok(())
@@ -469,7 +494,8 @@ fn attach() -> Result<(), StackError> {
     attached.unwrap_or(Err(StackError::ThreadEnds))
 }
 
-/// A thread keeps stacks of the default size only: others are rare, and may be large.
+/// Takes a stack of `size` from the thread's cache or from the depot. Threads cache only stacks of
+/// the default size: others are rare and may be large.
 fn take_stack(size: Size) -> Result<Stack, StackError> {
     if role() != Role::Carrier || size.spacing() != default_spacing() {
         return Stack::new(size);
@@ -481,7 +507,8 @@ fn take_stack(size: Size) -> Result<Stack, StackError> {
     taken.unwrap_or_else(|_| Stack::new(size))
 }
 
-/// Asked of the environment once; whoever comes at the same time asks too.
+/// Returns the spacing of stacks of the default size. Reads the environment on the first call;
+/// concurrent first calls may each read it.
 fn default_spacing() -> usize {
     static SPACING: AtomicUsize = AtomicUsize::new(0);
     let known = SPACING.load(Ordering::Relaxed);
@@ -493,7 +520,7 @@ fn default_spacing() -> usize {
     spacing
 }
 
-/// Brings the stacks that the calling thread keeps to the depot.
+/// Returns the stacks in the calling thread's cache to the depot.
 pub(crate) fn flush_stack_cache() {
     let _ = CARRIER_THREAD.try_with(|here| {
         if let Some(cache) = here.borrow_mut().as_mut().and_then(|here| here.cache.as_mut()) {
@@ -504,7 +531,7 @@ pub(crate) fn flush_stack_cache() {
 
 fn recycle_stack(stack: Stack) {
     if role() == Role::Carrier {
-        // Without a cache the stack is dropped, and goes to the depot.
+        // Without a cache the stack is dropped, which returns it to the depot.
         let _ = CARRIER_THREAD.try_with(|here| {
             if let Some(cache) = here.borrow_mut().as_mut().and_then(|here| here.cache.as_mut()) {
                 cache.put(stack);

@@ -1,27 +1,33 @@
-//! The switch itself, the first frame, registers for walks: one folder for each CPU.
+//! Machine-dependent code: the context switch, the first frame of a stack, and the registers that
+//! stack walks start from. One folder per CPU.
 //!
-//! **What a port provides.** The items listed under "contract" below; the compiler checks their
-//! types, so a port that lacks one fails by name. What the types cannot say:
+//! **What a port provides.** The items listed under "contract" below. The compiler checks their
+//! types, so a port that lacks an item fails to build with that item's name. A port must also meet
+//! these requirements, which types cannot express:
 //!
-//! - [`switch`] saves everything that the C calling convention lets a callee rely on (callee-saved
-//!   registers and the floating-point control state), leaves it on the departing stack, stores the
-//!   stack pointer in `from`, takes the other side from `to`, and *then* writes the thread pointer.
-//!   It is symmetric: goroutine to goroutine, thread to goroutine and back are one function.
-//! - **One frame, one thread pointer.** The compiler takes the address of a thread-local for
-//!   constant within a function. So the thread pointer is written in assembly only, by functions
-//!   whose caller never sees the difference: it gets the old value back before control returns to
-//!   it ([`switch`], [`call_host`]) or control never returns ([`restart_stack`]). No Rust function here, or
-//!   in any crate above, may write it.
-//! - Unwind tables are right at every instruction. [`first_frame`] and [`restart_stack`] are where every
-//!   backtrace ends. A context saved by [`switch`] begins with [`SAVED_WORDS`] words that
-//!   [`registers_of_context`] reads: enough to walk it without a word written to it.
-//! - [`call_host`], [`take_block`] and [`give_block`] ask for the carrier and use what they find: code
-//!   that is stopped inside them must go on on the same thread. They lie together, and [`is_pinned`]
-//!   tells whether an address is one of theirs.
-//! - [`redirect`] makes a signal handler return into a stub instead, which saves what [`can_be_saved`]
-//!   says it can, calls what [`init_async_preempt`] was given, and goes on where the code was.
-//! - Reads of the thread's own register ([`carrier`]) are never `pure`: a goroutine asks on one
-//!   thread and may ask again on another.
+//! - [`switch`] saves everything that the C calling convention requires a callee to preserve (the
+//!   callee-saved registers and the floating-point control state) on the departing stack, stores
+//!   the stack pointer in `from`, loads the stack pointer from `to`, and *then* writes the thread
+//!   pointer. It is symmetric: the same function switches between goroutines, from a thread to a
+//!   goroutine, and back.
+//! - **One frame, one thread pointer.** The compiler assumes that the address of a thread-local is
+//!   constant within a function. Therefore only assembly writes the thread pointer, in functions
+//!   whose caller cannot observe the change: either the caller's value is restored before control
+//!   returns to the caller ([`switch`], [`call_host`]), or control never returns
+//!   ([`restart_stack`]). No Rust function may write the thread pointer, neither here nor in a
+//!   crate above.
+//! - Unwind tables are correct at every instruction. Every backtrace ends in the frame that
+//!   [`first_frame`] lays out or in [`restart_stack`]. A context saved by [`switch`] begins with
+//!   [`SAVED_WORDS`] words that [`registers_of_context`] decodes. They are enough to walk the
+//!   stack, and the walk writes nothing to it.
+//! - [`call_host`], [`take_block`] and [`give_block`] read the carrier and then use it: code that
+//!   is interrupted inside them must resume on the same thread. They lie in one section, and
+//!   [`is_pinned`] returns whether an address lies in it.
+//! - [`redirect`] makes a signal handler return into a stub. The stub saves the state that
+//!   [`can_be_saved`] has checked, calls the function given to [`init_async_preempt`], and resumes
+//!   the interrupted code.
+//! - Assembly that reads the register of the carrier ([`carrier`]) is never `pure`: between two
+//!   reads, a goroutine may move to another thread.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[path = "x86_64/mod.rs"]
@@ -41,66 +47,69 @@ pub use imp::{
 
 use crate::carrier::Carrier;
 
-/// Where a context that is not running left off: what [`switch`] fills in and takes up again.
+/// Saved state of a context that is not running. [`switch`] fills it in and resumes from it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct SavedContext {
-    /// Stack pointer; the words it points at are the port's business.
+    /// Stack pointer. The port defines the layout of the words that it points to.
     pub sp: usize,
-    /// The thread pointer this context runs with (FS base on x86-64). Constant for the life of a
-    /// goroutine, and of a thread.
+    /// Thread pointer that the context runs with (FS base on x86-64). Constant for the lifetime of
+    /// a thread, and for a goroutine from the time its identity exists.
     pub thread_pointer: usize,
 }
 
 impl SavedContext {
-    /// A context that has never been saved, to be filled by the first [`switch`] away from it.
+    /// Returns a context that has never been saved. The first [`switch`] away from it fills it in.
     ///
-    /// `thread_pointer` is the one that the code about to be saved runs with.
+    /// `thread_pointer` is the thread pointer of the code that calls this `switch`.
     pub const fn empty(thread_pointer: usize) -> SavedContext {
         SavedContext { sp: 0, thread_pointer }
     }
 
-    /// A context to be filled by the caller's own [`switch`] away.
+    /// Returns an empty context with the caller's thread pointer. The caller's own [`switch`] fills
+    /// it in.
     pub fn for_caller() -> SavedContext {
         SavedContext::empty(thread_pointer())
     }
 }
 
-/// What a walk over the frames of code begins with: where it is, and the registers that the calling convention
-/// lets a callee rely on. By DWARF's numbers: see the port.
+/// Registers that a stack walk starts from: program counter, stack pointer, and the registers that
+/// the calling convention requires callees to preserve.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
-    /// The registers that callees keep.
+    /// Callee-saved registers; [`CALLEE_SAVED`] has their DWARF numbers.
     pub callee_saved: [usize; 6],
-    /// Where the code is, or will go on.
+    /// Program counter: the address where the code is, or where it will resume.
     pub pc: usize,
-    /// Its stack pointer there.
+    /// Stack pointer at `pc`.
     pub sp: usize,
 }
 
-/// What runs first on a new stack: gets the message of the switch that started it, and the word
-/// given to [`first_frame`]. It must not return or unwind.
+/// Function that runs first on a new stack. Receives the message of the switch that started the
+/// stack, and the word given to [`first_frame`]. Must not return or unwind.
 pub type Entry = unsafe extern "C" fn(message: usize, data: usize) -> !;
 
-/// What [`restart_stack`] runs on the goroutine's own thread pointer. It must not return or unwind.
+/// Function that [`restart_stack`] runs with the goroutine's own thread pointer. Must not return or
+/// unwind.
 pub type Start = unsafe extern "C" fn(data: usize) -> !;
 
-/// What [`call_host`] and [`call_on_stack`] run. It must not unwind.
+/// Function that [`call_host`] and [`call_on_stack`] call. Must not unwind.
 pub type Callback = unsafe extern "C" fn(data: *mut u8);
 
-/// Registers of the code a signal interrupted, as far as reports need them.
+/// Registers of code that a signal interrupted: those that fault reports and preemption need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interrupted {
-    /// Where it was.
+    /// Address of the interrupted instruction.
     pub(crate) pc: usize,
-    /// Its stack pointer.
+    /// Stack pointer at that instruction.
     pub(crate) sp: usize,
-    /// The CPU refused an instruction for a reason that has no address (a general-protection fault).
+    /// Whether the signal reports a general-protection fault, for which the CPU provides no
+    /// address.
     pub(crate) is_general_protection: bool,
 }
 
-// The contract: every port provides these.
+// The contract: every port provides these items.
 const _: unsafe fn(*mut SavedContext, *const SavedContext, usize) -> usize = imp::switch;
 const _: unsafe fn(*mut u8, Entry, usize) -> usize = imp::first_frame;
 const _: unsafe extern "C" fn(*mut u8, usize, Start, usize) -> ! = imp::restart_stack;
@@ -131,5 +140,5 @@ const _: fn() -> Result<(), String> = imp::init;
 
 pub(crate) use imp::init;
 
-/// Bytes below the stack pointer that a leaf function may use without moving it.
+/// Number of bytes below the stack pointer that a leaf function may use without moving it.
 pub const RED_ZONE_BYTES: usize = imp::RED_ZONE_BYTES;

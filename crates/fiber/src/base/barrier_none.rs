@@ -1,15 +1,15 @@
-//! The twin of `barrier` without membarrier: both sides are full barriers.
+//! Stand-in for `barrier` on systems without a port: both sides are full barriers.
 
 use std::sync::atomic::{Ordering, fence};
 
-/// The hot side.
+/// The barrier of the hot side.
 #[inline(always)]
 pub fn light() {
     // PAIR asymmetric: the hot side.
     fence(Ordering::SeqCst);
 }
 
-/// The rare side.
+/// The barrier of the rare side.
 pub fn heavy() {
     // PAIR asymmetric: the rare side.
     fence(Ordering::SeqCst);

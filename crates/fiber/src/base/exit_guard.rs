@@ -1,42 +1,52 @@
-//! The process ends badly, and is about to say why: whoever would end it otherwise waits for that.
+//! Keeps the process alive while the report of a fatal error is written: other ways to end the
+//! process wait for the report.
 //!
-//! The others go on while a report is written, which takes from milliseconds to seconds. Without this, a main that
-//! returns meanwhile would end the process with status 0 and half a report.
+//! Other threads continue while a report is written, which takes from milliseconds to seconds.
+//! Without this guard, a `main` that returns meanwhile would end the process with status 0 and half
+//! a report.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// The process that ends, by its number; 0: none does. A child that was forked meanwhile goes on.
+/// Id of the process that writes a report; 0 if none does. A child that is forked meanwhile has
+/// another id, so its exits do not wait.
 static CLAIMED_BY_PID: AtomicI32 = AtomicI32::new(0);
 
-/// From here on only who reports ends the process, by `_exit` or a signal. It has to: it has a watchdog. In signal
-/// handlers too. False: another was first, and what it says should not be mixed with another report.
+/// Claims the end of the process for the caller, which is about to write a report. Can be called in
+/// signal handlers.
+///
+/// From here on `exit`, and a return from `main`, block (see [`install`]). So the caller must end
+/// the process itself, by `_exit` or a signal, even if the report hangs: see `watchdog`.
+///
+/// Returns `false` if another thread has claimed the end before: its report should not be mixed
+/// with a second one.
 pub fn claim() -> bool {
-    // SAFETY: it has no precondition.
+    // SAFETY: getpid has no precondition.
     let own = unsafe { libc::getpid() };
     CLAIMED_BY_PID.swap(own, Ordering::Relaxed) != own
 }
 
-/// Whether a report has begun, in this process or in the one that forked it.
+/// Returns whether a report has begun, in this process or in the process that forked it.
 pub fn is_claimed() -> bool {
     CLAIMED_BY_PID.load(Ordering::Relaxed) != 0
 }
 
-/// Waits for another's report, which ends the process.
+/// Blocks until the thread that writes a report ends the process.
 pub fn wait_for_exit() -> ! {
     loop {
-        // SAFETY: waits for a signal.
+        // SAFETY: pause has no precondition.
         unsafe { libc::pause() };
     }
 }
 
-/// Lets `exit`, and whoever returns from C's `main`, wait for a report that has begun. Once for a process.
+/// Makes `exit`, and a return from C's `main`, wait for a report that has begun. Called once per
+/// process.
 pub fn install() {
-    // SAFETY: the function may be called at any time. If it is refused, exits do not wait.
+    // SAFETY: `wait` can be called at any time. If the system refuses it, exits do not wait.
     unsafe { libc::atexit(wait) };
 }
 
 extern "C" fn wait() {
-    // SAFETY: it has no precondition.
+    // SAFETY: getpid has no precondition.
     if CLAIMED_BY_PID.load(Ordering::Relaxed) == unsafe { libc::getpid() } {
         wait_for_exit();
     }

@@ -1,8 +1,9 @@
-//! The end of the process when a rule of ours was broken: says so, shows every G, M and P, aborts.
+//! Ends the process after a violated invariant of the runtime: prints a message, dumps every G, M
+//! and P, and aborts.
 //!
-//! It may run anywhere, with any lock held: it writes straight to standard error from a buffer on
-//! the stack, allocates nothing, and waits for nobody. What standard error does not take is lost:
-//! no write of the runtime panics.
+//! [`throw`] can be called anywhere, with any lock held: it writes directly to standard error from
+//! a buffer on the stack, allocates nothing, and waits for no other thread. Output that standard
+//! error does not accept is lost: no write of the runtime panics.
 
 use super::exit_guard;
 pub use super::stderr::Stderr;
@@ -10,24 +11,24 @@ use std::fmt::{self, Write};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-/// Writes the state of the runtime.
+/// A function that writes the state of the runtime.
 pub type Dump = fn(&mut Stderr);
 
-/// Set once a runtime has something to show.
+/// The [`Dump`] function, or null. Written by [`set_dump`].
 static DUMP: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// What [`throw`] shows besides its message.
+/// Sets the function that [`throw`] calls after it has printed its message.
 pub fn set_dump(dump: Dump) {
     DUMP.store(dump as *mut (), Ordering::Relaxed);
 }
 
-/// Prints `runtime: message`, dumps, aborts.
+/// Prints `runtime: message`, dumps the state of the runtime, and aborts the process.
 #[cold]
 #[inline(never)]
 pub fn throw(message: fmt::Arguments<'_>) -> ! {
     static ENDING: AtomicBool = AtomicBool::new(false);
     if ENDING.swap(true, Ordering::Relaxed) {
-        // A second one, perhaps inside the first's dump: the first is the one to read.
+        // A second error, perhaps inside the dump of the first: the first message explains more.
         std::process::abort();
     }
     exit_guard::claim();
@@ -44,12 +45,13 @@ pub fn throw(message: fmt::Arguments<'_>) -> ! {
     std::process::abort()
 }
 
-/// An error of a system call, for messages of code that must not allocate: to print an [`io::Error`] does.
+/// The error number of a system call, for messages of code that must not allocate: printing an
+/// [`io::Error`] allocates.
 #[derive(Clone, Copy, Debug)]
 pub struct Errno(i32);
 
 impl Errno {
-    /// The number in `why`.
+    /// Returns the error number in `why`; 0 if there is none.
     pub fn of(why: &io::Error) -> Errno {
         Errno(why.raw_os_error().unwrap_or(0))
     }
@@ -71,7 +73,7 @@ impl fmt::Display for Errno {
     }
 }
 
-/// Prints `runtime: message`. The process goes on.
+/// Prints `runtime: message`. The process continues.
 #[cold]
 pub fn warn(message: fmt::Arguments<'_>) {
     let mut out = Stderr::new();

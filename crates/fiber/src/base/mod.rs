@@ -1,10 +1,12 @@
-//! What needs neither a port nor a carrier: the end of the process, sleeping on a word, memory barriers.
+//! The lowest layer, which needs no carrier: environment variables, fatal errors and the end of the
+//! process, sleeping on a word, memory barriers, copies of memory that may be unmapped.
 
 #[cfg(ported)]
 pub mod barrier;
 #[cfg(not(ported))]
 #[path = "barrier_none.rs"]
 pub mod barrier;
+pub mod environment;
 pub mod exit_guard;
 pub mod fatal;
 pub mod futex;

@@ -3,7 +3,8 @@
 use std::fmt::{self, Write};
 use std::io;
 
-/// Standard error without std's lock: lines are collected and written whole.
+/// A writer to standard error that takes no lock of std's. Collects bytes and writes them at the
+/// end of each line, and when its buffer is full.
 #[derive(Debug)]
 pub struct Stderr {
     buffer: [u8; 512],
@@ -17,19 +18,19 @@ impl Default for Stderr {
 }
 
 impl Stderr {
-    /// With nothing collected.
+    /// Creates a writer with an empty buffer.
     pub const fn new() -> Stderr {
         Stderr { buffer: [0; 512], len: 0 }
     }
 
-    /// Writes what is left of a line.
+    /// Writes the buffered bytes.
     pub fn flush(&mut self) {
         write_out(&self.buffer[..self.len]);
         self.len = 0;
     }
 }
 
-/// What cannot be written is lost.
+/// Writes `bytes` to standard error. Bytes that cannot be written are lost.
 fn write_out(mut bytes: &[u8]) {
     while !bytes.is_empty() {
         // SAFETY: the bytes are readable.

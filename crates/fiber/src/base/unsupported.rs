@@ -1,8 +1,9 @@
-//! The answer of a system where goroutines cannot be what this crate makes them.
+//! The error for systems on which goroutines cannot have thread-locals of their own.
 
 use std::fmt;
 
-/// Why goroutines cannot have an identity of their own here. A program then runs them as threads.
+/// The reason why goroutines cannot have an identity of their own on this system. A program then
+/// runs each goroutine as a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsupported {
     wanted: &'static str,
@@ -15,13 +16,14 @@ impl Unsupported {
         Unsupported { wanted, found: found.into(), passing: false }
     }
 
-    /// The system lacked something that it may have another time.
-    #[cfg_attr(not(ported), expect(dead_code, reason = "only a port asks for anything"))]
+    /// Creates an error for a resource that the system lacks at the moment: a later attempt may
+    /// succeed.
+    #[cfg_attr(not(ported), expect(dead_code, reason = "used only by ports"))]
     pub(crate) fn transient(wanted: &'static str, found: impl Into<String>) -> Unsupported {
         Unsupported { wanted, found: found.into(), passing: true }
     }
 
-    #[cfg_attr(not(ported), expect(dead_code, reason = "only a port asks for anything"))]
+    #[cfg_attr(not(ported), expect(dead_code, reason = "used only by ports"))]
     pub(crate) fn is_transient(&self) -> bool {
         self.passing
     }
@@ -31,7 +33,7 @@ impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "goroutines cannot have thread-locals of their own here: wanted {}, found {}",
+            "goroutines cannot have their own thread-locals on this system: wanted {}, found {}",
             self.wanted, self.found
         )
     }

@@ -1,50 +1,57 @@
-//! The alarm clock of a report: a process that ends badly says why, and ends even if the report hangs.
+//! A watchdog for the report of a fatal error: ends the process if the report hangs.
 //!
-//! The clock rings once a second (SIGALRM), and asks how much CPU time the reporting thread has used since its last word. A
-//! report hangs if it has run for [`REPORT_CPU_BUDGET`] (it loops), or if it has not run for [`MAX_IDLE_ALARMS`] seconds (it waits for a
-//! lock that is held forever). Then what the caller of [`start`] passed is called, which ends the process. CPU time, not the
-//! time of day: a busy machine gives the report a small share, and a slow report is not cut short.
+//! A timer fires once per second (SIGALRM). Its handler reads how much CPU time the reporting
+//! thread has used. A report hangs if the thread has used [`REPORT_CPU_BUDGET`] since the last
+//! [`restart`] (it loops), or if the thread has used no CPU time for [`MAX_IDLE_ALARMS`] seconds
+//! (it waits for a lock that is never released). The handler then calls the function passed to
+//! [`start`], which ends the process. The budget is CPU time, not wall-clock time: a report that
+//! gets a small share of a busy machine is slow, but not hung.
 //!
-//! The same holds for the thread that has the lock. Where the kernel keeps taking CPUs from the threads of this process,
-//! they get a small share too, and the report has not hung before the process has run for [`REPORT_CPU_BUDGET`] without it.
-//! And where many threads want each CPU, a hand-over of that lock takes longer in proportion: so may the seconds without CPU
-//! time ([`load_factor`]).
+//! The same holds for the thread that holds the lock. If the kernel keeps preempting the threads of
+//! this process, they get a small share too: the report is not hung until the process has used
+//! [`REPORT_CPU_BUDGET`] of CPU time since the reporting thread last ran. And if many threads
+//! compete for each CPU, handing over the lock takes proportionally longer, so the limit on seconds
+//! without CPU time is multiplied by [`load_factor`].
 //!
-//! The handler may run on any thread, beside the reporter. [`GENERATION`] is even while the clock runs, and odd while it is paused
-//! or being set. Reporter: 1. makes the generation odd; 2. changes the rest, or writes; 3. makes the generation even.
-//! Handler: 1. reads the generation, and does nothing if it is odd; 2. judges; 3. acts only if the generation is the same. So a ring that comes late neither
-//! judges a report by half of its numbers nor starts a clock that was paused.
+//! The handler can run on any thread, concurrently with the reporter. [`GENERATION`] is even while
+//! the watchdog runs, and odd while it is paused or being restarted. Reporter: 1. makes the
+//! generation odd; 2. changes the other variables, or writes its output; 3. makes the generation
+//! even. Handler: 1. reads the generation, and returns if it is odd; 2. decides whether the report
+//! hangs; 3. acts only if the generation is unchanged. So a late alarm neither judges a report by
+//! half of its numbers nor restarts a paused watchdog.
 
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// After so many seconds without CPU time a report hangs.
+/// Seconds without CPU time after which a report hangs. Multiplied by [`load_factor`].
 const MAX_IDLE_ALARMS: u32 = 10;
-/// Up to this many threads for each CPU the machine is not busy.
+/// The load factor is the load average per CPU, divided by this.
 const LOAD_PER_FACTOR: u64 = 4;
-/// The most by which a busy machine lengthens [`MAX_IDLE_ALARMS`].
+/// Maximum of the load factor.
 const MAX_LOAD_FACTOR: u32 = 6;
-/// How long a report may run without a word.
+/// CPU time that a report may use between two calls of [`restart`].
 pub const REPORT_CPU_BUDGET: Duration = Duration::from_secs(10);
-/// Less CPU time than this is none: the handler itself takes some.
+/// Minimum CPU time that counts as progress of the report. The handler itself uses some CPU time.
 const MIN_PROGRESS_NANOS: u64 = 2_000_000;
-/// The process wants more CPU time than it gets if the kernel takes a CPU from its threads this often between two rings.
+/// The process is short of CPU time if the kernel preempts its threads at least this often between
+/// two alarms.
 const LOST_CPUS_PER_RING: u64 = 5;
 
-/// See the top of this file.
+/// Even while the watchdog runs. See the top of this file.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
-/// The thread that reports.
+/// Thread id of the reporting thread.
 static REPORTER: AtomicI32 = AtomicI32::new(0);
-/// What [`Progress`] has.
+/// The fields of [`Progress`], each in an atomic.
 static CPU_DEADLINE_NANOS: AtomicU64 = AtomicU64::new(0);
 static LAST_CPU_NANOS: AtomicU64 = AtomicU64::new(0);
 static IDLE_ALARMS: AtomicU32 = AtomicU32::new(0);
 static PROCESS_RAN: AtomicU64 = AtomicU64::new(0);
 static PROCESS_LOST_CPUS: AtomicU64 = AtomicU64::new(0);
-/// What [`start`] was given.
+/// The function passed to [`start`].
 static ON_HANG: AtomicUsize = AtomicUsize::new(0);
 
-/// From here on the calling thread reports. `on_hang` ends the process; it is called in a signal handler, on any thread.
+/// Starts the watchdog. The calling thread is the reporter. `on_hang` must end the process; it is
+/// called in a signal handler, on any thread.
 pub fn start(on_hang: fn() -> !) {
     pause();
     ON_HANG.store(on_hang as usize, Ordering::Relaxed);
@@ -52,7 +59,8 @@ pub fn start(on_hang: fn() -> !) {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_alarm as extern "C" fn(i32) as usize;
     action.sa_flags = libc::SA_ONSTACK | libc::SA_RESTART;
-    // SAFETY: the handler keeps the rules of one; the process has nothing to do any more but end.
+    // SAFETY: `on_alarm` follows the rules for signal handlers. Another handler may be replaced,
+    // because the process is about to end.
     unsafe { libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut()) };
     unblock_alarm();
     restart(REPORT_CPU_BUDGET);
@@ -68,7 +76,8 @@ fn unblock_alarm() {
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
 }
 
-/// Sets the clock: the calling thread reports, and may run for `budget` before its next word.
+/// Restarts the watchdog: the calling thread is the reporter, and may use `budget` of CPU time
+/// before the next restart.
 pub fn restart(budget: Duration) {
     pause();
     // SAFETY: gettid has no precondition.
@@ -81,12 +90,12 @@ pub fn restart(budget: Duration) {
     let process = Process::now();
     PROCESS_RAN.store(process.ran, Ordering::Relaxed);
     PROCESS_LOST_CPUS.store(process.lost_cpus, Ordering::Relaxed);
-    // PAIR watchdog-generation: publishes the numbers above.
+    // PAIR watchdog-generation: publishes the variables above.
     GENERATION.fetch_add(1, Ordering::SeqCst);
     alarm(1);
 }
 
-/// Stops the clock: a reader of the report may take its time.
+/// Pauses the watchdog, for a write of the report: the process that reads the output may be slow.
 pub fn pause() {
     // PAIR watchdog-generation: a handler that read another generation does nothing.
     GENERATION.fetch_or(1, Ordering::SeqCst);
@@ -98,20 +107,22 @@ fn alarm(seconds: u32) {
     unsafe { libc::alarm(seconds) };
 }
 
-/// How long a thread of this process has run, in nanoseconds. `None`: the thread is gone.
+/// Returns the CPU time that a thread of this process has used, in nanoseconds. Returns `None` if
+/// the thread has ended, or if `thread` is 0.
 pub fn thread_cpu_nanos(thread: libc::pid_t) -> Option<u64> {
-    // The kernel's numbering of clocks: a thread's, of what the scheduler counted.
+    // The kernel's id of a thread's CPU-time clock: 4 selects the clock of one thread, 2 selects
+    // the scheduler's measurement.
     let clock = (!thread << 3) | 6;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes a `timespec`.
+    // SAFETY: `time` is valid for writes.
     let done = unsafe { libc::clock_gettime(clock, &raw mut time) } == 0;
     (thread != 0 && done).then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 extern "C" fn on_alarm(_signal: i32) {
-    // SAFETY: the calling thread's own.
+    // SAFETY: errno always has an address.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: errno of the interrupted code.
     let before = unsafe { *errno };
     check_progress();
     // SAFETY: as above.
@@ -119,7 +130,7 @@ extern "C" fn on_alarm(_signal: i32) {
 }
 
 fn check_progress() {
-    // PAIR watchdog-generation: sees the numbers of this generation.
+    // PAIR watchdog-generation: sees the variables of this generation.
     let generation = GENERATION.load(Ordering::SeqCst);
     if generation & 1 != 0 {
         return;
@@ -137,13 +148,13 @@ fn check_progress() {
         },
     };
     let now = before.after_alarm(used, process);
-    // PAIR watchdog-generation: the numbers were all of one generation.
+    // PAIR watchdog-generation: all variables were read in one generation.
     if GENERATION.load(Ordering::SeqCst) != generation {
         return;
     }
     let on_hang = ON_HANG.load(Ordering::Relaxed);
     if now.is_hung(used, process, load_factor) && on_hang != 0 {
-        // SAFETY: only `start` stores there.
+        // SAFETY: only `start` stores to `ON_HANG`.
         let on_hang = unsafe { std::mem::transmute::<usize, fn() -> !>(on_hang) };
         on_hang();
     }
@@ -154,16 +165,18 @@ fn check_progress() {
     alarm(1);
 }
 
-/// By how much a busy machine lengthens the wait: from 1 to [`MAX_LOAD_FACTOR`], one for each [`LOAD_PER_FACTOR`] threads that
-/// want a CPU, as the kernel counted them in the last minute. The count is the whole machine's, in a container too.
+/// Returns the factor by which a busy machine extends [`MAX_IDLE_ALARMS`], from 1 to
+/// [`MAX_LOAD_FACTOR`]: the one-minute load average, divided by the number of CPUs that this thread
+/// may use and by [`LOAD_PER_FACTOR`]. The load average is that of the whole machine, even in a
+/// container.
 fn load_factor() -> u32 {
     // SAFETY: all-zero is a valid record.
     let mut system: libc::sysinfo = unsafe { std::mem::zeroed() };
     // SAFETY: all-zero is a valid set.
     let mut cpus: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: writes a record.
+    // SAFETY: `system` is valid for writes.
     let is_known = unsafe { libc::sysinfo(&raw mut system) } == 0;
-    // SAFETY: writes a set of that size.
+    // SAFETY: `cpus` is valid for writes of that size.
     let has_cpus = unsafe { libc::sched_getaffinity(0, size_of_val(&cpus), &raw mut cpus) } == 0;
     if !is_known || !has_cpus {
         return 1;
@@ -174,12 +187,12 @@ fn load_factor() -> u32 {
     (load / (LOAD_PER_FACTOR * cpus)).clamp(1, u64::from(MAX_LOAD_FACTOR)) as u32
 }
 
-/// What all threads of the process together have done so far.
+/// Resources that all threads of the process have used so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Process {
-    /// Their CPU time, in nanoseconds.
+    /// CPU time, in nanoseconds.
     ran: u64,
-    /// How often the kernel took a CPU from one of them that had more to do.
+    /// How often the kernel preempted a thread that could have continued.
     lost_cpus: u64,
 }
 
@@ -187,7 +200,7 @@ impl Process {
     fn now() -> Process {
         // SAFETY: all-zero is a valid record.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: writes a `rusage`.
+        // SAFETY: `usage` is valid for writes.
         unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
         let nanos = |time: libc::timeval| {
             time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_usec.cast_unsigned() * 1000
@@ -197,15 +210,16 @@ impl Process {
     }
 }
 
-/// What is known of a report. Times are CPU times, in nanoseconds.
+/// Progress of a report. Times are CPU times, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
-    /// When the report hangs although it runs.
+    /// CPU time of the reporting thread at which the report hangs.
     cpu_deadline_nanos: u64,
-    /// When the report was last seen to run, and what the process had done by then.
+    /// CPU time of the reporting thread at the last alarm that found progress.
     last_cpu_nanos: u64,
+    /// Resources that the process had used by that alarm.
     process: Process,
-    /// How often in a row the clock rang for a report that had not run.
+    /// Number of consecutive alarms without progress.
     idle_alarms: u32,
 }
 
@@ -234,8 +248,9 @@ mod tests {
 
     const MILLI: u64 = 1_000_000;
 
-    /// At which ring a report hangs that gets `nanos` of CPU time a second, if it does within `rings`; in a process whose
-    /// threads together do `process` in a second.
+    /// Returns the number of the alarm at which a report hangs that gets `nanos` of CPU time per
+    /// second, in a process that uses `process` per second. Returns `None` if the report does not
+    /// hang within `rings` alarms.
     fn hangs_at(rings: u64, nanos: u64, process: Process) -> Option<u64> {
         hangs_at_load(1, rings, nanos, process)
     }
@@ -269,7 +284,8 @@ mod tests {
         assert_eq!(hangs_at(300, 0, IDLE), Some(u64::from(MAX_IDLE_ALARMS)));
         let only_the_handler = hangs_at(300, 50_000, IDLE);
         assert_eq!(only_the_handler, Some(u64::from(MAX_IDLE_ALARMS)));
-        // The others run, and lose no CPU: there is a CPU for the one that has the lock.
+        // The other threads run and are rarely preempted: there is a CPU for the thread that holds
+        // the lock.
         let busy = Process { ran: 1000 * MILLI, lost_cpus: 1 };
         assert_eq!(hangs_at(300, 0, busy), Some(u64::from(MAX_IDLE_ALARMS)));
     }
@@ -282,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_waits_for_others_that_get_a_small_share_of_the_machine() {
+    fn a_report_has_more_time_if_the_other_threads_get_a_small_share_of_the_machine() {
         let starved = Process { ran: 50 * MILLI, lost_cpus: 20 };
         assert_eq!(hangs_at(1000, 0, starved), Some(200));
         let crowded = Process { ran: 2000 * MILLI, lost_cpus: 500 };
@@ -290,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_runs_without_a_word_hangs_after_its_patience() {
+    fn a_report_that_uses_its_cpu_budget_without_output_hangs() {
         assert_eq!(hangs_at(300, 1000 * MILLI, IDLE), Some(REPORT_CPU_BUDGET.as_secs()));
     }
 }

@@ -1,8 +1,10 @@
-//! What a stack overflow looks like to a person: whose stack, how large, how to raise it, where.
+//! The report of a stack overflow: the goroutine, the size of its stack, how to raise the size, and
+//! a stack trace.
 //!
-//! The message is written first, with nothing but `write(2)`. The trace needs the symbolizer, which
-//! allocates and locks: malloc may be what overflowed. So a watchdog ends the process if the trace
-//! does not, or faults: it writes the bare addresses, for `addr2line`.
+//! The message is written first, with `write(2)` only. The trace needs the symbolizer, which
+//! allocates and takes locks, and malloc may be the function that overflowed. So a watchdog ends
+//! the process if the trace hangs, and a fault handler if it faults. Both write the bare addresses
+//! instead, for use with `addr2line`.
 
 use super::Mapping;
 use crate::arch::{self, Interrupted};
@@ -15,31 +17,32 @@ use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
-/// Go's exit status for a fatal error.
+/// Exit status of the process: Go's status for a fatal error.
 const STATUS: i32 = 2;
 
-/// Frames shown at each end of a long trace, as Go does.
+/// Number of frames shown at each end of a long trace, as in Go.
 const FRAMES_AT_EACH_END: usize = 50;
 
-/// The symbolizer runs on a stack of its own: the signal stack is too small for it.
+/// Size in bytes of the stack that the symbolizer runs on. The signal stack is too small for it.
 const SYMBOLIZER_STACK: usize = 1 << 20;
 
 static SYMBOLIZER: OnceLock<Mapping> = OnceLock::new();
 
-/// The thread that reports, by its id; 0: nobody does. The first is the only one: the process ends.
+/// Thread id of the reporting thread, or 0. Set at most once: the first thread to overflow reports
+/// and ends the process.
 static REPORTER: AtomicI32 = AtomicI32::new(0);
 
-/// Writes a stack owner's name, such as `goroutine 7 (worker)`.
+/// A function that writes the name of a stack's owner, such as `goroutine 7 (worker)`.
 pub type OwnerName = fn(owner: u64, to: &mut dyn Write) -> fmt::Result;
 
 static OWNER_NAME: AtomicUsize = AtomicUsize::new(0);
 
-/// Says how reports name the owner of a stack, given what was passed to
-/// [`Stack::set_owner`](crate::Stack::set_owner). Without it, `goroutine N`.
+/// Sets the function that writes the owner's name in overflow reports. It receives the number
+/// passed to [`Stack::set_owner`](crate::Stack::set_owner). The default writes `goroutine N`.
 ///
 /// # Safety
-/// - **handler**: `name` is called in a signal handler, on whatever thread: it does nothing that a
-///   handler may not do, does not unwind, and does not switch to other code.
+/// - **handler**: `name` is called in a signal handler, on any thread. It must be
+///   async-signal-safe, must not unwind, and must not switch to another context.
 pub unsafe fn set_owner_name(name: OwnerName) {
     OWNER_NAME.store(name as usize, Ordering::Relaxed);
 }
@@ -48,14 +51,15 @@ fn write_owner(owner: u64, to: &mut dyn Write) -> fmt::Result {
     match OWNER_NAME.load(Ordering::Relaxed) {
         0 => write!(to, "goroutine {owner}"),
         name => {
-            // SAFETY: only `set_owner_name` stores here, and it stores functions of this type.
+            // SAFETY: only `set_owner_name` stores a non-zero value here, and it stores functions
+            // of this type.
             let name = unsafe { std::mem::transmute::<usize, OwnerName>(name) };
             name(owner, to)
         }
     }
 }
 
-/// Reserves what a report needs, while there is still room.
+/// Reserves the memory that a report needs, because none may be available during an overflow.
 pub(super) fn prepare() -> io::Result<()> {
     if SYMBOLIZER.get().is_none() {
         let stack = Mapping::new(PAGE + SYMBOLIZER_STACK)?;
@@ -65,14 +69,14 @@ pub(super) fn prepare() -> io::Result<()> {
     Ok(())
 }
 
-/// Reports an overflow of `found`, hit by the code at `at`, and ends the process.
+/// Reports that the code at `at` overflowed the stack `found`, and ends the process.
 pub(super) fn report_overflow(found: &StackInfo, at: Interrupted) -> ! {
     // SAFETY: gettid has no precondition.
     let me = unsafe { libc::gettid() };
     if REPORTER.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed).is_err() {
         exit_guard::wait_for_exit();
     }
-    // It may be the report of something else that overflows.
+    // The result is ignored: the code that overflowed may itself be writing another report.
     exit_guard::claim();
     begin_watch();
     let bytes = found.usable.len();
@@ -92,20 +96,22 @@ pub(super) fn report_overflow(found: &StackInfo, at: Interrupted) -> ! {
     FRAMES.collect(at.pc);
     if let Some(stack) = SYMBOLIZER.get() {
         let top = (stack.at + stack.bytes) as *mut u8;
-        // SAFETY: mapped, quiet — reserved by `prepare` for the one reporter; callback — `print`
-        // takes nothing and does not unwind.
+        // SAFETY: mapped, quiet — reserved by `prepare`, and only the one reporter uses it;
+        // callback — `print` ignores its argument and does not unwind.
         unsafe { arch::call_on_stack(top, print, std::ptr::null_mut()) };
     }
     end()
 }
 
-/// Ends the process at once: nothing of it can be trusted to run.
+/// Exits at once. Exit handlers and destructors do not run: after an overflow they cannot be
+/// trusted.
 fn end() -> ! {
-    // SAFETY: it has no precondition.
+    // SAFETY: _exit has no precondition.
     unsafe { libc::_exit(STATUS) }
 }
 
-/// Called first on every fault: one on the reporter's thread is the report's own.
+/// Gives up on the report if the calling thread is the reporter, since then the report itself has
+/// faulted. The SIGSEGV handler calls this function first.
 pub(super) fn give_up_if_reporter() {
     if is_reporter() {
         give_up();
@@ -117,7 +123,8 @@ fn is_reporter() -> bool {
     REPORTER.load(Ordering::Relaxed) == unsafe { libc::gettid() }
 }
 
-/// A fault of the report itself ends it; other threads wait for its end.
+/// Handles SIGBUS and SIGABRT during the report. On the reporter's thread the report has failed;
+/// other threads wait for the process to end.
 extern "C" fn on_fault(_signal: i32) {
     if is_reporter() {
         give_up();
@@ -125,7 +132,7 @@ extern "C" fn on_fault(_signal: i32) {
     exit_guard::wait_for_exit();
 }
 
-/// Ends the process with what can be said without a symbolizer.
+/// Ends the process, after writing what can be shown without the symbolizer.
 fn give_up() -> ! {
     let shown = PROGRESS.load(Ordering::Relaxed);
     if shown < TRACE_SHOWN {
@@ -138,28 +145,31 @@ fn give_up() -> ! {
     end()
 }
 
-/// What has been shown: nothing yet, the trace, or all.
+/// How much of the report has been written: nothing (0), the trace, or all.
 static PROGRESS: AtomicU32 = AtomicU32::new(0);
 const TRACE_SHOWN: u32 = 1;
 const ALL_SHOWN: u32 = 2;
 
-/// Ends the process with the right status if the trace hangs or faults.
+/// Makes sure that the process ends with the right status even if the trace hangs or faults.
 fn begin_watch() {
     // SAFETY: all-zero is a valid sigaction.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_fault as extern "C" fn(i32) as usize;
     action.sa_flags = libc::SA_ONSTACK;
-    // A further SIGSEGV comes to our own handler, as always.
+    // A SIGSEGV during the report goes to the handler of `super`, which calls
+    // `give_up_if_reporter`.
     unblock(libc::SIGSEGV);
     for signal in [libc::SIGBUS, libc::SIGABRT] {
-        // SAFETY: the handler is valid; the process has nothing to do any more but end.
+        // SAFETY: the handler is valid, and the process is about to end, so replacing other
+        // handlers does no harm.
         unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
         unblock(signal);
     }
     watchdog::start(give_up);
 }
 
-/// The two ends of a trace, however long it is. Atomics: the watchdog reads them any time.
+/// The first and the last frames of a trace of any length. The fields are atomic because the
+/// watchdog may read them at any time.
 struct Frames {
     first: [AtomicUsize; FRAMES_AT_EACH_END],
     last: [AtomicUsize; FRAMES_AT_EACH_END],
@@ -173,16 +183,17 @@ static FRAMES: Frames = Frames {
 };
 
 impl Frames {
-    /// Walks from here through the signal frame. What lies above the code at `pc` is ours, not the
-    /// goroutine's.
+    /// Collects the goroutine's frames, walking from this function through the signal frame. Frames
+    /// are skipped until the walk reaches `pc`: they belong to the signal handler, not to the
+    /// goroutine.
     fn collect(&self, pc: usize) {
         let mut reached = false;
-        // SAFETY: the process reports once, on this thread.
+        // SAFETY: only the one reporting thread calls this, once per process.
         unsafe {
             backtrace::trace_unsynchronized(|frame| {
                 let ip = frame.ip() as usize;
                 reached |= ip == pc;
-                // Unwinders show the end of a stack as a frame at 0.
+                // Unwinders return a frame at address 0 for the end of a stack.
                 if reached && ip != 0 {
                     self.add(ip);
                 }
@@ -196,7 +207,7 @@ impl Frames {
 
     fn add(&self, ip: usize) {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
-        // A return address points behind its call.
+        // A return address points after its call, so step back into the call.
         let ip = if count == 0 { ip } else { ip - 1 };
         let place = if count < FRAMES_AT_EACH_END {
             &self.first[count]
@@ -206,7 +217,8 @@ impl Frames {
         place.store(ip, Ordering::Relaxed);
     }
 
-    /// Calls `each` with the frames that are shown, innermost first, and `elided` between the ends.
+    /// Calls `each` with every frame to show, innermost first, and `elided` with the number of
+    /// frames omitted between the two ends.
     fn show(&self, each: impl Fn(usize), elided: impl FnOnce(usize)) {
         let count = self.count.load(Ordering::Relaxed);
         let first = count.min(FRAMES_AT_EACH_END);
@@ -232,11 +244,12 @@ fn write_elided(count: usize) {
     let _ = writeln!(StandardError, "...{count} frames elided...");
 }
 
-/// Prints the trace and the other goroutines, and ends the process. It must not return to the signal stack: while this
-/// runs on another one, the kernel takes the signal stack for free, and the next signal overwrites it.
+/// Prints the trace and the other goroutines, and ends the process. Must not return to the signal
+/// stack: while this function runs on the symbolizer's stack, the kernel considers the signal stack
+/// unused, and the next signal overwrites it.
 ///
 /// # Safety
-/// - **callback**: `report_overflow` calls it.
+/// - **callback**: called by `report_overflow`.
 unsafe extern "C" fn print(_: *mut u8) {
     FRAMES.show(print_frame, write_elided);
     PROGRESS.store(TRACE_SHOWN, Ordering::Relaxed);
@@ -245,7 +258,7 @@ unsafe extern "C" fn print(_: *mut u8) {
     end()
 }
 
-/// What shows the others: whole, or bare. 0: nothing does.
+/// The functions that [`set_dump_hooks`] sets, stored as addresses; 0 if not set.
 struct DumpHooks {
     whole: AtomicUsize,
     bare: AtomicUsize,
@@ -256,17 +269,21 @@ static DUMP_HOOKS: DumpHooks = DumpHooks { whole: AtomicUsize::new(0), bare: Ato
 fn call(shows: &AtomicUsize) {
     let show = shows.load(Ordering::Relaxed);
     if show != 0 {
-        // SAFETY: only `set_dump_hooks` stores in `DUMP_HOOKS`, and it stores functions of this type.
+        // SAFETY: only `set_dump_hooks` stores in `DUMP_HOOKS`, and it stores functions of this
+        // type.
         let show = unsafe { std::mem::transmute::<usize, fn()>(show) };
         show();
     }
 }
 
-/// What is called when an overflow has been reported, before the process ends: shows what else there is. On a
-/// stack of a mebibyte, in a signal handler, with whatever locks held: it has a watchdog of its own.
+/// Sets the functions that show the other goroutines after an overflow has been reported, before
+/// the process ends.
 ///
-/// `bare` is called where the report could not be made: in a signal handler, on a signal stack. It allocates nothing
-/// and takes no lock.
+/// `whole` runs in a signal handler, on a stack of 1 MiB. Any lock may be held, so it may hang or
+/// fault: then the report's watchdog or fault handler calls `bare` and ends the process. `whole`
+/// may start a watchdog of its own instead ([`watchdog::start`]).
+///
+/// `bare` runs in a signal handler, on a signal stack. It must not allocate or take a lock.
 pub fn set_dump_hooks(whole: fn(), bare: fn()) {
     DUMP_HOOKS.whole.store(whole as usize, Ordering::Relaxed);
     DUMP_HOOKS.bare.store(bare as usize, Ordering::Relaxed);
@@ -287,7 +304,7 @@ fn print_frame(ip: usize) {
     }
 }
 
-/// Descriptor 2, without a lock or a buffer.
+/// Writes to file descriptor 2 without a lock or a buffer.
 struct StandardError;
 
 impl Write for StandardError {

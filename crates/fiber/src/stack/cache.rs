@@ -1,15 +1,15 @@
-//! An owner's own stacks: taken and put back without a lock.
+//! A cache of stacks for one owner, used without a lock.
 
 use super::error::StackError;
 use super::size::Size;
 use super::{DEPOT, Stack};
 
-/// How many stacks an owner keeps. Half of them move at a time, so a burst costs one trip to the
-/// depot for every [`HALF`] stacks.
+/// Largest number of stacks in a cache. [`HALF`] of them move to or from the depot at a time, so a
+/// burst costs one trip to the depot per [`HALF`] stacks.
 const CAPACITY: usize = 64;
 const HALF: usize = CAPACITY / 2;
 
-/// Warm stacks of one size, for one owner (a P). Other sizes go straight to the depot.
+/// Warm stacks of one size, for one owner (a P). Stacks of other sizes bypass the cache.
 #[derive(Debug)]
 pub struct Cache {
     size: Size,
@@ -18,20 +18,21 @@ pub struct Cache {
     puts: u32,
 }
 
-/// One in so many stacks gives back, when it is put here, what it touched beyond its first pages:
-/// asking the kernel each time costs more than the whole reuse.
+/// Number of [`Cache::put`] calls after which one stack gives the pages beyond its first pages back
+/// to the system. A system call for every stack would cost more than the whole reuse.
 const PUTS_PER_DISCARD: u32 = 256;
 
 impl Cache {
-    /// An empty cache of stacks of `size`.
+    /// Returns an empty cache for stacks of `size`.
     pub const fn new(size: Size) -> Cache {
         Cache { size, stacks: [const { None }; CAPACITY], len: 0, puts: 0 }
     }
 
-    /// The stack last put here, else one of the depot's.
+    /// Takes the stack that was put here last. If the cache is empty or has another size, takes a
+    /// stack from the depot.
     ///
     /// # Errors
-    /// As [`Stack::new`].
+    /// Same as [`Stack::new`].
     pub fn take(&mut self, size: Size) -> Result<Stack, StackError> {
         if size != self.size {
             return Stack::new(size);
@@ -49,7 +50,8 @@ impl Cache {
         }
     }
 
-    /// The stack last put here, with its identity, if there is one: no lock, no system call.
+    /// Takes the stack that was put here last, together with its identity. Returns `None` if the
+    /// cache is empty. Takes no lock and makes no system call.
     #[inline]
     pub fn take_cached(&mut self) -> Option<Stack> {
         let last = self.len.checked_sub(1)?;
@@ -58,18 +60,20 @@ impl Cache {
         stack
     }
 
-    /// As [`Cache::put`], and gives back what the stack touched beyond its first pages: a system call.
+    /// Same as [`Cache::put`], but first gives the pages beyond the stack's first pages back to the
+    /// system. This takes a system call.
     pub fn put_trimmed(&mut self, stack: Stack) {
         stack.discard_unused_pages();
         self.put(stack);
     }
 
-    /// The size of its stacks.
+    /// Returns the size of the stacks in this cache.
     pub fn size(&self) -> Size {
         self.size
     }
 
-    /// Keeps a stack for the next [`Cache::take`]. Nothing may run on it any more.
+    /// Keeps a stack for the next [`Cache::take`]. Nothing may run on it. A stack of another size
+    /// goes to the depot.
     pub fn put(&mut self, stack: Stack) {
         if stack.spacing() != self.size.spacing() {
             drop(stack);
@@ -80,7 +84,8 @@ impl Cache {
             stack.discard_unused_pages();
         }
         if self.len == CAPACITY {
-            // The coldest go; what they touched beyond their first pages is given back.
+            // The least recently used half moves to the depot, which discards the pages beyond
+            // their first pages.
             DEPOT.put(&mut self.stacks[..HALF]);
             self.stacks.rotate_left(HALF);
             self.len -= HALF;
@@ -89,19 +94,20 @@ impl Cache {
         self.len += 1;
     }
 
-    /// Brings all its stacks to the depot, for an owner that has nothing to run: what they touched
-    /// beyond their first pages is given back, and [`trim`](super::trim) reaches the rest.
+    /// Moves all stacks to the depot, for an owner that has nothing to run. The depot gives the
+    /// pages beyond their first pages back to the system, and [`trim`](super::trim) can release the
+    /// rest.
     pub fn clear(&mut self) {
         DEPOT.put(&mut self.stacks[..self.len]);
         self.len = 0;
     }
 
-    /// How many stacks it holds.
+    /// Returns the number of stacks in this cache.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds none.
+    /// Returns whether this cache holds no stacks.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -1,11 +1,12 @@
-//! All stacks of the process: where owners' caches get them and bring them back.
+//! The depot: all stacks of the process. Caches of owners take stacks from it and return them.
 //!
-//! A resting stack is *warm* (its identity and first pages are kept; the class's chain holds the
-//! latest on top) or *bare* (address space and guard only; the slab's chain). Warm ones go first.
-//! [`Depot::trim`] makes warm ones that nobody wanted for long bare again, and unmaps a slab of
-//! which nothing else is left.
+//! A stack at rest is *warm* or *bare*. A warm stack keeps its identity and first pages; it is in
+//! the chain of its class, the most recent stack first. A bare stack has only address space and a
+//! guard; it is in the chain of its slab. Warm stacks are handed out first. [`Depot::trim`] makes
+//! stacks bare that have been warm for a long time, and unmaps slabs in which all stacks are bare.
 //!
-//! One lock. Under it only table words and memory calls: no allocation, no user code.
+//! One lock protects the chains. Under the lock there are only accesses to table words and memory
+//! system calls: no allocation and no user code.
 
 use super::error::StackError;
 use super::linux;
@@ -18,49 +19,52 @@ use crate::lock::{Lock, NoPreemptLockGuard};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
-/// See the top of this file.
+/// The stacks of a process; see the top of this file.
 #[derive(Debug)]
 pub(crate) struct Depot {
     slabs: [AtomicPtr<Slab>; MAX_SLABS],
     chains: Lock<Chains>,
 }
 
-/// Heads of the chains; 0 ends one, `n + 1` names slot or slab `n`.
+/// Heads of the chains of each size class. 0 ends a chain; `n + 1` stands for slot or slab `n`.
 #[derive(Debug)]
 struct Chains {
     warm: [u32; CLASSES],
     /// Slabs that have bare slots.
     bare: [u32; CLASSES],
-    /// The one slab that slots can still be carved from.
+    /// The only slab of the class that has slots left to carve.
     uncarved: [u32; CLASSES],
-    /// How large the class's next slab is to be.
+    /// Number of slots of the class's next slab, before it is limited to the allowed range.
     next_slots: [u32; CLASSES],
     slabs: usize,
     mappings: Mappings,
     counts: Counts,
-    /// Another thread was in the middle of something when this process was forked: nothing here is used.
+    /// Whether another thread held the lock when this process was forked. If so, the chains may be
+    /// inconsistent and are not used.
     poisoned_by_fork: bool,
 }
 
-/// Mappings that guards take, where they take any, and all others of the process.
+/// Numbers of mappings of the process: those that guards take (none on newer kernels), and all
+/// others.
 #[derive(Debug)]
 pub(super) struct Mappings {
     pub(super) ours: usize,
     others: usize,
-    /// How many were ours when the others were last counted.
+    /// Value of `ours` when `others` was last counted.
     counted_at: usize,
 }
 
-/// So many slots of any spacing are a multiple of 2 MiB.
+/// Number of slots whose total size is a multiple of 2 MiB, whatever their spacing.
 const SLAB_SLOT_MULTIPLE: u32 = 512;
 
-/// How many more mappings of ours until the others are counted again: it takes milliseconds.
+/// How far `ours` may change before `others` is counted again. Counting takes milliseconds.
 const MAPPINGS_BETWEEN_COUNTS: usize = 1024;
 
 impl Mappings {
     const NONE: Mappings = Mappings { ours: 0, others: 0, counted_at: 0 };
 
-    /// Whether `more` leave room for the program.
+    /// Returns whether the process can take `more` mappings and still leave room for the program's
+    /// own.
     pub(super) fn allow(&mut self, more: usize) -> bool {
         let fits =
             |mappings: &Mappings| mappings.ours + mappings.others + more <= linux::mapping_limit();
@@ -74,17 +78,17 @@ impl Mappings {
     }
 }
 
-/// How much the stacks of a process take: [`stats`](super::stats).
+/// Numbers of stacks and address space of a process, returned by [`stats`](super::stats).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Stacks in use, in owners' caches too.
+    /// Stacks in use, including stacks in the caches of owners.
     pub out: usize,
-    /// Resting with identity and first pages.
+    /// Stacks at rest that keep their identity and first pages.
     pub warm: usize,
-    /// Resting without memory.
+    /// Stacks at rest that hold no memory.
     pub bare: usize,
-    /// Reservations.
+    /// Slabs: reservations of address space.
     pub slabs: usize,
     /// Bytes of address space reserved.
     pub reserved: usize,
@@ -107,7 +111,7 @@ impl Depot {
         }
     }
 
-    /// One stack: warm if there is one.
+    /// Takes one stack, preferably a warm one.
     pub(crate) fn take(&'static self, size: Size) -> Result<Stack, StackError> {
         let mut chains = NoPreemptLockGuard::new(&self.chains);
         if chains.poisoned_by_fork {
@@ -121,8 +125,12 @@ impl Depot {
         if chains.bare[class] == 0 {
             self.carve(&mut chains, size)?;
         }
-        let Some(slab) = self.slab(chains.bare[class]) else { unreachable!("carved above") };
-        let Some(index) = slab.pop_bare() else { unreachable!("it is in the chain of bare ones") };
+        let Some(slab) = self.slab(chains.bare[class]) else {
+            unreachable!("`carve` adds a slab to the chain")
+        };
+        let Some(index) = slab.pop_bare() else {
+            unreachable!("a slab in the chain has a bare slot")
+        };
         if !slab.has_bare() {
             chains.bare[class] = slab.next.load(Ordering::Relaxed);
         }
@@ -131,7 +139,7 @@ impl Depot {
         Ok(Stack { depot: self, slab, index })
     }
 
-    /// Makes some slots usable; the class has none that rests.
+    /// Makes more slots of a class usable. Called if the class has no stack at rest.
     fn carve(&self, chains: &mut Chains, size: Size) -> Result<(), StackError> {
         let class = size.class();
         let slab = match self.slab(chains.uncarved[class]) {
@@ -149,14 +157,14 @@ impl Depot {
         Ok(())
     }
 
-    /// Puts a slab that had no bare slot, and has one now, into its class's chain.
+    /// Adds a slab to its class's chain when the slab gets its first bare slot.
     fn chain_bare(&self, chains: &mut Chains, slab: &'static Slab) {
         let class = slab.class.load(Ordering::Relaxed) as usize;
         slab.next.store(chains.bare[class], Ordering::Relaxed);
         chains.bare[class] = slab.number.load(Ordering::Relaxed) + 1;
     }
 
-    /// Up to `into.len()` warm stacks; returns how many. For an owner's cache that ran dry.
+    /// Takes up to `into.len()` warm stacks, for an owner whose cache is empty. Returns how many.
     pub(crate) fn take_warm(&'static self, size: Size, into: &mut [Option<Stack>]) -> usize {
         let mut chains = NoPreemptLockGuard::new(&self.chains);
         if chains.poisoned_by_fork {
@@ -171,7 +179,8 @@ impl Depot {
         into.len()
     }
 
-    /// Brings stacks back: gives back the pages beyond the first ones, then chains them.
+    /// Returns stacks to the depot: discards the pages beyond their first pages, then adds them to
+    /// chains.
     pub(super) fn put(&'static self, stacks: &mut [Option<Stack>]) {
         let mut ranges = [(0, 0); SLOTS_PER_CARVE as usize];
         for batch in stacks.chunks_mut(SLOTS_PER_CARVE as usize) {
@@ -180,12 +189,13 @@ impl Depot {
                 ranges[used] = stack.discardable_range();
                 used += 1;
             }
-            // A refusal costs memory, nothing else: an identity is kept, and where there is none its
-            // place was never used, or only by an attempt that the next one writes over.
-            // SAFETY: ours, unused — the owner gave these stacks up; nothing runs on them.
+            // A refusal costs memory and has no other effect. If the stack has an identity, the
+            // identity is kept anyway. If not, the space for one was never used, or holds the rest
+            // of a failed attempt, which the next attempt overwrites.
+            // SAFETY: ours, unused — the owner returned these stacks; nothing runs on them.
             unsafe { linux::discard(&ranges[..used]) };
             let mut chains = NoPreemptLockGuard::new(&self.chains);
-            // Under the lock, so that dates in a chain are in order.
+            // Read under the lock, so that the times in a chain are in order.
             let now = linux::milliseconds();
             for stack in batch.iter_mut().filter_map(Option::take) {
                 self.put_one(&mut chains, stack, now);
@@ -220,8 +230,9 @@ impl Depot {
         chains.counts.bare += 1;
     }
 
-    /// Makes stacks bare that have rested for `unused` or longer: `bare` tears their identity down,
-    /// then their pages go back. Slabs left with nothing are unmapped. Returns how many.
+    /// Makes stacks bare that have rested for at least `unused`: `bare` destroys their identity,
+    /// then their pages go back to the system. Unmaps slabs in which all stacks are bare. Returns
+    /// the number of stacks made bare.
     pub(crate) fn trim(&'static self, unused: Duration, mut bare: impl FnMut(&Stack)) -> usize {
         if NoPreemptLockGuard::new(&self.chains).poisoned_by_fork {
             return 0;
@@ -245,9 +256,10 @@ impl Depot {
                 if count == 0 {
                     break;
                 }
-                // SAFETY: ours, unused — cut out of the warm chain, so nobody else has them.
+                // SAFETY: ours, unused — removed from the warm chain, so no other thread can take
+                // them.
                 if !unsafe { linux::discard(&ranges[..count]) } {
-                    // Whoever builds an identity there counts on zeros.
+                    // Building an identity requires zeroed memory.
                     batch.iter().flatten().for_each(Stack::zero_identity);
                 }
                 let mut chains = NoPreemptLockGuard::new(&self.chains);
@@ -263,8 +275,8 @@ impl Depot {
         trimmed
     }
 
-    /// Cuts the part of the warm chain that is old enough, and returns its head. The latest are on
-    /// top and dates never go back, so all that is old hangs together at the end.
+    /// Cuts off the part of the warm chain that is old enough, and returns its head. The most
+    /// recent stacks come first and the clock never goes back, so all old stacks are at the end.
     fn detach_old(&'static self, class: usize, unused: Duration) -> u32 {
         let mut chains = NoPreemptLockGuard::new(&self.chains);
         let now = linux::milliseconds();
@@ -300,7 +312,7 @@ impl Depot {
     fn unmap_bare_slabs(&'static self) {
         let mut chains = NoPreemptLockGuard::new(&self.chains);
         for class in 0..CLASSES {
-            // The chain is taken apart and put together again, in order.
+            // Rebuilds the chain in the same order, without the slabs that are unmapped.
             let mut last: Option<&'static Slab> = None;
             let mut at = std::mem::take(&mut chains.bare[class]);
             while let Some(slab) = self.slab(at) {
@@ -322,9 +334,10 @@ impl Depot {
         }
     }
 
-    /// The caller takes `slab`, all bare, out of the chain if this says true; false: it stays.
+    /// Unmaps `slab`, whose carved slots are all bare. Returns `false` if the system refuses. If it
+    /// returns `true`, the caller must not put the slab back into the chain.
     fn unmap(&self, chains: &mut Chains, slab: &'static Slab) -> bool {
-        // SAFETY: unused — all carved slots rest in its bare chain.
+        // SAFETY: unused — all carved slots are in the slab's chain of bare slots.
         let Some(mappings) = (unsafe { slab.release() }) else { return false };
         let class = slab.class.load(Ordering::Relaxed) as usize;
         if chains.uncarved[class] == slab.number.load(Ordering::Relaxed) + 1 {
@@ -337,7 +350,8 @@ impl Depot {
         true
     }
 
-    /// A slab that can give no slot is an error; a slab that never gave one is unmapped.
+    /// Returns the error for a slab from which no slot can be carved. Unmaps the slab if no slot of
+    /// it has ever been carved.
     fn carve_failed(
         &self,
         chains: &mut Chains,
@@ -358,11 +372,12 @@ impl Depot {
         }
     }
 
-    /// A new slab: the class's one to carve from.
+    /// Creates a slab and makes it the slab that its class carves from.
     fn new_slab(&self, chains: &mut Chains, size: Size) -> Result<&'static Slab, StackError> {
         let memory = |doing, bytes, errno| StackError::Memory { doing, bytes, errno };
         let most = (MAX_SLAB_BYTES / size.spacing()).clamp(1, MAX_SLOTS) as u32;
-        // Whole huge pages: the system then puts one slab right beside the other, in one mapping.
+        // The size is a multiple of 2 MiB (a huge page), so that the system places slabs side by
+        // side, in one mapping.
         let most = if most > SLAB_SLOT_MULTIPLE {
             most / SLAB_SLOT_MULTIPLE * SLAB_SLOT_MULTIPLE
         } else {
@@ -396,7 +411,8 @@ impl Depot {
             errno,
         })?;
         slab.number.store(number as u32, Ordering::Relaxed);
-        // PAIR slab-record: publishes the record's number to readers without the lock.
+        // PAIR slab-record: publishes the record and its number to readers that do not hold the
+        // lock.
         self.slabs[number].store(std::ptr::from_ref(slab).cast_mut(), Ordering::Release);
         chains.slabs += 1;
         Ok(slab)
@@ -414,11 +430,12 @@ impl Depot {
         let number = number_plus_one.checked_sub(1)? as usize;
         // PAIR slab-record: the record is complete.
         let slab = self.slabs.get(number)?.load(Ordering::Acquire);
-        // SAFETY: records are never freed.
+        // SAFETY: the pointer is null or a record, and records are never freed.
         unsafe { slab.as_ref() }
     }
 
-    /// The handle of slot `number_plus_one - 1`; the caller sees to it that there is only one.
+    /// Returns a handle of the stack with number `number_plus_one - 1`. The caller must ensure that
+    /// only one handle of it exists, or that further handles are not dropped.
     fn stack(&'static self, number_plus_one: u32) -> Option<Stack> {
         let number = number_plus_one.checked_sub(1)?;
         let slab = self.slab(number / MAX_SLOTS as u32 + 1)?;
@@ -429,12 +446,14 @@ impl Depot {
         (1..=MAX_SLABS as u32).map_while(|number| self.slab(number))
     }
 
-    /// The stack an address belongs to. Takes no lock: for the fault handler.
+    /// Returns the stack that `address` belongs to. Takes no lock, so that the fault handler can
+    /// call it.
     pub(crate) fn find(&self, address: usize) -> Option<StackInfo> {
         self.all_slabs().find_map(|slab| slab.find(address))
     }
 
-    /// As [`Depot::find`], first in the slab of this number; which is afterwards that of the one found.
+    /// Same as [`Depot::find`], but searches the slab `near` first and sets `near` to the slab of
+    /// the stack that it finds. `near` is a slab's number plus one, or 0.
     pub(crate) fn find_near(&self, near: &mut u32, address: usize) -> Option<StackInfo> {
         let last = self.slab(*near).and_then(|slab| slab.find(address));
         last.or_else(|| {
@@ -446,8 +465,8 @@ impl Depot {
         })
     }
 
-    /// Thread pointers of all identities there are, resting ones too. The caller holds off their
-    /// making and tearing down.
+    /// Returns the thread pointers of all identities, including those of stacks at rest. The caller
+    /// must prevent identities from being created or destroyed meanwhile.
     pub(crate) fn identities(&self) -> impl Iterator<Item = usize> + '_ {
         self.all_slabs().filter(|slab| !slab.is_vacant()).flat_map(|slab| {
             let carved = 0..slab.carved.load(Ordering::Relaxed);
@@ -461,6 +480,9 @@ impl Depot {
         NoPreemptLockGuard::new(&self.chains).counts
     }
 
+    /// Releases the lock in a forked child. If another thread held it, the chains are no longer
+    /// used.
+    ///
     /// # Safety
     /// - **child**: as for [`Lock::repair_in_child`].
     pub(crate) unsafe fn repair_in_child(&self) {

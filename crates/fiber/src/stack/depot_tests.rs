@@ -1,3 +1,5 @@
+//! Tests of the depot: chains, trimming, refusals of the system, and look-ups by address.
+
 use super::*;
 use crate::stack::linux::{Call, with_injected_failure};
 use crate::stack::size::{Extent, GUARD, MIN_USABLE, PAGE};
@@ -5,7 +7,7 @@ use std::collections::HashSet;
 
 const EXTENT: Extent = Extent { below: 1856, hot: 832, cold: PAGE };
 
-/// A depot of the test's own; depots live for ever.
+/// Returns a depot for one test. Depots are never freed.
 fn depot() -> &'static Depot {
     Box::leak(Box::new(Depot::new()))
 }
@@ -15,11 +17,11 @@ fn size(usable: usize) -> Size {
 }
 
 fn touch(address: usize) {
-    // SAFETY: a stack that the test holds, and nothing runs on.
+    // SAFETY: the test holds this stack, and nothing runs on it.
     unsafe { std::ptr::write_volatile(address as *mut u8, 1) };
 }
 
-/// Gives a stack back as warm: as if an identity had been built in it.
+/// Returns a stack to the depot as warm, as if an identity had been built in it.
 fn put_warm(stack: Stack) {
     stack.set_has_identity(true);
     drop(stack);
@@ -43,7 +45,7 @@ fn stacks_do_not_overlap_and_are_found_by_address() {
             assert_eq!(found.owner, owner);
             assert_eq!(found.guard, stack.guard());
             assert_eq!(found.usable, stack.usable());
-            // Wherever it is looked for first.
+            // The result does not depend on the slab that is searched first.
             for mut near in [0, 1, 2, u32::MAX] {
                 let same = depot.find_near(&mut near, address).unwrap();
                 assert_eq!((same.owner, same.thread_pointer), (owner, stack.thread_pointer()));
@@ -94,7 +96,7 @@ fn sizes_do_not_mix() {
 }
 
 #[test]
-fn trimming_takes_what_is_old_and_unmaps_what_is_left_empty() {
+fn trimming_tears_down_old_stacks_and_unmaps_empty_slabs() {
     let depot = depot();
     let stacks: Vec<Stack> = (0..300).map(|_| depot.take(size(1)).unwrap()).collect();
     let kept = depot.take(size(1)).unwrap();
@@ -113,7 +115,7 @@ fn trimming_takes_what_is_old_and_unmaps_what_is_left_empty() {
     drop(kept);
     depot.trim(Duration::ZERO, |_| ());
     assert_eq!(depot.counts(), Counts::default());
-    // All over again, on records used before.
+    // Takes stacks again, from reused records.
     let stacks: Vec<Stack> = (0..300).map(|_| depot.take(size(1)).unwrap()).collect();
     let numbers: HashSet<u32> = stacks.iter().map(Stack::number).collect();
     assert_eq!(numbers.len(), 300);
@@ -121,12 +123,12 @@ fn trimming_takes_what_is_old_and_unmaps_what_is_left_empty() {
 }
 
 #[test]
-fn only_the_old_part_of_the_chain_is_cut() {
+fn only_the_old_stacks_of_a_chain_are_trimmed() {
     let depot = depot();
     let stacks: Vec<Stack> = (0..10).map(|_| depot.take(size(1)).unwrap()).collect();
     let numbers: Vec<u32> = stacks.iter().map(Stack::number).collect();
     stacks.into_iter().for_each(put_warm);
-    // The first four were put away when the clock began.
+    // Makes the first four look as if they were put away at time 0.
     for &number in &numbers[..4] {
         let stack = std::mem::ManuallyDrop::new(depot.stack(number + 1).unwrap());
         stack.set_owner(0);
@@ -141,7 +143,7 @@ fn only_the_old_part_of_the_chain_is_cut() {
 }
 
 #[test]
-fn pages_beyond_the_first_come_back_zeroed() {
+fn pages_beyond_the_first_are_zero_when_a_stack_is_reused() {
     let depot = depot();
     let stack = depot.take(size(MIN_USABLE)).unwrap();
     let (low, top) = (stack.usable().start, stack.usable().end);
@@ -152,7 +154,7 @@ fn pages_beyond_the_first_come_back_zeroed() {
     let stack = depot.take(size(MIN_USABLE)).unwrap();
     assert_eq!(stack.usable(), low..top, "the same stack");
     let read = |at: usize| {
-        // SAFETY: a stack that the test holds.
+        // SAFETY: the test holds this stack.
         unsafe { std::ptr::read_volatile(at as *const u8) }
     };
     assert_eq!(read(low), 0, "given back");
@@ -160,7 +162,7 @@ fn pages_beyond_the_first_come_back_zeroed() {
 }
 
 #[test]
-fn each_refusal_is_an_error_and_leaves_nothing_behind() {
+fn each_refused_system_call_is_an_error_and_leaves_the_depot_empty() {
     for (call, doing) in [
         (Call::Table, "making the table of a slab of stacks"),
         (Call::Reserve, "reserving address space for stacks"),
@@ -176,13 +178,13 @@ fn each_refusal_is_an_error_and_leaves_nothing_behind() {
         assert!(error.to_string().starts_with(doing), "{call:?}: {error}");
         assert!(error.to_string().ends_with("Cannot allocate memory (os error 12)"), "{error}");
         assert_eq!(depot.counts(), Counts::default(), "{call:?}");
-        // Afterwards all is well.
+        // The same call succeeds without the injected failure.
         touch(depot.take(size(1)).unwrap().usable().start);
     }
 }
 
 #[test]
-fn a_refusal_in_the_middle_leaves_the_rest_usable() {
+fn a_refused_system_call_leaves_the_depot_unchanged_and_usable() {
     let depot = depot();
     let held: Vec<Stack> = (0..SLOTS_PER_CARVE).map(|_| depot.take(size(1)).unwrap()).collect();
     let before = depot.counts();
@@ -193,7 +195,7 @@ fn a_refusal_in_the_middle_leaves_the_rest_usable() {
 }
 
 #[test]
-fn a_kernel_without_light_guards_gets_guards_by_mapping() {
+fn stacks_are_guarded_by_mprotect_if_the_kernel_has_no_lightweight_guards() {
     let depot = depot();
     let stacks: Vec<Stack> = with_injected_failure(Call::Guard, libc::EINVAL, || {
         (0..10).map(|_| depot.take(size(1)).unwrap()).collect()
@@ -217,7 +219,7 @@ fn guards_are_in_place() {
     assert!(readable(stack.guard().end));
 }
 
-/// Whether the kernel can read an address of ours: it answers EFAULT where we would die.
+/// Returns whether `address` is readable. The kernel reports EFAULT where an access would fault.
 fn readable(address: usize) -> bool {
     let mut pipe = [0; 2];
     // SAFETY: `pipe` is valid for writes.
@@ -225,7 +227,7 @@ fn readable(address: usize) -> bool {
     // SAFETY: the kernel checks the address.
     let written = unsafe { libc::write(pipe[1], address as *const libc::c_void, 1) };
     for end in pipe {
-        // SAFETY: opened above.
+        // SAFETY: `end` was opened above.
         unsafe { libc::close(end) };
     }
     written == 1
@@ -266,9 +268,9 @@ fn many_threads_take_and_put_at_once_while_another_trims() {
 }
 
 #[test]
-fn bare_slots_are_found_when_no_more_can_be_carved() {
+fn a_bare_slot_is_reused_when_no_more_slots_can_be_carved() {
     let depot = depot();
-    // Two slabs' worth, so that the first is carved whole.
+    // Enough stacks for two slabs, so that the first slab is carved completely.
     let first = FIRST_SLAB_BYTES / size(1).spacing();
     let mut stacks: Vec<Stack> = (0..first + 1).map(|_| depot.take(size(1)).unwrap()).collect();
     while depot.counts().bare > 0 {
@@ -280,17 +282,18 @@ fn bare_slots_are_found_when_no_more_can_be_carved() {
     let again = with_injected_failure(Call::Commit, libc::ENOMEM, || depot.take(size(1))).unwrap();
     assert_eq!(again.number(), number);
     drop(again);
-    // Trimming puts chains together again.
+    // Trimming rebuilds the chains.
     depot.trim(Duration::ZERO, |_| ());
     let again = with_injected_failure(Call::Commit, libc::ENOMEM, || depot.take(size(1))).unwrap();
     assert_eq!(again.number(), number);
 }
 
 #[test]
-fn a_look_up_is_right_while_other_slabs_come_and_go() {
+fn a_look_up_is_correct_while_other_slabs_are_mapped_and_unmapped() {
     let depot = depot();
     let stop = std::sync::atomic::AtomicBool::new(false);
-    // A record of a lower number than the held stack's comes and goes, with another size each time.
+    // A record with a lower number than that of the held stack is reused, each time for another
+    // size.
     let low = depot.take(size(1)).unwrap();
     let held = depot.take(size(1 << 20)).unwrap();
     held.set_owner(77);
@@ -315,7 +318,7 @@ fn a_look_up_is_right_while_other_slabs_come_and_go() {
 }
 
 #[test]
-fn ages_are_told_apart_by_milliseconds() {
+fn stacks_are_trimmed_by_their_age_in_milliseconds() {
     let depot = depot();
     put_warm(depot.take(size(1)).unwrap());
     let none = depot.trim(Duration::from_millis(60_000), |_| panic!("it is not that old"));
@@ -328,9 +331,9 @@ fn ages_are_told_apart_by_milliseconds() {
 }
 
 #[test]
-fn giving_back_keeps_the_first_pages() {
+fn discarding_unused_pages_keeps_the_first_pages() {
     let is_zero = |at: usize| {
-        // SAFETY: a stack that the test holds.
+        // SAFETY: the test holds this stack.
         unsafe { std::ptr::read_volatile(at as *const u8) == 0 }
     };
     let depot = depot();

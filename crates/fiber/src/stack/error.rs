@@ -1,46 +1,46 @@
-//! Why there is no stack: each case says what was wanted and what the system said.
+//! Errors of creating a stack: what was requested, and what the system reported.
 
 use std::fmt;
 use std::io;
 
-/// A stack could not be had. Nothing is left behind half-made.
+/// The error of a stack that could not be created. A failure leaves no partly created stack behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StackError {
-    /// The size cannot be had on any system.
+    /// The requested size is 0 or greater than [`MAX_USABLE`](super::MAX_USABLE).
     Size {
-        /// Usable bytes that were asked for.
+        /// The requested number of usable bytes.
         asked: usize,
     },
-    /// `GOSCHED_STACK` cannot be read.
+    /// `GOSCHED_STACK` is not a size.
     Environment {
-        /// What it says.
+        /// The value of the variable.
         text: String,
     },
     /// The system refused memory or address space.
     Memory {
-        /// What was to be done with it.
+        /// The operation that failed.
         doing: &'static str,
-        /// How many bytes.
+        /// The number of bytes requested.
         bytes: usize,
-        /// What the system said.
+        /// The error number that the system reported.
         errno: i32,
     },
-    /// One more guard would bring the process near `vm.max_map_count`.
+    /// Another guard would bring the process too close to `vm.max_map_count`.
     Mappings {
-        /// Mappings that the process has, those of stacks included.
+        /// Number of mappings of the process, including those of stacks.
         used: usize,
-        /// How many there may be before stacks take no more.
+        /// Number of mappings beyond which no more stacks are created.
         limit: usize,
     },
-    /// More address space is reserved for stacks than this crate can number.
+    /// The slab table is full: no more address space can be reserved for stacks.
     Slabs {
-        /// How many slabs there are.
+        /// Number of slabs in use.
         slabs: usize,
     },
-    /// The calling thread is ending, and cannot carry goroutines any more.
+    /// The calling thread is ending and can no longer carry goroutines.
     ThreadEnds,
-    /// Goroutines cannot have an identity on this system at all.
+    /// Goroutines cannot have an identity on this system.
     Unsupported(&'static crate::Unsupported),
 }
 
@@ -49,12 +49,12 @@ impl fmt::Display for StackError {
         match self {
             StackError::Size { asked } => write!(
                 f,
-                "a stack of {asked} bytes cannot be had: ask for 1 byte to {} GiB",
+                "a stack of {asked} bytes is not possible: request between 1 byte and {} GiB",
                 super::size::MAX_USABLE >> 30
             ),
             StackError::Environment { text } => write!(
                 f,
-                "GOSCHED_STACK is {text:?}: it takes a number of bytes, such as 262144, 512k or 1m"
+                "GOSCHED_STACK is {text:?}: set it to a number of bytes, such as 262144, 512k or 1m"
             ),
             StackError::Memory { doing, bytes, errno } => write!(
                 f,
@@ -63,17 +63,17 @@ impl fmt::Display for StackError {
             ),
             StackError::Mappings { used, limit } => write!(
                 f,
-                "no guard for one more stack: the process has {used} memory mappings, and stacks take \
-                 no more past {limit}; raise vm.max_map_count, or use Linux 6.13 or later, where \
-                 guards need none"
+                "cannot create a guard for another stack: the process has {used} memory mappings, and stacks are \
+                 created only up to {limit}; raise vm.max_map_count, or use Linux 6.13 or later, where \
+                 guards need no mappings"
             ),
             StackError::Slabs { slabs } => write!(
                 f,
-                "no more address space for stacks: {slabs} slabs are in use, the most there can be"
+                "cannot reserve more address space for stacks: all {slabs} slabs are in use"
             ),
             StackError::ThreadEnds => write!(
                 f,
-                "a thread that is ending cannot carry goroutines: its destructors are running"
+                "a thread that is ending cannot run goroutines: its destructors are running"
             ),
             StackError::Unsupported(why) => write!(f, "{why}"),
         }

@@ -1,52 +1,55 @@
-//! What stacks ask of Linux: reserve, commit, guard, give back.
+//! Memory calls for stacks on Linux: reserve, commit, guard, discard.
 
+use crate::base::environment;
 use std::sync::OnceLock;
 
-/// `MADV_GUARD_INSTALL`: Linux 6.13.
+/// Advice `MADV_GUARD_INSTALL`: pages fault on access. Since Linux 6.13.
 const MADV_GUARD_INSTALL: i32 = 102;
 
-/// `MADV_DONTNEED_LOCKED`: as `MADV_DONTNEED`, for locked memory too.
+/// Advice `MADV_DONTNEED_LOCKED`: like `MADV_DONTNEED`, also for locked memory.
 const MADV_DONTNEED_LOCKED: i32 = 24;
 
-/// "This process" where a pidfd is expected (Linux 6.14): no descriptor, right after a fork too.
+/// Stands for the calling process where a pidfd is expected (Linux 6.14). It needs no descriptor,
+/// and is valid right after a fork too.
 const PIDFD_SELF: i32 = -10000;
 
-/// Ranges per `process_madvise` call; the kernel's own limit (`UIO_MAXIOV`) is 1024.
+/// Number of ranges per `process_madvise` call; the kernel's own limit (`UIO_MAXIOV`) is 1024.
 const BATCH: usize = 64;
 
 /// A range of addresses: start and length in bytes.
 pub(super) type Range = (usize, usize);
 
-/// errno of a call that failed.
+/// The `errno` of a failed call.
 pub(super) type Errno = i32;
 
-/// Address space that nothing can be stored in yet; not counted against any commit limit.
+/// Reserves address space that cannot be accessed and does not count against any commit limit.
+/// Returns its start.
 pub(super) fn reserve(bytes: usize) -> Result<usize, Errno> {
     injected_failure(Call::Reserve)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping, where the kernel likes; it touches no existing memory.
+    // SAFETY: creates a mapping at an address that the kernel chooses; no existing memory changes.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
     if at == libc::MAP_FAILED {
         return Err(errno());
     }
-    // A stack touches its pages from one end: a huge page would commit all of it at once. Kernels
-    // without huge pages refuse the advice, and need it as little.
-    // SAFETY: advice on the mapping made above.
+    // A stack touches its pages from one end, and a huge page would commit all of them at once. A
+    // kernel without huge pages refuses the advice, and does not need it.
+    // SAFETY: the advice is for the mapping created above.
     unsafe { libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE) };
     Ok(at as usize)
 }
 
-/// Gives a reservation back. False if the system refuses (it would have to split a mapping, and has
-/// no more): the range is as before.
+/// Releases a reservation. Returns `false` if the system refuses: it would have to split a mapping,
+/// and the process has reached its limit of mappings. The range is then unchanged.
 ///
 /// # Safety
-/// - **unused**: nothing in the range is used any more.
+/// - **unused**: nothing in the range is in use.
 pub(super) unsafe fn release((at, bytes): Range) -> bool {
     // SAFETY: unused — promised by the caller.
     unsafe { libc::munmap(at as *mut libc::c_void, bytes) == 0 }
 }
 
-/// Makes a reserved range writable.
+/// Makes a reserved range readable and writable.
 ///
 /// # Safety
 /// - **ours**: the range is part of a reservation.
@@ -59,7 +62,7 @@ pub(super) unsafe fn commit(range: Range) -> Result<(), Errno> {
 /// Undoes [`commit`].
 ///
 /// # Safety
-/// - **ours**, **unused**: part of a reservation that holds nothing.
+/// - **ours**, **unused**: the range is part of a reservation and holds nothing.
 pub(super) unsafe fn decommit(range: Range) -> Result<(), Errno> {
     // SAFETY: ours, unused — promised by the caller.
     unsafe { protect(range, libc::PROT_NONE) }
@@ -73,33 +76,34 @@ unsafe fn protect((at, bytes): Range, protection: i32) -> Result<(), Errno> {
     if done == 0 { Ok(()) } else { Err(errno()) }
 }
 
-/// Makes each range fault on access without splitting the mapping it lies in.
+/// Makes each range fault on access, without splitting the mapping that contains it.
 ///
 /// # Safety
-/// - **ours**, **unused**: the ranges are committed parts of a reservation that hold nothing.
+/// - **ours**, **unused**: the ranges are committed parts of a reservation and hold nothing.
 pub(super) unsafe fn guard(ranges: &[Range]) -> Result<(), Errno> {
     injected_failure(Call::Guard)?;
     // SAFETY: ours, unused — promised by the caller.
     unsafe { advise(ranges, MADV_GUARD_INSTALL) }
 }
 
-/// Gives the pages of each range back; they read as zero afterwards. Guards stay. False if the
-/// system refuses: the ranges are then as before, or some of them zero.
+/// Gives the pages of each range back to the system; they read as zero afterwards. Guards stay in
+/// place. Returns `false` if the system refuses: all ranges are then unchanged, or some of them are
+/// zeroed.
 ///
 /// # Safety
 /// - **ours**, **unused**: as for [`guard`].
 pub(super) unsafe fn discard(ranges: &[Range]) -> bool {
     // SAFETY: ours, unused — promised by the caller.
     let done = unsafe { advise(ranges, libc::MADV_DONTNEED) };
-    // Locked memory (mlockall) has advice of its own, since Linux 5.18.
+    // Locked memory (mlockall) needs another advice, available since Linux 5.18.
     // SAFETY: ours, unused — promised by the caller.
     done.is_ok() || unsafe { advise(ranges, MADV_DONTNEED_LOCKED) }.is_ok()
 }
 
-/// One call per batch where the kernel takes batches, else one per range.
+/// Gives advice on ranges: one call per batch if the kernel supports that, otherwise one per range.
 ///
 /// # Safety
-/// - **ours**: the advice may be given to these ranges.
+/// - **ours**: the caller may give this advice on these ranges.
 unsafe fn advise(ranges: &[Range], advice: i32) -> Result<(), Errno> {
     for batch in ranges.chunks(BATCH) {
         // SAFETY: ours — promised by the caller.
@@ -115,8 +119,11 @@ unsafe fn advise(ranges: &[Range], advice: i32) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Gives advice on at most [`BATCH`] ranges in one call. Returns whether it took effect on all of
+/// them.
+///
 /// # Safety
-/// - **ours**: the advice may be given to these ranges.
+/// - **ours**: the caller may give this advice on these ranges.
 unsafe fn advise_batch(batch: &[Range], advice: i32) -> bool {
     let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     let mut vectors = [empty; BATCH];
@@ -133,25 +140,26 @@ unsafe fn advise_batch(batch: &[Range], advice: i32) -> bool {
     done == bytes as libc::c_long
 }
 
-/// Zeroed memory that is never given back.
+/// Maps zeroed memory that is never unmapped.
 pub(super) fn map_forever(bytes: usize) -> Result<*mut u8, Errno> {
     injected_failure(Call::Table)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping, where the kernel likes; it touches no existing memory.
+    // SAFETY: creates a mapping at an address that the kernel chooses; no existing memory changes.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
     if at == libc::MAP_FAILED { Err(errno()) } else { Ok(at.cast()) }
 }
 
-/// `GOSCHED_GUARD=mprotect` forces the guards of older kernels, so that tests run both.
+/// Returns whether `GOSCHED_GUARD=mprotect` is set. It forces the guards of older kernels, so that
+/// tests cover both kinds.
 pub(super) fn uses_mprotect_guards() -> bool {
     static FORCED: OnceLock<bool> = OnceLock::new();
-    *FORCED.get_or_init(|| std::env::var_os("GOSCHED_GUARD").is_some_and(|way| way == "mprotect"))
+    *FORCED.get_or_init(|| environment::GUARD.is("mprotect"))
 }
 
-/// How many mappings a process may have before stacks take no more, where each guard takes some:
-/// three quarters of what the system allows, so that the program never meets that limit because of
-/// us.
+/// Returns the number of mappings of the process beyond which no more stacks are created, on
+/// kernels where guards take mappings. This is three quarters of what the system allows, so that
+/// stacks never make the program reach the system's limit.
 pub(super) fn mapping_limit() -> usize {
     static LIMIT: OnceLock<usize> = OnceLock::new();
     *LIMIT.get_or_init(|| {
@@ -163,9 +171,10 @@ pub(super) fn mapping_limit() -> usize {
     })
 }
 
-/// How many mappings the process has, ours and its own. Allocates nothing: a lock is held.
+/// Returns the number of mappings of the process, including those of stacks. Does not allocate,
+/// because the caller holds a lock.
 pub(super) fn count_mappings() -> usize {
-    // SAFETY: a path; the descriptor is closed below.
+    // SAFETY: the path is a C string; the descriptor is closed below.
     let maps = unsafe { libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
     if maps < 0 {
         return 0;
@@ -173,19 +182,20 @@ pub(super) fn count_mappings() -> usize {
     let mut lines = 0;
     let mut buffer = [0u8; 4096];
     loop {
-        // SAFETY: the buffer is as long as said.
+        // SAFETY: `buffer` is valid for writes of its length.
         let read = unsafe { libc::read(maps, buffer.as_mut_ptr().cast(), buffer.len()) };
         if read <= 0 {
             break;
         }
         lines += buffer[..read as usize].iter().filter(|&&byte| byte == b'\n').count();
     }
-    // SAFETY: opened above.
+    // SAFETY: `maps` was opened above.
     unsafe { libc::close(maps) };
     lines
 }
 
-/// Milliseconds of a clock that never goes back; coarse, since it only dates unused stacks.
+/// Returns the time of a monotonic clock in milliseconds. The clock is coarse, which is enough to
+/// date unused stacks.
 pub(super) fn milliseconds() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the clock exists on every Linux this crate runs on; `now` is valid for writes.
@@ -197,7 +207,7 @@ fn errno() -> Errno {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOMEM)
 }
 
-/// The calls that tests can make fail.
+/// System calls that tests can make fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     Reserve,
@@ -230,7 +240,7 @@ mod refusal {
         }
     }
 
-    /// Runs `f` while every `call` of this thread fails with `errno`.
+    /// Runs `f` while every `call` on this thread fails with `errno`.
     pub(in super::super) fn with_injected_failure<R>(
         call: Call,
         errno: Errno,

@@ -1,8 +1,10 @@
-//! Memory a goroutine runs on: slabs, guards, reuse, give-back.
+//! Stacks of goroutines: slabs of address space, guards, reuse, and memory that goes back to the
+//! system.
 //!
-//! Address space is reserved in slabs and costs nothing; the kernel commits a page when it is first
-//! touched, and [`size`] shows how one page carries a whole parked goroutine. A stack that is put
-//! away keeps its identity and first pages for the next owner. How: book 03.
+//! Address space is reserved in slabs and costs no memory; the kernel commits a page when it is
+//! first touched. [`size`] shows how one page holds all that a parked goroutine needs. A stack that
+//! returns to the depot keeps its identity and its first pages (those at its top) for the next
+//! owner. See the book's chapter `stacks`.
 
 mod cache;
 mod depot;
@@ -28,13 +30,14 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The process's stacks.
+/// The stacks of this process.
 pub(crate) static DEPOT: Depot = Depot::new();
 
-/// A stack with its guard and the place of its owner's identity; back to the depot when dropped.
+/// A stack with its guard and the space for its owner's identity. Dropping it returns the stack to
+/// the depot.
 ///
-/// The handle says nothing of what runs there: whoever switches to the stack keeps the handle until
-/// nothing does.
+/// The handle does not track what runs on the stack. Code that switches to the stack must keep the
+/// handle until nothing runs there.
 pub struct Stack {
     depot: &'static Depot,
     slab: &'static Slab,
@@ -42,46 +45,46 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// A stack from the depot.
+    /// Takes a stack of this size from the depot.
     ///
     /// # Errors
-    /// The system has no memory, no address space, or no guard for one more.
+    /// The system has no memory, no address space or no guard for another stack.
     pub fn new(size: Size) -> Result<Stack, StackError> {
         DEPOT.take(size)
     }
 
-    /// Where frames start: they grow down from here.
+    /// Returns the upper end of the stack, from which frames grow down.
     pub fn top(&self) -> *mut u8 {
         self.slab.usable(self.index).end as *mut u8
     }
 
-    /// Addresses that frames may use.
+    /// Returns the addresses that frames may use.
     pub fn usable(&self) -> Range<usize> {
         self.slab.usable(self.index)
     }
 
-    /// Addresses below them that fault.
+    /// Returns the addresses below [`Stack::usable`] that fault on access.
     pub fn guard(&self) -> Range<usize> {
         self.slab.guard(self.index)
     }
 
-    /// Bytes of address space.
+    /// Returns the size of the stack's slot, in bytes of address space.
     pub fn spacing(&self) -> usize {
         self.slab.spacing()
     }
 
-    /// Says whose stack it is: what a report of an overflow names.
+    /// Records the id of the goroutine that owns the stack. Overflow reports name this goroutine.
     pub fn set_owner(&self, owner: u64) {
         self.slab.slot(self.index).owner.store(owner, Ordering::Relaxed);
     }
 
-    /// Where the owner's thread pointer points; whether there is an identity yet, says
-    /// [`Stack::has_identity`].
+    /// Returns the thread pointer of the owner's identity. The identity itself exists only if
+    /// [`Stack::has_identity`] returns `true`.
     pub(crate) fn thread_pointer(&self) -> usize {
         self.slab.thread_pointer(self.index)
     }
 
-    /// Whether an identity was built here, by this owner or an earlier one.
+    /// Returns whether an identity has been built in this stack, by its owner or an earlier one.
     pub fn has_identity(&self) -> bool {
         self.slab.slot(self.index).identity.load(Ordering::Relaxed) == 1
     }
@@ -90,15 +93,16 @@ impl Stack {
         self.slab.slot(self.index).identity.store(u32::from(built), Ordering::Relaxed);
     }
 
-    /// Unique among all stacks there are.
+    /// Returns a number that is unique among all existing stacks.
     pub(crate) fn number(&self) -> u32 {
         self.slab.number.load(Ordering::Relaxed) * MAX_SLOTS as u32 + self.index
     }
 }
 
 impl Stack {
-    /// What may be given back when it is put away: all that lies beyond the first pages, or beyond
-    /// the guard where no identity has to be kept.
+    /// Returns the memory that goes back to the system when the stack is put away: all pages
+    /// between the guard and the first pages or, if there is no identity to keep, everything above
+    /// the guard.
     fn discardable_range(&self) -> linux::Range {
         if self.has_identity() {
             self.slab.beyond_first_pages(self.index)
@@ -107,17 +111,18 @@ impl Stack {
         }
     }
 
-    /// Gives back what was touched beyond the first pages. Nothing may run on it.
+    /// Gives the pages beyond the first pages back to the system. Nothing may run on the stack.
     fn discard_unused_pages(&self) {
-        // SAFETY: ours, unused — the handle is the only one, and its owner says so.
+        // SAFETY: ours, unused — this is the only handle, and its owner no longer runs on the
+        // stack.
         unsafe { linux::discard(&[self.discardable_range()]) };
     }
 
-    /// Zeroes the place of the identity, where the system would not.
+    /// Zeroes the space of the identity. Needed if the system refuses to discard the pages.
     fn zero_identity(&self) {
         let top = self.top() as usize;
         let bytes = self.guard().start + self.spacing() - top;
-        // SAFETY: ours, unused — a resting stack, from its frames' end to its own.
+        // SAFETY: ours, unused — nothing runs on the stack; the range ends where its slot ends.
         unsafe { std::ptr::write_bytes(top as *mut u8, 0, bytes) };
     }
 }
@@ -137,10 +142,10 @@ impl Drop for Stack {
     }
 }
 
-/// The largest [`Stack::number`] there can be.
+/// Upper bound of [`Stack::number`], exclusive.
 pub(crate) const MAX_NUMBER: usize = MAX_SLOTS * slab::MAX_SLABS;
 
-/// What a look-up by address tells.
+/// A stack that was found by an address in it.
 #[derive(Clone, Debug)]
 pub(crate) struct StackInfo {
     pub(crate) owner: u64,
@@ -149,48 +154,53 @@ pub(crate) struct StackInfo {
     pub(crate) thread_pointer: usize,
 }
 
-/// Gives back all memory of stacks that have rested for `unused` or longer, and the address space
-/// of slabs left without any other. Returns how many stacks it was. Stacks that the calling thread
-/// keeps for its routines rest from now on.
+/// Releases all memory of stacks that have been unused for at least `unused`, and the address space
+/// of slabs that then hold no other stacks. Returns the number of stacks released. Stacks that the
+/// calling thread caches for its routines go to the depot first, so they count as unused from now
+/// on.
 ///
-/// Frees memory with the system's allocator: not to be called with preemption off.
+/// This frees memory with the system's allocator. Do not call it with preemption off.
 pub fn trim(unused: Duration) -> usize {
     crate::routine::flush_stack_cache();
     DEPOT.trim(unused, crate::identity::destroy)
 }
 
-/// Whose stack an address belongs to ([`Stack::set_owner`]). As [`usable_range`].
+/// Returns the owner of the stack that `address` belongs to, as recorded by [`Stack::set_owner`].
+/// Returns a meaningless number if the stack is not in use. Takes no lock, see [`usable_range`].
 pub fn owner(address: usize) -> Option<u64> {
     DEPOT.find(address).map(|found| found.owner)
 }
 
-/// What can be used of the stack that an address belongs to. Takes no lock: any thread may ask, in a signal
-/// handler too. The stack may be another's by the time this returns.
+/// Returns the usable addresses of the stack that `address` belongs to, or `None` if it belongs to
+/// no stack. An address in the guard or in the identity belongs to its stack. Takes no lock: any
+/// thread may call this, also in a signal handler. The stack may have another owner when this
+/// returns.
 pub fn usable_range(address: usize) -> Option<Range<usize>> {
     DEPOT.find(address).map(|found| found.usable)
 }
 
-/// Finds the stacks of many addresses, quicker than [`usable_range`] where one is near the last.
+/// Finds the stacks of many addresses. Faster than [`usable_range`] for addresses that lie close
+/// together.
 #[derive(Debug, Default)]
 pub struct Finder {
-    /// The number of the slab that had the last one.
+    /// Slab in which the last stack was found: its number plus one, or 0.
     near: u32,
 }
 
 impl Finder {
-    /// As [`usable_range`], and the thread pointer of the identity that belongs to the stack.
+    /// Returns the same range as [`usable_range`], and the thread pointer of the stack's identity.
     pub fn find(&mut self, address: usize) -> Option<(Range<usize>, usize)> {
         let found = DEPOT.find_near(&mut self.near, address);
         found.map(|found| (found.usable, found.thread_pointer))
     }
 }
 
-/// How much the stacks of this process take.
+/// Returns the number of stacks in this process and the address space that they take.
 pub fn stats() -> Counts {
     DEPOT.counts()
 }
 
-/// Reads, once and early, what later calls need from files and the environment.
+/// Reads in advance what later calls need from files and from the environment.
 pub(crate) fn init() {
     linux::uses_mprotect_guards();
     linux::mapping_limit();

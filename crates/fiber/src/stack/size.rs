@@ -1,6 +1,6 @@
-//! How large a stack is: what the caller may use, what the slot around it takes.
+//! Stack sizes: the bytes that frames may use, and the slot of address space around them.
 //!
-//! A slot, from its low end:
+//! Layout of a slot, from its low end:
 //!
 //! ```text
 //! GUARD        no access: an overflow faults here
@@ -12,43 +12,45 @@
 //! cold         its rarely used rest, a page that most goroutines never touch
 //! ```
 //!
-//! Frames, thread-locals and the hot part share one page, so a parked goroutine costs one page.
-//! Slots come in classes, four to a doubling; what rounding adds is usable too, and costs address
-//! space only.
+//! The first frames, the thread-locals and the hot part share one page, so a parked goroutine costs
+//! one page. Slots come in size classes, four per doubling. The bytes that rounding adds are usable
+//! too; they cost only address space.
 
 use super::error::StackError;
+use crate::base::environment;
 
-/// Size of a page. (A port to a system with other pages gives this file a twin.)
+/// Page size in bytes. (A port to a system with another page size needs its own copy of this file.)
 pub(crate) const PAGE: usize = 4096;
 
-/// The part of every slot that faults. C code has no stack probes: a frame of 40 KB steps over a
-/// one-page guard into the neighbour's stack.
+/// Size of the inaccessible part of every slot, in bytes. One page is not enough: C code has no
+/// stack probes, and a frame of 40 KB would step over the guard into the neighboring stack.
 pub const GUARD: usize = 64 << 10;
 
 const _: () = assert!(GUARD.is_multiple_of(PAGE));
 
-/// Enough for a panic with a backtrace in a debug build: the smallest stack there is.
+/// Smallest usable size in bytes: enough for a panic with a backtrace in a debug build.
 pub const MIN_USABLE: usize = 48 << 10;
 
-/// More cannot be asked for.
+/// Largest usable size in bytes.
 pub const MAX_USABLE: usize = 64 << 30;
 
-/// Distance between two default stacks. Page tables cost 513 bytes per stack at 256 KiB; frames of
-/// debug builds are several times larger.
+/// Distance in bytes between two stacks of the default size. Page tables cost 513 bytes per stack
+/// at 256 KiB. Debug builds use 1 MiB, because their frames are several times larger.
 pub const DEFAULT_SPACING: usize = if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 } + PAGE;
 
-/// Spacing of the smallest class; the others follow in quarters of a doubling.
+/// Spacing of the smallest class, without the page that [`spacing_of`] adds. The other classes
+/// follow in quarters of a doubling.
 const SMALLEST: usize = 128 << 10;
 
-/// Number of classes: up to [`MAX_USABLE`] and what is around it.
+/// Number of size classes. The largest class holds [`MAX_USABLE`] bytes, guard and identity.
 pub(crate) const CLASSES: usize = 80;
 
-/// How much of a slot the identity takes: see the picture above.
+/// Sizes of the parts of a slot that the identity takes, in bytes; see the layout above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) below: usize,
     pub(crate) hot: usize,
-    /// Whole pages.
+    /// A multiple of the page size.
     pub(crate) cold: usize,
 }
 
@@ -58,7 +60,7 @@ impl Extent {
     }
 }
 
-/// A stack size that can be had: see [`Size::new`].
+/// A valid stack size; see [`Size::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     class: u8,
@@ -66,33 +68,34 @@ pub struct Size {
 }
 
 impl Size {
-    /// A stack with at least `usable` bytes for frames: rounded up to whole pages, to
-    /// [`MIN_USABLE`], and to the next size class.
+    /// Returns the size of a stack with at least `usable` bytes for frames. The size is rounded up
+    /// to whole pages, to [`MIN_USABLE`], and to the next size class.
     ///
     /// # Errors
-    /// 0 and more than [`MAX_USABLE`] cannot be had; nor can anything where
-    /// [`support`](crate::support) says so.
+    /// `usable` is 0 or greater than [`MAX_USABLE`], or [`support`](crate::support) returns an
+    /// error.
     pub fn new(usable: usize) -> Result<Size, StackError> {
         let extent = crate::identity::extent().map_err(StackError::Unsupported)?;
         Size::with_extent(usable, extent)
     }
 
-    /// As [`Size::new`], without room for an identity: for code that keeps its thread's. Only in a process in which
-    /// goroutines have no identities, since all stacks of a class are alike.
+    /// Returns the size of a stack without space for an identity, for code that runs with the
+    /// identity of its thread. Use this only in a process whose goroutines have no identities,
+    /// because all stacks of a class have the same layout.
     ///
     /// # Errors
-    /// As [`Size::new`], but for support.
+    /// `usable` is 0 or greater than [`MAX_USABLE`].
     pub fn without_identity(usable: usize) -> Result<Size, StackError> {
         Size::with_extent(usable, Extent { below: 0, hot: 0, cold: 0 })
     }
 
-    /// The size of a goroutine nobody gave one: `GOSCHED_STACK` (bytes, `512k`, `1m`) or
-    /// [`DEFAULT_SPACING`] less guard and identity.
+    /// Returns the default stack size of goroutines: the environment variable `GOSCHED_STACK`
+    /// (bytes, `512k`, `1m`) or, if that is not set, [`Size::standard`].
     ///
     /// # Errors
-    /// `GOSCHED_STACK` is no size, or [`Size::new`] refuses it.
+    /// `GOSCHED_STACK` is not a size, or [`Size::new`] or [`Size::standard`] fails.
     pub fn from_environment() -> Result<Size, StackError> {
-        match std::env::var_os("GOSCHED_STACK") {
+        match environment::STACK.read() {
             None => Size::standard(),
             Some(text) => {
                 let text = text.to_string_lossy();
@@ -103,10 +106,10 @@ impl Size {
         }
     }
 
-    /// The size of a goroutine where nobody asked for another.
+    /// Returns the built-in default size: [`DEFAULT_SPACING`] minus guard and identity.
     ///
     /// # Errors
-    /// Goroutines cannot be had here.
+    /// [`support`](crate::support) returns an error.
     pub fn standard() -> Result<Size, StackError> {
         Size::of_spacing(DEFAULT_SPACING)
     }
@@ -127,12 +130,12 @@ impl Size {
         Ok(Size { class: class as u8, extent })
     }
 
-    /// Bytes for frames.
+    /// Returns the number of bytes for frames.
     pub fn usable(&self) -> usize {
         self.spacing() - self.extent.overhead()
     }
 
-    /// Bytes of address space: guard and identity included.
+    /// Returns the number of bytes of address space, guard and identity included.
     pub fn spacing(&self) -> usize {
         spacing_of(self.class())
     }
@@ -141,26 +144,27 @@ impl Size {
         usize::from(self.class)
     }
 
-    /// Where, in a slot, the thread pointer points.
+    /// Returns the offset of the thread pointer in a slot.
     pub(crate) fn identity_offset(&self) -> usize {
         self.spacing() - self.extent.cold - self.extent.hot
     }
 
-    /// Where, in a slot, the first frame ends.
+    /// Returns the offset of the top in a slot, where the first frame starts.
     pub(crate) fn top_offset(&self) -> usize {
         (self.identity_offset() - self.extent.below) & !15
     }
 }
 
-/// 128, 160, 192, 224, 256, 320, ... KiB, and one page: at round distances the first pages of all
-/// stacks would fight for a few places of the address cache (a yield among 1000 goroutines took 90 ns
-/// instead of 64).
+/// Returns the spacing of a class: 128, 160, 192, 224, 256, 320, ... KiB, plus one page. Without
+/// the extra page, the first pages of all stacks would compete for a few sets of the TLB (a yield
+/// among 1000 goroutines took 90 ns instead of 64 ns).
 pub(crate) const fn spacing_of(class: usize) -> usize {
     let doubling = SMALLEST << (class / 4);
     doubling + doubling / 4 * (class % 4) + PAGE
 }
 
-/// `262144`, `256k`, `1m`, `1g`; also in capitals, and with a final `b` or `ib` as in `64KiB`.
+/// Parses `262144`, `256k`, `1m` or `1g`; also in capitals, and with a final `b` or `ib` as in
+/// `64KiB`.
 fn parse(text: &str) -> Option<usize> {
     let text = text.trim().to_ascii_lowercase();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -183,7 +187,7 @@ mod tests {
     const EXTENT: Extent = Extent { below: 1856, hot: 832, cold: PAGE };
 
     #[test]
-    fn a_size_holds_at_least_what_was_asked() {
+    fn a_size_has_at_least_the_requested_usable_bytes() {
         for asked in [1, 4096, 100_000, 256 << 10, (1 << 20) + 1, 8 << 20, 1 << 30, MAX_USABLE] {
             let size = Size::with_extent(asked, EXTENT).unwrap();
             assert!(size.usable() >= asked.max(MIN_USABLE), "{asked}: {size:?}");
@@ -193,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_sizes_are_refused_with_a_sentence() {
+    fn a_size_out_of_range_is_refused_with_an_error_that_names_it() {
         for asked in [0, MAX_USABLE + 1, 1 << 60, usize::MAX] {
             let error = Size::with_extent(asked, EXTENT).unwrap_err();
             assert!(error.to_string().contains(&asked.to_string()), "{error}");
@@ -210,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_256_kib_and_a_page_apart_or_1_mib_in_debug() {
+    fn the_default_spacing_is_256_kib_and_a_page_or_1_mib_and_a_page_in_debug_builds() {
         let size = Size::of_spacing(DEFAULT_SPACING).unwrap();
         let spacing = if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 };
         assert_eq!(size.spacing(), spacing + PAGE);

@@ -1,13 +1,15 @@
-//! A run of equal slots in one reservation, and the table of what each slot is doing.
+//! A slab: a row of equal slots in one reservation, with a table of the state of each slot.
 //!
-//! Every field is an atomic, so that the fault handler may look a slab up at any time; all but the
-//! look-up happens under the depot's lock. A slab's record lives for ever (records are numbered and
-//! used again), so a reference to it is `'static`. `base` is 0 while the record stands for nothing.
+//! Every field is an atomic, because the fault handler may look up a slab at any time. Everything
+//! except the look-up happens under the depot's lock. The record of a slab is never freed (records
+//! are numbered and reused), so references to it are `'static`. `base` is 0 while the record
+//! describes no slab.
 //!
-//! A look-up may meet a record that is changing. Changer: 1. makes `generation` odd; 2. changes the
-//! fields; 3. makes it even. Reader: 1. reads `generation`, even; 2. reads the fields; 3. reads
-//! `generation` again, the same: else the record is not the one it looks for, since the slab of a
-//! stack in use does not change.
+//! A look-up may read a record while it changes. Writer: 1. makes `generation` odd; 2. changes the
+//! fields; 3. makes `generation` even. Reader: 1. reads `generation`, which must be even; 2. reads
+//! the fields; 3. reads `generation` again, which must be unchanged. If a check fails, the reader
+//! skips the record. That is correct because the slab of a stack in use does not change, so the
+//! record does not describe the slab that the reader looks for.
 
 use super::linux::{self, Errno};
 use super::size::{GUARD, PAGE, Size};
@@ -15,38 +17,42 @@ use super::{Mappings, StackInfo};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// Slots of the largest slab; with [`MAX_SLABS`] it bounds the number of a slot.
+/// Largest number of slots in a slab. Together with [`MAX_SLABS`], it bounds the numbers of stacks.
 pub(super) const MAX_SLOTS: usize = 4096;
 
-/// How many slabs there can be: 16 TiB of default stacks in slabs of [`MAX_SLAB_BYTES`].
+/// Largest number of slabs: 16 TiB of default stacks in slabs of [`MAX_SLOTS`] slots.
 pub(super) const MAX_SLABS: usize = 16384;
 
-/// Address space of a class's first slab; each further one is twice as large, up to [`MAX_SLAB_BYTES`].
+/// Address space of a class's first slab, in bytes. Each further slab is twice as large, up to
+/// [`MAX_SLAB_BYTES`] and [`MAX_SLOTS`].
 pub(super) const FIRST_SLAB_BYTES: usize = 16 << 20;
 pub(super) const MAX_SLAB_BYTES: usize = 2 << 30;
 
-/// Slots made usable at a time: guards are installed in one call for all of them.
+/// Number of slots made usable at a time. One call installs the guards of all of them.
 pub(super) const SLOTS_PER_CARVE: u32 = 64;
 
-/// Pages from the top that a resting slot keeps: the identity's, and one more of frames.
+/// Number of pages at the top that a slot at rest keeps: the page shared by the identity and the
+/// first frames, and the page of frames below it.
 const KEEP: usize = 2;
 
-/// One slot: 16 bytes for each stack.
+/// State of one slot: 16 bytes per stack.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// Whose stack it is while it is out; when it was put away (milliseconds) while it rests.
+    /// The owner's id while the stack is in use. The time when the stack was put away, in
+    /// milliseconds, while it rests.
     pub(super) owner: AtomicU64,
-    /// Next slot of the chain it rests in, plus one; 0 ends the chain.
+    /// Next slot of the chain that the slot rests in, plus one; 0 ends the chain. A slot index in
+    /// the chain of a slab, a stack number in the chain of a class.
     pub(super) next: AtomicU32,
-    /// 1 once an identity has been built in it.
+    /// 1 once an identity has been built in the slot, otherwise 0.
     pub(super) identity: AtomicU32,
 }
 
-/// A record of the table: see the top of this file.
+/// Record of a slab; see the top of this file.
 #[derive(Debug)]
 pub(super) struct Slab {
     pub(super) number: AtomicU32,
-    /// Odd while the fields below change.
+    /// Odd while [`Slab::change`] runs.
     generation: AtomicU32,
     base: AtomicUsize,
     spacing: AtomicUsize,
@@ -54,28 +60,31 @@ pub(super) struct Slab {
     top_offset: AtomicUsize,
     pub(super) class: AtomicU32,
     pub(super) slots: AtomicU32,
-    /// Slots handed to the depot so far; the rest is still a bare reservation.
+    /// Number of slots made usable so far. The rest is reserved address space that cannot be
+    /// accessed.
     pub(super) carved: AtomicU32,
-    /// Chain of slots without identity and pages, and its length.
+    /// First slot of the chain of slots that have neither identity nor pages: its index plus one,
+    /// or 0.
     pub(super) bare: AtomicU32,
+    /// Length of that chain.
     pub(super) bare_len: AtomicU32,
-    /// Next slab of its class that has bare slots, plus one.
+    /// Next slab of its class that has bare slots: its number plus one, or 0.
     pub(super) next: AtomicU32,
-    /// Mappings that guards of this slab take.
+    /// Number of mappings that the guards of this slab take.
     mappings: AtomicUsize,
     table: [Slot; MAX_SLOTS],
 }
 
 impl Slab {
-    /// A new record, all zero: it stands for nothing yet.
+    /// Creates a record of zeros, which describes no slab yet.
     pub(super) fn record() -> Result<&'static Slab, Errno> {
         let at = linux::map_forever(size_of::<Slab>())?;
-        // SAFETY: zeroed, page-aligned, never unmapped; all-zero atomics are valid.
+        // SAFETY: zeroed, page-aligned, never unmapped; atomics of zeros are valid.
         Ok(unsafe { &*at.cast::<Slab>() })
     }
 
-    /// Makes the record stand for a new reservation of slots of `size`: as many as `wanted`, or
-    /// fewer where the system has no such room in one piece.
+    /// Reserves address space for `wanted` slots of `size` and makes the record describe it.
+    /// Reserves fewer slots if the system has no contiguous address space for all of them.
     pub(super) fn reserve(&self, size: Size, wanted: u32) -> Result<(), Errno> {
         let mut slots = wanted;
         let base = loop {
@@ -100,21 +109,21 @@ impl Slab {
         Ok(())
     }
 
-    /// Steps 1 to 3 of a change: see the top of this file.
+    /// Changes fields in the steps 1 to 3 of a writer; see the top of this file.
     fn change(&self, fields: impl FnOnce()) {
         self.generation.fetch_add(1, Ordering::Relaxed);
-        // PAIR slab-generation: a reader of a new field sees the odd generation.
+        // PAIR slab-generation: a reader that sees a new field also sees the odd generation.
         fence(Ordering::Release);
         fields();
-        // PAIR slab-generation: a reader of the even generation sees the new fields.
+        // PAIR slab-generation: a reader that sees the even generation also sees the new fields.
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Gives the whole reservation back; the record stands for nothing again. Returns how many
-    /// mappings that frees; `None` if the system refuses: the slab is as before.
+    /// Releases the whole reservation; the record then describes no slab. Returns the number of
+    /// mappings that this frees. Returns `None` if the system refuses; the slab is then unchanged.
     ///
     /// # Safety
-    /// - **unused**: every carved slot rests in the bare chain.
+    /// - **unused**: every carved slot is in the chain of bare slots.
     pub(super) unsafe fn release(&self) -> Option<usize> {
         let bytes = self.spacing() * self.slots.load(Ordering::Relaxed) as usize;
         let base = self.base.load(Ordering::Relaxed);
@@ -126,8 +135,8 @@ impl Slab {
         Some(self.mappings.swap(0, Ordering::Relaxed))
     }
 
-    /// Makes the next slots usable, guards in place, and chains them as bare. At most [`SLOTS_PER_CARVE`];
-    /// fewer where memory is short.
+    /// Makes the next slots usable, with their guards in place, and adds them to the chain of bare
+    /// slots. Carves at most [`SLOTS_PER_CARVE`] slots, fewer if memory is short.
     pub(super) fn carve(&self, mappings: &mut Mappings) -> Result<(), CarveError> {
         let first = self.carved.load(Ordering::Relaxed);
         let mut count = SLOTS_PER_CARVE.min(self.slots.load(Ordering::Relaxed) - first);
@@ -148,7 +157,8 @@ impl Slab {
         Ok(())
     }
 
-    /// Returns how many mappings the guards took.
+    /// Makes `count` slots usable, beginning with slot `first`. Returns the number of mappings that
+    /// their guards take.
     fn carve_slots(
         &self,
         first: u32,
@@ -165,30 +175,31 @@ impl Slab {
         if !linux::uses_mprotect_guards() {
             // SAFETY: ours — `whole` is the next part of this slab's reservation.
             unsafe { linux::commit(whole) }.map_err(|errno| CarveError::Commit(whole.1, errno))?;
-            // SAFETY: ours, unused — committed one line above, not yet handed out.
+            // SAFETY: ours, unused — committed above, not yet handed out.
             let guarded = unsafe { linux::guard(guards) };
             if guarded.is_ok() {
                 return Ok(0);
             }
             // SAFETY: ours, unused — as above.
             let undone = unsafe { linux::decommit(whole) };
-            // Out of memory is final. Else it is an older kernel, or locked memory: guards by
-            // mapping instead, if what was done is undone.
+            // Running out of memory is final. Any other error means an older kernel or locked
+            // memory: then guards are made by mapping, provided that the commit was undone.
             let refused = guarded.err().filter(|&errno| errno == libc::ENOMEM).or(undone.err());
             if let Some(errno) = refused {
                 return Err(CarveError::Guard(GUARD * guards.len(), errno));
             }
         }
-        // Each slot splits the reservation in two: its guard stays inaccessible.
+        // Each guard stays inaccessible and so splits the mapping: two mappings per slot.
         let taken = 2 * count as usize;
         if !mappings.allow(taken) {
             return Err(CarveError::Mappings);
         }
         for &(low, _) in guards.iter() {
             let usable = (low + GUARD, spacing - GUARD);
-            // SAFETY: ours — the next part of this slab's reservation.
+            // SAFETY: ours — `usable` is in the next part of this slab's reservation.
             if let Err(errno) = unsafe { linux::commit(usable) } {
-                // Should this fail, some slots stay writable, guards not: they are carved again.
+                // If this fails, some slots stay writable, but no guard does. These slots are
+                // carved again later.
                 // SAFETY: ours, unused — not yet handed out.
                 let _ = unsafe { linux::decommit(whole) };
                 return Err(CarveError::Commit(spacing - GUARD, errno));
@@ -212,7 +223,7 @@ impl Slab {
         Some(index)
     }
 
-    /// Nothing of it is out or warm: it can be given back whole.
+    /// Returns whether all carved slots are bare, so that the slab can be released as a whole.
     pub(super) fn is_bare(&self) -> bool {
         self.bare_len.load(Ordering::Relaxed) == self.carved.load(Ordering::Relaxed)
     }
@@ -255,22 +266,22 @@ impl Slab {
         self.low(index) + self.identity_offset.load(Ordering::Relaxed)
     }
 
-    /// What a goroutine may have touched beyond the first pages.
+    /// Returns the usable range without the pages that a slot at rest keeps.
     pub(super) fn beyond_first_pages(&self, index: u32) -> linux::Range {
         let usable = self.usable(index);
         let keep = (usable.end - 1) / PAGE * PAGE - (KEEP - 1) * PAGE;
         (usable.start, keep.saturating_sub(usable.start))
     }
 
-    /// All that can be touched: frames and identity.
+    /// Returns everything that can be touched: frames and identity.
     pub(super) fn beyond_guard(&self, index: u32) -> linux::Range {
         (self.low(index) + GUARD, self.spacing() - GUARD)
     }
 
-    /// The stack an address belongs to, guard included. For the fault handler: may be called any
-    /// time.
+    /// Returns the stack that `address` belongs to, guard included. May be called at any time, also
+    /// by the fault handler.
     pub(super) fn find(&self, address: usize) -> Option<StackInfo> {
-        // PAIR slab-generation: the fields are as new as this.
+        // PAIR slab-generation: the fields read below are at least as new as this generation.
         let generation = self.generation.load(Ordering::Acquire);
         let base = self.base.load(Ordering::Relaxed);
         let index = address.checked_sub(base)? / self.spacing().max(1);
@@ -284,14 +295,14 @@ impl Slab {
             usable: self.usable(index),
             thread_pointer: self.thread_pointer(index),
         };
-        // PAIR slab-generation: the fields are no newer than what is read next.
+        // PAIR slab-generation: the fields read above are no newer than the generation read next.
         fence(Ordering::Acquire);
         let same = self.generation.load(Ordering::Relaxed) == generation;
         (same && generation.is_multiple_of(2)).then_some(found)
     }
 }
 
-/// Why no slot could be carved.
+/// The reason why no slot could be carved.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum CarveError {
     Commit(usize, Errno),

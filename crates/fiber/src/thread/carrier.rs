@@ -1,10 +1,12 @@
-//! Who am I: an ordinary thread, a thread that carries goroutines, or a goroutine?
+//! The role of the running code: an ordinary thread, a thread that carries goroutines, or a
+//! goroutine.
 //!
-//! The carrier is found through GS, set once per thread. But `clone` copies GS to the child: a
-//! thread started inside a goroutine has its parent's. So [`role`] is asked first, always: it is a
-//! thread-local of whoever asks, the goroutine's own inside a goroutine, and a new thread starts
-//! with [`Role::Foreign`]. Only [`Role::Carrier`] and [`Role::Goroutine`] may look at GS. Signal
-//! handlers keep the same order.
+//! The carrier is found through GS, which is set once per thread. `clone` copies GS, so a thread
+//! started inside a goroutine has its parent's GS. Therefore code checks [`role`] or
+//! [`is_attached`] before it reads GS. Both are thread-locals of the running code (inside a
+//! goroutine, the goroutine's own), and in a new thread they are [`Role::Foreign`] and `false`.
+//! Only a goroutine ([`Role::Goroutine`]) and a thread with a carrier (`is_attached`, which
+//! includes [`Role::Carrier`]) may read GS. Signal handlers check in the same order.
 
 use crate::arch;
 use crate::fault::AltStack;
@@ -15,12 +17,12 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What the asking code runs as.
+/// What the running code is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// An ordinary thread, or code inside [`host`].
     Foreign,
-    /// A carrier's own code, between goroutines.
+    /// Code of a carrier's thread, between goroutines.
     Carrier,
     /// Code inside a goroutine.
     Goroutine,
@@ -28,54 +30,57 @@ pub enum Role {
 
 thread_local! {
     static ROLE: Cell<Role> = const { Cell::new(Role::Foreign) };
-    /// Whether this thread has a carrier: also true inside [`host`].
+    /// Whether this thread has a carrier. Also true inside [`host`].
     static ATTACHED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What the caller runs as.
+/// Returns the caller's role.
 #[inline]
 pub fn role() -> Role {
     ROLE.get()
 }
 
-/// Says what the code with this thread pointer runs as from now on.
+/// Sets the role of the code that runs with the current thread pointer.
 ///
 /// # Safety
-/// - **true**: [`Role::Carrier`] only between [`Carrier::attach`] and [`Carrier::detach`];
-///   [`Role::Goroutine`] only with an identity of its own, on a thread with a carrier.
+/// - **true**: the role is [`Role::Carrier`] only between [`Carrier::attach`] and
+///   [`Carrier::detach`], and [`Role::Goroutine`] only for code with its own identity, on a thread
+///   with a carrier.
 #[inline]
 pub unsafe fn set_role(role: Role) {
     ROLE.set(role);
 }
 
-/// Whether the calling thread has a carrier, whatever its role is now. A goroutine's own answer is
-/// no.
+/// Returns whether the calling thread has a carrier, whatever its role is. Returns `false` inside a
+/// goroutine.
 pub fn is_attached() -> bool {
     ATTACHED.get()
 }
 
-/// Whether the caller is a goroutine whose carrying thread can be called.
+/// Returns whether the caller is a goroutine that can run code as its carrier's thread.
 pub(crate) fn can_host() -> bool {
     role() == Role::Goroutine && !is_in_forked_child()
 }
 
-/// Whether the caller is a goroutine that forked, in the child: its carrier is in the parent.
+/// Returns whether the caller is a goroutine in a forked child: its carrier's thread exists only in
+/// the parent.
 pub(crate) fn is_in_forked_child() -> bool {
     if role() != Role::Goroutine {
         return false;
     }
-    // SAFETY: carried — the role says so.
+    // SAFETY: carried — the role is `Goroutine`.
     let carrier = unsafe { arch::carrier() };
-    // SAFETY: alive — a carrier stays where it is while it carries.
+    // SAFETY: alive — a carrier is neither moved nor freed while a goroutine runs on it.
     unsafe { (*carrier).in_forked_child.get() }
 }
 
-/// In the child of a fork, on the thread that forked: if it was a goroutine, its carrier is lost.
+/// Marks the carrier of the calling goroutine as lost. Called in a forked child by the thread that
+/// forked; does nothing if that thread was not running a goroutine.
 pub(crate) fn mark_forked_child() {
     if role() == Role::Goroutine {
-        // SAFETY: carried — the role says so.
+        // SAFETY: carried — the role is `Goroutine`.
         let carrier = unsafe { arch::carrier() };
-        // SAFETY: alive — the child has the parent's memory.
+        // SAFETY: alive — the child has a copy of the parent's memory.
         unsafe { (*carrier).in_forked_child.set(true) };
     }
 }
@@ -83,35 +88,40 @@ pub(crate) fn mark_forked_child() {
 /// A bit of [`Carrier::slow_path_flags`]: a goroutine has changed the thread's signal mask.
 pub const MASK_CHANGED: u32 = 1;
 
-/// An OS thread that goroutines run on. Its owner embeds it as the first field of a larger record
-/// (an M), which [`arch::carrier`] then finds.
+/// An OS thread that goroutines run on. The owner embeds the carrier as the first field of a larger
+/// record (an M), so the address that [`arch::carrier`] returns is also the address of that record.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Carrier {
-    /// gs:0, where [`arch::carrier`] reads it.
+    /// gs:0: the carrier's own address, read by [`arch::carrier`].
     self_pointer: Cell<*const Carrier>,
-    /// gs:8: the thread's own thread pointer; what `call_host` loads.
+    /// gs:8: the thread's own thread pointer, loaded by `call_host`.
     thread_pointer: Cell<usize>,
-    /// gs:16: how many reasons there are not to stop or move the code that runs here.
+    /// gs:16: calls of [`arch::preempt_disable`] minus calls of [`arch::preempt_enable`]. While
+    /// this is not 0, preemption is off: the running code is neither stopped nor moved.
     preempt_disable_count: AtomicU32,
-    /// gs:20: somebody wants it to stop when the last reason is gone.
+    /// gs:20: 1 if the running code is requested to stop once the count above is 0. Written by any
+    /// thread.
     preempt_pending: AtomicU32,
     /// gs:24: the thread's row of magazines.
     row: Cell<*const Magazine>,
-    /// What must be looked at before other code runs here: [`MASK_CHANGED`], and the owner's own bits.
+    /// Flags to handle before other code runs on this carrier: [`MASK_CHANGED`], and the owner's
+    /// bits. Written only on the carrier's thread.
     odd: AtomicU32,
-    /// Where a signal of `interrupt` is: see there.
+    /// State of the signal that `interrupt` sends: see the top of `interrupt.rs`.
     pub(crate) signal_state: AtomicU32,
-    /// Signals of `interrupt` are for this carrier's owner.
+    /// Whether the owner handles the signals of `interrupt` on this carrier.
     pub(crate) interruptible: Cell<bool>,
-    /// The signals that its thread does not want, but for what goroutines have changed.
+    /// The thread's signal mask without the changes made by goroutines. Set by
+    /// [`Carrier::save_mask`].
     mask: Cell<Option<libc::sigset_t>>,
     alt_stack: RefCell<Option<AltStack>>,
-    /// Its thread is not in this process: a goroutine that it carried has forked.
+    /// Whether a goroutine on this carrier has forked and this is the child: the carrier's thread
+    /// is not in this process.
     in_forked_child: Cell<bool>,
 }
 
-// These are used in assembly.
+// Assembly uses these offsets.
 const _: () = assert!(std::mem::offset_of!(Carrier, self_pointer) == 0);
 const _: () = assert!(std::mem::offset_of!(Carrier, thread_pointer) == 8);
 const _: () = assert!(std::mem::offset_of!(Carrier, preempt_disable_count) == 16);
@@ -119,7 +129,7 @@ const _: () = assert!(std::mem::offset_of!(Carrier, preempt_pending) == 20);
 const _: () = assert!(std::mem::offset_of!(Carrier, row) == 24);
 
 impl Carrier {
-    /// A carrier without a thread.
+    /// Creates a carrier that has no thread.
     pub const fn new() -> Carrier {
         Carrier {
             self_pointer: Cell::new(std::ptr::null()),
@@ -136,17 +146,22 @@ impl Carrier {
         }
     }
 
-    /// Makes the calling thread this carrier's: from here on it can switch to goroutines. It gets a
-    /// signal stack large enough for a report of a stack overflow.
+    /// Attaches the carrier to the calling thread, which can then switch to goroutines. Installs a
+    /// signal stack that is large enough for the report of a stack overflow.
     ///
     /// # Errors
-    /// No memory for the signal stack, or the system refuses to set GS; or the thread has a carrier.
+    /// The thread already has a carrier, goroutines are not supported on this system, there is no
+    /// memory for the signal stack, or the system refuses to set GS.
     ///
     /// # Safety
-    /// - **alive**: the carrier stays where it is until [`Carrier::detach`] or the thread's end.
+    /// - **alive**: the carrier is neither moved nor freed until [`Carrier::detach`] is called or
+    ///   the thread ends.
     pub unsafe fn attach(&self) -> io::Result<()> {
         if role() != Role::Foreign || is_attached() {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a thread has one carrier"));
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "the thread already has a carrier: detach it first",
+            ));
         }
         crate::identity::support()
             .map_err(|why| io::Error::new(io::ErrorKind::Unsupported, why.clone()))?;
@@ -160,47 +175,49 @@ impl Carrier {
         }
         self.alt_stack.replace(Some(alt_stack));
         ATTACHED.set(true);
-        // SAFETY: true — attached one line above.
+        // SAFETY: true — attached above.
         unsafe { set_role(Role::Carrier) };
         Ok(())
     }
 
-    /// Makes the calling thread an ordinary one again.
+    /// Detaches the carrier from the calling thread, which becomes an ordinary thread again.
     ///
     /// # Safety
-    /// - **attached**: the caller is this carrier's thread, between goroutines.
+    /// - **attached**: the caller runs on this carrier's thread, between goroutines.
     pub unsafe fn detach(&self) {
-        // SAFETY: true — any code may call itself foreign.
+        // SAFETY: true — `Foreign` is allowed for any code.
         unsafe { set_role(Role::Foreign) };
         ATTACHED.set(false);
         arch::clear_carrier();
         self.alt_stack.replace(None);
     }
 
-    /// What must be looked at before other code runs here; 0: nothing.
+    /// Returns the flags to handle before other code runs on this carrier; 0 if there are none.
     #[inline]
     pub fn slow_path_flags(&self) -> u32 {
         self.odd.load(Ordering::Relaxed)
     }
 
-    /// Sets or takes back a bit of [`Carrier::slow_path_flags`]. On this carrier's thread, where it is not moved.
+    /// Sets or clears a bit of [`Carrier::slow_path_flags`]. The caller runs on this carrier's
+    /// thread and cannot be moved to another one.
     pub fn set_slow_path_flag(&self, bit: u32, on: bool) {
         let rest = self.slow_path_flags() & !bit;
         self.odd.store(if on { rest | bit } else { rest }, Ordering::Relaxed);
     }
 
-    /// The signal mask that its thread has now is its own: [`Carrier::restore_mask`] brings it back. On
-    /// this carrier's thread.
+    /// Saves the thread's present signal mask, for [`Carrier::restore_mask`] to set again. Called
+    /// on this carrier's thread.
     pub fn save_mask(&self) {
         self.mask.set(Some(change_mask(libc::SIG_BLOCK, None)));
     }
 
-    /// What [`Carrier::save_mask`] found.
+    /// Returns the mask that [`Carrier::save_mask`] saved.
     pub(crate) fn saved_mask(&self) -> Option<libc::sigset_t> {
         self.mask.get()
     }
 
-    /// Takes back what a goroutine has changed of the thread's signal mask. On this carrier's thread.
+    /// Undoes the changes that goroutines made to the thread's signal mask. Called on this
+    /// carrier's thread.
     pub fn restore_mask(&self) {
         self.set_slow_path_flag(MASK_CHANGED, false);
         if let Some(mask) = self.mask.get() {
@@ -208,34 +225,33 @@ impl Carrier {
         }
     }
 
-    /// How many reasons there are not to stop or move the code that runs here:
-    /// [`arch::preempt_disable`] less [`arch::preempt_enable`].
+    /// Returns the number of calls of [`arch::preempt_disable`] minus the number of calls of
+    /// [`arch::preempt_enable`] on this carrier. Preemption is off while it is not 0.
     pub fn preempt_disable_count(&self) -> u32 {
         self.preempt_disable_count.load(Ordering::Relaxed)
     }
 
-    /// Asks the code that runs here to stop when the last reason against it is gone, or takes the
-    /// request back.
+    /// Requests that the running code stop once preemption is on, or withdraws the request.
     pub fn set_preempt_pending(&self, pending: bool) {
         self.preempt_pending.store(u32::from(pending), Ordering::Relaxed);
     }
 
-    /// Whether such a request stands.
+    /// Returns whether a request to stop is pending.
     pub fn is_preempt_pending(&self) -> bool {
         self.preempt_pending.load(Ordering::Relaxed) != 0
     }
 
-    /// The row of the thread's magazines.
+    /// Returns the thread's row of magazines.
     pub(crate) fn row(&self) -> *const Magazine {
         self.row.get()
     }
 
-    /// The row of the thread's magazines has changed.
+    /// Sets the thread's row of magazines.
     pub(crate) fn set_row(&self, row: *const Magazine) {
         self.row.set(row);
     }
 
-    /// The thread's own thread pointer.
+    /// Returns the thread's own thread pointer.
     pub fn thread_pointer(&self) -> usize {
         self.thread_pointer.get()
     }
@@ -247,12 +263,14 @@ impl Default for Carrier {
     }
 }
 
-/// Runs `f` as the thread that carries this goroutine: with the thread's own thread-locals, its
-/// errno, its name for libc. On an ordinary thread it just calls `f`.
+/// Runs `f` as the thread that carries the calling goroutine: with the thread's own thread-locals,
+/// its errno, and its identity in libc. On an ordinary thread, and in a child forked by a
+/// goroutine, calls `f` directly.
 ///
-/// For libraries whose state grows with the number of threads they see, and for calls whose effect
-/// is the thread's (signal mask, affinity, namespaces). `f` cannot switch to another goroutine:
-/// [`role`] is [`Role::Foreign`] in it. It runs on the goroutine's stack; a panic goes through.
+/// Use this for libraries whose state grows with the number of threads that call them, and for
+/// calls that change the thread (signal mask, affinity, namespaces). `f` runs on the goroutine's
+/// stack and cannot switch to another goroutine: its [`role`] is [`Role::Foreign`]. A panic in `f`
+/// propagates to the caller.
 pub fn host<F, R>(f: F) -> R
 where
     F: FnOnce() -> R + Send,
@@ -267,29 +285,29 @@ where
         Taken,
     }
     /// # Safety
-    /// - **callback**: `call_host` calls it, with a `Call`.
+    /// - **callback**: `call_host` calls this function, with the address of a `Call`.
     unsafe extern "C" fn run<F: FnOnce() -> R, R>(call: *mut u8) {
-        // SAFETY: `host` passes its own `Call` and waits.
+        // SAFETY: callback — `host` passes the address of its `Call`, and waits for the return.
         let call = unsafe { &mut *call.cast::<Call<F, R>>() };
         if let Call::Todo(f) = std::mem::replace(call, Call::Taken) {
-            // The carrier, or code inside another `host` that resumed this goroutine.
+            // `Carrier`, or `Foreign` if code inside another `host` resumed this goroutine.
             let before = role();
-            // SAFETY: true — any code may call itself foreign.
+            // SAFETY: true — `Foreign` is allowed for any code.
             unsafe { set_role(Role::Foreign) };
             let result = catch_unwind(AssertUnwindSafe(f));
-            // SAFETY: true — as it was.
+            // SAFETY: true — this is the role from before the call.
             unsafe { set_role(before) };
             *call = Call::Done(result);
         }
     }
     let mut call = Call::<F, R>::Todo(f);
-    // SAFETY: goroutine — `role` says so, and nothing in `run` can switch; callback — `run` takes a
-    // `Call` and catches what unwinds.
+    // SAFETY: goroutine — `can_host` checked the role, and nothing in `run` can switch; callback —
+    // `run` takes a `Call` and catches panics.
     unsafe { arch::call_host(run::<F, R>, (&raw mut call).cast()) };
     match call {
         Call::Done(Ok(result)) => result,
         Call::Done(Err(payload)) => resume_unwind(payload),
-        Call::Todo(_) | Call::Taken => unreachable!("`run` ran"),
+        Call::Todo(_) | Call::Taken => unreachable!("`call_host` returned without calling `run`"),
     }
 }
 
@@ -315,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn host_on_an_ordinary_thread_just_calls() {
+    fn host_on_an_ordinary_thread_calls_the_function_directly() {
         assert_eq!(host(|| 5), 5);
     }
 }

@@ -1,8 +1,8 @@
-//! Where there is no port every thread is its own: nothing carries anything.
+//! Stand-in for `current` on systems without a port: no thread carries goroutines.
 
 use crate::magazine::Magazine;
 
-/// As it says.
+/// Returns `false`: there are no goroutines.
 #[inline(always)]
 pub(crate) fn is_goroutine() -> bool {
     false
@@ -11,25 +11,25 @@ pub(crate) fn is_goroutine() -> bool {
 /// Never called.
 ///
 /// # Safety
-/// - **goroutine**: the caller is one, and there are none.
+/// - **goroutine**: the caller is a goroutine. There are none.
 pub(crate) unsafe fn take(_size: usize) -> *mut u8 {
-    unreachable!("there are no goroutines")
+    unreachable!("never called on a system without a port")
 }
 
 /// Never called.
 ///
 /// # Safety
-/// - **goroutine**: the caller is one, and there are none.
+/// - **goroutine**: the caller is a goroutine. There are none.
 pub(crate) unsafe fn give(_size: usize, _block: *mut u8) -> bool {
-    unreachable!("there are no goroutines")
+    unreachable!("never called on a system without a port")
 }
 
 /// Never called.
 pub(crate) fn row() -> *const Magazine {
-    unreachable!("there are no goroutines")
+    unreachable!("never called on a system without a port")
 }
 
-/// Nobody else wants to know.
+/// Does nothing: there is no carrier that needs the row.
 ///
 /// # Safety
 /// - **alive**: as for [`set_row`](crate::magazine::set_row).

@@ -1,26 +1,34 @@
-//! A signal that interrupts the code on a carrier, for a runtime that wants to stop it there.
+//! The preemption signal, which interrupts the code that runs on a carrier so that the runtime can
+//! stop it.
 //!
-//! The runtime's function is called in the handler, on the thread's signal stack, with all other signals
-//! held back but those of faults. It may sleep there: then the code is stopped with its thread. Or it makes the code go on in
-//! another function ([`Interruption::redirect`]), on the code's own stack, as if it had called it where it
-//! was: from there it can be switched away like any other.
+//! The handler calls the runtime's [`Hook`], on the thread's signal stack and with all signals
+//! blocked except those of faults. The hook can stop the interrupted code in two ways. It can sleep
+//! in the handler, which stops the code together with its thread. Or it can redirect the code
+//! ([`Interruption::redirect`]): when the handler returns, the code continues in another function,
+//! on its own stack, as if it had called that function. From there the goroutine can be switched
+//! away like any other.
 //!
-//! Our signals carry a mark. A SIGURG without the mark goes to the handler that was there before; but it may be ours all
-//! the same, so the runtime's function is called too, which does no harm where nothing was asked for. The kernel drops
-//! the mark where the user has too many signals pending; and where a container refuses signals with a mark, we send
-//! them without.
+//! Our signals carry a mark. A SIGURG without the mark is forwarded to the handler that was
+//! installed before ours. The hook is called for it too, because the signal may be ours all the
+//! same: the kernel drops the mark if the user has too many signals pending, and where a container
+//! refuses marked signals, we send unmarked ones. The extra call does no harm if the runtime has
+//! requested nothing.
 //!
-//! **A call that must not be interrupted.** The word [`Carrier::signal_state`], and who may change it:
+//! **Calls that must not be interrupted.** The values of [`Carrier::signal_state`], and which side
+//! may change each:
 //!
-//! - 0: no signal is on its way. A sender makes it [`SENDING`].
-//! - [`SENDING`]: one may come. The sender makes it [`SENT`], or what it was if it thought better of it.
-//! - [`SENT`]: one is on its way, or has come, or waits since the thread holds it back. The handler makes it 0,
-//!   or the thread, once it has been in the kernel. (Never [`SENDING`]: that may be the next one's.)
+//! - 0: no signal is on its way. A sender changes it to [`SENDING`].
+//! - [`SENDING`]: a signal may be sent. The sender changes it to [`SENT`], or back to the old value
+//!   if it sends nothing.
+//! - [`SENT`]: a signal is on its way, has arrived, or is pending because the thread blocks it. The
+//!   handler changes it to 0, or the thread does after it has been in the kernel. (Neither of them
+//!   changes [`SENDING`], which may belong to the next signal.)
 //!
-//! Sender: 1. `SENDING`; 2. looks whether the thread is in such a call, and sends nothing if so. Thread: 1. says
-//! that it is in the call; 2. waits while one may come. All four are of one order for all (`SeqCst`), so one of
-//! them sees the other. (The thread says so by an exchange, which is a barrier anyway; the heavy one of
-//! `barrier` would make the sender wait for every CPU, a thousand times a second.)
+//! Sender: 1. sets `SENDING`; 2. checks whether the thread is in such a call, and sends nothing if
+//! it is. Thread: 1. records that it is in the call; 2. waits while a signal may arrive. All four
+//! steps are in one total order (`SeqCst`), so at least one side sees the other. (The thread
+//! records the call by a compare-exchange, which is a full barrier anyway. The heavy barrier of
+//! `barrier` would make the sender wait for every CPU, a thousand times per second.)
 
 use crate::arch::{self, Registers};
 use crate::carrier::{Carrier, Role, is_attached, role};
@@ -30,45 +38,47 @@ use crate::thread::signals::{PreviousHandler, signals_of, unblock};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
-/// The signal, Go's: by default it does nothing, debuggers let it pass, libc does not use it, and programs
-/// that do know that it may come for no reason.
+/// The preemption signal, the same as Go's. It is ignored by default, debuggers pass it through,
+/// libc does not use it, and programs that use it must expect it to arrive without a reason.
 const PREEMPT_SIGNAL: i32 = libc::SIGURG;
 
 const SENDING: u32 = 1;
 const SENT: u32 = 2;
 
-/// What a runtime does about an interruption. Called in a signal handler, on the carrier's thread: it keeps
-/// the rules of a handler, and does not unwind.
+/// The runtime's function for interruptions. Called in a signal handler, on the carrier's thread:
+/// it follows the rules for signal handlers and does not unwind.
 pub type Hook = unsafe fn(&Carrier, &mut Interruption);
 
 static HOOK: AtomicUsize = AtomicUsize::new(0);
 
 static PREVIOUS_HANDLER: PreviousHandler = PreviousHandler::new();
 
-/// This process. (A forked child has no runtime, and sends none.)
+/// Id of this process. (A forked child has no runtime and sends no signals.)
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
-/// What a signal of ours carries.
+/// The address of this static is the mark of our signals.
 static MARK: u8 = 0;
 
-/// The program's own text: where it begins, and where it ends.
+/// Start and end of the program's own text, less a margin. Both are 0 if [`find_text`] cannot tell
+/// the program's text from libc's.
 static TEXT: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// Stack that must be left below an interrupted frame, beside what the stub takes: for what is called there.
+/// Stack that must be free below an interrupted frame, in addition to the stub's frame: for the
+/// function that the stub calls.
 const MIN_STACK_LEFT_BYTES: usize = 16 << 10;
 
-/// Puts the handler in force. Called once in a process.
+/// Installs the signal handler. Called once per process.
 ///
 /// # Errors
-/// The system refuses.
+/// The system refuses to install the handler.
 ///
 /// # Safety
-/// - **then**: it is called on the stack of code that was redirected, with preemption off, and returns with
-///   preemption on, perhaps on another thread.
+/// - **then**: the function can be called on the stack of redirected code, with preemption off. It
+///   returns with preemption on, possibly on another thread.
 pub unsafe fn install(hook: Hook, then: unsafe extern "C" fn()) -> io::Result<()> {
     arch::init_async_preempt(then);
     find_text();
-    // SAFETY: it has no precondition.
+    // SAFETY: getpid has no precondition.
     PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     HOOK.store(hook as usize, Ordering::Relaxed);
     // SAFETY: all-zero is a valid sigaction.
@@ -84,24 +94,25 @@ pub unsafe fn install(hook: Hook, then: unsafe extern "C" fn()) -> io::Result<()
     PREVIOUS_HANDLER.replace(PREEMPT_SIGNAL, &ours)
 }
 
-/// The program's text is the first module's; but where libc is in it too, nothing tells the two apart.
+/// Finds the program's text in the first module. A static program contains libc: its text stays
+/// unknown, because nothing separates the program's code from libc's.
 fn find_text() {
     /// # Safety
-    /// - **callback**: `dl_iterate_phdr` calls it.
+    /// - **callback**: `dl_iterate_phdr` calls this function.
     unsafe extern "C" fn first(
         module: *mut libc::dl_phdr_info,
         _size: usize,
         _data: *mut libc::c_void,
     ) -> i32 {
-        // SAFETY: callback — a valid record.
+        // SAFETY: callback — the record is valid.
         let module = unsafe { &*module };
-        // SAFETY: callback — it says where its headers are, and how many.
+        // SAFETY: callback — the record has the address and the number of its headers.
         let headers =
             unsafe { std::slice::from_raw_parts(module.dlpi_phdr, module.dlpi_phnum.into()) };
         let code = |header: &&libc::Elf64_Phdr| {
             header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0
         };
-        // A program that is loaded without a loader has libc inside it.
+        // A program that needs no dynamic loader contains libc.
         let is_dynamic = headers.iter().any(|header| header.p_type == libc::PT_INTERP);
         if let Some(text) = headers.iter().find(code).filter(|_| is_dynamic) {
             let start = (module.dlpi_addr + text.p_vaddr) as usize;
@@ -110,42 +121,45 @@ fn find_text() {
         }
         1
     }
-    // SAFETY: the callback only reads.
+    // SAFETY: the callback only reads the record.
     unsafe { libc::dl_iterate_phdr(Some(first), std::ptr::null_mut()) };
 }
 
-/// Code is looked at around an address.
+/// Bytes at both ends of the text that are left out, because [`arch::is_at_system_call`] reads the
+/// code around an address.
 const TEXT_MARGIN_BYTES: usize = 16;
 
 /// # Safety
-/// - **callback**: the kernel calls it, as a signal handler.
+/// - **callback**: the kernel calls this function as a signal handler.
 unsafe extern "C" fn on_signal(
     signal: i32,
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: errno has an address, always.
+    // SAFETY: errno always has an address.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: the interrupted code's own word.
+    // SAFETY: errno of the interrupted code.
     let before = unsafe { *errno };
-    // SAFETY: callback — the kernel's record.
+    // SAFETY: callback — the kernel passed `info`.
     let is_marked = unsafe { is_marked(info) };
-    // SAFETY: callback — as above.
+    // SAFETY: callback — the kernel passed `context`.
     unsafe { handle_interruption(context, is_marked) };
     if !is_marked {
-        // SAFETY: arguments — the kernel's.
+        // SAFETY: arguments — passed by the kernel.
         unsafe { PREVIOUS_HANDLER.call(signal, info, context) };
     }
     // SAFETY: as above.
     unsafe { *errno = before };
 }
 
+/// Returns whether a signal carries our mark.
+///
 /// # Safety
-/// - **callback**: `info` is the kernel's.
+/// - **callback**: the kernel passed `info` to a signal handler.
 unsafe fn is_marked(info: *const libc::siginfo_t) -> bool {
     // SAFETY: callback — promised by the caller.
     let info = unsafe { &*info };
-    // SAFETY: a queued signal's record has a value.
+    // SAFETY: the record of a queued signal has a value.
     info.si_code == libc::SI_QUEUE && unsafe { info.si_value() }.sival_ptr == mark()
 }
 
@@ -153,18 +167,21 @@ fn mark() -> *mut libc::c_void {
     (&raw const MARK).cast_mut().cast()
 }
 
+/// Calls the hook if this thread has a carrier that is interruptible.
+///
 /// # Safety
-/// - **context**: what the kernel passed to the handler.
+/// - **context**: the kernel passed it to the signal handler.
 unsafe fn handle_interruption(context: *mut libc::c_void, is_marked: bool) {
-    // A thread that began with its parent's GS, or ended as a carrier, asks first: see `carrier`.
+    // Checked before GS is read: a new thread has its parent's GS, and a thread that was detached
+    // has no carrier. See `carrier`.
     if role() != Role::Goroutine && !is_attached() {
         return;
     }
-    // SAFETY: carried — as above.
+    // SAFETY: carried — checked above.
     let carrier = unsafe { arch::carrier() };
-    // SAFETY: alive — a carrier stays where it is while it carries.
+    // SAFETY: alive — an attached carrier is neither moved nor freed.
     let carrier = unsafe { &*carrier };
-    // Without the mark it may be another's, and ours has yet to come.
+    // A signal without the mark may be another sender's, while ours is still on its way.
     if is_marked {
         carrier.change_signal(SENT, 0);
     }
@@ -172,16 +189,16 @@ unsafe fn handle_interruption(context: *mut libc::c_void, is_marked: bool) {
     if hook == 0 || !carrier.interruptible.get() {
         return;
     }
-    // SAFETY: only `install` stores there.
+    // SAFETY: only `install` stores to `HOOK`.
     let hook = unsafe { std::mem::transmute::<usize, Hook>(hook) };
     // SAFETY: context — promised by the caller.
     let at = unsafe { arch::read_interrupted(context) };
     let mut interruption = Interruption { context, pc: at.pc, sp: at.sp };
-    // SAFETY: in a handler, on the carrier's thread.
+    // SAFETY: called in a handler, on the carrier's thread.
     unsafe { hook(carrier, &mut interruption) };
 }
 
-/// Code that was interrupted, as the handler sees it.
+/// Code that the signal has interrupted, as seen by the handler.
 #[derive(Debug)]
 pub struct Interruption {
     context: *mut libc::c_void,
@@ -190,36 +207,42 @@ pub struct Interruption {
 }
 
 impl Interruption {
-    /// The registers of the code.
+    /// Returns the registers of the interrupted code.
     pub fn registers(&self) -> Registers {
-        // SAFETY: context — the kernel's, for as long as the handler runs.
+        // SAFETY: context — the kernel's, valid as long as the handler runs.
         unsafe { arch::registers_of_signal(self.context) }
     }
 
-    /// Whether it is in the program's own text, at a place where any thread may go on with it: not in libc
-    /// or another library, not where it uses its carrier, not at a system call.
+    /// Returns whether the code is in the program's own text, at a point where any thread can
+    /// continue it: not in libc or another library, not in code that uses its carrier, not at a
+    /// system call.
     pub fn is_async_safe_point(&self) -> bool {
         let text = [0, 1].map(|end| TEXT[end].load(Ordering::Relaxed));
         (text[0]..text[1]).contains(&self.pc)
             && !arch::is_pinned(self.pc)
-            // SAFETY: text — it is in the program's, and not at its edges.
+            // SAFETY: text — the address is in the program's text, and not at its edges.
             && !unsafe { arch::is_at_system_call(self.pc) }
     }
 
-    /// When the handler returns, the function given to [`install`] runs instead of the code, on the code's
-    /// stack; when that returns the code goes on. False if that is not possible here: a place that is not
-    /// [an async safe point](Interruption::is_async_safe_point), a stack that is not a goroutine's or has no room, a state that
-    /// cannot be saved; or the thread's signal mask is not its own: the code has changed it, or is itself a
-    /// handler, which must return where it was called.
+    /// Redirects the interrupted code. When the handler returns, the function passed to [`install`]
+    /// runs on the code's stack; when that function returns, the code continues.
+    ///
+    /// Returns `false` if the code cannot be redirected:
+    /// - it is not at [an async safe point](Interruption::is_async_safe_point);
+    /// - its stack is not a goroutine's, or has too little room;
+    /// - its state cannot be saved;
+    /// - the thread's signal mask is not the mask saved by [`Carrier::save_mask`]: the code has
+    ///   changed the mask, or is itself a signal handler, which must return on the thread where it
+    ///   was called.
     ///
     /// # Safety
     /// - **off**: preemption is off for the function, and the code runs with its own identity.
     pub unsafe fn redirect(&mut self) -> bool {
         let Some(frame) = arch::async_preempt_frame_bytes() else { return false };
         let is_as_it_was = || {
-            // SAFETY: carried — the handler found the carrier of this thread.
+            // SAFETY: carried — the handler has found this thread's carrier.
             let carrier = unsafe { arch::carrier() };
-            // SAFETY: alive — a carrier stays where it is while it carries.
+            // SAFETY: alive — an attached carrier is neither moved nor freed.
             let mask = unsafe { &*carrier }.saved_mask();
             // SAFETY: context — the kernel's.
             let context = unsafe { &*self.context.cast::<libc::ucontext_t>() };
@@ -235,7 +258,7 @@ impl Interruption {
             && has_room()
             && unsafe { arch::can_be_saved(self.context) };
         if can {
-            // SAFETY: context — the kernel's; room — looked at above.
+            // SAFETY: context — the kernel's; room — checked above.
             unsafe { arch::redirect(self.context) };
         }
         can
@@ -243,19 +266,24 @@ impl Interruption {
 }
 
 impl Carrier {
-    /// The runtime that owns this carrier wants to be asked about interruptions. On its thread, which lets
-    /// the signal through from here on.
+    /// Lets the hook handle interruptions of this carrier, and unblocks the signal. Called on the
+    /// carrier's thread.
     pub fn enable_interrupts(&self) {
         unblock(PREEMPT_SIGNAL);
         self.interruptible.set(true);
     }
 
-    /// Interrupts the code on this carrier, whose thread's id is given; unless `is_in_call` says that it
-    /// must not be: it looks by a `SeqCst` read. By any other thread. False: the system lets the caller send none.
+    /// Interrupts the code on this carrier, whose thread has the id `thread`. Called by another
+    /// thread.
+    ///
+    /// Sends nothing if `is_in_call` returns `true`, that is, while the carrier's thread is in a
+    /// call that must not be interrupted, or if another thread is sending a signal. `is_in_call`
+    /// must read its state with `SeqCst`. Returns `false` only if the system refuses to send the
+    /// signal.
     pub fn interrupt(&self, thread: i32, is_in_call: impl Fn() -> bool) -> bool {
         let before = self.signal_state.load(Ordering::Relaxed);
         if before == SENDING || !self.change_signal(before, SENDING) {
-            return true; // another thread sends one
+            return true; // another thread is sending one
         }
         if is_in_call() {
             self.change_signal(SENDING, before);
@@ -267,15 +295,16 @@ impl Carrier {
     }
 
     fn change_signal(&self, from: u32, to: u32) -> bool {
-        // PAIR in-call: one order for this and the look at the other side's word.
+        // PAIR in-call: in one total order with the check of the other side's word.
         self.signal_state.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Waits until no signal of [`Carrier::interrupt`] can come any more: after the carrier's thread has
-    /// said, by a `SeqCst` write, that it is in a call, and before it is.
+    /// Waits until no signal of [`Carrier::interrupt`] can arrive. Called by the carrier's thread
+    /// after it has recorded, by a `SeqCst` write, that it is in a call, and before it makes the
+    /// call.
     #[inline]
     pub fn drain_signal(&self) {
-        // PAIR in-call: one order for this and the sender's.
+        // PAIR in-call: in one total order with the sender's change.
         if self.signal_state.load(Ordering::SeqCst) != 0 {
             self.drain_signal_slow();
         }
@@ -285,9 +314,9 @@ impl Carrier {
     fn drain_signal_slow(&self) {
         loop {
             let seen = self.signal_state.load(Ordering::Relaxed);
-            // A signal that has been sent comes when a system call returns, unless it is held back: then
-            // it interrupts nothing.
-            // SAFETY: it has no precondition.
+            // A signal that was sent arrives when a system call returns, unless the thread blocks
+            // it; a blocked signal interrupts nothing.
+            // SAFETY: sched_yield has no precondition.
             unsafe { libc::sched_yield() };
             if seen != SENDING {
                 self.change_signal(SENT, 0);
@@ -297,8 +326,8 @@ impl Carrier {
     }
 }
 
-/// Sends the signal in a way that the system grants the calling thread: with the mark, or without. Returns false if
-/// neither is granted.
+/// Sends the signal with the mark, or without it if the system refuses marked signals. Returns
+/// `false` if the system refuses both.
 fn send(thread: i32) -> bool {
     let Err(why) = send_marked(thread) else { return true };
     let Err(last) = send_unmarked(thread) else { return true };
@@ -309,30 +338,31 @@ fn send(thread: i32) -> bool {
     false
 }
 
-/// Whether the system refuses the call itself, as a container's filter does.
+/// Returns whether the system refuses the call itself, as a container's filter does.
 fn is_refusal(why: &io::Error) -> bool {
     matches!(why.raw_os_error(), Some(libc::EPERM | libc::ENOSYS | libc::EACCES))
 }
 
-/// Says that goroutines cannot be interrupted. Called once.
+/// Warns that goroutines cannot be interrupted. Called once.
 #[cold]
 fn report_refusal(queue: &io::Error, kill: &io::Error) {
     fatal::warn(format_args!(
-        "the system refuses to signal threads (rt_tgsigqueueinfo: {}; tgkill: {}): a goroutine is preempted only where \
-         it calls the runtime",
+        "the system refuses to signal threads (rt_tgsigqueueinfo: {}; tgkill: {}): goroutines are preempted only where \
+         they call the runtime",
         Errno::of(queue),
         Errno::of(kill),
     ));
 }
 
-/// Without a mark.
+/// Sends the signal without the mark.
 fn send_unmarked(thread: i32) -> io::Result<()> {
     let process = PROCESS.load(Ordering::Relaxed);
-    // SAFETY: a thread of this process, or none.
+    // SAFETY: `thread` is the id of a thread of this process, or of no thread.
     ignore_ended_thread(unsafe { libc::syscall(libc::SYS_tgkill, process, thread, PREEMPT_SIGNAL) })
 }
 
-/// A thread that is gone needs no signal.
+/// Converts the result of a system call that sends a signal. A thread that has ended needs no
+/// signal, so its absence is no error.
 fn ignore_ended_thread(result: libc::c_long) -> io::Result<()> {
     match io::Error::last_os_error() {
         _ if result == 0 => Ok(()),
@@ -341,7 +371,7 @@ fn ignore_ended_thread(result: libc::c_long) -> io::Result<()> {
     }
 }
 
-/// With the mark.
+/// Sends the signal with the mark.
 fn send_marked(thread: i32) -> io::Result<()> {
     // SAFETY: all-zero is a valid record.
     let mut info: Record = unsafe { std::mem::zeroed() };
@@ -349,13 +379,13 @@ fn send_marked(thread: i32) -> io::Result<()> {
     info.code = libc::SI_QUEUE;
     info.value = mark() as usize;
     let process = PROCESS.load(Ordering::Relaxed);
-    // SAFETY: a valid record; a thread of this process, or none.
+    // SAFETY: `info` is a valid record; `thread` is a thread of this process, or no thread.
     ignore_ended_thread(unsafe {
         libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, PREEMPT_SIGNAL, &raw const info)
     })
 }
 
-/// The kernel's record of a queued signal: libc's hides the fields.
+/// The kernel's record of a queued signal. libc's type does not expose these fields.
 #[repr(C)]
 #[derive(Debug)]
 struct Record {

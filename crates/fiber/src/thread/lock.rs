@@ -1,21 +1,25 @@
-//! The lock of the runtime's own tables: short critical sections, no thread-local, no allocation.
+//! A lock for the runtime's own tables, for short critical sections. [`Lock`] allocates nothing,
+//! and reads thread-locals only in debug checks.
 //!
-//! std's `Mutex` asks a thread-local whether the thread panics; code here runs where neither
-//! thread-locals nor panics are allowed. A thread spins about a microsecond, then sleeps on the word.
-//! Giving the lock back is a plain store: it is on the way of every yield.
+//! std's `Mutex` reads a thread-local to see whether the thread is panicking. The runtime takes its
+//! locks in code that may neither use thread-locals nor panic. A thread that finds the lock held
+//! spins for about a microsecond, then sleeps on the lock's word. The release is a plain store,
+//! because every yield releases a lock.
 //!
-//! Holder: 1. works; 2. stores [`FREE`]; 3. light barrier; 4. wakes one sleeper if any is counted.
-//! Waiter: 1. counts itself; 2. heavy barrier; 3. takes the lock if it is `FREE`, leaving
-//! [`CONTENDED`], and is not counted any more; 4. else makes the word `CONTENDED`, sleeps while it is,
-//! then goes to 3.
+//! - Holder: 1. uses the value; 2. stores [`FREE`]; 3. light barrier; 4. wakes one sleeper if the
+//!   count of waiters is not 0.
+//! - Waiter: 1. increments the count of waiters; 2. heavy barrier; 3. if the word is `FREE`, takes
+//!   the lock by storing [`CONTENDED`], and decrements the count; 4. otherwise changes the word to
+//!   `CONTENDED`, sleeps while the word is `CONTENDED`, and returns to step 3.
 //!
-//! A sleeper is never forgotten: by the barriers the holder's step 4 sees the count, or the waiter's
-//! step 3 sees `FREE`; and the count stays up until the waiter has the lock, so whoever takes the
-//! lock before it wakes it too.
+//! No wake-up is lost. Because of the barriers, the holder sees the count in step 4, or the waiter
+//! sees `FREE` in step 3. A waiter is counted until it holds the lock. So if another thread takes
+//! the lock first, that thread's release wakes a sleeper too.
 //!
-//! A holder that must not touch the lock any more once it is free, since it may be gone with what it
-//! guards, exchanges the word for `FREE` instead, and wakes one if it was `CONTENDED`. Whoever was woken
-//! makes the word `CONTENDED` again, or has the lock with that word: the next one is not forgotten.
+//! The next holder may free the memory of the lock. Where this can happen, the holder must not
+//! touch the lock after the release ([`Lock::release_before_free`]): it stores `FREE` by a swap,
+//! and wakes one sleeper if the old word was `CONTENDED`. The woken waiter changes the word to
+//! `CONTENDED` again, whether it gets the lock or not, so the next sleeper is woken as well.
 
 use crate::thread::no_preempt::NoPreempt;
 use crate::{barrier, futex};
@@ -25,25 +29,26 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody sleeps or has slept.
+/// Held, and other threads may be asleep on the word.
 const CONTENDED: u32 = 2;
 
-/// One to two microseconds of `pause` instructions: two Ps that yield all the time meet here for a tenth
-/// of that, and sleeping takes ten times as long.
+/// How often a thread polls a held lock before it sleeps: one to two microseconds of `pause`
+/// instructions. Two Ps that yield in a loop contend for a tenth of that time, and a sleep takes
+/// ten times as long.
 const SPINS: u32 = 200;
 
-/// A value that one thread at a time may use.
+/// A value that only one thread at a time can use.
 pub struct Lock<T> {
     word: AtomicU32,
     waiters: AtomicU32,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the lock hands `T` to one thread at a time, so it may be shared where `T` may be sent.
+// SAFETY: the lock gives one thread at a time access to `T`, so `T: Send` is enough to share it.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
-    /// A free lock around `value`.
+    /// Creates a free lock that guards `value`.
     pub const fn new(value: T) -> Lock<T> {
         Lock {
             word: AtomicU32::new(FREE),
@@ -52,17 +57,20 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Waits until nobody else holds it. The caller is not stopped while it has it: others wait for it who
-    /// cannot give their P away.
+    /// Blocks until the lock is free, and takes it.
+    ///
+    /// Preemption must be off as long as the lock is held: a waiter blocks its thread without
+    /// releasing its P. Debug builds check this.
     #[inline]
     pub fn lock(&self) -> LockGuard<'_, T> {
         if cfg!(debug_assertions) && !crate::thread::no_preempt::is_preempt_disabled() {
-            crate::fatal::throw(format_args!("a lock of the runtime is taken with preemption on"));
+            crate::fatal::throw(format_args!("a lock of the runtime was taken with preemption on"));
         }
         self.lock_preemptible()
     }
 
-    /// As [`Lock::lock`], for a lock that nobody waits for who has a P and preemption off.
+    /// Like [`Lock::lock`], but allows preemption. Only for locks for which no thread that has a P
+    /// and preemption off ever waits.
     #[inline]
     pub fn lock_preemptible(&self) -> LockGuard<'_, T> {
         if !self.try_lock() {
@@ -73,7 +81,7 @@ impl<T> Lock<T> {
 
     #[inline]
     fn try_lock(&self) -> bool {
-        // PAIR lock-word: sees all that the last holder wrote.
+        // PAIR lock-word: sees everything that the last holder wrote.
         self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
@@ -93,10 +101,11 @@ impl<T> Lock<T> {
         self.waiters.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Takes it, as one who has waited; or says that somebody does.
+    /// Tries to take the lock, for a thread that is counted as a waiter. If the lock is held, marks
+    /// the word `CONTENDED` and returns `false`.
     fn lock_contended(&self) -> bool {
         let change = |from| {
-            // PAIR lock-word: sees all that the last holder wrote.
+            // PAIR lock-word: sees everything that the last holder wrote.
             self.word.compare_exchange(from, CONTENDED, Ordering::Acquire, Ordering::Relaxed)
         };
         loop {
@@ -109,59 +118,64 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Takes the lock without a guard, for a holder that is not one function: a switch, whose other side
-    /// gives it back.
+    /// Takes the lock without a guard, for a holder that is more than one function: one side of a
+    /// switch takes the lock, and the other side releases it.
     pub fn acquire(&self) {
         std::mem::forget(self.lock_preemptible());
     }
 
-    /// Gives back what [`Lock::acquire`] took.
+    /// Releases the lock taken by [`Lock::acquire`].
     ///
     /// # Safety
-    /// - **held**: `acquire` was called last, by whoever this caller goes on for.
+    /// - **held**: the lock was taken by `acquire` and has not been released, and the caller
+    ///   continues the work of the code that took it.
     pub unsafe fn release(&self) {
         drop(LockGuard { lock: self });
     }
 
-    /// In the child of a fork: those who waited for it are in the parent, and so is whoever had it. Then the
-    /// value is as that one left it in the middle of something, and `mend` makes the best of it.
+    /// Repairs the lock in a forked child: its holder and its waiters exist only in the parent. If
+    /// the lock was held, the holder may have been in the middle of a change of the value, and
+    /// `mend` repairs the value.
     ///
-    /// A fork is one moment for each other thread: what it had written by then is in the child, in order, and
-    /// nothing later. So a lock that is free there guards what is whole.
+    /// For each of the parent's other threads, the fork is one moment: the child's memory has all
+    /// writes that the thread made before it, and none that it made later. So the value of a lock
+    /// that is free in the child is consistent.
     ///
     /// # Safety
-    /// - **child**: called in a forked child, by its only thread, which did not have the lock.
+    /// - **child**: the caller is the only thread of a forked child, and did not hold the lock when
+    ///   the process forked.
     pub unsafe fn repair_in_child(&self, mend: impl FnOnce(&mut T)) {
         self.waiters.store(0, Ordering::Relaxed);
         if self.word.load(Ordering::Relaxed) != FREE {
-            // SAFETY: child — nobody else is left who could use it.
+            // SAFETY: child — the caller is the only thread, so no other code uses the value.
             mend(unsafe { &mut *self.value.get() });
             self.word.store(FREE, Ordering::Relaxed);
         }
     }
 
-    /// As [`Lock::release`], where the lock may be gone as soon as it is free: it is not touched then.
+    /// Like [`Lock::release`], for a lock whose memory may be freed as soon as the lock is free:
+    /// does not touch the lock after that.
     ///
     /// # Safety
-    /// - **held**: as there.
+    /// - **held**: as for [`Lock::release`].
     pub unsafe fn release_before_free(&self) {
         let word = &raw const self.word;
-        // PAIR lock-word: publishes what this holder wrote to the next.
+        // PAIR lock-word: publishes this holder's writes to the next holder.
         if self.word.swap(FREE, Ordering::Release) == CONTENDED {
             futex::wake(word, 1);
         }
     }
 
-    /// Where the value is.
+    /// Returns a pointer to the value.
     pub const fn as_ptr(&self) -> *mut T {
         self.value.get()
     }
 
-    /// The value, for a holder without a guard.
+    /// Returns the value, for a holder without a guard.
     ///
     /// # Safety
     /// - **held**: as for [`Lock::release`], and no other reference to the value is in use.
-    #[expect(clippy::mut_from_ref, reason = "the lock is held: the caller promises so")]
+    #[expect(clippy::mut_from_ref, reason = "the caller promises that it holds the lock")]
     pub unsafe fn value(&self) -> &mut T {
         // SAFETY: held — promised by the caller.
         unsafe { &mut *self.value.get() }
@@ -174,7 +188,7 @@ impl<T> std::fmt::Debug for Lock<T> {
     }
 }
 
-/// The right to use the value; gives the lock back when dropped.
+/// Access to the value of a held lock. Releases the lock when dropped.
 #[must_use]
 #[derive(Debug)]
 pub struct LockGuard<'a, T> {
@@ -184,14 +198,14 @@ pub struct LockGuard<'a, T> {
 impl<T> Deref for LockGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: a `LockGuard` exists only while its lock is held by this thread.
+        // SAFETY: a `LockGuard` exists only while this thread holds its lock.
         unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<T> DerefMut for LockGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`; `&mut self` makes it the only reference.
+        // SAFETY: as in `deref`; `&mut self` makes this the only reference.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -199,7 +213,7 @@ impl<T> DerefMut for LockGuard<'_, T> {
 impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // PAIR lock-word: publishes what this holder wrote to the next.
+        // PAIR lock-word: publishes this holder's writes to the next holder.
         self.lock.word.store(FREE, Ordering::Release);
         barrier::light();
         if self.lock.waiters.load(Ordering::Relaxed) != 0 {
@@ -208,19 +222,20 @@ impl<T> Drop for LockGuard<'_, T> {
     }
 }
 
-/// As [`LockGuard`], had by code that is neither stopped nor moved meanwhile: others wait for moments only.
+/// Like [`LockGuard`], with preemption off: the holder is neither stopped nor moved to another
+/// thread, so waiters wait only briefly.
 #[must_use]
 #[derive(Debug)]
 pub struct NoPreemptLockGuard<'a, T> {
-    // Given back first.
+    // Dropped first: the lock is released before preemption is turned on again.
     locked: LockGuard<'a, T>,
     _no_preempt: NoPreempt,
 }
 
 impl<'a, T> NoPreemptLockGuard<'a, T> {
-    /// Waits until nobody else holds the lock.
+    /// Turns preemption off, blocks until the lock is free, and takes it.
     pub fn new(lock: &'a Lock<T>) -> NoPreemptLockGuard<'a, T> {
-        // SAFETY: here — nothing that is done with such a lock held waits or switches.
+        // SAFETY: here — code that holds such a lock drops the guard before it waits or switches.
         let no_preempt = unsafe { NoPreempt::new() };
         NoPreemptLockGuard { locked: lock.lock(), _no_preempt: no_preempt }
     }
@@ -259,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_given_back_and_forgotten_wakes_those_who_sleep() {
+    fn release_and_release_before_free_wake_sleeping_threads() {
         for round in 0..200 {
             let lock = Lock::new(0u64);
             std::thread::scope(|scope| {
@@ -268,15 +283,15 @@ mod tests {
                     scope.spawn(move || {
                         for i in 0..200 {
                             lock.acquire();
-                            // SAFETY: held — above.
+                            // SAFETY: held — taken above.
                             *unsafe { lock.value() } += 1;
                             if (i + round) % 50 == 0 {
                                 std::thread::sleep(std::time::Duration::from_micros(20));
                             }
                             match (me + i) % 2 {
-                                // SAFETY: held — above.
+                                // SAFETY: held — taken above.
                                 0 => unsafe { lock.release() },
-                                // SAFETY: held — above.
+                                // SAFETY: held — taken above.
                                 _ => unsafe { lock.release_before_free() },
                             }
                         }
@@ -288,10 +303,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_held_without_a_guard_can_be_given_back() {
+    fn a_lock_acquired_without_a_guard_can_be_released() {
         let lock = Lock::new(());
         lock.acquire();
-        // SAFETY: held — taken one line above.
+        // SAFETY: held — taken above.
         unsafe { lock.release() };
         drop(lock.lock());
     }

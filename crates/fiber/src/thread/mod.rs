@@ -1,4 +1,5 @@
-//! What a thread that carries goroutines has, and what code asks of the thread that runs it.
+//! The OS thread below goroutines: the carrier and the code's role, the preemption signal, the
+//! thread's free memory blocks, and the runtime's lock.
 
 #[cfg(ported)]
 pub mod carrier;

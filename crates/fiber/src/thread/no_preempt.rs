@@ -1,12 +1,13 @@
-//! A guard that keeps the code of this thread where it is: not stopped, not moved to another thread.
+//! A guard that turns preemption off: the running code is neither stopped nor moved to another
+//! thread.
 
 use super::current::is_goroutine;
 use crate::arch;
 use crate::carrier::is_attached;
 use std::marker::PhantomData;
 
-/// Whether the caller is neither stopped nor moved now: it is a thread, or has said so, or nobody does such
-/// things here.
+/// Returns whether the caller can be neither stopped nor moved to another thread: it is an ordinary
+/// thread, it has turned preemption off, or its carrier is not interruptible.
 pub(crate) fn is_preempt_disabled() -> bool {
     if !is_goroutine() && !is_attached() {
         return true;
@@ -15,12 +16,12 @@ pub(crate) fn is_preempt_disabled() -> bool {
     let off = unsafe { arch::preempt_disable_count() };
     // SAFETY: carried — as above.
     let carrier = unsafe { arch::carrier() };
-    // SAFETY: alive — a carrier stays where it is while it carries.
+    // SAFETY: alive — an attached carrier is neither moved nor freed.
     off > 0 || !unsafe { &*carrier }.interruptible.get()
 }
 
-/// While it lives the code that runs on this thread is neither stopped nor moved, if it runs goroutines
-/// at all.
+/// Keeps preemption off while it exists: the code that created it is neither stopped nor moved to
+/// another thread. Has no effect on a thread that does not run goroutines.
 #[must_use]
 #[derive(Debug)]
 pub struct NoPreempt {
@@ -29,15 +30,17 @@ pub struct NoPreempt {
 }
 
 impl NoPreempt {
-    /// From now on. A request to stop waits for the end, and is then left to whoever looks next.
+    /// Turns preemption off until the guard is dropped. A preemption request that arrives meanwhile
+    /// stays pending: the drop does not serve it, the goroutine's next check does.
     ///
     /// # Safety
-    /// - **here**: it is dropped by the same thread or goroutine, before that waits, or lets others run.
+    /// - **here**: the thread or goroutine that creates the guard drops it, and until then neither
+    ///   waits nor lets other code run.
     #[inline]
     pub unsafe fn new() -> NoPreempt {
         let counted = is_goroutine() || is_attached();
         if counted {
-            // SAFETY: carried — as above.
+            // SAFETY: carried — checked above.
             unsafe { arch::preempt_disable() };
         }
         NoPreempt { counted, here: PhantomData }
@@ -48,7 +51,7 @@ impl Drop for NoPreempt {
     #[inline]
     fn drop(&mut self) {
         if self.counted {
-            // SAFETY: carried, counted — by `new`; here — it was not moved since.
+            // SAFETY: carried, counted — by `new`; here — the code has not moved to another thread.
             unsafe { arch::preempt_enable() };
         }
     }

@@ -1,13 +1,13 @@
-//! Where there is no port no code is stopped or moved.
+//! Stand-in for `no_preempt` on systems without a port: code is never stopped or moved.
 
 use std::marker::PhantomData;
 
-/// As it says.
+/// Returns `true`: code is never stopped or moved.
 pub(crate) fn is_preempt_disabled() -> bool {
     true
 }
 
-/// Nothing is stopped or moved here anyway.
+/// A guard without effect.
 #[must_use]
 #[derive(Debug)]
 pub struct NoPreempt {
@@ -15,10 +15,10 @@ pub struct NoPreempt {
 }
 
 impl NoPreempt {
-    /// From now on.
+    /// Creates the guard.
     ///
     /// # Safety
-    /// - **here**: as the other's.
+    /// - **here**: as on systems with a port (`no_preempt.rs`).
     #[inline]
     pub unsafe fn new() -> NoPreempt {
         NoPreempt { here: PhantomData }

@@ -1,15 +1,16 @@
-//! Handlers that were there before ours, and the thread's signal mask.
+//! Signal handlers that were installed before ours, and the thread's signal mask.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The handler of a signal before ours, and all that it asked for.
+/// The action that a signal had before our handler was installed: function, mask and flags.
 #[derive(Debug)]
 pub(crate) struct PreviousHandler {
     action: OnceLock<libc::sigaction>,
-    /// It asked to be called once only, and was.
+    /// Whether the handler has been called and must not be called again, since it has
+    /// `SA_RESETHAND`.
     spent: AtomicBool,
 }
 
@@ -18,32 +19,35 @@ impl PreviousHandler {
         PreviousHandler { action: OnceLock::new(), spent: AtomicBool::new(false) }
     }
 
-    /// Puts `ours` before what is there now, which is known before our handler can run.
+    /// Installs `ours`. Saves the present action first, so that `ours` can forward its first
+    /// signal.
     pub(crate) fn replace(&self, signal: i32, ours: &libc::sigaction) -> io::Result<()> {
         let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: reads the present handler; `before` is valid for writes.
+        // SAFETY: reads the present action; `before` is valid for writes.
         if unsafe { libc::sigaction(signal, std::ptr::null(), before.as_mut_ptr()) } != 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: filled by the call above.
         self.action.get_or_init(|| unsafe { before.assume_init() });
-        // SAFETY: the caller's handler keeps the rules of one.
+        // SAFETY: the caller's handler follows the rules for signal handlers.
         match unsafe { libc::sigaction(signal, ours, std::ptr::null_mut()) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Its function, `SIG_DFL` or `SIG_IGN`.
+    /// Returns the previous handler: the address of a function, `SIG_DFL` or `SIG_IGN`. Returns
+    /// `SIG_DFL` if the handler must not be called again.
     pub(crate) fn handler(&self) -> usize {
         let action = self.action.get().filter(|_| !self.spent.load(Ordering::Relaxed));
         action.map_or(libc::SIG_DFL, |action| action.sa_sigaction)
     }
 
-    /// Calls its function, if it is one, as the kernel would.
+    /// Calls the previous handler as the kernel would, with its mask and flags. Does nothing for
+    /// `SIG_DFL` and `SIG_IGN`.
     ///
     /// # Safety
-    /// - **arguments**: those of a signal handler.
+    /// - **arguments**: those that the kernel passed to a signal handler.
     pub(crate) unsafe fn call(
         &self,
         signal: i32,
@@ -62,12 +66,12 @@ impl PreviousHandler {
         }
         if before.sa_flags & libc::SA_SIGINFO != 0 {
             type Handler = unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
-            // SAFETY: SA_SIGINFO: whoever installed it gave a function of this type.
+            // SAFETY: `SA_SIGINFO` is set, so the handler is a function of this type.
             let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
             // SAFETY: arguments — promised by the caller.
             unsafe { handler(signal, info, context) };
         } else {
-            // SAFETY: without SA_SIGINFO it is a function of this type.
+            // SAFETY: `SA_SIGINFO` is not set, so the handler is a function of this type.
             let handler =
                 unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(i32)>(handler) };
             // SAFETY: arguments — promised by the caller.
@@ -77,12 +81,12 @@ impl PreviousHandler {
     }
 }
 
-/// Lets a signal through to this thread.
+/// Unblocks `signal` on the calling thread.
 pub(crate) fn unblock(signal: i32) {
     change_mask(libc::SIG_UNBLOCK, Some(&set_of(&[signal])));
 }
 
-/// A set of some signals.
+/// Returns the set of these signals.
 pub(crate) fn set_of(signals: &[i32]) -> libc::sigset_t {
     // SAFETY: all-zero is a valid set.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -93,19 +97,20 @@ pub(crate) fn set_of(signals: &[i32]) -> libc::sigset_t {
     set
 }
 
-/// Changes which signals this thread does not want. Returns which they were. By a bare system call: this is
-/// not the goroutine's wish, which `interpose` would take it for.
+/// Changes the calling thread's signal mask and returns the previous mask. Makes the system call
+/// directly: `interpose` would record a call of libc's function as a change by the goroutine.
 pub(crate) fn change_mask(how: i32, set: Option<&libc::sigset_t>) -> libc::sigset_t {
     let mut before = set_of(&[]);
     let set = set.map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: both sets are valid, and longer than the kernel's 8 bytes.
+    // SAFETY: `set` is null or valid, `before` is valid, and sets have at least the kernel's 8
+    // bytes.
     unsafe {
         libc::syscall(libc::SYS_rt_sigprocmask, how, set, &raw mut before, 8usize);
     }
     before
 }
 
-/// What the kernel reads of a set.
+/// Returns the 64 bits of a set that the kernel reads.
 pub(crate) fn signals_of(set: &libc::sigset_t) -> u64 {
     // SAFETY: a set begins with the kernel's 64 bits.
     unsafe { std::ptr::from_ref(set).cast::<u64>().read() }

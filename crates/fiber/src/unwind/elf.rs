@@ -1,8 +1,8 @@
-//! What a library tells of itself in memory: its build id, and the functions that others may call.
+//! Reads a loaded module's ELF data in memory: its build id and the functions that it exports.
 
 use std::ops::Range;
 
-/// The functions that a module lets others call: copies of its tables.
+/// Functions that a module exports: copies of its symbol table and the table of names.
 #[derive(Debug, Default)]
 pub(super) struct Exports {
     symbols: Vec<u8>,
@@ -22,13 +22,16 @@ pub(super) struct Loaded<'a> {
 }
 
 impl<'a> Loaded<'a> {
+    /// Creates a reader for the module at `base`.
+    ///
     /// # Safety
-    /// - **mapped**: what the headers describe is in memory while this lives, from `base` on.
+    /// - **mapped**: the segments in `headers` are mapped, relative to `base`, while this value
+    ///   exists.
     pub(super) unsafe fn new(base: usize, headers: &'a [libc::Elf64_Phdr]) -> Loaded<'a> {
         Loaded { base, headers }
     }
 
-    /// Its build id.
+    /// Returns the module's build id.
     pub(super) fn id(&self) -> Option<&'a [u8]> {
         let notes = self.headers.iter().filter(|header| header.p_type == libc::PT_NOTE);
         let mut notes = notes.filter_map(|notes| {
@@ -38,7 +41,7 @@ impl<'a> Loaded<'a> {
         notes.next()
     }
 
-    /// What it lets others call.
+    /// Returns the functions that the module exports.
     pub(super) fn exports(&self) -> Option<Exports> {
         const STRTAB: u64 = 5;
         const SYMTAB: u64 = 6;
@@ -51,7 +54,8 @@ impl<'a> Loaded<'a> {
             let entry = entries.iter().find(|entry| u64_at(&entry[..], 0) == Some(tag))?;
             u64_at(entry, 8).map(|value| value as usize)
         };
-        // The loader has put addresses there; not everywhere, and not every loader.
+        // Most loaders replace the offsets in this section by addresses. Some loaders do not, or
+        // not in every module.
         let table = |tag| {
             let at = value(tag)?;
             self.bytes(if at < self.base { self.base + at } else { at })
@@ -62,7 +66,7 @@ impl<'a> Loaded<'a> {
         Some(Exports { symbols: symbols.to_vec(), names: names.to_vec() })
     }
 
-    /// What is in memory from an address on, up to the end of the part it is in.
+    /// Returns the memory from `at` to the end of its segment.
     fn bytes(&self, at: usize) -> Option<&'a [u8]> {
         let is_readable = |header: &&libc::Elf64_Phdr| {
             header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_R != 0
@@ -73,15 +77,15 @@ impl<'a> Loaded<'a> {
         };
         let mut parts = self.headers.iter().filter(is_readable).map(range);
         let part = parts.find(|part| part.contains(&at))?;
-        // SAFETY: mapped — promised to `new`.
+        // SAFETY: mapped — promised by the caller of `new`.
         Some(unsafe { std::slice::from_raw_parts(at as *const u8, part.end - at) })
     }
 }
 
-/// The size of a symbol.
+/// Size of an entry in the symbol table, in bytes.
 const SYMBOL: usize = 24;
 
-/// How many symbols there are, by the table that they are looked up with: nothing else tells.
+/// Returns the number of symbols, derived from the GNU hash table. No other table records it.
 fn count(hash: &[u8]) -> Option<usize> {
     let word = |at: usize| Some(u32::from_le_bytes(*hash.get(at..)?.first_chunk()?) as usize);
     let (buckets, first, filter) = (word(0)?, word(4)?, word(8)?);
@@ -94,15 +98,16 @@ fn count(hash: &[u8]) -> Option<usize> {
     if last < first {
         return Some(first);
     }
-    // The last of a chain is odd.
+    // The last entry of a hash chain is odd.
     while word(chains_at + (last - first) * 4)? & 1 == 0 {
         last += 1;
     }
     Some(last + 1)
 }
 
-/// The name of the function that an address is in, by a table of symbols and their names as ELF has them. Of several
-/// names the plainest: `read`, not `__libc_read`.
+/// Returns the name of the function that contains `address`, from an ELF symbol table and its table
+/// of names. Of several names, returns the one with the fewest leading underscores: `read`, not
+/// `__libc_read`.
 pub fn function_at<'a>(symbols: &[u8], names: &'a [u8], address: u64) -> Option<&'a [u8]> {
     const FUNCTION: u8 = 2;
     let is_there = |symbol: &&[u8; SYMBOL]| {
@@ -121,7 +126,7 @@ pub fn function_at<'a>(symbols: &[u8], names: &'a [u8], address: u64) -> Option<
     found.min_by_key(|name| name.iter().take_while(|&&byte| byte == b'_').count())
 }
 
-/// The build id that is among notes as ELF has them.
+/// Returns the build id contained in ELF notes.
 pub fn build_id_of_notes(mut notes: &[u8]) -> Option<&[u8]> {
     const BUILD_ID: u32 = 3;
     const OWNER: &[u8] = b"GNU\0";

@@ -1,25 +1,32 @@
-//! How large a frame is, by the code of its function: for frames whose address is in the frame pointer, where
-//! that is not known, as in a thread that is blocked in the kernel.
+//! Computes the size of a frame from the code of its function. Needed for frames whose address
+//! (DWARF's CFA) is relative to the frame pointer, if the frame pointer is not known, as in a
+//! thread that is blocked in the kernel.
 //!
-//! **The rule.** From the function's beginning on, every way through its code is followed, and for each
-//! instruction it is kept how far the stack pointer is from the frame's address, and what was pushed. That is
-//! known only if
+//! **The rule.** The analysis follows every path through the code, from the start of the function.
+//! For each instruction it records how far the stack pointer is from the frame's address, and which
+//! registers were pushed. The result is known only if
 //!
-//! - the tables have an entry that begins where nothing is pushed yet: not the second half of a function that is in
-//!   two pieces;
-//! - every instruction of the function is known ([`decode`]), whether a way leads there or not, and none moves the
-//!   stack pointer by what only a run can tell (`alloca`, alignment): then nothing that runs unseen, as what a
-//!   table of jumps leads to, can bring another distance to a place that is seen;
-//! - ways that meet agree: if they do not, nothing is known there, nor after it;
-//! - a way that contradicts the tables at some instruction is none: a function that never returns was called before;
-//! - the instruction that is asked for is a call, or one of the system, that ends exactly there; the tables say
-//!   that the frame pointer was set by then, and for each register that was saved, where: there it was pushed.
+//! - the function's entry in the unwind tables starts where nothing has been pushed: it is not the
+//!   second half of a function that is in two pieces;
+//! - every instruction of the function is known ([`decode`]), whether a path reaches it or not, and
+//!   none moves the stack pointer by an amount that is known only at run time (`alloca`,
+//!   alignment). Code that no path reaches, such as the targets of a jump table, can then not bring
+//!   another distance to an instruction that a path reaches;
+//! - paths that meet agree. If they do not, nothing is known at that instruction or after it;
+//! - a path that contradicts the tables at some instruction is dropped: it continues after a call
+//!   of a function that never returns;
+//! - the instruction in question is a call or a system call that ends exactly at the given address.
+//!   There the tables must agree with the recorded distance, and each register that they list as
+//!   saved must have been pushed at the place that they state.
 //!
-//! **Then it must be true.** What should be the return address follows a call, in code that is taken apart from its
-//! function's beginning. If that call tells whom it calls, it is this function; or one that does nothing else than
-//! jump here (the linker's), or jumps here at its end, with its frame gone. A call by a register or through an
-//! object does not tell, and is believed: the distance is no guess. And if the caller has its frame's address in
-//! the frame pointer, what was saved of that lies on the stack, above.
+//! **The check.** The result must also fit the contents of the stack. The word where the return
+//! address should be must follow a call, in code that is decoded from the start of its function. If
+//! the call instruction contains its target, the target must be this function, or code that only
+//! jumps here (made by the linker), or a function that jumps here at its end, after removing its
+//! frame. A call through a register, or through memory that a register points to, does not contain
+//! its target and is accepted, because the distance is not a guess. If the caller's frame address
+//! is relative to the frame pointer too, the saved frame pointer must point to the stack, at or
+//! above this frame's address.
 
 use super::tables::{Module, Tables};
 use crate::arch::{Effect, FP, Instruction, PC, SP, Target, decode};
@@ -28,31 +35,31 @@ use gimli::{CfaRule, RegisterRule, UnwindContext};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// Longer functions are left alone.
+/// Size in bytes of the longest function that is analyzed.
 const MAX_FUNCTION_BYTES: usize = 1 << 20;
 
-/// So many functions are looked at, at most, to see whether one jumps to another.
+/// Largest number of functions that [`Code::reaches`] follows from jump to jump.
 const MAX_FUNCTIONS_FOLLOWED: usize = 16;
 
 const WORD: usize = size_of::<usize>();
 
-/// A function: where it is, and what the tables say about its frame, from place to place.
+/// A function: its address range, and what the unwind tables state about its frame.
 #[derive(Clone, Debug)]
 struct Function {
     range: Range<usize>,
     rows: Vec<Row>,
 }
 
-/// What the tables say about a piece of code.
+/// What the unwind tables state about a range of code.
 #[derive(Clone, Debug)]
 struct Row {
     range: Range<usize>,
     base: CfaBase,
-    /// Where registers are saved, below the frame's address.
+    /// Saved registers: DWARF number, and distance below the frame's address.
     saved: Vec<(u16, usize)>,
 }
 
-/// Where the frame's address is: so far from a register.
+/// How the frame's address is computed: a register plus an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CfaBase {
     Stack(usize),
@@ -60,26 +67,28 @@ enum CfaBase {
     Other,
 }
 
-/// What is known of the stack before an instruction. Depths are from the frame's address down.
+/// State of the stack before an instruction. Depths are distances in bytes below the frame's
+/// address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StackState {
-    /// The stack pointer's.
+    /// Depth of the stack pointer.
     depth: usize,
-    /// The frame pointer's, once it was set.
+    /// Depth of the frame pointer, once it has been set.
     frame: Option<usize>,
-    /// The registers that were pushed, and where.
+    /// Pushed registers: DWARF number, and depth.
     pushed: Vec<(u16, usize)>,
 }
 
-/// All ways through a function.
+/// The paths through a function.
 #[derive(Debug)]
 struct Paths {
     instructions: BTreeMap<usize, Instruction>,
-    /// Before each instruction that a way leads to. `None`: ways that do not agree, or the stack pointer was lost.
+    /// State before each instruction that a path reaches. `None` if paths do not agree, or if the
+    /// stack pointer is not known.
     stacks: BTreeMap<usize, Option<StackState>>,
 }
 
-/// Reads the code that is loaded.
+/// Access to the loaded code, to its unwind tables and to results found before.
 #[derive(Debug)]
 pub(super) struct Code<'a> {
     pub(super) tables: &'a Tables,
@@ -87,19 +96,20 @@ pub(super) struct Code<'a> {
     pub(super) frame_cache: &'a mut FrameCache,
 }
 
-/// What was found before: taking functions apart takes long.
+/// Cache of results, because decoding functions takes long.
 #[derive(Debug, Default)]
 pub(super) struct FrameCache {
-    /// How large frames are, by where they go on.
+    /// Sizes of frames, by the address where their code resumes. `None` if the size is not known.
     depths: HashMap<usize, Option<usize>>,
-    /// Where a caller has its frame's address, by where it goes on and where who was called begins. `None`: that one
-    /// was not called there.
+    /// How a caller's frame address is computed, by the return address and the start of the called
+    /// function. `None` if that function was not called there.
     callers: HashMap<(usize, usize), Option<CfaBase>>,
 }
 
 impl Code<'_> {
-    /// How far the address of a frame is above its stack pointer: at a call that returns to `pc`, or at a call of the
-    /// system before it.
+    /// Returns how far the frame's address is above the stack pointer: at the call that returns to
+    /// `pc` or, if `system`, at the system call before `pc`. Returns `None` if that is not known
+    /// for certain.
     pub(super) fn depth(&mut self, pc: usize, system: bool) -> Option<usize> {
         if let Some(&depth) = self.frame_cache.depths.get(&pc) {
             return depth;
@@ -114,8 +124,9 @@ impl Code<'_> {
         function.depth(&function.paths(&code(&function.range)?)?, pc, system)
     }
 
-    /// Looks whether `frame` can be the address of a frame of the function that begins at `start`, with the frame
-    /// pointer of its caller saved at `saved`. `None`: it cannot.
+    /// Checks whether `frame` can be the frame address of the function that starts at `start`. The
+    /// function has saved its caller's frame pointer at `saved`. Returns `None` if `frame` cannot
+    /// be right.
     pub(super) fn check(
         &mut self,
         frame: usize,
@@ -141,7 +152,8 @@ impl Code<'_> {
         }
     }
 
-    /// Where the function that goes on at `back` has its frame's address. `None`: it has not called who begins at
+    /// Returns how the frame address is computed in the function that contains the return address
+    /// `back`. Returns `None` if the call before `back` did not call the function that starts at
     /// `start`.
     fn caller(&mut self, back: usize, start: usize) -> Option<CfaBase> {
         let caller = self.function(back.checked_sub(1)?)?;
@@ -154,8 +166,8 @@ impl Code<'_> {
         Some(caller.row(back - 1)?.base)
     }
 
-    /// Whether who is called at `from` is at `to`, with nothing on the stack, sooner or later. `left`: so many may be
-    /// looked at.
+    /// Returns whether a call of `from` arrives at `to` through jumps, with nothing left on the
+    /// stack. `left` is the number of functions that may still be followed.
     fn reaches(&mut self, from: usize, to: usize, left: &mut usize) -> bool {
         if from == to || *left == 0 {
             return from == to;
@@ -173,7 +185,7 @@ impl Code<'_> {
         exits.contains(&to) || exits.into_iter().any(|exit| self.reaches(exit, to, left))
     }
 
-    /// Where code leads that is nothing but a jump, as the linker makes it.
+    /// Returns the target of code that consists of one jump, such as a stub made by the linker.
     fn jump_target(&self, from: usize) -> Option<usize> {
         const LANDING: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
         self.tables.module(from)?;
@@ -196,7 +208,7 @@ impl Code<'_> {
 }
 
 impl Function {
-    /// The function that an address is in.
+    /// Returns the function that contains the address `at`.
     fn at(module: &Module, at: usize, context: &mut UnwindContext<usize>) -> Option<Function> {
         let (bases, frames) = (module.bases(), module.frames());
         let entry = module.entry(at)?;
@@ -227,12 +239,13 @@ impl Function {
         self.rows.iter().find(|row| row.range.contains(&at))
     }
 
-    /// Follows every way through its code. `None`: something in it is not known.
+    /// Follows every path through the function. Returns `None` if some instruction is not known.
     fn paths(&self, code: &[u8]) -> Option<Paths> {
         self.paths_where(code, |at, stack| self.row(at).is_some_and(|row| row.fits(stack)))
     }
 
-    /// As [`Function::paths`], but for those that come to an instruction with a stack that cannot be.
+    /// Same as [`Function::paths`], but drops each path that reaches an instruction in a state for
+    /// which `can_be` returns `false`.
     fn paths_where(
         &self,
         code: &[u8],
@@ -256,7 +269,7 @@ impl Function {
                 None => stack,
             };
             ways.stacks.insert(at, stack.clone());
-            // No instruction begins there: what was taken for code is none, or the other way round.
+            // If no instruction starts there, data was decoded as code, or code as data.
             let instruction = *ways.instructions.get(&at)?;
             let end = at + instruction.length;
             let (goes_on, jump) = match instruction.effect {
@@ -269,14 +282,16 @@ impl Function {
             let after = stack.and_then(|stack| stack.after(instruction.effect));
             let jump = jump.and_then(|far| end.checked_add_signed(far as isize));
             let next = goes_on.then_some(end).into_iter().chain(jump);
-            // What is outside is another function, or a piece of this one that is not looked at.
+            // Addresses outside belong to another function, or to a piece of this one that is not
+            // analyzed.
             open.extend(next.filter(|at| self.range.contains(at)).map(|at| (at, after.clone())));
         }
         Some(ways)
     }
 
-    /// How far the frame's address is above the stack pointer, at the call that returns to `pc`; or at the call
-    /// of the system before it.
+    /// Returns how far the frame's address is above the stack pointer: at the call that returns to
+    /// `pc` or, if `system`, at the system call before `pc`. Returns `None` if that is not known
+    /// for certain.
     fn depth(&self, ways: &Paths, pc: usize, system: bool) -> Option<usize> {
         let (&at, instruction) = ways.instructions.range(..pc).next_back()?;
         let is_call = match instruction.effect {
@@ -291,7 +306,7 @@ impl Function {
         (is_there && is_saved && row.fits(stack)).then_some(stack.depth)
     }
 
-    /// Where it jumps to with its frame gone.
+    /// Returns the addresses outside the function to which it jumps after removing its frame.
     fn exits(&self, ways: &Paths) -> Vec<usize> {
         let is_gone =
             |stack: &Option<StackState>| stack.as_ref().is_some_and(|stack| stack.depth == WORD);
@@ -320,8 +335,8 @@ impl CfaBase {
 }
 
 impl Row {
-    /// Whether the frame is where the code has it. Saved registers are another matter: at the end of a function they
-    /// are popped before the tables say so.
+    /// Returns whether the tables agree with `stack` on the frame's address. Saved registers are
+    /// not compared: at the end of a function they are popped before the tables record it.
     fn fits(&self, stack: &StackState) -> bool {
         match self.base {
             CfaBase::Stack(depth) => depth == stack.depth,
@@ -332,7 +347,7 @@ impl Row {
 }
 
 impl StackState {
-    /// After an instruction. `None`: nothing is known.
+    /// Returns the state after an instruction, or `None` if it is not known.
     fn after(mut self, what: Effect) -> Option<StackState> {
         match what {
             Effect::Push(register) => {
@@ -358,12 +373,13 @@ impl StackState {
             | Effect::Stop => {}
         }
         self.pushed.retain(|&(_, at)| at <= self.depth);
-        // The return address is nobody's to take.
+        // A function never pops its own return address.
         (self.depth >= WORD).then_some(self)
     }
 }
 
-/// All instructions of code that is at `start`, one after the other.
+/// Decodes all instructions of `code`, which is at address `start`. Returns `None` if an
+/// instruction is not known or makes the stack pointer unknown.
 fn decode_all(start: usize, code: &[u8]) -> Option<BTreeMap<usize, Instruction>> {
     let mut instructions = BTreeMap::new();
     let mut at = 0;
@@ -375,7 +391,8 @@ fn decode_all(start: usize, code: &[u8]) -> Option<BTreeMap<usize, Instruction>>
     Some(instructions)
 }
 
-/// Whom the call tells that ends at the end of `code`, a function from its beginning on. `None`: there is no call.
+/// Returns the target of the call that ends at the end of `code`. `code` begins at the start of a
+/// function. Returns `None` if the last instruction is not a call.
 fn last_call(code: &[u8]) -> Option<Target> {
     let mut at = 0;
     let mut last = None;
@@ -390,7 +407,8 @@ fn last_call(code: &[u8]) -> Option<Target> {
     }
 }
 
-/// The address that a call or jump leads to which ends at `end`, if it tells.
+/// Returns the address of a call's or jump's target, or `None` if the target is unknown. The
+/// instruction ends at `end`.
 fn target_address(target: Target, end: usize) -> Option<usize> {
     match target {
         Target::Code(far) => end.checked_add_signed(far as isize),
@@ -399,7 +417,8 @@ fn target_address(target: Target, end: usize) -> Option<usize> {
     }
 }
 
-/// What is in memory there, all of it: the kernel says whether it can be read.
+/// Returns the bytes in `range`, or `None` if not all of them are readable. The kernel copies them,
+/// so unreadable memory does not fault.
 fn code(range: &Range<usize>) -> Option<Vec<u8>> {
     let mut code = vec![0; range.len()];
     (memory::copy(range.start, &mut code) == code.len()).then_some(code)

@@ -1,4 +1,5 @@
-//! Functions as bytes, those that must be refused too; and all functions of this program.
+//! Tests of the frame size analysis: functions given as bytes, including some that must be refused,
+//! and all functions of this program.
 
 use super::*;
 use crate::arch::{Registers, capture_registers};
@@ -20,11 +21,11 @@ const SUB_40: &[u8] = &[0x48, 0x83, 0xec, 0x28];
 const PUSH_1: &[u8] = &[0x6a, 1];
 const CALL: &[u8] = &[0xe8, 0, 0, 0, 0];
 const RET: &[u8] = &[0xc3];
-/// Over two bytes.
+/// Jumps over two bytes.
 const JE_2: &[u8] = &[0x74, 2];
 const SYSCALL: &[u8] = &[0x0f, 0x05];
 
-/// The usual beginning: its frame is 72 bytes.
+/// The usual start of a function. Its frame has 72 bytes.
 const BEGIN: &[&[u8]] = &[PUSH_RBP, SET_FRAME, PUSH_R15, PUSH_RBX, SUB_40];
 const SIZE: usize = 72;
 
@@ -32,7 +33,7 @@ fn begin_and(rest: &[&[u8]]) -> Vec<u8> {
     [BEGIN, rest].concat().concat()
 }
 
-/// As the tables have it, for code that begins with `push rbp; mov rbp, rsp`.
+/// Returns a function with the unwind tables of code that begins with `push rbp; mov rbp, rsp`.
 fn function(code: &[u8], saved: &[(u16, usize)]) -> Function {
     let rows = vec![
         Row { range: START..START + 1, base: CfaBase::Stack(8), saved: Vec::new() },
@@ -46,7 +47,7 @@ fn function(code: &[u8], saved: &[(u16, usize)]) -> Function {
     Function { range: START..START + code.len(), rows }
 }
 
-/// At the first call of the kind.
+/// Returns the depth at the first `call` in `code`.
 fn depth_of(function: &Function, code: &[u8], call: &[u8]) -> Option<usize> {
     let at = code.windows(call.len()).position(|bytes| bytes == call).unwrap();
     function.depth(&function.paths(code)?, START + at + call.len(), call == SYSCALL)
@@ -59,46 +60,46 @@ fn depth(code: &[u8]) -> Option<usize> {
 }
 
 #[test]
-fn the_size_of_a_frame_is_in_the_code() {
+fn the_size_of_a_frame_is_computed_from_the_code() {
     assert_eq!(depth(&begin_and(&[CALL, RET])), Some(SIZE));
     assert_eq!(depth(&begin_and(&[CALL])), Some(SIZE), "one that never returns");
     assert_eq!(depth(&begin_and(&[JE_2, PUSH_R15, CALL])), None, "pushed, or not");
     assert_eq!(depth(&begin_and(&[JE_2, &[0x66, 0x90], CALL])), Some(SIZE), "two ways");
     // A loop around the call.
     assert_eq!(depth(&begin_and(&[CALL, &[0x75, 0xf9], RET])), Some(SIZE));
-    // Arguments on the stack count, and are gone later.
+    // Arguments on the stack count until they are removed.
     assert_eq!(depth(&begin_and(&[PUSH_1, CALL])), Some(SIZE + 8));
     assert_eq!(depth(&begin_and(&[PUSH_1, &[0x48, 0x83, 0xc4, 8], CALL])), Some(SIZE));
     let other = begin_and(&[SYSCALL, RET]);
     assert_eq!(depth_of(&function(&other, &SAVED), &other, SYSCALL), Some(SIZE));
-    // A page that is touched on the way.
+    // A stack probe, which touches the new page.
     let probe: &[u8] = &[0x48, 0x81, 0xec, 0, 0x10, 0, 0, 0x48, 0xc7, 0x04, 0x24, 0, 0, 0, 0];
     assert_eq!(depth(&begin_and(&[probe, CALL])), Some(SIZE + 4096));
 }
 
 #[test]
-fn what_only_a_run_can_tell_is_refused() {
+fn a_frame_size_that_depends_on_run_time_values_is_refused() {
     let align: &[u8] = &[0x48, 0x83, 0xe4, 0xe0];
     let alloca: &[u8] = &[0x48, 0x29, 0xc4];
     assert_eq!(depth(&begin_and(&[align, CALL])), None);
     assert_eq!(depth(&begin_and(&[alloca, CALL])), None);
     assert_eq!(depth(&begin_and(&[CALL, alloca, CALL])), None, "it may be a loop");
     assert_eq!(depth(&begin_and(&[CALL, RET, alloca, RET])), None, "where no way is seen to lead");
-    // A loop that moves it.
+    // A loop that moves the stack pointer.
     assert_eq!(depth(&begin_and(&[PUSH_1, &[0x75, 0xfc], CALL])), None);
-    // By the frame pointer: what is below may be anything.
+    // The stack pointer is restored from the frame pointer: the distance is not known afterwards.
     assert_eq!(depth(&begin_and(&[&[0x48, 0x8d, 0x65, 0xe0], CALL])), None);
 }
 
 #[test]
-fn code_that_is_not_understood_is_refused() {
+fn code_that_the_analysis_cannot_follow_is_refused() {
     assert_eq!(depth(&begin_and(&[&[0x06], CALL])), None);
     assert_eq!(depth(&begin_and(&[CALL, RET, &[0x06]])), None);
-    // Into the middle of an instruction.
+    // A jump into the middle of an instruction.
     assert_eq!(depth(&begin_and(&[&[0x74, 1], SUB_40, CALL])), None);
-    // Only what a table of jumps says leads to the call.
+    // Only a jump table could lead to the call.
     assert_eq!(depth(&begin_and(&[&[0xff, 0xe0], CALL])), None);
-    // No call ends there.
+    // No call ends at these addresses.
     let code = begin_and(&[CALL, &[0x90], RET]);
     let function = function(&code, &SAVED);
     let ways = function.paths(&code).unwrap();
@@ -110,7 +111,7 @@ fn code_that_is_not_understood_is_refused() {
 }
 
 #[test]
-fn code_and_tables_must_say_the_same() {
+fn code_that_contradicts_its_unwind_tables_is_refused() {
     let code = begin_and(&[CALL, RET]);
     for saved in [
         [(FP, 16), (R15, 24), (RBX, 40)].as_slice(),
@@ -119,11 +120,11 @@ fn code_and_tables_must_say_the_same() {
     ] {
         assert_eq!(depth_of(&function(&code, saved), &code, CALL), None, "{saved:?}");
     }
-    // The second half of a function, that begins with the frame of the first.
+    // The second half of a function, which begins with the frame of the first half.
     let mut half = function(&code, &SAVED);
     half.rows[0].base = CfaBase::Frame(16);
     assert_eq!(depth_of(&half, &code, CALL), None);
-    // The frame is by another register there, or elsewhere than the code has it.
+    // The tables compute the frame's address from another register, or not as the code does.
     for base in [CfaBase::Other, CfaBase::Frame(24), CfaBase::Stack(16)] {
         let mut other = function(&code, &SAVED);
         other.rows[2].base = base;
@@ -132,8 +133,8 @@ fn code_and_tables_must_say_the_same() {
 }
 
 #[test]
-fn after_a_call_that_never_returns_there_may_be_anything() {
-    // The first call does not return; what follows it belongs to a part that has not begun its frame.
+fn the_depth_after_a_call_that_never_returns_is_unknown() {
+    // The first call does not return. The code after it belongs to a part that has no frame yet.
     let code = [PUSH_1, CALL, PUSH_RBP, SET_FRAME, CALL].concat();
     let (first, second) = (START + 7, START + code.len());
     let row = |range, base| Row { range, base, saved: Vec::new() };
@@ -151,7 +152,7 @@ fn after_a_call_that_never_returns_there_may_be_anything() {
 }
 
 #[test]
-fn a_function_ends_in_another_only_with_its_frame_gone() {
+fn a_jump_to_another_function_is_an_exit_only_if_the_frame_is_gone() {
     let jump: &[u8] = &[0xe9, 0, 1, 0, 0];
     let exits = |code: &[u8], base| {
         let range = START..START + code.len();
@@ -171,10 +172,10 @@ fn a_function_ends_in_another_only_with_its_frame_gone() {
     assert_eq!(exits(&[&[0xeb, 0], RET].concat(), None), [0; 0], "in itself");
 }
 
-/// Of code without a frame pointer the tables say everywhere how large the frame is, and so does the code: of
-/// everything that is loaded.
+/// For code without a frame pointer, the tables state the size of the frame at every instruction.
+/// The analysis must find the same size, in all code that is loaded.
 #[test]
-fn where_the_tables_say_how_large_a_frame_is_the_code_says_the_same() {
+fn computed_frame_sizes_match_the_unwind_tables_of_all_loaded_code() {
     let tables = Tables::now();
     let mut context = UnwindContext::new();
     let (mut same, mut functions) = (0, 0);
@@ -189,7 +190,8 @@ fn where_the_tables_say_how_large_a_frame_is_the_code_says_the_same() {
             let Some(function) = Function::at(module, start, &mut context) else { continue };
             let Some(code) = code(&function.range) else { continue };
             let Some(instructions) = decode_all(start, &code) else { continue };
-            // After one that never returns there may be anything, and what fills the room up to it.
+            // The state after a call that never returns can be anything, also behind the padding
+            // after that call.
             let after_call = |at: usize| {
                 let mut before =
                     instructions.range(..at).rev().map(|(at, before)| (*at, before.effect));
@@ -213,12 +215,12 @@ fn where_the_tables_say_how_large_a_frame_is_the_code_says_the_same() {
     let different = different.into_inner();
     println!("{functions} functions, {same} instructions, {} not so", different.len());
     assert!(functions > 1000 && same > 100_000, "{functions}, {same}");
-    // Loops over pages, and functions of C's library whose tables are wrong.
+    // The exceptions are loops over pages, and functions of libc whose tables are wrong.
     assert!(different.len() * 10_000 < same, "{different:x?}");
 }
 
-/// Calls the first with the second, and writes where its return address is into the first word there: with a frame
-/// pointer.
+/// Calls `_then(_seen)` from a frame that uses the frame pointer. First stores the address of its
+/// return address in the first word of `_seen`.
 #[unsafe(naked)]
 extern "C" fn framed(_then: extern "C" fn(&mut Seen), _seen: &mut Seen) {
     naked_asm!(
@@ -245,7 +247,7 @@ extern "C" fn framed(_then: extern "C" fn(&mut Seen), _seen: &mut Seen) {
     )
 }
 
-/// As [`framed`], which it calls, with a frame pointer too.
+/// Calls [`framed`] from another frame that uses the frame pointer.
 #[unsafe(naked)]
 extern "C" fn framed_twice(_then: extern "C" fn(&mut Seen), _seen: &mut Seen) {
     naked_asm!(
@@ -264,13 +266,13 @@ extern "C" fn framed_twice(_then: extern "C" fn(&mut Seen), _seen: &mut Seen) {
     )
 }
 
-/// As [`framed`], to which it jumps.
+/// Jumps to [`framed`].
 #[unsafe(naked)]
 extern "C" fn jumps(_then: extern "C" fn(&mut Seen), _seen: &mut Seen) {
     naked_asm!(".cfi_startproc", "jmp {framed}", ".cfi_endproc", framed = sym framed)
 }
 
-/// As [`jumps`], after something else.
+/// Jumps to [`jumps`] after pushing and popping a word.
 #[unsafe(naked)]
 extern "C" fn ends(_then: extern "C" fn(&mut Seen), _seen: &mut Seen) {
     naked_asm!(
@@ -285,37 +287,42 @@ extern "C" fn ends(_then: extern "C" fn(&mut Seen), _seen: &mut Seen) {
     )
 }
 
-/// What a walk found whose frame pointer was not known, and one that knew all.
+/// Results of two walks: one without the frame pointer, and one with all registers.
 #[repr(C)]
 #[derive(Debug, Default)]
 struct Seen {
-    /// Where the return address of [`framed`] is.
+    /// Address of the return address of [`framed`].
     back: usize,
-    /// In memory there is not what there is, but this.
+    /// A word that the walk without the frame pointer reads instead of the real one: distance from
+    /// `back` in bytes, and value.
     instead: Option<(isize, usize)>,
+    /// Code addresses that the walk without the frame pointer found.
     found: Vec<usize>,
+    /// Code addresses that the walk with all registers found.
     all: Vec<usize>,
+    /// How the walk without the frame pointer ended.
     end: Option<End>,
 }
 
 extern "C" fn looks(seen: &mut Seen) {
     let mut start = Registers::default();
-    // SAFETY: to — a local.
+    // SAFETY: to — a local variable.
     unsafe { capture_registers(&raw mut start) };
-    // SAFETY: the tables lead to words of frames that are there.
+    // SAFETY: the tables lead only to words of live frames.
     let read = |address: usize| Some(unsafe { (address as *const usize).read_unaligned() });
     let mut frames = Vec::new();
     Walker::new().walk(&start, false, read, |frame| {
         frames.push(frame);
         true
     });
-    // From whoever called this on: this function may keep the frame pointer, and then it is known.
-    let [_, caller, ..] = frames[..] else { unreachable!("it was called") };
+    // The walk below begins at the caller: this function may save the frame pointer, and a walk
+    // from here would find it.
+    let [_, caller, ..] = frames[..] else { unreachable!("this function has a caller") };
     seen.all = frames[1..].iter().map(|frame| frame.at).collect();
     let back = seen.back;
     let changed = |address: usize| match seen.instead {
         Some((at, word)) if address == back.wrapping_add_signed(at) => Some(word),
-        // Other memory is not the stack's.
+        // Memory elsewhere does not belong to the stack.
         _ if address.abs_diff(back) >= 1 << 14 => None,
         _ => read(address),
     };
@@ -328,7 +335,8 @@ extern "C" fn looks(seen: &mut Seen) {
 
 type Way = extern "C" fn(extern "C" fn(&mut Seen), &mut Seen);
 
-/// Seen from [`framed`], which is called as this says; but for a word of memory, so far from its return address.
+/// Runs `call`, which must run [`looks`] through [`framed`], and returns what `looks` found.
+/// `instead` becomes [`Seen::instead`].
 #[inline(never)]
 fn seen(call: impl Fn(&mut Seen), instead: Option<(isize, usize)>) -> Seen {
     let mut seen = Seen { instead, ..Seen::default() };
@@ -337,7 +345,7 @@ fn seen(call: impl Fn(&mut Seen), instead: Option<(isize, usize)>) -> Seen {
 }
 
 #[test]
-fn a_walk_without_the_frame_pointer_finds_the_same() {
+fn a_walk_without_the_frame_pointer_finds_the_same_frames() {
     let calls: [&dyn Fn(&mut Seen); 5] = [
         &|seen| framed(looks, seen),
         &|seen| framed_twice(looks, seen),
@@ -353,17 +361,17 @@ fn a_walk_without_the_frame_pointer_finds_the_same() {
     }
 }
 
-/// Where a call of another function returns to.
+/// Returns the address that a call in another function returns to.
 #[inline(never)]
 fn elsewhere() -> usize {
     let mut registers = Registers::default();
-    // SAFETY: to — a local.
+    // SAFETY: to — a local variable.
     unsafe { capture_registers(&raw mut registers) };
     registers.pc
 }
 
 #[test]
-fn a_frame_that_cannot_be_is_not_shown() {
+fn a_walk_ends_before_an_impossible_frame() {
     let call = |seen: &mut Seen| framed(looks, seen);
     let good = seen(call, None);
     let inside = framed as Way as usize;
@@ -376,7 +384,7 @@ fn a_frame_that_cannot_be_is_not_shown() {
         assert_eq!(seen.end, Some(End::Broken), "{word:#x}");
         assert_eq!(seen.found, seen.all[..=at], "{word:#x}");
     }
-    // Its caller's frame, where that is by the frame pointer.
+    // Wrong values of the saved frame pointer, where the caller's frame address is relative to it.
     let call = |seen: &mut Seen| framed_twice(looks, seen);
     let good = seen(call, None);
     for word in [0, 8, good.back - 64, inside] {

@@ -1,4 +1,5 @@
-//! Walking the frames of code that does not run: by the unwind tables that every program has, stripped or not.
+//! Stack walks: finds the frames of code that is not running, using the unwind tables that every
+//! program has, stripped or not.
 
 mod elf;
 mod frame_size;
@@ -10,19 +11,20 @@ use crate::arch::{SAVED_WORDS, SavedContext, registers_of_context};
 pub use elf::{build_id_of_notes, function_at};
 pub use walker::{End, Frame, Module, Walker};
 
-/// Calls `each` with the return addresses of a parked context, from where it left off to its first
-/// frame, until `each` says false. Nothing is written to its stack; any thread may do this.
+/// Calls `each` with the return addresses of a parked context, innermost frame first, until `each`
+/// returns `false`. Writes nothing to the context's stack. Any thread may call this.
 ///
-/// An address points behind the call it belongs to: look up `address - 1`.
+/// A return address points behind its call instruction: look up `address - 1`.
 ///
 /// # Safety
-/// - **parked**: `saved` was filled by [`switch`](crate::arch::switch) or
-///   [`first_frame`](crate::arch::first_frame), its stack is alive, and nobody resumes it during the call.
+/// - **parked**: `saved` was filled in by [`switch`](crate::arch::switch) or
+///   [`first_frame`](crate::arch::first_frame), its stack is alive, and no thread resumes it during
+///   the call.
 pub unsafe fn walk(saved: &SavedContext, mut each: impl FnMut(usize) -> bool) {
-    // SAFETY: parked — the words of a saved context are there.
+    // SAFETY: parked — `saved.sp` points to the words of a saved context.
     let words = unsafe { &*(saved.sp as *const [usize; SAVED_WORDS]) };
     let start = registers_of_context(words, saved.sp);
-    // SAFETY: parked — the tables lead to words of its frames only.
+    // SAFETY: parked — the tables lead only to words of the context's frames.
     let read = |address: usize| Some(unsafe { (address as *const usize).read_unaligned() });
     Walker::new().walk(&start, false, read, |frame| each(frame.at + 1));
 }
@@ -33,7 +35,8 @@ mod tests {
     use crate::arch::{Registers, capture_registers};
     use std::hint::black_box;
 
-    /// What another unwinder says, from the caller of this on: where the code is, and its stack pointer.
+    /// Returns the frames that another unwinder finds, beginning with the caller of this function:
+    /// program counter and stack pointer.
     #[inline(never)]
     fn others() -> Vec<(usize, usize)> {
         let mut found = Vec::new();
@@ -54,10 +57,10 @@ mod tests {
             return result;
         }
         let mut start = Registers::default();
-        // SAFETY: to — a local.
+        // SAFETY: to — a local variable.
         unsafe { capture_registers(&raw mut start) };
         let mut ours = Vec::new();
-        // SAFETY: the tables lead to words of frames that are there.
+        // SAFETY: the tables lead only to words of live frames.
         let read = |address: usize| Some(unsafe { (address as *const usize).read_unaligned() });
         let end = Walker::new().walk(&start, false, read, |frame| {
             ours.push(frame);
@@ -67,10 +70,10 @@ mod tests {
     }
 
     #[test]
-    fn the_walk_finds_what_another_unwinder_finds() {
+    fn a_walk_finds_the_same_frames_as_another_unwinder() {
         let (ours, others, end) = both(20);
         assert_eq!(end, End::Complete);
-        // The innermost frame is the same, at two places.
+        // Both walks begin in the same frame, but at different program counters.
         let others = &others[others.len() + 1 - ours.len()..];
         assert!(ours.len() > 25);
         let found: Vec<_> = ours[1..].iter().map(|frame| (frame.pc, frame.sp)).collect();
@@ -80,9 +83,9 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_ends_where_something_is_not_known() {
+    fn a_walk_ends_at_unreadable_memory_and_at_unknown_code() {
         let mut start = Registers::default();
-        // SAFETY: to — a local.
+        // SAFETY: to — a local variable.
         unsafe { capture_registers(&raw mut start) };
         let mut walker = Walker::new();
         let mut count = 0;

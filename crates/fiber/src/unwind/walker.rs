@@ -1,8 +1,8 @@
-//! Walks over frames by the tables, on memory that the caller reads: a copy of a stack, as a rule.
+//! Stack walks by unwind tables, on memory that the caller reads: usually a copy of a stack.
 //!
-//! A register whose value is not known stays unknown, and a walk ends where it is needed: no frame is ever
-//! guessed. But a frame pointer that is needed is found, where the function's code tells for certain how large its
-//! frame is: see `code`.
+//! A register whose value is not known stays unknown, and the walk ends where it needs that value:
+//! the walker never guesses a frame. It can restore one register, the frame pointer, if the
+//! function's code determines the size of the frame for certain: see `frame_size`.
 
 use super::frame_size::{Code, FrameCache};
 use super::tables::{self, Bytes, Tables};
@@ -15,81 +15,84 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// No stack has more frames, unless it goes in circles.
+/// Largest number of frames in a walk. A walk that reaches it is in a loop.
 const MAX_FRAMES: usize = 1 << 20;
 
 const REGISTERS: usize = PC as usize + 1;
 
-/// The values of registers, as far as they are known.
+/// Values of the registers, by DWARF number. `None` if the value is not known.
 type RegisterValues = [Option<usize>; REGISTERS];
 
-/// What the tables say about code at some place.
+/// Unwind rules for one code address.
 #[derive(Clone, Debug)]
 struct Rules {
     cfa: Source,
-    /// Of each register in the frame that called; those that are not named keep their value.
+    /// Where to find each register of the calling frame. A callee-saved register that is not listed
+    /// keeps its value.
     registers: Vec<(u16, Source)>,
-    /// The code was interrupted there, it did not call.
+    /// Whether this is a signal frame: the calling frame was interrupted and did not make a call.
     is_signal: bool,
-    /// Where the function begins.
+    /// Start address of the function.
     start: usize,
 }
 
-/// Where a value is had from.
+/// Where a value comes from.
 #[derive(Clone, Copy, Debug)]
 enum Source {
-    /// Nowhere.
+    /// The value is not known.
     Unknown,
-    /// A register, and so much.
+    /// A register plus an offset.
     Register(u16, i64),
-    /// The frame's address and so much.
+    /// The frame's address plus an offset.
     Frame(i64),
-    /// What is in memory there.
+    /// The memory word at the frame's address plus an offset.
     AtFrame(i64),
-    /// What an expression says.
+    /// The result of a DWARF expression.
     Expression(UnwindExpression<usize>),
-    /// What is in memory where an expression says.
+    /// The memory word at the address that a DWARF expression yields.
     AtExpression(UnwindExpression<usize>),
 }
 
-/// A frame that a walk has come to.
+/// A frame that a walk has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// An address in the instruction that runs, or in the call: its last byte.
+    /// An address in the current instruction, or in the call instruction (its last byte).
     pub at: usize,
-    /// Where the code is, or will go on.
+    /// Program counter: the address where the code is, or where it will resume.
     pub pc: usize,
-    /// Its stack pointer there.
+    /// Stack pointer at `pc`.
     pub sp: usize,
-    /// Where the frame ends: the stack pointer before the function was called. 0: it is not known.
+    /// End of the frame: the stack pointer before the function was called. 0 if it is not known.
     pub fp: usize,
 }
 
-/// What is known of the program or library that has some code. It may be gone by now.
+/// The program or library that contains some code. It may have been unloaded since the walker was
+/// created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Module<'a> {
-    /// Its file; empty: the program.
+    /// Path of the file. Empty for the program itself.
     pub path: &'a Path,
-    /// How far from its beginning the code is: the address that its file has for it.
+    /// Distance of the code from the module's load address. This is the address of the code in the
+    /// file.
     pub offset: usize,
-    /// Its build id; empty: it has none.
+    /// Build id. Empty if the module has none.
     pub id: &'a [u8],
-    /// The function there, as the linker knows it, if others may call it.
+    /// Symbol name of the function that contains the code, if the module exports it.
     pub function: Option<&'a [u8]>,
 }
 
 /// How a walk ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// At the first frame.
+    /// The walk reached the outermost frame.
     Complete,
-    /// Whoever was told about frames said so.
+    /// The callback `each` returned `false`.
     Stopped,
-    /// Something is not known that the next step needs.
+    /// The next step needs a value that is not known.
     Broken,
 }
 
-/// See the top of this file. It learns: what the tables say about a place is read once.
+/// Walks stacks; see the top of this file. A walker reads the tables for each address only once.
 #[derive(Debug)]
 pub struct Walker {
     tables: Arc<Tables>,
@@ -105,7 +108,7 @@ impl Default for Walker {
 }
 
 impl Walker {
-    /// For the code that is loaded now.
+    /// Creates a walker for the code that is loaded now.
     pub fn new() -> Walker {
         Walker {
             tables: Tables::now(),
@@ -115,10 +118,11 @@ impl Walker {
         }
     }
 
-    /// Calls `each` with each frame, from the innermost on, until it says false.
+    /// Calls `each` with each frame, innermost first, until `each` returns `false`.
     ///
-    /// `exact`: the code is at the program counter; else it is where a call will return to. `read` gives a word
-    /// of memory, if it is known.
+    /// `exact` states whether the program counter of `start` is the current instruction. Otherwise
+    /// it is the address that a call will return to. `read` returns the word of memory at an
+    /// address, or `None` if the word is not known.
     pub fn walk(
         &mut self,
         start: &Registers,
@@ -134,7 +138,8 @@ impl Walker {
         self.walk_known(known, exact, &read, &mut each)
     }
 
-    /// As [`Walker::walk`], for code of which only these two registers are known.
+    /// Same as [`Walker::walk`], for code of which only the program counter and the stack pointer
+    /// are known. The program counter is the current instruction.
     pub fn walk_from_pc_and_sp(
         &mut self,
         pc: usize,
@@ -197,12 +202,13 @@ impl Walker {
         End::Broken
     }
 
-    /// Where the function begins that an address is in, which a walk has told.
+    /// Returns the start address of the function that contains `address`. `address` must be the
+    /// [`Frame::at`] of a frame that this walker has found, otherwise this returns `None`.
     pub fn function(&self, address: usize) -> Option<usize> {
         self.rules.get(&address)?.as_ref().map(|rules| rules.start)
     }
 
-    /// The program or library that has this code.
+    /// Returns the program or library that contains the code at `pc`.
     pub fn module(&self, pc: usize) -> Option<Module<'_>> {
         let module = self.tables.module(pc)?;
         let offset = pc - module.base;
@@ -245,7 +251,8 @@ fn source(register: u16, rule: &RegisterRule<usize>) -> Source {
     }
 }
 
-/// The frame pointer, where a frame's address comes from it, by the size of the frame.
+/// Computes the frame pointer from the size of the frame, if the frame's address is relative to the
+/// frame pointer. Returns `None` if the frame pointer cannot be determined for certain.
 fn frame_pointer(
     code: &mut Code<'_>,
     rules: &Rules,
@@ -263,8 +270,9 @@ fn frame_pointer(
     frame.checked_add_signed(-offset as isize)
 }
 
-/// From a frame to the one that called it: where the frame ends, and the caller's registers, if there is one.
-/// `None`: it is not known.
+/// Steps from a frame to its caller. Returns the end of the frame and the caller's registers, or no
+/// registers if the frame is the outermost one. Returns `None` if a value that the step needs is
+/// not known.
 fn step(
     module: &tables::Module,
     rules: &Rules,
@@ -283,7 +291,7 @@ fn step(
     };
     let frame = value(rules.cfa, 0)?;
     let mut next = *known;
-    // What a callee need not keep is lost.
+    // Registers that a callee need not preserve are lost.
     for (number, known) in next.iter_mut().enumerate() {
         if !CALLEE_SAVED.contains(&(number as u16)) {
             *known = None;
@@ -298,7 +306,8 @@ fn step(
     Some((frame, (!rules.registers.iter().any(ends)).then_some(next)))
 }
 
-/// What an expression says, of which the frame's address is the first operand.
+/// Evaluates a DWARF expression whose first operand is the frame's address. Returns `None` if it
+/// needs a value that is not known.
 fn evaluate(
     module: &tables::Module,
     expression: UnwindExpression<usize>,

@@ -1,12 +1,14 @@
-//! Code that a signal interrupted goes on in a stub instead, on its own stack: it saves every register,
-//! calls the runtime, and goes back to where the code was. The code can be switched away there like any
-//! other, and resumed by another thread; the kernel's signal frame stays where it was made.
+//! Asynchronous preemption: a signal handler makes the interrupted code continue in a stub. The
+//! stub runs on the stack of the interrupted code. It saves every register, calls the runtime,
+//! restores the registers and resumes the code. During the call the code can be switched away like
+//! any other context, and another thread may resume it. The kernel's signal frame is not part of
+//! this: the handler has returned from it before the stub runs.
 //!
-//! What the stub leaves on the stack, from the interrupted stack pointer down:
+//! What the stub stores on the stack, from the interrupted stack pointer down:
 //!
 //! ```text
 //! sp - 128          the red zone, which the code may be using
-//! sp - 136          where it was
+//! sp - 136          address of the interrupted instruction
 //! sp - 144          flags
 //! sp - 152 ... 264  rax rcx rdx rbx rbp rsi rdi r8 ... r15
 //! below             vector and x87 state, 64-byte aligned
@@ -17,23 +19,26 @@ use super::switch::RED_ZONE_BYTES;
 use std::arch::{asm, naked_asm, x86_64::__cpuid_count};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// What XSAVE saves: x87, SSE, AVX and the three parts of AVX-512, where there are. 0: nothing can be saved.
+/// Bit mask of the state that the stub saves with XSAVE: x87, SSE, AVX and the three parts of
+/// AVX-512, as far as the system supports them. 0 if the stub cannot save the state.
 static XSAVE_FEATURES: AtomicU32 = AtomicU32::new(0);
 
-/// How many bytes that takes.
+/// Size of the XSAVE area for this state, in bytes.
 static XSAVE_AREA_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// What the stub calls, with preemption off; it returns with preemption on.
+/// Address of the function that the stub calls. The stub calls it with preemption off, and it
+/// returns with preemption on.
 static PREEMPT_CALL: AtomicUsize = AtomicUsize::new(0);
 
 const SUPPORTED_XSAVE_FEATURES: u64 = 0xe7;
 const AVX: u32 = 1 << 2;
-/// Protection keys are the thread's.
+/// Protection keys. They belong to the thread, so the stub does not save them.
 const XSAVE_PKRU: u64 = 1 << 9;
-/// x87 and SSE, and the header that follows.
+/// Size in bytes of the x87 and SSE state and of the XSAVE header that follows it.
 const XSAVE_LEGACY_BYTES: usize = 576;
 
-/// Finds out what there is to save. Called once, before the first [`redirect`].
+/// Makes the stub call `then`, and determines which state the stub must save. Called once, before
+/// the first [`redirect`].
 pub(crate) fn init_async_preempt(then: unsafe extern "C" fn()) {
     PREEMPT_CALL.store(then as usize, Ordering::Relaxed);
     const OSXSAVE: u32 = 1 << 27;
@@ -41,7 +46,7 @@ pub(crate) fn init_async_preempt(then: unsafe extern "C" fn()) {
         return;
     }
     let (low, high): (u32, u32);
-    // SAFETY: OSXSAVE says that it is there.
+    // SAFETY: OSXSAVE is set, so `xgetbv` is available.
     unsafe {
         asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack))
     };
@@ -56,18 +61,19 @@ pub(crate) fn init_async_preempt(then: unsafe extern "C" fn()) {
     XSAVE_FEATURES.store(parts as u32, Ordering::Relaxed);
 }
 
-/// How much stack the stub takes, beside what it calls; `None`: there is no such way.
+/// Returns how many bytes of stack the stub needs, in addition to the function that it calls.
+/// Returns `None` if asynchronous preemption is not supported on this system.
 pub(crate) fn async_preempt_frame_bytes() -> Option<usize> {
     (XSAVE_FEATURES.load(Ordering::Relaxed) != 0).then(|| {
-        // The picture above, and what aligning it takes.
+        // The picture at the top of this file, and up to 64 bytes of alignment.
         RED_ZONE_BYTES + 136 + 64 + XSAVE_AREA_BYTES.load(Ordering::Relaxed)
     })
 }
 
-/// Whether all that the interrupted code has in registers can be saved by the stub.
+/// Returns whether the stub can save all of the interrupted code's registers.
 ///
 /// # Safety
-/// - **context**: `context` is what the kernel passed to an `SA_SIGINFO` handler.
+/// - **context**: `context` is the context that the kernel passed to an `SA_SIGINFO` handler.
 pub(crate) unsafe fn can_be_saved(context: *const libc::c_void) -> bool {
     const MAGIC: u32 = 0x4650_5853;
     // SAFETY: context — promised by the caller.
@@ -75,25 +81,25 @@ pub(crate) unsafe fn can_be_saved(context: *const libc::c_void) -> bool {
     if state.is_null() {
         return true;
     }
-    // SAFETY: context — the kernel's picture of the state has so many bytes.
+    // SAFETY: context — the kernel's copy of the x87 and SSE state has 512 bytes.
     let magic = unsafe { state.add(464) }.cast::<u32>();
     // SAFETY: context — as above.
     let magic = unsafe { magic.read_unaligned() };
     if magic != MAGIC {
         return true;
     }
-    // SAFETY: context — the magic says that there is more.
+    // SAFETY: context — by the magic number, an XSAVE header follows the 512 bytes.
     let in_use = unsafe { state.add(512) }.cast::<u64>();
     // SAFETY: context — as above.
     let in_use = unsafe { in_use.read_unaligned() };
     in_use & !(u64::from(XSAVE_FEATURES.load(Ordering::Relaxed)) | XSAVE_PKRU) == 0
 }
 
-/// Whether code at `pc` is about to make a system call, or has just made one: the kernel may have to begin
-/// it again, on the same thread.
+/// Returns whether code at `pc` is about to make a system call or has just made one. The kernel may
+/// have to restart such a call, which it must do on the same thread.
 ///
 /// # Safety
-/// - **text**: two bytes before and two bytes from `pc` on are code that can be read.
+/// - **text**: the two bytes before `pc` and the two bytes at `pc` are readable code.
 pub(crate) unsafe fn is_at_system_call(pc: usize) -> bool {
     // SAFETY: text — promised by the caller.
     let around = unsafe { ((pc - 2) as *const [u8; 4]).read_unaligned() };
@@ -101,12 +107,12 @@ pub(crate) unsafe fn is_at_system_call(pc: usize) -> bool {
     around[..2] == syscall || around[2..] == syscall
 }
 
-/// When the handler returns, the stub runs instead of the interrupted code.
+/// Makes the signal handler return into the stub instead of the interrupted code.
 ///
 /// # Safety
 /// - **context**: as for [`can_be_saved`].
-/// - **room**: the interrupted code's stack has [`async_preempt_frame_bytes`] bytes below its stack pointer, and what the
-///   call takes.
+/// - **room**: the stack of the interrupted code has room below its stack pointer for
+///   [`async_preempt_frame_bytes`] bytes and for the function that the stub calls.
 pub(crate) unsafe fn redirect(context: *mut libc::c_void) {
     // SAFETY: context — promised by the caller.
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
@@ -117,10 +123,10 @@ pub(crate) unsafe fn redirect(context: *mut libc::c_void) {
     registers[libc::REG_RIP as usize] = async_preempt as *const () as i64;
 }
 
-/// See the top of this file.
+/// The stub; see the top of this file.
 ///
 /// # Safety
-/// - **redirect**: reached by [`redirect`], never called.
+/// - **redirect**: reached only through [`redirect`], never called.
 #[unsafe(naked)]
 #[unsafe(link_section = "gosched_pinned")]
 unsafe extern "C" fn async_preempt() {
@@ -151,7 +157,7 @@ unsafe extern "C" fn async_preempt() {
         "cld",
         "sub rsp, [rip + {bytes}]",
         "and rsp, -64",
-        // XSAVE wants its header zero.
+        // XSAVE requires a header of zeros.
         "xor eax, eax",
         "mov [rsp + 512], rax",
         "mov [rsp + 520], rax",
@@ -164,7 +170,8 @@ unsafe extern "C" fn async_preempt() {
         "mov eax, [rip + {parts}]",
         "xor edx, edx",
         "xsave64 [rsp]",
-        // Others are to find the x87 stack empty, and no upper halves in use.
+        // Code that runs before the registers are restored must find the x87 stack empty and the
+        // upper halves of the vector registers unused.
         "fninit",
         "test byte ptr [rip + {parts}], {avx}",
         "jz 2f",
@@ -193,7 +200,7 @@ unsafe extern "C" fn async_preempt() {
         pop!("rax"),
         "popfq",
         ".cfi_adjust_cfa_offset -8",
-        // Over the red zone, too.
+        // Returns, and also removes the red zone's 128 bytes from the stack.
         "ret 128",
         ".cfi_endproc",
         bytes = sym XSAVE_AREA_BYTES,
@@ -208,10 +215,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_system_call_is_seen_from_both_sides() {
+    fn a_system_call_is_recognized_before_and_after_its_instruction() {
         let code: [u8; 10] = [0x90, 0x90, 0x90, 0x90, 0x0f, 0x05, 0x90, 0x90, 0x90, 0x90];
         let seen: Vec<usize> = (2..=8)
-            // SAFETY: text — bytes of our own.
+            // SAFETY: text — all four bytes lie in `code`.
             .filter(|&at| unsafe { is_at_system_call(code.as_ptr() as usize + at) })
             .collect();
         assert_eq!(seen, [4, 6]);

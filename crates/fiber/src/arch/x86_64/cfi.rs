@@ -1,6 +1,6 @@
-//! Instructions that change a frame, with what unwind tables must say about them: one piece each.
+//! Assembly macros for instructions that change a frame, each with its unwind-table directives.
 
-/// Pushes a register, and says where it is.
+/// Pushes a register and records in the unwind tables where it is saved.
 macro_rules! push {
     ($register:literal) => {
         concat!(
@@ -13,7 +13,7 @@ macro_rules! push {
     };
 }
 
-/// Pops a register, and says that it is the caller's again.
+/// Pops a register and records in the unwind tables that it holds the caller's value again.
 macro_rules! pop {
     ($register:literal) => {
         concat!("pop ", $register, "\n.cfi_adjust_cfa_offset -8\n.cfi_restore ", $register)

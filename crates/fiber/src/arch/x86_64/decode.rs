@@ -1,70 +1,71 @@
-//! Machine code, taken apart as far as the stack pointer goes: how long an instruction is, and what it does to
-//! that register, to the frame pointer and to the way the code goes on.
+//! Decoder for x86-64 machine code, limited to what a stack walk needs: the length of an
+//! instruction, and its effect on the stack pointer, on the frame pointer and on control flow.
 //!
-//! What is not known for certain is [`None`]: whoever asks then has nothing to build on. What changes the stack
-//! pointer other than by a number that stands in the code is [`Effect::UnknownSp`]. Compilers write that register with few
-//! instructions; all others are looked at for it too.
+//! [`decode`] returns [`None`] for an instruction that it does not know for certain, so that its
+//! callers never rely on a guess. [`Effect::UnknownSp`] stands for a change of the stack pointer by
+//! anything but a constant in the code. Compilers change the stack pointer with only a few
+//! instructions, but the decoder checks every instruction for such a change.
 
-/// An instruction.
+/// A decoded instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Instruction {
-    /// In bytes.
+    /// Length in bytes.
     pub(crate) length: usize,
     pub(crate) effect: Effect,
 }
 
-/// What an instruction does. Distances are from the instruction's end.
+/// Effect of an instruction. Distances in code are in bytes, from the end of the instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Nothing of interest.
+    /// None of the effects below.
     Other,
-    /// A word is pushed: a register of this number, by DWARF, or something else.
+    /// Pushes one word: the register with this DWARF number, or `None` for anything else.
     Push(Option<u16>),
-    /// A word is popped, likewise.
+    /// Pops one word into the register with this DWARF number, or `None` for anything else.
     Pop(Option<u16>),
-    /// The stack pointer moves by so much.
+    /// Adds this constant to the stack pointer.
     AdjustSp(i64),
-    /// The frame pointer becomes the stack pointer and so much.
+    /// Sets the frame pointer to the stack pointer plus this constant.
     SetFp(i64),
-    /// The stack pointer comes from the frame pointer again.
+    /// Restores the stack pointer from the frame pointer.
     RestoreSpFromFp,
-    /// The stack pointer becomes what only a run can tell; or perhaps does.
+    /// Sets the stack pointer, or may set it, to a value that is known only at run time.
     UnknownSp,
-    /// Calls the code there.
+    /// Calls the target.
     Call(Target),
-    /// Goes on there.
+    /// Jumps to the target.
     Jump(Target),
-    /// Goes on there, or with the next instruction.
+    /// Jumps by this distance, or continues with the next instruction.
     Branch(i64),
-    /// Calls the system.
+    /// Makes a system call.
     Syscall,
-    /// Does not go on: returns, or ends the program.
+    /// Does not continue: returns, or ends the program.
     Stop,
 }
 
-/// Where a call or jump leads.
+/// Target of a call or jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// So far.
+    /// The code at this distance.
     Code(i64),
-    /// To what the word says that is so far.
+    /// The address stored in the word at this distance.
     Slot(i64),
-    /// That is not in the code.
+    /// A target that the instruction does not contain.
     Unknown,
 }
 
-/// The stack pointer and the frame pointer, as instructions number them.
+/// Numbers of the stack pointer and the frame pointer in machine code.
 const SP: u8 = 4;
 const FP: u8 = 5;
 
-/// DWARF's numbers of registers, by those of instructions.
+/// DWARF register numbers, indexed by the register numbers in machine code.
 const DWARF: [u16; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
 
-/// The first instruction in `code`. `None`: it is not known.
+/// Decodes the first instruction in `code`. Returns `None` if the decoder does not know it.
 pub(crate) fn decode(code: &[u8]) -> Option<Instruction> {
     let mut reader = Reader { code, at: 0 };
     let what = reader.instruction()?;
-    // No instruction is longer.
+    // 15 bytes is the architecture's limit.
     (reader.at <= 15).then_some(Instruction { length: reader.at, effect: what })
 }
 
@@ -73,14 +74,14 @@ struct Reader<'a> {
     at: usize,
 }
 
-/// What stands before the operation.
+/// Prefixes of an instruction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Prefixes {
-    /// Operands of 16 bits.
+    /// Operands have 16 bits (prefix 0x66).
     is_16_bit: bool,
-    /// A repetition, or a part of the operation.
+    /// A repeat prefix (0xf2, 0xf3), which for some instructions is part of the opcode.
     repeat: bool,
-    /// Addresses of 32 bits.
+    /// Addresses have 32 bits (prefix 0x67).
     has_32_bit_address: bool,
     rex: Option<u8>,
 }
@@ -90,21 +91,21 @@ impl Prefixes {
         self.rex.unwrap_or(0) & 8 != 0
     }
 
-    /// A register of the byte's low three bits.
+    /// Returns the register whose number is in the low three bits of `byte`, extended by REX.
     fn register(self, byte: u8) -> u8 {
         (byte & 7) | ((self.rex.unwrap_or(0) & 1) << 3)
     }
 
-    /// How long a number is that is as long as the operands, at most 4.
+    /// Returns the length in bytes of an immediate that is as wide as the operands, at most 4.
     fn number(self) -> usize {
         if self.is_16_bit && !self.wide() { 2 } else { 4 }
     }
 }
 
-/// The operands of most instructions.
+/// Operands in the form that most instructions use (the ModRM byte).
 #[derive(Clone, Copy, Debug)]
 struct Operands {
-    /// The first, a register; or more of the operation.
+    /// The first operand, a register. In some instructions, an extension of the opcode instead.
     register: u8,
     other: Operand,
 }
@@ -113,15 +114,15 @@ struct Operands {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operand {
     Register(u8),
-    /// Memory at a register and so much.
+    /// Memory at a base register plus an offset.
     BaseOffset(u8, i64),
-    /// Memory so far from the instruction's end; but for a number that may follow.
+    /// Memory at this distance from the end of the instruction.
     RipRelative(i64),
     Memory,
 }
 
 impl Operands {
-    /// The kind of operation, where that is in the operands.
+    /// Returns the operation, for opcodes that encode it in the operands.
     fn kind(self) -> u8 {
         self.register & 7
     }
@@ -151,7 +152,7 @@ impl Reader<'_> {
         (self.at <= self.code.len()).then_some(())
     }
 
-    /// A number of one byte or four.
+    /// Reads a signed number of one or four bytes. Returns `None` for other lengths.
     fn number(&mut self, bytes: usize) -> Option<i64> {
         let from = self.at;
         self.skip(bytes)?;
@@ -169,7 +170,7 @@ impl Reader<'_> {
                 0x66 => prefixes.is_16_bit = true,
                 0x67 => prefixes.has_32_bit_address = true,
                 0xf2 | 0xf3 => prefixes.repeat = true,
-                // Segments, and the lock.
+                // Segment overrides, and `lock`.
                 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0xf0 => {}
                 _ => break,
             }
@@ -195,7 +196,7 @@ impl Reader<'_> {
         if low == 4 {
             near = false;
             let scaled = self.byte()?;
-            // An index of 4 is none.
+            // Index 4 stands for no index register.
             let index = (scaled >> 3 & 7) | ((rex & 2) << 2);
             base = (index == 4).then_some((scaled & 7) | ((rex & 1) << 3));
             if form == 0 && scaled & 7 == 5 {
@@ -232,7 +233,7 @@ impl Reader<'_> {
         Some(Effect::Push(None))
     }
 
-    /// Operations of one byte, but for pushes and pops.
+    /// Decodes opcodes of one byte, except the pushes and pops in [`Reader::instruction`].
     fn one_byte_opcode(
         &mut self,
         operation: u8,
@@ -241,7 +242,8 @@ impl Reader<'_> {
         wide: bool,
     ) -> Option<Effect> {
         match operation {
-            // Arithmetic: of two operands, or with a number. Seven compares.
+            // Arithmetic on two operands, or on the accumulator and an immediate. Operation 7 only
+            // compares.
             0x00..=0x3f => {
                 let compares = operation >> 3 == 7;
                 match operation & 7 {
@@ -289,9 +291,9 @@ impl Reader<'_> {
             }
             0xc9 => Some(Effect::RestoreSpFromFp),
             0xd0..=0xd3 => self.writes_operand(rex, 0),
-            // Floating point, of old.
+            // x87 floating point.
             0xd8..=0xdf => self.operands(rex).map(|_| Effect::Other),
-            // With shorter operands, processors differ.
+            // With 16-bit operands, processors disagree on the length of the instruction.
             0xe8 | 0xe9 if prefixes.number() == 4 => {
                 let target = Target::Code(self.number(4)?);
                 Some(if operation == 0xe8 { Effect::Call(target) } else { Effect::Jump(target) })
@@ -309,27 +311,27 @@ impl Reader<'_> {
         }
     }
 
-    /// Nothing of interest, and a number of so many bytes.
+    /// Returns [`Effect::Other`] for an instruction that ends with an immediate of `bytes` bytes.
     fn other(&mut self, bytes: usize) -> Option<Effect> {
         self.skip(bytes)?;
         Some(Effect::Other)
     }
 
-    /// The first operand is written; a number follows.
+    /// Decodes an instruction that writes its first operand. An immediate of `bytes` bytes follows.
     fn writes_register(&mut self, rex: u8, bytes: usize) -> Option<Effect> {
         let operands = self.operands(rex)?;
         self.skip(bytes)?;
         Some(other_if(operands.register != SP))
     }
 
-    /// As [`Reader::writes_register`], the second.
+    /// Same as [`Reader::writes_register`], for an instruction that writes its second operand.
     fn writes_operand(&mut self, rex: u8, bytes: usize) -> Option<Effect> {
         let operands = self.operands(rex)?;
         self.skip(bytes)?;
         Some(other_if(!operands.writes_sp()))
     }
 
-    /// Arithmetic with a number.
+    /// Decodes arithmetic with an immediate.
     fn arithmetic(&mut self, operation: u8, prefixes: Prefixes) -> Option<Effect> {
         let operands = self.operands(prefixes.rex.unwrap_or(0))?;
         let bytes = if operation == 0x81 { prefixes.number() } else { 1 };
@@ -344,7 +346,7 @@ impl Reader<'_> {
         })
     }
 
-    /// From one register or memory to another.
+    /// Decodes a move between two registers, or between a register and memory.
     fn mov(&mut self, operation: u8, rex: u8, wide: bool) -> Option<Effect> {
         let operands = self.operands(rex)?;
         let (from, to) = match operation {
@@ -359,7 +361,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The address of an operand.
+    /// Decodes `lea`, which computes the address of an operand.
     fn lea(&mut self, rex: u8, wide: bool) -> Option<Effect> {
         let operands = self.operands(rex)?;
         match (operands.register, operands.other) {
@@ -372,7 +374,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What is told by the operands: counts, calls, jumps and pushes.
+    /// Decodes opcode 0xff. The operands select increment, decrement, call, jump or push.
     fn by_operand(&mut self, rex: u8, prefixes: Prefixes) -> Option<Effect> {
         let operands = self.operands(rex)?;
         let target = match operands.other {
@@ -391,7 +393,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Operations of two bytes or three.
+    /// Decodes opcodes of two or three bytes.
     fn two_byte_opcode(&mut self, prefixes: Prefixes) -> Option<Effect> {
         let rex = prefixes.rex.unwrap_or(0);
         let operation = self.byte()?;
@@ -401,7 +403,7 @@ impl Reader<'_> {
             0x31 | 0x77 | 0xa2 => Some(Effect::Other),
             0x80..=0x8f if prefixes.number() == 4 => Some(Effect::Branch(self.number(4)?)),
             0xc8..=0xcf => Some(other_if(prefixes.register(operation) != SP)),
-            // What they write is a register like the others, or may be.
+            // These instructions write a general-purpose register, or may do so.
             0x2c | 0x2d | 0x40..=0x4f | 0x50 | 0xaf | 0xb6..=0xb8 | 0xbc..=0xbf | 0xd7 => {
                 self.writes_register(rex, 0)
             }
@@ -414,7 +416,7 @@ impl Reader<'_> {
             0xc0 | 0xc1 => Some(other_if(!self.operands(rex)?.names_sp())),
             0x38 => self.three_byte_opcode(rex, 0),
             0x3a => self.three_byte_opcode(rex, 1),
-            // The rest is about other registers.
+            // The remaining instructions write no general-purpose register.
             0x70..=0x73 | 0xc2 | 0xc4 | 0xc6 => {
                 self.operands(rex)?;
                 self.other(1)
@@ -429,7 +431,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Operations of three bytes; a number follows.
+    /// Decodes opcodes of three bytes. An immediate of `bytes` bytes follows.
     fn three_byte_opcode(&mut self, rex: u8, bytes: usize) -> Option<Effect> {
         let operation = self.byte()?;
         let operands = self.operands(rex)?;
@@ -441,13 +443,13 @@ impl Reader<'_> {
         Some(other_if(!is_plain || !operands.names_sp()))
     }
 
-    /// Operations with the long prefixes of vectors.
+    /// Decodes instructions with a VEX or EVEX prefix, most of which are vector instructions.
     fn vector(&mut self, prefix: u8, prefixes: Prefixes) -> Option<Effect> {
         if prefixes.rex.is_some() || prefixes.is_16_bit || prefixes.repeat {
             return None;
         }
         let first = self.byte()?;
-        // The bits of a prefix of registers, upside down there.
+        // VEX and EVEX store the REX bits inverted.
         let upper = !first >> 5;
         let (map, rex, third) = match prefix {
             0xc5 => (1, upper & 4, first),

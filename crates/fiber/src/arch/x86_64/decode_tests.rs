@@ -1,8 +1,8 @@
-//! Instructions as bytes: what the stack pointer becomes, and what is not known.
+//! Tests of the decoder: the effect of instructions on the stack pointer, and unknown instructions.
 
 use super::*;
 
-/// What the bytes do, which are one instruction; others follow.
+/// Returns the effect of `bytes`, which must be exactly one instruction. Other code follows it.
 fn what(bytes: &[u8]) -> Option<Effect> {
     let code = [bytes, &[0x90; 16]].concat();
     let found = decode(&code)?;
@@ -11,7 +11,7 @@ fn what(bytes: &[u8]) -> Option<Effect> {
 }
 
 #[test]
-fn what_a_function_begins_with_is_known() {
+fn the_instructions_of_prologues_are_decoded() {
     assert_eq!(what(&[0xf3, 0x0f, 0x1e, 0xfa]), Some(Effect::Other), "endbr64");
     assert_eq!(what(&[0x55]), Some(Effect::Push(Some(6))), "push rbp");
     assert_eq!(what(&[0x41, 0x57]), Some(Effect::Push(Some(15))), "push r15");
@@ -36,7 +36,7 @@ fn what_a_function_begins_with_is_known() {
 }
 
 #[test]
-fn ends_and_ways_are_known() {
+fn the_instructions_of_epilogues_calls_and_jumps_are_decoded() {
     assert_eq!(what(&[0x5b]), Some(Effect::Pop(Some(3))), "pop rbx");
     assert_eq!(what(&[0xc9]), Some(Effect::RestoreSpFromFp), "leave");
     assert_eq!(what(&[0x48, 0x89, 0xec]), Some(Effect::RestoreSpFromFp), "mov rsp, rbp");
@@ -63,7 +63,7 @@ fn ends_and_ways_are_known() {
 }
 
 #[test]
-fn what_only_a_run_can_tell_loses_the_stack_pointer() {
+fn only_instructions_that_overwrite_the_stack_pointer_make_it_unknown() {
     let all: [&[u8]; 12] = [
         &[0x48, 0x83, 0xe4, 0xe0],       // and rsp, -32
         &[0x48, 0x29, 0xc4],             // sub rsp, rax
@@ -81,7 +81,8 @@ fn what_only_a_run_can_tell_loses_the_stack_pointer() {
     for bytes in all {
         assert_eq!(what(bytes), Some(Effect::UnknownSp), "{bytes:x?}");
     }
-    // Where other registers have the same number, or it is only read.
+    // Instructions that only read the stack pointer, or write a register encoded with the same
+    // bits.
     let all: [&[u8]; 8] = [
         &[0x49, 0x89, 0xc4],                   // mov r12, rax
         &[0x49, 0x29, 0xc4],                   // sub r12, rax
@@ -98,15 +99,15 @@ fn what_only_a_run_can_tell_loses_the_stack_pointer() {
 }
 
 #[test]
-fn what_is_not_known_is_said_so() {
+fn unsupported_instructions_are_not_decoded() {
     let all: [&[u8]; 8] = [
-        &[0x06],                   // No instruction.
+        &[0x06],                   // not an instruction
         &[0xc8, 0, 0, 0],          // enter
         &[0x5c],                   // pop rsp
         &[0xcf],                   // iret
         &[0x66, 0x50],             // push ax
-        &[0x66, 0xe8, 0, 0],       // A call that processors take differently.
-        &[0x48, 0x81, 0xec, 0, 0], // The end is missing.
+        &[0x66, 0xe8, 0, 0],       // call with 16-bit operands: processors disagree
+        &[0x48, 0x81, 0xec, 0, 0], // the last two bytes are missing
         &[],
     ];
     for bytes in all {

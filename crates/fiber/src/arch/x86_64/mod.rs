@@ -1,4 +1,4 @@
-//! x86-64 Linux.
+//! The port to x86-64 Linux.
 
 mod async_preempt;
 mod cfi;

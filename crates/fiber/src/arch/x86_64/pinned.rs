@@ -1,18 +1,20 @@
-//! Code that asks for the carrier and uses what it finds: it is never moved to another thread in the
-//! middle. All of it lies in one section, so that an address tells.
+//! Functions that read the carrier and then use it, and so must not move to another thread halfway.
+//! They lie in one section, as does the stub of `async_preempt.rs`, so that [`is_pinned`]
+//! recognizes them by address.
 
 use super::cfi::{pop, push};
 use super::switch::FS_BY_SYSCALL;
 use crate::arch::Callback;
 use std::arch::naked_asm;
 
-/// Calls `f(data)` on the present stack with the carrier's thread pointer, and comes back with the
-/// caller's.
+/// Calls `f(data)` on the current stack with the carrier's thread pointer, then restores the
+/// caller's thread pointer and returns.
 ///
 /// # Safety
-/// - **goroutine**: the caller runs on a goroutine's thread pointer, carried by this thread, and is
-///   not moved to another one before `f` returns. (Preemption may stop it in place.)
-/// - **callback**: `f` does not unwind, and may be called with `data`.
+/// - **goroutine**: the caller runs with a goroutine's thread pointer on the thread that carries
+///   the goroutine, and does not move to another thread before `f` returns. (Preemption may stop it
+///   in place.)
+/// - **callback**: `f` may be called with `data` and does not unwind.
 #[unsafe(naked)]
 #[unsafe(link_section = "gosched_pinned")]
 pub unsafe extern "C" fn call_host(f: Callback, data: *mut u8) {
@@ -35,8 +37,8 @@ pub unsafe extern "C" fn call_host(f: Callback, data: *mut u8) {
         ".cfi_def_cfa rsp, 16",
         ".cfi_offset rbx, -16",
         "2:",
-        push!("r12"), // f, over the system call
-        push!("r13"), // data
+        push!("r12"), // r12: f, kept across the system call
+        push!("r13"), // r13: data
         "mov r12, rax",
         "mov r13, rdi",
         "mov eax, 158", // arch_prctl(ARCH_SET_FS, rsi)
@@ -56,15 +58,16 @@ pub unsafe extern "C" fn call_host(f: Callback, data: *mut u8) {
     )
 }
 
-/// As [`magazine::take`](crate::magazine::take), from the row of the carrier.
+/// Takes a free block of size class `size` from the carrier's row of magazines, as
+/// [`magazine::take`](crate::magazine::take) does. Returns null if there is none.
 ///
 /// # Safety
 /// - **carried**: as for [`carrier`](super::switch::carrier).
-/// - **size**: below [`CLASS_COUNT`](crate::magazine::CLASS_COUNT).
+/// - **size**: `size` is less than [`CLASS_COUNT`](crate::magazine::CLASS_COUNT).
 #[unsafe(naked)]
 #[unsafe(link_section = "gosched_pinned")]
 pub unsafe extern "C" fn take_block(size: usize) -> *mut u8 {
-    // rdi: size, then its magazine.
+    // rdi: size class, then the address of its magazine.
     naked_asm!(
         ".cfi_startproc",
         "shl rdi, 4",
@@ -81,16 +84,17 @@ pub unsafe extern "C" fn take_block(size: usize) -> *mut u8 {
     )
 }
 
-/// As [`magazine::give`](crate::magazine::give), to the row of the carrier.
+/// Puts a block of size class `size` into the carrier's row of magazines, as
+/// [`magazine::give`](crate::magazine::give) does. Returns `false` if there is no room.
 ///
 /// # Safety
 /// - **carried**: as for [`carrier`](super::switch::carrier).
-/// - **size**: below [`CLASS_COUNT`](crate::magazine::CLASS_COUNT).
-/// - **block**: of that size, and nobody else uses it.
+/// - **size**: `size` is less than [`CLASS_COUNT`](crate::magazine::CLASS_COUNT).
+/// - **block**: `block` is of that size class, and nothing else uses it.
 #[unsafe(naked)]
 #[unsafe(link_section = "gosched_pinned")]
 pub unsafe extern "C" fn give_block(size: usize, block: *mut u8) -> bool {
-    // rdi: size, then its magazine; rsi: block.
+    // rdi: size class, then the address of its magazine; rsi: block.
     naked_asm!(
         ".cfi_startproc",
         "shl rdi, 4",
@@ -111,14 +115,14 @@ pub unsafe extern "C" fn give_block(size: usize, block: *mut u8) -> bool {
 }
 
 unsafe extern "C" {
-    /// The linker's names for the ends of the section.
+    /// Symbols that the linker defines at both ends of the section.
     #[link_name = "__start_gosched_pinned"]
     static PINNED_START: u8;
     #[link_name = "__stop_gosched_pinned"]
     static PINNED_STOP: u8;
 }
 
-/// Whether code that was stopped at `pc` must go on on the same thread: see `arch`.
+/// Returns whether code that was stopped at `pc` must resume on the same thread; see `arch`.
 pub fn is_pinned(pc: usize) -> bool {
     (&raw const PINNED_START as usize..&raw const PINNED_STOP as usize).contains(&pc)
 }
@@ -129,12 +133,12 @@ mod tests {
     use crate::arch::{restart_stack, switch_context};
 
     #[test]
-    fn what_uses_its_carrier_is_pinned_and_nothing_else_is() {
+    fn only_functions_that_use_their_carrier_are_pinned() {
         let pinned = [call_host as *const (), take_block as *const (), give_block as *const ()];
         assert!(pinned.iter().all(|&function| is_pinned(function as usize)));
         let others = [switch_context as *const (), restart_stack as *const ()];
         assert!(others.iter().all(|&function| !is_pinned(function as usize)));
         let length = &raw const PINNED_STOP as usize - &raw const PINNED_START as usize;
-        assert!(length < 400, "three small functions, not {length} bytes");
+        assert!(length < 400, "three small functions and the preemption stub take {length} bytes");
     }
 }

@@ -1,30 +1,31 @@
-//! Registers as a walk over frames wants them.
+//! Register sets for stack walks and reports, and the DWARF numbers of registers.
 
 use crate::arch::Registers;
 use std::arch::naked_asm;
 
-/// DWARF's numbers of the registers in [`Registers::callee_saved`]: r15, r14, r13, r12, rbx, rbp.
+/// DWARF numbers of the registers in [`Registers::callee_saved`]: r15, r14, r13, r12, rbx, rbp.
 pub(crate) const CALLEE_SAVED: [u16; 6] = [15, 14, 13, 12, 3, 6];
-/// DWARF's number of the frame pointer, where code has one.
+/// DWARF number of the frame pointer (rbp), in code that uses one.
 pub(crate) const FP: u16 = 6;
-/// DWARF's number of the stack pointer.
+/// DWARF number of the stack pointer (rsp).
 pub(crate) const SP: u16 = 7;
-/// DWARF's number of where a frame goes on.
+/// DWARF number of the return address.
 pub(crate) const PC: u16 = 16;
 
-/// A saved context, in words: the picture in `switch.rs`.
+/// Size of a saved context in words; `switch.rs` shows the layout.
 pub const SAVED_WORDS: usize = 8;
 
-/// The registers of a context that was saved at `sp`, where these words are.
+/// Returns the registers of the context saved at `sp`. `words` are the words found there.
 pub fn registers_of_context(words: &[usize; SAVED_WORDS], sp: usize) -> Registers {
     let [_, kept @ .., pc] = *words;
     Registers { callee_saved: kept, pc, sp: sp + 8 * SAVED_WORDS }
 }
 
-/// The caller's, as they are when this returns: good for walks while the caller's frame is there.
+/// Stores the registers as the caller has them when this function returns. A stack walk can start
+/// from them as long as the caller's frame exists.
 ///
 /// # Safety
-/// - **to**: valid for writes.
+/// - **to**: `to` is valid for writes.
 #[unsafe(naked)]
 pub unsafe extern "C" fn capture_registers(to: *mut Registers) {
     naked_asm!(
@@ -44,19 +45,20 @@ pub unsafe extern "C" fn capture_registers(to: *mut Registers) {
     )
 }
 
-/// The registers that people are shown, as Go names them.
+/// Names of the registers shown in reports, as Go spells them.
 pub const REGISTER_NAMES: [&str; 21] = [
     "rax", "rbx", "rcx", "rdx", "rdi", "rsi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13",
     "r14", "r15", "rip", "rflags", "cs", "fs", "gs",
 ];
 
-/// Which of [`REGISTER_NAMES`] says where the code is.
+/// Index of the program counter in [`REGISTER_NAMES`].
 pub const PC_INDEX: usize = 16;
 
-/// The values of [`REGISTER_NAMES`] in the code that a signal interrupted, in the same order. In signal handlers.
+/// Returns the values that the registers in [`REGISTER_NAMES`] have in the code that a signal
+/// interrupted, in the same order. For signal handlers.
 ///
 /// # Safety
-/// - **context**: `context` is what the kernel passed to an `SA_SIGINFO` handler.
+/// - **context**: `context` is the context that the kernel passed to an `SA_SIGINFO` handler.
 pub unsafe fn all_registers(context: *const libc::c_void) -> [usize; REGISTER_NAMES.len()] {
     use libc::{REG_CSGSFS, REG_EFL, REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13};
     use libc::{REG_R14, REG_R15, REG_RAX, REG_RBP, REG_RBX, REG_RCX, REG_RDI, REG_RDX};
@@ -72,7 +74,7 @@ pub unsafe fn all_registers(context: *const libc::c_void) -> [usize; REGISTER_NA
     for (value, register) in all.iter_mut().zip(WHOLE) {
         *value = word(register);
     }
-    // Three in one word: cs, gs, fs, of 16 bits each.
+    // One word holds cs, gs and fs, 16 bits each, from the low end.
     let segments = word(REG_CSGSFS);
     for (value, shift) in all[WHOLE.len()..].iter_mut().zip([0, 32, 16]) {
         *value = segments >> shift & 0xffff;
@@ -80,10 +82,10 @@ pub unsafe fn all_registers(context: *const libc::c_void) -> [usize; REGISTER_NA
     all
 }
 
-/// Those of the code that a signal interrupted.
+/// Returns the registers of the code that a signal interrupted.
 ///
 /// # Safety
-/// - **context**: `context` is what the kernel passed to an `SA_SIGINFO` handler.
+/// - **context**: `context` is the context that the kernel passed to an `SA_SIGINFO` handler.
 pub(crate) unsafe fn registers_of_signal(context: *const libc::c_void) -> Registers {
     // SAFETY: context — promised by the caller.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
@@ -101,14 +103,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn registers_are_told_by_their_names() {
-        // SAFETY: all-zero is a valid context.
+    fn each_register_is_stored_at_the_index_of_its_name() {
+        // SAFETY: a `ucontext_t` of zeros is valid.
         let mut context: libc::ucontext_t = unsafe { std::mem::zeroed() };
         for (number, word) in context.uc_mcontext.gregs.iter_mut().enumerate() {
             *word = 100 + number as i64;
         }
         context.uc_mcontext.gregs[libc::REG_CSGSFS as usize] = 0x4_0003_0002_0001;
-        // SAFETY: context — as the kernel would have filled it.
+        // SAFETY: context — filled in as the kernel does.
         let values = unsafe { all_registers((&raw const context).cast()) };
         let value =
             |name: &str| values[REGISTER_NAMES.iter().position(|other| *other == name).unwrap()];

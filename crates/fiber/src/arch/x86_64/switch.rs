@@ -1,7 +1,8 @@
-//! x86-64 on Linux: FS base is the thread pointer, GS base finds the carrier.
+//! The context switch on x86-64 Linux. FS base is the thread pointer; GS base points to the
+//! carrier.
 //!
-//! A saved context, from its stack pointer up (one picture for [`switch`], [`first_frame`] and
-//! `registers.rs`; a change here is a change in all three):
+//! Layout of a saved context, from its stack pointer up. [`switch`], [`first_frame`] and
+//! `registers.rs` share it: a change must be made in all three.
 //!
 //! ```text
 //! sp + 0   mxcsr (4 bytes), x87 control word (2), unused (2)
@@ -15,47 +16,46 @@
 //! sp + 64  the caller's stack pointer after return (DWARF's CFA)
 //! ```
 //!
-//! FS is written by `WRFSBASE` where the kernel allows it (AT_HWCAP2), else by `arch_prctl`: about
-//! ten against two hundred nanoseconds. [`FS_BY_SYSCALL`] is a byte tested in the switch; the
-//! branch costs nothing measurable.
+//! FS is written with `WRFSBASE` if the kernel allows it (AT_HWCAP2), otherwise with `arch_prctl`:
+//! about 10 ns instead of 200 ns. The switch tests the byte [`FS_BY_SYSCALL`] to choose; the branch
+//! has no measurable cost.
 
 use super::cfi::{pop, push};
 use crate::arch::{Callback, Entry, Interrupted, SavedContext, Start};
+use crate::base::environment;
 use crate::carrier::Carrier;
 use std::arch::{asm, naked_asm};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 pub(crate) const RED_ZONE_BYTES: usize = 128;
 
-/// Size of a saved context: the picture above.
+/// Size of a saved context in bytes; see the layout above.
 const CONTEXT_BYTES: usize = 64;
 
-/// MXCSR and x87 control word of a fresh context: all exceptions masked, round to nearest.
+/// MXCSR and x87 control word of a new context: all exceptions masked, round to nearest.
 const FP_CONTROL: usize = 0x037f_0000_1f80;
 
-/// The sticky exception flags of MXCSR.
+/// Mask of the sticky exception flags in MXCSR.
 const FP_FLAGS: u32 = 0x3f;
 
-/// 1 when FS and GS can only be written by `arch_prctl`.
+/// 1 if FS and GS can be written only with `arch_prctl`, otherwise 0. Written only by [`init`].
 pub(super) static FS_BY_SYSCALL: AtomicU8 = AtomicU8::new(0);
 
-/// `GOSCHED_FSGSBASE=off` forces `arch_prctl`, so that tests run both ways.
-const FSGSBASE_ENV: &str = "GOSCHED_FSGSBASE";
-
-/// AT_HWCAP2 bit: user code may write FS and GS base.
+/// Bit of AT_HWCAP2: user code may write FS base and GS base.
 const HWCAP2_FSGSBASE: u64 = 1 << 1;
 
 const ARCH_SET_GS: i32 = 0x1001;
 
-/// Chooses how FS is written. Called once, before the first switch.
+/// Chooses how FS is written. Called once, before the first switch. Fails if
+/// [`environment::FSGSBASE`] is set to anything but `off`.
 pub(crate) fn init() -> Result<(), String> {
     // SAFETY: getauxval reads the process's auxiliary vector; it has no precondition.
     let hwcap2 = unsafe { libc::getauxval(libc::AT_HWCAP2) };
-    let off = match std::env::var_os(FSGSBASE_ENV) {
+    let off = match environment::FSGSBASE.read() {
         None => false,
         Some(value) if value == "off" => true,
         Some(value) => {
-            return Err(format!("{FSGSBASE_ENV} is {value:?}: it may be `off` or unset"));
+            return Err(format!("GOSCHED_FSGSBASE is {value:?}: set it to `off` or unset it"));
         }
     };
     if off || hwcap2 & HWCAP2_FSGSBASE == 0 {
@@ -64,30 +64,31 @@ pub(crate) fn init() -> Result<(), String> {
     Ok(())
 }
 
-/// Leaves the running context in `from` and takes up `to`; returns, on the other side, what that
-/// side's own call of `switch` returns: the `message` of whoever switched to it.
+/// Saves the running context in `from` and resumes the context `to`. Returns when a later `switch`
+/// resumes `from`, and returns the `message` of that switch.
 ///
 /// The floating-point control state (`mxcsr`, x87 control word) belongs to the context. Reading it
-/// is cheap and writing it is not, so it is compared and written only where the two differ. The
-/// sticky exception flags of `mxcsr` are compared too: `fetestexcept` answers as on a thread. The
-/// x87 status word is not kept (the calling convention does not promise it).
+/// is cheap and writing it is expensive, so the switch compares the states of both contexts and
+/// writes only what differs. The comparison includes the sticky exception flags of `mxcsr`, so that
+/// `fetestexcept` works as on a thread. The x87 status word is not preserved; the calling
+/// convention does not require it.
 ///
-/// Neither `call` nor `ret`: the CPU guesses where a `ret` goes by the calls before it. A switch that
-/// leaves that list alone lets the returns after it be guessed right, where both sides came the same
-/// way.
+/// The switch uses neither `call` nor `ret`. The CPU predicts the target of a `ret` from the calls
+/// before it. A switch that does not disturb these predictions lets the CPU predict the next
+/// returns correctly, provided that both contexts reached the switch through the same calls.
 ///
 /// # Safety
-/// - **to**: `to` was filled by this function or by [`first_frame`], nobody else resumes it, and its
-///   stack and thread pointer are alive.
+/// - **to**: `to` was filled in by this function or by [`first_frame`], no other thread resumes it,
+///   and its stack and its thread control block are alive.
 /// - **from**: `from` is valid for writes until it is resumed; `from.thread_pointer` is the
-///   caller's own.
-/// - **fs**: `to.thread_pointer` is a thread control block this process's libc accepts, used by no
-///   other running context.
+///   caller's thread pointer.
+/// - **fs**: `to.thread_pointer` points to a thread control block that this process's libc accepts
+///   and that no other running context uses.
 #[inline(always)]
 pub unsafe fn switch(from: *mut SavedContext, to: *const SavedContext, message: usize) -> usize {
     let answer: usize;
-    // SAFETY: to, from, fs — promised by the caller. `switch_context` keeps the callee-saved registers
-    // and comes back to the label with the stack pointer as it was.
+    // SAFETY: to, from, fs — promised by the caller. `switch_context` preserves the callee-saved
+    // registers and jumps back to the label with the stack pointer unchanged.
     unsafe {
         asm!(
             "lea rcx, [rip + 2f]",
@@ -104,15 +105,15 @@ pub unsafe fn switch(from: *mut SavedContext, to: *const SavedContext, message: 
     answer
 }
 
-/// The body of [`switch`], jumped to with the return address in `rcx`. Public for tests, which step
-/// through it.
+/// The body of [`switch`], which jumps here with the return address in `rcx`. Public for tests,
+/// which single-step through it.
 ///
 /// # Safety
-/// As [`switch`].
+/// Same as [`switch`].
 #[unsafe(naked)]
 pub unsafe extern "C" fn switch_context() {
-    // rdi: from, rsi: to, rdx: message (goes to rax), rcx: where to return to.
-    // The frame's layout is the same on both stacks, so the CFA stays `rsp + n` across the change.
+    // rdi: from, rsi: to, rdx: message (returned in rax), rcx: return address. Both stacks have the
+    // same frame layout, so the CFA stays `rsp + n` when rsp changes.
     naked_asm!(
         ".cfi_startproc",
         ".cfi_def_cfa rsp, 0",
@@ -130,14 +131,15 @@ pub unsafe extern "C" fn switch_context() {
         ".cfi_adjust_cfa_offset 8",
         "stmxcsr [rsp]",
         "fnstcw [rsp + 4]",
-        // r8, r9: the two thread pointers; r10: the departing context, nobody else's until the
-        // code after this switch says so.
+        // r8: thread pointer of `from`; r9: thread pointer of `to`; r10: stack pointer of `from`.
+        // The saved words at r10 stay valid: no thread resumes `from` before the code after this
+        // switch allows it.
         "mov r8, [rdi + 8]",
         "mov r9, [rsi + 8]",
         "mov r10, rsp",
         "mov [rdi], rsp",
         "mov rsp, [rsi]",
-        // Nothing to write when a thread starts a goroutine that has no identity yet.
+        // The thread pointers are equal if a thread starts a goroutine that has no identity yet.
         "cmp r8, r9",
         "je 2f",
         "cmp byte ptr [rip + {fs_by_syscall}], 0",
@@ -165,7 +167,7 @@ pub unsafe extern "C" fn switch_context() {
         ".cfi_adjust_cfa_offset -8",
         ".cfi_register rip, rcx",
         "jmp rcx",
-        // Out of line, entered with the whole frame on the stack.
+        // Out-of-line paths, entered with the whole frame on the stack.
         ".cfi_def_cfa rsp, 64",
         ".cfi_offset rip, -8",
         ".cfi_offset rbp, -16",
@@ -174,7 +176,7 @@ pub unsafe extern "C" fn switch_context() {
         ".cfi_offset r13, -40",
         ".cfi_offset r14, -48",
         ".cfi_offset r15, -56",
-        // arch_prctl(ARCH_SET_FS, r9) clobbers rax, rcx, r11: none is in use.
+        // arch_prctl(ARCH_SET_FS, r9) clobbers rax, rcx and r11, none of which is in use.
         "4:",
         "mov eax, 158",
         "mov edi, 0x1002",
@@ -184,7 +186,8 @@ pub unsafe extern "C" fn switch_context() {
         "5:",
         "ldmxcsr [rsp]",
         "jmp 3b",
-        // A flag that the departing side left, unmasked by this control word, would trap here.
+        // Clears the exception flags of the departing context first: `fldcw` would trap on a flag
+        // that the new control word does not mask.
         "6:",
         "fnclex",
         "fldcw [rsp + 4]",
@@ -194,20 +197,21 @@ pub unsafe extern "C" fn switch_context() {
     )
 }
 
-/// Lays out the first context of a stack below `top`, so that a [`switch`] to it calls
-/// `entry(message, data)`. Returns the stack pointer to put into [`SavedContext::sp`].
+/// Lays out the first context of the stack below `top`, so that a [`switch`] to it calls
+/// `entry(message, data)`. Returns the stack pointer to store in [`SavedContext::sp`].
 ///
-/// Its floating-point control state is the default, not the caller's. The sticky exception flags are
-/// the caller's, as a thread inherits them: contexts that start out alike switch without a write.
+/// The new context has the default floating-point control state, not the caller's. It inherits the
+/// caller's sticky exception flags, as a new thread does: contexts that start with equal flags
+/// switch without a write of `mxcsr`.
 ///
 /// # Safety
 /// - **mapped**: the words below `top` belong to one live, writable stack.
-/// - **quiet**: no thread runs on, or reads, that stack during the call.
+/// - **quiet**: no thread runs on that stack or reads it during the call.
 pub unsafe fn first_frame(top: *mut u8, entry: Entry, data: usize) -> usize {
     let cfa = top as usize & !15;
     let sp = cfa - CONTEXT_BYTES;
     let mut mxcsr = 0u32;
-    // SAFETY: stores the register; `mxcsr` is valid for writes.
+    // SAFETY: stores MXCSR in `mxcsr`, which is valid for writes.
     unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack, preserves_flags)) };
     let words: [usize; CONTEXT_BYTES / 8] = [
         FP_CONTROL | (mxcsr & FP_FLAGS) as usize,
@@ -224,16 +228,16 @@ pub unsafe fn first_frame(top: *mut u8, entry: Entry, data: usize) -> usize {
     sp
 }
 
-/// Length of the `nop` that opens [`root`].
+/// Length in bytes of the `nop` at the start of [`root`].
 const ROOT_NOP: usize = 1;
 
-/// The frame at the bottom of every goroutine: started by a switch, ends every backtrace.
+/// The outermost frame of a new stack. It is entered by a switch, and every backtrace ends in it.
 ///
-/// Unwinders look up `return address - 1`, hence the `nop`: a goroutine that has not run yet has
-/// its address just behind it, and is still found in this function.
+/// Unwinders look up `return address - 1`. The saved address of a goroutine that has not run yet
+/// points behind the `nop`, so the look-up still finds this function.
 ///
 /// # Safety
-/// - **switch**: reached by [`switch`] to a context of [`first_frame`], never called.
+/// - **switch**: reached only by a [`switch`] to a context of [`first_frame`], never called.
 #[unsafe(naked)]
 unsafe extern "C" fn root() {
     // rax: message, r12: data, r13: entry (see `first_frame`).
@@ -249,14 +253,15 @@ unsafe extern "C" fn root() {
     )
 }
 
-/// Starts the stack at `top` over, on the thread pointer `fs`, with `start(data)`.
+/// Restarts the stack at `top` with `start(data)` and the thread pointer `fs`.
 ///
-/// The way from the carrier's thread pointer to the goroutine's own: the frames that built the
-/// identity ran with the carrier's and are dropped, never to be returned to.
+/// A new goroutine changes from the carrier's thread pointer to its own in this way. The frames
+/// that built the identity ran with the carrier's thread pointer; they are discarded, and control
+/// never returns to them.
 ///
 /// # Safety
-/// - **mapped**: as for [`first_frame`]; `top` is on the stack the caller runs on, above every frame,
-///   and no frame below it holds anything that has to be dropped.
+/// - **mapped**: as for [`first_frame`]; `top` is on the stack that the caller runs on, above every
+///   frame, and no frame below it holds a value that must be dropped.
 /// - **fs**: as for [`switch`].
 #[unsafe(naked)]
 pub unsafe extern "C" fn restart_stack(top: *mut u8, fs: usize, start: Start, data: usize) -> ! {
@@ -286,14 +291,16 @@ pub unsafe extern "C" fn restart_stack(top: *mut u8, fs: usize, start: Start, da
     )
 }
 
-/// Calls `f(data)` on the stack below `top` and comes back. The thread pointer stays.
+/// Calls `f(data)` on the stack below `top`, then returns. The thread pointer does not change.
 ///
 /// # Safety
-/// - **mapped**, **quiet**: `top` ends a writable stack that nothing else uses during the call.
-/// - **callback**: `f` does not unwind, and may be called with `data`.
+/// - **mapped**, **quiet**: `top` is the end of a writable stack that nothing else uses during the
+///   call.
+/// - **callback**: `f` may be called with `data` and does not unwind.
 #[unsafe(naked)]
 pub unsafe extern "C" fn call_on_stack(top: *mut u8, f: Callback, data: *mut u8) {
-    // rdi: top, rsi: f, rdx: data. rbp keeps the way back, and unwinders find it there.
+    // rdi: top, rsi: f, rdx: data. rbp keeps the caller's stack pointer, for the return and for
+    // unwinders.
     naked_asm!(
         ".cfi_startproc",
         push!("rbp"),
@@ -311,56 +318,60 @@ pub unsafe extern "C" fn call_on_stack(top: *mut u8, f: Callback, data: *mut u8)
     )
 }
 
-/// The thread pointer the caller runs with. (Word 0 of the block it points at is its own address:
-/// the x86-64 thread-local ABI.)
+/// Returns the caller's thread pointer. (The x86-64 thread-local ABI stores it in word 0 of the
+/// block that it points to.)
 #[inline(always)]
 pub(crate) fn thread_pointer() -> usize {
     let tp: usize;
-    // SAFETY: reads one word that the ABI puts there; not `pure`, so never moved over a switch.
+    // SAFETY: reads a word that the ABI guarantees. Not `pure`, so never moved across a switch.
     unsafe { asm!("mov {}, fs:[0]", out(reg) tp, options(nostack, preserves_flags, readonly)) };
     tp
 }
 
-/// The carrier this thread runs for.
+/// Returns the carrier of the calling thread.
 ///
 /// # Safety
-/// - **carried**: the caller's [`role`](crate::carrier::role) is not `Foreign`. (`clone` copies GS to
-///   threads that have no carrier, and a thread that never had one has nothing there.)
+/// - **carried**: the caller's [`role`](crate::carrier::role) is not `Foreign`, or
+///   [`is_attached`](crate::carrier::is_attached) returns `true`. (`clone` copies GS to threads
+///   that have no carrier, and on a thread that never had a carrier, GS does not point to one.)
 #[inline(always)]
 pub unsafe fn carrier() -> *const Carrier {
     let carrier: *const Carrier;
-    // SAFETY: reads the word that `set_carrier` put there: the carrier's first field is its own
-    // address; not `pure`, see `arch`.
+    // SAFETY: reads the first field of the carrier that GS points to, which holds the carrier's own
+    // address. Not `pure`, see `arch`.
     unsafe {
         asm!("mov {}, gs:[0]", out(reg) carrier, options(nostack, preserves_flags, readonly));
     }
     carrier
 }
 
-/// One more reason not to stop or move the code that runs on this thread. One instruction: a signal
-/// comes before it or after it, so the count is always that of the thread it is made on.
+/// Increments the preempt-disable count of the calling thread's carrier. While the count is not 0,
+/// the code that runs on this thread is neither stopped nor moved to another thread.
+///
+/// The increment is one instruction. A signal arrives before it or after it, so the increment
+/// always applies to the thread that executes it.
 ///
 /// # Safety
 /// - **carried**: as for [`carrier`].
 #[inline(always)]
 pub unsafe fn preempt_disable() {
-    // SAFETY: the carrier's own word; not `nomem`, so nothing is moved over it.
+    // SAFETY: changes a word of the carrier. Not `nomem`, so no memory access is moved across it.
     unsafe { asm!("inc dword ptr gs:[16]", options(nostack)) };
 }
 
-/// One reason less. True if somebody waits for the last one to go: the caller then looks whether
-/// it was.
+/// Decrements the preempt-disable count of the calling thread's carrier. Returns whether a
+/// preemption request is pending; the caller must then check whether the count is 0.
 ///
-/// The request is looked at *after* the count: one that comes before is seen, and one that comes
-/// later finds the count as it is now.
+/// The request is read *after* the decrement: a request made before the read is seen here, and the
+/// sender of a later request finds the decremented count.
 ///
 /// # Safety
 /// - **carried**: as for [`carrier`].
-/// - **counted**: [`preempt_disable`] was called on this thread, and not yet undone.
+/// - **counted**: [`preempt_disable`] was called on this thread and has not been undone.
 #[inline(always)]
 pub unsafe fn preempt_enable() -> bool {
     let pending: u32;
-    // SAFETY: counted — promised by the caller; the carrier's own words.
+    // SAFETY: counted — promised by the caller; both words belong to the carrier.
     unsafe {
         asm!(
             "dec dword ptr gs:[16]",
@@ -372,37 +383,38 @@ pub unsafe fn preempt_enable() -> bool {
     pending != 0
 }
 
-/// How many reasons there are right now. One instruction, as in [`preempt_disable`]; where it is not 0 the
-/// caller is not moved before the last is gone.
+/// Returns the preempt-disable count of the calling thread's carrier. The read is one instruction,
+/// as in [`preempt_disable`]. If the count is not 0, the caller is not moved to another thread
+/// until the count is 0 again.
 ///
 /// # Safety
 /// - **carried**: as for [`carrier`].
 #[inline(always)]
 pub unsafe fn preempt_disable_count() -> u32 {
     let count: u32;
-    // SAFETY: the carrier's own word.
+    // SAFETY: reads a word of the carrier.
     unsafe {
         asm!("mov {:e}, dword ptr gs:[16]", out(reg) count, options(nostack, preserves_flags, readonly));
     }
     count
 }
 
-/// Makes `carrier` what [`carrier`] finds on this thread. False if the system refuses.
+/// Makes [`carrier`] return `carrier` on the calling thread. Returns `false` if the system refuses.
 ///
 /// # Safety
-/// - **alive**: `*carrier` stays where it is until this thread ends or [`clear_carrier`] is called.
+/// - **alive**: `*carrier` stays at its address until this thread ends or calls [`clear_carrier`].
 pub(crate) unsafe fn set_carrier(carrier: *const Carrier) -> bool {
     set_gs(carrier as usize)
 }
 
-/// Takes back [`set_carrier`].
+/// Undoes [`set_carrier`]. Returns `false` if the system refuses.
 pub(crate) fn clear_carrier() -> bool {
     set_gs(0)
 }
 
 fn set_gs(base: usize) -> bool {
     if FS_BY_SYSCALL.load(Ordering::Relaxed) == 0 {
-        // SAFETY: FSGSBASE was checked in `init`; nothing else in the process uses GS.
+        // SAFETY: `init` found that FSGSBASE is available; nothing else in the process uses GS.
         unsafe { asm!("wrgsbase {}", in(reg) base, options(nostack, preserves_flags)) };
         return true;
     }
@@ -410,13 +422,14 @@ fn set_gs(base: usize) -> bool {
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) == 0 }
 }
 
-/// The CPU's number for a fault without an address, such as an address that cannot exist.
+/// CPU exception number of a general-protection fault, such as an access to a non-canonical
+/// address.
 const GENERAL_PROTECTION: i64 = 13;
 
-/// Reads the interrupted registers out of a signal handler's third argument.
+/// Reads the registers of the interrupted code from the third argument of a signal handler.
 ///
 /// # Safety
-/// - **context**: `context` is what the kernel passed to an `SA_SIGINFO` handler.
+/// - **context**: `context` is the context that the kernel passed to an `SA_SIGINFO` handler.
 pub(crate) unsafe fn read_interrupted(context: *const libc::c_void) -> Interrupted {
     // SAFETY: context — promised by the caller.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };

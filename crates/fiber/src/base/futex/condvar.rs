@@ -1,19 +1,21 @@
-//! Any system: words share a few condition variables of std's.
+//! Any system: all words share a few condition variables of std's.
 //!
-//! A waker takes the lock after it changed the word, a sleeper looks at the word with the lock: the
-//! change is seen, or the sleeper hears the call. All who sleep in one place wake and look again.
+//! A waker takes the bucket's lock after it has changed the word, and a sleeper checks the word
+//! with the lock held. So the sleeper sees the change, or receives the notification. A wake-up
+//! wakes all sleepers of the bucket, which check their words again.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Where sleepers of some words wait.
+/// The place where threads sleep on the words that share this bucket.
 struct Bucket {
     lock: Mutex<()>,
     woken: Condvar,
 }
 
-/// A power of two: as many as threads are likely to sleep at a time on a small machine.
+/// Number of buckets, a power of two: about as many as threads are likely to sleep at the same time
+/// on a small machine.
 const BUCKET_COUNT: usize = 64;
 
 static BUCKETS: [Bucket; BUCKET_COUNT] =
@@ -23,7 +25,7 @@ fn bucket(word: *const AtomicU32) -> &'static Bucket {
     &BUCKETS[(word.addr() >> 3) % BUCKET_COUNT]
 }
 
-/// Sleeps while `word` is `expected`. False if `timeout` is over.
+/// Sleeps while `word` is `expected`. Returns `false` if `timeout` has expired.
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> bool {
     let bucket = bucket(word);
     let guard = bucket.lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,8 +42,8 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> bool 
     true
 }
 
-/// Wakes the threads that sleep on `word`, and perhaps others: an address, which may be nothing any
-/// more.
+/// Wakes all threads that sleep on `word`, and possibly others. Uses only the address: the memory
+/// of the word may have been freed.
 pub fn wake(word: *const AtomicU32, _count: u32) {
     let bucket = bucket(word);
     drop(bucket.lock.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,8 +1,8 @@
-//! Sleeping on a word until someone changes it: one file per system.
+//! Sleeping on a word until another thread changes it. One file per system.
 //!
-//! `wait` looks at the word and falls asleep in one step, so a wake-up between look and sleep is not
-//! lost. It may return for no reason: callers look again. errno is left as it was: the caller may be
-//! anywhere in user code's time.
+//! `wait` checks the word and falls asleep in one step, so a wake-up between the check and the
+//! sleep is not lost. `wait` may return without a reason: callers check the word again. Both
+//! functions preserve errno, because the caller may be in the middle of user code.
 
 #[cfg(ported)]
 #[path = "linux.rs"]
@@ -20,7 +20,7 @@ pub use imp::{wait, wake};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-// The contract: every system provides these.
+// The contract: every system provides these functions.
 const _: fn(&AtomicU32, u32, Option<Duration>) -> bool = imp::wait;
 const _: fn(*const AtomicU32, u32) = imp::wake;
 

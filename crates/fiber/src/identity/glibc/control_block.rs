@@ -1,41 +1,47 @@
-//! The thread control block of an identity: written once, put right after each owner.
+//! The thread control block of an identity: written when the identity is created, partly rewritten
+//! after each owner.
 
 use super::probe::{KEYS_IN_BLOCK, ProbedBlock};
 use crate::base::unsupported::Unsupported;
 use crate::stack::{Extent, MAX_NUMBER, PAGE};
 use std::ffi::c_int;
 
-/// Keys in the hot part: std uses one or two, and so do most programs.
+/// Number of pthread keys in the hot part of the block. std uses one or two, and so do most
+/// programs.
 const HOT_KEYS: usize = 3;
 
-/// Thread ids of identities start here: above all that Linux gives to threads (PID_MAX_LIMIT).
+/// First thread id of identities, above all thread ids of Linux (PID_MAX_LIMIT).
 const FIRST_TID: u32 = 1 << 22;
 
-/// Thread ids must stay below the bits that the kernel uses in a futex word.
+/// Mask of the bits that a thread id may use in a futex word. The kernel uses the other bits.
 const FUTEX_TID_MASK: usize = 0x3fff_ffff;
 
 const _: () = assert!(FIRST_TID as usize + MAX_NUMBER < FUTEX_TID_MASK);
 
-/// `rseq.cpu_id` of a thread that the kernel does not serve (`RSEQ_CPU_ID_REGISTRATION_FAILED`).
+/// `rseq.cpu_id` of a thread that is not registered with the kernel
+/// (`RSEQ_CPU_ID_REGISTRATION_FAILED`).
 const RSEQ_NOT_REGISTERED: u32 = -2i32 as u32;
 
-/// Where the vector of dynamic thread-locals hangs: the x86-64 thread-local ABI.
+/// Offset of the pointer to the dynamic thread vector (DTV), as defined by the x86-64 thread-local
+/// ABI.
 const DTV: usize = 8;
 
-/// Where things are in a block, and what a fresh one holds.
+/// The layout of a control block, and the contents of a fresh one. Offsets are in bytes, from the
+/// thread pointer.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) extent: Extent,
-    /// Of the thread pointer.
+    /// Alignment of the thread pointer.
     pub(super) align: usize,
-    /// The hot part of a fresh block; words that point into the block hold offsets.
+    /// Contents of the hot part of a fresh block. A word that points into the block is stored as an
+    /// offset.
     pattern: Vec<u8>,
-    /// Which words those are.
+    /// Offsets of those words, in ascending order.
     pointers: Vec<usize>,
     tid: usize,
-    /// From here on the hot part is put back after each owner.
+    /// Offset from which the hot part is rewritten after each owner.
     reset_from: usize,
-    /// Index of the first of `pointers` in that part.
+    /// Index in `pointers` of the first word in that part.
     first_reset_pointer: usize,
     keys: usize,
     keys_used: usize,
@@ -57,7 +63,10 @@ impl Layout {
         let hot = hot.into_iter().max().unwrap_or(0).next_multiple_of(align);
         let cold = found.size.saturating_sub(hot).next_multiple_of(PAGE);
         if found.keys_used >= found.size || hot > found.size {
-            return Err(Unsupported::new("a block with its keys inside", format!("{found:?}")));
+            return Err(Unsupported::new(
+                "a control block that contains its pthread keys",
+                format!("{found:?}"),
+            ));
         }
         let mut layout = Layout {
             extent: Extent { below, hot, cold },
@@ -79,17 +88,18 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Turns the words that point into the probed block into offsets.
+    /// Replaces the words that point into the probed block by offsets.
     fn relocate(&mut self, found: &ProbedBlock) {
         let word = |pattern: &[u8], at: usize| {
             let bytes = pattern[at..at + 8].try_into().unwrap_or_default();
             usize::from_ne_bytes(bytes)
         };
-        // Word 0 is the block's own address.
+        // Word 0 of a block is its own address.
         let probed = word(&self.pattern, 0);
         for at in (0..self.pattern.len() - 7).step_by(8) {
             let offset = word(&self.pattern, at).wrapping_sub(probed);
-            // A node linked to itself is a list of one: fork and exit unlink it and harm nobody.
+            // A list node that is linked to itself is a list of one: fork and exit unlink it
+            // without touching another node.
             let list = at == found.list || at == found.list + 8;
             let offset = if list { found.list } else { offset };
             if offset < found.size || list {
@@ -99,10 +109,11 @@ impl Layout {
         }
     }
 
-    /// Writes the block's hot part: all of it on creation, what owners change (`from`) later.
+    /// Writes the hot part of the block, starting at offset `from`: all of it when the block is
+    /// created, later only the part that owners change.
     ///
     /// # Safety
-    /// - **quiet**: the identity at `tp` is mapped, and nothing runs with it.
+    /// - **quiet**: the identity at `tp` is mapped, and no code runs with it.
     #[inline]
     unsafe fn write_hot(&self, tp: usize, number: u32, from: usize) {
         let pattern = &self.pattern[from..];
@@ -113,14 +124,14 @@ impl Layout {
         let first = if from == 0 { 0 } else { self.first_reset_pointer };
         for &at in &self.pointers[first..] {
             let word = (tp + at) as *mut usize;
-            // SAFETY: quiet — as above; the pattern holds the offset.
+            // SAFETY: quiet — as above; the word holds the offset from the pattern.
             unsafe { *word += tp };
         }
         // SAFETY: quiet — as above.
         unsafe { *((tp + self.tid) as *mut u32) = FIRST_TID + number };
     }
 
-    /// Writes a fresh block. Its vector of dynamic thread-locals is made afterwards.
+    /// Writes a fresh block. The caller then has ld.so allocate its DTV.
     ///
     /// # Safety
     /// - **quiet**: as for `write_hot`; the cold part is zero.
@@ -133,17 +144,18 @@ impl Layout {
         }
     }
 
-    /// Sets what libc's thread-locals say of the block. After they have got their first values.
+    /// Sets libc's thread-local pointer to the resolver state of this block. Call it after libc's
+    /// thread-locals have received their initial values.
     ///
     /// # Safety
-    /// - **quiet**: as for `write_hot`; the thread-locals are there.
+    /// - **quiet**: as for `write_hot`; the thread-locals are mapped.
     pub(super) unsafe fn set_resolver_pointer(&self, tp: usize) {
         let word = tp.wrapping_add_signed(self.resolver_pointer) as *mut usize;
         // SAFETY: quiet — promised by the caller.
         unsafe { *word = tp + self.resolver };
     }
 
-    /// Undoes what an owner did to its block.
+    /// Undoes the changes that an owner made to its block.
     ///
     /// # Safety
     /// - **quiet**: as for `write_hot`.
@@ -153,36 +165,38 @@ impl Layout {
         unsafe { self.write_hot(tp, number, self.reset_from) };
     }
 
-    /// The kernel writes CPU numbers to the carrier's area, never to this one: say that it is not
-    /// in use, or code that trusts it would believe to be on CPU 0 for ever.
+    /// Marks the restartable-sequence area as not registered. The kernel writes CPU numbers to the
+    /// carrier's area, never to this one; code that trusts an unmarked area would always read CPU
+    /// 0.
     ///
     /// # Safety
-    /// - **mapped**: `tp` is an identity's.
+    /// - **mapped**: `tp` is the thread pointer of an identity.
     pub(super) unsafe fn disown_rseq(&self, tp: usize) {
         if let Some(offset) = self.rseq {
             let cpu_id = tp.wrapping_add_signed(offset + 4) as *mut u32;
-            // SAFETY: mapped — promised by the caller; libc says the area is there.
+            // SAFETY: mapped — promised by the caller; the area is at the offset that libc
+            // published.
             unsafe { std::ptr::write_volatile(cpu_id, RSEQ_NOT_REGISTERED) };
         }
     }
 
-    /// Whether the area lies on a page that is touched anyway.
+    /// Returns whether the restartable-sequence area lies in the hot part, which is written anyway.
     fn rseq_is_cheap(&self) -> bool {
         self.rseq.is_some_and(|offset| offset < self.extent.hot as isize)
     }
 
-    /// Whether a `pthread_setspecific` key was set since [`take_keys`](Self::take_keys).
+    /// Returns whether a pthread key was set since the last [`take_keys`](Self::take_keys).
     ///
     /// # Safety
     /// - **own**: the caller runs with this identity.
     pub(super) unsafe fn has_keys(&self, tp: usize) -> bool {
         let used = (tp + self.keys_used) as *const u8;
-        // SAFETY: own — a byte of this identity's block. Volatile: libc sets it.
+        // SAFETY: own — a byte of this identity's block. Volatile, because libc sets it.
         unsafe { std::ptr::read_volatile(used) != 0 }
     }
 
-    /// Unsets all `pthread_setspecific` keys, and hands each that was set to `each`: its number, its
-    /// sequence and its value. Returns whether there were any.
+    /// Clears all pthread keys, and calls `each` with the number, sequence and value of each key
+    /// that was set. Returns whether any key was set.
     ///
     /// # Safety
     /// - **own**: the caller runs with this identity.
@@ -196,7 +210,7 @@ impl Layout {
             return false;
         }
         let used = (tp + self.keys_used) as *mut u8;
-        // SAFETY: own — a byte of this identity's block. Volatile: libc sets it.
+        // SAFETY: own — a byte of this identity's block. Volatile, because libc sets it.
         unsafe { std::ptr::write_volatile(used, 0) };
         let mut any = false;
         for table in 0..KEYS_IN_BLOCK {
@@ -210,7 +224,8 @@ impl Layout {
             }
             for key in 0..KEYS_IN_BLOCK {
                 let record = (records + 16 * key) as *mut KeyValue;
-                // SAFETY: own — a record of this identity's keys. Volatile: destructors set keys.
+                // SAFETY: own — a record of this identity's keys. Volatile, because destructors set
+                // keys.
                 let KeyValue { sequence, value } = unsafe { std::ptr::read_volatile(record) };
                 if !value.is_null() {
                     let unset = KeyValue { sequence: 0, value: std::ptr::null_mut() };
@@ -224,8 +239,8 @@ impl Layout {
         any
     }
 
-    /// Gives back what the resolver holds for this identity, if it was ever asked; the next owner
-    /// finds it as a new thread does.
+    /// Releases what the resolver holds for this identity, and resets the resolver's state to that
+    /// of a new thread. Does nothing if the owner did not use the resolver.
     ///
     /// # Safety
     /// - **own**: the caller runs with this identity.
@@ -234,12 +249,12 @@ impl Layout {
             fn __res_nclose(state: *mut libc::c_void);
         }
         let state = (tp + self.resolver) as *mut ResolverState;
-        // SAFETY: own — a part of this identity's block. Volatile: libc writes it.
+        // SAFETY: own — a part of this identity's block. Volatile, because libc writes it.
         let ResolverState { servers, .. } = unsafe { std::ptr::read_volatile(state) };
         if servers != 0 {
-            // SAFETY: own — a state that libc initialised.
+            // SAFETY: own — a state that libc has initialized.
             unsafe { __res_nclose(state.cast()) };
-            // SAFETY: own — as above; all zero is how it starts.
+            // SAFETY: own — as above; all zero is the state of a new thread.
             unsafe { std::ptr::write_bytes(state.cast::<u8>(), 0, RESOLVER_STATE) };
         }
     }
@@ -256,21 +271,22 @@ impl Layout {
             if !records.is_null() {
                 // SAFETY: quiet — as above.
                 unsafe { *place = std::ptr::null_mut() };
-                // SAFETY: quiet — as above; nobody uses the table any more.
+                // SAFETY: quiet — as above; no code uses the table after this.
                 unsafe { libc::free(records) };
             }
         }
     }
 }
 
-/// libc's record of one key's value on one thread.
+/// libc's record of the value of one key on one thread.
 #[repr(C)]
 struct KeyValue {
     sequence: usize,
     value: *mut libc::c_void,
 }
 
-/// The front of `struct __res_state`, which programs see and which therefore never changes.
+/// The first fields of `struct __res_state`. The struct is visible to programs, so glibc cannot
+/// change its layout.
 #[repr(C)]
 struct ResolverState {
     times: [c_int; 2],
@@ -278,10 +294,11 @@ struct ResolverState {
     servers: c_int,
 }
 
-/// Size of `struct __res_state`.
+/// Size of `struct __res_state` in bytes.
 const RESOLVER_STATE: usize = 568;
 
-/// A thread's vector of its modules' thread-locals: the x86-64 thread-local ABI, and ld.so's.
+/// A thread's dynamic thread vector (DTV), which holds the address of each module's thread-locals.
+/// Its layout is defined by the x86-64 thread-local ABI and by ld.so.
 pub(super) struct DynamicVector {
     entries: *mut Entry,
 }
@@ -292,25 +309,25 @@ struct Entry {
     to_free: *mut libc::c_void,
 }
 
-/// ld.so's mark of a module whose thread-locals are not there yet.
+/// ld.so's value for a module whose thread-locals are not allocated yet.
 const UNALLOCATED: usize = usize::MAX;
 
 impl DynamicVector {
     /// # Safety
-    /// - **own**: the caller runs with the identity at `tp`, or nobody does.
+    /// - **own**: the caller runs with the identity at `tp`, or no code does.
     pub(super) unsafe fn of(tp: usize) -> DynamicVector {
-        // SAFETY: own — the ABI's pointer to the vector.
+        // SAFETY: own — the pointer to the vector is where the ABI defines it.
         DynamicVector { entries: unsafe { *((tp + DTV) as *const *mut Entry) } }
     }
 
-    /// The largest number of a module it has room for.
+    /// Returns the largest module number that the vector has room for.
     pub(super) fn len(&self) -> usize {
         let before = self.entries.wrapping_sub(1);
-        // SAFETY: own — the entry before the first holds the length.
+        // SAFETY: own — the entry before the first one holds the length.
         unsafe { before.read() }.value
     }
 
-    /// Where a module's thread-locals are, if they are.
+    /// Returns the address of a module's thread-locals, or `None` if they are not allocated.
     pub(super) fn address(&self, module: usize) -> Option<usize> {
         if module == 0 || module > self.len() {
             return None;
@@ -321,10 +338,11 @@ impl DynamicVector {
         (value != UNALLOCATED && value != 0).then_some(value)
     }
 
-    /// Frees what was allocated for dynamic modules; their next use, by the next owner, starts
-    /// fresh.
+    /// Frees the thread-locals of dynamic modules. ld.so allocates them again when the next owner
+    /// first uses them.
     pub(super) fn free(&self) {
-        // Most goroutines have nothing to free: one look tells, without a branch per module.
+        // Most goroutines have nothing to free. ORing all pointers finds that out without a branch
+        // per module.
         let any = (1..=self.len()).fold(0, |any, module| {
             // SAFETY: own — inside the vector.
             any | unsafe { (*self.entries.wrapping_add(module)).to_free } as usize
@@ -340,7 +358,7 @@ impl DynamicVector {
                 let unallocated = Entry { value: UNALLOCATED, to_free: std::ptr::null_mut() };
                 // SAFETY: own — as above.
                 unsafe { at.write(unallocated) };
-                // SAFETY: own — ld.so allocated it by malloc; no pointer to it is left.
+                // SAFETY: own — ld.so allocated it with malloc, and no pointer to it is left.
                 unsafe { libc::free(entry.to_free) };
             }
         }
@@ -354,15 +372,16 @@ mod tests {
     use crate::stack::{Size, Stack};
 
     fn word(at: usize) -> usize {
-        // SAFETY: a word of a control block that the test holds, or of this thread's own.
+        // SAFETY: a word of a control block that the test owns, or of this thread's own.
         unsafe { *(at as *const usize) }
     }
 
     #[test]
-    fn a_new_block_is_that_of_a_thread() {
+    fn a_new_control_block_is_initialized_like_that_of_a_thread() {
         let layout = &super::super::probe_once().unwrap().layout;
         let stack = Stack::new(Size::new(1).unwrap()).unwrap();
-        // SAFETY: quiet — a stack of the test's own; the depot may give one that has an identity.
+        // SAFETY: quiet — the test's own stack; `create` is called only if the stack has no
+        // identity yet.
         let built = stack.has_identity() || unsafe { crate::identity::create(&stack) }.is_ok();
         assert!(built);
         let (tp, me) = (stack.thread_pointer(), arch::thread_pointer());
@@ -378,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn an_area_that_the_kernel_does_not_serve_says_so() {
+    fn a_disowned_rseq_area_is_marked_as_not_registered() {
         let layout = &super::super::probe_once().unwrap().layout;
         let Some(offset) = layout.rseq else { return };
         let stack = Stack::new(Size::new(1).unwrap()).unwrap();
@@ -388,7 +407,7 @@ mod tests {
         // SAFETY: as above.
         let cpu_id = unsafe { *((area + 4) as *const u32) };
         assert_eq!(cpu_id, RSEQ_NOT_REGISTERED);
-        // Back to zeros: the depot counts on them where there is no identity.
+        // The area must be zero again: the depot relies on zeros in a slot without an identity.
         // SAFETY: as above.
         unsafe { *((area + 4) as *mut u32) = 0 };
     }

@@ -1,12 +1,16 @@
-//! Identities on glibc, dynamic or static.
+//! Identities on glibc, linked dynamically or statically.
 //!
-//! [`Glibc`] is what was found out at start; it never changes, except for the image of first values,
-//! which is replaced when libraries with static thread-locals come and go (`loading`).
+//! [`Glibc`] holds the result of the probe at start. Later, only libraries that are loaded or
+//! unloaded change it (`loading`): they replace the image of initial values, and may set `libc_tls`
+//! and `rseq_readers`.
 //!
-//! A slot is marked as holding an identity *before* ld.so fills it. A library loaded meanwhile then
-//! misses nothing: either ld.so knew it when it filled the block, or the block was marked when the
-//! library's values were written into all of them; both happen under ld.so's own lock. The mark is
-//! taken away under [`IDENTITY_WRITE_LOCK`], which those writes hold, before the slot's memory goes.
+//! A slot is marked as holding an identity *before* ld.so fills it, so that it misses no library
+//! that is loaded at the same time. ld.so registers a library and fills a block under the same
+//! lock. If the library was registered first, ld.so writes its values into the block. Otherwise the
+//! slot was already marked when the library was registered, so `loading`, which writes the
+//! library's values into all marked slots afterwards, reaches the block. The mark is cleared before
+//! the slot's memory is released, under [`IDENTITY_WRITE_LOCK`], which `loading` holds while it
+//! writes.
 
 mod control_block;
 mod fork;
@@ -17,7 +21,7 @@ mod interpose;
 mod interpose;
 #[cfg_attr(
     not(interposed),
-    expect(dead_code, reason = "only a replaced dlopen tells of libraries that come and go")
+    expect(dead_code, reason = "only the replaced `dlopen` and `dlclose` call it")
 )]
 mod loading;
 mod modules;
@@ -38,27 +42,32 @@ use symbols::Symbols;
 
 static GLIBC: OnceLock<Result<Glibc, Unsupported>> = OnceLock::new();
 
-/// Held while the layout is found out. A fork waits for it: the child would never see it done.
+/// Held during the probe. A fork waits for it: in the child, a probe of another thread would never
+/// finish.
 static PROBE_LOCK: Lock<()> = Lock::new(());
 
-/// Held while values are written into identities that others may use, and while one's mark is taken
-/// away.
+/// Held while values are written into identities that may be in use, and while a slot's mark is
+/// cleared.
 static IDENTITY_WRITE_LOCK: Lock<()> = Lock::new(());
 
-/// libc's own thread-locals hold memory that only a dying thread could free (its malloc cache). An
-/// identity that is torn down leaves them here, and the next one made takes them up.
+/// Contents of libc's own thread-locals from destroyed identities; the next identity that is
+/// created takes one over. They refer to memory that only an exiting thread can free (libc's malloc
+/// cache).
 static SAVED_LIBC_TLS: Lock<Vec<Box<[u8]>>> = Lock::new(Vec::new());
 
-/// What was found out of this process's libc.
+/// The result of the probe: what is known about this process's libc.
 #[derive(Debug)]
 struct Glibc {
     symbols: Symbols,
     layout: Layout,
-    /// First values of static thread-locals. Replaced, never freed: wipes read it without a lock.
+    /// Initial values of static thread-locals. Images are replaced but never freed: wipes read them
+    /// without a lock.
     image: AtomicPtr<Image>,
-    /// libc's own thread-locals, where libc is a module: from the start, or brought by a library into a
-    /// program with libc inside it. Set under [`IDENTITY_WRITE_LOCK`].
+    /// libc's own thread-locals, if libc is a module: libc.so of a dynamic program, or a libc.so
+    /// that a library brought into a static program. After the probe, set only under
+    /// [`IDENTITY_WRITE_LOCK`].
     libc_tls: OnceLock<LibcTls>,
+    /// Whether a module other than libc reads the restartable-sequence area.
     rseq_readers: AtomicBool,
 }
 
@@ -73,7 +82,7 @@ fn probe_once() -> Result<&'static Glibc, &'static Unsupported> {
                 Ok(glibc)
             });
             match probe {
-                // No memory, no thread to be had: another time it may be there.
+                // Memory or a thread was missing: the next call probes again.
                 Err(why) if why.is_transient() => return Err(Box::leak(Box::new(why))),
                 probe => loading::publish(probe),
             }
@@ -86,7 +95,7 @@ fn probe_once() -> Result<&'static Glibc, &'static Unsupported> {
     }
 }
 
-/// What [`probe_once`] found; for code that can only run after it succeeded.
+/// Returns the result of [`probe_once`]. For code that can only run after the probe succeeded.
 #[inline]
 fn glibc() -> &'static Glibc {
     match GLIBC.get() {
@@ -107,13 +116,16 @@ impl Glibc {
         let symbols = symbols::load()?;
         symbols::find_second_libc();
         let (mut room, mut align) = (0usize, 0usize);
-        // SAFETY: glibc's own function; both places are valid for writes.
+        // SAFETY: glibc's own function; both pointers are valid for writes.
         unsafe { (symbols.static_info)(&mut room, &mut align) };
         let found = probe::probe(&symbols)?;
         let below = room.checked_sub(found.size).filter(|_| align.is_power_of_two());
         let below = below.ok_or_else(|| {
-            let found = format!("{room} bytes aligned to {align}, {} of them block", found.size);
-            Unsupported::new("thread-locals and block in one piece", found)
+            let found = format!(
+                "{room} bytes aligned to {align}, with a control block of {} bytes",
+                found.size
+            );
+            Unsupported::new("thread-locals and control block in one allocation", found)
         })?;
         let layout = Layout::new(
             found,
@@ -135,14 +147,15 @@ impl Glibc {
     /// See [`create`].
     ///
     /// # Safety
-    /// As [`create`].
+    /// As for [`create`].
     unsafe fn create(&self, stack: &Stack) -> Result<(), StackError> {
         let tp = stack.thread_pointer();
         stack.set_has_identity(true);
         let rseq_readers = self.rseq_readers.load(Ordering::Relaxed);
-        // SAFETY: quiet — promised by the caller; a slot without identity is zero.
+        // SAFETY: quiet — promised by the caller; a slot without an identity is all zero.
         unsafe { self.layout.create(tp, stack.number(), rseq_readers) };
-        // SAFETY: glibc's own function; `tp` ends a zeroed block of the size it asked for.
+        // SAFETY: glibc's own function; the area below `tp` is zero and has the size that
+        // `static_info` returned.
         if unsafe { (self.symbols.allocate_tls)(tp as *mut libc::c_void) }.is_null() {
             self.unmark(stack);
             return Err(StackError::Memory {
@@ -153,7 +166,7 @@ impl Glibc {
         }
         if let Some(kept) = self.current_libc_tls() {
             let saved = SAVED_LIBC_TLS.lock_preemptible().pop();
-            // SAFETY: quiet — as above; saved by `destroy` from the same places.
+            // SAFETY: quiet — as above; `destroy` saved the values from the same variables.
             unsafe { kept.write(tp, saved.as_deref()) };
         }
         // SAFETY: quiet — as above.
@@ -161,15 +174,17 @@ impl Glibc {
         Ok(())
     }
 
-    /// What is kept, for an identity that is marked. A library that brings libc.so right now either
-    /// writes into it, or is known here.
+    /// Returns the thread-locals of libc that are kept from owner to owner, for an identity whose
+    /// slot is already marked. If a library brings libc.so at the same time, then either this
+    /// function returns libc.so's thread-locals or the load writes them into the identity: both
+    /// take [`IDENTITY_WRITE_LOCK`].
     fn current_libc_tls(&self) -> Option<&LibcTls> {
         let _writing = (!symbols::LIBC_IS_A_MODULE).then(|| IDENTITY_WRITE_LOCK.lock_preemptible());
         self.libc_tls.get()
     }
 
-    /// From here on nobody writes into the slot's identity: there is none. Returns what it leaves to be
-    /// kept.
+    /// Clears the slot's mark: from here on, no load writes into the slot. Returns the
+    /// thread-locals of libc that a destroyed identity must save.
     fn unmark(&self, stack: &Stack) -> Option<&LibcTls> {
         let _writing = IDENTITY_WRITE_LOCK.lock_preemptible();
         stack.set_has_identity(false);
@@ -179,7 +194,7 @@ impl Glibc {
     /// See [`begin`].
     ///
     /// # Safety
-    /// As [`begin`].
+    /// As for [`begin`].
     unsafe fn begin(&self) {
         // SAFETY: sets this identity's own pointers.
         unsafe { (self.symbols.ctype_init)() };
@@ -188,7 +203,7 @@ impl Glibc {
     /// See [`retire`].
     ///
     /// # Safety
-    /// As [`retire`].
+    /// As for [`retire`].
     unsafe fn retire(&self) {
         let tp = arch::thread_pointer();
         // SAFETY: own — promised by the caller.
@@ -203,8 +218,9 @@ impl Glibc {
         }
         // SAFETY: own — as above.
         unsafe { DynamicVector::of(tp) }.free();
-        // An allocator that keeps its state under a key sets the key again when it is called after
-        // its destructor, as it was just now: the destructor frees that state too.
+        // An allocator that keeps its state under a pthread key sets the key again if it is called
+        // after its destructor, as `free` did above. A second run of the destructors frees that
+        // state too.
         // SAFETY: own — as above.
         if unsafe { self.layout.has_keys(tp) } {
             // SAFETY: own — as above.
@@ -212,34 +228,35 @@ impl Glibc {
             // SAFETY: own — as above; the destructors may have used dynamic thread-locals.
             unsafe { DynamicVector::of(tp) }.free();
         }
-        // As libc: what is still set after that is forgotten.
+        // Values that are still set are dropped, as libc does.
         // SAFETY: own — as above.
         unsafe { self.layout.take_keys(tp, |_, _, _| ()) };
         if let Some(free) = self.symbols.thread_freeres {
-            // SAFETY: own — the last call into libc before this identity's thread-locals start over.
+            // SAFETY: own — as above; no later code of this owner uses what is freed.
             unsafe { free() };
         }
-        // SAFETY: errno has an address, always.
+        // SAFETY: __errno_location has no precondition.
         let errno = unsafe { libc::__errno_location() };
-        // SAFETY: this identity's own.
+        // SAFETY: own — this identity's errno.
         unsafe { *errno = 0 };
     }
 
-    /// Runs destructors as libc does: those of C++ and Rust, then those of keys, which may set keys
-    /// again and register more of the first kind. None of these may be left for the slot's next
-    /// owner.
+    /// Runs the destructors in libc's order: first those of C++ and Rust thread-locals, then those
+    /// of pthread keys, which may set keys again and register more destructors of the first kind.
+    /// No destructor may be left for the slot's next owner.
     ///
     /// # Safety
     /// - **own**: the caller runs with the identity at `tp`.
     unsafe fn run_destructors(&self, tp: usize) {
         let run = |key: usize, sequence: usize, value| {
-            // SAFETY: libc's table of keys is as long as the keys there are.
+            // SAFETY: `key` is smaller than the number of entries in libc's table.
             let record = unsafe { self.symbols.keys.add(key) };
-            // SAFETY: as above. Volatile: libc writes it.
+            // SAFETY: as above. Volatile, because libc writes the entry.
             let record = unsafe { std::ptr::read_volatile(record) };
-            // A value that outlived its key has no destructor: the number may be another key's now.
+            // The key of a value may have been deleted, and its number may belong to another key.
+            // Such a value has no destructor.
             if let Some(destructor) = record.destructor.filter(|_| record.sequence == sequence) {
-                // SAFETY: what libc itself does when a thread ends.
+                // SAFETY: the same call that libc makes when a thread ends.
                 unsafe { destructor(value) };
             }
         };
@@ -258,7 +275,7 @@ impl Glibc {
     /// See [`wipe`].
     ///
     /// # Safety
-    /// As [`wipe`].
+    /// As for [`wipe`].
     #[inline]
     unsafe fn wipe(&self, stack: &Stack) {
         let tp = stack.thread_pointer();
@@ -269,7 +286,7 @@ impl Glibc {
         // SAFETY: quiet — promised by the caller.
         unsafe { self.layout.wipe(tp, stack.number()) };
         if !symbols::LIBC_IS_A_MODULE {
-            // SAFETY: quiet — promised by the caller; libc's thread-locals started over too.
+            // SAFETY: quiet — as above; the image has reset libc's thread-locals too.
             unsafe { self.layout.set_resolver_pointer(tp) };
         }
     }
@@ -281,75 +298,78 @@ impl Glibc {
         }
         let tp = stack.thread_pointer();
         if let Some(kept) = self.unmark(stack) {
-            // SAFETY: quiet — the stack rests, so nothing runs with its identity.
+            // SAFETY: quiet — the stack is unused, so no code runs with its identity.
             let saved = unsafe { kept.save(tp) };
             SAVED_LIBC_TLS.lock_preemptible().push(saved);
         }
         // SAFETY: quiet — as above.
         unsafe { self.layout.free_key_tables(tp) };
-        // SAFETY: quiet — as above; `false`: the block is part of the slot.
+        // SAFETY: quiet — as above; `false`, because the block is part of the slot.
         unsafe { (self.symbols.deallocate_tls)(tp as *mut libc::c_void, false) };
     }
 }
 
-/// No memory to look at the modules.
+/// The error for a scan of the modules that ran out of memory.
 fn no_memory() -> Unsupported {
-    Unsupported::transient("memory to look at thread-locals", "none")
+    Unsupported::transient("memory to scan the modules' thread-locals", "none")
 }
 
-/// `LC_GLOBAL_LOCALE`: follow `setlocale`, as a fresh thread does.
+/// `LC_GLOBAL_LOCALE`: the thread uses the locale of `setlocale`, as a new thread does.
 const GLOBAL_LOCALE: libc::locale_t = usize::MAX as libc::locale_t;
 
-/// How often libc runs the destructors of keys that destructors set again.
+/// How many times libc runs the destructors of keys that destructors set again.
 const DESTRUCTOR_ROUNDS: usize = 4;
 
 /// Builds an identity in a stack that has none.
 ///
-/// Allocates with the system's allocator: it runs on a thread's own thread pointer, with preemption
-/// on.
+/// Allocates with libc's allocator, so the caller must run with a thread's own thread pointer and
+/// with preemption on.
 ///
 /// # Errors
-/// No memory. The stack is as before.
+/// There is no memory, or goroutines cannot have an identity on this system. The stack is
+/// unchanged.
 ///
 /// # Safety
-/// - **quiet**: the stack has no identity, and nothing runs with the place where it will be.
+/// - **quiet**: the stack has no identity, and no code uses the memory where the identity will be.
 pub unsafe fn create(stack: &Stack) -> Result<(), StackError> {
     let glibc = probe_once().map_err(StackError::Unsupported)?;
     // SAFETY: quiet — promised by the caller.
     unsafe { glibc.create(stack) }
 }
 
-/// Makes the identity ready for its owner: the first thing that runs with it.
+/// Prepares the identity for its owner. Must be the first code that runs with the identity.
 ///
 /// # Safety
-/// - **own**: the caller runs with an identity that [`create`] built, wiped since its last owner.
+/// - **own**: the caller runs with an identity that [`create`] built and that was wiped since its
+///   last owner.
 pub unsafe fn begin() {
     // SAFETY: own — promised by the caller.
     unsafe { glibc().begin() };
 }
 
 /// Ends the owner's use of the identity: runs the destructors of its thread-locals and keys, frees
-/// what dynamic modules allocated, takes back locale and errno. The last thing that runs with it,
-/// except for code that touches no thread-local.
+/// the memory of dynamic modules, and resets the locale and errno. Must be the last code that runs
+/// with the identity, except for code that touches no thread-local.
 ///
 /// # Safety
-/// - **own**: the caller runs with an identity of which nothing is needed any more.
+/// - **own**: the caller runs with an identity that its owner no longer needs.
 pub unsafe fn retire() {
     // SAFETY: own — promised by the caller.
     unsafe { glibc().retire() };
 }
 
-/// Gives the thread-locals of a retired identity their first values again. Copies memory, nothing
-/// else: it may run anywhere.
+/// Resets the thread-locals of a retired identity to their initial values. This function only
+/// writes to the identity's memory, so it may be called in any context.
 ///
 /// # Safety
-/// - **quiet**: the identity was retired, and nothing runs with it.
+/// - **quiet**: the identity was retired, and no code runs with it.
 pub unsafe fn wipe(stack: &Stack) {
     // SAFETY: quiet — promised by the caller.
     unsafe { glibc().wipe(stack) };
 }
 
-/// Tears a resting stack's identity down, if it has one. Frees memory: as [`create`].
+/// Destroys the identity of an unused stack, if there is one. Frees memory, so the caller must meet
+/// the same conditions as for [`create`].
 pub(crate) fn destroy(stack: &Stack) {
     if let Ok(glibc) = probe_once() {
         glibc.destroy(stack);
@@ -361,13 +381,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trial_that_goes_wrong_is_told_with_what_was_wanted() {
+    fn a_failed_selftest_reports_what_it_expected() {
         super::probe_once().unwrap();
         let mut glibc = Glibc::probe().unwrap();
         selftest::run(&glibc).unwrap();
-        // Without an image nothing gets its first values again: the second trial sees the first's.
+        // Without an image, no thread-local is reset: the second trial sees the values of the
+        // first.
         glibc.image = AtomicPtr::new(Box::into_raw(Box::new(Image::empty())));
         let why = selftest::run(&glibc).unwrap_err().to_string();
-        assert!(why.contains("wanted first values in thread-locals"), "{why}");
+        assert!(why.contains("wanted initial values in thread-locals"), "{why}");
     }
 }

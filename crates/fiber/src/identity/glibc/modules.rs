@@ -1,9 +1,10 @@
-//! The loaded modules with thread-locals, and the first values of the static ones.
+//! The loaded modules that have thread-locals, and the initial values of the static ones.
 //!
-//! A *static* module's thread-locals lie at a fixed distance below the thread pointer, on every
-//! thread; the others are allocated per thread when first used. Which is which, and the first
-//! values, only ld.so knows for sure: it is asked to fill a scratch block, as for a new thread. The
-//! values are copies, so an [`Image`] stays good when a library is unloaded.
+//! The thread-locals of a *static* module lie at a fixed distance below the thread pointer on every
+//! thread. Those of other modules are allocated per thread on first use. Only ld.so knows for
+//! certain which modules are static and what their initial values are, so it is made to fill a
+//! scratch block as for a new thread. The values are copied, so an [`Image`] stays valid when a
+//! library is unloaded.
 
 use super::GLOBAL_LOCALE;
 use super::control_block::{DynamicVector, Layout};
@@ -11,44 +12,45 @@ use super::symbols::{self, LIBC_IS_A_MODULE, SecondLibc, Symbols};
 use crate::arch;
 use std::ffi::{CStr, c_int};
 
-/// One module's static thread-locals.
+/// The static thread-locals of one module.
 #[derive(Clone, Debug)]
 struct Module {
-    /// Distance of its first byte below the thread pointer.
+    /// Distance of the first byte below the thread pointer, in bytes.
     below: usize,
     values: Vec<u8>,
-    /// libc.so or ld.so, of the program or brought by a library: kept as they are when a slot is used
-    /// again.
+    /// Whether the module is libc.so or ld.so, either the program's or one that a library brought.
+    /// Its thread-locals are kept when a slot is reused.
     libc: bool,
 }
 
-/// All that is known of the modules at one time.
+/// The result of one scan of the modules.
 #[derive(Debug)]
 pub(super) struct Modules {
     modules: Vec<Module>,
-    /// Something besides libc reads the restartable-sequence area.
+    /// Whether a module other than libc reads the restartable-sequence area.
     pub(super) rseq_readers: bool,
 }
 
 impl Modules {
-    /// Looks at every loaded module. `None`: no memory to do it.
+    /// Scans all loaded modules. Returns `None` if there is no memory for the scan.
     pub(super) fn scan(symbols: &Symbols, layout: &Layout) -> Option<Modules> {
         let mut scan = Scan { symbols, found: Vec::new(), rseq_readers: !LIBC_IS_A_MODULE };
-        // SAFETY: `module` is called with each module in turn, before this returns.
+        // SAFETY: calls `module` with each module, and uses `scan` only until it returns.
         unsafe { libc::dl_iterate_phdr(Some(module), (&raw mut scan).cast()) };
         let scratch = Scratch::new(symbols, layout)?;
         Some(Modules { modules: scratch.read(&scan.found), rseq_readers: scan.rseq_readers })
     }
 
-    /// What to write over a used block: everything static, except libc's own.
+    /// Returns the values that a wipe writes: those of all static modules except libc.
     pub(super) fn image(&self) -> Image {
         self.image_of(|module| !module.libc)
     }
 
-    /// What is kept when a slot is used again: libc's own, where it is a module.
+    /// Returns the thread-locals that are kept when a slot is reused: libc's own, if libc is a
+    /// module.
     ///
-    /// With a libc.so that a library has brought, the caller is a thread, not a goroutine: libc.so's
-    /// pointers into character tables are read off its variables.
+    /// If a library brought libc.so, the caller must be a thread, not a goroutine: the pointers
+    /// into libc.so's character tables are read from the caller's thread-locals.
     pub(super) fn kept(&self) -> Option<LibcTls> {
         let second = symbols::second_libc()?;
         let mut first = self.image_of(|module| module.libc);
@@ -64,16 +66,18 @@ impl Modules {
     }
 }
 
-/// libc's own thread-locals: what a new identity has there, and what an old one had.
+/// libc's own thread-locals: writes and saves their values.
 #[derive(Debug)]
 pub(super) struct LibcTls {
+    /// Initial values.
     first: Image,
-    /// Whose they are, if not the program's libc's.
+    /// The libc.so that the thread-locals belong to, if it is not the program's libc.
     second: Option<SecondLibc>,
 }
 
 impl LibcTls {
-    /// Writes what an earlier identity had; first values if there is none.
+    /// Writes the values that were saved from an earlier identity, or the initial values if `saved`
+    /// is `None`.
     ///
     /// # Safety
     /// - **quiet**: as for [`Image::write`].
@@ -91,6 +95,8 @@ impl LibcTls {
         }
     }
 
+    /// Returns a copy of the identity's values.
+    ///
     /// # Safety
     /// - **quiet**: as for [`Image::write`].
     pub(super) unsafe fn save(&self, tp: usize) -> Box<[u8]> {
@@ -105,7 +111,7 @@ impl LibcTls {
         saved.into()
     }
 
-    /// Takes back what a goroutine has set in a libc.so that a library has brought.
+    /// Resets the locale and errno that a goroutine set in a libc.so that a library brought.
     ///
     /// # Safety
     /// - **own**: the caller runs with an identity that has these variables.
@@ -113,7 +119,7 @@ impl LibcTls {
         if let Some(second) = self.second {
             // SAFETY: the global locale always exists.
             unsafe { (second.use_locale)(GLOBAL_LOCALE) };
-            // SAFETY: errno has an address, always.
+            // SAFETY: __errno_location has no precondition.
             let errno = unsafe { (second.errno)() };
             // SAFETY: own — promised by the caller.
             unsafe { *errno = 0 };
@@ -121,44 +127,46 @@ impl LibcTls {
     }
 }
 
-/// First values of static thread-locals: runs of bytes, each with its distance below the thread
-/// pointer.
+/// Initial values of static thread-locals: runs of bytes, each with the distance of its first byte
+/// below the thread pointer.
 #[derive(Debug)]
 pub(super) struct Image {
     runs: Vec<(usize, Box<[u8]>)>,
 }
 
 impl Image {
-    /// Writes the values.
+    /// Writes the values into an identity.
     ///
     /// # Safety
-    /// - **quiet**: `tp` is an identity's, and nothing uses the variables meanwhile.
+    /// - **quiet**: `tp` is the thread pointer of an identity, and no code uses the variables
+    ///   during the call.
     #[inline]
     pub(super) unsafe fn write(&self, tp: usize) {
         for (below, values) in &self.runs {
             let to = (tp - below) as *mut u8;
-            // SAFETY: quiet — promised by the caller; the run lies in the identity's static area.
+            // SAFETY: quiet — promised by the caller; the run lies in the identity's static
+            // thread-locals.
             unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), to, values.len()) };
         }
     }
 
-    /// The runs that `other` does not have.
+    /// Returns the runs of `self` that `other` does not contain.
     pub(super) fn without(&self, other: &Image) -> Image {
         let rest = self.runs.iter().filter(|run| !other.runs.contains(run));
         Image { runs: rest.cloned().collect() }
     }
 
-    /// Sets a libc.so's pointers into character tables. libc.so does so only on the thread that has
-    /// loaded it.
+    /// Copies the calling thread's pointers into libc.so's character tables into the initial
+    /// values. libc.so itself sets them only on the thread that loads it.
     fn set_tables(&mut self, second: &SecondLibc) {
         let tp = arch::thread_pointer();
-        // Sets this thread's pointers too.
+        // Also sets this thread's pointers.
         // SAFETY: the global locale always exists.
         let before = unsafe { (second.use_locale)(GLOBAL_LOCALE) };
         for table in second.tables {
-            // SAFETY: has no precondition.
+            // SAFETY: the function has no precondition.
             let at = unsafe { table() };
-            // SAFETY: this thread's own variable.
+            // SAFETY: a variable of this thread.
             let value = unsafe { *at }.to_ne_bytes();
             for (below, values) in &mut self.runs {
                 let offset = (at as usize).wrapping_sub(tp - *below);
@@ -168,7 +176,7 @@ impl Image {
                 }
             }
         }
-        // SAFETY: the thread's own locale, as it was.
+        // SAFETY: the locale that this thread had before.
         unsafe { (second.use_locale)(before) };
     }
 
@@ -176,7 +184,7 @@ impl Image {
         self.runs.len()
     }
 
-    /// No values at all.
+    /// Returns an image without values.
     #[cfg(test)]
     pub(super) fn empty() -> Image {
         Image { runs: Vec::new() }
@@ -187,11 +195,11 @@ impl Image {
     }
 }
 
-/// A block that ld.so filled as for a new thread, and nothing runs with.
+/// A block that ld.so filled as for a new thread. No code runs with it.
 struct Scratch<'a> {
     symbols: &'a Symbols,
     below: usize,
-    /// What `tp` points into.
+    /// The memory that `tp` points into.
     _memory: Vec<u64>,
     tp: usize,
 }
@@ -199,18 +207,19 @@ struct Scratch<'a> {
 impl<'a> Scratch<'a> {
     fn new(symbols: &'a Symbols, layout: &Layout) -> Option<Scratch<'a>> {
         let below = layout.extent.below;
-        // Some room behind, for the few words of the block that ld.so writes.
+        // Leaves room after `tp` for the few words of the control block that ld.so writes.
         let mut memory = vec![0; (below + layout.align + 256) / 8];
         let tp = (memory.as_mut_ptr() as usize + below).next_multiple_of(layout.align);
-        // SAFETY: glibc's own function; `tp` ends a zeroed block of the size it asked for.
+        // SAFETY: glibc's own function; the area below `tp` is zero and has the size that
+        // `static_info` returned.
         let made = unsafe { (symbols.allocate_tls)(tp as *mut libc::c_void) };
         (!made.is_null()).then_some(Scratch { symbols, below, _memory: memory, tp })
     }
 
-    /// The static modules, with their first values. One that is not among those `found` (it is in
-    /// another name space) is taken to reach up to the next.
+    /// Returns the static modules with their initial values. A module that is not in `found`
+    /// belongs to another name space; it is assumed to extend up to the next module.
     fn read(&self, found: &[TlsModule]) -> Vec<Module> {
-        // SAFETY: own — the block is ours alone.
+        // SAFETY: own — only this function uses the block.
         let vector = unsafe { DynamicVector::of(self.tp) };
         let place = |id| {
             let below = self.tp.checked_sub(vector.address(id)?)?;
@@ -224,7 +233,7 @@ impl<'a> Scratch<'a> {
             let room = below - std::mem::replace(&mut next, below);
             let len = known.map_or(room, |found| found.len.min(room));
             let at = (self.tp - below) as *const u8;
-            // SAFETY: inside the scratch block: `len` bytes from `below` bytes below its end.
+            // SAFETY: inside the scratch block: `len` bytes that begin `below` bytes below `tp`.
             let values = unsafe { std::slice::from_raw_parts(at, len) }.to_vec();
             Module { below, values, libc: known.is_some_and(|found| found.libc) }
         });
@@ -234,7 +243,7 @@ impl<'a> Scratch<'a> {
 
 impl Drop for Scratch<'_> {
     fn drop(&mut self) {
-        // SAFETY: made by `new`; `false`: the memory is ours to free.
+        // SAFETY: allocated by `new`; `false`, because `_memory` owns the block.
         unsafe { (self.symbols.deallocate_tls)(self.tp as *mut libc::c_void, false) };
     }
 }
@@ -256,18 +265,18 @@ const DT_STRTAB: u64 = 5;
 const DT_STRSZ: u64 = 10;
 
 /// # Safety
-/// - **callback**: dl_iterate_phdr calls it, with a [`Scan`].
+/// - **callback**: called by dl_iterate_phdr, with a [`Scan`].
 unsafe extern "C" fn module(
     info: *mut libc::dl_phdr_info,
     size: usize,
     scan: *mut libc::c_void,
 ) -> c_int {
-    // SAFETY: callback — `scan`'s own pointer.
+    // SAFETY: callback — the `Scan` of `Modules::scan`.
     let scan = unsafe { &mut *scan.cast::<Scan<'_>>() };
-    // SAFETY: callback — a filled record.
+    // SAFETY: callback — the loader passes a valid record.
     let info = unsafe { &*info };
     let has_tls_fields = size >= size_of::<libc::dl_phdr_info>();
-    // SAFETY: the record's program headers live as long as the module is loaded.
+    // SAFETY: callback — the program headers live as long as the module is loaded.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     let address = |header: &libc::Elf64_Phdr| (info.dlpi_addr + header.p_vaddr) as usize;
     let holds = |wanted: usize| {
@@ -277,14 +286,15 @@ unsafe extern "C" fn module(
                 && (start..start + header.p_memsz as usize).contains(&wanted)
         })
     };
-    // SAFETY: the record's name is a string.
+    // SAFETY: callback — the record's name is a C string.
     let name = unsafe { CStr::from_ptr(info.dlpi_name) };
     let libc = symbols::is_libc(scan.symbols, name, holds);
     let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC);
     if let Some(dynamic) = dynamic.filter(|_| !libc) {
-        // SAFETY: section — a loaded module's own.
+        // SAFETY: section — from the program header of a loaded module.
         let strings = unsafe { Strings::of(address(dynamic), info.dlpi_addr) };
-        // librseq finds the area by a look-up at run time, which no table shows.
+        // librseq looks `__rseq_offset` up by name at run time, so its string table need not
+        // contain the name.
         let named = name.to_bytes().windows(7).any(|part| part == b"librseq");
         scan.rseq_readers |= named || strings.refers_to_rseq();
     }
@@ -295,7 +305,7 @@ unsafe extern "C" fn module(
     0
 }
 
-/// The names that a module refers to.
+/// The string table of a module, which contains the names that the module refers to.
 #[derive(Debug)]
 struct Strings {
     at: usize,
@@ -304,7 +314,8 @@ struct Strings {
 
 impl Strings {
     /// # Safety
-    /// - **section**: `at` is a loaded module's dynamic section; `base` its load address.
+    /// - **section**: `at` is the dynamic section of a loaded module, and `base` is the module's
+    ///   load address.
     unsafe fn of(at: usize, base: u64) -> Strings {
         let mut found = Strings { at: 0, len: 0 };
         let mut entry = at as *const [u64; 2];
@@ -313,25 +324,25 @@ impl Strings {
             let [tag, value] = unsafe { *entry };
             match tag {
                 0 => return found,
-                // ld.so makes it an address, except where the section is read-only.
+                // ld.so relocates the value to an address, unless the section is read-only.
                 DT_STRTAB if value < base => found.at = (base + value) as usize,
                 DT_STRTAB => found.at = value as usize,
                 DT_STRSZ => found.len = value as usize,
                 _ => {}
             }
-            // SAFETY: section — the null entry was not reached.
+            // SAFETY: section — the null entry has not been reached.
             entry = unsafe { entry.add(1) };
         }
     }
 
-    /// Whether the module refers to the area that the kernel shares with each thread.
+    /// Returns whether the module refers to the restartable-sequence area.
     fn refers_to_rseq(&self) -> bool {
         const NAME: &[u8] = b"\0__rseq_offset\0";
         if self.at == 0 || self.len < NAME.len() {
             return false;
         }
         let strings = self.at as *const libc::c_void;
-        // SAFETY: the module's string table, readable while it is loaded.
+        // SAFETY: the string table is readable as long as the module is loaded.
         let name = unsafe { libc::memmem(strings, self.len, NAME.as_ptr().cast(), NAME.len()) };
         !name.is_null()
     }

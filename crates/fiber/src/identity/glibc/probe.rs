@@ -1,65 +1,70 @@
-//! Finds out how this libc lays out a thread control block, on a real thread.
+//! Finds the layout of this libc's thread control block by examining a real thread.
 //!
-//! Nothing here is taken from a header: each field is found by what it must hold. The few offsets
-//! that are written down are the x86-64 ABI's own (self pointer, stack guard). A plain new thread's
-//! block is copied as the pattern of every identity, so fields this crate knows nothing of start as
-//! they do on a thread.
+//! Each field is found by the value that it must hold, not by an offset from a header. The only
+//! offsets that are not found this way are those of the x86-64 ABI (self pointer, DTV). The block
+//! of a plain new thread is copied as the pattern of every identity, so fields that this crate does
+//! not know start as they do on a thread.
 //!
-//! The probing thread is not alone with its block. An allocator or a sanitizer may set pthread keys
-//! of its own there before [`probe_this_thread`] runs, or in any call that allocates. So no look is compared with
-//! an earlier one, the probing thread allocates nothing itself, and the pattern has no key set.
+//! Other code also writes to the block of the probing thread. An allocator or a sanitizer may set
+//! pthread keys of its own there before [`probe_this_thread`] runs, or in any call that allocates.
+//! So no two copies of the block are compared, the probing thread does not allocate, and all keys
+//! in the pattern are cleared.
 
 use super::symbols::Symbols;
 use crate::arch;
 use crate::base::unsupported::Unsupported;
 use std::mem::MaybeUninit;
 
-/// Keys of `pthread_setspecific` in the block itself; the rest hang off it in tables.
+/// Number of pthread keys that are stored in the block itself. Further keys are in tables that the
+/// block points to.
 pub(super) const KEYS_IN_BLOCK: usize = 32;
 
-/// Offsets from the thread pointer, and the pattern of a fresh control block.
+/// The layout of a control block, and the pattern of a fresh one. All fields except `size` and
+/// `pattern` are offsets in bytes from the thread pointer.
 #[derive(Debug, Default)]
 pub(super) struct ProbedBlock {
-    /// Size of the control block.
+    /// Size of the control block in bytes.
     pub(super) size: usize,
     pub(super) tid: usize,
     /// Node of libc's list of threads.
     pub(super) list: usize,
-    /// Head of the robust-mutex list (two words that point at the second).
+    /// Head of the robust-mutex list: two words that both point at the second word while the list
+    /// is empty.
     pub(super) robust: usize,
-    /// First key's sequence and value.
+    /// Record of the first pthread key: sequence and value.
     pub(super) keys: usize,
-    /// Byte that says some key was set.
+    /// Byte that libc sets to 1 when a key is set.
     pub(super) keys_used: usize,
-    /// Table of further keys' tables.
+    /// Array of pointers to the tables of further keys.
     pub(super) key_tables: usize,
-    /// Resolver state.
+    /// State of the resolver.
     pub(super) resolver: usize,
     pub(super) pattern: Vec<u8>,
 }
 
-/// What the probing thread reports: found, or what it looked for in vain.
+/// The result of the probing thread: the layout, or what it could not find.
 type Report = Result<ProbedBlock, &'static str>;
 
 struct ProbeRequest {
     symbols: *const Symbols,
     keys: (libc::pthread_key_t, libc::pthread_key_t),
-    /// Empty, with room for the largest block: the probing thread does not allocate.
+    /// Empty, with capacity for the largest block, so that the probing thread does not allocate.
     pattern: Vec<u8>,
     answer: Report,
 }
 
+/// Starts a thread, and returns the layout of its control block.
 pub(super) fn probe(symbols: &Symbols) -> Result<ProbedBlock, Unsupported> {
     let keys = Keys::new()?;
     let mut question = ProbeRequest {
         symbols,
         keys: keys.near_and_far()?,
         pattern: Vec::with_capacity(MAX_BLOCK),
-        answer: Err("an answer of the thread"),
+        answer: Err("a result from the probing thread"),
     };
     let mut thread = MaybeUninit::uninit();
-    // SAFETY: `question` outlives the thread, which is joined below. A bare pthread, not a std
-    // thread: its block must be as libc made it.
+    // SAFETY: `question` outlives the thread, which is joined below. A plain pthread, not a std
+    // thread, because the block must be as libc created it.
     let failed = unsafe {
         libc::pthread_create(
             thread.as_mut_ptr(),
@@ -70,16 +75,16 @@ pub(super) fn probe(symbols: &Symbols) -> Result<ProbedBlock, Unsupported> {
     };
     if failed != 0 {
         let error = std::io::Error::from_raw_os_error(failed);
-        return Err(Unsupported::transient("a thread to look at", error.to_string()));
+        return Err(Unsupported::transient("a thread to probe", error.to_string()));
     }
     // SAFETY: filled by pthread_create, which succeeded.
     let thread = unsafe { thread.assume_init() };
     // SAFETY: created above, joined once.
     unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
-    question.answer.map_err(|wanted| Unsupported::new(wanted, "a thread block without it"))
+    question.answer.map_err(|wanted| Unsupported::new(wanted, "a control block without it"))
 }
 
-/// Some keys, deleted when dropped: at least one beyond those in the block.
+/// Pthread keys, deleted when dropped. The last one is not stored in the block.
 struct Keys(Vec<libc::pthread_key_t>);
 
 impl Keys {
@@ -96,7 +101,7 @@ impl Keys {
         Ok(keys)
     }
 
-    /// One key in the block and one beyond.
+    /// Returns one key that is stored in the block and one that is not.
     fn near_and_far(&self) -> Result<(libc::pthread_key_t, libc::pthread_key_t), Unsupported> {
         let near = self.0.iter().find(|&&key| (key as usize) < KEYS_IN_BLOCK);
         let far = self.0.iter().find(|&&key| key as usize >= KEYS_IN_BLOCK);
@@ -117,15 +122,17 @@ impl Drop for Keys {
 }
 
 extern "C" fn probe_this_thread(question: *mut libc::c_void) -> *mut libc::c_void {
-    // SAFETY: `probe` passes its `ProbeRequest` and waits; it is this thread's alone.
+    // SAFETY: `probe` passes its `ProbeRequest` and waits; only this thread uses it.
     let question = unsafe { &mut *question.cast::<ProbeRequest>() };
     // SAFETY: as above.
     let symbols = unsafe { &*question.symbols };
-    // Nothing in here may unwind: each look-up answers with what it missed.
+    // This function must not unwind into libc: a search that fails returns what it could not find.
     question.answer = find_fields(symbols, question.keys, std::mem::take(&mut question.pattern));
     std::ptr::null_mut()
 }
 
+/// Finds all fields in the calling thread's block. Does not allocate: `pattern` has the capacity it
+/// needs.
 fn find_fields(
     symbols: &Symbols,
     (near, far): (libc::pthread_key_t, libc::pthread_key_t),
@@ -137,18 +144,21 @@ fn find_fields(
 
     // SAFETY: gettid has no precondition.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-    (found.tid, found.robust) =
-        find_tid(&pattern, block.at, tid).ok_or("the thread's id in its block, among lists")?;
+    (found.tid, found.robust) = find_tid(&pattern, block.at, tid)
+        .ok_or("the thread id in the control block, between two lists")?;
     found.list = found.tid - 16;
 
     (found.keys, found.keys_used, found.key_tables) = find_keys(&block, near, far)?;
-    // Keys that are set on this thread are not set on a new one.
+    // A new thread has no key set, but an allocator may have set some on this thread.
     let tables_end = found.key_tables + 8 * KEYS_IN_BLOCK;
-    pattern.get_mut(found.keys..tables_end).ok_or("a block with its keys inside")?.fill(0);
-    *pattern.get_mut(found.keys_used).ok_or("a block with its keys inside")? = 0;
+    pattern
+        .get_mut(found.keys..tables_end)
+        .ok_or("a control block that contains its pthread keys")?
+        .fill(0);
+    *pattern.get_mut(found.keys_used).ok_or("a control block that contains its pthread keys")? = 0;
 
     let resolver = block.at.wrapping_add_signed(symbols.resolver_offset);
-    // SAFETY: a static thread-local word of libc, at the same offset on every thread.
+    // SAFETY: a static thread-local of libc, at the same offset on every thread.
     let resolver = unsafe { *(resolver as *const usize) };
     found.resolver = resolver.wrapping_sub(block.at);
     if found.resolver >= block.size {
@@ -158,8 +168,9 @@ fn find_fields(
     Ok(found)
 }
 
-/// Where the thread's id is in its block, and the head of its robust list: between the node of a list
-/// and an empty list. The number alone would not do: any half of a pointer may be the same.
+/// Returns the offsets of the thread's id and of the head of its robust list. The id lies between a
+/// list node and an empty list. Its value alone is not enough: half of a pointer may have the same
+/// value.
 fn find_tid(block: &[u8], block_at: usize, tid: u32) -> Option<(usize, usize)> {
     let word = |at: usize| {
         let bytes = block.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
@@ -175,6 +186,7 @@ fn find_tid(block: &[u8], block_at: usize, tid: u32) -> Option<(usize, usize)> {
     })
 }
 
+/// Returns the offsets `keys`, `keys_used` and `key_tables` of [`ProbedBlock`].
 fn find_keys(
     block: &Block,
     near: libc::pthread_key_t,
@@ -194,26 +206,26 @@ fn find_keys(
     let tables = keys + 16 * KEYS_IN_BLOCK;
     let table = block.word(tables + 8 * (far as usize / KEYS_IN_BLOCK));
     let place = 16 * (far as usize % KEYS_IN_BLOCK) + 8;
-    // SAFETY: if the guess is right this is the key's value in libc's table; a null or small word
-    // is not followed.
+    // SAFETY: if the assumed layout is right, this is the key's value in libc's table. A null or
+    // small word is not dereferenced.
     let right = table > 0x10000 && unsafe { *((table + place) as *const usize) } == MARK;
     if !right {
-        return Err("a table of further keys behind the first");
+        return Err("a table of further pthread keys after the first");
     }
 
-    // The flag is 1 now. Of the bytes behind the tables that are 1, only the flag becomes 1 again
-    // when a key is set.
+    // At this point the flag is 1. Of all bytes after the tables that are 1, only the flag becomes
+    // 1 again when it is cleared and a key is set.
     let flag = (tables + 8 * KEYS_IN_BLOCK..block.size).find(|&at| {
         let is_set = block.byte(at) == 1;
         is_set && block.test_flag_byte(at, || set(near, MARK))
     });
-    let flag = flag.ok_or("a flag that keys were used")?;
+    let flag = flag.ok_or("a flag that is set with a pthread key")?;
     set(near, 0);
     set(far, 0);
     Ok((keys, flag, tables))
 }
 
-/// No libc has a larger control block.
+/// Upper limit for the size of a control block in bytes: no libc has a larger one.
 const MAX_BLOCK: usize = 0x4000;
 
 /// The control block of the calling thread.
@@ -222,7 +234,7 @@ struct Block {
     size: usize,
 }
 
-/// Reads outside the block give 0: what is looked for is then not found.
+/// Reads outside the block return 0, so that a search there finds nothing.
 impl Block {
     fn of_this_thread() -> Result<Block, &'static str> {
         let at = arch::thread_pointer();
@@ -241,26 +253,28 @@ impl Block {
         unsafe { libc::pthread_attr_getstack(attributes.as_ptr(), &mut stack, &mut bytes) };
         // SAFETY: filled above, destroyed once.
         unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
-        // The block ends the thread's memory.
+        // The block is at the end of the thread's memory.
         let size = (stack as usize + bytes).wrapping_sub(at);
         if !(0x300..=MAX_BLOCK).contains(&size) || !size.is_multiple_of(8) {
-            return Err("the thread's block at the end of its stack");
+            return Err("the control block at the end of the thread's stack");
         }
         Ok(Block { at, size })
     }
 
-    /// `pattern` has room for [`MAX_BLOCK`] bytes, so it does not grow.
+    /// Copies the block to `pattern`, which has capacity for [`MAX_BLOCK`] bytes and so does not
+    /// grow.
     fn copy_to(&self, pattern: &mut Vec<u8>) {
-        // SAFETY: the block is readable over its whole size, and this thread's own.
+        // SAFETY: the block of this thread, readable over its whole size.
         let block = unsafe { std::slice::from_raw_parts(self.at as *const u8, self.size) };
         pattern.extend_from_slice(block);
     }
 
-    /// Whether `change` makes a byte 1 that was made 0 before. A byte that stays 0 gets its 1 back.
+    /// Clears the byte at `at`, calls `change`, and returns whether that set the byte to 1. The
+    /// byte is 1 afterwards.
     fn test_flag_byte(&self, at: usize, change: impl FnOnce()) -> bool {
         let byte = (self.at + at) as *mut u8;
-        // SAFETY: inside the block of this thread, which runs nothing but `change` until the byte
-        // has its value back. Volatile: libc changes it behind the compiler's back.
+        // SAFETY: inside the block of this thread, which runs only `change` until the byte has its
+        // value again. Volatile, because libc changes the byte unseen by the compiler.
         unsafe { std::ptr::write_volatile(byte, 0) };
         change();
         let is_set = self.byte(at) == 1;
@@ -273,7 +287,7 @@ impl Block {
         if at + 8 > self.size {
             return 0;
         }
-        // SAFETY: inside the block. Volatile: libc changes it behind the compiler's back.
+        // SAFETY: inside the block. Volatile, because libc changes it unseen by the compiler.
         unsafe { std::ptr::read_volatile((self.at + at) as *const usize) }
     }
 
@@ -290,7 +304,8 @@ impl Block {
 mod tests {
     use super::find_tid;
 
-    /// A block as a thread has it: pointers to itself, a list node, the id, an empty robust list.
+    /// Returns a block like a thread's: pointers to itself, a list node, the id, and an empty
+    /// robust list.
     fn block(at: usize, tid: u32) -> Vec<u8> {
         let mut block = vec![0; 0x900];
         let mut put = |place: usize, word: usize| {
@@ -308,16 +323,17 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_equals_half_a_pointer_is_found_where_it_is() {
+    fn an_id_that_equals_half_of_a_pointer_is_found_at_its_own_offset() {
         let at = 0x7fff_1234_5000;
-        // Half of the pointer to the block itself, of the other, and of those in the list node.
+        // Except for 1, each id equals half of a pointer in the block: of the self pointer, of the
+        // DTV pointer, or of a pointer in the list node.
         for tid in [1, 0x7fff, 0x1234_5000, 0x1234_6000, 0x1233_d000, 0x1234_d000] {
             assert_eq!(find_tid(&block(at, tid), at, tid), Some((0x2d0, 0x2e0)), "{tid:#x}");
         }
     }
 
     #[test]
-    fn a_block_without_the_lists_around_the_id_is_none() {
+    fn an_id_without_the_lists_around_it_is_not_found() {
         let at = 0x7fff_1234_5000;
         assert_eq!(find_tid(&block(at, 7), at, 8), None);
         for missing in [0x2c0, 0x2c8, 0x2e0, 0x2e8] {

@@ -1,20 +1,21 @@
-//! `setuid` and its kin reach threads that carry goroutines.
+//! Makes `setuid` and related functions work on threads that run goroutines.
 //!
-//! The kernel keeps user and group ids per thread; libc makes them the process's by a signal to each
-//! thread it knows, whose handler does the call and says so *in the control block of the thread*.
-//! With a goroutine's block in force the answer goes astray, and libc asks again for ever. So the
-//! handler runs as the carrier.
+//! The kernel keeps user and group ids per thread. To change them for the whole process, libc
+//! signals each of its threads; the handler makes the system call and acknowledges it *in the
+//! control block of the thread*. On a thread that runs a goroutine, the acknowledgement would go to
+//! the goroutine's block, and libc would repeat the signal forever. So on such a thread the handler
+//! runs as the carrier.
 //!
-//! libc's own signals cannot be seen through `sigaction`: these are bare system calls.
+//! libc's `sigaction` rejects libc's own signals, so this module makes the system call directly.
 
 use crate::arch;
 use crate::carrier::can_host;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// glibc's signal for this: the second real-time signal.
+/// glibc's signal for these functions: the second real-time signal.
 const SIGSETXID: i32 = 33;
 
-/// The kernel's own form of `struct sigaction`.
+/// The kernel's `struct sigaction`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct KernelAction {
@@ -28,11 +29,12 @@ type Handler = unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void
 
 static LIBC_HANDLER: AtomicUsize = AtomicUsize::new(0);
 
-/// Puts our handler before libc's. libc installs its own with the first thread, which the probe was.
+/// Installs our handler in front of libc's. libc installs its handler when it creates the first
+/// thread, which the probe has done.
 pub(super) fn install() {
     let mut action = KernelAction::default();
     if !rt_sigaction(std::ptr::null(), &mut action) || action.handler <= libc::SIG_IGN {
-        return; // no such handler: this libc does it another way
+        return; // this libc does not use the signal
     }
     LIBC_HANDLER.store(action.handler, Ordering::Relaxed);
     action.handler = on_setxid as *const () as usize;
@@ -40,7 +42,7 @@ pub(super) fn install() {
 }
 
 fn rt_sigaction(new: *const KernelAction, old: *mut KernelAction) -> bool {
-    // SAFETY: both are null or valid; 8 is the size of the kernel's signal set.
+    // SAFETY: both pointers are null or valid; 8 is the size of the kernel's signal set.
     unsafe { libc::syscall(libc::SYS_rt_sigaction, SIGSETXID, new, old, 8usize) == 0 }
 }
 
@@ -51,7 +53,7 @@ struct Signal {
 }
 
 /// # Safety
-/// - **callback**: the kernel calls it, as a signal handler.
+/// - **callback**: called by the kernel, as a signal handler.
 unsafe extern "C" fn on_setxid(
     number: i32,
     info: *mut libc::siginfo_t,
@@ -59,10 +61,11 @@ unsafe extern "C" fn on_setxid(
 ) {
     let mut signal = Signal { number, info, context };
     let data = (&raw mut signal).cast();
-    // In a forked child the goroutine's block *is* the thread's, to libc too.
+    // In a forked child, the goroutine's block *is* the thread's block, also to libc.
     if can_host() {
-        // SAFETY: goroutine — `can_host` says so, and a signal handler is not moved; callback — it takes
-        // a `Signal`, and libc's handler does not unwind.
+        // SAFETY: goroutine — checked by `can_host`, and a goroutine is not moved while it runs a
+        // signal handler; callback — `libc_handler` takes a `Signal`, and libc's handler does not
+        // unwind.
         unsafe { arch::call_host(libc_handler, data) };
     } else {
         // SAFETY: callback — as above.
@@ -71,12 +74,12 @@ unsafe extern "C" fn on_setxid(
 }
 
 /// # Safety
-/// - **callback**: [`on_setxid`] calls it, with its [`Signal`].
+/// - **callback**: called by [`on_setxid`], with its [`Signal`].
 unsafe extern "C" fn libc_handler(signal: *mut u8) {
-    // SAFETY: `on_setxid` passes its `Signal` and waits.
+    // SAFETY: callback — a `Signal` that lives until `on_setxid` returns.
     let signal = unsafe { &*signal.cast::<Signal>() };
     let handler = LIBC_HANDLER.load(Ordering::Relaxed);
-    // SAFETY: what the kernel had for this signal, installed by libc with SA_SIGINFO.
+    // SAFETY: the handler that libc had installed for this signal, with SA_SIGINFO.
     let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
     // SAFETY: the kernel's own arguments.
     unsafe { handler(signal.number, signal.info, signal.context) };

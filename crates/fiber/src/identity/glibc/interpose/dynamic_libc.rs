@@ -1,4 +1,5 @@
-//! The functions themselves, in libc.so; and those that only a program with libc.so needs.
+//! Access to the libc functions behind the replacements, in a dynamic program, and the replacements
+//! that only such a program needs.
 
 use super::super::GLIBC;
 use super::loader;
@@ -10,10 +11,12 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Returns whether the process calls the functions that only this file replaces.
 pub(super) fn are_own_functions_in_force() -> bool {
     let none = (std::ptr::null(), std::ptr::null_mut());
-    // Looked up now: later they are called where the loader's lock must not be waited for.
-    // SAFETY: asks for nothing.
+    // Look both functions up here: later they are called where waiting for the loader's lock is not
+    // allowed.
+    // SAFETY: both sets are null, so the call changes nothing.
     unsafe { pthread_sigmask(libc::SIG_BLOCK, none.0, none.1) };
     // SAFETY: as above.
     unsafe { sigprocmask(libc::SIG_BLOCK, none.0, none.1) };
@@ -21,26 +24,26 @@ pub(super) fn are_own_functions_in_force() -> bool {
     std::hint::black_box(ours).iter().all(|(name, ours)| is_in_force(name, *ours))
 }
 
-/// Whether a look-up of `name` finds the function in this module.
+/// Returns whether a lookup of `name` finds the function in this module.
 ///
-/// The address that this module has of its own function does not tell: in a library that was loaded
-/// after libc, that too is libc's.
+/// Compares modules, not addresses: in a library that was loaded after libc, this module's own
+/// reference to the function also resolves to libc's.
 pub(super) fn is_in_force(name: &CStr, _ours: *const ()) -> bool {
-    // SAFETY: a look-up by name.
+    // SAFETY: a lookup by name has no precondition.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     let base_of = |function| module_of(function).map(|(_, base)| base);
     let ours = base_of(is_in_force as *const ());
     ours.is_some() && ours == base_of(found.cast())
 }
 
-/// Why a look-up does not find our functions, and what helps.
+/// Describes why a lookup does not find our functions, and the remedy.
 pub(super) fn describe_location() -> String {
     let Some((file, base)) = module_of(describe_location as *const ()) else {
         return "them in a file that the loader does not know".into();
     };
     // SAFETY: getauxval has no precondition.
     let headers = unsafe { libc::getauxval(libc::AT_PHDR) } as usize;
-    // A program's headers are in its first page.
+    // The program headers are in the program's first page.
     if headers.wrapping_sub(base) < 4096 {
         return format!("them hidden in {file}: link the program with -rdynamic");
     }
@@ -50,44 +53,46 @@ pub(super) fn describe_location() -> String {
     )
 }
 
-/// The file that contains a function, and the file's first address in memory.
+/// Returns the file that contains a function, and the file's first address in memory.
 fn module_of(function: *const ()) -> Option<(String, usize)> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: `info` is valid for writes.
     if unsafe { libc::dladdr(function.cast(), info.as_mut_ptr()) } == 0 {
         return None;
     }
-    // SAFETY: filled by dladdr, which succeeded; all zero is a value too.
+    // SAFETY: filled by dladdr, which succeeded; all zero is valid too.
     let info = unsafe { info.assume_init() };
     if info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: the loader's name of the file, a string as long as the file is loaded.
+    // SAFETY: the loader's name of the file, a C string that is valid as long as the file is
+    // loaded.
     let file = unsafe { CStr::from_ptr(info.dli_fname) };
     Some((file.to_string_lossy().into_owned(), info.dli_fbase as usize))
 }
 
-/// The next definition of `name` after this module's: libc's. Looked up once.
+/// Returns the definition of `name` that follows this module's, which is libc's. Looked up once and
+/// kept in `cache`.
 fn next(name: &'static CStr, cache: &AtomicUsize) -> usize {
     let known = cache.load(Ordering::Relaxed);
     if known != 0 {
         return known;
     }
-    // SAFETY: a look-up by name.
+    // SAFETY: a lookup by name has no precondition.
     let at = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
     if at == 0 {
-        // libc has all of them: there is nothing sensible to go on with.
+        // libc defines all of these functions. Without one, the call cannot be completed.
         std::process::abort();
     }
     cache.store(at, Ordering::Relaxed);
     at
 }
 
-/// Defines a function that calls libc's function of that name.
+/// Defines functions that call libc's function of the same name.
 macro_rules! real {
     ($($name:ident: fn($($arg:ident: $type:ty),*) -> $result:ty;)*) => {$(
         /// # Safety
-        /// As libc's.
+        /// The same contract as libc's function of this name.
         pub(super) unsafe fn $name($($arg: $type),*) -> $result {
             static REAL: AtomicUsize = AtomicUsize::new(0);
             let name = const {
@@ -97,11 +102,11 @@ macro_rules! real {
                 }
             };
             let at = next(name, &REAL);
-            // SAFETY: libc's function of that name, of libc's own type.
+            // SAFETY: libc's function of that name, with libc's type.
             let real = unsafe {
                 std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> $result>(at)
             };
-            // SAFETY: as the caller's call.
+            // SAFETY: the caller upholds libc's contract.
             unsafe { real($($arg),*) }
         }
     )*};
@@ -126,23 +131,23 @@ mod libc_so {
     }
     pub(super) type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
-    /// libc's `dlopen`.
+    /// Returns libc's `dlopen`.
     pub(super) fn dlopen() -> Dlopen {
         static REAL: AtomicUsize = AtomicUsize::new(0);
-        // SAFETY: libc's function of that name, of libc's own type.
+        // SAFETY: libc's function of that name, with libc's type.
         unsafe { std::mem::transmute::<usize, Dlopen>(next(c"dlopen", &REAL)) }
     }
 }
 
-/// `dlopen` as the program sees it. Until there are goroutines it *jumps* to libc's, which looks at
-/// its return address to learn whose search path to use.
+/// `dlopen` as the program calls it. Until the probe has succeeded, it *jumps* to libc's `dlopen`,
+/// which takes the search path of the caller from its return address.
 ///
 /// # Safety
-/// As libc's.
+/// The same contract as libc's function of this name.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
-    // rdi: file, esi: flags, both kept over the question where to go.
+    // rdi: file, esi: flags. Both are saved across the call of `dlopen_where_to`.
     std::arch::naked_asm!(
         ".cfi_startproc",
         "push rdi",
@@ -171,29 +176,29 @@ extern "C" fn dlopen_where_to() -> libc_so::Dlopen {
     }
 }
 
-/// Loads the library as a thread that libc knows, then tells all identities.
+/// Loads the library on a thread that belongs to libc, then updates all identities.
 ///
 /// # Safety
-/// As libc's `dlopen`.
+/// The same contract as libc's `dlopen`.
 unsafe extern "C" fn dlopen_among_goroutines(file: *const c_char, flags: c_int) -> *mut c_void {
     let file = file as usize;
     loader::dlopen(move || {
-        // SAFETY: as the caller's call.
+        // SAFETY: the caller upholds libc's contract.
         unsafe { libc_so::dlopen()(file as *const c_char, flags) as usize }
     })
 }
 
 /// # Safety
-/// As libc's.
+/// The same contract as libc's function of this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sched_getcpu() -> c_int {
     if role() != Role::Goroutine {
-        // SAFETY: as the caller's call.
+        // SAFETY: the caller upholds libc's contract.
         return unsafe { libc_so::sched_getcpu() };
     }
     let mut cpu = 0u32;
     let null = std::ptr::null_mut::<c_void>();
-    // SAFETY: `cpu` is valid for writes; the other places may be null.
+    // SAFETY: `cpu` is valid for writes; the kernel accepts null for the rest.
     match unsafe { libc::syscall(libc::SYS_getcpu, &raw mut cpu, null, null) } {
         0 => cpu as c_int,
         _ => -1,

@@ -1,19 +1,19 @@
-//! libc functions that a goroutine would get wrong answers from, answered here.
+//! Replacements for libc functions that would return wrong results in a goroutine.
 //!
-//! A symbol of the program comes before libc's, so these are what every module of the process
-//! calls. For threads they go straight on to libc.
+//! A symbol of the program takes precedence over libc's, so every module of the process calls these
+//! functions. On threads they call libc's function.
 //!
-//! - An identity's thread id is not the kernel's: libc would ask the kernel about a thread that does
-//!   not exist. (`pthread_getattr_np`, `pthread_getaffinity_np`, `pthread_getcpuclockid`)
-//! - `dlopen` must run as a thread that libc knows: a library's static thread-locals get their first
-//!   values only there, and its constructors use them. All identities get them afterwards
-//!   (`loading`). `dlclose` too: its destructors may load again, and the loader's lock knows its
-//!   owner by thread id. A program with libc inside it loads libc.so with the first library, and libc
-//!   itself asks for libraries there (name services, character sets): by functions that are replaced
-//!   too (`interpose/builtin.rs`).
-//! - `pthread_sigmask` and `sigprocmask` change the thread: it is noted, so that others who run there later
-//!   find it as it was.
-//! - `sched_getcpu` reads what the kernel writes for the carrier.
+//! - An identity's thread id is unknown to the kernel, so libc would ask the kernel about a thread
+//!   that does not exist. (`pthread_getattr_np`, `pthread_getaffinity_np`, `pthread_getcpuclockid`)
+//! - `dlopen` must run on one of libc's own threads: only there do a library's static thread-locals
+//!   get their initial values, which its constructors need. Afterwards `loading` writes the values
+//!   into all identities. `dlclose` must run there too: destructors may load libraries, and the
+//!   loader's lock identifies its owner by thread id. In a static program, the first library also
+//!   loads libc.so, and libc itself loads libraries (name services, character sets) through
+//!   functions that are replaced too (`interpose/static_libc.rs`).
+//! - `pthread_sigmask` and `sigprocmask` change the mask of the carrier's thread. The change is
+//!   recorded, so that the thread's own mask is restored before other code runs there.
+//! - `sched_getcpu` reads an area that the kernel updates only for the carrier.
 
 #[cfg(not(target_feature = "crt-static"))]
 mod dynamic_libc;
@@ -36,12 +36,12 @@ use crate::stack::{DEPOT, StackInfo};
 use crate::thread::no_preempt::NoPreempt;
 use libc::{c_int, clockid_t, cpu_set_t, pthread_attr_t, pthread_t, sigset_t};
 
-/// Checks that the process calls these functions, and not libc's. Naming them also keeps the linker
-/// from leaving them out.
+/// Checks that the process calls these functions instead of libc's. Naming the functions here also
+/// prevents the linker from discarding them.
 ///
 /// # Errors
-/// They are not in force: this code is in a library that comes after libc in the order of look-ups,
-/// or in a program that does not export them.
+/// The process calls libc's functions: this code is in a library that the loader searches after
+/// libc, or in a program that does not export the functions.
 pub(super) fn check() -> Result<(), Unsupported> {
     let ours = [
         (c"pthread_getattr_np", pthread_getattr_np as *const ()),
@@ -61,7 +61,8 @@ pub(super) fn check() -> Result<(), Unsupported> {
     ))
 }
 
-/// The goroutine that a `pthread_t` stands for.
+/// Returns the stack of the goroutine that `thread` denotes, or `None` if `thread` is not a
+/// goroutine.
 fn goroutine(thread: pthread_t) -> Option<StackInfo> {
     DEPOT.find(thread as usize).filter(|found| found.thread_pointer == thread as usize)
 }
@@ -71,22 +72,22 @@ fn is_caller(thread: pthread_t) -> bool {
 }
 
 /// # Safety
-/// As libc's.
+/// The same contract as libc's function of this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_getattr_np(thread: pthread_t, attr: *mut pthread_attr_t) -> c_int {
     let Some(found) = goroutine(thread) else {
-        // SAFETY: as the caller's call.
+        // SAFETY: the caller upholds libc's contract.
         return unsafe { real::pthread_getattr_np(thread, attr) };
     };
-    // SAFETY: `attr` is valid for writes, as for libc.
+    // SAFETY: `attr` is valid for writes, as libc requires.
     let failed = unsafe { libc::pthread_attr_init(attr) };
     if failed != 0 {
         return failed;
     }
-    // SAFETY: initialised above.
+    // SAFETY: initialized above.
     unsafe { libc::pthread_attr_setguardsize(attr, found.guard.len()) };
     let low = found.usable.start as *mut libc::c_void;
-    // SAFETY: initialised above.
+    // SAFETY: initialized above.
     unsafe { pthread_attr_setstack(attr, low, found.usable.len()) }
 }
 
@@ -99,7 +100,7 @@ unsafe extern "C" {
 }
 
 /// # Safety
-/// As libc's.
+/// The same contract as libc's function of this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_getaffinity_np(
     thread: pthread_t,
@@ -107,14 +108,14 @@ unsafe extern "C" fn pthread_getaffinity_np(
     set: *mut cpu_set_t,
 ) -> c_int {
     if goroutine(thread).is_none() {
-        // SAFETY: as the caller's call.
+        // SAFETY: the caller upholds libc's contract.
         return unsafe { real::pthread_getaffinity_np(thread, size, set) };
     }
     if !is_caller(thread) {
         return libc::ESRCH;
     }
-    // Affinity is the thread's: the caller's is its carrier's.
-    // SAFETY: `set` is valid for `size` bytes, as for libc.
+    // Affinity belongs to the thread, so the caller's affinity is that of its carrier.
+    // SAFETY: `set` is valid for `size` bytes, as libc requires.
     match unsafe { libc::sched_getaffinity(0, size, set) } {
         0 => 0,
         _ => std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL),
@@ -122,52 +123,53 @@ unsafe extern "C" fn pthread_getaffinity_np(
 }
 
 /// # Safety
-/// As libc's.
+/// The same contract as libc's function of this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_getcpuclockid(thread: pthread_t, clock: *mut clockid_t) -> c_int {
     if goroutine(thread).is_none() {
-        // SAFETY: as the caller's call.
+        // SAFETY: the caller upholds libc's contract.
         return unsafe { real::pthread_getcpuclockid(thread, clock) };
     }
     if !is_caller(thread) {
         return libc::ESRCH;
     }
-    // SAFETY: `clock` is valid for writes, as for libc.
+    // SAFETY: `clock` is valid for writes, as libc requires.
     unsafe { *clock = libc::CLOCK_THREAD_CPUTIME_ID };
     0
 }
 
 /// # Safety
-/// As libc's.
+/// The same contract as libc's function of this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_sigmask(
     how: c_int,
     set: *const sigset_t,
     old: *mut sigset_t,
 ) -> c_int {
-    // SAFETY: as the caller's call.
+    // SAFETY: the caller upholds libc's contract.
     change_mask_and_flag(set, || unsafe { real::pthread_sigmask(how, set, old) })
 }
 
 /// # Safety
-/// As libc's.
+/// The same contract as libc's function of this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
-    // SAFETY: as the caller's call.
+    // SAFETY: the caller upholds libc's contract.
     change_mask_and_flag(set, || unsafe { real::sigprocmask(how, set, old) })
 }
 
-/// Makes a call that changes the thread's signal mask, if it gives a new one.
+/// Runs `call`. If it sets a signal mask in a goroutine, records on the carrier that the mask has
+/// changed.
 fn change_mask_and_flag(set: *const sigset_t, call: impl FnOnce() -> c_int) -> c_int {
     if set.is_null() || role() != Role::Goroutine {
         return call();
     }
-    // SAFETY: here — it is dropped at the end, and nothing waits.
+    // SAFETY: here — dropped at the end of this function, which does not block.
     let _same_thread = unsafe { NoPreempt::new() };
     let failed = call();
-    // SAFETY: carried — the role says so.
+    // SAFETY: carried — the caller's role is `Goroutine`.
     let carrier = unsafe { arch::carrier() };
-    // SAFETY: alive — a carrier stays where it is while it carries.
+    // SAFETY: alive — a carrier is not moved while it carries goroutines.
     unsafe { &*carrier }.set_slow_path_flag(MASK_CHANGED, true);
     failed
 }

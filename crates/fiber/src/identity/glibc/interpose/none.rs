@@ -1,5 +1,5 @@
-//! The twin of `interpose` in a program that must not replace functions of libc: goroutines are
-//! threads there, by the feature `threads` or because of a sanitizer.
+//! Stand-in for `interpose` in a build that must not replace libc functions, because of the feature
+//! `threads` or a sanitizer. Goroutines are threads there.
 
 use crate::base::unsupported::Unsupported;
 
@@ -7,11 +7,11 @@ use crate::base::unsupported::Unsupported;
 /// Always: no function is replaced.
 pub(super) fn check() -> Result<(), Unsupported> {
     Err(if cfg!(feature = "threads") {
-        Unsupported::new("a build without the feature `threads`", "one with it")
+        Unsupported::new("a build without the feature `threads`", "a build with it")
     } else {
         Unsupported::new(
             "a build without a sanitizer",
-            "one with it, which knows the stacks of threads only",
+            "a build with a sanitizer, which supports only the stacks of threads",
         )
     })
 }

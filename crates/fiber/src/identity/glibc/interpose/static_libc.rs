@@ -1,22 +1,24 @@
-//! The functions themselves, in a program that has libc inside it: under the names that libc itself
-//! calls them by; and those that only such a program needs.
+//! Access to the libc functions behind the replacements, in a static program, and the replacements
+//! that only such a program needs. libc's functions are reached under the internal names by which
+//! libc.a itself calls them, such as `__dlclose`.
 //!
-//! **Libraries.** A program with libc inside it loads libraries all the same: by `dlopen`, and libc
-//! does for name services (`/etc/nsswitch.conf`), character sets (`iconv`) and international domain
-//! names. The first one brings libc.so, whose thread-locals a goroutine's block does not have. So
-//! each way to the loader is replaced, and all of them end in `__dlmopen`, which libc.a calls for
-//! nothing else:
+//! **Libraries.** A static program can load libraries too: with `dlopen`, and through libc, which
+//! loads libraries for name services (`/etc/nsswitch.conf`), character sets (`iconv`) and
+//! international domain names. The first library brings libc.so, whose thread-locals are missing in
+//! a goroutine's block. So every function that loads a library is replaced, and all replacements
+//! call `__dlmopen`, which nothing else in libc.a calls:
 //!
-//! - libc's own loads: `__libc_dlopen_mode` and what libc.a defines beside it (dl-libc.o);
-//! - the program's: `dlopen`, `__dlopen` (dlopen.o). libc.so has no loader of its own in such a
-//!   program: a library's `dlopen` comes here as `__dlopen`.
+//! - libc's own loads: `__libc_dlopen_mode` and the other functions of dl-libc.o;
+//! - the program's loads: `dlopen` and `__dlopen` (dlopen.o). In such a program libc.so has no
+//!   loader of its own: when a library calls `dlopen`, libc.so calls `__dlopen`.
 //!
-//! The linker takes a file of libc.a only for a name that nothing defines yet. These names are weak:
-//! a libc.a that has more of them in one file replaces all, [`are_own_functions_in_force`] finds out, and goroutines
-//! are threads.
+//! The linker takes an object file from libc.a only for a name that is still undefined. The
+//! replacements are weak symbols: if a libc.a distributes its functions over other object files
+//! than expected, the linker takes libc's functions instead, [`are_own_functions_in_force`] detects
+//! that, and goroutines are threads.
 //!
-//! `sched_getcpu` needs no help: identities of static programs say themselves that the kernel does
-//! not serve them.
+//! `sched_getcpu` is not replaced: identities of static programs always mark their
+//! restartable-sequence area as not registered, so libc asks the kernel.
 
 use super::loader;
 use crate::carrier::host;
@@ -25,7 +27,7 @@ use libc::{
     c_char, c_int, c_long, c_void, clockid_t, cpu_set_t, pthread_attr_t, pthread_t, sigset_t,
 };
 
-/// Whether libc calls the functions below.
+/// Returns whether libc calls the functions below.
 pub(super) fn are_own_functions_in_force() -> bool {
     let pairs = [
         (__libc_dlopen_mode as *const (), gosched_libc_dlopen as *const ()),
@@ -35,14 +37,14 @@ pub(super) fn are_own_functions_in_force() -> bool {
     std::hint::black_box(pairs).iter().all(|(libc, ours)| std::ptr::eq(*libc, *ours))
 }
 
-/// The other functions have strong names: the linker would refuse a second one.
+/// Returns true: the other functions have strong names, and the linker rejects a second definition.
 pub(super) fn is_in_force(_name: &std::ffi::CStr, _ours: *const ()) -> bool {
     true
 }
 
-/// As above: never asked.
+/// Describes the failure of [`are_own_functions_in_force`]: the linker took libc's functions.
 pub(super) fn describe_location() -> String {
-    "a static program".into()
+    "libc's own: the linker took them from a libc.a with other object files than expected".into()
 }
 
 unsafe extern "C" {
@@ -82,14 +84,15 @@ unsafe extern "C" {
 }
 
 /// # Safety
-/// As libc's.
+/// The same contract as libc's function of this name.
 pub(super) unsafe fn dlmopen(space: c_long, file: *const c_char, flags: c_int) -> *mut c_void {
-    // SAFETY: as the caller's call; no caller to search for: that of the program.
+    // SAFETY: the caller upholds libc's contract. A null caller: the program's search path is used.
     unsafe { __dlmopen(space, file, flags, std::ptr::null()) }
 }
 
-// libc.a's names; those that start with `gosched` are for `are_own_functions_in_force`. A load is told its caller, whose
-// search path it uses: the return address.
+// The names under which libc.a calls these functions; the names that start with `gosched` are for
+// `are_own_functions_in_force`. `dlopen` and `__libc_dlopen_mode` pass their return address on as
+// the caller, whose search path the load uses; a caller of `__dlopen` passes it itself.
 std::arch::global_asm!(
     ".pushsection .text.gosched_loads, \"ax\", @progbits",
     ".weak __libc_dlopen_mode",
@@ -156,7 +159,7 @@ unsafe extern "C" {
     safe fn gosched_dlopen();
 }
 
-/// What a program may ask `dlopen` for: `RTLD_LAZY` to `RTLD_NODELETE`.
+/// The flags that a program may pass to `dlopen`.
 const FLAGS: c_int = libc::RTLD_LAZY
     | libc::RTLD_NOW
     | libc::RTLD_NOLOAD
@@ -164,31 +167,32 @@ const FLAGS: c_int = libc::RTLD_LAZY
     | libc::RTLD_GLOBAL
     | libc::RTLD_NODELETE;
 
-/// libc's own name space: the only one of such a program.
+/// The base name space (`LM_ID_BASE`), the only one in a static program.
 const BASE: c_long = 0;
 
-/// The program's `dlopen`, and a library's.
+/// `dlopen` as the program and its libraries call it.
 ///
 /// # Safety
-/// As libc's.
+/// The same contract as libc's `dlopen`.
 unsafe extern "C" fn dlopen(
     file: *const c_char,
     flags: c_int,
     caller: *const c_void,
 ) -> *mut c_void {
-    // Without a way of binding, libc refuses, and says why.
+    // Invalid flags become 0. Without a binding mode, libc rejects the call and sets the text for
+    // `dlerror`.
     let flags = if flags & !FLAGS == 0 { flags } else { 0 };
     let (file, caller) = (file as usize, caller as usize);
     loader::dlopen(move || {
-        // SAFETY: as the caller's call.
+        // SAFETY: the caller upholds libc's contract.
         unsafe { __dlmopen(BASE, file as *const c_char, flags, caller as *const c_void) as usize }
     })
 }
 
-/// libc's own `dlopen`.
+/// `dlopen` as libc itself calls it.
 ///
 /// # Safety
-/// As libc's.
+/// The same contract as libc's `__libc_dlopen_mode`.
 unsafe extern "C" fn libc_dlopen(
     file: *const c_char,
     flags: c_int,
@@ -196,42 +200,44 @@ unsafe extern "C" fn libc_dlopen(
 ) -> *mut c_void {
     let (file, caller) = (file as usize, caller as usize);
     let library = for_libc(loading::with_load, move || {
-        // SAFETY: as the caller's call.
+        // SAFETY: the caller upholds libc's contract.
         unsafe { __dlmopen(BASE, file as *const c_char, flags, caller as *const c_void) as usize }
     });
     library as *mut c_void
 }
 
 /// # Safety
-/// As libc's.
+/// The same contract as libc's `__libc_dlclose`.
 unsafe extern "C" fn libc_dlclose(library: *mut c_void) -> c_int {
     let library = library as usize;
     for_libc(loading::with_unload, move || {
-        // SAFETY: as the caller's call.
+        // SAFETY: the caller upholds libc's contract.
         unsafe { dlclose(library as *mut c_void) }
     })
 }
 
 /// # Safety
-/// As libc's.
+/// The same contract as libc's `__libc_dlsym`.
 unsafe extern "C" fn libc_dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void {
-    // SAFETY: as the caller's call; the caller matters only where no library is given.
+    // SAFETY: the caller upholds libc's contract; `__dlsym` needs its caller only if `library` is
+    // null.
     preserving_dlerror(|| unsafe { __dlsym(library, name, std::ptr::null()) })
 }
 
 /// # Safety
-/// As libc's.
+/// The same contract as libc's `__libc_dlvsym`.
 unsafe extern "C" fn libc_dlvsym(
     library: *mut c_void,
     name: *const c_char,
     version: *const c_char,
 ) -> *mut c_void {
-    // SAFETY: as the caller's call; the caller matters only where no library is given.
+    // SAFETY: the caller upholds libc's contract; `__dlvsym` needs its caller only if `library` is
+    // null.
     preserving_dlerror(|| unsafe { __dlvsym(library, name, version, std::ptr::null()) })
 }
 
-/// Runs a call of the loader that libc makes for itself: as the carrier, and `dlerror` says what it
-/// would have said before.
+/// Runs a loader call that libc makes for itself: as the carrier, and without a change to what
+/// `dlerror` returns.
 fn for_libc<C, R>(around: fn(C) -> R, call: C) -> R
 where
     C: FnOnce() -> R + Send,
@@ -243,7 +249,7 @@ where
     preserving_dlerror(|| loader::in_place(around, call))
 }
 
-/// Runs a call of the loader of which `dlerror` says nothing.
+/// Runs a loader call without a change to what `dlerror` returns.
 pub(crate) fn preserving_dlerror<R>(call: impl FnOnce() -> R) -> R {
     let before = loader::take_dlerror();
     let result = call();

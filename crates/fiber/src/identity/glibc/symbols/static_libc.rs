@@ -1,4 +1,4 @@
-//! What we need of glibc that no header declares, in a program that has libc inside it.
+//! Access to glibc's undeclared functions and data in a static program, by linking to them.
 
 use super::{KeyRecord, SecondLibc, Symbols};
 use crate::base::unsupported::Unsupported;
@@ -7,8 +7,8 @@ use std::arch::asm;
 use std::ffi::{CStr, CString, c_char, c_int, c_long};
 use std::sync::OnceLock;
 
-/// libc's thread-locals are part of the program's one block: they are freed as a dying thread frees
-/// them, and start over with the rest.
+/// Whether libc's thread-locals are a module of their own. In a static program they are part of the
+/// program's block, so they are freed as on an exiting thread and reset with the rest.
 pub(in super::super) const LIBC_IS_A_MODULE: bool = false;
 
 unsafe extern "C" {
@@ -24,7 +24,7 @@ unsafe extern "C" {
 
 pub(in super::super) fn load() -> Result<Symbols, Unsupported> {
     let resolver_offset: isize;
-    // SAFETY: reads the offset of `__resp`, a thread-local of libc.a, that the linker filled in.
+    // SAFETY: reads the offset of `__resp`, a thread-local of libc.a, which the linker filled in.
     unsafe {
         asm!(
             "mov {}, qword ptr [rip + __resp@GOTTPOFF]",
@@ -46,7 +46,8 @@ pub(in super::super) fn load() -> Result<Symbols, Unsupported> {
     })
 }
 
-/// Whether a module is a libc.so that a library has brought. (The program holds the other one.)
+/// Returns whether a module is a libc.so that a library brought. The program's own libc is part of
+/// the program's module.
 pub(in super::super) fn is_libc(
     _symbols: &Symbols,
     name: &CStr,
@@ -55,22 +56,23 @@ pub(in super::super) fn is_libc(
     name.to_bytes().ends_with(b"/libc.so.6")
 }
 
-/// Set when a libc.so was seen; empty if it does not have what we need of it.
+/// The libc.so that a library brought. Set when one is first seen; holds `None` if that libc.so
+/// lacks a function that we need.
 static SECOND: OnceLock<Option<SecondLibc>> = OnceLock::new();
 
-/// The libc.so that a library has brought, if [`find_second_libc`] has seen one.
+/// Returns the libc.so that a library brought, if [`find_second_libc`] has seen one.
 pub(in super::super) fn second_libc() -> Option<Option<SecondLibc>> {
     SECOND.get().copied()
 }
 
-/// Looks for a libc.so that a library has brought, and keeps it loaded for good. Waits for the
-/// loader: no lock may be held that is taken inside a load.
+/// Finds a libc.so that a library brought, and keeps it loaded forever. Waits for the loader, so
+/// the caller must hold no lock that is taken during a load.
 pub(in super::super) fn find_second_libc() {
     if SECOND.get().is_some() {
         return;
     }
     let mut name: Option<CString> = None;
-    // SAFETY: `note_libc` is called with each module in turn, before this returns.
+    // SAFETY: calls `note_libc` with each module, and uses `name` only until it returns.
     unsafe { libc::dl_iterate_phdr(Some(note_libc), (&raw mut name).cast()) };
     let Some(name) = name else { return };
     preserving_dlerror(|| {
@@ -81,20 +83,20 @@ pub(in super::super) fn find_second_libc() {
 }
 
 /// # Safety
-/// - **callback**: dl_iterate_phdr calls it, with an `Option<CString>`.
+/// - **callback**: called by dl_iterate_phdr, with an `Option<CString>`.
 unsafe extern "C" fn note_libc(
     info: *mut libc::dl_phdr_info,
     _size: usize,
     name: *mut libc::c_void,
 ) -> c_int {
-    // SAFETY: callback — a filled record.
+    // SAFETY: callback — the loader passes a valid record.
     let info = unsafe { &*info };
-    // SAFETY: the record's name is a string.
+    // SAFETY: callback — the record's name is a C string.
     let module = unsafe { CStr::from_ptr(info.dlpi_name) };
     if !module.to_bytes().ends_with(b"/libc.so.6") {
         return 0;
     }
-    // SAFETY: callback — `name`'s own pointer.
+    // SAFETY: callback — the `Option<CString>` of `find_second_libc`.
     unsafe { *name.cast::<Option<CString>>() = Some(module.to_owned()) };
     1
 }
@@ -117,22 +119,22 @@ unsafe extern "C" {
 struct Library(*mut libc::c_void);
 
 impl Library {
-    /// The library of that name, if it is loaded.
+    /// Returns the library with that name, or `None` if it is not loaded.
     fn keep(name: &CStr) -> Option<Library> {
         let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
-        // SAFETY: loads nothing, so that no code of a library runs.
+        // SAFETY: RTLD_NOLOAD: no library is loaded, so no library code runs.
         let library = unsafe { __dlmopen(0, name.as_ptr(), flags, std::ptr::null()) };
         (!library.is_null()).then_some(Library(library))
     }
 
     fn second_libc(&self) -> Option<SecondLibc> {
         Some(SecondLibc {
-            // SAFETY: type — the C library's.
+            // SAFETY: type — as the C library declares it.
             use_locale: unsafe { self.function(c"uselocale") }?,
             // SAFETY: type — as above.
             errno: unsafe { self.function(c"__errno_location") }?,
             tables: [
-                // SAFETY: type — as above: a pointer to a pointer.
+                // SAFETY: type — as above; the function returns a pointer to a pointer.
                 unsafe { self.function(c"__ctype_b_loc") }?,
                 // SAFETY: type — as above.
                 unsafe { self.function(c"__ctype_tolower_loc") }?,
@@ -146,9 +148,9 @@ impl Library {
     /// - **type**: `F` is the type of a pointer to the library's function of that name.
     unsafe fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<usize>()) };
-        // SAFETY: a look-up by name in a library that stays loaded.
+        // SAFETY: a lookup by name in a library that stays loaded.
         let at = unsafe { __dlsym(self.0, name.as_ptr(), std::ptr::null()) };
-        // SAFETY: type — promised by the caller; of the size of an address, checked above.
+        // SAFETY: type — promised by the caller; it has the size of an address, checked above.
         (!at.is_null()).then(|| unsafe { std::mem::transmute_copy::<_, F>(&at) })
     }
 }
