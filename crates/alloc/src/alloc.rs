@@ -1,4 +1,4 @@
-//! The allocator that programs see.
+//! The allocator that programs install.
 
 use crate::block::FreeBlock;
 use crate::cache;
@@ -10,7 +10,9 @@ use gosched_fiber::{host, magazine};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::{self, NonNull};
 
-/// The allocation cache, in front of the allocator `A`. `#[gosched::main]` installs one; without it:
+/// An allocation cache per thread, in front of the allocator `A`.
+///
+/// `#[gosched::main]` installs one. A program without that attribute installs its own:
 ///
 /// ```
 /// use gosched_alloc::Alloc;
@@ -21,17 +23,19 @@ use std::ptr::{self, NonNull};
 /// assert_eq!(vec![1, 2, 3].len(), 3);
 /// ```
 ///
-/// Blocks of up to 16 KiB are kept by the threads that free them, 1.2 MB each at most. Larger ones are
-/// `A`'s, which is only ever entered as an ordinary thread, not as a goroutine.
+/// A thread caches blocks of up to 16 KiB that are freed on it, at most 1.2 MB in total. Larger
+/// blocks come directly from `A`. `A` is called only with the thread-locals of an ordinary thread,
+/// never with those of a goroutine.
 ///
-/// What small blocks are cut from is never given back to `A`: whoever installs one installs it for ever.
+/// The memory from which small blocks are cut is never returned to `A`: it stays allocated until
+/// the process ends.
 #[derive(Debug)]
 pub struct Alloc<A = System> {
     behind: A,
 }
 
 impl Alloc {
-    /// In front of the system's allocator.
+    /// Creates a cache in front of the system's allocator.
     pub const fn new() -> Alloc {
         Alloc { behind: System }
     }
@@ -44,55 +48,56 @@ impl Default for Alloc {
 }
 
 impl<A: 'static> Alloc<A> {
-    /// In front of another allocator, a type without fields, such as `MiMalloc`. (Whatever state it has
-    /// is then in statics, and its memory lives as long as the process.)
+    /// Creates a cache in front of `behind`, whose type has no fields, such as `MiMalloc`. (The
+    /// state of such an allocator is in statics, so its memory lives as long as the process.) For
+    /// other allocators, see [`Alloc::in_front_of_any`].
     pub const fn in_front_of(behind: A) -> Alloc<A> {
-        const { assert!(size_of::<A>() == 0, "the allocator has fields: see `in_front_of_any`") };
+        const { assert!(size_of::<A>() == 0, "the allocator's type has fields: use `in_front_of_any`") };
         Alloc { behind }
     }
 
-    /// In front of any allocator.
+    /// Creates a cache in front of any allocator.
     ///
     /// # Safety
-    /// - **memory**: what `behind` has allocated stays good for as long as the process lives, wherever
-    ///   the `Alloc` goes and even if it is dropped.
+    /// - **memory**: what `behind` has allocated stays valid as long as the process lives, even if
+    ///   the `Alloc` is moved or dropped.
     pub const unsafe fn in_front_of_any(behind: A) -> Alloc<A> {
         Alloc { behind }
     }
 }
 
-/// A pointer that may go to the thread that carries this goroutine and back.
+/// A pointer that may be sent to the thread that carries this goroutine, and back.
 struct Sent(*mut u8);
 
-// SAFETY: whoever has a block's address may use it on any thread.
+// SAFETY: a block may be used on any thread.
 unsafe impl Send for Sent {}
 
 impl<A: GlobalAlloc + Sync> Alloc<A> {
-    /// A block for `layout`, which is padded.
+    /// Allocates a block for `layout`, which is already padded.
     ///
     /// # Safety
-    /// - **layout**: as [`GlobalAlloc::alloc`] wants it.
+    /// - **layout**: as for [`GlobalAlloc::alloc`].
     #[inline(always)]
     unsafe fn take(&self, layout: Layout) -> *mut u8 {
         let Some(class) = Class::of(layout.size(), layout.align()) else {
             // SAFETY: layout — promised by the caller.
             return host(|| Sent(unsafe { self.behind.alloc(layout) })).0;
         };
-        // SAFETY: size — a class's number.
+        // SAFETY: size — the index of a class.
         let mut links = unsafe { magazine::take(class.index()) };
         if links.is_null() {
             links = self.refill(class);
         }
         let block = checks::block_of(links, class);
-        // SAFETY: block — just taken.
+        // SAFETY: block — null, or taken above.
         unsafe { checks::check_poison(block, class) };
         block
     }
 
-    /// Frees what [`Alloc::take`] gave.
+    /// Frees a block that [`Alloc::take`] returned.
     ///
     /// # Safety
-    /// - **block**: of that layout, padded, and nobody uses it.
+    /// - **block**: allocated with this layout, which is padded, and no longer used.
     #[inline(always)]
     unsafe fn put(&self, block: *mut u8, layout: Layout) {
         let Some(class) = Class::of(layout.size(), layout.align()) else {
@@ -103,34 +108,34 @@ impl<A: GlobalAlloc + Sync> Alloc<A> {
         // SAFETY: block — promised by the caller.
         unsafe { checks::poison(block, class) };
         let links = checks::links_of(block, class);
-        // SAFETY: size — a class's number; block — promised by the caller.
+        // SAFETY: size — the index of a class; block — promised by the caller.
         if !unsafe { magazine::give(class.index(), links) } {
             self.flush(class, links);
         }
     }
 
-    /// The thread has no block of this class.
+    /// Allocates a block when the thread's magazine has none. Returns null if there is no memory.
     #[cold]
     #[inline(never)]
     fn refill(&self, class: Class) -> *mut u8 {
         host(|| Sent(cache::take(class, &|| self.grow_pool()))).0
     }
 
-    /// The thread has no room for a block of this class.
+    /// Frees a block when the thread's magazine has no room.
     #[cold]
     #[inline(never)]
     fn flush(&self, class: Class, block: *mut u8) {
         let sent = Sent(block);
         host(move || {
             let Some(block) = NonNull::new({ sent }.0) else { return };
-            // SAFETY: block — `put` was promised so.
+            // SAFETY: block — promised by the caller of `put`.
             cache::put(class, unsafe { FreeBlock::new(block) }, &|| self.grow_pool());
         });
     }
 
-    /// Memory to cut blocks from, for ever: several chunks, so that little is lost for their alignment;
-    /// or as many as can be had. Nothing, if another thread was faster and the pool has spans by now.
-    /// False: there is no memory.
+    /// Adds chunks from `A` to the pool, for the rest of the process. Requests several at once, so
+    /// that little is lost to their alignment, and fewer if `A` refuses. Requests none if the pool
+    /// has spans, because another thread was faster. Returns `false` if there is no memory.
     fn grow_pool(&self) -> bool {
         let Some(growth) = Growth::begin() else { return true };
         let mut chunks = growth.chunks();
@@ -147,10 +152,10 @@ impl<A: GlobalAlloc + Sync> Alloc<A> {
         false
     }
 
-    /// As [`GlobalAlloc::realloc`], for a block that does not fit any more.
+    /// Like [`GlobalAlloc::realloc`], for a new size that needs another block.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`GlobalAlloc::realloc`].
     #[cold]
     #[inline(never)]
     unsafe fn realloc_by_copy(&self, value: *mut u8, layout: Layout, new: Layout) -> *mut u8 {
@@ -158,17 +163,17 @@ impl<A: GlobalAlloc + Sync> Alloc<A> {
         let moved = unsafe { self.alloc(new) };
         if !moved.is_null() {
             let size = layout.size().min(new.size());
-            // SAFETY: both hold so many bytes, and are not one block.
+            // SAFETY: both blocks have at least `size` bytes, and they are different blocks.
             unsafe { ptr::copy_nonoverlapping(value, moved, size) };
-            // SAFETY: promised by the caller; nobody uses it any more.
+            // SAFETY: promised by the caller; the old block is no longer used.
             unsafe { self.dealloc(value, layout) };
         }
         moved
     }
 }
 
-// SAFETY: a block is given to one caller at a time, and lies in memory of `A`'s that is never freed, or
-// is `A`'s own; its size and alignment are those of a class that holds the layout.
+// SAFETY: a block is given to one caller at a time. A small block lies in memory of `A` that is
+// never freed, and its class holds the layout's size and alignment. A large block comes from `A`.
 unsafe impl<A: GlobalAlloc + Sync> GlobalAlloc for Alloc<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -176,7 +181,7 @@ unsafe impl<A: GlobalAlloc + Sync> GlobalAlloc for Alloc<A> {
         let Some(padded) = checks::padded(layout) else { return ptr::null_mut() };
         // SAFETY: layout — promised by the caller.
         let value = unsafe { self.take(padded) };
-        // SAFETY: value — it is padded.
+        // SAFETY: value — its layout is padded.
         unsafe { checks::write_canary(value, layout.size()) };
         value
     }
@@ -184,7 +189,7 @@ unsafe impl<A: GlobalAlloc + Sync> GlobalAlloc for Alloc<A> {
     #[inline]
     unsafe fn dealloc(&self, value: *mut u8, layout: Layout) {
         checks::run_entry_check();
-        // SAFETY: value — armed when it was allocated.
+        // SAFETY: value — its canary was written when it was allocated.
         unsafe { checks::check_canary(value, layout.size()) };
         if let Some(padded) = checks::padded(layout) {
             // SAFETY: block — promised by the caller.
@@ -200,7 +205,7 @@ unsafe impl<A: GlobalAlloc + Sync> GlobalAlloc for Alloc<A> {
             // SAFETY: layout — promised by the caller.
             let value = unsafe { self.take(padded) };
             if !value.is_null() {
-                // SAFETY: it is so large.
+                // SAFETY: the block has at least `layout.size()` bytes.
                 unsafe { value.write_bytes(0, layout.size()) };
             }
             value
@@ -208,7 +213,7 @@ unsafe impl<A: GlobalAlloc + Sync> GlobalAlloc for Alloc<A> {
             // SAFETY: layout — promised by the caller.
             host(|| Sent(unsafe { self.behind.alloc_zeroed(padded) })).0
         };
-        // SAFETY: value — it is padded.
+        // SAFETY: value — its layout is padded.
         unsafe { checks::write_canary(value, layout.size()) };
         value
     }
@@ -227,25 +232,25 @@ unsafe impl<A: GlobalAlloc + Sync> GlobalAlloc for Alloc<A> {
             _ => false,
         };
         if !same {
-            // SAFETY: as promised by the caller.
+            // SAFETY: promised by the caller.
             return unsafe { self.realloc_by_copy(value, layout, new) };
         }
         checks::run_entry_check();
-        // SAFETY: value — armed when it was allocated.
+        // SAFETY: value — its canary was written when it was allocated.
         unsafe { checks::check_canary(value, layout.size()) };
         let mut moved = value;
         if classes.0.is_none() {
             let sent = Sent(value);
-            // SAFETY: promised by the caller: the block is `A`'s.
+            // SAFETY: promised by the caller; a block without a class comes from `A`.
             moved =
                 host(move || Sent(unsafe { self.behind.realloc({ sent }.0, from, to.size()) })).0;
         }
         if moved.is_null() {
-            // The old one is still in use.
-            // SAFETY: value — as it was.
+            // The old block stays in use.
+            // SAFETY: value — its layout is padded.
             unsafe { checks::write_canary(value, layout.size()) };
         } else {
-            // SAFETY: value — it is padded.
+            // SAFETY: value — its layout is padded.
             unsafe { checks::write_canary(moved, size) };
         }
         moved
@@ -261,7 +266,8 @@ mod tests {
 
     const THREADS: usize = 20;
 
-    /// An allocator that serves [`THREADS`] requests for chunks at the same moment, or one.
+    /// An allocator that counts chunks. With a barrier, it serves [`THREADS`] requests at the same
+    /// time.
     struct Together {
         barrier: Option<Barrier>,
         chunks: AtomicUsize,
@@ -273,7 +279,7 @@ mod tests {
         }
     }
 
-    // SAFETY: memory is the system's.
+    // SAFETY: the memory comes from the system's allocator.
     unsafe impl GlobalAlloc for Together {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             self.barrier.as_ref().map(Barrier::wait);
@@ -288,7 +294,7 @@ mod tests {
         }
     }
 
-    /// All spans of the pool, until they are dropped: the pool is empty meanwhile.
+    /// Holds all spans of the pool until it is dropped: the pool is empty meanwhile.
     struct Drained(Vec<&'static Span>);
 
     impl Drained {
@@ -304,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_the_threads_that_need_memory_at_once_gets_more_than_a_chunk() {
+    fn one_of_several_threads_that_grow_the_pool_at_once_adds_more_than_a_chunk() {
         let _one = crate::tests::one_at_a_time();
         for round in 0..3 {
             let _drained = Drained::new();
@@ -321,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_finds_spans_of_another_thread_s_chunks_asks_for_none() {
+    fn a_thread_allocates_no_chunk_if_another_thread_has_grown_the_pool() {
         let _one = crate::tests::one_at_a_time();
         let _drained = Drained::new();
         let alloc = Alloc { behind: Together::new(None) };

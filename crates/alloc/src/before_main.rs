@@ -1,6 +1,6 @@
-//! What must be done before anybody else's functions before `main`.
+//! Installs the fork handler before other constructors (functions that run before `main`).
 
-/// Before functions without a number.
+/// The number of the section places this constructor before constructors without a number.
 #[used]
 #[unsafe(link_section = ".init_array.00101")]
 static BEFORE_MAIN: extern "C" fn() = {

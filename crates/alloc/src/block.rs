@@ -1,40 +1,42 @@
-//! Blocks that nobody uses, and lists of them: linked through the blocks themselves.
+//! Free blocks, and lists of them that are linked through the blocks themselves.
 
 use std::ptr::{self, NonNull};
 
-/// A block that nobody uses, by the address of its links: its own, or, in debug builds, near its end.
+/// A free block, which no code uses. Holds the address of the block's links: the start of the block
+/// or, in debug builds, near its end.
 #[derive(Debug)]
 pub(crate) struct FreeBlock(NonNull<Links>);
 
-/// What is in a free block.
+/// The links of a free block, stored in the block itself.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Links {
-    /// The next one of its list. (The first word: magazines use it too.)
+    /// The next block of the list, or null. The first word, because magazines use it too.
     next: *mut Links,
-    /// In the first block of a batch: the next batch.
+    /// In the first block of a batch: the first block of the next batch, or null.
     batch: *mut Links,
 }
 
 impl FreeBlock {
     /// # Safety
-    /// - **block**: the address of the links of a block of one of the classes, that nobody else uses.
+    /// - **block**: `links` is the address of the links of a block of some class, which no other
+    ///   code uses.
     pub(crate) unsafe fn new(links: NonNull<u8>) -> FreeBlock {
         FreeBlock(links.cast())
     }
 
-    /// Where its links are.
+    /// Returns the address of the block's links.
     pub(crate) fn address(&self) -> *mut u8 {
         self.0.as_ptr().cast()
     }
 
     fn links(&mut self) -> &mut Links {
-        // SAFETY: a free block is ours alone, aligned and large enough.
+        // SAFETY: no other code uses a free block, and it is aligned and large enough.
         unsafe { self.0.as_mut() }
     }
 }
 
-/// Free blocks of one class.
+/// A list of free blocks of one class.
 #[derive(Debug)]
 pub(crate) struct FreeList {
     first: *mut Links,
@@ -47,12 +49,13 @@ impl FreeList {
     }
 
     /// # Safety
-    /// - **blocks**: `first` leads to `len` free blocks, and the last to none.
+    /// - **blocks**: `first` is the first of `len` linked free blocks, and the link of the last
+    ///   block is null.
     pub(crate) unsafe fn from_raw(first: *mut u8, len: u32) -> FreeList {
         FreeList { first: first.cast(), len }
     }
 
-    /// The first block, which leads to the others.
+    /// Returns the first block, which links to the rest, or null.
     pub(crate) fn into_raw(self) -> *mut u8 {
         self.first.cast()
     }
@@ -85,7 +88,7 @@ impl Default for FreeList {
     }
 }
 
-/// Whole batches of one class: lists of as many blocks as a batch has.
+/// A list of whole batches of one class. Each is a list of `Class::batch` blocks.
 #[derive(Debug)]
 pub(crate) struct Batches {
     first: *mut Links,
@@ -101,7 +104,7 @@ impl Batches {
         self.count
     }
 
-    /// Adds a list that is a whole batch.
+    /// Adds a whole batch.
     pub(crate) fn push(&mut self, batch: FreeList) {
         let Some(first) = NonNull::new(batch.first) else { return };
         FreeBlock(first).links().batch = self.first;
@@ -109,7 +112,7 @@ impl Batches {
         self.count += 1;
     }
 
-    /// The batch that was added last, of `len` blocks.
+    /// Removes the batch that was added last, which has `len` blocks.
     pub(crate) fn pop(&mut self, len: u32) -> Option<FreeList> {
         let first = NonNull::new(self.first)?;
         self.first = FreeBlock(first).links().batch;
@@ -123,12 +126,12 @@ mod tests {
     use super::*;
 
     fn blocks(memory: &mut [[u128; 1]]) -> impl Iterator<Item = FreeBlock> {
-        // SAFETY: block — sixteen bytes each, ours.
+        // SAFETY: block — sixteen bytes each, locals of the test.
         memory.iter_mut().map(|block| unsafe { FreeBlock::new(NonNull::from(block).cast()) })
     }
 
     #[test]
-    fn a_list_gives_back_the_last_block_first() {
+    fn a_free_list_pops_the_block_that_was_pushed_last() {
         let mut memory = [[0u128; 1]; 3];
         let addresses = memory.each_ref().map(|block| ptr::from_ref(block).cast_mut().cast::<u8>());
         let mut list = FreeList::new();

@@ -1,12 +1,15 @@
-//! What one thread keeps: two magazines of each class, its own and those goroutines' that run on it.
+//! A thread's cache of free blocks: two magazines per class, for the thread and the goroutines on
+//! it.
 //!
-//! The first magazine is where blocks are taken and put; the second is full or empty. An empty first one
-//! is filled by the second, or by a batch from the central list; a full first one becomes the second, whose
-//! blocks go to the central list. So a thread goes to the central list at most once in a batch of calls, whatever
-//! their order.
+//! Blocks are taken from the first magazine and put into it. The second magazine is full or empty.
+//! An empty first magazine is refilled from the second, or with a batch from the central list. A
+//! full first magazine becomes the second, and the blocks of the old second go to the central list.
+//! So a thread uses the central list at most once per batch of calls, in whatever order it
+//! allocates and frees.
 //!
-//! All of this runs as the thread, never as a goroutine: with the thread's own thread-locals, and not
-//! moved. Whoever comes here came from a fast path that found nothing, or no room.
+//! This code runs as the thread, with the thread's own thread-locals, and is not moved to another
+//! thread. (In a child forked by a goroutine it runs as that goroutine.) It is called when a fast
+//! path has found no block, or no room.
 
 use crate::block::{FreeBlock, FreeList};
 use crate::central;
@@ -17,26 +20,27 @@ use gosched_fiber::magazine::{self, Magazine, Row};
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
-/// What a thread keeps. The row is what fast paths see of it.
+/// The cache of a thread. Fast paths use only the row.
 #[repr(C)]
 #[derive(Debug)]
 struct Cache {
     row: Row,
-    /// Full second magazines: the first block of each; null: there is none.
+    /// The second magazines: the first block of each, or null if the magazine is empty.
     full: [Cell<*mut u8>; CLASS_COUNT],
 }
 
-/// Gets memory from the allocator behind, for the pool; false if it has none.
+/// A function that adds memory of the allocator behind to the pool. Returns `false` if there is
+/// none.
 pub(crate) type GrowPool<'a> = &'a dyn Fn() -> bool;
 
-/// How far a thread is with its cache.
+/// State of a thread's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CacheState {
     Absent,
-    /// It is being made: what is needed meanwhile comes from the central list.
+    /// The cache is being created. Blocks that are needed meanwhile come from the central list.
     Creating,
     Ready,
-    /// The thread has ended, as far as its destructors tell; some may still run.
+    /// The thread is ending and has given up its cache. Other destructors may still run.
     ThreadEnding,
 }
 
@@ -45,7 +49,7 @@ thread_local! {
     static FLUSH_ON_THREAD_EXIT: FlushOnThreadExit = const { FlushOnThreadExit };
 }
 
-/// Gives everything back when the thread ends.
+/// Empties and frees the cache when the thread ends.
 #[derive(Debug)]
 struct FlushOnThreadExit;
 
@@ -54,10 +58,10 @@ impl Drop for FlushOnThreadExit {
         CACHE_STATE.set(CacheState::ThreadEnding);
         if let Some(cache) = current() {
             flush(cache);
-            // SAFETY: spilled — above.
+            // SAFETY: spilled — flushed above.
             unsafe { magazine::clear_row() };
             let (block, class) = (NonNull::from(cache).cast::<u8>(), class_of_a_cache());
-            // SAFETY: block — it came from a central list of that class; nobody sees it any more.
+            // SAFETY: block — it came from a central list of that class, and is no longer used.
             unsafe { checks::poison(block.as_ptr(), class) };
             let links = checks::links_of(block.as_ptr(), class);
             let Some(links) = NonNull::new(links) else { return };
@@ -67,15 +71,16 @@ impl Drop for FlushOnThreadExit {
     }
 }
 
-/// A block for the calling thread, whose magazine is empty; or was that of another one, from which a
-/// goroutine has been moved since it looked. Null: there is no memory.
+/// Allocates a block on the calling thread after a fast path has found an empty magazine. This
+/// thread's magazine may have blocks all the same: a goroutine that found another thread's magazine
+/// empty may have been moved to this thread. Returns null if there is no memory.
 pub(crate) fn take(class: Class, new_chunk: GrowPool<'_>) -> *mut u8 {
     let Some(cache) = current().or_else(|| create(new_chunk)) else {
         return take_one(class, new_chunk).map_or(ptr::null_mut(), |block| block.address());
     };
     let first = &cache.row[class.index()];
     if !first.is_empty() {
-        // SAFETY: blocks — the thread's own.
+        // SAFETY: blocks — they belong to this thread.
         return unsafe { first.take() };
     }
     let full = cache.full[class.index()].replace(ptr::null_mut());
@@ -83,7 +88,7 @@ pub(crate) fn take(class: Class, new_chunk: GrowPool<'_>) -> *mut u8 {
         first.fill(full, 0);
     } else {
         let Some(list) = refill(class, new_chunk) else { return ptr::null_mut() };
-        // The allocator behind may itself have allocated and freed here meanwhile.
+        // The allocator behind may have allocated and freed through this cache meanwhile.
         if first.is_empty() {
             let room = class.batch() - list.len();
             first.fill(list.into_raw(), room);
@@ -91,11 +96,11 @@ pub(crate) fn take(class: Class, new_chunk: GrowPool<'_>) -> *mut u8 {
             central::put_some(class, list);
         }
     }
-    // SAFETY: blocks — the thread's own.
+    // SAFETY: blocks — they belong to this thread.
     unsafe { first.take() }
 }
 
-/// A block of the calling thread, whose magazine is full.
+/// Frees a block on the calling thread after a fast path has found a full magazine.
 pub(crate) fn put(class: Class, block: FreeBlock, new_chunk: GrowPool<'_>) {
     let Some(cache) = current().or_else(|| create(new_chunk)) else { return put_one(class, block) };
     let first = &cache.row[class.index()];
@@ -103,15 +108,15 @@ pub(crate) fn put(class: Class, block: FreeBlock, new_chunk: GrowPool<'_>) {
         let list = first.take_all(class.batch());
         let full = cache.full[class.index()].replace(list);
         if !full.is_null() {
-            // SAFETY: blocks — a second magazine is full.
+            // SAFETY: blocks — a second magazine has a whole batch.
             central::put(class, unsafe { FreeList::from_raw(full, class.batch()) });
         }
     }
-    // SAFETY: block — free.
+    // SAFETY: block — it is free.
     unsafe { first.give(block.address()) };
 }
 
-/// All that the calling thread keeps, to the shelves. It goes on.
+/// Moves all blocks of the calling thread's cache to the central lists. The cache stays in use.
 pub(crate) fn flush_current() {
     if let Some(cache) = current() {
         flush(cache);
@@ -124,25 +129,26 @@ fn flush(cache: &Cache) {
         let len = class.batch() - first.room();
         if len > 0 {
             let blocks = first.take_all(class.batch());
-            // SAFETY: blocks — as many as the room that they took.
+            // SAFETY: blocks — the magazine held `len` blocks: a batch less its room.
             central::put_some(class, unsafe { FreeList::from_raw(blocks, len) });
         }
         let full = cache.full[class.index()].replace(ptr::null_mut());
         if !full.is_null() {
-            // SAFETY: blocks — a second magazine is full.
+            // SAFETY: blocks — a second magazine has a whole batch.
             central::put(class, unsafe { FreeList::from_raw(full, class.batch()) });
         }
     }
 }
 
-/// The calling thread's cache.
+/// Returns the calling thread's cache, if it has one.
 fn current() -> Option<&'static Cache> {
     let row = magazine::row();
-    // SAFETY: a row that is not nobody's is the first field of a cache, by `make`.
+    // SAFETY: a row that is not the empty one is the first field of a cache, set by `create`.
     (!magazine::is_empty_row(row)).then(|| unsafe { &*row.cast::<Cache>() })
 }
 
-/// Makes the calling thread's cache, unless it is too late, or there is no memory.
+/// Creates the calling thread's cache. Returns `None` if the thread is ending, if the cache is
+/// being created, or if there is no memory.
 #[cold]
 fn create(new_chunk: GrowPool<'_>) -> Option<&'static Cache> {
     if CACHE_STATE.get() != CacheState::Absent {
@@ -150,7 +156,7 @@ fn create(new_chunk: GrowPool<'_>) -> Option<&'static Cache> {
     }
     CACHE_STATE.set(CacheState::Creating);
     fork::install();
-    // Says that the destructor is to run. May allocate.
+    // Registers the destructor. May allocate.
     if FLUSH_ON_THREAD_EXIT.try_with(|_| ()).is_err() {
         CACHE_STATE.set(CacheState::ThreadEnding);
         return None;
@@ -163,9 +169,9 @@ fn create(new_chunk: GrowPool<'_>) -> Option<&'static Cache> {
     let mut classes = Class::all();
     let row = std::array::from_fn(|_| Magazine::new(classes.next().map_or(0, Class::batch)));
     let cache = Cache { row, full: [const { Cell::new(ptr::null_mut()) }; CLASS_COUNT] };
-    // SAFETY: a free block, large and aligned enough.
+    // SAFETY: the block is free, and large and aligned enough.
     unsafe { place.write(cache) };
-    // SAFETY: written above; it is freed when the thread ends, and its row forgotten before.
+    // SAFETY: written above. It is freed when the thread ends, after its row is cleared.
     let cache: &'static Cache = unsafe { &*place };
     // SAFETY: alive — as above.
     unsafe { magazine::set_row(&cache.row) };
@@ -176,7 +182,7 @@ fn create(new_chunk: GrowPool<'_>) -> Option<&'static Cache> {
 fn class_of_a_cache() -> Class {
     match Class::of(size_of::<Cache>(), align_of::<Cache>()) {
         Some(class) => class,
-        None => unreachable!("a cache is small"),
+        None => unreachable!("a `Cache` fits in a size class"),
     }
 }
 
@@ -186,14 +192,14 @@ fn refill(class: Class, new_chunk: GrowPool<'_>) -> Option<FreeList> {
             return Some(list);
         }
         if !new_chunk() {
-            // What other classes do not use may be had.
+            // Spans that other classes no longer use can serve this class.
             crate::flush_central_lists();
             return central::take(class);
         }
     }
 }
 
-/// A block, for a thread without a cache.
+/// Takes a block for a thread without a cache.
 fn take_one(class: Class, new_chunk: GrowPool<'_>) -> Option<FreeBlock> {
     loop {
         if let Some(block) = central::take_one(class) {

@@ -1,9 +1,11 @@
-//! Blocks of one class for all threads: whole batches on a central list, and the spans behind.
+//! Free blocks of one class, shared by all threads: whole batches on a central list, and the spans
+//! that blocks come from.
 //!
-//! A batch comes and goes in one piece: one link is written, whatever its length. Where more batches lie
-//! than a class may keep, some go back to their spans, block by block, and a span of which nothing is used
-//! goes to the pool. How many that is depends on what the class has in use: each block on a central list may
-//! keep a whole span from the others.
+//! A batch is added or removed as a whole: only one link is written, whatever its length. If a list
+//! has more batches than it may keep, some go back to their spans, block by block, and a span with
+//! no block handed out goes to the pool. How many batches a list may keep depends on how many
+//! blocks are handed out: each block on a central list may withhold a whole span from other
+//! classes.
 
 use crate::block::{Batches, FreeBlock, FreeList};
 use crate::classes::{CLASS_COUNT, Class};
@@ -14,25 +16,25 @@ use gosched_fiber::lock::{Lock, NoPreemptLockGuard};
 static CENTRAL_LISTS: [Lock<CentralList>; CLASS_COUNT] =
     [const { Lock::new(CentralList::new()) }; CLASS_COUNT];
 
-/// What one class has. On cache lines of its own.
+/// The central list of one class, on its own cache lines.
 #[repr(align(64))]
 #[derive(Debug)]
 pub(crate) struct CentralList {
     batches: Batches,
-    /// Fewer than a batch.
+    /// Loose blocks, fewer than a batch.
     partial_batch: FreeList,
-    /// Those that have something to hand out.
+    /// Spans that have blocks to hand out.
     spans: Spans,
-    /// Of these, one of which nothing is used. There is one at most.
+    /// One of `spans` that has no block handed out, if there is one. At most one such span is kept.
     unused: Option<&'static Span>,
-    /// Blocks that spans have handed out: in use, in magazines, or lying here.
+    /// Number of blocks that spans have handed out: in use, in magazines, or on this list.
     handed_out: usize,
-    /// Another thread was changing it when this process was forked: spans of that time are not to be trusted,
-    /// and no block goes back to its span.
+    /// Whether another thread was changing this list when the process was forked. The spans from
+    /// before the fork may be inconsistent, so no block goes back to its span.
     poisoned_by_fork: bool,
 }
 
-// SAFETY: blocks and spans are never freed, and those of a central list are used with its lock held only.
+// SAFETY: blocks and spans are never freed, and those of a list are used only with its lock held.
 unsafe impl Send for CentralList {}
 
 impl CentralList {
@@ -47,12 +49,12 @@ impl CentralList {
         }
     }
 
-    /// Starts over, in a forked child.
+    /// Empties the list, in a forked child.
     pub(crate) fn reset_after_fork(&mut self) {
         *self = CentralList { poisoned_by_fork: true, ..CentralList::new() };
     }
 
-    /// A block to its span. True if a span went to the pool.
+    /// Returns a block to its span. Returns whether a span went to the pool.
     fn return_to_span(&mut self, block: FreeBlock) -> bool {
         if self.poisoned_by_fork {
             return false;
@@ -66,7 +68,7 @@ impl CentralList {
         if !span.is_unused() {
             return false;
         }
-        // One stays: the next batch may be wanted right away.
+        // One unused span stays, because the next batch may be needed soon.
         if self.unused.is_none() && self.spans.len() == 1 {
             self.unused = Some(span);
             return false;
@@ -76,17 +78,18 @@ impl CentralList {
         true
     }
 
-    /// How many batches may lie here.
+    /// Returns how many batches the list may keep.
     fn max_batches(&self, class: Class) -> u32 {
         let share = self.handed_out / BLOCKS_IN_USE_PER_KEPT / class.batch() as usize;
         (share as u32).clamp(2, class.max_central_batches())
     }
 
-    /// A whole batch: kept, and what is too much then goes back. True if a span went to the pool.
+    /// Adds a whole batch, then returns batches above the limit to their spans. Returns whether a
+    /// span went to the pool.
     fn put(&mut self, class: Class, batch: FreeList) -> bool {
         self.batches.push(batch);
         let mut any = false;
-        // Two for one, so that it gets less.
+        // Returns up to two batches for the batch received, so that the list shrinks.
         for _ in 0..2 {
             if self.batches.count() <= self.max_batches(class) {
                 break;
@@ -107,7 +110,7 @@ impl CentralList {
     }
 }
 
-/// One block may lie here for so many that are in use.
+/// A list may keep one block for this many blocks that are handed out.
 const BLOCKS_IN_USE_PER_KEPT: usize = 8;
 
 pub(crate) fn all() -> &'static [Lock<CentralList>; CLASS_COUNT] {
@@ -118,7 +121,7 @@ fn central(class: Class) -> NoPreemptLockGuard<'static, CentralList> {
     NoPreemptLockGuard::new(&CENTRAL_LISTS[class.index()])
 }
 
-/// A batch, or fewer. `None`: a chunk is needed.
+/// Takes a batch, or fewer blocks. Returns `None` if the pool is empty.
 pub(crate) fn take(class: Class) -> Option<FreeList> {
     let mut central = central(class);
     if let Some(batch) = central.batches.pop(class.batch()) {
@@ -146,7 +149,7 @@ pub(crate) fn take(class: Class) -> Option<FreeList> {
     Some(handed.linked())
 }
 
-/// A single block, if one lies there.
+/// Takes a single block from the list, if there is one.
 pub(crate) fn take_one(class: Class) -> Option<FreeBlock> {
     let mut central = central(class);
     if central.partial_batch.is_empty() {
@@ -155,7 +158,7 @@ pub(crate) fn take_one(class: Class) -> Option<FreeBlock> {
     central.partial_batch.pop()
 }
 
-/// A whole batch.
+/// Adds a whole batch.
 pub(crate) fn put(class: Class, batch: FreeList) {
     debug_assert_eq!(batch.len(), class.batch());
     let cool = central(class).put(class, batch);
@@ -164,7 +167,7 @@ pub(crate) fn put(class: Class, batch: FreeList) {
     }
 }
 
-/// Any number of blocks.
+/// Adds any number of blocks.
 pub(crate) fn put_some(class: Class, mut blocks: FreeList) {
     let mut central = central(class);
     let mut cool = false;
@@ -181,7 +184,7 @@ pub(crate) fn put_some(class: Class, mut blocks: FreeList) {
     }
 }
 
-/// All blocks to their spans, a batch at a time.
+/// Returns all blocks to their spans. Releases the lock after each batch.
 pub(crate) fn flush(class: Class) {
     loop {
         let mut central = central(class);
@@ -204,7 +207,7 @@ mod tests {
     use super::*;
     use crate::span::SPAN;
 
-    /// The largest class: no other test of this crate's touches it.
+    /// The largest class, which no other test of this crate uses.
     fn class() -> Class {
         Class::all().last().unwrap()
     }
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_are_back_make_their_span_anyone_s() {
+    fn a_span_whose_blocks_have_all_returned_goes_to_the_pool() {
         let _one = crate::tests::one_at_a_time();
         flush(class());
         let before = pool::stats();
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shelf_keeps_a_share_of_what_is_in_use() {
+    fn a_central_list_keeps_a_share_of_the_blocks_in_use() {
         let _one = crate::tests::one_at_a_time();
         flush(class());
         let mut lists = Vec::new();

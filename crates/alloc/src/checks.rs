@@ -1,13 +1,13 @@
-//! What a debug build checks: where the allocator is entered, that nobody writes past the end of a block,
-//! and that nobody writes to one that was freed, or frees it twice.
+//! The checks of debug builds: where the allocator is called, writes past the end of a block,
+//! writes to a freed block, and blocks that are freed twice.
 //!
 //! ```text
 //! in use   | value …            | canary |     rest      |
 //! free     |  poison poison poison poison        | links |
 //! ```
 //!
-//! So lists link blocks by their ends here, which no value reaches: what is written to a block after it
-//! was freed does not harm them, and is found.
+//! In debug builds, the links of free blocks are at their ends, which no value reaches. So a write
+//! to a freed block does not damage the lists, and is detected.
 
 use crate::classes::Class;
 use gosched_fiber::fatal;
@@ -15,34 +15,35 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Bytes behind a value.
+/// Size of the canary behind a value, in bytes.
 const CANARY: usize = 16;
 
-/// In every byte of a free block, but for its links.
+/// The value of every byte of a free block, except its links.
 const POISON: u8 = 0xdf;
 
-/// The last bytes of a free block are its lists'.
+/// Size of the links at the end of a free block, in bytes.
 const LINKS: usize = 16;
 
-/// Where a free block's links are.
+/// Returns the address of a free block's links.
 pub(crate) fn links_of(block: *mut u8, class: Class) -> *mut u8 {
     block.wrapping_add(class.size() - LINKS)
 }
 
-/// The block whose links are there; null for null.
+/// Returns the block whose links are at `links`, or null for null.
 pub(crate) fn block_of(links: *mut u8, class: Class) -> *mut u8 {
     if links.is_null() { links } else { links.wrapping_sub(class.size() - LINKS) }
 }
 
-/// Set by a runtime that has rules.
+/// The function passed to [`set_check`], or null.
 static CHECK: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// What is called, with debug assertions, each time the allocator is entered.
+/// Sets a function that is called on each entry into the allocator, in builds with debug
+/// assertions.
 pub fn set_check(check: fn()) {
     CHECK.store(check as *mut (), Ordering::Relaxed);
 }
 
-/// The allocator is entered.
+/// Calls the function passed to [`set_check`].
 pub(crate) fn run_entry_check() {
     let check = CHECK.load(Ordering::Relaxed);
     if !check.is_null() {
@@ -52,7 +53,7 @@ pub(crate) fn run_entry_check() {
     }
 }
 
-/// The layout of a value with its canary and room for links; `None`: there is no such thing.
+/// Returns the layout of a value with its canary and room for links, or `None` if it is too large.
 pub(crate) fn padded(layout: Layout) -> Option<Layout> {
     let size = layout.size().checked_add(CANARY + LINKS)?;
     Layout::from_size_align(size, layout.align()).ok()
@@ -63,10 +64,10 @@ fn canary(value: *mut u8) -> [u8; CANARY] {
     u128::from(word).wrapping_mul(0x0001_0000_0000_0000_0001).to_ne_bytes()
 }
 
-/// Puts the canary behind a value.
+/// Writes the canary behind a value.
 ///
 /// # Safety
-/// - **value**: null, or so large and a canary more.
+/// - **value**: null, or valid for writes of `size` bytes and a canary.
 pub(crate) unsafe fn write_canary(value: *mut u8, size: usize) {
     if !value.is_null() {
         // SAFETY: value — promised by the caller.
@@ -76,10 +77,10 @@ pub(crate) unsafe fn write_canary(value: *mut u8, size: usize) {
     }
 }
 
-/// Looks at the canary behind a value that is about to be freed or moved.
+/// Checks the canary behind a value that is about to be freed or moved.
 ///
 /// # Safety
-/// - **value**: as for [`write_canary`], which was called.
+/// - **value**: not null, and [`write_canary`] was called for it with this size.
 pub(crate) unsafe fn check_canary(value: *mut u8, size: usize) {
     // SAFETY: value — promised by the caller.
     let place = unsafe { value.add(size) };
@@ -95,25 +96,25 @@ pub(crate) unsafe fn check_canary(value: *mut u8, size: usize) {
     }
 }
 
-/// Fills a block that is to be free.
+/// Fills a block that is about to be free.
 ///
 /// # Safety
-/// - **block**: of that class, and nobody uses it.
+/// - **block**: a block of `class`, which no code uses.
 pub(crate) unsafe fn poison(block: *mut u8, class: Class) {
     // SAFETY: block — promised by the caller.
     unsafe { block.write_bytes(POISON, class.size()) };
 }
 
-/// A block that was never used.
+/// Fills a block that comes fresh from a span.
 pub(crate) fn fresh(block: NonNull<u8>, class: Class) {
     // SAFETY: block — the caller has just taken it from a span.
     unsafe { poison(block.as_ptr(), class) };
 }
 
-/// Looks at a block that is about to be used.
+/// Checks that a free block, which is about to be used, was not written to.
 ///
 /// # Safety
-/// - **block**: null, or of that class, and nobody uses it.
+/// - **block**: null, or a block of `class`, which no code uses.
 pub(crate) unsafe fn check_poison(block: *mut u8, class: Class) {
     if block.is_null() {
         return;

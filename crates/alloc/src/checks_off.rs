@@ -1,10 +1,11 @@
-//! Without debug assertions nothing is checked.
+//! Stand-in for `checks` in builds without debug assertions: nothing is checked.
 
 use crate::classes::Class;
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-/// What is called, with debug assertions, each time the allocator is entered.
+/// Sets a function that is called on each entry into the allocator, in builds with debug
+/// assertions. In this build the function is never called.
 pub fn set_check(_check: fn()) {}
 
 #[inline(always)]
@@ -26,17 +27,17 @@ pub(crate) fn padded(layout: Layout) -> Option<Layout> {
 }
 
 /// # Safety
-/// - **value**: any.
+/// - **value**: any pointer.
 #[inline(always)]
 pub(crate) unsafe fn write_canary(_value: *mut u8, _size: usize) {}
 
 /// # Safety
-/// - **value**: any.
+/// - **value**: any pointer.
 #[inline(always)]
 pub(crate) unsafe fn check_canary(_value: *mut u8, _size: usize) {}
 
 /// # Safety
-/// - **block**: any.
+/// - **block**: any pointer.
 #[inline(always)]
 pub(crate) unsafe fn poison(_block: *mut u8, _class: Class) {}
 
@@ -44,6 +45,6 @@ pub(crate) unsafe fn poison(_block: *mut u8, _class: Class) {}
 pub(crate) fn fresh(_block: NonNull<u8>, _class: Class) {}
 
 /// # Safety
-/// - **block**: any.
+/// - **block**: any pointer.
 #[inline(always)]
 pub(crate) unsafe fn check_poison(_block: *mut u8, _class: Class) {}

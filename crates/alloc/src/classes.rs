@@ -1,22 +1,23 @@
-//! The sizes of blocks: 16 bytes apart up to 128, then four to each doubling, up to 16 KiB. What a block
-//! wastes is at most a fifth of it, above 128 bytes.
+//! The size classes of blocks: 16 bytes apart up to 128, then four per doubling, up to 16 KiB.
+//! Above 128 bytes, a block wastes at most a fifth of its size.
 
 use gosched_fiber::magazine;
 
-/// How many sizes there are.
+/// Number of classes.
 pub(crate) const CLASS_COUNT: usize = magazine::CLASS_COUNT;
 
-/// The largest block; what is larger comes from the allocator behind.
+/// Size of the largest block in bytes. Larger blocks come from the allocator behind.
 pub(crate) const LARGEST: usize = 16 << 10;
 
-/// Every block is aligned to this; more where its size is a multiple of more.
+/// Minimum alignment of a block in bytes. A block whose size is a multiple of a larger power of two
+/// is aligned to that power.
 pub(crate) const ALIGN: usize = 16;
 
-/// One of the sizes.
+/// A size class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class(u8);
 
-/// Sizes up to here are 16 bytes apart, beyond they come in fours.
+/// Number of classes that are 16 bytes apart. The classes after them come in groups of four.
 const EVEN: usize = 8;
 
 const SIZES: [u16; CLASS_COUNT] = {
@@ -36,7 +37,8 @@ const SIZES: [u16; CLASS_COUNT] = {
 
 const _: () = assert!(SIZES[CLASS_COUNT - 1] as usize == LARGEST);
 
-/// Up to this size, classes are looked up by sixteens; beyond, by hundred and twenty-eights.
+/// Up to this size, classes are looked up in a table with steps of [`FINE`] bytes; above it, in one
+/// with steps of [`COARSE`] bytes.
 const FINE_UP_TO: usize = 1024;
 const FINE: usize = 16;
 const COARSE: usize = 128;
@@ -44,7 +46,7 @@ const COARSE: usize = 128;
 static BY_FINE: [u8; FINE_UP_TO / FINE + 1] = table(FINE);
 static BY_COARSE: [u8; LARGEST / COARSE + 1] = table(COARSE);
 
-/// For each multiple of `step` the first class that holds it.
+/// Returns, for each multiple of `step`, the first class that holds it.
 const fn table<const N: usize>(step: usize) -> [u8; N] {
     let mut table = [0; N];
     let (mut i, mut class) = (0, 0);
@@ -59,7 +61,7 @@ const fn table<const N: usize>(step: usize) -> [u8; N] {
 }
 
 impl Class {
-    /// The class for a value of `size` and `align`; `None` for what is too large.
+    /// Returns the class for a value of `size` and `align`, or `None` if the value is too large.
     #[inline(always)]
     pub(crate) fn of(size: usize, align: usize) -> Option<Class> {
         if size <= FINE_UP_TO && align <= ALIGN {
@@ -75,28 +77,29 @@ impl Class {
         } else {
             BY_COARSE[size.div_ceil(COARSE)]
         };
-        // Blocks lie at multiples of their size, from a start that is aligned to more than any.
+        // Blocks lie at multiples of their size, in a span that is aligned to more than any block
+        // size.
         (class..CLASS_COUNT as u8).map(Class).find(|class| class.size().is_multiple_of(align))
     }
 
-    /// All, from the smallest.
+    /// Returns all classes, from the smallest.
     pub(crate) fn all() -> impl Iterator<Item = Class> {
         (0..CLASS_COUNT as u8).map(Class)
     }
 
-    /// Its number: below [`CLASS_COUNT`].
+    /// Returns the number of the class, which is below [`CLASS_COUNT`].
     #[inline(always)]
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The bytes of a block.
+    /// Returns the size of a block in bytes.
     pub(crate) const fn size(self) -> usize {
         SIZES[self.index()] as usize
     }
 
-    /// How many blocks a thread gets and gives back at a time, and keeps in one magazine: 16 KiB, and
-    /// no more than 128.
+    /// Returns the number of blocks in a batch: what a magazine holds, and what a thread exchanges
+    /// with a central list at a time. As many as fit in 16 KiB, but at least 2 and at most 128.
     pub(crate) const fn batch(self) -> u32 {
         let count = (16 << 10) / self.size();
         (if count < 2 {
@@ -108,8 +111,8 @@ impl Class {
         }) as u32
     }
 
-    /// How many batches are kept for any thread to take, before blocks go back to their spans: half a
-    /// mebibyte.
+    /// Returns the maximum number of batches on a central list, before blocks go back to their
+    /// spans: as many as fit in 512 KiB.
     pub(crate) const fn max_central_batches(self) -> u32 {
         ((512 << 10) / (self.batch() as usize * self.size())) as u32
     }
@@ -120,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_grow_by_a_quarter_of_a_doubling_at_most() {
+    fn class_sizes_grow_by_at_most_a_quarter_or_16_bytes() {
         let sizes: Vec<usize> = Class::all().map(Class::size).collect();
         assert_eq!(&sizes[..14], [16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384]);
         assert_eq!(sizes.last(), Some(&LARGEST));
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_may_keep_is_bounded() {
+    fn the_memory_that_a_thread_may_cache_is_bounded() {
         let most = |class: Class| 2 * class.batch() as usize * class.size();
         let all: usize = Class::all().map(most).sum();
         assert!(all <= 1200 << 10, "{all}");

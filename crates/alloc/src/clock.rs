@@ -1,9 +1,9 @@
-//! Coarse time, for memory that nobody has wanted for a while.
+//! A coarse clock, for the age of unused memory.
 
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Milliseconds since the first call; after 49 days from the beginning.
+/// Returns the milliseconds since the first call. Starts again at 0 after 49 days.
 pub(crate) fn millis() -> u32 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_millis() as u32

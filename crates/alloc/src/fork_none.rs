@@ -1,4 +1,4 @@
-//! Where there is no fork there is nothing to do.
+//! Stand-in for `fork` on systems that have no fork.
 
 /// Does nothing.
 pub(crate) fn install() {}

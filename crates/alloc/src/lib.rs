@@ -1,9 +1,10 @@
-//! An allocation cache that belongs to the thread a goroutine runs on, in front of any allocator.
+//! An allocation cache in front of any allocator. Each thread has a cache, which the goroutines
+//! that run on the thread share.
 //!
-//! A goroutine has thread-locals of its own, so an allocator that keeps a heap for each thread would
-//! keep one for each goroutine. [`Alloc`] keeps free blocks for each *thread*: a goroutine finds those of
-//! the thread that carries it. The allocator behind is entered only as that thread, for large blocks and
-//! for the chunks that small ones are cut from.
+//! A goroutine has its own thread-locals, so an allocator that keeps a heap per thread would keep
+//! one per goroutine. [`Alloc`] keeps free blocks per *thread*: a goroutine uses the blocks of the
+//! thread that carries it. The allocator behind the cache (`A` below) is called only with that
+//! thread's identity, for large blocks and for the chunks from which small blocks are cut.
 //!
 //! ```text
 //! alloc, dealloc ─ magazines of the thread ─ central list of the class ─ spans ─ pool ─ A
@@ -61,20 +62,23 @@ pub use pool::{Stats, stats};
 
 use classes::Class;
 
-/// What the calling thread keeps, or the one that carries the calling goroutine, for all to use. For a
-/// thread that is about to sleep for long.
+/// Moves the blocks that the calling thread has cached to the central lists, where every thread can
+/// use them. In a goroutine, flushes the cache of the thread that carries it. For a thread that is
+/// about to sleep for a long time.
 pub fn flush_thread_cache() {
     gosched_fiber::host(cache::flush_current);
 }
 
-/// All memory that no block is in, to the system. What other threads keep stays with them: see [`flush_thread_cache`].
+/// Returns unused memory to the system. Blocks that other threads have cached stay in their caches:
+/// see [`flush_thread_cache`].
 pub fn release_memory() {
     flush_thread_cache();
     flush_central_lists();
     pool::scavenge_all();
 }
 
-/// All blocks that lie on shelves to their spans: those that nobody uses are any class's.
+/// Returns all blocks on central lists to their spans. A span with no block handed out goes to the
+/// pool, where any class can take it.
 pub(crate) fn flush_central_lists() {
     for class in Class::all() {
         central::flush(class);

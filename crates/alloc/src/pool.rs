@@ -1,9 +1,9 @@
-//! Spans without a class: any class may have them.
+//! The pool of spans that have no class. Any class can take one.
 //!
-//! Some stay as they were left, for the next class that wants one. What is more than that, and nobody has
-//! wanted for a while, goes back to the system: the address space stays ours, the memory does not. (At
-//! once would cost a program whose memory goes up and down two system calls and sixteen page faults
-//! each time.)
+//! A number of spans stay warm: they keep their memory, for the next class that needs a span. The
+//! memory of further spans is returned to the system once they have been unused for a while; their
+//! addresses stay reserved. (Returning memory at once would cost a program whose memory use goes up
+//! and down two system calls and sixteen page faults each time.)
 
 use crate::span::{CHUNK, SPAN, Span, Spans};
 use crate::{clock, system};
@@ -11,31 +11,33 @@ use gosched_fiber::lock::{Lock, NoPreemptLockGuard};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// So many spans always stay: 4 MiB.
+/// Number of spans that [`scavenge`] leaves warm in any case: 4 MiB.
 const MIN_WARM_SPANS: usize = 64;
 
-/// Beyond that, one for so many that are in use.
+/// [`scavenge`] leaves one span warm for this many spans in use, if that makes more than the
+/// minimum.
 const SPANS_IN_USE_PER_KEPT: usize = 8;
 
-/// And all that were left less than so many milliseconds ago.
+/// How long [`scavenge`] leaves an unused span warm in any case, in milliseconds.
 const WARM_MILLIS: u32 = 1000;
 
-/// No more than so many are given back at a time: somebody waits who only wanted to free a block.
+/// Maximum number of spans whose memory one call of [`scavenge`] returns: its caller only wants to
+/// free a block.
 const MAX_SCAVENGED_PER_CALL: usize = 8;
 
 pub(crate) static POOL: Lock<Pool> = Lock::new(Pool::new());
 
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// As they were left; the last one left is the first.
+    /// Spans that have their memory. The span that was put back last is the first.
     warm: Spans,
-    /// Their memory is the system's.
+    /// Spans without memory: new, or returned to the system.
     cold: Spans,
     in_use: usize,
     chunks: usize,
 }
 
-// SAFETY: spans are never freed, and those without a class are used with the lock held only.
+// SAFETY: spans are never freed, and spans without a class are used only with the lock held.
 unsafe impl Send for Pool {}
 
 impl Pool {
@@ -43,13 +45,13 @@ impl Pool {
         Pool { warm: Spans::new(), cold: Spans::new(), in_use: 0, chunks: 0 }
     }
 
-    /// How many may stay warm.
+    /// Returns how many spans may stay warm.
     fn max_warm_spans(&self) -> usize {
         MIN_WARM_SPANS.max(self.in_use / SPANS_IN_USE_PER_KEPT)
     }
 }
 
-/// A span for a class; `None`: a chunk is needed.
+/// Takes a span for a class. Returns `None` if the pool is empty.
 pub(crate) fn take() -> Option<&'static Span> {
     let mut pool = NoPreemptLockGuard::new(&POOL);
     let span = pool.warm.pop_front().or_else(|| pool.cold.pop_front())?;
@@ -57,7 +59,8 @@ pub(crate) fn take() -> Option<&'static Span> {
     Some(span)
 }
 
-/// A span whose class does not need it. To be followed by [`scavenge`], without a lock.
+/// Puts back a span that its class no longer needs. Call [`scavenge`] afterwards, with no lock
+/// held.
 pub(crate) fn put(span: &'static Span) {
     span.unassign(clock::millis());
     let mut pool = NoPreemptLockGuard::new(&POOL);
@@ -65,26 +68,26 @@ pub(crate) fn put(span: &'static Span) {
     pool.warm.push_front(span);
 }
 
-/// How many chunks a thread asks for, unless another one does so at that moment.
+/// Number of chunks that a thread requests, unless another thread is requesting chunks too.
 pub(crate) const CHUNKS_PER_GROWTH: usize = 8;
 
-/// Whether a thread is asking for [`CHUNKS_PER_GROWTH`] chunks. Set with the pool's lock held, and
+/// Whether a thread is requesting [`CHUNKS_PER_GROWTH`] chunks. Set with the pool's lock held, and
 /// cleared by the thread that set it.
 static GROWING: AtomicBool = AtomicBool::new(false);
 
 /// A thread's request for memory, made while the pool is empty.
 ///
-/// Threads that find the pool empty at the same moment do not wait for each other: the allocator
-/// behind may be waiting for one of them. Each thread asks, and only the first one asks for several
-/// chunks. So the reserved memory exceeds the largest amount that was ever in use by at most
-/// [`CHUNKS_PER_GROWTH`] chunks and one chunk for each thread.
+/// Threads that find the pool empty at the same time do not wait for each other, because the
+/// allocator behind may be waiting for one of them. Each thread makes a request, and only the first
+/// thread requests several chunks. So the reserved memory exceeds the largest amount ever in use by
+/// at most [`CHUNKS_PER_GROWTH`] chunks plus one chunk per thread.
 #[derive(Debug)]
 pub(crate) struct Growth {
     is_first: bool,
 }
 
 impl Growth {
-    /// `None`: the pool has spans.
+    /// Begins a request. Returns `None` if the pool has spans.
     pub(crate) fn begin() -> Option<Growth> {
         let pool = NoPreemptLockGuard::new(&POOL);
         if pool.warm.len() + pool.cold.len() > 0 {
@@ -93,7 +96,7 @@ impl Growth {
         Some(Growth { is_first: !GROWING.swap(true, Ordering::Relaxed) })
     }
 
-    /// How many chunks the thread may ask for.
+    /// Returns how many chunks the thread may request.
     pub(crate) fn chunks(&self) -> usize {
         if self.is_first { CHUNKS_PER_GROWTH } else { 1 }
     }
@@ -107,20 +110,21 @@ impl Drop for Growth {
     }
 }
 
-/// In a forked child: the thread that asked for chunks is in the parent.
+/// Forgets a request in a forked child: the thread that made it exists only in the parent.
 pub(crate) fn forget_growth() {
     GROWING.store(false, Ordering::Relaxed);
 }
 
-/// Adds the spans of some chunks.
+/// Adds the spans of `count` consecutive chunks.
 ///
 /// # Safety
-/// - **chunk**: as for [`Span::all_of`], `count` times, one behind the other.
+/// - **chunk**: as for [`Span::all_of`], for each of `count` consecutive chunks.
 pub(crate) unsafe fn add(first: NonNull<u8>, count: usize) {
     for index in 0..count {
         // SAFETY: chunk — promised by the caller.
         let chunk = unsafe { first.add(index * CHUNK) };
-        // SAFETY: chunk — promised by the caller. Not under the lock: it touches the memory.
+        // SAFETY: chunk — promised by the caller. Called without the lock, because it touches the
+        // memory.
         let spans = unsafe { Span::all_of(chunk) };
         let mut new = Spans::new();
         spans.for_each(|span| new.push_front(span));
@@ -132,7 +136,7 @@ pub(crate) unsafe fn add(first: NonNull<u8>, count: usize) {
     }
 }
 
-/// Gives back some of what nobody has wanted for a while.
+/// Returns the memory of some spans that have been unused for a while to the system.
 pub(crate) fn scavenge() {
     let now = clock::millis();
     let old = |pool: &Pool| {
@@ -146,7 +150,7 @@ pub(crate) fn scavenge() {
     }
 }
 
-/// All the memory that no block is in, to the system.
+/// Returns the memory of all spans in the pool to the system.
 pub(crate) fn scavenge_all() {
     while scavenge_one(|_| true) {}
 }
@@ -160,25 +164,25 @@ fn scavenge_one(wanted: impl Fn(&Pool) -> bool) -> bool {
         pool.warm.pop_back()
     };
     let Some(span) = span else { return false };
-    // SAFETY: unused — it has no class, and is in no list.
+    // SAFETY: unused — the span has no class, and is in no list.
     unsafe { system::discard(span.memory()) };
     NoPreemptLockGuard::new(&POOL).cold.push_front(span);
     true
 }
 
-/// Memory that small blocks are cut from, in bytes.
+/// Memory for small blocks, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Got from the allocator behind, for ever.
+    /// Memory obtained from the allocator behind the cache. It is never returned to that allocator.
     pub reserved: usize,
-    /// In spans that have a class: blocks that are in use, and free ones beside them.
+    /// Memory divided into blocks: blocks in use, and free blocks beside them.
     pub in_use: usize,
-    /// Not in use, and not yet given back to the system.
+    /// Memory that is not in use and has not been returned to the system.
     pub warm: usize,
 }
 
-/// How much memory there is for small blocks.
+/// Returns how much memory the cache has for small blocks.
 pub fn stats() -> Stats {
     let pool = NoPreemptLockGuard::new(&POOL);
     let [in_use, warm] = [pool.in_use, pool.warm.len()].map(|spans| spans * SPAN);

@@ -1,15 +1,16 @@
-//! Where blocks come from: a chunk of a mebibyte, cut into spans, cut into blocks of one class.
+//! The source of blocks: a chunk of 1 MiB is cut into spans, and a span into blocks of one class.
 //!
 //! ```text
 //! chunk   | records of its spans | span | span | … | span |      16 × 64 KiB, aligned to its size
 //! span    | block | block | block | … | rest |                   blocks of one class
 //! ```
 //!
-//! A chunk is never given back to the allocator it came from; what nobody uses is given back to the
-//! system, span by span (see `pool`). So records are never freed either, and a block leads to its
-//! span's by its address.
+//! A chunk is never returned to the allocator it came from. The memory of unused spans is returned
+//! to the system, span by span (see `pool`). So the records are never freed either, and the address
+//! of a block leads to the record of its span.
 //!
-//! Who owns a span's record: the lock of its class, or the pool's lock while it has none.
+//! A span's record is guarded by the lock of its class, or by the pool's lock while it has no
+//! class.
 
 use crate::block::{FreeBlock, FreeList};
 use crate::checks;
@@ -17,16 +18,16 @@ use crate::classes::Class;
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
-/// The bytes of a chunk, and its alignment.
+/// Size of a chunk in bytes, and its alignment.
 pub(crate) const CHUNK: usize = 1 << 20;
 
-/// The bytes of a span.
+/// Size of a span in bytes.
 pub(crate) const SPAN: usize = 64 << 10;
 
-/// Spans in a chunk. The first one's place is taken by the records.
+/// Number of spans in a chunk. The records take the place of the first span.
 const SPANS: usize = CHUNK / SPAN;
 
-/// The beginning of a chunk.
+/// The start of a chunk: the records of its spans.
 #[repr(C)]
 struct Chunk {
     spans: [Span; SPANS],
@@ -37,22 +38,23 @@ const _: () = assert!(size_of::<Chunk>() <= SPAN);
 /// The record of a span.
 pub(crate) struct Span {
     start: *mut u8,
-    /// How many blocks fit; 0 while it has no class.
+    /// Number of blocks that fit; 0 while the span has no class.
     total: Cell<u32>,
-    /// How many were ever handed out: those behind have never been used.
+    /// Number of blocks that were ever handed out since the span got its class. The blocks after
+    /// them have not been used.
     carved: Cell<u32>,
-    /// How many are handed out.
+    /// Number of blocks that are handed out at the moment.
     out: Cell<u32>,
-    /// Handed out once, and back.
+    /// Blocks that were handed out and have been returned.
     returned: Cell<FreeList>,
     class: Cell<Option<Class>>,
-    /// When it was left without a class, in milliseconds.
+    /// When the span lost its class, in milliseconds of `clock::millis`.
     idle_since_millis: Cell<u32>,
     before: Cell<Option<&'static Span>>,
     after: Cell<Option<&'static Span>>,
 }
 
-/// Blocks that lie one behind the other, never used: handed out, still to be linked.
+/// Consecutive blocks that have not been used before: handed out, but not yet linked.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     first: *mut u8,
@@ -60,7 +62,7 @@ pub(crate) struct Fresh {
     count: u32,
 }
 
-/// What a span hands out.
+/// Blocks handed out by a span.
 #[derive(Debug)]
 pub(crate) enum Handed {
     Used(FreeList),
@@ -68,7 +70,7 @@ pub(crate) enum Handed {
 }
 
 impl Handed {
-    /// How many blocks it is.
+    /// Returns the number of blocks.
     pub(crate) fn count(&self) -> u32 {
         match self {
             Handed::Used(list) => list.len(),
@@ -85,18 +87,19 @@ impl std::fmt::Debug for Span {
 }
 
 impl Span {
-    /// Makes the spans of a new chunk.
+    /// Creates the spans of a new chunk.
     ///
     /// # Safety
-    /// - **chunk**: of [`CHUNK`] bytes, so aligned, ours for ever.
+    /// - **chunk**: has [`CHUNK`] bytes, is aligned to that size, and is never freed or used by
+    ///   other code.
     pub(crate) unsafe fn all_of(chunk: NonNull<u8>) -> impl Iterator<Item = &'static Span> {
-        // Blocks come back as addresses: see `of`.
+        // `of` finds the chunk from the address of a block.
         chunk.expose_provenance();
         let spans = chunk.as_ptr().cast::<Span>();
         (1..SPANS).map(move |index| {
-            // SAFETY: chunk — its bytes are ours: the index is in it.
+            // SAFETY: chunk — the span with this index lies in it.
             let start = unsafe { chunk.as_ptr().add(index * SPAN) };
-            // SAFETY: as above: the records are at the beginning.
+            // SAFETY: chunk — the records lie at its start.
             let place = unsafe { spans.add(index) };
             let span = Span {
                 start,
@@ -109,24 +112,24 @@ impl Span {
                 before: Cell::new(None),
                 after: Cell::new(None),
             };
-            // SAFETY: as above.
+            // SAFETY: chunk — as above.
             unsafe { place.write(span) };
             // SAFETY: written above, and never freed.
             unsafe { &*place }
         })
     }
 
-    /// The span a block came from.
+    /// Returns the span that a block came from.
     pub(crate) fn of(block: &FreeBlock) -> &'static Span {
         let address = block.address().addr();
         let chunk = ptr::with_exposed_provenance::<Chunk>(address & !(CHUNK - 1));
         let index = address % CHUNK / SPAN;
-        // SAFETY: every free block is one of a chunk's, whose records are at its beginning and are
-        // never freed.
+        // SAFETY: every free block lies in a chunk, whose records are at its start and are never
+        // freed.
         unsafe { &(*chunk).spans[index] }
     }
 
-    /// From now on it holds blocks of `class`.
+    /// Gives the span to `class`.
     pub(crate) fn assign(&self, class: Class) {
         self.class.set(Some(class));
         self.total.set((SPAN / class.size()) as u32);
@@ -134,7 +137,7 @@ impl Span {
         self.returned.set(FreeList::new());
     }
 
-    /// It has no class any more. Nothing of it is handed out.
+    /// Takes the span from its class. None of its blocks may be handed out.
     pub(crate) fn unassign(&self, now: u32) {
         debug_assert!(self.is_unused());
         self.idle_since_millis.set(now);
@@ -143,22 +146,22 @@ impl Span {
         self.returned.set(FreeList::new());
     }
 
-    /// When it was left.
+    /// Returns when the span lost its class, in milliseconds.
     pub(crate) fn left_at(&self) -> u32 {
         self.idle_since_millis.get()
     }
 
-    /// Whether it has nothing to hand out.
+    /// Returns whether the span has no block to hand out.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.out.get() == self.total.get()
     }
 
-    /// Whether nothing of it is handed out.
+    /// Returns whether no block of the span is handed out.
     pub(crate) fn is_unused(&self) -> bool {
         self.out.get() == 0
     }
 
-    /// Hands out up to `most` blocks.
+    /// Hands out at most `most` blocks: returned ones if there are any, otherwise unused ones.
     pub(crate) fn hand_out(&self, class: Class, most: u32) -> Handed {
         let mut back = self.returned.take();
         if back.is_empty() {
@@ -166,7 +169,7 @@ impl Span {
             let count = most.min(self.total.get() - carved);
             self.carved.set(carved + count);
             self.out.set(self.out.get() + count);
-            // SAFETY: in the span: fewer than `total`.
+            // SAFETY: `carved` is at most `total`, so the address is in the span or at its end.
             let first = unsafe { self.start.add(carved as usize * class.size()) };
             return Handed::Fresh(Fresh { first, class, count });
         }
@@ -189,38 +192,39 @@ impl Span {
         self.out.set(self.out.get() - 1);
     }
 
-    /// Its bytes.
+    /// Returns the memory of the span.
     pub(crate) fn memory(&self) -> *mut [u8] {
         ptr::slice_from_raw_parts_mut(self.start, SPAN)
     }
 }
 
 impl Handed {
-    /// Without any lock: fresh blocks are touched for the first time here.
+    /// Links the blocks into a list. Called without a lock, because it is the first to touch fresh
+    /// blocks.
     pub(crate) fn linked(self) -> FreeList {
         let fresh = match self {
             Handed::Used(list) => return list,
             Handed::Fresh(fresh) => fresh,
         };
         let mut list = FreeList::new();
-        // From the end, so that they are used from the beginning.
+        // From the last to the first, so that the first block is used first.
         for index in (0..fresh.count as usize).rev() {
-            // SAFETY: one of the blocks that were handed out.
+            // SAFETY: the block is one of those handed out.
             let block = unsafe { fresh.first.add(index * fresh.class.size()) };
-            // SAFETY: as above: not null.
+            // SAFETY: the block is not null.
             let block = unsafe { NonNull::new_unchecked(block) };
             checks::fresh(block, fresh.class);
             let links = checks::links_of(block.as_ptr(), fresh.class);
-            // SAFETY: as above: not null.
+            // SAFETY: the links are in the block, so not null.
             let links = unsafe { NonNull::new_unchecked(links) };
-            // SAFETY: block — nobody has it yet.
+            // SAFETY: block — it has just been handed out, and no other code uses it.
             list.push(unsafe { FreeBlock::new(links) });
         }
         list
     }
 }
 
-/// Spans in a row; each is in one list at most.
+/// A doubly linked list of spans. A span is in at most one list.
 #[derive(Debug, Default)]
 pub(crate) struct Spans {
     first: Option<&'static Span>,
@@ -273,7 +277,7 @@ impl Spans {
         self.first.inspect(|span| self.remove(span))
     }
 
-    /// The one that has been here longest.
+    /// Removes the span that has been in the list longest.
     pub(crate) fn pop_back(&mut self) -> Option<&'static Span> {
         self.last.inspect(|span| self.remove(span))
     }

@@ -1,10 +1,12 @@
-//! Memory to the system, where that can be told.
+//! Returns memory to the system.
 
-/// Gives the memory back; the addresses stay. What was in it is lost.
+/// Returns memory to the system. The addresses stay reserved, and the contents are lost.
 ///
 /// # Safety
-/// - **unused**: nobody needs what is in it; it is ours, and whole pages.
+/// - **unused**: the memory is whole pages that belong to the caller, and its contents are not
+///   needed.
 pub(crate) unsafe fn discard(memory: *mut [u8]) {
-    // SAFETY: unused — promised by the caller. Refused (locked memory, say), it just stays.
+    // SAFETY: unused — promised by the caller. If the system refuses (locked memory, for example),
+    // the memory stays as it is.
     unsafe { libc::madvise(memory.cast(), memory.len(), libc::MADV_DONTNEED) };
 }

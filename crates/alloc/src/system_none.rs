@@ -1,7 +1,7 @@
-//! Where memory cannot be given back without its addresses, it is kept.
+//! Stand-in for `system` where memory cannot be returned without its addresses: the memory is kept.
 
 /// Does nothing.
 ///
 /// # Safety
-/// - **unused**: nobody needs what is in it.
+/// - **unused**: the contents are not needed.
 pub(crate) unsafe fn discard(_memory: *mut [u8]) {}

@@ -1,4 +1,4 @@
-//! The pieces together, on threads.
+//! Tests of the parts together, on threads.
 
 use crate::Alloc;
 use crate::span::CHUNK;
@@ -6,25 +6,25 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard};
 
-/// Tests that look at what all threads share take turns.
+/// Serializes tests that check state shared by all threads.
 pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(|broken| broken.into_inner())
 }
 
-/// As the allocator does when nothing is left.
+/// Adds a chunk to the pool, as the allocator does when the pool is empty.
 pub(crate) fn add_chunk() {
     let layout = Layout::from_size_align(CHUNK, CHUNK).unwrap();
     // SAFETY: its size is not 0.
     let chunk = NonNull::new(unsafe { System.alloc(layout) }).unwrap();
-    // SAFETY: chunk — new, never freed.
+    // SAFETY: chunk — it is new, and never freed.
     unsafe { crate::pool::add(chunk, 1) };
 }
 
 static ALLOC: Alloc = Alloc::new();
 
 #[test]
-fn a_block_comes_back_to_the_thread_that_freed_it() {
+fn a_thread_gets_back_the_block_that_it_freed() {
     let _one = one_at_a_time();
     let layout = Layout::from_size_align(100, 8).unwrap();
     // SAFETY: its size is not 0.

@@ -1,6 +1,7 @@
-//! What is wrong, in one sentence with the remedy, and where.
+//! The error of an attribute: one sentence that states the problem and the remedy, and its place.
 
-/// A refusal. `S` is a place in the source: the compiler's spans, or in unit tests an offset.
+/// An error in the use of an attribute. `S` is a place in the source: the compiler's span or, in
+/// unit tests, an offset.
 #[derive(Debug)]
 pub(crate) struct Error<S> {
     pub(crate) message: String,

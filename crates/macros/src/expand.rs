@@ -1,4 +1,4 @@
-//! What comes out: the function inside a wrapper of the same name.
+//! The code that the attributes generate: the function inside a wrapper of the same name.
 //!
 //! ```text
 //! #[…] pub fn main() -> ::std::process::ExitCode {
@@ -7,12 +7,13 @@
 //! }
 //! ```
 //!
-//! - All attributes go on the wrapper: there the test harness finds `#[should_panic]`, and lint
-//!   levels reach the function inside.
-//! - In its own body the function's name means the function, as it did before.
-//! - Our names start at `::`, and our tokens belong to the macro: nothing that the user
-//!   calls `std`, `Options` or `test` gets in between.
-//! - The result stays inside, reduced to an exit code, so that it need not be `Send`.
+//! - All attributes go on the wrapper: the test harness finds `#[should_panic]` there, and lint
+//!   levels apply to the function inside too.
+//! - In the function's own body, its name refers to the function itself, as it did before.
+//! - Generated paths start with `::`, and generated tokens have the hygiene of the macro: they do
+//!   not refer to anything that the user has named `std`, `Options` or `test`.
+//! - The result stays inside the goroutine and is reduced to an exit code, so it need not be
+//!   `Send`.
 
 use crate::error::Error;
 use crate::function::Function;
@@ -62,7 +63,7 @@ pub(crate) fn test(attribute: TokenStream, item: TokenStream) -> TokenStream {
             body.extend(call);
             parts.wrapper(EXIT_CODE, body)
         } else {
-            // The harness takes `#[should_panic]` only on functions that return nothing.
+            // The harness accepts `#[should_panic]` only on functions that return nothing.
             body.extend(code("let _: ::std::process::ExitCode ="));
             body.extend(call);
             body.extend(code(";"));
@@ -72,7 +73,8 @@ pub(crate) fn test(attribute: TokenStream, item: TokenStream) -> TokenStream {
     })
 }
 
-/// The program's global allocator: in the function, where nobody meets its name.
+/// Generates the program's global allocator. It is inside the function, where its name cannot
+/// clash.
 fn global_allocator(alloc: &Alloc, attribute: &[TokenTree]) -> TokenStream {
     let path = match alloc {
         Alloc::Off => return TokenStream::new(),
@@ -89,7 +91,7 @@ fn global_allocator(alloc: &Alloc, attribute: &[TokenTree]) -> TokenStream {
 
 const EXIT_CODE: &str = "-> ::std::process::ExitCode";
 
-/// Checks the function, then builds; or reports what is wrong with the options and with it.
+/// Checks the function, then builds the code. Reports errors in the options and in the function.
 fn wrap<O>(
     attribute: &Attribute,
     item: TokenStream,
@@ -104,15 +106,15 @@ fn wrap<O>(
             let mut code = TokenStream::new();
             code.extend(options.err().map(compile_error));
             code.extend(function.err().map(compile_error));
-            // Kept, so that what refers to the item is not reported too.
+            // The item is kept, so that code that refers to it causes no further errors.
             code.extend(trees);
             code
         }
     }
 }
 
-/// The tokens of an item, which a `macro_rules!` macro (`$f:item`) hands over in invisible
-/// delimiters.
+/// Returns the tokens of an item. A `macro_rules!` macro passes an item (`$f:item`) inside
+/// invisible delimiters.
 fn ungrouped(item: TokenStream) -> Vec<TokenTree> {
     let trees: Vec<TokenTree> = item.into_iter().collect();
     match &trees[..] {
@@ -123,20 +125,20 @@ fn ungrouped(item: TokenStream) -> Vec<TokenTree> {
     }
 }
 
-/// The user's function, taken apart.
+/// The user's function, and the positions of its parts.
 struct Parts {
     trees: Vec<TokenTree>,
     function: Function,
 }
 
 impl Parts {
-    /// The function as it was written, less what stands before `fn`.
+    /// Returns the function as written, without what precedes `fn`.
     fn whole(&self) -> TokenStream {
         part(&self.trees, self.function.whole.clone())
     }
 
-    /// Attributes, visibility, `fn`, name and `()` as they were written; then our `output` and
-    /// `body`.
+    /// Generates the wrapper: attributes, visibility, `fn`, name and `()` as written, then `output`
+    /// and `body`.
     fn wrapper(&self, output: &str, body: TokenStream) -> TokenStream {
         let mut wrapper = part(&self.trees, self.function.outside.clone());
         let head = self.function.whole.start..self.function.arguments + 1;
@@ -148,8 +150,8 @@ impl Parts {
         wrapper
     }
 
-    /// `path(options, name)`, where a result that cannot end a program is reported as the
-    /// function's result type.
+    /// Generates `path(options, name)`. If the result type is not a `Termination`, the compiler's
+    /// error points at the result type.
     fn call(&self, path: &str, options: TokenStream) -> TokenStream {
         let mut name = self.trees[self.function.name].clone();
         if let Some(output) = &self.function.output {
@@ -163,7 +165,7 @@ impl Parts {
         call
     }
 
-    /// The path of a test, crate and modules included, as an expression.
+    /// Generates an expression for the path of the test, with crate and modules.
     fn test_name(&self) -> TokenStream {
         let name = format!("::{}", self.trees[self.function.name]);
         let mut arguments = code("::std::module_path!(),");
@@ -174,13 +176,13 @@ impl Parts {
     }
 }
 
-/// `.name(const { value })`, or nothing. That it is a constant is checked by the compiler, in words
-/// that point at the user's expression.
+/// Generates `.name(const { value })`, or nothing without a value. The compiler checks that the
+/// value is a constant, and its error points at the user's expression.
 fn setter(name: &str, attribute: &[TokenTree], value: Option<Range<usize>>) -> TokenStream {
     let Some(value) = value else { return TokenStream::new() };
     let end = attribute[value.end - 1].span();
     let mut block = Group::new(Delimiter::Brace, part(attribute, value));
-    // An expression that breaks off does so at its own end.
+    // The error for an incomplete expression points at the end of the expression.
     block.set_span(Span::mixed_site().located_at(end));
     let mut constant = code("const");
     constant.extend([TokenTree::Group(block)]);
@@ -199,17 +201,18 @@ fn grouped(delimiter: Delimiter, inside: TokenStream) -> TokenStream {
     TokenStream::from(TokenTree::Group(group))
 }
 
-/// Our own tokens: of the macro, so that lints do not take them for the user's.
+/// Parses generated code. The tokens get the macro's span, so that lints do not take them for the
+/// user's code.
 fn code(text: &str) -> TokenStream {
-    with_span(text.parse().expect("the text is ours"), Span::mixed_site())
+    with_span(text.parse().expect("generated code can be parsed"), Span::mixed_site())
 }
 
 fn compile_error(error: Error<Span>) -> TokenStream {
     let text = format!("::std::compile_error! {{ {:?} }}", error.message);
-    with_span(text.parse().expect("the text is ours"), error.span)
+    with_span(text.parse().expect("generated code can be parsed"), error.span)
 }
 
-/// The same tokens at another place.
+/// Returns the same tokens with another span.
 fn with_span(tokens: TokenStream, span: Span) -> TokenStream {
     let place = |mut tree: TokenTree| {
         if let TokenTree::Group(group) = &tree {

@@ -1,4 +1,5 @@
-//! The function under an attribute: one that the runtime can call, and where its parts are.
+//! The function below an attribute: finds its parts, and rejects functions that the runtime cannot
+//! call.
 
 use crate::error::Error;
 use crate::list::Attribute;
@@ -6,37 +7,38 @@ use crate::token::{Kind, Token};
 use proc_macro::Delimiter;
 use std::ops::Range;
 
-/// Where the parts of a function are among the tokens of its item.
+/// Positions of the parts of a function among the tokens of its item.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Function {
     /// Attributes and visibility: everything before `fn`.
     pub(crate) outside: Range<usize>,
-    /// `fn` to the end.
+    /// From `fn` to the end.
     pub(crate) whole: Range<usize>,
     pub(crate) name: usize,
-    /// The pair of parentheses.
+    /// The parentheses and what is between them: one token.
     pub(crate) arguments: usize,
-    /// What follows `->`, unless that is `()`.
+    /// The return type, unless there is none or it is `()`.
     pub(crate) output: Option<Range<usize>>,
     pub(crate) body: usize,
 }
 
-/// What may stand between the visibility and `fn`, with the reason why it may not here.
+/// Keywords that Rust allows between the visibility and `fn`, each with the error message that
+/// rejects it.
 const QUALIFIERS: [(&str, &str); 6] = [
-    ("async", "a goroutine is plain code: remove `async`"),
-    ("const", "the runtime calls this function while the program runs: remove `const`"),
+    ("async", "a goroutine blocks instead of awaiting: remove `async`"),
+    ("const", "the runtime calls this function at run time: remove `const`"),
     (
         "unsafe",
-        "the runtime cannot keep an unsafe function's promises: remove `unsafe`, and \
-         use unsafe blocks inside",
+        "the runtime cannot meet the safety conditions of an `unsafe` function: remove `unsafe`, and \
+         use `unsafe` blocks in its body",
     ),
-    ("extern", "the runtime calls Rust functions: remove `extern`"),
+    ("extern", "the runtime calls only functions with Rust's ABI: remove `extern`"),
     ("gen", "the runtime calls plain functions: remove `gen`"),
     ("safe", "the runtime calls plain functions: remove `safe`"),
 ];
 
 impl Function {
-    /// Finds the parts, and refuses what the runtime cannot call.
+    /// Finds the parts of the function. Rejects a function that the runtime cannot call.
     pub(crate) fn read<S: Copy>(
         attribute: &Attribute,
         item: &[Token<S>],
@@ -50,18 +52,23 @@ impl Function {
             return Err(Error::new(item.get(start).map_or(call_site, |token| token.span), message));
         }
         refuse_qualifier(&item[start..keyword])?;
-        // After `fn` the compiler has checked the grammar, or reports on its own what is wrong.
+        // The compiler has checked the grammar of what follows `fn`, or reports the error itself.
         let (name, arguments) = (keyword + 1, keyword + 2);
-        let incomplete = || Error::new(item[keyword].span, "this function is not complete");
+        let incomplete = || {
+            Error::new(
+                item[keyword].span,
+                "this function is incomplete: it needs a name, parentheses and a body",
+            )
+        };
         let inside = item.get(arguments).ok_or_else(incomplete)?;
         if inside.is_punct('<') {
-            let message = "nobody could choose the generic parameters: remove them";
+            let message = "the runtime cannot choose generic parameters: remove them";
             return Err(Error::new(inside.span, message));
         }
         refuse_arguments(attribute, inside.group(Delimiter::Parenthesis).ok_or_else(incomplete)?)?;
         let body = item.len() - 1;
         if item[body].ungrouped().group(Delimiter::Brace).is_none() {
-            let message = "the runtime has nothing to run: give the function a body, `{ .. }`";
+            let message = "the function has no body: add one, `{ .. }`";
             return Err(Error::new(item[body].span, message));
         }
         let output = output(item, arguments + 1..body)?;
@@ -80,14 +87,15 @@ fn is_word<S>(token: Option<&Token<S>>, expected: &str) -> bool {
     token.and_then(Token::word) == Some(expected)
 }
 
-/// Skips `#[…]`; refuses those that would start the function a second time.
+/// Skips the attributes. Rejects an attribute that would start the function a second time.
 fn after_attributes<S: Copy>(item: &[Token<S>]) -> Result<usize, Error<S>> {
     let mut at = 0;
     while item.get(at).is_some_and(|token| token.is_punct('#')) {
         let inside = item.get(at + 1).and_then(|token| token.group(Delimiter::Bracket));
         let Some(inside) = inside else { break };
         if let "main" | "test" = last_name(inside) {
-            let message = "one attribute starts the function: remove this `main` or `test`";
+            let message =
+                "a function can have only one `main` or `test` attribute: remove this one";
             return Err(Error::new(inside[0].span, message));
         }
         at += 2;
@@ -95,7 +103,7 @@ fn after_attributes<S: Copy>(item: &[Token<S>]) -> Result<usize, Error<S>> {
     Ok(at)
 }
 
-/// `d` of `#[a::b::c::d(…)]`.
+/// Returns the last name in the path of an attribute: `d` of `#[a::b::c::d(…)]`.
 fn last_name<S>(inside: &[Token<S>]) -> &str {
     if let [only] = inside
         && let Some(inside) = only.group(Delimiter::None)
@@ -108,7 +116,7 @@ fn last_name<S>(inside: &[Token<S>]) -> &str {
 
 fn after_visibility<S>(item: &[Token<S>], at: usize) -> usize {
     match item.get(at).map(|token| &token.kind) {
-        // `$vis` of a `macro_rules!` macro.
+        // The `$vis` fragment of a `macro_rules!` macro.
         Some(Kind::Group(Delimiter::None, inside))
             if inside.first().is_none_or(|first| first.word() == Some("pub")) =>
         {
@@ -133,7 +141,8 @@ fn after_qualifiers<S>(item: &[Token<S>], mut at: usize) -> usize {
     at
 }
 
-/// `async` first: it is what people bring along from elsewhere.
+/// Rejects qualifiers. Reports `async` first, because users of async runtimes are likely to write
+/// it.
 fn refuse_qualifier<S: Copy>(qualifiers: &[Token<S>]) -> Result<(), Error<S>> {
     for (word, message) in QUALIFIERS {
         if let Some(token) = qualifiers.iter().find(|token| token.word() == Some(word)) {
@@ -154,13 +163,14 @@ fn refuse_arguments<S: Copy>(attribute: &Attribute, inside: &[Token<S>]) -> Resu
     Err(Error::new(first.span, message))
 }
 
-/// What stands between the arguments and the body.
+/// Returns the position of the return type, which is between the arguments and the body. Returns
+/// `None` if there is no return type or it is `()`.
 fn output<S: Copy>(
     item: &[Token<S>],
     mut range: Range<usize>,
 ) -> Result<Option<Range<usize>>, Error<S>> {
     if let Some(clause) = item[range.clone()].iter().find(|token| token.word() == Some("where")) {
-        let message = "there is nothing generic to say something about: remove the `where` clause";
+        let message = "the function has no generic parameters: remove the `where` clause";
         return Err(Error::new(clause.span, message));
     }
     range.start = (range.start + 2).min(range.end);
@@ -234,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_of_others_are_let_through() {
+    fn attributes_other_than_main_and_test_are_accepted() {
         for attribute in [
             "should_panic",
             "ignore = \"x\"",
@@ -249,8 +259,8 @@ mod tests {
     }
 
     #[test]
-    fn a_function_is_started_once() {
-        let message = "one attribute starts the function: remove this `main` or `test`";
+    fn a_second_main_or_test_attribute_is_refused() {
+        let message = "a function can have only one `main` or `test` attribute: remove this one";
         for attribute in [
             "test",
             "gosched::test",
@@ -266,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn only_functions_can_be_started() {
+    fn an_item_that_is_not_a_function_is_refused() {
         for item in [
             "struct Main;",
             "const X: u8 = 1;",
@@ -285,21 +295,25 @@ mod tests {
     }
 
     #[test]
-    fn qualifiers_are_refused_where_they_stand() {
+    fn qualifiers_are_refused_at_their_own_position() {
         for (item, place, start) in [
             (
                 "async fn main() {}",
                 "async fn main() {}",
-                "a goroutine is plain code: remove `async`",
+                "a goroutine blocks instead of awaiting: remove `async`",
             ),
-            ("pub unsafe async fn f() {}", "async fn f() {}", "a goroutine is plain code"),
-            ("pub unsafe fn f() {}", "unsafe fn f() {}", "the runtime cannot keep"),
+            (
+                "pub unsafe async fn f() {}",
+                "async fn f() {}",
+                "a goroutine blocks instead of awaiting",
+            ),
+            ("pub unsafe fn f() {}", "unsafe fn f() {}", "the runtime cannot meet"),
             (
                 "extern \"C\" fn f() {}",
                 "extern \"C\" fn f() {}",
-                "the runtime calls Rust functions",
+                "the runtime calls only functions with Rust's ABI",
             ),
-            ("const fn f() {}", "const fn f() {}", "the runtime calls this function while"),
+            ("const fn f() {}", "const fn f() {}", "the runtime calls this function at run time"),
         ] {
             let (found, message) = refuse(item);
             assert_eq!(found, place);
@@ -308,9 +322,9 @@ mod tests {
     }
 
     #[test]
-    fn what_the_runtime_cannot_give_is_refused() {
+    fn generics_arguments_and_missing_bodies_are_refused() {
         for (item, place, start) in [
-            ("fn f<T>() {}", "<T>() {}", "nobody could choose the generic parameters"),
+            ("fn f<T>() {}", "<T>() {}", "the runtime cannot choose generic parameters"),
             ("fn f(x: u8) {}", "x: u8) {}", "the runtime calls this function without arguments"),
             ("fn f(this: &self::A) {}", "this: &self::A) {}", "the runtime calls this function"),
             ("fn f(&mut self) {}", "&mut self) {}", "`#[gosched::main]` goes on a free function"),
@@ -319,8 +333,12 @@ mod tests {
                 "self: Box<Self>) {}",
                 "`#[gosched::main]` goes on a free",
             ),
-            ("fn f() -> A where A: B {}", "where A: B {}", "there is nothing generic"),
-            ("fn f();", ";", "the runtime has nothing to run"),
+            (
+                "fn f() -> A where A: B {}",
+                "where A: B {}",
+                "the function has no generic parameters",
+            ),
+            ("fn f();", ";", "the function has no body"),
         ] {
             let (found, message) = refuse(item);
             assert_eq!(found, place);
@@ -329,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_function_is_refused_without_a_crash() {
+    fn an_incomplete_function_causes_no_panic() {
         for item in [
             "fn",
             "fn f",

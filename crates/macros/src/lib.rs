@@ -1,12 +1,13 @@
-//! The attributes of `gosched`: what turns a function into a program's main goroutine, or a test.
+//! The attributes of `gosched`, which turn a function into a program's main goroutine or into a
+//! test.
 //!
-//! The user's tokens stay what they are, and so do their places in error messages and debuggers:
-//! the function goes, unchanged, into a wrapper of the same name, which hands it to
-//! `gosched::__macros`. Read in the order of the modules below: what the compiler gives us
-//! (`token`), what may stand in the parentheses (`list`, `number`, `options`), what may stand
-//! underneath (`function`), what comes out (`expand`). All but the last work on a copy of the
-//! tokens, because the compiler's own exist only while it runs a macro, and unit tests run without
-//! it.
+//! The user's tokens keep their spans, so error messages and debuggers point at the user's code:
+//! the function goes, unchanged, into a wrapper of the same name, which passes it to
+//! `gosched::__macros`. Read the modules in the order below: the compiler's tokens (`token`), the
+//! options in parentheses (`list`, `number`, `options`), the function below the attribute
+//! (`function`), and the generated code (`expand`). All modules except the last work on a copy of
+//! the tokens, because the compiler's own tokens exist only while it runs a macro, and unit tests
+//! run without it.
 
 #![forbid(unsafe_code)]
 
@@ -36,12 +37,12 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// The runtime starts, the function runs as goroutine 1, and when it returns the process ends, as
-/// in Go: other goroutines are not waited for.
+/// The attribute starts the runtime and runs the function as goroutine 1. When the function
+/// returns, the process ends without waiting for other goroutines, as in Go.
 ///
-/// It may return whatever `main` may: `()`, `Result<(), E>`, `ExitCode`, `!`, any
-/// [`Termination`](std::process::Termination). The result is reported in the goroutine and need not
-/// be `Send`.
+/// The function may return what `main` may return: `()`, `Result<(), E>`, `ExitCode`, `!`, or any
+/// other [`Termination`](std::process::Termination). The result is reported in the goroutine and
+/// need not be `Send`.
 ///
 /// # Options
 ///
@@ -54,20 +55,26 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// | option | meaning | without it |
+/// `N` and `BYTES` are constant expressions.
+///
+/// | option | meaning | default |
 /// |---|---|---|
-/// | `procs = N` | how many goroutines run at once; any constant expression | `GOMAXPROCS`, or the number of CPUs |
-/// | `stack = BYTES` | stack of the main goroutine; any constant expression | 8 MiB |
-/// | `alloc = MiMalloc` | the allocation cache in front of that allocator: the path of a type without fields | in front of the system's |
-/// | `alloc = off` | leaves the global allocator alone | |
+/// | `procs = N` | number of goroutines that run at once | `GOMAXPROCS`, or the number of CPUs |
+/// | `stack = BYTES` | stack size of the main goroutine | 8 MiB |
+/// | `alloc = MiMalloc` | allocator behind the allocation cache: a type without fields | `System` |
+/// | `alloc = off` | no allocation cache, the global allocator stays as it is | |
 ///
-/// # What becomes of the function
+/// # The resulting function
 ///
-/// It keeps its name, attributes and visibility, but for other callers it now returns an
+/// The function keeps its name, attributes and visibility, but for other callers it returns an
 /// [`ExitCode`](std::process::ExitCode). Lint levels, `cfg` and documentation work as before. The
-/// name need not be `main`; but a program has one global allocator, so of several such functions, and
-/// where it has an allocator of its own, the others say `alloc = off`. The crate must be known as `gosched`: a dependency under another name
-/// is not found. There is nothing to await in a goroutine, so the function is not `async`.
+/// function need not be called `main`.
+///
+/// A program can have only one global allocator. Use `alloc = off` if the program defines its own
+/// allocator, and on all but one function if several have this attribute.
+///
+/// The dependency must be named `gosched`: the attribute does not find it under another name. The
+/// function must not be `async`, because a goroutine blocks instead of awaiting.
 #[proc_macro_attribute]
 pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
     expand::main(options, item)
@@ -83,16 +90,17 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// The test fails as any other: by a panic, or by returning an `Err`. It also fails
-/// - when it takes longer than its time limit, with a dump of all goroutines;
-/// - when a goroutine that it started is still there after it (a leak).
+/// The test fails like any other: if it panics, or if it returns an `Err`. It also fails, with a
+/// dump of all goroutines,
+/// - if it takes longer than its time limit;
+/// - if a goroutine that it started does not end soon after the test has ended (a leak).
 ///
-/// `#[should_panic]`, `#[ignore]` and `#[cfg]` work as with `#[test]`, which this attribute
-/// replaces: do not write both.
+/// `#[should_panic]`, `#[ignore]` and `#[cfg]` work as with `#[test]`. This attribute replaces
+/// `#[test]`: do not write both.
 ///
-/// What goroutines print is not captured. The test harness captures output by way of a thread-local
-/// that the standard library lets nobody else set, and a goroutine has thread-locals of its own: so
-/// their output appears also when the test succeeds.
+/// The output of goroutines is not captured: it appears even if the test succeeds. The test harness
+/// captures output through a thread-local that only the standard library can set, and a goroutine
+/// has its own thread-locals.
 ///
 /// # Options
 ///
@@ -104,13 +112,15 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// | option | meaning | without it |
+/// `N` is a constant expression, `SECONDS` an integer or float literal.
+///
+/// | option | meaning | default |
 /// |---|---|---|
-/// | `procs = N` | how many goroutines run at once; any constant expression | `GOMAXPROCS`, or the number of CPUs |
-/// | `timeout = SECONDS` | the time limit: an integer or a float literal | 60 |
+/// | `procs = N` | number of goroutines that run at once | `GOMAXPROCS`, or the number of CPUs |
+/// | `timeout = SECONDS` | time limit of the test | 60 |
 /// | `leaks = allow` or `deny` | whether goroutines may outlive the test | `deny` |
-/// | `virtual_time` | see below | |
-/// | `seed = N` | the seed in virtual time; any constant expression | `GOSCHED_SEED`, or another each time |
+/// | `virtual_time` | runs the test in virtual time, see below | |
+/// | `seed = N` | seed in virtual time; `GOSCHED_SEED` overrides it | a new one for each run |
 ///
 /// # Virtual time
 ///
@@ -123,15 +133,18 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// The test runs in a process of its own, on one P, with a clock that stands still while any goroutine
-/// can run; when all wait, it jumps to the next timer. So nothing depends on how fast the machine is,
-/// and hours take no time. When all wait and there is no timer, the test fails with a dump of all
-/// goroutines. The scheduler draws its choices from a seed; a test that fails names it, and
-/// `GOSCHED_SEED=N` replays the run.
+/// The test runs in its own process, one goroutine at a time, with a clock that stands still while
+/// any goroutine can run. When all goroutines wait, the clock jumps to the next timer. So the
+/// result does not depend on the speed of the machine, and hours take no time. If all goroutines
+/// wait and there is no timer, the test fails with a dump of all goroutines. The scheduler derives
+/// its choices from a seed. A test that fails prints its seed, and `GOSCHED_SEED=N` replays the
+/// run.
 ///
-/// The clock is that of `gosched::time`: sleeps, timers, time limits, deadlines, `time::now`. It is not
-/// `Instant::now`, and what ordinary threads do is not waited for. A goroutine that blocks its thread keeps
-/// the P while time stands still, for a second at most: then others run, and the run may not be replayed.
+/// The virtual clock is the clock of `gosched::time`: sleeps, timers, time limits, deadlines and
+/// `time::now`. `Instant::now` returns real time, and the clock does not wait for ordinary threads.
+/// While a goroutine blocks its thread, the clock stands still and no other goroutine runs, for at
+/// most one second of real time. After that other goroutines run, and the run may not be
+/// reproducible.
 #[proc_macro_attribute]
 pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
     expand::test(options, item)

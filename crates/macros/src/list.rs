@@ -1,35 +1,37 @@
 //! The list `name = value, name = value` in the parentheses of an attribute.
 //!
-//! A value is any expression: it ends at a comma, except at one between the angle brackets of a
-//! path (`f::<A, B>()`). What an expression cannot contain is refused here, because the compiler's
-//! own words for it would be about code that nobody wrote.
+//! A value is any expression: it ends at a comma, but not at a comma between the angle brackets of
+//! a path (`f::<A, B>()`). Tokens that no expression can contain are rejected here, because the
+//! compiler's own error would refer to generated code.
 
 use crate::error::Error;
 use crate::token::{Kind, Token};
 use std::ops::Range;
 
-/// An attribute, and the options it knows, each with an example: one without `=` takes no value.
+/// An attribute and its options: name and example of each. An option whose example has no `=` takes
+/// no value.
 #[derive(Debug)]
 pub(crate) struct Attribute {
     pub(crate) name: &'static str,
     pub(crate) options: &'static [(&'static str, &'static str)],
 }
 
-/// One option, as given.
+/// One option, as the user wrote it.
 #[derive(Debug)]
 pub(crate) struct Given<S> {
     pub(crate) name: &'static str,
     pub(crate) span: S,
-    /// Where its value is: at least one token, if it takes one.
+    /// Position of the value's tokens: at least one, or none if the option takes no value.
     pub(crate) value: Range<usize>,
 }
 
-/// Words that stand between two operands, or before one.
+/// Keywords that are not operands: they stand between two operands, or before one.
 const JOINING: [&str; 10] =
     ["as", "const", "else", "if", "in", "let", "match", "move", "mut", "unsafe"];
 
 impl Attribute {
-    /// Reads the whole list: known names only, none twice, each with a value.
+    /// Reads the whole list. Each name must be known and be given once, and each option that takes
+    /// a value must have one.
     pub(crate) fn read<S: Copy>(&self, tokens: &[Token<S>]) -> Result<Vec<Given<S>>, Error<S>> {
         let mut found: Vec<Given<S>> = Vec::new();
         let mut at = 0;
@@ -48,7 +50,7 @@ impl Attribute {
     fn read_one<S: Copy>(&self, tokens: &[Token<S>], at: usize) -> Result<Given<S>, Error<S>> {
         let key = &tokens[at];
         let Some(word) = key.ungrouped().word() else {
-            let message = format!("an option must stand here, not `{}`; {}", key.shown(), self);
+            let message = format!("expected an option, found `{}`; {}", key.shown(), self);
             return Err(Error::new(key.span, message));
         };
         let Some((name, example)) = self.options.iter().find(|(name, _)| *name == word) else {
@@ -56,9 +58,12 @@ impl Attribute {
         };
         if !example.contains('=') {
             return match tokens.get(at + 1) {
-                Some(token) if !token.is_punct(',') => {
-                    Err(Error::new(token.span, format!("`{name}` stands alone: it takes no value")))
-                }
+                Some(token) if !token.is_punct(',') => Err(Error::new(
+                    token.span,
+                    format!(
+                        "`{name}` takes no value: put a comma after it, or remove what follows"
+                    ),
+                )),
                 _ => Ok(Given { name, span: key.span, value: at + 1..at + 1 }),
             };
         }
@@ -77,10 +82,10 @@ impl Attribute {
     }
 }
 
-/// The list of known options, the second half of a message.
+/// Lists the known options, as the second half of an error message.
 impl std::fmt::Display for Attribute {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "`#[{}]` knows ", self.name)?;
+        write!(f, "`#[{}]` accepts ", self.name)?;
         for (at, (_, example)) in self.options.iter().enumerate() {
             write!(f, "{}`{example}`", if at == 0 { "" } else { ", " })?;
         }
@@ -88,7 +93,7 @@ impl std::fmt::Display for Attribute {
     }
 }
 
-/// The position of the comma that ends the value, or of the end.
+/// Returns the position of the comma that ends the value, or of the end of the list.
 fn end_of_value<S>(tokens: &[Token<S>], start: usize) -> usize {
     let mut angles = 0;
     for at in start..tokens.len() {
@@ -105,7 +110,8 @@ fn end_of_value<S>(tokens: &[Token<S>], start: usize) -> usize {
     tokens.len()
 }
 
-/// `4 5` and `4 stack = 5`: a comma is missing, or something is left over.
+/// Rejects two operands in a row, as in `4 5` or `4 stack = 5`: a comma is missing, or a token is
+/// superfluous.
 fn refuse_two_in_a_row<S: Copy>(name: &str, value: &[Token<S>]) -> Result<(), Error<S>> {
     let is_operand = |token: &Token<S>| match &token.ungrouped().kind {
         Kind::Word(word) => !JOINING.contains(&word.as_str()),
@@ -117,7 +123,7 @@ fn refuse_two_in_a_row<S: Copy>(name: &str, value: &[Token<S>]) -> Result<(), Er
         Some(pair) => {
             let extra = pair[1].shown();
             let message = format!(
-                "`{extra}` follows the value of `{name}`: put a comma before another \
+                "unexpected `{extra}` after the value of `{name}`: put a comma before another \
                  option, or remove it"
             );
             Err(Error::new(pair[1].span, message))
@@ -134,7 +140,7 @@ mod tests {
         Attribute { name: "coffee", options: &[("milk", "milk = 1"), ("sugar", "sugar = 2")] };
 
     #[test]
-    fn an_option_without_a_value_stands_alone() {
+    fn an_option_that_takes_no_value_must_stand_alone() {
         const TEA: Attribute =
             Attribute { name: "tea", options: &[("iced", "iced"), ("sugar", "sugar = 2")] };
         for text in ["iced", "iced,", "iced, sugar = 1", "sugar = 1, iced"] {
@@ -144,7 +150,10 @@ mod tests {
         }
         for text in ["iced = 1", "iced sugar = 1", "iced(1)"] {
             let error = TEA.read(&lex(text)).unwrap_err();
-            assert_eq!(error.message, "`iced` stands alone: it takes no value");
+            assert_eq!(
+                error.message,
+                "`iced` takes no value: put a comma after it, or remove what follows"
+            );
             assert_eq!(error.span, if text.contains("(") { 4 } else { 5 });
         }
     }
@@ -158,7 +167,7 @@ mod tests {
         given.iter().map(|given| (given.name, value(given))).collect()
     }
 
-    /// The text from the place of the error on, and the message.
+    /// Returns the text from the place of the error on, and the error message.
     fn refuse(text: &str) -> (&str, String) {
         let error = COFFEE.read(&lex(text)).expect_err(text);
         (&text[error.span..], error.message)
@@ -197,8 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_option_is_refused_with_the_known_ones() {
-        let known = "`#[coffee]` knows `milk = 1`, `sugar = 2`";
+    fn an_unknown_option_is_refused_with_a_list_of_known_options() {
+        let known = "`#[coffee]` accepts `milk = 1`, `sugar = 2`";
         assert_eq!(
             refuse("milk = 1, tea = 2"),
             ("tea = 2", format!("unknown option `tea`; {known}"))
@@ -210,19 +219,19 @@ mod tests {
             ("milk = 1,, sugar = 2", ", sugar = 2", ","),
             ("(milk = 1)", "(milk = 1)", "(..)"),
         ] {
-            let message = format!("an option must stand here, not `{shown}`; {known}");
+            let message = format!("expected an option, found `{shown}`; {known}");
             assert_eq!(refuse(text), (place, message));
         }
     }
 
     #[test]
-    fn an_option_is_given_once() {
+    fn an_option_that_is_given_twice_is_refused() {
         let message = "`milk` is given twice: remove one".to_owned();
         assert_eq!(refuse("milk = 1, sugar = 1, milk = 2"), ("milk = 2", message));
     }
 
     #[test]
-    fn an_option_without_a_value_is_refused_with_an_example() {
+    fn a_missing_value_is_refused_with_an_example() {
         for (text, place) in [
             ("milk", "milk"),
             ("milk =", "milk ="),
@@ -238,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_value_is_refused() {
+    fn a_second_operand_after_a_value_is_refused() {
         for (text, place, shown) in [
             ("milk = 1 2", "2", "2"),
             ("milk = 1 sugar = 2", "sugar = 2", "sugar"),
@@ -246,7 +255,7 @@ mod tests {
             ("milk = off \"x\"", "\"x\"", "\"x\""),
         ] {
             let message = format!(
-                "`{shown}` follows the value of `milk`: put a comma before another \
+                "unexpected `{shown}` after the value of `milk`: put a comma before another \
                  option, or remove it"
             );
             assert_eq!(refuse(text), (place, message));

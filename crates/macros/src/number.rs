@@ -1,6 +1,6 @@
-//! Numbers as Rust writes them: `60`, `1_000u64`, `0x10`, `2.5`, `1e3`.
+//! Rust's number literals: `60`, `1_000u64`, `0x10`, `2.5`, `1e3`.
 
-/// What a literal is worth.
+/// The value of a number literal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Number {
     Integer(u128),
@@ -13,7 +13,7 @@ const SUFFIXES: [&str; 14] = [
 ];
 
 impl Number {
-    /// Reads a literal; `None` if it is a string, a character, or too large.
+    /// Parses a literal. Returns `None` if it is not a number, or is too large.
     pub(crate) fn read(literal: &str) -> Option<Number> {
         if !literal.starts_with(|c: char| c.is_ascii_digit()) {
             return None;
@@ -21,7 +21,7 @@ impl Number {
         let text = literal.replace('_', "");
         for (prefix, radix) in [("0x", 16), ("0o", 8), ("0b", 2)] {
             if let Some(digits) = text.strip_prefix(prefix) {
-                // `f32` is no suffix here: in `0xf32` it is digits.
+                // Only integer suffixes are removed: in `0xf32`, `f32` is part of the digits.
                 let digits = without_suffix(digits, &SUFFIXES[..12]);
                 return u128::from_str_radix(digits, radix).ok().map(Number::Integer);
             }
@@ -35,8 +35,8 @@ impl Number {
         }
     }
 
-    /// So many seconds in milliseconds, rounded, but never down to nothing; `None` if no time at
-    /// all, or more than a `u64` holds.
+    /// Converts seconds to milliseconds, rounded, but at least 1. Returns `None` for 0 seconds, and
+    /// if the result does not fit in a `u64`.
     pub(crate) fn seconds_to_millis(self) -> Option<u64> {
         match self {
             Number::Integer(0) => None,

@@ -1,4 +1,4 @@
-//! What the options mean: the values that a list may give them, and what holds without.
+//! The meaning of the options: which values they accept, and their defaults.
 
 use crate::error::Error;
 use crate::list::{Attribute, Given};
@@ -6,13 +6,13 @@ use crate::number::Number;
 use crate::token::Token;
 use std::ops::Range;
 
-/// `#[gosched::main]`.
+/// The options of `#[gosched::main]`.
 pub(crate) const MAIN: Attribute = Attribute {
     name: "gosched::main",
     options: &[("procs", "procs = 4"), ("stack", "stack = 8 << 20"), ("alloc", "alloc = off")],
 };
 
-/// `#[gosched::test]`.
+/// The options of `#[gosched::test]`.
 pub(crate) const TEST: Attribute = Attribute {
     name: "gosched::test",
     options: &[
@@ -24,10 +24,10 @@ pub(crate) const TEST: Attribute = Attribute {
     ],
 };
 
-/// A test's time limit, if it gives none. The documentation of the attribute says it too.
+/// The default time limit of a test, in milliseconds. The attribute's documentation states it too.
 const TIMEOUT_MILLIS: u64 = 60_000;
 
-/// What stands in `#[gosched::main(…)]`; ranges are positions of constant expressions.
+/// The options given to `#[gosched::main(…)]`. A range is the position of a constant expression.
 #[derive(Debug)]
 pub(crate) struct MainOptions {
     pub(crate) procs: Option<Range<usize>>,
@@ -35,18 +35,18 @@ pub(crate) struct MainOptions {
     pub(crate) alloc: Alloc,
 }
 
-/// The global allocator that a program gets with its `main`.
+/// The global allocator that `#[gosched::main]` installs.
 #[derive(Debug)]
 pub(crate) enum Alloc {
-    /// Nothing was said: the allocation cache in front of the system's.
+    /// The option is not given: the allocation cache in front of the system's allocator.
     Default,
-    /// None: the program's own, or the system's.
+    /// No global allocator: the program uses its own, or the system's.
     Off,
-    /// The allocation cache in front of the allocator written here.
+    /// The allocation cache in front of the allocator at this position.
     InFrontOf(Range<usize>),
 }
 
-/// What stands in `#[gosched::test(…)]`.
+/// The options given to `#[gosched::test(…)]`. A range is the position of a constant expression.
 #[derive(Debug)]
 pub(crate) struct TestOptions {
     pub(crate) procs: Option<Range<usize>>,
@@ -64,7 +64,7 @@ impl MainOptions {
                 "procs" => options.procs = Some(parse_count(&given, tokens)?),
                 "stack" => options.stack = Some(parse_count(&given, tokens)?),
                 "alloc" => options.alloc = parse_allocator(&given, tokens)?,
-                name => unreachable!("`{name}` is in the table only"),
+                name => unreachable!("the option `{name}` is listed, but not parsed"),
             }
         }
         Ok(options)
@@ -84,10 +84,13 @@ impl TestOptions {
         let place = |name| list.iter().find(|given| given.name == name).map(|given| given.span);
         match (place("virtual_time"), place("procs"), place("seed")) {
             (Some(_), Some(procs), _) => {
-                return Err(Error::new(procs, "in virtual time there is one P: remove `procs`"));
+                return Err(Error::new(
+                    procs,
+                    "virtual time runs one goroutine at a time: remove `procs`",
+                ));
             }
             (None, _, Some(seed)) => {
-                return Err(Error::new(seed, "`seed` goes with `virtual_time`: add that"));
+                return Err(Error::new(seed, "`seed` needs `virtual_time`: add `virtual_time`"));
             }
             _ => {}
         }
@@ -98,14 +101,14 @@ impl TestOptions {
                 "procs" => options.procs = Some(parse_count(&given, tokens)?),
                 "timeout" => options.timeout_millis = parse_timeout_millis(&given, tokens)?,
                 "leaks" => options.deny_leaks = parse_leaks(&given, tokens)?,
-                name => unreachable!("`{name}` is in the table only"),
+                name => unreachable!("the option `{name}` is listed, but not parsed"),
             }
         }
         Ok(options)
     }
 }
 
-/// The only token of a value, if it is one.
+/// Returns the only token of a value. Returns `None` if the value has several tokens.
 fn single<'a, S>(given: &Given<S>, tokens: &'a [Token<S>]) -> Option<&'a Token<S>> {
     match &tokens[given.value.clone()] {
         [token] => Some(token.ungrouped()),
@@ -113,8 +116,8 @@ fn single<'a, S>(given: &Given<S>, tokens: &'a [Token<S>]) -> Option<&'a Token<S
     }
 }
 
-/// At least 1, as far as that can be seen here: the compiler checks that the rest is a constant
-/// `usize`.
+/// Rejects a value that is not an integer of at least 1, as far as its tokens show. The compiler
+/// checks that the value is a constant `usize`.
 fn parse_count<S: Copy>(given: &Given<S>, tokens: &[Token<S>]) -> Result<Range<usize>, Error<S>> {
     let first = &tokens[given.value.start];
     let literal = single(given, tokens).and_then(Token::literal);
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_cannot_be_are_refused() {
+    fn counts_that_are_not_positive_integers_are_refused() {
         for name in ["procs", "stack"] {
             for value in ["0", "0usize", "0x0", "-1", "1.5", "\"4\"", "⟦0⟧"] {
                 let error = main(&format!("{name} = {value}")).unwrap_err();
@@ -236,7 +239,7 @@ mod tests {
         let error = test("procs = 2, virtual_time").unwrap_err();
         assert!(error.message.contains("remove `procs`") && error.span == 0, "{error:?}");
         let error = test("seed = 2").unwrap_err();
-        assert!(error.message.contains("goes with `virtual_time`"), "{error:?}");
+        assert!(error.message.contains("needs `virtual_time`"), "{error:?}");
     }
 
     #[test]
@@ -254,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attribute_does_not_take_the_options_of_the_other() {
+    fn main_and_test_refuse_each_other_s_options() {
         assert!(main("timeout = 1").unwrap_err().message.contains("`stack = 8 << 20`"));
         assert!(test("stack = 1").unwrap_err().message.contains("`leaks = allow`"));
     }

@@ -1,11 +1,11 @@
 //! The tokens of an attribute or an item, as plain data.
 //!
-//! A list of these has the length of the compiler's list it was made from, so that a position found
-//! here can be used there.
+//! A list of these tokens has the same length as the compiler's list that it was copied from, so a
+//! position in one list is valid in the other.
 
 use proc_macro::{Delimiter, Spacing, Span, TokenTree};
 
-/// One token, or a pair of delimiters with what is between them.
+/// One token, or a pair of delimiters with the tokens between them.
 #[derive(Clone, Debug)]
 pub(crate) struct Token<S> {
     pub(crate) kind: Kind<S>,
@@ -16,16 +16,18 @@ pub(crate) struct Token<S> {
 pub(crate) enum Kind<S> {
     /// A name or keyword.
     Word(String),
-    /// One character of an operator; [`Spacing::Joint`] when the operator goes on.
+    /// One character of an operator; [`Spacing::Joint`] if the operator continues with the next
+    /// token.
     Punct(char, Spacing),
     /// A number, string or character, as written.
     Literal(String),
-    /// [`Delimiter::None`] is around what a `macro_rules!` macro got as one piece (`$x:expr`).
+    /// A pair of delimiters. [`Delimiter::None`] encloses a fragment (`$x:expr`) of a
+    /// `macro_rules!` macro.
     Group(Delimiter, Vec<Token<S>>),
 }
 
 impl<S> Token<S> {
-    /// The token itself, or the only one inside delimiters that nobody sees.
+    /// Returns the token itself, or the only token inside invisible delimiters.
     pub(crate) fn ungrouped(&self) -> &Token<S> {
         match &self.kind {
             Kind::Group(Delimiter::None, inside) if inside.len() == 1 => inside[0].ungrouped(),
@@ -51,12 +53,12 @@ impl<S> Token<S> {
         matches!(self.kind, Kind::Punct(found, _) if found == expected)
     }
 
-    /// Whether this is the beginning of an operator of more than one character.
+    /// Returns whether this is the character `expected`, and the operator continues after it.
     pub(crate) fn is_joint(&self, expected: char) -> bool {
         matches!(self.kind, Kind::Punct(found, Spacing::Joint) if found == expected)
     }
 
-    /// What is between these delimiters, if this is a pair of them.
+    /// Returns the tokens between the delimiters, if this is a pair of `expected` delimiters.
     pub(crate) fn group(&self, expected: Delimiter) -> Option<&[Token<S>]> {
         match &self.kind {
             Kind::Group(found, inside) if *found == expected => Some(inside),
@@ -64,7 +66,7 @@ impl<S> Token<S> {
         }
     }
 
-    /// The token as a message shows it.
+    /// Returns the token as shown in an error message.
     pub(crate) fn shown(&self) -> String {
         match &self.kind {
             Kind::Word(text) | Kind::Literal(text) => text.clone(),
@@ -97,13 +99,13 @@ fn copy_one(tree: &TokenTree) -> Token<Span> {
     Token { kind, span: tree.span() }
 }
 
-/// Tokens from text, for unit tests: enough of Rust for what they write. The place of a token is
-/// the offset of its first character.
+/// A lexer for unit tests, for the part of Rust that they use. The place of a token is the offset
+/// of its first character.
 #[cfg(test)]
 pub(crate) mod lexer {
     use super::*;
 
-    /// `⟦` and `⟧` are the delimiters that nobody sees.
+    /// `⟦` and `⟧` stand for invisible delimiters.
     const OPEN: &str = "([{⟦";
     const CLOSE: &str = ")]}⟧";
     const DELIMITERS: [Delimiter; 4] =
@@ -152,7 +154,7 @@ pub(crate) mod lexer {
     }
 
     #[test]
-    fn the_lexer_of_the_tests_can_be_relied_on() {
+    fn the_test_lexer_produces_the_expected_tokens() {
         let tokens = lex(r#"procs = f::<A>(1, 2.5), "a b" ⟦-7⟧"#);
         let shown: Vec<String> = tokens.iter().map(Token::shown).collect();
         let expected = ["procs", "=", "f", ":", ":", "<", "A", ">", "(..)", ",", "\"a b\"", "-"];
