@@ -1,4 +1,5 @@
-//! What is shown when the process ends badly, and when a test does.
+//! Reports of goroutines on standard error: when the process ends because of an error, and when a
+//! test fails.
 
 use super::goroutines::{self, GoroutineFilter};
 use super::hints;
@@ -16,20 +17,19 @@ use std::io::{self, Write};
 use std::mem::ManuallyDrop;
 use std::time::Duration;
 
-/// Standard error without std's lock, which somebody may hold for ever. While it is written to, the process does
-/// not end by the alarm clock.
+/// Standard error without std's lock, which another thread may hold forever.
 struct Stderr {
-    /// The alarm clock is set.
+    /// Whether the watchdog runs. If so, it is paused during each write.
     is_watched: bool,
 }
 
 impl Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Whoever reads it may take its time.
+        // The reader of standard error may be slow.
         if self.is_watched {
             watchdog::pause();
         }
-        // SAFETY: the bytes are there.
+        // SAFETY: `bytes` has as many bytes as its length.
         let written = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
         let written = usize::try_from(written).map_err(|_| io::Error::last_os_error());
         if self.is_watched {
@@ -43,43 +43,47 @@ impl Write for Stderr {
     }
 }
 
-/// As it is, at once.
+/// Writes the bytes to standard error, without a buffer.
 pub(super) fn write_to_stderr(bytes: &[u8]) {
     let _ = Stderr { is_watched: false }.write_all(bytes);
 }
 
-/// As [`write_to_stderr`], in a process that is watched.
+/// Like [`write_to_stderr`], while the watchdog runs.
 pub(super) fn write_watched(bytes: &[u8]) {
     let _ = Stderr { is_watched: true }.write_all(bytes);
 }
 
-/// From here on the process ends, with status 2, if the report hangs: a lock that the report needs (the allocator's, the
-/// loader's) may be held forever. Then all goroutines are listed without their frames, which needs no lock and no memory.
+/// Starts the watchdog, which ends the process with status 2 if the report hangs: a lock that the
+/// report needs (the allocator's, the loader's) may be held forever. Before it ends the process,
+/// the watchdog lists all goroutines without their frames, which needs no lock and no memory.
 pub(super) fn arm_watchdog() {
     watchdog::start(|| {
         quit::write_header_once();
         let mut out = RawStderr::new();
-        let _ = writeln!(out, "\nthe rest cannot be shown: a lock may be held for ever");
+        let _ = writeln!(
+            out,
+            "\nthe rest of the report is missing: it hangs, probably because a lock is held forever"
+        );
         out.flush();
         sched::list_goroutines();
-        // SAFETY: ends the process at once.
+        // SAFETY: `_exit` has no precondition.
         unsafe { libc::_exit(2) }
     });
 }
 
-/// All goroutines. The program may go on.
+/// Prints all goroutines. The program may continue.
 pub(crate) fn dump_to_stderr() {
     let _ = text::write_text(&mut Stderr { is_watched: false });
 }
 
-/// The goroutines with these ids. The program goes on.
+/// Prints the goroutines with these ids. The program continues.
 fn show(ids: &[u64]) {
     write_to_stderr(b"\n");
     let out = &mut Stderr { is_watched: false };
     let _ = text::write_all(&mut goroutines::inspector(), GoroutineFilter::Only(ids), out);
 }
 
-/// All goroutines of a process that ends.
+/// Prints all goroutines of a process that is about to end.
 pub(super) fn dump_at_the_end() {
     dump(GoroutineFilter::All);
 }
@@ -94,12 +98,13 @@ fn dump(filter: GoroutineFilter<'_>) {
     }
 }
 
-/// Who waits for whom, if `GODEBUG=leakhints=1`: else a dump is Go's, to the last line.
+/// Prints which goroutines wait for each other, if `GODEBUG=leakhints=1` is set. Without that
+/// setting, a dump is the same as Go's to the last line.
 pub(super) fn print_deadlocks() {
     if !level::is_leakhints_on() {
         return;
     }
-    // A million goroutines take some seconds.
+    // The analysis of a million goroutines takes several seconds.
     watchdog::restart(6 * REPORT_CPU_BUDGET);
     let deadlocks = hints::deadlocks(MIN_CHAN_WAIT);
     watchdog::restart(REPORT_CPU_BUDGET);
@@ -108,11 +113,11 @@ pub(super) fn print_deadlocks() {
     }
 }
 
-/// How long one has waited at a channel before it is asked whether that is for ever: a deadlock of all is noticed
-/// after 10 ms.
+/// How long a goroutine must have waited at a channel before the wait counts as a possible
+/// deadlock. Less than the 10 ms after which a deadlock of all goroutines is reported.
 const MIN_CHAN_WAIT: Duration = Duration::from_millis(5);
 
-/// The seed that replays this run, if it has one.
+/// Prints the seed with which this run can be replayed, if it has one.
 pub(super) fn print_seed() {
     if let Some(seed) = sched::seed() {
         let mut out = RawStderr::new();
@@ -120,10 +125,14 @@ pub(super) fn print_seed() {
     }
 }
 
-/// As Go: all where nothing can go on; the others, where one is to blame, if `GOTRACEBACK` says so. Where a limit was
-/// reached that is not asked, and everything is shown.
+/// Reports the goroutines of a process that is about to end, as Go does:
+///
+/// - After a fatal error, all goroutines, unless `GOTRACEBACK` turns frames off.
+/// - After a panic, all goroutines except the caller, if `GOTRACEBACK` selects all.
+/// - After a limit was reached, all goroutines; after a stack overflow, all except the caller. In
+///   both cases with all details, regardless of `GOTRACEBACK`.
 fn report(end: ExitReason) {
-    // A panic has told it.
+    // The panic hook has already printed the seed.
     if end != ExitReason::Panic {
         print_seed();
     }
@@ -149,23 +158,24 @@ fn report(end: ExitReason) {
     crash_if_asked();
 }
 
-/// `GOTRACEBACK=crash`: the system keeps a core, if it does that.
+/// Aborts if `GOTRACEBACK=crash` is set, so that the system can write a core dump.
 pub(super) fn crash_if_asked() {
     if level::level().crash {
-        // Somebody may have a handler.
-        // SAFETY: the default is no handler of anybody's.
+        // The program may have installed a handler.
+        // SAFETY: the default action calls no handler.
         unsafe { libc::signal(libc::SIGABRT, libc::SIG_DFL) };
         std::process::abort();
     }
 }
 
-/// Lets the scheduler show goroutines when the process must end. Before the program's `main`.
+/// Registers the functions by which the scheduler reports goroutines when the process must end.
+/// Called before the program's `main`.
 pub(crate) fn prepare() {
     sched::set_report(report);
     sched::set_show(show);
     sched::set_overflow_report(|| report(ExitReason::Overflow));
     exit_guard::install();
     quit::note_inherited();
-    // A goroutine may hold the lock of the environment when the report begins.
+    // Read now, because a goroutine may hold the lock of the environment when a report begins.
     level::read_environment();
 }

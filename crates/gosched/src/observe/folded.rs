@@ -1,4 +1,4 @@
-//! Equal stacks once, as Go's `goroutine?debug=1`.
+//! All goroutines with equal stacks merged, in the format of Go's `goroutine?debug=1`.
 
 use super::goroutines::{self, GoroutineFilter};
 use super::symbols::{Symbols, is_shown};
@@ -6,16 +6,16 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt::{self, Write};
 
-/// What goroutines of one kind have in common.
+/// What the goroutines of one group have in common.
 #[derive(Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     frames: Vec<usize>,
-    /// What those run that have not begun.
+    /// The function that the goroutines will run, if they have not begun to run.
     runs: Option<&'static str>,
     labels: Vec<(String, String)>,
 }
 
-/// Everything, as one text.
+/// Returns all goroutines as one string.
 pub(crate) fn folded() -> String {
     let mut inspector = goroutines::inspector();
     let mut kinds: HashMap<Kind, u64> = HashMap::new();
@@ -28,7 +28,8 @@ pub(crate) fn folded() -> String {
             let labels = goroutine.labels().map(|(key, value)| (key.to_owned(), value.to_owned()));
             let is_cut = frames.is_cut;
             let mut frames: Vec<usize> = frames.shown().map(|frame| frame.at).collect();
-            // There are several ways out of the runtime, which make no difference.
+            // The innermost frames of the runtime are dropped, so that equal stacks of the program
+            // are merged even if their paths inside the runtime differ.
             let mut is_ours = |&address: &usize| {
                 symbols.at(address, inspector).iter().all(|symbol| symbol.is_runtime)
             };
@@ -52,7 +53,7 @@ pub(crate) fn folded() -> String {
     for (kind, count) in &kinds {
         let _ = write!(text, "{count} @");
         for address in &kind.frames {
-            // Go tells where calls return to.
+            // Go prints return addresses.
             let _ = write!(text, " {:#x}", address + 1);
         }
         if let Some(labels) = labels(&kind.labels) {
@@ -80,7 +81,8 @@ pub(crate) fn folded() -> String {
     text
 }
 
-/// `{"key":"value", "key":"value"}`, as Go; `None`: there are none.
+/// Formats labels as Go does: `{"key":"value", "key":"value"}`. Returns `None` if there are no
+/// labels.
 fn labels(labels: &[(String, String)]) -> Option<String> {
     let mut sorted: Vec<_> = labels.iter().collect();
     sorted.sort();
@@ -89,7 +91,7 @@ fn labels(labels: &[(String, String)]) -> Option<String> {
     (!all.is_empty()).then(|| format!("{{{}}}", all.join(", ")))
 }
 
-/// In quotes, as Go's `%q`.
+/// A string in quotes, as by Go's `%q`.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -106,7 +108,7 @@ impl fmt::Display for Quoted<'_> {
                 '\t' => f.write_str("\\t")?,
                 '\\' | '"' => write!(f, "\\{c}")?,
                 '\0'..' ' | '\x7f' => write!(f, "\\x{:02x}", u32::from(c))?,
-                // Those that can be shown are.
+                // Printable characters are not escaped.
                 _ if c == '\'' || c.escape_debug().len() == 1 => write!(f, "{c}")?,
                 '\x7f'..='\u{ffff}' => write!(f, "\\u{:04x}", u32::from(c))?,
                 _ => write!(f, "\\U{:08x}", u32::from(c))?,
@@ -120,9 +122,9 @@ impl fmt::Display for Quoted<'_> {
 mod tests {
     use super::*;
 
-    /// What Go's `%q` makes of each.
+    /// The expected texts are the output of Go's `%q`.
     #[test]
-    fn labels_are_quoted_as_gos() {
+    fn labels_in_folded_dumps_are_quoted_as_in_go() {
         for (text, wanted) in [
             ("plain", r#""plain""#),
             ("q\"\\'", r#""q\"\\'""#),

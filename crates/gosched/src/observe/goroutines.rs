@@ -1,4 +1,4 @@
-//! What is told of each goroutine, whatever the form.
+//! What is shown of each goroutine, in every output format.
 
 use super::level;
 use crate::gmp::g::{Details, G};
@@ -13,36 +13,38 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A goroutine, as it was when it was looked at.
+/// A goroutine, as it was when it was inspected.
 #[derive(Debug)]
 pub(super) struct Goroutine {
     pub(super) id: u64,
-    /// Where its record is.
+    /// The address of its G.
     pub(super) gp: usize,
-    /// The number of its M, and where that one's record is; where it has one, and details are told.
+    /// The number and the address of its M. `None` if it has no M, or if details are not shown.
     pub(super) m: Option<(u32, usize)>,
     pub(super) state: GState,
-    /// Why it waits, if it does.
+    /// Why the goroutine waits, if it does.
     pub(super) reason: WaitReason,
-    /// For how long it has waited, or has been in its call, in nanoseconds, about, if that is known.
+    /// How long the goroutine has waited or has been in a system call, approximately, in
+    /// nanoseconds. `None` if it does neither, or if that is not known.
     pub(super) waiting: Option<u64>,
     pub(super) is_locked: bool,
-    /// Who started it; 0: no goroutine did.
+    /// The id of the goroutine that started this one; 0 if no goroutine did.
     pub(super) parent: u64,
-    /// Where.
+    /// Where the goroutine was started.
     pub(super) site: Option<&'static Location<'static>>,
-    /// What it runs.
+    /// The type name of the closure or function that the goroutine runs.
     pub(super) runs: Option<&'static str>,
     pub(super) details: Option<Arc<Details>>,
 }
 
 impl Goroutine {
-    /// What it does: Go's word.
+    /// Returns the status in Go's words.
     pub(super) fn status(&self) -> &'static str {
         G::status_text(self.state, self.reason)
     }
 
-    /// Its labels; a name is one.
+    /// Returns the labels as keys and values. The name of the goroutine is a label with the key
+    /// `name`.
     pub(super) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         let details = self.details.as_deref();
         let name = details.and_then(|details| details.name.as_deref());
@@ -51,14 +53,16 @@ impl Goroutine {
         name.map(|name| ("name", name)).into_iter().chain(labels)
     }
 
-    /// Where it was started; main was not, by the program.
+    /// Returns where the goroutine was started. Returns `None` for main, which the program did not
+    /// start.
     pub(super) fn site_of_creation(&self) -> Option<&'static Location<'static>> {
         self.site.filter(|_| self.id != 1)
     }
 
-    /// The function that started it, as far as it is known: a closure is named after the one that it is written in.
+    /// Returns the name of the function that started the goroutine, or `?` if it is not known. If
+    /// the goroutine runs a closure, that is the function that contains the closure.
     pub(super) fn creator(&self) -> String {
-        /// As Go writes where it does not know.
+        /// What Go prints if the name is not known.
         const UNKNOWN: &str = "?";
         let is_own = self.site.is_some_and(|site| site.file().starts_with(own_folder()));
         let creator = self.runs.and_then(|runs| creator_of(runs, is_own));
@@ -66,15 +70,17 @@ impl Goroutine {
     }
 }
 
-/// Where the files of this crate are, as the compiler names them.
+/// Returns the folder of this crate's source files, as the compiler names it.
 fn own_folder() -> &'static str {
     file!().trim_end_matches("observe/goroutines.rs")
 }
 
-/// The function that a closure is written in, by the name of its type. `None`: it is no closure.
+/// Returns the function that contains a closure, from the name of the closure's type. Returns
+/// `None` if the type is not a closure.
 ///
-/// One of this crate's has another in it, the program's, which is an argument of its function's type. That is meant,
-/// unless the place too `is_own`.
+/// A closure of this crate wraps the program's closure, whose type is then the last type argument
+/// of the function that contains the wrapper. In that case the function that contains the program's
+/// closure is returned, unless the goroutine was started in this crate (`is_own`).
 fn creator_of(closure: &str, is_own: bool) -> Option<&str> {
     let function = closure.strip_suffix("::{{closure}}")?;
     if !is_own && function.trim_start_matches('<').starts_with("gosched::") {
@@ -84,7 +90,7 @@ fn creator_of(closure: &str, is_own: bool) -> Option<&str> {
     }
 }
 
-/// `D` of `a::b<C, D>`.
+/// Returns `D` from `a::b<C, D>`.
 fn last_argument(function: &str) -> Option<&str> {
     let arguments = function.strip_suffix('>')?;
     let mut depth = 0;
@@ -100,7 +106,8 @@ fn last_argument(function: &str) -> Option<&str> {
     start.map(|(at, bracket)| &arguments[at + bracket.len()..])
 }
 
-/// `a::B::c` of `a::B<C>::c<D>`, and `<A as B>::c` of `<A as B<C>>::c`: the types behind names are left out.
+/// Removes the type arguments from a name: `a::B<C>::c<D>` becomes `a::B::c`, and `<A as B<C>>::c`
+/// becomes `<A as B>::c`.
 fn without_arguments(name: &str) -> String {
     let mut shown = String::new();
     let (mut depth, mut before) = (0, ' ');
@@ -117,18 +124,18 @@ fn without_arguments(name: &str) -> String {
     shown
 }
 
-/// Who is shown.
+/// Which goroutines are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GoroutineFilter<'a> {
     All,
-    /// All but the caller.
+    /// All goroutines except the caller.
     AllButCaller,
-    /// Those with these ids.
+    /// The goroutines with these ids.
     Only(&'a [u64]),
 }
 
-/// Calls `each` with every goroutine there is, one after the other: the caller, then the others in the order of
-/// their ids. The frames are told beside it.
+/// Calls `each` with every goroutine that the filter selects, and with its frames. The caller comes
+/// first, then the other goroutines in the order of their ids.
 pub(super) fn for_each<E>(
     looks: &mut Inspector,
     filter: GoroutineFilter<'_>,
@@ -155,18 +162,20 @@ pub(super) fn for_each<E>(
     Ok(())
 }
 
-/// As [`for_each`]; what `print` adds to its text is written, and not kept. Whoever writes to a file need not buffer
-/// it.
+/// Calls `print` for each goroutine, as [`for_each`] does, and writes the text that `print` appends
+/// to its buffer. The text is written in large pieces, so `out` needs no buffer, and is not kept in
+/// memory.
 ///
 /// # Errors
-/// `out` refuses, or `print` does.
+/// `out` or `print` fails.
 pub(super) fn write_each(
     looks: &mut Inspector,
     filter: GoroutineFilter<'_>,
     out: &mut dyn Write,
     mut print: impl FnMut(&mut Vec<u8>, &Inspector, &Goroutine, &Frames) -> io::Result<()>,
 ) -> io::Result<()> {
-    /// Whole goroutines are written, so many bytes or more.
+    /// The minimum size of a write in bytes, except the last. No goroutine is split between two
+    /// writes.
     const FLUSH_BYTES: usize = 8 << 10;
     let mut text = Vec::new();
     for_each(looks, filter, |inspector, goroutine, frames| {
@@ -181,15 +190,16 @@ pub(super) fn write_each(
     out.write_all(&text)
 }
 
-/// All that `write` writes.
+/// Returns everything that `write` writes.
 pub(super) fn as_text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
     let mut text = Vec::new();
-    // A vector takes everything.
+    // A write to a `Vec` does not fail.
     let _ = write(&mut text);
     String::from_utf8(text).unwrap_or_else(|wrong| String::from_utf8_lossy(wrong.as_bytes()).into())
 }
 
-/// Looks at all of them and tells nobody: how many there are, and how many frames they have.
+/// Inspects all goroutines without printing them. Returns the number of goroutines and the number
+/// of their frames.
 pub(crate) fn count_goroutines_and_frames() -> (usize, usize) {
     let (mut goroutines, mut count) = (0, 0);
     let Ok(()) = for_each(&mut inspector(), GoroutineFilter::All, |_, _, frames| {
@@ -200,21 +210,22 @@ pub(crate) fn count_goroutines_and_frames() -> (usize, usize) {
     (goroutines, count)
 }
 
-/// `None`: it has ended meanwhile.
+/// Inspects a goroutine. Returns `None` if it has ended meanwhile.
 fn look_at(
     inspector: &mut Inspector,
     g: &'static G,
     id: u64,
     frames: &mut Frames,
 ) -> Option<Goroutine> {
-    // It has its number before it has the rest, and lives when it has everything.
+    // A G gets its id before its other fields, and becomes alive when all fields are set.
     if g.id() != id || !g.state_version().state().is_alive() {
         return None;
     }
-    // They are taken back before it ends, and its frames are its own until then.
+    // Read before the frames: a goroutine drops its details before it ends, and its frames stay its
+    // own until it ends.
     let details = g.details();
     let look = inspector.inspect(g, frames)?;
-    // Where Ms are many, to look for one takes long.
+    // Only if the M is shown: the search takes long if there are many Ms.
     let has_m = level::is_detailed() && matches!(look.state, GState::Running | GState::Syscall);
     let m = has_m.then(|| look.m.or_else(|| inspector::m_of(g))).flatten();
     let goroutine = Goroutine {
@@ -233,11 +244,11 @@ fn look_at(
         runs: g.task_type_name(),
         details,
     };
-    // Its record may be another's by now.
+    // The G may belong to another goroutine by now.
     (g.id() == id).then_some(goroutine)
 }
 
-/// An inspector for programs that go on.
+/// Creates an inspector for a program that continues.
 pub(super) fn inspector() -> Inspector {
     Inspector::new(InterruptPolicy::RestartableOnly)
 }
@@ -274,9 +285,9 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_is_of_the_function_that_it_is_written_in() {
+    fn a_closure_belongs_to_the_function_that_contains_it() {
         const HERE: &str =
-            concat!(module_path!(), "::a_closure_is_of_the_function_that_it_is_written_in");
+            concat!(module_path!(), "::a_closure_belongs_to_the_function_that_contains_it");
         let closure = || {};
         assert_eq!(creator(name_of(&closure)).as_deref(), Some(HERE));
         let outer = || name_of(&|| {});
@@ -292,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_in_one_of_this_crate_is_the_programs() {
+    fn a_closure_inside_one_of_this_crate_belongs_to_the_program() {
         for (runs, wanted) in [
             ("gosched::a::G::go<my::f::{{closure}}>::{{closure}}", Some("my::f")),
             ("gosched::a::G<my::E>::go<u8, my::f<A, B>::{{closure}}>::{{closure}}", Some("my::f")),
@@ -315,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_this_crate_are_known() {
+    fn files_of_this_crate_are_recognized() {
         assert!(Location::caller().file().starts_with(own_folder()));
         assert!(!"tests/src/lib.rs".starts_with(own_folder()));
     }

@@ -1,4 +1,4 @@
-//! All goroutines, for programs that read.
+//! All goroutines as JSON.
 
 use super::goroutines::{self, Goroutine, GoroutineFilter};
 use super::symbols::{Symbols, is_shown};
@@ -7,15 +7,15 @@ use crate::sched::inspector::{Frame, Frames, Inspector};
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
-/// Everything, as one text.
+/// Returns all goroutines as one string.
 pub(crate) fn json() -> String {
     goroutines::as_text(write_json)
 }
 
-/// One after the other: what is written is not kept.
+/// Writes all goroutines, without keeping the whole text in memory.
 ///
 /// # Errors
-/// `out` refuses.
+/// `out` fails.
 pub(crate) fn write_json(out: &mut dyn Write) -> io::Result<()> {
     let mut symbols = Symbols::default();
     let mut separator = "";
@@ -79,7 +79,7 @@ fn write_one(
     write!(out, "],\"truncated\":{}}}", frames.is_cut || frames.elided > 0)
 }
 
-/// `null` for nothing.
+/// A value, or `null` for `None`.
 struct Nullable<T>(Option<T>);
 
 impl<T: fmt::Display> fmt::Display for Nullable<T> {
@@ -91,7 +91,7 @@ impl<T: fmt::Display> fmt::Display for Nullable<T> {
     }
 }
 
-/// A text in quotes, as JSON wants it.
+/// A JSON string: in quotes and escaped.
 pub(super) struct Text<'a>(pub(super) &'a str);
 
 impl fmt::Display for Text<'_> {

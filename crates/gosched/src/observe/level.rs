@@ -1,56 +1,60 @@
-//! `GOTRACEBACK`: how much is shown when a program ends badly.
+//! `GOTRACEBACK`: how much is shown when a program ends because of an error.
 
-use crate::sys::godebug;
+use gosched_fiber::base::environment;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// See the top of this file.
+/// The settings that a value of `GOTRACEBACK` stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Level {
-    /// 0: no frames; 1: the program's; 2: the runtime's too.
+    /// Which frames are shown. 0: none; 1: the program's; 2: also the runtime's.
     pub(super) frames: u32,
-    /// All goroutines, where Go would show one.
+    /// Whether all goroutines are shown in cases where Go shows only one by default.
     pub(super) all: bool,
-    /// The process ends by a signal, and leaves a core.
+    /// Whether the process ends by a signal and leaves a core dump.
     pub(super) crash: bool,
 }
 
-/// What the environment says.
+/// Returns the level that the environment sets.
 pub(super) fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
-    *LEVEL.get_or_init(|| parse(&std::env::var("GOTRACEBACK").unwrap_or_default()))
+    *LEVEL
+        .get_or_init(|| parse(&environment::TRACEBACK.read().unwrap_or_default().to_string_lossy()))
 }
 
-/// Reads what the environment says about reports, once: a report must not wait for the lock of the environment.
+/// Reads all settings for reports from the environment in advance: a report must not wait for the
+/// lock of the environment.
 pub(super) fn read_environment() {
     level();
     is_tracebacklabels_on();
     is_leakhints_on();
 }
 
-/// Whether a report names goroutines that wait for each other: `GODEBUG=leakhints=1`.
+/// Returns whether a report includes goroutines that wait for each other: `GODEBUG=leakhints=1`.
 pub(super) fn is_leakhints_on() -> bool {
     static TOLD: OnceLock<bool> = OnceLock::new();
-    *TOLD.get_or_init(|| godebug::value("leakhints") == Some(1))
+    *TOLD.get_or_init(|| environment::LEAK_HINTS.number() == Some(1))
 }
 
-/// See [`force_details`].
+/// Whether [`force_details`] was called.
 static DETAILS_FORCED: AtomicBool = AtomicBool::new(false);
 
-/// From here on everything is told, whatever the environment says: a signal ends the process.
+/// Turns all details on, regardless of the environment. Called when SIGQUIT, a limit or a stack
+/// overflow ends the process.
 pub(super) fn force_details() {
     DETAILS_FORCED.store(true, Ordering::Relaxed);
 }
 
-/// Whether the runtime's own functions are shown, and where records and frames are in memory.
+/// Returns whether the runtime's own functions are shown, and the addresses of Gs, Ms and frames.
 pub(super) fn is_detailed() -> bool {
     DETAILS_FORCED.load(Ordering::Relaxed) || level().frames >= 2
 }
 
-/// Whether labels are part of a goroutine's first line: all but `GODEBUG=tracebacklabels=1` says no.
+/// Returns whether a goroutine's first line includes its labels: by default, and with
+/// `GODEBUG=tracebacklabels=1`. Any other number turns them off.
 pub(super) fn is_tracebacklabels_on() -> bool {
     static SHOWN: OnceLock<bool> = OnceLock::new();
-    *SHOWN.get_or_init(|| godebug::value("tracebacklabels").is_none_or(|value| value == 1))
+    *SHOWN.get_or_init(|| environment::TRACEBACK_LABELS.number().is_none_or(|value| value == 1))
 }
 
 fn parse(text: &str) -> Level {
@@ -70,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_numbers_are_gos() {
+    fn gotraceback_is_parsed_as_in_go() {
         let found = ["none", "single", "", "all", "system", "crash", "wer", "0", "1", "2"]
             .map(parse)
             .map(|level| (level.frames, level.all, level.crash));

@@ -1,6 +1,7 @@
-//! Names of code in a library, by its file.
+//! Names of functions in a shared library, read from the library's file.
 //!
-//! A file is believed if it has the build id of what was loaded: another may be there by now, under the same name.
+//! A file is used only if it has the build id of the loaded library: by now the path may belong to
+//! another file.
 
 use super::symbols::{Symbol, demangled};
 use addr2line::Context;
@@ -14,11 +15,11 @@ use std::sync::Arc;
 
 type Bytes = EndianSlice<'static, LittleEndian>;
 
-/// What the file of a library has of names.
+/// The debug information and symbols in the file of a library.
 pub(super) struct Library {
-    /// It uses the sections below, and is dropped before them.
+    /// The debug information. It refers to the bytes in `_sections`, so it must be dropped first.
     context: Option<Context<Bytes>>,
-    /// Symbols, and their names.
+    /// Symbol tables, each with its string table.
     tables: Vec<[Arc<[u8]>; 2]>,
     _sections: Vec<Arc<[u8]>>,
 }
@@ -30,7 +31,8 @@ impl fmt::Debug for Library {
 }
 
 impl Library {
-    /// Of the library at `path`, or what its distribution has apart from it. `None`: it is not there.
+    /// Reads the separate debug file that the distribution provides for the library, or else the
+    /// library at `path`. Returns `None` if neither file has the build id `id`.
     pub(super) fn open(path: &Path, id: &[u8]) -> Option<Library> {
         let files = [apart(id), path.to_owned()];
         let mut files = files.iter().filter_map(|path| Elf::open(path));
@@ -42,8 +44,8 @@ impl Library {
         let dwarf = Dwarf::load(|section| {
             let bytes = file.named(section.name()).and_then(|section| file.contents(section));
             let bytes: Arc<[u8]> = bytes.unwrap_or_default().into();
-            // SAFETY: the bytes stay where they are for as long as the library has them, and the context is part of
-            // it, and gives out copies only.
+            // SAFETY: the bytes do not move while the `Library` owns them, and the context is part
+            // of that `Library` and returns only copies.
             let all: &'static [u8] = unsafe { &*Arc::as_ptr(&bytes) };
             sections.push(bytes);
             Ok::<Bytes, std::convert::Infallible>(EndianSlice::new(all, LittleEndian))
@@ -53,7 +55,8 @@ impl Library {
         Library { context: Context::from_dwarf(dwarf).ok(), tables, _sections: sections }
     }
 
-    /// The functions at a place, the innermost first; none: they are not known.
+    /// Returns the functions at an offset, the innermost first. Returns an empty list if they are
+    /// not known.
     pub(super) fn at(&self, offset: usize) -> Vec<Symbol> {
         let mut found = Vec::new();
         let frames = self.context.as_ref().map(|context| context.find_frames(offset as u64));
@@ -79,7 +82,7 @@ impl Library {
     }
 }
 
-/// Where distributions have debug information of what has this build id.
+/// Returns the path at which distributions install the debug file for a build id.
 fn apart(id: &[u8]) -> PathBuf {
     let digits: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     let (folder, name) = digits.split_at(digits.len().min(2));
@@ -92,7 +95,7 @@ const NOBITS: u32 = 8;
 const DYNSYM: u32 = 11;
 const COMPRESSED: u64 = 1 << 11;
 
-/// A file with its sections.
+/// An ELF file with its section headers.
 struct Elf {
     file: File,
     size: u64,
@@ -110,9 +113,10 @@ struct Section {
 }
 
 impl Elf {
-    /// `None`: it is not there, or not for this system.
+    /// Opens an ELF file. Returns `None` if it does not exist, or is not a 64-bit little-endian ELF
+    /// file.
     fn open(path: &Path) -> Option<Elf> {
-        /// Of 64 bits, little endian.
+        /// The first bytes of a 64-bit little-endian ELF file.
         const KIND: &[u8] = b"\x7fELF\x02\x01";
         let file = File::open(path).ok()?;
         let size = file.metadata().ok().filter(|file| file.is_file())?.len();
@@ -155,7 +159,7 @@ impl Elf {
             .find_map(|notes| unwind::build_id_of_notes(&self.contents(notes)?).map(<[u8]>::to_vec))
     }
 
-    /// A table of symbols, and their names.
+    /// Returns the symbol table of this kind, and its string table.
     fn symbols(&self, kind: u32) -> Option<[Arc<[u8]>; 2]> {
         let symbols = self.sections.iter().find(|section| section.kind == kind)?;
         let names = self.contents(self.sections.get(symbols.link)?)?;
@@ -176,7 +180,7 @@ impl Section {
     }
 }
 
-/// A number of so many bytes.
+/// Reads a little-endian number of `size` bytes.
 fn number(bytes: &[u8; 64], at: usize, size: usize) -> u64 {
     bytes[at..at + size].iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }

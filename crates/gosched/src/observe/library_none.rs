@@ -1,4 +1,4 @@
-//! The twin of `library` on systems without a port: no frames are known there.
+//! The version of `library` for systems without a port, where frames are not available.
 
 use super::symbols::Symbol;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Seeing: what every goroutine does, in Go's texts. Nothing here is on anybody's way until somebody looks.
+//! Inspection: shows what every goroutine does, in Go's formats. Costs the program nothing until it
+//! is used.
 
 mod fatal;
 mod folded;

@@ -1,4 +1,4 @@
-//! The twin of `quit` on systems without a port: SIGQUIT does what it always did.
+//! The version of `quit` for systems without a port: the runtime leaves SIGQUIT alone.
 
 pub(crate) fn install_quit_handler() {}
 

@@ -1,11 +1,12 @@
-//! `runtime::sched_trace`: what `GODEBUG=schedtrace` prints, as a value. The text is made in `sched::inspect::schedtrace`.
+//! Implements `runtime::sched_trace`: the output of `GODEBUG=schedtrace` as a string. The text is
+//! produced by `sched::inspect::schedtrace`.
 
 use crate::sched;
 
-/// The plain line, then a line for each P, M and goroutine.
+/// Returns the summary line, and then a line for each P, M and goroutine.
 pub(crate) fn sched_trace() -> String {
     let mut text = String::new();
-    // A `String` refuses nothing.
+    // A write to a `String` does not fail.
     let _ = sched::write_trace(&mut text);
     text
 }

@@ -1,4 +1,4 @@
-//! Names of code: the function, the file and the line, as far as the program has them.
+//! Names of code: the function, the file and the line, as far as the program contains them.
 
 use super::level;
 use super::library::Library;
@@ -6,27 +6,28 @@ use crate::sched::inspector::{Inspector, Module};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// A function that an address is in; or one that was inlined there.
+/// The function that contains an address, or a function that was inlined there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Symbol {
     pub(super) name: String,
+    /// File and line.
     pub(super) place: Option<(String, u32)>,
-    /// Where the function begins, if it was not inlined.
+    /// The address of the function's first instruction. `None` if it was inlined or is not known.
     pub(super) start: Option<usize>,
-    /// It is of no interest to who reads about the program.
+    /// Whether the function belongs to the runtime, and so is hidden unless details are shown.
     pub(super) is_runtime: bool,
 }
 
-/// What is known of addresses. Each is looked up once.
+/// A cache of symbols: each address is looked up once.
 #[derive(Debug, Default)]
 pub(super) struct Symbols {
     known: HashMap<usize, Rc<[Symbol]>>,
-    /// Files of libraries, by their build ids. `None`: there is no such file.
+    /// The files of libraries, by build id. `None` if there is no such file.
     libraries: HashMap<Vec<u8>, Option<Library>>,
 }
 
 impl Symbols {
-    /// The functions at an address, the innermost first: at least one.
+    /// Returns the functions at an address, the innermost first. Returns at least one.
     pub(super) fn at(&mut self, address: usize, inspector: &Inspector) -> Rc<[Symbol]> {
         if let Some(known) = self.known.get(&address) {
             return known.clone();
@@ -46,15 +47,18 @@ impl Symbols {
             found.extend(inspector.module(address).map(|module| unknown(&module)));
         }
         found.iter_mut().for_each(|symbol| symbol.is_runtime = is_runtime(symbol));
-        // The others were inlined in it.
+        // All other functions were inlined into this one.
         if let Some(outermost) = found.last_mut() {
             outermost.start = inspector.function(address);
         }
         found
     }
 
-    /// `backtrace` must not be asked: it lists the libraries once, and gives the names of one that is gone to what is
-    /// there now.
+    /// Looks up the functions at an address in a library.
+    ///
+    /// Does not use `backtrace`, which reads the list of libraries only once. If a library is
+    /// unloaded and another is loaded at the same address, `backtrace` returns names from the old
+    /// one.
     fn in_library(&mut self, module: &Module<'_>) -> Vec<Symbol> {
         let exported = || module.function.map(|name| Symbol::new(demangled(name), None));
         if module.id.is_empty() {
@@ -76,7 +80,7 @@ impl Symbol {
     }
 }
 
-/// A name as people write it.
+/// Demangles the name of a symbol.
 pub(super) fn demangled(name: &[u8]) -> String {
     format!("{:#}", backtrace::SymbolName::new(name))
 }
@@ -92,18 +96,19 @@ fn in_program(address: usize) -> Vec<Symbol> {
     found
 }
 
-/// Whether people are told of it.
+/// Returns whether a function is shown.
 pub(super) fn is_shown(symbol: &Symbol) -> bool {
     !symbol.is_runtime || level::is_detailed()
 }
 
-/// Where it is in its file: for `addr2line`.
+/// Returns a symbol for code without a name: the file and the offset in it, for use with
+/// `addr2line`.
 fn unknown(module: &Module<'_>) -> Symbol {
     let name = module.path.file_name().map_or("program".into(), |name| name.to_string_lossy());
     Symbol::new(format!("{name}+{:#x}", module.offset), None)
 }
 
-/// Modules of this crate that are of no interest to who reads about the program.
+/// The modules of this crate whose functions are hidden unless details are shown.
 const RUNTIME_MODULES: [&str; 16] = [
     "api::attributes",
     "block::goroutine::packet",
@@ -123,8 +128,8 @@ const RUNTIME_MODULES: [&str; 16] = [
     "sys",
 ];
 
-/// Whether a function is the runtime's, or what stands between it and the program's code. By its file, if that is
-/// known: names may be without their modules.
+/// Returns whether a function belongs to the runtime, or to std's code between the runtime and the
+/// program. Decides by the file if it is known, because a name may lack its modules.
 fn is_runtime(symbol: &Symbol) -> bool {
     const STD: [&str; 5] = [
         "/library/core/src/ops/function.rs",
@@ -141,7 +146,7 @@ fn is_runtime(symbol: &Symbol) -> bool {
         || STD.iter().any(|std| file.contains(std))
 }
 
-/// Whether a path of modules is in one of [`RUNTIME_MODULES`], or is one.
+/// Returns whether a module path is one of [`RUNTIME_MODULES`] or inside one of them.
 fn is_runtime_module(path: &str) -> bool {
     let rest = |module| path.strip_prefix(module);
     RUNTIME_MODULES
@@ -150,7 +155,8 @@ fn is_runtime_module(path: &str) -> bool {
         .any(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-/// The path of a file below the `src` of one of our crates, in this repository or published.
+/// Returns the path below `src`, if the file belongs to one of our crates, either in this
+/// repository or as a published package.
 fn own_file<'a>(file: &'a str, folder: &str, package: &str) -> Option<&'a str> {
     let crates = env!("CARGO_MANIFEST_DIR").trim_end_matches("gosched");
     let here = file.strip_prefix(crates).and_then(|file| file.strip_prefix(folder));
@@ -193,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_runtime_does_is_of_no_interest() {
+    fn functions_of_the_runtime_are_recognized_by_name_and_by_file() {
         for name in [
             "gosched::sched::switch::park::park_in_runtime",
             "<gosched::sched::state::global::Locked>::push",

@@ -1,4 +1,4 @@
-//! All goroutines as Go prints them.
+//! All goroutines in Go's text format.
 
 use super::goroutines::{self, Goroutine, GoroutineFilter};
 use super::level;
@@ -8,15 +8,15 @@ use crate::sched::inspector::{Frame, Frames, Inspector};
 use std::fmt;
 use std::io::{self, Write};
 
-/// Everything, as one text.
+/// Returns all goroutines as one string.
 pub(crate) fn text() -> String {
     goroutines::as_text(write_text)
 }
 
-/// One after the other: what is written is not kept.
+/// Writes all goroutines, without keeping the whole text in memory.
 ///
 /// # Errors
-/// `out` refuses.
+/// `out` fails.
 pub(crate) fn write_text(out: &mut dyn Write) -> io::Result<()> {
     write_all(&mut goroutines::inspector(), GoroutineFilter::All, out)
 }
@@ -32,7 +32,7 @@ pub(super) fn write_all(
     })
 }
 
-/// Writes goroutines, a blank line between them.
+/// Prints goroutines, with a blank line between them.
 #[derive(Debug)]
 pub(super) struct Printer {
     symbols: Symbols,
@@ -57,7 +57,8 @@ impl Printer {
         writeln!(out, "{}", Header(goroutine))?;
         self.print_frames(out, inspector, frames)?;
         match goroutine.runs {
-            // It has not begun: it will, there. (One that is about to end has frames, which are ours.)
+            // A goroutine that has not begun to run: it will begin with this function. (A goroutine
+            // that is about to end has frames, which are the runtime's.)
             Some(runs)
                 if frames.first.is_empty()
                     && !frames.is_cut
@@ -108,6 +109,7 @@ impl Printer {
     }
 }
 
+/// The first line of a goroutine:
 /// `goroutine 7 [chan receive, 2 minutes, locked to thread] {key: value}:`.
 pub(super) struct Header<'a>(pub(super) &'a Goroutine);
 
@@ -140,7 +142,7 @@ impl fmt::Display for Header<'_> {
     }
 }
 
-/// As Go writes labels: in quotes if there is a need, and then in ASCII alone.
+/// The key or value of a label as Go prints it: in quotes if necessary, and then only in ASCII.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -166,7 +168,8 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Two lines: the function, and where in it. Those that were inlined in another have no frame of their own.
+/// Two lines: the function, and the position in it. An inlined function has no frame of its own,
+/// and so no offset and no addresses.
 struct Function<'a> {
     symbol: &'a Symbol,
     frame: &'a Frame,
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_minutes_are_told_from_the_first_on() {
+    fn a_header_shows_whole_minutes_from_the_first_minute_on() {
         const SECOND: u64 = 1_000_000_000;
         for (seconds, wanted) in [
             (0, "goroutine 7 [chan receive]:"),
@@ -232,9 +235,9 @@ mod tests {
         assert_eq!(Header(&running).to_string(), "goroutine 7 [running]:");
     }
 
-    /// What Go 1.27 wrote for these.
+    /// The expected texts are the output of Go 1.27.
     #[test]
-    fn labels_are_quoted_as_go_does() {
+    fn labels_in_dumps_are_quoted_as_in_go() {
         for (label, wanted) in [
             ("plain./_9", "plain./_9"),
             ("", ""),

@@ -1,13 +1,13 @@
-//! Ordinary threads that wait for goroutines: a deadlock may be theirs.
+//! Ordinary threads that wait for goroutines: they may be part of a deadlock.
 
 use super::text::Printer;
 use crate::sched::inspector::{Frames, Inspector, WaitingThread, waiting_threads};
 use std::io::{self, Write};
 
-/// Writes each of them as a goroutine is written, behind a blank line.
+/// Writes each of these threads in the format of a goroutine, after a blank line.
 ///
 /// # Errors
-/// `out` refuses.
+/// `out` fails.
 pub(super) fn write_waiting(inspector: &mut Inspector, out: &mut dyn Write) -> io::Result<()> {
     let mut printer = Printer::new();
     let mut frames = Frames::default();
@@ -22,7 +22,8 @@ pub(super) fn write_waiting(inspector: &mut Inspector, out: &mut dyn Write) -> i
     Ok(())
 }
 
-/// The name that the system has for a thread of this process, if it tells.
+/// Returns the name of a thread of this process: `main` for the main thread, `?` if the system does
+/// not provide the name.
 fn name(id: i32) -> String {
     if id.cast_unsigned() == std::process::id() {
         return "main".to_owned();

@@ -1,4 +1,5 @@
-//! The atomics of code that is modelled: std's, or loom's in a model.
+//! The atomics for code that is checked by loom models: std's, or the loom versions in a model
+//! build.
 
 #[cfg(loom)]
 pub(crate) use super::atomic_model::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};

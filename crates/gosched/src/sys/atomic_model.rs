@@ -1,10 +1,10 @@
-//! The twins of std's atomics for models: loom's, with orderings that a model can weaken.
+//! The atomics for models: loom's, with orderings that a model can weaken.
 
 use super::weakness::{self, Weakness};
 use loom::sync::atomic as modelled;
 pub(crate) use loom::sync::atomic::Ordering;
 
-/// `order`, unless the model is to see what happens without it.
+/// Returns `order`, or `Relaxed` if `weakness` is active.
 fn order(order: Ordering, weakness: Weakness) -> Ordering {
     if weakness::is_active(weakness) { Ordering::Relaxed } else { order }
 }
@@ -69,7 +69,7 @@ impl AtomicU32 {
     }
 }
 
-/// A pointer.
+/// Like `std::sync::atomic::AtomicPtr`.
 #[derive(Debug)]
 pub(crate) struct AtomicPtr<T>(modelled::AtomicPtr<T>);
 

@@ -1,19 +1,22 @@
-//! The twin of [`barrier`](gosched_fiber::barrier) for models: no more than membarrier promises.
+//! The loom version of [`barrier`](gosched_fiber::barrier), for models. It guarantees no more than
+//! membarrier does.
 //!
-//! Each thread has a word. A light barrier is one change of the thread's own word, a heavy one is one
-//! change of each: of any two, one comes first, and the second sees what was done before the first.
-//! Two light ones meet nowhere, as in truth; and a heavy one passes on what *it* knew when it began,
-//! not what it learns from one thread to the next, as the kernel interrupts them in any order.
+//! Each thread has a word. A light barrier modifies the thread's own word, and a heavy barrier
+//! modifies the words of all threads. So a light and a heavy barrier meet in one word: one of them
+//! comes first there, and the second sees everything that was done before the first. Two light
+//! barriers do not meet in any word, as in reality. A heavy barrier passes on only what its thread
+//! had seen when the barrier began, not what it learns on the way from one word to the next,
+//! because the kernel interrupts the threads in any order.
 
 use super::weakness::{self, Weakness};
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::atomic::AtomicUsize;
 
-/// As many threads as a model here may have.
+/// The maximum number of threads in a model.
 const THREADS: usize = 4;
 
 struct Words {
-    /// Not modelled: gives each thread its word.
+    /// Index of the word for the next thread. A std atomic, so loom does not model it.
     next: AtomicUsize,
     of_threads: [AtomicU32; THREADS],
 }
@@ -34,7 +37,7 @@ pub(crate) fn light() {
         return;
     }
     let own = OWN.with(|own| *own);
-    // PAIR asymmetric: as the real one.
+    // PAIR asymmetric: same guarantee as the real barrier.
     WORDS.of_threads[own].fetch_add(1, Ordering::AcqRel);
 }
 
@@ -42,11 +45,11 @@ pub(crate) fn heavy() {
     if weakness::is_active(Weakness::Heavy) {
         return;
     }
-    // PAIR asymmetric: as the real one.
+    // PAIR asymmetric: same guarantee as the real barrier.
     fence(Ordering::SeqCst);
     for word in &WORDS.of_threads {
         word.fetch_add(1, Ordering::Relaxed);
     }
-    // PAIR asymmetric: as the real one.
+    // PAIR asymmetric: same guarantee as the real barrier.
     fence(Ordering::SeqCst);
 }

@@ -1,6 +1,6 @@
-//! A value that shares its cache line with no other.
+//! A value that shares its cache line with no other value.
 
-/// Begins a cache line (and the one that the CPU fetches with it).
+/// A value aligned to a pair of cache lines, because the CPU prefetches cache lines in pairs.
 #[repr(align(128))]
 #[derive(Debug)]
 pub(crate) struct CachePadded<T>(T);

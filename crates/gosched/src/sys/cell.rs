@@ -1,4 +1,4 @@
-//! The cells of code that is modelled: std's, or loom's in a model.
+//! The cells for code that is checked by loom models: std's, or the loom versions in a model build.
 
 #[cfg(loom)]
 pub(crate) use super::cell_model::Cell;

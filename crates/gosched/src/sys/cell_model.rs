@@ -1,8 +1,8 @@
-//! The twin of std's cells for models: loom watches who uses them when.
+//! The loom version of std's cells, for models. loom reports conflicting accesses.
 
 use loom::cell::UnsafeCell;
 
-/// As `std::cell::Cell`.
+/// Like `std::cell::Cell`.
 #[derive(Debug)]
 pub(crate) struct Cell<T>(UnsafeCell<T>);
 
@@ -12,7 +12,7 @@ impl<T: Copy> Cell<T> {
     }
 
     pub(crate) fn get(&self) -> T {
-        // SAFETY: loom complains if somebody writes.
+        // SAFETY: loom fails the model if another thread writes at the same time.
         self.0.with(|value| unsafe { *value })
     }
 
@@ -21,7 +21,7 @@ impl<T: Copy> Cell<T> {
     }
 
     pub(crate) fn replace(&self, value: T) -> T {
-        // SAFETY: loom complains if it is not the only access.
+        // SAFETY: loom fails the model if there is another access at the same time.
         self.0.with_mut(|place| unsafe { std::mem::replace(&mut *place, value) })
     }
 }

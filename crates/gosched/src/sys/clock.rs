@@ -1,20 +1,20 @@
-//! The time that timers go by: nanoseconds of the monotonic clock.
+//! The clock of the timers: nanoseconds of the monotonic clock, or virtual time.
 
 use super::cache_padded::CachePadded;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Later than any time.
+/// A time that is later than every other time.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// Where counting began.
+/// The instant from which the nanoseconds are counted.
 static START: OnceLock<Instant> = OnceLock::new();
 
-/// The time, where it is virtual; else 0.
+/// The current virtual time; 0 if time is real.
 static VIRTUAL: AtomicU64 = AtomicU64::new(0);
 
-/// From here on time goes by only where [`advance_to`] says so.
+/// Makes time virtual. From this call on, time passes only by [`advance_to`].
 pub(crate) fn make_virtual() {
     VIRTUAL.store(now(), Ordering::Relaxed);
 }
@@ -24,12 +24,12 @@ pub(crate) fn is_virtual() -> bool {
     VIRTUAL.load(Ordering::Relaxed) != 0
 }
 
-/// It is later now. Where time is virtual; by one at a time.
+/// Advances the virtual clock to `time`. Time must be virtual. Single writer.
 pub(crate) fn advance_to(time: u64) {
     VIRTUAL.fetch_max(time, Ordering::Relaxed);
 }
 
-/// Nanoseconds since some moment; never 0.
+/// Returns the current time in nanoseconds since an arbitrary moment; never 0.
 #[inline]
 pub(crate) fn now() -> u64 {
     let time = VIRTUAL.load(Ordering::Relaxed);
@@ -39,7 +39,7 @@ pub(crate) fn now() -> u64 {
     real_now()
 }
 
-/// As [`now`], also where time is virtual.
+/// Like [`now`], but returns the real time even if time is virtual.
 /// Go: nanotime.
 #[inline]
 pub(crate) fn real_now() -> u64 {
@@ -47,16 +47,18 @@ pub(crate) fn real_now() -> u64 {
     nanos(start.elapsed()) + 1
 }
 
-/// What [`real_now`] said last to whoever looks at it often: sysmon.
+/// A recent value of [`real_now`]. Written by sysmon, and by an M that wakes sysmon.
 static COARSE_NOW: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(1));
 
-/// As [`real_now`], some milliseconds ago. While goroutines run, that is: else it stands still.
+/// Returns a value of [`real_now`] that is a few milliseconds old. The value may be older while no
+/// goroutine runs, because sysmon sleeps then.
 #[inline]
 pub(crate) fn coarse_now() -> u64 {
     COARSE_NOW.load(Ordering::Relaxed)
 }
 
-/// It is `now`. Everybody reads it: it is not written without need.
+/// Sets the value of [`coarse_now`]. Writes at most once per millisecond, because all Ms read that
+/// cache line.
 pub(crate) fn update_coarse_now(now: u64) {
     const UPDATE_INTERVAL_NANOS: u64 = 1_000_000;
     if now.saturating_sub(coarse_now()) >= UPDATE_INTERVAL_NANOS {
@@ -64,26 +66,26 @@ pub(crate) fn update_coarse_now(now: u64) {
     }
 }
 
-/// How long the threads of the process have run, in nanoseconds.
+/// Returns the CPU time that all threads of the process have used, in nanoseconds.
 pub(crate) fn process_cpu_time() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes a `timespec`.
+    // SAFETY: `time` is valid for writes.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The instant of a time.
+/// Converts a time to an [`Instant`].
 pub(crate) fn instant(time: u64) -> Instant {
     let start = *START.get_or_init(Instant::now);
     start.checked_add(Duration::from_nanos(time.saturating_sub(1))).unwrap_or(start)
 }
 
-/// The time in `duration` from now; what is too far away is never.
+/// Returns the time `duration` from now. The result is always earlier than [`NEVER`].
 pub(crate) fn after(duration: Duration) -> u64 {
     now().saturating_add(nanos(duration)).min(NEVER - 1)
 }
 
-/// A duration in nanoseconds; what is too long is very long.
+/// Converts a duration to nanoseconds. A duration that does not fit becomes `u64::MAX / 2`.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2)
 }
@@ -93,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_goes_on_and_does_not_overflow() {
+    fn time_advances_and_does_not_overflow() {
         let before = now();
         assert!(before > 0 && after(Duration::ZERO) >= before);
         assert!(after(Duration::from_secs(1)) >= before + 1_000_000_000);

@@ -1,103 +1,109 @@
-//! How many Ps to start with: as many as there are CPUs this process can keep busy.
+//! The number of Ps to start with: as many as there are CPUs that this process can keep busy.
 //!
-//! `GOMAXPROCS` in the environment decides if it is a positive number. Otherwise it is the smaller
-//! of two, as in Go since 1.25: the CPUs in the affinity mask, and the cgroup's CPU bandwidth, its
-//! quota divided by its period. More Ps than bandwidth would use up the quota early in each period
-//! and then all stand still, the ones that hold locks too.
+//! `GOMAXPROCS` in the environment decides if it is a positive number. Otherwise the number is the
+//! smaller of two limits, as in Go since 1.25: the CPUs in the affinity mask, and the cgroup's CPU
+//! bandwidth, which is its quota divided by its period. With more Ps than bandwidth, the process
+//! would use up its quota early in each period, and the kernel would then stop all its threads,
+//! including those that hold locks.
 //!
-//! Go asks only the process's own cgroup. The kernel throttles by the tightest limit on the way up,
-//! so here every ancestor that a mount shows counts.
+//! Go reads only the process's own cgroup. The kernel throttles by the tightest limit on the path
+//! to the root, so this module considers every ancestor that a mount shows.
 //!
-//! Nothing in this file fails: what cannot be read or understood is no limit.
+//! Nothing in this file fails: a file that cannot be read or parsed imposes no limit.
 
+use gosched_fiber::base::environment;
 use libc::c_ulong;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::{env, fs, io};
+use std::{fs, io};
 
-/// A cgroup never makes it fewer Ps than this: Go's floor. With a single P, one goroutine that
-/// computes holds up all others.
+/// The minimum number of Ps under a cgroup limit, as in Go, unless the process has fewer CPUs. With
+/// a single P, one goroutine that computes would hold up all others.
 const CGROUP_MIN_PROCS: usize = 2;
 
-/// Bits of the first affinity mask: `CPU_SETSIZE`, which nearly every kernel fits.
+/// Size of the first affinity mask in bits: `CPU_SETSIZE`, which is enough for nearly every kernel.
 const FIRST_MASK_BITS: usize = 1024;
 
-/// No kernel has more CPUs; a system that refuses a mask of this size refuses all.
+/// Size of the largest affinity mask in bits. No kernel supports more CPUs, so a system that
+/// refuses this size refuses every size.
 const LAST_MASK_BITS: usize = 1 << 20;
 
-/// The program or its environment has chosen a number of Ps: limits do not count any more.
+/// Whether the program or its environment has chosen the number of Ps. If so, the limits do not
+/// apply.
 static FIXED: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn is_procs_fixed() -> bool {
     FIXED.load(Ordering::Relaxed)
 }
 
-/// From here on it [`is_procs_fixed`].
+/// Records that the number of Ps was chosen: [`is_procs_fixed`] returns `true` from then on.
 pub(crate) fn fix_procs() {
     FIXED.store(true, Ordering::Relaxed);
 }
 
-/// How many CPUs the process may run on: its affinity mask when first asked. At least 1.
+/// Returns the number of CPUs in the affinity mask, as read by the first call. At least 1.
 pub(crate) fn num_cpu() -> usize {
     static CPUS: OnceLock<usize> = OnceLock::new();
     *CPUS.get_or_init(|| cpus_in_mask(affinity).unwrap_or(1).max(1))
 }
 
-/// The number of Ps to start with. Environment and files are read at each call.
+/// Returns the number of Ps to start with, and calls [`fix_procs`] if `GOMAXPROCS` sets it. Reads
+/// the environment and the files at each call.
 pub(crate) fn initial_procs() -> usize {
-    let asked = env::var_os("GOMAXPROCS").and_then(|text| asked_procs(&text));
+    let asked = environment::PROCS.read().and_then(|text| asked_procs(&text));
     if asked.is_some() {
         fix_procs();
     }
     asked.unwrap_or_else(limited_procs)
 }
 
-/// The number of Ps by the limits alone. Files are read at each call, the environment is not: a goroutine may hold its
-/// lock.
+/// Returns the number of Ps that the limits allow, without `GOMAXPROCS`. Reads the files at each
+/// call. Does not read the environment, because a goroutine may hold its lock.
 /// Go: defaultGOMAXPROCS.
 pub(crate) fn limited_procs() -> usize {
     let cpus = cpus_in_mask(affinity).unwrap_or(1).max(1);
     default_procs(cpus, cgroup_limit(Path::new("/")))
 }
 
-/// The tightest CPU limit of this process's cgroup and of its ancestors, in CPUs, rounded up. The
-/// files of the system are looked up below `root`.
+/// Returns the tightest CPU limit of this process's cgroup and its ancestors, in CPUs, rounded up.
+/// Returns `None` if there is no limit. The system's files are read below the folder `root`.
 ///
-/// Rounding comes before comparing: the smallest of the rounded limits is the smallest rounded.
+/// Each limit is rounded before the comparison. The result is the same as rounding the smallest
+/// limit.
 pub(crate) fn cgroup_limit(root: &Path) -> Option<usize> {
     let memberships = fs::read(root.join("proc/self/cgroup")).ok()?;
     let own = Cgroup::of_process(&memberships)?;
     let mounts = fs::read(root.join("proc/self/mountinfo")).ok()?;
-    // All mounts: one may show ancestors that another hides.
+    // All mounts are read: one mount may show ancestors that another hides.
     lines(&mounts)
         .filter_map(|line| Mount::of_cpu_controller(line, own.version))
         .filter_map(|mount| mount.tightest_limit(root, &own))
         .min()
 }
 
-/// What `GOMAXPROCS` asks for. Like Go, this takes decimal numbers from 1 to `i32::MAX` without
-/// blanks, and ignores the rest.
+/// Returns the number in `GOMAXPROCS`. Like Go, accepts decimal numbers from 1 to `i32::MAX`
+/// without blanks, and ignores everything else.
 fn asked_procs(text: &OsStr) -> Option<usize> {
     let number: i32 = text.to_str()?.parse().ok()?;
     usize::try_from(number).ok().filter(|&procs| procs > 0)
 }
 
-/// The number of Ps when nobody asked for one.
+/// Returns the number of Ps if `GOMAXPROCS` does not set it.
 fn default_procs(cpus: usize, limit: Option<usize>) -> usize {
     limit.map_or(cpus, |limit| limit.max(CGROUP_MIN_PROCS).min(cpus))
 }
 
-/// The bits in the first mask that is large enough for `ask`.
+/// Returns the number of bits set in the first mask that is large enough for `ask`.
 fn cpus_in_mask(ask: impl Fn(&mut [c_ulong]) -> io::Result<()>) -> Option<usize> {
     let mut bits = FIRST_MASK_BITS;
     while bits <= LAST_MASK_BITS {
         let mut mask = vec![0; bits / c_ulong::BITS as usize];
         match ask(&mut mask) {
             Ok(()) => return Some(mask.iter().map(|word| word.count_ones() as usize).sum()),
-            // The kernel's way to say that it has more CPUs than the mask has bits.
+            // The kernel supports more CPUs than the mask has bits.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => bits *= 2,
             Err(_) => return None,
         }
@@ -105,18 +111,18 @@ fn cpus_in_mask(ask: impl Fn(&mut [c_ulong]) -> io::Result<()>) -> Option<usize>
     None
 }
 
-/// Fills `mask`, which is all zero, with the CPUs that the calling thread may run on.
+/// Sets the bits of the CPUs that the calling thread may run on. `mask` must be all zero.
 fn affinity(mask: &mut [c_ulong]) -> io::Result<()> {
     let bytes = size_of_val(mask);
-    // SAFETY: `mask` has `bytes` writable bytes, aligned as a `cpu_set_t`, which is made of the
-    // same words.
+    // SAFETY: `mask` has `bytes` writable bytes and the alignment of a `cpu_set_t`, which consists
+    // of the same words.
     match unsafe { libc::sched_getaffinity(0, bytes, mask.as_mut_ptr().cast()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Which of the two file layouts the CPU controller has.
+/// The file layout of the CPU controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     /// `cpu.cfs_quota_us` and `cpu.cfs_period_us`.
@@ -129,15 +135,15 @@ enum Version {
 #[derive(Debug, PartialEq, Eq)]
 struct Cgroup<'a> {
     version: Version,
-    /// From the root of the process's cgroup namespace, so `/` in most containers.
+    /// Path from the root of the process's cgroup namespace; `/` in most containers.
     path: &'a Path,
 }
 
 impl Cgroup<'_> {
-    /// Reads `/proc/self/cgroup`: lines of `hierarchy:controllers:path`.
+    /// Parses `/proc/self/cgroup`: lines of `hierarchy:controllers:path`.
     ///
-    /// A controller is in one hierarchy at a time: if a v1 line has `cpu`, the v2 line (hierarchy
-    /// 0, no controllers) says nothing about CPUs.
+    /// A controller belongs to one hierarchy at a time. If a v1 line lists `cpu`, the v2 line
+    /// (hierarchy 0, no controllers) does not apply to CPUs.
     fn of_process(memberships: &[u8]) -> Option<Cgroup<'_>> {
         let mut v2 = None;
         for line in lines(memberships) {
@@ -154,22 +160,23 @@ impl Cgroup<'_> {
     }
 }
 
-/// A place where a part of the cgroup tree is mounted.
+/// A mount of the cgroup tree or a part of it.
 #[derive(Debug, PartialEq, Eq)]
 struct Mount {
-    /// The cgroup that stands at `point`: not `/` where a container sees a part of the tree.
+    /// The cgroup that is visible at `point`. Not `/` if a container sees only a part of the tree.
     root: PathBuf,
     point: PathBuf,
 }
 
 impl Mount {
-    /// Reads a line of `/proc/self/mountinfo`, if it is a mount of the CPU controller:
+    /// Parses a line of `/proc/self/mountinfo`. Returns `None` if the line is not a mount of the
+    /// CPU controller.
     ///
     /// ```text
     /// 36 35 98:0 /root /mount/point rw,noatime master:1 - cgroup source rw,cpu,cpuacct
     /// ```
     ///
-    /// Any number of optional fields, here one, ends with the lone dash.
+    /// Any number of optional fields, here `master:1`, precedes the lone dash.
     fn of_cpu_controller(line: &[u8], version: Version) -> Option<Mount> {
         let mut fields = line.split(|&byte| byte == b' ');
         let root = fields.nth(3)?;
@@ -183,10 +190,12 @@ impl Mount {
         has_controller.then(|| Mount { root: unescape(root), point: unescape(point) })
     }
 
-    /// The tightest limit between `own` and the top of this mount; none if `own` is not below it.
+    /// Returns the tightest limit between `own` and the top of this mount. Returns `None` if there
+    /// is no limit, or if `own` is not below this mount.
     fn tightest_limit(&self, root: &Path, own: &Cgroup<'_>) -> Option<usize> {
         let below = own.path.strip_prefix(&self.root).ok()?;
-        // A process outside of its own cgroup namespace is at `/../name`: not below this mount.
+        // A process outside of its own cgroup namespace has the path `/../name`, which is not below
+        // this mount.
         if below.components().any(|component| component == Component::ParentDir) {
             return None;
         }
@@ -200,8 +209,8 @@ impl Mount {
     }
 }
 
-/// The limit of one cgroup. It has no files if it is the root, or if its parent does not hand the
-/// controller down.
+/// Returns the limit of one cgroup. The root cgroup has no such files, nor has a cgroup whose
+/// parent does not enable the controller for its children.
 fn limit_in(directory: &Path, version: Version) -> Option<usize> {
     let read = |name| fs::read_to_string(directory.join(name)).ok();
     match version {
@@ -210,12 +219,13 @@ fn limit_in(directory: &Path, version: Version) -> Option<usize> {
     }
 }
 
-/// A quota of -1 is no limit.
+/// Computes the limit from the v1 files. A quota of -1 means no limit.
 fn v1_limit(quota: &str, period: &str) -> Option<usize> {
     whole_cpus(quota.trim().parse().ok()?, period.trim().parse().ok()?)
 }
 
-/// `150000 100000`, quota and period; a quota of `max` is no limit.
+/// Parses `cpu.max`, which holds quota and period, for example `150000 100000`. A quota of `max`
+/// means no limit.
 fn v2_limit(text: &str) -> Option<usize> {
     let (quota, period) = text.trim().split_once(' ')?;
     whole_cpus(quota.parse().ok()?, period.parse().ok()?)
@@ -229,12 +239,13 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n')
 }
 
-/// Whether a list like `rw,cpu,cpuacct` has `cpu` in it.
+/// Returns whether a list like `rw,cpu,cpuacct` contains `cpu`.
 fn has_cpu(list: &[u8]) -> bool {
     list.split(|&byte| byte == b',').any(|item| item == b"cpu")
 }
 
-/// A path as `mountinfo` writes it: blanks and backslashes are `\` and three octal digits.
+/// Decodes a path in `mountinfo`, where blanks and backslashes are written as `\` and three octal
+/// digits.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -256,11 +267,11 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// The limit on a system that has these files.
+    /// Returns the limit on a system that has these files.
     fn limit_with(files: &[(&str, &str)]) -> Option<usize> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let (process, next) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let root = env::temp_dir().join(format!("gosched-cpu-limit-{process}-{next}"));
+        let root = std::env::temp_dir().join(format!("gosched-cpu-limit-{process}-{next}"));
         for (path, text) in files {
             let path = root.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -286,7 +297,7 @@ mod tests {
     const V1_PERIOD: &str = "cg/cpu/a/cpu.cfs_period_us";
 
     #[test]
-    fn a_v2_limit_is_the_tightest_on_the_way_up() {
+    fn a_v2_limit_is_the_tightest_of_the_cgroup_and_its_ancestors() {
         let own = "0::/a/b\n";
         let at_b = |text| [("cg/a/b/cpu.max", text)];
         check("none", own, V2, &at_b("max 100000\n"), None);
@@ -344,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_garbage_is_no_limit() {
+    fn missing_or_malformed_files_mean_no_limit() {
         assert_eq!(limit_with(&[]), None);
         assert_eq!(limit_with(&[("proc/self/cgroup", "0::/a\n")]), None);
         let files = [("cg/a/cpu.max", "300000 100000\n")];
@@ -376,14 +387,14 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_gives_two_ps_at_least_but_never_more_than_cpus() {
+    fn a_limit_gives_at_least_two_ps_but_never_more_ps_than_cpus() {
         let limits = [None, Some(0), Some(1), Some(3), Some(usize::MAX)];
         assert_eq!(limits.map(|limit| default_procs(8, limit)), [8, 2, 2, 3, 8]);
         assert_eq!(limits.map(|limit| default_procs(1, limit)), [1; 5]);
     }
 
     #[test]
-    fn the_environment_counts_if_it_is_a_positive_number() {
+    fn gomaxprocs_counts_only_if_it_is_a_positive_number() {
         for (text, procs) in [("1", 1), ("64", 64), ("+3", 3), ("007", 7)] {
             assert_eq!(asked_procs(OsStr::new(text)), Some(procs), "{text:?}");
         }
@@ -394,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mask_grows_until_the_kernel_takes_it() {
+    fn the_affinity_mask_grows_until_the_kernel_accepts_it() {
         let refuse = |errno| Err(io::Error::from_raw_os_error(errno));
         let kernel_of_8192 = |mask: &mut [c_ulong]| {
             mask[..16].fill(1 << 5);
@@ -409,11 +420,11 @@ mod tests {
     fn a_thread_bound_to_one_cpu_counts_one() {
         let counted = std::thread::spawn(|| {
             let mut mask = [0 as c_ulong; 1 << 12];
-            // SAFETY: it takes nothing.
+            // SAFETY: `sched_getcpu` has no precondition.
             let cpu = unsafe { libc::sched_getcpu() } as usize;
             mask[cpu / c_ulong::BITS as usize] = 1 << (cpu % c_ulong::BITS as usize);
             let bytes = size_of_val(&mask);
-            // SAFETY: `mask` has that many bytes.
+            // SAFETY: `mask` has `bytes` bytes.
             assert_eq!(unsafe { libc::sched_setaffinity(0, bytes, mask.as_ptr().cast()) }, 0);
             cpus_in_mask(affinity)
         });

@@ -1,9 +1,10 @@
-//! What the runtime says on standard error: warnings, and the end of the process when a rule of ours was broken.
+//! Messages of the runtime on standard error: warnings, and fatal errors, which end the process if
+//! an invariant of the runtime is broken.
 
 #[cfg(ported)]
 pub(crate) use gosched_fiber::fatal::{Stderr, set_dump};
 
-/// `fatal!("…", …)`: see [`gosched_fiber::fatal::throw`].
+/// Ends the process with a message, `fatal!("…", …)`: see [`gosched_fiber::fatal::throw`].
 macro_rules! fatal {
     ($($message:tt)*) => {
         gosched_fiber::fatal::throw(format_args!($($message)*))
@@ -11,7 +12,7 @@ macro_rules! fatal {
 }
 pub(crate) use fatal;
 
-/// `warning!("…", …)`: see [`gosched_fiber::fatal::warn`].
+/// Prints a warning, `warning!("…", …)`: see [`gosched_fiber::fatal::warn`].
 macro_rules! warning {
     ($($message:tt)*) => {
         gosched_fiber::fatal::warn(format_args!($($message)*))

@@ -1,17 +1,20 @@
-//! Whether this process was forked from one that had the runtime, and so has none.
+//! Detects a forked child: a process that was forked from a process with the runtime has no runtime
+//! itself, because only the forking thread exists in it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) static CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process was forked from one that had the runtime.
+/// Returns whether this process was forked from a process that had the runtime.
 #[inline]
 pub(crate) fn is_child() -> bool {
     CHILD.load(Ordering::Relaxed)
 }
 
+/// Checks that this process is not a forked child, where `what` is not supported.
+///
 /// # Panics
-/// This is a forked child: `what` cannot be done.
+/// This process is a forked child. Call `exec` or exit, or fork before the runtime starts.
 #[track_caller]
 #[inline]
 pub(crate) fn refuse_in_child(what: &str) {

@@ -1,9 +1,10 @@
-//! The twin of [`futex`](gosched_fiber::futex) for models: look and sleep are one step by a lock.
+//! The loom version of [`futex`](gosched_fiber::futex), for models. A lock makes checking the word
+//! and falling asleep one step.
 
 use super::weakness::{self, Weakness};
 use loom::sync::{Condvar, Mutex};
 
-/// Where threads sleep on one word.
+/// The queue of threads that sleep on one word.
 #[derive(Debug)]
 pub(crate) struct Futex {
     lock: Mutex<()>,
@@ -15,7 +16,7 @@ impl Futex {
         Futex { lock: Mutex::new(()), called: Condvar::new() }
     }
 
-    /// Sleeps if `is_as_expected` says so. Time does not pass in a model.
+    /// Sleeps if `is_as_expected` returns true. There is no timeout: time does not pass in a model.
     pub(crate) fn wait(&self, is_as_expected: impl Fn() -> bool) {
         if weakness::is_active(Weakness::Futex) {
             if is_as_expected() {
@@ -29,7 +30,7 @@ impl Futex {
         }
     }
 
-    /// Wakes one sleeper, if there is one.
+    /// Wakes one sleeping thread, if there is one.
     pub(crate) fn wake(&self) {
         drop(self.lock.lock().unwrap());
         self.called.notify_one();

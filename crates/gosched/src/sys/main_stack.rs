@@ -1,6 +1,7 @@
-//! How large the stack of the process's main thread may grow.
+//! The maximum size of the main thread's stack.
 
-/// The limit where there is one, 8 MiB where there is none or it cannot be told.
+/// Returns the system's limit in bytes, adjusted to at least 1 MiB and at most [`MAX_BYTES`].
+/// Returns 8 MiB if the limit cannot be read.
 pub(crate) fn bytes() -> usize {
     const DEFAULT_BYTES: usize = 8 << 20;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -11,5 +12,5 @@ pub(crate) fn bytes() -> usize {
     usize::try_from(limit.rlim_cur).unwrap_or(DEFAULT_BYTES).clamp(1 << 20, 1 << 30).min(MAX_BYTES)
 }
 
-/// No limit at all is no reason to reserve that much.
+/// Upper bound of [`bytes`], so that an unlimited stack does not reserve too much address space.
 const MAX_BYTES: usize = 64 << 20;

@@ -1,4 +1,4 @@
-//! How many memory mappings the process has, and may have.
+//! The number of memory mappings of the process, and the system's limit for that number.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,7 +11,8 @@ pub(crate) struct Mappings {
     pub(crate) limit: usize,
 }
 
-/// Counts them: some 30 ms where there are 65530. `None` where the system does not tell.
+/// Counts the mappings, which takes about 30 ms if there are 65530. Returns `None` if the system
+/// does not provide the numbers.
 pub(crate) fn count() -> Option<Mappings> {
     let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok()?;
     let limit = limit.trim().parse().ok()?;
@@ -29,10 +30,10 @@ pub(crate) fn count() -> Option<Mappings> {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     #[test]
-    fn pages_of_different_rights_are_counted() {
+    fn pages_with_different_permissions_are_counted_as_separate_mappings() {
         const PAGES: usize = 2000;
         let before = super::count().unwrap();
-        // SAFETY: new memory, wherever the system likes.
+        // SAFETY: maps new memory at an address that the system chooses.
         let start = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             libc::mmap(std::ptr::null_mut(), PAGES * 4096, libc::PROT_NONE, flags, -1, 0)
@@ -40,13 +41,13 @@ mod tests {
         assert_ne!(start, libc::MAP_FAILED);
         for page in (0..PAGES).step_by(2) {
             let page = start.wrapping_byte_add(page * 4096);
-            // SAFETY: a page of the memory above.
+            // SAFETY: a page of the memory mapped above.
             assert_eq!(unsafe { libc::mprotect(page, 4096, libc::PROT_READ) }, 0);
         }
         let after = super::count().unwrap();
-        // SAFETY: mapped above, and used by nothing.
+        // SAFETY: the memory was mapped above, and nothing refers to it.
         unsafe { libc::munmap(start, PAGES * 4096) };
-        // Other tests map and unmap too, but not so much.
+        // Other tests map and unmap memory too, but far less.
         assert!(after.used > before.used + PAGES / 2, "{before:?}, {after:?}");
         assert!(after.limit >= after.used, "{after:?}");
     }

@@ -1,4 +1,5 @@
-//! What we ask of the system: futexes, barriers, random numbers, CPUs, and the std-or-loom switch.
+//! The interface to the operating system: futexes, barriers, clocks, descriptors, signals, CPUs.
+//! Also selects between std's types and their loom versions.
 
 pub(crate) mod atomic;
 
@@ -32,7 +33,6 @@ pub(crate) mod fatal;
 #[cfg(not(loom))]
 pub(crate) mod forked;
 #[cfg(not(loom))]
-pub(crate) mod godebug;
 #[cfg(not(loom))]
 pub(crate) mod main_stack;
 #[cfg(not(loom))]

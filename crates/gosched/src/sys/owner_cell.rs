@@ -1,13 +1,13 @@
-//! A value in shared memory that has one owner at a time, and no lock: ownership goes from hand to
-//! hand by other means (a queue, a switch, a state).
+//! A value in shared memory that has one owner at a time, and no lock. Ownership is passed on by
+//! other means: a queue, a context switch, a state.
 
 use std::cell::UnsafeCell;
 
-/// See the top of this file.
+/// A cell that only the current owner accesses.
 pub(crate) struct OwnerCell<T>(UnsafeCell<T>);
 
-// SAFETY: only the owner touches the value, and ownership is handed on in order: promised by
-// whoever calls `get`.
+// SAFETY: only the owner accesses the value, and each transfer of ownership orders the accesses of
+// the old owner before those of the new one. The callers of `get` promise both.
 unsafe impl<T: Send> Sync for OwnerCell<T> {}
 
 impl<T> OwnerCell<T> {
@@ -15,6 +15,8 @@ impl<T> OwnerCell<T> {
         OwnerCell(UnsafeCell::new(value))
     }
 
+    /// Returns a mutable reference to the value.
+    ///
     /// # Safety
     /// - **owner**: the caller owns the value now, and no other reference to it is in use.
     #[expect(clippy::mut_from_ref, reason = "the caller is the owner: it promises so")]
@@ -23,7 +25,7 @@ impl<T> OwnerCell<T> {
         unsafe { &mut *self.0.get() }
     }
 
-    /// Where the value is.
+    /// Returns a pointer to the value.
     pub(crate) fn as_ptr(&self) -> *mut T {
         self.0.get()
     }

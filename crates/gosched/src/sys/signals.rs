@@ -1,11 +1,12 @@
-//! Signals that programs ask for: caught, noted, and told to whoever waits for them.
+//! Catches the signals that the program subscribes to, and returns them to the thread in [`wait`].
 //!
-//! The handler only notes the signal in a word and rings a bell, if it was not noted before: equal ones merge
-//! until somebody has looked, as the system merges them itself. All signals are blocked while it runs, so it
-//! is not interrupted to move the goroutine below it.
+//! The handler sets the signal's bit in a word. If the bit was not set before, the handler also
+//! signals an eventfd. Equal signals merge until the waiting thread takes them, as they merge in
+//! the kernel. All signals are blocked while the handler runs, so the goroutine below it cannot be
+//! preempted and moved to another thread.
 //!
-//! Handler: 1. notes the signal; 2. rings. Who waits: 1. is rung for, and takes the ringing back; 2. takes what
-//! is noted. So what is noted is seen, now or at the next ringing.
+//! Handler: 1. sets the bit; 2. signals the eventfd. Waiting thread: 1. waits for the eventfd and
+//! drains it; 2. takes all bits. So every bit is taken, in this round or in the next.
 
 use super::poller::{checked, drain_eventfd, new_eventfd, poll_for, signal_eventfd};
 use std::io;
@@ -15,35 +16,36 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Signals are numbered from 1 to this.
+/// The highest signal number. Signals are numbered from 1.
 pub(crate) const MAX_SIGNAL: i32 = 64;
 
-/// What was noted: signal `n` is bit `n - 1`.
+/// The signals that were caught and not yet taken by [`wait`]. Signal `n` is bit `n - 1`.
 static PENDING_SIGNALS: AtomicU64 = AtomicU64::new(0);
 
+/// Eventfd that wakes the thread in [`wait`].
 static WAKE_FD: OnceLock<OwnedFd> = OnceLock::new();
 
-/// What was done with a signal before it was caught.
+/// The action of a signal before it was caught.
 pub(crate) struct PreviousAction(libc::sigaction);
 
-// SAFETY: the addresses in it are those of handlers, which are anybody's.
+// SAFETY: the pointers are addresses of signal handlers, which belong to no thread.
 unsafe impl Send for PreviousAction {}
 
-/// The bit of a signal.
+/// Returns the bit of a signal.
 pub(crate) fn bit(signal: i32) -> u64 {
     debug_assert!((1..=MAX_SIGNAL).contains(&signal));
     1 << (signal - 1)
 }
 
-/// The signals whose bits these are.
+/// Returns the signals whose bits are set in `bits`.
 pub(crate) fn signals_in_mask(bits: u64) -> impl Iterator<Item = i32> {
     (1..=MAX_SIGNAL).filter(move |&signal| bits & bit(signal) != 0)
 }
 
-/// Makes the bell: before anything is caught.
+/// Creates the eventfd. Must be called before the first [`catch`].
 ///
 /// # Errors
-/// The system refuses a descriptor.
+/// The system refuses to create a descriptor.
 pub(crate) fn create_wake_fd() -> io::Result<()> {
     if WAKE_FD.get().is_none() {
         let _ = WAKE_FD.set(new_eventfd()?);
@@ -51,22 +53,22 @@ pub(crate) fn create_wake_fd() -> io::Result<()> {
     Ok(())
 }
 
-/// Notes the signal from here on, whenever it comes.
+/// Installs the handler for the signal. Returns the action that it replaces.
 /// Go: signal_enable.
 ///
 /// # Errors
-/// It cannot be caught.
+/// The signal cannot be caught.
 pub(crate) fn catch(signal: i32) -> io::Result<PreviousAction> {
-    // SAFETY: no handler, no flags, an empty mask: all of them zeros.
+    // SAFETY: all zeros is a valid `sigaction`: no handler, no flags, an empty mask.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = on_signal as extern "C" fn(i32) as usize;
     action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
-    // SAFETY: a mask of our own.
+    // SAFETY: the mask is part of a local value.
     unsafe { libc::sigfillset(&raw mut action.sa_mask) };
     exchange(signal, Some(&action)).map(PreviousAction)
 }
 
-/// What was done with it before is done again, unless somebody else has changed that meanwhile.
+/// Reinstalls the previous action of the signal, unless another handler was installed meanwhile.
 /// Go: signal_disable.
 pub(crate) fn restore(signal: i32, before: &PreviousAction) {
     if exchange(signal, None).is_ok_and(|now| is_ours(&now)) {
@@ -78,57 +80,61 @@ fn is_ours(action: &libc::sigaction) -> bool {
     action.sa_sigaction == on_signal as extern "C" fn(i32) as usize
 }
 
-/// What is done with a signal; something else from here on, if that is said.
+/// Returns the action of a signal. Installs `new` in its place if it is `Some`.
 fn exchange(signal: i32, new: Option<&libc::sigaction>) -> io::Result<libc::sigaction> {
     let mut old = MaybeUninit::<libc::sigaction>::uninit();
     let new = new.map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: null or an action whose handler may be called anywhere; room for another.
+    // SAFETY: `new` is null or an action whose handler may run on any thread at any time; `old` has
+    // room for an action.
     checked(unsafe { libc::sigaction(signal, new, old.as_mut_ptr()) })?;
-    // SAFETY: the call has filled it.
+    // SAFETY: the call has filled `old`.
     Ok(unsafe { old.assume_init() })
 }
 
-/// The handler of a signal, `SIG_DFL` or `SIG_IGN`. `None`: there is no such signal.
+/// Returns the handler of a signal, `SIG_DFL` or `SIG_IGN`. Returns `None` if there is no such
+/// signal.
 pub(crate) fn disposition(signal: i32) -> Option<libc::sighandler_t> {
     exchange(signal, None).ok().map(|now| now.sa_sigaction)
 }
 
-/// Whether a signal is ignored.
+/// Returns whether a signal is ignored.
 pub(crate) fn is_ignored(signal: i32) -> bool {
     disposition(signal) == Some(libc::SIG_IGN)
 }
 
+/// The signal handler: sets the bit of the signal, and wakes the thread in [`wait`].
 /// Go: sigsend.
 extern "C" fn on_signal(signal: i32) {
-    // SAFETY: the caller's own.
+    // SAFETY: errno of the calling thread.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: the caller's own.
+    // SAFETY: errno of the calling thread.
     let saved = unsafe { *errno };
-    // PAIR signal-noted: noted before it is rung.
+    // PAIR signal-noted: the bit is set before the eventfd is signalled.
     let before = PENDING_SIGNALS.fetch_or(bit(signal), Ordering::AcqRel);
     if before & bit(signal) == 0
         && let Some(wake_fd) = WAKE_FD.get()
     {
         signal_eventfd(wake_fd);
     }
-    // SAFETY: the caller's own.
+    // SAFETY: errno of the calling thread.
     unsafe { *errno = saved };
 }
 
-/// Lets whoever waits come back.
+/// Makes [`wait`] return even if no signal was caught.
 pub(crate) fn interrupt_wait() {
     if let Some(wake_fd) = WAKE_FD.get() {
         signal_eventfd(wake_fd);
     }
 }
 
-/// Blocks until something was noted, or somebody disturbs: what was noted.
+/// Blocks until a signal is caught or [`interrupt_wait`] is called. Takes and returns the bits of
+/// the caught signals. May return 0.
 /// Go: signal_recv.
 pub(crate) fn wait() -> u64 {
     let Some(wake_fd) = WAKE_FD.get() else { return 0 };
     let fd = std::os::fd::AsRawFd::as_raw_fd(wake_fd);
     poll_for(&mut [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }], None);
     drain_eventfd(wake_fd);
-    // PAIR signal-noted: what was noted before it was rung for is seen.
+    // PAIR signal-noted: sees every bit that was set before the eventfd was signalled.
     PENDING_SIGNALS.swap(0, Ordering::AcqRel)
 }

@@ -1,10 +1,10 @@
-//! A word that one thread sleeps on and others change: see [`futex`].
+//! A word that one thread sleeps on and other threads change: see [`futex`].
 
 use gosched_fiber::futex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// See the top of this file. A model has a twin of it.
+/// See the top of this file. Models use the version in `sleep_word_model.rs`.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct SleepWord(AtomicU32);
@@ -15,21 +15,23 @@ impl SleepWord {
     }
 
     pub(crate) fn get(&self) -> u32 {
-        // PAIR sleep-word: sees what was done before it was set.
+        // PAIR sleep-word: sees all writes before the `set`.
         self.0.load(Ordering::Acquire)
     }
 
     pub(crate) fn set(&self, value: u32) {
-        // PAIR sleep-word: publishes what was done before.
+        // PAIR sleep-word: publishes all earlier writes.
         self.0.store(value, Ordering::Release);
     }
 
-    /// Sleeps while the word is `value`; may return for no reason. False if `timeout` is over.
+    /// Sleeps while the word is `value`. May return spuriously. Returns `false` if the wait timed
+    /// out.
     pub(crate) fn wait(&self, value: u32, timeout: Option<Duration>) -> bool {
         futex::wait(&self.0, value, timeout)
     }
 
-    /// Wakes the sleeper, if there is one. (It may be gone: words are never freed.)
+    /// Wakes the thread that sleeps on the word, if there is one. May be called after that thread
+    /// has ended: words are never freed.
     pub(crate) fn wake(&self) {
         futex::wake(&self.0, 1);
     }

@@ -1,10 +1,10 @@
-//! The twin of [`SleepWord`] for models.
+//! The loom version of [`SleepWord`], for models.
 
 use super::atomic::{AtomicU32, Ordering};
 use super::futex_model::Futex;
 use std::time::Duration;
 
-/// See the top of this file.
+/// A word that one thread sleeps on and other threads change.
 #[derive(Debug)]
 pub(crate) struct SleepWord {
     word: AtomicU32,
@@ -17,16 +17,16 @@ impl SleepWord {
     }
 
     pub(crate) fn get(&self) -> u32 {
-        // PAIR sleep-word: as the real one.
+        // PAIR sleep-word: same ordering as in `sleep_word.rs`.
         self.word.load(Ordering::Acquire)
     }
 
     pub(crate) fn set(&self, value: u32) {
-        // PAIR sleep-word: as the real one.
+        // PAIR sleep-word: same ordering as in `sleep_word.rs`.
         self.word.store(value, Ordering::Release);
     }
 
-    /// Time does not pass in a model.
+    /// Sleeps while the word is `value`. Ignores the timeout: time does not pass in a model.
     pub(crate) fn wait(&self, value: u32, _timeout: Option<Duration>) -> bool {
         self.futex.wait(|| self.word.load(Ordering::Relaxed) == value);
         true

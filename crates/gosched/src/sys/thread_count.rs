@@ -1,12 +1,14 @@
-//! How many threads the process has, ours and others'.
+//! Counts the threads of the process: the runtime's and all others.
 //!
-//! `/proc` lists them. A process that has no `/proc` (a container, a `chroot`) asks the kernel about every number that a
-//! thread can have: `tgkill` with signal 0 tells whether a thread of this process has it. That takes about a second, so
-//! counting stops as soon as there are more than the caller knows of.
+//! `/proc` lists the threads. Without `/proc` (in a container or a `chroot`), every possible thread
+//! id is probed: `tgkill` with signal 0 succeeds if a thread of this process has that id. Probing
+//! all ids takes about a second, so it stops as soon as it has found more threads than the caller
+//! knows of.
 
 use super::thread_status;
 
-/// How many threads there are, or a number above `known`. `None` where the system does not tell.
+/// Returns the number of threads, or some number above `known` if there are more than `known`.
+/// Returns `None` if the threads cannot be counted.
 pub(crate) fn count_threads(known: usize) -> Option<usize> {
     count_listed().or_else(|| count_probed(known))
 }
@@ -19,11 +21,11 @@ fn count_listed() -> Option<usize> {
     Some(entries.filter(Result::is_ok).count())
 }
 
-/// No thread has a higher number: the kernel's `PID_MAX_LIMIT`.
+/// The highest thread id: the kernel's `PID_MAX_LIMIT`.
 const MAX_TID: i32 = 4 << 20;
 
-/// As [`count_threads`], without `/proc`. A process's first thread has the lowest number, as a rule, so others
-/// are found soon.
+/// Like [`count_threads`], but without `/proc`. Probing starts at the id of the process's first
+/// thread: the other threads usually have slightly higher ids and are found early.
 fn count_probed(known: usize) -> Option<usize> {
     // SAFETY: getpid has no precondition.
     let process = unsafe { libc::getpid() };
@@ -37,9 +39,10 @@ fn count_probed(known: usize) -> Option<usize> {
     Some(count)
 }
 
-/// Whether a thread of this process has the number. `None`: the kernel does not say.
+/// Returns whether a thread of this process has the id `number`. Returns `None` if the kernel
+/// refuses the probe.
 fn is_own_thread(process: i32, number: i32) -> Option<bool> {
-    // SAFETY: signal 0 is not sent.
+    // SAFETY: signal 0 is never delivered; the kernel only checks the thread id.
     let found = unsafe { libc::syscall(libc::SYS_tgkill, process, number, 0) } == 0;
     let is_none = || std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
     (found || is_none()).then_some(found)
@@ -50,7 +53,8 @@ mod tests {
     use super::*;
     use std::sync::{Arc, Mutex, PoisonError};
 
-    /// Ours alone decide: the threads of other tests come and go, but not hundreds of them. One at a time.
+    /// Starts 200 threads and expects at least 100 more: threads of other tests start and end
+    /// meanwhile, but not by the hundred. The lock keeps the callers of this function apart.
     fn a_thread_more_is_counted_by(count: fn() -> Option<usize>) {
         static ALONE: Mutex<()> = Mutex::new(());
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,17 +74,17 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_more_is_counted() {
+    fn additional_threads_are_counted() {
         a_thread_more_is_counted_by(count_listed);
     }
 
     #[test]
-    fn a_thread_more_is_counted_by_probing() {
+    fn additional_threads_are_counted_by_probing() {
         a_thread_more_is_counted_by(|| count_probed(usize::MAX));
     }
 
     #[test]
-    fn probing_stops_where_there_are_enough() {
+    fn probing_stops_when_it_has_found_more_threads_than_known() {
         let (done, wait) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || wait.recv().is_err());
         assert_eq!(count_probed(1), Some(2));

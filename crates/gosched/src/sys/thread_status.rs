@@ -1,29 +1,31 @@
-//! What a thread of this process is doing, as the kernel sees it. Without memory, and without std's help.
+//! The state of a thread of this process, as the kernel reports it. This module neither allocates
+//! nor uses std's I/O, except in the first call of [`has_proc`].
 
+use gosched_fiber::base::environment;
 use libc::{c_int, pid_t};
 use std::io::Write;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 
-/// See [`status`].
+/// The state of a thread, returned by [`status`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadStatus {
-    /// It waits in the kernel.
+    /// The thread waits in the kernel.
     Blocked,
-    /// It runs, or would if it had a CPU.
+    /// The thread runs, or waits for a CPU.
     Running,
-    /// The kernel does not say.
+    /// The kernel does not report the state.
     Unknown,
 }
 
-/// The calling thread's id.
+/// Returns the calling thread's id.
 pub(crate) fn id() -> pid_t {
-    // SAFETY: it has no precondition.
+    // SAFETY: `gettid` has no precondition.
     unsafe { libc::gettid() }
 }
 
 pub(crate) use gosched_fiber::watchdog::thread_cpu_nanos;
 
-/// Asks the kernel.
+/// Returns the state of a thread.
 pub(crate) fn status(thread: pid_t) -> ThreadStatus {
     parse_status(read_proc_syscall(thread, &mut [0u8; 16]))
 }
@@ -36,17 +38,19 @@ fn parse_status(answer: Option<&[u8]>) -> ThreadStatus {
     }
 }
 
-/// A call that a thread is blocked in.
+/// A system call that a thread is blocked in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockedSyscall {
     pub(crate) number: i64,
     pub(crate) arguments: [usize; 6],
-    /// Where the thread's stack pointer is, and its code.
+    /// The thread's stack pointer.
     pub(crate) sp: usize,
+    /// The thread's program counter.
     pub(crate) pc: usize,
 }
 
-/// As [`status`], and the call that the thread is blocked in, if it is one.
+/// Like [`status`], and also returns the system call that the thread is blocked in, if there is
+/// one.
 pub(crate) fn status_and_syscall(thread: pid_t) -> (ThreadStatus, Option<BlockedSyscall>) {
     let mut text = [0u8; 256];
     let answer = read_proc_syscall(thread, &mut text);
@@ -64,20 +68,21 @@ fn parse(answer: &[u8]) -> Option<BlockedSyscall> {
     Some(BlockedSyscall { number, arguments, sp: word()?, pc: word()? })
 }
 
-/// Whether reads or writes of the descriptor give up after a while: then they do not go on after a signal.
+/// Returns whether the descriptor is a socket with a receive or send timeout. The kernel does not
+/// restart calls on such a socket after a signal.
 pub(crate) fn has_socket_timeout(file: c_int) -> bool {
     [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].into_iter().any(|limit| {
         let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
         let mut length = size_of::<libc::timeval>() as libc::socklen_t;
         let to = (&raw mut time).cast();
-        // SAFETY: room for a `timeval`.
+        // SAFETY: `time` has room for a `timeval`.
         let status =
             unsafe { libc::getsockopt(file, libc::SOL_SOCKET, limit, to, &raw mut length) };
         status == 0 && (time.tv_sec, time.tv_usec) != (0, 0)
     })
 }
 
-/// What the kernel says about the thread.
+/// Reads the thread's `/proc/self/task/<id>/syscall` into `text`. Returns `None` if that fails.
 fn read_proc_syscall(thread: pid_t, text: &mut [u8]) -> Option<&[u8]> {
     if !has_proc() {
         return None;
@@ -85,29 +90,41 @@ fn read_proc_syscall(thread: pid_t, text: &mut [u8]) -> Option<&[u8]> {
     let mut path = [0u8; 48];
     let mut rest = &mut path[..];
     write!(rest, "/proc/self/task/{thread}/syscall\0").ok()?;
-    // SAFETY: a path that ends in a zero byte.
+    // SAFETY: the path ends with a zero byte.
     let file = unsafe { libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
     if file < 0 {
         return None;
     }
-    // SAFETY: the buffer has that many bytes.
+    // SAFETY: `text` has as many bytes as its length.
     let length = unsafe { libc::read(file, text.as_mut_ptr().cast(), text.len()) };
-    // SAFETY: opened above.
+    // SAFETY: `file` was opened above.
     unsafe { libc::close(file) };
     usize::try_from(length).ok().filter(|&length| length > 0).map(|length| &text[..length])
 }
 
-/// Whether `/proc` is to be used. Tests go without by `GOSCHED_PROC=off`.
+/// Returns whether `/proc` may be used. Tests disable it by `GOSCHED_PROC=off`. The first call
+/// reads the environment and may allocate.
 pub(crate) fn has_proc() -> bool {
-    static ALLOWED: OnceLock<bool> = OnceLock::new();
-    *ALLOWED.get_or_init(|| std::env::var_os("GOSCHED_PROC").is_none_or(|value| value != "off"))
+    /// 0 until the environment was read, then [`ALLOWED`] or [`FORBIDDEN`]. An atomic, because
+    /// ThreadSanitizer does not see the synchronization inside `OnceLock`.
+    static STATE: AtomicU8 = AtomicU8::new(0);
+    const ALLOWED: u8 = 1;
+    const FORBIDDEN: u8 = 2;
+    let state = STATE.load(Ordering::Relaxed);
+    if state != 0 {
+        return state == ALLOWED;
+    }
+    let is_allowed = !environment::PROC.is("off");
+    STATE.store(if is_allowed { ALLOWED } else { FORBIDDEN }, Ordering::Relaxed);
+    is_allowed
 }
 
-/// The calling thread's sleeps are not rounded up.
+/// Sets the timer slack of the calling thread to 1 ns, so that the kernel does not delay its
+/// wake-ups.
 pub(crate) fn minimize_timer_slack() {
-    // SAFETY: it only changes how this thread is woken.
+    // SAFETY: the call only changes when the kernel wakes this thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
-    // Asked here, where it may allocate.
+    // Called here because the first call may allocate, which later callers must not do.
     has_proc();
 }
 
@@ -128,7 +145,7 @@ mod tests {
                 }
             });
             let start = Instant::now();
-            // It may be blocked by something else before it parks, and run again.
+            // The thread may first block for another reason and run again before it parks.
             let mut stands_still = false;
             while !stands_still {
                 assert!(start.elapsed() < Duration::from_secs(120));
@@ -141,7 +158,8 @@ mod tests {
             over.store(true, Ordering::Relaxed);
             sleeper.thread().unpark();
         });
-        // One that looks at itself sees that it looks.
+        // A second thread computes: a thread that inspects itself is in the system call that reads
+        // the state.
         let (hog, over) = (AtomicI32::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {

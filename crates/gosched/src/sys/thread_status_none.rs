@@ -1,6 +1,6 @@
-//! The twin of `thread_status` on systems without a port: threads have no numbers there.
+//! The version of `thread_status` for systems without a port: thread ids are not available.
 
-/// The calling thread's id: not asked of every system.
+/// Returns 0 instead of the calling thread's id.
 pub(crate) fn id() -> i32 {
     0
 }

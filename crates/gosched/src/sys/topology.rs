@@ -1,31 +1,32 @@
-//! Which CPUs are close to each other, and in which order a thief tries its victims.
+//! The NUMA nodes of the machine, and the order in which a thief tries its victims.
 //!
-//! Two CPUs of one NUMA node share memory and, mostly, a last-level cache: a G stolen within the
-//! node finds its data near. [`Topology`] knows the nodes; [`StealOrder`] visits the Ps of the
-//! thief's node first.
+//! CPUs of one NUMA node share memory and usually a last-level cache, so a G that is stolen within
+//! a node finds its data nearby. [`Topology`] maps CPUs to nodes; [`StealOrder`] visits the Ps of
+//! the thief's node first.
 //!
-//! Within that, the order is a walk around the ring of Ps from a random start with a random step
-//! that has no common divisor with their number. It meets every P once, remembers nothing, and two
-//! thieves rarely follow each other.
+//! Within the near Ps and within the far Ps, the order is a walk around the ring of Ps from a
+//! random start with a random step that is coprime to the number of Ps. Such a walk visits every P
+//! once without recording which Ps it has visited, and two thieves rarely follow each other.
 
 use std::fs;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// CPU numbers from here on are garbage: Linux stops at 8192.
+/// CPU numbers from this value on are rejected as garbage. Linux supports at most 8192 CPUs.
 const CPU_NUMBER_LIMIT: usize = 1 << 16;
 
-/// The NUMA nodes of the machine, as they were when read: a CPU that comes later is unknown.
+/// The NUMA nodes of the machine when [`Topology::read`] was called. A CPU that is added later is
+/// unknown.
 #[derive(Debug)]
 pub(crate) struct Topology {
     nodes: usize,
-    /// Indexed by CPU; shorter than the number of CPUs if the last ones are in node 0.
+    /// The node of each CPU, indexed by CPU number. CPUs past the end are in node 0 or unknown.
     node_by_cpu: Box<[u16]>,
 }
 
 impl Topology {
-    /// Reads `/sys/devices/system/node`, looked up below `root`. Nodes that cannot be read, or have
-    /// memory only, are left out.
+    /// Reads `/sys/devices/system/node` below the folder `root`. Skips nodes that cannot be read
+    /// and nodes without CPUs.
     pub(crate) fn read(root: &Path) -> Topology {
         let mut node_by_cpu = Vec::new();
         let mut nodes = 0;
@@ -42,19 +43,19 @@ impl Topology {
         Topology { nodes: nodes.max(1), node_by_cpu: node_by_cpu.into_boxed_slice() }
     }
 
-    /// How many nodes have CPUs; 1 when unknown.
+    /// Returns the number of nodes that have CPUs; 1 if unknown.
     pub(crate) fn nodes(&self) -> usize {
         self.nodes
     }
 
-    /// The node of a CPU, below [`Topology::nodes`]; 0 when unknown. The nodes that have CPUs are
-    /// counted in the kernel's order but without its holes, so this can be an index.
+    /// Returns the node of a CPU; 0 if unknown. The result is below [`Topology::nodes`] and can be
+    /// used as an index: the nodes that have CPUs are numbered in the kernel's order, without gaps.
     pub(crate) fn node_of(&self, cpu: usize) -> usize {
         self.node_by_cpu.get(cpu).map_or(0, |&node| usize::from(node))
     }
 }
 
-/// The CPUs of each node that has some, by the kernel's number of the node.
+/// Returns the CPUs of each node that has CPUs, ordered by the kernel's node number.
 fn cpus_by_node(directory: &Path) -> Vec<Vec<RangeInclusive<usize>>> {
     let mut nodes: Vec<(u32, Vec<RangeInclusive<usize>>)> = fs::read_dir(directory)
         .into_iter()
@@ -71,7 +72,8 @@ fn cpus_by_node(directory: &Path) -> Vec<Vec<RangeInclusive<usize>>> {
     nodes.into_iter().map(|(_, ranges)| ranges).collect()
 }
 
-/// `0-3,8,10-11`. An empty list is one; garbage is none.
+/// Parses a CPU list like `0-3,8,10-11`, which may be empty. Returns `None` if the text is
+/// malformed.
 fn cpu_list(text: &str) -> Option<Vec<RangeInclusive<usize>>> {
     let text = text.trim();
     if text.is_empty() {
@@ -86,21 +88,21 @@ fn cpu_range(item: &str) -> Option<RangeInclusive<usize>> {
     (first <= last && last < CPU_NUMBER_LIMIT).then_some(first..=last)
 }
 
-/// The steps a [`StealOrder`] over `count` Ps can take.
-/// Go: randomOrder.
+/// The steps that a [`StealOrder`] over `count` Ps can use.
 ///
-/// Made once when the number of Ps changes, so that a thief reads one word. Looking for a step on
-/// the spot would cost a division per round of Euclid's algorithm, and another try for each
-/// candidate with a common divisor.
+/// Computed once when the number of Ps changes, so that a thief reads one word. Computing a step on
+/// demand would cost a division per round of Euclid's algorithm, and a retry for each candidate
+/// with a common divisor.
+/// Go: randomOrder.
 #[derive(Debug)]
 pub(crate) struct Coprimes {
     count: usize,
-    /// Never empty.
+    /// The numbers that are coprime to `count`. Never empty.
     steps: Box<[usize]>,
 }
 
 impl Coprimes {
-    /// The steps for `count` Ps: the numbers up to `count` that have no common divisor with it.
+    /// Computes the steps for `count` Ps: the numbers up to `count` that are coprime to it.
     pub(crate) fn new(count: usize) -> Coprimes {
         let steps = (1..=count.max(1)).filter(|&step| gcd(step, count) == 1).collect();
         Coprimes { count, steps }
@@ -114,33 +116,33 @@ fn gcd(mut a: usize, mut b: usize) -> usize {
     a
 }
 
-/// Visits each P exactly once, the near ones first. Within near and within far, the order is that
-/// of the walk described at the top of this file.
+/// An iterator that visits each P exactly once, near Ps first. Within the near Ps and within the
+/// far Ps, the order is the walk described at the top of this file.
+///
+/// A first walk yields the near Ps. If it has skipped any, a second walk with the same step yields
+/// the skipped Ps. If all Ps are near (`|_| true`), there is only the first walk, which costs an
+/// addition and two comparisons per step.
+///
+/// `near` must return the same result for a P throughout. Otherwise that P may be visited twice or
+/// not at all; the iteration ends in any case.
 /// Go: stealOrder.start.
-///
-/// One walk yields the near Ps; if it passed over any, a second one along the same way yields
-/// those. So where all are near, `|_| true`, this is the plain walk: an addition and two
-/// comparisons a step.
-///
-/// `near` has to give the same answer for a P throughout. If it changes its mind, that P may come
-/// twice or not at all; there is an end in any case.
 #[derive(Debug)]
 pub(crate) struct StealOrder<F> {
     near: F,
     position: usize,
     step: usize,
     count: usize,
-    /// Steps until the walk is back at its start.
+    /// Number of steps until the walk is back at its start.
     steps_left: usize,
-    /// The first walk met a far P.
+    /// Whether the first walk has skipped a far P.
     passed_over: bool,
-    /// This is the second walk.
+    /// Whether this is the second walk.
     far: bool,
 }
 
 impl<F: Fn(usize) -> bool> StealOrder<F> {
-    /// An order chosen by `random`, whose upper bits count most; each pair of start and step is
-    /// about as likely as any other.
+    /// Creates an order from the random number `random`, whose upper bits have the most influence.
+    /// All pairs of start and step are about equally likely.
     pub(crate) fn new(coprimes: &Coprimes, random: u32, near: F) -> StealOrder<F> {
         let Coprimes { count, steps } = coprimes;
         let (start, rest) = scale(random, *count);
@@ -156,7 +158,7 @@ impl<F: Fn(usize) -> bool> StealOrder<F> {
         }
     }
 
-    /// Starts the second walk, if there is something for it.
+    /// Starts the second walk, if the first walk has skipped a P. Returns whether it did.
     fn turn_to_far(&mut self) -> bool {
         if self.far || !self.passed_over {
             return false;
@@ -190,8 +192,9 @@ impl<F: Fn(usize) -> bool> Iterator for StealOrder<F> {
     }
 }
 
-/// `random`, read as a fraction of 2^32, times `below`: the whole part, and the fraction left, which
-/// is as random as what `below` did not use up. It takes no division.
+/// Multiplies `below` by `random / 2^32`. Returns the integer part and the fraction, scaled to a
+/// `u32`. The fraction contains the randomness that the integer part has not used up. Needs no
+/// division.
 fn scale(random: u32, below: usize) -> (usize, u32) {
     let product = u64::from(random) * below as u64;
     ((product >> u32::BITS) as usize, product as u32)
@@ -204,7 +207,7 @@ mod tests {
     use std::collections::HashSet;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Reads a machine whose nodes have these numbers and lists.
+    /// Reads the topology of a machine whose nodes have these names and CPU lists.
     fn machine(nodes: &[(&str, &str)]) -> Topology {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let (process, next) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_counted_without_holes_and_without_those_that_have_no_cpu() {
+    fn nodes_are_numbered_without_gaps_and_nodes_without_cpus_are_skipped() {
         let nodes = [("node10", "4-5\n"), ("node2", "\n"), ("node3", "2-3\n"), ("node0", "0-1\n")];
         let holes = machine(&nodes);
         assert_eq!(holes.nodes(), 3);
@@ -259,13 +262,13 @@ mod tests {
         }
     }
 
-    /// Numbers from all over `u32`, its ends included.
+    /// Returns numbers spread over the whole range of `u32`, including both ends.
     fn randoms() -> impl Iterator<Item = u32> {
         (0..=u32::MAX).step_by(0x00f0_1234).chain([1, u32::MAX - 1, u32::MAX])
     }
 
     #[test]
-    fn every_p_comes_once_whoever_is_near() {
+    fn every_p_comes_once_whichever_ps_are_near() {
         for count in 0..=64 {
             let coprimes = Coprimes::new(count);
             for random in randoms() {
@@ -292,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn every_start_is_met_with_every_step() {
+    fn every_start_is_combined_with_every_step() {
         for count in 1..=64 {
             let coprimes = Coprimes::new(count);
             let ways: HashSet<_> = (0..=u32::MAX)
@@ -307,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_walk_ends_even_if_near_and_far_change_places() {
+    fn a_steal_order_ends_even_if_near_and_far_ps_change_places() {
         let coprimes = Coprimes::new(8);
         let asked = Cell::new(0);
         let near = |_| {

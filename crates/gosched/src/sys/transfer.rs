@@ -1,14 +1,15 @@
-//! Bytes from one descriptor to another that the system moves by itself.
+//! System calls that move bytes from one descriptor to another inside the kernel.
 //!
-//! Each of these moves what it can at once, at most `most` bytes, and says how many; 0 is the end. Files are
-//! read and written at their position.
+//! Each function moves as many bytes as it can in one call, at most `most`, and returns their
+//! number; 0 means the end of the input. Files are read and written at their current position.
 
 use super::descriptor::count;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
-/// One of the two is a pipe. Does not wait for a pipe; for the other one as its mode says.
+/// Moves bytes from or to a pipe. Never blocks on the pipe. Blocks on the descriptor that is not
+/// the pipe if that descriptor is in blocking mode.
 pub(crate) fn splice(from: &impl AsFd, to: &impl AsFd, most: usize) -> io::Result<usize> {
     let (from, to) = (from.as_fd().as_raw_fd(), to.as_fd().as_raw_fd());
     let flags = libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK;
@@ -16,14 +17,14 @@ pub(crate) fn splice(from: &impl AsFd, to: &impl AsFd, most: usize) -> io::Resul
     count(unsafe { libc::splice(from, ptr::null_mut(), to, ptr::null_mut(), most, flags) })
 }
 
-/// From a file.
+/// Moves bytes from a file to a descriptor of any kind.
 pub(crate) fn sendfile(from: &impl AsFd, to: &impl AsFd, most: usize) -> io::Result<usize> {
     let (from, to) = (from.as_fd().as_raw_fd(), to.as_fd().as_raw_fd());
     // SAFETY: no memory is involved.
     count(unsafe { libc::sendfile(to, from, ptr::null_mut(), most) })
 }
 
-/// From a file to a file.
+/// Moves bytes from a file to a file.
 pub(crate) fn copy_file_range(from: &impl AsFd, to: &impl AsFd, most: usize) -> io::Result<usize> {
     let (from, to) = (from.as_fd().as_raw_fd(), to.as_fd().as_raw_fd());
     let here = ptr::null_mut();
@@ -31,7 +32,7 @@ pub(crate) fn copy_file_range(from: &impl AsFd, to: &impl AsFd, most: usize) -> 
     count(unsafe { libc::copy_file_range(from, here, to, here, most, 0) })
 }
 
-/// Whether the system says that it does not do this between these two.
+/// Returns whether the error means that the system cannot move bytes between these descriptors.
 pub(crate) fn is_refused(why: &io::Error) -> bool {
     let refusals = [
         libc::EINVAL,

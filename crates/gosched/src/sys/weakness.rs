@@ -1,28 +1,30 @@
-//! How a model breaks a protocol on purpose, to show that it would notice.
+//! Deliberate defects: a model weakens a protocol and must then fail, which shows that it would
+//! find such a defect.
 //!
-//! A model runs all its threads on the thread of its test, so a weakness in force there is in force
-//! for that model and no other. Products know nothing of this: only the twins of `sys` ask.
+//! A model runs all its threads on the OS thread of its test, so a weakness that is active there
+//! affects this model and no other. Only the loom versions of the types in `sys` check for a
+//! weakness; production builds contain no such checks.
 
 use std::cell::Cell;
 
-/// What is weaker than it should be.
+/// The kind of operation that is weaker than it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weakness {
     /// Every load is relaxed.
     Load,
-    /// Every store is relaxed.
+    /// Every store, and every swap of an `AtomicU32`, is relaxed.
     Store,
-    /// Every swap is relaxed.
+    /// Every swap of an `AtomicPtr` is relaxed.
     Swap,
-    /// Every addition and subtraction is relaxed.
+    /// Every addition, subtraction and `fetch_and` is relaxed.
     Add,
     /// Every compare-and-exchange is relaxed.
     CompareExchange,
-    /// The hot side has no barrier.
+    /// The light barrier does nothing.
     Light,
-    /// The rare side has no barrier.
+    /// The heavy barrier does nothing.
     Heavy,
-    /// Look and sleep are two steps.
+    /// Checking the word and falling asleep are two steps.
     Futex,
 }
 
@@ -34,10 +36,11 @@ pub(crate) fn is_active(weakness: Weakness) -> bool {
     ACTIVE.get() == Some(weakness)
 }
 
-/// In force until it is dropped.
+/// Keeps a weakness active until it is dropped.
 #[derive(Debug)]
 pub(crate) struct WeakenedGuard;
 
+/// Activates `weakness` on this thread until the guard is dropped.
 pub(crate) fn weaken(weakness: Weakness) -> WeakenedGuard {
     ACTIVE.set(Some(weakness));
     WeakenedGuard

@@ -1,9 +1,12 @@
-//! Who holds which ends of channels, as far as it can be seen: an end is one word, and goroutines are searched for it.
+//! Finds which goroutines hold which channel ends, as far as that can be seen. A channel end is one
+//! word, and the stacks of all goroutines are searched for that word.
 //!
-//! A word on a stack may be a copy that was moved out of and left behind. Such copies lie with who had the end before:
-//! the one who made it, as a rule, and gave it to a goroutine that was started with it. So an end is taken for that of
-//! a goroutine that was *born with it*, and still has it on its stack. Ends in other places, in the heap and on the
-//! stacks of ordinary threads, are not seen.
+//! A word on a stack may be a stale copy that a move left behind. Stale copies are usually on the
+//! stack of a previous holder: the goroutine that created the end and passed it to a goroutine that
+//! it started. So a goroutine is taken for the holder of an end if it was *started with* the end
+//! and still has the end on its stack ([`Holders::started_with`]). Goroutines that merely have the
+//! word are recorded too ([`Holders::of`]). Ends in other places, such as the heap and the stacks
+//! of ordinary threads, are not seen.
 
 use crate::gmp::g::G;
 use crate::gmp::slab;
@@ -11,19 +14,23 @@ use crate::sched::inspector::{self, BATCH_STACKS, CallerFrame, Inspector, Interr
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 
-/// See the top of this file. Goroutines by the address that an end is.
+/// The ids of the goroutines that hold each end, by the word of the end, which is an address.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
+    /// Goroutines that have the end on their stack, or in their closure if they have not begun to
+    /// run.
     seen: HashMap<usize, Vec<u64>>,
+    /// Goroutines that were started with the end and still have it on their stack.
     started_with: HashMap<usize, Vec<u64>>,
-    /// Somebody could not be looked at: it may hold any.
+    /// Whether the stack of some goroutine could not be read completely. That goroutine may hold
+    /// any end.
     is_incomplete: bool,
 }
 
 pub(super) type Holds<'a> = std::iter::Copied<std::slice::Iter<'a, u64>>;
 
 impl Holders {
-    /// Of these ends.
+    /// Searches all goroutines for these ends.
     pub(super) fn of_ends(
         ends: &HashSet<usize>,
         here: &CallerFrame,
@@ -60,7 +67,8 @@ impl Holders {
         let mut given = HashSet::new();
         let task = g.task() as usize;
         let places = g.kind().and_then(|kind| kind.offsets.as_ref());
-        // What it was given is of interest where it has some of it still; or has not begun, and has all of it.
+        // The closure matters if the goroutine still has an end on its stack, or if it has not
+        // begun to run and so still has everything that it was started with.
         let is_needed = task != 0 && (!has_begun || !has.is_empty());
         if let Some(places) = places.filter(|_| is_needed) {
             let closure = task + places.closure.start..task + places.closure.end;
@@ -78,12 +86,13 @@ impl Holders {
         }
     }
 
-    /// Who has it. `None`: that is not known of all.
+    /// Returns the goroutines that have the end. Returns `None` if a goroutine could not be
+    /// searched.
     pub(super) fn of(&self, end: usize) -> Option<Holds<'_>> {
         (!self.is_incomplete).then(|| get(&self.seen, end))
     }
 
-    /// Who was born with it, and has it still.
+    /// Returns the goroutines that were started with the end and still have it.
     pub(super) fn started_with(&self, end: usize) -> Holds<'_> {
         get(&self.started_with, end)
     }
@@ -93,7 +102,8 @@ fn get(map: &HashMap<usize, Vec<u64>>, end: usize) -> Holds<'_> {
     map.get(&end).map_or(&[][..], Vec::as_slice).iter().copied()
 }
 
-/// Ends that are looked for, and where they all are: most words are nowhere near.
+/// The ends to search for, and the address range that contains all of them. Most words are outside
+/// of that range and are rejected quickly.
 struct Ends<'a> {
     all: &'a HashSet<usize>,
     range: RangeInclusive<usize>,

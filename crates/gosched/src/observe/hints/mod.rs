@@ -1,9 +1,10 @@
-//! What looks wrong among goroutines that wait: knots of ones that wait for each other, and ones that have waited for
+//! Finds suspicious waits: goroutines that wait for each other, and goroutines that have waited for
 //! long.
 //!
-//! The program goes on meanwhile. Each goroutine is looked at, then what it waits for (`block/waits`), then whether it has
-//! waited all the time: what is told of locks was true at one moment. What is told of channels is as good as what can
-//! be seen of who holds their ends (`holders`).
+//! The program continues during the analysis. The analysis records all waiting goroutines, then
+//! reads what each of them waits for (`block/wait_record`), and then checks that each has waited
+//! all the time. So a result about locks was true at one moment. A result about channels is only as
+//! good as what can be seen of the holders of their ends (`holders`).
 
 mod holders;
 mod waiting;
@@ -21,70 +22,79 @@ use std::panic::Location;
 use std::time::Duration;
 use waiting::{Graph, Waiting};
 
-/// What looks wrong among goroutines that wait: see [`leak_hints`](crate::runtime::leak_hints).
+/// Suspected deadlocks and leaks among waiting goroutines, returned by
+/// [`leak_hints`](crate::runtime::leak_hints).
 ///
-/// Printed, it is a text for people.
+/// The `Display` implementation prints a report for people.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LeakHints {
-    /// Goroutines that wait for each other.
+    /// The suspected deadlocks: goroutines that wait for each other.
     pub deadlocks: Vec<Deadlock>,
-    /// Goroutines that have waited for long; those that wait for the same from the same place are one. The most
-    /// come first.
+    /// The suspected leaks: goroutines that have waited for long, grouped by where they were
+    /// started and what they wait for. The largest group comes first.
     pub leaks: Vec<Leak>,
 }
 
-/// Goroutines that wait for each other; or one that waits for what never comes, and others that wait for it.
+/// A deadlock: goroutines that wait for each other, or a goroutine whose wait never ends, with the
+/// goroutines that wait for it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Deadlock {
-    /// Each waits for the next, and the last for the first, unless that one's wait is said to be for nobody.
+    /// The goroutines of the circle: each waits for the next, and the last waits for the first. A
+    /// single goroutine whose [`waits_for`](Stuck::waits_for) is `None` waits for no goroutine.
     pub goroutines: Vec<Stuck>,
-    /// How many others wait for these, or for ones that do.
+    /// The number of other goroutines that wait for these, directly or through others.
     pub followers: usize,
-    /// They hold locks, or wait for each other's end: there is no doubt. Of a channel it is not always known who
-    /// holds its other end: then they may wait for each other.
+    /// Whether the deadlock is certain. A deadlock of goroutines that wait for locks, or for each
+    /// other to end, is certain. It is not certain if one of them waits at a channel, because the
+    /// holders of a channel's ends are not always known.
     pub is_certain: bool,
 }
 
-/// One that waits for ever.
+/// A goroutine whose wait never ends.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stuck {
-    /// Which one.
+    /// The id of the goroutine.
     pub id: GoId,
-    /// What it does, as a dump says it.
+    /// The state of the goroutine, in the words of a dump.
     pub what: &'static str,
-    /// Where it was started.
+    /// The place where the goroutine was started.
     pub created_at: Option<&'static Location<'static>>,
-    /// Whom it waits for. `None`: nobody can end it.
+    /// The goroutine that this goroutine waits for. `None` if no goroutine can end the wait.
     pub waits_for: Option<GoId>,
-    /// The one that held the lock it waits for, and has ended without giving it back.
+    /// The goroutine that held the lock this goroutine waits for, and that ended without releasing
+    /// it. `None` if there is no such goroutine.
     pub held_by_ended: Option<GoId>,
 }
 
-/// Goroutines that have waited for long.
+/// A group of goroutines that have waited for long, started at the same place and in the same
+/// state.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Leak {
-    /// Where they were started.
+    /// The place where the goroutines were started.
     pub created_at: Option<&'static Location<'static>>,
-    /// What they do, as a dump says it.
+    /// The state of the goroutines, in the words of a dump.
     pub what: &'static str,
-    /// Which ones, in order.
+    /// The ids of the goroutines, in ascending order.
     pub goroutines: Vec<GoId>,
-    /// How long the first of them has waited, about.
+    /// How long the goroutine that has waited longest has waited, approximately.
     pub longest: Duration,
-    /// How many of them wait for one that waits for ever, or for nobody.
+    /// The number of these goroutines whose wait never ends, as far as can be seen.
     pub stuck: usize,
-    /// How many of them wait at a channel whose other end no other goroutine is seen to hold.
+    /// The number of these goroutines that wait at a channel whose other end is not seen to be held
+    /// by any other goroutine.
     pub alone: usize,
 }
 
-/// What looks wrong now. Channels are considered when one has waited for so long.
+/// Analyses all waiting goroutines. A goroutine counts as leaked, and a wait at a channel as part
+/// of a deadlock, only after a wait of at least `older_than`.
 #[inline(never)]
 pub(crate) fn leak_hints(older_than: Duration) -> LeakHints {
-    // Before anything is known: what is seen of the caller's stack is the program's.
+    // Captured before the analysis, which leaves words of channel ends on this stack: the search
+    // covers only the frames above this one.
     let here = CallerFrame::new();
     all_hints(older_than, &here)
 }
@@ -95,13 +105,13 @@ fn all_hints(older_than: Duration, here: &CallerFrame) -> LeakHints {
     LeakHints { deadlocks: analysis.deadlocks(), leaks: analysis.leaks() }
 }
 
-/// Only those that wait for each other, in a process that ends.
+/// Finds only deadlocks, in a process that is about to end.
 pub(super) fn deadlocks(older_than: Duration) -> LeakHints {
     let analysis = Analysis::new(older_than, &CallerFrame::new(), InterruptPolicy::Always);
     LeakHints { deadlocks: analysis.deadlocks(), leaks: Vec::new() }
 }
 
-/// What was seen.
+/// The state of one analysis. Times are in nanoseconds.
 struct Analysis {
     graph: Graph,
     holders: Holders,
@@ -125,12 +135,13 @@ impl Analysis {
         &self.graph.waiting[place]
     }
 
-    /// Each one that waits for ever points at one that it waits for: whoever follows that comes to a circle, or to
-    /// one that points at nobody.
+    /// Finds the deadlocks. Each stuck goroutine points to one goroutine that it waits for.
+    /// Following these pointers leads to a circle, or to a goroutine that points to none.
     fn deadlocks(&self) -> Vec<Deadlock> {
         const NEW: usize = usize::MAX;
         let count = self.graph.waiting.len();
-        // Which walk came by first; and to which end that came.
+        // `walks` holds the first walk that visited each goroutine. `ends` holds, for each walk,
+        // the index in `found` of the deadlock that the walk led to.
         let mut walks = vec![NEW; count];
         let mut ends = Vec::new();
         let mut found: Vec<Vec<usize>> = Vec::new();
@@ -148,7 +159,7 @@ impl Analysis {
                 _ => {
                     let circle = match at {
                         Some(place) => path.iter().position(|&other| other == place).unwrap_or(0),
-                        // The last one waits for nobody.
+                        // The last goroutine of the path waits for no other.
                         None => path.len().saturating_sub(1),
                     };
                     found.push(path.split_off(circle));
@@ -160,7 +171,8 @@ impl Analysis {
             followers[end] += new;
         }
         let is_told = |(circle, followers): &(Vec<usize>, usize)| {
-            // Whoever waits for ever by itself, as `select!` without arms does, means to.
+            // A single goroutine that waits forever on purpose, as in `select!` without arms, is
+            // not a deadlock.
             let first = circle[0];
             let is_orphan = self.graph.ended_holder(first).is_some();
             self.graph.next(first).is_some() || is_orphan || *followers > 0
@@ -232,7 +244,7 @@ impl Waiting {
 }
 
 impl LeakHints {
-    /// Nothing looks wrong.
+    /// Returns whether there are neither suspected deadlocks nor suspected leaks.
     pub fn is_empty(&self) -> bool {
         self.deadlocks.is_empty() && self.leaks.is_empty()
     }
@@ -249,7 +261,7 @@ impl fmt::Display for Deadlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let may = if self.is_certain { "" } else { "may " };
         match &self.goroutines[..] {
-            [one] if one.waits_for.is_none() => writeln!(f, "1 goroutine waits for ever:")?,
+            [one] if one.waits_for.is_none() => writeln!(f, "1 goroutine waits forever:")?,
             [_] if self.is_certain => writeln!(f, "1 goroutine waits for itself:")?,
             [_] => writeln!(f, "1 goroutine may wait for itself:")?,
             all => writeln!(f, "{} goroutines {may}wait for each other:", all.len())?,
@@ -257,8 +269,8 @@ impl fmt::Display for Deadlock {
         self.goroutines.iter().try_for_each(|stuck| stuck.fmt(f))?;
         match self.followers {
             0 => Ok(()),
-            1 => writeln!(f, "\t1 more waits for that"),
-            count => writeln!(f, "\t{count} more wait for that"),
+            1 => writeln!(f, "\t1 more goroutine waits for the above"),
+            count => writeln!(f, "\t{count} more goroutines wait for the above"),
         }
     }
 }
@@ -270,7 +282,7 @@ impl fmt::Display for Stuck {
             write!(f, " waits for goroutine {other}")?;
         }
         if let Some(ended) = self.held_by_ended {
-            write!(f, " waits for a lock that goroutine {ended} had when it ended")?;
+            write!(f, " waits for a lock that goroutine {ended} still held when it ended")?;
         }
         writeln!(f, "{}", CreatedAt(self.created_at))
     }
@@ -278,7 +290,7 @@ impl fmt::Display for Stuck {
 
 impl fmt::Display for Leak {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// So many are named.
+        /// The maximum number of ids that are printed.
         const NAMED: usize = 10;
         let (count, what) = (self.goroutines.len(), self.what);
         let s = if count == 1 { " has" } else { "s have" };
@@ -288,13 +300,13 @@ impl fmt::Display for Leak {
         self.goroutines.iter().take(NAMED).try_for_each(|id| write!(f, " {id}"))?;
         f.write_str(if count > NAMED { " ...\n" } else { "\n" })?;
         if self.stuck > 0 {
-            writeln!(f, "\t{} will wait for ever, as far as it can be seen", self.stuck)?;
+            writeln!(f, "\t{} of these will wait forever, as far as can be seen", self.stuck)?;
         }
         if self.alone > 0 {
             let alone = self.alone;
             writeln!(
                 f,
-                "\tno other goroutine is seen to hold the other end of the channel of {alone}"
+                "\t{alone} of these wait at a channel whose other end no other goroutine seems to hold"
             )?;
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! The goroutines that wait, what for, and who of them can end whose wait.
+//! The waiting goroutines, what each of them waits for, and which of them are stuck: their wait
+//! never ends, as far as can be seen.
 
 use super::holders::Holders;
 use crate::block::wait_record::{ChanEnd, WaitsFor, is_waiting, read_waits_for};
@@ -10,45 +11,53 @@ use crate::sched::inspector::MemoryReader;
 use std::collections::{HashMap, HashSet};
 use std::panic::Location;
 
-/// One that waits.
+/// A waiting goroutine.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) g: &'static G,
     pub(super) id: u64,
-    /// Where it was started. Read with the rest: later the record may be another's.
+    /// Where the goroutine was started. Read together with the other fields, because the G may be
+    /// reused for another goroutine later.
     pub(super) site: Option<&'static Location<'static>>,
+    /// The state version of the G when it was recorded. A later comparison shows whether the G has
+    /// waited all the time.
     moment: StateVersion,
     pub(super) reason: WaitReason,
-    /// When it began, about.
+    /// When the wait began, approximately, in nanoseconds of the real clock.
     pub(super) since: u64,
     pub(super) waits_for: WaitsFor,
 }
 
-/// A goroutine that waits; or what several of those wait for: the ends of a channel, and who comes first at a lock.
+/// A waiting goroutine, or a group that goroutines wait for: the holders of a channel end, or the
+/// waiting writers that come before the readers of a lock.
 #[derive(Debug, Default)]
 struct Node {
-    /// It is for ever if so many of those do.
+    /// The node is stuck if at least this many of the nodes in `waits_on` are stuck.
     stuck_needed: usize,
+    /// The nodes that can end the wait of this node.
     waits_on: Vec<usize>,
-    /// Those that it is one of.
+    /// The nodes that have this node in their `waits_on`.
     awaited_by: Vec<usize>,
-    /// How many of those it waits for are for ever.
+    /// The number of nodes in `waits_on` that are stuck.
     stuck_count: usize,
     is_stuck: bool,
 }
 
-/// All that wait, and who among them waits for ever as far as it can be seen.
+/// All waiting goroutines, and which of them are stuck. A goroutine is identified by its place,
+/// which is its index in `waiting`.
 #[derive(Debug)]
 pub(super) struct Graph {
     pub(super) waiting: Vec<Waiting>,
-    /// One for each of them, then the others.
+    /// One node for each goroutine in `waiting`, at the same index, and then the nodes of groups.
     nodes: Vec<Node>,
-    /// Locks whose holder has ended: whose, by who waits for it.
+    /// For each goroutine that waits for a lock whose holder has ended without releasing it: the id
+    /// of that holder, by the place of the waiting goroutine.
     ended: HashMap<usize, u64>,
 }
 
 impl Waiting {
-    /// `None`: it does not wait. What for is not known yet.
+    /// Records a waiting goroutine. `waits_for` is filled in later. Returns `None` if the goroutine
+    /// does not wait.
     fn of(g: &'static G) -> Option<Waiting> {
         let (id, moment) = (g.id(), g.state_version());
         let (reason, since, site) = (g.reason(), g.since(), g.site());
@@ -56,14 +65,16 @@ impl Waiting {
         (moment.state() == GState::Waiting).then_some(waiting)
     }
 
-    /// It has waited all the time, and nobody has ended that.
+    /// Returns whether the goroutine has waited all the time since it was recorded, and nothing has
+    /// ended its wait.
     fn is_still_waiting(&self) -> bool {
         is_waiting(self.g, self.reason, &mut MemoryReader::default())
             && self.g.is_unchanged(self.moment)
             && self.g.id() == self.id
     }
 
-    /// Whether one with this number has the lock still that it waits for.
+    /// Returns whether the goroutine with the id `number` still holds the lock that this goroutine
+    /// waits for.
     fn is_lock_held_by(&self, number: u64) -> bool {
         match read_waits_for(self.g, self.reason, &mut MemoryReader::default()) {
             WaitsFor::Mutex(holder) | WaitsFor::Read(_, holder) => holder == number,
@@ -80,10 +91,10 @@ impl Waiting {
     }
 }
 
-/// All that wait now.
+/// Returns all waiting goroutines.
 ///
-/// First who waits, then what for: whoever is found to hold something, and has waited all the time, held it all the
-/// time.
+/// First records which goroutines wait, then reads what they wait for. So a goroutine that is found
+/// to hold a lock, and that has waited all the time, has held the lock all the time.
 pub(super) fn all() -> Vec<Waiting> {
     let mut waiting: Vec<Waiting> = slab::live().filter_map(Waiting::of).collect();
     for one in &mut waiting {
@@ -93,24 +104,26 @@ pub(super) fn all() -> Vec<Waiting> {
     waiting
 }
 
-/// The ends that they wait for.
+/// Returns the channel ends that these goroutines wait for.
 pub(super) fn ends_of<'a>(waiting: impl Iterator<Item = &'a Waiting>) -> HashSet<usize> {
     waiting.flat_map(Waiting::ends).map(|end| end.address).collect()
 }
 
-/// A [`Graph`] in the making. The first nodes are the goroutines that wait, each at its place among them.
+/// A [`Graph`] under construction.
 struct GraphBuilder<'a> {
     holders: &'a Holders,
+    /// The places of the waiting goroutines, by id.
     places: HashMap<u64, usize>,
-    /// The goroutines that exist. Read after their locks: one that held a lock then and is not here has ended.
+    /// The ids of the goroutines that exist. Read after the holders of the locks: a holder that is
+    /// not in this set has ended.
     alive: HashSet<u64>,
-    /// The places of those that wait to write, by lock.
+    /// The places of the goroutines that wait for a write lock, by lock.
     writers: HashMap<usize, Vec<usize>>,
     joined: JoinTargets,
     nodes: Vec<Node>,
-    /// The nodes that stand for ends of channels, by address and count.
+    /// The nodes of channel ends, by address and count.
     end_nodes: HashMap<(usize, usize), usize>,
-    /// The nodes that stand for the writers that come first at a lock, by lock.
+    /// The nodes of the waiting writers of a lock, by lock.
     lock_nodes: HashMap<usize, usize>,
     ended: HashMap<usize, u64>,
 }
@@ -136,7 +149,8 @@ impl<'a> GraphBuilder<'a> {
         }
     }
 
-    /// How many of which nodes must be stuck for this goroutine to be stuck.
+    /// Returns the edges of a goroutine: how many of which nodes must be stuck for the goroutine to
+    /// be stuck.
     fn edges_of(&mut self, place: usize, one: &Waiting) -> (usize, Vec<usize>) {
         match &one.waits_for {
             WaitsFor::Unknown | WaitsFor::Time => NEVER_STUCK,
@@ -155,10 +169,11 @@ impl<'a> GraphBuilder<'a> {
         }
     }
 
-    /// One of these holders must be stuck.
+    /// Returns the edges of a goroutine that is stuck if one of these lock holders is stuck, or has
+    /// ended without releasing the lock.
     fn any_of(&mut self, place: usize, one: &Waiting, holders: &[u64]) -> (usize, Vec<usize>) {
         let holders = holders.iter().filter(|&&id| id != 0);
-        // A holder that has ended may have given the lock back before.
+        // A holder that has ended may have released the lock first, so the lock is read again.
         let gone = holders.clone().find(|&id| !self.alive.contains(id) && one.is_lock_held_by(*id));
         if let Some(&gone) = gone {
             self.ended.insert(place, gone);
@@ -167,7 +182,8 @@ impl<'a> GraphBuilder<'a> {
         (1, holders.filter_map(|id| self.places.get(id).copied()).collect())
     }
 
-    /// The node of the writers that come before the readers of a lock.
+    /// Returns the node of the waiting writers that come before the readers of a lock. It is stuck
+    /// if one of them is stuck.
     fn lock_node(&mut self, lock: usize) -> usize {
         *self.lock_nodes.entry(lock).or_insert_with(|| {
             let waits_on = self.writers.remove(&lock).unwrap_or_default();
@@ -176,12 +192,13 @@ impl<'a> GraphBuilder<'a> {
         })
     }
 
-    /// The node of a channel's end: stuck when all goroutines that hold it are.
+    /// Returns the node of a channel end. It is stuck if all goroutines that hold the end are
+    /// stuck.
     fn end_node(&mut self, end: &ChanEnd) -> usize {
         *self.end_nodes.entry((end.address, end.count)).or_insert_with(|| {
             let by = self.holders.started_with(end.address);
             let waits_on = by.filter_map(|id| self.places.get(&id).copied()).collect();
-            // The runtime's own end is never stuck.
+            // An end that the runtime holds has count 0, and is never stuck.
             let stuck_needed = if end.count == 0 { usize::MAX } else { end.count };
             self.nodes.push(Node { stuck_needed, waits_on, ..Node::default() });
             self.nodes.len() - 1
@@ -190,8 +207,8 @@ impl<'a> GraphBuilder<'a> {
 }
 
 impl Graph {
-    /// Those that wait, with who holds the ends that they wait for. Only goroutines that `counts` says are taken
-    /// for ones that wait for ever because of what is seen of channels.
+    /// Builds the graph. A goroutine that waits at a channel can be stuck only if `counts` returns
+    /// `true` for it.
     pub(super) fn new(
         waiting: Vec<Waiting>,
         holders: &Holders,
@@ -212,9 +229,12 @@ impl Graph {
         graph
     }
 
-    /// Whoever can be freed by somebody who does not wait for ever does not either. What is left is believed if
-    /// it has waited all the time: then all of it was true at one moment, when the first look was over. (Who waits
-    /// takes no lock and gives none back; who was handed one does not wait any more.)
+    /// Clears `is_stuck` of every node that can be freed by a node that is not stuck.
+    ///
+    /// The remaining goroutines are checked again: each must have waited all the time. Then the
+    /// whole result was true at one moment, when all waiting goroutines had been recorded. (A
+    /// waiting goroutine neither acquires nor releases a lock, and a goroutine that was handed a
+    /// lock no longer waits.)
     fn remove_freed(&mut self) {
         for at in 0..self.nodes.len() {
             (self.nodes[at].stuck_count, self.nodes[at].is_stuck) =
@@ -256,12 +276,14 @@ impl Graph {
         self.nodes[place].is_stuck
     }
 
-    /// The holder of its lock, which has ended.
+    /// Returns the goroutine that held the lock this goroutine waits for, and has ended without
+    /// releasing it.
     pub(super) fn ended_holder(&self, place: usize) -> Option<u64> {
         self.ended.get(&place).copied()
     }
 
-    /// One that it waits for, if it waits for ever: itself rather than another.
+    /// Returns a stuck goroutine that this stuck goroutine waits for: itself if that is possible.
+    /// Returns `None` if this goroutine is not stuck, or waits for no stuck goroutine.
     pub(super) fn next(&self, place: usize) -> Option<usize> {
         let stuck_of =
             |at: usize| self.nodes[at].waits_on.iter().copied().filter(|&at| self.is_stuck(at));
@@ -274,16 +296,19 @@ impl Graph {
     }
 }
 
-/// Others can end it, or the time.
+/// The edges of a goroutine that cannot be stuck: its wait can end by time, or in a way that is not
+/// known.
 const NEVER_STUCK: (usize, Vec<usize>) = (usize::MAX, Vec::new());
 
-/// Nobody has made another end meanwhile.
+/// Returns whether the channel ends that the goroutine waits for have the same counts as before:
+/// none was cloned or dropped meanwhile.
 fn has_same_end_counts(one: &Waiting) -> bool {
     let mut reader = MemoryReader::default();
     one.ends().iter().all(|end| reader.word(end.address) == Some(end.count))
 }
 
-/// Goroutines by what those park with who wait for their end.
+/// The waiting goroutines that others may join, by the address that a joining goroutine parks with:
+/// the state in the task of the joined goroutine, or its scope.
 struct JoinTargets(HashMap<usize, Vec<u64>>);
 
 impl JoinTargets {
@@ -310,7 +335,8 @@ impl JoinTargets {
     }
 }
 
-/// Whether an end that somebody waits for is held by nobody else, as far as it can be seen.
+/// Returns whether all channel ends that the goroutine waits for are held by no other goroutine, as
+/// far as can be seen.
 pub(super) fn is_sole_holder(one: &Waiting, holders: &Holders) -> bool {
     let nobody_else = |end: &ChanEnd| {
         end.count > 0 && holders.of(end.address).is_some_and(|mut by| by.all(|id| id == one.id))

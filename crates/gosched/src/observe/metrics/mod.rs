@@ -1,39 +1,39 @@
-//! Metrics: what can be counted and measured, under Go's names where Go has one.
+//! Metrics: what the runtime counts and measures, under Go's names where Go has such a metric.
 //!
-//! A snapshot is one value for each line of the table in `names`, read when it is asked for.
+//! A snapshot has one value for each line of the table in `table`, read when the snapshot is taken.
 
 mod prometheus;
 mod table;
 
 use crate::probe::histogram::{Durations, bounds};
 
-/// What a metric is, and how it is read: [`descriptions`].
+/// The description of a metric, returned by [`descriptions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Description {
-    /// Its name, and after the colon its unit: `/sched/latencies:seconds`.
+    /// The name of the metric, with its unit after the colon: `/sched/latencies:seconds`.
     pub name: &'static str,
-    /// What it says, in words.
+    /// What the metric measures, in words.
     pub description: &'static str,
-    /// What kind of [`Value`] it has.
+    /// The kind of the metric's [`Value`].
     pub kind: Kind,
-    /// It only grows, from 0 when the process begins.
+    /// Whether the value only grows, starting from 0 when the process starts.
     pub cumulative: bool,
 }
 
-/// Which [`Value`] a metric has, always.
+/// The kind of a metric's [`Value`], which never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// [`Value::Uint64`].
+    /// The value is a [`Value::Uint64`].
     Uint64,
-    /// [`Value::Float64`].
+    /// The value is a [`Value::Float64`].
     Float64,
-    /// [`Value::Histogram`].
+    /// The value is a [`Value::Histogram`].
     Histogram,
 }
 
-/// All metrics there are, in the order of their names.
+/// Returns the descriptions of all metrics, sorted by name.
 ///
 /// ```
 /// for metric in gosched::runtime::descriptions() {
@@ -45,26 +45,28 @@ pub fn descriptions() -> &'static [Description] {
     table::DESCRIPTIONS
 }
 
-/// The value of one metric at one moment.
+/// The value of a metric at one moment.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
     /// A count.
     Uint64(u64),
-    /// An amount, in the unit of its name.
+    /// An amount, in the unit that the metric's name contains.
     Float64(f64),
-    /// How many there were of each size.
+    /// A distribution of values.
     Histogram(Histogram),
 }
 
-/// How many values were between one bound and the next.
+/// A distribution: the number of values in each of several ranges.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 #[doc(alias = "Float64Histogram")]
 pub struct Histogram {
-    /// `counts[i]` values were at least `buckets[i]`, and less than `buckets[i + 1]`.
+    /// The number of values in each range: `counts[i]` values were at least `buckets[i]`, and less
+    /// than `buckets[i + 1]`.
     pub counts: Vec<u64>,
-    /// The bounds, one more than counts. The first may be negative infinity, the last infinity.
+    /// The bounds of the ranges, one more than there are counts. The first may be negative
+    /// infinity, and the last may be infinity.
     pub buckets: Vec<f64>,
     /// The sum of all values.
     pub sum: f64,
@@ -76,12 +78,14 @@ impl Histogram {
         Histogram { counts: counts.clone(), buckets: bounds(), sum: seconds(*sum_nanos) }
     }
 
-    /// How many values there were.
+    /// Returns the number of values.
     ///
     /// ```
     /// use gosched::runtime::{Value, metrics};
     ///
-    /// let Some(Value::Histogram(latencies)) = metrics().get("/sched/latencies:seconds").cloned() else {
+    /// let Some(Value::Histogram(latencies)) =
+    ///     metrics().get("/sched/latencies:seconds").cloned()
+    /// else {
     ///     unreachable!()
     /// };
     /// assert_eq!(latencies.count(), latencies.counts.iter().sum());
@@ -95,30 +99,32 @@ fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// All metrics at one moment: [`metrics`](crate::runtime::metrics).
+/// A snapshot of all metrics, returned by [`metrics`](crate::runtime::metrics).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metrics {
-    /// One for each of [`descriptions`].
+    /// One value for each metric in [`descriptions`], in the same order.
     values: Vec<Value>,
 }
 
 impl Metrics {
-    /// The value of the metric of that name, if there is such a metric.
+    /// Returns the value of the metric `name`. Returns `None` if there is no such metric.
     pub fn get(&self, name: &str) -> Option<&Value> {
         let place = table::DESCRIPTIONS.binary_search_by(|metric| metric.name.cmp(name)).ok()?;
         self.values.get(place)
     }
 
-    /// All of them, in the order of their names.
+    /// Returns the names and values of all metrics, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Value)> {
         table::DESCRIPTIONS.iter().map(|metric| metric.name).zip(&self.values)
     }
 
-    /// All of them in Prometheus's text format, version 0.0.4 (`text/plain; version=0.0.4`).
+    /// Formats all metrics in Prometheus's text format, version 0.0.4.
     ///
-    /// Names are what Go's own collector makes of Go's: `/sched/latencies:seconds` is
-    /// `go_sched_latencies_seconds`, a counter ends in `_total`; ours begin with `gosched_`. Histograms have a
-    /// bucket for about each power of ten, as Go's have there.
+    /// The content type of the text is `text/plain; version=0.0.4`. Go's metrics get the names that
+    /// the Go collector of Prometheus's client library gives them: `/sched/latencies:seconds`
+    /// becomes `go_sched_latencies_seconds`, and the name of a counter ends with `_total`. The
+    /// names of this crate's own metrics begin with `gosched_`. A histogram has about one bucket
+    /// for each power of ten, as in that collector.
     ///
     /// ```
     /// let text = gosched::runtime::metrics().to_prometheus();
@@ -129,7 +135,7 @@ impl Metrics {
     }
 }
 
-/// Reads all of them.
+/// Takes a snapshot of all metrics.
 pub(crate) fn metrics() -> Metrics {
     let seen = table::Sample::now();
     Metrics { values: table::READ.iter().map(|read| read(&seen)).collect() }

@@ -1,9 +1,10 @@
-//! Prometheus's text format, and the names that Go's collector gives to Go's metrics.
+//! Prometheus's text format, with the names that the Go collector of Prometheus's client library
+//! gives to Go's metrics.
 
 use super::{Description, Histogram, Kind, Metrics, Value, table};
 use std::fmt::Write;
 
-/// All metrics.
+/// Formats all metrics.
 pub(super) fn text(metrics: &Metrics) -> String {
     let mut text = String::new();
     for (metric, value) in table::DESCRIPTIONS.iter().zip(&metrics.values) {
@@ -27,11 +28,12 @@ pub(super) fn text(metrics: &Metrics) -> String {
 }
 
 fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
-    // A `String` refuses nothing.
+    // A write to a `String` does not fail.
     let _ = writeln!(text, "{line}");
 }
 
-/// Ours are their own; all others are Go's.
+/// Returns the name for Prometheus. This crate's own metrics begin with `gosched_`; all others are
+/// Go's and begin with `go_`.
 fn name(metric: &Description) -> String {
     let prefix = if metric.name.starts_with("/gosched/") { "" } else { "go" };
     let total = if metric.cumulative && metric.kind != Kind::Histogram { "_total" } else { "" };
@@ -45,10 +47,11 @@ fn buckets(text: &mut String, name: &str, histogram: &Histogram) {
     let mut next = 0.0;
     for (count, bound) in histogram.counts.iter().zip(&histogram.buckets[1..]) {
         total += count;
-        // What is told is ten times the bound told last, or more: as Go's collector has it.
+        // As in the Go collector, each printed bound is at least ten times the previous one.
         if bound.is_finite() && *bound > 0.0 && *bound >= next {
             next = bound * 10.0;
-            // A value that is the bound belongs to the next bucket; Prometheus has it in this one.
+            // A value equal to the bound is in the next bucket here, but in this bucket for
+            // Prometheus.
             let most = bound.next_down();
             line(text, format_args!("{name}_bucket{{le=\"{most}\"}} {total}"));
         }
@@ -67,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_gos_collector() {
+    fn prometheus_names_are_the_same_as_in_go_s_collector() {
         let named_as = [
             ("/sched/latencies:seconds", Kind::Histogram, true, "go_sched_latencies_seconds"),
             ("/sched/gomaxprocs:threads", Kind::Uint64, false, "go_sched_gomaxprocs_threads"),

@@ -1,7 +1,8 @@
-//! The table of all metrics: name, kind, what it says, and where it is read.
+//! The table of all metrics: name, kind, whether it is cumulative, how it is read, and its
+//! description.
 //!
-//! Go's names mean what they mean in Go. There is no garbage collector here, so what Go tells about it is 0,
-//! and there for those who add things up.
+//! Go's names mean what they mean in Go. There is no garbage collector here, so Go's metrics about
+//! it are 0. They are included for programs that add up a group of metrics.
 
 use super::Kind::{Float64, Histogram as Distribution, Uint64};
 use super::{Description, Histogram, Value, seconds};
@@ -9,11 +10,12 @@ use crate::probe::histogram::Durations;
 use crate::probe::times::{Times, times};
 use crate::sched::{SchedStats, read_stats};
 
-/// What all metrics of one snapshot are made of.
+/// The data that all metrics of one snapshot are computed from.
 #[derive(Debug)]
 pub(super) struct Sample {
     numbers: SchedStats,
     times: Times,
+    /// An empty distribution.
     none: Durations,
 }
 
@@ -23,7 +25,8 @@ impl Sample {
     }
 }
 
-/// The kind of a metric goes with what its reader returns.
+/// Converts what a metric's reader returns to the metric's kind. A `Float64` is read in nanoseconds
+/// and converted to seconds.
 macro_rules! value {
     (Uint64, $value:expr) => {
         Value::Uint64($value)
@@ -45,7 +48,7 @@ macro_rules! metrics {
             cumulative: $cumulative,
         }),+];
 
-        /// What reads each of [`DESCRIPTIONS`].
+        /// The readers of the metrics, in the order of [`DESCRIPTIONS`].
         pub(super) static READ: &[fn(&Sample) -> Value] = &[$(|$seen| value!($kind, $value)),+];
     };
 }
@@ -64,54 +67,54 @@ metrics! {
     "/cpu/classes/idle:cpu-seconds" Float64 true seen => seen.numbers.cpu.idle;
     "Estimated total available CPU time that goroutines did not use: the part of /cpu/classes/total:cpu-seconds that was unused."
     "/cpu/classes/scavenge/assist:cpu-seconds" Float64 true _seen => 0;
-    "Always 0: what giving memory back takes is not told apart."
+    "Always 0: the CPU time for returning memory to the system is not measured separately."
     "/cpu/classes/scavenge/background:cpu-seconds" Float64 true _seen => 0;
-    "Always 0: what giving memory back takes is not told apart."
+    "Always 0: the CPU time for returning memory to the system is not measured separately."
     "/cpu/classes/scavenge/total:cpu-seconds" Float64 true _seen => 0;
-    "Always 0: what giving memory back takes is not told apart."
+    "Always 0: the CPU time for returning memory to the system is not measured separately."
     "/cpu/classes/total:cpu-seconds" Float64 true seen => seen.numbers.cpu.user + seen.numbers.cpu.idle;
     "Estimated total available CPU time for goroutines: GOMAXPROCS integrated over the time since the runtime started. Sum of all metrics in /cpu/classes."
     "/cpu/classes/user:cpu-seconds" Float64 true seen => seen.numbers.cpu.user;
     "CPU time of the threads that run goroutines, as the system counts it; the scheduler's share is included."
 
     "/gosched/hand-offs/lost:events" Uint64 true seen => seen.numbers.hand_offs_lost;
-    "How often a thread slept on although the right to run was handed to it, until it was woken again. Always 0, unless the runtime has a defect."
+    "Number of times a thread kept sleeping after a P was handed off to it, and had to be woken again. Always 0, unless the runtime has a defect."
     "/gosched/hand-offs/marked:events" Uint64 true seen => seen.numbers.hand_offs_marked;
-    "How often the right to run was taken from a thread in a marked call (`blocking`, files)."
+    "Number of times a P was taken from a thread in a marked call (`blocking`, files)."
     "/gosched/hand-offs/unmarked:events" Uint64 true seen => seen.numbers.hand_offs_unmarked;
-    "How often the right to run was taken from a thread that was blocked in a call nobody marked."
+    "Number of times a P was taken from a thread that was blocked in an unmarked call."
     "/gosched/poller/wake-ups:goroutines" Uint64 true seen => seen.numbers.woken_by_io;
-    "Count of goroutines, and threads among them, that were made ready by I/O."
+    "Count of goroutines, including ordinary threads, that were made ready by I/O."
     "/gosched/preemptions/in-place:events" Uint64 true seen => seen.numbers.stopped_in_place;
-    "How often a goroutine was stopped together with its thread."
+    "Number of times a goroutine was preempted by stopping its thread."
     "/gosched/preemptions/moved:events" Uint64 true seen => seen.numbers.moved;
-    "How often a goroutine was interrupted in the program's own text, to go on on any thread."
+    "Number of times a goroutine was preempted in the program's own code, so that it can continue on any thread."
     "/gosched/preemptions/put-off:events" Uint64 true seen => seen.numbers.put_off;
-    "How often a request to stop was put off, since the goroutine was outside the program's own text."
+    "Number of times a preemption was deferred because the goroutine was outside the program's own code."
     "/gosched/procs/idle:threads" Uint64 false seen => seen.numbers.idle_procs;
-    "How many more threads could run goroutines at the moment."
+    "Count of idle Ps: how many more threads could run goroutines at the moment."
     "/gosched/run-queue/global:goroutines" Uint64 false seen => seen.numbers.global_queue;
-    "Length of the queue that all threads share."
+    "Length of the global run queue, which all Ps share."
     "/gosched/run-queue/local:goroutines" Uint64 false seen => seen.numbers.local_queues;
-    "Length of the queues of all Ps together, with those that are to run next."
+    "Total length of the run queues of all Ps, including the goroutines that run next."
     "/gosched/stacks/in-use:stacks" Uint64 false seen => seen.numbers.stacks;
-    "Count of stacks of goroutines, with those that Ps keep for the next ones."
+    "Count of goroutine stacks, including the stacks that Ps keep for new goroutines."
     "/gosched/stacks/reserved:bytes" Uint64 false seen => seen.numbers.stack_bytes;
-    "Address space of all stacks; memory is taken for what is touched of them."
+    "Address space of all stacks. Only the parts that were used take memory."
     "/gosched/stacks/resting:stacks" Uint64 false seen => seen.numbers.resting_stacks;
-    "Count of stacks that wait for use."
+    "Count of stacks that are free for reuse."
     "/gosched/steals:events" Uint64 true seen => seen.numbers.steals;
-    "How often a P took goroutines from the queue of another."
+    "Number of times a P stole goroutines from the run queue of another P."
     "/gosched/stolen:goroutines" Uint64 true seen => seen.numbers.stolen;
     "Count of goroutines taken in /gosched/steals:events."
     "/gosched/threads/blocked:threads" Uint64 false seen => seen.numbers.blocked_threads;
-    "Count of threads that lost the right to run while they were blocked, and are not back."
+    "Count of threads whose P was taken while they were blocked, and that have not returned yet."
     "/gosched/threads/idle:threads" Uint64 false seen => seen.numbers.idle_threads;
-    "Count of threads that sleep since there is nothing to run."
+    "Count of threads that sleep because there is nothing to run."
     "/gosched/threads/spinning:threads" Uint64 false seen => seen.numbers.spinning_threads;
     "Count of threads that look for goroutines to run."
     "/gosched/timers:timers" Uint64 false seen => seen.numbers.timers;
-    "Count of timers that were started and are not due."
+    "Count of timers that were started and have not fired yet."
 
     "/sched/gomaxprocs:threads" Uint64 false seen => seen.numbers.procs;
     "How many threads can run goroutines at the same time: `runtime::procs`, Go's GOMAXPROCS."
@@ -140,7 +143,7 @@ metrics! {
     "/sched/threads/total:threads" Uint64 false seen => seen.numbers.threads;
     "The current count of live threads that are owned by the runtime."
     "/sync/mutex/wait/total:seconds" Float64 true seen => seen.times.mutex_wait_nanos;
-    "Approximate cumulative time goroutines have spent blocked on a Mutex or RwLock: of one wait in about 1000, times as many."
+    "Approximate cumulative time goroutines have spent blocked on a Mutex or RwLock, extrapolated from a sample of about one wait in 1000."
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! epoll, edge-triggered.
+//! The edge-triggered epoll implementation of [`Poller`].
 //!
-//! The descriptor that interrupts is level-triggered: those who only look see it and leave it; the one who
-//! waits takes it back when it comes out. So a look by another M cannot swallow it.
+//! Only the wake descriptor is level-triggered. A thread that polls without blocking sees the wake
+//! event and leaves it pending. Only a thread that blocks drains the wake descriptor when it
+//! returns. So a non-blocking poll on another M cannot swallow an interrupt.
 
 use super::{Direction, Event, EventBuffer, MAX_EVENTS, Poller};
 use super::{checked, drain_eventfd, new_eventfd, poll_for, signal_eventfd, timespec};
@@ -12,30 +13,32 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// See the top of this file.
+/// An epoll instance with its wake descriptor.
 #[derive(Debug)]
 pub(super) struct Epoll {
     epoll: OwnedFd,
+    /// Eventfd that interrupts a blocked `poll`.
     /// Go: netpollEventFd.
     wake_fd: OwnedFd,
-    /// Which of [`WaitCall::NONBLOCKING_ORDER`] and [`WaitCall::BLOCKING_ORDER`] the system grants: those before were refused.
+    /// Index into [`WaitCall::NONBLOCKING_ORDER`]: the system has refused all calls before it.
     nonblocking_call: AtomicUsize,
+    /// Index into [`WaitCall::BLOCKING_ORDER`]: the system has refused all calls before it.
     blocking_call: AtomicUsize,
 }
 
-/// The system calls that wait for events. A container may refuse any of them, with any error.
+/// A system call that waits for events. A container may refuse any of them, with any error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaitCall {
-    /// Waits of nanoseconds, since Linux 5.11.
+    /// Takes a timeout in nanoseconds. Since Linux 5.11.
     Pwait2,
     Wait,
     Pwait,
 }
 
 impl WaitCall {
-    /// In the order in which they are tried where the call does not sleep.
+    /// The order in which the calls are tried if the timeout is zero.
     const NONBLOCKING_ORDER: [WaitCall; 3] = [WaitCall::Wait, WaitCall::Pwait, WaitCall::Pwait2];
-    /// And where it may.
+    /// The order in which the calls are tried if the call may block.
     const BLOCKING_ORDER: [WaitCall; 3] = [WaitCall::Pwait2, WaitCall::Wait, WaitCall::Pwait];
 
     fn call(
@@ -49,19 +52,20 @@ impl WaitCall {
         let limit = timeout.map(timespec);
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let no_mask = std::ptr::null::<libc::sigset_t>();
-        // Rather too late than too early.
+        // Rounded up: the call must not return before the timeout is over.
         let millis = timeout.map_or(-1, |timeout| {
             i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
         });
         let found = match self {
-            // SAFETY: room for `most` events; the limit lives, or is null.
+            // SAFETY: `events` has room for `most` events; `limit` is null or points to a live
+            // value.
             WaitCall::Pwait2 => unsafe {
                 libc::syscall(libc::SYS_epoll_pwait2, epoll, events, most, limit, no_mask, 0usize)
             },
-            // SAFETY: room for `most` events.
+            // SAFETY: `events` has room for `most` events.
             WaitCall::Wait => unsafe { libc::epoll_wait(epoll, events, most, millis) }.into(),
             WaitCall::Pwait => {
-                // SAFETY: room for `most` events.
+                // SAFETY: `events` has room for `most` events.
                 unsafe { libc::epoll_pwait(epoll, events, most, millis, no_mask) }.into()
             }
         };
@@ -69,7 +73,8 @@ impl WaitCall {
     }
 }
 
-/// The key of the descriptor that interrupts: nothing else lies at that address.
+/// The key of the wake descriptor. Other keys contain the address of a record, so none of them is
+/// 0.
 const WAKE_FD_KEY: u64 = 0;
 
 const EVENT_MASK: i32 =
@@ -79,7 +84,7 @@ impl Epoll {
     pub(super) fn new() -> io::Result<Epoll> {
         // SAFETY: no memory is involved.
         let epoll = checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: the descriptor is new and has no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
         let wake_fd = new_eventfd()?;
         control(&epoll, libc::EPOLL_CTL_ADD, wake_fd.as_raw_fd(), libc::EPOLLIN, WAKE_FD_KEY)?;
@@ -93,20 +98,21 @@ impl Epoll {
         Ok(epoll)
     }
 
-    /// How many events there were; 0 after a signal too.
+    /// Waits for events and returns their number; 0 also after a signal.
     fn wait(&self, events: &mut [libc::epoll_event], timeout: Option<Duration>) -> usize {
         match self.try_wait(events, timeout) {
             Ok(found) => found,
-            // To take this for "no events" would leave every goroutine that waits asleep.
+            // Treating the error as "no events" would leave every waiting goroutine parked.
             Err(why) => fatal!(
-                "epoll cannot be waited for ({}). Goroutines that wait for sockets cannot be woken. Has the program \
-                 closed a descriptor that is not its own, or installed a filter of system calls?",
+                "waiting for epoll fails ({}), so goroutines that wait for sockets cannot be made ready; check whether \
+                 the program has closed a descriptor that it does not own, or installed a system call filter",
                 Errno::of(&why)
             ),
         }
     }
 
-    /// Tries the system calls in turn; one that is refused is not tried again.
+    /// Tries the system calls in order. A call that has failed is not tried again, unless a signal
+    /// interrupted it.
     fn try_wait(
         &self,
         events: &mut [libc::epoll_event],
@@ -137,7 +143,7 @@ impl Epoll {
 
 fn control(epoll: &OwnedFd, what: i32, fd: RawFd, events: i32, key: u64) -> io::Result<()> {
     let mut event = libc::epoll_event { events: events.cast_unsigned(), u64: key };
-    // SAFETY: the event lives during the call.
+    // SAFETY: `event` outlives the call.
     checked(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), what, fd, &raw mut event) }).map(drop)
 }
 
@@ -147,7 +153,7 @@ impl Poller for Epoll {
     }
 
     fn remove(&self, fd: RawFd, _key: usize) {
-        // It can only fail for one that is gone.
+        // Fails only if the descriptor is not registered.
         let _ = control(&self.epoll, libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 
@@ -156,7 +162,7 @@ impl Poller for Epoll {
     fn poll(&self, buffer: &mut EventBuffer, timeout: Option<Duration>) {
         buffer.clear();
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; MAX_EVENTS];
-        // One more: the bell may be among them.
+        // One more than requested, because the wake event may be among them.
         let room = (buffer.capacity + 1).min(MAX_EVENTS);
         let found = self.wait(&mut events[..room], timeout);
         for libc::epoll_event { events, u64: key } in events.into_iter().take(found) {

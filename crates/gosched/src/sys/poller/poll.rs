@@ -1,10 +1,16 @@
-//! poll(2): slower, and everywhere. It tells of levels, so a descriptor is only asked about while somebody
-//! waits for it: [`Poller::arm`] says so, and the first time it is told of takes that back.
+//! The poll(2) implementation of [`Poller`]: slower than epoll, but available everywhere. poll(2)
+//! reports levels, not edges. So a descriptor is polled only while a G waits for it:
+//! [`Poller::arm`] marks a direction as wanted, and the first event clears the mark.
 //!
-//! The kernel keeps a file that somebody sleeps for, though it is closed: a listener would go on to listen. So
-//! whoever takes a descriptor out calls those who sleep with it, and waits until they are out.
-//! Sleeper: 1. says which sleep it is; 2. under the lock, marks the entries with that; 3. sleeps; 4. says that it is
-//! out. Who takes one out: 1. takes it out under the lock, with its marks; 2. waits while the sleeper is in that sleep.
+//! The kernel keeps a file open while a thread sleeps in poll(2) with its descriptor, even after
+//! the descriptor is closed: a closed listener would still accept connections. So
+//! [`Poller::remove`] wakes the threads that sleep with the descriptor, and waits until they have
+//! left poll(2).
+//!
+//! Sleeping thread: 1. publishes the number of its sleep; 2. under the lock, marks the entries that
+//! it polls with that number; 3. sleeps; 4. publishes 0.
+//! Removing thread: 1. under the lock, takes out the entry with its marks; 2. for each mark, waits
+//! as long as the published number equals the mark.
 
 use super::{
     Direction, Event, EventBuffer, Poller, drain_eventfd, new_eventfd, poll_for, signal_eventfd,
@@ -16,36 +22,41 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// See the top of this file.
+/// The polled descriptors and the state of the sleeping threads.
 #[derive(Debug)]
 pub(super) struct Poll {
     entries: Lock<Vec<Entry>>,
-    /// Where the one who waits keeps its list, those who look, and sysmon.
+    /// Lists for the thread that blocks in `poll`.
     wait_scratch: Scratch,
+    /// Lists for the threads that poll without blocking.
     poll_scratch: Scratch,
+    /// Lists for sysmon in `wait_for_events`.
     sysmon_scratch: Scratch,
     wake_fd: OwnedFd,
-    /// The sleeps that were begun.
+    /// Number of sleeps begun so far, which is also the number of the latest sleep.
     sleeps: AtomicU64,
-    /// The sleep that the one who waits is in, and sysmon; 0: none.
+    /// Number of the sleep that each sleeper ([`WAITER`], [`SYSMON`]) is in; 0 if it is not asleep.
     asleep: [AtomicU64; 2],
 }
 
+/// Index of the thread that blocks in `poll`.
 const WAITER: usize = 0;
+/// Index of sysmon in `wait_for_events`.
 const SYSMON: usize = 1;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     fd: RawFd,
     key: usize,
-    /// What somebody waits for.
+    /// The poll(2) events that a G waits for; 0 if there are none.
     wanted: i16,
-    /// The last sleeps in which the kernel has it.
+    /// The last sleep of each sleeper ([`WAITER`], [`SYSMON`]) that polls this entry; 0 if there is
+    /// none.
     sleeps: [u64; 2],
 }
 
-/// Lists that are as long as there are entries: one that is in use, and one that was made meanwhile, since
-/// there are more.
+/// Preallocated lists with room for all entries. There are two slots, so that [`Scratch::grow`] can
+/// add a longer list while a shorter one is in use.
 #[derive(Debug)]
 struct Scratch(Lock<[Option<Vec<libc::pollfd>>; 2]>);
 
@@ -54,7 +65,7 @@ impl Scratch {
         Scratch(Lock::new([None, None]))
     }
 
-    /// The longer one; `None`: others have them.
+    /// Takes the longer list. Returns `None` if other threads have taken all lists.
     fn take(&self) -> Option<Vec<libc::pollfd>> {
         let mut lists = NoPreemptLockGuard::new(&self.0);
         lists.iter_mut().max_by_key(|list| room(list)).and_then(Option::take)
@@ -66,11 +77,12 @@ impl Scratch {
             Some(slot) => slot.replace(list),
             None => Some(list),
         };
-        // Memory is not given back here: this may be the scheduler.
+        // A surplus list is leaked: the caller may be the scheduler, which must not call the
+        // allocator.
         std::mem::forget(rest);
     }
 
-    /// Makes room.
+    /// Ensures that a list has room for `wanted` records.
     fn grow(&self, wanted: usize) {
         let new = Vec::with_capacity(wanted);
         let mut lists = NoPreemptLockGuard::new(&self.0);
@@ -101,7 +113,8 @@ impl Poll {
         })
     }
 
-    /// Asks the kernel, and sleeps for so long: how many were found. `who`: whoever sleeps; `None`: nobody does.
+    /// Polls `first` and the wanted entries, at most for `timeout`. Returns how many are ready.
+    /// `who` is the sleeper ([`WAITER`] or [`SYSMON`]), or `None` if the call does not sleep.
     fn poll_entries(
         &self,
         list: &mut Vec<libc::pollfd>,
@@ -111,19 +124,21 @@ impl Poll {
     ) -> usize {
         let sleep = who.map(|who| (who, self.sleeps.fetch_add(1, Ordering::Relaxed) + 1));
         if let Some((who, number)) = sleep {
-            // PAIR poll-sleep: said before an entry is marked.
+            // PAIR poll-sleep: the number is published before an entry is marked with it.
             self.asleep[who].store(number, Ordering::SeqCst);
         }
         self.fill(list, first, sleep);
         let found = poll_for(list, timeout);
         if let Some((who, _)) = sleep {
-            // PAIR poll-sleep: the kernel has let go of the files.
+            // PAIR poll-sleep: the kernel has released the files.
             self.asleep[who].store(0, Ordering::SeqCst);
         }
         found
     }
 
-    /// What is to be asked now, after `first`. As many as there is room for: who makes room comes back.
+    /// Fills `list` with `first` and the wanted entries, as many as there is room for. An entry
+    /// that does not fit was added after the list was taken. [`Poller::arm`] interrupts the blocked
+    /// thread for that entry, and the thread's next call takes a longer list.
     fn fill(&self, list: &mut Vec<libc::pollfd>, first: RawFd, sleep: Option<(usize, u64)>) {
         list.clear();
         let mut entries = NoPreemptLockGuard::new(&self.entries);
@@ -139,14 +154,15 @@ impl Poll {
         list.extend(std::iter::once(first).chain(rest).take(room));
     }
 
-    /// What was found, and nobody waits for it any more.
+    /// Copies the ready entries of `list` to `buffer`, and clears the wanted events that they
+    /// satisfy.
     fn collect_events(&self, list: &[libc::pollfd], buffer: &mut EventBuffer) {
         let mut entries = NoPreemptLockGuard::new(&self.entries);
         for found in list.iter().filter(|found| found.revents != 0) {
             if buffer.is_full() {
                 return;
             }
-            // It may be another's by now, and tries in vain.
+            // If the number was reused for another descriptor meanwhile, this event is spurious.
             let entry = entries.iter_mut().find(|entry| entry.fd == found.fd && entry.wanted != 0);
             if let Some(entry) = entry {
                 let event = event(entry.key, found.revents);
@@ -191,7 +207,7 @@ impl Poller for Poll {
         for (asleep, number) in
             self.asleep.iter().zip(entry.sleeps).filter(|(_, number)| *number != 0)
         {
-            // PAIR poll-sleep: it is out of that sleep.
+            // PAIR poll-sleep: a different number means that the sleeper has left that sleep.
             while asleep.load(Ordering::SeqCst) == number {
                 signal_eventfd(&self.wake_fd);
                 super::sysmon_wake_fd().into_iter().for_each(signal_eventfd);
@@ -211,7 +227,7 @@ impl Poller for Poll {
             .filter(|entry| entry.key == key)
             .for_each(|entry| entry.wanted |= wanted);
         drop(entries);
-        // Whoever waits asks for this, too.
+        // The blocked thread must poll again, with the new event.
         signal_eventfd(&self.wake_fd);
     }
 
@@ -258,7 +274,7 @@ fn event(key: usize, found: i16) -> Event {
     }
 }
 
-/// What is not wanted any more after this was told.
+/// Returns the poll(2) events that `event` satisfies, which are no longer wanted.
 fn mask(event: Event) -> i16 {
     let read = libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP;
     (if event.readable { read } else { 0 }) | (if event.writable { libc::POLLOUT } else { 0 })
