@@ -1,5 +1,5 @@
-//! What a way into the runtime and out again costs a goroutine: preemption off, the look whether its P is
-//! still there, preemption on, the look whether somebody asked it to stop.
+//! Measures what a goroutine pays to enter and leave the runtime: turning preemption off, checking
+//! that its P is still there, turning preemption on, and checking for a preemption request.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -17,7 +17,7 @@ fn nanos(f: impl Fn(u32)) -> f64 {
     best.min().map_or(0.0, |best| best.as_nanos() as f64 / f64::from(ROUNDS))
 }
 
-/// A read of a page that is in memory.
+/// Returns the time of one read of a cached page, which is called through `with`, in nanoseconds.
 fn call(with: impl Fn(&mut dyn FnMut())) -> f64 {
     const READS: u32 = 200_000;
     let file = File::open(std::env::current_exe().unwrap_or_default());

@@ -1,9 +1,11 @@
-//! What preemption does for those who wait, and costs those who compute:
+//! Measures what preemption does for goroutines that wait, and what it costs goroutines that
+//! compute:
 //! `cargo bench -p gosched --bench preempt`.
 //!
-//! `-- fairness many ticker nothing` names parts: each takes its full time, or a short one with `quick`.
-//! Without a name it is all of them, quickly. `seconds=5` is how long the hogs of `fairness` run (1000 of
-//! them ten times as long), `n=50000` how many goroutines `many` starts.
+//! `-- fairness many ticker nothing` selects parts: each runs for its full time, or for a short
+//! time with `quick`. Without a selection, all parts run for a short time. `seconds=5` sets how
+//! long the hogs of `fairness` run (1000 hogs run ten times as long), `n=50000` sets how many
+//! goroutines `many` starts.
 
 use gosched::__rules::{Preemptions, preemptions};
 use gosched::{JoinHandle, go, runtime, time};
@@ -14,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-/// As `#[gosched::main]` installs it.
+/// The allocator that `#[gosched::main]` installs.
 #[global_allocator]
 static ALLOC: gosched::alloc::Alloc = gosched::alloc::Alloc::new();
 
@@ -52,7 +54,8 @@ fn main() {
 
 const PARTS: [&str; 4] = ["fairness", "many", "ticker", "nothing"];
 
-/// What the process had of the CPUs it could use: the rest went to others, or its Ps were idle.
+/// The share of its CPUs that the process got. The rest went to other processes, or its Ps were
+/// idle.
 struct Got {
     start: Instant,
     cpu: Duration,
@@ -104,14 +107,14 @@ impl Hogs {
         Hogs { stop, counts }
     }
 
-    /// How far each has counted.
+    /// Stops the hogs. Returns how far each has counted.
     fn stop(self) -> Vec<u64> {
         self.stop.store(true, Ordering::Relaxed);
-        self.counts.into_iter().map(|hog| hog.join().expect("a hog only counts")).collect()
+        self.counts.into_iter().map(|hog| hog.join().expect("a hog does not panic")).collect()
     }
 }
 
-/// How evenly hogs share the Ps.
+/// Measures how evenly hogs share the Ps.
 fn fairness(time: Duration) {
     for (n, goal) in [(2, "≥ 0.99"), (16, "≥ 0.99"), (64, "≥ 0.98"), (1000, "≥ 0.9")] {
         let time = if n == 1000 { 10 * time } else { time };
@@ -131,18 +134,20 @@ fn fairness(time: Duration) {
     }
 }
 
-/// Jain's index: 1 if all have the same, 1/n if one has everything.
+/// Returns Jain's index: 1 if all counts are equal, 1/n if one hog has everything.
 fn jain(counts: &[u64]) -> f64 {
     let sum: f64 = counts.iter().map(|&count| count as f64).sum();
     let squares: f64 = counts.iter().map(|&count| (count as f64).powi(2)).sum();
     sum * sum / (counts.len() as f64 * squares)
 }
 
-/// What each goroutine of `many` computes, in pieces.
+/// CPU time that each goroutine of `many` needs.
 const EACH: Duration = Duration::from_millis(30);
+/// CPU time of one piece of that computation.
 const PIECE: Duration = Duration::from_micros(100);
 
-/// Many goroutines with more to compute than a slice, all there from the beginning.
+/// Runs many goroutines that each need more CPU time than a slice, all of them runnable from the
+/// start.
 fn many(n: u64) {
     let procs = runtime::procs();
     let steps = steps_of_a_piece(procs);
@@ -150,7 +155,7 @@ fn many(n: u64) {
     let (before, got) = (preemptions(), Got::start());
     let task = |seed| go(move || compute(seed, steps, (EACH.as_nanos() / PIECE.as_nanos()) as u32));
     let tasks: Vec<JoinHandle<()>> = (0..n).map(task).collect();
-    tasks.into_iter().for_each(|task| task.join().expect("a task only computes"));
+    tasks.into_iter().for_each(|task| task.join().expect("a task does not panic"));
     let (wall, cpu, share) = (got.wall(), got.cpu(), got.so_far());
     let (after, threads) = (preemptions(), most.stop());
 
@@ -159,7 +164,7 @@ fn many(n: u64) {
     let what = format!("{n} × {EACH:?} of CPU");
     let result = format!("time / ideal {:.3} ({wall:.1?})", ratio(wall, ideal / procs as f64));
     row("many", &what, "≤ 1.2", &result);
-    // More time and no more CPU: others had the machine.
+    // More time but not more CPU time: other processes used the machine.
     let result = format!("CPU / ideal {:.3} ({cpu:.1?}); {share}", ratio(cpu, ideal));
     row("", "", "", &result);
     let goal = format!("≤ {}", procs + 32);
@@ -175,7 +180,8 @@ fn many(n: u64) {
     row("", "preemptions", "", &result);
 }
 
-/// `pieces` of `steps` steps of xorshift: no call inside one, and each step needs the one before.
+/// Computes `pieces` pieces of `steps` steps of xorshift. There is no call inside a piece, and each
+/// step depends on the previous one.
 fn compute(seed: u64, steps: u64, pieces: u32) {
     let mut state = seed | 1;
     for _ in 0..pieces {
@@ -188,7 +194,8 @@ fn compute(seed: u64, steps: u64, pieces: u32) {
     }
 }
 
-/// How many steps a piece is while as many threads compute as there are Ps: CPUs may share a core.
+/// Returns the number of steps in a piece. Measured while as many threads compute as there are Ps,
+/// since CPUs may share a core.
 fn steps_of_a_piece(procs: usize) -> u64 {
     const STEPS: u64 = 50_000;
     const PIECES: u32 = 2000;
@@ -199,7 +206,9 @@ fn steps_of_a_piece(procs: usize) -> u64 {
         clock(libc::CLOCK_THREAD_CPUTIME_ID) - before
     };
     let threads: Vec<_> = (0..procs).map(|_| thread::spawn(measure)).collect();
-    let times = threads.into_iter().map(|thread| thread.join().expect("it only computes"));
+    let times = threads
+        .into_iter()
+        .map(|thread| thread.join().expect("the measuring thread does not panic"));
     let piece = times.sum::<Duration>() / procs as u32 / PIECES;
     (STEPS as f64 * PIECE.as_secs_f64() / piece.as_secs_f64()) as u64
 }
@@ -211,7 +220,7 @@ fn clock(id: libc::clockid_t) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// An ordinary thread that counts all threads every 5 ms.
+/// An ordinary thread that counts all threads of the process every 5 ms and keeps the maximum.
 struct MostThreads {
     stop: Arc<AtomicBool>,
     most: thread::JoinHandle<usize>,
@@ -234,7 +243,7 @@ impl MostThreads {
 
     fn stop(self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
-        self.most.join().expect("it only counts")
+        self.most.join().expect("the counting thread does not panic")
     }
 }
 
@@ -246,7 +255,7 @@ fn threads() -> usize {
 
 const TICK: Duration = Duration::from_millis(1);
 
-/// How late a ticker is beside `each` hogs per P.
+/// Measures how late a ticker is while `each` hogs per P compute.
 fn ticker(each: usize, window: Duration) {
     let hogs = Hogs::start(each * runtime::procs());
     let (watcher, got, start) = (watcher_cpu(), Got::start(), Instant::now());
@@ -255,7 +264,7 @@ fn ticker(each: usize, window: Duration) {
         let due = start + TICK * next;
         time::sleep(due.saturating_duration_since(Instant::now()));
         late.push(due.elapsed());
-        // One that is more than a period late skips those it has missed.
+        // A ticker that is more than a period late skips the ticks that it has missed.
         let passed = start.elapsed().as_nanos() / TICK.as_nanos();
         next = (next + 1).max(passed as u32 + 1);
     }
@@ -274,19 +283,20 @@ fn ticker(each: usize, window: Duration) {
     row("", "the watcher's CPU", "≤ 8 %", &format!("{:.1} %", 100.0 * watcher));
 }
 
-/// What the thread that watches the others has cost so far.
+/// Returns the CPU time that sysmon has used so far.
 fn watcher_cpu() -> Duration {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Duration::ZERO };
     let mut tasks = tasks.flatten().map(|task| task.path());
     let is_watcher = |comm: String| comm.trim_end() == "gosched-sysmon";
     let watcher = tasks.find(|task| fs::read_to_string(task.join("comm")).is_ok_and(is_watcher));
-    // Nanoseconds on a CPU are first.
+    // The first number is the time on a CPU, in nanoseconds.
     let spent = watcher.and_then(|task| fs::read_to_string(task.join("schedstat")).ok());
     let spent = spent.as_deref().and_then(|text| text.split_whitespace().next()?.parse().ok());
     Duration::from_nanos(spent.unwrap_or(0))
 }
 
-/// What a program pays that is never preempted: this one again, with preemption and without.
+/// Measures what preemption costs a program that is never preempted: runs this program as a child,
+/// with preemption and without.
 fn nothing(steps: u64) {
     let (mut with, mut without) = ([f64::MAX; 2], [f64::MAX; 2]);
     for _ in 0..5 {
@@ -307,17 +317,17 @@ fn best(best: &mut [f64; 2], times: [f64; 2]) {
 /// The argument that makes this program the child of [`nothing`].
 const CHILD: &str = "child";
 
-/// Nanoseconds of a step, by the clock and of CPU.
+/// Runs the child. Returns the elapsed time and the CPU time of a step, in nanoseconds.
 fn child(steps: u64, debug: &str) -> [f64; 2] {
-    let mut command = Command::new(env::current_exe().expect("/proc/self/exe"));
+    let mut command = Command::new(env::current_exe().expect("the path of this program is known"));
     command.args([CHILD, &format!("steps={steps}")]).env("GODEBUG", debug);
-    let printed = command.output().expect("itself can be started").stdout;
+    let printed = command.output().expect("this program can start itself as a child").stdout;
     let printed = String::from_utf8_lossy(&printed);
     let mut numbers = printed.split_whitespace().flat_map(str::parse);
     [0; 2].map(|_| numbers.next().expect("the child prints two numbers"))
 }
 
-/// Computes, and nobody else wants to.
+/// Computes while no other goroutine is runnable.
 fn loop_alone(steps: u64) {
     let got = Got::start();
     compute(1, steps, 1);

@@ -1,4 +1,5 @@
-//! Where a G's code is while it does not run: registers, stack, identity.
+//! Where a G keeps the state of its code while it does not run: saved registers, and the stack with
+//! the goroutine's identity.
 
 pub(crate) use gosched_fiber::Size;
 pub(crate) use gosched_fiber::arch::{Registers, SavedContext};
@@ -8,12 +9,13 @@ use gosched_fiber::Stack;
 use gosched_fiber::arch;
 use std::mem::MaybeUninit;
 
-/// The owner's part of a G.
+/// The stack of a G. Owner only.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    /// From its first run to its end.
+    /// The stack, from before the first run. A dead G may keep a stack of the default size for its
+    /// next goroutine.
     pub(crate) stack: Option<Stack>,
-    /// Asked for by the program; else the default.
+    /// The size that the program requested, or `None` for the default size.
     pub(crate) size: Option<Size>,
 }
 
@@ -23,11 +25,12 @@ impl Frame {
     }
 }
 
-/// The registers of the frame this is called in, for [`G::enter_syscall`](super::g::G::enter_syscall).
+/// Captures the registers of the calling frame, for
+/// [`G::enter_syscall`](super::g::G::enter_syscall).
 #[inline(always)]
 pub(crate) fn capture_registers(to: &mut MaybeUninit<Registers>) {
     if probe::ENABLED {
-        // SAFETY: to — a place for them.
+        // SAFETY: to — `to` is valid for writes.
         unsafe { arch::capture_registers(to.as_mut_ptr()) };
     }
 }

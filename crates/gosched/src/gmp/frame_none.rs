@@ -1,6 +1,7 @@
-//! The twin of `frame` where a goroutine is a thread: the system keeps it.
+//! The counterpart of `frame` where each goroutine is a thread: the system keeps registers and
+//! stack.
 
-/// Nothing to keep.
+/// Empty: the system keeps the stack.
 #[derive(Debug)]
 pub(crate) struct Frame;
 
@@ -10,7 +11,7 @@ impl Frame {
     }
 }
 
-/// As little.
+/// Empty: the system saves the registers.
 #[derive(Debug)]
 pub(crate) struct SavedContext;
 
@@ -20,13 +21,13 @@ impl SavedContext {
     }
 }
 
-/// Nor registers.
+/// Empty: the registers of threads are not captured.
 #[derive(Debug, Default)]
 pub(crate) struct Registers;
 
-/// The system knows how large a thread's stack is.
+/// A stack size. It has no values: the system determines the size of a thread's stack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Size {}
 
-/// Registers of threads are not kept.
+/// Does nothing: the registers of threads are not captured.
 pub(crate) fn capture_registers(_to: &mut std::mem::MaybeUninit<Registers>) {}

@@ -1,8 +1,8 @@
-//! A G: one goroutine's record, from its birth to its reuse. Or a thread's that waits among them.
+//! The record of a goroutine (a *G*), reused from one goroutine to the next. An ordinary thread
+//! that waits has a G too, so that a waker makes goroutines and threads ready in the same way.
 //!
-//! Records come from slabs and are never freed, so a reference to one is good for ever; what it says
-//! is only true while its goroutine lives. An ordinary thread that waits has one too: whoever makes
-//! it ready need not know the difference.
+//! Records come from slabs and are never freed, so a reference to a G is always valid. Its contents
+//! describe a goroutine only while that goroutine lives.
 
 use super::current;
 use super::frame::{Frame, Registers, SavedContext};
@@ -23,46 +23,49 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// See the top of this file.
-/// Go: g.
+/// The record of a goroutine or of a waiting thread (see the top of this file).
 ///
-/// Fields without a note are written by the owner (see `state`) and may be read by anybody who
-/// wants to print them.
+/// Fields without a note are written by the owner of the G (see `state`). Any thread may read them,
+/// for reports.
+/// Go: g.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct G {
-    // What a switch touches: one cache line.
-    /// Registers; the owner's.
+    // Fields that a switch uses. They share one cache line.
+    /// Saved registers of a G that does not run. Owner only.
     /// Go: g.sched.
     pub(crate) saved: OwnerCell<SavedContext>,
-    /// The list it is in; that list's owner's.
+    /// Next G in the list that contains this G. Written by the owner of that list.
     pub(crate) link: AtomicPtr<G>,
-    /// The M that must run it, if only one may.
+    /// The M that alone may run this G, or null if any M may.
     /// Go: g.lockedm.
     pub(crate) pinned: AtomicPtr<()>,
     /// Go: g.atomicstatus.
     state: StateWord,
-    /// When it began to wait, about; or when a tracked one came into its state.
+    /// Approximate time at which the G began to wait or entered a marked call, in nanoseconds. For
+    /// a tracked G: the time at which it entered its state.
     /// Go: g.waitsince.
     pub(crate) state_since: AtomicU64,
-    /// What it parked with: in a frame that waits, as a rule.
+    /// The `data` argument of the last `park`. It usually points into the frame that waits.
     waits_with: AtomicPtr<()>,
     /// Go: g.waitreason.
     reason: AtomicU8,
-    /// [`THREAD`], [`EXITING`], [`PREPARED`].
+    /// Bit set of [`THREAD`], [`EXITING`] and [`PREPARED`].
     flags: AtomicU8,
     has_stack: AtomicBool,
-    /// How often `no_preempt` was called and has not ended.
+    /// Number of `no_preempt` calls that have not returned.
     pub(crate) no_preempt_depth: AtomicU32,
-    // Touched when it begins, ends, or is looked at.
-    /// The stack; the owner's.
+    // Fields that are used when the goroutine starts, ends or is inspected.
+    /// The stack. Owner only.
     pub(crate) frame: OwnerCell<Frame>,
-    /// Where its registers are while it is stopped without a switch: in a marked call, or in a signal handler.
+    /// Registers of a G that stopped without a switch: in a marked call, in a signal handler, or as
+    /// an ordinary thread that waits. Null for every other G.
     stopped_registers: AtomicPtr<Registers>,
-    /// What it has used of its slice, in nanoseconds, when it was interrupted for another's sake; for the
-    /// sysmon.
+    /// CPU time that the G had used of its slice when sysmon asked it to make room for another G,
+    /// in nanoseconds. Written only by sysmon.
     pub(crate) slice_used_nanos: AtomicU64,
-    /// How many had been put into the global queue when it was put beside it.
+    /// Number of Gs that had ever been appended to the global queue when this G entered the list of
+    /// stopped Gs. It determines the turn of this G: see `global_queue`.
     pub(crate) queue_position: AtomicU64,
     /// Go: g.goid.
     id: AtomicU64,
@@ -71,31 +74,31 @@ pub(crate) struct G {
     /// Go: g.gopc.
     site: AtomicPtr<Location<'static>>,
     task: AtomicPtr<Task>,
-    /// Of its task, for whoever looks: the task may be gone.
+    /// The kind of the task, for inspectors: the task itself may already be freed.
     kind: AtomicPtr<TaskKind>,
     details: AtomicPtr<Details>,
     group: AtomicPtr<TestGroup>,
-    /// The beginning of its name, for whoever prints it while it runs.
+    /// The first bytes of the goroutine's name, readable while the goroutine runs.
     name: ShortName,
-    /// What `park` and `unpark` of the public face talk about.
+    /// The token of the public `park` and `unpark`.
     pub(crate) token: ParkToken,
-    /// Where a thread sleeps.
+    /// The word that a thread sleeps on.
     pub(crate) sleep_word: SleepWord,
-    /// How often `lock_os_thread` was called and not undone.
+    /// Number of `lock_os_thread` calls that have not been undone.
     pub(crate) os_thread_lock_count: AtomicU32,
 }
 
-/// It is a thread: an ordinary one that waits, or a goroutine that is one.
+/// Flag: the G belongs to a thread: an ordinary thread that waits, or a goroutine that is a thread.
 const THREAD: u8 = 1;
-/// `goexit` was called in it.
+/// Flag: the goroutine has called `goexit`.
 const EXITING: u8 = 2;
-/// Dead, with a task: it lives when it is made runnable.
+/// Flag: the G is dead and has a task. Its goroutine starts when the G is made runnable.
 const PREPARED: u8 = 4;
 
-/// Held while somebody asks for a goroutine's details, or takes them back.
+/// Held while a thread clones the details of a goroutine or takes them back.
 static DETAILS: Lock<()> = Lock::new(());
 
-/// In a forked child, by its only thread.
+/// Repairs [`DETAILS`] in a forked child. Called by the child's only thread.
 ///
 /// # Safety
 /// - **child**: as for [`Lock::repair_in_child`].
@@ -104,14 +107,14 @@ pub(crate) unsafe fn repair_in_child() {
     unsafe { DETAILS.repair_in_child(|()| ()) };
 }
 
-/// What most goroutines do not have.
+/// The name and the labels of a goroutine. Most goroutines have none.
 #[derive(Debug, Default)]
 pub(crate) struct Details {
     pub(crate) name: Option<String>,
     pub(crate) labels: Vec<(String, String)>,
 }
 
-/// What a new goroutine is told.
+/// The initial values in the G of a new goroutine.
 #[derive(Debug)]
 pub(crate) struct GInit {
     pub(crate) id: u64,
@@ -153,27 +156,29 @@ impl G {
         }
     }
 
-    /// Gives a dead record its next life. The caller owns it.
+    /// Initializes a dead G for its next goroutine. Called by the owner of the G.
     #[inline]
     pub(crate) fn init(&self, birth: GInit) {
         self.id.store(birth.id, Ordering::Relaxed);
         self.parent.store(birth.parent, Ordering::Relaxed);
         self.site.store(ptr::from_ref(birth.site).cast_mut(), Ordering::Relaxed);
         self.task.store(birth.task, Ordering::Relaxed);
-        // SAFETY: the task was given with the order, and is there until the goroutine has run.
+        // SAFETY: the task is null, or the caller passed it alive and it lives until the goroutine
+        // has run.
         let kind = unsafe { birth.task.as_ref() }.map_or(ptr::null(), |task| task.kind);
         if probe::ENABLED {
             self.kind.store(kind.cast_mut(), Ordering::Relaxed);
         }
         self.name.set(birth.details.as_ref().and_then(|details| details.name.as_deref()));
         let details = birth.details.map_or(ptr::null(), Arc::into_raw);
-        // PAIR g-details: whoever sees them sees them whole.
+        // PAIR g-details: publishes the details; a thread that reads the pointer sees them
+        // complete.
         self.details.store(details.cast_mut(), Ordering::Release);
         self.token.begin(birth.id);
         self.set_group(current::goroutine().and_then(G::group));
     }
 
-    /// It lives from here on: its group is one more.
+    /// Counts the starting goroutine in its group.
     #[inline]
     pub(crate) fn enter_group(&self) {
         if let Some(group) = self.group() {
@@ -181,7 +186,7 @@ impl G {
         }
     }
 
-    /// It is done: its group is one less.
+    /// Removes the ending goroutine from its group.
     #[inline]
     pub(crate) fn leave_group(&self) {
         if let Some(group) = self.group() {
@@ -191,7 +196,7 @@ impl G {
     }
 
     fn group(&self) -> Option<&'static TestGroup> {
-        // SAFETY: null, or a group: they are never freed.
+        // SAFETY: the pointer is null or points to a group; groups are never freed.
         unsafe { self.group.load(Ordering::Relaxed).as_ref() }
     }
 
@@ -201,26 +206,26 @@ impl G {
         self.group.store(group.cast_mut(), Ordering::Relaxed);
     }
 
-    /// Makes the record an ordinary thread's: the caller's.
+    /// Makes this the G of the calling thread, which is an ordinary thread.
     #[inline]
     pub(crate) fn begin_thread(&self) {
         self.set_flag(THREAD, true);
         self.id.store(0, Ordering::Relaxed);
     }
 
-    /// Makes the record that of a goroutine which is a thread.
+    /// Makes this the G of a goroutine that is a thread.
     #[inline]
     pub(crate) fn begin_thread_goroutine(&self) {
         self.set_flag(THREAD, true);
     }
 
-    /// Ends [`G::begin_thread`].
+    /// Undoes [`G::begin_thread`] or [`G::begin_thread_goroutine`].
     #[inline]
     pub(crate) fn end_thread(&self) {
         self.set_flag(THREAD, false);
     }
 
-    /// Takes back what [`G::init`] gave. The caller owns it, and may allocate.
+    /// Drops the details that [`G::init`] stored. Called by the owner, where memory may be freed.
     #[inline]
     pub(crate) fn forget_details(&self) {
         if self.details.load(Ordering::Relaxed).is_null() {
@@ -230,26 +235,27 @@ impl G {
         let details = self.details.swap(ptr::null_mut(), Ordering::Relaxed);
         drop(lock);
         if !details.is_null() {
-            // SAFETY: `init` made it from an `Arc`, and it is taken back once: the swap.
+            // SAFETY: `init` made the pointer from an `Arc`, and the swap returns it once.
             drop(unsafe { Arc::from_raw(details) });
         }
     }
 
-    /// Name and labels; asked by anybody.
+    /// Returns the name and the labels, if the goroutine has any. Any thread may call this.
     #[inline]
     pub(crate) fn details(&self) -> Option<Arc<Details>> {
         if self.details.load(Ordering::Relaxed).is_null() {
             return None;
         }
         let _lock = NoPreemptLockGuard::new(&DETAILS);
-        // PAIR g-details: sees them whole.
+        // PAIR g-details: sees the details complete.
         let details = self.details.load(Ordering::Acquire).cast_const();
         if details.is_null() {
             return None;
         }
-        // SAFETY: `init` made it from an `Arc`, which is alive until `forget_details`, which wants the lock.
+        // SAFETY: `init` made the pointer from an `Arc`, which lives until `forget_details`; that
+        // function takes the lock first.
         unsafe { Arc::increment_strong_count(details) };
-        // SAFETY: as above; counted one line above.
+        // SAFETY: as above; the line above has counted this reference.
         Some(unsafe { Arc::from_raw(details) })
     }
 
@@ -263,25 +269,25 @@ impl G {
         self.parent.load(Ordering::Relaxed)
     }
 
-    /// The beginning of its name, if it has one.
+    /// Returns the first bytes of the goroutine's name; empty if it has none.
     pub(crate) fn short_name(&self) -> &ShortName {
         &self.name
     }
 
-    /// Where it was started.
+    /// Returns the location of the call that started the goroutine.
     #[inline]
     pub(crate) fn site(&self) -> Option<&'static Location<'static>> {
-        // SAFETY: null, or a location of the program's text.
+        // SAFETY: the pointer is null or points to a location, which is `'static`.
         unsafe { self.site.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// What its task is.
+    /// Returns the kind of the task, even if the task is already freed.
     pub(crate) fn kind(&self) -> Option<&'static TaskKind> {
-        // SAFETY: null, or one that `init` put there: they are never freed.
+        // SAFETY: the pointer is null or was stored by `init`; kinds are `'static`.
         unsafe { self.kind.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// What it runs, as the compiler names it.
+    /// Returns the type name of the task's closure.
     pub(crate) fn task_type_name(&self) -> Option<&'static str> {
         self.kind().map(|kind| (kind.name)())
     }
@@ -291,7 +297,7 @@ impl G {
         self.task.load(Ordering::Relaxed)
     }
 
-    /// Its task is about to be freed.
+    /// Forgets the task, which is about to be freed.
     pub(crate) fn forget_task(&self) {
         self.task.store(ptr::null_mut(), Ordering::Relaxed);
     }
@@ -306,7 +312,7 @@ impl G {
         self.state.load()
     }
 
-    /// From waiting to runnable; or, if it was prepared, from its preparation.
+    /// Makes a waiting or a prepared G runnable.
     /// Go: casgstatus(_Gwaiting, _Grunnable) in ready.
     #[inline]
     pub(crate) fn make_runnable(&self) {
@@ -314,7 +320,7 @@ impl G {
         self.transition(from, GState::Runnable);
     }
 
-    /// See [`StateWord::transition`].
+    /// Changes the state, and records the time if the G is tracked. See [`StateWord::transition`].
     /// Go: casgstatus.
     #[inline(always)]
     pub(crate) fn transition(&self, from: GState, to: GState) {
@@ -323,7 +329,7 @@ impl G {
         }
     }
 
-    /// Its next wait for a P is measured. By whoever owns it.
+    /// Marks the G as tracked until it next runs or dies. Called by the owner.
     pub(crate) fn track(&self) {
         self.state.track();
     }
@@ -333,13 +339,14 @@ impl G {
         WaitReason::from_number(self.reason.load(Ordering::Relaxed))
     }
 
-    /// It is over: the next one has never waited.
+    /// Clears the wait reason when a goroutine has ended: the next goroutine of this G has not
+    /// waited.
     #[inline]
     pub(crate) fn forget_reason(&self) {
         self.reason.store(WaitReason::None as u8, Ordering::Relaxed);
     }
 
-    /// Before it waits: why, and with what.
+    /// Records why the G is about to wait, and the data that it parks with.
     #[inline]
     pub(crate) fn begin_wait(&self, reason: WaitReason, with: *const ()) {
         self.reason.store(reason as u8, Ordering::Relaxed);
@@ -349,12 +356,12 @@ impl G {
         }
     }
 
-    /// What it parked with last.
+    /// Returns the `data` argument of the last `park`.
     pub(crate) fn park_data(&self) -> *const () {
         self.waits_with.load(Ordering::Relaxed)
     }
 
-    /// What it does: why it waits, or its state; Go's words.
+    /// Returns what the goroutine does in Go's words: its wait reason if it waits, or its state.
     pub(crate) fn status_text(state: GState, reason: WaitReason) -> &'static str {
         match state {
             GState::Waiting if reason != WaitReason::None => reason.words(),
@@ -362,23 +369,25 @@ impl G {
         }
     }
 
-    /// When it began to wait, about; or its marked call.
+    /// Returns the approximate time at which the G began to wait or entered its marked call, in
+    /// nanoseconds.
     pub(crate) fn since(&self) -> u64 {
         self.state_since.load(Ordering::Relaxed)
     }
 
-    /// Before it is stopped without a switch: where its registers are, if they are known.
+    /// Records where the registers are, before the G stops without a switch. `registers` is null if
+    /// they are not known, and when the G runs again.
     #[inline]
     pub(crate) fn set_stopped_registers(&self, registers: *const Registers) {
         self.stopped_registers.store(registers.cast_mut(), Ordering::Relaxed);
     }
 
-    /// See [`G::set_stopped_registers`].
+    /// Returns what [`G::set_stopped_registers`] stored.
     pub(crate) fn shown(&self) -> *const Registers {
         self.stopped_registers.load(Ordering::Relaxed)
     }
 
-    /// A marked call begins.
+    /// Records that a marked call begins, in a frame with these registers.
     #[inline]
     pub(crate) fn enter_syscall(&self, registers: *const Registers) {
         if probe::ENABLED {
@@ -407,7 +416,8 @@ impl G {
         self.flags.store(rest | if on { flag } else { 0 }, Ordering::Relaxed);
     }
 
-    /// It has begun, and is not finished.
+    /// Returns whether the goroutine has a stack with its first frame. The frame may be written
+    /// long before the first run, and counts until the goroutine ends.
     #[inline]
     pub(crate) fn has_stack(&self) -> bool {
         self.has_stack.load(Ordering::Relaxed)
@@ -418,7 +428,7 @@ impl G {
         self.has_stack.store(has, Ordering::Relaxed);
     }
 
-    /// Dead, with a task.
+    /// Returns whether the G is dead and has a task.
     #[inline]
     pub(crate) fn is_prepared(&self) -> bool {
         self.has_flag(PREPARED)
@@ -429,7 +439,7 @@ impl G {
         self.set_flag(PREPARED, prepared);
     }
 
-    /// `goexit` was called in it.
+    /// Returns whether the goroutine has called `goexit`.
     #[inline]
     pub(crate) fn is_exiting(&self) -> bool {
         self.has_flag(EXITING)

@@ -1,20 +1,22 @@
-//! The global queue, and two lists beside it: for Gs that were stopped together with their M, and for Gs
-//! that were interrupted so that another could run at once. Under the scheduler's lock.
+//! The global run queue, with two lists beside it: for Gs that were stopped together with their M,
+//! and for Gs that were interrupted so that another G could run at once. Protected by the
+//! scheduler's lock.
 
 use super::g::G;
 use super::list::GList;
 use std::sync::atomic::Ordering;
 
-/// See the top of this file.
+/// The global run queue (see the top of this file).
 /// Go: sched.runq.
 #[derive(Debug)]
 pub(crate) struct GlobalQueue {
     main_list: GList,
-    /// Only their Ms can go on with them. Each has its place among the others: [`G::queue_position`].
+    /// Gs that were stopped together with their M, which alone can continue them.
+    /// [`G::queue_position`] determines their turn among the Gs of `main_list`.
     stopped: GList,
-    /// Before all others: they were interrupted in the middle of a slice.
+    /// Gs that were interrupted in the middle of a slice. They come before all others.
     interrupted: GList,
-    /// How many were ever appended to `any`.
+    /// Number of Gs ever appended to `main_list`.
     appended: u64,
 }
 
@@ -38,7 +40,7 @@ impl GlobalQueue {
         self.len() == 0
     }
 
-    /// To the tail.
+    /// Appends `g` to the tail.
     /// Go: globrunqput.
     #[inline]
     pub(crate) fn push_back(&mut self, g: &'static G) {
@@ -46,23 +48,23 @@ impl GlobalQueue {
         self.main_list.push_back(g);
     }
 
-    /// To the tail, for a G that was stopped with its M.
+    /// Appends `g`, which was stopped together with its M, to the tail.
     pub(crate) fn push_stopped(&mut self, g: &'static G) {
         g.queue_position.store(self.appended, Ordering::Relaxed);
         self.stopped.push_back(g);
     }
 
-    /// Before all others.
+    /// Puts `g` before all Gs that were not interrupted.
     pub(crate) fn push_interrupted(&mut self, g: &'static G) {
         self.interrupted.push_back(g);
     }
 
-    /// Before the others that any M can run.
+    /// Puts `gs` at the head of the main list.
     pub(crate) fn prepend(&mut self, gs: GList) {
         self.main_list.prepend(gs);
     }
 
-    /// The one that comes next.
+    /// Returns the next G without removing it.
     pub(crate) fn front(&self) -> Option<&'static G> {
         let beside = self.interrupted.front().or_else(|| self.next_due_stopped());
         beside.or_else(|| self.main_list.front())
@@ -74,14 +76,14 @@ impl GlobalQueue {
         self.stopped.front().filter(|g| self.main_list.is_empty() || in_turn(g))
     }
 
-    /// Takes [`GlobalQueue::front`].
+    /// Removes the next G, which [`GlobalQueue::front`] returns.
     /// Go: globrunqget.
     #[inline]
     pub(crate) fn pop_front(&mut self) -> Option<&'static G> {
         self.pop_stopped_or_interrupted().or_else(|| self.main_list.pop_front())
     }
 
-    /// As [`GlobalQueue::pop_front`], if it is in one of the two lists beside.
+    /// Removes the next G if it was stopped or interrupted; see [`GlobalQueue::pop_front`].
     #[inline]
     pub(crate) fn pop_stopped_or_interrupted(&mut self) -> Option<&'static G> {
         if self.stopped.is_empty() && self.interrupted.is_empty() {
@@ -93,12 +95,12 @@ impl GlobalQueue {
         }
     }
 
-    /// One that was interrupted.
+    /// Removes the first interrupted G.
     pub(crate) fn pop_interrupted(&mut self) -> Option<&'static G> {
         self.interrupted.pop_front()
     }
 
-    /// One that was stopped with its M, whoever's turn it is.
+    /// Removes the first stopped G, even if it is not its turn.
     pub(crate) fn pop_stopped(&mut self) -> Option<&'static G> {
         self.stopped.pop_front()
     }
@@ -107,12 +109,13 @@ impl GlobalQueue {
         !self.interrupted.is_empty()
     }
 
-    /// One that was stopped with its M, or interrupted there, whoever's turn it is.
+    /// Removes the first G that was stopped or interrupted together with its M, even if it is not
+    /// its turn.
     pub(crate) fn pop_pinned(&mut self) -> Option<&'static G> {
         self.stopped.pop_front().or_else(|| self.interrupted.take_where(is_pinned))
     }
 
-    /// One that only one M can run, wherever it is; the others stay in order.
+    /// Removes the first G that only one M can run, from any list. The other Gs keep their order.
     pub(crate) fn remove_pinned(&mut self) -> Option<&'static G> {
         self.pop_pinned().or_else(|| self.main_list.take_where(is_pinned))
     }
@@ -121,7 +124,7 @@ impl GlobalQueue {
         !self.stopped.is_empty()
     }
 
-    /// Those that any M can run.
+    /// Returns the main list, without the stopped and the interrupted Gs.
     pub(crate) fn any(&mut self) -> &mut GList {
         &mut self.main_list
     }
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_were_stopped_come_in_their_turn() {
+    fn stopped_gs_are_popped_in_the_order_of_arrival() {
         let gs = some(6);
         let mut queue = GlobalQueue::new();
         queue.push_stopped(gs[0]);
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_interrupted_is_the_first() {
+    fn an_interrupted_g_is_popped_first() {
         let gs = some(4);
         let mut queue = GlobalQueue::new();
         queue.push_back(gs[1]);

@@ -1,9 +1,11 @@
-//! The number of a goroutine.
+//! The id of a goroutine.
 
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// A goroutine's number: unique in the process, never used again. Main's is 1.
+/// The id of a goroutine.
+///
+/// An id is unique in the process and never reused. The main goroutine has the id 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoId(NonZeroU64);
 
@@ -12,7 +14,7 @@ impl GoId {
         GoId(NonZeroU64::new(id).unwrap_or(NonZeroU64::MAX))
     }
 
-    /// The number.
+    /// Returns the id as a number.
     pub fn get(self) -> u64 {
         self.0.get()
     }

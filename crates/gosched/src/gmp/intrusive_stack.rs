@@ -1,17 +1,17 @@
-//! Ms or Ps through their own links: the last one in is the first one out.
+//! A stack (last in, first out) of Ms or Ps, linked through a field of each item.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// What can be in one chain at a time. It is never freed.
+/// An item that can be in one stack at a time. Items are never freed.
 ///
 /// # Safety
-/// *Same*: always the same link, and nobody but the chain writes it.
+/// *Same*: `link` always returns the same field, and only the stack writes that field.
 pub(crate) unsafe trait Linked: Sized + 'static {
     fn link(&self) -> &AtomicPtr<Self>;
 }
 
-/// See the top of this file.
+/// A stack that needs no memory of its own (see the top of this file).
 #[derive(Debug)]
 pub(crate) struct IntrusiveStack<T: Linked> {
     head: Option<&'static T>,
@@ -49,7 +49,7 @@ impl<T: Linked> IntrusiveStack<T> {
         Some(item)
     }
 
-    /// Takes `item` out. False if it is not in.
+    /// Removes `item`. Returns false if it is not in the stack.
     pub(crate) fn remove(&mut self, item: &'static T) -> bool {
         let mut rest = IntrusiveStack::new();
         let mut found = false;
@@ -73,7 +73,7 @@ impl<T: Linked> IntrusiveStack<T> {
 }
 
 fn next<T: Linked>(item: &T) -> Option<&'static T> {
-    // SAFETY: same — the link holds null or one that was pushed, and those are never freed.
+    // SAFETY: same — the link is null or points to an item that was pushed; items are never freed.
     unsafe { item.link().load(Ordering::Relaxed).as_ref() }
 }
 
@@ -83,7 +83,7 @@ mod tests {
     use crate::gmp::m::M;
 
     #[test]
-    fn one_can_be_taken_out_of_the_middle() {
+    fn an_element_can_be_removed_at_any_position() {
         let ms: Vec<&'static M> = (0..4).map(M::new).collect();
         for out in 0..4 {
             let mut chain = IntrusiveStack::new();

@@ -1,10 +1,10 @@
-//! A list of Gs through their own links: no memory is needed to put one in.
+//! A list of Gs, linked through a field of each G: adding a G needs no memory.
 
 use super::g::G;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-/// First in, first out; also last in, first out. A G is in one list at most.
+/// A first-in, first-out list of Gs that also accepts Gs at the front. A G is in at most one list.
 /// Go: gQueue.
 #[derive(Debug)]
 pub(crate) struct GList {
@@ -54,7 +54,7 @@ impl GList {
     #[inline]
     pub(crate) fn pop_front(&mut self) -> Option<&'static G> {
         let g = self.head?;
-        // SAFETY: links hold null or a reference to a G, and Gs are never freed.
+        // SAFETY: the link is null or points to a G; Gs are never freed.
         self.head = unsafe { g.link.load(Ordering::Relaxed).as_ref() };
         if self.head.is_none() {
             self.tail = None;
@@ -63,13 +63,13 @@ impl GList {
         Some(g)
     }
 
-    /// The first one, without taking it.
+    /// Returns the first G without removing it.
     #[inline]
     pub(crate) fn front(&self) -> Option<&'static G> {
         self.head
     }
 
-    /// Takes the first one for which `wanted` says so; the others stay in order.
+    /// Removes the first G for which `wanted` returns true. The other Gs keep their order.
     pub(crate) fn take_where(&mut self, wanted: impl Fn(&'static G) -> bool) -> Option<&'static G> {
         let mut passed = GList::new();
         let mut found = None;
@@ -82,7 +82,7 @@ impl GList {
         found
     }
 
-    /// Puts all of `other` before its own.
+    /// Inserts all Gs of `other` before the Gs of this list.
     #[inline]
     pub(crate) fn prepend(&mut self, mut other: GList) {
         let Some(last) = other.tail else { return };
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_at_the_back_comes_out_in_order() {
+    fn gs_pushed_at_the_back_are_popped_in_order() {
         let gs = some(3);
         let mut list = GList::new();
         gs.iter().for_each(|g| list.push_back(g));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn one_can_be_taken_out_of_the_middle() {
+    fn an_element_can_be_removed_at_any_position() {
         let gs = some(4);
         for out in 0..=4 {
             let mut list = GList::new();

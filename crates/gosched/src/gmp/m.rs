@@ -1,6 +1,7 @@
-//! An M: a thread that runs Gs. Its own stack is g0, where the scheduler runs.
+//! The record of a thread that runs Gs (an *M*). The thread's own stack is g0, on which the
+//! scheduler runs.
 //!
-//! Records are never freed; that of a thread that ended is used for the next one.
+//! Records are never freed; the record of a thread that has ended is reused for the next thread.
 
 use super::current;
 use super::g::G;
@@ -15,128 +16,147 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// See the top of this file. Fields without a note are written by the M's own thread.
+/// A thread that runs Gs. Fields without a note are written by the M's own thread.
 /// Go: m.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct M {
-    /// First: this is what GS finds.
+    /// Must be the first field: GS points to the carrier.
     pub(crate) carrier: Carrier,
+    /// The P that the M holds, or null. Written by the M's thread, and by a taker while
+    /// `syscall_state` marks the P as being taken.
     p: AtomicPtr<P>,
-    /// Not 0: it is in a marked call, or its P was taken while it was blocked: see `syscall`.
+    /// 0 while the M has its P or runs g0. Otherwise the M is in a marked call, or another thread
+    /// takes or has taken its P: see `sched::switch::syscall`.
     pub(crate) syscall_state: AtomicU32,
-    /// What it was asked to stop for, and when: see `preempt`.
+    /// Why, and in which turn on its P, the M is asked to stop: see `sched::switch::preempt`. Set
+    /// by the requesting thread, cleared by the M.
     pub(crate) preempt_request: AtomicU64,
     curg: AtomicPtr<G>,
-    /// Somebody wants to see what its goroutine does: see `snapshot`.
+    /// The request of an inspector for a copy of the running goroutine's stack, or null: see
+    /// `sched::inspect::snapshot`.
     pub(crate) copy_request: AtomicPtr<()>,
-    /// Where g0 waits while a goroutine runs.
+    /// Saved context of g0 while a goroutine runs.
     pub(crate) g0: OwnerCell<SavedContext>,
-    /// What is still to be done for the goroutine that was left last.
+    /// What remains to be done for the goroutine that was left last.
     pub(crate) pending_departure: OwnerCell<Departure>,
-    /// What g0 is to run, where the goroutine that left has chosen already.
+    /// The next G for g0 to run, if the departing goroutine has already picked one.
     picked: AtomicPtr<G>,
     pub(crate) id: u32,
-    /// It looks for work. Counted in the scheduler too.
+    /// Whether the M spins. Spinning Ms are also counted in `Sched::spinning`. Written by the waker
+    /// before it wakes the M, and by the M.
     pub(crate) spinning: AtomicBool,
-    /// The P it is woken with; the waker's, before it wakes.
+    /// The P that the M is woken with. Written by the waker before it wakes the M.
     /// Go: m.nextp.
     next_p: AtomicPtr<P>,
-    /// The P it had before its P was taken in a call, or before a marked call.
+    /// The P that was taken from the M in its last blocking call. Written by the taker.
     /// Go: m.oldp.
     pub(crate) old_p: AtomicPtr<P>,
-    /// The goroutine that only this M may run.
+    /// The goroutine that is locked to this M; the M then runs no other.
     /// Go: m.lockedg.
     locked_g: AtomicPtr<G>,
     /// Go: m.park.
     pub(crate) note: Note,
-    /// It sleeps until it is woken; for reports.
+    /// Whether the M is in [`M::sleep`]; for reports.
     blocked: AtomicBool,
-    /// It holds the role of poller: see `poll_role`.
+    /// Whether the M holds the role of poller: see `poll_role`. Written under the scheduler's lock.
     pub(crate) in_poller: InPoller,
-    /// The list it is in; under the scheduler's lock.
+    /// Next M in the list that contains this M. Written under the scheduler's lock.
     link: AtomicPtr<M>,
-    /// The M made before it.
+    /// The M that was created before this one.
     /// Go: m.alllink.
     pub(crate) all_link: AtomicPtr<M>,
-    /// Its thread's id.
+    /// The thread's id; 0 until the thread runs.
     /// Go: m.procid.
     tid: AtomicI32,
-    /// How often a request was put off, since its goroutine was outside the program's text.
+    /// Number of times in a row that a preemption request was put off because the goroutine was
+    /// outside the program's text.
     pub(crate) deferred: AtomicU32,
-    /// How long it had run when its P was taken, in nanoseconds; sysmon's.
+    /// CPU time of the thread, in nanoseconds, when sysmon took its P or last found it blocked
+    /// without a P. Written by sysmon.
     pub(crate) cpu_nanos_at_retake: AtomicU64,
-    /// When that was, about.
+    /// The time at which sysmon took that reading, in nanoseconds. Written by sysmon.
     pub(crate) retaken_at_nanos: AtomicU64,
-    /// The P and the turn on it when the M woke to fire timers; 0: the M has done something else since. Owner only.
+    /// The [`turn_key`] of the P with which the M woke to fire timers; 0 if the M has done anything
+    /// else since. Owner only.
     timer_wake_turn: AtomicU64,
-    /// It has a thread.
+    /// Whether the M has a thread. Written by the thread that starts the M's thread, and by the M's
+    /// thread when it ends.
     pub(crate) alive: AtomicBool,
-    /// Its thread is to end, since a goroutine ended that was locked to it.
+    /// Whether the thread must exit because a goroutine ended while it was locked to the M.
     dying: AtomicBool,
-    /// Its thread is the process's first, which cannot end.
+    /// Whether the thread is the main thread of the process, which cannot exit.
     main: AtomicBool,
 }
 
-/// Another number for each P, and each turn on it; not 0.
+/// Returns a number that identifies a P and the current turn on it; never 0.
 fn turn_key(p: &'static P) -> u64 {
     u64::from(p.id + 1) << 32 | u64::from(p.turn())
 }
 
-// SAFETY: the carrier's cells belong to the M's own thread; all else is atomic or `OwnerCell`.
+// SAFETY: only the M's own thread uses the carrier's cells; all other fields are atomic or
+// `OwnerCell`s.
 unsafe impl Sync for M {}
 
-/// What is to be done with a goroutine once its context is saved and the next one's thread pointer
-/// is in force: by that one, or by g0.
+/// What remains to be done for a goroutine that has switched away. The code that runs next on the
+/// M, another goroutine or g0, does it first: by then the goroutine's context is saved, and its
+/// thread pointer is no longer in use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Departure {
-    /// Nothing: g0 was left.
+    /// Nothing: the switch left g0.
     None,
-    /// To the tail of the global queue. `held`: its lock was taken before the switch.
+    /// Puts the G at the tail of the global queue. `held`: the scheduler's lock was taken before
+    /// the switch.
     Yield { g: &'static G, held: bool },
-    /// To the tail of the P's own queue.
+    /// Puts the G at the tail of the P's own queue.
     YieldLocally { g: &'static G },
-    /// To run next on this P: it was stopped, not out of time.
+    /// Makes the G the next to run on this P: it stopped because the world stops, not because its
+    /// slice is over.
     Stopped { g: &'static G },
-    /// Before all others, when whoever it was interrupted for has had its turn.
+    /// Puts the G before all others in the global queue: it made room for another G in the middle
+    /// of its slice.
     Interrupted { g: &'static G },
-    /// Waits. `commit` tells the world so, and returns false if it need not wait any more.
+    /// Parks the G. `commit` publishes that the G waits; it returns false if the G need not wait,
+    /// and the G becomes runnable again.
     Park { g: &'static G, commit: Commit, data: *const () },
-    /// Is finished.
+    /// Recycles the G: the goroutine has ended.
     /// Go: goexit0.
     Exit { g: &'static G },
-    /// There was no memory for its stack: it never began.
+    /// Takes the stack back, and queues the G until there is memory: the goroutine's identity could
+    /// not be built, so the goroutine has not started.
     NoStack { g: &'static G },
 }
 
-/// See [`Departure::Park`]. It runs on another goroutine's stack: no allocation, no panic, no
-/// thread-local.
+/// The last step of a park: see [`Departure::Park`]. It runs on the stack of another goroutine, so
+/// it must not allocate, panic or use thread-locals.
 pub(crate) type Commit = unsafe fn(&'static G, *const ()) -> bool;
 
-// SAFETY: it goes no further than the M it was left on.
+// SAFETY: a departure stays on the M on which it was stored.
 unsafe impl Send for Departure {}
 
 impl M {
-    /// The M woke to fire timers, and has this P. Owner only.
+    /// Records that the M woke to fire timers and acquired `p`. Owner only.
     pub(crate) fn set_timer_wake(&self, p: &'static P) {
         self.timer_wake_turn.store(turn_key(p), Ordering::Relaxed);
     }
 
-    /// The M gives this P back: if a goroutine has had a turn on it, the M has not only fired timers. Owner only.
+    /// Forgets the record of [`M::set_timer_wake`] if a goroutine has had a turn on `p` since.
+    /// Called when the M releases `p`. Owner only.
     pub(crate) fn clear_timer_wake_if_g_ran(&self, p: &'static P) {
         if self.timer_wake_turn.load(Ordering::Relaxed) != turn_key(p) {
             self.timer_wake_turn.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Whether the M has only fired timers since it last slept, which woke nobody. Owner only.
+    /// Returns whether the M, since it last slept, has only fired timers that made nothing ready.
+    /// Clears the record of [`M::set_timer_wake`]. Owner only.
     pub(crate) fn take_timer_wake(&self) -> bool {
         let fired = self.timer_wake_turn.load(Ordering::Relaxed);
         self.timer_wake_turn.store(0, Ordering::Relaxed);
         fired != 0
     }
 
-    /// Allocates: not with preemption off.
+    /// Allocates an M. Must not be called with preemption off.
     #[inline]
     pub(crate) fn new(id: u32) -> &'static M {
         Box::leak(Box::new(M {
@@ -170,8 +190,8 @@ impl M {
         }))
     }
 
-    /// The M the caller runs on. Good until the caller can be moved: never across a switch, nor
-    /// with preemption on.
+    /// Returns the M that the caller runs on. The result is valid until the caller can be moved: do
+    /// not use it across a switch, nor with preemption on.
     ///
     /// # Safety
     /// - **carried**: the caller is a goroutine of this runtime, or runs as the thread of an M.
@@ -183,21 +203,21 @@ impl M {
         unsafe { &*carrier.cast::<M>() }
     }
 
-    /// The M whose thread this is, also inside `host`; `None` on an ordinary thread. Asked by code
-    /// that runs as the thread, not as a goroutine.
+    /// Returns the M whose thread calls, also inside `host`, or `None` on an ordinary thread. For
+    /// code that runs as the thread, not as a goroutine.
     pub(crate) fn of_this_thread() -> Option<&'static M> {
-        // SAFETY: carried — by the M that this thread is.
+        // SAFETY: carried — the calling thread is the thread of an M.
         current::is_m().then(|| unsafe { M::current() })
     }
 
-    /// Its P, if it has one.
+    /// Returns the P that the M holds, if any.
     #[inline]
     pub(crate) fn p(&self) -> Option<&'static P> {
-        // SAFETY: null, or a P: they are never freed.
+        // SAFETY: the pointer is null or points to a P; Ps are never freed.
         unsafe { self.p.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// Takes the right to run. The caller owned the P.
+    /// Acquires `p`, which the caller owns.
     /// Go: acquirep.
     #[inline]
     pub(crate) fn acquire_p(&'static self, p: &'static P) {
@@ -207,7 +227,7 @@ impl M {
         p.set_status(PStatus::Running);
     }
 
-    /// Gives the right to run to the caller.
+    /// Releases the M's P to the caller.
     /// Go: releasep.
     #[inline]
     pub(crate) fn release_p(&self) -> Option<&'static P> {
@@ -218,10 +238,10 @@ impl M {
         Some(p)
     }
 
-    /// The goroutine it runs; none while g0 looks for one.
+    /// Returns the goroutine that the M runs, or `None` while g0 runs.
     #[inline]
     pub(crate) fn curg(&self) -> Option<&'static G> {
-        // SAFETY: null, or a G: they are never freed.
+        // SAFETY: the pointer is null or points to a G; Gs are never freed.
         unsafe { self.curg.load(Ordering::Relaxed).as_ref() }
     }
 
@@ -239,11 +259,11 @@ impl M {
     pub(crate) fn take_picked(&self) -> Option<&'static G> {
         let picked = self.picked.load(Ordering::Relaxed);
         self.picked.store(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: null, or a G: they are never freed.
+        // SAFETY: the pointer is null or points to a G; Gs are never freed.
         unsafe { picked.as_ref() }
     }
 
-    /// Hands the P to a sleeping M and wakes that M by `wake`. The caller owned the P.
+    /// Hands `p` to this M, which sleeps, and wakes the M by calling `wake`. The caller owned `p`.
     /// Go: the end of startm.
     pub(crate) fn wake_with_p(&'static self, p: &'static P, wake: impl FnOnce(&'static M)) {
         let flight = p.start_flight(self);
@@ -255,11 +275,11 @@ impl M {
     #[inline]
     pub(crate) fn take_next_p(&self) -> Option<&'static P> {
         let p = self.next_p.swap(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: null, or a P: they are never freed.
+        // SAFETY: the pointer is null or points to a P; Ps are never freed.
         unsafe { p.as_ref() }
     }
 
-    /// See [`Note::sleep`].
+    /// Sleeps on the M's note: see [`Note::sleep`].
     /// Go: mPark.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) -> bool {
         self.blocked.store(true, Ordering::Relaxed);
@@ -268,12 +288,12 @@ impl M {
         woken
     }
 
-    /// It is in [`M::sleep`].
+    /// Returns whether the M is in [`M::sleep`].
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// Its thread's id; 0: none yet.
+    /// Returns the id of the M's thread, or 0 if the thread does not run yet.
     pub(crate) fn tid(&self) -> i32 {
         self.tid.load(Ordering::Relaxed)
     }
@@ -304,7 +324,7 @@ impl M {
 
     #[inline]
     pub(crate) fn locked_g(&self) -> Option<&'static G> {
-        // SAFETY: null, or a G: they are never freed.
+        // SAFETY: the pointer is null or points to a G; Gs are never freed.
         unsafe { self.locked_g.load(Ordering::Relaxed).as_ref() }
     }
 
@@ -315,10 +335,10 @@ impl M {
     }
 }
 
-/// A bit of [`Carrier::slow_path_flags`]: the M runs one goroutine only.
+/// A bit of [`Carrier::slow_path_flags`]: the M is locked to a goroutine.
 const LOCKED: u32 = 2;
 
-// SAFETY: same — the field, and only chains write it.
+// SAFETY: same — always this field, and only stacks write it.
 unsafe impl Linked for M {
     fn link(&self) -> &AtomicPtr<M> {
         &self.link
@@ -330,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_carrier_is_what_gs_finds() {
+    fn the_carrier_is_the_first_field_of_an_m() {
         assert_eq!(std::mem::offset_of!(M, carrier), 0);
     }
 }

@@ -1,4 +1,5 @@
-//! The nouns: G (work), M (thread), P (right to run), their queues and legal state changes, no policy.
+//! The data structures of the scheduler: G (work), M (thread), P (right to run), their queues and
+//! their legal state transitions. This module contains no policy; `sched` decides what runs where.
 
 pub(crate) mod park_token;
 pub(crate) mod readiness;

@@ -1,14 +1,15 @@
-//! A place where one M sleeps until another wakes it, once: Go's note.
+//! A place where one M sleeps until another thread wakes it: Go's note.
 //!
-//! Sleeper: 1. sleeps while the word is 0; 2. takes it back to 0.
-//! Waker: 1. sets the word; 2. wakes whoever sleeps on it.
+//! Sleeper: 1. sleeps while the word is 0; 2. resets the word to 0.
+//! Waker: 1. sets the word; 2. wakes the thread that sleeps on it.
 //!
-//! A wake-up that comes first is not lost: the word is then 1 when the sleeper looks.
+//! A wake-up that comes before the sleep is not lost: the sleeper then finds the word set.
 
 use crate::sys::sleep_word::SleepWord;
 use std::time::Duration;
 
-/// See the top of this file. Its address is that of the word that the sleeper sleeps on.
+/// A note (see the top of this file). Its address is the address of the word that the sleeper
+/// sleeps on.
 /// Go: note.
 #[repr(transparent)]
 #[derive(Debug)]
@@ -19,27 +20,30 @@ impl Note {
         Note(SleepWord::new())
     }
 
-    /// Lets the sleeper go on, now or when it comes.
+    /// Wakes the sleeper, or makes its next sleep return at once.
     /// Go: notewakeup.
     pub(crate) fn wake(&self) {
         self.0.set(1);
         self.0.wake();
     }
 
-    /// Repeats the second step of a waker, for a sleeper that does not seem to have heard.
-    #[cfg_attr(loom, expect(dead_code, reason = "no model loses a wake-up"))]
+    /// Repeats step 2 of a waker, for a sleeper that seems to have missed the wake-up.
+    #[cfg_attr(loom, expect(dead_code, reason = "models do not repeat a wake-up"))]
     pub(crate) fn wake_again(&self) {
         self.0.wake();
     }
 
-    /// Only the first step of a waker: what a lost wake-up looks like.
+    /// Performs only step 1 of a waker, as if the wake-up were lost.
     #[cfg(test)]
-    #[cfg_attr(any(loom, feature = "threads"), expect(dead_code, reason = "no M is tested there"))]
+    #[cfg_attr(
+        any(loom, feature = "threads"),
+        expect(dead_code, reason = "no test uses an M in this build")
+    )]
     pub(crate) fn set_unheard(&self) {
         self.0.set(1);
     }
 
-    /// Takes the wake-up, if it came.
+    /// Consumes the wake-up. Returns whether there was one.
     pub(crate) fn take(&self) -> bool {
         let came = self.0.get() != 0;
         if came {
@@ -48,7 +52,7 @@ impl Note {
         came
     }
 
-    /// Sleeps until it is woken, and takes the wake-up. False if `timeout` is over and none came.
+    /// Sleeps until woken, and consumes the wake-up. Returns false if `timeout` passes without one.
     /// Go: notesleep, notetsleep.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) -> bool {
         while self.0.get() == 0 {

@@ -1,11 +1,12 @@
-//! A P: the right to run Gs, with the queue they wait in and the caches they are made from.
+//! The right to run Gs (a *P*), with the queue of its runnable Gs and the caches that new Gs come
+//! from.
 //!
-//! Ps are made once and never freed. Status, and who owns the P:
+//! Ps are allocated once and never freed. The status determines who owns a P:
 //!
 //! - [`PStatus::Idle`]: the list of idle Ps, or the M that the P was handed to ([`P::flight`]).
-//! - [`PStatus::Running`]: the M it points at.
-//! - [`PStatus::Stopped`]: whoever stopped the world.
-//! - [`PStatus::Dead`]: nobody; there are fewer Ps now than there were.
+//! - [`PStatus::Running`]: the M that [`P::m`] returns.
+//! - [`PStatus::Stopped`]: the thread that stopped the world.
+//! - [`PStatus::Dead`]: no thread. The number of Ps is lower than it was.
 
 use super::g::G;
 use super::intrusive_stack::Linked;
@@ -20,7 +21,8 @@ use gosched_fiber::stack::Cache;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-/// What a P is doing: see the top of this file. Go's numbers (2 was the status in system calls).
+/// The status of a P (see the top of this file), with Go's numbers. 2 was Go's status for system
+/// calls.
 /// Go: _Pidle, _Prunning, _Pgcstop, _Pdead.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,79 +33,83 @@ pub(crate) enum PStatus {
     Dead = 4,
 }
 
-/// See the top of this file.
+/// The right to run Gs (see the top of this file).
 /// Go: p.
 #[repr(align(128))]
 #[derive(Debug)]
 pub(crate) struct P {
     pub(crate) id: u32,
     status: AtomicU32,
-    /// The M it runs on, or ran on last.
+    /// The M that holds the P, or null.
     m: AtomicPtr<M>,
-    /// The M that the P was handed to, until that M acquires the P; and the number of that flight.
+    /// The M that the P was handed to, until an M acquires the P; then null.
     receiver: AtomicPtr<M>,
+    /// Number of the current or last flight.
     flight: AtomicU64,
-    /// The last flight whose giver has woken the receiver.
+    /// Number of the last flight whose receiver was woken by the giver.
     woken_flight: AtomicU64,
-    /// The list it is in; that list's owner's.
+    /// Next P in the list that contains this P. Written by the owner of that list.
     link: AtomicPtr<P>,
     /// Go: p.runq, p.runnext.
     pub(crate) queue: RunQueue<G, CAPACITY>,
-    /// How often it started a slice.
+    /// Number of slices that started on this P. It wraps.
     pub(crate) schedtick: AtomicU32,
-    /// How many Gs in a row went on with the slice of the one before; the owner's.
+    /// Number of Gs in a row that inherited the current slice. Owner only.
     inherited: AtomicU32,
-    /// How many Gs in a row that I/O has made ready went before one that was interrupted; the owner's.
+    /// Number of Gs in a row that I/O made ready and that ran before an interrupted G. Owner only.
     pub(crate) io_ahead_streak: AtomicU32,
-    /// How often a goroutine entered a marked call here.
+    /// Number of marked calls that goroutines entered on this P. It wraps.
     pub(crate) syscalltick: AtomicU32,
-    /// Goroutines started here, and ended here; the owner's.
+    /// Number of goroutines started on this P. Owner only.
     started: Count,
+    /// Number of goroutines that ended on this P. Owner only.
     ended: Count,
-    /// How often it took Gs of other Ps, and how many; the owner's.
+    /// Number of times the P stole Gs from other Ps. Owner only.
     pub(crate) steals: Count,
+    /// Number of Gs that the P stole. Owner only.
     pub(crate) stolen: Count,
-    /// So many turns until a departure is tracked; the owner's.
+    /// Number of departures until the next tracked one. Owner only.
     departures_until_tracked: AtomicU32,
-    /// How many dead Gs it keeps; the owner's, for reports.
+    /// Number of dead Gs in the cache, for reports. Written by the owner.
     pub(crate) free_g_count: AtomicU32,
     pub(crate) random: Random,
-    /// The NUMA node its M ran on when it took the P.
+    /// The NUMA node on which the M ran when it acquired the P.
     pub(crate) node: AtomicU32,
-    /// On its way to an M that is to spin; under the scheduler's lock.
+    /// Whether the M that gets this P must spin. Valid while the P waits for an M to be created;
+    /// protected by the scheduler's lock.
     pub(crate) for_spinner: AtomicBool,
-    /// Timers that were started here.
+    /// The heap of the timers that were started on this P.
     pub(crate) timers: TimerHeap,
-    /// Caches; the owner's.
+    /// The caches. Owner only.
     pub(crate) caches: OwnerCell<Caches>,
 }
 
-/// How many switches a pair that keeps making each other ready has before others get a turn: about
-/// what a slice of 10 ms is to Go, in a tenth of the time.
+/// Number of switches after which two Gs that keep making each other ready must let others run. A
+/// pair in Go switches about this often in its slice of 10 ms; here it takes a tenth of that time.
 const PAIR_BUDGET_TURNS: u32 = 20_000;
 
-/// A slice has fewer turns than this many bits can count.
+/// Width of the part of a turn number that counts the turns within one slice, in bits.
 const TURN_SHIFT: u32 = 16;
 const _: () = assert!(PAIR_BUDGET_TURNS < 1 << TURN_SHIFT);
 
-/// What a P keeps so that it need not ask others.
+/// Gs, stacks and ids that a P keeps, so that most goroutines start without access to shared data.
 #[derive(Debug)]
 pub(crate) struct Caches {
-    /// Dead Gs.
+    /// Dead Gs for reuse.
     /// Go: p.gFree.
     pub(crate) free: GList,
     pub(crate) stacks: Cache,
-    /// Goroutines that ended here.
+    /// Number of goroutines that ended here. It wraps, and selects the stacks to trim.
     pub(crate) ends: u32,
-    /// How often it took ids.
+    /// Number of batches of ids that the P took. It wraps, and selects the goroutines to track.
     pub(crate) batches: u32,
-    /// Ids not yet given, from the first to before the second.
+    /// Ids that are not used yet: from the first number up to, but not including, the second.
     /// Go: p.goidcache.
     pub(crate) ids: (u64, u64),
 }
 
 impl P {
-    /// Allocates: not with preemption off.
+    /// Allocates a P. Must not be called with preemption off.
     #[inline]
     pub(crate) fn new(id: u32, size: Size) -> &'static P {
         Box::leak(Box::new(P {
@@ -156,7 +162,7 @@ impl P {
 
     #[inline]
     pub(crate) fn m(&self) -> Option<&'static M> {
-        // SAFETY: null, or an M: they are never freed.
+        // SAFETY: the pointer is null or points to an M; Ms are never freed.
         unsafe { self.m.load(Ordering::Relaxed).as_ref() }
     }
 
@@ -165,7 +171,8 @@ impl P {
         self.m.store(m.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
     }
 
-    /// The owner hands the P to `receiver`, which it is about to wake. Returns the number of the flight.
+    /// Starts a flight: the owner hands the P to `receiver` and is about to wake it. Returns the
+    /// number of the flight.
     pub(crate) fn start_flight(&self, receiver: &'static M) -> u64 {
         let flight = self.flight.load(Ordering::Relaxed) + 1;
         self.flight.store(flight, Ordering::Relaxed);
@@ -173,53 +180,55 @@ impl P {
         flight
     }
 
-    /// The giver has woken the receiver, which may have acquired the P already, and given it to others.
+    /// Records that the giver has woken the receiver of `flight`. The receiver may already have
+    /// acquired the P and passed it on.
     pub(crate) fn mark_receiver_woken(&self, flight: u64) {
         self.woken_flight.fetch_max(flight, Ordering::Relaxed);
     }
 
-    /// The receiver, or another M, acquires the P.
+    /// Ends the flight: the receiver, or another M, acquires the P.
     pub(crate) fn end_flight(&self) {
         self.receiver.store(ptr::null_mut(), Ordering::Relaxed);
     }
 
-    /// The flight that the P is in, and its receiver.
+    /// Returns the number of the current flight and its receiver, or `None` if the P is not in
+    /// flight.
     pub(crate) fn flight(&self) -> Option<(u64, &'static M)> {
         let flight = self.flight.load(Ordering::Relaxed);
-        // SAFETY: null, or an M: they are never freed.
+        // SAFETY: the pointer is null or points to an M; Ms are never freed.
         unsafe { self.receiver.load(Ordering::Relaxed).as_ref() }.map(|receiver| (flight, receiver))
     }
 
-    /// Whether the giver has woken the receiver of that flight.
+    /// Returns whether the giver has woken the receiver of `flight`.
     pub(crate) fn is_receiver_woken(&self, flight: u64) -> bool {
         self.woken_flight.load(Ordering::Relaxed) >= flight
     }
 
-    /// One goroutine more. Owner only.
+    /// Counts a goroutine that starts on this P. Owner only.
     #[inline]
     pub(crate) fn count_started(&self) {
         self.started.add(1);
     }
 
-    /// One goroutine less. Owner only.
+    /// Counts a goroutine that ends on this P. Owner only.
     #[inline]
     pub(crate) fn count_ended(&self) {
         self.ended.add(1);
     }
 
-    /// How many goroutines were started here.
+    /// Returns the number of goroutines started on this P.
     #[inline]
     pub(crate) fn started(&self) -> u64 {
         self.started.get()
     }
 
-    /// How many goroutines ended here.
+    /// Returns the number of goroutines that ended on this P.
     #[inline]
     pub(crate) fn ended(&self) -> u64 {
         self.ended.get()
     }
 
-    /// A goroutine departs. True: this one is to be tracked. Owner only.
+    /// Counts a departure. Returns whether the departing goroutine must be tracked. Owner only.
     #[inline]
     pub(crate) fn count_departure(&self) -> bool {
         let left = self.departures_until_tracked.load(Ordering::Relaxed);
@@ -227,7 +236,7 @@ impl P {
         left == 0
     }
 
-    /// So many turns until the next one is. Owner only.
+    /// Sets the number of departures until the next tracked one. Owner only.
     pub(crate) fn set_departures_until_tracked(&self, turns: u32) {
         self.departures_until_tracked.store(turns, Ordering::Relaxed);
     }
@@ -237,32 +246,33 @@ impl P {
         self.schedtick.load(Ordering::Relaxed)
     }
 
-    /// Which turn it is: another number for each G that runs, but for chance.
+    /// Returns the number of the turn: it changes with each G that runs, and repeats after 65 536
+    /// slices.
     #[inline]
     pub(crate) fn turn(&self) -> u32 {
         self.tick().wrapping_shl(TURN_SHIFT).wrapping_add(self.inherited())
     }
 
-    /// A G goes on with the slice of the one before. Owner only.
+    /// Records that the next G inherits the current slice. Owner only.
     #[inline]
     pub(crate) fn inherit_slice(&self) {
         let now = self.inherited.load(Ordering::Relaxed);
         self.inherited.store(now + 1, Ordering::Relaxed);
     }
 
-    /// How many in a row did so.
+    /// Returns the number of Gs in a row that inherited the current slice.
     #[inline]
     fn inherited(&self) -> u32 {
         self.inherited.load(Ordering::Relaxed)
     }
 
-    /// Whether a pair that keeps making each other ready has had its turn.
+    /// Returns whether Gs that keep making each other ready have used up their budget of switches.
     #[inline]
     pub(crate) fn has_spent_pair_budget(&self) -> bool {
         self.inherited.load(Ordering::Relaxed) >= PAIR_BUDGET_TURNS
     }
 
-    /// A new slice starts. Owner only.
+    /// Starts a new slice. Owner only.
     #[inline]
     pub(crate) fn start_slice(&self) {
         self.inherited.store(0, Ordering::Relaxed);
@@ -270,8 +280,8 @@ impl P {
     }
 }
 
-/// What one thread at a time counts, and any may read. Never shared by those who count: an addition is no
-/// exchange.
+/// A counter with one writer at a time and any number of readers. Two threads must not add at the
+/// same time: an addition is a plain load and store.
 #[derive(Debug)]
 pub(crate) struct Count(AtomicU64);
 
@@ -291,7 +301,7 @@ impl Count {
     }
 }
 
-// SAFETY: same — the field, and only chains write it.
+// SAFETY: same — always this field, and only stacks write it.
 unsafe impl Linked for P {
     fn link(&self) -> &AtomicPtr<P> {
         &self.link

@@ -1,17 +1,20 @@
-//! The token of `park` and `unpark`: one that comes first is kept, for the goroutine it was meant for.
+//! The token of `park` and `unpark`. If `unpark` comes first, the token is kept for the goroutine
+//! that it was meant for.
 //!
-//! Goroutine: 1. takes the token, if it is there; 2. else leaves [`PARKED`], after its context was
-//! saved; 3. is made ready.
-//! Others: 1. leave the token; 2. make the goroutine ready if they found [`PARKED`].
+//! Goroutine: 1. takes the token, if there is one; 2. otherwise sets [`PARKED`], once its context
+//! is saved; 3. is made ready.
+//! Unparker: 1. replaces [`PARKED`] by [`EMPTY`], or leaves the token; 2. makes the goroutine ready
+//! if it was parked.
+//! Timer of a time limit: 1. takes a parked goroutine out, to make it ready; 2. otherwise sets
+//! [`EXPIRED`] for a goroutine that is about to park, which then does not park. A token overwrites
+//! [`EXPIRED`].
 //!
-//! A time limit: 1. takes a parked goroutine out, to be made ready; 2. or leaves [`EXPIRED`] for one that is
-//! about to park, which then does not. A token overwrites that.
-//!
-//! The word holds the goroutine's id too: a handle may be older than the record's present life.
+//! The word also contains the goroutine's id, since a handle may refer to an earlier goroutine of
+//! the same G.
 
 use crate::sys::atomic::{AtomicU64, Ordering};
 
-/// See the top of this file.
+/// The token word of a goroutine (see the top of this file).
 #[derive(Debug)]
 pub(crate) struct ParkToken(AtomicU64);
 
@@ -27,53 +30,58 @@ impl ParkToken {
         ParkToken(AtomicU64::new(0))
     }
 
-    /// For the goroutine `id` from here on.
+    /// Resets the word for goroutine `id`.
     #[inline]
     pub(crate) fn begin(&self, id: u64) {
         self.0.store(id << STATE_BITS | EMPTY, Ordering::Relaxed);
     }
 
-    /// Takes the token.
+    /// Takes the token. Returns whether there was one.
     #[inline]
     pub(crate) fn take(&self, id: u64) -> bool {
         self.change(id, TOKEN, EMPTY)
     }
 
-    /// Says that the goroutine is parked. False if a token is there: it must go on.
+    /// Marks the goroutine as parked. Returns false if there is a token or the time limit has
+    /// passed: the goroutine must then continue.
     #[inline]
     pub(crate) fn park(&self, id: u64) -> bool {
         self.change(id, EMPTY, PARKED)
     }
 
-    /// The time of goroutine `id` is over. True if it was parked: the caller makes it ready.
+    /// Reports that the time limit of goroutine `id` has passed. Returns whether it was parked: the
+    /// caller then makes it ready.
     pub(crate) fn expire(&self, id: u64) -> bool {
         self.change(id, PARKED, EMPTY) || {
             let _ = self.change(id, EMPTY, EXPIRED);
-            // It may have parked in between.
+            // The goroutine may have parked in between.
             self.change(id, PARKED, EMPTY)
         }
     }
 
-    /// Its limit is gone.
+    /// Clears [`EXPIRED`], when the time limit no longer applies.
     pub(crate) fn unexpire(&self, id: u64) {
         self.change(id, EXPIRED, EMPTY);
     }
 
     fn change(&self, id: u64, from: u64, to: u64) -> bool {
         let (from, to) = (id << STATE_BITS | from, id << STATE_BITS | to);
-        // PAIR park-token: what `unpark`'s caller did is seen; what `park`'s did is published.
+        // PAIR park-token: `park` sees what the caller of `unpark` did, and publishes what its own
+        // caller did.
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Leaves a token for goroutine `id`. True if it was parked: the caller makes it ready.
+    /// Leaves a token for goroutine `id`, unless it is parked. Returns whether it was parked: the
+    /// caller then makes it ready.
     #[inline]
     pub(crate) fn unpark(&self, id: u64) -> bool {
         let mut now = self.0.load(Ordering::Relaxed);
         while now >> STATE_BITS == id {
-            // A parked one takes its token by being made ready.
+            // A parked goroutine needs no token: it is made ready.
             let was_parked = now & 3 == PARKED;
             let to = id << STATE_BITS | if was_parked { EMPTY } else { TOKEN };
-            // PAIR park-token: as above, from the other side.
+            // PAIR park-token: publishes what the caller of `unpark` did, and sees what the caller
+            // of `park` did.
             match self.0.compare_exchange(now, to, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return was_parked,
                 Err(changed) => now = changed,
@@ -88,43 +96,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_that_comes_first_is_kept_once() {
+    fn a_token_that_is_left_before_the_park_is_kept_once() {
         let token = ParkToken::new();
         token.begin(7);
         assert!(!token.unpark(7));
-        assert!(!token.unpark(7), "tokens do not add up");
+        assert!(!token.unpark(7), "a second unpark adds no second token");
         assert!(!token.park(7));
         assert!(token.take(7));
         assert!(!token.take(7));
     }
 
     #[test]
-    fn whoever_finds_it_parked_makes_it_ready() {
+    fn only_the_first_unpark_finds_a_goroutine_parked() {
         let token = ParkToken::new();
         token.begin(7);
         assert!(token.park(7));
         assert!(token.unpark(7));
-        assert!(!token.unpark(7), "it is made ready once");
+        assert!(!token.unpark(7), "the goroutine is made ready once");
     }
 
     #[test]
-    fn a_limit_takes_a_parked_one_out_and_keeps_others_from_parking() {
+    fn a_time_limit_ends_a_park_and_prevents_a_park_that_comes_later() {
         let token = ParkToken::new();
         token.begin(7);
         assert!(token.park(7));
         assert!(token.expire(7));
         assert!(!token.expire(7));
-        assert!(!token.park(7), "the second limit has left a sign");
+        assert!(!token.park(7), "the second expire has set EXPIRED");
         token.unexpire(7);
         assert!(token.park(7));
         assert!(token.unpark(7));
         assert!(!token.expire(7) && !token.unpark(7));
         token.unexpire(7);
-        assert!(token.take(7), "a token overwrites the sign");
+        assert!(token.take(7), "a token overwrites EXPIRED");
     }
 
     #[test]
-    fn a_token_for_an_earlier_life_is_nobodys() {
+    fn an_unpark_for_an_earlier_goroutine_of_the_same_g_is_ignored() {
         let token = ParkToken::new();
         token.begin(8);
         assert!(!token.unpark(7));

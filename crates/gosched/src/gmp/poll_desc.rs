@@ -1,7 +1,9 @@
-//! What is known of a descriptor that is polled: Go's pollDesc. Records are never freed, and never move: an
-//! event that comes late finds one, if only another's. Each has a number that changes with every life, which
-//! is part of the key the poller knows it by, so most late events are seen for what they are. The rest make
-//! somebody try in vain.
+//! The record of a polled descriptor: Go's pollDesc.
+//!
+//! Records are never freed and never move, so an event that arrives late still finds a record,
+//! though perhaps one that is reused for another descriptor. Each record has a generation that
+//! changes with every reuse and is part of the key that the poller returns, so most late events are
+//! recognized and dropped. The remaining ones cause a needless attempt.
 
 use super::g::G;
 use super::list::GList;
@@ -13,70 +15,72 @@ use gosched_fiber::lock::NoPreemptLockGuard;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-/// See the top of this file.
+/// The record of a polled descriptor (see the top of this file).
 /// Go: pollDesc.
 #[derive(Debug)]
 pub(crate) struct PollDesc {
     read: Side,
     write: Side,
-    /// Which life it is.
+    /// Generation of the record. Changes each time the record is freed.
     generation: AtomicU32,
-    /// The other side is gone, or something is special: what an attempt finds is not all there is.
+    /// Whether the poller has reported a hang-up, an error or urgent data: an attempt may then not
+    /// find everything that has happened.
     exceptional: AtomicBool,
-    /// The next one that is free.
+    /// Next record in the free list.
     next: AtomicPtr<PollDesc>,
 }
 
 fn pop_free() -> Option<&'static PollDesc> {
     let mut free = NoPreemptLockGuard::new(&FREE);
     let desc = (*free)?;
-    // SAFETY: null, or a record: they are never freed.
+    // SAFETY: the pointer is null or points to a record; records are never freed.
     *free = unsafe { desc.next.load(Ordering::Relaxed).as_ref() };
     Some(desc)
 }
 
-/// One direction. `repr(C)`: a pointer to the timer is a pointer to the side.
+/// One direction of a descriptor. `repr(C)`: a pointer to the timer is a pointer to the side.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Side {
-    /// The deadline, if there is one.
+    /// The timer of the deadline. It is in no heap if no deadline is set.
     pub(crate) timer: Timer,
     pub(crate) readiness: Readiness,
     callback: Lock<Option<AsyncCallback>>,
 }
 
-/// How async code is told: what to call, with what. It says whom to make ready, and allocates nothing.
+/// The callback of async code that waits: a function and its argument. `notify` returns the G to
+/// make ready, if any, and must not allocate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AsyncCallback {
     pub(crate) notify: unsafe fn(*const ()) -> Option<&'static G>,
     pub(crate) data: *const (),
-    /// In which life of the record it was left.
+    /// Generation of the record when the callback was set.
     pub(crate) generation: u32,
 }
 
-// SAFETY: whoever leaves one promises that it may be rung anywhere.
+// SAFETY: the caller of `set_callback` promises that the callback may be called on any thread.
 unsafe impl Send for AsyncCallback {}
 
-/// In the place of a G: the async callback is to be called.
+/// Stored in the readiness word in place of a G: the async callback must be called.
 const ASYNC_CALLBACK: usize = 16;
 
-/// How many wait, for any descriptor.
+/// Number of waiters for any descriptor: goroutines, threads and async callbacks.
 static WAITERS: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether anybody waits.
+/// Returns whether there is a waiter for any descriptor.
 /// Go: netpollAnyWaiters.
 #[inline]
 pub(crate) fn has_waiters() -> bool {
     WAITERS.load(Ordering::Relaxed) != 0
 }
 
-/// Records that are in no use, through their links.
+/// The list of unused records, linked through `next`.
 static FREE: Lock<Option<&'static PollDesc>> = Lock::new(None);
 
-/// How many are made at a time.
+/// Number of records that are allocated at a time.
 const DESCS_PER_SLAB: usize = 64;
 
-/// Where the number of the life is in a key: addresses are shorter.
+/// Position of the generation in a key, above the bits of an address.
 const GENERATION_SHIFT: u32 = 48;
 
 impl PollDesc {
@@ -90,7 +94,7 @@ impl PollDesc {
         }
     }
 
-    /// One that nobody uses, for a new descriptor. Allocates.
+    /// Returns an unused record for a new descriptor. May allocate.
     /// Go: pollCache.alloc.
     pub(crate) fn alloc() -> &'static PollDesc {
         let desc = pop_free().unwrap_or_else(|| {
@@ -106,7 +110,7 @@ impl PollDesc {
         desc
     }
 
-    /// Its descriptor is gone, and nobody waits for it.
+    /// Frees the record. Its descriptor is gone, and has no waiter.
     /// Go: pollCache.free.
     pub(crate) fn free(&'static self) {
         self.read.timer.stop();
@@ -128,30 +132,31 @@ impl PollDesc {
         }
     }
 
-    /// What the poller is to call it.
+    /// Returns the key by which the poller identifies this record.
     pub(crate) fn key(&'static self) -> usize {
         let generation = self.generation.load(Ordering::Relaxed) as u16;
         ptr::from_ref(self).expose_provenance() | usize::from(generation) << GENERATION_SHIFT
     }
 
-    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code asks"))]
+    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "used only by async code"))]
     pub(crate) fn generation(&self) -> u32 {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// Whether what an attempt finds may not be all there is.
+    /// Returns whether an attempt may not find everything that has happened.
     #[inline]
     pub(crate) fn is_exceptional(&self) -> bool {
         self.exceptional.load(Ordering::Relaxed)
     }
 }
 
-/// Something was told: goroutines to be made ready go into the list. Inside the runtime.
+/// Handles an event of the poller: pushes the Gs to make ready onto `ready`. Must be called inside
+/// the runtime.
 /// Go: netpollready.
 pub(crate) fn deliver_event(event: Event, ready: &mut GList) {
     let generation = (event.key >> GENERATION_SHIFT) as u16;
     let address = event.key & ((1 << GENERATION_SHIFT) - 1);
-    // SAFETY: a key is the address of a record, and they are never freed.
+    // SAFETY: a key contains the address of a record; records are never freed.
     let desc = unsafe { &*ptr::with_exposed_provenance::<PollDesc>(address) };
     if desc.generation.load(Ordering::Relaxed) as u16 != generation {
         return;
@@ -176,39 +181,42 @@ static TIMER: TimerKind = TimerKind { fire, can_wake: None };
 impl Side {
     fn new() -> Side {
         Side {
-            // SAFETY: fire — the timer is the first field of a `Side`, and those are never freed.
+            // SAFETY: fire — the timer is the first field of a `Side`, and sides are never freed.
             timer: unsafe { Timer::new(&TIMER) },
             readiness: Readiness::new(),
             callback: Lock::new(None),
         }
     }
 
-    /// The context of `g` is saved: it waits. False: it need not.
+    /// Commits `g`, whose context is saved, to a wait. Returns false if it need not wait.
     pub(crate) fn commit(&self, g: &'static G) -> bool {
         self.commit_waiter(ptr::from_ref(g).expose_provenance())
     }
 
-    /// Async code waits: the callback is called once. False: it need not.
+    /// Commits async code to a wait: the callback is called once. Returns false if it need not
+    /// wait.
     ///
     /// # Safety
-    /// - **alive**: the callback may be called until [`Side::clear_callback`] was called with its data.
-    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code leaves one"))]
+    /// - **alive**: the callback may be called until [`Side::clear_callback`] has been called with
+    ///   its data.
+    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "used only by async code"))]
     pub(crate) unsafe fn set_callback(&self, callback: AsyncCallback) -> bool {
         *NoPreemptLockGuard::new(&self.callback) = Some(callback);
         self.commit_waiter(ASYNC_CALLBACK)
     }
 
-    /// No async code waits any more. By those who use the descriptor.
-    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code leaves one"))]
+    /// Ends the wait of async code, if there is one. Called by a user of the descriptor.
+    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "used only by async code"))]
     pub(crate) fn cancel_async_wait(&self) {
         if self.readiness.unblock().is_some() {
             WAITERS.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// The callback is not called any more; a call that was under way is over. Also where the record has
-    /// another descriptor by now, whose callback stays.
-    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code leaves one"))]
+    /// Removes the callback with this data and generation. When this returns, the callback is not
+    /// running and is not called again. The record may already belong to another descriptor; the
+    /// callback of that descriptor stays.
+    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "used only by async code"))]
     pub(crate) fn clear_callback(&self, data: *const (), generation: u32) {
         let mut callback = NoPreemptLockGuard::new(&self.callback);
         if callback.is_some_and(|callback| {
@@ -219,7 +227,7 @@ impl Side {
     }
 
     fn commit_waiter(&self, waiter: usize) -> bool {
-        // PAIR waiters: one order for this and who looks whether somebody must poll.
+        // PAIR waiters: one total order with the check whether an M must poll.
         WAITERS.fetch_add(1, Ordering::SeqCst);
         let waits = self.readiness.commit(waiter);
         if !waits {
@@ -228,21 +236,23 @@ impl Side {
         waits
     }
 
-    /// Whom to make ready, after the word said that somebody waited.
+    /// Returns the G to make ready for a waiter that was taken from the readiness word. Calls the
+    /// async callback if it is the waiter.
     pub(crate) fn resolve_waiter(&self, waiter: Option<usize>) -> Option<&'static G> {
         let waiter = waiter?;
         WAITERS.fetch_sub(1, Ordering::Relaxed);
         if waiter != ASYNC_CALLBACK {
-            // SAFETY: what is in the word is a G, and they are never freed.
+            // SAFETY: any other value is the address of a G; Gs are never freed.
             return Some(unsafe { &*ptr::with_exposed_provenance::<G>(waiter) });
         }
         let callback = NoPreemptLockGuard::new(&self.callback);
-        // SAFETY: alive — promised by who left it: it is taken back under this lock.
+        // SAFETY: alive — promised by the caller of `set_callback`; `clear_callback` takes this
+        // lock.
         callback.and_then(|callback| unsafe { (callback.notify)(callback.data) })
     }
 }
 
-/// The deadline is over.
+/// Reports to the side that its deadline has passed.
 ///
 /// # Safety
 /// - **side**: the timer is the first field of a `Side`.

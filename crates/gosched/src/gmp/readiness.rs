@@ -1,20 +1,23 @@
-//! Whether a descriptor can be read, or written, and who waits for that: Go's word, with one more thing in it.
+//! The readiness of a descriptor in one direction, and the G that waits for it: Go's word, extended
+//! by a deadline flag and a close flag.
 //!
-//! One goroutine at a time uses a word; anybody may tell it something. The word is the G that waits, or
-//! nothing, and these bits:
+//! One goroutine at a time uses a word; any thread may report an event, a deadline or a close to
+//! it. The word contains the address of the waiting G, or 0, and these flags:
 //!
-//! - [`READY`]: something was told since the last attempt: the next one may succeed.
-//! - [`WAITS`]: somebody is about to wait, and its context is not saved yet.
-//! - [`EXPIRED`]: the deadline is over. Until it is changed, nobody waits.
-//! - [`CLOSED`]: for good.
+//! - [`READY`]: an event has arrived since the last attempt, so the next attempt may succeed.
+//! - [`WAITS`]: a goroutine is about to wait, and its context is not saved yet.
+//! - [`EXPIRED`]: the deadline has passed. No goroutine waits until the deadline is changed.
+//! - [`CLOSED`]: the descriptor is closed.
 //!
-//! Goroutine: 1. [`reset`](Readiness::reset): what was told before does not count; 2. tries; 3. if that was
-//! too early, [`prepare_wait`](Readiness::prepare_wait): `WAITS`, unless a bit speaks against it; 4.
-//! [`commit`](Readiness::commit), when its context is saved: the G in place of `WAITS`, if that is still there;
-//! 5. when it goes on, [`finish_wait`](Readiness::finish_wait).
-//! Others: put their bit there, take `WAITS` and the G away, and make ready whom they found.
+//! Goroutine: 1. clears `READY` ([`reset`](Readiness::reset)); 2. attempts the operation; 3. if the
+//! operation would block, sets `WAITS`, unless another flag is set
+//! ([`prepare_wait`](Readiness::prepare_wait)); 4. once its context is saved, replaces `WAITS` by
+//! the G, if `WAITS` is still set ([`commit`](Readiness::commit)); 5. when it continues, ends the
+//! wait ([`finish_wait`](Readiness::finish_wait)).
+//! Other threads: 1. set their flag and clear `WAITS` and the G, in one step; 2. make the G ready
+//! that was in the word.
 //!
-//! All of it is one word, so whoever comes second sees the first.
+//! Everything is in one word, so the later of two concurrent changes sees the earlier one.
 
 use crate::sys::atomic::{AtomicUsize, Ordering};
 
@@ -25,24 +28,25 @@ const EXPIRED: usize = 4;
 const CLOSED: usize = 8;
 const FLAG_MASK: usize = 15;
 
-/// See the top of this file. A G is a number here: its address, whose last four bits are 0.
+/// The readiness word (see the top of this file). A G is stored as its address, whose low four bits
+/// are 0.
 /// Go: pollDesc.rg, pollDesc.wg.
 #[derive(Debug)]
 pub(crate) struct Readiness(AtomicUsize);
 
-/// Why nobody waits.
+/// Why a goroutine must not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Closed,
     Expired,
 }
 
-/// Whether there is something to wait for.
+/// Whether a goroutine must wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitDecision {
-    /// It is to be committed, or taken back by [`Readiness::finish_wait`].
+    /// The goroutine must commit, or undo the wait by [`Readiness::finish_wait`].
     Waits,
-    /// The next attempt may succeed.
+    /// An event has arrived, so the next attempt may succeed.
     Ready,
 }
 
@@ -51,29 +55,31 @@ impl Readiness {
         Readiness(AtomicUsize::new(CLOSED))
     }
 
-    /// For a new descriptor.
+    /// Resets the word for a new descriptor.
     pub(crate) fn open(&self) {
         self.change(|_| 0);
     }
 
-    /// What was told before does not count from here on.
+    /// Discards events that have arrived so far. Called before an attempt.
     /// Go: poll_runtime_pollReset.
     #[inline]
     pub(crate) fn reset(&self) -> Result<(), Refusal> {
-        // What is told after this look is seen by `prepare_wait`.
+        // `prepare_wait` sees an event that arrives after this check.
         if self.0.load(Ordering::Relaxed) != 0 {
             return refusal(self.change(|word| word & !READY));
         }
         Ok(())
     }
 
-    /// Whether an attempt is in order. By anybody: what was told stays.
+    /// Returns an error if the descriptor is closed or its deadline has passed. Changes nothing,
+    /// and may be called by any thread.
     /// Go: netpollcheckerr.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         refusal(self.0.load(Ordering::Relaxed))
     }
 
-    /// Somebody will wait. Uses up what was told.
+    /// Announces that the calling goroutine is about to wait, unless an event has arrived; consumes
+    /// the event.
     /// Go: netpollblock, before gopark.
     pub(crate) fn prepare_wait(&self) -> Result<WaitDecision, Refusal> {
         let old = self.change(|word| match word & (READY | EXPIRED | CLOSED) {
@@ -84,7 +90,8 @@ impl Readiness {
         Ok(if old & READY != 0 { WaitDecision::Ready } else { WaitDecision::Waits })
     }
 
-    /// Its context is saved: it may be made ready. False: it need not wait.
+    /// Commits `g`, whose context is saved: from here on it may be made ready. Returns false if it
+    /// need not wait.
     /// Go: netpollblockcommit.
     pub(crate) fn commit(&self, g: usize) -> bool {
         debug_assert_eq!(g & FLAG_MASK, 0);
@@ -92,7 +99,7 @@ impl Readiness {
         self.0.compare_exchange(WAITS, g, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// It goes on, or did not wait in the end. False: nothing was told.
+    /// Ends a wait, or undoes [`Readiness::prepare_wait`]. Returns whether an event has arrived.
     /// Go: netpollblock, after gopark.
     pub(crate) fn finish_wait(&self) -> Result<bool, Refusal> {
         let old = self.change(|word| word & (EXPIRED | CLOSED));
@@ -101,40 +108,41 @@ impl Readiness {
         Ok(old & READY != 0)
     }
 
-    /// Something was told: whom to make ready.
+    /// Reports an event. Returns the waiter to make ready, if there is one.
     /// Go: netpollunblock(ioready = true).
     pub(crate) fn set_ready(&self) -> Option<usize> {
         waiter_in(self.change(|word| word & (EXPIRED | CLOSED) | READY))
     }
 
-    /// The deadline is over: whom to make ready.
+    /// Reports that the deadline has passed. Returns the waiter to make ready, if there is one.
     /// Go: netpolldeadlineimpl.
     pub(crate) fn expire(&self) -> Option<usize> {
         waiter_in(self.change(|word| word & (READY | CLOSED) | EXPIRED))
     }
 
-    /// There is another deadline, or none.
+    /// Clears `EXPIRED`: the deadline was changed or removed.
     pub(crate) fn unexpire(&self) {
         self.change(|word| word & !EXPIRED);
     }
 
-    /// It is closed: whom to make ready.
+    /// Marks the descriptor as closed. Returns the waiter to make ready, if there is one.
     /// Go: poll_runtime_pollUnblock.
     pub(crate) fn close(&self) -> Option<usize> {
         waiter_in(self.change(|word| word & (READY | EXPIRED) | CLOSED))
     }
 
-    /// Whoever waits is to wait no longer: whom to make ready.
+    /// Ends the current wait without an event. Returns the waiter to make ready, if there is one.
     /// Go: netpollunblock(ioready = false).
     pub(crate) fn unblock(&self) -> Option<usize> {
         waiter_in(self.change(|word| word & (READY | EXPIRED | CLOSED)))
     }
 
-    /// What it was.
+    /// Replaces the word by `to(word)`. Returns the old word.
     fn change(&self, to: impl Fn(usize) -> usize) -> usize {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
-            // PAIR readiness: what was done before is seen by whoever finds it.
+            // PAIR readiness: publishes what this thread did before, and sees what earlier writers
+            // did.
             match self.0.compare_exchange(word, to(word), Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return word,
                 Err(now) => word = now,

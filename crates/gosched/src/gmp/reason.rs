@@ -1,17 +1,17 @@
-//! Why a G waits: Go's words where Go has one.
+//! Why a G waits, in Go's words where Go has them.
 
-/// See the top of this file.
+/// The reason for a wait.
 /// Go: waitReason.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitReason {
-    /// It does not wait, or nobody said.
+    /// The G does not wait, or the reason is not known.
     None,
     /// `park`.
     Park,
     /// `join`, and the end of a `scope`.
     Join,
-    /// The end of `run`.
+    /// `run`, until its goroutine has ended.
     Run,
     /// A receive on a channel.
     ChanReceive,
@@ -21,7 +21,7 @@ pub(crate) enum WaitReason {
     ChanSend,
     /// A `select`.
     Select,
-    /// A `select` of which no arm can ever be ready.
+    /// A `select` in which no arm can ever become ready.
     SelectNoCases,
     /// `time::sleep`.
     Sleep,
@@ -41,7 +41,7 @@ pub(crate) enum WaitReason {
     Barrier,
     /// `block_on`.
     BlockOn,
-    /// A descriptor that is polled.
+    /// I/O on a polled descriptor.
     Io,
 }
 
@@ -72,7 +72,7 @@ impl WaitReason {
         WaitReason::ALL.get(usize::from(number)).copied().unwrap_or(WaitReason::None)
     }
 
-    /// As a dump prints it.
+    /// Returns the reason as a dump prints it.
     pub(crate) fn words(self) -> &'static str {
         match self {
             WaitReason::None => "",
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_reasons_go_together() {
+    fn wait_reasons_convert_to_numbers_and_back() {
         for (number, reason) in WaitReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, number);
             assert_eq!(WaitReason::from_number(number as u8), reason);

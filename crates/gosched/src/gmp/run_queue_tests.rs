@@ -1,7 +1,7 @@
 use super::*;
 use std::sync::atomic::AtomicUsize;
 
-/// Things to queue; each counts how often it was taken.
+/// An item to queue. It counts how often it was taken.
 struct Thing(AtomicUsize);
 
 fn things(count: usize) -> &'static [Thing] {
@@ -19,7 +19,7 @@ fn drain<const CAP: usize>(
     std::iter::from_fn(|| queue.take()).map(|(thing, slice)| (index(all, thing), slice)).collect()
 }
 
-// S66: put 3, take 1.
+// S66: push 3, take 1.
 #[test]
 fn counters_only_grow() {
     let all = things(3);
@@ -30,9 +30,9 @@ fn counters_only_grow() {
     assert_eq!((queue.head.load(Ordering::Relaxed), queue.tail.load(Ordering::Relaxed)), (1, 3));
 }
 
-// S65: 256 and the next one.
+// S65: 256 items, and one in `run_next`.
 #[test]
-fn it_holds_256_and_the_one_to_run_next() {
+fn a_run_queue_holds_256_items_and_one_in_run_next() {
     let all = things(258);
     let queue = RunQueue::<Thing, CAPACITY>::new();
     for thing in &all[..256] {
@@ -49,7 +49,7 @@ fn it_holds_256_and_the_one_to_run_next() {
 
 // S67, S71, S72, S73
 #[test]
-fn the_latest_runs_next_and_kicks_the_one_before_to_the_tail() {
+fn the_latest_item_runs_next_and_kicks_the_previous_item_to_the_tail() {
     let all = things(3);
     let queue = RunQueue::<Thing, 4>::new();
     for thing in all {
@@ -64,14 +64,14 @@ fn the_latest_runs_next_and_kicks_the_one_before_to_the_tail() {
     assert!(queue.is_empty() && !queue.has_run_next());
 }
 
-// S66: wrap-safe.
+// S66: the counters may wrap.
 #[test]
-fn it_goes_on_when_the_counters_wrap() {
+fn a_run_queue_keeps_working_when_its_counters_wrap() {
     let all = things(4);
     let queue = RunQueue::<Thing, 4>::starting_at(u32::MAX - 1);
     for round in 0..5 {
         all.iter().for_each(|thing| assert!(queue.push(thing)));
-        assert!(!queue.push(&all[0]), "full in round {round}");
+        assert!(!queue.push(&all[0]), "the queue is full in round {round}");
         assert_eq!(queue.len(), 4);
         let thief = RunQueue::<Thing, 4>::starting_at(u32::MAX - round);
         let stolen = queue.steal_into(&thief, None).unwrap();
@@ -83,11 +83,11 @@ fn it_goes_on_when_the_counters_wrap() {
 
 // S75
 #[test]
-fn half_of_a_full_queue_comes_out_oldest_first() {
+fn take_half_takes_the_oldest_half_of_a_full_queue() {
     let all = things(5);
     let queue = RunQueue::<Thing, 4>::new();
     let mut half = [None; 4];
-    assert_eq!(queue.take_half(&mut half), 0, "it is not full");
+    assert_eq!(queue.take_half(&mut half), 0, "the queue is not full");
     all[..4].iter().for_each(|thing| assert!(queue.push(thing)));
     assert_eq!(queue.take_half(&mut half), 2);
     let out: Vec<usize> = half[..2].iter().flatten().map(|thing| index(all, thing)).collect();
@@ -95,7 +95,8 @@ fn half_of_a_full_queue_comes_out_oldest_first() {
     assert_eq!(drain(&queue, all), [(2, TimeSlice::New), (3, TimeSlice::New)]);
 }
 
-// S97 to S105: as Go's test of stealing: for each length half is taken, rounded up, each once.
+// S97 to S105, as Go's test of stealing: for each length a thief takes half, rounded up, and each
+// item is taken once.
 #[test]
 fn a_thief_takes_half_rounded_up() {
     for len in 0..=256 {
@@ -115,7 +116,7 @@ fn a_thief_takes_half_rounded_up() {
 
 // S105
 #[test]
-fn the_next_to_run_is_stolen_last_and_after_a_pause_only() {
+fn the_item_in_run_next_is_stolen_last_and_only_after_a_pause() {
     static PAUSED: AtomicUsize = AtomicUsize::new(0);
     fn pause() {
         PAUSED.fetch_add(1, Ordering::Relaxed);
@@ -125,7 +126,11 @@ fn the_next_to_run_is_stolen_last_and_after_a_pause_only() {
     victim.push_next(&all[0]);
     assert!(victim.push(&all[1]));
     assert_eq!(victim.steal_into(&thief, Some(pause)).map(|thing| index(all, thing)), Some(1));
-    assert_eq!(PAUSED.load(Ordering::Relaxed), 0, "there was another");
+    assert_eq!(
+        PAUSED.load(Ordering::Relaxed),
+        0,
+        "the ring had an item, so the thief does not pause"
+    );
     assert!(victim.steal_into(&thief, None).is_none());
     assert_eq!(victim.steal_into(&thief, Some(pause)).map(|thing| index(all, thing)), Some(0));
     assert_eq!(PAUSED.load(Ordering::Relaxed), 1);
@@ -134,7 +139,7 @@ fn the_next_to_run_is_stolen_last_and_after_a_pause_only() {
 
 // S68: one producer, many takers, with real threads.
 #[test]
-fn everything_is_taken_once_by_an_owner_and_three_thieves() {
+fn an_owner_and_three_thieves_take_every_item_once() {
     const COUNT: usize = 200_000;
     let all = things(COUNT);
     let victim = RunQueue::<Thing, 16>::starting_at(u32::MAX - 1000);

@@ -1,12 +1,12 @@
-//! The beginning of a name, in words that anybody may read at any time.
+//! The first bytes of a name, in words that any thread may read at any time.
 
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORDS: usize = 4;
 
-/// Up to 32 bytes; the first is 0 where there is no name. A reader may see half of a new name, never
-/// freed memory.
+/// A name of at most 32 bytes; the first byte is 0 if there is no name. A reader may see half of a
+/// new name, but never reads freed memory.
 #[derive(Debug)]
 pub(crate) struct ShortName([AtomicU64; WORDS]);
 
@@ -36,7 +36,7 @@ impl ShortName {
     }
 }
 
-/// ` (name)`, or nothing.
+/// Writes ` (name)`, or nothing if there is no name.
 impl fmt::Display for ShortName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut bytes = [0; WORDS * 8];
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_shown_in_parentheses_and_cut_where_a_letter_ends() {
+    fn a_name_is_shown_in_parentheses_and_cut_at_a_character_boundary() {
         let name = ShortName::new();
         assert_eq!(name.to_string(), "");
         name.set(Some("worker"));

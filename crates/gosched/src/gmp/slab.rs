@@ -1,24 +1,24 @@
-//! Where Gs come from: slabs that are never freed, and never move.
+//! The memory that Gs come from: slabs that are never freed and never move.
 
 use super::g::G;
 use super::list::GList;
 use super::state::GState;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// How many Gs are made at a time.
+/// Number of Gs in a slab.
 const GS_PER_SLAB: usize = 128;
 
-/// A slab, and the one made before it.
+/// An array of Gs, and the slab that was allocated before it.
 #[derive(Debug)]
 struct Slab {
     gs: [G; GS_PER_SLAB],
     before: *const Slab,
 }
 
-/// The slab made last.
+/// The slab that was allocated last.
 static LATEST: AtomicPtr<Slab> = AtomicPtr::new(std::ptr::null_mut());
 
-/// New Gs, dead. Allocates: not with preemption off.
+/// Allocates a slab and returns its Gs, which are dead. Must not be called with preemption off.
 pub(crate) fn grow() -> GList {
     let slab = new_slab();
     let mut list = GList::new();
@@ -40,17 +40,18 @@ pub(crate) fn grow() -> GList {
     list
 }
 
-/// Built in place: it is larger than a goroutine's stack may have room for.
+/// Allocates a slab and builds it in place: a slab is larger than the room that a goroutine may
+/// have left on its stack.
 fn new_slab() -> &'static mut Slab {
     let mut slab = Box::<Slab>::new_uninit();
     let at = slab.as_mut_ptr();
     for index in 0..GS_PER_SLAB {
-        // SAFETY: in the box; `index` is in bounds.
+        // SAFETY: the field is in the box, and `index` is in bounds.
         let g = unsafe { &raw mut (*at).gs[index] };
-        // SAFETY: as above; nothing was there.
+        // SAFETY: as above; the memory is not initialized yet.
         unsafe { g.write(G::new()) };
     }
-    // SAFETY: in the box.
+    // SAFETY: the field is in the box.
     let before = unsafe { &raw mut (*at).before };
     // SAFETY: as above.
     unsafe { before.write(std::ptr::null()) };
@@ -58,13 +59,13 @@ fn new_slab() -> &'static mut Slab {
     Box::leak(unsafe { slab.assume_init() })
 }
 
-/// All Gs there are, dead ones too; latest first.
+/// Returns all Gs, including dead ones, newest slab first.
 /// Go: allgs.
 pub(crate) fn all() -> impl Iterator<Item = &'static G> {
-    // PAIR g-slab: sees the slab.
+    // PAIR g-slab: sees the slab complete.
     let mut slab = LATEST.load(Ordering::Acquire).cast_const();
     std::iter::from_fn(move || {
-        // SAFETY: null, or a slab: they are never freed.
+        // SAFETY: the pointer is null or points to a slab; slabs are never freed.
         let this: &'static Slab = unsafe { slab.as_ref() }?;
         slab = this.before;
         Some(this.gs.iter())
@@ -72,7 +73,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static G> {
     .flatten()
 }
 
-/// Those of goroutines that live; latest first.
+/// Returns the Gs of all live goroutines, newest slab first.
 pub(crate) fn live() -> impl Iterator<Item = &'static G> {
     all().filter(|g| g.id() != 0 && g.state().is_alive())
 }

@@ -1,46 +1,50 @@
-//! The states of a G, with Go's numbers, and which may follow which.
+//! The states of a G, with Go's numbers, and the legal transitions between them.
 //!
-//! Who owns the stack: nobody while [`GState::Idle`] and [`GState::Dead`]; the M it runs on while
-//! [`GState::Running`] and [`GState::Syscall`]; whoever changes the state next while it is
-//! [`GState::Runnable`], [`GState::Waiting`] or [`GState::Preempted`].
+//! The state determines who owns the G's stack. [`GState::Idle`] and [`GState::Dead`]: no thread.
+//! [`GState::Running`] and [`GState::Syscall`]: the M that runs the G. [`GState::Runnable`],
+//! [`GState::Waiting`] and [`GState::Preempted`]: the thread that makes the next transition.
 //!
-//! The word also counts its changes, so that whoever looks at a G without owning it can tell whether it stood
-//! still meanwhile. Owner: 1. changes the word; 2. writes to the stack. Who looks: 1. reads the word, which says
-//! that nobody runs on the stack; 2. copies the stack; 3. reads the word again: the same.
+//! The state word also counts transitions, so that a thread that inspects a G without owning it can
+//! detect whether the G stood still meanwhile.
+//! Owner: 1. changes the word; 2. writes to the stack.
+//! Inspector: 1. reads the word, whose state must be one in which no M runs on the stack; 2. copies
+//! the stack; 3. reads the word again: the copy is valid if the word has not changed.
 
 use crate::probe;
 use crate::sys::fatal::fatal;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// What a G is doing.
+/// The state of a G.
 /// Go: _Gidle, _Grunnable, _Grunning, _Gsyscall, _Gwaiting, _Gdead, _Gpreempted.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GState {
-    /// Just allocated, never used.
+    /// Allocated, and never used.
     Idle = 0,
-    /// In a run queue.
+    /// Ready to run: in a run queue, or on its way to an M.
     Runnable = 1,
-    /// On an M.
+    /// Running on an M.
     Running = 2,
     /// On an M, in a marked call.
     Syscall = 3,
-    /// In no run queue: waits to be made ready.
+    /// Parked: in no run queue until it is made ready.
     Waiting = 4,
-    /// Not in use: finished, or about to be given work.
+    /// Not in use: the goroutine has ended, or the record is about to get a task.
     Dead = 6,
-    /// Stopped itself because it was asked to, and waits to be found.
+    /// Go's state of a G that suspended itself on request. This runtime never enters it: a
+    /// preempted G is [`GState::Runnable`].
     Preempted = 9,
 }
 
-/// Above the state: how often it has changed.
+/// The bits above the state count the transitions.
 const CHANGE_COUNT_SHIFT: u32 = 16;
 const STATE_MASK: u64 = (1 << CHANGE_COUNT_SHIFT) - 1;
-/// Set together with a state: how long the G waits is measured (`track`), until it runs next.
+/// Flag beside the state: how long the G waits is measured (see `track`), until it next runs or
+/// dies.
 const TRACKED: u64 = 0x2000;
 
 impl GState {
-    /// Go's name.
+    /// Returns Go's name of the state.
     #[inline]
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -54,7 +58,7 @@ impl GState {
         }
     }
 
-    /// Whether a goroutine is there: it has begun to live, and has not ended.
+    /// Returns whether a goroutine exists in this state: it was started, and has not ended.
     #[inline]
     pub(crate) fn is_alive(self) -> bool {
         !matches!(self, GState::Idle | GState::Dead)
@@ -66,7 +70,7 @@ impl GState {
         all.into_iter().find(|&state| state as u64 == word & STATE_MASK & !TRACKED)
     }
 
-    /// Whether a G may go from here to `to`.
+    /// Returns whether the transition from `self` to `to` is legal.
     #[inline]
     pub(crate) const fn may_become(self, to: GState) -> bool {
         use GState::{Dead, Idle, Preempted, Runnable, Running, Syscall, Waiting};
@@ -83,11 +87,11 @@ impl GState {
     }
 }
 
-/// The state of one G.
+/// The state of one G, with its tracking flag and its transition count, in one word.
 #[derive(Debug)]
 pub(crate) struct StateWord(AtomicU64);
 
-/// A state, and how often it had changed then.
+/// A state word as it was at one moment: the state and the transition count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StateVersion(u64);
 
@@ -105,32 +109,35 @@ impl StateWord {
 
     #[inline]
     pub(crate) fn load(&self) -> GState {
-        // A word that is none of ours cannot be: nothing else writes it.
+        // Only this type writes the word, so the word always holds a known state.
         GState::from_word(self.0.load(Ordering::Relaxed)).unwrap_or(GState::Idle)
     }
 
-    /// For whoever looks: the first step, see the top of this file.
+    /// Reads the state word: step 1 of an inspector (see the top of this file).
     pub(crate) fn state_version(&self) -> StateVersion {
         let moment = StateVersion(self.0.load(Ordering::Relaxed));
-        // PAIR g-still: what is read next is not older than the word. (The owner's stores are in order: it leaves
-        // a stack by a switch, which the compiler does not look through, and x86 keeps the order of stores.)
+        // PAIR g-still: what the inspector reads next is not older than the word. (The owner's
+        // stores are in order: the owner leaves its stack by a switch, which the compiler cannot
+        // see through, and x86 keeps the order of stores.)
         fence(Ordering::Acquire);
         moment
     }
 
-    /// For whoever looks: the last step.
+    /// Returns whether the state word has not changed since `moment`: step 3 of an inspector.
     pub(crate) fn is_unchanged(&self, moment: StateVersion) -> bool {
-        // PAIR g-still: the word is not older than what was read before.
+        // PAIR g-still: the word is not older than what the inspector read before.
         fence(Ordering::Acquire);
         self.0.load(Ordering::Relaxed) == moment.0
     }
 
-    /// From `from` to `to`, by whoever owns the G: nobody else changes the state meanwhile, so a
-    /// plain store will do; order is made by the queue, lock or switch that hands the G on.
-    /// Go: casgstatus.
+    /// Changes the state from `from` to `to`. Returns whether the G is tracked. Called by the owner
+    /// of the G: no other thread changes the state meanwhile, so a plain store suffices. The queue,
+    /// lock or switch that hands the G on provides the order.
     ///
-    /// Fatal if it is not in `from`, or may not become `to`: a G is in two places at once. True: it is one
-    /// that is tracked. The few that are pay for it here, and the others nothing.
+    /// Ends the process with a fatal error if the state is not `from`, or if the transition is
+    /// illegal: the G is then in two places at once. Only tracked Gs take the slow path, so that
+    /// tracking costs the other Gs nothing.
+    /// Go: casgstatus.
     #[inline(always)]
     pub(crate) fn transition(&self, id: impl Fn() -> u64, from: GState, to: GState) -> bool {
         let found = self.0.load(Ordering::Relaxed);
@@ -156,7 +163,7 @@ impl StateWord {
         self.0.store(changes | to as u64 | mark, Ordering::Relaxed);
     }
 
-    /// It is tracked from here on, until it runs next or dies. By whoever owns the G.
+    /// Marks the G as tracked until it next runs or dies. Called by the owner of the G.
     pub(crate) fn track(&self) {
         self.0.fetch_or(TRACKED, Ordering::Relaxed);
     }
@@ -165,8 +172,12 @@ impl StateWord {
 #[cold]
 #[inline(never)]
 fn illegal(id: u64, found: u64, from: GState, to: GState) -> ! {
-    let found = GState::from_word(found).map_or("nothing known", GState::name);
-    fatal!("goroutine {id} was to go from {} to {}, but is {found}", from.name(), to.name())
+    let found = GState::from_word(found).map_or("unknown", GState::name);
+    fatal!(
+        "goroutine {id} cannot change from {} to {}: its state is {found}",
+        from.name(),
+        to.name()
+    )
 }
 
 #[cfg(test)]
@@ -175,13 +186,13 @@ mod tests {
     use GState::{Dead, Idle, Preempted, Runnable, Running, Syscall, Waiting};
 
     #[test]
-    fn states_have_gos_numbers() {
+    fn g_states_have_the_same_numbers_as_in_go() {
         let numbers = [Idle, Runnable, Running, Syscall, Waiting, Dead, Preempted];
         assert_eq!(numbers.map(|state| state as u32), [0, 1, 2, 3, 4, 6, 9]);
     }
 
     #[test]
-    fn a_tracked_g_is_as_others_until_it_runs() {
+    fn a_g_stays_tracked_until_it_runs_or_dies() {
         let word = StateWord::new();
         assert!(!word.transition(|| 1, Idle, Dead));
         word.track();
@@ -199,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_goes_through_every_state() {
+    fn a_g_may_pass_through_every_state_in_its_life() {
         let word = StateWord::new();
         let life = [
             Idle, Dead, Runnable, Running, Waiting, Runnable, Running, Syscall, Running, Preempted,

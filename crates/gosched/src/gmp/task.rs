@@ -1,8 +1,8 @@
-//! What a G is to do, as the scheduler sees it: something to run, and something to do at the end.
+//! The work of a G as the scheduler sees it: a function to run, and a function to call at the end.
 
 use std::ops::Range;
 
-/// The head of a larger record that the public face lays out.
+/// The head of the record that `block::goroutine` allocates for a goroutine.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) kind: &'static TaskKind,
@@ -11,24 +11,26 @@ pub(crate) struct Task {
 /// What all tasks of one type have in common.
 #[derive(Debug)]
 pub(crate) struct TaskKind {
-    /// Runs it, as the goroutine, and keeps the result. It does not unwind. False if nobody is left
-    /// to hear of the end: then the record is gone, and `complete` must not be called.
+    /// Runs the task as the goroutine, and stores the result. Does not unwind. Returns false if no
+    /// handle is left to receive the result: the record is then freed, and `complete` must not be
+    /// called.
     pub(crate) run: unsafe fn(*mut Task) -> bool,
-    /// Says that it is done. Runs when the goroutine's thread-locals have been destroyed: it touches
-    /// none, and frees nothing.
+    /// Reports that the task has ended. Called after the goroutine's thread-locals have been
+    /// destroyed: it must not use thread-locals, nor free memory.
     pub(crate) complete: unsafe fn(*mut Task),
-    /// What it runs, as the compiler names it; for people.
+    /// Returns the type name of the closure, for reports.
     pub(crate) name: fn() -> &'static str,
     pub(crate) offsets: Option<TaskOffsets>,
 }
 
-/// Where something is in a task's record, for whoever looks at it from outside.
+/// Offsets of fields in the record of a task, for inspectors.
 #[derive(Debug)]
 pub(crate) struct TaskOffsets {
-    /// What one who waits for the end parks with.
+    /// The state word. A G that waits for the end of the goroutine parks with its address.
     pub(crate) state: usize,
-    /// What a scope that waits for the end parks with: a pointer to it.
+    /// The pointer to the scope. A scope that waits for its goroutines parks with that pointer.
     pub(crate) scope: usize,
-    /// What the goroutine was given when it was started. The bytes stay when it has taken it.
+    /// The closure that the goroutine was started with. Its bytes remain after the goroutine has
+    /// moved it out.
     pub(crate) closure: Range<usize>,
 }

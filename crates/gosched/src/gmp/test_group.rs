@@ -1,22 +1,23 @@
-//! Goroutines that belong together: those that a test started, and those that they started.
+//! A group of goroutines: the goroutines that a test started, and all goroutines that they started.
 
 use super::current;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A goroutine is in the group of the one that started it. Groups are never freed.
+/// A count of live goroutines. A goroutine belongs to the group of the goroutine that started it.
+/// Groups are never freed.
 #[derive(Debug)]
 pub(crate) struct TestGroup {
     live: AtomicUsize,
 }
 
 impl TestGroup {
-    /// An empty group: allocates.
+    /// Allocates an empty group.
     #[inline]
     pub(crate) fn new() -> &'static TestGroup {
         Box::leak(Box::new(TestGroup { live: AtomicUsize::new(0) }))
     }
 
-    /// The calling goroutine is in it from here on.
+    /// Adds the calling goroutine to `group`.
     #[inline]
     pub(crate) fn enter(group: &'static TestGroup) {
         if let Some(g) = current::goroutine() {

@@ -1,13 +1,14 @@
-//! Timers, and the heaps they wait in: one for each P, and one for those who have none.
+//! Timers, and the heaps that hold them: one heap per P, and one for threads without a P.
 //!
-//! A timer is a record in somebody's frame or box. While it is in a heap, its fields are that heap's,
-//! under its lock; it is fired under the lock too. So whoever has had the lock after that, and finds the
-//! timer in no heap, may free it.
+//! A timer is a record in a stack frame or a box. While it is in a heap, its fields belong to the
+//! heap and are protected by the heap's lock. A timer fires under that lock, and leaves the heap
+//! after it has fired. So a thread that finds a timer in no heap may free it.
 //!
-//! Four children to a node, as Go's: fewer levels, and the children of a node share a cache line.
+//! The heaps are 4-ary, as in Go: a heap has fewer levels, and the children of a node are adjacent
+//! in memory.
 //!
-//! Adding to a heap must not allocate. Where there is no room, [`TimerHeap::insert`] says so; the caller
-//! makes room where it may ([`TimerHeap::grow`]), and tries again.
+//! Insertion must not allocate. If a heap is full, [`TimerHeap::insert`] returns false; the caller
+//! then grows the heap outside the runtime ([`TimerHeap::grow`]) and retries.
 
 use super::list::GList;
 use crate::sys::Lock;
@@ -18,58 +19,62 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// What happens when the time is there, under the heap's lock: no allocation, no panic. Goroutines to be
-/// made ready go into the list. `Some`: it is to be fired again, then.
+/// Fires a timer. Called under the heap's lock: it must not allocate or panic. Pushes the Gs to
+/// make ready onto `ready`. Returns the time at which the timer fires again, or `None`.
 pub(crate) type Fire = unsafe fn(timer: &Timer, now: u64, ready: &mut GList) -> Option<u64>;
 
-/// Whether the timer makes a goroutine or a thread ready when it is fired now. Under the heap's lock: no allocation, no
-/// panic, no other lock. An answer "no" may be out of date as soon as code of the program runs.
+/// Returns whether firing the timer now would make a goroutine or a thread ready. Called under the
+/// heap's lock: it must not allocate, panic or take another lock. The result `false` may be out of
+/// date as soon as user code runs.
 pub(crate) type CanWake = unsafe fn(timer: &Timer) -> bool;
 
-/// What timers of one kind do.
+/// The functions of one kind of timer.
 #[derive(Debug)]
 pub(crate) struct TimerKind {
     pub(crate) fire: Fire,
-    /// `None`: it always does.
+    /// The function that predicts whether firing makes a goroutine or a thread ready; `None` if
+    /// firing always does.
     pub(crate) can_wake: Option<CanWake>,
 }
 
-/// See the top of this file.
+/// A timer (see the top of this file).
 /// Go: timer.
 #[derive(Debug)]
 pub(crate) struct Timer {
-    /// The heap it is in; null: none, and nobody fires it.
+    /// The heap that contains the timer, or null. A timer in no heap does not fire.
     heap: AtomicPtr<TimerHeap>,
-    /// Where it is there.
+    /// Index of the timer in its heap. Protected by the heap's lock.
     index: Cell<usize>,
     kind: &'static TimerKind,
 }
 
-// SAFETY: what is not atomic is under the heap's lock.
+// SAFETY: the heap's lock protects the fields that are not atomic.
 unsafe impl Sync for Timer {}
 // SAFETY: as above.
 unsafe impl Send for Timer {}
 
 impl Timer {
-    /// In no heap.
+    /// Creates a timer that is in no heap.
     ///
     /// # Safety
-    /// - **fire**: the functions of `kind` may be called with the timer, wherever it is, until it was stopped.
+    /// - **fire**: the functions of `kind` may be called with the timer, wherever it is stored,
+    ///   until it is stopped.
     pub(crate) const unsafe fn new(kind: &'static TimerKind) -> Timer {
         Timer { heap: AtomicPtr::new(ptr::null_mut()), index: Cell::new(0), kind }
     }
 
-    /// Takes it out of its heap. False if it was in none. After that nobody uses it.
+    /// Removes the timer from its heap. Returns false if it was in none. When this returns, no
+    /// other thread uses the timer.
     pub(crate) fn stop(&self) -> bool {
         loop {
-            // PAIR timer-heap: whoever fired it has done so.
+            // PAIR timer-heap: the thread that fired the timer no longer uses it.
             let heap = self.heap.load(Ordering::Acquire);
-            // SAFETY: null, or a heap: they are never freed.
+            // SAFETY: the pointer is null or points to a heap; heaps are never freed.
             let Some(heap) = (unsafe { heap.as_ref() }) else { return false };
             // SAFETY: here — nothing below waits or switches.
             let _no_preempt = unsafe { NoPreempt::new() };
             let mut entries = heap.entries.lock();
-            // It may have been fired, and even put into another heap, meanwhile.
+            // The timer may have fired meanwhile, and may even be in another heap.
             if !ptr::eq(self.heap.load(Ordering::Relaxed), heap) {
                 continue;
             }
@@ -80,7 +85,7 @@ impl Timer {
     }
 }
 
-/// One timer in a heap.
+/// An entry of a heap: one timer and its time.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     when: u64,
@@ -89,35 +94,35 @@ struct Entry {
 
 impl Entry {
     fn can_wake(&self) -> bool {
-        // SAFETY: alive — those in a heap are.
+        // SAFETY: alive — timers in a heap are alive.
         let timer = unsafe { &*self.timer };
-        // SAFETY: fire — promised when it was made; it was not stopped.
+        // SAFETY: fire — promised by the creator of the timer; the timer is not stopped.
         timer.kind.can_wake.is_none_or(|can_wake| unsafe { can_wake(timer) })
     }
 }
 
-/// See the top of this file.
+/// A min-heap of timers, ordered by time (see the top of this file).
 /// Go: timers.
 #[derive(Debug)]
 pub(crate) struct TimerHeap {
     entries: Lock<Entries>,
-    /// When the first one is due. Written under the lock.
+    /// The time at which the first timer is due, in nanoseconds. Written under the lock.
     next: AtomicU64,
-    /// How many there are; for reports. Written under the lock.
+    /// Number of timers, for reports. Written under the lock.
     len: AtomicUsize,
 }
 
 #[derive(Debug)]
 pub(crate) struct Entries(Vec<Entry>);
 
-// SAFETY: timers are used under the heap's lock.
+// SAFETY: the timers are used only under the heap's lock.
 unsafe impl Send for Entries {}
 
-/// Children of a node.
+/// Number of children of a node.
 /// Go: timerHeapN.
 const ARITY: usize = 4;
 
-/// Room that a heap begins with.
+/// Capacity of a heap when it first grows.
 const INITIAL_CAPACITY: usize = 64;
 
 impl TimerHeap {
@@ -129,14 +134,15 @@ impl TimerHeap {
         }
     }
 
-    /// When the first one is due: [`NEVER`] if there is none.
+    /// Returns the time at which the first timer is due, or [`NEVER`] if there is none.
     #[inline]
     pub(crate) fn next(&self) -> u64 {
-        // PAIR timer-next: as the heap was left.
+        // PAIR timer-next: sees the last change of the heap.
         self.next.load(Ordering::Acquire)
     }
 
-    /// When the first one is due that can make somebody ready: [`NEVER`] if there is none. Inside the runtime.
+    /// Returns the time at which the first timer that can make a goroutine or a thread ready is
+    /// due, or [`NEVER`] if there is none. Must be called inside the runtime.
     pub(crate) fn next_waking(&self) -> u64 {
         if self.next() == NEVER {
             return NEVER;
@@ -144,21 +150,23 @@ impl TimerHeap {
         self.entries.lock().first_waking(0, NEVER)
     }
 
-    /// Whether there is one that can make somebody ready. Inside the runtime.
+    /// Returns whether the heap contains a timer that can make a goroutine or a thread ready. Must
+    /// be called inside the runtime.
     pub(crate) fn has_waking(&self) -> bool {
         self.next() != NEVER && self.entries.lock().has_waking(0)
     }
 
-    /// How many wait in it, a moment ago.
+    /// Returns the number of timers, which may already be out of date.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Puts a timer in. False: there is no room, see [`TimerHeap::grow`].
+    /// Inserts a timer that is due at `when`. Returns false if there is no room: see
+    /// [`TimerHeap::grow`].
     /// Go: timers.addHeap.
     ///
     /// # Safety
-    /// - **alive**: the timer stays where it is until it was fired or stopped; it is in no heap.
+    /// - **alive**: the timer is in no heap, and does not move until it has fired or is stopped.
     pub(crate) unsafe fn insert(&self, timer: &Timer, when: u64) -> bool {
         let mut entries = self.entries.lock();
         if entries.0.len() == entries.0.capacity() {
@@ -167,14 +175,14 @@ impl TimerHeap {
         let index = entries.0.len();
         entries.0.push(Entry { when, timer });
         timer.index.set(index);
-        // PAIR timer-heap: publishes where it is.
+        // PAIR timer-heap: publishes the index.
         timer.heap.store(ptr::from_ref(self).cast_mut(), Ordering::Release);
         entries.sift_up(index);
         self.publish_next(&entries);
         true
     }
 
-    /// Makes room. Allocates: not inside the runtime.
+    /// Makes room for more timers. Allocates, so it must not be called inside the runtime.
     pub(crate) fn grow(&self) {
         let len = self.with_entries(|entries| entries.0.len());
         let mut room = Vec::with_capacity((2 * len).max(INITIAL_CAPACITY));
@@ -187,16 +195,17 @@ impl TimerHeap {
         drop(room);
     }
 
-    /// Not stopped while it holds the lock.
+    /// Calls `f` under the lock, with preemption off.
     fn with_entries<R>(&self, f: impl FnOnce(&mut Entries) -> R) -> R {
-        // SAFETY: here — nothing that `f` does waits or switches.
+        // SAFETY: here — `f` does not wait or switch.
         let no_preempt = unsafe { NoPreempt::new() };
         let result = f(&mut self.entries.lock());
         drop(no_preempt);
         result
     }
 
-    /// Fires those that are due at `now`, `most` of them; how many that were. Inside the runtime.
+    /// Fires at most `most` timers that are due at `now`. Returns how many have fired. Must be
+    /// called inside the runtime.
     /// Go: timers.run.
     pub(crate) fn fire_due(&self, now: u64, most: usize, ready: &mut GList) -> usize {
         let mut entries = self.entries.lock();
@@ -206,9 +215,9 @@ impl TimerHeap {
             && when <= now
         {
             fired += 1;
-            // SAFETY: alive — those in a heap are.
+            // SAFETY: alive — timers in a heap are alive.
             let timer = unsafe { &*timer };
-            // SAFETY: fire — promised when it was made; it was not stopped.
+            // SAFETY: fire — promised by the creator of the timer; the timer is not stopped.
             let again = unsafe { (timer.kind.fire)(timer, now, ready) };
             match again {
                 Some(when) => {
@@ -217,7 +226,7 @@ impl TimerHeap {
                 }
                 None => {
                     self.remove_at(&mut entries, 0);
-                    // PAIR timer-heap: it may be freed from here on.
+                    // PAIR timer-heap: from here on the owner may free the timer.
                     timer.heap.store(ptr::null_mut(), Ordering::Release);
                 }
             }
@@ -244,16 +253,17 @@ impl TimerHeap {
         self.len.store(entries.0.len(), Ordering::Relaxed);
         let next = entries.0.first().map_or(NEVER, |entry| entry.when);
         if self.next.load(Ordering::Relaxed) != next {
-            // PAIR timer-next: publishes the heap.
+            // PAIR timer-next: publishes the change of the heap.
             self.next.store(next, Ordering::Release);
         }
     }
 }
 
 impl Entries {
-    /// The first time before `before` at which an entry is due that can make somebody ready, of the entry at `index` and
-    /// those below it; `before` if there is none. What is below one that can is due later, and not looked at: where all
-    /// can, one entry is.
+    /// Returns the time of the earliest entry in the subtree of `index` that can make a goroutine
+    /// or a thread ready, if that time is before `before`; otherwise returns `before`. The search
+    /// does not descend below an entry that can, since its children are due later: if every timer
+    /// can, only one entry is checked.
     fn first_waking(&self, index: usize, before: u64) -> u64 {
         match self.0.get(index).filter(|entry| entry.when < before) {
             None => before,
@@ -264,23 +274,23 @@ impl Entries {
         }
     }
 
-    /// Whether the entry at `index`, or one below it, can make somebody ready.
+    /// Returns whether an entry in the subtree of `index` can make a goroutine or a thread ready.
     fn has_waking(&self, index: usize) -> bool {
         self.0.get(index).is_some_and(|entry| {
             entry.can_wake() || self.children(index).any(|child| self.has_waking(child))
         })
     }
 
-    /// Where the entries are that are below the one at `index`, and next to it.
+    /// Returns the indices of the children of `index`.
     #[inline]
     fn children(&self, index: usize) -> Range<usize> {
         let first = index * ARITY + 1;
         first..(first + ARITY).min(self.0.len())
     }
 
-    /// Tells the timer at `index` that it is there.
+    /// Stores `index` in the timer at that index.
     fn set_index(&self, index: usize) {
-        // SAFETY: alive — those in a heap are.
+        // SAFETY: alive — timers in a heap are alive.
         unsafe { &*self.0[index].timer }.index.set(index);
     }
 
@@ -321,7 +331,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// A timer that writes down when it was fired.
+    /// A timer that logs its name when it fires.
     #[repr(C)]
     struct Logged {
         timer: Timer,
@@ -351,14 +361,14 @@ mod tests {
                 unsafe { &*ptr::from_ref(timer).cast::<Logged>() }.can_wake.get()
             }
             static KIND: TimerKind = TimerKind { fire, can_wake: Some(can_wake) };
-            // SAFETY: fire — as above.
+            // SAFETY: fire — the timer becomes the first field of a `Logged`.
             let timer = unsafe { Timer::new(&KIND) };
             Box::new(Logged { timer, name, again: Cell::new(None), can_wake: Cell::new(true) })
         }
     }
 
     fn insert(heap: &TimerHeap, logged: &Logged, when: u64) {
-        // SAFETY: alive — boxed, and fired or stopped before it is dropped.
+        // SAFETY: alive — the timer is boxed, and it fires or is stopped before it is dropped.
         while !unsafe { heap.insert(&logged.timer, when) } {
             heap.grow();
         }
@@ -397,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_was_stopped_does_not_fire_wherever_it_was() {
+    fn a_stopped_timer_does_not_fire_wherever_it_was_in_the_heap() {
         let heap = heap();
         let timers: Vec<_> = (0..200).map(Logged::new).collect();
         timers.iter().for_each(|timer| insert(heap, timer, (timer.name * 7919) % 211));
@@ -413,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_can_wake_is_found_wherever_it_is() {
+    fn the_first_timer_that_can_wake_is_found_anywhere_in_the_heap() {
         let heap = heap();
         let timers: Vec<_> = (0..500).map(Logged::new).collect();
         let when = |timer: &Logged| (timer.name * 7919) % 1009 + 1;
@@ -434,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_may_be_fired_again() {
+    fn a_timer_that_returns_a_new_time_fires_again() {
         let heap = heap();
         let timer = Logged::new(1);
         timer.again.set(Some(20));

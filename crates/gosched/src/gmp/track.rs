@@ -1,9 +1,10 @@
-//! How long goroutines wait for a P, and for locks: measured for few of them, which stand for all.
+//! Measures how long goroutines wait for a P and for locks, by sampling.
 //!
-//! One in so many departures ([`TRACKING_PERIOD`]) of a P's goroutines, and one in so many that are started, is
-//! *tracked*: a bit beside its state. Only one that leaves has it: the wait it is measured in stands for as many others,
-//! and must not be one that comes later. A state change finds the bit where it looks for the state anyway, so
-//! all others pay nothing: no clock, no test.
+//! A goroutine in the sample is *tracked*: a bit beside its state is set. One in
+//! [`TRACKING_PERIOD`] departures from a P is tracked, and one in 1024 goroutines that are started.
+//! The bit is set only when a goroutine departs or starts: its next wait represents that many
+//! others, so no later wait may be measured in its place. A state transition tests the bit together
+//! with the state, so untracked goroutines pay nothing: no clock, no test.
 
 use super::g::G;
 use super::reason::WaitReason;
@@ -13,17 +14,19 @@ use crate::sys::clock;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-/// One in so many departures is tracked. A prime: goroutines that take turns are all met. Go tracks one in 8;
-/// reading the clock twice takes longer than a switch, and one in 251 was still seen in a benchmark.
+/// One in this many departures is tracked. A prime number, so that goroutines that take turns are
+/// all sampled. Go tracks one in 8, but reading the clock twice takes longer than a switch, and
+/// even one in 251 was visible in a benchmark.
 /// Go: gTrackingPeriod.
 pub(crate) const TRACKING_PERIOD: u32 = 1021;
 
-/// A tracked G goes from one state to the next.
+/// Records how long a tracked G was in the state `from`, which it leaves.
 #[cold]
 #[inline(never)]
 pub(crate) fn record_transition(g: &G, from: GState) {
     let now = clock::real_now();
-    // It is marked while it runs, or is dead: so it was tracked when it came into `from`.
+    // A G is marked while it runs or is dead, so it was already tracked when it entered a state
+    // that is measured below.
     let waited = now.saturating_sub(g.state_since.load(Ordering::Relaxed));
     match from {
         GState::Runnable => times::record_time_to_run(ptr::from_ref(g).addr(), waited),
@@ -35,7 +38,7 @@ pub(crate) fn record_transition(g: &G, from: GState) {
     g.state_since.store(now, Ordering::Relaxed);
 }
 
-/// Go's reasons that count as waiting for a lock.
+/// Returns whether Go counts this reason as a wait for a lock.
 /// Go: waitReason.isMutexWait.
 fn is_mutex_wait(reason: WaitReason) -> bool {
     matches!(reason, WaitReason::Mutex | WaitReason::RwLockRead | WaitReason::RwLockWrite)

@@ -1,19 +1,20 @@
-//! The two counts by which Ms are woken, and who looks at them when: how many Ps are idle, and how
-//! many Ms spin.
+//! The two counts that decide when an M is woken: the number of idle Ps, and the number of spinning
+//! Ms.
 //!
-//! The protocol is told in `sched::wake`, which gives these functions the scheduler's counts; a model
-//! gives them its own. `idle_ps` is written under the scheduler's lock only.
+//! `sched::wake` describes the protocol and passes the scheduler's counts to these functions; a
+//! model passes its own counts. `idle_ps` is written only under the scheduler's lock.
 
 use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::barrier;
 
-/// Whether a spinner is to be started: a P is idle, and nobody spins.
+/// Returns whether a spinner must be started: a P is idle, and no M spins.
 #[inline]
 fn is_spinner_wanted(idle_ps: &AtomicU32, spinning: &AtomicU32) -> bool {
     idle_ps.load(Ordering::Relaxed) != 0 && spinning.load(Ordering::Relaxed) == 0
 }
 
-/// Steps 2 and 3 of a submitter, up to the lock: whether [`acquire_p_for_spinner`] is to be asked.
+/// Returns whether a submitter must call [`acquire_p_for_spinner`]: steps 2 and 3 of the submitter,
+/// up to the lock.
 /// Go: wakep, its test.
 #[inline]
 pub(crate) fn is_spinner_wanted_after_submit(idle_ps: &AtomicU32, spinning: &AtomicU32) -> bool {
@@ -21,7 +22,8 @@ pub(crate) fn is_spinner_wanted_after_submit(idle_ps: &AtomicU32, spinning: &Ato
     is_spinner_wanted(idle_ps, spinning)
 }
 
-/// Under the lock: a P for a spinner if one is still wanted, and it is counted.
+/// Acquires a P for a new spinner and counts the spinner, if a spinner is still needed. Called
+/// under the lock.
 /// Go: wakep, behind its test.
 pub(crate) fn acquire_p_for_spinner<P>(
     idle_ps: &AtomicU32,
@@ -34,7 +36,8 @@ pub(crate) fn acquire_p_for_spinner<P>(
     acquire_p().inspect(|_| start_spinning(spinning))
 }
 
-/// Steps 2 and 3 of an M without work: a P to go on with, if there is work after all.
+/// Checks all queues once more, and acquires a P if there is work: steps 2 and 3 of an M without
+/// work.
 /// Go: checkRunqsNoP.
 pub(crate) fn recheck_for_work<P>(
     is_work_anywhere: impl FnOnce() -> bool,
@@ -44,39 +47,39 @@ pub(crate) fn recheck_for_work<P>(
     if is_work_anywhere() { acquire_p() } else { None }
 }
 
-/// Whether one more M may spin: at most half as many as Ps are busy.
+/// Returns whether one more M may spin: at most half as many Ms spin as Ps are busy.
 pub(crate) fn may_spin(procs: u32, idle_ps: &AtomicU32, spinning: &AtomicU32) -> bool {
     let busy = procs.saturating_sub(idle_ps.load(Ordering::Relaxed));
     2 * spinning.load(Ordering::Relaxed) < busy
 }
 
-/// An M with a P spins.
+/// Counts an M that starts to spin. The M has a P, or is about to be given one.
 /// Go: becomeSpinning.
 pub(crate) fn start_spinning(spinning: &AtomicU32) {
     spinning.fetch_add(1, Ordering::Relaxed);
 }
 
-/// It does not any more: it found work, and goes on as a submitter does.
+/// Removes an M from the count because it found work. The M continues as a submitter does.
 ///
-/// A submitter that still sees it spin relies on it to see every P that is idle by then. Between the
-/// two are only light barriers, so the order must come from the count.
+/// A submitter that still sees this M spin relies on it to see every P that is idle by then. Both
+/// sides pass only light barriers, so the count itself must provide the order.
 pub(crate) fn stop_spinning_with_work(spinning: &AtomicU32) {
-    // PAIR spinning: sees the idle Ps of those who gave up before.
+    // PAIR spinning: sees the idle Ps of spinners that stopped before.
     spinning.fetch_sub(1, Ordering::Acquire);
 }
 
-/// It does not any more: it found nothing, and its P is counted as idle.
+/// Removes an M from the count because it found no work. Its P is already counted as idle.
 pub(crate) fn stop_spinning_without_work(spinning: &AtomicU32) {
     // PAIR spinning: publishes the count of idle Ps.
     spinning.fetch_sub(1, Ordering::Release);
 }
 
-/// A P more is idle. Under the lock.
+/// Counts a P that becomes idle. Called under the lock.
 pub(crate) fn count_idle_p(idle_ps: &AtomicU32) {
     idle_ps.store(idle_ps.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// An idle P was acquired. Under the lock.
+/// Removes an idle P, which is acquired, from the count. Called under the lock.
 pub(crate) fn count_acquired_p(idle_ps: &AtomicU32) {
     idle_ps.store(idle_ps.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
 }

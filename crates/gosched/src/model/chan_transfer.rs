@@ -1,5 +1,5 @@
-//! A channel's hand-off, on the real waiters and queues of `block::waiter`: a value goes from frame to
-//! frame, under a lock that is modelled apart.
+//! The hand-off of a channel, on the real waiters and queues of `block::waiter`: a value moves from
+//! frame to frame, under a lock that has a model of its own.
 
 use super::g::G;
 use super::waiter::{WaitQueue, Waiter, Wakeup};
@@ -8,7 +8,7 @@ use crate::sys::cell::Cell;
 use loom::sync::Mutex;
 use loom::thread;
 
-/// What a channel without a ring is.
+/// The state of a channel without a buffer.
 #[derive(Default)]
 struct State {
     senders: WaitQueue,
@@ -16,12 +16,12 @@ struct State {
     closed: bool,
 }
 
-/// When the one who waits says that it may be made ready.
+/// When a waiter commits, so that it may be made ready.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Settle {
-    /// Before it gives the lock back.
+    /// Before it releases the lock.
     Before,
-    /// Broken: after that.
+    /// Broken: after it has released the lock.
     After,
 }
 
@@ -41,7 +41,7 @@ impl Channel {
             return false;
         }
         if let Some(receiver) = state.receivers.fire_next() {
-            // SAFETY: every receiver's slot is one of these.
+            // SAFETY: every receiver's slot is a `Cell<u32>`.
             unsafe { &*receiver.slot().cast::<Cell<u32>>() }.set(value);
             let g = receiver.g();
             drop(state);
@@ -56,7 +56,7 @@ impl Channel {
         let slot = Cell::new(0);
         let mut state = self.state.lock().unwrap();
         if let Some(sender) = state.senders.fire_next() {
-            // SAFETY: every sender's slot is one of these.
+            // SAFETY: every sender's slot is a `Cell<u32>`.
             slot.set(unsafe { &*sender.slot().cast::<Cell<u32>>() }.get());
             let g = sender.g();
             drop(state);
@@ -78,7 +78,8 @@ impl Channel {
     ) -> bool {
         let (g, wakeup) = (G::new(me), Wakeup::uncontested());
         let waiter = Waiter::new(&wakeup, 0, std::ptr::from_ref(slot).cast_mut().cast());
-        // SAFETY: frame — the only waiter of its turn, and this returns when it was made ready.
+        // SAFETY: frame — the only waiter of its wakeup, and this function returns after it was
+        // made ready.
         unsafe { queue(&mut state).push(&waiter) };
         g.save();
         if self.settle == Settle::Before {
@@ -117,7 +118,7 @@ fn one_to_one(settle: Settle) {
 }
 
 #[test]
-fn a_value_goes_from_one_to_the_other() {
+fn a_value_moves_from_the_sender_to_the_receiver() {
     every_order(|| one_to_one(Settle::Before));
 }
 
@@ -144,7 +145,7 @@ fn two_receivers_get_one_value_each() {
 }
 
 #[test]
-fn a_close_finds_whoever_waits() {
+fn a_close_wakes_every_waiting_sender_and_receiver() {
     most_orders(4, || {
         let channel = Channel::new(Settle::Before);
         let receiver = thread::spawn(move || channel.receive(0));
@@ -157,6 +158,6 @@ fn a_close_finds_whoever_waits() {
 
 #[test]
 #[should_panic]
-fn broken_by_one_who_says_so_when_the_lock_is_free() {
+fn broken_by_a_waiter_that_commits_after_releasing_the_lock() {
     every_order(|| one_to_one(Settle::After));
 }

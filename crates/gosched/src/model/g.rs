@@ -1,10 +1,10 @@
-//! Stands for a G that waits: registers that must be saved before anybody lets it go on.
+//! A stand-in for a G that waits: its registers must be saved before another thread makes it ready.
 
 use super::item::Item;
 use super::leak;
 use crate::gmp::note::Note;
 
-/// See the top of this file.
+/// A waiting G (see the top of this file).
 #[derive(Debug)]
 pub(crate) struct G {
     registers: &'static Item,
@@ -16,18 +16,18 @@ impl G {
         leak(G { registers: Item::unsaved(number), ready: Note::new() })
     }
 
-    /// The switch away from it: from here on it may be made ready.
+    /// Saves the registers, as the switch away from the G does. From here on it may be made ready.
     pub(super) fn save(&self) {
         self.registers.save();
     }
 
-    /// Lets it go on, once.
+    /// Makes the G ready. Panics on the second call.
     pub(super) fn ready(&self) {
         self.registers.run();
         self.ready.wake();
     }
 
-    /// What is left to do when it was saved: it sleeps until it is made ready.
+    /// Sleeps until the G is made ready. Called after [`G::save`].
     pub(super) fn sleep(&self) {
         self.ready.sleep(None);
     }

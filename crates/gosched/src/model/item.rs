@@ -1,46 +1,47 @@
-//! What queues hold in models: a plain value that must be seen, and taken once.
+//! The items of the queues in models: each has a plain value that its taker must see, and is taken
+//! once.
 
 use super::leak;
 use loom::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Stands for a G.
+/// A stand-in for a G.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) number: usize,
-    /// Stands for the registers that were saved. loom complains of a reader that may come too early.
+    /// Stands for the saved registers. loom reports a read that may come before the write.
     saved: UnsafeCell<usize>,
-    /// Not modelled: it only counts.
+    /// Detects a second take. Not modelled by loom.
     taken: AtomicBool,
 }
 
-// SAFETY: loom watches over the cell.
+// SAFETY: loom checks the accesses to the cell.
 unsafe impl Sync for Item {}
 
 impl Item {
-    /// An item that nobody else has seen yet.
+    /// Creates a saved item, which no other thread has seen yet.
     pub(super) fn new(number: usize) -> &'static Item {
         let item = Item::unsaved(number);
         item.save();
         item
     }
 
-    /// One that is still to be saved.
+    /// Creates an item that is not saved yet.
     pub(super) fn unsaved(number: usize) -> &'static Item {
         leak(Item { number, saved: UnsafeCell::new(0), taken: AtomicBool::new(false) })
     }
 
     pub(super) fn save(&self) {
-        // SAFETY: loom complains if it is not the only access.
+        // SAFETY: loom panics if there is a concurrent access.
         self.saved.with_mut(|saved| unsafe { *saved = self.number + 1 });
     }
 
-    /// Runs it: it is whole, and nobody else has done so.
+    /// Runs the item. Panics if it is not saved, or if it was run before.
     pub(super) fn run(&self) {
-        // SAFETY: loom complains if somebody writes.
+        // SAFETY: loom panics if there is a concurrent write.
         let saved = self.saved.with(|saved| unsafe { *saved });
-        assert_eq!(saved, self.number + 1, "it was not saved yet");
-        assert!(!self.taken.swap(true, Ordering::Relaxed), "it was taken twice");
+        assert_eq!(saved, self.number + 1, "the item was run before it was saved");
+        assert!(!self.taken.swap(true, Ordering::Relaxed), "the item was taken twice");
     }
 
     pub(super) fn is_taken(&self) -> bool {

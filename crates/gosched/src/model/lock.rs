@@ -1,7 +1,7 @@
-//! The lock of `gosched_fiber::lock`, as a twin: that crate knows nothing of loom.
+//! The lock of `gosched_fiber::lock`: a copy of its protocol, since that crate has no loom build.
 //!
-//! Step for step the same, but that nobody spins before it counts itself. Never two holders, and no
-//! sleeper is forgotten.
+//! The steps are the same, except that a waiter does not spin before it counts itself. There are
+//! never two holders, and no sleeper is forgotten.
 
 use super::{every_order, leak, most_orders};
 use crate::sys::atomic::{AtomicU32, Ordering};
@@ -15,23 +15,23 @@ const FREE: u32 = 0;
 const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
 
-/// How a holder gives the lock back.
+/// How a holder releases the lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Release {
-    /// By a store, looking at the count then.
+    /// By a store, after which it checks the count of waiters.
     Store,
-    /// By an exchange, without another look.
+    /// By an exchange, which shows whether the lock was contended. The count is not checked.
     Exchange,
-    /// Broken: by an exchange, while waiters take the lock without leaving a sign.
+    /// Broken: by an exchange, but a woken waiter takes the lock without marking it as contended.
     ExchangeUnmarked,
 }
 
-/// When a waiter is not counted any more.
+/// When a waiter is no longer counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Uncount {
     /// When it has the lock.
     Late,
-    /// Broken: when it was woken.
+    /// Broken: when it is woken.
     Early,
 }
 
@@ -44,7 +44,7 @@ struct Lock {
     value: UnsafeCell<u32>,
 }
 
-// SAFETY: loom watches over the cell.
+// SAFETY: loom checks the accesses to the cell.
 unsafe impl Sync for Lock {}
 // SAFETY: as above.
 unsafe impl Send for Lock {}
@@ -62,7 +62,7 @@ impl Lock {
     }
 
     fn try_lock(&self) -> bool {
-        // PAIR lock-word: as the real one.
+        // PAIR lock-word: as in `gosched_fiber::lock`.
         self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
@@ -87,7 +87,7 @@ impl Lock {
     fn lock_contended(&self) -> bool {
         let unmarked = self.releases.contains(&Release::ExchangeUnmarked);
         let change = |from, to| {
-            // PAIR lock-word: as the real one.
+            // PAIR lock-word: as in `gosched_fiber::lock`.
             self.word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed)
         };
         loop {
@@ -102,15 +102,16 @@ impl Lock {
 
     fn release(&self, holder: usize) {
         if self.releases[holder.min(1)] != Release::Store {
-            // PAIR lock-word: as the real one.
+            // PAIR lock-word: as in `gosched_fiber::lock`.
             if self.word.swap(FREE, Ordering::Release) == CONTENDED {
                 self.futex.wake();
             }
             return;
         }
-        // The real one stores. loom takes a store and an exchange that do not know of each other for
-        // unordered, for ever; an exchange here says less of other words than it needs to.
-        // PAIR lock-word: as the real one.
+        // The real lock stores. loom never orders a store and an exchange of one word that are not
+        // ordered otherwise, so the model exchanges the word. The exchange does not replace the
+        // barrier: with `Release` it does not order the load of `waiters` below.
+        // PAIR lock-word: as in `gosched_fiber::lock`.
         self.word.swap(FREE, Ordering::Release);
         barrier::light();
         if self.waiters.load(Ordering::Relaxed) != 0 {
@@ -120,18 +121,19 @@ impl Lock {
 
     fn add_one(&self, holder: usize) {
         self.lock();
-        // SAFETY: loom complains if it is not the only access.
+        // SAFETY: loom panics if there is a concurrent access.
         self.value.with_mut(|value| unsafe { *value += 1 });
         self.release(holder);
     }
 }
 
-/// `holders` threads, each of which takes the lock `times` times.
+/// Runs `holders` threads that each take the lock `times` times.
 fn additions(uncount: Uncount, holders: u32, times: u32) {
     released(uncount, [Release::Store; 2], holders, times);
 }
 
-/// The same, where the first gives it back in one way and the others in another.
+/// Like [`additions`], but the first thread releases the lock by `releases[0]`, and all other
+/// threads release it by `releases[1]`.
 fn released(uncount: Uncount, releases: [Release; 2], holders: u32, times: u32) {
     let lock = Lock::new(uncount, releases);
     let others: Vec<_> = (1..holders as usize)
@@ -139,34 +141,34 @@ fn released(uncount: Uncount, releases: [Release; 2], holders: u32, times: u32) 
         .collect();
     (0..times).for_each(|_| lock.add_one(0));
     others.into_iter().for_each(|other| other.join().unwrap());
-    // SAFETY: loom complains if somebody writes.
+    // SAFETY: loom panics if there is a concurrent write.
     assert_eq!(lock.value.with(|value| unsafe { *value }), holders * times);
     assert_eq!(lock.waiters.load(Ordering::Relaxed), 0);
 }
 
 #[test]
-fn two_take_turns() {
+fn two_threads_each_get_the_lock_once() {
     every_order(|| additions(Uncount::Late, 2, 1));
 }
 
 #[test]
-fn two_take_turns_twice() {
+fn two_threads_each_get_the_lock_twice() {
     most_orders(4, || additions(Uncount::Late, 2, 2));
 }
 
 #[test]
-fn of_three_none_is_forgotten() {
+fn three_threads_each_get_the_lock_once() {
     most_orders(4, || additions(Uncount::Late, 3, 1));
 }
 
 #[test]
-fn two_that_forget_the_lock_take_turns() {
+fn two_threads_that_release_the_lock_by_an_exchange_each_get_it() {
     every_order(|| released(Uncount::Late, [Release::Exchange; 2], 2, 1));
     every_order(|| released(Uncount::Late, [Release::Exchange, Release::Store], 2, 1));
 }
 
 #[test]
-fn of_three_that_forget_the_lock_or_not_none_is_forgotten() {
+fn three_threads_that_release_the_lock_by_an_exchange_or_a_store_each_get_it() {
     most_orders(3, || released(Uncount::Late, [Release::Exchange; 2], 3, 1));
     most_orders(3, || released(Uncount::Late, [Release::Exchange, Release::Store], 3, 1));
     most_orders(3, || released(Uncount::Late, [Release::Store, Release::Exchange], 3, 1));
@@ -174,7 +176,7 @@ fn of_three_that_forget_the_lock_or_not_none_is_forgotten() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn broken_by_a_waiter_that_leaves_no_sign() {
+fn broken_by_a_woken_waiter_that_does_not_mark_the_lock_as_contended() {
     most_orders(3, || released(Uncount::Late, [Release::ExchangeUnmarked; 2], 3, 1));
 }
 
@@ -194,14 +196,14 @@ fn broken_by_a_waiter_without_a_barrier() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn broken_by_a_sleep_that_does_not_look() {
+fn broken_by_a_sleep_that_checks_the_word_in_a_separate_step() {
     let _weak = weaken(Weakness::Futex);
     every_order(|| additions(Uncount::Late, 2, 1));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn broken_by_a_waiter_that_is_not_counted_any_more_too_early() {
+fn broken_by_a_waiter_that_is_uncounted_when_it_is_woken() {
     most_orders(3, || additions(Uncount::Early, 3, 1));
 }
 

@@ -1,21 +1,22 @@
-//! Models of the protocols, checked by loom in every order.
+//! Models of the concurrent protocols, checked by loom under every interleaving.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test --release -p gosched --lib --target-dir target/loom model
 //! ```
 //!
-//! A model that cannot fail shows nothing, so each comes with its broken forms: an ordering or a
-//! barrier is weakened ([`weakness`](crate::sys::weakness)), or a step is left out, and loom must
-//! notice. What is lost shows as a deadlock, what is seen too early as two accesses at once.
+//! A model that cannot fail proves nothing, so each model comes with broken variants: an ordering
+//! or a barrier is weakened ([`weakness`](crate::sys::weakness)), or a step is left out, and loom
+//! must detect it. A lost item or wake-up shows as a deadlock, and a read that comes too early
+//! shows as two concurrent accesses.
 //!
-//! [`every_order`] leaves no order out. [`most_orders`] follows those in which threads are
-//! interrupted at most so many times where they could have gone on; switches where a thread sleeps
-//! or ends do not count. Most bugs of this kind need one or two, so a quick run sets
-//! `LOOM_MAX_PREEMPTIONS=2`, which limits both.
+//! [`every_order`] explores all interleavings. [`most_orders`] explores the interleavings with at
+//! most a given number of preemptions; a switch at which a thread sleeps or ends is not a
+//! preemption. Most bugs of this kind need one or two preemptions, so a quick run sets
+//! `LOOM_MAX_PREEMPTIONS=2`, which limits both functions.
 //!
-//! What loom cannot see: a load that takes its value from a store that comes later in the program
-//! of another thread (load buffering), and that `SeqCst` accesses are stronger than acquire and
-//! release (there are none here: full barriers are fences).
+//! loom does not model two effects: a load that takes its value from a store that comes later in
+//! the program order of another thread (load buffering), and the extra strength of `SeqCst`
+//! accesses over acquire and release (the models have none: their full barriers are fences).
 
 pub(crate) mod g;
 
@@ -36,7 +37,7 @@ mod signal;
 mod stopping;
 mod syscall;
 mod timer;
-#[expect(dead_code, unreachable_pub, reason = "a model uses a part of it, and sees it from here")]
+#[expect(dead_code, unreachable_pub, reason = "the models use only a part of it")]
 #[path = "../block/waiter.rs"]
 mod waiter;
 mod waking;
@@ -45,13 +46,14 @@ mod waking_fixture_m;
 
 use loom::model::Builder;
 
-/// What the threads of a model have in common. Never freed: loom cannot count references while it
-/// reports a deadlock.
+/// Leaks `value`, which the threads of a model share. It is never freed: loom cannot count
+/// references while it reports a deadlock.
 fn leak<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
 
-/// For thieves of the item to run next. (A yield would keep loom from going on here at once.)
+/// The pause of a thief before it takes `run_next`. It does not yield: loom would then not explore
+/// the orders in which the thief continues at once.
 fn pause() {}
 
 fn every_order(f: impl Fn() + Sync + Send + 'static) {
@@ -63,8 +65,8 @@ fn most_orders(interruptions: usize, f: impl Fn() + Sync + Send + 'static) {
     exactly_these_orders(interruptions.min(limit), f);
 }
 
-/// Follows orders with up to `interruptions` interruptions whatever `LOOM_MAX_PREEMPTIONS` says: for
-/// broken forms that fail only then.
+/// Explores the interleavings with at most `interruptions` preemptions, regardless of
+/// `LOOM_MAX_PREEMPTIONS`: for broken variants that fail only with that many.
 fn exactly_these_orders(interruptions: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = (interruptions != usize::MAX).then_some(interruptions);

@@ -1,8 +1,9 @@
-//! The word of `sync::Mutex` against its queue, as a twin on the real queue of `block::waiter`: never two
-//! holders, and nobody is forgotten, in both modes.
+//! The word of `sync::Mutex` against its queue: a copy of the protocol, on the real queue of
+//! `block::waiter`. There are never two holders, and no waiter is forgotten, in both modes.
 //!
-//! Step for step the same, but that nobody spins before it parks, except where it says so, and that one who
-//! has waited is starving at once.
+//! The steps are the same, except that a thread does not spin before it parks ([`Ways::competes`]
+//! models the effect of spinning on the word), and that a thread that has waited is starving at
+//! once.
 
 use super::g::G;
 use super::waiter::{Fired, WaitQueue, Waiter, Wakeup};
@@ -19,16 +20,16 @@ const WOKEN: u32 = 4;
 const STARVING: u32 = 8;
 const TIMEOUT: usize = 9;
 
-/// How those who wait behave.
+/// How waiting threads behave.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Ways {
-    /// One who was woken in vain makes the lock starving.
+    /// A thread that was woken and did not get the lock makes the lock starving.
     starves: bool,
-    /// One who comes says that it competes, before it parks.
+    /// A thread that has not waited yet sets `WOKEN` before it parks.
     competes: bool,
     /// Broken: takes a lock that is starving.
     barges: bool,
-    /// Broken: parks without taking its `WOKEN` back.
+    /// Broken: parks without clearing its `WOKEN`.
     keeps_woken: bool,
 }
 
@@ -48,11 +49,12 @@ impl Mutex {
     }
 
     fn change(&self, from: u32, to: u32) -> bool {
-        // PAIR mutex: as the real one.
+        // PAIR mutex: as in `block::sync::mutex`.
         self.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// False: the time is over. `limit` gets the turn that it may end.
+    /// Locks the mutex. Returns false if the time limit passes first. `limit` runs on a thread of
+    /// its own and may fire the wakeup.
     fn lock(&self, me: usize, limit: Option<fn(&'static Wakeup)>) -> bool {
         if self.change(0, LOCKED) {
             return true;
@@ -113,7 +115,7 @@ impl Mutex {
             }
         }
         if waited {
-            // SAFETY: frame — the only waiter of an uncontested wakeup; else removed below.
+            // SAFETY: frame — the only waiter of an uncontested wakeup; otherwise removed below.
             unsafe { queue.push_front(&waiter) };
         } else {
             // SAFETY: frame — as above.
@@ -144,7 +146,7 @@ impl Mutex {
     }
 
     fn unlock(&self) {
-        // PAIR mutex: as the real one.
+        // PAIR mutex: as in `block::sync::mutex`.
         if self.word.fetch_sub(LOCKED, Ordering::Release) != LOCKED
             && is_for_me(self.word.load(Ordering::Relaxed))
         {
@@ -166,7 +168,7 @@ impl Mutex {
         };
         let (mut set, mut clear) = (WOKEN, none_left);
         if now & STARVING != 0 {
-            // SAFETY: every slot is one of these.
+            // SAFETY: every slot is a `Cell<bool>`.
             unsafe { &*taken.slot().cast::<Cell<bool>>() }.set(true);
             set = LOCKED;
             if none_left != 0 {
@@ -184,7 +186,7 @@ impl Mutex {
         g.into_iter().for_each(G::ready);
     }
 
-    /// True if it got the lock.
+    /// Adds one to the value under the lock. Returns whether it got the lock.
     fn add_one(&self, me: usize, limit: Option<fn(&'static Wakeup)>) -> bool {
         let got = self.lock(me, limit);
         if got {
@@ -204,7 +206,7 @@ fn is_for_me(now: u32) -> bool {
 }
 
 enum Parked {
-    /// It became free.
+    /// The lock became free.
     No,
     Woken,
     Handed,
@@ -217,7 +219,7 @@ fn is_over(wakeup: &'static Wakeup) {
     }
 }
 
-/// So many threads, each so many times.
+/// Runs `threads` threads that each add one `times` times.
 fn additions(ways: Ways, threads: usize, times: u32) {
     let mutex = Mutex::new(ways);
     let others: Vec<_> = (1..threads)
@@ -226,34 +228,35 @@ fn additions(ways: Ways, threads: usize, times: u32) {
     (0..times).for_each(|_| _ = mutex.add_one(0, None));
     others.into_iter().for_each(|other| other.join().unwrap());
     assert_eq!(mutex.value.get(), threads as u32 * times);
-    assert_eq!(mutex.word.load(Ordering::Relaxed), 0, "nothing is left of it");
+    assert_eq!(mutex.word.load(Ordering::Relaxed), 0, "the mutex word is 0 at the end");
 }
 
-/// One holds it twice, of two others; so one may wait twice, and another come when its turn has come.
+/// Runs one thread that takes the lock twice against two threads that take it once. So a thread may
+/// wait twice, and another thread may arrive when it is the turn of the waiter.
 fn one_waits_twice(ways: Ways) {
     let mutex = Mutex::new(ways);
     let others = [1, 2].map(|me| thread::spawn(move || mutex.add_one(me, None)));
     (0..2).for_each(|_| _ = mutex.add_one(0, None));
     others.into_iter().for_each(|other| _ = other.join().unwrap());
     assert_eq!(mutex.value.get(), 4);
-    assert_eq!(mutex.word.load(Ordering::Relaxed), 0, "nothing is left of it");
+    assert_eq!(mutex.word.load(Ordering::Relaxed), 0, "the mutex word is 0 at the end");
 }
 
 #[test]
-fn nobody_is_forgotten() {
+fn no_waiter_of_a_mutex_is_forgotten() {
     most_orders(3, || additions(PLAIN, 2, 2));
     most_orders(2, || additions(PLAIN, 3, 1));
 }
 
 #[test]
-fn nobody_is_forgotten_where_those_who_come_compete() {
+fn no_waiter_is_forgotten_when_new_threads_compete_for_the_lock() {
     let ways = Ways { competes: true, ..PLAIN };
     most_orders(3, move || additions(ways, 2, 2));
     most_orders(2, move || additions(ways, 3, 1));
 }
 
 #[test]
-fn nobody_is_forgotten_when_it_starves() {
+fn no_waiter_is_forgotten_when_the_lock_is_starving() {
     for competes in [false, true] {
         let ways = Ways { starves: true, competes, ..PLAIN };
         most_orders(3, move || additions(ways, 2, 3));
@@ -268,24 +271,24 @@ fn with_a_limit(ways: Ways) {
     assert!(mutex.add_one(0, None));
     let got = other.join().unwrap();
     assert_eq!(mutex.value.get(), 2 + u32::from(got));
-    assert_eq!(mutex.word.load(Ordering::Relaxed), 0, "nothing is left of it");
+    assert_eq!(mutex.word.load(Ordering::Relaxed), 0, "the mutex word is 0 at the end");
 }
 
 #[test]
-fn one_who_gives_up_leaves_nothing_behind() {
+fn a_waiter_that_times_out_leaves_no_bit_in_the_word() {
     most_orders(3, || with_a_limit(PLAIN));
     most_orders(3, || with_a_limit(Ways { starves: true, ..PLAIN }));
 }
 
 #[test]
 #[should_panic]
-fn broken_by_one_who_takes_a_starving_lock() {
+fn broken_by_a_thread_that_takes_a_starving_lock() {
     exactly_these_orders(4, || one_waits_twice(Ways { starves: true, barges: true, ..PLAIN }));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn broken_by_one_who_parks_as_if_it_competed() {
+fn broken_by_a_thread_that_parks_without_clearing_woken() {
     most_orders(3, || additions(Ways { keeps_woken: true, competes: true, ..PLAIN }, 3, 1));
 }
 

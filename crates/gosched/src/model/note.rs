@@ -1,4 +1,5 @@
-//! An M that sleeps on its note: a wake-up is never lost, and brings what was written before it.
+//! An M that sleeps on its note: a wake-up is never lost, and the M sees what was written before
+//! it.
 
 use super::{every_order, leak, most_orders};
 use crate::gmp::note::Note;
@@ -6,13 +7,13 @@ use crate::sys::weakness::{Weakness, weaken};
 use loom::cell::UnsafeCell;
 use loom::thread;
 
-/// A note, and what its waker leaves: stands for [`M::next_p`](crate::gmp).
+/// A note, and the value that its waker leaves, which stands for [`M::next_p`](crate::gmp).
 struct Sleeper {
     note: Note,
     given: UnsafeCell<u32>,
 }
 
-// SAFETY: loom watches over the cell.
+// SAFETY: loom checks the accesses to the cell.
 unsafe impl Sync for Sleeper {}
 // SAFETY: as above.
 unsafe impl Send for Sleeper {}
@@ -23,14 +24,14 @@ impl Sleeper {
     }
 
     fn give(&self, value: u32) {
-        // SAFETY: loom complains if it is not the only access.
+        // SAFETY: loom panics if there is a concurrent access.
         self.given.with_mut(|given| unsafe { *given = value });
         self.note.wake();
     }
 
     fn sleep(&self) -> u32 {
         assert!(self.note.sleep(None));
-        // SAFETY: loom complains if somebody writes.
+        // SAFETY: loom panics if there is a concurrent write.
         self.given.with(|given| unsafe { *given })
     }
 }
@@ -47,10 +48,10 @@ fn a_wake_up_is_never_lost() {
     every_order(is_woken_once);
 }
 
-/// The second waker comes only once the sleeper is there again, as it comes by way of a list of
-/// sleepers: two wake-ups at once would count as one.
+/// The second wake-up comes only when the sleeper sleeps again, since a waker finds the sleeper in
+/// a list of sleepers: two wake-ups at once would count as one.
 #[test]
-fn two_wake_ups_in_a_row_are_two() {
+fn two_wake_ups_in_a_row_end_two_sleeps() {
     every_order(|| {
         let (sleeper, back) = (Sleeper::new(), Sleeper::new());
         let waker = thread::spawn(move || {
@@ -65,9 +66,9 @@ fn two_wake_ups_in_a_row_are_two() {
     });
 }
 
-/// The first one's call to the system may come when the sleeper sleeps for the second time.
+/// The system call of the first waker may come when the sleeper sleeps for the second time.
 #[test]
-fn two_wakers_in_a_row_are_both_heard() {
+fn two_wakers_in_a_row_both_wake_the_sleeper() {
     most_orders(3, || {
         let (sleeper, back) = (Sleeper::new(), Sleeper::new());
         let first = thread::spawn(move || sleeper.give(1));
@@ -85,7 +86,7 @@ fn two_wakers_in_a_row_are_both_heard() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn broken_by_a_sleep_that_does_not_look() {
+fn broken_by_a_sleep_that_checks_the_word_in_a_separate_step() {
     let _weak = weaken(Weakness::Futex);
     every_order(is_woken_once);
 }

@@ -1,8 +1,9 @@
-//! The word of a join packet, as a twin of `block::goroutine::packet`: there it lies in the middle of a record
-//! that is generic, freed by hand, and wakes by calls into the scheduler.
+//! The state word of a join packet: a copy of the protocol of `block::goroutine::packet`, where the
+//! word is part of a generic record that is freed manually and makes Gs ready through the
+//! scheduler.
 //!
-//! The same steps on the same states; being made ready is a wake-up here. The result is seen by
-//! whoever waits, and nobody waits for ever.
+//! The steps and the states are the same, without the time limit; a G is made ready by a note. A
+//! waiter sees the result, and no waiter waits forever.
 
 use super::item::{Item, assert_all_taken};
 use super::{every_order, leak};
@@ -17,22 +18,22 @@ const DONE: u32 = 1;
 const DETACHED: u32 = 2;
 const WAKER: u32 = 3;
 const LOCKED: u32 = 4;
-/// Any other is a G.
+/// Stands for the address of a G, which is every other value of the real word.
 const WAITER: u32 = 5;
 
 struct Packet {
     state: AtomicU32,
     result: &'static Item,
-    /// The G that waits: saved before it is published.
+    /// The waiting G. It is saved before it is published.
     waiter: &'static Item,
     ready: Note,
     waker: UnsafeCell<Option<u32>>,
     woken: Note,
-    /// Stands for the record: freed once, when nobody uses it.
+    /// Stands for the record, which is freed once, when no thread uses it.
     record: &'static Item,
 }
 
-// SAFETY: loom watches over the cells.
+// SAFETY: loom checks the accesses to the cells.
 unsafe impl Sync for Packet {}
 // SAFETY: as above.
 unsafe impl Send for Packet {}
@@ -51,22 +52,22 @@ impl Packet {
     }
 
     fn set_waker(&self, waker: Option<u32>) -> Option<u32> {
-        // SAFETY: loom complains if it is not the only access.
+        // SAFETY: loom panics if there is a concurrent access.
         self.waker.with_mut(|place| unsafe { std::mem::replace(&mut *place, waker) })
     }
 
-    /// The goroutine's end.
+    /// Completes the goroutine: publishes the result and wakes the waiter.
     fn complete(&self) {
         self.result.save();
         loop {
-            // PAIR packet: as the real one.
+            // PAIR packet: as in `block::goroutine::packet`.
             let found = self.state.load(Ordering::Acquire);
             if found == LOCKED {
                 thread::yield_now();
                 continue;
             }
             let to = if found == WAKER { LOCKED } else { DONE };
-            // PAIR packet: as the real one.
+            // PAIR packet: as in `block::goroutine::packet`.
             let changed =
                 self.state.compare_exchange(found, to, Ordering::AcqRel, Ordering::Relaxed);
             if changed.is_err() {
@@ -87,7 +88,7 @@ impl Packet {
 
     fn wake_future(&self) {
         let waker = self.set_waker(None);
-        // PAIR packet: as the real one.
+        // PAIR packet: as in `block::goroutine::packet`.
         self.state.store(DONE, Ordering::Release);
         if waker.is_some() {
             self.woken.wake();
@@ -95,17 +96,17 @@ impl Packet {
     }
 
     fn is_done(&self) -> bool {
-        // PAIR packet: as the real one.
+        // PAIR packet: as in `block::goroutine::packet`.
         self.state.load(Ordering::Acquire) == DONE
     }
 
-    /// The handle waits.
+    /// Waits for the end of the goroutine, as the owner of the handle.
     fn wait(&self) {
         if self.is_done() {
             return;
         }
         self.waiter.save();
-        // PAIR packet: as the real one.
+        // PAIR packet: as in `block::goroutine::packet`.
         let waits =
             self.state.compare_exchange(EMPTY, WAITER, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if waits {
@@ -113,10 +114,10 @@ impl Packet {
         }
     }
 
-    /// Asks as a future does.
+    /// Polls as a future does. Returns whether the goroutine has ended.
     fn poll(&self, waker: u32) -> bool {
         loop {
-            // PAIR packet: as the real one.
+            // PAIR packet: as in `block::goroutine::packet`.
             let found = self.state.load(Ordering::Acquire);
             match found {
                 DONE => return true,
@@ -126,28 +127,28 @@ impl Packet {
                     continue;
                 }
             }
-            // PAIR packet: as the real one.
+            // PAIR packet: as in `block::goroutine::packet`.
             let locked =
                 self.state.compare_exchange(found, LOCKED, Ordering::Acquire, Ordering::Relaxed);
             if locked.is_ok() {
                 self.set_waker(Some(waker));
-                // PAIR packet: as the real one.
+                // PAIR packet: as in `block::goroutine::packet`.
                 self.state.store(WAKER, Ordering::Release);
                 return false;
             }
         }
     }
 
-    /// The handle goes.
+    /// Drops the handle.
     fn drop_handle(&self) {
         let mut from = EMPTY;
         loop {
             let to = if from == WAKER { LOCKED } else { DETACHED };
-            // PAIR packet: as the real one.
+            // PAIR packet: as in `block::goroutine::packet`.
             match self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(WAKER) => {
                     self.set_waker(None);
-                    // PAIR packet: as the real one.
+                    // PAIR packet: as in `block::goroutine::packet`.
                     self.state.store(EMPTY, Ordering::Release);
                     from = EMPTY;
                 }
@@ -163,7 +164,7 @@ impl Packet {
     }
 }
 
-/// A goroutine that ends against what `handle` does with its handle.
+/// Runs the end of a goroutine against `handle`, which uses its handle.
 fn against(handle: fn(&Packet)) {
     let packet = Packet::new();
     let goroutine = thread::spawn(move || packet.complete());
@@ -199,7 +200,7 @@ fn a_future_is_woken_and_sees_the_result() {
 }
 
 #[test]
-fn a_record_is_freed_once_by_who_is_last() {
+fn a_record_is_freed_once_by_its_last_user() {
     every_order(|| against(|_| {}));
 }
 

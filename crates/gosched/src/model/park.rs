@@ -1,4 +1,5 @@
-//! Park against ready: whoever runs a G after it was made ready sees its registers saved.
+//! `park` against `unpark`: the thread that runs a G after it was made ready sees its saved
+//! registers.
 
 use super::item::{Item, assert_all_taken};
 use super::{every_order, leak, pause};
@@ -9,7 +10,7 @@ use loom::thread;
 
 const ID: u64 = 7;
 
-/// A G with its token.
+/// A G and its token.
 struct Parked {
     g: &'static Item,
     token: ParkToken,
@@ -22,17 +23,16 @@ impl Parked {
         leak(Parked { g: Item::unsaved(0), token })
     }
 
-    /// The switch away from the G, and what is left to do after it: it goes on here if a token is
-    /// there.
+    /// Switches away from the G, and commits. The G continues at once if there is a token.
     fn depart(&self) {
         self.g.save();
         if !self.token.park(ID) {
             self.g.run();
-            assert!(self.token.take(ID), "the token is gone");
+            assert!(self.token.take(ID), "park was refused but there is no token");
         }
     }
 
-    /// As [`Parked::depart`], the wrong way round.
+    /// Like [`Parked::depart`], but commits before the G is saved.
     fn depart_committed_too_early(&self) {
         let parked = self.token.park(ID);
         self.g.save();
@@ -60,7 +60,7 @@ fn a_parked_g_is_saved_when_it_is_made_ready() {
 }
 
 #[test]
-fn a_g_is_made_ready_once_by_two_who_unpark() {
+fn a_g_is_made_ready_once_by_two_concurrent_unparks() {
     every_order(|| {
         let parked = Parked::new();
         let others: Vec<_> = (0..2).map(|_| parked).collect();
@@ -79,12 +79,12 @@ fn a_g_is_made_ready_once_by_two_who_unpark() {
 }
 
 #[test]
-fn what_the_unparker_did_is_seen_by_who_takes_its_token() {
+fn the_taker_of_a_token_sees_what_the_unparker_wrote() {
     every_order(|| {
         let (parked, left) = (Parked::new(), Item::unsaved(1));
         let other = thread::spawn(move || {
             left.save();
-            assert!(!parked.token.unpark(ID), "nobody has parked");
+            assert!(!parked.token.unpark(ID), "no goroutine has parked");
         });
         if parked.token.take(ID) {
             left.run();
@@ -93,7 +93,7 @@ fn what_the_unparker_did_is_seen_by_who_takes_its_token() {
     });
 }
 
-/// The whole way: parked on one M, made ready into the queue of another, stolen by a third.
+/// Parks a G on one M, makes it ready into the queue of a second M, and lets a third M steal it.
 fn by_way_of_a_queue() {
     let parked = Parked::new();
     let queue = leak(RunQueue::<Item, 2>::new());
@@ -137,7 +137,7 @@ fn broken_by_a_commit_before_the_save() {
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn broken_by_a_next_published_without_order() {
+fn broken_by_a_run_next_published_without_order() {
     let _weak = weaken(Weakness::Swap);
     every_order(by_way_of_a_queue);
 }

@@ -1,9 +1,10 @@
-//! Ms that sleep, one of them in the poller, against wakers that give them Ps, a bell, events and sysmon: every P
-//! reaches an M.
+//! Ms that sleep, one of them in the poller, against wakers that give them Ps, the wake descriptor,
+//! events and sysmon: every P reaches an M.
 //!
-//! The role, the sleep and the wake-up are the product's (`gmp::poll_role`); the lists are plain ones under loom's
-//! mutex, and the kernel's poller is a mutex and a condition variable. A P that is lost leaves its M asleep, and
-//! loom calls that a deadlock.
+//! The role, the sleep and the wake-up are the real ones (`gmp::poll_role`). The lists are plain
+//! lists under loom's mutex, and the kernel's poller is a mutex and a condition variable. A lost P
+//! leaves its M asleep, which loom reports as a deadlock. The wake descriptor is called a bell
+//! here: a signal *rings* it, draining *silences* it.
 
 use super::{exactly_these_orders, leak, most_orders};
 use crate::gmp::note::Note;
@@ -12,7 +13,7 @@ use crate::sys::atomic::{AtomicU32, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread::{self, JoinHandle};
 
-/// A step that is done wrongly, to see the model fail.
+/// A step that is done wrongly, to check that the model then fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
     Nothing,
@@ -33,12 +34,12 @@ struct World {
 
 struct Lists {
     idle_ms: Vec<&'static Sleeper>,
-    /// Ps that no M was there for: an M takes one before it sleeps.
+    /// Ps for which there was no idle M. An M takes one before it sleeps.
     orphans: Vec<u32>,
     role: PollRole<Sleeper>,
 }
 
-/// What the model needs of an M.
+/// The part of an M that the model needs.
 struct Sleeper {
     note: Note,
     in_poller: InPoller,
@@ -78,8 +79,8 @@ impl Kernel {
         self.changed.notify_all();
     }
 
-    /// Two system calls, as in the product: the wait, and the read that silences the bell. Returns whether
-    /// there was an event.
+    /// Waits in two system calls, as the real poller does: the wait, and the read that silences the
+    /// bell. Returns whether there was an event.
     fn wait(&self) -> bool {
         let mut state = self.state.lock().unwrap();
         while !state.rings && state.events == 0 {
@@ -115,7 +116,7 @@ impl World {
         thread::spawn(move || self.stop_m(self.ms[m]))
     }
 
-    /// As `sched::run::idle`, without timers.
+    /// Stops an M as `sched::run::idle` does, without timers.
     fn stop_m(&self, m: &'static Sleeper) {
         loop {
             let mut lists = self.lists.lock().unwrap();
@@ -145,7 +146,7 @@ impl World {
             if !woken {
                 let place = lists.idle_ms.iter().position(|other| std::ptr::eq(*other, m));
                 if let Some(place) = place {
-                    // It would run what the event made ready, and sleep again.
+                    // The real M would run what the event made ready, and sleep again.
                     lists.idle_ms.remove(place);
                     continue;
                 }
@@ -157,7 +158,7 @@ impl World {
         }
     }
 
-    /// As `sched::wake::give::start_m`.
+    /// Gives a P to an M as `sched::wake::give::start_m` does.
     fn give_a_p(&self) {
         let mut lists = self.lists.lock().unwrap();
         let Some(m) = lists.idle_ms.pop() else {
@@ -180,7 +181,7 @@ impl World {
         poll_role::wake(&m.note, &m.in_poller, || self.kernel.ring());
     }
 
-    /// As `sched::polling::PollWatch::sleep`, at its end.
+    /// Silences the bell as `sched::monitor::poll_watch` does at the end of `PollWatch::sleep`.
     fn sysmon(&self) {
         if self.broken == Broken::SysmonSilencesAnyBell {
             return self.kernel.silence();
@@ -189,7 +190,7 @@ impl World {
     }
 }
 
-/// Two Ms fall asleep, and two Ps are given away.
+/// Runs two Ms that go to sleep against two wakers with one P each.
 fn two_ms_and_two_wakers(broken: Broken) {
     let world = World::new(broken);
     let ms = [0, 1].map(|m| world.begin(m));
@@ -199,7 +200,8 @@ fn two_ms_and_two_wakers(broken: Broken) {
     ms.into_iter().for_each(|m| m.join().unwrap());
 }
 
-/// As above, by one waker, while sysmon finds that the bell rings.
+/// Runs two Ms that go to sleep against one waker with two Ps, while sysmon finds that the bell
+/// rings.
 fn two_ms_and_sysmon(broken: Broken) {
     let world = World::new(broken);
     let ms = [0, 1].map(|m| world.begin(m));
@@ -210,8 +212,8 @@ fn two_ms_and_sysmon(broken: Broken) {
     ms.into_iter().for_each(|m| m.join().unwrap());
 }
 
-/// The M in the poller leaves for an event while a waker takes it out of the list: the bell may ring late, for
-/// the next holder.
+/// Like [`two_ms_and_two_wakers`], with an event: the M in the poller leaves for the event while a
+/// waker takes it out of the list, so the bell may ring late, for the next holder.
 fn two_ms_and_an_event(broken: Broken) {
     let world = World::new(broken);
     let ms = [0, 1].map(|m| world.begin(m));
@@ -233,7 +235,7 @@ fn sysmon_silences_no_bell_that_an_m_needs() {
 }
 
 #[test]
-fn a_bell_that_rings_late_costs_the_next_holder_a_look() {
+fn a_bell_that_rings_late_loses_no_p() {
     most_orders(3, || two_ms_and_an_event(Broken::Nothing));
 }
 
@@ -251,6 +253,6 @@ fn broken_by_a_sysmon_that_silences_any_bell() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn broken_by_a_bell_before_the_note() {
+fn broken_by_a_bell_that_rings_before_the_note_is_set() {
     exactly_these_orders(3, || two_ms_and_two_wakers(Broken::BellBeforeNote));
 }

@@ -1,8 +1,8 @@
 //! The ring of a run queue: each item is taken exactly once, by the owner or by a thief.
 //!
-//! Weakened: a tail that is published or read without order shows an item that is not whole yet.
-//! Invisible to loom: `runq-head`. Without it a taker may read a slot after it gave the slot up,
-//! which is load buffering.
+//! Broken variants: if `tail` is published or read without order, a thief takes a slot before it
+//! sees what was written to it, and the item is lost. loom cannot detect a missing `runq-head`:
+//! without it a taker may read a slot after it has given the slot up, which is load buffering.
 
 use super::item::{Item, assert_all_taken};
 use super::{every_order, leak, most_orders};
@@ -10,9 +10,9 @@ use crate::gmp::run_queue::{CAPACITY, RunQueue};
 use crate::sys::weakness::{Weakness, weaken};
 use loom::thread::{self, JoinHandle};
 
-const _: () = assert!(CAPACITY >= 4, "a model's queues are small");
+const _: () = assert!(CAPACITY >= 4, "the queues of the models must not exceed CAPACITY");
 
-/// The counters wrap on the second push.
+/// The start of the counters: they wrap with the first push.
 const WRAPS: u32 = u32::MAX;
 
 type Queue<const CAP: usize> = &'static RunQueue<Item, CAP>;
@@ -21,7 +21,7 @@ fn queue<const CAP: usize>() -> Queue<CAP> {
     leak(RunQueue::starting_at(WRAPS))
 }
 
-/// A thief that comes `times` times, each time with an empty queue.
+/// Starts a thief that steals `times` times, each time into an empty queue.
 fn thief<const CAP: usize>(victim: Queue<CAP>, times: usize) -> JoinHandle<()> {
     thread::spawn(move || {
         let own = RunQueue::starting_at(WRAPS);
@@ -41,7 +41,8 @@ fn run_all<const CAP: usize>(queue: &RunQueue<Item, CAP>) {
     assert!(queue.is_empty());
 }
 
-/// What the scheduler does where the queue is full: the older half goes elsewhere.
+/// Pushes `item` as the scheduler does: if the queue is full, its older half and `item` go
+/// elsewhere. Returns whether the queue was full.
 fn push_or_overflow<const CAP: usize>(queue: &RunQueue<Item, CAP>, item: &'static Item) -> bool {
     let mut half = [None; CAP];
     while !queue.push(item) {
@@ -54,8 +55,8 @@ fn push_or_overflow<const CAP: usize>(queue: &RunQueue<Item, CAP>, item: &'stati
     false
 }
 
-/// The owner pushes `pushes` items, takes one after each of those that `takes` names, and at the end
-/// what is left.
+/// Runs an owner against thieves. The owner pushes `pushes` items, takes an item after each push
+/// whose number is in `takes`, and takes what is left at the end.
 fn owner_against<const CAP: usize>(thieves: usize, times: usize, pushes: usize, takes: &[usize]) {
     let queue = queue::<CAP>();
     let thieves: Vec<_> = (0..thieves).map(|_| thief(queue, times)).collect();
@@ -107,7 +108,7 @@ fn a_full_queue_of_four_loses_nothing_to_two_thieves() {
 }
 
 #[test]
-fn a_thief_is_robbed_by_another() {
+fn items_stolen_from_a_thief_are_taken_once() {
     every_order(|| {
         let (first, second) = (queue::<4>(), queue::<4>());
         let items: Vec<_> = (0..4).map(Item::new).collect();

@@ -1,5 +1,5 @@
-//! The item to run next: kicked to the ring, taken by its owner, or stolen; exactly once, and never
-//! invisible on the way.
+//! The item in `run_next`: it is kicked to the ring, taken by the owner, or stolen, exactly once,
+//! and is visible all the time.
 
 use super::item::{Item, assert_all_taken};
 use super::{every_order, leak, most_orders, pause};
@@ -9,7 +9,7 @@ use loom::thread::{self, JoinHandle};
 
 type Queue = &'static RunQueue<Item, 2>;
 
-/// A thief that takes the next one too.
+/// Starts a thief that also takes `run_next`.
 fn thief(victim: Queue, times: usize) -> JoinHandle<()> {
     thread::spawn(move || {
         let own = RunQueue::new();
@@ -56,45 +56,46 @@ fn kicks_against(thieves: usize, times: usize, pushes: usize) {
 }
 
 #[test]
-fn a_kicked_item_and_the_next_are_taken_once_each() {
+fn a_kicked_item_and_the_item_in_run_next_are_taken_once_each() {
     every_order(|| kicks_against(1, 2, 2));
 }
 
 #[test]
-fn three_in_a_row_are_taken_once_each() {
+fn three_items_in_a_row_are_taken_once_each() {
     every_order(|| kicks_against(1, 2, 3));
 }
 
 #[test]
-fn two_thieves_take_the_next_once() {
+fn two_thieves_take_the_item_in_run_next_once() {
     most_orders(4, || kicks_against(2, 1, 2));
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn broken_by_a_next_published_without_order() {
+fn broken_by_a_run_next_published_without_order() {
     let _weak = weaken(Weakness::Swap);
     every_order(|| kicks_against(1, 1, 1));
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn broken_by_a_next_taken_without_order() {
+fn broken_by_a_run_next_taken_without_order() {
     let _weak = weaken(Weakness::CompareExchange);
     every_order(|| kicks_against(1, 1, 1));
 }
 
-/// An item is next, and is kicked while somebody asks whether there is one; then the owner takes the
-/// one that kicked it.
+/// Kicks an item out of `run_next` while another thread checks whether the queue is empty; then the
+/// owner takes the item that replaced it.
 fn is_seen_while_it_is_kicked(by_push_first: bool) {
     let queue: Queue = leak(RunQueue::starting_at(u32::MAX));
     let (first, second) = (Item::new(0), Item::new(1));
     assert!(queue.push_next(first).is_none());
-    let asker = thread::spawn(move || assert!(!queue.is_empty(), "the kicked one was missed"));
+    let asker =
+        thread::spawn(move || assert!(!queue.is_empty(), "is_empty missed the kicked item"));
     if by_push_first {
         push_next(queue, second);
     } else {
-        // Broken: the place is empty before the ring is filled.
+        // Broken: `run_next` is empty before the item is in the ring.
         let (kicked, _) = queue.take().unwrap();
         assert!(queue.push(kicked));
         assert!(queue.push_next(second).is_none());
@@ -109,24 +110,24 @@ fn a_kicked_item_is_never_missed() {
 }
 
 #[test]
-#[should_panic(expected = "the kicked one was missed")]
+#[should_panic(expected = "is_empty missed the kicked item")]
 fn broken_by_a_kick_in_two_steps() {
     every_order(|| is_seen_while_it_is_kicked(false));
 }
 
 #[test]
-#[should_panic(expected = "the kicked one was missed")]
-fn broken_by_a_look_without_order() {
+#[should_panic(expected = "is_empty missed the kicked item")]
+fn broken_by_an_emptiness_check_without_order() {
     let _weak = weaken(Weakness::Load);
     every_order(|| is_seen_while_it_is_kicked(true));
 }
 
-/// Between the two steps of a kick a thief may take the one that kicked; then the other is in neither
-/// place for a moment. Nobody depends on it: what is pushed is a submission, and a submitter tells
-/// (see `waking`).
+/// Between the two steps of a kick, a thief may take the item that replaced the kicked one; the
+/// kicked item is then in neither place for a moment. Nothing depends on it: a push is a
+/// submission, and a submitter checks for idle Ps afterwards (see `waking`).
 #[test]
-#[should_panic(expected = "the kicked one was missed")]
-fn a_kicked_item_is_missed_if_a_thief_takes_the_one_that_kicked_it() {
+#[should_panic(expected = "is_empty missed the kicked item")]
+fn a_kicked_item_is_missed_if_a_thief_takes_the_item_that_replaced_it() {
     every_order(|| {
         let queue: Queue = leak(RunQueue::new());
         let (first, second) = (Item::new(0), Item::new(1));
@@ -138,7 +139,7 @@ fn a_kicked_item_is_missed_if_a_thief_takes_the_one_that_kicked_it() {
                     item.run();
                 }
                 if !first.is_taken() {
-                    assert!(!queue.is_empty(), "the kicked one was missed");
+                    assert!(!queue.is_empty(), "is_empty missed the kicked item");
                 }
             })
         };

@@ -1,5 +1,5 @@
-//! A goroutine that reads against those who tell it something: it reads what came, or learns why not, in every
-//! order; it is saved when it is made ready, and made ready once.
+//! A goroutine that reads, against threads that report events: in every order it reads the bytes,
+//! or learns why it cannot. Its context is saved when it is made ready, and it is made ready once.
 
 use super::g::G;
 use super::{every_order, leak, most_orders};
@@ -8,30 +8,30 @@ use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::weakness::{Weakness, weaken};
 use loom::thread;
 
-/// In which order the one who reads does things.
+/// The order in which the reader performs its steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     Right,
-    /// Broken: what was told does not count from after the attempt on.
+    /// Broken: resets the readiness after the attempt.
     ForgetsLate,
-    /// Broken: others know of it before it is saved.
+    /// Broken: commits before its context is saved.
     CommitsEarly,
-    /// Broken: it looks at its time limit before it says that it waits.
+    /// Broken: checks its time limit before it announces that it waits.
     LooksEarly,
 }
 
 struct Socket {
     readiness: Readiness,
-    /// What the kernel has: the call that reads it is ordered as the kernel's locks do that.
+    /// Whether the kernel has bytes to read. The model orders accesses as the kernel's locks do.
     bytes: AtomicU32,
-    /// The time limit of the call is over.
+    /// Whether the time limit of the call has passed.
     over: AtomicU32,
-    /// One for each wait.
+    /// One G for each wait.
     gs: [&'static G; 3],
     order: Order,
 }
 
-/// How a read ends.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Read,
@@ -57,19 +57,19 @@ impl Socket {
     }
 
     fn try_read(&self) -> Result<End, Refusal> {
-        // Told something three times at most, each of which is one wait at most.
+        // There are at most three reports, and each ends at most one wait.
         for (number, g) in self.gs.iter().enumerate() {
             if self.order != Order::ForgetsLate {
                 self.readiness.reset()?;
             }
-            // PAIR model-bytes: as a system call.
+            // PAIR model-bytes: with the order of a system call.
             if self.bytes.load(Ordering::Acquire) != 0 {
                 return Ok(End::Read);
             }
             if self.order == Order::ForgetsLate {
                 self.readiness.reset()?;
             }
-            // PAIR io-limit: as the real one.
+            // PAIR io-limit: as in `block::io::polled`.
             let is_over = || self.over.load(Ordering::Acquire) != 0;
             let early = self.order == Order::LooksEarly && is_over();
             if self.readiness.prepare_wait()? == WaitDecision::Ready {
@@ -85,7 +85,7 @@ impl Socket {
                 return Ok(End::TimedOut);
             }
         }
-        panic!("it was told something too often")
+        panic!("the reader was woken more often than there are reports")
     }
 
     fn wait(&self, number: usize, g: &'static G) {
@@ -110,7 +110,7 @@ impl Socket {
     }
 
     fn bytes_come(&self) {
-        // PAIR model-bytes: as a system call.
+        // PAIR model-bytes: with the order of a system call.
         self.bytes.store(1, Ordering::Release);
         self.ready(self.readiness.set_ready());
     }
@@ -124,13 +124,13 @@ impl Socket {
     }
 
     fn limit(&self) {
-        // PAIR io-limit: as the real one.
+        // PAIR io-limit: as in `block::io::polled`.
         self.over.store(1, Ordering::Release);
         self.ready(self.readiness.unblock());
     }
 }
 
-/// One who reads, and these others; every end must be one of `ends`.
+/// Runs a reader against `others`. Its result must be in `ends`.
 fn against(order: Order, others: &[fn(&Socket)], ends: &[End]) {
     let socket = Socket::new(order);
     let others: Vec<_> = others.iter().map(|&other| thread::spawn(move || other(socket))).collect();
@@ -140,7 +140,7 @@ fn against(order: Order, others: &[fn(&Socket)], ends: &[End]) {
 }
 
 #[test]
-fn what_comes_is_read() {
+fn bytes_that_arrive_are_read() {
     every_order(|| against(Order::Right, &[Socket::bytes_come], &[End::Read]));
 }
 
@@ -178,14 +178,14 @@ fn bytes_and_a_time_limit_at_once_end_a_read() {
 }
 
 #[test]
-fn a_late_event_of_another_life_is_read_past() {
-    // It is told, and there is nothing.
+fn an_event_without_bytes_does_not_end_a_read() {
+    // An event is reported, but there are no bytes.
     let late: fn(&Socket) = |socket| socket.ready(socket.readiness.set_ready());
     most_orders(3, move || against(Order::Right, &[late, Socket::bytes_come], &[End::Read]));
 }
 
 #[test]
-fn a_deadline_that_is_taken_back_refuses_nobody_later() {
+fn a_deadline_that_is_cleared_refuses_no_later_read() {
     most_orders(3, || {
         let socket = Socket::new(Order::Right);
         let other = thread::spawn(move || {
@@ -202,7 +202,7 @@ fn a_deadline_that_is_taken_back_refuses_nobody_later() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn broken_by_forgetting_what_was_told_after_the_attempt() {
+fn broken_by_a_reset_after_the_attempt() {
     every_order(|| against(Order::ForgetsLate, &[Socket::bytes_come], &[End::Read]));
 }
 
@@ -214,7 +214,7 @@ fn broken_by_a_commit_before_the_context_is_saved() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn broken_by_looking_at_the_time_limit_too_early() {
+fn broken_by_checking_the_time_limit_too_early() {
     every_order(|| against(Order::LooksEarly, &[Socket::limit], &[End::TimedOut]));
 }
 

@@ -1,5 +1,6 @@
-//! A select's win race, on the real turns of `block::waiter`: several may end one wait, each under a lock
-//! of its own, and a time limit under none of them. One of them does.
+//! The race to end a `select`, on the real wakeups of `block::waiter`: several senders may end one
+//! wait, each under a lock of its own, and a time limit may end it without a lock. Exactly one of
+//! them does.
 
 use super::g::G;
 use super::waiter::{Fired, WaitQueue, Waiter, Wakeup};
@@ -12,7 +13,7 @@ use loom::thread;
 /// The arm of the time limit.
 const TIMEOUT: usize = 9;
 
-/// Two channels that one selects from: those who wait to receive.
+/// The waiting receivers of two channels.
 struct Channels([Mutex<WaitQueue>; 2]);
 
 impl Channels {
@@ -20,11 +21,11 @@ impl Channels {
         leak(Channels([(); 2].map(|()| Mutex::new(WaitQueue::new()))))
     }
 
-    /// Sends if somebody waits.
+    /// Sends `value` if a receiver waits. Returns whether it did.
     fn try_send(&self, arm: usize, value: u32) -> bool {
         let mut queue = self.0[arm].lock().unwrap();
         let Some(taken) = queue.fire_next() else { return false };
-        // SAFETY: every slot is one of these.
+        // SAFETY: every slot is a `Cell<u32>`.
         unsafe { &*taken.slot().cast::<Cell<u32>>() }.set(value);
         let g = taken.g();
         drop(queue);
@@ -32,8 +33,8 @@ impl Channels {
         true
     }
 
-    /// Waits for a value from either, or for the time limit, which `limit` is told of: which arm it was,
-    /// and what both slots hold.
+    /// Waits for a value from either channel, or for the time limit, which `limit` may start.
+    /// Returns the arm that ended the wait, and the contents of both slots.
     fn select(&self, wakeup: &'static Wakeup, limit: impl FnOnce()) -> (Option<usize>, [u32; 2]) {
         let g = G::new(0);
         let slots = [(); 2].map(|()| Cell::new(0));
@@ -42,7 +43,7 @@ impl Channels {
         limit();
         let mut queues = self.0.each_ref().map(|queue| queue.lock().unwrap());
         for (queue, waiter) in queues.iter_mut().zip(&waiters) {
-            // SAFETY: frame — taken out below, under the lock.
+            // SAFETY: frame — removed below, under the lock.
             unsafe { queue.push(waiter) };
         }
         g.save();
@@ -58,11 +59,11 @@ impl Channels {
     }
 }
 
-/// Two senders against one select.
+/// Runs two senders and a time limit against one `select`.
 fn two_senders(wakeup: fn() -> Wakeup) {
     let (channels, wakeup) = (Channels::new(), leak(wakeup()));
     let senders = [0, 1].map(|arm| thread::spawn(move || channels.try_send(arm, 10 + arm as u32)));
-    // The time limit ends it if neither came in time.
+    // The time limit ends the `select` if no sender comes in time.
     let limit = thread::spawn(move || fire(wakeup));
     let (arm, slots) = channels.select(wakeup, || {});
     let sent = senders.map(|sender| sender.join().unwrap());
@@ -71,14 +72,18 @@ fn two_senders(wakeup: fn() -> Wakeup) {
         Some(TIMEOUT) => assert_eq!((sent, slots), ([false, false], [0, 0])),
         Some(arm) => {
             let expected = |this: usize| if this == arm { 10 + arm as u32 } else { 0 };
-            assert_eq!(slots, [expected(0), expected(1)], "one value, in its own place");
-            assert_eq!(sent, [arm == 0, arm == 1], "whoever lost knows it");
+            assert_eq!(
+                slots,
+                [expected(0), expected(1)],
+                "only the slot of the winning arm has a value"
+            );
+            assert_eq!(sent, [arm == 0, arm == 1], "only the winning sender has sent");
         }
-        None => panic!("nothing ended it"),
+        None => panic!("the select returned, but no arm has fired"),
     }
 }
 
-/// The time is over.
+/// Fires the time limit.
 fn fire(wakeup: &Wakeup) {
     if let Fired::Ready(g) = wakeup.fire(TIMEOUT) {
         g.ready();
@@ -86,11 +91,11 @@ fn fire(wakeup: &Wakeup) {
 }
 
 #[test]
-fn of_two_senders_and_a_limit_one_wins() {
+fn exactly_one_of_two_senders_and_a_time_limit_ends_a_select() {
     most_orders(3, || two_senders(Wakeup::contested));
 }
 
-/// One sender and a limit.
+/// Runs one sender and a time limit against one `select`.
 fn a_sender_and_a_limit() {
     let (channels, wakeup) = (Channels::new(), leak(Wakeup::contested()));
     let sender = thread::spawn(move || channels.try_send(0, 10));
@@ -103,19 +108,19 @@ fn a_sender_and_a_limit() {
 }
 
 #[test]
-fn a_limit_that_comes_before_the_wait_ends_it() {
+fn a_time_limit_that_fires_before_the_wait_ends_the_wait() {
     most_orders(3, a_sender_and_a_limit);
 }
 
 #[test]
 #[should_panic]
-fn broken_by_a_turn_that_thinks_it_is_alone() {
+fn broken_by_an_uncontested_wakeup_with_several_firing_threads() {
     most_orders(3, || two_senders(Wakeup::uncontested));
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn broken_by_a_turn_without_order() {
+fn broken_by_a_wakeup_without_order() {
     let _weak = weaken(Weakness::CompareExchange);
     most_orders(4, a_sender_and_a_limit);
 }

@@ -1,5 +1,5 @@
-//! A semaphore's hand-off, on the real queue of `block::waiter`: permits go to those who wait in their
-//! order, and one who gives up lets the next have them.
+//! The hand-off of a semaphore, on the real queue of `block::waiter`: waiters get permits in their
+//! order, and a waiter that gives up lets the next waiter have them.
 
 use super::g::G;
 use super::waiter::{Fired, WaitQueue, Waiter, Wakeup};
@@ -9,12 +9,12 @@ use loom::thread;
 
 const TIMEOUT: usize = 9;
 
-/// What one who gives up does.
+/// What a waiter does when it gives up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GivesUp {
-    /// Lets those behind it have what is free.
+    /// Gives the free permits to the waiters behind it.
     Serves,
-    /// Broken: goes.
+    /// Broken: only leaves.
     Goes,
 }
 
@@ -40,7 +40,8 @@ impl Semaphore {
         serve(state);
     }
 
-    /// False: the time is over. `limit` gets the turn that it may end.
+    /// Acquires `count` permits. Returns false if the time limit passes first. `limit` runs on a
+    /// thread of its own and may fire the wakeup.
     fn acquire(&self, me: usize, mut count: usize, limit: Option<fn(&'static Wakeup)>) -> bool {
         let wakeup =
             leak(if limit.is_some() { Wakeup::contested() } else { Wakeup::uncontested() });
@@ -52,7 +53,7 @@ impl Semaphore {
         let timer = limit.map(|limit| thread::spawn(move || limit(wakeup)));
         let g = G::new(me);
         let waiter = Waiter::new(wakeup, 0, (&raw mut count).cast());
-        // SAFETY: frame — the only waiter of a turn that is alone; else removed below.
+        // SAFETY: frame — the only waiter of an uncontested wakeup; otherwise removed below.
         unsafe { state.queue.push(&waiter) };
         g.save();
         let waits = wakeup.commit(g);
@@ -77,7 +78,7 @@ impl Semaphore {
 fn serve(mut state: MutexGuard<'_, State>) {
     let mut ready = Vec::new();
     while let Some(ticket) = state.queue.first_ticket() {
-        // SAFETY: every ticket is a number that its owner, who waits, wants.
+        // SAFETY: every ticket points to the count that its owner wants, and the owner waits.
         let count = unsafe { *ticket.cast::<usize>() };
         if state.free < count {
             break;
@@ -98,7 +99,7 @@ fn is_over(wakeup: &'static Wakeup) {
 }
 
 #[test]
-fn two_who_want_the_same_permit_both_get_it() {
+fn two_threads_that_want_the_same_permit_both_get_it() {
     most_orders(3, || {
         let semaphore = Semaphore::new(1, GivesUp::Serves);
         let others = [0, 1].map(|me| {
@@ -112,7 +113,8 @@ fn two_who_want_the_same_permit_both_get_it() {
     });
 }
 
-/// One wants more than there is, and gives up; the one behind it wants what there is.
+/// Queues a waiter that wants more permits than are free and gives up, and behind it a waiter that
+/// wants what is free.
 fn one_gives_up(gives_up: GivesUp) {
     let semaphore = Semaphore::new(1, gives_up);
     let large = thread::spawn(move || {
@@ -127,12 +129,12 @@ fn one_gives_up(gives_up: GivesUp) {
 }
 
 #[test]
-fn one_who_gives_up_lets_the_next_have_it() {
+fn a_waiter_that_gives_up_lets_the_next_waiter_have_the_permit() {
     most_orders(4, || one_gives_up(GivesUp::Serves));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn broken_by_one_who_just_goes() {
+fn broken_by_a_waiter_that_gives_up_without_serving_the_next() {
     most_orders(4, || one_gives_up(GivesUp::Goes));
 }

@@ -1,8 +1,10 @@
-//! A marked call is never interrupted: a twin of the word of `gosched_fiber::interrupt`.
+//! A marked call is never interrupted: a copy of the protocol of the signal word in
+//! `gosched_fiber::interrupt`.
 //!
-//! Step for step the same, but for the one order of the four accesses: a fence stands for it here, since loom
-//! takes `SeqCst` accesses for weaker ones. The kernel's part is a flag: a signal that was sent, and comes when the thread is
-//! next in the kernel. None may be there while the thread is in its call.
+//! The steps are the same. The real protocol has four `SeqCst` accesses with one total order; here
+//! a fence provides that order, since loom treats `SeqCst` accesses as weaker ones. The kernel's
+//! part is a flag: a signal that was sent arrives when the thread next enters the kernel. No signal
+//! may be pending while the thread is in its call.
 
 use super::{exactly_these_orders, leak, most_orders};
 use crate::sys::atomic::{AtomicU32, Ordering};
@@ -16,21 +18,21 @@ const SENT: u32 = 2;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
     Waits,
-    /// Broken: does not look.
+    /// Broken: does not check for a signal.
     GoesOn,
-    /// Broken: takes a signal that is being sent for one that was.
+    /// Broken: treats a signal that is being sent as one that was sent.
     LooksOnce,
 }
 
-/// How the handler says that the signal has come.
+/// How the handler records that the signal has arrived.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Handler {
     ByExchange,
-    /// Broken: the next one may be on its way already.
+    /// Broken: the next signal may already be on its way.
     ByStore,
 }
 
-/// Whether the four accesses are of one order.
+/// Whether the four accesses have one total order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ordered {
     Yes,
@@ -40,7 +42,7 @@ enum Ordered {
 struct Thread {
     word: AtomicU32,
     in_call: AtomicU32,
-    /// A signal waits for the thread.
+    /// Whether a signal is pending for the thread.
     waiting: AtomicU32,
     handler: Handler,
     ordered: Ordered,
@@ -54,7 +56,7 @@ impl Thread {
 
     fn order(&self) {
         if self.ordered == Ordered::Yes {
-            // PAIR in-call: stands for the order of the accesses.
+            // PAIR in-call: stands for the total order of the four accesses.
             fence(Ordering::SeqCst);
         }
     }
@@ -63,7 +65,7 @@ impl Thread {
         self.word.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Another thread interrupts this one.
+    /// Interrupts this thread. Called by another thread.
     fn interrupt(&self) {
         let before = self.word.load(Ordering::Relaxed);
         if before == SENDING || !self.change(before, SENDING) {
@@ -74,15 +76,15 @@ impl Thread {
             self.change(SENDING, before);
             return;
         }
-        // PAIR model-kernel: the kernel's own order.
+        // PAIR model-kernel: the order that the kernel provides.
         self.waiting.swap(1, Ordering::AcqRel);
         self.change(SENDING, SENT);
     }
 
-    /// A system call: the signal comes, if one waits.
+    /// Makes a system call: a pending signal arrives.
     fn kernel(&self) {
-        // One that comes while the handler runs comes when it returns.
-        // PAIR model-kernel: as above.
+        // A signal that arrives while the handler runs is handled when the handler returns.
+        // PAIR model-kernel: the order that the kernel provides.
         while self.waiting.swap(0, Ordering::AcqRel) == 1 {
             match self.handler {
                 Handler::ByExchange => drop(self.change(SENT, 0)),
@@ -111,11 +113,11 @@ impl Thread {
                 }
             }
         }
-        // PAIR model-kernel: what was sent is seen.
+        // PAIR model-kernel: sees a signal that was sent.
         let interrupted = self.waiting.swap(0, Ordering::AcqRel);
         assert_eq!(interrupted, 0, "a call was interrupted");
         thread::yield_now();
-        // PAIR model-kernel: as above.
+        // PAIR model-kernel: sees a signal that was sent.
         let interrupted = self.waiting.swap(0, Ordering::AcqRel);
         assert_eq!(interrupted, 0, "a call was interrupted");
         self.in_call.store(0, Ordering::Relaxed);
@@ -141,24 +143,24 @@ fn a_marked_call_is_not_interrupted() {
 
 #[test]
 #[should_panic(expected = "a call was interrupted")]
-fn broken_by_a_handler_that_only_writes() {
+fn broken_by_a_handler_that_stores_without_comparing() {
     exactly_these_orders(5, || model(Before::Waits, Handler::ByStore, Ordered::Yes));
 }
 
 #[test]
 #[should_panic(expected = "a call was interrupted")]
-fn broken_by_a_thread_that_does_not_look() {
+fn broken_by_a_thread_that_does_not_check_for_a_signal() {
     most_orders(5, || model(Before::GoesOn, Handler::ByExchange, Ordered::Yes));
 }
 
 #[test]
 #[should_panic(expected = "a call was interrupted")]
-fn broken_by_a_thread_that_looks_once() {
+fn broken_by_a_thread_that_does_not_wait_for_a_signal_being_sent() {
     most_orders(5, || model(Before::LooksOnce, Handler::ByExchange, Ordered::Yes));
 }
 
 #[test]
 #[should_panic(expected = "a call was interrupted")]
-fn broken_by_no_order() {
+fn broken_by_accesses_without_a_total_order() {
     most_orders(5, || model(Before::Waits, Handler::ByExchange, Ordered::No));
 }

@@ -1,7 +1,9 @@
-//! How the world stops, goes on, and is not waited for: a twin of `sched::world`, whose records are the scheduler's.
+//! How the world stops and starts again, and how a stop is taken back: a copy of the protocol of
+//! `sched::world`, which works on the scheduler's own records.
 //!
-//! Two Ms with a P each use what is their P's and look whether the world stops, some times; a stopper waits for both,
-//! changes what is theirs, and lets them go on; or it has no patience, and takes the stop back.
+//! Two Ms with a P each use the data of their P and check whether the world stops, several times. A
+//! stopper waits for both Ps, changes their data, and starts the world again; or it does not wait,
+//! and takes the stop back.
 
 use super::{leak, most_orders};
 use crate::gmp::note::Note;
@@ -12,25 +14,25 @@ use loom::thread;
 
 const MS: usize = 2;
 
-/// A step that is left out, to see the model fail.
+/// A step that is left out, to check that the model then fails.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LeftOut {
     Nothing,
-    /// An M that has seen that the world stops does not look again with the lock held.
+    /// An M that has seen the stop does not check again with the lock held.
     LookAgain,
-    /// An M that has stopped, and is about to sleep, does not look for a P that was left for it.
+    /// An M that has stopped does not check for an orphaned P before it sleeps.
     TakeOrphan,
-    /// The stopper does not wait for all.
+    /// The stopper does not wait for all Ps.
     Wait,
 }
 
-/// What the scheduler's lock guards.
+/// The data that the scheduler's lock protects.
 #[derive(Default)]
 struct Lists {
-    /// So many Ps have not stopped yet.
+    /// Number of Ps that have not stopped yet.
     stop_wait: u32,
     stopped: Vec<usize>,
-    /// Ps that nobody was there for.
+    /// Ps for which there was no idle M.
     orphans: Vec<usize>,
     idle_ms: Vec<usize>,
 }
@@ -39,10 +41,10 @@ struct World {
     lists: Mutex<Lists>,
     is_stopping: AtomicU32,
     all_stopped: Note,
-    /// Stands for what is the P's owner's.
+    /// Stands for the data that belongs to the owner of each P.
     ps: [Cell<u32>; MS],
     notes: [Note; MS],
-    /// The P that an M is woken with.
+    /// The P that each M is woken with.
     given: [AtomicU32; MS],
     left_out: LeftOut,
 }
@@ -64,7 +66,7 @@ impl World {
         self.is_stopping.load(Ordering::Relaxed) != 0
     }
 
-    /// An M: it has the P of its number at first, and ends with the P that it has then.
+    /// Runs an M, which starts with the P of its number and ends with the P that it then holds.
     fn run(&self, m: usize, turns: usize) {
         let mut p = m;
         for _ in 0..turns {
@@ -76,7 +78,7 @@ impl World {
                 p = other;
             }
         }
-        // Whoever ends is in the kernel for good: its P is taken.
+        // An M that ends stands for an M that is blocked in the kernel: its P is taken.
         let mut lists = self.lists.lock().unwrap();
         if self.is_stopping() {
             self.count_stopped(&mut lists, p);
@@ -85,14 +87,15 @@ impl World {
         }
     }
 
-    /// `None`: it has kept its P.
+    /// Releases the P because the world stops. Returns the P that the M is given afterwards, or
+    /// `None` if the M has kept its P.
     fn release_p_for_stop(&self, m: usize, p: usize) -> Option<usize> {
         let mut lists = self.lists.lock().unwrap();
         if !self.is_stopping() && self.left_out != LeftOut::LookAgain {
             return None;
         }
         self.count_stopped(&mut lists, p);
-        // The lock is not held all the time from there to its sleep.
+        // The M releases the lock between its stop and its sleep.
         drop(lists);
         let mut lists = self.lists.lock().unwrap();
         if self.left_out != LeftOut::TakeOrphan
@@ -115,8 +118,8 @@ impl World {
         }
     }
 
-    /// Stops the world, and changes what is everybody's; unless it has to be `patient` for that, and is not. Whether it
-    /// did.
+    /// Stops the world and changes the data of all Ps. If a P has not stopped and `patient` is
+    /// false, takes the stop back instead. Returns whether the world stopped.
     fn stop(&self, patient: bool) -> bool {
         let mut lists = self.lists.lock().unwrap();
         self.is_stopping.store(1, Ordering::Relaxed);
@@ -162,7 +165,8 @@ impl World {
     }
 }
 
-/// Two Ms, and a stopper for each that is told whether it waits.
+/// Runs two Ms against a series of stops. Each entry of `patient` is one stop: true if the stopper
+/// waits.
 fn stops(left_out: LeftOut, turns: usize, patient: &[bool]) {
     let world = World::new(left_out);
     let ms = [0, 1].map(|m| thread::spawn(move || world.run(m, turns)));
@@ -174,35 +178,35 @@ fn stops(left_out: LeftOut, turns: usize, patient: &[bool]) {
     }
     ms.into_iter().for_each(|m| m.join().unwrap());
     let lists = world.lists.lock().unwrap();
-    assert_eq!(lists.orphans.len(), MS, "every P is there again");
+    assert_eq!(lists.orphans.len(), MS, "every P is released at the end");
     let sum: u32 = world.ps.iter().map(Cell::get).sum();
     assert_eq!(sum, MS as u32 * (turns as u32 + 100 * changes));
 }
 
 #[test]
-fn a_stopped_world_is_the_stoppers_and_goes_on() {
+fn a_stopped_world_belongs_to_the_stopper_and_starts_again() {
     most_orders(3, || stops(LeftOut::Nothing, 2, &[true]));
 }
 
 #[test]
-fn a_stop_that_is_taken_back_stops_nobody_for_good() {
+fn no_m_stays_stopped_after_a_stop_is_taken_back() {
     most_orders(3, || stops(LeftOut::Nothing, 2, &[false]));
 }
 
 #[test]
-fn a_stop_after_one_that_was_taken_back_is_whole() {
+fn a_stop_after_a_stop_that_was_taken_back_stops_every_p() {
     most_orders(2, || stops(LeftOut::Nothing, 2, &[false, true]));
 }
 
 #[test]
 #[should_panic]
-fn broken_by_an_m_that_does_not_look_again() {
+fn broken_by_an_m_that_does_not_check_again() {
     most_orders(3, || stops(LeftOut::LookAgain, 2, &[false]));
 }
 
 #[test]
 #[should_panic]
-fn broken_by_an_m_that_sleeps_beside_its_p() {
+fn broken_by_an_m_that_sleeps_while_a_p_is_orphaned() {
     most_orders(3, || stops(LeftOut::TakeOrphan, 2, &[true]));
 }
 

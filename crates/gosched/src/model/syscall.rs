@@ -1,6 +1,8 @@
-//! Who has the P of an M that blocks: a twin of `sched::calls`, whose records are the scheduler's.
+//! Who holds the P of an M that blocks: a copy of the protocol of `sched::switch::syscall`, which
+//! works on the scheduler's own records.
 //!
-//! Step for step the same, with one P. Never two use it, and the M has one again when it is inside.
+//! The steps are the same, with one P. Two threads never use the P at once, and the M has a P again
+//! when it is inside the runtime.
 
 use super::{every_order, leak, most_orders};
 use crate::sys::atomic::{AtomicU32, Ordering};
@@ -14,11 +16,11 @@ const RETAKING: u32 = 1;
 const RETAKEN: u32 = 2;
 const IN_SYSCALL: u32 = 3;
 
-/// What the taker does in a marked call.
+/// How the taker takes the P in a marked call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Retake {
     ByExchange,
-    /// Broken: looks, then writes.
+    /// Broken: by a load and a store.
     ByStore,
 }
 
@@ -26,17 +28,17 @@ enum Retake {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Begin {
     ByExchange,
-    /// Broken: whatever the word says.
+    /// Broken: by a store, whatever the word contains.
     ByStore,
 }
 
 struct Machine {
     syscall_state: AtomicU32,
-    /// Preemption is off.
+    /// Whether preemption is off.
     off: AtomicU32,
-    /// Stands for what is the P's owner's.
+    /// Stands for the data that belongs to the owner of the P.
     p: Cell<u32>,
-    /// The P is idle.
+    /// Whether the P is idle.
     idle: Mutex<bool>,
     brought: Condvar,
     retake: Retake,
@@ -55,7 +57,7 @@ impl Machine {
     }
 
     fn change(&self, from: u32, to: u32) -> bool {
-        // PAIR p-taken: as the real one.
+        // PAIR p-taken: as in `sched::switch::syscall`.
         self.syscall_state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -63,7 +65,7 @@ impl Machine {
         self.p.set(self.p.get() + 1);
     }
 
-    /// The goroutine comes into the runtime, does something with its P, and leaves.
+    /// Enters the runtime as a goroutine does, uses the P, and leaves.
     fn enter_and_leave(&self) {
         self.off.store(1, Ordering::Relaxed);
         barrier::light();
@@ -71,8 +73,8 @@ impl Machine {
             self.wait_for_p();
         }
         self.use_p();
-        // The real one is an instruction of a machine that keeps the order of stores.
-        // PAIR p-taken: publishes what it did with the P.
+        // The real code is one instruction, on a machine that keeps the order of stores.
+        // PAIR p-taken: publishes what the goroutine did with the P.
         self.off.store(0, Ordering::Release);
     }
 
@@ -87,7 +89,7 @@ impl Machine {
 
     fn settle_retake(&self) -> bool {
         loop {
-            // PAIR p-taken: as the real one.
+            // PAIR p-taken: as in `sched::switch::syscall`.
             match self.syscall_state.load(Ordering::Acquire) {
                 RETAKING => thread::yield_now(),
                 IN_SYSCALL if !self.change(IN_SYSCALL, 0) => {}
@@ -96,7 +98,7 @@ impl Machine {
         }
     }
 
-    /// A marked call begins, inside the runtime.
+    /// Begins a marked call, inside the runtime.
     fn enter_syscall(&self, begin: Begin) {
         self.off.store(1, Ordering::Relaxed);
         barrier::light();
@@ -110,20 +112,20 @@ impl Machine {
                     thread::yield_now();
                 }
             }
-            // PAIR p-taken: as an exchange would.
+            // PAIR p-taken: with the order of an exchange.
             Begin::ByStore => self.syscall_state.store(IN_SYSCALL, Ordering::Release),
         }
-        // PAIR p-taken: publishes what it did with the P.
+        // PAIR p-taken: publishes what the goroutine did with the P.
         self.off.store(0, Ordering::Release);
     }
 
-    /// True if it had the P, which is idle then.
+    /// Takes the P in a call that is not marked. Returns whether it did; the P is then idle.
     fn take_p(&self) -> bool {
         if !self.change(0, RETAKING) {
             return false;
         }
         barrier::heavy();
-        // PAIR p-taken: what the owner did is seen.
+        // PAIR p-taken: sees what the owner did.
         if self.off.load(Ordering::Acquire) > 0 {
             self.syscall_state.store(0, Ordering::Relaxed);
             return false;
@@ -136,7 +138,7 @@ impl Machine {
         let first = match self.retake {
             Retake::ByExchange => self.change(IN_SYSCALL, RETAKING),
             Retake::ByStore => {
-                // PAIR p-taken: as an exchange would.
+                // PAIR p-taken: with the order of an exchange.
                 let in_call = self.syscall_state.load(Ordering::Acquire) == IN_SYSCALL;
                 if in_call {
                     self.syscall_state.store(RETAKING, Ordering::Relaxed);
@@ -152,7 +154,7 @@ impl Machine {
 
     fn take(&self) {
         self.use_p();
-        // PAIR p-taken: as the real one.
+        // PAIR p-taken: as in `sched::switch::syscall`.
         self.syscall_state.store(RETAKEN, Ordering::Release);
         self.use_p();
         *self.idle.lock().unwrap() = true;
@@ -160,7 +162,7 @@ impl Machine {
     }
 }
 
-/// A goroutine that comes in twice, against one who takes its P.
+/// Runs a goroutine that enters the runtime twice against a taker of its P.
 fn steal_against_entry() {
     let machine = Machine::new(Retake::ByExchange);
     let taker = thread::spawn(move || machine.take_p());
@@ -169,12 +171,12 @@ fn steal_against_entry() {
     assert_eq!(machine.p.get(), 2 + 2 * u32::from(taken));
 }
 
-/// A marked call that ends, against one who takes the P.
+/// Runs a marked call that ends against a taker of the P.
 fn retake_against_exit(retake: Retake) {
     let machine = Machine::new(retake);
     let taker = thread::spawn(move || machine.retake_in_syscall());
     machine.use_p();
-    // PAIR p-taken: as the real one.
+    // PAIR p-taken: as in `sched::switch::syscall`.
     machine.syscall_state.store(IN_SYSCALL, Ordering::Release);
     machine.enter_and_leave();
     let taken = taker.join().unwrap();
@@ -182,7 +184,7 @@ fn retake_against_exit(retake: Retake) {
     assert_eq!(machine.syscall_state.load(Ordering::Relaxed), 0);
 }
 
-/// A marked call begins and ends against one who takes the P because it saw another call block.
+/// Runs a marked call against a taker that saw an earlier call, which was not marked, block.
 fn steal_against_call(begin: Begin) {
     let machine = Machine::new(Retake::ByExchange);
     let taker = thread::spawn(move || machine.take_p());
@@ -190,17 +192,17 @@ fn steal_against_call(begin: Begin) {
     machine.enter_and_leave();
     let taken = taker.join().unwrap();
     assert_eq!(machine.p.get(), 2 + 2 * u32::from(taken));
-    // It may have been taken after all was over.
+    // The P may have been taken after the call was over.
     assert!(taken || machine.syscall_state.load(Ordering::Relaxed) == 0);
 }
 
 #[test]
-fn a_call_may_begin_while_somebody_takes_the_p() {
+fn a_marked_call_may_begin_while_its_p_is_being_taken() {
     every_order(|| steal_against_call(Begin::ByExchange));
 }
 
 #[test]
-fn of_two_kinds_of_takers_one_takes_the_p() {
+fn two_kinds_of_takers_never_use_the_p_at_once() {
     most_orders(3, || {
         let machine = Machine::new(Retake::ByExchange);
         let one = thread::spawn(move || machine.take_p());
@@ -214,22 +216,22 @@ fn of_two_kinds_of_takers_one_takes_the_p() {
 
 #[test]
 #[should_panic]
-fn broken_by_a_call_that_begins_whatever_the_word_says() {
+fn broken_by_a_call_that_begins_by_a_plain_store() {
     every_order(|| steal_against_call(Begin::ByStore));
 }
 
 #[test]
-fn a_p_is_used_by_one_at_a_time_in_an_unmarked_call() {
+fn a_p_is_used_by_one_thread_at_a_time_in_an_unmarked_call() {
     every_order(steal_against_entry);
 }
 
 #[test]
-fn a_p_is_used_by_one_at_a_time_when_it_is_retaken() {
+fn a_p_is_used_by_one_thread_at_a_time_when_it_is_retaken() {
     every_order(|| retake_against_exit(Retake::ByExchange));
 }
 
 #[test]
-fn two_takers_do_not_both_take_it() {
+fn two_takers_never_use_the_p_at_once() {
     most_orders(3, || {
         let machine = Machine::new(Retake::ByExchange);
         let takers = [(); 2].map(|()| thread::spawn(move || machine.take_p()));
@@ -257,6 +259,6 @@ fn broken_by_a_taker_without_a_barrier() {
 
 #[test]
 #[should_panic]
-fn broken_by_a_taker_that_looks_and_then_writes() {
+fn broken_by_a_taker_that_loads_and_then_stores() {
     every_order(|| retake_against_exit(Retake::ByStore));
 }

@@ -1,8 +1,8 @@
-//! A timer's stop against its firing, as a twin of `gmp::timer`: heaps there are static, which loom's locks
-//! cannot be.
+//! Stopping a timer against firing it: a copy of the protocol of `gmp::timer`, whose heaps are
+//! static, which loom's locks cannot be.
 //!
-//! Step for step the same, with one timer. It is fired or stopped, never both; and when the stop returns,
-//! the record is the caller's: nobody looks at it any more.
+//! The steps are the same, with one timer. The timer fires or is stopped, never both. When `stop`
+//! returns, the record belongs to the caller: no other thread uses it.
 
 use super::{every_order, leak, most_orders};
 use crate::sys::atomic::{AtomicU32, Ordering};
@@ -11,26 +11,26 @@ use crate::sys::weakness::{Weakness, weaken};
 use loom::sync::Mutex;
 use loom::thread;
 
-/// In no heap.
+/// The timer is in no heap.
 const NONE: u32 = 2;
 
-/// When whoever fires says that the timer is in no heap.
+/// When the firing thread records that the timer is in no heap.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Out {
-    /// When it was fired.
+    /// After it has fired.
     Late,
-    /// Broken: before that.
+    /// Broken: before it fires.
     Early,
 }
 
 struct Timer {
-    /// The heap it is in.
+    /// The heap that contains the timer.
     heap: AtomicU32,
-    /// Stands for the record it is in: the frame of whoever started it.
+    /// Stands for the record that contains the timer, in the frame of the thread that started it.
     record: Cell<u32>,
 }
 
-/// Two heaps, each with a place for one timer.
+/// Two heaps, each with room for one timer.
 struct Heaps {
     heaps: [Mutex<Option<&'static Timer>>; 2],
     out: Out,
@@ -44,16 +44,16 @@ impl Heaps {
     fn insert(&self, heap: u32, timer: &'static Timer) {
         let mut place = self.heaps[heap as usize].lock().unwrap();
         *place = Some(timer);
-        // PAIR timer-heap: as the real one.
+        // PAIR timer-heap: as in `gmp::timer`.
         timer.heap.store(heap, Ordering::Release);
     }
 
-    /// Fires what is in a heap: 1 if there was something.
+    /// Fires the timer in a heap. Returns the number of timers fired.
     fn fire(&self, heap: u32) -> u32 {
         let mut place = self.heaps[heap as usize].lock().unwrap();
         let Some(timer) = place.take() else { return 0 };
         let out = || {
-            // PAIR timer-heap: as the real one.
+            // PAIR timer-heap: as in `gmp::timer`.
             timer.heap.store(NONE, Ordering::Release);
         };
         if self.out == Out::Early {
@@ -68,7 +68,7 @@ impl Heaps {
 
     fn stop(&self, timer: &Timer) -> bool {
         loop {
-            // PAIR timer-heap: as the real one.
+            // PAIR timer-heap: as in `gmp::timer`.
             let heap = timer.heap.load(Ordering::Acquire);
             if heap == NONE {
                 return false;
@@ -93,19 +93,19 @@ fn stop_against_fire(out: Out) {
     heaps.insert(0, timer);
     let other = thread::spawn(move || heaps.fire(0));
     let stopped = heaps.stop(timer);
-    // The frame may go now: whoever fires must be done with it.
+    // From here on the frame may be freed: the firing thread must no longer use it.
     let fired = timer.record.replace(100);
-    assert_eq!(fired, u32::from(!stopped), "fired or stopped");
+    assert_eq!(fired, u32::from(!stopped), "the timer either fires or is stopped");
     assert_eq!(other.join().unwrap(), fired);
 }
 
 #[test]
-fn a_timer_is_fired_or_stopped_and_then_its_owners() {
+fn a_timer_fires_or_is_stopped_and_then_belongs_to_its_owner() {
     every_order(|| stop_against_fire(Out::Late));
 }
 
 #[test]
-fn a_timer_that_is_set_again_elsewhere_is_stopped_there() {
+fn a_timer_that_is_set_again_in_another_heap_is_stopped_there() {
     most_orders(4, || {
         let (heaps, timer) = (Heaps::new(Out::Late), timer());
         heaps.insert(0, timer);
@@ -122,13 +122,13 @@ fn a_timer_that_is_set_again_elsewhere_is_stopped_there() {
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn broken_by_a_timer_that_is_out_before_it_was_fired() {
+fn broken_by_a_timer_that_leaves_its_heap_before_it_fires() {
     every_order(|| stop_against_fire(Out::Early));
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn broken_by_a_timer_that_is_out_without_order() {
+fn broken_by_a_timer_that_leaves_its_heap_without_order() {
     let _weak = weaken(Weakness::Store);
     every_order(|| stop_against_fire(Out::Late));
 }

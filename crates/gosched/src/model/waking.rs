@@ -1,7 +1,8 @@
-//! Submission against Ms that go to sleep: no G stays in a queue while a P is idle and nobody looks.
+//! Submission against Ms that go to sleep: no G stays in a queue while a P is idle and no M looks
+//! for work.
 //!
-//! A G that is forgotten leaves every M asleep, and loom calls it a deadlock. A submitter with a P is
-//! busy for ever after: others must come for its G.
+//! A forgotten G leaves every M asleep, which loom reports as a deadlock. A submitter that holds a
+//! P stays busy after it has submitted, so another M must take its G.
 
 use super::item::{Item, assert_all_taken};
 use super::waking_fixture::{LeftOut, World};
@@ -9,7 +10,7 @@ use super::{every_order, exactly_these_orders, leak, most_orders};
 use crate::sys::weakness::{Weakness, weaken};
 use loom::thread;
 
-/// One M that is about to sleep, one G from outside.
+/// Runs one M that is about to sleep against a submission from outside.
 fn outside_against_one(left_out: LeftOut) {
     let world = leak(World::new(1, 1, 1, left_out));
     let m = world.begin_spinning(0, 0);
@@ -19,7 +20,8 @@ fn outside_against_one(left_out: LeftOut) {
     assert_all_taken(&[g]);
 }
 
-/// The same, from a G that goes on running: by way of the ring, or as the next.
+/// Like [`outside_against_one`], but a G submits and then continues to run. `next`: to `run_next`
+/// instead of the ring.
 fn inside_against_one(left_out: LeftOut, next: bool) {
     let world = leak(World::new(2, 1, 1, left_out));
     let m = world.begin_spinning(0, 1);
@@ -29,7 +31,7 @@ fn inside_against_one(left_out: LeftOut, next: bool) {
     assert_all_taken(&[g]);
 }
 
-/// Two Gs that need two Ms: one M spins, the other is on its way to sleep.
+/// Submits two Gs that need two Ms, while one M spins and a second M is about to sleep.
 fn inside_against_two(left_out: LeftOut) {
     let world = leak(World::new(3, 2, 2, left_out).run_together());
     let ms = [world.begin_spinning(0, 1), world.begin_asleep(1, 2)];
@@ -39,7 +41,7 @@ fn inside_against_two(left_out: LeftOut) {
     assert_all_taken(&gs);
 }
 
-/// As above, one of them from outside.
+/// Like [`inside_against_two`], but one G is submitted from outside.
 fn both_against_two(left_out: LeftOut) {
     let world = leak(World::new(3, 2, 2, left_out).run_together());
     let ms = [world.begin_spinning(0, 1), world.begin_asleep(1, 2)];
@@ -52,7 +54,8 @@ fn both_against_two(left_out: LeftOut) {
     assert_all_taken(&gs);
 }
 
-/// Two spinners: one finds the G that is there, the other nothing; and one more G comes.
+/// Runs two spinners: one finds the queued G, the second finds nothing, and one more G is
+/// submitted.
 fn inside_against_two_spinners(left_out: LeftOut) {
     let world = leak(World::new(3, 2, 2, left_out).run_together());
     let gs = [Item::new(0), Item::new(1)];
@@ -63,7 +66,8 @@ fn inside_against_two_spinners(left_out: LeftOut) {
     assert_all_taken(&gs);
 }
 
-/// A G parks in vain: by the time its P has gone on to the next one, it can run again.
+/// Parks a G that can run again by the time its P has moved on to the next G. `is_told`: the G is
+/// submitted again, which wakes an M; otherwise it is only pushed.
 fn parks_in_vain(is_told: bool) {
     let world = leak(World::new(2, 1, 2, LeftOut::Nothing));
     let gs @ [next, g] = [Item::new(0), Item::new(1)];
@@ -85,18 +89,18 @@ fn parks_in_vain(is_told: bool) {
 }
 
 #[test]
-fn a_g_that_parked_in_vain_is_found() {
+fn a_g_that_is_runnable_again_when_it_has_parked_is_found() {
     most_orders(3, || parks_in_vain(true));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn broken_by_a_push_that_tells_nobody() {
+fn broken_by_a_push_that_wakes_no_m() {
     every_order(|| parks_in_vain(false));
 }
 
 #[test]
-fn the_last_spinner_finds_work_while_more_comes() {
+fn the_last_spinner_finds_a_g_that_is_submitted_meanwhile() {
     most_orders(3, || inside_against_two_spinners(LeftOut::Nothing));
 }
 
@@ -118,7 +122,7 @@ fn a_g_in_a_ring_is_found() {
 }
 
 #[test]
-fn a_g_that_is_next_is_found() {
+fn a_g_in_run_next_is_found() {
     every_order(|| inside_against_one(LeftOut::Nothing, true));
 }
 
@@ -148,12 +152,12 @@ fn broken_by_an_m_without_a_barrier() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn broken_by_an_m_that_does_not_look_again() {
+fn broken_by_an_m_that_does_not_check_again() {
     every_order(|| inside_against_one(LeftOut::LookAgain, false));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn broken_by_a_spinner_that_wakes_no_other() {
+fn broken_by_a_spinner_that_wakes_no_other_m() {
     most_orders(2, || inside_against_two(LeftOut::WakeTheNext));
 }

@@ -1,8 +1,9 @@
-//! A small scheduler for the models of waking: its Ms do what `sched::run::find` and `sched::run::idle` do,
-//! with the queues, notes and counts of `gmp` themselves.
+//! A small scheduler for the models of waking: its Ms do what `sched::run::find` and
+//! `sched::run::idle` do, with the real queues, notes and counts of `gmp`.
 //!
-//! The scheduler's lock is loom's mutex here (`lock` models the real one), and there is no thread maker: a
-//! P for which no M sleeps waits, as there, for the next M that goes to sleep.
+//! The scheduler's lock is loom's mutex here (`lock` models the real lock). There is no thread
+//! maker: as in the real scheduler, a P for which no M sleeps waits for the next M that goes to
+//! sleep.
 
 use super::item::Item;
 use crate::gmp::note::Note;
@@ -12,17 +13,17 @@ use crate::sys::atomic::{AtomicU32, Ordering};
 use loom::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
-/// A step that is left out, to see the model fail.
+/// A step that is left out, to check that the model then fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeftOut {
     Nothing,
-    /// An M without work sleeps at once.
+    /// An M without work sleeps without checking the queues again.
     LookAgain,
-    /// An M that found work wakes nobody.
+    /// An M that found work does not wake another M.
     WakeTheNext,
 }
 
-/// No P: an M is woken because all is over.
+/// No P: the M is woken because all Gs have run.
 pub(super) const NO_P: u32 = u32::MAX;
 
 pub(super) struct World {
@@ -33,9 +34,9 @@ pub(super) struct World {
     pub(super) ps: Vec<RunQueue<Item, 2>>,
     pub(super) ms: Vec<Sleeper>,
     pub(super) left_out: LeftOut,
-    /// Gs 0 and 1 each run until the other runs too, if they do so.
+    /// If present, Gs 0 and 1 each run until the other runs too.
     pub(super) together: Option<[Note; 2]>,
-    /// How many Gs have not run. Not modelled: it only counts.
+    /// Number of Gs that have not run. Not modelled by loom.
     pub(super) left: AtomicUsize,
 }
 
@@ -54,7 +55,7 @@ pub(super) struct Sleeper {
 }
 
 impl World {
-    /// So many Ps and Ms, none idle; `gs` are to be run before all is over.
+    /// Creates a world with `ps` Ps and `ms` Ms, none of them idle. It ends when `gs` Gs have run.
     pub(super) fn new(ps: usize, ms: usize, gs: usize, left_out: LeftOut) -> World {
         let sleeper = |_| Sleeper { note: Note::new(), given: AtomicU32::new(NO_P) };
         World {
@@ -70,19 +71,19 @@ impl World {
         }
     }
 
-    /// Gs 0 and 1 can only end together: it takes two Ms.
+    /// Makes Gs 0 and 1 end only together, which takes two Ms.
     pub(super) fn run_together(mut self) -> World {
         self.together = Some([Note::new(), Note::new()]);
         self
     }
 
-    /// Submits to the queue of a P that the caller has: to the ring, or as the next.
+    /// Submits `g` to the queue of `p`, which the caller holds: to the ring, or to `run_next`.
     pub(super) fn submit_to(&self, p: usize, g: &'static Item, next: bool) {
         self.push_to(p, g, next);
         self.wake_if_idle();
     }
 
-    /// As [`World::submit_to`], but nobody is told.
+    /// Like [`World::submit_to`], but wakes no M.
     pub(super) fn push_to(&self, p: usize, g: &'static Item, next: bool) {
         let kicked = if next { self.ps[p].push_next(g) } else { Some(g) };
         if let Some(g) = kicked {
@@ -90,12 +91,12 @@ impl World {
         }
     }
 
-    /// The next G of a P that the caller has.
+    /// Takes the next G of `p`, which the caller holds.
     pub(super) fn take(&self, p: usize) -> Option<&'static Item> {
         self.ps[p].take().map(|(g, _)| g)
     }
 
-    /// Submits as an ordinary thread does.
+    /// Submits `g` to the global queue, as an ordinary thread does.
     pub(super) fn submit(&self, g: &'static Item) {
         let mut lists = self.lists.lock().unwrap();
         lists.queue.push(g);

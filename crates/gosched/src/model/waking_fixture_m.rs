@@ -1,4 +1,5 @@
-//! What an M of the small scheduler does: `sched::run::find` and `sched::run::idle`, step for step.
+//! The Ms of the small scheduler: they follow `sched::run::find` and `sched::run::idle` step by
+//! step.
 
 use super::item::Item;
 use super::waking_fixture::{LeftOut, NO_P, World};
@@ -7,13 +8,13 @@ use crate::sys::atomic::Ordering;
 use loom::thread::{self, JoinHandle};
 
 impl World {
-    /// The M `m` begins without a P, and that P is idle.
+    /// Starts the M `m` without a P; `p` is idle.
     pub(super) fn begin_asleep(&'static self, m: usize, p: usize) -> JoinHandle<()> {
         self.push_idle_p(&mut self.lists.lock().unwrap(), p);
         thread::spawn(move || self.run_m(m, None, false))
     }
 
-    /// The M `m` begins with `p`, as a spinner.
+    /// Starts the M `m` with `p`, as a spinner.
     pub(super) fn begin_spinning(&'static self, m: usize, p: usize) -> JoinHandle<()> {
         waking::start_spinning(&self.spinning);
         thread::spawn(move || self.run_m(m, Some(p), true))
@@ -59,7 +60,8 @@ impl World {
         }
     }
 
-    /// Own queue, global queue, and then the others' if not too many look already.
+    /// Takes a G from the M's own queue, from the global queue or, unless too many Ms spin, from
+    /// another P.
     fn find(&self, own: usize, spinning: &mut bool) -> Option<&'static Item> {
         if let Some(g) = self.take(own) {
             return Some(g);
@@ -103,7 +105,7 @@ impl World {
         )
     }
 
-    /// `None`: all is over.
+    /// Sleeps until the M is given a P. Returns `None` if all Gs have run.
     fn sleep(&self, m: usize) -> Option<usize> {
         let mut lists = self.lists.lock().unwrap();
         if let Some(p) = lists.orphans.pop() {
@@ -119,7 +121,7 @@ impl World {
         (p != NO_P).then_some(p as usize)
     }
 
-    /// The last one ends the world.
+    /// Runs `g`. After the last G, wakes all Ms, which then end.
     pub(super) fn run(&self, g: &'static Item) {
         g.run();
         if let Some(together) = &self.together {

@@ -1,28 +1,30 @@
-//! Durations by size, in Go's buckets: each power of two in four parts, from 64 ns to two days.
+//! Histograms of durations with Go's buckets: each power of two is divided into four buckets, from
+//! 64 ns to about 39 hours.
 //!
-//! Recording is two additions; a reader may see one without the other.
+//! Recording is two additions; a concurrent reader may see only the first.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Durations below so many bits share the first four buckets.
+/// Durations with fewer bits than this share the first four buckets.
 const MIN_BITS: u32 = 9;
-/// Durations of so many bits or more are beyond the last one.
+/// Durations with this many bits or more are beyond the last bucket.
 const MAX_BITS: u32 = 48;
 /// Each power of two is divided into `1 << SUB_BITS` buckets.
 const SUB_BITS: u32 = 2;
 const SUB_BUCKETS: usize = 1 << SUB_BITS;
 
-/// Buckets for durations, without the two at the ends that Go has: below zero, and beyond the last.
+/// Number of buckets, without the two that Go has at the ends: below zero, and beyond the last
+/// bound.
 const BUCKETS: usize = (MAX_BITS - MIN_BITS + 1) as usize * SUB_BUCKETS;
 
-/// See the top of this file.
+/// A histogram of durations (see the top of this file).
 /// Go: timeHistogram.
 #[derive(Debug)]
 pub(crate) struct TimeHistogram {
     counts: [AtomicU64; BUCKETS],
-    /// Durations beyond the last bucket.
+    /// Number of durations beyond the last bucket.
     overflow: AtomicU64,
-    /// Nanoseconds, of all.
+    /// Sum of all durations, in nanoseconds.
     sum: AtomicU64,
 }
 
@@ -35,14 +37,14 @@ impl TimeHistogram {
         }
     }
 
-    /// One more, of so many nanoseconds.
+    /// Records a duration of `nanos` nanoseconds.
     pub(crate) fn record(&self, nanos: u64) {
         let place = bucket(nanos).map_or(&self.overflow, |bucket| &self.counts[bucket]);
         place.fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// Adds what was recorded so far.
+    /// Adds what was recorded so far to `durations`.
     pub(crate) fn add_to(&self, durations: &mut Durations) {
         let inside = durations.counts[1..].iter_mut();
         for (sum, count) in inside.zip(self.counts.iter().chain([&self.overflow])) {
@@ -60,7 +62,7 @@ fn bucket(nanos: u64) -> Option<usize> {
     (bits < MAX_BITS).then_some(power * SUB_BUCKETS + part)
 }
 
-/// What histograms held when they were read: a count for each two neighbours of [`bounds`].
+/// The contents of histograms when they were read: one count for each pair of adjacent [`bounds`].
 #[derive(Clone, Debug)]
 pub(crate) struct Durations {
     pub(crate) counts: Vec<u64>,
@@ -68,13 +70,13 @@ pub(crate) struct Durations {
 }
 
 impl Durations {
-    /// None: allocates.
+    /// Creates an empty value. Allocates.
     pub(crate) fn new() -> Durations {
         Durations { counts: vec![0; BUCKETS + 2], sum_nanos: 0 }
     }
 }
 
-/// Go's bounds, in seconds: the first is negative infinity, the last infinity.
+/// Returns Go's bounds in seconds: the first is negative infinity, the last is infinity.
 pub(crate) fn bounds() -> Vec<f64> {
     let seconds = |nanos: u64| nanos as f64 / 1e9;
     let first = (0..SUB_BUCKETS as u64).map(|part| part << (MIN_BITS - 1 - SUB_BITS));
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_gos() {
+    fn bucket_bounds_are_the_same_as_in_go() {
         let bounds = bounds();
         assert!(bounds.is_sorted() && bounds.len() == 163);
         let ends = [bounds[1], bounds[2], bounds[5], bounds[160], bounds[161]];

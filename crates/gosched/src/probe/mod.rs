@@ -1,8 +1,9 @@
-//! The points that record what happens; each is a test of one word unless something listens.
+//! Points in the code that a listener can observe. Without a listener, a point is a test of one
+//! word.
 //!
-//! One listener at most; it is told of each point, on an M, with preemption off. What is measured is in
-//! `times`. Whatever is written down for whoever looks is written only if [`ENABLED`]: so it can be measured what that
-//! costs.
+//! There is at most one listener. It is called at each point, on an M, with preemption off. `times`
+//! contains what is measured. Data that exists only for inspection is written only if [`ENABLED`],
+//! so that its cost can be measured.
 
 pub(crate) mod histogram;
 pub(crate) mod times;
@@ -19,17 +20,17 @@ pub(crate) use on::ENABLED;
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// What is called at each point.
+/// The function that is called at each point.
 pub(crate) type Listener = fn();
 
 static LISTENER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Puts a listener in force, for the rest of the process.
+/// Installs the listener for the rest of the process.
 pub(crate) fn set_listener(listener: Listener) {
     LISTENER.store(listener as *mut (), Ordering::Relaxed);
 }
 
-/// Something happened.
+/// Calls the listener, if there is one.
 #[inline(always)]
 pub(crate) fn point() {
     let listener = LISTENER.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! The twin of `on` that shows what it costs: `--cfg gosched_no_probes`. Dumps, metrics and hints of a program that is
-//! built so are wrong.
+//! The counterpart of `on` for measuring what recording costs: `--cfg gosched_no_probes`. Dumps,
+//! metrics and hints of a program that is built this way are wrong.
 
-/// See there.
+/// Whether data for inspection is recorded: see `on`.
 pub(crate) const ENABLED: bool = false;

@@ -1,4 +1,4 @@
-//! What happens is written down, for whoever looks.
+//! Recording is on: data for dumps, metrics and hints is written.
 
-/// Whether it is: known when the program is built.
+/// Whether data for inspection is recorded. Decided at build time.
 pub(crate) const ENABLED: bool = true;

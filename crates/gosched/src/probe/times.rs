@@ -1,9 +1,10 @@
-//! What was measured since the process began: waits of goroutines, and pauses of the world.
+//! Times that were measured since the process started: waits of goroutines, and stops of the world.
 
 use super::histogram::{Durations, TimeHistogram};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Goroutines that are measured at the same moment seldom write to the same one.
+/// Number of histograms that share the recording, so that goroutines that are measured at the same
+/// moment rarely write to the same one.
 const SHARDS: usize = 8;
 
 /// Go: sched.timeToRun.
@@ -13,24 +14,25 @@ static MUTEX_WAIT_NANOS: AtomicU64 = AtomicU64::new(0);
 static STW_STOPPING: TimeHistogram = TimeHistogram::new();
 static STW_TOTAL: TimeHistogram = TimeHistogram::new();
 
-/// The goroutine whose record is at `address` was runnable for so many nanoseconds before it ran.
+/// Records that the goroutine whose G is at `address` was runnable for `nanos` before it ran.
 pub(crate) fn record_time_to_run(address: usize, nanos: u64) {
-    // Records are 256 bytes apart.
+    // Gs are 256 bytes apart.
     TIME_TO_RUN[(address >> 8) % SHARDS].record(nanos);
 }
 
-/// Goroutines have waited for locks for so many nanoseconds.
+/// Adds `nanos` to the time that goroutines have waited for locks.
 pub(crate) fn record_mutex_wait(nanos: u64) {
     MUTEX_WAIT_NANOS.fetch_add(nanos, Ordering::Relaxed);
 }
 
-/// The world had stopped after so many nanoseconds, and went on after so many.
+/// Records that the world had stopped after `stopping` nanoseconds and continued after `total`
+/// nanoseconds.
 pub(crate) fn record_world_stop(stopping: u64, total: u64) {
     STW_STOPPING.record(stopping);
     STW_TOTAL.record(total);
 }
 
-/// What is known of the above.
+/// The times that were measured so far.
 #[derive(Debug)]
 pub(crate) struct Times {
     pub(crate) time_to_run: Durations,
@@ -39,7 +41,7 @@ pub(crate) struct Times {
     pub(crate) stopped: Durations,
 }
 
-/// Reads it: allocates.
+/// Returns the times that were measured so far. Allocates.
 pub(crate) fn times() -> Times {
     let read = |histograms: &[TimeHistogram]| {
         let mut sum = Durations::new();
