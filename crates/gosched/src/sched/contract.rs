@@ -1,7 +1,7 @@
-//! What the scheduler's verbs ask of a backend.
+//! The trait that both backends implement.
 //!
-//! Both backends implement [`Scheduler`], so a function that one of them lacks fails to compile. On a system without a port
-//! `MultiThread` is another name for `Threads`: every call goes to the one backend there is.
+//! A function that one backend lacks fails to compile. On a system without a port `MultiThread` is
+//! another name for `Threads`, so that every call goes to the only backend.
 
 use crate::gmp::frame::{Registers, Size};
 use crate::gmp::g::G;
@@ -11,15 +11,16 @@ use crate::sched::state::spawn_request::{SpawnRequest, Spawned};
 use gosched_fiber::NoPreempt;
 use std::io;
 
-/// Tells others of a G that waits; see [`park`](crate::sched::park).
+/// Publishes a G that waits; see [`park`](crate::sched::park).
 pub(crate) type Commit = unsafe fn(&'static G, *const ()) -> bool;
 
-/// A backend. The functions that take a G take one of this backend.
+/// A backend. Functions that take a G require a G of this backend.
 pub(crate) trait Scheduler {
-    /// Checks a stack size, for [`SpawnOptions`](crate::sched::SpawnOptions). `None`: the system cares for it.
+    /// Checks a stack size for [`SpawnOptions`](crate::sched::SpawnOptions). Returns `None` if the
+    /// system manages the stack.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// A stack cannot have this size.
     fn stack_size(bytes: usize) -> io::Result<Option<Size>>;
 
     /// Starts a goroutine.
@@ -37,10 +38,11 @@ pub(crate) trait Scheduler {
     /// See [`begin_prepared`](crate::sched::begin_prepared).
     fn begin_prepared(g: &'static G);
 
-    /// Parks the caller, which is `g`, or an ordinary thread.
+    /// Parks the caller: the goroutine `g`, or an ordinary thread.
     ///
     /// # Safety
-    /// - **commit**: it may be called once with the G and `data`, perhaps on another stack, before this returns.
+    /// - **commit**: `commit` may be called once with the G and `data`, perhaps on another stack,
+    ///   before this returns.
     unsafe fn park(
         g: Option<&'static G>,
         no_preempt: Option<NoPreempt>,
@@ -49,10 +51,11 @@ pub(crate) trait Scheduler {
         data: *const (),
     );
 
-    /// As [`Scheduler::park`], for a caller that is inside the runtime. Returns outside.
+    /// As [`Scheduler::park`], for a caller that is inside the runtime. The caller is outside when
+    /// this returns.
     ///
     /// # Safety
-    /// - **commit**: as there.
+    /// - **commit**: as for [`Scheduler::park`].
     unsafe fn park_in_runtime(
         g: Option<&'static G>,
         no_preempt: Option<NoPreempt>,
@@ -61,16 +64,17 @@ pub(crate) trait Scheduler {
         data: *const (),
     );
 
-    /// Lets a parked G go on.
+    /// Makes a parked G ready.
     fn ready(g: &'static G);
 
-    /// As [`Scheduler::ready`], by a caller that is inside the runtime.
+    /// As [`Scheduler::ready`], for a caller that is inside the runtime.
     fn ready_in_runtime(g: &'static G);
 
-    /// The calling goroutine is neither stopped nor moved until [`Scheduler::leave`].
+    /// Enters the runtime: the calling goroutine is neither stopped nor moved until
+    /// [`Scheduler::leave`].
     fn enter();
 
-    /// Ends [`Scheduler::enter`].
+    /// Leaves the runtime, after [`Scheduler::enter`].
     fn leave();
 
     /// Starts a timer.
@@ -85,79 +89,79 @@ pub(crate) trait Scheduler {
     /// See [`p_number`](crate::sched::p_number).
     fn p_number() -> Option<usize>;
 
-    /// Lets others run.
+    /// Lets other goroutines run.
     fn yield_now(g: Option<&'static G>);
 
-    /// Lets the one run that the caller has made ready last.
+    /// Lets the goroutine run that the caller has made ready last.
     fn yield_to_ready(g: Option<&'static G>);
 
-    /// See the public face.
+    /// See [`lock_os_thread`](crate::lock_os_thread).
     fn lock_os_thread(g: &'static G);
 
-    /// See the public face.
+    /// See [`unlock_os_thread`](crate::unlock_os_thread).
     fn unlock_os_thread(g: &'static G);
 
-    /// How many Ps there are.
+    /// Returns the number of Ps.
     fn procs() -> usize;
 
-    /// Changes how many there are. Returns how many there were.
+    /// Sets the number of Ps and returns the previous number.
     fn set_procs(procs: usize) -> usize;
 
     /// See [`set_deadlock_is_fatal`](crate::sched::set_deadlock_is_fatal).
     fn set_deadlock_is_fatal(ends: bool);
 
-    /// Returns how many there might be.
+    /// Sets the maximum number of Ms and returns the previous maximum.
     fn set_max_threads(most: u32) -> usize;
 
-    /// Goroutines that live.
+    /// Returns the number of live goroutines.
     fn num_goroutines() -> usize;
 
-    /// The runtime's own threads.
+    /// Returns the number of the runtime's threads.
     fn num_threads() -> usize;
 
     /// See [`enter_syscall`](crate::sched::enter_syscall).
     fn enter_syscall(g: &'static G, long: bool, registers: *const Registers);
 
-    /// Runs `f` without the calling goroutine, `g`, being preempted.
+    /// Runs `f` without preemption of the calling goroutine, `g`.
     fn no_preempt<R>(g: &'static G, f: impl FnOnce() -> R) -> R;
 
-    /// Runs `f` with preemption off, in a goroutine.
+    /// Runs `f` with preemption off if the caller is a goroutine.
     fn with_preemption_off<R>(f: impl FnOnce() -> R) -> R;
 
-    /// Runs `f` in a stopped world.
+    /// Runs `f` while the world is stopped.
     fn with_world_stopped<R>(f: impl FnOnce() -> R) -> R;
 
-    /// Runs `f` on a stack of its own, of at least `bytes`, as the caller.
+    /// Runs `f` on a new stack of at least `bytes` bytes, as the calling goroutine or thread.
     ///
     /// # Errors
-    /// There is no such stack.
+    /// The size is invalid, or there is no memory for the stack.
     fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> io::Result<()>;
 
     /// See [`call_on_thread_maker`](crate::sched::call_on_thread_maker).
     fn call_on_thread_maker(f: fn()) -> bool;
 
-    /// Somebody waits for I/O from here on.
+    /// Makes sure that an M polls, after the caller has counted itself as a waiter.
     fn ensure_poller();
 
-    /// `goexit` was called in main: the others go on.
+    /// Records that main has called `goexit`. The other goroutines continue.
     fn record_main_exit();
 
-    /// The calling thread, the process's first, serves goroutines for as long as the process lives. One that was started for
-    /// it runs first.
+    /// Runs goroutines on the calling thread, the process's first, until the process ends. The
+    /// goroutine that was started for this thread runs first, if there is one.
     fn serve_main_thread() -> !;
 
-    /// How often a P was taken: in marked calls, and in others.
+    /// Returns how often a P was retaken: in marked calls, and in unmarked calls.
     fn retake_counts() -> (u64, u64);
 
     /// See [`preemptions`](crate::sched::preemptions).
     fn preemptions() -> [u64; 4];
 
-    /// A panic where none may be is the end.
+    /// Ends the process if the caller must not panic here. Called by the panic hook.
     fn check_panic();
 
-    /// Shows all goroutines without their frames: allocates nothing, and takes no lock.
+    /// Prints all goroutines without their frames. Allocates nothing and takes no lock.
     fn list_goroutines();
 
-    /// What shows the others when a stack has overflowed.
+    /// Sets the function that prints the other goroutines after a stack overflow.
     fn set_overflow_report(report: fn());
 }

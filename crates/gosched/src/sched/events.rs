@@ -1,4 +1,5 @@
-//! What the poller delivers: each event makes goroutines and threads ready, which the caller lets run.
+//! Delivers the poller's events: makes goroutines and waiting threads ready, and returns them to
+//! the caller, which queues them.
 
 use crate::gmp::list::GList;
 use crate::gmp::poll_desc;
@@ -6,16 +7,17 @@ use crate::sys::poller::{self, EventBuffer, MAX_EVENTS};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long I/O may take where time is virtual, before it is later.
+/// How much real time I/O gets before virtual time advances.
 pub(crate) const VIRTUAL_TIME_IO_GRACE: Duration = Duration::from_millis(20);
 
-/// What has happened since the last time, or happens within `timeout`.
+/// Appends the Gs that the poller reports to `ready`. Waits for at most `timeout` if there is none
+/// yet.
 /// Go: netpoll.
 pub(crate) fn poll_ready(ready: &mut GList, timeout: Option<Duration>) {
     poll_ready_up_to(MAX_EVENTS, ready, timeout);
 }
 
-/// The first `most` of these.
+/// As [`poll_ready`], for at most `most` events.
 /// Go: netpoll.
 pub(crate) fn poll_ready_up_to(most: usize, ready: &mut GList, timeout: Option<Duration>) {
     let Some(poller) = poller::existing() else { return };
@@ -27,11 +29,11 @@ pub(crate) fn poll_ready_up_to(most: usize, ready: &mut GList, timeout: Option<D
     }
 }
 
-/// How many were made ready by I/O. Counted once for each call of the system that told of somebody, which
-/// takes a lock of the kernel's that all who poll share.
+/// Number of Gs that I/O has made ready. Updated at most once per poll; the poll takes a kernel
+/// lock that all polling threads share, so this shared counter adds no contention.
 pub(crate) static WOKEN: AtomicU64 = AtomicU64::new(0);
 
-/// See above.
+/// Returns the number of Gs that I/O has made ready.
 pub(crate) fn woken() -> u64 {
     WOKEN.load(Ordering::Relaxed)
 }

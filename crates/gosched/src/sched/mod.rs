@@ -1,9 +1,10 @@
-//! The verbs: find, steal, wake, park, hand off, stop the world; the only code that decides who runs
-//! where.
+//! The scheduler: the only code that decides which G runs on which M. It finds and steals Gs, parks
+//! them and makes them ready, wakes Ms, hands off Ps, and stops the world.
 //!
-//! Two backends answer the same questions ([`contract`]). `multi_thread`: goroutines with stacks of their own that any M
-//! may run. `one_to_one`: each goroutine is an OS thread, where the first cannot be had. Which one it is
-//! is decided when the runtime starts, and never changes; ordinary threads wait by `threads` always.
+//! Two backends implement the same trait ([`contract`]). `multi_thread`: goroutines have their own
+//! stacks, and any M may run them. `one_to_one`: each goroutine is an OS thread, if the first
+//! backend is not supported. The backend is chosen when the runtime starts, and never changes.
+//! Ordinary threads always wait through `threads`.
 
 pub(crate) mod netpoll;
 
@@ -56,10 +57,10 @@ pub use state::backend::Backend;
 pub(crate) use state::report::{ExitReason, begin as begin_report, report, set_report, set_show};
 pub(crate) use state::spawn_request::{SpawnOptions, SpawnRequest, Spawned};
 
-/// The seed that this run can be replayed with, if one was given.
+/// The seed with which this run can be replayed, if one was given.
 pub(crate) use crate::sys::random::explicit_seed as seed;
 
-/// Calls a function of the backend of this process, and starts the runtime before, if nobody did yet.
+/// Calls a function of this process's backend. Starts the runtime first, if it has not started yet.
 macro_rules! by_backend {
     ($function:ident($($argument:expr),*)) => {
         match backend() {
@@ -69,16 +70,16 @@ macro_rules! by_backend {
     };
 }
 
-/// Starts the runtime, if nobody did yet.
+/// Returns the backend of this process. Starts the runtime, if it has not started yet.
 #[inline]
 pub(crate) fn backend() -> Backend {
     *state::backend::BACKEND.get_or_init(boot::choose::choose)
 }
 
-/// Checks a stack size.
+/// Checks a stack size. Returns `None` if the system manages the stack.
 ///
 /// # Errors
-/// It cannot be had.
+/// A stack cannot have this size.
 pub(crate) fn stack_size(bytes: usize) -> std::io::Result<Option<Size>> {
     by_backend!(stack_size(bytes))
 }
@@ -87,25 +88,26 @@ pub(crate) fn stack_size(bytes: usize) -> std::io::Result<Option<Size>> {
 /// Go: newproc.
 ///
 /// # Errors
-/// Only where goroutines are threads: the system refuses one.
+/// The system refuses a thread. This happens only if goroutines are threads.
 #[inline]
 pub(crate) fn spawn(request: SpawnRequest<'_>) -> std::io::Result<Spawned> {
-    // A goroutine that moves shows which backend it is.
+    // A caller that is a fiber implies the M:N backend.
     if current::is_fiber() { MultiThread::spawn(request) } else { by_backend!(spawn(request)) }
 }
 
-/// A goroutine that is not started yet: whoever may not allocate makes it [`ready`] when the time has come.
-/// Its task calls [`begin_prepared`] first. Nobody sees it until then.
+/// Creates a goroutine without starting it, for code that must not allocate: that code later makes
+/// the goroutine [`ready`]. The goroutine's task must first call [`begin_prepared`]; the goroutine
+/// is not counted before.
 pub(crate) fn prepare(request: SpawnRequest<'_>) -> &'static G {
     by_backend!(prepare(request))
 }
 
-/// It is not needed: nobody will make it ready. Its task is the caller's again.
+/// Frees a prepared goroutine that no code will make ready. Its task belongs to the caller again.
 pub(crate) fn discard(g: &'static G) {
     if g.is_thread() { Threads::discard(g) } else { MultiThread::discard(g) }
 }
 
-/// The calling goroutine was prepared, and counts from here on.
+/// Counts the calling goroutine, which was prepared, as started.
 pub(crate) fn begin_prepared() {
     match current::goroutine() {
         Some(g) if !g.is_thread() => MultiThread::begin_prepared(g),
@@ -116,12 +118,12 @@ pub(crate) fn begin_prepared() {
 /// Waits until the G given to `commit` is made [`ready`]: a goroutine parks, a thread sleeps.
 /// Go: gopark.
 ///
-/// `commit` runs when the caller may be made ready, perhaps on another stack: no allocation, no
-/// panic, no thread-local. It tells others of the G, and returns false if there is nothing to wait
-/// for any more.
+/// `commit` runs once the caller may be made ready, perhaps on another stack: it must not allocate,
+/// panic or use thread-locals. `commit` publishes the G, and returns false if there is nothing to
+/// wait for.
 ///
 /// # Safety
-/// - **commit**: it may be called once with `data`, before this returns.
+/// - **commit**: `commit` may be called once with `data`, before this returns.
 #[inline]
 pub(crate) unsafe fn park(
     reason: WaitReason,
@@ -138,25 +140,26 @@ pub(crate) unsafe fn park(
     }
 }
 
-/// Lets the G go on that a [`park`] has given away. Once for each.
+/// Makes a G ready that waits in [`park`]. Call once for each `park`.
 /// Go: goready.
 #[inline]
 pub(crate) fn ready(g: &'static G) {
     if g.is_thread() { Threads::ready(g) } else { MultiThread::ready(g) }
 }
 
-/// Inside the runtime: while it lives a goroutine is neither stopped nor moved, and may hold a lock that
-/// others wait for. A thread has nothing to fear.
+/// The caller is inside the runtime: until this guard is dropped, a goroutine is neither stopped
+/// nor moved, so it may hold a lock that others wait for. The guard of an ordinary thread does
+/// nothing.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct RuntimeGuard {
-    /// A goroutine that moves.
+    /// The caller, if it is a goroutine of the M:N backend.
     goroutine: Option<&'static G>,
-    /// Code inside `host`: a thread, but one that can be stopped.
+    /// Keeps code inside `host` from being preempted: it runs as an M's thread.
     no_preempt: Option<NoPreempt>,
 }
 
-/// Goes inside. Until it ends nothing may be allocated, nothing may panic.
+/// Enters the runtime. Until the guard is dropped, the caller must not allocate or panic.
 #[inline]
 pub(crate) fn enter_runtime() -> RuntimeGuard {
     let goroutine = current::goroutine().filter(|g| !g.is_thread());
@@ -169,10 +172,10 @@ pub(crate) fn enter_runtime() -> RuntimeGuard {
 }
 
 impl RuntimeGuard {
-    /// As [`park`]. Returns outside.
+    /// As [`park`]. The caller is outside the runtime when this returns.
     ///
     /// # Safety
-    /// - **commit**: as there.
+    /// - **commit**: as for [`park`].
     #[inline]
     pub(crate) unsafe fn park(
         self,
@@ -209,14 +212,15 @@ impl Drop for RuntimeGuard {
     }
 }
 
-/// Whether one who finds a lock taken should look again before it waits: its holder may run, and nobody
-/// here could run instead.
+/// Returns whether a caller that finds a lock taken should spin before it waits: the lock's holder
+/// may be running, and no other G waits for the caller's P.
 /// Go: sync_runtime_canSpin.
 pub(crate) fn can_spin() -> bool {
     if current::is_fiber() { MultiThread::can_spin() } else { Threads::can_spin() }
 }
 
-/// The number of the P the caller is on, a moment ago; `None`: it has none.
+/// Returns the number of the caller's P, or `None` if the caller has none. The caller may be on
+/// another P by the time this returns.
 #[inline]
 pub(crate) fn p_number() -> Option<usize> {
     if current::is_fiber() { MultiThread::p_number() } else { None }
@@ -224,10 +228,10 @@ pub(crate) fn p_number() -> Option<usize> {
 
 pub(crate) use threads::wait::{ThreadDeadline, set_thread_deadline};
 
-/// Starts a timer, which is fired at `when`.
+/// Starts a timer that fires at `when`.
 ///
 /// # Safety
-/// - **alive**: it stays where it is until it was fired or stopped; it is not started now.
+/// - **alive**: the timer is not running, and stays where it is until it has fired or was stopped.
 pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
     match backend() {
         // SAFETY: alive — promised by the caller.
@@ -237,7 +241,7 @@ pub(crate) unsafe fn start_timer(timer: &Timer, when: u64) {
     }
 }
 
-/// Lets others run.
+/// Lets other goroutines run.
 /// Go: Gosched.
 #[inline]
 pub(crate) fn yield_now() {
@@ -247,7 +251,7 @@ pub(crate) fn yield_now() {
     }
 }
 
-/// Lets the one run that the caller has made ready last.
+/// Lets the goroutine run that the caller has made ready last.
 pub(crate) fn yield_to_ready() {
     match current::goroutine() {
         Some(g) if !g.is_thread() => MultiThread::yield_to_ready(Some(g)),
@@ -255,13 +259,13 @@ pub(crate) fn yield_to_ready() {
     }
 }
 
-/// See the public face.
+/// See [`lock_os_thread`](crate::lock_os_thread).
 /// Go: LockOSThread.
 pub(crate) fn lock_os_thread(g: &'static G) {
     if g.is_thread() { Threads::lock_os_thread(g) } else { MultiThread::lock_os_thread(g) }
 }
 
-/// See the public face.
+/// See [`unlock_os_thread`](crate::unlock_os_thread).
 /// Go: UnlockOSThread.
 pub(crate) fn unlock_os_thread(g: &'static G) {
     if g.is_thread() { Threads::unlock_os_thread(g) } else { MultiThread::unlock_os_thread(g) }
@@ -271,27 +275,27 @@ pub(crate) fn procs() -> usize {
     by_backend!(procs())
 }
 
-/// Returns how many there were.
+/// Sets the number of Ps and returns the previous number.
 /// Go: GOMAXPROCS.
 pub(crate) fn set_procs(procs: usize) -> usize {
     by_backend!(set_procs(procs))
 }
 
-/// Whether it is the end when all goroutines wait, whatever other threads may do.
+/// Sets whether the process ends when all goroutines wait, even if other threads could wake one.
 pub(crate) fn set_deadlock_is_fatal(ends: bool) {
     by_backend!(set_deadlock_is_fatal(ends))
 }
 
-/// Returns how many there might be.
+/// Sets the maximum number of Ms and returns the previous maximum.
 /// Go: setMaxThreads.
 pub(crate) fn set_max_threads(most: usize) -> usize {
     let most = u32::try_from(most).unwrap_or(u32::MAX);
     by_backend!(set_max_threads(most))
 }
 
-/// A marked call of the calling goroutine begins: it is over when the goroutine next comes into the
-/// runtime. `long`: its P goes to somebody else at once. `registers`: of the frame that the call is made in, which
-/// is there until it is over; or null.
+/// Begins a marked call of the calling goroutine. The call ends when the goroutine next enters the
+/// runtime. If `long`, the P is handed off at once. `registers` are those of the frame that makes
+/// the call, which must exist until the call ends; or null.
 /// Go: entersyscall.
 pub(crate) fn enter_syscall(long: bool, registers: *const Registers) {
     match current::goroutine() {
@@ -300,13 +304,13 @@ pub(crate) fn enter_syscall(long: bool, registers: *const Registers) {
     }
 }
 
-/// It is over, if it was not already.
+/// Ends a marked call, if it has not ended yet.
 /// Go: exitsyscall.
 pub(crate) fn exit_syscall() {
     drop(enter_runtime());
 }
 
-/// Runs `f` without the calling goroutine being preempted.
+/// Runs `f` without preemption of the calling goroutine.
 pub(crate) fn no_preempt<R>(f: impl FnOnce() -> R) -> R {
     match current::goroutine() {
         Some(g) if !g.is_thread() => MultiThread::no_preempt(g, f),
@@ -314,17 +318,19 @@ pub(crate) fn no_preempt<R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Lets the thread that makes threads call `f`, soon. In signal handlers too. False: there is none.
+/// Requests that the thread maker call `f`. May be called in a signal handler. Returns false if
+/// there is no thread maker.
 pub(crate) fn call_on_thread_maker(f: fn()) -> bool {
     state::backend::chosen() == Some(Backend::MultiThread) && MultiThread::call_on_thread_maker(f)
 }
 
-/// In virtual time: a thread has begun to wait, perhaps for a timer that nobody waited for. If all others sleep, time
-/// passes from here on.
+/// Lets virtual time advance if all goroutines are asleep. Called after a waiter was added, perhaps
+/// for a timer that had no waiter before.
 pub(crate) fn recheck_virtual_time() {
     (upcalls::UPCALLS.recheck_virtual_time)();
 }
 
+/// Returns the number of live goroutines.
 /// Go: gcount.
 pub(crate) fn num_goroutines() -> usize {
     match state::backend::chosen() {
@@ -334,7 +340,7 @@ pub(crate) fn num_goroutines() -> usize {
     }
 }
 
-/// The runtime's own threads.
+/// Returns the number of the runtime's threads.
 /// Go: mcount.
 pub(crate) fn num_threads() -> usize {
     match state::backend::chosen() {
@@ -344,67 +350,69 @@ pub(crate) fn num_threads() -> usize {
     }
 }
 
-/// All that can be counted.
+/// Reads all counts and totals of the scheduler.
 pub(crate) fn read_stats() -> SchedStats {
     backend();
     inspect::stats::read_stats()
 }
 
-/// The scheduler in Go's words: the plain line of `schedtrace`, then every P, M and G.
+/// Writes the state of the scheduler in Go's format: the plain line of `schedtrace`, then every P,
+/// M and G.
 pub(crate) fn write_trace(out: &mut dyn std::fmt::Write) -> std::fmt::Result {
     backend();
     inspect::schedtrace::write_all(out)
 }
 
-/// Runs `f` with preemption off, in a goroutine.
+/// Runs `f` with preemption off if the caller is a goroutine.
 pub(crate) fn with_preemption_off<R>(f: impl FnOnce() -> R) -> R {
     MultiThread::with_preemption_off(f)
 }
 
-/// Runs `f` in a stopped world.
+/// Runs `f` while the world is stopped.
 pub(crate) fn with_world_stopped<R>(f: impl FnOnce() -> R) -> R {
     MultiThread::with_world_stopped(f)
 }
 
-/// Runs `f` on a stack of its own, of at least `bytes`, as the caller.
+/// Runs `f` on a new stack of at least `bytes` bytes, as the calling goroutine or thread.
 ///
 /// # Errors
-/// There is no such stack.
+/// The size is invalid, or there is no memory for the stack.
 pub(crate) fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<()> {
     MultiThread::with_stack(bytes, f)
 }
 
-/// `goexit` was called in main: the others go on.
+/// Records that main has called `goexit`. The other goroutines continue.
 pub(crate) fn record_main_exit() {
     MultiThread::record_main_exit();
 }
 
-/// The calling thread, the process's first, serves goroutines for as long as the process lives.
+/// Runs goroutines on the calling thread, the process's first, until the process ends.
 pub(crate) fn serve_main_thread() -> ! {
     by_backend!(serve_main_thread())
 }
 
-/// How often a P was taken: in marked calls, and in others.
+/// Returns how often a P was retaken: in marked calls, and in unmarked calls.
 pub(crate) fn retake_counts() -> (u64, u64) {
     MultiThread::retake_counts()
 }
 
-/// How often goroutines were moved, stopped in place, of these outside the program's text, and put off.
+/// Returns how often goroutines were moved, how often stopped in place, how many of these stops
+/// were outside the program's text, and how often a request was put off.
 pub(crate) fn preemptions() -> [u64; 4] {
     MultiThread::preemptions()
 }
 
-/// A panic where none may be is the end.
+/// Ends the process if the caller must not panic here. Called by the panic hook.
 pub(crate) fn check_panic() {
     MultiThread::check_panic();
 }
 
-/// Shows all goroutines without their frames: allocates nothing, and takes no lock.
+/// Prints all goroutines without their frames. Allocates nothing and takes no lock.
 pub(crate) fn list_goroutines() {
     MultiThread::list_goroutines();
 }
 
-/// What shows the others when a stack has overflowed.
+/// Sets the function that prints the other goroutines after a stack overflow.
 pub(crate) fn set_overflow_report(report: fn()) {
     MultiThread::set_overflow_report(report);
 }

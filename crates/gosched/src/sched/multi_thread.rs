@@ -1,6 +1,7 @@
-//! Goroutines that move between threads: the backend of systems with a port.
+//! The M:N backend, for systems with a port: goroutines move between threads.
 //!
-//! Callers on a goroutine's stack go by its M and P; ordinary threads have neither and use the global queue.
+//! A caller on a goroutine's stack uses its M and P. An ordinary thread has neither, and uses the
+//! global queue.
 
 use crate::gmp::current;
 use crate::gmp::frame::{Registers, Size};
@@ -187,7 +188,8 @@ impl Scheduler for MultiThread {
         }
         let mut m = enter();
         if m.carrier.is_preempt_pending() {
-            // What was asked for before would end the call as it begins.
+            // A preemption request that is already pending would end the call as soon as it begins,
+            // so it is served first.
             leave();
             m = enter();
         }
@@ -196,7 +198,8 @@ impl Scheduler for MultiThread {
         } else {
             syscall::enter_syscall(m, g, registers);
         }
-        // What was asked for meanwhile must not end the call either.
+        // `preempt_enable` instead of `leave`: a request that arrived meanwhile must not end the
+        // call either.
         // SAFETY: carried, counted — by `enter`.
         unsafe { arch::preempt_enable() };
     }
@@ -221,7 +224,7 @@ impl Scheduler for MultiThread {
 
     fn with_stack(bytes: usize, f: &mut dyn FnMut()) -> std::io::Result<()> {
         let size = if cfg!(feature = "threads") {
-            // There are no identities, and none is needed here.
+            // The `threads` feature has no identities, and this stack needs none.
             Size::without_identity(bytes).map_err(invalid)?
         } else {
             Size::new(bytes).map_err(invalid)?
@@ -230,14 +233,15 @@ impl Scheduler for MultiThread {
         let stack = stack.map_err(std::io::Error::other)?;
         stack.set_owner(current::goroutine().map_or(0, G::id));
         /// # Safety
-        /// - **callback**: `call_on_stack` calls it, with a closure that does not unwind.
+        /// - **callback**: called by `call_on_stack`, with a closure that does not unwind.
         unsafe extern "C" fn call(f: *mut u8) {
-            // SAFETY: callback — as above; its owner waits.
+            // SAFETY: callback — as above; the owner of the closure waits.
             let f = unsafe { &mut *f.cast::<&mut dyn FnMut()>() };
             f();
         }
         let mut f = f;
-        // SAFETY: mapped, quiet — a stack of our own; callback — the caller's closure does not unwind.
+        // SAFETY: mapped, quiet — the stack is new and used only here; callback — the caller's
+        // closure does not unwind.
         unsafe { gosched_fiber::arch::call_on_stack(stack.top(), call, (&raw mut f).cast()) };
         Self::with_preemption_off(|| drop(stack));
         Ok(())
@@ -280,12 +284,15 @@ impl Scheduler for MultiThread {
     }
 }
 
-/// The goroutine that a verb is about: ordinary threads wait and yield by the other backend.
+/// Returns `g`, which must be a goroutine: ordinary threads wait and yield through the threads
+/// backend.
 #[inline(always)]
 fn goroutine(g: Option<&'static G>) -> &'static G {
     match g {
         Some(g) => g,
-        None => fatal!("a thread that is no goroutine asks the M:N scheduler to park it"),
+        None => {
+            fatal!("the M:N scheduler was asked to park or yield a thread that is not a goroutine")
+        }
     }
 }
 

@@ -1,6 +1,6 @@
-//! Waiting for descriptors: what `block` asks, and what comes of an event.
+//! Waiting for descriptors: the functions that `block` calls.
 //!
-//! Who polls is in `run::poll`, and in `poll_thread` where goroutines are threads.
+//! `run::poll` describes which thread polls; on the threads backend it is `poll_thread`.
 
 use crate::gmp::g::G;
 use crate::gmp::poll_desc::{PollDesc, Side};
@@ -15,11 +15,11 @@ use std::io;
 use std::os::fd::RawFd;
 use std::ptr;
 
-/// Has `fd` polled from here on, until [`unregister`].
+/// Registers `fd` with the poller, until [`unregister`].
 /// Go: poll_runtime_pollOpen.
 ///
 /// # Errors
-/// It is of a kind that cannot be polled, or the system refuses.
+/// The descriptor is of a kind that cannot be polled, or the system refuses.
 pub(crate) fn register(fd: RawFd) -> io::Result<&'static PollDesc> {
     let poller = poller::get_or_create()?;
     let desc = PollDesc::alloc();
@@ -32,31 +32,33 @@ pub(crate) fn register(fd: RawFd) -> io::Result<&'static PollDesc> {
     }
 }
 
-/// `fd` is about to be closed, and nobody waits for it.
+/// Removes `fd` from the poller and frees `desc`. Call before `fd` is closed; no waiter may be
+/// left.
 /// Go: poll_runtime_pollClose.
 pub(crate) fn unregister(fd: RawFd, desc: &'static PollDesc) {
-    // A forked child has its parent's poller.
+    // A forked child shares its parent's poller and must not change it.
     if let Some(poller) = poller::existing().filter(|_| poller::is_own_process()) {
         poller.remove(fd, desc.key());
     }
     desc.free();
 }
 
-/// What a wait needs to know when its context is saved.
+/// What `commit` needs when the waiter's context is saved.
 #[derive(Debug)]
 struct Waiting {
     desc: &'static PollDesc,
     direction: Direction,
-    /// The poller is asked to tell of it.
+    /// Whether the poller must report events for this waiter.
     arms_poller: bool,
 }
 
-/// Waits until something is told, which may have happened before: the caller then tries again. Who has a
-/// time limit of its own disturbs it when that is over, having let `is_over` say so before.
+/// Waits until an event arrives for `direction` of `desc`, or returns at once if one has arrived
+/// since the caller's last attempt. The caller then retries its operation. A caller with its own
+/// time limit uses an alarm, which makes `is_over` return true and then ends the wait.
 /// Go: poll_runtime_pollWait.
 ///
 /// # Errors
-/// It is closed, or its deadline is over.
+/// The descriptor is closed, or its deadline has passed.
 pub(crate) fn wait(
     desc: &'static PollDesc,
     direction: Direction,
@@ -65,8 +67,8 @@ pub(crate) fn wait(
     wait_for(desc, direction, is_over, true)
 }
 
-/// As [`wait`], for what the poller is not asked: for the end of a time limit, a deadline, or a close. It may
-/// come back for what is told anyway.
+/// As [`wait`], without arming the poller: waits for the end of the caller's time limit, a
+/// deadline, or a close. May also return for an event that the poller reports anyway.
 pub(crate) fn wait_unpolled(
     desc: &'static PollDesc,
     direction: Direction,
@@ -75,6 +77,7 @@ pub(crate) fn wait_unpolled(
     wait_for(desc, direction, is_over, false)
 }
 
+/// Parks the caller at its side of `desc`.
 /// Go: netpollblock.
 fn wait_for(
     desc: &'static PollDesc,
@@ -91,18 +94,20 @@ fn wait_for(
     }
     ensure_poll_thread();
     let waiting = Waiting { desc, direction, arms_poller };
-    // SAFETY: commit — it takes a `Waiting`, and this frame waits.
+    // SAFETY: commit — `commit` takes a `Waiting`, which lives in this frame until the wait is
+    // over.
     unsafe { super::park(WaitReason::Io, commit, ptr::from_ref(&waiting).cast()) };
     readiness.finish_wait().map(drop)
 }
 
-/// Somebody polls, or will.
+/// Makes sure that a thread polls on the threads backend.
 pub(crate) fn ensure_poll_thread() {
     if backend() == Backend::Threads {
         poll_thread::start();
     }
 }
 
+/// Publishes the waiting G at its descriptor.
 /// Go: netpollblockcommit.
 ///
 /// # Safety
@@ -110,7 +115,7 @@ pub(crate) fn ensure_poll_thread() {
 unsafe fn commit(g: &'static G, data: *const ()) -> bool {
     // SAFETY: waiting — promised by the caller.
     let &Waiting { desc, direction, arms_poller } = unsafe { &*data.cast::<Waiting>() };
-    // From here on it may be another's.
+    // Read before the G is published: afterwards the record may belong to another descriptor.
     let key = desc.key();
     if !desc.side(direction).commit(g) {
         return false;
@@ -121,7 +126,7 @@ unsafe fn commit(g: &'static G, data: *const ()) -> bool {
     true
 }
 
-/// Somebody waits from here on: is it polled for?
+/// Makes sure that the poller reports events for a new waiter, and that an M polls for them.
 /// Go: netpollarm.
 pub(crate) fn arm_poller(key: usize, direction: Direction) {
     if let Some(poller) = poller::existing() {
@@ -130,7 +135,8 @@ pub(crate) fn arm_poller(key: usize, direction: Direction) {
     MultiThread::ensure_poller();
 }
 
-/// Sets the deadline of a direction. By one at a time.
+/// Sets the deadline of a direction: `None` removes it, and `Some(0)` expires it at once. Must not
+/// be called concurrently.
 /// Go: poll_runtime_pollSetDeadline.
 pub(crate) fn set_deadline(desc: &'static PollDesc, direction: Direction, when: Option<u64>) {
     let side = desc.side(direction);
@@ -140,13 +146,13 @@ pub(crate) fn set_deadline(desc: &'static PollDesc, direction: Direction, when: 
         None => side.readiness.unexpire(),
         Some(when) => {
             side.readiness.unexpire();
-            // SAFETY: alive — sides are never freed; it was stopped above.
+            // SAFETY: alive — sides are never freed, and the timer was stopped above.
             unsafe { super::start_timer(&side.timer, when) };
         }
     }
 }
 
-/// Nobody waits for it any more, nor will.
+/// Ends all waits at the descriptor, and refuses new ones.
 /// Go: poll_runtime_pollUnblock.
 pub(crate) fn close(desc: &'static PollDesc) {
     for direction in [Direction::Read, Direction::Write] {
@@ -155,6 +161,7 @@ pub(crate) fn close(desc: &'static PollDesc) {
     }
 }
 
+/// Makes the waiter ready, if there is one.
 /// Go: netpollgoready.
 fn make_ready(side: &Side, waiter: Option<usize>) {
     if let Some(g) = side.resolve_waiter(waiter) {

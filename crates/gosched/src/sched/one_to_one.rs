@@ -1,4 +1,4 @@
-//! Goroutines that are threads: the backend that works everywhere.
+//! The threads backend, which works on every system: each goroutine is an OS thread.
 
 use crate::gmp::current;
 use crate::gmp::frame::{Registers, Size};
@@ -15,13 +15,14 @@ use gosched_fiber::NoPreempt;
 use std::io;
 use std::sync::atomic::Ordering;
 
-/// More cannot be asked for, as with goroutines that move.
+/// Largest stack that can be requested, as on the M:N backend.
 const MAX_STACK_BYTES: usize = 64 << 30;
 
 impl Scheduler for Threads {
     fn stack_size(bytes: usize) -> io::Result<Option<Size>> {
         if bytes == 0 || bytes > MAX_STACK_BYTES {
-            let message = format!("a goroutine's stack cannot have {bytes} bytes");
+            let message =
+                format!("invalid stack size {bytes}: it must be between 1 byte and 64 GiB");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         Ok(None)
@@ -145,7 +146,7 @@ impl Scheduler for Threads {
         f()
     }
 
-    /// Runs `f` where it is: there is no way to another stack.
+    /// Runs `f` on the caller's stack: a thread cannot switch to another one.
     fn with_stack(_bytes: usize, f: &mut dyn FnMut()) -> io::Result<()> {
         f();
         Ok(())
@@ -178,16 +179,18 @@ impl Scheduler for Threads {
     fn set_overflow_report(_report: fn()) {}
 }
 
-/// Runs a goroutine on the calling thread, to its end.
+/// Runs a goroutine on the calling thread until it ends.
 pub(crate) fn run_here(request: SpawnRequest<'_>) {
     thread_spawn::run_here(request, &UPCALLS);
 }
 
-/// What code inside `host` needs so as not to be stopped with a lock of ours: a thread, but one that can be.
+/// Turns preemption off for code inside `host`, so that it is not stopped while it holds a lock of
+/// the runtime. Such code runs as an M's thread. Returns `None` on an ordinary thread, which is
+/// never preempted.
 pub(crate) fn no_preempt_in_host() -> Option<NoPreempt> {
     current::is_m().then(|| {
         wait::ensure_thread_g();
-        // SAFETY: here — whoever asks for it neither waits nor switches while it has it.
+        // SAFETY: here — the callers neither wait nor switch while they hold it.
         unsafe { NoPreempt::new() }
     })
 }

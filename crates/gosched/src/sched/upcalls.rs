@@ -1,4 +1,4 @@
-//! What threads that wait ask of the M:N scheduler, which is above them.
+//! Functions of the M:N scheduler that waiting threads call from the layer below.
 
 use crate::gmp::current;
 use crate::sched::run::deadlock;
@@ -23,10 +23,10 @@ fn recheck_virtual_time() {
     }
 }
 
-/// Wakes an M, which looks at the timers before it sleeps again.
+/// Wakes an M, which checks the timers before it sleeps again.
 fn recheck_timers() {
     let m = current::is_fiber().then(enter);
-    // Inside `host` it could be stopped.
+    // Code inside `host` could be preempted here.
     // SAFETY: here — nothing below waits or switches.
     let no_preempt = unsafe { NoPreempt::new() };
     wake::wake_if_idle();

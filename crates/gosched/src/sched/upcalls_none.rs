@@ -1,4 +1,4 @@
-//! The twin of `upcalls` on systems without a port: there is no M:N scheduler to ask.
+//! Replaces `upcalls` on systems without a port, which have no M:N scheduler.
 
 use crate::sched::threads::activity::Upcalls;
 use crate::sched::threads::timer_heap;

@@ -1,4 +1,5 @@
-//! Which backend there is.
+//! Chooses the backend when the runtime starts: the M:N scheduler where it works, OS threads
+//! elsewhere.
 
 use crate::sched::boot::start;
 use crate::sched::inspect::schedtrace;
@@ -8,7 +9,7 @@ use crate::sched::threads::activity;
 use crate::sys::fatal::warning;
 use crate::sys::{cpu_limit, random};
 
-/// Starts the runtime.
+/// Starts the runtime and returns the backend of this process.
 #[cold]
 pub(crate) fn choose() -> Backend {
     activity::set_procs(cpu_limit::initial_procs());
@@ -19,7 +20,7 @@ pub(crate) fn choose() -> Backend {
                 return Backend::MultiThread;
             }
             Err(why) if cfg!(ported) => warn_of_threads(&why),
-            // Without a port a program is built for threads: there is nothing to warn of.
+            // Without a port the program is built for threads: no reason for a warning.
             Err(_) => {}
         }
     }
@@ -28,22 +29,22 @@ pub(crate) fn choose() -> Backend {
     Backend::Threads
 }
 
-/// Says on standard error why goroutines are threads, and what that costs.
+/// Warns on standard error that goroutines are OS threads, with the reason and the cost.
 fn warn_of_threads(why: &str) {
     warning!(
-        "goroutines are OS threads in this process: {why}; each takes a thread's memory and kernel switches, and \
+        "goroutines are OS threads in this process: {why}; each goroutine uses a thread's memory and is switched by the kernel, and \
          GOMAXPROCS, stack dumps and deadlock reports do not apply"
     );
 }
 
-/// Once, where goroutines are threads.
+/// Starts the threads backend. Called once per process.
 fn start_threads() {
     random::start();
     schedtrace::start();
     if schedtrace::is_on() {
         let thread = std::thread::Builder::new().name("gosched-trace".into());
         if let Err(why) = thread.spawn(schedtrace::print_loop) {
-            warning!("no thread for GODEBUG=schedtrace: {why}");
+            warning!("cannot start the thread for GODEBUG=schedtrace: {why}");
         }
     }
 }

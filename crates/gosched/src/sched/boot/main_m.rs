@@ -1,4 +1,4 @@
-//! The process's first thread becomes an M.
+//! Turns the process's first thread into an M.
 
 use crate::gmp::m::M;
 use crate::sched::boot::thread_maker;
@@ -10,7 +10,8 @@ use crate::sched::switch::spawn;
 use crate::sched::threads::activity;
 use std::sync::atomic::Ordering;
 
-/// Makes the calling thread, the process's first, an M with a P. It is to run `schedule::run_m`.
+/// Makes the calling thread, the process's first, an M with a P. The caller must then run
+/// `schedule::run_m`.
 /// Go: m0.
 pub(crate) fn make_main_m() -> &'static M {
     let mut locked = SCHED.lock.lock();
@@ -25,20 +26,22 @@ pub(crate) fn make_main_m() -> &'static M {
     if let Some(p) = p {
         m.acquire_p(p);
     }
-    // One in stock, and sysmon.
+    // Makes the thread maker start sysmon and one spare M.
     thread_requests::request_thread();
     m
 }
 
-/// Makes the calling thread, the process's first, an M, and runs goroutines on it for ever.
+/// Makes the calling thread, the process's first, an M, and runs goroutines on it. Never returns.
 pub(crate) fn become_main_m() -> ! {
     let m = make_main_m();
-    // SAFETY: null, or a G: they are never freed.
+    // SAFETY: the pointer is null or points to a G, and Gs are never freed.
     if let Some(main) = unsafe { spawn::MAIN.load(Ordering::Relaxed).as_ref() } {
         switch::push_next(m, main);
     }
     schedule::run_m(m);
-    // A goroutine ended while locked to this thread, which cannot end. It may have been the last.
+    // A goroutine ended while it was locked to this thread, so the M is gone. The process's first
+    // thread must not end: it counts as a helper thread from here on. If this M was the last one
+    // awake, no other thread checks for a deadlock, so this thread does.
     thread_requests::HELPER_THREADS.fetch_add(1, Ordering::Relaxed);
     std::thread::sleep(activity::DEADLOCK_CHECK_DELAY);
     deadlock::check_for_deadlock();

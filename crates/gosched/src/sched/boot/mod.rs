@@ -1,4 +1,4 @@
-//! The runtime's first moment, and the thread that makes all others.
+//! Starts the runtime, and creates the threads of all Ms.
 
 pub(crate) mod choose;
 

@@ -1,26 +1,26 @@
-//! Reads what the environment says about preemption, and installs the signal's handler.
+//! Configures preemption from the environment and installs the handler of the preemption signal.
 
 use crate::gmp::m::M;
 use crate::sched::switch::{boundary, preempt, syscall};
 use crate::sys::fatal::warning;
-use crate::sys::godebug;
+use gosched_fiber::base::environment;
 use gosched_fiber::interrupt::{self};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Reads the environment and installs the handler: called once, when the runtime starts.
+/// Reads the environment and installs the signal handler. Called once, when the runtime starts.
 pub(crate) fn start() {
-    if let Some(text) = std::env::var_os("GOSCHED_SLICE") {
+    if let Some(text) = environment::SLICE.read() {
         let text = text.to_string_lossy();
         match parse_duration(&text) {
             Some(slice) => preempt::SLICE_NANOS.store(slice.as_nanos() as u64, Ordering::Relaxed),
             None => warning!(
-                "GOSCHED_SLICE is {text:?}: it may be a time such as 500us, 10ms or 1s: using 10ms"
+                "GOSCHED_SLICE is {text:?}: it must be a time such as 500us, 10ms or 1s: using 10ms"
             ),
         }
     }
     preempt::MAY_MOVE.store(is_allocator_without_locks(), Ordering::Relaxed);
-    if let Some(way) = std::env::var_os("GOSCHED_PREEMPT") {
+    if let Some(way) = environment::PREEMPT.read() {
         match way.to_str() {
             Some("in-place") => preempt::MAY_MOVE.store(false, Ordering::Relaxed),
             Some("moving") => {
@@ -28,13 +28,16 @@ pub(crate) fn start() {
                 preempt::MAY_STOP_IN_PLACE.store(false, Ordering::Relaxed);
             }
             _ => {
-                warning!("GOSCHED_PREEMPT is {way:?}: it may be `in-place` or `moving`: using both")
+                warning!(
+                    "GOSCHED_PREEMPT is {way:?}: it must be `in-place` or `moving`: using both"
+                )
             }
         }
     }
-    let off = godebug::value("asyncpreemptoff").is_some_and(|value| value != 0);
-    // Whoever wants to see what goroutines do interrupts them too.
-    // SAFETY: then — `async_preempt` is made for that.
+    let off = environment::ASYNC_PREEMPT_OFF.number().is_some_and(|value| value != 0);
+    // The handler is installed even if preemption is off: stack snapshots use the same signal.
+    // SAFETY: then — `async_preempt` runs on the redirected goroutine's stack, and enables
+    // preemption before it returns.
     match unsafe { interrupt::install(preempt::on_preempt_signal, async_preempt) } {
         Ok(()) => {
             preempt::INSTALLED.store(true, Ordering::Relaxed);
@@ -44,10 +47,12 @@ pub(crate) fn start() {
     }
 }
 
-/// Whether the program's global allocator is the allocation cache, which enters the allocator behind
-/// it only as a thread. Any other may be code of the program's with locks, as jemalloc is and a
-/// wrapper that counts. A goroutine that was moved out of there holds a lock without which no M can be
-/// made: when all Ms wait for the lock, none is left to go on with the goroutine.
+/// Returns whether the program's global allocator is the allocation cache. The cache enters the
+/// underlying allocator only as the carrier, where no goroutine is moved.
+///
+/// Any other allocator may take locks in the program's text, as jemalloc or a counting wrapper
+/// does. If a goroutine is moved while it holds such a lock, no M can be created, because creating
+/// a thread allocates. If all Ms then wait for the lock, no M is left to resume the goroutine.
 fn is_allocator_without_locks() -> bool {
     drop(std::hint::black_box(Box::new(0)));
     gosched_alloc::stats().reserved > 0
@@ -66,13 +71,14 @@ fn parse_duration(text: &str) -> Option<Duration> {
     Some(Duration::from_nanos(number.checked_mul(nanos)?))
 }
 
-/// Where a goroutine goes on that was interrupted and is to be moved, with preemption off.
+/// Queues the calling goroutine and switches away. The signal handler redirects a goroutine here in
+/// order to move it, with preemption off. Returns when the goroutine is resumed.
 /// Go: asyncPreempt2.
 ///
 /// # Safety
 /// - **redirect**: reached from [`preempt::on_preempt_signal`], on the stack of the goroutine.
 pub(crate) unsafe extern "C" fn async_preempt() {
-    // SAFETY: carried — a goroutine of this runtime, that is not moved now.
+    // SAFETY: carried — the caller is a goroutine of this runtime, and preemption is off.
     let m = unsafe { M::current() };
     match m.syscall_state.load(Ordering::Relaxed) {
         0 => preempt::serve_request(m),

@@ -1,8 +1,10 @@
-//! The seeded mode: choices of the scheduler are drawn from a seed, so that tests see more orders.
+//! The seeded mode: the scheduler draws its choices from a seed, so that tests see more
+//! interleavings.
 //!
-//! `GOSCHED_SEED=number` turns it on for the process. New and readied Gs go to `run_next` or to the
-//! tail, a P sometimes steals before it looks at its own queue, and at probe points a goroutine is
-//! asked to yield at its next way out of the runtime. The seed is named in panics and fatal errors.
+//! `GOSCHED_SEED=number` turns the mode on for the process. A new or readied G goes to `run_next`
+//! or to the tail of the queue, a P sometimes steals before it takes from its own queue, and at
+//! probe points the running goroutine is sometimes requested to yield when it next leaves the
+//! runtime. Panics and fatal errors print the seed.
 
 use crate::gmp::m::M;
 use crate::probe;
@@ -11,7 +13,7 @@ use crate::sched::switch::preempt::{self, PreemptReason};
 use crate::sys::random;
 use std::sync::atomic::Ordering;
 
-/// Reads the environment. Called once, before anything is drawn.
+/// Reads the environment. Called once, before the first random choice.
 pub(crate) fn start() {
     random::start();
     if random::explicit_seed().is_some() {
@@ -21,7 +23,7 @@ pub(crate) fn start() {
 }
 
 fn at_probe_point() {
-    // SAFETY: carried — probe points are told on Ms, with preemption off.
+    // SAFETY: carried — probe points are reached only on Ms, with preemption off.
     let m = unsafe { M::current() };
     if seeded::draw_one_in(m, 8) {
         preempt::set_request(m, PreemptReason::Seeded, 0);

@@ -1,4 +1,4 @@
-//! The runtime's first moment: once per process, on first use.
+//! Starts the M:N scheduler: once per process, on first use.
 
 use crate::gmp::p::PStatus;
 use crate::sched::boot::{preemption, seed, thread_maker};
@@ -12,11 +12,12 @@ use crate::sys::{cpu_limit, fatal};
 use gosched_fiber::Size;
 use std::sync::atomic::Ordering;
 
-/// Makes the Ps and starts the thread maker. Returns how many Ps there are.
+/// Creates the Ps and starts the thread maker. Returns the number of Ps.
 /// Go: schedinit.
 ///
 /// # Errors
-/// Why goroutines cannot be had here: they will be threads.
+/// The system does not support goroutines, or refuses a thread. The error states the reason; the
+/// caller falls back to OS threads.
 pub(crate) fn start() -> Result<usize, String> {
     gosched_fiber::support().map_err(ToString::to_string)?;
     let size = Size::from_environment().or_else(|why| {
@@ -38,7 +39,7 @@ pub(crate) fn start() -> Result<usize, String> {
     SCHED.procs.store(procs as u32, Ordering::Relaxed);
     {
         let mut locked = SCHED.lock.lock();
-        // The first one is the first to be taken.
+        // Pushed in reverse order, so that P0 is acquired first.
         for p in SCHED.used_ps().collect::<Vec<_>>().into_iter().rev() {
             p.set_status(PStatus::Idle);
             locked.push_idle_p(p);
@@ -46,6 +47,7 @@ pub(crate) fn start() -> Result<usize, String> {
     }
     schedtrace::start();
     preemption::start();
-    thread_maker::start().map_err(|why| format!("a thread to make threads: {why}"))?;
+    thread_maker::start()
+        .map_err(|why| format!("cannot start the thread that creates threads: {why}"))?;
     Ok(procs)
 }

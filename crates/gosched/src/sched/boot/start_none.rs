@@ -1,5 +1,5 @@
-//! The twin of `start` on systems without a port: an honest no.
+//! Replaces `start` on systems without a port: always fails, so that goroutines are OS threads.
 
 pub(crate) fn start() -> Result<usize, String> {
-    Err("there is no port to this system".into())
+    Err("gosched has not been ported to this system".into())
 }

@@ -1,11 +1,12 @@
-//! The thread that makes threads: nobody else does, ever.
+//! The thread maker: the only thread that creates threads for the scheduler.
 //!
-//! Creating a thread allocates and takes locks of libc's, which a stopped goroutine may hold; the
-//! scheduler must not wait for those. So whoever finds no M asks, and the thread maker makes one: for each
-//! P that waits for an M ([`Locked::orphans`](crate::sched::state::global::Locked)), and one in stock.
+//! Creating a thread allocates and takes libc's locks, which a stopped goroutine may hold. The
+//! scheduler must not wait for such a goroutine. So an M that finds no idle M sends a request, and
+//! the thread maker creates the thread: one M for each P that waits for an M
+//! ([`Locked::orphans`](crate::sched::state::global::Locked)), and one spare M.
 //!
-//! The system may refuse. The Ps that wait are then idle again, and work goes on with the Ms there
-//! are; whoever asks next makes the thread maker try again.
+//! If the system refuses a thread, the waiting Ps become idle again and the existing Ms continue.
+//! The thread maker retries after [`RETRY_AFTER`].
 
 use crate::gmp::m::M;
 use crate::sched::monitor::sysmon::{self, StandIn};
@@ -22,24 +23,25 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// Calls what [`thread_requests::call_on_thread_maker`] left.
+/// Calls the function that [`thread_requests::call_on_thread_maker`] stored, if there is one.
 fn run_pending_call() {
     let f = thread_requests::PENDING_CALL.swap(ptr::null_mut(), Ordering::Relaxed);
     if !f.is_null() {
-        // SAFETY: `call_on_thread_maker` stored a function of this type.
+        // SAFETY: `call_on_thread_maker` stores only functions of this type.
         let f = unsafe { std::mem::transmute::<*mut (), fn()>(f) };
         f();
     }
 }
 
-/// Starts the thread maker: called once.
+/// Starts the thread maker. Called once.
 /// Go: startTemplateThread.
 pub(crate) fn start() -> std::io::Result<()> {
     thread_requests::start_helper("gosched-spawner", run_loop)
 }
 
-/// Follows the CPU limit, unless the program or its environment has chosen. On a thread of its own: it stops the
-/// world, which may need another M.
+/// Sets the number of Ps to the CPU limit, unless the program or its environment has fixed it. Runs
+/// on a helper thread: changing the number stops the world, which may need an M that the thread
+/// maker has yet to create.
 /// Go: sysmonUpdateGOMAXPROCS.
 fn apply_cpu_limit() {
     static IS_APPLYING: AtomicBool = AtomicBool::new(false);
@@ -65,7 +67,8 @@ fn run_loop() {
             wait_for(None, &mut stand_in);
         }
         thread_requests::REQUESTED.set(0);
-        // PAIR pending-call: see `call_on_thread_maker`.
+        // PAIR pending-call: the thread maker clears `REQUESTED` before it reads the function; see
+        // `call_on_thread_maker`.
         fence(Ordering::SeqCst);
         run_pending_call();
         make_threads(&mut stand_in);
@@ -85,12 +88,12 @@ fn run_loop() {
     }
 }
 
-/// Waits for at most `limit`, and less if a thread is asked for. Where the system has refused sysmon a thread, the
-/// thread maker does its work meanwhile.
+/// Sleeps for `limit`, or until a thread is requested if `limit` is `None`. While the system
+/// refuses sysmon a thread, runs one iteration of sysmon instead, which takes at most 10 ms.
 fn wait_for(limit: Option<Duration>, stand_in: &mut StandIn) {
     if sysmon::has_thread() || SCHED.lock.lock().ms == 0 {
         match limit {
-            // What was asked for has to wait.
+            // A request that arrives meanwhile waits until the retry.
             Some(limit) => std::thread::sleep(limit),
             None => drop(thread_requests::REQUESTED.wait(0, None)),
         }
@@ -99,7 +102,7 @@ fn wait_for(limit: Option<Duration>, stand_in: &mut StandIn) {
     }
 }
 
-/// An M, sysmon, then more Ms as long as they are wanted.
+/// Starts sysmon as soon as there is an M, and creates Ms as long as more are needed.
 /// Go: newm.
 fn make_threads(stand_in: &mut StandIn) {
     if SCHED.lock.lock().ms > 0 {
@@ -113,7 +116,7 @@ fn make_threads(stand_in: &mut StandIn) {
     }
 }
 
-/// A record for an M that is wanted.
+/// Returns the record for a new M, or `None` if no more Ms are needed.
 fn next_m() -> Option<&'static M> {
     let mut locked = SCHED.lock.lock();
     if !is_thread_wanted(&locked) {
@@ -133,10 +136,10 @@ fn next_m() -> Option<&'static M> {
     Some(new_m(id))
 }
 
-/// More Ms are the end.
+/// Maximum number of Ms. Needing one more is a fatal error.
 static MAX_THREADS: AtomicU32 = AtomicU32::new(10_000);
 
-/// Changes how many Ms there may be. Returns what it was.
+/// Sets the maximum number of Ms and returns the previous maximum.
 pub(crate) fn set_max_threads(most: u32) -> u32 {
     let before = MAX_THREADS.swap(most, Ordering::Relaxed);
     let ms = NoPreemptLockGuard::new(&SCHED.lock).ms;
@@ -146,7 +149,7 @@ pub(crate) fn set_max_threads(most: u32) -> u32 {
     before
 }
 
-/// Go's message.
+/// Reports thread exhaustion with Go's message, and exits.
 /// Go: checkmcount.
 fn throw_thread_exhaustion() -> ! {
     report::begin();
@@ -156,22 +159,24 @@ fn throw_thread_exhaustion() -> ! {
     let _ = writeln!(out, "fatal error: thread exhaustion");
     out.flush();
     report::report(report::ExitReason::Limit);
-    // SAFETY: ends the process; nothing is left that could be flushed or unwound.
+    // SAFETY: ends the process; nothing is left to flush or to unwind.
     unsafe { libc::_exit(2) }
 }
 
-/// One M for each P, one in stock, and one for each that cannot take a P. Then there is always one on
-/// its way to sleep, and that one takes a P that waits before it sleeps.
+/// Returns whether there are fewer Ms than needed: one for each P, one spare, and one for each M
+/// that cannot take a P because it is blocked or locked to a goroutine. With that many Ms, at least
+/// one is asleep or about to sleep, and an M takes an orphaned P before it sleeps.
 fn is_thread_wanted(locked: &Locked) -> bool {
     let mut away = locked.locked_ms + locked.blocked_ms;
-    // Goroutines that only compute must not bring the program to its limit.
+    // Near the limit, Ms that were stopped in place no longer add to the number: compute-bound
+    // goroutines alone must not bring the program to its limit.
     if locked.ms >= MAX_THREADS.load(Ordering::Relaxed) / 4 * 3 {
         away -= locked.stopped_ms;
     }
     locked.ms < SCHED.procs() as u32 + 1 + away
 }
 
-/// Makes an M known.
+/// Allocates an M and adds it to the list of all Ms.
 /// Go: allocm, mcommoninit.
 pub(crate) fn new_m(id: u32) -> &'static M {
     let m = M::new(id);
@@ -179,7 +184,7 @@ pub(crate) fn new_m(id: u32) -> &'static M {
     loop {
         m.all_link.store(before, Ordering::Relaxed);
         let new = ptr::from_ref(m).cast_mut();
-        // PAIR all-ms: publishes the M.
+        // PAIR all-ms: publishes the initialized M.
         match SCHED.last_m.compare_exchange(before, new, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => return m,
             Err(now) => before = now,
@@ -187,6 +192,7 @@ pub(crate) fn new_m(id: u32) -> &'static M {
     }
 }
 
+/// Starts the thread of `m`. Returns whether the system granted it.
 /// Go: newosproc.
 fn start_thread(m: &'static M) -> bool {
     m.alive.store(true, Ordering::Relaxed);
@@ -202,5 +208,5 @@ fn start_thread(m: &'static M) -> bool {
     }
 }
 
-/// How long the system is not asked again.
+/// How long the thread maker waits after a refusal before it asks the system again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);

@@ -1,8 +1,9 @@
-//! Copies of many stacks at once, for whoever looks at one goroutine after the other: one call of the kernel
-//! instead of one for each.
+//! Copies the stacks of many goroutines with one system call, for an inspector that then visits
+//! them one after the other.
 //!
-//! Only of those that were switched away and have a small stack, which are most. A copy is good if its G has stood
-//! still from before it was made until it is used, as `snapshot` says of each.
+//! Only goroutines that were switched away and have a small stack are copied, which is most of
+//! them. A copy is valid if the state of its G has not changed since before the copy was made; see
+//! `snapshot`.
 
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
@@ -11,27 +12,27 @@ use crate::sched::inspect::stack_copy::{saved_sp, thread_pointer};
 use gosched_fiber::memory;
 use gosched_fiber::stack::Finder;
 
-/// So many at a time.
+/// Maximum number of stacks in a batch.
 pub(crate) const BATCH_STACKS: usize = memory::MAX_PARTS;
-/// Room for all of them.
+/// Size of the buffer for all stacks of a batch.
 const BATCH_BYTES: usize = 256 << 10;
 
 /// See the top of this file.
 #[derive(Debug)]
 pub(super) struct StackBatch {
     stacks: Vec<CopiedStack>,
-    /// How many were looked for already: they are asked for in the order in which they were copied.
+    /// Number of stacks already visited: they are taken in the order in which they were copied.
     done: usize,
     finder: Finder,
     bytes: Box<[u8]>,
 }
 
-/// A goroutine as it was.
+/// A goroutine at the time of the copy.
 #[derive(Debug)]
 pub(super) struct CopiedStack {
     of: &'static G,
     pub(super) moment: StateVersion,
-    /// Why it waited, if it did, and since when.
+    /// Why and since when the goroutine waited, if it did.
     pub(super) wait: (WaitReason, u64),
     pub(super) sp: usize,
     at: usize,
@@ -40,7 +41,7 @@ pub(super) struct CopiedStack {
 
 impl StackBatch {
     pub(super) fn new() -> StackBatch {
-        // Zeros from the allocator: a page that is never needed is never there.
+        // Zeroed memory from the allocator: unused pages are never mapped.
         let bytes = vec![0; BATCH_BYTES].into();
         StackBatch {
             stacks: Vec::with_capacity(BATCH_STACKS),
@@ -50,7 +51,7 @@ impl StackBatch {
         }
     }
 
-    /// Copies stacks of those who will be looked at next, [`BATCH_STACKS`] at most.
+    /// Copies the stacks of the goroutines that will be inspected next, at most [`BATCH_STACKS`].
     pub(super) fn copy(&mut self, gs: impl Iterator<Item = &'static G>) {
         self.stacks.clear();
         self.done = 0;
@@ -66,7 +67,7 @@ impl StackBatch {
         self.stacks.retain(|stack| stack.at + stack.len <= copied);
     }
 
-    /// Where the stack of `g` is, if it can be copied to `at`.
+    /// Finds the stack of `g`, if it can be copied to offset `at` of the buffer.
     fn find(&mut self, g: &'static G, at: usize) -> Option<CopiedStack> {
         let moment = g.state_version();
         let is_away =
@@ -81,7 +82,8 @@ impl StackBatch {
         Some(CopiedStack { of: g, moment, wait, sp, at, len })
     }
 
-    /// That of `g`, and its stack from its stack pointer to the end: if there is one, and `g` has stood still.
+    /// Returns the copy of `g`, and its stack from the stack pointer to the end. Returns `None` if
+    /// `g` was not copied, or has changed its state since.
     pub(super) fn take(&mut self, g: &'static G) -> Option<(&CopiedStack, &[u8])> {
         let rest = &self.stacks[self.done..];
         let found = rest.iter().position(|copied| std::ptr::eq(copied.of, g))?;

@@ -1,36 +1,36 @@
-//! What each backend tells of its tables.
+//! The trait through which both backends show their tables.
 
 use crate::gmp::g::G;
 use crate::sched::inspect::types::{SchedStats, TraceHeader};
 use std::fmt::{self, Write};
 
-/// Fulfilled by both backends. Nothing is stopped for an answer, and nothing is allocated.
+/// The tables of a backend. Reading them stops nothing and allocates nothing.
 pub(crate) trait Tables {
     /// See [`TraceHeader`].
     fn head() -> TraceHeader;
 
-    /// Fills in what the backend knows of [`SchedStats`].
+    /// Fills in the fields of [`SchedStats`] that the backend has.
     fn fill_stats(numbers: &mut SchedStats);
 
-    /// Goroutines that live.
+    /// Returns the number of live goroutines.
     fn num_goroutines() -> usize;
 
-    /// How long the threads that run goroutines have run, in nanoseconds.
+    /// Returns the CPU time of the threads that run goroutines, in nanoseconds.
     fn cpu_time() -> u64;
 
-    /// The length of a P's queue, and how often the P started a slice.
+    /// Returns the length of a P's queue, and how many slices the P has started.
     fn length_and_tick(index: usize) -> (usize, u32);
 
-    /// A line for each P in use, in Go's format.
+    /// Writes a line for each P in use, in Go's format.
     fn write_ps(out: &mut dyn Write) -> fmt::Result;
 
-    /// A line for each M that has a thread, latest first, in Go's format.
+    /// Writes a line for each M that has a thread, latest first, in Go's format.
     fn write_ms(out: &mut dyn Write) -> fmt::Result;
 
-    /// The number of the M that runs `g`.
+    /// Returns the id of the M that runs `g`.
     fn m_of(g: &'static G) -> Option<u64>;
 
-    /// The number of the M that `g` has locked.
+    /// Returns the id of the M that `g` is locked to.
     fn locked_m_of(g: &'static G) -> Option<u64>;
 }
 

@@ -1,18 +1,18 @@
-//! How much CPU time there was for goroutines, and how much they used.
+//! The CPU time available to goroutines, and the part of it that they used.
 //!
-//! There was as much as Ps, for as long as there were so many. Used is what the threads that run them have
-//! run, the scheduler's share included: the kernel knows, so nobody has to measure.
+//! Available is the number of Ps, integrated over time. Used is the CPU time of the threads that
+//! run goroutines, as the kernel measures it; it includes the scheduler's own share.
 
 use crate::sched::inspect::contract::of_backend;
 use crate::sched::inspect::types::CpuUse;
 use crate::sched::state::available_cpu;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The most that was ever told: what is read here and there may be less than it was before.
+/// The largest values returned so far: sums that are read while threads run may decrease.
 static USER: AtomicU64 = AtomicU64::new(0);
 static IDLE: AtomicU64 = AtomicU64::new(0);
 
-/// Neither number ever gets smaller.
+/// Returns the used and the idle CPU time. Neither ever decreases.
 pub(crate) fn cpu_use() -> CpuUse {
     let user = of_backend!(cpu_time());
     let available = available_cpu::available();

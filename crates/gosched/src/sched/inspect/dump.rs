@@ -1,4 +1,4 @@
-//! Every G, M and P in words: what a fatal error shows.
+//! Prints every G, M and P, for a fatal error.
 
 use crate::gmp::g::G;
 use crate::gmp::slab;
@@ -10,7 +10,8 @@ use crate::sys::fatal::Stderr;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-/// Everything, in the lines of `schedtrace`: for the end after a broken rule.
+/// Writes everything in the format of `schedtrace`, when an invariant is broken and the process
+/// ends.
 pub(crate) fn write_all(out: &mut Stderr) {
     let _ = schedtrace::detailed_head(out, &tables::header_without_lock());
     let _ = MultiThread::write_ps(out);
@@ -25,7 +26,8 @@ pub(crate) fn write_all(out: &mut Stderr) {
     goroutines(out);
 }
 
-/// All goroutines, without their frames, to standard error: allocates nothing and takes no lock.
+/// Prints all goroutines without their frames on standard error. Allocates nothing and takes no
+/// lock.
 /// Go: tracebackothers, without frames.
 pub(crate) fn print_goroutines() {
     let mut out = Stderr::new();
@@ -33,7 +35,7 @@ pub(crate) fn print_goroutines() {
     out.flush();
 }
 
-/// Goroutines without their frames: locks may be held, and memory may be broken.
+/// Writes goroutines without their frames: locks may be held, and memory may be corrupt.
 fn goroutines(out: &mut Stderr) {
     slab::live().for_each(|g| goroutine(out, g));
 }

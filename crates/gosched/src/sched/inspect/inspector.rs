@@ -1,4 +1,4 @@
-//! The frames of a goroutine: see `snapshot` for how they are had.
+//! The state and the frames of goroutines. `snapshot` describes how they are obtained.
 
 pub(crate) use super::batch::BATCH_STACKS;
 pub(crate) use super::types::{Frame, Frames, GoroutineStatus, InterruptPolicy, Module};
@@ -19,32 +19,32 @@ use gosched_fiber::unwind::{self, End, Walker};
 use std::mem::offset_of;
 use std::ops::Range;
 
-/// Looks at one goroutine after the other.
+/// Inspects goroutines, one after the other.
 #[derive(Debug)]
 pub(crate) struct Inspector {
     snapshot: Snapshot,
     walker: Walker,
 }
 
-/// Frames at each end of a long stack, as Go shows them.
+/// Number of frames shown at each end of a long stack, as in Go.
 /// Go: tracebackInnerFrames, tracebackOuterFrames.
 const FRAMES_AT_EACH_END: usize = 50;
 
-/// The goroutine that calls, inside `host` too.
+/// Returns the calling goroutine, also for code inside `host`.
 pub(crate) fn own() -> Option<&'static G> {
     current::goroutine().or_else(|| M::of_this_thread().and_then(M::curg))
 }
 
-/// A place in the caller's code.
+/// The registers of a frame of the caller.
 #[derive(Debug)]
 pub(crate) struct CallerFrame(Registers);
 
 impl CallerFrame {
-    /// In the function that calls.
+    /// Captures the registers of the calling function.
     #[inline(always)]
     pub(crate) fn new() -> CallerFrame {
         let mut registers = Registers::default();
-        // SAFETY: to — a local.
+        // SAFETY: to — a local variable.
         unsafe { arch::capture_registers(&raw mut registers) };
         CallerFrame(registers)
     }
@@ -54,17 +54,17 @@ fn is_own(g: &'static G) -> bool {
     own().is_some_and(|own| std::ptr::eq(own, g))
 }
 
-/// Reads words of memory that need not be there. What it has read once it does not read again, nor what is near that:
-/// each of its words was true at some moment since it was made.
+/// Reads words of memory that may be unmapped. Keeps the last two pieces and does not read them
+/// again, so each word was current at some time since the reader was created.
 #[derive(Debug)]
 pub(crate) struct MemoryReader {
     pieces: [(usize, usize); 2],
     bytes: [[u8; PIECE_BYTES]; 2],
-    /// Which one goes next.
+    /// The piece that was filled last.
     turn: usize,
 }
 
-/// So much is read at once: of one page.
+/// Number of bytes in a piece, which lies within one page.
 const PIECE_BYTES: usize = 512;
 
 impl Default for MemoryReader {
@@ -89,7 +89,7 @@ impl MemoryReader {
     }
 }
 
-/// Calls `each` with every word there is at these addresses, up to the first that is not there.
+/// Calls `each` with every word in the range, up to the first that cannot be read.
 pub(crate) fn read_words(addresses: Range<usize>, mut each: impl FnMut(usize)) {
     let mut bytes = [0; 512];
     let mut at = addresses.start;
@@ -108,13 +108,13 @@ pub(crate) fn read_words(addresses: Range<usize>, mut each: impl FnMut(usize)) {
 /// An ordinary thread that waits for a goroutine.
 #[derive(Debug)]
 pub(crate) struct WaitingThread {
-    /// The system's number of it.
+    /// The thread's id in the system.
     pub(crate) id: i32,
     pub(crate) reason: WaitReason,
     shown: *const Registers,
 }
 
-/// The number of the M that runs `g`, and where its record is.
+/// Returns the id of the M that runs `g`, and the address of its record.
 pub(crate) fn m_of(g: &'static G) -> Option<(u32, usize)> {
     tables::runner_of(g).map(number_and_record)
 }
@@ -123,12 +123,12 @@ fn number_and_record(m: &'static M) -> (u32, usize) {
     (m.id, std::ptr::from_ref(m) as usize)
 }
 
-/// The number of the M whose thread has this id.
+/// Returns the id of the M whose thread has this id.
 pub(crate) fn m_with_thread(id: i32) -> Option<u32> {
     tables::with_thread(id).map(|m| m.id)
 }
 
-/// Ordinary threads that wait for a goroutine.
+/// Iterates over the ordinary threads that wait for goroutines.
 pub(crate) fn waiting_threads() -> impl Iterator<Item = WaitingThread> {
     slab::all().filter(|g| g.is_thread() && g.id() == 0).filter_map(|g| {
         let shown = g.shown();
@@ -141,7 +141,7 @@ pub(crate) fn waiting_threads() -> impl Iterator<Item = WaitingThread> {
 }
 
 impl Inspector {
-    /// The frames of an ordinary thread that waits.
+    /// Fills in the frames of an ordinary thread that waits.
     pub(crate) fn inspect_thread(&mut self, thread: &WaitingThread, frames: &mut Frames) {
         *frames = Frames::default();
         if let Some(registers) = shown_registers(thread.shown) {
@@ -154,14 +154,16 @@ impl Inspector {
         Inspector { snapshot: Snapshot::new(policy), walker: Walker::new() }
     }
 
-    /// Those will be looked at next, in this order, [`BATCH_STACKS`] at most: it is quicker to know that.
+    /// Announces the goroutines that will be inspected next, in this order, at most
+    /// [`BATCH_STACKS`]. Copying their stacks together is faster.
     pub(crate) fn prefetch(&mut self, gs: impl Iterator<Item = &'static G>) {
         self.snapshot.prefetch(gs);
     }
 
-    /// What `g` does: its state, and its frames. `None`: it is dead.
+    /// Returns the state of `g`, and fills in its frames. Returns `None` if `g` is dead.
     ///
-    /// One whose thread is blocked in a call is in a call, whether it was marked or not.
+    /// A goroutine whose thread is blocked in a call has the state `Syscall`, whether or not the
+    /// call is marked.
     pub(crate) fn inspect(
         &mut self,
         g: &'static G,
@@ -183,8 +185,9 @@ impl Inspector {
         Some(GoroutineStatus { state, m, reason, since })
     }
 
-    /// Calls `each` with every word on the stack of `g`; of the caller only with what is above `here`: below it are
-    /// words that whoever looks has put there. False: they are not known. `None`: it is dead.
+    /// Calls `each` with every word on the stack of `g`. If `g` is the caller, only words above
+    /// `here` count: the inspection itself has put words below. Returns whether all words are
+    /// known, or `None` if `g` is dead.
     pub(crate) fn words(
         &mut self,
         g: &'static G,
@@ -225,19 +228,20 @@ impl Inspector {
         *is_cut = how == End::Broken;
         *elided = if *is_cut { 0 } else { count.saturating_sub(2 * FRAMES_AT_EACH_END) };
         if *is_cut {
-            // How many there are is not known, nor which are the outermost.
+            // The number of frames and the outermost frames are unknown.
             last.clear();
         } else {
             first.truncate(FRAMES_AT_EACH_END);
         }
     }
 
-    /// Where the function begins that an address is in, which was told as one of a frame.
+    /// Returns the start of the function at `address`, which must be an address of an earlier
+    /// frame.
     pub(crate) fn function(&self, address: usize) -> Option<usize> {
         self.walker.function(address)
     }
 
-    /// What has this code.
+    /// Returns the program or library that contains the code at `address`.
     pub(crate) fn module(&self, address: usize) -> Option<Module<'_>> {
         let unwind::Module { path, offset, id, function } = self.walker.module(address)?;
         Some(Module { path, offset, id, function })

@@ -1,4 +1,5 @@
-//! The twin of `inspector` on systems without a port: goroutines are threads there, whose frames are not known.
+//! Replaces `inspector` on systems without a port: goroutines are threads, and their frames are
+//! unknown.
 
 pub(crate) use super::types::{Frame, Frames, GoroutineStatus, InterruptPolicy, Module};
 
@@ -8,18 +9,18 @@ use crate::gmp::reason::WaitReason;
 use std::ops::Range;
 use std::path::Path;
 
-/// So many are looked at in a row: nothing is made ready for them here.
+/// Number of goroutines that callers inspect in a row. Nothing is prefetched for them here.
 pub(crate) const BATCH_STACKS: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Inspector;
 
-/// The goroutine that calls.
+/// Returns the calling goroutine.
 pub(crate) fn own() -> Option<&'static G> {
     current::goroutine()
 }
 
-/// A place in the caller's code.
+/// A frame of the caller. Empty: frames are unknown here.
 #[derive(Debug)]
 pub(crate) struct CallerFrame;
 
@@ -29,7 +30,7 @@ impl CallerFrame {
     }
 }
 
-/// Memory of others cannot be read.
+/// Reads nothing: memory that may be unmapped cannot be read here.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryReader;
 
@@ -39,10 +40,10 @@ impl MemoryReader {
     }
 }
 
-/// As [`MemoryReader`].
+/// Reads nothing, as [`MemoryReader`].
 pub(crate) fn read_words(_addresses: Range<usize>, _each: impl FnMut(usize)) {}
 
-/// There are none.
+/// Returns `None`: there are no Ms.
 pub(crate) fn m_of(_g: &'static G) -> Option<(u32, usize)> {
     None
 }
@@ -54,7 +55,7 @@ pub(crate) struct WaitingThread {
     pub(crate) reason: WaitReason,
 }
 
-/// They are not known.
+/// Returns none: waiting threads are not recorded here.
 pub(crate) fn waiting_threads() -> impl Iterator<Item = WaitingThread> {
     std::iter::empty()
 }
@@ -95,7 +96,7 @@ impl Inspector {
         None
     }
 
-    /// There are no frames; what else is asked for is the program's.
+    /// Returns the program itself: there are no frames, and all other addresses are in the program.
     pub(crate) fn module(&self, address: usize) -> Option<Module<'_>> {
         Some(Module { path: Path::new(""), offset: address, id: &[], function: None })
     }

@@ -1,4 +1,5 @@
-//! What the scheduler tells whoever looks at it: nothing here changes what runs.
+//! Shows the state of the scheduler to callers: stack snapshots, tables and traces. Nothing here
+//! decides what runs.
 
 pub(crate) mod contract;
 pub(crate) mod cpu_use;

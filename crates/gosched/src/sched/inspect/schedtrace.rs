@@ -1,41 +1,44 @@
-//! The scheduler in Go's words: `GODEBUG=schedtrace=N[,scheddetail=1]` every N milliseconds,
-//! `runtime::sched_trace` when asked, and what a fatal error shows.
+//! The state of the scheduler in Go's format: every N milliseconds with
+//! `GODEBUG=schedtrace=N[,scheddetail=1]`, by `runtime::sched_trace`, and in fatal errors.
 //!
-//! Nothing is stopped for it, and nothing is allocated: each line is true of the moment it was written in, as
-//! in Go. Goroutines are written as they are found, so a million take no memory.
+//! Writing it stops nothing and allocates nothing. Each line is true of the time when it was
+//! written, as in Go. Goroutines are written as they are found, so a million of them take no
+//! memory.
 
 use crate::gmp::g::G;
 use crate::gmp::slab;
 use crate::gmp::state::GState;
 use crate::sched::inspect::contract::of_backend;
 use crate::sched::inspect::types::{self, TraceHeader};
-use crate::sys::{clock, godebug};
+use crate::sys::clock;
+use gosched_fiber::base::environment::{self, Switch};
 use std::fmt::{self, Write};
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How often, in nanoseconds; 0: never.
+/// Interval between two traces, in nanoseconds; 0 if the trace is off.
 static PERIOD_NANOS: AtomicU64 = AtomicU64::new(0);
 
-/// `scheddetail=1`.
+/// Whether `scheddetail=1` is set.
 static DETAIL: AtomicBool = AtomicBool::new(false);
 
-/// When the next one is due.
+/// When the next trace is due.
 static DUE: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// When the runtime started.
 static START: OnceLock<u64> = OnceLock::new();
 
-/// Reads the environment: called when the runtime starts.
+/// Reads the environment. Called when the runtime starts.
 pub(crate) fn start() {
     let now = *START.get_or_init(clock::real_now);
-    let number =
-        |name| -> u64 { godebug::value(name).and_then(|value| value.try_into().ok()).unwrap_or(0) };
-    let millis = number("schedtrace");
+    let number = |switch: &Switch| -> u64 {
+        switch.number().and_then(|value| value.try_into().ok()).unwrap_or(0)
+    };
+    let millis = number(&environment::SCHEDTRACE);
     if millis > 0 {
-        DETAIL.store(number("scheddetail") > 0, Ordering::Relaxed);
+        DETAIL.store(number(&environment::SCHEDDETAIL) > 0, Ordering::Relaxed);
         PERIOD_NANOS.store(millis.saturating_mul(1_000_000), Ordering::Relaxed);
         DUE.store(now, Ordering::Relaxed);
     }
@@ -45,12 +48,12 @@ pub(crate) fn is_on() -> bool {
     PERIOD_NANOS.load(Ordering::Relaxed) > 0
 }
 
-/// How long until the next one.
+/// Returns the time until the next trace is due, in nanoseconds.
 pub(crate) fn until_due(now: u64) -> u64 {
     DUE.load(Ordering::Relaxed).saturating_sub(now)
 }
 
-/// By sysmon, or by [`print_loop`].
+/// Prints a trace if one is due. Called by sysmon, or by [`print_loop`].
 pub(crate) fn print_if_due(now: u64) {
     if now < DUE.load(Ordering::Relaxed) {
         return;
@@ -59,6 +62,7 @@ pub(crate) fn print_if_due(now: u64) {
     print();
 }
 
+/// Prints a trace on standard error.
 /// Go: schedtrace.
 #[cold]
 #[inline(never)]
@@ -69,7 +73,7 @@ fn print() {
     out.flush(out.len);
 }
 
-/// Where goroutines are threads there is no sysmon: a thread that does nothing else.
+/// Prints the traces on the threads backend, which has no sysmon. Runs on its own thread.
 pub(crate) fn print_loop() {
     loop {
         let now = clock::real_now();
@@ -78,13 +82,13 @@ pub(crate) fn print_loop() {
     }
 }
 
-/// The plain line, then every P, M and G.
+/// Writes the plain line, then every P, M and G.
 pub(crate) fn write_all(out: &mut dyn Write) -> fmt::Result {
     plain(out, &head())?;
     rest(out)
 }
 
-/// As `scheddetail=1` has it.
+/// Writes the trace as with `scheddetail=1`.
 /// Go: schedtrace(detailed = true).
 fn detailed(out: &mut dyn Write) -> fmt::Result {
     detailed_head(out, &head())?;
@@ -94,16 +98,16 @@ fn detailed(out: &mut dyn Write) -> fmt::Result {
 fn rest(out: &mut dyn Write) -> fmt::Result {
     of_backend!(write_ps(out))?;
     of_backend!(write_ms(out))?;
-    // Go's list of goroutines has those that ended too.
+    // Go's list of goroutines includes dead ones.
     slab::all().filter(|g| g.id() != 0).try_for_each(|g| g_line(out, g))
 }
 
-/// The counts that are under the scheduler's lock are of one moment.
+/// Returns the counts for the first line. Counts under the scheduler's lock are of one moment.
 fn head() -> TraceHeader {
     of_backend!(head())
 }
 
-/// What both kinds of the first line begin with.
+/// Writes the part of the first line that both formats share.
 fn write_header(out: &mut dyn Write, head: &TraceHeader) -> fmt::Result {
     let now = clock::real_now();
     let millis = (now - START.get().copied().unwrap_or(now)) / 1_000_000;
@@ -115,7 +119,7 @@ fn write_header(out: &mut dyn Write, head: &TraceHeader) -> fmt::Result {
     )
 }
 
-/// One line, with the lengths of all queues.
+/// Writes one line with the lengths of all queues.
 fn plain(out: &mut dyn Write, head: &TraceHeader) -> fmt::Result {
     write_header(out, head)?;
     write!(out, " [ ")?;
@@ -127,7 +131,7 @@ fn plain(out: &mut dyn Write, head: &TraceHeader) -> fmt::Result {
     writeln!(out, "]")
 }
 
-/// One line, without.
+/// Writes one line without the lengths of the queues.
 pub(crate) fn detailed_head(out: &mut dyn Write, head: &TraceHeader) -> fmt::Result {
     write_header(out, head)?;
     let TraceHeader { stopping, locked_ms, stop_wait, sysmon_sleeps: watcher_sleeps, .. } = head;
@@ -147,26 +151,26 @@ fn g_line(out: &mut dyn Write, g: &'static G) -> fmt::Result {
     writeln!(out, "  G{id}: status={state}({why}) m={m} lockedm={locked}")
 }
 
-/// Standard error, without std's lock, by whole lines and as few writes as there is room for: a block of
-/// lines is not torn by what others write.
+/// Standard error without std's lock. Writes whole lines with as few system calls as the buffer
+/// allows, so that the output of other threads does not tear a block of lines.
 struct StderrBlock {
     buffer: [u8; StderrBlock::BUFFER_BYTES],
     len: usize,
 }
 
 impl StderrBlock {
-    /// On sysmon's stack.
+    /// Size of the buffer, which is on sysmon's stack.
     const BUFFER_BYTES: usize = 64 << 10;
 
     const fn new() -> StderrBlock {
         StderrBlock { buffer: [0; StderrBlock::BUFFER_BYTES], len: 0 }
     }
 
-    /// Writes the first `count` bytes; what does not go is lost.
+    /// Writes the first `count` bytes. Bytes that the system refuses are lost.
     fn flush(&mut self, count: usize) {
         let mut bytes = &self.buffer[..count];
         while !bytes.is_empty() {
-            // SAFETY: the bytes are readable.
+            // SAFETY: `bytes` is a valid slice.
             let written = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len() as _) };
             match usize::try_from(written) {
                 Ok(written) => bytes = &bytes[written..],

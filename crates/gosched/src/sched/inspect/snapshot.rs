@@ -1,29 +1,32 @@
-//! What a goroutine is doing, as it was at one moment: its registers, and a copy of its stack. The program goes
-//! on meanwhile.
+//! A snapshot of one goroutine at one moment: its registers, and a copy of its stack. The program
+//! continues meanwhile.
 //!
-//! **It does not run.** Its stack is copied, and the copy is good if the G stood still meanwhile (`gmp/state`).
-//! The kernel copies: the stack may be gone by then, which is no fault. Registers are where the switch left them,
-//! or, in a marked call and where the M was stopped in a signal handler, where the G says ([`G::set_stopped_registers`]).
+//! **A goroutine that does not run.** The inspector copies the stack; the copy is valid if the G's
+//! state has not changed meanwhile (`gmp/state`). The kernel does the copying, so a stack that was
+//! unmapped meanwhile causes no fault. The registers are where the switch saved them or, in a
+//! marked call and in an M that was stopped in a signal handler, where the G publishes them
+//! ([`G::set_stopped_registers`]).
 //!
-//! **It runs.** Its M is interrupted, and copies them itself in the handler. The word `copy_request` of an M, and who
-//! may change it:
+//! **A goroutine that runs.** The inspector interrupts the M, which makes the copy itself, in the
+//! signal handler. The word `copy_request` of an M, and who may change it:
 //!
-//! - null: nobody looks. An inspector puts its [`CopyRequest`] there, then sends the signal.
-//! - a [`CopyRequest`]: the handler takes it out, fills it, and says so in it. Or the inspector has waited for long
-//!   enough and takes it back. Whoever takes it out has it.
+//! - null: no request. An inspector stores its [`CopyRequest`] there, then sends the signal.
+//! - a [`CopyRequest`]: the handler takes it out, fills it in, and stores the answer in it. Or the
+//!   inspector times out and takes it back. Only the thread that has taken the request out uses it.
 //!
-//! **It is blocked in a call that nobody marked.** A signal would end some calls before their time, and somebody may
-//! hold it back. So none is sent: of their code only the two registers are known that the kernel tells, and its stack
-//! is copied if it has not run meanwhile. The walk finds the rest in the code; where it does not, and the call goes
-//! on by itself after a signal, the M is asked after all ([`Snapshot::take_more`]).
+//! **A goroutine that is blocked in an unmarked call.** A signal would end some calls early, and
+//! the thread may block the signal. So none is sent at first: the kernel reports the program
+//! counter and the stack pointer, and the copy is valid if the thread has not run meanwhile. The
+//! walk derives further registers from the code. If it cannot, and the call continues by itself
+//! after a signal, the inspector interrupts the M after all ([`Snapshot::take_more`]).
 //!
-//! A call may begin between the last look at a thread and the signal, and is ended then. So the signal is sent once,
-//! and only to who has run for a while, and a moment ago by its CPU clock ([`wait_until_interruptible`]).
+//! A call that begins between the last check of a thread and the signal is ended early. So a signal
+//! is sent at most every [`RESEND_INTERVAL`], and only to a thread that, by its CPU clock, has been
+//! running for a while ([`wait_until_interruptible`]).
 //!
-//! A stack that is larger than the room for it is read on while the goroutine stands still ([`StackAccess`]).
-//!
-//! One that changes all the time, faster than it can be copied, is copied while the world is stopped; if that can be
-//! had in time, for somebody may hold the signal back.
+//! A stack that is larger than the buffer is read piece by piece while the goroutine stands still
+//! ([`StackAccess`]). A goroutine that changes its state faster than its stack can be copied is
+//! copied while the world is stopped, if the world stops in time: a goroutine may block the signal.
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;
@@ -46,67 +49,67 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// So often it is tried.
+/// Maximum number of attempts.
 const MAX_TRIES: u32 = 20;
-/// How long it is waited for the world to stop.
+/// How long the inspector waits for the world to stop.
 const STOP_WORLD_TIMEOUT: Duration = Duration::from_millis(100);
-/// So often it is waited for another who looks.
+/// Maximum number of waits for another inspector.
 const MAX_BUSY_WAITS: u32 = 5000;
-/// How long a goroutine that runs has to answer: its thread may not have a CPU.
+/// How long a running goroutine has to answer: its thread may have to wait for a CPU.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(20);
-/// The same where the process ends, and nobody waits for anything else.
+/// The same while the process ends, when nothing else is urgent.
 const ANSWER_TIMEOUT_AT_EXIT: Duration = Duration::from_millis(100);
-/// How long between looks whether it has.
+/// Interval between two checks for the answer.
 const POLL_INTERVAL: Duration = Duration::from_micros(30);
-/// When it is asked again: another's signal may have come just before.
+/// Interval between signals: the first may have been handled before the request was stored.
 const RESEND_INTERVAL: Duration = Duration::from_millis(2);
-/// So many that are blocked in calls are waited for in vain: others are not asked then.
+/// Number of unanswered requests after which blocked goroutines are no longer interrupted.
 const MAX_UNANSWERED: u32 = 3;
 
-/// See the top of this file. It can be taken again.
+/// See the top of this file. One value can take many snapshots, one after the other.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     start: WalkStart,
-    /// Why the goroutine waited, and since when.
+    /// Why and since when the goroutine waited.
     wait: (WaitReason, u64),
-    /// Its thread was blocked in a call that nobody marked; since when, if that is known.
+    /// Whether the thread was blocked in an unmarked call; and since when, if that is known.
     is_blocked: bool,
     blocked_since: Option<u64>,
     access: StackAccess,
-    /// How many did not answer that were blocked in a call.
+    /// Number of goroutines blocked in a call that did not answer.
     unanswered: u32,
-    /// The M that copied it.
+    /// The M that made the copy.
     copier: Option<&'static M>,
     batch: StackBatch,
     view: StackCopy,
     policy: InterruptPolicy,
-    /// The world was to stop, and did not.
+    /// Whether an attempt to stop the world failed.
     stop_failed: bool,
 }
 
 /// Where a walk begins.
 #[derive(Clone, Copy, Debug)]
 enum WalkStart {
-    /// It has not begun.
+    /// The goroutine has not begun.
     NotBegun,
-    /// Nothing is known.
+    /// No register is known.
     Unknown,
-    /// Where the registers say; `true`: exactly there, `false`: after a call.
+    /// At the registers. `true`: the program counter is exact; `false`: it is a return address.
     At(bool),
-    /// Of these only the two are known.
+    /// Only the program counter and the stack pointer are known.
     Blocked,
 }
 
-/// Whether a stack that there was no room for can be read on.
+/// Whether the rest of a stack that did not fit into the buffer can be read.
 #[derive(Clone, Copy, Debug)]
 enum StackAccess {
-    /// It cannot.
+    /// No.
     Gone,
-    /// While the goroutine stands still.
+    /// As long as the state of the G has not changed.
     WhileStill(&'static G, StateVersion),
-    /// While the thread of the M has run for so long.
+    /// As long as the CPU clock of the M's thread has this value.
     Blocked(&'static M, Option<u64>),
-    /// It is the caller's.
+    /// Always: the stack is the caller's own.
     Own,
 }
 
@@ -123,18 +126,18 @@ impl StackAccess {
     }
 }
 
-/// What came of a try.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CopyResult {
-    /// It was seen: it copied itself.
+    /// The snapshot is final: the M made the copy itself, or nothing can be learned.
     Copied,
-    /// It was, if it has stood still since.
+    /// The stack was copied. The copy is valid if the goroutine has stood still since.
     CopiedIfStill,
-    /// It was not there any more, or not yet.
+    /// The goroutine was not found in the state that was seen.
     Missed,
-    /// It runs, and did not say where.
+    /// The goroutine runs, and its M did not answer.
     NoAnswer,
-    /// Somebody else looks at it.
+    /// Another inspector has a request at the M.
     Busy,
 }
 
@@ -144,16 +147,16 @@ impl CopyResult {
     }
 }
 
-/// Asks an M for a view of its goroutine.
+/// A request to an M to copy the registers and the stack of its goroutine.
 #[derive(Debug)]
 struct CopyRequest {
     of: &'static G,
-    /// The handler's, once it has taken the request.
+    /// Belongs to the handler once it has taken the request.
     view: *mut StackCopy,
     answer: AtomicU32,
 }
 
-/// The answers of an M: none yet; here it is; it runs another one, or none.
+/// The answers of an M: none yet; copied; the M runs another goroutine, or none.
 const ANSWER_PENDING: u32 = 0;
 const ANSWER_COPIED: u32 = 1;
 const ANSWER_NOT_RUNNING: u32 = 2;
@@ -175,27 +178,28 @@ impl Snapshot {
         }
     }
 
-    /// Why the goroutine waited, if it did.
+    /// Returns why the goroutine waited, if it did.
     pub(crate) fn reason(&self) -> WaitReason {
         self.wait.0
     }
 
-    /// Since when it waits, or is in its call, if that is known.
+    /// Returns since when the goroutine has waited or has been in its call, if that is known.
     pub(crate) fn since(&self) -> Option<u64> {
         if self.is_blocked { self.blocked_since } else { Some(self.wait.1) }
     }
 
-    /// Whether the goroutine's thread was blocked in a call that nobody marked.
+    /// Returns whether the goroutine's thread was blocked in an unmarked call.
     pub(crate) fn is_blocked(&self) -> bool {
         self.is_blocked
     }
 
-    /// The M that ran it, if that one was asked.
+    /// Returns the M that made the copy, if an M did.
     pub(crate) fn copier(&self) -> Option<&'static M> {
         self.copier
     }
 
-    /// Of `g`, which is not the caller: its state then. `None`: it is dead.
+    /// Takes a snapshot of `g`, which is not the caller. Returns its state at that moment, or
+    /// `None` if `g` is dead.
     pub(crate) fn take(&mut self, g: &'static G) -> Option<StateVersion> {
         (self.copier, self.access) = (None, StackAccess::Gone);
         self.view.shrink();
@@ -222,10 +226,9 @@ impl Snapshot {
                     }
                     return Some(moment);
                 }
-                // It is on its way from one state to another.
+                // The goroutine is changing its state.
                 CopyResult::CopiedIfStill | CopyResult::Missed => 1,
                 CopyResult::NoAnswer => MAX_TRIES / 4,
-                // Somebody else looks at it.
                 CopyResult::Busy => {
                     busy += 1;
                     std::thread::sleep(POLL_INTERVAL);
@@ -234,7 +237,7 @@ impl Snapshot {
             };
             std::thread::yield_now();
         }
-        // One that only runs would not stop for that either.
+        // A goroutine that was only seen running would not stop for the world either.
         if stops
             && self.policy == InterruptPolicy::RestartableOnly
             && !self.stop_failed
@@ -246,12 +249,12 @@ impl Snapshot {
         Some(g.state_version()).filter(|moment| moment.state().is_alive())
     }
 
-    /// Stacks of those who will be taken next, in this order: see `batch`.
+    /// Copies the stacks of the goroutines that will be taken next, in this order; see `batch`.
     pub(crate) fn prefetch(&mut self, gs: impl Iterator<Item = &'static G>) {
         self.batch.copy(gs);
     }
 
-    /// From the copy that was made ahead, if it is still good.
+    /// Takes the snapshot from the prefetched copy, if that is still valid.
     fn take_prefetched(&mut self, g: &'static G) -> Option<StateVersion> {
         let (copied, bytes) = self.batch.take(g)?;
         self.view.set(copied.sp, bytes);
@@ -260,7 +263,7 @@ impl Snapshot {
         self.set_saved().then_some(moment)
     }
 
-    /// It changes faster than it can be copied: not while the world is stopped.
+    /// Takes the snapshot of a goroutine that changes its state too fast, in a stopped world.
     fn take_in_a_stopped_world(&mut self, g: &'static G) -> Option<StateVersion> {
         let mut moment = g.state_version();
         let mut seen = CopyResult::Missed;
@@ -280,23 +283,23 @@ impl Snapshot {
         moment.state().is_alive().then_some(moment)
     }
 
-    /// Of the caller, a goroutine or not.
+    /// Takes a snapshot of the caller, which may be a goroutine or a thread.
     #[inline(never)]
     pub(crate) fn take_own(&mut self) {
         let mut registers = Registers::default();
-        // SAFETY: to — a local.
+        // SAFETY: to — a local variable.
         unsafe { arch::capture_registers(&raw mut registers) };
         self.begin_own();
         self.view.fill(registers, None);
     }
 
-    /// Of the caller, which is `g`: of the frames above the one that these registers are of.
+    /// Takes a snapshot of the caller, `g`, from the frame with these registers outwards.
     pub(crate) fn take_above(&mut self, g: &'static G, registers: Registers) {
         self.begin_own();
         self.view.fill(registers, Some(g));
     }
 
-    /// Of an ordinary thread, which waits and shows these registers.
+    /// Takes a snapshot of an ordinary thread that waits and has published these registers.
     pub(crate) fn take_thread(&mut self, registers: Registers) {
         (self.start, self.is_blocked) = (WalkStart::At(false), false);
         (self.copier, self.access) = (None, StackAccess::Gone);
@@ -328,12 +331,13 @@ impl Snapshot {
             self.start = WalkStart::NotBegun;
             return CopyResult::CopiedIfStill;
         }
-        // The registers are the first words on the stack.
+        // The switch has saved the registers on the stack, at the stack pointer.
         self.view.fill(Registers { sp: stack_copy::saved_sp(g), ..Registers::default() }, Some(g));
         CopyResult::from_copied(self.set_saved())
     }
 
-    /// The walk begins where a switch left off, which is at the stack pointer. False: nothing is there.
+    /// Reads the registers that the switch saved at the stack pointer. Returns false if the copy
+    /// does not contain them.
     fn set_saved(&mut self) -> bool {
         let view = &mut self.view;
         let sp = view.registers.sp;
@@ -347,7 +351,7 @@ impl Snapshot {
     fn take_running(&mut self, g: &'static G) -> CopyResult {
         (self.start, self.is_blocked, self.access) = (WalkStart::Unknown, false, StackAccess::Gone);
         if forked::is_child() {
-            // Its thread stayed behind.
+            // The thread exists only in the parent.
             return CopyResult::Copied;
         }
         let Some(m) = tables::runner_of(g) else { return CopyResult::Missed };
@@ -357,7 +361,7 @@ impl Snapshot {
             && doing == ThreadStatus::Unknown
             && !sample_progress(m, before)
         {
-            // A signal might end a call.
+            // The thread may be blocked in a call that a signal would end early.
             return CopyResult::Copied;
         }
         let Some(call) = call else { return self.request_copy(m, g) };
@@ -369,8 +373,9 @@ impl Snapshot {
         CopyResult::from_copied(self.access.is_still())
     }
 
-    /// Takes it again, where that may tell more than it did: all registers of one that is blocked, and more of the
-    /// stack of one that runs. False: there is no more, and of what was taken nothing is left.
+    /// Takes the snapshot again, if that may show more: all registers of a blocked goroutine, or
+    /// more of the stack of a running one. If it returns false, the stack must not be read again:
+    /// the copy may be gone.
     pub(crate) fn take_more(&mut self, g: &'static G) -> bool {
         let m = match (self.access, self.copier) {
             (StackAccess::Blocked(m, _), _)
@@ -388,7 +393,7 @@ impl Snapshot {
         seen == CopyResult::Copied
     }
 
-    /// Whether its thread is in that call still, and goes on with it after a signal.
+    /// Returns whether the thread of `m` is still in that call and continues it after a signal.
     fn may_be_asked(&self, m: &'static M) -> bool {
         let (_, call) = thread_status::status_and_syscall(m.tid());
         let may =
@@ -396,12 +401,12 @@ impl Snapshot {
         call.is_some_and(may) && self.access.is_still()
     }
 
-    /// Lets the M copy it.
+    /// Interrupts `m`, whose signal handler copies `g`, and waits for the answer.
     fn request_copy(&mut self, m: &'static M, g: &'static G) -> CopyResult {
         let request =
             CopyRequest { of: g, view: &raw mut self.view, answer: AtomicU32::new(ANSWER_PENDING) };
         let word = ptr::from_ref(&request).cast_mut().cast();
-        // PAIR inspector: the handler sees the request.
+        // PAIR inspector: publishes the request to the handler.
         let free = m.copy_request.compare_exchange(
             ptr::null_mut(),
             word,
@@ -416,7 +421,7 @@ impl Snapshot {
             InterruptPolicy::RestartableOnly => ANSWER_TIMEOUT,
             InterruptPolicy::Always => ANSWER_TIMEOUT_AT_EXIT,
         };
-        // A signal for each look might come after the answer, and end a call.
+        // Not at each check: a signal might arrive after the answer, and end a call early.
         let mut next = Duration::ZERO;
         loop {
             // PAIR inspector-answer: sees what the handler wrote.
@@ -442,7 +447,7 @@ impl Snapshot {
                 next = waited + RESEND_INTERVAL;
             }
             if let Some(seen) = seen {
-                // PAIR inspector: if it is still there, nobody else has it.
+                // PAIR inspector: if the request is still there, the handler has not taken it.
                 let taken = m.copy_request.compare_exchange(
                     word,
                     ptr::null_mut(),
@@ -452,13 +457,13 @@ impl Snapshot {
                 if taken.is_ok() {
                     return seen;
                 }
-                // The handler has it, and is not long.
+                // The handler has taken the request, and answers soon.
             }
             std::thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// Calls `each` with every word of the stack. False: not with all, or not all registers are known.
+    /// Calls `each` with every word of registers and stack. Returns false if some are missing.
     pub(crate) fn words(&mut self, mut each: impl FnMut(usize)) -> bool {
         let has_registers = match self.start {
             WalkStart::NotBegun => return true,
@@ -471,7 +476,7 @@ impl Snapshot {
         self.view.words(each, || rest.is_still()) && has_registers
     }
 
-    /// Calls `each` with each frame: see [`Walker::walk`].
+    /// Calls `each` with each frame; see [`Walker::walk`].
     pub(crate) fn walk(&mut self, walker: &mut Walker, each: impl FnMut(Frame) -> bool) -> End {
         let (registers, rest) = (self.view.registers, self.access);
         let view = RefCell::new(&mut self.view);
@@ -487,22 +492,24 @@ impl Snapshot {
     }
 }
 
-/// All words, if all are known.
+/// Returns all words, or `None` if one is missing.
 fn all(words: [Option<usize>; SAVED_WORDS]) -> Option<[usize; SAVED_WORDS]> {
     let known = words.map(Option::unwrap_or_default);
     words.iter().all(Option::is_some).then_some(known)
 }
 
-/// Whether the M's thread has run a moment later.
+/// Returns whether the M's thread runs within [`POLL_INTERVAL`].
 fn sample_progress(m: &'static M, before: Option<u64>) -> bool {
     std::thread::sleep(POLL_INTERVAL);
     before != thread_status::thread_cpu_nanos(m.tid())
 }
 
-/// Whether a signal ends no call of the M's thread before its time, if it comes at once: as far as it can be seen.
+/// Waits until a signal that is sent at once would end no call of the M's thread early, as far as
+/// that can be seen. Returns false if there was no such moment.
 ///
-/// It takes some microseconds until a signal has come. Whoever runs for a moment between two calls may be in the next
-/// one by then, and is seen blocked soon; so only one that has run for a while is interrupted.
+/// A signal takes some microseconds to arrive. A thread that runs only for a moment between two
+/// calls may be in the next call by then. So only a thread that has run for a while is interrupted;
+/// any other is soon seen blocked.
 fn wait_until_interruptible(m: &'static M) -> bool {
     let ran = || thread_status::thread_cpu_nanos(m.tid());
     for _ in 0..MAX_TRIES {
@@ -516,7 +523,7 @@ fn wait_until_interruptible(m: &'static M) -> bool {
         match thread_status::status_and_syscall(m.tid()) {
             (_, Some(call)) => return call.is_restartable(),
             (ThreadStatus::Unknown, _) => return before != after,
-            // It waits for a CPU, and comes to the signal first; unless it had one meanwhile.
+            // The thread waits for a CPU and handles the signal first, unless it has run since.
             _ if after == ran() => return true,
             _ => {}
         }
@@ -524,17 +531,17 @@ fn wait_until_interruptible(m: &'static M) -> bool {
     false
 }
 
-/// In the signal's handler: somebody may want to see what the goroutine of `m` does.
+/// Answers the request at `m`, if there is one. Called in the handler of the preemption signal.
 pub(crate) fn answer_request(m: &'static M, at: &Interruption) {
     if m.copy_request.load(Ordering::Relaxed).is_null() {
         return;
     }
-    // PAIR inspector: sees what the inspector wrote; and has the view, if there is one.
+    // PAIR inspector: sees what the inspector wrote, and owns the request from here on.
     let request = m.copy_request.swap(ptr::null_mut(), Ordering::AcqRel).cast::<CopyRequest>();
-    // SAFETY: null, or a request whose owner waits until it has an answer.
+    // SAFETY: null, or a request whose owner waits for the answer.
     let Some(request) = (unsafe { request.as_ref() }) else { return };
     let g = m.curg().filter(|g| ptr::eq(*g, request.of) && g.state() == GState::Running);
-    // Just before a switch to it, the M is on another's stack.
+    // Shortly before a switch to the goroutine, the M is still on another stack.
     let is_there = |g: &&'static G| match stack::owner(at.registers().sp) {
         Some(owner) => owner == g.id(),
         None => m.carrier.preempt_disable_count() == 0,
@@ -542,7 +549,7 @@ pub(crate) fn answer_request(m: &'static M, at: &Interruption) {
     let g = g.filter(is_there);
     let answer = match g {
         Some(g) => {
-            // SAFETY: the view is the handler's until it answers.
+            // SAFETY: the copy belongs to the handler until it answers.
             unsafe { &mut *request.view }.fill(at.registers(), Some(g));
             ANSWER_COPIED
         }
@@ -556,9 +563,9 @@ fn allows_partial_data(flags: usize) -> bool {
     flags & libc::MSG_WAITALL as usize == 0
 }
 
-/// How a call of the kernel behaves when it is interrupted.
+/// How a system call behaves when a signal interrupts it.
 trait Restartable {
-    /// It goes on by itself.
+    /// Returns whether the call continues by itself.
     fn is_restartable(&self) -> bool;
 }
 
@@ -566,7 +573,7 @@ impl Restartable for BlockedSyscall {
     fn is_restartable(&self) -> bool {
         let file = self.arguments[0] as i32;
         match self.number {
-            // With a time limit it does not.
+            // A wait with a timeout does not continue.
             libc::SYS_futex => self.arguments[3] == 0,
             libc::SYS_wait4
             | libc::SYS_waitid
@@ -574,7 +581,7 @@ impl Restartable for BlockedSyscall {
             | libc::SYS_fcntl
             | libc::SYS_openat
             | libc::SYS_open => true,
-            // Those that write, and those that wait for all, may end with a part.
+            // Calls that write, and receives with `MSG_WAITALL`, may return partial data.
             libc::SYS_recvfrom => {
                 allows_partial_data(self.arguments[3]) && !thread_status::has_socket_timeout(file)
             }

@@ -1,7 +1,8 @@
-//! Registers of a goroutine, and its stack: all of it, or a piece that moves.
+//! A copy of a goroutine's registers and stack: the whole stack, or a piece that moves.
 //!
-//! A stack may be larger than there is room. Then it is read piece by piece, as long as it stays as it is: the caller
-//! says whether it has, after each copy. What is cut, and cannot be read on, is never taken for the whole.
+//! A stack may be larger than the buffer. It is then read piece by piece, as long as it does not
+//! change: after each copy, the caller's `is_still` must confirm that. A stack that was cut and
+//! cannot be read further is never taken for the whole.
 
 use crate::gmp::g::G;
 use gosched_fiber::arch::Registers;
@@ -10,15 +11,16 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// So much of a stack is copied at once.
+/// Number of bytes of a stack that are copied at once.
 pub(super) const COPY_BYTES: usize = 256 << 10;
-/// The same of a goroutine that runs, which cannot be read on, where that was not enough.
+/// Maximum number of bytes copied of a running goroutine, whose stack cannot be read piece by
+/// piece.
 const MAX_COPY_BYTES: usize = 16 << 20;
-/// So much of a goroutine's own stack, where it runs on another.
+/// Number of bytes copied of a goroutine's own stack, if the goroutine runs on another stack.
 const OWN_STACK_BYTES: usize = 32 << 10;
-/// A stack of the system's ends somewhere, not farther than this.
+/// Upper bound for the size of a thread's stack.
 const MAX_SYSTEM_STACK_BYTES: usize = 64 << 20;
-/// A piece begins so much before what is asked for: a frame is read from its end.
+/// A piece begins this many bytes before the requested address: a walk reads a frame from its end.
 const READ_BACK_BYTES: usize = 4 << 10;
 
 const WORD: usize = size_of::<usize>();
@@ -27,16 +29,17 @@ const WORD: usize = size_of::<usize>();
 #[derive(Debug)]
 pub(super) struct StackCopy {
     pub(super) registers: Registers,
-    /// Of the stack that it runs on; and of its own, where that is another.
+    /// A piece of the stack that the goroutine runs on, and a piece of its own stack if that is
+    /// another.
     parts: [Piece; 2],
-    /// Room for the first part, then for the second.
+    /// The buffer for the first piece, followed by the buffer for the second.
     bytes: Vec<u8>,
 }
 
-/// A piece of a stack, in the bytes of a view.
+/// A piece of a stack, held in the buffer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Piece {
-    /// What it is a piece of.
+    /// The bounds of the stack. `from` and `len` are the part that was copied.
     start: usize,
     end: usize,
     from: usize,
@@ -52,7 +55,8 @@ impl StackCopy {
         }
     }
 
-    /// These bytes are at a stack pointer, all that there are, and that is all that is known.
+    /// Sets the copy to `bytes`, a whole stack from the stack pointer `sp` on. No other register is
+    /// known.
     pub(super) fn set(&mut self, sp: usize, bytes: &[u8]) {
         self.registers = Registers { sp, ..Registers::default() };
         self.bytes[..bytes.len()].copy_from_slice(bytes);
@@ -60,14 +64,14 @@ impl StackCopy {
         self.parts = [Piece { start: sp, end, from: sp, len }, Piece::default()];
     }
 
-    /// Copies the stack above the registers' stack pointer; and, where that is not the goroutine's own, the
-    /// end of that one. In a signal handler too.
+    /// Copies the stack above the registers' stack pointer. If that is not the own stack of the
+    /// goroutine, also copies the end of its own stack. May be called in a signal handler.
     pub(super) fn fill(&mut self, registers: Registers, of: Option<&'static G>) {
         self.registers = registers;
         self.parts = [Piece::default(); 2];
         let sp = registers.sp;
         let found = stack::usable_range(sp).filter(|stack| stack.contains(&sp));
-        // A thread's stack ends somewhere: the kernel copies what there is.
+        // The end of a thread's stack is unknown: the kernel copies as much as there is.
         let end = found.map_or(sp.saturating_add(MAX_SYSTEM_STACK_BYTES), |stack| stack.end);
         self.copy(0, sp..end, sp);
         let own = of
@@ -79,25 +83,26 @@ impl StackCopy {
         }
     }
 
-    /// As much of a stack as there is room for, from an address on.
+    /// Copies as much of the stack `of` as fits into the buffer, from the address `from` on.
     fn copy(&mut self, nth: usize, of: Range<usize>, from: usize) {
         let border = self.bytes.len() - OWN_STACK_BYTES;
         let (first, second) = self.bytes.split_at_mut(border);
         let room = if nth == 0 { first } else { second };
         let wanted = (of.end - from).min(room.len());
         let len = memory::copy(from, &mut room[..wanted]);
-        // There is no more.
+        // The kernel copied less: the stack ends here.
         let end = if len < wanted { from + len } else { of.end };
         self.parts[nth] = Piece { start: of.start, end, from, len };
     }
 
-    /// What was copied of a part.
+    /// Returns the bytes of a piece.
     fn bytes(&self, nth: usize) -> &[u8] {
         let at = if nth == 0 { 0 } else { self.bytes.len() - OWN_STACK_BYTES };
         &self.bytes[at..at + self.parts[nth].len]
     }
 
-    /// More room, for who is copied by another. False: it was enough, or there is none.
+    /// Enlarges the buffer, for a stack that its own M copies. Discards the copy. Returns false if
+    /// the buffer was large enough, or cannot be larger.
     pub(super) fn grow(&mut self) -> bool {
         let had = self.bytes.len() - OWN_STACK_BYTES;
         let grows = !self.parts[0].is_whole() && had < MAX_COPY_BYTES;
@@ -107,14 +112,14 @@ impl StackCopy {
         grows
     }
 
-    /// No more room than others need.
+    /// Gives up a buffer that is larger than usual.
     pub(super) fn shrink(&mut self) {
         if self.bytes.len() > COPY_BYTES + OWN_STACK_BYTES {
             (self.parts, self.bytes) = ([Piece::default(); 2], room(COPY_BYTES));
         }
     }
 
-    /// Calls `each` with every word of the stack. False: not with all.
+    /// Calls `each` with every word of the stack. Returns false if words are missing.
     pub(super) fn words(
         &mut self,
         mut each: impl FnMut(usize),
@@ -131,7 +136,7 @@ impl StackCopy {
                         return false;
                     }
                     self.words_of_piece(nth, &mut each);
-                    // A word is in one piece.
+                    // Pieces begin at word boundaries, so no word is split.
                     let next = (at + self.parts[nth].len) & !(WORD - 1);
                     if next <= at {
                         break;
@@ -144,7 +149,7 @@ impl StackCopy {
     }
 
     fn words_of_piece(&self, nth: usize, mut each: impl FnMut(usize)) {
-        // Words are where words can be: the copy begins anywhere.
+        // Only aligned words count; the copy may begin at any address.
         let from = self.parts[nth].from;
         let first = from.next_multiple_of(WORD) - from;
         let (words, _) = self.bytes(nth).get(first..).unwrap_or_default().as_chunks::<WORD>();
@@ -157,7 +162,8 @@ impl StackCopy {
         Some(usize::from_ne_bytes(*word))
     }
 
-    /// As [`StackCopy::read`]; what was not copied is, if it is still what it was.
+    /// As [`StackCopy::read`]. Copies the piece with `address` first, if it is missing and the
+    /// stack has not changed.
     pub(super) fn read_or_recopy(
         &mut self,
         address: usize,
@@ -192,33 +198,33 @@ impl Piece {
     }
 }
 
-/// Zeros from the allocator: a page that is never needed is never there.
+/// Returns a zeroed buffer. The allocator does not map pages that are never used.
 fn room(size: usize) -> Vec<u8> {
     vec![0; size + OWN_STACK_BYTES]
 }
 
-/// The stack pointer of a G that does not run, read without owning it.
+/// Returns the saved stack pointer of a G that does not run. The caller need not own the G.
 pub(crate) fn saved_sp(g: &'static G) -> usize {
-    // SAFETY: in a record that is never freed.
+    // SAFETY: the field of a record that is never freed.
     let at = unsafe { &raw mut (*g.saved.as_ptr()).sp };
-    // SAFETY: as above; a word that the switch writes, in assembly. Whoever reads it looks afterwards whether the
-    // G stood still.
+    // SAFETY: as above; the switch, in assembly, writes the word as a whole. A reader checks
+    // afterwards that the G's state has not changed.
     unsafe { AtomicUsize::from_ptr(at) }.load(Ordering::Relaxed)
 }
 
-/// As [`saved_sp`]: where its identity is.
+/// Returns the saved thread pointer, the address of the G's identity. As [`saved_sp`].
 pub(crate) fn thread_pointer(g: &'static G) -> usize {
-    // SAFETY: in a record that is never freed.
+    // SAFETY: the field of a record that is never freed.
     let at = unsafe { &raw mut (*g.saved.as_ptr()).thread_pointer };
     // SAFETY: as above.
     unsafe { AtomicUsize::from_ptr(at) }.load(Ordering::Relaxed)
 }
 
-/// Copies registers from where a G shows them. `None`: they are not there any more.
+/// Copies the registers that a G publishes. Returns `None` if they no longer exist.
 pub(crate) fn shown_registers(at: *const Registers) -> Option<Registers> {
     let mut registers = Registers::default();
     let (start, size) = (ptr::from_mut(&mut registers).cast::<u8>(), size_of::<Registers>());
-    // SAFETY: the bytes of a local that is made of words.
+    // SAFETY: the bytes of a local variable that consists of words.
     let bytes = unsafe { std::slice::from_raw_parts_mut(start, size) };
     (memory::copy(at as usize, bytes) == size).then_some(registers)
 }
@@ -227,7 +233,7 @@ pub(crate) fn shown_registers(at: *const Registers) -> Option<Registers> {
 mod tests {
     use super::*;
 
-    /// A view of some memory, as of a stack that no stack of ours is.
+    /// Returns a copy of some memory, as of a stack that is not a goroutine's.
     fn view(memory: &[usize]) -> StackCopy {
         let mut view = StackCopy::new();
         let start = memory.as_ptr() as usize;
@@ -237,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_read_on_while_it_stands_still() {
+    fn a_stack_larger_than_the_buffer_is_read_in_pieces_as_long_as_it_does_not_change() {
         let memory: Vec<usize> = (0..3 * COPY_BYTES / WORD + 5).collect();
         let at = |nth: usize| (&raw const memory[nth]) as usize;
         let mut cut = view(&memory);
@@ -247,23 +253,30 @@ mod tests {
         assert_eq!(cut.read_or_recopy(at(memory.len() - 1) + WORD, || true), None);
         assert_eq!(cut.read_or_recopy(at(0) - WORD, || true), None);
         let mut moved = view(&memory);
-        assert_eq!(moved.read_or_recopy(at(7), || false), Some(7), "that was copied before");
+        assert_eq!(moved.read_or_recopy(at(7), || false), Some(7), "this word was copied before");
         assert_eq!(moved.read_or_recopy(at(memory.len() - 1), || false), None);
-        assert_eq!(moved.read_or_recopy(at(7), || false), None, "a piece of what is gone");
+        assert_eq!(
+            moved.read_or_recopy(at(7), || false),
+            None,
+            "a piece of a stack that has changed is not used"
+        );
     }
 
     #[test]
-    fn words_are_told_once_each_and_a_cut_stack_is_not_known() {
+    fn each_word_is_visited_once_and_missing_words_are_reported() {
         let memory: Vec<usize> = (0..2 * COPY_BYTES / WORD + 5).collect();
         let mut words = Vec::new();
         assert!(view(&memory).words(|word| words.push(word), || true));
         assert_eq!(words, memory);
         assert!(!view(&memory).words(drop, || false));
-        assert!(view(&memory[..COPY_BYTES / WORD]).words(drop, || false), "all of it was copied");
+        assert!(
+            view(&memory[..COPY_BYTES / WORD]).words(drop, || false),
+            "the whole stack was copied"
+        );
     }
 
     #[test]
-    fn room_grows_where_it_was_not_enough() {
+    fn a_buffer_that_was_too_small_can_grow() {
         let memory: Vec<usize> = (0..2 * COPY_BYTES / WORD).collect();
         let mut cut = view(&memory);
         assert!(cut.grow());

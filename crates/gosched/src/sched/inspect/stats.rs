@@ -1,11 +1,11 @@
-//! All that can be counted about the scheduler, for `runtime::metrics`.
+//! Reads all counts and totals of the scheduler, for `runtime::metrics`.
 
 use crate::sched::events;
 use crate::sched::inspect::contract::of_backend;
 use crate::sched::inspect::cpu_use;
 use crate::sched::inspect::types::SchedStats;
 
-/// Counts.
+/// Reads the counts and totals of the backend, and of I/O and CPU time.
 pub(crate) fn read_stats() -> SchedStats {
     let mut numbers = SchedStats::default();
     of_backend!(fill_stats(&mut numbers));

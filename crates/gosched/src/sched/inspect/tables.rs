@@ -1,4 +1,4 @@
-//! What the scheduler tells whoever looks at it: nothing is stopped for that, and nothing allocated.
+//! The tables of the M:N scheduler. Reading them stops nothing and allocates nothing.
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;
@@ -113,7 +113,7 @@ impl Tables for MultiThread {
     }
 }
 
-/// As [`Tables::head`], by one who must not wait for the lock: the Ms are counted instead.
+/// As [`Tables::head`], for a caller that must not wait for the lock: counts the Ms instead.
 pub(crate) fn header_without_lock() -> TraceHeader {
     let ms = || SCHED.all_ms().filter(|m| m.alive.load(Ordering::Relaxed));
     let sleeps = |m: &&M| m.is_blocked() || m.in_poller.get();
@@ -141,12 +141,12 @@ fn helper_threads() -> usize {
     HELPER_THREADS.load(Ordering::Relaxed) as usize
 }
 
-/// The M that runs `g`.
+/// Returns the M that runs `g`.
 pub(crate) fn runner_of(g: &'static G) -> Option<&'static M> {
     SCHED.all_ms().find(|m| m.curg().is_some_and(|other| std::ptr::eq(other, g)))
 }
 
-/// The M whose thread has this id.
+/// Returns the M whose thread has this id.
 pub(crate) fn with_thread(id: i32) -> Option<&'static M> {
     SCHED.all_ms().find(|m| m.alive.load(Ordering::Relaxed) && m.tid() == id)
 }
@@ -156,7 +156,7 @@ fn count_p(numbers: &mut SchedStats, p: &'static P) {
     numbers.timers += p.timers.len() as u64;
 }
 
-/// What its goroutine does: one in a marked call, or without a P, is the kernel's or a library's.
+/// Counts the goroutine of `m`. One in a marked call, or without a P, counts as not in Go.
 fn count_m(numbers: &mut SchedStats, m: &'static M) {
     let Some(g) = m.curg() else { return };
     match g.state() {

@@ -1,4 +1,4 @@
-//! What there is to tell where goroutines are threads: no M and no P.
+//! The tables of the threads backend, which has no Ms and no Ps.
 
 use crate::gmp::g::G;
 use crate::sched::inspect::contract::Tables;
@@ -19,7 +19,8 @@ impl Tables for Threads {
     }
 
     fn fill_stats(numbers: &mut SchedStats) {
-        // A timer that is being fired counts as one that runs, if there are so many goroutines.
+        // `ACTIVE` also counts the timer thread while it fires timers, so `running` is limited to
+        // the number of goroutines.
         let goroutines = activity::num_goroutines() as u64;
         numbers.created = activity::STARTED.load(Ordering::Relaxed);
         numbers.threads = goroutines;

@@ -1,4 +1,4 @@
-//! What `inspector` tells of a goroutine, on every system.
+//! The data that `inspect` returns, on every system.
 
 use crate::gmp::reason::WaitReason;
 use crate::gmp::state::GState;
@@ -6,70 +6,71 @@ use std::collections::VecDeque;
 use std::fmt::{self, Display};
 use std::path::Path;
 
-/// Whether calls that nobody marked may be interrupted.
+/// Whether a signal may interrupt an unmarked call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InterruptPolicy {
-    /// Only where they go on by themselves.
+    /// Only if the call continues by itself after a signal.
     RestartableOnly,
-    /// The process ends anyway.
+    /// Always: the process ends anyway.
     Always,
 }
 
-/// A function that has not returned.
+/// The frame of a function that has not returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
-    /// An address in the instruction that runs, or in the call.
+    /// An address within the current instruction, or within the call instruction.
     pub(crate) at: usize,
-    /// Where the code is, or will go on; its stack pointer there, and the one before the call, or 0.
+    /// The program counter or return address; the stack pointer there; and the stack pointer before
+    /// the function was called, or 0 if unknown.
     pub(crate) pc: usize,
     pub(crate) sp: usize,
     pub(crate) fp: usize,
 }
 
-/// From the innermost on.
+/// The frames of a goroutine, innermost first.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     pub(crate) first: Vec<Frame>,
-    /// How many are left out after those.
+    /// Number of frames omitted after `first`.
     pub(crate) elided: usize,
     pub(crate) last: VecDeque<Frame>,
-    /// There are more, but it is not known which.
+    /// Whether there are more frames, which are unknown.
     pub(crate) is_cut: bool,
 }
 
 impl Frames {
-    /// Those that are not left out.
+    /// Iterates over the frames that are not omitted.
     pub(crate) fn shown(&self) -> impl Iterator<Item = &Frame> {
         self.first.iter().chain(&self.last)
     }
 }
 
-/// The program or library that has some code. It may be gone by now.
+/// The program or library that contains some code. It may have been unloaded since.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Module<'a> {
-    /// Its file; empty: the program.
+    /// Path of the file; empty for the program itself.
     pub(crate) path: &'a Path,
-    /// How far from its beginning the code is: the address that its file has for it.
+    /// Offset of the code from the beginning of the module: its address in the file.
     pub(crate) offset: usize,
-    /// Its build id; empty: it has none.
+    /// Build id; empty if there is none.
     pub(crate) id: &'a [u8],
-    /// The function there, as the linker knows it, if others may call it.
+    /// Name of the function at that address, if the module exports it.
     pub(crate) function: Option<&'a [u8]>,
 }
 
-/// What a goroutine did, besides its frames.
+/// The state of a goroutine, without its frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GoroutineStatus {
     pub(crate) state: GState,
-    /// The number of its M, and where that one's record is, if that was learned.
+    /// Id of its M and address of the M's record, if they are known.
     pub(crate) m: Option<(u32, usize)>,
-    /// Why it waited, if it did.
+    /// Why the goroutine waited, if it did.
     pub(crate) reason: WaitReason,
-    /// Since when it waits, or is in its call, if that is known.
+    /// Since when the goroutine has waited or has been in its call, if that is known.
     pub(crate) since: Option<u64>,
 }
 
-/// The first line of `schedtrace`, in numbers.
+/// The numbers in the first line of `schedtrace`.
 #[derive(Debug, Default)]
 pub(crate) struct TraceHeader {
     pub(crate) procs: usize,
@@ -79,14 +80,14 @@ pub(crate) struct TraceHeader {
     pub(crate) idle_ms: usize,
     pub(crate) queued: usize,
     pub(crate) stopping: bool,
-    /// Ms that sleep until the goroutine that they are locked to can run.
+    /// Number of Ms that sleep until the goroutine that they are locked to can run.
     pub(crate) locked_ms: u32,
     pub(crate) stop_wait: u32,
-    /// Sysmon sleeps until it is called.
+    /// Whether sysmon sleeps until a P is acquired.
     pub(crate) sysmon_sleeps: bool,
 }
 
-/// `nil` as Go prints it, or the number.
+/// A number, or `nil` as Go prints it.
 pub(crate) struct NumberOrNil(pub(crate) Option<u64>);
 
 impl Display for NumberOrNil {
@@ -98,22 +99,22 @@ impl Display for NumberOrNil {
     }
 }
 
-/// What there is now, and what has happened since the process began. Each was true at some moment while
-/// they were read. Where goroutines are threads, what has no meaning is 0.
+/// Current counts, and totals since the process began. Each value was true at some time while all
+/// were read. On the threads backend, values without a meaning are 0.
 #[derive(Debug, Default)]
 pub(crate) struct SchedStats {
     pub(crate) procs: u64,
     pub(crate) idle_procs: u64,
     pub(crate) goroutines: u64,
     pub(crate) created: u64,
-    /// Running or blocked outside the program's text, as far as that is known.
+    /// Goroutines in a marked call, and goroutines without a P after an unmarked one.
     pub(crate) not_in_go: u64,
     pub(crate) runnable: u64,
     pub(crate) running: u64,
     pub(crate) waiting: u64,
     pub(crate) threads: u64,
     pub(crate) idle_threads: u64,
-    /// Threads whose P was taken.
+    /// Threads that are blocked in a call and whose P was retaken.
     pub(crate) blocked_threads: u64,
     pub(crate) spinning_threads: u64,
     pub(crate) global_queue: u64,
@@ -121,7 +122,7 @@ pub(crate) struct SchedStats {
     pub(crate) timers: u64,
     pub(crate) steals: u64,
     pub(crate) stolen: u64,
-    /// Ps whose receiver was not woken: see `in_flight`.
+    /// Number of lost wake-ups; see `in_flight`.
     pub(crate) hand_offs_lost: u64,
     pub(crate) hand_offs_marked: u64,
     pub(crate) hand_offs_unmarked: u64,
@@ -131,13 +132,13 @@ pub(crate) struct SchedStats {
     pub(crate) woken_by_io: u64,
     pub(crate) stacks: u64,
     pub(crate) resting_stacks: u64,
-    /// Address space of stacks.
+    /// Address space reserved for stacks, in bytes.
     pub(crate) stack_bytes: u64,
     /// See [`CpuUse`].
     pub(crate) cpu: CpuUse,
 }
 
-/// CPU time, in nanoseconds.
+/// CPU time that goroutines used, and CPU time that was available but unused, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CpuUse {
     pub(crate) user: u64,

@@ -1,11 +1,13 @@
-//! Ps that were handed to an M which has not acquired them: sysmon's second line of defence.
+//! Ps in flight: handed to an M that has not acquired them yet. Sysmon checks that the wake-up of
+//! that M was not lost.
 //!
-//! A P in flight is in no list and no M owns it, so a lost wake-up would lose the P: the program would run with one
-//! P fewer, and stopping the world would wait for that P. Sysmon looks at each P in flight. Where the giver has
-//! done its part and the kernel says that the receiver sleeps all the same, sysmon wakes the receiver once more.
+//! A P in flight is in no list, and no M owns it. A lost wake-up would therefore lose the P: the
+//! program would run with one P fewer, and stopping the world would wait for that P. If the giver
+//! has woken the receiver, but the kernel reports that the receiver sleeps, sysmon wakes the
+//! receiver once more.
 //!
-//! No wake-up should ever be lost: [`counts::lost`] counts those that were, and tests demand zero. A receiver that has
-//! been woken and waits for a CPU does not count, however long that takes.
+//! No wake-up should ever be lost: [`counts::lost`] counts lost wake-ups, and tests require zero. A
+//! receiver that was woken and waits for a CPU does not count, however long it waits.
 
 use crate::gmp::m::M;
 use crate::gmp::p::P;
@@ -15,17 +17,17 @@ use crate::sys::thread_status::{self, BlockedSyscall, ThreadStatus};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-/// How long a P is in flight before sysmon asks the kernel about its receiver, in nanoseconds.
+/// How long a P is in flight before sysmon asks the kernel about the receiver, in nanoseconds.
 const OVERDUE_NANOS: u64 = 5_000_000;
 
-/// What sysmon saw of a P in flight at its last look.
+/// The flight of a P that sysmon saw at its last tick, and since when.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Seen {
     flight: u64,
     since: u64,
 }
 
-/// Looks at one P, at the time `now`.
+/// Checks one P. `now` is the current time.
 pub(crate) fn check(p: &'static P, seen: &mut Seen, now: u64) {
     let Some((flight, m)) = p.flight() else { return };
     if flight != seen.flight {
@@ -49,7 +51,8 @@ pub(crate) fn check(p: &'static P, seen: &mut Seen, now: u64) {
     }
 }
 
-/// Whether `call` is the one in which an M sleeps until it is given a P: on its note, or in the poller.
+/// Returns whether `call` is one in which `m` sleeps until it is given a P: on its note, or in the
+/// poller.
 fn is_idle_sleep(m: &M, call: BlockedSyscall) -> bool {
     match call.number {
         libc::SYS_futex => call.arguments[0] == ptr::from_ref(&m.note).addr(),
@@ -59,7 +62,8 @@ fn is_idle_sleep(m: &M, call: BlockedSyscall) -> bool {
     }
 }
 
-/// The note is set already: only the kernel has to be told again. Harmless where the M is awake.
+/// Repeats the futex wake-up and the poller's interrupt. The note is already set. Harmless if the M
+/// is awake.
 fn wake_again(m: &'static M) {
     m.note.wake_again();
     if m.in_poller.get() {

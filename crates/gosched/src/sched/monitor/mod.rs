@@ -1,4 +1,4 @@
-//! Sysmon: a thread without a P that looks after all Ps.
+//! Sysmon: a thread without a P that monitors all Ps.
 
 pub(crate) mod in_flight;
 pub(crate) mod poll_watch;

@@ -1,4 +1,5 @@
-//! Sysmon polls where no M does: all Ps are busy and none has passed the scheduler for a while, or none has looked for long.
+//! Polls on sysmon's thread if no M does: all Ps are busy and none has passed through the scheduler
+//! for a while, or no M has polled for too long.
 
 use crate::gmp::list::GList;
 use crate::gmp::p::PStatus;
@@ -11,30 +12,32 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What sysmon knows of those who poll.
+/// What sysmon has seen of the Ps' progress and of polls by Ms.
 #[derive(Debug)]
 pub(crate) struct PollWatch {
-    /// Which turn it was on each P.
+    /// The turn of each P when it was last checked.
     turns: Vec<u32>,
-    /// No busy P has passed the scheduler since the last look.
+    /// Whether no busy P had passed through the scheduler at the last check.
     all_stalled: bool,
-    /// So many looks are sooner than others: somebody has just had to make room, and may have to again.
+    /// Number of upcoming ticks that come sooner: a goroutine had to make room for I/O, and may
+    /// have to again.
     urgent_ticks: u32,
+    /// [`poll::POLL_COUNT`] at the last tick.
     looks: u64,
-    /// Since when nobody has looked.
+    /// The time since which no M has polled.
     since: u64,
-    /// It was in the poller last time, for nothing.
+    /// Whether sysmon last left the poller for an event that it did not have to handle.
     false_alarm: bool,
 }
 
-/// Sysmon puts so many before all others at a time: it may be wrong about those who stand, and whoever makes
-/// room looks for more.
+/// Maximum number of Gs that sysmon puts before all others at a time. Sysmon may be wrong about the
+/// Ps being stalled, and the M whose goroutine makes room polls for more.
 const SYSMON_POLL_BATCH: usize = 8;
 
-/// See [`PollWatch::tick_urgency`].
+/// Initial value of [`PollWatch::urgent_ticks`].
 const URGENT_TICKS: u32 = 20;
 
-/// Nobody has looked for so long, where Ps do not stand still: sysmon does.
+/// Time without a poll after which sysmon polls, if Ps pass through the scheduler.
 const POLL_OVERDUE_NANOS: u64 = 1_000_000;
 
 impl PollWatch {
@@ -50,8 +53,9 @@ impl PollWatch {
         }
     }
 
-    /// Whether sysmon is to sleep in the poller: somebody waits, all Ps are busy, and none has passed the
-    /// scheduler since the last time that this was asked. If one is idle, an M is told to.
+    /// Returns whether sysmon should sleep in the poller: a waiter exists, all Ps are busy, and
+    /// none has passed through the scheduler since the last call. If a P is idle, wakes an M to
+    /// poll instead.
     pub(crate) fn decide_to_sleep_in_poller(&mut self) -> bool {
         let (busy, stalled) = self.count_stalled();
         poller_role::STALLED_PS.store(stalled, Ordering::Relaxed);
@@ -67,7 +71,8 @@ impl PollWatch {
         !others && !in_vain
     }
 
-    /// How many Ps are busy, and how many of them have not passed the scheduler since the last time.
+    /// Returns the number of busy Ps, and how many of them have not passed through the scheduler
+    /// since the last call.
     fn count_stalled(&mut self) -> (u32, u32) {
         let (mut busy, mut stalled) = (0, 0);
         for (p, turn) in SCHED.used_ps().zip(&mut self.turns) {
@@ -81,24 +86,26 @@ impl PollWatch {
         (busy, stalled)
     }
 
-    /// Whether the next look should be sooner.
+    /// Returns whether the next tick should come sooner. Called once in each tick.
     pub(crate) fn tick_urgency(&mut self) -> bool {
         self.urgent_ticks = self.urgent_ticks.saturating_sub(1);
         self.urgent_ticks > 0
     }
 
-    /// Sleeps in the poller, unless `is_called` says that somebody wants sysmon; and takes care of those
-    /// who are ready.
+    /// Sleeps in the poller for at most `timeout`, and queues the Gs that are ready. Returns at
+    /// once if `is_called` returns true: sysmon was woken meanwhile.
     pub(crate) fn sleep(&mut self, timeout: Duration, is_called: impl Fn() -> bool) {
         let (Some(poller), Some(stop)) = (poller::existing(), poller::sysmon_wake_fd()) else {
             return;
         };
-        // PAIR watches: one order for this, the next, and who calls.
+        // PAIR watches: set before `is_called` reads sysmon's word; a waker sets the word before it
+        // reads this flag.
         sysmon_alarm::SYSMON_IN_POLLER.store(true, Ordering::SeqCst);
         let is_ready = !is_called() && poller.wait_for_events(stop.as_raw_fd(), timeout);
         sysmon_alarm::SYSMON_IN_POLLER.store(false, Ordering::Relaxed);
         poller::drain_eventfd(stop);
-        // Those who pass the scheduler find it themselves, and in its turn.
+        // Ps that pass through the scheduler poll by themselves, and run the ready Gs in their
+        // turn.
         let (busy, stalled) = self.count_stalled();
         if stalled < busy {
             self.false_alarm = is_ready;
@@ -106,7 +113,8 @@ impl PollWatch {
         }
         let mut ready = GList::new();
         events::poll_ready_up_to(SYSMON_POLL_BATCH, &mut ready, Some(Duration::ZERO));
-        // Something is told that is not for us: it must not keep sysmon busy.
+        // An event that makes no G ready, such as an interrupt meant for an M, must not keep sysmon
+        // busy.
         self.false_alarm = is_ready && ready.is_empty();
         if self.false_alarm {
             SCHED.lock.lock().poller.silence_if_free(|| poller.clear_interrupt());
@@ -117,12 +125,13 @@ impl PollWatch {
         poll::inject_first(ready);
     }
 
-    /// Looks, where others have not for too long: their goroutines take turns, but long ones.
+    /// Polls if no M has for [`POLL_OVERDUE_NANOS`], although Ps pass through the scheduler: their
+    /// goroutines run for long.
     /// Go: sysmon, "poll network if not polled for more than 10ms".
     pub(crate) fn poll_if_overdue(&mut self, now: u64) {
         let looks = poll::POLL_COUNT.load(Ordering::Relaxed);
         let looked = std::mem::replace(&mut self.looks, looks) != looks;
-        // Where many wait for a P already, what is ready may as well wait in the poller, in its order.
+        // If many Gs already wait for a P, ready Gs can wait in the poller as well, in their order.
         let many = SCHED.queued.load(Ordering::Relaxed) > poll::LONG_GLOBAL_QUEUE;
         if looked || many || self.all_stalled || !poller_role::should_poll() || SCHED.is_idle() {
             self.since = now;
@@ -135,7 +144,7 @@ impl PollWatch {
     }
 }
 
-/// Whether nobody but sysmon can poll: all Ps are idle, and there is no thread for an M.
+/// Returns whether only sysmon can poll: all Ps are idle, and the system refuses a thread for an M.
 pub(crate) fn can_only_sysmon_poll() -> bool {
     thread_requests::is_refused() && SCHED.is_idle() && poller_role::should_poll()
 }

@@ -1,26 +1,31 @@
-//! What sysmon does about each P: takes it from an M that is blocked, and asks an M to stop whose
-//! goroutine has run for long enough.
+//! What sysmon does about each P: retakes it from a blocked M, and preempts a goroutine that has
+//! run for long enough.
 //!
-//! **Marked calls.** The M says that it is in one (`syscall`). If it still is at the next look, the P goes to
-//! somebody who can use it.
+//! **Marked calls.** The M records that it is in a marked call (`syscall`). If it is still in the
+//! call at sysmon's next tick, sysmon hands the P off to another M.
 //!
-//! **Calls nobody marked.** The M's CPU clock has stood still since the last look: it is blocked, or was not
-//! given a CPU. The kernel knows which (`/proc/self/task/…/syscall`, opened only then). If it is blocked, its
-//! P is taken as `syscall` says. An M that was only not given a CPU is asked about ever more seldom. The same is done
-//! with an M that has run now and then in the last millisecond or more, but for less than half of the time: it sleeps for
-//! some microseconds, again and again, and a slice of CPU time would take it seconds. A P whose
-//! queue is empty while others are idle is left alone for 10 ms: nobody needs it.
+//! **Unmarked calls.** If the CPU clock of the M's thread has stood still since the last tick, the
+//! thread is blocked, or waits for a CPU. Only then does sysmon ask the kernel which
+//! (`/proc/self/task/…/syscall`). If the thread is blocked, sysmon retakes the P as `syscall`
+//! describes. If it waits for a CPU, sysmon backs off and asks about it ever less often. Sysmon
+//! also asks about a thread that has run for less than half of the time for a millisecond or more:
+//! it sleeps for microseconds again and again, and would need seconds to use up a slice of CPU
+//! time. A P with an empty queue is left alone for 10 ms while other Ps are idle: no G needs it.
 //!
-//! **Slices.** A goroutine that has run for a slice of CPU time, while another waits, is asked to stop
-//! (`preempt`), every 100 µs until it does. What a goroutine had used when it was interrupted for another's
-//! sake counts when it goes on. Goroutines that make each other ready share a slice, as Go's: whichever runs when it is
-//! over is asked. (Where they change faster than they can be asked, they count their turns: `P::has_spent_pair_budget`.)
+//! **Slices.** If a goroutine has run for a slice of CPU time and another G waits, sysmon requests
+//! that it stop (`preempt`), every 100 µs until it does. CPU time that a goroutine had used when it
+//! was interrupted to make room counts towards its slice when it continues. Goroutines that make
+//! each other ready share a slice, as in Go: the request goes to the goroutine that runs when the
+//! slice is over. (If they switch too fast for a request to reach one of them, the P counts their
+//! turns instead: `P::has_spent_pair_budget`.)
 //!
-//! **A timer is due, or I/O has made somebody ready, and all Ps are busy.** The goroutine that has used most of its slice is asked to make
-//! room: whoever gets its P fires what is due. It must not have passed the scheduler for 100 µs, where it
-//! would have seen the timer itself.
+//! **Making room.** If a timer is due, or I/O has made a G ready, and all Ps are busy, sysmon
+//! requests that the goroutine that has used most of its slice make room. The M that then has the P
+//! fires the timer or runs the ready G. Only a goroutine that has not passed through the scheduler
+//! for 100 µs is chosen: the M of any other has already checked the timers itself.
 //!
-//! **Ms without a P** whose goroutine runs again, in a program where no P is idle, are asked to stop too.
+//! **Ms without a P.** If no P is idle, sysmon also preempts goroutines that continue without a P
+//! after an unmarked call in which their P was retaken.
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;
@@ -36,52 +41,54 @@ use crate::sys::thread_status::{self, ThreadStatus};
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 
-/// How long a P that nobody needs is left with a blocked M.
+/// How long a P that no G needs is left with a blocked M.
 /// Go: the 10 ms in retake.
 const UNNEEDED_P_GRACE_NANOS: u64 = 10_000_000;
-/// How long one is left with a blocked M in virtual time.
+/// How long a P is left with a blocked M in virtual time.
 const VIRTUAL_TIME_GRACE_NANOS: u64 = 1_000_000_000;
-/// How long after a request it is made again; and how long a goroutine must have run to make room.
+/// Interval at which a preemption request is repeated, and the minimum time that a goroutine runs
+/// before it must make room.
 pub(crate) const PREEMPT_RETRY_NANOS: u64 = 100_000;
-/// An M that is not given a CPU is asked about every so many looks, at least.
+/// Maximum number of ticks between two questions to the kernel about an M that waits for a CPU.
 const MAX_BACKOFF_TICKS: u32 = 64;
-/// How long a goroutine has its P before it is asked whether it is blocked most of the time.
+/// Minimum time that a goroutine has its P before sysmon checks whether it is mostly blocked.
 const MOSTLY_BLOCKED_MIN_NANOS: u64 = 1_000_000;
-/// So many Ms without a P are looked at each time.
+/// Maximum number of Ms that each tick checks for running without a P.
 const M_SCAN_BATCH: usize = 16;
-/// So often one is asked to make room before another is.
+/// Number of requests to make room that one goroutine gets before another is chosen.
 const PREEMPT_REQUESTS_PER_VICTIM: u32 = 2;
-/// An M without a P runs again when it has run for so long.
+/// CPU time after which an M without a P counts as running again.
 const RUNNING_AGAIN_NANOS: u64 = 20_000;
 
-/// What was seen of a P at the last look.
+/// What sysmon saw of a P at its last tick. Times are in nanoseconds.
 /// Go: sysmontick.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct SysmonTick {
-    /// Changes whenever the P passes the scheduler.
+    /// Changes whenever the P passes through the scheduler.
     progress: Progress,
-    /// Changes with each slice: goroutines that make each other ready share one.
+    /// The P's count of slices. Goroutines that make each other ready share a slice.
     slice: u32,
-    /// When that was first seen; and when the slice was.
+    /// When `progress` was first seen; and when `slice` was first seen.
     since: u64,
     slice_since: u64,
-    /// What its goroutine had used of its slice before.
+    /// CPU time of the slice that was used before `first` was read.
     used: u64,
-    /// What the CPU clock of its M said then.
+    /// CPU clock of the M's thread when it was first read in this slice.
     first: Option<u64>,
-    /// What it said last, and when it first said so.
+    /// CPU clock of the M's thread at the last tick, and when it was first seen to have that value.
     cpu: Option<u64>,
     cpu_since: u64,
-    /// It was asked about in vain: not for so many looks, and twice as many the next time.
+    /// Back-off after a false alarm, in ticks, doubling each time; and how many of these ticks have
+    /// passed.
     backoff_ticks: u32,
     skipped_ticks: u32,
-    /// How often it was asked to make room.
+    /// Number of requests to make room.
     asked: u32,
     flight: in_flight::Seen,
 }
 
 impl SysmonTick {
-    /// How much of its slice the goroutine has used.
+    /// Returns how much CPU time of its slice the goroutine has used.
     fn ran(&self) -> u64 {
         match (self.first, self.cpu) {
             (Some(first), Some(cpu)) => self.used + cpu.saturating_sub(first),
@@ -90,18 +97,19 @@ impl SysmonTick {
     }
 }
 
-/// What came of a look.
+/// The result of a tick.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Findings {
-    /// A P was taken.
+    /// Whether a P was retaken.
     pub(crate) took: bool,
-    /// Somebody was asked to stop.
+    /// Whether a preemption request was made, or must be made soon.
     pub(crate) asked: bool,
-    /// When a slice will be over that somebody waits for, at the earliest: so long from now.
+    /// Time until the first slice ends that another G waits for, in nanoseconds; `u64::MAX` if
+    /// there is none.
     pub(crate) slice_ends: u64,
 }
 
-/// Looks at all Ps, and at some of the Ms that have none.
+/// Checks all Ps, and some of the Ms without a P.
 /// Go: retake.
 pub(crate) fn retake(
     seen: &mut [SysmonTick],
@@ -128,7 +136,7 @@ pub(crate) fn retake(
     found
 }
 
-/// What changes when a P passes the scheduler: its turn, its count of marked calls, its M.
+/// What changes when a P passes through the scheduler: its turn, its count of marked calls, its M.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Progress {
     turn: u32,
@@ -153,7 +161,8 @@ fn check_p(p: &'static P, m: &'static M, seen: &mut SysmonTick, now: u64, found:
     }
 }
 
-/// The P runs another goroutine, in the same slice: goroutines that make each other ready share one.
+/// Handles a P that runs another goroutine in the same slice: goroutines that make each other ready
+/// share one.
 fn continue_slice(
     p: &'static P,
     m: &'static M,
@@ -168,7 +177,7 @@ fn continue_slice(
     end_slice(m, seen, wanted, found);
 }
 
-/// The P has begun a slice since the last tick, or has another M.
+/// Handles a P that has begun a slice since the last tick, or has another M.
 fn begin_slice(
     p: &'static P,
     m: &'static M,
@@ -178,7 +187,7 @@ fn begin_slice(
 ) {
     let wanted = preempt::has_waiting_g(p);
     let used = take_used_nanos(m);
-    // If it is to make room soon, what it has used by then must be known.
+    // If the goroutine may have to make room soon, its CPU time must be known by then.
     let soon = || timekeeper::until_next().is_some() || poll_desc::has_waiters();
     let exact = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && soon();
     let cpu = if exact { thread_status::thread_cpu_nanos(m.tid()) } else { None };
@@ -188,7 +197,8 @@ fn begin_slice(
     }
 }
 
-/// The P has not passed the scheduler since the last tick: its goroutine runs, or its M is blocked.
+/// Handles a P that has not passed through the scheduler since the last tick: its goroutine runs,
+/// or its M is blocked.
 fn check_standing_p(
     p: &'static P,
     m: &'static M,
@@ -201,7 +211,7 @@ fn check_standing_p(
         return;
     }
     let cpu = thread_status::thread_cpu_nanos(m.tid());
-    // In the runtime it is not blocked for long.
+    // An M with preemption off is in the runtime, where it does not block for long.
     let is_standing = cpu.is_some() && cpu == seen.cpu && m.carrier.preempt_disable_count() == 0;
     if is_standing {
         found.took |= retake_if_blocked(p, m, seen, now);
@@ -212,19 +222,19 @@ fn check_standing_p(
     if !wanted || !is_mostly_blocked(seen, now) {
         (seen.backoff_ticks, seen.skipped_ticks) = (0, 0);
     } else if retake_if_blocked(p, m, seen, now) {
-        // Else it was not given a CPU for most of the time.
+        // A thread that is not blocked waited for a CPU most of the time: its slice continues.
         found.took = true;
         return;
     }
     end_slice(m, seen, wanted, found);
 }
 
-/// Takes what the goroutine that the M runs had used of its slice when it was last stopped.
+/// Takes the CPU time of its slice that the goroutine of `m` had used when it last made room.
 fn take_used_nanos(m: &'static M) -> u64 {
     m.curg().map_or(0, |g| g.slice_used_nanos.swap(0, Ordering::Relaxed))
 }
 
-/// Asks a goroutine to stop whose slice is over, if another waits.
+/// Requests that the goroutine of `m` stop, if its slice is over and another G waits.
 fn end_slice(m: &'static M, seen: &SysmonTick, wanted: bool, found: &mut Findings) {
     if !wanted || clock::is_virtual() {
         return;
@@ -238,14 +248,15 @@ fn end_slice(m: &'static M, seen: &SysmonTick, wanted: bool, found: &mut Finding
     }
 }
 
-/// Whether a goroutine has had its P for a while, and has run for less than half of that: it blocks again and
-/// again, for less than the time between two looks.
+/// Returns whether the goroutine has had its P for a while and has run for less than half of that
+/// time: it blocks repeatedly, each time for less than a tick.
 fn is_mostly_blocked(seen: &SysmonTick, now: u64) -> bool {
     let had = now - seen.slice_since;
     had >= MOSTLY_BLOCKED_MIN_NANOS && 2 * seen.ran() < had
 }
 
-/// An M whose CPU clock stands still, or stood still for most of the time.
+/// Retakes the P of `m` if its thread is blocked. Called if the thread's CPU clock stands still, or
+/// stood still most of the time. Returns whether the P was retaken.
 fn retake_if_blocked(p: &'static P, m: &'static M, seen: &mut SysmonTick, now: u64) -> bool {
     if seen.skipped_ticks < seen.backoff_ticks {
         seen.skipped_ticks += 1;
@@ -257,7 +268,8 @@ fn retake_if_blocked(p: &'static P, m: &'static M, seen: &mut SysmonTick, now: u
     let blocked = match thread_status::status(m.tid()) {
         ThreadStatus::Blocked => true,
         ThreadStatus::Running => false,
-        // Nobody says: it has not run for so long that it might as well be.
+        // The kernel does not report the state of the thread: one that has not run for this long
+        // counts as blocked.
         ThreadStatus::Unknown => now - seen.cpu_since >= UNNEEDED_P_GRACE_NANOS,
     };
     if !blocked {
@@ -271,9 +283,10 @@ fn retake_if_blocked(p: &'static P, m: &'static M, seen: &mut SysmonTick, now: u
     syscall::retake_unmarked(m)
 }
 
-/// Whether somebody could use the P.
+/// Returns whether the P should be retaken: a G waits in its queue, no other P is free, its M has
+/// been blocked for long, or the world stops.
 fn is_p_needed(p: &'static P, seen: &SysmonTick, now: u64) -> bool {
-    // In virtual time what comes next must not depend on how long a call takes, if it can be helped.
+    // In virtual time the order of events should not depend on the duration of a call.
     if clock::is_virtual() {
         return now - seen.since >= VIRTUAL_TIME_GRACE_NANOS;
     }
@@ -284,9 +297,10 @@ fn is_p_needed(p: &'static P, seen: &SysmonTick, now: u64) -> bool {
         || stopping::is_stopping()
 }
 
-/// A timer is due, or somebody is ready: one of the goroutines that run makes room.
+/// Requests that one of the running goroutines make room for a timer that is due, or for a G that
+/// I/O made ready.
 fn make_room(seen: &mut [SysmonTick], now: u64, found: &mut Findings) {
-    // Whoever does not hear comes last.
+    // A goroutine that has not reacted to earlier requests ranks last.
     let mut best: Option<(&'static M, &mut SysmonTick)> = None;
     let rank = |seen: &SysmonTick| (Reverse(seen.asked / PREEMPT_REQUESTS_PER_VICTIM), seen.ran());
     for (p, seen) in SCHED.used_ps().zip(seen) {
@@ -302,13 +316,14 @@ fn make_room(seen: &mut [SysmonTick], now: u64, found: &mut Findings) {
             best = Some((m, seen));
         }
     }
-    // Nobody has run for long enough: they pass the scheduler, or will have run for that long soon.
+    // Even if no goroutine was chosen, the next tick comes soon: by then the goroutines have passed
+    // through the scheduler, or have run for long enough.
     found.asked = true;
     let Some((m, seen)) = best else { return };
     seen.asked += 1;
     let ran = seen.ran();
     if ran >= preempt::slice_nanos() && m.p().is_some_and(preempt::has_waiting_g) {
-        // It does not go on before others.
+        // Its slice is over, so it does not get priority over other Gs.
         return preempt::preempt_one(m, PreemptReason::Slice, seen.progress.turn);
     }
     if let Some(g) = m.curg() {
@@ -321,7 +336,8 @@ fn can_be_asked(m: &'static M) -> bool {
     m.curg().is_some_and(|g: &G| g.no_preempt_depth.load(Ordering::Relaxed) == 0)
 }
 
-/// Some of the Ms whose P was taken in a call that nobody marked, and that may be back from it.
+/// Preempts goroutines that run again after an unmarked call in which their P was retaken. Checks
+/// at most [`M_SCAN_BATCH`] Ms.
 fn check_ms_without_p(m_cursor: &mut Option<&'static M>, found: &mut Findings) {
     let mut m = *m_cursor;
     for _ in 0..M_SCAN_BATCH {
@@ -330,7 +346,7 @@ fn check_ms_without_p(m_cursor: &mut Option<&'static M>, found: &mut Findings) {
             preempt::preempt_one(this, PreemptReason::NoP, 0);
             found.asked = true;
         }
-        // SAFETY: null, or an M: they are never freed.
+        // SAFETY: the pointer is null or points to an M, and Ms are never freed.
         m = unsafe { this.all_link.load(Ordering::Relaxed).as_ref() };
         if m.is_none() {
             break;
@@ -339,7 +355,7 @@ fn check_ms_without_p(m_cursor: &mut Option<&'static M>, found: &mut Findings) {
     *m_cursor = m;
 }
 
-/// Whether it has run since its P was taken, and does now.
+/// Returns whether the thread of `m` has run since its P was retaken, and runs at present.
 fn check_running_again(m: &'static M) -> bool {
     let Some(ran) = thread_status::thread_cpu_nanos(m.tid()) else { return false };
     let before = m.cpu_nanos_at_retake.load(Ordering::Relaxed);

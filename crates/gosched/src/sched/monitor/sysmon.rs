@@ -1,15 +1,16 @@
-//! Sysmon: a thread of its own, without a P, that takes Ps from Ms that are blocked.
+//! Sysmon: a thread without a P that retakes Ps from blocked Ms.
 //!
-//! It looks at each running P every 20 µs to 10 ms: often after it had something to do, ever more seldom
-//! while it has not. Where all Ps are idle it sleeps until one is not. It
-//! allocates nothing and takes no lock that a goroutine can hold: a goroutine that was stopped with the lock gets
-//! a P again only because of sysmon.
+//! In each tick sysmon checks every running P. Ticks come every 20 µs to 10 ms: often after a tick
+//! that found work, ever less often otherwise. While all Ps are idle, sysmon sleeps until one is
+//! acquired. Sysmon allocates nothing in its ticks, and takes no lock that a goroutine can hold: a
+//! goroutine that was stopped while it holds the lock may get a P again only through sysmon.
 //!
-//! What it does about each P is in `retake`.
+//! `retake` describes what sysmon does about each P.
 //!
-//! While all Ps are busy it is also the one that wakes for the next timer: nobody else sleeps. Who adds an
-//! earlier one tells it, as with the timekeeper (`run::timers`): it says until when it will sleep, then looks at the
-//! time of the first timer.
+//! While all Ps are busy, no M sleeps, so sysmon also wakes for the next timer. A thread that adds
+//! an earlier timer wakes sysmon, as it wakes the timekeeper (`run::timers`): sysmon publishes how
+//! long it will sleep, and then reads when the first timer is due, so that one of the two sees the
+//! other.
 
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
@@ -27,21 +28,22 @@ use crate::sys::{barrier, clock};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long it waits between two looks, in nanoseconds.
+/// Shortest and longest delay between two ticks, in nanoseconds.
 const MIN_DELAY_NANOS: u64 = 20_000;
 const MAX_DELAY_NANOS: u64 = 10_000_000;
-/// The longest while something waits for a P, or for I/O beside a P that is busy.
+/// Longest delay while a G waits for a P, while the world stops, or while a P is busy and a waiter
+/// needs polling.
 const MAX_DELAY_IN_DEMAND_NANOS: u64 = 1_000_000;
-/// The first time when it was woken from a longer wait.
+/// Longest delay after sysmon was woken.
 const WOKEN_DELAY_NANOS: u64 = 200_000;
-/// So many looks in vain, then ever longer.
+/// Number of ticks in a row that retake no P before the delay doubles with each tick.
 const IDLE_TICKS_BEFORE_BACKOFF: u32 = 50;
-/// All Ps are idle for so long before it sleeps for good: waking it costs.
+/// How long all Ps are idle before sysmon sleeps without a timeout: waking it is expensive.
 const IDLE_BEFORE_SLEEP_NANOS: u64 = 50_000_000;
 /// How often the CPU limit is read again.
 const CPU_LIMIT_INTERVAL_NANOS: u64 = 1_000_000_000;
 
-/// Starts sysmon's thread. Returns whether the system grants it.
+/// Starts sysmon's thread. Returns whether the system granted it.
 fn start() -> bool {
     let run = || {
         let mut sysmon = Sysmon::new();
@@ -56,32 +58,33 @@ fn start() -> bool {
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether sysmon has a thread of its own.
+/// Returns whether sysmon has a thread of its own.
 pub(crate) fn has_thread() -> bool {
     STARTED.load(Ordering::Relaxed)
 }
 
-/// Says once that the system refuses a thread.
+/// Warns once that the system refuses sysmon a thread.
 fn report_refusal(why: &std::io::Error) {
     static REPORTED: AtomicBool = AtomicBool::new(false);
     if !REPORTED.swap(true, Ordering::Relaxed) {
         warning!(
-            "the system refuses a thread for sysmon ({why}): the thread that makes threads does its work, and tries again"
+            "the system refuses a thread for sysmon ({why}): the thread maker does sysmon's work, and retries"
         );
     }
 }
 
-/// Sysmon's work, on the thread maker's thread, while the system refuses sysmon a thread of its own.
+/// Sysmon's work, done by the thread maker while the system refuses sysmon a thread of its own.
 #[derive(Debug, Default)]
 pub(crate) struct StandIn {
     sysmon: Option<Box<Sysmon>>,
-    /// When the system refused last.
+    /// When the system last refused the thread.
     refused: Option<Instant>,
 }
 
 impl StandIn {
-    /// Starts sysmon's thread, unless it runs or was refused a short while ago. By the thread maker, when there is one M:
-    /// where the system grants few threads, sysmon is worth more than a second M.
+    /// Starts sysmon's thread, unless it runs or was refused a short time ago. Called by the thread
+    /// maker when there is at least one M: if the system grants few threads, sysmon is worth more
+    /// than a second M.
     pub(crate) fn start_sysmon(&mut self) {
         let is_refused = self.refused.is_some_and(|refused| refused.elapsed() < RETRY_AFTER);
         if has_thread() || is_refused {
@@ -90,38 +93,40 @@ impl StandIn {
         self.refused = if start() { None } else { Some(Instant::now()) };
     }
 
-    /// Waits and looks once: comes back after 10 ms at most.
+    /// Waits and runs one tick. Returns after at most 10 ms.
     pub(crate) fn run_once(&mut self) {
         self.sysmon.get_or_insert_with(|| Box::new(Sysmon::new())).run_once(false);
         self.start_sysmon();
     }
 }
 
-/// How long the system is not asked again for sysmon's thread.
+/// How long the thread maker waits after a refusal before it asks the system again for sysmon's
+/// thread.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What sysmon knows from one look to the next.
+/// What sysmon keeps from one tick to the next.
 /// Go: sysmon.
 #[derive(Debug)]
 struct Sysmon {
     seen: Vec<SysmonTick>,
-    /// The M without a P that is looked at next.
+    /// The next M to check for running without a P.
     m_cursor: Option<&'static M>,
     polled: PollWatch,
-    /// How long it waits before the next look, in nanoseconds.
+    /// Delay before the next tick, in nanoseconds.
     delay: u64,
-    /// What was found asks for the next look to be sooner than that, this once.
+    /// Upper limit of the next delay only, in nanoseconds: the last tick found a reason for an
+    /// earlier one.
     next_delay_limit: u64,
-    /// How many looks in a row took no P.
+    /// Number of ticks in a row that retook no P.
     idle_ticks: u32,
     /// Since when all Ps are idle.
     idle_since: Option<u64>,
-    /// When the CPU limit was read last.
+    /// When the CPU limit was last read.
     limit_read_at: u64,
 }
 
 impl Sysmon {
-    /// On the thread that does the work.
+    /// Creates the state. Must be called on the thread that runs sysmon.
     fn new() -> Sysmon {
         thread_status::minimize_timer_slack();
         Sysmon {
@@ -136,7 +141,8 @@ impl Sysmon {
         }
     }
 
-    /// Waits until the next look is due, and looks. `may_sleep`: where all Ps are idle it may sleep until one is not.
+    /// Waits until the next tick is due, and runs it. If `may_sleep`, sleeps until a P is acquired
+    /// once all Ps have been idle for a while.
     /// Go: sysmon, one iteration.
     fn run_once(&mut self, may_sleep: bool) {
         let woken = self.wait();
@@ -155,12 +161,12 @@ impl Sysmon {
         self.check_all(now, woken);
     }
 
-    /// Returns whether it was woken.
+    /// Waits until the next tick is due. Returns whether sysmon was woken earlier.
     fn wait(&mut self) -> bool {
         if self.delay > MAX_DELAY_IN_DEMAND_NANOS {
             sysmon_alarm::IN_LONG_DELAY.store(true, Ordering::Relaxed);
             barrier::heavy();
-            // The last one may have been taken just before it said so.
+            // The last idle P may have been acquired before the store.
             if SCHED.idle_ps.load(Ordering::Relaxed) == 0 {
                 self.delay = self.delay.min(max_delay(clock::real_now()));
             }
@@ -178,7 +184,7 @@ impl Sysmon {
         woken
     }
 
-    /// Looks at everything, and says how long it waits then.
+    /// Runs one tick, and sets the delay before the next.
     fn check_all(&mut self, now: u64, woken: bool) {
         let found = retake::retake(&mut self.seen, &mut self.m_cursor, now);
         feed_idle_ps();
@@ -203,20 +209,23 @@ impl Sysmon {
     }
 }
 
-/// How long it may sleep so as to be there for the next timer, where nobody else is; `delay` at most.
+/// Returns how long sysmon may sleep, at most `delay`: if no P is idle, only until the next timer,
+/// since no M sleeps that would wake for it.
 fn cap_delay_by_timer(delay: u64) -> u64 {
     let now = clock::real_now();
-    // PAIR timers: one order for this, the next, and who adds.
+    // PAIR timers: in one SeqCst order with the load of `EARLIEST` below, and with a thread that
+    // adds a timer.
     sysmon_alarm::SLEEPS_UNTIL.store(now + delay, Ordering::SeqCst);
     if SCHED.idle_ps.load(Ordering::Relaxed) > 0 {
         return delay;
     }
     let next = timekeeper::until_next().unwrap_or(u64::MAX);
-    // One that is due already was seen by the last look.
+    // A timer that is due was handled by the last tick.
     if next == 0 { delay.min(retake::PREEMPT_RETRY_NANOS) } else { delay.min(next) }
 }
 
-/// Sleeps until a P is not idle. False: one is.
+/// Sleeps until a P is acquired. Returns false without sleeping if a P is in use, or if sysmon is
+/// needed.
 fn sleep_while_all_idle() -> bool {
     let locked = SCHED.lock.lock();
     let is_needed = poll_watch::can_only_sysmon_poll() || timers::is_sysmon_needed(&locked);
@@ -232,7 +241,7 @@ fn sleep_while_all_idle() -> bool {
     true
 }
 
-/// How long it may wait at most.
+/// Returns the longest permitted delay before the next tick.
 fn max_delay(now: u64) -> u64 {
     let waits = SCHED.queued.load(Ordering::Relaxed) > 0
         || SCHED.used_ps().any(|p| !p.queue.is_empty())
@@ -241,14 +250,14 @@ fn max_delay(now: u64) -> u64 {
     if waits { MAX_DELAY_IN_DEMAND_NANOS } else { MAX_DELAY_NANOS.min(schedtrace::until_due(now)) }
 }
 
-/// Gs of the global queue that no P has come for.
+/// Finds Ms for the Gs of the global queue that no M has taken.
 fn feed_idle_ps() {
     if SCHED.queued.load(Ordering::Relaxed) == 0 {
         return;
     }
     let idle = SCHED.idle_ps.load(Ordering::Relaxed) as usize;
     let running = SCHED.used_ps().filter(|p| p.status() == PStatus::Running).count();
-    // Others are on their way to an M, which may have yet to be made.
+    // The remaining Ps are in flight, or wait for an M that has yet to be created.
     if idle + running < SCHED.procs() {
         hand_off::rescue_orphans();
     }

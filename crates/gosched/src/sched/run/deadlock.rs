@@ -1,15 +1,22 @@
-//! Nothing can ever run again: says so as Go does, and ends the process with status 2.
+//! Detects that nothing can ever run again: prints Go's message and ends the process with status 2.
 //!
-//! The last M to fall asleep looks when nothing has run for a short time ([`activity::DEADLOCK_CHECK_DELAY`]), in which somebody may still
-//! come. All of this must hold: every P is idle and every queue empty; every M sleeps; no timer can wake anybody; a
-//! goroutine waits, or a thread waits for one; and there is no thread in the process that could change that. The
-//! runtime's own threads cannot, and threads that wait in `run` or `join` cannot.
+//! The last M to fall asleep checks after nothing has run for [`activity::DEADLOCK_CHECK_DELAY`], a
+//! short time in which another thread may still make a G ready. It is a deadlock if all of this
+//! holds:
 //!
-//! A timer that sends into a channel on which nothing waits cannot wake anybody, as in Go, where such a timer is in no
-//! heap. An M that has only fired such timers is as good as one that has slept on ([`schedule_check`]).
+//! - Every P is idle, every queue is empty, and every M sleeps.
+//! - No G waits for I/O, no thread waits with a time limit, and no timer can make anything ready.
+//! - A G waits, or a thread waits for a G.
+//! - No other thread of the process could make a G ready. The runtime's own threads cannot, and
+//!   threads that wait in `run` or `join` cannot.
 //!
-//! The last M looks once more when it has slept for long, and a thread that begins to wait looks too. A thread that ends
-//! later without a word is not noticed: that would take a look now and then, for ever.
+//! A timer that sends into a channel on which nothing waits cannot make anything ready. (In Go,
+//! such a timer is in no heap.) An M that has only fired such timers counts as if it had not woken
+//! ([`schedule_check`]).
+//!
+//! The last M checks once more after [`RECHECK_DELAY`], and a thread that begins to wait checks
+//! too. A deadlock that is completed later, by a thread that exits, is not detected: that would
+//! need periodic checks.
 
 use crate::gmp::m::M;
 use crate::gmp::poll_desc;
@@ -27,28 +34,30 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// After this time the last M looks again, if nothing has run.
+/// How long after an uncertain check the last M checks again, if nothing has run meanwhile.
 const RECHECK_DELAY: Duration = Duration::from_secs(10);
 
-/// `goexit` was called in main.
+/// Whether the main goroutine called `goexit`.
 pub(crate) static MAIN_HAS_EXITED: AtomicBool = AtomicBool::new(false);
 
-/// A test in virtual time runs: other threads of the process are the harness's, and do not count.
+/// Whether other threads of the process are ignored. Set while a test runs in virtual time: the
+/// other threads belong to the test harness.
 pub(crate) static IGNORE_OTHER_THREADS: AtomicBool = AtomicBool::new(false);
 
-/// Whether every P is idle and every M asleep, and neither I/O nor a timer will change that.
+/// Returns whether every P is idle, every M sleeps, and neither I/O nor a timer will change that.
 pub(crate) fn is_possible(locked: &Locked) -> bool {
     is_all_asleep(locked) && !poll_desc::has_waiters() && !timers::can_wake()
 }
 
-/// Whether every P is idle and every M asleep.
+/// Returns whether every P is idle, every M sleeps, and the global queue is empty.
 pub(crate) fn is_all_asleep(locked: &Locked) -> bool {
     let asleep = locked.idle_ms.len() + locked.locked_ms as usize;
     SCHED.is_idle() && asleep == locked.ms as usize && locked.queue.is_empty()
 }
 
-/// How long the last M sleeps before it looks. `is_quiet`: since it was last asked, the M has at most fired timers that
-/// woke nobody. Under the lock.
+/// Returns how long the last M sleeps before it checks for a deadlock. `is_quiet` is set if, since
+/// the previous call, the M has at most fired timers that made nothing ready. Called under the
+/// lock.
 pub(crate) fn schedule_check(locked: &mut Locked, is_quiet: bool) -> Duration {
     let now = clock::real_now();
     if !is_quiet || locked.deadlock_check_at == 0 {
@@ -58,7 +67,8 @@ pub(crate) fn schedule_check(locked: &mut Locked, is_quiet: bool) -> Duration {
     Duration::from_nanos(locked.deadlock_check_at.saturating_sub(now))
 }
 
-/// Sleeps as the last M there is for `timeout` at most, and looks after `check_in` if nobody came. True if it was woken.
+/// Sleeps as the last M, for at most `timeout`, and checks for a deadlock after `check_in`. Returns
+/// whether the M was woken.
 pub(crate) fn sleep_and_check(
     m: &'static M,
     check_in: Duration,
@@ -83,7 +93,8 @@ pub(crate) fn sleep_and_check(
     m.sleep(timeout.map(|timeout| timeout.saturating_sub(slept)))
 }
 
-/// Sleeps a while as the last M there is, and looks if nobody came. True if it was woken.
+/// Sleeps for a short time as the last M, and checks for a deadlock if the M was not woken. Returns
+/// whether the M was woken.
 pub(crate) fn sleep_as_the_last(m: &'static M) -> bool {
     let woken = m.sleep(Some(activity::DEADLOCK_CHECK_DELAY)) || sleep_while_a_thread_starts(m);
     if !woken {
@@ -92,8 +103,8 @@ pub(crate) fn sleep_as_the_last(m: &'static M) -> bool {
     woken
 }
 
-/// A thread of the runtime that exists and does not count yet would be taken for one of the program's. True if the M was
-/// woken.
+/// Sleeps while a helper thread of the runtime starts. Such a thread may exist without being
+/// counted, and would be taken for a thread of the program. Returns whether the M was woken.
 fn sleep_while_a_thread_starts(m: &'static M) -> bool {
     while thread_requests::is_starting_helper() {
         if m.sleep(Some(activity::DEADLOCK_CHECK_DELAY)) {
@@ -103,7 +114,7 @@ fn sleep_while_a_thread_starts(m: &'static M) -> bool {
     false
 }
 
-/// For how long nothing has run.
+/// How long nothing has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Silence {
     /// For [`activity::DEADLOCK_CHECK_DELAY`].
@@ -112,21 +123,23 @@ enum Silence {
     Long,
 }
 
-/// Why this is no deadlock.
+/// The reason why a check did not end the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// Something can run, or nothing waits: whoever changes that looks.
+    /// Something can run, or nothing waits. The thread that changes this checks again.
     NoDeadlock,
-    /// A thread that is no goroutine may wake something. It need not look when it ends.
+    /// A thread that is not a goroutine may make a G ready. It does not check again when it exits.
     NotCertain,
 }
 
-/// Ends the process if nothing can run any more. By a thread that has begun to wait.
+/// Ends the process if nothing can ever run again. Called by a thread that has begun to wait, and
+/// by the main thread when its M has ended.
 pub(crate) fn check_for_deadlock() {
     check_dead(Silence::Short);
 }
 
-/// Ends the process if nothing can run any more. By the last M to fall asleep, on g0.
+/// Ends the process if nothing can ever run again, otherwise returns why not. The last M to fall
+/// asleep calls this on g0.
 /// Go: checkdead.
 fn check_dead(silence: Silence) -> Verdict {
     let locked = SCHED.lock.lock();
@@ -166,8 +179,9 @@ fn check_dead(silence: Silence) -> Verdict {
     report_and_exit()
 }
 
-/// All goroutines are asleep, and the system does not tell whether another thread could wake one: no reason to end the
-/// process, but a program that hangs should not be silent. Says so once.
+/// Warns once that all goroutines have been asleep for [`RECHECK_DELAY`]. Called if the threads of
+/// the process cannot be counted: another thread may wake a goroutine, so the process must not end,
+/// but a program that hangs should not be silent.
 fn warn(silence: Silence) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if silence == Silence::Short || SAID.swap(true, Ordering::Relaxed) {
@@ -177,13 +191,13 @@ fn warn(silence: Silence) {
     let seconds = RECHECK_DELAY.as_secs();
     let _ = writeln!(
         out,
-        "runtime: all goroutines have been asleep for {seconds} s: a deadlock, unless a thread that is no goroutine wakes \
-         one (the system does not tell how many threads there are)"
+        "runtime: all goroutines have been asleep for {seconds} s: a deadlock, unless another thread of the program wakes \
+         one (the system does not allow the runtime to count the threads)"
     );
     out.flush();
 }
 
-/// Go's message, every goroutine, exit status 2.
+/// Prints Go's message and all goroutines, and ends the process with status 2.
 fn report_and_exit() -> ! {
     report::begin();
     let mut out = Stderr::new();
@@ -195,6 +209,6 @@ fn report_and_exit() -> ! {
     let _ = writeln!(out, "fatal error: {message}");
     out.flush();
     report::report(report::ExitReason::Fatal);
-    // SAFETY: ends the process; nothing is left that could be flushed or unwound.
+    // SAFETY: this ends the process; nothing is left to flush or unwind.
     unsafe { libc::_exit(2) }
 }

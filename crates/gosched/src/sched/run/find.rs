@@ -1,4 +1,5 @@
-//! Where the next G comes from: Go's order, and in between what was preempted, woken by a timer, or waits behind a pair.
+//! Finds the next G to run: in Go's order, with extra steps for interrupted Gs, for Gs that a timer
+//! made ready, and for Gs that wait behind a pair of Gs that keep making each other ready.
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;
@@ -12,7 +13,8 @@ use crate::sched::switch::{refill_from_global, start_or_inherit_slice};
 use crate::sched::wake;
 use std::sync::atomic::Ordering;
 
-/// A G to run, for an M on g0. Sleeps until there is one. `None`: the M is to end, and has no P.
+/// Returns the next G to run. Called by an M on g0; sleeps until a G is runnable. Returns `None` if
+/// the M must exit; the M then has no P.
 /// Go: findRunnable.
 pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
     loop {
@@ -25,7 +27,8 @@ pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
             }
             continue;
         };
-        // Whoever a timer has woken runs before a fair share of the others: somebody may have made room for it.
+        // A G made ready by a timer runs before the fairness check of the global queue: a running G
+        // may have been preempted to make room for it.
         let woken = timekeeper::are_due() && timers::run_due(m);
         if poll::is_due(p) {
             poll::poll_when_busy(m);
@@ -50,8 +53,8 @@ pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
     }
 }
 
-/// After so many turns of a pair that keeps making each other ready, one of the others. (Go's pairs
-/// are stopped after 10 ms.)
+/// Takes another G if a pair of Gs that keep making each other ready has used up its budget of
+/// turns. (In Go, such a pair is preempted after 10 ms.)
 fn take_other_after_pair(p: &'static P) -> Option<&'static G> {
     if !p.has_spent_pair_budget() {
         return None;
@@ -62,7 +65,8 @@ fn take_other_after_pair(p: &'static P) -> Option<&'static G> {
     Some(g)
 }
 
-/// Every 61st slice of a P one G of the global queue, so that a local queue that is never empty does not starve it.
+/// Takes one G from the global queue in every 61st slice of a P, so that a local queue that is
+/// never empty does not starve the global queue.
 /// Go: schedtick%61 in findRunnable.
 fn take_global_for_fairness(p: &'static P) -> Option<&'static G> {
     if !p.tick().is_multiple_of(GLOBAL_QUEUE_INTERVAL_TICKS)
@@ -75,14 +79,15 @@ fn take_global_for_fairness(p: &'static P) -> Option<&'static G> {
     Some(g)
 }
 
-/// The one to run next, where others may have to come before the P's own queue.
+/// Takes the P's `run_next`, ahead of Gs that must run before the rest of the P's own queue.
 fn take_run_next(p: &'static P) -> Option<&'static G> {
     let g = p.queue.take_run_next()?;
     p.inherit_slice();
     Some(g)
 }
 
-/// One that was interrupted for another's sake, or one of many that were stopped with their Ms.
+/// Takes a G that must run before others: an interrupted G, or, if too many Ms are stopped together
+/// with their Gs, one of these Gs.
 fn take_priority(p: &'static P) -> Option<&'static G> {
     if SCHED.attention() & (INTERRUPTED | TOO_MANY_STOPPED) == 0 {
         return None;
@@ -93,10 +98,11 @@ fn take_priority(p: &'static P) -> Option<&'static G> {
     Some(g)
 }
 
-/// So many in a row go before one that was interrupted.
+/// How many times in a row a P polls for I/O before it runs an interrupted G.
 const MAX_IO_BEFORE_INTERRUPTED: u32 = 8;
 
-/// Whoever I/O has made ready, before one that was interrupted: it would only be interrupted again.
+/// Takes a G that I/O made ready, before an interrupted G: the interrupted G would soon be
+/// interrupted again to make room.
 fn poll_before_interrupted(m: &'static M, p: &'static P) -> Option<&'static G> {
     let ahead = p.io_ahead_streak.load(Ordering::Relaxed);
     if SCHED.attention() & INTERRUPTED == 0 || ahead >= MAX_IO_BEFORE_INTERRUPTED {
@@ -106,7 +112,7 @@ fn poll_before_interrupted(m: &'static M, p: &'static P) -> Option<&'static G> {
     poll_io(m, p)
 }
 
-/// The one to run next, then the P's own queue.
+/// Takes the P's `run_next`, or else the first G of the P's own queue.
 /// Go: runqget.
 fn take_local(p: &'static P) -> Option<&'static G> {
     let (g, slice) = p.queue.take()?;
@@ -114,7 +120,7 @@ fn take_local(p: &'static P) -> Option<&'static G> {
     Some(g)
 }
 
-/// A batch of the global queue.
+/// Takes a batch of Gs from the global queue.
 /// Go: globrunqgetbatch.
 fn take_global_batch(p: &'static P) -> Option<&'static G> {
     if SCHED.queued.load(Ordering::Relaxed) == 0 {
@@ -122,7 +128,7 @@ fn take_global_batch(p: &'static P) -> Option<&'static G> {
     }
     SCHED.lock.acquire();
     let g = refill_from_global(p);
-    // SAFETY: held — above.
+    // SAFETY: held — acquired above.
     unsafe { SCHED.lock.release() };
     if g.is_some() {
         p.start_slice();
@@ -130,7 +136,7 @@ fn take_global_batch(p: &'static P) -> Option<&'static G> {
     g
 }
 
-/// What has become ready by I/O.
+/// Takes a G that I/O made ready.
 /// Go: netpoll(0) in findRunnable.
 fn poll_io(m: &'static M, p: &'static P) -> Option<&'static G> {
     if !poller_role::should_poll() {
@@ -141,7 +147,7 @@ fn poll_io(m: &'static M, p: &'static P) -> Option<&'static G> {
     Some(g)
 }
 
-/// From other Ps, if not too many look already.
+/// Steals from other Ps, unless enough Ms are spinning already. Makes the M a spinner.
 /// Go: stealWork, behind findRunnable's test of nmspinning.
 fn steal_work(m: &'static M, p: &'static P) -> Option<&'static G> {
     if !m.spinning.load(Ordering::Relaxed) {

@@ -1,8 +1,8 @@
-//! An M without work: looks once more, sleeps, and ends after a while.
+//! An M without work: checks once more, sleeps, and exits after a while.
 //!
-//! An M that has slept for [`IDLE_TIME`] does what can be done when nothing happens: stacks that
-//! nobody wanted are given back, and it ends if there are more Ms than Ps. Then it sleeps without
-//! end: a process that does nothing is not woken.
+//! An M that has slept for [`IDLE_TIME`] exits if there are more Ms than needed. Otherwise it
+//! returns unused memory to the system and sleeps again, without a time limit: an idle process is
+//! not woken.
 
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
@@ -19,11 +19,12 @@ use crate::sys::clock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long an M sleeps before it may end.
+/// How long an M sleeps before it may exit.
 const IDLE_TIME: Duration = Duration::from_millis(9_900);
 
-/// The M has a P and found nothing: gives the P back, and sleeps unless there is work after all.
-/// Returns when it has a P again, or is to end; with a G if it found one on the way.
+/// Releases the P of an M that found no work, then checks all queues once more. Returns a G if the
+/// global queue holds one. Otherwise returns `None`: the M has a P if there is work after all or
+/// the world stops, and no P if it should sleep.
 /// Go: findRunnable, from releasep and pidleput to checkRunqsNoP.
 pub(crate) fn release_p_and_recheck(m: &'static M, p: &'static P) -> Option<&'static G> {
     let mut locked = SCHED.lock.lock();
@@ -33,7 +34,7 @@ pub(crate) fn release_p_and_recheck(m: &'static M, p: &'static P) -> Option<&'st
     if !locked.queue.is_empty() {
         std::mem::forget(locked);
         let g = refill_from_global(p);
-        // SAFETY: held — above.
+        // SAFETY: held — acquired above.
         unsafe { SCHED.lock.release() };
         p.start_slice();
         return g;
@@ -48,8 +49,8 @@ pub(crate) fn release_p_and_recheck(m: &'static M, p: &'static P) -> Option<&'st
     None
 }
 
-/// Sleeps, in the list of idle Ms, until somebody gives it a P, or has it look again. False: it is to
-/// end.
+/// Sleeps in the list of idle Ms until the M is handed a P, or must check for work again. Returns
+/// false if the M must exit.
 /// Go: stopm.
 pub(crate) fn stop_m(m: &'static M) -> bool {
     let mut rested = false;
@@ -57,7 +58,7 @@ pub(crate) fn stop_m(m: &'static M) -> bool {
     let mut is_quiet = m.take_timer_wake();
     loop {
         let mut locked = SCHED.lock.lock();
-        // A P without an M comes first.
+        // A P that waits for an M is taken before the M sleeps.
         if let Some(p) = locked.orphans.pop() {
             drop(locked);
             m.spinning.store(p.for_spinner.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -103,35 +104,36 @@ pub(crate) fn stop_m(m: &'static M) -> bool {
     }
 }
 
-/// What an M in the list of idle Ms does for the others while it sleeps.
+/// What an M in the list of idle Ms does for the other Ms while it sleeps.
 struct Sleep {
-    /// It sleeps in the poller.
+    /// Whether the M sleeps in the poller.
     polls: bool,
-    /// It wakes when the first timer is due: so long from now.
+    /// If the M is the timekeeper: how long until the first timer is due.
     timer_delay: Option<Duration>,
-    /// All sleep: it looks for a deadlock, so long from now.
+    /// If all other Ms sleep: how long until this M checks for a deadlock.
     deadlock_check_in: Option<Duration>,
-    /// It has advanced virtual time instead of sleeping.
+    /// Whether the M has advanced virtual time instead of sleeping.
     jumped: bool,
 }
 
 impl Sleep {
-    /// Puts the M into the list of idle Ms. `is_quiet`: nothing has happened since it was there last. `io_had_time`: it
-    /// has polled for a while in virtual time.
+    /// Puts the M into the list of idle Ms. `is_quiet` is set if the M has run no G since it last
+    /// slept. `io_had_time` is set if the M has just polled for a while in virtual time.
     fn begin(m: &'static M, locked: &mut Locked, is_quiet: bool, io_had_time: bool) -> Sleep {
         locked.idle_ms.push(m);
         let polls = poller_role::take_poll_role(locked, m);
         let timer_delay = timers::become_timekeeper(locked, m);
         let is_last = deadlock::is_possible(locked);
         let deadlock_check_in = is_last.then(|| deadlock::schedule_check(locked, is_quiet));
-        // Where time is virtual, I/O comes first, for a while, and only who polls knows how long that was.
+        // In virtual time, I/O gets some real time before the clock advances, and only the M in the
+        // poller measures that time.
         let may_advance_time = if poll_desc::has_waiters() { polls && io_had_time } else { true };
         let may_jump = clock::is_virtual() && may_advance_time && deadlock::is_all_asleep(locked);
         let jumped = may_jump && timers::advance_virtual_time(locked);
         Sleep { polls, timer_delay, deadlock_check_in, jumped }
     }
 
-    /// Returns whether the M was woken. Goroutines that I/O made ready go into the list.
+    /// Sleeps. Returns whether the M was woken. Adds the Gs that I/O made ready to `ready`.
     fn sleep(&self, m: &'static M, timeout: Option<Duration>, ready: &mut GList) -> bool {
         if self.jumped {
             false
@@ -145,7 +147,7 @@ impl Sleep {
     }
 }
 
-/// The shorter of two time limits. `None`: without one.
+/// Returns the shorter of two time limits; `None` means no limit.
 fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
@@ -153,8 +155,9 @@ fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     }
 }
 
-/// I/O has made goroutines ready: the M runs them, if there is a P; else they wait for one, and so does it.
-/// `woken`: somebody has taken it out of the list as well, and the wake-up has been taken: there is no other.
+/// Leaves the poller with Gs that I/O made ready. Queues them on an idle P if there is one,
+/// otherwise before all other Gs in the global queue. `woken` is set if another thread has also
+/// woken the M, and that wake-up is consumed.
 fn leave_poller_with_ready(m: &'static M, ready: GList, woken: bool) -> bool {
     let mut locked = SCHED.lock.lock();
     poller_role::give_up_poll_role(&mut locked, m);
@@ -167,7 +170,7 @@ fn leave_poller_with_ready(m: &'static M, ready: GList, woken: bool) -> bool {
     drop(locked);
     if !asleep {
         if !woken {
-            // Somebody has taken it out of the list to wake it.
+            // Another thread has taken the M out of the list, and its wake-up is still to come.
             m.sleep(None);
         }
         p = m.take_next_p();
@@ -179,17 +182,18 @@ fn leave_poller_with_ready(m: &'static M, ready: GList, woken: bool) -> bool {
     true
 }
 
-/// What an M finds that has slept long enough.
+/// What an M does whose sleep has timed out.
 enum TimeoutOutcome {
-    /// There are enough others: it is out of the list of idle Ms.
+    /// The M exits: there are enough other Ms. It is no longer in the list of idle Ms.
     Ends,
-    /// It is kept; for now it is out of the list.
+    /// The M stays. It is not in the list of idle Ms until it sleeps again.
     Stays,
-    /// A timer is due, and a P is idle: it spins.
+    /// A timer is due, and the M takes this idle P to fire it. The M is spinning.
     Fires(&'static P),
-    /// It kept the time for nothing: others have fired what was due, or will.
+    /// The M checks and sleeps again: no timer is due, or no P is idle and an M that has a P fires
+    /// the timer.
     LooksAgain,
-    /// Somebody has just taken it out of the list, to wake it.
+    /// Another thread has just taken the M out of the list of idle Ms, and wakes it.
     IsWoken,
 }
 
@@ -198,14 +202,15 @@ fn acquire_p_here(m: &'static M, p: &'static P) {
     p.node.store(steal::current_node(), Ordering::Relaxed);
 }
 
-/// `for_timer`: it has slept until a timer was due, not until it was idle for long.
+/// Decides what an M does whose sleep has timed out. `for_timer` is set if the sleep ended for a
+/// timer or for virtual time, and not because [`IDLE_TIME`] has passed.
 fn handle_timeout(m: &'static M, for_timer: bool) -> TimeoutOutcome {
     let mut locked = SCHED.lock.lock();
     let polled = poller_role::give_up_poll_role(&mut locked, m);
     if !locked.idle_ms.remove(m) {
         return TimeoutOutcome::IsWoken;
     }
-    // An M must keep the time, and an M must poll.
+    // The timekeeper and the poller stay: some M must have these roles.
     let kept = timekeeper::resign_timekeeper(&mut locked, m) | polled;
     if for_timer {
         let p = timekeeper::are_due().then(|| locked.pop_idle_p()).flatten();
@@ -215,8 +220,8 @@ fn handle_timeout(m: &'static M, for_timer: bool) -> TimeoutOutcome {
             TimeoutOutcome::Fires(p)
         });
     }
-    // One more than Ps, beside those that cannot take one: the next hand-off must not have to wait for a
-    // thread.
+    // Keep one M more than there are Ps, not counting Ms that cannot take a P: the next hand-off
+    // must not wait for a new thread.
     let away = (locked.locked_ms + locked.blocked_ms) as usize;
     if kept || locked.ms as usize <= SCHED.procs() + 1 + away || m.is_main() {
         return TimeoutOutcome::Stays;
@@ -225,11 +230,12 @@ fn handle_timeout(m: &'static M, for_timer: bool) -> TimeoutOutcome {
     TimeoutOutcome::Ends
 }
 
-/// What this M keeps, stacks in the caches of idle Ps, and stacks that rest, back to the system.
+/// Returns unused memory to the system: stacks in the caches of idle Ps, unused stacks in the
+/// depot, and free memory of the allocator.
 fn give_memory_back() {
     let locked = SCHED.lock.lock();
     for p in locked.idle_ps.iter() {
-        // SAFETY: owner — it is in the list of idle Ps, whose lock is held.
+        // SAFETY: owner — the P is in the list of idle Ps, and the lock of that list is held.
         stacks::give_up_stacks(unsafe { p.caches.get() });
     }
     let all_idle = SCHED.is_idle();

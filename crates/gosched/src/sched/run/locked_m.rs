@@ -1,4 +1,4 @@
-//! An M that a goroutine is locked to: it runs that goroutine and no other.
+//! Ms that are locked to a G: such an M runs that G and no other.
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;
@@ -9,8 +9,8 @@ use crate::sched::wake::{self, give, hand_off};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// On g0 of an M that is locked to a goroutine: gives the P away and sleeps until the goroutine can
-/// run. Returns with a P.
+/// Hands off the M's P and sleeps until the G that the M is locked to can run. Called on g0. The M
+/// has a P when this function returns.
 /// Go: stoplockedm.
 pub(crate) fn stop_locked_m(m: &'static M) {
     if m.spinning.load(Ordering::Relaxed) {
@@ -28,7 +28,8 @@ pub(crate) fn stop_locked_m(m: &'static M) {
     give::acquire_next_p(m);
 }
 
-/// Sleeps until it is woken. After a while, what memory the M keeps is everybody's.
+/// Sleeps until the M is woken. After [`CACHE_SPILL_DELAY`], makes the memory in the M's allocation
+/// cache available to other threads.
 fn sleep_and_spill_cache(m: &'static M) {
     if !m.sleep(Some(CACHE_SPILL_DELAY)) {
         gosched_alloc::flush_thread_cache();
@@ -36,11 +37,11 @@ fn sleep_and_spill_cache(m: &'static M) {
     }
 }
 
-/// Sleep is not long before that.
+/// How long a locked M sleeps before it flushes its allocation cache.
 pub(crate) const CACHE_SPILL_DELAY: Duration = Duration::from_millis(500);
 
-/// On g0 of an M that found a goroutine only `owner` may run: gives it the P. The caller goes to
-/// sleep.
+/// Hands the caller's P to `owner`, the M that `g` is pinned to. Called on g0 by an M that found
+/// `g` in a queue; the caller then has no P and sleeps.
 /// Go: startlockedm.
 pub(crate) fn start_locked_m(m: &'static M, g: &'static G, owner: &'static M) {
     debug_assert_eq!(g.state(), GState::Runnable);

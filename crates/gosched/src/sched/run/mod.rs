@@ -1,4 +1,4 @@
-//! The life of an M: it looks for a G, runs it, looks again; sleeps when there is none.
+//! The life of an M: it finds a G, runs it, and repeats; it sleeps when there is no G to run.
 
 pub(crate) mod deadlock;
 pub(crate) mod find;

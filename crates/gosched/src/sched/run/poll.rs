@@ -1,20 +1,29 @@
-//! Who polls, and what becomes of goroutines that are ready then.
+//! Polling for I/O: which thread polls, and where the Gs go that are ready.
 //!
-//! - An M that finds no G in its own queue nor in the global one looks (Go's place), before it steals.
-//! - Every 61st time an M looks first: its own goroutines may keep it busy for ever.
-//! - When no P is busy, one M sleeps *in* the poller: the one that comes last, or is woken for that. While a P
-//!   is busy its M will look soon: somebody in the poller would only wake for what that M is about to find,
-//!   on another CPU. Unless it is seen not to pass the scheduler: then it does not count as busy.
-//! - Where all Ps are busy and none has passed the scheduler for a while, sysmon sleeps in the poller, and
-//!   somebody makes room for what it finds (`monitor::retake`). Where they do pass, but nobody has looked for a
-//!   millisecond, it looks.
+//! - An M polls if it finds a G neither in its own queue nor in the global queue, before it steals
+//!   (as in Go).
+//! - In every 61st slice, an M polls although it has work, because its own queue may never become
+//!   empty.
+//! - If no P is busy, one M sleeps *in* the poller: the last M to become idle, or an M that is
+//!   woken for this. While a P is busy, its M will poll soon. A second M in the poller would only
+//!   be woken, on another CPU, for events that the busy M is about to find. A P that has not passed
+//!   the scheduler between two ticks of sysmon does not count as busy.
+//! - If all Ps are busy and none has passed the scheduler for a while, sysmon sleeps in the poller,
+//!   and a running G makes room for the Gs that sysmon finds (`monitor::retake`). If Ps do pass the
+//!   scheduler, but no M has polled for a millisecond, sysmon polls.
 //!
-//! Those who are ready go to the queue of the M that looked. Where there is no P, and those who have one do
-//! not pass, they go before all others that wait.
+//! Gs that are ready go to the queue of the polling M's P, or to the tail of the global queue if
+//! that is long. If the M has no P, they go before all other Gs in the global queue. So do Gs that
+//! sysmon finds while no P passes the scheduler.
 //!
-//! Who waits, on a thread that is no M: 1. counts itself; 2. if nobody will look and nobody is in the poller,
-//! wakes an M. An M without work: 1. its P is idle; 2. heavy barrier; 3. looks whether anybody waits. So one
-//! of them sees the other. (A goroutine that waits leaves an M with a P behind, which comes to its own step.)
+//! This protocol ensures that no waiter is missed:
+//!
+//! - Waiter on a thread that is not an M: 1. counts itself; 2. passes a light barrier; 3. wakes an
+//!   M if no M will poll.
+//! - M without work: 1. makes its P idle; 2. passes a heavy barrier; 3. checks for waiters.
+//!
+//! At least one side sees the other. (A G that waits leaves an M with a P behind, and that M checks
+//! for waiters before it sleeps.)
 
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
@@ -29,10 +38,11 @@ use crate::sys::{barrier, clock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How often somebody has looked.
+/// How many times an M with a P has polled.
 pub(crate) static POLL_COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// Looks, on g0 of an M with a P: the first of those who are ready; the others are in its queue.
+/// Polls on g0 of an M with a P, without waiting. Returns the first G that is ready, and puts the
+/// others into the P's queue.
 /// Go: netpoll and injectglist in findRunnable.
 pub(crate) fn poll_for_g(m: &'static M) -> Option<&'static G> {
     let mut ready = GList::new();
@@ -45,14 +55,16 @@ pub(crate) fn poll_for_g(m: &'static M) -> Option<&'static G> {
     first
 }
 
-/// More than this wait in the global queue only where many have become runnable at once.
+/// A global queue with more Gs than this counts as long: many Gs have become runnable at once.
 pub(crate) const LONG_GLOBAL_QUEUE: usize = 256;
 
-/// So many go to a queue that is not empty: fewer than run until the next look, so it does not overflow.
+/// How many events an M takes at most while its queue is not empty. It runs more Gs than that until
+/// it polls again, so the queue does not overflow.
 pub(crate) const BUSY_POLL_BATCH: usize = global::GLOBAL_QUEUE_INTERVAL_TICKS as usize / 2;
 
-/// Looks, on g0 of an M with a P, although there is work: those who are ready go behind all others if many wait
-/// in the global queue already; else some of them to the queue of the P.
+/// Polls on g0 of an M with a P, without waiting, although there is work. If the global queue is
+/// long, the Gs that are ready go to its tail. Otherwise a limited number of them goes to the P's
+/// queue.
 pub(crate) fn poll_when_busy(m: &'static M) {
     let mut ready = GList::new();
     POLL_COUNT.fetch_add(1, Ordering::Relaxed);
@@ -64,8 +76,8 @@ pub(crate) fn poll_when_busy(m: &'static M) {
     inject_ready(m, ready);
 }
 
-/// Whether it is time to look although there is work. Not where one waits that was interrupted: it would go
-/// before those who are found.
+/// Returns whether it is time to poll although there is work. Returns false while an interrupted G
+/// is queued, because that G would run before the Gs that are found.
 #[inline]
 pub(crate) fn is_due(p: &'static P) -> bool {
     p.tick().is_multiple_of(global::GLOBAL_QUEUE_INTERVAL_TICKS)
@@ -73,8 +85,8 @@ pub(crate) fn is_due(p: &'static P) -> bool {
         && SCHED.attention() & INTERRUPTED == 0
 }
 
-/// To the queue of the M's P; or before all others, if it has none. Others are told if there is more than the
-/// M itself runs next.
+/// Puts Gs that are ready into the queue of the M's P, or before all other Gs in the global queue
+/// if the M has no P. Starts a spinner if the P's queue holds more than one G.
 /// Go: injectglist.
 pub(crate) fn inject_ready(m: &'static M, ready: GList) {
     match m.p() {
@@ -88,7 +100,7 @@ pub(crate) fn inject_ready(m: &'static M, ready: GList) {
     }
 }
 
-/// To the queue of the M's P. False: there was none.
+/// Puts Gs that are ready into the queue of the M's P. Returns whether there was at least one.
 fn inject_local(m: &'static M, mut ready: GList) -> bool {
     let mut pushed = false;
     while let Some(g) = pop_goroutine(&mut ready) {
@@ -98,7 +110,8 @@ fn inject_local(m: &'static M, mut ready: GList) -> bool {
     pushed
 }
 
-/// The next goroutine, which is runnable from here on; threads among them go on at once.
+/// Takes the next goroutine out of `ready` and makes it runnable. Threads that come before it in
+/// the list are woken.
 fn pop_goroutine(ready: &mut GList) -> Option<&'static G> {
     loop {
         let g = ready.pop_front()?;
@@ -110,7 +123,7 @@ fn pop_goroutine(ready: &mut GList) -> Option<&'static G> {
     }
 }
 
-/// Those who are ready, before all others, by one who has no P.
+/// Puts Gs that are ready before all other Gs in the global queue. Called by a thread without a P.
 pub(crate) fn inject_first(ready: GList) {
     inject_global(ready, |locked, g| {
         locked.push_interrupted(g);
@@ -118,12 +131,12 @@ pub(crate) fn inject_first(ready: GList) {
     });
 }
 
-/// Those who are ready, behind all others. By threads without a P too.
+/// Puts Gs that are ready at the tail of the global queue. A thread without a P may call this.
 pub(crate) fn inject_last(ready: GList) {
     inject_global(ready, Locked::push);
 }
 
-/// To the global queue.
+/// Puts Gs that are ready into the global queue with `push`, and starts a spinner if needed.
 fn inject_global(mut ready: GList, push: fn(&mut Locked, &'static G)) {
     let Some(first) = pop_goroutine(&mut ready) else { return };
     let mut locked = SCHED.lock.lock();
@@ -135,8 +148,8 @@ fn inject_global(mut ready: GList, push: fn(&mut Locked, &'static G)) {
     wake::wake_if_idle();
 }
 
-/// Sleeps in the poller, as the holder of the role, until the M is woken, goroutines are ready, or `timeout` is
-/// over. Returns whether the M was woken.
+/// Sleeps in the poller until the M is woken, a G is ready, or `timeout` has passed. The M holds
+/// the role of poller. Returns whether the M was woken.
 pub(crate) fn sleep(m: &'static M, timeout: Option<Duration>, ready: &mut GList) -> bool {
     let end = timeout.map(|timeout| clock::real_now().saturating_add(clock::nanos(timeout)));
     poll_role::sleep(&m.note, || {
@@ -149,7 +162,7 @@ pub(crate) fn sleep(m: &'static M, timeout: Option<Duration>, ready: &mut GList)
     })
 }
 
-/// Somebody waits for I/O from here on.
+/// Wakes an M if no M polls or will poll. Called after a waiter for I/O has been counted.
 pub(crate) fn ensure_poller() {
     barrier::light();
     if poller_role::is_poller_wanted() {

@@ -1,4 +1,5 @@
-//! The life of an M: looks for a G, runs it, looks again. All of it on g0, with preemption off.
+//! The main loop of an M: finds a G, runs it, and repeats. All of it runs on g0, with preemption
+//! off.
 
 use crate::gmp::current;
 use crate::gmp::g::G;
@@ -17,17 +18,17 @@ use gosched_fiber::carrier::MASK_CHANGED;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-/// What the M's thread does from its first moment to its last. The M may have a P already.
+/// Runs an M, from the start of its thread to its end. The M may already have a P.
 /// Go: mstart1, and the loop of schedule.
 pub(crate) fn run_m(m: &'static M) {
     // SAFETY: alive — Ms are never freed.
     let attached = unsafe { m.carrier.attach() };
     if let Err(why) = attached {
-        // Memory may be there later; anything else that the system refuses, it refuses every thread.
+        // Memory may become available later. Any other error would occur on every thread.
         let is_memory = matches!(why.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN));
         if m.is_main() || !is_memory {
             fatal!(
-                "a thread cannot carry goroutines: {why}. Does a filter of system calls refuse it?"
+                "a thread cannot run goroutines: {why}; a seccomp filter may be blocking a system call that the runtime needs"
             );
         }
         refusal::handle_refusal(format_args!(
@@ -37,11 +38,11 @@ pub(crate) fn run_m(m: &'static M) {
     }
     preempt::init_thread(m);
     current::set_is_m(true);
-    // SAFETY: owner — the M's own thread, before its first switch.
+    // SAFETY: owner — this is the M's own thread, before its first switch.
     *unsafe { m.g0.get() } = SavedContext::empty(m.carrier.thread_pointer());
     // SAFETY: carried — attached above.
     unsafe { arch::preempt_disable() };
-    // From here on it may be watched.
+    // From here on, other threads can signal and inspect this thread.
     m.set_tid(thread_status::id());
     while let Some(g) = next(m) {
         run(m, g);
@@ -53,15 +54,16 @@ pub(crate) fn run_m(m: &'static M) {
         }
     }
     end(m);
-    // SAFETY: carried, counted — above.
+    // SAFETY: carried, counted — attached, and preemption turned off, above.
     unsafe { arch::preempt_enable() };
     current::set_is_m(false);
-    // SAFETY: attached — above, on this thread.
+    // SAFETY: attached — by `attach` above, on this thread.
     unsafe { m.carrier.detach() };
     retire_m(m);
 }
 
-/// The G to run now: the one chosen already, the one the M is locked to, or whatever is found.
+/// Returns the G to run: the G that the M is locked to, the G that was already picked, or the next
+/// G that is found. Returns `None` if the M must exit.
 fn next(m: &'static M) -> Option<&'static G> {
     if let Some(g) = m.locked_g() {
         locked_m::stop_locked_m(m);
@@ -77,7 +79,8 @@ fn next(m: &'static M) -> Option<&'static G> {
     Some(g)
 }
 
-/// Runs `g` until the M is back on g0; or brings it to the M that must run it.
+/// Runs `g` until the M is back on g0. If `g` is pinned to another M, hands the P to that M
+/// instead.
 /// Go: schedule, its end.
 fn run(m: &'static M, g: &'static G) {
     if let Some(owner) = give::pinned_m(g).filter(|owner| !ptr::eq(*owner, m)) {
@@ -85,14 +88,20 @@ fn run(m: &'static M, g: &'static G) {
         return;
     }
     if m.p().is_none() || g.state() != GState::Runnable {
-        fatal!("M{} is to run goroutine {} ({})", m.id, g.id(), g.state().name());
+        fatal!(
+            "M{} cannot run goroutine {} ({}): the M has no P, or the goroutine is not runnable",
+            m.id,
+            g.id(),
+            g.state().name()
+        );
     }
     if stacks::ensure_stack(m, g) {
         switch::execute(m, g);
     }
 }
 
-/// What an M leaves behind: nothing, if it found no work; a P, if its goroutine ended while locked.
+/// Hands off the P of an M that exits because the G that it was locked to has exited. An M that
+/// exits for lack of work has no P.
 fn end(m: &'static M) {
     if let Some(p) = m.release_p() {
         SCHED.lock.lock().ms -= 1;
@@ -100,7 +109,7 @@ fn end(m: &'static M) {
     }
 }
 
-/// The thread ends: the record is free for the next one.
+/// Makes the record of an M whose thread exits available for a new M.
 /// Go: mexit.
 fn retire_m(m: &'static M) {
     m.alive.store(false, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Work from other Ps: half of a random one's queue, those of the same NUMA node first.
+//! Steals Gs from other Ps: half of the queue of a random P, with Ps of the same NUMA node first.
 
 use crate::gmp::g::G;
 use crate::gmp::p::{P, PStatus};
@@ -10,27 +10,28 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// How often all others are asked; the last time also for the G that is to run next.
+/// How many times a thief tries all other Ps. In the last pass it also takes a P's `run_next`.
 /// Go: stealTries.
 const STEAL_TRIES: usize = 4;
 
-/// What a thief asks the system to sleep before it takes the G that is to run next: time for the
-/// victim to run it itself, as it does when it made that one ready just before it parks. The system
-/// makes about 60 µs of it.
+/// How long a thief asks the system to sleep before it takes a P's `run_next`. Meanwhile the victim
+/// can run that G itself, as it does if its running G parks right after making that G ready. The
+/// actual sleep takes about 60 µs.
 const NAP: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 3_000 };
 
 fn nap() {
-    // SAFETY: reads the time given; what is left of it is not asked for.
+    // SAFETY: `nanosleep` reads `NAP`; the null pointer means that the remaining time is not
+    // needed.
     unsafe { libc::nanosleep(&NAP, std::ptr::null_mut()) };
 }
 
-/// A G of another P, for the owner of `p`, whose queue is empty. What was stolen with it is in that
-/// queue.
+/// Steals from other Ps for the owner of `p`, whose queue is empty. Returns one G; the other stolen
+/// Gs are in the queue of `p`.
 /// Go: stealWork.
 ///
-/// Where others pass control to and fro by `run_next` there is nothing to steal, but each time there
-/// seems to be: the thief then naps, still as one who looks, rather than fall asleep and be woken by
-/// the next of them.
+/// If Gs on other Ps keep passing control to each other through `run_next`, there seems to be a G
+/// to steal on each pass, but there is none. The thief then naps and stays a spinner. If it went to
+/// sleep instead, the next G that is made ready would wake it.
 pub(crate) fn steal(p: &'static P) -> Option<&'static G> {
     let coprimes = coprimes()?;
     loop {
@@ -52,7 +53,7 @@ fn total_run_next_takes() -> u32 {
     SCHED.used_ps().fold(0, |sum, p| sum.wrapping_add(p.queue.run_next_takes()))
 }
 
-/// Asks each other P once.
+/// Tries to steal from each other P once. Takes a `run_next` only if `last` is set.
 /// Go: runqsteal for each victim.
 fn steal_once(p: &'static P, coprimes: &Coprimes, last: bool) -> Option<&'static G> {
     let node = p.node.load(Ordering::Relaxed);
@@ -66,20 +67,21 @@ fn steal_once(p: &'static P, coprimes: &Coprimes, last: bool) -> Option<&'static
     })
 }
 
-/// Steps through the Ps there are now. Replaced, never freed: a thief may still walk by it.
+/// The step sizes for walks through the current Ps. A replaced table is never freed: a thief may be
+/// using it.
 static COPRIMES: AtomicPtr<Coprimes> = AtomicPtr::new(std::ptr::null_mut());
 
 fn coprimes() -> Option<&'static Coprimes> {
-    // PAIR coprimes: sees the table whole.
+    // PAIR coprimes: sees a complete table.
     let table = COPRIMES.load(Ordering::Acquire);
-    // SAFETY: null, or a table: they are never freed.
+    // SAFETY: the pointer is null or points to a table, and tables are never freed.
     unsafe { table.as_ref() }
 }
 
-/// Tables made so far: the same number may come again.
+/// All tables made so far, by number of Ps, for reuse.
 static TABLES: Lock<Vec<(usize, &'static Coprimes)>> = Lock::new(Vec::new());
 
-/// The table for `procs` Ps: may allocate. To be put in force by [`set_coprimes`].
+/// Returns the table for `procs` Ps. May allocate. [`set_coprimes`] puts the table into use.
 pub(crate) fn coprimes_for(procs: usize) -> &'static Coprimes {
     let mut tables = TABLES.lock_preemptible();
     if let Some((_, table)) = tables.iter().find(|(count, _)| *count == procs) {
@@ -97,15 +99,16 @@ pub(crate) fn set_coprimes(table: &'static Coprimes) {
 
 static TOPOLOGY: OnceLock<Topology> = OnceLock::new();
 
-/// Reads the topology: allocates, once.
+/// Reads the NUMA topology. The first call allocates.
 pub(crate) fn read_topology() {
     TOPOLOGY.get_or_init(|| Topology::read(Path::new("/")));
 }
 
-/// The node the calling thread runs on now.
+/// Returns the NUMA node of the CPU that the calling thread runs on. Returns 0 on a machine with
+/// one node.
 pub(crate) fn current_node() -> u32 {
     let Some(topology) = TOPOLOGY.get().filter(|topology| topology.nodes() > 1) else { return 0 };
-    // SAFETY: asks for a number.
+    // SAFETY: `sched_getcpu` has no precondition.
     let cpu = unsafe { libc::sched_getcpu() };
     usize::try_from(cpu).map_or(0, |cpu| topology.node_of(cpu) as u32)
 }

@@ -1,20 +1,24 @@
-//! When timers are fired, and by whom.
+//! When timers fire, and which thread fires them.
 //!
-//! Each P has a heap, and those without a P share one. [`timekeeper::EARLIEST`] is when the first of all timers is
-//! due, or earlier: every M looks at it when it looks for work, and between goroutines; whoever finds
-//! that the time has come fires what is due in all heaps.
+//! Each P has a heap, and all threads without a P share one. [`timekeeper::EARLIEST`] is the time
+//! of the first timer in all heaps, or an earlier time. Every M checks it when it searches for
+//! work, and between two Gs. An M that finds a timer due fires the due timers of all heaps.
 //!
-//! When Ms sleep, one of them is the *timekeeper*: it sleeps no longer than until the first timer. Adding an
-//! earlier timer wakes it. Where Ps are idle and there is no timekeeper, adding one wakes an M that looks
-//! for work in vain and becomes the timekeeper. Where no P is idle sysmon is there in time (`monitor::sysmon`).
+//! When Ms sleep, one of them is the *timekeeper*: it sleeps no longer than until the first timer
+//! is due. Adding an earlier timer wakes it. If a P is idle and there is no timekeeper, adding a
+//! timer wakes an M, which finds no work and becomes the timekeeper. If no P is idle, sysmon wakes
+//! in time (`monitor::sysmon`).
 //!
-//! Who adds: 1. puts the timer into a heap; 2. counts [`ADD_COUNT`] up; 3. lowers `EARLIEST`; 4. if that was
-//! higher, looks at the timekeeper's time.
-//! The timekeeper: 1. says until when it will sleep; 2. looks at `EARLIEST`; 3. sleeps.
-//! Who fired: 1. looks at `ADD_COUNT`; 2. looks at all heaps, and sets `EARLIEST`; 3. starts over if `ADD_COUNT`
-//! has changed.
+//! - Adding thread: 1. puts the timer into a heap; 2. increments [`ADD_COUNT`]; 3. lowers
+//!   `EARLIEST`; 4. if the old value was later, reads when the timekeeper wakes, and wakes it if
+//!   that is too late.
+//! - Timekeeper: 1. stores when it will wake; 2. reads `EARLIEST`, and starts over if that is
+//!   earlier; 3. sleeps.
+//! - Firing thread: 1. reads `ADD_COUNT`; 2. reads all heaps, and stores `EARLIEST`; 3. starts over
+//!   if `ADD_COUNT` has changed.
 //!
-//! Steps 3 and 4 of who adds, and 1 and 2 of the timekeeper, are of one order for all: one sees the other.
+//! Steps 3 and 4 of the adding thread and steps 1 and 2 of the timekeeper are in one total order:
+//! at least one side sees the other.
 
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
@@ -28,26 +32,27 @@ use crate::sys::clock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The heap of those who have no P.
+/// The heap for timers that are added without a P.
 static GLOBAL_HEAP: TimerHeap = TimerHeap::new();
 
-/// How many timers were ever added.
+/// How many timers have been added since the start of the process.
 static ADD_COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// How many there are of those who have no P.
+/// Returns how many timers are in the heap for threads without a P.
 pub(crate) fn num_global_timers() -> usize {
     GLOBAL_HEAP.len()
 }
 
-/// Whether there is one that can make a goroutine or a thread ready. Inside the runtime.
+/// Returns whether any timer can make a G or a thread ready. Called inside the runtime.
 pub(crate) fn can_wake() -> bool {
     all_heaps().any(TimerHeap::has_waking)
 }
 
-/// Puts a timer into the heap of the M's P, or of those without. Inside the runtime.
+/// Adds a timer to the heap of the M's P, or to the heap for threads without a P. Called inside the
+/// runtime.
 ///
 /// # Errors
-/// The heap has no room: see [`TimerHeap::grow`].
+/// The heap is full. Call [`TimerHeap::grow`] on the returned heap and retry.
 ///
 /// # Safety
 /// - **alive**: as for [`TimerHeap::insert`].
@@ -61,7 +66,7 @@ pub(crate) unsafe fn insert(
     if !unsafe { heap.insert(timer, when) } {
         return Err(heap);
     }
-    // PAIR timers: one order for this, the next, and the timekeeper's.
+    // PAIR timers: this, the next access and the timekeeper's accesses are in one total order.
     ADD_COUNT.fetch_add(1, Ordering::SeqCst);
     // PAIR timers: as above.
     if timekeeper::EARLIEST.fetch_min(when, Ordering::SeqCst) > when {
@@ -70,7 +75,7 @@ pub(crate) unsafe fn insert(
     Ok(())
 }
 
-/// There is a timer earlier than all others.
+/// Ensures that some thread wakes at `when`, the time of a timer that is earlier than all others.
 /// Go: wakeNetPoller.
 fn wake_timekeeper(when: u64) {
     sysmon_alarm::wake_for_timer(when);
@@ -80,7 +85,7 @@ fn wake_timekeeper(when: u64) {
         until if until > when => {
             let mut locked = SCHED.lock.lock();
             if let Some(timekeeper) = locked.timekeeper {
-                // It looks again, without a P.
+                // The M is woken without a P, and checks the timers before it sleeps again.
                 timekeeper::resign_timekeeper(&mut locked, timekeeper);
                 poller_role::mark_poller_leaving(&locked, timekeeper);
                 locked.idle_ms.remove(timekeeper);
@@ -92,17 +97,18 @@ fn wake_timekeeper(when: u64) {
     }
 }
 
-/// How long an M that is about to sleep may, as the timekeeper; `None`: there is one, or there is nothing to
-/// keep, or no P to fire what is due with. Under the lock.
+/// Makes `m`, which is about to sleep, the timekeeper. Returns how long `m` may sleep. Returns
+/// `None` if there is already a timekeeper, if there is no timer, or if a timer is due and no P is
+/// idle to fire it. Called under the lock.
 pub(crate) fn become_timekeeper(locked: &mut Locked, m: &'static M) -> Option<Duration> {
-    // Virtual time does not pass while an M sleeps.
+    // Virtual time does not advance while an M sleeps.
     if locked.timekeeper.is_some() || clock::is_virtual() {
         return None;
     }
     let mut earliest = refresh_earliest();
     loop {
         let now = clock::now();
-        // Those who have the Ps look for themselves, before they sleep at the latest.
+        // The Ms that have the Ps check the timers themselves, at the latest before they sleep.
         if earliest == NEVER || (earliest <= now && locked.idle_ps.is_empty()) {
             timekeeper::resign_timekeeper(locked, m);
             return None;
@@ -119,8 +125,9 @@ pub(crate) fn become_timekeeper(locked: &mut Locked, m: &'static M) -> Option<Du
     }
 }
 
-/// Everything sleeps, in virtual time: then it is the time of the first timer that can wake somebody. Others that are due
-/// before are late, as with Go, where they are in no heap. False: there is none. Under the lock.
+/// Advances virtual time to the first timer that can make a G or a thread ready. Returns false if
+/// there is none. Earlier timers, which make nothing ready, fire late. (In Go, such timers are in
+/// no heap.) Called under the lock when all Ms sleep.
 /// Go: faketime in checkdead.
 pub(crate) fn advance_virtual_time(_locked: &Locked) -> bool {
     refresh_earliest();
@@ -131,10 +138,11 @@ pub(crate) fn advance_virtual_time(_locked: &Locked) -> bool {
     next != NEVER
 }
 
-/// So many are fired before others get a turn.
+/// How many timers are fired at most before Gs run again.
 const FIRE_BATCH: usize = 64;
 
-/// Fires some of what is due, on g0 of an M with a P. True: a goroutine that it has woken is the next to run.
+/// Fires up to [`FIRE_BATCH`] due timers, on g0 of an M with a P. Returns whether a G was made
+/// ready; the first such G is the next to run.
 /// Go: timers.check.
 pub(crate) fn run_due(m: &'static M) -> bool {
     let now = clock::now();
@@ -149,7 +157,7 @@ pub(crate) fn run_due(m: &'static M) -> bool {
         }
     }
     refresh_after_firing();
-    // The first one runs next, the others after it in the order of their times.
+    // The first G runs next; the others follow in the order in which their timers fired.
     let mut first = None;
     while let Some(g) = ready.pop_front() {
         if g.is_thread() {
@@ -169,13 +177,14 @@ pub(crate) fn run_due(m: &'static M) -> bool {
     first.is_some()
 }
 
-/// Whether only sysmon is left to fire timers: every P is idle, and no M sleeps that could take one. All Ms are
-/// locked to goroutines or blocked, and the system grants no more. Under the lock.
+/// Returns whether only sysmon can fire timers: every P is idle, and no M sleeps that could take a
+/// P. This happens if all Ms are locked to Gs or blocked, and the system refuses more threads.
+/// Called under the lock.
 pub(crate) fn is_sysmon_needed(locked: &Locked) -> bool {
     SCHED.is_idle() && locked.idle_ms.is_empty() && !clock::is_virtual() && can_wake()
 }
 
-/// Fires some of what is due, by sysmon, where [`is_sysmon_needed`] says so.
+/// Fires due timers on sysmon's thread, if [`is_sysmon_needed`] returns true.
 pub(crate) fn run_due_by_sysmon() {
     if !timekeeper::are_due() || !SCHED.is_idle() || !is_sysmon_needed(&SCHED.lock.lock()) {
         return;
@@ -188,7 +197,9 @@ pub(crate) fn run_due_by_sysmon() {
     poll::inject_last(ready);
 }
 
-/// Looks when the next timer is due. Between the look's two steps the timekeeper may have fallen asleep for too long.
+/// Updates [`timekeeper::EARLIEST`] after timers were fired. If a timer is added while
+/// [`refresh_earliest`] reads the heaps, `EARLIEST` is too late for a moment. A timekeeper that
+/// reads it then sleeps for too long, so it is woken here.
 fn refresh_after_firing() {
     let earliest = refresh_earliest();
     // PAIR timers: as above.
@@ -198,7 +209,8 @@ fn refresh_after_firing() {
     }
 }
 
-/// Looks when the first timer is due, and leaves that in [`timekeeper::EARLIEST`].
+/// Finds the time of the first timer in all heaps, stores it in [`timekeeper::EARLIEST`], and
+/// returns it.
 /// Go: timeSleepUntil.
 fn refresh_earliest() -> u64 {
     loop {

@@ -1,9 +1,9 @@
-//! How much CPU time there was for goroutines: as much as Ps, for as long as there were so many.
+//! The CPU time available to goroutines: the number of Ps, integrated over time.
 
 use crate::sys::{Lock, clock};
 use gosched_fiber::lock::NoPreemptLockGuard;
 
-/// Ps, integrated over time.
+/// The number of Ps integrated over time, up to `since`, and the number of Ps from then on.
 struct ProcTime {
     procs: u64,
     since: u64,
@@ -18,7 +18,7 @@ impl ProcTime {
 
 static PROC_TIME: Lock<ProcTime> = Lock::new(ProcTime { procs: 0, since: 0, accumulated_nanos: 0 });
 
-/// There are so many Ps from here on.
+/// Records that the number of Ps is `procs` from here on.
 pub(crate) fn record_procs(procs: usize) {
     let now = clock::real_now();
     let mut area = NoPreemptLockGuard::new(&PROC_TIME);
@@ -26,7 +26,7 @@ pub(crate) fn record_procs(procs: usize) {
     *area = ProcTime { procs: procs as u64, since: now, accumulated_nanos: until_then };
 }
 
-/// How much CPU time there was until now, in nanoseconds.
+/// Returns the CPU time that has been available so far, in nanoseconds.
 pub(crate) fn available() -> u64 {
     NoPreemptLockGuard::new(&PROC_TIME).total_at(clock::real_now())
 }

@@ -1,25 +1,26 @@
-//! A forked child has no runtime: its Ms are in the parent.
+//! Makes a forked child unable to use the runtime: its Ms exist only in the parent.
 //!
-//! The fork waits for no lock of ours: libc's fork waits for libc's, which a goroutine may hold that is stopped
-//! and needs the scheduler to go on. So the tables may be as another thread left them in the middle of
-//! something, and the child uses none of them. What is left there
-//! computes, allocates, starts threads, `exec`s or exits; starting goroutines and waiting panics with
-//! a sentence.
+//! No fork handler takes the runtime's locks beforehand. libc's fork waits for libc's own locks,
+//! which a stopped goroutine may hold; that goroutine needs the scheduler in order to continue. So
+//! another thread may have left the tables in the middle of a change, and the child uses none of
+//! them. Code in the child may compute, allocate, start threads, `exec` or exit. Starting a
+//! goroutine or waiting panics with a message.
 
 use crate::sched::state::global::SCHED;
 use crate::sys::forked;
 use std::sync::atomic::Ordering;
 
-/// Called once, when the runtime starts.
+/// Registers the fork handler. Called once, when the runtime starts.
 pub(crate) fn install() {
-    // SAFETY: the handler touches one lock and one flag. Without memory for it forks are not safe
-    // in the child, as with any library.
+    // SAFETY: the handler touches only two locks and a flag. If libc has no memory to register it,
+    // a forked child is not protected from using the runtime.
     unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }
 
 extern "C" fn child() {
     forked::CHILD.store(true, Ordering::Relaxed);
-    // SAFETY: child — this is one; nothing that is done with the lock held forks.
+    // SAFETY: child — a fork handler runs on the child's only thread, and no code forks while it
+    // holds the lock.
     unsafe { SCHED.lock.repair_in_child(|_| ()) };
     // SAFETY: child — as above.
     unsafe { crate::gmp::g::repair_in_child() };

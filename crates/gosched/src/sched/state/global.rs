@@ -1,8 +1,8 @@
-//! What all Ms share: the global queue, idle Ms and Ps, counts. One per process.
+//! The state that all Ms share: the global queue, the idle Ms and Ps, and counts. One per process.
 //!
-//! What is in [`Locked`] is under the lock. The counts beside it are written under the lock (but for
-//! [`Sched::spinning`]) and read without: a reader that must not miss a change uses the barriers of
-//! `wake`.
+//! The fields of [`Locked`] are accessed under the lock. The counts beside it are written under the
+//! lock (except [`Sched::spinning`]) and read without it. A reader that must not miss a change uses
+//! the barriers described in `wake`.
 
 use crate::gmp::g::G;
 use crate::gmp::global_queue::GlobalQueue;
@@ -18,85 +18,87 @@ use gosched_fiber::exit_guard;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// More Ps than this cannot be asked for.
+/// Maximum number of Ps.
 pub(crate) const MAX_PROCS: usize = 4096;
 
-/// See the top of this file. What is written at each yield, what is written when an M comes or goes,
-/// and what hardly ever changes lie on different cache lines: every yield reads the last two.
+/// See the top of this file. Three groups of fields lie on different cache lines: those written at
+/// each yield, those written when an M sleeps or wakes, and those that hardly ever change. Every
+/// yield reads the last two groups.
 /// Go: schedt.
 #[repr(C)]
 pub(crate) struct Sched {
     pub(crate) lock: CachePadded<Lock<Locked>>,
     /// Length of the global queue.
     pub(crate) queued: AtomicUsize,
-    /// How many Ps are idle.
+    /// Number of idle Ps.
     pub(crate) idle_ps: CachePadded<AtomicU32>,
-    /// How many Ms look for work, with a P, or will as soon as they run.
+    /// Number of spinning Ms: each looks for work with a P, or will as soon as its thread runs.
     pub(crate) spinning: AtomicU32,
-    /// How many Ps there are.
+    /// Number of Ps in use.
     pub(crate) procs: CachePadded<AtomicU32>,
-    /// What every M looks at between goroutines: [`STOPPING`] and its kin. Written under the lock.
+    /// Flags that every M checks between goroutines: [`STOPPING`], [`INTERRUPTED`] and
+    /// [`TOO_MANY_STOPPED`]. Written under the lock.
     attention: AtomicU32,
-    /// All Ps ever made; the first `procs` are in use.
+    /// All Ps ever created; the first `procs` are in use.
     ps: [AtomicPtr<P>; MAX_PROCS],
-    /// The M made last.
+    /// The M created last: the head of the list of all Ms.
     pub(crate) last_m: AtomicPtr<M>,
-    /// Goroutines started by ordinary threads.
+    /// Number of goroutines started by ordinary threads.
     pub(crate) foreign_goroutines: AtomicU64,
     next_id: CachePadded<AtomicU64>,
 }
 
-/// What is under the lock.
+/// The fields that the lock protects.
 #[derive(Debug)]
 pub(crate) struct Locked {
     pub(crate) queue: GlobalQueue,
     pub(crate) idle_ps: IntrusiveStack<P>,
     pub(crate) idle_ms: IntrusiveStack<M>,
-    /// Of these, the one that wakes for the next timer.
+    /// The idle M that wakes for the next timer.
     pub(crate) timekeeper: Option<&'static M>,
-    /// The role of the M that sleeps in the poller.
+    /// The role of poller, which the M that sleeps in the poller holds.
     pub(crate) poller: PollRole<M>,
-    /// Ps for which no M was there: the thread maker makes one.
+    /// Ps for which there was no M: the thread maker creates one.
     pub(crate) orphans: IntrusiveStack<P>,
-    /// Ms whose thread has ended.
+    /// Ms whose thread has ended; their records are reused.
     pub(crate) dead_ms: IntrusiveStack<M>,
-    /// Dead Gs.
+    /// Dead Gs, for reuse.
     pub(crate) free: GList,
-    /// Runnable Gs for which there was no stack.
+    /// Runnable Gs for which there was no memory for a stack.
     pub(crate) stackless: GList,
-    /// Ms that have a thread, or are about to.
+    /// Number of Ms that have a thread or are about to.
     pub(crate) ms: u32,
     pub(crate) next_m_id: u32,
-    /// Ms asleep until the goroutine they are locked to, or were stopped with, can run.
+    /// Number of Ms that sleep until the G that they are locked to, or were stopped with, can run.
     pub(crate) locked_ms: u32,
-    /// Of these, those that were stopped with it.
+    /// The part of `locked_ms` that was stopped in place.
     pub(crate) stopped_ms: u32,
-    /// Ms that are blocked in the kernel, and whose P was taken.
+    /// Number of Ms that are blocked in a call and whose P was taken.
     pub(crate) blocked_ms: u32,
-    /// Ps that have not stopped yet.
+    /// Number of Ps that have not stopped yet, while the world stops.
     pub(crate) stop_wait: u32,
-    /// The system refused a thread: said once.
+    /// Whether the program was already warned that the system refuses threads.
     pub(crate) refusal_reported: bool,
-    /// When the last M asleep looks whether this is a deadlock; 0: that was never asked.
+    /// When the last M asleep checks for a deadlock; 0 if no check was ever scheduled.
     pub(crate) deadlock_check_at: u64,
-    /// It has looked, and nothing has run since.
+    /// Whether that check was made, and no G has run since.
     pub(crate) has_checked_deadlock: bool,
 }
 
-/// Every so many slices a P looks at the global queue first (Go's number): small enough that Gs
-/// there do not starve, large enough that its lock is not fought for.
+/// A P takes from the global queue first once in this many slices (Go's number): often enough that
+/// Gs there do not starve, seldom enough that its lock is not contended.
 /// Go: the 61 in findRunnable.
 pub(crate) const GLOBAL_QUEUE_INTERVAL_TICKS: u32 = 61;
 
-/// The world is to stop, or has stopped.
+/// The world is stopping or has stopped.
 /// Go: sched.gcwaiting.
 pub(crate) const STOPPING: u32 = 1;
-/// A G was interrupted, and is to go on before others.
+/// The global queue holds an interrupted G, which runs before other Gs.
 pub(crate) const INTERRUPTED: u32 = 2;
-/// Many Ms are stopped with their goroutines: those go on before others begin.
+/// Too many Ms are stopped in place: their Gs run before other Gs.
 pub(crate) const TOO_MANY_STOPPED: u32 = 4;
 
-/// The one there is.
+/// The scheduler's state.
 /// Go: sched.
 pub(crate) static SCHED: Sched = Sched {
     lock: CachePadded::new(Lock::new(Locked {
@@ -130,14 +132,14 @@ pub(crate) static SCHED: Sched = Sched {
     next_id: CachePadded::new(AtomicU64::new(FIRST_ID)),
 };
 
-/// Where whoever stops the world waits for it.
+/// The note on which the thread that stops the world sleeps.
 /// Go: sched.stopnote.
 pub(crate) static STOP_NOTE: LazyLock<Note> = LazyLock::new(Note::new);
 
-/// 1 is main's.
+/// The first id after 1, which is the id of the main goroutine.
 const FIRST_ID: u64 = 2;
 
-/// How many ids a P takes at a time, as Go.
+/// Number of ids that a P takes at a time, as in Go.
 /// Go: _GoidCacheBatch.
 pub(crate) const ID_BATCH: u64 = 16;
 
@@ -147,62 +149,62 @@ impl Sched {
         self.procs.load(Ordering::Relaxed) as usize
     }
 
-    /// No P is in use.
+    /// Returns whether all Ps are idle.
     pub(crate) fn is_idle(&self) -> bool {
         self.idle_ps.load(Ordering::Relaxed) as usize == self.procs()
     }
 
-    /// What Ms must look at; 0: nothing.
+    /// Returns the flags that are set; 0 if none is.
     #[inline]
     pub(crate) fn attention(&self) -> u32 {
         self.attention.load(Ordering::Relaxed)
     }
 
-    /// The P of that number, if it was ever made.
+    /// Returns the P with index `index`, or `None` if it was never created.
     #[inline]
     pub(crate) fn p(&self, index: usize) -> Option<&'static P> {
-        // PAIR all-ps: sees a P whole.
+        // PAIR all-ps: sees an initialized P.
         let p = self.ps.get(index)?.load(Ordering::Acquire);
-        // SAFETY: null, or a P: they are never freed.
+        // SAFETY: the pointer is null or points to a P, and Ps are never freed.
         unsafe { p.as_ref() }
     }
 
-    /// Makes the P known.
+    /// Adds `p` to the table of Ps.
     pub(crate) fn add_p(&self, p: &'static P) {
-        // PAIR all-ps: publishes the P.
+        // PAIR all-ps: publishes the initialized P.
         self.ps[p.id as usize].store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
     }
 
-    /// All Ps ever made.
+    /// Iterates over all Ps ever created.
     pub(crate) fn all_ps(&self) -> impl Iterator<Item = &'static P> + '_ {
         (0..MAX_PROCS).map_while(|index| self.p(index))
     }
 
-    /// Ps in use.
+    /// Iterates over the Ps in use.
     pub(crate) fn used_ps(&self) -> impl Iterator<Item = &'static P> + '_ {
         (0..self.procs()).filter_map(|index| self.p(index))
     }
 
-    /// All Ms ever made, latest first.
+    /// Iterates over all Ms ever created, latest first.
     pub(crate) fn all_ms(&self) -> impl Iterator<Item = &'static M> + '_ {
-        // PAIR all-ms: sees an M whole.
+        // PAIR all-ms: sees an initialized M.
         let mut m = self.last_m.load(Ordering::Acquire).cast_const();
         std::iter::from_fn(move || {
-            // SAFETY: null, or an M: they are never freed.
+            // SAFETY: the pointer is null or points to an M, and Ms are never freed.
             let this: &'static M = unsafe { m.as_ref() }?;
             m = this.all_link.load(Ordering::Relaxed);
             Some(this)
         })
     }
 
-    /// The first of so many ids that nobody else gets.
+    /// Reserves `count` goroutine ids and returns the first.
     pub(crate) fn take_ids(&self, count: u64) -> u64 {
         self.next_id.fetch_add(count, Ordering::Relaxed)
     }
 }
 
 impl Locked {
-    /// To the tail of the global queue.
+    /// Appends `g` to the tail of the global queue.
     /// Go: globrunqput.
     #[inline]
     pub(crate) fn push(&mut self, g: &'static G) {
@@ -210,7 +212,7 @@ impl Locked {
         self.publish_length();
     }
 
-    /// From the head of the global queue.
+    /// Takes the next G of the global queue.
     /// Go: globrunqget.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<&'static G> {
@@ -219,42 +221,45 @@ impl Locked {
         g
     }
 
-    /// Says what Ms must look at, or need not any more.
+    /// Sets or clears the flag `what` of [`Sched::attention`].
     pub(crate) fn set_attention(&self, what: u32, on: bool) {
         let rest = SCHED.attention() & !what;
         SCHED.attention.store(if on { rest | what } else { rest }, Ordering::Relaxed);
     }
 
-    /// A G that was interrupted for another's sake: it goes on before the others.
+    /// Queues a G that runs before all others: one that was interrupted to make room for another G,
+    /// or one that I/O made ready while all Ps were busy.
     pub(crate) fn push_interrupted(&mut self, g: &'static G) {
         self.queue.push_interrupted(g);
         self.publish_length();
         self.set_attention(INTERRUPTED, true);
     }
 
-    /// A G that was stopped with its M: it goes on in its turn.
+    /// Queues a G that was stopped in place with its M. It runs in its turn.
     pub(crate) fn push_stopped(&mut self, g: &'static G) {
         self.queue.push_stopped(g);
         self.publish_length();
     }
 
-    /// One that was stopped with its M, or interrupted there, whoever's turn it is.
+    /// Takes a G that was stopped in place with its M, or an interrupted G that is pinned to an M,
+    /// whatever its turn.
     pub(crate) fn pop_pinned(&mut self) -> Option<&'static G> {
         let g = self.queue.pop_pinned();
         self.publish_length();
         g
     }
 
-    /// An M more is stopped with its goroutine, or one less.
+    /// Adds `change` to the number of Ms that are stopped in place.
     pub(crate) fn count_stopped_m(&mut self, change: i32) {
         self.locked_ms = self.locked_ms.wrapping_add_signed(change);
         self.stopped_ms = self.stopped_ms.wrapping_add_signed(change);
-        // A report may wait for a lock of a library that one of them holds.
+        // While a report is written, every stopped G has priority: the report may wait for a
+        // library's lock that one of them holds.
         let crowd = if exit_guard::is_claimed() { 0 } else { (8 * SCHED.procs() as u32).max(64) };
         self.set_attention(TOO_MANY_STOPPED, self.stopped_ms > crowd);
     }
 
-    /// To be called after each change of the global queue.
+    /// Updates [`Sched::queued`] and [`INTERRUPTED`]. Call after each change of the global queue.
     #[inline]
     pub(crate) fn publish_length(&self) {
         SCHED.queued.store(self.queue.len(), Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! The lists of idle Ms and Ps, and the Gs that run before others: whoever takes one of these ends its role.
+//! The lists of idle Ms and Ps, and the Gs that run before others. Taking an entry also updates the
+//! roles that depend on it: timekeeper, poller and sysmon's sleep.
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;
@@ -8,7 +9,8 @@ use crate::sched::state::global::{Locked, SCHED, TOO_MANY_STOPPED};
 use crate::sched::state::{poller_role, sysmon_alarm, timekeeper};
 
 impl Locked {
-    /// One of those that go on before others, if there is one now.
+    /// Takes a G that runs before others, if there is one: an interrupted G, or a G that was
+    /// stopped with its M if too many Ms are stopped.
     pub(crate) fn pop_priority(&mut self) -> Option<&'static G> {
         poller_role::mark_io_claimed();
         let mut g = self.queue.pop_interrupted();
@@ -19,7 +21,8 @@ impl Locked {
         g
     }
 
-    /// An M that sleeps; the timekeeper, or the one in the poller, only if there is no other.
+    /// Takes an M from the list of idle Ms. Takes the timekeeper or the M in the poller only if
+    /// there is no other.
     /// Go: mget.
     pub(crate) fn pop_idle_m(&mut self) -> Option<&'static M> {
         let timekeeper = self.timekeeper;
@@ -42,12 +45,14 @@ impl Locked {
         Some(m)
     }
 
+    /// Puts `p` into the list of idle Ps.
     /// Go: pidleput.
     pub(crate) fn push_idle_p(&mut self, p: &'static P) {
         self.idle_ps.push(p);
         waking::count_idle_p(&SCHED.idle_ps);
     }
 
+    /// Takes a P from the list of idle Ps.
     /// Go: pidleget.
     pub(crate) fn pop_idle_p(&mut self) -> Option<&'static P> {
         let p = self.idle_ps.pop()?;
@@ -56,7 +61,7 @@ impl Locked {
         Some(p)
     }
 
-    /// Takes that one, if it is idle.
+    /// Takes `p` from the list of idle Ps. Returns `None` if `p` is not idle.
     pub(crate) fn take_idle_p(&mut self, p: &'static P) -> Option<&'static P> {
         if !self.idle_ps.remove(p) {
             return None;

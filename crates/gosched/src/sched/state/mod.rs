@@ -1,5 +1,5 @@
-//! What the scheduler knows: its tables and their lock, which sleeping thread has which role, what is asked of whom. Nothing
-//! here decides what runs.
+//! The scheduler's state: its tables and their lock, the roles of sleeping threads, and requests
+//! between threads. Nothing here decides which G runs.
 
 pub(crate) mod available_cpu;
 pub(crate) mod backend;

@@ -1,5 +1,6 @@
-//! The backend of systems with a port, as a type.
+//! The M:N backend as a type. Exists only on systems with a port.
 
-/// [`Backend::MultiThread`](super::backend::Backend), for the contracts that both backends fulfil.
+/// [`Backend::MultiThread`](super::backend::Backend) as a type, for the traits that both backends
+/// implement.
 #[derive(Debug)]
 pub(crate) struct MultiThread;

@@ -1,4 +1,4 @@
-//! Which M sleeps in the poller, and whether one is wanted there. `run::poll` has the protocol.
+//! Which M sleeps in the poller, and whether one should. `run::poll` describes the protocol.
 
 use crate::gmp::m::M;
 use crate::gmp::{poll_desc, poll_role};
@@ -6,57 +6,62 @@ use crate::sched::state::global::{INTERRUPTED, Locked, SCHED};
 use crate::sys::poller::{self, Poller};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// An M sleeps in the poller, and no waker has taken it out of the list of idle Ms. Written under the
-/// scheduler's lock.
+/// Whether an M sleeps in the poller and no waker has taken it out of the list of idle Ms. Written
+/// under the scheduler's lock.
 /// Go: sched.lastpoll == 0.
 static POLLER_BLOCKED: AtomicBool = AtomicBool::new(false);
 
-/// How many busy Ps had not passed the scheduler between sysmon's last two looks.
+/// Number of stalled Ps: busy Ps that did not pass through the scheduler between sysmon's last two
+/// checks. Written by sysmon.
 pub(crate) static STALLED_PS: AtomicU32 = AtomicU32::new(0);
 
-/// Goroutines that I/O has made ready wait for a P, and nobody has come for them yet.
+/// Whether Gs that I/O made ready while all Ps were busy wait in the global queue, and no M has
+/// taken one since.
 pub(crate) static IO_UNCLAIMED: AtomicBool = AtomicBool::new(false);
 
-/// Whether an M with a P should look: somebody waits, and nobody sleeps in the poller.
+/// Returns whether an M with a P should poll: a waiter exists, and no M sleeps in the poller.
 #[inline]
 pub(crate) fn should_poll() -> bool {
     poll_desc::has_waiters() && !POLLER_BLOCKED.load(Ordering::Relaxed)
 }
 
-/// Whether somebody should make room for goroutines that I/O has made ready.
+/// Returns whether a running G should make room for Gs that I/O made ready.
 pub(crate) fn is_io_unclaimed() -> bool {
     IO_UNCLAIMED.load(Ordering::Relaxed) && SCHED.attention() & INTERRUPTED != 0
 }
 
-/// Somebody has come for those who go before others.
+/// Clears [`IO_UNCLAIMED`]. Called by an M that takes a G with priority.
 pub(crate) fn mark_io_claimed() {
     if IO_UNCLAIMED.load(Ordering::Relaxed) {
         IO_UNCLAIMED.store(false, Ordering::Relaxed);
     }
 }
 
-/// Gives an M that is about to sleep the role of poller, where an M in the poller is wanted and there is none.
-/// Returns whether it did. Under the lock, in the step in which the M enters the list of idle Ms.
+/// Gives the role of poller to `m`, which is about to sleep, if an M in the poller is wanted and
+/// the role is free. Returns whether `m` got the role. Called under the lock, in the same critical
+/// section in which `m` enters the list of idle Ms.
 /// Go: sched.lastpoll.Swap(0) in findRunnable.
 pub(crate) fn take_poll_role(locked: &mut Locked, m: &'static M) -> bool {
     if !locked.poller.is_free() || !are_ps_idle_or_stalled() || !poll_desc::has_waiters() {
         return false;
     }
     locked.poller.take(m, &m.in_poller);
-    // PAIR waiters: one order for this and who waits.
+    // PAIR waiters: in one SeqCst order with a waiter that counts itself.
     POLLER_BLOCKED.store(true, Ordering::SeqCst);
     true
 }
 
-/// A waker takes `m` out of the list of idle Ms. If `m` holds the role of poller, it keeps the role until its thread
-/// has left the kernel; but the M will not wait for events any longer, so others may look. Under the lock.
+/// Records that `m`, if it holds the role of poller, no longer waits for events, so that other Ms
+/// may poll. Called under the lock by a waker that takes `m` out of the list of idle Ms. `m` keeps
+/// the role until its thread has left the kernel.
 pub(crate) fn mark_poller_leaving(locked: &Locked, m: &'static M) {
     if locked.poller.is_held_by(m) {
         POLLER_BLOCKED.store(false, Ordering::Relaxed);
     }
 }
 
-/// The M has left the poller: it gives the role up, if it holds the role. Returns whether it did. Under the lock.
+/// Takes the role of poller from `m`, if `m` holds it. Returns whether `m` held it. Called under
+/// the lock by the thread of `m`, after it has left the poller.
 pub(crate) fn give_up_poll_role(locked: &mut Locked, m: &'static M) -> bool {
     let held = locked.poller.give_up(m, &m.in_poller);
     if held {
@@ -73,14 +78,14 @@ pub(crate) fn wake_m(m: &'static M) {
     });
 }
 
-/// Whether somebody should sleep in the poller, and nobody does or will. Asked by whoever has made a P idle
-/// without going to sleep, after a heavy barrier; and by whoever waits, after it has counted itself.
+/// Returns whether an M should sleep in the poller and none does. Called after a heavy barrier by a
+/// thread that has made a P idle without going to sleep, and by a waiter that has counted itself.
 pub(crate) fn is_poller_wanted() -> bool {
-    // PAIR waiters: one order for this and the M that sleeps.
+    // PAIR waiters: in one SeqCst order with the M that takes the role of poller.
     poll_desc::has_waiters() && !POLLER_BLOCKED.load(Ordering::SeqCst) && are_ps_idle_or_stalled()
 }
 
-/// All Ps are idle, or will not pass the scheduler soon.
+/// Returns whether every P is idle or stalled.
 fn are_ps_idle_or_stalled() -> bool {
     let stalled = STALLED_PS.load(Ordering::Relaxed);
     (SCHED.idle_ps.load(Ordering::Relaxed) + stalled) as usize >= SCHED.procs()

@@ -1,14 +1,14 @@
-//! Makes Ps.
+//! Creates Ps.
 
 use crate::gmp::p::P;
 use crate::sched::state::global::{MAX_PROCS, SCHED};
 use gosched_fiber::Size;
 use std::sync::OnceLock;
 
-/// The stack of a goroutine that asked for none.
+/// Stack size of a goroutine that requests none. Set when the runtime starts.
 pub(crate) static STACK_SIZE: OnceLock<Size> = OnceLock::new();
 
-/// Makes Ps up to `procs` known, those that were never made: allocates.
+/// Creates those of the first `procs` Ps that do not exist yet. Allocates.
 pub(crate) fn make_ps(procs: usize, size: Size) {
     for index in 0..procs {
         if SCHED.p(index).is_none() {
@@ -17,14 +17,14 @@ pub(crate) fn make_ps(procs: usize, size: Size) {
     }
 }
 
-/// As [`make_ps`], once the runtime has started.
+/// As [`make_ps`], with the stack size of the running runtime.
 pub(crate) fn make_more_ps(procs: usize) {
     if let Some(&size) = STACK_SIZE.get() {
         make_ps(procs, size);
     }
 }
 
-/// A P that is in no table: allocates.
+/// Creates a P that is in no table. Allocates. Returns `None` if the runtime has not started.
 pub(crate) fn spare_p() -> Option<&'static P> {
     STACK_SIZE.get().map(|&size| P::new(MAX_PROCS as u32, size))
 }

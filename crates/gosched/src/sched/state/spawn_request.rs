@@ -1,4 +1,4 @@
-//! A goroutine to be started.
+//! The parameters and the result of starting a goroutine.
 
 use crate::gmp::frame::Size;
 use crate::gmp::g::{Details, G};
@@ -6,26 +6,26 @@ use crate::gmp::task::Task;
 use std::panic::Location;
 use std::sync::Arc;
 
-/// A goroutine to be started. Small: it is on the way of every `go`.
+/// The parameters of a new goroutine. Small, because every `go` passes one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpawnRequest<'a> {
     pub(crate) task: *mut Task,
     pub(crate) site: &'static Location<'static>,
-    /// What is special about it.
+    /// Options that differ from the default.
     pub(crate) options: Option<&'a SpawnOptions>,
 }
 
-/// What most goroutines do not ask for.
+/// Options that most goroutines do not set.
 #[derive(Debug, Default)]
 pub(crate) struct SpawnOptions {
     pub(crate) details: Option<Arc<Details>>,
-    /// A stack of a size of its own.
+    /// The stack size, if it is not the default.
     pub(crate) size: Option<Size>,
-    /// The same in bytes, for a thread.
+    /// The stack size in bytes, for the threads backend.
     pub(crate) bytes: Option<usize>,
-    /// Main's.
+    /// The id of the main goroutine.
     pub(crate) id: Option<u64>,
-    /// It is main, and the thread that starts it is about to become the first M.
+    /// Whether the goroutine is main and the thread that starts it is about to become the first M.
     pub(crate) for_main_m: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct SpawnOptions {
 pub(crate) struct Spawned {
     pub(crate) g: &'static G,
     pub(crate) id: u64,
-    /// What is to be waited for after its end, where it is a thread: its thread-locals are destroyed
-    /// then.
+    /// The goroutine's thread, on the threads backend. Joining the goroutine includes waiting for
+    /// this thread: thread-locals are destroyed when it ends.
     pub(crate) thread: Option<Box<std::thread::JoinHandle<()>>>,
 }

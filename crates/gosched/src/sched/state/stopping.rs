@@ -1,4 +1,5 @@
-//! Whether the world is to stop, and how many Ps have yet to. `world` has the protocol.
+//! Whether the world is stopping, and how many Ps have not stopped yet. `world` describes the
+//! protocol.
 
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
@@ -10,7 +11,7 @@ pub(crate) fn is_stopping() -> bool {
     SCHED.attention() & STOPPING != 0
 }
 
-/// A P more has stopped.
+/// Records that `p` has stopped, and wakes the thread that stops the world if it was the last.
 pub(crate) fn count_stopped(locked: &mut Locked, p: &'static P) {
     p.set_status(PStatus::Stopped);
     locked.stop_wait -= 1;
@@ -19,7 +20,7 @@ pub(crate) fn count_stopped(locked: &mut Locked, p: &'static P) {
     }
 }
 
-/// An M on g0, while the world stops: gives its P up and sleeps.
+/// Releases the P of `m` if the world is stopping. Called on g0; `m` then sleeps as an idle M.
 /// Go: gcstopm.
 pub(crate) fn release_p_for_stop(m: &'static M) {
     let mut locked = SCHED.lock.lock();

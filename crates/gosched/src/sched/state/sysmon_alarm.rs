@@ -1,4 +1,4 @@
-//! How others wake sysmon: it may sleep on its word, or in the poller.
+//! Wakes sysmon, which sleeps on its word or in the poller.
 
 use crate::sched::state::global::SCHED;
 use crate::sys::poller;
@@ -6,22 +6,22 @@ use crate::sys::sleep_word::SleepWord;
 use crate::sys::{barrier, clock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Not 0: it is to look at once.
+/// The word that sysmon sleeps on. Nonzero if sysmon must run its next tick at once.
 /// Go: sched.sysmonnote.
 pub(crate) static WAKE_WORD: SleepWord = SleepWord::new();
 
-/// It sleeps until a P is not idle. Written under the scheduler's lock.
+/// Whether sysmon sleeps until a P is acquired. Written under the scheduler's lock.
 /// Go: sched.sysmonwait.
 pub(crate) static ASLEEP: AtomicBool = AtomicBool::new(false);
 
-/// It waits for longer than it would if all Ps were busy.
+/// Whether sysmon's present delay is longer than it would be if all Ps were busy.
 pub(crate) static IN_LONG_DELAY: AtomicBool = AtomicBool::new(false);
 
-/// Until when it sleeps; 0: it does not, or need not be told of timers.
+/// When sysmon's present delay ends; 0 if sysmon is awake, or sleeps until a P is acquired.
 pub(crate) static SLEEPS_UNTIL: AtomicU64 = AtomicU64::new(0);
 
-/// A P is idle no more: somebody should watch; sooner than planned, if it was the last one. Under the
-/// scheduler's lock.
+/// Wakes sysmon after an idle P was acquired, if sysmon sleeps until then, or if that was the last
+/// idle P and sysmon is in a long delay. Called under the scheduler's lock.
 #[inline]
 pub(crate) fn on_idle_p_acquired() {
     barrier::light();
@@ -34,33 +34,36 @@ pub(crate) fn on_idle_p_acquired() {
     }
 }
 
-/// Somebody waits for a P that an M may be blocked with.
+/// Makes sysmon run its next tick at once.
 pub(crate) fn wake_sysmon() {
     WAKE_WORD.set(1);
     WAKE_WORD.wake();
     wake_sysmon_from_poller();
 }
 
-/// There is a timer earlier than all others, and all Ps are busy.
+/// Wakes sysmon for a timer that is due at `when`, before all other timers, if sysmon would sleep
+/// for longer and all Ps are busy.
 pub(crate) fn wake_for_timer(when: u64) {
-    // PAIR timers: one order for this, the time of the first timer, and sysmon's two steps.
+    // PAIR timers: in one SeqCst order with the update of `EARLIEST` before it, and with the two
+    // steps of sysmon in `cap_delay_by_timer`.
     if SLEEPS_UNTIL.load(Ordering::SeqCst) > when && SCHED.idle_ps.load(Ordering::Relaxed) == 0 {
         SLEEPS_UNTIL.store(when, Ordering::Relaxed);
         wake_sysmon();
     }
 }
 
-/// It sleeps until a P is not idle.
+/// Returns whether sysmon sleeps until a P is acquired.
 pub(crate) fn is_asleep() -> bool {
     ASLEEP.load(Ordering::Relaxed)
 }
 
-/// Sysmon is in the poller, or about to be.
+/// Whether sysmon sleeps in the poller, or is about to.
 pub(crate) static SYSMON_IN_POLLER: AtomicBool = AtomicBool::new(false);
 
-/// Calls sysmon out of the poller. It has been told why.
+/// Wakes sysmon if it sleeps in the poller. The caller has set [`WAKE_WORD`] before.
 fn wake_sysmon_from_poller() {
-    // PAIR watches: one order for this, sysmon's word, and its way into the poller.
+    // PAIR watches: in one order with the store to `WAKE_WORD` before it, and with sysmon, which
+    // sets this flag before it reads the word.
     if SYSMON_IN_POLLER.load(Ordering::SeqCst)
         && let Some(stop) = poller::sysmon_wake_fd()
     {

@@ -1,4 +1,5 @@
-//! What is asked of the thread that makes threads, and how many threads it has made. `boot::thread_maker` does it.
+//! Requests to the thread maker, and the number of the runtime's helper threads.
+//! `boot::thread_maker` serves the requests.
 
 use crate::sys::cpu_limit;
 use crate::sys::forked;
@@ -6,13 +7,13 @@ use crate::sys::sleep_word::SleepWord;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
 
-/// Not 0: somebody asked.
+/// The word that the thread maker sleeps on. Nonzero if there is a request.
 pub(crate) static REQUESTED: SleepWord = SleepWord::new();
 
-/// The runtime's threads that are no Ms.
+/// Number of the runtime's threads that are not Ms.
 pub(crate) static HELPER_THREADS: AtomicU32 = AtomicU32::new(0);
 
-/// Asks for an M. Does not wait.
+/// Requests a thread for an M. Does not wait.
 pub(crate) fn request_thread() {
     if REQUESTED.get() == 0 {
         REQUESTED.set(1);
@@ -20,24 +21,26 @@ pub(crate) fn request_thread() {
     }
 }
 
-/// A function that the thread maker is to call.
+/// The function that the thread maker is requested to call, or null.
 pub(crate) static PENDING_CALL: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-/// Lets the thread maker call `f`, soon: `f` may allocate and create threads. In signal handlers too. False: the process
-/// has no thread maker, and never will.
+/// Requests that the thread maker call `f`, which may allocate and create threads. May be called in
+/// a signal handler. Returns false if this process is a forked child, which has no thread maker.
 pub(crate) fn call_on_thread_maker(f: fn()) -> bool {
     if forked::is_child() {
         return false;
     }
     PENDING_CALL.store(f as *mut (), Ordering::Relaxed);
-    // PAIR pending-call: the thread maker sees the function, or the caller sees that the thread maker was not asked.
+    // PAIR pending-call: either the thread maker sees the function, or this thread sees that
+    // `REQUESTED` is clear and sets it.
     fence(Ordering::SeqCst);
     request_thread();
     true
 }
 
-/// Starts a thread of the runtime that is no M. The thread counts in [`HELPER_THREADS`] once it exists: to count a thread
-/// that the system then refuses would make the search for deadlocks overlook a thread of the program.
+/// Starts a thread of the runtime that is not an M. The thread is counted in [`HELPER_THREADS`]
+/// only once it exists: if a refused thread were counted, the deadlock detection would overlook a
+/// thread of the program.
 pub(crate) fn start_helper(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     STARTING_HELPERS.fetch_add(1, Ordering::Relaxed);
     let started = std::thread::Builder::new().name(name.into()).spawn(run);
@@ -46,18 +49,20 @@ pub(crate) fn start_helper(name: &str, run: impl FnOnce() + Send + 'static) -> s
     started.map(drop)
 }
 
-/// How many threads exist, perhaps, that do not count in [`HELPER_THREADS`] yet.
+/// Number of helper threads that are being started: they may exist, but are not counted in
+/// [`HELPER_THREADS`] yet.
 static STARTING_HELPERS: AtomicU32 = AtomicU32::new(0);
 
-/// Whether a thread may exist that does not count yet: the search for deadlocks is to look again a little later.
+/// Returns whether a helper thread may exist that is not counted yet. The deadlock detection then
+/// retries a little later.
 pub(crate) fn is_starting_helper() -> bool {
     STARTING_HELPERS.load(Ordering::Relaxed) > 0
 }
 
-/// The CPU limit is to be read again.
+/// Whether the thread maker must read the CPU limit again.
 pub(crate) static CPU_LIMIT_REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Asks for another look at the CPU limit, which reads files. Does not wait.
+/// Requests that the thread maker read the CPU limit again, which reads files. Does not wait.
 pub(crate) fn request_cpu_limit() {
     if !cpu_limit::is_procs_fixed() {
         CPU_LIMIT_REQUESTED.store(true, Ordering::Relaxed);
@@ -65,10 +70,11 @@ pub(crate) fn request_cpu_limit() {
     }
 }
 
-/// The system refused a thread a short while ago.
+/// Whether the system refused a thread a short time ago.
 pub(crate) static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Whether there is no point in waiting for a thread.
+/// Returns whether the system refused a thread a short time ago: no caller should wait for a new
+/// one.
 pub(crate) fn is_refused() -> bool {
     REFUSED.load(Ordering::Relaxed)
 }

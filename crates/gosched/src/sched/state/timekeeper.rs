@@ -1,4 +1,5 @@
-//! When the first timer is due, and which sleeping M wakes for it. `run::timers` has the protocol.
+//! When the first timer is due, and which sleeping M wakes for it. `run::timers` describes the
+//! protocol.
 
 use crate::gmp::m::M;
 use crate::gmp::timer::NEVER;
@@ -8,40 +9,42 @@ use crate::sys::clock;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// No timer is due before.
+/// A time before which no timer is due; `NEVER` if there is no timer.
 pub(crate) static EARLIEST: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(NEVER));
 
-/// Until when the keeper sleeps; 0: there is none.
+/// When the timekeeper wakes; 0 if there is no timekeeper.
 /// Go: sched.pollUntil.
 pub(crate) static TIMEKEEPER_WAKES_AT: AtomicU64 = AtomicU64::new(0);
 
-/// Whether a timer is, or may be, due.
+/// Returns whether a timer may be due.
 #[inline]
 pub(crate) fn are_due() -> bool {
     let earliest = EARLIEST.load(Ordering::Relaxed);
     earliest != NEVER && earliest <= clock::now()
 }
 
-/// How long until the first one is due, in nanoseconds. `None`: there is none, or time stands still.
+/// Returns the time until the first timer is due, in nanoseconds. Returns `None` if there is no
+/// timer, or if time is virtual.
 pub(crate) fn until_next() -> Option<u64> {
-    // PAIR timers: one order for this and who adds.
+    // PAIR timers: in one SeqCst order with a thread that adds a timer.
     let earliest = EARLIEST.load(Ordering::SeqCst);
     (earliest != NEVER && !clock::is_virtual()).then(|| earliest.saturating_sub(clock::now()))
 }
 
-/// Whether somebody should wake for the next one, and nobody will. Asked by whoever has made a P idle
-/// without going to sleep as one that may keep the time, after a heavy barrier.
+/// Returns whether there is a timer but no timekeeper. Called after a heavy barrier by a thread
+/// that has made a P idle without going to sleep as a possible timekeeper.
 pub(crate) fn is_timekeeper_missing() -> bool {
-    // PAIR timers: one order for this and who adds.
+    // PAIR timers: in one SeqCst order with a thread that adds a timer.
     EARLIEST.load(Ordering::SeqCst) != NEVER && TIMEKEEPER_WAKES_AT.load(Ordering::SeqCst) == 0
 }
 
-/// An M that slept does not keep any more, if it did. Under the lock.
+/// Takes the role of timekeeper from `m`, if `m` holds it. Returns whether `m` held it. Called
+/// under the lock.
 pub(crate) fn resign_timekeeper(locked: &mut Locked, m: &'static M) -> bool {
     let was = locked.timekeeper.is_some_and(|keeper| ptr::eq(keeper, m));
     if was {
         locked.timekeeper = None;
-        // PAIR timers: one order for this and who adds.
+        // PAIR timers: in one SeqCst order with a thread that adds a timer.
         TIMEKEEPER_WAKES_AT.store(0, Ordering::SeqCst);
     }
     was

@@ -1,14 +1,16 @@
-//! Into the runtime and out again: what a goroutine does before and after it touches an M or a P.
+//! The boundary of the runtime: what a G does before and after it uses an M or a P.
 //!
-//! Inside, preemption is off: the goroutine cannot be moved to another M. Coming in, it looks whether
-//! its P is still there: somebody may have taken it while the M was blocked in the kernel.
+//! Between [`enter`] and [`leave`], preemption is off: the G cannot be moved to another M.
+//! [`enter`] also checks whether the M still has its P, which may have been taken while the M was
+//! blocked in the kernel. This check and the *retaker*, the thread that takes the P, do not miss
+//! each other:
 //!
-//! Goroutine: 1. counts itself in; 2. looks whether the P was taken.
-//! Taker: 1. says that it takes the P; 2. makes the M's CPU pass a barrier; 3. looks whether the
-//! goroutine has counted itself in, and takes nothing if so.
+//! - G: 1. turns preemption off; 2. passes a light barrier; 3. checks whether its P is being taken.
+//! - Retaker: 1. announces that it takes the P; 2. passes a heavy barrier; 3. checks whether the G
+//!   has turned preemption off, and takes nothing in that case.
 //!
-//! One of them sees the other, and where both do, nothing was taken: see `syscall`. A goroutine whose P is
-//! gone may have another M when it is inside.
+//! At least one side sees the other. If both do, the P is not taken: see `syscall`. A G whose P was
+//! taken may be on another M when [`enter`] returns.
 
 use crate::gmp::m::M;
 use crate::sched::switch::{preempt, syscall};
@@ -17,15 +19,15 @@ use gosched_fiber::arch;
 use gosched_fiber::carrier::{Role, role};
 use std::sync::atomic::Ordering;
 
-/// Turns preemption off for the calling goroutine and finds its M, with a P. To be undone by
-/// [`leave`], on whatever M the goroutine is then.
+/// Turns preemption off for the calling G. Returns the G's M, which has a P. Must be paired with
+/// [`leave`], which may be called on another M.
 /// Go: acquirem.
 #[inline(always)]
 pub(crate) fn enter() -> &'static M {
     debug_assert_eq!(role(), Role::Goroutine);
-    // SAFETY: carried — goroutines are.
+    // SAFETY: carried — the caller is a goroutine.
     unsafe { arch::preempt_disable() };
-    // SAFETY: carried — goroutines are, by Ms.
+    // SAFETY: carried — the caller is a goroutine, and its carrier is an M.
     let m = unsafe { M::current() };
     barrier::light();
     if m.syscall_state.load(Ordering::Relaxed) != 0 {
@@ -34,17 +36,17 @@ pub(crate) fn enter() -> &'static M {
     m
 }
 
-/// Turns preemption on again, and does what was asked for meanwhile.
+/// Turns preemption on again, and serves a preemption request that came in the meantime.
 /// Go: releasem.
 #[inline(always)]
 pub(crate) fn leave() {
-    // SAFETY: carried, counted — `enter` was called.
+    // SAFETY: carried, counted — the caller has called `enter`.
     if unsafe { arch::preempt_enable() } {
         serve_preempt_request();
     }
 }
 
-/// A request waits: stops here if nothing speaks against it any more.
+/// Serves the pending preemption request, unless preemption is off for another reason as well.
 #[cold]
 #[inline(never)]
 fn serve_preempt_request() {
@@ -53,9 +55,9 @@ fn serve_preempt_request() {
         if m.carrier.preempt_disable_count() == 1 && m.carrier.is_preempt_pending() {
             preempt::serve_request(m);
         }
-        // SAFETY: carried, counted — `enter` was called.
+        // SAFETY: carried, counted — `enter` was called above.
         let again = unsafe { arch::preempt_enable() };
-        // SAFETY: carried — goroutines are.
+        // SAFETY: carried — the caller is a goroutine.
         if !again || unsafe { arch::preempt_disable_count() } > 0 {
             return;
         }

@@ -1,4 +1,4 @@
-//! Fatal where code does what it must not do with preemption off.
+//! Fatal checks for operations that are not allowed with preemption off.
 
 use crate::gmp::current;
 use crate::gmp::m::M;
@@ -6,22 +6,22 @@ use crate::sys::fatal::fatal;
 use gosched_fiber::arch;
 use gosched_fiber::carrier::{Role, role};
 
-/// A panic where none may be is the end.
+/// Ends the process if the caller must not panic: a G with preemption off, or an M's own code.
 pub(crate) fn check_panic() {
     let inside = if current::is_fiber() {
-        // SAFETY: carried — a goroutine of this runtime.
+        // SAFETY: carried — the caller is a G of this runtime.
         (unsafe { arch::preempt_disable_count() }) > 0
     } else {
         current::is_m() && role() == Role::Carrier
     };
     if inside {
-        fatal!("a panic with preemption off");
+        fatal!("a panic inside the runtime, with preemption off");
     }
 }
 
-/// What the allocation cache calls when it is entered, in debug builds: fatal where nothing may be
-/// allocated, that is with preemption off and a P in hand, and while the caller has stopped the world.
-/// Whoever holds the allocator's lock may need that P, or is stopped.
+/// Ends the process if the caller must not allocate: preemption is off and the M has a P, or the
+/// caller has stopped the world. A G that holds the allocator's lock may need that P, or may be
+/// stopped. The allocation cache calls this function on entry, in debug builds.
 pub(crate) fn check_allocation() {
     if current::has_stopped_the_world() {
         current::set_has_stopped_the_world(false);
@@ -30,11 +30,11 @@ pub(crate) fn check_allocation() {
     if !current::is_m() && !current::is_fiber() {
         return;
     }
-    // SAFETY: carried — a goroutine of this runtime, or the thread of an M.
+    // SAFETY: carried — the caller is a G of this runtime, or the thread of an M.
     if unsafe { arch::preempt_disable_count() } == 0 {
         return;
     }
-    // SAFETY: carried — as above, and it is not moved now.
+    // SAFETY: carried — as above; preemption is off, so the M does not change.
     if unsafe { M::current() }.p().is_some() {
         fatal!("the allocator was entered with preemption off");
     }

@@ -1,8 +1,9 @@
-//! A goroutine's first steps and its last, on its own stack.
+//! The first and the last steps of a goroutine, on its own stack.
 //!
-//! A stack without identity gets one from the goroutine itself: it starts with the M's thread pointer, with preemption on,
-//! since building an identity allocates; then it starts over with its own. At its end the goroutine runs its thread-locals'
-//! destructors, says that it is done, and leaves for good.
+//! On a stack without identity, the goroutine builds the identity itself. It starts with the M's
+//! thread pointer, and builds with preemption on, because building an identity allocates. Then it
+//! starts over with its own thread pointer. At its end, the goroutine runs the destructors of its
+//! thread-locals, reports that it is done, and switches away for the last time.
 
 use crate::gmp::current;
 use crate::gmp::g::G;
@@ -21,34 +22,36 @@ use gosched_fiber::{Stack, identity};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-/// What `stacks` lays out.
+/// The functions that `stacks` writes into the first frame.
 pub(crate) const FIRST_FRAMES: FirstFrames =
     FirstFrames { with_identity: start_with_identity, without_identity: build_identity };
 
-/// First on a stack without identity, with the M's thread pointer: builds the identity, then starts
-/// over with it.
+/// Starts on a stack without identity, with the M's thread pointer: builds the identity, then
+/// starts over with it.
 ///
 /// # Safety
-/// - **callback**: `stacks::write_first_frame` put it there, with the G; g0 switched to it.
+/// - **callback**: `stacks::write_first_frame` wrote this function and the G into the first frame,
+///   and g0 switched to it.
 unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
     switch::publish_departure();
-    // SAFETY: the G this runs for; Gs are never freed.
+    // SAFETY: this is the G that the stack was prepared for, and Gs are never freed.
     let g: &'static G = unsafe { &*(g as *const G) };
-    // SAFETY: carried — by the M whose g0 switched here.
+    // SAFETY: carried — the M's g0 switched here.
     let m = unsafe { M::current() };
-    // SAFETY: owner — it runs.
+    // SAFETY: owner — the G runs here.
     let frame = unsafe { g.frame.get() };
     let Some(stack) = &frame.stack else { fatal!("goroutine {} runs without a stack", g.id()) };
-    // On g0's stack, below its frames: here it would touch a second page, for good.
-    // SAFETY: owner — the M's own thread; g0 waits.
+    // Build on g0's stack, below its frames: on the G's own stack, the work would touch a second
+    // page, which then stays in memory.
+    // SAFETY: owner — this is the M's own thread, and g0 waits.
     let below = unsafe { m.g0.get() }.sp - arch::RED_ZONE_BYTES;
     let mut work = Build { stack, failed: None };
-    // It allocates: whoever holds the allocator's lock must be able to get a P. This M does not
-    // need one for that.
+    // Building allocates. A G that holds the allocator's lock must be able to get a P, so
+    // preemption is on and this M's P may be taken. The work itself needs no P.
     // SAFETY: carried, counted — g0 runs with preemption off.
     unsafe { arch::preempt_enable() };
-    // SAFETY: mapped, quiet — g0's stack below all that it uses; callback — `build` takes a `Build`,
-    // and does not unwind.
+    // SAFETY: mapped, quiet — this is the unused part of g0's stack; callback — `build` takes a
+    // `Build`, and does not unwind.
     unsafe { arch::call_on_stack(below as *mut u8, build, (&raw mut work).cast()) };
     // SAFETY: carried — as above.
     unsafe { arch::preempt_disable() };
@@ -61,63 +64,66 @@ unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
         switch::switch_to_g0(m, g, Departure::NoStack { g });
     }
     let (top, thread_pointer) = (stack.top(), identity::thread_pointer(stack));
-    // SAFETY: owner — it runs.
+    // SAFETY: owner — the G runs here.
     unsafe { g.saved.get() }.thread_pointer = thread_pointer;
-    // SAFETY: mapped — the stack this runs on; fs — built above. Nothing here needs a drop.
+    // SAFETY: mapped — this function runs on that stack; fs — the identity was built above. No
+    // frame holds a value that needs a drop.
     unsafe { arch::restart_stack(top, thread_pointer, run_goroutine, ptr::from_ref(g) as usize) }
 }
 
-/// What [`build`] works on.
+/// The argument and the result of [`build`].
 struct Build<'a> {
     stack: &'a Stack,
     failed: Option<StackError>,
 }
 
+/// Builds the identity of a stack.
+///
 /// # Safety
-/// - **callback**: `call_on_stack` calls it, with a `Build`.
+/// - **callback**: `call_on_stack` calls this function, with a `Build`.
 unsafe extern "C" fn build(work: *mut u8) {
-    // SAFETY: callback — as above; its owner waits.
+    // SAFETY: callback — promised by the caller; the owner of the `Build` waits.
     let work = unsafe { &mut *work.cast::<Build<'_>>() };
-    // SAFETY: quiet — the stack has none, and only this code runs on it.
+    // SAFETY: quiet — the stack has no identity, and only this code uses it.
     work.failed = unsafe { identity::create(work.stack) }.err();
 }
 
-/// First on a stack with an identity.
+/// Starts on a stack with an identity.
 ///
 /// # Safety
-/// - **callback**: `stacks::write_first_frame` put it there, with the G.
+/// - **callback**: `stacks::write_first_frame` wrote this function and the G into the first frame.
 unsafe extern "C" fn start_with_identity(_message: usize, g: usize) -> ! {
     switch::publish_departure();
-    // SAFETY: callback — with the identity, at the top of the stack.
+    // SAFETY: callback — this runs with the G's identity, at the top of its stack.
     unsafe { run_goroutine(g) }
 }
 
-/// The whole life of a goroutine, with its own identity.
+/// Runs the goroutine from its first step to its last, with its own identity.
 /// Go: goexit1, from the end of the task on.
 ///
 /// # Safety
-/// - **callback**: it runs with the goroutine's identity, at the top of its stack, with the G, and
-///   with preemption off.
+/// - **callback**: this function runs with the identity of the G `g`, at the top of its stack, with
+///   preemption off.
 unsafe extern "C" fn run_goroutine(g: usize) -> ! {
-    // SAFETY: the G this runs for; Gs are never freed.
+    // SAFETY: this is the G that the stack was prepared for, and Gs are never freed.
     let g: &'static G = unsafe { &*(g as *const G) };
-    // SAFETY: own — this runs with the goroutine's identity, fresh or wiped.
+    // SAFETY: own — this runs with the G's identity, which is new or wiped.
     unsafe { identity::begin() };
-    // SAFETY: true — an identity of its own, carried by an M.
+    // SAFETY: true — the G has its own identity and is carried by an M.
     unsafe { set_role(Role::Goroutine) };
     current::set_goroutine(Some(g));
     leave();
     let task = g.task();
-    // SAFETY: the task was given with the G, and is alive until it says otherwise.
+    // SAFETY: the task was given together with the G, and is alive until `run` reports otherwise.
     let kind = unsafe { (*task).kind };
-    // SAFETY: as above; once.
+    // SAFETY: as above; `run` is called once.
     let needs_completion = unsafe { (kind.run)(task) };
     g.forget_details();
-    // SAFETY: own — nothing of it is needed any more.
+    // SAFETY: own — no thread-local is needed from here on.
     unsafe { identity::retire() };
     if forked::is_child() {
-        // The last thread of a forked child has ended.
-        // SAFETY: as libc does when a thread's function returns there.
+        // The goroutine is the last thread of the forked child, so the child ends with it.
+        // SAFETY: libc does the same when the function of the last thread returns.
         unsafe { libc::exit(0) };
     }
     g.leave_group();
@@ -126,10 +132,10 @@ unsafe extern "C" fn run_goroutine(g: usize) -> ! {
     }
     leave();
     if needs_completion {
-        // SAFETY: the task is alive: `run` said so; once.
+        // SAFETY: `run` has returned that the task is alive; `complete` is called once.
         unsafe { (kind.complete)(task) };
     }
     let m = enter();
     switch::depart(m, g, Departure::Exit { g });
-    fatal!("goroutine {} goes on after its end", g.id())
+    fatal!("goroutine {} continues after its exit", g.id())
 }

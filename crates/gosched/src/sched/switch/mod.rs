@@ -1,13 +1,23 @@
-//! From one goroutine to the next: directly where the next one is at hand, else by way of g0.
+//! Switches from one G to the next: directly if the P's own queue has the next G, otherwise through
+//! g0.
 //!
-//! The next G is picked on the departing goroutine's stack, and the switch goes straight to it: one
-//! write of the thread pointer. What is to become of the departing one ([`Departure`]) is left with
-//! the M and done *after* the switch, by whoever runs then: until its registers are saved and its
-//! thread pointer is out of force, nobody else may run it.
+//! The departing G picks the next G on its own stack and switches straight to it, with one write of
+//! the thread pointer. The [`Departure`] defines what happens to the departing G. It is stored in
+//! the M and carried out *after* the switch, by the code that runs next on that M: no other M may
+//! run the departing G until its registers are saved and its thread pointer is no longer loaded.
 //!
-//! On the way from `depart` to `publish_departure` preemption is off, nothing is allocated, nothing panics.
-//! Where an earlier step of `find_runnable` could apply (the world stops, it is the 61st time, the M
-//! is locked to a goroutine, or was changed by one), or the next G has no stack yet and none is at hand, g0 takes over.
+//! From `depart` to `publish_departure`, preemption is off, nothing allocates and nothing panics.
+//!
+//! g0 takes over in these cases:
+//!
+//! - The P's own queue is empty. (A G that yields then takes the next G from the global queue
+//!   itself.)
+//! - An earlier step of `find_runnable` may apply: the world stops, a timer is due, a check of the
+//!   global queue or the poller is due (every 61st slice), a G must run before all others, or a
+//!   pair of Gs has used up its budget.
+//! - The M is locked to a G, or a G changed the M's signal mask.
+//! - The next G is pinned, or it has no stack and the P's cache has none.
+//! - The departing G exits, and recycling it needs a lock or a system call.
 
 pub(crate) mod boundary;
 pub(crate) mod checks;
@@ -35,18 +45,18 @@ use crate::sched::wake;
 use gosched_fiber::arch::{self, SavedContext};
 use std::sync::atomic::Ordering;
 
-/// Where the next one to run comes from.
+/// The result of [`pick_next`].
 enum Next {
-    /// Here it is.
+    /// The G to run next, taken from the queue.
     Found(&'static G),
     /// The P's own queue is empty.
     Empty,
-    /// g0 must look.
+    /// g0 must choose: an earlier step of `find_runnable` may apply.
     AskG0,
 }
 
-/// Leaves the calling goroutine for the next one of its P. Returns when it is resumed, perhaps on
-/// another M. Preemption is off before and after.
+/// Switches from the calling G to the next G of its P. Returns when the calling G is resumed,
+/// possibly on another M. Preemption is off on entry and on return.
 #[inline(always)]
 pub(crate) fn depart(m: &'static M, g: &'static G, departure: Departure) {
     match m.p().map_or(Next::AskG0, |p| pick_next(m, p, track)) {
@@ -55,8 +65,9 @@ pub(crate) fn depart(m: &'static M, g: &'static G, departure: Departure) {
     }
 }
 
-/// Lets others run: to the tail of the global queue, and the next one from the P's own queue, or
-/// from the head of the global one. Preemption is off before and after.
+/// Yields: puts the calling G at the tail of the global queue and switches to the next G, from the
+/// P's own queue or from the head of the global queue. If both queues are empty, returns without a
+/// switch, unless g0 must choose. Preemption is off on entry and on return.
 /// Go: gosched_m.
 #[inline(always)]
 pub(crate) fn depart_yielding(m: &'static M, g: &'static G) {
@@ -66,10 +77,11 @@ pub(crate) fn depart_yielding(m: &'static M, g: &'static G) {
     match pick_next(m, p, track_yielding) {
         Next::Found(next) => switch_to_g(m, g, next, Departure::Yield { g, held: false }),
         Next::AskG0 => switch_to_g0(m, g, Departure::Yield { g, held: false }),
-        // It would come back as the head of the global queue.
+        // With both queues empty, the calling G would be the next G itself.
         Next::Empty if SCHED.queued.load(Ordering::Relaxed) == 0 => p.start_slice(),
         Next::Empty => {
-            // One hold for both: released when this goroutine is at the tail.
+            // The lock is held across the switch: one critical section takes the next G from the
+            // head and puts the calling G at the tail.
             SCHED.lock.acquire();
             let next = refill_from_global(p);
             match next {
@@ -78,7 +90,7 @@ pub(crate) fn depart_yielding(m: &'static M, g: &'static G) {
                     switch_to_g(m, g, next, Departure::Yield { g, held: true });
                 }
                 None => {
-                    // SAFETY: held — above.
+                    // SAFETY: held — acquired above.
                     unsafe { SCHED.lock.release() };
                     p.start_slice();
                 }
@@ -87,11 +99,11 @@ pub(crate) fn depart_yielding(m: &'static M, g: &'static G) {
     }
 }
 
-/// A P's share of the global queue: the first to be run, the rest into its own queue, which is
-/// empty. The lock is held.
+/// Takes the P's share of the global queue: returns the first G and puts the rest into the P's own
+/// queue, which must be empty. The caller holds the scheduler's lock.
 /// Go: globrunqgetbatch.
 pub(crate) fn refill_from_global(p: &'static P) -> Option<&'static G> {
-    // SAFETY: held — promised by the caller; no other reference is in use.
+    // SAFETY: held — promised by the caller; no other reference to the value is in use.
     let locked = unsafe { SCHED.lock.value() };
     let beside = locked.queue.pop_stopped_or_interrupted();
     let first = beside.or_else(|| spill::refill(&p.queue, locked.queue.any(), SCHED.procs()));
@@ -99,7 +111,8 @@ pub(crate) fn refill_from_global(p: &'static P) -> Option<&'static G> {
     first
 }
 
-/// `if_tracked` is for the few that are. True: g0 must look.
+/// Takes the next G from the P's own queue, or returns [`Next::AskG0`] if g0 must choose. Calls
+/// `if_tracked` for each tracked departure; `if_tracked` returns whether g0 must choose.
 #[inline(always)]
 fn pick_next(
     m: &'static M,
@@ -125,8 +138,8 @@ fn pick_next(
     }
 }
 
-/// The departing goroutine is one of the few that are tracked. True: the P has been a pair's for long enough,
-/// which is looked at as seldom.
+/// Marks the departing G as tracked. Returns whether a pair of Gs has used up its budget on this P;
+/// checking once per tracked departure is sufficient.
 #[cold]
 #[inline(never)]
 fn track(m: &'static M, p: &'static P) -> bool {
@@ -137,8 +150,9 @@ fn track(m: &'static M, p: &'static P) -> bool {
     p.has_spent_pair_budget()
 }
 
-/// As [`track`], for one that yields. Where there is nobody else it stays, and must not be marked: its next wait
-/// would stand for as many. Whoever is marked leaves, to g0, even if somebody takes the others meanwhile.
+/// Like [`track`], for a G that yields. If no other G is queued, the G does not leave and is not
+/// marked: the mark would measure a later wait instead. A marked G always leaves, through g0, even
+/// if another P steals the queued Gs meanwhile.
 #[cold]
 #[inline(never)]
 fn track_yielding(m: &'static M, p: &'static P) -> bool {
@@ -150,7 +164,7 @@ fn track_yielding(m: &'static M, p: &'static P) -> bool {
     track(m, p) || probe::ENABLED
 }
 
-/// The slice that a G from the P's own queue runs in.
+/// Starts a new slice for a G from the P's own queue, or continues the current one.
 /// Go: inheritTime.
 #[inline]
 pub(crate) fn start_or_inherit_slice(p: &'static P, slice: TimeSlice) {
@@ -160,7 +174,7 @@ pub(crate) fn start_or_inherit_slice(p: &'static P, slice: TimeSlice) {
     }
 }
 
-/// Leaves `g` for `next`, which nobody else has.
+/// Switches from `g` to `next`, which the caller took from a queue and owns.
 /// Go: none: Go always goes through g0.
 #[inline(always)]
 fn switch_to_g(m: &'static M, g: &'static G, next: &'static G, departure: Departure) {
@@ -174,35 +188,38 @@ fn switch_to_g(m: &'static M, g: &'static G, next: &'static G, departure: Depart
     next.transition(GState::Runnable, GState::Running);
     m.set_curg(Some(next));
     let to = saved(next);
-    // SAFETY: to — a G that was runnable, and is ours alone now.
+    // SAFETY: to — `next` was runnable, and this M alone owns it.
     unsafe { switch(m, saved(g), to, departure) };
 }
 
-/// Whether the departure can be published on a goroutine's stack: no system call, no lock that may
-/// be held for long.
+/// Returns whether the departure can be published on another G's stack: without a system call and
+/// without a lock that may be held for long.
 #[inline]
 fn can_publish_quickly(m: &'static M, departure: Departure) -> bool {
     !matches!(departure, Departure::Exit { .. }) || stacks::can_recycle_without_lock(m)
 }
 
-/// Leaves `g` for the scheduler.
+/// Switches from `g` to g0.
 /// Go: mcall.
 #[inline(always)]
 pub(crate) fn switch_to_g0(m: &'static M, g: &'static G, departure: Departure) {
     m.set_curg(None);
-    // SAFETY: to — g0 waits in `execute`, for this M alone.
+    // SAFETY: to — g0 waits in `execute`, and only this M resumes it.
     unsafe { switch(m, saved(g), m.g0.as_ptr(), departure) };
 }
 
-/// From g0 to a goroutine; returns when g0 is wanted again, with the departure published.
+/// Switches from g0 to `g`. Returns when the M is back on g0 and the departure is published.
 /// Go: execute.
 pub(crate) fn execute(m: &'static M, g: &'static G) {
     g.transition(GState::Runnable, GState::Running);
     m.set_curg(Some(g));
-    // SAFETY: to — a G that was runnable, and is ours alone now.
+    // SAFETY: to — `g` was runnable, and this M alone owns it.
     unsafe { switch(m, m.g0.as_ptr(), saved(g), Departure::None) };
 }
 
+/// Stores the departure in the M and switches. When `from` is resumed, publishes the departure that
+/// is then pending.
+///
 /// # Safety
 /// - **to**: as for [`arch::switch`].
 #[inline(always)]
@@ -212,28 +229,28 @@ unsafe fn switch(
     to: *mut SavedContext,
     departure: Departure,
 ) {
-    // SAFETY: owner — the M's own thread, and nothing is left to publish.
+    // SAFETY: owner — this is the M's own thread, and no departure is pending.
     unsafe { m.pending_departure.as_ptr().write(departure) };
-    // SAFETY: to — promised by the caller; from — the caller's own, in a record that is never freed;
-    // fs — each G's own, or the M's.
+    // SAFETY: to — promised by the caller; from — the caller's own context, in a record that is
+    // never freed; fs — each G has its own thread pointer, and so has the M.
     unsafe { arch::switch(from, to, 0) };
     publish_departure();
 }
 
-/// Does what is left to do for whoever was left last on the M that the caller runs on. The first
-/// thing after each switch.
+/// Carries out the pending [`Departure`] of the M that the caller runs on. Must be called first
+/// after each switch.
 /// Go: park_m, goschedImpl, goyield_m, gdestroy: what the function of mcall does.
 #[inline(always)]
 pub(crate) fn publish_departure() {
-    // SAFETY: carried — the caller was just switched to, by an M.
+    // SAFETY: carried — an M switched to the caller.
     let m = unsafe { M::current() };
-    // SAFETY: owner — the M's own thread.
+    // SAFETY: owner — this is the M's own thread.
     let departure = unsafe { m.pending_departure.as_ptr().replace(Departure::None) };
     match departure {
         Departure::None => {}
         Departure::Park { g, commit, data } => {
             g.transition(GState::Running, GState::Waiting);
-            // SAFETY: `park` gave the two together.
+            // SAFETY: the caller of `park` passed `commit` and `data` together.
             if !unsafe { commit(g, data) } {
                 g.transition(GState::Waiting, GState::Runnable);
                 push_next(m, g);
@@ -245,7 +262,7 @@ pub(crate) fn publish_departure() {
             if !held {
                 SCHED.lock.acquire();
             }
-            // SAFETY: held — above, or by the departing goroutine.
+            // SAFETY: held — acquired above, or by the departing G before the switch.
             unsafe { SCHED.lock.value() }.push(g);
             // SAFETY: held — as above.
             unsafe { SCHED.lock.release() };
@@ -270,7 +287,8 @@ pub(crate) fn publish_departure() {
     }
 }
 
-/// Makes `g` the next to run on the M's P; what was next goes to the tail.
+/// Makes `g` the next G to run on the M's P, and moves the G that was next to the tail of the P's
+/// queue. If the M has no P, puts `g` at the tail of the global queue.
 /// Go: runqput(next = true).
 #[inline]
 pub(crate) fn push_next(m: &'static M, g: &'static G) {
@@ -283,7 +301,7 @@ pub(crate) fn push_next(m: &'static M, g: &'static G) {
     }
 }
 
-/// To the tail of the M's P's queue.
+/// Puts `g` at the tail of the queue of the M's P, or of the global queue if the M has no P.
 /// Go: runqput(next = false).
 pub(crate) fn push(m: &'static M, g: &'static G) {
     match m.p() {
@@ -299,7 +317,7 @@ fn push_local(p: &'static P, g: &'static G) {
     }
 }
 
-/// Half of a full queue, and the one that found no place, to the global queue: one hold of the lock.
+/// Moves the older half of a full queue, and `g`, to the global queue in one critical section.
 /// Go: runqputslow.
 #[cold]
 #[inline(never)]
@@ -316,7 +334,7 @@ pub(crate) fn push_global(g: &'static G) {
     SCHED.lock.lock().push(g);
 }
 
-/// Where a G's registers are while it does not run.
+/// Returns where the registers of `g` are saved while it does not run.
 #[inline(always)]
 pub(crate) fn saved(g: &'static G) -> *mut SavedContext {
     g.saved.as_ptr()

@@ -1,12 +1,12 @@
-//! Code that asks not to be preempted.
+//! Sections of code that ask not to be preempted.
 
 use crate::gmp::g::G;
 use crate::sched::switch::boundary;
 use std::sync::atomic::Ordering;
 
-/// The calling goroutine is not preempted while `f` runs.
+/// Runs `f`. The calling G is not preempted while `f` runs, except to stop the world.
 pub(crate) fn without<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
-    /// However it ends.
+    /// Ends the section when `f` returns or unwinds.
     struct End(&'static G);
     impl Drop for End {
         fn drop(&mut self) {
@@ -14,7 +14,7 @@ pub(crate) fn without<R>(g: &'static G, f: impl FnOnce() -> R) -> R {
             self.0.no_preempt_depth.store(before - 1, Ordering::Relaxed);
             if before == 1 {
                 let m = boundary::enter();
-                // What was asked for meanwhile is done on the way out.
+                // `leave` serves a request that came during the section.
                 if m.preempt_request.load(Ordering::Relaxed) != 0 {
                     m.carrier.set_preempt_pending(true);
                 }

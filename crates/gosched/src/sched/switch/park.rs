@@ -1,4 +1,4 @@
-//! A goroutine waits, is made ready, and lets others run.
+//! Parks Gs, makes them ready, and lets them yield.
 
 use crate::gmp::current;
 use crate::gmp::g::G;
@@ -10,12 +10,12 @@ use crate::sched::{switch, wake};
 use crate::sys::forked;
 use gosched_fiber::NoPreempt;
 
-/// Parks the calling goroutine until it is made ready.
+/// Parks the calling G until it is made ready.
 /// Go: gopark.
 ///
 /// # Safety
 /// - **commit**: `commit` may be called once with the G and `data`, on another stack, before this
-///   returns; it keeps the rules of [`Commit`].
+///   function returns; `commit` keeps the rules of [`Commit`].
 #[inline]
 pub(crate) unsafe fn park(g: &'static G, reason: WaitReason, commit: Commit, data: *const ()) {
     forked::refuse_in_child("a wait");
@@ -24,7 +24,8 @@ pub(crate) unsafe fn park(g: &'static G, reason: WaitReason, commit: Commit, dat
     unsafe { park_in_runtime(g, reason, commit, data) };
 }
 
-/// As [`park`], for a goroutine that is inside the runtime. Returns outside.
+/// Like [`park`], for a G that is inside the runtime. The G is outside the runtime when this
+/// function returns.
 /// Go: mcall(park_m).
 ///
 /// # Safety
@@ -36,14 +37,15 @@ pub(crate) unsafe fn park_in_runtime(
     commit: Commit,
     data: *const (),
 ) {
-    // SAFETY: carried — a goroutine of this runtime, that is not moved now.
+    // SAFETY: carried — the caller is a G of this runtime, and preemption is off.
     let m = unsafe { M::current() };
     g.begin_wait(reason, data);
     switch::depart(m, g, Departure::Park { g, commit, data });
     leave();
 }
 
-/// Makes a parked goroutine runnable: next on the caller's P, or in the global queue.
+/// Makes a parked G runnable. The G becomes the next to run on the caller's P, or goes to the tail
+/// of the global queue if the caller is not a goroutine.
 /// Go: goready.
 #[inline]
 pub(crate) fn ready(g: &'static G) {
@@ -52,7 +54,7 @@ pub(crate) fn ready(g: &'static G) {
         ready_in_runtime(g);
         leave();
     } else {
-        // Inside `host` it could be stopped.
+        // Inside `host` the caller runs on an M's thread and could be preempted.
         // SAFETY: here — nothing below waits or switches.
         let _no_preempt = unsafe { NoPreempt::new() };
         g.make_runnable();
@@ -61,18 +63,18 @@ pub(crate) fn ready(g: &'static G) {
     }
 }
 
-/// As [`ready`], by a goroutine that is inside the runtime.
+/// Like [`ready`], for a caller that is inside the runtime.
 /// Go: ready.
 #[inline]
 pub(crate) fn ready_in_runtime(g: &'static G) {
-    // SAFETY: carried — a goroutine of this runtime, that is not moved now.
+    // SAFETY: carried — the caller is a G of this runtime, and preemption is off.
     let m = unsafe { M::current() };
     g.make_runnable();
     switch::push_next(m, g);
     probe_and_wake();
 }
 
-/// To the tail of the global queue.
+/// Moves the calling G to the tail of the global queue and runs the next G.
 #[inline(never)]
 pub(crate) fn yield_now(g: &'static G) {
     forked::refuse_in_child("`yield_now`");
@@ -81,14 +83,16 @@ pub(crate) fn yield_now(g: &'static G) {
     leave();
 }
 
-/// To the tail of the P's own queue: for the runtime's own use.
+/// Moves the calling G to the tail of its P's own queue and runs the next G. For use by the
+/// runtime.
 pub(crate) fn yield_locally(g: &'static G) {
     let m = enter();
     switch::depart(m, g, Departure::YieldLocally { g });
     leave();
 }
 
-/// After each submission, with preemption off.
+/// Passes the probe point and wakes an M if one is needed. Called after each submission, with
+/// preemption off.
 #[inline]
 pub(crate) fn probe_and_wake() {
     probe::point();

@@ -1,23 +1,29 @@
-//! A goroutine that does not come into the runtime is made to: it is interrupted by a signal, and gives its P
-//! to others.
+//! Preemption: a signal interrupts a G that does not enter the runtime, so that its P can run other
+//! Gs.
 //!
-//! **Asking.** The word `preempt_request` of an M says what for ([`PreemptReason`]), and in which turn on its P. Whoever asks
-//! sets it, then the request that the way out of the runtime looks at (`Carrier::set_preempt_pending`), then sends the
-//! signal. A request stands until it is served: sysmon asks again. One that is about an earlier turn
-//! is out of date, and nobody serves it.
+//! **Requesting.** The word `preempt_request` of an M holds the reason ([`PreemptReason`]) and the
+//! turn on the M's P that the request is for. The requesting thread sets this word, then the
+//! pending flag that `leave` checks (`Carrier::set_preempt_pending`), then sends the signal. A
+//! request stays in place until it is served; sysmon repeats the signal. A request for an earlier
+//! turn is out of date and is not served.
 //!
-//! **Serving.** On the way out of the runtime the goroutine leaves as if it yielded. In the signal's handler,
-//! where the runtime is not on the stack (preemption is on), one of two things happens:
+//! **Serving.** A G that is inside the runtime serves the request when it leaves. It goes to the
+//! tail of the global queue if its slice is over, before all other Gs if it makes room, and to
+//! `run_next` of its P if the world stops. If preemption is on, the signal handler serves the
+//! request in one of two ways:
 //!
-//! - *Moved.* The goroutine was interrupted in the program's own text, with its own identity, on its own
-//!   stack, and has not changed its thread (signal mask): it goes on in `boot::preemption::async_preempt`, on its own stack, and
-//!   leaves as if it yielded. Any M can resume it. Only in a program with the allocation cache: see
+//! - *Moved.* The handler makes the G continue in `boot::preemption::async_preempt`, on the G's own
+//!   stack, where it serves the request as above. Any M can resume it. This requires that the G was
+//!   interrupted in the program's own text, with its own identity, on its own stack, and with the
+//!   thread's signal mask unchanged. It also requires a program with the allocation cache: see
 //!   `boot::preemption::is_allocator_without_locks`.
-//! - *Stopped in place.* Else the M gives its P away and sleeps in the handler. The G is queued as only that
-//!   M's; whoever finds it brings the M a P. It may hold any lock of libc's, so an M that stops like this
-//!   never leaves its P waiting for a thread that has yet to be made: making one takes such locks.
+//! - *Stopped in place.* Otherwise the M gives its P away and sleeps in the handler. The G is
+//!   queued as pinned to that M; an M that finds it there hands its P to the pinned M. The G may
+//!   hold any lock of libc, and creating a thread takes such locks. So the M stops only if its P
+//!   does not have to wait for a new thread.
 //!
-//! Outside the program's text a request is put off a few times: the goroutine may be back soon.
+//! A request that finds the G outside the program's text is deferred a few times: the G may soon be
+//! back in the program's text.
 
 use crate::gmp::current;
 use crate::gmp::g::G;
@@ -39,34 +45,35 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Why an M is asked to stop.
+/// The reason why an M must stop the G that it runs.
 #[repr(u64)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PreemptReason {
-    /// Its goroutine has used its slice.
+    /// The G has used up its slice.
     Slice = 1,
-    /// Another one is to run at once.
+    /// The G must make room for another G that must run at once.
     MakeRoom = 2,
-    /// It has no P: that was taken while it was blocked, and now it runs.
+    /// The M has no P: its P was retaken in an unmarked call, and the G runs again.
     NoP = 3,
     /// The world stops.
     World = 4,
-    /// A draw of the seeded mode.
+    /// The seeded mode chose to preempt here.
     Seeded = 5,
 }
 
-/// How long a goroutine runs before others get its P, in nanoseconds of CPU time.
+/// The slice: how long a G runs before other Gs get its P, in nanoseconds of CPU time. Set when the
+/// runtime starts.
 /// Go: forcePreemptNS.
 pub(crate) static SLICE_NANOS: AtomicU64 = AtomicU64::new(10_000_000);
 
-/// The handler is there.
+/// Whether the signal handler is installed.
 pub(crate) static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Signals are sent, so as to preempt.
+/// Whether signals are sent to preempt Gs.
 /// Go: debug.asyncpreemptoff, inverted.
 pub(crate) static SIGNALS_ENABLED: AtomicBool = AtomicBool::new(false);
 
-/// Goroutines may be moved, or be stopped in place.
+/// Whether Gs may be moved, and whether they may be stopped in place. Set when the runtime starts.
 pub(crate) static MAY_MOVE: AtomicBool = AtomicBool::new(true);
 pub(crate) static MAY_STOP_IN_PLACE: AtomicBool = AtomicBool::new(true);
 
@@ -75,23 +82,26 @@ static STOPPED_IN_PLACE: AtomicU64 = AtomicU64::new(0);
 static STOPPED_OUTSIDE_TEXT: AtomicU64 = AtomicU64::new(0);
 static DEFERRED: AtomicU64 = AtomicU64::new(0);
 
-/// How often goroutines were moved, stopped in place, of these outside the program's text, and put off.
+/// Returns how many times Gs were moved, stopped in place, stopped in place outside the program's
+/// text, and deferred.
 pub(crate) fn counts() -> [u64; 4] {
     [&MOVED, &STOPPED_IN_PLACE, &STOPPED_OUTSIDE_TEXT, &DEFERRED]
         .map(|count| count.load(Ordering::Relaxed))
 }
 
-/// So often a request is put off outside the program's text.
+/// How many times in a row a request is deferred outside the program's text.
 const MAX_DEFERRALS: u32 = 5;
-/// The same while a report is written, which needs the locks of libraries: 100 ms.
+/// The same limit while a report is being written: about 100 ms. The report needs the locks of
+/// libraries, which a stopped G may hold.
 const MAX_DEFERRALS_DURING_REPORT: u32 = 1000;
 
-/// How long a goroutine runs before others get its P.
+/// Returns how long a G runs before other Gs get its P, in nanoseconds of CPU time.
 pub(crate) fn slice_nanos() -> u64 {
     SLICE_NANOS.load(Ordering::Relaxed)
 }
 
-/// An M's thread begins, and lets the signal through.
+/// Prepares a new M's thread for the signal: unblocks it, if the handler is installed, and saves
+/// the thread's signal mask.
 /// Go: minitSignals.
 pub(crate) fn init_thread(m: &'static M) {
     if INSTALLED.load(Ordering::Relaxed) {
@@ -100,7 +110,8 @@ pub(crate) fn init_thread(m: &'static M) {
     m.carrier.save_mask();
 }
 
-/// Asks `m` to stop, if the turn on its P is still this one: see the top of this file. By any other thread.
+/// Requests that `m` stops its G, and signals `m`. A request to end a slice or to make room is
+/// ignored if `turn` is no longer the current turn of the M's P. Called by another thread.
 /// Go: preemptone.
 pub(crate) fn preempt_one(m: &'static M, why: PreemptReason, turn: u32) {
     set_request(m, why, turn);
@@ -110,31 +121,33 @@ pub(crate) fn preempt_one(m: &'static M, why: PreemptReason, turn: u32) {
     }
 }
 
-/// The goroutine of `m` is interrupted, and asked for nothing. By any other thread. False: there is no way.
+/// Interrupts the G of `m` without a preemption request, so that the signal handler can copy its
+/// stack. Called by another thread. Returns false if the signal cannot be sent.
 /// Go: preemptM.
 pub(crate) fn interrupt(m: &'static M) -> bool {
     let thread = m.tid();
     if !INSTALLED.load(Ordering::Relaxed) || thread == 0 {
         return false;
     }
-    // One that was stopped while it sends would keep all others from it.
+    // A sender that is stopped halfway would keep all other threads from signalling `m`.
     // SAFETY: here — nothing below waits or switches.
     let _no_preempt = unsafe { NoPreempt::new() };
     m.carrier.interrupt(thread, || syscall::is_in_syscall(m))
 }
 
-/// As [`preempt_one`], without a signal.
+/// Like [`preempt_one`], but sends no signal.
 pub(crate) fn set_request(m: &'static M, why: PreemptReason, turn: u32) {
     m.preempt_request.store((why as u64) << 32 | u64::from(turn), Ordering::Relaxed);
     m.carrier.set_preempt_pending(true);
 }
 
-/// Whether a request of this kind stands.
+/// Returns whether the request of `m` has this reason.
 fn has_request(m: &'static M, why: PreemptReason) -> bool {
     m.preempt_request.load(Ordering::Relaxed) >> 32 == why as u64
 }
 
-/// What `m`, which has a P, is to stop for; `None`: nothing, or what was asked for is out of date.
+/// Returns why `m`, which has the P `p`, must stop its G. Returns `None` if there is no request, or
+/// if the request is for an earlier turn.
 fn request(m: &'static M, p: &'static P) -> Option<PreemptReason> {
     if stopping::is_stopping() {
         return Some(PreemptReason::World);
@@ -145,7 +158,8 @@ fn request(m: &'static M, p: &'static P) -> Option<PreemptReason> {
     (asked as u32 == p.turn() || why == PreemptReason::Seeded).then_some(why)
 }
 
-/// Does what `m` was asked for, on the way out of the runtime, with preemption off.
+/// Serves the request of `m`, if it is not out of date. In a `no_preempt` section the request stays
+/// in place, unless the world stops. Called when the G leaves the runtime, with preemption off.
 /// Go: gopreempt_m.
 pub(crate) fn serve_request(m: &'static M) {
     m.carrier.set_preempt_pending(false);
@@ -163,18 +177,19 @@ pub(crate) fn serve_request(m: &'static M) {
     }
 }
 
-/// Copies what the goroutine of an M does, if somebody asked for that. Set when the runtime starts: `inspect` is above this
-/// module.
+/// Answers a pending request for a copy of the stack of the M's G. Set when the runtime starts,
+/// because `inspect` is above this module.
 pub(crate) static SNAPSHOT_SERVER: OnceLock<fn(&'static M, &Interruption)> = OnceLock::new();
 
-/// What `gosched_fiber::interrupt` calls in the handler of the preemption signal, on an M's thread.
+/// Handles the preemption signal on an M's thread. `gosched_fiber::interrupt` calls this function
+/// in the signal handler.
 /// Go: doSigPreempt.
 ///
 /// # Safety
 /// - **callback**: called in a signal handler, with the carrier of an M.
 pub(crate) unsafe fn on_preempt_signal(carrier: &Carrier, at: &mut Interruption) {
-    // SAFETY: only Ms of this runtime are interruptible; the carrier is their first field, and they are
-    // never freed.
+    // SAFETY: only Ms of this runtime are interruptible. The carrier is the first field of an M,
+    // and Ms are never freed.
     let m: &'static M = unsafe { &*std::ptr::from_ref(carrier).cast::<M>() };
     if let Some(serve) = SNAPSHOT_SERVER.get() {
         serve(m, at);
@@ -183,19 +198,20 @@ pub(crate) unsafe fn on_preempt_signal(carrier: &Carrier, at: &mut Interruption)
         || forked::is_child()
         || !SIGNALS_ENABLED.load(Ordering::Relaxed)
     {
-        return; // it looks itself, when it leaves the runtime
+        return; // the G serves the request when it leaves the runtime
     }
-    // SAFETY: carried — by this M, whose thread this is.
+    // SAFETY: carried — this is the thread of the M `m`.
     unsafe { arch::preempt_disable() };
     barrier::light();
     if !try_preempt(m, at) {
-        // SAFETY: carried, counted — above.
+        // SAFETY: carried, counted — as above.
         unsafe { arch::preempt_enable() };
     }
 }
 
-/// Stops the goroutine of `m`, if that is still asked for. True: it goes on in `boot::preemption::async_preempt`, and preemption is
-/// off until then.
+/// Preempts the G of `m`, if there is a valid request. Returns whether the G will be moved: it
+/// then continues in `boot::preemption::async_preempt`, and preemption stays off until that
+/// function returns.
 fn try_preempt(m: &'static M, at: &mut Interruption) -> bool {
     let Some(g) = m.curg() else { return false };
     let why = match m.syscall_state.load(Ordering::Relaxed) {
@@ -207,7 +223,7 @@ fn try_preempt(m: &'static M, at: &mut Interruption) -> bool {
     let Some(why) = why.filter(|&why| !steady || why == PreemptReason::World) else { return false };
     let own = current::goroutine().is_some_and(|own| std::ptr::eq(own, g));
     let may_move = own && MAY_MOVE.load(Ordering::Relaxed);
-    // SAFETY: off — it is, and the identity is the goroutine's own.
+    // SAFETY: off — preemption is off, and the G runs with its own identity.
     if may_move && unsafe { at.redirect() } {
         MOVED.fetch_add(1, Ordering::Relaxed);
         m.deferred.store(0, Ordering::Relaxed);
@@ -219,17 +235,19 @@ fn try_preempt(m: &'static M, at: &mut Interruption) -> bool {
     false
 }
 
-/// Whether somebody would run instead.
+/// Returns whether stopping the current G is useful: the world stops, a timer is due, or a G waits
+/// for the P.
 fn is_worthwhile(p: &'static P, why: PreemptReason) -> bool {
     why == PreemptReason::World || timekeeper::are_due() || has_waiting_g(p)
 }
 
-/// Whether a G waits that this P could run.
+/// Returns whether a G is queued that this P could run.
 pub(crate) fn has_waiting_g(p: &'static P) -> bool {
     !p.queue.is_empty() || SCHED.queued.load(Ordering::Relaxed) > 0
 }
 
-/// Whether the request waits until the goroutine is back in the program's text: so often, and no more.
+/// Defers the request if the G is outside the program's text and the limit is not reached. Returns
+/// whether the request is deferred.
 fn defer_if_outside_text(m: &'static M, at: &Interruption) -> bool {
     let times = m.deferred.load(Ordering::Relaxed);
     let most = if exit_guard::is_claimed() { MAX_DEFERRALS_DURING_REPORT } else { MAX_DEFERRALS };
@@ -239,7 +257,9 @@ fn defer_if_outside_text(m: &'static M, at: &Interruption) -> bool {
     is_deferred
 }
 
-/// The M gives its P to somebody else, and sleeps right here until it gets one again.
+/// Gives the M's P away and sleeps in the signal handler until the M gets a P again. The registers
+/// of `g` are visible to dumps meanwhile. Returns at once if the P would have to wait for a new
+/// thread.
 fn stop_in_place(m: &'static M, g: &'static G, why: PreemptReason, at: &Interruption) {
     let registers = at.registers();
     g.set_stopped_registers(&raw const registers);
@@ -247,7 +267,7 @@ fn stop_in_place(m: &'static M, g: &'static G, why: PreemptReason, at: &Interrup
     g.set_stopped_registers(ptr::null());
 }
 
-/// See [`stop_in_place`].
+/// The part of [`stop_in_place`] during which the registers are visible.
 fn sleep_in_place(m: &'static M, g: &'static G, why: PreemptReason, at: &Interruption) {
     if why == PreemptReason::NoP {
         count(at);

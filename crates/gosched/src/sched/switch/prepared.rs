@@ -1,8 +1,9 @@
-//! Goroutines that are ready to be started by somebody who may not allocate: a timer, or whoever holds a
-//! lock.
+//! Prepared Gs: Gs that can be started by code that must not allocate, such as a timer or the
+//! holder of a lock.
 //!
-//! A prepared G is dead, has a task, and is in no list: the one who prepared it owns it, until it is made
-//! ready like one that waits, or discarded. It has neither a stack nor a place in any count before it runs.
+//! A prepared G is dead, has a task, and is in no list. The code that prepared it owns it until it
+//! is made ready like a parked G, or discarded. Until it runs, a prepared G has no stack and is not
+//! counted as started.
 
 use crate::gmp::current;
 use crate::gmp::g::{G, GInit};
@@ -28,7 +29,7 @@ pub(crate) fn prepare(request: SpawnRequest<'_>) -> &'static G {
     }
 }
 
-/// A dead G without a stack, and an id. `None`: there is no such G.
+/// Takes a dead G without a stack, and an id for it. Returns `None` if there is no dead G.
 fn take() -> Option<(&'static G, u64)> {
     if !current::is_fiber() {
         return NoPreemptLockGuard::new(&SCHED.lock)

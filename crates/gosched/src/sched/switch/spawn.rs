@@ -1,4 +1,4 @@
-//! A goroutine is started: by another one on its P, or by a thread through the global queue.
+//! Starts Gs: from a G, on that G's P; from an ordinary thread, through the global queue.
 
 use crate::gmp::current;
 use crate::gmp::g::{G, GInit};
@@ -16,7 +16,7 @@ use gosched_fiber::lock::NoPreemptLockGuard;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Starts a goroutine. Returns its id.
+/// Starts a goroutine. Returns its G and its id.
 /// Go: newproc.
 #[inline]
 pub(crate) fn spawn(request: SpawnRequest<'_>) -> (&'static G, u64) {
@@ -27,7 +27,7 @@ pub(crate) fn spawn(request: SpawnRequest<'_>) -> (&'static G, u64) {
     let parent = current::goroutine().map_or(0, G::id);
     loop {
         let m = enter();
-        let Some(p) = m.p() else { unreachable!("`enter` found one") };
+        let Some(p) = m.p() else { unreachable!("`enter` returns an M that has a P") };
         let Some(g) = stacks::take_free_g(p) else {
             leave();
             allocate_gs();
@@ -44,13 +44,14 @@ pub(crate) fn spawn(request: SpawnRequest<'_>) -> (&'static G, u64) {
     }
 }
 
+/// Fills in a dead G for its next life and makes it runnable. The caller owns the G and queues it.
 /// Go: newproc1.
 #[inline]
 pub(crate) fn init_g(g: &'static G, id: u64, parent: u64, request: SpawnRequest<'_>) {
     let mut details = None;
     if let Some(options) = request.options {
         details = options.details.clone();
-        // SAFETY: owner — a dead G that was just taken.
+        // SAFETY: owner — the caller has taken the dead G from a list.
         unsafe { g.frame.get() }.size = options.size;
     }
     g.init(GInit { id, parent, site: request.site, task: request.task, details });
@@ -84,7 +85,7 @@ fn spawn_from_outside(request: SpawnRequest<'_>) -> (&'static G, u64) {
     }
 }
 
-/// Memory for Gs: allocates, with preemption on.
+/// Adds a slab of dead Gs to the global list. Allocates, so preemption must be on.
 /// Go: malg, allgadd.
 #[cold]
 pub(crate) fn allocate_gs() {
@@ -95,5 +96,5 @@ pub(crate) fn allocate_gs() {
     }
 }
 
-/// The main goroutine, until the main thread takes it.
+/// The G of the main goroutine. The main thread queues it when that thread becomes an M.
 pub(crate) static MAIN: AtomicPtr<G> = AtomicPtr::new(ptr::null_mut());

@@ -1,16 +1,17 @@
-//! Between a P's own queue and the global one: what is taken, what is spilled.
+//! Moves Gs between a P's own queue and the global queue.
 
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::run_queue::RunQueue;
 
-/// How many Gs of the global queue a P takes at a time: its share and one, at most half of what its
-/// own queue holds (Go's `globrunqgetbatch`).
+/// Returns how many Gs a P takes from the global queue at a time: its share plus one, at most half
+/// the capacity of its own queue (Go's `globrunqgetbatch`).
 pub(crate) fn batch_size(queued: usize, procs: usize, capacity: usize) -> usize {
     (queued / procs.max(1) + 1).min(queued).min(capacity / 2)
 }
 
-/// A P's share of the global queue: the first to be run, the rest into its own queue, which is empty.
+/// Takes a P's share of the global queue: returns the first G and puts the rest into the P's own
+/// queue, which must be empty.
 /// Go: globrunqgetbatch, then runqputbatch.
 pub(crate) fn refill<const CAP: usize>(
     queue: &RunQueue<G, CAP>,
@@ -30,8 +31,9 @@ pub(crate) fn refill<const CAP: usize>(
     Some(first)
 }
 
-/// Finds a place for `g`, for which the queue had none: takes the older half out and gives it to
-/// `away`, which is to take `g` too; unless a thief has made room.
+/// Finds a place for `g`, which did not fit into `queue`. Takes the older half out of the full
+/// queue and passes it to `away`, which must queue `g` as well. If a thief has made room meanwhile,
+/// pushes `g` into `queue` instead.
 /// Go: runqputslow.
 pub(crate) fn spill_half<const CAP: usize>(
     queue: &RunQueue<G, CAP>,

@@ -2,7 +2,7 @@ use super::*;
 use crate::gmp::run_queue::TimeSlice;
 use std::ptr;
 
-/// Queues of 4, as in the documents' scenarios, and a global queue.
+/// Four queues with a capacity of 4, as in the documents' scenarios, and a global queue.
 struct World {
     gs: Vec<&'static G>,
     queues: [RunQueue<G, 4>; 4],
@@ -22,7 +22,8 @@ impl World {
         self.gs.iter().position(|other| ptr::eq(*other, g)).unwrap()
     }
 
-    /// What `go` does on P `p`: next to run, and the one before goes to the tail.
+    /// Does what `go` does on P `p`: makes the G the next to run, and moves the G that was next to
+    /// the tail.
     fn spawn(&mut self, p: usize, number: usize) {
         if let Some(kicked) = self.queues[p].push_next(self.gs[number]) {
             self.push(p, kicked);
@@ -59,7 +60,7 @@ impl World {
 }
 
 #[test]
-fn a_batch_is_a_share_and_one_at_most_half_a_queue() {
+fn a_batch_is_a_share_of_the_global_queue_plus_one_and_at_most_half_a_local_queue() {
     let table = [
         (0, 1, 0),
         (1, 1, 1),
@@ -91,9 +92,10 @@ fn scenario_1_and_2_a_new_g_stays_with_its_p_and_runs_there_next() {
 
 // S172, S173, S174
 #[test]
-fn scenario_3_to_5_a_full_queue_spills_its_older_half_and_the_displaced_one() {
+fn scenario_3_to_5_a_full_queue_spills_its_older_half_and_the_displaced_g() {
     let mut world = World::new();
-    // With `run_next` the ring is full one spawn later than in the documents: G3..G6 in it, G7 next.
+    // With `run_next` the ring is full one spawn later than in the documents: it holds G3 to G6,
+    // and G7 is next.
     for number in 3..=7 {
         world.spawn(0, number);
     }
@@ -104,9 +106,9 @@ fn scenario_3_to_5_a_full_queue_spills_its_older_half_and_the_displaced_one() {
     assert_eq!(world.local(0), [8, 5, 6]);
 }
 
-// S173: without `run_next`, as the documents tell it.
+// S173: without `run_next`, as in the documents.
 #[test]
-fn scenario_4_without_run_next_spills_the_new_one() {
+fn scenario_4_a_full_queue_without_run_next_spills_its_older_half_and_the_new_g() {
     let mut world = World::new();
     for number in 3..=7 {
         world.push(0, world.gs[number]);
@@ -117,7 +119,7 @@ fn scenario_4_without_run_next_spills_the_new_one() {
 
 // S176
 #[test]
-fn scenario_7_a_spinner_takes_one_of_three_for_four_ps() {
+fn scenario_7_a_spinner_takes_one_of_three_global_gs_with_four_ps() {
     let mut world = World::new();
     [3, 4, 7].iter().for_each(|&number| world.global.push_back(world.gs[number]));
     let g = refill(&world.queues[1], &mut world.global, 4).unwrap();
@@ -128,7 +130,7 @@ fn scenario_7_a_spinner_takes_one_of_three_for_four_ps() {
 
 // S177
 #[test]
-fn scenario_8_half_is_stolen_from_the_head_and_the_last_of_it_runs() {
+fn scenario_8_a_thief_steals_half_from_the_head_and_runs_the_last_stolen_g() {
     let mut world = World::new();
     [5, 6, 8].iter().for_each(|&number| assert!(world.queues[0].push(world.gs[number])));
     let g = world.queues[0].steal_into(&world.queues[1], None).unwrap();
@@ -137,9 +139,9 @@ fn scenario_8_half_is_stolen_from_the_head_and_the_last_of_it_runs() {
     assert_eq!(world.local(0), [8]);
 }
 
-// S177 with `run_next`: G8 stays.
+// S177 with `run_next`: G8 is not stolen.
 #[test]
-fn scenario_8_what_runs_next_is_not_stolen_with_the_rest() {
+fn scenario_8_the_g_in_run_next_is_not_stolen_with_the_others() {
     let mut world = World::new();
     [5, 6].iter().for_each(|&number| assert!(world.queues[0].push(world.gs[number])));
     world.spawn(0, 8);
@@ -150,7 +152,7 @@ fn scenario_8_what_runs_next_is_not_stolen_with_the_rest() {
 }
 
 #[test]
-fn a_share_fills_the_own_queue_behind_the_first() {
+fn refill_returns_the_first_g_of_the_share_and_queues_the_rest() {
     let mut world = World::new();
     (0..6).for_each(|number| world.global.push_back(world.gs[number]));
     let g = refill(&world.queues[2], &mut world.global, 1).unwrap();

@@ -1,15 +1,16 @@
-//! A goroutine's beginning and end.
+//! Stacks and records of Gs: where a G gets them from, and where they go when it exits.
 //!
-//! **Beginning.** A new G has no stack. The first to run it takes one: from the P's cache, with the
-//! identity of an earlier owner, or from the depot, by g0. A stack without identity gets one from
-//! the goroutine itself: it starts with the M's thread pointer, with preemption on, since building
-//! an identity allocates; then it starts over with its own.
+//! **Start.** A dead G from the P's cache usually still has the stack of its previous life. A G
+//! without a stack gets one from the M that first runs it: from the P's cache, or on g0 from the
+//! depot. A stack from the cache has an identity, wiped since its previous owner. On a stack
+//! without identity, the G builds the identity itself (see `first_frame`).
 //!
-//! **End.** The goroutine runs its thread-locals' destructors, says that it is done, and leaves for
-//! good. Whoever runs next wipes the identity and puts stack and G into the P's caches.
+//! **Exit.** The G runs the destructors of its thread-locals, reports that it is done, and switches
+//! away for the last time. The code that runs next on the M wipes the identity and puts the G, with
+//! its stack, into the P's cache of dead Gs.
 //!
-//! **No memory for a stack.** The G waits until another goroutine ends. With no stack in use at all,
-//! none can end: fatal.
+//! **No memory for a stack.** The G waits until another G exits. If no G has a stack, none can
+//! exit, and the process ends with a fatal error.
 
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
@@ -28,12 +29,13 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-/// A P keeps so many dead Gs, Go's number; then half of them go to all.
+/// How many dead Gs a P collects before it moves half of them to the global list (Go's number).
 /// Go: the 64 in gfput.
 const MAX_FREE_GS: usize = 64;
 const FREE_GS_BATCH: usize = 32;
 
-/// A dead G of the P's, or of all. `None`: there is none, and memory is needed. Preemption is off.
+/// Takes a dead G from the P's cache, or from the global list. Returns `None` if there is no dead G
+/// and the caller must allocate. Preemption is off.
 /// Go: gfget.
 #[inline]
 pub(crate) fn take_free_g(p: &'static P) -> Option<&'static G> {
@@ -56,10 +58,10 @@ fn refill(free: &mut GList) -> Option<&'static G> {
     free.pop_front()
 }
 
-/// One in so many batches of ids, the first one's goroutine is tracked: one goroutine in 1024.
+/// The first G of one in this many batches of ids is tracked: one G in 1024.
 const ID_BATCHES_PER_TRACKED_G: u32 = 64;
 
-/// An id for a goroutine that starts on this P, and a dead G that it is to be. Preemption is off.
+/// Returns an id for `g`, a dead G that is about to start on this P. Preemption is off.
 /// Go: p.goidcache in newproc1.
 #[inline]
 pub(crate) fn take_id(p: &'static P, g: &'static G) -> u64 {
@@ -78,32 +80,34 @@ pub(crate) fn take_id(p: &'static P, g: &'static G) -> u64 {
     ids.0 - 1
 }
 
-/// A dead G comes with the stack of its last life, if it was of the usual size: laid out here, or given
-/// up if this life asked for another size. With preemption off, by the owner of `p`.
+/// Prepares the stack that `g` kept from its previous life. If this life needs a stack of another
+/// size, moves the kept stack to the P's cache instead. Preemption is off, and the caller owns `p`.
 #[inline]
 pub(crate) fn use_kept_stack(p: &'static P, g: &'static G) {
-    // SAFETY: owner — a dead G that was just taken.
+    // SAFETY: owner — the caller has taken the dead G from a list.
     let frame = unsafe { g.frame.get() };
     let Some(stack) = &frame.stack else { return };
     if frame.size.is_none() { write_first_frame(g, stack) } else { give_up_kept_stack(p, g) }
 }
 
-/// The stack of a dead G's last life, to the P's cache. With preemption off, by the owner of `p`.
+/// Moves the stack that `g` kept from its previous life to the P's cache. Preemption is off, and
+/// the caller owns `p`.
 pub(crate) fn give_up_kept_stack(p: &'static P, g: &'static G) {
-    // SAFETY: owner — a dead G that was just taken.
+    // SAFETY: owner — the caller has taken the dead G from a list.
     if let Some(stack) = unsafe { g.frame.get() }.stack.take() {
         // SAFETY: owner — the caller has the P.
         unsafe { p.caches.get() }.stacks.put(stack);
     }
 }
 
-/// Whether `g` can be switched to now: it has a stack, or gets one that is at hand.
+/// Gives `g` a stack from the P's cache if it has none and needs the default size. Returns whether
+/// `g` has a stack.
 #[inline]
 pub(crate) fn ensure_cached_stack(m: &'static M, g: &'static G) -> bool {
     if g.has_stack() {
         return true;
     }
-    // SAFETY: owner — the caller took it from a queue.
+    // SAFETY: owner — the caller took `g` from a queue.
     let frame = unsafe { g.frame.get() };
     let Some(p) = m.p().filter(|_| frame.size.is_none()) else { return false };
     // SAFETY: owner — the caller has the P.
@@ -112,7 +116,8 @@ pub(crate) fn ensure_cached_stack(m: &'static M, g: &'static G) -> bool {
     frame.stack.as_ref().inspect(|stack| write_first_frame(g, stack)).is_some()
 }
 
-/// Gives `g` a stack, if it has none. On g0, with a P. False: it waits for one.
+/// Gives `g` a stack if it has none. Called on g0, with a P. Returns false if there is no memory
+/// for a stack: `g` is then queued until another G exits.
 pub(crate) fn ensure_stack(m: &'static M, g: &'static G) -> bool {
     if ensure_cached_stack(m, g) {
         return true;
@@ -120,7 +125,7 @@ pub(crate) fn ensure_stack(m: &'static M, g: &'static G) -> bool {
     let Some(p) = m.p() else { return false };
     // SAFETY: owner — the caller has the P.
     let stacks = unsafe { &mut p.caches.get().stacks };
-    // SAFETY: owner — the caller took it from a queue.
+    // SAFETY: owner — the caller took `g` from a queue.
     let frame = unsafe { g.frame.get() };
     let size = frame.size.unwrap_or(stacks.size());
     let taken = stacks.take(size).or_else(|_| {
@@ -142,39 +147,40 @@ pub(crate) fn ensure_stack(m: &'static M, g: &'static G) -> bool {
     }
 }
 
-/// Stacks that wait for use on this P and on idle ones, to the depot.
+/// Moves the unused stacks of this P and of all idle Ps to the depot.
 #[cold]
 fn collect_stacks(p: &'static P) {
     // SAFETY: owner — the caller has the P.
     give_up_stacks(unsafe { p.caches.get() });
     let locked = SCHED.lock.lock();
     for idle in locked.idle_ps.iter() {
-        // SAFETY: owner — it is in the list of idle Ps, whose lock is held.
+        // SAFETY: owner — the P is in the list of idle Ps, and the lock of that list is held.
         give_up_stacks(unsafe { idle.caches.get() });
     }
 }
 
-/// The code that a goroutine begins with.
+/// The functions that a G starts in.
 #[derive(Debug)]
 pub(crate) struct FirstFrames {
     /// On a stack that has an identity.
     pub(crate) with_identity: arch::Entry,
-    /// On a stack that has none yet.
+    /// On a stack that has no identity yet.
     pub(crate) without_identity: arch::Entry,
 }
 
-/// Set when the runtime starts: `first_frame` is above this module.
+/// The functions that Gs start in. Set when the runtime starts, because `first_frame` is above this
+/// module.
 pub(crate) static FIRST_FRAMES: OnceLock<FirstFrames> = OnceLock::new();
 
 #[inline]
 fn first_frames() -> &'static FirstFrames {
     match FIRST_FRAMES.get() {
         Some(frames) => frames,
-        None => fatal!("a goroutine is started before the runtime"),
+        None => fatal!("a goroutine was started before the runtime"),
     }
 }
 
-/// Puts the first frame on the stack of `g`.
+/// Writes the first frame onto the stack of `g`, so that a switch to `g` starts it.
 /// Go: gostartcallfn in newproc1.
 #[inline]
 fn write_first_frame(g: &'static G, stack: &Stack) {
@@ -182,18 +188,18 @@ fn write_first_frame(g: &'static G, stack: &Stack) {
     let (entry, thread_pointer) = if stack.has_identity() {
         (first_frames().with_identity, identity::thread_pointer(stack))
     } else {
-        // SAFETY: carried — a stack without identity is laid out on g0.
+        // SAFETY: carried — only g0 prepares a stack without identity.
         let m = unsafe { M::current() };
         (first_frames().without_identity, m.carrier.thread_pointer())
     };
-    // SAFETY: mapped, quiet — the stack is ours, and nothing runs on it.
+    // SAFETY: mapped, quiet — `g` owns the stack, and nothing runs on it.
     let sp = unsafe { arch::first_frame(stack.top(), entry, ptr::from_ref(g) as usize) };
-    // SAFETY: owner — the caller took it from a queue, or from the dead.
+    // SAFETY: owner — the caller took `g` from a queue or from a list of dead Gs.
     *unsafe { g.saved.get() } = SavedContext { sp, thread_pointer };
     g.set_has_stack(true);
 }
 
-/// Whether a goroutine's end can be published without a lock or a system call.
+/// Returns whether the exit of a G can be published without a lock or a system call.
 #[inline]
 pub(crate) fn can_recycle_without_lock(m: &'static M) -> bool {
     let Some(p) = m.p() else { return false };
@@ -204,11 +210,11 @@ pub(crate) fn can_recycle_without_lock(m: &'static M) -> bool {
         && !STACK_WANTED.load(Ordering::Relaxed)
 }
 
-/// One in so many stacks gives back what it touched beyond its first pages: asking the kernel each
-/// time costs more than the whole reuse.
+/// On each P, one stack per this many exits returns its memory, beyond the first pages, to the
+/// kernel. A system call on each exit would cost more than the reuse of the stack.
 const EXITS_PER_STACK_TRIM: u32 = 256;
 
-/// A goroutine that is finished: its G, with the stack, to the P's dead ones.
+/// Puts a G that has exited, with its stack, into the P's cache of dead Gs.
 /// Go: gdestroy.
 pub(crate) fn recycle_g(m: &'static M, g: &'static G) {
     g.transition(GState::Running, GState::Dead);
@@ -216,19 +222,20 @@ pub(crate) fn recycle_g(m: &'static M, g: &'static G) {
     g.set_has_stack(false);
     g.forget_reason();
     if m.locked_g().is_some() {
-        // It ended while locked: the thread is not as others may expect it, and ends too.
+        // The G exited while it was locked to the thread. It may have changed the thread's state,
+        // so no other G may run there: the thread exits too.
         m.set_locked_g(None);
         g.pinned.store(ptr::null_mut(), Ordering::Relaxed);
         g.os_thread_lock_count.store(0, Ordering::Relaxed);
         m.set_dying(true);
     }
-    let Some(p) = m.p() else { fatal!("goroutine {} ended on M{} that has no P", g.id(), m.id) };
+    let Some(p) = m.p() else { fatal!("goroutine {} exited on M{}, which has no P", g.id(), m.id) };
     // SAFETY: owner — the caller has the P.
     let caches = unsafe { p.caches.get() };
-    // SAFETY: owner — it has left for good.
+    // SAFETY: owner — the G has exited and never runs again.
     let frame = unsafe { g.frame.get() };
     if let Some(stack) = &frame.stack {
-        // SAFETY: quiet — its goroutine retired it, and has left.
+        // SAFETY: quiet — the G has retired its identity and left the stack.
         unsafe { identity::wipe(stack) };
     }
     caches.ends = caches.ends.wrapping_add(1);
@@ -240,13 +247,16 @@ pub(crate) fn recycle_g(m: &'static M, g: &'static G) {
     }
     put_free_g(caches, g);
     p.free_g_count.store(caches.free.len() as u32, Ordering::Relaxed);
+    // The other end is the heavy barrier in `queue_for_stack`: that function sees that this G has
+    // no stack, or this load sees that a G wants one.
+    barrier::light();
     if STACK_WANTED.load(Ordering::Relaxed) {
         give_up_stacks(caches);
         retry_stackless();
     }
 }
 
-/// A dead G for the P's next goroutines.
+/// Puts a dead G into a P's cache. Moves half of a full cache to the global list.
 /// Go: gfput.
 pub(crate) fn put_free_g(caches: &mut Caches, g: &'static G) {
     caches.free.push_front(g);
@@ -255,13 +265,13 @@ pub(crate) fn put_free_g(caches: &mut Caches, g: &'static G) {
     }
 }
 
-/// Half of a P's dead Gs to all, without their stacks.
+/// Moves half of a P's dead Gs to the global list. Their stacks stay in the P's stack cache.
 #[cold]
 fn spill(caches: &mut Caches) {
     let mut gone = GList::new();
     while caches.free.len() > FREE_GS_BATCH {
         let Some(g) = caches.free.pop_front() else { break };
-        // SAFETY: owner — a dead G that was just taken.
+        // SAFETY: owner — the caller took the dead G from a list.
         if let Some(stack) = unsafe { g.frame.get() }.stack.take() {
             caches.stacks.put(stack);
         }
@@ -270,11 +280,11 @@ fn spill(caches: &mut Caches) {
     SCHED.lock.lock().free.prepend(gone);
 }
 
-/// The stacks of a P's dead Gs, and of its cache, to the depot. By the P's owner.
+/// Moves the stacks of a P's dead Gs and of its stack cache to the depot. The caller owns the P.
 pub(crate) fn give_up_stacks(caches: &mut Caches) {
     let mut bare = GList::new();
     while let Some(g) = caches.free.pop_front() {
-        // SAFETY: owner — a dead G that was just taken.
+        // SAFETY: owner — the caller took the dead G from a list.
         if let Some(stack) = unsafe { g.frame.get() }.stack.take() {
             caches.stacks.put(stack);
         }
@@ -284,10 +294,10 @@ pub(crate) fn give_up_stacks(caches: &mut Caches) {
     caches.stacks.clear();
 }
 
-/// Some G waits for a stack.
+/// Whether a G waits for a stack.
 static STACK_WANTED: AtomicBool = AtomicBool::new(false);
 
-/// Why the last one could not be had.
+/// The errno of the last stack that could not be allocated.
 pub(crate) static ERRNO: AtomicI32 = AtomicI32::new(0);
 
 pub(crate) fn errno_of(why: &StackError) -> i32 {
@@ -297,17 +307,19 @@ pub(crate) fn errno_of(why: &StackError) -> i32 {
     }
 }
 
-/// [`Departure::NoStack`](crate::gmp::m::Departure::NoStack): its identity could not be built.
+/// Carries out [`Departure::NoStack`](crate::gmp::m::Departure::NoStack): frees the stack whose
+/// identity could not be built, and queues `g` until it can get another one.
 pub(crate) fn drop_stack_and_queue(g: &'static G) {
     g.transition(GState::Running, GState::Runnable);
-    // SAFETY: owner — it has left.
+    // SAFETY: owner — the G has switched away.
     drop(unsafe { g.frame.get() }.stack.take());
     g.set_has_stack(false);
     queue_for_stack(g);
 }
 
-/// It goes on when a goroutine ends. If none has a stack by now, none will: whoever ended before this
-/// one was known to wait has not looked for it.
+/// Queues `g` until another G exits. If no G has a stack, no exit can follow. But a G that exited
+/// before `STACK_WANTED` was set may have freed a stack without retrying `g`, so `g` is retried
+/// once. If that fails too, the process ends.
 fn queue_for_stack(g: &'static G) {
     SCHED.lock.lock().stackless.push_back(g);
     STACK_WANTED.store(true, Ordering::Relaxed);
@@ -321,14 +333,14 @@ fn queue_for_stack(g: &'static G) {
     }
 }
 
-/// Nothing had a stack, and the one that waits was given another try; until one is had.
+/// Whether a waiting G has been retried while no G had a stack. Reset by [`ensure_stack`].
 static TRIED_AGAIN: AtomicBool = AtomicBool::new(false);
 
-/// No goroutine has a stack, so none will ever be given back.
+/// Ends the process: Gs wait for stacks, and no G is left that could free one.
 pub(crate) fn fatal_out_of_stacks() -> ! {
     let errno = ERRNO.load(Ordering::Relaxed);
     fatal!(
-        "no memory for a goroutine's stack, and no goroutine left that could give one back: {}",
+        "no memory for a goroutine's stack, and no other goroutine is left that could free one: {}",
         Errno(errno)
     )
 }
@@ -345,7 +357,7 @@ impl std::fmt::Display for Errno {
     }
 }
 
-/// A stack was given back: the one that waits longest tries again.
+/// Moves the G that has waited longest for a stack to the global queue, where it is tried again.
 #[cold]
 fn retry_stackless() {
     let mut locked = SCHED.lock.lock();

@@ -1,4 +1,4 @@
-//! A goroutine that cannot be moved stops together with its M, which sleeps until it is given a P.
+//! A G that cannot be moved stops together with its M. The M sleeps until it is handed a P.
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;
@@ -9,16 +9,17 @@ use crate::sched::wake::give;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-/// The calling goroutine has no P, and cannot be moved: its G is queued as only this M's, and the M sleeps
-/// right here until somebody brings a P.
+/// Waits for a P, for a G that has none and cannot be moved. Queues the G as pinned to its M, and
+/// the M sleeps here until it is handed a P.
 pub(crate) fn wait_for_p_in_place(m: &'static M, g: &'static G) {
     let pinned = pin_and_enqueue(&mut SCHED.lock.lock(), m, g, false);
     wake::wake_if_idle();
     sleep_pinned(m, g, pinned);
 }
 
-/// Queues a goroutine that is stopped together with its M, before all others or in its turn. Returns what
-/// [`sleep_pinned`] wants, which is the next thing that the M does.
+/// Pins `g` to its M and queues it: before all other Gs if `first` is set, otherwise in its turn.
+/// Returns the previous value of `G::pinned`. The M must call [`sleep_pinned`] with that value
+/// next.
 pub(crate) fn pin_and_enqueue(
     locked: &mut Locked,
     m: &'static M,
@@ -36,7 +37,8 @@ pub(crate) fn pin_and_enqueue(
     pinned
 }
 
-/// Sleeps until somebody brings a P, and goes on with the goroutine.
+/// Sleeps until the M is handed a P, then continues running `g`. `pinned` is the value that
+/// [`pin_and_enqueue`] returned.
 pub(crate) fn sleep_pinned(m: &'static M, g: &'static G, pinned: *mut ()) {
     m.sleep(None);
     SCHED.lock.lock().count_stopped_m(-1);

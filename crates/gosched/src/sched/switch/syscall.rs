@@ -1,21 +1,29 @@
-//! Calls that block: how an M loses its P meanwhile, and how its goroutine goes on.
+//! Blocking calls: how an M loses its P during a call, and how its G continues afterwards.
 //!
-//! The word `syscall_state` of an M, and who may change it:
+//! A *marked* call is announced by [`enter_syscall`]. The *retaker* is the thread that takes the P
+//! of an M in a call. The word `syscall_state` of an M has these values:
 //!
-//! - 0: the M has its P, or runs g0. The M makes it [`IN_SYSCALL`], a taker [`RETAKING`].
-//! - [`IN_SYSCALL`]: it is in a marked call, with its P. The M takes that back, or a taker makes it [`RETAKING`].
-//! - [`RETAKING`]: a taker takes the P, or thinks better of it: then it is what it was.
-//! - [`RETAKEN`]: the P is gone. The M makes it 0 when it has one again.
+//! - 0: the M is not in a marked call, and no retaker is taking its P. The M changes it to
+//!   [`IN_SYSCALL`], a retaker to [`RETAKING`].
+//! - [`IN_SYSCALL`]: the M is in a marked call, with its P. The M changes it back to 0, a retaker
+//!   to [`RETAKING`].
+//! - [`RETAKING`]: a retaker is taking the P. The retaker changes it to [`RETAKEN`], or back to 0
+//!   if it gives up, which happens only in unmarked calls.
+//! - [`RETAKEN`]: the P is gone. The M changes it to 0 when its G has a P again or is queued.
 //!
-//! **A call nobody marked.** Taker: 1. [`RETAKING`]; 2. heavy barrier; 3. looks whether the M has preemption
-//! off, which means that it is in the runtime, and takes the mark back if so. M, at each way into the
-//! runtime: 1. preemption off; 2. light barrier; 3. looks at the word. One of them sees the other.
+//! In an unmarked call, at least one side sees the other:
 //!
-//! **A marked call.** Both sides change the word by exchange: one of them wins.
+//! - Retaker: 1. sets [`RETAKING`]; 2. passes a heavy barrier; 3. checks whether the M has
+//!   preemption off, which means that the M is inside the runtime, and gives up in that case.
+//! - M, each time it enters the runtime: 1. turns preemption off; 2. passes a light barrier; 3.
+//!   reads the word.
 //!
-//! A goroutine that comes back and finds its P gone takes its old one if that is idle, or any idle one, or
-//! goes to the tail of the global queue; the M then sleeps as an idle one. Coming into the runtime is a call
-//! like any other, so the goroutine can be moved there.
+//! In a marked call, both sides change the word by compare-and-exchange, so exactly one of them
+//! wins.
+//!
+//! A G that has lost its P takes its old P if that is idle, otherwise any idle P. If no P is idle,
+//! the G goes to the tail of the global queue, and its M sleeps as an idle M. The G enters the
+//! runtime by an ordinary function call, so it can be moved to another M there.
 
 use crate::gmp::frame::Registers;
 use crate::gmp::g::G;
@@ -34,32 +42,32 @@ use gosched_fiber::arch;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often a P was taken: in marked calls, and in others.
+/// How many times a P was taken, in marked calls and in unmarked calls.
 static RETAKES_IN_SYSCALL: AtomicU64 = AtomicU64::new(0);
 static RETAKES_UNMARKED: AtomicU64 = AtomicU64::new(0);
 
-/// See the two above.
+/// Returns how many times a P was taken in marked calls, and in unmarked calls.
 pub(crate) fn retake_counts() -> (u64, u64) {
     (RETAKES_IN_SYSCALL.load(Ordering::Relaxed), RETAKES_UNMARKED.load(Ordering::Relaxed))
 }
 
-/// Somebody is about to take the P, or thinks better of it.
+/// A retaker is taking the P.
 const RETAKING: u32 = 1;
-/// The P is gone.
+/// The P was taken.
 const RETAKEN: u32 = 2;
-/// In a marked call, with its P.
+/// The M is in a marked call and has its P.
 /// Go: _Psyscall (until 1.25).
 const IN_SYSCALL: u32 = 3;
 
-/// Takes the P of an M that is blocked in the kernel, if it is: `false` if it came back. By any
-/// other thread.
+/// Takes the P of an M that is blocked in an unmarked call, and hands it off. Returns false if the
+/// M is inside the runtime, is in a marked call, or has no P. Called by another thread.
 pub(crate) fn retake_unmarked(m: &'static M) -> bool {
     if !cas_syscall_state(m, 0, RETAKING) {
         return false;
     }
     barrier::heavy();
     if m.carrier.preempt_disable_count() > 0 || m.p().is_none() {
-        // It may be waiting for us to make up our mind.
+        // The M may be spinning until this word changes.
         m.syscall_state.store(0, Ordering::Relaxed);
         return false;
     }
@@ -70,24 +78,27 @@ pub(crate) fn retake_unmarked(m: &'static M) -> bool {
     true
 }
 
-/// Its thread is blocked in a call that nobody marked, without a P, and has run for so long.
+/// Records that the thread of `m` is blocked in an unmarked call without a P, and that the thread
+/// has used `ran` nanoseconds of CPU time.
 pub(crate) fn record_retake(m: &'static M, ran: u64) {
     m.retaken_at_nanos.store(clock::real_now(), Ordering::Relaxed);
-    // PAIR taken-at: whoever sees that it has not run since sees since when.
+    // PAIR taken-at: a thread that reads this CPU time also sees the time stored above.
     m.cpu_nanos_at_retake.store(ran, Ordering::Release);
 }
 
-/// Since when its thread is in a call that nobody marked, about, if that has run for so long: where its P was taken
-/// in that call, and not before.
+/// Returns the approximate time at which the thread of `m` blocked in its current unmarked call.
+/// `ran` is the CPU time that the thread has used, in nanoseconds. Returns `None` unless the P of
+/// `m` was taken in that same call.
 pub(crate) fn blocked_since(m: &'static M, ran: u64) -> Option<u64> {
-    // PAIR taken-at: the time is not older than this.
+    // PAIR taken-at: the time read below is not older than this CPU time.
     let is_same = m.cpu_nanos_at_retake.load(Ordering::Acquire) == ran;
     let since = m.retaken_at_nanos.load(Ordering::Relaxed);
     (is_same && is_running_without_p(m)).then_some(since)
 }
 
-/// Takes the P of an M that is in a marked call: `false` if the call has ended. By sysmon, by who stops the world, and by
-/// the M itself when its call is known to be long.
+/// Takes the P of an M that is in a marked call, and hands it off. Returns false if the call has
+/// ended or the P was already taken. Called by sysmon, by a thread that stops the world, and by the
+/// M itself if the call is known to block.
 /// Go: retake, its part for system calls.
 pub(crate) fn retake_in_syscall(m: &'static M) -> bool {
     let first = cas_syscall_state(m, IN_SYSCALL, RETAKING);
@@ -98,14 +109,14 @@ pub(crate) fn retake_in_syscall(m: &'static M) -> bool {
     first
 }
 
-/// Whether it is in a marked call, and has its P.
+/// Returns whether `m` is in a marked call and has its P.
 pub(crate) fn is_in_syscall_with_p(m: &'static M) -> bool {
     m.syscall_state.load(Ordering::Relaxed) == IN_SYSCALL
 }
 
-/// Whether it is in a marked call, with or without its P.
+/// Returns whether `m` is in a marked call, with or without its P.
 pub(crate) fn is_in_syscall(m: &'static M) -> bool {
-    // PAIR in-call: one order for this and the beginning of a call.
+    // PAIR in-call: this load and the exchange in `enter_syscall` are in one total order.
     match m.syscall_state.load(Ordering::SeqCst) {
         IN_SYSCALL => true,
         0 => false,
@@ -113,40 +124,40 @@ pub(crate) fn is_in_syscall(m: &'static M) -> bool {
     }
 }
 
-/// Whether its P was taken in a call that nobody marked.
+/// Returns whether the P of `m` was taken in an unmarked call and `m` has had no P since.
 pub(crate) fn is_running_without_p(m: &'static M) -> bool {
     let running = m.curg().is_some_and(|g| g.state() == GState::Running);
     m.syscall_state.load(Ordering::Relaxed) == RETAKEN && running
 }
 
 fn cas_syscall_state(m: &'static M, from: u32, to: u32) -> bool {
-    // PAIR p-taken: in a marked call, sees what the other side did before.
+    // PAIR p-taken: in a marked call, each side sees what the other side did before.
     m.syscall_state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
-/// The P of an M whose word says that it is being taken, to somebody else.
+/// Takes the P of an M whose word is [`RETAKING`], and hands it off.
 /// Go: takeP, then handoffp.
 fn finish_retake(m: &'static M) {
     let p = m.release_p();
     m.old_p.store(p.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
     SCHED.lock.lock().blocked_ms += 1;
-    // PAIR p-taken: the M sees that the P is gone.
+    // PAIR p-taken: the M sees that its P is gone.
     m.syscall_state.store(RETAKEN, Ordering::Release);
     if let Some(p) = p {
         hand_off(p);
     }
 }
 
-/// A marked call begins, in a frame with these registers, if they are known. The caller is inside the runtime,
-/// and leaves it for the call.
+/// Begins a marked call. `registers` are those of the calling frame, or null if they are unknown.
+/// The caller is inside the runtime and leaves it for the call.
 /// Go: entersyscall.
 pub(crate) fn enter_syscall(m: &'static M, g: &'static G, registers: *const Registers) {
-    let Some(p) = m.p() else { fatal!("a call of goroutine {} begins without a P", g.id()) };
+    let Some(p) = m.p() else { fatal!("goroutine {} begins a blocking call without a P", g.id()) };
     p.syscalltick.store(p.syscalltick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     g.enter_syscall(registers);
     g.transition(GState::Running, GState::Syscall);
-    // Somebody may think of taking the P, who sees then that preemption is off.
-    // PAIR in-call: one order for this and who sends a signal.
+    // A retaker may have set `RETAKING`. It gives up, because preemption is off.
+    // PAIR in-call: this exchange and the signal sender's load are in one total order.
     while m
         .syscall_state
         .compare_exchange(0, IN_SYSCALL, Ordering::SeqCst, Ordering::Relaxed)
@@ -154,27 +165,27 @@ pub(crate) fn enter_syscall(m: &'static M, g: &'static G, registers: *const Regi
     {
         std::hint::spin_loop();
     }
-    // From here on nobody sends a signal, and one that was sent is waited for.
+    // No thread sends a signal from here on. Wait for a signal that is already on its way.
     m.carrier.drain_signal();
 }
 
-/// As [`enter_syscall`], and the P goes to somebody else at once.
+/// Like [`enter_syscall`], but hands the P off at once.
 /// Go: entersyscallblock.
 pub(crate) fn enter_syscall_block(m: &'static M, g: &'static G, registers: *const Registers) {
     enter_syscall(m, g, registers);
-    // In virtual time its end would be a matter of chance.
+    // In virtual time, the order of events must not depend on how long the call takes.
     if !clock::is_virtual() {
         retake_in_syscall(m);
     }
 }
 
-/// The calling goroutine comes into the runtime from a marked call, or finds its P taken. It has a P when
-/// this returns, and perhaps another M: that one.
+/// Ends a marked call, or regains a P that was taken in an unmarked call. Called when the G enters
+/// the runtime. Returns the G's M, which has a P and may be another M than before.
 /// Go: exitsyscall.
 #[cold]
 #[inline(never)]
 pub(crate) fn exit_syscall(m: &'static M) -> &'static M {
-    let Some(g) = m.curg() else { fatal!("M{} lost its P without a goroutine", m.id) };
+    let Some(g) = m.curg() else { fatal!("M{} lost its P while it ran no goroutine", m.id) };
     if exit_syscall_in_child(m, g) || !settle_retake(m, g) {
         return m;
     }
@@ -182,20 +193,21 @@ pub(crate) fn exit_syscall(m: &'static M) -> &'static M {
         m.syscall_state.store(0, Ordering::Relaxed);
         switch::switch_to_g0(m, g, Departure::Yield { g, held: false });
     }
-    // SAFETY: carried — a goroutine of this runtime, that is not moved now.
+    // SAFETY: carried — the caller is a G of this runtime, and preemption is off.
     unsafe { M::current() }
 }
 
-/// As [`exit_syscall`], for code that cannot be moved: its M sleeps right here until somebody brings a P.
+/// Like [`exit_syscall`], for code that cannot be moved to another M: if no P is idle, the M sleeps
+/// here until it is handed one.
 #[cold]
 #[inline(never)]
 pub(crate) fn exit_syscall_in_place(m: &'static M) {
-    let Some(g) = m.curg() else { fatal!("M{} lost its P without a goroutine", m.id) };
+    let Some(g) = m.curg() else { fatal!("M{} lost its P while it ran no goroutine", m.id) };
     if !exit_syscall_in_child(m, g) && settle_retake(m, g) && !try_acquire_idle_p(m) {
         let mut registers = Registers::default();
         let is_shown = !g.shown().is_null();
         if !is_shown {
-            // SAFETY: to — a local.
+            // SAFETY: to — `registers` is a local variable.
             unsafe { arch::capture_registers(&raw mut registers) };
             g.set_stopped_registers(&raw const registers);
         }
@@ -207,8 +219,9 @@ pub(crate) fn exit_syscall_in_place(m: &'static M) {
     }
 }
 
-/// In a forked child nobody else is left: not who took the P, nor who could bring one; and Ps of others may
-/// be as they were in the middle of something. So it gets a new one. False: this is no child.
+/// Ends a call in a forked child, where only the calling thread exists: neither the thread that
+/// took the P nor a thread that could hand one over. The child's other Ps may be in an inconsistent
+/// state, so an M without a P gets a new one. Returns false if this process is not a forked child.
 fn exit_syscall_in_child(m: &'static M, g: &'static G) -> bool {
     if !forked::is_child() {
         return false;
@@ -223,10 +236,11 @@ fn exit_syscall_in_child(m: &'static M, g: &'static G) -> bool {
     true
 }
 
-/// The call is over, if it was one. True: the P is gone.
+/// Ends the marked call, if there is one, and waits for a retaker that is taking the P. Returns
+/// whether the P was taken.
 fn settle_retake(m: &'static M, g: &'static G) -> bool {
     let lost = loop {
-        // PAIR p-taken: with the P gone, all that the taker did is seen.
+        // PAIR p-taken: if the P was taken, everything that the retaker did is visible.
         match m.syscall_state.load(Ordering::Acquire) {
             RETAKING => std::hint::spin_loop(),
             IN_SYSCALL if !cas_syscall_state(m, IN_SYSCALL, 0) => {}
@@ -237,7 +251,7 @@ fn settle_retake(m: &'static M, g: &'static G) -> bool {
     lost
 }
 
-/// It runs like any other from here on, if it was in a marked call.
+/// Sets `g` back to running if it was in a marked call.
 fn restore_running(g: &'static G) {
     if g.state() == GState::Syscall {
         g.transition(GState::Syscall, GState::Running);
@@ -245,12 +259,13 @@ fn restore_running(g: &'static G) {
     }
 }
 
-/// The one it had, if that is idle; or any. It is not counted as blocked any more in either case.
+/// Acquires the P that `m` had before, or any idle P. Returns whether `m` has a P. In both cases,
+/// `m` no longer counts as blocked.
 /// Go: exitsyscallTryGetP (exitsyscallfast until 1.25).
 fn try_acquire_idle_p(m: &'static M) -> bool {
     let mut locked = SCHED.lock.lock();
     locked.blocked_ms -= 1;
-    // SAFETY: null, or a P: they are never freed.
+    // SAFETY: the pointer is null or points to a P, and Ps are never freed.
     let old: Option<&'static P> = unsafe { m.old_p.load(Ordering::Relaxed).as_ref() };
     let taken = old.and_then(|old| locked.take_idle_p(old)).or_else(|| locked.pop_idle_p());
     drop(locked);

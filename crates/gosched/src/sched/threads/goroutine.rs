@@ -1,4 +1,4 @@
-//! The life of a goroutine that is a thread.
+//! The life of a goroutine that is an OS thread.
 
 use crate::gmp::current;
 use crate::gmp::g::{G, GInit};
@@ -12,16 +12,16 @@ use std::time::Duration;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(2);
 
-/// Threads that are started between two looks at the process's memory mappings.
+/// Number of threads started between two checks of the process's memory mappings.
 const STARTS_PER_CHECK: u64 = 256;
 
-/// Memory mappings that a new thread may need: a stack, a signal stack and a guard for each, and
-/// some for the heap that an allocator gives to a thread.
+/// Number of memory mappings that a new thread may need: a stack, a signal stack, a guard for each,
+/// and some for the heap that the allocator may create for the thread.
 const MAPPINGS_PER_THREAD: usize = 8;
 
-/// Refuses a thread that might find no room for its signal stack. std makes that stack on the new
-/// thread, before the code that catches panics, and panics if the memory cannot be had: the process
-/// dies with "failed to initiate panic, error 5".
+/// Refuses a thread that might have no memory for its signal stack. std creates that stack on the
+/// new thread, outside the code that catches panics, and panics if the memory is missing. The
+/// process then dies with "failed to initiate panic, error 5".
 ///
 /// # Errors
 /// The process has almost as many memory mappings as the system allows.
@@ -38,7 +38,7 @@ pub(crate) fn check_room() -> std::io::Result<()> {
     if is_tight {
         let why = format!(
             "the process has {used} memory mappings, each goroutine is a thread that needs some, \
-             and vm.max_map_count is {limit}"
+             and vm.max_map_count is {limit}: raise it, or start fewer goroutines"
         );
         return Err(std::io::Error::new(std::io::ErrorKind::OutOfMemory, why));
     }
@@ -53,7 +53,7 @@ pub(crate) fn discard(g: &'static G) {
     NoPreemptLockGuard::new(&wait::FREE).push_front(g);
 }
 
-/// By the thread of the timers.
+/// Starts all prepared goroutines that were made ready. Called by the timer thread.
 pub(crate) fn start_all_prepared() {
     loop {
         let next = NoPreemptLockGuard::new(&activity::PREPARED).pop_front();
@@ -64,8 +64,8 @@ pub(crate) fn start_all_prepared() {
     }
 }
 
-/// A prepared goroutine gets its thread. Whoever made it ready cannot do without: so it is tried until the
-/// system gives one.
+/// Starts the thread of a prepared goroutine. Retries until the system grants a thread, because the
+/// code that made the goroutine ready cannot handle an error.
 fn start_prepared(g: &'static G) {
     g.make_runnable();
     g.set_prepared(false);
@@ -95,7 +95,7 @@ pub(crate) fn begin(request: SpawnRequest<'_>) -> (&'static G, u64) {
     (g, id)
 }
 
-/// A dead G that knows what it is to do.
+/// Takes a dead G and fills it in from the request. Returns the G and its id.
 pub(crate) fn fill(request: SpawnRequest<'_>) -> (&'static G, u64) {
     let id = request.options.and_then(|options| options.id);
     let id = id.unwrap_or_else(|| NEXT_ID.fetch_add(1, Ordering::Relaxed));
@@ -107,21 +107,22 @@ pub(crate) fn fill(request: SpawnRequest<'_>) -> (&'static G, u64) {
     (g, id)
 }
 
-/// A task on its way to its thread.
+/// A task that is sent to its thread.
 pub(crate) struct SendTask(pub(crate) *mut crate::gmp::task::Task);
 
 pub(crate) fn run(g: &'static G, task: *mut crate::gmp::task::Task) {
     g.transition(GState::Runnable, GState::Running);
     current::set_goroutine(Some(g));
-    // SAFETY: the task was given with the G, and is alive until it says otherwise.
+    // SAFETY: the task belongs to the G, and is alive until `run` returns false or `complete`
+    // returns.
     let kind = unsafe { (*task).kind };
-    // SAFETY: as above; once.
+    // SAFETY: as above; called once.
     let needs_completion = unsafe { (kind.run)(task) };
     g.leave_group();
     activity::GOROUTINES.fetch_sub(1, Ordering::Relaxed);
-    // The thread's other destructors still run after this; std has no later place.
+    // The thread's remaining destructors run after this point: std offers no later one.
     if needs_completion {
-        // SAFETY: the task is alive: `run` said so; once.
+        // SAFETY: `run` returned true, so the task is alive; called once.
         unsafe { (kind.complete)(task) };
     }
     current::set_goroutine(None);
@@ -138,5 +139,5 @@ pub(crate) fn recycle(g: &'static G) {
     NoPreemptLockGuard::new(&wait::FREE).push_front(g);
 }
 
-// SAFETY: the task is made to be run by another thread, and given to one only.
+// SAFETY: a task may run on another thread, and is given to one thread only.
 unsafe impl Send for SendTask {}

@@ -1,8 +1,9 @@
-//! Waiting as a thread: ordinary threads among goroutines, and goroutines that are threads.
+//! Waiting as a thread: ordinary threads that wait for goroutines, and goroutines that are threads.
 //!
-//! Where goroutines cannot move (no port, the `threads` feature, a system that `support` refuses),
-//! each is an OS thread, and waits as any other thread does: on a futex, in a G of its own. So this
-//! folder is both the other backend and the way ordinary threads wait for goroutines.
+//! If goroutines cannot move between threads (no port, the `threads` feature, a system that
+//! `support` rejects), each goroutine is an OS thread and waits as any other thread does: on a
+//! futex, with a G of its own. So this folder is both the second backend and the way in which
+//! ordinary threads wait for goroutines.
 
 pub(crate) mod activity;
 pub(crate) mod goroutine;

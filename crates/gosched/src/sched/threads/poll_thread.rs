@@ -1,4 +1,4 @@
-//! Polling where goroutines are threads: one thread that does nothing else.
+//! The thread that polls on the threads backend. It does nothing else.
 
 use crate::gmp::list::GList;
 use crate::sched::events::{self, VIRTUAL_TIME_IO_GRACE};
@@ -6,22 +6,22 @@ use crate::sched::threads::{activity, wait};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Starts the thread, if that was not done.
+/// Starts the thread, if it does not run yet.
 pub(crate) fn start() {
     static STARTED: OnceLock<()> = OnceLock::new();
     STARTED.get_or_init(|| {
         let thread = std::thread::Builder::new().name("gosched-poller".into());
         if let Err(why) = thread.spawn(poll) {
-            panic!("no thread for polling: {why}");
+            panic!("cannot start the thread that polls: {why}");
         }
     });
 }
 
-/// How many it has woken.
+/// Number of goroutines and threads that the poll thread has made ready.
 static WOKEN: AtomicU64 = AtomicU64::new(0);
 
-/// I/O may still come, in virtual time: it has a while before it is later. True: it has come, or somebody
-/// went on by itself.
+/// Gives I/O some real time to arrive before virtual time advances. Returns whether the poll thread
+/// made a thread ready, or a goroutine is active.
 pub(crate) fn wait_for_io() -> bool {
     let before = WOKEN.load(Ordering::Relaxed);
     std::thread::sleep(VIRTUAL_TIME_IO_GRACE);

@@ -1,4 +1,4 @@
-//! Starts goroutines as threads.
+//! Starts goroutines as OS threads.
 
 use crate::gmp::g::G;
 use crate::gmp::state::GState;
@@ -10,13 +10,13 @@ use gosched_fiber::fatal::Stderr;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-/// A goroutine as a thread, and the thread, which ends after it.
+/// The G and the id of a goroutine, and its thread, which ends after the goroutine.
 pub(crate) type Started = (&'static G, u64, std::thread::JoinHandle<()>);
 
 /// Starts a goroutine as a thread.
 ///
 /// # Errors
-/// The system refuses a thread.
+/// The system refuses a thread, or the process has almost no memory mappings left.
 pub(crate) fn spawn(
     request: SpawnRequest<'_>,
     upcalls: &'static Upcalls,
@@ -48,7 +48,7 @@ pub(crate) fn spawn(
     })
 }
 
-/// Runs a goroutine on the calling thread, to its end.
+/// Runs a goroutine on the calling thread until it ends.
 pub(crate) fn run_here(request: SpawnRequest<'_>, upcalls: &'static Upcalls) {
     start_virtual_time(upcalls);
     let (g, _) = goroutine::begin(request);
@@ -63,8 +63,9 @@ pub(crate) fn prepare(request: SpawnRequest<'_>, upcalls: &'static Upcalls) -> &
     g
 }
 
-/// Main has called `goexit` or cannot return: the others go on, and when none is left the process
-/// ends as Go's does. (Where goroutines are threads, ones that wait for ever are not noticed.)
+/// Waits until all goroutines have ended, and then ends the process as Go does. Called on the main
+/// thread, after main has called `goexit` or if main runs on another thread. Goroutines that wait
+/// without end are not detected.
 pub(crate) fn wait_for_last_goroutine() -> ! {
     while activity::num_goroutines() > 0 {
         std::thread::sleep(std::time::Duration::from_millis(10));
@@ -75,7 +76,8 @@ pub(crate) fn wait_for_last_goroutine() -> ! {
     unsafe { libc::_exit(2) }
 }
 
-/// In virtual time the thread of the timers lets time pass, whether or not there is a timer.
+/// Starts the timer thread if time is virtual: that thread advances the time, even if there is no
+/// timer.
 fn start_virtual_time(upcalls: &'static Upcalls) {
     if clock::is_virtual() {
         timer_thread::start(upcalls);

@@ -1,25 +1,25 @@
-//! The timers of goroutines that are threads, and the word that wakes the thread which fires them.
+//! The timers of the threads backend, and the word that wakes the timer thread.
 
 use crate::gmp::timer::TimerHeap;
 use crate::sys::sleep_word::SleepWord;
 
 pub(crate) static HEAP: TimerHeap = TimerHeap::new();
 
-/// Not 0: a timer was added.
+/// The word that the timer thread sleeps on. Nonzero if the thread must run again.
 pub(crate) static WAKE_WORD: SleepWord = SleepWord::new();
 
-/// The thread looks what there is to do.
+/// Wakes the timer thread.
 pub(crate) fn wake() {
     WAKE_WORD.set(1);
     WAKE_WORD.wake();
 }
 
-/// Whether there is one that can make a thread ready.
+/// Returns whether a timer can make a goroutine or a thread ready.
 pub(crate) fn can_wake() -> bool {
     HEAP.has_waking()
 }
 
-/// How many there are.
+/// Returns the number of timers.
 pub(crate) fn num_timers() -> usize {
     HEAP.len()
 }

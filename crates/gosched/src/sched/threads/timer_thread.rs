@@ -1,4 +1,5 @@
-//! Timers where goroutines are threads: one heap, and one thread that sleeps until the first is due.
+//! The timer thread of the threads backend: it fires the timers of one heap, and sleeps until the
+//! first is due.
 
 use crate::gmp::list::GList;
 use crate::gmp::poll_desc;
@@ -10,13 +11,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// So many are fired before their waiters are woken.
+/// Maximum number of timers fired before their waiters are woken.
 const FIRE_BATCH: usize = 64;
 
 /// See [`start_timer`](crate::sched::start_timer).
 ///
 /// # Safety
-/// - **alive**: as there.
+/// - **alive**: as for [`start_timer`](crate::sched::start_timer).
 pub(crate) unsafe fn start_timer(timer: &Timer, when: u64, upcalls: &'static Upcalls) {
     start(upcalls);
     // SAFETY: alive — promised by the caller.
@@ -26,13 +27,13 @@ pub(crate) unsafe fn start_timer(timer: &Timer, when: u64, upcalls: &'static Upc
     timer_heap::wake();
 }
 
-/// Starts the thread, if that was not done.
+/// Starts the timer thread, if it does not run yet.
 pub(crate) fn start(upcalls: &'static Upcalls) {
     static STARTED: OnceLock<()> = OnceLock::new();
     STARTED.get_or_init(|| {
         let thread = std::thread::Builder::new().name("gosched-timers".into());
         if let Err(why) = thread.spawn(|| run_loop(upcalls)) {
-            panic!("no thread for timers: {why}");
+            panic!("cannot start the timer thread: {why}");
         }
     });
 }
@@ -40,7 +41,7 @@ pub(crate) fn start(upcalls: &'static Upcalls) {
 fn run_loop(upcalls: &Upcalls) {
     loop {
         timer_heap::WAKE_WORD.set(0);
-        // Those it lets go on are counted before it is not any more.
+        // The timer thread counts as active until the goroutines that it makes ready are counted.
         activity::ACTIVE.fetch_add(1, Ordering::Relaxed);
         fire_all();
         goroutine::start_all_prepared();
@@ -53,7 +54,7 @@ fn run_loop(upcalls: &Upcalls) {
             let next = timer_heap::HEAP.next_waking();
             match (alone, next != NEVER) {
                 (true, true) => clock::advance_to(next),
-                // After a short time in which somebody may still come.
+                // Another thread may still make a goroutine ready within this time.
                 (true, false)
                     if !timer_heap::WAKE_WORD.wait(0, Some(activity::DEADLOCK_CHECK_DELAY)) =>
                 {

@@ -1,4 +1,4 @@
-//! A thread waits, and is made ready.
+//! How a thread waits, and how it is made ready.
 
 use crate::gmp::current;
 use crate::gmp::frame;
@@ -26,7 +26,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Gs of threads: dead ones, for reuse.
+/// Dead Gs of threads, for reuse.
 pub(super) static FREE: Lock<GList> = Lock::new(GList::new());
 
 pub(super) fn take_g() -> &'static G {
@@ -42,10 +42,10 @@ pub(super) fn take_g() -> &'static G {
     }
 }
 
-/// The G that an ordinary thread waits with; back to the others when the thread ends.
+/// The G with which an ordinary thread waits. Goes back to [`FREE`] when the thread ends.
 struct ThreadG {
     g: &'static G,
-    /// The system's number of the thread.
+    /// The thread's id in the system.
     id: i32,
 }
 
@@ -57,12 +57,13 @@ impl ThreadG {
     }
 }
 
-/// Where an ordinary thread waits: [`G::set_stopped_registers`] shows the first field.
+/// Registers and id of an ordinary thread that waits, for dumps. [`G::set_stopped_registers`]
+/// publishes the address of the first field.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct WaitingPlace {
     pub(crate) registers: MaybeUninit<Registers>,
-    /// The system's number of the thread.
+    /// The thread's id in the system.
     pub(crate) thread: i32,
 }
 
@@ -77,17 +78,18 @@ thread_local! {
     static THREAD_G: ThreadG = ThreadG::new();
 }
 
-/// The calling thread has what it needs to [`park`]: allocates, the first time.
+/// Gives the calling thread the G that [`park`] needs. Allocates on the first call of a thread.
 pub(crate) fn ensure_thread_g() {
-    // One that is ending does without.
+    // A thread that is ending gets a temporary G in `park`.
     let _ = THREAD_G.try_with(|_| ());
 }
 
-/// What a thread waits for is told to others by this; false if it need not wait.
+/// Publishes the G of a waiting thread, so that other threads can make it ready. Returns false if
+/// there is nothing to wait for.
 pub(crate) type Commit = unsafe fn(&'static G, *const ()) -> bool;
 
-/// Waits, as a thread, until the G that `commit` gets is made ready. `still` ends when `commit` has been
-/// called.
+/// Blocks the calling thread until the G that `commit` publishes is made ready. Drops `no_preempt`
+/// once `commit` has returned.
 /// Go: gopark.
 ///
 /// # Safety
@@ -100,7 +102,8 @@ pub(crate) unsafe fn park(
     upcalls: &Upcalls,
 ) {
     forked::refuse_in_child("a wait");
-    // A goroutine of this backend has its own G; a thread that is ending has none left to use.
+    // A goroutine of this backend has its own G. A thread that is ending has no thread-local G
+    // left.
     let goroutine = current::goroutine();
     let mine = THREAD_G.try_with(|mine| (mine.g, mine.id)).ok();
     let own = goroutine.map(|g| (g, 0)).or(mine);
@@ -118,7 +121,7 @@ pub(crate) unsafe fn park(
     let waits = unsafe { commit(g, data) };
     drop(no_preempt);
     if waits {
-        // PAIR thread-waits: publishes what the thread waits for, a timer's channel perhaps.
+        // PAIR thread-waits: publishes what the thread waits for, such as a timer's channel.
         activity::WAITING.fetch_add(1, Ordering::Release);
         match goroutine {
             Some(_) => {
@@ -127,7 +130,7 @@ pub(crate) unsafe fn park(
             }
             None => {
                 (upcalls.recheck_virtual_time)();
-                // Of this frame, which is there until the thread goes on.
+                // The registers of this frame, which exists until the thread continues.
                 let mut place = WaitingPlace { registers: MaybeUninit::uninit(), thread };
                 frame::capture_registers(&mut place.registers);
                 g.set_stopped_registers(if probe::ENABLED {
@@ -147,12 +150,13 @@ pub(crate) unsafe fn park(
     }
 }
 
-/// Until when a thread sleeps, and what it does then: it takes itself out of where it waits. True: it was
-/// there, and nobody will make it ready.
+/// When a thread stops waiting, and how it cancels its wait then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadDeadline {
     pub(crate) when: u64,
-    /// May be called with `data` by the thread that set the limit, until it sets another.
+    /// Takes the thread out of the queue in which it waits. Returns whether it was there: no other
+    /// thread makes it ready then. May be called with `data` by the thread that set the deadline,
+    /// until that thread sets another.
     pub(crate) cancel_wait: unsafe fn(*const ()) -> bool,
     pub(crate) data: *const (),
 }
@@ -161,7 +165,7 @@ thread_local! {
     static DEADLINE: Cell<Option<ThreadDeadline>> = const { Cell::new(None) };
 }
 
-/// For the calling thread's next sleep.
+/// Sets the deadline of the calling thread's next wait, or removes it.
 pub(crate) fn set_thread_deadline(limit: Option<ThreadDeadline>) {
     DEADLINE.set(limit);
 }
@@ -170,8 +174,9 @@ fn sleep(g: &'static G, upcalls: &Upcalls) {
     if let Some(limit) = DEADLINE.get() {
         return sleep_until(g, limit, upcalls);
     }
-    // If all goroutines slept already, nobody else looks. Code inside `host` is on an M that is awake for
-    // those who count: it would find nothing, and may be stopped with the lock that it looks under.
+    // If all goroutines are already asleep, no M checks for a deadlock, so this thread does. Code
+    // inside `host` does not: its M counts as awake, so a check would find nothing, and the code
+    // may be preempted while it holds the lock that the check takes.
     if !current::is_m()
         && g.sleep_word.get() == 0
         && !g.sleep_word.wait(0, Some(activity::DEADLOCK_CHECK_DELAY))
@@ -187,12 +192,11 @@ fn sleep_until(g: &'static G, limit: ThreadDeadline, upcalls: &Upcalls) {
     while g.sleep_word.get() == 0 {
         let left = limit.when.saturating_sub(clock::now());
         if left == 0 {
-            // SAFETY: set by this thread, and not changed since: it waits.
+            // SAFETY: this thread set the deadline and has not changed it since, because it waits.
             if unsafe { (limit.cancel_wait)(limit.data) } {
-                activity::WAITING.fetch_sub(1, Ordering::Relaxed);
-                return;
+                return count_as_ready(g);
             }
-            // Somebody else was first, and is about to say so.
+            // Another thread has taken this thread out of the queue, and is about to make it ready.
             DEADLINE.set(None);
             return sleep(g, upcalls);
         }
@@ -200,32 +204,42 @@ fn sleep_until(g: &'static G, limit: ThreadDeadline, upcalls: &Upcalls) {
     }
 }
 
-/// Lets a thread go on that waits in [`park`]. From here on it counts as one that can do something,
-/// whenever the system lets it run.
+/// Makes a thread ready that waits in [`park`]. A goroutine counts as active from here on, even if
+/// its thread runs later.
 /// Go: goready.
 pub(crate) fn ready(g: &'static G) {
     if g.is_prepared() {
-        // Making a thread takes memory and time: whoever calls this may hold a lock.
+        // Creating a thread allocates and takes time, and the caller may hold a lock: the timer
+        // thread does it.
         activity::ACTIVE.fetch_add(1, Ordering::Relaxed);
         NoPreemptLockGuard::new(&activity::PREPARED).push_back(g);
         return timer_heap::wake();
     }
-    activity::WAITING.fetch_sub(1, Ordering::Relaxed);
-    if g.id() != 0 {
-        activity::ACTIVE.fetch_add(1, Ordering::Relaxed);
-    }
+    count_as_ready(g);
     g.sleep_word.set(1);
     g.sleep_word.wake();
 }
 
-/// One less. In virtual time, the last one lets time pass.
+/// Counts a thread that waits in [`park`] as ready. Ordinary threads have no id and are not active
+/// goroutines.
+fn count_as_ready(g: &'static G) {
+    activity::WAITING.fetch_sub(1, Ordering::Relaxed);
+    if g.id() != 0 {
+        activity::ACTIVE.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Decrements the number of active goroutines. In virtual time, wakes the timer thread when it
+/// reaches 0, so that time advances.
 pub(super) fn decrement_active() {
     if activity::ACTIVE.fetch_sub(1, Ordering::Relaxed) == 1 && clock::is_virtual() {
         timer_heap::wake();
     }
 }
 
-/// All goroutines wait, and have for a while: in virtual time that is the end, if there is no timer.
+/// Ends the process if all goroutines are asleep, no timer can wake one, and
+/// [`activity::DEADLOCK_IS_FATAL`] is set. Otherwise has the M:N scheduler check its own
+/// goroutines.
 /// Go: checkdead.
 pub(super) fn check_for_deadlock(upcalls: &Upcalls) {
     let ends = activity::DEADLOCK_IS_FATAL.load(Ordering::Relaxed)

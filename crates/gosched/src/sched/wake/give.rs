@@ -1,7 +1,9 @@
-//! A P is given to an M: to one that sleeps, to one that a goroutine is locked to, or to the next that is made.
+//! Gives a P to an M: to a sleeping M, to the M that a G is pinned to, or to the next M that is
+//! made.
 //!
-//! A P in flight belongs to its receiver alone: the P is in no list, and its status is idle. Sysmon looks after Ps
-//! that are in flight for long (`in_flight`).
+//! A P is *in flight* from the moment it is handed to an M until that M acquires it. It is owned by
+//! its receiver alone: it is in no list, and its status is idle. Sysmon watches Ps that stay in
+//! flight for long (`in_flight`).
 
 use crate::gmp::g::G;
 use crate::gmp::m::M;
@@ -12,8 +14,9 @@ use crate::sys::fatal::fatal;
 use gosched_fiber::lock::LockGuard as Guard;
 use std::sync::atomic::Ordering;
 
-/// Gives the P to a sleeping M, or to the next one the thread maker makes. The caller owns the P; where
-/// the M is to spin, it is counted already.
+/// Hands the P to a sleeping M, or queues it for the next M that the thread maker makes. If the
+/// system refuses threads, makes the P idle. The caller owns the P. If `spinning` is set, the
+/// caller has already counted the M as spinning.
 /// Go: startm.
 pub(crate) fn start_m(mut locked: Guard<'_, Locked>, p: &'static P, spinning: bool) {
     p.set_status(PStatus::Idle);
@@ -40,13 +43,13 @@ pub(crate) fn start_m(mut locked: Guard<'_, Locked>, p: &'static P, spinning: bo
     }
 }
 
-/// To the M that sleeps until it can run the goroutine it is locked to; which is in no queue any more.
+/// Hands the P to an M that sleeps until its pinned G can run. That G is no longer in any queue.
 pub(crate) fn hand_p_to(owner: &'static M, p: &'static P) {
     owner.wake_with_p(p, poller_role::wake_m);
 }
 
-/// Where no thread is to be had: idle Ps go straight to the Ms whose goroutines can run. No other M
-/// may be left to bring them.
+/// Hands idle Ps directly to the Ms of queued pinned Gs. Used if the system refuses threads: there
+/// may be no other M that could find these Gs.
 pub(crate) fn give_idle_ps_to_locked_ms(locked: &mut Locked) {
     while locked.idle_ps.iter().next().is_some() {
         let Some(g) = locked.queue.remove_pinned() else { break };
@@ -57,7 +60,7 @@ pub(crate) fn give_idle_ps_to_locked_ms(locked: &mut Locked) {
     }
 }
 
-/// The P that the waker gave.
+/// Acquires the P that the waking thread handed to the M.
 /// Go: acquirep(mp.nextp).
 pub(crate) fn acquire_next_p(m: &'static M) {
     match m.take_next_p() {
@@ -66,15 +69,16 @@ pub(crate) fn acquire_next_p(m: &'static M) {
     }
 }
 
-/// The M that alone may run `g`, if there is one.
+/// Returns the M that `g` is pinned to, if any: no other M may run `g`.
 /// Go: g.lockedm.
 #[inline]
 pub(crate) fn pinned_m(g: &'static G) -> Option<&'static M> {
-    // SAFETY: null, or an M: they are never freed.
+    // SAFETY: the pointer is null or points to an M, and Ms are never freed.
     unsafe { g.pinned.load(Ordering::Relaxed).cast::<M>().as_ref() }
 }
 
-/// A P for which there is no M is idle; what was in its queue is everybody's.
+/// Makes a P idle for which there is no M, and moves the Gs of its queue to the global queue. If
+/// `spinning` is set, the missing M is no longer counted as spinning.
 /// Go: pidleput.
 pub(crate) fn drain_to_idle(locked: &mut Locked, p: &'static P, spinning: bool) {
     if spinning {

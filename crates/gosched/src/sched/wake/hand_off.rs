@@ -1,4 +1,4 @@
-//! An M that cannot go on gives its P away.
+//! Hands off the P of an M that cannot continue.
 
 use crate::gmp::m::M;
 use crate::gmp::p::P;
@@ -9,13 +9,14 @@ use crate::sys::barrier;
 use gosched_fiber::lock::LockGuard as Guard;
 use std::sync::atomic::Ordering;
 
-/// What an M that has no P any more leaves behind. The caller owns the P.
+/// Hands off a P that an M has given up or lost: to another M if there is work, otherwise to the
+/// list of idle Ps. The caller owns the P.
 /// Go: handoffp.
 pub(crate) fn hand_off(p: &'static P) {
     hand_off_locked(SCHED.lock.lock(), p);
 }
 
-/// As [`hand_off`], by a holder of the lock.
+/// Like [`hand_off`], for a caller that holds the lock.
 /// Go: handoffp.
 pub(crate) fn hand_off_locked(mut locked: Guard<'_, Locked>, p: &'static P) {
     if stopping::is_stopping() {
@@ -37,10 +38,10 @@ pub(crate) fn hand_off_locked(mut locked: Guard<'_, Locked>, p: &'static P) {
     }
 }
 
-/// The next one to run with `p` may be an M's own: no other M is needed to bring it the P. That one, and its
-/// goroutine is in no queue any more.
+/// Takes a pinned G out of the global queue and returns its M, if that G is the next to run with
+/// `p`, or if no M sleeps. The P can then go straight to that M, without another M in between.
 fn pop_next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
-    // Somebody must look at the timers.
+    // A pinned M continues its G at once. A due timer needs an M that searches for work.
     let due = timekeeper::are_due();
     if !due
         && !p.tick().is_multiple_of(global::GLOBAL_QUEUE_INTERVAL_TICKS)
@@ -50,7 +51,7 @@ fn pop_next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
         if let Some(owner) = first.and_then(give::pinned_m) {
             return Some(owner);
         }
-        // Any M can run it.
+        // The G is not pinned: any M can run it.
         first.inspect(|g| locked.push_interrupted(g));
     }
     let front = locked.queue.front().filter(|_| p.queue.is_empty() && !due);
@@ -61,13 +62,13 @@ fn pop_next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
     if !locked.idle_ms.is_empty() {
         return None;
     }
-    // Rather than wait for a thread; there should be one the next time.
+    // No M sleeps. A pinned M can use the P at once; the new thread is for the next hand-off.
     thread_requests::request_thread();
     locked.pop_pinned().and_then(give::pinned_m)
 }
 
-/// Gives Ps that wait for a thread to Ms that were stopped with their goroutines: making one may take a lock
-/// that one of those holds. By sysmon.
+/// Hands Ps that wait for a new thread to Ms that were stopped together with their Gs: creating the
+/// thread may need a lock that one of these Gs holds. Called by sysmon.
 pub(crate) fn rescue_orphans() {
     let mut locked = SCHED.lock.lock();
     while !locked.orphans.is_empty() && !stopping::is_stopping() {

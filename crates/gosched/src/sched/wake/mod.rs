@@ -1,19 +1,21 @@
-//! When an M is woken for new work, and when it may go to sleep: no G waits while a P is idle and
-//! nobody looks.
+//! The wake-up protocol: when an M is woken for new work, and when an M may sleep.
 //!
-//! An M is *spinning* while it has a P and looks for work in vain. One spinner is enough to find new
-//! work, so a submitter wakes an M only where none spins; a spinner that finds work wakes the next.
+//! The protocol ensures that no G stays queued while a P is idle and no M searches for work. An M
+//! is *spinning* while it has a P and searches for work but has not found any. One spinner is
+//! enough to find new work, so a submitter wakes an M only if no M spins. A spinner that finds work
+//! wakes the next spinner.
 //!
-//! Submitter: 1. puts the G into a queue; 2. light barrier; 3. if a P is idle and nobody spins: takes
-//! the lock, looks again, and starts a spinner with that P.
-//! M without work: 1. puts its P into the list of idle ones, and stops spinning; 2. heavy barrier;
-//! 3. looks into all queues: if there is a G, takes an idle P and spins again; 4. sleeps.
+//! - Submitter: 1. puts the G into a queue; 2. passes a light barrier; 3. if a P is idle and no M
+//!   spins: takes the lock, checks both again, and starts a spinner with that P.
+//! - M without work: 1. puts its P into the list of idle Ps, and stops spinning; 2. passes a heavy
+//!   barrier; 3. checks all queues: if there is a G, takes an idle P and spins again; 4. sleeps.
 //!
-//! Why it cannot fail. The barriers make one of two things true: the M's step 3 sees the G, or the
-//! submitter's step 3 sees the idle P and the count without this M. In the first case the M goes on
-//! looking. In the second the submitter starts a spinner, unless another one spins: that one has yet
-//! to do its own steps 1 to 3, or finds work and wakes the next. Whoever is counted
-//! in `spinning` has a P, or is given one with the count, so "somebody spins" is never an empty promise.
+//! Why no wake-up is lost: the barriers ensure that the M's step 3 sees the G, or that the
+//! submitter's step 3 sees the idle P and a count of spinners without this M. In the first case,
+//! the M continues to search. In the second case, the submitter starts a spinner, unless another M
+//! spins. That other M has not done its own steps 1 to 3 yet, or it finds work and wakes the next
+//! spinner. Every M that is counted in `spinning` has a P, or is given one together with the count,
+//! so a submitter never relies on a spinner that does not exist.
 
 pub(crate) mod give;
 pub(crate) mod hand_off;
@@ -26,7 +28,7 @@ use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::{poller_role, thread_requests, timekeeper};
 use std::sync::atomic::Ordering;
 
-/// Starts a spinner if a P is idle and nobody spins. To be called after each submission, with
+/// Starts a spinner if a P is idle and no M spins. Must be called after each submission, with
 /// preemption off.
 /// Go: wakep.
 #[inline]
@@ -36,7 +38,8 @@ pub(crate) fn wake_if_idle() {
     }
 }
 
-/// The cold part of [`wake_if_idle`].
+/// The cold part of [`wake_if_idle`]: checks again under the lock, and starts the spinner. If the
+/// system refuses threads and no M sleeps, hands idle Ps to the Ms of pinned Gs instead.
 /// Go: wakep, once a P is idle.
 #[cold]
 #[inline(never)]
@@ -51,7 +54,7 @@ pub(crate) fn start_spinner() {
     }
 }
 
-/// As [`start_spinner`], for the thread maker that was refused a thread: only an M that is there will do.
+/// Like [`wake_if_idle`], but only if an M sleeps. Called when the system has refused a thread.
 pub(crate) fn wake_if_m_sleeps() {
     let there = !SCHED.lock.lock().idle_ms.is_empty();
     if there {
@@ -59,18 +62,20 @@ pub(crate) fn wake_if_m_sleeps() {
     }
 }
 
-/// Whether one more M may spin: at most half as many as Ps are busy.
+/// Returns whether one more M may spin: at most half as many Ms spin as Ps are busy.
 pub(crate) fn may_spin() -> bool {
     waking::may_spin(SCHED.procs() as u32, &SCHED.idle_ps, &SCHED.spinning)
 }
 
+/// Makes `m` a spinner. The caller has a P for `m`.
 /// Go: becomeSpinning.
 pub(crate) fn start_spinning(m: &'static M) {
     m.spinning.store(true, Ordering::Relaxed);
     waking::start_spinning(&SCHED.spinning);
 }
 
-/// It has found work: wakes the next, since there may be more.
+/// Ends the spinning of an M that has found work, and starts the next spinner, because there may be
+/// more work.
 /// Go: resetspinning.
 pub(crate) fn stop_spinning(m: &'static M) {
     m.spinning.store(false, Ordering::Relaxed);
@@ -78,7 +83,7 @@ pub(crate) fn stop_spinning(m: &'static M) {
     wake_if_idle();
 }
 
-/// The M's P to the idle ones, and the M is no spinner any more: step 1 of an M without work.
+/// Puts the M's P into the list of idle Ps and stops spinning: step 1 of an M without work.
 pub(crate) fn become_idle(locked: &mut Locked, m: &'static M, p: &'static P) {
     locked.push_idle_p(p);
     if m.spinning.load(Ordering::Relaxed) {
@@ -87,7 +92,8 @@ pub(crate) fn become_idle(locked: &mut Locked, m: &'static M, p: &'static P) {
     }
 }
 
-/// Steps 2 and 3 of an M without work: a P to go on with, if there is work after all.
+/// Performs steps 2 and 3 of an M without work. Returns a P if there is work after all; the M then
+/// spins.
 /// Go: checkRunqsNoP.
 pub(crate) fn recheck_for_work(m: &'static M) -> Option<&'static P> {
     waking::recheck_for_work(is_work_anywhere, || {
@@ -99,18 +105,19 @@ pub(crate) fn recheck_for_work(m: &'static M) -> Option<&'static P> {
     })
 }
 
-/// Whether an M is wanted where all sleep: for work, or to wake for a timer or for I/O. Asked by whoever has
-/// made a P idle without going to sleep, after a heavy barrier.
+/// Returns whether an M must be woken: for queued work, to keep the time, or to sleep in the
+/// poller. Called after a heavy barrier by a thread that has made a P idle and does not go to sleep
+/// itself.
 pub(crate) fn is_m_wanted() -> bool {
     is_work_anywhere() || timekeeper::is_timekeeper_missing() || poller_role::is_poller_wanted()
 }
 
-/// Whether any queue holds a G, or a timer is due.
+/// Returns whether any queue holds a G, or a timer is due.
 pub(crate) fn is_work_anywhere() -> bool {
     is_g_queued() || timekeeper::are_due()
 }
 
-/// Whether any queue holds a G.
+/// Returns whether any queue holds a G.
 pub(crate) fn is_g_queued() -> bool {
     SCHED.queued.load(Ordering::Relaxed) > 0 || SCHED.used_ps().any(|p| !p.queue.is_empty())
 }

@@ -1,4 +1,4 @@
-//! The system refuses a thread: work goes on with the Ms there are.
+//! Handles a thread that the system refuses: the runtime continues with the Ms that it has.
 
 use crate::sched::state::global::SCHED;
 use crate::sched::state::thread_requests;
@@ -8,9 +8,10 @@ use crate::sys::barrier;
 use crate::sys::fatal::warning;
 use std::sync::atomic::Ordering;
 
-/// A thread could not be had, or cannot carry goroutines: says so once, without std's lock on standard
-/// error, which a goroutine may hold. The Ps that wait for an M are idle, for Ms that have none. The
-/// thread maker tries again after a while.
+/// Handles a thread that could not be created or cannot carry goroutines. Makes the Ps that wait
+/// for a new M idle, so that Ms without a P can take them. Prints one warning, the first time only,
+/// without std's lock on standard error, which a goroutine may hold. The thread maker retries after
+/// a while.
 pub(crate) fn handle_refusal(why: std::fmt::Arguments<'_>) {
     thread_requests::REFUSED.store(true, Ordering::Relaxed);
     let mut locked = SCHED.lock.lock();
@@ -24,8 +25,8 @@ pub(crate) fn handle_refusal(why: std::fmt::Arguments<'_>) {
     drop(locked);
     if first {
         match left {
-            0 => warning!("{why}: no goroutine can run until the system grants one"),
-            _ => warning!("{why}: going on with the {left} threads there are"),
+            0 => warning!("{why}: no goroutine can run until the system grants a thread"),
+            _ => warning!("{why}: continuing with the {left} existing threads"),
         }
     }
     barrier::heavy();

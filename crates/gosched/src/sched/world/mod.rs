@@ -1,19 +1,23 @@
-//! The world stops: every P is at rest, and whoever stopped it may change what is otherwise shared.
+//! Stops the world: every P is stopped, and the stopper may change state that is otherwise shared.
 //!
-//! Stopper: 1. says that the world stops, and takes all idle Ps; 2. asks every running M; 3. waits
-//! until the last P has stopped. Then, later: 4. says that the world goes on; 5. gives every P with
-//! work to an M, and the rest to the idle ones.
-//! M: 1. sees that the world stops, at its next look for work, at its next way out of the runtime, or when
-//! it is interrupted; 2. gives its P up, counted; 3. sleeps as an idle M.
+//! - Stopper: 1. announces the stop, and takes its own P and all idle Ps; 2. requests that every
+//!   running M stops; 3. waits until the last P has stopped. Later: 4. announces that the world
+//!   continues; 5. hands every P with work to an M, and makes the other Ps idle.
+//! - M: 1. sees the stop when it next searches for work, when it leaves the runtime, or when it is
+//!   interrupted; 2. releases its P and counts it as stopped; 3. sleeps as an idle M, or in place
+//!   with its G.
 //!
-//! A stopper waits for [`FIRST_TIMEOUT`] at most. If some P has not stopped by then, the stopper takes the stop back instead
-//! of step 3: with the lock held it does 4, then 5. After [`REST_FACTOR`] times as long it tries once more, for longer. So a P
-//! that does not stop holds up the stopper, and costs the others a tenth of their time; [`REPORT_AFTER`] later the
-//! stopper says which P that is. An M that has seen that the world stops, and has its P, looks again with the lock held
-//! before it gives the P up, counted; so it keeps it, or gives it to somebody else as ever.
+//! A stop has a time limit, at first [`FIRST_TIMEOUT`]. If a P has not stopped by then, the stopper
+//! cancels the stop: in the critical section that finds this out, it performs step 4; step 5
+//! follows. It lets the Gs run for [`REST_FACTOR`] times as long, and tries again with a longer
+//! limit. So a P that does not stop delays the stopper, and costs the other Gs at most a tenth of
+//! their time. After [`REPORT_AFTER`], the stopper reports the Ps that do not stop.
 //!
-//! One stopper at a time. While the world is stopped nothing may be allocated: whoever holds the
-//! allocator's lock may be stopped.
+//! An M that has seen the stop checks again under the lock before it counts its P as stopped. If
+//! the stop was cancelled meanwhile, the M keeps its P or hands it off as usual.
+//!
+//! There is one stopper at a time. While the world is stopped, the stopper must not allocate: a
+//! stopped G may hold the allocator's lock.
 
 pub(crate) mod procs;
 pub(crate) mod stall;
@@ -38,15 +42,15 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-/// Why the world stops.
+/// The reason for a stop of the world.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopReason {
-    /// `set_procs`.
+    /// `set_procs`, or a changed CPU limit.
     SetProcs = 1,
     /// A test.
     Test = 2,
-    /// A goroutine is looked at.
+    /// The stack of a G is copied for a dump.
     Dump = 3,
 }
 
@@ -60,24 +64,27 @@ impl StopReason {
     }
 }
 
-/// One stopper at a time.
+/// Whether there is a stopper. The thread that sets this flag is the only stopper until it clears
+/// the flag.
 /// Go: worldsema.
 static STOPPER_ACTIVE: AtomicBool = AtomicBool::new(false);
 
-/// The reason of the last stop; for reports.
+/// The [`StopReason`] of the last stop, for reports; 0 if the world was never stopped.
 static REASON: AtomicU8 = AtomicU8::new(0);
 
-/// Why the world stopped last, in words; empty if it never did.
+/// Returns the reason of the last stop as text. Returns an empty string if the world was never
+/// stopped.
 pub(crate) fn last_reason() -> &'static str {
     let reason = REASON.load(Ordering::Relaxed);
     let all = [StopReason::SetProcs, StopReason::Test, StopReason::Dump];
     all.into_iter().find(|each| *each as u8 == reason).map_or("", StopReason::words)
 }
 
-/// Stops the world, runs `f` in it, and lets it go on. `f` must not allocate, block or panic.
+/// Stops the world, runs `f`, and starts the world again. `f` must not allocate, block or panic.
 /// Go: stopTheWorld … startTheWorld.
 ///
-/// A goroutine keeps its M and, unless `f` changes that, its P. An ordinary thread has none.
+/// If the caller is a goroutine, it keeps its M and, unless `f` changes that, its P. An ordinary
+/// thread has neither.
 pub(crate) fn with_world_stopped<R>(reason: StopReason, f: impl FnOnce(WorldStopped) -> R) -> R {
     let (begin, mut report_after, mut f) = (Instant::now(), REPORT_AFTER, f);
     let (mut limit, mut unstopped) = (FIRST_TIMEOUT, UnstoppedPs::default());
@@ -90,20 +97,23 @@ pub(crate) fn with_world_stopped<R>(reason: StopReason, f: impl FnOnce(WorldStop
             unstopped.report(reason.words(), begin.elapsed());
             report_after *= 4;
         }
-        // A goroutine that sleeps like this loses its P meanwhile.
+        // If the caller is a goroutine, its P is retaken during this sleep.
         std::thread::sleep(REST_FACTOR * limit);
         limit = MAX_TIMEOUT.min(2 * limit);
     }
 }
 
-/// A stop that takes longer is taken back. The stopper tries once more later, for twice as long.
+/// How long the first attempt to stop the world may take. Each further attempt may take twice as
+/// long, up to [`MAX_TIMEOUT`].
 const FIRST_TIMEOUT: Duration = Duration::from_millis(20);
 const MAX_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many times as long the other goroutines run before the next try: they lose a tenth of their time at most.
+/// How long the Gs run between two attempts, as a multiple of the failed attempt's timeout. With 9,
+/// they lose at most a tenth of their time.
 const REST_FACTOR: u32 = 9;
 
-/// What to do while another thread stops the world, or is about to: yields at first, then sleeps.
+/// Waits while another thread stops the world, or is about to: yields at first, then sleeps.
+/// `tries` counts the calls.
 pub(crate) fn wait_for_another_stopper(tries: &mut u32) {
     *tries += 1;
     if *tries < 100 { let_others_run() } else { std::thread::sleep(Duration::from_millis(1)) }
@@ -116,10 +126,12 @@ fn let_others_run() {
     }
 }
 
-/// How long the stopper tries before it says which Ps do not stop; then four times as long, and so on.
+/// How long the stopper tries before it reports the Ps that do not stop. Each further report comes
+/// after four times as long.
 const REPORT_AFTER: Duration = Duration::from_secs(10);
 
-/// As [`with_world_stopped`], but it tries once: where some P does not stop in time, `f` is not run, and comes back.
+/// Like [`with_world_stopped`], but tries only once. If the world does not stop within `limit`,
+/// returns `f` without running it.
 pub(crate) fn try_with_world_stopped<R, F: FnOnce(WorldStopped) -> R>(
     reason: StopReason,
     limit: Duration,
@@ -128,8 +140,8 @@ pub(crate) fn try_with_world_stopped<R, F: FnOnce(WorldStopped) -> R>(
     try_once(reason, limit, &mut UnstoppedPs::default(), f)
 }
 
-/// As [`try_with_world_stopped`]; `unstopped` is set to the Ps that did not stop, unless another stopper was at work
-/// all the time.
+/// Like [`try_with_world_stopped`]. On failure, stores the Ps that did not stop in `unstopped`,
+/// unless another stopper was active all the time.
 fn try_once<R, F: FnOnce(WorldStopped) -> R>(
     reason: StopReason,
     limit: Duration,
@@ -137,7 +149,7 @@ fn try_once<R, F: FnOnce(WorldStopped) -> R>(
     f: F,
 ) -> Result<R, F> {
     let (deadline, mut tries) = (Instant::now() + limit, 0);
-    // PAIR world: sees what the last stopper did.
+    // PAIR world: sees what the previous stopper did.
     while STOPPER_ACTIVE
         .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
         .is_err()
@@ -149,7 +161,8 @@ fn try_once<R, F: FnOnce(WorldStopped) -> R>(
     }
     REASON.store(reason as u8, Ordering::Relaxed);
     let goroutine = current::is_fiber();
-    // Inside `host` the thread is an M's, and its P is as good as stopped.
+    // Inside `host` the thread is an M's. That M runs no other code now, so its P counts as
+    // stopped.
     let m = if goroutine { Some(enter()) } else { M::of_this_thread().map(enter_from_host) };
     let began = clock::real_now();
     let result = match stop_the_world(m, deadline) {
@@ -163,7 +176,7 @@ fn try_once<R, F: FnOnce(WorldStopped) -> R>(
             Ok(result)
         }
         Err(locked) => {
-            // The others were held up all the same.
+            // The failed attempt has delayed the other Gs, so it is recorded too.
             let stopping = clock::real_now() - began;
             *unstopped = UnstoppedPs::collect();
             start_the_world(locked, m);
@@ -171,20 +184,20 @@ fn try_once<R, F: FnOnce(WorldStopped) -> R>(
             Err(f)
         }
     };
-    // PAIR world: publishes what this one did.
+    // PAIR world: publishes what this stopper did.
     STOPPER_ACTIVE.store(false, Ordering::Release);
     match m {
         Some(_) if goroutine => leave(),
-        // SAFETY: carried, counted — by `enter_from_host`.
+        // SAFETY: carried, counted — `enter_from_host` turned preemption off.
         Some(_) => drop(unsafe { arch::preempt_enable() }),
         None => {}
     }
     result
 }
 
-/// As [`enter`], for code inside `host`: its goroutine stays where it is, and so does the P.
+/// Like [`enter`], for code inside `host`, which cannot be moved to another M.
 fn enter_from_host(m: &'static M) -> &'static M {
-    // SAFETY: carried — by this M, whose thread this is.
+    // SAFETY: carried — this is the thread of the M `m`.
     unsafe { arch::preempt_disable() };
     barrier::light();
     if m.syscall_state.load(Ordering::Relaxed) != 0 {
@@ -197,11 +210,13 @@ fn enter_from_host(m: &'static M) -> &'static M {
 /// Go: worldStop.
 #[derive(Debug)]
 pub(crate) struct WorldStopped {
-    /// The M of a goroutine that stopped it.
+    /// The M that the stopper runs on; `None` if the stopper is an ordinary thread.
     pub(crate) m: Option<&'static M>,
 }
 
-/// An error is the lock, if some P has not stopped by then: whoever has that may take all back.
+/// Stops the world. `own` is the caller's M; its P counts as stopped. If a P has not stopped by
+/// `deadline`, returns the scheduler's lock as an error: under that lock, the caller can cancel the
+/// stop.
 /// Go: stopTheWorldWithSema.
 fn stop_the_world(
     own: Option<&'static M>,
@@ -231,21 +246,22 @@ fn stop_the_world(
             _ if Instant::now() >= deadline => return Err(locked),
             _ => drop(locked),
         }
-        // A P may have been on its way to an M that took it only now.
+        // A P that was in flight during the first requests may have been acquired meanwhile.
         if !STOP_NOTE.sleep(Some(PREEMPT_INTERVAL)) {
             preempt_all(own);
         }
     }
 }
 
-/// How long the stopper waits before it asks again.
+/// How long the stopper waits before it repeats its requests.
 const PREEMPT_INTERVAL: Duration = Duration::from_millis(1);
 
+/// Requests that every M with a P stops, except `own`.
 /// Go: preemptall.
 fn preempt_all(own: Option<&'static M>) {
     for m in SCHED.all_ms() {
         if m.p().is_some() && !own.is_some_and(|own| ptr::eq(own, m)) {
-            // One in a marked call would not hear.
+            // An M in a marked call does not serve requests, so its P is taken.
             if !syscall::retake_in_syscall(m) {
                 preempt::preempt_one(m, PreemptReason::World, 0);
             }
@@ -254,6 +270,7 @@ fn preempt_all(own: Option<&'static M>) {
     sysmon_alarm::wake_sysmon();
 }
 
+/// Starts the world again: hands every P with work to an M, and makes the other Ps idle.
 /// Go: startTheWorldWithSema.
 fn start_the_world(mut locked: Guard<'static, Locked>, own: Option<&'static M>) {
     locked.set_attention(STOPPING, false);
@@ -292,11 +309,11 @@ fn start_the_world(mut locked: Guard<'static, Locked>, own: Option<&'static M>) 
     }
 }
 
-/// How many Ps are given to Ms at a time.
+/// How many Ps are handed to Ms between two scans of all Ps.
 const START_BATCH: usize = 64;
 
-/// Changes the number of Ps: in a stopped world. `ps` has those that were never made, and `table`
-/// the order of stealing.
+/// Changes the number of Ps while the world is stopped. The caller has already made the new Ps. Gs
+/// that were queued on removed Ps go to the head of the global queue.
 /// Go: procresize.
 pub(crate) fn proc_resize(stopped: &WorldStopped, procs: usize) {
     let before = SCHED.procs();
@@ -319,7 +336,7 @@ pub(crate) fn proc_resize(stopped: &WorldStopped, procs: usize) {
         while let Some((g, _)) = p.queue.take() {
             rescued.push_back(g);
         }
-        // SAFETY: owner — the world is stopped.
+        // SAFETY: owner — the world is stopped, so the stopper owns all Ps.
         let caches = unsafe { p.caches.get() };
         stacks::give_up_stacks(caches);
         while let Some(g) = caches.free.pop_front() {
@@ -330,7 +347,8 @@ pub(crate) fn proc_resize(stopped: &WorldStopped, procs: usize) {
     }
     locked.queue.prepend(rescued);
     locked.publish_length();
-    // Ms that sleep for good because they were needed look again whether they are.
+    // With fewer Ps, fewer Ms are needed. Idle Ms may sleep without a time limit: wake them, so
+    // that they check again whether they can exit.
     while procs < before
         && let Some(m) = locked.pop_idle_m()
     {

@@ -8,24 +8,25 @@ use crate::sys::cpu_limit;
 use crate::sys::forked;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Changes how many there are. One change at a time.
+/// Sets the number of Ps, one change at a time. Returns the previous number.
 pub(crate) fn set_procs(procs: usize) -> usize {
     forked::refuse_in_child("`set_procs`");
     change_procs(procs, || true)
 }
 
-/// As [`set_procs`], unless the program has chosen a number itself by now.
+/// Like [`set_procs`], unless the program has chosen a number itself meanwhile.
 /// Go: updateMaxProcsGoroutine.
 pub(crate) fn follow_cpu_limit(procs: usize) {
     change_procs(procs, || !cpu_limit::is_procs_fixed());
 }
 
-/// Changes the number of Ps if that `is_wanted` when no other change is under way. Returns what it was.
+/// Sets the number of Ps to `procs`, if `is_wanted` returns true once no other change is in
+/// progress. Returns the previous number.
 /// Go: GOMAXPROCS.
 fn change_procs(procs: usize, is_wanted: impl FnOnce() -> bool) -> usize {
     let procs = procs.min(MAX_PROCS);
     let mut tries = 0;
-    // PAIR changing-procs: sees the last change.
+    // PAIR changing-procs: sees the previous change.
     while CHANGING.swap(true, Ordering::Acquire) {
         world::wait_for_another_stopper(&mut tries);
     }
@@ -40,7 +41,7 @@ fn change_procs(procs: usize, is_wanted: impl FnOnce() -> bool) -> usize {
         });
         available_cpu::record_procs(procs);
     }
-    // PAIR changing-procs: publishes this one.
+    // PAIR changing-procs: publishes this change.
     CHANGING.store(false, Ordering::Release);
     before
 }

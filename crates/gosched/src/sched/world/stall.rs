@@ -1,4 +1,4 @@
-//! Ps that have not stopped although the world is to stop: which they are, in words.
+//! Reports the Ps that keep the world from stopping.
 
 use crate::gmp::g::G;
 use crate::gmp::p::{P, PStatus};
@@ -9,10 +9,10 @@ use crate::sys::fatal::Stderr;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// How many Ps are named.
+/// How many Ps a report lists.
 const MAX_LISTED: usize = 8;
 
-/// The Ps that kept the world from stopping when a stop was taken back.
+/// The Ps that had not stopped when a stop of the world was cancelled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct UnstoppedPs {
     listed: [Option<UnstoppedP>; MAX_LISTED],
@@ -22,7 +22,7 @@ pub(crate) struct UnstoppedPs {
 #[derive(Clone, Copy, Debug)]
 struct UnstoppedP {
     p: u32,
-    /// The M that has the P or is to get the P, and that M's thread.
+    /// The M that has the P or is about to get it: the M's id and its thread's id.
     m: Option<(u32, i32)>,
     goroutine: Option<u64>,
     what: Activity,
@@ -37,7 +37,8 @@ enum Activity {
 }
 
 impl UnstoppedPs {
-    /// The Ps in use that have not stopped: under the scheduler's lock, in a world that is to stop. Allocates nothing.
+    /// Collects the Ps in use that have not stopped. Called under the scheduler's lock, while the
+    /// world should stop. Does not allocate.
     pub(crate) fn collect() -> UnstoppedPs {
         let mut unstopped = UnstoppedPs::default();
         for p in SCHED.used_ps().filter(|p| p.status() != PStatus::Stopped) {
@@ -53,14 +54,14 @@ impl UnstoppedPs {
         self.count == 0
     }
 
-    /// Says which Ps have not stopped for `how_long`, and what their goroutines do. Allocates, and reads debug
-    /// information: not while the world is stopped.
+    /// Prints which Ps have not stopped for `how_long`, and the stacks of their goroutines.
+    /// Allocates and reads debug information, so the world must not be stopped.
     pub(crate) fn report(&self, reason: &str, how_long: Duration) {
         let mut out = Stderr::new();
         let _ = writeln!(
             out,
             "runtime: the world does not stop for {reason}: {} of {} Ps have not stopped in {} s; \
-             the program goes on, and the stop is tried again",
+             the program continues, and the stop is retried",
             self.count,
             SCHED.procs(),
             how_long.as_secs(),
@@ -92,10 +93,12 @@ impl UnstoppedP {
 
     fn write(&self, out: &mut Stderr) {
         let _ = match self.what {
-            Activity::Running => write!(out, "\tP{} runs", self.p),
-            Activity::InSyscall => write!(out, "\tP{} is in a marked call", self.p),
-            Activity::InFlight => write!(out, "\tP{} was handed over and not acquired", self.p),
-            Activity::AwaitsThread => write!(out, "\tP{} waits for a thread", self.p),
+            Activity::Running => write!(out, "\tP{} is running", self.p),
+            Activity::InSyscall => write!(out, "\tP{} is in a blocking call", self.p),
+            Activity::InFlight => {
+                write!(out, "\tP{} was handed to an M that has not acquired it", self.p)
+            }
+            Activity::AwaitsThread => write!(out, "\tP{} is waiting for a new thread", self.p),
         };
         if let Some((m, thread)) = self.m {
             let _ = write!(out, ": M{m} (thread {thread})");
