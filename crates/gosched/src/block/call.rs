@@ -1,7 +1,8 @@
-//! Calls that block the thread, said beforehand: what they all go through.
+//! Blocking calls that are marked beforehand, so that the scheduler can give their P to another M.
 //!
-//! A marked call begins with a look whether the goroutine is to end, as every wait does; that look may unwind.
-//! A destructor must not: what it closes would stay open. So [`BlockingDrop`] marks without the look.
+//! Like every wait, a marked call first checks whether the goroutine is exiting. That check may
+//! unwind. A destructor must not unwind at that point, because the value that it closes would stay
+//! open. [`BlockingDrop`] therefore marks its call without the check.
 
 use super::exit;
 use crate::gmp::frame::Registers;
@@ -10,13 +11,13 @@ use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 
-/// Runs `f`, which may block the thread: others run then.
+/// Runs `f`, which may block the thread. If `f` does block, other goroutines run meanwhile.
 #[inline]
 pub(crate) fn blocking<R>(f: impl FnOnce() -> R) -> R {
     call(f, false)
 }
 
-/// Runs `f`, which blocks the thread for certain: others run at once.
+/// Runs `f`, which is certain to block the thread. The P is handed off before `f` runs.
 #[inline]
 pub(crate) fn blocking_now<R>(f: impl FnOnce() -> R) -> R {
     call(f, true)
@@ -30,7 +31,7 @@ fn call<R>(f: impl FnOnce() -> R, long: bool) -> R {
 
 #[inline]
 fn call_unchecked<R>(f: impl FnOnce() -> R, long: bool) -> R {
-    // Of this frame, which is there until the call is over.
+    // The registers of this frame, which exists until the call is over.
     let mut registers = MaybeUninit::<Registers>::uninit();
     sched::capture_registers(&mut registers);
     sched::enter_syscall(long, registers.as_ptr());
@@ -38,7 +39,7 @@ fn call_unchecked<R>(f: impl FnOnce() -> R, long: bool) -> R {
     f()
 }
 
-/// The call is over when this is dropped, however it ends.
+/// Ends the marked call when dropped, whether `f` returns or unwinds.
 struct End;
 
 impl Drop for End {
@@ -48,7 +49,7 @@ impl Drop for End {
     }
 }
 
-/// Something that is closed when it is dropped, in a marked call: a close may wait for a disk or a network.
+/// A value whose destructor runs in a marked call: closing it may wait for a disk or a network.
 pub(crate) struct BlockingDrop<T>(ManuallyDrop<T>);
 
 impl<T> BlockingDrop<T> {
@@ -57,10 +58,10 @@ impl<T> BlockingDrop<T> {
         BlockingDrop(ManuallyDrop::new(value))
     }
 
-    /// The value, which is not closed.
+    /// Returns the value without closing it.
     pub(crate) fn into_value(self) -> T {
         let mut closing = ManuallyDrop::new(self);
-        // SAFETY: nobody has it after this: it is not dropped.
+        // SAFETY: the value is taken once: `closing` is never dropped.
         unsafe { ManuallyDrop::take(&mut closing.0) }
     }
 }
@@ -68,7 +69,7 @@ impl<T> BlockingDrop<T> {
 impl<T> Drop for BlockingDrop<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: nobody has it after this.
+        // SAFETY: the value is taken once: `self` is not used after its destructor.
         let value = unsafe { ManuallyDrop::take(&mut self.0) };
         call_unchecked(|| drop(value), false);
     }

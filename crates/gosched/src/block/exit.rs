@@ -1,4 +1,4 @@
-//! The end of a goroutine: by its own wish, by a panic, or because it is done.
+//! The end of a goroutine: its function returns, it panics, or it calls [`goexit`].
 
 use crate::gmp::current;
 use crate::sched;
@@ -9,20 +9,21 @@ use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a panic does beyond the goroutine it happened in.
+/// What a panic in a goroutine does to the rest of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PanicPolicy {
-    /// The goroutine ends, and its [`JoinHandle`](crate::JoinHandle) gets the payload: Rust's way.
+    /// Only the goroutine ends, and its [`JoinHandle`](crate::JoinHandle) returns the panic
+    /// payload, as for a thread of std. This is the default.
     #[default]
     Isolate,
-    /// The process ends with status 2, once the goroutine's destructors have run: Go's way.
+    /// The process exits with status 2 after the goroutine's destructors have run, as in Go.
     Abort,
 }
 
 static ABORT: AtomicBool = AtomicBool::new(false);
 
-/// Chooses for all goroutines. Returns what it was.
+/// Sets the panic policy of all goroutines and returns the previous policy.
 pub fn set_panic_policy(policy: PanicPolicy) -> PanicPolicy {
     if ABORT.swap(policy == PanicPolicy::Abort, Ordering::Relaxed) {
         PanicPolicy::Abort
@@ -31,13 +32,13 @@ pub fn set_panic_policy(policy: PanicPolicy) -> PanicPolicy {
     }
 }
 
-/// Runs all that a goroutine is to do, as the goroutine.
+/// Runs `f`, the whole work of the calling goroutine.
 ///
 /// # Errors
-/// It panicked; or ended by [`goexit`]: then the payload is a [`GoExit`].
+/// `f` panicked, or it called [`goexit`]: then the payload is a [`GoExit`].
 pub(crate) fn catch_panic_or_goexit<T>(f: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     let outcome = catch_unwind(AssertUnwindSafe(f));
-    // On its way out it may wait again: thread-locals' destructors are its own code.
+    // The goroutine may wait again: the destructors of its thread-locals are user code.
     if let Some(g) = current::goroutine() {
         g.set_exiting(false);
     }
@@ -48,46 +49,48 @@ pub(crate) fn catch_panic_or_goexit<T>(f: impl FnOnce() -> T) -> Result<T, Box<d
     })
 }
 
-/// As [`catch_panic_or_goexit`], where nobody wants to know how it ended.
+/// Like [`catch_panic_or_goexit`], for callers that do not need the outcome.
 pub(crate) fn run_discarding_panic(f: impl FnOnce()) {
     if let Err(payload) = catch_panic_or_goexit(f) {
-        // What a payload does when it is dropped is nobody's business any more.
+        // A panic in the payload's destructor is ignored.
         if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(another);
         }
     }
 }
 
+/// Prints why the process ends, and ends it with status 2.
 /// Go: fatalpanic.
 #[cold]
 fn fatal_panic() -> ! {
     sched::begin_report();
     let id = current::goroutine().map_or(0, crate::gmp::g::G::id);
-    // Without std's lock, which somebody may hold for ever: others wait for this.
+    // Written without std's lock of stderr: a thread that holds it may be waiting for this report
+    // to end.
     let mut out = Stderr::new();
-    let _ = writeln!(
-        out,
-        "fatal error: goroutine {id} panicked, and the panic policy is to end the process"
-    );
+    let _ = writeln!(out, "fatal error: goroutine {id} panicked, and the panic policy is `Abort`");
     out.flush();
     sched::report(sched::ExitReason::Panic);
-    // SAFETY: ends the process at once, as Go's runtime does.
+    // SAFETY: ends the process immediately, without exit handlers, as Go's runtime does.
     unsafe { libc::_exit(2) }
 }
 
-/// The payload that unwinds a goroutine to its end.
+/// The panic payload with which [`goexit`] unwinds a goroutine.
 pub(crate) struct GoExit;
 
-/// Ends the calling goroutine: its destructors run, nobody else's business is touched.
+/// Ends the calling goroutine after running its destructors. No other goroutine is affected.
+///
+/// `goexit` unwinds the stack with a payload of its own and does not call the panic hook. Code that
+/// catches panics may catch this payload too; the goroutine then resumes its exit at its next wait.
+/// [`JoinError::is_goexit`](crate::JoinError::is_goexit) distinguishes this end from a panic.
+///
+/// If the main goroutine calls `goexit`, the other goroutines continue. When none of them can run,
+/// the process ends with Go's report of a deadlock.
 /// Go: Goexit.
 ///
-/// It unwinds, with a payload of its own and without the panic hook's message. Code that catches
-/// panics may catch it too; the goroutine then goes on to its end at its next wait. In main the other
-/// goroutines go on; when none can, the process ends as Go's does.
-///
 /// # Panics
-/// The caller is no goroutine. Where panics abort (`panic = "abort"`) the process ends, with a
-/// sentence.
+/// The caller is not a goroutine: return from the thread's function instead. In a program that was
+/// built with `panic = "abort"`, `goexit` prints a message and aborts the process.
 #[doc(alias = "Goexit")]
 #[track_caller]
 pub fn goexit() -> ! {
@@ -109,7 +112,7 @@ pub fn goexit() -> ! {
     resume_unwind(Box::new(GoExit))
 }
 
-/// Goes on with an exit that somebody caught. At each wait.
+/// Resumes an exit whose unwinding was caught. Called before each wait.
 #[inline]
 pub(crate) fn resume_if_exiting() {
     if let Some(g) = current::goroutine()
@@ -121,13 +124,13 @@ pub(crate) fn resume_if_exiting() {
 
 #[cold]
 fn resume_goexit() {
-    // A destructor that waits, on the way out, is let be.
+    // A destructor that runs while the goroutine unwinds may wait.
     if !std::thread::panicking() {
         resume_unwind(Box::new(GoExit));
     }
 }
 
-/// The text of a payload, where it is one.
+/// Returns the message of a panic payload, or `None` if the payload is not a string.
 pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> Option<&str> {
     let text = payload.downcast_ref::<&'static str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))

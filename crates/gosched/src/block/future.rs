@@ -1,9 +1,11 @@
-//! Futures in plain code: a goroutine, or a thread, that waits for one.
+//! [`block_on`]: a goroutine or an ordinary thread that waits for a future.
 //!
-//! Whoever may not run a program's code, but finds that a waker is one of these, can ring it at once.
+//! Code that must not run user code can recognise a waker of [`block_on`] by its vtable, [`WAKER`],
+//! and call [`Parker::notify`] instead of the waker.
 //!
-//! The word of a [`Parker`]: nothing; [`NOTIFIED`]; or the G that waits. The waker puts `NOTIFIED` there, and makes
-//! ready whom it found. The one who waits puts its G there once its context is saved, unless it has rung.
+//! The word of a [`Parker`] is [`EMPTY`], [`NOTIFIED`], or the address of the waiting G. The waker
+//! stores `NOTIFIED` and makes ready the G that it replaced. The waiting G stores its address once
+//! its context is saved, unless the word is already `NOTIFIED`.
 
 use super::before_wait;
 use super::exit;
@@ -21,12 +23,14 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 const EMPTY: usize = 0;
 const NOTIFIED: usize = 1;
 
-/// See the top of this file.
+/// The state of one call of [`block_on`]: see the top of this file.
 #[derive(Debug)]
 pub(crate) struct Parker(AtomicUsize);
 
-/// Waits for a future, in plain code. The goroutine parks; whoever calls the waker, from anywhere, lets it
-/// go on. On an ordinary thread the thread waits.
+/// Runs a future to completion and returns its output.
+///
+/// While the future is pending, a goroutine is parked; an ordinary thread sleeps. The waker may be
+/// called from any thread.
 ///
 /// ```
 /// let sum = gosched::block_on(async { std::future::ready(40).await + 2 });
@@ -35,7 +39,7 @@ pub(crate) struct Parker(AtomicUsize);
 pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
     before_wait();
     let parker = Arc::new(Parker(AtomicUsize::new(EMPTY)));
-    // SAFETY: parker — a share of one.
+    // SAFETY: parker — a raw `Arc`, which the waker owns.
     let waker = unsafe { Waker::new(Arc::into_raw(parker.clone()).cast(), &WAKER) };
     let mut future = pin!(future.into_future());
     loop {
@@ -48,12 +52,12 @@ pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
 }
 
 impl Parker {
-    /// Lets the one who waits go on: whom to make ready.
+    /// Stores the notification. Returns the G that waits, if any; the caller must make it ready.
     pub(crate) fn notify(&self) -> Option<&'static G> {
-        // PAIR future-signal: publishes what was done; sees the parked G.
+        // PAIR future-signal: publishes what was done before the notification; sees the parked G.
         match self.0.swap(NOTIFIED, Ordering::AcqRel) {
             EMPTY | NOTIFIED => None,
-            // SAFETY: nothing else is a G, and Gs are never freed.
+            // SAFETY: every other value is the address of a G, and Gs are never freed.
             g => Some(unsafe { &*(g as *const G) }),
         }
     }
@@ -65,14 +69,14 @@ impl Parker {
     }
 
     fn wait(&self) {
-        // SAFETY: commit — it takes a `Parker`, which waits here.
+        // SAFETY: commit — it takes a `Parker`, and `self` outlives this call.
         unsafe { sched::park(WaitReason::BlockOn, commit, ptr::from_ref(self).cast()) };
-        // PAIR future-signal: sees what was done before it rang.
+        // PAIR future-signal: sees what was done before the notification.
         self.0.swap(EMPTY, Ordering::Acquire);
     }
 }
 
-/// The caller's context is saved: it may be made ready.
+/// Publishes the parked G, whose context is saved. Returns false if the notification came first.
 ///
 /// # Safety
 /// - **parker**: `data` is a `Parker`, alive until the G is made ready.
@@ -80,17 +84,18 @@ unsafe fn commit(g: &'static G, data: *const ()) -> bool {
     // SAFETY: parker — promised by the caller.
     let Parker(word) = unsafe { &*data.cast::<Parker>() };
     let g = ptr::from_ref(g) as usize;
-    // PAIR future-signal: publishes the parked G; or sees what was done before it rang.
+    // PAIR future-signal: publishes the parked G; or sees what was done before the notification.
     word.compare_exchange(EMPTY, g, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
 
-/// What a waker of ours does. Its data is a share of a [`Parker`].
+/// The vtable of the wakers of [`block_on`]. The data of such a waker is a raw `Arc` of a
+/// [`Parker`].
 pub(crate) static WAKER: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, forget);
 
-/// A share for the caller, of what `data` is one of.
+/// Clones the `Arc` of which `data` is the raw pointer.
 ///
 /// # Safety
-/// - **parker**: `data` is a share of a `Parker`, which stays.
+/// - **parker**: `data` is a raw `Arc<Parker>`, which remains valid.
 pub(crate) unsafe fn clone_arc(data: *const ()) -> Arc<Parker> {
     // SAFETY: parker — promised by the caller.
     let parker = ManuallyDrop::new(unsafe { Arc::from_raw(data.cast::<Parker>()) });
@@ -105,7 +110,7 @@ unsafe fn clone(data: *const ()) -> RawWaker {
 }
 
 /// # Safety
-/// - **parker**: `data` is a share of a `Parker`, and this is its end.
+/// - **parker**: `data` is a raw `Arc<Parker>`, which this call consumes.
 unsafe fn wake(data: *const ()) {
     // SAFETY: parker — promised by the caller.
     unsafe { Arc::from_raw(data.cast::<Parker>()) }.wake();
@@ -119,7 +124,7 @@ unsafe fn wake_by_ref(data: *const ()) {
 }
 
 /// # Safety
-/// - **parker**: `data` is a share of a `Parker`, and this is its end.
+/// - **parker**: `data` is a raw `Arc<Parker>`, which this call consumes.
 unsafe fn forget(data: *const ()) {
     // SAFETY: parker — promised by the caller.
     drop(unsafe { Arc::from_raw(data.cast::<Parker>()) });

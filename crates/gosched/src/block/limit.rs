@@ -1,6 +1,8 @@
-//! Time limits of waits: a timer that fires a wakeup ([`WaitTimeout`]), or that changes a word in which the caller
-//! leaves itself when it waits ([`Alarm`]). Either may ring before the caller has got that far: it then
-//! finds a sign, and does not wait.
+//! Time limits of waits: a timer that fires a wakeup ([`WaitTimeout`]), or one that changes the
+//! word in which a caller publishes that it waits ([`Alarm`]).
+//!
+//! Either may expire before the caller has published its wait. It then leaves a mark, and the
+//! caller finds the mark and does not wait.
 
 use super::waiter::{Fired, Wakeup};
 use crate::gmp::current;
@@ -13,11 +15,11 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr;
 
-/// The waiter's number for "the time is over".
+/// The number that [`Wakeup::fired`] returns if the time limit ended the wait.
 pub(crate) const TIMEOUT: usize = usize::MAX / 2;
 
-/// See the top of this file. Once it is started it must not be moved, not even to be dropped: it is
-/// stopped where it is, at the end of its scope.
+/// The time limit of a wait: see the top of this file. Once started it must not be moved, not even
+/// to be dropped: it is stopped in place, at the end of its scope.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct WaitTimeout<'a> {
@@ -26,21 +28,23 @@ pub(crate) struct WaitTimeout<'a> {
 }
 
 impl<'a> WaitTimeout<'a> {
-    /// For a contested wakeup.
+    /// Creates a limit for `wakeup`, which must be contested.
     pub(crate) fn new(wakeup: &'a Wakeup) -> WaitTimeout<'a> {
         // SAFETY: data — the wakeup outlives the limit.
         let alarm = unsafe { Alarm::new(fire_wakeup, ptr::from_ref(wakeup).cast()) };
         WaitTimeout { alarm, borrowed: PhantomData }
     }
 
-    /// From now on.
+    /// Starts the limit, which expires at `when`, in nanoseconds of `clock::now`.
     pub(crate) fn start(&self, when: u64) {
         self.alarm.start(when);
     }
 }
 
+/// Fires the wakeup: the limit has expired.
+///
 /// # Safety
-/// - **data**: a wakeup.
+/// - **data**: a `Wakeup`.
 unsafe fn fire_wakeup(data: *const ()) -> AlarmEffect {
     // SAFETY: data — promised by the caller.
     let wakeup = unsafe { &*data.cast::<Wakeup>() };
@@ -50,25 +54,29 @@ unsafe fn fire_wakeup(data: *const ()) -> AlarmEffect {
     }
 }
 
-/// What came of the ringing.
+/// What a [`Ring`] function did.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AlarmEffect {
-    /// The caller waited: it was taken out, and is to be made ready.
+    /// The caller was waiting. The function removed it from where it waits, and it must be made
+    /// ready.
     Ready(&'static G),
-    /// The caller has not got that far, and will see a sign; or somebody else was first.
+    /// The caller has not published its wait and will find the mark; or the wait has ended already.
     Nothing,
 }
 
-/// The time is over: leaves a sign, or takes the caller out of where it waits, to be made ready. Under a
-/// timer's lock: no allocation, no panic.
+/// The function that is called when an alarm expires. It leaves a mark for the caller, or it
+/// removes the caller from where it waits and returns its G. It may run under the lock of a timer
+/// heap: it must neither allocate nor panic.
 ///
 /// # Safety
-/// - **data**: what the alarm was made with.
+/// - **data**: the pointer that was given to [`Alarm::new`].
 pub(crate) type Ring = unsafe fn(data: *const ()) -> AlarmEffect;
 
-/// See the top of this file. Once it is started it must not be moved, as [`WaitTimeout`].
+/// A time limit that calls a [`Ring`] function: see the top of this file. Once started it must not
+/// be moved, like [`WaitTimeout`].
 ///
-/// A goroutine's is a timer. A thread's is the limit of its sleep: it takes itself out.
+/// The alarm of a goroutine is a timer. The alarm of a thread is the deadline of its next sleep,
+/// and the thread itself calls the function.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Alarm {
@@ -81,19 +89,21 @@ pub(crate) struct Alarm {
 static TIMER: TimerKind = TimerKind { fire, can_wake: None };
 
 impl Alarm {
+    /// Creates an alarm that is not started.
+    ///
     /// # Safety
-    /// - **data**: `ring` may be called with it until the alarm is dropped.
+    /// - **data**: `ring` may be called with `data` until the alarm is dropped.
     pub(crate) unsafe fn new(ring: Ring, data: *const ()) -> Alarm {
-        // SAFETY: fire — the timer is the first field of an `Alarm`, which stops it when it goes.
+        // SAFETY: fire — the timer is the first field of an `Alarm`, which stops it when dropped.
         let timer = unsafe { Timer::new(&TIMER) };
         Alarm { timer, ring, data, of_thread: Cell::new(false) }
     }
 
-    /// From now on.
+    /// Starts the alarm, which expires at `when`, in nanoseconds of `clock::now`.
     pub(crate) fn start(&self, when: u64) {
         if current::is_fiber() || clock::is_virtual() {
-            // SAFETY: alive — stopped before it goes; it is a local of every caller, and stays where it
-            // is.
+            // SAFETY: alive — the alarm is a local of every caller, is not moved, and stops the
+            // timer when it is dropped.
             unsafe { sched::start_timer(&self.timer, when) };
         } else {
             self.of_thread.set(true);
@@ -105,7 +115,7 @@ impl Alarm {
         }
     }
 
-    /// It does not ring any more.
+    /// Stops the alarm. Its function is not called after this.
     pub(crate) fn stop(&self) {
         if self.of_thread.replace(false) {
             sched::set_thread_deadline(None);
@@ -121,23 +131,27 @@ impl Drop for Alarm {
     }
 }
 
+/// Calls the alarm's function. See `TimerKind::fire`.
+///
 /// # Safety
-/// - **alarm**: the timer is an `Alarm`'s, not yet stopped.
+/// - **alarm**: `timer` is the first field of an `Alarm` that has not been stopped.
 unsafe fn fire(timer: &Timer, _now: u64, ready: &mut GList) -> Option<u64> {
     // SAFETY: alarm — promised by the caller.
     let alarm = unsafe { &*ptr::from_ref(timer).cast::<Alarm>() };
-    // SAFETY: data — promised when it was made.
+    // SAFETY: data — promised to `Alarm::new`.
     if let AlarmEffect::Ready(g) = unsafe { (alarm.ring)(alarm.data) } {
         ready.push_back(g);
     }
     None
 }
 
+/// Calls the alarm's function for a thread. Returns whether the thread was waiting.
+///
 /// # Safety
 /// - **alarm**: `data` is an `Alarm` of the calling thread.
 unsafe fn take_out(data: *const ()) -> bool {
     // SAFETY: alarm — promised by the caller.
     let alarm = unsafe { &*data.cast::<Alarm>() };
-    // SAFETY: data — promised when it was made.
+    // SAFETY: data — promised to `Alarm::new`.
     matches!(unsafe { (alarm.ring)(alarm.data) }, AlarmEffect::Ready(_))
 }

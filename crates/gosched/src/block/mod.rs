@@ -1,4 +1,5 @@
-//! Everything a goroutine can wait for, built on one waiter and one park/ready pair.
+//! Everything that a goroutine can wait for. Each wait parks the caller with `sched::park` and ends
+//! with `sched::ready`; channels, `select!` and locks share one record for it, `waiter::Waiter`.
 
 pub(crate) mod call;
 pub mod chan;
@@ -21,9 +22,10 @@ pub(crate) mod waiter;
 
 use crate::sched;
 
-/// What every call that may wait does first.
+/// Runs the checks that every call that may block makes first: resumes a `goexit` whose unwinding
+/// was caught, and panics in a forked child process.
 #[inline]
 pub(crate) fn before_wait() {
     exit::resume_if_exiting();
-    sched::refuse_in_child("a wait");
+    sched::refuse_in_child("a blocking operation");
 }

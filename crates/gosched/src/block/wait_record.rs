@@ -1,8 +1,10 @@
-//! What a goroutine that waits is waiting for, for whoever looks at it from outside.
+//! What a parked goroutine waits for, as the leak hints read it from outside.
 //!
-//! It has left a [`WaitRecord`] in the frame that waits, and its G says where; each of the waiters says where it is told
-//! who can end its wait: a count of a channel's ends, the holder of a lock. Nobody keeps any of that for who looks:
-//! it reads copies, word by word, and believes them if the G stood still meanwhile.
+//! A goroutine leaves a [`WaitRecord`] in the frame in which it parks, and its G stores the address
+//! of that record. Each waiter of the record stores the address of the words that record what can
+//! end its wait: the count of a channel's ends, or the holders of a lock. Nothing keeps these words
+//! alive for the reader. The reader copies them one by one, and uses the copies only if the G did
+//! not change its state meanwhile.
 
 use super::sync::TRACKED_READERS;
 use super::waiter::{Waiter, Wakeup};
@@ -11,13 +13,13 @@ use crate::gmp::reason::WaitReason;
 use crate::sched::inspector::MemoryReader;
 use std::mem::offset_of;
 
-/// What a caller parks with, or the head of it. Made of plain words.
+/// The data that a caller parks with, or the head of that data. Consists of plain words.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct WaitRecord<'a> {
     pub(crate) wakeup: &'a Wakeup,
     waiters: *const Waiter,
-    /// How many there are; and, in the lowest bit, whether there is a time limit.
+    /// Twice the number of waiters; the lowest bit is set if the wait has a time limit.
     count_and_limit: usize,
 }
 
@@ -37,49 +39,58 @@ impl<'a> WaitRecord<'a> {
     }
 }
 
-/// Who can end a wait.
+/// What can end a wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
-    /// It is not known.
+    /// Not known.
     Unknown,
-    /// The time can, if nobody else does.
+    /// The passing of time, at the latest.
     Time,
+    /// Nothing.
     Never,
-    /// Whoever holds the mutex; 0 is not known.
+    /// The goroutine with this id, which holds the mutex; 0 if the holder is not known.
     Mutex(u64),
-    /// The one that changes what is under the lock at this place, if one does; or those who wait to.
+    /// For a reader of the `RwLock` whose holders are at this address: the writer with this id. If
+    /// the id is 0, the writers that wait for the lock.
     Read(usize, u64),
-    /// All who hold the lock at this place; 0 is none, or not known.
+    /// For a writer of the `RwLock` whose holders are at this address: the goroutines with these
+    /// ids, which hold the lock. An id of 0 is an unused entry, or a holder that is not known.
     Write(usize, [u64; 1 + TRACKED_READERS]),
-    /// Whoever has one of these ends.
+    /// Any goroutine that has one of these ends of channels.
     Ends(Vec<ChanEnd>),
-    /// The goroutine that has this word in its task; or all that have this scope.
+    /// The goroutine whose task has its state word at this address, or all goroutines of the scope
+    /// at this address.
     Goroutines(usize),
 }
 
-/// One end of a channel: an end is a word, this address.
+/// One kind of end of a channel. In memory, such an end is one word: this address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChanEnd {
     pub(crate) address: usize,
-    /// How many there are. 0: the runtime has it.
+    /// The number of such ends; 0 if only the runtime has one.
     pub(crate) count: usize,
 }
 
-/// Whether nobody has ended the wait of `g` yet, whose reason this is. One that was given what it waits for waits on
-/// until it is made ready, and may be known as a holder by then. To be believed if the G stands still.
+/// Returns whether the wait of `g`, which is parked for `reason`, has not been ended yet.
+///
+/// A G whose wait was ended remains in the waiting state until it is made ready, and may already be
+/// recorded as the holder of a lock. The result is valid only if the G does not change its state
+/// meanwhile.
 pub(crate) fn is_waiting(g: &'static G, reason: WaitReason, reader: &mut MemoryReader) -> bool {
     let mut wakeup = || {
         let wakeup = reader.word(g.park_data() as usize + offset_of!(WaitRecord<'_>, wakeup))?;
         reader.word(wakeup + Wakeup::WORD_OFFSET)
     };
-    // Where it cannot be read the frame is gone, and the G has moved on; or there is no port.
+    // If the word cannot be read, the frame is gone because the G has moved on, or this platform
+    // has no memory reader.
     !has_wait_record(reason) || wakeup().is_none_or(|word| word == Wakeup::WORD_WHEN_PARKED)
 }
 
-/// More arms than a `select` has: a copy that makes no sense.
+/// A record with this many waiters is an inconsistent copy: a `select!` has fewer arms.
 const MAX_WAITERS: usize = 1 << 16;
 
-/// What `g` waits for, whose reason this is. To be believed if the G stands still.
+/// Reads what `g`, which is parked for `reason`, waits for. The result is valid only if the G does
+/// not change its state meanwhile.
 pub(crate) fn read_waits_for(
     g: &'static G,
     reason: WaitReason,
@@ -89,7 +100,7 @@ pub(crate) fn read_waits_for(
     match reason {
         WaitReason::ChanReceiveNil | WaitReason::SelectNoCases => WaitsFor::Never,
         WaitReason::Sleep => WaitsFor::Time,
-        // Whoever waits for a time says so in the lowest bit.
+        // A join with a time limit parks with an address whose lowest bit is set.
         WaitReason::Join if with & 1 != 0 => WaitsFor::Time,
         WaitReason::Join => WaitsFor::Goroutines(with),
         reason if has_wait_record(reason) => {
@@ -99,7 +110,7 @@ pub(crate) fn read_waits_for(
     }
 }
 
-/// Whether one that waits for this reason has parked with a [`WaitRecord`].
+/// Returns whether a G that waits for `reason` has parked with a [`WaitRecord`].
 fn has_wait_record(reason: WaitReason) -> bool {
     match reason {
         WaitReason::ChanReceive
@@ -141,7 +152,7 @@ fn waiters_of(with: usize, reason: WaitReason, reader: &mut MemoryReader) -> Opt
     let first = on(0)?;
     Some(match reason {
         WaitReason::Mutex => WaitsFor::Mutex(reader.word(first)? as u64),
-        // The writer comes first.
+        // The writer is the first of the holders.
         WaitReason::RwLockRead => WaitsFor::Read(first, reader.word(first)? as u64),
         WaitReason::RwLockWrite => {
             let mut holders = [0; 1 + TRACKED_READERS];

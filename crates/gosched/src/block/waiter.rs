@@ -1,20 +1,30 @@
-//! Waiting: one record for all that a goroutine or a thread can wait for.
+//! Waiting in queues: the record that channels, `select!`, locks and sleeping goroutines share.
 //!
-//! A [`Wakeup`] is one wait of one caller, a [`Waiter`] its place in one queue; both live in the frame that
-//! waits, so waiting allocates nothing. A wakeup may have several waiters (a `select`), and a time limit;
-//! the first to [`Wakeup::fire`] it decides what it waited for, all others find that they came too late.
+//! A [`Wakeup`] is one wait of one caller. A [`Waiter`] is the caller's entry in one queue. Both
+//! live in the frame of the caller, so waiting does not allocate. A wakeup may have several waiters
+//! (a `select!`) and a time limit. The first [`Wakeup::fire`] decides how the wait ends; every
+//! later one returns [`Fired::TooLate`].
 //!
-//! Caller: 1. puts its waiters into their queues, under the locks of those; 2. parks; once its context is
-//! saved, says so ([`Wakeup::commit`]) and gives the locks back; 3. when it runs again, takes all its
-//! waiters out, under the locks.
-//! Others, under a queue's lock: 1. take a waiter out; 2. fire its wakeup; if that was the first: 3. hand
-//! over the value; 4. make the caller ready, after the lock was given back.
-//! A timer: fires the wakeup, and makes the caller ready if it had committed to park; if it had not, the caller finds
-//! that there is nothing to wait for.
+//! The caller:
+//! 1. enqueues its waiters, under the locks of the queues;
+//! 2. parks; once its context is saved, calls [`Wakeup::commit`] and releases the locks;
+//! 3. when it runs again, removes all its waiters, under the locks.
 //!
-//! Who owns what: a waiter's links are its queue's, under the lock. Its slot is the caller's before it
-//! commits to park and after it was made ready, and in between whoever's who fired it. The caller cannot leave
-//! the frame before it has had every queue's lock, so whoever holds one may look at the waiters in it.
+//! Another thread, under the lock of a queue:
+//! 1. removes a waiter;
+//! 2. fires its wakeup, and stops here if the wakeup had already fired;
+//! 3. transfers the value;
+//! 4. makes the caller ready, after releasing the lock.
+//!
+//! A timer fires the wakeup, and makes the caller ready if the caller has committed. Otherwise the
+//! commit fails, and the caller does not wait.
+//!
+//! Ownership: the links of a waiter belong to its queue, under the lock. Its slot belongs to the
+//! caller until the caller commits and after the caller was made ready; in between it belongs to
+//! the thread that fired the wakeup. The caller leaves its frame only after it has held the lock of
+//! every queue again, so the holder of a lock may access the waiters in that queue. An uncontested
+//! wakeup is the exception: the thread that makes the caller ready has already removed its only
+//! waiter.
 
 #[cfg(not(loom))]
 use crate::gmp::g::G;
@@ -28,43 +38,46 @@ use std::ptr;
 /// One wait: see the top of this file.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
+    /// [`NEW`], [`PARKED`], or [`FIRED`] plus the number of the waiter that fired.
     word: AtomicUsize,
-    /// Who waits; from when it commits to park.
+    /// The G that waits. Null until [`Wakeup::commit`].
     g: Cell<*const G>,
-    /// It has one waiter and no time limit: whoever takes that one out fires it, nobody else.
+    /// The wakeup has one waiter and no time limit, so only the thread that removes that waiter
+    /// fires it.
     uncontested: bool,
 }
 
-/// The caller has not committed to park.
+/// The caller has not committed.
 const NEW: usize = 0;
-/// It has, and can be made ready.
+/// The caller has committed, and can be made ready.
 const PARKED: usize = 1;
-/// And from here on, which of its waiters was fired.
+/// The wakeup has fired. The number of the waiter that fired is added to this.
 const FIRED: usize = 2;
 
-/// What came of [`Wakeup::fire`].
+/// The result of [`Wakeup::fire`].
 #[derive(Debug)]
 pub(crate) enum Fired {
-    /// Something else was first.
+    /// The wakeup had already fired.
     TooLate,
-    /// It has parked: to be made ready.
+    /// The caller had committed, and must be made ready.
     Ready(&'static G),
-    /// It has not parked: it will see for itself.
+    /// The caller had not committed. Its commit fails, and it does not wait.
     NotParked,
 }
 
 impl Wakeup {
-    /// With one waiter, and no time limit.
+    /// Creates a wakeup with one waiter and no time limit.
     pub(crate) fn uncontested() -> Wakeup {
         Wakeup { word: AtomicUsize::new(NEW), g: Cell::new(ptr::null()), uncontested: true }
     }
 
-    /// With any number of waiters, or a time limit.
+    /// Creates a wakeup with any number of waiters, or with a time limit.
     pub(crate) fn contested() -> Wakeup {
         Wakeup { uncontested: false, ..Wakeup::uncontested() }
     }
 
-    /// The caller's context is saved. False if it was fired already: it need not wait.
+    /// Publishes the caller, whose context is saved. Returns false if the wakeup has already fired:
+    /// then the caller does not wait.
     #[inline]
     pub(crate) fn commit(&self, g: &'static G) -> bool {
         self.g.set(g);
@@ -76,7 +89,7 @@ impl Wakeup {
         self.word.compare_exchange(NEW, PARKED, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// It is over, by waiter `arm`: true for the first only.
+    /// Ends the wait on behalf of waiter `arm`. Only the first call has an effect.
     /// Go: g.selectDone in waitq.dequeue.
     #[inline]
     pub(crate) fn fire(&self, arm: usize) -> Fired {
@@ -86,7 +99,7 @@ impl Wakeup {
         }
         let mut now = self.word.load(Ordering::Relaxed);
         while now < FIRED {
-            // PAIR wakeup: sees the G; publishes what was done for it.
+            // PAIR wakeup: sees the G; publishes what was done for the caller.
             match self.word.compare_exchange(now, FIRED + arm, Ordering::AcqRel, Ordering::Relaxed)
             {
                 Ok(PARKED) => return self.ready(),
@@ -98,25 +111,27 @@ impl Wakeup {
     }
 
     fn ready(&self) -> Fired {
-        // SAFETY: parked, so it is a G; they are never freed.
+        // SAFETY: null, or the G that `commit` published; Gs are never freed.
         match unsafe { self.g.get().as_ref() } {
             Some(g) => Fired::Ready(g),
             None => Fired::NotParked,
         }
     }
 
-    /// Where in a wakeup its state is, and which state means parked.
+    /// The offset of the state word in a wakeup.
     pub(crate) const WORD_OFFSET: usize = offset_of!(Wakeup, word);
+    /// The value of the state word while the caller is parked.
     pub(crate) const WORD_WHEN_PARKED: usize = PARKED;
 
-    /// The waiter that was fired; asked by the caller when it runs again.
+    /// Returns the number of the waiter that fired, or `None` if the wakeup has not fired. Called
+    /// by the caller when it runs again.
     pub(crate) fn fired(&self) -> Option<usize> {
-        // PAIR wakeup: sees what was done for it.
+        // PAIR wakeup: sees what was done for the caller.
         self.word.load(Ordering::Acquire).checked_sub(FIRED)
     }
 }
 
-/// A place in a queue: see the top of this file.
+/// An entry in a queue: see the top of this file.
 /// Go: sudog.
 #[derive(Debug)]
 pub struct Waiter {
@@ -124,20 +139,22 @@ pub struct Waiter {
     before: Cell<*const Waiter>,
     queued: Cell<bool>,
     wakeup: *const Wakeup,
+    /// The number of this waiter among those of its wakeup.
     arm: usize,
-    /// Where its value is, or is to be put.
+    /// The address of the value to send, of the place for the received value, or of a ticket.
     slot: Cell<*mut ()>,
-    /// What it waited for did not happen, and never will.
+    /// The wait ended because the channel was closed, without a transfer.
     woken_by_close: Cell<bool>,
-    /// What it waits for, for whoever looks (`wait_record`): where it is told who can end the wait.
+    /// The address of the words that record what can end the wait, for `wait_record`. Null if there
+    /// are none.
     holders: Cell<*const ()>,
 }
 
 impl Waiter {
-    /// Where in a waiter it is told what it waits for.
+    /// The offset of `holders` in a waiter.
     pub(crate) const HOLDERS_OFFSET: usize = offset_of!(Waiter, holders);
 
-    /// Number `arm` of a wakeup. It must not outlive that.
+    /// Creates waiter number `arm` of `wakeup`. The waiter must not outlive the wakeup.
     pub(crate) fn new(wakeup: &Wakeup, arm: usize, slot: *mut ()) -> Waiter {
         Waiter {
             next: Cell::new(ptr::null()),
@@ -151,29 +168,32 @@ impl Waiter {
         }
     }
 
-    /// It waits for this: see `wait_record`.
+    /// Sets the address of the words that record what can end the wait: see `wait_record`.
     #[inline]
     pub(crate) fn set_holders(&self, on: *const ()) {
         self.holders.set(on);
     }
 
-    /// Whether what it waited for will never be: asked by the caller when it was fired.
+    /// Returns whether the wait ended because the channel was closed. Called by the caller after
+    /// the wakeup has fired.
     pub(crate) fn is_woken_by_close(&self) -> bool {
         self.woken_by_close.get()
     }
 
     fn wakeup(&self) -> &Wakeup {
-        // SAFETY: both are in one frame, which is alive while the waiter is.
+        // SAFETY: the waiter and its wakeup are in one frame, which is alive as long as the waiter
+        // is.
         unsafe { &*self.wakeup }
     }
 }
 
-/// Whom to make ready, when the lock was given back.
+/// The G, if any, that the owner of the lock must make ready after releasing the lock.
 #[must_use]
 #[derive(Clone, Copy, Debug)]
 pub struct ToReady(pub(crate) Option<&'static G>);
 
-/// A waiter that was taken out of its queue and fired: its slot is the holder's.
+/// A waiter that was removed from its queue and whose wakeup was fired. Its slot belongs to the
+/// owner of this value.
 #[derive(Debug)]
 pub(crate) struct Taken {
     waiter: *const Waiter,
@@ -182,27 +202,29 @@ pub(crate) struct Taken {
 
 impl Taken {
     fn waiter(&self) -> &Waiter {
-        // SAFETY: its caller waits until it is made ready, which takes this away.
+        // SAFETY: the frame of the waiter stays until its G is made ready, which consumes `self`.
         unsafe { &*self.waiter }
     }
 
-    /// Where its value is, or is to be put.
+    /// Returns the address of the value to send, of the place for the received value, or of a
+    /// ticket.
     pub(crate) fn slot(&self) -> *mut () {
         self.waiter().slot.get()
     }
 
-    /// What it waited for will never be.
+    /// Records that the wait ended because the channel was closed.
     pub(crate) fn mark_woken_by_close(&self) {
         self.waiter().woken_by_close.set(true);
     }
 
-    /// Whom to make ready, when the lock was given back. The waiter is not touched any more.
+    /// Returns the G to make ready after the lock is released. The waiter must not be accessed
+    /// after this.
     pub(crate) fn g(self) -> Option<&'static G> {
         self.g
     }
 }
 
-/// First come, first served. Under a lock.
+/// A queue of waiters, first in, first out. Protected by a lock of its owner.
 /// Go: waitq.
 #[derive(Debug)]
 pub(crate) struct WaitQueue {
@@ -210,7 +232,7 @@ pub(crate) struct WaitQueue {
     last: *const Waiter,
 }
 
-// SAFETY: waiters are used under the queue's lock.
+// SAFETY: the waiters are accessed only under the queue's lock.
 unsafe impl Send for WaitQueue {}
 
 impl Default for WaitQueue {
@@ -229,18 +251,19 @@ impl WaitQueue {
         self.first.is_null()
     }
 
-    /// Adds a waiter, which stays where it is until it was taken out.
+    /// Appends a waiter, which must stay in place until it is removed.
     /// Go: waitq.enqueue.
     ///
     /// # Safety
-    /// - **frame**: the caller has the lock again before the waiter's frame ends, and calls
-    ///   [`WaitQueue::remove`]; or was made ready by whoever took the only waiter of a wakeup out.
+    /// - **frame**: before the frame of the waiter ends, its owner acquires the lock again and
+    ///   calls [`WaitQueue::remove`]; or the waiter is the only one of its wakeup, and the thread
+    ///   that removed it has made its owner ready.
     #[inline]
     pub(crate) unsafe fn push(&mut self, waiter: &Waiter) {
         waiter.next.set(ptr::null());
         waiter.before.set(self.last);
         waiter.queued.set(true);
-        // SAFETY: frame — those in the queue are alive.
+        // SAFETY: frame — the waiters in the queue are alive.
         match unsafe { self.last.as_ref() } {
             Some(last) => last.next.set(waiter),
             None => self.first = waiter,
@@ -248,15 +271,15 @@ impl WaitQueue {
         self.last = waiter;
     }
 
-    /// As [`WaitQueue::push`], before all others.
+    /// Like [`WaitQueue::push`], but at the front of the queue.
     ///
     /// # Safety
-    /// - **frame**: as there.
+    /// - **frame**: as for [`WaitQueue::push`].
     pub(crate) unsafe fn push_front(&mut self, waiter: &Waiter) {
         waiter.before.set(ptr::null());
         waiter.next.set(self.first);
         waiter.queued.set(true);
-        // SAFETY: frame — those in the queue are alive.
+        // SAFETY: frame — the waiters in the queue are alive.
         match unsafe { self.first.as_ref() } {
             Some(first) => first.before.set(waiter),
             None => self.last = waiter,
@@ -264,7 +287,7 @@ impl WaitQueue {
         self.first = waiter;
     }
 
-    /// Takes a waiter out, if it is in.
+    /// Removes a waiter, if it is in the queue.
     /// Go: waitq.dequeueSudoG.
     #[inline]
     pub(crate) fn remove(&mut self, waiter: &Waiter) {
@@ -272,7 +295,7 @@ impl WaitQueue {
             return;
         }
         let (before, next) = (waiter.before.get(), waiter.next.get());
-        // SAFETY: frame — those in the queue are alive.
+        // SAFETY: frame — the waiters in the queue are alive.
         match unsafe { before.as_ref() } {
             Some(before) => before.next.set(next),
             None => self.first = next,
@@ -284,7 +307,8 @@ impl WaitQueue {
         }
     }
 
-    /// Takes the first waiter out whose wakeup has not fired yet.
+    /// Removes waiters from the front until it finds one whose wakeup has not fired, and fires that
+    /// wakeup. Returns `None` if there is no such waiter.
     /// Go: waitq.dequeue.
     #[inline]
     pub(crate) fn fire_next(&mut self) -> Option<Taken> {
@@ -297,10 +321,11 @@ impl WaitQueue {
         None
     }
 
-    /// Takes the first waiter out. `None` also if its wakeup had fired.
+    /// Removes the first waiter and fires its wakeup. Returns `None` if the queue is empty or the
+    /// wakeup had already fired.
     #[inline]
     pub(crate) fn fire_first(&mut self) -> Option<Taken> {
-        // SAFETY: frame — those in the queue are alive.
+        // SAFETY: frame — the waiters in the queue are alive.
         let waiter = unsafe { self.first.as_ref() }?;
         self.remove(waiter);
         match waiter.wakeup().fire(waiter.arm) {
@@ -310,9 +335,9 @@ impl WaitQueue {
         }
     }
 
-    /// What the first waiter brought.
+    /// Returns the slot of the first waiter, where it stores the address of its ticket.
     pub(crate) fn first_ticket(&self) -> Option<*mut ()> {
-        // SAFETY: frame — those in the queue are alive.
+        // SAFETY: frame — the waiters in the queue are alive.
         unsafe { self.first.as_ref() }.map(|waiter| waiter.slot.get())
     }
 }

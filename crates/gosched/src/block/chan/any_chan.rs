@@ -1,37 +1,40 @@
-//! A channel as `select!` and the queues see it: a lock and two queues, whatever the values are.
+//! A channel as `select!` and the wait queues see it: a lock and two queues, for any type of value.
 
 use super::core::Chan;
 use crate::block::waiter::{ToReady, Waiter};
 use crate::gmp::reason::WaitReason;
 use crate::probe;
 
-/// A channel of whatever values: its lock, and its queues.
+/// A channel of any value type: its lock and its queues.
 pub trait AnyChan {
-    /// Takes the lock. To be followed by [`AnyChan::unlock`].
+    /// Acquires the lock. [`AnyChan::unlock`] releases it.
     fn lock(&self);
 
+    /// Releases the lock.
+    ///
     /// # Safety
-    /// - **held**: by the caller, or by whoever it goes on for.
+    /// - **held**: the caller, or the goroutine on whose behalf it runs, holds the lock.
     unsafe fn unlock(&self);
 
-    /// As [`AnyChan::unlock`], by code that nobody keeps the channel for.
+    /// Releases the lock, and does not access the channel afterwards: it may be freed as soon as
+    /// the lock is free.
     ///
     /// # Safety
-    /// - **held**: as there.
+    /// - **held**: as for [`AnyChan::unlock`].
     unsafe fn unlock_and_forget(&self);
 
-    /// Puts a waiter among those who wait to send, or to receive; who is to be made ready, since there is
-    /// something to receive now.
+    /// Appends a waiter to the queue of senders or of receivers. Returns the G that the caller must
+    /// make ready: a new sender notifies a future that waits to receive.
     ///
     /// # Safety
-    /// - **held**: by the caller.
+    /// - **held**: the caller holds the lock.
     /// - **frame**: as for [`WaitQueue::push`](crate::block::waiter::WaitQueue::push).
     unsafe fn enqueue(&self, waiter: &Waiter, to: Direction) -> ToReady;
 
-    /// Takes a waiter out again, if nobody did.
+    /// Removes a waiter, if it is still in the queue.
     ///
     /// # Safety
-    /// - **held**: by the caller.
+    /// - **held**: the caller holds the lock.
     unsafe fn dequeue(&self, waiter: &Waiter, from: Direction);
 }
 
@@ -74,12 +77,12 @@ impl<T> AnyChan for Chan<T> {
     }
 }
 
-/// Which of the two queues.
+/// The direction of a transfer, and so one of a channel's two queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Of those who send.
+    /// The queue of senders.
     Send,
-    /// Of those who receive.
+    /// The queue of receivers.
     Receive,
 }
 

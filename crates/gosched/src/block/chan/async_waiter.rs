@@ -1,13 +1,16 @@
-//! Async code that waits to receive: it is not given a value, it is told to look.
+//! Futures that wait to receive. The channel does not hand a value to such a future: it notifies
+//! the future, which then polls again.
 //!
-//! A future may be dropped at any time, so nothing may be handed to it. It leaves an [`AsyncWaiter`] in the
-//! channel, and a goroutine that is prepared to wake it: wakers are code of the program, and those who find
-//! the waiter hold locks, or are a timer.
+//! A future may be dropped at any time, so a value that was handed to it could be lost. The future
+//! instead queues an [`AsyncWaiter`] in the channel, with a prepared goroutine, the *messenger*,
+//! that calls its waker. Wakers are user code, and the code that finds the waiter must not run user
+//! code: it holds locks, or is a timer.
 //!
-//! Who owns what: links and messenger are the channel's, under its lock, while the waiter is queued there. Who
-//! removes it to wake it makes the messenger ready, which has a share of the waiter, and does not touch it
-//! again. The future removes its own, if nobody did. If somebody did and the future never looked, it
-//! wakes the next one.
+//! Ownership: while a waiter is queued, its links and its messenger belong to the channel, under
+//! the channel's lock. The thread that removes a waiter to notify it makes the messenger ready and
+//! does not access the waiter again; the messenger has its own reference to the waiter. When the
+//! future is dropped, it removes its waiter if that is still queued. If the waiter was removed by a
+//! notification and the future was not polled since, the future notifies the next waiter.
 
 use super::core::{Chan, State};
 use crate::block::exit;
@@ -22,18 +25,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-/// See the top of this file. `repr(C)`: a pointer to the task is a pointer to the waiter.
+/// A future's entry in a channel: see the top of this file. `repr(C)`: a pointer to the task is a
+/// pointer to the waiter.
 #[repr(C)]
 pub(crate) struct AsyncWaiter {
     task: Task,
     next: Cell<*const AsyncWaiter>,
     before: Cell<*const AsyncWaiter>,
-    /// Some while it is queued.
+    /// The prepared goroutine that calls the waker. `Some` while the waiter is queued.
     messenger: Cell<Option<&'static G>>,
     waker: Mutex<Waker>,
 }
 
-// SAFETY: cells are under the channel's lock.
+// SAFETY: the cells are accessed only under the channel's lock.
 unsafe impl Send for AsyncWaiter {}
 // SAFETY: as above.
 unsafe impl Sync for AsyncWaiter {}
@@ -49,17 +53,17 @@ impl AsyncWaiter {
         })
     }
 
-    /// Whom to wake.
+    /// Replaces the waker, unless the present one wakes the same task.
     pub(crate) fn set_waker(&self, waker: &Waker) {
         if !self.waker.lock_no_unwind().will_wake(waker) {
-            // Code of others: not under the lock.
+            // Cloning and dropping a waker runs user code, so this is not done under the lock.
             let new = waker.clone();
             let old = std::mem::replace(&mut *self.waker.lock_no_unwind(), new);
             drop(old);
         }
     }
 
-    /// A goroutine to wake it, with a share of it.
+    /// Prepares a goroutine that calls the waker. It owns a reference to this waiter.
     #[track_caller]
     pub(crate) fn messenger(self: &Arc<Self>) -> Messenger {
         let task = Arc::into_raw(self.clone()).cast_mut().cast();
@@ -71,7 +75,7 @@ impl AsyncWaiter {
     }
 }
 
-/// A prepared goroutine that nobody has made ready.
+/// A prepared goroutine that has not been made ready. Dropping it discards the goroutine.
 #[derive(Debug)]
 pub(crate) struct Messenger(pub(crate) Option<&'static G>);
 
@@ -80,7 +84,7 @@ impl Drop for Messenger {
         if let Some(g) = self.0 {
             let task = g.task();
             sched::discard(g);
-            // SAFETY: the share that `AsyncWaiter::messenger` gave it.
+            // SAFETY: the raw `Arc` that `AsyncWaiter::messenger` gave to the goroutine.
             drop(unsafe { Arc::from_raw(task.cast_const().cast::<AsyncWaiter>()) });
         }
     }
@@ -89,16 +93,16 @@ impl Drop for Messenger {
 static KIND: TaskKind =
     TaskKind { run, complete, name: || "gosched::chan::messenger", offsets: None };
 
-/// See [`TaskKind::run`].
+/// Calls the waker. See [`TaskKind::run`].
 ///
 /// # Safety
-/// - **share**: `task` is the share of a `AsyncWaiter` that belongs to the calling goroutine.
+/// - **share**: `task` is a raw `Arc<AsyncWaiter>` that the calling goroutine owns.
 unsafe fn run(task: *mut Task) -> bool {
     sched::begin_prepared();
     // SAFETY: share — promised by the caller.
     let waiter = unsafe { Arc::from_raw(task.cast_const().cast::<AsyncWaiter>()) };
     exit::run_discarding_panic(move || {
-        // It stays: the waiter may be queued again already.
+        // The waker is cloned, not taken: the waiter may already be queued again.
         let waker = waiter.waker.lock_no_unwind().clone();
         waker.wake();
     });
@@ -106,17 +110,17 @@ unsafe fn run(task: *mut Task) -> bool {
 }
 
 /// # Safety
-/// - **never**: it is not called: nobody hears of the end.
+/// - **never**: this function is never called, because `run` returns false.
 unsafe fn complete(_task: *mut Task) {}
 
-/// Async waiters of a channel, in the order they came. Under its lock.
+/// The queue of a channel's async waiters, first in, first out. Protected by the channel's lock.
 #[derive(Debug)]
 pub(super) struct AsyncWaiters {
     first: *const AsyncWaiter,
     last: *const AsyncWaiter,
 }
 
-// SAFETY: waiters are used under the channel's lock.
+// SAFETY: the waiters are accessed only under the channel's lock.
 unsafe impl Send for AsyncWaiters {}
 
 impl AsyncWaiters {
@@ -124,13 +128,15 @@ impl AsyncWaiters {
         AsyncWaiters { first: ptr::null(), last: ptr::null() }
     }
 
+    /// Appends a waiter.
+    ///
     /// # Safety
-    /// - **alive**: the waiter is removed before it goes; it is not queued.
+    /// - **alive**: the waiter is not queued, and is removed before it is dropped.
     pub(super) unsafe fn push(&mut self, waiter: &AsyncWaiter, mut messenger: Messenger) {
         waiter.messenger.set(messenger.0.take());
         waiter.next.set(ptr::null());
         waiter.before.set(self.last);
-        // SAFETY: alive — those that are queued are.
+        // SAFETY: alive — the queued waiters are.
         match unsafe { self.last.as_ref() } {
             Some(last) => last.next.set(waiter),
             None => self.first = waiter,
@@ -138,11 +144,11 @@ impl AsyncWaiters {
         self.last = waiter;
     }
 
-    /// Removes a waiter. `None`: it is not queued.
+    /// Removes a waiter. Returns its messenger, or `None` if the waiter is not queued.
     pub(super) fn remove(&mut self, waiter: &AsyncWaiter) -> Option<Messenger> {
         let messenger = waiter.messenger.take()?;
         let (before, next) = (waiter.before.get(), waiter.next.get());
-        // SAFETY: alive — those that are queued are.
+        // SAFETY: alive — the queued waiters are.
         match unsafe { before.as_ref() } {
             Some(before) => before.next.set(next),
             None => self.first = next,
@@ -163,17 +169,17 @@ impl AsyncWaiters {
         waiter.messenger.get().is_some()
     }
 
-    /// Removes the first one: whom to make ready, so that it is woken.
+    /// Removes the first waiter. Returns its messenger, which the caller must make ready.
     #[inline]
     pub(super) fn notify_one(&mut self) -> Option<&'static G> {
-        // SAFETY: alive — those that are queued are.
+        // SAFETY: alive — the queued waiters are.
         let waiter = unsafe { self.first.as_ref() }?;
         self.remove(waiter).and_then(|mut messenger| messenger.0.take())
     }
 }
 
 impl<T> Chan<T> {
-    /// Removes the first waiter: whom to make ready, so that it is woken.
+    /// Removes the first async waiter. Returns its messenger, which the caller must make ready.
     #[inline]
     pub(super) fn notify_async(&self, state: &mut State) -> Option<&'static G> {
         let g = state.async_waiters.notify_one();
@@ -183,12 +189,12 @@ impl<T> Chan<T> {
         g
     }
 
-    /// Shows those without the lock whether a waiter is queued.
+    /// Updates the flag that is read without the lock.
     pub(super) fn publish_async_waiters(&self, state: &State) {
         self.has_async_waiters.store(!state.async_waiters.is_empty(), Ordering::Relaxed);
     }
 
-    /// Whether a goroutine, a thread or async code waits to receive, without the lock.
+    /// Returns whether a goroutine, a thread or a future waits to receive. Does not take the lock.
     pub(super) fn has_waiting_receivers(&self) -> bool {
         self.receivers_wait.load(Ordering::Relaxed)
             || self.has_async_waiters.load(Ordering::Relaxed)

@@ -1,14 +1,16 @@
-//! What a channel is: a ring of values, those who wait to send, those who wait to receive, and one lock.
+//! The core of a channel: a ring of values, a queue of waiting senders, a queue of waiting
+//! receivers, and one lock.
 //!
-//! **Invariants, whenever the lock is free.** Receivers wait only while the ring is empty and nobody
-//! waits to send; senders wait only while the ring is full. A closed channel has no one waiting.
+//! **Invariants, whenever the lock is free.** Receivers wait only while the ring is empty and no
+//! sender waits. Senders wait only while the ring is full. A closed channel has no waiters.
 //!
-//! A value goes straight from a sender to a receiver that waits: one copy, into the receiver's frame.
-//! Where the ring is full and a receiver comes, it takes the oldest value and puts the first waiting
-//! sender's into the place. Under the lock values are only copied: nothing of the program's own runs.
+//! A value goes directly from a sender to a waiting receiver: one copy, into the receiver's frame.
+//! If senders wait because the ring is full, a receiver takes the oldest value and moves the value
+//! of the first waiting sender into the ring. Under the lock values are only copied: no user code
+//! runs.
 //!
-//! Others may look at `len`, `closed` and the two flags without the lock, as Go's non-blocking calls do:
-//! an answer "no" was true at some moment during the call.
+//! `len`, `closed` and the flags may be read without the lock, as in Go's non-blocking operations:
+//! the result "not ready" was true at some moment during the call.
 
 use super::any_chan::{AnyChan, Direction};
 use super::async_waiter::AsyncWaiters;
@@ -23,65 +25,66 @@ use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// See the top of this file.
+/// A channel: see the top of this file.
 /// Go: hchan.
 pub(crate) struct Chan<T> {
     pub(super) lock: Lock<State>,
     ring: Box<[UnsafeCell<MaybeUninit<T>>]>,
-    /// How many values are in the ring. Written under the lock.
+    /// Number of values in the ring. Written under the lock.
     len: AtomicUsize,
-    /// Written under the lock.
+    /// Whether the channel is closed. Written under the lock.
     closed: AtomicBool,
-    /// Whether somebody waits to send. Written under the lock.
+    /// Whether a sender waits. Written under the lock.
     senders_wait: AtomicBool,
-    /// Whether somebody waits to receive. Written under the lock.
+    /// Whether a receiver waits. Written under the lock.
     pub(super) receivers_wait: AtomicBool,
-    /// Whether async code waits to receive. Written under the lock.
+    /// Whether a future waits to receive. Written under the lock.
     pub(super) has_async_waiters: AtomicBool,
     pub(super) end_counts: EndCounts,
 }
 
-// SAFETY: values go from thread to thread, each to one; everything else is under the lock, or atomic.
+// SAFETY: each value moves from one thread to one other thread; everything else is under the lock
+// or atomic.
 unsafe impl<T: Send> Send for Chan<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Chan<T> {}
 
-/// What is under the lock.
+/// The part of a channel that the lock protects.
 #[derive(Debug)]
 pub(super) struct State {
-    /// Where the oldest value is.
+    /// Index of the oldest value in the ring.
     head: usize,
     pub(super) senders: WaitQueue,
     receivers: WaitQueue,
-    /// Async code that waits to receive.
+    /// Futures that wait to receive.
     pub(super) async_waiters: AsyncWaiters,
 }
 
-/// Why a value was not sent, or not received, at once.
+/// Why a value was not sent or received.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ChanError {
-    /// Nobody is there, or there is no room: later perhaps.
+    /// The operation would have to wait, or its time limit was reached.
     WouldBlock,
-    /// It is closed.
+    /// The channel is closed and, for a receive, empty.
     Closed,
 }
 
 impl<T> Chan<T> {
-    /// Where it is told who holds the ends.
+    /// Offset of the counts of ends in a channel.
     pub(super) const END_COUNTS_OFFSET: usize = offset_of!(Chan<T>, end_counts);
 
-    /// With one receiver.
+    /// Creates a channel with `senders` senders and one receiver.
     /// Go: makechan.
     #[track_caller]
     pub(crate) fn new(cap: usize, senders: usize) -> Chan<T> {
         let mut ring = Vec::new();
         if ring.try_reserve_exact(cap).is_err() {
             panic!(
-                "`chan({cap})`: there is no memory for so many values of {} bytes",
+                "`chan({cap})`: not enough memory for that many values of {} bytes: use a smaller capacity",
                 size_of::<T>()
             );
         }
-        // SAFETY: reserved above; what may be uninitialised need not be initialised.
+        // SAFETY: the capacity was reserved above, and `MaybeUninit` values need no initialisation.
         unsafe { ring.set_len(cap) };
         Chan {
             lock: Lock::new(State::new()),
@@ -104,33 +107,35 @@ impl<T> Chan<T> {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        // PAIR chan-closed: what its closer did before is done.
+        // PAIR chan-closed: sees what the closer did before.
         self.closed.load(Ordering::Acquire)
     }
 
+    /// Returns the part that the lock protects.
+    ///
     /// # Safety
-    /// - **held**: by the caller; no other reference is in use.
+    /// - **held**: the caller holds the lock, and no other reference to the state is in use.
     #[inline]
-    #[expect(clippy::mut_from_ref, reason = "the lock is held: the caller promises so")]
+    #[expect(clippy::mut_from_ref, reason = "the caller promises that it holds the lock")]
     pub(super) unsafe fn state(&self) -> &mut State {
         // SAFETY: held — promised by the caller.
         unsafe { self.lock.value() }
     }
 
-    /// The place of the value `nth` from the oldest.
+    /// Returns the address of the `nth` value, counted from the oldest at index `head`.
     fn place(&self, head: usize, nth: usize) -> *mut T {
         let at = head + nth;
         let at = if at >= self.cap() { at - self.cap() } else { at };
         self.ring[at].get().cast()
     }
 
-    /// Sends `*value` if that can be done now: it is moved out then, and the caller makes ready whom it
-    /// gets, after the lock was given back.
+    /// Sends `*value` if that needs no wait. On success the value was moved out, and the caller
+    /// makes the returned G ready after releasing the lock.
     /// Go: send, sendDirect where a receiver waits.
     ///
     /// # Safety
-    /// - **held**: by the caller.
-    /// - **value**: can be read; after `Ok` it is not the caller's any more.
+    /// - **held**: the caller holds the lock.
+    /// - **value**: can be read; after `Ok` it no longer belongs to the caller.
     #[inline]
     pub(crate) unsafe fn send_now(&self, value: *const T) -> Result<Option<&'static G>, ChanError> {
         if self.closed.load(Ordering::Relaxed) {
@@ -140,7 +145,8 @@ impl<T> Chan<T> {
         let state = unsafe { self.state() };
         if let Some(receiver) = state.receivers.fire_next() {
             self.publish_waiters(state);
-            // SAFETY: value — promised by the caller; the slot is a place for a `T`, by `receive`.
+            // SAFETY: value — promised by the caller; the slot of a waiting receiver is a place for
+            // a `T`.
             unsafe { ptr::copy_nonoverlapping(value, receiver.slot().cast::<T>(), 1) };
             return Ok(receiver.g());
         }
@@ -149,18 +155,18 @@ impl<T> Chan<T> {
             return Err(ChanError::WouldBlock);
         }
         let place = self.place(state.head, len);
-        // SAFETY: value — promised by the caller; the place is free.
+        // SAFETY: value — promised by the caller; no value is in that place of the ring.
         unsafe { ptr::copy_nonoverlapping(value, place, 1) };
         self.len.store(len + 1, Ordering::Relaxed);
         Ok(self.notify_async(state))
     }
 
-    /// Receives into `*slot` if that can be done now; the caller makes ready whom it gets, after the lock
-    /// was given back.
+    /// Receives into `*slot` if that needs no wait. The caller makes the returned G ready after
+    /// releasing the lock.
     /// Go: recv, recvDirect where a sender waits.
     ///
     /// # Safety
-    /// - **held**: by the caller.
+    /// - **held**: the caller holds the lock.
     /// - **slot**: can be written.
     #[inline]
     pub(crate) unsafe fn receive_now(&self, slot: *mut T) -> Result<Option<&'static G>, ChanError> {
@@ -169,7 +175,7 @@ impl<T> Chan<T> {
         let len = self.len.load(Ordering::Relaxed);
         if len > 0 {
             let place = self.place(state.head, 0);
-            // SAFETY: slot — promised by the caller; a value is there, and is taken out.
+            // SAFETY: slot — promised by the caller; the place holds a value, which is moved out.
             unsafe { ptr::copy_nonoverlapping(place, slot, 1) };
             state.head = if state.head + 1 == self.cap() { 0 } else { state.head + 1 };
             let Some(sender) = state.senders.fire_next() else {
@@ -178,13 +184,14 @@ impl<T> Chan<T> {
             };
             self.publish_waiters(state);
             let place = self.place(state.head, len - 1);
-            // SAFETY: the sender's slot holds its value, by `send`; the place was just left.
+            // SAFETY: the slot of a waiting sender holds its value; the place in the ring was freed
+            // above.
             unsafe { ptr::copy_nonoverlapping(sender.slot().cast::<T>(), place, 1) };
             return Ok(sender.g());
         }
         if let Some(sender) = state.senders.fire_next() {
             self.publish_waiters(state);
-            // SAFETY: as above; slot — promised by the caller.
+            // SAFETY: the slot of a waiting sender holds its value; slot — promised by the caller.
             unsafe { ptr::copy_nonoverlapping(sender.slot().cast::<T>(), slot, 1) };
             return Ok(sender.g());
         }
@@ -195,19 +202,19 @@ impl<T> Chan<T> {
         })
     }
 
-    /// Shows those without the lock who waits.
+    /// Updates the flags that are read without the lock.
     #[inline]
     pub(super) fn publish_waiters(&self, state: &State) {
         self.senders_wait.store(!state.senders.is_empty(), Ordering::Relaxed);
         self.receivers_wait.store(!state.receivers.is_empty(), Ordering::Relaxed);
     }
 
-    /// As [`Chan::send_now`] or [`Chan::receive_now`].
+    /// Calls [`Chan::send_now`] or [`Chan::receive_now`].
     ///
     /// # Safety
-    /// - **held**: by the caller.
-    /// - **slot**: holds the value to be sent, which is not the caller's any more after `Ok`; or is the
-    ///   place for one.
+    /// - **held**: the caller holds the lock.
+    /// - **slot**: holds the value to send, which no longer belongs to the caller after `Ok`; or is
+    ///   the place for the received value.
     #[inline(always)]
     pub(crate) unsafe fn transfer_now(
         &self,
@@ -222,15 +229,15 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Does it, or waits until somebody else has. False: it is closed.
+    /// Transfers a value, and waits if necessary. Returns false if the channel is closed.
     ///
     /// # Safety
-    /// - **slot**: as for [`Chan::transfer_now`], if this is true.
+    /// - **slot**: as for [`Chan::transfer_now`], where true stands for `Ok`.
     #[inline(always)]
     unsafe fn transfer_or_wait(&self, to: Direction, slot: *mut T) -> bool {
         let inside = sched::enter_runtime();
         self.lock();
-        // SAFETY: held — above; slot — promised by the caller.
+        // SAFETY: held — locked above; slot — promised by the caller.
         match unsafe { self.transfer_now(to, slot) } {
             Ok(g) => {
                 self.unlock_and_ready(inside, g);
@@ -240,12 +247,12 @@ impl<T> Chan<T> {
                 self.unlock_and_ready(inside, None);
                 false
             }
-            // SAFETY: held — above; slot — promised by the caller.
+            // SAFETY: held — locked above; slot — promised by the caller.
             Err(ChanError::WouldBlock) => unsafe { self.wait(inside, to, slot.cast()) },
         }
     }
 
-    /// Does it if that can be done at once.
+    /// Transfers a value if that needs no wait.
     ///
     /// # Safety
     /// - **slot**: as for [`Chan::transfer_now`].
@@ -256,51 +263,52 @@ impl<T> Chan<T> {
         }
         let inside = sched::enter_runtime();
         self.lock();
-        // SAFETY: held — above; slot — promised by the caller.
+        // SAFETY: held — locked above; slot — promised by the caller.
         let done = unsafe { self.transfer_now(to, slot) };
         self.unlock_and_ready(inside, *done.as_ref().unwrap_or(&None));
         done.map(drop)
     }
 
-    /// Sends, or waits until somebody takes it. The value again: it is closed.
+    /// Sends `value`, and waits if necessary. Returns the value as the error if the channel is
+    /// closed.
     /// Go: chansend.
     pub(crate) fn send(&self, value: T) -> Result<(), T> {
         let mut value = MaybeUninit::new(value);
-        // SAFETY: slot — the value; not used again if it was sent.
+        // SAFETY: slot — holds the value, which is not used again if it was sent.
         let sent = unsafe { self.transfer_or_wait(Direction::Send, value.as_mut_ptr()) };
-        // SAFETY: not sent: nobody has taken it.
+        // SAFETY: the value was not sent, so it is still here.
         if sent { Ok(()) } else { Err(unsafe { value.assume_init() }) }
     }
 
-    /// Receives, or waits for a value. `None`: it is closed, and empty.
+    /// Receives a value, and waits if necessary. Returns `None` if the channel is closed and empty.
     /// Go: chanrecv.
     pub(crate) fn receive(&self) -> Option<T> {
         let mut slot = MaybeUninit::<T>::uninit();
-        // SAFETY: slot — ours.
+        // SAFETY: slot — a local variable.
         let received = unsafe { self.transfer_or_wait(Direction::Receive, slot.as_mut_ptr()) };
-        // SAFETY: received: somebody has written it.
+        // SAFETY: the value was received, so the slot was written.
         received.then(|| unsafe { slot.assume_init() })
     }
 
-    /// As [`Chan::send`], until `when`. The value again: it is closed, or the time is over.
+    /// Like [`Chan::send`], but waits until `when` at most. The error contains the value.
     pub(crate) fn send_until(&self, value: T, when: u64) -> Result<(), (T, ChanError)> {
         let mut value = MaybeUninit::new(value);
-        // SAFETY: slot — the value; not used again if it was sent.
+        // SAFETY: slot — holds the value, which is not used again if it was sent.
         let sent = unsafe { self.transfer_until(Direction::Send, value.as_mut_ptr(), when) };
-        // SAFETY: not sent: nobody has taken it.
+        // SAFETY: the value was not sent, so it is still here.
         sent.map_err(|why| (unsafe { value.assume_init() }, why))
     }
 
-    /// As [`Chan::receive`], until `when`.
+    /// Like [`Chan::receive`], but waits until `when` at most.
     pub(crate) fn receive_until(&self, when: u64) -> Result<T, ChanError> {
         let mut slot = MaybeUninit::<T>::uninit();
-        // SAFETY: slot — ours.
+        // SAFETY: slot — a local variable.
         unsafe { self.transfer_until(Direction::Receive, slot.as_mut_ptr(), when) }?;
-        // SAFETY: received: somebody has written it.
+        // SAFETY: the value was received, so the slot was written.
         Ok(unsafe { slot.assume_init() })
     }
 
-    /// Gives the lock back, and makes somebody ready.
+    /// Releases the lock, and then makes `g` ready.
     #[inline]
     pub(super) fn unlock_and_ready(&self, inside: RuntimeGuard, g: Option<&'static G>) {
         // SAFETY: held — by every caller.
@@ -310,14 +318,15 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Closes it: everyone who waits is told. False if it was closed.
+    /// Closes the channel and makes all waiters ready. Returns false if the channel was already
+    /// closed.
     /// Go: closechan.
     pub(crate) fn close(&self) -> bool {
         let inside = sched::enter_runtime();
         self.lock();
-        // SAFETY: held — above.
+        // SAFETY: held — locked above.
         let state = unsafe { self.state() };
-        // PAIR chan-closed: publishes what this one did before.
+        // PAIR chan-closed: publishes what the closer did before.
         let first = !self.closed.swap(true, Ordering::AcqRel);
         let mut waiting = GList::new();
         while let Some(taken) = state.receivers.fire_next().or_else(|| state.senders.fire_next()) {
@@ -330,7 +339,7 @@ impl<T> Chan<T> {
             waiting.push_back(g);
         }
         self.publish_waiters(state);
-        // SAFETY: held — above.
+        // SAFETY: held — locked above.
         unsafe { self.unlock() };
         while let Some(g) = waiting.pop_front() {
             inside.ready(g);
@@ -338,25 +347,27 @@ impl<T> Chan<T> {
         first
     }
 
-    /// Takes out all values that are in the ring: for the last receiver, who then drops them.
+    /// Removes all values from the ring and returns them, so that the caller drops them outside the
+    /// lock.
     pub(crate) fn drain(&self) -> Vec<T> {
-        // Memory before the lock; nothing is sent any more, so it gets no more.
+        // Allocates before taking the lock. The channel is closed or being dropped, so no value is
+        // added.
         let mut values = Vec::with_capacity(self.len());
         let inside = sched::enter_runtime();
         self.lock();
-        // SAFETY: held — above.
+        // SAFETY: held — locked above.
         let state = unsafe { self.state() };
         let len = self.len.swap(0, Ordering::Relaxed);
         debug_assert!(len <= values.capacity());
         for nth in 0..len {
-            // SAFETY: a value is there, and is taken out: `len` is 0.
+            // SAFETY: the place holds a value, which is moved out once: `len` is already 0.
             values.push(unsafe { self.place(state.head, nth).read() });
         }
         self.unlock_and_ready(inside, None);
         values
     }
 
-    /// Whether it seems that something can be done at once, without the lock.
+    /// Returns whether the operation seems possible without a wait. Does not take the lock.
     #[inline]
     pub(crate) fn seems_ready(&self, to: Direction) -> bool {
         let ready = match (to, self.cap()) {
@@ -368,23 +379,23 @@ impl<T> Chan<T> {
         ready || self.is_closed()
     }
 
-    /// Sends if that can be done at once.
+    /// Sends `value` if that needs no wait. The error contains the value.
     /// Go: chansend(block = false).
     pub(crate) fn try_send(&self, value: T) -> Result<(), (T, ChanError)> {
         let mut value = MaybeUninit::new(value);
-        // SAFETY: slot — the value; not used again if it was sent.
+        // SAFETY: slot — holds the value, which is not used again if it was sent.
         let sent = unsafe { self.try_transfer(Direction::Send, value.as_mut_ptr()) };
-        // SAFETY: not sent: nobody has taken it.
+        // SAFETY: the value was not sent, so it is still here.
         sent.map_err(|why| (unsafe { value.assume_init() }, why))
     }
 
-    /// Receives if that can be done at once.
+    /// Receives a value if that needs no wait.
     /// Go: chanrecv(block = false).
     pub(crate) fn try_receive(&self) -> Result<T, ChanError> {
         let mut slot = MaybeUninit::<T>::uninit();
-        // SAFETY: slot — ours.
+        // SAFETY: slot — a local variable.
         unsafe { self.try_transfer(Direction::Receive, slot.as_mut_ptr()) }?;
-        // SAFETY: received: it was written.
+        // SAFETY: the value was received, so the slot was written.
         Ok(unsafe { slot.assume_init() })
     }
 }

@@ -1,7 +1,8 @@
-//! The ends of a channel: who holds them, and how many there are.
+//! The ends of a channel, and how many of each kind there are.
 //!
-//! An end is one word: the address of the count of its kind. So whoever looks at a goroutine's memory can tell which
-//! ends it may hold, and which kind they are; nothing else of the channel is found by that address.
+//! An end is one word: the address of the count of its kind. Code that scans the memory of a
+//! goroutine can therefore recognise which ends the goroutine may hold, and of which kind they are.
+//! No other reference to the channel has that address.
 
 use super::any_chan::Direction;
 use super::core::Chan;
@@ -14,19 +15,19 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// A channel.
+/// The allocation that all ends of a channel share.
 pub(super) struct ChanRecord<T> {
     pub(super) core: Chan<T>,
-    /// The only sender, if it is one.
+    /// The timer that is the only sender, if there is one.
     pub(super) timer: Option<ChanTimer<T>>,
-    /// Programs cannot close it.
+    /// Set if user code cannot close the channel.
     pub(super) seal: Option<Seal>,
 }
 
-/// How many hold each end.
+/// The number of ends of each kind.
 #[derive(Debug)]
 pub(super) struct EndCounts {
-    /// 0 where only the runtime sends.
+    /// Number of senders; 0 if only the runtime sends.
     senders: AtomicUsize,
     receivers: AtomicUsize,
 }
@@ -36,7 +37,8 @@ impl EndCounts {
         EndCounts { senders: AtomicUsize::new(senders), receivers: AtomicUsize::new(1) }
     }
 
-    /// The count of those who can end the wait of one who sends, or receives.
+    /// Returns the address of the count of the ends that can end a wait: of receivers for a sender
+    /// that waits, of senders for a receiver that waits.
     #[inline]
     pub(super) fn of_the_other_end(&self, to: Direction) -> *const () {
         match to {
@@ -46,20 +48,21 @@ impl EndCounts {
     }
 }
 
-/// A hold on a channel, as a sender or as a receiver: where in [`ChanRecord`] its count is.
+/// One end of a channel, as a sender or as a receiver: the address of its count in the
+/// [`ChanRecord`]. Owns a strong count of the record.
 pub(super) struct End<T, K: Kind> {
     count: NonNull<AtomicUsize>,
     of: PhantomData<(Arc<ChanRecord<T>>, K)>,
 }
 
-/// Which count.
+/// The kind of an end: which count it points to.
 pub(super) trait Kind {
     const OFFSET: usize;
 }
 
-/// Of those who send.
+/// The kind of senders.
 pub(super) struct Sends;
-/// Of those who receive.
+/// The kind of receivers.
 pub(super) struct Receives;
 
 impl Kind for Sends {
@@ -70,7 +73,7 @@ impl Kind for Receives {
     const OFFSET: usize = offset_of!(EndCounts, receivers);
 }
 
-// SAFETY: as an `Arc` of the same.
+// SAFETY: the same as for an `Arc` of the record.
 unsafe impl<T: Send, K: Kind> Send for End<T, K> {}
 // SAFETY: as above.
 unsafe impl<T: Send, K: Kind> Sync for End<T, K> {}
@@ -79,44 +82,45 @@ impl<T, K: Kind> End<T, K> {
     const OFFSET: usize =
         offset_of!(ChanRecord<T>, core) + Chan::<T>::END_COUNTS_OFFSET + K::OFFSET;
 
-    /// One that was counted.
+    /// Creates an end that is already counted.
     pub(super) fn new(ends: Arc<ChanRecord<T>>) -> End<T, K> {
         let ends = Arc::into_raw(ends).cast_mut();
-        // SAFETY: the count is so far into it.
+        // SAFETY: `OFFSET` is the offset of the count in the record.
         let count = unsafe { ends.byte_add(Self::OFFSET) }.cast::<AtomicUsize>();
-        // SAFETY: in a record that is there.
+        // SAFETY: the address of a field is not null.
         End { count: unsafe { NonNull::new_unchecked(count) }, of: PhantomData }
     }
 
-    /// Another one.
+    /// Creates another end of the same kind.
     #[inline]
     pub(super) fn another(&self) -> End<T, K> {
         self.count().fetch_add(1, Ordering::Relaxed);
-        // SAFETY: `new` made it from an `Arc`, of which this one has a share.
+        // SAFETY: `new` made the address from an `Arc`, of which `self` owns a strong count.
         unsafe { Arc::increment_strong_count(self.ends()) };
         End { count: self.count, of: PhantomData }
     }
 
-    /// Before it goes. True for the last.
+    /// Decrements the count, before `self` is dropped. Returns whether this was the last end of its
+    /// kind.
     #[inline]
     pub(super) fn release(&self) -> bool {
-        // PAIR chan-ends: publishes what was done with this one.
+        // PAIR chan-ends: publishes what was done with this end.
         let is_last = self.count().fetch_sub(1, Ordering::Release) == 1;
         if is_last {
-            // PAIR chan-ends: sees what was done with the others.
+            // PAIR chan-ends: sees what was done with all other ends.
             fence(Ordering::Acquire);
         }
         is_last
     }
 
     fn count(&self) -> &AtomicUsize {
-        // SAFETY: in a record of which this one has a share.
+        // SAFETY: in the record, of which `self` owns a strong count.
         unsafe { self.count.as_ref() }
     }
 
     #[inline]
     fn ends(&self) -> *const ChanRecord<T> {
-        // SAFETY: the count is so far into it.
+        // SAFETY: `OFFSET` is the offset of the count in the record.
         unsafe { self.count.as_ptr().byte_sub(Self::OFFSET) }.cast()
     }
 
@@ -125,7 +129,7 @@ impl<T, K: Kind> End<T, K> {
     }
 
     pub(super) fn closer(&self) -> Closer<T> {
-        // SAFETY: `new` made it from an `Arc`, and the share stays with this one.
+        // SAFETY: `new` made the address from an `Arc`; the strong count stays with `self`.
         let ends = ManuallyDrop::new(unsafe { Arc::from_raw(self.ends()) });
         Closer(Arc::downgrade(&ends))
     }
@@ -133,7 +137,7 @@ impl<T, K: Kind> End<T, K> {
 
 impl<T, K: Kind> Drop for End<T, K> {
     fn drop(&mut self) {
-        // SAFETY: `new` made it from an `Arc`, or `another` counted it; used once.
+        // SAFETY: the strong count that `new` or `another` gave to `self`; used once.
         drop(unsafe { Arc::from_raw(self.ends()) });
     }
 }
@@ -142,7 +146,7 @@ impl<T, K: Kind> Deref for End<T, K> {
     type Target = ChanRecord<T>;
     #[inline]
     fn deref(&self) -> &ChanRecord<T> {
-        // SAFETY: this one has a share of it.
+        // SAFETY: `self` owns a strong count of the record.
         unsafe { &*self.ends() }
     }
 }

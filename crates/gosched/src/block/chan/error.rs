@@ -1,92 +1,95 @@
-//! Why a value was not sent or received. Those of sends hand the value back.
+//! The errors of sends and receives. The error of a send contains the value that was not sent.
 
 use std::error::Error;
 use std::fmt;
 
-/// A send on a closed channel; with the value.
+/// An error returned by [`Sender::send`](super::Sender::send): the channel is closed. Contains the
+/// value that was not sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SendError<T>(pub T);
 
-/// Why a value could not be sent at once; with the value.
+/// An error returned by [`Sender::try_send`](super::Sender::try_send). Contains the value that was
+/// not sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum TrySendError<T> {
-    /// There is no room, or no receiver waits.
+    /// The buffer is full, or the channel is unbuffered and no receiver waits.
     Full(T),
     /// The channel is closed.
     Closed(T),
 }
 
-/// Why a value was not sent in time; with the value.
+/// An error returned by [`Sender::send_timeout`](super::Sender::send_timeout). Contains the value
+/// that was not sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SendTimeoutError<T> {
-    /// Nobody took it.
+    /// The send was not possible within the time limit.
     Timeout(T),
     /// The channel is closed.
     Closed(T),
 }
 
-/// A receive on a channel that is closed, and empty.
+/// An error returned by [`Receiver::recv`](super::Receiver::recv): the channel is closed and empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecvError;
 
-/// Why nothing could be received at once.
+/// An error returned by [`Receiver::try_recv`](super::Receiver::try_recv).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TryRecvError {
-    /// Nothing is there, and no sender waits.
+    /// The buffer is empty, and no sender waits.
     Empty,
-    /// The channel is closed, and empty.
+    /// The channel is closed and empty.
     Closed,
 }
 
-/// Why nothing was received in time.
+/// An error returned by [`Receiver::recv_timeout`](super::Receiver::recv_timeout).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecvTimeoutError {
-    /// Nothing came.
+    /// No value arrived within the time limit.
     Timeout,
-    /// The channel is closed, and empty.
+    /// The channel is closed and empty.
     Closed,
 }
 
 impl<T> SendError<T> {
-    /// The value.
+    /// Returns the value that was not sent.
     pub fn into_inner(self) -> T {
         self.0
     }
 }
 
 impl<T> TrySendError<T> {
-    /// The value.
+    /// Returns the value that was not sent.
     pub fn into_inner(self) -> T {
         match self {
             TrySendError::Full(value) | TrySendError::Closed(value) => value,
         }
     }
 
-    /// Whether there was no room, or no receiver.
+    /// Returns whether the buffer was full, or no receiver was waiting.
     pub fn is_full(&self) -> bool {
         matches!(self, TrySendError::Full(_))
     }
 
-    /// Whether the channel is closed.
+    /// Returns whether the channel is closed.
     pub fn is_closed(&self) -> bool {
         matches!(self, TrySendError::Closed(_))
     }
 }
 
 impl<T> SendTimeoutError<T> {
-    /// The value.
+    /// Returns the value that was not sent.
     pub fn into_inner(self) -> T {
         match self {
             SendTimeoutError::Timeout(value) | SendTimeoutError::Closed(value) => value,
         }
     }
 
-    /// Whether the time was over.
+    /// Returns whether the time limit was reached.
     pub fn is_timeout(&self) -> bool {
         matches!(self, SendTimeoutError::Timeout(_))
     }
 
-    /// Whether the channel is closed.
+    /// Returns whether the channel is closed.
     pub fn is_closed(&self) -> bool {
         matches!(self, SendTimeoutError::Closed(_))
     }
@@ -128,7 +131,7 @@ impl<T> fmt::Display for TrySendError<T> {
 impl<T> fmt::Display for SendTimeoutError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            SendTimeoutError::Timeout(_) => "nobody received the value in time",
+            SendTimeoutError::Timeout(_) => "no receiver took the value in time",
             SendTimeoutError::Closed(_) => "send on a closed channel",
         })
     }
@@ -143,7 +146,7 @@ impl fmt::Display for RecvError {
 impl fmt::Display for TryRecvError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            TryRecvError::Empty => "nothing to receive now",
+            TryRecvError::Empty => "no value is available",
             TryRecvError::Closed => "receive on a channel that is closed and empty",
         })
     }
@@ -152,7 +155,7 @@ impl fmt::Display for TryRecvError {
 impl fmt::Display for RecvTimeoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            RecvTimeoutError::Timeout => "nothing was received in time",
+            RecvTimeoutError::Timeout => "no value arrived in time",
             RecvTimeoutError::Closed => "receive on a channel that is closed and empty",
         })
     }

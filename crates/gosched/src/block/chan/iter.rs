@@ -1,17 +1,17 @@
-//! A channel's values, one after the other.
+//! Iterators over the values that a channel receives.
 
 use super::receiver::Receiver;
 use std::iter::FusedIterator;
 
-/// See [`Receiver::iter`].
+/// A blocking iterator over received values, returned by [`Receiver::iter`].
 #[derive(Debug)]
 pub struct Iter<'a, T>(&'a Receiver<T>);
 
-/// See [`Receiver::try_iter`].
+/// A non-blocking iterator over received values, returned by [`Receiver::try_iter`].
 #[derive(Debug)]
 pub struct TryIter<'a, T>(&'a Receiver<T>);
 
-/// As [`Iter`], with the receiver.
+/// A blocking iterator over received values that owns its [`Receiver`].
 #[derive(Debug)]
 pub struct IntoIter<T>(Receiver<T>);
 

@@ -1,4 +1,4 @@
-//! Channels: values from goroutine to goroutine, or to and from ordinary threads.
+//! Channels: values sent between goroutines, and to and from ordinary threads.
 //!
 //! ```
 //! use gosched::{chan, go};
@@ -8,14 +8,17 @@
 //!     let tx = tx.clone();
 //!     go(move || tx.send(i).unwrap());
 //! }
-//! drop(tx); // the last sender gone closes it
+//! drop(tx); // dropping the last sender closes the channel
 //! assert_eq!(rx.iter().sum::<u64>(), 45);
 //! ```
 //!
-//! `chan(0)` is unbuffered: a send waits for its receiver. `chan(n)` holds `n` values. Values arrive in
-//! the order they were sent; those who wait are served in the order they came. Both ends can be cloned
-//! and ends, and either can [`close`](Sender::close) it. After that what is in it can still be
-//! received; a send gets its value back.
+//! `chan(0)` creates an unbuffered channel: a send blocks until a receiver takes the value.
+//! `chan(n)` creates a channel that buffers up to `n` values. Values arrive in the order in which
+//! they were sent. Waiting senders and receivers are served in the order in which they began to
+//! wait.
+//!
+//! Both ends can be cloned, and either end can [`close`](Sender::close) the channel. After that,
+//! the values in the buffer can still be received; a send fails and returns its value.
 
 mod any_chan;
 pub(crate) mod async_waiter;
@@ -45,10 +48,13 @@ use std::any::Any;
 use std::sync::{Arc, Weak};
 pub(crate) use timer::ChanTimer;
 
-/// A channel that holds `cap` values; 0: none, a send waits for its receiver.
+/// Creates a channel that buffers up to `cap` values, and returns its sending and receiving ends.
+///
+/// With a `cap` of 0 the channel is unbuffered: a send blocks until a receiver takes the value. The
+/// channel is closed when the last end of either kind is dropped.
 ///
 /// # Panics
-/// There is no memory for so many values.
+/// There is not enough memory for `cap` values: use a smaller capacity.
 #[doc(alias = "make")]
 #[track_caller]
 pub fn chan<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
@@ -56,17 +62,17 @@ pub fn chan<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
     (Sender::new(ends.clone()), Receiver::new(ends))
 }
 
-/// A channel that never carries a value, and that only the runtime closes.
+/// Creates a channel that never carries a value and that only the runtime closes.
 pub(crate) fn sealed<T>() -> Receiver<T> {
     sealed_for(None)
 }
 
-/// A channel that never carries a value, and that nobody closes.
+/// Creates a channel that never carries a value and is never closed.
 fn nil<T>() -> Receiver<T> {
     sealed_with(Seal { _owner: None, is_nil: true })
 }
 
-/// As [`sealed`]; whoever can receive keeps `owner`.
+/// Like [`sealed`], for a channel that keeps `owner` alive as long as a receiver exists.
 pub(crate) fn sealed_for<T>(owner: Option<Arc<dyn Any + Send + Sync>>) -> Receiver<T> {
     sealed_with(Seal { _owner: owner, is_nil: false })
 }
@@ -75,18 +81,18 @@ fn sealed_with<T>(seal: Seal) -> Receiver<T> {
     Receiver::new(Arc::new(ChanRecord { core: Chan::new(0, 0), timer: None, seal: Some(seal) }))
 }
 
-/// What a channel of the runtime's own has.
+/// Marks a channel of the runtime, which user code cannot close.
 struct Seal {
     _owner: Option<Arc<dyn Any + Send + Sync>>,
-    /// The runtime does not close it either.
+    /// The runtime does not close the channel either.
     is_nil: bool,
 }
 
-/// A way to close a channel for who does not keep it.
+/// A weak reference to a channel that can close it.
 pub(crate) struct Closer<T>(Weak<ChanRecord<T>>);
 
 impl<T> Closer<T> {
-    /// If anybody has it still.
+    /// Closes the channel if it still exists.
     pub(crate) fn close(&self) {
         if let Some(ends) = self.0.upgrade() {
             ends.core.close();
@@ -94,7 +100,8 @@ impl<T> Closer<T> {
     }
 }
 
-/// A channel into which only the runtime sends; whoever can receive keeps `owner`.
+/// Creates a channel into which only the runtime sends. The channel keeps `owner` alive as long as
+/// a receiver exists.
 pub(crate) fn with_weak_sender<T>(
     cap: usize,
     owner: Arc<dyn Any + Send + Sync>,
@@ -104,11 +111,11 @@ pub(crate) fn with_weak_sender<T>(
     (WeakSender(Arc::downgrade(&ends)), Receiver::new(ends))
 }
 
-/// A way to send for who does not keep the channel.
+/// A weak reference to a channel that can send into it.
 pub(crate) struct WeakSender<T>(Weak<ChanRecord<T>>);
 
 impl<T> WeakSender<T> {
-    /// If anybody has it still, and there is room.
+    /// Sends `value` if the channel still exists and the send does not block. Otherwise drops it.
     pub(crate) fn offer(&self, value: T) {
         if let Some(ends) = self.0.upgrade() {
             let _ = ends.core.try_send(value);
@@ -122,12 +129,13 @@ impl<T> Clone for WeakSender<T> {
     }
 }
 
-/// A channel whose sender is a timer, which makes its values of the time.
+/// Creates a channel whose only sender is a timer. `value` converts the time, in nanoseconds, into
+/// the value to send.
 pub(crate) fn of_timer<T: Copy>(value: fn(u64) -> T) -> Receiver<T> {
     let timer = Some(ChanTimer::new(value));
     let ends = Arc::new(ChanRecord { core: Chan::new(1, 0), timer, seal: None });
     if let Some(timer) = &ends.timer {
-        // SAFETY: core — in the same record, which stays where it is.
+        // SAFETY: core — in the same record as the timer, and the record does not move.
         unsafe { timer.sends_to(&ends.core) };
     }
     Receiver::new(ends)

@@ -1,4 +1,4 @@
-//! The receiving end.
+//! The receiving end of a channel.
 
 use super::Closer;
 use super::core::{Chan, ChanError};
@@ -16,12 +16,17 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Receives values from a channel. The last one gone closes it, and drops what is in it.
+/// The receiving end of a channel, created by [`chan()`](super::chan()).
+///
+/// When the last receiver is dropped, the channel is closed and the values in its buffer are
+/// dropped.
 pub struct Receiver<T> {
     end: End<T, Receives>,
 }
 
-/// A receiver that never gets anything, and is never closed: an arm of a `select!` that is off.
+/// Creates a receiver that never receives a value and is never closed.
+///
+/// In a `select!` it disables its arm, like Go's nil channel.
 #[doc(alias = "nil")]
 pub fn never<T>() -> Receiver<T> {
     super::nil()
@@ -40,20 +45,20 @@ impl<T> Receiver<T> {
         &self.end.core
     }
 
-    /// Nothing ever comes, not even its end.
+    /// Returns whether this channel never carries a value and is never closed.
     pub(crate) fn is_nil(&self) -> bool {
         self.end.seal.as_ref().is_some_and(|seal| seal.is_nil)
     }
 
-    /// The timer that sends.
+    /// Returns the timer that sends into this channel, if there is one.
     pub(crate) fn timer(&self) -> Option<&ChanTimer<T>> {
         self.end.timer.as_ref()
     }
 
-    /// Receives a value; waits for one.
+    /// Receives a value. Blocks until one is available.
     ///
     /// # Errors
-    /// The channel is closed, and empty.
+    /// The channel is closed and empty.
     pub fn recv(&self) -> Result<T, RecvError> {
         before_wait();
         if self.is_nil() {
@@ -62,10 +67,10 @@ impl<T> Receiver<T> {
         self.end.core.receive().ok_or(RecvError)
     }
 
-    /// Receives a value if that needs no wait.
+    /// Receives a value if one is available without blocking.
     ///
     /// # Errors
-    /// It does; or the channel is closed, and empty.
+    /// No value is available, or the channel is closed and empty.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         self.end.core.try_receive().map_err(|why| match why {
             ChanError::WouldBlock => TryRecvError::Empty,
@@ -73,10 +78,10 @@ impl<T> Receiver<T> {
         })
     }
 
-    /// As [`Receiver::recv`], but waits for `duration` at most.
+    /// Receives a value like [`Receiver::recv`], but waits at most `duration`.
     ///
     /// # Errors
-    /// The time is over; or the channel is closed, and empty.
+    /// No value arrived in time, or the channel is closed and empty.
     pub fn recv_timeout(&self, duration: Duration) -> Result<T, RecvTimeoutError> {
         before_wait();
         self.core().receive_until(clock::after(duration)).map_err(|why| match why {
@@ -85,61 +90,67 @@ impl<T> Receiver<T> {
         })
     }
 
-    /// As [`Receiver::recv`], for async code, under any executor.
+    /// Receives a value in async code, under any executor.
     ///
-    /// Dropped before it is done, it has taken nothing. Its waker is called by a goroutine, soon after there
-    /// is something to receive. A sender of an unbuffered channel does not see it as
-    /// one who waits: [`Sender::send`](super::Sender::send) meets it, `try_send` does not.
+    /// If the future is dropped before it completes, no value is lost. A goroutine calls its waker
+    /// soon after a value becomes available. The future does not count as a waiting receiver of an
+    /// unbuffered channel: [`Sender::send`](super::Sender::send) waits for it and delivers the
+    /// value, whereas `try_send` fails.
     ///
     /// ```
     /// let (tx, rx) = gosched::chan::<u32>(0);
     /// gosched::go(move || tx.send(7));
-    /// // In the async program's own executor, as a rule.
+    /// // Usually under the executor of the async program.
     /// assert_eq!(gosched::block_on(async { rx.recv_async().await }), Ok(7));
     /// ```
     pub fn recv_async(&self) -> RecvFuture<'_, T> {
         RecvFuture::new(self)
     }
 
-    /// All values until the channel is closed and empty; waits for each.
+    /// Returns an iterator that blocks for each value and ends when the channel is closed and
+    /// empty.
     #[doc(alias = "range")]
     pub fn iter(&self) -> Iter<'_, T> {
         Iter::new(self)
     }
 
-    /// The values that can be received without waiting.
+    /// Returns an iterator over the values that can be received without blocking.
     pub fn try_iter(&self) -> TryIter<'_, T> {
         TryIter::new(self)
     }
 
-    /// As [`Sender::close`](super::Sender::close). Not for what is the runtime's to close:
-    /// [`never()`] and [`Context::done`](crate::context::Context::done).
+    /// Closes the channel, like [`Sender::close`](super::Sender::close).
+    ///
+    /// Channels that only the runtime closes, such as [`never()`] and
+    /// [`Context::done`](crate::context::Context::done), are not affected: the call returns
+    /// `false`.
     pub fn close(&self) -> bool {
         self.end.seal.is_none() && self.end.core.close()
     }
 
-    /// Whether it is closed: something may still be in it.
+    /// Returns whether the channel is closed. Its buffer may still contain values.
     pub fn is_closed(&self) -> bool {
         self.end.core.is_closed()
     }
 
-    /// How many values are in it.
+    /// Returns the number of values in the buffer. Always 0 for the channel of a timer.
     pub fn len(&self) -> usize {
         if self.timer().is_some() { 0 } else { self.end.core.len() }
     }
 
-    /// Whether nothing is in it.
+    /// Returns whether the buffer is empty. Always `true` for the channel of a timer.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many values it holds at most.
+    /// Returns the capacity of the buffer: 0 for an unbuffered channel and for the channel of a
+    /// timer.
     #[doc(alias = "capacity")]
     pub fn cap(&self) -> usize {
         if self.timer().is_some() { 0 } else { self.end.core.cap() }
     }
 
-    /// Whether both are ends of one channel.
+    /// Returns whether both receivers belong to the same channel.
     pub fn same_channel(&self, other: &Receiver<T>) -> bool {
         self.end.same(&other.end)
     }
@@ -181,7 +192,7 @@ impl<T> IntoIterator for Receiver<T> {
     }
 }
 
-// Nothing in it is left half done by a panic: no code of the program runs under its lock.
+// A panic cannot leave the channel in an inconsistent state: no user code runs under its lock.
 impl<T> UnwindSafe for Receiver<T> {}
 impl<T> RefUnwindSafe for Receiver<T> {}
 

@@ -1,4 +1,4 @@
-//! Receiving in async code.
+//! Receiving in async code: the future that [`Receiver::recv_async`] returns.
 
 use super::any_chan::AnyChan;
 use super::async_waiter::{AsyncWaiter, AsyncWaiters};
@@ -13,11 +13,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// A receive, as a future: see [`Receiver::recv_async`].
+/// The future returned by [`Receiver::recv_async`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct RecvFuture<'a, T> {
     receiver: &'a Receiver<T>,
-    /// What it has left in the channel; since its last look.
+    /// The entry through which the channel notifies this future. `None` until a poll has to wait.
     waiter: Option<Arc<AsyncWaiter>>,
 }
 
@@ -56,7 +56,7 @@ impl<T> Drop for RecvFuture<'_, T> {
         if let Some(waiter) = self.waiter.take()
             && !self.receiver.core().remove_async_waiter(&waiter)
         {
-            // It rang, and this one did not look: somebody else should.
+            // The channel notified this future, which was not polled since: notify the next one.
             self.receiver.core().notify_next();
         }
     }
@@ -69,22 +69,23 @@ impl<T> fmt::Debug for RecvFuture<'_, T> {
 }
 
 impl<T> Chan<T> {
-    /// Receives if that can be done at once; else the waiter is queued when this returns.
+    /// Receives a value if that needs no wait. Otherwise `waiter` is queued when this function
+    /// returns.
     fn receive_or_enqueue(&self, waiter: &Arc<AsyncWaiter>) -> Result<T, ChanError> {
         let mut slot = MaybeUninit::<T>::uninit();
         let mut messenger = None;
         loop {
             let inside = sched::enter_runtime();
             self.lock();
-            // SAFETY: held — above; slot — ours.
+            // SAFETY: held — locked above; slot — a local variable.
             let received = unsafe { self.receive_now(slot.as_mut_ptr()) };
             let mut is_settled = true;
             if matches!(received, Err(ChanError::WouldBlock)) {
-                // SAFETY: held — above.
+                // SAFETY: held — locked above.
                 let state = unsafe { self.state() };
                 is_settled = AsyncWaiters::is_queued(waiter);
                 if !is_settled && let Some(messenger) = messenger.take() {
-                    // SAFETY: alive — its future takes it down before it goes.
+                    // SAFETY: alive — the future removes the waiter before it drops it.
                     unsafe { state.async_waiters.push(waiter, messenger) };
                     self.publish_async_waiters(state);
                     is_settled = true;
@@ -93,22 +94,23 @@ impl<T> Chan<T> {
             self.unlock_and_ready(inside, *received.as_ref().unwrap_or(&None));
             if is_settled {
                 if received.is_err() {
-                    // A timer of this channel counts from here on.
+                    // If a timer sends into this channel, virtual time may advance to it from here
+                    // on.
                     sched::recheck_virtual_time();
                 }
-                // SAFETY: received: it was written.
+                // SAFETY: the value was received, so the slot was written.
                 return received.map(|_| unsafe { slot.assume_init() });
             }
-            // Takes memory: not under the lock.
+            // Allocates, so this is not done under the lock.
             messenger = Some(waiter.messenger());
         }
     }
 
-    /// Removes the waiter. False: it was not queued.
+    /// Removes the waiter. Returns false if it was not queued.
     fn remove_async_waiter(&self, waiter: &AsyncWaiter) -> bool {
         let inside = sched::enter_runtime();
         self.lock();
-        // SAFETY: held — above.
+        // SAFETY: held — locked above.
         let state = unsafe { self.state() };
         let messenger = state.async_waiters.remove(waiter);
         self.publish_async_waiters(state);
@@ -116,11 +118,11 @@ impl<T> Chan<T> {
         messenger.is_some()
     }
 
-    /// One who was told to look has not: if there is something to see, somebody else is told.
+    /// Passes a notification on: if a receive would not wait, notifies the next future.
     fn notify_next(&self) {
         let inside = sched::enter_runtime();
         self.lock();
-        // SAFETY: held — above.
+        // SAFETY: held — locked above.
         let state = unsafe { self.state() };
         let rest = self.len() > 0 || !state.senders.is_empty() || self.is_closed();
         let g = if rest { self.notify_async(state) } else { None };

@@ -1,4 +1,4 @@
-//! The sending end.
+//! The sending end of a channel.
 
 use super::core::{Chan, ChanError};
 use super::ends::{ChanRecord, End, Sends};
@@ -10,7 +10,9 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Sends values into a channel. The last one gone closes it.
+/// The sending end of a channel, created by [`chan()`](super::chan()).
+///
+/// When the last sender is dropped, the channel is closed.
 pub struct Sender<T> {
     end: End<T, Sends>,
 }
@@ -24,19 +26,20 @@ impl<T> Sender<T> {
         &self.end.core
     }
 
-    /// Sends a value: waits while there is no room, or, on an unbuffered channel, until it is received.
+    /// Sends a value. Blocks while the buffer is full or, on an unbuffered channel, until a
+    /// receiver takes the value.
     ///
     /// # Errors
-    /// The channel is closed; or is closed while this waits.
+    /// The channel is closed, or is closed while the call blocks. The error contains the value.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         before_wait();
         self.end.core.send(value).map_err(SendError)
     }
 
-    /// Sends a value if that needs no wait.
+    /// Sends a value if that is possible without blocking.
     ///
     /// # Errors
-    /// It does; or the channel is closed.
+    /// The send would block, or the channel is closed. The error contains the value.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         self.end.core.try_send(value).map_err(|(value, why)| match why {
             ChanError::WouldBlock => TrySendError::Full(value),
@@ -44,10 +47,10 @@ impl<T> Sender<T> {
         })
     }
 
-    /// As [`Sender::send`], but waits for `duration` at most.
+    /// Sends a value like [`Sender::send`], but waits at most `duration`.
     ///
     /// # Errors
-    /// The time is over, or the channel is closed.
+    /// The value could not be sent in time, or the channel is closed. The error contains the value.
     pub fn send_timeout(&self, value: T, duration: Duration) -> Result<(), SendTimeoutError<T>> {
         before_wait();
         let sent = self.core().send_until(value, clock::after(duration));
@@ -57,34 +60,36 @@ impl<T> Sender<T> {
         })
     }
 
-    /// Closes the channel: those who wait to send get their values back, those who wait to receive are
-    /// told. What is in it can still be received. True for the first only.
+    /// Closes the channel.
+    ///
+    /// Blocked senders and receivers return with an error; a sender gets its value back. The values
+    /// in the buffer can still be received. Returns `false` if the channel was already closed.
     pub fn close(&self) -> bool {
         self.end.core.close()
     }
 
-    /// Whether it is closed.
+    /// Returns whether the channel is closed.
     pub fn is_closed(&self) -> bool {
         self.end.core.is_closed()
     }
 
-    /// How many values are in it.
+    /// Returns the number of values in the buffer.
     pub fn len(&self) -> usize {
         self.end.core.len()
     }
 
-    /// Whether nothing is in it.
+    /// Returns whether the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many values it holds at most.
+    /// Returns the capacity of the buffer: 0 for an unbuffered channel.
     #[doc(alias = "capacity")]
     pub fn cap(&self) -> usize {
         self.end.core.cap()
     }
 
-    /// Whether both are ends of one channel.
+    /// Returns whether both senders belong to the same channel.
     pub fn same_channel(&self, other: &Sender<T>) -> bool {
         self.end.same(&other.end)
     }
@@ -104,7 +109,7 @@ impl<T> Drop for Sender<T> {
     }
 }
 
-// Nothing in it is left half done by a panic: no code of the program runs under its lock.
+// A panic cannot leave the channel in an inconsistent state: no user code runs under its lock.
 impl<T> UnwindSafe for Sender<T> {}
 impl<T> RefUnwindSafe for Sender<T> {}
 

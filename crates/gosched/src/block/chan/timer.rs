@@ -1,9 +1,10 @@
-//! A timer as the sender of a channel: Go's, as they are since 1.23.
+//! A timer as the sender of a channel, with the semantics that Go's timers have since Go 1.23.
 //!
-//! The channel has room for one value, but does not show it: its length and capacity are 0. A tick that
-//! nobody has taken when the next one comes is all there is. After [`ChanTimer::stop`] no value of before
-//! can be received. A timer on whose channel nothing waits can wake nothing: it does not keep a deadlock from being
-//! reported, and virtual time does not stop for it.
+//! The channel buffers one value, but hides it: its length and capacity are reported as 0. If that
+//! value was not received when the next tick is due, the next tick is dropped. After
+//! [`ChanTimer::stop`] no earlier value can be received. A timer whose channel has no waiting
+//! receiver makes nothing ready when it fires: it does not prevent the report of a deadlock, and
+//! virtual time does not advance for it.
 
 use super::any_chan::AnyChan;
 use super::core::Chan;
@@ -14,23 +15,26 @@ use crate::sched;
 use std::cell::Cell;
 use std::ptr;
 
-/// See the top of this file. The timer is fired with the lock of its heap held; what is in cells is under
-/// that lock while it is in a heap, and under `control` while it is not.
+/// A timer that sends into a channel: see the top of this file. The timer fires under the lock of
+/// its heap. While it is in a heap, that lock protects the cells; otherwise `control` does.
 #[repr(C)]
 pub(crate) struct ChanTimer<T> {
     timer: Timer,
-    /// One at a time changes it.
+    /// Held by `reset` and `stop`: one of them runs at a time.
     control: RawMutex,
+    /// The channel. Set once, before the timer is started.
     core: Cell<*const Chan<T>>,
+    /// Converts a time, in nanoseconds, into the value to send.
     value: fn(u64) -> T,
+    /// When the timer fires next, in nanoseconds of `clock::now`.
     when: Cell<u64>,
-    /// 0: it is fired once.
+    /// Nanoseconds between ticks; 0 if the timer fires once.
     period: Cell<u64>,
 }
 
-// SAFETY: as said above.
+// SAFETY: a lock protects the cells, as described above.
 unsafe impl<T: Send> Sync for ChanTimer<T> {}
-// SAFETY: as said above.
+// SAFETY: as above.
 unsafe impl<T: Send> Send for ChanTimer<T> {}
 
 impl<T: Copy> ChanTimer<T> {
@@ -38,7 +42,8 @@ impl<T: Copy> ChanTimer<T> {
 
     pub(super) fn new(value: fn(u64) -> T) -> ChanTimer<T> {
         ChanTimer {
-            // SAFETY: fire — the timer is the first field of a `ChanTimer`, which stops it when it goes.
+            // SAFETY: fire — the timer is the first field of a `ChanTimer`, which stops it when
+            // dropped.
             timer: unsafe { Timer::new(&Self::KIND) },
             control: RawMutex::new(),
             core: Cell::new(ptr::null()),
@@ -50,31 +55,36 @@ impl<T: Copy> ChanTimer<T> {
 }
 
 impl<T> ChanTimer<T> {
+    /// Sets the channel.
+    ///
     /// # Safety
-    /// - **core**: it stays where it is for as long as the timer does.
+    /// - **core**: `core` stays in place as long as the timer exists.
     pub(super) unsafe fn sends_to(&self, core: &Chan<T>) {
         self.core.set(core);
     }
 
-    /// Fires it at `when`, and then again after each `period`, if that is not 0. True if it was to be
-    /// fired, or its value had not been received: that is gone.
+    /// Starts the timer: it fires at `when`, and then after each `period` unless that is 0. Returns
+    /// whether the timer was running, or had sent a value that was not received; that value is
+    /// discarded.
     pub(crate) fn reset(&self, core: &Chan<T>, when: u64, period: u64) -> bool {
         self.control.lock();
         let was = self.cancel(core);
         self.when.set(when);
         self.period.set(period);
-        // SAFETY: alive — in a record that is dropped after it was stopped; it is not started now.
+        // SAFETY: alive — the record stops the timer before it is freed; `cancel` has stopped the
+        // timer.
         unsafe { sched::start_timer(&self.timer, when) };
-        // SAFETY: held — above.
+        // SAFETY: held — locked above.
         unsafe { self.control.unlock() };
         was
     }
 
-    /// It is not fired any more, and what it sent is gone. True as [`ChanTimer::reset`].
+    /// Stops the timer, and discards a value that was not received. Returns the same as
+    /// [`ChanTimer::reset`].
     pub(crate) fn stop(&self, core: &Chan<T>) -> bool {
         self.control.lock();
         let was = self.cancel(core);
-        // SAFETY: held — above.
+        // SAFETY: held — locked above.
         unsafe { self.control.unlock() };
         was
     }
@@ -92,31 +102,33 @@ impl<T> Drop for ChanTimer<T> {
     }
 }
 
-/// See [`TimerKind::can_wake`].
+/// Returns whether a receiver waits. See [`TimerKind::can_wake`].
 ///
 /// # Safety
 /// - **timer**: as for [`fire`].
 unsafe fn can_wake<T>(timer: &Timer) -> bool {
     // SAFETY: timer — promised by the caller.
     let timer = unsafe { &*ptr::from_ref(timer).cast::<ChanTimer<T>>() };
-    // SAFETY: core — set before it was ever started.
+    // SAFETY: core — set before the timer was first started.
     unsafe { &*timer.core.get() }.has_waiting_receivers()
 }
 
+/// Sends the time. See [`TimerKind::fire`].
+///
 /// # Safety
-/// - **timer**: a `ChanTimer<T>`'s, not yet stopped.
+/// - **timer**: the first field of a `ChanTimer<T>` that has not been stopped.
 unsafe fn fire<T: Copy>(timer: &Timer, now: u64, ready: &mut GList) -> Option<u64> {
     // SAFETY: timer — promised by the caller.
     let timer = unsafe { &*ptr::from_ref(timer).cast::<ChanTimer<T>>() };
     let (when, period) = (timer.when.get(), timer.period.get());
-    // As in Go: the time that it was to come, not when it did.
+    // As in Go, the value is the time at which the tick was due, not the time at which it is sent.
     let value = (timer.value)(when.min(now));
-    // SAFETY: core — set before it was ever started.
+    // SAFETY: core — set before the timer was first started.
     let core = unsafe { &*timer.core.get() };
     core.lock();
-    // SAFETY: held — above; value — it can be copied.
+    // SAFETY: held — locked above; value — `T` is `Copy`.
     let sent = unsafe { core.send_now(&value) };
-    // SAFETY: held — above.
+    // SAFETY: held — locked above.
     unsafe { core.unlock() };
     if let Ok(Some(g)) = sent {
         ready.push_back(g);
@@ -124,7 +136,7 @@ unsafe fn fire<T: Copy>(timer: &Timer, now: u64, ready: &mut GList) -> Option<u6
     if period == 0 {
         return None;
     }
-    // Ticks that were missed are missed.
+    // Missed ticks are skipped.
     let late = now.saturating_sub(when) / period;
     let next = when.saturating_add(period.saturating_mul(late + 1));
     timer.when.set(next);

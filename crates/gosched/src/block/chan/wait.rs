@@ -1,4 +1,4 @@
-//! How a sender and a receiver wait on one channel, with a time limit or without one.
+//! How a sender or a receiver waits on one channel, with or without a time limit.
 
 use super::any_chan::{AnyChan, Direction};
 use super::core::{Chan, ChanError};
@@ -10,9 +10,12 @@ use crate::sched::{self, RuntimeGuard};
 use crate::sys::clock;
 
 impl<T> Chan<T> {
+    /// Transfers a value, and waits if necessary, until `when` at most. Returns
+    /// [`ChanError::WouldBlock`] if the time is over.
+    ///
     /// # Safety
-    /// - **slot**: holds the value to be sent, which is not the caller's any more after `Ok`; or is the
-    ///   place for one.
+    /// - **slot**: holds the value to send, which no longer belongs to the caller after `Ok`; or is
+    ///   the place for the received value.
     pub(super) unsafe fn transfer_until(
         &self,
         to: Direction,
@@ -21,7 +24,7 @@ impl<T> Chan<T> {
     ) -> Result<(), ChanError> {
         let wakeup = Wakeup::contested();
         let limit = WaitTimeout::new(&wakeup);
-        // First without a timer: it may not be needed.
+        // The first attempt is made without the timer, which may not be needed.
         for timed in [false, true] {
             if timed {
                 if when <= clock::now() {
@@ -31,14 +34,14 @@ impl<T> Chan<T> {
             }
             let inside = sched::enter_runtime();
             self.lock();
-            // SAFETY: held — above; slot — promised by the caller.
+            // SAFETY: held — locked above; slot — promised by the caller.
             match unsafe { self.transfer_now(to, slot) } {
                 Ok(g) => {
                     self.unlock_and_ready(inside, g);
                     return Ok(());
                 }
                 Err(ChanError::WouldBlock) if timed => {
-                    // SAFETY: held — above; slot — promised by the caller.
+                    // SAFETY: held — locked above; slot — promised by the caller.
                     return unsafe { self.wait_until(inside, &wakeup, to, slot.cast()) };
                 }
                 Err(why) => {
@@ -49,13 +52,13 @@ impl<T> Chan<T> {
                 }
             }
         }
-        unreachable!("the second time it waits")
+        unreachable!("the second attempt waits")
     }
 
-    /// As [`Chan::wait`], with a limit in force.
+    /// Like [`Chan::wait`], with a time limit that has already been started.
     ///
     /// # Safety
-    /// - **held**, **slot**: as there.
+    /// - **held**, **slot**: as for [`Chan::wait`].
     pub(super) unsafe fn wait_until(
         &self,
         inside: RuntimeGuard,
@@ -64,17 +67,18 @@ impl<T> Chan<T> {
         slot: *mut (),
     ) -> Result<(), ChanError> {
         let waiter = Waiter::new(wakeup, 0, slot);
-        // SAFETY: held — promised by the caller; frame — taken out below, under the lock.
+        // SAFETY: held — promised by the caller; frame — dequeued below, under the lock.
         let woken = unsafe { self.enqueue(&waiter, to) };
         if let Some(g) = woken.0 {
             inside.ready(g);
         }
         let parking = Parking { waits: WaitRecord::one(wakeup, &waiter, true), core: self };
-        // SAFETY: commit — it takes a `Parking`, and this frame waits.
+        // SAFETY: commit — it takes a `Parking`, and this frame stays until the caller is made
+        // ready.
         unsafe { inside.park(to.reason(), commit::<T>, (&raw const parking).cast()) };
         let inside = sched::enter_runtime();
         self.lock();
-        // SAFETY: held — above.
+        // SAFETY: held — locked above.
         unsafe { self.dequeue(&waiter, to) };
         self.unlock_and_ready(inside, None);
         match wakeup.fired() {
@@ -84,46 +88,50 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Waits in one queue. True: it happened. False: it was closed.
+    /// Waits in one queue. Returns true if the value was transferred, and false if the channel was
+    /// closed.
     ///
     /// # Safety
-    /// - **held**: by the caller; given back here.
-    /// - **slot**: holds the value to be sent, or is the place for one.
+    /// - **held**: the caller holds the lock, which this function releases.
+    /// - **slot**: holds the value to send, or is the place for the received value.
     pub(super) unsafe fn wait(&self, inside: RuntimeGuard, to: Direction, slot: *mut ()) -> bool {
         let wakeup = Wakeup::uncontested();
         let waiter = Waiter::new(&wakeup, 0, slot);
-        // SAFETY: held — promised by the caller; frame — the only waiter of its turn, and this returns
-        // when it was made ready.
+        // SAFETY: held — promised by the caller; frame — this is the only waiter of its wakeup, and
+        // this function returns only after it was made ready.
         let woken = unsafe { self.enqueue(&waiter, to) };
         if let Some(g) = woken.0 {
             inside.ready(g);
         }
         let parking = Parking { waits: WaitRecord::one(&wakeup, &waiter, false), core: self };
-        // SAFETY: commit — it takes a `Parking`, and this frame waits.
+        // SAFETY: commit — it takes a `Parking`, and this frame stays until the caller is made
+        // ready.
         unsafe { inside.park(to.reason(), commit::<T>, (&raw const parking).cast()) };
         !waiter.is_woken_by_close()
     }
 }
 
-/// What [`commit`] needs. `repr(C)`: what is waited for comes first.
+/// The data that [`commit`] takes. `repr(C)`: the [`WaitRecord`] must come first.
 #[repr(C)]
 struct Parking<'a, T> {
     waits: WaitRecord<'a>,
     core: &'a Chan<T>,
 }
 
-/// The caller's context is saved: others may know.
+/// Publishes the parked G, whose context is saved, and releases the channel's lock.
 /// Go: chanparkcommit.
 ///
 /// # Safety
-/// - **parking**: `data` is a `Parking<T>`, alive until the wakeup is committed, and what it names until the lock is free.
+/// - **parking**: `data` is a `Parking<T>`, alive until the wakeup is committed; the channel is
+///   alive until its lock is released.
 unsafe fn commit<T>(g: &'static G, data: *const ()) -> bool {
     // SAFETY: parking — promised by the caller.
     let &Parking { waits: WaitRecord { wakeup, .. }, core } =
         unsafe { &*data.cast::<Parking<'_, T>>() };
-    // From here on a time limit may make it ready without the lock: the `Parking` may be gone.
+    // From here on a time limit may make the G ready without the lock, so the `Parking` may be
+    // gone.
     let wait = wakeup.commit(g);
-    // The frame may be gone as soon as the lock is free, and the channel with it.
+    // The frame, and the channel with it, may be gone as soon as the lock is released.
     // SAFETY: held — by the goroutine that waits.
     unsafe { core.unlock_and_forget() };
     wait

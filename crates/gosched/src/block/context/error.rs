@@ -1,21 +1,21 @@
-//! Why a context is over.
+//! The errors with which contexts end.
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// Why a context is over.
+/// Why a context is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ContextError {
-    /// Somebody cancelled it, or one it was made from.
+    /// The context, or one from which it was derived, was cancelled.
     Cancelled,
-    /// Its deadline has passed, or that of one it was made from.
+    /// The deadline of the context, or of one from which it was derived, has passed.
     DeadlineExceeded,
 }
 
 impl ContextError {
-    /// As Go spells it.
+    /// [`ContextError::Cancelled`] in Go's spelling.
     #[expect(non_upper_case_globals, reason = "it stands for a variant")]
     pub const Canceled: ContextError = ContextError::Cancelled;
 }
@@ -31,5 +31,5 @@ impl fmt::Display for ContextError {
 
 impl Error for ContextError {}
 
-/// What somebody gave as the reason: see [`Context::cause`](super::Context::cause).
+/// The reason given for a cancellation: see [`Context::cause`](super::Context::cause).
 pub type Cause = Arc<dyn Error + Send + Sync>;

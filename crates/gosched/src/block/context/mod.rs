@@ -1,7 +1,7 @@
-//! Contexts: how work is told to stop, how long it may take, and what goes with it.
+//! Contexts: cancellation, deadlines and values for goroutines that work on a common task.
 //!
-//! A goroutine cannot be killed from outside. It is given a [`Context`], and looks at it: in a `select!` by
-//! [`Context::done`], in a loop by [`Context::err`].
+//! A goroutine cannot be stopped from outside. It is given a [`Context`] and checks it: in a
+//! `select!` with [`Context::done`], in a loop with [`Context::err`].
 //!
 //! ```
 //! use gosched::{chan, context, go, select};
@@ -18,7 +18,7 @@
 //!     unreachable!()
 //! });
 //! assert_eq!((rx.recv(), rx.recv()), (Ok(0), Ok(1)));
-//! drop(guard); // cancels
+//! drop(guard); // cancels the context
 //! assert_eq!(worker.join().unwrap(), 2);
 //! ```
 
@@ -38,20 +38,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-/// Told to everybody who works on one thing: when to stop, and what goes with it. Clones are the same
-/// context; one made from another is over when that is.
+/// A cancellation signal, a deadline and values, shared by all goroutines that work on a common
+/// task.
+///
+/// A context is *done* once it has been cancelled or its deadline has passed. Contexts form a tree:
+/// when a context is done, so are all contexts that were derived from it. Clones refer to the same
+/// context.
 #[derive(Clone)]
 pub struct Context(Arc<Link>);
 
 struct Link {
-    /// What cancels it, and is closed then; `None`: nothing does.
+    /// The node that cancels the context, and the channel that is closed then; `None` if nothing
+    /// cancels the context.
     end: Option<(Arc<Node>, Receiver<()>)>,
     value: Option<Box<dyn Any + Send + Sync>>,
-    /// Where other values are.
+    /// The context from which this one was derived; further values are found there.
     parent: Option<Context>,
 }
 
-/// The context that is never over and carries nothing: where all others come from.
+/// Returns the background context: it is never done and carries no values. All other contexts are
+/// derived from it.
 #[doc(alias = "Background")]
 #[doc(alias = "TODO")]
 pub fn background() -> Context {
@@ -59,33 +65,34 @@ pub fn background() -> Context {
 }
 
 impl Context {
-    /// See [`background()`].
+    /// Returns the background context: see [`background()`].
     pub fn background() -> Context {
         static BACKGROUND: OnceLock<Context> = OnceLock::new();
         let new = || Context(Arc::new(Link { end: None, value: None, parent: None }));
         BACKGROUND.get_or_init(new).clone()
     }
 
-    /// One that can be cancelled by itself. The guard does so when it is dropped.
+    /// Derives a context, and returns it with a guard that cancels it when dropped.
     #[doc(alias = "WithCancel")]
     #[doc(alias = "WithCancelCause")]
     pub fn with_cancel(&self) -> (Context, CancelGuard) {
         self.child(None, Expiry::ByTimer)
     }
 
-    /// One that is over after `duration`; or when the guard is dropped.
+    /// Derives a context that is done after `duration`, or when the returned guard is dropped.
     #[doc(alias = "WithTimeout")]
     pub fn with_timeout(&self, duration: Duration) -> (Context, CancelGuard) {
-        // What is too far away is never.
+        // A deadline that an `Instant` cannot represent is no deadline.
         self.child(time::now().checked_add(duration), Expiry::ByTimer)
     }
 
-    /// As [`Context::with_timeout`], but over only when the guard says so.
+    /// Like [`Context::with_timeout`], but without a timer: only the guard ends the context.
     pub(crate) fn with_guard_timeout(&self, duration: Duration) -> (Context, CancelGuard) {
         self.child(time::now().checked_add(duration), Expiry::ByGuard)
     }
 
-    /// One that is over at `deadline`, if this one is not before; or when the guard is dropped.
+    /// Derives a context that is done at `deadline`, when this context is done, or when the
+    /// returned guard is dropped, whichever comes first.
     #[doc(alias = "WithDeadline")]
     pub fn with_deadline(&self, deadline: Instant) -> (Context, CancelGuard) {
         self.child(Some(deadline), Expiry::ByTimer)
@@ -98,7 +105,7 @@ impl Context {
         (Context(Arc::new(Link { end: Some((node, done)), value: None, parent: above })), guard)
     }
 
-    /// One that carries `value`: it hides other values of that type.
+    /// Derives a context that carries `value`, which hides other values of the same type.
     ///
     /// ```
     /// use gosched::context;
@@ -120,7 +127,8 @@ impl Context {
         }))
     }
 
-    /// The value of that type, if this context, or one it was made from, carries one.
+    /// Returns the value of type `T` carried by this context or by the nearest context from which
+    /// it was derived. Returns `None` if there is none.
     pub fn value<T: Any>(&self) -> Option<&T> {
         let mut here = Some(self);
         while let Some(context) = here {
@@ -133,13 +141,16 @@ impl Context {
         None
     }
 
-    /// One with the same values that is not over when this one is, and has no deadline.
+    /// Derives a context with the same values that is not done when this one is, and that has no
+    /// deadline.
     #[doc(alias = "WithoutCancel")]
     pub fn without_cancel(&self) -> Context {
         Context(Arc::new(Link { end: None, value: None, parent: Some(self.clone()) }))
     }
 
-    /// Closed when the context is over. For `select!`; it never carries a value.
+    /// Returns a channel that is closed when the context is done. It never carries a value.
+    ///
+    /// For use in `select!`.
     #[doc(alias = "Done")]
     pub fn done(&self) -> &Receiver<()> {
         static NEVER: OnceLock<Receiver<()>> = OnceLock::new();
@@ -149,13 +160,14 @@ impl Context {
         }
     }
 
-    /// Why it is over; `None`: it is not.
+    /// Returns why the context is done, or `None` if it is not.
     #[doc(alias = "Err")]
     pub fn err(&self) -> Option<ContextError> {
         self.over().map(|over| over.error)
     }
 
-    /// What [`CancelGuard::cancel_cause`] was given; without that, what [`Context::err`] says.
+    /// Returns the reason that was given to [`CancelGuard::cancel_cause`] or, without one, the
+    /// error that [`Context::err`] returns. Returns `None` if the context is not done.
     #[doc(alias = "Cause")]
     pub fn cause(&self) -> Option<Cause> {
         let over = self.over()?;
@@ -167,19 +179,23 @@ impl Context {
     }
 
     fn over(&self) -> Option<Arc<Cancellation>> {
-        // One answer for both: it is over when the channel is closed.
+        // The channel decides, so that `err` and `done` agree: the context is done when it is
+        // closed.
         let (node, done) = self.0.end.as_ref()?;
         if done.is_closed() { node.over() } else { None }
     }
 
-    /// When it will be over at the latest.
+    /// Returns the time at which the context is done at the latest, or `None` if it has no
+    /// deadline.
     #[doc(alias = "Deadline")]
     pub fn deadline(&self) -> Option<Instant> {
         self.node().and_then(|node| node.deadline)
     }
 
-    /// Runs `f` in a goroutine of its own as soon as the context is over: at once, if it is. Dropping the
-    /// context changes nothing; if nothing can end it any more, `f` is dropped.
+    /// Runs `f` in a new goroutine when the context is done, or immediately if it already is.
+    ///
+    /// Dropping the context does not affect this. If nothing can ever end the context, `f` is
+    /// dropped.
     ///
     /// ```
     /// use gosched::{chan, context};
@@ -214,8 +230,9 @@ impl fmt::Debug for Context {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // A long chain must not take as much stack.
-        // Values first: one may have the context that it was made with.
+        // A loop, because dropping a long chain recursively could overflow the stack. Values are
+        // dropped first: a value may hold a clone of the parent, whose last reference must be
+        // dropped by the loop.
         self.value = None;
         let mut above = self.parent.take();
         while let Some(Context(link)) = above {
@@ -227,27 +244,29 @@ impl Drop for Link {
     }
 }
 
-/// The right to cancel a context: done when it is dropped, unless it is [detached](CancelGuard::detach).
+/// Cancels a context when dropped, unless it is [detached](CancelGuard::detach).
 #[must_use = "dropping it cancels the context: bind it to a name, `_guard` perhaps"]
 #[derive(Debug)]
 pub struct CancelGuard {
-    /// `None`: detached.
+    /// The context's node; `None` once detached.
     node: Option<Weak<Node>>,
 }
 
 impl CancelGuard {
-    /// The context is over, and so are all that were made from it. What is over stays as it is.
+    /// Cancels the context and all contexts derived from it. Contexts that are already done keep
+    /// their error.
     pub fn cancel(&self) {
         self.end(Cancellation::new(ContextError::Cancelled, None));
     }
 
-    /// As [`CancelGuard::cancel`], with a reason: see [`Context::cause`].
+    /// Cancels the context like [`CancelGuard::cancel`], with a reason that [`Context::cause`]
+    /// returns.
     pub fn cancel_cause(&self, cause: impl Into<Box<dyn Error + Send + Sync>>) {
         let cause = Some(Arc::from(cause.into()));
         self.end(Cancellation::new(ContextError::Cancelled, cause));
     }
 
-    /// Its deadline has passed.
+    /// Ends the context with [`ContextError::DeadlineExceeded`].
     pub(crate) fn expire(&self) {
         self.end(Cancellation::new(ContextError::DeadlineExceeded, None));
     }
@@ -258,7 +277,8 @@ impl CancelGuard {
         }
     }
 
-    /// Lets the context be: it is over when one it was made from is, or at its deadline.
+    /// Consumes the guard without cancelling the context, which is then done only when its parent
+    /// is, or at its deadline.
     pub fn detach(mut self) {
         if let Some(node) = self.node.take().and_then(|node| node.upgrade()) {
             node.detach();
@@ -278,16 +298,16 @@ impl fmt::Debug for Node {
     }
 }
 
-/// The right to stop what [`Context::after_func`] was given. Dropped, it changes nothing.
+/// Stops the function that was given to [`Context::after_func`]. Dropping this value has no effect.
 #[derive(Debug)]
 pub struct StopFunc {
     func: Option<(Weak<Node>, usize)>,
-    /// Until it is tried.
+    /// False once `stop` was called, or if the function was started immediately.
     can_stop: AtomicBool,
 }
 
 impl StopFunc {
-    /// The function is not to run. False: it was started, or was stopped before.
+    /// Prevents the function from running. Returns `false` if it was already started or stopped.
     pub fn stop(&self) -> bool {
         if !self.can_stop.swap(false, Ordering::Relaxed) {
             return false;

@@ -1,16 +1,19 @@
-//! What can be cancelled: a tree, in which each node knows those below it.
+//! The nodes of contexts that can be cancelled: a tree in which each node has weak references to
+//! its children.
 //!
-//! A node keeps the one above it; that one knows it by a weak reference, in a slot of its own, so a node
-//! that nobody uses any more goes at once. Its channel keeps it, and so does everybody who has that. A node
-//! with functions to run keeps itself, until they run or are stopped; or until it is certain that they will
-//! never run: its guard was detached, it has no deadline, and the same holds for the one above.
+//! A node owns a reference to its parent. The parent has only a weak reference to the node, in one
+//! of its slots, so that an unused node is freed immediately. The receivers of a node's channel
+//! keep the node alive. A node with functions to run keeps itself alive until they are started or
+//! stopped, or until they can never run: its guard was detached, it has no deadline, and the same
+//! holds for its parent.
 //!
-//! Cancelling goes down the tree with a list of what is still to do: neither the depth nor the width of a
-//! tree needs stack. A new node enters its parent's slots under the parent's lock, and is cancelled right
-//! there if the parent is; so nobody is forgotten.
+//! Cancellation descends the tree with a work list, so neither a deep nor a wide tree needs much
+//! stack. A new node enters the slots of its parent under the parent's lock. If the parent is
+//! already cancelled, the new node is cancelled immediately. So no node is missed.
 //!
-//! Whoever has cancelled a node finds all below it over. Where somebody else is on its way down there, it
-//! waits for that one; who waits in turn only for those who are further down.
+//! When [`cancel`] returns, all nodes below are cancelled. If another call of `cancel` is at work
+//! below, this call waits for it. There is no deadlock: a call waits only for calls that began
+//! further down.
 
 use super::error::{Cause, ContextError};
 use super::slots::Slots;
@@ -21,60 +24,60 @@ use crate::block::time::{Timer, after_func};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-/// See the top of this file.
+/// A node of the tree: see the top of this file.
 pub(super) struct Node {
-    /// The one above, and the slot it knows this one by.
+    /// The parent, and the index of the parent's slot that refers to this node.
     parent: Option<(Arc<Node>, Mutex<Option<usize>>)>,
-    /// Closes the channel that is closed when it is over.
+    /// Closes the channel of the node when the node is cancelled.
     done: OnceLock<Closer<()>>,
     pub(super) deadline: Option<Instant>,
     state: Mutex<State>,
 }
 
-/// A function to run when the node is over.
+/// A function to run when the node is cancelled.
 type Func = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct State {
-    /// Its guard will never cancel it.
+    /// The guard was detached, so it will not cancel the node.
     detached: bool,
-    /// Nothing will.
+    /// Nothing can ever cancel the node.
     never_ends: bool,
     cancellation: Option<Arc<Cancellation>>,
     children: Slots<Weak<Node>>,
     funcs: Slots<Func>,
-    /// How many functions there are.
+    /// The number of functions in `funcs`.
     func_count: usize,
-    /// The node itself, while there are any.
+    /// A reference to the node itself, as long as there are functions.
     keep_alive: Option<Arc<Node>>,
-    /// Cancels it at its deadline.
+    /// Cancels the node at its deadline.
     timer: Option<Timer>,
 }
 
-/// What happens at a node's deadline.
+/// What ends a node at its deadline.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Expiry {
-    /// A timer ends it.
+    /// A timer.
     ByTimer,
-    /// Whoever has the guard does.
+    /// The owner of the guard.
     ByGuard,
 }
 
-/// What became of a function.
+/// The result of [`Node::on_cancel`].
 pub(super) enum Registered {
-    /// It waits, and has that number.
+    /// The function was stored under this number.
     AsNumber(usize),
-    /// It was started.
+    /// The node is cancelled, so the function was started.
     Runs,
-    /// It will never run.
+    /// The function will never run.
     Never,
 }
 
-/// How a node ended, and all below it that were not over.
+/// One cancellation: of a node, and of all nodes below it that were not cancelled before.
 pub(super) struct Cancellation {
     pub(super) error: ContextError,
     pub(super) cause: Option<Cause>,
-    /// Closed when all of them are.
+    /// Closed when all these nodes are cancelled.
     propagated: Receiver<()>,
 }
 
@@ -85,7 +88,7 @@ impl Cancellation {
 }
 
 impl Node {
-    /// Below `parent`, with the earlier of `deadline` and the one above.
+    /// Creates a node below `parent`, with the earlier of `deadline` and the parent's deadline.
     pub(super) fn new(
         parent: Option<&Arc<Node>>,
         deadline: Option<Instant>,
@@ -102,7 +105,8 @@ impl Node {
         let done = chan::sealed_for(Some(node.clone()));
         drop(node.done.set(done.closer()));
         if let Some(over) = node.add_to_parent() {
-            // As the one above ended, but not to be waited for with that.
+            // With the error of the parent, but with a `propagated` channel of its own: `cancel`
+            // closes that channel, and the parent's cancellation may not be finished.
             cancel(&node, Cancellation::new(over.error, over.cause.clone()));
         } else if let (Some(own), Expiry::ByTimer) = (own, expiry) {
             node.expire_at(own);
@@ -110,7 +114,8 @@ impl Node {
         (node, done)
     }
 
-    /// The guard will never cancel it.
+    /// Records that the guard will not cancel the node. Drops the functions of all nodes, from this
+    /// one down, that nothing can cancel any longer.
     pub(super) fn detach(self: &Arc<Node>) {
         self.state.lock_no_unwind().detached = true;
         let mut to_do = vec![self.clone()];
@@ -128,12 +133,14 @@ impl Node {
             let (funcs, myself) = (std::mem::take(&mut state.funcs), state.keep_alive.take());
             to_do.extend(state.children.values().filter_map(Weak::upgrade));
             drop(state);
-            // They will never run. Code of the program: not under the lock.
+            // The functions will never run. Their destructors are user code, so they do not run
+            // under the lock.
             drop((funcs, myself));
         }
     }
 
-    /// Lets the one above know of it. `Some`: that one is over.
+    /// Adds the node to the children of its parent. Returns the parent's cancellation if the parent
+    /// is already cancelled.
     fn add_to_parent(self: &Arc<Node>) -> Option<Arc<Cancellation>> {
         let (parent, slot) = self.parent.as_ref()?;
         let mut state = parent.state.lock_no_unwind();
@@ -143,7 +150,7 @@ impl Node {
         state.cancellation.clone()
     }
 
-    /// The one above need not know of it any more.
+    /// Removes the node from the children of its parent.
     fn remove_from_parent(&self) {
         let Some((parent, slot)) = &self.parent else { return };
         let mut state = parent.state.lock_no_unwind();
@@ -164,7 +171,7 @@ impl Node {
             }
         });
         let mut state = self.state.lock_no_unwind();
-        // It may be over by now: then the timer is of no use.
+        // If the node was cancelled meanwhile, the timer is not needed.
         let unused = match state.cancellation {
             None => state.timer.replace(timer),
             Some(_) => Some(timer),
@@ -175,12 +182,12 @@ impl Node {
         }
     }
 
-    /// How it ended, if it did.
+    /// Returns how the node was cancelled, or `None` if it was not.
     pub(super) fn over(&self) -> Option<Arc<Cancellation>> {
         self.state.lock_no_unwind().cancellation.clone()
     }
 
-    /// Runs `f` when it is over, in a goroutine of its own.
+    /// Runs `f` in a new goroutine when the node is cancelled.
     pub(super) fn on_cancel(self: &Arc<Node>, f: Func) -> Registered {
         let mut state = self.state.lock_no_unwind();
         if state.cancellation.is_some() {
@@ -196,11 +203,12 @@ impl Node {
         Registered::AsNumber(state.funcs.add(f))
     }
 
-    /// The function of that number is not to run. False: it runs, or has run, or was stopped.
+    /// Removes the function with this number, so that it does not run. Returns false if it was
+    /// already started or stopped.
     pub(super) fn stop_func(&self, number: usize) -> bool {
         let mut state = self.state.lock_no_unwind();
         let Some(func) = state.funcs.take(number) else {
-            // It was dropped when it was certain that it would never run.
+            // The function was dropped because nothing can ever cancel the node.
             return state.never_ends;
         };
         state.func_count -= 1;
@@ -211,8 +219,8 @@ impl Node {
     }
 }
 
-/// Ends a node, and all below it. What is over stays as it is. Code of the program comes last: whatever it
-/// does, all is over then.
+/// Cancels a node and all nodes below it. Nodes that are already cancelled do not change. The
+/// functions are started last: whatever their code does, all nodes are cancelled by then.
 pub(super) fn cancel(node: &Arc<Node>, over: Arc<Cancellation>) {
     let (mut to_do, mut others, mut funcs) = (vec![node.clone()], Vec::new(), Vec::new());
     while let Some(node) = to_do.pop() {
@@ -234,11 +242,12 @@ pub(super) fn cancel(node: &Arc<Node>, over: Arc<Cancellation>) {
         }
         funcs.extend(before.funcs.into_values());
         to_do.extend(before.children.into_values().filter_map(|child| child.upgrade()));
-        // `keep_alive` is not the last: `to_do` had one.
+        // Dropping `keep_alive` does not free the node: `node` is another reference.
     }
     node.remove_from_parent();
     for other in others {
-        // Never refused: nothing of the program's is under way there.
+        // Not `recv`, which may unwind. The wait is short: that call runs no user code before it
+        // closes the channel.
         other.propagated.core().receive();
     }
     over.propagated.core().close();
@@ -252,7 +261,7 @@ impl Drop for Node {
         if let Some(timer) = &state.timer {
             timer.stop();
         }
-        // A long chain must not take as much stack.
+        // A loop, because dropping a long chain recursively could overflow the stack.
         let mut parent = self.parent.take();
         while let Some((node, _)) = parent {
             parent = Arc::into_inner(node).and_then(|mut node| {

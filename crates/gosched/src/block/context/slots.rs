@@ -1,17 +1,17 @@
-//! A list out of which anything can be taken at once.
+//! A list from which any element can be removed in constant time.
 
-/// Values, each with the number that [`Slots::add`] gave it.
+/// Values, each with the number that [`Slots::add`] returned for it.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     slots: Vec<Slot<T>>,
-    /// The first free one.
+    /// Index of the first free slot, or the length of `slots` if there is none.
     free: usize,
 }
 
 #[derive(Debug)]
 enum Slot<T> {
     Used(T),
-    /// The next free one.
+    /// Index of the next free slot.
     Free(usize),
 }
 
@@ -22,7 +22,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// The value's number.
+    /// Adds a value and returns its number.
     pub(super) fn add(&mut self, value: T) -> usize {
         let number = self.free;
         match self.slots.get_mut(number) {
@@ -39,6 +39,7 @@ impl<T> Slots<T> {
         number
     }
 
+    /// Removes the value with this number, if there is one.
     pub(super) fn take(&mut self, number: usize) -> Option<T> {
         let slot = self.slots.get_mut(number).filter(|slot| matches!(slot, Slot::Used(_)))?;
         match std::mem::replace(slot, Slot::Free(self.free)) {
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_used_again_and_values_are_kept() {
+    fn numbers_of_removed_values_are_reused_and_other_values_keep_theirs() {
         let mut slots = Slots::default();
         let numbers: Vec<_> = (0..5).map(|value| slots.add(value)).collect();
         assert_eq!(numbers, [0, 1, 2, 3, 4]);

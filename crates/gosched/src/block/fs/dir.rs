@@ -1,4 +1,4 @@
-//! Directories: what is in them, and new ones.
+//! Listing and creating directories.
 
 use super::{FileType, Metadata};
 use crate::block::call::{BlockingDrop, blocking};
@@ -8,16 +8,18 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, DirEntryExt};
 use std::path::{Path, PathBuf};
 
-/// What is in a directory, in no order; `.` and `..` are left out.
+/// Returns an iterator over the entries of a directory, in no particular order.
+///
+/// The entries `.` and `..` are skipped.
 #[doc(alias = "ReadDir")]
 pub fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
     let path = path.as_ref();
     blocking(|| std::fs::read_dir(path)).map(|entries| ReadDir(BlockingDrop::new(entries)))
 }
 
-/// The entries of a directory, one after the other: [`read_dir`] gives it.
+/// Iterator over the entries of a directory, returned by [`read_dir`].
 ///
-/// The system is asked for many at a time; each `next` may be the one that asks.
+/// Entries are read from the system in batches. Each call of `next` may block for the next batch.
 pub struct ReadDir(BlockingDrop<std::fs::ReadDir>);
 
 impl Iterator for ReadDir {
@@ -35,32 +37,38 @@ impl fmt::Debug for ReadDir {
     }
 }
 
-/// One entry of a directory. While it lives the directory stays open.
+/// An entry of a directory, returned by [`ReadDir`].
+///
+/// The directory stays open as long as the entry exists.
 pub struct DirEntry(BlockingDrop<std::fs::DirEntry>);
 
 impl DirEntry {
-    /// The directory's path as it was given, and this entry's name.
+    /// Returns the path of the entry: the path that was passed to [`read_dir`], joined with the
+    /// entry's file name.
     pub fn path(&self) -> PathBuf {
         self.0.path()
     }
 
-    /// Its name in the directory.
+    /// Returns the file name of the entry, without its directory.
     pub fn file_name(&self) -> OsString {
         self.0.file_name()
     }
 
-    /// What the system knows of it; of a symbolic link itself.
+    /// Returns the metadata of the entry. Does not follow a symbolic link.
     pub fn metadata(&self) -> io::Result<Metadata> {
         blocking(|| self.0.metadata())
     }
 
-    /// Whether it is a file, a directory, a symbolic link or something else. Most file systems have said so
-    /// already; others are asked.
+    /// Returns the type of the entry: file, directory, symbolic link or other. Does not follow a
+    /// symbolic link.
+    ///
+    /// Most file systems return the type together with the entry; otherwise this makes a system
+    /// call.
     pub fn file_type(&self) -> io::Result<FileType> {
         blocking(|| self.0.file_type())
     }
 
-    /// The number of its inode.
+    /// Returns the inode number of the entry.
     pub fn ino(&self) -> u64 {
         self.0.ino()
     }
@@ -72,30 +80,32 @@ impl fmt::Debug for DirEntry {
     }
 }
 
-/// How a directory is created: [`std::fs::DirBuilder`].
+/// Options for creating a directory, like [`std::fs::DirBuilder`].
 #[derive(Debug)]
 pub struct DirBuilder(std::fs::DirBuilder);
 
 impl DirBuilder {
-    /// One directory, with the permissions 0o777 less the process's `umask`.
-    #[expect(clippy::new_without_default, reason = "as std's")]
+    /// Creates options with the defaults: not recursive, permissions 0o777 without the bits of the
+    /// process's `umask`.
+    #[expect(clippy::new_without_default, reason = "as in std")]
     pub fn new() -> DirBuilder {
         DirBuilder(std::fs::DirBuilder::new())
     }
 
-    /// Whether those above it that are missing are created too; then one that is there is no error.
+    /// Sets whether missing parent directories are created too. If so, a directory that already
+    /// exists is not an error.
     pub fn recursive(&mut self, recursive: bool) -> &mut DirBuilder {
         self.0.recursive(recursive);
         self
     }
 
-    /// The permissions, less the process's `umask`.
+    /// Sets the permissions of new directories. The bits of the process's `umask` are cleared.
     pub fn mode(&mut self, mode: u32) -> &mut DirBuilder {
         self.0.mode(mode);
         self
     }
 
-    /// Creates it.
+    /// Creates the directory.
     pub fn create(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         blocking(|| self.0.create(path))

@@ -1,4 +1,4 @@
-//! An open file.
+//! [`File`]: an open file.
 
 use super::{FileTimes, Metadata, OpenOptions, Permissions, TryLockError};
 use crate::block::call::{BlockingDrop, blocking};
@@ -10,10 +10,11 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::SystemTime;
 
-/// An open file: [`std::fs::File`], whose calls are marked. Closed when it is dropped.
+/// An open file, like [`std::fs::File`]. The file is closed when the value is dropped.
 ///
-/// Many goroutines may use one file. Those that read or write at a place of their own do not disturb each
-/// other; the others share one position, as in std.
+/// Every call that makes a system call is [marked](crate::blocking), so other goroutines run if it
+/// blocks. Several goroutines may use one file. Reads and writes at an explicit offset are
+/// independent of each other; all other reads and writes share one position, as in std.
 ///
 /// ```
 /// use gosched::fs::File;
@@ -29,127 +30,139 @@ use std::time::SystemTime;
 pub struct File(BlockingDrop<std::fs::File>);
 
 impl File {
-    /// Opens a file to read it.
+    /// Opens a file for reading.
     pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
         OpenOptions::new().read(true).open(path)
     }
 
-    /// Opens a file to write it. What was in it is gone; if it was not there it is created.
+    /// Opens a file for writing. Creates the file if it does not exist, and truncates it if it
+    /// does.
     pub fn create(path: impl AsRef<Path>) -> io::Result<File> {
         OpenOptions::new().write(true).create(true).truncate(true).open(path)
     }
 
-    /// Creates a file that must not be there yet, to read and write it.
+    /// Creates a file and opens it for reading and writing. Fails if the file already exists.
     pub fn create_new(path: impl AsRef<Path>) -> io::Result<File> {
         OpenOptions::new().read(true).write(true).create_new(true).open(path)
     }
 
-    /// To open it in other ways.
+    /// Returns new [`OpenOptions`], to open a file in other ways.
     pub fn options() -> OpenOptions {
         OpenOptions::new()
     }
 
-    /// Reads at `offset`, some bytes at least unless that is the end: how many. The position stays.
+    /// Reads bytes at `offset` and returns their number. Returns 0 at the end of the file. The
+    /// file's position does not change.
     #[doc(alias = "pread")]
     #[inline]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         blocking(|| self.0.read_at(buffer, offset))
     }
 
-    /// Reads at `offset` until the buffer is full; an [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the
-    /// file ends before.
+    /// Reads bytes at `offset` until the buffer is full. Fails with
+    /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the file ends first.
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         blocking(|| self.0.read_exact_at(buffer, offset))
     }
 
-    /// Writes at `offset`, some bytes at least: how many. The position stays.
+    /// Writes bytes at `offset` and returns the number of bytes written. The file's position does
+    /// not change.
     #[doc(alias = "pwrite")]
     #[inline]
     pub fn write_at(&self, buffer: &[u8], offset: u64) -> io::Result<usize> {
         blocking(|| self.0.write_at(buffer, offset))
     }
 
-    /// Writes all of the buffer at `offset`.
+    /// Writes the whole buffer at `offset`.
     pub fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
         blocking(|| self.0.write_all_at(buffer, offset))
     }
 
-    /// Returns when the contents and all that is known of the file are on its disk.
+    /// Writes the contents and the metadata of the file to the disk, and waits until they are
+    /// stored.
     #[doc(alias = "fsync")]
     pub fn sync_all(&self) -> io::Result<()> {
         blocking(|| self.0.sync_all())
     }
 
-    /// Returns when the contents are on its disk, and what is needed to find them.
+    /// Like [`sync_all`](File::sync_all), but may leave out metadata that is not needed to read the
+    /// contents.
     #[doc(alias = "fdatasync")]
     pub fn sync_data(&self) -> io::Result<()> {
         blocking(|| self.0.sync_data())
     }
 
-    /// Makes it `size` bytes long: cut off, or zeros at its end. The position stays.
+    /// Truncates the file, or extends it with zeros, to `size` bytes. The file's position does not
+    /// change.
     #[doc(alias = "ftruncate")]
     pub fn set_len(&self, size: u64) -> io::Result<()> {
         blocking(|| self.0.set_len(size))
     }
 
-    /// What the system knows of it.
+    /// Returns the metadata of the file.
     #[doc(alias = "fstat")]
     pub fn metadata(&self) -> io::Result<Metadata> {
         blocking(|| self.0.metadata())
     }
 
-    /// Another descriptor of the same open file: position and locks are the same.
+    /// Creates another descriptor for the same open file. Both share the position and the locks.
     #[doc(alias = "dup")]
     pub fn try_clone(&self) -> io::Result<File> {
         blocking(|| self.0.try_clone()).map(File::from)
     }
 
-    /// Changes who may do what with it.
+    /// Changes the permissions of the file.
     #[doc(alias = "fchmod")]
     pub fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
         blocking(|| self.0.set_permissions(permissions))
     }
 
-    /// Changes when it was read and written last.
+    /// Changes the timestamps of the file.
     #[doc(alias = "futimens")]
     pub fn set_times(&self, times: FileTimes) -> io::Result<()> {
         blocking(|| self.0.set_times(times))
     }
 
-    /// Changes when it was written last.
+    /// Changes the modification time of the file.
     pub fn set_modified(&self, time: SystemTime) -> io::Result<()> {
         blocking(|| self.0.set_modified(time))
     }
 
-    /// Waits until nobody else has a lock on the file, and takes it. Descriptors of the same open file have
-    /// the same lock; it is gone with the last of them.
+    /// Acquires an exclusive lock on the file. Blocks until no other open file holds a lock on it.
+    ///
+    /// The lock belongs to the open file and is shared by its clones. It is released by
+    /// [`unlock`](File::unlock), or when the last clone is closed.
     #[doc(alias = "flock")]
     pub fn lock(&self) -> io::Result<()> {
         blocking(|| self.0.lock())
     }
 
-    /// As [`lock`](File::lock), beside others that have it in this way.
+    /// Acquires a shared lock on the file. Blocks while another open file holds an exclusive lock
+    /// on it.
     pub fn lock_shared(&self) -> io::Result<()> {
         blocking(|| self.0.lock_shared())
     }
 
-    /// Takes the lock if nobody else has it.
+    /// Acquires an exclusive lock if that is possible without blocking. Otherwise fails with
+    /// [`TryLockError::WouldBlock`].
     pub fn try_lock(&self) -> Result<(), TryLockError> {
         blocking(|| self.0.try_lock())
     }
 
-    /// Takes the lock, beside others that have it in this way, if nobody has it alone.
+    /// Acquires a shared lock if that is possible without blocking. Otherwise fails with
+    /// [`TryLockError::WouldBlock`].
     pub fn try_lock_shared(&self) -> Result<(), TryLockError> {
         blocking(|| self.0.try_lock_shared())
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     pub fn unlock(&self) -> io::Result<()> {
         blocking(|| self.0.unlock())
     }
 }
 
-/// Reads on from the position. To the end it is one marked call, however many reads that takes.
+/// Reads from the file's position. `read_to_end` and `read_to_string` are one marked call, however
+/// many reads they need.
 impl Read for &File {
     #[inline]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -188,7 +201,7 @@ impl Read for File {
     }
 }
 
-/// Writes on from the position. Nothing is held back, so a flush does nothing.
+/// Writes at the file's position. Writes are not buffered, so `flush` does nothing.
 impl Write for &File {
     #[inline]
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
@@ -231,7 +244,7 @@ impl Seek for File {
     }
 }
 
-/// For code that is written for any file; the methods are the file's own too.
+/// The positioned reads and writes, for code that is generic over [`FileExt`].
 impl FileExt for File {
     #[inline]
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -268,7 +281,7 @@ impl From<File> for OwnedFd {
     }
 }
 
-/// A child process may read or write it.
+/// Lets a child process use the file as its standard input, output or error.
 impl From<File> for Stdio {
     fn from(file: File) -> Stdio {
         file.0.into_value().into()

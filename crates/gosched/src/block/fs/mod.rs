@@ -1,10 +1,11 @@
 //! Files and directories: [`std::fs`], for goroutines.
 //!
-//! Names, arguments, results and errors are std's, and so are the types that describe a file
-//! ([`Metadata`], [`Permissions`] and others). What differs: every call that asks the system for something is
-//! [marked](crate::blocking), the close when a [`File`] is dropped too. A file on a slow disk, a pipe that
-//! nobody has opened at its other end, a terminal: other goroutines run while one waits for it. What does not
-//! block costs hardly more than the system call. On an ordinary thread these are std's functions.
+//! Names, arguments, results and errors are those of std, and so are the types that describe a file
+//! ([`Metadata`], [`Permissions`] and others). The difference: every function that makes a system
+//! call is a [marked call](crate::blocking), including the close of a [`File`] that is dropped. If
+//! the call blocks, on a slow disk, a terminal, or a FIFO whose other end is not open, other
+//! goroutines run meanwhile. A call that does not block costs hardly more than the system call
+//! itself. On an ordinary thread, these functions behave like those of std.
 //!
 //! ```
 //! use gosched::fs::{self, File};
@@ -25,8 +26,8 @@
 //! # }
 //! ```
 //!
-//! A function that needs several system calls ([`read`], [`copy()`], [`remove_dir_all`]) is one marked call
-//! from its first to its last. A call that a signal interrupts is repeated where std repeats it.
+//! A function that makes several system calls ([`read`], [`copy()`], [`remove_dir_all`]) is a
+//! single marked call. A system call that a signal interrupts is retried where std retries it.
 
 mod dir;
 mod file;

@@ -1,4 +1,4 @@
-//! Starting goroutines.
+//! Starting goroutines: [`go`] and [`Builder`].
 
 use super::Goroutine;
 use super::join::JoinHandle;
@@ -11,19 +11,21 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Starts a goroutine: `f` runs beside the caller, on one of a few threads, as if it had a thread of
-/// its own.
+/// Starts a goroutine that runs `f` concurrently with the caller.
+///
+/// The goroutine runs on one of a few threads, but to `f` it looks like a thread of its own.
 ///
 /// ```
 /// let handle = gosched::go(|| 6 * 7);
 /// assert_eq!(handle.join().unwrap(), 42);
 /// ```
 ///
-/// A panic in `f` ends that goroutine only. The program does not wait for its goroutines: join them,
-/// or use [`scope`](crate::scope).
+/// By default a panic in `f` ends only this goroutine. The program does not wait for its
+/// goroutines: join them, or use [`scope`](crate::scope).
 ///
 /// # Panics
-/// Only where goroutines are threads: the system refuses one. [`Builder::go`] returns that.
+/// This process runs goroutines as OS threads, and the system cannot create a thread.
+/// [`Builder::go`] returns this as an error.
 #[track_caller]
 #[inline]
 pub fn go<F, T>(f: F) -> JoinHandle<T>
@@ -41,10 +43,10 @@ where
 #[cold]
 #[track_caller]
 fn refused(why: &io::Error) -> ! {
-    panic!("`go`: the system refuses a thread: {why}; `Builder::go` returns such errors")
+    panic!("`go`: the system cannot create a thread: {why}; `Builder::go` returns this as an error")
 }
 
-/// A goroutine with a name, labels or a stack of its own.
+/// Configures and starts a goroutine with a name, labels or a stack size of its own.
 ///
 /// ```
 /// let worker = gosched::Builder::new().name("worker").stack_size(1 << 20).label("kind", "io");
@@ -59,35 +61,38 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A goroutine like any other, so far.
+    /// Creates a builder with the default settings.
     pub fn new() -> Builder {
         Builder::default()
     }
 
-    /// A name, for dumps and panic messages.
+    /// Sets the name of the goroutine, for dumps and panic messages.
     pub fn name(mut self, name: impl Into<String>) -> Builder {
         self.details.name = Some(name.into());
         self
     }
 
-    /// How much stack its frames may use, at least. The default is `GOSCHED_STACK`, or what is left of
-    /// 256 KiB (1 MiB with debug assertions) beside guard and thread-locals: about 185 KiB. Memory is
-    /// only used for what was touched.
+    /// Sets the minimum number of bytes of stack that the frames of the goroutine can use.
+    ///
+    /// The default is the environment variable `GOSCHED_STACK`. Without it, the default is what the
+    /// guard and the thread-locals leave of 256 KiB (1 MiB with debug assertions): about 185 KiB.
+    /// Only memory that is touched is used.
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_size = Some(bytes);
         self
     }
 
-    /// Something to know it by, for profiles and dumps.
+    /// Adds a label to the goroutine, for profiles and dumps.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Builder {
         self.details.labels.push((key.into(), value.into()));
         self
     }
 
-    /// Starts it: see [`go`].
+    /// Starts the goroutine: see [`go`].
     ///
     /// # Errors
-    /// The stack size cannot be had. Where goroutines are threads: the system refuses one.
+    /// The stack size is not supported. Or this process runs goroutines as OS threads, and the
+    /// system cannot create a thread.
     #[track_caller]
     pub fn go<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
     where
@@ -107,17 +112,17 @@ impl Builder {
 /// Starts the goroutine of a new packet.
 ///
 /// # Errors
-/// Only where goroutines are threads: the system refuses one.
+/// This process runs goroutines as OS threads, and the system cannot create a thread.
 ///
 /// # Safety
-/// - **borrows**: what the closure and its result borrow outlives the goroutine.
+/// - **borrows**: everything that the closure and its result borrow outlives the goroutine.
 #[inline]
 pub(crate) unsafe fn start<T>(
     packet: NonNull<Packet<T>>,
     options: Option<&SpawnOptions>,
     site: &'static Location<'static>,
 ) -> io::Result<JoinHandle<T>> {
-    // SAFETY: one — a new packet.
+    // SAFETY: one — the packet is new and has no other handle.
     let handle = unsafe { PacketHandle::from_raw(packet) };
     let parent = current::goroutine().map_or(0, G::id);
     let request = SpawnRequest { task: packet.as_ptr().cast(), site, options };

@@ -1,13 +1,15 @@
-//! Code that runs as the thread below a goroutine.
+//! Running code as the thread below a goroutine.
 
 use crate::gmp::current;
 use crate::gmp::g::G;
 
-/// Runs `f` as the thread that carries this goroutine: with the thread's own thread-locals, and as
-/// nobody's goroutine. On an ordinary thread it just calls `f`.
+/// Runs `f` as the thread that runs this goroutine: with the thread-locals of that thread, and
+/// outside any goroutine.
 ///
-/// For libraries whose state grows with the number of threads they see, and for calls whose effect is
-/// the thread's (signal mask, affinity, namespaces). A panic goes through.
+/// On an ordinary thread this calls `f`. A panic in `f` propagates to the caller.
+///
+/// Use `host` for libraries whose state grows with the number of threads that they see, and for
+/// calls that affect the calling thread (signal mask, affinity, namespaces).
 pub fn host<F, R>(f: F) -> R
 where
     F: FnOnce() -> R + Send,
@@ -15,7 +17,7 @@ where
 {
     match current::goroutine() {
         Some(g) if g.is_thread() => {
-            // Set back whatever `f` does.
+            // Restores the goroutine, whether `f` returns or unwinds.
             struct Back(&'static G);
             impl Drop for Back {
                 fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! Waiting for a goroutine's end.
+//! Waiting for the end of a goroutine.
 
 use super::packet::{JoinError, Outcome, PacketHandle};
 use super::{GoId, Goroutine};
@@ -12,11 +12,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// The right to a goroutine's result. Dropped, the goroutine goes on by itself.
+/// A handle to wait for the end of a goroutine and get its result.
+///
+/// If the handle is dropped, the goroutine is detached: it continues, and its result is dropped.
 pub struct JoinHandle<T> {
     packet: PacketHandle<T>,
     goroutine: Goroutine,
-    /// Where the goroutine is one.
+    /// The thread of the goroutine, if goroutines are OS threads.
     thread: Option<Box<std::thread::JoinHandle<()>>>,
 }
 
@@ -29,19 +31,21 @@ impl<T> JoinHandle<T> {
         JoinHandle { packet, goroutine, thread }
     }
 
-    /// Waits for its end: the result, or how it ended instead. Its thread-locals have been destroyed
-    /// by then. Works in goroutines and on ordinary threads.
+    /// Waits for the goroutine to end, and returns its result.
+    ///
+    /// The thread-locals of the goroutine have been destroyed when this returns. Works in
+    /// goroutines and on ordinary threads.
     ///
     /// # Errors
-    /// It panicked, or called [`goexit`](crate::goexit).
+    /// The goroutine panicked, or called [`goexit`](crate::goexit).
     pub fn join(self) -> Result<T, JoinError> {
         self.join_for(WaitReason::Join)
     }
 
-    /// As [`JoinHandle::join`], but waits for `duration` at most.
+    /// Waits for the goroutine like [`JoinHandle::join`], but at most `duration`.
     ///
     /// # Errors
-    /// It has not ended by then: the handle again.
+    /// The goroutine did not end in time. The error is the handle.
     pub fn join_timeout(self, duration: Duration) -> Result<Result<T, JoinError>, JoinHandle<T>> {
         exit::resume_if_exiting();
         if self.packet.wait_until(WaitReason::Join, clock::after(duration)) {
@@ -55,26 +59,26 @@ impl<T> JoinHandle<T> {
         exit::resume_if_exiting();
         self.packet.wait(reason);
         if let Some(thread) = self.thread {
-            // Its thread-locals' destructors may still run.
+            // The destructors of the thread's thread-locals may still be running.
             let _ = thread.join();
         }
         match self.packet.take() {
             Some(outcome) => outcome,
-            None => unreachable!("it is done, and its only handle was never read"),
+            None => unreachable!("the goroutine has ended, and its result was not taken before"),
         }
     }
 
-    /// Whether it has ended: [`JoinHandle::join`] does not wait then.
+    /// Returns whether the goroutine has ended, so that [`JoinHandle::join`] does not wait.
     pub fn is_finished(&self) -> bool {
         self.packet.is_done()
     }
 
-    /// Its number.
+    /// Returns the id of the goroutine.
     pub fn id(&self) -> GoId {
         self.goroutine.id()
     }
 
-    /// The goroutine itself: its name, and a way to [`unpark`](Goroutine::unpark) it.
+    /// Returns the goroutine, for its name and to [`unpark`](Goroutine::unpark) it.
     pub fn goroutine(&self) -> &Goroutine {
         &self.goroutine
     }
@@ -96,7 +100,7 @@ impl<T> IntoFuture for JoinHandle<T> {
     }
 }
 
-/// A [`JoinHandle`] as a future.
+/// The future of a [`JoinHandle`]: awaiting the handle waits for the goroutine to end.
 #[derive(Debug)]
 pub struct JoinFuture<T> {
     packet: Option<PacketHandle<T>>,
@@ -113,14 +117,16 @@ impl<T> Future for JoinFuture<T> {
             Some(Poll::Pending) => Poll::Pending,
             Some(Poll::Ready(())) => match self.packet.take().and_then(PacketHandle::take) {
                 Some(outcome) => Poll::Ready(outcome),
-                None => unreachable!("it is done, and its only handle was never read"),
+                None => {
+                    unreachable!("the goroutine has ended, and its result was not taken before")
+                }
             },
             None => panic!("`JoinFuture` polled after it was ready"),
         }
     }
 }
 
-/// A [`JoinHandle`] of a goroutine that borrows: see [`scope`](crate::scope).
+/// The [`JoinHandle`] of a goroutine that may borrow: see [`scope`](crate::scope).
 pub struct ScopedJoinHandle<'scope, T> {
     handle: JoinHandle<T>,
     scope: PhantomData<&'scope ()>,
@@ -131,33 +137,33 @@ impl<T> ScopedJoinHandle<'_, T> {
         ScopedJoinHandle { handle, scope: PhantomData }
     }
 
-    /// As [`JoinHandle::join`].
+    /// Waits for the goroutine to end, and returns its result: see [`JoinHandle::join`].
     ///
     /// # Errors
-    /// As there.
+    /// The goroutine panicked, or called [`goexit`](crate::goexit).
     pub fn join(self) -> Result<T, JoinError> {
         self.handle.join()
     }
 
-    /// As [`JoinHandle::join_timeout`].
+    /// Waits for the goroutine like [`ScopedJoinHandle::join`], but at most `duration`.
     ///
     /// # Errors
-    /// As there.
+    /// The goroutine did not end in time. The error is the handle.
     pub fn join_timeout(self, duration: Duration) -> Result<Result<T, JoinError>, Self> {
         self.handle.join_timeout(duration).map_err(ScopedJoinHandle::new)
     }
 
-    /// As [`JoinHandle::is_finished`].
+    /// Returns whether the goroutine has ended: see [`JoinHandle::is_finished`].
     pub fn is_finished(&self) -> bool {
         self.handle.is_finished()
     }
 
-    /// As [`JoinHandle::id`].
+    /// Returns the id of the goroutine.
     pub fn id(&self) -> GoId {
         self.handle.id()
     }
 
-    /// As [`JoinHandle::goroutine`].
+    /// Returns the goroutine: see [`JoinHandle::goroutine`].
     pub fn goroutine(&self) -> &Goroutine {
         self.handle.goroutine()
     }

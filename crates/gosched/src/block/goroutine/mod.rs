@@ -1,4 +1,4 @@
-//! Who a goroutine is: number, name, labels, and a way to let it go on.
+//! The identity of a goroutine: id, name and labels; and `park` and `unpark`.
 
 pub(crate) mod builder;
 pub(crate) mod host;
@@ -22,7 +22,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A goroutine, alive or not: see [`current()`] and [`JoinHandle::goroutine`](crate::JoinHandle).
+/// A handle to a goroutine, which may have ended: see [`current()`] and
+/// [`JoinHandle::goroutine`](crate::JoinHandle::goroutine).
 #[derive(Clone)]
 pub struct Goroutine {
     g: &'static G,
@@ -41,29 +42,31 @@ impl Goroutine {
         Goroutine { g, id: GoId::new(id), parent, details }
     }
 
-    /// Its number.
+    /// Returns the id of the goroutine.
     pub fn id(&self) -> GoId {
         self.id
     }
 
-    /// The name that [`Builder::name`](crate::Builder::name) gave it.
+    /// Returns the name that [`Builder::name`](crate::Builder::name) set, if any.
     pub fn name(&self) -> Option<&str> {
         self.details.as_deref().and_then(|details| details.name.as_deref())
     }
 
-    /// The goroutine that started it; `None` if an ordinary thread did.
+    /// Returns the id of the goroutine that started this one, or `None` if an ordinary thread did.
     pub fn parent(&self) -> Option<GoId> {
         (self.parent != 0).then(|| GoId::new(self.parent))
     }
 
-    /// What [`Builder::label`](crate::Builder::label) gave it, in that order.
+    /// Returns the labels that [`Builder::label`](crate::Builder::label) added, in that order.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         let labels = self.details.as_deref().map_or(&[][..], |details| &details.labels);
         labels.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Lets it go on from [`park`], now or at its next call. Of several before that call only one
-    /// counts. For a goroutine that has ended it does nothing.
+    /// Makes the goroutine return from [`park`], now or at its next call.
+    ///
+    /// Several calls of `unpark` before that call count as one. If the goroutine has ended, nothing
+    /// happens.
     pub fn unpark(&self) {
         if self.g.token.unpark(self.id.get()) {
             sched::ready(self.g);
@@ -78,20 +81,22 @@ impl fmt::Debug for Goroutine {
     }
 }
 
-/// The number of the calling goroutine; `None` on an ordinary thread.
+/// Returns the id of the calling goroutine, or `None` on an ordinary thread.
 #[inline]
 pub fn id() -> Option<GoId> {
     current::goroutine().map(|g| GoId::new(g.id()))
 }
 
-/// The calling goroutine; `None` on an ordinary thread.
+/// Returns a handle to the calling goroutine, or `None` on an ordinary thread.
 pub fn current() -> Option<Goroutine> {
     let g = current::goroutine()?;
     Some(Goroutine::new(g, g.id(), g.parent(), g.details()))
 }
 
-/// Waits until somebody calls [`Goroutine::unpark`] for the calling goroutine; at once, if somebody
-/// has since its last call. On an ordinary thread it is [`std::thread::park`].
+/// Blocks the calling goroutine until [`Goroutine::unpark`] is called for it.
+///
+/// Returns immediately if `unpark` was called since the last `park`. On an ordinary thread this is
+/// [`std::thread::park`].
 pub fn park() {
     exit::resume_if_exiting();
     let Some(g) = current::goroutine() else { return std::thread::park() };
@@ -100,11 +105,13 @@ pub fn park() {
     }
     // SAFETY: commit — `commit_park` needs nothing but the G.
     unsafe { sched::park(WaitReason::Park, commit_park, ptr::null()) };
-    // A token that came before the goroutine was parked is used up by this call.
+    // This call consumes a token that was stored before the goroutine was parked.
     g.token.take(g.id());
 }
 
-/// As [`park`], but for `duration` at most. On an ordinary thread it is [`std::thread::park_timeout`].
+/// Like [`park`], but blocks for at most `duration`.
+///
+/// On an ordinary thread this is [`std::thread::park_timeout`].
 pub fn park_timeout(duration: Duration) {
     exit::resume_if_exiting();
     let Some(g) = current::goroutine() else { return std::thread::park_timeout(duration) };
@@ -121,14 +128,19 @@ pub fn park_timeout(duration: Duration) {
     g.token.take(g.id());
 }
 
+/// Ends [`park_timeout`]: the time limit was reached.
+///
 /// # Safety
-/// - **data**: a G.
+/// - **data**: a `G`.
 unsafe fn expire(data: *const ()) -> AlarmEffect {
     // SAFETY: data — promised by the caller; Gs are never freed.
     let g = unsafe { &*data.cast::<G>() };
     if g.token.expire(g.id()) { AlarmEffect::Ready(g) } else { AlarmEffect::Nothing }
 }
 
+/// Publishes that `g` is parked. Returns false if `unpark` was called or the time limit was
+/// reached: then `g` does not wait.
+///
 /// # Safety
 /// - **parked**: the context of `g` is saved.
 unsafe fn commit_park(g: &'static G, _data: *const ()) -> bool {

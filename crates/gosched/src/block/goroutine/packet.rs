@@ -1,17 +1,25 @@
-//! One allocation for a goroutine's closure, its result, and whoever waits for it.
+//! The packet of a goroutine: one allocation for its closure, its result, and the G or future that
+//! waits for its end.
 //!
-//! The state word says who uses the record:
+//! The state word determines which side may use the packet:
 //!
-//! - [`EMPTY`]: the goroutine is not done, and nobody waits.
-//! - a G: that one waits in `join`.
-//! - [`LOCKED`]: somebody puts a waker in, or takes it out.
-//! - [`WAKER`]: a future waits.
-//! - [`TIMED_OUT`]: a time limit was over before its G was there.
-//! - [`DETACHED`]: the handle is gone; the goroutine frees the record.
-//! - [`DONE`]: the result is there, for the handle; the goroutine does not touch the record any more.
+//! - [`EMPTY`]: the goroutine is not done, and nothing waits for it.
+//! - the address of a G: that G waits in `join`.
+//! - [`LOCKED`]: a thread stores the waker or takes it out.
+//! - [`WAKER`]: a future waits, and its waker is stored.
+//! - [`TIMED_OUT`]: the time limit of a join was reached before the joining G was published.
+//! - [`DETACHED`]: the handle was dropped, so the goroutine frees the packet.
+//! - [`DONE`]: the result is available to the handle, and the goroutine no longer accesses the
+//!   packet.
 //!
-//! Goroutine: 1. writes the result; 2. moves the word to `DONE`; 3. makes ready whom it found there.
-//! Handle: 1. moves the word from `EMPTY` to its own G, and parks; 2. reads the result.
+//! The goroutine:
+//! 1. writes the result;
+//! 2. sets the word to `DONE`;
+//! 3. makes ready the G whose address was in the word.
+//!
+//! The handle:
+//! 1. changes the word from `EMPTY` to the address of its own G, and parks;
+//! 2. reads the result.
 
 use super::host::host;
 use super::scope::ScopeData;
@@ -38,23 +46,24 @@ const WAKER: usize = 3;
 const LOCKED: usize = 4;
 const TIMED_OUT: usize = 5;
 
-/// See the top of this file. `repr(C)`: a pointer to the task is a pointer to the packet.
+/// A packet: see the top of this file. `repr(C)`: a pointer to the task is a pointer to the packet.
 #[repr(C)]
 pub(crate) struct Packet<T> {
     task: Task,
     state: AtomicUsize,
+    /// Frees the packet: [`free`] with the types of its closure and its result.
     free: unsafe fn(*mut Task),
-    /// The scope that waits for it.
+    /// The scope that waits for the goroutine, if it was started in one.
     scope: Option<NonNull<ScopeData>>,
     waker: UnsafeCell<Option<Waker>>,
     result: UnsafeCell<Option<Outcome<T>>>,
 }
 
-/// A packet with the closure behind it.
+/// A packet, followed by its closure.
 #[repr(C)]
 struct Work<F, T> {
     packet: Packet<T>,
-    /// The closure was taken out. Its bytes stay: see [`TaskOffsets::closure`].
+    /// The closure was moved out. Its bytes stay in place: see [`TaskOffsets::closure`].
     is_taken: AtomicBool,
     f: UnsafeCell<MaybeUninit<F>>,
 }
@@ -73,14 +82,17 @@ impl<F: FnOnce() -> T, T> Work<F, T> {
 }
 
 impl<F, T> Work<F, T> {
+    /// Moves the closure out. Returns `None` if that was done before.
+    ///
     /// # Safety
-    /// - **alone**: nobody else calls this meanwhile.
+    /// - **alone**: no other thread calls this function at the same time.
     unsafe fn take_closure(&self) -> Option<F> {
         if self.is_taken.load(Ordering::Relaxed) {
             return None;
         }
         self.is_taken.store(true, Ordering::Relaxed);
-        // SAFETY: `new` wrote it, and it is taken out once: alone — promised by the caller.
+        // SAFETY: `new` wrote the closure, and it is moved out once: alone — promised by the
+        // caller.
         Some(unsafe { self.f.get().cast::<F>().read() })
     }
 }
@@ -88,7 +100,7 @@ impl<F, T> Work<F, T> {
 /// How a goroutine ended.
 pub(crate) type Outcome<T> = Result<T, JoinError>;
 
-/// How a goroutine ended without a result.
+/// Why a goroutine ended without a result: it panicked, or it called [`goexit`](crate::goexit).
 pub struct JoinError(Reason);
 
 enum Reason {
@@ -97,35 +109,37 @@ enum Reason {
 }
 
 impl JoinError {
-    /// Whether it panicked.
+    /// Returns whether the goroutine panicked.
     pub fn is_panic(&self) -> bool {
         matches!(self.0, Reason::Panic(_))
     }
 
-    /// Whether it called [`goexit`](crate::goexit).
+    /// Returns whether the goroutine called [`goexit`](crate::goexit).
     #[doc(alias = "Goexit")]
     pub fn is_goexit(&self) -> bool {
         matches!(self.0, Reason::Exit)
     }
 
-    /// The payload of its panic, for [`std::panic::resume_unwind`].
+    /// Returns the payload of the goroutine's panic, for [`std::panic::resume_unwind`].
     ///
     /// # Panics
-    /// It did not panic: ask [`JoinError::is_panic`] first.
+    /// The goroutine did not panic: check [`JoinError::is_panic`] first.
     #[track_caller]
     pub fn into_panic(self) -> Box<dyn Any + Send> {
         match self.0 {
             Reason::Panic(payload) => payload,
             Reason::Exit => {
-                panic!("`into_panic` of a goroutine that called `goexit`: ask `is_panic` first")
+                panic!(
+                    "`into_panic` called for a goroutine that called `goexit`: check `is_panic` first"
+                )
             }
         }
     }
 
-    /// The payload of its panic, or the error itself.
+    /// Returns the payload of the goroutine's panic.
     ///
     /// # Errors
-    /// It did not panic.
+    /// The goroutine did not panic. The error is `self`.
     pub fn try_into_panic(self) -> Result<Box<dyn Any + Send>, JoinError> {
         match self.0 {
             Reason::Panic(payload) => Ok(payload),
@@ -162,7 +176,7 @@ impl fmt::Debug for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// Lays out a packet for `f`.
+/// Allocates a packet for `f`.
 pub(crate) fn new<F, T>(f: F, scope: Option<NonNull<ScopeData>>) -> NonNull<Packet<T>>
 where
     F: FnOnce() -> T,
@@ -180,29 +194,29 @@ where
     NonNull::from(Box::leak(work)).cast()
 }
 
-/// Runs the closure and keeps its result. See [`TaskKind::run`].
+/// Runs the closure and stores its result. See [`TaskKind::run`].
 ///
 /// # Safety
-/// - **work**: `task` is the head of a `Work<F, T>` whose closure was not run.
+/// - **work**: `task` is the head of a `Work<F, T>` whose closure has not run.
 unsafe fn run<F: FnOnce() -> T, T>(task: *mut Task) -> bool {
     // SAFETY: work — promised by the caller.
     let work = unsafe { &*task.cast::<Work<F, T>>() };
-    // SAFETY: alone — only the goroutine touches the closure.
+    // SAFETY: alone — only the goroutine accesses the closure.
     let Some(f) = (unsafe { work.take_closure() }) else { return false };
     let outcome = exit::catch_panic_or_goexit(f).map_err(JoinError::new);
     let packet = &work.packet;
-    // SAFETY: the goroutine's, until the word says `DONE`.
+    // SAFETY: the result belongs to the goroutine until the word is `DONE`.
     unsafe { *packet.result.get() = Some(outcome) };
     let scope = packet.scope;
-    // PAIR packet: what the handle did before it went is done.
+    // PAIR packet: sees what the handle did before it was dropped.
     if packet.state.load(Ordering::Acquire) != DETACHED {
         return true;
     }
-    // Whoever looks at the goroutine from here on must not find what is there next.
+    // From here on the leak hints must not read the packet through the G: its memory is freed next.
     if let Some(g) = current::goroutine() {
         g.forget_task();
     }
-    // SAFETY: detached: nobody else uses it.
+    // SAFETY: detached: no other thread uses the packet.
     unsafe { free::<F, T>(task) };
     if let Some(scope) = scope {
         ScopeData::leave(scope);
@@ -210,14 +224,14 @@ unsafe fn run<F: FnOnce() -> T, T>(task: *mut Task) -> bool {
     false
 }
 
-/// Frees a packet that nobody else uses, and what is in it.
+/// Frees a packet, and drops its closure and its result.
 ///
 /// # Safety
-/// - **work**: `task` is the head of a `Work<F, T>` that nobody else uses.
+/// - **work**: `task` is the head of a `Work<F, T>` that no other thread uses.
 unsafe fn free<F, T>(task: *mut Task) {
     // SAFETY: work — promised by the caller; `new` leaked it.
     let work = unsafe { Box::from_raw(task.cast::<Work<F, T>>()) };
-    // SAFETY: alone — work: promised by the caller.
+    // SAFETY: alone — no other thread uses the packet: promised by the caller.
     let f = unsafe { work.take_closure() };
     let packet = work.packet;
     let scope = packet.scope;
@@ -228,28 +242,28 @@ unsafe fn free<F, T>(task: *mut Task) {
             _ => None,
         }
     }));
-    // A result that panics when it is dropped is a panic like any other.
+    // A panic in the destructor of the result counts as a panic of the goroutine.
     let payload = dropped.unwrap_or_else(Some);
     match (scope, payload) {
-        // SAFETY: a scope waits for its goroutines, and this one has not left it.
+        // SAFETY: the scope waits for its goroutines, and this goroutine has not left the scope.
         (Some(scope), Some(payload)) => unsafe { scope.as_ref() }.keep_panic(payload),
-        // What a payload does when it is dropped is nobody's business any more.
+        // A panic in the payload's destructor is ignored.
         (None, Some(payload)) => drop(catch_unwind(AssertUnwindSafe(|| drop(payload)))),
         _ => {}
     }
 }
 
-/// Says that the goroutine is done. See [`TaskKind::complete`].
+/// Publishes that the goroutine is done. See [`TaskKind::complete`].
 ///
 /// # Safety
-/// - **packet**: `task` is the head of a `Packet<T>` whose result was written.
+/// - **packet**: `task` is the head of a `Packet<T>` whose result has been written.
 unsafe fn complete<T>(task: *mut Task) {
     let packet = task.cast::<Packet<T>>();
-    // SAFETY: packet — promised by the caller; good until this goroutine has changed the word.
+    // SAFETY: packet — promised by the caller; alive until this function has changed the word.
     let Packet { scope, free, state: word, .. } = unsafe { &*packet };
     let (scope, free) = (*scope, *free);
     loop {
-        // PAIR packet: what the waiter did before is done.
+        // PAIR packet: sees what the waiter did before it waited.
         let found = word.load(Ordering::Acquire);
         if found == LOCKED {
             std::hint::spin_loop();
@@ -263,9 +277,9 @@ unsafe fn complete<T>(task: *mut Task) {
         match found {
             EMPTY | TIMED_OUT => {}
             DETACHED => return free_elsewhere(Leftover { task, free, scope }),
-            // SAFETY: packet — the waker's place is locked by this goroutine.
+            // SAFETY: packet — this goroutine has set the word to `LOCKED`.
             WAKER => unsafe { wake_future(packet) },
-            // SAFETY: nothing else is a G, and Gs are never freed.
+            // SAFETY: every other value is the address of a G, and Gs are never freed.
             g => sched::ready(unsafe { &*(g as *const G) }),
         }
         break;
@@ -275,35 +289,38 @@ unsafe fn complete<T>(task: *mut Task) {
     }
 }
 
+/// Sets the word to `DONE`, and calls the waker.
+///
 /// # Safety
-/// - **locked**: the packet's word is `LOCKED`, by the caller.
+/// - **locked**: the caller has set the packet's word to `LOCKED`.
 unsafe fn wake_future<T>(packet: *mut Packet<T>) {
-    // SAFETY: locked — promised by the caller; good until the word says `DONE`.
+    // SAFETY: locked — promised by the caller; alive until the word is `DONE`.
     let Packet { waker, state, .. } = unsafe { &*packet };
     // SAFETY: locked — as above.
     let waker = unsafe { &mut *waker.get() }.take();
     // PAIR packet: publishes the result.
     state.store(DONE, Ordering::Release);
     if let Some(waker) = waker {
-        // Code of whoever waits: not with thread-locals that are gone.
+        // A waker is user code, and the goroutine's thread-locals are gone: it runs as the host
+        // thread.
         host(move || drop(catch_unwind(AssertUnwindSafe(|| waker.wake()))));
     }
 }
 
-/// A packet that its goroutine is left with when its thread-locals are gone.
+/// A detached packet that its goroutine has to free after its thread-locals were destroyed.
 struct Leftover {
     task: *mut Task,
     free: unsafe fn(*mut Task),
     scope: Option<NonNull<ScopeData>>,
 }
 
-// SAFETY: what it points at is used by nobody else; results are `Send`, and a scope may be left from
-// anywhere.
+// SAFETY: no other thread uses the packet; results are `Send`, and a scope may be left from any
+// thread.
 unsafe impl Send for Leftover {}
 
 impl Leftover {
     fn free(self) {
-        // SAFETY: detached: nobody else uses it.
+        // SAFETY: detached: no other thread uses the packet.
         unsafe { (self.free)(self.task) };
         if let Some(scope) = self.scope {
             ScopeData::leave(scope);
@@ -311,7 +328,8 @@ impl Leftover {
     }
 }
 
-/// The result's destructor is code of the program: it gets a goroutine to run in.
+/// Frees the packet. If the caller is a goroutine, a new goroutine does it: the destructor of the
+/// result is user code, and the caller's thread-locals are gone.
 #[cold]
 fn free_elsewhere(leftover: Leftover) {
     match current::goroutine() {
@@ -320,15 +338,18 @@ fn free_elsewhere(leftover: Leftover) {
     }
 }
 
-/// The handle's end of a packet: one per packet.
+/// The handle's reference to a packet: one per packet.
 pub(crate) struct PacketHandle<T>(NonNull<Packet<T>>);
 
-// SAFETY: the result is `Send`, and everything else in the packet may be used from anywhere.
+// SAFETY: the result is `Send`, and everything else in the packet may be used from any thread.
 unsafe impl<T: Send> Send for PacketHandle<T> {}
-// SAFETY: by reference only the state is looked at, and what never changes.
+// SAFETY: a shared reference gives access only to the state word, to constant fields and, under
+// `LOCKED`, to the waker.
 unsafe impl<T: Send> Sync for PacketHandle<T> {}
 
 impl<T> PacketHandle<T> {
+    /// Creates the handle of a packet.
+    ///
     /// # Safety
     /// - **one**: this is the only handle of a packet made by [`new`].
     pub(crate) unsafe fn from_raw(packet: NonNull<Packet<T>>) -> PacketHandle<T> {
@@ -336,40 +357,42 @@ impl<T> PacketHandle<T> {
     }
 
     fn packet(&self) -> &Packet<T> {
-        // SAFETY: alive while its handle is.
+        // SAFETY: the packet is alive as long as its handle.
         unsafe { self.0.as_ref() }
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        // PAIR packet: the result is there.
+        // PAIR packet: sees the result.
         self.packet().state.load(Ordering::Acquire) == DONE
     }
 
-    /// There is no goroutine after all.
+    /// Drops the packet of a goroutine that could not be started.
     pub(crate) fn never_started(self) {
         self.packet().state.store(DONE, Ordering::Relaxed);
     }
 
-    /// Waits for the goroutine's end.
+    /// Waits for the goroutine to end.
     pub(crate) fn wait(&self, reason: WaitReason) {
         if !self.is_done() {
             let data = ptr::from_ref(&self.packet().state).cast::<()>();
-            // SAFETY: commit — `commit_join` takes the packet's word, which is alive while this waits.
+            // SAFETY: commit — `commit_join` takes the packet's word, which is alive during this
+            // call.
             unsafe { sched::park(reason, commit_join, data) };
         }
     }
 
-    /// Waits for the goroutine's end, until `when`. False: it has not ended.
+    /// Waits for the goroutine to end, until `when` at most. Returns whether it has ended.
     pub(crate) fn wait_until(&self, reason: WaitReason, when: u64) -> bool {
         if !self.is_done() {
             let word = &self.packet().state;
             let data = ptr::from_ref(word).cast::<()>();
-            // SAFETY: data — a packet's word, alive while this waits.
+            // SAFETY: data — the packet's word, which is alive during this call.
             let alarm = unsafe { Alarm::new(time_out, data) };
             alarm.start(when);
-            // Not the word itself: who looks knows by that that there is a time limit.
+            // The lowest bit of the address shows `wait_record` that this wait has a time limit.
             let with = data.wrapping_byte_add(1);
-            // SAFETY: commit — it takes what is one more than the packet's word, which is alive while this waits.
+            // SAFETY: commit — it takes the address of the packet's word plus 1; the word is alive
+            // during this call.
             unsafe { sched::park(reason, commit_timed_join, with) };
             alarm.stop();
             let _ = word.compare_exchange(TIMED_OUT, EMPTY, Ordering::Relaxed, Ordering::Relaxed);
@@ -377,22 +400,22 @@ impl<T> PacketHandle<T> {
         self.is_done()
     }
 
-    /// The result, once it is done.
+    /// Returns the result, or `None` if the goroutine has not ended.
     pub(crate) fn take(self) -> Option<Outcome<T>> {
         if !self.is_done() {
             return None;
         }
-        // SAFETY: done: the goroutine does not touch it any more, and this is the only handle.
+        // SAFETY: done: the goroutine no longer accesses the result, and this is the only handle.
         unsafe { (*self.packet().result.get()).take() }
     }
 
-    /// Asks as a future does.
+    /// Returns whether the goroutine has ended. If it has not, stores the waker of `context`.
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
         let packet = self.packet();
-        // Code of others: not while the waker's place is locked.
+        // Cloning a waker runs user code, so this is not done under `LOCKED`.
         let mut waker = Some(context.waker().clone());
         loop {
-            // PAIR packet: the result is there, or the waker's place was left whole.
+            // PAIR packet: sees the result, or the waker that was stored before.
             let found = packet.state.load(Ordering::Acquire);
             match found {
                 DONE => return Poll::Ready(()),
@@ -402,13 +425,13 @@ impl<T> PacketHandle<T> {
                     continue;
                 }
             }
-            // PAIR packet: the waker's place is ours.
+            // PAIR packet: sees the waker that was stored before.
             let locked =
                 packet.state.compare_exchange(found, LOCKED, Ordering::Acquire, Ordering::Relaxed);
             if locked.is_err() {
                 continue;
             }
-            // SAFETY: locked above.
+            // SAFETY: this thread has set the word to `LOCKED`.
             let before = std::mem::replace(unsafe { &mut *packet.waker.get() }, waker.take());
             // PAIR packet: publishes the waker.
             packet.state.store(WAKER, Ordering::Release);
@@ -418,7 +441,8 @@ impl<T> PacketHandle<T> {
     }
 }
 
-/// Tells the packet whose word `data` points at that `g` waits.
+/// Publishes that `g` waits for the packet whose state word is at `data`. Returns false if `g` need
+/// not wait: the word is not `EMPTY`.
 ///
 /// # Safety
 /// - **word**: `data` is a packet's state word, alive.
@@ -426,24 +450,24 @@ unsafe fn commit_join(g: &'static G, data: *const ()) -> bool {
     // SAFETY: word — promised by the caller.
     let word = unsafe { &*data.cast::<AtomicUsize>() };
     let g = ptr::from_ref(g) as usize;
-    // PAIR packet: publishes the parked G; or the result is there.
+    // PAIR packet: publishes the parked G; or sees the result.
     word.compare_exchange(EMPTY, g, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
 
-/// As [`commit_join`].
+/// Like [`commit_join`], for a wait with a time limit.
 ///
 /// # Safety
-/// - **word**: `data` is one more than what [`commit_join`] takes.
+/// - **word**: `data` is the address that [`commit_join`] takes, plus 1.
 unsafe fn commit_timed_join(g: &'static G, data: *const ()) -> bool {
     // SAFETY: word — promised by the caller.
     unsafe { commit_join(g, data.wrapping_byte_sub(1)) }
 }
 
-/// Nobody waits any more, or is to begin.
+/// Ends the wait of a join whose time limit was reached, or prevents it if it has not begun.
 ///
 /// # Safety
-/// - **data**: a packet's state word, alive, of which only a goroutine that ends and one that waits with
-///   a time limit know.
+/// - **data**: a packet's state word, alive; only the goroutine that ends and the one that waits
+///   with a time limit change it.
 unsafe fn time_out(data: *const ()) -> AlarmEffect {
     // SAFETY: data — promised by the caller.
     let word = unsafe { &*data.cast::<AtomicUsize>() };
@@ -459,7 +483,7 @@ unsafe fn time_out(data: *const ()) -> AlarmEffect {
             if to == TIMED_OUT {
                 return AlarmEffect::Nothing;
             }
-            // SAFETY: nothing else is a G, and Gs are never freed.
+            // SAFETY: every other value is the address of a G, and Gs are never freed.
             return AlarmEffect::Ready(unsafe { &*(found as *const G) });
         }
     }
@@ -468,12 +492,12 @@ unsafe fn time_out(data: *const ()) -> AlarmEffect {
 impl<T> Drop for PacketHandle<T> {
     fn drop(&mut self) {
         let packet = self.packet();
-        // Dropped last: it is code of others.
+        // Dropped last, because the destructor of a waker is user code.
         let mut waker = None;
         let mut from = EMPTY;
-        // After a join it is done: nobody else changes the word any more.
+        // After a join the word is `DONE`, and no longer changes.
         while !self.is_done() {
-            // PAIR packet: what the handle did is done; or the result is there.
+            // PAIR packet: publishes what the handle did; or sees the result.
             let changed = packet.state.compare_exchange(
                 from,
                 if from == WAKER { LOCKED } else { DETACHED },
@@ -482,9 +506,9 @@ impl<T> Drop for PacketHandle<T> {
             );
             match changed {
                 Ok(WAKER) => {
-                    // SAFETY: locked above.
+                    // SAFETY: this thread has set the word to `LOCKED`.
                     waker = unsafe { (*packet.waker.get()).take() };
-                    // PAIR packet: gives the place back.
+                    // PAIR packet: publishes that the waker was taken out.
                     packet.state.store(EMPTY, Ordering::Release);
                     from = EMPTY;
                 }
@@ -498,7 +522,7 @@ impl<T> Drop for PacketHandle<T> {
             }
         }
         let free = packet.free;
-        // SAFETY: done, and this is the only handle: nobody else uses it.
+        // SAFETY: done, and this is the only handle: no other thread uses the packet.
         unsafe { free(self.0.as_ptr().cast()) };
         drop(waker);
     }

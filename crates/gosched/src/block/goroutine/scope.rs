@@ -14,10 +14,11 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// What a scope and its goroutines share, on the stack of the scope.
+/// The state that a scope and its goroutines share, on the stack of the scope.
 ///
-/// `running` counts the goroutines, and one for the scope itself until it waits: whoever takes it to
-/// 0 makes the scope ready, or is the scope.
+/// `running` counts the goroutines, plus one for the scope itself until it waits. The goroutine
+/// that decrements it to 0 makes the scope ready. If the scope itself decrements it to 0, the scope
+/// does not park.
 pub(crate) struct ScopeData {
     running: AtomicUsize,
     waiter: AtomicPtr<G>,
@@ -25,20 +26,20 @@ pub(crate) struct ScopeData {
 }
 
 impl ScopeData {
-    /// A goroutine of the scope is done.
+    /// Records that a goroutine of the scope is done.
     pub(crate) fn leave(scope: NonNull<ScopeData>) {
-        // SAFETY: the scope waits for this goroutine.
+        // SAFETY: the scope waits for this goroutine, so its data is alive.
         let data = unsafe { scope.as_ref() };
-        // PAIR scope: what the goroutine did is done; the last one sees who waits.
+        // PAIR scope: publishes what the goroutine did; the last goroutine sees the waiting G.
         if data.running.fetch_sub(1, Ordering::AcqRel) == 1 {
             let waiter = data.waiter.load(Ordering::Relaxed);
-            // SAFETY: the scope left a G there before it gave its own count up, and waits for this
+            // SAFETY: the scope stored its G before it gave up its own count, and it waits for this
             // call.
             sched::ready(unsafe { &*waiter });
         }
     }
 
-    /// Keeps the first panic that nobody else heard of.
+    /// Stores the payload of a panic that no `join` returned, if it is the first.
     pub(crate) fn keep_panic(&self, payload: Box<dyn Any + Send>) {
         let mut place = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
         if place.is_none() {
@@ -48,22 +49,24 @@ impl ScopeData {
 
     fn wait(&self) {
         let data = ptr::from_ref(self).cast::<()>();
-        // SAFETY: commit — `commit_wait` takes the scope's data, alive while this waits.
+        // SAFETY: commit — `commit_wait` takes the scope's data, which is alive during this call.
         unsafe { sched::park(WaitReason::Join, commit_wait, data) };
     }
 }
 
+/// Publishes the G of the scope. Returns false if all goroutines are done.
+///
 /// # Safety
 /// - **scope**: `data` is a `ScopeData`, alive.
 unsafe fn commit_wait(g: &'static G, data: *const ()) -> bool {
     // SAFETY: scope — promised by the caller.
     let data = unsafe { &*data.cast::<ScopeData>() };
     data.waiter.store(ptr::from_ref(g).cast_mut(), Ordering::Relaxed);
-    // PAIR scope: publishes the waiter; or all goroutines are done.
+    // PAIR scope: publishes the waiting G; or sees what the goroutines did.
     data.running.fetch_sub(1, Ordering::AcqRel) != 1
 }
 
-/// Where goroutines can be started that borrow: see [`scope`].
+/// A scope in which goroutines that borrow can be started: see [`scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     data: ScopeData,
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -77,7 +80,7 @@ impl std::fmt::Debug for Scope<'_, '_> {
     }
 }
 
-/// Runs `f`, in which goroutines can be started that borrow from outside, and waits for all of them.
+/// Calls `f` with a scope in which goroutines may borrow from outside, and waits for all of them.
 ///
 /// ```
 /// let mut numbers = vec![1, 2, 3];
@@ -90,7 +93,8 @@ impl std::fmt::Debug for Scope<'_, '_> {
 /// ```
 ///
 /// # Panics
-/// With the panic of `f`; else with the first panic of a goroutine that nobody joined.
+/// `f` panics: then `scope` panics with the same payload. Or a goroutine that was not joined
+/// panics: then `scope` panics with the payload of the first such goroutine.
 pub fn scope<'env, F, T>(f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
@@ -115,10 +119,10 @@ where
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// Starts a goroutine that the scope waits for.
+    /// Starts a goroutine for which the scope waits.
     ///
     /// # Panics
-    /// Only where goroutines are threads: the system refuses one.
+    /// This process runs goroutines as OS threads, and the system cannot create a thread.
     #[track_caller]
     pub fn go<F, T>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
     where
@@ -128,12 +132,12 @@ impl<'scope> Scope<'scope, '_> {
         let data = NonNull::from(&self.data);
         self.data.running.fetch_add(1, Ordering::Relaxed);
         let packet = packet::new(f, Some(data));
-        // SAFETY: borrows — the scope outlives the goroutine: it waits for it.
+        // SAFETY: borrows — the scope waits for the goroutine, and so outlives it.
         match unsafe { start(packet, None, Location::caller()) } {
             Ok(handle) => ScopedJoinHandle::new(handle),
             Err(why) => {
                 self.data.running.fetch_sub(1, Ordering::Relaxed);
-                panic!("`Scope::go`: the system refuses a thread: {why}")
+                panic!("`Scope::go`: the system cannot create a thread: {why}")
             }
         }
     }

@@ -1,7 +1,8 @@
-//! Async code that waits for a descriptor: it leaves a callback with the poller's record.
+//! Waits of async code for a descriptor: the code leaves a callback in the poller's record.
 //!
-//! Those who ring it may not run a program's code. A waker of ours ([`Parker`]) is rung at once; for others
-//! there is a goroutine prepared that calls it, as with channels ([`async_waiter`](crate::block::chan::async_waiter)).
+//! The thread that delivers an event must not run user code. It therefore notifies a waker of
+//! `block_on` ([`Parker`]) directly. For any other waker it makes a prepared goroutine ready that
+//! calls the waker, as channels do ([`async_waiter`](crate::block::chan::async_waiter)).
 
 use super::polled::{Polled, error};
 use crate::block::chan::async_waiter::{AsyncWaiter as Called, Messenger};
@@ -18,31 +19,37 @@ use std::ptr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// How one direction of a descriptor is waited for. By one at a time.
+/// The state of async code that uses one direction of a descriptor. At most one task waits with it
+/// at a time.
 #[derive(Debug)]
 pub(crate) struct AsyncWait {
     direction: Direction,
     registered: Option<Registered>,
-    /// In which life of the record.
+    /// Generation of the poller's record when the callback was created.
     generation: u32,
-    /// There was no more the last time, and nothing has happened since that was not told.
+    /// Whether the last attempt emptied the socket: whatever arrives later causes an event, so the
+    /// next attempt waits before it tries.
     drained: bool,
 }
 
-/// What is rung.
+/// The data of the callback, by the kind of waker.
 #[derive(Debug)]
 enum Registered {
+    /// A waker of `block_on`.
     Ours(Arc<Parker>),
+    /// Any other waker.
     Others(Box<Prepared>),
 }
 
-/// A waker that is not ours, and who calls it; the latter is taken by who rings.
+/// A waker of user code, and the prepared goroutine that calls it. [`notify_foreign`] takes the
+/// goroutine.
 struct Prepared {
     waiter: Arc<Called>,
     messenger: Cell<Option<Messenger>>,
 }
 
-// SAFETY: the cell is used under the lock of the record, or by who has taken the callback back.
+// SAFETY: the cell is accessed only under the lock of the record's callback, or after the callback
+// was cleared.
 unsafe impl Send for Prepared {}
 // SAFETY: as above.
 unsafe impl Sync for Prepared {}
@@ -58,8 +65,9 @@ impl AsyncWait {
         AsyncWait { direction, registered: None, generation: 0, drained: false }
     }
 
-    /// Does `f` if it would not block; else the waker is woken when it may not any more. `f` also says whether
-    /// that was all there was.
+    /// Runs `f`, and returns its result unless it fails with `WouldBlock`. In that case arranges
+    /// that the waker is woken when `f` may succeed, and returns `Pending`. `f` returns the number
+    /// of bytes and whether the socket is empty after that.
     pub(crate) fn attempt<S: AsFd>(
         &mut self,
         polled: &Polled<S>,
@@ -90,9 +98,10 @@ impl AsyncWait {
                 continue;
             }
             netpoll::ensure_poll_thread();
-            // SAFETY: alive — `self` keeps it, until it was taken back.
+            // SAFETY: alive — `self.registered` keeps the callback's data until `deregister` has
+            // cleared the callback.
             if unsafe { side.set_callback(callback) } {
-                // It may take the scheduler's lock, to wake an M.
+                // `arm_poller` may take the scheduler's lock, to wake an M.
                 let inside = sched::enter_runtime();
                 netpoll::arm_poller(polled.desc.key(), self.direction);
                 drop(inside);
@@ -102,7 +111,8 @@ impl AsyncWait {
         }
     }
 
-    /// What to ring for `waker`; whatever was rung before is not any more.
+    /// Returns the callback that notifies `waker`. If `self` has a callback for another waker, that
+    /// one is cleared first.
     fn callback<S: AsFd>(&mut self, polled: &Polled<S>, waker: &Waker) -> AsyncCallback {
         let ours = is_ours(waker);
         if ours
@@ -118,7 +128,7 @@ impl AsyncWait {
         self.deregister(polled);
         self.generation = polled.desc.generation();
         if ours {
-            // SAFETY: parker — the data of a waker of ours.
+            // SAFETY: parker — the data of a waker of `block_on` is a strong count of a `Parker`.
             self.registered = Some(Registered::Ours(unsafe { clone_arc(waker.data()) }));
             return AsyncCallback {
                 notify: notify_own,
@@ -134,7 +144,8 @@ impl AsyncWait {
         AsyncCallback { notify: notify_foreign, data, generation: self.generation }
     }
 
-    /// The callback is not called any more. Before this goes.
+    /// Clears the callback, which is not called after this. Must be called before the `AsyncWait`
+    /// is dropped.
     pub(crate) fn deregister<S: AsFd>(&mut self, polled: &Polled<S>) {
         let Some(hung) = self.registered.take() else { return };
         let side = polled.desc.side(self.direction);
@@ -160,6 +171,8 @@ fn is_ours(waker: &Waker) -> bool {
     ptr::eq(waker.vtable(), &WAKER)
 }
 
+/// Notifies a waker of `block_on`.
+///
 /// # Safety
 /// - **parker**: `data` is a `Parker`.
 unsafe fn notify_own(data: *const ()) -> Option<&'static G> {
@@ -167,8 +180,10 @@ unsafe fn notify_own(data: *const ()) -> Option<&'static G> {
     unsafe { &*data.cast::<Parker>() }.notify()
 }
 
+/// Returns the goroutine that calls a waker of user code.
+///
 /// # Safety
-/// - **prepared**: `data` is a `Prepared`, and its record's lock is held.
+/// - **prepared**: `data` is a `Prepared`, and the lock of its record's callback is held.
 unsafe fn notify_foreign(data: *const ()) -> Option<&'static G> {
     // SAFETY: prepared — promised by the caller.
     let prepared = unsafe { &*data.cast::<Prepared>() };

@@ -1,12 +1,13 @@
-//! From a reader to a writer, to the end.
+//! [`copy`]: copies from a reader to a writer until the end.
 //!
-//! Between two that are [known](super::fast_copy) the system moves the bytes by itself: from file to file by
-//! `copy_file_range`, from file to socket by `sendfile`, to and from pipes by `splice`. From sockets to what is
-//! no pipe they go through a pipe that belongs to the copy: it is empty when bytes are taken in, and emptied
-//! before more are, so a read that fails loses nothing. Where the system refuses, what is left goes the long
-//! way, through memory.
+//! If both ends are [types of this crate](super::fast_copy), the kernel moves the bytes: with
+//! `copy_file_range` from file to file, with `sendfile` from file to socket, with `splice` from and
+//! to pipes. From a socket to a socket or a file, the bytes go through a pipe that belongs to the
+//! copy. That pipe is emptied before more bytes are read into it, so a read that fails loses
+//! nothing. If the kernel refuses, the rest is copied through memory.
 //!
-//! While one side is waited for, the other can be closed: nothing is held of it.
+//! While the copy waits for one end, the other end can be closed: the copy does not count as one of
+//! its users meanwhile.
 
 use super::fast_copy::{self, AnyPolled, CopyEnd};
 use crate::block::call::blocking;
@@ -17,23 +18,24 @@ use std::error::Error;
 use std::fmt;
 use std::io::{self, ErrorKind, PipeReader, Read, Write};
 
-/// How much is asked for at a time: more than pipes and sockets have at once, and of a file no more than can
-/// be waited for where a deadline is over, or one side is closed.
+/// Number of bytes requested per system call. More than a pipe or a socket holds at a time. For
+/// files, small enough that a call ends soon after a deadline has passed or an end was closed.
 const MAX_BYTES_PER_CALL: usize = 4 << 20;
 
-/// How much is read at a time, the long way: Go's size.
+/// Size of the buffer when the copy goes through memory: Go's size.
 const BUFFER_BYTES: usize = 32 << 10;
 
-/// Copies all that `reader` has to `writer`, and returns how many bytes that were: [`std::io::copy`], for
+/// Copies all bytes of `reader` to `writer` and returns their number: [`std::io::copy`], for
 /// goroutines.
 ///
-/// It takes any reader and writer. Between those of this crate ([`TcpStream`](crate::net::TcpStream),
-/// [`UnixStream`](crate::net::UnixStream), [`File`], the ends of [pipes](super::pipe()) and of pipes to
-/// [child processes](crate::process)), and references to them, the bytes do not pass through the program: the
-/// system moves them. Not so where they are wrapped, in a `BufReader` or a `dyn Read`.
+/// `copy` accepts any reader and writer. Between those of this crate
+/// ([`TcpStream`](crate::net::TcpStream), [`UnixStream`](crate::net::UnixStream), [`File`], the
+/// ends of [pipes](super::pipe()) and of pipes to [child processes](crate::process)), and
+/// references to them, the kernel moves the bytes without copying them through the program.
+/// Wrappers such as `BufReader` and `dyn Read` are not recognized.
 ///
-/// Deadlines, time limits and `close` hold for each wait, as in reads and writes of one's own. At the end of
-/// the reader nothing is shut down: that is the caller's to do.
+/// Deadlines, time limits and `close` apply to each wait, as in separate reads and writes. At the
+/// end of the reader, `copy` shuts nothing down: that is up to the caller.
 ///
 /// ```
 /// use gosched::io;
@@ -54,10 +56,11 @@ const BUFFER_BYTES: usize = 32 << 10;
 /// ```
 ///
 /// # Errors
-/// The first one of either side, other than [`Interrupted`](ErrorKind::Interrupted). All that was read before
-/// has been written then, or is in the error: where a write fails and something was read that is not
-/// written yet, the error holds a [`CopyError`], of the same [kind](io::Error::kind). So a copy that failed, say,
-/// by a deadline can go on.
+/// The first error of a read or a write, other than [`Interrupted`](ErrorKind::Interrupted). No
+/// byte is lost: everything that was read is either written or in the error. If a write fails while
+/// bytes are read but not yet written, the error contains a [`CopyError`] with these bytes, and has
+/// the same [kind](io::Error::kind) as the error of the write. So a copy that fails, for example
+/// because of a deadline, can be continued.
 pub fn copy<R, W>(reader: &mut R, writer: &mut W) -> io::Result<u64>
 where
     R: Read + ?Sized,
@@ -74,7 +77,8 @@ where
     progress.copy_through_buffer(reader, writer)
 }
 
-/// What an error of [`copy`] holds if something was read that could not be written.
+/// The error of a [`copy`] that has read bytes which it could not write. Contained in the
+/// [`io::Error`].
 ///
 /// ```
 /// use gosched::io::{self, CopyError};
@@ -94,22 +98,22 @@ pub struct CopyError {
 }
 
 impl CopyError {
-    /// Why the write failed.
+    /// Returns the error of the write.
     pub fn error(&self) -> &io::Error {
         &self.error
     }
 
-    /// How many bytes were written.
+    /// Returns the number of bytes that were written.
     pub fn copied(&self) -> u64 {
         self.copied
     }
 
-    /// What was read, and not written: it comes next.
+    /// Returns the bytes that were read but not written. To continue the copy, write them first.
     pub fn unsent(&self) -> &[u8] {
         &self.unsent
     }
 
-    /// The same, to be kept.
+    /// Returns the bytes of [`unsent`](CopyError::unsent) as a vector.
     pub fn into_unsent(self) -> Vec<u8> {
         self.unsent
     }
@@ -127,18 +131,18 @@ impl Error for CopyError {
     }
 }
 
-/// What is left to be copied.
+/// The outcome of a copy in the kernel.
 #[derive(Debug, PartialEq, Eq)]
 enum KernelCopy {
     Finished,
-    /// Something, perhaps, and the system refuses to do it.
+    /// The kernel refuses to move the rest, if there is any.
     Refused,
 }
 
-/// How far it has got.
+/// The state of a copy.
 struct Progress {
     copied: u64,
-    /// What was read, and has to be written next.
+    /// Bytes that were read and must be written next.
     rest: Vec<u8>,
 }
 
@@ -174,11 +178,12 @@ impl Progress {
         }
     }
 
-    /// Does `step` until there is no more, or the system refuses.
+    /// Runs `step` until the end of the source, or until the kernel refuses.
     fn repeat(&mut self, mut step: impl FnMut() -> io::Result<usize>) -> io::Result<KernelCopy> {
         loop {
             match step() {
-                // Files that are made up by the system may have something even so.
+                // Some generated files, such as those in `/proc`, have contents although the kernel
+                // reports their end here.
                 Ok(0) if self.copied == 0 => return Ok(KernelCopy::Refused),
                 Ok(0) => return Ok(KernelCopy::Finished),
                 Ok(count) => self.copied += count as u64,
@@ -189,13 +194,13 @@ impl Progress {
         }
     }
 
-    /// From a socket through a pipe of our own.
+    /// Copies from a socket through a pipe of the copy.
     fn splice_through_pipe(
         &mut self,
         from: &dyn AnyPolled,
         sink: CopyEnd<'_>,
     ) -> io::Result<KernelCopy> {
-        // Before the pipe is made, which an idle connection does not need.
+        // Waits before the pipe is created: an idle connection does not need one.
         from.wait(Direction::Read, &mut |from| {
             descriptor::check_ready(&from, Direction::Read).map(|()| 0)
         })?;
@@ -263,14 +268,15 @@ impl Progress {
         Ok(())
     }
 
-    /// A write failed, and this was not written.
+    /// Returns the error for a failed write that left `unsent` unwritten.
     fn fail(&self, error: io::Error, unsent: &[u8]) -> io::Error {
         let unsent = unsent.to_vec();
         io::Error::new(error.kind(), CopyError { error, copied: self.copied, unsent })
     }
 }
 
-/// Whether the system can do it at all: a `File` may be anything, and wait where nothing can be waited for.
+/// Returns whether the kernel can copy from or to this end. A `File` must be a regular file: any
+/// other kind may block, and is not polled.
 fn can_copy_in_kernel(side: CopyEnd<'_>) -> bool {
     match side {
         CopyEnd::File(file) => is_regular(file),
@@ -282,16 +288,18 @@ fn is_regular(file: &File) -> bool {
     file.metadata().is_ok_and(|metadata| metadata.is_file())
 }
 
-/// Whether writing to a socket that nobody reads would send a signal: the system's ways cannot be told not to,
-/// as writes of sockets are. In a Rust program it is ignored, unless somebody has changed that.
+/// Returns whether a write to a socket whose peer has closed it can raise `SIGPIPE`. `sendfile` and
+/// `splice` have no flag that prevents the signal, as `send` has. Rust programs ignore the signal
+/// unless they change that.
 fn can_raise_sigpipe(sink: CopyEnd<'_>) -> bool {
     matches!(sink, CopyEnd::Socket(_)) && !signals::is_ignored(libc::SIGPIPE)
 }
 
-/// From a pipe, or to one, both of which may have to be waited for.
+/// Moves bytes from a pipe or to a pipe. Waits until both ends are ready.
 fn splice_when_both_ready(from: &dyn AnyPolled, to: &dyn AnyPolled) -> io::Result<usize> {
     let mut false_alarms = 0;
-    // Both may become ready just after they were tried, but not again and again.
+    // Both ends may become ready right after a failed attempt, but hardly ten times in a row. In
+    // that case the function returns `EINVAL`, and the rest is copied through memory.
     while false_alarms < 10 {
         let moved = from.try_once(Direction::Read, &mut |from| {
             to.try_once(Direction::Write, &mut |to| {
@@ -316,7 +324,7 @@ fn splice_when_both_ready(from: &dyn AnyPolled, to: &dyn AnyPolled) -> io::Resul
     Err(io::Error::from_raw_os_error(libc::EINVAL))
 }
 
-/// Out of our pipe, in which there are `most` bytes.
+/// Moves bytes out of the pipe of the copy, which contains `most` bytes.
 fn splice_out(exit: &PipeReader, sink: CopyEnd<'_>, most: usize) -> io::Result<usize> {
     match sink {
         CopyEnd::File(file) => blocking(|| transfer::splice(exit, file, most)),
@@ -326,11 +334,13 @@ fn splice_out(exit: &PipeReader, sink: CopyEnd<'_>, most: usize) -> io::Result<u
     }
 }
 
-/// What is in our pipe.
+/// Reads the `count` bytes in the pipe of the copy.
 fn drain_pipe(mut exit: &PipeReader, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     match exit.read_exact(&mut bytes) {
         Ok(()) => bytes,
-        Err(why) => unreachable!("{count} bytes were put into the pipe: {why}"),
+        Err(why) => unreachable!(
+            "cannot read the {count} bytes that this copy has put into its pipe: {why}"
+        ),
     }
 }

@@ -1,10 +1,12 @@
-//! Which readers and writers are ours, so that the system can copy between them by itself.
+//! Recognizes readers and writers of this crate, so that the kernel can move bytes between them.
 //!
-//! [`copy`](super::copy()) takes any reader and writer, as std's does. A trait of its own would shut out the
-//! types of others, and functions of another name would have to be known; so it asks whether the type is one
-//! of those below, or a reference to one. A type that may borrow has no [`TypeId`] by the language's rules.
-//! But an id does not tell lifetimes apart, and here it need not: what is looked for has none, or is a
-//! reference, used for as long as the caller's own is.
+//! [`copy`](super::copy()) takes any reader and writer, as std's does. A trait bound would exclude
+//! types of other crates, and separate functions for our types would have to be known to be used.
+//! So `copy` compares the type with the types below, and with references to them, by [`TypeId`].
+//!
+//! `TypeId::of` requires a `'static` type, and the caller's type may borrow. [`id`] ignores
+//! lifetimes. That is sound here: the types below have no lifetimes, and a reference to one of them
+//! is used only as long as the caller's own value is borrowed.
 
 use super::{PipeReader, PipeWriter};
 use crate::block::fs::File;
@@ -19,7 +21,7 @@ use std::mem::transmute;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr;
 
-/// Something that can be copied from, or to.
+/// The source or the sink of a copy in the kernel.
 #[derive(Clone, Copy)]
 pub(super) enum CopyEnd<'a> {
     Socket(&'a dyn AnyPolled),
@@ -27,10 +29,10 @@ pub(super) enum CopyEnd<'a> {
     File(&'a File),
 }
 
-/// What is done with a descriptor.
+/// An operation on a descriptor.
 pub(super) type Use<'a> = &'a mut dyn FnMut(BorrowedFd<'_>) -> io::Result<usize>;
 
-/// A [`Polled`], of whatever.
+/// A [`Polled`] whose source may be of any type.
 pub(super) trait AnyPolled {
     /// See [`Polled::try_once`].
     fn try_once(&self, direction: Direction, f: Use<'_>) -> io::Result<usize>;
@@ -52,7 +54,7 @@ impl<S: AsFd> AnyPolled for Polled<S> {
     }
 }
 
-/// What a reader is.
+/// Recognizes a reader. Returns `None` if it is of another type.
 pub(super) fn source<R: ?Sized>(reader: &R) -> Option<CopyEnd<'_>> {
     None.or_else(|| stream(reader))
         .or_else(|| downcast::<PipeReader, R>(reader).map(|pipe| CopyEnd::Pipe(&pipe.polled)))
@@ -60,37 +62,39 @@ pub(super) fn source<R: ?Sized>(reader: &R) -> Option<CopyEnd<'_>> {
         .or_else(|| downcast::<ChildStderr, R>(reader).map(|pipe| CopyEnd::Pipe(&pipe.polled)))
 }
 
-/// What a writer is.
+/// Recognizes a writer. Returns `None` if it is of another type.
 pub(super) fn sink<W: ?Sized>(writer: &W) -> Option<CopyEnd<'_>> {
     None.or_else(|| stream(writer))
         .or_else(|| downcast::<PipeWriter, W>(writer).map(|pipe| CopyEnd::Pipe(&pipe.polled)))
         .or_else(|| downcast::<ChildStdin, W>(writer).map(|pipe| CopyEnd::Pipe(&pipe.polled)))
 }
 
-/// What can be both.
+/// Recognizes the types that can be both read and written.
 fn stream<T: ?Sized>(value: &T) -> Option<CopyEnd<'_>> {
     None.or_else(|| downcast::<TcpStream, T>(value).map(|stream| CopyEnd::Socket(&stream.polled)))
         .or_else(|| downcast::<UnixStream, T>(value).map(|stream| CopyEnd::Socket(&stream.polled)))
         .or_else(|| downcast::<File, T>(value).map(CopyEnd::File))
 }
 
-/// The value, if it is a `T`, or a reference to one.
+/// Returns the value if it is a `T` or a reference to a `T`.
 fn downcast<T: 'static, V: ?Sized>(value: &V) -> Option<&T> {
     let found = id::<V>();
     let place = ptr::from_ref(value);
     if found == TypeId::of::<T>() {
-        // SAFETY: it is a `T`, borrowed for as long as `value` is.
+        // SAFETY: the value is a `T`, and the result borrows it as long as `value` is borrowed.
         return Some(unsafe { &*place.cast::<T>() });
     }
     if found == TypeId::of::<&'static T>() || found == TypeId::of::<&'static mut T>() {
-        // SAFETY: it is a reference to a `T`, which lives at least as long as `value` is borrowed; and while
-        // that is borrowed nobody else changes what a `&mut` refers to.
+        // SAFETY: the value is a reference to a `T`, which lives at least as long as `value` is
+        // borrowed. If it is a `&mut T`, it cannot be used to change the `T` while `value` is
+        // borrowed.
         return Some(unsafe { *place.cast::<&T>() });
     }
     None
 }
 
-/// The id of a type, whatever it borrows: that of the same type with other lifetimes.
+/// Returns the id of a type, ignoring lifetimes: types that differ only in lifetimes have the same
+/// id.
 fn id<V: ?Sized>() -> TypeId {
     trait HasId {
         fn id(&self) -> TypeId
@@ -107,7 +111,8 @@ fn id<V: ?Sized>() -> TypeId {
     }
     let nothing = PhantomData::<V>;
     let borrowed: &dyn HasId = &nothing;
-    // SAFETY: lifetimes are all that changes, and there is nothing in it that could be used for longer.
+    // SAFETY: only lifetimes change, and the value behind the reference contains nothing that could
+    // be used for too long.
     let forever = unsafe { transmute::<&dyn HasId, &(dyn HasId + 'static)>(borrowed) };
     forever.id()
 }
@@ -118,7 +123,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn values_and_references_are_known_and_wrappers_are_not() {
+    fn values_and_references_are_recognized_and_wrappers_are_not() {
         let (mut stream, _other) = UnixStream::pair().unwrap();
         let (reader, writer) = crate::io::pipe().unwrap();
         assert!(matches!(source(&stream), Some(CopyEnd::Socket(_))));
@@ -141,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_is_the_value_itself() {
+    fn downcast_returns_the_value_itself() {
         let null = File::open("/dev/null").unwrap();
         assert!(downcast::<File, &&File>(&&&null).is_none());
         assert!(ptr::eq(downcast::<File, &File>(&&null).unwrap(), &null));

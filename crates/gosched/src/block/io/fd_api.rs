@@ -1,21 +1,24 @@
-//! What users see of everything that is polled, whatever it is.
+//! The public methods and traits that all polled types have in common.
 
-/// `close`, the descriptor, and the ways from and to std's type; `from_std` and `into_std` are the type's own.
+/// Implements `close`, `AsFd`, `AsRawFd`, `Debug`, and the conversions from and to std's type. The
+/// type itself must have `from_std` and `into_std`.
 macro_rules! fd_api {
     ($name:ident, $std:ty) => {
         impl $name {
-            /// Closes it. All calls on it end, with [`NotConnected`](io::ErrorKind::NotConnected), and it is closed
-            /// when this returns.
+            /// Closes the descriptor. Calls that wait on it, and all later calls, fail with
+            /// [`NotConnected`](io::ErrorKind::NotConnected). When `close` returns, no call is in
+            /// progress and the descriptor is closed.
             ///
             /// # Errors
-            /// It was closed before.
+            /// The descriptor was already closed.
             pub fn close(&self) -> io::Result<()> {
                 self.polled.close()
             }
         }
 
         impl AsFd for $name {
-            /// After a `close` this is a descriptor with which nothing can be done.
+            /// Returns the descriptor. After a `close`, returns a valid descriptor that can be
+            /// neither read, written nor changed.
             fn as_fd(&self) -> BorrowedFd<'_> {
                 self.polled.lend()
             }

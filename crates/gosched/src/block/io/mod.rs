@@ -1,6 +1,7 @@
-//! Input and output beside files and the network: pipes, the standard streams, and [`copy()`].
+//! Pipes, the standard streams, and [`copy()`]: input and output other than files and the network.
 //!
-//! The traits are std's ([`std::io::Read`] and its kin): code that is written for them works unchanged.
+//! The traits are those of std ([`std::io::Read`], [`std::io::Write`] and [`std::io::BufRead`]), so
+//! code that is generic over them works unchanged.
 //!
 //! ```
 //! use gosched::io;
@@ -34,7 +35,7 @@ pub use streams::{
     Stderr, StderrLock, Stdin, StdinLock, Stdout, StdoutLock, stderr, stdin, stdout,
 };
 
-// What the macros of `pipe` name.
+// The names that the macros of `pipe` use.
 pub(crate) mod names {
     pub(crate) use super::polled::Polled;
     pub(crate) use crate::sys::descriptor;

@@ -1,21 +1,22 @@
-//! Pipes, and what all ends of pipes have in common.
+//! Pipes, and the macros that implement all kinds of pipe ends.
 
 use super::names::*;
 
-/// The end of a pipe that is read: [`std::io::PipeReader`], for goroutines.
+/// The reading end of a pipe, like [`std::io::PipeReader`]. Created by [`pipe()`].
 pub struct PipeReader {
     pub(super) polled: Polled<std::io::PipeReader>,
 }
 
-/// The end of a pipe that is written: [`std::io::PipeWriter`], for goroutines.
+/// The writing end of a pipe, like [`std::io::PipeWriter`]. Created by [`pipe()`].
 pub struct PipeWriter {
     pub(super) polled: Polled<std::io::PipeWriter>,
 }
 
-/// A new pipe: what is written to the one end can be read from the other, in order.
+/// Creates a pipe. The bytes that are written to the writer can be read from the reader, in order.
 ///
-/// It holds 64 KiB as a rule; a write waits for room. A read finds the end when all writers are dropped or
-/// closed; a write fails with [`BrokenPipe`](io::ErrorKind::BrokenPipe) when all readers are.
+/// A pipe usually holds 64 KiB; a write blocks while the pipe is full. A read returns 0 once all
+/// writers are dropped or closed and the pipe is empty. A write fails with
+/// [`BrokenPipe`](io::ErrorKind::BrokenPipe) once all readers are dropped or closed.
 ///
 /// ```
 /// use gosched::io::pipe;
@@ -32,40 +33,43 @@ pub struct PipeWriter {
 /// ```
 ///
 /// # Errors
-/// The system refuses descriptors.
+/// The system refuses to create the descriptors.
 pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     let (reader, writer) = std::io::pipe()?;
     Ok((PipeReader::from_std(reader)?, PipeWriter::from_std(writer)?))
 }
 
-/// What both ends have in common.
+/// Implements what both ends have in common.
 macro_rules! pipe_end {
     ($name:ident, $std:ty, $source:ty, $direction:expr) => {
         impl $name {
-            /// Std's, from here on polled. It is put into non-blocking mode.
+            /// Creates a pipe end from std's type. Puts the descriptor, and all its clones, into
+            /// non-blocking mode.
             ///
             /// # Errors
-            /// It cannot be polled, or the system refuses.
+            /// The descriptor cannot be polled, or the system refuses to register it.
             pub fn from_std(end: $std) -> io::Result<$name> {
                 descriptor::set_nonblocking(&end, true)?;
                 Ok($name { polled: Polled::new(<$source>::from(OwnedFd::from(end)))? })
             }
 
-            /// Std's, in blocking mode.
+            /// Converts into std's type. Puts the descriptor, and all its clones, into blocking
+            /// mode.
             ///
             /// # Errors
-            /// It was closed.
+            /// The pipe end was closed.
             pub fn into_std(self) -> io::Result<$std> {
                 let end = self.polled.into_source()?;
                 descriptor::set_nonblocking(&end, false)?;
                 Ok(<$std>::from(OwnedFd::from(end)))
             }
 
-            /// When calls fail from, with [`TimedOut`](io::ErrorKind::TimedOut), those that wait included.
-            /// `None`: never. It stays until it is changed.
+            /// Sets the deadline of all calls, including calls that already wait. Once the deadline
+            /// has passed, calls fail with [`TimedOut`](io::ErrorKind::TimedOut) until it is
+            /// changed. `None` removes the deadline.
             ///
             /// # Errors
-            /// It was closed.
+            /// The pipe end was closed.
             #[doc(alias = "SetDeadline")]
             pub fn set_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
                 self.polled.set_deadline($direction, deadline)
@@ -74,22 +78,22 @@ macro_rules! pipe_end {
 
         fd_api!($name, $std);
 
-        /// For a child process.
+        /// Lets a child process use the pipe as its standard input, output or error.
         impl From<$name> for Stdio {
             /// # Panics
-            /// It was closed.
+            /// The pipe end was closed. Convert it before it is closed.
             #[track_caller]
             fn from(end: $name) -> Stdio {
                 match end.into_std() {
                     Ok(end) => Stdio::from(end),
-                    Err(why) => panic!("no `Stdio` of a pipe that was closed: {why}"),
+                    Err(why) => panic!("cannot convert a closed pipe end into a `Stdio`: {why}"),
                 }
             }
         }
     };
 }
 
-/// An end that is read.
+/// Implements a reading end.
 macro_rules! reading_end {
     ($name:ident, $std:ty) => {
         pipe_end!($name, $std, std::io::PipeReader, Direction::Read);
@@ -118,7 +122,7 @@ macro_rules! reading_end {
     };
 }
 
-/// An end that is written.
+/// Implements a writing end.
 macro_rules! writing_end {
     ($name:ident, $std:ty) => {
         pipe_end!($name, $std, std::io::PipeWriter, Direction::Write);
@@ -159,20 +163,22 @@ reading_end!(PipeReader, std::io::PipeReader);
 writing_end!(PipeWriter, std::io::PipeWriter);
 
 impl PipeReader {
-    /// Another handle of the same end, with a deadline and a `close` of its own.
+    /// Creates another handle for this end of the pipe. The clone has its own deadline and its own
+    /// `close`.
     ///
     /// # Errors
-    /// It was closed, or the system refuses a descriptor.
+    /// The pipe end was closed, or the system refuses to create a descriptor.
     pub fn try_clone(&self) -> io::Result<PipeReader> {
         PipeReader::from_std(self.polled.with(std::io::PipeReader::try_clone)?)
     }
 }
 
 impl PipeWriter {
-    /// Another handle of the same end, with a deadline and a `close` of its own.
+    /// Creates another handle for this end of the pipe. The clone has its own deadline and its own
+    /// `close`.
     ///
     /// # Errors
-    /// It was closed, or the system refuses a descriptor.
+    /// The pipe end was closed, or the system refuses to create a descriptor.
     pub fn try_clone(&self) -> io::Result<PipeWriter> {
         PipeWriter::from_std(self.polled.with(std::io::PipeWriter::try_clone)?)
     }

@@ -1,15 +1,17 @@
-//! A descriptor that is polled: calls that would block park the goroutine instead, and a close or a deadline
-//! from elsewhere ends them.
+//! A descriptor that is registered with the poller. A call that would block parks the goroutine
+//! instead, and a close or a deadline set by another goroutine ends the call.
 //!
-//! **Who uses it.** Every call is counted in `users`. [`Polled::close`] leaves [`CLOSED`] there, so nobody is
-//! counted any more; it ends all waits; and the last one who leaves closes the descriptor. So a call never
-//! finds another file under its number.
+//! **Users.** `users` counts the calls in progress. [`Polled::close`] sets [`CLOSED`] in it, so no
+//! further call can begin, and ends all waits. The last user to leave closes the descriptor. So no
+//! call can run on another file that was opened under the same number.
 //!
-//! **Borrowed descriptors** outlive no close by the type system's rules ([`AsFd`] borrows for as long as the
-//! value lives), so where one was ever lent, the number is kept until the value is dropped: closing puts
-//! something there with which nothing can be done.
+//! **Lent descriptors.** [`AsFd`] lends the descriptor for as long as the value exists, even if it
+//! is closed meanwhile. If the descriptor was ever lent, its number therefore stays in use until
+//! the value is dropped: the close replaces the file by one that can be neither read, written nor
+//! changed.
 //!
-//! **One at a time.** Reads take turns, and so do writes; a read and a write do not wait for each other.
+//! **Turns.** One read runs at a time, and one write. A read and a write do not wait for each
+//! other.
 
 use crate::block::before_wait;
 use crate::block::call;
@@ -30,34 +32,40 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// See the top of this file. `S` is in non-blocking mode.
+/// A polled descriptor (see the top of this file). `S` is in non-blocking mode.
 pub(crate) struct Polled<S: AsFd> {
-    /// Used by those who are counted; dropped by the last one, or with this.
+    /// Used only by calls that are counted in `users`. Dropped by the last user after a close, or
+    /// with the `Polled`.
     source: UnsafeCell<ManuallyDrop<S>>,
     pub(super) desc: &'static PollDesc,
+    /// Number of calls in progress, and the flag [`CLOSED`].
     users: AtomicUsize,
-    /// The descriptor was borrowed from outside.
+    /// Whether the descriptor was ever lent ([`Polled::lend`]).
     lent: AtomicBool,
-    /// True: there was no more to read the last time, and nothing has happened since that was not told.
+    /// Held by the read in progress. `true` if the last read emptied the socket: whatever arrives
+    /// later causes an event, so the next read waits before it tries.
     read_lock: Mutex<bool>,
     write_lock: Mutex<()>,
-    /// Changed by one at a time.
+    /// Held while a deadline is changed.
     deadline_lock: Mutex<()>,
+    /// Time limit of each call, by direction, in nanoseconds; 0 if there is none.
     timeouts: [AtomicU64; 2],
-    /// The last one has left, after a close.
+    /// Whether the descriptor is closed. Set by the last user after a close.
     fd_closed: Mutex<bool>,
     closed_cond: Condvar,
 }
 
-/// In `users`: nobody is counted any more.
+/// Flag in `users`: the descriptor is closed, and no further call may begin.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
-// SAFETY: `source` is only shared, as `S` may be; it is dropped by one who is alone.
+// SAFETY: the users share `source` by shared references, which `S: Sync` allows. It is dropped when
+// no user is left.
 unsafe impl<S: AsFd + Send + Sync> Sync for Polled<S> {}
-// SAFETY: the records it points to are anybody's.
+// SAFETY: the poller's record may be used by any thread.
 unsafe impl<S: AsFd + Send> Send for Polled<S> {}
 
-/// What is put in the place of a lent descriptor: nothing can be done with it.
+/// Returns the descriptor that replaces a lent descriptor after a close: it can be neither read,
+/// written nor changed.
 fn inert_fd() -> io::Result<BorrowedFd<'static>> {
     static INERT_FD: OnceLock<OwnedFd> = OnceLock::new();
     if let Some(nothing) = INERT_FD.get() {
@@ -67,7 +75,7 @@ fn inert_fd() -> io::Result<BorrowedFd<'static>> {
     Ok(INERT_FD.get_or_init(|| new).as_fd())
 }
 
-/// One who is counted.
+/// A call in progress, counted in `users` until it is dropped.
 pub(super) struct User<'a, S: AsFd> {
     polled: &'a Polled<S>,
 }
@@ -75,7 +83,7 @@ pub(super) struct User<'a, S: AsFd> {
 impl<S: AsFd> Drop for User<'_, S> {
     #[inline]
     fn drop(&mut self) {
-        // PAIR polled-users: whoever leaves last sees what the others did.
+        // PAIR polled-users: the last user sees what the other users did.
         if self.polled.users.fetch_sub(1, Ordering::AcqRel) == CLOSED | 1 {
             self.polled.finish_close();
         }
@@ -83,8 +91,10 @@ impl<S: AsFd> Drop for User<'_, S> {
 }
 
 impl<S: AsFd> Polled<S> {
+    /// Registers `source`, which must be in non-blocking mode, with the poller.
+    ///
     /// # Errors
-    /// It cannot be polled, or the system refuses.
+    /// The descriptor cannot be polled, or the system refuses.
     pub(crate) fn new(source: S) -> io::Result<Polled<S>> {
         inert_fd()?;
         let desc = netpoll::register(source.as_fd().as_raw_fd())?;
@@ -102,9 +112,10 @@ impl<S: AsFd> Polled<S> {
         })
     }
 
+    /// Counts the caller as a user. Fails if the descriptor is closed.
     #[inline]
     pub(super) fn enter(&self) -> io::Result<User<'_, S>> {
-        // PAIR polled-users: a close before this is seen.
+        // PAIR polled-users: sees an earlier `close`.
         let users = self.users.fetch_add(1, Ordering::AcqRel);
         let user = User { polled: self };
         if users & CLOSED != 0 {
@@ -113,20 +124,22 @@ impl<S: AsFd> Polled<S> {
         Ok(user)
     }
 
-    /// What a caller does with the descriptor that does not block.
+    /// Runs `f`, which must not block, with the source. Fails if the descriptor is closed.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&S) -> io::Result<R>) -> io::Result<R> {
         let _user = self.enter()?;
         f(self.source())
     }
 
-    /// For those who are counted.
+    /// Returns the source. The caller must be counted in `users`.
     #[inline]
     pub(super) fn source(&self) -> &S {
-        // SAFETY: counted — the caller is; it is dropped when nobody is.
+        // SAFETY: counted — the caller is counted in `users`, and the source is dropped only when
+        // no user is left.
         unsafe { &*self.source.get() }
     }
 
-    /// Does `f` as soon as it would not block: it says [`ErrorKind::WouldBlock`] until then.
+    /// Runs `f` and returns its result. While `f` fails with [`ErrorKind::WouldBlock`], waits for
+    /// an event and runs `f` again.
     pub(crate) fn read<R>(&self, f: impl FnMut(&S) -> io::Result<R>) -> io::Result<R> {
         let _user = self.enter_to_wait()?;
         let mut drained = self.read_lock.lock_no_unwind();
@@ -134,8 +147,8 @@ impl<S: AsFd> Polled<S> {
         self.attempt(Direction::Read, f)
     }
 
-    /// As [`Polled::read`], of datagrams: `end` is what a receive says after a shutdown. A call that would not
-    /// block does not say so by itself.
+    /// Like [`Polled::read`], for datagram sockets. Returns `end()` if the receiving direction is
+    /// shut down: a non-blocking receive fails with `WouldBlock` in that case too.
     pub(crate) fn receive<R>(
         &self,
         mut f: impl FnMut(&S) -> io::Result<R>,
@@ -153,7 +166,9 @@ impl<S: AsFd> Polled<S> {
         })
     }
 
-    /// As [`Polled::read`], where `f` also says whether that was all there was: the next read waits at once.
+    /// Like [`Polled::read`], for an `f` that also returns whether the socket is empty after its
+    /// read. If so, the next read waits before it tries. `room` is the length of the caller's
+    /// buffer.
     #[inline]
     pub(crate) fn read_bytes(
         &self,
@@ -163,7 +178,8 @@ impl<S: AsFd> Polled<S> {
         let _user = self.enter_to_wait()?;
         let mut drained = self.read_lock.lock_no_unwind();
         let mut until = None;
-        // Whatever comes of the wait: what was told may be used up by it.
+        // The flag is cleared whatever the outcome of the wait: a wait that fails may have consumed
+        // the event.
         if std::mem::take(&mut *drained) && room > 0 && !self.desc.is_exceptional() {
             self.wait(Direction::Read, &mut until)?;
         }
@@ -172,7 +188,7 @@ impl<S: AsFd> Polled<S> {
         Ok(count)
     }
 
-    /// As [`Polled::read`], in the other direction.
+    /// Like [`Polled::read`], for the write direction.
     #[inline]
     pub(crate) fn write<R>(&self, f: impl FnMut(&S) -> io::Result<R>) -> io::Result<R> {
         let _user = self.enter_to_wait()?;
@@ -180,7 +196,8 @@ impl<S: AsFd> Polled<S> {
         self.attempt(Direction::Write, f)
     }
 
-    /// Does `f` once, if calls in that direction may still be made. It does not wait, nor for its turn.
+    /// Runs `f` once. Waits neither for an event nor for the caller's turn. Fails if the descriptor
+    /// is closed or the deadline of the direction has passed.
     pub(crate) fn try_once<R>(
         &self,
         direction: Direction,
@@ -191,7 +208,8 @@ impl<S: AsFd> Polled<S> {
         f(self.source())
     }
 
-    /// As [`Polled::write`], where nobody tells when it would not block: it is tried again after pauses.
+    /// Like [`Polled::write`], for a source whose events do not show when `f` can succeed: retries
+    /// after pauses.
     pub(crate) fn write_with_retries<R>(
         &self,
         mut f: impl FnMut(&S) -> io::Result<R>,
@@ -252,13 +270,15 @@ impl<S: AsFd> Polled<S> {
         }
     }
 
-    /// Whoever reads next tries: others have read meanwhile, in their own way.
-    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code does"))]
+    /// Makes the next read try before it waits. Needed before other code reads the socket, because
+    /// such reads do not update the flag in `read_lock`.
+    #[cfg_attr(not(feature = "hyper"), expect(dead_code, reason = "only async code calls it"))]
     pub(crate) fn forget_drained(&mut self) {
         *self.read_lock.get_mut() = false;
     }
 
-    /// Waits until something has happened; `until` is when the call has taken too long, once that is known.
+    /// Waits for an event. `until` is the end of the call's time limit; the first wait of a call
+    /// computes it.
     fn wait(&self, direction: Direction, until: &mut Option<u64>) -> io::Result<()> {
         let timeout = self.timeouts[direction as usize].load(Ordering::Relaxed);
         if timeout == 0 && until.is_none() {
@@ -268,19 +288,19 @@ impl<S: AsFd> Polled<S> {
         if self.wait_until(direction, until)? {
             Ok(())
         } else {
-            // What a socket says whose time limit is the system's.
+            // The error of a socket whose time limit is set in the system (`SO_RCVTIMEO`).
             Err(io::Error::from_raw_os_error(libc::EAGAIN))
         }
     }
 
-    /// Waits until something has happened. False: it is `when`, and nothing has.
+    /// Waits for an event, at most until `when`. Returns false if the time limit has expired.
     fn wait_until(&self, direction: Direction, when: u64) -> io::Result<bool> {
         self.wait_with_alarm(direction, when, |is_over| {
             netpoll::wait(self.desc, direction, is_over)
         })
     }
 
-    /// Does nothing for `duration`; a close or a deadline ends that.
+    /// Waits for `duration`. Fails early if the descriptor is closed or its read deadline passes.
     pub(crate) fn pause(&self, duration: Duration) -> io::Result<()> {
         let _user = self.enter_to_wait()?;
         let _turn = self.read_lock.lock_no_unwind();
@@ -297,7 +317,7 @@ impl<S: AsFd> Polled<S> {
         Ok(())
     }
 
-    /// Waits, until `when` at most. False: it is.
+    /// Runs `wait`, and ends it at `when`. Returns false if the time limit has expired.
     fn wait_with_alarm(
         &self,
         direction: Direction,
@@ -305,17 +325,20 @@ impl<S: AsFd> Polled<S> {
         wait: impl FnOnce(&dyn Fn() -> bool) -> Result<(), Refusal>,
     ) -> io::Result<bool> {
         let limit = TimeLimit { desc: self.desc, direction, over: AtomicBool::new(false) };
-        // SAFETY: data — it outlives the alarm.
+        // SAFETY: data — `limit` outlives the alarm.
         let alarm = unsafe { Alarm::new(on_timeout, ptr::from_ref(&limit).cast()) };
         alarm.start(when);
-        // PAIR io-limit: one sees what the other did to the word in between.
+        // PAIR io-limit: `over` is set before the readiness word is changed. If the change comes
+        // before `prepare_wait`, the caller sees `over` and does not wait. If it comes after, it
+        // ends the wait.
         let is_over = || limit.over.load(Ordering::Acquire);
         wait(&is_over).map_err(error)?;
         alarm.stop();
         Ok(!is_over())
     }
 
-    /// From when on calls in that direction fail, also those that wait now.
+    /// Sets the deadline of a direction: from then on calls fail, including calls that already
+    /// wait. `None` removes the deadline.
     pub(crate) fn set_deadline(
         &self,
         direction: Direction,
@@ -331,14 +354,15 @@ impl<S: AsFd> Polled<S> {
         Ok(())
     }
 
-    /// How long each call in that direction may take.
+    /// Sets the time limit of each call in a direction. `None` removes the limit. Fails if
+    /// `timeout` is zero or the descriptor is closed.
     pub(crate) fn set_timeout(
         &self,
         direction: Direction,
         timeout: Option<Duration>,
     ) -> io::Result<()> {
         if timeout == Some(Duration::ZERO) {
-            let why = "a time limit of zero: use a deadline in the past, or a non-blocking socket";
+            let why = "the time limit is zero: use `None` for no limit, or a deadline in the past to fail at once";
             return Err(io::Error::new(ErrorKind::InvalidInput, why));
         }
         let _user = self.enter()?;
@@ -353,11 +377,12 @@ impl<S: AsFd> Polled<S> {
         Ok((nanos != 0).then(|| Duration::from_nanos(nanos)))
     }
 
-    /// Ends all calls, and closes the descriptor when they have come back.
+    /// Ends all calls, and waits until the last of them has closed the descriptor. Fails if the
+    /// descriptor is already closed.
     pub(crate) fn close(&self) -> io::Result<()> {
         before_wait();
         let user = self.enter()?;
-        // PAIR polled-users: whoever comes later sees it.
+        // PAIR polled-users: every later `enter` sees `CLOSED`.
         if self.users.fetch_or(CLOSED, Ordering::AcqRel) & CLOSED != 0 {
             return Err(ErrorKind::NotConnected.into());
         }
@@ -370,11 +395,11 @@ impl<S: AsFd> Polled<S> {
         Ok(())
     }
 
-    /// The last one has left, after a close.
+    /// Closes the descriptor. Called when the last user leaves after a close.
     #[cold]
     fn finish_close(&self) {
-        // Those who come now count themselves, see that it is closed, and leave again: the last one of them
-        // would come here, too.
+        // A call that begins after the close counts itself, sees `CLOSED` and leaves. If it leaves
+        // last, it gets here again.
         let mut gone = self.fd_closed.lock_no_unwind();
         if *gone {
             return;
@@ -386,7 +411,8 @@ impl<S: AsFd> Polled<S> {
                 descriptor::replace(fd, inert);
             }
         } else {
-            // SAFETY: nobody is counted: nobody uses it, nor will.
+            // SAFETY: no user is left, and a call that begins later sees `CLOSED` and does not use
+            // the source.
             close_blocking(unsafe { &mut *self.source.get() });
         }
         *gone = true;
@@ -394,24 +420,28 @@ impl<S: AsFd> Polled<S> {
         self.closed_cond.notify_all();
     }
 
-    /// The source, which is polled no more.
+    /// Unregisters the descriptor from the poller and returns the source.
     ///
     /// # Errors
-    /// It was closed.
+    /// The descriptor is closed.
     pub(crate) fn into_source(mut self) -> io::Result<S> {
         if *self.fd_closed.get_mut() {
             return Err(ErrorKind::NotConnected.into());
         }
         let mut this = ManuallyDrop::new(self);
         netpoll::unregister(this.source().as_fd().as_raw_fd(), this.desc);
-        // SAFETY: taken once: nothing drops `this`, and its other fields own nothing.
+        // SAFETY: the source is taken once, because `this` is never dropped. The other fields own
+        // nothing.
         Ok(unsafe { ManuallyDrop::take(this.source.get_mut()) })
     }
 
-    /// The descriptor; one with which nothing can be done after a close.
+    /// Returns the descriptor, and keeps its number in use until the `Polled` is dropped. Returns
+    /// the inert descriptor if this one is closed.
     pub(crate) fn lend(&self) -> BorrowedFd<'_> {
         let Ok(_user) = self.enter() else {
-            return inert_fd().unwrap_or_else(|_| unreachable!("made before the first was polled"));
+            return inert_fd().unwrap_or_else(|_| {
+                unreachable!("`Polled::new` has created the inert descriptor")
+            });
         };
         self.lent.store(true, Ordering::Relaxed);
         self.source().as_fd()
@@ -439,9 +469,9 @@ impl<S: AsFd + fmt::Debug> fmt::Debug for Polled<S> {
     }
 }
 
-/// Drops the source; a close may take its time (`SO_LINGER`).
+/// Drops the source in a marked call, because a close may block (`SO_LINGER`).
 fn close_blocking<S>(source: &mut ManuallyDrop<S>) {
-    // SAFETY: the callers are the last who use it, and come here once.
+    // SAFETY: each caller calls this once, when no user of the source is left.
     drop(call::BlockingDrop::new(unsafe { ManuallyDrop::take(source) }));
 }
 
@@ -452,19 +482,21 @@ pub(super) fn error(why: Refusal) -> io::Error {
     }
 }
 
-/// Of one call.
+/// The time limit of one call.
 struct TimeLimit {
     desc: &'static PollDesc,
     direction: Direction,
     over: AtomicBool,
 }
 
+/// Ends the wait of the call: its time limit has expired.
+///
 /// # Safety
 /// - **data**: a `TimeLimit`.
 unsafe fn on_timeout(data: *const ()) -> AlarmEffect {
     // SAFETY: data — promised by the caller.
     let limit = unsafe { &*data.cast::<TimeLimit>() };
-    // PAIR io-limit: before the word is changed.
+    // PAIR io-limit: set before the readiness word is changed.
     limit.over.store(true, Ordering::Release);
     let side = limit.desc.side(limit.direction);
     match side.resolve_waiter(side.readiness.unblock()) {

@@ -1,13 +1,17 @@
-//! The descriptors 0, 1 and 2, which belong to other processes as well.
+//! The descriptors 0, 1 and 2, which other processes may share.
 //!
-//! They are left in the mode they are in: it is the mode of the open file, and so that of the shell that
-//! started us. A call is tried in a way that does not wait (`RWF_NOWAIT`). Where the file has no such way, it
-//! is asked whether it is ready (poll), and then used in a marked call, which does not take long, unless
-//! somebody else was faster. What cannot be polled, such as a file on a disk, is used in marked calls.
+//! The descriptors stay in the mode they are in (blocking or non-blocking): the mode belongs to the
+//! open file, which may also be used by the shell that started the program. A call is first tried
+//! without blocking (`RWF_NOWAIT`). If the file does not support that, poll(2) checks whether the
+//! file is ready, and the call is made as a marked call. Such a call is short unless another
+//! process has used the file in between. A file that cannot be polled, such as a file on a disk, is
+//! read and written in marked calls.
 //!
-//! The poller knows the numbers themselves, not copies: a copy would keep a pipe open that the program has
-//! closed. So a number may come to mean another file. That is noticed before each wait, and that file is
-//! polled then; those who wait for the old one, through this, look again.
+//! The poller registers the descriptors themselves, not duplicates: a duplicate would keep a pipe
+//! open after the program has closed its descriptor. The number of a descriptor may therefore come
+//! to refer to another file. This is checked before each wait, and the new file is registered in
+//! place of the old one. The goroutines that wait here for the old file then retry with the new
+//! one.
 
 use super::polled::Polled;
 use crate::block::call::blocking;
@@ -19,37 +23,38 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// One of the three numbers.
+/// One of the descriptors 0, 1 and 2.
 #[derive(Clone, Copy, Debug)]
 struct StdFd(RawFd);
 
 impl AsFd for StdFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: open for as long as the process lives, as std takes it; or calls fail.
+        // SAFETY: the standard descriptors stay open as long as the process runs, as std assumes.
+        // If the program closes one, calls on it fail.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
 
-/// A standard stream, without a buffer.
+/// A standard stream without a buffer.
 #[derive(Debug)]
 pub(super) struct Standard {
     number: StdFd,
     watch: Mutex<Watch>,
 }
 
-/// How a file is waited for.
+/// The registration of the current file with the poller.
 #[derive(Debug)]
 struct Watch {
-    /// Which file it is; none so far.
+    /// Identity of the file, as returned by `descriptor::identity`. `None` before the first wait.
     file: Option<(u64, u64, u64)>,
-    /// None: it cannot be polled.
+    /// `None` if the file cannot be polled.
     polled: Option<Arc<Polled<StdFd>>>,
 }
 
-/// So much can be written to a pipe that is ready without waiting.
+/// Number of bytes that can be written without blocking to a pipe that is ready.
 const MAX_PIPE_WRITE_BYTES: usize = libc::PIPE_BUF;
 
-/// The process ends: nobody polls any more.
+/// Whether the process is exiting. Writes then no longer use the poller.
 pub(super) static IS_EXITING: AtomicBool = AtomicBool::new(false);
 
 pub(super) static STDIN: Standard = Standard::new(libc::STDIN_FILENO);
@@ -62,12 +67,14 @@ impl Standard {
         Standard { number: StdFd(number), watch: Mutex::new(watch) }
     }
 
-    /// What is polled for the file that is there now.
+    /// Returns the registration of the file that the descriptor refers to. Returns `None` if the
+    /// file cannot be polled.
     fn poll_current_file(&self) -> Option<Arc<Polled<StdFd>>> {
         let file = descriptor::identity(&self.number).ok()?;
         let mut watch = self.watch.lock_no_unwind();
         if watch.file != Some(file) {
-            // The poller knows one file by a number.
+            // The poller takes one registration per descriptor number, so the old one is removed
+            // first.
             watch.polled.take().map(|old| old.close());
             let polled = Polled::new(self.number).ok();
             *watch = Watch { file: Some(file), polled: polled.map(Arc::new) };
@@ -82,7 +89,8 @@ impl AsFd for Standard {
     }
 }
 
-/// As std: a stream that the program was started without is empty.
+/// Returns `Ok(instead)` if the call has failed because the descriptor is closed, as std does: such
+/// a stream reads as empty and discards what is written.
 fn if_closed(result: io::Result<usize>, instead: usize) -> io::Result<usize> {
     match result {
         Err(why) if why.raw_os_error() == Some(libc::EBADF) => Ok(instead),
@@ -90,13 +98,15 @@ fn if_closed(result: io::Result<usize>, instead: usize) -> io::Result<usize> {
     }
 }
 
-/// Whether the way that does not wait has said nothing yet.
+/// Returns whether the attempt without blocking has failed in a way that calls for a wait or
+/// another attempt.
 fn is_inconclusive(result: &io::Result<usize>) -> bool {
     let open = [ErrorKind::WouldBlock, ErrorKind::Unsupported, ErrorKind::Interrupted];
     result.as_ref().is_err_and(|why| open.contains(&why.kind()))
 }
 
-/// Whether what was waited for is closed, since the number is another file's: the system's errors have numbers.
+/// Returns whether a wait was ended because the descriptor refers to another file. The registration
+/// of the old file was then closed; unlike errors of the system, that error has no number.
 fn is_replaced(why: &io::Error) -> bool {
     why.kind() == ErrorKind::NotConnected && why.raw_os_error().is_none()
 }

@@ -1,4 +1,5 @@
-//! Standard input, output and error as std has them: one for the process, with a lock, and a buffer.
+//! Standard input, output and error with the interface of std: one lock for each stream of the
+//! process, and buffers for input and output.
 
 use super::standard::{self, STDERR, STDIN, STDOUT, Standard};
 use crate::block::sync::{Mutex, MutexGuard};
@@ -14,15 +15,16 @@ type Output = LineWriter<&'static Standard>;
 static INPUT: LazyLock<Mutex<Input>> = LazyLock::new(|| Mutex::new(BufReader::new(&STDIN)));
 
 static OUTPUT: LazyLock<Mutex<Output>> = LazyLock::new(|| {
-    // SAFETY: a function that does not unwind. Where there is no memory for it, a line that was not ended
-    // when the process ends is lost.
+    // SAFETY: `flush_at_exit` does not unwind. If `atexit` fails for lack of memory, an unfinished
+    // last line is lost when the process exits.
     unsafe { libc::atexit(flush_at_exit) };
     Mutex::new(LineWriter::new(&STDOUT))
 });
 
 static ERRORS: Mutex<&'static Standard> = Mutex::new(&STDERR);
 
-/// The last line, which was not ended. Whoever holds the lock for ever does without.
+/// Writes the unfinished last line when the process exits. Skipped if the lock is held: its holder
+/// may never release it.
 extern "C" fn flush_at_exit() {
     standard::IS_EXITING.store(true, Ordering::Relaxed);
     if let Some(mut output) = OUTPUT.try_lock() {
@@ -30,11 +32,14 @@ extern "C" fn flush_at_exit() {
     }
 }
 
-/// Standard input: [`std::io::stdin`], for goroutines. One that reads is parked where the descriptor can be
-/// polled: a terminal, a pipe, a socket. Elsewhere it is in a [marked](crate::blocking) call.
+/// Returns a handle to standard input, like [`std::io::stdin`].
 ///
-/// It has a buffer of its own: a program should read from this one or from std's, not from both. The
-/// descriptor is left in the mode it is in, as other processes have it too.
+/// A goroutine that reads is parked if the descriptor can be polled: a terminal, a pipe or a
+/// socket. Otherwise the read is a [marked call](crate::blocking).
+///
+/// The buffer is separate from std's: read either from this handle or from that of std, not from
+/// both. The descriptor stays in its mode (blocking or non-blocking), because other processes may
+/// share it.
 ///
 /// ```no_run
 /// use gosched::io::stdin;
@@ -52,11 +57,11 @@ pub fn stdin() -> Stdin {
     Stdin { _one: () }
 }
 
-/// Standard output: [`std::io::stdout`], for goroutines. A write waits for a slow reader as [`stdin`] waits
-/// for a slow writer.
+/// Returns a handle to standard output, like [`std::io::stdout`]. A write that would block parks
+/// the goroutine or is a marked call, as described for [`stdin`].
 ///
-/// Lines are written when they end; the rest when it is flushed, or the process ends. It has a buffer of its
-/// own, beside the one of `println!`.
+/// A line is written when it is complete. An incomplete line is written by `flush`, or when the
+/// process exits. The buffer is separate from that of `println!`.
 ///
 /// ```
 /// use gosched::io::stdout;
@@ -72,73 +77,78 @@ pub fn stdout() -> Stdout {
     Stdout { _one: () }
 }
 
-/// Standard error: [`std::io::stderr`], for goroutines. Without a buffer; otherwise as [`stdout`].
+/// Returns a handle to standard error, like [`std::io::stderr`]. It has no buffer; otherwise it
+/// works like [`stdout`].
 pub fn stderr() -> Stderr {
     Stderr { _one: () }
 }
 
-/// See [`stdin`].
+/// A handle to standard input, returned by [`stdin`].
 #[derive(Debug)]
 pub struct Stdin {
     _one: (),
 }
 
-/// See [`stdout`].
+/// A handle to standard output, returned by [`stdout`].
 #[derive(Debug)]
 pub struct Stdout {
     _one: (),
 }
 
-/// See [`stderr`].
+/// A handle to standard error, returned by [`stderr`].
 #[derive(Debug)]
 pub struct Stderr {
     _one: (),
 }
 
-/// Standard input, for one alone. Its own holder must not ask for the lock again: it would wait for itself.
+/// A locked handle to standard input, returned by [`Stdin::lock`]. The lock is not reentrant: a
+/// goroutine that holds it and locks the stream again deadlocks.
 pub struct StdinLock<'a> {
     guard: MutexGuard<'a, Input>,
 }
 
-/// Standard output, for one alone. Its own holder must not ask for the lock again: it would wait for itself.
+/// A locked handle to standard output, returned by [`Stdout::lock`]. The lock is not reentrant: a
+/// goroutine that holds it and locks the stream again deadlocks.
 pub struct StdoutLock<'a> {
     guard: MutexGuard<'a, Output>,
 }
 
-/// Standard error, for one alone. Its own holder must not ask for the lock again: it would wait for itself.
+/// A locked handle to standard error, returned by [`Stderr::lock`]. The lock is not reentrant: a
+/// goroutine that holds it and locks the stream again deadlocks.
 pub struct StderrLock<'a> {
     guard: MutexGuard<'a, &'static Standard>,
 }
 
 impl Stdin {
-    /// Waits until nobody else reads.
+    /// Locks standard input. Blocks while another goroutine or thread holds the lock.
     pub fn lock(&self) -> StdinLock<'static> {
         StdinLock { guard: INPUT.lock() }
     }
 
-    /// Reads a line, with what ends it, and appends it: how many bytes; 0 at the end.
+    /// Reads a line, including its line feed, and appends it to `line`. Returns the number of bytes
+    /// read; 0 means the end of the input.
     ///
     /// # Errors
-    /// It cannot be read, or is not UTF-8.
+    /// The read fails, or the line is not valid UTF-8.
     pub fn read_line(&self, line: &mut String) -> io::Result<usize> {
         self.lock().read_line(line)
     }
 
-    /// All lines, without what ends them.
+    /// Locks standard input and returns an iterator over its lines, without their line feeds.
     pub fn lines(self) -> Lines<StdinLock<'static>> {
         self.lock().lines()
     }
 }
 
 impl Stdout {
-    /// Waits until nobody else writes.
+    /// Locks standard output. Blocks while another goroutine or thread holds the lock.
     pub fn lock(&self) -> StdoutLock<'static> {
         StdoutLock { guard: OUTPUT.lock() }
     }
 }
 
 impl Stderr {
-    /// Waits until nobody else writes.
+    /// Locks standard error. Blocks while another goroutine or thread holds the lock.
     pub fn lock(&self) -> StderrLock<'static> {
         StderrLock { guard: ERRORS.lock() }
     }
@@ -172,7 +182,7 @@ impl BufRead for StdinLock<'_> {
     }
 }
 
-/// `Read` of the handle, and of a reference to it: each call takes the lock once.
+/// Implements `Read` for a handle or a reference to one. Each call takes the lock once.
 macro_rules! read {
     ($($handle:ty),*) => {$(
         impl Read for $handle {
@@ -199,7 +209,7 @@ macro_rules! read {
     )*};
 }
 
-/// `Write` of the handle, and of a reference to it: each call takes the lock once.
+/// Implements `Write` for a handle or a reference to one. Each call takes the lock once.
 macro_rules! write {
     ($($handle:ty),*) => {$(
         impl Write for $handle {
@@ -226,7 +236,7 @@ macro_rules! write {
     )*};
 }
 
-/// `Write` of a lock.
+/// Implements `Write` for a locked handle.
 macro_rules! write_locked {
     ($($lock:ty),*) => {$(
         impl Write for $lock {
@@ -253,7 +263,7 @@ read!(Stdin, &Stdin);
 write!(Stdout, &Stdout, Stderr, &Stderr);
 write_locked!(StdoutLock<'_>, StderrLock<'_>);
 
-/// The descriptor, for those who want to know more of it.
+/// Implements `AsFd` and `AsRawFd`.
 macro_rules! descriptor {
     ($($kind:ty: $standard:ident),*) => {$(
         impl AsFd for $kind {

@@ -1,4 +1,4 @@
-//! From a name to a connection.
+//! Looking up host names, and connecting by TCP.
 
 use crate::block::call;
 use crate::block::io::polled::Polled;
@@ -8,8 +8,8 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// The addresses of a host, such as `"localhost:80"` or `("localhost", 80)`. Others run while the system
-/// looks them up.
+/// Resolves a host, such as `"localhost:80"` or `("localhost", 80)`, to its addresses. Other
+/// goroutines run during the lookup.
 ///
 /// ```
 /// let mut found = gosched::net::lookup_host("localhost:80").unwrap();
@@ -17,16 +17,17 @@ use std::time::Duration;
 /// ```
 ///
 /// # Errors
-/// What the system's resolver says.
+/// The host cannot be resolved.
 #[doc(alias = "LookupHost")]
 pub fn lookup_host<A: ToSocketAddrs>(host: A) -> io::Result<impl Iterator<Item = SocketAddr>> {
     call::blocking(|| host.to_socket_addrs())
 }
 
-/// Does `f` with one address after the other, until it succeeds.
+/// Runs `f` for each address until `f` succeeds.
 ///
 /// # Errors
-/// That of the last one; or there is none.
+/// The lookup fails, there is no address (`InvalidInput`), or `f` fails for all of them; the error
+/// is that of the last one.
 pub(super) fn try_each_address<A: ToSocketAddrs, T>(
     addresses: A,
     mut f: impl FnMut(&SocketAddr) -> io::Result<T>,
@@ -38,14 +39,14 @@ pub(super) fn try_each_address<A: ToSocketAddrs, T>(
             Err(why) => last = Some(why),
         }
     }
-    let none = || io::Error::new(ErrorKind::InvalidInput, "the name has no address");
+    let none = || io::Error::new(ErrorKind::InvalidInput, "the host resolves to no address");
     Err(last.unwrap_or_else(none))
 }
 
-/// A TCP connection, when it is one.
+/// Opens a TCP connection, and waits until it is established.
 ///
 /// # Errors
-/// The other side refuses, or the time is over (`TimedOut`).
+/// The connection is refused or fails, or it is not established within `timeout` (`TimedOut`).
 pub(super) fn connect(
     address: &SocketAddr,
     timeout: Option<Duration>,

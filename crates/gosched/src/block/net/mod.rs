@@ -1,5 +1,5 @@
-//! Sockets, with std's methods. A call that would block parks the goroutine; on an ordinary thread it blocks
-//! the thread.
+//! TCP, UDP and Unix sockets with the methods of std. A call that would block parks the goroutine;
+//! on an ordinary thread it blocks the thread.
 //!
 //! ```
 //! use gosched::net::{TcpListener, TcpStream};
@@ -23,15 +23,18 @@
 //!
 //! Beyond std:
 //!
-//! - **Deadlines** (`set_deadline` and its kin) are moments, hold for all calls, also for those that wait
-//!   already, and stay until they are changed. Expiry is [`TimedOut`](std::io::ErrorKind::TimedOut), also
-//!   where there would be something to read.
-//! - **`close`** ends all calls on the socket, from anywhere. They and later ones fail with
-//!   [`NotConnected`](std::io::ErrorKind::NotConnected).
-//! - **Reads take turns**, and so do writes: several goroutines may use one socket through `&T`.
+//! - **Deadlines** (`set_deadline`, `set_read_deadline`, `set_write_deadline`) are points in time.
+//!   A deadline applies to all calls, including calls that already wait, and stays set until it is
+//!   changed. Once it has passed, calls fail with [`TimedOut`](std::io::ErrorKind::TimedOut), even
+//!   if there is something to read.
+//! - **`close`** can be called by any goroutine and ends all calls on the socket. These calls and
+//!   all later ones fail with [`NotConnected`](std::io::ErrorKind::NotConnected).
+//! - **Sharing:** several goroutines may use one socket through `&T`. Reads take turns, and so do
+//!   writes.
 //!
-//! Time limits (`set_read_timeout`) are as std's: for each call, and what comes of it is
-//! [`WouldBlock`](std::io::ErrorKind::WouldBlock). They and deadlines belong to the handle: a clone has its own.
+//! Time limits (`set_read_timeout`, `set_write_timeout`) work as in std: they apply to each call,
+//! which fails with [`WouldBlock`](std::io::ErrorKind::WouldBlock) when the time is over. Time
+//! limits and deadlines belong to the handle: a clone has its own.
 
 mod connect;
 #[macro_use]

@@ -8,33 +8,35 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// What [`Polled`] does under the names that users know, and the ways from and to std's type.
+/// Implements the public methods that all sockets have, and the conversions from and to std's type.
 macro_rules! common {
     ($name:ident, $std:ty) => {
         impl $name {
-            /// Std's socket, from here on polled. It is put into non-blocking mode, together with its clones.
+            /// Creates a socket from std's type. Puts the socket, and all its clones, into
+            /// non-blocking mode.
             ///
             /// # Errors
-            /// It cannot be polled, or the system refuses.
+            /// The socket cannot be polled, or the system refuses to register it.
             pub fn from_std(socket: $std) -> io::Result<$name> {
                 socket.set_nonblocking(true)?;
                 Ok($name::new(Polled::new(socket)?))
             }
 
-            /// Std's socket, in blocking mode, together with its clones.
+            /// Converts into std's type. Puts the socket, and all its clones, into blocking mode.
             ///
             /// # Errors
-            /// It was closed.
+            /// The socket was closed.
             pub fn into_std(self) -> io::Result<$std> {
                 let socket = self.polled.into_source()?;
                 socket.set_nonblocking(false)?;
                 Ok(socket)
             }
 
-            /// Another handle of the same socket, with deadlines and a `close` of its own.
+            /// Creates another handle for the same socket. The clone has its own deadlines, time
+            /// limits and `close`; it starts with the time limits of the original.
             ///
             /// # Errors
-            /// It was closed, or the system refuses a descriptor.
+            /// The socket was closed, or the system refuses to create a descriptor.
             pub fn try_clone(&self) -> io::Result<$name> {
                 let clone = self.polled.with(<$std>::try_clone)?;
                 let clone = $name::new(Polled::new(clone)?);
@@ -44,36 +46,40 @@ macro_rules! common {
                 Ok(clone)
             }
 
-            /// The error that the system has noted for the socket, if any; it is forgotten by that.
+            /// Returns the pending error of the socket (`SO_ERROR`), if any, and clears it.
             ///
             /// # Errors
-            /// It was closed.
+            /// The socket was closed.
             pub fn take_error(&self) -> io::Result<Option<io::Error>> {
                 self.polled.with(<$std>::take_error)
             }
 
-            /// When calls fail from, those that wait included. `None`: never.
+            /// Sets the deadline of all calls, including calls that already wait. Once the deadline
+            /// has passed, calls fail with [`TimedOut`](io::ErrorKind::TimedOut) until it is
+            /// changed. `None` removes the deadline.
             ///
             /// # Errors
-            /// It was closed.
+            /// The socket was closed.
             #[doc(alias = "SetDeadline")]
             pub fn set_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
                 self.set_read_deadline(deadline)?;
                 self.set_write_deadline(deadline)
             }
 
-            /// As [`set_deadline`](Self::set_deadline), for calls that read or accept.
+            /// Sets the deadline like [`set_deadline`](Self::set_deadline), only for calls that
+            /// read or accept.
             ///
             /// # Errors
-            /// It was closed.
+            /// The socket was closed.
             pub fn set_read_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
                 self.polled.set_deadline(Direction::Read, deadline)
             }
 
-            /// As [`set_deadline`](Self::set_deadline), for calls that write.
+            /// Sets the deadline like [`set_deadline`](Self::set_deadline), only for calls that
+            /// write.
             ///
             /// # Errors
-            /// It was closed.
+            /// The socket was closed.
             pub fn set_write_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
                 self.polled.set_deadline(Direction::Write, deadline)
             }
@@ -83,27 +89,30 @@ macro_rules! common {
     };
 }
 
-/// Time limits of each call, as std has them.
+/// Implements time limits for each call, as in std.
 macro_rules! timeouts {
     ($name:ident) => {
         impl $name {
-            /// How long each call that reads may take; then it fails with `WouldBlock`.
+            /// Sets the time limit of each call that reads. When the time is over, the call fails
+            /// with [`WouldBlock`](io::ErrorKind::WouldBlock). `None` removes the limit.
             ///
             /// # Errors
-            /// It is zero, or the socket was closed.
+            /// The time limit is zero, or the socket was closed.
             pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
                 self.polled.set_timeout(Direction::Read, timeout)
             }
 
-            /// How long each call that writes may take; then it fails with `WouldBlock`.
+            /// Sets the time limit of each call that writes. When the time is over, the call fails
+            /// with [`WouldBlock`](io::ErrorKind::WouldBlock). `None` removes the limit.
             ///
             /// # Errors
-            /// It is zero, or the socket was closed.
+            /// The time limit is zero, or the socket was closed.
             pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
                 self.polled.set_timeout(Direction::Write, timeout)
             }
 
-            /// See [`set_read_timeout`](Self::set_read_timeout).
+            /// Returns the time limit of calls that read: see
+            /// [`set_read_timeout`](Self::set_read_timeout).
             ///
             /// # Errors
             /// The socket was closed.
@@ -111,7 +120,8 @@ macro_rules! timeouts {
                 self.polled.timeout(Direction::Read)
             }
 
-            /// See [`set_write_timeout`](Self::set_write_timeout).
+            /// Returns the time limit of calls that write: see
+            /// [`set_write_timeout`](Self::set_write_timeout).
             ///
             /// # Errors
             /// The socket was closed.
@@ -122,7 +132,7 @@ macro_rules! timeouts {
     };
 }
 
-/// `Read` and `Write`, also for those who only have a reference.
+/// Implements `Read` and `Write` for the socket and for references to it.
 macro_rules! stream {
     ($name:ident) => {
         impl Read for &$name {
@@ -179,30 +189,33 @@ macro_rules! stream {
     };
 }
 
-/// As writev, without a signal where nobody reads any more.
+/// Writes like writev(2), but without raising `SIGPIPE` if the peer has closed the connection.
 pub(crate) fn write_vectored(socket: &impl AsFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
     let socket = socket2::SockRef::from(socket);
-    // The system takes no more at a time.
+    // The system accepts at most this many parts (`IOV_MAX`).
     let parts = &parts[..parts.len().min(1024)];
     socket.send_vectored_with_flags(parts, libc::MSG_NOSIGNAL)
 }
 
-/// Lets a listener have as many connections in its queue as the system allows. (Std's number is small: where
-/// one goroutine connects and another accepts, they fill the queue before the other one runs, and then wait
-/// for a second.)
+/// Sets the backlog of a listener to the maximum that the system allows.
+///
+/// The backlog of std is small. If one goroutine connects while another accepts, the queue is full
+/// before the accepting goroutine runs, and the system then delays the next connection by a second.
 pub(super) fn raise_backlog(listener: &impl AsFd) -> io::Result<()> {
     socket2::SockRef::from(listener).listen(i32::from(u16::MAX))
 }
 
-/// How long a listener rests when there are no descriptors: Go's server's times.
+/// Pauses of `accept` when there are no descriptors left: those of Go's HTTP server.
 const MIN_ACCEPT_BACKOFF: Duration = Duration::from_millis(5);
 const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
 
-/// The next connection, and whose it is.
+/// Accepts the next connection by calling `now`, which does not wait.
 ///
-/// A connection that was given up before it was accepted is not spoken of. Where there are no descriptors
-/// left, the call rests before it tries once more and says so: those who try again and again do not keep a
-/// CPU busy. `backoff_millis` is how long, and belongs to the listener.
+/// Connections that were aborted before they were accepted are skipped. If there are no descriptors
+/// left, `accept` pauses and then tries once more, so that a loop around it does not spin; if that
+/// fails too, it returns the error. `backoff_millis` is the length of the last such pause, and
+/// belongs to the listener: it doubles with each failure, up to `MAX_ACCEPT_BACKOFF`, and a success
+/// resets it.
 pub(super) fn accept<S: AsFd, T>(
     polled: &Polled<S>,
     backoff_millis: &AtomicU32,
@@ -236,26 +249,27 @@ fn is_exhausted(why: &io::Error) -> bool {
     why.raw_os_error().is_some_and(|code| exhausted.contains(&code))
 }
 
-/// The next connection, in non-blocking mode, and whose it is.
+/// Accepts a connection without waiting. Returns its socket, in non-blocking mode, and the address
+/// of the peer.
 pub(super) fn accept_polled<S: AsFd>(listener: &S) -> io::Result<(OwnedFd, SockAddr)> {
     let fd = listener.as_fd().as_raw_fd();
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     let accept = |address: *mut socket2::SockAddrStorage, len: *mut libc::socklen_t| {
-        // SAFETY: room for an address of any kind, and its length.
+        // SAFETY: `address` has room for an address of any kind, and `len` for its length.
         checked(unsafe { libc::accept4(fd, address.cast(), len, flags) })
     };
     // SAFETY: accept4 writes the address and its length, or fails.
     let (new, address) = unsafe { SockAddr::try_init(accept) }?;
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok((unsafe { OwnedFd::from_raw_fd(new) }, address))
 }
 
-/// As std says it where an address is of another kind than the socket.
+/// Returns the error for an address of another family than the socket's. Its kind is that of std.
 pub(super) fn bad_address() -> io::Error {
-    io::Error::new(ErrorKind::InvalidInput, "an address of another kind of socket")
+    io::Error::new(ErrorKind::InvalidInput, "the peer's address is neither IPv4 nor IPv6")
 }
 
-// What the macros above name.
+// The names that the macros above use.
 pub(super) mod names {
     pub(in crate::block::net) use crate::block::io::polled::Polled;
     pub(in crate::block::net) use crate::sys::poller::Direction;

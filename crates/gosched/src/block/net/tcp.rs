@@ -1,4 +1,4 @@
-//! TCP.
+//! TCP streams and listeners.
 
 use super::connect;
 use super::socket;
@@ -8,12 +8,12 @@ use socket2::SockRef;
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::AtomicU32;
 
-/// A TCP connection: [`std::net::TcpStream`], for goroutines.
+/// A TCP connection, like [`std::net::TcpStream`].
 pub struct TcpStream {
     pub(in crate::block) polled: Polled<std::net::TcpStream>,
 }
 
-/// A TCP socket that takes connections: [`std::net::TcpListener`], for goroutines.
+/// A TCP socket that accepts connections, like [`std::net::TcpListener`].
 pub struct TcpListener {
     polled: Polled<std::net::TcpListener>,
     backoff_millis: AtomicU32,
@@ -26,7 +26,7 @@ common!(TcpListener, std::net::TcpListener);
 
 impl TcpStream {
     fn new(polled: Polled<std::net::TcpStream>) -> TcpStream {
-        // One that was closed is not asked.
+        // `with` fails only if the socket was closed; the option is then not needed.
         let _ = polled.with(|socket| {
             tcp_inq::enable(socket);
             Ok(())
@@ -34,20 +34,22 @@ impl TcpStream {
         TcpStream { polled }
     }
 
-    /// Connects to the first of the addresses that can be connected to.
+    /// Connects to a host. Tries its addresses in order until a connection is established.
     ///
     /// # Errors
-    /// There is none; the error is the last one's.
+    /// The host cannot be resolved, or no connection could be established. The error is that of the
+    /// last address.
     pub fn connect<A: ToSocketAddrs>(addresses: A) -> io::Result<TcpStream> {
         connect::try_each_address(addresses, |address| {
             Ok(TcpStream::new(connect::connect(address, None)?))
         })
     }
 
-    /// As [`TcpStream::connect`], within a time limit.
+    /// Connects to `address`. Waits at most `timeout`.
     ///
     /// # Errors
-    /// As there; the time is over (`TimedOut`), or it is zero.
+    /// The connection is refused or fails, it is not established in time
+    /// ([`TimedOut`](io::ErrorKind::TimedOut)), or `timeout` is zero.
     pub fn connect_timeout(address: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
         Ok(TcpStream::new(connect::connect(address, Some(timeout))?))
     }
@@ -68,83 +70,85 @@ impl TcpStream {
         self.polled.read_bytes(room, |socket| tcp_inq::read(socket, tcp_inq::as_uninit(buffer)))
     }
 
-    /// As `read`, but what was read stays to be read again.
+    /// Reads bytes like `read`, but leaves them in the socket: the next read returns them again.
     ///
     /// # Errors
-    /// As `read`.
+    /// The same as those of `read`.
     pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.polled.read(|socket| socket.peek(buffer))
     }
 
-    /// Ends one direction, or both. Who reads on the other side comes to an end.
+    /// Shuts down the read half, the write half, or both halves of the connection. After the write
+    /// half is shut down, the peer reads the end of the stream.
     ///
     /// # Errors
-    /// It is not connected.
+    /// The socket is not connected, or was closed.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.polled.with(|socket| socket.shutdown(how))
     }
 
-    /// Who is on the other side.
+    /// Returns the address of the peer.
     ///
     /// # Errors
-    /// Nobody.
+    /// The socket is not connected, or was closed.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.polled.with(std::net::TcpStream::peer_addr)
     }
 
-    /// The address of this side.
+    /// Returns the local address of the connection.
     ///
     /// # Errors
-    /// It was closed.
+    /// The socket was closed.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.polled.with(std::net::TcpStream::local_addr)
     }
 
-    /// Whether small writes go out at once (`TCP_NODELAY`).
+    /// Sets whether small writes are sent at once (`TCP_NODELAY`).
     ///
     /// # Errors
-    /// It was closed.
+    /// The socket was closed.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         self.polled.with(|socket| socket.set_nodelay(nodelay))
     }
 
-    /// See [`TcpStream::set_nodelay`].
+    /// Returns whether small writes are sent at once: see [`TcpStream::set_nodelay`].
     ///
     /// # Errors
-    /// It was closed.
+    /// The socket was closed.
     pub fn nodelay(&self) -> io::Result<bool> {
         self.polled.with(std::net::TcpStream::nodelay)
     }
 
-    /// How long a close waits for what was not sent yet (`SO_LINGER`); `Some(ZERO)`: it is thrown away, and
-    /// the connection is reset.
+    /// Sets how long a close waits until unsent data is sent (`SO_LINGER`). With
+    /// `Some(Duration::ZERO)`, a close discards unsent data and resets the connection. With `None`,
+    /// it does not wait, and the system sends the data later.
     ///
     /// # Errors
-    /// It was closed.
+    /// The socket was closed.
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
         self.polled.with(|socket| SockRef::from(socket).set_linger(linger))
     }
 
-    /// See [`TcpStream::set_linger`].
+    /// Returns how long a close waits: see [`TcpStream::set_linger`].
     ///
     /// # Errors
-    /// It was closed.
+    /// The socket was closed.
     pub fn linger(&self) -> io::Result<Option<Duration>> {
         self.polled.with(|socket| SockRef::from(socket).linger())
     }
 
-    /// How many routers a packet may pass.
+    /// Sets the maximum number of routers that a packet may pass (`IP_TTL`).
     ///
     /// # Errors
-    /// It was closed.
+    /// The socket was closed.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.polled.with(|socket| socket.set_ttl(ttl))
     }
 
-    /// See [`TcpStream::set_ttl`].
+    /// Returns the maximum number of routers that a packet may pass: see [`TcpStream::set_ttl`].
     ///
     /// # Errors
-    /// It was closed.
+    /// The socket was closed.
     pub fn ttl(&self) -> io::Result<u32> {
         self.polled.with(std::net::TcpStream::ttl)
     }
@@ -155,10 +159,12 @@ impl TcpListener {
         TcpListener { polled, backoff_millis: AtomicU32::new(0) }
     }
 
-    /// Takes connections at the first of the addresses that can be had. Port 0: any that is free.
+    /// Creates a listener that is bound to the first address at which that succeeds. Port 0 selects
+    /// a free port.
     ///
     /// # Errors
-    /// None can be had; the error is the last one's.
+    /// The host cannot be resolved, or no address could be bound. The error is that of the last
+    /// address.
     pub fn bind<A: ToSocketAddrs>(addresses: A) -> io::Result<TcpListener> {
         connect::try_each_address(addresses, |address| {
             let listener = std::net::TcpListener::bind(address)?;
@@ -167,12 +173,13 @@ impl TcpListener {
         })
     }
 
-    /// The next connection, and whose it is. Waits for one.
+    /// Waits for a connection. Returns it together with the address of the peer.
     ///
-    /// Where the process has no descriptors left, the call rests a while, tries again, and says so.
+    /// If the process has no descriptors left, `accept` pauses, tries again, and then returns the
+    /// error: a loop around `accept` does not spin.
     ///
     /// # Errors
-    /// It was closed, its deadline is over, or the system refuses.
+    /// The listener was closed, its deadline has passed, or the system refuses.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let accepted = socket::accept(&self.polled, &self.backoff_millis, socket::accept_polled);
         let (stream, address) = accepted?;
@@ -180,42 +187,43 @@ impl TcpListener {
         Ok((TcpStream::new(Polled::new(stream.into())?), address))
     }
 
-    /// Connections, one after the other, without end.
+    /// Returns an iterator over incoming connections. It never ends; each item is the result of an
+    /// [`accept`](TcpListener::accept).
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }
 
-    /// As [`TcpListener::incoming`], with the listener inside.
+    /// Returns an iterator like [`TcpListener::incoming`] that owns the listener.
     pub fn into_incoming(self) -> IntoIncoming {
         IntoIncoming { listener: self }
     }
 
-    /// The address it listens at.
+    /// Returns the address at which the listener accepts connections.
     ///
     /// # Errors
-    /// It was closed.
+    /// The listener was closed.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.polled.with(std::net::TcpListener::local_addr)
     }
 
-    /// How many routers a packet may pass.
+    /// Sets the maximum number of routers that a packet may pass (`IP_TTL`).
     ///
     /// # Errors
-    /// It was closed.
+    /// The listener was closed.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.polled.with(|socket| socket.set_ttl(ttl))
     }
 
-    /// See [`TcpListener::set_ttl`].
+    /// Returns the maximum number of routers that a packet may pass: see [`TcpListener::set_ttl`].
     ///
     /// # Errors
-    /// It was closed.
+    /// The listener was closed.
     pub fn ttl(&self) -> io::Result<u32> {
         self.polled.with(std::net::TcpListener::ttl)
     }
 }
 
-/// See [`TcpListener::incoming`].
+/// Iterator over incoming connections, returned by [`TcpListener::incoming`].
 #[derive(Debug)]
 pub struct Incoming<'a> {
     listener: &'a TcpListener,
@@ -228,7 +236,8 @@ impl Iterator for Incoming<'_> {
     }
 }
 
-/// See [`TcpListener::into_incoming`].
+/// Iterator over incoming connections that owns its listener, returned by
+/// [`TcpListener::into_incoming`].
 #[derive(Debug)]
 pub struct IntoIncoming {
     listener: TcpListener,

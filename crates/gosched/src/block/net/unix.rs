@@ -1,4 +1,4 @@
-//! Unix's own sockets.
+//! Unix domain sockets.
 
 use super::socket;
 use super::socket::names::*;
@@ -8,18 +8,18 @@ use std::os::unix::net::{self, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::AtomicU32;
 
-/// A connection within the machine: [`std::os::unix::net::UnixStream`], for goroutines.
+/// A connection between processes of one machine, like [`std::os::unix::net::UnixStream`].
 pub struct UnixStream {
     pub(in crate::block) polled: Polled<net::UnixStream>,
 }
 
-/// A socket that takes such connections: [`std::os::unix::net::UnixListener`], for goroutines.
+/// A Unix socket that accepts connections, like [`std::os::unix::net::UnixListener`].
 pub struct UnixListener {
     polled: Polled<net::UnixListener>,
     backoff_millis: AtomicU32,
 }
 
-/// A socket for datagrams: [`std::os::unix::net::UnixDatagram`], for goroutines.
+/// A Unix socket for datagrams, like [`std::os::unix::net::UnixDatagram`].
 pub struct UnixDatagram {
     polled: Polled<net::UnixDatagram>,
 }
@@ -31,7 +31,7 @@ common!(UnixListener, net::UnixListener);
 common!(UnixDatagram, net::UnixDatagram);
 timeouts!(UnixDatagram);
 
-/// What streams and datagram sockets have in common.
+/// Implements what streams and datagram sockets have in common.
 macro_rules! ends {
     ($name:ident, $std:ty) => {
         impl $name {
@@ -39,35 +39,35 @@ macro_rules! ends {
                 $name { polled }
             }
 
-            /// Two that are connected to each other.
+            /// Creates two sockets that are connected to each other.
             ///
             /// # Errors
-            /// The system refuses.
+            /// The system refuses to create the sockets.
             pub fn pair() -> io::Result<($name, $name)> {
                 let (one, other) = <$std>::pair()?;
                 Ok(($name::from_std(one)?, $name::from_std(other)?))
             }
 
-            /// The address of this side.
+            /// Returns the local address of the socket.
             ///
             /// # Errors
-            /// It was closed.
+            /// The socket was closed.
             pub fn local_addr(&self) -> io::Result<SocketAddr> {
                 self.polled.with(<$std>::local_addr)
             }
 
-            /// The address of the other side.
+            /// Returns the address of the peer.
             ///
             /// # Errors
-            /// It is not connected.
+            /// The socket is not connected, or was closed.
             pub fn peer_addr(&self) -> io::Result<SocketAddr> {
                 self.polled.with(<$std>::peer_addr)
             }
 
-            /// Ends one direction, or both.
+            /// Shuts down the read half, the write half, or both halves of the connection.
             ///
             /// # Errors
-            /// It is not connected.
+            /// The socket is not connected, or was closed.
             pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
                 self.polled.with(|socket| socket.shutdown(how))
             }
@@ -79,24 +79,26 @@ ends!(UnixStream, net::UnixStream);
 ends!(UnixDatagram, net::UnixDatagram);
 
 impl UnixStream {
-    /// Connects to the socket at `path`. Where its owner takes connections too slowly, this waits.
+    /// Connects to the socket at `path`. Blocks while the queue of its listener is full.
     ///
     /// # Errors
-    /// There is none, or nobody takes connections.
+    /// There is no socket at `path`, no listener accepts connections there, or the system refuses.
     pub fn connect<P: AsRef<Path>>(path: P) -> io::Result<UnixStream> {
-        // The system does not tell when there is room: this waits as a thread does.
+        // A marked call: the system does not report to the poller when the queue of the listener
+        // has room.
         UnixStream::from_std(call::blocking(|| net::UnixStream::connect(path))?)
     }
 
-    /// As [`UnixStream::connect`], to an address.
+    /// Connects to a socket like [`UnixStream::connect`], by its address.
     ///
     /// # Errors
-    /// As there.
+    /// The same as those of [`UnixStream::connect`].
     pub fn connect_addr(address: &SocketAddr) -> io::Result<UnixStream> {
         UnixStream::from_std(call::blocking(|| net::UnixStream::connect_addr(address))?)
     }
 
-    // A short read does not mean that there is no more: descriptors that are sent along cut the stream.
+    // Does not use `read_bytes`: a short read does not mean that the socket is empty, because the
+    // system ends a read at a message that carries descriptors.
     fn read_some(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.polled.read(|mut socket| socket.read(buffer))
     }
@@ -107,52 +109,53 @@ impl UnixListener {
         UnixListener { polled, backoff_millis: AtomicU32::new(0) }
     }
 
-    /// Takes connections at `path`, which must not exist.
+    /// Creates a listener that accepts connections at `path`, which must not exist.
     ///
     /// # Errors
-    /// It exists, or cannot be made.
+    /// The path exists, or the system refuses to create the socket there.
     pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixListener> {
         let listener = call::blocking(|| net::UnixListener::bind(path))?;
         socket::raise_backlog(&listener)?;
         UnixListener::from_std(listener)
     }
 
-    /// As [`UnixListener::bind`], at an address.
+    /// Creates a listener like [`UnixListener::bind`], at an address.
     ///
     /// # Errors
-    /// As there.
+    /// The same as those of [`UnixListener::bind`].
     pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixListener> {
         let listener = call::blocking(|| net::UnixListener::bind_addr(address))?;
         socket::raise_backlog(&listener)?;
         UnixListener::from_std(listener)
     }
 
-    /// The next connection, and whose it is: see
+    /// Waits for a connection. Returns it together with the address of the peer. See
     /// [`TcpListener::accept`](super::TcpListener::accept).
     ///
     /// # Errors
-    /// It was closed, its deadline is over, or the system refuses.
+    /// The listener was closed, its deadline has passed, or the system refuses.
     pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let (stream, address) =
             socket::accept(&self.polled, &self.backoff_millis, net::UnixListener::accept)?;
         Ok((UnixStream::from_std(stream)?, address))
     }
 
-    /// Connections, one after the other, without end.
+    /// Returns an iterator over incoming connections. It never ends; each item is the result of an
+    /// [`accept`](UnixListener::accept).
     pub fn incoming(&self) -> UnixIncoming<'_> {
         UnixIncoming { listener: self }
     }
 
-    /// The address it listens at.
+    /// Returns the address at which the listener accepts connections.
     ///
     /// # Errors
-    /// It was closed.
+    /// The listener was closed.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.polled.with(net::UnixListener::local_addr)
     }
 }
 
-/// See [`UnixListener::incoming`].
+/// Iterator over incoming connections, returned by [`UnixListener::incoming`].
 #[derive(Debug)]
 pub struct UnixIncoming<'a> {
     listener: &'a UnixListener,
@@ -174,84 +177,92 @@ impl<'a> IntoIterator for &'a UnixListener {
 }
 
 impl UnixDatagram {
-    /// At `path`, which must not exist.
+    /// Creates a socket that is bound to `path`, which must not exist.
     ///
     /// # Errors
-    /// It exists, or cannot be made.
+    /// The path exists, or the system refuses to create the socket there.
     pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixDatagram> {
         UnixDatagram::from_std(call::blocking(|| net::UnixDatagram::bind(path))?)
     }
 
-    /// As [`UnixDatagram::bind`], at an address.
+    /// Creates a socket like [`UnixDatagram::bind`], at an address.
     ///
     /// # Errors
-    /// As there.
+    /// The same as those of [`UnixDatagram::bind`].
     pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixDatagram> {
         UnixDatagram::from_std(call::blocking(|| net::UnixDatagram::bind_addr(address))?)
     }
 
-    /// Without an address.
+    /// Creates a socket without an address.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system refuses to create the socket.
     pub fn unbound() -> io::Result<UnixDatagram> {
         UnixDatagram::from_std(net::UnixDatagram::unbound()?)
     }
 
-    /// From here on it sends to that one, and hears that one only.
+    /// Connects the socket to the socket at `path`: it then sends to that socket, and receives only
+    /// from it.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no datagram socket at `path`, or this socket was closed.
     pub fn connect<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
         self.polled.with(|socket| socket.connect(path))
     }
 
-    /// As [`UnixDatagram::connect`], to an address.
+    /// Connects the socket like [`UnixDatagram::connect`], to an address.
     ///
     /// # Errors
-    /// As there.
+    /// The same as those of [`UnixDatagram::connect`].
     pub fn connect_addr(&self, address: &SocketAddr) -> io::Result<()> {
         self.polled.with(|socket| socket.connect_addr(address))
     }
 
-    /// The next datagram, and whose it is. What finds no room is lost.
+    /// Receives a datagram. Returns its length and the address of its sender. If the datagram is
+    /// longer than the buffer, the rest is discarded.
     ///
     /// # Errors
-    /// What std's says; it was closed; its time is over.
+    /// The socket was closed, its deadline has passed, the time limit of the call has expired, or
+    /// the system refuses.
     pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let unnamed = || Ok((0, SocketAddr::from_pathname("")?));
         self.polled.receive(|socket| socket.recv_from(buffer), unnamed)
     }
 
-    /// The next datagram.
+    /// Receives a datagram. Returns its length. If the datagram is longer than the buffer, the rest
+    /// is discarded.
     ///
     /// # Errors
-    /// As [`UnixDatagram::recv_from`].
+    /// The same as those of [`UnixDatagram::recv_from`].
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.polled.receive(|socket| socket.recv(buffer), || Ok(0))
     }
 
-    /// Sends a datagram to the socket at `path`. Where its owner is too slow, this waits.
+    /// Sends a datagram to the socket at `path`. Returns the number of bytes sent. Blocks while the
+    /// queue of the receiver is full.
     ///
     /// # Errors
-    /// What std's says; it was closed; its time is over.
+    /// There is no datagram socket at `path`, this socket was closed, its deadline has passed, the
+    /// time limit of the call has expired, or the system refuses.
     pub fn send_to<P: AsRef<Path>>(&self, bytes: &[u8], path: P) -> io::Result<usize> {
         self.send_to_addr(bytes, &SocketAddr::from_pathname(path)?)
     }
 
-    /// As [`UnixDatagram::send_to`], to an address.
+    /// Sends a datagram like [`UnixDatagram::send_to`], to an address.
     ///
     /// # Errors
-    /// As there.
+    /// The same as those of [`UnixDatagram::send_to`].
     pub fn send_to_addr(&self, bytes: &[u8], address: &SocketAddr) -> io::Result<usize> {
-        // The system tells nobody of room in the queue of one who is not connected.
+        // Without a connection, the events of this socket do not show when the queue of the
+        // receiver has room.
         self.polled.write_with_retries(|socket| socket.send_to_addr(bytes, address))
     }
 
-    /// Sends a datagram to the one it is connected to.
+    /// Sends a datagram to the socket to which this socket is connected. Returns the number of
+    /// bytes sent.
     ///
     /// # Errors
-    /// As [`UnixDatagram::send_to`].
+    /// The socket is not connected; otherwise the same as those of [`UnixDatagram::send_to`].
     pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.polled.write(|socket| socket.send(bytes))
     }

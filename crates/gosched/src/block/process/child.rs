@@ -1,4 +1,4 @@
-//! A process that was started.
+//! [`Child`]: a process that was started, and the pipes to and from it.
 
 use super::{ExitStatus, Output};
 use crate::block::before_wait;
@@ -8,17 +8,18 @@ use crate::block::io::names::*;
 use crate::block::signal::Signal;
 use crate::block::sync::Mutex;
 
-/// What a child reads: [`std::process::ChildStdin`], polled. Dropped or closed, the child finds the end.
+/// The standard input of a child process, like [`std::process::ChildStdin`]. When it is dropped or
+/// closed, the child reads the end of its input.
 pub struct ChildStdin {
     pub(in crate::block) polled: Polled<std::io::PipeWriter>,
 }
 
-/// What a child writes to its standard output: [`std::process::ChildStdout`], polled.
+/// The standard output of a child process, like [`std::process::ChildStdout`].
 pub struct ChildStdout {
     pub(in crate::block) polled: Polled<std::io::PipeReader>,
 }
 
-/// What a child writes to its standard error: [`std::process::ChildStderr`], polled.
+/// The standard error of a child process, like [`std::process::ChildStderr`].
 pub struct ChildStderr {
     pub(in crate::block) polled: Polled<std::io::PipeReader>,
 }
@@ -27,12 +28,13 @@ writing_end!(ChildStdin, std::process::ChildStdin);
 reading_end!(ChildStdout, std::process::ChildStdout);
 reading_end!(ChildStderr, std::process::ChildStderr);
 
-/// A child process: [`std::process::Child`], for goroutines.
+/// A child process, like [`std::process::Child`].
 ///
-/// Dropped, it goes on, unless [`Command::kill_on_drop`](super::Command::kill_on_drop) said otherwise; one
-/// that ends without being waited for stays in the system's table until this process ends.
+/// Dropping a `Child` does not end the process, unless
+/// [`Command::kill_on_drop`](super::Command::kill_on_drop) is set. A process that has ended but was
+/// not waited for remains in the system's process table, as a zombie, until this process ends.
 ///
-/// Any number of goroutines may use it at once:
+/// Several goroutines may use one `Child` at the same time:
 ///
 /// ```
 /// use gosched::process::Command;
@@ -50,21 +52,23 @@ reading_end!(ChildStderr, std::process::ChildStderr);
 /// ```
 #[derive(Debug)]
 pub struct Child {
-    /// Its standard input, if that is a pipe.
+    /// The standard input of the process, if it is a pipe.
     pub stdin: Option<ChildStdin>,
-    /// Its standard output, if that is a pipe.
+    /// The standard output of the process, if it is a pipe.
     pub stdout: Option<ChildStdout>,
-    /// Its standard error, if that is a pipe.
+    /// The standard error of the process, if it is a pipe.
     pub stderr: Option<ChildStderr>,
     process: Process,
 }
 
-/// The process itself. Its number is its own until its end was seen, so all of that is done under the lock.
+/// The process of a [`Child`]. Once the process is reaped, the system may give its number to
+/// another process. Reaping and signalling are therefore done under the lock of `std`.
 #[derive(Debug)]
 struct Process {
     id: u32,
     std: Mutex<std::process::Child>,
-    /// Can be read when it has ended. None where the system has nothing like that.
+    /// Descriptor that becomes readable when the process ends. `None` if the system does not
+    /// support it.
     pidfd: Option<Polled<OwnedFd>>,
     kill_on_drop: bool,
 }
@@ -72,7 +76,8 @@ struct Process {
 impl Child {
     pub(super) fn new(mut std: std::process::Child, kill_on_drop: bool) -> io::Result<Child> {
         let (stdin, stdout, stderr) = (std.stdin.take(), std.stdout.take(), std.stderr.take());
-        // From here on an error kills it: nobody would know of it.
+        // If a conversion below fails, the process is killed: the caller would have no handle to
+        // it.
         let mut process = Process::new(std, true);
         let child = Child {
             stdin: stdin.map(ChildStdin::from_std).transpose()?,
@@ -86,12 +91,12 @@ impl Child {
         Ok(child)
     }
 
-    /// Its number in the system.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.process.id
     }
 
-    /// Ends it at once. Nothing happens to one whose end was seen.
+    /// Kills the process with `SIGKILL`. Does nothing if the process has already ended.
     ///
     /// # Errors
     /// The system refuses.
@@ -99,43 +104,46 @@ impl Child {
         self.process.std.lock_no_unwind().kill()
     }
 
-    /// Sends it a signal. Nothing happens to one whose end was seen.
+    /// Sends a signal to the process. Does nothing if the process has already ended.
     ///
     /// # Errors
-    /// The system refuses, or knows no such signal.
+    /// The system refuses, or there is no such signal.
     pub fn send_signal(&self, signal: Signal) -> io::Result<()> {
         self.process.send(signal)
     }
 
-    /// Waits until it has ended. Its standard input is closed before, if it is still here.
+    /// Waits until the process has ended, and returns its exit status. If `stdin` is still set, it
+    /// is closed first.
     ///
     /// # Errors
-    /// The system refuses, or somebody else has waited for the process by its number.
+    /// The system refuses, or other code has already waited for the process by its id.
     pub fn wait(&self) -> io::Result<ExitStatus> {
         if let Some(stdin) = &self.stdin {
-            // It may be closed already.
+            // The only possible error is that it is already closed.
             let _ = stdin.close();
         }
         self.process.wait()
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit status if the process has ended, and `None` if it still runs. Does not
+    /// wait.
     ///
     /// # Errors
-    /// As [`Child::wait`].
+    /// The same as those of [`Child::wait`].
     pub fn try_wait(&self) -> io::Result<Option<ExitStatus>> {
         self.process.std.lock_no_unwind().try_wait()
     }
 
-    /// Reads all that it writes, both streams at once, and waits for its end. Its standard input is closed
-    /// before, if it is still here.
+    /// Reads the standard output and the standard error to their ends, both at the same time, then
+    /// waits until the process has ended. If `stdin` is still set, it is closed first.
     ///
     /// # Errors
-    /// As [`Child::wait`], or a pipe cannot be read.
+    /// A pipe cannot be read; otherwise the same as those of [`Child::wait`].
     pub fn wait_with_output(mut self) -> io::Result<Output> {
         drop(self.stdin.take());
         let stderr = self.stderr.take();
-        // One of them by another goroutine: a child that fills one pipe must not wait for the other.
+        // If both streams are pipes, another goroutine reads standard error: a child that fills one
+        // pipe must not block while only the other pipe is read.
         let stderr = stderr.map(|stderr| match self.stdout {
             Some(_) => Reading::Begun(goroutine::go(move || all_of(stderr))),
             None => Reading::Done(all_of(stderr)),
@@ -145,14 +153,16 @@ impl Child {
             None => Ok(Vec::new()),
             Some(Reading::Done(read)) => read,
             Some(Reading::Begun(goroutine)) => goroutine.join().unwrap_or_else(|why| {
-                Err(io::Error::other(format!("who read standard error: {why}")))
+                Err(io::Error::other(format!(
+                    "the goroutine that reads standard error failed: {why}"
+                )))
             }),
         };
         Ok(Output { stdout: stdout?, stderr: stderr?, status: self.wait()? })
     }
 }
 
-/// Reading one of the streams.
+/// Standard error, which another goroutine reads (`Begun`) or which has been read (`Done`).
 enum Reading {
     Begun(goroutine::JoinHandle<io::Result<Vec<u8>>>),
     Done(io::Result<Vec<u8>>),
@@ -179,7 +189,8 @@ impl Process {
             }
             match &self.pidfd {
                 Some(end) => end.read(|end| descriptor::check_ready(end, Direction::Read))?,
-                // It stays to be waited for: nobody else gets its number before that is done above.
+                // The wait does not reap the process, so its id cannot be reused before `try_wait`
+                // above reaps it.
                 None => match call::blocking_now(|| descriptor::block_until_waitable(self.id)) {
                     Err(why) if why.raw_os_error() == Some(libc::ECHILD) => {}
                     Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
@@ -194,7 +205,7 @@ impl Process {
         if std.try_wait()?.is_some() {
             return Ok(());
         }
-        // SAFETY: no memory is involved; its end was not seen, so the number is its own.
+        // SAFETY: no memory is involved. The process is not reaped, so the id is still its own.
         let sent = unsafe { libc::kill(self.id.cast_signed(), signal.as_raw()) };
         crate::sys::poller::checked(sent).map(drop)
     }
@@ -208,7 +219,7 @@ impl Drop for Process {
     }
 }
 
-/// A process that is killed, and waited for, when this is dropped: it does not take long, as a rule.
+/// Kills the process when dropped, and waits for its end, which usually takes little time.
 struct KillOnDrop<'a>(&'a mut std::process::Child);
 
 impl Drop for KillOnDrop<'_> {

@@ -1,4 +1,4 @@
-//! How a process is to be started.
+//! [`Command`]: how a process is started.
 
 use super::child::Child;
 use super::{ExitStatus, Output, Stdio};
@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{CommandArgs, CommandEnvs};
 
-/// A process to be started: [`std::process::Command`], for goroutines.
+/// A builder that starts processes, like [`std::process::Command`].
 ///
 /// ```
 /// use gosched::process::Command;
@@ -23,33 +23,35 @@ use std::process::{CommandArgs, CommandEnvs};
 #[derive(Debug)]
 pub struct Command {
     std: std::process::Command,
-    /// Which of the three streams were spoken of.
+    /// Whether standard input, output and error were configured.
     stdio_set: [bool; 3],
     kill_on_drop: bool,
 }
 
 impl From<std::process::Command> for Command {
-    /// Std does not tell which streams it was told about: [`Command::output`] does not change them, so they
-    /// should be set before, or on the result.
+    /// Converts a command of std.
+    ///
+    /// std does not show which streams are configured, so [`Command::output`] leaves all three as
+    /// they are. Configure them before the conversion, or on the result.
     fn from(std: std::process::Command) -> Command {
         Command { std, stdio_set: [true; 3], kill_on_drop: false }
     }
 }
 
 impl Command {
-    /// To start `program`, which is looked for in `PATH` if it has no slash.
+    /// Creates a command that starts `program`. A name without a slash is searched for in `PATH`.
     pub fn new<S: AsRef<OsStr>>(program: S) -> Command {
         let std = std::process::Command::new(program);
         Command { std, stdio_set: [false; 3], kill_on_drop: false }
     }
 
-    /// One more argument.
+    /// Adds an argument.
     pub fn arg<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Command {
         self.std.arg(arg);
         self
     }
 
-    /// More arguments.
+    /// Adds several arguments.
     pub fn args<I, S>(&mut self, args: I) -> &mut Command
     where
         I: IntoIterator<Item = S>,
@@ -59,13 +61,13 @@ impl Command {
         self
     }
 
-    /// What the program is told it was called as.
+    /// Sets argument 0, the name by which the program is called. The default is the program's name.
     pub fn arg0<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Command {
         self.std.arg0(arg);
         self
     }
 
-    /// Sets a variable of its environment.
+    /// Sets an environment variable of the process.
     pub fn env<K, V>(&mut self, key: K, value: V) -> &mut Command
     where
         K: AsRef<OsStr>,
@@ -75,7 +77,7 @@ impl Command {
         self
     }
 
-    /// Sets variables of its environment.
+    /// Sets several environment variables of the process.
     pub fn envs<I, K, V>(&mut self, variables: I) -> &mut Command
     where
         I: IntoIterator<Item = (K, V)>,
@@ -86,69 +88,73 @@ impl Command {
         self
     }
 
-    /// It does not get this variable.
+    /// Removes an environment variable, so that the process does not inherit it.
     pub fn env_remove<K: AsRef<OsStr>>(&mut self, key: K) -> &mut Command {
         self.std.env_remove(key);
         self
     }
 
-    /// It gets no variables but those that are set after this.
+    /// Removes all environment variables. The process gets only variables that are set after this
+    /// call.
     pub fn env_clear(&mut self) -> &mut Command {
         self.std.env_clear();
         self
     }
 
-    /// The directory it starts in.
+    /// Sets the working directory of the process.
     pub fn current_dir<P: AsRef<Path>>(&mut self, directory: P) -> &mut Command {
         self.std.current_dir(directory);
         self
     }
 
-    /// Its standard input. Not said: that of this process; nothing for [`Command::output`].
+    /// Configures the standard input of the process. By default it is inherited, or empty for
+    /// [`Command::output`].
     pub fn stdin<T: Into<Stdio>>(&mut self, stdin: T) -> &mut Command {
         self.stdio_set[0] = true;
         self.std.stdin(stdin);
         self
     }
 
-    /// Its standard output. Not said: that of this process; a pipe for [`Command::output`].
+    /// Configures the standard output of the process. By default it is inherited, or a pipe for
+    /// [`Command::output`].
     pub fn stdout<T: Into<Stdio>>(&mut self, stdout: T) -> &mut Command {
         self.stdio_set[1] = true;
         self.std.stdout(stdout);
         self
     }
 
-    /// Its standard error. Not said: that of this process; a pipe for [`Command::output`].
+    /// Configures the standard error of the process. By default it is inherited, or a pipe for
+    /// [`Command::output`].
     pub fn stderr<T: Into<Stdio>>(&mut self, stderr: T) -> &mut Command {
         self.stdio_set[2] = true;
         self.std.stderr(stderr);
         self
     }
 
-    /// Whose process it is.
+    /// Sets the user id of the process.
     pub fn uid(&mut self, id: u32) -> &mut Command {
         self.std.uid(id);
         self
     }
 
-    /// Which group of users it belongs to.
+    /// Sets the group id of the process.
     pub fn gid(&mut self, id: u32) -> &mut Command {
         self.std.gid(id);
         self
     }
 
-    /// Which process group it belongs to; 0: a new one of its own.
+    /// Sets the process group of the process. 0 creates a new group.
     pub fn process_group(&mut self, group: i32) -> &mut Command {
         self.std.process_group(group);
         self
     }
 
-    /// Runs `f` in the new process, just before the program.
+    /// Adds a closure `f` that runs in the child process immediately before the program.
     ///
     /// # Safety
-    /// As [`std::os::unix::process::CommandExt::pre_exec`]: `f` runs in a copy of this process that has one
-    /// thread, and may call only what a signal handler may. There is no runtime there: no goroutines, no
-    /// waits.
+    /// The rules of [`std::os::unix::process::CommandExt::pre_exec`] apply: `f` runs in a forked
+    /// copy of this process that has one thread, and may call only functions that a signal handler
+    /// may call. The copy has no runtime: `f` must neither start goroutines nor wait.
     pub unsafe fn pre_exec<F>(&mut self, f: F) -> &mut Command
     where
         F: FnMut() -> io::Result<()> + Send + Sync + 'static,
@@ -158,27 +164,27 @@ impl Command {
         self
     }
 
-    /// Whether a [`Child`] that is dropped before its end was seen is killed, and waited for. Not said: it
-    /// goes on.
+    /// Sets whether dropping a [`Child`] whose end was not observed kills the process and waits for
+    /// its end. The default is `false`: the process continues.
     pub fn kill_on_drop(&mut self, kill: bool) -> &mut Command {
         self.kill_on_drop = kill;
         self
     }
 
-    /// Starts it.
+    /// Starts the process and returns a handle to it.
     ///
     /// # Errors
-    /// There is no such program, or the system refuses.
+    /// The program does not exist, or the system refuses to start it.
     #[doc(alias = "Start")]
     pub fn spawn(&mut self) -> io::Result<Child> {
         let child = blocking(|| self.std.spawn())?;
         Child::new(child, self.kill_on_drop)
     }
 
-    /// Starts it, waits for its end, and has what it wrote.
+    /// Starts the process, waits until it has ended, and returns its output and exit status.
     ///
     /// # Errors
-    /// As [`Command::spawn`] and [`Child::wait_with_output`].
+    /// The same as those of [`Command::spawn`] and [`Child::wait_with_output`].
     pub fn output(&mut self) -> io::Result<Output> {
         let [stdin, stdout, stderr] = self.stdio_set;
         if !stdin {
@@ -191,7 +197,7 @@ impl Command {
             self.std.stderr(Stdio::piped());
         }
         let child = self.spawn();
-        // As it was.
+        // Restores the defaults of the streams that are not configured.
         if !stdin {
             self.std.stdin(Stdio::inherit());
         }
@@ -204,36 +210,36 @@ impl Command {
         child?.wait_with_output()
     }
 
-    /// Starts it, and waits for its end.
+    /// Starts the process, waits until it has ended, and returns its exit status.
     ///
     /// # Errors
-    /// As [`Command::spawn`] and [`Child::wait`].
+    /// The same as those of [`Command::spawn`] and [`Child::wait`].
     #[doc(alias = "Run")]
     pub fn status(&mut self) -> io::Result<ExitStatus> {
         self.spawn()?.wait()
     }
 
-    /// Replaces this process, and all of its goroutines, by the program: comes back only if that fails.
+    /// Replaces this process, with all its goroutines, by the program. Returns only if that fails.
     pub fn exec(&mut self) -> io::Error {
         self.std.exec()
     }
 
-    /// The program.
+    /// Returns the program.
     pub fn get_program(&self) -> &OsStr {
         self.std.get_program()
     }
 
-    /// Its arguments.
+    /// Returns an iterator over the arguments.
     pub fn get_args(&self) -> CommandArgs<'_> {
         self.std.get_args()
     }
 
-    /// What is said of its environment.
+    /// Returns an iterator over the environment variables that were set or removed explicitly.
     pub fn get_envs(&self) -> CommandEnvs<'_> {
         self.std.get_envs()
     }
 
-    /// The directory it starts in, if one was said.
+    /// Returns the working directory of the process, or `None` if it is not set.
     pub fn get_current_dir(&self) -> Option<&Path> {
         self.std.get_current_dir()
     }

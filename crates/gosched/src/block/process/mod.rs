@@ -1,8 +1,8 @@
 //! Child processes: [`std::process`], for goroutines.
 //!
-//! Names and results are std's. What differs: starting one is a [marked](crate::blocking) call; the pipes to
-//! and from it are polled; and [`Child::wait`] parks the goroutine. On an ordinary thread they block the
-//! thread.
+//! Names and results are those of std. The differences: a process is started in a
+//! [marked](crate::blocking) call, the pipes to and from it are polled, and [`Child::wait`] parks
+//! the goroutine. On an ordinary thread, these calls block the thread.
 //!
 //! ```
 //! use gosched::process::{Command, Stdio};
@@ -12,7 +12,7 @@
 //!     let mut cat = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
 //!     let mut stdin = cat.stdin.take().unwrap();
 //!     stdin.write_all(b"hello")?;
-//!     drop(stdin); // the end of its input
+//!     drop(stdin); // `cat` reads the end of its input
 //!     let mut answer = String::new();
 //!     cat.stdout.take().unwrap().read_to_string(&mut answer)?;
 //!     assert_eq!(answer, "hello");
@@ -21,8 +21,8 @@
 //! }).unwrap();
 //! ```
 //!
-//! Beyond std: the methods of a [`Child`] take `&self`, so one goroutine can kill what another waits for; and
-//! there is [`Command::kill_on_drop`].
+//! Beyond std: the methods of [`Child`] take `&self`, so one goroutine can kill a process while
+//! another waits for it; and there is [`Command::kill_on_drop`].
 
 mod child;
 mod command;

@@ -1,4 +1,4 @@
-//! The arms of a `select!`: what may stand in `recv(…)` and `send(…)`.
+//! The arms of a `select!`: the operands of `recv(…)` and `send(…)`.
 
 use super::machine::Case;
 use crate::block::chan::{
@@ -12,30 +12,30 @@ use std::mem::MaybeUninit;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What has become of an arm.
+/// The state of an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Not chosen; a value to be sent is still in its place.
+    /// The arm was not chosen; a value to send is still in place.
     Waiting,
-    /// Chosen: the value has been sent, or received.
+    /// The arm was chosen, and the value was sent or received.
     Done,
-    /// Chosen: the channel is closed.
+    /// The arm was chosen, and the channel is closed.
     Closed,
 }
 
-/// What may be received from: a receiver, a reference to one, an option of one.
+/// An operand of `recv(…)`: a receiver, a pointer to one, or an `Option` of one.
 pub trait ReceiveFrom {
-    /// What is received.
+    /// The type of the values.
     type Value;
-    /// `None`: the arm is off.
+    /// Returns the receiver, or `None` if the arm is disabled.
     fn receiver(&self) -> Option<&Receiver<Self::Value>>;
 }
 
-/// What may be sent to: a sender, a reference to one, an option of one.
+/// An operand of `send(…)`: a sender, a pointer to one, or an `Option` of one.
 pub trait SendTo {
-    /// What is sent.
+    /// The type of the values.
     type Value;
-    /// `None`: the arm is off.
+    /// Returns the sender, or `None` if the arm is disabled.
     fn sender(&self) -> Option<&Sender<Self::Value>>;
 }
 
@@ -53,7 +53,7 @@ impl<T> SendTo for Sender<T> {
     }
 }
 
-/// A pointer to an end is as good as the end.
+/// Implements both traits for pointers to an end.
 macro_rules! forward {
     ($($pointer:ty),*) => {$(
         impl<E: ReceiveFrom + ?Sized> ReceiveFrom for $pointer {
@@ -88,9 +88,9 @@ impl<S: SendTo> SendTo for Option<S> {
     }
 }
 
-/// What all arms have: a channel, a direction, and how far they are.
+/// The state that all arms have.
 struct ArmState<'a, T> {
-    /// `None`: the arm is off.
+    /// The channel; `None` if the arm is disabled.
     core: Option<&'a Chan<T>>,
     direction: Direction,
     stage: Cell<Stage>,
@@ -108,17 +108,18 @@ impl<T> fmt::Debug for ArmState<'_, T> {
     }
 }
 
-/// An arm: its state, and where its value is, or is to be put.
+/// An arm: its state, and the place of the value to send or of the received value.
 ///
 /// # Safety
-/// - **place**: good for the channel's values in that direction, unless the arm is off.
+/// - **place**: valid for the channel's values in the direction of the arm, unless the arm is
+///   disabled.
 unsafe trait ArmSlot {
     type Value;
     fn state(&self) -> &ArmState<'_, Self::Value>;
     fn place(&self) -> *mut Self::Value;
 }
 
-// SAFETY: channel — the core it was made with; place — promised by the arm.
+// SAFETY: channel — always the core that the arm was created with; place — promised by the arm.
 unsafe impl<A: ArmSlot> Case for A {
     fn channel(&self) -> Option<&dyn AnyChan> {
         self.state().core.map(|core| core as &dyn AnyChan)
@@ -135,7 +136,8 @@ unsafe impl<A: ArmSlot> Case for A {
 
     unsafe fn try_now(&self) -> Option<ToReady> {
         let ArmState { core, direction, stage } = self.state();
-        // SAFETY: held — promised by the caller; slot — by the arm; the stage says when it is used up.
+        // SAFETY: held — promised by the caller; slot — promised by the arm; `stage` records that
+        // the value was moved.
         let (now, woken) = match unsafe { (*core)?.transfer_now(*direction, ArmSlot::place(self)) }
         {
             Ok(g) => (Stage::Done, ToReady(g)),
@@ -155,14 +157,14 @@ unsafe impl<A: ArmSlot> Case for A {
     }
 }
 
-/// `recv(…)`.
+/// The arm `recv(…)`.
 pub struct ReceiveArm<'a, T> {
     state: ArmState<'a, T>,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
 impl<'a, T> ReceiveArm<'a, T> {
-    /// An arm that receives.
+    /// Creates an arm that receives.
     pub fn new<R: ReceiveFrom<Value = T> + ?Sized>(from: &'a R) -> ReceiveArm<'a, T> {
         ReceiveArm {
             state: ArmState::new(
@@ -173,17 +175,18 @@ impl<'a, T> ReceiveArm<'a, T> {
         }
     }
 
-    /// What was received, once it was chosen.
+    /// Returns the result of the receive. Called after the arm was chosen.
     pub(crate) fn result(&self) -> Result<T, RecvError> {
         match self.state.stage.replace(Stage::Waiting) {
-            // SAFETY: done: a value was put there, and is taken out once.
+            // SAFETY: done: the place holds a value, which is moved out once because the stage was
+            // changed.
             Stage::Done => Ok(unsafe { ArmSlot::place(self).read() }),
             Stage::Closed | Stage::Waiting => Err(RecvError),
         }
     }
 }
 
-// SAFETY: place — room for a value.
+// SAFETY: place — room for one value.
 unsafe impl<T> ArmSlot for ReceiveArm<'_, T> {
     type Value = T;
 
@@ -198,7 +201,7 @@ unsafe impl<T> ArmSlot for ReceiveArm<'_, T> {
 
 impl<T> Drop for ReceiveArm<'_, T> {
     fn drop(&mut self) {
-        // Nobody asked for the result.
+        // Drops a received value that `result` did not return.
         drop(self.result());
     }
 }
@@ -209,14 +212,14 @@ impl<T> fmt::Debug for ReceiveArm<'_, T> {
     }
 }
 
-/// `send(…)`.
+/// The arm `send(…)`.
 pub struct SendArm<'a, T> {
     state: ArmState<'a, T>,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
 impl<'a, T> SendArm<'a, T> {
-    /// An arm that sends `value`: dropped if another arm is chosen.
+    /// Creates an arm that sends `value`. The value is dropped if another arm is chosen.
     pub fn new<S: SendTo<Value = T> + ?Sized>(to: &'a S, value: T) -> SendArm<'a, T> {
         SendArm {
             state: ArmState::new(to.sender().map(Sender::core), Direction::Send),
@@ -224,19 +227,20 @@ impl<'a, T> SendArm<'a, T> {
         }
     }
 
-    /// How the send went, once it was chosen.
+    /// Returns the result of the send. Called after the arm was chosen.
     pub(crate) fn result(&self) -> Result<(), SendError<T>> {
         match self.state.stage.replace(Stage::Done) {
             Stage::Done => Ok(()),
             Stage::Closed | Stage::Waiting => {
-                // SAFETY: nobody took the value, and nobody will: the stage says so now.
+                // SAFETY: the value was not sent, and is moved out once because the stage was
+                // changed.
                 Err(SendError(unsafe { ArmSlot::place(self).read() }))
             }
         }
     }
 }
 
-// SAFETY: place — the value.
+// SAFETY: place — holds the value.
 unsafe impl<T> ArmSlot for SendArm<'_, T> {
     type Value = T;
 
@@ -251,7 +255,7 @@ unsafe impl<T> ArmSlot for SendArm<'_, T> {
 
 impl<T> Drop for SendArm<'_, T> {
     fn drop(&mut self) {
-        // What was not sent comes back, and is dropped.
+        // Drops a value that was not sent.
         drop(self.result());
     }
 }
@@ -262,7 +266,7 @@ impl<T> fmt::Debug for SendArm<'_, T> {
     }
 }
 
-/// `send(…, take …)`: the value stays where it is unless the arm is chosen.
+/// The arm `send(…, take …)`: the value stays in place unless the arm is chosen.
 pub struct TakeArm<'a, T> {
     state: ArmState<'a, T>,
     slot: *mut Option<T>,
@@ -270,7 +274,7 @@ pub struct TakeArm<'a, T> {
 }
 
 impl<'a, T> TakeArm<'a, T> {
-    /// An arm that sends what is in `slot`; off while that is empty.
+    /// Creates an arm that sends the value in `slot`. The arm is disabled if `slot` is empty.
     pub fn new<S: SendTo<Value = T> + ?Sized>(
         to: &'a S,
         slot: &'a mut Option<T>,
@@ -280,15 +284,16 @@ impl<'a, T> TakeArm<'a, T> {
         TakeArm { state: ArmState::new(core, Direction::Send), slot, borrowed: PhantomData }
     }
 
-    /// How the send went, once it was chosen. The slot is empty then.
+    /// Returns the result of the send, and leaves the slot empty. Called after the arm was chosen.
     pub(crate) fn result(&self) -> Result<(), SendError<T>> {
         if self.state.stage.replace(Stage::Waiting) == Stage::Done {
-            // The value is somebody else's: it is overwritten, not moved.
-            // SAFETY: borrowed for the arm's life.
+            // The value was moved to the receiver or the ring, so it is overwritten without being
+            // dropped.
+            // SAFETY: `slot` is borrowed for the arm's lifetime.
             unsafe { self.slot.write(None) };
             return Ok(());
         }
-        // SAFETY: borrowed for the arm's life; nobody has taken the value.
+        // SAFETY: `slot` is borrowed for the arm's lifetime; the value was not sent.
         match unsafe { &mut *self.slot }.take() {
             Some(value) => Err(SendError(value)),
             None => Ok(()),
@@ -296,7 +301,7 @@ impl<'a, T> TakeArm<'a, T> {
     }
 }
 
-// SAFETY: place — the value in the slot, which is there: else the arm is off.
+// SAFETY: place — the value in the slot; if the slot is empty, the arm is disabled.
 unsafe impl<T> ArmSlot for TakeArm<'_, T> {
     type Value = T;
 
@@ -305,7 +310,7 @@ unsafe impl<T> ArmSlot for TakeArm<'_, T> {
     }
 
     fn place(&self) -> *mut T {
-        // SAFETY: borrowed for the arm's life.
+        // SAFETY: `slot` is borrowed for the arm's lifetime.
         match unsafe { &mut *self.slot } {
             Some(value) => value,
             None => std::ptr::null_mut(),
@@ -315,7 +320,8 @@ unsafe impl<T> ArmSlot for TakeArm<'_, T> {
 
 impl<T> Drop for TakeArm<'_, T> {
     fn drop(&mut self) {
-        // Sent, and nobody asked. If another arm was chosen the value stays.
+        // If the value was sent and `result` was not called, the slot must be emptied here. If
+        // another arm was chosen, the value stays.
         if self.state.stage.get() == Stage::Done {
             drop(self.result());
         }

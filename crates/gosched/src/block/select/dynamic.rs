@@ -1,4 +1,4 @@
-//! A choice among channels that are known at run time only.
+//! A choice among channels that are known only at run time.
 
 use super::arms::{ReceiveArm, ReceiveFrom, SendArm, SendTo};
 use super::machine::{Case, WaitMode};
@@ -9,7 +9,11 @@ use crate::sys::clock;
 use std::fmt;
 use std::time::Duration;
 
-/// Waits for one of a list of channels: [`select!`](crate::select) for a list that is made at run time.
+/// Waits for one of a list of channel operations: [`select!`](crate::select) for a list that is
+/// built at run time.
+///
+/// Each arm has a closure, which is called with the result of the operation if the arm is chosen.
+/// If several arms are ready, one of them is chosen at random.
 ///
 /// ```
 /// use gosched::{Select, chan};
@@ -26,7 +30,7 @@ pub struct Select<'a, R> {
     arms: Vec<Box<dyn ErasedArm<R> + 'a>>,
 }
 
-/// An arm, and what to do when it was chosen.
+/// An arm and its closure, with their types erased.
 trait ErasedArm<R> {
     fn case(&self) -> &dyn Case;
     fn run_handler(self: Box<Self>) -> R;
@@ -49,12 +53,15 @@ impl<A: Arm, R, F: FnOnce(A::Output) -> R> ErasedArm<R> for ArmWithHandler<A, F>
 }
 
 impl<'a, R> Select<'a, R> {
-    /// Without arms.
+    /// Creates a `Select` without arms.
     pub fn new() -> Select<'a, R> {
         Select { arms: Vec::new() }
     }
 
-    /// Adds an arm that receives.
+    /// Adds an arm that receives from `from`.
+    ///
+    /// # Panics
+    /// The `Select` already has 65535 arms.
     pub fn recv<C, F>(&mut self, from: &'a C, then: F) -> &mut Select<'a, R>
     where
         C: ReceiveFrom + ?Sized,
@@ -64,7 +71,10 @@ impl<'a, R> Select<'a, R> {
         self.add(ReceiveArm::new(from), then)
     }
 
-    /// Adds an arm that sends `value`, which is dropped if another arm is chosen.
+    /// Adds an arm that sends `value`. The value is dropped if another arm is chosen.
+    ///
+    /// # Panics
+    /// The `Select` already has 65535 arms.
     pub fn send<C, F>(&mut self, to: &'a C, value: C::Value, then: F) -> &mut Select<'a, R>
     where
         C: SendTo + ?Sized,
@@ -79,27 +89,30 @@ impl<'a, R> Select<'a, R> {
         A: Arm + 'a,
         F: FnOnce(A::Output) -> R + 'a,
     {
-        assert!(self.arms.len() < u16::MAX.into(), "`Select` has 65535 arms at most");
+        assert!(self.arms.len() < u16::MAX.into(), "`Select` supports at most 65535 arms");
         self.arms.push(Box::new(ArmWithHandler { arm, then }));
         self
     }
 
-    /// Waits for one of the arms, and goes on with it. Without arms, for ever.
+    /// Waits until one of the arms is ready, performs it, and returns the result of its closure.
+    /// Blocks forever if there are no arms.
     pub fn wait(self) -> R {
         before_wait();
         match self.run(WaitMode::Forever) {
             Some(result) => result,
-            None => unreachable!("it waits"),
+            None => unreachable!("`Select::wait` waits until an arm is chosen"),
         }
     }
 
-    /// As [`Select::wait`], but for `duration` at most.
+    /// Like [`Select::wait`], but waits at most `duration`. Returns `None` if no arm was ready in
+    /// time.
     pub fn wait_timeout(self, duration: Duration) -> Option<R> {
         before_wait();
         self.run(WaitMode::Until(clock::after(duration)))
     }
 
-    /// Goes on with an arm that is ready, if one is.
+    /// Performs an arm that is ready, and returns the result of its closure. Returns `None` if no
+    /// arm is ready.
     pub fn poll(self) -> Option<R> {
         self.run(WaitMode::NoWait)
     }
@@ -109,7 +122,7 @@ impl<'a, R> Select<'a, R> {
         let index = choose_among(&ports, mode)?;
         drop(ports);
         let chosen = self.arms.swap_remove(index);
-        // What the others were to send is dropped before the program goes on.
+        // The values that the other arms did not send are dropped before the closure runs.
         drop(self);
         Some(chosen.run_handler())
     }

@@ -1,11 +1,11 @@
-//! How a choice is made among channels, whatever their types.
+//! How a choice among channel operations is made, for any types of values.
 //!
-//! 1. In random order, looks at each arm without its lock, and tries those that seem ready.
-//! 2. Takes the locks of all channels, in the order of their addresses, each once; tries all again. So
-//!    "none is ready" is true at one moment.
-//! 3. Puts a waiter into each queue, and parks; the locks are given back once the context is saved.
-//! 4. Whoever comes first fires the wakeup: its arm is chosen. The caller takes all locks again, and takes
-//!    its other waiters out.
+//! 1. Visits the arms in random order, without locks, and tries those that seem ready.
+//! 2. Acquires the locks of all channels, each once, in the order of their addresses, and tries all
+//!    arms again. So "no arm is ready" is true at one moment.
+//! 3. Enqueues a waiter for each arm, and parks. The locks are released once the context is saved.
+//! 4. The first thread that fires the wakeup decides which arm is chosen. The caller acquires all
+//!    locks again and removes its other waiters.
 
 use crate::block::chan::{AnyChan, Direction};
 use crate::block::limit::{TIMEOUT, WaitTimeout};
@@ -24,47 +24,50 @@ use std::ptr;
 /// Go: scase.
 ///
 /// # Safety
-/// - **channel**: `channel` is always the same, alive while the arm is.
-/// - **place**: `place` is good for the channel's values in that direction.
+/// - **channel**: `channel` always returns the same channel, which is alive as long as the arm.
+/// - **place**: `place` is valid for the channel's values in the direction of the arm.
 pub unsafe trait Case {
-    /// `None`: the arm is off.
+    /// Returns the channel, or `None` if the arm is disabled.
     fn channel(&self) -> Option<&dyn AnyChan>;
-    /// Which way.
+    /// Returns whether the arm sends or receives.
     fn direction(&self) -> Direction;
-    /// Whether it seems to be ready, without the lock.
+    /// Returns whether the operation seems possible without a wait. Does not take the lock.
     fn seems_ready(&self) -> bool;
-    /// Does it if that can be done now: `Some`, perhaps with whom to make ready then.
+    /// Performs the operation if that needs no wait. Returns `None` if it would have to wait;
+    /// otherwise the G, if any, that the caller must make ready after releasing the lock.
     ///
     /// # Safety
-    /// - **held**: the channel's lock, by the caller.
+    /// - **held**: the caller holds the channel's lock.
     unsafe fn try_now(&self) -> Option<ToReady>;
-    /// Where the value is, or is to be put.
+    /// Returns the place of the value to send, or the place for the received value.
     fn place(&self) -> *mut ();
-    /// It was chosen, and was done by somebody else; or, refused, the channel was closed.
+    /// Records that this arm was chosen while the caller was parked: another thread transferred the
+    /// value or, if `closed`, closed the channel.
     fn complete(&self, closed: bool);
 }
 
-/// What a choice among `arms` needs beside them: as many of each.
+/// The memory that a choice needs: one element of each kind for each arm.
 pub(crate) struct Scratch<'a> {
-    /// In which order arms are tried: those that are not off.
+    /// The enabled arms, in the order in which they are tried.
     pub(crate) poll_order: &'a mut [u16],
-    /// In which order locks are taken.
+    /// The enabled arms, in the order in which their channels are locked.
     pub(crate) lock_order: &'a mut [u16],
     pub(crate) waiters: &'a mut [MaybeUninit<Waiter>],
 }
 
-/// Whether to wait.
+/// How long a choice waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitMode {
     /// Not at all: there is a default.
     NoWait,
-    /// Until that time.
+    /// Until this time, in nanoseconds of `clock::now`.
     Until(u64),
-    /// As long as it takes.
+    /// Without a limit.
     Forever,
 }
 
-/// Chooses an arm and does it. `None`: none was ready, and it was not to wait.
+/// Chooses an arm, performs it, and returns its index. Returns `None` if no arm was ready in the
+/// time that `mode` allows.
 /// Go: selectgo.
 pub(crate) fn choose(arms: &[&dyn Case], scratch: Scratch<'_>, mode: WaitMode) -> Option<usize> {
     let Scratch { poll_order: order, lock_order: locks, waiters } = scratch;
@@ -92,28 +95,29 @@ pub(crate) fn choose(arms: &[&dyn Case], scratch: Scratch<'_>, mode: WaitMode) -
     let inside = sched::enter_runtime();
     all.lock();
     for &arm in order {
-        // SAFETY: held — all are.
+        // SAFETY: held — all locked above.
         if let Some(woken) = unsafe { arms[usize::from(arm)].try_now() } {
-            // SAFETY: held — above.
+            // SAFETY: held — locked above.
             unsafe { all.unlock() };
             make_ready(inside, woken);
             return Some(usize::from(arm));
         }
     }
     if mode == WaitMode::NoWait {
-        // SAFETY: held — above.
+        // SAFETY: held — locked above.
         unsafe { all.unlock() };
         return None;
     }
     let is_limited = mode != WaitMode::Forever;
-    // SAFETY: held — above.
+    // SAFETY: held — locked above.
     unsafe { wait(inside, &wakeup, &all, waiters, is_limited) }
 }
 
-/// Waits until one of the arms is done. `None`: the time is over.
+/// Waits until one of the arms was performed, and returns its index. Returns `None` if the time
+/// limit was reached.
 ///
 /// # Safety
-/// - **held**: all locks; given back here.
+/// - **held**: the caller holds all locks, which this function releases.
 unsafe fn wait(
     inside: RuntimeGuard,
     wakeup: &Wakeup,
@@ -125,16 +129,16 @@ unsafe fn wait(
         let case = all.arms[usize::from(arm)];
         let waiter = place.write(Waiter::new(wakeup, usize::from(arm), case.place()));
         if let Some(channel) = case.channel() {
-            // SAFETY: held — promised by the caller; frame — taken out below, under the lock.
+            // SAFETY: held — promised by the caller; frame — dequeued below, under the lock.
             if let Some(g) = unsafe { channel.enqueue(waiter, case.direction()) }.0 {
                 inside.ready(g);
             }
         }
     }
-    // SAFETY: one was written for each arm, above.
+    // SAFETY: one waiter was written for each arm, above.
     let written = unsafe { waiters[..all.lock_order.len()].assume_init_ref() };
     let parking = Parking { waits: WaitRecord::many(wakeup, written, is_limited), all };
-    // SAFETY: commit — it takes a `Parking`, and this frame waits.
+    // SAFETY: commit — it takes a `Parking`, and this frame stays until the caller is made ready.
     unsafe { inside.park(WaitReason::Select, commit, (&raw const parking).cast()) };
     let inside = sched::enter_runtime();
     all.lock();
@@ -144,50 +148,54 @@ unsafe fn wait(
         // SAFETY: written above.
         let waiter = unsafe { waiter.assume_init_ref() };
         if let Some(channel) = case.channel() {
-            // SAFETY: held — above.
+            // SAFETY: held — locked above.
             unsafe { channel.dequeue(waiter, case.direction()) };
         }
         if chosen == Some(usize::from(arm)) {
             case.complete(waiter.is_woken_by_close());
         }
     }
-    // SAFETY: held — above.
+    // SAFETY: held — locked above.
     unsafe { all.unlock() };
     drop(inside);
     chosen.filter(|&arm| arm != TIMEOUT)
 }
 
-/// What [`commit`] needs. `repr(C)`: what is waited for comes first.
+/// The data that [`commit`] takes. `repr(C)`: the [`WaitRecord`] must come first.
 #[repr(C)]
 struct Parking<'a> {
     waits: WaitRecord<'a>,
     all: &'a AllLocks<'a>,
 }
 
-/// The caller's context is saved: others may know.
+/// Publishes the parked G, whose context is saved, and releases all locks.
 /// Go: selparkcommit.
 ///
 /// # Safety
-/// - **parking**: `data` is a `Parking`, alive until the wakeup is committed, and what it names until the last lock is free.
+/// - **parking**: `data` is a `Parking`, alive until the wakeup is committed; the channels are
+///   alive until the last lock is released.
 unsafe fn commit(g: &'static G, data: *const ()) -> bool {
     // SAFETY: parking — promised by the caller.
     let &Parking { waits: WaitRecord { wakeup, .. }, all } =
         unsafe { &*data.cast::<Parking<'_>>() };
-    // From here on a time limit may make it ready without the locks: the `Parking` may be gone.
+    // From here on a time limit may make the G ready without the locks, so the `Parking` may be
+    // gone.
     let wait = wakeup.commit(g);
-    // SAFETY: held — by the goroutine that waits. It takes them all before it leaves its frame.
+    // SAFETY: held — by the goroutine that waits. It acquires them all again before it leaves its
+    // frame.
     unsafe { all.unlock_and_forget() };
     wait
 }
 
-/// All locks, in the order of their addresses; arms of one channel are neighbours.
+/// The locks of all channels, in the order of their addresses. Arms of the same channel are
+/// adjacent.
 struct AllLocks<'a> {
     arms: &'a [&'a dyn Case],
     lock_order: &'a [u16],
 }
 
 impl AllLocks<'_> {
-    /// The channel of the arm at `at`, if that is its last arm.
+    /// Returns the channel of the arm at position `at`, if this is the last arm of that channel.
     fn channel(&self, at: usize) -> Option<&dyn AnyChan> {
         let channel = |at: usize| self.arms[usize::from(self.lock_order[at])].channel();
         let (this, next) =
@@ -201,8 +209,10 @@ impl AllLocks<'_> {
         }
     }
 
+    /// Releases all locks.
+    ///
     /// # Safety
-    /// - **held**: all of them, by the caller.
+    /// - **held**: the caller holds all locks.
     unsafe fn unlock(&self) {
         for channel in (0..self.lock_order.len()).filter_map(|at| self.channel(at)) {
             // SAFETY: held — promised by the caller.
@@ -210,10 +220,10 @@ impl AllLocks<'_> {
         }
     }
 
-    /// As [`AllLocks::unlock`]; after the last one is free nothing here is looked at.
+    /// Like [`AllLocks::unlock`], but accesses nothing after the last lock is released.
     ///
     /// # Safety
-    /// - **held**: as there, by whoever the caller goes on for.
+    /// - **held**: the goroutine on whose behalf the caller runs holds all locks.
     unsafe fn unlock_and_forget(&self) {
         let count = self.lock_order.len();
         for at in 0..count {
@@ -229,16 +239,16 @@ fn address(channel: &dyn AnyChan) -> usize {
     ptr::from_ref(channel).addr()
 }
 
-/// One after the other, those that seem ready.
+/// Tries the arms that seem ready, one by one, each under the lock of its own channel.
 fn try_one_by_one(arms: &[&dyn Case], order: &[u16]) -> Option<usize> {
     for &index in order {
         let arm = arms[usize::from(index)];
         let Some(channel) = arm.channel().filter(|_| arm.seems_ready()) else { continue };
         let inside = sched::enter_runtime();
         channel.lock();
-        // SAFETY: held — above.
+        // SAFETY: held — locked above.
         let done = unsafe { arm.try_now() };
-        // SAFETY: held — above.
+        // SAFETY: held — locked above.
         unsafe { channel.unlock() };
         if let Some(woken) = done {
             make_ready(inside, woken);
@@ -254,21 +264,22 @@ fn make_ready(inside: RuntimeGuard, woken: ToReady) {
     }
 }
 
-/// Nobody can ever make the caller ready.
+/// Parks the caller forever.
 /// Go: block.
 pub(crate) fn block_forever(reason: WaitReason) -> ! {
     /// # Safety
-    /// - **any**: it may always be called.
+    /// - **any**: this function may always be called.
     unsafe fn commit(_g: &'static G, _data: *const ()) -> bool {
         true
     }
     loop {
-        // SAFETY: commit — it may be called; nobody makes this one ready.
+        // SAFETY: commit — it may always be called; it publishes the G nowhere, so nothing makes it
+        // ready.
         unsafe { sched::park(reason, commit, ptr::null()) };
     }
 }
 
-/// Puts the arms that are not off into `order`, in random order; how many there are.
+/// Writes the indices of the enabled arms into `order`, in random order, and returns their number.
 fn shuffle(arms: &[&dyn Case], order: &mut [u16]) -> usize {
     let mut count = 0;
     for (index, arm) in arms.iter().enumerate() {
@@ -283,14 +294,14 @@ fn shuffle(arms: &[&dyn Case], order: &mut [u16]) -> usize {
     count
 }
 
-/// A number below `n`, which is small.
+/// Returns a pseudo-random number below `n`.
 fn random_below(n: usize) -> usize {
     thread_local! {
         static STATE: Cell<u64> = const { Cell::new(0) };
     }
     let mut state = STATE.get();
     if state == 0 {
-        // Different for each goroutine, and the same again in a run that is replayed.
+        // The seed differs between goroutines, and is the same again when a run is replayed.
         let id = current::goroutine().map_or(ptr::from_ref(&STATE).addr() as u64, G::id);
         state = (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ random::seed()) | 1;
     }

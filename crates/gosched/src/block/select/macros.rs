@@ -1,6 +1,7 @@
-//! The syntax.
+//! The syntax of `select!`.
 
-/// Waits until one of several channels is ready, and goes on with that arm. An expression.
+/// Waits until one of several channel operations is ready, performs it, and evaluates the body of
+/// its arm. `select!` is an expression.
 ///
 /// ```
 /// use gosched::{chan, go, select};
@@ -20,15 +21,20 @@
 ///
 /// | arm | |
 /// |---|---|
-/// | `recv(rx) -> v => …` | `v` is a `Result<T, RecvError>` |
-/// | `send(tx, x) -> r => …` | `x` is evaluated once, before it waits, and dropped if another arm is chosen; `r` is a `Result<(), SendError<T>>` |
-/// | `send(tx, take slot) -> r => …` | `slot: Option<T>` is taken only if the arm is chosen; off while it is empty |
-/// | `default => …` | if no other arm is ready |
-/// | `default(duration) => …` | if none is ready within that time |
+/// | `recv(rx) -> v => …` | receives; `v` is a `Result<T, RecvError>` |
+/// | `send(tx, x) -> r => …` | sends `x`; `r` is a `Result<(), SendError<T>>` |
+/// | `send(tx, take slot) -> r => …` | sends the value in `slot: Option<T>`; disabled if `None` |
+/// | `default => …` | is chosen if no other arm is ready |
+/// | `default(duration) => …` | is chosen if no other arm becomes ready within `duration` |
 ///
-/// Channels may be values, references, temporaries, or an `Option` of these: `None` is an arm that is
-/// off, as Go's nil channel. Where several are ready one is chosen at random. Where no arm can ever be
-/// ready, and there is no default, it waits for ever. For more than 40 arms there is [`Select`](crate::Select). `?`, `break`, `continue` and `return` work in arms.
+/// The value `x` is evaluated once, before the wait, and is dropped if another arm is chosen. The
+/// value in `slot` is taken only if its arm is chosen.
+///
+/// Channels may be values, references, temporaries, or an `Option` of these. `None` disables the
+/// arm, like Go's nil channel. If several arms are ready, one of them is chosen at random. If no
+/// arm can ever become ready and there is no default, `select!` blocks forever. `?`, `break`,
+/// `continue` and `return` work in the bodies of arms. For more than 40 arms use
+/// [`Select`](crate::Select).
 #[macro_export]
 macro_rules! select {
     ($($tokens:tt)*) => {
@@ -36,11 +42,12 @@ macro_rules! select {
     };
 }
 
-/// The inside of [`select!`]: reads arm by arm, then builds.
+/// The implementation of [`select!`]: reads the arms one by one, then builds the call.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __select {
-    // Arms. Read: [how to make it; pattern; body], and [default's body].
+    // The arms: each becomes `[(constructor) (pattern) body]`. The default becomes
+    // `[[limit] body]`.
     (@read [$($arms:tt)*] [$($default:tt)*] recv($rx:expr $(,)?) -> $result:pat => $body:block, $($rest:tt)*) => {
         $crate::__select!(@read [$($arms)* [($crate::__arms::ReceiveArm::new(&$rx)) ($result) $body]] [$($default)*] $($rest)*)
     };
@@ -53,7 +60,7 @@ macro_rules! __select {
     (@read [$($arms:tt)*] [$($default:tt)*] recv($rx:expr $(,)?) -> $result:pat => $body:expr) => {
         $crate::__select!(@read [$($arms)* [($crate::__arms::ReceiveArm::new(&$rx)) ($result) $body]] [$($default)*])
     };
-    // A function of that name is called.
+    // `take(…)` is a call of a function named `take`, not the keyword of `send(tx, take slot)`.
     (@read [$($arms:tt)*] [$($default:tt)*] send($tx:expr, take($($call:tt)*) $(,)?) -> $result:pat => $body:block, $($rest:tt)*) => {
         $crate::__select!(@read [$($arms)* [($crate::__arms::SendArm::new(&$tx, take($($call)*))) ($result) $body]] [$($default)*] $($rest)*)
     };
@@ -116,9 +123,9 @@ macro_rules! __select {
         $crate::__select!(@read [$($arms)*] [[$limit] $body])
     };
     (@read [$($arms:tt)*] [$($default:tt)+] default $($rest:tt)*) => {
-        ::core::compile_error!("`select!` has one `default` at most")
+        ::core::compile_error!("`select!` supports at most one `default` arm")
     };
-    // All read.
+    // All arms have been read.
     (@read [$($arms:tt)*] []) => {{
         let chosen = $crate::__arms::select($crate::__select!(@list $($arms)*));
         $crate::__select!(@match chosen; $($arms)*)

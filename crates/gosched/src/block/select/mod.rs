@@ -1,4 +1,4 @@
-//! Waiting for several channels at once: the first that is ready.
+//! Choosing among several channel operations: the first that is ready is performed.
 
 pub(crate) mod arms;
 mod dynamic;
@@ -15,11 +15,11 @@ use machine::{Case, Scratch, WaitMode, choose};
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// One arm of a `select!`, with its result's type.
+/// One arm of a `select!`, with the type of its result.
 pub trait Arm: Case {
-    /// What its pattern is matched with.
+    /// The type that the arm's pattern is matched against.
     type Output;
-    /// How it went, once it was chosen.
+    /// Returns the result of the operation. Called once, after the arm was chosen.
     fn output(&self) -> Self::Output;
 }
 
@@ -44,28 +44,28 @@ impl<T> Arm for TakeArm<'_, T> {
     }
 }
 
-/// The arms of a `select!`: a list of pairs.
+/// The arms of a `select!`, as a nested list of pairs.
 pub trait Arms {
-    /// The result of the one that was chosen.
+    /// The result of the chosen arm.
     type Chosen;
-    /// How many there are.
+    /// The number of arms.
     const COUNT: usize;
-    /// Puts them all into `into`, from `at` on.
+    /// Writes a reference to each arm into `into`, in order.
     fn cases<'a>(&'a self, into: &mut [MaybeUninit<&'a dyn Case>]);
-    /// The result of arm `index`.
+    /// Returns the result of arm `index`, which was chosen.
     fn chosen(&self, index: usize) -> Self::Chosen;
 }
 
-/// One of two.
+/// The result of the first arm, or of one of the others.
 #[derive(Debug)]
 pub enum Either<A, B> {
     /// The first arm was chosen.
     First(A),
-    /// One of the others.
+    /// One of the other arms was chosen.
     Rest(B),
 }
 
-/// There is none.
+/// The result of an empty list of arms: there is no such value.
 #[derive(Debug)]
 pub enum Never {}
 
@@ -74,7 +74,7 @@ impl Arms for () {
     const COUNT: usize = 0;
     fn cases<'a>(&'a self, _into: &mut [MaybeUninit<&'a dyn Case>]) {}
     fn chosen(&self, _index: usize) -> Never {
-        unreachable!("there is no such arm")
+        unreachable!("the list of arms is empty")
     }
 }
 
@@ -97,24 +97,25 @@ impl<A: Arm, R: Arms> Arms for (A, R) {
     }
 }
 
-/// So many arms need no memory but the frame.
+/// Up to this number of arms, a choice needs no memory besides its stack frame.
 const MAX_ARMS_ON_STACK: usize = 8;
 
-/// Waits for one of the arms.
+/// Waits until one of the arms is ready, and performs it.
 pub fn select<R: Arms>(arms: R) -> R::Chosen {
     before_wait();
     match run(arms, WaitMode::Forever) {
         Some(chosen) => chosen,
-        None => unreachable!("it waits"),
+        None => unreachable!("`select` without a default waits until an arm is chosen"),
     }
 }
 
-/// One of the arms, if one is ready.
+/// Performs one of the arms if one is ready. Returns `None` otherwise.
 pub fn select_or_default<R: Arms>(arms: R) -> Option<R::Chosen> {
     run(arms, WaitMode::NoWait)
 }
 
-/// One of the arms, if one is ready within `duration`.
+/// Waits until one of the arms is ready, and performs it. Returns `None` if none is ready within
+/// `duration`.
 pub fn select_for<R: Arms>(arms: R, duration: Duration) -> Option<R::Chosen> {
     before_wait();
     run(arms, WaitMode::Until(clock::after(duration)))
@@ -136,13 +137,13 @@ fn run<R: Arms>(arms: R, mode: WaitMode) -> Option<R::Chosen> {
         choose_among(filled(&ports), mode)
     };
     let chosen = index.map(|index| arms.chosen(index));
-    // What the others were to send is dropped while the result is a local: if that panics, it is dropped
-    // too.
+    // The values that the other arms did not send are dropped while the result is a local variable:
+    // if a destructor panics, the result is dropped too.
     drop(arms);
     chosen
 }
 
-/// Any number of arms.
+/// Chooses among any number of arms, with scratch memory from the heap.
 pub(crate) fn choose_among(ports: &[&dyn Case], mode: WaitMode) -> Option<usize> {
     let mut waiters: Vec<_> = ports.iter().map(|_| MaybeUninit::uninit()).collect();
     let scratch = Scratch {
@@ -154,6 +155,6 @@ pub(crate) fn choose_among(ports: &[&dyn Case], mode: WaitMode) -> Option<usize>
 }
 
 fn filled<'a, 'b>(ports: &'b [MaybeUninit<&'a dyn Case>]) -> &'b [&'a dyn Case] {
-    // SAFETY: `Arms::cases` has written as many as there are arms.
+    // SAFETY: `Arms::cases` has written one entry for each arm.
     unsafe { ports.assume_init_ref() }
 }

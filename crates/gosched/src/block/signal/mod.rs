@@ -1,4 +1,4 @@
-//! Signals of the system, as values from a channel.
+//! Signals of the operating system, received from a channel.
 //!
 //! ```
 //! use gosched::signal::{self, Signal};
@@ -8,16 +8,18 @@
 //! assert_eq!(signals.recv(), Ok(Signal::USR1));
 //! ```
 //!
-//! While somebody is subscribed to a signal, what it does otherwise, such as ending the process, is not done.
+//! While a signal has a subscriber, the action that it would otherwise have, such as ending the
+//! process, does not happen.
 //!
-//! - Every subscriber gets every signal, once. Equal signals that come faster than they can be passed on
-//!   merge into one, as the system merges them while they are pending.
-//! - A subscriber that does not receive misses what comes after [`CAPACITY`] signals, as in Go.
-//! - Dropping the receiver, and its clones, ends the subscription. When the last one of a signal is gone, what
-//!   was done with the signal before is done again.
+//! - Each subscriber receives each signal once. Equal signals that arrive faster than they are
+//!   delivered merge into one, as pending signals merge in the kernel.
+//! - If a subscriber does not receive, up to [`CAPACITY`] signals are kept for it; further signals
+//!   are dropped, as in Go.
+//! - A subscription ends when its receiver and all clones of it are dropped. When a signal loses
+//!   its last subscriber, its previous action is restored.
 //!
-//! It does not matter how busy goroutines are: the signals are passed on by a thread, which lives while there
-//! is a subscriber. Meanwhile a deadlock is not reported: a signal might end it.
+//! Busy goroutines do not delay signals: a separate thread delivers them. The thread runs as long
+//! as there is a subscriber. Meanwhile deadlocks are not reported, because a signal could end them.
 
 mod subscribers;
 
@@ -26,14 +28,14 @@ use crate::sys::signals;
 use std::fmt;
 use std::io;
 
-/// How many signals are kept for a subscriber that does not receive.
+/// Number of signals that are kept for a subscriber that does not receive.
 pub const CAPACITY: usize = 64;
 
-/// A signal of the system.
+/// A signal of the operating system.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Signal(i32);
 
-/// Constants for the signals that have names.
+/// Defines a constant for each signal that has a name.
 macro_rules! signals {
     ($($name:ident = $number:ident: $text:literal,)*) => {
         impl Signal {
@@ -42,7 +44,7 @@ macro_rules! signals {
                 pub const $name: Signal = Signal(libc::$number);
             )*
 
-            /// Its name, if it has one.
+            /// Returns the name of the signal, such as `SIGINT`, if it has one.
             fn name(self) -> Option<&'static str> {
                 match self {
                     $(Signal::$name => Some(stringify!($number)),)*
@@ -54,50 +56,50 @@ macro_rules! signals {
 }
 
 signals! {
-    HUP = SIGHUP: "The terminal is gone; for servers, as a rule: read the settings again.",
-    INT = SIGINT: "Ctrl-C.",
-    QUIT = SIGQUIT: "Ctrl-\\.",
-    ILL = SIGILL: "An instruction that does not exist.",
-    TRAP = SIGTRAP: "For debuggers.",
-    ABRT = SIGABRT: "The process ends itself.",
-    BUS = SIGBUS: "Memory that cannot be had.",
-    FPE = SIGFPE: "Arithmetic without a result.",
-    KILL = SIGKILL: "Ends the process: cannot be caught.",
-    USR1 = SIGUSR1: "For programs.",
-    SEGV = SIGSEGV: "Memory that is not there.",
-    USR2 = SIGUSR2: "For programs.",
-    PIPE = SIGPIPE: "A write where nobody reads. Rust programs ignore it: the write fails.",
-    ALRM = SIGALRM: "An alarm clock.",
-    TERM = SIGTERM: "The process is asked to end.",
-    CHLD = SIGCHLD: "A child process has ended, or stopped.",
-    CONT = SIGCONT: "A stopped process goes on.",
-    STOP = SIGSTOP: "Stops the process: cannot be caught.",
-    TSTP = SIGTSTP: "Ctrl-Z.",
-    TTIN = SIGTTIN: "A read from the terminal by a process in the background.",
-    TTOU = SIGTTOU: "A write to the terminal by a process in the background.",
-    URG = SIGURG: "The runtime's own.",
-    XCPU = SIGXCPU: "Too much CPU time.",
-    XFSZ = SIGXFSZ: "Too large a file.",
-    VTALRM = SIGVTALRM: "An alarm clock of CPU time.",
-    PROF = SIGPROF: "A profiler's clock.",
-    WINCH = SIGWINCH: "The terminal has another size.",
-    IO = SIGIO: "A descriptor can be used.",
-    PWR = SIGPWR: "The power fails.",
-    SYS = SIGSYS: "A system call that does not exist.",
+    HUP = SIGHUP: "The terminal was closed. Servers usually reload their configuration.",
+    INT = SIGINT: "Interrupt from the keyboard (Ctrl-C).",
+    QUIT = SIGQUIT: "Quit from the keyboard (Ctrl-\\).",
+    ILL = SIGILL: "Illegal instruction.",
+    TRAP = SIGTRAP: "Breakpoint or trace trap, for debuggers.",
+    ABRT = SIGABRT: "Raised by `abort`.",
+    BUS = SIGBUS: "Access to memory that cannot be provided (bus error).",
+    FPE = SIGFPE: "Erroneous arithmetic operation, such as a division by zero.",
+    KILL = SIGKILL: "Kills the process. Cannot be caught.",
+    USR1 = SIGUSR1: "Free for use by programs.",
+    SEGV = SIGSEGV: "Invalid memory access (segmentation fault).",
+    USR2 = SIGUSR2: "Free for use by programs.",
+    PIPE = SIGPIPE: "Write to a pipe or socket without a reader. Rust programs ignore the signal, and the write fails.",
+    ALRM = SIGALRM: "A real-time timer has expired (`alarm`).",
+    TERM = SIGTERM: "Request to terminate the process.",
+    CHLD = SIGCHLD: "A child process has ended or stopped.",
+    CONT = SIGCONT: "A stopped process continues.",
+    STOP = SIGSTOP: "Stops the process. Cannot be caught.",
+    TSTP = SIGTSTP: "Stop from the keyboard (Ctrl-Z).",
+    TTIN = SIGTTIN: "A background process reads from the terminal.",
+    TTOU = SIGTTOU: "A background process writes to the terminal.",
+    URG = SIGURG: "Used by the runtime to preempt goroutines. Cannot be subscribed to.",
+    XCPU = SIGXCPU: "The CPU time limit was exceeded.",
+    XFSZ = SIGXFSZ: "The file size limit was exceeded.",
+    VTALRM = SIGVTALRM: "A timer of CPU time has expired.",
+    PROF = SIGPROF: "A profiling timer has expired.",
+    WINCH = SIGWINCH: "The size of the terminal has changed.",
+    IO = SIGIO: "I/O is possible on a descriptor.",
+    PWR = SIGPWR: "Power failure.",
+    SYS = SIGSYS: "Invalid system call.",
 }
 
 impl Signal {
-    /// The signal of this number.
+    /// Creates a signal from its number.
     pub const fn from_raw(number: i32) -> Signal {
         Signal(number)
     }
 
-    /// Its number.
+    /// Returns the number of the signal.
     pub const fn as_raw(self) -> i32 {
         self.0
     }
 
-    /// Sends it to this process.
+    /// Sends the signal to this process.
     ///
     /// # Errors
     /// There is no such signal.
@@ -108,7 +110,8 @@ impl Signal {
     }
 }
 
-/// Subscribes to signals: see [the module](self). Of an empty list nothing ever comes.
+/// Subscribes to signals, and returns the receiver for them: see [the module](self). The receiver
+/// for an empty list never receives a signal.
 ///
 /// ```no_run
 /// use gosched::signal::{self, Signal};
@@ -127,15 +130,16 @@ impl Signal {
 /// ```
 ///
 /// # Panics
-/// A signal cannot be had: there is none of this number; it cannot be caught (KILL, STOP); it says that the
-/// code that runs is broken, so nothing can be done later (SEGV, BUS, FPE, ILL); or it is the runtime's own
-/// (URG). Or the system refuses the thread.
+/// A signal cannot be subscribed to: no signal has this number; it cannot be caught (KILL, STOP);
+/// it reports a fault of the running code, which must be handled immediately (SEGV, BUS, FPE, ILL);
+/// or the runtime uses it (URG). Remove the signal from the list. Also panics if the system refuses
+/// to start the thread or to create its descriptor.
 #[doc(alias = "Notify")]
 #[track_caller]
 pub fn notify(signals: &[Signal]) -> Receiver<Signal> {
     for &signal in signals {
         if let Some(why) = refusal(signal) {
-            panic!("`signal::notify` of {signal}: {why}");
+            panic!("cannot subscribe to {signal}: {why}");
         }
     }
     let bits = signals.iter().fold(0, |bits, signal| bits | signals::bit(signal.0));
@@ -149,11 +153,11 @@ fn refusal(signal: Signal) -> Option<&'static str> {
     match signal {
         Signal::KILL | Signal::STOP => Some("it cannot be caught"),
         Signal::SEGV | Signal::BUS | Signal::FPE | Signal::ILL => {
-            Some("it says that the code that runs is broken: it must be dealt with right there")
+            Some("it reports a fault of the running code and must be handled immediately")
         }
-        Signal::URG => Some("it is the runtime's own, to interrupt goroutines"),
+        Signal::URG => Some("the runtime uses it to preempt goroutines"),
         Signal(1..=signals::MAX_SIGNAL) => None,
-        _ => Some("there is no signal of this number"),
+        _ => Some("there is no signal with this number"),
     }
 }
 

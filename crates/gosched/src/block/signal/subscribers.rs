@@ -1,10 +1,12 @@
-//! Who is subscribed to what, and the thread that passes signals on.
+//! The table of subscribers, and the thread that delivers signals to them.
 //!
-//! A signal is caught while somebody is subscribed to it. The thread lives while there are subscribers: it is
-//! started by the first, and ends when it finds none. A subscriber is known by what holds no share of its
-//! channel, which goes with its last receiver, and takes the subscription along ([`Subscription`]).
+//! A signal is caught as long as it has a subscriber. The first subscriber starts the thread; the
+//! thread ends when it finds no subscriber. The table holds only weak references to the
+//! subscribers' channels. When the last receiver of a channel is dropped, its [`Subscription`] is
+//! dropped and removes the subscriber from the table.
 //!
-//! The lock is std's: who holds it does not wait for anything, and the thread is no goroutine.
+//! The lock of the table is a lock of std: its holder never waits, and the thread is not a
+//! goroutine.
 
 use super::{CAPACITY, Signal};
 use crate::block::chan::{self, Receiver, WeakSender};
@@ -18,20 +20,20 @@ static TABLE: Mutex<Table> =
 
 struct Table {
     subscribers: Vec<Subscriber>,
-    /// The signals that are caught, and what was done with them before.
+    /// The caught signals, with their previous actions.
     caught: Vec<(i32, PreviousAction)>,
-    /// The thread has been started, and has not decided to end.
+    /// Whether the thread was started and has not decided to end.
     is_running: bool,
 }
 
 struct Subscriber {
     number: u64,
-    /// What it is subscribed to.
+    /// The signals of the subscription: see [`signals::bit`].
     bits: u64,
     feeder: WeakSender<Signal>,
 }
 
-/// What goes with the last receiver.
+/// Owned by the channel of a subscriber. Ends the subscription when dropped.
 struct Subscription {
     number: u64,
 }
@@ -40,14 +42,15 @@ fn table() -> MutexGuard<'static, Table> {
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A new subscriber.
+/// Adds a subscriber. Returns the receiver for its signals.
 ///
 /// # Errors
-/// A signal cannot be caught, or the system refuses a descriptor or a thread.
+/// A signal cannot be caught, or the system refuses to create a descriptor or a thread.
 pub(super) fn add(bits: u64) -> io::Result<Receiver<Signal>> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    // Dropped after the lock where this fails.
+    // Created before the lock is taken: the receiver's `Subscription` takes the lock when it is
+    // dropped, so if this function fails, the lock must be released first.
     let (feeder, receiver) = chan::with_weak_sender(CAPACITY, Arc::new(Subscription { number }));
     signals::create_wake_fd()?;
     let mut table = table();
@@ -62,7 +65,7 @@ pub(super) fn add(bits: u64) -> io::Result<Receiver<Signal>> {
 }
 
 impl Table {
-    /// Catches what somebody is subscribed to.
+    /// Catches all signals that have a subscriber.
     fn catch_all(&mut self) -> io::Result<()> {
         for signal in signals::signals_in_mask(self.wanted()) {
             if self.caught.iter().all(|(caught, _)| *caught != signal) {
@@ -73,7 +76,7 @@ impl Table {
         Ok(())
     }
 
-    /// Releases what nobody is subscribed to.
+    /// Restores the actions of all signals that no longer have a subscriber.
     fn release_rest(&mut self) {
         let wanted = self.wanted();
         self.caught.retain(|(signal, before)| {
@@ -85,6 +88,7 @@ impl Table {
         });
     }
 
+    /// Returns the signals that have a subscriber.
     fn wanted(&self) -> u64 {
         self.subscribers.iter().fold(0, |bits, subscriber| bits | subscriber.bits)
     }
@@ -106,7 +110,7 @@ fn start_thread() -> io::Result<()> {
     thread.stack_size(128 << 10).spawn(deliver_signals).map(drop)
 }
 
-/// What the thread does.
+/// The main function of the thread.
 fn deliver_signals() {
     loop {
         let noted = signals::wait();
@@ -119,7 +123,8 @@ fn deliver_signals() {
         let receivers: Vec<_> = receivers
             .map(|subscriber| (subscriber.feeder.clone(), subscriber.bits & noted))
             .collect();
-        // Whoever is dropped meanwhile takes its subscription out.
+        // The lock is released first: `offer` may drop the last reference to a channel, and the
+        // channel's `Subscription` then takes the lock.
         drop(table);
         for (feeder, bits) in receivers {
             signals::signals_in_mask(bits).for_each(|signal| feeder.offer(Signal(signal)));

@@ -1,4 +1,4 @@
-//! A point that a number of goroutines or threads pass together, again and again.
+//! A barrier that a fixed number of goroutines or threads pass together, again and again.
 
 use super::parking::{Guarded, WaitOptions};
 use crate::block::before_wait;
@@ -6,7 +6,9 @@ use crate::block::waiter::WaitQueue;
 use crate::gmp::reason::WaitReason;
 use std::fmt;
 
-/// Lets nobody pass until all are there.
+/// A point at which a fixed number of goroutines or threads wait for each other.
+///
+/// The barrier can be used repeatedly.
 pub struct Barrier {
     state: Guarded<State>,
     size: usize,
@@ -19,12 +21,15 @@ struct State {
 }
 
 impl Barrier {
-    /// For so many; for 0 or 1 it is always open.
+    /// Creates a barrier for `size` callers. With a size of 0 or 1, [`Barrier::wait`] does not
+    /// block.
     pub const fn new(size: usize) -> Barrier {
         Barrier { state: Guarded::new(State { arrived: 0, queue: WaitQueue::new() }), size }
     }
 
-    /// Waits until as many have come as it is for. One of them, the last, is told so.
+    /// Blocks until the last of the barrier's `size` callers has arrived.
+    ///
+    /// [`BarrierWaitResult::is_leader`] returns `true` for one of them, the last to arrive.
     pub fn wait(&self) -> BarrierWaitResult {
         before_wait();
         let wait = WaitOptions {
@@ -51,12 +56,12 @@ impl Barrier {
     }
 }
 
-/// What [`Barrier::wait`] gives.
+/// The result of [`Barrier::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BarrierWaitResult(bool);
 
 impl BarrierWaitResult {
-    /// True for one of those who passed together.
+    /// Returns whether the caller is the leader: the one of its group that arrived last.
     pub fn is_leader(self) -> bool {
         self.0
     }

@@ -1,4 +1,5 @@
-//! Waiting until something has changed that a mutex guards. First come, first notified.
+//! Waiting for a change of the value that a mutex protects. Waiters are notified in the order of
+//! their arrival.
 
 use super::mutex::{Mutex, MutexGuard};
 use super::parking::{Guarded, WaitOptions, WaitOutcome};
@@ -9,8 +10,11 @@ use crate::sys::clock;
 use std::fmt;
 use std::time::Duration;
 
-/// A condition to wait for. No wake-up is spurious, but what was waited for may be over again when the
-/// mutex is had: look again, or use [`Condvar::wait_while`].
+/// A condition variable: lets goroutines and threads wait for a change of the value that a
+/// [`Mutex`] protects.
+///
+/// There are no spurious wake-ups, but the condition may no longer hold when a waiter has
+/// reacquired the mutex: check it again, or use [`Condvar::wait_while`].
 ///
 /// ```
 /// use gosched::{go, sync::{Condvar, Mutex}};
@@ -30,17 +34,18 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// Nobody waits.
+    /// Creates a condition variable without waiters.
     pub const fn new() -> Condvar {
         Condvar { queue: Guarded::new(WaitQueue::new()) }
     }
 
-    /// Gives the mutex back, waits to be notified, and takes it again.
+    /// Releases the mutex, waits for a notification, and reacquires the mutex.
     pub fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.wait_until(guard, None).0
     }
 
-    /// As [`Condvar::wait`], for `duration` at most. False: nobody notified it.
+    /// Like [`Condvar::wait`], but waits at most `duration`. The returned flag is `false` if no
+    /// notification came in time.
     pub fn wait_timeout<'a, T: ?Sized>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -49,7 +54,7 @@ impl Condvar {
         self.wait_until(guard, Some(clock::after(duration)))
     }
 
-    /// Waits as long as `condition` holds.
+    /// Waits as long as `condition` returns `true`.
     pub fn wait_while<'a, T: ?Sized>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -79,15 +84,16 @@ impl Condvar {
             gave_up: None,
         };
         let waited = self.queue.wait(&wait, |_| {
-            // Nobody can notify before the caller is in the queue: its lock is held.
-            // SAFETY: held — by the guard that was given.
+            // The queue's lock is held until the caller is in the queue, so no notification can be
+            // missed.
+            // SAFETY: held — by the guard that was passed, which was forgotten above.
             unsafe { mutex.raw().unlock_before_wait() };
             None::<()>
         });
         (mutex.lock(), waited != Err(WaitOutcome::TimedOut))
     }
 
-    /// Lets the one go on that has waited longest.
+    /// Wakes the waiter that has waited longest.
     #[doc(alias = "Signal")]
     pub fn notify_one(&self) {
         let mut held = self.queue.lock();
@@ -96,7 +102,7 @@ impl Condvar {
         }
     }
 
-    /// Lets all go on that wait now.
+    /// Wakes all waiters.
     #[doc(alias = "Broadcast")]
     pub fn notify_all(&self) {
         let mut held = self.queue.lock();

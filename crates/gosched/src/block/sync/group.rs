@@ -1,4 +1,4 @@
-//! Goroutines that work on one thing: the first error ends it.
+//! Goroutines that work on parts of one task: the first error ends the task.
 
 use super::{Mutex, Semaphore, WaitGroup};
 use crate::block::context::{CancelGuard, Context};
@@ -10,8 +10,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-/// Starts goroutines that may fail, waits for all of them, and tells the first error. Clones are the same
-/// group.
+/// Starts goroutines that may fail, waits for all of them, and returns the first error.
+///
+/// Clones refer to the same group.
 ///
 /// ```
 /// use gosched::sync::Group;
@@ -42,12 +43,13 @@ enum Failure<E> {
 }
 
 impl<E: Send + 'static> Group<E> {
-    /// With nothing to wait for.
+    /// Creates a group without goroutines.
     pub fn new() -> Group<E> {
         Group::with_guard(None)
     }
 
-    /// With a context for its goroutines: over at the first error, or when [`Group::wait`] returns.
+    /// Creates a group and a context for its goroutines. The context is cancelled at the first
+    /// error or panic, or when [`Group::wait`] returns.
     #[doc(alias = "WithContext")]
     pub fn with_context(parent: &Context) -> (Group<E>, Context) {
         let (ctx, guard) = parent.with_cancel();
@@ -60,21 +62,29 @@ impl<E: Send + 'static> Group<E> {
         Group { inner: Arc::new(inner) }
     }
 
-    /// No more than `most` of its goroutines run at a time: [`Group::go`] waits for a place.
+    /// Limits the number of goroutines of the group that run at the same time to `most`. When the
+    /// limit is reached, [`Group::go`] blocks.
     ///
     /// # Panics
-    /// `most` is 0, or goroutines of the group run.
+    /// `most` is 0. Or goroutines of the group are running: set the limit before the first `go`.
     #[doc(alias = "SetLimit")]
     #[track_caller]
     pub fn limit(self, most: usize) -> Group<E> {
-        assert!(most > 0, "`Group::limit(0)`: nothing could ever run, ask for 1 or more");
+        assert!(
+            most > 0,
+            "`Group::limit(0)`: no goroutine could ever run, use a limit of 1 or more"
+        );
         let idle = self.inner.all.is_done();
-        assert!(idle, "`Group::limit` of a group in use: set it before `go`");
+        assert!(
+            idle,
+            "`Group::limit` called while goroutines of the group are running: set the limit before `go`"
+        );
         *self.inner.limit.lock_no_unwind() = Some(Arc::new(Semaphore::new(most)));
         self
     }
 
-    /// Starts a goroutine of the group; waits for a place, if there is a limit.
+    /// Starts a goroutine of the group. If the group has a limit, blocks until it permits another
+    /// one.
     #[track_caller]
     pub fn go<F>(&self, f: F)
     where
@@ -82,13 +92,14 @@ impl<E: Send + 'static> Group<E> {
     {
         let limit = self.inner.limit.lock_no_unwind().clone();
         if let Some(limit) = &limit {
-            // The goroutine gives it back.
+            // The goroutine releases the permit when it ends.
             std::mem::forget(limit.acquire(1));
         }
         self.start(f, limit);
     }
 
-    /// As [`Group::go`], if there is a place. False: there is none, and nothing was started.
+    /// Starts a goroutine of the group if the limit permits another one. Returns `false` otherwise,
+    /// and drops `f`.
     #[track_caller]
     pub fn try_go<F>(&self, f: F) -> bool
     where
@@ -120,20 +131,21 @@ impl<E: Send + 'static> Group<E> {
                 Err(payload) if payload.is::<GoExit>() => resume_unwind(payload),
                 Err(payload) => {
                     place.group.fail(Failure::Panic(payload));
-                    // To its own end as one that panicked; the payload is for `wait`.
-                    resume_unwind(Box::new("told by `Group::wait`"));
+                    // This goroutine ends as one that panicked; `wait` passes on the original
+                    // payload.
+                    resume_unwind(Box::new("`Group::wait` returns this panic"));
                 }
             }
         });
     }
 
-    /// Waits for all its goroutines. Those that are started meanwhile count too.
+    /// Waits for all goroutines of the group, including those that are started meanwhile.
     ///
     /// # Errors
-    /// The first error since the last call.
+    /// A goroutine returned an error: the first error since the last call of `wait`.
     ///
     /// # Panics
-    /// One of them panicked before any other failed: with that panic.
+    /// A goroutine panicked, before any other goroutine failed: `wait` panics with its payload.
     pub fn wait(&self) -> Result<(), E> {
         self.inner.all.wait();
         if let Some(guard) = &self.inner.guard {
@@ -162,7 +174,7 @@ impl<E> Members<E> {
     }
 }
 
-/// What a goroutine of the group gives back, however it ends.
+/// What a goroutine of the group releases when it ends, however it ends.
 struct Place<E> {
     group: Arc<Members<E>>,
     limit: Option<Arc<Semaphore>>,

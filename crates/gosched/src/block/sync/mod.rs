@@ -1,5 +1,7 @@
-//! Locks and other ways for goroutines to wait for each other: std's shapes, Go's rules, no poisoning.
-//! Everything works on ordinary threads too.
+//! Locks and other synchronisation primitives for goroutines, with the interfaces of std and the
+//! semantics of Go.
+//!
+//! Locks are not poisoned by a panic. All types work on ordinary threads too.
 
 mod barrier;
 mod condvar;

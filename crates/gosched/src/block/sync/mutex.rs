@@ -1,23 +1,39 @@
-//! Mutual exclusion between goroutines, and threads.
+//! Mutual exclusion between goroutines and threads, with the two modes of Go's mutex.
 //!
-//! Go's two modes. *Normal*: whoever comes while the lock is free takes it, and one who was woken
-//! competes; fast, since those who run need no switch. One who was woken and does not get it for a
-//! millisecond turns the lock *starving*: then it goes from hand to hand, in the order of waiting, until
-//! one who gets it has waited less, or is the last.
+//! *Normal mode*: the first caller that finds the mutex free takes it, and a waiter that was woken
+//! competes with new callers. This is fast, because callers that already run need no switch. A
+//! woken waiter that does not get the mutex within a millisecond makes it *starving*: each holder
+//! then hands the mutex directly to the first waiter of the queue, until the mutex goes to a waiter
+//! that has waited for less than a millisecond or is the last one in the queue.
 //!
-//! The word: [`LOCKED`]; [`PARKED`]: somebody is in the queue; [`WOKEN`]: one who was woken, or who has not
-//! waited yet, competes, so nobody need be woken; [`STARVING`]. `PARKED` and `STARVING` are changed under
-//! the queue's lock only, `STARVING` is set only while the mutex is locked.
+//! The bits of the word:
+//! - [`LOCKED`]: a goroutine or a thread holds the mutex.
+//! - [`PARKED`]: the queue is not empty.
+//! - [`WOKEN`]: a contender is awake, that is a waiter that was woken or a caller that spins, so
+//!   that `unlock` need not wake another.
+//! - [`STARVING`]: the mutex is starving.
 //!
-//! Holder: 1. takes `LOCKED` back; nobody else takes a starving lock; 2. if somebody is parked, and nobody has
-//! taken the lock or competes: under the queue's lock, looks again, and takes the first out: gives it the
-//! lock (starving), or leaves `WOKEN` for it.
-//! One who waits: 1. under the queue's lock, while the word is locked or starving, sets `PARKED`, and takes
-//! back `WOKEN` if that was its own, in one step; 2. parks. Who holds the lock at that step finds `PARKED` when
-//! it gives it back; where the lock is starving and free, its last holder has yet to come for the queue.
+//! `PARKED` and `STARVING` are changed only under the queue's lock. `STARVING` is set only while
+//! the mutex is locked.
 //!
-//! Whoever sets `WOKEN`, for itself or for the one it wakes, that one takes it back when it has the lock, or
-//! before it parks. Where two have set it the first takes it back: the worst is that one more is woken.
+//! The holder, to unlock:
+//! 1. clears `LOCKED`; callers do not take a starving mutex, even if it is free;
+//! 2. if a waiter is parked, and no other caller has taken the mutex or is awake: acquires the
+//!    queue's lock, checks again, and removes the first waiter. It sets `LOCKED` for that waiter
+//!    (starving mode), or `WOKEN` (normal mode).
+//!
+//! A waiter:
+//! 1. under the queue's lock, while the mutex is locked or starving: sets `PARKED`, and clears
+//!    `WOKEN` if that was set for this waiter, in one step;
+//! 2. parks.
+//!
+//! No waiter is missed. The holder at the moment of that step finds `PARKED` when it unlocks. If
+//! the mutex is starving and free at that moment, its last holder has yet to acquire the queue's
+//! lock.
+//!
+//! A contender for which `WOKEN` was set, by itself or by the holder that woke it, clears the bit
+//! when it gets the mutex or before it parks. If the bit was set for two contenders, the first one
+//! clears it; at worst one more waiter is woken than necessary.
 
 use super::parking::{Guarded, WaitOptions, WaitOutcome};
 use crate::block::before_wait;
@@ -39,40 +55,42 @@ const PARKED: u32 = 2;
 const WOKEN: u32 = 4;
 const STARVING: u32 = 8;
 
-/// How long one waits before the lock is starving, in nanoseconds: Go's millisecond.
+/// How long a waiter competes before the mutex becomes starving, in nanoseconds: a millisecond, as
+/// in Go.
 /// Go: starvationThresholdNs.
 const STARVATION_THRESHOLD_NANOS: u64 = 1_000_000;
 
-/// How often one looks before it waits.
+/// How often a caller spins before it parks.
 const MAX_SPINS: u32 = 4;
 
-/// The part that knows nothing of the value.
+/// A mutex without a value.
 /// Go: sync.Mutex.
 #[derive(Debug)]
 pub(crate) struct RawMutex {
     word: AtomicU32,
     queue: Guarded<WaitQueue>,
-    /// Who has it, for whoever looks: a goroutine's number. Written by the one who has it; 0 also for a moment
-    /// after it was taken, and before it is given back.
+    /// The id of the goroutine that holds the mutex, for the leak hints; 0 if there is none.
+    /// Written only by the holder, so it is 0 for a moment after the mutex is taken and before it
+    /// is released.
     holder: AtomicU64,
 }
 
-/// What one who waits shows to whoever takes it out.
+/// What a waiter shows to the thread that removes it from the queue.
 struct Ticket {
-    /// When it first waited.
+    /// When the waiter first waited, in nanoseconds of `clock::now`.
     since: Cell<u64>,
-    /// It has the lock: it was handed over.
+    /// The mutex was handed over: the waiter holds it.
     handed: Cell<bool>,
 }
 
-/// How one parks.
+/// The state in which a contender parks.
 #[derive(Clone, Copy, Debug)]
 struct Contender {
-    /// `WOKEN` is its own.
+    /// `WOKEN` was set for this contender.
     awake: bool,
-    /// It has waited before.
+    /// The contender has waited before, so it enters the queue at the front.
     waited: bool,
-    /// And for too long.
+    /// The contender has waited for longer than the threshold.
     starving: bool,
 }
 
@@ -99,7 +117,7 @@ impl RawMutex {
         }
     }
 
-    /// Takes it if nobody has it, or waits for it.
+    /// Takes the mutex if it is free and has no waiters. Does not wait.
     #[inline]
     fn lock_fast(&self) -> bool {
         let taken = self.change(0, LOCKED);
@@ -109,7 +127,7 @@ impl RawMutex {
         taken
     }
 
-    /// By whoever has just taken it.
+    /// Records the caller, which has just taken the mutex, as its holder.
     #[inline]
     fn record_holder(&self) {
         if probe::ENABLED {
@@ -119,11 +137,12 @@ impl RawMutex {
 
     #[inline]
     fn change(&self, from: u32, to: u32) -> bool {
-        // PAIR mutex: sees what the last holder did; publishes what this one did.
+        // PAIR mutex: sees what the last holder did; publishes what this thread did.
         self.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Waits, until `until` if there is a limit. False: the time is over.
+    /// Takes the mutex, and waits if necessary, but not longer than until `until`. Returns false if
+    /// that time limit was reached.
     /// Go: Mutex.lockSlow.
     #[cold]
     pub(crate) fn lock_slow(&self, until: Option<u64>) -> bool {
@@ -136,7 +155,8 @@ impl RawMutex {
 
     fn compete(&self, until: Option<u64>) -> bool {
         let ticket = Ticket { since: Cell::new(0), handed: Cell::new(false) };
-        // Awake: `WOKEN` is its own. Waited: it goes before those who have not.
+        // `awake`: `WOKEN` was set for this caller. `waited`: the caller enters the queue at the
+        // front.
         let (mut awake, mut waited, mut spins) = (false, false, 0);
         loop {
             let now = self.word.load(Ordering::Relaxed);
@@ -148,7 +168,8 @@ impl RawMutex {
                 continue;
             }
             if spins < MAX_SPINS && now & STARVING == 0 && sched::can_spin() {
-                // The holder runs, perhaps, and not for long: it need not wake anybody.
+                // The holder may be running, and about to unlock: with `WOKEN` set it need not wake
+                // a waiter.
                 if !awake && now & (WOKEN | PARKED) == PARKED {
                     awake = self.change(now, now | WOKEN);
                 }
@@ -163,7 +184,7 @@ impl RawMutex {
             let starving = now - ticket.since.get() > STARVATION_THRESHOLD_NANOS;
             let parked = self.park(&ticket, Contender { awake, waited, starving }, until);
             match parked {
-                // It became free.
+                // The mutex became free: try again.
                 Ok(()) => {}
                 Err(WaitOutcome::TimedOut) => return false,
                 Err(WaitOutcome::Woken) if ticket.handed.get() => {
@@ -179,7 +200,7 @@ impl RawMutex {
         }
     }
 
-    /// Parks while the word is locked. `Ok`: it is not.
+    /// Parks while the mutex is locked or starving. Returns `Ok` if it is neither.
     fn park(
         &self,
         ticket: &Ticket,
@@ -219,27 +240,30 @@ impl RawMutex {
         })
     }
 
+    /// Releases the mutex.
+    ///
     /// # Safety
-    /// - **held**: by the caller.
+    /// - **held**: the caller holds the mutex.
     #[inline]
     pub(crate) unsafe fn unlock(&self) {
         if self.clear_locked() && self.unlock_slow() {
-            // It was handed over: whoever has it now is next.
+            // The mutex was handed over: its new holder runs next.
             sched::yield_to_ready();
         }
     }
 
-    /// As [`RawMutex::unlock`], by somebody who is about to wait anyway.
+    /// Like [`RawMutex::unlock`], for a caller that is about to wait: it does not yield to the new
+    /// holder.
     ///
     /// # Safety
-    /// - **held**: by the caller.
+    /// - **held**: the caller holds the mutex.
     pub(crate) unsafe fn unlock_before_wait(&self) {
         if self.clear_locked() {
             self.unlock_slow();
         }
     }
 
-    /// True if there may be something to do for others.
+    /// Clears `LOCKED`. Returns whether other bits are set, so that a waiter may have to be woken.
     #[inline]
     fn clear_locked(&self) -> bool {
         if probe::ENABLED {
@@ -249,7 +273,7 @@ impl RawMutex {
         self.word.fetch_sub(LOCKED, Ordering::Release) != LOCKED
     }
 
-    /// True if it was handed over.
+    /// Wakes a waiter if necessary. Returns whether the mutex was handed over.
     /// Go: Mutex.unlockSlow.
     #[cold]
     fn unlock_slow(&self) -> bool {
@@ -257,7 +281,8 @@ impl RawMutex {
         must_wake_waiter(now) && self.wake_one()
     }
 
-    /// Wakes the first who waits, or hands the lock over: true.
+    /// Wakes the first waiter, or hands the mutex over to it. Returns whether the mutex was handed
+    /// over.
     fn wake_one(&self) -> bool {
         let mut held = self.queue.lock();
         let now = self.word.load(Ordering::Relaxed);
@@ -267,11 +292,12 @@ impl RawMutex {
         let taken = held.fire_next();
         let none_left = if held.is_empty() { PARKED } else { 0 };
         let Some(taken) = taken else {
-            // All have given up.
+            // All waiters have given up.
             self.word.fetch_and(!(PARKED | STARVING), Ordering::Relaxed);
             return false;
         };
-        // SAFETY: every waiter of this queue has a ticket, in a frame that waits.
+        // SAFETY: the slot of every waiter in this queue is a `Ticket`, in the frame of that
+        // waiter.
         let ticket = unsafe { &*taken.slot().cast::<Ticket>() };
         let handed = now & STARVING != 0;
         let (mut set, mut clear) = (WOKEN, none_left);
@@ -293,8 +319,10 @@ impl RawMutex {
     }
 }
 
-/// Whether one who has given the lock back should do something for those who wait: nobody has taken it
-/// since, who would have to; and nobody competes, or may not.
+/// Returns whether a thread that has released the mutex must wake a waiter, given the word `now`.
+///
+/// If another caller has taken the mutex since, the `unlock` of that caller does it. In normal
+/// mode, a contender that is awake makes it unnecessary too.
 fn must_wake_waiter(now: u32) -> bool {
     if now & STARVING != 0 {
         now & LOCKED == 0
@@ -303,7 +331,10 @@ fn must_wake_waiter(now: u32) -> bool {
     }
 }
 
-/// A value that one goroutine or thread at a time may use. No poisoning: a holder that panics gives it back.
+/// A mutual exclusion lock that protects a value, for goroutines and threads.
+///
+/// While a goroutine waits for the mutex it is parked, and its thread runs other goroutines. There
+/// is no poisoning: if a holder panics, the mutex is released.
 ///
 /// ```
 /// use gosched::{go, sync::Mutex};
@@ -325,7 +356,7 @@ pub struct Mutex<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the lock hands the value to one at a time.
+// SAFETY: the lock gives access to the value to one holder at a time.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
@@ -337,19 +368,21 @@ impl Default for RawMutex {
 }
 
 impl<T> Mutex<T> {
-    /// A mutex that nobody holds.
+    /// Creates an unlocked mutex.
     pub const fn new(value: T) -> Mutex<T> {
         Mutex { raw: RawMutex::new(), value: UnsafeCell::new(value) }
     }
 
-    /// The value.
+    /// Consumes the mutex and returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits until nobody else holds it.
+    /// Acquires the mutex. Blocks until it is free.
+    ///
+    /// Dropping the returned guard releases the mutex.
     #[inline]
     #[doc(alias = "Lock")]
     pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -360,26 +393,27 @@ impl<T: ?Sized> Mutex<T> {
         self.guard()
     }
 
-    /// As [`Mutex::lock`], for code of ours that must not be left half done: an exit that somebody caught
-    /// goes on elsewhere.
+    /// Like [`Mutex::lock`], for runtime code that must not unwind halfway: it does not resume an
+    /// exit that was caught.
     #[inline]
     pub(crate) fn lock_no_unwind(&self) -> MutexGuard<'_, T> {
         self.raw.lock();
         self.guard()
     }
 
-    /// For whoever has just taken it.
+    /// Returns a guard. The caller has just acquired the mutex.
     fn guard(&self) -> MutexGuard<'_, T> {
         MutexGuard { mutex: self, not_send: PhantomData }
     }
 
-    /// Takes it if nobody holds it.
+    /// Acquires the mutex if it is free. Returns `None` otherwise.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.raw.try_lock().then(|| self.guard())
     }
 
-    /// As [`Mutex::lock`], but waits for `duration` at most.
+    /// Acquires the mutex like [`Mutex::lock`], but waits at most `duration`. Returns `None` if the
+    /// mutex was not free in time.
     pub fn try_lock_for(&self, duration: Duration) -> Option<MutexGuard<'_, T>> {
         let taken = self.raw.try_lock() || {
             before_wait();
@@ -388,7 +422,8 @@ impl<T: ?Sized> Mutex<T> {
         taken.then(|| self.guard())
     }
 
-    /// The value: nobody else has the mutex.
+    /// Returns a mutable reference to the value. No locking is necessary, because `&mut self` is
+    /// exclusive.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -413,15 +448,16 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     }
 }
 
-/// The right to use a mutex's value; gives it back when dropped.
+/// A guard that gives access to the value of a [`Mutex`], and releases the mutex when dropped.
 #[must_use = "the mutex is free again as soon as the guard is dropped"]
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
-    /// As std's: whoever locked it unlocks it.
+    /// Makes the guard `!Send`, as in std: the goroutine or thread that locked the mutex unlocks
+    /// it.
     not_send: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared reference to it gives a shared reference to the value.
+// SAFETY: a shared reference to the guard gives only a shared reference to the value.
 unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
@@ -434,7 +470,7 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: held — while the guard lives.
+        // SAFETY: held — as long as the guard exists.
         unsafe { &*self.mutex.value.get() }
     }
 }
@@ -442,7 +478,7 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: held — while the guard lives; `&mut self` makes it the only reference.
+        // SAFETY: held — as long as the guard exists; `&mut self` makes this the only reference.
         unsafe { &mut *self.mutex.value.get() }
     }
 }

@@ -1,4 +1,5 @@
-//! Something that is done once, by whoever comes first; the others wait for it.
+//! Initialisation that runs once: the first caller runs it, and other callers wait until it is
+//! done.
 
 use super::mutex::RawMutex;
 use std::cell::UnsafeCell;
@@ -6,14 +7,16 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Runs one function, once. One that panics has not run: the next caller's does.
+/// Runs a function once.
+///
+/// If the function panics, it does not count as run: the next caller runs its own function.
 #[derive(Default)]
 pub struct Once {
     done: AtomicBool,
     mutex: RawMutex,
 }
 
-/// Gives the mutex back, however the function ends.
+/// Releases the mutex, whether the function returns or unwinds.
 struct Release<'a>(&'a RawMutex);
 
 impl Drop for Release<'_> {
@@ -24,12 +27,13 @@ impl Drop for Release<'_> {
 }
 
 impl Once {
-    /// Nothing has run.
+    /// Creates a `Once` whose function has not run.
     pub const fn new() -> Once {
         Once { done: AtomicBool::new(false), mutex: RawMutex::new() }
     }
 
-    /// Runs `f`, unless one has run; waits for one that runs.
+    /// Calls `f`, unless a function has already run. If another caller's function is running, waits
+    /// for it.
     #[doc(alias = "Do")]
     pub fn call_once(&self, f: impl FnOnce()) {
         if self.is_completed() {
@@ -39,14 +43,14 @@ impl Once {
         let _release = Release(&self.mutex);
         if !self.done.load(Ordering::Relaxed) {
             f();
-            // PAIR once: publishes what it did.
+            // PAIR once: publishes what `f` did.
             self.done.store(true, Ordering::Release);
         }
     }
 
-    /// Whether one has run.
+    /// Returns whether a function has run to completion.
     pub fn is_completed(&self) -> bool {
-        // PAIR once: sees what it did.
+        // PAIR once: sees what the function did.
         self.done.load(Ordering::Acquire)
     }
 }
@@ -57,7 +61,7 @@ impl fmt::Debug for Once {
     }
 }
 
-/// A value that is written once.
+/// A value that is written only once.
 ///
 /// ```
 /// static NAME: gosched::sync::OnceLock<String> = gosched::sync::OnceLock::new();
@@ -70,18 +74,18 @@ pub struct OnceLock<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: written once, by whoever may send it; then only read.
+// SAFETY: the value is written once, by a thread that may send it, and then only read.
 unsafe impl<T: Send + Sync> Sync for OnceLock<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for OnceLock<T> {}
 
 impl<T> OnceLock<T> {
-    /// Without a value.
+    /// Creates a cell without a value.
     pub const fn new() -> OnceLock<T> {
         OnceLock { once: Once::new(), value: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
-    /// The value, if it is there.
+    /// Returns a reference to the value, or `None` if it has not been written.
     pub fn get(&self) -> Option<&T> {
         self.once.is_completed().then(|| {
             // SAFETY: written before the once was completed, and not again.
@@ -89,23 +93,25 @@ impl<T> OnceLock<T> {
         })
     }
 
-    /// The value; made by `f` if it is not there, while others wait.
+    /// Returns a reference to the value. If it has not been written, calls `f` to create it; other
+    /// callers wait meanwhile.
     pub fn get_or_init(&self, f: impl FnOnce() -> T) -> &T {
         self.once.call_once(|| {
             let value = f();
-            // SAFETY: one at a time, before it is completed: nobody reads it.
+            // SAFETY: one caller at a time, before the `Once` is completed: the value is not read
+            // yet.
             unsafe { (*self.value.get()).write(value) };
         });
         match self.get() {
             Some(value) => value,
-            None => unreachable!("it is completed"),
+            None => unreachable!("`call_once` has completed"),
         }
     }
 
     /// Writes the value.
     ///
     /// # Errors
-    /// One is there: the new one again.
+    /// The value has already been written. The error contains `value`.
     pub fn set(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
         self.once.call_once(|| {
@@ -117,10 +123,10 @@ impl<T> OnceLock<T> {
         value.map_or(Ok(()), Err)
     }
 
-    /// The value, if it is there.
+    /// Consumes the cell and returns the value, or `None` if it has not been written.
     pub fn into_inner(self) -> Option<T> {
         let value = self.once.is_completed().then(|| {
-            // SAFETY: written, and not used again: `drop` is not run.
+            // SAFETY: the value was written, and is not used again: `drop` does not run.
             unsafe { self.value.get().cast::<T>().read() }
         });
         std::mem::forget(self);
@@ -131,7 +137,7 @@ impl<T> OnceLock<T> {
 impl<T> Drop for OnceLock<T> {
     fn drop(&mut self) {
         if self.once.is_completed() {
-            // SAFETY: written, and dropped once.
+            // SAFETY: the value was written, and is dropped once.
             unsafe { self.value.get_mut().assume_init_drop() };
         }
     }

@@ -1,4 +1,4 @@
-//! A place to wait, for the types of this folder: what they guard is under one lock with those who wait.
+//! The state of the types of this folder: one lock protects it together with its queues of waiters.
 
 use crate::block::limit::{TIMEOUT, WaitTimeout};
 use crate::block::wait_record::WaitRecord;
@@ -11,14 +11,15 @@ use crate::sched::{self, RuntimeGuard};
 use crate::sys::Lock;
 use std::ops::{Deref, DerefMut};
 
-/// State that goroutines and threads wait for. The lock is held for moments, inside the runtime: nothing
-/// may be allocated or dropped, or panic, while it is.
+/// State that goroutines and threads wait for, under a lock. The lock is held only briefly and
+/// inside the runtime: its holder must not allocate, drop values of the program, or panic.
 #[derive(Debug)]
 pub(crate) struct Guarded<S> {
     state: Lock<S>,
 }
 
-/// The right to use the state; and, when it is given back, those who go on then.
+/// Exclusive access to the state. When dropped, releases the lock and then makes the collected Gs
+/// ready.
 #[derive(Debug)]
 pub(crate) struct Held<'a, S> {
     lock: &'a Lock<S>,
@@ -26,13 +27,13 @@ pub(crate) struct Held<'a, S> {
     ready: GList,
 }
 
-/// Whether what was waited for has happened.
+/// How a wait ended.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitOutcome {
-    /// Somebody took the waiter out of its queue.
+    /// Another thread removed the waiter from its queue.
     Woken,
-    /// The time is over, and nobody did.
+    /// The time limit was reached first.
     TimedOut,
 }
 
@@ -41,11 +42,12 @@ impl<S> Guarded<S> {
         Guarded { state: Lock::new(state) }
     }
 
-    /// Where the state is.
+    /// Returns the address of the state.
     pub(crate) fn as_ptr(&self) -> *const S {
         self.state.as_ptr()
     }
 
+    /// Acquires the lock.
     #[inline]
     pub(crate) fn lock(&self) -> Held<'_, S> {
         let inside = sched::enter_runtime();
@@ -53,11 +55,12 @@ impl<S> Guarded<S> {
         Held { lock: &self.state, inside: Some(inside), ready: GList::new() }
     }
 
-    /// Waits in the queue that `queue` finds, with `ticket` for whoever takes the caller out, unless
-    /// `ready` says, under the lock, that there is nothing to wait for: `Ok` with what it says.
+    /// Waits in the queue that `wait.queue` selects, unless `ready`, called under the lock, returns
+    /// a result: then returns that result as `Ok`.
     ///
-    /// With a time limit the caller takes itself out again when that is over. The timer is started before
-    /// `ready` is asked: who may not have to wait tries that first.
+    /// If the time limit is reached, the caller removes its waiter from the queue. The timer is
+    /// started before `ready` is called, so callers that may not have to wait try without a limit
+    /// first.
     pub(crate) fn wait<R>(
         &self,
         wait: &WaitOptions<'_, S>,
@@ -69,7 +72,7 @@ impl<S> Guarded<S> {
         };
         let limit = WaitTimeout::new(&wakeup);
         if let Some(when) = wait.until {
-            // A timer may want memory: not under the lock.
+            // Starting a timer may allocate, so this is not done under the lock.
             limit.start(when);
         }
         let mut held = self.lock();
@@ -82,7 +85,7 @@ impl<S> Guarded<S> {
         }
         let queue = (wait.queue)(&mut held);
         if wait.first {
-            // SAFETY: frame — the only waiter of an uncontested wakeup; else removed below.
+            // SAFETY: frame — the only waiter of an uncontested wakeup, or removed below.
             unsafe { queue.push_front(&waiter) };
         } else {
             // SAFETY: frame — as above.
@@ -106,40 +109,43 @@ impl<S> Guarded<S> {
     }
 }
 
-/// Called under the lock when a time limit was over.
+/// A function that is called under the lock when the time limit was reached.
 pub(crate) type GaveUp<'a, S> = &'a dyn Fn(&mut Held<'_, S>);
 
 /// How to wait.
 pub(crate) struct WaitOptions<'a, S> {
     pub(crate) reason: WaitReason,
-    /// Where it is told who can end the wait, if it is: see [`Waiter::set_holders`].
+    /// The address of the words that record what can end the wait, or null: see
+    /// [`Waiter::set_holders`].
     pub(crate) holders: *const (),
-    /// Which queue.
+    /// Selects the queue.
     pub(crate) queue: fn(&mut S) -> &mut WaitQueue,
-    /// Before all others.
+    /// Whether to enter the queue at the front.
     pub(crate) first: bool,
-    /// What whoever takes the caller out finds.
+    /// A pointer for the thread that removes the caller from the queue.
     pub(crate) ticket: *mut (),
+    /// The time limit, in nanoseconds of `clock::now`.
     pub(crate) until: Option<u64>,
-    /// What is to be done when the time was over.
+    /// Called when the time limit was reached.
     pub(crate) gave_up: Option<GaveUp<'a, S>>,
 }
 
 impl<S> Held<'_, S> {
-    /// Makes `g` ready when the lock was given back.
+    /// Makes `g` ready after the lock is released.
     pub(crate) fn ready(&mut self, g: Option<&'static G>) {
         if let Some(g) = g {
             self.ready.push_back(g);
         }
     }
 
-    /// Gives the lock back once the caller's context is saved, and waits.
+    /// Parks the caller, and releases the lock once the caller's context is saved.
     fn park(mut self, waits: WaitRecord<'_>, reason: WaitReason) {
         let parking = Parking { waits, lock: self.lock };
         let inside = self.inside.take();
         std::mem::forget(self);
         if let Some(inside) = inside {
-            // SAFETY: commit — it takes a `Parking`, and this frame waits.
+            // SAFETY: commit — it takes a `Parking`, and this frame stays until the caller is made
+            // ready.
             unsafe { inside.park(reason, commit::<S>, (&raw const parking).cast()) };
         }
     }
@@ -148,21 +154,21 @@ impl<S> Held<'_, S> {
 impl<S> Deref for Held<'_, S> {
     type Target = S;
     fn deref(&self) -> &S {
-        // SAFETY: held — while this lives.
+        // SAFETY: held — as long as `self` exists.
         unsafe { self.lock.value() }
     }
 }
 
 impl<S> DerefMut for Held<'_, S> {
     fn deref_mut(&mut self) -> &mut S {
-        // SAFETY: held — while this lives; `&mut self` makes it the only reference.
+        // SAFETY: held — as long as `self` exists; `&mut self` makes this the only reference.
         unsafe { self.lock.value() }
     }
 }
 
 impl<S> Drop for Held<'_, S> {
     fn drop(&mut self) {
-        // SAFETY: held — by `Guarded::lock`.
+        // SAFETY: held — acquired by `Guarded::lock`.
         unsafe { self.lock.release() };
         if let Some(inside) = &self.inside {
             while let Some(g) = self.ready.pop_front() {
@@ -172,24 +178,26 @@ impl<S> Drop for Held<'_, S> {
     }
 }
 
-/// What [`commit`] needs. `repr(C)`: what is waited for comes first.
+/// The data that [`commit`] takes. `repr(C)`: the [`WaitRecord`] must come first.
 #[repr(C)]
 struct Parking<'a, S> {
     waits: WaitRecord<'a>,
     lock: &'a Lock<S>,
 }
 
-/// The caller's context is saved: others may know.
+/// Publishes the parked G, whose context is saved, and releases the lock.
 ///
 /// # Safety
-/// - **parking**: `data` is a `Parking<S>`, alive until the wakeup is committed, and what it names until the lock is free.
+/// - **parking**: `data` is a `Parking<S>`, alive until the wakeup is committed; the lock is alive
+///   until it is released.
 unsafe fn commit<S>(g: &'static G, data: *const ()) -> bool {
     // SAFETY: parking — promised by the caller.
     let &Parking { waits: WaitRecord { wakeup, .. }, lock } =
         unsafe { &*data.cast::<Parking<'_, S>>() };
-    // From here on a time limit may make it ready without the lock: the `Parking` is gone.
+    // From here on a time limit may make the G ready without the lock, so the `Parking` may be
+    // gone.
     let wait = wakeup.commit(g);
-    // SAFETY: held — by the one who waits. What it waits with may be gone as soon as the lock is free.
+    // SAFETY: held — by the goroutine that waits. The lock may be gone as soon as it is released.
     unsafe { lock.release_before_free() };
     wait
 }

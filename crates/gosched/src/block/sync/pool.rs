@@ -1,4 +1,4 @@
-//! Values to be used again: a stock for each P, so that Ps do not get in each other's way.
+//! Values for reuse: each P has its own stock, so that Ps do not contend for a lock.
 
 use super::parking::Guarded;
 use crate::sched;
@@ -7,8 +7,9 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 
-/// Values that cost something to make, for whoever needs one next. What is put back may be dropped at any
-/// time.
+/// A pool of values that are expensive to create, for reuse by any goroutine or thread.
+///
+/// The pool may drop a value that was put back, at any time.
 ///
 /// ```
 /// use gosched::sync::Pool;
@@ -25,33 +26,36 @@ pub struct Pool<T, F = fn() -> T> {
     stocks: OnceLock<Box<[Stock<T>]>>,
 }
 
-/// One P's values.
+/// The values of one P.
 type Stock<T> = CachePadded<Guarded<Vec<T>>>;
 
-/// A P keeps no more.
+/// The maximum number of values in a stock.
 const MAX_VALUES_PER_P: usize = 1024;
 
-/// Room that a stock begins with.
+/// The initial capacity of a stock.
 const INITIAL_CAPACITY: usize = 8;
 
 impl<T: Send, F: Fn() -> T> Pool<T, F> {
-    /// An empty one; `make` makes a value where there is none.
+    /// Creates an empty pool. `make` creates a value when the pool has none.
     pub const fn new(make: F) -> Pool<T, F> {
         Pool { make, stocks: OnceLock::new() }
     }
 
-    /// A value: one that was put back here lately, or anywhere, or a new one.
+    /// Takes a value from the pool, or creates one if the pool is empty.
+    ///
+    /// Prefers the value that was put back last by a goroutine on the same processor (P).
     #[doc(alias = "Get")]
     pub fn get(&self) -> T {
         self.take().unwrap_or_else(&self.make)
     }
 
-    /// As [`Pool::get`]; goes back when it is dropped.
+    /// Takes a value like [`Pool::get`]. The value goes back into the pool when the returned guard
+    /// is dropped.
     pub fn lend(&self) -> Lent<'_, T, F> {
         Lent { pool: self, value: Some(self.get()) }
     }
 
-    /// For somebody else.
+    /// Puts a value into the pool.
     #[doc(alias = "Put")]
     pub fn put(&self, value: T) {
         let stocks = self.stocks();
@@ -70,7 +74,8 @@ impl<T: Send, F: Fn() -> T> Pool<T, F> {
             }
             drop(held);
             if value.is_none() || room >= MAX_VALUES_PER_P {
-                // What is left is dropped here, and old room too.
+                // A value for which there is no room is dropped here, outside the lock, and so is
+                // the old buffer.
                 return;
             }
             more = Vec::with_capacity((2 * room).max(INITIAL_CAPACITY));
@@ -84,7 +89,7 @@ impl<T: Send, F: Fn() -> T> Pool<T, F> {
         next.find_map(|stock| stock.lock().pop())
     }
 
-    /// Drops all values that are there.
+    /// Drops all values in the pool.
     pub fn clear(&self) {
         for stock in self.stocks.get().into_iter().flatten() {
             let values = std::mem::take(&mut *stock.lock());
@@ -99,24 +104,24 @@ impl<T: Send, F: Fn() -> T> Pool<T, F> {
     }
 }
 
-/// The stock of the P that the caller is on.
+/// Returns the index of the stock of the P that runs the caller; 0 on an ordinary thread.
 fn here(stocks: usize) -> usize {
     sched::p_number().map_or(0, |p| p % stocks)
 }
 
-/// A value of a pool, which it goes back to.
+/// A value borrowed from a [`Pool`]. Dropping it puts the value back.
 pub struct Lent<'a, T: Send, F: Fn() -> T = fn() -> T> {
     pool: &'a Pool<T, F>,
-    /// Until it goes.
+    /// `Some` until the value is kept or put back.
     value: Option<T>,
 }
 
 impl<T: Send, F: Fn() -> T> Lent<'_, T, F> {
-    /// It does not go back.
+    /// Returns the value, which does not go back into the pool.
     pub fn keep(mut self) -> T {
         match self.value.take() {
             Some(value) => value,
-            None => unreachable!("it is there until it goes"),
+            None => unreachable!("the value is present until it is kept or put back"),
         }
     }
 }
@@ -126,7 +131,7 @@ impl<T: Send, F: Fn() -> T> Deref for Lent<'_, T, F> {
     fn deref(&self) -> &T {
         match &self.value {
             Some(value) => value,
-            None => unreachable!("it is there until it goes"),
+            None => unreachable!("the value is present until it is kept or put back"),
         }
     }
 }
@@ -135,7 +140,7 @@ impl<T: Send, F: Fn() -> T> DerefMut for Lent<'_, T, F> {
     fn deref_mut(&mut self) -> &mut T {
         match &mut self.value {
             Some(value) => value,
-            None => unreachable!("it is there until it goes"),
+            None => unreachable!("the value is present until it is kept or put back"),
         }
     }
 }

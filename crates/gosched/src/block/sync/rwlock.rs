@@ -1,5 +1,5 @@
-//! Many readers or one writer. A writer that waits keeps new readers out; when a writer is done, the readers
-//! that wait come before the next writer, as Go's.
+//! A lock for many readers or one writer. A waiting writer keeps new readers out. When a writer
+//! releases the lock, the waiting readers get it before the next writer, as in Go.
 
 use super::parking::{Guarded, Held, WaitOptions, WaitOutcome};
 use crate::block::before_wait;
@@ -15,7 +15,10 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-/// A value that many may read, or one may change, at a time. No poisoning.
+/// A lock that protects a value and allows many readers or one writer at a time.
+///
+/// A waiting writer keeps new readers out. When a writer releases the lock, the readers that wait
+/// get it before the next writer. There is no poisoning: if a holder panics, the lock is released.
 ///
 /// ```
 /// let lock = gosched::sync::RwLock::new(5);
@@ -29,7 +32,7 @@ pub struct RwLock<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the lock hands the value to one, or shares it among many.
+// SAFETY: the lock gives access to the value to one writer, or shared access to readers.
 unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
@@ -43,8 +46,8 @@ struct State {
     holders: Holders,
 }
 
-/// Who has it, for whoever looks: goroutines' numbers, 0 for none. Not all of many readers. It is looked at from
-/// outside, in a copy, so it is made of plain words.
+/// The ids of the goroutines that hold the lock, for the leak hints; 0 for an unused entry. Not all
+/// of many readers are recorded. The leak hints read a copy, so this consists of plain words.
 #[repr(C)]
 #[derive(Debug, Default)]
 struct Holders {
@@ -52,7 +55,7 @@ struct Holders {
     readers: [u64; TRACKED_READERS],
 }
 
-/// So many readers are remembered.
+/// How many readers are recorded.
 pub(crate) const TRACKED_READERS: usize = 3;
 
 impl Holders {
@@ -113,7 +116,7 @@ impl State {
     }
 }
 
-/// All readers that wait have it.
+/// Gives the lock to all waiting readers.
 fn let_readers_in(held: &mut Held<'_, State>) {
     while let Some(taken) = held.waiting_readers.fire_next() {
         held.readers += 1;
@@ -123,7 +126,7 @@ fn let_readers_in(held: &mut Held<'_, State>) {
     }
 }
 
-/// The first writer that waits has it.
+/// Gives the lock to the first waiting writer.
 fn let_a_writer_in(held: &mut Held<'_, State>) {
     if let Some(taken) = held.waiting_writers.fire_next() {
         held.writer = true;
@@ -133,7 +136,8 @@ fn let_a_writer_in(held: &mut Held<'_, State>) {
     }
 }
 
-/// A writer has given up: readers that it kept out come in.
+/// Gives the lock to the readers that a writer kept out, after that writer's time limit was
+/// reached.
 fn writer_gave_up(held: &mut Held<'_, State>) {
     if !held.writer && held.waiting_writers.is_empty() {
         let_readers_in(held);
@@ -141,19 +145,19 @@ fn writer_gave_up(held: &mut Held<'_, State>) {
 }
 
 impl<T> RwLock<T> {
-    /// A lock that nobody holds.
+    /// Creates a lock that is not held.
     pub const fn new(value: T) -> RwLock<T> {
         RwLock { state: Guarded::new(State::new()), value: UnsafeCell::new(value) }
     }
 
-    /// The value.
+    /// Consumes the lock and returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits until nobody changes it, or waits to.
+    /// Acquires the lock for reading. Blocks while a writer holds the lock or waits for it.
     #[doc(alias = "RLock")]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         before_wait();
@@ -161,26 +165,29 @@ impl<T: ?Sized> RwLock<T> {
         RwLockReadGuard { lock: self, not_send: PhantomData }
     }
 
-    /// Waits until nobody uses it.
+    /// Acquires the lock for writing. Blocks while a reader or a writer holds the lock.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         before_wait();
         self.wait_to_write(None);
         RwLockWriteGuard { lock: self, not_send: PhantomData }
     }
 
-    /// As [`RwLock::read`], if that needs no wait.
+    /// Acquires the lock for reading if that is possible without blocking. Returns `None`
+    /// otherwise.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         let taken = self.state.lock().try_read();
         taken.map(|()| RwLockReadGuard { lock: self, not_send: PhantomData })
     }
 
-    /// As [`RwLock::write`], if that needs no wait.
+    /// Acquires the lock for writing if that is possible without blocking. Returns `None`
+    /// otherwise.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let taken = self.state.lock().try_write();
         taken.map(|()| RwLockWriteGuard { lock: self, not_send: PhantomData })
     }
 
-    /// As [`RwLock::read`], but waits for `duration` at most.
+    /// Acquires the lock like [`RwLock::read`], but waits at most `duration`. Returns `None` if the
+    /// lock could not be acquired in time.
     pub fn try_read_for(&self, duration: Duration) -> Option<RwLockReadGuard<'_, T>> {
         self.try_read().or_else(|| {
             before_wait();
@@ -189,7 +196,8 @@ impl<T: ?Sized> RwLock<T> {
         })
     }
 
-    /// As [`RwLock::write`], but waits for `duration` at most.
+    /// Acquires the lock like [`RwLock::write`], but waits at most `duration`. Returns `None` if
+    /// the lock could not be acquired in time.
     pub fn try_write_for(&self, duration: Duration) -> Option<RwLockWriteGuard<'_, T>> {
         self.try_write().or_else(|| {
             before_wait();
@@ -200,7 +208,7 @@ impl<T: ?Sized> RwLock<T> {
 
     fn holders(&self) -> *const () {
         let state = self.state.as_ptr();
-        // SAFETY: a field of it; nothing is read.
+        // SAFETY: computes the address of a field, and reads nothing.
         let holders = unsafe { &raw const (*state).holders };
         holders.cast()
     }
@@ -215,7 +223,7 @@ impl<T: ?Sized> RwLock<T> {
             until,
             gave_up: None,
         };
-        // Whoever takes one out of the queue has counted it.
+        // The thread that removes a reader from the queue has already counted it in `readers`.
         self.state.wait(&wait, |held| held.try_read()) != Err(WaitOutcome::TimedOut)
     }
 
@@ -232,7 +240,8 @@ impl<T: ?Sized> RwLock<T> {
         self.state.wait(&wait, |held| held.try_write()) != Err(WaitOutcome::TimedOut)
     }
 
-    /// The value: nobody else has the lock.
+    /// Returns a mutable reference to the value. No locking is necessary, because `&mut self` is
+    /// exclusive.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -253,23 +262,25 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
     }
 }
 
-/// The right to read; given back when dropped.
+/// A guard that gives shared access to the value of an [`RwLock`], and releases the lock when
+/// dropped.
 #[must_use = "the lock is free again as soon as the guard is dropped"]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
-    /// As std's.
+    /// Makes the guard `!Send`, as in std.
     not_send: PhantomData<*const ()>,
 }
 
-/// The right to change; given back when dropped.
+/// A guard that gives exclusive access to the value of an [`RwLock`], and releases the lock when
+/// dropped.
 #[must_use = "the lock is free again as soon as the guard is dropped"]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
-    /// As std's.
+    /// Makes the guard `!Send`, as in std.
     not_send: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared reference to it gives a shared reference to the value.
+// SAFETY: a shared reference to the guard gives only a shared reference to the value.
 unsafe impl<T: ?Sized + Sync> Sync for RwLockReadGuard<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
@@ -277,7 +288,7 @@ unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
 impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: nobody changes it while the guard lives.
+        // SAFETY: there is no writer as long as the guard exists.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -285,14 +296,14 @@ impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
 impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: nobody else uses it while the guard lives.
+        // SAFETY: there is no reader and no other writer as long as the guard exists.
         unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: nobody else uses it while the guard lives.
+        // SAFETY: there is no reader and no other writer as long as the guard exists.
         unsafe { &mut *self.lock.value.get() }
     }
 }

@@ -1,4 +1,5 @@
-//! A number of permits. First come, first served, whatever the sizes: a large request is not overtaken.
+//! A counting semaphore. Requests are served in the order of their arrival, whatever their size:
+//! small requests do not overtake a large one.
 
 use super::parking::{Guarded, Held, WaitOptions, WaitOutcome};
 use crate::block::before_wait;
@@ -8,7 +9,9 @@ use crate::sys::clock;
 use std::fmt;
 use std::time::Duration;
 
-/// Permits that goroutines and threads take and give back.
+/// A fixed number of permits that goroutines and threads acquire and release.
+///
+/// Requests are served in the order of their arrival: small requests do not overtake a large one.
 ///
 /// ```
 /// let semaphore = gosched::sync::Semaphore::new(2);
@@ -19,28 +22,31 @@ use std::time::Duration;
 /// ```
 pub struct Semaphore {
     state: Guarded<State>,
-    /// How many there were at first: more can never be had.
+    /// The number of permits, free or not.
     size: usize,
 }
 
 #[derive(Debug)]
 struct State {
     free: usize,
-    /// The ticket of each is how many it wants.
+    /// The ticket of each waiter points to the number of permits that it requests.
     queue: WaitQueue,
 }
 
 impl Semaphore {
-    /// With so many permits.
+    /// Creates a semaphore with `permits` permits.
     pub const fn new(permits: usize) -> Semaphore {
         let state = Guarded::new(State { free: permits, queue: WaitQueue::new() });
         Semaphore { state, size: permits }
     }
 
-    /// Takes `count` permits; waits for them.
+    /// Acquires `count` permits. Blocks until they are free.
+    ///
+    /// Dropping the returned [`Permit`] releases them.
     ///
     /// # Panics
-    /// There are not so many: it would wait for ever.
+    /// `count` is larger than the number that [`Semaphore::new`] was given: the call would block
+    /// forever.
     #[track_caller]
     pub fn acquire(&self, count: usize) -> Permit<'_> {
         self.check(count);
@@ -49,16 +55,18 @@ impl Semaphore {
         Permit { semaphore: self, count }
     }
 
-    /// Takes `count` permits if they are there, and nobody waits.
+    /// Acquires `count` permits if they are free and no other caller waits. Returns `None`
+    /// otherwise.
     pub fn try_acquire(&self, count: usize) -> Option<Permit<'_>> {
         let taken = self.state.lock().take(count);
         taken.map(|()| Permit { semaphore: self, count })
     }
 
-    /// As [`Semaphore::acquire`], but waits for `duration` at most.
+    /// Acquires `count` permits like [`Semaphore::acquire`], but waits at most `duration`. Returns
+    /// `None` if they were not free in time.
     ///
     /// # Panics
-    /// As there.
+    /// `count` is larger than the number that [`Semaphore::new`] was given.
     #[track_caller]
     pub fn acquire_timeout(&self, count: usize, duration: Duration) -> Option<Permit<'_>> {
         self.check(count);
@@ -69,12 +77,12 @@ impl Semaphore {
         })
     }
 
-    /// How many are free.
+    /// Returns the number of free permits.
     pub fn available(&self) -> usize {
         self.state.lock().free
     }
 
-    /// Gives back what a [`Permit`] had.
+    /// Releases `count` permits that a [`Permit`] held.
     pub(super) fn release(&self, count: usize) {
         let mut held = self.state.lock();
         held.free += count;
@@ -84,7 +92,10 @@ impl Semaphore {
     #[track_caller]
     fn check(&self, count: usize) {
         let size = self.size;
-        assert!(count <= size, "`Semaphore::acquire({count})`: there are {size}, ask for no more");
+        assert!(
+            count <= size,
+            "`Semaphore::acquire({count})`: the semaphore has only {size} permits, acquire at most that many"
+        );
     }
 
     fn wait(&self, mut count: usize, until: Option<u64>) -> bool {
@@ -111,10 +122,10 @@ impl State {
     }
 }
 
-/// Those who wait get what is free, in their order.
+/// Gives the free permits to the waiters, in the order of their arrival.
 fn serve(held: &mut Held<'_, State>) {
     while let Some(ticket) = held.queue.first_ticket() {
-        // SAFETY: every ticket here is the number that its owner, who waits, wants.
+        // SAFETY: every ticket in this queue points to a `usize` in the frame of its waiter.
         let count = unsafe { *ticket.cast::<usize>() };
         if held.free < count {
             return;
@@ -127,7 +138,7 @@ fn serve(held: &mut Held<'_, State>) {
     }
 }
 
-/// Permits that were taken; given back when dropped.
+/// Permits acquired from a [`Semaphore`]. Dropping this value releases them.
 #[must_use = "the permits are free again as soon as this is dropped"]
 pub struct Permit<'a> {
     semaphore: &'a Semaphore,
@@ -135,7 +146,7 @@ pub struct Permit<'a> {
 }
 
 impl Permit<'_> {
-    /// How many.
+    /// Returns the number of permits.
     pub fn count(&self) -> usize {
         self.count
     }

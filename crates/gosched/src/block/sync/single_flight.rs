@@ -1,4 +1,4 @@
-//! Many ask for one thing at the same time: it is fetched once.
+//! Concurrent calls with the same key, of which only one is executed.
 
 use super::{Mutex, OnceLock};
 use crate::block::chan::{self, Receiver};
@@ -8,8 +8,10 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Calls with the same key at the same time become one. Clones are the same. Keys are hashed, compared and
-/// cloned under a lock: their code should be short, and not come back here.
+/// Combines concurrent calls with the same key into one, whose result all callers get.
+///
+/// Clones share the calls in progress. Keys are hashed, compared and cloned under a lock: these
+/// operations should be short, and must not use the same `SingleFlight`.
 ///
 /// ```
 /// use gosched::sync::SingleFlight;
@@ -23,27 +25,30 @@ pub struct SingleFlight<K, V> {
     calls: Calls<K, V>,
 }
 
-/// One call that is under way.
+/// A call in progress.
 struct Call<V> {
-    /// Closed when it is over.
+    /// Closed when the call has ended.
     over: Receiver<()>,
-    /// Nothing, if it is over by a panic or `goexit`.
+    /// Stays empty if the call ends with a panic or with `goexit`.
     value: OnceLock<V>,
-    /// How many wait for it beside the one who runs it.
+    /// The number of callers that wait for the call, without the caller that executes it.
     others: Mutex<usize>,
 }
 
 impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
-    /// With no call under way.
+    /// Creates a `SingleFlight` without calls in progress.
     pub fn new() -> SingleFlight<K, V> {
         SingleFlight { calls: Arc::default() }
     }
 
-    /// Calls `f`, unless a call with that key is under way: then waits for that one. The value, and whether
-    /// it was given to others too.
+    /// Calls `f` and returns its result, unless a call with the same key is in progress: then waits
+    /// for that call and returns its result.
+    ///
+    /// The returned flag is `true` if several callers got the result.
     ///
     /// # Panics
-    /// With the panic of `f`. Or the call that was waited for ended without a value.
+    /// `f` panics. Or the call for which this call waited ended without a result, because its `f`
+    /// panicked or called [`goexit`](crate::goexit).
     #[doc(alias = "Do")]
     #[track_caller]
     pub fn run(&self, key: K, f: impl FnOnce() -> V) -> (V, bool) {
@@ -53,8 +58,11 @@ impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
         }
     }
 
-    /// As [`SingleFlight::run`], in a goroutine of its own: what it gives can be received, once. The call is
-    /// under way when this returns. If it ends without a value the channel is closed, and empty.
+    /// Like [`SingleFlight::run`], but executes `f` in a new goroutine and returns a channel that
+    /// receives the result, once.
+    ///
+    /// The call is in progress when this function returns. If the call ends without a result, the
+    /// channel is closed and empty.
     #[doc(alias = "DoChan")]
     #[track_caller]
     pub fn run_chan<F>(&self, key: K, f: F) -> Receiver<(V, bool)>
@@ -90,7 +98,8 @@ impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
         Part::Leads(Flight { calls: self.calls.clone(), key, call })
     }
 
-    /// The next call with that key does not wait for the one under way.
+    /// Makes the next call with this key execute its function, even if a call with this key is in
+    /// progress.
     #[doc(alias = "Forget")]
     pub fn forget(&self, key: &K) {
         let call = self.calls.lock_no_unwind().remove_entry(key);
@@ -108,7 +117,9 @@ impl<V: Clone> Call<V> {
         match self.wait_quietly() {
             Some(given) => given,
             None => {
-                panic!("`SingleFlight::run`: the call that was waited for ended without a value")
+                panic!(
+                    "`SingleFlight::run`: the call with the same key panicked or called `goexit`, so there is no result"
+                )
             }
         }
     }
@@ -119,16 +130,17 @@ impl<V: Clone> Call<V> {
     }
 }
 
-/// What a caller does.
+/// The role of a caller: it executes the call, or waits for it.
 enum Part<K: Eq + Hash, V> {
     Leads(Flight<K, V>),
     Waits(Arc<Call<V>>),
 }
 
-/// Calls under way.
+/// The calls in progress, by key.
 type Calls<K, V> = Arc<Mutex<HashMap<K, Arc<Call<V>>>>>;
 
-/// A call under way: over however it ends.
+/// A call in progress, as its executor holds it. Dropping this value ends the call, with or without
+/// a result.
 struct Flight<K: Eq + Hash, V> {
     calls: Calls<K, V>,
     key: K,
@@ -140,7 +152,7 @@ impl<K: Eq + Hash, V: Clone> Flight<K, V> {
         let _ = self.call.value.set(value.clone());
         let call = self.call.clone();
         drop(self);
-        // Nobody comes any more.
+        // The call is no longer in the map, so the number of waiting callers is final.
         let shared = *call.others.lock_no_unwind() > 0;
         (value, shared)
     }
@@ -148,7 +160,7 @@ impl<K: Eq + Hash, V: Clone> Flight<K, V> {
 
 impl<K: Eq + Hash, V> Drop for Flight<K, V> {
     fn drop(&mut self) {
-        /// Whatever the key does when it is compared or dropped.
+        /// Ends the call, whatever the key's code does when the key is compared or dropped.
         struct Over<'a>(&'a Receiver<()>);
         impl Drop for Over<'_> {
             fn drop(&mut self) {
@@ -157,7 +169,7 @@ impl<K: Eq + Hash, V> Drop for Flight<K, V> {
         }
         let _over = Over(&self.call.over);
         let mut calls = self.calls.lock_no_unwind();
-        // It may have been forgotten, and another one be under way.
+        // The call may have been forgotten, and another call with the same key may be in progress.
         let mine = calls.get(&self.key).is_some_and(|call| Arc::ptr_eq(call, &self.call));
         let gone = if mine { calls.remove_entry(&self.key) } else { None };
         drop(calls);

@@ -1,4 +1,4 @@
-//! Waiting for a number of goroutines.
+//! Waiting for a number of goroutines to finish.
 
 use super::parking::{Guarded, WaitOptions, WaitOutcome};
 use crate::block::before_wait;
@@ -10,8 +10,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Counts what is still to be done, and lets goroutines and threads wait until nothing is. Clones share the
-/// count.
+/// A counter of unfinished tasks. Goroutines and threads can wait until it is 0.
+///
+/// Clones share the counter.
 ///
 /// ```
 /// use gosched::sync::WaitGroup;
@@ -31,7 +32,7 @@ pub struct WaitGroup {
 struct State {
     count: usize,
     queue: WaitQueue,
-    /// Those who were let go, and have not come back from their wait.
+    /// Number of waiters that were made ready but have not yet returned from `wait`.
     leaving: usize,
 }
 
@@ -42,16 +43,16 @@ impl Default for Guarded<State> {
 }
 
 impl WaitGroup {
-    /// With nothing to be done.
+    /// Creates a group whose counter is 0.
     pub fn new() -> WaitGroup {
         WaitGroup::default()
     }
 
-    /// So much more is to be done. To be said before somebody waits for it.
+    /// Adds `count` to the counter. Call `add` before `wait`, not concurrently with it.
     ///
     /// # Panics
-    /// The count overflows. Or it was 0, and not all who waited for that have come back: the group is used
-    /// for the next thing too early.
+    /// The counter overflows. Or the counter is 0, and not all previous calls of `wait` have
+    /// returned: use another group for the next round.
     #[doc(alias = "Add")]
     #[track_caller]
     pub fn add(&self, count: usize) {
@@ -65,15 +66,15 @@ impl WaitGroup {
         drop(state);
         assert!(
             !early,
-            "`WaitGroup::add` before all who wait have come back: use another group for the next thing"
+            "`WaitGroup::add` called before all previous calls of `wait` have returned: use another group for the next round"
         );
-        panic!("`WaitGroup::add({count})`: the count overflows");
+        panic!("`WaitGroup::add({count})`: the counter overflows");
     }
 
-    /// One thing is done.
+    /// Decrements the counter. When the counter reaches 0, all calls of [`WaitGroup::wait`] return.
     ///
     /// # Panics
-    /// Nothing was to be done.
+    /// The counter is 0: call [`WaitGroup::add`] for each `done`.
     #[track_caller]
     pub fn done(&self) {
         let mut state = self.inner.lock();
@@ -88,21 +89,22 @@ impl WaitGroup {
             return;
         }
         drop(state);
-        panic!("`WaitGroup::done` more often than `add` said: call `add` for each");
+        panic!("`WaitGroup::done` called when the counter is 0: call `add` for each `done`");
     }
 
-    /// Whether nothing is to be done now.
+    /// Returns whether the counter is 0.
     pub(super) fn is_done(&self) -> bool {
         self.inner.lock().count == 0
     }
 
-    /// Waits until nothing is to be done.
+    /// Blocks until the counter is 0.
     pub fn wait(&self) {
         before_wait();
         self.wait_until(None);
     }
 
-    /// As [`WaitGroup::wait`], for `duration` at most. False: something is still to be done.
+    /// Like [`WaitGroup::wait`], but waits at most `duration`. Returns `false` if the counter did
+    /// not reach 0 in time.
     pub fn wait_timeout(&self, duration: Duration) -> bool {
         before_wait();
         self.inner.lock().count == 0 || self.wait_until(Some(clock::after(duration)))
@@ -125,13 +127,15 @@ impl WaitGroup {
         waited != Err(WaitOutcome::TimedOut)
     }
 
-    /// Starts a goroutine that this group waits for, however it ends.
+    /// Starts a goroutine for which this group waits, however the goroutine ends.
+    ///
+    /// Adds 1 to the counter, and decrements the counter when the goroutine ends.
     #[track_caller]
     pub fn go<F>(&self, f: F)
     where
         F: FnOnce() + Send + 'static,
     {
-        /// Says so however the goroutine ends.
+        /// Decrements the counter when dropped, however the goroutine ends.
         struct Done(WaitGroup);
         impl Drop for Done {
             fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! Work that may take so long and no longer.
+//! Running a function with a time limit.
 
 use crate::block::context::{self, Context};
 use crate::block::goroutine;
@@ -6,20 +6,22 @@ use std::fmt;
 use std::panic::resume_unwind;
 use std::time::Duration;
 
-/// The time was over.
+/// An error returned by [`timeout`]: the time limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed;
 
 impl fmt::Display for Elapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the time is over")
+        f.write_str("the time limit was reached")
     }
 }
 
 impl std::error::Error for Elapsed {}
 
-/// Runs `f` in a goroutine of its own, and waits for its result for `duration` at most. When the time is
-/// over its context is, and it goes on by itself: it should look.
+/// Runs `f` in a new goroutine, and waits at most `duration` for its result.
+///
+/// When the time limit is reached, `timeout` returns and the context that `f` was given is done.
+/// The goroutine is not stopped: `f` should check its context and return.
 ///
 /// ```
 /// use gosched::{select, time};
@@ -28,23 +30,24 @@ impl std::error::Error for Elapsed {}
 /// assert_eq!(time::timeout(Duration::from_secs(60), |_ctx| 6 * 7), Ok(42));
 ///
 /// let slow = time::timeout(Duration::from_millis(5), |ctx| {
-///     let _ = ctx.done().recv(); // what it waits for does not come
+///     let _ = ctx.done().recv(); // stands for work that takes too long
 /// });
 /// assert_eq!(slow, Err(time::Elapsed));
 /// ```
 ///
 /// # Errors
-/// The time was over.
+/// The time limit was reached.
 ///
 /// # Panics
-/// With the panic of `f`. Or `f` called [`goexit`](crate::goexit): there is no result.
+/// `f` panics: then `timeout` panics with the same payload. Or `f` calls [`goexit`](crate::goexit),
+/// so that there is no result.
 #[track_caller]
 pub fn timeout<F, T>(duration: Duration, f: F) -> Result<T, Elapsed>
 where
     F: FnOnce(Context) -> T + Send + 'static,
     T: Send + 'static,
 {
-    // Not by a timer: what ends because its context is over has not ended in time.
+    // The context has no timer: if `f` ends because its context is done, it has not ended in time.
     let (ctx, guard) = context::background().with_guard_timeout(duration);
     match goroutine::go(move || f(ctx)).join_timeout(duration) {
         Ok(Ok(result)) => Ok(result),

@@ -1,4 +1,4 @@
-//! Time: goroutines that sleep, and channels that tell when it is over.
+//! Time: sleeping, timers, tickers and time limits.
 
 mod elapsed;
 mod func;
@@ -18,7 +18,9 @@ use crate::sched;
 use crate::sys::clock;
 use std::time::{Duration, Instant};
 
-/// Does nothing for `duration`. Other goroutines run.
+/// Blocks the calling goroutine for `duration`. Other goroutines run meanwhile.
+///
+/// On an ordinary thread, the thread sleeps.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -34,27 +36,29 @@ pub fn sleep(duration: Duration) {
     }
 }
 
-/// Does nothing until `instant`.
+/// Blocks the calling goroutine until `instant`.
 pub fn sleep_until(instant: Instant) {
     sleep(instant.saturating_duration_since(now()));
 }
 
-/// The time that timers go by: [`Instant::now`], but where time is virtual.
+/// Returns the time that timers use: [`Instant::now`], or the virtual time in a test with virtual
+/// time.
 #[doc(alias = "Now")]
 pub fn now() -> Instant {
     clock::instant(clock::now())
 }
 
+/// Parks the caller until `when`, in nanoseconds of `clock::now`.
 /// Go: timeSleep.
 fn sleep_until_nanos(when: u64) {
     let wakeup = Wakeup::contested();
     let limit = WaitTimeout::new(&wakeup);
     limit.start(when);
-    // SAFETY: commit — it takes a wakeup, which waits here.
+    // SAFETY: commit — it takes a wakeup, which is alive during this call.
     unsafe { sched::park(WaitReason::Sleep, commit, std::ptr::from_ref(&wakeup).cast()) };
 }
 
-/// The caller's context is saved: the timer may make it ready.
+/// Publishes the parked G, whose context is saved, to the timer.
 ///
 /// # Safety
 /// - **wakeup**: `data` is a `Wakeup`, alive until it is fired.

@@ -1,11 +1,13 @@
-//! Moments at equal distances, as values in a channel.
+//! A ticker: sends the time into a channel at regular intervals.
 
 use crate::block::chan::{self, Receiver};
 use crate::sys::clock;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Sends the time into its channel, again and again. Of ticks that nobody takes one is kept.
+/// Sends the time into its channel at regular intervals.
+///
+/// At most one tick is buffered: while it is not received, further ticks are dropped.
 ///
 /// ```
 /// use gosched::time::Ticker;
@@ -23,10 +25,10 @@ pub struct Ticker {
     receiver: Receiver<Instant>,
 }
 
-/// A channel that gets the time after each `period`, until it is dropped.
+/// Returns a channel that receives the time after each `period`, until the receiver is dropped.
 ///
 /// # Panics
-/// The period is zero.
+/// `period` is zero.
 #[doc(alias = "Tick")]
 #[track_caller]
 pub fn tick(period: Duration) -> Receiver<Instant> {
@@ -34,10 +36,10 @@ pub fn tick(period: Duration) -> Receiver<Instant> {
 }
 
 impl Ticker {
-    /// The first tick comes after `period`.
+    /// Creates a ticker. The first tick comes after `period`.
     ///
     /// # Panics
-    /// The period is zero.
+    /// `period` is zero.
     #[track_caller]
     pub fn new(period: Duration) -> Ticker {
         let ticker = Ticker { receiver: chan::of_timer(clock::instant) };
@@ -45,23 +47,28 @@ impl Ticker {
         ticker
     }
 
-    /// Where the times come out. Its length and capacity are 0.
+    /// Returns the channel that receives the ticks. Its length and capacity are always 0.
     pub fn chan(&self) -> &Receiver<Instant> {
         &self.receiver
     }
 
-    /// No more ticks, and nothing that was sent can be received. True if it ticked.
+    /// Stops the ticker, and discards a tick that was not received. Returns whether the ticker was
+    /// running.
     pub fn stop(&self) -> bool {
         self.receiver.timer().is_some_and(|timer| timer.stop(self.receiver.core()))
     }
 
-    /// From now on after each `period`. True if it ticked before.
+    /// Restarts the ticker: the next tick comes after `period`. Returns whether the ticker was
+    /// running.
     ///
     /// # Panics
-    /// The period is zero.
+    /// `period` is zero.
     #[track_caller]
     pub fn reset(&self, period: Duration) -> bool {
-        assert!(!period.is_zero(), "a ticker needs a period above zero: use `yield_now` in a loop");
+        assert!(
+            !period.is_zero(),
+            "the period of a ticker must not be zero: use a longer period, or call `yield_now` in a loop"
+        );
         let (when, period) = (clock::after(period), clock::nanos(period));
         self.receiver.timer().is_some_and(|timer| timer.reset(self.receiver.core(), when, period))
     }

@@ -1,4 +1,4 @@
-//! One moment: as a value in a channel, or as a function that runs.
+//! A timer that fires once: it sends the time into a channel, or runs a function.
 
 use super::func::FuncTimer;
 use crate::block::chan::{self, Receiver};
@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 /// let (_tx, rx) = chan::<u32>(0);
 /// let timer = Timer::new(Duration::from_millis(5));
 /// select! {
-///     recv(rx) -> _ => unreachable!("nobody sends"),
+///     recv(rx) -> _ => unreachable!("nothing is sent"),
 ///     recv(timer.chan()) -> time => assert!(time.is_ok()),
 /// }
 /// assert!(!timer.stop());
 /// ```
 ///
-/// Or, made by [`after_func`], runs a function.
+/// A timer that was created by [`after_func`] runs a function instead.
 #[doc(alias = "NewTimer")]
 pub struct Timer(Kind);
 
@@ -31,7 +31,9 @@ enum Kind {
     Runs(Arc<FuncTimer>),
 }
 
-/// A channel that gets the time after `duration`. Dropped before, nothing is left of it.
+/// Returns a channel that receives the time once, after `duration`.
+///
+/// Dropping the receiver stops the timer.
 #[doc(alias = "After")]
 pub fn after(duration: Duration) -> Receiver<Instant> {
     let receiver = chan::of_timer(clock::instant);
@@ -39,7 +41,7 @@ pub fn after(duration: Duration) -> Receiver<Instant> {
     receiver
 }
 
-/// Runs `f` after `duration`, in a goroutine of its own.
+/// Runs `f` in a new goroutine after `duration`.
 ///
 /// ```
 /// use gosched::{chan, time};
@@ -48,12 +50,12 @@ pub fn after(duration: Duration) -> Receiver<Instant> {
 /// let (tx, rx) = chan::<&str>(1);
 /// let timer = time::after_func(Duration::from_millis(2), move || tx.send("now").unwrap());
 /// assert_eq!(rx.recv(), Ok("now"));
-/// timer.reset(Duration::from_millis(2)); // once more, in another goroutine
+/// timer.reset(Duration::from_millis(2)); // runs once more, in another goroutine
 /// assert_eq!(rx.recv(), Ok("now"));
 /// ```
 ///
-/// Dropping the timer changes nothing: [`Timer::stop`] does. A run that is due while the last one goes on
-/// waits for it. A panic in `f` ends that run only.
+/// Dropping the timer does not stop it: call [`Timer::stop`]. If a run is due while the last run is
+/// in progress, it waits for the end of that run. A panic in `f` ends only that run.
 #[doc(alias = "AfterFunc")]
 #[track_caller]
 pub fn after_func<F: FnMut() + Send + 'static>(duration: Duration, f: F) -> Timer {
@@ -68,12 +70,14 @@ fn reset(receiver: &Receiver<Instant>, duration: Duration) -> bool {
 }
 
 impl Timer {
-    /// In `duration` from now.
+    /// Creates a timer that fires after `duration`.
     pub fn new(duration: Duration) -> Timer {
         Timer(Kind::Sends(after(duration)))
     }
 
-    /// Where the time comes out. Its length and capacity are 0. A timer that runs a function sends nothing.
+    /// Returns the channel that receives the time. Its length and capacity are always 0.
+    ///
+    /// The channel of a timer that runs a function never receives a value.
     pub fn chan(&self) -> &Receiver<Instant> {
         static NEVER: OnceLock<Receiver<Instant>> = OnceLock::new();
         match &self.0 {
@@ -82,11 +86,13 @@ impl Timer {
         }
     }
 
-    /// It sends nothing any more, and nothing that it sent can be received. True if there was something to
-    /// stop: it had not sent, or that had not been received.
+    /// Stops the timer, and discards a value that was sent but not received.
     ///
-    /// A function does not run, unless its goroutine was started already: then this is false, and does not
-    /// wait for its end.
+    /// Returns `true` if there was something to stop: the timer had not fired, or its value had not
+    /// been received.
+    ///
+    /// The function of [`after_func`] does not run, unless its goroutine was already started. In
+    /// that case `stop` returns `false`, and does not wait for the function to return.
     pub fn stop(&self) -> bool {
         match &self.0 {
             Kind::Sends(receiver) => {
@@ -96,7 +102,7 @@ impl Timer {
         }
     }
 
-    /// In `duration` from now instead, or again. True as [`Timer::stop`].
+    /// Restarts the timer, which then fires after `duration`. Returns the same as [`Timer::stop`].
     pub fn reset(&self, duration: Duration) -> bool {
         match &self.0 {
             Kind::Sends(receiver) => reset(receiver, duration),
