@@ -1,27 +1,28 @@
-//! What the tests of the examples share: a program that was started, and ends with its test.
+//! Helpers for the tests of the examples: a started program, which ends with its test.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Far longer than anything takes that a test waits for, on the slowest machine too: only a failure waits so long.
+/// Time limit of every wait in a test. No wait takes that long, even on a slow machine, unless the
+/// test fails.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// An example that runs, and listens.
+/// A running example that accepts connections.
 #[derive(Debug)]
 pub struct Program {
-    /// Where.
+    /// The address on which the program listens.
     pub address: SocketAddr,
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
 impl Program {
-    /// Starts the program at `path`, on any free port, with more arguments.
+    /// Starts the program at `path` on a free port, with additional arguments.
     ///
     /// # Panics
-    /// It does not say where it listens.
+    /// The program cannot be started, or does not print its address.
     pub fn start(path: &str, arguments: &[String]) -> Program {
         let mut command = Command::new(path);
         let command = command.arg("127.0.0.1:0").args(arguments).stdout(Stdio::piped());
@@ -30,24 +31,25 @@ impl Program {
         let mut program = Program { address: ([0, 0, 0, 0], 0).into(), child, output: said };
         let line = program.line();
         let address = line.strip_prefix("listening on ").and_then(|rest| rest.parse().ok());
-        program.address = address.unwrap_or_else(|| panic!("not an address: {line}"));
+        program.address =
+            address.unwrap_or_else(|| panic!("the program did not print its address, but: {line}"));
         program
     }
 
-    /// The next line it prints.
+    /// Returns the next line that the program prints, or an empty string at the end of its output.
     ///
     /// # Panics
-    /// There is none.
+    /// The output cannot be read.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("a line");
         line.trim_end().to_owned()
     }
 
-    /// A connection to it. Reads and writes that take too long fail.
+    /// Connects to the program. Reads and writes of the connection fail after a time limit.
     ///
     /// # Panics
-    /// There is none to be had.
+    /// The connection fails.
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect_timeout(&self.address, LIMIT).expect("a connection");
         stream.set_read_timeout(Some(LIMIT)).expect("a limit");
@@ -55,19 +57,20 @@ impl Program {
         stream
     }
 
-    /// How many threads it has.
+    /// Returns the number of threads of the program.
     ///
     /// # Panics
-    /// It is gone.
+    /// `/proc` does not list the threads: the program has ended.
     pub fn threads(&self) -> usize {
         let tasks = format!("/proc/{}/task", self.child.id());
         std::fs::read_dir(tasks).expect("a running program").count()
     }
 
-    /// How many sockets it has open. Not all descriptors: the runtime has some of its own.
+    /// Returns the number of open sockets of the program. Other descriptors do not count, because
+    /// the runtime has some of its own.
     ///
     /// # Panics
-    /// It is gone.
+    /// `/proc` does not list the descriptors: the program has ended.
     pub fn sockets(&self) -> usize {
         let descriptors = format!("/proc/{}/fd", self.child.id());
         let descriptors = std::fs::read_dir(descriptors).expect("a running program");
@@ -78,21 +81,21 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It has nothing to clean up.
+        // The program has nothing to clean up.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Waits until `condition` holds.
+/// Waits until `condition` returns true.
 ///
 /// # Panics
-/// It does not.
+/// The time limit passes before `condition` returns true.
 #[track_caller]
 pub fn wait_until(mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < LIMIT, "what should happen did not");
+        assert!(start.elapsed() < LIMIT, "the condition did not become true within the time limit");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

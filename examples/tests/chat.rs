@@ -1,4 +1,4 @@
-//! The example `chat`, with guests that talk, leave, and stop reading.
+//! Tests of the example `chat`, with guests that talk, leave, and stop reading.
 
 use gosched_examples::Program;
 use std::io::{BufRead, BufReader, Write};
@@ -8,14 +8,14 @@ use std::net::TcpStream;
 struct Guest(BufReader<TcpStream>);
 
 impl Guest {
-    /// One that has not said its name.
+    /// Connects a guest that has not sent its name.
     fn new(program: &Program) -> Guest {
         let mut guest = Guest(BufReader::new(program.connect()));
         guest.expect_line("your name?");
         guest
     }
 
-    /// One who knows that it is in.
+    /// Connects a guest and waits until the room has admitted it.
     fn named(program: &Program, name: &str) -> Guest {
         let mut guest = Guest::new(program);
         guest.say(name);
@@ -29,7 +29,7 @@ impl Guest {
 
     fn line(&mut self) -> String {
         let mut line = String::new();
-        assert_ne!(self.0.read_line(&mut line).unwrap(), 0, "the end");
+        assert_ne!(self.0.read_line(&mut line).unwrap(), 0, "the server closed the connection");
         line.trim_end_matches('\n').to_owned()
     }
 
@@ -44,7 +44,7 @@ fn start() -> Program {
 }
 
 #[test]
-fn all_hear_what_one_says_and_who_comes_and_goes() {
+fn every_guest_gets_all_lines_and_notices_of_arrivals_and_departures() {
     let program = start();
     let mut ann = Guest::named(&program, "ann");
     let mut bob = Guest::named(&program, "bob");
@@ -60,7 +60,7 @@ fn all_hear_what_one_says_and_who_comes_and_goes() {
 }
 
 #[test]
-fn a_name_is_had_by_one_only() {
+fn only_one_guest_can_have_a_name() {
     let program = start();
     let mut ann = Guest::named(&program, "ann");
     let mut other = Guest::new(&program);
@@ -71,14 +71,14 @@ fn a_name_is_had_by_one_only() {
     other.say("eve");
     other.expect_line("* eve is here");
     ann.expect_line("* eve is here");
-    // One that never said a name leaves without a word.
+    // A guest that never sent a name leaves without an announcement.
     drop(Guest::new(&program));
     other.say("hi");
     ann.expect_line("eve: hi");
 }
 
 #[test]
-fn lines_of_one_guest_arrive_in_order_for_each_of_many() {
+fn lines_of_one_guest_reach_every_guest_in_order() {
     let program = start();
     let mut guests: Vec<Guest> = Vec::new();
     for i in 0..20 {
@@ -95,16 +95,16 @@ fn lines_of_one_guest_arrive_in_order_for_each_of_many() {
 }
 
 #[test]
-fn who_does_not_read_has_to_leave_and_holds_nobody_up() {
+fn a_guest_that_does_not_read_is_removed_and_does_not_block_other_guests() {
     let program = start();
     let mut deaf = Guest::named(&program, "deaf");
     let mut ann = Guest::named(&program, "ann");
     deaf.expect_line("* ann is here");
     let long = "x".repeat(4000);
-    // Each is heard before the next: only the deaf one falls behind.
+    // `ann` reads each line before it sends the next, so only `deaf` falls behind.
     let gone = (0..100_000).any(|_| {
         ann.say(&long);
-        // That somebody has to leave may be said first or last.
+        // The announcement that `deaf` was removed may come before or after the line.
         let line = ann.line();
         line == "* deaf does not read" || {
             assert!(line.starts_with("ann: x"), "{line}");

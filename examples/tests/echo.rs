@@ -1,4 +1,4 @@
-//! The example `echo`, spoken to by plain clients.
+//! Tests of the example `echo`, with plain TCP clients.
 
 use gosched_examples::{Program, wait_until};
 use std::io::{Read, Write};
@@ -29,7 +29,7 @@ fn many_clients_get_back_what_they_sent() {
 }
 
 #[test]
-fn a_client_that_has_sent_everything_gets_the_rest() {
+fn a_client_that_has_shut_down_its_write_side_gets_all_data_back() {
     let program = start();
     let stream = program.connect();
     let sent: Vec<u8> = (0..4 << 20).map(|i: u32| (i / 3) as u8).collect();
@@ -45,7 +45,7 @@ fn a_client_that_has_sent_everything_gets_the_rest() {
 }
 
 #[test]
-fn clients_that_wait_need_no_threads_and_those_that_vanish_leave_nothing() {
+fn idle_clients_need_no_threads_and_vanished_clients_leave_no_sockets() {
     let program = start();
     let mut first = program.connect();
     first.write_all(b"?").unwrap();
@@ -57,7 +57,7 @@ fn clients_that_wait_need_no_threads_and_those_that_vanish_leave_nothing() {
         let most = thread::available_parallelism().unwrap().get() + 8;
         wait_until(|| program.threads() <= most);
     }
-    // Half of them with something unread: the connection is reset.
+    // Half of the clients leave data unread, so their connections are reset.
     for client in clients.iter_mut().step_by(2) {
         client.write_all(b"never read").unwrap();
     }

@@ -1,4 +1,5 @@
-//! The example `reverse_proxy`, between plain clients and backends that are up, down, or vanish.
+//! Tests of the example `reverse_proxy`, with plain clients, and backends that are up, down, or
+//! vanish.
 
 use gosched_examples::{Program, wait_until};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +11,7 @@ fn start(backends: &[String]) -> Program {
     Program::start(env!("CARGO_BIN_EXE_reverse_proxy"), backends)
 }
 
-/// A backend that does `serve` with every connection, and where it is.
+/// Starts a backend that calls `serve` with every connection. Returns its address.
 fn backend(serve: impl Fn(TcpStream) + Copy + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -22,7 +23,7 @@ fn backend(serve: impl Fn(TcpStream) + Copy + Send + 'static) -> String {
     address
 }
 
-/// An address where nobody listens, and where no other test gets a port.
+/// Returns an address without a listener, on an IP address where no other test gets a port.
 fn unused_address() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = std::process::id().wrapping_mul(1009).wrapping_add(NEXT.fetch_add(1, Relaxed));
@@ -31,7 +32,7 @@ fn unused_address() -> String {
     TcpListener::bind((host, 0)).unwrap().local_addr().unwrap().to_string()
 }
 
-/// A backend that answers each request of one connection with `name`.
+/// Starts a backend that answers each request of a connection with `name`.
 fn named(name: &'static str) -> String {
     backend(move |stream| {
         let mut lines = BufReader::new(&stream).lines();
@@ -44,7 +45,7 @@ fn named(name: &'static str) -> String {
     })
 }
 
-/// One request on `stream`: the status, and the body of one byte if there is one.
+/// Sends a request on `stream`. Returns the status, and the body of one byte if there is one.
 fn get(stream: &mut BufReader<TcpStream>) -> io::Result<(String, Option<char>)> {
     stream.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: there\r\n\r\n")?;
     let (mut status, mut line, mut body) = (String::new(), String::new(), [0]);
@@ -52,7 +53,7 @@ fn get(stream: &mut BufReader<TcpStream>) -> io::Result<(String, Option<char>)> 
     let mut empty = false;
     while line != "\r\n" {
         line.clear();
-        assert_ne!(stream.read_line(&mut line)?, 0, "an answer that was cut");
+        assert_ne!(stream.read_line(&mut line)?, 0, "the answer is truncated");
         empty |= line == "Content-Length: 0\r\n";
     }
     if !empty {
@@ -61,9 +62,9 @@ fn get(stream: &mut BufReader<TcpStream>) -> io::Result<(String, Option<char>)> 
     Ok((status.trim_end().to_owned(), (!empty).then_some(body[0] as char)))
 }
 
-/// A backend that is slow for the proxy is passed over as well: on a slow machine it takes another attempt.
+/// The proxy also skips a backend that is too slow, so on a slow machine the test retries.
 #[test]
-fn backends_are_used_in_turn_and_one_that_is_down_is_passed_over() {
+fn backends_are_used_in_turn_and_a_backend_that_is_down_is_skipped() {
     wait_until(|| {
         let program = start(&[named("a"), unused_address(), named("b")]);
         let mut seen = String::new();
@@ -71,18 +72,23 @@ fn backends_are_used_in_turn_and_one_that_is_down_is_passed_over() {
             let mut stream = BufReader::new(program.connect());
             let (status, body) = get(&mut stream).unwrap();
             assert_eq!(status, "HTTP/1.1 200 OK");
-            assert_eq!(get(&mut stream).unwrap().1, body, "a connection stays where it is");
+            assert_eq!(
+                get(&mut stream).unwrap().1,
+                body,
+                "all requests of a connection go to the same backend"
+            );
             seen.extend(body);
         }
-        // Where the second is down, the third answers for it.
+        // The second backend is down, so the third one answers in its place.
         println!("{seen}");
         seen == "abbabb"
     });
 }
 
-/// The proxy waits a second for what the client still sends. One that is slower may miss the answer.
+/// The proxy reads for one second what the client still sends. A slower client may miss the answer,
+/// so the test retries.
 #[test]
-fn where_all_are_down_the_client_gets_a_502() {
+fn a_client_gets_a_502_if_all_backends_are_down() {
     let program = start(&[unused_address(), unused_address()]);
     wait_until(|| {
         let mut stream = BufReader::new(program.connect());
@@ -95,8 +101,8 @@ fn where_all_are_down_the_client_gets_a_502() {
 }
 
 #[test]
-fn who_has_sent_everything_still_gets_the_answer() {
-    // Says how much came, once all of it has.
+fn a_client_that_has_shut_down_its_write_side_still_gets_the_answer() {
+    // Answers with the number of bytes once the client has sent everything.
     let counts = backend(|mut stream| {
         let mut all = Vec::new();
         stream.read_to_end(&mut all).unwrap();
@@ -118,8 +124,8 @@ fn who_has_sent_everything_still_gets_the_answer() {
 }
 
 #[test]
-fn where_one_side_vanishes_the_other_is_told_and_nothing_is_left() {
-    // Ends when the client has gone, or when it is told to.
+fn if_one_side_closes_the_proxy_closes_the_other_side_and_leaves_no_sockets() {
+    // Echoes bytes until the client disconnects or sends `!`.
     let waits = backend(|mut stream| {
         let mut byte = [0];
         while stream.read(&mut byte).is_ok_and(|read| read == 1 && byte[0] != b'!') {
@@ -137,7 +143,8 @@ fn where_one_side_vanishes_the_other_is_told_and_nothing_is_left() {
     let before = program.sockets();
     let mut clients: Vec<TcpStream> = (0..20).map(|_| connect()).collect();
     assert_eq!(program.sockets(), before + 2 * clients.len());
-    // These hear that the backend has gone, those just go.
+    // Half of the clients make the backend disconnect and see the end. The rest disconnect
+    // themselves.
     for client in clients.iter_mut().step_by(2) {
         client.write_all(b"!").unwrap();
         assert_eq!(client.read(&mut [0]).unwrap(), 0);

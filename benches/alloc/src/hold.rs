@@ -1,5 +1,6 @@
-//! What a goroutine that allocates costs: 100 000 of them each have churned a megabyte and hold 100
-//! bytes. Each case is a process of its own; the first allocates nothing.
+//! Memory of a goroutine that allocates: each of 100 000 goroutines allocates and frees a megabyte
+//! in total, and keeps 100 bytes. Each case runs in its own process. The first case allocates
+//! nothing.
 
 use crate::{ALLOC, JEMALLOC, MIMALLOC, SYSTEM};
 use std::alloc::{GlobalAlloc, Layout};
@@ -9,7 +10,7 @@ use std::process::Command;
 const GOROUTINES: usize = 100_000;
 const CASE: &str = "BENCH_ALLOC_HOLD";
 
-/// Prints the bytes of each case; or, in a child, runs it.
+/// Runs each case in a child process, and prints the bytes per goroutine.
 pub fn print() {
     let measure = |case: &str| -> f64 {
         let output = Command::new(std::env::current_exe().expect("this program"))
@@ -28,7 +29,7 @@ pub fn print() {
     }
 }
 
-/// In a child: runs its case, prints, and ends.
+/// Runs the case if this process is a child, then prints the result and exits.
 pub fn run_if_child() {
     let Ok(case) = std::env::var(CASE) else { return };
     gosched::runtime::set_procs(2);
@@ -43,7 +44,8 @@ pub fn run_if_child() {
     std::process::exit(0);
 }
 
-/// A megabyte in blocks of many sizes, up to twenty at a time; then one of 100 bytes, kept.
+/// Allocates a megabyte in blocks of many sizes, at most twenty at a time, and frees them. Then
+/// allocates a block of 100 bytes, which is never freed, and returns its address.
 fn churn<A: GlobalAlloc>(a: &A) -> usize {
     let layout = |size| Layout::from_size_align(size, 8).expect("a small size");
     let mut left = 1 << 20;
@@ -53,12 +55,12 @@ fn churn<A: GlobalAlloc>(a: &A) -> usize {
     while left > 0 {
         let (block, old) = held[at];
         if !block.is_null() {
-            // SAFETY: allocated below.
+            // SAFETY: the block was allocated below with this layout.
             unsafe { a.dealloc(block, layout(old)) };
         }
-        // SAFETY: its size is not 0.
+        // SAFETY: the size is not 0.
         let block = unsafe { a.alloc(layout(size)) };
-        // SAFETY: it is that large.
+        // SAFETY: the block has `size` bytes.
         unsafe { block.write_bytes(1, size) };
         held[at] = (black_box(block), size);
         left -= size.min(left);
@@ -67,18 +69,19 @@ fn churn<A: GlobalAlloc>(a: &A) -> usize {
     }
     for (block, size) in held {
         if !block.is_null() {
-            // SAFETY: allocated above.
+            // SAFETY: the block was allocated above with this layout.
             unsafe { a.dealloc(block, layout(size)) };
         }
     }
-    // SAFETY: its size is not 0.
+    // SAFETY: the size is not 0.
     let block = unsafe { a.alloc(layout(100)) };
-    // SAFETY: it is that large.
+    // SAFETY: the block has 100 bytes.
     unsafe { block.write_bytes(1, 100) };
     black_box(block) as usize
 }
 
-/// Memory for each goroutine while all of them are parked: resident, with the page tables.
+/// Returns the memory per goroutine while all goroutines are parked, in bytes: resident memory and
+/// page tables.
 fn hold(f: impl Fn() -> usize + Send + Sync + Copy + 'static) -> f64 {
     let before = memory();
     for _ in 0..GOROUTINES {
@@ -91,7 +94,7 @@ fn hold(f: impl Fn() -> usize + Send + Sync + Copy + 'static) -> f64 {
             gosched::yield_now();
         }
     }
-    // Everyone has had a turn when this one has had several.
+    // After that many yields of this goroutine, all goroutines have run and are parked.
     for _ in 0..1000 {
         gosched::yield_now();
     }

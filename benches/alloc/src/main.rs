@@ -1,8 +1,9 @@
-//! The allocation cache beside glibc, mimalloc and jemalloc: every workload with each of them in turn,
-//! several rounds, the best of each. `bench-alloc [ROUNDS] [WORKLOAD]`.
+//! Compares the allocation cache with glibc, mimalloc and jemalloc. Each workload runs with each
+//! allocator in turn, several rounds, and the best round counts. `bench-alloc [ROUNDS] [WORKLOAD]`.
 //!
-//! "in goroutines" is the cache as goroutines use it; the others run on threads: inside goroutines
-//! each of them would keep a heap for every goroutine (`hold` shows what that costs).
+//! The column "in goroutines" measures the cache in goroutines. All other columns measure threads:
+//! in goroutines, every allocator except the cache would keep a heap per goroutine (`hold` shows
+//! what that costs).
 
 mod hold;
 mod threads;
@@ -17,13 +18,15 @@ static SYSTEM: System = System;
 static MIMALLOC: MiMalloc = MiMalloc;
 static JEMALLOC: Jemalloc = Jemalloc;
 
-/// A workload for any allocator, on threads and in goroutines: nanoseconds per operation.
+/// A workload for any allocator, on threads or in goroutines. `run` returns nanoseconds per
+/// operation.
 struct Workload {
     name: &'static str,
     run: fn(&'static dyn Subject) -> f64,
 }
 
-/// An allocator under test. Workloads are compiled for each: no call through a table is measured.
+/// An allocator under test. The workloads are compiled for each allocator, so that no indirect call
+/// is measured per allocation.
 trait Subject: Sync {
     fn pair(&self, size: usize) -> f64;
     fn mixed_pairs(&self) -> f64;

@@ -1,5 +1,5 @@
-//! What programs do to allocators. Each works on two threads, or two goroutines: whoever calls decides,
-//! by being a goroutine or not.
+//! The workloads. A workload that calls `both` runs on two goroutines if its caller is a goroutine,
+//! and on two threads otherwise.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::hint::black_box;
@@ -11,18 +11,18 @@ fn layout(size: usize) -> Layout {
 }
 
 fn alloc<A: GlobalAlloc>(a: &A, size: usize) -> *mut u8 {
-    // SAFETY: sizes are not 0.
+    // SAFETY: the size is not 0.
     let block = unsafe { a.alloc(layout(size)) };
     assert!(!block.is_null());
-    // SAFETY: large enough.
+    // SAFETY: the block has at least 16 bytes and is aligned to 8.
     unsafe { block.cast::<usize>().write(size) };
     block
 }
 
 fn free<A: GlobalAlloc>(a: &A, block: *mut u8) {
-    // SAFETY: `alloc` wrote it.
+    // SAFETY: `alloc` has written the size there.
     let size = unsafe { block.cast::<usize>().read() };
-    // SAFETY: allocated by `alloc` with that size.
+    // SAFETY: `alloc` has allocated the block with this size.
     unsafe { a.dealloc(block, layout(size)) };
 }
 
@@ -47,7 +47,8 @@ fn timed(operations: usize, f: impl FnOnce()) -> f64 {
     start.elapsed().as_nanos() as f64 / operations as f64
 }
 
-/// Both at once, as threads or as goroutines.
+/// Calls `f` with 0 and with 1 at the same time: in goroutines if the caller is one, otherwise on
+/// threads.
 fn both(f: impl Fn(usize) + Sync) {
     let f = &f;
     if gosched::current().is_some() {
@@ -65,14 +66,14 @@ fn both(f: impl Fn(usize) + Sync) {
     }
 }
 
-/// Allocates and frees.
+/// Allocates a block and frees it, again and again.
 pub fn pair<A: GlobalAlloc>(a: &A, size: usize) -> f64 {
     const N: usize = 2_000_000;
     timed(N, || {
         for _ in 0..N {
-            // SAFETY: its size is not 0.
+            // SAFETY: the size is not 0.
             let block = black_box(unsafe { a.alloc(layout(black_box(size))) });
-            // SAFETY: allocated above.
+            // SAFETY: the block was allocated above with this layout.
             unsafe { a.dealloc(block, layout(black_box(size))) };
         }
     })
@@ -89,7 +90,7 @@ pub fn mixed_pairs<A: GlobalAlloc>(a: &A) -> f64 {
     })
 }
 
-/// A thousand blocks of mixed sizes, then all freed, first come first.
+/// Allocates a thousand blocks of mixed sizes, then frees all of them in the same order.
 pub fn batches<A: GlobalAlloc>(a: &A) -> f64 {
     const ROUNDS: usize = 1000;
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
@@ -102,7 +103,7 @@ pub fn batches<A: GlobalAlloc>(a: &A) -> f64 {
     })
 }
 
-/// One allocates, the other frees.
+/// The first thread allocates blocks, the second frees them.
 pub fn handed_over<A: GlobalAlloc + Sync>(a: &A) -> f64 {
     const N: usize = 1_000_000;
     const RING: usize = 1024;
@@ -139,7 +140,8 @@ fn wait(ready: impl Fn() -> bool) {
     }
 }
 
-/// After Larson and Krishnan: each thread replaces random blocks of its table, and hands the table on.
+/// After Larson and Krishnan: each thread replaces random blocks of its table, then the threads
+/// swap their tables.
 pub fn larson<A: GlobalAlloc + Sync>(a: &A) -> f64 {
     const TABLE: usize = 2000;
     const ROUNDS: usize = 20;
@@ -170,8 +172,8 @@ pub fn larson<A: GlobalAlloc + Sync>(a: &A) -> f64 {
     time
 }
 
-/// Threads grow and shrink their own heaps at random, and swap blocks through a common table. Sizes are
-/// mostly small, now and then very large.
+/// Each thread allocates and frees blocks of its own at random, and exchanges blocks with a shared
+/// table. Most sizes are small, a few are very large.
 pub fn stress<A: GlobalAlloc + Sync>(a: &A) -> f64 {
     const STEPS: usize = 300_000;
     let table: Vec<AtomicPtr<u8>> = (0..1000).map(|_| AtomicPtr::default()).collect();

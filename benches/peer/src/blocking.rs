@@ -1,4 +1,4 @@
-//! The workloads that block threads, and a ticker that must go on beside them.
+//! Workloads that block threads: calls beside a ticker, and reads of a file.
 
 use crate::common::{Measured, timed};
 use crate::ticks::Ticks;
@@ -12,10 +12,10 @@ use std::{fs, io::Write};
 
 /// How long one call blocks.
 const CALL: Duration = Duration::from_millis(50);
-/// How long the ticker goes on.
+/// How long the ticker runs.
 const WINDOW: Duration = Duration::from_secs(2);
 
-/// Tasks that block, marked or not.
+/// Runs `n` tasks that block their threads in marked or unmarked calls, beside a ticker.
 pub(crate) fn calls(n: u64, marked: bool) -> Measured {
     let stop = Arc::new(AtomicBool::new(false));
     let calls = Arc::new(AtomicU64::new(0));
@@ -50,7 +50,7 @@ const READERS: u64 = 64;
 const PAGE: usize = 4096;
 const PAGES: u64 = (16 << 20) / PAGE as u64;
 
-/// Reads of pages that are in memory.
+/// Reads pages of a file that are in the page cache.
 pub(crate) fn reads(n: u64) -> Measured {
     let file = Arc::new(pages().expect("a temporary file"));
     let each = n / READERS;
@@ -76,7 +76,7 @@ pub(crate) fn reads(n: u64) -> Measured {
     Measured::new(each * READERS, right).with("how", "blocking(read_at)")
 }
 
-/// How many reads that are.
+/// Returns the number of reads that [`reads`] makes.
 pub(crate) fn reads_of(n: u64) -> u64 {
     n / READERS * READERS
 }

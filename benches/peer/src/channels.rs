@@ -1,4 +1,4 @@
-//! The workloads over channels.
+//! Workloads on channels.
 
 use crate::common::{Measured, timed};
 use crate::wait_group::WaitGroup;
@@ -7,23 +7,23 @@ use gosched::{chan, go, select};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Values in a bounded channel.
+/// Capacity of a buffered channel.
 const BOUND: usize = 128;
-/// Producers, and as many consumers, of `chan_mpmc`.
+/// Number of producers, and number of consumers, of `chan_mpmc`.
 const SIDE: u64 = 4;
-/// Tasks of `ring`.
+/// Number of tasks of `ring`.
 const RING: u64 = 503;
 
 fn send(tx: &Sender<u64>, value: u64) {
     if tx.send(value).is_err() {
-        unreachable!("its receiver is there");
+        unreachable!("the receiver exists");
     }
 }
 
 fn receive(rx: &Receiver<u64>) -> u64 {
     match rx.recv() {
         Ok(value) => value,
-        Err(_) => unreachable!("its sender is there"),
+        Err(_) => unreachable!("the sender exists"),
     }
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn buffered(n: u64) -> Measured {
     Measured::new(n, sum).with("chan", "chan(128)")
 }
 
-/// What `chan_mpmc` adds up to.
+/// Returns the sum of all values of `chan_mpmc`.
 pub(crate) fn many_sum(n: u64) -> u64 {
     SIDE * crate::common::sum_below(n / SIDE)
 }
@@ -81,7 +81,7 @@ pub(crate) fn many(n: u64) -> Measured {
     Measured::new(each * SIDE, sum).with("chan", "chan(128)")
 }
 
-/// The task that has the token last.
+/// Returns the number of the task that has the token last.
 pub(crate) fn ring_last(n: u64) -> u64 {
     n % RING
 }
@@ -94,7 +94,7 @@ pub(crate) fn ring(n: u64) -> Measured {
         let (tx, rx) = if id == RING - 1 { (first_tx.clone(), from.clone()) } else { chan(0) };
         let (from, done_tx) = (std::mem::replace(&mut from, rx), done_tx.clone());
         go(move || {
-            // The others' ends are gone when one task has ended.
+            // A task that returns drops its channel ends, so its neighbours return too.
             while let Ok(value) = from.recv() {
                 if value == 0 {
                     return send(&done_tx, id);
@@ -112,7 +112,7 @@ pub(crate) fn ring(n: u64) -> Measured {
     Measured::new(n, id).with("chan", "unbuffered")
 }
 
-/// The `n`th prime, and the messages received on the way to it.
+/// Returns the `n`th prime, and the number of messages that are received until it is found.
 fn sieve_truth(n: u64) -> (u64, u64) {
     let mut primes: Vec<u64> = Vec::new();
     let (mut messages, mut number) = (0, 1);
@@ -156,12 +156,13 @@ pub(crate) fn sieve(n: u64) -> Measured {
         }
         (prime, rx)
     });
-    // The pipeline ends by itself.
+    // Dropping the last receiver makes the tasks of the pipeline end, one after another.
     drop(rx);
     Measured::new(messages, (prime, wall)).with("chan", "unbuffered")
 }
 
-/// Tasks of a tree with ten branches at each node and `n` leaves, the root included.
+/// Returns the number of tasks in a tree with ten branches at each node and `n` leaves, including
+/// the root.
 fn skynet_tasks(n: u64) -> u64 {
     std::iter::successors(Some(n), |leaves| (*leaves > 1).then(|| leaves / 10)).sum()
 }
@@ -188,7 +189,7 @@ pub(crate) fn skynet(n: u64) -> Measured {
     Measured::new(skynet_tasks(n), sum).with("chan", "unbuffered")
 }
 
-/// `k` producers, one consumer that takes from whichever is ready.
+/// Runs `k` producers, and one consumer that receives from any channel that is ready.
 pub(crate) fn selects(n: u64, k: usize) -> Measured {
     let each = n / k as u64;
     let sum = timed(|| {
@@ -197,7 +198,7 @@ pub(crate) fn selects(n: u64, k: usize) -> Measured {
             go(move || {
                 if index < k {
                     (0..each).for_each(|i| send(&tx, i));
-                    // As the others': no channel is closed while the consumer runs.
+                    // Leaked: no channel may be closed while the consumer runs.
                     std::mem::forget(tx);
                 }
             });
@@ -227,6 +228,6 @@ pub(crate) fn selects(n: u64, k: usize) -> Measured {
 fn got(value: Result<u64, gosched::chan::RecvError>) -> u64 {
     match value {
         Ok(value) => value,
-        Err(_) => unreachable!("its sender is there"),
+        Err(_) => unreachable!("the sender exists"),
     }
 }

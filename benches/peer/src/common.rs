@@ -1,7 +1,8 @@
-//! The suite's contract with a peer: its command line, its lines of JSON, and work of equal length.
+//! The contract between the suite and a peer: the command line, the lines of JSON, and work that
+//! takes equally long in every peer.
 //!
-//! The numbers here, and the arithmetic of [`work`], are the same in every peer and every language. To
-//! change one in this file only makes the comparison worthless.
+//! The numbers here, and the arithmetic of [`work`], are the same in every peer and every language.
+//! Changing them only in this file makes the comparison worthless.
 
 use std::fmt::{self, Write as _};
 use std::hint::black_box;
@@ -10,30 +11,30 @@ use std::mem::MaybeUninit;
 use std::process::exit;
 use std::time::{Duration, Instant};
 
-/// Steps of [`work`] in a task of `steal`.
+/// Number of steps of [`work`] in a task of `steal`.
 pub(crate) const STEAL_STEPS: u32 = 5000;
-/// Steps of [`work`] in a leaf of `fib`.
+/// Number of steps of [`work`] in a leaf of `fib`.
 pub(crate) const LEAF_STEPS: u32 = 100;
 /// The largest argument for which `fib` starts no task.
 pub(crate) const FIB_LEAF: u64 = 10;
-/// How long the tasks of `mem` are left alone before memory is measured.
+/// How long a workload waits before it measures memory, so that its threads can go to sleep.
 pub(crate) const SETTLE: Duration = Duration::from_millis(50);
 
 const CHECK_FAILED: i32 = 4;
 const NO_SUCH_WORKLOAD: i32 = 3;
 const WRONG_USAGE: i32 = 64; // EX_USAGE of sysexits.h
 
-/// Something to measure. Both functions are given `n`: what `--n` says, or else the default.
+/// A workload. Both functions take `n`: the value of `--n`, or the default.
 #[derive(Clone, Copy)]
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) default_n: u64,
-    /// The right result, found without any task.
+    /// Returns the correct result, computed without tasks.
     pub(crate) expected: fn(u64) -> u64,
     pub(crate) run: fn(u64) -> Measured,
 }
 
-/// What the command line asks for.
+/// The parsed command line.
 pub(crate) struct Asked {
     pub(crate) procs: usize,
     workload: Workload,
@@ -42,7 +43,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Reads the command line. Ends the process if that is all there is to do.
+    /// Parses the command line. Exits if the command is `list`, or if the command line is invalid.
     pub(crate) fn from_command_line(workloads: &[Workload]) -> Asked {
         let mut words = std::env::args().skip(1);
         let name = words.next().unwrap_or_default();
@@ -70,10 +71,10 @@ impl Asked {
         asked
     }
 
-    /// Runs the workload as often as asked, as a goroutine that `run` starts, and prints a line each
-    /// time.
+    /// Runs the workload as often as requested, each time through `run`, which runs it as a
+    /// goroutine. Prints a line for each repetition.
     pub(crate) fn drive(&self, run: impl Fn(fn(u64) -> Measured, u64) -> Measured) {
-        // Before the clocks start: it may be as much work as the workload itself.
+        // Computed before the clocks start: it may be as much work as the workload itself.
         let expected = (self.workload.expected)(self.n);
         for _ in 0..self.reps {
             let before = cpu_time();
@@ -89,7 +90,7 @@ impl Asked {
     }
 }
 
-/// The line of one repetition; `cpu` is what the whole of it cost.
+/// Prints the line of one repetition. `cpu` is the CPU time of the whole repetition.
 pub(crate) fn print(name: &str, n: u64, mut measured: Measured, cpu: Duration) {
     let ops = measured.ops.max(1) as f64;
     let per_op = |time: Duration| time.as_nanos() as f64 / ops;
@@ -114,7 +115,7 @@ pub(crate) fn print(name: &str, n: u64, mut measured: Measured, cpu: Duration) {
     }
 }
 
-/// What one repetition of a workload came to.
+/// The result of one repetition of a workload.
 pub(crate) struct Measured {
     result: u64,
     ops: u64,
@@ -142,24 +143,26 @@ impl fmt::Display for Said {
 }
 
 impl Measured {
-    /// What [`timed`] gave, for `ops` operations.
+    /// Creates a result from the value of [`timed`], for `ops` operations.
     pub(crate) fn new(ops: u64, (result, wall): (u64, Duration)) -> Measured {
         Measured { result, ops, wall, extra: Vec::new() }
     }
 
-    /// Which part of the library did it: plain words, nothing that JSON would escape.
+    /// Adds a text that names the part of the library that was used. The text must not need escapes
+    /// in JSON.
     pub(crate) fn with(mut self, key: &'static str, words: &'static str) -> Measured {
         self.say(key, Said::Words(words));
         self
     }
 
-    /// One more number.
+    /// Adds a number.
     pub(crate) fn and(mut self, key: &'static str, ratio: f64) -> Measured {
         self.say(key, Said::Ratio(ratio));
         self
     }
 
-    /// The median, the 99th percentile and the worst of `delays`, under these names.
+    /// Adds the median, the 99th percentile and the maximum of `delays`, in microseconds, under
+    /// these names.
     pub(crate) fn delays(self, names: [&'static str; 3], mut delays: Vec<Duration>) -> Measured {
         delays.sort_unstable();
         let last = delays.len().saturating_sub(1) as f64;
@@ -169,7 +172,7 @@ impl Measured {
         })
     }
 
-    /// Yes or no.
+    /// Adds a flag.
     pub(crate) fn is(mut self, key: &'static str, flag: bool) -> Measured {
         self.say(key, Said::Flag(flag));
         self
@@ -180,14 +183,15 @@ impl Measured {
     }
 }
 
-/// The result of `f` and how long it took.
+/// Returns the result of `f` and the time it took.
 pub(crate) fn timed<T>(f: impl FnOnce() -> T) -> (T, Duration) {
     let start = Instant::now();
     let result = f();
     (result, start.elapsed())
 }
 
-/// `steps` steps of xorshift (13, 7, 17) from `seed`, made odd: each needs the one before.
+/// Runs `steps` steps of xorshift (13, 7, 17), starting from `seed` made odd. Each step depends on
+/// the previous step.
 #[inline(never)]
 pub(crate) fn work(seed: u64, steps: u32) -> u64 {
     (0..steps).fold(seed | 1, |mut state, _| {
@@ -197,61 +201,62 @@ pub(crate) fn work(seed: u64, steps: u32) -> u64 {
     })
 }
 
-/// What the tasks of `steal` add up to.
+/// Returns the sum of the results of all tasks of `steal`.
 pub(crate) fn steal_sum(n: u64) -> u64 {
     (0..n).map(|seed| work(seed, STEAL_STEPS)).fold(0, u64::wrapping_add)
 }
 
-/// 0 + 1 + … + (n - 1).
+/// Returns 0 + 1 + … + (n - 1).
 pub(crate) fn sum_below(n: u64) -> u64 {
     n * (n - 1) / 2
 }
 
-/// A leaf of `fib`: work that every compiler leaves as it is, then the number.
+/// Computes a leaf of `fib`: work that no compiler removes, then the number.
 #[inline(never)]
 pub(crate) fn fib_leaf(n: u64) -> u64 {
     black_box(work(n, LEAF_STEPS));
     fib_number(n)
 }
 
-/// The nth Fibonacci number.
+/// Returns the `n`th Fibonacci number.
 pub(crate) fn fib_number(n: u64) -> u64 {
     (0..n).fold((0, 1), |(this, next), _| (next, this + next)).0
 }
 
-/// How many tasks `fib` starts.
+/// Returns the number of tasks that `fib` starts.
 pub(crate) fn fib_tasks(n: u64) -> u64 {
     if n <= FIB_LEAF { 0 } else { 1 + fib_tasks(n - 1) + fib_tasks(n - 2) }
 }
 
-/// The memory that the process has in RAM, in bytes.
+/// Returns the resident memory of the process, in bytes.
 pub(crate) fn resident() -> u64 {
     kib_of("VmRSS:") * 1024
 }
 
-/// The most that was ever resident, in bytes.
+/// Returns the peak of the resident memory, in bytes.
 pub(crate) fn peak() -> u64 {
     kib_of("VmHWM:") * 1024
 }
 
-/// All threads of the process.
+/// Returns the number of threads of the process.
 pub(crate) fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
-/// A line of `/proc/self/status` that is in kB.
+/// Returns the value of a line of `/proc/self/status` that is in kB. Returns 0 if there is no such
+/// line.
 fn kib_of(key: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(key));
     line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0)
 }
 
-/// User and system time of the process so far.
+/// Returns the user and system time of the process so far.
 pub(crate) fn cpu_time() -> Duration {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is valid for writes.
     unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
-    // SAFETY: all zeroes is a valid `rusage`, whatever the call did.
+    // SAFETY: all zeros is a valid `rusage`, so the value is valid even if the call failed.
     let usage = unsafe { usage.assume_init() };
     let duration = |time: libc::timeval| {
         Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)

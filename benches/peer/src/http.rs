@@ -1,9 +1,10 @@
-//! Two HTTP servers that say hello: `http` is a minimal one, plain reads and writes and httparse;
-//! `http_hyper`, which is no part of the suite, is hyper's. Both have a goroutine a connection.
+//! Two HTTP servers that say hello, with one goroutine per connection. `http` is a minimal server:
+//! plain reads and writes, and httparse. `http_hyper`, which is not part of the suite, uses hyper.
 //!
-//! The minimal one answers every request with the same words, keeps connections as HTTP/1.0 and 1.1 say, takes
-//! several requests at once and skips bodies of a known length. Without `--n` a server serves until it is
-//! killed; with it, clients of its own ask it `n` times, so that it can be tried without another program.
+//! The minimal server sends the same answer to every request. It keeps connections open as HTTP/1.0
+//! and 1.1 specify, accepts several requests at once, and skips bodies of a known length. Without
+//! `--n`, a server runs until it is killed. With `--n`, clients in the same process send `n`
+//! requests, so that the server can be tried without another program.
 
 use crate::common::{Measured, timed};
 use crate::join;
@@ -19,21 +20,21 @@ use hyper::{Request, Response, header};
 use std::io::{self, Read, Write};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// What requests are answered with.
+/// The body of every answer.
 const BODY: &str = "Hello, World!";
-/// Headers of a request that are read; one with more is refused.
+/// Maximum number of headers of a request. A request with more headers is refused.
 const HEADERS: usize = 32;
-/// Bytes of a request's head; one with more is refused.
+/// Maximum size of the head of a request, in bytes. A request with a larger head is refused.
 const HEAD: usize = 16 << 10;
-/// Clients that ask with `--n`.
+/// Number of clients that send requests with `--n`.
 const CLIENTS: u64 = 64;
 
-/// Serves: for ever with 0.
+/// Runs the minimal server for `n` requests, or until the process is killed if `n` is 0.
 pub(crate) fn hello(n: u64) -> Measured {
     run(n, serve, "minimal: a goroutine a connection, httparse, gosched::net")
 }
 
-/// The same by hyper, as tokio's peer does it.
+/// Like [`hello`], with hyper, as in tokio's peer.
 pub(crate) fn hyper_hello(n: u64) -> Measured {
     run(n, hyper_serve, "hyper 1 http1, a goroutine a connection, gosched::hyper")
 }
@@ -61,12 +62,12 @@ fn run(n: u64, serve: fn(TcpStream) -> io::Result<()>, how: &'static str) -> Mea
         .with("how", how)
 }
 
-/// How many requests its own clients make.
+/// Returns the number of requests that the clients in this process send.
 pub(crate) fn requests_of(n: u64) -> u64 {
     n / CLIENTS * CLIENTS
 }
 
-/// So many requests, one after the other: what each took.
+/// Sends requests one after another. Returns how long each request took.
 fn asks(stream: &mut TcpStream, requests: u64) -> io::Result<Vec<std::time::Duration>> {
     let (mut delays, mut answer) = (Vec::new(), [0; 1024]);
     for _ in 0..requests {
@@ -79,13 +80,13 @@ fn asks(stream: &mut TcpStream, requests: u64) -> io::Result<Vec<std::time::Dura
                 read => length += read,
             }
         }
-        assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"), "an answer that is none");
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"), "the answer is not a `200 OK`");
         delays.push(start.elapsed());
     }
     Ok(delays)
 }
 
-/// One connection, by hyper.
+/// Serves one connection with hyper.
 fn hyper_serve(stream: TcpStream) -> io::Result<()> {
     let service = service_fn(|_: Request<Incoming>| async {
         let body = Full::new(Bytes::from_static(BODY.as_bytes()));
@@ -95,17 +96,18 @@ fn hyper_serve(stream: TcpStream) -> io::Result<()> {
     gosched::block_on(connection).map_err(io::Error::other)
 }
 
-/// What a request wants, as far as this server cares.
+/// The result of parsing a request.
 enum Asked {
-    /// Its head has so many bytes, its body so many more.
+    /// A head of `head` bytes, followed by a body of `body` bytes. `keep` is whether the connection
+    /// stays open.
     Hello { head: usize, body: usize, keep: bool },
-    /// There is more to come.
+    /// The head is incomplete.
     Part,
-    /// Nothing that can be understood.
+    /// The request is invalid or not supported.
     Nonsense,
 }
 
-/// One connection, to its end.
+/// Serves one connection until its end.
 fn serve(mut stream: TcpStream) -> io::Result<()> {
     let (mut input, mut held) = (vec![0; HEAD], 0);
     let (mut output, mut date) = (Vec::new(), Date::default());
@@ -181,7 +183,7 @@ fn respond(output: &mut Vec<u8>, date: &str, keep: bool) -> io::Result<()> {
     )
 }
 
-/// The time as HTTP writes it, made anew each second.
+/// The time in HTTP's format, computed again each second.
 #[derive(Default)]
 struct Date {
     second: u64,
@@ -198,7 +200,7 @@ impl Date {
     }
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`, of seconds since 1970.
+/// Returns the time in HTTP's format, `Sun, 06 Nov 1994 08:49:37 GMT`, from seconds since 1970.
 fn text_of(second: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [(&str, u64); 12] = [

@@ -1,4 +1,4 @@
-//! Tokens that always move in a large ring, and a ticker that must go on beside them.
+//! A large ring of tasks in which tokens always move, and a ticker beside it.
 
 use crate::common::{Measured, timed};
 use crate::ticks::Ticks;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Tokens in the ring, where it is large enough.
+/// Number of tokens in the ring, if the ring is large enough.
 const TOKENS: usize = 1000;
-/// How long the ticker goes on.
+/// How long the ticker runs.
 const WINDOW: Duration = Duration::from_secs(3);
-/// Hops that a task counts for itself before it tells.
+/// Number of hops that a task counts by itself before it adds them to the shared count.
 const TOLD: u64 = 64;
 
-/// A ring of `n` tasks.
+/// Runs a ring of `n` tasks.
 pub(crate) fn ring(n: u64) -> Measured {
     let (hops, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let (txs, rxs): (Vec<_>, Vec<_>) = (0..n).map(|_| chan::<u64>(0)).unzip();
@@ -22,7 +22,7 @@ pub(crate) fn ring(n: u64) -> Measured {
         let (to, hops, stop) = (to.clone(), hops.clone(), stop.clone());
         go(move || {
             let mut mine = 0;
-            // The others' ends are gone when one task has ended.
+            // A task that returns drops its channel ends, so its neighbours return too.
             while let Ok(value) = from.recv() {
                 mine += 1;
                 if stop.load(Ordering::Relaxed) || to.send(value + 1).is_err() {
@@ -34,11 +34,11 @@ pub(crate) fn ring(n: u64) -> Measured {
             }
         });
     }
-    // With a token for every task none could pass its own on.
+    // If every task had a token, no task could pass its token on.
     let tokens = TOKENS.min(txs.len() / 2);
     for token in 0..tokens {
         if txs[token * txs.len() / tokens].send(0).is_err() {
-            unreachable!("its receiver is there");
+            unreachable!("the receiver exists");
         }
     }
     let ticks = Ticks::start(WINDOW, "latency_load", n);

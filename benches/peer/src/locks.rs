@@ -1,4 +1,4 @@
-//! The workloads over locks.
+//! Workloads on locks.
 
 use crate::common::{Measured, timed, work};
 use crate::wait_group::WaitGroup;
@@ -7,14 +7,14 @@ use gosched::sync::Mutex;
 use std::hint::black_box;
 use std::sync::Arc;
 
-/// Tasks that want one mutex.
+/// Number of tasks that contend for one mutex.
 pub(crate) const TASKS: u64 = 8;
-/// Steps of [`work`] with the mutex held.
+/// Number of steps of [`work`] while the mutex is held.
 const STEPS: u32 = 10;
 
 pub(crate) fn uncontended(n: u64) -> Measured {
     let mutex = black_box(Box::new(Mutex::new(())));
-    // What is counted is beside the mutex, as in Go's.
+    // The count is beside the mutex, not in it, as in Go's peer.
     let count = timed(|| {
         let mut count = 0;
         for _ in 0..n {

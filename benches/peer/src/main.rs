@@ -1,7 +1,7 @@
-//! gosched's part in the suite that compares it with Go, tokio, may and smol.
+//! gosched's peer in the suite that compares it with Go, tokio, may and smol.
 //!
-//! Each workload does what the other peers' do, step by step, with the parts a program would use.
-//! Which those were is said in the line it prints.
+//! Each workload takes the same steps in every peer, with the parts of the library that a program
+//! would use. The printed line names these parts.
 
 mod blocking;
 mod channels;
@@ -161,7 +161,7 @@ const WORKLOADS: &[Workload] = &[
     Workload { name: "fib", default_n: 30, expected: common::fib_number, run: fib },
 ];
 
-/// As `#[gosched::main]` installs it.
+/// The allocator that `#[gosched::main]` would install.
 #[global_allocator]
 static ALLOC: gosched::alloc::Alloc = gosched::alloc::Alloc::new();
 
@@ -175,7 +175,7 @@ fn main() {
     asked.drive(|workload, n| gosched::run(|| workload(n)));
 }
 
-/// A result that nothing but a bug can take away.
+/// Returns the result of a task. Only a bug can keep a task from returning.
 fn join<T>(handle: JoinHandle<T>) -> T {
     match handle.join() {
         Ok(result) => result,
@@ -205,7 +205,7 @@ fn spawn_join(n: u64) -> Measured {
     Measured::new(n, sum).with("join", "JoinHandle")
 }
 
-/// One parent starts `n` tasks, each adds its value to one sum, the parent waits for all.
+/// Starts `n` tasks, each of which adds its value to one sum, and waits for all of them.
 fn add_up(n: u64, value: impl Fn(u64) -> u64 + Copy + Send + 'static) -> Measured {
     let sum = timed(|| {
         let (all, sum) = (WaitGroup::new(n), Arc::new(AtomicU64::new(0)));
@@ -224,7 +224,7 @@ fn add_up(n: u64, value: impl Fn(u64) -> u64 + Copy + Send + 'static) -> Measure
 
 fn mem(n: u64) -> Measured {
     let (started, ended) = (WaitGroup::new(n), WaitGroup::new(n));
-    // Room for all, so that no growth of the list is counted as memory of the tasks.
+    // Allocated in advance, so that growth of the list does not count as memory of the tasks.
     let mut tasks = Vec::with_capacity(n as usize);
     let before = common::resident();
     let ((), spawned) = timed(|| {
@@ -239,10 +239,11 @@ fn mem(n: u64) -> Measured {
         }
         started.wait();
     });
-    // Blocks this goroutine's thread; nothing else is left to run on it.
+    // Blocks this goroutine's thread. No other goroutine could run on it: all are parked.
     std::thread::sleep(common::SETTLE);
     let memory = common::resident().saturating_sub(before);
-    // Nobody goes on by itself; that all do when they should is what the last wait is for.
+    // The result is the number of tasks that are parked: no task may continue by itself. The last
+    // wait then checks that every task continues once it is unparked.
     let parked = ended.left();
     let ((), woken) = timed(|| {
         tasks.iter().for_each(Goroutine::unpark);

@@ -1,4 +1,4 @@
-//! The workload that gives no P back by itself, and a ticker that must go on beside it.
+//! Tasks that never release their Ps by themselves, and a ticker beside them.
 
 use crate::common::{Measured, threads, timed};
 use crate::ticks::Ticks;
@@ -10,19 +10,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long the ticker goes on.
+/// How long the ticker runs.
 const WINDOW: Duration = Duration::from_secs(3);
-/// The thread that watches the others.
+/// Name of sysmon's thread.
 const WATCHER: &str = "gosched-sysmon";
 
-/// Tasks that compute without a call, until told to stop.
+/// Tasks that compute without a call until they are stopped.
 pub(crate) struct Hogs {
     stop: Arc<AtomicBool>,
     all: Arc<WaitGroup>,
 }
 
 impl Hogs {
-    /// So many.
+    /// Starts `n` tasks.
     pub(crate) fn start(n: u64) -> Hogs {
         let hogs = Hogs { stop: Arc::new(AtomicBool::new(false)), all: WaitGroup::new(n) };
         for seed in 0..n {
@@ -41,14 +41,14 @@ impl Hogs {
         hogs
     }
 
-    /// Waits until all have ended.
+    /// Stops the tasks, and waits until all have ended.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         self.all.wait();
     }
 }
 
-/// `each` hogs per P.
+/// Runs `each` hogs per P beside a ticker.
 pub(crate) fn hogs(each: u64) -> Measured {
     let ticks = Ticks::start(WINDOW, "preempt", each);
     let before = watcher_cpu();
@@ -63,13 +63,13 @@ pub(crate) fn hogs(each: u64) -> Measured {
         .and("threads", threads as f64)
 }
 
-/// What the watcher has cost so far.
+/// Returns the CPU time that sysmon has used so far.
 fn watcher_cpu() -> Duration {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Duration::ZERO };
     let mut tasks = tasks.flatten().map(|task| task.path());
     let is_watcher = |comm: String| comm.trim_end() == WATCHER;
     let watcher = tasks.find(|task| fs::read_to_string(task.join("comm")).is_ok_and(is_watcher));
-    // Nanoseconds on a CPU are first.
+    // The first number in `schedstat` is the CPU time in nanoseconds.
     let spent = watcher.and_then(|task| fs::read_to_string(task.join("schedstat")).ok());
     let spent = spent.as_deref().and_then(|text| text.split_whitespace().next()?.parse().ok());
     Duration::from_nanos(spent.unwrap_or(0))

@@ -1,10 +1,13 @@
-//! The workloads over TCP: server and clients in the one process, over loopback.
+//! Workloads over TCP, with the server and its clients in one process, over loopback.
 //!
-//! Two of them are no part of the suite. `tcp_busy`: `n` tasks per P compute without a call, and a
-//! client that is an ordinary thread asks a server among them, at most once a millisecond for
-//! [`WINDOW`]; `lat_*` is what it waited. `tcp_idle`: `n` connections with nothing more to say after one
-//! request, and a goroutine that waits for each; `threads` and `rss_per_conn` say what that takes. Its
-//! clients are another process, so that one process need not have both ends.
+//! Two of the workloads are not part of the suite:
+//!
+//! - `tcp_busy`: `n` tasks per P compute without a call. A client on an ordinary thread sends
+//!   requests to a server among these tasks, at most one per millisecond, for [`WINDOW`]. `lat_*`
+//!   is how long the client waits for its answers.
+//! - `tcp_idle`: `n` connections are idle after one request, and a goroutine waits on each.
+//!   `threads` and `rss_per_conn` show what that costs. The clients run in another process, so that
+//!   no process has both ends of the connections.
 
 use crate::common::{self, Measured, SETTLE, threads, timed};
 use crate::join;
@@ -17,41 +20,41 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes of a request, and of its answer.
+/// Size of a request, and of its answer, in bytes.
 const MESSAGE: usize = 64;
-/// How long the client of `tcp_busy` goes on.
+/// How long the client of `tcp_busy` runs.
 const WINDOW: Duration = Duration::from_secs(3);
-/// How long it thinks between two requests.
+/// Pause of the client of `tcp_busy` between two requests.
 const PAUSE: Duration = Duration::from_millis(1);
-/// No answer for so long: there will be none.
+/// How long the client of `tcp_busy` waits for an answer before it gives up.
 const STARVED: Duration = Duration::from_secs(2);
-/// What the process with the clients of `tcp_idle` is called by.
+/// First argument of the process that runs the clients of `tcp_idle`.
 pub(crate) const CLIENTS: &str = "clients-of-tcp-idle";
-/// The names of what a request takes.
+/// Names of the latencies in the results.
 pub(crate) const LATENCIES: [&str; 3] = ["lat_p50_us", "lat_p99_us", "lat_max_us"];
 
-/// A server with a goroutine for each connection, until it is dropped.
+/// A server with a goroutine for each connection. Dropping it closes the listener.
 pub(crate) struct Server {
     listener: Arc<TcpListener>,
     pub(crate) address: SocketAddr,
 }
 
 impl Server {
-    /// `serve` is what is done with each connection.
+    /// Starts a server that calls `serve` with each connection.
     pub(crate) fn start(serve: fn(TcpStream) -> io::Result<()>) -> io::Result<Server> {
         let listener = Arc::new(TcpListener::bind("127.0.0.1:0")?);
         let address = listener.local_addr()?;
         let accepting = listener.clone();
         go(move || {
             while let Ok((stream, _)) = accepting.accept() {
-                // Fails when its client goes away, which is how it ends.
+                // `serve` fails when the client disconnects, which is the normal end.
                 go(move || stream.set_nodelay(true).and_then(|()| serve(stream)));
             }
         });
         Ok(Server { listener, address })
     }
 
-    /// A client's end.
+    /// Connects a client to the server.
     pub(crate) fn connect(&self) -> io::Result<TcpStream> {
         let stream = TcpStream::connect(self.address)?;
         stream.set_nodelay(true)?;
@@ -61,7 +64,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // That it is closed already would be as well.
+        // Fails only if the listener is already closed.
         let _ = self.listener.close();
     }
 }
@@ -74,7 +77,7 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Sends `request` and takes the answer: whether that is right.
+/// Sends `request` and reads the answer. Returns whether the answer is correct.
 fn ask(stream: &mut (impl Read + Write), request: &[u8; MESSAGE]) -> io::Result<bool> {
     let mut answer = [0; MESSAGE];
     stream.write_all(request)?;
@@ -82,7 +85,7 @@ fn ask(stream: &mut (impl Read + Write), request: &[u8; MESSAGE]) -> io::Result<
     Ok(answer == *request)
 }
 
-/// `n` requests from so many clients.
+/// Sends `n` requests from `clients` clients.
 pub(crate) fn echo(n: u64, clients: u64) -> Measured {
     let server = Server::start(answer).expect("a port");
     let streams: Vec<_> = (0..clients).map(|_| server.connect().expect("a connection")).collect();
@@ -96,7 +99,7 @@ pub(crate) fn echo(n: u64, clients: u64) -> Measured {
                 let start = Instant::now();
                 let right = ask(&mut stream, &request).expect("an answer");
                 delays.push(start.elapsed());
-                assert!(right, "an answer that is not the request");
+                assert!(right, "the answer differs from the request");
             }
             delays
         })
@@ -112,12 +115,12 @@ pub(crate) fn echo(n: u64, clients: u64) -> Measured {
         .delays(LATENCIES, delays)
 }
 
-/// Beside `each` hogs per P.
+/// Runs a server beside `each` hogs per P.
 pub(crate) fn busy(each: u64) -> Measured {
     let server = Server::start(answer).expect("a port");
     let address = server.address;
     let hogs = Hogs::start(each * runtime::procs() as u64);
-    // An ordinary thread: what it waits for is the server alone.
+    // The client is an ordinary thread, so it waits only for the server, not for a P.
     let client = std::thread::spawn(move || impatient(address));
     let delays = gosched::blocking(|| client.join().expect("no panic")).expect("a connection");
     hogs.stop();
@@ -126,7 +129,7 @@ pub(crate) fn busy(each: u64) -> Measured {
     Measured::new(answers, (each, wall)).is("starved", starved).delays(LATENCIES, delays)
 }
 
-/// What each request took; after one without an answer there are no more.
+/// Sends requests. Returns how long each request took. Stops after a request without an answer.
 fn impatient(address: SocketAddr) -> io::Result<Vec<Duration>> {
     let mut stream = std::net::TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -137,7 +140,7 @@ fn impatient(address: SocketAddr) -> io::Result<Vec<Duration>> {
         let asked = ask(&mut stream, &[delays.len() as u8; MESSAGE]);
         delays.push(start.elapsed());
         match asked {
-            Ok(right) => assert!(right, "an answer that is not the request"),
+            Ok(right) => assert!(right, "the answer differs from the request"),
             Err(why) if why.kind() == io::ErrorKind::WouldBlock => break,
             Err(why) => return Err(why),
         }
@@ -146,7 +149,7 @@ fn impatient(address: SocketAddr) -> io::Result<Vec<Duration>> {
     Ok(delays)
 }
 
-/// `n` connections that wait.
+/// Opens `n` connections that are idle after one request.
 pub(crate) fn idle(n: u64) -> Measured {
     allow_descriptors();
     let server = Server::start(answer).expect("a port");
@@ -161,10 +164,10 @@ pub(crate) fn idle(n: u64) -> Measured {
     let said = clients.stdout.take().expect("a pipe");
     gosched::blocking(|| BufReader::new(said).read_line(&mut right)).expect("a line");
     let wall = start.elapsed();
-    // Threads that had to help go to sleep.
+    // Threads that are no longer needed go to sleep meanwhile.
     time::sleep(SETTLE);
     let (threads, memory) = (threads(), common::resident());
-    // It ends with its input.
+    // The client process exits when its input ends.
     drop(clients.stdin.take());
     gosched::blocking(|| clients.wait()).expect("its end");
     Measured::new(n, (right.trim().parse().unwrap_or(0), wall))
@@ -173,8 +176,9 @@ pub(crate) fn idle(n: u64) -> Measured {
         .and("rss_per_conn", memory.saturating_sub(before) as f64 / n as f64)
 }
 
-/// The process with the clients of `tcp_idle`: given an address and how many, it says how many were
-/// answered, and keeps them until its input ends.
+/// Runs the clients of `tcp_idle`, in a process of their own. The arguments are an address and the
+/// number of clients. Prints how many clients got a correct answer, and keeps the connections open
+/// until the input ends.
 pub(crate) fn idle_clients(mut words: impl Iterator<Item = String>) -> io::Result<()> {
     allow_descriptors();
     let address: SocketAddr = words.next().and_then(|word| word.parse().ok()).expect("an address");
@@ -190,13 +194,14 @@ pub(crate) fn idle_clients(mut words: impl Iterator<Item = String>) -> io::Resul
     Ok(())
 }
 
-/// As many descriptors as the process may have.
+/// Raises the limit on open descriptors to the maximum that the system allows.
 fn allow_descriptors() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is valid for writes.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0 {
         limit.rlim_cur = limit.rlim_max;
-        // SAFETY: `limit` is valid for reads. If it fails, `connect` says what is missing.
+        // SAFETY: `limit` is valid for reads. If the call fails, `connect` reports that descriptors
+        // are missing.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
     }
 }

@@ -1,4 +1,5 @@
-//! A ticker that must go on beside something else: every millisecond, and how late each time.
+//! A ticker that must keep running beside a workload: it ticks every millisecond, and records how
+//! late each tick is.
 
 use crate::common::{self, Measured};
 use gosched::time;
@@ -9,33 +10,36 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const TICK: Duration = Duration::from_millis(1);
-/// No tick for so long: there will be none.
+/// How long a ticker may be without a tick before it counts as starved.
 const STARVED: Duration = Duration::from_secs(2);
-/// How often the watchdog looks.
+/// How often the watchdog checks the ticker.
 const LOOK: Duration = Duration::from_millis(50);
-/// What stands for the time of the last tick when there will be no more.
+/// Value of [`Ticks::last`] when the ticker has ended.
 const OVER: u64 = u64::MAX;
 
-/// Ticks at `start` + 1 ms, + 2 ms, …, and those that came.
+/// A ticker whose ticks are due at `start` + 1 ms, + 2 ms, …, and how late each tick was.
 pub(crate) struct Ticks {
     start: Instant,
     window: Duration,
     late: Vec<Duration>,
-    /// When the last one came, in nanoseconds since `start`.
+    /// When the last tick came, in nanoseconds since `start`. Written by the ticker, read by the
+    /// watchdog.
     last: Arc<AtomicU64>,
 }
 
 impl Ticks {
-    /// For `window` from now, in workload `name` with `n`: for the line of one that starves.
+    /// Starts the watchdog of a ticker that runs for `window`. The watchdog prints the line of the
+    /// workload, with `name` and `n`, if the ticker starves.
     pub(crate) fn start(window: Duration, name: &'static str, n: u64) -> Ticks {
         let (start, last) = (Instant::now(), Arc::new(AtomicU64::new(0)));
         let seen = last.clone();
-        // An ordinary thread: no goroutine can starve it.
+        // An ordinary thread, which goroutines cannot starve.
         thread::spawn(move || watch(start, &seen, name, n));
         Ticks { start, window, late: Vec::with_capacity(10_000), last }
     }
 
-    /// Ticks until the window is over. A tick that is more than one period late skips those it has missed.
+    /// Ticks until the window is over. A tick that is more than one period late skips the ticks
+    /// that it has missed.
     pub(crate) fn go_on(mut self) -> Ticks {
         let mut next = 1;
         while self.start.elapsed() < self.window {
@@ -51,7 +55,7 @@ impl Ticks {
         self
     }
 
-    /// Adds what the suite wants to know.
+    /// Adds the results of the ticker.
     pub(crate) fn report(self, measured: Measured) -> Measured {
         let came = self.late.len() as f64;
         let wanted = (self.window.as_nanos() / TICK.as_nanos()) as f64;
@@ -63,7 +67,7 @@ impl Ticks {
     }
 }
 
-/// Ends the process when there was no tick for too long, and says so in its line.
+/// Ends the process if there was no tick for too long, and prints the line of a starved workload.
 fn watch(start: Instant, last: &AtomicU64, name: &str, n: u64) {
     loop {
         thread::sleep(LOOK);

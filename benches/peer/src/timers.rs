@@ -1,11 +1,11 @@
-//! The workloads over time.
+//! Workloads on timers.
 
 use crate::common::{self, Measured, timed};
 use crate::wait_group::WaitGroup;
 use gosched::{go, time};
 use std::time::{Duration, Instant};
 
-/// Twice: the first time stacks are new, the second time they are there.
+/// Runs `n` sleeping tasks twice: the first run creates their stacks, the second reuses them.
 pub(crate) fn sleepers(n: u64) -> Measured {
     let before = common::resident();
     let (spawned, wall) = sleep_all(n);
@@ -18,7 +18,8 @@ pub(crate) fn sleepers(n: u64) -> Measured {
         .and("rss_per_task", memory as f64 / n as f64)
 }
 
-/// How long it took to start them, and until all were awake.
+/// Starts `n` tasks that sleep for a random time of up to a second. Returns how long it took to
+/// start them, and how long until all were awake.
 fn sleep_all(n: u64) -> (Duration, Duration) {
     let mut random = 42;
     let start = Instant::now();
@@ -39,7 +40,7 @@ fn sleep_all(n: u64) -> (Duration, Duration) {
     })
 }
 
-/// Timers that are there all the time.
+/// Number of timers that exist during the whole workload.
 const LIVE: usize = 10_000;
 
 pub(crate) fn churn(n: u64) -> Measured {

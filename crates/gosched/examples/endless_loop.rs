@@ -1,13 +1,13 @@
-//! A goroutine that never gives its P back does not keep it: `cargo run --example endless_loop`.
+//! An endless loop does not stop other goroutines: `cargo run --example endless_loop`.
 //!
-//! There is one P, and the loop has it while main sleeps. There is no call in the loop, so nothing in it
-//! can ask whether others want to run. Main goes on after a second all the same. Before 1.14 this program
-//! hung in Go.
+//! There is one P, and the loop holds it while main sleeps. The loop contains no call, so it never
+//! enters the runtime by itself. The runtime preempts the loop by a signal, and main continues
+//! after one second. Before Go 1.14, the same program hung in Go.
 
 use gosched::{go, time};
 use std::time::Duration;
 
-#[expect(clippy::empty_loop, reason = "what this example is about")]
+#[expect(clippy::empty_loop, reason = "this example is about an endless loop")]
 fn endless() -> ! {
     loop {}
 }

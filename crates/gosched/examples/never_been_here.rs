@@ -1,8 +1,8 @@
-//! A loop that only seems to end: `cargo run --example never_been_here`.
+//! A loop that never ends does not delay a timer: `cargo run --example never_been_here`.
 //!
-//! An even number that loses 2 at a time is never 1, however often it wraps: the goroutine computes for
-//! ever. Main waits for a timer on the only P there is, and gets it as soon as the timer fires. Before
-//! 1.14 Go never came to the last line.
+//! An even number that is decremented by 2 is never 1, even when it wraps, so the goroutine
+//! computes forever. Main waits for a timer, and gets the only P as soon as the timer fires. Before
+//! Go 1.14, the same program never reached its last line in Go.
 
 use gosched::{go, time};
 use std::hint::black_box;
@@ -13,7 +13,7 @@ fn main() {
     go(|| {
         let mut u = 0u32;
         loop {
-            // Opaque, or the compiler may see what the author did not.
+            // `black_box` keeps the compiler from finding out that `u` is never 1.
             u = black_box(u).wrapping_sub(2);
             if u == 1 {
                 break;

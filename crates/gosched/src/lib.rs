@@ -1,7 +1,7 @@
-//! Goroutines for Rust: plain blocking code, a million at a time, on a handful of threads.
+//! Goroutines for Rust: plain blocking code, a million goroutines on a handful of threads.
 //!
-//! To the code inside it a goroutine is a thread: thread-locals, `errno`, panics are its own, wherever
-//! it runs. So [`go`] is a safe function.
+//! To the code inside it, a goroutine is a thread: thread-locals, `errno` and panics belong to the
+//! goroutine, whichever thread runs it. So [`go`] is a safe function.
 //!
 //! ```
 //! let handles: Vec<_> = (0..10_000).map(|i| gosched::go(move || i * 2)).collect();
@@ -9,14 +9,16 @@
 //! assert_eq!(sum, 99_990_000);
 //! ```
 //!
-//! `#[gosched::main]` makes `main` a goroutine; [`run`] enters from an ordinary thread; ordinary
-//! threads can also start, join and unpark goroutines directly. The [`book`] says how it works.
+//! `#[gosched::main]` makes `main` a goroutine. [`run`] runs a goroutine from an ordinary thread.
+//! Ordinary threads can also start, join and unpark goroutines directly. The [`book`] explains how
+//! the runtime works.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     not(ported),
     expect(
         dead_code,
-        reason = "where goroutines are threads, much of what moves them has no user"
+        reason = "without a port, goroutines are threads, and the code that schedules them is not used"
     )
 )]
 

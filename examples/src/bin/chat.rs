@@ -1,9 +1,10 @@
 //! A chat server with one room. `chat [ADDRESS]`
 //!
-//! The first line that a client sends is its name, every other one is told to all. The room is one
-//! goroutine that owns the list of members, so there is no lock. Each member has a channel and a
-//! goroutine that writes what is in it; the room never waits for one: whose channel is full has
-//! stopped reading, and has to leave.
+//! The first line that a client sends is its name. The server sends every other line to all
+//! members. The room is one goroutine that owns the list of members, so there is no lock. Each
+//! member has a channel, and a goroutine that writes the lines in the channel to the client. The
+//! room never waits for a member: a member whose channel is full has stopped reading, and is
+//! removed.
 
 use gosched::chan::{Receiver, Sender};
 use gosched::net::{TcpListener, TcpStream};
@@ -13,14 +14,14 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::sync::Arc;
 
-/// Lines that may wait for a member to read them.
+/// Maximum number of lines that wait for a member to read them.
 const BACKLOG: usize = 64;
-/// Bytes of a line; the rest counts as the next one.
+/// Maximum length of a line, in bytes. The rest counts as the next line.
 const MAX_LINE_BYTES: u64 = 4096;
 
-/// What happens in the room.
+/// An event in the room. The number identifies the client.
 enum Event {
-    /// Somebody wants to come in; is told whether the name will do.
+    /// A client wants to join. The room sends back whether it accepts the name.
     Join(u64, Member, Sender<bool>),
     Say(u64, String),
     Leave(u64),
@@ -44,18 +45,18 @@ fn main() -> io::Result<()> {
             Ok((stream, _)) => {
                 let room = room.clone();
                 go(move || {
-                    // Who cannot be read from any more has left, whatever the reason.
+                    // Every error means that the client has left.
                     let _ = serve_client(id, Arc::new(stream), &room);
                     let _ = room.send(Event::Leave(id));
                 });
             }
-            Err(why) => eprintln!("no connection: {why}"),
+            Err(why) => eprintln!("accepting a connection failed: {why}"),
         }
     }
     Ok(())
 }
 
-/// The room.
+/// Runs the room: handles one event after another.
 fn run_room(events: &Receiver<Event>) {
     let mut members = HashMap::new();
     for event in events {
@@ -63,7 +64,7 @@ fn run_room(events: &Receiver<Event>) {
             Event::Join(id, member, admitted) => {
                 let taken = |other: &Member| other.name == member.name;
                 let admit = !member.name.is_empty() && !members.values().any(taken);
-                // The channel has room for it.
+                // Does not wait: the channel has room for one answer.
                 let _ = admitted.send(admit);
                 let line = format!("* {} is here\n", member.name);
                 admit.then(|| members.insert(id, member)).map(|_| line)
@@ -77,7 +78,8 @@ fn run_room(events: &Receiver<Event>) {
     }
 }
 
-/// A line for all; who has no room for it leaves, of which the others hear too.
+/// Sends a line to all members. Removes each member whose channel is full, and announces that to
+/// the remaining members.
 fn broadcast(members: &mut HashMap<u64, Member>, line: String) {
     let mut lines = vec![line];
     while let Some(line) = lines.pop() {
@@ -85,14 +87,15 @@ fn broadcast(members: &mut HashMap<u64, Member>, line: String) {
         for (_, slow) in
             members.extract_if(|_, member| member.lines.try_send(line.clone()).is_err())
         {
-            // Wakes the goroutines that read from it and write to it.
+            // Wakes the goroutines that read from the stream and write to it.
             let _ = slow.stream.shutdown(Shutdown::Both);
             lines.push(format!("* {} does not read\n", slow.name));
         }
     }
 }
 
-/// A client, from its name to its last line. The room is always there.
+/// Serves a client, from its name to its last line. Sends to the room do not fail: the room never
+/// ends.
 fn serve_client(id: u64, stream: Arc<TcpStream>, room: &Sender<Event>) -> io::Result<()> {
     let mut input = BufReader::new(&*stream);
     (&*stream).write_all(b"your name?\n")?;
@@ -113,13 +116,14 @@ fn serve_client(id: u64, stream: Arc<TcpStream>, room: &Sender<Event>) -> io::Re
     }
 }
 
-/// Writes to a client until it has left the room.
+/// Writes lines to a client until it has left the room.
 fn write_lines(mut stream: &TcpStream, lines: &Receiver<Arc<str>>) -> io::Result<()> {
     lines.iter().try_for_each(|line| stream.write_all(line.as_bytes()))?;
     stream.shutdown(Shutdown::Both)
 }
 
-/// Without what ends it, and without what a terminal would obey.
+/// Reads a line and removes its control characters: the line end, and characters that control a
+/// terminal.
 fn next_line(input: &mut BufReader<&TcpStream>) -> io::Result<String> {
     let mut line = Vec::new();
     if input.take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {

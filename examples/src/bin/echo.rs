@@ -1,4 +1,4 @@
-//! A TCP echo server: what a client sends, it gets back. `echo [ADDRESS]`
+//! A TCP echo server: sends back what a client sends. `echo [ADDRESS]`
 
 use gosched::net::{TcpListener, TcpStream};
 use std::io;
@@ -15,12 +15,12 @@ fn main() -> io::Result<()> {
                     eprintln!("{client}: {why}");
                 }
             })),
-            Err(why) => eprintln!("no connection: {why}"),
+            Err(why) => eprintln!("accepting a connection failed: {why}"),
         }
     }
 }
 
-/// Until the client has sent everything; then it has everything back.
+/// Echoes until the client has sent everything. Returns the number of bytes.
 fn echo(stream: &TcpStream) -> io::Result<u64> {
     gosched::io::copy(&mut &*stream, &mut &*stream)
 }

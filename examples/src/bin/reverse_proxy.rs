@@ -1,17 +1,18 @@
-//! A reverse proxy for HTTP, or anything else on TCP. `reverse_proxy [ADDRESS [BACKEND…]]`
+//! A reverse proxy for HTTP or any other protocol over TCP. `reverse_proxy [ADDRESS [BACKEND…]]`
 //!
-//! Each connection goes to the next backend in turn, or the one after it if that is down; if all
-//! are, the client gets a 502. Two goroutines a connection, one for each way. When one side has sent
-//! everything the other is told so, and can still answer.
+//! Each connection goes to the next backend in turn. If that backend is down, the connection goes
+//! to the following one. If all backends are down, the client gets a 502. Each connection has two
+//! goroutines, one for each direction. When one side has sent everything, the proxy ends only that
+//! direction, so the opposite side can still answer.
 
 use gosched::net::{TcpListener, TcpStream, lookup_host};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
-/// How long a backend may take to accept.
+/// How long the proxy waits for a backend to accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a client that gets no backend may go on sending.
+/// How long the proxy reads from a client that it refuses.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const BAD_GATEWAY: &[u8] =
     b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -34,10 +35,10 @@ fn main() -> io::Result<()> {
             Ok((client, _)) => {
                 let turn = backends.clone();
                 backends.rotate_left(1);
-                // It fails when one side vanishes; then both connections end.
+                // An error means that one side has vanished. Both connections end then.
                 gosched::go(move || serve(&client, &turn));
             }
-            Err(why) => eprintln!("no connection: {why}"),
+            Err(why) => eprintln!("accepting a connection failed: {why}"),
         }
     }
 }
@@ -56,7 +57,7 @@ fn serve(client: &TcpStream, backends: &[SocketAddr]) -> io::Result<()> {
     Ok(())
 }
 
-/// One way, to its end. After an error nothing more can arrive either way.
+/// Forwards one direction until its end. An error ends both directions.
 fn forward(from: &TcpStream, to: &TcpStream) {
     match gosched::io::copy(&mut &*from, &mut &*to) {
         Ok(_) => drop(to.shutdown(Shutdown::Write)),
@@ -67,8 +68,8 @@ fn forward(from: &TcpStream, to: &TcpStream) {
     }
 }
 
-/// A 502. To close while the client still sends would reset the connection, and it might never see
-/// the answer.
+/// Answers with a 502, then reads until the client has sent everything. Closing earlier would reset
+/// the connection, and the client might never see the answer.
 fn refuse(mut client: &TcpStream) -> io::Result<()> {
     client.write_all(BAD_GATEWAY)?;
     client.shutdown(Shutdown::Write)?;

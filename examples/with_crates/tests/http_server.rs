@@ -1,4 +1,4 @@
-//! The example `http_server`, spoken to by hand: what a client must not do is also done.
+//! Tests of the example `http_server`, with clients that write requests by hand, also invalid ones.
 
 use gosched_examples::{Program, wait_until};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,7 +9,7 @@ fn start() -> Program {
     Program::start(env!("CARGO_BIN_EXE_http_server"), &[])
 }
 
-/// A client that keeps its connection.
+/// A client that keeps its connection open.
 struct Client(BufReader<TcpStream>);
 
 impl Client {
@@ -32,18 +32,18 @@ impl Client {
         ));
     }
 
-    /// Status and body of the next answer.
+    /// Reads the next answer. Returns its status and its body.
     fn answer(&mut self) -> (u16, String) {
         let (mut status, mut length) = (String::new(), 0);
         self.0.read_line(&mut status).unwrap();
         loop {
             let mut line = String::new();
-            assert_ne!(self.0.read_line(&mut line).unwrap(), 0, "an answer that was cut");
+            assert_ne!(self.0.read_line(&mut line).unwrap(), 0, "the answer is truncated");
             let line = line.to_ascii_lowercase();
             match line.strip_prefix("content-length: ") {
                 Some(digits) => length = digits.trim_end().parse().unwrap(),
                 None if line == "\r\n" => break,
-                None => assert!(line.ends_with("\r\n"), "an answer that was cut: {line}"),
+                None => assert!(line.ends_with("\r\n"), "the answer is truncated: {line}"),
             }
         }
         let mut body = vec![0; length];
@@ -53,7 +53,7 @@ impl Client {
 }
 
 #[test]
-fn many_clients_ask_many_times_on_one_connection() {
+fn many_clients_each_send_many_requests_on_one_connection() {
     let program = start();
     thread::scope(|scope| {
         for _ in 0..20 {
@@ -81,7 +81,7 @@ fn requests_sent_at_once_are_answered_in_order() {
 }
 
 #[test]
-fn a_client_that_waits_holds_up_nobody() {
+fn waiting_clients_do_not_block_other_clients() {
     let program = start();
     let mut waiting: Vec<_> = (0..20).map(|_| Client::new(&program)).collect();
     waiting.iter_mut().for_each(|client| client.get("/queue"));
@@ -96,7 +96,7 @@ fn a_client_that_waits_holds_up_nobody() {
 }
 
 #[test]
-fn others_are_served_while_one_computes() {
+fn other_requests_are_answered_while_some_compute() {
     let program = start();
     let mut slow: Vec<_> = (0..4).map(|_| Client::new(&program)).collect();
     slow.iter_mut().for_each(|client| client.get("/fib/27"));
@@ -107,7 +107,7 @@ fn others_are_served_while_one_computes() {
 }
 
 #[test]
-fn a_body_in_chunks_arrives_whole_and_one_too_large_not_at_all() {
+fn a_chunked_body_arrives_complete_and_a_body_that_is_too_large_is_refused() {
     let program = start();
     let mut client = Client::new(&program);
     client.sends(
@@ -122,14 +122,15 @@ fn a_body_in_chunks_arrives_whole_and_one_too_large_not_at_all() {
 }
 
 #[test]
-fn clients_that_vanish_or_talk_nonsense_leave_nothing() {
+fn clients_that_vanish_or_send_garbage_leave_no_sockets() {
     let program = start();
     let mut client = Client::new(&program);
     client.get("/");
     assert_eq!(client.answer().0, 200);
     let before = program.sockets();
     for _ in 0..10 {
-        // In the middle of a request, while an answer is awaited, and with one unread.
+        // These clients vanish in the middle of a request, while they wait for an answer, and with
+        // an unread answer.
         Client::new(&program).sends("GET / HT");
         Client::new(&program).get("/queue");
         Client::new(&program).get("/");
@@ -138,12 +139,12 @@ fn clients_that_vanish_or_talk_nonsense_leave_nothing() {
         assert_eq!(nonsense.answer().0, 400);
     }
     wait_until(|| {
-        // One that asks nothing for long is not kept.
+        // The server closes a connection without requests, so this client sends one in each round.
         client.get("/");
         assert_eq!(client.answer().0, 200);
         program.sockets() == before
     });
-    // Those who had waited took nothing with them.
+    // The vanished clients that waited for a body have not taken one.
     client.post("/queue", "still here");
     assert_eq!(client.answer().0, 200);
     client.get("/queue");

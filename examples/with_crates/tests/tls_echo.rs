@@ -1,4 +1,4 @@
-//! The example `tls_echo`, spoken to by rustls clients, and by some that do not speak TLS.
+//! Tests of the example `tls_echo`, with rustls clients, and with clients that do not use TLS.
 
 use gosched_examples::{Program, wait_until};
 use rustls::pki_types::pem::PemObject;
@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread;
 
-/// The program, and clients that trust the certificate it prints.
+/// Starts the program. Returns it and a client configuration that trusts its certificate.
 fn start() -> (Program, Arc<ClientConfig>) {
     let mut program = Program::start(env!("CARGO_BIN_EXE_tls_echo"), &[]);
     let mut certificate = String::new();
@@ -33,7 +33,7 @@ fn connect(program: &Program, config: &Arc<ClientConfig>, name: &str) -> Client 
 }
 
 #[test]
-fn many_clients_get_back_what_they_sent_and_a_proper_end() {
+fn many_tls_clients_get_back_what_they_sent_and_a_close_notify() {
     let (program, config) = start();
     thread::scope(|scope| {
         for client in 1..9 {
@@ -48,7 +48,7 @@ fn many_clients_get_back_what_they_sent_and_a_proper_end() {
                 }
                 stream.conn.send_close_notify();
                 stream.flush().unwrap();
-                // An end without a farewell would be an error.
+                // Without TLS's close message the read would fail.
                 assert_eq!(stream.read(&mut back).unwrap(), 0);
             });
         }
@@ -56,7 +56,7 @@ fn many_clients_get_back_what_they_sent_and_a_proper_end() {
 }
 
 #[test]
-fn a_client_that_expects_somebody_else_does_not_talk() {
+fn a_client_that_expects_another_server_name_refuses_the_certificate() {
     let (program, config) = start();
     let mut stream = connect(&program, &config, "example.org");
     let why = stream.write_all(b"secret").unwrap_err();
@@ -64,7 +64,7 @@ fn a_client_that_expects_somebody_else_does_not_talk() {
 }
 
 #[test]
-fn who_speaks_no_tls_or_vanishes_harms_nobody() {
+fn clients_that_speak_no_tls_or_vanish_do_not_disturb_other_clients() {
     let (program, config) = start();
     let mut good = connect(&program, &config, "127.0.0.1");
     let mut back = [0; 3];
@@ -74,7 +74,7 @@ fn who_speaks_no_tls_or_vanishes_harms_nobody() {
     for i in 0..10 {
         let mut plain = program.connect();
         plain.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        // It is told in TLS that this is none, and then there is nothing more.
+        // The server answers with a TLS alert, then closes the connection.
         if i % 2 == 0 {
             let _ = plain.read_to_end(&mut Vec::new());
         }

@@ -1,4 +1,4 @@
-//! The example `websocket`, spoken to by tungstenite's client.
+//! Tests of the example `websocket`, with tungstenite's client.
 
 use gosched_examples::{Program, wait_until};
 use std::io::{Read, Write};
@@ -15,14 +15,14 @@ fn start() -> Program {
 fn connect(program: &Program) -> WebSocket<TcpStream> {
     let url = format!("ws://{}/", program.address);
     let mut socket = tungstenite::client(url, program.connect()).unwrap().0;
-    // Only who has been answered is known to hear what is told to all.
+    // Only after this answer is the client certain to receive messages for all clients.
     socket.send(Message::binary("here")).unwrap();
     assert_eq!(socket.read().unwrap(), Message::binary("here"));
     socket
 }
 
 #[test]
-fn binary_comes_back_to_its_sender_alone() {
+fn a_binary_message_is_returned_only_to_its_sender() {
     let program = start();
     thread::scope(|scope| {
         for client in 0..20 {
@@ -39,7 +39,7 @@ fn binary_comes_back_to_its_sender_alone() {
 }
 
 #[test]
-fn text_goes_to_everybody_in_one_order() {
+fn text_messages_reach_all_clients_in_the_same_order() {
     let program = start();
     let mut sockets: Vec<_> = (0..10).map(|_| connect(&program)).collect();
     for (i, socket) in sockets.iter_mut().enumerate() {
@@ -58,7 +58,7 @@ fn text_goes_to_everybody_in_one_order() {
 }
 
 #[test]
-fn pings_are_answered_and_the_end_is_agreed_upon() {
+fn pings_are_answered_and_a_close_is_confirmed() {
     let program = start();
     let _other = connect(&program);
     let before = program.sockets();
@@ -73,7 +73,7 @@ fn pings_are_answered_and_the_end_is_agreed_upon() {
 }
 
 #[test]
-fn who_stops_reading_vanishes_or_talks_nonsense_holds_nobody_up() {
+fn clients_that_stop_reading_vanish_or_send_garbage_do_not_block_other_clients() {
     let program = start();
     let mut good = connect(&program);
     let before = program.sockets();
@@ -83,7 +83,8 @@ fn who_stops_reading_vanishes_or_talks_nonsense_holds_nobody_up() {
     nonsense.write_all(b"hello\r\n\r\n").unwrap();
     let _ = nonsense.read_to_end(&mut Vec::new());
     wait_until(|| program.sockets() == before + 1);
-    // Each is heard before the next: only the deaf one falls behind, until it is cut off.
+    // `good` reads each message before it sends the next, so only `deaf` falls behind, until it is
+    // disconnected.
     let text = Message::text("x".repeat(50_000));
     wait_until(|| {
         good.send(text.clone()).unwrap();

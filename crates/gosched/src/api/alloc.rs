@@ -1,6 +1,7 @@
-//! Memory: the allocation cache that `#[gosched::main]` puts into a program.
+//! The allocation cache, which `#[gosched::main]` installs as the program's global allocator.
 //!
-//! A library never installs one; a program that uses [`run`](crate::run) instead of the attribute says
+//! A library never installs an allocator. A program that uses [`run`](crate::run) instead of the
+//! attribute installs the cache itself:
 //!
 //! ```
 //! #[global_allocator]
@@ -8,6 +9,7 @@
 //! # assert_eq!(gosched::run(|| gosched::go(|| vec![1; 3]).join().unwrap()), [1; 3]);
 //! ```
 //!
-//! Without it everything works, and each goroutine that ever allocated keeps a heap of its own.
+//! Without the cache everything works, but an allocator that keeps a heap per thread then keeps a
+//! heap for each goroutine that has allocated.
 
 pub use gosched_alloc::{Alloc, Stats, release_memory, stats};

@@ -1,10 +1,11 @@
-//! What `#[gosched::main]` and `#[gosched::test]` expand to: not for programs to call.
+//! The functions that `#[gosched::main]` and `#[gosched::test]` expand to. Programs do not call
+//! them directly.
 //!
-//! What the attributes refuse:
+//! Code that the attributes and `go` reject:
 //!
 //! ```compile_fail
 //! #[gosched::main]
-//! async fn main() {} // a goroutine is plain code
+//! async fn main() {} // a goroutine blocks instead of awaiting
 //! ```
 //! ```compile_fail
 //! #[gosched::main(proc = 4)] // unknown option
@@ -12,7 +13,7 @@
 //! ```
 //! ```compile_fail
 //! #[gosched::main]
-//! fn main(argument: u8) {} // nobody could give it one
+//! fn main(argument: u8) {} // main takes no arguments
 //! ```
 //! ```compile_fail
 //! #[gosched::main(procs = 0)]
@@ -20,7 +21,7 @@
 //! ```
 //! ```compile_fail
 //! let rc = std::rc::Rc::new(1);
-//! gosched::go(move || println!("{rc}")); // E0277: a goroutine may run on another thread
+//! gosched::go(move || println!("{rc}")); // E0277: `Rc` is not `Send`
 //! ```
 
 use super::{run, virtual_time};
@@ -36,7 +37,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// What `#[gosched::main(…)]` was given.
+/// The options of `#[gosched::main(…)]`.
 #[derive(Debug, Default)]
 pub struct Options {
     procs: Option<usize>,
@@ -44,26 +45,26 @@ pub struct Options {
 }
 
 impl Options {
-    /// Nothing.
+    /// Creates options with the default values.
     pub fn new() -> Options {
         Options::default()
     }
 
-    /// `procs = N`.
+    /// Sets `procs = N`.
     pub fn procs(mut self, procs: usize) -> Options {
         self.procs = Some(procs);
         self
     }
 
-    /// `stack = BYTES`.
+    /// Sets `stack = BYTES`.
     pub fn stack(mut self, bytes: usize) -> Options {
         self.stack = Some(bytes);
         self
     }
 }
 
-/// Runs `f` as goroutine 1. The calling thread, the process's first, becomes the first M. When `f`
-/// returns the process ends, whatever other goroutines do.
+/// Runs `f` as goroutine 1. When `f` returns, the process ends without waiting for other
+/// goroutines. The calling thread, which is the first thread of the process, becomes the first M.
 #[track_caller]
 pub fn main<R: Termination + 'static>(options: Options, f: fn() -> R) -> ExitCode {
     if let Some(procs) = options.procs {
@@ -87,7 +88,7 @@ pub fn main<R: Termination + 'static>(options: Options, f: fn() -> R) -> ExitCod
     observe::install_quit_handler();
     let packet = packet::new(main, None);
     let is_thread = sched::backend() == Backend::Threads;
-    // Another stack than the main thread's own takes another thread.
+    // The main thread's own stack has a fixed size, so any other size needs another thread.
     if is_thread && options.stack.is_none() {
         let request = SpawnRequest {
             task: packet.as_ptr().cast(),
@@ -97,7 +98,7 @@ pub fn main<R: Termination + 'static>(options: Options, f: fn() -> R) -> ExitCod
         sched::run_here(request);
         sched::serve_main_thread();
     }
-    // SAFETY: borrows — none.
+    // SAFETY: borrows — none: the closure is `'static`.
     let started = unsafe { start(packet, Some(&spawn_options), Location::caller()) };
     if let Err(why) = started {
         panic!("`#[gosched::main]`: {why}");
@@ -105,15 +106,15 @@ pub fn main<R: Termination + 'static>(options: Options, f: fn() -> R) -> ExitCod
     sched::serve_main_thread()
 }
 
-/// What a Rust program ends with when main panics.
+/// The exit code of a Rust program whose `main` panics.
 const PANIC_EXIT_CODE: i32 = 101;
 
-/// The number of an exit code: std does not tell.
+/// Returns the number in an exit code, which std does not expose.
 fn number(code: ExitCode) -> i32 {
     (0..=u8::MAX).find(|&number| ExitCode::from(number) == code).map_or(1, i32::from)
 }
 
-/// What `#[gosched::test(…)]` was given.
+/// The options of `#[gosched::test(…)]`.
 #[derive(Debug)]
 pub struct TestOptions {
     name: &'static str,
@@ -125,7 +126,7 @@ pub struct TestOptions {
 }
 
 impl TestOptions {
-    /// A test of that name.
+    /// Creates options with the default values for the test with the path `name`.
     pub fn new(name: &'static str) -> TestOptions {
         TestOptions {
             name,
@@ -137,38 +138,38 @@ impl TestOptions {
         }
     }
 
-    /// `procs = N`.
+    /// Sets `procs = N`.
     pub fn procs(mut self, procs: usize) -> TestOptions {
         self.procs = Some(procs);
         self
     }
 
-    /// `timeout = SECONDS`.
+    /// Sets `timeout = SECONDS`, in milliseconds.
     pub fn timeout_millis(mut self, millis: u64) -> TestOptions {
         self.timeout = Duration::from_millis(millis);
         self
     }
 
-    /// `leaks = …`.
+    /// Sets `leaks = deny` (`true`) or `leaks = allow` (`false`).
     pub fn deny_leaks(mut self, deny: bool) -> TestOptions {
         self.deny_leaks = deny;
         self
     }
 
-    /// `virtual_time`.
+    /// Sets `virtual_time`.
     pub fn virtual_time(mut self, on: bool) -> TestOptions {
         self.virtual_time = on;
         self
     }
 
-    /// `seed = N`.
+    /// Sets `seed = N`.
     pub fn seed(mut self, seed: u64) -> TestOptions {
         self.seed = Some(seed);
         self
     }
 }
 
-/// Sets the number of Ps back when a test has ended, however it did.
+/// Restores the number of Ps when dropped, whether the test returns or panics.
 struct Restore(usize);
 
 impl Drop for Restore {
@@ -177,10 +178,11 @@ impl Drop for Restore {
     }
 }
 
-/// One test at a time changes the number of Ps.
+/// Held by a test that has set its own number of Ps, so that such tests run one at a time.
 static PROCS_LOCK: Mutex<()> = Mutex::new(());
 
-/// Runs `f` as a goroutine, for a limited time, and looks what it leaves behind.
+/// Runs `f` as a goroutine with a time limit. Panics if the limit is exceeded, or if goroutines
+/// that `f` started do not end and leaks are denied.
 #[track_caller]
 pub fn test<R: Termination + 'static>(options: TestOptions, f: fn() -> R) -> ExitCode {
     if options.virtual_time && !virtual_time::is_child(options.name) {
@@ -221,39 +223,46 @@ fn run_test<R: Termination + 'static>(
         }
     };
     let packet = packet::new(body, None);
-    // SAFETY: borrows — none.
+    // SAFETY: borrows — none: the closure is `'static`.
     let started = unsafe { start(packet, Some(&run::main_spawn_options()), Location::caller()) };
     let handle = match started {
         Ok(handle) => handle,
-        Err(why) => panic!("test `{name}`: the system refuses a thread: {why}"),
+        Err(why) => panic!("test `{name}`: the system cannot create a thread: {why}"),
     };
     if ended.recv_timeout(options.timeout) == Err(RecvTimeoutError::Timeout) {
         observe::dump_to_stderr();
-        panic!("test `{name}` did not end within {:?}: all goroutines are above", options.timeout);
+        panic!(
+            "test `{name}` did not end within {:?}: all goroutines are listed above",
+            options.timeout
+        );
     }
     let code = match handle.join() {
         Ok(code) => code,
         Err(error) => match error.try_into_panic() {
             Ok(payload) => return Err(payload),
-            Err(_) => panic!("test `{name}` called `goexit`: it neither passed nor failed"),
+            Err(_) => panic!(
+                "test `{name}` called `goexit`, so it neither passed nor failed: return from the test instead"
+            ),
         },
     };
     if options.deny_leaks && !wait_for_group_end(group) {
         let left = group.live();
         observe::dump_to_stderr();
         panic!(
-            "test `{name}` left {left} goroutines behind, see above: join them, or say \
+            "test `{name}` left {left} goroutines behind (listed above): join them, or use \
              `#[gosched::test(leaks = allow)]`"
         );
     }
     Ok(code)
 }
 
-/// How long goroutines of a test that has ended may take to end, in naps of a millisecond. Naps, not time: on a busy
-/// machine a nap takes longer, as does everything that the goroutines have yet to do.
+/// How long the goroutines of a test may take to end after the test has ended, in sleeps of one
+/// millisecond. Sleeps are counted instead of time: on a busy machine a sleep takes longer, and so
+/// does everything that the goroutines have to do.
 const GRACE_NAPS: u32 = 2_000;
 
-/// Waits for the end of the goroutines. False: some do not end.
+/// Waits until all goroutines of the group have ended, for at most [`GRACE_NAPS`] sleeps. Returns
+/// whether all have ended.
 fn wait_for_group_end(group: &'static TestGroup) -> bool {
     for _ in 0..GRACE_NAPS {
         if group.live() == 0 {

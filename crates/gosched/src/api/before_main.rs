@@ -1,7 +1,8 @@
-//! What must be done before the program's own `main`.
+//! Setup that runs before the program's `main`.
 
-/// The panic hook: a program that sets its own replaces it, so it has to be there first. And what the scheduler
-/// shows when the process must end.
+/// Installs the panic hook, and registers the functions that report goroutines when the process
+/// must end. A panic hook that the program sets itself must replace this one, so this one comes
+/// first.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static HOOK: extern "C" fn() = {

@@ -1,26 +1,32 @@
-//! Calls that block the thread, said beforehand.
+//! Blocking calls that the program marks in advance.
 
 use crate::block::call;
 
-/// Runs `f`, which may block the thread: a file, a C library, a lock of std's. If it does, others run
-/// meanwhile, within microseconds. If it does not, it costs next to nothing.
+/// Runs `f`, which may block the thread, and lets other goroutines run if it does.
 ///
-/// Calls that are not marked in this way are noticed too, a little later.
+/// Use it for calls that may wait in the kernel: file access, C libraries, locks of std. If `f`
+/// blocks, another thread runs the other goroutines, usually within a millisecond. If `f` does not
+/// block, the mark costs next to nothing. The runtime also detects calls that are not marked, but a
+/// little later.
 ///
 /// ```
 /// let text = gosched::blocking(|| std::fs::read_to_string("Cargo.toml"));
 /// assert!(text.is_ok());
 /// ```
 ///
-/// `f` is still the goroutine: thread-locals, panics and `goexit` are as ever. If it comes into the runtime
-/// (a channel, a lock of ours), the rest of it is code like any other. On an ordinary thread this just calls
-/// `f`.
+/// `f` runs in the calling goroutine: thread-locals, panics and [`goexit`](crate::goexit) work as
+/// usual. The mark ends early if `f` calls into the runtime, for example to use a channel or a lock
+/// of [`sync`](crate::sync); the rest of `f` is then like unmarked code. On an ordinary thread,
+/// `blocking` only calls `f`.
 #[doc(alias = "entersyscall")]
 pub fn blocking<F: FnOnce() -> R, R>(f: F) -> R {
     call::blocking(f)
 }
 
-/// As [`blocking`], for what blocks for certain, and for long: others run at once.
+/// Runs `f`, which is certain to block the thread for long, and lets other goroutines run at once.
+///
+/// Otherwise the same as [`blocking`]. It costs more: the other goroutines move to another thread
+/// even if `f` returns immediately.
 #[doc(alias = "entersyscallblock")]
 pub fn blocking_now<F: FnOnce() -> R, R>(f: F) -> R {
     call::blocking_now(f)

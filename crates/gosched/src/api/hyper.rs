@@ -1,4 +1,5 @@
-//! What `hyper` wants of a runtime: a connection is a goroutine that waits for hyper's future.
+//! Implementations of hyper's runtime traits: a stream, an executor and a timer. Each connection is
+//! a goroutine that blocks on hyper's future.
 //!
 #![doc = "```ignore"]
 #![doc = include_str!("hyper_example.txt")]
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// A [`TcpStream`] for `hyper`.
+/// A [`TcpStream`] that `hyper` can read from and write to.
 pub struct Stream {
     stream: TcpStream,
     reading: AsyncWait,
@@ -32,49 +33,51 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Deadlines of the stream hold here, too.
+    /// Creates a stream for `hyper`. Deadlines of `stream` apply to the reads and writes of `hyper`
+    /// too.
     pub fn new(mut stream: TcpStream) -> Stream {
         stream.polled_mut().forget_drained();
         let [reading, writing] = [Direction::Read, Direction::Write].map(AsyncWait::new);
         Stream { stream, reading, writing }
     }
 
-    /// The stream itself again.
+    /// Returns the inner [`TcpStream`].
     pub fn into_inner(self) -> TcpStream {
         let mut this = ManuallyDrop::new(self);
         this.take_back();
-        // SAFETY: read once, and nothing drops it there: what else there is owns nothing any more.
+        // SAFETY: the stream is read once, and `this` is never dropped. The other fields own
+        // nothing after `take_back`.
         unsafe { ptr::read(&raw const this.stream) }
     }
 
-    /// Who is on the other side.
+    /// Returns the address of the peer.
     ///
     /// # Errors
-    /// Nobody.
+    /// The socket is not connected, or was closed.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.stream.peer_addr()
     }
 
-    /// See [`TcpStream::set_read_deadline`].
+    /// Sets the deadline of reads: see [`TcpStream::set_read_deadline`].
     ///
     /// # Errors
-    /// It was closed.
+    /// The socket was closed.
     pub fn set_read_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
         self.stream.set_read_deadline(deadline)
     }
 
-    /// See [`TcpStream::set_write_deadline`].
+    /// Sets the deadline of writes: see [`TcpStream::set_write_deadline`].
     ///
     /// # Errors
-    /// It was closed.
+    /// The socket was closed.
     pub fn set_write_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
         self.stream.set_write_deadline(deadline)
     }
 
-    /// See [`TcpStream::close`].
+    /// Closes the socket: see [`TcpStream::close`].
     ///
     /// # Errors
-    /// It was closed before.
+    /// The socket was already closed.
     pub fn close(&self) -> io::Result<()> {
         self.stream.close()
     }
@@ -113,14 +116,14 @@ impl rt::Read for Stream {
         mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let Stream { stream, reading, .. } = &mut *self;
-        // SAFETY: nothing is made uninitialised: the system writes bytes there.
+        // SAFETY: no byte becomes uninitialised, because only the kernel writes to the buffer.
         let free = unsafe { buffer.as_mut() };
         if free.is_empty() {
             return Poll::Ready(Ok(()));
         }
         let read = reading.attempt(stream.polled(), context, |socket| tcp_inq::read(socket, free));
         read.map_ok(|count| {
-            // SAFETY: so many bytes were written.
+            // SAFETY: the kernel has written `count` bytes.
             unsafe { buffer.advance(count) };
         })
     }
@@ -156,7 +159,7 @@ impl rt::Write for Stream {
     }
 }
 
-/// Runs what `hyper` wants done beside a connection: each future in a goroutine.
+/// An executor for `hyper` that runs each future in a goroutine of its own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Executor;
 
@@ -170,7 +173,7 @@ where
     }
 }
 
-/// The runtime's time, for `hyper`.
+/// A timer for `hyper` that uses the clock and the timers of [`gosched::time`](crate::time).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timer;
 
@@ -188,13 +191,13 @@ impl rt::Timer for Timer {
     }
 }
 
-/// A while, as a future.
+/// A future that completes when its duration is over.
 struct Sleep {
     end: Arc<Mutex<End>>,
     timer: time::Timer,
 }
 
-/// Whether it is over, and who wants to know.
+/// The state of a [`Sleep`]: whether it is over, and the waker to call when it is.
 #[derive(Default)]
 struct End {
     over: bool,
@@ -223,7 +226,7 @@ impl rt::Sleep for Sleep {}
 impl Future for Sleep {
     type Output = ();
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        // Code of others: not under the lock.
+        // A waker's `clone` and `drop` are user code, so they run outside the lock.
         let new = context.waker().clone();
         let mut end = self.end.lock();
         if end.over {

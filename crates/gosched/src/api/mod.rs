@@ -1,4 +1,5 @@
-//! What a program calls: turns closures into Gs and hands back handles.
+//! The functions that a program calls: `run`, `#[gosched::main]`, `runtime`, and the panic hook.
+//! This module neither schedules goroutines nor implements a wait.
 
 pub mod alloc;
 pub mod attributes;

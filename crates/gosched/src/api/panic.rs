@@ -1,4 +1,4 @@
-//! Panics of goroutines: what is printed.
+//! The panic hook, which prints the panics of goroutines.
 
 use crate::block::exit::panic_message;
 use crate::gmp::current;
@@ -9,9 +9,9 @@ use std::io::Write as _;
 use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Puts a panic hook in force that names goroutines, in front of the one that was there. A hook that
-/// the program sets itself later replaces it. Called before `main` where the system lets us, else
-/// when the runtime starts.
+/// Installs a panic hook that names the goroutine in which a panic happened. The hook calls the
+/// previous hook for panics outside goroutines. A hook that the program sets later replaces this
+/// one. Called before `main`; on systems other than Linux the hook is not installed.
 pub(crate) fn install_hook() {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if INSTALLED.swap(true, Ordering::Relaxed) {
@@ -32,13 +32,13 @@ pub(crate) fn install_hook() {
     }));
 }
 
-/// A line that tells the seed of this run, if it has one.
+/// Returns a line with the seed of this run, or `None` if no seed was given.
 fn seed_note() -> Option<String> {
     sched::seed()
         .map(|seed| format!("note: the scheduler's choices come from GOSCHED_SEED={seed}\n"))
 }
 
-/// What std prints, but for the name.
+/// Prints what std prints for a thread, but with the id and the name of the goroutine.
 fn report(info: &PanicHookInfo<'_>, id: u64, name: Option<&str>) {
     let mut text = format!("\ngoroutine {id}");
     if let Some(name) = name {
@@ -63,7 +63,8 @@ fn report(info: &PanicHookInfo<'_>, id: u64, name: Option<&str>) {
     print(&text);
 }
 
-/// Not by `eprint!`, which panics if it cannot write: a panic of the hook aborts the process.
+/// Prints without `eprint!`, which panics if it cannot write: a panic in the hook aborts the
+/// process.
 fn print(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -1,43 +1,45 @@
-//! The runtime's own rules, for tests to break: not for programs to call.
+//! Functions for tests of the runtime: they break its internal rules, or return internal counts.
+//! Programs do not call them.
 
 use crate::{observe, sched};
 
-/// Runs `f` as the runtime's own code runs: it must not allocate, wait, or panic.
+/// Runs `f` with preemption off, like code of the runtime. `f` must not allocate, wait or panic.
 pub fn with_preemption_off<R>(f: impl FnOnce() -> R) -> R {
     sched::with_preemption_off(f)
 }
 
-/// Runs `f` while nothing else does: it must not allocate, wait, or panic.
+/// Runs `f` while the world is stopped. `f` must not allocate, wait or panic.
 pub fn with_world_stopped<R>(f: impl FnOnce() -> R) -> R {
     sched::with_world_stopped(f)
 }
 
-/// How often a P was taken from a thread that was blocked: in marked calls, and in others.
+/// Returns how often a P was taken from a blocked thread, in marked calls and in unmarked calls.
 pub fn hand_offs() -> (u64, u64) {
     sched::retake_counts()
 }
 
-/// How often goroutines were preempted so far.
+/// How often goroutines were preempted since the process started.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Preemptions {
-    /// Switched away whole.
+    /// Number of times a goroutine was switched away, so that any thread can resume it.
     pub moved: u64,
-    /// Stopped with their thread.
+    /// Number of times a goroutine was stopped together with its thread.
     pub in_place: u64,
-    /// Of these, how many outside the program's own text: in libc, in a library.
+    /// Number of stops in `in_place` that were outside the program's own text, for example in libc.
     pub outside: u64,
-    /// Put off for a moment, since they were there.
+    /// Number of requests that were deferred, because the goroutine was outside the program's own
+    /// text.
     pub deferred: u64,
 }
 
-/// See [`Preemptions`].
+/// Returns the current counts: see [`Preemptions`].
 pub fn preemptions() -> Preemptions {
     let [moved, in_place, outside, deferred] = sched::preemptions();
     Preemptions { moved, in_place, outside, deferred }
 }
 
-/// Walks over the frames of all goroutines, as a dump does, names none and writes nothing: how many goroutines there
-/// are, and how many frames.
+/// Walks the frames of all goroutines as a dump does, but looks up no names and writes nothing.
+/// Returns the number of goroutines and the number of frames.
 pub fn walk_all() -> (usize, usize) {
     observe::count_goroutines_and_frames()
 }

@@ -1,4 +1,4 @@
-//! From an ordinary thread into the world of goroutines.
+//! [`run`]: from an ordinary thread into a goroutine.
 
 use crate::block::goroutine::builder::start;
 use crate::block::goroutine::packet;
@@ -8,8 +8,10 @@ use crate::sched::SpawnOptions;
 use std::panic::{Location, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Runs `f` as a goroutine while the caller waits as an ordinary thread: starts the runtime, if that
-/// was not done. In a goroutine it just calls `f`.
+/// Runs `f` as a goroutine and returns its result.
+///
+/// The calling thread waits until `f` returns. `run` starts the runtime if it has not started yet.
+/// In a goroutine, `run` only calls `f`.
 ///
 /// ```
 /// let numbers = vec![1, 2, 3];
@@ -17,10 +19,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// assert_eq!(sum, 6);
 /// ```
 ///
-/// When it returns, goroutines that `f` started go on.
+/// Goroutines that `f` started continue after `run` has returned.
 ///
 /// # Panics
-/// With the panic of `f`. Or `f` called [`goexit`](crate::goexit): there is no result.
+/// If `f` panics, `run` panics with the same payload. `run` also panics if `f` calls
+/// [`goexit`](crate::goexit), because there is no result then: return from `f` instead.
 #[track_caller]
 pub fn run<F, T>(f: F) -> T
 where
@@ -32,27 +35,29 @@ where
     }
     let site = Location::caller();
     let spawn_options = SpawnOptions { id: take_main_id(), ..main_spawn_options() };
-    // SAFETY: borrows — the caller waits for the goroutine's end.
+    // SAFETY: borrows — the caller waits until the goroutine has ended.
     let handle = match unsafe { start(packet::new(f, None), Some(&spawn_options), site) } {
         Ok(handle) => handle,
-        Err(why) => panic!("`run`: the system refuses a thread: {why}"),
+        Err(why) => panic!("`run`: the system cannot create a thread: {why}"),
     };
     match handle.join_for(WaitReason::Run) {
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(payload) => resume_unwind(payload),
-            Err(_) => panic!("`run`: the closure called `goexit`, so there is no result"),
+            Err(_) => panic!(
+                "`run`: the closure called `goexit`, so there is no result: return from the closure instead"
+            ),
         },
     }
 }
 
-/// Main's id, for the first one.
+/// Returns the id of the main goroutine, 1, to the first caller, and `None` to all others.
 pub(crate) fn take_main_id() -> Option<u64> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     (!TAKEN.swap(true, Ordering::Relaxed)).then_some(1)
 }
 
-/// A stack as large as the process's main thread has.
+/// Returns options for a goroutine whose stack is as large as that of the process's main thread.
 pub(crate) fn main_spawn_options() -> SpawnOptions {
     let bytes = crate::sys::main_stack::bytes();
     let size = crate::sched::stack_size(bytes).ok().flatten();

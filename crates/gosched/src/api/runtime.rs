@@ -1,4 +1,5 @@
-//! The runtime as a whole: how many Ps, goroutines and threads there are.
+//! The runtime as a whole: its settings, and dumps, hints and metrics of its goroutines and
+//! threads.
 
 use crate::observe;
 use crate::sched;
@@ -11,14 +12,17 @@ pub use crate::observe::hints::{Deadlock, Leak, LeakHints, Stuck};
 pub use crate::observe::metrics::{Description, Histogram, Kind, Metrics, Value, descriptions};
 pub use crate::sched::Backend;
 
-/// What goroutines are in this process. Starts the runtime; the answer never changes.
+/// Returns how goroutines are implemented in this process. The result never changes.
 ///
-/// [`Backend::Threads`] is what a program gets with the feature `threads`, on a system without a
-/// port, and where the runtime finds at its start that goroutines cannot have thread-locals of
-/// their own: in a library loaded by `dlopen`, under ThreadSanitizer, with a libc it does not
-/// understand. In the last case the runtime also prints one line on standard error that says why.
+/// Starts the runtime if it has not started yet. The result is [`Backend::Threads`] in these cases:
 ///
-/// A program that depends on cheap goroutines can check once and refuse to start:
+/// - with the feature `threads`;
+/// - on systems other than Linux on x86-64 with glibc;
+/// - if the runtime finds at its start that it cannot give goroutines their own thread-locals: in a
+///   library loaded by `dlopen`, under ThreadSanitizer, or with a libc that it does not support. In
+///   this case the runtime also prints one line with the reason on standard error.
+///
+/// A program that depends on cheap goroutines can check the backend once and refuse to start:
 ///
 /// ```
 /// use gosched::runtime::{Backend, backend};
@@ -33,35 +37,44 @@ pub fn backend() -> Backend {
     sched::backend()
 }
 
-/// How many goroutines run at the same time, at most.
+/// Returns the maximum number of goroutines that run at the same time.
 ///
-/// It is `GOMAXPROCS` from the environment, or else the number of CPUs the process may use, or what the
-/// container's CPU limit allows if that is less (but not less than 2). Those are looked at again every
-/// second while goroutines run, until [`set_procs`] is called.
+/// The number is the value of `GOMAXPROCS` in the environment. Without that variable it is the
+/// smaller of two numbers: the CPUs that the process may use, and the CPU limit of its container,
+/// which counts as 2 if it is less. The runtime reads these two numbers again every second while
+/// goroutines run, until [`set_procs`] is called.
 #[doc(alias = "GOMAXPROCS")]
 pub fn procs() -> usize {
     sched::procs()
 }
 
-/// Changes [`procs`]; returns what it was. The world is stopped for a moment. Goroutines lose nothing
-/// but time. More than 4096 are taken for 4096. Where goroutines are threads it only changes what [`procs`] says.
+/// Sets the maximum number of goroutines that run at the same time, and returns the previous
+/// maximum.
+///
+/// All goroutines are stopped for a moment. Numbers above 4096 have the same effect as 4096. If
+/// goroutines are threads, the call only changes what [`procs`] returns.
 ///
 /// # Panics
-/// `n` is 0: ask with [`procs`]. (Go asks with `GOMAXPROCS(0)`.)
+/// `n` is 0. To read the number, call [`procs`]. (Go reads it with `GOMAXPROCS(0)`.)
 #[doc(alias = "GOMAXPROCS")]
 #[track_caller]
 pub fn set_procs(n: usize) -> usize {
-    assert!(n > 0, "`set_procs(0)`: goroutines need at least 1 P; to ask, call `procs()`");
+    assert!(
+        n > 0,
+        "`set_procs(0)`: goroutines need at least 1 P; call `procs()` to read the number"
+    );
     cpu_limit::fix_procs();
     sched::set_procs(n)
 }
 
-/// Changes how many threads may run goroutines at most, those included that are blocked in a call; returns
-/// what it was: 10000 at first. A program that needs more ends, with Go's message. Where goroutines are
-/// threads it does nothing.
+/// Sets the maximum number of threads that run goroutines, and returns the previous maximum.
+///
+/// Threads that are blocked in a call count too. The default is 10000. A program that needs more
+/// threads, or already has more, ends with Go's message `thread exhaustion`. If goroutines are
+/// threads, the call does nothing.
 ///
 /// # Panics
-/// `n` is 0.
+/// `n` is 0: goroutines need at least one thread.
 #[doc(alias = "SetMaxThreads")]
 #[track_caller]
 pub fn set_max_threads(n: usize) -> usize {
@@ -69,10 +82,12 @@ pub fn set_max_threads(n: usize) -> usize {
     sched::set_max_threads(n)
 }
 
-/// Runs `f` without its goroutine being preempted: it keeps its P until `f` ends, waits, or blocks.
+/// Runs `f` without preemption of the calling goroutine: no other goroutine takes its place until
+/// `f` returns, waits, or blocks.
 ///
-/// For a few microseconds of work that others spin for. Others wait meanwhile, so an `f` that never ends
-/// keeps its P for ever.
+/// Use it for work of a few microseconds that other goroutines spin for. Meanwhile one goroutine
+/// less can run, forever if `f` never returns. Only an operation that stops all goroutines, such as
+/// [`set_procs`], interrupts `f`.
 ///
 /// ```
 /// let sum = gosched::runtime::no_preempt(|| (1..=10).sum::<u32>());
@@ -82,7 +97,9 @@ pub fn no_preempt<R>(f: impl FnOnce() -> R) -> R {
     sched::no_preempt(f)
 }
 
-/// What all goroutines do, as Go prints it: the calling goroutine first, then the others in the order of their ids.
+/// Returns the state and the stack of every goroutine, in Go's format.
+///
+/// The calling goroutine comes first, then the other goroutines in the order of their ids.
 ///
 /// ```
 /// gosched::run(|| {
@@ -97,54 +114,66 @@ pub fn no_preempt<R>(f: impl FnOnce() -> R) -> R {
 /// });
 /// ```
 ///
-/// The program goes on meanwhile: each goroutine is shown as it was at one moment, and the moments of two are not
-/// the same. Goroutines that run are interrupted for some microseconds, by a signal. A call that blocks the thread is
-/// not ended by this; but one that nobody marked ([`blocking`](crate::blocking)), and that begins at that very moment,
-/// may be: with `EINTR`, as after any signal, where it is of a kind that a signal ends. Of goroutines that block their
-/// threads again and again for 200 µs, one in some hundred looks is hit. Of a call that nobody marked only the
-/// innermost frames may be known, in some functions.
+/// The program continues meanwhile. Each goroutine is shown as it was at one moment, and that
+/// moment differs from goroutine to goroutine. Goroutines that run are interrupted by a signal, for
+/// some microseconds.
 ///
-/// Frames of the runtime are left out, and so are addresses, unless the environment says `GOTRACEBACK=system`.
-/// Functions, files and lines are as good as the program's debug information; a program without any shows how far from the beginning of its
-/// file the code is. Where goroutines are threads, there are no frames.
+/// A dump does not end a call that blocks the thread, with one exception: an unmarked call (see
+/// [`blocking`](crate::blocking)) that begins at the very moment of the signal may fail with
+/// `EINTR`, if it is a call that signals can end. For goroutines that repeatedly block their
+/// threads for 200 µs, this happens in about one of several hundred inspections. For a goroutine in
+/// an unmarked call, the dump sometimes shows only the innermost frames.
+///
+/// Frames of the runtime and addresses are omitted, unless the environment contains
+/// `GOTRACEBACK=system`. Function names, files and line numbers come from the program's debug
+/// information. Without debug information, the dump shows the file that contains the code and the
+/// offset in that file. If goroutines are threads, there are no frames.
 #[doc(alias = "Stack")]
 pub fn dump() -> String {
     observe::text()
 }
 
-/// Writes what [`dump`] returns, one goroutine after the other: nothing is kept. Some 8 KB at a time: `out` need not
-/// be buffered.
+/// Writes what [`dump`] returns to `out`, one goroutine after another.
+///
+/// The whole text is never in memory. It is written in pieces of about 8 KB, so `out` need not be
+/// buffered.
 ///
 /// # Errors
-/// `out` refuses.
+/// A write to `out` fails.
 pub fn dump_to(out: &mut dyn io::Write) -> io::Result<()> {
     observe::write_text(out)
 }
 
-/// As [`dump`], with equal stacks once, and how many goroutines have them: the form of Go's
-/// `/debug/pprof/goroutine?debug=1`. Of goroutines with labels of their own each is one of a kind.
+/// Returns all goroutines like [`dump`], with equal stacks merged, in the format of Go's
+/// `/debug/pprof/goroutine?debug=1`.
+///
+/// Each stack is shown once, with the number of goroutines that have it. Goroutines with different
+/// labels are not merged.
 pub fn dump_folded() -> String {
     observe::folded()
 }
 
-/// As [`dump`], for programs that read: `{"goroutines":[…]}`, with `id`, `name`, `state`, `wait_reason`,
-/// `waiting_ns` (about; `null` where it does not wait, or is in a call that nobody marked and it is not known since
-/// when), `locked_to_thread`, `labels`, `parent`, `created_at`, `frames` and `truncated` of each. One text: some 600
-/// bytes for each goroutine.
+/// Returns all goroutines like [`dump`], as JSON.
+///
+/// The text has the form `{"goroutines":[…]}`. The fields of each goroutine are `id`, `name`,
+/// `state`, `wait_reason`, `waiting_ns`, `locked_to_thread`, `labels`, `parent`, `created_at`,
+/// `frames` and `truncated`. `waiting_ns` is approximate. It is `null` if the goroutine does not
+/// wait, or if it is in an unmarked call (see [`blocking`](crate::blocking)) whose start is not
+/// known. The text has about 600 bytes per goroutine.
 pub fn dump_json() -> String {
     observe::json()
 }
 
-/// Writes what [`dump_json`] returns, as [`dump_to`] does.
+/// Writes what [`dump_json`] returns to `out`, in the same way as [`dump_to`].
 ///
 /// # Errors
-/// `out` refuses.
+/// A write to `out` fails.
 pub fn dump_json_to(out: &mut dyn io::Write) -> io::Result<()> {
     observe::write_json(out)
 }
 
-/// What looks wrong among goroutines that wait: ones that wait for each other, and ones that have waited for
-/// `older_than` or longer, by where they were started.
+/// Returns hints about goroutines that seem to be stuck: goroutines that wait for each other, and
+/// goroutines that have waited for at least `older_than`, grouped by where they were started.
 ///
 /// ```
 /// use std::time::Duration;
@@ -165,61 +194,68 @@ pub fn dump_json_to(out: &mut dyn io::Write) -> io::Result<()> {
 /// });
 /// ```
 ///
-/// Two that wait for each other are told so:
+/// Two goroutines that wait for each other are printed as follows:
 ///
 /// ```text
 /// 2 goroutines wait for each other:
 ///     goroutine 7 [sync.Mutex.Lock] waits for goroutine 8, created at src/main.rs:12
 ///     goroutine 8 [sync.Mutex.Lock] waits for goroutine 7, created at src/main.rs:12
-///     3 more wait for that
+///     3 more goroutines wait for the above
 /// ```
 ///
-/// **Deadlocks.** Goroutines that hold [`Mutex`](crate::sync::Mutex)es and [`RwLock`](crate::sync::RwLock)s and wait for
-/// each other's, or for each other's end, are told at once, and without a doubt. Channels are considered when a
-/// goroutine has waited for `older_than`: an end of a channel is taken for that of a goroutine that was started with
-/// it and has it still; if those are all there are, and all of them wait for each other, then that is told with a
-/// "may". Ends in other places (in the heap, with ordinary threads) are not seen: then nothing is told.
+/// **Deadlocks.** Goroutines that wait for each other's [`Mutex`](crate::sync::Mutex)es and
+/// [`RwLock`](crate::sync::RwLock)s, or for each other to end, are reported at once. Such a
+/// deadlock is certain. A goroutine that waits at a channel is considered once it has waited for
+/// `older_than`. A goroutine is taken for the holder of a channel end if it was started with that
+/// end and still has it. If such goroutines hold all ends that could end the wait, and all of them
+/// are stuck, the deadlock is reported with the word "may". Ends in other places (on the heap, or
+/// held by ordinary threads) cannot be seen. If there are any, no deadlock is reported.
 ///
-/// **Leaks.** All that have waited for so long, unless the time will end that. It may be what they are for; many from one
-/// place rarely are. Of those at a channel it is told if no other goroutine is seen to hold the other end: one
-/// that loops over a receiver, and keeps a sender of the same channel itself, waits for ever.
+/// **Leaks.** All goroutines that have waited for at least `older_than` are reported, unless their
+/// wait has a time limit. Some goroutines wait for long on purpose, but rarely many goroutines from
+/// the same place. For a goroutine that waits at a channel, the hint also states if no other
+/// goroutine is seen to hold the opposite end. For example, a goroutine that loops over a receiver
+/// and itself keeps a sender of the same channel waits forever.
 ///
-/// The program goes on meanwhile, as for [`dump`]. Where goroutines are threads only leaks are told.
-/// With `GODEBUG=leakhints=1` a program that ends because all goroutines are asleep, or by SIGQUIT, tells its deadlocks
-/// at the end of its dump.
+/// The program continues meanwhile, as for [`dump`]. If goroutines are threads, only leaks are
+/// reported. With `GODEBUG=leakhints=1`, a program that ends because all goroutines are asleep, or
+/// because of SIGQUIT, prints its deadlocks at the end of its dump.
 pub fn leak_hints(older_than: Duration) -> LeakHints {
     observe::hints::leak_hints(older_than)
 }
 
-/// How many CPUs the process may use.
+/// Returns the number of CPUs that the process may use. The number is read when this function is
+/// first called.
 #[doc(alias = "NumCPU")]
 pub fn num_cpu() -> usize {
     cpu_limit::num_cpu()
 }
 
-/// How many goroutines there are.
+/// Returns the number of goroutines that exist.
 #[doc(alias = "NumGoroutine")]
 pub fn num_goroutines() -> usize {
     sched::num_goroutines()
 }
 
-/// How many threads the runtime has, idle ones too.
+/// Returns the number of threads of the runtime, including idle threads.
 pub fn num_threads() -> usize {
     sched::num_threads()
 }
 
-/// What there is to count and to measure about the scheduler, now. [`descriptions`] says what.
+/// Returns the current values of all metrics of the scheduler. [`descriptions`] describes each
+/// metric.
 ///
-/// Counts were kept where things happen, one for each P, and are added up here; nothing is stopped. So they
-/// need not fit together to the last one while goroutines run.
+/// Every processor of the scheduler has its own counts, which this function adds up without
+/// stopping goroutines. While goroutines run, the counts may therefore be slightly inconsistent
+/// with each other.
 ///
 /// ```
-/// use gosched::runtime::{Value, metrics};
+/// use gosched::runtime::{Metrics, Value, metrics};
 ///
 /// let before = metrics();
 /// gosched::go(|| ()).join().unwrap();
 /// let after = metrics();
-/// let created = |metrics: &gosched::runtime::Metrics| match metrics.get("/sched/goroutines-created:goroutines") {
+/// let created = |metrics: &Metrics| match metrics.get("/sched/goroutines-created:goroutines") {
 ///     Some(Value::Uint64(count)) => *count,
 ///     other => unreachable!("{other:?}"),
 /// };
@@ -231,9 +267,12 @@ pub fn metrics() -> Metrics {
     observe::metrics::metrics()
 }
 
-/// The scheduler in Go's words: the line that `GODEBUG=schedtrace=1000` prints every second, then a line for
-/// each P, M and G, as `scheddetail=1` has them. Goroutines that ended, and whose records wait for the next
-/// ones, have status 6, as in Go. Where goroutines are threads there are no Ps and Ms.
+/// Returns the state of the scheduler in the format of Go's `GODEBUG=schedtrace`.
+///
+/// The first line is what `GODEBUG=schedtrace=1000` prints every second. After it comes a line for
+/// each P (processor), M (thread) and G (goroutine), as with `scheddetail=1`. Goroutines that have
+/// ended, and whose records are kept for reuse, have status 6, as in Go. If goroutines are threads,
+/// there are no lines for Ps and Ms.
 ///
 /// ```
 /// let text = gosched::runtime::sched_trace();

@@ -1,11 +1,13 @@
-//! More stack for one call.
+//! [`with_stack`]: more stack for a single call.
 
 use crate::sched;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Runs `f` on a stack of its own with at least `bytes` for frames, as the caller: in the same
-/// goroutine or thread, with the same thread-locals. A panic goes through.
+/// Runs `f` on a separate stack that has at least `bytes` bytes for frames, and returns its result.
+///
+/// `f` runs in the calling goroutine or thread, with the same thread-locals. A panic in `f`
+/// propagates to the caller.
 ///
 /// ```
 /// fn depth(left: usize) -> usize {
@@ -16,10 +18,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// assert_eq!(deep, 1_000);
 /// ```
 ///
-/// On systems without a port `f` runs where it is.
+/// On systems other than Linux on x86-64 with glibc, `f` runs on the caller's stack.
 ///
 /// # Errors
-/// The size cannot be had: `f` was not called.
+/// `bytes` is not a valid size, or there is no memory for the stack. `f` was not called.
 pub fn with_stack<F, R>(bytes: usize, f: F) -> io::Result<R>
 where
     F: FnOnce() -> R,
@@ -34,6 +36,6 @@ where
     match result {
         Some(Ok(result)) => Ok(result),
         Some(Err(payload)) => resume_unwind(payload),
-        None => unreachable!("it was called"),
+        None => unreachable!("`sched::with_stack` calls the closure if it succeeds"),
     }
 }

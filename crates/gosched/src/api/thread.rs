@@ -1,11 +1,12 @@
-//! A goroutine and its thread.
+//! Functions about a goroutine and its thread.
 
 use crate::block::exit;
 use crate::gmp::current;
 use crate::sched;
 
-/// Lets other goroutines run: the caller goes to the end of the global queue. On an ordinary thread
-/// it is [`std::thread::yield_now`].
+/// Lets other goroutines run: the calling goroutine moves to the end of the global run queue.
+///
+/// On an ordinary thread, this is [`std::thread::yield_now`].
 #[doc(alias = "Gosched")]
 #[inline]
 pub fn yield_now() {
@@ -13,12 +14,15 @@ pub fn yield_now() {
     sched::yield_now();
 }
 
-/// Ties the calling goroutine to its thread, which runs nothing else, until
-/// [`unlock_os_thread`] was called as often as this. A goroutine that ends while tied takes its
-/// thread with it. On an ordinary thread it does nothing.
+/// Locks the calling goroutine to its thread.
 ///
-/// For libraries and system calls whose effect is the thread's. Each hand-over to and from such a
-/// goroutine takes two threads and is a hundred times slower than others.
+/// Until [`unlock_os_thread`] has been called as often as `lock_os_thread`, the goroutine runs only
+/// on this thread, and the thread runs no other goroutine. If the goroutine ends while it is
+/// locked, its thread ends too. On an ordinary thread, the call does nothing.
+///
+/// Use it for libraries and system calls that affect only the calling thread. Each switch to or
+/// from a locked goroutine involves two threads, and is about a hundred times slower than other
+/// switches.
 #[doc(alias = "LockOSThread")]
 pub fn lock_os_thread() {
     if let Some(g) = current::goroutine() {
@@ -26,7 +30,7 @@ pub fn lock_os_thread() {
     }
 }
 
-/// Undoes one [`lock_os_thread`]; without one it does nothing.
+/// Undoes one call of [`lock_os_thread`]. Does nothing if the goroutine is not locked.
 #[doc(alias = "UnlockOSThread")]
 pub fn unlock_os_thread() {
     if let Some(g) = current::goroutine() {

@@ -1,34 +1,35 @@
-//! Tests in virtual time: each in a process of its own, whose clock jumps.
+//! Tests in virtual time: each test runs in its own process, whose clock jumps.
 //!
-//! The process is the test program again, told to run that one test, on one P, with a seed. So nothing else
-//! runs beside the test, and its clock and its scheduler are the process's.
+//! The process is the same test program, started with arguments that select this one test, with one
+//! P and with a seed. So nothing runs beside the test, and the clock and the scheduler of the
+//! process serve only the test.
 
 use crate::block::exit::panic_message;
 use crate::sched;
 use crate::sys::{clock, random};
+use gosched_fiber::base::environment;
 use std::any::Any;
 use std::panic::catch_unwind;
 use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// In the process that runs the test: which one.
-const TEST_VARIABLE: &str = "GOSCHED_VIRTUAL_TIME";
-
-/// What the test ended with, as the last line of its process.
+/// The beginning of the last line of a test that panicked; the panic message follows.
 const PANIC_PREFIX: &str = "gosched: the test panicked: ";
 
-/// Whether this is the process that runs the test.
+/// Returns whether this process was started to run the test `path`.
 pub(crate) fn is_child(path: &str) -> bool {
-    std::env::var_os(TEST_VARIABLE).is_some_and(|test| test == path)
+    environment::VIRTUAL_TIME.is(path)
 }
 
-/// Runs a test in a process of its own. What that prints is printed if it fails.
+/// Runs a test in its own process, and prints the output of that process. The harness captures that
+/// output, and shows it if the test fails.
 ///
 /// # Panics
-/// The test did; or all its goroutines waited for each other.
+/// The test panicked or crashed, its goroutines were in a deadlock, or its process could not be
+/// started.
 #[track_caller]
 pub(crate) fn run(path: &str, seed: Option<u64>) -> ExitCode {
-    // The harness knows tests without the name of their crate.
+    // The harness's names of tests do not contain the name of the crate.
     let name = path.split_once("::").map_or(path, |(_crate, name)| name);
     let seed = random::seed_in_environment().or(seed).unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -36,31 +37,36 @@ pub(crate) fn run(path: &str, seed: Option<u64>) -> ExitCode {
     });
     let program = match std::env::current_exe() {
         Ok(program) => program,
-        Err(why) => panic!("test `{name}`: no way to start it again in virtual time: {why}"),
+        Err(why) => panic!(
+            "test `{name}`: the path of the test program, which must be started again in virtual time, is not known: {why}"
+        ),
     };
     let output = Command::new(program)
         .args([name, "--exact", "--nocapture", "--include-ignored", "--test-threads=1"])
-        .env(TEST_VARIABLE, path)
-        .env("GOMAXPROCS", "1")
-        .env("GOSCHED_SEED", seed.to_string())
+        .env(environment::VIRTUAL_TIME.variable, path)
+        .env(environment::PROCS.variable, "1")
+        .env(environment::SEED.variable, seed.to_string())
         .output();
     let output = match output {
         Ok(output) => output,
-        Err(why) => panic!("test `{name}`: it cannot be started again in virtual time: {why}"),
+        Err(why) => panic!("test `{name}`: the process for virtual time cannot be started: {why}"),
     };
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    // Not run at all: the harness has another name for it, or there is another harness.
+    // The process does not run the test if the harness knows it by another name, or if the program
+    // has its own harness.
     let ran = out.contains(START_LINE);
     let shown = out.split_once(START_LINE).map_or(&*out, |(_before, shown)| shown.trim_start());
-    // By macros, which the harness captures; they panic if they cannot write.
+    // The harness captures the output of these macros. They panic if they cannot write.
     let _ = catch_unwind(|| print!("{shown}"));
     let _ = catch_unwind(|| eprint!("{err}"));
     if output.status.success() && ran {
         return ExitCode::SUCCESS;
     }
     if !ran {
-        panic!("test `{name}`: its process did not run it: is there another test harness?");
+        panic!(
+            "test `{name}`: the process for virtual time did not run the test: `virtual_time` needs the standard test harness"
+        );
     }
     let told = out.lines().find_map(|line| line.strip_prefix(PANIC_PREFIX));
     match (told, output.status.code()) {
@@ -68,28 +74,34 @@ pub(crate) fn run(path: &str, seed: Option<u64>) -> ExitCode {
             panic!("{}\nnote: GOSCHED_SEED={seed} replays this run", unfold(message))
         }
         (None, Some(DEADLOCK_EXIT_CODE)) if err.contains("all goroutines are asleep") => {
-            panic!("all goroutines wait, see above\nnote: GOSCHED_SEED={seed} replays this run")
+            panic!(
+                "all goroutines are asleep (listed above)\nnote: GOSCHED_SEED={seed} replays this run"
+            )
         }
         (None, Some(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         (None, None) => {
-            panic!("test `{name}` crashed: {}, with GOSCHED_SEED={seed}", output.status)
+            panic!(
+                "test `{name}` crashed: {}\nnote: GOSCHED_SEED={seed} replays this run",
+                output.status
+            )
         }
     }
 }
 
-/// What Go's processes end with, and ours.
+/// The exit code of a process that ends because of a deadlock, as in Go.
 const DEADLOCK_EXIT_CODE: i32 = 2;
 
-/// The test's process says that it runs it.
+/// The line that the test's process prints before it runs the test.
 const START_LINE: &str = "gosched: in virtual time";
 
-/// From here on time is virtual. Before the runtime starts.
+/// Makes time virtual in this process. Must be called before the runtime starts.
 pub(crate) fn begin() {
     println!("\n{START_LINE}");
     clock::make_virtual();
 }
 
-/// The test is over, and so is its process.
+/// Ends the test's process with the exit code of the test. If the test panicked, prints the panic
+/// message first.
 pub(crate) fn end(result: Result<i32, Box<dyn Any + Send>>) -> ! {
     sched::set_deadlock_is_fatal(false);
     let code = result.unwrap_or_else(|payload| {
@@ -100,7 +112,7 @@ pub(crate) fn end(result: Result<i32, Box<dyn Any + Send>>) -> ! {
     std::process::exit(code)
 }
 
-/// A message as one line.
+/// Returns the message as a single line.
 fn fold(text: &str) -> String {
     text.replace('\\', "\\\\").replace('\n', "\\n")
 }
@@ -123,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_goes_through_a_line() {
+    fn a_folded_message_is_one_line_and_can_be_unfolded() {
         for text in ["", "plain", "two\nlines\n", "a \\ and \\n\n"] {
             assert_eq!(unfold(&fold(text)), text);
             assert!(!fold(text).contains('\n'));

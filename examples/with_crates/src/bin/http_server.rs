@@ -1,11 +1,11 @@
-//! An HTTP server: hyper, each connection a goroutine. `http_server [ADDRESS]`
+//! An HTTP server with hyper, one goroutine per connection. `http_server [ADDRESS]`
 //!
 //! | request | answer |
 //! |---|---|
 //! | `GET /` | a greeting |
-//! | `GET /fib/N` | the Nth Fibonacci number, found the slow way: others are served meanwhile |
+//! | `GET /fib/N` | the Nth Fibonacci number, computed slowly while other requests are served |
 //! | `POST /queue` | puts the body into a queue |
-//! | `GET /queue` | takes the oldest one out, when there is one |
+//! | `GET /queue` | takes the oldest body out of the queue; waits until there is one |
 
 use gosched::chan::{Receiver, Sender};
 use gosched::hyper::{Stream, Timer};
@@ -20,14 +20,14 @@ use std::convert::Infallible;
 use std::io;
 use std::time::Duration;
 
-/// Bodies in the queue.
+/// Maximum number of bodies in the queue.
 const QUEUE: usize = 1000;
-/// Bytes of a body.
+/// Maximum size of a body, in bytes.
 const LARGEST: usize = 1 << 20;
-/// How long a client may take to say what it wants.
+/// How long a client may take to send the head of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Both ends.
+/// Both ends of the queue.
 type Queue = (Sender<Bytes>, Receiver<Bytes>);
 
 #[gosched::main]
@@ -46,12 +46,12 @@ fn main() -> io::Result<()> {
                     }
                 });
             }
-            Err(why) => eprintln!("no connection: {why}"),
+            Err(why) => eprintln!("accepting a connection failed: {why}"),
         }
     }
 }
 
-/// All requests of one connection. hyper wants a future; the goroutine waits for it.
+/// Serves all requests of one connection. hyper returns a future, and the goroutine waits for it.
 fn serve(stream: TcpStream, queue: &Queue) -> hyper::Result<()> {
     let service = service_fn(|request| async {
         let (status, body) = answer(request, queue).await;
@@ -64,7 +64,7 @@ fn serve(stream: TcpStream, queue: &Queue) -> hyper::Result<()> {
     block_on(http.serve_connection(Stream::new(stream), service))
 }
 
-/// Plain code may stand in here, and may wait: this goroutine serves one client only.
+/// Answers one request. Plain blocking code is fine here: the goroutine serves only this client.
 async fn answer(request: Request<Incoming>, (tx, rx): &Queue) -> (StatusCode, Bytes) {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/") => (StatusCode::OK, "Hello from a goroutine!\n".into()),

@@ -1,7 +1,7 @@
-//! An echo server behind TLS: rustls over our `TcpStream`. `tls_echo [ADDRESS]`
+//! An echo server with TLS: rustls over gosched's `TcpStream`. `tls_echo [ADDRESS]`
 //!
-//! Its certificate is made when it starts, and printed: a client has to be told to trust it, as with
-//! `openssl s_client -connect ADDRESS -CAfile FILE`.
+//! The server creates a certificate when it starts, and prints it. A client must trust that
+//! certificate, as with `openssl s_client -connect ADDRESS -CAfile FILE`.
 
 use gosched::net::{TcpListener, TcpStream};
 use rustls::pki_types::PrivateKeyDer;
@@ -10,7 +10,7 @@ use std::error::Error;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-/// As much as TLS sends at once.
+/// Maximum size of a TLS record, in bytes.
 const RECORD: usize = 16 << 10;
 
 #[gosched::main]
@@ -38,13 +38,13 @@ fn main() -> Result<(), Box<dyn Error>> {
                     }
                 });
             }
-            Err(why) => eprintln!("no connection: {why}"),
+            Err(why) => eprintln!("accepting a connection failed: {why}"),
         }
     }
 }
 
-/// The handshake happens with the first read. A client that goes away without a word of farewell is
-/// an error: what it sent may have been cut short.
+/// Echoes what a client sends. The first read performs the handshake. A client that disconnects
+/// without TLS's close message causes an error, because what it sent may have been cut short.
 fn serve(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<()> {
     let connection = ServerConnection::new(config).map_err(io::Error::other)?;
     let mut tls = StreamOwned::new(connection, stream);

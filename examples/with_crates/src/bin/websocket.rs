@@ -1,9 +1,10 @@
-//! A WebSocket server: tungstenite over our `TcpStream`. `websocket [ADDRESS]`
+//! A WebSocket server: tungstenite over gosched's `TcpStream`. `websocket [ADDRESS]`
 //!
-//! Binary messages come back to who sent them, text goes to everybody. Two goroutines a connection:
-//! one has the WebSocket and reads, the other writes bytes from a channel to the stream. What the
-//! WebSocket itself has to write (the handshake, pongs, echoes) goes into that channel as well, so
-//! whole frames follow one another. A text is made a frame once, for all.
+//! The server sends a binary message back to its sender, and a text message to all clients. Each
+//! connection has two goroutines. The reader owns the WebSocket. The writer takes bytes from a
+//! channel and writes them to the stream. What the WebSocket writes itself (the handshake, pongs,
+//! echoes) goes through the same channel, so frames never mix. A text is encoded once for all
+//! clients.
 
 use gosched::chan::{Receiver, Sender};
 use gosched::net::{TcpListener, TcpStream};
@@ -17,10 +18,10 @@ use tungstenite::protocol::frame::Frame;
 use tungstenite::protocol::frame::coding::{Data, OpCode};
 use tungstenite::{Bytes, Error, Message};
 
-/// Frames that may wait for a client to read them.
+/// Maximum number of frames that wait for a client to read them.
 const BACKLOG: usize = 64;
 
-/// Everybody who is connected, and where their frames go.
+/// All connected clients, by number: the channel for a client's frames, and its stream.
 type Clients = Arc<Mutex<HashMap<u64, (Sender<Bytes>, Arc<TcpStream>)>>>;
 
 #[gosched::main]
@@ -34,12 +35,12 @@ fn main() -> io::Result<()> {
             Ok((stream, _)) => {
                 let clients = clients.clone();
                 go(move || {
-                    // It ends with an error as a rule: that the connection was closed.
+                    // Usually fails, because the connection was closed.
                     let _ = serve(id, Arc::new(stream), &clients);
                     clients.lock().remove(&id);
                 });
             }
-            Err(why) => eprintln!("no connection: {why}"),
+            Err(why) => eprintln!("accepting a connection failed: {why}"),
         }
     }
     Ok(())
@@ -57,13 +58,14 @@ fn serve(id: u64, stream: Arc<TcpStream>, clients: &Clients) -> Result<(), Error
         match socket.read()? {
             Message::Text(text) => tell(clients, text.into())?,
             message @ Message::Binary(_) => socket.send(message)?,
-            // Pings are answered, and so is the end: the read after it says so.
+            // tungstenite answers pings and close messages. The read after a close message fails.
             _ => {}
         }
     }
 }
 
-/// For everybody; who has no room for it has stopped reading, and is cut off.
+/// Sends a text to all clients. A client whose channel is full has stopped reading, and is
+/// disconnected.
 fn tell(clients: &Clients, text: Bytes) -> Result<(), Error> {
     let mut frame = Vec::new();
     Frame::message(text, OpCode::Data(Data::Text), true).format(&mut frame)?;
@@ -78,13 +80,13 @@ fn tell(clients: &Clients, text: Bytes) -> Result<(), Error> {
     Ok(())
 }
 
-/// Until nobody has anything for this client any more.
+/// Writes frames to a client until all senders of its channel are gone.
 fn write(mut stream: &TcpStream, frames: &Receiver<Bytes>) -> io::Result<()> {
     let written = frames.iter().try_for_each(|frame| stream.write_all(&frame));
     written.and(stream.shutdown(Shutdown::Both))
 }
 
-/// What the WebSocket sees of its connection.
+/// The connection as the WebSocket sees it: reads come from the stream, writes go to the channel.
 struct Wire {
     stream: Arc<TcpStream>,
     frames: Sender<Bytes>,
@@ -97,7 +99,7 @@ impl Read for Wire {
 }
 
 impl Write for Wire {
-    /// All of it: one frame, or several.
+    /// Sends all bytes to the channel in one piece, which is one frame or several.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let sent = self.frames.send(Bytes::copy_from_slice(bytes));
         sent.map(|()| bytes.len()).map_err(|_| ErrorKind::BrokenPipe.into())
