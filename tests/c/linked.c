@@ -151,7 +151,7 @@ void linked_outlive_key(void) {
 }
 int linked_second_calls(void) { return __atomic_load_n(&second_calls, __ATOMIC_SEQ_CST); }
 
-/* Keys that are set again for ever, near and far: the next owner of the slot must not see them. */
+/* Keys that are set again forever, near and far: the next owner of the slot must not see them. */
 static pthread_key_t stubborn[60];
 static void again(void *value) {
     long which = (long)value - 1;

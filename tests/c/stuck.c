@@ -1,4 +1,4 @@
-/* An allocator with one lock, in front of libc's. Whoever asks for 77777 bytes stays inside, with the lock held. */
+/* An allocator with one lock, in front of libc's. A call for 77777 bytes stays inside, with the lock held. */
 
 #include <pthread.h>
 #include <stddef.h>

@@ -91,7 +91,7 @@ static int waited(long result, long expected) {
     return result == expected ? 0 : WRONG;
 }
 
-// Somebody who does something after a while. All calls in it are made again after EINTR.
+// A thread that acts after a while. All its calls are repeated after EINTR.
 struct later {
     pthread_t thread;
     void (*act)(struct later *);
@@ -325,7 +325,7 @@ static int wait_read(void) {
     return outcome;
 }
 
-// A pair of sockets whose first end gives up after a while; nobody writes.
+// A pair of sockets whose first end times out after a while; no thread writes.
 static int limited_pair(int pair[2]) {
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0) return errno;
     setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &WAIT_VAL, sizeof WAIT_VAL);

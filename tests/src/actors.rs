@@ -1,30 +1,29 @@
-//! Who takes part in a test of channels, goroutines and ordinary threads alike, and values that are
-//! counted when they are dropped.
+//! Actors for tests, each either a goroutine or a thread, and values that count their drops.
 
 use crate::wait::LIMIT;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
 
-/// What a party is.
+/// The kind of an actor.
 #[derive(Clone, Copy, Debug)]
 pub enum ActorKind {
-    /// Started by `go`.
+    /// A goroutine, started by `gosched::go`.
     Goroutine,
-    /// Started by std.
+    /// A thread, started by `std::thread::spawn`.
     Thread,
 }
 
 /// Both kinds.
 pub const ACTOR_KINDS: [ActorKind; 2] = [ActorKind::Goroutine, ActorKind::Thread];
 
-/// Goroutines for even numbers, threads for odd ones.
+/// Returns [`ActorKind::Goroutine`] for even numbers and [`ActorKind::Thread`] for odd numbers.
 pub fn kind_for(number: usize) -> ActorKind {
     ACTOR_KINDS[number % 2]
 }
 
 impl ActorKind {
-    /// Starts a party of this kind.
+    /// Starts an actor of this kind, which runs `f`.
     pub fn start<T: Send + 'static>(
         self,
         f: impl FnOnce() -> T + Send + 'static,
@@ -39,32 +38,33 @@ impl ActorKind {
     }
 }
 
-/// Somebody who was started; forgotten when it is dropped.
+/// A handle to a running actor. Dropping the handle detaches the actor.
 #[derive(Debug)]
 pub struct ActorHandle<T>(mpsc::Receiver<T>);
 
 impl<T> ActorHandle<T> {
-    /// Its result. For the thread of a test: a goroutine would keep its P while it waits.
+    /// Waits for the actor and returns its result. Call it on the test's thread: a goroutine would
+    /// hold its P while it waits.
     ///
     /// # Panics
-    /// It panicked, or hangs.
+    /// The actor panicked, did not end within [`LIMIT`], or the caller is a goroutine.
     pub fn join(self) -> T {
         assert!(gosched::id().is_none(), "joined by a goroutine");
         self.0.recv_timeout(LIMIT).unwrap_or_else(|error| panic!("a party: {error}"))
     }
 }
 
-/// Runs `f` as a goroutine, then as a thread.
+/// Runs `f` in a goroutine, then in a thread.
 pub fn in_goroutine_and_thread(f: impl Fn() + Clone + Send + 'static) {
     for kind in ACTOR_KINDS {
         kind.start(f.clone()).join();
     }
 }
 
-/// Runs `f(i)` in goroutines for even `i` and in threads for odd ones, and waits for all.
+/// Runs `f(i)` in goroutines for even `i` and in threads for odd `i`, and waits for all of them.
 ///
 /// # Panics
-/// One of them did.
+/// A call of `f` panicked.
 pub fn run_alternating(count: usize, f: impl Fn(usize) + Send + Sync + 'static) {
     let f = Arc::new(f);
     let mut goroutines: Vec<gosched::JoinHandle<()>> = Vec::new();
@@ -80,46 +80,47 @@ pub fn run_alternating(count: usize, f: impl Fn(usize) + Send + Sync + 'static) 
     goroutines.into_iter().for_each(|goroutine| goroutine.join().unwrap());
 }
 
-/// Whether a party of a [`run_alternating`] lets others run in this round. Goroutines, the even ones, always do. Threads seldom do: on
-/// a busy machine a thread that gives way waits for long.
+/// Returns whether an actor of [`run_alternating`] yields in this round. Goroutines, which have
+/// even numbers, always yield. Threads rarely do: on a busy machine a thread that yields waits
+/// long.
 pub fn should_yield(me: usize, round: usize) -> bool {
     me.is_multiple_of(2) || round.is_multiple_of(16)
 }
 
-/// The results of all.
+/// Joins all actors and returns their results.
 pub fn join_all<T>(parties: impl IntoIterator<Item = ActorHandle<T>>) -> Vec<T> {
     parties.into_iter().map(ActorHandle::join).collect()
 }
 
-/// Counts how often each of its tokens was dropped.
+/// A counter of drops for each of its tokens.
 #[derive(Clone, Debug)]
 pub struct Ledger(Arc<[AtomicUsize]>);
 
 impl Ledger {
-    /// For tokens numbered below `count`.
+    /// Creates a ledger for tokens with numbers below `count`.
     pub fn new(count: usize) -> Ledger {
         Ledger((0..count).map(|_| AtomicUsize::new(0)).collect())
     }
 
-    /// The token of this number: made once by its test.
+    /// Creates the token with this number. A test creates each token once.
     pub fn token(&self, number: usize) -> Token {
         Token { number, ledger: self.clone() }
     }
 
-    /// How often each was dropped.
+    /// Returns the number of drops of each token.
     pub fn drops(&self) -> Vec<usize> {
         self.0.iter().map(|drops| drops.load(SeqCst)).collect()
     }
 
-    /// How often any was dropped.
+    /// Returns the number of drops of all tokens.
     pub fn total(&self) -> usize {
         self.drops().into_iter().sum()
     }
 
-    /// Fails unless each was dropped exactly once.
+    /// Checks that each token was dropped exactly once.
     ///
     /// # Panics
-    /// It was not.
+    /// A token was not dropped, or was dropped more than once.
     pub fn assert_each_dropped_once(&self) {
         let drops = self.drops();
         let wrong: Vec<_> = drops.iter().enumerate().filter(|&(_, &count)| count != 1).collect();
@@ -127,10 +128,10 @@ impl Ledger {
     }
 }
 
-/// A value whose drops are counted.
+/// A value that counts its drop in its ledger.
 #[derive(Debug)]
 pub struct Token {
-    /// Its place in the ledger.
+    /// The token's index in the ledger.
     pub number: usize,
     ledger: Ledger,
 }

@@ -1,5 +1,6 @@
-//! Blocks whose contents tell whose they are, an allocator to stand behind the allocation cache, and
-//! a place where threads or goroutines exchange blocks: for the suites `alloc` and `alloc_edge_cases`.
+//! Helpers for the suites `alloc` and `alloc_edge_cases`: blocks with verifiable contents, a
+//! backing allocator for the allocation cache, and an exchange of blocks between threads or
+//! goroutines.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -8,34 +9,34 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, OnceLock};
 
-/// What small blocks are cut from: of this size, and aligned to it.
+/// Size and alignment of the chunks from which small blocks are cut.
 pub const CHUNK: usize = 1 << 20;
 
-/// The largest block that is cut from a chunk.
+/// Size of the largest block that is cut from a chunk.
 pub const SMALL: usize = if cfg!(debug_assertions) { (16 << 10) - 32 } else { 16 << 10 };
 
 const LARGEST: usize = 128 << 10;
 const PATTERN_STARTS: usize = 1 << 16;
 
-/// The layout of `size` bytes as malloc aligns them.
+/// Returns the layout of `size` bytes with malloc's alignment.
 ///
 /// # Panics
-/// There is no such layout.
+/// The size is too large for a layout.
 pub fn layout_of(size: usize) -> Layout {
     Layout::from_size_align(size, 16).expect("a size that can be")
 }
 
-/// Numbers from a seed, by xorshift.
+/// A generator of pseudo-random numbers (xorshift).
 #[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of this seed.
+    /// Creates the generator with this seed.
     pub fn new(seed: u64) -> Random {
         Random((seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// The next number, less than `end`.
+    /// Returns the next number, less than `end`.
     pub fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -43,13 +44,13 @@ impl Random {
         (self.0 >> 16) as usize % end
     }
 
-    /// 1 to 40000 bytes, most often few.
+    /// Returns a size from 1 to 40000 bytes; small sizes are more likely.
     pub fn size(&mut self) -> usize {
         let largest = [64, 512, 4096, SMALL + 64, 40_000][self.below(5)];
         1 + self.below(largest)
     }
 
-    /// Such a size, aligned to 1 to 65536 bytes, most often few.
+    /// Returns such a size with an alignment from 1 to 65536; small alignments are more likely.
     ///
     /// # Panics
     /// Never.
@@ -59,7 +60,8 @@ impl Random {
     }
 }
 
-/// What blocks hold: each a part of this, at a place of its own.
+/// Returns the bytes that blocks are filled with. Each block holds a part that begins at its own
+/// offset.
 fn fill_pattern() -> &'static [u8] {
     static TABLE: OnceLock<Vec<u8>> = OnceLock::new();
     TABLE.get_or_init(|| {
@@ -68,7 +70,7 @@ fn fill_pattern() -> &'static [u8] {
     })
 }
 
-/// A block that knows what it must contain.
+/// A block of memory with known contents.
 #[derive(Debug)]
 pub struct Block {
     start: NonNull<u8>,
@@ -76,29 +78,30 @@ pub struct Block {
     pattern_start: usize,
 }
 
-// SAFETY: the memory is this block's alone, and any thread may free it.
+// SAFETY: the block owns its memory, and any thread may free it.
 unsafe impl Send for Block {}
 
 impl Block {
-    /// A block of `alloc`'s, if there is one, filled.
+    /// Allocates a block from `alloc` and fills it. Returns `None` if the allocator refuses.
     ///
     /// # Panics
-    /// It is not aligned.
+    /// The block is not aligned.
     pub fn new(alloc: &impl GlobalAlloc, layout: Layout) -> Option<Block> {
         // SAFETY: the size is not 0.
         let start = unsafe { alloc.alloc(layout) };
         Some(Block::at(NonNull::new(start)?, layout))
     }
 
-    /// The same, of memory that has to be zero.
+    /// Allocates a block of zeroed memory from `alloc`, checks it, and fills it. Returns `None` if
+    /// the allocator refuses.
     ///
     /// # Panics
-    /// It is not aligned, or not zero.
+    /// The block is not aligned, or not zero.
     pub fn zeroed(alloc: &impl GlobalAlloc, layout: Layout) -> Option<Block> {
         static ZEROS: [u8; LARGEST] = [0; LARGEST];
         // SAFETY: the size is not 0.
         let start = NonNull::new(unsafe { alloc.alloc_zeroed(layout) })?;
-        // SAFETY: the block is ours, and alloc_zeroed wrote it.
+        // SAFETY: the block is ours, and `alloc_zeroed` initialized it.
         let contents = unsafe { std::slice::from_raw_parts(start.as_ptr(), layout.size()) };
         assert!(contents == &ZEROS[..layout.size()], "{start:?} {layout:?} is not zero");
         Some(Block::at(start, layout))
@@ -113,12 +116,12 @@ impl Block {
         block
     }
 
-    /// Where it begins.
+    /// Returns the address of the block.
     pub fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// What it was asked for with.
+    /// Returns the layout that the block was allocated with.
     pub fn layout(&self) -> Layout {
         self.layout
     }
@@ -129,14 +132,14 @@ impl Block {
 
     fn fill(&self) {
         let from = self.expected();
-        // SAFETY: both are of this length; the block is ours alone.
+        // SAFETY: both have this length, and the block is ours alone.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.start(), from.len()) }
     }
 
-    /// Fails unless it contains what was last written to it.
+    /// Checks that the block contains the bytes it was filled with.
     ///
     /// # Panics
-    /// It does not.
+    /// The contents differ.
     pub fn check(&self) {
         self.check_first(self.layout.size());
     }
@@ -148,10 +151,11 @@ impl Block {
         assert!(contents == &self.expected()[..count], "{self:?} differs from {:?} on", wrong());
     }
 
-    /// Makes it larger or smaller; false if there is no memory, and then it is as before.
+    /// Resizes the block and fills it again. Returns false if the allocator refuses; the block is
+    /// then unchanged.
     ///
     /// # Panics
-    /// Its contents did not survive.
+    /// The contents did not survive.
     pub fn resize(&mut self, alloc: &impl GlobalAlloc, size: usize) -> bool {
         // SAFETY: the block is `alloc`'s, of this layout; the size is not 0.
         let moved = unsafe { alloc.realloc(self.start(), self.layout, size) };
@@ -166,48 +170,48 @@ impl Block {
         true
     }
 
-    /// Gives it back, after a last look.
+    /// Checks the contents and frees the block.
     ///
     /// # Panics
-    /// Its contents are wrong.
+    /// The contents are wrong.
     pub fn free(self, alloc: &impl GlobalAlloc) {
         self.check();
-        // SAFETY: the block is `alloc`'s, of this layout, and not used any more.
+        // SAFETY: `alloc` returned the block for this layout, and the block is not used again.
         unsafe { alloc.dealloc(self.start(), self.layout) }
     }
 }
 
 thread_local! {
-    /// Whose thread-locals these are: 0 until somebody says so.
+    /// Number of the goroutine or thread that owns these thread-locals; 0 until a test sets it.
     pub static CALLER_ID: Cell<usize> = const { Cell::new(0) };
     static SEEN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Goroutines call themselves less than this in [`CALLER_ID`], threads this or more.
+/// First [`CALLER_ID`] of threads. Goroutines have smaller numbers.
 pub const FIRST_THREAD_ID: usize = 1 << 20;
 
-/// The system's allocator, with a count of what it was asked for; it can refuse.
+/// The system's allocator with counters. It can be set to refuse requests.
 #[derive(Debug, Default)]
 pub struct BackingAlloc {
-    /// How often memory was asked for.
+    /// Number of allocations requested.
     pub calls: AtomicUsize,
-    /// Of those, how often it was refused.
+    /// Number of requests that were refused.
     pub refused: AtomicUsize,
-    /// How many chunks were taken.
+    /// Number of chunks allocated.
     pub chunks: AtomicUsize,
-    /// How many chunks were given back.
+    /// Number of chunks freed.
     pub chunks_back: AtomicUsize,
-    /// Bytes of other blocks, taken and not given back.
+    /// Bytes in use by blocks that are not chunks.
     pub large: AtomicUsize,
-    /// Entered by a goroutine, or with its thread-locals.
+    /// Number of calls made by a goroutine or with a goroutine's thread-locals.
     pub as_goroutine: AtomicUsize,
-    /// How many sets of thread-locals it was entered with.
+    /// Number of different sets of thread-locals that calls were made with.
     pub heaps: AtomicUsize,
     refuse: AtomicUsize,
 }
 
 impl BackingAlloc {
-    /// One that refuses nothing.
+    /// Creates an allocator that refuses nothing.
     pub const fn new() -> BackingAlloc {
         BackingAlloc {
             calls: AtomicUsize::new(0),
@@ -221,12 +225,12 @@ impl BackingAlloc {
         }
     }
 
-    /// From now on each `nth` request is refused; with 1 all are, with 0 none.
+    /// Refuses every `nth` request from here on: all requests if `nth` is 1, none if it is 0.
     pub fn refuse_every(&self, nth: usize) {
         self.refuse.store(nth, SeqCst);
     }
 
-    /// Whether it has entered with the caller's thread-locals.
+    /// Returns whether a call was made with the caller's thread-locals.
     pub fn was_entered_by_caller() -> bool {
         SEEN.get()
     }
@@ -245,7 +249,7 @@ fn is_chunk(layout: Layout) -> bool {
     layout.align() == CHUNK && layout.size().is_multiple_of(CHUNK)
 }
 
-// SAFETY: memory is the system's; a refusal is a null pointer.
+// SAFETY: memory comes from the system's allocator; a refusal returns null.
 unsafe impl GlobalAlloc for &'static BackingAlloc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.enter();
@@ -260,7 +264,7 @@ unsafe impl GlobalAlloc for &'static BackingAlloc {
         } else {
             self.large.fetch_add(layout.size(), SeqCst);
         }
-        // SAFETY: the caller's promise is ours.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
@@ -271,12 +275,13 @@ unsafe impl GlobalAlloc for &'static BackingAlloc {
         } else {
             self.large.fetch_sub(layout.size(), SeqCst);
         }
-        // SAFETY: the caller's promise is ours.
+        // SAFETY: the caller upholds the contract of `dealloc`.
         unsafe { System.dealloc(start, layout) }
     }
 }
 
-/// Where threads or goroutines exchange blocks. It knows who has which addresses.
+/// A table through which threads or goroutines exchange blocks. It records the address ranges in
+/// use and detects overlaps.
 #[derive(Debug)]
 pub struct Exchange<A: 'static> {
     alloc: &'static A,
@@ -286,13 +291,13 @@ pub struct Exchange<A: 'static> {
 }
 
 impl<A: GlobalAlloc + Sync> Exchange<A> {
-    /// With nothing in it.
+    /// Creates an empty exchange.
     pub fn new(alloc: &'static A) -> Exchange<A> {
         let table = (0..64).map(|_| Mutex::new(None)).collect();
         Exchange { alloc, taken: Mutex::default(), table, refused: AtomicUsize::new(0) }
     }
 
-    /// How often there was no memory.
+    /// Returns how often an allocation was refused.
     pub fn refused(&self) -> usize {
         self.refused.load(SeqCst)
     }
@@ -319,10 +324,10 @@ impl<A: GlobalAlloc + Sync> Exchange<A> {
         block
     }
 
-    /// One thing that a program may do with memory.
+    /// Performs a random operation: allocates, resizes, exchanges or frees a block.
     ///
     /// # Panics
-    /// A rule is broken.
+    /// A block overlaps another, is misaligned, or has wrong contents.
     pub fn step(&self, random: &mut Random, own: &mut Vec<Block>) {
         let any = random.below(own.len().max(1));
         match random.below(12) {
@@ -346,7 +351,8 @@ impl<A: GlobalAlloc + Sync> Exchange<A> {
         }
     }
 
-    /// Blocks of one layout, of which nobody else hears, so that no lock is in the way.
+    /// Allocates and frees blocks of one layout without registering them, so that no lock slows it
+    /// down.
     fn burst(&self, random: &mut Random) {
         let layout = random.layout();
         let count = random.below(32);
@@ -357,20 +363,20 @@ impl<A: GlobalAlloc + Sync> Exchange<A> {
         }
     }
 
-    /// Frees these.
+    /// Frees these blocks.
     ///
     /// # Panics
-    /// A rule is broken.
+    /// A block has wrong contents or is not registered.
     pub fn free_blocks(&self, mut own: Vec<Block>) {
         while !own.is_empty() {
             self.unregister(&mut own, 0).free(self.alloc);
         }
     }
 
-    /// Frees what is still here, after which nothing may be in use.
+    /// Frees the blocks left in the table and checks that no block is in use.
     ///
     /// # Panics
-    /// A rule is broken.
+    /// A block has wrong contents, or a block is still in use.
     pub fn close(&self) {
         let left = self.table.iter().filter_map(|slot| slot.lock().unwrap().take());
         self.free_blocks(left.collect());

@@ -1,4 +1,5 @@
-//! Every suite runs with the allocation cache; in debug builds, with its checks.
+//! Installs the allocation cache as the global allocator of every suite. Debug builds enable its
+//! checks.
 
 #[global_allocator]
 static ALLOC: gosched::alloc::Alloc = gosched::alloc::Alloc::new();

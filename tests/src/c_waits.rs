@@ -1,10 +1,10 @@
-//! Every kind of call that waits: `c/waits.c`.
+//! All kinds of waiting calls from `c/waits.c`.
 
 use std::ffi::{CStr, c_char};
 
-/// A call returned something wrong.
+/// The result of a call that returned a wrong value.
 pub const WRONG: i32 = 1000;
-/// A call ended before its time.
+/// The result of a call that returned before its wait was over.
 pub const EARLY: i32 = 1001;
 
 unsafe extern "C" {
@@ -12,29 +12,29 @@ unsafe extern "C" {
     fn waits_run(kind: i32) -> i32;
 }
 
-/// The names of all kinds, in their order.
+/// Returns the names of all kinds. A kind's number is its index.
 ///
 /// # Panics
 /// Never.
 pub fn names() -> Vec<String> {
     let mut names = Vec::new();
     loop {
-        // SAFETY: a number of a kind, or the first that is none.
+        // SAFETY: the number of a kind, or the first number after the last kind.
         let name = unsafe { waits_name(names.len() as i32) };
         if name.is_null() {
             return names;
         }
-        // SAFETY: a C string that is never freed.
+        // SAFETY: a static C string.
         names.push(unsafe { CStr::from_ptr(name) }.to_str().expect("plain text").to_owned());
     }
 }
 
-/// Waits for about 15 ms in this way: 0, or the number of an error, or [`WRONG`], or [`EARLY`].
+/// Waits for about 15 ms in a call of this kind. Returns 0, an errno, [`WRONG`], or [`EARLY`].
 ///
 /// # Panics
 /// There is no such kind.
 pub fn run(kind: usize) -> i32 {
     assert!(kind < names().len());
-    // SAFETY: a number of a kind.
+    // SAFETY: the number of a kind.
     unsafe { waits_run(kind as i32) }
 }

@@ -1,16 +1,15 @@
-//! Dumps of goroutines taken apart, for tests of what is in them. What is not laid out as it must be
-//! is an error.
+//! Parsers for dumps of goroutines. A parser rejects text that does not have the exact format.
 
 use std::collections::BTreeMap;
 
-/// The last words of a process: an error if its alarm clock has cut them short, which it does after ten seconds without
-/// a line. A machine that has no CPU for a report looks like a lock that is never released.
+/// Fails if the watchdog of fatal reports has cut off a process's report. The watchdog does so
+/// after ten seconds without progress: to the watchdog, a machine without CPU time for the report
+/// looks like a lock that is never released.
 ///
 /// # Errors
-/// With the words.
+/// The report is cut off. The error is the report.
 pub fn ensure_complete(last_words: &str) -> Result<(), String> {
-    const CUT: [&str; 2] =
-        ["the rest cannot be shown: a lock may be held", "the trace cannot be shown"];
+    const CUT: [&str; 2] = ["the rest of the report is missing", "the trace cannot be shown"];
     let is_cut = CUT.iter().any(|words| last_words.contains(words));
     if is_cut { Err(last_words.to_owned()) } else { Ok(()) }
 }
@@ -18,65 +17,65 @@ pub fn ensure_complete(last_words: &str) -> Result<(), String> {
 /// A goroutine of a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DumpedGoroutine {
-    /// Its id.
+    /// The goroutine's id.
     pub id: u64,
-    /// What it does: the first words in the brackets.
+    /// The goroutine's state: the first item in the brackets.
     pub state: String,
-    /// For how many minutes.
+    /// The waiting time in minutes, if the dump shows one.
     pub minutes: Option<u64>,
-    /// Whether it is locked to its thread.
+    /// Whether the goroutine is locked to its thread.
     pub locked: bool,
-    /// Its labels, in their order.
+    /// Labels, in the order of the dump.
     pub labels: Vec<(String, String)>,
-    /// Its functions, the innermost first.
+    /// Frames, innermost first.
     pub frames: Vec<Frame>,
-    /// Who started it.
+    /// The place that started the goroutine.
     pub creator: Option<Creator>,
 }
 
-/// A call.
+/// A frame of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Its function, without arguments.
+    /// Name of the function, without arguments.
     pub function: String,
-    /// File and line, if they are known.
+    /// File and line, if the dump shows them.
     pub place: Option<(String, u64)>,
 }
 
-/// Who started a goroutine, and where.
+/// The function, goroutine and place that started a goroutine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Creator {
-    /// The function.
+    /// Name of the function.
     pub function: String,
-    /// The goroutine.
+    /// Id of the goroutine; 0 for a thread that is not a goroutine.
     pub goroutine: u64,
     /// File and line.
     pub place: (String, u64),
 }
 
 impl DumpedGoroutine {
-    /// The call of the function of this name, whatever its path.
+    /// Returns the innermost frame of a function with this name, in any module.
     pub fn frame(&self, name: &str) -> Option<&Frame> {
         self.frames.iter().find(|frame| frame.is_call_of(name))
     }
 
-    /// The value of a label.
+    /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.iter().find(|(found, _)| found == key).map(|(_, value)| value.as_str())
     }
 }
 
 impl Frame {
-    /// Whether it is a call of the function of this name, or of a closure in it.
+    /// Returns whether this is a call of a function with this name, or of a closure in it.
     pub fn is_call_of(&self, name: &str) -> bool {
         self.function.split("::").any(|part| part == name)
     }
 }
 
-/// All goroutines of a dump.
+/// Parses all goroutines of a dump.
 ///
 /// # Errors
-/// The line that is not as it must be.
+/// A line does not have the format of a dump. The error contains the line.
 pub fn parse(text: &str) -> Result<Vec<DumpedGoroutine>, String> {
     let mut blocks = Vec::new();
     let mut lines = text.lines().peekable();
@@ -86,7 +85,7 @@ pub fn parse(text: &str) -> Result<Vec<DumpedGoroutine>, String> {
             if block.creator.is_some() {
                 return Err(format!("after the creator: {line:?}"));
             }
-            // Those that are not known, or too many.
+            // Frames that are unknown or over the limit.
             if line.starts_with("...") && line.ends_with(" frames elided...") {
                 continue;
             }
@@ -109,11 +108,11 @@ pub fn parse(text: &str) -> Result<Vec<DumpedGoroutine>, String> {
     Ok(blocks)
 }
 
-/// `goroutine 7 [chan receive, 2 minutes, locked to thread] {a: b}:`
+/// Parses `goroutine 7 [chan receive, 2 minutes, locked to thread] {a: b}:`.
 fn header(line: &str) -> Option<DumpedGoroutine> {
     let rest = line.strip_prefix("goroutine ")?.strip_suffix(':')?;
     let (before, rest) = rest.split_once(" [")?;
-    // Go's own dump at a fatal signal has ` gp=… m=… mp=…` behind the id.
+    // Go's own dump at a fatal signal has ` gp=… m=… mp=…` after the id.
     let id = before.split(' ').next()?;
     let (words, labels) = rest.split_once(']')?;
     let mut words = words.split(", ");
@@ -143,7 +142,7 @@ fn header(line: &str) -> Option<DumpedGoroutine> {
     })
 }
 
-/// `kind: plain, "with space": "a b"`
+/// Parses `kind: plain, "with space": "a b"`.
 fn parse_labels(text: &str) -> Option<Vec<(String, String)>> {
     let mut labels = Vec::new();
     let mut rest = text;
@@ -158,7 +157,7 @@ fn parse_labels(text: &str) -> Option<Vec<(String, String)>> {
     }
 }
 
-/// A word, quoted or plain, and what follows.
+/// Splits off the first word, quoted or plain. Returns the word and the rest.
 fn word(text: &str) -> Option<(String, &str)> {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find([':', ',', '}', '"', ' ']).unwrap_or(text.len());
@@ -174,7 +173,7 @@ fn word(text: &str) -> Option<(String, &str)> {
     Some((plain, &quoted[end + 1..]))
 }
 
-/// `\t/path/file.rs:123 +0x1f`
+/// Parses `\t/path/file.rs:123 +0x1f`.
 fn parse_place(line: &str) -> Option<(String, u64)> {
     let line = line.strip_prefix('\t')?;
     let place = match line.rsplit_once(" +0x") {
@@ -188,7 +187,7 @@ fn parse_place(line: &str) -> Option<(String, u64)> {
     Some((file.to_owned(), number.parse().ok()?)).filter(|_| !file.is_empty())
 }
 
-/// The name before the arguments.
+/// Returns the function's name without its arguments.
 fn function(line: &str) -> Option<&str> {
     let mut depth = 0;
     let open = line.char_indices().rev().find_map(|(at, c)| {
@@ -200,7 +199,7 @@ fn function(line: &str) -> Option<&str> {
 }
 
 fn creator(created: &str, place: Option<(String, u64)>) -> Option<Creator> {
-    // A thread that is no goroutine has no number.
+    // A creator that is not a goroutine has no id.
     let (function, goroutine) = match created.rsplit_once(" in goroutine ") {
         Some((function, goroutine)) => (function, goroutine.parse().ok()?),
         None => (created, 0),
@@ -208,30 +207,30 @@ fn creator(created: &str, place: Option<(String, u64)>) -> Option<Creator> {
     Some(Creator { function: function.to_owned(), goroutine, place: place? })
 }
 
-/// Equal stacks of a folded dump.
+/// A stack of a folded dump, which goroutines with equal stacks share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
-    /// How many goroutines have it.
+    /// Number of goroutines with this stack.
     pub count: usize,
-    /// Its addresses.
+    /// Addresses of the frames.
     pub addresses: Vec<u64>,
-    /// Their labels, as they stand there.
+    /// Labels, as text.
     pub labels: Option<String>,
-    /// Its functions with their places.
+    /// Frames with their places.
     pub frames: Vec<Frame>,
 }
 
 impl Stack {
-    /// Whether a function of this name is in it.
+    /// Returns whether the stack contains a function with this name.
     pub fn has(&self, name: &str) -> bool {
         self.frames.iter().any(|frame| frame.is_call_of(name))
     }
 }
 
-/// The total and the stacks of a folded dump.
+/// Parses a folded dump. Returns the total and the stacks.
 ///
 /// # Errors
-/// The line that is not as it must be.
+/// A line does not have the format of a folded dump. The error contains the line.
 pub fn parse_folded(text: &str) -> Result<(usize, Vec<Stack>), String> {
     let mut lines = text.lines();
     let total = lines.next().and_then(|line| line.strip_prefix("goroutine profile: total "));
@@ -281,7 +280,7 @@ fn folded_frame(line: &str) -> Option<Frame> {
     columns.next().is_none().then(|| Frame { function: function.to_owned(), place })
 }
 
-/// How many goroutines there are of each function: those that a suite knows by name.
+/// Counts the goroutines with a frame of each of these functions.
 pub fn count<'a>(blocks: &[DumpedGoroutine], names: &[&'a str]) -> BTreeMap<&'a str, usize> {
     let of = |name: &str| blocks.iter().filter(|block| block.frame(name).is_some()).count();
     names.iter().map(|name| (*name, of(name))).collect()
@@ -305,7 +304,7 @@ created by a::main in goroutine 1
 ";
 
     #[test]
-    fn a_dump_is_taken_apart() {
+    fn a_dump_is_parsed() {
         let blocks = parse(DUMP).unwrap();
         let [main, other] = blocks.as_slice() else { panic!("{blocks:?}") };
         assert_eq!((main.id, main.state.as_str(), main.locked), (1, "running", false));
@@ -321,7 +320,7 @@ created by a::main in goroutine 1
     }
 
     #[test]
-    fn what_is_no_dump_is_rejected() {
+    fn text_that_is_no_dump_is_rejected() {
         for (what, by) in [
             ("goroutine 1 [", "goroutine one ["),
             ("[running]", "[]"),
@@ -356,7 +355,7 @@ goroutine profile: total 6
 ";
 
     #[test]
-    fn a_folded_dump_is_taken_apart() {
+    fn a_folded_dump_is_parsed() {
         let (total, stacks) = parse_folded(FOLDED).unwrap();
         assert_eq!((total, stacks.len()), (6, 2));
         assert_eq!((stacks[0].count, stacks[0].addresses.len()), (5, 2));

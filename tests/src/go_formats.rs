@@ -1,7 +1,9 @@
-//! The shapes of Go's texts, learned from what Go printed in this run: ours must have the same.
+//! The formats of Go's output, derived from what Go printed in this run. Our output must match
+//! them.
 //!
-//! A [`Pattern`] is a line of Go's in which numbers, addresses, names and paths stand for any other.
-//! A [`DumpLayout`] knows the patterns of each kind of line of a dump, and which kind may follow which.
+//! A [`Pattern`] is a line that Go printed, with placeholders for numbers, addresses, names and
+//! paths. A [`DumpLayout`] records the patterns of each kind of line of a dump, and which kind may
+//! follow which.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,26 +11,26 @@ use std::fmt;
 /// A part of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Piece {
-    /// These characters.
+    /// Literal text.
     Text(String),
     /// Decimal digits.
     Number,
     /// `0x` and hexadecimal digits.
     Hex,
-    /// Addresses with a space between.
+    /// Addresses, separated by spaces.
     HexList,
     /// Tabs that align a column.
     Tabs,
-    /// The name of a function, or a path: anything but tabs, without spaces at its ends.
+    /// The name of a function, or a path: any characters but tabs, without spaces at its ends.
     Any,
 }
 
-/// See the top of this file.
+/// The format of a line. See the top of this file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pattern(Vec<Piece>);
 
 impl Pattern {
-    /// From a line of a dump, or of a folded one, that Go printed.
+    /// Derives the pattern from a line that Go printed in a dump or a folded dump.
     pub fn of(line: &str) -> Pattern {
         let text = |text: &str| Piece::Text(text.to_owned());
         if let Some(rest) = line.strip_prefix("#\t") {
@@ -59,7 +61,7 @@ impl Pattern {
             && line.ends_with(')')
             && let Some(open) = opening(line)
         {
-            // Go knows the arguments of most calls; those it does not know are dots.
+            // Go prints the arguments of most calls, and dots for arguments it does not know.
             let arguments = &line[open..];
             let known = !matches!(arguments, "()" | "(...)");
             let end = if known { vec![text("("), Piece::Any, text(")")] } else { scan(arguments) };
@@ -68,13 +70,13 @@ impl Pattern {
         Pattern(scan(line))
     }
 
-    /// Whether a line has this shape.
+    /// Returns whether a line has this format.
     pub fn matches(&self, line: &str) -> bool {
         matches(&self.0, line)
     }
 }
 
-/// A regular expression.
+/// Prints the pattern as a regular expression.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|piece| match piece {
@@ -92,12 +94,12 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// The end of a text from the last such character on, or nothing.
+/// Returns the text from the last `last` on, or an empty text if there is none.
 fn after(text: &str, last: char) -> &str {
     text.rfind(last).map_or("", |at| &text[at..])
 }
 
-/// Where the parentheses open that a frame ends with.
+/// Returns the index of the parenthesis that opens the frame's argument list.
 fn opening(line: &str) -> Option<usize> {
     let mut depth = 0;
     line.char_indices().rev().find_map(|(at, c)| {
@@ -106,7 +108,7 @@ fn opening(line: &str) -> Option<usize> {
     })
 }
 
-/// A text in which only numbers and addresses stand for others.
+/// Turns a text into pieces with placeholders for numbers and addresses only.
 fn scan(text: &str) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     let mut rest = text;
@@ -120,7 +122,7 @@ fn scan(text: &str) -> Vec<Piece> {
         };
         match (pieces.as_mut_slice(), &piece) {
             ([.., Piece::Text(before)], Piece::Text(_)) => before.push(first),
-            // A second address makes a list; a third lengthens it.
+            // A second address turns the first into a list; further addresses extend the list.
             ([.., before @ (Piece::Hex | Piece::HexList), Piece::Text(space)], Piece::Hex)
                 if space == " " =>
             {
@@ -170,27 +172,27 @@ fn matches(pieces: &[Piece], text: &str) -> bool {
     }
 }
 
-/// How long the text consists of such characters.
+/// Returns the length in bytes of the prefix whose characters all fit.
 fn prefix_length(text: &str, fits: impl Fn(char) -> bool) -> usize {
     text.len() - text.trim_start_matches(fits).len()
 }
 
-/// What a line of a dump is.
+/// The kind of a line of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LineKind {
-    /// The start of the text, or its end.
+    /// The start or the end of the text.
     Edge,
-    /// Between blocks.
+    /// The empty line between two goroutines.
     Blank,
     /// `goroutine 7 [sleep]:`
     Header,
     /// A function.
     Frame,
-    /// Where in it.
+    /// The file and line of a frame.
     Place,
-    /// Who started the goroutine.
+    /// The `created by` line.
     Creator,
-    /// Where.
+    /// The file and line of the `created by` line.
     CreatorPlace,
 }
 
@@ -205,7 +207,8 @@ impl LineKind {
         }
     }
 
-    /// In a text: a place belongs to what stands above.
+    /// Returns the kind of `line`, which follows a line of kind `self`. A place belongs to the line
+    /// above it.
     fn next_kind(self, line: &str) -> LineKind {
         match LineKind::of(line) {
             LineKind::Place if self == LineKind::Creator => LineKind::CreatorPlace,
@@ -214,7 +217,7 @@ impl LineKind {
     }
 }
 
-/// How a dump of goroutines is laid out.
+/// The layout of a dump of goroutines.
 #[derive(Debug, Default)]
 pub struct DumpLayout {
     patterns: BTreeMap<LineKind, BTreeSet<Pattern>>,
@@ -222,7 +225,7 @@ pub struct DumpLayout {
 }
 
 impl DumpLayout {
-    /// That of a dump of Go's.
+    /// Derives the layout from a dump that Go printed.
     pub fn of(text: &str) -> DumpLayout {
         let mut layout = DumpLayout::default();
         let mut above = LineKind::Edge;
@@ -236,19 +239,20 @@ impl DumpLayout {
         layout
     }
 
-    /// The patterns of a kind of line.
+    /// Returns the patterns of a kind of line.
     pub fn patterns(&self, kind: LineKind) -> impl Iterator<Item = &Pattern> {
         self.patterns.get(&kind).into_iter().flatten()
     }
 
-    /// What is wrong with a dump of ours.
+    /// Checks a dump of ours against the layout.
     ///
-    /// Go knows the source of every function, and the first function of a goroutine that never ran. So a
-    /// frame of ours without a source, which is C's and has no `::` or is our assembly, need not
-    /// have a place; and one that never ran need not have a frame.
+    /// Go has the source of every function, and the first function of a goroutine that never ran.
+    /// Our dumps may differ in two ways. A frame without a source, of C code (no `::` in its name)
+    /// or of our assembly, may lack a place. A goroutine that never ran may lack frames.
     ///
     /// # Errors
-    /// The first line that Go would not print, or not there.
+    /// A line has a format that Go would not print, or not at this position. The error names the
+    /// first such line.
     pub fn check(&self, text: &str) -> Result<(), String> {
         let (mut above, mut before) = (LineKind::Edge, "");
         for (line, number) in text.lines().zip(1..) {
@@ -263,7 +267,7 @@ impl DumpLayout {
             if !follows {
                 return wrong("follows what it does not follow in Go's");
             }
-            // Where a goroutine was started is known to the line, not to the instruction.
+            // For the creator, our dumps know the line but not the instruction.
             let place = (kind == LineKind::CreatorPlace).then_some(LineKind::Place);
             let mut patterns =
                 self.patterns(kind).chain(place.into_iter().flat_map(|kind| self.patterns(kind)));
@@ -328,7 +332,7 @@ created by program::main in goroutine 1
         assert_eq!(shown("5 @ 0x1 0x2 0x3"), "[0-9]+ @ 0x[0-9a-f]+( 0x[0-9a-f]+)*");
     }
 
-    /// A line of Go's, lines like it, and lines that are not.
+    /// A line of Go's, lines that match its pattern, and lines that do not.
     const LIKE: &[(&str, &[&str], &[&str])] = &[
         (
             "goroutine 7 [chan receive, locked to thread]:",
@@ -402,7 +406,7 @@ created by program::main in goroutine 1
     ];
 
     #[test]
-    fn lines_like_go_s_are_taken_and_others_rejected() {
+    fn lines_that_match_a_line_of_go_s_are_accepted_and_others_rejected() {
         for (line, like, unlike) in LIKE {
             let pattern = Pattern::of(line);
             assert!(pattern.matches(line), "{pattern}: {line:?}");
@@ -416,7 +420,7 @@ created by program::main in goroutine 1
     }
 
     #[test]
-    fn a_dump_laid_out_as_go_s_is_taken() {
+    fn a_dump_with_go_s_layout_is_accepted() {
         let layout = DumpLayout::of(DUMP);
         layout.check(DUMP).unwrap();
         layout.check(OURS).unwrap();
@@ -427,7 +431,7 @@ created by program::main in goroutine 1
     }
 
     #[test]
-    fn a_dump_laid_out_otherwise_is_rejected() {
+    fn a_dump_with_another_layout_is_rejected() {
         let layout = DumpLayout::of(DUMP);
         for (what, by) in [
             ("goroutine 1 [running]:\n", ""),
@@ -456,7 +460,7 @@ created by program::main in goroutine 1
     }
 
     #[test]
-    fn who_never_ran_may_have_no_frames() {
+    fn a_goroutine_that_never_ran_may_have_no_frames() {
         let never = "goroutine 5 [runnable]:\nmain.f()\n\t/a.go:1\ncreated by main.g in goroutine 1\n\t/a.go:2 +0x1\n";
         let layout = DumpLayout::of(&format!("{DUMP}\n{never}"));
         let ours = "goroutine 8 [runnable]:\ncreated by a::b in goroutine 1\n\t/a.rs:5\n";

@@ -1,7 +1,7 @@
-//! Go's own programs, of `tests/go`: what they print is what our texts are compared with.
+//! The Go programs of `tests/go`. Their output is the reference for ours.
 //!
-//! Where Go is missing a test is left out, with a line that says so; but it fails if `CI` or
-//! `GOSCHED_REQUIRE_GO` is set. `ci/go` installs Go and prints the path for `GOSCHED_GO`.
+//! Without an installed Go, a test prints that it is left out and passes; if `CI` or
+//! `GOSCHED_REQUIRE_GO` is set, it fails. `ci/go` installs Go and prints the path for `GOSCHED_GO`.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -9,24 +9,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 
-/// The release whose texts ours are compared with.
+/// The Go release whose output ours is compared with.
 const RELEASE: &str = "1.27";
-/// The same as `ci/go` installs.
+/// The path below the cache folder where `ci/go` installs that release.
 const INSTALLED: &str = "gosched/go-1.27.3/bin/go";
-/// Variables that change what a Go program, or ours, prints.
+/// Environment variables that change the output of a Go program or of ours.
 const CLEARED: [&str; 6] =
     ["GODEBUG", "GOTRACEBACK", "GOGC", "GOMAXPROCS", "GOSCHED_SEED", "GOSCHED_PREEMPT"];
 
-/// A program of `tests/go`, ready to run.
+/// A built program of `tests/go`.
 #[derive(Debug)]
 pub struct GoProgram(PathBuf);
 
 impl GoProgram {
-    /// The program `tests/go/name.go`, built once in this process; `None` where there is no Go, and
-    /// nobody requires it.
+    /// Builds `tests/go/name.go`, once per process. Returns `None` if Go is neither installed nor
+    /// required.
     ///
     /// # Panics
-    /// It cannot be built, or Go is required and missing.
+    /// The program cannot be built, or Go is required and missing.
     pub fn new(name: &str) -> Option<GoProgram> {
         static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
         let go = go_command()?;
@@ -39,14 +39,14 @@ impl GoProgram {
         Some(GoProgram(program))
     }
 
-    /// A command that runs it with these arguments on two Ps.
+    /// Returns a command that runs the program with these arguments on two Ps.
     pub fn command(&self, arguments: &[&str]) -> Command {
         clean_command(&self.0, arguments)
     }
 }
 
-/// A command with these arguments, on two Ps. Neither our environment variables nor the way in which a shell started us
-/// changes what the program prints.
+/// Returns a command that runs `program` with these arguments on two Ps. Neither the test's
+/// environment variables nor the shell that started the test change what the program prints.
 pub fn clean_command(program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -54,13 +54,13 @@ pub fn clean_command(program: &Path, arguments: &[&str]) -> Command {
         command.env_remove(name);
     }
     command.env("GOMAXPROCS", "2");
-    // SAFETY: the function calls only what a signal handler may call.
+    // SAFETY: the function calls only async-signal-safe functions.
     unsafe { command.pre_exec(restore_keyboard_signals) };
     command
 }
 
-/// Gives SIGINT and SIGQUIT their default actions. A shell that runs `cargo test &` in a script has both ignored, and a
-/// child process inherits that.
+/// Restores the default actions of SIGINT and SIGQUIT. A shell that runs `cargo test &` in a script
+/// ignores both signals, and child processes inherit that.
 fn restore_keyboard_signals() -> std::io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGQUIT] {
         // SAFETY: the default action is always valid.
@@ -69,7 +69,7 @@ fn restore_keyboard_signals() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Go's command, looked for once.
+/// Returns the path of the `go` command. Searches for it once.
 fn go_command() -> Option<&'static Path> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let found = FOUND.get_or_init(find).as_deref();
@@ -105,11 +105,11 @@ fn is_release(go: &Path) -> bool {
     text.is_ok_and(|text| text.starts_with(&format!("go version go{RELEASE}")))
 }
 
-/// Builds below the target folder, with nothing from the network.
+/// Builds the program below the target folder, without network access.
 fn build(go: &Path, name: &str) -> PathBuf {
     let folder = build_folder().join("go");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("go").join(format!("{name}.go"));
-    // Another process may build the same: what has the final name is whole.
+    // Another process may build the same program: the final name always refers to a complete file.
     let unfinished = folder.join(format!("{name}.{}", std::process::id()));
     let mut command = Command::new(go);
     command.args(["build", "-o"]).arg(&unfinished).arg(&source);
@@ -134,10 +134,11 @@ fn build(go: &Path, name: &str) -> PathBuf {
     program
 }
 
-/// A folder for what tests build: the one that this suite lies in, such as `target/debug`.
+/// Returns the folder for programs that tests build: the folder that contains this suite, such as
+/// `target/debug`.
 ///
 /// # Panics
-/// This binary is in no folder of Cargo's.
+/// This binary is not in a target folder of Cargo's.
 pub fn build_folder() -> PathBuf {
     let suite = std::env::current_exe().expect("this binary");
     let folder = suite.parent().filter(|folder| folder.ends_with("deps")).and_then(Path::parent);

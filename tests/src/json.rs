@@ -1,8 +1,8 @@
-//! A reader of JSON that takes nothing but JSON (RFC 8259), for what the library prints as such.
+//! A strict JSON parser (RFC 8259) for JSON that the library prints.
 
 use std::collections::BTreeMap;
 
-/// A value.
+/// A JSON value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Json {
     /// `null`.
@@ -11,19 +11,20 @@ pub enum Json {
     Bool(bool),
     /// A number.
     Number(f64),
-    /// A text.
+    /// A string.
     Text(String),
-    /// A list.
+    /// An array.
     List(Vec<Json>),
-    /// Names with values.
+    /// An object.
     Object(BTreeMap<String, Json>),
 }
 
 impl Json {
-    /// Reads a whole text.
+    /// Parses a whole text.
     ///
     /// # Errors
-    /// Where it is not JSON, and what is there.
+    /// The text is not JSON. The error contains the reason and the rest of the text from that
+    /// position on.
     pub fn parse(text: &str) -> Result<Json, String> {
         let mut reader = Reader { rest: text };
         let value = reader.value(0);
@@ -35,37 +36,37 @@ impl Json {
         value.map_err(|what| format!("{what}, {} before the end: {rest:?}", reader.rest.len()))
     }
 
-    /// The value of a name.
+    /// Returns the value of a field.
     ///
     /// # Panics
-    /// This is no object, or has no such name.
+    /// This is not an object, or has no such field.
     pub fn get(&self, name: &str) -> &Json {
         let Json::Object(fields) = self else { panic!("no object: {self:?}") };
         fields.get(name).unwrap_or_else(|| panic!("no {name:?}: {self:?}"))
     }
 
-    /// The names of an object, in their order.
+    /// Returns the names of an object's fields, sorted.
     ///
     /// # Panics
-    /// This is none.
+    /// This is not an object.
     pub fn names(&self) -> Vec<&str> {
         let Json::Object(fields) = self else { panic!("no object: {self:?}") };
         fields.keys().map(String::as_str).collect()
     }
 
-    /// The values of a list.
+    /// Returns the values of an array.
     ///
     /// # Panics
-    /// This is none.
+    /// This is not an array.
     pub fn list(&self) -> &[Json] {
         let Json::List(values) = self else { panic!("no list: {self:?}") };
         values
     }
 
-    /// A text; `None` for `null`.
+    /// Returns a string, or `None` for `null`.
     ///
     /// # Panics
-    /// This is neither.
+    /// This is neither a string nor `null`.
     pub fn text(&self) -> Option<&str> {
         match self {
             Json::Null => None,
@@ -74,10 +75,10 @@ impl Json {
         }
     }
 
-    /// A whole number; `None` for `null`.
+    /// Returns a non-negative whole number, or `None` for `null`.
     ///
     /// # Panics
-    /// This is neither.
+    /// This is neither such a number nor `null`.
     pub fn number(&self) -> Option<u64> {
         match self {
             Json::Null => None,
@@ -87,7 +88,7 @@ impl Json {
     }
 }
 
-/// Deeper than anything we print.
+/// Maximum nesting depth; more than the library ever prints.
 const DEPTH: usize = 64;
 
 struct Reader<'a> {
@@ -255,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_json_is_read() {
+    fn valid_json_is_parsed() {
         let value = Json::parse(
             " {\"a\": [1, -2.5e3, null, true], \"b\":{}, \"c\":\"\\u00e9\\ud83d\\ude00\\n\\\"\"}\n",
         )
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_rejected() {
+    fn invalid_json_is_rejected() {
         for text in [
             "",
             "{",

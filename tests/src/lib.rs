@@ -9,6 +9,7 @@ pub mod alloc_blocks;
 pub mod c_waits;
 pub mod children;
 pub mod dumps;
+pub mod environment;
 pub mod go_formats;
 pub mod golang;
 pub mod json;

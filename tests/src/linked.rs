@@ -1,8 +1,8 @@
-//! The linked C code, as functions that are safe to call.
+//! Safe wrappers of the C functions in `c/linked.c`.
 
 use std::ffi::CString;
 
-/// Declares C functions of `c/linked.c` and safe functions around them.
+/// Declares C functions of `c/linked.c` and defines a safe wrapper for each.
 macro_rules! c {
     ($($(#[$doc:meta])* $name:ident = $c:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
         $(#[$doc])*
@@ -17,76 +17,77 @@ macro_rules! c {
 }
 
 c! {
-    /// Counts up a `__thread` variable that starts at 5.
+    /// Increments a `__thread` variable that starts at 5, and returns it.
     count = linked_count() -> i32;
-    /// Gives the caller a locale of its own; 0 if it cannot.
+    /// Sets a locale for the caller only. Returns 0 on failure.
     use_locale = linked_use_locale() -> i32;
-    /// 1 if the caller has one.
+    /// Returns 1 if the caller has its own locale.
     has_locale = linked_has_locale() -> i32;
-    /// Whether the caller's locale takes a character for a letter.
+    /// Returns whether `c` is a letter in the caller's locale.
     is_alpha = linked_isalpha(c: i32) -> i32;
-    /// Whether the caller's locale is a UTF-8 one.
+    /// Returns whether the caller's locale uses UTF-8.
     is_utf8 = linked_is_utf8() -> i32;
     /// Sets errno.
     set_errno = linked_set_errno(value: i32);
-    /// errno.
+    /// Returns errno.
     errno = linked_errno() -> i32;
-    /// Creates the pthread key; its destructor adds up what it gets, and sets it again, less one.
+    /// Creates the pthread key. Its destructor adds the value to a sum, and sets the key again to
+    /// the value minus one until that is 0.
     make_key = linked_make_key();
-    /// The key's value.
+    /// Returns the key's value.
     key = linked_key() -> i64;
-    /// Sets it.
+    /// Sets the key's value.
     set_key = linked_set_key(value: i64);
-    /// What destructors added up.
+    /// Returns the sum of the values that destructors received.
     destroyed = linked_destroyed() -> i32;
-    /// Locks a recursive mutex; 1 if it was free or the caller's.
+    /// Tries to lock a recursive mutex. Returns 1 if the caller now holds it.
     try_lock = linked_try_lock() -> i32;
-    /// Unlocks it.
+    /// Unlocks the recursive mutex.
     unlock = linked_unlock() -> i32;
-    /// Sets the rounding mode: 0 nearest, 1 down, 2 up, 3 to zero.
+    /// Sets the rounding mode: 0 nearest, 1 down, 2 up, 3 toward zero.
     round = linked_round(mode: i32);
-    /// One third, in SSE, as the rounding mode has it.
+    /// Returns one third, computed with SSE in the current rounding mode.
     third = linked_third() -> f64;
-    /// Whether the x87 unit rounds one third down.
+    /// Returns whether the x87 unit rounds one third down.
     x87_rounds_down = linked_x87_rounds_down() -> i32;
-    /// Whether an operation was inexact since the flag was cleared.
+    /// Returns whether an operation was inexact since the flag was cleared.
     inexact = linked_inexact() -> i32;
-    /// Clears that flag.
+    /// Clears the inexact flag.
     clear_inexact = linked_clear_inexact();
-    /// Whether libc knows the caller's stack.
+    /// Returns whether the stack that libc reports contains the caller's frame.
     stack_is_known = linked_stack_is_known() -> i32;
-    /// Whether libc knows the caller's affinity.
+    /// Returns whether libc reports the caller's affinity correctly.
     affinity_is_known = linked_affinity_is_known() -> i32;
-    /// Whether libc knows a clock of the caller's CPU time.
+    /// Returns whether libc has a CPU-time clock for the caller.
     cpu_clock_is_known = linked_cpu_clock_is_known() -> i32;
-    /// The CPU the caller is on.
+    /// Returns the CPU that the caller runs on.
     cpu = linked_cpu() -> i32;
-    /// A frame of 40 KB at each depth.
+    /// Recurses `depth` times, with a frame of 40 KB per call.
     big_frame = linked_big_frame(depth: i32) -> i32;
-    /// A frame of 130 KB at each depth, touched in its middle.
+    /// Recurses `depth` times, with a frame of 130 KB per call that is touched only in its middle.
     huge_frame = linked_huge_frame(depth: i32) -> i32;
-    /// Turns cancellation off; 1 if it was on.
+    /// Disables cancellation. Returns 1 if it was enabled.
     disable_cancel = linked_disable_cancel() -> i32;
-    /// Whether the caller's resolver state is its own.
+    /// Returns whether the caller's resolver state is in its own control block.
     resolver_is_own = linked_resolver_is_own() -> i32;
-    /// A setting of the resolver, which is then changed to 7.
+    /// Returns the resolver's `ndots` and sets it to 7.
     resolver_ndots = linked_resolver_ndots() -> i32;
-    /// Registers a function that says "at exit" when the process ends.
+    /// Registers a function that prints "at exit" when the process exits.
     at_exit = linked_at_exit() -> i32;
-    /// Sets a key, deletes it, and creates another, which gets its number.
+    /// Sets a key, deletes it, and creates a second key, which reuses the first key's number.
     outlive_key = linked_outlive_key();
-    /// How often the second key's destructor was called.
+    /// Returns how often the second key's destructor was called.
     second_calls = linked_second_calls() -> i32;
-    /// Makes 60 keys that their destructors set again.
+    /// Creates 60 keys whose destructors set them again.
     make_stubborn = linked_make_stubborn();
-    /// Sets them; returns how many were set.
+    /// Sets these keys. Returns how many were already set.
     set_stubborn = linked_set_stubborn() -> i32;
 }
 
-/// `strtod`.
+/// Calls `strtod`.
 ///
 /// # Panics
-/// The text has a null in it.
+/// The text contains a NUL byte.
 pub fn parse(text: &str) -> f64 {
     unsafe extern "C" {
         fn linked_parse(text: *const std::ffi::c_char) -> f64;

@@ -1,17 +1,19 @@
-//! Waits for locks whose number is known, for the suite `metrics` and the bench `limits`.
+//! A known number of waits for locks, for the suite `metrics` and the bench `limits`.
 
 use gosched::{go, yield_now};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Goroutines, two at most, go round three locks, hand over hand, so many steps each. Returns how long each wait took,
-/// by their own clocks, the shortest first.
+/// Starts at most two goroutines that each take `steps` steps around a ring of three locks: a
+/// goroutine locks the next lock before it unlocks the previous one. Returns the length of each
+/// wait as the goroutine measured it, shortest first.
 ///
-/// A goroutine that has two locks holds the other one up, so there is none to yield to. When it lets the first lock
-/// go, it waits for the next, which the other goroutine has. On one P they leave for nothing else.
+/// While a goroutine holds two locks, the other goroutine waits for one of them, so yielding runs
+/// nothing else. When a goroutine unlocks its first lock, it waits for the next one, which the
+/// other goroutine holds. On one P the goroutines switch for no other reason.
 ///
 /// # Panics
-/// A goroutine does.
+/// A goroutine panicked.
 pub fn contend_for_locks(goroutines: usize, steps: usize) -> Vec<Duration> {
     let locks = Arc::new([const { gosched::sync::Mutex::new(()) }; 3]);
     let walk = move |locks: &[gosched::sync::Mutex<()>; 3], start: usize| {

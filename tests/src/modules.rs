@@ -1,22 +1,23 @@
 //! The module graph of a source folder, read from its text: which module refers to which.
 //!
-//! A module is a file. A reference is a path in code that begins with `crate::` or `super::`, or one in a `use` that begins
-//! with the name of a child module. Comments, strings and unit tests do not count.
+//! A module is a file. A reference is a path in code that begins with `crate::` or `super::`, or a
+//! path in a `use` that begins with the name of a child module. Comments, strings and unit tests do
+//! not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// A path in the code of a module, from the root of its crate: `["sched", "find", "find_runnable"]`.
+/// An item's path from the root of its crate: `["sched", "find", "find_runnable"]`.
 pub type ItemPath = Vec<String>;
 
-/// One source file.
+/// A source file.
 #[derive(Debug)]
 pub struct Module {
-    /// Its path from the root of the crate: `["sched", "find"]`; empty for `lib.rs`.
+    /// The module's path from the root of the crate: `["sched", "find"]`; empty for `lib.rs`.
     pub path: ItemPath,
-    /// The file.
+    /// The path of the file.
     pub file: PathBuf,
-    /// Everything its code refers to by path, with the line.
+    /// All paths in the module's code, with their line numbers.
     pub references: Vec<(usize, ItemPath)>,
 }
 
@@ -27,7 +28,7 @@ pub struct Modules {
 }
 
 impl Modules {
-    /// Reads every file below a crate's `src`. Files named `*_tests.rs` are left out.
+    /// Reads all files below a crate's `src` folder, except files named `tests.rs` or `*_tests.rs`.
     ///
     /// # Panics
     /// A file cannot be read.
@@ -42,17 +43,19 @@ impl Modules {
         Modules { modules }
     }
 
-    /// The modules below this path, and the one of this path itself.
+    /// Returns the module with the path `prefix` and all modules below it.
     pub fn below<'a>(&'a self, prefix: &'a [String]) -> impl Iterator<Item = &'a Module> + 'a {
         self.modules.values().filter(move |module| module.path.starts_with(prefix))
     }
 
-    /// The module that defines, or re-exports, what a path names: the longest prefix that is a module.
+    /// Returns the module that defines or re-exports an item: the longest prefix of its path that
+    /// is a module.
     pub fn module_of(&self, item: &[String]) -> Option<&Module> {
         (0..=item.len()).rev().find_map(|len| self.modules.get(&item[..len]))
     }
 
-    /// Where an item comes from: itself, or what the root re-exports by that name.
+    /// Returns the path that the crate root re-exports under this item's name, or the item's own
+    /// path.
     pub fn behind_re_export<'a>(&'a self, item: &'a ItemPath) -> &'a [String] {
         let is_module =
             item.first().is_none_or(|name| self.modules.contains_key(std::slice::from_ref(name)));
@@ -61,7 +64,7 @@ impl Modules {
         exported.into_iter().find(|path| path.last() == item.first()).unwrap_or(item)
     }
 
-    /// From each module below `prefix` to the others below it that it refers to, with the first line that does.
+    /// Returns, for each module below `prefix`, the other modules below `prefix` that it refers to.
     pub fn edges<'a>(&'a self, prefix: &'a [String]) -> BTreeMap<&'a [String], Edges<'a>> {
         let edges_of = |module: &'a Module| {
             let mut edges = Edges::new();
@@ -77,10 +80,10 @@ impl Modules {
     }
 }
 
-/// What a module refers to: for each other module, the lines and the paths.
+/// The outgoing references of a module: for each module it refers to, the lines and the paths.
 pub type Edges<'a> = BTreeMap<&'a [String], BTreeSet<(usize, &'a ItemPath)>>;
 
-/// Groups of modules that refer to each other in a circle, largest first.
+/// Returns the groups of modules that refer to each other in a cycle, largest first.
 pub fn cycles<'a>(edges: &BTreeMap<&'a [String], Edges<'a>>) -> Vec<Vec<&'a [String]>> {
     let reachable = |from: &'a [String]| {
         let mut seen = BTreeSet::new();
@@ -118,7 +121,8 @@ fn visit(folder: &Path, each: &mut impl FnMut(&Path)) {
     }
 }
 
-/// `sched/find.rs` is `sched::find`, `sched/mod.rs` is `sched`, `lib.rs` is the root.
+/// Returns the module path of a file: `sched::find` for `sched/find.rs`, `sched` for
+/// `sched/mod.rs`, the root for `lib.rs`.
 fn module_path(file: &Path) -> ItemPath {
     let mut path: ItemPath =
         file.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -128,7 +132,7 @@ fn module_path(file: &Path) -> ItemPath {
     path
 }
 
-/// The code of a file: without comments, strings and unit tests, line by line.
+/// Returns the code of a file line by line, without comments, strings and unit tests.
 fn code(text: &str) -> Vec<String> {
     let end = text.find("#[cfg(test)]\nmod tests").unwrap_or(text.len());
     let mut lines = Vec::new();
@@ -139,7 +143,7 @@ fn code(text: &str) -> Vec<String> {
         while let Some(c) = chars.next() {
             match c {
                 '\\' if in_string => drop(chars.next()),
-                // A quotation mark as a character.
+                // A quotation mark as a character literal.
                 '\'' if !in_string && chars.peek() == Some(&'"') => drop(chars.next()),
                 '"' => in_string = !in_string,
                 '/' if !in_string && chars.peek() == Some(&'/') => break,
@@ -152,7 +156,7 @@ fn code(text: &str) -> Vec<String> {
     lines
 }
 
-/// What the code of the module at `path` refers to.
+/// Returns the references in the code of the module at `path`.
 fn references(path: &[String], text: &str) -> Vec<(usize, ItemPath)> {
     let lines = code(text);
     let mut found = Vec::new();
@@ -177,7 +181,7 @@ fn references(path: &[String], text: &str) -> Vec<(usize, ItemPath)> {
         let (number, word) = (tokens[at].0, tokens[at].1.as_str());
         let token_before = |count: usize| at.checked_sub(count).map(|at| tokens[at].1.as_str());
         let before = token_before(1);
-        // One colon stands before a type, two in the middle of a path.
+        // A single colon precedes a type; a double colon is part of a path.
         let is_inside = before == Some(":") && token_before(2) == Some(":");
         let is_start = !is_inside && before != Some(".");
         let in_use = before == Some("use");
@@ -196,7 +200,8 @@ fn references(path: &[String], text: &str) -> Vec<(usize, ItemPath)> {
     found
 }
 
-/// Reads a path, or a tree of a `use`, from `at` on. Returns where it ends.
+/// Reads a path, or the tree of a `use`, that starts at `at`. Returns the index of the token after
+/// it.
 fn tree(
     tokens: &[(usize, String)],
     mut at: usize,
@@ -237,7 +242,8 @@ fn tree(
     at
 }
 
-/// A path from the root of the crate; `None` if it leads to another crate.
+/// Converts a path in the code of `module` to a path from the crate root. Paths that name neither
+/// `crate`, `super` nor `self` are taken as relative to the module.
 fn resolve(module: &[String], item: &[String]) -> Option<ItemPath> {
     let mut base = module.to_vec();
     let mut rest = item;
@@ -253,7 +259,7 @@ fn resolve(module: &[String], item: &[String]) -> Option<ItemPath> {
             }
         }
         Some("self") => rest = &rest[1..],
-        // A child of the module, or another crate: the caller finds out which.
+        // A child of the module, or another crate. The caller decides.
         Some(_) => {}
         None => return None,
     }

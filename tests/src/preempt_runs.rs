@@ -1,29 +1,29 @@
-//! Runs programs whose goroutines are preempted, for the suites `preempt`, `preempt_hostile` and
-//! `preempt_signals`.
+//! A runner for programs whose goroutines are preempted, for the suites `preempt`,
+//! `preempt_hostile` and `preempt_signals`.
 
 use crate::wait::retry;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// In which ways goroutines may be preempted.
+/// The ways in which goroutines may be preempted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
-    /// Both.
+    /// Both ways.
     Both,
-    /// Never switched away whole.
+    /// Only stopped in place, together with the thread.
     InPlace,
-    /// Never stopped with their thread.
+    /// Only moved off the thread; another thread may continue the goroutine.
     Moving,
 }
 
 /// The numbers of Ps that most cases run with.
 pub const PROCS: [usize; 3] = [1, 2, 4];
 
-/// Runs a program until what it says is right: which thread runs when is the machine's choice, and a few orders of
-/// events are excused. A defect is wrong in every run.
+/// Runs a program until its output is right. The system chooses which thread runs when, and a few
+/// orders of events make even a correct runtime's output wrong. A defect makes every output wrong.
 ///
 /// # Panics
-/// A run fails, or none is right within [`LIMIT`](crate::wait::LIMIT).
+/// A run fails, or no output is right within [`LIMIT`](crate::wait::LIMIT).
 #[track_caller]
 pub fn run_until(program: impl Fn() -> Program, is_right: impl Fn(&ProgramOutput) -> bool) {
     retry(|| {
@@ -33,20 +33,20 @@ pub fn run_until(program: impl Fn() -> Program, is_right: impl Fn(&ProgramOutput
     });
 }
 
-/// How long `GOSCHED_PREEMPT_SECONDS` lets each case go on, if it is set.
+/// Returns the value of `GOSCHED_PREEMPT_SECONDS`, the duration of each case, if it is set.
 pub fn seconds() -> Option<f64> {
     let seconds = std::env::var("GOSCHED_PREEMPT_SECONDS").ok()?;
     Some(seconds.parse().expect("seconds"))
 }
 
-/// How often something is repeated: `quick` times in a debug build, `usual` times in others and where
+/// Returns a number of repetitions: `quick` in a debug build, `usual` otherwise or if
 /// `GOSCHED_PREEMPT_SECONDS` is set.
 pub fn repetitions(quick: usize, usual: usize) -> usize {
     let is_quick = cfg!(debug_assertions) && seconds().is_none();
     if is_quick { quick } else { usual }
 }
 
-/// A program that is to be run.
+/// A program that is about to run.
 #[derive(Debug)]
 #[must_use = "it does not run by itself"]
 pub struct Program {
@@ -55,19 +55,19 @@ pub struct Program {
     mode: Mode,
 }
 
-/// What a program said.
+/// The output of a program.
 #[derive(Debug)]
 pub struct ProgramOutput {
-    /// Its standard output.
+    /// Standard output.
     pub text: String,
-    /// How long it took.
+    /// Duration of the run.
     pub took: Duration,
     what: String,
     mode: Mode,
 }
 
 impl Program {
-    /// The binary at `path` with these arguments, on so many Ps.
+    /// Creates a run of the binary at `path` with these arguments on `procs` Ps.
     pub fn new(path: &str, arguments: &[&str], procs: usize) -> Program {
         let mut command = Command::new(path);
         command.args(arguments).env("GOMAXPROCS", procs.to_string());
@@ -78,7 +78,7 @@ impl Program {
         Program { command, what, mode: Mode::Both }
     }
 
-    /// Preempts in these ways only.
+    /// Restricts preemption to this mode.
     pub fn mode(mut self, mode: Mode) -> Program {
         let value = match mode {
             Mode::Both => return self,
@@ -90,26 +90,26 @@ impl Program {
         self.set("GOSCHED_PREEMPT", value)
     }
 
-    /// With this slice, such as `1ms`.
+    /// Sets the time slice, such as `1ms`.
     pub fn slice(self, slice: &str) -> Program {
         self.set("GOSCHED_SLICE", slice)
     }
 
-    /// With this in its environment.
+    /// Sets an environment variable.
     pub fn set(mut self, name: &str, value: &str) -> Program {
         self.command.env(name, value);
         self
     }
 
-    /// The command, for what is to be changed in other ways.
+    /// Returns the command, for other changes to it.
     pub fn command(&mut self) -> &mut Command {
         &mut self.command
     }
 
-    /// Runs it: what became of it, and how long it took.
+    /// Runs the program. Returns its output and the duration of the run.
     ///
     /// # Panics
-    /// It cannot be started.
+    /// The program cannot be started.
     pub fn output(&mut self) -> (Output, Duration) {
         let start = Instant::now();
         let output = self.command.output();
@@ -117,10 +117,10 @@ impl Program {
         (output.unwrap_or_else(|error| panic!("{}: {error}", self.what)), took)
     }
 
-    /// Runs it to its end.
+    /// Runs the program and waits until it ends.
     ///
     /// # Panics
-    /// It fails.
+    /// The program fails.
     pub fn run(mut self) -> ProgramOutput {
         let (output, took) = self.output();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -131,18 +131,18 @@ impl Program {
     }
 }
 
-/// The end of a long text.
+/// Returns the last 20 lines of a text.
 fn last(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(20)..].join("\n")
 }
 
 impl ProgramOutput {
-    /// The number behind a word, where the word is said for the last time. The end of a longer word is none: `one` is
-    /// not said by `none`.
+    /// Returns the number after the last occurrence of `word`. Only whole words count: `none` is no
+    /// occurrence of `one`.
     ///
     /// # Panics
-    /// There is none.
+    /// The word does not occur, or no number follows it.
     pub fn number(&self, word: &str) -> u64 {
         let mut words = self.text.split_whitespace();
         let mut said = None;
@@ -156,7 +156,7 @@ impl ProgramOutput {
         digits.parse().unwrap_or_else(|_| panic!("{self}: no number after `{word}`"))
     }
 
-    /// Whether goroutines were preempted, in the ways that were allowed and in no other.
+    /// Returns whether goroutines were preempted, and only in the ways that the mode allows.
     pub fn is_preempted(&self) -> bool {
         let (moved, in_place) = (self.number("moved"), self.number("in-place"));
         match self.mode {
@@ -166,7 +166,7 @@ impl ProgramOutput {
         }
     }
 
-    /// Fails unless they [were](Self::is_preempted).
+    /// Checks that goroutines [were preempted](Self::is_preempted).
     ///
     /// # Panics
     /// They were not.
@@ -174,7 +174,8 @@ impl ProgramOutput {
         assert!(self.is_preempted(), "{self}");
     }
 
-    /// Fails unless some were switched away whole, if that was allowed, and some stopped in place if not.
+    /// Checks that goroutines were moved if the mode and the build allow that, and that they were
+    /// preempted otherwise.
     ///
     /// # Panics
     /// They were not.
@@ -185,8 +186,8 @@ impl ProgramOutput {
     }
 }
 
-/// Whether goroutines that are preempted may be moved to another thread. A static program has libc in
-/// its own text, and never moves them; neither does a program without the allocation cache.
+/// Whether preempted goroutines may move to another thread. They never do in a static program,
+/// whose text contains libc, nor in a program without the allocation cache.
 pub const CAN_MOVE: bool = cfg!(not(any(target_feature = "crt-static", feature = "system-alloc")));
 
 impl std::fmt::Display for ProgramOutput {

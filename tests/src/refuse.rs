@@ -1,23 +1,24 @@
-//! A system that refuses: filters of system calls, as containers have them, and limits of threads.
+//! Commands to which the system refuses calls or resources: filters of system calls, as in
+//! containers, and resource limits.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::{io, mem};
 
-/// The command's process may not use these system calls: each fails with `errno`.
+/// Makes these system calls fail with `errno` in the command's process.
 ///
 /// # Panics
-/// There are more system calls than a filter has room for.
+/// There are more system calls than fit in a filter.
 pub fn system_calls(command: &mut Command, errno: i32, calls: &[i64]) {
     let filter = filter(errno, calls);
-    // SAFETY: it only makes system calls, with memory that was taken before.
+    // SAFETY: the closure only makes system calls, with memory allocated before the fork.
     unsafe { command.pre_exec(move || install(&filter, 0)) };
 }
 
-/// From now on the calling process gets no more threads: the system says that there are too many.
+/// Makes thread creation fail with EAGAIN in the calling process from here on.
 ///
 /// # Panics
-/// The system has no filters of system calls.
+/// The filter cannot be installed.
 pub fn more_threads() {
     let filter = filter(libc::EAGAIN, &[libc::SYS_clone, libc::SYS_clone3]);
     install(&filter, libc::SECCOMP_FILTER_FLAG_TSYNC).expect("a filter for all threads");
@@ -38,23 +39,23 @@ fn filter(errno: i32, calls: &[i64]) -> Vec<libc::sock_filter> {
     filter
 }
 
-/// Filters the system calls of the calling thread, and of those that `flags` add.
+/// Installs the filter for the calling thread, and for further threads according to `flags`.
 fn install(filter: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<()> {
     let len = u16::try_from(filter.len()).expect("a filter that is short enough");
     let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
-    // SAFETY: it has no precondition.
+    // SAFETY: has no precondition.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let mode = libc::SECCOMP_SET_MODE_FILTER;
-    // SAFETY: a program of as many statements as it says.
+    // SAFETY: `program` points to `len` statements.
     match unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// The system keeps no information about signals that are sent to the command's process.
+/// Makes the system discard the `siginfo_t` of signals that are queued for the command's process.
 pub fn pending_signals(command: &mut Command) {
     let limit = || {
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -64,22 +65,22 @@ pub fn pending_signals(command: &mut Command) {
             _ => Err(io::Error::last_os_error()),
         }
     };
-    // SAFETY: it only makes a system call.
+    // SAFETY: the closure only makes a system call.
     unsafe { command.pre_exec(limit) };
 }
 
-/// The command's process may have that many threads. False: that cannot be arranged here, since the caller is not
-/// root: other processes of the same user would count too.
+/// Limits the number of threads of the command's process. Returns false if the caller is not root:
+/// the limit would then count other processes of the same user too.
 pub fn threads(command: &mut Command, most: u64) -> bool {
-    // SAFETY: it has no precondition.
+    // SAFETY: has no precondition.
     if unsafe { libc::getuid() } != 0 {
         return false;
     }
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    // A user of no other process.
+    // A user without other processes.
     let user = 60_000 + std::process::id() % 10_000 + number * 10_000;
-    // SAFETY: it only makes system calls.
+    // SAFETY: the closure only makes system calls.
     unsafe { command.pre_exec(move || become_limited(user, most)) };
     true
 }
@@ -88,9 +89,9 @@ fn become_limited(user: u32, most: u64) -> io::Result<()> {
     let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
     // SAFETY: a valid limit.
     let limited = unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) };
-    // SAFETY: it has no precondition.
+    // SAFETY: has no precondition.
     let group = unsafe { libc::setgid(user) };
-    // SAFETY: it has no precondition.
+    // SAFETY: has no precondition.
     let own = unsafe { libc::setuid(user) };
     match (limited, group, own) {
         (0, 0, 0) => Ok(()),

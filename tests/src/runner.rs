@@ -1,32 +1,33 @@
-//! Runs routines on a few threads, and moves each to another thread whenever it suspends.
+//! A runner that resumes routines on several threads, and resumes each routine on another thread
+//! than the one it suspended on.
 
 use gosched_fiber::{Routine, Size, Status};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// A closure to run as a routine.
+/// A closure that runs as a routine.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// What happened.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// How often a routine went on on another thread than it suspended on.
+    /// How often a routine resumed on another thread than the one it suspended on.
     pub moves: u64,
-    /// Payload texts of routines that panicked.
+    /// Panic messages of routines.
     pub panics: Vec<String>,
 }
 
 struct Waiting {
     routine: Routine<()>,
-    /// The thread it last ran on.
+    /// The thread that the routine last ran on.
     last: usize,
 }
 
 /// Runs `jobs` on `threads` threads until all are done. Calls `started` on each thread first.
 ///
 /// # Panics
-/// A stack cannot be had.
+/// A stack cannot be allocated.
 pub fn run_with(threads: usize, jobs: Vec<Job>, started: impl Fn() + Sync) -> Report {
     let size = Size::from_environment().expect("a stack size");
     let live = AtomicUsize::new(jobs.len());
@@ -68,15 +69,16 @@ pub fn run_with(threads: usize, jobs: Vec<Job>, started: impl Fn() + Sync) -> Re
     Report { moves: moves.into_inner(), panics: panics.into_inner().expect("panics") }
 }
 
-/// As [`run_with`], with nothing to do on each thread.
+/// Runs `jobs` as [`run_with`] does, without a call on each thread.
 pub fn run(threads: usize, jobs: Vec<Job>) -> Report {
     run_with(threads, jobs, || ())
 }
 
-/// Runs `count` copies of `f`, each told its number, and fails if one of them did.
+/// Runs `f(number)` for all numbers below `count`, each in a routine. Returns how often a routine
+/// moved to another thread.
 ///
 /// # Panics
-/// With the messages of those that panicked.
+/// A routine panicked. The message contains the messages of all panics.
 pub fn run_all(threads: usize, count: usize, f: impl Fn(usize) + Send + Sync + 'static) -> u64 {
     let f = std::sync::Arc::new(f);
     let jobs = (0..count).map(|number| {
@@ -88,7 +90,8 @@ pub fn run_all(threads: usize, count: usize, f: impl Fn(usize) + Send + Sync + '
     report.moves
 }
 
-/// The first that did not run here last; any, if all did and few are left.
+/// Takes the first routine that did not last run on thread `me`. If there is none and few routines
+/// are left, takes any.
 fn take(queue: &mut VecDeque<Waiting>, me: usize) -> Option<Waiting> {
     let other = queue.iter().take(16).position(|waiting| waiting.last != me);
     match other {

@@ -1,4 +1,4 @@
-//! Signals without end to some threads, whose handler disturbs errno and puts it back.
+//! Continuous signals to registered threads. The signal handler changes errno and restores it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 
-/// A storm over the threads that joined it, until dropped.
+/// A source of signals for the registered threads; stops when dropped.
 #[derive(Debug)]
 pub struct SignalStorm {
     threads: Arc<Mutex<Vec<i32>>>,
@@ -16,13 +16,13 @@ pub struct SignalStorm {
 }
 
 impl SignalStorm {
-    /// Starts sending.
+    /// Installs the handler and starts to send signals.
     pub fn start() -> SignalStorm {
         // SAFETY: all-zero is a valid sigaction.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
-        // SAFETY: the handler only makes a system call and counts.
+        // SAFETY: the handler only makes a system call and increments a counter.
         unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
         let threads = Arc::new(Mutex::new(Vec::new()));
         let stop = Arc::new(AtomicBool::new(false));
@@ -33,17 +33,17 @@ impl SignalStorm {
         SignalStorm { threads, stop, sender: Some(sender) }
     }
 
-    /// Lets it rain on the calling thread.
+    /// Registers the calling thread.
     ///
     /// # Panics
-    /// The sender died.
+    /// The sending thread panicked.
     pub fn add_current_thread(&self) {
         // SAFETY: gettid has no precondition.
         let me = unsafe { libc::gettid() };
         self.threads.lock().expect("threads").push(me);
     }
 
-    /// How many signals were handled, in all storms.
+    /// Returns the number of signals handled, for all storms together.
     pub fn handled() -> u64 {
         HANDLED.load(Ordering::Relaxed)
     }
@@ -63,7 +63,7 @@ fn send(threads: &Mutex<Vec<i32>>, stop: &AtomicBool) {
         let now: Vec<i32> = threads.lock().map(|threads| threads.clone()).unwrap_or_default();
         for thread in now {
             let process = std::process::id();
-            // SAFETY: a signal with a handler; the thread may be gone, which is an error code.
+            // SAFETY: the signal has a handler. If the thread is gone, the call returns an error.
             unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1) };
         }
         std::thread::sleep(Duration::from_micros(30));
@@ -71,9 +71,9 @@ fn send(threads: &Mutex<Vec<i32>>, stop: &AtomicBool) {
 }
 
 extern "C" fn handler(_: i32) {
-    // SAFETY: errno has an address, always.
+    // SAFETY: has no precondition.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: errno of whoever was interrupted.
+    // SAFETY: errno of the interrupted thread or routine.
     let before = unsafe { *errno };
     // SAFETY: closes nothing; sets errno.
     unsafe { libc::close(-1) };

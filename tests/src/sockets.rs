@@ -1,4 +1,4 @@
-//! Connections over loopback, and who uses them, for the suites `net_*`.
+//! Connections over loopback, actors and byte streams for the suites `net_*`.
 
 use crate::actors::{ACTOR_KINDS, ActorKind};
 use crate::wait::LIMIT;
@@ -10,24 +10,25 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
-/// Any port of this machine alone.
+/// Any free port of the loopback address.
 pub const LOCAL: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
 
-/// A number that no other call has returned.
+/// Returns a number that no other call in this process returns.
 fn next_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Relaxed)
 }
 
-/// Any port of a loopback address that this call alone returns: where a port must stay free, or its datagrams must
-/// reach no other test, whatever ports others are given meanwhile. What connects to it has another address.
+/// Returns a loopback address that no other call returns, with any free port. For tests in which a
+/// port must stay free or datagrams must not reach another test, whichever ports other tests get.
+/// A client that connects to it has another address.
 pub fn unique_host() -> (Ipv4Addr, u16) {
     let number = std::process::id().wrapping_mul(1009).wrapping_add(next_number());
     let octet = |divisor: u32| 1 + (number / divisor % 254) as u8;
     (Ipv4Addr::new(127, octet(254 * 254), octet(254), octet(1)), 0)
 }
 
-/// A name for a file or a socket that no other call has returned, and no earlier process.
+/// Returns a name for a file or a socket that no other call and no earlier process has returned.
 ///
 /// # Panics
 /// The clock is before 1970.
@@ -36,7 +37,7 @@ pub fn unique_name() -> String {
     format!("gosched-{}-{}-{}", std::process::id(), now.as_nanos(), next_number())
 }
 
-/// Somebody who was started; goroutines and threads may wait for it.
+/// A handle to a running actor. Goroutines and threads may wait for the actor.
 #[derive(Debug)]
 pub struct Spawned<T>(chan::Receiver<T>);
 
@@ -55,29 +56,30 @@ pub fn start<T: Send + 'static>(
 }
 
 impl<T: Send + 'static> Spawned<T> {
-    /// One who was started elsewhere.
+    /// Creates a handle to a goroutine that was started elsewhere.
     pub fn from_handle(handle: gosched::JoinHandle<T>) -> Spawned<T> {
         start(ActorKind::Thread, move || handle.join().unwrap_or_else(|why| panic!("{why}")))
     }
 }
 
 impl<T> Spawned<T> {
-    /// Its result.
+    /// Waits for the actor and returns its result.
     ///
     /// # Panics
-    /// It panicked, or hangs.
+    /// The actor panicked, or did not end within [`LIMIT`].
     #[track_caller]
     pub fn join(self) -> T {
         self.0.recv_timeout(LIMIT).unwrap_or_else(|error| panic!("the other one: {error}"))
     }
 
-    /// Whether it has ended.
+    /// Returns whether the actor has ended.
     pub fn is_done(&self) -> bool {
         !self.0.is_empty() || self.0.is_closed()
     }
 }
 
-/// Runs `f` as a goroutine and as a thread, each with goroutines and with threads to start: all four at once.
+/// Runs `f` in goroutines and in threads, each once with goroutines and once with threads as the
+/// kind of actor that `f` starts. All four run concurrently.
 pub fn for_all_kind_pairs(f: impl Fn(ActorKind) + Clone + Send + 'static) {
     let mut others = Vec::new();
     for own in ACTOR_KINDS {
@@ -92,31 +94,32 @@ pub fn for_all_kind_pairs(f: impl Fn(ActorKind) + Clone + Send + 'static) {
     }
 }
 
-/// Both ends of a new connection.
+/// Returns both ends of a new connection.
 ///
 /// # Panics
-/// There is none.
+/// The connection fails.
 pub fn tcp_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(LOCAL).expect("a listener");
     let near = TcpStream::connect(listener.local_addr().expect("its address")).expect("one end");
     loop {
         let (far, from) = listener.accept().expect("the other end");
-        // Somebody else may be looking for a listener that is gone.
+        // A client of another test may connect, if the port was that test's listener's before.
         if from == near.local_addr().expect("an address") {
             return (near, far);
         }
     }
 }
 
-/// An address where nobody listens, and nobody will as long as the descriptor is there.
+/// Returns an address without a listener. No other socket gets the address as long as the
+/// descriptor is open.
 ///
 /// # Panics
-/// None can be had.
+/// The socket cannot be created or bound.
 pub fn unused_address() -> (SocketAddr, OwnedFd) {
     // SAFETY: no pointers.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
     assert!(socket >= 0, "{}", io::Error::last_os_error());
-    // SAFETY: it is new, and nobody else's.
+    // SAFETY: the descriptor is new, and owned by no other handle.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     let address = libc::sockaddr_in {
         sin_family: libc::AF_INET as libc::sa_family_t,
@@ -125,20 +128,20 @@ pub fn unused_address() -> (SocketAddr, OwnedFd) {
         sin_zero: [0; 8],
     };
     let size = size_of::<libc::sockaddr_in>() as libc::socklen_t;
-    // SAFETY: an address and its size.
+    // SAFETY: a valid address and its size.
     let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size) };
     assert_eq!(bound, 0, "{}", io::Error::last_os_error());
     let socket = std::net::TcpListener::from(socket);
     (socket.local_addr().expect("an address"), socket.into())
 }
 
-/// Makes the end of this descriptor's connection a reset, once its last handle is gone.
+/// Makes the socket reset its connection when its last handle is closed.
 ///
 /// # Panics
-/// It is not a connection.
+/// The option cannot be set.
 pub fn reset_on_close(socket: &impl AsRawFd) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-    // SAFETY: a value and its size.
+    // SAFETY: a valid value and its size.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -151,7 +154,8 @@ pub fn reset_on_close(socket: &impl AsRawFd) {
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
 }
 
-/// Bytes that are told apart wherever they end up: those of stream `seed` from `position` on.
+/// A reproducible stream of bytes: the bytes of stream `seed` from `position` on. Bytes of another
+/// stream or position are detected as wrong.
 #[derive(Clone, Debug)]
 pub struct PatternBytes {
     seed: u64,
@@ -159,24 +163,24 @@ pub struct PatternBytes {
 }
 
 impl PatternBytes {
-    /// All bytes of a stream.
+    /// Creates the stream with this seed, from its first byte on.
     pub fn new(seed: u64) -> PatternBytes {
         PatternBytes { seed, position: 0 }
     }
 
-    /// How many were taken or found right.
+    /// Returns how many bytes were skipped or checked.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// The eight bytes from position `8 * index` on.
+    /// Returns the eight bytes from position `8 * index` on.
     fn block(&self, index: u64) -> [u8; 8] {
         let x = (index ^ (self.seed << 40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let x = (x ^ (x >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         (x ^ (x >> 32)).to_le_bytes()
     }
 
-    /// The next ones, without taking them.
+    /// Fills `buffer` with the next bytes, without skipping them.
     pub fn fill(&self, mut buffer: &mut [u8]) {
         let mut position = self.position;
         while !buffer.is_empty() {
@@ -190,15 +194,15 @@ impl PatternBytes {
         }
     }
 
-    /// Takes so many.
+    /// Skips `count` bytes.
     pub fn skip(&mut self, count: usize) {
         self.position += count as u64;
     }
 
-    /// Takes as many as `found` has.
+    /// Checks that `found` equals the next bytes, and skips them.
     ///
     /// # Panics
-    /// They are others.
+    /// The bytes differ.
     #[track_caller]
     pub fn check(&mut self, found: &[u8]) {
         let mut expected = vec![0; found.len()];
@@ -212,7 +216,8 @@ impl PatternBytes {
     }
 }
 
-/// Writes the bytes of `stream` until a write fails: how many were acknowledged, and the error.
+/// Writes the bytes until a write fails, and returns the error. `bytes` is then at the first byte
+/// that was not written.
 pub fn write_until_error(mut to: impl Write, bytes: &mut PatternBytes) -> io::Error {
     let mut buffer = vec![0; 30_000];
     loop {
@@ -224,10 +229,10 @@ pub fn write_until_error(mut to: impl Write, bytes: &mut PatternBytes) -> io::Er
     }
 }
 
-/// Reads to the end; all must be `bytes`.
+/// Reads to the end of the stream, and checks that it consists of `bytes`.
 ///
 /// # Panics
-/// They are not, or a read fails.
+/// The bytes differ, or a read fails.
 pub fn read_to_end(mut from: impl Read, bytes: &mut PatternBytes) {
     let mut buffer = vec![0; 30_000];
     loop {
@@ -238,10 +243,10 @@ pub fn read_to_end(mut from: impl Read, bytes: &mut PatternBytes) {
     }
 }
 
-/// Sends back all it gets, until there is no more.
+/// Sends back everything it receives, until end of file.
 ///
 /// # Panics
-/// A call fails.
+/// A read or a write fails.
 pub fn echo(stream: &TcpStream) {
     let mut buffer = vec![0; 4096];
     loop {
@@ -252,18 +257,18 @@ pub fn echo(stream: &TcpStream) {
     }
 }
 
-/// What the open descriptors of this process are.
+/// Returns the targets of this process's open descriptors.
 ///
 /// # Panics
-/// The system does not tell.
+/// `/proc` cannot be read.
 pub fn descriptors() -> Vec<String> {
     let name = |path| std::fs::read_link(path).map(|name| name.to_string_lossy().into_owned());
     let all = std::fs::read_dir("/proc/self/fd").expect("/proc").flatten();
-    // One is the look itself, and is gone or not.
+    // The descriptor of the directory itself is left out; it may already be closed.
     all.filter_map(|entry| name(entry.path()).ok()).filter(|name| !name.ends_with("/fd")).collect()
 }
 
-/// CPU time of this process.
+/// Returns the CPU time of this process.
 pub fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the time is ours to write.
@@ -271,16 +276,17 @@ pub fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Lets this process have so many descriptors, or all it may have: how many that is.
+/// Sets the limit of open descriptors to `count`, or to the hard limit if that is lower. Returns
+/// the new limit.
 ///
 /// # Panics
-/// The system does not tell.
+/// The limit cannot be read or set.
 pub fn set_descriptor_limit(count: u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the limit is ours to write.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) }, 0);
     limit.rlim_cur = count.min(limit.rlim_max);
-    // SAFETY: a limit below the one that holds.
+    // SAFETY: a limit that is at most the hard limit.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
     limit.rlim_cur
 }

@@ -1,9 +1,9 @@
-//! The lines of `GODEBUG=schedtrace`, taken apart: the names of their fields in order, and of what
-//! class each value is.
+//! A parser for the lines of `GODEBUG=schedtrace`: the names of their fields in order, and the
+//! class of each value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a value is.
+/// The class of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Digits.
@@ -12,13 +12,13 @@ pub enum Class {
     Nil,
     /// `true` or `false`.
     Bool,
-    /// Nothing.
+    /// The empty text.
     Empty,
-    /// A number and words in parentheses.
+    /// A number followed by words in parentheses.
     State,
     /// `[ 1 2 ]`
     List,
-    /// Something else.
+    /// Any other text.
     Other,
 }
 
@@ -39,21 +39,21 @@ impl Class {
     }
 }
 
-/// A line taken apart.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// What it is of: `SCHED`, `  P`, `  M`, `  G`.
+    /// The kind of the line: `SCHED`, `  P`, `  M`, or `  G`.
     pub kind: String,
-    /// The number behind that: which one, or the milliseconds.
+    /// The number after the kind: an id, or the milliseconds of a `SCHED` line.
     pub number: u64,
-    /// Between the number and the colon.
+    /// The text between the number and the colon.
     unit: String,
-    /// Names and values. A list without a name of its own has none.
+    /// Names and values. The name is empty for a list that has none.
     pub fields: Vec<(String, String)>,
 }
 
 impl Line {
-    /// Takes a line apart, if it is such a line.
+    /// Parses a line. Returns `None` if it is not a trace line.
     pub fn parse(line: &str) -> Option<Line> {
         let (head, mut rest) = line.split_once(": ")?;
         let digits = head.find(|c: char| c.is_ascii_digit())?;
@@ -67,7 +67,7 @@ impl Line {
             let (name, value) =
                 if field.starts_with('[') { ("", field) } else { field.split_once('=')? };
             fields.push((name.to_owned(), value.to_owned()));
-            // Exactly one space between fields, and none behind the last.
+            // Exactly one space separates fields, and none follows the last field.
             rest = match rest[length..].strip_prefix(' ') {
                 Some("") => return None,
                 Some(more) => more,
@@ -78,13 +78,13 @@ impl Line {
         Some(Line { kind: of.trim_end().to_owned(), number, unit, fields })
     }
 
-    /// The value of a field.
+    /// Returns the value of a field.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// Up to the space that ends a field: none within brackets or parentheses.
+/// Returns the length of the first field: up to a space that is not in brackets or parentheses.
 fn field_length(text: &str) -> usize {
     let mut depth = 0;
     let end = text.char_indices().find(|(_, c)| {
@@ -94,7 +94,7 @@ fn field_length(text: &str) -> usize {
     end.map_or(text.len(), |(at, _)| at)
 }
 
-/// What lines of each sort look like, learned from Go's.
+/// The format of each kind of line, derived from Go's output.
 #[derive(Debug, Default)]
 pub struct Trace {
     kinds: BTreeMap<String, LineFormat>,
@@ -108,10 +108,10 @@ struct LineFormat {
 }
 
 impl Trace {
-    /// From what Go printed. Other lines are passed over.
+    /// Derives the formats from what Go printed. Skips other lines.
     ///
     /// # Panics
-    /// Go contradicts itself.
+    /// Two lines of the same kind have different formats.
     pub fn of(text: &str) -> Trace {
         let mut trace = Trace::default();
         for line in text.lines().filter_map(Line::parse) {
@@ -128,20 +128,20 @@ impl Trace {
         trace
     }
 
-    /// The sorts of lines there were.
+    /// Returns the kinds of lines, sorted.
     pub fn sorts(&self) -> Vec<&str> {
         self.kinds.keys().map(String::as_str).collect()
     }
 
-    /// The names of the fields of a sort.
+    /// Returns the names of the fields of a kind.
     pub fn names(&self, of: &str) -> Option<&[String]> {
         self.kinds.get(of).map(|sort| sort.names.as_slice())
     }
 
-    /// What is wrong with a line of ours.
+    /// Checks a line of ours, and returns it parsed.
     ///
     /// # Errors
-    /// Go would not print it.
+    /// Go would not print the line.
     pub fn check(&self, text: &str) -> Result<Line, String> {
         let wrong = |what: &str| Err(format!("{what}: {text:?}"));
         let Some(line) = Line::parse(text) else { return wrong("not such a line") };
@@ -168,7 +168,7 @@ impl Trace {
     }
 }
 
-/// Number and words of a goroutine's state.
+/// Returns the number and the words of a goroutine's state.
 fn state(line: &Line) -> Option<(&str, &str)> {
     let (number, words) = line.get("status")?.split_once('(')?;
     Some((number, words.strip_suffix(')')?))
@@ -191,7 +191,7 @@ SCHED 108ms: gomaxprocs=2 idleprocs=0 gcwaiting=false sysmonwait=false
     const PLAIN: &str = "SCHED 105ms: gomaxprocs=2 runqueue=2 [ 0 1 ] schedticks=[ 11 8 ]\n";
 
     #[test]
-    fn lines_of_the_same_sorts_are_taken() {
+    fn trace_lines_of_go_s_format_are_accepted() {
         let trace = Trace::of(DETAIL);
         assert_eq!(trace.sorts(), ["  G", "  M", "  P", "SCHED"]);
         for line in DETAIL.lines() {
@@ -206,7 +206,7 @@ SCHED 108ms: gomaxprocs=2 idleprocs=0 gcwaiting=false sysmonwait=false
     }
 
     #[test]
-    fn other_lines_are_rejected() {
+    fn trace_lines_of_another_format_are_rejected() {
         let trace = Trace::of(DETAIL);
         for line in [
             "SCHED 108: gomaxprocs=2 idleprocs=0 gcwaiting=false sysmonwait=false",

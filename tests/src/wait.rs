@@ -1,16 +1,17 @@
-//! How a test waits: for a condition, never for time to pass.
+//! Waits for tests: for a condition, never for time to pass.
 //!
-//! Each wait ends with the event it waits for. The limits only turn a hang into a failure, so they are far above what
-//! the slowest machine needs. How *soon* something happens is no question for a test: `benches/limits` measures that.
+//! Each wait ends with the event it waits for. The limits only turn a hang into a failure, so they
+//! are far above what the slowest machine needs. Tests never check how *soon* an event happens:
+//! `benches/limits` measures that.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// A condition that does not hold after this time never will.
+/// The time after which [`until`] gives up on its condition.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// A child process that has not ended after this time hangs. Longer than [`LIMIT`], so that the
-/// failure of a wait inside the child is reported by the child.
+/// The time after which a child process counts as hung. Longer than [`LIMIT`], so that the child
+/// itself reports the failure of a wait inside it.
 pub const CHILD_LIMIT: Duration = Duration::from_secs(300);
 
 /// Waits until the condition holds. Goroutines and threads may call it.
@@ -26,7 +27,7 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// [`until`] for conditions that need no name.
+/// Waits as [`until`] does, for conditions that need no name.
 ///
 /// # Panics
 /// The condition does not hold within [`LIMIT`].
@@ -35,21 +36,23 @@ pub fn eventually(condition: impl FnMut() -> bool) {
     until("the condition is met", condition);
 }
 
-/// How long [`settle`] sleeps, in milliseconds. Grows on a machine that turns out to be slow.
+/// How long [`settle`] sleeps, in milliseconds. Doubles with each failed attempt of
+/// [`retry_until_eq`].
 static SETTLING_MILLIS: AtomicU64 = AtomicU64::new(10);
 const LONGEST_SETTLING_MILLIS: u64 = 5_000;
 
-/// Gives others time to reach the point where they wait, where nothing tells that they did. A test whose
-/// outcome depends on that runs inside [`retry_until_eq`].
+/// Gives other goroutines and threads time to reach their wait, for waits that a test cannot
+/// observe. A test whose outcome depends on it runs inside [`retry_until_eq`].
 pub fn settle() {
     pause(Duration::from_millis(SETTLING_MILLIS.load(Relaxed)));
 }
 
-/// Repeats an attempt that calls [`settle`] until its outcome is the expected one. Each failure doubles the time
-/// that `settle` takes, so a slow machine needs more attempts and a defect fails all of them.
+/// Repeats an attempt that calls [`settle`] until its outcome is the expected one. Each failure
+/// doubles the time that `settle` takes, so a slow machine needs more attempts, while a defect
+/// fails all attempts.
 ///
 /// # Panics
-/// The outcome is another one for the whole of [`LIMIT`].
+/// No attempt within [`LIMIT`] has the expected outcome.
 #[track_caller]
 pub fn retry_until_eq<T: PartialEq + std::fmt::Debug>(expected: T, attempt: impl Fn() -> T) {
     let deadline = Instant::now() + LIMIT;
@@ -66,10 +69,11 @@ pub fn retry_until_eq<T: PartialEq + std::fmt::Debug>(expected: T, attempt: impl
     }
 }
 
-/// Repeats an attempt that the machine may spoil until it succeeds. A defect fails every attempt.
+/// Repeats an attempt until it succeeds, for attempts that other load on the machine can spoil. A
+/// defect fails every attempt.
 ///
 /// # Panics
-/// All attempts within [`LIMIT`] fail: with what the last one said.
+/// All attempts within [`LIMIT`] fail. The message contains the error of the last attempt.
 #[track_caller]
 pub fn retry<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + LIMIT;

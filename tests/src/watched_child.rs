@@ -1,5 +1,5 @@
-//! Child processes that are watched while they run: what they print is waited for, then they get a
-//! signal, or the end of their input. One that hangs fails, with what it printed.
+//! Child processes that a test controls while they run: the test waits for their output, sends them
+//! a signal, or closes their input. A child that hangs fails the test, with its output.
 
 use crate::wait::CHILD_LIMIT;
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
-/// A child that runs.
+/// A running child process. Dropping it kills the child.
 #[derive(Debug)]
 pub struct WatchedChild {
     child: Child,
@@ -15,21 +15,21 @@ pub struct WatchedChild {
     said: Arc<(Mutex<ChildOutput>, Condvar)>,
 }
 
-/// What a child printed so far.
+/// The output of a child so far.
 #[derive(Clone, Debug, Default)]
 pub struct ChildOutput {
-    /// Its standard output.
+    /// Standard output.
     pub out: String,
-    /// Its standard error.
+    /// Standard error.
     pub err: String,
     closed_streams: usize,
 }
 
 impl WatchedChild {
-    /// Starts it.
+    /// Starts the child.
     ///
     /// # Panics
-    /// It cannot be started.
+    /// The child cannot be started.
     pub fn start(mut command: Command) -> WatchedChild {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -39,10 +39,10 @@ impl WatchedChild {
         WatchedChild { input: child.stdin.take(), child, said }
     }
 
-    /// Waits until it printed enough.
+    /// Waits until `enough` returns true for the child's output, and returns that output.
     ///
     /// # Panics
-    /// It ended, or hangs.
+    /// The child closes its output or hangs before that.
     pub fn wait_for(&mut self, what: &str, enough: impl Fn(&ChildOutput) -> bool) -> ChildOutput {
         let said = self.wait(|said| enough(said) || said.closed_streams == 2);
         if enough(&said) {
@@ -53,26 +53,27 @@ impl WatchedChild {
         }
     }
 
-    /// Sends it a signal.
+    /// Sends the child a signal.
     ///
     /// # Panics
-    /// It is gone.
+    /// The signal cannot be sent.
     pub fn signal(&self, number: i32) {
         let id = self.child.id().cast_signed();
-        // SAFETY: no memory is involved; the child was not waited for, so the id is still its own.
+        // SAFETY: no memory is involved; the child has not been waited for, so its id is not
+        // reused.
         let sent = unsafe { libc::kill(id, number) };
         assert_eq!(sent, 0, "{}", std::io::Error::last_os_error());
     }
 
-    /// Ends its input.
+    /// Closes the child's standard input.
     pub fn close_stdin(&mut self) {
         drop(self.input.take());
     }
 
-    /// Waits for its end: how it ended, and all it printed.
+    /// Waits until the child ends. Returns its exit status and all its output.
     ///
     /// # Panics
-    /// It hangs.
+    /// The child hangs.
     pub fn wait_for_exit(mut self) -> (ExitStatus, ChildOutput) {
         let said = self.wait(|said| said.closed_streams == 2);
         if said.closed_streams < 2 {
@@ -82,7 +83,7 @@ impl WatchedChild {
         (self.child.wait().expect("a child"), said)
     }
 
-    /// Until then, or the limit.
+    /// Waits until `enough` returns true, or until [`CHILD_LIMIT`]. Returns the output.
     fn wait(&self, enough: impl Fn(&ChildOutput) -> bool) -> ChildOutput {
         let (said, changed) = &*self.said;
         let deadline = Instant::now() + CHILD_LIMIT;
@@ -103,7 +104,7 @@ impl Drop for WatchedChild {
     }
 }
 
-/// A thread that keeps what comes from there.
+/// Starts a thread that appends the stream to the child's output.
 fn collect_stream(
     mut from: impl Read + Send + 'static,
     said: &Arc<(Mutex<ChildOutput>, Condvar)>,
@@ -118,7 +119,7 @@ fn collect_stream(
             let count = from.read(&mut buffer).unwrap_or(0);
             bytes.extend_from_slice(&buffer[..count]);
             let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-            // Half a character waits for its other half.
+            // An incomplete UTF-8 character waits for its remaining bytes.
             let whole = match std::str::from_utf8(&bytes) {
                 Err(error) if count > 0 => error.valid_up_to(),
                 _ => bytes.len(),

@@ -1,5 +1,6 @@
-//! The allocation cache: blocks are whole, apart and aligned whoever has them, refusals do no harm,
-//! and memory is bounded and comes back. Memory is measured in processes of their own.
+//! The allocation cache: blocks in use are intact, disjoint and aligned, failed allocations do no
+//! harm, and memory stays bounded and is returned to the system. Each test that measures memory
+//! runs in a separate process.
 
 use gosched::alloc::{Alloc, Stats, release_memory, stats};
 use gosched::runtime::set_procs;
@@ -16,7 +17,7 @@ use std::thread;
 
 const MIB: usize = 1 << 20;
 
-/// In debug builds everything takes many times as long.
+/// Factor for the number of steps. Debug builds are many times slower.
 const EFFORT: usize = if cfg!(debug_assertions) { 1 } else { 6 };
 
 fn nothing_is_left_behind(behind: &BackingAlloc) {
@@ -63,9 +64,9 @@ where
 }
 
 #[test]
-fn blocks_of_one_thread_are_whole_apart_and_aligned() {
+fn blocks_of_one_thread_stay_intact_disjoint_and_aligned() {
     static BEHIND: BackingAlloc = BackingAlloc::new();
-    // SAFETY: memory — the system's.
+    // SAFETY: memory — `BackingAlloc` allocates from the system.
     static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
     let exchange = Exchange::new(&ALLOC);
     for seed in 0..5 {
@@ -77,9 +78,9 @@ fn blocks_of_one_thread_are_whole_apart_and_aligned() {
 }
 
 #[test]
-fn blocks_that_threads_exchange_are_whole_apart_and_aligned() {
+fn blocks_exchanged_by_threads_stay_intact_disjoint_and_aligned() {
     static BEHIND: BackingAlloc = BackingAlloc::new();
-    // SAFETY: memory — the system's.
+    // SAFETY: memory — `BackingAlloc` allocates from the system.
     static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
     let exchange = Exchange::new(&ALLOC);
     on_four_threads(&exchange, 10, 6000 * EFFORT);
@@ -88,9 +89,9 @@ fn blocks_that_threads_exchange_are_whole_apart_and_aligned() {
 }
 
 #[test]
-fn blocks_that_a_thousand_goroutines_exchange_are_whole_apart_and_aligned() {
+fn blocks_exchanged_by_a_thousand_goroutines_stay_intact_disjoint_and_aligned() {
     static BEHIND: BackingAlloc = BackingAlloc::new();
-    // SAFETY: memory — the system's.
+    // SAFETY: memory — `BackingAlloc` allocates from the system.
     static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
     let exchange = in_goroutines(Exchange::new(&ALLOC), 20, 1000, 30 * EFFORT);
     assert_eq!(exchange.refused(), 0);
@@ -98,9 +99,9 @@ fn blocks_that_a_thousand_goroutines_exchange_are_whole_apart_and_aligned() {
 }
 
 #[test]
-fn blocks_stay_whole_while_free_memory_is_released() {
+fn blocks_stay_intact_while_free_memory_is_released() {
     static BEHIND: BackingAlloc = BackingAlloc::new();
-    // SAFETY: memory — the system's.
+    // SAFETY: memory — `BackingAlloc` allocates from the system.
     static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
     let exchange = Exchange::new(&ALLOC);
     let over = AtomicBool::new(false);
@@ -123,9 +124,9 @@ fn blocks_stay_whole_while_free_memory_is_released() {
 }
 
 #[test]
-fn small_blocks_are_cut_from_chunks_and_larger_ones_come_from_behind() {
+fn small_blocks_are_cut_from_chunks_and_large_blocks_come_from_the_backing_allocator() {
     static BEHIND: BackingAlloc = BackingAlloc::new();
-    // SAFETY: memory — the system's.
+    // SAFETY: memory — `BackingAlloc` allocates from the system.
     static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
     let mut small = Vec::new();
     for size in (1..=SMALL).step_by(7).chain([SMALL]) {
@@ -147,7 +148,7 @@ fn small_blocks_are_cut_from_chunks_and_larger_ones_come_from_behind() {
 }
 
 #[test]
-fn sizes_that_nobody_has_are_refused_and_leave_the_old_block() {
+fn impossible_sizes_are_refused_and_leave_the_old_block_intact() {
     static ALLOC: Alloc = Alloc::new();
     let most = isize::MAX as usize;
     for (size, align) in [(most, 1), (most - 15, 1), (most - 4095, 4096), (1 << 62, 65536)] {
@@ -167,9 +168,9 @@ fn sizes_that_nobody_has_are_refused_and_leave_the_old_block() {
 }
 
 #[test]
-fn when_the_allocator_behind_refuses_now_and_then_nothing_is_lost() {
+fn nothing_is_lost_when_the_backing_allocator_sometimes_fails() {
     static BEHIND: BackingAlloc = BackingAlloc::new();
-    // SAFETY: memory — the system's.
+    // SAFETY: memory — `BackingAlloc` allocates from the system.
     static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
     let mut exchange = Exchange::new(&ALLOC);
     for nth in [1, 2, 3, 7] {
@@ -188,9 +189,9 @@ fn when_the_allocator_behind_refuses_now_and_then_nothing_is_lost() {
 
 #[cfg_attr(feature = "threads", ignore = "goroutines are threads")]
 #[test]
-fn the_allocator_behind_is_only_entered_as_the_thread() {
+fn the_backing_allocator_never_sees_the_thread_locals_of_a_goroutine() {
     static BEHIND: BackingAlloc = BackingAlloc::new();
-    // SAFETY: memory — the system's.
+    // SAFETY: memory — `BackingAlloc` allocates from the system.
     static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
     fn all_ways(random: &mut Random) {
         let mut own = Vec::new();
@@ -229,7 +230,8 @@ fn the_allocator_behind_is_only_entered_as_the_thread() {
     thread.join().unwrap();
     assert!(BEHIND.calls.load(SeqCst) > 40_000);
     assert_eq!(BEHIND.as_goroutine.load(SeqCst), 0);
-    // One for each thread that ever entered: with those of the goroutines there would be 999 more.
+    // One set for each thread that ever entered. If goroutines entered with their own
+    // thread-locals, there would be 999 more.
     let heaps = BEHIND.heaps.load(SeqCst);
     assert!(heaps < 500, "{heaps} sets of thread-locals");
 }
@@ -241,25 +243,25 @@ fn succeeds(scenario: &str) {
 }
 
 #[test]
-fn when_the_allocator_behind_refuses_everything_blocks_in_use_stay_whole() {
+fn blocks_in_use_stay_intact_when_the_backing_allocator_always_fails() {
     succeeds("nothing behind, a thread");
     succeeds("nothing behind, goroutines");
 }
 
 #[test]
-fn blocks_that_flow_from_one_to_another_do_not_pile_up() {
+fn memory_stays_bounded_when_one_party_allocates_and_another_frees() {
     succeeds("flow between threads");
     succeeds("flow between goroutines");
     succeeds("flow of goroutines that end");
 }
 
 #[test]
-fn threads_that_end_leave_their_blocks_to_others() {
+fn threads_that_end_leave_their_cached_blocks_to_other_threads() {
     succeeds("threads that end");
 }
 
 #[test]
-fn a_thread_keeps_little() {
+fn a_thread_caches_little_free_memory() {
     succeeds("a thread keeps little");
 }
 
@@ -297,10 +299,10 @@ fn child() {
 }
 
 static BEHIND: BackingAlloc = BackingAlloc::new();
-// SAFETY: memory — the system's.
+// SAFETY: memory — `BackingAlloc` allocates from the system.
 static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
 
-/// Takes blocks until there are no more.
+/// Allocates blocks until the allocator fails.
 fn exhaust(size: usize) -> Vec<Block> {
     let limit = stats().reserved / size + 1;
     let held: Vec<_> =
@@ -338,7 +340,7 @@ fn nothing_behind_a_thread() {
     nothing_is_left_behind(&BEHIND);
 }
 
-/// All are full at some time, and go on when there is memory again.
+/// Every goroutine allocates until the allocator fails, and continues when there is memory again.
 fn nothing_behind_goroutines() {
     const GOROUTINES: usize = 50;
     static EXHAUSTED: AtomicUsize = AtomicUsize::new(0);
@@ -376,7 +378,7 @@ fn nothing_behind_goroutines() {
     nothing_is_left_behind(&BEHIND);
 }
 
-/// Ten million bytes of small blocks.
+/// Allocates about ten million bytes of small blocks.
 fn ten_million_bytes(random: &mut Random) -> Vec<Block> {
     let mut left = 10_000_000;
     let sizes = std::iter::from_fn(|| {
@@ -391,7 +393,8 @@ fn free_all(blocks: Vec<Block>) {
     blocks.into_iter().for_each(|block| block.free(&ALLOC));
 }
 
-/// Measures after each of many rounds: what is in use must not depend on how many there were.
+/// Runs many rounds, and checks after each that the memory in use and the reserved memory do not
+/// grow with the number of rounds.
 fn stays_bounded(rounds: usize, allowed: usize, mut round: impl FnMut(usize)) {
     round(0);
     round(1);
@@ -420,7 +423,7 @@ fn flow_between_threads() {
     });
 }
 
-/// Two goroutines fill a queue, two empty it; which threads carry them changes all the time.
+/// Two goroutines fill a queue and two empty it. The threads that run them change all the time.
 fn flow_between_goroutines() {
     type Queue = Arc<Mutex<VecDeque<Vec<Block>>>>;
     const PART: usize = 1000;
@@ -461,7 +464,8 @@ fn flow_between_goroutines() {
     });
 }
 
-/// Goroutines of a round of [`flow_of_goroutines_that_end`], and blocks of each.
+/// Number of goroutines in a round of [`flow_of_goroutines_that_end`], and number of blocks of
+/// each.
 const FLOWING: usize = 100;
 const BLOCKS_EACH: usize = 200;
 
@@ -471,10 +475,12 @@ fn blocks_of_one(seed: usize, count: usize) -> Vec<Block> {
     layouts.filter_map(|layout| Block::new(&ALLOC, layout)).collect()
 }
 
+/// Brings the reserved memory to its maximum before anything is measured: every goroutine holds a
+/// cache and more blocks than in a round, until all goroutines do.
+///
 /// Reserved memory follows the largest amount that was in use at any moment. Where goroutines are
-/// threads, each has a cache of its own, and how many goroutines of a round live at the same moment
-/// depends on the system. So this is the worst moment, before anything is measured: every goroutine
-/// has more blocks than in a round, and a cache, until all of them do.
+/// threads, each has its own cache, and how many goroutines of a round live at the same moment
+/// depends on the system.
 fn all_caches_at_once() {
     static FULL: AtomicUsize = AtomicUsize::new(0);
     let parts: Vec<_> = (0..FLOWING)
@@ -511,7 +517,7 @@ fn random_blocks(count: usize) -> Vec<Block> {
     (0..count).filter_map(|_| Block::new(&ALLOC, layout_of(1 + random.below(2000)))).collect()
 }
 
-/// Each fills what a thread keeps, and leaves a few blocks to the next.
+/// Each thread fills its cache, and leaves a few blocks for the next thread to free.
 fn threads_that_end() {
     let mut left = Vec::new();
     stays_bounded(12, 16 * MIB, |_| {
@@ -577,14 +583,15 @@ fn fill_and_free(total: usize, shuffled: bool) {
     free_all(blocks);
 }
 
-/// Memory of this process that is in core.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
     pages * 4096
 }
 
-/// Each thread keeps a little, and with it the memory around.
+/// Checks that `release_memory` returns free memory to the system. The limit allows for what each
+/// thread keeps: its cached blocks, and the memory around them.
 fn memory_comes_back(use_memory: impl Fn()) {
     fill_and_free(MIB, false);
     let before = resident();

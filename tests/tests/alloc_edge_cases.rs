@@ -1,5 +1,5 @@
-//! The allocation cache where programs are at their ends: thread-locals, forks, mistakes that debug
-//! builds notice, and what `#[gosched::main]` installs.
+//! The allocation cache in edge cases: destructors of thread-locals, forks, misuse that debug
+//! builds detect, and the allocator that `#[gosched::main]` installs.
 
 use gosched::alloc::{Alloc, stats};
 use gosched::runtime::set_procs;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 static BEHIND: BackingAlloc = BackingAlloc::new();
-// SAFETY: memory — the system's.
+// SAFETY: memory — `BackingAlloc` allocates from the system.
 static ALLOC: Alloc<&BackingAlloc> = unsafe { Alloc::in_front_of_any(&BEHIND) };
 
 fn take(seed: u64) -> Vec<Block> {
@@ -28,7 +28,7 @@ fn free(blocks: &mut Vec<Block>) {
     blocks.drain(..).for_each(|block| block.free(&ALLOC));
 }
 
-/// Here, and with the global allocator.
+/// Allocates and frees, both with `ALLOC` and with the global allocator.
 fn take_and_free(seed: u64) {
     let mut own = take(seed);
     let texts: Vec<String> = (0..50).map(|each| each.to_string()).collect();
@@ -45,14 +45,14 @@ fn succeeds(scenario: &str) {
 
 static DESTROYED: AtomicUsize = AtomicUsize::new(0);
 
-/// Frees its blocks when it is dropped, and uses others.
+/// A value whose destructor frees its blocks, and allocates and frees other blocks.
 struct Keeps(Vec<Block>);
 
 impl Drop for Keeps {
     fn drop(&mut self) {
         free(&mut self.0);
         take_and_free(1);
-        // Made now if it was not, and destroyed after this; or gone.
+        // `LAST` is either created here and destroyed later, or already destroyed.
         let _ = LAST.try_with(|last| last.0.iter().for_each(Block::check));
         take_and_free(2);
         DESTROYED.fetch_add(1, SeqCst);
@@ -75,7 +75,8 @@ thread_local! {
     static LAST: KeepsAtLast = KeepsAtLast(take(5));
 }
 
-/// A key of POSIX's: its destructors run after those of thread-locals, in at most four rounds.
+/// Sets a POSIX key so that its destructor runs `rounds` times (at most four), after the
+/// destructors of thread-locals.
 fn set_key(rounds: usize) {
     static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
     extern "C" fn destroy(rounds: *mut c_void) {
@@ -87,16 +88,17 @@ fn set_key(rounds: usize) {
     }
     let key = *KEY.get_or_init(|| {
         let mut key = 0;
-        // SAFETY: `key` is written to; the destructor takes any value.
+        // SAFETY: `key` is valid for writes; the destructor accepts any value.
         assert_eq!(unsafe { libc::pthread_key_create(&mut key, Some(destroy)) }, 0);
         key
     });
-    // SAFETY: the key exists; its value is a number.
+    // SAFETY: the key exists; its value is a number, not a pointer.
     let set = unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(rounds)) };
     assert_eq!(set, 0);
 }
 
-/// Six calls of destructors, three of them of the key.
+/// Arranges six destructor calls for the end of the thread or goroutine. Three of them are the
+/// key's.
 fn with_destructors(seed: usize) {
     if seed.is_multiple_of(2) {
         take_and_free(7);
@@ -158,19 +160,19 @@ fn forked_children_can_allocate() {
     succeeds("fork, a goroutine");
 }
 
-/// Fails unless a child in which `f` runs comes to its end.
+/// Forks, and fails unless `f` returns in the child.
 fn fork(f: impl FnOnce()) {
     // SAFETY: the child only allocates, starts a thread and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: no handler; the signal ends the child.
+        // SAFETY: no handler is installed; the signal ends the child.
         unsafe { libc::alarm(LIMIT.as_secs() as u32) };
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(if result.is_ok() { 9 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: our own child; `status` is written to.
+    // SAFETY: a child of this process; `status` is valid for writes.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 9, "{status:#x}");
 }
@@ -234,26 +236,28 @@ fn a_goroutine_forks() {
     other.join().unwrap();
 }
 
-/// Changes a byte that is not the program's.
+/// Changes a byte that the program does not own.
 ///
 /// # Safety
 /// - **mapped**: the byte is in a chunk, which is never unmapped.
 unsafe fn spoil(block: &Block, at: usize) {
     let byte = block.start().wrapping_add(at);
-    // SAFETY: mapped — the caller's promise. It is wrong all the same: that is to be noticed.
+    // SAFETY: mapped — promised by the caller. The write is a deliberate mistake that the cache
+    // must detect.
     let value = unsafe { byte.read_volatile() };
     // SAFETY: as above.
     unsafe { byte.write_volatile(!value) };
 }
 
 fn release(block: &Block) {
-    // SAFETY: it was taken with this layout; a second time it is wrong, as is to be noticed.
+    // SAFETY: the block was allocated with this layout. A second call is a deliberate mistake that
+    // the cache must detect.
     unsafe { ALLOC.dealloc(block.start(), block.layout()) }
 }
 
 fn writes_past_the_end(size: usize, by: usize) {
     let block = Block::new(&ALLOC, layout_of(size)).unwrap();
-    // SAFETY: mapped — the block is small, and debug builds have a canary behind it.
+    // SAFETY: mapped — the block is small, and in debug builds a canary follows it.
     unsafe { spoil(&block, size + by) };
     release(&block);
 }
@@ -323,7 +327,7 @@ fn freeing_twice_is_fatal_in_debug_builds() {
     }
 }
 
-/// The first 16 bytes of a free block hold its links.
+/// Blocks that are smaller than the links of a free block, which take 16 bytes.
 #[cfg_attr(not(debug_assertions), ignore = "not checked in release builds")]
 #[test]
 fn freeing_a_tiny_block_twice_is_fatal_in_debug_builds() {
@@ -375,7 +379,7 @@ fn child() {
     }
 }
 
-/// A mistake and two numbers.
+/// Makes the mistake that `mistake` names; two numbers follow the name.
 fn make(mistake: &str) {
     let mut parts = mistake.split(',');
     let name = parts.next();
@@ -402,12 +406,12 @@ fn main_installs_the_cache_in_front_of_the_allocator_it_names() {
 }
 
 #[test]
-fn main_installs_nothing_where_it_is_off() {
+fn main_installs_no_cache_when_the_option_is_off() {
     assert_eq!(program("off"), "off\n");
 }
 
 #[test]
-fn main_installs_the_cache_by_itself() {
+fn main_installs_the_cache_by_default() {
     let output = Command::new(env!("CARGO_BIN_EXE_default_alloc_program")).output().unwrap();
     assert!(output.status.success() && output.stdout == b"installed\n", "{output:?}");
 }

@@ -1,12 +1,12 @@
-//! What goroutines are in a process: whether allocators, loaders and a full standard error change it,
-//! and whether the program and its user learn of it.
+//! The backend of a process: whether allocators, loaders and a full standard error change it, and
+//! whether the program and its user are informed.
 
 use gosched::go;
 use gosched::runtime::{Backend, backend};
 use gosched_tests::children;
 use std::process::{Command, Output};
 
-/// What a process gets in which nothing is wrong.
+/// The backend of a process in which nothing forces the fallback to threads.
 const CHOSEN: Backend =
     if cfg!(feature = "threads") { Backend::Threads } else { Backend::MultiThread };
 
@@ -24,39 +24,40 @@ fn child() {
     }
 }
 
-/// The lines that the runtime has to say on standard error.
+/// Returns the lines that the runtime printed on standard error.
 fn lines_of_the_runtime(output: &Output) -> Vec<String> {
     let text = children::stderr(output);
     text.lines().filter(|line| line.starts_with("runtime: ")).map(str::to_owned).collect()
 }
 
 #[test]
-fn what_was_chosen_makes_no_noise() {
+fn the_chosen_backend_prints_no_message() {
     let output = children::run("chosen");
     assert!(output.status.success(), "{output:?}");
     assert_eq!(lines_of_the_runtime(&output), Vec::<String>::new());
 }
 
-/// A goroutine that is preempted inside the allocator has the lock that new threads need, and still
-/// goes on: it keeps its thread.
+/// A goroutine that is preempted inside the allocator holds the lock that new threads need. It
+/// keeps its thread, so it still makes progress.
 #[test]
-fn a_program_with_an_allocator_of_its_own_ends_with_short_slices() {
+fn a_program_with_its_own_allocator_ends_even_with_short_time_slices() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_own_allocator_program"));
     let output = command.env("GOSCHED_SLICE", "100us").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{CHOSEN:?}\n"));
 }
 
-/// Where goroutines are threads: one that the system has no room for is refused. It would otherwise
-/// end the process, by a panic of std's outside the code that catches panics.
+/// With the `threads` backend, starting a goroutine fails if the system has no room for its thread.
+/// Otherwise a panic in std, outside the code that catches panics, would end the process.
 #[test]
 #[cfg(feature = "threads")]
-fn a_goroutine_that_the_system_has_no_room_for_is_refused() {
+fn starting_a_goroutine_fails_when_the_system_has_no_room_for_its_thread() {
     let output = children::run("no room");
     assert!(output.status.success(), "{}", children::stderr(&output));
 }
 
-/// Leaves room for some hundred threads only, and starts goroutines until one is refused.
+/// Leaves enough mappings for a few hundred threads only, and starts goroutines until one is
+/// refused.
 fn goroutines_without_room_are_refused() {
     const LEFT: usize = 2500;
     const PAGE: usize = 4096;
@@ -65,14 +66,14 @@ fn goroutines_without_room_are_refused() {
     let used = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
     let pages = limit - used - LEFT;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: new memory, wherever the system likes.
+    // SAFETY: a new mapping, at an address that the system chooses.
     let start =
         unsafe { libc::mmap(std::ptr::null_mut(), pages * PAGE, libc::PROT_NONE, flags, -1, 0) };
     assert_ne!(start, libc::MAP_FAILED);
-    // Neighbours with different rights are different mappings.
+    // Adjacent pages with different protections are separate mappings.
     for page in (0..pages).step_by(2) {
         let page = start.wrapping_byte_add(page * PAGE);
-        // SAFETY: a page of the memory above.
+        // SAFETY: a page of the mapping above.
         assert_eq!(unsafe { libc::mprotect(page, PAGE, libc::PROT_READ) }, 0);
     }
     let (sender, receiver) = gosched::chan::<()>(0);
@@ -89,7 +90,7 @@ fn goroutines_without_room_are_refused() {
     assert!(handles.into_iter().all(|handle| handle.join().unwrap()));
 }
 
-/// A program with libc linked in loads no libraries.
+/// A program that links libc statically loads no libraries.
 #[cfg(target_feature = "crt-static")]
 mod dynamic {
     pub(super) fn with_keyed_malloc() {}
@@ -106,7 +107,8 @@ mod dynamic {
         Path::new(env!("CARGO_TARGET_TMPDIR"))
     }
 
-    /// The library that `tests/cdylib` is built to: it lies where this suite does.
+    /// Returns the path of the library built from `tests/cdylib`, in the folder of this suite's
+    /// program.
     fn library() -> PathBuf {
         let suite = std::env::current_exe().unwrap();
         let library = suite.with_file_name("libgosched_tests_cdylib.so");
@@ -115,7 +117,7 @@ mod dynamic {
     }
 
     #[test]
-    fn an_allocator_that_sets_keys_does_not_change_what_goroutines_are() {
+    fn an_allocator_that_sets_pthread_keys_does_not_change_the_backend() {
         let allocator = shared_library::build("keyed_malloc", directory(), &[]);
         let dynamic = shared_library::build("dynamic", directory(), &[]);
         let mut command = children::command("keyed malloc");
@@ -125,15 +127,16 @@ mod dynamic {
         assert_eq!(lines_of_the_runtime(&output), Vec::<String>::new());
     }
 
-    /// The variable that names the library with thread-locals that are allocated on first use.
+    /// The environment variable with the path of a library whose thread-locals are allocated on
+    /// first use.
     const DYNAMIC: &str = "GOSCHED_TEST_DYNAMIC";
 
-    /// Calls a function of a library that is loaded.
+    /// Calls a function of a loaded library.
     fn call<R>(name: &CStr) -> R {
-        // SAFETY: a look-up by name.
+        // SAFETY: looks up a name, which is a C string.
         let at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
         assert!(!at.is_null(), "{name:?}");
-        // SAFETY: the suite's own functions, which take nothing and return an `R`.
+        // SAFETY: the function belongs to this suite, takes no arguments and returns an `R`.
         let function =
             unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> R>(at) };
         function()
@@ -142,7 +145,7 @@ mod dynamic {
     pub(super) fn with_keyed_malloc() {
         assert_eq!(backend(), CHOSEN);
         let dynamic = std::ffi::CString::new(std::env::var(DYNAMIC).unwrap()).unwrap();
-        // SAFETY: our own library, without constructors.
+        // SAFETY: the library belongs to this suite, and has no constructors.
         let library = unsafe { libc::dlopen(dynamic.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
         assert!(!library.is_null());
         for _ in 0..10 {
@@ -157,7 +160,7 @@ mod dynamic {
         if cfg!(feature = "threads") {
             return; // libc itself frees memory after the destructors of keys
         }
-        // Threads keep theirs, and there are fewer than goroutines were.
+        // The states of threads remain; there are fewer threads than there were goroutines.
         wait::until("the states of goroutines that ended are destroyed", || {
             let made = call::<c_long>(c"keyed_malloc_made");
             made - call::<c_long>(c"keyed_malloc_destroyed") < 200
@@ -165,7 +168,7 @@ mod dynamic {
     }
 
     fn allocate_as_c_code() {
-        // SAFETY: any size may be asked for.
+        // SAFETY: any size is valid.
         let memory = unsafe { libc::malloc(100) };
         assert_eq!(call::<i32>(c"dynamic_count"), 42);
         gosched::yield_now();
@@ -174,7 +177,8 @@ mod dynamic {
         unsafe { libc::free(memory) };
     }
 
-    /// Runs a program that loads the library, and returns what its goroutines were.
+    /// Runs a program that loads the library. Returns the exit code, which stands for the backend,
+    /// and the output.
     fn run(command: &mut Command) -> (Option<i32>, Output) {
         let output = command.output().unwrap();
         (output.status.code(), output)
@@ -191,7 +195,7 @@ mod dynamic {
     }
 
     #[test]
-    fn a_library_loaded_by_dlopen_has_threads_and_says_why() {
+    fn a_library_loaded_by_dlopen_falls_back_to_threads_and_prints_the_reason() {
         let (code, output) = run(&mut loading_program());
         assert_eq!(code, THREADS, "{output:?}");
         let lines = lines_of_the_runtime(&output);
@@ -207,7 +211,7 @@ mod dynamic {
     }
 
     #[test]
-    fn a_fallback_that_cannot_be_told_is_no_failure() {
+    fn a_fallback_whose_message_cannot_be_written_is_no_failure() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let (code, output) = run(loading_program().stderr(std::process::Stdio::from(full)));
         assert_eq!(code, THREADS, "{output:?}");
@@ -215,7 +219,7 @@ mod dynamic {
 
     #[test]
     #[cfg(not(feature = "threads"))]
-    fn a_library_that_is_preloaded_or_linked_has_goroutines_that_move() {
+    fn a_preloaded_or_linked_library_uses_the_multi_thread_backend() {
         const MULTI_THREAD: Option<i32> = Some(1);
         let (code, output) = run(loading_program().env("LD_PRELOAD", library()));
         assert_eq!(code, MULTI_THREAD, "{output:?}");

@@ -1,19 +1,19 @@
-//! Programs that are built in other ways: with sanitizers, and with two copies of the crate.
+//! Programs built in unusual ways: with sanitizers, and with two copies of the crate.
 //!
-//! Sanitizers need a nightly toolchain. Without one their tests are left out, with a line that says
-//! so; but they fail if `CI` or `GOSCHED_REQUIRE_NIGHTLY` is set.
+//! Sanitizers need a nightly toolchain. Without one, their tests print a line and are skipped, or
+//! fail if `CI` or `GOSCHED_REQUIRE_NIGHTLY` is set.
 
 use gosched_tests as _;
 use gosched_tests::golang::build_folder;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The folder of the project.
+/// Returns the root folder of the project.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Cargo, without what the Cargo that runs this suite has set.
+/// Returns a command for Cargo without the variables that the Cargo running this suite has set.
 fn cargo(program: &str) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root());
@@ -41,7 +41,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Each copy defines functions of libc, and the linker would only say that a symbol is there twice.
+/// Each copy defines functions of libc. Without Cargo's check, the linker would only report a
+/// duplicate symbol.
 #[test]
 fn two_copies_of_the_crate_are_refused_by_cargo() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("two_copies");
@@ -70,7 +71,7 @@ fn two_copies_of_the_crate_are_refused_by_cargo() {
     assert!(said.contains("gosched-fiber") && said.contains("links"), "{said}");
 }
 
-/// Whether there is a nightly toolchain.
+/// Returns whether a nightly toolchain is installed. Panics if it is missing and required.
 fn has_nightly() -> bool {
     let found = cargo("cargo").args(["+nightly", "--version"]).output();
     let found = found.is_ok_and(|output| output.status.success());
@@ -83,7 +84,7 @@ fn has_nightly() -> bool {
     found
 }
 
-/// Builds `backend_program` with a sanitizer.
+/// Builds `backend_program` with a sanitizer, and returns its path.
 fn build(sanitizer: &str, features: &str) -> PathBuf {
     const TARGET: &str = "x86_64-unknown-linux-gnu";
     let folder = build_folder().join("sanitizers").join(format!("{sanitizer}-{features}"));
@@ -98,7 +99,8 @@ fn build(sanitizer: &str, features: &str) -> PathBuf {
     folder.join(TARGET).join("debug/backend_program")
 }
 
-/// The program starts, runs its goroutines and ends; a defect inside a goroutine is found.
+/// Checks that the program runs its goroutines and ends, and that the sanitizer reports a defect
+/// inside a goroutine.
 fn runs_and_finds(sanitizer: &str, defect: &str, report: &str) {
     if !has_nightly() {
         return;

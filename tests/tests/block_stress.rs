@@ -1,8 +1,9 @@
-//! Everything there is to wait for, at once, by goroutines and threads mixed: seeded programs in which each
-//! party draws what it does. Nothing is lost, nothing is there twice, all end.
+//! Seeded random programs in which goroutines and threads use every blocking operation at once.
+//! Each party draws its steps at random. No value is lost or duplicated, and every program ends.
 //!
-//! `GOSCHED_STRESS_SECONDS` is how long it goes on, `GOSCHED_STRESS_SEED` where it begins. A failure names
-//! its seed; the order in which parties run is the system's.
+//! `GOSCHED_STRESS_SECONDS` sets how long programs are run, and `GOSCHED_STRESS_SEED` sets the
+//! first seed. A failure prints its seed. The seed does not determine the order in which parties
+//! run.
 
 use gosched::chan::{Receiver, Sender};
 use gosched::context::{self, Context};
@@ -18,11 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Parties of a program.
+/// Number of parties of a program.
 const ACTORS: usize = 12;
-/// What each does.
+/// Number of steps of each party.
 const STEPS: usize = 120;
-/// Values that a program sends, at most.
+/// Maximum number of values that a program sends.
 const TOKENS: usize = ACTORS * STEPS;
 const PERMITS: usize = 3;
 
@@ -46,7 +47,7 @@ impl Random {
     }
 }
 
-/// What the parties of a program share.
+/// State shared by the parties of a program.
 struct World {
     channels: Vec<(Sender<Token>, Receiver<Token>)>,
     ledger: Ledger,
@@ -96,7 +97,8 @@ impl World {
         self.ledger.token(self.next.fetch_add(1, SeqCst))
     }
 
-    /// One step of a party: it always ends by itself.
+    /// Runs one random step of a party. Every step ends: its waits have a time limit, or end when
+    /// the holder of a lock or of permits releases them.
     fn step(self: &Arc<World>, random: &mut Random) {
         let (one, other) = (random.below(4), random.below(4));
         let (tx, rx) = &self.channels[one];
@@ -126,7 +128,7 @@ impl World {
                 }
             }
             7 => block_on(async {
-                // Looks once, and leaves its bell behind.
+                // Polls once, and drops the future while its waiter may be queued.
                 let mut future = std::pin::pin!(rx.recv_async());
                 let waker = std::task::Waker::noop();
                 let _ = future.as_mut().poll(&mut std::task::Context::from_waker(waker));
@@ -198,7 +200,7 @@ impl World {
         self.count.fetch_add(1, SeqCst);
     }
 
-    /// Functions after a time: each runs or is stopped.
+    /// Starts a function with `after_func`. The function either runs or is stopped.
     fn functions(self: &Arc<World>, random: &mut Random, limit: Duration) {
         let world = self.clone();
         self.functions.add(1);
@@ -234,7 +236,7 @@ impl World {
     }
 }
 
-/// One program; whatever it was, it ends, and the books are right.
+/// Runs one random program, and checks that it ends and that all counts match.
 fn program(seed: u64) {
     let mut random = Random::new(seed);
     let (root, guard) = context::background().with_cancel();
@@ -260,7 +262,7 @@ fn program(seed: u64) {
     assert!(world.inits.load(SeqCst) <= 1, "seed {seed}: two firsts");
     let sent = world.next.load(SeqCst);
     let ledger = world.ledger.clone();
-    // Closures of parties and functions that are just ending have their shares.
+    // Closures of parties and functions that are about to end hold references.
     until("the world is ours", || Arc::strong_count(&world) == 1);
     drop(world);
     let drops = ledger.drops();
@@ -272,13 +274,13 @@ fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// How long random programs are run.
+/// Returns how long random programs are run.
 fn duration() -> Duration {
     Duration::from_secs(number("GOSCHED_STRESS_SECONDS", 1))
 }
 
 #[test]
-fn all_ends_and_nothing_is_lost() {
+fn random_blocking_programs_end_and_lose_nothing() {
     let first = number("GOSCHED_STRESS_SEED", u64::from(std::process::id()));
     let start = Instant::now();
     let mut seed = first;
@@ -291,15 +293,15 @@ fn all_ends_and_nothing_is_lost() {
         seed += 1;
     }
     println!("{} programs in {:?}", seed - first, start.elapsed());
-    // Those of the other test have ended by then, too.
+    // This also waits for the goroutines of the other test of this suite.
     until("no goroutine is left", || runtime::num_goroutines() == 0);
     drop(go(|| ()).join());
 }
 
-/// A goroutine that waits with a limit may go on, and leave its frame, before the M that parked it
-/// has given the lock back. Threads that burn the CPUs stop that M there, now and then.
+/// A goroutine that waits with a timeout may continue, and leave its stack frame, before the M that
+/// parked it has released the lock. Threads that burn the CPUs sometimes stop the M at this point.
 #[test]
-fn limits_that_are_over_in_the_middle_of_parking_do_no_harm() {
+fn a_timeout_that_expires_while_the_goroutine_is_being_parked_does_no_harm() {
     static OVER: AtomicBool = AtomicBool::new(false);
     let burners: Vec<_> = (0..4)
         .map(|_| {

@@ -1,6 +1,6 @@
-//! Goroutines that block their thread, in calls that are marked and in others: other goroutines go on.
-//! Each case is a program of its own: see `src/bin/blocking_program.rs`. How soon, and at what cost, is measured by
-//! the bench `limits`.
+//! Goroutines that block their thread, in marked and in unmarked calls, while other goroutines
+//! continue. Each case is a separate program: see `src/bin/blocking_program.rs`. The bench `limits`
+//! measures delays and costs.
 
 use gosched_tests::watched_child::WatchedChild;
 use gosched_tests::{children, wait};
@@ -23,7 +23,7 @@ fn run(arguments: &[&str], procs: &str) -> String {
     output(program(arguments, procs))
 }
 
-/// The number behind a word.
+/// Returns the number that follows `word`.
 fn number(text: &str, word: &str) -> u64 {
     let rest = text.split(word).nth(1).unwrap_or_else(|| panic!("no `{word}` in: {text}"));
     let digits: String = rest.trim().chars().take_while(char::is_ascii_digit).collect();
@@ -32,7 +32,7 @@ fn number(text: &str, word: &str) -> u64 {
 
 // S116, S119, S120, S121, S142
 #[test]
-fn others_run_during_every_call_that_blocks() {
+fn other_goroutines_run_during_every_blocking_call() {
     for mode in ["raw", "marked", "now"] {
         for procs in ["1", "2"] {
             let text = run(&["share", mode], procs);
@@ -41,9 +41,9 @@ fn others_run_during_every_call_that_blocks() {
     }
 }
 
-// S119: also where the kernel does not tell what a thread does.
+// S119, without `/proc`: sysmon cannot read whether a thread is blocked in the kernel.
 #[test]
-fn others_run_where_the_kernel_does_not_tell() {
+fn other_goroutines_run_during_blocking_calls_without_proc() {
     let mut command = program(&["share", "raw"], "1");
     command.env("GOSCHED_PROC", "off");
     let text = output(command);
@@ -52,8 +52,8 @@ fn others_run_where_the_kernel_does_not_tell() {
 
 // S117, S118
 #[test]
-fn a_long_call_gives_its_p_away_at_once_and_a_short_one_keeps_it() {
-    // Where the machine stops a thread in the middle of a short call, the call is a long one.
+fn a_long_call_hands_off_its_p_at_once_and_a_short_call_keeps_it() {
+    // If the machine stops a thread in the middle of a short call, the call counts as a long one.
     wait::retry_until_eq((true, true), || {
         let text = run(&["quick"], "1");
         (number(&text, "taken ") < 2000, number(&text, "threads ") < 20)
@@ -64,14 +64,14 @@ fn a_long_call_gives_its_p_away_at_once_and_a_short_one_keeps_it() {
 
 // S122, S123, S124, S126
 #[test]
-fn a_goroutine_comes_back_when_there_is_a_p_and_not_before() {
+fn a_goroutine_continues_after_a_call_when_a_p_is_free_and_not_before() {
     let text = run(&["comes back"], "1");
     assert_eq!(text, "early false then true\n");
 }
 
-// S116, S125: in every kind of wait that the kernel has.
+// S116, S125: for four kinds of waits in the kernel.
 #[test]
-fn a_thousand_may_block_at_once() {
+fn a_thousand_goroutines_can_block_at_once() {
     for kind in ["pipe", "futex", "flock", "fifo"] {
         for mode in ["raw", "marked"] {
             let text = run(&["thousand", kind, mode, ""], "2");
@@ -82,27 +82,27 @@ fn a_thousand_may_block_at_once() {
 }
 
 #[test]
-fn a_lock_of_std_s_that_is_held_across_waits_holds_nobody_up_for_ever() {
+fn a_std_mutex_held_across_waits_blocks_no_goroutine_forever() {
     for procs in ["1", "2", "6"] {
         assert_eq!(run(&["std mutex"], procs), "total 195\n", "{procs} Ps");
     }
 }
 
 #[test]
-fn calls_end_while_the_world_stops_and_ps_come_and_go() {
+fn calls_end_while_the_world_stops_and_the_number_of_ps_changes() {
     assert_eq!(run(&["resize"], "2"), "all ended\n");
 }
 
 #[test]
-fn calls_may_end_by_a_panic_or_goexit_and_in_locked_threads() {
+fn blocking_calls_may_end_by_a_panic_or_goexit_and_on_locked_threads() {
     for procs in ["1", "3"] {
         assert_eq!(run(&["ends"], procs), "all ended\n", "{procs} Ps");
     }
 }
 
-// Go's message, and status 2.
+// Prints Go's message, and exits with status 2.
 #[test]
-fn too_many_threads_are_the_end() {
+fn exceeding_the_thread_limit_is_fatal() {
     let output = program(&["limit"], "2").output().unwrap();
     let text = children::stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{text}");
@@ -110,13 +110,13 @@ fn too_many_threads_are_the_end() {
     assert!(text.starts_with(lines), "{text}");
 }
 
-/// Processes that want all of the machine, until they are dropped.
+/// Processes that keep the CPUs busy until this value is dropped.
 struct Burners(Vec<Child>);
 
 impl Burners {
     fn start(count: usize) -> Burners {
         let mut command = Command::new("sh");
-        // The limit of CPU time ends those of a suite that was killed.
+        // The limit on CPU time ends processes that a killed suite leaves behind.
         command.args(["-c", "ulimit -t 100; while :; do :; done"]).stdin(Stdio::null());
         Burners((0..count).map(|_| command.spawn().unwrap()).collect())
     }
@@ -132,16 +132,16 @@ impl Drop for Burners {
 }
 
 #[test]
-fn one_that_is_not_given_a_cpu_is_not_taken_for_blocked() {
+fn a_goroutine_that_waits_for_a_cpu_is_not_taken_for_blocked() {
     let _burners = Burners::start(4);
-    // A thread that waits for a page is blocked: where memory is short, that happens now and then.
+    // A thread that waits for a page is blocked, which sometimes happens when memory is short.
     wait::retry_until_eq("unmarked 0\n".to_owned(), || run(&["load"], "2"));
 }
 
 // S147
 #[test]
 fn the_number_of_ps_follows_the_cpus_of_the_process() {
-    // No number: it is chosen.
+    // With an empty `GOMAXPROCS`, the runtime chooses the number of Ps.
     let text = run(&["affinity"], "");
     let before = number(&text, "before ");
     if before == 1 {
@@ -152,21 +152,21 @@ fn the_number_of_ps_follows_the_cpus_of_the_process() {
 
 // S60, S116
 #[test]
-fn a_timer_is_on_time_beside_one_that_blocks_the_only_p() {
+fn a_timer_fires_while_a_goroutine_blocks_the_only_p() {
     assert_eq!(run(&["timer"], "1"), "fired\n");
 }
 
 // S140, S141
 #[test]
-fn goroutines_that_sleep_a_little_again_and_again_hold_nobody_up() {
+fn goroutines_that_block_briefly_and_often_do_not_hold_up_other_goroutines() {
     for procs in ["1", "2"] {
         assert_eq!(run(&["naps"], procs), "went on\n", "{procs} Ps");
     }
 }
 
-// It sleeps for a millisecond between two looks, about.
+// sysmon sleeps for about a millisecond between two rounds.
 #[test]
-fn sysmon_costs_little_beside_goroutines_that_yield() {
+fn sysmon_wakes_at_most_about_once_per_millisecond_beside_goroutines_that_yield() {
     wait::retry_until_eq((true, true), || {
         let looks = number(&run(&["watcher", "500"], "2"), "looks ");
         (looks > 0, looks <= 1100)
@@ -175,7 +175,7 @@ fn sysmon_costs_little_beside_goroutines_that_yield() {
 
 // S147, S165
 #[test]
-fn a_line_about_the_scheduler_is_printed_when_asked() {
+fn schedtrace_prints_lines_about_the_scheduler() {
     let mut command = program(&["trace"], "2");
     command.env("GODEBUG", "schedtrace=50");
     let mut child = WatchedChild::start(command);
@@ -205,7 +205,7 @@ fn a_line_about_the_scheduler_is_printed_when_asked() {
 }
 
 #[test]
-fn a_child_forked_in_a_call_goes_on_without_others() {
+fn a_child_forked_in_a_blocking_call_continues_without_the_other_goroutines() {
     for procs in ["1", "2"] {
         assert_eq!(run(&["fork"], procs), "all children came back\n", "{procs} Ps");
     }

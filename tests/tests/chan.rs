@@ -1,5 +1,5 @@
-//! Channels by Go's rules: order, close, who waits and who is served, what becomes of values. Each in
-//! goroutines, on ordinary threads, and between the two.
+//! Channels follow Go's rules: order, close, which waiter is served, and what happens to values.
+//! Most tests run in goroutines, on ordinary threads, and between the two.
 
 use gosched::chan::{
     Receiver, RecvError, RecvTimeoutError, SendError, SendTimeoutError, Sender, TryRecvError,
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 // ---- types ----
 
 #[test]
-fn both_ends_go_wherever_their_elements_may_go() {
+fn channel_ends_are_send_and_sync_if_their_elements_are_send() {
     fn anywhere<T: Clone + Send + Sync + 'static>() {}
     anywhere::<Sender<u8>>();
     anywhere::<Receiver<u8>>();
@@ -30,7 +30,7 @@ fn both_ends_go_wherever_their_elements_may_go() {
 }
 
 #[test]
-fn errors_are_errors_with_a_text() {
+fn every_channel_error_has_a_text() {
     fn text(error: impl std::error::Error) -> String {
         error.to_string()
     }
@@ -85,7 +85,7 @@ fn values_of_each_of_many_senders_arrive_in_order() {
     }
 }
 
-/// Starts six parties, one after the other has settled.
+/// Starts six parties in order. Each has time to block before the next one starts.
 fn in_a_row<T: Send + 'static>(
     work: impl Fn(usize) -> T + Clone + Send + 'static,
 ) -> Vec<ActorHandle<T>> {
@@ -123,7 +123,7 @@ fn senders_that_wait_are_served_first_come_first_served() {
 }
 
 #[test]
-fn a_value_that_waited_with_its_sender_comes_after_the_buffered_ones() {
+fn the_value_of_a_waiting_sender_is_received_after_the_buffered_values() {
     in_goroutine_and_thread(|| {
         let (tx, rx) = chan(2);
         tx.send(1).unwrap();
@@ -198,7 +198,7 @@ fn a_buffered_send_waits_only_while_the_buffer_is_full() {
 }
 
 #[test]
-fn nothing_waits_in_an_unbuffered_channel() {
+fn an_unbuffered_channel_always_has_length_zero() {
     let (tx, rx) = chan(0);
     let waiting = tx.clone();
     let sender = ActorKind::Goroutine.start(move || waiting.send(1).unwrap());
@@ -208,7 +208,8 @@ fn nothing_waits_in_an_unbuffered_channel() {
     sender.join();
 }
 
-/// As Go's `nonblock.go`: what an attempt does when nobody waits, and when somebody does.
+/// Checks the results of `try_send` and `try_recv`, with and without a waiting counterpart, as in
+/// Go's `nonblock.go`.
 fn attempts<T: Clone + PartialEq + std::fmt::Debug + Send + 'static>(value: T) {
     let (tx, rx) = chan::<T>(0);
     assert_eq!(rx.try_recv(), Err(TryRecvError::Empty));
@@ -239,7 +240,7 @@ fn attempts<T: Clone + PartialEq + std::fmt::Debug + Send + 'static>(value: T) {
 }
 
 #[test]
-fn attempts_return_at_once_for_elements_of_every_size() {
+fn try_send_and_try_recv_return_at_once_for_elements_of_every_size() {
     attempts(7_u8);
     attempts(-7_i64);
     attempts(true);
@@ -249,7 +250,7 @@ fn attempts_return_at_once_for_elements_of_every_size() {
 }
 
 #[test]
-fn an_attempt_at_a_channel_that_is_never_empty_and_open_never_says_empty() {
+fn try_recv_never_returns_empty_if_the_channel_is_never_both_empty_and_open() {
     for _ in 0..300 {
         let (tx, rx) = chan(1);
         tx.send(1).unwrap();
@@ -266,7 +267,7 @@ fn an_attempt_at_a_channel_that_is_never_empty_and_open_never_says_empty() {
 }
 
 #[test]
-fn iterators_end_where_they_should() {
+fn iterators_end_when_the_channel_is_empty_or_closed() {
     in_goroutine_and_thread(|| {
         let (tx, rx) = chan(8);
         (0..4).for_each(|i| tx.send(i).unwrap());
@@ -304,7 +305,7 @@ fn buffered_values_can_be_received_after_close() {
 }
 
 #[test]
-fn only_the_first_close_is_the_one() {
+fn only_the_first_close_returns_true() {
     for _ in 0..50 {
         let (tx, rx) = chan::<()>(1);
         let closers: Vec<_> = (0..6)
@@ -341,7 +342,7 @@ fn close_gives_every_waiting_sender_its_value_back() {
 }
 
 #[test]
-fn the_last_sender_gone_closes_it() {
+fn dropping_the_last_sender_closes_the_channel() {
     for kind in ACTOR_KINDS {
         let (tx, rx) = chan::<u32>(1);
         let second = tx.clone();
@@ -360,7 +361,7 @@ fn the_last_sender_gone_closes_it() {
 }
 
 #[test]
-fn the_last_receiver_gone_closes_it_and_sends_values_back() {
+fn dropping_the_last_receiver_closes_the_channel_and_returns_waiting_values() {
     for kind in ACTOR_KINDS {
         let (tx, rx) = chan::<String>(0);
         let second = rx.clone();
@@ -377,7 +378,7 @@ fn the_last_receiver_gone_closes_it_and_sends_values_back() {
 }
 
 #[test]
-fn the_last_receiver_gone_drops_buffered_values_at_once() {
+fn dropping_the_last_receiver_drops_buffered_values_at_once() {
     in_goroutine_and_thread(|| {
         let ledger = Ledger::new(5);
         let (tx, rx) = chan(5);
@@ -394,7 +395,7 @@ fn the_last_receiver_gone_drops_buffered_values_at_once() {
 }
 
 #[test]
-fn no_value_stays_behind_when_the_last_receiver_goes_while_others_send() {
+fn no_value_leaks_when_the_last_receiver_is_dropped_during_sends() {
     for round in 0..200 {
         let ledger = Ledger::new(4);
         let (tx, rx) = chan(2);
@@ -412,7 +413,7 @@ fn no_value_stays_behind_when_the_last_receiver_goes_while_others_send() {
 }
 
 #[test]
-fn exactly_what_was_sent_is_received_around_a_close() {
+fn values_sent_successfully_around_a_close_are_received_exactly_once() {
     let mut random = Random::new(1);
     for capacity in [0, 0, 1, 3, 0, 2, 8, 1] {
         let (tx, rx) = chan(capacity);
@@ -445,7 +446,7 @@ fn exactly_what_was_sent_is_received_around_a_close() {
 // ---- elements ----
 
 #[test]
-fn values_of_no_size_are_counted() {
+fn zero_sized_values_are_counted() {
     static DROPS: AtomicUsize = AtomicUsize::new(0);
     struct Nothing;
     impl Drop for Nothing {
@@ -487,7 +488,7 @@ fn large_values_arrive_whole() {
 }
 
 #[test]
-fn values_with_owners_are_freed_with_the_last_handle() {
+fn buffered_values_outlive_the_last_sender_and_are_freed_with_the_last_receiver() {
     let shared = Arc::new(7);
     let (tx, rx) = chan(1000);
     (0..1000).for_each(|_| tx.send(Box::new(shared.clone())).unwrap());
@@ -500,7 +501,7 @@ fn values_with_owners_are_freed_with_the_last_handle() {
 }
 
 #[test]
-fn a_handed_back_value_is_the_one_that_was_sent() {
+fn a_failed_send_returns_the_value_that_was_sent() {
     let ledger = Ledger::new(3);
     let (tx, rx) = chan(0);
     let TrySendError::Full(token) = tx.try_send(ledger.token(0)).unwrap_err() else {
@@ -518,7 +519,7 @@ fn a_handed_back_value_is_the_one_that_was_sent() {
     ledger.assert_each_dropped_once();
 }
 
-/// Panics when it is dropped, if it is told to.
+/// A value whose destructor panics if `panics` is set.
 struct Bad {
     _token: Token,
     panics: bool,
@@ -531,7 +532,7 @@ impl Drop for Bad {
 }
 
 #[test]
-fn values_that_panic_when_they_are_dropped_take_no_others_with_them() {
+fn a_value_that_panics_on_drop_does_not_leak_other_values() {
     in_goroutine_and_thread(|| {
         let ledger = Ledger::new(5);
         let (tx, rx) = chan(5);

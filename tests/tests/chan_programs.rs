@@ -1,5 +1,5 @@
-//! Programs made of goroutines, threads, channels and select: as Go's own tests have them, and random
-//! ones. Last, those that wait for what cannot come.
+//! Programs made of goroutines, threads, channels and select: first those of Go's own tests, then
+//! random ones, and last programs that wait for an event that cannot happen.
 
 use gosched::chan::{
     Receiver, RecvError, SendError, SendTimeoutError, Sender, TrySendError, never,
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-// ---- as Go's ----
+// ---- programs from Go's tests ----
 
 #[test]
 fn a_sieve_of_channels_finds_the_primes() {
@@ -41,7 +41,7 @@ fn a_sieve_of_channels_finds_the_primes() {
     assert!(generator.join() > 95, "the last receiver gone ends them all");
 }
 
-/// A power series: its coefficients, one after the other.
+/// A power series: a channel that delivers the coefficients in order.
 type Series = Receiver<u64>;
 
 fn series(f: impl FnOnce(&Sender<u64>) -> Option<()> + Send + 'static) -> Series {
@@ -50,7 +50,7 @@ fn series(f: impl FnOnce(&Sender<u64>) -> Option<()> + Send + 'static) -> Series
     rx
 }
 
-/// Both get every coefficient; one may be 16 ahead of the other.
+/// Sends every coefficient to both series. One series can be read up to 16 coefficients ahead.
 fn split(source: Series) -> [Series; 2] {
     let ((tx_first, first), (tx_second, second)) = (chan(16), chan(16));
     go(move || {
@@ -134,7 +134,7 @@ fn every_way_to_send_meets_every_way_to_receive() {
 }
 
 #[test]
-fn a_value_sent_by_one_select_and_received_by_another_comes_once() {
+fn a_value_sent_by_one_select_and_received_by_another_arrives_once() {
     let ends = [chan(0), chan(1), chan(0), chan(2)];
     let [tx_a, tx_b, tx_c, tx_d] = ends.each_ref().map(|(tx, _)| tx.clone());
     let [a, b, c, d] = ends.map(|(_, rx)| rx);
@@ -233,7 +233,7 @@ fn plain_and_selected_operations_on_many_channels_all_end() {
 
 // ---- random programs ----
 
-/// What an actor did: pairs of a channel and a token.
+/// What an actor did. `sent` and `received` hold pairs of a channel and a token.
 #[derive(Debug, Default)]
 struct Log {
     made: Vec<usize>,
@@ -241,7 +241,7 @@ struct Log {
     received: Vec<(usize, usize)>,
 }
 
-/// One party of a random program; some of its receivers are missing.
+/// A party of a random program. Some of its receivers may be missing.
 struct Actor {
     random: Random,
     senders: Vec<Sender<Token>>,
@@ -254,7 +254,7 @@ struct Actor {
 
 const STEPS: usize = 40;
 
-/// Each step makes two tokens at most.
+/// Maximum number of tokens of an actor: each step makes at most two.
 const TOKENS: usize = STEPS * 2;
 
 impl Actor {
@@ -264,7 +264,7 @@ impl Actor {
         self.ledger.token(self.next - 1)
     }
 
-    /// Some channel.
+    /// Picks a random channel.
     fn pick(&mut self) -> usize {
         self.random.below(self.senders.len())
     }
@@ -306,7 +306,7 @@ impl Actor {
         self.came(channel, token);
     }
 
-    /// Two sends and two receives, channels as they come.
+    /// Selects among two sends and two receives, on random channels.
     fn selects(&mut self) {
         let [a, b, c, d] = [(); 4].map(|()| self.pick());
         let (first, second, limit) = (self.token(), self.token(), self.limit());
@@ -371,7 +371,7 @@ fn random_program(seed: u64) {
         .map(|(tx, rx)| (tx, Some(rx)))
         .unzip();
     let count = 4 + random.below(5);
-    // Half of the channels are received from by one actor only.
+    // About half of the channels are received from by one actor only.
     let only: Vec<_> = senders.iter().map(|_| random.below(count * 2)).collect();
     let actors: Vec<_> = (0..count)
         .map(|me| {
@@ -390,7 +390,7 @@ fn random_program(seed: u64) {
             ACTOR_KINDS[random.below(2)].start(move || actor.acts())
         })
         .collect();
-    // Some lose their last receiver on the way.
+    // Some channels lose their last receiver while the actors run.
     receivers.iter_mut().for_each(|rx| *rx = rx.take().filter(|_| random.below(2) == 0));
     let mut before = usize::MAX;
     while progress.load(SeqCst) != before {
@@ -407,8 +407,9 @@ fn random_program(seed: u64) {
     judge(&logs, &ledger, senders.iter().zip(&receivers).map(may_lose).collect());
 }
 
-/// `may_lose`: for each channel, how many values may have been in its buffer when its last receiver
-/// went.
+/// Checks that every token is dropped once, received at most once, and received in order.
+/// `may_lose` holds, for each channel, how many values may have been in its buffer when its last
+/// receiver was dropped.
 fn judge(logs: &[Log], ledger: &Ledger, mut may_lose: Vec<usize>) {
     let made: BTreeSet<_> = logs.iter().flat_map(|log| log.made.iter().copied()).collect();
     for (number, drops) in ledger.drops().into_iter().enumerate() {
@@ -437,19 +438,20 @@ fn random_programs_lose_nothing_and_duplicate_nothing() {
     }
 }
 
-// ---- for ever ----
+// ---- deadlocks ----
 
-/// A program that ends as Go's do when all goroutines are asleep: see `src/bin/chan_program.rs`.
+/// Runs a program that must end as Go's do when all goroutines are asleep: see
+/// `src/bin/chan_program.rs`.
 fn deadlock(name: &str, waits: &str) {
-    // A process that ends badly shows no more of itself than it can in 10 s: on a busy machine the
-    // list of goroutines may be missing, and the process says so.
+    // A process spends at most 10 s on its crash report. On a busy machine the list of goroutines
+    // may be missing, and the report then contains a line about it.
     retry_until_eq(true, || {
         let output = Command::new(env!("CARGO_BIN_EXE_chan_program")).arg(name).output().unwrap();
         let text = children::stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{name}: {:?}: {text}", output.status);
         let asleep = "fatal error: all goroutines are asleep - deadlock!";
         assert_eq!(text.lines().next(), Some(asleep), "{name}: {text}");
-        let is_whole = !text.contains("the rest cannot be shown");
+        let is_whole = !text.contains("the rest of the report is missing");
         assert!(!is_whole || text.contains(waits), "{name}: {text}");
         is_whole
     });
@@ -457,7 +459,7 @@ fn deadlock(name: &str, waits: &str) {
 
 #[test]
 #[cfg_attr(feature = "threads", ignore = "goroutines are threads")]
-fn waiting_for_what_cannot_come_is_a_deadlock() {
+fn waiting_for_an_event_that_cannot_happen_is_a_deadlock() {
     deadlock("receive", "goroutine 1 [chan receive]:");
     deadlock("send", "goroutine 1 [chan send]:");
     deadlock("never", "goroutine 1 [chan receive");
@@ -471,7 +473,7 @@ fn waiting_for_what_cannot_come_is_a_deadlock() {
 
 #[test]
 #[cfg_attr(feature = "threads", ignore = "goroutines are threads")]
-fn waiting_for_a_time_is_no_deadlock() {
+fn waiting_for_a_timer_is_not_a_deadlock() {
     let program = || Command::new(env!("CARGO_BIN_EXE_chan_program"));
     for name in ["sleeper sends", "limits"] {
         let output = program().arg(name).output().unwrap();

@@ -1,4 +1,5 @@
-//! Contexts: Go's rules for who is told, when, and why; in goroutines and on ordinary threads.
+//! Contexts follow Go's rules: which contexts end, when, and with which cause. Most tests run in
+//! goroutines and on ordinary threads.
 
 use gosched::chan::{RecvTimeoutError, TryRecvError};
 use gosched::context::{CancelGuard, Context, ContextError, background};
@@ -11,17 +12,17 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 const MILLI: Duration = Duration::from_millis(1);
-/// Never over while a test runs.
+/// A timeout that does not expire while a test runs.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Runs it on an ordinary thread and in a goroutine.
+/// Runs `f` on an ordinary thread and in a goroutine.
 fn both(f: impl Fn() + Send + Clone + 'static) {
     f();
     let inside = f.clone();
     go(inside).join().unwrap();
 }
 
-/// Counts how often one like it is dropped.
+/// A value that counts the drops of itself and its clones.
 #[derive(Clone, Debug)]
 struct Counted(Arc<AtomicUsize>);
 
@@ -56,7 +57,7 @@ fn is_over(ctx: &Context, why: ContextError) -> bool {
         && ctx.cause().is_some()
 }
 
-/// The reason as `Reason`, or as what `err` says.
+/// Returns the text of the cause if it is a `Reason`, else the cause as a `ContextError`.
 fn why(ctx: &Context) -> Result<&'static str, Option<ContextError>> {
     let cause = ctx.cause();
     let cause = cause.as_deref();
@@ -67,7 +68,7 @@ fn why(ctx: &Context) -> Result<&'static str, Option<ContextError>> {
 }
 
 #[test]
-fn the_background_is_never_over_and_carries_nothing() {
+fn the_background_context_never_ends_and_carries_no_value() {
     both(|| {
         for ctx in [background(), Context::background(), background().clone()] {
             assert!(is_open(&ctx));
@@ -78,7 +79,7 @@ fn the_background_is_never_over_and_carries_nothing() {
 }
 
 #[test]
-fn errors_say_what_go_s_say() {
+fn context_errors_have_the_texts_of_go() {
     assert_eq!(ContextError::Canceled, ContextError::Cancelled);
     assert_eq!(ContextError::Cancelled.to_string(), "context canceled");
     assert_eq!(ContextError::DeadlineExceeded.to_string(), "context deadline exceeded");
@@ -95,7 +96,7 @@ fn errors_say_what_go_s_say() {
 }
 
 #[test]
-fn cancelling_ends_all_below_and_nothing_above_or_beside() {
+fn cancelling_ends_all_descendants_and_no_ancestor_or_sibling() {
     both(|| {
         let (parent, _parent) = background().with_cancel();
         let (one, cancel) = parent.with_cancel();
@@ -106,7 +107,7 @@ fn cancelling_ends_all_below_and_nothing_above_or_beside() {
         let all_below = [&one, &carries, &timed, &last];
         assert!(all_below.iter().all(|ctx| is_open(ctx)));
         cancel.cancel();
-        // When the call is over all of them are, not some time later.
+        // All descendants have ended when `cancel` returns, not some time later.
         assert!(all_below.iter().all(|ctx| is_over(ctx, ContextError::Cancelled)));
         assert!(is_open(&parent) && is_open(&beside));
         assert_eq!(last.value::<u32>(), Some(&7), "values stay");
@@ -131,7 +132,7 @@ fn a_guard_cancels_when_dropped_and_not_when_detached() {
         guard.detach();
         assert!(timed.done().recv_timeout(LIMIT) == Err(RecvTimeoutError::Closed));
         assert_eq!(timed.err(), Some(ContextError::DeadlineExceeded));
-        // A panic drops it, and an exit.
+        // `goexit` drops the guard.
         let (ctx, guard) = background().with_cancel();
         let ends = go(move || {
             let _guard = guard;
@@ -155,7 +156,7 @@ fn clones_are_the_same_context() {
 }
 
 #[test]
-fn a_child_of_one_that_is_over_is_over_from_the_start() {
+fn a_child_of_an_ended_context_has_ended_from_the_start() {
     both(|| {
         let (parent, guard) = background().with_cancel();
         guard.cancel_cause(Reason("because"));
@@ -171,7 +172,7 @@ fn a_child_of_one_that_is_over_is_over_from_the_start() {
 }
 
 #[test]
-fn a_deadline_ends_it_on_time_and_all_below() {
+fn a_deadline_ends_the_context_and_its_descendants_on_time() {
     both(|| {
         let start = time::now();
         let (ctx, _guard) = background().with_deadline(start + 20 * MILLI);
@@ -196,7 +197,7 @@ fn a_deadline_ends_it_on_time_and_all_below() {
 }
 
 #[test]
-fn a_deadline_that_has_passed_and_no_time_at_all_are_over_at_once() {
+fn a_past_deadline_or_a_zero_timeout_ends_the_context_at_once() {
     both(|| {
         let (past, _past) = background().with_deadline(time::now() - MILLI);
         let (none, _none) = background().with_timeout(Duration::ZERO);
@@ -212,7 +213,7 @@ fn a_deadline_that_has_passed_and_no_time_at_all_are_over_at_once() {
 }
 
 #[test]
-fn cancelling_before_the_deadline_is_what_counts() {
+fn the_earlier_of_cancel_and_deadline_determines_the_error() {
     both(|| {
         let (ctx, guard) = background().with_timeout(5 * MILLI);
         guard.cancel();
@@ -231,8 +232,9 @@ fn cancelling_before_the_deadline_is_what_counts() {
 }
 
 #[test]
-fn the_first_reason_from_above_or_from_itself_stays() {
-    /// The order in which parent (`p`) and child (`c`) are cancelled, in capitals with a reason.
+fn the_first_cause_from_the_parent_or_the_context_itself_is_kept() {
+    /// Cancels the parent (`p`) and the child (`c`) in the given order; a capital letter cancels
+    /// with a cause. Returns both causes.
     fn order(order: &str) -> [Result<&'static str, Option<ContextError>>; 2] {
         let (parent, of_parent) = background().with_cancel();
         let (child, of_child) = parent.with_cancel();
@@ -267,7 +269,7 @@ fn the_first_reason_from_above_or_from_itself_stays() {
 }
 
 #[test]
-fn reasons_go_with_deadlines_as_in_go() {
+fn causes_and_deadlines_combine_as_in_go() {
     let (parent, guard) = background().with_cancel();
     let (over, _over) = parent.with_timeout(Duration::ZERO);
     let (open, _open) = parent.with_timeout(LONG);
@@ -279,7 +281,7 @@ fn reasons_go_with_deadlines_as_in_go() {
 }
 
 #[test]
-fn values_are_found_by_type_and_the_nearest_counts() {
+fn values_are_found_by_type_and_the_nearest_value_wins() {
     #[derive(Debug, PartialEq)]
     struct Name(String);
     both(|| {
@@ -294,14 +296,14 @@ fn values_are_found_by_type_and_the_nearest_counts() {
         assert_eq!(fourth.value::<Name>(), Some(&Name("a".to_owned())));
         assert_eq!(fourth.value::<i32>(), None, "another type");
         assert_eq!(background().value::<u32>(), None);
-        // It is the value that was given, not a copy.
+        // `value` returns a reference to the stored value, not to a copy.
         let shared = first.value::<Name>().unwrap() as *const Name;
         assert_eq!(fourth.value::<Name>().unwrap() as *const Name, shared);
     });
 }
 
 #[test]
-fn without_cancel_keeps_the_values_only() {
+fn without_cancel_keeps_only_the_values() {
     both(|| {
         let (parent, guard) = background().with_value(5u32).with_timeout(LONG);
         let free = parent.without_cancel();
@@ -318,7 +320,7 @@ fn without_cancel_keeps_the_values_only() {
 }
 
 #[test]
-fn the_done_channel_is_not_the_user_s_to_close() {
+fn the_done_channel_cannot_be_closed_by_users() {
     both(|| {
         let (ctx, guard) = background().with_cancel();
         let waits = go({
@@ -341,7 +343,7 @@ fn the_done_channel_is_not_the_user_s_to_close() {
 }
 
 #[test]
-fn a_done_channel_outlives_its_context_and_tells_the_truth() {
+fn a_done_channel_outlives_its_context_and_still_reports_its_end() {
     both(|| {
         let (parent, guard) = background().with_cancel();
         let (child, own) = parent.with_cancel();
@@ -367,7 +369,7 @@ fn a_done_channel_outlives_its_context_and_tells_the_truth() {
 }
 
 #[test]
-fn all_ways_to_wait_are_told() {
+fn cancelling_wakes_every_kind_of_wait() {
     let (ctx, guard) = background().with_cancel();
     let (ready, waiting) = chan::<()>(8);
     let mut goroutines = Vec::new();
@@ -428,14 +430,14 @@ fn err_and_done_never_disagree() {
 }
 
 #[test]
-fn a_function_runs_once_in_a_goroutine_of_its_own_when_it_is_over() {
+fn an_after_func_runs_once_in_its_own_goroutine_when_the_context_ends() {
     both(|| {
         let (ctx, guard) = background().with_cancel();
         let (child, _child) = ctx.with_value(1u8).with_cancel();
         let (tx, rx) = chan::<Option<gosched::GoId>>(9);
         let (first, second) = (tx.clone(), tx.clone());
         let stop = ctx.after_func(move || first.send(id()).unwrap());
-        drop(child.after_func(move || second.send(id()).unwrap())); // changes nothing
+        drop(child.after_func(move || second.send(id()).unwrap())); // the drop changes nothing
         assert_eq!(rx.recv_timeout(3 * MILLI), Err(RecvTimeoutError::Timeout), "before its time");
         guard.cancel();
         let (one, other) = (rx.recv().unwrap(), rx.recv().unwrap());
@@ -449,7 +451,7 @@ fn a_function_runs_once_in_a_goroutine_of_its_own_when_it_is_over() {
 }
 
 #[test]
-fn a_function_runs_at_a_deadline_even_when_all_handles_are_gone() {
+fn an_after_func_runs_even_when_all_handles_are_dropped() {
     both(|| {
         let (tx, rx) = chan::<u8>(9);
         let (parent, cancels) = background().with_cancel();
@@ -469,7 +471,7 @@ fn a_function_runs_at_a_deadline_even_when_all_handles_are_gone() {
 }
 
 #[test]
-fn a_function_that_was_stopped_never_runs_and_is_dropped() {
+fn a_stopped_after_func_never_runs_and_is_dropped() {
     both(|| {
         let (cancelled, guard) = background().with_cancel();
         for ctx in [cancelled, background(), background().with_value(1u8).without_cancel()] {
@@ -490,7 +492,7 @@ fn a_function_that_was_stopped_never_runs_and_is_dropped() {
 }
 
 #[test]
-fn cancelling_waits_for_no_function() {
+fn cancelling_does_not_wait_for_after_funcs() {
     run(|| {
         let (ctx, guard) = background().with_cancel();
         let (tx, rx) = chan::<()>(0);
@@ -507,7 +509,7 @@ fn cancelling_waits_for_no_function() {
 }
 
 #[test]
-fn functions_that_panic_or_exit_disturb_nobody() {
+fn after_funcs_that_panic_or_exit_do_not_disturb_other_after_funcs() {
     both(|| {
         let (ctx, guard) = background().with_cancel();
         let (tx, rx) = chan::<u32>(100);
@@ -538,7 +540,7 @@ fn functions_that_panic_or_exit_disturb_nobody() {
 }
 
 #[test]
-fn functions_may_use_their_context_in_any_way() {
+fn an_after_func_may_use_its_own_context() {
     both(|| {
         let (ctx, guard) = background().with_cancel();
         let guard = Arc::new(guard);
@@ -561,7 +563,7 @@ fn functions_may_use_their_context_in_any_way() {
 }
 
 #[test]
-fn a_guard_among_thread_locals_cancels_at_the_end() {
+fn a_guard_in_a_thread_local_cancels_when_its_thread_or_goroutine_ends() {
     thread_local! {
         static KEPT: std::cell::RefCell<Vec<CancelGuard>> = const { std::cell::RefCell::new(Vec::new()) };
     }

@@ -1,5 +1,5 @@
-//! Contexts in large numbers, deep and wide; in races, by goroutines and threads; and nothing is
-//! left. That the cost grows with the number and no faster: the bench `limits`.
+//! Contexts in large numbers, in deep and wide trees, and in races between goroutines and threads;
+//! all of them are freed. The bench `limits` checks that the cost grows only linearly.
 
 use gosched::context::{CancelGuard, Context, ContextError, StopFunc, background};
 use gosched::sync::Barrier;
@@ -14,15 +14,16 @@ use std::time::{Duration, Instant};
 
 const MILLI: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(3600);
-/// A debug build fills and checks all memory: there it is fewer, and a chain too deep for a stack all the same.
+/// Number of contexts. Lower in debug builds, which fill and check all memory; a chain of this
+/// length is still too deep for a recursive destructor.
 const MANY: usize = if cfg!(debug_assertions) { 15_000 } else { 100_000 };
 
-/// How many goroutines may be there at once.
+/// Returns how many goroutines may exist at once; fewer where goroutines are threads.
 const fn goroutines(many: usize) -> usize {
     if cfg!(feature = "threads") { many / 100 } else { many }
 }
 
-/// Counts how many there are.
+/// A value that is counted as long as it lives.
 #[derive(Debug)]
 struct Alive(Arc<AtomicUsize>);
 
@@ -51,7 +52,7 @@ fn children(parent: &Context, count: usize) -> Vec<(Context, CancelGuard)> {
     (0..count).map(|_| parent.with_cancel()).collect()
 }
 
-/// A chain: with the guards, from the first to the last.
+/// Returns the guards of a chain of contexts, from the first to the last, and the last context.
 fn chain(depth: usize) -> (Vec<CancelGuard>, Context) {
     let mut last = background();
     let mut guards = Vec::with_capacity(depth);
@@ -66,7 +67,8 @@ fn chain(depth: usize) -> (Vec<CancelGuard>, Context) {
     (guards, last)
 }
 
-/// A step that scatters: it has no factor in common with the numbers of these tests.
+/// Reorders `all` with a large step that has no factor in common with the lengths used in these
+/// tests.
 fn scattered<T>(all: Vec<T>) -> Vec<T> {
     let count = all.len();
     let mut slots: Vec<Option<T>> = all.into_iter().map(Some).collect();
@@ -106,7 +108,7 @@ fn children_leave_a_wide_tree_in_any_order() {
 }
 
 #[test]
-fn functions_are_stopped_in_any_order() {
+fn after_funcs_can_be_stopped_in_any_order() {
     let alive = Arc::new(AtomicUsize::new(0));
     let (root, _guard) = background().with_cancel();
     let holds = |_| {
@@ -133,29 +135,29 @@ fn a_deep_chain_is_cancelled_whole() {
 fn a_deep_chain_is_dropped_from_either_end_without_a_deep_stack() {
     let ends = |depth| {
         let (guards, last) = chain(depth);
-        drop(guards); // the first cancels all
+        drop(guards); // the first guard cancels all contexts
         drop(last);
         let (mut guards, last) = chain(depth);
         while let Some(guard) = guards.pop() {
-            drop(guard); // the last first
+            drop(guard); // from the last to the first
         }
         drop(last);
         let (guards, last) = chain(depth);
         guards.into_iter().for_each(CancelGuard::detach);
         assert_eq!(last.err(), None);
-        drop(last); // all go with it
+        drop(last); // frees the whole chain
         let (guards, last) = chain(depth);
         drop(last);
         drop(scattered(guards));
     };
     go(move || ends(MANY)).join().unwrap();
-    // Some 12 bytes for each context: less than any frame has.
+    // About 12 bytes of stack for each context, less than any stack frame.
     let small = std::thread::Builder::new().stack_size(192 << 10);
     small.spawn(move || ends(MANY.min(16 << 10))).unwrap().join().unwrap();
 }
 
 #[test]
-fn a_deep_chain_answers_from_both_ends() {
+fn values_deadlines_and_causes_reach_the_end_of_a_deep_chain() {
     let asks = || {
         let alive = Arc::new(AtomicUsize::new(0));
         let (root, guard) = background().with_value("root").with_timeout(LONG);
@@ -192,7 +194,7 @@ fn a_deep_chain_answers_from_both_ends() {
 }
 
 #[test]
-fn deep_chains_of_values_and_of_free_contexts_are_dropped_without_a_deep_stack() {
+fn deep_chains_of_values_and_without_cancel_contexts_are_dropped_without_a_deep_stack() {
     let ends = || {
         let alive = Arc::new(AtomicUsize::new(0));
         let mut last = background();
@@ -234,7 +236,7 @@ fn a_long_chain_of_deadlines_ends_at_the_first() {
 }
 
 #[test]
-fn many_deadlines_are_given_up_and_many_come() {
+fn many_deadlines_are_cancelled_and_many_expire() {
     let given_up: Vec<_> = (0..MANY).map(|_| background().with_timeout(LONG)).collect();
     let (contexts, guards): (Vec<_>, Vec<_>) = given_up.into_iter().unzip();
     drop(guards);
@@ -249,7 +251,7 @@ fn many_deadlines_are_given_up_and_many_come() {
 }
 
 #[test]
-fn all_functions_of_many_run_once() {
+fn each_of_many_after_funcs_runs_once() {
     let count = goroutines(MANY);
     let ran: Arc<Vec<AtomicUsize>> = Arc::new((0..count).map(|_| AtomicUsize::new(0)).collect());
     let alive = Arc::new(AtomicUsize::new(0));
@@ -267,7 +269,7 @@ fn all_functions_of_many_run_once() {
 }
 
 #[test]
-fn children_made_during_a_cancel_are_not_forgotten() {
+fn children_made_during_a_cancel_are_cancelled_too() {
     for round in 0..40 {
         let (root, guard) = background().with_cancel();
         let start = Arc::new(Barrier::new(5));
@@ -282,7 +284,7 @@ fn children_made_during_a_cancel_are_not_forgotten() {
             start.wait();
             let mut made = Vec::new();
             let mut last = root.clone();
-            // Until it is seen, and once more.
+            // Each party makes one more child after it has seen the cancel.
             let mut over = false;
             while !over {
                 over = root.err().is_some();
@@ -309,7 +311,7 @@ fn children_made_during_a_cancel_are_not_forgotten() {
 }
 
 #[test]
-fn functions_run_or_are_stopped_never_both_never_neither() {
+fn an_after_func_either_runs_or_is_stopped() {
     let [ran, stopped, both_ways] = [0; 3].map(|_| Arc::new(AtomicUsize::new(0)));
     let alive = Arc::new(AtomicUsize::new(0));
     let rounds = 50;
@@ -356,8 +358,9 @@ fn functions_run_or_are_stopped_never_both_never_neither() {
 }
 
 #[test]
-fn whoever_cancels_finds_all_below_over() {
-    // Not the first alone: `cancel` says that all are over.
+fn every_concurrent_cancel_returns_after_all_descendants_have_ended() {
+    // This holds for every caller, not only for the first: `cancel` returns after all descendants
+    // have ended.
     for round in 0..10 {
         let (root, guard) = background().with_cancel();
         let all: Vec<_> = children(&root, 5000 + round);
@@ -375,7 +378,7 @@ fn whoever_cancels_finds_all_below_over() {
 }
 
 #[test]
-fn cancels_of_one_tree_at_all_places_at_once_end() {
+fn concurrent_cancels_at_all_places_of_one_tree_end() {
     for _ in 0..20 {
         let (root, guard) = background().with_cancel();
         let mut guards = vec![guard];
@@ -410,7 +413,7 @@ fn cancels_of_one_tree_at_all_places_at_once_end() {
 }
 
 #[test]
-fn one_is_over_for_one_reason_in_a_race_of_deadline_and_cancel() {
+fn a_context_has_one_cause_after_a_race_of_deadline_and_cancel() {
     run_alternating(4, |me| {
         for i in 0..200u64 {
             let wait = Duration::from_micros(i * 13 % 200);
@@ -436,7 +439,7 @@ fn one_is_over_for_one_reason_in_a_race_of_deadline_and_cancel() {
 }
 
 #[test]
-fn nothing_is_left_of_contexts_that_are_gone() {
+fn ended_contexts_free_their_values_and_functions() {
     let body = || {
         let alive = Arc::new(AtomicUsize::new(0));
         let (root, of_root) = background().with_value(Alive::new(&alive)).with_cancel();
@@ -455,7 +458,7 @@ fn nothing_is_left_of_contexts_that_are_gone() {
                 _ => guard.cancel_cause(Alive::new(&alive)),
             }
         }
-        // Dropped by their guards; what runs has its goroutine.
+        // The guards have cancelled the contexts. Functions that run are freed by their goroutines.
         eventually(|| alive.load(SeqCst) == 1);
         drop((root, of_root));
         assert_eq!(alive.load(SeqCst), 0);
@@ -465,7 +468,7 @@ fn nothing_is_left_of_contexts_that_are_gone() {
 }
 
 #[test]
-fn nothing_is_left_of_contexts_that_nobody_can_cancel_any_more() {
+fn contexts_that_can_no_longer_be_cancelled_free_their_values_and_functions() {
     let alive = Arc::new(AtomicUsize::new(0));
     let (parent, _parent) = background().with_cancel();
     for i in 0..100 {
@@ -477,7 +480,7 @@ fn nothing_is_left_of_contexts_that_nobody_can_cancel_any_more() {
     eventually(|| alive.load(SeqCst) == 0);
     for ctx in [background(), background().with_cancel().0.without_cancel()] {
         let held = Alive::new(&alive);
-        drop(ctx.after_func(move || drop(held))); // it never runs
+        drop(ctx.after_func(move || drop(held))); // the function never runs
     }
     let (ctx, guard) = background().with_cancel();
     guard.detach();
@@ -487,7 +490,7 @@ fn nothing_is_left_of_contexts_that_nobody_can_cancel_any_more() {
     eventually(|| alive.load(SeqCst) == 0);
 }
 
-/// Its destructor does all that one can do with a context.
+/// A value whose destructor uses a context in every possible way.
 struct Busy(Context, Arc<AtomicUsize>);
 
 impl Drop for Busy {
@@ -516,19 +519,19 @@ impl fmt::Display for Busy {
 impl Error for Busy {}
 
 #[test]
-fn destructors_may_use_contexts_too() {
+fn destructors_may_use_contexts() {
     let body = || {
         let (ctx, guard) = background().with_cancel();
         let drops = Arc::new(AtomicUsize::new(0));
         let (one, two) = (Busy(ctx.clone(), drops.clone()), Busy(ctx.clone(), drops.clone()));
         let stop = ctx.after_func(move || drop(one));
-        assert!(stop.stop()); // drops the closure, under no lock
+        assert!(stop.stop()); // drops the closure, without holding a lock
         eventually(|| drops.load(SeqCst) == 1);
         drop(ctx.after_func(move || drop(two)));
         drop(ctx.with_value(Busy(ctx.clone(), drops.clone())));
         assert_eq!(drops.load(SeqCst), 2);
         guard.cancel_cause("first");
-        guard.cancel_cause(Busy(ctx.clone(), drops.clone())); // too late: it is dropped
+        guard.cancel_cause(Busy(ctx.clone(), drops.clone())); // too late: the cause is dropped
         eventually(|| drops.load(SeqCst) == 4);
         assert_eq!(ctx.cause().unwrap().to_string(), "first");
     };

@@ -1,8 +1,9 @@
-//! Libraries with thread-locals, loaded while goroutines run: both ways such variables are found.
+//! Libraries with thread-locals that are loaded while goroutines run, for both kinds of access:
+//! dynamic and static.
 //!
-//! The libraries are built here with `cc`. In a program with libc linked in, glibc's loader has one
-//! name space, and no dynamic thread-locals (their first use crashes on any thread): tests of these
-//! are not in that build.
+//! The tests build the libraries with `cc`. In a program that links libc statically, glibc's loader
+//! has one namespace and no dynamic thread-locals (their first use crashes on any thread). That
+//! build leaves out their tests.
 
 use gosched_fiber::{Routine, Size, suspend};
 use gosched_tests::runner::run_all;
@@ -11,18 +12,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Compiles `c/NAME.c` to a library, once per process.
+/// Compiles `c/NAME.c` to a library, once per process, and returns its path.
 fn build(name: &'static str) -> PathBuf {
     build_with(name, &[])
 }
 
-/// As [`build`], with further arguments.
+/// Like [`build`], with further compiler arguments.
 fn build_with(name: &'static str, arguments: &[&str]) -> PathBuf {
     gosched_tests::shared_library::build(name, Path::new(env!("CARGO_TARGET_TMPDIR")), arguments)
 }
 
-/// `function` of the library at `path` counts up a variable that starts at `first`: in goroutines
-/// that lived before it was loaded, and in those that come after, on slots used before.
+/// Checks that `function` of the library at `path` counts a thread-local up from `first`, both in
+/// goroutines that existed before the library was loaded and in later goroutines, on reused slots.
 fn counts_from(path: &Path, function: &'static CStr, first: i32) {
     let path = Arc::new(path.to_owned());
     let loaded = Arc::new(AtomicBool::new(false));
@@ -47,7 +48,7 @@ struct Library(*mut c_void);
 impl Library {
     fn open(path: &Path) -> Library {
         let path = CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: our own library; its constructor only reads a variable.
+        // SAFETY: the library belongs to this suite; its constructor only reads a variable.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
         assert!(!handle.is_null(), "{:?}", error());
         Library(handle)
@@ -59,14 +60,14 @@ impl Library {
     }
 
     fn address(&self, name: &CStr) -> *mut c_void {
-        // SAFETY: a look-up by name in a library that is open.
+        // SAFETY: looks up a name in an open library.
         let at = unsafe { libc::dlsym(self.0, name.as_ptr()) };
         assert!(!at.is_null(), "{name:?}");
         at
     }
 
     fn call(&self, name: &CStr) -> i32 {
-        // SAFETY: the functions asked for by this name take nothing and return an int.
+        // SAFETY: the functions called through this method take no arguments and return an int.
         let f = unsafe {
             std::mem::transmute::<*mut c_void, extern "C" fn() -> i32>(self.address(name))
         };
@@ -74,7 +75,7 @@ impl Library {
     }
 
     fn pointer(&self, name: &CStr) -> usize {
-        // SAFETY: the functions asked for by this name take nothing and return a pointer.
+        // SAFETY: the functions called through this method take no arguments and return a pointer.
         let f = unsafe {
             std::mem::transmute::<*mut c_void, extern "C" fn() -> usize>(self.address(name))
         };
@@ -85,16 +86,16 @@ impl Library {
 fn error() -> Option<String> {
     // SAFETY: dlerror has no precondition.
     let text = unsafe { libc::dlerror() };
-    // SAFETY: a string until the next such call.
+    // SAFETY: the string is valid until the next call of dlerror.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
 #[cfg(not(target_feature = "crt-static"))]
 #[test]
-fn dynamic_thread_locals_are_each_goroutines_own_and_fresh() {
+fn each_goroutine_has_its_own_fresh_dynamic_thread_locals() {
     let path = Arc::new(build("dynamic"));
     let addresses = Arc::new(std::sync::Mutex::new(std::collections::HashSet::new()));
-    // Rounds, so that slots are used again.
+    // Several rounds, so that slots are reused.
     for round in 0..4 {
         let (path, addresses) = (path.clone(), addresses.clone());
         run_all(4, 32, move |number| {
@@ -112,13 +113,13 @@ fn dynamic_thread_locals_are_each_goroutines_own_and_fresh() {
 }
 
 #[test]
-fn static_thread_locals_of_a_library_loaded_later_are_initialised_everywhere() {
+fn static_thread_locals_of_a_library_loaded_later_are_initialised_in_every_goroutine() {
     static LOADED: AtomicBool = AtomicBool::new(false);
     let path = Arc::new(build("fixed"));
     for round in 0..4 {
         let path = path.clone();
         run_all(4, 32, move |number| {
-            // All but one are alive before the library is loaded.
+            // All goroutines but one exist before the library is loaded.
             while number != 0 && !LOADED.load(Ordering::Acquire) {
                 suspend();
             }
@@ -136,7 +137,7 @@ fn static_thread_locals_of_a_library_loaded_later_are_initialised_everywhere() {
 }
 
 #[test]
-fn a_library_loaded_by_a_thread_reaches_goroutines_too() {
+fn a_library_loaded_by_a_thread_is_initialised_in_goroutines_too() {
     let path = build("late");
     let mut waiting = Routine::new(Size::from_environment().unwrap(), move || {
         suspend();
@@ -151,7 +152,7 @@ fn a_library_loaded_by_a_thread_reaches_goroutines_too() {
 }
 
 #[test]
-fn a_failing_load_tells_the_goroutine_why() {
+fn dlerror_returns_the_error_of_a_failed_load_to_its_goroutine_once() {
     run_all(2, 8, |number| {
         assert_eq!(error(), None);
         let path = CString::new(format!("/nonexistent/lib{number}.so")).unwrap();
@@ -166,7 +167,7 @@ fn a_failing_load_tells_the_goroutine_why() {
 }
 
 #[test]
-fn loading_unloading_and_short_goroutines_at_once() {
+fn libraries_can_be_loaded_and_unloaded_while_goroutines_start_and_end() {
     let path = Arc::new(build("dynamic"));
     let late = Arc::new(build("late"));
     run_all(4, 400, move |number| {
@@ -181,7 +182,7 @@ fn loading_unloading_and_short_goroutines_at_once() {
 }
 
 #[test]
-fn static_thread_locals_that_are_not_marked_as_such_are_found() {
+fn static_thread_locals_of_libraries_not_marked_as_static_are_initialised() {
     counts_from(&build_with("descriptor", &["-mtls-dialect=gnu2"]), c"descriptor_count", 77);
     let base = build("base");
     let dependent = build_with("dependent", &[base.to_str().unwrap()]);
@@ -189,7 +190,7 @@ fn static_thread_locals_that_are_not_marked_as_such_are_found() {
 }
 
 #[test]
-fn a_library_that_comes_again_starts_again() {
+fn a_reloaded_library_has_fresh_thread_locals() {
     let path = build("again");
     let mut routine = Routine::new(Size::from_environment().unwrap(), move || {
         let mut counts = Vec::new();
@@ -220,12 +221,13 @@ fn a_library_that_loads_another_when_it_is_unloaded_does_not_hang() {
 
 #[cfg(not(target_feature = "crt-static"))]
 #[test]
-fn what_came_by_another_way_is_not_started_again() {
+fn a_library_loaded_by_dlmopen_is_not_initialised_again() {
     let path = build("spaced");
     let other = build("unrelated");
     let mut routine = Routine::new(Size::from_environment().unwrap(), move || {
         let path = CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: our own library, which needs no other; it has a name space of its own.
+        // SAFETY: the library belongs to this suite and needs no other library; it gets its own
+        // namespace.
         let handle = unsafe { libc::dlmopen(-1, path.as_ptr(), libc::RTLD_NOW) };
         assert!(!handle.is_null(), "{:?}", error());
         let library = Library(handle);
@@ -238,7 +240,7 @@ fn what_came_by_another_way_is_not_started_again() {
 }
 
 #[test]
-fn an_error_is_forgotten_by_the_next_success() {
+fn a_successful_load_clears_the_error_of_an_earlier_one() {
     let path = Arc::new(build("late"));
     run_all(2, 4, move |_| {
         // SAFETY: there is no such library.
@@ -253,40 +255,40 @@ fn a_library_loaded_while_modules_are_listed_does_not_hang() {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.set(build("listed")).unwrap();
     /// # Safety
-    /// - **callback**: dl_iterate_phdr calls it.
+    /// - **callback**: only dl_iterate_phdr calls it.
     unsafe extern "C" fn open(_: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> i32 {
         let library = Library::open(PATH.get().unwrap());
         library.call(c"listed_count");
         1
     }
-    // One that lives before the library comes, and goes on when it is there.
+    // A goroutine that exists before the library is loaded, and continues afterwards.
     let mut waiting = Routine::new(Size::from_environment().unwrap(), || {
         suspend();
         Library::open(PATH.get().unwrap()).call(c"listed_count")
     });
     waiting.resume().unwrap();
     run_all(2, 1, |_| {
-        // SAFETY: the callback takes what dl_iterate_phdr passes.
+        // SAFETY: the callback has the signature that dl_iterate_phdr expects.
         let stopped = unsafe { libc::dl_iterate_phdr(Some(open), std::ptr::null_mut()) };
         assert_eq!(stopped, 1);
     });
     waiting.resume().unwrap();
     assert_eq!(waiting.into_result().unwrap().unwrap(), 301);
-    // The loader and forks go on.
+    // The loader and `fork` still work.
     assert!(std::process::Command::new("true").status().unwrap().success());
 }
 
 #[test]
-fn a_library_loaded_while_modules_are_listed_is_new_to_a_load_beside_it() {
+fn a_library_loaded_while_modules_are_listed_is_initialised_despite_a_concurrent_load() {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     static LOADED: AtomicBool = AtomicBool::new(false);
     PATH.set(build("meanwhile")).unwrap();
     /// # Safety
-    /// - **callback**: dl_iterate_phdr calls it.
+    /// - **callback**: only dl_iterate_phdr calls it.
     unsafe extern "C" fn open(_: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> i32 {
         Library::open(PATH.get().unwrap());
         LOADED.store(true, Ordering::Release);
-        // Long enough for the other one to wait for the loader.
+        // Long enough for the thread `beside` to wait for the loader's lock.
         std::thread::sleep(std::time::Duration::from_millis(100));
         1
     }
@@ -304,7 +306,7 @@ fn a_library_loaded_while_modules_are_listed_is_new_to_a_load_beside_it() {
         Library::open(&other);
     });
     let mut lists = Routine::new(size, || {
-        // SAFETY: the callback takes what dl_iterate_phdr passes.
+        // SAFETY: the callback has the signature that dl_iterate_phdr expects.
         unsafe { libc::dl_iterate_phdr(Some(open), std::ptr::null_mut()) }
     });
     lists.resume().unwrap();
@@ -321,13 +323,14 @@ fn a_library_that_uses_libc_works_in_every_goroutine() {
     for round in 0..4 {
         let path = path.clone();
         run_all(4, 32, move |number| {
-            // All but one are alive before the library is loaded, and before it brings libc.so.
+            // All goroutines but one exist before the library is loaded and brings in libc.so.
             while number != 0 && !LOADED.load(Ordering::Acquire) {
                 suspend();
             }
             let library = Library::open(&path);
             LOADED.store(true, Ordering::Release);
-            // Before anything in there sets a locale: that would give it character tables.
+            // Called before library code sets a locale, which would also set up the character
+            // tables.
             assert_eq!(library.call(c"service_call"), 500, "{round} {number}");
             assert_eq!(library.call(c"service_starts_clean"), 1, "{round} {number}");
             for step in 1..20 {
@@ -338,10 +341,11 @@ fn a_library_that_uses_libc_works_in_every_goroutine() {
     }
 }
 
-/// libc.so's malloc keeps a cache per thread. That of a goroutine is the next one's, in the same slot.
+/// libc.so's malloc keeps a cache per thread. The next goroutine in the same slot takes over the
+/// cache.
 #[cfg(target_feature = "crt-static")]
 #[test]
-fn memory_of_a_libc_that_a_library_brings_does_not_grow_with_goroutines() {
+fn memory_of_a_libc_brought_in_by_a_library_does_not_grow_with_goroutines() {
     let path = Arc::new(build("service"));
     let run_many = || {
         for _ in 0..100 {
@@ -354,13 +358,14 @@ fn memory_of_a_libc_that_a_library_brings_does_not_grow_with_goroutines() {
         Library::open(&path).call(c"service_memory")
     };
     let (before, after) = (run_many(), run_many());
-    // A cache is two thirds of a KiB: 10,000 would be 6 MiB.
+    // A cache takes two thirds of a KiB, so 10,000 caches would take 6 MiB.
     assert!(after - before < 1024, "{before} KiB, then {after} KiB");
 }
 
-/// Converts to a character set that only a library knows; `None` if this system does not have it.
+/// Converts `text` to a character set that libc supports by a separate library. Returns `None` if
+/// this system has no such library.
 fn convert(set: &CStr, text: &str) -> Option<Vec<u8>> {
-    // SAFETY: both are strings.
+    // SAFETY: both arguments are C strings.
     let converter = unsafe { libc::iconv_open(set.as_ptr(), c"UTF-8".as_ptr()) };
     if converter as isize == -1 {
         return None;
@@ -368,7 +373,7 @@ fn convert(set: &CStr, text: &str) -> Option<Vec<u8>> {
     let (mut from, mut from_left) = (text.as_ptr().cast_mut().cast(), text.len());
     let mut converted = vec![0u8; 4 * text.len()];
     let (mut to, mut to_left) = (converted.as_mut_ptr().cast(), converted.len());
-    // SAFETY: both places are as long as said; iconv does not write to the first.
+    // SAFETY: both buffers have the given lengths; iconv does not write to the first one.
     let failed =
         unsafe { libc::iconv(converter, &mut from, &mut from_left, &mut to, &mut to_left) };
     // SAFETY: opened above, closed once.
@@ -379,8 +384,8 @@ fn convert(set: &CStr, text: &str) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn libraries_that_libc_loads_for_itself_work_inside_and_leave_dlerror_alone() {
-    // Each set is loaded by a goroutine, and asked for by others that live already.
+fn libraries_loaded_by_libc_itself_work_in_goroutines_and_do_not_change_dlerror() {
+    // One goroutine loads the library of each set, and goroutines that already exist use it.
     let sets = [c"ISO-8859-15", c"ISO-8859-7", c"KOI8-U", c"CP1252"];
     run_all(2, 8, move |number| {
         let path = CString::new(format!("/nonexistent/lib{number}.so")).unwrap();
@@ -400,7 +405,8 @@ fn libraries_that_libc_loads_for_itself_work_inside_and_leave_dlerror_alone() {
     });
 }
 
-/// A service of a line of `/etc/nsswitch.conf` that is a library here, not part of libc.
+/// Returns a service from a line of `/etc/nsswitch.conf` that is a library on this system, not a
+/// part of libc.
 fn name_service(line: &str) -> Option<String> {
     let file = std::fs::read_to_string("/etc/nsswitch.conf").ok()?;
     let services = file.lines().find_map(|text| text.trim().strip_prefix(line))?;
@@ -418,14 +424,14 @@ fn is_mapped(library: &str) -> bool {
 }
 
 #[test]
-fn a_name_service_that_is_a_library_is_asked_inside() {
+fn a_name_service_library_works_in_goroutines() {
     use std::net::ToSocketAddrs;
     let Some(service) = name_service("hosts:") else {
         return eprintln!("skipped: no service for hosts is a library (ci/packages installs one)");
     };
     run_all(2, 4, |number| {
         suspend();
-        // `files` does not have it: the next service is asked.
+        // `files` does not contain this host, so libc queries the next service.
         assert!((format!("no-such-host-{number}.local"), 80).to_socket_addrs().is_err());
         suspend();
         let addresses: Vec<_> = ("localhost", 80).to_socket_addrs().unwrap().collect();
@@ -434,10 +440,11 @@ fn a_name_service_that_is_a_library_is_asked_inside() {
     assert!(is_mapped(&format!("libnss_{service}.so")), "{service} was not asked");
 }
 
-/// With libc linked in, libnss_systemd crashes a plain C program: it has dynamic thread-locals.
+/// If libc is linked statically, libnss_systemd crashes even a plain C program: it has dynamic
+/// thread-locals.
 #[cfg(not(target_feature = "crt-static"))]
 #[test]
-fn a_user_data_base_that_is_a_library_is_asked_inside() {
+fn a_user_database_library_works_in_goroutines() {
     let Some(service) = name_service("passwd:") else {
         return eprintln!("skipped: no service for users is a library");
     };
@@ -446,7 +453,7 @@ fn a_user_data_base_that_is_a_library_is_asked_inside() {
         let name = CString::new(format!("no-such-user-{number}")).unwrap();
         let mut record = std::mem::MaybeUninit::uninit();
         let (mut text, mut found) = ([0; 4096], std::ptr::null_mut());
-        // SAFETY: the places are valid for writes, the text for as many bytes as said.
+        // SAFETY: all pointers are valid for writes; `text` has the given length.
         unsafe {
             libc::getpwnam_r(
                 name.as_ptr(),

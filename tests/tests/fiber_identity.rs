@@ -1,8 +1,9 @@
-//! Code inside a goroutine cannot tell it from a thread: the claim that makes `go` a safe function.
+//! Code inside a goroutine cannot distinguish the goroutine from a thread. This property makes `go`
+//! a safe function.
 //!
-//! What programs do is in [`user`], which forbids `unsafe`. The suite runs in debug, release, fat
-//! LTO, with libstd as a shared library and with libc linked in, each with both ways to write the
-//! thread pointer: `ci/matrix` does that.
+//! The module [`user`] does what programs do, and forbids `unsafe`. `ci/matrix` runs the suite in
+//! debug, release and fat LTO builds, with libstd as a shared library and with libc linked
+//! statically, each with both ways to write the thread pointer.
 
 use gosched_fiber::carrier::{Role, role};
 use gosched_fiber::{Routine, Size, Status, host, suspend};
@@ -39,12 +40,12 @@ mod user {
         static SHARED: Rc<Cell<u64>> = Rc::new(Cell::new(0));
     }
 
-    /// `steps` suspensions, after each of which everything of a thread must be as before.
+    /// Suspends `steps` times, and checks after each that all state of a thread is unchanged.
     pub(crate) fn thread_state_stays(number: usize, steps: usize) {
         let address = COUNT.with(|count| std::ptr::from_ref(count) as usize);
         let id = std::thread::current().id();
         assert_eq!(COUNT.get(), 0, "fresh");
-        // Two errors, so that neighbours differ.
+        // Two different errors, so that consecutive goroutines differ.
         let (path, kind) = match number % 2 {
             0 => ("/nonexistent", ErrorKind::NotFound),
             _ => ("/dev/null/below", ErrorKind::NotADirectory),
@@ -90,7 +91,7 @@ mod user {
         }
     }
 
-    /// A guard taken on one thread and dropped on another.
+    /// Takes the guard on one thread and may drop it on another.
     pub(crate) fn count_under_a_mutex(counter: &Arc<Mutex<u64>>) {
         for _ in 0..200 {
             let Ok(mut guard) = counter.try_lock() else {
@@ -109,7 +110,7 @@ mod user {
         COUNT.get()
     }
 
-    /// Suspends in a destructor while it unwinds.
+    /// A value whose destructor suspends during unwinding.
     pub(crate) struct SuspendInDrop;
 
     impl Drop for SuspendInDrop {
@@ -141,10 +142,10 @@ mod user {
 }
 
 #[test]
-fn thread_state_stays_over_a_million_moves_in_a_storm_of_signals() {
+fn thread_state_survives_a_million_moves_in_a_storm_of_signals() {
     let storm = SignalStorm::start();
     let before = SignalStorm::handled();
-    // A few more steps than moves: now and then a routine goes on where it was.
+    // More steps than moves, because a routine sometimes continues on the same thread.
     let steps = MOVES / ROUTINES * 11 / 10;
     let deadline = Instant::now() + LIMIT;
     let (mut moves, mut signals) = (0, 0);
@@ -191,7 +192,7 @@ fn output_hash_maps_and_locks_work_across_moves() {
 
 #[test]
 fn std_channels_and_parking_work_across_moves() {
-    // Real blocking: as many routines as threads, so that each has one to itself.
+    // These routines block their threads, so there are as many threads as routines.
     let (to, from) = std::sync::mpsc::channel::<u64>();
     let (back, result) = std::sync::mpsc::channel::<u64>();
     let jobs: Vec<Job> = vec![
@@ -222,7 +223,7 @@ fn std_channels_and_parking_work_across_moves() {
 }
 
 #[test]
-fn panicking_is_the_goroutines_own_even_while_it_unwinds() {
+fn each_goroutine_has_its_own_panicking_flag_even_while_it_unwinds() {
     let panicking: Vec<Job> = (0..8)
         .map(|n| {
             Box::new(move || {
@@ -248,8 +249,8 @@ fn panicking_is_the_goroutines_own_even_while_it_unwinds() {
 }
 
 #[test]
-fn c_code_has_locale_errno_and_rounding_of_its_own() {
-    // Twice, so that slots are used again.
+fn c_code_in_each_goroutine_has_its_own_locale_errno_and_rounding_mode() {
+    // Two rounds, so that slots are reused.
     run_all(THREADS, 64, user::own_locale);
     run_all(THREADS, 64, user::own_locale);
     run_all(THREADS, 64, |number| {
@@ -286,7 +287,8 @@ fn c_code_has_locale_errno_and_rounding_of_its_own() {
 
 #[test]
 fn rounding_modes_really_differ() {
-    // What the test above relies on: the two modes give two results, in SSE and on the x87 unit.
+    // The test above relies on this: different modes give different results, in SSE and on the x87
+    // unit.
     let routine = |mode| {
         let mut routine = Routine::new(size(), move || {
             linked::round(mode);
@@ -301,7 +303,7 @@ fn rounding_modes_really_differ() {
 }
 
 #[test]
-fn a_thread_started_inside_is_foreign() {
+fn a_thread_started_by_a_goroutine_is_foreign() {
     let storm = Arc::new(SignalStorm::start());
     let jobs = (0..16).map(|_| {
         let storm = storm.clone();
@@ -329,7 +331,7 @@ fn a_thread_started_inside_is_foreign() {
 }
 
 #[test]
-fn processes_and_names_can_be_asked_for_inside() {
+fn goroutines_can_start_processes_and_look_up_names() {
     run_all(2, 6, |number| {
         for _ in 0..3 {
             let output = std::process::Command::new("echo").arg(number.to_string()).output();
@@ -350,7 +352,7 @@ fn processes_and_names_can_be_asked_for_inside() {
 }
 
 #[test]
-fn a_recursive_mutex_knows_its_owner() {
+fn a_recursive_mutex_is_owned_by_a_goroutine() {
     static INSIDE: AtomicUsize = AtomicUsize::new(0);
     run_all(THREADS, 16, |_| {
         for _ in 0..100 {
@@ -373,7 +375,7 @@ fn destructors_of_thread_locals_and_keys_run_once_at_the_end() {
     struct Counted;
     impl Drop for Counted {
         fn drop(&mut self) {
-            suspend(); // a destructor is code like any other
+            suspend(); // destructors may suspend, too
             DROPS.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -392,12 +394,12 @@ fn destructors_of_thread_locals_and_keys_run_once_at_the_end() {
         assert!(DROPS.load(Ordering::SeqCst) <= 2 * 99, "{number}");
     });
     assert_eq!(DROPS.load(Ordering::SeqCst), 200);
-    // 3, then 2, then 1: the destructor sets the key again.
+    // Each goroutine adds 3 + 2 + 1: the destructor sets the key again, to the next lower value.
     assert_eq!(linked::destroyed(), 600);
 }
 
 #[test]
-fn libc_answers_for_the_goroutine() {
+fn libc_reports_the_stack_affinity_clock_and_cpu_of_a_goroutine() {
     run_all(THREADS, 16, |_| {
         for _ in 0..10 {
             assert_eq!(linked::stack_is_known(), 1);
@@ -406,8 +408,8 @@ fn libc_answers_for_the_goroutine() {
             suspend();
         }
     });
-    // A thread bound to another CPU than 0 carries a goroutine that asks: never 0, what an area that
-    // the kernel does not write would say.
+    // A thread bound to a CPU other than 0 carries a goroutine that reads its CPU number. A
+    // restartable-sequence area that the kernel does not write would contain 0.
     // SAFETY: all-zero is a valid set.
     let mut allowed: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: valid for writes.
@@ -427,7 +429,7 @@ fn libc_answers_for_the_goroutine() {
         assert_eq!(bound, 0);
         let mut routine = Routine::new(size(), linked::cpu);
         routine.resume().unwrap();
-        // -1 with ENOSYS would be honest too, but libc falls back to a system call.
+        // -1 with ENOSYS would also be correct, but libc falls back to a system call.
         assert_eq!(routine.into_result().unwrap().unwrap(), cpu as i32);
     })
     .join()
@@ -461,7 +463,7 @@ fn host_runs_as_the_carrying_thread() {
             let suspends = std::panic::catch_unwind(|| host(suspend)).unwrap_err();
             let text = suspends.downcast_ref::<&str>().unwrap();
             assert!(text.contains("not inside `host`"), "{text}");
-            // errno of the thread is not the goroutine's.
+            // The thread and the goroutine have separate values of errno.
             linked::set_errno(7);
             host(|| linked::set_errno(8));
             assert_eq!(linked::errno(), 7);
@@ -517,13 +519,13 @@ fn the_whole_stack_of_a_parked_goroutine_can_be_walked_from_another_thread() {
     assert!(at("innermost").unwrap() < at("middle").unwrap(), "{names:#?}");
     assert_eq!(names.iter().filter(|name| name.contains("middle")).count(), 6, "{names:#?}");
     assert!(names.last().unwrap().contains("enter") || names.last().unwrap().contains("root"));
-    // It was only looked at.
+    // Walking the stack has not changed the routine.
     let mut routine = routine;
     assert_eq!(routine.resume(), Ok(Status::Finished));
     assert_eq!(routine.into_result().unwrap().unwrap(), 7);
 }
 
-/// Steps through switches one instruction at a time, and walks the stack at each.
+/// Executes switches one instruction at a time, and walks the stack after each instruction.
 #[test]
 fn frames_can_be_walked_from_every_instruction_of_a_switch() {
     let output = children::run("single steps");
@@ -554,12 +556,12 @@ fn outermost_of_the_routine() {
 }
 
 /// # Safety
-/// - **callback**: the kernel calls it, as a signal handler.
+/// - **callback**: only the kernel calls it, as a signal handler.
 unsafe extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: callback — the kernel's record.
+    // SAFETY: callback — the kernel passes a valid context.
     let registers = unsafe { &*context.cast::<libc::ucontext_t>() }.uc_mcontext.gregs;
     let pc = registers[libc::REG_RIP as usize] as usize;
-    // Both are shorter than that; what lies behind them has unwind tables too.
+    // Both functions are shorter than 130 bytes; the code after them has unwind tables, too.
     let functions = [
         gosched_fiber::arch::switch_context as *const () as usize,
         gosched_fiber::arch::call_host as *const () as usize,
@@ -570,12 +572,12 @@ unsafe extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc
     let ends = [
         outermost_of_the_thread as *const () as usize,
         outermost_of_the_routine as *const () as usize,
-        // After the routine's own code, and before it.
+        // `resume` is on the stack before the routine's own code starts and after it has returned.
         gosched_fiber::Routine::<()>::resume as *const () as usize,
     ];
     let mut found = false;
     let mut frames = 0;
-    // SAFETY: this thread's own frames.
+    // SAFETY: walks only the frames of this thread.
     unsafe {
         backtrace::trace_unsynchronized(|frame| {
             frames += usize::from(!frame.ip().is_null());
@@ -584,7 +586,8 @@ unsafe extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc
         });
     }
     STEPS.fetch_add(1, Ordering::Relaxed);
-    // The switch that ends a routine has nothing of the user's below it: a few frames to its root.
+    // During the switch that ends a routine no user frame is on the stack, only a few frames up to
+    // its root.
     if !found && frames < 4 {
         LOST.fetch_add(1, Ordering::Relaxed);
     }
@@ -600,17 +603,17 @@ fn walk_at_every_step() {
     let mut routine = Routine::new(size(), outermost_of_the_routine);
     // Loads what the walk needs before the first step.
     drop(std::backtrace::Backtrace::force_capture());
-    // SAFETY: sets the trap flag: a signal after each instruction from here on.
+    // SAFETY: sets the trap flag, which raises a signal after each instruction from here on.
     unsafe { std::arch::asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq") };
     outermost_of_the_thread(&mut routine);
-    // SAFETY: clears it.
+    // SAFETY: clears the trap flag.
     unsafe { std::arch::asm!("pushfq", "and qword ptr [rsp], -257", "popfq") };
     eprintln!("walked at {}", STEPS.load(Ordering::Relaxed));
     assert_eq!(LOST.load(Ordering::Relaxed), 0, "instructions that cannot be walked from");
 }
 
 #[test]
-fn a_backtrace_inside_is_complete() {
+fn a_backtrace_taken_in_a_goroutine_is_complete() {
     #[inline(never)]
     fn deep(depth: u32) -> String {
         if depth == 0 {
@@ -619,7 +622,7 @@ fn a_backtrace_inside_is_complete() {
         let text = deep(depth - 1);
         std::hint::black_box(text)
     }
-    // Twice: on a stack that is new, and on the same stack used again.
+    // Twice: on a new stack, and on the same stack reused.
     for _ in 0..2 {
         let mut routine = Routine::new(size(), || deep(3));
         routine.resume().unwrap();
@@ -639,10 +642,10 @@ fn names(addresses: &[usize]) -> Vec<String> {
     names
 }
 
-/// Forks in processes of their own: in this one, other tests' threads may hold locks of std's, and
-/// the child would find them held for ever.
+/// Each scenario forks in a process of its own. In this process, threads of other tests may hold
+/// locks of std, and these locks would stay locked in the child.
 #[test]
-fn forks_leave_children_that_work() {
+fn forked_children_work() {
     for scenario in FORKS.map(|(name, _)| name) {
         let output = children::run(scenario);
         let text = children::stderr(&output);
@@ -658,14 +661,14 @@ const FORKS: [(&str, fn()); 5] = [
     ("fork by a thread", a_child_forked_by_a_thread_can_run_goroutines),
 ];
 
-/// Nothing was probed in this process yet: one thread does, others fork.
+/// In a process that has not been probed yet, one thread probes while another one forks.
 fn a_fork_during_the_first_probe_finds_it_done() {
     let probing = std::thread::spawn(|| gosched_fiber::support().unwrap());
     for _ in 0..200 {
-        // SAFETY: the child uses what is allowed after a fork, and this crate.
+        // SAFETY: the child uses only gosched-fiber and what is allowed after a fork.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: a limit for the child.
+            // SAFETY: sets a time limit for the child.
             unsafe { libc::alarm(LIMIT.as_secs() as u32) };
             let right = gosched_fiber::support().is_ok();
             // SAFETY: ends the process at once.
@@ -679,8 +682,8 @@ fn a_fork_during_the_first_probe_finds_it_done() {
 fn a_fork_inside_leaves_a_child_that_works() {
     run_all(2, 4, |_| {
         for _ in 0..5 {
-            // SAFETY: the child uses what is allowed after a fork of a program with threads, and
-            // what this crate promises: allocation, threads, another fork, exit.
+            // SAFETY: the child uses only what is allowed after a fork of a program with threads,
+            // and what gosched-fiber promises: allocation, threads, another fork, exit.
             let child = unsafe { libc::fork() };
             if child == 0 {
                 in_forked_child();
@@ -693,7 +696,7 @@ fn a_fork_inside_leaves_a_child_that_works() {
 
 fn wait_for(child: i32) -> i32 {
     let mut status = 0;
-    // SAFETY: our own child; `status` is valid for writes.
+    // SAFETY: a child of this process; `status` is valid for writes.
     unsafe { libc::waitpid(child, &mut status, 0) };
     if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -status }
 }
@@ -714,13 +717,13 @@ fn in_forked_child() -> ! {
 }
 
 fn a_goroutine_that_forked_cannot_go_back_to_its_thread_in_the_child() {
-    // One goroutine: the child panics, and another's panic at the time of the fork would hold std's
-    // lock for it.
+    // Only one goroutine: the child panics, and would hang if another goroutine's panic held std's
+    // lock during the fork.
     run_all(2, 1, |_| {
         // SAFETY: as above.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // libc may give the carrier's stack to another thread now.
+            // libc may give the stack of the carrier to another thread here.
             std::thread::spawn(|| vec![1u8; 1000]).join().unwrap();
             let payload = std::panic::catch_unwind(suspend).unwrap_err();
             let resumed = std::panic::catch_unwind(|| Routine::new(size(), || ()).resume());
@@ -734,7 +737,7 @@ fn a_goroutine_that_forked_cannot_go_back_to_its_thread_in_the_child() {
         let child = unsafe { libc::fork() };
         if child == 0 {
             std::thread::spawn(|| vec![1u8; 1000]).join().unwrap();
-            return; // the end of the last thread: the process ends
+            return; // ends the last thread, and thereby the process
         }
         assert_eq!(wait_for(child), 0, "the goroutine's end in the child");
     });
@@ -745,7 +748,7 @@ fn ids_can_be_changed_by_a_thread_of_a_child_that_a_goroutine_forked() {
         // SAFETY: as above.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: a limit for the child.
+            // SAFETY: sets a time limit for the child.
             unsafe { libc::alarm(LIMIT.as_secs() as u32) };
             std::thread::spawn(set_group).join().unwrap();
             // SAFETY: ends the process at once.
@@ -806,7 +809,7 @@ fn a_routine_can_be_resumed_inside_host() {
 }
 
 #[test]
-fn a_thread_that_is_ending_says_so() {
+fn resume_fails_on_a_thread_that_is_ending() {
     struct ResumeInDrop(Arc<Mutex<Option<Result<Status, gosched_fiber::StackError>>>>);
     impl Drop for ResumeInDrop {
         fn drop(&mut self) {
@@ -831,7 +834,7 @@ fn a_thread_that_is_ending_says_so() {
 }
 
 #[test]
-fn all_of_a_threads_c_state_starts_over() {
+fn each_goroutine_starts_with_the_c_state_of_a_new_thread() {
     linked::make_stubborn();
     for _ in 0..3 {
         run_all(2, 8, |_| {
@@ -848,7 +851,7 @@ fn all_of_a_threads_c_state_starts_over() {
 }
 
 #[test]
-fn what_is_registered_inside_runs_when_the_process_ends() {
+fn an_exit_handler_registered_in_a_goroutine_runs_when_the_process_ends() {
     let output = children::run("at exit");
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("at exit"), "{output:?}");
@@ -857,13 +860,14 @@ fn what_is_registered_inside_runs_when_the_process_ends() {
 fn set_group() {
     // SAFETY: getgid has no precondition.
     let group = unsafe { libc::getgid() };
-    // SAFETY: sets the group id to what it is.
+    // SAFETY: sets the group id to its current value.
     assert_eq!(unsafe { libc::setgid(group) }, 0);
 }
 
 #[test]
 fn changing_the_group_id_reaches_threads_that_carry_goroutines() {
-    // libc signals every thread and waits for each: a carrier answers with a goroutine's block.
+    // libc signals every thread, and waits until each has acknowledged it in its control block. A
+    // carrier must not acknowledge it in the control block of its goroutine.
     let outside = std::thread::spawn(|| {
         for _ in 0..20 {
             set_group();
@@ -884,11 +888,11 @@ fn changing_the_group_id_reaches_threads_that_carry_goroutines() {
     outside.join().unwrap();
 }
 
-/// Without identities the same program uses other threads' variables: this is what we cure.
-/// (An unoptimised build asks for the address each time.)
+/// Without identities, the same program uses thread-locals of other threads. An unoptimised build
+/// does not show this, because it computes the address on each access.
 #[cfg(not(debug_assertions))]
 #[test]
-fn without_identity_thread_locals_go_stale_and_with_it_none_do() {
+fn thread_locals_go_stale_without_an_identity_and_never_with_one() {
     thread_local! {
         static MINE: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
     }
@@ -896,7 +900,8 @@ fn without_identity_thread_locals_go_stale_and_with_it_none_do() {
     fn address() -> usize {
         MINE.with(|mine| std::ptr::from_ref(mine) as usize)
     }
-    /// How often the address in use is not the thread's, after a move.
+    /// Returns how often the address in use is not that of the current thread's variable, after a
+    /// move.
     #[inline(never)]
     fn stale(moves: usize) -> usize {
         let mut stale = 0;
@@ -908,14 +913,14 @@ fn without_identity_thread_locals_go_stale_and_with_it_none_do() {
         }
         stale
     }
-    // SAFETY: no thread-locals — broken on purpose: only addresses are compared, and counts written
-    // to a thread-local of two threads that both live until the end.
+    // SAFETY: no thread-locals — broken on purpose: the test only compares addresses, and writes
+    // counts to the thread-locals of two threads that both live until the end.
     let ill = unsafe { Routine::without_identity(size(), || stale(200)) };
     assert!(to_and_fro(ill) > 0, "the disease shows");
     assert_eq!(to_and_fro(Routine::new(size(), || stale(200))), 0);
 }
 
-/// Runs a routine on two threads in turn.
+/// Runs a routine on two threads alternately.
 #[cfg(not(debug_assertions))]
 fn to_and_fro<T: Send + 'static>(routine: Routine<T>) -> T {
     use std::sync::mpsc::channel;
@@ -943,7 +948,7 @@ fn to_and_fro<T: Send + 'static>(routine: Routine<T>) -> T {
 }
 
 #[test]
-fn a_signal_that_ends_the_process_does_so_from_inside() {
+fn a_fatal_signal_raised_in_a_goroutine_ends_the_process() {
     for (scenario, signal) in [("abort", libc::SIGABRT), ("raise", libc::SIGTERM)] {
         use std::os::unix::process::ExitStatusExt;
         let output = children::run(scenario);

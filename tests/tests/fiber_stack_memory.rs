@@ -1,4 +1,5 @@
-//! Memory of stacks: what a million cost, what comes back, and what is said when there is none.
+//! Memory of stacks: what many goroutines cost, what is returned to the system, and the errors when
+//! memory runs out.
 
 use gosched_fiber::stack::{GUARD, MIN_USABLE, trim};
 use gosched_fiber::{Routine, Size, StackError, Status, stack, support, suspend};
@@ -9,14 +10,16 @@ fn size() -> Size {
     Size::from_environment().unwrap()
 }
 
-/// Kilobytes of a line of /proc/self/status; 0 if this kernel has no such line.
+/// Returns the number of kilobytes in a line of /proc/self/status, or 0 if this kernel has no such
+/// line.
 fn status(name: &str) -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.map_or(0, |line| line.split_whitespace().next().unwrap().parse().unwrap())
 }
 
-/// Memory in use and page tables, in bytes. A busy system may move memory to swap meanwhile: that is in use.
+/// Returns the memory in use and the page tables, in bytes. Memory that a busy system has swapped
+/// out counts as in use.
 fn memory() -> usize {
     (status("VmRSS:") + status("VmSwap:") + status("VmPTE:")) << 10
 }
@@ -98,18 +101,18 @@ fn memory_of_many() {
     let mappings = mappings() - mappings_before;
     eprintln!("{each} bytes and {mappings} mappings for {count}");
     assert!(mappings < if by_mapping { 2 * count + 100 } else { 100 }, "{mappings} mappings");
-    // Frames of a debug build are larger, and so is the spacing; a static program's identity takes
-    // a page more (book 02).
+    // Frames of a debug build are larger, and so is the spacing of stacks. The identity of a
+    // program that links libc statically takes one more page: see the book's chapter `identity`.
     let one_page = !cfg!(debug_assertions) && !cfg!(target_feature = "crt-static");
     if one_page {
-        // The routine itself (closure, result, handle) is on the heap, beside its stack.
+        // The routine itself (closure, result, handle) is on the heap, in addition to its stack.
         assert!(each <= 5 * 1024 + 512, "{each} bytes each, with closure and handle");
     }
     let mut stacks = Vec::with_capacity(count / 5);
     let memory_before = memory();
     for _ in 0..count / 5 {
         let stack = stack::Stack::new(size()).unwrap();
-        // SAFETY: quiet — a stack of the test's own.
+        // SAFETY: quiet — the stack belongs to this test.
         unsafe { gosched_fiber::identity::create(&stack) }.unwrap();
         stacks.push(stack);
     }
@@ -118,7 +121,7 @@ fn memory_of_many() {
 }
 
 #[test]
-fn huge_pages_are_not_for_stacks() {
+fn stacks_do_not_use_huge_pages() {
     let stack = stack::Stack::new(size()).unwrap();
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut inside = false;
@@ -142,7 +145,7 @@ fn huge_pages_are_not_for_stacks() {
 }
 
 #[test]
-fn what_a_finished_goroutine_touched_is_given_back() {
+fn memory_touched_by_a_finished_goroutine_is_returned() {
     passes("deep stacks come back");
 }
 
@@ -171,14 +174,14 @@ fn deep_stacks_come_back() {
         assert_eq!(routine.resume(), Ok(Status::Finished));
     }
     drop(all);
-    // What this thread's cache holds stays warm, at most 64 of them.
+    // The stacks in this thread's cache stay warm: at most 64.
     let kept = memory().saturating_sub(before);
     let warm = touched / COUNT * 64;
     assert!(kept < warm + COUNT * 13_000, "{kept} of {touched}");
 }
 
 #[test]
-fn stacks_nobody_wants_are_trimmed() {
+fn unused_stacks_are_trimmed() {
     passes("trim");
 }
 
@@ -188,7 +191,8 @@ fn trimmed_memory_comes_back() {
     let before = memory();
     for round in 0..6 {
         std::thread::spawn(|| {
-            // They allocate, so that libc has a cache for each: it must not be lost with them.
+            // Each routine allocates, so that libc creates a cache for it. Trimming must not leak
+            // the cache.
             let mut all: Vec<_> = (0..COUNT)
                 .map(|_| {
                     let mut routine = Routine::new(size(), || {
@@ -220,7 +224,7 @@ fn trimmed_memory_comes_back() {
 }
 
 #[test]
-fn refusals_say_what_was_wanted_and_what_the_system_said() {
+fn out_of_memory_errors_state_the_request_and_the_error_of_the_system() {
     passes("no address space");
     passes("no writable memory");
 }
@@ -228,7 +232,7 @@ fn refusals_say_what_was_wanted_and_what_the_system_said() {
 fn refused(resource: libc::__rlimit_resource_t, name: &str) {
     drop(parked());
     let counts = stack::stats();
-    // Room for a few more stacks, not for many.
+    // Room for a few more stacks, but not for many.
     limit(resource, used(name) + (24 << 20));
     let mut all = Vec::new();
     let error = loop {
@@ -244,12 +248,12 @@ fn refused(resource: libc::__rlimit_resource_t, name: &str) {
     assert!(error.to_string().contains(&format!("({bytes} bytes) failed: ")), "{error}");
     assert!(error.to_string().contains("Cannot allocate memory"), "{error}");
     let many = all.len();
-    // Again and again the same answer, and nothing is lost by asking.
+    // Each retry fails with the same error, and leaks nothing.
     for _ in 0..100 {
         assert_eq!(Routine::new(size(), || ()).resume().unwrap_err(), error);
     }
     assert_eq!(stack::stats().out - counts.out, many);
-    // Those that run go on, end, and make room.
+    // Suspended routines continue, end, and release their stacks.
     for routine in &mut all {
         assert_eq!(routine.resume(), Ok(Status::Finished));
     }
@@ -261,7 +265,7 @@ fn refused(resource: libc::__rlimit_resource_t, name: &str) {
 }
 
 #[test]
-fn guards_by_mprotect_stop_well_before_the_system_s_limit() {
+fn mprotect_guards_stop_well_below_the_limit_of_mappings() {
     for scenario in ["too many mappings", "too many mappings, many not ours"] {
         let mut command = children::command(scenario);
         let output = command.env("GOSCHED_GUARD", "mprotect").output().unwrap();
@@ -274,15 +278,16 @@ fn locked_memory_is_trimmed_without_harm() {
     passes("locked memory");
 }
 
-/// Locked memory refuses to be given back; what an identity left there must not be taken up again.
+/// The kernel does not discard locked memory. A new identity must not use what an earlier one left
+/// there.
 fn locked_memory() {
     support().unwrap();
     linked::make_stubborn();
-    // SAFETY: locks what is mapped from now on, when it is touched.
+    // SAFETY: locks pages, mapped now or later, when they are touched.
     let locked = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | 4) };
     if locked != 0 {
         let error = std::io::Error::last_os_error();
-        // Without the right to lock memory there is nothing to see.
+        // Without the permission to lock memory there is nothing to test.
         let right = [libc::EPERM, libc::ENOMEM].contains(&error.raw_os_error().unwrap());
         return assert!(right, "{error}");
     }
@@ -299,7 +304,7 @@ fn locked_memory() {
 }
 
 #[test]
-fn trimming_reaches_what_the_calling_thread_keeps() {
+fn trim_frees_the_stacks_cached_by_the_calling_thread() {
     passes("a thread's own stacks");
 }
 
@@ -331,12 +336,13 @@ fn too_many_mappings(own: usize) {
     let allowed = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
     let allowed: usize = allowed.trim().parse().unwrap();
     if allowed > 1 << 20 {
-        return; // a system without such a limit to speak of
+        return; // practically no limit
     }
     for number in 0..own {
         let protection = if number % 2 == 0 { libc::PROT_READ } else { libc::PROT_NONE };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping, where the kernel likes; neighbours differ, so they do not merge.
+        // SAFETY: a new mapping, at an address that the kernel chooses. Neighbours differ, so they
+        // do not merge.
         unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0) };
     }
     let mut stacks = Vec::new();
@@ -350,30 +356,30 @@ fn too_many_mappings(own: usize) {
     assert!(error.to_string().contains("vm.max_map_count"), "{error}");
     assert!((stacks.len() * 2 + own) > allowed / 2, "{} stacks of {allowed}", stacks.len());
     assert!(mappings() < allowed / 10 * 8, "{} mappings of {allowed}", mappings());
-    // There is room left for the program.
+    // The program can still create mappings, for threads.
     let threads: Vec<_> = (0..50).map(|_| std::thread::spawn(std::thread::park)).collect();
     for thread in threads {
         thread.thread().unpark();
         thread.join().unwrap();
     }
-    // And for one stack less, one more.
+    // A stack that is released makes room for another one.
     stacks.pop();
     stacks.push(stack::Stack::new(Size::new(MIN_USABLE).unwrap()).unwrap());
 }
 
 #[test]
-fn no_memory_for_thread_locals_is_an_error_too() {
+fn running_out_of_memory_for_thread_locals_is_an_error() {
     if cfg!(target_feature = "crt-static") {
         return; // needs an allocator that the program can replace at run time
     }
     passes("malloc refuses");
 }
 
-/// `calloc`, which makes the vector of thread-locals, refuses while this is set.
+/// While this is set, `calloc`, which allocates the vector of thread-locals, fails.
 static REFUSE: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 /// # Safety
-/// As libc's.
+/// Same contract as libc's `calloc`.
 #[cfg(not(target_feature = "crt-static"))]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut libc::c_void {
@@ -383,7 +389,7 @@ unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut libc::c_void {
     let Some(total) = count.checked_mul(bytes) else {
         return std::ptr::null_mut();
     };
-    // SAFETY: any size may be asked for.
+    // SAFETY: any size is valid.
     let memory = unsafe { libc::malloc(total) };
     if !memory.is_null() {
         // SAFETY: `total` bytes were just allocated.
@@ -394,7 +400,7 @@ unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut libc::c_void {
 
 fn malloc_refuses() {
     support().unwrap();
-    // So that nothing but the identity allocates below.
+    // Created here, so that only the identity allocates below.
     let mut routine = Routine::new(size(), || 7);
     let mut warm = parked();
     let before = stack::stats();
@@ -436,7 +442,8 @@ fn absurd_sizes_are_errors() {
     for asked in [0, 1 << 60, usize::MAX] {
         assert_eq!(Size::new(asked), Err(StackError::Size { asked }));
     }
-    // The largest there is may be more than the machine has, and is then refused, not a crash.
+    // The largest size may exceed the memory of the machine. The routine is then refused with an
+    // error; the process must not crash.
     let mut largest = Routine::new(Size::new(stack::MAX_USABLE).unwrap(), || 1);
     match largest.resume() {
         Ok(status) => assert_eq!(status, Status::Finished),
@@ -445,7 +452,7 @@ fn absurd_sizes_are_errors() {
 }
 
 #[test]
-fn a_stack_of_the_size_asked_for_can_be_used_up_to_it() {
+fn a_stack_is_usable_up_to_the_requested_size() {
     for asked in [MIN_USABLE, 100_000, 1 << 20, 64 << 20] {
         let stack = stack::Stack::new(Size::new(asked).unwrap()).unwrap();
         let usable = stack.usable();
@@ -460,7 +467,7 @@ fn a_stack_of_the_size_asked_for_can_be_used_up_to_it() {
 }
 
 #[test]
-fn a_system_that_cannot_is_told_apart() {
+fn support_reports_an_invalid_fsgsbase_setting() {
     let output = children::command("support").env("GOSCHED_FSGSBASE", "perhaps").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text} {}", children::stderr(&output));

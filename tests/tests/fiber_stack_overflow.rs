@@ -1,5 +1,5 @@
-//! What happens when a goroutine runs out of stack, and what other faults must still do.
-//! Each case is a child process: it ends.
+//! What happens when a goroutine overflows its stack, and what other faults must do. Each case ends
+//! its process, so it runs in a child process.
 
 use gosched_fiber::{Routine, Size, fault, host, suspend};
 use gosched_tests::wait::LIMIT;
@@ -21,15 +21,15 @@ fn inside<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) {
     while routine.resume().unwrap() == gosched_fiber::Status::Suspended {}
 }
 
-/// Recurses with malloc as the leaf: it is what overflows, with its lock held.
+/// Recurses with malloc as the innermost call, so that malloc overflows while it holds its lock.
 #[inline(never)]
 fn allocate(depth: u64) -> u64 {
-    let memory = vec![depth; 20_000]; // large: taken from the arena under its lock
+    let memory = vec![depth; 20_000]; // large, so malloc takes it from the arena under its lock
     let below = if depth == u64::MAX { 0 } else { allocate(depth + 1) };
     black_box(below + memory[7])
 }
 
-/// A handler that wants no stack of its own.
+/// Installs a handler that runs on the interrupted stack.
 fn handle_on_the_same_stack() {
     extern "C" fn handler(_: i32) {}
     // SAFETY: all-zero is a valid sigaction.
@@ -39,7 +39,7 @@ fn handle_on_the_same_stack() {
     unsafe { libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()) };
 }
 
-/// Raises the signal at every depth, until there is no room for its frame.
+/// Raises the signal at every depth, until there is no room for the signal frame.
 #[inline(never)]
 fn raise_deep(depth: u64) -> u64 {
     let frame = black_box([depth; 8]);
@@ -112,7 +112,7 @@ fn child() {
             inside(move || read(other));
         }
         "sent by kill" => {
-            // std's own handler would swallow the first one.
+            // The handler of std would consume the first signal.
             // SAFETY: the default is always valid.
             unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
             inside(|| {
@@ -133,7 +133,8 @@ fn child() {
         }
         "the main thread's own" => {
             inside(|| ());
-            // This test runs on a thread of std's; it carried a goroutine, and is one again.
+            // This test runs on a thread of std, which has carried a goroutine and is a plain
+            // thread again.
             black_box(recurse(0));
         }
         "a handler was there" => with_handler(libc::SA_SIGINFO | libc::SA_ONSTACK),
@@ -144,7 +145,7 @@ fn child() {
             // SAFETY: ignoring is always valid.
             unsafe { libc::signal(libc::SIGSEGV, libc::SIG_IGN) };
             inside(|| {
-                // SAFETY: ignored.
+                // SAFETY: the signal is ignored.
                 unsafe { libc::raise(libc::SIGSEGV) };
             });
             // SAFETY: ends the process at once.
@@ -161,11 +162,11 @@ fn child() {
 }
 
 fn read(address: usize) -> u8 {
-    // SAFETY: none: it is meant to fault.
+    // SAFETY: none. The read is meant to fault.
     unsafe { std::ptr::read_volatile(black_box(address) as *const u8) }
 }
 
-/// The low end of the caller's stack.
+/// Returns the low end of the caller's stack.
 fn own_stack() -> usize {
     let mut attributes = std::mem::MaybeUninit::uninit();
     let (mut low, mut len) = (std::ptr::null_mut(), 0);
@@ -178,7 +179,7 @@ fn own_stack() -> usize {
     low as usize
 }
 
-/// Goes down to the last pages of the stack, and faults there for another reason.
+/// Recurses down to the last pages of the stack, and faults there for another reason.
 #[inline(never)]
 fn descend(low: usize) -> u64 {
     let frame = black_box([1u64; 16]);
@@ -187,7 +188,7 @@ fn descend(low: usize) -> u64 {
     black_box(below + frame[3])
 }
 
-/// An address in the guard of a stack that is in use by a suspended routine.
+/// Returns an address in the guard of a stack that a suspended routine uses.
 fn stack_address() -> usize {
     let (to, from) = std::sync::mpsc::channel();
     let mut routine = Routine::new(Size::from_environment().unwrap(), move || {
@@ -199,11 +200,12 @@ fn stack_address() -> usize {
     from.recv().unwrap()
 }
 
-/// A handler that asked to be called with SIGSEGV open (SA_NODEFER): ends with 11 if it is, 12 if not.
+/// Installs a handler that must run with SIGSEGV unblocked (SA_NODEFER). The process exits with 11
+/// if SIGSEGV is unblocked, and with 12 if not.
 fn with_open_handler() {
     extern "C" fn handler(_: i32) {
         let mut mask = std::mem::MaybeUninit::uninit();
-        // SAFETY: asks for the mask; it is valid for writes.
+        // SAFETY: reads the signal mask; `mask` is valid for writes.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), mask.as_mut_ptr()) };
         // SAFETY: filled above.
         let blocked = unsafe { libc::sigismember(mask.as_ptr(), libc::SIGSEGV) };
@@ -214,8 +216,8 @@ fn with_open_handler() {
     inside(|| read(8));
 }
 
-/// A handler that asked to be called once (SA_RESETHAND), and comes back: the second time the process
-/// dies of the signal.
+/// Installs a handler that is called only once (SA_RESETHAND), and returns. The second fault kills
+/// the process.
 fn with_handler_for_once() {
     extern "C" fn handler(_: i32) {
         const TEXT: &[u8] = b"called once\n";
@@ -226,7 +228,8 @@ fn with_handler_for_once() {
     inside(|| read(8));
 }
 
-/// A handler that uses much of the signal stack: whoever returns into what was there ends the process with status 3.
+/// A handler that overwrites much of the signal stack. A function that returns to an overwritten
+/// address ends the process with status 3.
 extern "C" fn scribble(_: i32) {
     extern "C" fn end() -> ! {
         // SAFETY: ends the process at once.
@@ -248,7 +251,8 @@ fn install_for(signal: i32, handler: extern "C" fn(i32), flags: i32) {
     unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
 }
 
-/// A handler installed before ours gets faults that are not ours: it ends with status 11.
+/// Installs a handler before gosched-fiber installs its own. The handler must receive faults that
+/// are not stack overflows, and exits with status 11.
 fn with_handler(flags: i32) {
     extern "C" fn handler(_: i32) {
         // SAFETY: ends the process at once.
@@ -265,10 +269,12 @@ fn overflow(scenario: &str) -> String {
     text
 }
 
-/// What is said where the names of functions cannot be found: malloc's lock is held, or time is over.
+/// The line printed if function names cannot be found: malloc's lock is held, or the time limit has
+/// passed.
 const NO_TRACE: &str = "the trace cannot be shown; its addresses are\n\t0x";
 
-/// As [`overflow`], with a trace. The report has 10 s to find names: a busy machine may need another attempt.
+/// Like [`overflow`], but retries until there is a trace. The report has 10 s to find names, which
+/// may not be enough on a busy machine.
 fn overflow_with_trace(scenario: &str) -> String {
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -279,7 +285,7 @@ fn overflow_with_trace(scenario: &str) -> String {
     }
 }
 
-/// What every report of an overflow has.
+/// Checks what every report of an overflow contains.
 fn check(text: &str, innermost: &str) {
     let size = Size::from_environment().unwrap().usable();
     let lines: Vec<&str> = text.lines().collect();
@@ -311,14 +317,14 @@ fn an_overflow_is_reported_with_owner_size_remedy_and_trace() {
 }
 
 #[test]
-fn c_code_with_large_frames_meets_the_guard() {
+fn c_code_with_large_frames_hits_the_guard() {
     check(&overflow_with_trace("big frames of C"), "linked_big_frame");
 }
 
-/// Two such frames need 260 KB: only a release build's default stack is smaller.
+/// Two such frames need 260 KB: only the default stack of a release build is smaller.
 #[cfg(not(debug_assertions))]
 #[test]
-fn a_frame_that_moved_past_the_guard_is_an_overflow_if_it_touches_it() {
+fn a_frame_that_extends_past_the_guard_is_an_overflow_if_it_touches_the_guard() {
     check(&overflow_with_trace("huge frames of C"), "linked_huge_frame");
 }
 
@@ -330,14 +336,15 @@ fn a_signal_with_no_room_for_its_frame_is_an_overflow() {
 }
 
 #[test]
-fn an_overflow_in_malloc_has_its_report_too() {
+fn an_overflow_in_malloc_is_reported() {
     let text = overflow("in malloc");
     assert!(text.contains("fatal error: stack overflow"), "{text}");
-    // The symbolizer may find malloc's lock held: then the addresses are shown.
+    // The symbolizer may find malloc's lock held: then the report shows addresses.
     assert!(text.contains("allocate") || text.contains(NO_TRACE), "{text}");
 }
 
-/// The report runs on a stack of its own, so the kernel takes the signal stack below it for free.
+/// The report runs on its own stack, so the kernel considers the signal stack free for the next
+/// handler.
 #[test]
 fn a_report_survives_signals_that_use_the_signal_stack() {
     let output = children::run("signals meanwhile");
@@ -354,7 +361,7 @@ fn two_overflows_make_one_report() {
 }
 
 #[test]
-fn the_owners_name_is_the_runtimes_to_say() {
+fn the_report_contains_the_owner_name_set_by_the_runtime() {
     let text = overflow_with_trace("named");
     assert!(text.contains(" (worker) exceeds its stack"), "{text}");
     assert!(text.contains(" (worker) [running]:"), "{text}");
@@ -372,7 +379,7 @@ fn assert_died_of(output: &Output, signal: i32) {
 }
 
 #[test]
-fn other_faults_end_the_process_as_they_always_did() {
+fn other_faults_end_the_process_by_sigsegv() {
     for scenario in [
         "a null pointer",
         "an address that cannot exist, near the end",
@@ -384,7 +391,7 @@ fn other_faults_end_the_process_as_they_always_did() {
 }
 
 #[test]
-fn threads_of_std_still_have_std_s_report() {
+fn an_overflow_of_a_std_thread_is_reported_by_std() {
     for (scenario, name) in
         [("a thread of std", "plain thread"), ("the main thread's own", "child")]
     {
@@ -396,7 +403,7 @@ fn threads_of_std_still_have_std_s_report() {
 }
 
 #[test]
-fn a_handler_that_was_there_before_is_called() {
+fn a_handler_installed_earlier_is_called() {
     for scenario in
         ["a handler was there", "an old-style handler was there", "an open handler was there"]
     {

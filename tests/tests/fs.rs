@@ -1,4 +1,5 @@
-//! Files and directories: what std does, for goroutines and threads alike, and nobody else waits.
+//! Files and directories behave as those of std, in goroutines and on threads. A call that blocks
+//! does not hold up other goroutines.
 
 use gosched::fs::{self, DirBuilder, File, FileTimes, OpenOptions, TryLockError};
 use gosched::{__rules as rules, blocking, chan, go, goexit, run};
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, SystemTime};
 
-/// A directory of one test's own, gone with it.
+/// A temporary directory of one test, removed when this value is dropped.
 struct TempDir(PathBuf);
 
 impl TempDir {
@@ -43,12 +44,12 @@ impl TempDir {
     fn fifo(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         let text = CString::new(path.as_os_str().as_bytes()).unwrap();
-        // SAFETY: a C string.
+        // SAFETY: `text` is a C string.
         assert_eq!(unsafe { libc::mkfifo(text.as_ptr(), 0o600) }, 0);
         path
     }
 
-    /// How many descriptors the process has of what is in here.
+    /// Returns the number of the process's descriptors that refer to files in this directory.
     fn descriptors(&self) -> usize {
         let all = std::fs::read_dir("/proc/self/fd").unwrap();
         let targets = all.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
@@ -75,14 +76,14 @@ fn assert_same_error<A: Debug, B: Debug>(ours: io::Result<A>, stds: io::Result<B
     assert_eq!(ours.to_string(), stds.to_string());
 }
 
-/// The call fails, in ours as in std's `fs`, and with the same error.
+/// Asserts that a call fails with the same error in `gosched::fs` and in `std::fs`.
 macro_rules! same_error {
     ($($call:tt)*) => {
         assert_same_error({ use gosched::fs; fs::$($call)* }, { use std::fs; fs::$($call)* })
     };
 }
 
-/// All that take the name of something that is there.
+/// Checks all functions that take the path of something that must exist.
 fn all_fail_alike_on(path: &Path, place: &TempDir) {
     let other = place.path("other");
     same_error!(File::open(path));
@@ -104,7 +105,7 @@ fn all_fail_alike_on(path: &Path, place: &TempDir) {
 }
 
 #[test]
-fn what_is_missing_is_not_found() {
+fn calls_on_a_missing_path_fail_as_those_of_std() {
     in_temp_dir(|place| {
         let missing = place.path("missing");
         all_fail_alike_on(&missing, place);
@@ -140,7 +141,7 @@ fn a_name_with_a_zero_byte_is_invalid() {
 }
 
 #[test]
-fn a_name_that_goes_through_a_file_or_is_too_long_is_refused() {
+fn a_path_through_a_file_or_a_name_that_is_too_long_is_refused() {
     in_temp_dir(|place| {
         let through = place.file("file", "text").join("below");
         all_fail_alike_on(&through, place);
@@ -170,7 +171,7 @@ fn a_directory_is_no_file_and_a_file_no_directory() {
 }
 
 #[test]
-fn what_is_there_is_not_created_again() {
+fn an_existing_file_or_directory_is_not_created_again() {
     in_temp_dir(|place| {
         let file = place.file("file", "text");
         same_error!(File::create_new(&file));
@@ -185,7 +186,7 @@ fn what_is_there_is_not_created_again() {
 }
 
 #[test]
-fn a_full_disk_is_told() {
+fn writing_to_a_full_disk_is_an_error() {
     in_temp_dir(|place| {
         same_error!(write("/dev/full", "text"));
         let ours = OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -202,7 +203,7 @@ fn a_full_disk_is_told() {
 }
 
 #[test]
-fn what_was_not_opened_for_it_is_refused() {
+fn calls_that_an_open_file_does_not_allow_are_refused() {
     in_temp_dir(|place| {
         let path = place.file("file", "text");
         let (ours, stds) = (File::open(&path).unwrap(), std::fs::File::open(&path).unwrap());
@@ -246,11 +247,11 @@ fn text_must_be_utf_8() {
     });
 }
 
-/// The variable that tells a child where to work.
+/// The environment variable with the path of the directory that a child uses.
 const PLACE: &str = "GOSCHED_TEST_PLACE";
 
 #[test]
-fn what_is_forbidden_is_denied() {
+fn accesses_without_permission_are_denied() {
     let place = TempDir::new();
     let secret = place.file("secret", "text");
     let closed = place.path("closed");
@@ -263,11 +264,11 @@ fn what_is_forbidden_is_denied() {
     assert!(output.status.success(), "{}", children::stderr(&output));
 }
 
-/// As a user that may not do everything.
+/// Checks accesses without permission, as a user other than root.
 fn denied() {
-    // SAFETY: asks for a number.
+    // SAFETY: geteuid has no precondition.
     let root = unsafe { libc::geteuid() } == 0;
-    // SAFETY: there is no goroutine yet, and no other thread that cares.
+    // SAFETY: there is no goroutine yet, and no other thread depends on the user id.
     if root && unsafe { libc::setuid(65534) } != 0 {
         return eprintln!("skipped: root cannot become somebody else");
     }
@@ -287,7 +288,7 @@ fn denied() {
 }
 
 #[test]
-fn reads_and_writes_go_on_from_the_position() {
+fn reads_and_writes_continue_at_the_file_position() {
     in_temp_dir(|place| {
         let mut file = File::create_new(place.path("file")).unwrap();
         file.write_all(b"one two three").unwrap();
@@ -315,7 +316,7 @@ fn reads_and_writes_go_on_from_the_position() {
 }
 
 #[test]
-fn several_buffers_are_one_read_or_write() {
+fn vectored_file_calls_use_all_buffers() {
     in_temp_dir(|place| {
         let mut file = File::create_new(place.path("file")).unwrap();
         let written = file.write_vectored(&[IoSlice::new(b"ab"), IoSlice::new(b"cdef")]).unwrap();
@@ -331,7 +332,7 @@ fn several_buffers_are_one_read_or_write() {
 }
 
 #[test]
-fn positional_calls_leave_the_position_alone() {
+fn positional_calls_do_not_move_the_file_position() {
     in_temp_dir(|place| {
         let mut file = File::create_new(place.path("file")).unwrap();
         file.write_all(b"0123456789").unwrap();
@@ -358,7 +359,7 @@ fn positional_calls_leave_the_position_alone() {
 }
 
 #[test]
-fn a_file_opens_as_its_options_say() {
+fn a_file_is_opened_according_to_its_options() {
     in_temp_dir(|place| {
         let path = place.path("file");
         let contents = || std::fs::read_to_string(&path).unwrap();
@@ -436,7 +437,7 @@ fn clones_share_the_position_and_outlive_each_other() {
 }
 
 #[test]
-fn a_file_becomes_std_s_and_ours_again() {
+fn a_file_converts_to_std_and_back() {
     in_temp_dir(|place| {
         let file = File::open(place.file("file", "text")).unwrap();
         let number = file.as_raw_fd();
@@ -453,7 +454,7 @@ fn a_file_becomes_std_s_and_ours_again() {
         assert_eq!((file.as_raw_fd(), text.as_str()), (number, "ext"));
         let raw = file.into_raw_fd();
         assert_eq!((raw, place.descriptors()), (number, 1));
-        // SAFETY: it was given up by the line above.
+        // SAFETY: `into_raw_fd` gave up the ownership of the descriptor.
         assert_eq!(unsafe { libc::close(raw) }, 0);
 
         let output = File::create(place.path("output")).unwrap();
@@ -479,13 +480,13 @@ fn whole_files_are_read_written_and_copied() {
         assert_eq!(fs::metadata(&copy).unwrap().mode() & 0o777, 0o640);
         fs::write(&path, "short, with ü").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "short, with ü");
-        // Files that say they are empty.
+        // This file reports a length of 0.
         assert!(fs::read_to_string("/proc/self/status").unwrap().contains("Name:"));
     });
 }
 
 #[test]
-fn names_are_changed_linked_and_removed() {
+fn files_are_renamed_linked_and_removed() {
     in_temp_dir(|place| {
         let [one, two, three] = ["one", "two", "three"].map(|name| place.path(name));
         fs::write(&one, "1").unwrap();
@@ -501,7 +502,7 @@ fn names_are_changed_linked_and_removed() {
         assert_eq!(fs::canonicalize(place.path("./three")).unwrap(), two);
         fs::remove_file(&one).unwrap();
         fs::remove_file(&two).unwrap();
-        // What a link leads to is gone, the link is not.
+        // The target of the link is removed, the link is not.
         assert!(!fs::exists(&three).unwrap());
         fs::remove_file(&three).unwrap();
         assert_eq!(fs::read_dir(&place.0).unwrap().count(), 0);
@@ -534,14 +535,14 @@ fn directories_are_created_and_removed() {
 }
 
 #[test]
-fn a_directory_lists_what_is_in_it() {
+fn a_directory_lists_its_entries() {
     in_temp_dir(|place| {
         let inode = fs::metadata(place.file("file", "text")).unwrap().ino();
         fs::create_dir(place.path("directory")).unwrap();
         fs::symlink("file", place.path("link")).unwrap();
         let mut found: Vec<_> = fs::read_dir(&place.0).unwrap().map(Result::unwrap).collect();
         found.sort_by_key(fs::DirEntry::file_name);
-        // They keep it open.
+        // The entries keep the directory open.
         assert_eq!(place.descriptors(), 1);
         let names: Vec<_> = found.iter().map(fs::DirEntry::file_name).collect();
         assert_eq!(names, ["directory", "file", "link"]);
@@ -559,7 +560,7 @@ fn a_directory_lists_what_is_in_it() {
 }
 
 #[test]
-fn many_may_list_large_directories_at_once() {
+fn many_parties_can_list_a_large_directory_at_once() {
     let place = Arc::new(TempDir::new());
     for i in 0..2000 {
         place.file(&format!("a file with a name that is not short, number {i}"), "");
@@ -576,7 +577,7 @@ fn many_may_list_large_directories_at_once() {
 
 const BLOCK: usize = 4096;
 
-/// What is to be in the block of this number.
+/// Returns the contents of the block with this number.
 fn contents(number: u64) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -589,7 +590,7 @@ fn contents(number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn many_read_and_write_one_file_each_at_places_of_its_own() {
+fn many_parties_can_read_and_write_one_file_at_different_offsets() {
     const WRITERS: u64 = 32;
     const EACH: u64 = 8;
     let place = TempDir::new();
@@ -624,7 +625,7 @@ fn many_read_and_write_one_file_each_at_places_of_its_own() {
 }
 
 #[test]
-fn appended_lines_of_many_stay_whole() {
+fn lines_appended_by_many_parties_stay_whole() {
     let place = TempDir::new();
     let path = place.path("file");
     run_alternating(16, {
@@ -642,7 +643,7 @@ fn appended_lines_of_many_stay_whole() {
 }
 
 #[test]
-fn a_lock_is_had_by_one_or_shared_by_many() {
+fn a_file_lock_is_exclusive_or_shared() {
     in_temp_dir(|place| {
         let path = place.file("file", "");
         let [one, two] = [(); 2].map(|()| File::open(&path).unwrap());
@@ -679,7 +680,7 @@ fn goroutines_and_threads_wait_for_a_lock() {
 }
 
 #[test]
-fn others_run_while_some_wait_for_the_other_end_of_a_fifo() {
+fn other_goroutines_run_while_some_wait_for_the_other_end_of_a_fifo() {
     for procs in ["1", "2"] {
         let output = children::command("fifo").env("GOMAXPROCS", procs).output().unwrap();
         assert!(output.status.success(), "{procs} Ps: {}", children::stderr(&output));
@@ -708,7 +709,7 @@ fn fifo() {
             .collect();
         exchange();
         assert_eq!(done.load(SeqCst), 0);
-        // They read now, and there is less than they want.
+        // The readers have opened their files, and get fewer bytes than they need.
         let mut writers: Vec<File> = names.iter().map(open_to_write).collect();
         writers.iter_mut().for_each(|writer| writer.write_all(b"he").unwrap());
         exchange();
@@ -724,7 +725,7 @@ fn open_to_write(path: &PathBuf) -> File {
     OpenOptions::new().write(true).open(path).unwrap()
 }
 
-/// Two goroutines exchange a thousand messages and some sleeps.
+/// Exchanges a thousand messages with another goroutine, and sleeps after every 250th.
 fn exchange() {
     let (there, theirs) = chan::<u32>(0);
     let (back, ours) = chan::<u32>(0);
@@ -744,12 +745,13 @@ fn exchange() {
 
 #[test]
 #[cfg_attr(feature = "threads", ignore = "goroutines are threads")]
-fn calls_that_wait_are_marked() {
+fn file_calls_that_block_are_marked() {
     let output = children::command("marked").env("GOMAXPROCS", "1").output().unwrap();
     assert!(output.status.success(), "{}", children::stderr(&output));
 }
 
-/// With one P: `call` blocks until `end`, and its P was taken since it is marked.
+/// Checks, with one P, that `call` blocks until `end`, and that its P is handed off because the
+/// call is marked.
 fn assert_marked(what: &str, call: impl FnOnce() + Send + 'static, end: impl FnOnce()) {
     let before = rules::hand_offs();
     let over = Arc::new(AtomicBool::new(false));
@@ -782,7 +784,7 @@ fn marked() {
         let read = move || assert_eq!(fs::read_to_string(&*fifo).unwrap(), "text");
         assert_marked("read text", read, || text(&path));
         let (fifo, to) = (path.clone(), place.path("copy"));
-        // It opens it, and then it says that it is no file.
+        // `copy` opens the FIFO, and then fails because it is not a regular file.
         let copy = move || drop(fs::copy(&*fifo, to).unwrap_err());
         assert_marked("copy", copy, || text(&path));
         let fifo = path.clone();
@@ -800,7 +802,7 @@ fn marked() {
             assert_eq!(read.unwrap(), 2);
         };
         assert_marked("read to many", read, || (&end).write_all(b"ab").unwrap());
-        // More than a pipe holds.
+        // More bytes than a pipe holds.
         const PIPE_OVERFILL_BYTES: usize = 1 << 20;
         let both = end.try_clone().unwrap();
         let write = move || (&both).write_all(&vec![7; PIPE_OVERFILL_BYTES]).unwrap();
@@ -810,7 +812,7 @@ fn marked() {
         let both = end.try_clone().unwrap();
         let write = move || {
             let buffer = vec![7; PIPE_OVERFILL_BYTES];
-            // As much as there is room for, then the rest.
+            // Writes as many bytes as there is room for, then the rest.
             let some = (&both).write_vectored(&[IoSlice::new(&buffer)]).unwrap();
             (&both).write_all(&buffer[some..]).unwrap();
         };
@@ -835,13 +837,13 @@ fn marked() {
     });
 }
 
-/// A descriptor whose close waits for the peer to read all that was sent.
+/// Returns a descriptor whose close waits until the peer has read everything, and the peer.
 fn slow_to_close() -> (File, TcpStream) {
     let (stream, peer) = tcp_pair();
     let (mut stream, peer) = (stream.into_std().unwrap(), peer.into_std().unwrap());
     stream.set_nonblocking(true).unwrap();
-    // More than both buffers hold, so that some is left to be sent. What is on its way has arrived when there is
-    // no more room after a while.
+    // Sends more bytes than both buffers hold, so that some remain to be sent. If there is no room
+    // after a while, the bytes in transit have arrived.
     until("there is no room for more", || {
         while stream.write(&[0; 65536]).is_ok() {}
         settle();
@@ -864,7 +866,7 @@ fn slow_to_close() -> (File, TcpStream) {
 }
 
 #[test]
-fn goroutines_that_panic_or_exit_leave_nothing_open() {
+fn goroutines_that_panic_or_exit_leave_no_file_open() {
     let place = Arc::new(TempDir::new());
     for i in 0..10 {
         place.file(&format!("file {i}"), "text");
@@ -892,7 +894,7 @@ fn goroutines_that_panic_or_exit_leave_nothing_open() {
 }
 
 #[test]
-fn a_close_is_no_place_to_go_on_with_an_exit() {
+fn closing_a_file_does_not_continue_a_caught_goexit() {
     let place = Arc::new(TempDir::new());
     let path = place.file("file", "text");
     let steps = Arc::new(AtomicUsize::new(0));
@@ -905,7 +907,7 @@ fn a_close_is_no_place_to_go_on_with_an_exit() {
             assert!(caught.is_err());
             drop((file, entries));
             steps.store(1 + place.descriptors(), SeqCst);
-            // Here it does go on.
+            // `metadata` continues the exit.
             let _ = fs::metadata(&path);
             steps.store(100, SeqCst);
         }
@@ -915,7 +917,7 @@ fn a_close_is_no_place_to_go_on_with_an_exit() {
 }
 
 #[test]
-fn files_may_be_closed_by_others_than_who_opened_them() {
+fn a_file_may_be_closed_by_another_goroutine_or_thread() {
     let place = TempDir::new();
     let path = place.file("file", "text");
     let opened = join_all((0..20).map(|i| {
@@ -932,7 +934,8 @@ fn files_may_be_closed_by_others_than_who_opened_them() {
 
 static SIGNALS: AtomicUsize = AtomicUsize::new(0);
 
-/// Sends a signal to a thread once it is in this system call, and waits until it is there.
+/// Sends a signal to a thread once the thread is in this system call, and waits until the signal is
+/// handled.
 fn interrupt(thread: i32, call: i64) {
     let status = format!("/proc/self/task/{thread}/syscall");
     until("the call is under way", || {
@@ -946,14 +949,15 @@ fn interrupt(thread: i32, call: i64) {
 }
 
 #[test]
-fn a_call_that_a_signal_interrupts_is_repeated_where_std_repeats_it() {
+fn a_call_interrupted_by_a_signal_is_retried_where_std_retries_it() {
     extern "C" fn count(_: i32) {
         SIGNALS.fetch_add(1, SeqCst);
     }
     // SAFETY: all zero is a valid value of this type.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = count as *const () as usize;
-    // SAFETY: a handler that only counts; calls are not restarted, which is the point.
+    // SAFETY: the handler only counts. It is installed without SA_RESTART, so the kernel does not
+    // restart system calls.
     assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) }, 0);
 
     for kind in [ActorKind::Goroutine, ActorKind::Thread] {
@@ -965,7 +969,7 @@ fn a_call_that_a_signal_interrupts_is_repeated_where_std_repeats_it() {
             if gosched::id().is_some() {
                 gosched::lock_os_thread();
             }
-            // SAFETY: asks for a number.
+            // SAFETY: gettid has no precondition.
             told.send(unsafe { libc::syscall(libc::SYS_gettid) } as i32).unwrap();
             let mut file = File::open(fifo).unwrap();
             let mut bytes = [0; 4];

@@ -108,9 +108,22 @@ fn banned_names_do_not_come_in() {
     }
 }
 
+/// The chapters of the book, with their text.
+fn chapters() -> Vec<(PathBuf, String)> {
+    let folder = root().join("crates/gosched/src/book");
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let is_chapter = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "md");
+    let read = |path: PathBuf| (path.clone(), std::fs::read_to_string(&path).unwrap());
+    let found: Vec<_> = paths.filter(is_chapter).map(read).collect();
+    assert!(found.len() > 15, "the chapters are where they were");
+    found
+}
+
+/// Chapters without a design: tables, a list of dependencies.
+const TABLES: [&str; 2] = ["differences_from_go.md", "order_and_scenarios.md"];
+
 #[test]
-fn chapters_stay_short_and_name_real_tests() {
-    let books = ["crates/fiber/src/book", "crates/gosched/src/book"];
+fn chapters_have_all_parts_and_name_real_tests() {
     let mut tests = String::new();
     for suites in ["tests/tests", "tests/async/tests"] {
         for entry in std::fs::read_dir(root().join(suites)).unwrap() {
@@ -122,32 +135,182 @@ fn chapters_stay_short_and_name_real_tests() {
         tests += &text;
         files.push(path);
     }
-    let mut chapters = 0;
-    for entry in books.iter().flat_map(|book| std::fs::read_dir(root().join(book)).unwrap()) {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "md") {
-            continue;
+    let book = std::fs::read_to_string(root().join("crates/gosched/src/book/mod.rs")).unwrap();
+    for (path, text) in chapters() {
+        let (name, place) = (path.file_name().unwrap().to_string_lossy(), path.display());
+        assert!(book.contains(&format!("include_str!(\"{name}\")")), "mod.rs lacks {name}");
+        assert!(text.lines().count() < 200, "{place} is too long");
+        let is_design = !TABLES.contains(&&*name) && name != "dependencies.md";
+        for part in ["**Problem.**", "**Rule", "**What we rejected.**", "**Files.**", "**Tests.**"]
+        {
+            let is_there = text.contains(part) || name == "map.md";
+            assert!(!is_design || is_there, "{place} lacks the part {part}");
         }
-        chapters += 1;
-        let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.lines().count() < 200, "{}", path.display());
         // A path in backquotes leads to a file of this tree.
         for name in text.split('`').skip(1).step_by(2) {
             let is_path = name.ends_with(".rs") && name.contains('/') && !name.contains('{');
             let exists =
                 || root().join(name).exists() || files.iter().any(|file| file.ends_with(name));
-            assert!(!is_path || exists(), "{}: {name} is not there", path.display());
+            assert!(!is_path || exists(), "{place}: {name} is not there");
+        }
+        // "chapter `name`" names a chapter.
+        for after in text.split("hapter `").skip(1) {
+            let named = after.split('`').next().unwrap();
+            let chapter = format!("mod {named} {{}}");
+            assert!(book.contains(&chapter), "{place}: there is no chapter {named}");
         }
         // A name in backquotes with three or more underscores is a test's (or its beginning).
         for name in text.split('`').skip(1).step_by(2) {
             let name = name.trim_end_matches('…');
             let plain = name.chars().all(|c| c.is_ascii_lowercase() || c == '_' || c.is_numeric());
             if plain && name.matches('_').count() >= 3 && !name.starts_with("pthread_") {
-                assert!(tests.contains(&format!("fn {name}")), "{}: {name}", path.display());
+                assert!(tests.contains(&format!("fn {name}")), "{place}: there is no test {name}");
             }
         }
     }
-    assert!(chapters >= 5);
+}
+
+/// The lines of a text without comments and blank lines, each without indentation.
+fn code_lines(text: &str) -> Vec<&str> {
+    let lines = text.lines().map(str::trim);
+    lines.filter(|line| !line.is_empty() && !line.starts_with("//")).collect()
+}
+
+/// A block of a chapter whose first line is `// path` quotes that file. Comments may differ.
+#[test]
+fn chapters_quote_the_code() {
+    let mut quotations = 0;
+    for (path, text) in chapters() {
+        for block in text.split("```text\n").skip(1) {
+            let block = block.split("```").next().unwrap();
+            let first = block.lines().next().unwrap_or_default();
+            let Some(file) = first.strip_prefix("// ") else { continue };
+            let source = root().join("crates/gosched/src").join(file);
+            let source = std::fs::read_to_string(source).unwrap();
+            let (quoted, lines) = (code_lines(block), code_lines(&source));
+            let is_there = lines.windows(quoted.len()).any(|window| window == quoted);
+            assert!(is_there, "{}: {file} does not contain:\n{block}", path.display());
+            quotations += 1;
+        }
+    }
+    assert!(quotations >= 8, "{quotations} quotations");
+}
+
+/// Words that leave the reader searching for what is meant. CONTRIBUTING.md, "Style", has the rule.
+const BANNED_WORDS: [&str; 18] = [
+    "nobody",
+    "somebody",
+    "someone",
+    "anybody",
+    "whoever",
+    "those who",
+    "all who",
+    "in vain",
+    "for ever",
+    "be had",
+    "so many",
+    "so often",
+    "so much",
+    "is told",
+    "are told",
+    "was told",
+    "be told",
+    "any more",
+];
+
+/// Returns the banned words in a text.
+fn banned_words(text: &str) -> impl Iterator<Item = &'static str> {
+    let text = text.to_lowercase();
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let contains = move |words: &str| {
+        text.match_indices(words).any(|(at, _)| {
+            let before = text[..at].chars().next_back();
+            let after = text[at + words.len()..].chars().next();
+            !before.is_some_and(is_word) && !after.is_some_and(is_word)
+        })
+    };
+    BANNED_WORDS.into_iter().filter(move |words| contains(words))
+}
+
+/// Comments and documents say what they mean with nouns, and comments wrap like code.
+#[test]
+fn prose_is_plain_and_comments_fit() {
+    const WIDTH: usize = 100;
+    let mut files = sources();
+    files.extend(suite_sources());
+    let mut faults = String::new();
+    for (path, text) in files.iter().filter(|(path, _)| !path.ends_with("house_rules.rs")) {
+        for (line, number) in text.lines().zip(1..) {
+            let Some((_, comment)) = line.split_once("//") else { continue };
+            for words in banned_words(comment) {
+                faults += &format!("{}:{number}: \"{words}\"\n", path.display());
+            }
+            if line.trim_start().starts_with("//") && line.chars().count() > WIDTH {
+                faults += &format!("{}:{number}: wider than {WIDTH} columns\n", path.display());
+            }
+        }
+    }
+    let documents = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
+    let mut documents: Vec<PathBuf> = documents.iter().map(|name| root().join(name)).collect();
+    documents.extend(["docs/BENCHMARKS.md", "docs/ENVIRONMENT.md"].map(|name| root().join(name)));
+    documents.extend(chapters().into_iter().map(|(path, _)| path));
+    for path in documents {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for (line, number) in text.lines().zip(1..) {
+            let quoted = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
+            for words in banned_words(&quoted) {
+                faults += &format!("{}:{number}: \"{words}\"\n", path.display());
+            }
+        }
+    }
+    assert!(faults.is_empty(), "say it with a noun (see CONTRIBUTING.md, Style):\n{faults}");
+}
+
+#[test]
+fn the_environment_document_is_generated() {
+    let document = root().join("docs/ENVIRONMENT.md");
+    let wanted = gosched_tests::environment::document();
+    if std::fs::read_to_string(&document).ok().as_ref() != Some(&wanted) {
+        let fresh = root().join("target/ENVIRONMENT.md");
+        std::fs::create_dir_all(fresh.parent().unwrap()).unwrap();
+        std::fs::write(&fresh, wanted).unwrap();
+        panic!("docs/ENVIRONMENT.md is stale: run `cp target/ENVIRONMENT.md docs/ENVIRONMENT.md`");
+    }
+}
+
+/// One table has every variable, so that the document has every variable.
+#[test]
+fn the_environment_is_read_through_the_table() {
+    for (path, text) in product().iter().filter(|(path, _)| !path.ends_with("environment.rs")) {
+        for (number, line) in code(text).filter(|(_, line)| !line.trim_start().starts_with("//")) {
+            let is_read = ["env::var(", "env::var_os(", "getenv("].iter().any(|f| line.contains(f));
+            assert!(!is_read, "{}:{number}: add a `Switch` to environment.rs", path.display());
+        }
+    }
+    // Every variable of ours, wherever it is named, is in the document.
+    let document = gosched_tests::environment::document();
+    let mut files = sources();
+    files.extend(suite_sources());
+    for folder in ["ci", ".ci"] {
+        for entry in std::fs::read_dir(root().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            files.extend(std::fs::read_to_string(&path).ok().map(|text| (path, text)));
+        }
+    }
+    let mut names = 0;
+    for (path, text) in &files {
+        for after in text.split("GOSCHED_").skip(1) {
+            let is_end = |c: char| !(c.is_ascii_uppercase() || c == '_');
+            let name = after.split(is_end).next().unwrap_or_default();
+            // `GOSCHED_*` in prose, cargo's variable for a `--cfg`, a static that a macro makes.
+            let is_other = name.is_empty() || ["NO_PORT", "ALLOC"].contains(&name);
+            let is_listed = document.contains(&format!("`GOSCHED_{name}"));
+            let is_listed = is_listed || name.starts_with("TEST");
+            assert!(is_other || is_listed, "{}: GOSCHED_{name} is not listed", path.display());
+            names += 1;
+        }
+    }
+    assert!(names > 50, "{names} names");
 }
 
 /// A path in backquotes leads to a file or a folder, and a function before it, as in "`f` (`x/y.rs`)" and "(`f`, `x/y.rs`)",

@@ -1,4 +1,5 @@
-//! `io::copy`: what std's does, from and to everything, whoever moves the bytes.
+//! `io::copy` does what std's function does, between all kinds of readers and writers, whichever
+//! mechanism moves the bytes.
 
 use gosched::fs::File;
 use gosched::io::{CopyError, PipeReader, PipeWriter, copy, pipe};
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes that differ, from a seed.
+/// Returns pseudo-random bytes from a seed.
 fn bytes(seed: usize, count: usize) -> Vec<u8> {
     let mut state = seed as u64 * 2 + 1;
     let mut next = || {
@@ -23,7 +24,7 @@ fn bytes(seed: usize, count: usize) -> Vec<u8> {
     (0..count).map(|_| next()).collect()
 }
 
-/// A file without a name.
+/// Returns a new file without a name.
 fn file() -> File {
     let path: PathBuf = std::env::temp_dir().join(unique_name());
     let file = File::create_new(&path).unwrap();
@@ -38,7 +39,7 @@ fn file_of(contents: &[u8]) -> File {
     file
 }
 
-/// Writes in pieces of many sizes.
+/// Writes `contents` in pieces of many sizes.
 fn feed(mut writer: impl Write, contents: &[u8], seed: usize) {
     let mut rest = contents;
     for piece in bytes(seed, 1000).iter().cycle() {
@@ -55,17 +56,20 @@ fn feed(mut writer: impl Write, contents: &[u8], seed: usize) {
 }
 
 type Feeding = Option<JoinHandle<()>>;
-/// A reader of these bytes; the seed cuts them.
+/// A function that returns a reader of the given bytes, and the goroutine that sends them, if any.
+/// The seed determines the sizes of the pieces.
 type Source = fn(Vec<u8>, usize) -> (Box<dyn CopySource>, Feeding);
-/// A writer, and what comes to have all of it when that is dropped.
+/// A function that returns a writer, and a goroutine that returns all bytes written once the writer
+/// is dropped.
 type Sink = fn() -> (Box<dyn CopySink>, JoinHandle<Vec<u8>>);
 
-/// A reader that can be copied as what it is.
+/// A reader that is passed to `copy` with its own type.
 trait CopySource: Send {
     fn copy_to(&mut self, sink: &mut dyn CopySink) -> io::Result<u64>;
 }
 
-/// A writer that can be copied to as what it is. One method for each reader: `copy` sees types.
+/// A writer that is passed to `copy` with its own type. It has one method per type of reader,
+/// because `copy` depends on the types.
 trait CopySink: Send {
     fn tcp(&mut self, reader: &mut TcpStream) -> io::Result<u64>;
     fn unix(&mut self, reader: &mut &UnixStream) -> io::Result<u64>;
@@ -122,7 +126,7 @@ impl CopySource for io::Cursor<Vec<u8>> {
     }
 }
 
-/// From a stream behind something that is none of ours.
+/// A stream inside a reader whose type `copy` does not recognise.
 struct Wrapped(io::BufReader<TcpStream>);
 
 impl CopySource for Wrapped {
@@ -161,7 +165,7 @@ fn drained(mut reader: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     })
 }
 
-/// What is in the file when nobody writes to it any more.
+/// Returns the contents of the file, in a goroutine, once the writing end of the pipe is dropped.
 fn contents_of(mut file: File, end: PipeReader) -> JoinHandle<Vec<u8>> {
     go(move || {
         assert_eq!({ end }.read(&mut [0]).unwrap(), 0);
@@ -172,10 +176,10 @@ fn contents_of(mut file: File, end: PipeReader) -> JoinHandle<Vec<u8>> {
     })
 }
 
-/// A file, and what is dropped with it.
+/// A file, with a pipe end that is dropped together with it.
 struct FileSink(File, #[expect(dead_code, reason = "dropped with the file")] PipeWriter);
 
-/// Only the file is what `copy` is told of.
+/// Passes only the file to `copy`.
 impl CopySink for FileSink {
     fn tcp(&mut self, reader: &mut TcpStream) -> io::Result<u64> {
         copy(reader, &mut self.0)
@@ -232,7 +236,7 @@ const SINKS: [(&str, Sink); 6] = [
 ];
 
 #[test]
-fn everything_arrives_from_everywhere_to_everywhere() {
+fn copy_delivers_all_bytes_from_every_reader_to_every_writer() {
     in_goroutine_and_thread(|| {
         for (from, source) in SOURCES {
             for (to, sink) in SINKS {
@@ -254,7 +258,7 @@ fn everything_arrives_from_everywhere_to_everywhere() {
 }
 
 #[test]
-fn files_are_used_at_their_position() {
+fn copy_uses_files_at_their_position() {
     in_goroutine_and_thread(|| {
         let contents = bytes(1, 50_000);
         let mut from = file_of(&contents);
@@ -278,7 +282,7 @@ fn files_are_used_at_their_position() {
 }
 
 #[test]
-fn files_that_the_system_makes_up_are_copied() {
+fn files_generated_by_the_kernel_are_copied() {
     in_goroutine_and_thread(|| {
         let expected = std::fs::read("/proc/version").unwrap();
         assert!(!expected.is_empty());
@@ -293,7 +297,7 @@ fn files_that_the_system_makes_up_are_copied() {
 }
 
 #[test]
-fn children_are_talked_to() {
+fn copy_works_with_the_pipes_of_child_processes() {
     in_goroutine_and_thread(|| {
         let mut child = Command::new("cat");
         let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -312,7 +316,7 @@ fn children_are_talked_to() {
 }
 
 #[test]
-fn a_proxy_passes_both_directions_and_half_closes() {
+fn a_proxy_forwards_both_directions_and_half_closes() {
     in_goroutine_and_thread(|| {
         let (mut client, outside) = tcp_pair();
         let (inside, server) = UnixStream::pair().unwrap();
@@ -346,7 +350,7 @@ fn a_proxy_passes_both_directions_and_half_closes() {
 }
 
 #[test]
-fn a_deadline_of_the_reader_loses_nothing() {
+fn a_read_deadline_loses_no_bytes() {
     in_goroutine_and_thread(|| {
         let (reader, mut feeder) = tcp_pair();
         let (ours, theirs) = tcp_pair();
@@ -366,7 +370,8 @@ fn a_deadline_of_the_reader_loses_nothing() {
     });
 }
 
-/// Copies to one who does not read, until a deadline; then the rest, after what the error holds.
+/// Copies to a peer that does not read until the deadline has passed, then writes the bytes in the
+/// error and copies the rest.
 fn copy_resumes_after_deadline(mut reader: impl Read, contents: &[u8]) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_write_deadline(Some(Instant::now() + Duration::from_millis(30))).unwrap();
@@ -388,7 +393,7 @@ fn copy_resumes_after_deadline(mut reader: impl Read, contents: &[u8]) {
 }
 
 #[test]
-fn a_deadline_of_the_writer_leaves_what_was_read_in_the_error() {
+fn a_write_deadline_leaves_the_unsent_bytes_in_the_error() {
     in_goroutine_and_thread(|| {
         let contents = bytes(6, 2_000_000);
         for wrapped in [false, true] {
@@ -412,14 +417,14 @@ fn a_deadline_of_the_writer_leaves_what_was_read_in_the_error() {
 }
 
 #[test]
-fn the_reader_can_be_closed_while_the_writer_is_waited_for() {
+fn the_reader_can_be_closed_while_copy_waits_for_the_writer() {
     fn stuck(
         close: impl Fn() + Send + 'static,
         copying: JoinHandle<io::Result<u64>>,
         full: TcpStream,
     ) {
         settle();
-        // Comes back, although nobody reads at the other end.
+        // `close` returns although the peer does not read.
         ActorKind::Goroutine.start(close).join();
         drop(drained(full));
         let error = copying.join().unwrap().unwrap_err();
@@ -464,7 +469,7 @@ fn closing_the_writer_ends_the_copy() {
 }
 
 #[test]
-fn a_peer_that_is_gone_is_an_error() {
+fn copying_to_a_peer_that_is_gone_is_an_error() {
     in_goroutine_and_thread(|| {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
@@ -480,7 +485,7 @@ fn a_peer_that_is_gone_is_an_error() {
 }
 
 #[test]
-fn a_full_disk_says_so_and_keeps_the_rest() {
+fn copying_to_a_full_disk_fails_and_keeps_the_unsent_bytes() {
     in_goroutine_and_thread(|| {
         let (mut reader, mut feeder) = tcp_pair();
         feeder.write_all(b"no room").unwrap();
@@ -493,7 +498,7 @@ fn a_full_disk_says_so_and_keeps_the_rest() {
     });
 }
 
-/// Reads and writes little at a time, and is interrupted now and then.
+/// A stream that reads and writes few bytes at a time, and is interrupted at every fifth call.
 struct Reluctant<T>(T, usize);
 
 impl<T> Reluctant<T> {
@@ -543,7 +548,7 @@ fn short_and_interrupted_calls_lose_nothing() {
 }
 
 #[test]
-fn many_copies_at_once() {
+fn many_copies_run_at_once() {
     run(|| {
         let all: Vec<_> = (0..40)
             .map(|i| {

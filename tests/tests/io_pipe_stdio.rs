@@ -18,22 +18,22 @@ fn is_blocking(fd: &impl AsFd) -> bool {
     flags & libc::O_NONBLOCK == 0
 }
 
-/// Bytes that differ.
+/// Returns a pattern of `count` bytes.
 fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|i| (i * 7 + i / 251) as u8).collect()
 }
 
-/// Whether a write would not wait.
+/// Returns whether a write would not block.
 fn has_room(writer: &PipeWriter) -> bool {
     let fd = writer.as_raw_fd();
     let mut asked = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one descriptor to ask about.
+    // SAFETY: `asked` is a valid array of one entry.
     let ready = unsafe { libc::poll(&raw mut asked, 1, 0) };
     assert!(ready >= 0, "{}", std::io::Error::last_os_error());
     ready == 1
 }
 
-/// A pipe that holds no more.
+/// Returns a pipe whose buffer is full.
 fn full() -> (PipeReader, PipeWriter) {
     let (reader, writer) = pipe().unwrap();
     // A slow machine may need more than one deadline.
@@ -65,7 +65,7 @@ fn a_pipe_carries_bytes_in_order() {
 }
 
 #[test]
-fn writes_of_several_stay_whole() {
+fn small_pipe_writes_of_many_parties_stay_whole() {
     const EACH: usize = 200;
     let (reader, writer) = pipe().unwrap();
     let (reader, writer) = (Arc::new(reader), Arc::new(writer));
@@ -101,7 +101,7 @@ fn vectored_reads_and_writes_use_all_parts() {
 }
 
 #[test]
-fn the_other_end_gone_is_the_end() {
+fn dropping_one_end_of_a_pipe_ends_calls_on_the_other_end() {
     in_goroutine_and_thread(|| {
         let (mut reader, writer) = pipe().unwrap();
         let clone = writer.try_clone().unwrap();
@@ -118,7 +118,7 @@ fn the_other_end_gone_is_the_end() {
 }
 
 #[test]
-fn a_deadline_ends_calls_that_wait() {
+fn a_deadline_ends_waiting_pipe_calls() {
     in_goroutine_and_thread(|| {
         let (reader, writer) = pipe().unwrap();
         let reader = Arc::new(reader);
@@ -138,7 +138,7 @@ fn a_deadline_ends_calls_that_wait() {
 }
 
 #[test]
-fn close_ends_calls_that_wait() {
+fn close_ends_waiting_pipe_calls() {
     in_goroutine_and_thread(|| {
         let (reader, _writer) = pipe().unwrap();
         let reader = Arc::new(reader);
@@ -167,7 +167,7 @@ fn close_ends_calls_that_wait() {
 }
 
 #[test]
-fn std_s_pipes_come_in_and_go_out() {
+fn a_pipe_converts_from_std_and_back() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let mut reader = PipeReader::from_std(reader).unwrap();
     assert!(!is_blocking(&reader));
@@ -196,7 +196,7 @@ fn program(mode: &str) -> Command {
     command
 }
 
-/// What the program says when it is told `input`.
+/// Runs the program with `input` as its standard input, and returns its standard output.
 fn answer(mode: &str, input: &[u8]) -> String {
     let mut child = program(mode).spawn().unwrap();
     child.stdin.take().unwrap().write_all(input).unwrap();
@@ -220,7 +220,7 @@ fn read_until(stream: &mut impl Read, what: &str) {
 }
 
 #[test]
-fn lines_of_a_pipe_come_back_as_they_are_sent() {
+fn lines_from_a_pipe_are_read_as_they_arrive() {
     let mut child = program("cat").spawn().unwrap();
     let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     for line in ["one\n", "two\n", "three\n"] {
@@ -235,7 +235,7 @@ fn lines_of_a_pipe_come_back_as_they_are_sent() {
 }
 
 #[test]
-fn files_nothing_and_sockets_are_read_as_well() {
+fn standard_input_can_be_a_file_a_socket_or_empty() {
     let path = std::env::temp_dir().join(unique_name());
     std::fs::write(&path, "first\nsecond\n").unwrap();
     let with = |stdin: Stdio| ended(program("cat").stdin(stdin).spawn().unwrap());
@@ -261,12 +261,12 @@ fn files_nothing_and_sockets_are_read_as_well() {
 fn a_terminal_is_read_line_by_line() {
     let (mut ours, mut theirs) = (0, 0);
     let (none, no_modes, no_size) = (std::ptr::null_mut(), std::ptr::null(), std::ptr::null());
-    // SAFETY: room for two descriptors; the rest may be null.
+    // SAFETY: both descriptors are valid for writes; the other arguments may be null.
     let made = unsafe { libc::openpty(&raw mut ours, &raw mut theirs, none, no_modes, no_size) };
     assert_eq!(made, 0);
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: the descriptor was opened above, and has no other owner.
     let mut ours: std::fs::File = unsafe { std::os::fd::FromRawFd::from_raw_fd(ours) };
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: the descriptor was opened above, and has no other owner.
     let theirs: std::fs::File = unsafe { std::os::fd::FromRawFd::from_raw_fd(theirs) };
     let mut child = program("cat").stdin(theirs.try_clone().unwrap()).spawn().unwrap();
     let mut stdout = child.stdout.take().unwrap();
@@ -282,7 +282,7 @@ fn a_terminal_is_read_line_by_line() {
 }
 
 #[test]
-fn who_waits_for_a_line_is_parked() {
+fn a_goroutine_that_waits_for_a_line_is_parked() {
     let mut command = program("parks");
     let mut child = command.env("GOMAXPROCS", "1").spawn().unwrap();
     read_until(child.stdout.as_mut().unwrap(), "alive\n");
@@ -291,7 +291,7 @@ fn who_waits_for_a_line_is_parked() {
 }
 
 #[test]
-fn the_descriptors_stay_in_the_mode_they_are_in() {
+fn the_standard_streams_stay_in_blocking_mode() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let (mut answers, answer) = std::io::pipe().unwrap();
     let mut command = program("cat");
@@ -315,7 +315,7 @@ fn each_line_goes_to_one_of_many_readers() {
 }
 
 #[test]
-fn another_reader_of_the_same_pipe_takes_nothing_twice() {
+fn no_byte_is_lost_when_a_thread_reads_standard_input_too() {
     let mut child = program("beside").spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     for _ in 0..2000 {
@@ -326,13 +326,13 @@ fn another_reader_of_the_same_pipe_takes_nothing_twice() {
 }
 
 #[test]
-fn a_line_without_an_end_is_written_at_exit() {
+fn an_unfinished_line_is_written_at_exit() {
     let output = program("partial").output().unwrap();
     assert_eq!((output.status.code(), &*output.stdout), (Some(7), &b"no newline"[..]));
 }
 
 #[test]
-fn a_reader_that_does_not_read_holds_up_only_who_writes() {
+fn a_full_standard_output_blocks_only_the_goroutine_that_writes() {
     let mut command = program("spill");
     let mut child = command.env("GOMAXPROCS", "1").spawn().unwrap();
     read_until(child.stderr.as_mut().unwrap(), "alive");
@@ -342,7 +342,7 @@ fn a_reader_that_does_not_read_holds_up_only_who_writes() {
 }
 
 #[test]
-fn large_output_is_whole_on_pipes_and_sockets() {
+fn large_output_arrives_completely_on_pipes_and_sockets() {
     let expected: String = (0..20_000).map(|i| format!("{i}\n")).collect();
     assert!(ended(program("slow").spawn().unwrap()) == expected);
     let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -354,7 +354,7 @@ fn large_output_is_whole_on_pipes_and_sockets() {
 }
 
 #[test]
-fn standard_input_can_become_another_file() {
+fn standard_input_can_be_replaced_by_another_file() {
     let mut child = program("replaced").spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     settle();
@@ -363,12 +363,12 @@ fn standard_input_can_become_another_file() {
 }
 
 #[test]
-fn reading_to_the_end_counts_all() {
+fn copy_reads_standard_input_to_the_end() {
     assert_eq!(answer("sum", &bytes(500_000)), "500000\n");
 }
 
 #[test]
-fn goroutines_that_wait_for_pipes_are_gone_when_those_are() {
+fn goroutines_that_read_pipes_end_when_the_writers_are_dropped() {
     run(|| {
         let pipes: Vec<_> = (0..200).map(|_| pipe().unwrap()).collect();
         let (readers, writers): (Vec<_>, Vec<_>) = pipes.into_iter().unzip();

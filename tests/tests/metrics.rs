@@ -1,6 +1,7 @@
-//! Metrics: each moves when what it counts happens, and not otherwise; the text is what Prometheus reads.
+//! Metrics: each metric changes when the event that it counts happens, and not otherwise. The text
+//! is valid for Prometheus.
 //!
-//! Tests take turns: what is counted is the process's.
+//! The tests run one at a time, because metrics count events of the whole process.
 
 use gosched::runtime::{self, Histogram, Kind, Metrics, Value, descriptions, metrics};
 use gosched::{go, park, run, yield_now};
@@ -12,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Nobody else counts meanwhile.
+/// Waits until no other test reads metrics, and keeps the other tests out until the guard is
+/// dropped.
 fn lock_metrics() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -45,10 +47,10 @@ fn histogram(name: &str) -> Histogram {
     }
 }
 
-/// Repeats `step` until `done`.
+/// Repeats `step` until `done` returns true.
 ///
 /// # Panics
-/// It is not done within [`LIMIT`].
+/// `done` does not return true within [`LIMIT`].
 fn until(what: &str, mut done: impl FnMut() -> bool, mut step: impl FnMut()) {
     let start = Instant::now();
     while !done() {
@@ -61,7 +63,7 @@ fn short_pause() {
     std::thread::sleep(Duration::from_millis(1));
 }
 
-/// With so many Ps.
+/// Runs `f` with this number of Ps.
 fn with_procs<R>(procs: usize, f: impl FnOnce() -> R) -> R {
     let before = runtime::set_procs(procs);
     let result = f();
@@ -69,7 +71,7 @@ fn with_procs<R>(procs: usize, f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// So many goroutines that wait until they are let go.
+/// Goroutines that are parked until `end` is called.
 struct Parked(Vec<gosched::JoinHandle<()>>);
 
 impl Parked {
@@ -98,7 +100,7 @@ const USER: &str = "/cpu/classes/user:cpu-seconds";
 const IDLE: &str = "/cpu/classes/idle:cpu-seconds";
 
 #[test]
-fn every_metric_is_described_and_of_its_kind() {
+fn every_metric_has_a_description_and_its_kind() {
     let _turn = lock_metrics();
     let seen = metrics();
     assert!(descriptions().is_sorted_by(|a, b| a.name < b.name));
@@ -120,9 +122,9 @@ fn every_metric_is_described_and_of_its_kind() {
     }
 }
 
-/// Go's names that are about the scheduler: from Go 1.27's `metrics/description.go`.
+/// Go's names of metrics about the scheduler, from Go 1.27's `metrics/description.go`.
 #[test]
-fn gos_names_are_there() {
+fn all_scheduler_metrics_of_go_exist() {
     let _turn = lock_metrics();
     let seen = metrics();
     for name in [
@@ -152,7 +154,7 @@ fn gos_names_are_there() {
 }
 
 #[test]
-fn goroutines_are_counted_by_what_they_do() {
+fn goroutines_are_counted_by_state() {
     let _turn = lock_metrics();
     until("others have ended", || count(GOROUTINES) == 0, short_pause);
     let (created, before) = (count(CREATED), count(WAITING));
@@ -169,7 +171,7 @@ fn goroutines_are_counted_by_what_they_do() {
 }
 
 #[test]
-fn one_that_runs_is_counted_and_one_in_a_call_too() {
+fn running_goroutines_and_goroutines_in_a_call_are_counted() {
     let _turn = lock_metrics();
     until("others have ended", || count(GOROUTINES) == 0, short_pause);
     let running = run(|| count("/sched/goroutines/running:goroutines"));
@@ -184,7 +186,7 @@ fn one_that_runs_is_counted_and_one_in_a_call_too() {
     end.send(()).unwrap();
     assert!(calls.join().unwrap());
     until("it is not any more", || count(not_in_go) == 0, short_pause);
-    // One that nobody marked, when its P was taken.
+    // A goroutine in an unmarked call is counted once its P has been taken.
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let before = count(UNMARKED);
     let calls = go(move || ended.recv().is_ok());
@@ -196,7 +198,7 @@ fn one_that_runs_is_counted_and_one_in_a_call_too() {
 }
 
 #[test]
-fn those_who_wait_for_a_p_are_counted_in_queues() {
+fn runnable_goroutines_are_counted_by_run_queue() {
     let _turn = lock_metrics();
     if !IS_MULTI_THREAD {
         return assert_eq!(count("/gosched/run-queue/local:goroutines"), 0);
@@ -213,7 +215,7 @@ fn those_who_wait_for_a_p_are_counted_in_queues() {
     let local = count_in(&seen, "/gosched/run-queue/local:goroutines");
     let global = count_in(&seen, "/gosched/run-queue/global:goroutines");
     let runnable = count_in(&seen, "/sched/goroutines/runnable:goroutines");
-    // A queue has room for 256.
+    // A local queue has room for 256 goroutines.
     assert!(local > 100 && global > 100, "{local} {global}");
     assert!(runnable >= 400 && runnable == local + global, "{runnable}: {local} {global}");
     let empty = || count("/gosched/run-queue/local:goroutines") == 0;
@@ -225,7 +227,7 @@ fn pauses_are_recorded_once_for_each_stop() {
     let _turn = lock_metrics();
     let names = ["/sched/pauses/stopping/other:seconds", "/sched/pauses/total/other:seconds"];
     let procs = runtime::procs();
-    // From here on nobody else changes it.
+    // After this call, only this test changes the number of Ps.
     runtime::set_procs(procs);
     let before = names.map(histogram);
     for _ in 0..10 {
@@ -246,7 +248,7 @@ fn pauses_are_recorded_once_for_each_stop() {
     }
 }
 
-/// Goroutines that yield, so often together.
+/// Runs goroutines that yield `times` times in total.
 fn yield_often(goroutines: u64, times: u64) {
     let handles: Vec<_> = (0..goroutines)
         .map(|_| go(move || (0..times / goroutines).for_each(|_| yield_now())))
@@ -270,12 +272,12 @@ fn one_wait_for_a_p_in_about_1000_is_measured() {
     for (at, count) in after.counts.iter().enumerate() {
         assert!(*count >= before.counts[at], "counts only grow");
     }
-    // In its bucket, so the sum is between what the bounds say.
+    // Each wait is counted in its bucket, so the sum is at least the sum of the lower bounds.
     let grown = after.counts.iter().zip(&before.counts).map(|(after, before)| after - before);
     let least: f64 =
         grown.zip(&after.buckets).filter(|(grown, _)| *grown > 0).map(|(n, b)| n as f64 * b).sum();
     assert!(least <= after.sum - before.sum + 1e-9, "{least}");
-    // A goroutine that is started waits too: one in 1024 is measured.
+    // A new goroutine also waits for a P: one such wait in 1024 is measured.
     let before = after.count();
     run(|| (0..10_000).for_each(|_| go(|| ()).join().unwrap()));
     let measured = histogram(LATENCIES).count() - before;
@@ -314,7 +316,7 @@ fn a_long_wait_for_a_p_is_in_a_late_bucket() {
 }
 
 #[test]
-fn nothing_is_measured_while_nothing_happens() {
+fn metrics_do_not_change_while_the_process_is_idle() {
     let _turn = lock_metrics();
     until("others have ended", || count(GOROUTINES) == 0, short_pause);
     let still = |seen: &Metrics| -> Vec<Value> {
@@ -322,7 +324,8 @@ fn nothing_is_measured_while_nothing_happens() {
         let ours = cumulative.filter(|metric| !metric.name.starts_with("/cpu/"));
         ours.map(|metric| seen.get(metric.name).unwrap().clone()).collect()
     };
-    // Threads of the runtime may have something left to do; but what goes on by itself would be seen in a second.
+    // Threads of the runtime may have some work left. Activity that never ends would show up within
+    // a second.
     let is_quiet = || {
         let before = still(&metrics());
         std::thread::sleep(Duration::from_secs(1));
@@ -365,7 +368,8 @@ fn hand_offs_are_counted_as_marked_and_unmarked() {
     let (marked, unmarked) = (count(MARKED), count(UNMARKED));
     run(|| (0..10).for_each(|_| gosched::blocking_now(|| ())));
     assert_eq!(count(MARKED), marked + 10);
-    // It lasts until it was noticed: a P that nobody needs is left for a while.
+    // The call lasts until sysmon takes its P. For a while, sysmon does not take a P that no
+    // goroutine needs.
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let calls = go(move || ended.recv().is_ok());
     until("a P was taken", || count(UNMARKED) > unmarked, short_pause);
@@ -393,7 +397,7 @@ fn preemptions_are_counted() {
                     }
                 }
             });
-            // Who asks waits for the P that the other has.
+            // The caller waits for the P that `hog` holds.
             until("one was preempted", || sum() > before, yield_now);
             over.store(true, Ordering::Relaxed);
             hog.join().unwrap();
@@ -402,7 +406,7 @@ fn preemptions_are_counted() {
 }
 
 #[test]
-fn those_woken_by_io_are_counted() {
+fn goroutines_woken_by_io_are_counted() {
     let _turn = lock_metrics();
     let before = count(WOKEN);
     run(|| yield_often(4, 1000));
@@ -419,9 +423,10 @@ fn those_woken_by_io_are_counted() {
     assert!(count(WOKEN) > before);
 }
 
-/// Few waits are measured, about 80 here, and each stands for a thousand. Where the machine keeps a thread from running
-/// during a wait, one that is not measured may be longer than all that are: so the sum is compared with what
-/// so many waits take at least and at most. How near it comes to the truth is measured by the bench `limits`.
+/// Only about 80 waits are measured here, and each stands for a thousand. If the machine stops a
+/// thread during a wait, a wait that is not measured may be longer than all measured ones. So the
+/// test compares the sum with what this number of waits takes at least and at most. The bench
+/// `limits` measures the accuracy.
 #[test]
 fn waits_for_locks_are_added_up() {
     let _turn = lock_metrics();
@@ -436,7 +441,7 @@ fn waits_for_locks_are_added_up() {
     let (before, latencies) = (amount(MUTEX), histogram(LATENCIES).count());
     let waits = with_procs(1, || run(|| contend_for_locks(2, STEPS)));
     let told = amount(MUTEX) - before;
-    // After each of them the goroutine waits for the P.
+    // After each wait for a lock, the goroutine waits for the P.
     let measured = histogram(LATENCIES).count() - latencies;
     assert!((STEPS as u64 / 1000..STEPS as u64 / 250).contains(&measured), "{measured}");
     let sum = |wait: Duration| measured as f64 * EACH_STANDS_FOR * wait.as_secs_f64();
@@ -446,7 +451,7 @@ fn waits_for_locks_are_added_up() {
 }
 
 #[test]
-fn cpu_time_is_used_or_idle() {
+fn cpu_time_is_either_user_or_idle() {
     let _turn = lock_metrics();
     let user = amount(USER);
     let burn = || {
@@ -473,7 +478,7 @@ fn cpu_time_is_used_or_idle() {
     assert!((parts - value("/cpu/classes/total:cpu-seconds")).abs() < 1e-6);
 }
 
-/// What a clock of the kernel says.
+/// Reads a clock of the kernel.
 fn clock(id: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes a `timespec`.
@@ -482,14 +487,14 @@ fn clock(id: libc::clockid_t) -> Duration {
 }
 
 #[test]
-fn a_thread_that_ends_is_not_counted_twice() {
+fn the_cpu_time_of_a_thread_that_ends_is_not_counted_twice() {
     if !IS_MULTI_THREAD {
         return;
     }
     let _turn = lock_metrics();
     const EACH: Duration = Duration::from_millis(20);
     const PAIRS: u64 = if cfg!(debug_assertions) { 15 } else { 40 };
-    // Many threads: a look takes its time.
+    // Many threads, so that reading the metrics takes a while.
     let (reads, end) = std::io::pipe().unwrap();
     let reads = Arc::new(reads);
     let blocked: Vec<_> = (0..300)
@@ -505,10 +510,11 @@ fn a_thread_that_ends_is_not_counted_twice() {
         while clock(libc::CLOCK_THREAD_CPUTIME_ID) < EACH {
             std::hint::spin_loop();
         }
-        // It ends locked, and so does its thread.
+        // The goroutine ends while it is locked to its thread, so the thread ends, too.
     };
-    // What other threads have used that is not in the metric. It only grows. A look sees more than that where a
-    // thread burns meanwhile, since the process is asked last; and where a thread ends meanwhile and is missing.
+    // Returns the CPU time of other threads that the metric does not contain. This value only
+    // grows. A reading is too high if a thread burns CPU time meanwhile, because the clock of the
+    // process is read last, or if a thread ends meanwhile and is missing in the metric.
     let besides = || {
         let user = amount(USER);
         let own = clock(libc::CLOCK_THREAD_CPUTIME_ID);
@@ -521,7 +527,8 @@ fn a_thread_that_ends_is_not_counted_twice() {
             assert!(now > least - EACH.as_secs_f64() / 2.0, "{now} s, and before {least}");
             now
         };
-        // None burns now. The last pair's threads may end, and each spoils one look at most.
+        // No thread burns CPU time here. The threads of the last pair may end, and each distorts at
+        // most one reading.
         let least_now = (0..8).map(|_| look()).fold(f64::INFINITY, f64::min);
         let ended = Arc::new(AtomicU64::new(0));
         let pair = [(); 2].map(|()| {
@@ -573,7 +580,7 @@ fn threads_stacks_and_timers_are_counted() {
 }
 
 #[test]
-fn a_thousand_looks_under_load_see_nothing_go_back() {
+fn cumulative_metrics_never_decrease_under_load() {
     let _turn = lock_metrics();
     let over = Arc::new(AtomicBool::new(false));
     let lock = Arc::new(gosched::sync::Mutex::new(0));
@@ -626,17 +633,17 @@ fn assert_grown(name: &str, last: Option<&Value>, now: Option<&Value>) {
     assert!(grown, "{name}: {last:?}, then {now:?}");
 }
 
-/// One metric of Prometheus's text.
+/// A metric in Prometheus's text format.
 #[derive(Debug, Default)]
 struct Family {
     help: String,
     kind: String,
-    /// Name, the label `le` if it has one, value.
+    /// Suffix of the name, label `le` if present, and value.
     samples: Vec<(String, Option<f64>, f64)>,
 }
 
-/// Reads the text format 0.0.4, as strictly as the format is written down: help and type come first, once, and
-/// samples of a metric stand together.
+/// Parses the text format 0.0.4, as strictly as its specification: help and type come first, once,
+/// and the samples of a metric are contiguous.
 fn parse(text: &str) -> HashMap<String, Family> {
     let is_name = |name: &str| {
         let first = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == ':');
@@ -686,7 +693,7 @@ fn parse(text: &str) -> HashMap<String, Family> {
     families
 }
 
-/// As Go's `ParseFloat` reads it.
+/// Parses a number as Go's `ParseFloat` does.
 fn number(text: &str) -> f64 {
     if text == "+Inf" {
         return f64::INFINITY;
@@ -695,7 +702,7 @@ fn number(text: &str) -> f64 {
     text.parse().unwrap()
 }
 
-/// The text says what the values say.
+/// Checks that the text contains the values in `seen`.
 fn check_text(seen: &Metrics) {
     let mut families = parse(&seen.to_prometheus());
     for metric in descriptions() {
@@ -743,7 +750,7 @@ fn check_buckets(histogram: &Histogram, family: &Family) {
 }
 
 #[test]
-fn the_text_is_what_prometheus_reads() {
+fn the_text_is_valid_for_prometheus() {
     let _turn = lock_metrics();
     run(|| yield_often(5, 5000));
     runtime::set_procs(runtime::procs() + 1);
@@ -780,7 +787,7 @@ fn counts_of_many_goroutines_are_exact_when_they_have_ended() {
         }
     });
     assert_eq!(ran.load(Ordering::Relaxed), 4 * each);
-    // `run` is one, and the four.
+    // `run` creates one goroutine, and its closure creates four.
     until("all have ended", || count(GOROUTINES) == 0, short_pause);
     assert_eq!(count(CREATED), before + 4 * each + 5);
 }

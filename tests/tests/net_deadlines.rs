@@ -1,5 +1,5 @@
-//! Deadlines and `close`, which std does not have: the same rules for every kind of socket, in goroutines and in
-//! threads. And the ways to and from std.
+//! Deadlines and `close`, which std does not have, follow the same rules for every kind of socket,
+//! in goroutines and in threads. The suite also tests the conversions to and from std.
 
 use gosched::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
 use gosched_tests::actors::ActorKind;
@@ -35,15 +35,15 @@ fn sleep_until(time: Instant) {
     std::thread::sleep(time.saturating_duration_since(Instant::now()));
 }
 
-/// What all sockets do.
+/// Operations that all sockets have.
 trait Socket: Debug + Send + Sync + Sized + 'static {
     type Peer: Send + Sync + 'static;
     type Std: AsFd;
-    /// One that waits as long as its peer does nothing.
+    /// Creates a socket whose `wait` blocks as long as the peer does nothing, and the peer.
     fn new() -> (Self, Self::Peer);
     /// Waits for a byte, a datagram or a connection.
     fn wait(&self) -> io::Result<()>;
-    /// Gives it one.
+    /// Sends the byte or the datagram, or makes the connection, that ends a `wait`.
     fn feed(peer: &Self::Peer);
     fn close(&self) -> io::Result<()>;
     fn try_clone(&self) -> io::Result<Self>;
@@ -58,7 +58,7 @@ trait Socket: Debug + Send + Sync + Sized + 'static {
     fn std_non_blocking(socket: &Self::Std, on: bool);
 }
 
-/// And those that send.
+/// Operations of sockets that can send.
 trait Sends: Socket {
     fn send(&self) -> io::Result<()>;
     fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
@@ -132,7 +132,7 @@ macro_rules! sends {
     };
 }
 
-/// A byte, and not the end.
+/// Checks that one byte was read, and not the end of the stream.
 fn one(result: io::Result<usize>) -> io::Result<()> {
     result.map(|count| assert_eq!(count, 1, "the end"))
 }
@@ -206,7 +206,7 @@ sends!(UnixStream, |mut socket| socket.write(b"y"));
 sends!(UdpSocket, |socket| socket.send(b"y"));
 sends!(UnixDatagram, |socket| socket.send(b"y"));
 
-/// A rule of these sockets, for all of them at once.
+/// Checks a rule for all of these socket types at once.
 macro_rules! holds_for {
     ($rule:ident: $($type:ident)*) => {
         std::thread::scope(|scope| {
@@ -282,7 +282,7 @@ fn ends_at_its_deadline<S: Socket>(_: ActorKind) {
 }
 
 #[test]
-fn who_waits_is_woken_at_the_deadline() {
+fn a_waiting_call_ends_at_the_deadline() {
     holds_for_all!(ends_at_its_deadline);
 }
 
@@ -306,7 +306,7 @@ fn is_woken_by_an_earlier_one<S: Socket>(other: ActorKind) {
 }
 
 #[test]
-fn a_deadline_that_is_moved_forward_wakes_all_who_wait() {
+fn setting_an_earlier_deadline_ends_all_waiting_calls() {
     holds_for_all!(is_woken_by_an_earlier_one);
 }
 
@@ -331,7 +331,7 @@ fn waits_for_a_later_one<S: Socket>(other: ActorKind) {
 }
 
 #[test]
-fn a_deadline_that_is_moved_back_lets_who_waits_wait_longer() {
+fn setting_a_later_deadline_makes_waiting_calls_wait_longer() {
     holds_for_all!(waits_for_a_later_one);
 }
 
@@ -353,7 +353,7 @@ fn waits_without_one<S: Socket>(other: ActorKind) {
             waiter.join().unwrap();
             return true;
         }
-        // The deadline has ended the wait, or came too late for that.
+        // The deadline passed before it was removed, and may have ended the wait.
         S::feed(&peer);
         if waiter.join().is_err() {
             socket.wait().unwrap();
@@ -363,7 +363,7 @@ fn waits_without_one<S: Socket>(other: ActorKind) {
 }
 
 #[test]
-fn a_deadline_that_is_taken_away_lets_who_waits_wait_for_ever() {
+fn removing_a_deadline_makes_waiting_calls_wait_without_limit() {
     holds_for_all!(waits_without_one);
 }
 
@@ -392,7 +392,7 @@ fn is_apart<S: Sends>(other: ActorKind) {
 }
 
 #[test]
-fn deadlines_of_reads_and_of_writes_are_apart() {
+fn read_and_write_deadlines_are_independent() {
     holds_for_senders!(is_apart);
 }
 
@@ -411,7 +411,7 @@ fn ends_by_the_first<S: Sends>(_: ActorKind) {
 }
 
 #[test]
-fn a_timeout_and_a_deadline_end_a_call_whichever_is_first() {
+fn the_earlier_of_timeout_and_deadline_ends_a_call() {
     holds_for_senders!(ends_by_the_first);
 }
 
@@ -441,7 +441,7 @@ fn is_woken_by_close<S: Socket>(other: ActorKind) {
 }
 
 #[test]
-fn close_wakes_all_who_wait_and_later_calls_fail() {
+fn close_ends_all_waiting_calls_and_later_calls_fail() {
     holds_for_all!(is_woken_by_close);
 }
 
@@ -464,7 +464,7 @@ fn is_closed_once<S: Socket>(other: ActorKind) {
 }
 
 #[test]
-fn one_of_those_who_close_at_once_does() {
+fn exactly_one_of_several_concurrent_closes_succeeds() {
     holds_for_all!(is_closed_once);
 }
 
@@ -490,7 +490,7 @@ fn a_clone_has_its_own_deadlines_and_its_own_close() {
 }
 
 fn is_blocking(descriptor: impl AsFd) -> bool {
-    // SAFETY: an open descriptor.
+    // SAFETY: the descriptor is open.
     let flags = unsafe { libc::fcntl(descriptor.as_fd().as_raw_fd(), libc::F_GETFL) };
     flags & libc::O_NONBLOCK == 0
 }
@@ -505,7 +505,7 @@ fn goes_to_std_and_back<S: Socket>(other: ActorKind) {
         S::wait_std(&socket).unwrap();
         S::std_non_blocking(&socket, non_blocking);
         let socket = Arc::new(S::from_std(socket).unwrap());
-        // Its deadline did not come with it.
+        // The conversion has removed the deadline.
         let waiter = waits(other, &socket);
         settle();
         assert!(!waiter.is_done());
@@ -520,7 +520,7 @@ fn goes_to_std_and_back<S: Socket>(other: ActorKind) {
 }
 
 #[test]
-fn a_socket_goes_to_std_and_comes_back() {
+fn a_socket_converts_to_std_and_back() {
     holds_for_all!(goes_to_std_and_back);
 }
 
@@ -536,7 +536,7 @@ fn is_dropped_when_none_waits<S: Socket>(other: ActorKind) {
 }
 
 #[test]
-fn the_last_to_drop_a_socket_may_be_one_who_waited() {
+fn a_waiting_call_may_hold_the_last_reference_to_its_socket() {
     holds_for_all!(is_dropped_when_none_waits);
 }
 
@@ -607,7 +607,7 @@ fn a_write_that_waits_is_woken_by_close_and_nothing_acknowledged_is_lost() {
 }
 
 #[test]
-fn after_close_a_stream_knows_nothing() {
+fn all_calls_on_a_closed_stream_fail() {
     for_all_kind_pairs(|_| {
         let (near, mut far) = tcp_pair();
         near.close().unwrap();
@@ -629,7 +629,7 @@ fn after_close_a_stream_knows_nothing() {
 }
 
 #[test]
-fn nobody_listens_when_close_returns() {
+fn connections_to_a_listener_are_refused_when_its_close_returns() {
     for_all_kind_pairs(|other| {
         let listener = Arc::new(TcpListener::bind(unique_host()).unwrap());
         let address = listener.local_addr().unwrap();
@@ -647,7 +647,7 @@ fn nobody_listens_when_close_returns() {
 }
 
 #[test]
-fn linger_is_kept_and_none_at_all_is_a_reset() {
+fn the_linger_option_is_kept_and_zero_linger_resets_the_connection() {
     for_all_kind_pairs(|_| {
         let (near, mut far) = tcp_pair();
         assert_eq!(near.linger().unwrap(), None);

@@ -1,4 +1,4 @@
-//! Corners of sockets, each of which once was wrong.
+//! Regression tests for corner cases of sockets.
 
 use gosched::net::{TcpStream, UnixDatagram};
 use gosched::{go, time};
@@ -17,9 +17,10 @@ fn pair() -> (TcpStream, std::net::TcpStream) {
     (near, far.into_std().unwrap())
 }
 
-/// A read that found all there was waits without a try; one that failed meanwhile must not leave that behind.
+/// After a read has drained the socket, the next read waits before it tries the system call. If
+/// that read fails by its deadline, later reads must not miss bytes that arrived meanwhile.
 #[test]
-fn what_came_while_the_deadline_was_over_is_read_later() {
+fn data_that_arrives_after_the_deadline_is_read_later() {
     for_all_kind_pairs(|_| {
         let (mut near, mut far) = pair();
         let mut bytes = [0; 100];
@@ -36,7 +37,7 @@ fn what_came_while_the_deadline_was_over_is_read_later() {
 }
 
 #[test]
-fn what_comes_just_as_the_time_is_over_is_read_later() {
+fn data_that_arrives_just_as_a_read_times_out_is_read_later() {
     const ROUNDS: u64 = 400;
     let (mut near, mut far) = pair();
     near.set_read_timeout(Some(MILLI)).unwrap();
@@ -68,11 +69,11 @@ fn what_comes_just_as_the_time_is_over_is_read_later() {
 }
 
 #[test]
-fn a_time_limit_is_for_the_whole_read() {
+fn a_read_timeout_applies_to_the_whole_read() {
     let (mut near, mut far) = pair();
     far.write_all(b"abc").unwrap();
     assert_eq!(near.read(&mut [0; 100]).unwrap(), 3);
-    // A machine may be late by as much as the limit, but not by any limit.
+    // A slow machine may be late by as much as the limit, but not for every limit.
     let mut limit = 50 * MILLI;
     until("a read ends before its time limit is over twice", || {
         near.set_read_timeout(Some(limit)).unwrap();
@@ -85,10 +86,10 @@ fn a_time_limit_is_for_the_whole_read() {
     });
 }
 
-/// The system says that there is room for more whenever a send has failed. What such a send costs is measured by the
-/// bench `limits`.
+/// The kernel reports a Unix datagram socket as writable even right after a send to a full receiver
+/// has failed. The bench `limits` measures the cost of a waiting send.
 #[test]
-fn a_datagram_to_one_who_is_slow_keeps_no_cpu_busy() {
+fn a_datagram_to_a_full_receiver_waits_until_there_is_room() {
     for_all_kind_pairs(|other| {
         let path = std::env::temp_dir().join(unique_name());
         let slow = UnixDatagram::bind(&path).unwrap();
@@ -109,7 +110,7 @@ fn a_datagram_to_one_who_is_slow_keeps_no_cpu_busy() {
 }
 
 #[test]
-fn a_datagram_that_finds_no_room_ends_by_deadline_time_limit_and_close() {
+fn a_datagram_send_without_room_ends_by_deadline_timeout_or_close() {
     let path = std::env::temp_dir().join(unique_name());
     let _slow = UnixDatagram::bind(&path).unwrap();
     let sender = Arc::new(UnixDatagram::unbound().unwrap());
@@ -132,11 +133,11 @@ fn a_datagram_that_finds_no_room_ends_by_deadline_time_limit_and_close() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// A child has its parent's poller, and must leave what is in it alone.
+/// A forked child shares its parent's poller, and must not change what is registered there.
 #[test]
-fn a_child_that_drops_a_socket_leaves_its_parent_s_alone() {
+fn a_forked_child_that_drops_a_socket_does_not_affect_its_parent() {
     let (mut near, mut far) = pair();
-    // SAFETY: the child only closes what it has, and ends.
+    // SAFETY: the child only closes its descriptors, and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         drop(near);
@@ -145,7 +146,7 @@ fn a_child_that_drops_a_socket_leaves_its_parent_s_alone() {
     }
     let mut status = 0;
     until("the child has ended", || {
-        // SAFETY: room for one status.
+        // SAFETY: `status` is valid for writes.
         let ended = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
         assert!([0, child].contains(&ended), "{}", std::io::Error::last_os_error());
         ended == child
@@ -158,12 +159,12 @@ fn a_child_that_drops_a_socket_leaves_its_parent_s_alone() {
 }
 
 #[test]
-fn a_borrowed_descriptor_stays_one_when_the_socket_is_closed() {
+fn the_number_of_a_borrowed_descriptor_is_not_reused_when_the_socket_is_closed() {
     let (near, _far) = pair();
     let lent = near.as_fd();
     let number = lent.as_raw_fd();
     near.close().unwrap();
-    // Nobody else gets the number.
+    // No new socket gets the same descriptor number.
     let others: Vec<_> = (0..20).map(|_| pair()).collect();
     assert!(
         others
@@ -171,7 +172,7 @@ fn a_borrowed_descriptor_stays_one_when_the_socket_is_closed() {
             .all(|(one, other)| { one.as_raw_fd() != number && other.as_raw_fd() != number })
     );
     let mut byte = 0u8;
-    // SAFETY: room for one byte.
+    // SAFETY: `byte` is valid for a write of one byte.
     assert_eq!(unsafe { libc::read(number, (&raw mut byte).cast(), 1) }, -1);
     let later = near.as_fd().as_raw_fd();
     // SAFETY: no memory is involved.

@@ -1,6 +1,7 @@
-//! Many on few sockets: races of reads, writes, deadlines, `close` and new sockets in their place; and many sockets.
+//! Many goroutines and threads on few sockets: races of reads, writes, deadlines, `close` and new
+//! sockets with reused descriptors. Also many sockets at once.
 //!
-//! `GOSCHED_NET_OPS` is how many operations each race takes.
+//! `GOSCHED_NET_OPS` sets the number of operations of each race.
 
 use gosched::go;
 use gosched::net::{TcpListener, TcpStream, UnixStream};
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Fewer where each goroutine is a thread.
+/// Returns a smaller number where each goroutine is a thread.
 fn scale(many: usize) -> usize {
     if cfg!(feature = "threads") { many / 10 } else { many }
 }
@@ -32,15 +33,16 @@ fn operations(default: u64) -> u64 {
     given.map_or(default, |text| text.parse().expect("a number of operations"))
 }
 
-/// What the runtime has of its own does not count, if it is little.
+/// Returns the number of descriptors that do not belong to the runtime, which may have few.
 fn sockets(descriptors: &[String]) -> usize {
     let own = descriptors.iter().filter(|name| name.starts_with("anon_inode")).count();
     assert!(own < 6, "{descriptors:?}");
     descriptors.len() - own
 }
 
-/// Waits until all have ended. There is no limit for that, only for how long none of them gets on: `progress` is
-/// a number that changes when one does.
+/// Waits until all parties have ended, and calls `help` again and again meanwhile. The total time
+/// has no limit, but the time without progress has: `progress` returns a number that changes when a
+/// party makes progress.
 fn join_all(all: Vec<Spawned<()>>, progress: impl Fn() -> u64, mut help: impl FnMut()) {
     let mut last = (progress(), Instant::now());
     while !all.iter().all(Spawned::is_done) {
@@ -56,11 +58,12 @@ fn join_all(all: Vec<Spawned<()>>, progress: impl Fn() -> u64, mut help: impl Fn
     all.into_iter().for_each(Spawned::join);
 }
 
-/// Runs `f` with nothing of this suite beside it: it leaves no descriptor and no goroutine behind.
+/// Runs `f` while no other test of this suite runs, and checks that `f` leaves no descriptor and no
+/// goroutine behind.
 fn assert_leaves_nothing(f: impl FnOnce()) {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    // Whatever is opened once is open now.
+    // Opens all descriptors that are opened only once.
     let (near, far) = tcp_pair();
     let reader = start(ActorKind::Goroutine, move || (&near).read(&mut [0; 1]).unwrap());
     settle();
@@ -79,7 +82,7 @@ fn assert_leaves_nothing(f: impl FnOnce()) {
     drop(alone);
 }
 
-/// One end of a connection. All its bytes are its tag.
+/// One end of a connection. All bytes of the connection are its tag.
 struct ConnectionEnd {
     stream: Stream,
     tag: u8,
@@ -114,7 +117,7 @@ impl ConnectionEnd {
         [one, two].map(|stream| Arc::new(ConnectionEnd { stream, tag: count as u8 }))
     }
 
-    /// Whether something was read.
+    /// Reads up to `size` bytes, checks them, and returns their number.
     fn read(&self, size: usize) -> io::Result<usize> {
         let mut buffer = [0; 256];
         let count = each!(self, stream => (&mut &*stream).read(&mut buffer[..size]))?;
@@ -140,7 +143,7 @@ impl ConnectionEnd {
     }
 }
 
-/// How calls ended: well; and by each of the errors that may be.
+/// Number of calls by outcome: success, and each of the allowed errors.
 static OUTCOMES: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
 const ALLOWED_ERRORS: [ErrorKind; 4] = [
     ErrorKind::TimedOut,
@@ -149,7 +152,7 @@ const ALLOWED_ERRORS: [ErrorKind; 4] = [
     ErrorKind::ConnectionReset,
 ];
 
-/// What may become of a call while others set deadlines and close both ends.
+/// Counts the outcome of a call that may fail because others set deadlines and close both ends.
 #[track_caller]
 fn record_outcome<T>(result: io::Result<T>) {
     let how = result.err().map_or(0, |error| {
@@ -180,20 +183,21 @@ impl Table {
         slot.lock().unwrap()[random.below(2)].clone()
     }
 
-    /// Reads and writes, and waits as long as it takes.
+    /// Reads and writes, and blocks as long as needed.
     fn read_and_write(&self, random: &mut Random) {
         while self.step() {
             let end = self.end(random);
             match random.below(8) {
                 0..4 => record_outcome(end.read(1 + random.below(200))),
                 4..7 => record_outcome(end.write(1 + random.below(100))),
-                // Sooner or later this waits.
+                // These writes fill the buffer, and then block.
                 _ => record_outcome(end.write(20_000)),
             }
         }
     }
 
-    /// Lets the others go on: never waits.
+    /// Sets deadlines, and closes and replaces connections, which wakes the readers and writers.
+    /// Never blocks.
     fn disturb(&self, random: &mut Random) {
         while self.step() {
             let at = random.below(self.slots.len());
@@ -234,7 +238,7 @@ fn races_of_reads_writes_deadlines_and_close_end_well() {
         race(operations(default));
         let ends = || OUTCOMES.each_ref().map(|count| count.load(SeqCst));
         println!("well, {ALLOWED_ERRORS:?}: {:?}", ends());
-        // They did meet. (Resets are rare.)
+        // The races happened. Resets are rare, so they are not required.
         until("calls end in each of four ways", || {
             let have_met = ends()[..4].iter().all(|&count| count > 20);
             if !have_met {
@@ -262,7 +266,7 @@ fn race(operations: u64) {
         })
         .collect();
     let left = || table.left.load(SeqCst);
-    // In the end none is left to let those go on that wait.
+    // At the end, no party is left that would wake the waiting ones.
     join_all(all, left, || {
         if left() == 0 {
             table.close_all();
@@ -270,9 +274,9 @@ fn race(operations: u64) {
     });
 }
 
-/// The number of a descriptor is used again at once.
+/// The kernel reuses the number of a closed descriptor at once.
 #[test]
-fn nobody_gets_what_is_for_another_connection() {
+fn no_connection_receives_bytes_of_another_connection() {
     assert_leaves_nothing(|| {
         let default = if cfg!(debug_assertions) { 4_000 } else { 40_000 };
         let rounds = operations(default) / 8;
@@ -285,7 +289,7 @@ fn nobody_gets_what_is_for_another_connection() {
                     let mut readers = Vec::new();
                     for round in 0..rounds {
                         let [near, far] = ConnectionEnd::two();
-                        // Something is there from the first.
+                        // There is something to read from the start.
                         record_outcome(far.write(1 + random.below(200)));
                         let its = near.clone();
                         readers.push(start(kind_for(i / 2), move || {
@@ -315,7 +319,7 @@ fn nobody_gets_what_is_for_another_connection() {
 }
 
 #[test]
-fn close_wakes_two_hundred_who_wait_for_one_socket() {
+fn close_wakes_two_hundred_readers_of_one_socket() {
     assert_leaves_nothing(|| {
         let [near, far] = ConnectionEnd::two();
         let readers: Vec<_> = (0..200)
@@ -364,7 +368,7 @@ fn two_hundred_sockets_are_closed_at_once() {
     });
 }
 
-/// Of all that was sent, in its order.
+/// A hash of all bytes sent, in order.
 #[derive(Clone, Copy)]
 struct Hash(u64);
 
@@ -376,7 +380,7 @@ impl Hash {
     }
 }
 
-/// Sends back what comes, in other pieces, and in the end its hash.
+/// Sends back all bytes received, in pieces of other sizes, and finally their hash.
 fn serve(stream: &TcpStream, mut random: Random) {
     let (mut hash, mut buffer) = (Hash(0), vec![0; 5000]);
     loop {
@@ -395,7 +399,8 @@ fn serve(stream: &TcpStream, mut random: Random) {
     (&*stream).write_all(&hash.0.to_be_bytes()).unwrap();
 }
 
-/// Sends so many bytes of stream `seed` in pieces; another reads what comes back.
+/// Sends `size` bytes of pattern `seed` in pieces, from a separate goroutine, and checks the bytes
+/// that come back.
 fn ask(stream: TcpStream, seed: u64, size: usize) {
     let stream = Arc::new(stream);
     let its = stream.clone();
@@ -432,7 +437,7 @@ fn ask(stream: TcpStream, seed: u64, size: usize) {
 }
 
 #[test]
-fn every_byte_of_a_thousand_connections_is_right() {
+fn every_byte_of_a_thousand_connections_is_correct() {
     assert_leaves_nothing(|| {
         let count = scale(1000);
         assert!(set_descriptor_limit(10_000) > 2 * count as u64 + 50);
@@ -462,7 +467,7 @@ fn every_byte_of_a_thousand_connections_is_right() {
 }
 
 const IDLE: usize = 10_000;
-/// The variables that tell a child how many connections there are, and where.
+/// The environment variables with the number of connections and the address of the server.
 const COUNT: &str = "GOSCHED_TEST_COUNT";
 const ADDRESS: &str = "GOSCHED_TEST_ADDRESS";
 
@@ -470,7 +475,7 @@ fn idle_count() -> usize {
     std::env::var(COUNT).unwrap().parse().unwrap()
 }
 
-/// What a child is to do.
+/// Runs a scenario in a child process.
 #[test]
 fn child() {
     match children::scenario().as_deref() {
@@ -480,12 +485,12 @@ fn child() {
     }
 }
 
-/// How many threads this process has.
+/// Returns the number of threads of this process.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// Serves connections of a child of its own, each a goroutine, with few threads.
+/// Serves connections from a child process, each in a goroutine, with few threads.
 fn idle_server() {
     let before = threads();
     assert!(set_descriptor_limit(IDLE as u64 + 500) >= IDLE as u64 + 500);
@@ -510,7 +515,7 @@ fn idle_server() {
         (0..idle_count()).map(serve).collect()
     });
     std::thread::sleep(200 * MILLI);
-    // Threads that were too many when all came end before long.
+    // Surplus threads, started while all clients connected, end before long.
     let most = before + procs() + 4;
     until(&format!("there are {most} threads or less"), || threads() <= most);
     clients.stdin.take().unwrap().write_all(b"\n").unwrap();
@@ -534,7 +539,7 @@ fn idle_clients() {
         let mut byte = [0];
         one.read_exact(&mut byte).unwrap();
         assert_eq!(byte, [i as u8]);
-        // Or its port would be taken for a minute.
+        // Without a reset, the port would stay in use for a minute.
         reset_on_close(one);
     }
 }
@@ -546,7 +551,7 @@ fn ten_thousand_idle_connections_need_a_handful_of_threads() {
         eprintln!("skipped: a process may not have {IDLE} descriptors");
         return;
     }
-    // In the quick run so many for one number of Ps only.
+    // In debug builds, only the run with 4 Ps uses the full number of connections.
     let fewer = if cfg!(debug_assertions) { IDLE / 5 } else { IDLE };
     assert_leaves_nothing(|| [("1", fewer), ("4", IDLE)].into_iter().for_each(serve_idle));
 }

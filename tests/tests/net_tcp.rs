@@ -1,5 +1,6 @@
-//! TCP as std has it: each rule in goroutines and in threads, with goroutines and with threads on the other end.
-//! Deadlines and `close`, which std does not have, are in `net_deadlines.rs`.
+//! TCP behaves as in std. Each rule is tested in goroutines and in threads, with goroutines and
+//! with threads on the other end. Deadlines and `close`, which std does not have, are tested in
+//! `net_deadlines.rs`.
 
 use gosched::net::{TcpListener, TcpStream};
 use gosched_tests::children;
@@ -24,7 +25,7 @@ fn kind<T: std::fmt::Debug>(result: io::Result<T>) -> ErrorKind {
 }
 
 #[test]
-fn what_is_written_comes_back_from_an_echo() {
+fn an_echo_server_returns_what_is_written() {
     for_all_kind_pairs(|other| {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let address = listener.local_addr().unwrap();
@@ -43,7 +44,7 @@ fn what_is_written_comes_back_from_an_echo() {
 }
 
 #[test]
-fn one_reads_while_another_writes_by_the_same_stream() {
+fn one_party_can_read_while_another_writes_on_the_same_stream() {
     const ALL: usize = 1_000_000;
     for_all_kind_pairs(|other| {
         let (near, far) = tcp_pair();
@@ -65,7 +66,7 @@ fn one_reads_while_another_writes_by_the_same_stream() {
 }
 
 #[test]
-fn both_ends_know_their_addresses() {
+fn both_ends_return_both_addresses() {
     for_all_kind_pairs(|_| {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let address = listener.local_addr().unwrap();
@@ -80,7 +81,7 @@ fn both_ends_know_their_addresses() {
 }
 
 #[test]
-fn a_peek_takes_nothing_and_waits_for_something() {
+fn a_peek_waits_for_bytes_and_consumes_none() {
     for_all_kind_pairs(|other| {
         let (near, mut far) = tcp_pair();
         let writer = start(other, move || {
@@ -121,7 +122,7 @@ fn a_half_closed_connection_still_works_the_other_way() {
 }
 
 #[test]
-fn a_shutdown_ends_a_read_that_waits_here() {
+fn a_local_shutdown_ends_a_waiting_read() {
     for how in [Shutdown::Read, Shutdown::Both] {
         for_all_kind_pairs(move |other| {
             let (near, mut far) = tcp_pair();
@@ -132,7 +133,7 @@ fn a_shutdown_ends_a_read_that_waits_here() {
             near.shutdown(how).unwrap();
             assert_eq!(reader.join().unwrap(), 0);
             assert_eq!((&*near).read(&mut [0; 10]).unwrap(), 0);
-            // What comes later is still there for those who read.
+            // After `Shutdown::Read`, both ends can still write.
             if how == Shutdown::Read {
                 far.write_all(b"x").unwrap();
                 (&*near).write_all(b"y").unwrap();
@@ -145,7 +146,7 @@ fn a_shutdown_ends_a_read_that_waits_here() {
 }
 
 #[test]
-fn a_shutdown_ends_a_write_that_waits_here() {
+fn a_local_shutdown_ends_a_waiting_write() {
     for_all_kind_pairs(|other| {
         let (near, far) = tcp_pair();
         let near = Arc::new(near);
@@ -165,7 +166,7 @@ fn a_shutdown_ends_a_write_that_waits_here() {
 }
 
 #[test]
-fn a_shutdown_twice_is_fine_until_the_connection_is_gone() {
+fn a_repeated_shutdown_succeeds_until_the_connection_is_gone() {
     for_all_kind_pairs(|_| {
         let (near, far) = tcp_pair();
         near.shutdown(Shutdown::Read).unwrap();
@@ -179,7 +180,7 @@ fn a_shutdown_twice_is_fine_until_the_connection_is_gone() {
 }
 
 #[test]
-fn reads_and_writes_of_nothing_are_fine() {
+fn empty_reads_and_writes_succeed() {
     for_all_kind_pairs(|_| {
         let (mut near, mut far) = tcp_pair();
         assert_eq!(near.write(&[]).unwrap(), 0);
@@ -197,13 +198,13 @@ fn reads_and_writes_of_nothing_are_fine() {
 }
 
 #[test]
-fn buffers_in_pieces_are_read_and_written_in_order() {
+fn vectored_reads_and_writes_keep_the_order_of_their_buffers() {
     for_all_kind_pairs(|other| {
         let (mut near, mut far) = tcp_pair();
         let reader = start(other, move || {
             let (mut one, mut two, mut three) = ([0; 3], [0; 0], [0; 4]);
             let mut slices = [&mut one[..], &mut two, &mut three].map(IoSliceMut::new);
-            // All came in one piece, or not: the first slices are filled first.
+            // The bytes may arrive in several pieces; the first slices are filled first.
             let count = far.read_vectored(&mut slices).unwrap();
             let mut all = [one.as_slice(), &three].concat();
             all.truncate(count);
@@ -212,7 +213,7 @@ fn buffers_in_pieces_are_read_and_written_in_order() {
         });
         let pieces: Vec<[u8; 2]> = (0..1500u16).map(u16::to_be_bytes).collect();
         let slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-        // More than the system takes at once.
+        // More slices than the system takes in one call.
         let count = near.write_vectored(&slices).unwrap();
         assert!((1..=3000).contains(&count), "{count}");
         near.write_all(&pieces.concat()[count..]).unwrap();
@@ -235,7 +236,7 @@ fn a_clone_is_another_handle_of_the_same_connection() {
         clone.read_exact(&mut byte).unwrap();
         assert_eq!(&byte, b"b");
         drop(near);
-        // It is not over as long as there is one handle.
+        // The connection stays open as long as there is one handle.
         let reader = start(other, move || {
             let mut all = Vec::new();
             far.read_to_end(&mut all).unwrap();
@@ -248,7 +249,7 @@ fn a_clone_is_another_handle_of_the_same_connection() {
 }
 
 #[test]
-fn a_clone_of_a_listener_accepts_when_the_other_is_gone() {
+fn a_clone_of_a_listener_accepts_after_the_original_is_dropped() {
     for_all_kind_pairs(|other| {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let clone = listener.try_clone().unwrap();
@@ -261,7 +262,7 @@ fn a_clone_of_a_listener_accepts_when_the_other_is_gone() {
 }
 
 #[test]
-fn options_are_kept() {
+fn tcp_options_are_kept() {
     for_all_kind_pairs(|_| {
         let (near, _far) = tcp_pair();
         for on in [true, false, true] {
@@ -281,19 +282,19 @@ fn options_are_kept() {
 }
 
 #[test]
-fn descriptors_do_not_go_to_child_processes() {
+fn sockets_are_not_inherited_by_child_processes() {
     let (near, far) = tcp_pair();
     let listener = TcpListener::bind(LOCAL).unwrap();
     let clone = near.try_clone().unwrap();
     for descriptor in [near.as_fd(), far.as_fd(), listener.as_fd(), clone.as_fd()] {
-        // SAFETY: an open descriptor.
+        // SAFETY: the descriptor is open.
         let flags = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GETFD) };
         assert_eq!(flags, libc::FD_CLOEXEC);
     }
 }
 
 #[test]
-fn connections_to_nobody_are_refused() {
+fn connections_without_a_listener_are_refused() {
     for_all_kind_pairs(|_| {
         let (address, _held) = unused_address();
         assert_eq!(kind(TcpStream::connect(address)), ErrorKind::ConnectionRefused);
@@ -304,25 +305,26 @@ fn connections_to_nobody_are_refused() {
     });
 }
 
-/// How many connections wait to be accepted, and how many may before the system drops what asks for more.
+/// Returns how many connections wait to be accepted, and how many may wait before the system drops
+/// further requests.
 fn backlog(listener: &TcpListener) -> (u32, u32) {
     // SAFETY: all-zero is a valid value of this type.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut size = size_of::<libc::tcp_info>() as libc::socklen_t;
     let fd = listener.as_raw_fd();
     let to = (&raw mut info).cast();
-    // SAFETY: room for as many bytes as `size` says.
+    // SAFETY: `info` has room for `size` bytes.
     let told =
         unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut size) };
     assert_eq!(told, 0, "{}", io::Error::last_os_error());
-    // These fields of a listener have another meaning than those of a connection.
+    // For a listener, these fields have another meaning than for a connection.
     (info.tcpi_unacked, info.tcpi_sacked)
 }
 
-/// A listener whose queue is full, and the connections in it.
+/// Returns a listener whose queue is full, and the connections in the queue.
 fn full() -> (TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind(LOCAL).unwrap();
-    // SAFETY: an open socket.
+    // SAFETY: the socket is open.
     assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
     let address = listener.local_addr().unwrap();
     let mut queue: Vec<TcpStream> = Vec::new();
@@ -334,7 +336,7 @@ fn full() -> (TcpListener, Vec<TcpStream>) {
 }
 
 #[test]
-fn a_connect_that_nobody_answers_ends_in_time() {
+fn an_unanswered_connect_times_out() {
     for_all_kind_pairs(|_| {
         let (listener, _queue) = full();
         let start = Instant::now();
@@ -354,7 +356,7 @@ fn a_connect_waits_until_it_is_answered() {
         for _ in 0..queue.len() {
             listener.accept().unwrap();
         }
-        // The system asks again after a second.
+        // The kernel retries the connection request after a second.
         let mut far = listener.accept().unwrap().0;
         let mut near = connects.join();
         near.write_all(b"there").unwrap();
@@ -365,7 +367,7 @@ fn a_connect_waits_until_it_is_answered() {
 }
 
 #[test]
-fn a_name_is_looked_up() {
+fn connect_and_bind_resolve_host_names() {
     for_all_kind_pairs(|_| {
         let listener = TcpListener::bind("localhost:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -378,7 +380,7 @@ fn a_name_is_looked_up() {
 }
 
 #[test]
-fn all_addresses_are_tried() {
+fn connect_and_bind_try_all_addresses() {
     for_all_kind_pairs(|_| {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let (refused, _held) = unused_address();
@@ -394,7 +396,7 @@ fn all_addresses_are_tried() {
 }
 
 #[test]
-fn names_that_mean_nothing_are_refused_as_std_does() {
+fn invalid_host_names_are_refused_as_std_does() {
     for_all_kind_pairs(|_| {
         for name in ["", "no port", "a:99999", "nul\0byte:80", "name.invalid:80", ":80:80"] {
             let expected = kind(std::net::TcpStream::connect(name));
@@ -408,7 +410,7 @@ fn names_that_mean_nothing_are_refused_as_std_does() {
 }
 
 #[test]
-fn addresses_that_cannot_be_had_are_refused_as_std_does() {
+fn unavailable_addresses_are_refused_as_std_does() {
     for_all_kind_pairs(|_| {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let taken = TcpListener::bind(listener.local_addr().unwrap());
@@ -418,12 +420,12 @@ fn addresses_that_cannot_be_had_are_refused_as_std_does() {
 }
 
 #[test]
-fn an_address_can_be_had_again_at_once() {
+fn an_address_can_be_bound_again_at_once() {
     for_all_kind_pairs(|_| {
         let listener = TcpListener::bind(unique_host()).unwrap();
         let address = listener.local_addr().unwrap();
         let near = TcpStream::connect(address).unwrap();
-        // Who ends first leaves its address behind for a while.
+        // The end that closes first keeps its address in use for a while.
         drop(listener.accept().unwrap());
         drop(listener);
         assert_eq!((&near).read(&mut [0; 1]).unwrap(), 0);
@@ -434,7 +436,7 @@ fn an_address_can_be_had_again_at_once() {
 }
 
 #[test]
-fn several_readers_share_what_comes() {
+fn several_readers_share_the_incoming_bytes() {
     const READERS: usize = 4;
     for_all_kind_pairs(|other| {
         let (near, mut far) = tcp_pair();
@@ -490,12 +492,12 @@ fn several_writers_lose_nothing() {
 }
 
 #[test]
-fn a_reset_is_told_to_those_who_read_and_wait() {
+fn a_reset_ends_a_waiting_read() {
     for_all_kind_pairs(|other| {
         let (near, far) = tcp_pair();
         let reader = start(other, move || {
             let first = kind((&near).read(&mut [0; 10]));
-            // Told once; then it is the end.
+            // The error is returned once; after it, reads return the end of the stream.
             (first, (&near).read(&mut [0; 10]).unwrap(), kind((&near).write(b"x")))
         });
         settle();
@@ -506,7 +508,7 @@ fn a_reset_is_told_to_those_who_read_and_wait() {
 }
 
 #[test]
-fn a_reset_is_told_to_those_who_write_and_wait() {
+fn a_reset_ends_a_waiting_write() {
     for_all_kind_pairs(|other| {
         let (near, far) = tcp_pair();
         let writer =
@@ -520,7 +522,7 @@ fn a_reset_is_told_to_those_who_write_and_wait() {
 }
 
 #[test]
-fn a_peer_that_is_gone_ends_writes() {
+fn writes_to_a_peer_that_is_gone_fail() {
     for_all_kind_pairs(|_| {
         let (near, far) = tcp_pair();
         drop(far);
@@ -550,7 +552,7 @@ fn nothing_is_lost_to_a_peer_that_begins_to_read_late() {
 }
 
 #[test]
-fn a_read_timeout_is_for_each_call() {
+fn a_read_timeout_applies_to_each_call() {
     for_all_kind_pairs(|_| {
         let (near, mut far) = tcp_pair();
         assert_eq!(near.read_timeout().unwrap(), None);
@@ -577,7 +579,7 @@ fn a_read_timeout_is_for_each_call() {
 }
 
 #[test]
-fn a_timeout_of_none_waits_again() {
+fn reads_wait_without_limit_after_the_timeout_is_removed() {
     for_all_kind_pairs(|other| {
         let (near, mut far) = tcp_pair();
         near.set_read_timeout(Some(MILLI)).unwrap();
@@ -592,7 +594,7 @@ fn a_timeout_of_none_waits_again() {
 }
 
 #[test]
-fn a_write_timeout_tells_how_much_was_taken() {
+fn the_peer_receives_exactly_the_bytes_acknowledged_before_a_write_timeout() {
     for_all_kind_pairs(|_| {
         let (near, far) = tcp_pair();
         near.set_write_timeout(Some(40 * MILLI)).unwrap();
@@ -607,14 +609,14 @@ fn a_write_timeout_tells_how_much_was_taken() {
 }
 
 #[test]
-fn a_timeout_of_nothing_is_refused() {
+fn a_zero_timeout_is_refused() {
     for_all_kind_pairs(|_| {
         let (near, _far) = tcp_pair();
         let zero = Some(Duration::ZERO);
         assert_eq!(kind(near.set_read_timeout(zero)), ErrorKind::InvalidInput);
         assert_eq!(kind(near.set_write_timeout(zero)), ErrorKind::InvalidInput);
         assert_eq!(near.read_timeout().unwrap(), None);
-        // Very long and very short ones are not.
+        // Very long and very short timeouts are accepted.
         near.set_read_timeout(Some(Duration::MAX)).unwrap();
         near.set_read_timeout(Some(Duration::from_nanos(1))).unwrap();
         assert_eq!(kind((&near).read(&mut [0; 9])), ErrorKind::WouldBlock);
@@ -622,7 +624,7 @@ fn a_timeout_of_nothing_is_refused() {
 }
 
 #[test]
-fn incoming_yields_one_after_the_other() {
+fn incoming_yields_connections_in_order() {
     const COUNT: usize = 20;
     for_all_kind_pairs(|other| {
         let listener = TcpListener::bind(LOCAL).unwrap();
@@ -643,7 +645,7 @@ fn incoming_yields_one_after_the_other() {
 }
 
 #[test]
-fn several_accept_from_one_listener() {
+fn several_parties_can_accept_from_one_listener() {
     const COUNT: usize = 40;
     for_all_kind_pairs(|other| {
         let listener = Arc::new(TcpListener::bind(LOCAL).unwrap());
@@ -674,7 +676,7 @@ fn a_client_that_resets_before_it_is_accepted_does_no_harm() {
         reset_on_close(&gone);
         drop(gone);
         let stays = TcpStream::connect(address).unwrap();
-        // Linux hands out the one that is gone; others say that it was aborted.
+        // Linux accepts the connection that is gone; other systems report that it was aborted.
         let mut results = (0..2).map(|_| listener.accept().map(|(_, from)| from));
         let found = results.any(|from| from.ok() == Some(stays.local_addr().unwrap()));
         assert!(found);
@@ -682,7 +684,7 @@ fn a_client_that_resets_before_it_is_accepted_does_no_harm() {
 }
 
 #[test]
-fn who_was_not_accepted_learns_that_the_listener_is_gone() {
+fn dropping_a_listener_resets_connections_that_were_not_accepted() {
     for_all_kind_pairs(|_| {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -691,7 +693,7 @@ fn who_was_not_accepted_learns_that_the_listener_is_gone() {
     });
 }
 
-/// What a child is to do.
+/// Runs a scenario in a child process.
 #[test]
 fn child() {
     match children::scenario().as_deref() {
@@ -709,9 +711,9 @@ fn passes(scenario: &str) -> String {
     text
 }
 
-/// In a process that would die of the signal.
+/// Writes to closed connections, in a process that SIGPIPE would kill.
 fn broken_pipe() {
-    // SAFETY: the default action.
+    // SAFETY: sets the default action.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     for_all_kind_pairs(|_| {
         let (near, far) = tcp_pair();
@@ -723,11 +725,11 @@ fn broken_pipe() {
 }
 
 #[test]
-fn a_write_to_nobody_raises_no_signal() {
+fn a_write_to_a_closed_connection_raises_no_signal() {
     assert!(passes("broken pipe").contains("lives"));
 }
 
-/// What trying costs is measured by the bench `limits`.
+/// The bench `limits` measures the cost of the retries.
 #[test]
 fn a_listener_survives_the_lack_of_descriptors_without_spinning() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_net_program"));
@@ -737,7 +739,7 @@ fn a_listener_survives_the_lack_of_descriptors_without_spinning() {
     assert!(said.out.contains("failures"), "{}", said.out);
 }
 
-/// The only goroutine waits for somebody outside.
+/// The only goroutine waits for a connection from an ordinary thread.
 fn alone() {
     let address = gosched::run(|| {
         let listener = TcpListener::bind(LOCAL).unwrap();
@@ -753,11 +755,11 @@ fn alone() {
 }
 
 #[test]
-fn to_wait_for_a_connection_is_no_deadlock() {
+fn waiting_for_a_connection_is_not_a_deadlock() {
     assert!(passes("alone").contains("served"));
 }
 
-/// Signals to all threads, whose handler ends system calls.
+/// Uses connections while all threads get signals, whose handler interrupts system calls.
 fn signals() {
     extern "C" fn handler(_: i32) {}
     // SAFETY: all-zero is a valid sigaction.
@@ -772,7 +774,8 @@ fn signals() {
         while !its.load(SeqCst) {
             for thread in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
                 let thread: i32 = thread.file_name().to_str().unwrap().parse().unwrap();
-                // SAFETY: a signal with a handler; the thread may be gone, which is an error code.
+                // SAFETY: a signal with a handler. If the thread is gone, the call returns an
+                // error.
                 unsafe {
                     libc::syscall(libc::SYS_tgkill, std::process::id(), thread, libc::SIGUSR1)
                 };
@@ -790,7 +793,7 @@ fn signals() {
                 near.write_all(&[i; 100]).unwrap();
                 near.read_exact(&mut [0; 100]).unwrap();
             });
-            // Neither of these is ended by a signal; a read may be, as in std.
+            // A signal ends neither `accept` nor `connect`. It may end a read, as in std.
             let (mut far, _) = listener.accept().unwrap();
             let mut buffer = [0; 100];
             far.read_exact(&mut buffer).unwrap();
@@ -805,6 +808,6 @@ fn signals() {
 }
 
 #[test]
-fn signals_end_no_accept_and_no_connect() {
+fn signals_do_not_end_accept_or_connect() {
     assert!(passes("signals").contains("all came through"));
 }

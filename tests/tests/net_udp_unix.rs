@@ -1,5 +1,5 @@
-//! Datagrams and the sockets of this machine, as std has them; and names. Deadlines and `close` of all of them are
-//! in `net_deadlines.rs`.
+//! UDP sockets, Unix sockets and host lookups behave as in std. Deadlines and `close` of these
+//! sockets are tested in `net_deadlines.rs`.
 
 use gosched::net::{TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream, lookup_host};
 use gosched_tests::sockets::{
@@ -27,7 +27,7 @@ fn code<T: std::fmt::Debug>(result: io::Result<T>) -> i32 {
     error.raw_os_error().unwrap_or_else(|| panic!("not the system's: {error}"))
 }
 
-/// A socket whose address no other socket gets, not even once it is gone.
+/// Returns a socket, and its address, which no other socket gets even after this one is dropped.
 fn udp() -> (UdpSocket, SocketAddr) {
     let socket = UdpSocket::bind(unique_host()).unwrap();
     let address = socket.local_addr().unwrap();
@@ -45,7 +45,7 @@ fn abstract_address() -> UnixAddr {
     UnixAddr::from_abstract_name(unique_name()).unwrap()
 }
 
-/// A path for a socket; the file goes with it.
+/// A path for a socket. The file is removed when this value is dropped.
 struct TempPath(PathBuf);
 
 impl TempPath {
@@ -89,7 +89,7 @@ fn datagrams_arrive_one_by_one_with_their_sender() {
 }
 
 #[test]
-fn a_datagram_of_nothing_is_one() {
+fn an_empty_datagram_is_delivered() {
     for_all_kind_pairs(|other| {
         let (near, far) = udp_pair();
         let reader = start(other, move || {
@@ -105,7 +105,7 @@ fn a_datagram_of_nothing_is_one() {
 }
 
 #[test]
-fn what_does_not_fit_of_a_datagram_is_lost() {
+fn the_part_of_a_datagram_that_does_not_fit_is_lost() {
     for_all_kind_pairs(|_| {
         let (near, far) = udp_pair();
         near.send(b"abcdef").unwrap();
@@ -122,7 +122,7 @@ fn what_does_not_fit_of_a_datagram_is_lost() {
 }
 
 #[test]
-fn a_connected_socket_hears_its_peer_only() {
+fn a_connected_socket_receives_only_from_its_peer() {
     for_all_kind_pairs(|_| {
         let (near, far) = udp_pair();
         let (stranger, _) = udp();
@@ -139,7 +139,7 @@ fn a_connected_socket_hears_its_peer_only() {
 }
 
 #[test]
-fn a_peer_that_vanished_is_told_to_who_sends_and_who_waits() {
+fn a_vanished_peer_is_reported_to_senders_and_waiting_receivers() {
     for_all_kind_pairs(|other| {
         let (near, far) = udp_pair();
         let near = Arc::new(near);
@@ -149,7 +149,8 @@ fn a_peer_that_vanished_is_told_to_who_sends_and_who_waits() {
         let its = near.clone();
         let reader = start(other, move || its.recv(&mut [0; 9]));
         settle();
-        // If it is told to this one instead, the next will be told to the reader.
+        // The kernel reports each error once. If this sender gets an error, the reader gets a
+        // later one.
         let told = (0..).map(|_| near.send(b"x")).take_while(|_| !reader.is_done());
         for told in told {
             assert!(told.as_ref().err().is_none_or(|e| e.kind() == ErrorKind::ConnectionRefused));
@@ -160,7 +161,7 @@ fn a_peer_that_vanished_is_told_to_who_sends_and_who_waits() {
 }
 
 #[test]
-fn an_error_is_taken_once() {
+fn take_error_returns_an_error_once() {
     for_all_kind_pairs(|_| {
         let (near, far) = udp_pair();
         drop(far);
@@ -176,7 +177,7 @@ fn an_error_is_taken_once() {
 }
 
 #[test]
-fn several_wait_for_datagrams_of_one_socket() {
+fn several_receivers_share_the_datagrams_of_one_socket() {
     const EACH: usize = 20;
     for_all_kind_pairs(|other| {
         let (near, far) = udp_pair();
@@ -297,13 +298,13 @@ fn paths_that_are_no_sockets_are_refused_as_std_does() {
     });
 }
 
-/// The system says at once that a queue is full; others wait.
+/// For a full queue, the kernel fails a non-blocking connect at once. `connect` must wait instead.
 #[test]
 fn a_connect_waits_for_room_in_the_queue_of_a_listener() {
     for_all_kind_pairs(|other| {
         let address = abstract_address();
         let listener = UnixListener::bind_addr(&address).unwrap();
-        // SAFETY: an open socket.
+        // SAFETY: the socket is open.
         assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
         let clients: Vec<_> = (0..5u8)
             .map(|i| {
@@ -361,7 +362,7 @@ fn a_pair_of_streams_is_a_connection() {
 }
 
 #[test]
-fn a_stream_s_timeouts_and_its_lost_peer_are_told() {
+fn a_unix_stream_reports_timeouts_and_a_lost_peer() {
     for_all_kind_pairs(|other| {
         let (near, far) = UnixStream::pair().unwrap();
         near.set_read_timeout(Some(20 * MILLI)).unwrap();
@@ -425,7 +426,7 @@ fn datagrams_go_to_paths_and_names() {
     });
 }
 
-/// A socket of this machine refuses more datagrams than its peer has room for.
+/// A Unix socket refuses more datagrams than its peer has room for.
 #[test]
 fn a_datagram_waits_for_room_and_none_is_lost() {
     const COUNT: u32 = 2000;
@@ -447,9 +448,9 @@ fn a_datagram_waits_for_room_and_none_is_lost() {
     });
 }
 
-/// To several who share one, whose room each of them waits for.
+/// All senders send to one socket, and each waits for room in its queue.
 #[test]
-fn datagrams_of_many_senders_wait_for_room_in_one() {
+fn datagrams_of_many_senders_wait_for_room_in_one_receiver() {
     const EACH: usize = 200;
     for_all_kind_pairs(|other| {
         let address = abstract_address();
@@ -479,7 +480,7 @@ fn datagrams_of_many_senders_wait_for_room_in_one() {
 }
 
 #[test]
-fn a_shutdown_ends_a_receive_that_waits() {
+fn a_shutdown_ends_a_waiting_receive() {
     for_all_kind_pairs(|other| {
         let (near, _far) = UnixDatagram::pair().unwrap();
         let near = Arc::new(near);
@@ -508,9 +509,9 @@ fn hosts_are_looked_up_as_std_does() {
     });
 }
 
-/// A lookup may take its time; others go on meanwhile.
+/// A lookup may take long. Other goroutines and threads continue meanwhile.
 #[test]
-fn many_look_up_names_at_once() {
+fn many_host_lookups_run_at_once() {
     for_all_kind_pairs(|other| {
         let all: Vec<_> = (0..30)
             .map(|i| {

@@ -1,7 +1,8 @@
-//! Goroutines that I/O makes ready are served although all Ps are busy: with loops that never yield, with goroutines
-//! that yield all the time, with channels, with sockets. Each case is a process of its own, `net_program`.
+//! Goroutines made ready by I/O are served although all Ps are busy: with loops that never yield,
+//! with goroutines that yield all the time, with channels, or with sockets. Each case is a separate
+//! process, `net_program`.
 //!
-//! How soon they are served is measured by the bench `limits`.
+//! The bench `limits` measures how soon they are served.
 
 use gosched::runtime;
 use gosched_tests::watched_child::WatchedChild;
@@ -9,7 +10,8 @@ use std::process::Command;
 
 const REQUESTS: usize = if cfg!(debug_assertions) { 60 } else { 200 };
 
-/// Runs the program, which fails unless each request is answered with the right bytes: what it printed.
+/// Runs the program, which fails unless each request is answered with the right bytes, and returns
+/// its output.
 fn run(mode: &str, procs: usize) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_net_program"));
     command.args([mode, &REQUESTS.to_string()]).env("GOMAXPROCS", procs.to_string());
@@ -25,14 +27,14 @@ fn all_are_served(mode: &str, procs: usize) {
 }
 
 #[test]
-fn an_echo_is_prompt_beside_loops_that_never_yield() {
+fn an_echo_is_served_beside_loops_that_never_yield() {
     for procs in [1, runtime::num_cpu()] {
         all_are_served("loops", procs);
     }
 }
 
 #[test]
-fn an_echo_to_a_goroutine_is_prompt_beside_loops_that_never_yield() {
+fn an_echo_to_a_goroutine_is_served_beside_loops_that_never_yield() {
     for procs in [1, runtime::num_cpu()] {
         all_are_served("loops, client inside", procs);
     }
@@ -54,7 +56,7 @@ fn an_echo_is_served_beside_sockets_that_are_never_idle() {
 }
 
 #[test]
-fn timers_and_goroutines_that_yield_get_on_beside_sockets_that_are_never_idle() {
+fn timers_and_yielding_goroutines_make_progress_beside_sockets_that_are_never_idle() {
     let out = run("sockets, and a timer", 1);
     assert!(out.contains("sleeps ") && out.contains("yields "), "{out}");
 }

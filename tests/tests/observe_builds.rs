@@ -1,11 +1,12 @@
-//! Dumps of programs that were built otherwise: without debug information, stripped, and with
-//! `panic = "abort"`. What is known less is shown less; who waits for what is always known.
+//! Dumps of programs that are stripped, built without debug information, or built to abort on
+//! panic. A dump shows fewer names in such a program, but always what each goroutine waits for.
 
 use gosched_tests::golang::{build_folder, clean_command};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The program of this build, with less in it. The linker's `strip` does what Cargo's `strip` lets it do.
+/// Returns a copy of the program from which `strip` has removed parts, as Cargo's `strip` setting
+/// does.
 fn stripped(name: &str, argument: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let program = folder.join(format!("observe_program_{name}_{}", std::process::id()));
@@ -15,7 +16,7 @@ fn stripped(name: &str, argument: &str) -> PathBuf {
     program
 }
 
-/// Builds the program once more with this profile, in a folder of its own.
+/// Builds the program again with this profile, in a separate target folder.
 fn build(profile: &str, setting: &str) -> PathBuf {
     let folder = build_folder().join("observe");
     let mut command = Command::new(env!("CARGO"));
@@ -43,7 +44,7 @@ fn dump(program: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The blocks of a dump, each as its header and its frames, without their places.
+/// Returns the blocks of a dump, each as its header and its frames without their source positions.
 fn blocks(text: &str) -> Vec<(&str, Vec<&str>)> {
     text.split("\n\n")
         .map(|block| {
@@ -54,17 +55,19 @@ fn blocks(text: &str) -> Vec<(&str, Vec<&str>)> {
         .collect()
 }
 
-/// How many frames everybody has at least.
+/// Minimum number of frames of each waiting goroutine.
 const OUTER: usize = 3;
 
-/// What every dump of this program has: main, and three that wait at the same place.
+/// Checks what every dump of this program contains: main, and three goroutines that wait at the
+/// same line.
 fn check(text: &str) {
     let blocks = blocks(text);
     assert_eq!(blocks.len(), 4, "{text}");
     assert!(blocks[0].0.ends_with(" [running]:"), "{text}");
     let waiting = &blocks[1..];
-    // A receive, their own function, and what they are started by: the same of all, whatever way each
-    // of them was switched away.
+    // The outermost frames are the receive, the goroutine's function, and the function that starts
+    // it. They are equal for all goroutines; inner frames depend on how each goroutine was switched
+    // out.
     let outer = |frames: &[&str]| frames.iter().rev().take(OUTER).map(|f| f.to_string()).collect();
     let expected: Vec<String> = outer(&waiting[0].1);
     for (header, frames) in waiting {
@@ -80,7 +83,7 @@ fn check(text: &str) {
 }
 
 #[test]
-fn a_program_without_debug_information_has_names() {
+fn a_dump_without_debug_information_shows_function_names() {
     let program = stripped("without_debug", "--strip-debug");
     let text = dump(&program);
     std::fs::remove_file(program).unwrap();
@@ -90,7 +93,7 @@ fn a_program_without_debug_information_has_names() {
 }
 
 #[test]
-fn a_stripped_program_has_headers_and_addresses() {
+fn a_dump_of_a_stripped_program_shows_headers_and_addresses() {
     let program = stripped("without_symbols", "--strip-all");
     let text = dump(&program);
     std::fs::remove_file(program).unwrap();
@@ -102,8 +105,8 @@ fn a_stripped_program_has_headers_and_addresses() {
 }
 
 #[test]
-fn a_program_that_aborts_on_panic_has_whole_dumps() {
-    // Quicker to build than a release, and as much inlined as matters.
+fn a_program_built_with_panic_abort_has_complete_dumps() {
+    // With `opt-level` 1 the build is faster than a release build and inlines enough for this test.
     let text = dump(&build("abort", "profile.abort.opt-level=1"));
     check(&text);
     assert!(text.contains("one_of_few("), "{text}");

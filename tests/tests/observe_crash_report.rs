@@ -1,4 +1,5 @@
-//! A process that ends badly says so to the last line, and with status 2, whatever ends it meanwhile.
+//! A process that crashes writes its whole report and exits with status 2, even if main returns or
+//! the process exits in the meantime.
 
 use gosched_tests::dumps;
 use gosched_tests::golang::clean_command;
@@ -9,7 +10,7 @@ use std::process::ExitStatus;
 
 const BYSTANDERS: usize = 200;
 
-/// Ends the input of a program when the first words of its report are there.
+/// Starts a program that crashes, and closes its standard input as soon as its report begins.
 fn dies(how: &str, way: &str, level: &str) -> (ExitStatus, ChildOutput) {
     wait::retry(|| {
         let (status, said) = dies_once(how, way, level);
@@ -42,7 +43,7 @@ fn a_main_that_ends_does_not_cut_a_report_short() {
     for way in ["returns", "exits", "is run"] {
         for how in ["overflow", "panic", "threads", "quit"] {
             if (how, way) == ("quit", "is run") {
-                continue; // It stays the program's.
+                continue; // `gosched::run` leaves SIGQUIT to the program.
             }
             let (status, said) = dies(how, way, "all");
             assert_eq!(status.code(), Some(2), "{how}, {way}: {}", said.err);
@@ -51,9 +52,9 @@ fn a_main_that_ends_does_not_cut_a_report_short() {
     }
 }
 
-/// Go's `throw`: whatever `GOTRACEBACK` says.
+/// Like Go's `throw`, an exceeded limit shows all goroutines whatever the value of `GOTRACEBACK`.
 #[test]
-fn where_a_limit_was_reached_everything_is_shown() {
+fn an_exceeded_limit_shows_all_goroutines_at_every_gotraceback_level() {
     for how in ["overflow", "threads"] {
         for level in ["none", "single"] {
             let (status, said) = dies(how, "returns", level);
@@ -68,10 +69,11 @@ fn where_a_limit_was_reached_everything_is_shown() {
     }
 }
 
-/// Nothing that allocates can be shown: but who there is can.
+/// The report cannot call the allocator, so it has no stacks, but it lists every goroutine.
 #[test]
-fn an_overflow_in_the_allocator_is_told_with_all_goroutines() {
-    // Its alarm clock ends a process whose report does not get on: on a slow machine too.
+fn a_stack_overflow_in_the_allocator_is_reported_with_all_goroutines() {
+    // An alarm ends a process whose report makes no progress. A slow machine can trigger the alarm
+    // too, so the test retries.
     wait::retry(|| {
         let (status, said) = dies_once("overflow in malloc", "returns", "all");
         assert_eq!(status.code(), Some(2), "{}", said.err);

@@ -1,8 +1,10 @@
-//! What a dump says: every goroutine once, why it waits, in which function and line, who started it and
-//! where; and that looking does not disturb. Each case is a program: see `src/bin/observe_program`.
+//! The contents of a dump: every goroutine once, why it waits, its function and line, and where it
+//! was created; and that taking a dump does not disturb the goroutines. Each case is a program: see
+//! `src/bin/observe_program`.
 //!
-//! How seldom a dump ends calls before their time, how often those that run or are blocked are shown with all their
-//! functions, and how long dumps take: `benches/limits`. `GOSCHED_STRESS` lets those that repeat go on for longer.
+//! `benches/limits` measures how rarely a dump ends a system call early, how often running or
+//! blocked goroutines are shown with all their frames, and how long dumps take. With
+//! `GOSCHED_STRESS` the tests that repeat something repeat it more often.
 
 use gosched_tests::children;
 use gosched_tests::dumps::{self, DumpedGoroutine};
@@ -15,11 +17,11 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// What stands between two texts of a program.
+/// Separator between two texts that a program prints.
 const BORDER: &str = "\n=====\n";
 const STATES: &str = include_str!("../src/bin/observe_program/states.rs");
 
-/// What a program of its own printed, on so many Ps.
+/// Returns the output of a program that runs with `procs` Ps.
 fn printed(arguments: &[&str], procs: &str) -> String {
     let mut command = clean_command(Path::new(env!("CARGO_BIN_EXE_observe_program")), arguments);
     let output = command.env("GOMAXPROCS", procs).output().unwrap();
@@ -28,7 +30,7 @@ fn printed(arguments: &[&str], procs: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// How often something is repeated: `full` times where `GOSCHED_STRESS` is set.
+/// Returns the number of repetitions: `full` if `GOSCHED_STRESS` is set, else `quick`.
 fn repetitions(quick: usize, full: usize) -> String {
     let is_full = std::env::var_os("GOSCHED_STRESS").is_some();
     (if is_full { full } else { quick }).to_string()
@@ -38,7 +40,7 @@ fn parsed(text: &str) -> Vec<DumpedGoroutine> {
     dumps::parse(text).unwrap_or_else(|why| panic!("{why}\n{text}"))
 }
 
-/// The goroutine that is in a function.
+/// Returns the only goroutine that has a frame of function `name`.
 fn goroutine_in<'a>(blocks: &'a [DumpedGoroutine], name: &str) -> &'a DumpedGoroutine {
     let found: Vec<&DumpedGoroutine> =
         blocks.iter().filter(|block| block.frame(name).is_some()).collect();
@@ -46,14 +48,14 @@ fn goroutine_in<'a>(blocks: &'a [DumpedGoroutine], name: &str) -> &'a DumpedGoro
     block
 }
 
-/// The line that says `HERE name`.
+/// Returns the number of the line that ends with `// HERE name`.
 fn line(source: &str, name: &str) -> u64 {
     let mark = format!("// HERE {name}");
     let found = source.lines().zip(1..).find(|(line, _)| line.ends_with(&mark));
     found.unwrap_or_else(|| panic!("no {mark}")).1
 }
 
-/// Who waits for what.
+/// Functions of the program, each with the wait reason of the goroutine that runs it.
 const WAITS: [(&str, &str); 21] = [
     ("chan_receive", "chan receive"),
     ("chan_send", "chan send"),
@@ -78,7 +80,7 @@ const WAITS: [(&str, &str); 21] = [
     ("blocks_on", "block_on"),
 ];
 
-/// Goroutines in every state, shown once for several tests, and how long that took.
+/// Returns a dump of goroutines in every state, taken once for several tests, and how long it took.
 fn states() -> (&'static str, Duration) {
     static SHOWN: OnceLock<(String, Duration)> = OnceLock::new();
     let (text, took) = SHOWN.get_or_init(|| {
@@ -89,11 +91,11 @@ fn states() -> (&'static str, Duration) {
     (text, *took)
 }
 
-/// Goroutines that wait for longer are shown with how long.
+/// A dump shows the wait time of goroutines that have waited for at least a minute.
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[test]
-fn whoever_waits_is_shown_with_the_reason_and_where() {
+fn a_dump_shows_why_and_where_each_goroutine_waits() {
     let (text, took) = states();
     let blocks = parsed(text);
     assert_eq!(blocks.len(), WAITS.len() + 1, "and main\n{text}");
@@ -110,7 +112,7 @@ fn whoever_waits_is_shown_with_the_reason_and_where() {
 }
 
 #[test]
-fn the_caller_is_first_and_the_others_in_the_order_of_their_ids() {
+fn a_dump_lists_the_caller_first_and_then_all_goroutines_by_id() {
     let (text, _) = states();
     let blocks = parsed(text);
     assert_eq!((blocks[0].id, blocks[0].state.as_str()), (1, "running"), "{text}");
@@ -125,7 +127,7 @@ fn the_caller_is_first_and_the_others_in_the_order_of_their_ids() {
 }
 
 #[test]
-fn goroutines_have_their_names_labels_parents_and_places() {
+fn a_dump_shows_names_labels_parents_and_creation_sites() {
     let (text, _) = states();
     let blocks = parsed(text);
     let labelled = goroutine_in(&blocks, "labelled");
@@ -143,7 +145,8 @@ fn goroutines_have_their_names_labels_parents_and_places() {
             goroutine_in(&blocks, name).creator.as_ref().unwrap_or_else(|| panic!("{name}"));
         assert_eq!(creator.goroutine, 1, "{name}");
         assert!(creator.place.0.ends_with("observe_program/states.rs"), "{name}: {creator:?}");
-        // A function can be started by any other; of a closure it is known where it is written.
+        // The creator of a closure is the function that contains it. The creator of a plain
+        // function is not known, since any function may start it.
         let closures = ["locks_mutex", "locks_read", "locks_write", "waits_group", "in_syscall"];
         let known = closures.contains(name).then_some("observe_program::states::start");
         assert_eq!(creator.function, known.unwrap_or("?"), "{name}");
@@ -152,14 +155,14 @@ fn goroutines_have_their_names_labels_parents_and_places() {
     assert_eq!(first.place.1, line(STATES, "start"), "{text}");
 }
 
-/// The number behind a name.
+/// Returns the hexadecimal number that follows `name`.
 fn hex(line: &str, name: &str) -> Option<usize> {
     let (_, rest) = line.split_once(name)?;
     usize::from_str_radix(rest.split(' ').next()?.strip_prefix("0x")?, 16).ok()
 }
 
 #[test]
-fn addresses_of_frames_and_records_fit_together() {
+fn frame_addresses_and_g_addresses_in_a_dump_are_consistent() {
     let mut command =
         clean_command(Path::new(env!("CARGO_BIN_EXE_observe_program")), &["states", "text"]);
     let output = command.env("GOTRACEBACK", "system").output().unwrap();
@@ -176,7 +179,7 @@ fn addresses_of_frames_and_records_fit_together() {
         let mut frames = 0;
         let mut was_complete = false;
         for lines in block.lines().collect::<Vec<_>>().windows(2) {
-            // Of functions without a source nothing is told.
+            // Functions without source information have no `fp=`.
             let Some(fp) = hex(lines[1], " fp=") else {
                 was_complete &= lines[1].starts_with('\t') || lines[0].starts_with('\t');
                 continue;
@@ -191,7 +194,8 @@ fn addresses_of_frames_and_records_fit_together() {
     }
 }
 
-/// But for main, which was elsewhere when the other was made, and minutes, which go on.
+/// Removes what differs between two dumps of the same state: main, which is at another line, and
+/// the minutes, which increase.
 fn without_main(mut blocks: Vec<DumpedGoroutine>) -> Vec<DumpedGoroutine> {
     blocks.retain(|block| block.id != 1);
     blocks.iter_mut().for_each(|block| block.minutes = None);
@@ -199,7 +203,7 @@ fn without_main(mut blocks: Vec<DumpedGoroutine>) -> Vec<DumpedGoroutine> {
 }
 
 #[test]
-fn a_dump_that_is_streamed_says_the_same() {
+fn a_streamed_dump_equals_a_returned_dump() {
     let text = printed(&["states", "to"], "2");
     let (whole, streamed) = text.split_once(BORDER).unwrap();
     let (whole, streamed) = (parsed(whole), parsed(streamed));
@@ -208,7 +212,7 @@ fn a_dump_that_is_streamed_says_the_same() {
 }
 
 #[test]
-fn a_dump_from_inside_host_shows_all() {
+fn a_dump_taken_inside_host_shows_all_goroutines() {
     let text = printed(&["states", "host"], "2");
     let blocks = parsed(&text);
     assert_eq!(blocks.len(), WAITS.len() + 1, "{text}");
@@ -220,7 +224,7 @@ fn a_dump_from_inside_host_shows_all() {
 }
 
 #[test]
-fn json_says_what_the_text_says() {
+fn the_json_dump_equals_the_text_dump() {
     let text = printed(&["states", "json"], "2");
     let (text, json) = text.split_once(BORDER).unwrap();
     let blocks = parsed(text);
@@ -238,7 +242,7 @@ fn json_says_what_the_text_says() {
     }
 }
 
-/// A goroutine as JSON beside the same as text.
+/// Asserts that a goroutine of the JSON dump equals the same goroutine of the text dump.
 fn assert_same_goroutine(json: &Json, block: &DumpedGoroutine) {
     assert_eq!(
         json.names(),
@@ -300,7 +304,7 @@ fn assert_same_frames(json: &[Json], block: &DumpedGoroutine) {
 }
 
 #[test]
-fn a_folded_dump_counts_everybody_once() {
+fn a_folded_dump_counts_each_goroutine_once() {
     let text = printed(&["states", "folded"], "2");
     let (total, stacks) = dumps::parse_folded(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
     assert_eq!(total, WAITS.len() + 1 + 4, "{text}");
@@ -318,13 +322,13 @@ fn a_folded_dump_counts_everybody_once() {
 }
 
 #[test]
-fn ten_thousand_are_shown_once_each() {
-    // Ten thousand take ten seconds in a debug build.
+fn a_dump_shows_each_of_ten_thousand_goroutines_once() {
+    // In a debug build a dump of 10,000 goroutines takes ten seconds.
     assert_eq!(printed(&["many", &repetitions(1_000, 10_000)], "2"), "all of them\n");
 }
 
 #[test]
-fn whoever_has_waited_for_minutes_is_shown_with_them() {
+fn a_dump_shows_how_many_minutes_a_goroutine_has_waited() {
     let hurry = shared_library::build("hurry", Path::new(env!("CARGO_TARGET_TMPDIR")), &[]);
     let mut command = clean_command(Path::new(env!("CARGO_BIN_EXE_observe_program")), &["minutes"]);
     let output = command.env("LD_PRELOAD", hurry).output().unwrap();
@@ -347,7 +351,7 @@ fn whoever_has_waited_for_minutes_is_shown_with_them() {
 }
 
 #[test]
-fn whoever_computes_is_shown_with_its_function() {
+fn a_dump_shows_the_function_of_a_computing_goroutine() {
     for procs in ["1", "2", "4"] {
         let text = printed(&["spinners", &repetitions(3, 20)], procs);
         assert!(text.starts_with("states {"), "{text}");
@@ -355,18 +359,18 @@ fn whoever_computes_is_shown_with_its_function() {
 }
 
 #[test]
-fn offsets_are_those_of_the_instruction_that_was_interrupted() {
+fn frame_offsets_point_at_the_interrupted_instruction() {
     let text = printed(&["place"], "2");
     assert!(number(&text, "text") > 10 && number(&text, "folded") > 10, "{text}");
 }
 
 #[test]
-fn one_that_never_ran_is_runnable_and_has_its_place() {
+fn a_goroutine_that_never_ran_is_shown_as_runnable_with_its_creation_site() {
     assert_eq!(printed(&["never started"], "2"), "runnable\n");
 }
 
 #[test]
-fn calls_of_the_system_are_seen_and_not_disturbed() {
+fn dumps_show_goroutines_in_system_calls_and_let_the_calls_finish() {
     let text = printed(&["calls"], "2");
     for call in ["marked_read", "unmarked_read", "marked_poll", "unmarked_poll", "marked_nanosleep"]
     {
@@ -375,14 +379,14 @@ fn calls_of_the_system_are_seen_and_not_disturbed() {
 }
 
 #[test]
-fn a_destructor_that_blocks_is_seen() {
+fn a_dump_shows_a_destructor_that_blocks() {
     assert_eq!(printed(&["closing"], "2"), "seen 50\n");
 }
 
-/// In ten kinds of calls, two of each kind. How many are shown with all their functions, and how seldom a dump ends a
-/// call before its time: `benches/limits`.
+/// The goroutines block in ten kinds of calls, two goroutines per kind. `benches/limits` measures
+/// how many are shown with all their frames, and how rarely a dump ends a call early.
 #[test]
-fn whoever_blocks_its_thread_is_shown_with_all_its_functions_and_not_disturbed() {
+fn dumps_show_all_frames_of_goroutines_that_block_their_threads_and_let_the_calls_finish() {
     for procs in ["1", "2", "4"] {
         let text = printed(&["blocked", &repetitions(5, 100)], procs);
         let kinds: Vec<&str> = text.lines().filter(|line| line.contains(" blocked ")).collect();
@@ -394,21 +398,22 @@ fn whoever_blocks_its_thread_is_shown_with_all_its_functions_and_not_disturbed()
     }
 }
 
-/// They come to their ends while a goroutine looks and while none does. How seldom before their time: `benches/limits`.
+/// Calls finish both while a goroutine takes dumps and while none does. `benches/limits` measures
+/// how rarely a dump ends a call early.
 #[test]
-fn short_calls_are_ended_by_looks_no_more_than_rarely() {
+fn short_calls_finish_while_dumps_are_taken() {
     let text = printed(&["short sleeps", &repetitions(40, 400)], "4");
     assert!(number(&text, "calls") > 0 && number(&text, "alone") > 0, "{text}");
 }
 
 #[test]
-fn threads_that_hear_no_signal_are_shown_with_their_functions_at_once() {
+fn a_dump_shows_the_functions_of_threads_that_block_all_signals() {
     let text = printed(&["deaf"], "2");
     assert!(text.starts_with("shown micros "), "{text}");
 }
 
 #[test]
-fn whoever_is_in_a_call_that_nobody_marked_is_shown_with_how_long() {
+fn a_dump_shows_how_long_an_unmarked_call_has_lasted() {
     wait::retry(|| {
         let text = printed(&["since"], "2");
         if number(&text, "excess") < 500_000 { Ok(()) } else { Err(text) }
@@ -416,32 +421,32 @@ fn whoever_is_in_a_call_that_nobody_marked_is_shown_with_how_long() {
 }
 
 #[test]
-fn a_deep_stack_is_shown_from_both_ends_with_what_is_between() {
+fn a_deep_stack_is_shown_from_both_ends_with_the_number_of_frames_between() {
     for procs in ["1", "4"] {
         assert_eq!(printed(&["deep"], procs), "whole\n");
     }
 }
 
 #[test]
-fn an_ordinary_thread_can_look() {
+fn an_ordinary_thread_can_take_a_dump() {
     assert_eq!(printed(&["from a thread"], "2"), "from a thread\n");
 }
 
 #[test]
-fn several_can_look_at_once() {
+fn several_goroutines_and_threads_can_take_dumps_at_once() {
     for procs in ["1", "2", "4"] {
         assert_eq!(printed(&["at once", &repetitions(2, 25)], procs), "at once\n");
     }
 }
 
-/// The number behind a word.
+/// Returns the number that follows `word`.
 fn number(text: &str, word: &str) -> u64 {
     let mut words = text.split_whitespace().skip_while(|found| *found != word);
     words.nth(1).and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{word}: {text}"))
 }
 
 #[test]
-fn of_two_that_switch_to_each_other_neither_is_shown_as_the_other() {
+fn a_dump_never_confuses_two_goroutines_that_switch_to_each_other() {
     for procs in ["1", "2", "4"] {
         let looks = repetitions(25, 500);
         let text = printed(&["pair", &looks], procs);
@@ -450,7 +455,7 @@ fn of_two_that_switch_to_each_other_neither_is_shown_as_the_other() {
 }
 
 #[test]
-fn a_thousand_dumps_under_load_have_no_frame_that_cannot_be() {
+fn a_thousand_dumps_under_load_contain_no_impossible_frame() {
     let all =
         [("1", repetitions(10, 100)), ("2", repetitions(80, 1000)), ("4", repetitions(30, 300))];
     for (procs, looks) in all {

@@ -1,18 +1,20 @@
-//! Many goroutines are shown with little memory: what is written is not kept, and equal stacks are kept once.
+//! Dumping many goroutines takes little memory: the dump keeps no text that it has written, and
+//! keeps equal stacks once.
 
 use gosched_tests::children;
 use gosched_tests::golang::clean_command;
 use std::path::Path;
 
 const MANY: usize = if cfg!(debug_assertions) { 15_000 } else { 100_000 };
-/// Where they are and their numbers are kept: 16 bytes each. And some room.
+/// Upper bound of a dump's memory, in KiB: 16 bytes per goroutine for its address and id, plus 3
+/// MiB.
 const MAX_WORST_KIB: usize = ((16 * MANY) >> 10) + 3072;
 
-/// What a form took, as `observe_program million` says.
+/// Cost of one form of dump, as printed by `observe_program million`.
 #[derive(Debug)]
 struct DumpCost {
     form: String,
-    /// How much more memory the process had at its worst, in KiB.
+    /// Growth of the process's peak memory, in KiB.
     worst: usize,
     bytes: Option<usize>,
 }
@@ -31,8 +33,8 @@ fn parse_cost(line: &str) -> Option<DumpCost> {
 }
 
 #[test]
-fn many_are_shown_with_little_memory() {
-    // The first of a kind reads debug information, which is kept.
+fn dumping_many_goroutines_takes_little_memory() {
+    // The first dump reads the debug information and keeps it in memory.
     let forms = "text,text,folded,walk,json";
     let arguments = ["million", &MANY.to_string(), forms];
     let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));

@@ -1,6 +1,7 @@
-//! Our texts beside Go's own of the same run: dumps, profiles, deadlocks, SIGQUIT, schedtrace. What a line
-//! may look like is learned from Go's (`gosched_tests::go_formats`); `tests/go` has its programs,
-//! `src/bin/observe_program` ours.
+//! Compares the texts of gosched with those of Go in the same run: dumps, profiles, deadlock
+//! reports, SIGQUIT reports, schedtrace. The allowed shapes of a line are learned from Go's output
+//! (`gosched_tests::go_formats`). The Go programs are in `tests/go`, ours in
+//! `src/bin/observe_program`.
 
 use gosched_tests::children;
 use gosched_tests::dumps;
@@ -20,7 +21,7 @@ fn output(mut command: Command) -> Output {
     command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// What a program printed that succeeded.
+/// Returns the output of a program, which must succeed.
 fn printed(command: Command) -> String {
     let what = format!("{command:?}");
     let output = output(command);
@@ -28,7 +29,7 @@ fn printed(command: Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a program said at its end, which has to be with status 2.
+/// Returns the standard error of a program, which must exit with status 2.
 fn final_report(mut command: Command) -> String {
     wait::retry(|| {
         let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -38,12 +39,12 @@ fn final_report(mut command: Command) -> String {
     })
 }
 
-/// The blocks of a dump.
+/// Returns the goroutine blocks of a dump.
 fn blocks(text: &str) -> impl Iterator<Item = &str> {
     text.split("\n\n").filter(|block| block.starts_with("goroutine "))
 }
 
-/// The header of the goroutine that runs a function, without its number.
+/// Returns the header of the goroutine that runs `function`, from its bracket on.
 fn header<'a>(text: &'a str, function: &str) -> &'a str {
     let of = |block: &&str| {
         block.lines().any(|line| {
@@ -56,7 +57,7 @@ fn header<'a>(text: &'a str, function: &str) -> &'a str {
     header.find('[').map(|at| &header[at..]).unwrap_or_else(|| panic!("{header}"))
 }
 
-/// Functions that wait for the same: Go's, and ours.
+/// Pairs of functions, Go's and ours, that wait for the same reason.
 const SAME: [(&str, &str); 15] = [
     ("chanReceive", "chan_receive"),
     ("chanSend", "chan_send"),
@@ -75,7 +76,7 @@ const SAME: [(&str, &str); 15] = [
     ("labelled", "labelled"),
 ];
 
-/// Our words where Go has none, and the name, which Go has not.
+/// Headers that only gosched prints: wait reasons that Go does not have, and a goroutine name.
 const OWN_HEADERS: [&str; 6] = [
     "goroutine 1 [park]:",
     "goroutine 1 [join]:",
@@ -85,7 +86,7 @@ const OWN_HEADERS: [&str; 6] = [
     "goroutine 1 [chan receive] {name: Ada}:",
 ];
 
-/// Go's text with a header of each kind that only ours have.
+/// Returns Go's text with one block added for each header in `OWN_HEADERS`.
 fn with_own_headers(go: &str) -> String {
     let mut text = go.to_owned();
     let (_, block) = go.split_once('\n').expect("a first block");
@@ -97,7 +98,7 @@ fn with_own_headers(go: &str) -> String {
 }
 
 #[test]
-fn a_dump_is_laid_out_as_go_s() {
+fn a_dump_has_the_layout_of_go_s() {
     for way in ["stack", "profile2"] {
         let Some(go) = GoProgram::new("states") else { return };
         let go = printed(go.command(&[way]));
@@ -112,13 +113,14 @@ fn a_dump_is_laid_out_as_go_s() {
     }
 }
 
-/// With `GOTRACEBACK` at this level.
+/// Sets `GOTRACEBACK` to `level`.
 fn at(level: &str, mut command: Command) -> Command {
     command.env("GOTRACEBACK", level);
     command
 }
 
-/// Go's text of a fatal signal, with a header of each kind that only ours have.
+/// Returns Go's text of a fatal signal with one block added for each header in `OWN_HEADERS`, to
+/// which addresses are added.
 fn with_own_addresses(go: &str) -> String {
     let lines = with_own_headers(go);
     let lines = lines.lines().map(|line| {
@@ -132,10 +134,10 @@ fn with_own_addresses(go: &str) -> String {
 }
 
 #[test]
-fn a_dump_with_addresses_is_laid_out_as_go_s() {
+fn a_dump_with_addresses_has_the_layout_of_go_s() {
     let Some(states) = GoProgram::new("states") else { return };
     let Some(ends) = GoProgram::new("ends") else { return };
-    // Go shows them when the process ends.
+    // Go prints addresses only in the report of a process that ends.
     let (_, go) = quit(states.command(&["quit"]));
     let (go, _) = dump_and_registers(&go.err);
     let running = final_report(at("system", ends.command(&["panic in goroutine"])));
@@ -151,9 +153,9 @@ fn a_dump_with_addresses_is_laid_out_as_go_s() {
     assert_ne!(layout.check(&plain), Ok(()), "it has no addresses");
 }
 
-/// A deadlock ends both alike: with addresses where Go's has some.
+/// A deadlock report has addresses at the same levels as Go's.
 #[test]
-fn a_deadlock_with_addresses_is_reported_as_go_s() {
+fn a_deadlock_report_has_addresses_where_go_s_has_them() {
     let Some(program) = GoProgram::new("ends") else { return };
     for level in ["all", "system"] {
         let go = final_report(at(level, program.command(&["receive"])));
@@ -170,7 +172,7 @@ fn a_deadlock_with_addresses_is_reported_as_go_s() {
 }
 
 #[test]
-fn the_same_waits_have_the_same_words() {
+fn wait_reasons_are_named_as_in_go() {
     let Some(go) = GoProgram::new("states") else { return };
     let go = printed(go.command(&["stack"]));
     let text = printed(ours(&["states", "text"]));
@@ -180,7 +182,7 @@ fn the_same_waits_have_the_same_words() {
 }
 
 #[test]
-fn labels_can_be_switched_off_as_go_s() {
+fn tracebacklabels_switches_labels_off_as_in_go() {
     let Some(go) = GoProgram::new("states") else { return };
     for value in ["0", "1"] {
         let setting = format!("tracebacklabels={value}");
@@ -197,9 +199,9 @@ fn labels_can_be_switched_off_as_go_s() {
 }
 
 #[test]
-fn a_folded_dump_is_laid_out_as_go_s() {
+fn a_folded_dump_has_the_layout_of_go_s() {
     let Some(go) = GoProgram::new("states") else { return };
-    // Go's program does not know when all of its goroutines wait.
+    // Go's program does not detect when all of its goroutines wait.
     let go = wait::retry(|| {
         let text = printed(go.command(&["profile1"]));
         let is_whole = dumps::parse_folded(&text).is_ok_and(|(_, stacks)| stacks[0].count == 5);
@@ -207,11 +209,11 @@ fn a_folded_dump_is_laid_out_as_go_s() {
     });
     let ours = printed(ours(&["states", "folded"]));
     let patterns: Vec<Pattern> = go.lines().map(Pattern::of).collect();
-    // Labels are the program's; the parser below knows how they are written.
+    // Labels differ between programs; `parse_folded` below checks their syntax.
     let is_labels = |line: &str| line.starts_with("# labels: {\"") && line.ends_with("\"}");
     assert!(go.lines().any(is_labels), "{go}");
     let fits = |line: &str| patterns.iter().any(|pattern| pattern.matches(line)) || is_labels(line);
-    // C's functions, and our assembly, have no source here; Go knows that of all.
+    // Here, C functions and our assembly have no source information. In Go all functions have it.
     let sourceless = |line: &str| !line.contains("::") || line.contains("\tgosched_fiber::arch::");
     let foreign = |line: &str| line.starts_with("#\t0x") && sourceless(line);
     for line in ours.lines() {
@@ -231,7 +233,7 @@ fn a_folded_dump_is_laid_out_as_go_s() {
     assert_eq!(theirs[0].count, 5, "{go}");
 }
 
-/// Ends that both have, and the function in which main waits.
+/// Deadlocks that both programs can cause, with the function in which main waits: Go's and ours.
 const DEADLOCKS: [(&str, &str, &str); 11] = [
     ("receive", "deadlockReceive", "deadlock_receive"),
     ("send", "deadlockSend", "deadlock_send"),
@@ -247,10 +249,10 @@ const DEADLOCKS: [(&str, &str, &str); 11] = [
 ];
 
 #[test]
-fn a_deadlock_is_reported_as_go_s() {
+fn a_deadlock_is_reported_as_in_go() {
     let Some(program) = GoProgram::new("ends") else { return };
     let Some(states) = GoProgram::new("states") else { return };
-    // One dump alone has not all shapes of frames.
+    // The dump of a deadlock does not contain all shapes of frames.
     let states = printed(states.command(&["stack"]));
     for (end, theirs, our) in DEADLOCKS {
         let go = final_report(program.command(&[end]));
@@ -267,7 +269,7 @@ fn a_deadlock_is_reported_as_go_s() {
 }
 
 #[test]
-fn main_that_exits_leaves_the_others_to_a_deadlock_as_go_s() {
+fn goexit_of_main_ends_in_the_same_deadlock_report_as_in_go() {
     let Some(program) = GoProgram::new("ends") else { return };
     let go = final_report(program.command(&["goexit"]));
     let text = final_report(ours(&["end", "goexit"]));
@@ -277,7 +279,7 @@ fn main_that_exits_leaves_the_others_to_a_deadlock_as_go_s() {
 }
 
 #[test]
-fn gotraceback_shows_as_much_as_go_s() {
+fn gotraceback_shows_the_same_goroutines_as_in_go() {
     let Some(program) = GoProgram::new("ends") else { return };
     for level in ["", "none", "0", "single", "all", "1", "system", "2"] {
         let with = |mut command: Command| {
@@ -298,9 +300,10 @@ fn gotraceback_shows_as_much_as_go_s() {
     }
 }
 
-/// Not main's: that ends a Rust program with its own status, and without the others.
+/// The panic is not in main: a panic in main ends a Rust program with Rust's own status and without
+/// a dump of other goroutines.
 #[test]
-fn a_panic_that_ends_the_process_shows_the_others_when_go_s_does() {
+fn a_fatal_panic_shows_the_other_goroutines_when_go_does() {
     let Some(program) = GoProgram::new("ends") else { return };
     for level in ["", "none", "single", "all"] {
         let with = |mut command: Command| {
@@ -316,7 +319,7 @@ fn a_panic_that_ends_the_process_shows_the_others_when_go_s_does() {
 }
 
 #[test]
-fn a_stack_overflow_is_reported_as_go_s() {
+fn a_stack_overflow_is_reported_as_in_go() {
     let Some(program) = GoProgram::new("ends") else { return };
     let go = final_report(program.command(&["overflow"]));
     let text = final_report(ours(&["end", "overflow"]));
@@ -327,13 +330,13 @@ fn a_stack_overflow_is_reported_as_go_s() {
     assert!(text.lines().any(|line| elided.matches(line)), "no {elided} in {text}");
     assert!(header(&go, "overflows").starts_with("[running]"), "{go}");
     assert!(header(&text, "overflows").starts_with("[running]"), "{text}");
-    // All others are shown behind the one that overflowed.
+    // The goroutine that overflowed comes first, then all others.
     assert!(blocks(&go).next().unwrap().contains("overflows("), "{go}");
     assert!(blocks(&text).next().unwrap().contains("overflows("), "{text}");
     assert_eq!(header(&text, "bystander"), header(&go, "bystander"), "{text}");
 }
 
-/// Sends SIGQUIT to a program that said it is ready.
+/// Sends SIGQUIT to a program when it has printed `ready`.
 fn quit(command: Command) -> (ExitStatus, ChildOutput) {
     let mut program = WatchedChild::start(command);
     program.wait_for("ready", |said| said.out.contains("ready\n"));
@@ -341,18 +344,19 @@ fn quit(command: Command) -> (ExitStatus, ChildOutput) {
     program.wait_for_exit()
 }
 
-/// Of what is said after SIGQUIT: the goroutines, and behind a blank line the registers.
+/// Splits the report of a SIGQUIT into the goroutines and, after a blank line, the registers.
 fn dump_and_registers(text: &str) -> (&str, &str) {
     let (_, text) = text.split_once("\n\n").unwrap_or_else(|| panic!("{text}"));
     text.rsplit_once("\n\n").unwrap_or_else(|| panic!("{text}"))
 }
 
 #[test]
-fn sigquit_ends_a_program_as_go_s() {
+fn sigquit_ends_a_program_as_in_go() {
     let Some(program) = GoProgram::new("states") else { return };
-    // Go shows all of it at every level, and the registers.
+    // Go shows all goroutines and the registers at every level.
     for level in ["", "none", "single", "all", "system"] {
-        // Main runs a little longer than it takes to say that it is ready, and one that runs may not answer.
+        // Main may run for a moment after it has printed `ready`, and a running goroutine may not
+        // answer the dump.
         wait::retry(|| sigquit_ends_as_go_s(level, &program));
     }
 }
@@ -368,7 +372,7 @@ fn sigquit_ends_as_go_s(level: &str, program: &GoProgram) -> Result<(), String> 
     let (go_dump, go_registers) = dump_and_registers(&go.err);
     let (dump, registers) = dump_and_registers(&ours.err);
     DumpLayout::of(go_dump).check(dump).map_err(|why| format!("{level}: {why}: {dump}"))?;
-    // Their values are their own.
+    // The names of the registers must be equal; their values differ.
     let names = |text: &str| -> Vec<String> {
         text.lines().map(|line| line.split("0x").next().unwrap().to_owned()).collect()
     };
@@ -380,7 +384,7 @@ fn sigquit_ends_as_go_s(level: &str, program: &GoProgram) -> Result<(), String> 
 }
 
 #[test]
-fn gotraceback_crash_ends_by_the_same_signal_as_go_s() {
+fn gotraceback_crash_ends_with_the_same_signal_as_in_go() {
     use std::os::unix::process::ExitStatusExt;
     let Some(program) = GoProgram::new("ends") else { return };
     let crash = |mut command: Command| {
@@ -396,7 +400,8 @@ fn gotraceback_crash_ends_by_the_same_signal_as_go_s() {
     assert!(text.contains("bystander("), "{text}");
 }
 
-/// What a program traced until there were so many `SCHED` lines: of them, whole ones only.
+/// Runs a program until it has traced more than `lines` `SCHED` lines. Returns its standard error
+/// without the last trace, and its standard output.
 fn traced(mut command: Command, setting: &str, lines: usize) -> (String, String) {
     command.env("GODEBUG", setting);
     let mut program = WatchedChild::start(command);
@@ -406,7 +411,7 @@ fn traced(mut command: Command, setting: &str, lines: usize) -> (String, String)
     program.close_stdin();
     let (status, said) = program.wait_for_exit();
     assert!(status.success(), "{status:?}: {}", said.err);
-    // Its end may have cut the last one short.
+    // The end of the process may have cut the last trace short.
     let last = said.err.rfind("SCHED").unwrap_or(0);
     (said.err[..last].to_owned(), said.out)
 }
@@ -415,13 +420,13 @@ fn check(trace: &Trace, text: &str) -> Result<Vec<Line>, String> {
     text.lines().map(|line| trace.check(line).map_err(|why| format!("{why}\n{text}"))).collect()
 }
 
-/// An error with the text, unless the condition holds.
+/// Returns an error with the text unless the condition holds.
 fn ensure(holds: bool, what: &str, text: &str) -> Result<(), String> {
     if holds { Ok(()) } else { Err(format!("{what}: {text}")) }
 }
 
-// What a trace says depends on how far goroutines have got, and a short one of Go's may not have every kind of value. So
-// the tests below try again.
+// A trace depends on the progress of the goroutines, and a short trace of Go may lack some kinds of
+// values. Therefore the tests below retry.
 
 #[test]
 fn schedtrace_prints_go_s_line() {
@@ -445,13 +450,13 @@ fn schedtrace_prints_go_s_line() {
     });
 }
 
-/// The parts of a detailed trace come in this order.
+/// Returns whether the parts of a detailed trace are in Go's order.
 fn in_order(lines: &[Line]) -> bool {
     let rank = |line: &Line| ["SCHED", "  P", "  M", "  G"].iter().position(|of| *of == line.kind);
     lines.is_sorted_by_key(rank)
 }
 
-/// What a detailed trace says of the goroutines that both programs have.
+/// Checks a detailed trace for the goroutines that both programs have.
 fn check_detail(lines: &[Line], text: &str) -> Result<(), String> {
     ensure(in_order(lines), "the order of the parts", text)?;
     let of = |of: &str| lines.iter().filter(move |line| line.kind == of).collect::<Vec<_>>();
@@ -470,7 +475,7 @@ fn check_detail(lines: &[Line], text: &str) -> Result<(), String> {
     ensure(locked.get("lockedm") == Some(m.number.to_string().as_str()), "locked to it", text)
 }
 
-/// The blocks of several traces.
+/// Splits a text into its traces.
 fn traces(text: &str) -> Vec<String> {
     text.split("SCHED").skip(1).map(|rest| format!("SCHED{rest}")).collect()
 }
@@ -482,7 +487,7 @@ fn scheddetail_prints_go_s_lines() {
         let (go, _) = traced(program.command(&[]), "schedtrace=50,scheddetail=1", 4);
         let trace = Trace::of(&go);
         ensure(trace.sorts() == ["  G", "  M", "  P", "SCHED"], "four kinds of lines", &go)?;
-        // The first of Go's is from before main.
+        // Go prints its first trace before main starts.
         let last = |text: &str| traces(text).pop().unwrap_or_default();
         check_detail(&check(&trace, &last(&go))?, &go)?;
         let (text, _) = traced(ours(&["trace"]), "schedtrace=50,scheddetail=1", 4);
@@ -494,7 +499,7 @@ fn scheddetail_prints_go_s_lines() {
 }
 
 #[test]
-fn sched_trace_is_go_s_line_and_go_s_details() {
+fn sched_trace_returns_go_s_line_and_go_s_details() {
     let Some(program) = GoProgram::new("trace") else { return };
     wait::retry(|| {
         let (plain, _) = traced(program.command(&[]), "schedtrace=50", 2);
@@ -509,7 +514,7 @@ fn sched_trace_is_go_s_line_and_go_s_details() {
 }
 
 #[test]
-fn go_s_own_texts_have_all_parts() {
+fn go_s_own_dump_contains_every_kind_of_line() {
     let Some(go) = GoProgram::new("states") else { return };
     let layout = DumpLayout::of(&printed(go.command(&["stack"])));
     for kind in [

@@ -1,7 +1,7 @@
-//! What looks wrong among goroutines that wait: who waits for whom, and for how long; and that nothing is told of
-//! those that are only busy, or slow.
+//! Leak hints: which goroutines wait for each other, and which have waited for long. Goroutines
+//! that are only busy or slow are not reported.
 //!
-//! Goroutines that wait for ever stay in the process: each test looks for its own only.
+//! Goroutines that wait forever stay in the process, so each test checks only its own goroutines.
 
 use gosched::runtime::{Deadlock, Leak, LeakHints, leak_hints};
 use gosched::sync::{Mutex, RwLock, WaitGroup};
@@ -20,18 +20,19 @@ use std::time::{Duration, Instant};
 const SOON: Duration = Duration::from_millis(30);
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Where goroutines are threads, nothing is known of what they wait for.
+/// Returns whether goroutines are threads. The runtime then does not record what a goroutine waits
+/// for.
 fn are_threads() -> bool {
     cfg!(feature = "threads")
 }
 
-/// The line of this file that ends with this.
+/// Returns the number of the line of this file that ends with `mark`.
 fn line_of(mark: &str) -> u32 {
     let lines = include_str!("observe_leak_hints.rs").lines().zip(1..);
     lines.into_iter().find(|(line, _)| line.ends_with(mark)).unwrap().1
 }
 
-/// The hints, once something is among them.
+/// Calls `leak_hints` until `found` returns a value, and returns that value.
 fn wait_for<T>(older_than: Duration, what: &str, found: impl Fn(&LeakHints) -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -48,8 +49,9 @@ fn ids(deadlock: &Deadlock) -> Vec<GoId> {
     deadlock.goroutines.iter().map(|stuck| stuck.id).collect()
 }
 
-/// Goroutines that wait for each other in this order, as a hint lists them: from the smallest id on. The one that was started
-/// first need not have it: a P takes ids in batches, and the goroutine that starts the others may change its P between two.
+/// Rotates a cycle of goroutines to the order of a hint, which starts with the smallest id. The
+/// first goroutine started need not have the smallest id: a P takes ids in batches, and the
+/// goroutine that starts the cycle may move to another P in between.
 fn circle(ids_of: &[GoId]) -> Vec<GoId> {
     let mut ids_of = ids_of.to_vec();
     let least = (0..ids_of.len()).min_by_key(|&nth| ids_of[nth]).unwrap_or(0);
@@ -57,18 +59,19 @@ fn circle(ids_of: &[GoId]) -> Vec<GoId> {
     ids_of
 }
 
-/// The deadlock that has this goroutine.
+/// Returns the deadlock that contains this goroutine.
 fn deadlock_with(hints: &LeakHints, id: GoId) -> Option<Deadlock> {
     hints.deadlocks.iter().find(|deadlock| ids(deadlock).contains(&id)).cloned()
 }
 
-/// How long those that must not be told of are looked at: `GOSCHED_STRESS_SECONDS`, or `usual`.
+/// How long a test checks that goroutines are not reported: `GOSCHED_STRESS_SECONDS`, or `usual`.
 fn looking_time(usual: Duration) -> Duration {
     let seconds = std::env::var("GOSCHED_STRESS_SECONDS").ok();
     seconds.map_or(usual, |seconds| Duration::from_secs_f64(seconds.parse().expect("seconds")))
 }
 
-/// These are in no deadlock, not even in the second row, as long as `f` runs.
+/// Asserts that none of these goroutines is in a deadlock, certain or not, as long as `f` returns
+/// `true`.
 fn check_no_deadlock_among(ids_of: &[GoId], older_than: Duration, f: impl Fn() -> bool) {
     while f() {
         let hints = leak_hints(older_than);
@@ -82,7 +85,7 @@ fn check_no_deadlock_among(ids_of: &[GoId], older_than: Duration, f: impl Fn() -
     }
 }
 
-/// Goroutines that each hold one of `count` mutexes, and want the next one's.
+/// Starts `count` goroutines that each hold one mutex and lock the mutex of the next goroutine.
 fn ring_of_mutexes(count: usize) -> (Vec<JoinHandle<()>>, Vec<Arc<Mutex<()>>>) {
     let locks: Vec<_> = (0..count).map(|_| Arc::new(Mutex::new(()))).collect();
     let all_have_one = WaitGroup::new();
@@ -101,7 +104,7 @@ fn ring_of_mutexes(count: usize) -> (Vec<JoinHandle<()>>, Vec<Arc<Mutex<()>>>) {
 }
 
 #[gosched::test(leaks = allow)]
-fn mutexes_in_a_circle_are_named() {
+fn a_cycle_of_mutexes_is_reported() {
     if are_threads() {
         return;
     }
@@ -109,7 +112,7 @@ fn mutexes_in_a_circle_are_named() {
         let (handles, _) = ring_of_mutexes(count);
         let ids_of: Vec<_> = handles.iter().map(JoinHandle::id).collect();
         let first = handles[0].id();
-        // At once: it does not matter how long they have waited.
+        // A cycle of locks is reported at once, however long the goroutines have waited.
         let deadlock = wait_for(LONG, "a circle of mutexes", |hints| deadlock_with(hints, first));
         assert_eq!(ids(&deadlock), circle(&ids_of));
         assert!(deadlock.is_certain && deadlock.followers == 0, "{deadlock}");
@@ -133,7 +136,7 @@ fn mutexes_in_a_circle_are_named() {
 }
 
 #[gosched::test(leaks = allow)]
-fn those_that_wait_for_a_circle_are_counted() {
+fn goroutines_that_wait_for_a_deadlock_are_counted_as_followers() {
     if are_threads() {
         return;
     }
@@ -145,19 +148,22 @@ fn those_that_wait_for_a_circle_are_counted() {
         let lock = locks[0].clone();
         go(move || drop(lock.lock()));
     }
-    // These wait for one of the two to end, and one waits for that.
+    // `joins` waits for a goroutine of the cycle, and `last` waits for `joins`.
     let joins = go(move || one.join());
     let last = go(move || joins.join().unwrap().unwrap());
     let found =
         |hints: &LeakHints| deadlock_with(hints, both[0]).filter(|found| found.followers == 7);
     let deadlock = wait_for(LONG, "seven that wait for the two", found);
     assert_eq!(ids(&deadlock), circle(&both));
-    assert!(deadlock.to_string().ends_with("\t7 more wait for that\n"), "{deadlock}");
+    assert!(
+        deadlock.to_string().ends_with("\t7 more goroutines wait for the above\n"),
+        "{deadlock}"
+    );
     drop((handles, last));
 }
 
 #[gosched::test(leaks = allow)]
-fn a_lock_that_was_never_given_back_is_told() {
+fn a_lock_whose_holder_ended_without_releasing_it_is_reported() {
     if are_threads() {
         return;
     }
@@ -172,17 +178,18 @@ fn a_lock_that_was_never_given_back_is_told() {
     assert_eq!(deadlock.goroutines[0].held_by_ended, Some(gone));
     assert!(deadlock.is_certain && deadlock.goroutines.len() == 1);
     let text = deadlock.to_string();
-    assert!(text.starts_with("1 goroutine waits for ever:\n"), "{text}");
-    let words = format!(" waits for a lock that goroutine {gone} had when it ended, created at ");
+    assert!(text.starts_with("1 goroutine waits forever:\n"), "{text}");
+    let words =
+        format!(" waits for a lock that goroutine {gone} still held when it ended, created at ");
     assert!(text.contains(&words), "{text}");
 }
 
 #[gosched::test(leaks = allow)]
-fn readers_and_writers_in_a_circle_are_named() {
+fn a_cycle_of_readers_and_writers_is_reported() {
     if are_threads() {
         return;
     }
-    // A reader that reads again behind a writer that waits for it.
+    // A reader reads again, behind a writer that waits for the first read lock.
     let lock = Arc::new(RwLock::new(()));
     let (ready, is_ready) = chan(0);
     let (go_on, may_go_on) = chan::<()>(0);
@@ -196,7 +203,7 @@ fn readers_and_writers_in_a_circle_are_named() {
     is_ready.recv().unwrap();
     let own = lock.clone();
     let writer = go(move || drop(own.write()));
-    // The writer is in the queue when nobody else gets in.
+    // Once `try_read` fails, the writer is in the queue.
     while lock.try_read().is_some() {
         gosched::yield_now();
     }
@@ -208,7 +215,7 @@ fn readers_and_writers_in_a_circle_are_named() {
     let what: Vec<_> = deadlock.goroutines.iter().map(|stuck| stuck.what).collect();
     assert_eq!(what, ["sync.RWMutex.RLock", "sync.RWMutex.Lock"]);
 
-    // One writes and wants a mutex whose holder wants to read.
+    // The holder of a write lock wants a mutex whose holder wants to read.
     let (lock, mutex) = (Arc::new(RwLock::new(())), Arc::new(Mutex::new(())));
     let both = WaitGroup::new();
     both.add(2);
@@ -230,11 +237,11 @@ fn readers_and_writers_in_a_circle_are_named() {
 }
 
 #[gosched::test(leaks = allow)]
-fn those_that_wait_for_each_others_end_are_named() {
+fn a_cycle_of_joins_and_locks_is_reported() {
     if are_threads() {
         return;
     }
-    // One joins another that wants its lock.
+    // A goroutine joins a child that wants the parent's lock.
     let lock = Arc::new(Mutex::new(()));
     let (own, wanted) = (lock.clone(), lock);
     let (tell, told) = chan(1);
@@ -249,7 +256,7 @@ fn those_that_wait_for_each_others_end_are_named() {
     assert_eq!(ids(&deadlock), circle(&[joins.id(), child]));
     assert!(deadlock.is_certain);
 
-    // And a scope does.
+    // A scope waits for a child that wants the parent's lock.
     let (tell, told) = chan(1);
     let parent = go(move || {
         let lock = Mutex::new(());
@@ -266,7 +273,7 @@ fn those_that_wait_for_each_others_end_are_named() {
 }
 
 #[gosched::test(leaks = allow)]
-fn channels_in_a_circle_are_named() {
+fn a_cycle_of_channels_is_reported_as_uncertain() {
     if are_threads() {
         return;
     }
@@ -285,17 +292,17 @@ fn channels_in_a_circle_are_named() {
     assert_eq!(ids(&deadlock), circle(&both));
     assert!(!deadlock.is_certain);
     assert!(deadlock.to_string().starts_with("2 goroutines may wait for each other:\n"));
-    // Only those that have waited for that long.
+    // Uncertain deadlocks are reported only for goroutines that have waited for the given time.
     assert!(deadlock_with(&leak_hints(LONG), both[0]).is_none());
 }
 
 #[gosched::test(leaks = allow)]
-fn a_circle_of_all_kinds_is_named() {
+fn a_cycle_of_locks_channels_and_selects_is_reported() {
     if are_threads() {
         return;
     }
-    // One selects among two channels, whose senders are with one that sends to a third, whose receiver waits
-    // for a lock that the first one has.
+    // `one` holds the lock and selects from x and y. Their senders belong to `two`, which sends to
+    // z. The receiver of z belongs to `three`, which waits for the lock.
     let (to_x, x) = chan::<u32>(0);
     let (to_y, y) = chan::<u32>(0);
     let (to_z, z) = chan::<u32>(0);
@@ -324,8 +331,9 @@ fn a_circle_of_all_kinds_is_named() {
 }
 
 #[gosched::test(leaks = allow)]
-fn one_that_can_go_on_is_not_in_a_deadlock() {
-    // It waits for one that works, and has the sender that it gave away on its own stack still, perhaps.
+fn a_goroutine_that_can_continue_is_in_no_deadlock() {
+    // `asks` waits for a goroutine that computes. A stale copy of the sender that `asks` gave away
+    // may remain on its stack.
     let stop = Arc::new(AtomicBool::new(false));
     let (seen, is_over) = (stop.clone(), looking_time(Duration::from_millis(300)));
     let asks = go(move || {
@@ -338,7 +346,7 @@ fn one_that_can_go_on_is_not_in_a_deadlock() {
         });
         rx.recv().unwrap()
     });
-    // It waits for a lock whose holder sleeps.
+    // `locks` waits for a lock whose holder sleeps.
     let lock = Arc::new(Mutex::new(()));
     let (own, seen) = (lock.clone(), stop.clone());
     let (ready, is_ready) = chan(0);
@@ -351,7 +359,7 @@ fn one_that_can_go_on_is_not_in_a_deadlock() {
     });
     is_ready.recv().unwrap();
     let locks = go(move || drop(lock.lock()));
-    // Two wait for each other, but one of them not for ever.
+    // `one` and `two` wait for each other, but `two` waits with a timeout.
     let (to_a, a) = chan::<u32>(0);
     let (to_b, b) = chan::<u32>(0);
     let one = go(move || {
@@ -365,7 +373,7 @@ fn one_that_can_go_on_is_not_in_a_deadlock() {
         }
         drop(to_a);
     });
-    // A second sender of the same circle, with one that does something else.
+    // `three` and `four` wait for each other, but this goroutine holds a second sender to `three`.
     let (to_c, c) = chan::<u32>(0);
     let (to_d, d) = chan::<u32>(0);
     let kept = to_c.clone();
@@ -377,7 +385,7 @@ fn one_that_can_go_on_is_not_in_a_deadlock() {
         let _ = d.recv();
         let _ = to_c.send(1);
     });
-    // A lock that an ordinary thread has.
+    // An ordinary thread holds the lock that `of_a_thread` waits for.
     let lock = Arc::new(Mutex::new(()));
     let (own, seen) = (lock.clone(), stop.clone());
     let (ready, is_ready) = chan(0);
@@ -407,7 +415,7 @@ fn one_that_can_go_on_is_not_in_a_deadlock() {
 fn busy_goroutines_are_in_no_deadlock() {
     let stop = Arc::new(AtomicBool::new(false));
     let locks: Arc<Vec<_>> = Arc::new((0..4).map(|_| (Mutex::new(0), RwLock::new(0))).collect());
-    // Each sends before it receives: nobody is left waiting.
+    // Each goroutine sends before it receives, so no receiver waits forever.
     let (tx, rx) = chan::<usize>(24);
     let mut handles = Vec::new();
     for me in 0..24 {
@@ -416,7 +424,7 @@ fn busy_goroutines_are_in_no_deadlock() {
             let mut turn = 4 * me;
             while !stop.load(Ordering::Relaxed) {
                 turn += 1;
-                // Always in the same order: no circle can be.
+                // Locks are always taken in the same order, so no cycle is possible.
                 let (low, high) = (turn % 3, 3);
                 let mut first = locks[low].0.lock();
                 let mut second = locks[high].0.lock();
@@ -429,7 +437,7 @@ fn busy_goroutines_are_in_no_deadlock() {
                     _ => drop(rx.recv()),
                 }
             }
-            // Whoever waits for the others' values and places goes on.
+            // Closing the channel ends the waits of the other goroutines.
             tx.close();
         }));
     }
@@ -443,7 +451,7 @@ fn busy_goroutines_are_in_no_deadlock() {
 }
 
 #[gosched::test(leaks = allow)]
-fn those_that_give_a_lock_back_and_end_are_not_blamed() {
+fn a_lock_released_before_its_holder_ends_is_not_reported() {
     let stop = Arc::new(AtomicBool::new(false));
     let lock = Arc::new((RwLock::new(0), Mutex::new(0)));
     let mut handles = Vec::new();
@@ -466,7 +474,8 @@ fn those_that_give_a_lock_back_and_end_are_not_blamed() {
     }
     let (start, time) = (Instant::now(), looking_time(Duration::from_secs(1)));
     while start.elapsed() < time {
-        // All others are stuck for good: those that are blamed now had the lock when they ended.
+        // The deadlocks of other tests are real. A child could only be reported as waiting for a
+        // lock whose holder ended without releasing it.
         let hints = leak_hints(LONG);
         for stuck in hints.deadlocks.iter().flat_map(|deadlock| &deadlock.goroutines) {
             let is_ours = stuck.created_at.is_some_and(|site| site.line() == line_of("// CHILD"));
@@ -490,9 +499,10 @@ thread_local! {
 }
 
 #[gosched::test(leaks = allow)]
-fn one_that_has_left_its_scope_is_not_waited_for() {
-    // The first scope's goroutine has ended but for its thread-locals, which want the lock that is held over the second
-    // scope, at the same place.
+fn a_scope_is_in_no_deadlock_with_a_goroutine_that_has_left_it() {
+    // The goroutine of the first scope has ended except for the destructors of its thread-locals,
+    // which wait for the lock. This goroutine holds the lock while it waits in the second scope,
+    // which has the same address as the first.
     let lock = Arc::new(Mutex::new(()));
     let held = lock.lock();
     let in_the_second = AtomicBool::new(false);
@@ -519,9 +529,10 @@ fn one_that_has_left_its_scope_is_not_waited_for() {
     drop(held);
 }
 
-// In a process of its own, since it is about the memory of all. How the time grows with the crowd: `benches/limits`.
+// Runs in a process of its own, since the test measures the memory of the whole process.
+// `benches/limits` measures how the time grows with the number of goroutines.
 #[test]
-fn a_crowd_at_one_lock_takes_little_time_and_memory() {
+fn leak_hints_take_little_memory_for_a_crowd_at_one_lock() {
     let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
     let output = clean_command(program, &["crowd", "4000"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -531,14 +542,14 @@ fn a_crowd_at_one_lock_takes_little_time_and_memory() {
     assert!(grew < 100 << 10, "{grew} KiB");
 }
 
-/// Those of these that are told of.
+/// Returns the leaks that contain one of these goroutines.
 fn leaks_of(hints: &LeakHints, ids_of: &[GoId]) -> Vec<Leak> {
     let is_of = |leak: &&Leak| leak.goroutines.iter().any(|id| ids_of.contains(id));
     hints.leaks.iter().filter(is_of).cloned().collect()
 }
 
 #[gosched::test(leaks = allow)]
-fn goroutines_that_wait_for_long_are_told_by_where_they_were_started() {
+fn leak_hints_group_long_waits_by_creation_site() {
     let start = Instant::now();
     let (tx, rx) = chan::<u32>(0);
     let mut waiting = Vec::new();
@@ -550,7 +561,7 @@ fn goroutines_that_wait_for_long_are_told_by_where_they_were_started() {
     let held = lock.lock();
     let wants = lock.clone();
     let other = go(move || drop(wants.lock()));
-    // Their time will come.
+    // A wait with a time limit is not a leak.
     let sleeps = go(|| gosched::time::sleep(LONG));
     let limited = rx.clone();
     let limited = go(move || limited.recv_timeout(LONG));
@@ -560,7 +571,7 @@ fn goroutines_that_wait_for_long_are_told_by_where_they_were_started() {
     });
     assert_eq!(leak.goroutines, ids_of);
     assert_eq!(leak.what, "chan receive");
-    // Sysmon's clock says since when, and may be late where sysmon has no CPU.
+    // Sysmon's clock records the start of a wait, and lags if sysmon gets no CPU.
     assert!(leak.longest >= SOON && leak.longest < start.elapsed() + LIMIT, "{leak:?}");
     assert_eq!(leak.created_at.unwrap().line(), line_of("// HERE"));
     assert_eq!(leak.stuck, 0, "{leak}");
@@ -571,9 +582,9 @@ fn goroutines_that_wait_for_long_are_told_by_where_they_were_started() {
     assert_eq!((leak.goroutines.len(), leak.what), (1, "sync.Mutex.Lock"));
     let hints = leak_hints(SOON);
     assert!(leaks_of(&hints, &[sleeps.id(), limited.id()]).is_empty() || are_threads(), "{hints}");
-    // The most come first.
+    // The largest groups come first.
     assert!(hints.leaks.is_sorted_by_key(|leak| usize::MAX - leak.goroutines.len()), "{hints}");
-    // Nobody has waited for that long.
+    // No goroutine has waited for an hour.
     assert!(leaks_of(&leak_hints(LONG), &ids_of).is_empty());
     drop((tx, held));
     waiting.into_iter().for_each(|handle| _ = handle.join().unwrap());
@@ -583,20 +594,21 @@ fn goroutines_that_wait_for_long_are_told_by_where_they_were_started() {
 }
 
 #[gosched::test(leaks = allow)]
-fn one_that_keeps_the_other_end_itself_is_told() {
+fn a_goroutine_that_holds_the_other_end_of_its_channel_itself_is_reported() {
     if are_threads() {
         return;
     }
-    // In a process of its own: other goroutines' stacks may have been one's that had an end of the same channel.
+    // The first case runs in a process of its own: in this process, a reused stack of another
+    // goroutine may contain a stale copy of an end of the channel.
     let program = Path::new(env!("CARGO_BIN_EXE_observe_program"));
     let output = clean_command(program, &["knot", "alone"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
     assert!(text.starts_with("1 goroutine has waited for up to "), "{text}");
-    let words = "\tno other goroutine is seen to hold the other end of the channel of 1\n";
+    let words = "\t1 of these wait at a channel whose other end no other goroutine seems to hold\n";
     assert!(text.contains(" [chan receive], created at ") && text.ends_with(words), "{text}");
 
-    // Another one has it.
+    // Another goroutine holds the sender.
     let (tx, rx) = chan::<u32>(0);
     let (stop, is_over) = chan::<()>(0);
     let waits = go(move || rx.recv());
@@ -616,7 +628,7 @@ fn one_that_keeps_the_other_end_itself_is_told() {
 }
 
 #[gosched::test(leaks = allow)]
-fn what_waits_for_nobody_is_told_when_others_wait_for_it() {
+fn a_goroutine_blocked_forever_is_a_deadlock_once_another_goroutine_waits_for_it() {
     if are_threads() {
         return;
     }
@@ -647,7 +659,7 @@ fn what_waits_for_nobody_is_told_when_others_wait_for_it() {
     drop(waits);
 }
 
-/// What a program of its own says that ends.
+/// Returns the report that a program writes when it ends.
 fn final_report(name: &str) -> String {
     wait::retry(|| {
         let text = final_report_once(name);
@@ -674,7 +686,7 @@ fn final_report_once(name: &str) -> String {
 }
 
 #[test]
-fn a_program_that_ends_says_who_waits_for_whom() {
+fn the_final_report_shows_which_goroutines_wait_for_each_other() {
     if are_threads() {
         return;
     }
@@ -693,9 +705,10 @@ fn a_program_that_ends_says_who_waits_for_whom() {
     }
 }
 
-/// While many come and go, each in a record that one from the other place had before.
+/// The test runs while many goroutines start and end, each in a G whose previous goroutine was
+/// created at the other line.
 #[gosched::test(leaks = allow)]
-fn whoever_is_told_of_is_told_with_its_own_place() {
+fn a_leak_hint_lists_each_goroutine_under_its_own_creation_site() {
     const ENOUGH: usize = 2000;
     if are_threads() {
         return;

@@ -1,5 +1,6 @@
-//! Names of code in libraries that come, go, and are replaced: of that library, or none. The program is
-//! `src/bin/observe_program`, built with libc as a library.
+//! Function names in libraries that are loaded, unloaded and replaced: a frame is shown with the
+//! name from its own library or with none. The program is `src/bin/observe_program`, linked with
+//! libc as a shared library.
 #![cfg(not(target_feature = "crt-static"))]
 
 use gosched_tests::children;
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 const SOURCE: &str = include_str!("../c/named.c");
 
-/// A library with a function that others may call, `NAME_function`, and one that they may not.
+/// Builds a library with an exported function, `NAME_function`, and a hidden function,
+/// `NAME_hidden`.
 fn build(name: &'static str, arguments: &[&str]) -> PathBuf {
     let stem = name.split('_').next().unwrap();
     let names = [format!("-DFUNCTION={stem}_function"), format!("-DHIDDEN={stem}_hidden")];
@@ -21,8 +23,9 @@ fn build(name: &'static str, arguments: &[&str]) -> PathBuf {
     shared_library::build_as("named", name, folder, &arguments)
 }
 
-/// The goroutine in each library, one after the other, and how many places they were at. What each is: the library,
-/// its function, and what its file is replaced by.
+/// Loads the libraries one after the other and returns the goroutine that waits in each, and the
+/// number of different addresses at which they were loaded. Each library is given as its path, its
+/// function, and the file that replaces it while it is loaded.
 fn seen(libraries: &[(&Path, &str, &str)]) -> (Vec<DumpedGoroutine>, usize) {
     let mut arguments = vec!["libraries"];
     for (path, function, other) in libraries {
@@ -41,7 +44,8 @@ fn seen(libraries: &[(&Path, &str, &str)]) -> (Vec<DumpedGoroutine>, usize) {
     (dumps.split("\n=====\n").map(block).collect(), places)
 }
 
-/// The functions that called the one which waits, up to the program's closure.
+/// Returns the two frames that called the waiting function: the hidden and the exported function of
+/// the library.
 fn callers(block: &DumpedGoroutine) -> &[Frame] {
     let at = block.frames.iter().position(|frame| frame.is_call_of("waits_in_library")).unwrap();
     &block.frames[at + 1..at + 3]
@@ -52,11 +56,12 @@ fn names(block: &DumpedGoroutine) -> [&str; 2] {
 }
 
 #[test]
-fn functions_of_a_library_that_replaces_another_have_their_own_names() {
+fn functions_of_a_library_loaded_in_place_of_another_have_their_own_names() {
     let (alpha, beta) = (build("alpha", &["-g"]), build("beta", &["-g"]));
     let (alpha, beta) =
         ((alpha.as_path(), "alpha_function", ""), (beta.as_path(), "beta_function", ""));
-    // At the same place, so that this shows anything: unless the kernel put something else there meanwhile.
+    // The test needs all libraries at the same address. The kernel may place another mapping there
+    // in between.
     let blocks = wait::retry(|| {
         let (blocks, places) = seen(&[alpha, beta, alpha]);
         if places == 1 { Ok(blocks) } else { Err(format!("{places} places")) }
@@ -76,7 +81,7 @@ fn functions_of_a_library_that_replaces_another_have_their_own_names() {
 }
 
 #[test]
-fn without_debug_information_symbols_have_the_names() {
+fn names_come_from_symbols_if_there_is_no_debug_information() {
     let gamma = build("gamma", &[]);
     let (blocks, _) = seen(&[(&gamma, "gamma_function", "")]);
     assert_eq!(names(&blocks[0]), ["gamma_hidden", "gamma_function"]);
@@ -84,8 +89,9 @@ fn without_debug_information_symbols_have_the_names() {
 }
 
 #[test]
-fn what_is_not_certain_has_no_name() {
-    // Nothing says that a file is the library's; what others may call is in memory.
+fn a_hidden_function_of_an_unverified_file_is_shown_as_an_offset() {
+    // Without a build id nothing proves that the file is the loaded library. Names of exported
+    // functions are read from memory.
     let nameless = build("delta_nameless", &["-g", "-Wl,--build-id=none"]);
     let (blocks, _) = seen(&[(&nameless, "delta_function", "")]);
     let [hidden, function] = names(&blocks[0]);
@@ -93,7 +99,7 @@ fn what_is_not_certain_has_no_name() {
     assert!(hidden.starts_with(&format!("{file}+0x")), "{hidden}");
     assert_eq!(function, "delta_function");
 
-    // The file is another by now, in which everything is at the same place.
+    // The file is replaced by a library in which all functions have the same addresses.
     let (old, new) = (build("epsilon", &["-g"]), build("zeta", &["-g"]));
     let (blocks, _) = seen(&[(&old, "epsilon_function", new.to_str().unwrap())]);
     let [hidden, function] = names(&blocks[0]);

@@ -1,5 +1,6 @@
-//! SIGQUIT shows all goroutines and ends a program with status 2, under `#[gosched::main]`; elsewhere, and
-//! where the program has its own use for it, it stays the program's.
+//! Under `#[gosched::main]`, SIGQUIT dumps all goroutines and ends the program with status 2.
+//! Without the attribute, and if the program handles, ignores or subscribes to SIGQUIT, the signal
+//! is left to the program.
 
 use gosched_tests::dumps;
 use gosched_tests::golang::clean_command;
@@ -22,21 +23,22 @@ fn until_ready(mut program: WatchedChild) -> WatchedChild {
     program
 }
 
-/// The command starts with the signals ignored that a shell ignores for `command &` in a script.
+/// Makes the command start with the signals ignored that a shell ignores for `command &` in a
+/// script.
 fn in_the_background(mut command: Command) -> Command {
     let ignore = || {
         for signal in [libc::SIGINT, libc::SIGQUIT] {
-            // SAFETY: ignoring is always valid.
+            // SAFETY: `SIG_IGN` is a valid disposition of both signals.
             unsafe { libc::signal(signal, libc::SIG_IGN) };
         }
         Ok(())
     };
-    // SAFETY: the closure calls only what a signal handler may call.
+    // SAFETY: the closure calls only async-signal-safe functions.
     unsafe { command.pre_exec(ignore) };
     command
 }
 
-/// Sends SIGQUIT to a program that is ready, as often as `times` says.
+/// Sends SIGQUIT `times` times to a program that is ready.
 fn quit_by(name: &str, times: usize) -> (ExitStatus, ChildOutput) {
     wait::retry(|| {
         let program = start(name);
@@ -50,7 +52,7 @@ fn quit(name: &str) -> (ExitStatus, ChildOutput) {
     quit_by(name, 1)
 }
 
-/// The goroutines that were shown.
+/// Returns the goroutines of the report.
 fn shown(status: ExitStatus, said: &ChildOutput) -> Vec<dumps::DumpedGoroutine> {
     let text = &said.err;
     assert_eq!(status.code(), Some(2), "{status:?}: {text}");
@@ -61,14 +63,14 @@ fn shown(status: ExitStatus, said: &ChildOutput) -> Vec<dumps::DumpedGoroutine> 
     dumps::parse(&format!("{dump}\n")).unwrap_or_else(|why| panic!("{why}\n{text}"))
 }
 
-/// What stands behind a name, up to the next space.
+/// Returns the text that follows `name`, up to the next space.
 fn value<'a>(line: &'a str, name: &str) -> &'a str {
     let (_, rest) = line.split_once(name).unwrap_or_else(|| panic!("no {name}: {line}"));
     rest.split(' ').next().unwrap_or_default()
 }
 
 #[test]
-fn sigquit_tells_which_m_it_came_to_and_its_registers() {
+fn sigquit_shows_the_m_that_received_it_and_its_registers() {
     let (status, said) = wait::retry(|| {
         let (status, said) = WatchedChild::start(command("to itself")).wait_for_exit();
         dumps::ensure_complete(&said.err).map(|()| (status, said))
@@ -82,11 +84,11 @@ fn sigquit_tells_which_m_it_came_to_and_its_registers() {
     let header = header.unwrap_or_else(|| panic!("{text}"));
     assert!(header.ends_with(" [syscall, locked to thread]:"), "{text}");
     assert_eq!(value(header, " m="), value(line, " m="), "{text}");
-    // -6: a thread sent it.
+    // -6 is `SI_TKILL`: a thread sent the signal.
     assert_eq!(value(line, " sigcode="), "-6", "{text}");
     let (_, registers) = text.split_once("\n\nrax ").unwrap();
     assert_eq!(value(line, "PC="), value(registers, "\nrip    ").lines().next().unwrap());
-    // The interrupted code was in a frame of that goroutine.
+    // The stack pointer was in a frame of that goroutine when the signal arrived.
     let number = |text: &str| usize::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
     let sp = number(value(registers, "\nrsp    ").lines().next().unwrap());
     let (_, frame) = raises.unwrap().split_once("raises_quit(").unwrap();
@@ -105,9 +107,9 @@ fn sigquit_shows_all_goroutines_and_ends_the_program() {
             let bystander = blocks.iter().find(|block| block.frame("bystander").is_some());
             let state = bystander.map(|block| block.state.as_str());
             assert_eq!(state, Some("chan receive"), "{name}: {}", said.err);
-            // It may run still.
+            // Main may have run for a moment after it printed `ready`.
             let main = blocks.iter().find(|block| block.id == 1).unwrap();
-            if main.frame("wait_for_ever").is_some() { Ok(()) } else { Err(said.err) }
+            if main.frame("wait_forever").is_some() { Ok(()) } else { Err(said.err) }
         });
     }
 }
@@ -128,7 +130,7 @@ fn sigquit_shows_goroutines_that_never_yield() {
 }
 
 #[test]
-fn a_second_sigquit_does_not_spoil_the_first() {
+fn a_second_sigquit_does_not_disturb_the_report_of_the_first() {
     let (status, said) = quit_by("busy", 2);
     shown(status, &said);
 }
@@ -140,13 +142,13 @@ fn assert_succeeded(status: ExitStatus, said: &ChildOutput, out: &str) {
 }
 
 #[test]
-fn a_handler_of_before_stays_the_program_s() {
+fn a_handler_installed_before_the_runtime_is_kept() {
     let (status, said) = quit("handled");
     assert_succeeded(status, &said, "handled by the program");
 }
 
 #[test]
-fn a_program_that_ignores_it_goes_on() {
+fn a_program_that_ignores_sigquit_continues() {
     let mut program = start("ignored");
     program.signal(libc::SIGQUIT);
     program.close_stdin();
@@ -155,7 +157,7 @@ fn a_program_that_ignores_it_goes_on() {
 }
 
 #[test]
-fn a_program_that_a_script_starts_in_the_background_answers_too() {
+fn a_program_started_in_the_background_by_a_script_answers_sigquit() {
     let (status, said) = wait::retry(|| {
         let program = until_ready(WatchedChild::start(in_the_background(command("waits"))));
         // SIGINT stays ignored, as in Go.
@@ -168,8 +170,9 @@ fn a_program_that_a_script_starts_in_the_background_answers_too() {
 }
 
 #[test]
-fn a_program_in_the_background_that_ignores_it_itself_goes_on() {
-    // The program's choice comes after the runtime's: Go's `signal.Ignore`.
+fn a_program_in_the_background_that_ignores_sigquit_itself_continues() {
+    // The program ignores the signal after the runtime has installed its handler, as with Go's
+    // `signal.Ignore`.
     let mut program =
         until_ready(WatchedChild::start(in_the_background(command("ignored inside"))));
     program.signal(libc::SIGQUIT);
@@ -178,9 +181,10 @@ fn a_program_in_the_background_that_ignores_it_itself_goes_on() {
     assert_succeeded(status, &said, "ignored");
 }
 
-/// Go's children have SIGINT ignored and SIGQUIT as it is by default, if both were ignored for their parent.
+/// If a Go program starts with both signals ignored, its children have SIGINT ignored and SIGQUIT
+/// at its default.
 #[test]
-fn children_of_a_program_in_the_background_start_as_those_of_go() {
+fn children_of_a_program_in_the_background_start_with_go_s_signal_settings() {
     let (status, said) =
         WatchedChild::start(in_the_background(command("children"))).wait_for_exit();
     assert!(status.success(), "{status:?}: {}", said.err);
@@ -197,13 +201,13 @@ fn children_of_a_program_in_the_background_start_as_those_of_go() {
 }
 
 #[test]
-fn a_subscriber_gets_it_instead() {
+fn a_subscriber_receives_sigquit_instead_of_the_dump() {
     let (status, said) = quit("notified");
     assert_succeeded(status, &said, "got SIGQUIT");
 }
 
 #[test]
-fn without_the_attribute_it_does_what_it_always_did() {
+fn sigquit_keeps_its_default_action_without_gosched_main() {
     let (status, said) = quit("in run");
     assert_eq!(status.signal(), Some(libc::SIGQUIT), "{status:?}: {}", said.err);
     assert_eq!(said.err, "");

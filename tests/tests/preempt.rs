@@ -1,7 +1,8 @@
-//! A goroutine that never yields cannot keep a P: others get on, in the ways that are allowed. Each case is a program
-//! of its own: see `src/bin/preempt_program`. How soon and how evenly: `benches/limits`.
+//! A goroutine that never yields does not keep its P: other goroutines make progress, in every
+//! allowed mode of preemption. Each case is a program: see `src/bin/preempt_program`.
+//! `benches/limits` measures how soon and how evenly goroutines run.
 //!
-//! `GOSCHED_PREEMPT_SECONDS` is how long each case goes on.
+//! `GOSCHED_PREEMPT_SECONDS` is the duration of each case.
 
 use gosched_tests::preempt_runs::{
     self, CAN_MOVE, Mode, PROCS, Program, ProgramOutput, repetitions, run_until,
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const MODES: [Mode; 2] = [Mode::Both, Mode::InPlace];
 
-/// How long main sleeps beside an endless loop. The program has the same number.
+/// How long main sleeps beside an endless loop. The program uses the same value.
 const ENDLESS_SLEEP: Duration = Duration::from_millis(200);
 
 fn program(arguments: &[&str], procs: usize) -> Program {
@@ -31,7 +32,7 @@ fn a_goroutine_that_never_yields_does_not_keep_its_p() {
 
 // S132
 #[test]
-fn a_loop_without_an_end_does_not_keep_others_from_a_timer() {
+fn an_endless_loop_does_not_delay_a_timer_of_another_goroutine() {
     for procs in PROCS {
         let said = program(&["never one"], procs).run();
         assert_eq!(said.text, "go 1.13 has never been here\n", "{procs} Ps");
@@ -46,9 +47,9 @@ fn goroutines_that_share_a_slice_do_not_keep_others_waiting() {
     }
 }
 
-// As in Go; and it shows that the tests above can fail.
+// As in Go. This test also shows that the tests above can fail.
 #[test]
-fn it_does_where_preemption_by_signals_is_off() {
+fn a_goroutine_that_never_yields_keeps_its_p_if_asyncpreemptoff_is_set() {
     let mut off = program(&["endless loop"], 1).set("GODEBUG", "asyncpreemptoff=1");
     let mut child = off.command().stdout(Stdio::piped()).spawn().unwrap();
     let start = Instant::now();
@@ -61,17 +62,18 @@ fn it_does_where_preemption_by_signals_is_off() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "");
 }
 
-// S136: as one that yields, which goes on at the next 61st tick.
+// S136: like a goroutine that yields, a preempted goroutine runs again at the next 61st scheduler
+// tick.
 #[test]
-fn one_that_is_preempted_goes_to_the_tail_of_the_global_queue() {
+fn a_preempted_goroutine_goes_to_the_tail_of_the_global_queue() {
     for mode in MODES {
         let order = || program(&["order"], 1).mode(mode).slice("2ms");
-        // More if it was preempted again before it had gone on.
+        // `before` is above 61 if the goroutine was preempted again before it read the counter.
         run_until(order, |said| (1..=122).contains(&said.number("before")));
     }
 }
 
-// How late: `benches/limits`.
+// `benches/limits` measures how late the timer is.
 #[test]
 fn a_timer_is_on_time_beside_goroutines_that_never_yield() {
     for procs in [1, 2] {
@@ -85,9 +87,9 @@ fn a_timer_is_on_time_beside_goroutines_that_never_yield() {
     }
 }
 
-// How evenly: `benches/limits`.
+// `benches/limits` measures how evenly they run.
 #[test]
-fn goroutines_that_never_yield_all_get_their_turns() {
+fn goroutines_that_never_yield_all_make_progress() {
     for (count, procs) in [("2", 1), ("16", 2), ("64", 2)] {
         for mode in MODES {
             let said = program(&["fair", count], procs).mode(mode).slice("1ms").run();
@@ -98,9 +100,10 @@ fn goroutines_that_never_yield_all_get_their_turns() {
 }
 
 #[test]
-fn a_thousand_that_never_yield_all_get_on() {
+fn a_thousand_goroutines_that_never_yield_all_make_progress() {
     for procs in PROCS {
-        // Where each needs a thread, more than 64 begin only now and then.
+        // A goroutine stopped in place keeps its thread. With more than 64 of them, further
+        // goroutines begin only in every 61st slice.
         let many = if procs == 2 { 1000 } else { repetitions(100, 1000) };
         for (mode, count) in [(Mode::Both, if CAN_MOVE { many } else { 60 }), (Mode::InPlace, 60)] {
             let arguments = ["many hogs", &count.to_string()];
@@ -111,10 +114,10 @@ fn a_thousand_that_never_yield_all_get_on() {
     }
 }
 
-// How exactly: `benches/limits`.
+// `benches/limits` measures how exactly the slice is kept.
 #[test]
-fn the_slice_is_what_the_environment_says() {
-    // For 200 ms of CPU time.
+fn gosched_slice_sets_the_length_of_a_slice() {
+    // The goroutines compute for 200 ms of CPU time.
     let slices = |slice| move || program(&["slice", "200000", "1000"], 1).slice(slice);
     run_until(slices("500us"), |said| said.number("preempted") > 20);
     run_until(slices("5ms"), |said| (1..200).contains(&said.number("preempted")));
@@ -122,7 +125,7 @@ fn the_slice_is_what_the_environment_says() {
 }
 
 #[test]
-fn code_that_must_not_be_preempted_is_not() {
+fn no_preempt_keeps_a_goroutine_from_being_preempted() {
     for mode in MODES {
         let said = program(&["no preempt"], 1).mode(mode).slice("1ms").run();
         assert_eq!(said.number("meanwhile"), 0, "{said}");
@@ -131,7 +134,7 @@ fn code_that_must_not_be_preempted_is_not() {
 }
 
 #[test]
-fn one_p_is_one_goroutine_at_a_time() {
+fn one_p_runs_one_goroutine_at_a_time() {
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1) {
         return eprintln!("skipped: a thread that looks on needs a CPU of its own");
     }
@@ -147,15 +150,16 @@ fn one_p_is_one_goroutine_at_a_time() {
     }
 }
 
-// Their P was taken while they were blocked: only sysmon stops them. That they do not run beside the one that has the
-// P: `benches/limits`.
+// The goroutines lost their P while they were blocked, so only sysmon stops them. `benches/limits`
+// measures that they do not run beside the goroutine that has the P.
 #[test]
-fn those_who_come_back_from_a_call_get_on_beside_a_busy_p() {
+fn goroutines_that_return_from_unmarked_calls_make_progress_beside_a_busy_p() {
     let said = program(&["back"], 1).run();
     assert!(said.number("least") > 0, "{said}");
 }
 
-// The program gives up where more threads run all the time. How often they do: `benches/limits`.
+// The program fails if more threads than Ps run all the time. `benches/limits` measures how often
+// that happens.
 #[test]
 fn no_more_threads_run_than_there_are_ps() {
     for procs in PROCS {
@@ -167,52 +171,53 @@ fn no_more_threads_run_than_there_are_ps() {
     }
 }
 
-/// Whether this is a run of `ci/long`.
+/// Returns whether this run was started by `ci/long`.
 fn is_long() -> bool {
     preempt_runs::seconds().is_some_and(|seconds| seconds >= 5.0)
 }
 
-/// How many there are of [`many`].
+/// Returns the number of goroutines of [`many`].
 fn count_of_many() -> usize {
     repetitions(1000, 3000)
 }
 
-/// Many goroutines, each for three slices.
+/// Returns a program with many goroutines that each compute for three slices.
 fn many(mode: Mode, most_threads: usize) -> Program {
     let (micros, slice) = if is_long() { ("30000", "10ms") } else { ("900", "300us") };
     let arguments = ["many", &count_of_many().to_string(), micros, &most_threads.to_string()];
     program(&arguments, 2).mode(mode).slice(slice)
 }
 
-// How much CPU time they need: `benches/limits`.
+// `benches/limits` measures how much CPU time the goroutines need.
 fn assert_all_ended_on_few_threads(said: &ProgramOutput, most_threads: u64) {
     said.assert_moved_if_allowed();
     assert_eq!(said.number("done"), count_of_many() as u64, "{said}");
     assert!(said.number("ours") <= most_threads, "{said}");
-    // The main thread, the sampler, the program's watchdog, sysmon; and threads that have ended but which the kernel
-    // still counts: one for each CPU of the calibration.
+    // Other threads: the main thread, the sampler, the program's watchdog, sysmon, and threads that
+    // have ended but that the kernel still counts, one per CPU of the calibration.
     let others = 4 + std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
     assert!(said.number("threads") <= most_threads + others, "{said}");
 }
 
 #[test]
-fn many_that_compute_end_in_time_on_few_threads() {
+fn many_goroutines_that_compute_finish_on_few_threads() {
     assert_all_ended_on_few_threads(&many(Mode::Both, 34).run(), 34);
 }
 
 #[test]
-fn many_that_stop_in_place_end_in_time_on_a_few_hundred_threads() {
+fn many_goroutines_that_are_stopped_in_place_finish_on_a_few_hundred_threads() {
     assert_all_ended_on_few_threads(&many(Mode::InPlace, 300).run(), 300);
 }
 
-/// A user of no other process, who may have a hundred threads; root may have any number.
+/// Becomes a user that has no other process and may have 100 threads. For root the limit does not
+/// apply.
 fn become_limited(user: u32) -> std::io::Result<()> {
     let limit = libc::rlimit { rlim_cur: 100, rlim_max: 100 };
-    // SAFETY: a valid limit.
+    // SAFETY: `limit` is valid for reads.
     let limited = unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) };
-    // SAFETY: it has no precondition.
+    // SAFETY: `setgid` has no precondition.
     let group = unsafe { libc::setgid(user) };
-    // SAFETY: it has no precondition.
+    // SAFETY: `setuid` has no precondition.
     let own = unsafe { libc::setuid(user) };
     match (limited, group, own) {
         (0, 0, 0) => Ok(()),
@@ -221,14 +226,14 @@ fn become_limited(user: u32) -> std::io::Result<()> {
 }
 
 #[test]
-fn many_end_where_the_system_allows_few_threads() {
-    // SAFETY: it has no precondition.
+fn many_goroutines_finish_where_the_system_allows_few_threads() {
+    // SAFETY: `getuid` has no precondition.
     if unsafe { libc::getuid() } != 0 {
         return eprintln!("skipped: other processes of this user count too");
     }
     let mut program = many(Mode::Both, 34);
     let user = 50_000 + std::process::id() % 10_000;
-    // SAFETY: it only makes system calls.
+    // SAFETY: the closure only makes system calls.
     unsafe { program.command().pre_exec(move || become_limited(user)) };
     match program.command().stdout(Stdio::null()).spawn() {
         Err(why) => eprintln!("skipped: the binary lies where only its owner can go: {why}"),

@@ -1,6 +1,6 @@
-//! Goroutines that are preempted where it hurts: with locks in their hands, in libc, with registers full, near
-//! the end of their stacks, at their beginning and their end. Each case is a program of its own: see
-//! `src/bin/preempt_program`. `GOSCHED_PREEMPT_SECONDS` is how long each goes on.
+//! Goroutines preempted at dangerous places: while they hold locks, in libc, with all registers in
+//! use, near the end of their stacks, and at their start and end. Each case is a program: see
+//! `src/bin/preempt_program`. `GOSCHED_PREEMPT_SECONDS` is the duration of each case.
 
 use gosched_tests::preempt_runs::{Mode, PROCS, Program, ProgramOutput, repetitions};
 
@@ -10,7 +10,7 @@ fn program(arguments: &[&str], procs: usize) -> Program {
     Program::new(env!("CARGO_BIN_EXE_preempt_program"), arguments, procs)
 }
 
-/// Runs it on 1, 2 and 4 Ps, in both modes.
+/// Runs the program on 1, 2 and 4 Ps, in both modes.
 fn in_all_modes(arguments: &[&str], slice: &str, check: impl Fn(&ProgramOutput)) {
     in_all_modes_with(arguments, |program| program.slice(slice), check);
 }
@@ -29,7 +29,7 @@ fn in_all_modes_with(
     }
 }
 
-/// For programs in which everybody has to get on.
+/// Asserts that every goroutine made progress.
 fn assert_all_progressed(said: &ProgramOutput) {
     assert!(said.number("least") > 0, "{said}");
 }
@@ -47,12 +47,12 @@ fn preempted_in_malloc_with_one_arena() {
 }
 
 #[test]
-fn preempted_with_a_mutex_of_std_s() {
+fn preempted_while_holding_a_std_mutex() {
     in_all_modes(&["std mutex"], "1ms", assert_all_progressed);
 }
 
 #[test]
-fn preempted_with_the_lock_of_the_standard_output() {
+fn preempted_while_holding_the_lock_of_standard_output() {
     in_all_modes(&["stdout"], "1ms", |said| {
         assert_all_progressed(said);
         let is_ours = |line: &&str| line.starts_with("first ") || line.starts_with("second ");
@@ -67,7 +67,7 @@ fn preempted_with_the_lock_of_the_standard_output() {
 }
 
 #[test]
-fn preempted_with_a_lock_that_others_spin_for() {
+fn preempted_while_holding_a_spin_lock() {
     in_all_modes(&["spinlock"], "1ms", |said| {
         assert_all_progressed(said);
         said.assert_moved_if_allowed();
@@ -75,19 +75,19 @@ fn preempted_with_a_lock_that_others_spin_for() {
 }
 
 #[test]
-fn preempted_while_unwinding_and_in_lists_of_the_linker() {
+fn preempted_while_unwinding_and_in_the_dynamic_linker() {
     in_all_modes(&["unwind"], "200us", assert_all_progressed);
 }
 
 #[test]
-fn registers_flags_and_the_red_zone_are_as_they_were() {
+fn preemption_preserves_registers_flags_and_the_red_zone() {
     in_all_modes(&["registers"], "100us", |said| {
         println!("{said}");
         assert_all_progressed(said);
         said.assert_moved_if_allowed();
     });
     if cfg!(target_feature = "crt-static") {
-        return; // never moved
+        return; // A static program never moves a preempted goroutine.
     }
     for procs in PROCS {
         let said = program(&["registers"], procs).mode(Mode::Moving).slice("100us").run();
@@ -98,7 +98,7 @@ fn registers_flags_and_the_red_zone_are_as_they_were() {
 }
 
 #[test]
-fn ps_come_and_go_while_goroutines_are_preempted() {
+fn the_number_of_ps_changes_while_goroutines_are_preempted() {
     in_all_modes(&["resize"], "500us", |said| {
         assert!(said.number("changes") > 10 && said.number("started") > 2, "{said}");
     });
@@ -119,7 +119,7 @@ fn the_process_ends_while_goroutines_are_preempted() {
 }
 
 #[test]
-fn preempted_in_its_first_moments() {
+fn preempted_right_after_its_start() {
     in_all_modes(&["short"], "100us", |said| assert!(said.number("started") >= 400, "{said}"));
 }
 
@@ -137,42 +137,42 @@ fn preempted_in(place: &str) {
 }
 
 #[test]
-fn preempted_on_a_stack_for_one_call() {
+fn preempted_inside_with_stack() {
     preempted_in("stack");
 }
 
 #[test]
-fn preempted_as_the_thread_that_carries_it() {
+fn preempted_inside_host() {
     preempted_in("host");
 }
 
 #[test]
-fn preempted_while_tied_to_its_thread() {
+fn preempted_while_locked_to_its_thread() {
     preempted_in("locked");
 }
 
 #[test]
-fn preempted_in_a_routine_that_it_resumed() {
+fn preempted_inside_a_resumed_routine() {
     preempted_in("routine");
 }
 
 #[test]
-fn preempted_after_it_forked() {
+fn preempted_after_a_fork() {
     preempted_in("forked");
 }
 
 #[test]
-fn preempted_near_the_end_of_the_stack_it_asked_for() {
+fn preempted_near_the_end_of_the_requested_stack_size() {
     in_all_modes(&["deep", "asked for"], "100us", assert_all_progressed);
 }
 
 #[test]
-fn preempted_near_the_end_of_all_stack_there_is() {
+fn preempted_near_the_end_of_the_mapped_stack() {
     in_all_modes(&["deep", "all there is"], "100us", assert_all_progressed);
 }
 
 #[test]
-fn channels_locks_and_timers_lose_nothing() {
+fn preempted_while_using_channels_locks_and_timers() {
     in_all_modes(&["mixed"], "100us", |said| {
         for word in ["received", "locked", "fired"] {
             assert!(said.number(word) > 10, "{said}");
@@ -185,32 +185,32 @@ fn fork(kind: &str) {
 }
 
 #[test]
-fn children_of_std_end() {
+fn children_started_by_std_finish() {
     fork("std");
 }
 
 #[test]
-fn children_of_std_that_do_something_first_end() {
+fn children_started_by_std_with_pre_exec_finish() {
     fork("std after fork");
 }
 
 #[test]
-fn children_that_run_a_program_at_once_end() {
+fn forked_children_that_call_exec_finish() {
     fork("exec");
 }
 
 #[test]
-fn children_that_take_c_s_memory_end() {
+fn forked_children_that_allocate_in_c_finish() {
     fork("malloc");
 }
 
 #[test]
-fn children_that_take_rust_s_memory_end() {
+fn forked_children_that_allocate_in_rust_finish() {
     fork("vec");
 }
 
 #[test]
-fn the_runtime_is_used_by_those_who_run_as_their_threads() {
+fn goroutines_inside_host_use_the_runtime() {
     for procs in PROCS {
         for mode in MODES {
             let said = program(&["inside host"], procs).mode(mode).slice("200us").run();
@@ -220,7 +220,7 @@ fn the_runtime_is_used_by_those_who_run_as_their_threads() {
 }
 
 #[test]
-fn threads_are_made_while_malloc_s_lock_is_held() {
+fn threads_are_created_while_a_preempted_goroutine_holds_the_malloc_lock() {
     for procs in PROCS {
         for mode in MODES {
             let one_arena = "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0";

@@ -1,5 +1,5 @@
-//! Preemption is by a signal: what that means for calls that wait, for the program's own masks and handlers.
-//! Each case is a program of its own: see `src/bin/preempt_program`.
+//! Effects of SIGURG, the signal that preempts goroutines, on blocking calls and on the program's
+//! own signal masks and handlers. Each case is a program: see `src/bin/preempt_program`.
 
 use gosched_tests::preempt_runs::{Mode, PROCS, Program, run_until};
 
@@ -22,7 +22,7 @@ fn marked_calls_are_never_interrupted() {
 }
 
 #[test]
-fn a_storm_of_the_same_signal_harms_nobody() {
+fn a_storm_of_sigurg_does_not_stop_any_goroutine() {
     for procs in PROCS {
         for mode in MODES {
             let said = program(&["storm"], procs).mode(mode).slice("1ms").run();
@@ -34,7 +34,7 @@ fn a_storm_of_the_same_signal_harms_nobody() {
 }
 
 #[test]
-fn a_handler_of_before_is_called_for_what_others_send_only() {
+fn an_earlier_sigurg_handler_is_called_only_for_signals_sent_by_the_program() {
     for procs in PROCS {
         for kind in ["info", "plain"] {
             for mode in MODES {
@@ -44,7 +44,7 @@ fn a_handler_of_before_is_called_for_what_others_send_only() {
                     assert_eq!(said.number("early"), 0, "{said}");
                     let (called, sent) = (said.number("called"), said.number("sent"));
                     assert!(called >= 60 && called <= sent, "{said}");
-                    // Few are lost. A slow machine may seem to lose more.
+                    // Few signals are lost. On a slow machine a late signal is counted as lost.
                     sent <= 80
                 });
             }
@@ -53,7 +53,7 @@ fn a_handler_of_before_is_called_for_what_others_send_only() {
 }
 
 #[test]
-fn without_a_handler_of_before_what_others_send_is_nothing() {
+fn a_sigurg_sent_by_the_program_has_no_effect_without_an_earlier_handler() {
     for procs in PROCS {
         for kind in ["ignored", "default"] {
             let said = program(&["chain", kind], procs).slice("1ms").run();
@@ -64,7 +64,7 @@ fn without_a_handler_of_before_what_others_send_is_nothing() {
 }
 
 #[test]
-fn one_that_blocks_the_signal_is_preempted_when_it_comes_in() {
+fn a_goroutine_that_blocks_sigurg_is_preempted_when_it_enters_the_runtime() {
     for mode in MODES {
         let said = program(&["deaf"], 1).mode(mode).run();
         assert_eq!(said.number("silent"), 0, "{said}");
@@ -87,28 +87,28 @@ fn assert_mask_restored(ways: &[&str], slice: &str) {
 }
 
 #[test]
-fn a_goroutine_that_waits_leaves_the_mask_as_it_was() {
+fn the_signal_mask_is_restored_when_a_goroutine_waits() {
     assert_mask_restored(&["sleep", "receive", "yield", "call"], "1ms");
 }
 
 #[test]
-fn a_goroutine_that_ends_leaves_the_mask_as_it_was() {
+fn the_signal_mask_is_restored_when_a_goroutine_ends() {
     assert_mask_restored(&["end", "panic", "goexit", "locked"], "1ms");
 }
 
 #[test]
-fn a_goroutine_that_is_preempted_leaves_the_mask_as_it_was() {
+fn the_signal_mask_is_restored_when_a_goroutine_is_preempted() {
     assert_mask_restored(&["preempted"], "200us");
 }
 
 #[test]
-fn one_that_holds_the_signal_back_does_not_hold_timers_up() {
+fn a_goroutine_that_blocks_sigurg_does_not_delay_timers() {
     let said = program(&["one is deaf"], 2).run();
     assert_eq!(said.number("ticks"), 20, "{said}");
 }
 
 #[test]
-fn handlers_return_on_the_thread_that_they_were_called_on() {
+fn a_signal_handler_returns_on_the_thread_that_called_it() {
     for procs in PROCS {
         for mode in MODES {
             let said = program(&["handlers"], procs).mode(mode).slice("100us").run();

@@ -1,4 +1,5 @@
-//! Child processes: what std does, and nobody else waits.
+//! Child processes: the API behaves as std's, and a goroutine that waits for a child blocks no
+//! other goroutine.
 
 use gosched::process::{Child, Command, Stdio};
 use gosched::signal::Signal;
@@ -18,14 +19,14 @@ fn shell(script: &str) -> Command {
     command
 }
 
-/// A process that ends when it is told, or killed.
+/// Returns a command that runs until a signal ends it.
 fn patient() -> Command {
     let mut command = Command::new("sleep");
     command.arg("1000");
     command
 }
 
-/// Whether it is in the system's table, perhaps as one that has ended.
+/// Returns whether the process exists, possibly as a zombie.
 fn is_there(id: u32) -> bool {
     Path::new(&format!("/proc/{id}")).exists()
 }
@@ -36,7 +37,7 @@ fn child() {
         None => {}
         Some("two hundred") => two_hundred(),
         Some("no children") => no_children_are_left(),
-        Some("older kernel") => any_number_may_wait_and_one_may_kill(),
+        Some("older kernel") => many_callers_may_wait_for_a_child_while_another_kills_it(),
         Some(other) => panic!("{other}"),
     }
 }
@@ -57,7 +58,7 @@ fn output_has_both_streams_and_the_status() {
 }
 
 #[test]
-fn the_builder_says_what_std_s_does() {
+fn the_command_builder_behaves_as_std_s() {
     in_goroutine_and_thread(|| {
         let mut command = shell("echo $0 $ONE $TWO $THREE; pwd");
         command.env_clear().env("ONE", "1").envs([("TWO", "2"), ("THREE", "3")]);
@@ -74,7 +75,7 @@ fn the_builder_says_what_std_s_does() {
 }
 
 #[test]
-fn output_leaves_the_streams_as_they_were_said() {
+fn output_keeps_the_configured_streams() {
     in_goroutine_and_thread(|| {
         let mut command = shell("cat; echo error >&2");
         command.stderr(Stdio::null());
@@ -87,7 +88,7 @@ fn output_leaves_the_streams_as_they_were_said() {
 }
 
 #[test]
-fn what_cannot_be_started_says_why() {
+fn a_command_that_cannot_be_started_returns_the_reason() {
     in_goroutine_and_thread(|| {
         let error = Command::new("/no/such/program").spawn().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
@@ -97,7 +98,7 @@ fn what_cannot_be_started_says_why() {
 }
 
 #[test]
-fn exit_codes_and_signals_are_told() {
+fn the_status_has_the_exit_code_or_the_signal() {
     in_goroutine_and_thread(|| {
         for code in [0, 1, 42, 255] {
             assert_eq!(shell(&format!("exit {code}")).status().unwrap().code(), Some(code));
@@ -108,7 +109,7 @@ fn exit_codes_and_signals_are_told() {
 }
 
 #[test]
-fn a_lot_on_both_pipes_at_once_gets_through() {
+fn output_reads_large_amounts_from_both_pipes_at_once() {
     in_goroutine_and_thread(|| {
         let script = "head -c 300000 /dev/zero >&2; head -c 300000 /dev/zero; \
                       head -c 300000 /dev/zero >&2; head -c 300000 /dev/zero";
@@ -118,7 +119,7 @@ fn a_lot_on_both_pipes_at_once_gets_through() {
 }
 
 #[test]
-fn a_child_is_talked_to_through_pipes() {
+fn the_parent_exchanges_data_with_a_child_through_pipes() {
     in_goroutine_and_thread(|| {
         let mut cat = Command::new("cat");
         let mut cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -156,7 +157,7 @@ fn pipes_have_deadlines() {
 }
 
 #[test]
-fn one_child_s_output_is_another_s_input() {
+fn a_child_reads_the_output_of_another_child() {
     in_goroutine_and_thread(|| {
         let mut first = shell("echo b; echo a").stdout(Stdio::piped()).spawn().unwrap();
         let stdout = first.stdout.take().unwrap();
@@ -167,7 +168,7 @@ fn one_child_s_output_is_another_s_input() {
 }
 
 #[test]
-fn any_number_may_wait_and_one_may_kill() {
+fn many_callers_may_wait_for_a_child_while_another_kills_it() {
     let child = Arc::new(patient().spawn().unwrap());
     let waiting = (0..6).map(|i| {
         let child = child.clone();
@@ -186,7 +187,7 @@ fn any_number_may_wait_and_one_may_kill() {
 }
 
 #[test]
-fn older_kernels_will_do() {
+fn children_work_without_pidfd() {
     for scenario in ["older kernel", "no children"] {
         let output = children::command(scenario).env("GOSCHED_PIDFD", "off").output().unwrap();
         assert!(output.status.success(), "{}", children::stderr(&output));
@@ -194,7 +195,7 @@ fn older_kernels_will_do() {
 }
 
 #[test]
-fn a_child_gets_the_signal_it_is_sent() {
+fn a_child_receives_the_signal_sent_to_it() {
     in_goroutine_and_thread(|| {
         let child = patient().spawn().unwrap();
         child.send_signal(Signal::USR1).unwrap();
@@ -203,7 +204,7 @@ fn a_child_gets_the_signal_it_is_sent() {
 }
 
 #[test]
-fn a_dropped_child_goes_on_unless_told_otherwise() {
+fn a_dropped_child_keeps_running_unless_kill_on_drop_is_set() {
     in_goroutine_and_thread(|| {
         let mut child = Command::new("cat");
         let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -224,16 +225,16 @@ fn a_dropped_child_goes_on_unless_told_otherwise() {
 }
 
 #[test]
-fn code_before_the_program_runs_in_the_child() {
+fn pre_exec_runs_in_the_child() {
     in_goroutine_and_thread(|| {
         let mut command = shell("umask");
-        // SAFETY: a system call, without memory.
+        // SAFETY: the closure makes one system call and does not access memory.
         let run_before = || {
-            // SAFETY: no memory is involved.
+            // SAFETY: `umask` has no precondition.
             unsafe { libc::umask(0o077) };
             Ok(())
         };
-        // SAFETY: it makes one system call.
+        // SAFETY: the closure only makes a system call.
         unsafe { command.pre_exec(run_before) };
         let output = command.process_group(0).output().unwrap();
         assert!(String::from_utf8(output.stdout).unwrap().trim().ends_with("077"));
@@ -274,15 +275,15 @@ fn two_hundred() {
     assert_no_children();
 }
 
-/// None that runs, and none that has ended and was not waited for.
+/// Asserts that the process has no children, neither running nor zombies.
 fn assert_no_children() {
-    // SAFETY: no status is asked for.
+    // SAFETY: `waitpid` accepts a null status.
     assert_eq!(unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) }, -1);
     assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::ECHILD));
 }
 
 #[test]
-fn nothing_is_left_of_children_that_were_waited_for() {
+fn children_that_were_waited_for_leave_no_zombies() {
     passes("no children");
 }
 
@@ -303,7 +304,7 @@ fn no_children_are_left() {
 }
 
 #[test]
-fn others_run_while_one_waits() {
+fn goroutines_run_while_another_waits_for_a_child() {
     ActorKind::Goroutine
         .start(|| {
             let child = Arc::new(patient().spawn().unwrap());

@@ -1,5 +1,6 @@
-//! Every function of the scheduler's public face, in goroutines and on ordinary threads. What needs the
-//! process for itself is a child process or a program of its own: see `src/bin/sched_program.rs`.
+//! Every function of the scheduler's public API, called in goroutines and on ordinary threads. A
+//! case that needs a process of its own runs in a child or in a program: see
+//! `src/bin/sched_program.rs`.
 
 use gosched::{
     Builder, GoId, Goroutine, JoinHandle, current, go, goexit, host, lock_os_thread, park, run,
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Runs `f` in a goroutine, then on this thread, then on a thread of std's.
+/// Runs `f` in a goroutine, then on the calling thread, then on a new thread.
 fn everywhere(f: impl Fn() + Sync + Send) {
     run(&f);
     f();
@@ -49,7 +50,7 @@ fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A program that must end with that status; what it printed on each stream.
+/// Runs a program that must exit with this status. Returns its standard output and standard error.
 fn ends_with(name: &str, status: i32) -> (String, String) {
     let output = program(name);
     let (out, error) = (stdout(&output), children::stderr(&output));
@@ -69,7 +70,7 @@ fn passes(scenario: &str) {
     }
 }
 
-/// Adds one when dropped.
+/// Increments the counter when dropped.
 #[derive(Clone, Debug)]
 struct Counted(Arc<AtomicUsize>);
 
@@ -100,7 +101,7 @@ fn child() {
 
 // S17, S20
 #[test]
-fn a_result_comes_back_through_join() {
+fn join_returns_the_result_of_the_goroutine() {
     everywhere(|| {
         assert_eq!(go(|| 6 * 7).join().unwrap(), 42);
         assert_eq!(go(|| vec![1; 1000]).join().unwrap().len(), 1000);
@@ -134,7 +135,7 @@ fn a_result_may_be_of_any_size_and_alignment() {
 
 // S34
 #[test]
-fn a_panic_ends_the_goroutine_and_its_payload_comes_back() {
+fn a_panic_ends_the_goroutine_and_join_returns_its_payload() {
     everywhere(|| {
         let error = go(|| panic!("number {}", 5)).join().map(|(): ()| ()).unwrap_err();
         assert!(error.is_panic() && !error.is_goexit());
@@ -158,7 +159,7 @@ fn a_join_error_is_an_error_that_can_be_sent() {
 
 // S34
 #[test]
-fn is_finished_says_whether_join_would_wait() {
+fn is_finished_returns_whether_join_would_block() {
     everywhere(|| {
         let gate = Arc::new(AtomicBool::new(false));
         let opened = gate.clone();
@@ -222,7 +223,7 @@ fn goexit_runs_destructors_and_ends_only_its_goroutine() {
 
 // S34
 #[test]
-fn a_caught_goexit_goes_on_at_the_next_wait() {
+fn a_caught_goexit_resumes_at_the_next_wait() {
     let waits: [(&str, fn()); 4] = [
         ("park", park),
         ("yield_now", yield_now),
@@ -282,7 +283,7 @@ fn goexit_prints_nothing() {
 
 // S34
 #[test]
-fn goexit_outside_a_goroutine_is_refused_with_the_reason() {
+fn goexit_outside_a_goroutine_panics_with_the_reason() {
     let text = panic_text(|| goexit());
     assert!(text.contains("goexit") && text.contains("goroutine"), "{text}");
 }
@@ -291,7 +292,7 @@ fn goexit_outside_a_goroutine_is_refused_with_the_reason() {
 
 // S13
 #[test]
-fn a_builder_gives_name_labels_and_stack() {
+fn a_builder_sets_the_name_the_labels_and_the_stack_size() {
     everywhere(|| {
         let builder = Builder::new().name("worker").label("kind", "io").label("shard", "7");
         let handle = builder.stack_size(4 << 20).go(|| {
@@ -336,7 +337,7 @@ fn impossible_stack_sizes_are_errors() {
 
 // S26
 #[test]
-fn a_huge_stack_is_an_error_or_a_stack() {
+fn a_huge_stack_size_is_an_error_or_works() {
     if let Ok(handle) = Builder::new().stack_size(0).go(|| 0) {
         handle.join().unwrap();
     }
@@ -386,7 +387,7 @@ fn the_main_goroutine_starts_on_the_main_thread() {
 
 // S13
 #[test]
-fn a_goroutine_knows_who_started_it() {
+fn a_goroutine_has_the_id_of_its_parent() {
     let first = go(|| (gosched::id().unwrap(), go(|| current().unwrap().parent()).join().unwrap()));
     assert_eq!(first.goroutine().parent(), None, "an ordinary thread has no number");
     let (id, parent) = first.join().unwrap();
@@ -395,7 +396,7 @@ fn a_goroutine_knows_who_started_it() {
 
 // S13
 #[test]
-fn an_ordinary_thread_is_no_goroutine() {
+fn an_ordinary_thread_is_not_a_goroutine() {
     assert!(gosched::id().is_none() && current().is_none());
     yield_now();
     lock_os_thread();
@@ -416,7 +417,7 @@ fn an_ordinary_thread_is_no_goroutine() {
 
 // S22, S23
 #[test]
-fn park_waits_for_one_unpark_and_keeps_one_that_came_early() {
+fn park_waits_for_one_unpark_and_an_early_unpark_is_kept() {
     everywhere(|| {
         let passed = Arc::new(AtomicUsize::new(0));
         let seen = passed.clone();
@@ -440,7 +441,7 @@ fn park_waits_for_one_unpark_and_keeps_one_that_came_early() {
     });
 }
 
-/// Tokens do not add up: two early ones let one park pass.
+/// Unparks do not accumulate: five early unparks make one `park` return.
 fn tokens() {
     let passed = Arc::new(AtomicUsize::new(0));
     let seen = passed.clone();
@@ -466,11 +467,11 @@ fn tokens() {
 
 // S22, S23
 #[test]
-fn early_unparks_do_not_add_up() {
+fn early_unparks_do_not_accumulate() {
     passes("tokens");
 }
 
-/// Handles of goroutines that have ended do nothing to those that use their records now.
+/// A handle of a goroutine that has ended does not affect the goroutine that reuses its G.
 fn reused_records() {
     for _ in 0..50 {
         let old: Vec<Goroutine> = (0..20)
@@ -508,13 +509,13 @@ fn reused_records() {
 
 // S25, S16
 #[test]
-fn an_unpark_for_a_goroutine_that_has_ended_does_nothing_to_who_uses_its_record() {
+fn unparking_an_ended_goroutine_does_not_affect_the_goroutine_that_reuses_its_g() {
     passes("reused records");
 }
 
 // S23
 #[test]
-fn unparks_from_many_threads_at_once_lose_nothing() {
+fn concurrent_unparks_from_many_threads_are_not_lost() {
     let passed = Arc::new(AtomicUsize::new(0));
     let seen = passed.clone();
     let handle = go(move || {
@@ -541,7 +542,7 @@ fn unparks_from_many_threads_at_once_lose_nothing() {
 
 // S20
 #[test]
-fn a_scope_s_goroutines_borrow_and_are_waited_for() {
+fn scoped_goroutines_may_borrow_and_the_scope_waits_for_them() {
     everywhere(|| {
         let mut numbers: Vec<usize> = (0..200).collect();
         let done = AtomicUsize::new(0);
@@ -566,7 +567,7 @@ fn a_scope_s_goroutines_borrow_and_are_waited_for() {
 
 // S34
 #[test]
-fn a_scope_raises_a_panic_that_nobody_heard_after_all_have_ended() {
+fn a_scope_raises_an_unjoined_panic_after_all_its_goroutines_have_ended() {
     everywhere(|| {
         let done = AtomicUsize::new(0);
         let text = panic_text(|| {
@@ -589,7 +590,7 @@ fn a_scope_raises_a_panic_that_nobody_heard_after_all_have_ended() {
 
 // S34
 #[test]
-fn a_scope_whose_closure_panics_waits_first_and_raises_that_panic() {
+fn a_scope_whose_closure_panics_waits_for_its_goroutines_and_raises_that_panic() {
     everywhere(|| {
         let done = AtomicUsize::new(0);
         let text = panic_text(|| {
@@ -623,7 +624,7 @@ fn a_joined_panic_or_a_goexit_is_not_raised_by_the_scope() {
 
 // S20
 #[test]
-fn scopes_nest_and_their_goroutines_start_more() {
+fn scopes_nest_and_scoped_goroutines_may_start_more() {
     everywhere(|| {
         let total = AtomicUsize::new(0);
         scope(|outer| {
@@ -644,7 +645,7 @@ fn scopes_nest_and_their_goroutines_start_more() {
 
 // S20
 #[test]
-fn a_scoped_result_comes_back_through_join() {
+fn join_returns_the_result_of_a_scoped_goroutine() {
     everywhere(|| {
         let words = ["a".to_owned(), "bc".to_owned()];
         let longest = scope(|s| {
@@ -660,7 +661,7 @@ fn a_scoped_result_comes_back_through_join() {
 
 // S20
 #[test]
-fn run_borrows_and_gives_the_result() {
+fn run_may_borrow_and_returns_the_result() {
     let mut numbers = vec![1, 2, 3];
     let sum = run(|| {
         numbers.push(4);
@@ -671,7 +672,7 @@ fn run_borrows_and_gives_the_result() {
 
 // S20
 #[test]
-fn run_in_a_goroutine_is_a_call() {
+fn run_in_a_goroutine_calls_the_closure_directly() {
     run(|| {
         let outer = gosched::id();
         let inner = run(gosched::id);
@@ -681,14 +682,14 @@ fn run_in_a_goroutine_is_a_call() {
 
 // S34
 #[test]
-fn a_panic_in_run_goes_to_its_caller() {
+fn a_panic_in_run_is_raised_in_its_caller() {
     assert_eq!(panic_text(|| run(|| panic!("out of run"))), "out of run");
     run(|| assert_eq!(panic_text(|| run(|| panic!("out of run"))), "out of run"));
 }
 
 // S160
 #[test]
-fn goroutines_that_run_leaves_behind_go_on() {
+fn goroutines_left_by_run_keep_running() {
     let gate = Arc::new(AtomicBool::new(false));
     let opened = gate.clone();
     let handle = run(move || go(move || until("the gate is open", || opened.load(SeqCst))));
@@ -715,7 +716,7 @@ fn many_threads_call_run_at_once() {
 
 // ---- futures ----
 
-/// Counts its calls, and unparks who made it.
+/// A waker that counts its calls and unparks the goroutine or thread that created it.
 struct UnparkWaker {
     wake_count: AtomicUsize,
     goroutine: Option<Goroutine>,
@@ -777,7 +778,7 @@ fn a_join_handle_is_a_future() {
     });
 }
 
-/// A goroutine that waits for a gate, and the gate.
+/// Starts a goroutine that returns `result` once the gate is open. Returns its handle and the gate.
 fn gated<T: Send + 'static>(result: T) -> (JoinHandle<T>, Arc<AtomicBool>) {
     let gate = Arc::new(AtomicBool::new(false));
     let opened = gate.clone();
@@ -790,7 +791,7 @@ fn gated<T: Send + 'static>(result: T) -> (JoinHandle<T>, Arc<AtomicBool>) {
 
 // S34
 #[test]
-fn the_last_waker_is_the_one_that_is_called() {
+fn only_the_last_waker_is_called() {
     everywhere(|| {
         let (handle, gate) = gated(9);
         let mut future = handle.into_future();
@@ -848,7 +849,7 @@ fn a_future_of_a_goroutine_that_has_ended_is_ready_at_once() {
 
 // S34
 #[test]
-fn polls_that_race_with_the_end_are_woken_or_ready() {
+fn a_poll_that_races_with_the_end_is_woken_or_ready() {
     for _ in 0..2000 {
         let handle = go(|| 1);
         let bell = UnparkWaker::new();
@@ -868,7 +869,7 @@ fn polls_that_race_with_the_end_are_woken_or_ready() {
     }
 }
 
-// ---- what is dropped, and when ----
+// ---- drops ----
 
 // S24, S36
 #[test]
@@ -933,7 +934,7 @@ fn closures_and_results_are_dropped_exactly_once() {
 
 // S34
 #[test]
-fn the_payload_of_a_panic_that_nobody_joins_is_dropped() {
+fn the_panic_payload_of_a_detached_goroutine_is_dropped() {
     let drops = Arc::new(AtomicUsize::new(0));
     let counted = Counted(drops.clone());
     let detached: JoinHandle<()> = go(move || std::panic::panic_any(counted));
@@ -943,7 +944,7 @@ fn the_payload_of_a_panic_that_nobody_joins_is_dropped() {
 
 // S34
 #[test]
-fn a_result_whose_destructor_panics_ends_no_more_than_a_goroutine() {
+fn a_result_whose_destructor_panics_does_not_end_the_process() {
     let (out, error) = ends_with("result that panics when dropped", 0);
     let expected =
         "joined: true 1\ndetached before: 2\ndetached after: 3\ncaptured: true 4\nall over\n";
@@ -973,7 +974,7 @@ fn with_stack_has_room_for_a_deep_recursion() {
 
 // S6
 #[test]
-fn a_panic_goes_through_with_stack_and_so_does_goexit() {
+fn panics_and_goexit_pass_through_with_stack() {
     everywhere(|| {
         for _ in 0..20 {
             let text = panic_text(|| with_stack(1 << 20, || panic!("through")).map(|(): ()| ()));
@@ -1017,7 +1018,7 @@ fn a_goroutine_can_wait_and_move_inside_with_stack() {
 
 // S6
 #[test]
-fn with_stack_borrows_and_sees_the_same_thread_locals() {
+fn with_stack_may_borrow_and_keeps_the_thread_locals() {
     thread_local!(static HERE: Cell<i32> = const { Cell::new(0) });
     everywhere(|| {
         HERE.set(5);
@@ -1035,7 +1036,7 @@ fn with_stack_borrows_and_sees_the_same_thread_locals() {
 // S37
 #[cfg(not(feature = "threads"))]
 #[test]
-fn host_runs_as_the_thread_below() {
+fn host_runs_with_the_identity_of_the_os_thread() {
     thread_local!(static VALUE: Cell<i32> = const { Cell::new(0) });
     run(|| {
         lock_os_thread();
@@ -1063,7 +1064,7 @@ fn host_runs_as_the_thread_below() {
     assert_eq!(host(|| VALUE.get()), 3, "on an ordinary thread it is a call");
 }
 
-/// Goroutines that note on which thread they run, until told to stop.
+/// Starts goroutines that count how often they run on the thread `forbidden`, until `stop` is set.
 fn churn(stop: &Arc<AtomicBool>, forbidden: &Arc<AtomicI32>) -> Vec<JoinHandle<usize>> {
     (0..20)
         .map(|_| {
@@ -1086,7 +1087,7 @@ fn intruders(stop: &AtomicBool, others: Vec<JoinHandle<usize>>) -> usize {
     others.into_iter().map(|other| other.join().unwrap()).sum()
 }
 
-/// A tied goroutine stays on its thread, and has it for itself.
+/// A goroutine locked to its thread stays on that thread, and no other goroutine runs there.
 fn locked() {
     let (stop, forbidden) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI32::new(0)));
     let others = churn(&stop, &forbidden);
@@ -1118,7 +1119,7 @@ fn locked() {
 
 // S43, S45
 #[test]
-fn a_locked_goroutine_keeps_its_thread_and_shares_it_with_nobody() {
+fn a_locked_goroutine_keeps_its_thread_and_does_not_share_it() {
     passes("locked");
 }
 
@@ -1157,7 +1158,8 @@ fn locks_to_a_thread_nest() {
     passes("locked twice");
 }
 
-/// Tied goroutines that end take their threads with them: by return, panic and goexit.
+/// A goroutine that ends while locked to its thread ends the thread, whether by return, panic or
+/// goexit.
 fn locked_end() {
     for round in 0..10 {
         let handles: Vec<_> = (0..10)
@@ -1188,7 +1190,7 @@ fn locked_end() {
             handle.goroutine().unpark();
             let _ = handle.join();
         }
-        // The main thread cannot end: it is not among them, `run` keeps it waiting.
+        // None of these is the main thread, which cannot end: it waits in `run`.
         for gone in threads {
             until("the thread ends", || {
                 !std::path::Path::new(&format!("/proc/self/task/{gone}")).exists()
@@ -1201,14 +1203,14 @@ fn locked_end() {
 
 // S45, A.16.9
 #[test]
-fn a_goroutine_that_ends_locked_takes_its_thread_with_it() {
+fn a_goroutine_that_ends_while_locked_ends_its_thread() {
     passes("locked end");
 }
 
 // ---- the runtime as a whole ----
 
-/// No more than `procs` goroutines are between two waits at any time, but for those whose thread was stopped by the
-/// machine in a page fault: their P was handed off.
+/// At most `procs` goroutines are between two waits at any time, plus those whose thread blocked in
+/// a page fault: their P was handed off.
 fn at_most_procs() {
     let procs = runtime::procs();
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -1242,14 +1244,14 @@ fn at_most_procs() {
 fn at_most_procs_goroutines_run_at_once() {
     for procs in 1..=4 {
         let mut command = children::command("at most procs");
-        // Who is preempted is between two waits, and does not run.
+        // A preempted goroutine is between two waits but does not run.
         command.env("GOMAXPROCS", procs.to_string()).env("GODEBUG", "asyncpreemptoff=1");
         let output = command.output().unwrap();
         assert!(output.status.success(), "{procs} Ps: {}", children::stderr(&output));
     }
 }
 
-/// P count up and down while goroutines come, go, yield, park and join.
+/// Changes the number of Ps up and down while goroutines start, end, yield, park and join.
 fn resize() {
     const GOROUTINES: usize = 400;
     let stop = Arc::new(AtomicBool::new(false));
@@ -1306,7 +1308,7 @@ fn set_procs_up_and_down_under_load_loses_nothing() {
     passes("resize");
 }
 
-/// The start value is the environment's; 0 is refused.
+/// The initial number of Ps comes from the environment; `set_procs(0)` panics.
 fn asks_for_procs() {
     let wanted: usize = std::env::var("GOMAXPROCS").unwrap().parse().unwrap();
     assert_eq!(runtime::procs(), wanted);
@@ -1328,7 +1330,7 @@ fn procs_come_from_the_environment_and_zero_is_refused() {
 
 // S55, S56
 #[test]
-fn a_wrong_gomaxprocs_is_no_gomaxprocs() {
+fn an_invalid_gomaxprocs_is_ignored() {
     for wrong in ["0", "-3", "many", "", "99999999999999999999"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sched_program"));
         let output = command.arg("unit").env("GOMAXPROCS", wrong).output().unwrap();
@@ -1336,7 +1338,7 @@ fn a_wrong_gomaxprocs_is_no_gomaxprocs() {
     }
 }
 
-/// The number of goroutines comes back to what it was.
+/// The number of goroutines returns to its initial value.
 fn counts() {
     assert_eq!(runtime::num_goroutines(), 0);
     run(|| {
@@ -1368,7 +1370,7 @@ fn counts() {
 
 // S19, S25
 #[test]
-fn the_number_of_goroutines_comes_back_to_what_it_was() {
+fn the_number_of_goroutines_returns_to_its_initial_value() {
     passes("counts");
 }
 
@@ -1376,7 +1378,7 @@ fn the_number_of_goroutines_comes_back_to_what_it_was() {
 
 // S39, S15
 #[test]
-fn thread_locals_are_each_goroutine_s_own_and_gone_before_join_returns() {
+fn each_goroutine_has_its_own_thread_locals_which_are_destroyed_before_join_returns() {
     thread_local! {
         static NUMBER: Cell<usize> = const { Cell::new(0) };
         static LIST: RefCell<Vec<Counted>> = const { RefCell::new(vec![]) };
@@ -1406,7 +1408,7 @@ fn thread_locals_are_each_goroutine_s_own_and_gone_before_join_returns() {
 
 // S39
 #[test]
-fn thread_locals_of_goroutines_that_panic_or_exit_are_destroyed_too() {
+fn thread_locals_are_destroyed_after_a_panic_or_a_goexit() {
     thread_local!(static KEEP: RefCell<Option<Counted>> = const { RefCell::new(None) });
     let drops = Arc::new(AtomicUsize::new(0));
     for end in 1..=20 {
@@ -1429,7 +1431,7 @@ fn thread_locals_of_goroutines_that_panic_or_exit_are_destroyed_too() {
 
 // S160
 #[test]
-fn leaving_main_ends_the_program_with_what_it_returned() {
+fn returning_from_main_ends_the_program_with_main_s_result() {
     assert_eq!(ends_with("unit", 0).0, "in main\n");
     ends_with("ok", 0);
     ends_with("code", 7);
@@ -1442,7 +1444,7 @@ fn leaving_main_ends_the_program_with_what_it_returned() {
 
 // S160
 #[test]
-fn leaving_main_ends_the_program_while_others_run() {
+fn returning_from_main_ends_the_program_while_other_goroutines_run() {
     for _ in 0..20 {
         assert_eq!(ends_with("leaves others", 0).0, "leaving\n");
     }
@@ -1458,7 +1460,7 @@ fn main_takes_options() {
 
 // ---- #[gosched::test] ----
 
-/// Names the test that is to misbehave, in a child.
+/// Environment variable that makes a test misbehave; set in a child process.
 const MISBEHAVE: &str = "GOSCHED_TEST_MISBEHAVES";
 
 fn is_to_misbehave() -> bool {
@@ -1489,7 +1491,7 @@ fn a_test_may_return_an_error() -> Result<(), Box<dyn std::error::Error>> {
 
 #[gosched::test]
 #[should_panic(expected = "as it should")]
-fn a_test_may_be_meant_to_panic() {
+fn a_test_may_expect_a_panic() {
     panic!("as it should");
 }
 
@@ -1510,14 +1512,14 @@ fn a_test_that_parks_has_a_time_limit() {
 }
 
 #[gosched::test]
-fn a_test_leaves_no_goroutine() {
+fn a_test_that_leaves_a_goroutine_behind_fails() {
     if is_to_misbehave() {
         drop(Builder::new().name("left").go(park));
     }
 }
 
 #[gosched::test(leaks = allow)]
-fn a_test_may_leave_goroutines_if_it_says_so() {
+fn a_test_may_leave_goroutines_behind_with_leaks_allow() {
     drop(go(|| {
         for _ in 0..100 {
             yield_now();
@@ -1527,13 +1529,16 @@ fn a_test_may_leave_goroutines_if_it_says_so() {
 
 // #[gosched::test]
 #[test]
-fn a_test_that_misbehaves_fails_and_says_why() {
+fn a_test_that_misbehaves_fails_with_the_reason() {
     for (test, messages) in [
         ("a_test_may_return_an_error", vec!["as asked"]),
         ("a_test_has_a_time_limit", vec!["did not end within"]),
         ("a_test_that_parks_has_a_time_limit", vec!["did not end within"]),
-        // The dump shows it.
-        ("a_test_leaves_no_goroutine", vec!["left 1 goroutines behind", "[park] {name: left}:"]),
+        // The message contains a dump of the goroutine.
+        (
+            "a_test_that_leaves_a_goroutine_behind_fails",
+            vec!["left 1 goroutines behind", "[park] {name: left}:"],
+        ),
     ] {
         let (status, text) = misbehaves(test);
         assert_eq!(status, Some(101), "{test}: {text}");

@@ -1,6 +1,7 @@
-//! When nothing can ever run again the process says so in Go's words, and ends with status 2; and it
-//! does not say so a moment before. Each case is a program of its own: see `src/bin/sched_program.rs`. A deadlock
-//! that shows only after the idle time of 10 s is in `sched_idle`; the bench `limits` measures how soon the report comes.
+//! If no goroutine can ever run again, the process reports a deadlock in Go's words and exits with
+//! status 2; it never does so too early. Each case is a program: see `src/bin/sched_program.rs`.
+//! Deadlocks that are found only after the idle time of 10 s are in `sched_idle`. The bench
+//! `limits` measures how soon the report comes.
 
 use gosched_tests::children;
 use gosched_tests::watched_child::WatchedChild;
@@ -13,13 +14,13 @@ fn program(name: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_sched_program")).arg(name).output().unwrap()
 }
 
-/// A program of `src/bin/deadlock_program.rs`.
+/// Runs a program of `src/bin/deadlock_program.rs`.
 fn other_program(name: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_deadlock_program"));
     command.arg(name).env_remove("GOSCHED_SEED").output().unwrap()
 }
 
-/// The report of a program that ends in a deadlock.
+/// Returns the report of a program that ends in a deadlock.
 fn deadlock(name: &str, first: &str) -> String {
     assert_deadlock(name, first, &program(name))
 }
@@ -50,13 +51,13 @@ fn assert_has_line(text: &str, line: &str) {
 
 // A.16.6
 #[test]
-fn main_that_parks_for_ever_is_a_deadlock() {
+fn a_main_goroutine_that_parks_forever_is_a_deadlock() {
     assert_has_line(&deadlock("park", ASLEEP), "goroutine 1 [park]:");
 }
 
 // A.16.6
 #[test]
-fn a_caller_of_run_who_waits_for_ever_is_a_deadlock() {
+fn a_run_that_never_returns_is_a_deadlock() {
     assert_has_line(&deadlock("park in run", ASLEEP), "goroutine 1 [park]:");
 }
 
@@ -69,7 +70,7 @@ fn a_thread_that_joins_a_goroutine_that_never_ends_is_a_deadlock() {
     assert!(thread.contains("tests/src/bin/sched_program.rs:"), "{text}");
 }
 
-/// The block of the report that tells where the main thread waits, as an ordinary thread.
+/// Returns the block of the report that shows where the main thread waits as an ordinary thread.
 fn thread_that_waits<'a>(text: &'a str, reason: &str) -> &'a str {
     let header = format!(" [{reason}] {{name: main}}:\n");
     let mut blocks = text.split("\n\n").filter(|block| block.starts_with("thread "));
@@ -78,11 +79,11 @@ fn thread_that_waits<'a>(text: &'a str, reason: &str) -> &'a str {
 }
 
 #[test]
-fn a_thread_that_waits_for_ever_is_shown_with_its_place() {
+fn a_thread_that_waits_forever_is_shown_with_its_stack() {
     let name = "a thread receives";
     let text = assert_deadlock(name, ASLEEP, &other_program(name));
     let thread = thread_that_waits(&text, "chan receive");
-    assert!(thread.contains("receives_for_ever("), "{text}");
+    assert!(thread.contains("receives_forever("), "{text}");
     assert!(thread.contains("tests/src/bin/deadlock_program.rs:"), "{text}");
 }
 
@@ -97,7 +98,7 @@ fn goroutines_that_join_each_other_are_a_deadlock() {
 
 // A.16.6
 #[test]
-fn a_scope_that_waits_for_ever_is_a_deadlock() {
+fn a_scope_that_waits_forever_is_a_deadlock() {
     let text = deadlock("scope waits", ASLEEP);
     assert!(text.contains(" [park]:"), "{text}");
     assert!(text.lines().any(|line| line.starts_with("goroutine 1 [")), "{text}");
@@ -114,13 +115,13 @@ fn the_report_shows_every_goroutine_with_its_name() {
 
 // A.16.6
 #[test]
-fn a_locked_goroutine_that_waits_for_ever_is_shown_as_locked_to_its_thread() {
+fn a_locked_goroutine_that_waits_forever_is_shown_as_locked_to_its_thread() {
     assert_has_line(&deadlock("park locked", ASLEEP), "goroutine 1 [park, locked to thread]:");
 }
 
 // A.16.6
 #[test]
-fn main_that_exits_with_nothing_left_is_go_s_other_deadlock() {
+fn goexit_of_main_with_no_goroutine_left_is_go_s_no_goroutines_deadlock() {
     let output = program("main exits");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "destructor of main\n");
     deadlock("main exits", NO_GOROUTINES);
@@ -128,7 +129,7 @@ fn main_that_exits_with_nothing_left_is_go_s_other_deadlock() {
 
 // A.16.6
 #[test]
-fn main_that_exits_lets_the_others_go_on_first() {
+fn goexit_of_main_lets_the_other_goroutines_finish_before_the_deadlock() {
     let output = program("main exits first");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "destructor of main\nthe other went on\n");
     deadlock("main exits first", NO_GOROUTINES);
@@ -154,18 +155,18 @@ fn a_process_without_goroutines_is_no_deadlock() {
 }
 
 #[test]
-fn a_thread_that_begins_to_wait_when_all_sleep_is_a_deadlock() {
+fn a_thread_that_begins_to_wait_after_all_goroutines_sleep_is_a_deadlock() {
     deadlock("join late", ASLEEP);
 }
 
 #[test]
-fn main_that_exits_locked_to_its_thread_is_go_s_other_deadlock() {
+fn goexit_of_main_while_locked_to_its_thread_is_go_s_no_goroutines_deadlock() {
     deadlock("main exits locked", NO_GOROUTINES);
 }
 
-/// Go has a timer in its heap only while somebody waits on the timer's channel.
+/// As in Go, a timer counts as pending only while a goroutine or thread waits on its channel.
 #[test]
-fn a_timer_on_whose_channel_nobody_waits_does_not_hide_a_deadlock() {
+fn a_timer_without_a_receiver_does_not_hide_a_deadlock() {
     for name in [
         "a ticker nobody hears",
         "a slow ticker nobody hears",
@@ -177,7 +178,7 @@ fn a_timer_on_whose_channel_nobody_waits_does_not_hide_a_deadlock() {
 }
 
 #[test]
-fn a_timer_that_somebody_waits_for_is_no_deadlock() {
+fn a_wait_for_a_timer_is_no_deadlock() {
     for name in [
         "ticks are received",
         "a tick is selected",
@@ -191,9 +192,9 @@ fn a_timer_that_somebody_waits_for_is_no_deadlock() {
     }
 }
 
-/// The line with which a run can be replayed.
+/// The report contains the seed, with which the run can be replayed.
 #[test]
-fn a_run_with_a_seed_tells_it_when_it_ends_badly() {
+fn a_failed_run_with_a_seed_prints_the_seed() {
     for (name, code) in [("parks", 2), ("a thread panics", 101)] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_deadlock_program"));
         let output = command.arg(name).env("GOSCHED_SEED", "4711").output().unwrap();
@@ -205,7 +206,8 @@ fn a_run_with_a_seed_tells_it_when_it_ends_badly() {
     }
 }
 
-/// A program of `src/bin/deadlock_program.rs`, as where the system has no `/proc`.
+/// Returns a command for a program of `src/bin/deadlock_program.rs` that runs as on a system
+/// without `/proc`.
 fn command_without_proc(name: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_deadlock_program"));
     command.arg(name).env_remove("GOSCHED_SEED").env("GOSCHED_PROC", "off");
@@ -217,21 +219,22 @@ fn without_proc(name: &str) -> Output {
 }
 
 #[test]
-fn a_deadlock_is_found_where_there_is_no_proc() {
+fn a_deadlock_is_found_without_proc() {
     for name in ["parks", "a thread receives", "a ticker nobody hears"] {
         assert_deadlock(name, ASLEEP, &without_proc(name));
     }
 }
 
 #[test]
-fn a_thread_that_will_unpark_is_no_deadlock_where_there_is_no_proc() {
+fn a_thread_that_will_unpark_is_no_deadlock_without_proc() {
     let name = "a thread will unpark";
     assert_eq!(assert_passes(name, &without_proc(name)), "over\n");
 }
 
-/// Nothing tells how many threads there are: the process is not ended, but says that it may be stuck.
+/// The runtime cannot count the threads, so it does not end the process, but warns that the process
+/// may be stuck.
 #[test]
-fn where_threads_cannot_be_counted_a_program_that_sleeps_for_long_says_so() {
+fn a_program_asleep_for_long_prints_a_warning_if_its_threads_cannot_be_counted() {
     let mut program = WatchedChild::start(command_without_proc("threads cannot be counted"));
     program.wait_for("warning", |said| said.err.ends_with('\n'));
     program.close_stdin();

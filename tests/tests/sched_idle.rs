@@ -1,6 +1,6 @@
 //! What the runtime costs when there is nothing to do, and how many threads it has. Each case is a
-//! program of its own: see `src/bin/sched_program.rs`. Some of these rules hold after the runtime's idle time of 10 s:
-//! those programs wait side by side. The bench `limits` measures how late they are.
+//! program: see `src/bin/sched_program.rs`. Some of these rules hold only after the runtime's idle
+//! time of 10 s; those programs run in parallel. The bench `limits` measures the additional delay.
 
 use gosched_tests::{children, wait};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// Checks that wait for the idle time, by the name of their test.
+/// Checks that wait for the idle time, by the name that their test passes to [`slow`].
 const SLOW: [(&str, fn()); 6] = [
     ("an idle process", || stays_idle("idle")),
     ("a process whose run has returned", || stays_idle("idle in run")),
@@ -25,7 +25,7 @@ const SLOW: [(&str, fn()); 6] = [
 
 type Outcome = Result<(), String>;
 
-/// All of them, started when the first test asks for one.
+/// The outcomes of all checks in [`SLOW`], which start when the first test needs one of them.
 static STARTED: LazyLock<Mutex<BTreeMap<&str, Receiver<Outcome>>>> = LazyLock::new(|| {
     let start = |(name, check): (&'static str, fn())| {
         let (done, outcome) = channel();
@@ -41,7 +41,7 @@ static STARTED: LazyLock<Mutex<BTreeMap<&str, Receiver<Outcome>>>> = LazyLock::n
     Mutex::new(SLOW.map(start).into())
 });
 
-/// Waits for one of [`SLOW`].
+/// Waits for the check in [`SLOW`] with this name.
 fn slow(name: &str) {
     let outcome = STARTED.lock().unwrap().remove(name).unwrap();
     outcome.recv().unwrap().unwrap();
@@ -53,7 +53,8 @@ fn program(name: &str) -> Command {
     command
 }
 
-/// What a process has used: CPU time in clock ticks, and for each thread how often it was switched to.
+/// Resources that a process has used: CPU time in clock ticks, and the number of voluntary context
+/// switches of each thread.
 #[derive(Debug, PartialEq)]
 struct Use {
     cpu: u64,
@@ -78,7 +79,7 @@ fn used(process: u32) -> Use {
     Use { cpu, switches }
 }
 
-/// A program that has said that it is idle.
+/// Starts a program and waits until it has printed `idle`.
 fn idle(name: &str) -> Child {
     let mut command = program(name);
     command.env("GOMAXPROCS", "4").stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -94,8 +95,8 @@ fn end(mut child: Child) {
     assert!(child.wait().unwrap().success());
 }
 
-/// Looks at a process every two seconds until it used nothing between two looks, at most so many times: all that was
-/// seen if it never did.
+/// Reads the resources of a process every two seconds, until the process used none between two
+/// reads. Returns all values read if that does not happen within `looks` reads.
 fn wait_until_quiet(process: u32, looks: usize) -> Result<(), Vec<Use>> {
     let mut seen = vec![used(process)];
     while seen.len() < looks {
@@ -108,13 +109,14 @@ fn wait_until_quiet(process: u32, looks: usize) -> Result<(), Vec<Use>> {
     Err(seen)
 }
 
-/// Quiet just after it went idle, and again when its surplus threads have ended.
+/// Checks that the process is quiet soon after it becomes idle, and again when its surplus threads
+/// have ended.
 fn stays_idle(name: &str) {
     let deadline = Instant::now() + wait::LIMIT;
     let (child, start) = loop {
         let (child, start) = (idle(name), Instant::now());
         std::thread::sleep(Duration::from_millis(500));
-        // Within this time surplus threads have not ended yet. A busy machine may need another attempt.
+        // Surplus threads end later than this. A busy machine may need another attempt.
         match wait_until_quiet(child.id(), 5) {
             Ok(()) => break (child, start),
             Err(seen) => assert!(Instant::now() < deadline, "{name}: woken or busy: {seen:#?}"),
@@ -155,7 +157,7 @@ fn stdout(mut command: Command) -> String {
 
 // S46, S47, S51
 #[test]
-fn surplus_threads_end_within_ten_seconds_and_the_rest_goes_on() {
+fn surplus_threads_end_after_the_idle_time_and_goroutines_still_run() {
     slow("surplus threads");
 }
 
@@ -173,7 +175,7 @@ fn surplus_threads_end() {
 
 // S125
 #[test]
-fn threads_of_those_that_came_back_are_gone_after_a_while() {
+fn threads_of_finished_blocking_calls_end_after_the_idle_time() {
     slow("threads of those that came back");
 }
 
@@ -190,7 +192,8 @@ fn a_deadlock_is_reported_when_the_last_ordinary_thread_ends() {
     slow("the last ordinary thread");
 }
 
-/// Nothing tells of a thread's end: the last M looks once more when it has slept for 10 s.
+/// The runtime is not notified when a thread ends: the last M checks for a deadlock again after it
+/// has slept for 10 s.
 fn a_deadlock_is_found_later() {
     let output = program("a thread ends").output().unwrap();
     let text = children::stderr(&output);
@@ -203,11 +206,12 @@ fn a_deadlock_is_found_later() {
 
 // S26, S50, S58, S186
 #[test]
-fn a_hundred_thousand_parked_goroutines_need_a_handful_of_threads() {
-    // A busy machine stops threads in the middle of something, such as a page fault: each P goes on with another.
+fn a_hundred_thousand_parked_goroutines_need_few_threads() {
+    // A busy machine stops threads in the kernel, for example in a page fault, and each P continues
+    // with another thread.
     wait::retry_until_eq(true, || {
         let mut command = program("many");
-        // Guards by mprotect take two mappings a stack, of which a process may have 65530.
+        // Guards by mprotect take two mappings per stack, and a process may have 65530 mappings.
         command.env("GOMAXPROCS", "2").env_remove("GOSCHED_GUARD");
         let text = stdout(command);
         assert!(text.contains("goroutines 100001\n"), "{text}");
@@ -219,7 +223,7 @@ fn a_hundred_thousand_parked_goroutines_need_a_handful_of_threads() {
 
 // S41, S61
 #[test]
-fn refused_threads_are_reported_once_and_done_without() {
+fn refused_threads_are_reported_once_and_the_program_runs_without_them() {
     // SAFETY: geteuid has no precondition.
     if unsafe { libc::geteuid() } != 0 {
         eprintln!("skipped: only root can become a user without other processes");
@@ -229,14 +233,14 @@ fn refused_threads_are_reported_once_and_done_without() {
     let text = children::stderr(&output);
     assert!(output.status.success(), "{:?}: {text}", output.status);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "total 1000\n");
-    // Two kinds of threads are refused: each refusal is said once.
+    // Two kinds of threads are refused. Each refusal is reported once.
     for kind in ["the system refuses a thread (", "the system refuses a thread for sysmon ("] {
         assert_eq!(text.matches(kind).count(), 1, "said once: {text}");
     }
 }
 
 #[test]
-fn locked_goroutines_go_on_with_the_threads_there_are() {
+fn locked_goroutines_finish_if_no_more_threads_can_be_created() {
     let program = env!("CARGO_BIN_EXE_blocking_program");
     let output = Command::new(program).arg("no threads for locked ones").output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
@@ -250,7 +254,7 @@ fn resident(process: u32) -> usize {
 }
 
 #[test]
-fn free_memory_goes_back_to_the_system_when_all_is_idle() {
+fn free_memory_is_returned_to_the_system_when_the_process_is_idle() {
     slow("free memory");
 }
 

@@ -1,5 +1,5 @@
-//! What must never happen with preemption off: an allocation (fatal in debug builds), a panic (fatal in all builds).
-//! All suites run with the allocation cache, which checks it.
+//! What must never happen with preemption off: an allocation (fatal in debug builds) or a panic
+//! (fatal in all builds). All suites run with the allocation cache, which checks this.
 
 use gosched::{go, run, scope, yield_now};
 use gosched_tests::children;
@@ -41,7 +41,8 @@ fn the_scheduler_allocates_nothing_with_preemption_off() {
     });
 }
 
-/// Fatal with the sentence where rules are checked; elsewhere it just works.
+/// Checks that the scenario is fatal with this sentence in builds that check the rule, and succeeds
+/// in other builds.
 fn assert_fatal_in_debug_builds(scenario: &str, sentence: &str) {
     let output = children::run(scenario);
     let text = children::stderr(&output);
@@ -74,7 +75,7 @@ fn an_allocation_while_the_world_is_stopped_is_fatal_in_debug_builds() {
 fn a_panic_with_preemption_off_is_fatal() {
     let output = children::run("panics");
     let text = children::stderr(&output);
-    assert!(text.contains("runtime: a panic with preemption off"), "{text}");
+    assert!(text.contains("runtime: a panic inside the runtime, with preemption off"), "{text}");
     assert!(!output.status.success());
 }
 
@@ -100,7 +101,7 @@ fn child() {
 
 #[cfg(not(feature = "threads"))]
 #[test]
-fn a_routine_of_another_kind_is_an_ordinary_thread_to_the_runtime() {
+fn a_fiber_routine_is_an_ordinary_thread_to_the_runtime() {
     use gosched_fiber::{Routine, Size, Status};
     let size = Size::from_environment().unwrap();
     let mut routine = Routine::new(size, || {

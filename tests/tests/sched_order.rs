@@ -1,5 +1,5 @@
-//! Who runs next on one P: the orders that Go 1.27 gives, asserted as they are.
-//! Each case is a child process with one P, where order is a fact.
+//! Which goroutine runs next on one P: the exact orders that Go 1.27 produces. Each case is a child
+//! process with one P, where the order is deterministic.
 
 use gosched::{Goroutine, current, go, park, run, runtime, yield_now};
 use gosched_tests::children;
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Go's fairness interval: every 61st tick the global queue is looked at first.
+/// Go's fairness interval: at every 61st tick the scheduler takes from the global queue first.
 const INTERVAL: usize = 61;
 
-/// What happened, in order.
+/// A log of entries, in the order in which goroutines added them.
 #[derive(Clone, Debug, Default)]
 struct Log(Arc<Mutex<Vec<usize>>>);
 
@@ -27,7 +27,7 @@ impl Log {
     }
 }
 
-/// Lets one goroutine wait until `n` others have said that they are done.
+/// Lets one goroutine wait until `n` other goroutines have called `done`.
 #[derive(Clone, Debug)]
 struct Countdown {
     left: Arc<AtomicUsize>,
@@ -52,7 +52,7 @@ impl Countdown {
     }
 }
 
-/// Starts `n` goroutines, then waits; the order in which they ran.
+/// Starts `n` goroutines, then waits. Returns the order in which they ran.
 fn spawned(n: usize) -> Vec<usize> {
     let log = Log::default();
     let countdown = Countdown::new(n);
@@ -68,13 +68,14 @@ fn spawned(n: usize) -> Vec<usize> {
     log.entries()
 }
 
-/// Where the entries of `singles` stand in `order`.
+/// Returns the indices of the entries in `order` for which `singles` returns true.
 fn positions(order: &[usize], singles: impl Fn(usize) -> bool) -> Vec<usize> {
     (0..order.len()).filter(|&at| singles(order[at])).collect()
 }
 
-/// What a spill must look like: `last` first (run_next; only a 61st tick comes before it), then `local`
-/// in order with one G of the global queue at each 61st tick, then the rest of the global queue in order.
+/// Checks the order of a spill: `last` is first (run_next; only a G of a 61st tick may come before
+/// it), then `local` in order with one G of the global queue at each 61st tick, then the rest of
+/// the global queue in order.
 fn check_spill(order: &[usize], last: usize, local: &[usize], global: &[usize]) {
     assert_eq!(order.len(), 1 + local.len() + global.len());
     let first = order.iter().position(|&g| g == last).unwrap();
@@ -108,8 +109,8 @@ fn child() {
     }
 }
 
-/// What a child says that fails and whose only P was taken from its thread: the machine stopped the thread in the kernel,
-/// in a page fault for example, and the P went on with others.
+/// Printed by a child that fails after its only P was handed off: the thread was stopped in the
+/// kernel, for example in a page fault, and the P continued with other goroutines.
 const HANDED_OFF: &str = "the P was handed off";
 
 fn run_scenario(scenario: &str) {
@@ -152,8 +153,8 @@ fn run_scenario(scenario: &str) {
     });
 }
 
-/// A caller that yields among 200 local Gs goes on at the next 61st tick; again and again. One more G
-/// is in run_next: it runs in the caller's slice.
+/// A caller that yields among 200 local Gs runs again at every 61st tick. One more G is in run_next
+/// and runs in the caller's slice.
 fn yields() {
     let ran = Arc::new(AtomicUsize::new(0));
     for _ in 0..200 {
@@ -173,7 +174,8 @@ fn yields() {
     assert!((4..=5).contains(&resumed.len()), "{resumed:?}");
 }
 
-/// As `yields`, but each of the 200 starts one more, which runs in its slice: no tick of its own.
+/// As `yields`, but each of the 200 starts a child, which inherits its slice and does not count as
+/// a tick.
 fn yields_with_children() {
     let ran = Arc::new(AtomicUsize::new(0));
     let heirs = Arc::new(AtomicUsize::new(0));
@@ -203,7 +205,7 @@ fn yields_with_children() {
     assert!((4..=5).contains(&resumed.len()), "{resumed:?}");
 }
 
-/// Two that yield take turns: the end of the global queue is behind the other.
+/// Two goroutines that yield take turns, because each goes to the tail of the global queue.
 fn two_yield() {
     let log = Log::default();
     let countdown = Countdown::new(2);
@@ -230,7 +232,7 @@ fn spawn_logger(log: &Log, countdown: &Countdown, entry: usize) {
     });
 }
 
-/// R is parked; B and C are queued; who is readied runs before them.
+/// R is parked and two Gs are queued. R, made ready last, runs before them.
 fn readied() {
     const R: usize = 0;
     let log = Log::default();
@@ -256,7 +258,8 @@ fn readied() {
     assert_eq!(log.entries(), [R, 1, 2]);
 }
 
-/// Each readied G takes the place of the one before: the last is first, the others follow in order.
+/// Each G that is made ready displaces the previous one from run_next: the last runs first, the
+/// rest follow in order.
 fn unparked_in_order() {
     let log = Log::default();
     let countdown = Countdown::new(5);
@@ -283,7 +286,8 @@ fn unparked_in_order() {
     assert_eq!(log.entries(), [4, 0, 1, 2, 3]);
 }
 
-/// Starting and unparking do not switch: the caller goes on until it gives the P up itself.
+/// Starting or unparking a goroutine does not switch: the caller runs until it gives up the P
+/// itself.
 fn spawner_goes_on() {
     let ran = Arc::new(AtomicBool::new(false));
     let handle = go({
@@ -303,8 +307,8 @@ fn spawner_goes_on() {
     assert!(ran.load(SeqCst));
 }
 
-/// Keeps the local queue from ever being empty: starts its successor, and a filler that pushes the
-/// successor out of run_next.
+/// Keeps the local queue from being empty: starts its successor, and a filler that displaces the
+/// successor from run_next.
 fn successor(generations: Arc<AtomicUsize>, stop: Arc<AtomicBool>) {
     generations.fetch_add(1, SeqCst);
     if stop.load(SeqCst) {
@@ -314,7 +318,8 @@ fn successor(generations: Arc<AtomicUsize>, stop: Arc<AtomicBool>) {
     go(|| ());
 }
 
-/// Two that start each other again and again do not keep a third in the global queue waiting.
+/// Two chains of goroutines that start their successors do not starve a goroutine in the global
+/// queue.
 fn respawn() {
     let generations = Arc::new(AtomicUsize::new(0));
     let stop = Arc::new(AtomicBool::new(false));
@@ -336,7 +341,8 @@ fn respawn() {
     stop.store(true, SeqCst);
 }
 
-/// Two that unpark each other share a slice. The third waits until it is over, not for ever.
+/// Two goroutines that unpark each other share a slice. A third goroutine runs when the slice is
+/// over.
 fn ping_pong() {
     let stop = Arc::new(AtomicBool::new(false));
     let partner: Arc<Mutex<Option<Goroutine>>> = Arc::default();
@@ -376,8 +382,9 @@ fn ping_pong() {
     second.join().unwrap();
 }
 
-/// A G that ends leaves its thread to the next: no thread more after 100 000 ends. (One runs, one is
-/// in stock, one makes threads, one watches; which of them are there already at the start is chance.)
+/// When a G ends, its M runs the next G: after 100,000 ends there are no more threads than before.
+/// (One M runs and one is spare; the thread maker and sysmon have a thread each. Which of them
+/// exist at the start varies.)
 fn ends() {
     // SAFETY: gettid has no precondition.
     let thread = || unsafe { libc::gettid() };
@@ -391,7 +398,8 @@ fn ends() {
     assert!(threads <= 4, "{threads}");
 }
 
-/// Order is a fact while the P is not handed off. A busy machine may need another attempt.
+/// Runs the scenario in a child. Retries if the P was handed off, which happens on a busy machine
+/// and changes the order.
 fn passes(scenario: &str) {
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -409,32 +417,33 @@ fn passes(scenario: &str) {
 fn attempt(scenario: &str) -> Output {
     let mut command = children::command(scenario);
     command.env("GOMAXPROCS", "1").env_remove("GOSCHED_SEED");
-    // On a slow machine a slice may be over anywhere, and who is preempted loses its place.
+    // On a slow machine a slice may end anywhere, and a preempted goroutine loses its place in the
+    // queue.
     command.env("GODEBUG", "asyncpreemptoff=1");
     command.output().unwrap()
 }
 
 // A.16.1, S67, S71, S72, S21, S170
 #[test]
-fn the_last_of_ten_spawned_is_first_and_the_others_follow_in_order() {
+fn the_last_of_ten_started_goroutines_runs_first_and_the_rest_follow_in_order() {
     passes("ten");
 }
 
 // A.16.2, S65
 #[test]
-fn a_local_queue_holds_256_and_one_more() {
+fn a_p_holds_256_goroutines_in_its_queue_and_one_in_run_next() {
     passes("257");
 }
 
 // A.16.3, S75, S76, S78, S79, S92, S93, S172, S173
 #[test]
-fn the_258th_spills_the_oldest_half_and_the_displaced_one_in_order() {
+fn the_258th_goroutine_spills_the_oldest_half_and_the_displaced_goroutine_in_order() {
     passes("258");
 }
 
 // A.16.3, S75, S174
 #[test]
-fn the_259th_has_room_in_the_local_queue_again() {
+fn the_259th_goroutine_fits_into_the_local_queue_again() {
     passes("259");
 }
 
@@ -446,54 +455,54 @@ fn the_order_of_a_spill_is_the_same_at_every_phase_and_place_in_the_ring() {
 
 // A.16.4, S81, S92
 #[test]
-fn who_yields_among_200_goes_on_at_the_next_61st_tick() {
+fn a_goroutine_that_yields_among_200_runs_again_at_the_next_61st_tick() {
     passes("yield");
 }
 
 // S74, S70, S92
 #[test]
-fn who_runs_from_run_next_inherits_the_slice_and_is_no_tick() {
+fn a_goroutine_from_run_next_inherits_the_slice_and_is_not_counted_as_a_tick() {
     passes("yield with children");
 }
 
 // S81, S80
 #[test]
-fn two_that_yield_take_turns() {
+fn two_goroutines_that_yield_take_turns() {
     passes("two yield");
 }
 
 // A.16.5, S23
 #[test]
-fn a_readied_goroutine_runs_before_queued_ones() {
+fn a_readied_goroutine_runs_before_queued_goroutines() {
     passes("readied");
 }
 
 // S23, S69, S71
 #[test]
-fn of_several_readied_the_last_is_first_and_the_others_keep_their_order() {
+fn the_last_of_several_readied_goroutines_runs_first_and_the_rest_follow_in_order() {
     passes("unparked in order");
 }
 
 // S21, S23
 #[test]
-fn who_starts_or_unparks_another_goes_on_itself() {
+fn starting_or_unparking_a_goroutine_does_not_switch_to_it() {
     passes("spawner goes on");
 }
 
 // S95, S92
 #[test]
-fn two_that_respawn_each_other_let_a_third_run_within_61_ticks() {
+fn goroutines_that_keep_starting_successors_let_another_run_within_61_ticks() {
     passes("respawn");
 }
 
 // S74, S95
 #[test]
-fn two_that_unpark_each_other_do_not_starve_a_third() {
+fn two_goroutines_that_unpark_each_other_do_not_starve_a_third() {
     passes("ping-pong");
 }
 
 // S24, S52, S171
 #[test]
-fn a_goroutine_that_ends_leaves_its_thread_to_the_next() {
+fn the_thread_of_an_ended_goroutine_runs_the_next_goroutine() {
     passes("end");
 }

@@ -1,6 +1,6 @@
-//! Random trees of goroutines that join, panic, exit, yield and park while the number of Ps changes:
-//! each is started once, runs once and ends once. Children with a seed make the scheduler's own choices
-//! random; a failure names the seed.
+//! Random trees of goroutines that join, panic, exit, yield and park while the number of Ps
+//! changes: each goroutine starts once, runs once and ends once. In children with a seed the
+//! scheduler's own choices are random too; a failure names the seed.
 //!
 //! `GOSCHED_STRESS` is the number of goroutines of each child, `GOSCHED_SEEDS` the number of seeds.
 
@@ -11,7 +11,7 @@ use gosched_tests::children;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::SeqCst};
 
-/// An odd generator (xorshift) for the shape of the tree.
+/// Xorshift generator for the shape of the tree.
 #[derive(Clone, Debug)]
 struct Random(u64);
 
@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// How a goroutine is to end.
+/// How a goroutine ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     Return,
@@ -36,7 +36,7 @@ enum End {
     Exit,
 }
 
-/// All goroutines of a forest: how often each was started, ran and ended.
+/// All goroutines of a run, with how often each has run and ended.
 #[derive(Debug)]
 struct Forest {
     next: AtomicUsize,
@@ -62,14 +62,14 @@ impl Forest {
         self.ran.len()
     }
 
-    /// A place for one more goroutine, if there is one.
+    /// Reserves an index for one more goroutine. Returns `None` if the forest is full.
     fn place(&self) -> Option<usize> {
         let place = self.next.fetch_add(1, SeqCst);
         (place < self.size()).then_some(place)
     }
 }
 
-/// Dropped when its goroutine ends, however it ends.
+/// Counts the end of its goroutine when dropped, however the goroutine ends.
 struct EndGuard {
     forest: Arc<Forest>,
     place: usize,
@@ -82,7 +82,7 @@ impl Drop for EndGuard {
     }
 }
 
-/// A result, which somebody must drop.
+/// The result of a goroutine; counts its drop.
 struct NodeResult {
     forest: Arc<Forest>,
     place: usize,
@@ -149,7 +149,7 @@ fn spawn_node(
     Some(SpawnedNode { handle, place, end })
 }
 
-/// What a goroutine does in its life.
+/// Runs random operations; the body of each goroutine.
 fn run_node(forest: &Arc<Forest>, random: &mut Random) {
     let mut children = vec![];
     for _ in 0..random.below(8) {
@@ -158,7 +158,7 @@ fn run_node(forest: &Arc<Forest>, random: &mut Random) {
             4 => drop(spawn_node(forest, random, None)),
             5 => yield_now(),
             6 => {
-                // Somebody else's token may let it pass early: that is no harm.
+                // An unpark by another child may make `park` return early, which is harmless.
                 if let Some(child) = spawn_node(forest, random, current()) {
                     park();
                     children.push(child);
@@ -180,7 +180,7 @@ fn run_node(forest: &Arc<Forest>, random: &mut Random) {
     }
 }
 
-/// A while on a thread of its own.
+/// Yields while locked to the thread, and checks that the thread stays the same.
 fn tied() {
     // SAFETY: gettid has no precondition.
     let thread = || unsafe { libc::gettid() };
@@ -195,7 +195,7 @@ fn number(variable: &str, default: usize) -> usize {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 
-/// Grows a forest, and counts.
+/// Runs a forest and checks its counters.
 fn forest(seed: u64) {
     let size = number("GOSCHED_STRESS", 3000);
     let forest = Forest::new(size);
@@ -257,7 +257,7 @@ fn child() {
     let Some(scenario) = children::scenario() else { return };
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        // Those that are meant to panic do so with a number.
+        // The panics of the trees have a number as payload and are not reported.
         if !info.payload().is::<usize>() {
             report(info);
         }
@@ -291,7 +291,7 @@ fn no_goroutine_is_lost_or_runs_twice_on_one_to_eight_ps() {
 
 // S73, S16, S25, S36, S56, S191
 #[test]
-fn no_goroutine_is_lost_or_runs_twice_when_choices_are_random() {
+fn no_goroutine_is_lost_or_runs_twice_when_the_scheduler_s_choices_are_random() {
     for seed in 1..=number("GOSCHED_SEEDS", 10) {
         grows(seed, 1 + seed % 8, true);
     }

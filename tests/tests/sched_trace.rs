@@ -1,5 +1,5 @@
-//! The scheduler in Go's words: `GODEBUG=schedtrace=N[,scheddetail=1]` and `runtime::sched_trace`, line by line.
-//! Go 1.27 prints them in `schedtrace`, in `proc.go`.
+//! The scheduler's state in Go's format, line by line: `GODEBUG=schedtrace=N[,scheddetail=1]` and
+//! `runtime::sched_trace`. In Go 1.27 the format is defined by `schedtrace` in `proc.go`.
 
 use gosched::runtime::sched_trace;
 use gosched::{go, park, run};
@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// The first line, in both forms up to here.
+/// Common start of the first line, in the plain and in the detailed form.
 const FIRST: &str = "SCHED #ms: gomaxprocs=# idleprocs=# threads=# spinningthreads=# needspinning=# \
                      idlethreads=# runqueue=#";
 const PLAIN: &str = " [ * ] schedticks=[ * ]";
@@ -19,8 +19,9 @@ const M: &str = "  M#: p=% curg=% mallocing=0 throwing=0 preemptoff= locks=# dyi
                  lockedg=%";
 const G: &str = "  G#: status=#(~) m=% lockedm=%";
 
-/// Whether the line is as the pattern says, to the last byte. `#`: a number; `%`: a number or `nil`; `?`: `true`
-/// or `false`; `*`: numbers with a space between; `~`: words without parentheses. Returns what stood there.
+/// Matches the whole line against the pattern and returns the text of each placeholder, or `None`
+/// if the line does not match. `#` is a number; `%` a number or `nil`; `?` `true` or `false`; `*`
+/// numbers separated by a space; `~` text without parentheses.
 fn matched<'a>(pattern: &str, line: &'a str) -> Option<Vec<&'a str>> {
     let mut found = Vec::new();
     let mut rest = line;
@@ -64,7 +65,7 @@ fn matched<'a>(pattern: &str, line: &'a str) -> Option<Vec<&'a str>> {
     rest.is_empty().then_some(found)
 }
 
-/// What stood in the gaps of the pattern.
+/// Returns the text of each placeholder. Panics if the line does not match.
 fn gaps<'a>(pattern: &str, line: &'a str) -> Vec<&'a str> {
     matched(pattern, line).unwrap_or_else(|| panic!("{line:?} is not as {pattern:?}"))
 }
@@ -74,7 +75,7 @@ fn numbers(text: &str) -> Vec<u64> {
 }
 
 #[test]
-fn the_matcher_knows_right_from_wrong() {
+fn the_matcher_accepts_right_lines_and_rejects_wrong_lines() {
     assert_eq!(matched("a=# [ * ] b=%", "a=12 [ 1 2 ] b=nil"), Some(vec!["12", "1 2", "nil"]));
     assert_eq!(matched("(~) ?", "(chan receive) true"), Some(vec!["chan receive", "true"]));
     assert_eq!(matched("(~)", "()"), Some(vec![""]));
@@ -92,7 +93,7 @@ fn the_matcher_knows_right_from_wrong() {
     }
 }
 
-/// The lines of a trace: numbers of Ps, Ms and goroutines, after the first line.
+/// Numbers of the Ps, Ms and goroutines in the lines after the first line.
 #[derive(Debug, Default)]
 struct Lines {
     ps: Vec<u64>,
@@ -100,7 +101,8 @@ struct Lines {
     gs: Vec<(u64, String)>,
 }
 
-/// Every line is one of Go's, and Ps, Ms and Gs come in this order.
+/// Parses the lines after the first one. Checks that each has Go's format and that Ps, Ms and Gs
+/// come in this order.
 fn lines<'a>(text: impl Iterator<Item = &'a str>) -> Lines {
     let mut all = Lines::default();
     for line in text {
@@ -131,14 +133,14 @@ fn is_multi_thread() -> bool {
     !cfg!(feature = "threads")
 }
 
-/// The first line, with a queue and a tick for each P.
+/// Checks a first line in the plain form, which has a queue length and a tick for each P.
 fn check_plain(line: &str) {
     let gaps = gaps(&format!("{FIRST}{PLAIN}"), line);
     let procs: usize = gaps[1].parse().unwrap();
     assert_eq!((numbers(gaps[8]).len(), numbers(gaps[9]).len()), (procs, procs), "{line}");
 }
 
-/// Asks until the trace is as wanted.
+/// Calls `sched_trace` until `wanted` returns true for the trace, and returns the trace.
 fn until(wanted: impl Fn(&str) -> bool) -> String {
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -167,13 +169,13 @@ fn a_trace_has_a_plain_line_then_ps_ms_and_gs() {
     }
     waits.goroutine().unpark();
     waits.join().unwrap();
-    // The record of one that ended stays, as in Go, until it is another's.
+    // As in Go, the G of an ended goroutine stays in the list until another goroutine reuses it.
     until(|text| !text.contains(&line));
 }
 
 #[cfg(not(feature = "threads"))]
 #[test]
-fn a_goroutine_that_runs_is_seen_on_its_m_and_p() {
+fn a_running_goroutine_is_shown_with_its_m_and_p() {
     run(|| {
         gosched::lock_os_thread();
         let text = sched_trace();
@@ -197,7 +199,7 @@ fn a_goroutine_in_a_marked_call_has_status_3() {
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let calls = go(move || gosched::blocking_now(|| ended.recv().is_ok()));
     let id = calls.goroutine().id();
-    // Its P is gone, its M is not.
+    // The goroutine has lost its P but keeps its M.
     let call = |text: &str| {
         let g = text.lines().find(|line| line.starts_with(&format!("  G{id}: status=3(")))?;
         let m = format!("  M{}: p=nil curg={id} ", gaps(G, g)[3]);
@@ -213,7 +215,8 @@ fn queued_goroutines_are_counted_in_the_plain_line() {
     if !is_multi_thread() {
         return;
     }
-    // Where the machine stops the thread in a page fault, the P goes on with others: another attempt.
+    // If the thread is stopped in a page fault, the P runs other goroutines, and the test needs
+    // another attempt.
     retry_until_eq(19, || {
         let before = gosched::runtime::set_procs(1);
         let (text, handles) = run(|| {
@@ -226,12 +229,14 @@ fn queued_goroutines_are_counted_in_the_plain_line() {
         handles.into_iter().for_each(|handle| handle.join().unwrap());
         let gaps = gaps(&format!("{FIRST}{PLAIN}"), text.lines().next().unwrap());
         let queued = gaps[7].parse::<u64>().unwrap() + numbers(gaps[8]).iter().sum::<u64>();
-        // All but the one that is to run next, which Go does not count either. Other tests may have more.
+        // All but the goroutine in run_next, which Go does not count either. Goroutines of other
+        // tests may add to the number.
         queued.min(19)
     });
 }
 
-/// Lines of a child that prints traces, until there are so many with this word; then it is told to end.
+/// Runs a child that prints traces until more than `wanted` lines contain `word`, then closes its
+/// input so that it ends. Returns its lines.
 fn printed(godebug: &str, procs: &str, word: &str, wanted: usize) -> Vec<String> {
     let mut command = children::command("until told");
     command.env("GODEBUG", godebug).env("GOMAXPROCS", procs);
@@ -250,7 +255,7 @@ fn printed(godebug: &str, procs: &str, word: &str, wanted: usize) -> Vec<String>
 }
 
 #[test]
-fn plain_lines_are_printed_as_gos() {
+fn plain_lines_have_go_s_format() {
     for procs in ["1", "3"] {
         let printed = printed("schedtrace=5", procs, "SCHED ", 5);
         assert!(printed.len() > 5);
@@ -266,7 +271,7 @@ fn plain_lines_are_printed_as_gos() {
 }
 
 #[test]
-fn details_are_printed_as_gos() {
+fn detailed_lines_have_go_s_format() {
     let printed = printed("scheddetail=1,schedtrace=20", "2", WAITS, 4 * CHILD_WAITERS);
     let firsts: Vec<usize> =
         (0..printed.len()).filter(|&at| printed[at].starts_with("SCHED ")).collect();
@@ -286,7 +291,7 @@ fn details_are_printed_as_gos() {
 }
 
 #[test]
-fn nothing_is_printed_unless_asked() {
+fn nothing_is_printed_without_a_valid_schedtrace_setting() {
     for godebug in ["scheddetail=1", "schedtrace=0", "schedtrace=x", "schedtrace=-5"] {
         let mut command = children::command("yields");
         let output = command.env("GODEBUG", godebug).output().unwrap();
@@ -296,7 +301,7 @@ fn nothing_is_printed_unless_asked() {
 }
 
 #[test]
-fn a_trace_of_many_goroutines_is_whole() {
+fn a_trace_of_many_goroutines_is_complete() {
     let count = if is_multi_thread() { 20_000 } else { 200 };
     let handles: Vec<_> = (0..count).map(|_| go(park)).collect();
     let text = until(|text| text.matches(": status=4(park) m=nil").count() >= count);
@@ -309,10 +314,10 @@ fn a_trace_of_many_goroutines_is_whole() {
     }
 }
 
-/// What is said of a goroutine that waits for a channel.
+/// State of a goroutine that waits to receive from a channel.
 const WAITS: &str = "status=4(chan receive)";
 
-/// How many goroutines of the child do.
+/// Number of goroutines of the child in that state.
 const CHILD_WAITERS: usize = 3;
 
 #[test]

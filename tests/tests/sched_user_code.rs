@@ -1,4 +1,5 @@
-//! Corners where the runtime runs other people's code: wakers, destructors, thread-locals at the end.
+//! Places where the runtime runs user code: wakers, destructors, and thread-locals at the end of a
+//! goroutine.
 
 use gosched::{go, goexit, park, run, yield_now};
 use gosched_tests as _;
@@ -7,7 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 
-/// A thread-local that runs `f` when the goroutine's thread-locals are destroyed.
+/// A value that calls its function when it is dropped.
 struct AtEnd<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for AtEnd<F> {
@@ -31,7 +32,7 @@ fn a_destructor_of_a_thread_local_may_wait_after_goexit() {
     assert!(handle.join().unwrap_err().is_goexit());
 }
 
-/// A waker whose drop does something.
+/// A waker that calls a function when it is dropped.
 struct WakerWithDrop(fn());
 
 impl Wake for WakerWithDrop {
@@ -53,7 +54,7 @@ fn polls_with(surprise: fn()) -> std::thread::Result<()> {
         assert!(pin!(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
     }
     let second = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        // The first waker is dropped in here.
+        // This poll drops the first waker.
         let polled = pin!(&mut future).poll(&mut Context::from_waker(Waker::noop()));
         assert!(polled.is_pending());
     }));
@@ -64,19 +65,19 @@ fn polls_with(surprise: fn()) -> std::thread::Result<()> {
 }
 
 #[test]
-fn a_waker_that_panics_when_it_is_dropped_leaves_the_packet_whole() {
+fn a_waker_that_panics_when_dropped_leaves_the_join_state_intact() {
     assert!(polls_with(|| panic!("on purpose: dropped")).is_err());
 }
 
 #[test]
-fn a_waker_that_yields_when_it_is_dropped_keeps_nobody_waiting() {
+fn a_waker_may_yield_when_it_is_dropped() {
     run(|| polls_with(yield_now).unwrap());
 }
 
-// Where goroutines are threads the result is the handle's by then.
+// If goroutines are threads, the result already belongs to the handle at this point.
 #[cfg(not(feature = "threads"))]
 #[test]
-fn a_result_whose_handle_went_at_the_last_moment_is_dropped_in_a_goroutine() {
+fn a_result_whose_handle_is_dropped_at_the_last_moment_is_dropped_in_a_goroutine() {
     use gosched_tests::wait::until;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
     static IN_DESTRUCTOR: AtomicBool = AtomicBool::new(false);
@@ -93,7 +94,7 @@ fn a_result_whose_handle_went_at_the_last_moment_is_dropped_in_a_goroutine() {
     let handle = go(|| {
         SLOW.with(|_| ());
         AtEnd(|| {
-            // Waits as a goroutine may.
+            // The destructor may block like any goroutine.
             assert_eq!(go(|| 7).join().unwrap(), 7);
             DROPPED_IN.store(if gosched::id().is_some() { 1 } else { 2 }, SeqCst);
         })

@@ -1,5 +1,5 @@
-//! `select!` and `Select` by Go's rules: one arm, chosen at random among the ready; the others leave no
-//! trace. In goroutines, on ordinary threads, and between the two.
+//! `select!` and `Select` by Go's rules: one arm is chosen at random among the ready arms, and the
+//! arms not chosen leave no trace. In goroutines, on ordinary threads, and between the two.
 
 use gosched::chan::{Receiver, RecvError, SendError, Sender, never};
 use gosched::{Select, chan, go, select};
@@ -10,7 +10,7 @@ use gosched_tests::wait::{LIMIT, retry_until_eq, settle};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A channel with these in its buffer.
+/// Returns a channel with these values in its buffer.
 fn holding<T>(values: impl IntoIterator<Item = T>) -> (Sender<T>, Receiver<T>) {
     let (tx, rx) = chan(4);
     values.into_iter().for_each(|value| tx.send(value).unwrap_or_else(|_| panic!("closed")));
@@ -25,7 +25,7 @@ fn closed<T>() -> (Sender<T>, Receiver<T>) {
 
 // ---- the choice ----
 
-/// Fails unless each of three was chosen about as often as the others.
+/// Fails unless `choose` returns each of 0, 1 and 2 about equally often.
 fn assert_fair(mut choose: impl FnMut() -> usize) {
     const ROUNDS: usize = 10_000;
     let mut chosen = [0; 3];
@@ -49,7 +49,7 @@ fn the_choice_among_ready_receives_is_fair() {
 }
 
 #[test]
-fn the_choice_among_sends_receives_and_the_closed_is_fair() {
+fn the_choice_among_sends_receives_and_closed_channels_is_fair() {
     in_goroutine_and_thread(|| {
         let ((tx, rx), (send_to, sent), (_, over)) = (holding([7]), chan(1), closed::<u8>());
         assert_fair(|| {
@@ -74,7 +74,7 @@ fn the_choice_among_sends_receives_and_the_closed_is_fair() {
 }
 
 #[test]
-fn the_choice_of_a_list_is_fair() {
+fn the_choice_of_a_select_list_is_fair() {
     let [(_, a), (_, b), (_, c)] = [closed::<u8>(), closed(), closed()];
     assert_fair(|| {
         let mut list = Select::new();
@@ -86,7 +86,7 @@ fn the_choice_of_a_list_is_fair() {
 }
 
 #[test]
-fn a_select_sends_exactly_one() {
+fn a_select_sends_exactly_one_value() {
     in_goroutine_and_thread(|| {
         let [(a, in_a), (b, in_b), (c, in_c)] = [chan(1), chan(1), chan(1)];
         for round in 0..200 {
@@ -149,7 +149,7 @@ fn a_select_never_sends_to_itself() {
 }
 
 #[test]
-fn selects_that_both_send_and_receive_on_one_channel_never_meet_themselves() {
+fn a_select_that_sends_and_receives_on_one_channel_never_receives_its_own_value() {
     for (capacity, (first, second)) in [0, 10]
         .into_iter()
         .flat_map(|capacity| ACTOR_KINDS.map(|kind| (capacity, (kind, kind_for(0)))))
@@ -161,7 +161,7 @@ fn selects_that_both_send_and_receive_on_one_channel_never_meet_themselves() {
                 for _ in 0..300 {
                     select! {
                         send(tx, me) -> result => {
-                            // Go on only if the other is still there.
+                            // The peer has finished and closed the channel.
                             if result.is_err() { return }
                         }
                         recv(rx) -> from => match from {
@@ -178,7 +178,7 @@ fn selects_that_both_send_and_receive_on_one_channel_never_meet_themselves() {
 }
 
 #[test]
-fn an_arm_without_a_channel_is_off() {
+fn an_arm_whose_channel_is_none_is_never_chosen() {
     in_goroutine_and_thread(|| {
         let (tx, rx) = holding([1]);
         for _ in 0..50 {
@@ -204,7 +204,7 @@ fn an_arm_without_a_channel_is_off() {
 }
 
 #[test]
-fn default_is_for_when_nothing_is_ready() {
+fn default_is_taken_only_when_no_arm_is_ready() {
     in_goroutine_and_thread(|| {
         let (tx, rx) = chan(1);
         let attempt = |tx: Option<&Sender<u8>>, rx: Option<&Receiver<u8>>| {
@@ -227,7 +227,7 @@ fn default_is_for_when_nothing_is_ready() {
 }
 
 #[test]
-fn default_is_never_taken_while_one_of_two_is_always_ready() {
+fn default_is_never_taken_while_at_least_one_arm_is_ready() {
     for _ in 0..300 {
         let [(tx_a, a), (tx_b, b)] = [chan(1), chan(1)];
         tx_a.send(1).unwrap();
@@ -246,7 +246,7 @@ fn default_is_never_taken_while_one_of_two_is_always_ready() {
     }
 }
 
-// ---- what becomes of values ----
+// ---- the fate of values ----
 
 #[test]
 fn a_value_that_was_not_sent_is_dropped_once() {
@@ -299,7 +299,7 @@ fn a_value_in_a_slot_is_taken_only_if_it_is_sent() {
 }
 
 #[test]
-fn a_value_taken_for_a_closed_channel_comes_back() {
+fn a_value_taken_for_a_closed_channel_is_returned() {
     in_goroutine_and_thread(|| {
         let (tx, _rx) = closed::<String>();
         let mut slot = Some("text".to_owned());
@@ -316,7 +316,7 @@ fn a_value_taken_for_a_closed_channel_comes_back() {
 }
 
 #[test]
-fn a_slot_keeps_its_value_while_the_select_waits_and_loses() {
+fn a_slot_keeps_its_value_if_another_arm_is_chosen() {
     for kind in ACTOR_KINDS {
         let ((full, _keep), (tx, rx)) = (chan::<Box<u8>>(0), chan(0));
         let waiter = kind.start(move || {
@@ -342,7 +342,7 @@ impl Drop for Bad {
 }
 
 #[test]
-fn a_loser_that_panics_when_it_is_dropped_leaves_the_channels_whole() {
+fn an_unsent_value_that_panics_when_dropped_leaves_the_channels_intact() {
     in_goroutine_and_thread(|| {
         let ledger = Ledger::new(2);
         let ((full, _keep), (tx, rx)) = (chan::<Bad>(0), holding([ledger.token(0)]));
@@ -359,7 +359,7 @@ fn a_loser_that_panics_when_it_is_dropped_leaves_the_channels_whole() {
 }
 
 #[test]
-fn a_select_that_waited_leaves_the_other_channels_alone() {
+fn a_select_that_waited_leaves_no_trace_in_its_other_channels() {
     for (kind, order) in
         [(ActorKind::Goroutine, false), (ActorKind::Thread, true), (ActorKind::Goroutine, true)]
     {
@@ -387,7 +387,7 @@ fn a_select_that_waited_leaves_the_other_channels_alone() {
 }
 
 #[test]
-fn a_select_waits_in_line_with_plain_receivers() {
+fn a_select_queues_in_order_with_plain_receivers() {
     retry_until_eq(vec![0, 1, 2, 3], || {
         let (tx, rx) = chan(0);
         let waiters: Vec<_> = (0..4)
@@ -429,7 +429,7 @@ fn close_wakes_every_select() {
     drop(tx_b);
 }
 
-// ---- the form ----
+// ---- syntax ----
 
 #[test]
 fn operands_are_evaluated_once_and_in_order() {
@@ -470,7 +470,7 @@ fn operands_may_be_values_references_and_temporaries() {
 }
 
 #[test]
-fn arms_may_leave_what_surrounds_them() {
+fn arms_may_use_return_break_and_continue() {
     fn leaves(rx: &Receiver<u32>) -> Result<u32, RecvError> {
         let mut sum = 0;
         let last = 'outer: loop {
@@ -544,7 +544,7 @@ fn a_select_may_have_many_arms() {
 }
 
 #[test]
-fn a_list_of_arms_is_made_at_run_time() {
+fn a_select_list_is_built_at_run_time() {
     in_goroutine_and_thread(|| {
         let channels: Vec<_> = (0..100).map(|_| chan(1)).collect();
         for number in (0..100).rev() {
@@ -565,7 +565,7 @@ fn a_list_of_arms_is_made_at_run_time() {
 }
 
 #[test]
-fn a_list_drops_the_values_it_did_not_send() {
+fn a_select_list_drops_unsent_values() {
     in_goroutine_and_thread(|| {
         let ledger = Ledger::new(4);
         let [(first, a), (second, b)] = [chan(1), chan(1)];

@@ -1,4 +1,5 @@
-//! Signals as values. Each test that changes what a signal does has a process of its own.
+//! Signals as values of a channel. Each test that changes the disposition of a signal runs in a
+//! process of its own.
 
 use gosched::signal::{self, CAPACITY, Signal};
 use gosched::{go, run};
@@ -32,18 +33,18 @@ fn passes(scenario: &str) {
     assert!(output.status.success(), "{}", children::stderr(&output));
 }
 
-/// What is done with a signal.
+/// Returns the handler of a signal.
 fn disposition(signal: Signal) -> usize {
     let mut found = std::mem::MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: nothing new; room for what is there.
+    // SAFETY: a null pointer installs no handler; `found` has room for the current disposition.
     let told = unsafe { libc::sigaction(signal.as_raw(), std::ptr::null(), found.as_mut_ptr()) };
     assert_eq!(told, 0);
-    // SAFETY: the call has filled it.
+    // SAFETY: `sigaction` succeeded and has filled `found`.
     unsafe { found.assume_init() }.sa_sigaction
 }
 
 #[test]
-fn names_and_numbers() {
+fn signals_have_names_and_numbers() {
     assert_eq!(Signal::INT.to_string(), "SIGINT");
     assert_eq!(format!("{:?}", Signal::from_raw(libc::SIGWINCH)), "SIGWINCH");
     assert_eq!(Signal::from_raw(40).to_string(), "signal 40");
@@ -53,7 +54,7 @@ fn names_and_numbers() {
 }
 
 #[test]
-fn what_cannot_be_had_is_refused() {
+fn notify_refuses_signals_that_cannot_be_received() {
     let refused = [
         (Signal::KILL, "cannot be caught"),
         (Signal::STOP, "cannot be caught"),
@@ -76,7 +77,7 @@ fn what_cannot_be_had_is_refused() {
 }
 
 #[test]
-fn every_subscriber_gets_every_signal() {
+fn every_subscriber_receives_every_signal() {
     passes("several");
 }
 
@@ -99,7 +100,7 @@ fn several() {
 }
 
 #[test]
-fn the_last_one_gone_brings_back_what_was_done_before() {
+fn dropping_the_last_receiver_restores_the_previous_disposition() {
     let output = children::run("restored");
     assert_eq!(output.status.signal(), Some(libc::SIGTERM), "{}", children::stderr(&output));
 }
@@ -115,14 +116,14 @@ fn restored() {
     Signal::TERM.raise().unwrap();
     assert_eq!(clone.recv_timeout(LIMIT), Ok(Signal::TERM));
     drop(clone);
-    // The thread may be about to let go of the channel.
+    // The signal thread may hold a reference to the channel for a moment longer.
     until("it is as it was", || disposition(Signal::TERM) == before);
     Signal::TERM.raise().unwrap();
     std::thread::sleep(LIMIT);
 }
 
 #[test]
-fn a_handler_that_somebody_else_installs_is_left_alone() {
+fn a_handler_installed_by_other_code_is_kept() {
     passes("foreign");
 }
 
@@ -134,7 +135,7 @@ extern "C" fn foreign_handler(_: i32) {
 
 fn foreign() {
     let handler = foreign_handler as extern "C" fn(i32) as usize;
-    // SAFETY: a handler that may be called anywhere.
+    // SAFETY: the handler only increments an atomic.
     unsafe { libc::signal(libc::SIGUSR1, handler) };
     let signals = signal::notify(&[Signal::USR1]);
     Signal::USR1.raise().unwrap();
@@ -146,14 +147,14 @@ fn foreign() {
     until("it is called", || FOREIGN.load(SeqCst) == 1);
 
     let signals = signal::notify(&[Signal::USR2]);
-    // SAFETY: as above.
+    // SAFETY: the handler only increments an atomic.
     unsafe { libc::signal(libc::SIGUSR2, handler) };
     drop(signals);
     assert_eq!(disposition(Signal::USR2), handler);
 }
 
 #[test]
-fn signals_wait_for_who_receives_late() {
+fn signals_are_kept_for_a_late_receiver() {
     passes("kept");
 }
 
@@ -168,7 +169,7 @@ fn kept() {
 }
 
 #[test]
-fn endless_loops_do_not_hold_them_up() {
+fn endless_loops_do_not_delay_signals() {
     passes("busy");
 }
 
@@ -206,14 +207,15 @@ fn storm() {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let all = [Signal::USR1, Signal::USR2, Signal::HUP, Signal::ALRM];
     let signals = signal::notify(&all);
-    // Until the process ends.
+    // The goroutine runs until the process ends.
     drop(go(move || {
         for _ in &signals {
             COUNT.fetch_add(1, SeqCst);
         }
     }));
     let last = signal::notify(&[Signal::TERM]);
-    // Those who come and go, beside goroutines at work and signals to all.
+    // Subscribers are added and dropped while goroutines allocate and signals reach all
+    // subscribers.
     run_alternating(8, move |i| {
         for round in 0..100 {
             all[(i + round) % all.len()].raise().unwrap();
@@ -230,7 +232,7 @@ fn storm() {
 }
 
 #[test]
-fn who_does_not_receive_misses_what_does_not_fit() {
+fn a_full_receiver_misses_further_signals() {
     passes("full");
 }
 
@@ -272,14 +274,14 @@ fn again() {
 }
 
 #[test]
-fn a_deadlock_is_not_one_while_a_signal_may_come() {
+fn no_deadlock_is_reported_while_a_goroutine_waits_for_a_signal() {
     let output = children::run("deadlock");
     let text = children::stderr(&output);
     assert!(output.status.success() && text.contains("received"), "{text}");
 }
 
 fn deadlock() {
-    // Only goroutines, all of which wait: one for a signal, from outside.
+    // All goroutines wait, one of them for a signal from another process.
     let signals = signal::notify(&[Signal::USR1]);
     let id = std::process::id().to_string();
     let mut killer = std::process::Command::new("/bin/sh");
@@ -291,7 +293,7 @@ fn deadlock() {
 }
 
 #[test]
-fn children_are_started_with_what_signals_do_otherwise() {
+fn children_start_with_the_original_signal_dispositions() {
     passes("spawning");
 }
 

@@ -1,5 +1,5 @@
-//! Standard error may be full, closed, or a pipe that no process reads. What the runtime cannot
-//! write is lost, and the program goes on, or ends, as it does otherwise.
+//! Standard error may be full, closed, or a pipe that no process reads. Text that the runtime
+//! cannot write is lost, and the program continues or ends as it does otherwise.
 
 use gosched_tests::children;
 use std::fs::File;
@@ -7,12 +7,12 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Output, Stdio};
 
-/// What standard error is to a program.
+/// The standard error of a program.
 #[derive(Clone, Copy, Debug)]
 enum StandardError {
     /// Every write fails with ENOSPC.
     Full,
-    /// std opens /dev/null in its place, before `main`.
+    /// std opens /dev/null in its place before `main`.
     Closed,
     /// Every write fails with EPIPE.
     WithoutReader,
@@ -28,7 +28,7 @@ impl StandardError {
                 command.stderr(File::options().write(true).open("/dev/full").unwrap());
             }
             StandardError::Closed => {
-                // SAFETY: `close_it` may run between fork and exec.
+                // SAFETY: `close_it` only makes a system call and may run between fork and exec.
                 unsafe { command.pre_exec(close_it) };
             }
             StandardError::WithoutReader => {
@@ -41,7 +41,7 @@ impl StandardError {
 }
 
 fn close_it() -> std::io::Result<()> {
-    // SAFETY: the descriptor is the child's, which does not use it any more.
+    // SAFETY: the descriptor belongs to the child, which no longer uses it.
     match unsafe { libc::close(2) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
@@ -64,12 +64,12 @@ fn program(name: &str, settings: &[(&str, &str)]) -> Command {
     command
 }
 
-/// The numbers of goroutines differ from run to run.
+/// Removes all digits: ids of goroutines differ from run to run.
 fn without_numbers(text: Vec<u8>) -> String {
     String::from_utf8(text).unwrap().replace(|c: char| c.is_ascii_digit(), "")
 }
 
-/// Runs a program with a standard error that works, which must show `words`, and with broken ones.
+/// Runs a program with a working standard error, which must contain `words`, and with broken ones.
 /// Status and standard output must be the same each time.
 #[track_caller]
 fn ends_alike(name: &str, settings: &[(&str, &str)], words: &str) -> (ExitStatus, String) {
@@ -87,7 +87,7 @@ fn ends_alike(name: &str, settings: &[(&str, &str)], words: &str) -> (ExitStatus
 }
 
 #[test]
-fn a_panic_of_a_goroutine_comes_to_its_joiner() {
+fn a_panic_of_a_goroutine_is_returned_by_join() {
     let (status, said) = ends_alike("message", &[], "panicked");
     assert!(
         status.success() && said.contains("error the goroutine panicked: boom"),
@@ -104,7 +104,7 @@ fn a_panic_of_main_ends_the_process_with_status_101() {
 }
 
 #[test]
-fn a_panic_that_ends_the_process_ends_it_with_status_2() {
+fn a_panic_under_policy_abort_ends_the_process_with_status_2() {
     for level in ["none", "single", "all"] {
         let (status, said) = ends_alike("abort", &[("GOTRACEBACK", level)], "fatal error: ");
         assert_eq!(status.code(), Some(2));
@@ -113,7 +113,7 @@ fn a_panic_that_ends_the_process_ends_it_with_status_2() {
 }
 
 #[test]
-fn main_that_exits_without_others_ends_the_process_with_status_2() {
+fn goexit_of_main_with_no_goroutine_left_ends_the_process_with_status_2() {
     let (status, _) = ends_alike("main exits", &[], "no goroutines (main called runtime.Goexit)");
     assert_eq!(status.code(), Some(2));
 }
@@ -136,7 +136,7 @@ fn sigquit_ends_the_process_with_status_2() {
 
 #[cfg_attr(feature = "threads", ignore = "goroutines are threads: these limits are the system's")]
 #[test]
-fn a_limit_that_is_reached_ends_the_process_with_status_2() {
+fn an_exceeded_limit_ends_the_process_with_status_2() {
     for (name, words) in
         [("overflows", "stack overflow"), ("thread limit", "fatal error: thread exhaustion")]
     {
@@ -153,7 +153,7 @@ fn a_broken_rule_aborts_the_process() {
 
 #[cfg_attr(feature = "threads", ignore = "goroutines are threads: these settings are not read")]
 #[test]
-fn a_setting_that_cannot_be_read_is_ignored() {
+fn an_invalid_setting_is_ignored() {
     for name in ["GOSCHED_SLICE", "GOSCHED_PREEMPT", "GOSCHED_STACK"] {
         let (status, said) = ends_alike("unit", &[(name, "nonsense")], name);
         assert!(status.success() && said == "in main\n", "{name}: {status:?}: {said}");
@@ -161,7 +161,7 @@ fn a_setting_that_cannot_be_read_is_ignored() {
 }
 
 #[test]
-fn a_trace_that_cannot_be_written_stops_nothing() {
+fn a_trace_that_cannot_be_written_does_not_stop_the_program() {
     let (status, said) = ends_alike("computes", &[("GODEBUG", "schedtrace=10")], "SCHED ");
     assert!(status.success() && said == "unparked\n", "{status:?}: {said}");
 }

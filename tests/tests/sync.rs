@@ -1,4 +1,4 @@
-//! Locks and the other types of `sync`: by goroutines, by threads, and by both at once.
+//! Locks and the other types of `sync`: used by goroutines, by threads, and by both at once.
 
 use gosched::sync::{Barrier, Condvar, Mutex, Once, OnceLock, RwLock, Semaphore, WaitGroup};
 use gosched::{chan, go, run, runtime, time, yield_now};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const MILLI: Duration = Duration::from_millis(1);
 
 #[test]
-fn a_mutex_is_held_by_one_at_a_time() {
+fn a_mutex_has_one_holder_at_a_time() {
     let mutex = Arc::new(Mutex::new(0u64));
     let inside = Arc::new(AtomicBool::new(false));
     let shared = mutex.clone();
@@ -31,7 +31,7 @@ fn a_mutex_is_held_by_one_at_a_time() {
 }
 
 #[test]
-fn a_mutex_that_is_held_is_not_taken_by_try_lock() {
+fn try_lock_fails_on_a_held_mutex() {
     let mutex = Mutex::new(1);
     let guard = mutex.lock();
     assert!(mutex.try_lock().is_none());
@@ -42,7 +42,7 @@ fn a_mutex_that_is_held_is_not_taken_by_try_lock() {
 }
 
 #[test]
-fn a_holder_that_panics_gives_the_mutex_back() {
+fn a_holder_that_panics_releases_the_mutex() {
     let mutex = Mutex::new(1);
     let caught = catch_unwind(AssertUnwindSafe(|| {
         let _guard = mutex.lock();
@@ -53,7 +53,7 @@ fn a_holder_that_panics_gives_the_mutex_back() {
 }
 
 #[test]
-fn a_wait_for_a_mutex_ends_in_time_and_leaves_nothing_behind() {
+fn try_lock_for_times_out_and_leaves_the_mutex_usable() {
     run(|| {
         let mutex = Arc::new(Mutex::new(()));
         let guard = mutex.lock();
@@ -75,7 +75,7 @@ fn a_wait_for_a_mutex_ends_in_time_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn an_exit_that_was_caught_does_not_free_a_mutex_of_others() {
+fn a_caught_goexit_does_not_release_a_mutex_held_by_another_goroutine() {
     run(|| {
         let mutex = Arc::new(Mutex::new(()));
         let guard = mutex.lock();
@@ -83,7 +83,7 @@ fn an_exit_that_was_caught_does_not_free_a_mutex_of_others() {
         let exits = go(move || {
             let caught = catch_unwind(AssertUnwindSafe(|| gosched::goexit()));
             assert!(caught.is_err());
-            // The next wait goes on with the exit.
+            // The next wait resumes the exit.
             drop(shared.try_lock_for(LIMIT));
             unreachable!("it has exited");
         });
@@ -94,7 +94,7 @@ fn an_exit_that_was_caught_does_not_free_a_mutex_of_others() {
 }
 
 #[test]
-fn limits_race_with_holders_and_nobody_is_forgotten() {
+fn timeouts_that_race_with_unlocks_lose_no_waiter() {
     let mutex = Arc::new(Mutex::new(0u64));
     let got = Arc::new(AtomicUsize::new(0));
     let (shared, counted) = (mutex.clone(), got.clone());
@@ -118,8 +118,8 @@ fn limits_race_with_holders_and_nobody_is_forgotten() {
 }
 
 #[test]
-fn a_mutex_starves_nobody() {
-    // The hog holds it for long stretches, and takes it again at once.
+fn a_mutex_does_not_starve_a_waiter() {
+    // The hog holds the mutex for long periods and locks it again at once.
     run(|| {
         let mutex = Arc::new(Mutex::new(()));
         let (over, held) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -139,7 +139,7 @@ fn a_mutex_starves_nobody() {
                 drop(guard);
             }
         });
-        // How long each wait is: the bench `limits`.
+        // The bench `limits` measures how long each wait takes.
         let waits = go(move || {
             for _ in 0..10 {
                 while !held.load(SeqCst) {
@@ -155,7 +155,7 @@ fn a_mutex_starves_nobody() {
 }
 
 #[test]
-fn readers_read_together_and_a_writer_is_alone() {
+fn readers_hold_an_rwlock_together_and_a_writer_holds_it_alone() {
     let lock = Arc::new(RwLock::new((0u64, 0u64)));
     let reads = lock.read();
     let shared = lock.clone();
@@ -187,7 +187,7 @@ fn readers_read_together_and_a_writer_is_alone() {
 }
 
 #[test]
-fn a_writer_that_waits_keeps_new_readers_out_until_it_gives_up() {
+fn a_waiting_writer_blocks_new_readers_until_it_times_out() {
     run(|| {
         let lock = Arc::new(RwLock::new(0));
         let reading = lock.read();
@@ -195,7 +195,7 @@ fn a_writer_that_waits_keeps_new_readers_out_until_it_gives_up() {
         let gives_up = move || go(move || shared.try_write_for(300 * MILLI).is_none());
         let mut writer = gives_up.clone()();
         eventually(|| {
-            // It may have given up before anybody had a look.
+            // The writer may have timed out before `try_read` was called.
             if writer.is_finished() {
                 writer = gives_up.clone()();
             }
@@ -211,8 +211,9 @@ fn a_writer_that_waits_keeps_new_readers_out_until_it_gives_up() {
 }
 
 #[test]
-fn readers_that_wait_come_before_the_next_writer() {
-    // Nothing tells that a goroutine waits: given time, both do when the first writer is done.
+fn waiting_readers_run_before_the_next_writer() {
+    // A test cannot observe that a goroutine waits. After `settle`, both wait when the first writer
+    // is done.
     let came_before = || {
         let lock = Arc::new(RwLock::new(0));
         let writing = lock.write();
@@ -230,7 +231,7 @@ fn readers_that_wait_come_before_the_next_writer() {
 }
 
 #[test]
-fn a_condition_is_notified_in_the_order_of_waiting() {
+fn notify_one_wakes_waiters_in_the_order_of_their_arrival() {
     run(|| {
         let pair = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
         let waits: Vec<_> = (0..5)
@@ -242,7 +243,7 @@ fn a_condition_is_notified_in_the_order_of_waiting() {
                     guard = waits.1.wait(guard);
                     guard.push(i);
                 });
-                // It has the mutex until it waits.
+                // The waiter holds the mutex until it waits.
                 eventually(|| pair.0.lock().last() == Some(&(100 + i)));
                 waiter
             })
@@ -257,7 +258,7 @@ fn a_condition_is_notified_in_the_order_of_waiting() {
 }
 
 #[test]
-fn all_are_notified_and_those_who_come_later_are_not() {
+fn notify_all_wakes_all_current_waiters_and_no_later_waiter() {
     run(|| {
         let pair = Arc::new((Mutex::new(0), Condvar::new()));
         let waits: Vec<_> = (0..20)
@@ -282,7 +283,7 @@ fn all_are_notified_and_those_who_come_later_are_not() {
 }
 
 #[test]
-fn something_is_done_once_and_everyone_sees_it() {
+fn call_once_runs_once_and_every_caller_sees_its_effect() {
     let once = Arc::new((Once::new(), AtomicUsize::new(0)));
     let shared = once.clone();
     run_alternating(10, move |_| {
@@ -296,7 +297,7 @@ fn something_is_done_once_and_everyone_sees_it() {
 }
 
 #[test]
-fn what_panicked_has_not_been_done() {
+fn a_call_once_that_panicked_is_not_completed() {
     let once = Once::new();
     assert!(catch_unwind(AssertUnwindSafe(|| once.call_once(|| panic!("the first")))).is_err());
     assert!(!once.is_completed());
@@ -306,7 +307,7 @@ fn what_panicked_has_not_been_done() {
 }
 
 #[test]
-fn a_value_is_written_once_and_dropped_once() {
+fn a_once_lock_is_written_once_and_each_value_is_dropped_once() {
     struct Counted(Arc<AtomicUsize>);
     impl Drop for Counted {
         fn drop(&mut self) {
@@ -325,7 +326,7 @@ fn a_value_is_written_once_and_dropped_once() {
 }
 
 #[test]
-fn a_group_waits_for_all_however_they_end() {
+fn a_wait_group_waits_for_all_goroutines_however_they_end() {
     run(|| {
         let (all, ended) = (WaitGroup::new(), Arc::new(AtomicUsize::new(0)));
         for i in 0..100 {
@@ -352,7 +353,7 @@ fn a_group_waits_for_all_however_they_end() {
 }
 
 #[test]
-fn a_group_that_is_done_too_often_says_what_to_do() {
+fn too_many_calls_of_done_panic_with_the_remedy() {
     let caught = catch_unwind(|| WaitGroup::new().done()).unwrap_err();
     let text = caught.downcast_ref::<&str>().unwrap();
     assert!(text.contains("call `add` for each"), "{text}");
@@ -382,7 +383,7 @@ fn a_large_request_for_permits_is_not_overtaken() {
 }
 
 #[test]
-fn a_request_that_gives_up_lets_those_behind_it_through() {
+fn a_request_that_times_out_unblocks_the_requests_behind_it() {
     run(|| {
         let semaphore = Arc::new(Semaphore::new(2));
         let held = semaphore.acquire(1);
@@ -399,14 +400,14 @@ fn a_request_that_gives_up_lets_those_behind_it_through() {
 }
 
 #[test]
-fn more_permits_than_there_are_are_refused_with_a_sentence() {
+fn a_request_for_more_permits_than_exist_panics_with_the_remedy() {
     let semaphore = Semaphore::new(3);
     let caught = catch_unwind(AssertUnwindSafe(|| drop(semaphore.acquire(4)))).unwrap_err();
-    assert!(caught.downcast_ref::<String>().unwrap().contains("ask for no more"));
+    assert!(caught.downcast_ref::<String>().unwrap().contains("acquire at most that many"));
 }
 
 #[test]
-fn never_more_than_the_permits_are_inside() {
+fn a_semaphore_never_grants_more_permits_than_it_has() {
     let semaphore = Arc::new(Semaphore::new(5));
     let inside = Arc::new(AtomicUsize::new(0));
     let shared = semaphore.clone();
@@ -425,7 +426,7 @@ fn never_more_than_the_permits_are_inside() {
 }
 
 #[test]
-fn a_barrier_is_passed_together_and_has_one_leader() {
+fn a_barrier_releases_all_waiters_together_and_has_one_leader() {
     let barrier = Arc::new((Barrier::new(6), AtomicUsize::new(0), AtomicUsize::new(0)));
     let shared = barrier.clone();
     run_alternating(6, move |_| {
@@ -440,11 +441,12 @@ fn a_barrier_is_passed_together_and_has_one_leader() {
     assert_eq!((barrier.1.load(SeqCst), barrier.2.load(SeqCst)), (300, 50));
 }
 
-// Go: "WaitGroup is reused before previous Wait has returned". One P: the one that is let go has not run.
+// With one P, the waiter that `done` makes ready has not run when `add` is called.
+// Go: "WaitGroup is reused before previous Wait has returned".
 #[gosched::test(virtual_time, seed = 1)]
 #[cfg_attr(feature = "threads", ignore = "the order of threads is the system's")]
-#[should_panic(expected = "use another group for the next thing")]
-fn a_group_that_is_used_again_too_early_says_so() {
+#[should_panic(expected = "use another group for the next round")]
+fn a_wait_group_reused_before_its_waiters_return_panics() {
     let group = WaitGroup::new();
     for _ in 0..100 {
         group.add(1);

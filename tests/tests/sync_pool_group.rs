@@ -1,4 +1,4 @@
-//! Pools, groups and calls that become one: Go's `sync.Pool`, `errgroup` and `singleflight`.
+//! Pools and groups: Go's `sync.Pool` and `errgroup`.
 
 use gosched::context::{self, ContextError};
 use gosched::sync::{Group, Pool};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// The text of a panic.
+/// Returns the text of a panic.
 fn panic_of<T>(f: impl FnOnce() -> T) -> String {
     let payload: Box<dyn Any + Send> = match catch_unwind(AssertUnwindSafe(f)) {
         Ok(_) => panic!("it did not panic"),
@@ -28,7 +28,7 @@ fn panic_of<T>(f: impl FnOnce() -> T) -> String {
     }
 }
 
-/// What a pool makes: knows how many there are, and whether somebody has it.
+/// A value made by a pool; counts its creation and drop, and records whether it is in use.
 struct Made {
     counts: Arc<Counts>,
     taken: AtomicBool,
@@ -69,7 +69,7 @@ fn counted() -> (Arc<Counts>, Arc<Pool<Made, impl Fn() -> Made + Send + Sync + '
 }
 
 #[test]
-fn a_pool_gives_what_was_put_back_wherever_that_was() {
+fn a_pool_returns_values_put_by_any_goroutine_or_thread() {
     in_goroutine_and_thread(|| {
         let (counts, pool) = counted();
         pool.put(pool.get());
@@ -77,7 +77,7 @@ fn a_pool_gives_what_was_put_back_wherever_that_was() {
             pool.put(pool.get());
         }
         assert_eq!(counts.made(), 1);
-        // By another goroutine, by a thread: the same one.
+        // Another goroutine or thread gets the same value.
         for i in 0..50 {
             let moved = pool.clone();
             match i % 2 {
@@ -92,7 +92,7 @@ fn a_pool_gives_what_was_put_back_wherever_that_was() {
 }
 
 #[test]
-fn a_pool_stays_whole_when_the_number_of_ps_changes() {
+fn a_pool_keeps_its_values_when_the_number_of_ps_changes() {
     let procs = runtime::procs();
     let (counts, pool) = counted();
     for n in [1, 7, 2, 12, 3] {
@@ -112,7 +112,7 @@ fn a_pool_stays_whole_when_the_number_of_ps_changes() {
         join_all(users.collect::<Vec<_>>());
     }
     runtime::set_procs(1);
-    // All that were kept are found from here.
+    // All values in the pool can be taken from here.
     let kept = counts.made() - counts.dropped();
     let before = counts.made();
     let found: Vec<_> = (0..kept).map(|_| pool.get()).collect();
@@ -123,7 +123,7 @@ fn a_pool_stays_whole_when_the_number_of_ps_changes() {
 }
 
 #[test]
-fn a_pool_gives_no_value_to_two_at_once() {
+fn a_pool_never_gives_one_value_to_two_users() {
     let (counts, pool) = counted();
     let users = (0..16).map(|i| {
         let pool = pool.clone();
@@ -154,7 +154,7 @@ static SHARED: Pool<Vec<Cell<u32>>> = Pool::new(|| {
 static MADE: AtomicUsize = AtomicUsize::new(0);
 
 #[test]
-fn a_static_pool_serves_all() {
+fn a_static_pool_serves_goroutines_and_threads() {
     let users = (0..12u32).map(|i| {
         kind_for(i as usize).start(move || {
             for round in 0..200 {
@@ -174,7 +174,7 @@ fn a_static_pool_serves_all() {
 }
 
 #[test]
-fn what_is_lent_goes_back_unless_it_is_kept() {
+fn a_lent_value_returns_to_the_pool_unless_it_is_kept() {
     in_goroutine_and_thread(|| {
         let (counts, pool) = counted();
         drop(pool.lend());
@@ -205,7 +205,7 @@ fn what_is_lent_goes_back_unless_it_is_kept() {
 }
 
 #[test]
-fn a_pool_that_is_given_too_much_keeps_and_drops_all_of_it() {
+fn every_value_put_into_a_full_pool_is_kept_or_dropped() {
     in_goroutine_and_thread(|| {
         let (counts, pool) = counted();
         (0..20_000).for_each(|_| pool.put(counts.make()));
@@ -220,7 +220,7 @@ fn a_pool_that_is_given_too_much_keeps_and_drops_all_of_it() {
         pool.put(pool.get());
         assert_eq!((counts.made(), counts.dropped()), (20_001, 20_000));
     });
-    // Without a size, too.
+    // Values of size zero work too.
     #[derive(Debug)]
     struct Nothing;
     let made = AtomicUsize::new(0);
@@ -232,7 +232,7 @@ fn a_pool_that_is_given_too_much_keeps_and_drops_all_of_it() {
     assert!((1..1000).contains(&made.load(SeqCst)), "{made:?}");
 }
 
-/// Uses its pool when it is dropped.
+/// A value that uses its pool when it is dropped.
 struct Again;
 
 static AGAIN: Pool<Again> = Pool::new(|| Again);
@@ -248,7 +248,7 @@ impl Drop for Again {
 }
 
 #[test]
-fn values_and_makers_may_use_the_pool_themselves() {
+fn destructors_and_constructors_of_values_may_use_the_pool() {
     in_goroutine_and_thread(|| {
         (0..10_000).for_each(|_| AGAIN.put(Again));
         AGAIN.clear();
@@ -270,11 +270,12 @@ fn values_and_makers_may_use_the_pool_themselves() {
 }
 
 #[test]
-fn a_group_waits_for_all_and_tells_the_first_error() {
+fn a_group_waits_for_all_goroutines_and_returns_the_first_error() {
     in_goroutine_and_thread(|| {
         let group = Group::<u32>::new();
         assert_eq!(group.wait(), Ok(()));
-        // Nothing tells that one has returned: a busy machine may let others return before it.
+        // A test cannot observe that a goroutine has returned: on a busy machine others may return
+        // before goroutine 7.
         retry_until_eq(Err(7), || {
             let ended = Arc::new(AtomicUsize::new(0));
             let (failed, next) = chan::<()>(0);
@@ -294,7 +295,7 @@ fn a_group_waits_for_all_and_tells_the_first_error() {
             assert_eq!(ended.load(SeqCst), 20);
             outcome
         });
-        // Told once; the group goes on.
+        // An error is returned once; then the group can be used again.
         assert_eq!(group.wait(), Ok(()));
         group.go(|| Err(1));
         assert_eq!(group.clone().wait(), Err(1));
@@ -302,7 +303,7 @@ fn a_group_waits_for_all_and_tells_the_first_error() {
 }
 
 #[test]
-fn a_group_drops_all_it_was_given() {
+fn a_group_drops_every_closure_and_error_once() {
     let ledger = Ledger::new(60);
     let group = Group::<Token>::new();
     for i in 0..20 {
@@ -322,7 +323,7 @@ fn a_group_drops_all_it_was_given() {
 }
 
 #[test]
-fn the_context_of_a_group_is_over_at_the_first_error() {
+fn the_context_of_a_group_is_canceled_at_the_first_error() {
     in_goroutine_and_thread(|| {
         let (group, ctx) = Group::<&str>::with_context(&context::background());
         for i in 0..8 {
@@ -342,7 +343,7 @@ fn the_context_of_a_group_is_over_at_the_first_error() {
 }
 
 #[test]
-fn the_context_of_a_group_is_over_after_the_wait_and_with_its_parent() {
+fn the_context_of_a_group_is_canceled_after_the_wait_and_with_its_parent() {
     let (parent, guard) = context::background().with_cancel();
     let (group, ctx) = Group::<ContextError>::with_context(&parent);
     let seen = ctx.clone();
@@ -359,7 +360,7 @@ fn the_context_of_a_group_is_over_after_the_wait_and_with_its_parent() {
     });
     guard.cancel();
     assert_eq!(group.wait(), Err(ContextError::Canceled));
-    // A panic is a failure too.
+    // A panic cancels the context too.
     let (group, ctx) = Group::<()>::with_context(&context::background());
     let told = ctx.clone();
     group.go(move || {
@@ -372,7 +373,7 @@ fn the_context_of_a_group_is_over_after_the_wait_and_with_its_parent() {
 }
 
 #[test]
-fn no_more_of_a_group_run_than_its_limit() {
+fn a_group_never_runs_more_goroutines_than_its_limit() {
     for most in [1, 3, 10] {
         let group = Group::<u32>::new().limit(most);
         let (running, peak) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -405,7 +406,7 @@ fn no_more_of_a_group_run_than_its_limit() {
 }
 
 #[test]
-fn try_go_starts_nothing_where_there_is_no_place() {
+fn try_go_starts_nothing_when_the_limit_is_reached() {
     in_goroutine_and_thread(|| {
         for _ in 0..30 {
             let group = Group::<()>::new().limit(2);
@@ -426,7 +427,7 @@ fn try_go_starts_nothing_where_there_is_no_place() {
             tx.send(()).unwrap();
             tx.send(()).unwrap();
             assert_eq!(group.wait(), Ok(()));
-            // After the wait all places are free.
+            // After the wait the whole limit is available again.
             assert!(group.try_go(wait(&rx)) && group.try_go(wait(&rx)));
             drop(tx);
             assert_eq!(group.wait(), Err(()));
@@ -438,7 +439,7 @@ fn try_go_starts_nothing_where_there_is_no_place() {
 }
 
 #[test]
-fn a_panic_in_a_group_is_the_waiters() {
+fn a_panic_in_a_group_is_raised_by_wait() {
     in_goroutine_and_thread(|| {
         let group = Group::<&str>::new().limit(1);
         let ended = Arc::new(AtomicBool::new(false));
@@ -452,7 +453,7 @@ fn a_panic_in_a_group_is_the_waiters() {
         assert_eq!(panic_of(|| group.wait()), "mine");
         assert!(ended.load(SeqCst), "all had ended");
         assert_eq!(group.wait(), Ok(()));
-        // An error that came first is told instead.
+        // `wait` returns an error that came before the panic.
         group.go(|| Err("first"));
         group.go(|| resume_unwind(Box::new(String::from("second"))));
         assert_eq!(group.wait(), Err("first"));
@@ -460,7 +461,7 @@ fn a_panic_in_a_group_is_the_waiters() {
 }
 
 #[test]
-fn goexit_in_a_group_is_an_end_like_others() {
+fn goexit_in_a_group_is_not_an_error() {
     let group = Group::<u32>::new().limit(2);
     let ledger = Ledger::new(10);
     for i in 0..10 {
@@ -475,7 +476,7 @@ fn goexit_in_a_group_is_an_end_like_others() {
 }
 
 #[test]
-fn a_group_grows_while_it_is_waited_for() {
+fn a_group_may_grow_during_wait() {
     fn tree(group: &Group<u32>, depth: u32, count: &Arc<AtomicUsize>) {
         count.fetch_add(1, SeqCst);
         for _ in 0..depth.min(2) {
@@ -508,12 +509,12 @@ fn misuse_of_a_group_names_the_remedy() {
 }
 
 #[test]
-fn a_group_that_nobody_uses_any_more_takes_another_limit() {
+fn an_idle_group_accepts_a_new_limit() {
     for _ in 0..300 {
         let group = Group::<()>::new().limit(1);
         (0..3).for_each(|_| group.go(|| Ok(())));
         group.wait().unwrap();
-        // As `SetLimit`: no goroutine of it is active.
+        // As with Go's `SetLimit`, no goroutine of the group may be active.
         let group = group.limit(2);
         let (tx, rx) = chan::<()>(0);
         for _ in 0..2 {

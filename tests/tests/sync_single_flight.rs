@@ -1,4 +1,4 @@
-//! Calls that become one: Go's `singleflight`.
+//! Concurrent calls with one key that run once and share the result: Go's `singleflight`.
 
 use gosched::chan::{RecvError, TryRecvError};
 use gosched::sync::SingleFlight;
@@ -15,7 +15,7 @@ const MILLI: Duration = Duration::from_millis(1);
 type Flights = SingleFlight<&'static str, usize>;
 
 #[test]
-fn a_call_alone_is_made_each_time_and_shared_with_nobody() {
+fn sequential_calls_all_run_and_share_no_result() {
     in_goroutine_and_thread(|| {
         let flights = SingleFlight::<String, Arc<u32>>::new();
         for i in 0..10 {
@@ -27,7 +27,7 @@ fn a_call_alone_is_made_each_time_and_shared_with_nobody() {
 }
 
 #[test]
-fn calls_at_the_same_time_become_one() {
+fn concurrent_calls_with_one_key_run_once() {
     retry_until_eq(1, || {
         let flights = Flights::new();
         let (calls, near) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -47,7 +47,7 @@ fn calls_at_the_same_time_become_one() {
         });
         let results = join_all(callers.collect::<Vec<_>>());
         let calls = calls.load(SeqCst);
-        // Whoever has the same as somebody else knows; whoever does not, too.
+        // `shared` is true exactly for callers that got the same value as another caller.
         for &(value, shared) in &results {
             assert!(value < calls);
             let same = results.iter().filter(|&&(other, _)| other == value).count();
@@ -58,7 +58,7 @@ fn calls_at_the_same_time_become_one() {
 }
 
 #[test]
-fn in_a_storm_each_call_serves_those_who_share_it() {
+fn the_shared_flag_is_right_under_many_concurrent_calls() {
     let flights = Flights::new();
     let calls = Arc::new(AtomicUsize::new(0));
     let callers = (0..12).map(|i| {
@@ -87,12 +87,13 @@ fn in_a_storm_each_call_serves_those_who_share_it() {
 }
 
 #[test]
-fn a_call_that_is_forgotten_is_joined_by_nobody_and_ends_no_other() {
-    // Nothing tells that the third caller waits for the second.
+fn a_forgotten_call_is_not_joined_and_does_not_end_a_later_call() {
+    // A test cannot observe that the third caller waits for the second.
     in_goroutine_and_thread(|| retry_until_eq(((2, true), Ok((2, true))), third_joins_second));
 }
 
-/// The first of three calls is forgotten: what the third returns, and what the second.
+/// Makes three calls, of which the first is forgotten. Returns the results of the third and of the
+/// second.
 fn third_joins_second() -> ((usize, bool), Result<(usize, bool), RecvError>) {
     let flights = Flights::new();
     let ((started, has_started), (first, go_first)) = (chan::<()>(0), chan::<()>(0));
@@ -117,7 +118,7 @@ fn third_joins_second() -> ((usize, bool), Result<(usize, bool), RecvError>) {
     has_started.recv().unwrap();
     drop(first);
     assert_eq!(one.join().unwrap(), (1, false));
-    // The first has ended, and has not ended the second.
+    // The end of the first call has not ended the second.
     let three = flights.clone();
     let three = go(move || three.run("key", || 3));
     settle();
@@ -129,7 +130,7 @@ fn third_joins_second() -> ((usize, bool), Result<(usize, bool), RecvError>) {
 }
 
 #[test]
-fn a_call_in_a_goroutine_of_its_own_is_under_way_at_once() {
+fn run_chan_has_started_or_joined_a_call_when_it_returns() {
     in_goroutine_and_thread(|| {
         for _ in 0..20 {
             let flights = Flights::new();
@@ -139,7 +140,7 @@ fn a_call_in_a_goroutine_of_its_own_is_under_way_at_once() {
                 1
             });
             let second = flights.run_chan("key", || 2);
-            // As in Go, where `DoChan` has joined or begun when it returns.
+            // As with Go's `DoChan`, the call is joined or started when `run_chan` returns.
             assert!(second.recv_timeout(MILLI).is_err(), "there is one to wait for");
             drop(release);
             assert_eq!((first.recv(), second.recv()), (Ok((1, true)), Ok((1, true))));
@@ -148,7 +149,7 @@ fn a_call_in_a_goroutine_of_its_own_is_under_way_at_once() {
 }
 
 #[test]
-fn what_a_channel_call_gives_is_received_once() {
+fn run_chan_delivers_its_result_once() {
     in_goroutine_and_thread(|| {
         let flights = Flights::new();
         let rx = flights.run_chan("key", || 5);
@@ -159,7 +160,7 @@ fn what_a_channel_call_gives_is_received_once() {
         assert_eq!(rx.try_recv(), Err(TryRecvError::Closed));
         let rx = flights.run_chan("key", || goexit());
         assert_eq!(rx.recv(), Err(RecvError));
-        // Nobody listens: the call is made all the same.
+        // The call runs even if its receiver is dropped.
         let (tx, made) = chan::<()>(1);
         drop(flights.run_chan("key", move || tx.send(()).map_or(0, |()| 1)));
         assert_eq!(made.recv(), Ok(()));
@@ -167,7 +168,7 @@ fn what_a_channel_call_gives_is_received_once() {
 }
 
 #[test]
-fn who_waited_for_a_call_without_a_value_panics_and_the_key_is_free() {
+fn waiters_of_a_call_without_a_value_panic_and_the_key_is_free() {
     for by_goexit in [false, true] {
         retry_until_eq((4, true), || {
             let flights = Flights::new();
@@ -209,7 +210,7 @@ fn who_waited_for_a_call_without_a_value_panics_and_the_key_is_free() {
 }
 
 #[test]
-fn calls_with_different_keys_wait_for_each_other_if_they_like() {
+fn calls_with_different_keys_may_wait_for_each_other() {
     in_goroutine_and_thread(|| {
         let flights = SingleFlight::<u32, u32>::new();
         let ((to_b, b), (to_a, a)) = (chan::<u32>(0), chan::<u32>(0));
@@ -246,7 +247,7 @@ fn a_call_may_make_calls_with_other_keys() {
     });
 }
 
-/// A value that counts those alive.
+/// A value that counts how many of its kind are alive.
 struct Alive(Arc<AtomicUsize>);
 
 impl Alive {
@@ -270,7 +271,7 @@ impl Drop for Alive {
 }
 
 #[test]
-fn no_value_stays_behind() {
+fn a_single_flight_keeps_no_value_after_its_calls() {
     let alive = Arc::new(AtomicUsize::new(0));
     let flights = SingleFlight::<u8, Alive>::new();
     let callers = (0..10).map(|i| {

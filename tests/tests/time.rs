@@ -1,4 +1,4 @@
-//! Sleep, timers and tickers: Go's rules as they are since 1.23.
+//! Sleep, timers and tickers, by Go's rules since 1.23.
 
 use gosched::chan::TryRecvError;
 use gosched::time::{Ticker, Timer, after, sleep, sleep_until, tick};
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Fails if less time has passed, or so much that another timer must have ended the wait. The bench
-/// `limits` judges how late timers are.
+/// Fails if less time than expected has passed, or over `LIMIT` more: then another timer must have
+/// ended the wait. The bench `limits` measures how late timers are.
 fn assert_took(start: Instant, expected: Duration) {
     let took = start.elapsed();
     assert!(took >= expected && took < expected + LIMIT, "{took:?} for {expected:?}");
@@ -37,7 +37,7 @@ fn a_sleep_is_never_short_in_goroutines_and_threads() {
 }
 
 #[test]
-fn a_sleep_of_nothing_and_one_that_is_over_return_at_once() {
+fn a_sleep_of_zero_or_until_a_past_time_returns_at_once() {
     run(|| {
         let start = Instant::now();
         sleep(Duration::ZERO);
@@ -52,8 +52,8 @@ fn a_sleep_of_nothing_and_one_that_is_over_return_at_once() {
 #[test]
 fn sleepers_wake_in_the_order_of_their_times() {
     run(|| {
-        // On a busy machine two of them may be ready, on two Ps, before either runs: then the times
-        // are further apart in the next attempt.
+        // On a busy machine two sleepers may become ready on two Ps before either runs. The next
+        // attempt uses longer steps.
         let apart = Cell::new(10 * MILLI);
         retry_until_eq(vec![1, 2, 3, 4, 5], || {
             let step = apart.replace((apart.get() * 2).min(Duration::from_secs(2)));
@@ -115,7 +115,7 @@ fn a_timer_that_was_stopped_sends_nothing() {
 }
 
 #[test]
-fn what_was_sent_before_a_stop_or_a_reset_is_never_received() {
+fn a_time_sent_before_a_stop_or_a_reset_is_never_received() {
     run(|| {
         let timer = Timer::new(MILLI);
         sleep(10 * MILLI);
@@ -131,7 +131,7 @@ fn what_was_sent_before_a_stop_or_a_reset_is_never_received() {
 }
 
 #[test]
-fn a_reset_moves_a_timer_both_ways_and_starts_one_that_was_over() {
+fn a_reset_moves_a_pending_timer_and_restarts_an_expired_timer() {
     run(|| {
         let start = Instant::now();
         let timer = Timer::new(Duration::from_secs(1000));
@@ -145,7 +145,7 @@ fn a_reset_moves_a_timer_both_ways_and_starts_one_that_was_over() {
 }
 
 #[test]
-fn a_timer_s_channel_shows_no_length_and_no_room() {
+fn the_channel_of_a_timer_has_length_and_capacity_zero() {
     run(|| {
         let timer = Timer::new(Duration::ZERO);
         eventually(|| {
@@ -156,7 +156,7 @@ fn a_timer_s_channel_shows_no_length_and_no_room() {
 }
 
 #[test]
-fn a_timer_of_no_time_and_one_of_all_time_are_right() {
+fn timers_of_zero_and_of_the_maximum_duration_work() {
     run(|| {
         let never = Timer::new(Duration::MAX);
         assert!(after(Duration::ZERO).recv().is_ok());
@@ -166,9 +166,9 @@ fn a_timer_of_no_time_and_one_of_all_time_are_right() {
 }
 
 #[test]
-fn a_ticker_keeps_one_tick_and_loses_the_others() {
+fn a_ticker_keeps_one_unreceived_tick_and_drops_the_rest() {
     run(|| {
-        // On a busy machine the next ticks may come while this one looks.
+        // On a busy machine further ticks may arrive while the ticks are received.
         retry_until_eq(true, || {
             let ticker = Ticker::new(2 * MILLI);
             sleep(21 * MILLI);
@@ -211,12 +211,12 @@ fn a_ticker_can_be_stopped_and_given_another_period() {
 }
 
 #[test]
-fn a_ticker_without_a_period_is_refused_with_a_sentence() {
+fn a_ticker_with_a_period_of_zero_panics_with_the_remedy() {
     let new = catch_unwind(|| drop(Ticker::new(Duration::ZERO)));
     let channel = catch_unwind(|| drop(tick(Duration::ZERO)));
     for refused in [new, channel] {
         let text = refused.unwrap_err();
-        assert!(text.downcast_ref::<&str>().unwrap().contains("above zero"));
+        assert!(text.downcast_ref::<&str>().unwrap().contains("must not be zero"));
     }
 }
 
@@ -247,7 +247,7 @@ fn timers_race_with_stops_and_resets() {
 }
 
 #[test]
-fn timers_work_in_selects_and_are_gone_with_their_receivers() {
+fn timers_work_in_selects_and_are_removed_with_their_receivers() {
     run(|| {
         let (tx, rx) = chan::<u32>(0);
         go(move || {

@@ -1,4 +1,5 @@
-//! Functions that run after a time: Go's rules as they are since 1.23, and runs that never overlap.
+//! Functions that run after a time, by Go's rules since 1.23, except that runs of one function
+//! never overlap.
 
 use gosched::chan::{RecvTimeoutError, TryRecvError};
 use gosched::sync::Barrier;
@@ -15,12 +16,12 @@ use std::time::{Duration, Instant};
 const MILLI: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(3600);
 
-/// How many goroutines may be there at once.
+/// Returns the number of goroutines to start: fewer if goroutines are threads.
 const fn goroutines(many: usize) -> usize {
     if cfg!(feature = "threads") { many / 100 } else { many }
 }
 
-/// Runs it on an ordinary thread and in a goroutine.
+/// Runs `f` on an ordinary thread and in a goroutine.
 fn both(f: impl Fn() + Send + Clone + 'static) {
     f();
     go(f).join().unwrap();
@@ -30,7 +31,7 @@ fn counter() -> Arc<AtomicUsize> {
     Arc::new(AtomicUsize::new(0))
 }
 
-/// Counts how many were dropped.
+/// Counts its drop.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
@@ -39,7 +40,7 @@ impl Drop for Counted {
     }
 }
 
-/// A function that counts its runs, and its own end.
+/// Returns a function that counts its runs and its drop.
 fn counting(runs: &Arc<AtomicUsize>, drops: &Arc<AtomicUsize>) -> impl FnMut() + Send + 'static {
     let (runs, counted) = (runs.clone(), Counted(drops.clone()));
     move || {
@@ -66,7 +67,7 @@ fn a_function_runs_once_and_never_too_soon() {
 }
 
 #[test]
-fn the_caller_goes_on_while_the_function_waits_for_it() {
+fn the_caller_continues_while_the_function_runs() {
     both(|| {
         let (tx, rx) = chan::<u8>(0);
         let (back, answer) = chan::<u8>(0);
@@ -101,7 +102,7 @@ fn a_function_that_was_stopped_does_not_run_until_it_is_reset() {
 }
 
 #[test]
-fn a_reset_moves_a_function_both_ways() {
+fn a_reset_moves_a_function_to_an_earlier_or_later_time() {
     both(|| {
         let (tx, rx) = chan::<Instant>(9);
         let timer = after_func(LONG, move || tx.send(now()).unwrap());
@@ -109,7 +110,7 @@ fn a_reset_moves_a_function_both_ways() {
         assert!(timer.reset(5 * MILLI), "sooner");
         let at = rx.recv_timeout(LIMIT).unwrap();
         assert!(at >= start + 5 * MILLI && at < start + LONG);
-        // Later, again and again, before it is due.
+        // The timer is moved later repeatedly, before it is due.
         timer.reset(LONG / 2);
         for i in 0..20 {
             assert!(timer.reset(LONG / 2 + i * LONG));
@@ -122,7 +123,7 @@ fn a_reset_moves_a_function_both_ways() {
 }
 
 #[test]
-fn one_that_is_made_earlier_in_haste_is_not_lost() {
+fn a_function_moved_earlier_by_rapid_resets_is_not_lost() {
     run(|| {
         for round in 0..200 {
             let (tx, rx) = chan::<()>(9);
@@ -156,7 +157,7 @@ fn runs_of_one_function_never_overlap_and_none_is_lost() {
     both(|| {
         let (go_on, goes_on) = chan::<()>(0);
         let (tx, rx) = chan::<usize>(9);
-        let mut number = 0; // an `FnMut`: its own state
+        let mut number = 0; // State of the `FnMut`.
         let timer = after_func(Duration::ZERO, move || {
             number += 1;
             tx.send(number).unwrap();
@@ -182,7 +183,7 @@ fn a_function_can_stop_and_reset_its_own_timer() {
         let timer = after_func(LONG, move || {
             let own = mine.upgrade().unwrap();
             let timer = own.get().unwrap();
-            let first = timer.stop(); // it was started: there is nothing to stop
+            let first = timer.stop(); // The run has started, so there is nothing to stop.
             left -= 1;
             let states = [first, timer.reset(LONG), timer.stop(), timer.reset(LONG)];
             match left {
@@ -203,14 +204,14 @@ fn a_function_can_stop_and_reset_its_own_timer() {
 }
 
 #[test]
-fn dropping_the_timer_changes_nothing() {
+fn dropping_the_timer_does_not_stop_its_function() {
     both(|| {
         let (runs, drops) = (counter(), counter());
         drop(after_func(10 * MILLI, counting(&runs, &drops)));
         assert!(drops.load(SeqCst) <= runs.load(SeqCst));
         eventually(|| drops.load(SeqCst) == 1);
         assert_eq!(runs.load(SeqCst), 1, "it has run, and was dropped then");
-        // While it runs.
+        // The timer is dropped while its function runs.
         let (tx, rx) = chan::<()>(0);
         let counted = Counted(drops.clone());
         let timer = after_func(Duration::ZERO, move || {
@@ -276,7 +277,7 @@ fn a_panic_or_an_exit_ends_that_run_only() {
                 if exits { goexit() } else { resume_unwind(Box::new("in a function")) }
             });
             assert_eq!(rx.recv_timeout(LIMIT), Ok(1));
-            assert!(!timer.reset(Duration::ZERO)); // this one waits for the first
+            assert!(!timer.reset(Duration::ZERO)); // This run waits for the first.
             sleep(3 * MILLI);
             go_on.send(()).unwrap();
             assert_eq!(rx.recv_timeout(LIMIT), Ok(2), "exits: {exits}");
@@ -291,7 +292,7 @@ fn a_panic_or_an_exit_ends_that_run_only() {
 }
 
 #[test]
-fn a_function_s_timer_sends_nothing() {
+fn the_timer_of_a_function_sends_nothing() {
     run(|| {
         let (runs, drops) = (counter(), counter());
         let timer = after_func(MILLI, counting(&runs, &drops));
@@ -309,7 +310,7 @@ fn a_function_s_timer_sends_nothing() {
 }
 
 #[test]
-fn one_of_all_time_never_runs_and_disturbs_no_other() {
+fn a_function_after_the_maximum_duration_never_runs_and_does_not_delay_others() {
     both(|| {
         let (runs, drops) = (counter(), counter());
         let never = after_func(Duration::MAX, counting(&runs, &drops));
@@ -324,7 +325,7 @@ fn one_of_all_time_never_runs_and_disturbs_no_other() {
 }
 
 #[test]
-fn a_hundred_thousand_are_stopped_and_gone() {
+fn a_hundred_thousand_stopped_functions_are_dropped() {
     both(|| {
         let (runs, drops) = (counter(), counter());
         let timers: Vec<_> = (0..100_000u32)
@@ -340,7 +341,7 @@ fn a_hundred_thousand_are_stopped_and_gone() {
 }
 
 #[test]
-fn many_run_at_one_moment_each_once() {
+fn many_functions_due_at_one_moment_run_once_each() {
     let count = goroutines(50_000);
     let ran: Arc<Vec<AtomicUsize>> = Arc::new((0..count).map(|_| AtomicUsize::new(0)).collect());
     let drops = counter();
@@ -379,7 +380,7 @@ fn busy_goroutines_do_not_keep_a_function_from_running() {
 
 #[test]
 fn stops_and_resets_account_for_every_run() {
-    // As Go's: a reset that moved nothing adds a run, a stop that stopped takes one away.
+    // As in Go: a `reset` that returns false adds a run, a `stop` that returns true removes one.
     for round in 0..20 {
         let (runs, drops, inside) = (counter(), counter(), counter());
         let mut f = counting(&runs, &drops);
@@ -421,7 +422,7 @@ fn stops_and_resets_account_for_every_run() {
 }
 
 #[test]
-fn a_stop_in_the_last_moment_is_true_or_it_runs() {
+fn a_stop_at_the_last_moment_returns_true_or_the_function_runs() {
     run_alternating(6, |me| {
         for i in 0..300u64 {
             let (runs, drops) = (counter(), counter());
@@ -463,7 +464,7 @@ fn destructors_of_functions_may_use_timers() {
 }
 
 #[test]
-fn each_reset_of_one_that_goes_on_is_a_run_more_unless_it_was_stopped() {
+fn each_reset_of_a_running_function_adds_a_run_unless_it_is_stopped() {
     both(|| {
         for stops in [false, true] {
             let (go_on, goes_on) = chan::<()>(0);
@@ -477,7 +478,7 @@ fn each_reset_of_one_that_goes_on_is_a_run_more_unless_it_was_stopped() {
             let mut expected = 1;
             for _ in 0..4 {
                 expected += usize::from(!timer.reset(Duration::ZERO));
-                sleep(3 * MILLI); // it is due
+                sleep(3 * MILLI); // The run is due.
             }
             if stops {
                 expected -= usize::from(timer.stop());
@@ -499,7 +500,7 @@ fn a_function_can_drop_its_own_timer() {
         let timer = after_func(Duration::ZERO, move || {
             f();
             if let Ok(timer) = given.recv() {
-                assert!(!timer.reset(MILLI)); // without a handle, but it runs
+                assert!(!timer.reset(MILLI)); // The function runs although the timer is dropped.
                 drop(timer);
             }
         });

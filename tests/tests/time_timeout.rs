@@ -1,4 +1,4 @@
-//! Work that may take so long and no longer; and no deadlock is seen where a time has still to come.
+//! `timeout`: work with a time limit. Also: no deadlock is reported while a timer is pending.
 
 use gosched::context::{Context, ContextError};
 use gosched::time::{Elapsed, now, sleep, timeout};
@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 const MILLI: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Runs it on an ordinary thread and in a goroutine.
+/// Runs `f` on an ordinary thread and in a goroutine.
 fn both(f: impl Fn() + Send + Clone + 'static) {
     f();
     go(f).join().unwrap();
 }
 
-/// Counts how many were dropped.
+/// Counts its drop.
 #[derive(Debug)]
 struct Counted(Arc<AtomicUsize>);
 
@@ -32,7 +32,7 @@ impl Drop for Counted {
 }
 
 #[test]
-fn work_that_is_done_in_time_gives_its_result_at_once() {
+fn work_that_ends_in_time_returns_its_result_at_once() {
     both(|| {
         let start = Instant::now();
         let caller = id();
@@ -49,7 +49,7 @@ fn work_that_is_done_in_time_gives_its_result_at_once() {
 }
 
 #[test]
-fn work_that_takes_too_long_goes_on_by_itself_and_is_told() {
+fn work_that_takes_too_long_continues_with_an_expired_context() {
     both(|| {
         let (tx, rx) = chan::<(Option<ContextError>, Instant)>(1);
         let start = now();
@@ -67,7 +67,7 @@ fn work_that_takes_too_long_goes_on_by_itself_and_is_told() {
 }
 
 #[test]
-fn the_time_is_always_the_reason_when_it_was_over() {
+fn the_context_error_after_a_timeout_is_deadline_exceeded() {
     for i in 0..300 {
         let (give, given) = chan::<Context>(1);
         let (go_on, goes_on) = chan::<()>(0);
@@ -84,7 +84,7 @@ fn the_time_is_always_the_reason_when_it_was_over() {
 }
 
 #[test]
-fn work_that_does_not_look_is_not_waited_for() {
+fn timeout_does_not_wait_for_work_that_ignores_its_context() {
     both(|| {
         let (go_on, goes_on) = chan::<()>(0);
         let (tx, rx) = chan::<u8>(1);
@@ -99,7 +99,7 @@ fn work_that_does_not_look_is_not_waited_for() {
 }
 
 #[test]
-fn no_time_at_all_and_all_time_are_right() {
+fn timeouts_of_zero_and_of_the_maximum_duration_work() {
     both(|| {
         let (go_on, goes_on) = chan::<()>(0);
         let none = timeout(Duration::ZERO, move |_ctx| goes_on.recv().is_ok());
@@ -110,7 +110,7 @@ fn no_time_at_all_and_all_time_are_right() {
 }
 
 #[test]
-fn a_panic_of_the_work_is_the_caller_s_and_an_exit_is_one_too() {
+fn a_panic_or_goexit_of_the_work_panics_in_the_caller() {
     both(|| {
         let panics = catch_unwind(|| timeout(LONG, |_| -> u8 { resume_unwind(Box::new(77u32)) }));
         assert_eq!(panics.unwrap_err().downcast_ref::<u32>(), Some(&77));
@@ -121,7 +121,7 @@ fn a_panic_of_the_work_is_the_caller_s_and_an_exit_is_one_too() {
 }
 
 #[test]
-fn a_panic_that_comes_too_late_is_nobody_s() {
+fn a_panic_after_the_timeout_is_ignored() {
     both(|| {
         let drops = Arc::new(AtomicUsize::new(0));
         let counted = Counted(drops.clone());
@@ -162,7 +162,7 @@ fn results_and_captures_are_dropped_once() {
 }
 
 #[test]
-fn many_at_once_each_get_their_own() {
+fn many_concurrent_timeouts_return_their_own_results() {
     let count = if cfg!(feature = "threads") { 40 } else { 2000 };
     let (go_on, goes_on) = chan::<()>(0);
     let all: Vec<JoinHandle<bool>> = (0..count)
@@ -187,7 +187,7 @@ fn many_at_once_each_get_their_own() {
 }
 
 #[test]
-fn limits_can_be_within_limits() {
+fn timeouts_nest() {
     both(|| {
         let (go_on, goes_on) = chan::<()>(0);
         let result = timeout(LONG, |outer| {
@@ -207,7 +207,8 @@ fn elapsed_is_an_error_with_a_text() {
     assert!(catch_unwind(AssertUnwindSafe(|| run(|| timeout(MILLI, |_| ())))).is_ok());
 }
 
-/// A program of its own, without a thread of the harness: how it ended, and what it said.
+/// Runs a program, which has no thread of the test harness. Returns its status, standard output and
+/// standard error.
 fn program(name: &str) -> (Option<i32>, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_time_program")).arg(name).output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -215,7 +216,7 @@ fn program(name: &str) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn no_deadlock_is_seen_while_a_function_or_a_deadline_is_to_come() {
+fn no_deadlock_is_reported_while_a_function_or_a_deadline_is_pending() {
     let names = ["function", "function without a timer", "function that was reset", "deadline"];
     for name in names.into_iter().chain(["function of a deadline", "work with a limit"]) {
         let (code, out, err) = program(name);
@@ -225,9 +226,9 @@ fn no_deadlock_is_seen_while_a_function_or_a_deadline_is_to_come() {
 }
 
 #[test]
-fn a_deadlock_is_seen_when_no_function_and_no_deadline_is_left() {
+fn a_deadlock_is_reported_when_no_function_and_no_deadline_is_pending() {
     if cfg!(feature = "threads") {
-        return; // nobody knows who waits for whom
+        return; // With goroutines as threads, deadlocks are not detected.
     }
     for name in ["function that was stopped", "nobody cancels", "deadline given up"] {
         let (code, out, err) = program(name);

@@ -1,5 +1,5 @@
-//! Time limits: never early, and no value is lost when a limit and a delivery meet. How late they
-//! are: the bench `limits`.
+//! Timeouts: never early, and no value is lost when a timeout races with a delivery. The bench
+//! `limits` measures how late timeouts are.
 
 use gosched::chan::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, never};
 use gosched::time::{sleep, sleep_until};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_millis(15);
 
-/// Fails if `f` returns before `limit`, or so late that something else must have ended the wait.
+/// Fails if `f` returns before `limit`, or so late that another event must have ended the wait.
 fn assert_lasts(limit: Duration, f: impl FnOnce()) {
     let start = Instant::now();
     f();
@@ -24,10 +24,10 @@ fn assert_lasts(limit: Duration, f: impl FnOnce()) {
     assert!(lasted >= limit && lasted < limit + LIMIT, "{limit:?} lasted {lasted:?}");
 }
 
-// ---- the time itself ----
+// ---- durations ----
 
 #[test]
-fn a_sleep_lasts_as_long_as_it_says() {
+fn a_sleep_lasts_at_least_its_duration() {
     in_goroutine_and_thread(|| {
         assert_lasts(SHORT, || sleep(SHORT));
         assert_lasts(SHORT, || sleep_until(Instant::now() + SHORT));
@@ -40,8 +40,8 @@ fn a_sleep_lasts_as_long_as_it_says() {
 
 #[test]
 fn sleepers_wake_in_the_order_of_their_times() {
-    // On a busy machine two of them may be ready before either runs: then the times are further
-    // apart in the next attempt.
+    // On a busy machine two sleepers may become ready before either runs. The next attempt uses
+    // longer steps.
     let apart = Cell::new(Duration::from_millis(10));
     retry_until_eq(vec![0, 1, 2, 3, 4, 5], || {
         let step = apart.replace((apart.get() * 2).min(Duration::from_secs(2)));
@@ -72,7 +72,7 @@ fn many_sleep_at_once() {
 }
 
 #[test]
-fn limits_of_channels_are_kept() {
+fn timeouts_of_channels_are_kept() {
     in_goroutine_and_thread(|| {
         let (tx, rx) = chan::<u8>(0);
         let (full, _keep) = chan(1);
@@ -92,7 +92,7 @@ fn limits_of_channels_are_kept() {
 }
 
 #[test]
-fn limits_of_select_are_kept() {
+fn timeouts_of_select_are_kept() {
     in_goroutine_and_thread(|| {
         let (tx, rx) = chan::<u8>(0);
         for limit in [SHORT, Duration::from_micros(30), Duration::ZERO] {
@@ -123,7 +123,7 @@ fn limits_of_select_are_kept() {
 }
 
 #[test]
-fn limits_of_park_and_join_are_kept() {
+fn timeouts_of_park_and_join_are_kept() {
     in_goroutine_and_thread(|| {
         assert_lasts(SHORT, || park_timeout(SHORT));
         assert_lasts(Duration::ZERO, || park_timeout(Duration::ZERO));
@@ -142,7 +142,7 @@ fn limits_of_park_and_join_are_kept() {
 }
 
 #[test]
-fn what_was_not_joined_in_time_goes_on() {
+fn a_goroutine_that_is_not_joined_in_time_continues() {
     in_goroutine_and_thread(|| {
         let opened = AtomicBool::new(false);
         let sum = scope(|s| {
@@ -164,7 +164,7 @@ fn what_was_not_joined_in_time_goes_on() {
 }
 
 #[test]
-fn an_unpark_ends_a_park_before_its_time() {
+fn an_unpark_ends_a_park_before_its_timeout() {
     run(|| {
         let start = Instant::now();
         current().unwrap().unpark();
@@ -182,7 +182,7 @@ fn an_unpark_ends_a_park_before_its_time() {
 }
 
 #[test]
-fn the_longest_limit_does_not_overflow() {
+fn the_longest_timeout_does_not_overflow() {
     for limit in [Duration::MAX, Duration::from_secs(u64::MAX / 2), Duration::from_nanos(u64::MAX)]
     {
         for kind in ACTOR_KINDS {
@@ -212,7 +212,7 @@ fn the_longest_limit_does_not_overflow() {
     }
 }
 
-// ---- what ends a wait before its time ----
+// ---- waits that end early ----
 
 #[test]
 fn a_delivery_ends_a_wait_at_once() {
@@ -229,7 +229,7 @@ fn a_delivery_ends_a_wait_at_once() {
 }
 
 #[test]
-fn close_ends_a_wait_at_once_and_gives_values_back() {
+fn close_ends_a_wait_at_once_and_returns_values() {
     for kind in ACTOR_KINDS {
         let (tx, rx) = chan::<String>(0);
         let start = Instant::now();
@@ -247,7 +247,7 @@ fn close_ends_a_wait_at_once_and_gives_values_back() {
 }
 
 #[test]
-fn a_limit_of_zero_takes_what_is_there() {
+fn a_timeout_of_zero_takes_an_available_value() {
     in_goroutine_and_thread(|| {
         let (tx, rx) = chan(1);
         assert_eq!(tx.send_timeout(1, Duration::ZERO), Ok(()));
@@ -266,7 +266,7 @@ fn a_limit_of_zero_takes_what_is_there() {
 }
 
 #[test]
-fn a_limit_that_was_not_needed_wakes_nobody_later() {
+fn an_unused_timeout_causes_no_later_wakeup() {
     for kind in ACTOR_KINDS {
         let ((tx, rx), (tx_later, later)) = (chan(1), chan(0));
         let limit = Duration::from_millis(5);
@@ -286,7 +286,7 @@ fn a_limit_that_was_not_needed_wakes_nobody_later() {
 }
 
 #[test]
-fn who_gave_up_is_out_of_the_line() {
+fn a_waiter_that_timed_out_is_no_longer_in_the_queue() {
     in_goroutine_and_thread(|| {
         let (limit, ledger) = (Duration::from_millis(1), Ledger::new(2));
         let (tx, rx) = chan(0);
@@ -302,9 +302,9 @@ fn who_gave_up_is_out_of_the_line() {
     });
 }
 
-// ---- limits against deliveries ----
+// ---- timeouts that race with deliveries ----
 
-/// Sends by a way that gives up; whether it was sent.
+/// Sends in one of three ways that can time out. Returns whether the value was sent.
 fn sent_in_time(tx: &Sender<usize>, value: usize, limit: Duration) -> bool {
     match value % 3 {
         0 => tx.send_timeout(value, limit).is_ok(),
@@ -327,7 +327,7 @@ fn sent_in_time(tx: &Sender<usize>, value: usize, limit: Duration) -> bool {
 }
 
 #[test]
-fn no_value_is_lost_when_a_limit_meets_a_delivery() {
+fn no_value_is_lost_when_a_timeout_races_with_a_delivery() {
     fn limit(random: &mut Random) -> Duration {
         Duration::from_micros(random.below(51) as u64)
     }
@@ -371,7 +371,7 @@ fn no_value_is_lost_when_a_limit_meets_a_delivery() {
 }
 
 #[test]
-fn a_join_that_meets_the_end_has_the_result() {
+fn a_join_whose_timeout_races_with_the_end_returns_the_result() {
     let joins = |seed| {
         let mut random = Random::new(seed);
         for i in 0..300 {
@@ -396,7 +396,7 @@ fn a_join_that_meets_the_end_has_the_result() {
 }
 
 #[test]
-fn a_park_that_meets_an_unpark_ends_once() {
+fn a_park_whose_timeout_races_with_an_unpark_ends_once() {
     let parked: Vec<_> = (0..4)
         .map(|seed| {
             let mut random = Random::new(seed);

@@ -1,5 +1,5 @@
-//! What must not be left half done: code of the program that panics, or ends its goroutine, in the middle of
-//! what others wait for.
+//! User code that panics or ends its goroutine in the middle of an operation that others wait for:
+//! no operation may stay half done.
 
 use gosched::sync::{Mutex, SingleFlight};
 use gosched::time::{after_func, sleep};
@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-/// A goroutine that caught its own end cancels while another is on its way down the tree.
+/// A goroutine that caught its own goexit cancels the root while another goroutine cancels the
+/// children.
 #[test]
-fn a_cancellation_by_one_that_is_exiting_is_whole() {
+fn a_cancellation_by_an_exiting_goroutine_is_complete() {
     let count = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
     let (root, guard) = context::background().with_cancel();
     let (child, child_guard) = root.with_cancel();
@@ -37,7 +38,7 @@ fn a_cancellation_by_one_that_is_exiting_is_whole() {
     assert!(below.iter().all(|(context, _)| context.err().is_some()));
 }
 
-/// A key that panics when it is told to.
+/// A key that panics when it is compared or dropped, if the corresponding flag is set.
 #[derive(Clone)]
 struct Key {
     number: u32,
@@ -74,13 +75,13 @@ impl Drop for Key {
     }
 }
 
-/// The goroutine that waits for a call is told, whatever its key does in the end.
+/// Asserts that a waiter of a call returns, whatever the key does at the end of the call.
 fn assert_waiter_released(trouble: fn(&Key)) {
-    // On a busy machine the trouble may meet the waiter before it waits, and not the leader.
+    // On a busy machine the waiter may hit the panic before it waits, instead of the leader.
     retry_until_eq(true, || leader_panics(trouble));
 }
 
-/// Whether the trouble met the leader.
+/// Returns whether the leader panicked.
 fn leader_panics(trouble: fn(&Key)) -> bool {
     let flights = SingleFlight::<Key, u32>::new();
     let key = Key::new();
@@ -114,12 +115,12 @@ fn leader_panics(trouble: fn(&Key)) -> bool {
 }
 
 #[test]
-fn a_key_that_panics_when_it_is_compared_leaves_nobody_waiting() {
+fn a_key_that_panics_when_compared_leaves_no_waiter_blocked() {
     assert_waiter_released(|key| key.compare.store(true, SeqCst));
 }
 
 #[test]
-fn a_key_that_panics_when_it_is_dropped_leaves_nobody_waiting() {
+fn a_key_that_panics_when_dropped_leaves_no_waiter_blocked() {
     assert_waiter_released(|key| key.drop.store(true, SeqCst));
 }
 
@@ -145,7 +146,7 @@ fn a_function_may_panic_with_a_payload_that_panics() {
     timer.stop();
 }
 
-/// Counts, and panics.
+/// A waker that counts its calls and panics.
 struct PanickingWaker(AtomicUsize);
 
 impl Wake for PanickingWaker {
@@ -160,7 +161,7 @@ fn a_waker_may_panic_with_a_payload_that_panics() {
     let alarm = Arc::new(PanickingWaker(AtomicUsize::new(0)));
     let waker = Waker::from(alarm.clone());
     let (tx, rx) = chan::<u32>(1);
-    // More than the goroutines of the other tests, if each round left one behind.
+    // One goroutine left behind per round would be more than the other tests have.
     for round in 1..=100 {
         let mut future = Box::pin(rx.recv_async());
         assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
@@ -172,9 +173,9 @@ fn a_waker_may_panic_with_a_payload_that_panics() {
     until("all have ended", || runtime::num_goroutines() < 50);
 }
 
-/// Locks of ours are not left held by one that is exiting and finds them taken.
+/// A goroutine that is exiting does not take a lock that it finds held.
 #[test]
-fn an_exit_that_was_caught_goes_on_at_a_lock_and_leaves_it_alone() {
+fn a_caught_goexit_resumes_at_a_held_lock_and_does_not_take_it() {
     let mutex = Arc::new(Mutex::new(0));
     let held = mutex.lock();
     let its_mutex = mutex.clone();

@@ -1,4 +1,4 @@
-//! Tests in virtual time: a clock that jumps, a seed that replays, a deadlock that fails.
+//! Tests in virtual time: the clock jumps, a seed replays the run, and a deadlock fails the test.
 
 use gosched::chan::RecvTimeoutError;
 use gosched::sync::{Condvar, Mutex, WaitGroup};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[gosched::test(virtual_time, timeout = 120)]
-fn a_year_is_over_at_once() {
+fn a_sleep_of_a_year_returns_at_once() {
     let start = time::now();
     sleep(365 * 24 * HOUR);
     assert_eq!(time::now() - start, 365 * 24 * HOUR);
@@ -47,8 +47,8 @@ fn time_stands_still_while_a_goroutine_can_run() {
         gosched::yield_now();
         assert_eq!(time::now(), start);
     }
-    // Blocked outside the runtime, which cannot see that the goroutine will go on: time stands
-    // still for a second at most, as documented.
+    // The goroutine is blocked outside the runtime, which cannot see that it will continue: as
+    // documented, the clock then stands still for at most a second.
     gosched::yield_now();
     let blocked = Instant::now();
     std::thread::sleep(Duration::from_millis(30));
@@ -57,7 +57,7 @@ fn time_stands_still_while_a_goroutine_can_run() {
 }
 
 #[gosched::test(virtual_time)]
-fn limits_are_exact() {
+fn timeouts_are_exact_in_virtual_time() {
     let start = time::now();
     let passed = || time::now() - start;
     let (tx, rx) = chan::<u32>(0);
@@ -87,7 +87,7 @@ fn limits_are_exact() {
 }
 
 #[gosched::test(virtual_time)]
-fn tickers_timers_and_functions_go_by_it() {
+fn tickers_timers_and_functions_use_virtual_time() {
     let start = time::now();
     let ticker = Ticker::new(HOUR);
     let ticks: Vec<_> = ticker.chan().iter().take(5).map(|tick| tick - start).collect();
@@ -104,9 +104,9 @@ fn tickers_timers_and_functions_go_by_it() {
     assert_eq!(rx.recv(), Ok(8 * HOUR + HOUR / 2));
 }
 
-/// Billions of ticks, if each were waited for.
+/// The ticker is due billions of times; the clock must not advance tick by tick.
 #[gosched::test(virtual_time)]
-fn time_does_not_stop_for_ticks_that_nobody_waits_for() {
+fn virtual_time_does_not_stop_for_ticks_without_a_receiver() {
     let (start, ticker) = (time::now(), Ticker::new(Duration::from_micros(1)));
     sleep(1000 * HOUR);
     assert_eq!(time::now() - start, 1000 * HOUR);
@@ -114,7 +114,7 @@ fn time_does_not_stop_for_ticks_that_nobody_waits_for() {
 }
 
 #[gosched::test(virtual_time)]
-fn a_tick_that_was_kept_has_the_time_at_which_it_was_due() {
+fn a_tick_received_late_has_the_time_at_which_it_was_due() {
     let (start, ticker, timer) = (time::now(), Ticker::new(HOUR), Timer::new(2 * HOUR));
     sleep(7 * HOUR / 2);
     assert_eq!(ticker.chan().recv().unwrap() - start, HOUR);
@@ -125,17 +125,18 @@ fn a_tick_that_was_kept_has_the_time_at_which_it_was_due() {
 }
 
 #[gosched::test(virtual_time)]
-#[should_panic(expected = "all goroutines wait, see above")]
-fn a_ticker_that_nobody_hears_does_not_hide_a_deadlock() {
+#[should_panic(expected = "all goroutines are asleep (listed above)")]
+fn a_ticker_without_a_receiver_does_not_hide_a_deadlock() {
     let (_ticker, (_tx, rx)) = (Ticker::new(Duration::from_micros(1)), chan::<u32>(0));
     let _ = rx.recv();
 }
 
 #[gosched::test(virtual_time)]
-fn an_ordinary_thread_waits_for_ticks() {
+fn an_ordinary_thread_receives_ticks_in_virtual_time() {
     let (start, ticker) = (time::now(), Ticker::new(HOUR));
     let thread = std::thread::spawn(move || ticker.chan().iter().nth(2).unwrap() - start);
-    // Threads of a test do not count: without this one, time would stand still, which is a deadlock.
+    // Threads of a test do not count as runnable. Without this loop the clock would stand still,
+    // which is a deadlock.
     while !thread.is_finished() {
         sleep(HOUR / 4);
     }
@@ -143,7 +144,7 @@ fn an_ordinary_thread_waits_for_ticks() {
 }
 
 #[gosched::test(virtual_time, leaks = allow)]
-fn what_is_left_behind_may_wait_for_ever() {
+fn goroutines_left_behind_may_wait_forever() {
     go(|| chan::<u32>(0).1.recv());
     let never = chan::<u32>(0);
     go(move || never.0.send(1));
@@ -151,7 +152,7 @@ fn what_is_left_behind_may_wait_for_ever() {
 }
 
 #[gosched::test(virtual_time)]
-fn ordinary_threads_have_limits_too() {
+fn an_ordinary_thread_sleeps_in_virtual_time() {
     let start = time::now();
     let thread = std::thread::spawn(move || {
         sleep(HOUR);
@@ -164,7 +165,7 @@ fn ordinary_threads_have_limits_too() {
 }
 
 #[gosched::test(virtual_time)]
-fn a_thread_that_a_goroutine_is_locked_to_sleeps_like_others() {
+fn goroutines_locked_to_their_threads_sleep_in_virtual_time() {
     let start = time::now();
     gosched::lock_os_thread();
     let others = WaitGroup::new();
@@ -180,8 +181,8 @@ fn a_thread_that_a_goroutine_is_locked_to_sleeps_like_others() {
 }
 
 #[gosched::test(virtual_time)]
-#[should_panic(expected = "all goroutines wait, see above")]
-fn a_deadlock_fails() {
+#[should_panic(expected = "all goroutines are asleep (listed above)")]
+fn a_deadlock_fails_the_test() {
     let (tx, rx) = chan::<u32>(0);
     let waits = go(move || rx.recv());
     sleep(HOUR);
@@ -190,8 +191,8 @@ fn a_deadlock_fails() {
 }
 
 #[gosched::test(virtual_time)]
-#[should_panic(expected = "all goroutines wait, see above")]
-fn a_deadlock_that_comes_when_another_ends_fails_too() {
+#[should_panic(expected = "all goroutines are asleep (listed above)")]
+fn a_deadlock_that_appears_when_another_goroutine_ends_fails_the_test() {
     let (_tx, rx) = chan::<u32>(0);
     go(|| std::thread::sleep(Duration::from_millis(60)));
     let _ = rx.recv();
@@ -204,7 +205,7 @@ fn a_panic_of_several_lines_is_passed_on() {
 }
 
 #[gosched::test(virtual_time)]
-fn a_panic_with_a_payload_that_panics_leaves_time_alone() {
+fn a_panic_payload_that_panics_does_not_stop_virtual_time() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -232,14 +233,14 @@ fn the_time_limit_is_in_real_time() {
 
 #[gosched::test(virtual_time)]
 #[should_panic(expected = "left 1 goroutines behind")]
-fn leaks_are_found() {
+fn a_leaked_goroutine_fails_the_test() {
     let (tx, rx) = chan::<u32>(0);
     std::mem::forget((tx, rx.clone()));
     go(move || rx.recv());
 }
 
 #[gosched::test(virtual_time)]
-fn errors_may_be_returned() -> Result<(), std::num::ParseIntError> {
+fn a_test_in_virtual_time_may_return_an_error() -> Result<(), std::num::ParseIntError> {
     sleep(HOUR);
     "7".parse::<u8>().map(drop)
 }
@@ -253,7 +254,7 @@ mod inside {
 
 /// Run by the next test, with a seed.
 #[gosched::test(virtual_time, seed = 1)]
-fn tells_its_order() {
+fn prints_its_order() {
     let order = Arc::new(Mutex::new(Vec::new()));
     let all = WaitGroup::new();
     for i in 0..12u64 {
@@ -283,11 +284,11 @@ fn tells_its_order() {
 }
 
 #[test]
-fn a_seed_replays_the_run_and_another_gives_another() {
+fn a_seed_replays_the_run_and_another_seed_gives_another_run() {
     let run = |seed: u64| {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["tells_its_order", "--exact", "--nocapture"]).env("GOMAXPROCS", "1");
-        command.env("GOSCHED_VIRTUAL_TIME", "virtual_time::tells_its_order");
+        command.args(["prints_its_order", "--exact", "--nocapture"]).env("GOMAXPROCS", "1");
+        command.env("GOSCHED_VIRTUAL_TIME", "virtual_time::prints_its_order");
         command.env("GOSCHED_SEED", seed.to_string());
         let output = command.output().unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -308,7 +309,7 @@ fn a_seed_replays_the_run_and_another_gives_another() {
 }
 
 #[gosched::test(virtual_time, timeout = 120)]
-fn an_hour_of_deadlines_of_sockets_takes_no_hour() {
+fn a_socket_deadline_of_an_hour_passes_in_virtual_time() {
     use gosched::net::UnixStream;
     use std::io::{ErrorKind, Read, Write};
     let (mut near, mut far) = UnixStream::pair().unwrap();
@@ -320,7 +321,7 @@ fn an_hour_of_deadlines_of_sockets_takes_no_hour() {
             far.write_all(&byte).unwrap();
         }
     });
-    // What comes at once comes before any time passes.
+    // Data that is available at once is read before the clock advances.
     for byte in 0..100 {
         near.write_all(&[byte]).unwrap();
         let mut answer = [0];

@@ -1,13 +1,13 @@
-//! What the programs do: goroutines allocate, free what others allocated, panic, and end.
+//! The work of each program: goroutines allocate, free each other's memory, panic, and end.
 
 use gosched::runtime::backend;
 use std::hint::black_box;
 
-/// Goroutines that live at the same time: each has a heap of its own in the allocator.
+/// Number of goroutines alive at the same time. Each goroutine has its own heap in the allocator.
 const GOROUTINES: u64 = 1000;
 
-/// Runs goroutines, twice, so that the second ones get stacks that were used before. Prints what
-/// goroutines are.
+/// Runs the goroutines twice, so that the second round reuses the stacks of the first. Prints the
+/// runtime's backend.
 ///
 /// # Panics
 /// A result is wrong.

@@ -1,7 +1,7 @@
-//! Allocators that keep state for each thread, under a pthread key or in a thread-local: with each of
-//! them goroutines move between threads, and a program ends well.
+//! Allocators that keep state for each thread, under a pthread key or in a thread-local. With each
+//! of these allocators, goroutines move between threads and the program exits cleanly.
 //!
-//! Those that are loaded by `LD_PRELOAD` are Debian packages, which `ci/packages` installs.
+//! The allocators loaded by `LD_PRELOAD` are Debian packages, which `ci/packages` installs.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Async code for the suites `async_bridge`, `async_chan` and `async_io`: a waker that counts, and executors.
+//! Async helpers for the suites `async_bridge`, `async_chan` and `async_io`: a counting waker, and
+//! executors.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Counts how often it was woken.
+/// A waker that counts its wake-ups.
 #[derive(Debug, Default)]
 pub struct CountingWaker(AtomicUsize);
 
@@ -17,27 +18,28 @@ impl Wake for CountingWaker {
 }
 
 impl CountingWaker {
-    /// One, and a waker of it.
+    /// Returns the counter and a waker that increments it.
     pub fn new() -> (Arc<CountingWaker>, Waker) {
         let bell = Arc::new(CountingWaker::default());
         (bell.clone(), Waker::from(bell))
     }
 
-    /// How often.
+    /// Returns the number of wake-ups so far.
     pub fn wake_count(&self) -> usize {
         self.0.load(SeqCst)
     }
 }
 
-/// Polls once.
+/// Polls `future` once.
 pub fn poll_once<F: Future + ?Sized>(future: &mut Pin<Box<F>>, waker: &Waker) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(waker))
 }
 
-/// What an executor runs.
+/// A future that an executor of [`for_each_executor`] runs.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Calls `f` with something that runs tasks side by side: tokio on threads, tokio on one, smol.
+/// Calls `f` for each executor: tokio with three threads, tokio with one thread, and smol. The
+/// argument of `f` runs tasks concurrently and waits for them.
 pub fn for_each_executor(f: impl Fn(&dyn Fn(Vec<Task>))) {
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(3).build().unwrap();
     let one = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -61,7 +63,8 @@ pub fn for_each_executor(f: impl Fn(&dyn Fn(Vec<Task>))) {
     });
 }
 
-/// The example in the documentation of `gosched::hyper`, compiled here: it needs more of hyper than gosched does.
+/// Compiles the example from the documentation of `gosched::hyper`. The example needs more of
+/// hyper's features than gosched enables.
 #[cfg(doctest)]
 #[doc = "```no_run"]
 #[doc = include_str!("../../../crates/gosched/src/api/hyper_example.txt")]

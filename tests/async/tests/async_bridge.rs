@@ -19,10 +19,11 @@ use std::time::{Duration, Instant};
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Goroutines for a crowd: fewer where each is a thread.
+/// Number of goroutines in a crowd; smaller if each goroutine is a thread.
 const CROWD: usize = if cfg!(feature = "threads") { 300 } else { 10_000 };
 
-/// A gate that futures wait at; all their wakers are called when it opens, and stay with it.
+/// A gate that futures wait at. Opening the gate calls the wakers of all polls so far; the gate
+/// keeps the wakers.
 #[derive(Clone, Default)]
 struct Gate(Arc<(AtomicBool, Mutex<Vec<Waker>>, AtomicUsize)>);
 
@@ -65,7 +66,7 @@ fn a_future_that_is_ready_is_polled_once() {
 }
 
 #[test]
-fn wakers_are_called_by_anybody_at_any_time() {
+fn goroutines_and_threads_may_call_a_waker_at_any_time() {
     for (waiter, waking) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         for round in 0..60 {
             let gate = Gate::default();
@@ -84,7 +85,7 @@ fn wakers_are_called_by_anybody_at_any_time() {
             });
             opens.join();
             waits.join();
-            // It has gone: nobody is hurt.
+            // A waker may be called after its wait has ended.
             gate.ring();
             assert!((1..=2).contains(&gate.polls()), "{}", gate.polls());
         }
@@ -119,7 +120,7 @@ fn a_future_that_wakes_itself_lets_others_run() {
 }
 
 #[test]
-fn a_storm_of_wakes_ends_no_wait_too_soon_and_disturbs_none_after_it() {
+fn spurious_wakes_neither_end_block_on_early_nor_disturb_later_waits() {
     let gate = Gate::default();
     let calm = Arc::new(AtomicBool::new(false));
     let ((tx, rx), (_nobody, empty)) = (chan::<u32>(0), chan::<u32>(0));
@@ -129,7 +130,7 @@ fn a_storm_of_wakes_ends_no_wait_too_soon_and_disturbs_none_after_it() {
             kind_for(i).start(move || {
                 block_on(gate.pass());
                 assert!(gate.0.0.load(SeqCst));
-                // Its old waker is still called: other waits do not care.
+                // The storm still calls this actor's old waker; the waits below must not end early.
                 let start = Instant::now();
                 time::sleep(10 * MILLI);
                 assert!(start.elapsed() >= 10 * MILLI);
@@ -166,7 +167,7 @@ fn a_storm_of_wakes_ends_no_wait_too_soon_and_disturbs_none_after_it() {
 }
 
 #[test]
-fn a_wake_of_the_outer_during_the_inner_wait_is_kept() {
+fn a_wake_of_the_outer_future_during_an_inner_block_on_is_kept() {
     in_goroutine_and_thread(|| {
         for wakes in [0, 1, 5] {
             let mut polls = 0;
@@ -198,7 +199,7 @@ fn a_wake_of_the_outer_during_the_inner_wait_is_kept() {
 }
 
 #[test]
-fn a_panic_goes_through_and_drops_the_future_once() {
+fn a_panic_in_a_future_leaves_block_on_and_drops_the_future_once() {
     in_goroutine_and_thread(|| {
         for polls_before in 0..3 {
             let ledger = Ledger::new(2);
@@ -236,7 +237,7 @@ fn goexit_inside_ends_the_goroutine_and_drops_the_future() {
     });
     assert!(ended.join().unwrap_err().is_goexit());
     ledger.assert_each_dropped_once();
-    // Caught, it goes on at the next wait: that of `block_on` too.
+    // A caught `goexit` resumes at the goroutine's next wait, here the wait in `block_on`.
     let caught = go(|| {
         assert!(catch_unwind(AssertUnwindSafe(|| block_on(async { goexit() }))).is_err());
         block_on(pending::<()>());
@@ -245,7 +246,7 @@ fn goexit_inside_ends_the_goroutine_and_drops_the_future() {
 }
 
 #[test]
-fn what_a_future_holds_and_gives_is_dropped_once() {
+fn values_that_a_future_holds_or_returns_are_dropped_once() {
     in_goroutine_and_thread(|| {
         let ledger = Ledger::new(2);
         let (held, given) = (ledger.token(0), ledger.token(1));
@@ -264,7 +265,7 @@ fn what_a_future_holds_and_gives_is_dropped_once() {
 }
 
 #[test]
-fn an_unpark_neither_ends_the_wait_nor_is_lost_in_it() {
+fn an_unpark_neither_ends_block_on_nor_is_lost() {
     let gate = Gate::default();
     let waits = gate.clone();
     let waits = go(move || {
@@ -307,7 +308,7 @@ fn join_handles_are_awaited_under_any_executor() {
 }
 
 #[test]
-fn a_join_future_knows_its_last_waker_only_and_leaves_nothing_behind() {
+fn a_join_future_wakes_only_its_last_waker_and_every_result_is_dropped_once() {
     for poll in [false, true] {
         let ledger = Ledger::new(2);
         let gate = Gate::default();
@@ -386,7 +387,7 @@ fn tokio_is_used_from_inside_goroutines() {
 }
 
 #[test]
-fn a_crowd_waits_for_tokio() {
+fn many_goroutines_wait_for_tokio() {
     let (senders, handles): (VecDeque<_>, Vec<_>) = (0..CROWD)
         .map(|number| {
             let (sender, receiver) = tokio::sync::oneshot::channel::<Token>();
@@ -400,7 +401,7 @@ fn a_crowd_waits_for_tokio() {
         while let (Some((number, sender)), back) = (senders.pop_front(), senders.pop_back()) {
             let token = tokens.token(number);
             tokio::spawn(async move { drop(sender.send(token)) });
-            // Every other one's sender is dropped; its token is never sent.
+            // The senders of the second half are dropped without sending.
             if let Some((number, _gone)) = back {
                 drop(tokens.token(number));
             }
@@ -415,7 +416,7 @@ fn a_crowd_waits_for_tokio() {
 }
 
 #[test]
-fn waits_for_others_are_no_deadlock() {
+fn a_wait_for_a_waker_an_async_receiver_or_a_timer_is_no_deadlock() {
     let scenarios = ["a waker", "tokio's time", "an async receiver", "a timer"];
     let runs = scenarios.map(|name| (name, std::thread::spawn(move || children::run(name))));
     for (scenario, run) in runs {

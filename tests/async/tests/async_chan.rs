@@ -1,4 +1,5 @@
-//! Channels in async code: `recv_async` under tokio and smol, against goroutines, threads and timers.
+//! Channels in async code: `recv_async` under tokio and smol, with goroutines, threads and timers
+//! as senders.
 
 use gosched::chan::{Receiver, RecvError, SendTimeoutError, TryRecvError, TrySendError, never};
 use gosched::time::{Ticker, Timer, after};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Numbers from a seed.
+/// Returns a generator of pseudo-random numbers.
 fn numbers(seed: u64) -> impl FnMut(u64) -> u64 + Send {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move |below| {
@@ -26,7 +27,7 @@ fn numbers(seed: u64) -> impl FnMut(u64) -> u64 + Send {
 }
 
 #[test]
-fn every_value_comes_once_whoever_receives() {
+fn every_value_is_received_once_by_a_task_a_goroutine_or_a_thread() {
     const EACH: usize = 300;
     for_each_executor(|run_all| {
         for (cap, tasks, plain) in
@@ -69,7 +70,7 @@ fn every_value_comes_once_whoever_receives() {
 }
 
 #[test]
-fn values_without_size_are_counted_too() {
+fn async_tasks_receive_every_zero_sized_value() {
     for_each_executor(|run_all| {
         for cap in [0, 3] {
             let (tx, rx) = chan::<()>(cap);
@@ -93,7 +94,8 @@ fn values_without_size_are_counted_too() {
     });
 }
 
-/// Receives once, or gives up at random: unpolled, after a look, or woken but without another look.
+/// Receives once, or drops the future at random: before the first poll, after a pending poll, or
+/// after a wake-up and before the next poll.
 async fn recv_or_give_up(
     rx: &Receiver<Token>,
     random: &mut impl FnMut(u64) -> u64,
@@ -115,7 +117,7 @@ async fn recv_or_give_up(
 }
 
 #[test]
-fn those_who_give_up_take_no_value_and_no_wake_up_with_them() {
+fn a_dropped_receive_future_loses_no_value_and_no_wake_up() {
     const VALUES: usize = 200;
     for_each_executor(|run_all| {
         for seed in 0..12 {
@@ -138,7 +140,8 @@ fn those_who_give_up_take_no_value_and_no_wake_up_with_them() {
                 })
             });
             let senders: Vec<_> = senders.collect();
-            // Whoever takes the last one closes. The first stays, and only wake-ups help it.
+            // The task that receives the last value closes the channel. Task 0 never gives up, so
+            // only wake-ups end its waits.
             let left = Arc::new(AtomicUsize::new(VALUES));
             let tasks = (0..12).map(|i| -> Task {
                 let (rx, left) = (rx.clone(), left.clone());
@@ -168,7 +171,7 @@ fn those_who_give_up_take_no_value_and_no_wake_up_with_them() {
 }
 
 #[test]
-fn a_wake_up_passes_from_one_who_is_dropped_to_the_next() {
+fn a_woken_future_that_is_dropped_passes_its_wake_up_to_the_next() {
     for cap in [0, 1, 3] {
         let (tx, rx) = chan::<u32>(cap);
         let (bells, wakers): (Vec<_>, Vec<_>) = (0..6).map(|_| CountingWaker::new()).unzip();
@@ -181,7 +184,7 @@ fn a_wake_up_passes_from_one_who_is_dropped_to_the_next() {
             })
             .collect();
         let sent = kind_for(cap).start(move || tx.send(9).unwrap());
-        // All but one go, each when it was woken: not one has looked.
+        // Five of the six futures are dropped, each after its wake-up and before another poll.
         for _ in 0..5 {
             let woken = || (0..6).find(|&i| futures[i].is_some() && bells[i].wake_count() > 0);
             until("somebody is woken", || woken().is_some());
@@ -198,21 +201,21 @@ fn a_wake_up_passes_from_one_who_is_dropped_to_the_next() {
 }
 
 #[test]
-fn a_wake_up_for_nothing_is_followed_by_another() {
+fn a_future_woken_for_a_sender_that_timed_out_is_woken_for_the_next_sender() {
     let (tx, rx) = chan::<u32>(0);
     let (bell, waker) = CountingWaker::new();
     let mut future = Box::pin(rx.recv_async());
     assert!(poll_once(&mut future, &waker).is_pending());
     for round in 1..20 {
         let before = bell.wake_count();
-        // A sender whose time is over before it waits need not tell.
+        // A sender that times out before it waits wakes no receiver: retry.
         until("told of a sender", || {
             assert_eq!(tx.send_timeout(round, MILLI), Err(SendTimeoutError::Timeout(round)));
             bell.wake_count() > before
         });
         assert!(poll_once(&mut future, &waker).is_pending());
     }
-    // Two senders, two who wait: both are told.
+    // Two senders wake two waiting futures.
     let (other_bell, other_waker) = CountingWaker::new();
     let mut other = Box::pin(rx.recv_async());
     assert!(poll_once(&mut other, &other_waker).is_pending());
@@ -231,7 +234,7 @@ fn a_wake_up_for_nothing_is_followed_by_another() {
 }
 
 #[test]
-fn a_future_that_moves_is_woken_where_it_is() {
+fn a_receive_future_wakes_only_its_last_waker() {
     for cap in [0, 1] {
         let (tx, rx) = chan::<u32>(cap);
         let ((first, old), (last, new)) = (CountingWaker::new(), CountingWaker::new());
@@ -243,7 +246,7 @@ fn a_future_that_moves_is_woken_where_it_is() {
         assert_eq!(first.wake_count(), 0);
         assert_eq!(poll_once(&mut future, &new), Poll::Ready(Ok(5)));
         sent.join().unwrap();
-        // Nothing of the futures stays in the channel.
+        // The channel keeps no waker of a future that is gone.
         drop(future);
         drop((old, new));
         let alone = |bell| Arc::strong_count(bell) == 1;
@@ -252,7 +255,7 @@ fn a_future_that_moves_is_woken_where_it_is() {
 }
 
 #[test]
-fn who_waits_async_is_met_by_send_and_not_by_try_send() {
+fn an_async_receiver_is_met_by_send_and_not_by_try_send() {
     let (tx, rx) = chan::<u32>(0);
     let (bell, waker) = CountingWaker::new();
     let mut future = Box::pin(rx.recv_async());
@@ -307,7 +310,7 @@ fn select_sends_to_async_receivers() {
 }
 
 #[test]
-fn a_close_wakes_all_and_what_is_inside_comes_first() {
+fn close_wakes_all_async_receivers_and_buffered_values_come_first() {
     for by_drop in [false, true] {
         let (tx, rx) = chan::<u32>(2);
         let (bells, wakers): (Vec<_>, Vec<_>) = (0..5).map(|_| CountingWaker::new()).unzip();
@@ -355,7 +358,8 @@ fn timers_are_awaited() {
     let ticker = Ticker::new(2 * MILLI);
     assert!((0..5).all(|_| smol::block_on(ticker.chan().recv_async()).is_ok()));
     assert!(start.elapsed() >= 9 * MILLI, "five ticks");
-    // A timer that is stopped, or set again, gives nothing of before: even to one who was woken.
+    // A timer that is stopped or reset discards its earlier tick, even if the tick has woken a
+    // receiver.
     let timer = Timer::new(LIMIT);
     let (bell, waker) = CountingWaker::new();
     let mut future = Box::pin(timer.chan().recv_async());
@@ -372,7 +376,7 @@ fn timers_are_awaited() {
     assert!(start.elapsed() >= 30 * MILLI);
 }
 
-/// A waker that uses the channel when it is called, and when it is dropped.
+/// A waker that uses its channel when it is called and when it is dropped.
 struct ReentrantWaker(Receiver<u32>, gosched::chan::Sender<u32>, AtomicUsize);
 
 impl Wake for ReentrantWaker {
@@ -398,7 +402,8 @@ fn a_waker_may_use_the_channel_it_waits_for() {
                 let busy = Arc::new(ReentrantWaker(rx.clone(), tx.clone(), AtomicUsize::new(0)));
                 let mut future = Box::pin(rx.recv_async());
                 assert!(poll_once(&mut future, &Waker::from(busy.clone())).is_pending());
-                // A sender that finds no room may have no time left to wait: then another comes.
+                // Without a buffer, a sender that times out before it waits wakes no receiver:
+                // retry.
                 let mut has_sent = false;
                 eventually(|| {
                     if cap == 0 || !has_sent {
@@ -409,7 +414,7 @@ fn a_waker_may_use_the_channel_it_waits_for() {
                 });
                 assert!(poll_once(&mut future, &Waker::from(busy.clone())).is_pending());
                 drop(busy);
-                // The channel has the last of it now.
+                // The channel holds the last reference to the waker.
                 match ending {
                     0 => drop(future),
                     1 => drop(poll_once(&mut future, Waker::noop())),
@@ -422,7 +427,7 @@ fn a_waker_may_use_the_channel_it_waits_for() {
 }
 
 #[test]
-fn values_go_when_the_receivers_do() {
+fn values_are_dropped_with_the_last_receiver() {
     let ledger = Ledger::new(3);
     let (tx, rx) = chan::<Token>(2);
     let mut future = Box::pin(rx.recv_async());

@@ -1,5 +1,5 @@
-//! Sockets in async code: `gosched::hyper::Stream` under `block_on`, tokio and smol, with wakers that change,
-//! futures that are dropped or forgotten, deadlines and close.
+//! Sockets in async code: `gosched::hyper::Stream` under `block_on`, tokio and smol. Covers wakers
+//! that change, streams that are dropped or forgotten, deadlines, and close.
 
 use gosched::hyper::{Executor, Stream, Timer};
 use gosched::net::TcpStream;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// Under `block_on` in a goroutine, and under the executors of others.
+/// Runs `f` under `block_on` in a goroutine, and under tokio and smol.
 fn under_all<F: Future<Output = ()> + Send + 'static>(f: fn() -> F) {
     gosched::run(|| block_on(f()));
     for_each_executor(|run| run(vec![Box::pin(f()), Box::pin(f())]));
@@ -24,13 +24,13 @@ fn under_all<F: Future<Output = ()> + Send + 'static>(f: fn() -> F) {
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Both ends of a connection.
+/// Returns both ends of a connection.
 fn pair() -> (Stream, TcpStream) {
     let (near, far) = tcp_pair();
     (Stream::new(near), far)
 }
 
-/// One look.
+/// Polls a read once.
 fn poll_read(
     stream: &mut Stream,
     context: &mut Context<'_>,
@@ -65,7 +65,7 @@ async fn write_all(stream: &mut Stream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// What the numbers up to `count` are as bytes.
+/// Returns the numbers below `count` as bytes.
 fn numbers(count: usize) -> Vec<u8> {
     (0..count).flat_map(|number| (number as u32).to_le_bytes()).collect()
 }
@@ -83,7 +83,8 @@ fn bytes_go_both_ways_under_every_executor() {
         for byte in 0..200 {
             write_all(&mut stream, &[byte]).await.unwrap();
             let mut answer = [0; 9];
-            // More room than bytes: the next one waits without a try.
+            // The buffer is larger than the data: after such a read, the next read waits without a
+            // system call first.
             assert_eq!(read(&mut stream, &mut answer).await.unwrap(), 1);
             assert_eq!(answer[0], byte);
         }
@@ -93,7 +94,7 @@ fn bytes_go_both_ways_under_every_executor() {
 }
 
 #[test]
-fn much_is_written_to_one_who_begins_late() {
+fn megabytes_are_written_to_a_peer_that_begins_to_read_late() {
     under_all(|| async {
         let (mut stream, mut far) = pair();
         let sent = numbers(2_000_000);
@@ -111,7 +112,7 @@ fn much_is_written_to_one_who_begins_late() {
 }
 
 #[test]
-fn the_end_is_told_with_the_last_bytes_or_after_them() {
+fn end_of_file_is_read_after_the_last_bytes_whenever_the_peer_closes() {
     under_all(|| async {
         for waits in [false, true] {
             let (mut stream, mut far) = pair();
@@ -137,7 +138,7 @@ fn the_end_is_told_with_the_last_bytes_or_after_them() {
 }
 
 #[test]
-fn the_last_waker_is_called_and_no_other() {
+fn a_stream_wakes_only_its_last_waker() {
     let (mut stream, mut far) = pair();
     let bells = [CountingWaker::new(), CountingWaker::new()];
     let mut bytes = [0; 10];
@@ -154,7 +155,7 @@ fn the_last_waker_is_called_and_no_other() {
 }
 
 #[test]
-fn a_dropped_or_forgotten_stream_calls_nobody_it_should_not() {
+fn a_stream_may_be_dropped_or_forgotten_while_its_waker_is_registered() {
     for _ in 0..200 {
         let (mut stream, mut far) = pair();
         let (_bell, waker) = CountingWaker::new();
@@ -163,7 +164,7 @@ fn a_dropped_or_forgotten_stream_calls_nobody_it_should_not() {
         assert!(look.is_pending());
         let writer = go(move || far.write_all(b"x"));
         drop(stream);
-        // The other side may be gone.
+        // The write fails if the stream is already closed.
         let _ = writer.join().unwrap();
     }
     let (mut stream, mut far) = pair();
@@ -206,7 +207,7 @@ fn a_stream_goes_from_goroutine_to_goroutine() {
     for round in 0..100u8 {
         stream = go(move || {
             let mut bytes = [0; 2];
-            // Leaves a waker of this goroutine behind.
+            // Leaves a waker of this goroutine registered.
             let (_bell, waker) = CountingWaker::new();
             let look = poll_read(&mut stream, &mut Context::from_waker(&waker), &mut bytes);
             assert!(look.is_pending());
@@ -250,7 +251,7 @@ fn many_streams_are_awaited_by_goroutines() {
 }
 
 #[test]
-fn sleeps_end_in_time_and_tasks_are_goroutines() {
+fn timer_sleeps_last_their_duration_and_executor_tasks_are_goroutines() {
     under_all(|| async {
         let start = Instant::now();
         Timer.sleep(3 * MILLI).await;
@@ -269,9 +270,9 @@ fn sleeps_end_in_time_and_tasks_are_goroutines() {
     until("the tasks", || done.load(SeqCst) == 10);
 }
 
-/// The record of a stream that was closed is another's by then, and both have the same waker.
+/// A new stream reuses the record of the closed stream, and both streams have the same waker.
 #[test]
-fn a_closed_stream_that_is_dropped_late_takes_nothing_from_others() {
+fn a_closed_stream_that_is_dropped_late_keeps_the_wait_of_a_stream_that_reuses_its_record() {
     gosched::run(|| {
         let (first, _far) = pair();
         let (second, mut other) = pair();

@@ -1,39 +1,39 @@
-//! Measures each case, compares it with its control, and says which limits do not hold.
+//! Measures each case, compares it with its control, and reports the limits that do not hold.
 
 use std::process::ExitCode;
 
-/// A case whose limit does not hold is measured this often before it counts: whatever else the machine does may
-/// hit one side of a comparison and not the other.
+/// Maximum number of attempts per case. Other load on the machine may hit one side of a comparison
+/// and not the other, so a case fails only if no attempt keeps its limit.
 const ATTEMPTS: u32 = 5;
 
-/// One quantity, for gosched and for its control, measured at the same moment.
+/// A quantity, measured for gosched and for its control at the same time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
-    /// What gosched did.
+    /// The value for gosched.
     pub(crate) ours: f64,
-    /// What OS threads did that were asked for the same.
+    /// The value for OS threads that do the same.
     pub(crate) control: f64,
 }
 
-/// What is allowed, in terms of the control.
+/// The permitted values, relative to the control.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
-    /// At most `factor` times the control, and `plus`.
+    /// At most `factor` times the control, plus `plus`.
     AtMost { factor: f64, plus: f64 },
     /// At least `factor` times the control.
     AtLeast { factor: f64 },
 }
 
-/// One thing that is measured.
+/// A measurement with its limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
-    /// What is measured, as a sentence without a verb: `lateness of a 1 ms ticker beside 4 hogs, 2 Ps`.
+    /// The measured quantity, as a noun phrase: `lateness of a 1 ms ticker beside 4 hogs, 2 Ps`.
     pub(crate) name: &'static str,
     /// The unit of both numbers.
     pub(crate) unit: &'static str,
-    /// What is allowed.
+    /// The permitted values.
     pub(crate) limit: Limit,
-    /// Measures both sides at the same moment.
+    /// Measures both sides, at the same time where possible.
     pub(crate) measure: fn() -> Measured,
 }
 
@@ -54,8 +54,8 @@ impl Limit {
     }
 }
 
-/// Measures the cases whose names contain one of the arguments, or all. With `--report` one attempt each, and
-/// limits that do not hold are printed but are no failure.
+/// Measures the cases whose names contain one of the arguments, or all cases. With `--report`,
+/// makes one attempt per case and prints limits that do not hold without failing.
 pub(crate) fn run(cases: impl Iterator<Item = Case>) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let is_report = arguments.iter().any(|word| word == "--report");
@@ -81,7 +81,7 @@ pub(crate) fn run(cases: impl Iterator<Item = Case>) -> ExitCode {
     if failed > 0 && !is_report { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Whether the limit held in one of the attempts.
+/// Returns whether the limit held in one of the attempts.
 fn measure(case: &Case, attempts: u32) -> bool {
     for _ in 0..attempts {
         let measured = (case.measure)();
@@ -98,7 +98,7 @@ fn measure(case: &Case, attempts: u32) -> bool {
     false
 }
 
-/// The number behind a word, where the word is said for the last time.
+/// Returns the number after the last occurrence of `word`.
 pub(crate) fn number(text: &str, word: &str) -> f64 {
     let words: Vec<&str> = text.split_whitespace().collect();
     let at = words.iter().rposition(|found| *found == word);

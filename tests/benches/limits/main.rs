@@ -1,9 +1,9 @@
-//! How late, how often and at what cost: every bound on time, rates and CPU use that the suites do not judge.
+//! Limits on latency, rates and CPU use, which the suites do not check.
 //!
 //! `cargo bench -p gosched-tests --bench limits [-- [--report] NAME…]`
 //!
-//! Each case measures gosched and a control at the same moment: OS threads that do the same, where that is
-//! possible. The limit is a multiple of the control, so a busy machine moves both.
+//! Each case measures gosched and a control at the same time. Where possible, the control is OS
+//! threads that do the same. The limit is a multiple of the control, so a busy machine moves both.
 
 mod judge;
 mod net;

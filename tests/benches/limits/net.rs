@@ -1,7 +1,8 @@
-//! Sockets beside a load: how late they are served, and what waiting costs. And whether metrics come near the truth.
+//! Sockets under load: how late they are served, and what waiting costs. Also the accuracy of the
+//! metric for lock waits.
 //!
-//! What is measured of sockets is a process of its own, `net_program`. The two sides of an echo follow each other at
-//! once: side by side each would be the other's load.
+//! The sockets are those of `net_program`, which runs as a separate process. The two sides of an
+//! echo case run one after the other: run at the same time, each would be load for the other.
 
 use crate::judge::{Case, Limit, Measured, number};
 use gosched::run;
@@ -91,8 +92,9 @@ pub(crate) const CASES: &[Case] = &[
         },
     },
     Case {
-        // The control is what so many waits take by the clocks of those who wait, if all are like the median: a busy
-        // machine makes a few of them very long, and the metric is a sample that meets none of these.
+        // The control is the median wait, as the waiting goroutines measure it, times the number of
+        // waits. A busy machine makes a few waits very long, and the metric is a sample that
+        // contains none of these.
         name: "waits for locks by the metric, not too many",
         unit: "ms",
         limit: Limit::AtMost { factor: 3.0, plus: 0.0 },
@@ -110,13 +112,13 @@ fn all() -> usize {
     runtime::num_cpu()
 }
 
-/// The median of an echo in this mode, and that of threads which ask their socket all the time.
+/// Measures the median of an echo in this mode, and of threads that poll their sockets in a loop.
 fn echo(mode: &str, procs: usize) -> Measured {
     let ours = number(&program(mode, procs), "p50");
     Measured { ours, control: number(&program("threads that ask", procs), "p50") }
 }
 
-/// What the program says with so many Ps.
+/// Returns the output of the program in this mode, on `procs` Ps.
 fn program(mode: &str, procs: usize) -> String {
     const REQUESTS: &str = "200";
     let mut command = Command::new(env!("CARGO_BIN_EXE_net_program"));
@@ -128,7 +130,8 @@ fn program(mode: &str, procs: usize) -> String {
     text
 }
 
-/// Two goroutines on one P wait for each other's locks: the total by the metric, and by their own clocks.
+/// Two goroutines on one P wait for each other's locks. Returns the total wait by the metric, and
+/// by the goroutines' own clocks.
 fn waits_for_locks() -> Measured {
     const STEPS: usize = 40_000;
     let told = || match runtime::metrics().get("/sync/mutex/wait/total:seconds") {

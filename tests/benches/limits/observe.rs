@@ -1,12 +1,13 @@
 //! Dumps, traces and metrics: how long they take, and what they cost.
 //!
-//! The goroutines are those of `src/bin/observe_program`, in a process of their own: a dump shows all of a process.
+//! The goroutines are those of `src/bin/observe_program`, which runs as a separate process because
+//! a dump shows all goroutines of its process.
 
 use crate::judge::{Case, Limit, Measured, number};
 use gosched_tests::golang::clean_command;
 use std::path::Path;
 
-/// Twice as many take twice as long, and some more.
+/// Twice the amount may take three times as long, plus a margin.
 const LINEAR: Limit = Limit::AtMost { factor: 3.0, plus: 10.0 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -60,7 +61,7 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-/// What a program printed, on so many Ps.
+/// Returns the output of the program with these arguments, on `procs` Ps.
 fn printed(arguments: &[&str], procs: &str) -> String {
     let mut command = clean_command(Path::new(env!("CARGO_BIN_EXE_observe_program")), arguments);
     let output = command.env("GOMAXPROCS", procs).output().expect("the program");
@@ -69,7 +70,8 @@ fn printed(arguments: &[&str], procs: &str) -> String {
     String::from_utf8(output.stdout).expect("a text")
 }
 
-/// The worst of ten kinds of calls; the ideal is that all are.
+/// Returns the smallest share of goroutines shown with all frames, over ten kinds of calls. The
+/// ideal is 1.
 fn shown_whole() -> Measured {
     let text = printed(&["blocked", "100"], "2");
     let kinds = text.lines().filter(|line| line.contains(" blocked "));
@@ -77,25 +79,26 @@ fn shown_whole() -> Measured {
     Measured { ours: shares.fold(1.0, f64::min), control: 1.0 }
 }
 
-/// The scheduler's own signals end some calls too: the control is half as many calls that are left alone.
+/// The scheduler's own signals end some calls early too: the control is half as many calls, without
+/// dumps.
 fn ended_early(procs: &str) -> Measured {
     let text = printed(&["blocked", "100"], procs);
     Measured { ours: number(&text, "early"), control: number(&text, "early_alone") }
 }
 
-/// The control is the same time without dumps.
+/// The control is the same duration without dumps.
 fn short_sleeps() -> Measured {
     let text = printed(&["short sleeps", "400"], "4");
     Measured { ours: number(&text, "early"), control: number(&text, "early_alone") }
 }
 
-/// The ideal is that all are.
+/// The ideal is that a dump shows all of them with all frames.
 fn spinners() -> Measured {
     let text = printed(&["spinners", "50"], "2");
     Measured { ours: number(&text, "seen") / number(&text, "wanted"), control: 1.0 }
 }
 
-/// The control is the same with threads that hear signals.
+/// The control is the same dump with threads that do not block signals.
 fn deaf() -> Measured {
     std::thread::scope(|scope| {
         let control = scope.spawn(|| printed(&["deaf", "hear"], "2"));
@@ -106,7 +109,8 @@ fn deaf() -> Measured {
     })
 }
 
-/// A program with twice the count, beside the count: the number behind the word, in that unit.
+/// Runs a program with twice `count`, and with `count` as the control. The result is the number
+/// after `word`, multiplied by `unit`.
 fn doubled(name: &str, rest: &[&str], count: usize, (word, unit): (&str, f64)) -> Measured {
     let measure = |count: usize| {
         let count = count.to_string();

@@ -1,7 +1,8 @@
-//! Preemption: how late a timer is beside goroutines that never yield, and how evenly they share.
+//! Preemption: how late a timer is beside goroutines that never yield, and how evenly such
+//! goroutines share the Ps.
 //!
-//! The goroutines are those of `src/bin/preempt_program`, in a process of their own: its Ps, slices and ways to preempt
-//! come from the environment.
+//! The goroutines are those of `src/bin/preempt_program`, which runs as a separate process: its Ps,
+//! slices and preemption mode come from the environment.
 
 use crate::judge::{Case, Limit, Measured};
 use gosched_tests::preempt_runs::{Mode, Program, ProgramOutput};
@@ -10,18 +11,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Of a sleep of 1 ms, half of the time.
+/// Median lateness of a sleep of 1 ms.
 const MEDIAN: Limit = Limit::AtMost { factor: 4.0, plus: 3.0 };
-/// Of a sleep of 1 ms, but for one of a hundred: at most two slices.
+/// 99th percentile of the lateness of a sleep of 1 ms: at most two slices more.
 const WORST: Limit = Limit::AtMost { factor: 4.0, plus: 20.0 };
-/// All but nothing of the ideal, which is 1.
+/// Jain's index, whose ideal is 1.
 const FAIR: Limit = Limit::AtLeast { factor: 0.9 };
-/// Of the slices that the CPU time is worth.
+/// Number of preemptions, relative to the number of slices in the CPU time used.
 const LEAST_SLICES: Limit = Limit::AtLeast { factor: 0.25 };
 const MOST_SLICES: Limit = Limit::AtMost { factor: 2.0, plus: 2.0 };
-/// Threads that run beside the Ps.
+/// Share of samples in which more threads want a CPU than there are Ps.
 const FEW_MORE: Limit = Limit::AtMost { factor: 2.0, plus: 0.05 };
-/// CPU time, of that of OS threads which have as many CPUs to themselves.
+/// CPU time, relative to the same work on as many OS threads as there are Ps.
 const CHEAP: Limit = Limit::AtMost { factor: 1.6, plus: 0.0 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -182,7 +183,7 @@ fn program(arguments: &[&str], procs: usize) -> Program {
     program.set("GOSCHED_PREEMPT_SECONDS", "1")
 }
 
-/// Runs both at the same moment.
+/// Runs both programs at the same time.
 fn both(ours: Program, control: Program) -> (ProgramOutput, ProgramOutput) {
     std::thread::scope(|scope| {
         let control = scope.spawn(|| control.run());
@@ -190,7 +191,8 @@ fn both(ours: Program, control: Program) -> (ProgramOutput, ProgramOutput) {
     })
 }
 
-/// How late sleeps of 1 ms are, of a goroutine and of an OS thread of the same process: in milliseconds.
+/// Measures how late sleeps of 1 ms end, of a goroutine and of an OS thread in the same process, in
+/// milliseconds.
 fn lateness(program: Program, what: &str) -> Measured {
     let said = program.run();
     let millis = |word: &str| said.number(word) as f64 / 1e3;
@@ -206,13 +208,14 @@ fn hogs(count: usize, mode: Mode) -> Program {
     program(&["many hogs", &count.to_string(), "measured"], procs).mode(mode).slice("500us")
 }
 
-/// No machine is so busy that one goroutine should get more than another: the control is the ideal.
+/// The ideal does not depend on the load of the machine, so it is the control.
 fn fairness(count: usize, procs: usize, mode: Mode, slice: &str) -> Measured {
     let said = program(&["fair", &count.to_string()], procs).mode(mode).slice(slice).run();
     Measured { ours: said.number("jain") as f64 / 1e4, control: 1.0 }
 }
 
-/// A turn of all others takes a slice of each that keeps its own. An OS thread computes for as long.
+/// Each turn of the yielding goroutines waits for one slice of each goroutine that keeps its slice.
+/// The control is an OS thread that computes for as long.
 fn turns(procs: usize) -> Measured {
     const SLICES: u32 = 20;
     const SLICE: Duration = Duration::from_millis(10);
@@ -228,15 +231,16 @@ fn turns(procs: usize) -> Measured {
     Measured { ours, control }
 }
 
-/// How often two that compute change places, and how many slices their CPU time is: or how often an OS thread that
-/// sleeps for a slice at a time was woken meanwhile, if that is less often.
+/// Measures how often hogs on one P are preempted. The control is the number of slices in their CPU
+/// time, or the number of sleeps of one slice that an OS thread made meanwhile, if that is lower.
 fn slices(slice: &str, micros: u64) -> Measured {
     let said = program(&["slice", "500000", &micros.to_string()], 1).slice(slice).run();
     let control = (said.number("used") / micros).min(said.number("pauses"));
     Measured { ours: said.number("preempted") as f64, control: control as f64 }
 }
 
-/// How much CPU the goroutines of one P use, and one OS thread meanwhile.
+/// Measures the share of a CPU that the goroutines of one P use, and the share of a busy OS thread
+/// meanwhile.
 fn return_from_calls() -> Measured {
     let busy = Busy::start();
     let said = program(&["back"], 1).run();
@@ -257,7 +261,7 @@ fn many(mode: Mode, most_threads: &str) -> Measured {
     Measured { ours: millis(&ours), control: millis(&control) }
 }
 
-/// CPU time of the calling thread.
+/// Returns the CPU time of the calling thread.
 fn thread_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the time is ours to write.
@@ -265,7 +269,7 @@ fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// An OS thread that computes.
+/// An OS thread that computes until it is stopped.
 struct Busy {
     stop: Arc<AtomicBool>,
     share: JoinHandle<f64>,
@@ -285,7 +289,7 @@ impl Busy {
         Busy { stop, share }
     }
 
-    /// The share of a CPU that it had.
+    /// Stops the thread. Returns the share of a CPU that it used.
     fn stop(self) -> f64 {
         self.stop.store(true, Ordering::Relaxed);
         self.share.join().expect("it only computes")

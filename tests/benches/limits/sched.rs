@@ -1,6 +1,7 @@
-//! Blocking calls, sysmon, idle processes, threads and memory: how late and at what cost.
+//! Blocking calls, sysmon, idle processes, threads and memory: latency and cost.
 //!
-//! Each case is a program of its own, which measures threads beside goroutines and prints both numbers.
+//! Each case runs a separate program, which measures threads beside goroutines and prints both
+//! numbers.
 
 use crate::judge::{Case, Limit, Measured};
 use std::io::{BufRead, BufReader};
@@ -38,7 +39,7 @@ pub(crate) const CASES: &[Case] = &[
         measure: || in_millis(pair(&output_of_blocking(&["longest wait"], "2"), "ours")),
     },
     Case {
-        // A P that is handed over and lost makes this twenty times as late.
+        // Losing a P that is handed off makes this twenty times as late.
         name: "99th percentile of a late 1 ms sleep beside marked calls and I/O, 2 Ps",
         unit: "ms",
         limit: Limit::AtMost { factor: 3.0, plus: 1.0 },
@@ -83,19 +84,19 @@ fn program(path: &str, arguments: &[&str], procs: &str) -> Command {
     command
 }
 
-/// What a blocking program prints.
+/// Returns the output of `blocking_program`.
 fn output_of_blocking(arguments: &[&str], procs: &str) -> String {
     output_of(BLOCKING, arguments, procs)
 }
 
-/// What a program prints.
+/// Returns the output of a program.
 fn output_of(path: &str, arguments: &[&str], procs: &str) -> String {
     let output = program(path, arguments, procs).output().expect("a child process");
     assert!(output.status.success(), "{arguments:?}: {:?}", output.status);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The numbers of `WORD ours control NUMBER`: ours and the control.
+/// Parses `WORD NUMBER control NUMBER`. The first number is ours.
 fn pair(text: &str, word: &str) -> Measured {
     let words: Vec<&str> = text.split_whitespace().collect();
     let at = words.iter().position(|found| *found == word).expect(word);
@@ -120,7 +121,7 @@ fn ends_with_2(name: &str) {
     assert_eq!(output.status.code(), Some(2), "{name}");
 }
 
-/// Programs that end in a deadlock without any wait for the idle time.
+/// Programs that end in a deadlock without waiting for the runtime's idle time.
 const DEADLOCKS: [&str; 11] = [
     "park",
     "park in run",
@@ -135,7 +136,8 @@ const DEADLOCKS: [&str; 11] = [
     "main exits locked",
 ];
 
-/// Each of them in turns with a process of one thread: the slowest of each.
+/// Runs each of these programs and a program of plain threads alternately. Returns the slowest run
+/// of each side.
 fn deadlock() -> Measured {
     let (mut ours, mut control) = (Duration::ZERO, Duration::ZERO);
     for name in DEADLOCKS {
@@ -146,8 +148,9 @@ fn deadlock() -> Measured {
     Measured { ours: millis(ours), control: millis(control) }
 }
 
-/// The slowest of all that waits for the runtime's idle time, or for the watchdog of a fatal report; the control is a
-/// thread that sleeps as long. All wait side by side.
+/// Measures the slowest of several programs that wait for the runtime's idle time or for the
+/// watchdog of a fatal report. The control is a thread that sleeps for the same time. All run at
+/// the same time.
 fn after_ten_seconds() -> Measured {
     let waits: [fn(); 5] = [
         || {

@@ -1,4 +1,4 @@
-//! Timers, time limits, locks and contexts: how late, and how the cost grows.
+//! Timers, timeouts, locks and contexts: lateness, and how the cost grows.
 
 use crate::judge::{Case, Limit, Measured};
 use gosched::context::{CancelGuard, Context, StopFunc, background};
@@ -12,16 +12,17 @@ const MILLI: Duration = Duration::from_millis(1);
 const SHORT: Duration = Duration::from_millis(15);
 const TINY: Duration = Duration::from_micros(30);
 const PERIOD: Duration = Duration::from_millis(5);
-/// Never over while a case is measured.
+/// Longer than any case takes.
 const LONG: Duration = Duration::from_secs(3600);
-/// What is to grow in proportion.
+/// The larger amount of the cases whose cost must grow linearly.
 const MANY: usize = 100_000;
 
-/// Three times as late as OS threads, and a millisecond: so late is a timer that waits for sysmon.
+/// Three times as late as OS threads, plus one millisecond, which is how late a timer is that waits
+/// for sysmon.
 const LATE: Limit = Limit::AtMost { factor: 3.0, plus: 1.0 };
-/// The same in microseconds, for what is over at once.
+/// Lateness in microseconds, for waits that end almost at once.
 const LATE_MICROS: Limit = Limit::AtMost { factor: 2.0, plus: 50.0 };
-/// Twice as much may take three times as long: for larger amounts memory is further away.
+/// Twice the amount may take three times as long, because caches hold less of a larger amount.
 const LINEAR: Limit = Limit::AtMost { factor: 3.0, plus: 5.0 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -209,10 +210,10 @@ pub(crate) const CASES: &[Case] = &[
 
 // ---- both sides ----
 
-/// How often something short is measured.
+/// How often a short operation is measured.
 const ROUNDS: usize = 200;
 
-/// What a goroutine measures, and what an OS thread measures meanwhile.
+/// Runs `ours` in a goroutine, and `control` in an OS thread at the same time.
 fn beside(
     ours: impl FnOnce() -> f64 + Send + 'static,
     control: impl FnOnce() -> f64 + Send + 'static,
@@ -232,20 +233,20 @@ fn median(all: impl Iterator<Item = f64>) -> f64 {
     all[all.len() / 2]
 }
 
-/// From milliseconds.
+/// Converts milliseconds to microseconds.
 fn micros(measured: Measured) -> Measured {
     Measured { ours: measured.ours * 1e3, control: measured.control * 1e3 }
 }
 
-// ---- limits that nothing ends before their time ----
+// ---- waits that end by their timeout ----
 
-/// How much later than `limit` the waits of a goroutine end, and those of an OS thread: medians, in
-/// milliseconds.
+/// Measures how much later than `limit` the waits of a goroutine and of an OS thread end: medians,
+/// in milliseconds.
 fn late(limit: Duration, ours: fn(Duration), control: fn(Duration)) -> Measured {
     beside(move || lateness(limit, ours), move || lateness(limit, control))
 }
 
-/// The same where an OS thread waits by means of gosched.
+/// Measures the same for an OS thread that waits with gosched's functions.
 fn late_thread(limit: Duration, ours: fn(Duration), control: fn(Duration)) -> Measured {
     let control = std::thread::spawn(move || lateness(limit, control));
     Measured { ours: lateness(limit, ours), control: control.join().unwrap() }
@@ -310,7 +311,7 @@ fn works(limit: Duration) {
     assert!(timeout(limit, |ctx| ctx.done().recv()).is_err());
 }
 
-/// How late the last of many is, and their start is a part of that.
+/// Measures how late the last of 100 sleepers is, including the time to start them all.
 fn last_of_many() -> Measured {
     let all = |start: fn() -> Box<dyn FnOnce()>| {
         move || {
@@ -331,7 +332,7 @@ fn last_of_many() -> Measured {
     beside(ours, control)
 }
 
-/// When the 40th tick comes: ticks that are too late are lost on both sides.
+/// Measures how late the 40th tick is. Ticks that are too late are lost on both sides.
 fn drift() -> Measured {
     const TICKS: u32 = 40;
     let ours = || {
@@ -353,9 +354,9 @@ fn drift() -> Measured {
     beside(ours, control)
 }
 
-// ---- what ends a wait before its time ----
+// ---- waits that end before their timeout ----
 
-/// In microseconds.
+/// Measures the round trip of a value, in microseconds.
 fn round_trip() -> Measured {
     const TRIPS: u32 = 2000;
     let ours = || {
@@ -396,7 +397,7 @@ fn round_trip() -> Measured {
     beside(ours, control)
 }
 
-/// From the unpark to the end of the park, in microseconds.
+/// Returns the time from the unpark to the end of the park, in microseconds.
 fn unpark() -> f64 {
     let parks = go(|| {
         park_timeout(LONG);
@@ -421,7 +422,7 @@ fn std_unpark() -> f64 {
     }))
 }
 
-/// From the close to the end of the receive, in microseconds.
+/// Returns the time from the close to the end of the receive, in microseconds.
 fn close() -> f64 {
     let (tx, rx) = chan::<u8>(0);
     let receives = go(move || {
@@ -450,10 +451,10 @@ fn std_close() -> f64 {
 
 // ---- locks ----
 
-/// How long the hog has the lock each time.
+/// How long the hog holds the lock each time.
 const HELD: Duration = Duration::from_micros(100);
 
-/// What the hog does with the lock.
+/// Holds the lock: sets `held` for the duration of [`HELD`].
 fn hold(held: &AtomicBool) {
     held.store(true, SeqCst);
     let start = Instant::now();
@@ -479,7 +480,7 @@ fn waits_for_mutex() -> f64 {
     waits
 }
 
-/// A lock of OS threads that is fair: each has it when its number comes.
+/// A fair lock for OS threads: threads get the lock in the order of their tickets.
 #[derive(Default)]
 struct TicketLock {
     next_and_serving: Mutex<(u64, u64)>,
@@ -517,7 +518,7 @@ fn std_waits_for_ticket_lock() -> f64 {
     waits
 }
 
-/// The 21st of 30 waits for a lock that the hog holds, in milliseconds.
+/// Returns the 21st of 30 waits, sorted, for a lock that the hog holds, in milliseconds.
 fn seventieth_percentile(held: &AtomicBool, wait: impl Fn()) -> f64 {
     let mut waits: Vec<Duration> = (0..30)
         .map(|_| {
@@ -533,20 +534,20 @@ fn seventieth_percentile(held: &AtomicBool, wait: impl Fn()) -> f64 {
     millis(waits[20])
 }
 
-// ---- what grows in proportion ----
+// ---- linear growth ----
 
-/// The cost of [`MANY`], against the cost of half as many. CPU time, so that what else the machine
-/// does is not in it.
+/// Measures the cost of [`MANY`] items, with half as many as the control. Costs are CPU time, which
+/// other load on the machine does not affect.
 fn linear(cost: fn(usize) -> Duration) -> Measured {
     let least = |count| millis((0..3).map(|_| cost(count)).min().unwrap());
     Measured { control: least(MANY / 2), ours: least(MANY) }
 }
 
-/// How long the calling thread computes.
+/// Returns the CPU time that `f` takes on the calling thread.
 fn timed(f: impl FnOnce()) -> Duration {
     fn used() -> Duration {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `time` is there to be written.
+        // SAFETY: `time` is ours to write.
         assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
@@ -561,7 +562,7 @@ fn children(parent: &Context, count: usize) -> Family {
     (0..count).map(|_| parent.with_cancel()).collect()
 }
 
-/// A step that scatters: 7919 has no factor in common with the counts.
+/// Reorders the items in steps of 7919, which has no common factor with the counts.
 fn scattered<T>(all: Vec<T>) -> Vec<T> {
     let count = all.len();
     let mut slots: Vec<Option<T>> = all.into_iter().map(Some).collect();

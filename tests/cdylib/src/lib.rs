@@ -1,9 +1,9 @@
-//! A shared library with goroutines inside, for programs that know nothing of them.
+//! A shared library that runs goroutines inside a host program that does not use gosched itself.
 
 use gosched::runtime::{Backend, backend};
 
-/// Runs goroutines and joins them. Returns 1 where they move between threads, 2 where they are
-/// threads, and 3 if a result is wrong.
+/// Runs 100 goroutines and joins them. Returns 1 if goroutines move between threads, 2 if each
+/// goroutine is a thread, and 3 if a result is wrong.
 #[unsafe(no_mangle)]
 pub extern "C" fn gosched_tests_run_goroutines() -> i32 {
     let start = |number: u64| {

@@ -1,5 +1,6 @@
-//! Whole programs for the suites `alloc_edge_cases` and `sched_idle`: the first argument names one. Their
-//! global allocator is the allocation cache in front of [`Counting`], as `#[gosched::main]` says.
+//! Whole programs for the suites `alloc_edge_cases` and `sched_idle`; the first argument selects
+//! the program. Their global allocator is the allocation cache in front of [`Counting`], as the
+//! `alloc` option of `#[gosched::main]` sets it.
 
 use gosched::alloc::stats;
 use gosched::{current, go, park, yield_now};
@@ -18,14 +19,14 @@ static LATE: AtomicBool = AtomicBool::new(false);
 
 const MIB: usize = 1 << 20;
 
-/// The system's allocator, with a count of what it was asked for.
+/// The system's allocator, with counters of its calls.
 struct Counting;
 
 fn is_chunk(layout: Layout) -> bool {
     layout.align() == MIB && layout.size().is_multiple_of(MIB)
 }
 
-// SAFETY: all is the system's.
+// SAFETY: memory comes from the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if LATE.load(SeqCst) && current().is_some() && cfg!(not(feature = "threads")) {
@@ -36,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
         } else {
             OTHERS.fetch_add(1, SeqCst)
         };
-        // SAFETY: the caller's promise is ours.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
@@ -44,12 +45,12 @@ unsafe impl GlobalAlloc for Counting {
         if is_chunk(layout) {
             CHUNKS_BACK.fetch_add(1, SeqCst);
         }
-        // SAFETY: the caller's promise is ours.
+        // SAFETY: the caller upholds the contract of `dealloc`.
         unsafe { System.dealloc(start, layout) }
     }
 }
 
-/// The loader calls this before anything else of this program.
+/// A function that the loader calls before any other code of this program.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_ALL: extern "C" fn() = {
@@ -60,11 +61,11 @@ static BEFORE_ALL: extern "C" fn() = {
     before_all
 };
 
-/// A program that has not ended after this time hangs: `gosched_tests::wait::CHILD_LIMIT`.
+/// Seconds after which the program counts as hung: `gosched_tests::wait::CHILD_LIMIT`.
 const LIMIT_SECONDS: u32 = 300;
 
 fn main() -> ExitCode {
-    // SAFETY: no handler; the signal ends the process.
+    // SAFETY: installs no handler; the signal ends the process.
     unsafe { libc::alarm(LIMIT_SECONDS) };
     match std::env::args().nth(1).as_deref() {
         Some("counts") => counts(),
@@ -74,7 +75,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Small blocks of goroutines, many times as many as fit in a chunk, in use at the same time.
+/// Goroutines allocate many chunks of small blocks that are in use at the same time.
 fn many_blocks() {
     let parts: Vec<_> = (0..100)
         .map(|each| {
@@ -91,7 +92,7 @@ fn many_blocks() {
     }
 }
 
-/// In a destructor of the process.
+/// Allocates in an `atexit` handler.
 extern "C" fn at_exit() {
     let text: Vec<String> = (0..1000).map(|i| i.to_string()).collect();
     assert_eq!(black_box(text)[999], "999");
@@ -120,7 +121,7 @@ fn counts() {
     println!("counted");
 }
 
-/// Has the same global allocator, and brings none of its own.
+/// Has the same global allocator, because the process has only one, and installs none.
 #[gosched::main(alloc = off)]
 fn off() {
     many_blocks();
@@ -128,8 +129,8 @@ fn off() {
     println!("off");
 }
 
-/// Uses 200 MB, frees it so that much of it is not given back at once, and has nothing to do until its
-/// parent says so.
+/// Allocates 200 MB and frees it such that much of it is not returned to the system at once. Then
+/// waits without work until the parent process writes to standard input.
 #[gosched::main(procs = 4, alloc = off)]
 fn idle() {
     let parts: Vec<_> = (0..200).map(|_| go(|| vec![Box::new([1u8; 1000]); 1000])).collect();

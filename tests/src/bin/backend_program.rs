@@ -1,5 +1,5 @@
 //! A program for the suite `backend_builds`, which builds it with sanitizers: goroutines that wait,
-//! panic and sleep. Prints what goroutines are. An argument names a defect to have.
+//! panic and sleep. Prints the runtime's backend. An optional argument selects a defect.
 
 use gosched::runtime::backend;
 use gosched::sync::{Mutex, WaitGroup};
@@ -66,7 +66,7 @@ fn race() {
 fn use_after_free() {
     let read = gosched::go(|| {
         let freed = Box::into_raw(Box::new([17u8; 100]));
-        // SAFETY: made by the line above.
+        // SAFETY: from `Box::into_raw` above.
         drop(unsafe { Box::from_raw(freed) });
         // SAFETY: none: this is the defect.
         unsafe { std::ptr::read_volatile(freed.cast::<u8>()) }

@@ -1,5 +1,6 @@
-//! Programs that block threads, for the suites `blocking_calls` and `sched_idle` and the bench `limits`: each a process of
-//! its own, since it is about the whole process's Ps and threads. An alarm ends a program that hangs.
+//! Programs that block threads, for the suites `blocking_calls` and `sched_idle` and the bench
+//! `limits`. Each program is a separate process, because it tests the Ps and threads of a whole
+//! process. An alarm ends a program that hangs.
 
 use gosched::sync::WaitGroup;
 use gosched::{
@@ -48,9 +49,10 @@ fn main() {
     }
 }
 
-/// A child of `fork` has no alarm of its parent's: each process calls this.
+/// Ends the process if it hangs. A child of `fork` does not inherit its parent's alarm, so each
+/// process calls this.
 fn end_if_it_hangs() {
-    // SAFETY: no handler; the signal ends the process.
+    // SAFETY: installs no handler; the signal ends the process.
     unsafe { libc::alarm(CHILD_LIMIT.as_secs() as u32) };
 }
 
@@ -79,7 +81,7 @@ impl Mode {
     }
 }
 
-/// Lets others run, for so long.
+/// Yields repeatedly for `time`.
 fn spin_for(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {
@@ -87,14 +89,14 @@ fn spin_for(time: Duration) {
     }
 }
 
-/// Blocks its thread until there is something to read. The byte comes from a goroutine that runs during the call: none
-/// within the limit means that none could run. A signal that preempts the goroutine just before the call ends the call:
-/// `poll` is one of the system calls that are not restarted.
+/// Blocks its thread until a byte arrives. A goroutine that runs during the call sends the byte: if
+/// none arrives within the limit, no goroutine could run. A signal that preempts the caller just
+/// before the call interrupts the call, because `poll` is a system call that is not restarted.
 fn wait_for_byte(mut reader: &PipeReader) {
     let mut wanted = libc::pollfd { fd: reader.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut ready = -1;
     for _ in 0..3 {
-        // SAFETY: one descriptor, which is open.
+        // SAFETY: one open descriptor.
         ready = unsafe { libc::poll(&raw mut wanted, 1, LIMIT.as_millis() as i32) };
         if ready != -1 || io::Error::last_os_error().kind() != ErrorKind::Interrupted {
             break;
@@ -104,7 +106,8 @@ fn wait_for_byte(mut reader: &PipeReader) {
     reader.read_exact(&mut [0]).unwrap();
 }
 
-/// One goroutine blocks again and again; the other must go on during each call, which lasts until it did.
+/// A goroutine blocks repeatedly. Main must run during each call, which lasts until main writes a
+/// byte.
 fn share(mode: Mode) {
     const CALLS: usize = 10;
     let call = Arc::new(AtomicUsize::new(0));
@@ -126,7 +129,7 @@ fn share(mode: Mode) {
         if number > last && seen[number] == 1 {
             since = Instant::now();
         }
-        // Not before the call has begun, for sure.
+        // By now the call has certainly begun.
         if number > last && since.elapsed() >= 30 * MILLI {
             writer.write_all(&[0]).unwrap();
             last = number;
@@ -138,7 +141,8 @@ fn share(mode: Mode) {
     println!("least {least} hand-offs {:?}", rules::hand_offs());
 }
 
-/// A thousand block at once; others go on; all come back. `gone`: and their threads go.
+/// A thousand goroutines block at once, other goroutines make progress, and all calls return. With
+/// `gone`, waits until their threads have exited.
 fn thousand(kind: &str, mode: Mode, gone: bool) {
     const COUNT: usize = 1000;
     let kind = kind.to_owned();
@@ -147,9 +151,9 @@ fn thousand(kind: &str, mode: Mode, gone: bool) {
         let mutex = Arc::new(Mutex::new(()));
         let path = std::env::temp_dir().join(format!("gosched-fifo-{}", std::process::id()));
         let name = CString::new(path.to_str().unwrap()).unwrap();
-        // Of a process that was killed and had the same number.
+        // Left by a process with the same id that was killed.
         let _ = std::fs::remove_file(&path);
-        // SAFETY: a path that ends in a zero byte.
+        // SAFETY: a C string.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
         let lock = std::env::temp_dir().join(format!("gosched-lock-{}", std::process::id()));
         let holder = std::fs::File::create(&lock).unwrap();
@@ -179,7 +183,7 @@ fn thousand(kind: &str, mode: Mode, gone: bool) {
                 });
             });
         }
-        // Timers go on beside those that are blocked, then channels beside all of them.
+        // Timers make progress beside the blocked goroutines, then channels do.
         let (tx, rx) = chan::<u32>(0);
         while begun.load(SeqCst) < COUNT {
             gosched::time::sleep(MILLI);
@@ -207,7 +211,7 @@ fn thousand(kind: &str, mode: Mode, gone: bool) {
     println!("all back");
 }
 
-/// A lock of std's, held across blocking and across yields, with many who block on it.
+/// A mutex of std's, held across blocking calls and yields, with many goroutines that block on it.
 fn std_mutex() {
     let mutex = Arc::new(Mutex::new(0));
     let all = WaitGroup::new();
@@ -230,7 +234,7 @@ fn std_mutex() {
     println!("total {}", mutex.lock().unwrap());
 }
 
-/// Calls while the number of Ps changes and the world stops.
+/// Blocking calls while the number of Ps changes and the world stops.
 fn resize() {
     let stop = Arc::new(AtomicBool::new(false));
     let calls = Arc::new(AtomicU64::new(0));
@@ -261,13 +265,14 @@ fn resize() {
     all_others_end();
 }
 
-/// A goroutine that was joined, or said that it is done, may have a few instructions left.
+/// Waits until all other goroutines have ended: a goroutine that was joined, or reported that it is
+/// done, may have a few instructions left.
 fn all_others_end() {
     until("all others have ended", || runtime::num_goroutines() == 1);
     println!("all ended");
 }
 
-/// Calls that end in every way.
+/// Blocking calls that end in every possible way.
 fn ends() {
     let panics = go(|| blocking(|| -> () { panic!("on purpose: in a call") }));
     assert!(panics.join().unwrap_err().is_panic());
@@ -282,13 +287,13 @@ fn ends() {
     assert!(exits.join().unwrap_err().is_goexit());
     let exits = go(|| blocking_now(|| goexit()));
     assert!(exits.join().unwrap_err().is_goexit());
-    // What comes into the runtime inside is not in a call any more.
+    // A goroutine that enters the runtime inside a blocking call leaves the call.
     let (tx, rx) = chan::<u32>(0);
     let inside = go(move || blocking_now(|| blocking(|| rx.iter().sum::<u32>())));
     (0..10).for_each(|number| tx.send(number).unwrap());
     drop(tx);
     assert_eq!(inside.join().unwrap(), 45);
-    // A thread that is the goroutine's own stays so.
+    // A locked goroutine keeps its thread.
     let locked: Vec<_> = (0..4)
         .map(|number| {
             go(move || {
@@ -313,7 +318,7 @@ fn ends() {
     all_others_end();
 }
 
-/// Short calls keep their P, and their thread.
+/// Short calls keep their P and their thread.
 fn quick() {
     const CALLS: u64 = 100_000;
     let other = go(|| spin_for(MILLI));
@@ -328,7 +333,8 @@ fn quick() {
     println!("taken {marked} of {CALLS} threads {threads} same {}", before == thread());
 }
 
-/// After a call a goroutine goes on at once if there is a P, and not before there is one.
+/// A goroutine that returns from a call continues at once if a P is idle, and otherwise not before
+/// it gets a P.
 fn comes_back() {
     let back = Arc::new(AtomicBool::new(false));
     let its_back = back.clone();
@@ -337,7 +343,7 @@ fn comes_back() {
         its_back.store(true, SeqCst);
     });
     yield_now();
-    // The only P is busy, and its goroutine does not give it away.
+    // The only P is busy, and its goroutine cannot be preempted.
     let is_early = || {
         runtime::no_preempt(|| {
             let (start, before) = (Instant::now(), back.load(SeqCst));
@@ -349,7 +355,7 @@ fn comes_back() {
     };
     let mut early = is_early();
     yield_now();
-    // On a busy machine the thread of the call may have had no CPU yet.
+    // On a busy machine the thread of the call may not have had a CPU yet.
     let deadline = Instant::now() + LIMIT;
     while !back.load(SeqCst) && Instant::now() < deadline {
         early |= is_early();
@@ -357,12 +363,12 @@ fn comes_back() {
     }
     let then = back.load(SeqCst);
     caller.join().unwrap();
-    // Without competitors: an idle P is there when the call is over.
+    // Without competing goroutines, an idle P is available when the call returns.
     blocking_now(|| sleep(MILLI));
     println!("early {early} then {then}");
 }
 
-/// More threads than allowed.
+/// Blocking calls need more threads than allowed.
 fn limit() {
     assert_eq!(runtime::set_max_threads(20), 10_000);
     run(|| {
@@ -373,7 +379,7 @@ fn limit() {
     });
 }
 
-/// Goroutines that compute are never taken for blocked, however seldom they get a CPU.
+/// The runtime never takes goroutines that compute for blocked, however rarely they get a CPU.
 fn load() {
     let all = WaitGroup::new();
     for _ in 0..runtime::procs() {
@@ -398,11 +404,11 @@ fn affinity() {
         }
     }
     let becomes = |procs: usize| {
-        // Threads that were started meanwhile have the set of the thread that started them.
+        // Threads that start meanwhile inherit the CPU set of the thread that starts them.
         until("the number of Ps follows", || runtime::procs() == procs);
         runtime::procs()
     };
-    // SAFETY: a set of no CPUs.
+    // SAFETY: all-zero sets contain no CPUs.
     let (mut all, mut first): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
     // SAFETY: valid for writes.
     assert_eq!(unsafe { libc::sched_getaffinity(0, size_of_val(&all), &mut all) }, 0);
@@ -419,7 +425,7 @@ fn affinity() {
 
 static OVER: AtomicBool = AtomicBool::new(false);
 
-/// Sleeps for some microseconds at a time and never calls the runtime, until all is over.
+/// Sleeps for 50 µs repeatedly, without entering the runtime, until the program is over.
 fn nap() {
     while !OVER.load(SeqCst) {
         sleep(MILLI / 20);
@@ -428,7 +434,7 @@ fn nap() {
 
 const NAPPING: usize = 20;
 
-/// Beside goroutines that nap another one goes on.
+/// A goroutine makes progress beside goroutines that nap.
 fn naps() {
     let napping: Vec<_> = (0..NAPPING).map(|_| go(nap)).collect();
     (0..100).for_each(|_| yield_now());
@@ -437,7 +443,7 @@ fn naps() {
     println!("went on");
 }
 
-/// The longest time between two turns of a caller that yields for a while, in microseconds.
+/// Returns the longest time between two turns of a caller that yields for 1.5 s, in microseconds.
 fn longest_gap(yields: fn()) -> u128 {
     let (start, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
     while start.elapsed() < 1500 * MILLI {
@@ -448,7 +454,8 @@ fn longest_gap(yields: fn()) -> u128 {
     longest.as_micros()
 }
 
-/// The longest wait of a goroutine beside those that nap, and of a thread beside threads that do.
+/// Prints the longest wait of a goroutine beside goroutines that nap, and of a thread beside
+/// threads that nap.
 fn longest_wait() {
     let threads: Vec<_> = (0..NAPPING).map(|_| std::thread::spawn(nap)).collect();
     let control = std::thread::spawn(|| longest_gap(std::thread::yield_now));
@@ -461,7 +468,8 @@ fn longest_wait() {
     println!("ours {ours} control {control}");
 }
 
-/// A timer fires beside a goroutine that blocks the only P: the call ends after that. How long the timer took.
+/// A timer fires while a goroutine blocks the only P; the call ends after that. Returns how long
+/// the timer took.
 fn timer_beside_a_call() -> Duration {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let blocked = go(move || wait_for_byte(&reader));
@@ -474,7 +482,7 @@ fn timer_beside_a_call() -> Duration {
     took
 }
 
-/// The longest of many but two, in microseconds.
+/// Returns the third longest of 60 measurements, in microseconds.
 fn longest_but_two(f: impl Fn() -> Duration) -> u128 {
     let mut all: Vec<Duration> = (0..60).map(|_| f()).collect();
     all.sort_unstable();
@@ -487,8 +495,8 @@ fn time_of(f: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
-/// How long timers of 5 ms take beside a call that blocks the only P, then calls that sleep for 1 ms; and sleeps of
-/// threads meanwhile.
+/// Prints how long timers of 5 ms take beside a call that blocks the only P, and how long calls
+/// that sleep for 1 ms take. The controls are sleeps of threads at the same time.
 fn lateness() {
     let control = std::thread::spawn(|| {
         [5, 1].map(|millis| longest_but_two(|| time_of(|| sleep(millis * MILLI))))
@@ -499,7 +507,7 @@ fn lateness() {
     println!("timer {timer} control {timer_of_threads} call {call} control {call_of_threads}");
 }
 
-/// Goroutines yield until the parent ends the input.
+/// Goroutines yield until the parent process closes standard input.
 fn until_input_ends() {
     go(|| {
         while !OVER.load(SeqCst) {
@@ -510,7 +518,8 @@ fn until_input_ends() {
     OVER.store(true, SeqCst);
 }
 
-/// What a thread of that name has used: CPU time in nanoseconds, and how often it was given a CPU.
+/// Returns what the thread with this name has used: CPU time in nanoseconds, and how often it was
+/// scheduled.
 fn used_by(name: &str) -> [u64; 2] {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let found = tasks.into_iter().find_map(|task| {
@@ -522,11 +531,11 @@ fn used_by(name: &str) -> [u64; 2] {
     found.unwrap_or_else(|| panic!("no thread {name}"))
 }
 
-/// How often sysmon looks in a second, beside goroutines that yield, and how often a thread does that sleeps for a
-/// millisecond each time; what a look of each costs, in nanoseconds.
+/// Prints how often per second sysmon wakes up beside goroutines that yield, and the CPU time per
+/// wake-up in nanoseconds. The control is a thread that sleeps for a millisecond each time.
 fn sysmon_cost(millis: u32) {
     let sleeper = std::thread::Builder::new().name("sleeper".into()).spawn(|| {
-        // SAFETY: it only changes how this thread is woken.
+        // SAFETY: only changes the timer slack of this thread.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
         while !OVER.load(SeqCst) {
             sleep(MILLI);
@@ -556,11 +565,11 @@ fn sysmon_cost(millis: u32) {
     others.into_iter().for_each(|other| other.join().unwrap());
 }
 
-/// Forks in calls whose P is gone: the child goes on.
+/// Goroutines fork in calls that have lost their P, and the children continue.
 fn fork() {
-    /// The child's number in the parent; 0 in the child.
+    /// Returns the child's id in the parent, and 0 in the child.
     fn forked() -> i32 {
-        // SAFETY: the child only does what it may, and exits.
+        // SAFETY: the child only uses a channel without blocking, and exits.
         unsafe { libc::fork() }
     }
     let stop = Arc::new(AtomicBool::new(false));
@@ -598,7 +607,7 @@ fn fork() {
             unsafe { libc::_exit(if ok { 7 } else { 8 }) };
         }
         let mut status = 0;
-        // SAFETY: a child of ours.
+        // SAFETY: a child of this process.
         blocking(|| unsafe { libc::waitpid(child, &raw mut status, 0) });
         assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status}");
     }
@@ -607,7 +616,8 @@ fn fork() {
     println!("all children came back");
 }
 
-/// More goroutines locked to threads than there are threads to be had; standard error is held.
+/// More goroutines are locked to threads than the system allows threads, while the lock of standard
+/// error is held.
 fn no_threads_for_locked_ones() {
     static START: AtomicBool = AtomicBool::new(false);
     static BEGUN: AtomicUsize = AtomicUsize::new(0);
@@ -624,7 +634,8 @@ fn no_threads_for_locked_ones() {
             })
         })
         .collect();
-    // None waits for its first turn: each calls `lock_os_thread` at once when that is refused.
+    // No goroutine waits for its first turn: when threads are refused, each calls `lock_os_thread`
+    // at once.
     while BEGUN.load(SeqCst) < 20 {
         yield_now();
     }

@@ -1,5 +1,5 @@
-//! Whole programs for the suite `chan_programs`: the first argument names one. Nothing but the program runs in
-//! the process; an alarm ends it if it hangs.
+//! Whole programs for the suite `chan_programs`. The first argument selects the program, which has
+//! the process to itself. An alarm ends a process that hangs.
 
 use gosched::chan::{Receiver, RecvTimeoutError, never};
 use gosched::{Select, chan, go, select, time};
@@ -7,7 +7,7 @@ use gosched_tests::wait::CHILD_LIMIT;
 use std::time::Duration;
 
 fn main() {
-    // SAFETY: no handler; the signal ends the process.
+    // SAFETY: installs no handler; the signal ends the process.
     unsafe { libc::alarm(CHILD_LIMIT.as_secs() as u32) };
     let name = std::env::args().nth(1).expect("the name of a program");
     if name == "thread receives" {
@@ -58,7 +58,7 @@ fn program(name: &str) {
     drop((tx, rx));
 }
 
-/// Each waits for the other to begin.
+/// Two goroutines wait for each other in a select.
 fn two_selects() {
     let [(tx_a, a), (tx_b, b)] = [chan::<u8>(0), chan::<u8>(0)];
     go(move || {
@@ -67,7 +67,7 @@ fn two_selects() {
     select! { recv(b) -> value => drop(tx_a.send(value.unwrap())) }
 }
 
-/// The thread that began the process waits for a goroutine that waits for it.
+/// The main thread waits for a goroutine that waits for the main thread.
 fn thread_receives() {
     let [(tx_a, a), (tx_b, b)] = [chan::<u8>(0), chan::<u8>(0)];
     go(move || {

@@ -1,5 +1,6 @@
-//! Whole programs for the suite `sched_deadlock`: the first argument names one. Nothing but the program runs in the
-//! process, no thread of a test harness either; an alarm ends it if it hangs.
+//! Whole programs for the suite `sched_deadlock`; the first argument selects the program. The
+//! program has the process to itself, without the threads of a test harness. An alarm ends a
+//! process that hangs.
 
 use gosched::time::{self, Ticker, Timer, after_func};
 use gosched::{block_on, chan, go, park, run, select};
@@ -7,17 +8,17 @@ use std::io::Read;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// A program that has not ended after this time hangs. As `gosched_tests::wait::CHILD_LIMIT`, but that crate would bring
-/// its global allocator along.
+/// Seconds after which the program counts as hung. Equals `gosched_tests::wait::CHILD_LIMIT`, which
+/// is not used because that crate installs a global allocator.
 const LIMIT_SECONDS: u32 = 300;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MILLI: Duration = Duration::from_millis(1);
-/// Long enough for a deadlock to be found, which takes 10 ms.
+/// Longer than the 10 ms that it takes to detect a deadlock.
 const LONG: Duration = Duration::from_millis(60);
 
 fn main() -> ExitCode {
-    // SAFETY: no handler; the signal ends the process.
+    // SAFETY: installs no handler; the signal ends the process.
     unsafe { libc::alarm(LIMIT_SECONDS) };
     let name = std::env::args().nth(1).expect("the name of a program");
     match name.as_str() {
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
         }),
         "threads cannot be counted" => {
             forbid_tgkill();
-            // The program ends when its input does, and is not ended before.
+            // The program ends when its input does, and must not be ended before.
             std::thread::spawn(|| {
                 std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
                 println!("over");
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
             });
             run(park);
         }
-        "a thread receives" => receives_for_ever(),
+        "a thread receives" => receives_forever(),
         "a thread panics" => {
             run(|| {});
             panic!("on purpose");
@@ -107,15 +108,15 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A thread that is no goroutine waits for a value, beside a goroutine that does.
+/// A thread that is not a goroutine waits for a value, beside a parked goroutine.
 #[inline(never)]
-fn receives_for_ever() {
+fn receives_forever() {
     let (_tx, rx) = chan::<u32>(0);
     go(park);
     let _ = std::hint::black_box(rx.recv());
 }
 
-/// From here on the kernel refuses `tgkill`, as a sandbox may.
+/// Makes the kernel refuse `tgkill` from here on, as a sandbox may.
 fn forbid_tgkill() {
     let instruction = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let load = instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0);
@@ -130,7 +131,7 @@ fn forbid_tgkill() {
     // SAFETY: no memory is involved.
     let done = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     assert_eq!(done, 0);
-    // SAFETY: a filter of that many instructions.
+    // SAFETY: `program` points to `len` instructions.
     let done =
         unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());

@@ -1,4 +1,4 @@
-//! A program that says nothing of allocators.
+//! A program without an `alloc` option: `#[gosched::main]` installs the allocation cache.
 
 #[gosched::main]
 fn main() {

@@ -1,5 +1,5 @@
-//! Whole programs for the suite `sched_hostile`: the first argument names one. Each says what came of it; an alarm ends
-//! it if it hangs.
+//! Whole programs for the suite `sched_hostile`; the first argument selects the program. Each
+//! program prints its outcome. An alarm ends a process that hangs.
 
 use gosched::runtime::{self, metrics};
 use gosched::{chan, go, time, yield_now};
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A program that has not ended after this time hangs. As `gosched_tests::wait::CHILD_LIMIT`, but that crate would bring
-/// its global allocator along.
+/// Seconds after which the program counts as hung. Equals `gosched_tests::wait::CHILD_LIMIT`, which
+/// is not used because that crate installs a global allocator.
 const LIMIT_SECONDS: u32 = 300;
 
 #[gosched::main]
 fn main() {
-    // SAFETY: no handler; the signal ends the process.
+    // SAFETY: installs no handler; the signal ends the process.
     unsafe { libc::alarm(LIMIT_SECONDS) };
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -44,7 +44,8 @@ fn spin(micros: u64) {
     }
 }
 
-/// Ps change hands all the time beside a goroutine that waits for I/O, so that an M sleeps in the poller now and then.
+/// Ps are handed off all the time beside a goroutine that waits for I/O, so that an M sometimes
+/// sleeps in the poller.
 fn hand_over(what: &str, rounds: u64) {
     static ROUNDS: AtomicU64 = AtomicU64::new(0);
     let (reader, writer) = gosched::net::UnixStream::pair().expect("a pair");
@@ -76,8 +77,9 @@ fn hand_over(what: &str, rounds: u64) {
     println!("lost {:?}", lost.get("/gosched/hand-offs/lost:events"));
 }
 
-/// How late sleeps of 1 ms end in a goroutine and, as the control, in a thread: for that long, beside goroutines whose
-/// blocking calls hand Ps over all the time and one that waits for I/O.
+/// Prints how late sleeps of 1 ms end in a goroutine and, as the control, in a thread. Meanwhile
+/// the blocking calls of other goroutines cause hand-offs all the time, and a goroutine waits for
+/// I/O.
 fn late_sleeps(how_long: Duration) {
     let (reader, writer) = gosched::net::UnixStream::pair().expect("a pair");
     go(move || (&reader).read(&mut [0]));
@@ -96,7 +98,7 @@ fn late_sleeps(how_long: Duration) {
     println!("late {ours} control {}", control.join().expect("no panic"));
 }
 
-/// The 99th percentile of how late sleeps of 1 ms end, in microseconds.
+/// Returns the 99th percentile of how late sleeps of 1 ms end, in microseconds.
 fn late_percentile(end: Instant, sleep: fn(Duration)) -> u128 {
     const MILLI: Duration = Duration::from_millis(1);
     let mut late = Vec::new();
@@ -117,7 +119,8 @@ fn stop_when_the_input_ends(stop: &'static AtomicBool) {
     });
 }
 
-/// A goroutine does not hear that the world is to stop, until standard input ends. The others run on.
+/// A goroutine ignores requests to stop the world until standard input ends. Other goroutines run
+/// meanwhile.
 fn unstoppable() {
     static STOP: AtomicBool = AtomicBool::new(false);
     static TICKS: AtomicU64 = AtomicU64::new(0);
@@ -129,7 +132,8 @@ fn unstoppable() {
             TICKS.fetch_add(1, Ordering::Relaxed);
         }
     });
-    // A goroutine whose thread was blocked for a moment, by the system, may have lost its P, and holds up nothing.
+    // A goroutine whose thread the system blocked for a moment may have lost its P, and then delays
+    // nothing: retry.
     while !STOP.load(Ordering::Relaxed) {
         runtime::set_procs(3);
         resize_beside_unstoppable(&STOP);
@@ -138,7 +142,7 @@ fn unstoppable() {
     println!("{} procs, {} ticks", runtime::procs(), TICKS.load(Ordering::Relaxed));
 }
 
-/// Changes the number of Ps beside a goroutine that does not hear. Returns when that is done.
+/// Changes the number of Ps beside a goroutine that blocks SIGURG. Returns when the change is done.
 fn resize_beside_unstoppable(stop: &'static AtomicBool) {
     let begun = Arc::new(AtomicBool::new(false));
     let over = Arc::new(AtomicBool::new(false));
@@ -165,7 +169,7 @@ fn resize_beside_unstoppable(stop: &'static AtomicBool) {
     deaf.join().expect("no panic");
 }
 
-/// Waits for I/O that comes when everything is idle, and stays so.
+/// Waits for I/O that arrives when all other goroutines and threads are idle.
 fn idle_io() {
     let (mut reader, mut writer) = gosched::net::UnixStream::pair().expect("a pair");
     std::thread::spawn(move || {
@@ -177,7 +181,7 @@ fn idle_io() {
     reader.read_exact(&mut [0]).expect("a read");
 }
 
-/// More goroutines that never yield than there are Ps, and a main that wants to go on.
+/// More goroutines that never yield than there are Ps, and a main that must make progress.
 fn loops() {
     let stop = Arc::new(AtomicBool::new(false));
     let loops: Vec<_> = (0..2 * runtime::procs())
@@ -195,8 +199,9 @@ fn loops() {
     loops.into_iter().for_each(|handle| handle.join().expect("no panic"));
 }
 
-/// A thread that was there before the runtime sends to main now and then: that is no deadlock, though nothing else is
-/// there. Asks for more threads all the time, if they are refused.
+/// A thread that was started before the runtime sends to main from time to time. That is no
+/// deadlock, although main is the only goroutine. If the system refuses threads, the runtime
+/// requests them again and again.
 fn beside_a_thread(messages: u64) {
     let (sender, receiver) = chan::<u64>(1);
     let ask = SENDERS.lock().unwrap().take().expect("a thread before main");
@@ -209,7 +214,8 @@ fn beside_a_thread(messages: u64) {
 static SENDERS: std::sync::Mutex<Option<std::sync::mpsc::Sender<chan::Sender<u64>>>> =
     std::sync::Mutex::new(None);
 
-/// The thread of [`beside_a_thread`]: before the runtime, since the system may refuse threads later.
+/// Starts the thread of [`beside_a_thread`] before the runtime starts, since the system may refuse
+/// threads later.
 extern "C" fn start_early() {
     if std::env::args().nth(1).is_none_or(|name| name != "beside a thread") {
         return;
@@ -218,7 +224,7 @@ extern "C" fn start_early() {
     *SENDERS.lock().unwrap() = Some(ask);
     std::thread::spawn(move || {
         let sender = asked.recv().expect("main");
-        // Longer than the runtime waits before it looks for a deadlock.
+        // Longer than the runtime waits before it checks for a deadlock.
         let pause = |number: u64| Duration::from_micros(11_000 + number % 40 * 100);
         for number in 0.. {
             std::thread::sleep(pause(number));
@@ -233,7 +239,7 @@ extern "C" fn start_early() {
 #[unsafe(link_section = ".init_array")]
 static START_EARLY: extern "C" fn() = start_early;
 
-/// One thread refuses itself to send signals: the others still can.
+/// One thread filters its own system calls so that it cannot send signals; other threads still can.
 fn loops_filter_loops() {
     loops();
     let filtered = go(|| {
@@ -249,7 +255,7 @@ fn loops_filter_loops() {
     loops();
 }
 
-/// The calling thread may not send signals to threads from here on.
+/// Forbids the calling thread to send signals to threads from here on.
 fn refuse_signals_here() {
     let calls = [libc::SYS_rt_tgsigqueueinfo, libc::SYS_tgkill];
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
@@ -262,19 +268,19 @@ fn refuse_signals_here() {
     }
     filter.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: it has no precondition.
+    // SAFETY: has no precondition.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
     let mode = libc::SECCOMP_MODE_FILTER;
-    // SAFETY: a program of as many statements as it says.
+    // SAFETY: `program` points to `len` statements.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) }, 0);
 }
 
-/// Computes until the calling thread has used that much CPU time, however busy the machine is. Only where goroutines cannot
-/// be moved to another thread meanwhile.
+/// Computes until the calling thread has used `time` of CPU time, however busy the machine is. For
+/// runs in which goroutines cannot be moved to another thread meanwhile.
 fn burn(time: Duration) {
     let cpu_time = || {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: a place for the time.
+        // SAFETY: `now` is ours to write.
         unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
         Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
     };
@@ -284,7 +290,8 @@ fn burn(time: Duration) {
     }
 }
 
-/// Goroutines that compute for longer than a slice of CPU time, and yield. Where no signal can be sent.
+/// Goroutines compute for longer than a slice of CPU time, and yield. For runs in which no signal
+/// can be sent.
 fn turns() {
     let compute = |_| {
         go(|| {
@@ -298,7 +305,7 @@ fn turns() {
     handles.into_iter().for_each(|handle| handle.join().expect("no panic"));
 }
 
-/// As [`turns`], again and again until standard input ends.
+/// Repeats [`turns`] until standard input ends.
 fn turns_until_the_input_ends() {
     static STOP: AtomicBool = AtomicBool::new(false);
     stop_when_the_input_ends(&STOP);
@@ -311,7 +318,8 @@ thread_local! {
     static OWN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Goroutines, channels, loops, blocking calls, timers, sockets, children, locked threads, the number of Ps, panics.
+/// Uses goroutines, thread-locals, channels, loops, blocking calls, timers, sockets, locked
+/// threads, changes of the number of Ps, a dump, and panics.
 fn some_of_everything() {
     let own = |number| {
         go(move || {
@@ -338,7 +346,7 @@ fn some_of_everything() {
         gosched::lock_os_thread();
         yield_now();
         time::sleep(Duration::from_millis(1));
-        // A goroutine that ends locked takes its thread with it, and that may be the only one.
+        // A goroutine that ends locked takes its thread with it, which may be the only thread.
         gosched::unlock_os_thread();
     })
     .join()

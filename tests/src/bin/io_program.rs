@@ -1,4 +1,5 @@
-//! A program that is talked to through its standard streams: the first argument says how.
+//! A program that a test controls through its standard streams. The first argument selects the
+//! mode.
 
 use gosched::io::{stderr, stdin, stdout};
 use gosched::{__rules as rules, chan, go, time};
@@ -23,7 +24,7 @@ fn main() {
     }
 }
 
-/// Every line comes back.
+/// Echoes every line.
 fn cat() {
     for line in stdin().lines() {
         writeln!(stdout(), "{}", line.unwrap()).unwrap();
@@ -31,7 +32,7 @@ fn cat() {
     write!(stderr(), "end").unwrap();
 }
 
-/// Others run while one waits for a line, and no P changes hands for it.
+/// While a goroutine waits for a line, others run, and no P is handed off.
 fn parks() {
     let reader = go(|| {
         let mut line = String::new();
@@ -47,7 +48,7 @@ fn parks() {
     println!("{} {}", line.trim(), rules::hand_offs().0 - before);
 }
 
-/// Many goroutines read lines: each line goes to one of them, whole.
+/// Many goroutines read lines: each line goes whole to one goroutine.
 fn crowd() {
     let (found, lines) = chan(0);
     for _ in 0..20 {
@@ -64,12 +65,12 @@ fn crowd() {
     println!("{}", lines.iter().sum::<u64>());
 }
 
-/// A thread reads the same descriptor, past the buffer: no byte is lost, nobody hangs.
+/// A thread reads the same descriptor, past the buffer: no byte is lost, and no reader hangs.
 fn beside() {
     let other = std::thread::spawn(|| {
         let (mut bytes, mut total) = ([0; 7], 0);
         loop {
-            // SAFETY: room for as many bytes as it says.
+            // SAFETY: a buffer of this length.
             match unsafe { libc::read(0, bytes.as_mut_ptr().cast(), bytes.len()) } {
                 0 => return total,
                 count => total += u64::try_from(count).unwrap(),
@@ -87,13 +88,13 @@ fn beside() {
     println!("{}", total + other.join().unwrap());
 }
 
-/// A line without an end is there when the process has ended.
+/// An incomplete line is written when the process exits.
 fn partial() {
     go(|| write!(stdout(), "no newline").unwrap()).join().unwrap();
     std::process::exit(7);
 }
 
-/// Writes more than a pipe holds, while a goroutine says that it is alive.
+/// Writes more than a pipe holds, while another goroutine reports that it is alive.
 fn spill() {
     let writer = go(|| {
         let line = [b'x'; 1023];
@@ -110,18 +111,18 @@ fn spill() {
     writer.join().unwrap();
 }
 
-/// All that is written comes out, through whatever it is.
+/// Everything is written, whatever standard output is.
 fn slow() {
     let text: String = (0..20_000).map(|i| format!("{i}\n")).collect();
     stdout().write_all(text.as_bytes()).unwrap();
 }
 
-/// Descriptor 0 becomes another file, and is waited for as that.
+/// Descriptor 0 is replaced by another file, and reads wait for that file.
 fn replaced() {
     let mut line = String::new();
     stdin().lock().read_line(&mut line).unwrap();
     let (reader, mut writer) = std::io::pipe().unwrap();
-    // SAFETY: both are open.
+    // SAFETY: both descriptors are open.
     assert_eq!(unsafe { libc::dup2(reader.as_raw_fd(), 0) }, 0);
     go(move || {
         time::sleep(Duration::from_millis(5));

@@ -1,7 +1,9 @@
-//! I/O beside goroutines that keep every P busy, for the suites `net_under_load` and `net_tcp` and for the bench `limits`.
+//! I/O beside goroutines that keep every P busy, for the suites `net_under_load` and `net_tcp` and
+//! for the bench `limits`.
 //!
-//! The first argument is the mode, the second the number of requests. The program checks that everything is
-//! served, and prints how long that took as `name number` pairs. It never judges the numbers: the bench does.
+//! The first argument is the mode, the second the number of requests. The program checks that all
+//! requests are served, and prints their durations as `name number` pairs. Only the bench checks
+//! the numbers.
 
 use gosched::net::{TcpListener, TcpStream, UnixDatagram, UnixStream};
 use gosched::{chan, go, runtime, yield_now};
@@ -42,7 +44,7 @@ fn main() {
     }
 }
 
-/// One endless loop for each P, without a call.
+/// Starts one endless loop without calls for each P.
 fn loops() {
     for _ in 0..runtime::procs() {
         go(|| {
@@ -65,7 +67,7 @@ fn yields() {
     }
 }
 
-/// Pairs of goroutines of which each always makes the other ready.
+/// Starts pairs of goroutines that make each other ready.
 fn channels() {
     for _ in 0..4 {
         let ((ping, pinged), (pong, ponged)) = (chan::<u32>(0), chan::<u32>(0));
@@ -79,10 +81,11 @@ fn channels() {
     }
 }
 
-/// How many pairs of goroutines [`sockets`] starts.
+/// Number of pairs of goroutines that [`sockets`] starts.
 const PAIRS: u64 = 4;
 
-/// The same pairs, by sockets. Returns the number of rounds of all pairs together, which grows.
+/// Starts such pairs that communicate over sockets. Returns a counter of the rounds of all pairs
+/// together.
 fn sockets() -> Arc<AtomicU64> {
     let rounds = Arc::new(AtomicU64::new(0));
     for _ in 0..PAIRS {
@@ -105,7 +108,7 @@ fn sockets() -> Arc<AtomicU64> {
     rounds
 }
 
-/// Sends requests, checks each answer, and prints how long they took, in microseconds.
+/// Sends requests, checks each response, and prints how long they took, in microseconds.
 fn request(mut stream: impl Read + Write, requests: usize, pause: impl Fn()) {
     let mut times: Vec<Duration> = (0..requests)
         .map(|i| {
@@ -123,7 +126,7 @@ fn request(mut stream: impl Read + Write, requests: usize, pause: impl Fn()) {
     println!("requests {} p50 {} p99 {} most {}", times.len(), at(50), at(99), at(100));
 }
 
-/// A client that is an OS thread.
+/// Starts an OS thread that sends the requests.
 fn request_by_a_thread(address: SocketAddr, requests: usize) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         let stream = std::net::TcpStream::connect(address).unwrap();
@@ -132,20 +135,20 @@ fn request_by_a_thread(address: SocketAddr, requests: usize) -> std::thread::Joi
     })
 }
 
-/// An echo by a goroutine for an OS thread, beside others.
+/// A goroutine serves echoes to an OS thread, beside the goroutines that `others` starts.
 fn beside(others: fn(), requests: usize) {
     let listener = TcpListener::bind(LOCAL).unwrap();
     let address = listener.local_addr().unwrap();
     let server = go(move || echo(&listener.accept().unwrap().0));
     others();
     let client = request_by_a_thread(address, requests);
-    // Waits for I/O, and is woken by the end of the connection.
+    // The server waits for I/O, and the end of the connection makes it ready.
     server.join().unwrap();
     client.join().unwrap();
     OVER.store(true, Relaxed);
 }
 
-/// An echo by a goroutine for a goroutine, beside others.
+/// A goroutine serves echoes to a goroutine, beside the goroutines that `others` starts.
 fn beside_a_client_inside(others: fn(), requests: usize) {
     let listener = TcpListener::bind(LOCAL).unwrap();
     let address = listener.local_addr().unwrap();
@@ -156,8 +159,8 @@ fn beside_a_client_inside(others: fn(), requests: usize) {
     server.join().unwrap();
 }
 
-/// The control of the modes above: an echo by OS threads, as many as there are Ps, that never sleep and ask their
-/// socket again and again. What keeps such a thread from answering keeps a busy M from it as well.
+/// The control of the modes above: as many OS threads as there are Ps serve echoes. They never
+/// sleep, and poll their socket in a loop. Whatever delays such a thread delays a busy M too.
 fn threads_that_ask(requests: usize) {
     let listener = std::net::TcpListener::bind(LOCAL).unwrap();
     let client = request_by_a_thread(listener.local_addr().unwrap(), requests);
@@ -171,7 +174,7 @@ fn threads_that_ask(requests: usize) {
             loop {
                 match (&*stream).read(&mut bytes) {
                     Ok(0) => return,
-                    // A request comes in one piece, and there is one at a time.
+                    // There is one request at a time, and it arrives in one piece.
                     Ok(count) => (&*stream).write_all(&bytes[..count]).unwrap(),
                     Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
                 }
@@ -181,7 +184,8 @@ fn threads_that_ask(requests: usize) {
     client.join().unwrap();
 }
 
-/// Goroutines that are not made ready by I/O get on too: one that sleeps, and one that yields.
+/// Goroutines that are not made ready by I/O make progress too: a goroutine that sleeps, and a
+/// goroutine that yields.
 fn others_beside_sockets() {
     const SLEEPS: u32 = 50;
     const YIELDS: u64 = 50;
@@ -210,21 +214,21 @@ fn others_beside_sockets() {
     println!("yields {} rounds {}", after.1 - before.1, (after.0 - before.0) / PAIRS);
 }
 
-/// CPU time of this process in a while, in microseconds.
+/// Returns the CPU time, in microseconds, that this process uses during `time`.
 fn used_in(time: Duration) -> u128 {
     let before = cpu_time();
     gosched::time::sleep(time);
     (cpu_time() - before).as_micros()
 }
 
-/// Connections wait, but there is no descriptor for them. Prints what the listener used meanwhile, and what an OS
-/// thread uses that tries every 5 ms.
+/// Connections wait, but there are no descriptors for them. Prints the CPU time that the listener
+/// uses meanwhile, and the CPU time of an OS thread that retries every 5 ms.
 fn no_descriptors() {
     const WHILE: Duration = Duration::from_millis(300);
     let listener = TcpListener::bind(LOCAL).unwrap();
     let address = listener.local_addr().unwrap();
     let (near, far) = tcp_pair();
-    // What the runtime opens when a goroutine waits is open now.
+    // Makes the runtime open the descriptors that it needs to wait for I/O.
     near.set_read_timeout(Some(MILLI)).unwrap();
     for _ in 0..10 {
         assert_eq!((&near).read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -272,9 +276,9 @@ fn no_descriptors() {
     println!("used {used} of-a-thread {control} failures {}", server.join().unwrap());
 }
 
-/// Datagrams wait for room at a socket that is not read. The system says that there is room for more whenever a send
-/// has failed. Prints the CPU time that a goroutine's and a thread's use meanwhile, and that of one whose send blocks
-/// in the system.
+/// Datagrams wait for room at a socket that is not read. After each failed send, the system reports
+/// that there is room again. Prints the CPU time that a sending goroutine and a sending thread use
+/// meanwhile, and the CPU time while a thread's send blocks in the kernel.
 fn no_room() {
     const WHILE: Duration = Duration::from_millis(300);
     let path = std::env::temp_dir().join(unique_name());

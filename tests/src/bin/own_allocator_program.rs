@@ -1,6 +1,6 @@
-//! A program for the suite `backend` with a global allocator of its own: one lock for all threads, in
-//! the program's own code, as jemalloc and mimalloc have when they are linked in. A goroutine that is
-//! preempted in there holds the lock that every thread needs, new ones too.
+//! A program for the suite `backend` with its own global allocator: one lock for all threads, in
+//! the program's own code, as in a statically linked jemalloc or mimalloc. A goroutine that is
+//! preempted inside the allocator holds the lock that every thread needs, including new threads.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -9,7 +9,7 @@ use std::hint::black_box;
 /// The system's allocator behind a lock.
 struct Locked(UnsafeCell<libc::pthread_mutex_t>);
 
-// SAFETY: a pthread mutex is made to be shared.
+// SAFETY: a pthread mutex may be shared between threads.
 unsafe impl Sync for Locked {}
 
 #[global_allocator]
@@ -17,9 +17,9 @@ static ALLOC: Locked = Locked(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
 
 impl Locked {
     fn with<R>(&self, f: impl FnOnce() -> R) -> R {
-        // SAFETY: an initialised mutex that never moves.
+        // SAFETY: an initialized mutex that never moves.
         unsafe { libc::pthread_mutex_lock(self.0.get()) };
-        // Long enough to be preempted here.
+        // Takes long enough to be preempted here.
         for turn in 0..200 {
             black_box(turn);
         }
@@ -30,25 +30,25 @@ impl Locked {
     }
 }
 
-// SAFETY: all is the system's.
+// SAFETY: memory comes from the system's allocator.
 unsafe impl GlobalAlloc for Locked {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise is ours.
+        // SAFETY: the caller upholds the contract of `alloc`.
         self.with(|| unsafe { System.alloc(layout) })
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is ours.
+        // SAFETY: the caller upholds the contract of `dealloc`.
         self.with(|| unsafe { System.dealloc(start, layout) });
     }
 }
 
-/// A program that has not ended after this time hangs: `gosched_tests::wait::CHILD_LIMIT`.
+/// Seconds after which the program counts as hung: `gosched_tests::wait::CHILD_LIMIT`.
 const LIMIT_SECONDS: u32 = 300;
 
 #[gosched::main(alloc = off)]
 fn main() {
-    // SAFETY: no handler; the signal ends the process.
+    // SAFETY: installs no handler; the signal ends the process.
     unsafe { libc::alarm(LIMIT_SECONDS) };
     for _ in 0..5 {
         let goroutines: Vec<_> = (0..200).map(|_| gosched::go(allocate)).collect();

@@ -1,5 +1,6 @@
-//! Whole programs for the suites `sched_*` and the bench `limits`: the first argument names one. Nothing but the program runs
-//! in the process, no thread of a test harness either; an alarm ends it if it hangs.
+//! Whole programs for the suites `sched_*` and the bench `limits`; the first argument selects the
+//! program. The program has the process to itself, without the threads of a test harness. An alarm
+//! ends a process that hangs.
 
 use gosched::{
     __rules as rules, Builder, JoinHandle, current, go, goexit, lock_os_thread, park, run, runtime,
@@ -12,15 +13,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A program that has not ended after this time hangs. As `gosched_tests::wait::CHILD_LIMIT`, but that crate would bring
-/// its global allocator along.
+/// Seconds after which the program counts as hung. Equals `gosched_tests::wait::CHILD_LIMIT`, which
+/// is not used because that crate installs a global allocator.
 const LIMIT_SECONDS: u32 = 300;
 
-/// How long a program lives in which a deadlock must not be found.
+/// How long a program runs in which no deadlock must be reported.
 const A_WHILE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    // SAFETY: no handler; the signal ends the process.
+    // SAFETY: installs no handler; the signal ends the process.
     unsafe { libc::alarm(LIMIT_SECONDS) };
     let name = std::env::args().nth(1).expect("the name of a program");
     match name.as_str() {
@@ -222,7 +223,8 @@ impl Drop for PanicsInDrop {
     }
 }
 
-/// Results and closures whose destructors panic: joined, detached before, detached after.
+/// Results and closures whose destructors panic: joined, detached before the end, detached after
+/// the end.
 #[gosched::main(alloc = off)]
 fn bad_drop() {
     let drops = Arc::new(AtomicUsize::new(0));
@@ -282,7 +284,7 @@ fn main_exits_first() {
             HAS_EXITED.store(true, SeqCst);
         }
     }
-    // Dropped last.
+    // Dropped last, because it is declared first.
     let _exits = Exits;
     go(|| {
         while !HAS_EXITED.load(SeqCst) {
@@ -372,7 +374,8 @@ fn a_thread_ends() {
     park();
 }
 
-/// What a deadlock is compared with: a thread that ends, a report of one line, and a status.
+/// The control for deadlocks: a thread ends, and the process prints one line and exits with a
+/// status.
 fn threads_end() -> ExitCode {
     std::thread::spawn(|| ()).join().unwrap();
     eprintln!("the thread has ended");
@@ -387,7 +390,7 @@ fn report_hangs() {
             std::hint::spin_loop();
         }
     };
-    // SAFETY: handler — it only hangs.
+    // SAFETY: handler — it only loops.
     unsafe { fault::set_owner_name(hang) };
     let mut routine = Routine::new(Size::from_environment().unwrap(), || deep(usize::MAX));
     let _ = routine.resume();
@@ -407,7 +410,7 @@ fn thread_limit() {
     }
 }
 
-/// What the runtime does when it finds that one of its own rules was broken.
+/// The runtime's reaction to a violation of one of its own rules.
 #[gosched::main(alloc = off)]
 fn broken_rule() {
     gosched_fiber::fatal::throw(format_args!("a rule was broken, as asked"));
@@ -453,7 +456,8 @@ fn busy_for_a_while() {
     }
 }
 
-/// Tells the parent that the process is idle from now on, and ends when the parent says so.
+/// Reports to the parent process that this process is idle, and waits until the parent ends the
+/// wait.
 fn announce_and_wait() {
     println!("idle");
     let _ = std::io::stdin().read(&mut [0]);
@@ -474,7 +478,7 @@ fn tasks() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// Many threads at once, by goroutines tied to them; then none needs them any more.
+/// Goroutines locked to their threads need many threads at once; then no goroutine needs them.
 #[gosched::main(alloc = off)]
 fn surplus() {
     let me = current().unwrap();
@@ -505,7 +509,7 @@ fn surplus() {
     }
     std::thread::spawn(move || {
         let few = runtime::procs() + 3;
-        // A thread of the system goes some time after it has left the runtime.
+        // A thread disappears from the system some time after it has left the runtime.
         let last = loop {
             let last = (runtime::num_threads(), tasks());
             if last.0 <= few && last.1 <= few + 3 {
@@ -517,7 +521,7 @@ fn surplus() {
         me.unpark();
     });
     park();
-    // Whoever polled may be one of those that ended.
+    // The M that polled may be one of the Ms that have exited.
     let client = std::net::TcpStream::connect(address).unwrap();
     accepted.join().unwrap().unwrap();
     drop(client);
@@ -561,7 +565,7 @@ fn many() {
     println!("all ended");
 }
 
-/// As a user who may have only a few threads, so that the system refuses more.
+/// Runs as a user who may have only a few threads, so that the system refuses more.
 fn no_threads() {
     let limit = libc::rlimit { rlim_cur: 3, rlim_max: 3 };
     // SAFETY: a valid limit.

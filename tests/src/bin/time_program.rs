@@ -1,5 +1,5 @@
-//! Whole programs for the suite `time_timeout`: the first argument names one. Main waits, and something
-//! has still to come, or has not. Nothing but the program runs in the process.
+//! Whole programs for the suite `time_timeout`, in which main waits for an event that comes or
+//! never comes. The first argument selects the program, which has the process to itself.
 
 use gosched::context::background;
 use gosched::time::{after_func, timeout};
@@ -7,12 +7,12 @@ use gosched::{chan, run};
 use gosched_tests::wait::CHILD_LIMIT;
 use std::time::Duration;
 
-/// Longer than it takes to see a deadlock, unless the machine is busy.
+/// Longer than it takes to detect a deadlock, unless the machine is busy.
 const WAIT: Duration = Duration::from_millis(150);
 const LONG: Duration = Duration::from_secs(3600);
 
 fn main() {
-    // SAFETY: no handler; the signal ends the process.
+    // SAFETY: installs no handler; the signal ends the process.
     unsafe { libc::alarm(CHILD_LIMIT.as_secs() as u32) };
     let name = std::env::args().nth(1).expect("the name of a program");
     run(move || waits(&name));
@@ -21,7 +21,7 @@ fn main() {
 
 fn waits(name: &str) {
     let (tx, rx) = chan::<()>(1);
-    let keeps = tx.clone(); // the channel is not closed
+    let keeps = tx.clone(); // Keeps the channel open.
     let f = move || tx.send(()).unwrap();
     match name {
         "function" => {

@@ -1,4 +1,4 @@
-//! The system's allocator, or one by `LD_PRELOAD`.
+//! The system's allocator, or an allocator loaded by `LD_PRELOAD`.
 
 #[gosched::main(alloc = off)]
 fn main() {

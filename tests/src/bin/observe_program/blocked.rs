@@ -1,5 +1,6 @@
-//! Goroutines that block their threads, in calls that nobody marked and that a signal would end: they are seen with
-//! all their functions while others come, compute and go, and their calls are not ended before their time.
+//! Goroutines that block their threads in unmarked calls that a signal would interrupt. Dumps show
+//! them with all their functions while other goroutines start, compute and end, and the calls are
+//! not ended early.
 
 use crate::churn::foreign;
 use gosched::{Builder, runtime, yield_now};
@@ -13,18 +14,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-/// How long a call blocks, as a rule.
+/// Usual duration of a blocking call.
 const TIME: Duration = Duration::from_millis(20);
-/// How deep they go before it, at most.
+/// Maximum number of recursive calls before the blocking call.
 const DEEPEST: u64 = 6;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static SINK: AtomicU64 = AtomicU64::new(0);
-/// Calls that came to their ends, and those that ended before.
+/// Number of completed calls, and of calls that ended early.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static EARLY: AtomicU64 = AtomicU64::new(0);
 
-/// A kind of goroutine: from `root` by `step` to `leaf`, in which it blocks.
+/// A kind of goroutine: its call chain goes from `root` through `step` to `leaf`, in which it
+/// blocks.
 struct GoroutineKind {
     name: &'static str,
     root: fn(),
@@ -96,7 +98,7 @@ fn poll_leaf(_: &mut ()) -> u64 {
 #[inline(never)]
 fn nano_leaf(_: &mut ()) -> u64 {
     let time = black_box(libc::timespec { tv_sec: 0, tv_nsec: i64::from(TIME.subsec_nanos()) });
-    // SAFETY: the time is valid for reads; nobody asks for what is left.
+    // SAFETY: the time is valid for reads; the remaining time is not requested.
     let result = unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };
     count_early(result != 0);
     black_box(1)
@@ -123,7 +125,7 @@ fn recv_leaf(_: &mut ()) -> u64 {
     black_box(1)
 }
 
-/// One that nobody sends to.
+/// Returns a socket that receives nothing.
 fn socket() -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(TIME)).unwrap();
@@ -148,7 +150,7 @@ fn select_leaf(_: &mut ()) -> u64 {
     black_box(1)
 }
 
-/// More than a pipe takes.
+/// More bytes than a pipe holds.
 const PIPE_OVERFILL_BYTES: usize = 200_000;
 
 #[inline(never)]
@@ -174,7 +176,7 @@ fn count_early(early: bool) {
     EARLY.fetch_add(u64::from(early), SeqCst);
 }
 
-/// A pipe, and a thread that reads from it after a time.
+/// A pipe, and a thread that reads from it after [`TIME`].
 struct Pipe {
     writer: PipeWriter,
     reader: Option<PipeReader>,
@@ -187,7 +189,7 @@ impl Pipe {
         Pipe { writer, reader: Some(reader), reads: None }
     }
 
-    /// What is to be written will be read, a little later.
+    /// Returns the bytes to write, and starts the thread that reads them later.
     fn ask(&mut self) -> Vec<u8> {
         let mut reader = self.reader.take().unwrap();
         self.reads = Some(std::thread::spawn(move || {
@@ -216,8 +218,8 @@ fn busy_root() {
     }
 }
 
-/// The function of this module that a frame is of: closures count as the function around them. Where code is made
-/// fast, names are without their modules.
+/// Returns the function of this module that a frame belongs to. A closure belongs to its enclosing
+/// function. In optimized builds, names may lack their module.
 fn own(function: &str) -> Option<&str> {
     let is_ours =
         |name: &&str| GOROUTINE_KINDS.iter().any(|nature| nature.functions.contains(name));
@@ -227,10 +229,11 @@ fn own(function: &str) -> Option<&str> {
     }
 }
 
-/// Whether all functions of a goroutine are there, to the one in which it blocks. What cannot be is an error.
+/// Returns whether a dump shows all functions of a goroutine, down to the function in which it
+/// blocks. Fails for frames that the goroutine cannot have.
 fn is_whole(block: &DumpedGoroutine, nature: &GoroutineKind) -> Result<bool, String> {
     let [root, step, leaf] = nature.functions;
-    // Types it was made for may be ours, and without a path before them.
+    // Generic arguments of foreign functions may be types of this module, without a path.
     let plain =
         |name: &str| name.split('<').next().filter(|plain| !plain.is_empty()).is_some_and(foreign);
     let stranger = |name: &&str| own(name).is_none() && !foreign(name) && !plain(name);
@@ -239,7 +242,7 @@ fn is_whole(block: &DumpedGoroutine, nature: &GoroutineKind) -> Result<bool, Str
         return Err(format!("a frame of nobody: {stranger}"));
     }
     let calls: Vec<&str> = functions.by_ref().rev().filter_map(own).collect();
-    // What leaves do besides.
+    // Helpers that leaves call.
     let besides = |name: &&str| matches!(*name, "count_early" | "{impl#0}" | "Pipe");
     let may_call = |pair: &[&str]| {
         let [from, to] = pair else { return false };
@@ -269,7 +272,7 @@ pub(crate) fn program() {
     );
     let mut seen = [(0, 0); GOROUTINE_KINDS.len()];
     let (mut looked, deadline) = (0, Instant::now() + LIMIT);
-    // A thread that has no CPU does not answer: each kind is seen sooner or later.
+    // A thread without a CPU does not answer a dump, so a dump may miss some kinds.
     while looked < looks || seen.iter().any(|(_, whole)| *whole == 0) {
         assert!(Instant::now() < deadline, "not all are shown with all their functions: {seen:?}");
         looked += 1;
@@ -291,7 +294,7 @@ pub(crate) fn program() {
         }
     }
     let (calls, early) = (CALLS.load(SeqCst), EARLY.load(SeqCst));
-    // Half as many again while nobody looks.
+    // Half as many calls again, without dumps.
     while CALLS.load(SeqCst) < calls + calls / 2 + 1 {
         gosched::time::sleep(TIME);
     }

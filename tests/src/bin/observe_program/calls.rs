@@ -1,5 +1,5 @@
-//! Goroutines in calls of the system, marked ones and others, that are looked at many times: they are
-//! seen with their functions, and their calls come to their ends.
+//! Goroutines in marked and unmarked system calls, of which many dumps are taken: the dumps show
+//! their functions, and the calls complete.
 
 use gosched::net::TcpStream;
 use gosched::{blocking, go, runtime};
@@ -10,9 +10,9 @@ use std::io::{PipeReader, Write};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-/// How often they are looked at.
+/// Number of dumps.
 const LOOKS: usize = 50;
-/// Of the one that sleeps.
+/// How long `marked_nanosleep` sleeps.
 const SLEEP: Duration = Duration::from_millis(1500);
 
 #[inline(never)]
@@ -39,12 +39,12 @@ fn unmarked_poll(pipe: &PipeReader) -> isize {
     black_box(result)
 }
 
-/// Ends with its time, or with EINTR.
+/// Returns 1 if the sleep completes, and -1 if a signal interrupts it.
 #[inline(never)]
 fn marked_nanosleep(_: &PipeReader) -> isize {
     let tv_nsec = i64::from(SLEEP.subsec_nanos());
     let time = libc::timespec { tv_sec: SLEEP.as_secs() as i64, tv_nsec };
-    // SAFETY: the time is valid for reads; nobody asks for what is left.
+    // SAFETY: the time is valid for reads; the remaining time is not requested.
     let result = blocking(|| unsafe { libc::nanosleep(&time, std::ptr::null_mut()) });
     black_box(if result == 0 { 1 } else { -1 })
 }
@@ -70,14 +70,15 @@ const CALLS: [(&str, Call); 5] = [
     ("marked_nanosleep", marked_nanosleep),
 ];
 
-/// Waits for its time, since the other side does not read.
+/// Closes the socket. The close lingers, since the peer does not read.
 #[inline(never)]
 fn closes_a_socket(socket: TcpStream) {
     drop(socket);
     black_box(());
 }
 
-/// A socket with more in it than the other side takes, whose close waits for that.
+/// Returns a socket with a full send buffer, whose close waits until the peer has received the
+/// data, and the peer.
 fn full_socket() -> (TcpStream, std::net::TcpStream) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -94,7 +95,7 @@ fn full_socket() -> (TcpStream, std::net::TcpStream) {
     (TcpStream::from_std(socket).unwrap(), listener.accept().unwrap().0)
 }
 
-/// A destructor that blocks is a call like others.
+/// A destructor that blocks is shown as a call.
 pub(crate) fn closing() {
     let (socket, other) = full_socket();
     let closes = go(move || closes_a_socket(socket));
@@ -109,7 +110,7 @@ pub(crate) fn closing() {
         assert!(Instant::now() < deadline, "it is not seen\n{text}");
         gosched::yield_now();
     }
-    // Nobody waits for what nobody takes any more.
+    // Without a peer, the close does not wait.
     drop(other);
     closes.join().unwrap();
     println!("seen {looks}");
@@ -143,7 +144,8 @@ pub(crate) fn program() {
             let is_awake = name == "marked_nanosleep" && !is_asleep;
             state(name) == Some("syscall") || is_awake
         };
-        // A call that is not marked may have got a signal, and a thread without a CPU does not say where it is.
+        // A signal may have interrupted an unmarked call, and a thread without a CPU does not
+        // report its state.
         let unmarked = |name: &str, is_finished: bool| {
             matches!(state(name), Some("syscall" | "running"))
                 || (name == "unmarked_poll" && is_finished)
@@ -161,13 +163,13 @@ pub(crate) fn program() {
         gosched::yield_now();
     }
     for mut writer in writers {
-        // A call that was interrupted has closed its end.
+        // A call that was interrupted has closed its end of the pipe.
         let written = writer.write_all(b"x").map_err(|error| error.kind());
         assert!(matches!(written, Ok(()) | Err(std::io::ErrorKind::BrokenPipe)), "{written:?}");
     }
     for (name, call) in calls {
         let (result, error) = call.join().unwrap();
-        // poll(2) is never restarted: the thread of a call that is not marked may get signals.
+        // poll(2) is never restarted, and the thread of an unmarked call may get signals.
         let interrupted = error.kind() == std::io::ErrorKind::Interrupted;
         let excused = name == "unmarked_poll" && result == -1 && interrupted;
         assert!(result == 1 || excused, "{name}: {result}, {error}");

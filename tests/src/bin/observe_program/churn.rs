@@ -1,5 +1,5 @@
-//! Dumps of goroutines that are born, move and die at full speed: every function of a goroutine must be
-//! one that it can call, and every caller one that can call it.
+//! Dumps of goroutines that start, move and end at full speed. Each function in a dump must be one
+//! that the goroutine can call, and each caller one that can call it.
 
 use gosched::{Builder, chan, runtime, time, yield_now};
 use gosched_tests::dumps::{self, DumpedGoroutine};
@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-/// How many live at a time, but for those who start them.
+/// Maximum number of goroutines alive at a time, without the spawners.
 const ALIVE: usize = 24;
 
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -109,7 +109,8 @@ fn endless_step() -> u64 {
     work_step(black_box(100))
 }
 
-/// A kind of goroutine: its name, what it runs, and its calls: from whom to whom.
+/// A kind of goroutine: its name, its root function, and its possible calls as pairs of caller and
+/// callee.
 struct GoroutineKind {
     name: &'static str,
     root: fn(),
@@ -137,7 +138,7 @@ const GOROUTINE_KINDS: [GoroutineKind; 6] = [
     },
 ];
 
-/// Who is started by others than those who start all.
+/// The kind that `chan_root` starts, not a spawner.
 const SENDER: GoroutineKind =
     GoroutineKind { name: "sender", root: short_root, calls: &[("sender_root", "sender_give")] };
 
@@ -169,7 +170,7 @@ fn spawner_start() {
     drop(Builder::new().name(nature.name).go(work).unwrap());
 }
 
-/// Not more than so many at a time.
+/// Waits until at most [`ALIVE`] goroutines are alive.
 #[inline(never)]
 fn spawner_waits() {
     while BORN.load(SeqCst).saturating_sub(GONE.load(SeqCst)) > ALIVE {
@@ -177,14 +178,15 @@ fn spawner_waits() {
     }
 }
 
-/// The function of this module that a frame is of: closures count as the function around them.
+/// Returns the function of this module that a frame belongs to. A closure belongs to its enclosing
+/// function.
 fn own(function: &str) -> Option<&str> {
     let rest = function.strip_prefix("observe_program::churn::")?;
     rest.split("::").next()
 }
 
-/// What is not ours: the library, std, and the system's. A function of C has no path; one without a
-/// name is its address.
+/// Returns whether a function is not part of these programs, but of the library, std, or the
+/// system. A C function has no path; a function without a name is shown as its address.
 pub(crate) fn foreign(function: &str) -> bool {
     const CRATES: [&str; 13] = [
         "gosched",
@@ -204,12 +206,12 @@ pub(crate) fn foreign(function: &str) -> bool {
     let in_name = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let paths = function.split(|c: char| !in_name(c));
     let mut roots = paths.filter_map(|path| path.split_once("::")).map(|(root, _)| root);
-    // Behind it are types it was made for, and those may be ours.
+    // Later paths are generic arguments, which may be types of this module.
     let first = roots.find(|root| !root.is_empty());
     function.starts_with('<') || first.is_none_or(|root| CRATES.contains(&root))
 }
 
-/// What is wrong with a goroutine's frames.
+/// Returns a description of what is wrong with a goroutine's frames, if anything.
 fn wrong(block: &DumpedGoroutine) -> Option<String> {
     let name = block.label("name").unwrap_or("main");
     let nature =
@@ -228,7 +230,8 @@ fn wrong(block: &DumpedGoroutine) -> Option<String> {
         return (!known).then(|| format!("main in {own_frames:?}"));
     };
     let known = |name: &str| {
-        // The closure that is started stands where its starter is written.
+        // The frame of a goroutine's closure has the name of the function that contains the
+        // closure.
         name == "spawner_start"
             || name == "chan_root"
             || name == "program"
@@ -237,7 +240,7 @@ fn wrong(block: &DumpedGoroutine) -> Option<String> {
     if let Some(stray) = own_frames.iter().find(|name| !known(name)) {
         return Some(format!("{name} in {stray}"));
     }
-    // From the outside in, leaving out the closure that was started.
+    // Outermost first, without the closure that was started.
     let calls: Vec<&str> = own_frames.iter().rev().copied().collect();
     let starters = ["spawner_start", "chan_root", "program"];
     let first = calls.first().is_some_and(|first| {
@@ -271,16 +274,16 @@ fn look() -> usize {
 
 pub(crate) fn program() {
     let looks = std::env::args().nth(2).map_or(1000, |number| number.parse().unwrap());
-    // The first dump reads the names: before others keep the CPUs busy.
+    // The first dump reads the names of functions, before other goroutines keep the CPUs busy.
     black_box(runtime::dump());
     let builder = |name: &str| Builder::new().name(name);
     let mut others: Vec<_> = (0..2).map(|_| builder("spawner").go(spawner_root).unwrap()).collect();
     others.push(builder("endless").go(endless_root).unwrap());
     let (mut seen, mut looked) = (0, 0);
-    // One that runs may not answer, where its thread has no CPU.
+    // A running goroutine whose thread has no CPU may not answer a dump.
     while looked < looks || seen <= 2 * looks {
         looked += 1;
-        // Others come and go between two looks.
+        // Goroutines start and end between two dumps.
         let gone = GONE.load(SeqCst);
         while GONE.load(SeqCst) < gone + 3 {
             yield_now();
@@ -310,8 +313,8 @@ fn pong_root(from: &chan::Receiver<u64>, to: &chan::Sender<u64>) {
     }
 }
 
-/// Two goroutines that switch to each other all the time, on one M as a rule: neither is ever shown with the
-/// frames of the other.
+/// Two goroutines switch to each other all the time, usually on one M. No dump shows a goroutine
+/// with frames of its partner.
 pub(crate) fn pair() {
     let looks = std::env::args().nth(2).map_or(1000, |number| number.parse().unwrap());
     let (ping, there) = chan::<u64>(0);
@@ -320,7 +323,7 @@ pub(crate) fn pair() {
     let first = named("ping").go(move || ping_root(&ping, &back)).unwrap();
     let second = named("pong").go(move || pong_root(&there, &pong)).unwrap();
     let (mut seen, mut running, mut looked) = (0, 0, 0);
-    // One that runs may not answer, where its thread has no CPU.
+    // A running goroutine whose thread has no CPU may not answer a dump.
     while looked < looks || seen <= looks {
         looked += 1;
         let text = runtime::dump();

@@ -1,5 +1,5 @@
-//! Programs that end badly, while they are ended well: when their input ends, which it does once the first words of a
-//! report have been seen.
+//! Programs that crash while they exit normally. They exit when standard input ends, and the test
+//! closes their input once the first words of the crash report have appeared.
 
 use gosched::runtime::{self, PanicPolicy, leak_hints, set_panic_policy};
 use gosched::{chan, go};
@@ -9,7 +9,7 @@ use std::io::Read;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// So many wait beside it: showing them takes a while.
+/// Number of waiting goroutines. Showing them takes the report a while.
 const BYSTANDERS: usize = 200;
 
 #[inline(never)]
@@ -24,7 +24,7 @@ fn overflows(depth: u64) -> u64 {
     overflows(depth + 1) + room[3]
 }
 
-/// As often as not, the stack ends while the allocator's lock is held.
+/// The stack often overflows inside malloc, with the allocator's lock held.
 #[inline(never)]
 #[expect(unconditional_recursion, reason = "that is the point")]
 fn allocates(depth: usize) -> usize {

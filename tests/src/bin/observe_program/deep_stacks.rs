@@ -1,5 +1,5 @@
-//! Goroutines with more on their stacks than is copied at once: they are shown from both ends, with the number of
-//! calls between, whatever they do meanwhile.
+//! Goroutines with stacks larger than what a dump copies at once. Whatever such a goroutine does,
+//! dumps show both ends of its stack and the number of frames between.
 
 use gosched::{Builder, JoinHandle, blocking, chan, runtime, yield_now};
 use gosched_tests::dumps::{self, DumpedGoroutine};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Instant;
 
 const DEPTH: usize = 2000;
-/// What each call takes, at least.
+/// Minimum size of a frame, in bytes.
 const FRAME: usize = 1 << 10;
 
 static STARTED: AtomicUsize = AtomicUsize::new(0);
@@ -44,7 +44,7 @@ fn read_one(mut pipe: &PipeReader) {
     let _ = pipe.read(&mut [0]);
 }
 
-/// How many calls are left out.
+/// Returns the number of elided frames.
 fn elided(text: &str, id: u64) -> Option<usize> {
     let header = format!("goroutine {id} [");
     let block = text.split("\n\n").find(|block| block.starts_with(&header))?;
@@ -55,7 +55,7 @@ fn elided(text: &str, id: u64) -> Option<usize> {
 fn is_whole(text: &str, block: &DumpedGoroutine) -> bool {
     let steps = block.frames.iter().filter(|frame| frame.function.ends_with("deep_step")).count();
     let is_rooted = block.frames.iter().any(|frame| frame.function.ends_with("deep_root"));
-    // All that is left out are steps: they are more than is shown at either end.
+    // Only steps are elided: there are more steps than either end shows.
     is_rooted && elided(text, block.id).is_some_and(|elided| elided + steps == DEPTH)
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn program() {
         yield_now();
     }
     let deadline = Instant::now() + LIMIT;
-    // Not in the same dump: a thread without a CPU does not answer.
+    // Not always in the same dump: a thread without a CPU does not answer.
     let mut missing = vec!["parks", "marked", "unmarked", "spins"];
     while !missing.is_empty() {
         let text = runtime::dump();

@@ -1,4 +1,5 @@
-//! Ends of programs, each beside a goroutine that waits: the counterpart of `tests/go/ends.go`.
+//! Programs that end in various ways, each beside a waiting goroutine: the counterpart of
+//! `tests/go/ends.go`.
 
 use crate::quit::until_one_receives;
 use gosched::runtime::{PanicPolicy, set_panic_policy};

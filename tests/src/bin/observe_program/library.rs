@@ -1,13 +1,15 @@
-//! Goroutines in functions of libraries, one library after the other: each is opened, looked at and closed.
+//! Goroutines in functions of shared libraries. The program opens, dumps and closes one library
+//! after another.
 //!
-//! The arguments are the library, its function, and what its file is replaced by when it is loaded, or nothing; for each.
+//! The arguments for each library are its path, its function, and the file that replaces it once it
+//! is loaded, or an empty argument.
 
 use gosched::{chan, go, runtime, yield_now};
 use std::ffi::CString;
 use std::hint::black_box;
 use std::sync::Mutex;
 
-/// What stands behind each text.
+/// Separator after each dump.
 const BORDER: &str = "\n=====\n";
 
 static WAITS_FOR: Mutex<Option<chan::Receiver<u64>>> = Mutex::new(None);
@@ -35,17 +37,17 @@ pub(crate) fn program() {
         assert!(!start.is_null(), "{function}");
         starts.push(start as usize);
         type Calls = extern "C" fn(extern "C" fn());
-        // SAFETY: such is the function.
+        // SAFETY: the function has this type.
         let calls = unsafe { std::mem::transmute::<*mut libc::c_void, Calls>(start) };
         print!("{}{BORDER}", shown(calls));
-        // SAFETY: nobody is in it.
+        // SAFETY: no goroutine is inside the library.
         assert_eq!(unsafe { libc::dlclose(handle) }, 0);
     }
     starts.dedup();
     print!("{} places", starts.len());
 }
 
-/// What is shown while a goroutine waits in a function that calls what it is given.
+/// Returns a dump taken while a goroutine waits inside `calls`, which calls its argument.
 fn shown(calls: extern "C" fn(extern "C" fn())) -> String {
     let (sender, receiver) = chan::<u64>(0);
     *WAITS_FOR.lock().unwrap() = Some(receiver);

@@ -1,4 +1,4 @@
-//! Goroutines that wait for each other's mutex, and one that waits for itself.
+//! Goroutines that wait for each other's mutex, and a goroutine that waits for itself.
 
 use gosched::runtime::Leak;
 use gosched::sync::{Mutex, WaitGroup};
@@ -30,7 +30,7 @@ pub(crate) fn program() -> ExitCode {
     }
     both.wait();
     if name.as_deref() == Some("quit") {
-        // When both are asleep.
+        // Wait until both goroutines are parked.
         while !gosched::runtime::dump_json().matches("sync.Mutex.Lock").count().eq(&2) {
             gosched::yield_now();
         }
@@ -41,7 +41,7 @@ pub(crate) fn program() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Keeps the sender of what it loops over.
+/// Holds a sender of the channel that it receives from.
 #[inline(never)]
 fn keeps_its_own_sender() -> u32 {
     let (tx, rx) = chan::<u32>(0);
@@ -54,7 +54,7 @@ fn keeps_its_own_sender() -> u32 {
     sum
 }
 
-/// Says what is told of one that waits for itself.
+/// Prints the leak hint for a goroutine that waits for itself.
 fn alone() -> ExitCode {
     let id = go(keeps_its_own_sender).id();
     let start = Instant::now();

@@ -1,5 +1,5 @@
-//! Goroutines that block their threads in locks of the program, of the standard library and of the C library: a program
-//! that gets SIGQUIT once it has said `ready`.
+//! Goroutines that block their threads in locks of the program, of the standard library and of the
+//! C library: a program that gets SIGQUIT after it has printed `ready`.
 
 use gosched::go;
 use gosched_tests::wait::until;
@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, RwLock};
 use std::time::Duration;
 
-/// Bystanders that have begun.
+/// Number of bystanders that have begun.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
-/// All have.
+/// Whether all bystanders have begun.
 static ALL: AtomicBool = AtomicBool::new(false);
-/// Bystanders that are about to take their lock, or have taken it.
+/// Incremented by each bystander before it takes its lock, and again when it is past the lock.
 static AT_THE_LOCK: AtomicUsize = AtomicUsize::new(0);
 
 static CHANGES: AtomicUsize = AtomicUsize::new(0);
@@ -26,7 +26,7 @@ pub(crate) fn program() -> ExitCode {
     main_waits()
 }
 
-/// As many bystanders as the fifth argument says, each at the lock that the fourth one names.
+/// The third argument names the lock, the fourth is the number of bystanders at that lock.
 #[gosched::main(alloc = off)]
 fn main_waits() {
     let argument = |at| std::env::args().nth(at).unwrap_or_default();
@@ -42,7 +42,7 @@ fn main_waits() {
     ALL.store(true, SeqCst);
     until("they are at their locks", || AT_THE_LOCK.load(SeqCst) >= count);
     if kind == "environment" {
-        // The thread maker looks at the CPU limit once a second.
+        // Long enough for the thread maker to read the CPU limit, which it does once a second.
         until("it was changed often", || CHANGES.load(SeqCst) > 10_000);
     }
     out.write_all(b"ready\n").unwrap();
@@ -50,7 +50,8 @@ fn main_waits() {
     let _ = gosched::io::stdin().read(&mut [0]);
 }
 
-/// Once a goroutine stays inside malloc no thread can be made any more: those that its P needs to go on must be there before.
+/// Creates the threads that the Ps need later: once a goroutine stays inside malloc, no thread can
+/// be created.
 fn make_threads() {
     let count = 2 * gosched::runtime::procs();
     let all_block = Arc::new(Barrier::new(count));
@@ -87,21 +88,22 @@ fn at_the_lock(kind: &str, nth: usize) {
         ("allocator", _) => gosched::time::sleep(Duration::from_secs(3600)),
         (other, _) => panic!("no lock {other}"),
     }
-    // Not a tail call: the frame stays.
+    // Prevents a tail call, which would remove this frame.
     AT_THE_LOCK.fetch_add(1, SeqCst);
 }
 
-/// The lock of the environment is taken all the time, and a reader waits for long.
+/// Takes the lock of the environment all the time, so that a reader waits long.
 fn changes_the_environment() {
     let value = "x".repeat(1 << 20);
     loop {
-        // SAFETY: all that read or change the environment meanwhile are Rust's, which has a lock for it.
+        // SAFETY: only std's functions access the environment meanwhile, and they use a lock.
         unsafe { std::env::set_var("GOSCHED_TEST", &value) };
         CHANGES.fetch_add(1, SeqCst);
     }
 }
 
-/// Blocks of sizes that no cache of a thread has. A goroutine is preempted inside malloc sooner or later.
+/// Allocates blocks of sizes that thread caches do not hold. Sooner or later the goroutine is
+/// preempted inside malloc.
 fn allocates_in_c(seed: usize) {
     let (mut blocks, mut random) = ([std::ptr::null_mut(); 20], seed);
     loop {
@@ -114,21 +116,23 @@ fn allocates_in_c(seed: usize) {
     }
 }
 
-/// Blocks while the loader's list of libraries is held.
+/// Blocks while it holds the loader's lock on the list of libraries.
 fn holds_the_list_of_libraries() {
+    /// Blocks forever.
+    ///
     /// # Safety
-    /// - **callback**: `dl_iterate_phdr` calls it.
+    /// - **callback**: only `dl_iterate_phdr` calls this function.
     unsafe extern "C" fn wait(_: *mut libc::dl_phdr_info, _: usize, _: *mut libc::c_void) -> i32 {
         loop {
             // SAFETY: pause has no precondition.
             unsafe { libc::pause() };
         }
     }
-    // SAFETY: callback — as above.
+    // SAFETY: callback — `dl_iterate_phdr` calls it.
     unsafe { libc::dl_iterate_phdr(Some(wait), std::ptr::null_mut()) };
 }
 
-/// Of this size `c/stuck.c` never gives a block back, with its lock held.
+/// Calls `malloc` of `c/stuck.c` with the size for which it never returns and keeps its lock held.
 fn stays_in_malloc() {
     const STUCK: usize = 77_777;
     // SAFETY: malloc has no precondition.

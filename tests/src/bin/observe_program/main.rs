@@ -1,5 +1,6 @@
-//! Programs that are looked at, for the suites `observe_*`: each a process of its own, since a dump shows all
-//! goroutines of the process. The first argument names one. They have their counterparts in `tests/go`.
+//! Programs that are observed, for the suites `observe_*`. Each program is a separate process,
+//! because a dump shows all goroutines of its process. The first argument selects the program.
+//! `states`, `ends` and `trace` have counterparts in `tests/go`.
 
 mod blocked;
 mod calls;
@@ -23,7 +24,7 @@ use gosched_tests::wait::CHILD_LIMIT;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // SAFETY: no handler; the signal ends the process.
+    // SAFETY: installs no handler; the signal ends the process.
     unsafe { libc::alarm(CHILD_LIMIT.as_secs() as u32) };
     let argument = |at: usize| std::env::args().nth(at).unwrap_or_default();
     match argument(1).as_str() {
@@ -64,7 +65,8 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The first dump of a process reads the names of its functions: before goroutines of the program keep the CPUs busy.
+/// Takes a dump, then runs the program. The first dump of a process reads the names of its
+/// functions, which must be done before the program's goroutines keep the CPUs busy.
 fn read_names_and(program: fn()) {
     std::hint::black_box(gosched::runtime::dump());
     program();

@@ -1,4 +1,5 @@
-//! Many goroutines, those that compute, those that never ran, and several who look at once.
+//! Dumps of many goroutines, of goroutines that compute, of goroutines that never ran, and by
+//! several callers at once.
 
 use gosched::sync::WaitGroup;
 use gosched::{__rules as rules, Builder, chan, go, runtime};
@@ -10,19 +11,19 @@ use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-/// Who is about to wait.
+/// Number of goroutines that are about to wait.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
 fn parsed(text: &str) -> Vec<DumpedGoroutine> {
     dumps::parse(text).unwrap_or_else(|why| panic!("{why}\n{text}"))
 }
 
-/// How many wait for a value in a channel, whether for minutes or not.
+/// Returns the number of goroutines that wait in a channel receive, with or without minutes.
 fn count_receiving(text: &str) -> usize {
     text.matches(" [chan receive").count()
 }
 
-/// The number that is the second argument.
+/// Returns the second argument as a number.
 fn number() -> usize {
     std::env::args().nth(2).expect("a number").parse().expect("a number")
 }
@@ -39,7 +40,7 @@ fn one_of_few(receiver: chan::Receiver<u64>) {
     black_box(receiver.recv()).unwrap_err();
 }
 
-/// All of many are shown, each once, in the three ways.
+/// All three kinds of dump show each of many goroutines once.
 pub(crate) fn waiting() {
     let many = number();
     let (sender, receiver) = chan::<u64>(0);
@@ -51,7 +52,7 @@ pub(crate) fn waiting() {
         }
     };
     let all: Vec<_> = (0..many).map(start).collect();
-    // Dumps of so many take their time: one or two are enough.
+    // A dump of many goroutines takes long: after this wait, one or two dumps are enough.
     until("all have started", || WAITING.load(SeqCst) == many);
     until("all wait", || count_receiving(&runtime::dump()) == many);
 
@@ -98,16 +99,17 @@ static SINK: AtomicU64 = AtomicU64::new(0);
 fn spins_hard() {
     STARTED.fetch_add(1, SeqCst);
     let mut count = 0u64;
-    // Not a single call in a release build.
+    // In a release build, this loop contains no call.
     while !STOP.load(SeqCst) {
         count = count.wrapping_mul(3).wrapping_add(1);
     }
     SINK.fetch_add(count, SeqCst);
 }
 
-/// Three times as many as there are Ps compute: running, or preempted in the middle. Each is shown with its function as
-/// often as the argument says: in the same dump not always, since a thread without a CPU does not answer. How often:
-/// the last line.
+/// Three times as many goroutines as there are Ps compute; each is running or was preempted. Takes
+/// dumps until each goroutine was shown with its function as often as the argument says. A dump may
+/// show some goroutines without it, since a thread without a CPU does not answer. The last line is
+/// how often goroutines were shown, and how often with their function.
 pub(crate) fn spinners() {
     let wanted = number();
     let count = 3 * runtime::procs();
@@ -129,7 +131,7 @@ pub(crate) fn spinners() {
             *seen.get_mut(&block.id).unwrap() += usize::from(block.frame("spins_hard").is_some());
         }
         looks += 1;
-        // The caller runs on one P; on others one of them does.
+        // The caller runs on one P, and spinners run on the other Ps.
         let has_running = runtime::procs() == 1 || states.contains("running");
         has_running && seen.values().all(|times| *times >= wanted)
     });
@@ -144,7 +146,7 @@ fn not_yet() {
     SINK.fetch_add(1, SeqCst);
 }
 
-/// One P: who was just started cannot have run unless this goroutine was preempted.
+/// One P: a goroutine that was just started cannot have run unless the caller was preempted.
 pub(crate) fn never_started() {
     runtime::set_procs(1);
     until("one that has not run is seen", || {
@@ -170,7 +172,8 @@ pub(crate) fn never_started() {
     println!("runnable");
 }
 
-/// Goroutines and threads who dump at the same time, each as often as the argument says: every text is whole.
+/// Goroutines and threads take dumps at the same time, each as many as the argument says: every
+/// dump is complete.
 pub(crate) fn at_once() {
     let looks_of_each = number();
     let (sender, receiver) = chan::<u64>(0);
@@ -214,7 +217,8 @@ fn reads_for_long(pipe: std::io::PipeReader) {
     assert_eq!(black_box(read), 0);
 }
 
-/// Two that have waited for minutes, in a hurry: see `c/hurry.c`. Nothing here has a limit of time.
+/// Two goroutines have waited for minutes by the accelerated clock of `c/hurry.c`. No timeouts are
+/// used here.
 pub(crate) fn minutes() {
     let (sender, receiver) = chan::<u64>(0);
     let waits = go(move || one_of_many(receiver));
@@ -235,7 +239,7 @@ pub(crate) fn minutes() {
     reads.join().unwrap();
 }
 
-/// A thread that is no goroutine dumps; nobody of the shown is the caller.
+/// A thread that is not a goroutine takes a dump, so no goroutine in the dump is the caller.
 pub(crate) fn from_a_thread() {
     let (sender, receiver) = chan::<u64>(0);
     let waits = go(move || one_of_many(receiver));
@@ -254,7 +258,7 @@ pub(crate) fn from_a_thread() {
     println!("from a thread");
 }
 
-/// For builds of other kinds: a few that wait, and a dump.
+/// A few waiting goroutines and a dump, for other kinds of builds.
 pub(crate) fn small() {
     let (sender, receiver) = chan::<u64>(0);
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! As many goroutines as somebody asks for, all waiting, and what it costs to show them: time and memory.
+//! A given number of waiting goroutines, and the time and memory that it takes to show them.
 
 use gosched::{__rules as rules, chan, go, runtime};
 use std::hint::black_box;
@@ -14,13 +14,14 @@ fn one_of_a_million(receiver: chan::Receiver<u64>) {
     black_box(receiver.recv()).unwrap_err();
 }
 
-/// Keeps nothing of what is written, but how much it was and how many goroutines.
+/// A writer that discards its input and counts writes, bytes and goroutines.
 #[derive(Default)]
 struct Sink {
     writes: usize,
     bytes: usize,
     goroutines: usize,
-    /// What each has once: whole goroutines are written.
+    /// Text that each goroutine contains once. A write contains only whole goroutines, so it never
+    /// splits the text.
     header: &'static str,
 }
 
@@ -43,16 +44,17 @@ impl Write for Sink {
     }
 }
 
-/// What the kernel says of the process's memory, in KiB.
+/// Returns a number about the process's memory from `/proc/self/status`, in KiB.
 fn kib(name: &str) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Runs `show`, and says how long it took and how much more memory the process had at its worst.
+/// Runs `show`. Prints its duration, and how much the process's memory grew by its end and at its
+/// peak.
 fn measure(what: &str, show: impl FnOnce() -> String) {
-    // The worst so far is forgotten.
+    // Resets `VmHWM`, the peak.
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let (before, start) = (kib("VmRSS"), Instant::now());
     let said = show();
@@ -95,7 +97,7 @@ fn json(count: usize) -> String {
     written(count, &sink)
 }
 
-/// Those that wait are one group, and nobody waits for ever: main has the sender.
+/// The waiting goroutines form one group, and none is in a deadlock, because main holds the sender.
 fn hints(count: usize) -> String {
     let hints = runtime::leak_hints(Duration::ZERO);
     let most = hints.leaks.iter().map(|leak| leak.goroutines.len()).max();
@@ -103,7 +105,7 @@ fn hints(count: usize) -> String {
     format!("{} groups", hints.leaks.len())
 }
 
-/// `forms`: those that are measured, one after the other.
+/// Measures each of `forms`, a comma-separated list, one after another.
 pub(crate) fn program(count: usize, forms: &str) {
     let (sender, receiver) = chan::<u64>(0);
     for _ in 0..count {
@@ -113,7 +115,7 @@ pub(crate) fn program(count: usize, forms: &str) {
     while WAITING.load(SeqCst) < count {
         gosched::yield_now();
     }
-    // And main.
+    // Includes main.
     let all = count + 1;
     for form in forms.split(',') {
         measure(form, || match form {

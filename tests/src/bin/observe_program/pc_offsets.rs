@@ -1,4 +1,4 @@
-//! One that computes, at places that are known to the byte.
+//! A goroutine that computes at instructions whose addresses are known exactly.
 
 use gosched::{go, runtime, yield_now};
 use gosched_tests::wait::until;
@@ -6,13 +6,13 @@ use std::arch::asm;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 static STOP: AtomicBool = AtomicBool::new(false);
-/// Where the two instructions of the loop are.
+/// Addresses of the two instructions of the loop.
 static PLACES: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 #[inline(never)]
 fn spins_in_place() {
     let places = PLACES.each_ref().map(AtomicUsize::as_ptr);
-    // SAFETY: it writes the two words, and reads the byte, which are atomics: whole ones, at once.
+    // SAFETY: writes two words and reads a byte, all of them atomics, with one aligned access each.
     unsafe {
         asm!(
             "lea {place}, [rip + 2f]",
@@ -29,7 +29,8 @@ fn spins_in_place() {
     }
 }
 
-/// The number behind a sign in the first line that has the text, or the one after it.
+/// Returns the offset after `+0x` in the first line that contains `function`, or in the line
+/// `line_after` lines below.
 fn offset(text: &str, function: &str, line_after: usize) -> Option<usize> {
     let mut lines = text.lines().skip_while(|line| !line.contains(function));
     let (_, rest) = lines.nth(line_after)?.rsplit_once("+0x")?;
@@ -37,7 +38,7 @@ fn offset(text: &str, function: &str, line_after: usize) -> Option<usize> {
     usize::from_str_radix(digits, 16).ok()
 }
 
-/// Offsets are where it was interrupted: not after that.
+/// Dumps show the offset of the interrupted instruction, not of the instruction after it.
 pub(crate) fn program() {
     let spins = go(spins_in_place);
     while PLACES[1].load(SeqCst) == 0 {
@@ -46,7 +47,7 @@ pub(crate) fn program() {
     let start = spins_in_place as fn() as usize;
     let places = PLACES.each_ref().map(|place| place.load(SeqCst) - start);
     let mut seen = [0, 0];
-    // One whose thread has no CPU for long does not answer.
+    // A goroutine whose thread has no CPU for long does not answer.
     until("it has answered often enough", || {
         let (text, folded) = (runtime::dump(), runtime::dump_folded());
         let offsets =

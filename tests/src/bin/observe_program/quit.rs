@@ -1,4 +1,4 @@
-//! Programs that get SIGQUIT once they have said `ready`.
+//! Programs that get SIGQUIT after they have printed `ready`.
 
 use gosched::runtime::leak_hints;
 use gosched::signal::{self, Signal};
@@ -34,7 +34,7 @@ pub(crate) fn program(name: &str) -> ExitCode {
         "children" => children(),
         "locks" => super::locks::program(),
         "in run" => {
-            gosched::run(wait_for_ever);
+            gosched::run(wait_forever);
             ExitCode::SUCCESS
         }
         other => panic!("no program {other}"),
@@ -46,15 +46,15 @@ fn say_ready() {
     std::io::stdout().flush().unwrap();
 }
 
-/// Waits until a goroutine waits for a value in a channel.
+/// Waits until a goroutine waits in a channel receive.
 pub(crate) fn until_one_receives() {
     until("a goroutine receives", || {
         leak_hints(Duration::ZERO).leaks.iter().any(|leak| leak.what == "chan receive")
     });
 }
 
-/// Reads input, which does not end: no deadlock.
-fn wait_for_ever() {
+/// Reads from an input that does not end, so there is no deadlock.
+fn wait_forever() {
     go(bystander);
     until_one_receives();
     say_ready();
@@ -77,15 +77,15 @@ fn spins() {
 
 #[gosched::main(alloc = off)]
 fn waits() {
-    wait_for_ever();
+    wait_forever();
 }
 
-/// Main keeps its M for itself, so this is another.
+/// Runs on another M than main, because main is locked to its own.
 #[inline(never)]
 fn raises_quit() {
     gosched::lock_os_thread();
     gosched::blocking(|| {
-        // SAFETY: it has no precondition.
+        // SAFETY: has no precondition.
         unsafe { libc::raise(libc::SIGQUIT) };
         loop {
             std::thread::park();
@@ -100,7 +100,8 @@ fn to_itself() {
     let _ = gosched::io::stdin().read(&mut [0]);
 }
 
-/// Prints the line of `/proc` that has the ignored signals of a child, of each kind of command.
+/// Prints the blocked and ignored signals of a child of std's `Command`, and of a child of
+/// gosched's.
 #[gosched::main(alloc = off)]
 fn children() {
     let arguments = ["SigIgn\\|SigBlk", "/proc/self/status"];
@@ -110,7 +111,7 @@ fn children() {
     std::io::stdout().write_all(&by_us.stdout).unwrap();
 }
 
-/// No P is left for anybody.
+/// Goroutines keep all Ps busy.
 #[gosched::main(alloc = off)]
 fn busy() {
     (0..4).for_each(|_| drop(go(spins)));
@@ -173,5 +174,5 @@ fn notified() {
 #[gosched::main(alloc = off)]
 fn no_longer_notified() {
     drop(signal::notify(&[Signal::QUIT]));
-    wait_for_ever();
+    wait_forever();
 }

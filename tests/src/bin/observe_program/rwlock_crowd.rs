@@ -1,4 +1,5 @@
-//! Readers and writers that all wait for one lock, and what it costs to tell who waits for whom.
+//! Readers and writers that all wait for one lock, and the cost of finding which goroutine waits
+//! for which.
 
 use gosched::go;
 use gosched::runtime::leak_hints;
@@ -10,14 +11,15 @@ use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// The most memory that the process had so far, in KiB.
+/// Returns the process's peak memory so far, in KiB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// As many readers as writers. Says how long the hints take, in microseconds, and how much memory, in KiB.
+/// Starts `count` writers and `count` readers. Prints how long the hints take, in microseconds, and
+/// how much memory they need, in KiB.
 pub(crate) fn program(count: usize) {
     let lock = Arc::new(RwLock::new(()));
     let held = lock.write();

@@ -1,5 +1,5 @@
-//! Goroutines in every state, one function for each, and the ways to show them: `text`, `folded`,
-//! `json`, `to`, `host`. A line with `HERE` is where the function waits.
+//! Goroutines in every state, one function per state, and the ways to show them: `text`, `folded`,
+//! `json`, `to`, `host`. A `HERE` comment marks the line where a function waits.
 
 use gosched::sync::{Barrier, Condvar, Mutex, RwLock, Semaphore, WaitGroup};
 use gosched::{Builder, Select, blocking, chan, go, lock_os_thread, park, runtime, select, time};
@@ -146,7 +146,7 @@ fn blocks_on() {
     black_box(());
 }
 
-/// All of them.
+/// Names of all functions in which a goroutine waits.
 const WAITING: [&str; 21] = [
     "chan_receive",
     "chan_send",
@@ -171,7 +171,7 @@ const WAITING: [&str; 21] = [
     "blocks_on",
 ];
 
-/// Starts one of each.
+/// Starts a goroutine for each of these functions.
 #[inline(never)]
 fn start() {
     let mutex = Arc::new(Mutex::new(0));
@@ -206,7 +206,7 @@ fn start() {
     go(blocks_on);
 }
 
-/// Whether one that is in its function waits there, and is not on its way.
+/// Returns whether a goroutine that is in its function has reached its wait.
 fn waits(block: &dumps::DumpedGoroutine, name: &str) -> bool {
     match block.state.as_str() {
         "running" | "runnable" | "preempted" => false,
@@ -215,7 +215,7 @@ fn waits(block: &dumps::DumpedGoroutine, name: &str) -> bool {
     }
 }
 
-/// Waits until all of them wait.
+/// Waits until all goroutines have reached their waits.
 fn settle() {
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -231,7 +231,7 @@ fn settle() {
     }
 }
 
-/// What stands between two texts.
+/// Separator between two dumps.
 const BORDER: &str = "\n=====\n";
 
 #[gosched::main(alloc = off)]
@@ -262,7 +262,7 @@ pub(crate) fn program() {
     }
 }
 
-/// Has a frame of its own.
+/// Takes the dump in a frame of its own.
 #[inline(never)]
 fn shows() -> String {
     black_box(runtime::dump()) // HERE shows

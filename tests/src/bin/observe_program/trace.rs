@@ -1,5 +1,5 @@
 //! Goroutines that wait, sleep, are locked to a thread and compute, until the input ends: the
-//! counterpart of `tests/go/trace.go`. Then what `sched_trace` says.
+//! counterpart of `tests/go/trace.go`. Then prints `sched_trace`.
 
 use gosched::{Select, chan, go, lock_os_thread, runtime, time};
 use std::io::Read;

@@ -1,5 +1,5 @@
-//! Calls that nobody marked: short ones, one after the other, that a signal would end; ones whose threads hold all
-//! signals back; and since when one is in its call.
+//! Unmarked calls: short calls in a row that a signal would interrupt, calls of threads that block
+//! all signals, and the reported duration of a call.
 
 use gosched::{Builder, go, runtime, yield_now};
 use gosched_tests::dumps;
@@ -19,7 +19,7 @@ static STARTED: AtomicUsize = AtomicUsize::new(0);
 fn sleeps_again_and_again() {
     let time = libc::timespec { tv_sec: 0, tv_nsec: 200_000 };
     while !STOP.load(SeqCst) {
-        // SAFETY: the time is valid for reads; nobody asks for what is left.
+        // SAFETY: the time is valid for reads; the remaining time is not requested.
         let result = unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };
         CALLS.fetch_add(1, SeqCst);
         EARLY.fetch_add(u64::from(result != 0), SeqCst);
@@ -27,14 +27,16 @@ fn sleeps_again_and_again() {
     }
 }
 
-/// As long as `looks` says; the calls, those that ended before their time, and the looks meanwhile.
+/// Calls `looks` until it returns false. Returns how many sleeps were made meanwhile, how many of
+/// them ended early, and how often `looks` returned true.
 fn phase(mut looks: impl FnMut(u64) -> bool) -> (u64, u64, u64) {
     let (calls, early) = (CALLS.load(SeqCst), EARLY.load(SeqCst));
     let looked = (0..).find(|&number| !looks(number)).unwrap_or(0);
     (CALLS.load(SeqCst) - calls, EARLY.load(SeqCst) - early, looked)
 }
 
-/// Short sleeps: while a goroutine looks, as often as the argument says, and while none does. The sleeps go on.
+/// Goroutines make short sleeps, first while the caller takes as many dumps as the argument says,
+/// then without dumps. The sleeps continue in both phases.
 pub(crate) fn sleeps() {
     let wanted: u64 = std::env::args().nth(2).expect("a number").parse().expect("a number");
     let sleepers = [go(sleeps_again_and_again), go(sleeps_again_and_again)];
@@ -68,16 +70,17 @@ fn reads_deaf(mut pipe: &PipeReader, hears: bool) {
 }
 
 fn block_all_signals() {
-    // SAFETY: all-zero is a set.
+    // SAFETY: an all-zero set is valid.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a local.
+    // SAFETY: the set is ours to write.
     unsafe { libc::sigfillset(&raw mut all) };
-    // SAFETY: a valid set; nobody asks for the old one.
+    // SAFETY: a valid set; the old set is not requested.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) };
 }
 
-/// Threads that no signal comes to, in a call that would go on after one; or the same that hear signals, if the argument
-/// says so. How long a dump takes that shows all of them, in microseconds: the shortest of some.
+/// Threads that block all signals wait in a call that a signal would restart. With the argument
+/// `hear`, the threads block no signals. Prints the shortest duration of a dump that shows all of
+/// them, in microseconds.
 pub(crate) fn deaf() {
     const COUNT: usize = 20;
     const LOOKS: usize = 5;
@@ -118,11 +121,12 @@ fn reads_unmarked(mut pipe: &PipeReader) {
     black_box(());
 }
 
-/// How long one is said to be in its call: as long as it is, or nothing. Sysmon notes when it began, and may be late
-/// where it has no CPU: by how much too long the longest is, in microseconds.
+/// The reported duration of an unmarked call is the real one, or missing. Sysmon determines when
+/// the call began, and does so inaccurately if it gets no CPU in time. Prints by how much the
+/// reported duration exceeds the real one at most, in microseconds.
 pub(crate) fn since() {
     let (reader, writer) = std::io::pipe().unwrap();
-    // Before the call begins.
+    // Read before the call begins.
     let start = Instant::now();
     let reads = go(move || reads_unmarked(&reader));
     let (mut last, mut excess) = (0, Duration::ZERO);
@@ -133,7 +137,7 @@ pub(crate) fn since() {
         let is_it = |one: &&Json| one.get("id").number() == Some(reads.id().get());
         let one = json.get("goroutines").list().iter().find(is_it).unwrap();
         let waiting = one.get("waiting_ns").number();
-        // At first its P is not taken yet.
+        // At first the goroutine still has its P, and its state is not `syscall`.
         if let Some(waiting) = waiting.filter(|_| one.get("state").text() == Some("syscall")) {
             assert!(waiting >= last, "{waiting} after {last}");
             excess = excess.max(Duration::from_nanos(waiting).saturating_sub(longest));

@@ -1,4 +1,5 @@
-//! Calls that wait, marked and not, beside goroutines that are preempted, and in a storm of signals.
+//! Waiting calls, marked and unmarked, beside goroutines that are preempted, and under a storm of
+//! signals.
 
 use crate::harness::{self, Heartbeat, MILLI, hogs, is_over, spawn_group};
 use gosched::{blocking, blocking_now, time};
@@ -6,7 +7,7 @@ use gosched_tests::c_waits;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How calls are made.
+/// How a call is marked.
 #[derive(Clone, Copy)]
 enum Mark {
     None,
@@ -24,7 +25,8 @@ impl Mark {
     }
 }
 
-/// Makes every kind of call until it is over: how many were made, and how many were interrupted.
+/// Makes every kind of call except `without` until the program is over. Returns the number of
+/// calls, the smallest number of calls of a goroutine, and the number of interrupted calls.
 fn call_all(marks: &'static [Mark], without: &str) -> (u64, u64, u64) {
     let names: Arc<[String]> = c_waits::names().into();
     let kinds: Vec<usize> = (0..names.len()).filter(|&kind| names[kind] != without).collect();
@@ -53,7 +55,7 @@ fn call_all(marks: &'static [Mark], without: &str) -> (u64, u64, u64) {
     (calls.iter().sum(), *calls.iter().min().unwrap(), interrupted.load(Relaxed))
 }
 
-/// A ticker, so that goroutines are made ready by timers all the time.
+/// Starts tickers, so that timers make goroutines ready all the time.
 fn tick_beside() -> harness::GoroutineGroup<u64> {
     spawn_group("a ticker", 2, |_, lane| {
         while !is_over() {
@@ -64,10 +66,11 @@ fn tick_beside() -> harness::GoroutineGroup<u64> {
     })
 }
 
-/// The runtime's own signals interrupt nothing that is marked.
+/// The runtime's own signals do not interrupt marked calls.
 ///
-/// Without `system`: it blocks SIGCHLD in its thread, so the kernel does not ignore that signal, wakes some other
-/// thread of the process with it, and calls there that cannot be begun again see EINTR. Threads see the same.
+/// `system` is left out: it blocks SIGCHLD in its thread, so the kernel does not ignore that signal
+/// but wakes another thread of the process with it. Calls in that thread that cannot be restarted
+/// fail with EINTR. The same happens without goroutines.
 pub(crate) fn marked() {
     let beside = [hogs(3 * gosched::runtime::procs()), tick_beside()];
     let (calls, least, interrupted) = call_all(&[Mark::Blocking, Mark::BlockingNow], "system");
@@ -75,7 +78,7 @@ pub(crate) fn marked() {
     println!("calls {calls} least {least} interrupted {interrupted}");
 }
 
-/// Signals of the same number from somebody else, to all threads: every call ends, well or by EINTR.
+/// Another sender sends SIGURG to all threads: every call succeeds or fails with EINTR.
 pub(crate) fn storm() {
     let sender = std::thread::spawn(|| {
         let mut sent = 0u64;
@@ -84,7 +87,8 @@ pub(crate) fn storm() {
                 sent += send_to_all(libc::SIGURG);
                 std::thread::sleep(3 * MILLI);
             }
-            // A fork that is interrupted begins again: it has to have time, on a slow machine too.
+            // A fork that is interrupted restarts: it needs time to complete, on a slow machine
+            // too.
             std::thread::sleep(20 * MILLI);
         }
         sent
@@ -96,13 +100,14 @@ pub(crate) fn storm() {
     println!("calls {calls} least {least} interrupted {interrupted} sent {sent}");
 }
 
-/// A signal to each thread of the process.
+/// Sends a signal to each thread of the process. Returns the number of signals sent.
 pub(crate) fn send_to_all(signal: i32) -> u64 {
     let mut sent = 0;
     for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
         let thread: i32 = task.file_name().to_str().unwrap().parse().unwrap();
         let process = std::process::id();
-        // SAFETY: a signal that is handled or ignored; a thread that is gone is an error code.
+        // SAFETY: the signal is handled or ignored. If the thread is gone, the call returns an
+        // error.
         let result = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
         sent += u64::from(result == 0);
     }

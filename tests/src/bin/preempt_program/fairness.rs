@@ -1,4 +1,4 @@
-//! Who gets how much of the Ps, and how soon.
+//! How much of the Ps each goroutine gets, and how soon.
 
 use crate::harness::{self, Heartbeat, MILLI, burn, burn_micros, hogs, is_over, spawn_group};
 use gosched::sync::WaitGroup;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// How long main sleeps beside a loop without an end. The suite `preempt` has the same number.
+/// How long main sleeps beside an endless loop. The suite `preempt` has the same number.
 const ENDLESS_SLEEP: Duration = Duration::from_millis(200);
 
-/// S131: printed although the only P never gets free.
+/// S131: main prints although the only P never becomes idle.
 pub(crate) fn endless_loop() {
     go(|| {
         #[expect(clippy::empty_loop, reason = "it is what is tested")]
@@ -21,7 +21,7 @@ pub(crate) fn endless_loop() {
     println!("Done");
 }
 
-/// S132: an even number that is never 1.
+/// S132: the loop's even number is never 1.
 pub(crate) fn never_one() {
     go(|| {
         let mut u: u64 = std::hint::black_box(1 << 40);
@@ -37,8 +37,9 @@ pub(crate) fn never_one() {
     println!("go 1.13 has never been here");
 }
 
-/// As many as there are Ps start a goroutine, compute, and join it, again and again: they go on with the same slice each
-/// time. Ends when each of ten others has had twenty turns, and says how long that took.
+/// As many goroutines as there are Ps repeatedly start a goroutine, compute, and join it; they
+/// continue with the same slice each time. Ends when each of ten yielding goroutines has run twenty
+/// times, and prints how long that took.
 pub(crate) fn spawn_and_join() {
     fn compute(time: Duration) {
         let start = Instant::now();
@@ -61,7 +62,7 @@ pub(crate) fn spawn_and_join() {
     println!("all micros {}", start.elapsed().as_micros());
 }
 
-/// Jain's index of what each got, in ten-thousandths: 10000 if all got the same.
+/// Returns Jain's index of the shares, in ten-thousandths: 10000 if all shares are equal.
 fn fairness(shares: &[u64]) -> u64 {
     let shares: Vec<f64> = shares.iter().map(|&share| share as f64).collect();
     let (sum, squares) =
@@ -69,9 +70,9 @@ fn fairness(shares: &[u64]) -> u64 {
     (10_000.0 * sum * sum / (shares.len() as f64 * squares)) as u64
 }
 
-/// Hogs count how far each gets, until they were preempted ten times each on average.
+/// Measures how much work each hog does until the hogs were preempted ten times each on average.
 pub(crate) fn fair(count: usize) {
-    // All are there before one counts.
+    // Work counts only after all hogs have begun.
     static BEGIN: AtomicBool = AtomicBool::new(false);
     let begun = Arc::new(AtomicUsize::new(0));
     let its_begun = begun.clone();
@@ -98,7 +99,8 @@ pub(crate) fn fair(count: usize) {
     println!("jain {} least {least} most {most}", fairness(&shares));
 }
 
-/// Prints lateness in microseconds: the median, all but one of a hundred, all. `whose` precedes each word.
+/// Prints lateness in microseconds: the median, the 99th percentile, the maximum. `whose` precedes
+/// each word.
 fn print_lateness(whose: &str, mut late: Vec<Duration>) {
     late.sort_unstable();
     let at = |share: usize| late[(late.len() - 1) * share / 100].as_micros();
@@ -106,7 +108,8 @@ fn print_lateness(whose: &str, mut late: Vec<Duration>) {
     println!("{whose}ticks {count} {whose}p50 {p50} {whose}p99 {p99} {whose}most {most}");
 }
 
-/// Sleeps of a millisecond until `enough` of them are over: how late each ended.
+/// Sleeps for a millisecond repeatedly until `enough` returns true. Returns how late each sleep
+/// ended.
 fn tick(sleep_until: fn(Instant), enough: impl Fn(usize) -> bool) -> Vec<Duration> {
     let lane = Heartbeat::new("one that sleeps");
     let mut late = Vec::new();
@@ -119,7 +122,7 @@ fn tick(sleep_until: fn(Instant), enough: impl Fn(usize) -> bool) -> Vec<Duratio
     late
 }
 
-/// Main ticks for the length, and an OS thread beside it: prints how late both are.
+/// Main ticks for the case's duration, with an OS thread beside it. Prints how late both are.
 fn tick_beside() {
     static IS_OVER: AtomicBool = AtomicBool::new(false);
     const LEAST: usize = 20;
@@ -135,7 +138,8 @@ fn tick_beside() {
     print_lateness("", late);
 }
 
-/// How many of 200 that wait in the P's own queue run before one that was preempted.
+/// Prints how many of 200 goroutines in the P's own queue run before main, which is preempted, runs
+/// again.
 pub(crate) fn order() {
     let ran = Arc::new(AtomicUsize::new(0));
     let all: Vec<_> = (0..200)
@@ -144,7 +148,7 @@ pub(crate) fn order() {
             gosched::go(move || ran.fetch_add(1, SeqCst))
         })
         .collect();
-    // Looked at once: it may be preempted again.
+    // Reads the counter once: this goroutine may be preempted again.
     let before = std::iter::repeat_with(|| ran.load(SeqCst)).find(|&count| count > 0);
     println!("before {}", before.unwrap());
     for handle in all {
@@ -152,7 +156,7 @@ pub(crate) fn order() {
     }
 }
 
-/// Many hogs all get on; main's timers too, which can be measured.
+/// Many hogs all make progress, and so do main's timers, whose lateness is optionally measured.
 pub(crate) fn many_hogs(count: usize, is_measured: bool) {
     let begun = Arc::new(AtomicUsize::new(0));
     let its_begun = begun.clone();
@@ -177,7 +181,7 @@ pub(crate) fn many_hogs(count: usize, is_measured: bool) {
     println!("least {} jain {} threads {threads}", shares.iter().min().unwrap(), fairness(&shares));
 }
 
-/// How late a timer is beside so many hogs per P.
+/// Measures how late a timer is beside `per_p` hogs per P.
 pub(crate) fn ticker(per_p: usize) {
     let all = hogs(per_p * runtime::procs());
     tick_beside();
@@ -186,8 +190,9 @@ pub(crate) fn ticker(per_p: usize) {
     all.join();
 }
 
-/// Two hogs on a P: how often they changed places while they used `micros` of CPU time. An OS thread measures, since a
-/// goroutine's timer would preempt too: it sleeps for `pause`, again and again, and says how often.
+/// Two hogs per P: prints how often they are preempted while they use `micros` of CPU time. An OS
+/// thread measures, since a goroutine's timer would preempt too. The thread sleeps for `pause`
+/// repeatedly and counts its sleeps.
 pub(crate) fn slice(micros: u64, pause: Duration) {
     let used = || harness::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID);
     let measure = move || {
@@ -221,7 +226,8 @@ pub(crate) fn slice(micros: u64, pause: Duration) {
     println!("preempted {preempted} used {} pauses {pauses}", used.as_micros());
 }
 
-/// Others do not run meanwhile, though a slice is over many times; and they do when it has ended.
+/// Other goroutines do not run inside `no_preempt`, although many slices pass, and they run again
+/// afterwards.
 pub(crate) fn no_preempt() {
     let count = Arc::new(AtomicU64::new(0));
     let its_count = count.clone();
@@ -235,7 +241,7 @@ pub(crate) fn no_preempt() {
     let (mut inside, mut outside) = (0, 0);
     let start = Instant::now();
     let mut rounds = 0;
-    // On a busy machine sysmon may come late.
+    // On a busy machine sysmon may run late.
     while rounds < 3 || (outside == 0 && start.elapsed() < LIMIT) {
         rounds += 1;
         inside += runtime::no_preempt(|| {
@@ -252,7 +258,7 @@ pub(crate) fn no_preempt() {
     println!("meanwhile {inside} afterwards {outside}");
 }
 
-/// So many goroutines of so much CPU time each, and what is theirs of the process's CPU time and threads.
+/// Runs `count` goroutines of `micros` CPU time each. Prints the process's CPU time and threads.
 pub(crate) fn many(count: usize, micros: u64, most_threads: usize) {
     runtime::set_max_threads(most_threads);
     let procs = runtime::procs();
@@ -291,7 +297,7 @@ pub(crate) fn many(count: usize, micros: u64, most_threads: usize) {
     );
 }
 
-/// The same work on as many OS threads as there are Ps, one piece after the other: the CPU time of that.
+/// Does the same work on as many OS threads as there are Ps, and prints its CPU time.
 pub(crate) fn many_by_threads(count: usize, micros: u64) {
     let procs = runtime::procs();
     let before = harness::cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID);

@@ -1,4 +1,5 @@
-//! Children of goroutines, while others are preempted in malloc, in stdio, and with locks in their hands.
+//! Child processes of goroutines, while other goroutines are preempted in malloc, in stdio, and
+//! while they hold locks.
 
 use crate::harness::{self, Heartbeat, burn_micros, hogs, is_over, spawn_group};
 use crate::memory;
@@ -9,23 +10,23 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
-/// A signal ends a child that has not ended after this time, in seconds.
+/// Seconds after which a signal ends a child that has not ended.
 const LIMIT_SECONDS: u32 = LIMIT.as_secs() as u32;
 
-/// A child of fork: `f` is all it does, and its result is the status. In the parent: that it
-/// ended with status 0, or what happened instead.
+/// Forks a child that runs only `f` and exits with its result. In the parent, returns `Ok` if the
+/// child exited with status 0, and otherwise a description of what happened.
 pub(crate) fn forked(f: impl FnOnce() -> i32) -> Result<(), String> {
-    // SAFETY: the child only does what it may, and ends.
+    // SAFETY: the child runs only `f`, which is made for a child of fork, and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: ends a child that hangs.
+        // SAFETY: has no precondition. The signal ends a child that hangs.
         unsafe { libc::alarm(LIMIT_SECONDS) };
         let status = f();
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(status) };
     }
     let mut status = 0;
-    // SAFETY: a child of ours.
+    // SAFETY: a child of this process.
     let waited = blocking(|| unsafe { libc::waitpid(child, &raw mut status, 0) });
     if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 && waited == child {
         Ok(())
@@ -34,11 +35,11 @@ pub(crate) fn forked(f: impl FnOnce() -> i32) -> Result<(), String> {
     }
 }
 
-/// Whether SIGURG would reach the calling thread.
+/// Returns whether SIGURG is unblocked in the calling thread.
 fn is_reachable() -> bool {
-    // SAFETY: a set of nothing.
+    // SAFETY: an all-zero set is the empty set.
     let mut mask: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: only asks.
+    // SAFETY: only reads the mask.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut mask) };
     // SAFETY: a set that was written above.
     unsafe { libc::sigismember(&mask, libc::SIGURG) == 0 }
@@ -48,11 +49,11 @@ fn by_std(plain: bool) -> Result<(), String> {
     let mut command = Command::new("/bin/true");
     if !plain {
         let limit = || {
-            // SAFETY: ends a child that hangs.
+            // SAFETY: has no precondition. The signal ends a child that hangs.
             unsafe { libc::alarm(LIMIT_SECONDS) };
             Ok(())
         };
-        // SAFETY: alarm may be called in a child of fork.
+        // SAFETY: `alarm` may be called in a child of fork.
         unsafe { command.pre_exec(limit) };
     }
     let status = blocking(|| command.stdin(Stdio::null()).status()).map_err(|e| e.to_string())?;
@@ -61,27 +62,27 @@ fn by_std(plain: bool) -> Result<(), String> {
 
 fn by_exec() -> Result<(), String> {
     let arguments = [c"/bin/true".as_ptr(), std::ptr::null()];
-    // SAFETY: a list that ends in a null, of C strings.
+    // SAFETY: a null-terminated list of C strings.
     forked(|| unsafe { libc::execv(arguments[0], arguments.as_ptr()) })
 }
 
-/// The child takes C's memory, and can be reached by signals as its parent could.
+/// The child uses C's allocator, and has SIGURG unblocked as in its parent.
 fn by_malloc() -> Result<(), String> {
     forked(|| {
         for size in [24, 400, 5000, 100_000] {
-            // SAFETY: any size will do.
+            // SAFETY: malloc accepts any size.
             let block = unsafe { libc::malloc(size) };
             if block.is_null() {
                 return 2;
             }
-            // SAFETY: it was taken above.
+            // SAFETY: allocated above.
             unsafe { libc::free(block) };
         }
         if is_reachable() { 0 } else { 3 }
     })
 }
 
-/// The child takes Rust's memory.
+/// The child uses Rust's allocator.
 fn by_vec() -> Result<(), String> {
     forked(|| {
         let lists: Vec<Vec<u8>> = (1..50).map(|count| vec![count; count as usize * 100]).collect();
@@ -89,7 +90,7 @@ fn by_vec() -> Result<(), String> {
     })
 }
 
-/// Held by goroutines that are preempted.
+/// A lock held by goroutines that are preempted.
 static LOCK: Mutex<u64> = Mutex::new(0);
 
 fn hold_locks(number: usize, lane: &Heartbeat) -> u64 {
@@ -111,7 +112,7 @@ fn hold_locks(number: usize, lane: &Heartbeat) -> u64 {
     lane.steps()
 }
 
-/// `kind`: what children do.
+/// Forks children repeatedly. `kind` selects what the children do.
 pub(crate) fn fork(kind: &str) {
     let fork: fn() -> Result<(), String> = match kind {
         "std" => || by_std(true),

@@ -1,5 +1,5 @@
-//! What the programs share: time to run for, computation without calls, and a watchdog that ends a program
-//! in which somebody does not get on.
+//! Helpers of the programs: their duration, computation without calls, and a watchdog that ends a
+//! program in which a goroutine or thread makes no progress.
 
 use gosched::{__rules as rules, JoinHandle, go, runtime, time};
 use gosched_tests::preempt_runs::CAN_MOVE;
@@ -14,10 +14,10 @@ const HANG_STATUS: i32 = 70;
 
 pub(crate) const MILLI: Duration = Duration::from_millis(1);
 
-/// How long a program goes on where `GOSCHED_PREEMPT_SECONDS` is not set, in seconds.
+/// How long a program runs if `GOSCHED_PREEMPT_SECONDS` is not set, in seconds.
 const DEFAULT_SECONDS: f64 = if cfg!(debug_assertions) { 0.1 } else { 0.4 };
 
-/// How long a program goes on, in all its parts.
+/// Returns how long a program runs.
 pub(crate) fn case_duration() -> Duration {
     static LENGTH: OnceLock<Duration> = OnceLock::new();
     *LENGTH.get_or_init(|| {
@@ -27,7 +27,7 @@ pub(crate) fn case_duration() -> Duration {
     })
 }
 
-/// Whether it is a run of `ci/long`.
+/// Returns whether this is a long run, as in `ci/soak`.
 pub(crate) fn is_long() -> bool {
     case_duration() >= Duration::from_secs(5)
 }
@@ -42,33 +42,33 @@ pub(crate) fn stop() {
     OVER.store(true, Relaxed);
 }
 
-/// Main's part in most programs: it lets others go on for the length, and longer where nobody was preempted
-/// yet, since nothing says how soon a busy machine lets sysmon look; then ends them. Its sleeps are part
-/// of the test, since all Ps are busy.
+/// Main's part in most programs: lets the other goroutines run for the case's duration, or longer
+/// until a goroutine was preempted, then stops them. The extra time is needed because a busy
+/// machine may run sysmon late. Main's sleeps are part of the test, since all Ps are busy.
 pub(crate) fn wait_and_stop() {
     wait_for_and_stop(|_| true);
 }
 
-/// As [`wait_and_stop`], until somebody was moved, if that is allowed: goroutines may have been interrupted
-/// only where they cannot be.
+/// Waits as [`wait_and_stop`] does, and until a goroutine was moved, if that is allowed. The first
+/// signals may interrupt goroutines only where they cannot be moved.
 pub(crate) fn wait_for_moves_and_stop() {
     wait_for_and_stop(is_moved_if_allowed);
 }
 
-/// As [`wait_and_stop`], until this is so too.
+/// Waits as [`wait_and_stop`] does, and until `is_enough` holds.
 pub(crate) fn wait_for_and_stop(is_enough: impl Fn(&rules::Preemptions) -> bool) {
     wait_for_case_duration();
     wait_for_preemptions(is_enough);
     stop();
 }
 
-/// Waits until somebody was moved, if that is allowed.
+/// Waits until a goroutine was moved, if that is allowed.
 pub(crate) fn wait_for_moves() {
     wait_for_preemptions(is_moved_if_allowed);
 }
 
-/// Waits until goroutines were preempted and `is_enough` holds. Gives up after [`LIMIT`]: tests say what is
-/// missing.
+/// Waits until goroutines were preempted and `is_enough` holds. Gives up after [`LIMIT`]: the tests
+/// report what is missing.
 pub(crate) fn wait_for_preemptions(is_enough: impl Fn(&rules::Preemptions) -> bool) {
     let lane = Heartbeat::new("main");
     let start = Instant::now();
@@ -82,19 +82,19 @@ pub(crate) fn wait_for_preemptions(is_enough: impl Fn(&rules::Preemptions) -> bo
     }
 }
 
-/// Whether somebody was moved, if that is allowed.
+/// Returns whether a goroutine was moved, or moving is not allowed.
 pub(crate) fn is_moved_if_allowed(counts: &rules::Preemptions) -> bool {
     let allowed = forced_mode() != Some("in-place") && CAN_MOVE;
     !allowed || counts.moved > 0
 }
 
-/// The only way in which goroutines may be preempted, if there is one.
+/// Returns the value of `GOSCHED_PREEMPT`, the only allowed way of preemption, if it is set.
 fn forced_mode() -> Option<&'static str> {
     static WAY: OnceLock<Option<String>> = OnceLock::new();
     WAY.get_or_init(|| std::env::var("GOSCHED_PREEMPT").ok()).as_deref()
 }
 
-/// Whether some were, in a way that is allowed.
+/// Returns whether a goroutine was preempted in an allowed way.
 fn was_preempted(counts: &rules::Preemptions) -> bool {
     match forced_mode() {
         Some("in-place") => counts.in_place > 0,
@@ -113,12 +113,12 @@ fn wait_for_case_duration() {
 }
 
 const MAX_HEARTBEATS: usize = 2048;
-/// How far each has got; 0 if nobody is there.
+/// Progress of each heartbeat; 0 if the slot is not in use.
 static STEPS: [AtomicU64; MAX_HEARTBEATS] = [const { AtomicU64::new(0) }; MAX_HEARTBEATS];
 static NAMES: [OnceLock<&str>; MAX_HEARTBEATS] = [const { OnceLock::new() }; MAX_HEARTBEATS];
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Something that has to get on, again and again, while this exists.
+/// A goroutine or thread that must make progress as long as this value exists.
 pub(crate) struct Heartbeat(usize);
 
 impl Heartbeat {
@@ -133,7 +133,7 @@ impl Heartbeat {
         STEPS[self.0].store(STEPS[self.0].load(Relaxed) + 2, Relaxed);
     }
 
-    /// How often it got on.
+    /// Returns the number of steps so far.
     pub(crate) fn steps(&self) -> u64 {
         STEPS[self.0].load(Relaxed) / 2
     }
@@ -145,7 +145,7 @@ impl Drop for Heartbeat {
     }
 }
 
-/// Starts the watchdog: an ordinary thread that waits for nothing a program could hold.
+/// Starts the watchdog: an ordinary thread that waits for nothing that a program could hold.
 pub(crate) fn start_watchdog() {
     std::thread::spawn(|| {
         let start = Instant::now();
@@ -168,7 +168,7 @@ pub(crate) fn start_watchdog() {
     });
 }
 
-/// Says who hangs, without memory or locks, and ends the process.
+/// Prints what hangs, without memory or locks, and ends the process.
 pub(crate) fn give_up(who: &str, lane: usize) -> ! {
     let mut text = Cursor::new([0u8; 512]);
     let running = STEPS.iter().filter(|steps| steps.load(Relaxed) > 0).count();
@@ -181,13 +181,13 @@ pub(crate) fn give_up(who: &str, lane: usize) -> ! {
         runtime::procs(),
     );
     let length = text.position() as usize;
-    // SAFETY: so many bytes are there.
+    // SAFETY: the buffer has `length` bytes.
     unsafe { libc::write(2, text.get_ref().as_ptr().cast(), length) };
     // SAFETY: ends the process at once.
     unsafe { libc::_exit(HANG_STATUS) }
 }
 
-/// Computes: no calls, no memory.
+/// Computes without calls and without memory.
 #[inline(never)]
 pub(crate) fn burn(rounds: u64) -> u64 {
     let (mut x, mut left) = (rounds | 1, rounds);
@@ -202,7 +202,7 @@ pub(crate) fn burn(rounds: u64) -> u64 {
 
 static ROUNDS_PER_MILLI: AtomicU64 = AtomicU64::new(100_000);
 
-/// Finds how much computation a millisecond is, while all CPUs compute.
+/// Determines how many rounds take a millisecond while all CPUs compute.
 pub(crate) fn calibrate() {
     const ROUNDS: u64 = if cfg!(debug_assertions) { 100_000 } else { 500_000 };
     let measure = || (0..5).map(|_| cost_of(ROUNDS)).min().unwrap_or(MILLI);
@@ -212,7 +212,7 @@ pub(crate) fn calibrate() {
     ROUNDS_PER_MILLI.store(per_milli as u64, Relaxed);
 }
 
-/// What so much computation costs the calling thread.
+/// Returns the CPU time of `rounds` rounds on the calling thread.
 fn cost_of(rounds: u64) -> Duration {
     let before = cpu_time(libc::CLOCK_THREAD_CPUTIME_ID);
     burn(rounds);
@@ -226,7 +226,7 @@ pub(crate) fn cpu_time(clock: libc::clockid_t) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Computes for about so many microseconds of CPU time.
+/// Computes for about `micros` microseconds of CPU time.
 pub(crate) fn burn_micros(micros: u64) -> u64 {
     burn(ROUNDS_PER_MILLI.load(Relaxed) * micros / 1000)
 }
@@ -234,7 +234,7 @@ pub(crate) fn burn_micros(micros: u64) -> u64 {
 /// Goroutines that were started together.
 pub(crate) struct GoroutineGroup<T>(Vec<JoinHandle<T>>);
 
-/// Starts `count` goroutines, each with its number and a lane of its own.
+/// Starts `count` goroutines, each with its number and its own heartbeat.
 pub(crate) fn spawn_group<T: Send + 'static>(
     name: &'static str,
     count: usize,
@@ -250,13 +250,14 @@ pub(crate) fn spawn_group<T: Send + 'static>(
 }
 
 impl<T> GoroutineGroup<T> {
-    /// Their results.
+    /// Waits for all goroutines and returns their results.
     pub(crate) fn join(self) -> Vec<T> {
         self.0.into_iter().map(|handle| handle.join().unwrap()).collect()
     }
 }
 
-/// Goroutines that compute without a call until it is over; how far each got.
+/// Starts goroutines that compute without calls until the program is over. Each returns its number
+/// of steps.
 pub(crate) fn hogs(count: usize) -> GoroutineGroup<u64> {
     spawn_group("hog", count, |_, lane| {
         while !is_over() || lane.steps() == 0 {
@@ -267,7 +268,7 @@ pub(crate) fn hogs(count: usize) -> GoroutineGroup<u64> {
     })
 }
 
-/// Waits, as a goroutine, until the condition holds, or ends the process after [`LIMIT`].
+/// Waits in a goroutine until the condition holds. Ends the process after [`LIMIT`].
 pub(crate) fn wait_until(what: &'static str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -278,7 +279,7 @@ pub(crate) fn wait_until(what: &'static str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The last line of each program.
+/// Prints the last line of each program.
 pub(crate) fn report() {
     let counts = rules::preemptions();
     println!(
@@ -287,7 +288,7 @@ pub(crate) fn report() {
     );
 }
 
-/// How often goroutines were preempted.
+/// Returns how often goroutines were preempted.
 pub(crate) fn preemptions() -> u64 {
     let counts = rules::preemptions();
     counts.moved + counts.in_place

@@ -1,5 +1,5 @@
-//! Preemption in a goroutine's first and last moments, in places that are not its own, and while the
-//! program changes or ends.
+//! Preemption at the start and at the end of goroutines, on stacks that are not their own, and
+//! while the program changes or ends.
 
 use crate::harness::{self, Heartbeat, MILLI, burn, burn_micros, hogs, is_over, spawn_group};
 use crate::{fork, memory};
@@ -14,7 +14,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-/// Ps come and go, the world stops, goroutines end, somebody looks: all at once.
+/// At the same time, the number of Ps changes, the world stops, goroutines end, and a thread reads
+/// the runtime's counters.
 pub(crate) fn resize() {
     let all = hogs(8);
     let started = Arc::new(AtomicU64::new(0));
@@ -63,7 +64,7 @@ pub(crate) fn resize() {
     println!("changes {changes} started {}", started.load(SeqCst));
 }
 
-/// The process ends while goroutines compute, allocate, write, start others and are preempted.
+/// The process ends while goroutines compute, allocate, write, start goroutines and are preempted.
 pub(crate) fn exit(how: &str) {
     hogs(4);
     spawn_group("a goroutine in malloc", 4, memory::take_and_give);
@@ -84,14 +85,14 @@ pub(crate) fn exit(how: &str) {
     println!("ends");
     match how {
         "exit" => std::process::exit(0),
-        // SAFETY: what std does, without std.
+        // SAFETY: what `std::process::exit` does, without std.
         "C" => unsafe { libc::exit(0) },
         "return" => {}
         other => panic!("no way {other}"),
     }
 }
 
-/// Thousands of goroutines that hardly live.
+/// Starts thousands of short-lived goroutines.
 pub(crate) fn short() {
     let total = Arc::new(AtomicU64::new(0));
     let its_total = total.clone();
@@ -127,7 +128,7 @@ pub(crate) fn short() {
 
 static DESTROYED: AtomicU64 = AtomicU64::new(0);
 
-/// A thread-local whose destructor takes its time.
+/// A thread-local with a slow destructor.
 struct Slow(u64);
 
 impl Drop for Slow {
@@ -144,7 +145,7 @@ thread_local! {
     static SLOW: RefCell<Option<Slow>> = const { RefCell::new(None) };
 }
 
-/// Preempted in the destructors of thread-locals, at a goroutine's end.
+/// Goroutines are preempted in the destructors of thread-locals, at their end.
 pub(crate) fn destructors() {
     let parents = spawn_group(
         "a goroutine whose children end slowly",
@@ -171,8 +172,8 @@ pub(crate) fn destructors() {
     println!("ended {ended}");
 }
 
-/// Computes, without a call, until all others are there too: for ever if there are more than Ps, and nobody
-/// is preempted.
+/// Computes, without a call into the runtime, until all goroutines have arrived. Without preemption
+/// this takes forever if there are more goroutines than Ps.
 fn meet(others: &AtomicUsize) {
     others.fetch_sub(1, SeqCst);
     while others.load(SeqCst) > 0 {
@@ -180,7 +181,8 @@ fn meet(others: &AtomicUsize) {
     }
 }
 
-/// More goroutines than there are Ps compute in such a place until all are there, in each of the rounds.
+/// In each round, more goroutines than there are Ps compute in the given place until all have
+/// arrived.
 pub(crate) fn place(place: &str, rounds: usize) {
     let place: &'static str = place.to_owned().leak();
     let lane = Heartbeat::new("somebody who computes in a place of its own");
@@ -229,7 +231,8 @@ fn compute_in(place: &str, others: Arc<AtomicUsize>) {
     }
 }
 
-/// Frames with something to lose, down to where less than `left` bytes are below.
+/// Recurses until less than `left` bytes of stack remain, and checks the contents of each frame on
+/// return.
 #[inline(never)]
 fn descend(end: usize, left: usize, depth: u64) -> u64 {
     let frame = black_box([depth ^ 0x5555; 12]);
@@ -240,23 +243,24 @@ fn descend(end: usize, left: usize, depth: u64) -> u64 {
     below + 1
 }
 
-/// The lowest address of the calling goroutine's stack, as libc knows it.
+/// Returns the lowest address of the calling goroutine's stack, as libc reports it.
 fn end_of_the_stack() -> usize {
-    // SAFETY: all zero, to be written.
+    // SAFETY: all-zero attributes, written below.
     let mut attributes: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
-    // SAFETY: it has no precondition.
+    // SAFETY: has no precondition.
     let own = unsafe { libc::pthread_self() };
-    // SAFETY: the caller's own, to be written.
+    // SAFETY: the caller's own thread; the attributes are ours to write.
     assert_eq!(unsafe { libc::pthread_getattr_np(own, &mut attributes) }, 0);
     let (mut start, mut size) = (std::ptr::null_mut(), 0);
-    // SAFETY: attributes that were written above.
+    // SAFETY: attributes initialized above.
     assert_eq!(unsafe { libc::pthread_attr_getstack(&attributes, &mut start, &mut size) }, 0);
-    // SAFETY: they are not used any more.
+    // SAFETY: the attributes are not used again.
     unsafe { libc::pthread_attr_destroy(&mut attributes) };
     start.addr()
 }
 
-/// Preempted near the end of a small stack: of what was asked for, or of all there is.
+/// Goroutines are preempted near the end of a small stack: of the requested size, or of the whole
+/// stack.
 pub(crate) fn deep(all_there_is: bool) {
     const SIZE: usize = 64 << 10;
     const LEFT: usize = if cfg!(debug_assertions) { 3 << 10 } else { 2 << 10 };

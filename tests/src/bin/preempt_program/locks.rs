@@ -1,4 +1,4 @@
-//! Locks that know nothing of goroutines, held by goroutines that are preempted.
+//! Locks that are not gosched's, held by goroutines that are preempted.
 
 use crate::harness::{self, Heartbeat, burn_micros, hogs, spawn_group};
 use gosched::runtime;
@@ -8,12 +8,13 @@ use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How many want the lock.
+/// Number of goroutines that compete for the lock.
 const COUNT: usize = 6;
-/// Nobody stops before he had it so often.
+/// Number of times that each goroutine must have held the lock before it stops.
 const LEAST: u64 = 2;
 
-/// Each holds it for up to 3 ms, until it is over, beside some who want the Ps only: how often each did.
+/// Starts goroutines that each hold the lock repeatedly, for up to 3 ms, until the program is over,
+/// beside hogs that only want the Ps. Returns how often each goroutine held the lock.
 fn hold_in_turn(name: &'static str, hold: impl Fn(usize, u64) + Send + Sync + 'static) -> Vec<u64> {
     let all = spawn_group(name, COUNT, move |number, lane: &Heartbeat| {
         let mut random = Random::new(number as u64);
@@ -30,7 +31,7 @@ fn hold_in_turn(name: &'static str, hold: impl Fn(usize, u64) + Send + Sync + 's
     all.join()
 }
 
-/// A mutex of std's; the count is read, and written a while later.
+/// A mutex of std's. Its counter is read, and written a while later.
 pub(crate) fn std_mutex() {
     static COUNTER: Mutex<u64> = Mutex::new(0);
     let held = hold_in_turn("a goroutine that wants a mutex", |_, micros| {
@@ -44,7 +45,7 @@ pub(crate) fn std_mutex() {
     println!("least {}", held.iter().min().unwrap());
 }
 
-/// The lock of the standard output: what is written under it stays together.
+/// The lock of the standard output: lines written under the lock stay together.
 pub(crate) fn stdout() {
     let held = hold_in_turn("a goroutine that wants to write", |number, micros| {
         let mut out = std::io::stdout().lock();
@@ -55,13 +56,13 @@ pub(crate) fn stdout() {
     println!("least {}", held.iter().min().unwrap());
 }
 
-/// A lock whose waiters spin, and never yield.
+/// A lock whose waiters spin and never yield.
 struct SpinLock {
     held: AtomicBool,
     counter: UnsafeCell<u64>,
 }
 
-// SAFETY: the counter is only touched by who holds the lock.
+// SAFETY: only the holder of the lock accesses the counter.
 unsafe impl Sync for SpinLock {}
 
 impl SpinLock {
@@ -81,7 +82,7 @@ impl SpinLock {
 pub(crate) fn spinlock() {
     static LOCK: SpinLock = SpinLock { held: AtomicBool::new(false), counter: UnsafeCell::new(0) };
     let held = hold_in_turn("a goroutine that spins for a lock", |_, micros| LOCK.add(micros / 2));
-    // SAFETY: nobody else is left.
+    // SAFETY: all other goroutines have ended.
     let counter = unsafe { *LOCK.counter.get() };
     assert_eq!(held.iter().sum::<u64>(), counter, "{held:?}");
     println!("least {}", held.iter().min().unwrap());

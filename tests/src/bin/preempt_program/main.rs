@@ -1,7 +1,8 @@
-//! Programs whose goroutines do not yield, for the suites `preempt`, `preempt_hostile` and `preempt_signals`:
-//! each a process of its own, since it is about the whole process's Ps, threads and signals.
+//! Programs whose goroutines do not yield, for the suites `preempt`, `preempt_hostile` and
+//! `preempt_signals`. Each program is a separate process, because it tests the Ps, threads and
+//! signals of a whole process.
 //!
-//! `GOSCHED_PREEMPT_SECONDS` is how long each goes on.
+//! `GOSCHED_PREEMPT_SECONDS` sets how long each program runs.
 
 mod calls;
 mod fairness;
@@ -26,7 +27,7 @@ fn main() {
     let argument = |at: usize| arguments.get(at).map_or("", String::as_str);
     let number = |at: usize| argument(at).parse::<usize>().expect("a number");
     if argument(0) == "chain" {
-        // A handler of before the runtime.
+        // Installs a signal handler before the runtime starts.
         return masks::chain(argument(1));
     }
     gosched::run(|| {

@@ -1,4 +1,4 @@
-//! Signals that are the program's: masks, and handlers of SIGURG.
+//! Signal masks of goroutines, and the program's own handlers of SIGURG.
 
 use crate::calls;
 use crate::harness::{self, Heartbeat, MILLI, burn_micros, hogs, is_over, spawn_group, wait_until};
@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Signals that a goroutine blocks here.
+/// The signals that goroutines block in these programs.
 const BLOCKED: [i32; 3] = [libc::SIGURG, libc::SIGUSR2, libc::SIGWINCH];
 
 fn set_of(signals: &[i32]) -> libc::sigset_t {
-    // SAFETY: all zero is a set of nothing.
+    // SAFETY: an all-zero set is the empty set.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
     for &signal in signals {
         // SAFETY: the set is ours, the signal exists.
@@ -27,16 +27,16 @@ fn block(signals: &[i32]) {
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set_of(signals), std::ptr::null_mut()) };
 }
 
-/// How many of those are blocked in the calling thread.
+/// Returns how many of [`BLOCKED`] are blocked in the calling thread.
 fn blocked() -> usize {
     let mut mask = set_of(&[]);
-    // SAFETY: only asks.
+    // SAFETY: only reads the mask.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut mask) };
     // SAFETY: a valid set.
     BLOCKED.iter().filter(|&&signal| unsafe { libc::sigismember(&mask, signal) } == 1).count()
 }
 
-/// Many goroutines look at the mask of the thread they are on: how many found it changed.
+/// Many goroutines read the mask of their current thread. Returns how many found it changed.
 fn changed() -> usize {
     let looks = spawn_group("a goroutine that looks at the mask", 60, |number, _: &Heartbeat| {
         let before = blocked();
@@ -49,7 +49,7 @@ fn changed() -> usize {
     looks.join().into_iter().filter(|&count| count > 0).count()
 }
 
-/// Goroutines change their mask and then leave their thread, in this way.
+/// Goroutines change their signal mask and then leave their thread in the given way.
 pub(crate) fn mask(way: &str) {
     let way: &'static str = way.to_owned().leak();
     let mut found = 0;
@@ -94,7 +94,7 @@ fn leave(way: &str, rx: &chan::Receiver<()>) {
     }
 }
 
-/// One that blocks SIGURG is preempted when it comes into the runtime, not before.
+/// A goroutine that blocks SIGURG is preempted when it enters the runtime, and not before.
 pub(crate) fn blocks_sigurg() {
     let count = Arc::new(AtomicU64::new(0));
     let its_count = count.clone();
@@ -111,12 +111,12 @@ pub(crate) fn blocks_sigurg() {
         let before = its_count.load(SeqCst);
         burn_micros(30_000);
         let silent = its_count.load(SeqCst) - before;
-        // Nothing here waits: the room is there.
+        // Nothing here waits: the channel has room.
         let (tx, rx) = chan::<u8>(1);
         let before = its_count.load(SeqCst);
         let entering = || its_count.load(SeqCst) - before;
         let start = Instant::now();
-        // On a busy machine sysmon may come late.
+        // On a busy machine sysmon may run late.
         while entering() == 0 && start.elapsed() < LIMIT {
             burn_micros(1000);
             tx.send(1).unwrap();
@@ -134,9 +134,9 @@ static CALLED: AtomicU64 = AtomicU64::new(0);
 static FROM_US: AtomicBool = AtomicBool::new(true);
 
 extern "C" fn with_info(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: a handler with SA_SIGINFO gets one.
+    // SAFETY: a handler with SA_SIGINFO gets a valid `siginfo_t`.
     let info = unsafe { &*info };
-    // SAFETY: signals that processes send have it.
+    // SAFETY: signals sent by a process have this field.
     let sender = unsafe { info.si_pid() };
     FROM_US.fetch_and(sender as u32 == std::process::id(), SeqCst);
     CALLED.fetch_add(1, SeqCst);
@@ -146,7 +146,8 @@ extern "C" fn plain(_: i32) {
     CALLED.fetch_add(1, SeqCst);
 }
 
-/// Installs what was there before the runtime; true if it is called.
+/// Installs the action that is in place before the runtime starts. Returns whether it calls a
+/// handler.
 fn install(kind: &str) -> bool {
     // SAFETY: all zero is a valid action.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -172,13 +173,15 @@ fn send(way: u64) {
     }
 }
 
-/// A handler of before: called for what others send, and for nothing else.
+/// The runtime calls the handler that the program installed before the runtime started for signals
+/// of other senders, and for no others.
 ///
-/// The system keeps one signal of a number for a thread: what is sent while the runtime's own waits there is
-/// lost, and is sent again.
+/// A thread has at most one pending SIGURG. A signal that is sent while the runtime's own is
+/// pending is lost, and is sent again.
 pub(crate) fn chain(kind: &str) {
     const SENT: u64 = 60;
-    // A signal that a slow machine delivers later than this is taken for lost, and counted twice.
+    // On a slow machine, a signal that is delivered later than this counts as lost and is sent
+    // twice.
     const SEND_AGAIN_AFTER: Duration = Duration::from_secs(1);
     let is_called = install(kind);
     gosched::run(move || {
@@ -204,7 +207,7 @@ pub(crate) fn chain(kind: &str) {
         }
         time::sleep(20 * MILLI);
         let called = CALLED.load(SeqCst);
-        // Many at a time: none ends the program.
+        // Many signals at a time do not end the program.
         let many: u64 = (0..20).map(|_| calls::send_to_all(libc::SIGURG)).sum();
         assert!(many > 0);
         harness::wait_for_moves();
@@ -216,7 +219,7 @@ pub(crate) fn chain(kind: &str) {
     });
 }
 
-/// One goroutine holds the signal back and computes; timers go on by way of the other.
+/// A goroutine blocks SIGURG and computes on one P; timers make progress on the second P.
 pub(crate) fn one_blocks_sigurg() {
     let deaf = spawn_group("a goroutine that holds the signal back", 1, |_, lane: &Heartbeat| {
         block(&[libc::SIGURG]);

@@ -1,10 +1,11 @@
-//! C's malloc, by goroutines that are preempted inside it and by threads that want the same lock.
+//! C's malloc, used by goroutines that are preempted inside it and by threads that want the same
+//! lock.
 
 use crate::harness::{self, Heartbeat, spawn_group};
 use gosched_tests::alloc_blocks::Random;
 use std::ptr::NonNull;
 
-/// A block of C's, filled with one byte.
+/// A block from malloc, filled with one byte.
 struct Piece {
     start: NonNull<u8>,
     size: usize,
@@ -13,7 +14,7 @@ struct Piece {
 
 impl Piece {
     fn new(size: usize, mark: u8) -> Piece {
-        // SAFETY: any size will do.
+        // SAFETY: malloc accepts any size.
         let start = unsafe { libc::malloc(size) };
         let piece = Piece { start: NonNull::new(start.cast()).expect("memory"), size, mark };
         piece.fill();
@@ -33,7 +34,7 @@ impl Piece {
     }
 
     fn resize(&mut self, size: usize) {
-        // SAFETY: the block is C's, and not used but by what this returns.
+        // SAFETY: the block is from malloc, and only the returned block is used from here on.
         let start = unsafe { libc::realloc(self.start.as_ptr().cast(), size) };
         self.start = NonNull::new(start.cast()).expect("memory");
         self.check(size.min(self.size));
@@ -45,18 +46,18 @@ impl Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         self.check(self.size);
-        // SAFETY: the block is C's, and not used any more.
+        // SAFETY: the block is from malloc, and not used again.
         unsafe { libc::free(self.start.as_ptr().cast()) };
     }
 }
 
-/// 16 bytes to 200 KB, most often few.
+/// Returns a size from 16 bytes to 200 KB; small sizes are more likely.
 fn size(random: &mut Random) -> usize {
     let largest = [64, 512, 4096, 30_000, 200_000][random.below(5)];
     16 + random.below(largest - 15)
 }
 
-/// Takes and gives until it is over: how often.
+/// Allocates, resizes and frees blocks until the program is over. Returns the number of operations.
 pub(crate) fn take_and_give(seed: usize, lane: &Heartbeat) -> u64 {
     let mut random = Random::new(seed as u64);
     let mut pieces: Vec<Option<Piece>> = (0..32).map(|_| None).collect();
@@ -73,7 +74,7 @@ pub(crate) fn take_and_give(seed: usize, lane: &Heartbeat) -> u64 {
     lane.steps()
 }
 
-/// Goroutines and threads, one arena.
+/// Goroutines and threads share one arena.
 pub(crate) fn malloc() {
     let threads: Vec<_> = (0..2)
         .map(|number| {
@@ -85,7 +86,7 @@ pub(crate) fn malloc() {
     let trimmers =
         spawn_group("a goroutine that holds malloc's lock for long", 2, |_, lane: &Heartbeat| {
             while !harness::is_over() || lane.steps() == 0 {
-                // SAFETY: it has no precondition.
+                // SAFETY: has no precondition.
                 unsafe { libc::malloc_trim(0) };
                 lane.step();
             }

@@ -1,4 +1,4 @@
-//! Everything of the runtime's own to wait for, in use by goroutines that are preempted all the time.
+//! All waiting operations of the runtime, used by goroutines that are preempted all the time.
 
 use crate::harness::{self, Heartbeat, MILLI, burn_micros, is_over, spawn_group};
 use gosched::sync::{Condvar, Mutex, RwLock, Semaphore};
@@ -15,7 +15,7 @@ struct Totals {
     fired: AtomicU64,
 }
 
-/// Known totals: what was sent is received once, counters are exact, timers fire once.
+/// Checks totals: each sent value is received once, counters are exact, and each timer fires once.
 pub(crate) fn mixed() {
     let totals = Arc::new(Totals::default());
     let (left, right) = (chan::<u64>(0), chan::<u64>(7));
@@ -68,7 +68,7 @@ pub(crate) fn mixed() {
     println!("received {} locked {locked} fired {started}", totals.received.load(SeqCst));
 }
 
-/// Locks of the runtime's, held across computation.
+/// Goroutines that hold the runtime's locks while they compute.
 fn lockers(totals: &Arc<Totals>) -> harness::GoroutineGroup<u64> {
     let (mutex, changed) = (Mutex::new(0u64), Condvar::new());
     let (table, permits, inside) =
@@ -115,7 +115,7 @@ fn lockers(totals: &Arc<Totals>) -> harness::GoroutineGroup<u64> {
     })
 }
 
-/// Timers of every kind: how many were started.
+/// Goroutines that start timers of every kind. Each returns how many it started.
 fn sleepers(totals: &Arc<Totals>) -> harness::GoroutineGroup<u64> {
     let totals = totals.clone();
     spawn_group("a goroutine with timers", 3, move |number, lane: &Heartbeat| {

@@ -1,6 +1,7 @@
-//! Everything that a CPU holds for a goroutine, held for a while, then compared.
+//! Register contents of goroutines: loaded, held for a while, then compared.
 //!
-//! Only the assembly below touches it meanwhile: what differs was changed by a preemption.
+//! Only the assembly below accesses the registers meanwhile, so any difference comes from a
+//! preemption.
 
 use crate::harness::{self, Heartbeat, is_over, spawn_group};
 use gosched::runtime;
@@ -12,7 +13,8 @@ use std::mem::offset_of;
 const GENERAL: usize = 13;
 const ZONE: usize = 16;
 
-/// What is held: general registers, the red zone, vectors, the x87 stack, flags and modes.
+/// The contents that are held: general registers, the red zone, vectors, the x87 stack, flags and
+/// modes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(64))]
 struct RegisterSet {
@@ -25,7 +27,7 @@ struct RegisterSet {
     control: u16,
 }
 
-/// What goes in, what comes out, and the modes of before, which are put back.
+/// The expected contents, the contents found, and the modes before the call, which are restored.
 #[repr(C, align(64))]
 struct Block {
     expected: RegisterSet,
@@ -34,11 +36,11 @@ struct Block {
     control_before: u16,
 }
 
-/// Carry, parity, auxiliary carry, zero, sign, overflow: flags that computations set.
+/// The carry, parity, auxiliary carry, zero, sign and overflow flags, which computations set.
 const ARITHMETIC: u64 = 0x8d5;
-/// Strings go down. The kernel clears it for a handler.
+/// The direction flag, which the kernel clears for a signal handler.
 const DIRECTION: u64 = 0x400;
-/// Interrupts are on, and a bit that is always set.
+/// The interrupt flag, and a bit that is always set.
 const ALWAYS: u64 = 0x202;
 
 const ZEROES: RegisterSet = RegisterSet {
@@ -64,25 +66,25 @@ impl RegisterSet {
         held.vectors.iter_mut().for_each(|vector| vector[..parts].fill_with(&mut word));
         held.x87.fill_with(|| word() as i64);
         held.flags = word() & (ARITHMETIC | DIRECTION);
-        // All exceptions masked; some said to have happened; any rounding; denormals as zero or not.
+        // All exceptions masked; random exception flags, rounding mode, DAZ and FTZ.
         held.mxcsr = 0x1f80 | word() as u32 & 0xe07f;
-        // All exceptions masked; any rounding; the full precision.
+        // All exceptions masked; random rounding mode; full precision.
         held.control = 0x037f | word() as u16 & 0x0c00;
         held
     }
 }
 
-/// The parts that both kinds of vectors share: `$load` and `$store` are for one register each.
+/// The code that both vector widths share. `$load` and `$store` access one register each.
 macro_rules! hold {
     ($name:ident, $load:literal, $store:literal, $register:literal, $end:literal) => {
-        /// Loads what is expected, counts down to 0, stores what it finds.
+        /// Loads the expected contents, counts down to 0, and stores the contents found.
         ///
-        /// At entry: rdi the block, rsi how far to count. rdi and rcx are used by the loop, all other
-        /// registers hold something. No instruction from `popfq` to `pushfq` writes flags.
+        /// On entry, rdi points to the block and rsi is the count. The loop uses rdi and rcx; all
+        /// other registers hold values. No instruction from `popfq` to `pushfq` writes flags.
         ///
         /// # Safety
-        /// - **block**: ours to read and write.
-        /// - **cpu**: it has these vectors.
+        /// - **block**: valid for reads and writes.
+        /// - **cpu**: the CPU has vectors of this width.
         #[unsafe(naked)]
         unsafe extern "sysv64" fn $name(block: *mut Block, rounds: u64) {
             naked_asm!(
@@ -94,7 +96,7 @@ macro_rules! hold {
                 "popfq",
                 "ldmxcsr [rdi + {mxcsr}]",
                 "fldcw [rdi + {control}]",
-                // The x87 stack, full.
+                // The x87 stack, all eight registers.
                 "fild qword ptr [rdi + {x87}]",
                 "fild qword ptr [rdi + {x87} + 8]",
                 "fild qword ptr [rdi + {x87} + 16]",
@@ -192,7 +194,7 @@ macro_rules! hold {
                 "fistp qword ptr [rdi + {found} + {x87}]",
                 "pushfq",
                 "pop qword ptr [rdi + {found} + {flags}]",
-                // As every function may expect it.
+                // The ABI requires a clear direction flag.
                 "cld",
                 "ldmxcsr [rdi + {mxcsr_before}]",
                 "fldcw [rdi + {control_before}]",
@@ -220,7 +222,7 @@ thread_local! {
     static OWN: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Holds random values for about 20 microseconds at a time.
+/// Holds random values for about 20 microseconds at a time. Returns the number of rounds.
 fn hold(number: usize, lane: &Heartbeat) -> u64 {
     let wide = number.is_multiple_of(2) && is_x86_feature_detected!("avx");
     let mut random = Random::new(number as u64);
@@ -231,7 +233,7 @@ fn hold(number: usize, lane: &Heartbeat) -> u64 {
         block.expected.flags |= ALWAYS;
         linked::set_errno(number as i32);
         let hold = if wide { hold_avx } else { hold_sse };
-        // SAFETY: block — a local; cpu — asked for above.
+        // SAFETY: block — a local; cpu — checked above.
         unsafe { hold(&raw mut block, 20_000) };
         block.found.flags &= ARITHMETIC | DIRECTION | ALWAYS;
         assert_eq!(block.expected, block.found, "changed by a preemption");

@@ -1,5 +1,5 @@
-//! What once went wrong: the runtime used where a goroutine runs as its thread, handlers of signals in the
-//! middle of its code, threads that have yet to be made.
+//! Regression tests: use of the runtime inside `host`, signal handlers in the middle of a
+//! goroutine's code, and threads that have yet to be created.
 
 use crate::calls;
 use crate::harness::{self, Heartbeat, MILLI, burn, hogs, is_over, spawn_group};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-/// Inside `host` goroutines are started and woken, and channels used.
+/// Goroutines start and wake goroutines and use channels inside `host`.
 pub(crate) fn inside_host() {
     let ran = Arc::new(AtomicU64::new(0));
     let its_ran = ran.clone();
@@ -45,7 +45,7 @@ extern "C" fn takes_its_time(_signal: i32) {
     burn(20_000);
 }
 
-/// Handlers that run on goroutines' own stacks, and take longer than a slice.
+/// Signal handlers that run on goroutines' own stacks and take longer than a slice.
 pub(crate) fn handlers() {
     // SAFETY: all zero is a valid action.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -61,7 +61,7 @@ pub(crate) fn handlers() {
                 sent += calls::send_to_all(libc::SIGUSR1);
                 std::thread::sleep(Duration::from_micros(400));
             }
-            // Goroutines are to be interrupted outside handlers too.
+            // Leaves time in which goroutines are interrupted outside handlers.
             std::thread::sleep(3 * MILLI);
         }
         sent
@@ -71,7 +71,7 @@ pub(crate) fn handlers() {
     all.into_iter().for_each(|all| drop(all.join()));
 }
 
-/// Goroutines that use C's allocator.
+/// Starts goroutines that use C's allocator.
 fn allocating(count: usize) -> harness::GoroutineGroup<u64> {
     spawn_group("a goroutine in malloc", count, |number, lane: &Heartbeat| {
         while !is_over() || lane.steps() == 0 {
@@ -83,17 +83,17 @@ fn allocating(count: usize) -> harness::GoroutineGroup<u64> {
 }
 
 fn take_memory(size: usize) {
-    // SAFETY: it has no precondition.
+    // SAFETY: has no precondition.
     let block = unsafe { libc::malloc(size) }.cast::<u8>();
     assert!(!block.is_null());
     // SAFETY: the block has room for a byte.
     unsafe { block.write_volatile(1) };
-    // SAFETY: from `malloc`, and not used any more.
+    // SAFETY: from `malloc`, and not used again.
     unsafe { libc::free(block.cast()) };
 }
 
-/// Goroutines are interrupted in malloc for others that timers wake, who want memory too, and so does the
-/// thread that makes threads.
+/// Goroutines are interrupted in malloc in favor of goroutines that timers make ready. Those
+/// goroutines allocate too, and so does the thread that creates threads.
 pub(crate) fn made_threads() {
     let all = allocating(4);
     let woken =

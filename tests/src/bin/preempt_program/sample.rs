@@ -1,4 +1,4 @@
-//! How many goroutines run at the same time, as an ordinary thread sees it.
+//! How many goroutines run at the same time, observed by an ordinary thread.
 
 use crate::harness::{self, Heartbeat, MILLI, burn, hogs, is_over, spawn_group};
 use gosched::runtime;
@@ -9,18 +9,19 @@ use std::time::Instant;
 
 const HOGS: usize = 6;
 
-/// A line of the cache for each.
+/// A counter with its own cache line.
 #[repr(align(128))]
 struct Beat(AtomicU64);
 
 static BEATS: [Beat; HOGS] = [const { Beat(AtomicU64::new(0)) }; HOGS];
 
 fn clock() -> u64 {
-    // SAFETY: every x86-64 has it.
+    // SAFETY: every x86-64 CPU has this instruction.
     unsafe { _rdtsc() }
 }
 
-/// Looks at the beats twice within a moment: how many went on, unless the moment became a long one.
+/// Reads the beats twice within a short interval. Returns how many advanced, or `None` if the
+/// interval became too long.
 fn count_advancing() -> Option<usize> {
     const MOMENT: u64 = 10_000;
     let start = clock();
@@ -32,17 +33,17 @@ fn count_advancing() -> Option<usize> {
     (clock() - start < 3 * MOMENT).then_some(count)
 }
 
-/// How often a sampler looked, where that counts.
+/// Number of samples that count.
 static SAMPLES: AtomicU64 = AtomicU64::new(0);
 
-/// On a busy machine the sampler seldom gets a CPU.
+/// Waits for `count` samples. On a busy machine the sampler rarely gets a CPU.
 fn wait_for_samples_and_stop(count: u64) {
     harness::wait_for_and_stop(|counts| {
         harness::is_moved_if_allowed(counts) && SAMPLES.load(Relaxed) >= count
     });
 }
 
-/// One P: hogs never go on within the same moment, but for moments in which one was preempted.
+/// One P: at most one hog advances within an interval, except in intervals with a preemption.
 pub(crate) fn beats() {
     let hogs = spawn_group("a hog with a beat", HOGS, |number, lane: &Heartbeat| {
         while !is_over() {
@@ -69,8 +70,8 @@ pub(crate) fn beats() {
     println!("one {} several {several} none {}", seen[1], seen[0]);
 }
 
-/// Threads that the kernel says run or want to run: those of the sampler and of sysmon are not
-/// counted.
+/// Returns the number of threads that the kernel reports as runnable, without the sampler and
+/// sysmon.
 fn count_runnable_threads(own: i32) -> usize {
     let mut count = 0;
     for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
@@ -83,16 +84,18 @@ fn count_runnable_threads(own: i32) -> usize {
     count
 }
 
-/// An OS thread that counts, every millisecond until it is over, how many threads of the process want a CPU.
+/// An OS thread that counts, every millisecond until the program is over, the threads of the
+/// process that want a CPU.
 struct Sampler(std::thread::JoinHandle<(u64, u64)>);
 
-/// Samples in which no more threads than Ps, and one on its way from a P to the next, wanted a CPU.
+/// Number of samples in which at most one thread more than there are Ps wanted a CPU: one thread
+/// may be on its way from one P to another.
 static FEW: AtomicU64 = AtomicU64::new(0);
 
 impl Sampler {
     fn start() -> Sampler {
         Sampler(std::thread::spawn(|| {
-            // SAFETY: it has no precondition.
+            // SAFETY: has no precondition.
             let own = unsafe { libc::gettid() };
             let (mut samples, mut more) = (0u64, 0u64);
             while !is_over() {
@@ -113,7 +116,8 @@ impl Sampler {
     }
 }
 
-/// How often more threads than there are Ps wanted a CPU. Goes on until fifty samples have no more.
+/// Prints in how many samples more threads than there are Ps wanted a CPU. Runs until [`FEW`] is
+/// fifty.
 pub(crate) fn threads() {
     static BEGUN: AtomicU64 = AtomicU64::new(0);
     let count = 4 * runtime::procs() + 2;
@@ -133,7 +137,8 @@ pub(crate) fn threads() {
     sampler.print();
 }
 
-/// The same by OS threads: as many as there are Ps have a permit, and pass it on after 10 ms.
+/// Does the same with OS threads: each thread waits for one of as many permits as there are Ps, and
+/// returns it after 10 ms.
 pub(crate) fn threads_of_std() {
     static PERMITS: Mutex<usize> = Mutex::new(0);
     static RETURNED: Condvar = Condvar::new();
@@ -161,8 +166,8 @@ pub(crate) fn threads_of_std() {
     sampler.print();
 }
 
-/// Goroutines that come back from calls nobody marked, and compute, beside one that keeps the only P busy: how much
-/// CPU all of them use, in thousandths of one.
+/// Goroutines return from unmarked calls and compute, beside a goroutine that keeps the only P
+/// busy. Prints the CPU use of all of them, in thousandths of a CPU.
 pub(crate) fn back() {
     let hog = hogs(1);
     let others = spawn_group("a goroutine that blocks and computes", 3, |_, lane: &Heartbeat| {

@@ -1,9 +1,9 @@
-//! Unwinding, and the lists of the dynamic linker, by goroutines that are preempted there.
+//! Goroutines that are preempted while they unwind, and while they hold the dynamic linker's lists.
 
 use crate::harness::{self, Heartbeat, burn, burn_micros, spawn_group};
 use std::panic::{catch_unwind, panic_any};
 
-/// What is unwound: counts frames that were left.
+/// A frame that counts when it is unwound.
 struct Frame<'a>(&'a mut u64);
 
 impl Drop for Frame<'_> {
@@ -13,7 +13,7 @@ impl Drop for Frame<'_> {
     }
 }
 
-/// The payload of a panic that is meant.
+/// The payload of an intended panic.
 struct ExpectedPanic(u64);
 
 #[inline(never)]
@@ -38,8 +38,10 @@ fn panic_and_catch(number: usize, lane: &Heartbeat) -> u64 {
     lane.steps()
 }
 
+/// Counts a loaded object. Called by `dl_iterate_phdr`.
+///
 /// # Safety
-/// - **count**: a `u64` that nobody else uses.
+/// - **count**: points to a `u64` that no other code uses during the call.
 unsafe extern "C" fn visit(
     info: *mut libc::dl_phdr_info,
     size: usize,
@@ -70,7 +72,7 @@ fn look_up(number: usize, lane: &Heartbeat) -> u64 {
         if number.is_multiple_of(2) {
             // SAFETY: a C string.
             let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
-            // Where everything is linked statically there may be no such list.
+            // A static program may have no dynamic symbols.
             assert!(!found.is_null() || cfg!(target_feature = "crt-static"));
         } else {
             let trace = std::backtrace::Backtrace::force_capture();
