@@ -123,6 +123,29 @@ impl Program {
     /// The program fails.
     pub fn run(mut self) -> ProgramOutput {
         let (output, took) = self.output();
+        self.checked(&output, took)
+    }
+
+    /// Runs the program as [`run`](Program::run) does, for a user who may be unable to read the
+    /// program or its libraries.
+    ///
+    /// # Errors
+    /// The user cannot execute the program, or the dynamic loader cannot read a library.
+    ///
+    /// # Panics
+    /// The program fails.
+    pub fn run_if_allowed(mut self) -> std::io::Result<ProgramOutput> {
+        /// Exit status of the dynamic loader if it cannot load a library.
+        const NOT_LOADED: i32 = 127;
+        let start = Instant::now();
+        let output = self.command.output()?;
+        if output.status.code() == Some(NOT_LOADED) {
+            return Err(std::io::Error::other(last(&String::from_utf8_lossy(&output.stderr))));
+        }
+        Ok(self.checked(&output, start.elapsed()))
+    }
+
+    fn checked(self, output: &Output, took: Duration) -> ProgramOutput {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let (end, error) = (last(&text), String::from_utf8_lossy(&output.stderr));
         let (what, status) = (self.what, output.status);

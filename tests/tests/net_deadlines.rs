@@ -235,8 +235,8 @@ fn waits<S: Socket>(other: ActorKind, socket: &Arc<S>) -> Spawned<io::Result<()>
 
 fn fails_in_the_past<S: Socket>(_: ActorKind) {
     let (socket, peer) = S::new();
-    for long_ago in [Duration::ZERO, 100 * MILLI] {
-        socket.set_read_deadline(Some(Instant::now() - long_ago)).unwrap();
+    for has_cooled_down in [Duration::ZERO, 100 * MILLI] {
+        socket.set_read_deadline(Some(Instant::now() - has_cooled_down)).unwrap();
         assert_eq!(kind(socket.wait()), ErrorKind::TimedOut);
         assert_eq!(kind(socket.wait()), ErrorKind::TimedOut, "it stays");
         S::feed(&peer);

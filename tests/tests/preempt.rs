@@ -235,13 +235,8 @@ fn many_goroutines_finish_where_the_system_allows_few_threads() {
     let user = 50_000 + std::process::id() % 10_000;
     // SAFETY: the closure only makes system calls.
     unsafe { program.command().pre_exec(move || become_limited(user)) };
-    match program.command().stdout(Stdio::null()).spawn() {
-        Err(why) => eprintln!("skipped: the binary lies where only its owner can go: {why}"),
-        Ok(mut probe) => {
-            probe.kill().unwrap();
-            probe.wait().unwrap();
-            program.command().stdout(Stdio::piped());
-            assert_all_ended_on_few_threads(&program.run(), 34);
-        }
+    match program.run_if_allowed() {
+        Err(why) => eprintln!("skipped: this user cannot run the program: {why}"),
+        Ok(said) => assert_all_ended_on_few_threads(&said, 34),
     }
 }

@@ -1,6 +1,7 @@
 //! System calls that fail, goroutines that do not stop, and Ps that are handed off all the time:
 //! nothing hangs, and no loss is silent. Each case is a program: see `src/bin/hostile_program.rs`.
 
+use gosched_tests::preempt_runs::CAN_MOVE;
 use gosched_tests::refuse;
 use gosched_tests::wait::until;
 use gosched_tests::watched_child::WatchedChild;
@@ -215,9 +216,9 @@ fn a_thread_that_will_send_is_no_deadlock_if_new_threads_are_refused() {
 
 #[test]
 fn goroutines_are_preempted_with_any_number_of_threads_above_one() {
-    // The first threads are main and the thread maker, then sysmon, then more Ms. A static program
-    // stops a preempted goroutine together with its thread, so it needs a second M.
-    let fewest = if cfg!(target_feature = "crt-static") { 4 } else { 2 };
+    // The first threads are main and the thread maker, then sysmon, then more Ms. Where a preempted
+    // goroutine cannot be moved, it stops together with its thread, so a second M is needed.
+    let fewest = if CAN_MOVE { 2 } else { 4 };
     for most in fewest..7 {
         for arguments in [&["loops"][..], &["some of everything"]] {
             let Some((_, err)) = with_threads(most, arguments) else { return };

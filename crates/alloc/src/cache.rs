@@ -74,9 +74,9 @@ impl Drop for FlushOnThreadExit {
 /// Allocates a block on the calling thread after a fast path has found an empty magazine. This
 /// thread's magazine may have blocks all the same: a goroutine that found another thread's magazine
 /// empty may have been moved to this thread. Returns null if there is no memory.
-pub(crate) fn take(class: Class, new_chunk: GrowPool<'_>) -> *mut u8 {
-    let Some(cache) = current().or_else(|| create(new_chunk)) else {
-        return take_one(class, new_chunk).map_or(ptr::null_mut(), |block| block.address());
+pub(crate) fn take(class: Class, grow_pool: GrowPool<'_>) -> *mut u8 {
+    let Some(cache) = current().or_else(|| create(grow_pool)) else {
+        return take_one(class, grow_pool).map_or(ptr::null_mut(), |block| block.address());
     };
     let first = &cache.row[class.index()];
     if !first.is_empty() {
@@ -87,7 +87,7 @@ pub(crate) fn take(class: Class, new_chunk: GrowPool<'_>) -> *mut u8 {
     if !full.is_null() {
         first.fill(full, 0);
     } else {
-        let Some(list) = refill(class, new_chunk) else { return ptr::null_mut() };
+        let Some(list) = refill(class, grow_pool) else { return ptr::null_mut() };
         // The allocator behind may have allocated and freed through this cache meanwhile.
         if first.is_empty() {
             let room = class.batch() - list.len();
@@ -101,8 +101,8 @@ pub(crate) fn take(class: Class, new_chunk: GrowPool<'_>) -> *mut u8 {
 }
 
 /// Frees a block on the calling thread after a fast path has found a full magazine.
-pub(crate) fn put(class: Class, block: FreeBlock, new_chunk: GrowPool<'_>) {
-    let Some(cache) = current().or_else(|| create(new_chunk)) else { return put_one(class, block) };
+pub(crate) fn put(class: Class, block: FreeBlock, grow_pool: GrowPool<'_>) {
+    let Some(cache) = current().or_else(|| create(grow_pool)) else { return put_one(class, block) };
     let first = &cache.row[class.index()];
     if first.room() == 0 {
         let list = first.take_all(class.batch());
@@ -150,7 +150,7 @@ fn current() -> Option<&'static Cache> {
 /// Creates the calling thread's cache. Returns `None` if the thread is ending, if the cache is
 /// being created, or if there is no memory.
 #[cold]
-fn create(new_chunk: GrowPool<'_>) -> Option<&'static Cache> {
+fn create(grow_pool: GrowPool<'_>) -> Option<&'static Cache> {
     if CACHE_STATE.get() != CacheState::Absent {
         return None;
     }
@@ -161,7 +161,7 @@ fn create(new_chunk: GrowPool<'_>) -> Option<&'static Cache> {
         CACHE_STATE.set(CacheState::ThreadEnding);
         return None;
     }
-    let Some(block) = take_one(class_of_a_cache(), new_chunk) else {
+    let Some(block) = take_one(class_of_a_cache(), grow_pool) else {
         CACHE_STATE.set(CacheState::Absent);
         return None;
     };
@@ -186,12 +186,12 @@ fn class_of_a_cache() -> Class {
     }
 }
 
-fn refill(class: Class, new_chunk: GrowPool<'_>) -> Option<FreeList> {
+fn refill(class: Class, grow_pool: GrowPool<'_>) -> Option<FreeList> {
     loop {
         if let Some(list) = central::take(class) {
             return Some(list);
         }
-        if !new_chunk() {
+        if !grow_pool() {
             // Spans that other classes no longer use can serve this class.
             crate::flush_central_lists();
             return central::take(class);
@@ -200,12 +200,12 @@ fn refill(class: Class, new_chunk: GrowPool<'_>) -> Option<FreeList> {
 }
 
 /// Takes a block for a thread without a cache.
-fn take_one(class: Class, new_chunk: GrowPool<'_>) -> Option<FreeBlock> {
+fn take_one(class: Class, grow_pool: GrowPool<'_>) -> Option<FreeBlock> {
     loop {
         if let Some(block) = central::take_one(class) {
             return Some(block);
         }
-        let list = refill(class, new_chunk)?;
+        let list = refill(class, grow_pool)?;
         central::put_some(class, list);
     }
 }

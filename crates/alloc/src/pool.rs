@@ -140,8 +140,8 @@ pub(crate) unsafe fn add(first: NonNull<u8>, count: usize) {
 pub(crate) fn scavenge() {
     let now = clock::millis();
     let old = |pool: &Pool| {
-        let long_ago = |span: &Span| now.wrapping_sub(span.left_at()) >= WARM_MILLIS;
-        pool.warm.len() > pool.max_warm_spans() && pool.warm.last().is_some_and(long_ago)
+        let has_cooled_down = |span: &Span| now.wrapping_sub(span.left_at()) >= WARM_MILLIS;
+        pool.warm.len() > pool.max_warm_spans() && pool.warm.last().is_some_and(has_cooled_down)
     };
     for _ in 0..MAX_SCAVENGED_PER_CALL {
         if !scavenge_one(old) {

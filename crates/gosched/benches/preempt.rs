@@ -258,7 +258,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// Measures how late a ticker is while `each` hogs per P compute.
 fn ticker(each: usize, window: Duration) {
     let hogs = Hogs::start(each * runtime::procs());
-    let (watcher, got, start) = (watcher_cpu(), Got::start(), Instant::now());
+    let (watcher, got, start) = (sysmon_cpu(), Got::start(), Instant::now());
     let (mut late, mut next) = (Vec::with_capacity(10_000), 1);
     while start.elapsed() < window {
         let due = start + TICK * next;
@@ -268,7 +268,7 @@ fn ticker(each: usize, window: Duration) {
         let passed = start.elapsed().as_nanos() / TICK.as_nanos();
         next = (next + 1).max(passed as u32 + 1);
     }
-    let watcher = (watcher_cpu() - watcher).as_secs_f64() / start.elapsed().as_secs_f64();
+    let watcher = (sysmon_cpu() - watcher).as_secs_f64() / start.elapsed().as_secs_f64();
     let share = got.so_far();
     hogs.stop();
 
@@ -284,7 +284,7 @@ fn ticker(each: usize, window: Duration) {
 }
 
 /// Returns the CPU time that sysmon has used so far.
-fn watcher_cpu() -> Duration {
+fn sysmon_cpu() -> Duration {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Duration::ZERO };
     let mut tasks = tasks.flatten().map(|task| task.path());
     let is_watcher = |comm: String| comm.trim_end() == "gosched-sysmon";

@@ -77,7 +77,7 @@ impl Attribute {
         if value.is_empty() {
             return missing(key.span);
         }
-        refuse_two_in_a_row(name, &tokens[value.clone()])?;
+        refuse_two_operands_in_a_row(name, &tokens[value.clone()])?;
         Ok(Given { name, span: key.span, value })
     }
 }
@@ -112,7 +112,7 @@ fn end_of_value<S>(tokens: &[Token<S>], start: usize) -> usize {
 
 /// Rejects two operands in a row, as in `4 5` or `4 stack = 5`: a comma is missing, or a token is
 /// superfluous.
-fn refuse_two_in_a_row<S: Copy>(name: &str, value: &[Token<S>]) -> Result<(), Error<S>> {
+fn refuse_two_operands_in_a_row<S: Copy>(name: &str, value: &[Token<S>]) -> Result<(), Error<S>> {
     let is_operand = |token: &Token<S>| match &token.ungrouped().kind {
         Kind::Word(word) => !JOINING.contains(&word.as_str()),
         Kind::Literal(_) => true,

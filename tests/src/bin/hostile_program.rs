@@ -3,20 +3,17 @@
 
 use gosched::runtime::{self, metrics};
 use gosched::{chan, go, time, yield_now};
+use gosched_tests::wait::CHILD_LIMIT;
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Seconds after which the program counts as hung. Equals `gosched_tests::wait::CHILD_LIMIT`, which
-/// is not used because that crate installs a global allocator.
-const LIMIT_SECONDS: u32 = 300;
-
-#[gosched::main]
+#[gosched::main(alloc = off)]
 fn main() {
     // SAFETY: installs no handler; the signal ends the process.
-    unsafe { libc::alarm(LIMIT_SECONDS) };
+    unsafe { libc::alarm(CHILD_LIMIT.as_secs() as u32) };
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
@@ -176,7 +173,7 @@ fn idle_io() {
         std::thread::sleep(Duration::from_millis(200));
         writer.write_all(b"x").expect("a write");
         // The socket stays open.
-        std::thread::sleep(Duration::from_secs(u64::from(LIMIT_SECONDS)));
+        std::thread::sleep(CHILD_LIMIT);
     });
     reader.read_exact(&mut [0]).expect("a read");
 }

@@ -35,7 +35,7 @@ pub const REPORT_CPU_BUDGET: Duration = Duration::from_secs(10);
 const MIN_PROGRESS_NANOS: u64 = 2_000_000;
 /// The process is short of CPU time if the kernel preempts its threads at least this often between
 /// two alarms.
-const LOST_CPUS_PER_RING: u64 = 5;
+const LOST_CPUS_PER_ALARM: u64 = 5;
 
 /// Even while the watchdog runs. See the top of this file.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
@@ -235,10 +235,10 @@ impl Progress {
     fn is_hung(self, used: u64, process: Process, load_factor: u32) -> bool {
         let is_silent = self.idle_alarms >= MAX_IDLE_ALARMS * load_factor;
         let lost_cpus = process.lost_cpus.saturating_sub(self.process.lost_cpus);
-        let is_starved = lost_cpus >= u64::from(self.idle_alarms) * LOST_CPUS_PER_RING;
+        let is_starved = lost_cpus >= u64::from(self.idle_alarms) * LOST_CPUS_PER_ALARM;
         let ran = process.ran.saturating_sub(self.process.ran);
-        let has_others_turn = is_starved && ran < REPORT_CPU_BUDGET.as_nanos() as u64;
-        used >= self.cpu_deadline_nanos || (is_silent && !has_others_turn)
+        let may_wait_longer = is_starved && ran < REPORT_CPU_BUDGET.as_nanos() as u64;
+        used >= self.cpu_deadline_nanos || (is_silent && !may_wait_longer)
     }
 }
 

@@ -95,7 +95,7 @@ pub fn main<R: Termination + 'static>(options: Options, f: fn() -> R) -> ExitCod
             site: Location::caller(),
             options: Some(&spawn_options),
         };
-        sched::run_here(request);
+        sched::run_on_calling_thread(request);
         sched::serve_main_thread();
     }
     // SAFETY: borrows — none: the closure is `'static`.

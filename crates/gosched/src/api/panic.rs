@@ -52,10 +52,10 @@ fn report(info: &PanicHookInfo<'_>, id: u64, name: Option<&str>) {
     let _ = writeln!(text, ":\n{payload}");
     text.extend(seed_note());
     let trace = Backtrace::capture();
-    static TOLD: AtomicBool = AtomicBool::new(false);
+    static NOTE_PRINTED: AtomicBool = AtomicBool::new(false);
     match trace.status() {
         BacktraceStatus::Captured => drop(writeln!(text, "stack backtrace:\n{trace}")),
-        BacktraceStatus::Disabled if !TOLD.swap(true, Ordering::Relaxed) => text.push_str(
+        BacktraceStatus::Disabled if !NOTE_PRINTED.swap(true, Ordering::Relaxed) => text.push_str(
             "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n",
         ),
         _ => {}

@@ -39,7 +39,7 @@ impl Note {
         any(loom, feature = "threads"),
         expect(dead_code, reason = "no test uses an M in this build")
     )]
-    pub(crate) fn set_unheard(&self) {
+    pub(crate) fn set_without_waking(&self) {
         self.0.set(1);
     }
 

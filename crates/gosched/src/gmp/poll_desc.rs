@@ -166,11 +166,11 @@ pub(crate) fn deliver_event(event: Event, ready: &mut GList) {
     }
     let sides = [(event.readable, &desc.read), (event.writable, &desc.write)];
     for (_, side) in sides.into_iter().filter(|(is_ready, _)| *is_ready) {
-        ready_if_there(side.resolve_waiter(side.readiness.set_ready()), ready);
+        push_if_waiting(side.resolve_waiter(side.readiness.set_ready()), ready);
     }
 }
 
-fn ready_if_there(g: Option<&'static G>, ready: &mut GList) {
+fn push_if_waiting(g: Option<&'static G>, ready: &mut GList) {
     if let Some(g) = g {
         ready.push_back(g);
     }
@@ -259,6 +259,6 @@ impl Side {
 unsafe fn fire(timer: &Timer, _now: u64, ready: &mut GList) -> Option<u64> {
     // SAFETY: side — promised by the caller.
     let side = unsafe { &*ptr::from_ref(timer).cast::<Side>() };
-    ready_if_there(side.resolve_waiter(side.readiness.expire()), ready);
+    push_if_waiting(side.resolve_waiter(side.readiness.expire()), ready);
     None
 }

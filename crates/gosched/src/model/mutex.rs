@@ -148,7 +148,7 @@ impl Mutex {
     fn unlock(&self) {
         // PAIR mutex: as in `block::sync::mutex`.
         if self.word.fetch_sub(LOCKED, Ordering::Release) != LOCKED
-            && is_for_me(self.word.load(Ordering::Relaxed))
+            && must_wake_waiter(self.word.load(Ordering::Relaxed))
         {
             self.wake_one();
         }
@@ -157,7 +157,7 @@ impl Mutex {
     fn wake_one(&self) {
         let mut queue = self.queue.lock().unwrap();
         let now = self.word.load(Ordering::Relaxed);
-        if !is_for_me(now) {
+        if !must_wake_waiter(now) {
             return;
         }
         let taken = queue.fire_next();
@@ -197,7 +197,7 @@ impl Mutex {
     }
 }
 
-fn is_for_me(now: u32) -> bool {
+fn must_wake_waiter(now: u32) -> bool {
     if now & STARVING != 0 {
         now & LOCKED == 0
     } else {

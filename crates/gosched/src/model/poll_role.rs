@@ -18,7 +18,7 @@ use loom::thread::{self, JoinHandle};
 enum Broken {
     Nothing,
     /// The waker ends the role of the M that it takes out of the list.
-    RoleEndsWhenCalled,
+    RoleEndsOnWake,
     /// Sysmon silences the bell while an M holds the role.
     SysmonSilencesAnyBell,
     /// The waker rings before it sets the note.
@@ -165,7 +165,7 @@ impl World {
             lists.orphans.push(1);
             return;
         };
-        if self.broken == Broken::RoleEndsWhenCalled {
+        if self.broken == Broken::RoleEndsOnWake {
             lists.role.give_up(m, &m.in_poller);
             drop(lists);
             m.next_p.store(1, Ordering::Relaxed);
@@ -242,7 +242,7 @@ fn a_bell_that_rings_late_loses_no_p() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_by_a_role_that_ends_before_its_holder_has_left() {
-    exactly_these_orders(3, || two_ms_and_two_wakers(Broken::RoleEndsWhenCalled));
+    exactly_these_orders(3, || two_ms_and_two_wakers(Broken::RoleEndsOnWake));
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn broken_by_a_run_next_taken_without_order() {
 
 /// Kicks an item out of `run_next` while another thread checks whether the queue is empty; then the
 /// owner takes the item that replaced it.
-fn is_seen_while_it_is_kicked(by_push_first: bool) {
+fn check_emptiness_during_a_kick(by_push_first: bool) {
     let queue: Queue = leak(RunQueue::starting_at(u32::MAX));
     let (first, second) = (Item::new(0), Item::new(1));
     assert!(queue.push_next(first).is_none());
@@ -106,20 +106,20 @@ fn is_seen_while_it_is_kicked(by_push_first: bool) {
 
 #[test]
 fn a_kicked_item_is_never_missed() {
-    every_order(|| is_seen_while_it_is_kicked(true));
+    every_order(|| check_emptiness_during_a_kick(true));
 }
 
 #[test]
 #[should_panic(expected = "is_empty missed the kicked item")]
 fn broken_by_a_kick_in_two_steps() {
-    every_order(|| is_seen_while_it_is_kicked(false));
+    every_order(|| check_emptiness_during_a_kick(false));
 }
 
 #[test]
 #[should_panic(expected = "is_empty missed the kicked item")]
 fn broken_by_an_emptiness_check_without_order() {
     let _weak = weaken(Weakness::Load);
-    every_order(|| is_seen_while_it_is_kicked(true));
+    every_order(|| check_emptiness_during_a_kick(true));
 }
 
 /// Between the two steps of a kick, a thief may take the item that replaced the kicked one; the

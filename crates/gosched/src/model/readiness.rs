@@ -13,11 +13,11 @@ use loom::thread;
 enum Order {
     Right,
     /// Broken: resets the readiness after the attempt.
-    ForgetsLate,
+    ResetsLate,
     /// Broken: commits before its context is saved.
     CommitsEarly,
     /// Broken: checks its time limit before it announces that it waits.
-    LooksEarly,
+    ChecksLimitEarly,
 }
 
 struct Socket {
@@ -59,23 +59,23 @@ impl Socket {
     fn try_read(&self) -> Result<End, Refusal> {
         // There are at most three reports, and each ends at most one wait.
         for (number, g) in self.gs.iter().enumerate() {
-            if self.order != Order::ForgetsLate {
+            if self.order != Order::ResetsLate {
                 self.readiness.reset()?;
             }
             // PAIR model-bytes: with the order of a system call.
             if self.bytes.load(Ordering::Acquire) != 0 {
                 return Ok(End::Read);
             }
-            if self.order == Order::ForgetsLate {
+            if self.order == Order::ResetsLate {
                 self.readiness.reset()?;
             }
             // PAIR io-limit: as in `block::io::polled`.
             let is_over = || self.over.load(Ordering::Acquire) != 0;
-            let early = self.order == Order::LooksEarly && is_over();
+            let early = self.order == Order::ChecksLimitEarly && is_over();
             if self.readiness.prepare_wait()? == WaitDecision::Ready {
                 continue;
             }
-            if early || (self.order != Order::LooksEarly && is_over()) {
+            if early || (self.order != Order::ChecksLimitEarly && is_over()) {
                 self.readiness.finish_wait()?;
                 return Ok(End::TimedOut);
             }
@@ -203,7 +203,7 @@ fn a_deadline_that_is_cleared_refuses_no_later_read() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_by_a_reset_after_the_attempt() {
-    every_order(|| against(Order::ForgetsLate, &[Socket::bytes_come], &[End::Read]));
+    every_order(|| against(Order::ResetsLate, &[Socket::bytes_come], &[End::Read]));
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn broken_by_a_commit_before_the_context_is_saved() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_by_checking_the_time_limit_too_early() {
-    every_order(|| against(Order::LooksEarly, &[Socket::limit], &[End::TimedOut]));
+    every_order(|| against(Order::ChecksLimitEarly, &[Socket::limit], &[End::TimedOut]));
 }
 
 #[test]

@@ -19,9 +19,9 @@ const SENT: u32 = 2;
 enum Before {
     Waits,
     /// Broken: does not check for a signal.
-    GoesOn,
+    DoesNotCheck,
     /// Broken: treats a signal that is being sent as one that was sent.
-    LooksOnce,
+    EntersKernelOnce,
 }
 
 /// How the handler records that the signal has arrived.
@@ -98,8 +98,8 @@ impl Thread {
         self.in_call.store(1, Ordering::Relaxed);
         self.order();
         match before {
-            Before::GoesOn => {}
-            Before::LooksOnce => self.kernel(),
+            Before::DoesNotCheck => {}
+            Before::EntersKernelOnce => self.kernel(),
             Before::Waits => {
                 if self.word.load(Ordering::Relaxed) != 0 {
                     loop {
@@ -150,13 +150,13 @@ fn broken_by_a_handler_that_stores_without_comparing() {
 #[test]
 #[should_panic(expected = "a call was interrupted")]
 fn broken_by_a_thread_that_does_not_check_for_a_signal() {
-    most_orders(5, || model(Before::GoesOn, Handler::ByExchange, Ordered::Yes));
+    most_orders(5, || model(Before::DoesNotCheck, Handler::ByExchange, Ordered::Yes));
 }
 
 #[test]
 #[should_panic(expected = "a call was interrupted")]
 fn broken_by_a_thread_that_does_not_wait_for_a_signal_being_sent() {
-    most_orders(5, || model(Before::LooksOnce, Handler::ByExchange, Ordered::Yes));
+    most_orders(5, || model(Before::EntersKernelOnce, Handler::ByExchange, Ordered::Yes));
 }
 
 #[test]

@@ -19,7 +19,7 @@ const MS: usize = 2;
 enum LeftOut {
     Nothing,
     /// An M that has seen the stop does not check again with the lock held.
-    LookAgain,
+    CheckAgain,
     /// An M that has stopped does not check for an orphaned P before it sleeps.
     TakeOrphan,
     /// The stopper does not wait for all Ps.
@@ -91,7 +91,7 @@ impl World {
     /// `None` if the M has kept its P.
     fn release_p_for_stop(&self, m: usize, p: usize) -> Option<usize> {
         let mut lists = self.lists.lock().unwrap();
-        if !self.is_stopping() && self.left_out != LeftOut::LookAgain {
+        if !self.is_stopping() && self.left_out != LeftOut::CheckAgain {
             return None;
         }
         self.count_stopped(&mut lists, p);
@@ -201,7 +201,7 @@ fn a_stop_after_a_stop_that_was_taken_back_stops_every_p() {
 #[test]
 #[should_panic]
 fn broken_by_an_m_that_does_not_check_again() {
-    most_orders(3, || stops(LeftOut::LookAgain, 2, &[false]));
+    most_orders(3, || stops(LeftOut::CheckAgain, 2, &[false]));
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn inside_against_two_spinners(left_out: LeftOut) {
 
 /// Parks a G that can run again by the time its P has moved on to the next G. `is_told`: the G is
 /// submitted again, which wakes an M; otherwise it is only pushed.
-fn parks_in_vain(is_told: bool) {
+fn parks_although_runnable_again(is_told: bool) {
     let world = leak(World::new(2, 1, 2, LeftOut::Nothing));
     let gs @ [next, g] = [Item::new(0), Item::new(1)];
     world.submit_to(0, next, false);
@@ -90,13 +90,13 @@ fn parks_in_vain(is_told: bool) {
 
 #[test]
 fn a_g_that_is_runnable_again_when_it_has_parked_is_found() {
-    most_orders(3, || parks_in_vain(true));
+    most_orders(3, || parks_although_runnable_again(true));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_by_a_push_that_wakes_no_m() {
-    every_order(|| parks_in_vain(false));
+    every_order(|| parks_although_runnable_again(false));
 }
 
 #[test]
@@ -153,11 +153,11 @@ fn broken_by_an_m_without_a_barrier() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_by_an_m_that_does_not_check_again() {
-    every_order(|| inside_against_one(LeftOut::LookAgain, false));
+    every_order(|| inside_against_one(LeftOut::CheckAgain, false));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_by_a_spinner_that_wakes_no_other_m() {
-    most_orders(2, || inside_against_two(LeftOut::WakeTheNext));
+    most_orders(2, || inside_against_two(LeftOut::WakeAnotherM));
 }

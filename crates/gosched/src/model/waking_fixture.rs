@@ -18,9 +18,9 @@ use std::sync::atomic::AtomicUsize;
 pub(super) enum LeftOut {
     Nothing,
     /// An M without work sleeps without checking the queues again.
-    LookAgain,
+    CheckAgain,
     /// An M that found work does not wake another M.
-    WakeTheNext,
+    WakeAnotherM,
 }
 
 /// No P: the M is woken because all Gs have run.

@@ -35,7 +35,7 @@ impl World {
                 if spinning {
                     spinning = false;
                     waking::stop_spinning_with_work(&self.spinning);
-                    if self.left_out != LeftOut::WakeTheNext {
+                    if self.left_out != LeftOut::WakeAnotherM {
                         self.wake_if_idle();
                     }
                 }
@@ -91,7 +91,7 @@ impl World {
     }
 
     fn recheck_for_work(&self) -> Option<usize> {
-        if self.left_out == LeftOut::LookAgain {
+        if self.left_out == LeftOut::CheckAgain {
             return None;
         }
         waking::recheck_for_work(

@@ -155,11 +155,11 @@ fn report(end: ExitReason) {
             print_deadlocks();
         }
     }
-    crash_if_asked();
+    abort_if_level_is_crash();
 }
 
 /// Aborts if `GOTRACEBACK=crash` is set, so that the system can write a core dump.
-pub(super) fn crash_if_asked() {
+pub(super) fn abort_if_level_is_crash() {
     if level::level().crash {
         // The program may have installed a handler.
         // SAFETY: the default action calls no handler.

@@ -32,8 +32,8 @@ pub(super) fn read_environment() {
 
 /// Returns whether a report includes goroutines that wait for each other: `GODEBUG=leakhints=1`.
 pub(super) fn is_leakhints_on() -> bool {
-    static TOLD: OnceLock<bool> = OnceLock::new();
-    *TOLD.get_or_init(|| environment::LEAK_HINTS.number() == Some(1))
+    static LEAK_HINTS_ON: OnceLock<bool> = OnceLock::new();
+    *LEAK_HINTS_ON.get_or_init(|| environment::LEAK_HINTS.number() == Some(1))
 }
 
 /// Whether [`force_details`] was called.

@@ -138,7 +138,7 @@ fn show() {
     }
     fatal::write_watched(format!("{last}\n").as_bytes());
     fatal::print_deadlocks();
-    fatal::crash_if_asked();
+    fatal::abort_if_level_is_crash();
     // SAFETY: `_exit` has no precondition.
     unsafe { libc::_exit(2) }
 }

@@ -52,7 +52,7 @@ pub(crate) use crate::gmp::frame::capture_registers;
 pub(crate) use crate::sys::forked::refuse_in_child;
 pub(crate) use inspect::inspector;
 pub(crate) use inspect::types::SchedStats;
-pub(crate) use one_to_one::run_here;
+pub(crate) use one_to_one::run_on_calling_thread;
 pub use state::backend::Backend;
 pub(crate) use state::report::{ExitReason, begin as begin_report, report, set_report, set_show};
 pub(crate) use state::spawn_request::{SpawnOptions, SpawnRequest, Spawned};

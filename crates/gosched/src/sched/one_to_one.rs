@@ -180,8 +180,8 @@ impl Scheduler for Threads {
 }
 
 /// Runs a goroutine on the calling thread until it ends.
-pub(crate) fn run_here(request: SpawnRequest<'_>) {
-    thread_spawn::run_here(request, &UPCALLS);
+pub(crate) fn run_on_calling_thread(request: SpawnRequest<'_>) {
+    thread_spawn::run_on_calling_thread(request, &UPCALLS);
 }
 
 /// Turns preemption off for code inside `host`, so that it is not stopped while it holds a lock of

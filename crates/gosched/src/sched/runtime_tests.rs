@@ -32,7 +32,7 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// Stores the M that the calling goroutine runs on, for other threads.
-fn tell_m(place: &AtomicPtr<M>) {
+fn publish_m(place: &AtomicPtr<M>) {
     let m = enter();
     place.store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
     leave();
@@ -46,7 +46,7 @@ fn a_p_is_retaken_from_a_blocked_m_and_its_goroutine_continues_when_it_has_a_p_a
         let free = Arc::new(AtomicBool::new(false));
         let (its_place, its_free) = (place.clone(), free.clone());
         let blocked = go(move || {
-            tell_m(&its_place);
+            publish_m(&its_place);
             // Blocks the thread, not the goroutine, and does not enter the runtime.
             while !its_free.load(Ordering::Acquire) {
                 std::thread::sleep(Duration::from_micros(500));
@@ -132,7 +132,7 @@ fn an_ordinary_thread_can_stop_the_world_too() {
 }
 
 /// Blocks the preemption signal and does not enter the runtime, until `stop` is set.
-fn is_deaf_until(stop: &AtomicBool, deaf: &AtomicBool) {
+fn ignore_stops_until(stop: &AtomicBool, deaf: &AtomicBool) {
     let mask = |how, signal| {
         // SAFETY: all-zero is a valid `sigset_t`; `sigemptyset` initializes it below.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -166,7 +166,7 @@ fn a_stop_is_taken_back_if_a_goroutine_does_not_stop() {
         set_procs(SCHED.procs().max(2));
         let (stop, deaf) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let its = (stop.clone(), deaf.clone());
-        let other = go(move || is_deaf_until(&its.0, &its.1));
+        let other = go(move || ignore_stops_until(&its.0, &its.1));
         while !deaf.load(Ordering::Relaxed) {
             yield_now();
         }
@@ -234,7 +234,7 @@ fn goroutines_continue_when_a_stop_is_taken_back_while_they_stop() {
             if round % 3 < 2 {
                 let flags = Arc::new((AtomicBool::new(false), AtomicBool::new(false)));
                 let its = flags.clone();
-                let deaf = go(move || is_deaf_until(&its.0, &its.1));
+                let deaf = go(move || ignore_stops_until(&its.0, &its.1));
                 while !flags.1.load(Ordering::Relaxed) {
                     yield_now();
                 }
@@ -273,7 +273,7 @@ fn a_p_is_acquired_even_if_the_wake_up_of_its_receiver_is_lost() {
         });
         let Some((p, m)) = given else { unreachable!() };
         m.spinning.store(false, Ordering::Relaxed);
-        m.wake_with_p(p, |m| m.note.set_unheard());
+        m.wake_with_p(p, |m| m.note.set_without_waking());
         wait_until("the M acquires the P", || p.flight().is_none());
         // An M that was not asleep yet sees its note without a wake-up.
         counts::lost() > before

@@ -53,7 +53,7 @@ pub(crate) fn num_cpu() -> usize {
 /// Returns the number of Ps to start with, and calls [`fix_procs`] if `GOMAXPROCS` sets it. Reads
 /// the environment and the files at each call.
 pub(crate) fn initial_procs() -> usize {
-    let asked = environment::PROCS.read().and_then(|text| asked_procs(&text));
+    let asked = environment::PROCS.read().and_then(|text| parse_gomaxprocs(&text));
     if asked.is_some() {
         fix_procs();
     }
@@ -86,7 +86,7 @@ pub(crate) fn cgroup_limit(root: &Path) -> Option<usize> {
 
 /// Returns the number in `GOMAXPROCS`. Like Go, accepts decimal numbers from 1 to `i32::MAX`
 /// without blanks, and ignores everything else.
-fn asked_procs(text: &OsStr) -> Option<usize> {
+fn parse_gomaxprocs(text: &OsStr) -> Option<usize> {
     let number: i32 = text.to_str()?.parse().ok()?;
     usize::try_from(number).ok().filter(|&procs| procs > 0)
 }
@@ -396,12 +396,12 @@ mod tests {
     #[test]
     fn gomaxprocs_counts_only_if_it_is_a_positive_number() {
         for (text, procs) in [("1", 1), ("64", 64), ("+3", 3), ("007", 7)] {
-            assert_eq!(asked_procs(OsStr::new(text)), Some(procs), "{text:?}");
+            assert_eq!(parse_gomaxprocs(OsStr::new(text)), Some(procs), "{text:?}");
         }
         for text in ["", "0", "-1", " 4", "4 ", "4x", "2.0", "0x4", "2147483648", "four"] {
-            assert_eq!(asked_procs(OsStr::new(text)), None, "{text:?}");
+            assert_eq!(parse_gomaxprocs(OsStr::new(text)), None, "{text:?}");
         }
-        assert_eq!(asked_procs(OsStr::from_bytes(b"\xff")), None);
+        assert_eq!(parse_gomaxprocs(OsStr::from_bytes(b"\xff")), None);
     }
 
     #[test]

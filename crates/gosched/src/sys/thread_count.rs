@@ -55,7 +55,7 @@ mod tests {
 
     /// Starts 200 threads and expects at least 100 more: threads of other tests start and end
     /// meanwhile, but not by the hundred. The lock keeps the callers of this function apart.
-    fn a_thread_more_is_counted_by(count: fn() -> Option<usize>) {
+    fn check_that_additional_threads_are_counted(count: fn() -> Option<usize>) {
         static ALONE: Mutex<()> = Mutex::new(());
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let (done, wait) = std::sync::mpsc::channel::<()>();
@@ -75,12 +75,12 @@ mod tests {
 
     #[test]
     fn additional_threads_are_counted() {
-        a_thread_more_is_counted_by(count_listed);
+        check_that_additional_threads_are_counted(count_listed);
     }
 
     #[test]
     fn additional_threads_are_counted_by_probing() {
-        a_thread_more_is_counted_by(|| count_probed(usize::MAX));
+        check_that_additional_threads_are_counted(|| count_probed(usize::MAX));
     }
 
     #[test]

@@ -43,8 +43,40 @@ fn wait_for_samples_and_stop(count: u64) {
     });
 }
 
+/// Restricts a thread to the CPUs of `set`; 0 is the calling thread.
+fn restrict(thread: libc::pid_t, set: &libc::cpu_set_t) {
+    // SAFETY: the set is valid for reads. A thread that has ended is an error, which is ignored.
+    unsafe { libc::sched_setaffinity(thread, size_of_val(set), set) };
+}
+
+/// Keeps all threads of the process off one CPU, and returns that CPU for the sampler. On a busy
+/// machine the kernel may run the sampler and the hogs in turn on one CPU, and the sampler would
+/// see no hog run.
+fn reserve_cpu() -> libc::cpu_set_t {
+    // SAFETY: all-zero is an empty set.
+    let mut rest: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let mut reserved = rest;
+    // SAFETY: the set is valid for writes.
+    assert_eq!(unsafe { libc::sched_getaffinity(0, size_of_val(&rest), &mut rest) }, 0);
+    let allowed = |cpu: &usize| {
+        // SAFETY: the number is less than `CPU_SETSIZE`.
+        unsafe { libc::CPU_ISSET(*cpu, &rest) }
+    };
+    let first = (0..libc::CPU_SETSIZE as usize).find(allowed).expect("a CPU");
+    // SAFETY: as above.
+    unsafe { libc::CPU_CLR(first, &mut rest) };
+    // SAFETY: as above.
+    unsafe { libc::CPU_SET(first, &mut reserved) };
+    // New threads inherit the set of the thread that makes them.
+    for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+        restrict(task.file_name().to_str().unwrap().parse().unwrap(), &rest);
+    }
+    reserved
+}
+
 /// One P: at most one hog advances within an interval, except in intervals with a preemption.
 pub(crate) fn beats() {
+    let reserved = reserve_cpu();
     let hogs = spawn_group("a hog with a beat", HOGS, |number, lane: &Heartbeat| {
         while !is_over() {
             for _ in 0..2000 {
@@ -53,7 +85,8 @@ pub(crate) fn beats() {
             lane.step();
         }
     });
-    let sampler = std::thread::spawn(|| {
+    let sampler = std::thread::spawn(move || {
+        restrict(0, &reserved);
         let mut seen = [0u64; HOGS + 1];
         while !is_over() {
             if let Some(count) = count_advancing() {

@@ -338,8 +338,8 @@ impl JoinTargets {
 /// Returns whether all channel ends that the goroutine waits for are held by no other goroutine, as
 /// far as can be seen.
 pub(super) fn is_sole_holder(one: &Waiting, holders: &Holders) -> bool {
-    let nobody_else = |end: &ChanEnd| {
+    let has_no_other_holder = |end: &ChanEnd| {
         end.count > 0 && holders.of(end.address).is_some_and(|mut by| by.all(|id| id == one.id))
     };
-    !one.ends().is_empty() && one.ends().iter().all(nobody_else)
+    !one.ends().is_empty() && one.ends().iter().all(has_no_other_holder)
 }

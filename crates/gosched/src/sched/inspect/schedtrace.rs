@@ -134,11 +134,11 @@ fn plain(out: &mut dyn Write, head: &TraceHeader) -> fmt::Result {
 /// Writes one line without the lengths of the queues.
 pub(crate) fn detailed_head(out: &mut dyn Write, head: &TraceHeader) -> fmt::Result {
     write_header(out, head)?;
-    let TraceHeader { stopping, locked_ms, stop_wait, sysmon_sleeps: watcher_sleeps, .. } = head;
+    let TraceHeader { stopping, locked_ms, stop_wait, sysmon_sleeps, .. } = head;
     writeln!(
         out,
         " gcwaiting={stopping} nmidlelocked={locked_ms} stopwait={stop_wait} \
-         sysmonwait={watcher_sleeps}"
+         sysmonwait={sysmon_sleeps}"
     )
 }
 

@@ -379,7 +379,7 @@ impl Snapshot {
     pub(crate) fn take_more(&mut self, g: &'static G) -> bool {
         let m = match (self.access, self.copier) {
             (StackAccess::Blocked(m, _), _)
-                if self.unanswered < MAX_UNANSWERED && self.may_be_asked(m) =>
+                if self.unanswered < MAX_UNANSWERED && self.may_be_interrupted(m) =>
             {
                 m
             }
@@ -394,7 +394,7 @@ impl Snapshot {
     }
 
     /// Returns whether the thread of `m` is still in that call and continues it after a signal.
-    fn may_be_asked(&self, m: &'static M) -> bool {
+    fn may_be_interrupted(&self, m: &'static M) -> bool {
         let (_, call) = thread_status::status_and_syscall(m.tid());
         let may =
             |call: BlockedSyscall| self.policy == InterruptPolicy::Always || call.is_restartable();
@@ -559,7 +559,7 @@ pub(crate) fn answer_request(m: &'static M, at: &Interruption) {
     request.answer.store(answer, Ordering::Release);
 }
 
-fn allows_partial_data(flags: usize) -> bool {
+fn lacks_msg_waitall(flags: usize) -> bool {
     flags & libc::MSG_WAITALL as usize == 0
 }
 
@@ -583,10 +583,10 @@ impl Restartable for BlockedSyscall {
             | libc::SYS_open => true,
             // Calls that write, and receives with `MSG_WAITALL`, may return partial data.
             libc::SYS_recvfrom => {
-                allows_partial_data(self.arguments[3]) && !thread_status::has_socket_timeout(file)
+                lacks_msg_waitall(self.arguments[3]) && !thread_status::has_socket_timeout(file)
             }
             libc::SYS_recvmsg => {
-                allows_partial_data(self.arguments[2]) && !thread_status::has_socket_timeout(file)
+                lacks_msg_waitall(self.arguments[2]) && !thread_status::has_socket_timeout(file)
             }
             libc::SYS_read | libc::SYS_readv => !thread_status::has_socket_timeout(file),
             libc::SYS_accept | libc::SYS_accept4 => !thread_status::has_socket_timeout(file),

@@ -60,7 +60,7 @@ impl PollWatch {
         let (busy, stalled) = self.count_stalled();
         poller_role::STALLED_PS.store(stalled, Ordering::Relaxed);
         self.all_stalled = busy > 0 && stalled == busy;
-        let in_vain = std::mem::take(&mut self.false_alarm);
+        let was_false_alarm = std::mem::take(&mut self.false_alarm);
         if !poller_role::should_poll() || !(self.all_stalled || can_only_sysmon_poll()) {
             return false;
         }
@@ -68,7 +68,7 @@ impl PollWatch {
         if others {
             wake::wake_if_idle();
         }
-        !others && !in_vain
+        !others && !was_false_alarm
     }
 
     /// Returns the number of busy Ps, and how many of them have not passed through the scheduler

@@ -311,7 +311,7 @@ fn make_room(seen: &mut [SysmonTick], now: u64, found: &mut Findings) {
         };
         let may = now - seen.since >= PREEMPT_RETRY_NANOS
             && !syscall::is_in_syscall_with_p(m)
-            && can_be_asked(m);
+            && allows_preemption(m);
         if may && best.as_ref().is_none_or(|(_, best)| rank(seen) >= rank(best)) {
             best = Some((m, seen));
         }
@@ -332,7 +332,7 @@ fn make_room(seen: &mut [SysmonTick], now: u64, found: &mut Findings) {
     preempt::preempt_one(m, PreemptReason::MakeRoom, seen.progress.turn);
 }
 
-fn can_be_asked(m: &'static M) -> bool {
+fn allows_preemption(m: &'static M) -> bool {
     m.curg().is_some_and(|g: &G| g.no_preempt_depth.load(Ordering::Relaxed) == 0)
 }
 

@@ -81,8 +81,8 @@ pub(crate) fn sleep_and_check(
     if m.sleep(Some(check_in)) || sleep_while_a_thread_starts(m) {
         return true;
     }
-    let has_looked = SCHED.lock.lock().has_checked_deadlock;
-    let answer = check_dead(if has_looked { Silence::Long } else { Silence::Short });
+    let has_checked = SCHED.lock.lock().has_checked_deadlock;
+    let answer = check_dead(if has_checked { Silence::Long } else { Silence::Short });
     let now = clock::real_now();
     if answer == Verdict::NotCertain {
         let mut locked = SCHED.lock.lock();
@@ -183,8 +183,8 @@ fn check_dead(silence: Silence) -> Verdict {
 /// the process cannot be counted: another thread may wake a goroutine, so the process must not end,
 /// but a program that hangs should not be silent.
 fn warn(silence: Silence) {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if silence == Silence::Short || SAID.swap(true, Ordering::Relaxed) {
+    static HAS_WARNED: AtomicBool = AtomicBool::new(false);
+    if silence == Silence::Short || HAS_WARNED.swap(true, Ordering::Relaxed) {
         return;
     }
     let mut out = Stderr::new();

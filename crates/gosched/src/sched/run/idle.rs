@@ -54,7 +54,7 @@ pub(crate) fn release_p_and_recheck(m: &'static M, p: &'static P) -> Option<&'st
 /// Go: stopm.
 pub(crate) fn stop_m(m: &'static M) -> bool {
     let mut rested = false;
-    let mut io_had_time = false;
+    let mut has_polled_in_virtual_time = false;
     let mut is_quiet = m.take_timer_wake();
     loop {
         let mut locked = SCHED.lock.lock();
@@ -62,14 +62,15 @@ pub(crate) fn stop_m(m: &'static M) -> bool {
         if let Some(p) = locked.orphans.pop() {
             drop(locked);
             m.spinning.store(p.for_spinner.load(Ordering::Relaxed), Ordering::Relaxed);
-            acquire_p_here(m, p);
+            acquire_p_and_record_node(m, p);
             return true;
         }
-        let sleep = Sleep::begin(m, &mut locked, is_quiet, io_had_time);
+        let sleep = Sleep::begin(m, &mut locked, is_quiet, has_polled_in_virtual_time);
         drop(locked);
         is_quiet = true;
-        io_had_time = sleep.polls && clock::is_virtual();
-        let wake_delay = sleep.timer_delay.or(io_had_time.then_some(VIRTUAL_TIME_IO_GRACE));
+        has_polled_in_virtual_time = sleep.polls && clock::is_virtual();
+        let wake_delay =
+            sleep.timer_delay.or(has_polled_in_virtual_time.then_some(VIRTUAL_TIME_IO_GRACE));
         let timeout = earlier(wake_delay, (!rested).then_some(IDLE_TIME));
         let mut ready = GList::new();
         let woken = sleep.sleep(m, timeout, &mut ready);
@@ -86,11 +87,11 @@ pub(crate) fn stop_m(m: &'static M) -> bool {
                     continue;
                 }
                 TimeoutOutcome::Fires(p) => {
-                    acquire_p_here(m, p);
+                    acquire_p_and_record_node(m, p);
                     m.set_timer_wake(p);
                     return true;
                 }
-                TimeoutOutcome::LooksAgain => continue,
+                TimeoutOutcome::ChecksAgain => continue,
                 TimeoutOutcome::IsWoken => drop(m.sleep(None)),
             }
         }
@@ -98,7 +99,7 @@ pub(crate) fn stop_m(m: &'static M) -> bool {
             poller_role::give_up_poll_role(&mut SCHED.lock.lock(), m);
         }
         if let Some(p) = m.take_next_p() {
-            acquire_p_here(m, p);
+            acquire_p_and_record_node(m, p);
         }
         return true;
     }
@@ -118,8 +119,13 @@ struct Sleep {
 
 impl Sleep {
     /// Puts the M into the list of idle Ms. `is_quiet` is set if the M has run no G since it last
-    /// slept. `io_had_time` is set if the M has just polled for a while in virtual time.
-    fn begin(m: &'static M, locked: &mut Locked, is_quiet: bool, io_had_time: bool) -> Sleep {
+    /// slept. `has_polled_in_virtual_time` is set if the M has just polled for a while in virtual time.
+    fn begin(
+        m: &'static M,
+        locked: &mut Locked,
+        is_quiet: bool,
+        has_polled_in_virtual_time: bool,
+    ) -> Sleep {
         locked.idle_ms.push(m);
         let polls = poller_role::take_poll_role(locked, m);
         let timer_delay = timers::become_timekeeper(locked, m);
@@ -127,7 +133,8 @@ impl Sleep {
         let deadlock_check_in = is_last.then(|| deadlock::schedule_check(locked, is_quiet));
         // In virtual time, I/O gets some real time before the clock advances, and only the M in the
         // poller measures that time.
-        let may_advance_time = if poll_desc::has_waiters() { polls && io_had_time } else { true };
+        let may_advance_time =
+            if poll_desc::has_waiters() { polls && has_polled_in_virtual_time } else { true };
         let may_jump = clock::is_virtual() && may_advance_time && deadlock::is_all_asleep(locked);
         let jumped = may_jump && timers::advance_virtual_time(locked);
         Sleep { polls, timer_delay, deadlock_check_in, jumped }
@@ -176,7 +183,7 @@ fn leave_poller_with_ready(m: &'static M, ready: GList, woken: bool) -> bool {
         p = m.take_next_p();
     }
     if let Some(p) = p {
-        acquire_p_here(m, p);
+        acquire_p_and_record_node(m, p);
     }
     poll::inject_ready(m, ready);
     true
@@ -192,12 +199,12 @@ enum TimeoutOutcome {
     Fires(&'static P),
     /// The M checks and sleeps again: no timer is due, or no P is idle and an M that has a P fires
     /// the timer.
-    LooksAgain,
+    ChecksAgain,
     /// Another thread has just taken the M out of the list of idle Ms, and wakes it.
     IsWoken,
 }
 
-fn acquire_p_here(m: &'static M, p: &'static P) {
+fn acquire_p_and_record_node(m: &'static M, p: &'static P) {
     m.acquire_p(p);
     p.node.store(steal::current_node(), Ordering::Relaxed);
 }
@@ -215,7 +222,7 @@ fn handle_timeout(m: &'static M, for_timer: bool) -> TimeoutOutcome {
     if for_timer {
         let p = timekeeper::are_due().then(|| locked.pop_idle_p()).flatten();
         drop(locked);
-        return p.map_or(TimeoutOutcome::LooksAgain, |p| {
+        return p.map_or(TimeoutOutcome::ChecksAgain, |p| {
             wake::start_spinning(m);
             TimeoutOutcome::Fires(p)
         });

@@ -52,16 +52,16 @@ enum Next {
     /// The P's own queue is empty.
     Empty,
     /// g0 must choose: an earlier step of `find_runnable` may apply.
-    AskG0,
+    NeedsG0,
 }
 
 /// Switches from the calling G to the next G of its P. Returns when the calling G is resumed,
 /// possibly on another M. Preemption is off on entry and on return.
 #[inline(always)]
 pub(crate) fn depart(m: &'static M, g: &'static G, departure: Departure) {
-    match m.p().map_or(Next::AskG0, |p| pick_next(m, p, track)) {
+    match m.p().map_or(Next::NeedsG0, |p| pick_next(m, p, track)) {
         Next::Found(next) => switch_to_g(m, g, next, departure),
-        Next::Empty | Next::AskG0 => switch_to_g0(m, g, departure),
+        Next::Empty | Next::NeedsG0 => switch_to_g0(m, g, departure),
     }
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn depart_yielding(m: &'static M, g: &'static G) {
     };
     match pick_next(m, p, track_yielding) {
         Next::Found(next) => switch_to_g(m, g, next, Departure::Yield { g, held: false }),
-        Next::AskG0 => switch_to_g0(m, g, Departure::Yield { g, held: false }),
+        Next::NeedsG0 => switch_to_g0(m, g, Departure::Yield { g, held: false }),
         // With both queues empty, the calling G would be the next G itself.
         Next::Empty if SCHED.queued.load(Ordering::Relaxed) == 0 => p.start_slice(),
         Next::Empty => {
@@ -111,7 +111,7 @@ pub(crate) fn refill_from_global(p: &'static P) -> Option<&'static G> {
     first
 }
 
-/// Takes the next G from the P's own queue, or returns [`Next::AskG0`] if g0 must choose. Calls
+/// Takes the next G from the P's own queue, or returns [`Next::NeedsG0`] if g0 must choose. Calls
 /// `if_tracked` for each tracked departure; `if_tracked` returns whether g0 must choose.
 #[inline(always)]
 fn pick_next(
@@ -127,7 +127,7 @@ fn pick_next(
         || SCHED.attention() != 0
         || m.carrier.slow_path_flags() != 0
     {
-        return Next::AskG0;
+        return Next::NeedsG0;
     }
     match p.queue.take() {
         None => Next::Empty,

@@ -49,7 +49,7 @@ pub(crate) fn spawn(
 }
 
 /// Runs a goroutine on the calling thread until it ends.
-pub(crate) fn run_here(request: SpawnRequest<'_>, upcalls: &'static Upcalls) {
+pub(crate) fn run_on_calling_thread(request: SpawnRequest<'_>, upcalls: &'static Upcalls) {
     start_virtual_time(upcalls);
     let (g, _) = goroutine::begin(request);
     goroutine::run(g, request.task);

@@ -158,17 +158,17 @@ fn take_pending_dlerror() -> Option<CString> {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dlerror() -> *mut c_char {
     // SAFETY: the caller upholds libc's contract.
-    let libc_says = unsafe { real::dlerror() };
+    let libc_error = unsafe { real::dlerror() };
     let pending = take_pending_dlerror();
     let told = ERROR.try_with(|last| {
         let mut last = last.borrow_mut();
         // The same choice as in `take_dlerror`. The text is copied, because libc may free its own
         // when it loads a library for itself.
         // SAFETY: text — from the call above.
-        last.told = unsafe { owned(libc_says) }.or(pending);
+        last.told = unsafe { owned(libc_error) }.or(pending);
         last.told.as_ref().map_or(std::ptr::null_mut(), |text| text.as_ptr().cast_mut())
     });
-    told.unwrap_or(libc_says)
+    told.unwrap_or(libc_error)
 }
 
 /// Returns the names and addresses of the functions that the process must call instead of libc's.
