@@ -605,7 +605,8 @@ fn a_goroutine_that_holds_the_other_end_of_its_channel_itself_is_reported() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
     assert!(text.starts_with("1 goroutine has waited for up to "), "{text}");
-    let words = "\t1 of these wait at a channel whose other end no other goroutine seems to hold\n";
+    let words =
+        "\t1 of these wait on a channel whose opposite end no other goroutine seems to hold\n";
     assert!(text.contains(" [chan receive], created at ") && text.ends_with(words), "{text}");
 
     // Another goroutine holds the sender.

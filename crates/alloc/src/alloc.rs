@@ -27,8 +27,8 @@ use std::ptr::{self, NonNull};
 /// blocks come directly from `A`. `A` is called only with the thread-locals of an ordinary thread,
 /// never with those of a goroutine.
 ///
-/// The memory from which small blocks are cut is never returned to `A`: it stays allocated until
-/// the process ends.
+/// The memory from which small blocks are cut is never returned to `A`. On Linux, its unused parts
+/// are returned to the system after a while, or by [`release_memory`](crate::release_memory).
 #[derive(Debug)]
 pub struct Alloc<A = System> {
     behind: A,

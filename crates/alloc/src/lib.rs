@@ -3,8 +3,9 @@
 //!
 //! A goroutine has its own thread-locals, so an allocator that keeps a heap per thread would keep
 //! one per goroutine. [`Alloc`] keeps free blocks per *thread*: a goroutine uses the blocks of the
-//! thread that carries it. The allocator behind the cache (`A` below) is called only with that
-//! thread's identity, for large blocks and for the chunks from which small blocks are cut.
+//! thread that runs it. The allocator behind the cache (`A` below) is called only with the
+//! thread-locals of that thread, for large blocks and for the chunks from which small blocks are
+//! cut.
 //!
 //! ```text
 //! alloc, dealloc ─ magazines of the thread ─ central list of the class ─ spans ─ pool ─ A
@@ -63,8 +64,8 @@ pub use pool::{Stats, stats};
 use classes::Class;
 
 /// Moves the blocks that the calling thread has cached to the central lists, where every thread can
-/// use them. In a goroutine, flushes the cache of the thread that carries it. For a thread that is
-/// about to sleep for a long time.
+/// use them. In a goroutine, flushes the cache of the thread that runs it. Call it on a thread that
+/// is about to sleep for a long time.
 pub fn flush_thread_cache() {
     gosched_fiber::host(cache::flush_current);
 }

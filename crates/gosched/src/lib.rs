@@ -12,6 +12,10 @@
 //! `#[gosched::main]` makes `main` a goroutine. [`run`] runs a goroutine from an ordinary thread.
 //! Ordinary threads can also start, join and unpark goroutines directly. The [`book`] explains how
 //! the runtime works.
+//!
+//! Cheap goroutines need Linux on x86-64 with glibc. On other systems each goroutine is a thread:
+//! see [`runtime::backend`]. The feature `hyper` adds `gosched::hyper`, which connects hyper 1.x.
+//! The feature `threads` makes each goroutine a thread.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(

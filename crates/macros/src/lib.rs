@@ -6,8 +6,8 @@
 //! `gosched::__macros`. Read the modules in the order below: the compiler's tokens (`token`), the
 //! options in parentheses (`list`, `number`, `options`), the function below the attribute
 //! (`function`), and the generated code (`expand`). All modules except the last work on a copy of
-//! the tokens, because the compiler's own tokens exist only while it runs a macro, and unit tests
-//! run without it.
+//! the tokens: the compiler's own tokens exist only while the compiler runs a macro, and unit tests
+//! need tokens too.
 
 #![forbid(unsafe_code)]
 
@@ -38,7 +38,9 @@ use proc_macro::TokenStream;
 /// ```
 ///
 /// The attribute starts the runtime and runs the function as goroutine 1. When the function
-/// returns, the process ends without waiting for other goroutines, as in Go.
+/// returns, the process ends without waiting for other goroutines, as in Go. On `SIGQUIT`, the
+/// process prints all goroutines and exits with status 2, as in Go, unless the program has its own
+/// handler or goroutines are threads.
 ///
 /// The function may return what `main` may return: `()`, `Result<(), E>`, `ExitCode`, `!`, or any
 /// other [`Termination`](std::process::Termination). The result is reported in the goroutine and
@@ -55,20 +57,20 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// `N` and `BYTES` are constant expressions.
+/// In this table, `N` and `BYTES` are constant expressions.
 ///
 /// | option | meaning | default |
 /// |---|---|---|
-/// | `procs = N` | number of goroutines that run at once | `GOMAXPROCS`, or the number of CPUs |
-/// | `stack = BYTES` | stack size of the main goroutine | 8 MiB |
+/// | `procs = N` | maximum number of goroutines that run at once | see `runtime::procs` |
+/// | `stack = BYTES` | stack size of the main goroutine | `ulimit -s`, from 1 MiB to 64 MiB |
 /// | `alloc = MiMalloc` | allocator behind the allocation cache: a type without fields | `System` |
 /// | `alloc = off` | no allocation cache, the global allocator stays as it is | |
 ///
 /// # The resulting function
 ///
-/// The function keeps its name, attributes and visibility, but for other callers it returns an
-/// [`ExitCode`](std::process::ExitCode). Lint levels, `cfg` and documentation work as before. The
-/// function need not be called `main`.
+/// The function keeps its name, attributes and visibility. Its declared return type becomes
+/// [`ExitCode`](std::process::ExitCode), but it does not return: it ends the process. Lint levels,
+/// `cfg` and documentation work as before. The function need not be called `main`.
 ///
 /// A program can have only one global allocator. Use `alloc = off` if the program defines its own
 /// allocator, and on all but one function if several have this attribute.
@@ -93,14 +95,14 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// The test fails like any other: if it panics, or if it returns an `Err`. It also fails, with a
 /// dump of all goroutines,
 /// - if it takes longer than its time limit;
-/// - if a goroutine that it started does not end soon after the test has ended (a leak).
+/// - if a goroutine that it started has not ended about two seconds after the test (a leak).
 ///
 /// `#[should_panic]`, `#[ignore]` and `#[cfg]` work as with `#[test]`. This attribute replaces
 /// `#[test]`: do not write both.
 ///
-/// The output of goroutines is not captured: it appears even if the test succeeds. The test harness
-/// captures output through a thread-local that only the standard library can set, and a goroutine
-/// has its own thread-locals.
+/// The output of goroutines is not captured, except with `virtual_time`: it appears even if the
+/// test succeeds. The test harness captures output through a thread-local that only the standard
+/// library can set, and a goroutine has its own thread-locals.
 ///
 /// # Options
 ///
@@ -112,12 +114,14 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// `N` is a constant expression, `SECONDS` an integer or float literal.
+/// In this table, `N` is a constant expression and `SECONDS` an integer or float literal. `procs`
+/// applies to the whole process, so tests with this option run one at a time. `procs` cannot be
+/// combined with `virtual_time`, and `seed` needs `virtual_time`.
 ///
 /// | option | meaning | default |
 /// |---|---|---|
-/// | `procs = N` | number of goroutines that run at once | `GOMAXPROCS`, or the number of CPUs |
-/// | `timeout = SECONDS` | time limit of the test | 60 |
+/// | `procs = N` | maximum number of goroutines that run at once | see `runtime::procs` |
+/// | `timeout = SECONDS` | time limit of the test, in real time | 60 |
 /// | `leaks = allow` or `deny` | whether goroutines may outlive the test | `deny` |
 /// | `virtual_time` | runs the test in virtual time, see below | |
 /// | `seed = N` | seed in virtual time; `GOSCHED_SEED` overrides it | a new one for each run |
@@ -134,11 +138,11 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// ```
 ///
 /// The test runs in its own process, one goroutine at a time, with a clock that stands still while
-/// any goroutine can run. When all goroutines wait, the clock jumps to the next timer. So the
-/// result does not depend on the speed of the machine, and hours take no time. If all goroutines
-/// wait and there is no timer, the test fails with a dump of all goroutines. The scheduler derives
-/// its choices from a seed. A test that fails prints its seed, and `GOSCHED_SEED=N` replays the
-/// run.
+/// any goroutine can run. When all goroutines wait, the clock jumps to the next timer. (If a
+/// goroutine waits for I/O, the I/O gets 20 ms of real time first.) So the result does not depend
+/// on the speed of the machine, and hours take no time. If all goroutines wait and there is no
+/// timer, the test fails with a dump of all goroutines. The scheduler derives its choices from a
+/// seed. A test that fails prints its seed, and `GOSCHED_SEED=N` replays the run.
 ///
 /// The virtual clock is the clock of `gosched::time`: sleeps, timers, time limits, deadlines and
 /// `time::now`. `Instant::now` returns real time, and the clock does not wait for ordinary threads.

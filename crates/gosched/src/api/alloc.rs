@@ -1,7 +1,7 @@
 //! The allocation cache, which `#[gosched::main]` installs as the program's global allocator.
 //!
-//! A library never installs an allocator. A program that uses [`run`](crate::run) instead of the
-//! attribute installs the cache itself:
+//! Only the attribute installs the cache: linking `gosched` does not. A program that uses
+//! [`run`](crate::run) instead of the attribute installs the cache itself:
 //!
 //! ```
 //! #[global_allocator]

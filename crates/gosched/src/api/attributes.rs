@@ -144,7 +144,7 @@ impl TestOptions {
         self
     }
 
-    /// Sets `timeout = SECONDS`, in milliseconds.
+    /// Sets `timeout`. The argument is in milliseconds.
     pub fn timeout_millis(mut self, millis: u64) -> TestOptions {
         self.timeout = Duration::from_millis(millis);
         self

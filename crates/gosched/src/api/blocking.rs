@@ -4,10 +4,11 @@ use crate::block::call;
 
 /// Runs `f`, which may block the thread, and lets other goroutines run if it does.
 ///
-/// Use it for calls that may wait in the kernel: file access, C libraries, locks of std. If `f`
+/// The call of `f` is a *marked call*: the runtime knows in advance that it may block. Use
+/// `blocking` for calls that may wait in the kernel: file access, C libraries, locks of std. If `f`
 /// blocks, another thread runs the other goroutines, usually within a millisecond. If `f` does not
-/// block, the mark costs next to nothing. The runtime also detects calls that are not marked, but a
-/// little later.
+/// block, the mark costs next to nothing. The runtime also detects that a goroutine blocks in other
+/// code (an *unmarked call*), but a little later.
 ///
 /// ```
 /// let text = gosched::blocking(|| std::fs::read_to_string("Cargo.toml"));

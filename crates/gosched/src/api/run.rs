@@ -23,7 +23,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 ///
 /// # Panics
 /// If `f` panics, `run` panics with the same payload. `run` also panics if `f` calls
-/// [`goexit`](crate::goexit), because there is no result then: return from `f` instead.
+/// [`goexit`](crate::goexit), because there is no result then: return from `f` instead. With
+/// [`Backend::Threads`](crate::runtime::Backend::Threads), `run` panics if the system cannot create
+/// a thread.
 #[track_caller]
 pub fn run<F, T>(f: F) -> T
 where

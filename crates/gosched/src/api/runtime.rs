@@ -29,7 +29,7 @@ pub use crate::sched::Backend;
 ///
 /// match backend() {
 ///     Backend::MultiThread => println!("a million goroutines are fine"),
-///     Backend::Threads => println!("some thousand goroutines are fine"),
+///     Backend::Threads => println!("a few thousand goroutines are fine"),
 /// }
 /// assert_eq!(backend(), backend());
 /// ```
@@ -39,10 +39,10 @@ pub fn backend() -> Backend {
 
 /// Returns the maximum number of goroutines that run at the same time.
 ///
-/// The number is the value of `GOMAXPROCS` in the environment. Without that variable it is the
-/// smaller of two numbers: the CPUs that the process may use, and the CPU limit of its container,
-/// which counts as 2 if it is less. The runtime reads these two numbers again every second while
-/// goroutines run, until [`set_procs`] is called.
+/// The number is the value of `GOMAXPROCS` in the environment. If that variable is not a positive
+/// number, it is the number of CPUs that the process may use, or the CPU limit of its container if
+/// that is lower. The limit is rounded up to a whole number and counts as at least 2. The runtime
+/// reads both numbers again every second while goroutines run, until [`set_procs`] is called.
 #[doc(alias = "GOMAXPROCS")]
 pub fn procs() -> usize {
     sched::procs()
@@ -51,18 +51,15 @@ pub fn procs() -> usize {
 /// Sets the maximum number of goroutines that run at the same time, and returns the previous
 /// maximum.
 ///
-/// All goroutines are stopped for a moment. Numbers above 4096 have the same effect as 4096. If
-/// goroutines are threads, the call only changes what [`procs`] returns.
+/// All goroutines are stopped for a moment. Numbers above 4096 have the same effect as 4096. With
+/// [`Backend::Threads`], the call only changes what [`procs`] returns.
 ///
 /// # Panics
 /// `n` is 0. To read the number, call [`procs`]. (Go reads it with `GOMAXPROCS(0)`.)
 #[doc(alias = "GOMAXPROCS")]
 #[track_caller]
 pub fn set_procs(n: usize) -> usize {
-    assert!(
-        n > 0,
-        "`set_procs(0)`: goroutines need at least 1 P; call `procs()` to read the number"
-    );
+    assert!(n > 0, "`set_procs(0)`: the number must be at least 1; call `procs()` to read it");
     cpu_limit::fix_procs();
     sched::set_procs(n)
 }
@@ -70,8 +67,8 @@ pub fn set_procs(n: usize) -> usize {
 /// Sets the maximum number of threads that run goroutines, and returns the previous maximum.
 ///
 /// Threads that are blocked in a call count too. The default is 10000. A program that needs more
-/// threads, or already has more, ends with Go's message `thread exhaustion`. If goroutines are
-/// threads, the call does nothing.
+/// threads, or already has more, ends with Go's message `thread exhaustion`. With
+/// [`Backend::Threads`], the call does nothing and returns `usize::MAX`.
 ///
 /// # Panics
 /// `n` is 0: goroutines need at least one thread.
@@ -85,9 +82,10 @@ pub fn set_max_threads(n: usize) -> usize {
 /// Runs `f` without preemption of the calling goroutine: no other goroutine takes its place until
 /// `f` returns, waits, or blocks.
 ///
-/// Use it for work of a few microseconds that other goroutines spin for. Meanwhile one goroutine
-/// less can run, forever if `f` never returns. Only an operation that stops all goroutines, such as
-/// [`set_procs`], interrupts `f`.
+/// Use it for work of a few microseconds for which other goroutines spin. While `f` runs, the
+/// number of goroutines that can run at the same time is lower by one. Only an operation that stops
+/// all goroutines, such as [`set_procs`], interrupts `f`. On an ordinary thread, and with
+/// [`Backend::Threads`], `no_preempt` only calls `f`.
 ///
 /// ```
 /// let sum = gosched::runtime::no_preempt(|| (1..=10).sum::<u32>());
@@ -115,19 +113,19 @@ pub fn no_preempt<R>(f: impl FnOnce() -> R) -> R {
 /// ```
 ///
 /// The program continues meanwhile. Each goroutine is shown as it was at one moment, and that
-/// moment differs from goroutine to goroutine. Goroutines that run are interrupted by a signal, for
-/// some microseconds.
+/// moment differs from goroutine to goroutine. A signal interrupts each running goroutine for a few
+/// microseconds.
 ///
-/// A dump does not end a call that blocks the thread, with one exception: an unmarked call (see
-/// [`blocking`](crate::blocking)) that begins at the very moment of the signal may fail with
-/// `EINTR`, if it is a call that signals can end. For goroutines that repeatedly block their
-/// threads for 200 µs, this happens in about one of several hundred inspections. For a goroutine in
-/// an unmarked call, the dump sometimes shows only the innermost frames.
+/// A dump does not interrupt a call that blocks the thread, with one exception: an unmarked call
+/// (see [`blocking`](crate::blocking)) that begins just as the signal arrives may fail with
+/// `EINTR`, if signals can interrupt such a call. For a goroutine that repeatedly blocks its thread
+/// for 200 µs, this happens about once in several hundred dumps. For a goroutine in an unmarked
+/// call, the dump sometimes shows only the innermost frames.
 ///
-/// Frames of the runtime and addresses are omitted, unless the environment contains
-/// `GOTRACEBACK=system`. Function names, files and line numbers come from the program's debug
-/// information. Without debug information, the dump shows the file that contains the code and the
-/// offset in that file. If goroutines are threads, there are no frames.
+/// Frames of the runtime and addresses are omitted, unless the environment variable `GOTRACEBACK`
+/// is `system`, `crash` or at least 2. Function names, files and line numbers come from the
+/// program's debug information. Without debug information, the dump shows the file that contains
+/// the code and the offset in that file. With [`Backend::Threads`], there are no frames.
 #[doc(alias = "Stack")]
 pub fn dump() -> String {
     observe::text()
@@ -157,9 +155,11 @@ pub fn dump_folded() -> String {
 ///
 /// The text has the form `{"goroutines":[…]}`. The fields of each goroutine are `id`, `name`,
 /// `state`, `wait_reason`, `waiting_ns`, `locked_to_thread`, `labels`, `parent`, `created_at`,
-/// `frames` and `truncated`. `waiting_ns` is approximate. It is `null` if the goroutine does not
-/// wait, or if it is in an unmarked call (see [`blocking`](crate::blocking)) whose start is not
-/// known. The text has about 600 bytes per goroutine.
+/// `frames` and `truncated`. The fields of each frame are `function`, `file`, `line` and `address`.
+/// A value that is not known is `null`. `waiting_ns` is approximate. It is `null` if the goroutine
+/// neither waits nor is in a blocking call, or if it is in an unmarked call (see
+/// [`blocking`](crate::blocking)) whose start is not known. `truncated` is `true` if frames are
+/// missing. The text has about 600 bytes per goroutine.
 pub fn dump_json() -> String {
     observe::json()
 }
@@ -205,19 +205,21 @@ pub fn dump_json_to(out: &mut dyn io::Write) -> io::Result<()> {
 ///
 /// **Deadlocks.** Goroutines that wait for each other's [`Mutex`](crate::sync::Mutex)es and
 /// [`RwLock`](crate::sync::RwLock)s, or for each other to end, are reported at once. Such a
-/// deadlock is certain. A goroutine that waits at a channel is considered once it has waited for
-/// `older_than`. A goroutine is taken for the holder of a channel end if it was started with that
-/// end and still has it. If such goroutines hold all ends that could end the wait, and all of them
-/// are stuck, the deadlock is reported with the word "may". Ends in other places (on the heap, or
-/// held by ordinary threads) cannot be seen. If there are any, no deadlock is reported.
+/// deadlock is certain. A goroutine that waits on a channel is considered only after it has waited
+/// for `older_than`. It is deadlocked if stuck goroutines hold all opposite ends of its channels;
+/// this is reported with the word "may". A goroutine counts as the holder of a channel end if it
+/// was started with that end and still has it. Ends in other places (on the heap, or held by
+/// ordinary threads) cannot be seen. If a channel has such an end, no deadlock is reported for it.
 ///
-/// **Leaks.** All goroutines that have waited for at least `older_than` are reported, unless their
-/// wait has a time limit. Some goroutines wait for long on purpose, but rarely many goroutines from
-/// the same place. For a goroutine that waits at a channel, the hint also states if no other
-/// goroutine is seen to hold the opposite end. For example, a goroutine that loops over a receiver
-/// and itself keeps a sender of the same channel waits forever.
+/// **Leaks.** All goroutines that have waited for at least `older_than` are reported, unless they
+/// sleep, or wait with a time limit for a channel, a goroutine or a type of [`sync`](crate::sync).
+/// (Waits for I/O, and [`park_timeout`](crate::park_timeout), are reported even if they have a time
+/// limit.) A goroutine may wait for a long time on purpose, but many waiting goroutines from the
+/// same place are rarely intended. For a goroutine that waits on a channel, the hint also states if
+/// no other goroutine seems to hold the opposite end. For example, a goroutine that loops over a
+/// receiver and itself keeps a sender of the same channel waits forever.
 ///
-/// The program continues meanwhile, as for [`dump`]. If goroutines are threads, only leaks are
+/// The program continues meanwhile, as for [`dump`]. With [`Backend::Threads`], only leaks are
 /// reported. With `GODEBUG=leakhints=1`, a program that ends because all goroutines are asleep, or
 /// because of SIGQUIT, prints its deadlocks at the end of its dump.
 pub fn leak_hints(older_than: Duration) -> LeakHints {
@@ -237,7 +239,8 @@ pub fn num_goroutines() -> usize {
     sched::num_goroutines()
 }
 
-/// Returns the number of threads of the runtime, including idle threads.
+/// Returns the number of threads of the runtime, including idle threads. Returns 0 if the runtime
+/// has not started yet.
 pub fn num_threads() -> usize {
     sched::num_threads()
 }
@@ -271,7 +274,7 @@ pub fn metrics() -> Metrics {
 ///
 /// The first line is what `GODEBUG=schedtrace=1000` prints every second. After it comes a line for
 /// each P (processor), M (thread) and G (goroutine), as with `scheddetail=1`. Goroutines that have
-/// ended, and whose records are kept for reuse, have status 6, as in Go. If goroutines are threads,
+/// ended, and whose records are kept for reuse, have status 6, as in Go. With [`Backend::Threads`],
 /// there are no lines for Ps and Ms.
 ///
 /// ```

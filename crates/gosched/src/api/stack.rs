@@ -21,7 +21,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// On systems other than Linux on x86-64 with glibc, `f` runs on the caller's stack.
 ///
 /// # Errors
-/// `bytes` is not a valid size, or there is no memory for the stack. `f` was not called.
+/// `bytes` is 0 or greater than 64 GiB, there is no memory for the stack, or the process cannot
+/// give goroutines their own thread-locals (see [`backend`](crate::runtime::backend)). `f` is not
+/// called.
 pub fn with_stack<F, R>(bytes: usize, f: F) -> io::Result<R>
 where
     F: FnOnce() -> R,

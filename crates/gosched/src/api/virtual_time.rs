@@ -38,7 +38,7 @@ pub(crate) fn run(path: &str, seed: Option<u64>) -> ExitCode {
     let program = match std::env::current_exe() {
         Ok(program) => program,
         Err(why) => panic!(
-            "test `{name}`: the path of the test program, which must be started again in virtual time, is not known: {why}"
+            "test `{name}`: cannot start the test program again in virtual time, because its path is not known: {why}"
         ),
     };
     let output = Command::new(program)
@@ -49,7 +49,7 @@ pub(crate) fn run(path: &str, seed: Option<u64>) -> ExitCode {
         .output();
     let output = match output {
         Ok(output) => output,
-        Err(why) => panic!("test `{name}`: the process for virtual time cannot be started: {why}"),
+        Err(why) => panic!("test `{name}`: cannot start the child process for virtual time: {why}"),
     };
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -65,7 +65,7 @@ pub(crate) fn run(path: &str, seed: Option<u64>) -> ExitCode {
     }
     if !ran {
         panic!(
-            "test `{name}`: the process for virtual time did not run the test: `virtual_time` needs the standard test harness"
+            "test `{name}`: the child process did not run the test: `virtual_time` needs the standard test harness"
         );
     }
     let told = out.lines().find_map(|line| line.strip_prefix(PANIC_PREFIX));

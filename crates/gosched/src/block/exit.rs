@@ -80,12 +80,15 @@ pub(crate) struct GoExit;
 
 /// Ends the calling goroutine after running its destructors. No other goroutine is affected.
 ///
-/// `goexit` unwinds the stack with a payload of its own and does not call the panic hook. Code that
-/// catches panics may catch this payload too; the goroutine then resumes its exit at its next wait.
+/// `goexit` unwinds the stack with a payload of its own and does not call the panic hook.
+/// [`catch_unwind`] catches this payload too; the goroutine then unwinds
+/// again at its next blocking call.
 /// [`JoinError::is_goexit`](crate::JoinError::is_goexit) distinguishes this end from a panic.
 ///
-/// If the main goroutine calls `goexit`, the other goroutines continue. When none of them can run,
-/// the process ends with Go's report of a deadlock.
+/// If the main goroutine calls `goexit`, the other goroutines continue. When the last of them has
+/// ended, the process ends with status 2 and Go's report of a deadlock. The same happens when all
+/// of them are blocked, except with [`Backend::Threads`](crate::runtime::Backend::Threads).
+///
 /// Go: Goexit.
 ///
 /// # Panics
@@ -99,8 +102,8 @@ pub fn goexit() -> ! {
     };
     if cfg!(panic = "abort") {
         warning!(
-            "`goexit` in goroutine {}: it unwinds, and this program was built with \
-             `panic = \"abort\"`: return from the goroutine's closure instead",
+            "`goexit` called in goroutine {}, but this program was built with `panic = \"abort\"` \
+             and cannot unwind: return from the goroutine's closure instead",
             g.id()
         );
         std::process::abort();

@@ -29,8 +29,8 @@ pub(crate) struct Parker(AtomicUsize);
 
 /// Runs a future to completion and returns its output.
 ///
-/// While the future is pending, a goroutine is parked; an ordinary thread sleeps. The waker may be
-/// called from any thread.
+/// While the future is pending, the calling goroutine is parked, or the calling thread sleeps. The
+/// waker may be called from any thread.
 ///
 /// ```
 /// let sum = gosched::block_on(async { std::future::ready(40).await + 2 });

@@ -65,7 +65,8 @@ impl<T> TrySendError<T> {
         }
     }
 
-    /// Returns whether the buffer was full, or no receiver was waiting.
+    /// Returns whether the send would have blocked: the buffer was full, or the channel is
+    /// unbuffered and no receiver was waiting.
     pub fn is_full(&self) -> bool {
         matches!(self, TrySendError::Full(_))
     }
@@ -131,7 +132,7 @@ impl<T> fmt::Display for TrySendError<T> {
 impl<T> fmt::Display for SendTimeoutError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            SendTimeoutError::Timeout(_) => "no receiver took the value in time",
+            SendTimeoutError::Timeout(_) => "the value could not be sent in time",
             SendTimeoutError::Closed(_) => "send on a closed channel",
         })
     }

@@ -51,7 +51,7 @@ pub(crate) use timer::ChanTimer;
 /// Creates a channel that buffers up to `cap` values, and returns its sending and receiving ends.
 ///
 /// With a `cap` of 0 the channel is unbuffered: a send blocks until a receiver takes the value. The
-/// channel is closed when the last end of either kind is dropped.
+/// channel is closed when its last sender or its last receiver is dropped.
 ///
 /// # Panics
 /// There is not enough memory for `cap` values: use a smaller capacity.

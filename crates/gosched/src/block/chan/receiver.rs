@@ -24,9 +24,10 @@ pub struct Receiver<T> {
     end: End<T, Receives>,
 }
 
-/// Creates a receiver that never receives a value and is never closed.
+/// Creates a receiver of a channel that never carries a value and is never closed.
 ///
-/// In a `select!` it disables its arm, like Go's nil channel.
+/// [`Receiver::recv`] blocks forever. In a `select!` the receiver disables its arm, like Go's nil
+/// channel.
 #[doc(alias = "nil")]
 pub fn never<T>() -> Receiver<T> {
     super::nil()
@@ -90,12 +91,14 @@ impl<T> Receiver<T> {
         })
     }
 
-    /// Receives a value in async code, under any executor.
+    /// Returns a future that receives a value, under any executor. Its output is an error if the
+    /// channel is closed and empty.
     ///
-    /// If the future is dropped before it completes, no value is lost. A goroutine calls its waker
-    /// soon after a value becomes available. The future does not count as a waiting receiver of an
-    /// unbuffered channel: [`Sender::send`](super::Sender::send) waits for it and delivers the
-    /// value, whereas `try_send` fails.
+    /// If the future is dropped before it completes, no value is lost. When a value becomes
+    /// available, a goroutine of the runtime calls the waker of the future. On an unbuffered
+    /// channel, a pending future does not count as a waiting receiver:
+    /// [`Sender::send`](super::Sender::send) delivers a value to it, but `try_send` fails, and a
+    /// `select!` with a `default` chooses the default.
     ///
     /// ```
     /// let (tx, rx) = gosched::chan::<u32>(0);
@@ -107,8 +110,8 @@ impl<T> Receiver<T> {
         RecvFuture::new(self)
     }
 
-    /// Returns an iterator that blocks for each value and ends when the channel is closed and
-    /// empty.
+    /// Returns an iterator over the received values. The iterator blocks while no value is
+    /// available, and ends when the channel is closed and empty.
     #[doc(alias = "range")]
     pub fn iter(&self) -> Iter<'_, T> {
         Iter::new(self)
@@ -121,8 +124,8 @@ impl<T> Receiver<T> {
 
     /// Closes the channel, like [`Sender::close`](super::Sender::close).
     ///
-    /// Channels that only the runtime closes, such as [`never()`] and
-    /// [`Context::done`](crate::context::Context::done), are not affected: the call returns
+    /// The channels of [`never()`], [`Context::done`](crate::context::Context::done) and
+    /// [`signal`](crate::signal) cannot be closed in this way: the call has no effect and returns
     /// `false`.
     pub fn close(&self) -> bool {
         self.end.seal.is_none() && self.end.core.close()

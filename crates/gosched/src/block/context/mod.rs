@@ -1,6 +1,6 @@
 //! Contexts: cancellation, deadlines and values for goroutines that work on a common task.
 //!
-//! A goroutine cannot be stopped from outside. It is given a [`Context`] and checks it: in a
+//! A goroutine cannot be stopped from outside. Pass it a [`Context`] that its code checks: in a
 //! `select!` with [`Context::done`], in a loop with [`Context::err`].
 //!
 //! ```
@@ -72,14 +72,16 @@ impl Context {
         BACKGROUND.get_or_init(new).clone()
     }
 
-    /// Derives a context, and returns it with a guard that cancels it when dropped.
+    /// Derives a context and a guard. The context is done when this context is done, or when the
+    /// guard is dropped.
     #[doc(alias = "WithCancel")]
     #[doc(alias = "WithCancelCause")]
     pub fn with_cancel(&self) -> (Context, CancelGuard) {
         self.child(None, Expiry::ByTimer)
     }
 
-    /// Derives a context that is done after `duration`, or when the returned guard is dropped.
+    /// Derives a context that is done after `duration`, when this context is done, or when the
+    /// returned guard is dropped, whichever comes first.
     #[doc(alias = "WithTimeout")]
     pub fn with_timeout(&self, duration: Duration) -> (Context, CancelGuard) {
         // A deadline that an `Instant` cannot represent is no deadline.
@@ -141,8 +143,8 @@ impl Context {
         None
     }
 
-    /// Derives a context with the same values that is not done when this one is, and that has no
-    /// deadline.
+    /// Derives a context that has the same values but no deadline, and that is not affected when
+    /// this context is done.
     #[doc(alias = "WithoutCancel")]
     pub fn without_cancel(&self) -> Context {
         Context(Arc::new(Link { end: None, value: None, parent: Some(self.clone()) }))
@@ -185,8 +187,8 @@ impl Context {
         if done.is_closed() { node.over() } else { None }
     }
 
-    /// Returns the time at which the context is done at the latest, or `None` if it has no
-    /// deadline.
+    /// Returns the earliest deadline of this context and the contexts from which it was derived.
+    /// Returns `None` if there is no deadline.
     #[doc(alias = "Deadline")]
     pub fn deadline(&self) -> Option<Instant> {
         self.node().and_then(|node| node.deadline)
@@ -194,8 +196,8 @@ impl Context {
 
     /// Runs `f` in a new goroutine when the context is done, or immediately if it already is.
     ///
-    /// Dropping the context does not affect this. If nothing can ever end the context, `f` is
-    /// dropped.
+    /// `f` runs even if the context is dropped before. If the context can never be done, such as
+    /// the background context, `f` is dropped and never runs.
     ///
     /// ```
     /// use gosched::{chan, context};
@@ -244,8 +246,9 @@ impl Drop for Link {
     }
 }
 
-/// Cancels a context when dropped, unless it is [detached](CancelGuard::detach).
-#[must_use = "dropping it cancels the context: bind it to a name, `_guard` perhaps"]
+/// A guard that cancels its context when dropped, unless the guard is
+/// [detached](CancelGuard::detach).
+#[must_use = "dropping the guard cancels the context: bind it to a name such as `_guard`"]
 #[derive(Debug)]
 pub struct CancelGuard {
     /// The context's node; `None` once detached.
@@ -298,7 +301,8 @@ impl fmt::Debug for Node {
     }
 }
 
-/// Stops the function that was given to [`Context::after_func`]. Dropping this value has no effect.
+/// A handle that can prevent the function of [`Context::after_func`] from running. Dropping the
+/// handle has no effect.
 #[derive(Debug)]
 pub struct StopFunc {
     func: Option<(Weak<Node>, usize)>,
@@ -307,7 +311,8 @@ pub struct StopFunc {
 }
 
 impl StopFunc {
-    /// Prevents the function from running. Returns `false` if it was already started or stopped.
+    /// Prevents the function from running. Returns `true` if the function had not been started or
+    /// stopped. The result has no meaning if the context can never be done.
     pub fn stop(&self) -> bool {
         if !self.can_stop.swap(false, Ordering::Relaxed) {
             return false;

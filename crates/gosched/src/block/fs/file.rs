@@ -12,9 +12,9 @@ use std::time::SystemTime;
 
 /// An open file, like [`std::fs::File`]. The file is closed when the value is dropped.
 ///
-/// Every call that makes a system call is [marked](crate::blocking), so other goroutines run if it
-/// blocks. Several goroutines may use one file. Reads and writes at an explicit offset are
-/// independent of each other; all other reads and writes share one position, as in std.
+/// Every method that makes a system call is a [marked call](crate::blocking), so other goroutines
+/// run if it blocks. Several goroutines may use one file. Reads and writes at an explicit offset
+/// are independent of each other; all other reads and writes share one position, as in std.
 ///
 /// ```
 /// use gosched::fs::File;

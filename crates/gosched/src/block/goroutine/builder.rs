@@ -20,12 +20,15 @@ use std::sync::Arc;
 /// assert_eq!(handle.join().unwrap(), 42);
 /// ```
 ///
-/// By default a panic in `f` ends only this goroutine. The program does not wait for its
+/// By default a panic in `f` ends only this goroutine: see
+/// [`PanicPolicy`](crate::runtime::PanicPolicy). The program does not wait for its
 /// goroutines: join them, or use [`scope`](crate::scope).
 ///
 /// # Panics
 /// This process runs goroutines as OS threads, and the system cannot create a thread.
-/// [`Builder::go`] returns this as an error.
+/// [`Builder::go`] returns this as an error. See [`runtime::backend`](crate::runtime::backend).
+///
+/// This process is a forked child: call `exec` or exit there.
 #[track_caller]
 #[inline]
 pub fn go<F, T>(f: F) -> JoinHandle<T>
@@ -74,9 +77,13 @@ impl Builder {
 
     /// Sets the minimum number of bytes of stack that the frames of the goroutine can use.
     ///
-    /// The default is the environment variable `GOSCHED_STACK`. Without it, the default is what the
-    /// guard and the thread-locals leave of 256 KiB (1 MiB with debug assertions): about 185 KiB.
-    /// Only memory that is touched is used.
+    /// The default is the value of the environment variable `GOSCHED_STACK`, such as `262144`,
+    /// `512k` or `1m`. Without that variable, the default is about 185 KiB, or about 950 KiB with
+    /// debug assertions. Sizes below 48 KiB are rounded up. A stack uses physical memory only for
+    /// the pages that the goroutine has touched.
+    ///
+    /// If goroutines are OS threads, `GOSCHED_STACK` has no effect, and the default is that of
+    /// [`std::thread`].
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_size = Some(bytes);
         self
@@ -91,8 +98,8 @@ impl Builder {
     /// Starts the goroutine: see [`go`].
     ///
     /// # Errors
-    /// The stack size is not supported. Or this process runs goroutines as OS threads, and the
-    /// system cannot create a thread.
+    /// The stack size is 0 or greater than 64 GiB. Or this process runs goroutines as OS threads,
+    /// and the system cannot create a thread.
     #[track_caller]
     pub fn go<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
     where

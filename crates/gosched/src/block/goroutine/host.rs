@@ -3,13 +3,16 @@
 use crate::gmp::current;
 use crate::gmp::g::G;
 
-/// Runs `f` as the thread that runs this goroutine: with the thread-locals of that thread, and
-/// outside any goroutine.
+/// Runs `f` as the OS thread that carries the calling goroutine: `f` sees the thread-locals of that
+/// thread, and [`current()`](crate::current) returns `None`.
 ///
-/// On an ordinary thread this calls `f`. A panic in `f` propagates to the caller.
+/// `f` runs on the stack of the goroutine. Until `f` returns, the thread runs no other goroutine,
+/// even if `f` blocks. On an ordinary thread, `host` only calls `f`. A panic in `f` propagates to
+/// the caller.
 ///
 /// Use `host` for libraries whose state grows with the number of threads that they see, and for
-/// calls that affect the calling thread (signal mask, affinity, namespaces).
+/// calls that affect the calling thread (signal mask, affinity, namespaces). Afterwards the
+/// goroutine may continue on another thread: see [`lock_os_thread`](crate::lock_os_thread).
 pub fn host<F, R>(f: F) -> R
 where
     F: FnOnce() -> R + Send,

@@ -42,7 +42,8 @@ impl<T> JoinHandle<T> {
         self.join_for(WaitReason::Join)
     }
 
-    /// Waits for the goroutine like [`JoinHandle::join`], but at most `duration`.
+    /// Waits for the goroutine like [`JoinHandle::join`], but at most `duration`. The inner result
+    /// is that of `join`.
     ///
     /// # Errors
     /// The goroutine did not end in time. The error is the handle.
@@ -78,7 +79,8 @@ impl<T> JoinHandle<T> {
         self.goroutine.id()
     }
 
-    /// Returns the goroutine, for its name and to [`unpark`](Goroutine::unpark) it.
+    /// Returns a handle to the goroutine, with its name, its labels and
+    /// [`unpark`](Goroutine::unpark).
     pub fn goroutine(&self) -> &Goroutine {
         &self.goroutine
     }
@@ -101,6 +103,11 @@ impl<T> IntoFuture for JoinHandle<T> {
 }
 
 /// The future of a [`JoinHandle`]: awaiting the handle waits for the goroutine to end.
+///
+/// If the future is dropped, the goroutine is detached.
+///
+/// # Panics
+/// The future is polled after it has returned the result.
 #[derive(Debug)]
 pub struct JoinFuture<T> {
     packet: Option<PacketHandle<T>>,
@@ -121,12 +128,12 @@ impl<T> Future for JoinFuture<T> {
                     unreachable!("the goroutine has ended, and its result was not taken before")
                 }
             },
-            None => panic!("`JoinFuture` polled after it was ready"),
+            None => panic!("`JoinFuture` polled after completion"),
         }
     }
 }
 
-/// The [`JoinHandle`] of a goroutine that may borrow: see [`scope`](crate::scope).
+/// A handle to wait for a goroutine that [`Scope::go`](crate::Scope::go) started.
 pub struct ScopedJoinHandle<'scope, T> {
     handle: JoinHandle<T>,
     scope: PhantomData<&'scope ()>,

@@ -22,8 +22,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A handle to a goroutine, which may have ended: see [`current()`] and
-/// [`JoinHandle::goroutine`](crate::JoinHandle::goroutine).
+/// A handle to a goroutine, returned by [`current()`] and
+/// [`JoinHandle::goroutine`](crate::JoinHandle::goroutine). The goroutine may have ended.
 #[derive(Clone)]
 pub struct Goroutine {
     g: &'static G,
@@ -57,16 +57,18 @@ impl Goroutine {
         (self.parent != 0).then(|| GoId::new(self.parent))
     }
 
-    /// Returns the labels that [`Builder::label`](crate::Builder::label) added, in that order.
+    /// Returns the labels that [`Builder::label`](crate::Builder::label) added, as pairs of key and
+    /// value, in the order in which they were added.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         let labels = self.details.as_deref().map_or(&[][..], |details| &details.labels);
         labels.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Makes the goroutine return from [`park`], now or at its next call.
+    /// Ends the goroutine's call of [`park`] or, if it is not parked, makes its next `park` return
+    /// at once.
     ///
-    /// Several calls of `unpark` before that call count as one. If the goroutine has ended, nothing
-    /// happens.
+    /// Several calls of `unpark` before the next `park` count as one. If the goroutine has ended,
+    /// nothing happens.
     pub fn unpark(&self) {
         if self.g.token.unpark(self.id.get()) {
             sched::ready(self.g);

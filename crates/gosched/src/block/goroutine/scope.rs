@@ -66,7 +66,7 @@ unsafe fn commit_wait(g: &'static G, data: *const ()) -> bool {
     data.running.fetch_sub(1, Ordering::AcqRel) != 1
 }
 
-/// A scope in which goroutines that borrow can be started: see [`scope`].
+/// A scope for goroutines that borrow variables of the caller, created by [`scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     data: ScopeData,
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -80,7 +80,8 @@ impl std::fmt::Debug for Scope<'_, '_> {
     }
 }
 
-/// Calls `f` with a scope in which goroutines may borrow from outside, and waits for all of them.
+/// Calls `f` with a scope whose goroutines may borrow variables of the caller, and waits for all of
+/// these goroutines.
 ///
 /// ```
 /// let mut numbers = vec![1, 2, 3];
@@ -119,10 +120,11 @@ where
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// Starts a goroutine for which the scope waits.
+    /// Starts a goroutine that may borrow. [`scope`] does not return before the goroutine has
+    /// ended.
     ///
     /// # Panics
-    /// This process runs goroutines as OS threads, and the system cannot create a thread.
+    /// As for [`go`](crate::go).
     #[track_caller]
     pub fn go<F, T>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
     where

@@ -28,14 +28,15 @@ const BUFFER_BYTES: usize = 32 << 10;
 /// Copies all bytes of `reader` to `writer` and returns their number: [`std::io::copy`], for
 /// goroutines.
 ///
-/// `copy` accepts any reader and writer. Between those of this crate
+/// `copy` accepts any reader and writer. If both are types of this crate
 /// ([`TcpStream`](crate::net::TcpStream), [`UnixStream`](crate::net::UnixStream), [`File`], the
-/// ends of [pipes](super::pipe()) and of pipes to [child processes](crate::process)), and
-/// references to them, the kernel moves the bytes without copying them through the program.
-/// Wrappers such as `BufReader` and `dyn Read` are not recognized.
+/// ends of [pipes](super::pipe()) and of pipes to [child processes](crate::process)) or references
+/// to such types, the kernel moves the bytes where it can, without copying them through the
+/// program. Wrappers such as `BufReader` and `dyn Read` are not recognized: the bytes go through a
+/// buffer.
 ///
-/// Deadlines, time limits and `close` apply to each wait, as in separate reads and writes. At the
-/// end of the reader, `copy` shuts nothing down: that is up to the caller.
+/// Deadlines, time limits and `close` apply to each wait, as in separate reads and writes. When the
+/// reader has ended, `copy` does not shut down the writer: that is up to the caller.
 ///
 /// ```
 /// use gosched::io;

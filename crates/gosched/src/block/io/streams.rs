@@ -60,8 +60,8 @@ pub fn stdin() -> Stdin {
 /// Returns a handle to standard output, like [`std::io::stdout`]. A write that would block parks
 /// the goroutine or is a marked call, as described for [`stdin`].
 ///
-/// A line is written when it is complete. An incomplete line is written by `flush`, or when the
-/// process exits. The buffer is separate from that of `println!`.
+/// A line is written when it is complete. An incomplete line is written when the buffer is full, by
+/// `flush`, or when the process exits. The buffer is separate from that of `println!`.
 ///
 /// ```
 /// use gosched::io::stdout;

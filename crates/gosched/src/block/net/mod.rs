@@ -27,14 +27,14 @@
 //!   A deadline applies to all calls, including calls that already wait, and stays set until it is
 //!   changed. Once it has passed, calls fail with [`TimedOut`](std::io::ErrorKind::TimedOut), even
 //!   if there is something to read.
-//! - **`close`** can be called by any goroutine and ends all calls on the socket. These calls and
+//! - **`close`** can be called by any goroutine and ends all calls on the handle. These calls and
 //!   all later ones fail with [`NotConnected`](std::io::ErrorKind::NotConnected).
 //! - **Sharing:** several goroutines may use one socket through `&T`. Reads take turns, and so do
 //!   writes.
 //!
 //! Time limits (`set_read_timeout`, `set_write_timeout`) work as in std: they apply to each call,
 //! which fails with [`WouldBlock`](std::io::ErrorKind::WouldBlock) when the time is over. Time
-//! limits and deadlines belong to the handle: a clone has its own.
+//! limits, deadlines and `close` belong to the handle: a clone has its own.
 
 mod connect;
 #[macro_use]

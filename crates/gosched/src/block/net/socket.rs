@@ -33,7 +33,7 @@ macro_rules! common {
             }
 
             /// Creates another handle for the same socket. The clone has its own deadlines, time
-            /// limits and `close`; it starts with the time limits of the original.
+            /// limits and `close`. It starts with the time limits of the original and no deadline.
             ///
             /// # Errors
             /// The socket was closed, or the system refuses to create a descriptor.
@@ -54,9 +54,10 @@ macro_rules! common {
                 self.polled.with(<$std>::take_error)
             }
 
-            /// Sets the deadline of all calls, including calls that already wait. Once the deadline
-            /// has passed, calls fail with [`TimedOut`](io::ErrorKind::TimedOut) until it is
-            /// changed. `None` removes the deadline.
+            /// Sets the deadline of all calls that read, write or accept, including calls that
+            /// already wait. Once the deadline has passed, these calls fail with
+            /// [`TimedOut`](io::ErrorKind::TimedOut) until it is changed. `None` removes the
+            /// deadline.
             ///
             /// # Errors
             /// The socket was closed.

@@ -159,8 +159,8 @@ impl TcpListener {
         TcpListener { polled, backoff_millis: AtomicU32::new(0) }
     }
 
-    /// Creates a listener that is bound to the first address at which that succeeds. Port 0 selects
-    /// a free port.
+    /// Creates a listener, bound to the first of the addresses that can be bound. Port 0 selects a
+    /// free port.
     ///
     /// # Errors
     /// The host cannot be resolved, or no address could be bound. The error is that of the last
@@ -175,11 +175,11 @@ impl TcpListener {
 
     /// Waits for a connection. Returns it together with the address of the peer.
     ///
-    /// If the process has no descriptors left, `accept` pauses, tries again, and then returns the
-    /// error: a loop around `accept` does not spin.
+    /// If the process has no descriptors or memory left, `accept` pauses for 5 ms to 1 s and tries
+    /// again. If that fails too, it returns the error. So a loop around `accept` does not spin.
     ///
     /// # Errors
-    /// The listener was closed, its deadline has passed, or the system refuses.
+    /// The listener was closed, its deadline has passed, or the system call fails.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let accepted = socket::accept(&self.polled, &self.backoff_millis, socket::accept_polled);
         let (stream, address) = accepted?;

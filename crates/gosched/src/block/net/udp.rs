@@ -20,7 +20,7 @@ macro_rules! options {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// The socket was closed, or the system refuses.
+                /// The socket was closed, or the system call fails.
                 pub fn $get(&self) -> io::Result<$value> {
                     self.polled.with(std::net::UdpSocket::$get)
                 }
@@ -28,7 +28,7 @@ macro_rules! options {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// The socket was closed, or the system refuses.
+                /// The socket was closed, or the system call fails.
                 pub fn $set(&self, value: $value) -> io::Result<()> {
                     self.polled.with(|socket| socket.$set(value))
                 }
@@ -38,17 +38,18 @@ macro_rules! options {
 }
 
 options! {
-    /// The option `SO_BROADCAST`: whether the socket may send to broadcast addresses.
+    /// Reads or sets the option `SO_BROADCAST`: whether the socket may send to broadcast addresses.
     broadcast -> bool, set_broadcast;
-    /// The option `IP_MULTICAST_LOOP`: whether multicast packets that the socket sends are also
-    /// delivered to the sending host (IPv4).
+    /// Reads or sets the option `IP_MULTICAST_LOOP`: whether multicast packets that the socket
+    /// sends are also delivered to the sending host (IPv4).
     multicast_loop_v4 -> bool, set_multicast_loop_v4;
-    /// The option `IP_MULTICAST_TTL`: how many routers a multicast packet may pass (IPv4).
+    /// Reads or sets the option `IP_MULTICAST_TTL`: how many routers a multicast packet may pass
+    /// (IPv4).
     multicast_ttl_v4 -> u32, set_multicast_ttl_v4;
-    /// The option `IPV6_MULTICAST_LOOP`: whether multicast packets that the socket sends are also
-    /// delivered to the sending host (IPv6).
+    /// Reads or sets the option `IPV6_MULTICAST_LOOP`: whether multicast packets that the socket
+    /// sends are also delivered to the sending host (IPv6).
     multicast_loop_v6 -> bool, set_multicast_loop_v6;
-    /// The option `IP_TTL`: how many routers a packet may pass.
+    /// Reads or sets the option `IP_TTL`: how many routers a packet may pass.
     ttl -> u32, set_ttl;
 }
 
@@ -57,7 +58,7 @@ impl UdpSocket {
         UdpSocket { polled }
     }
 
-    /// Creates a socket that is bound to the first address at which that succeeds. Port 0 selects a
+    /// Creates a socket, bound to the first of the addresses that can be bound. Port 0 selects a
     /// free port.
     ///
     /// # Errors
@@ -106,7 +107,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// The host cannot be resolved, the socket was closed, its deadline has passed, the time limit
-    /// of the call has expired, or the system refuses.
+    /// of the call has expired, or the system call fails.
     pub fn send_to<A: ToSocketAddrs>(&self, bytes: &[u8], addresses: A) -> io::Result<usize> {
         let none =
             || io::Error::new(io::ErrorKind::InvalidInput, "the host resolves to no address");
@@ -162,7 +163,7 @@ impl UdpSocket {
     /// chooses one.
     ///
     /// # Errors
-    /// The socket was closed, or the system refuses.
+    /// The socket was closed, or the system call fails.
     pub fn join_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
         self.polled.with(|socket| socket.join_multicast_v4(group, interface))
     }
@@ -171,7 +172,7 @@ impl UdpSocket {
     /// index of the local interface; 0 stands for any.
     ///
     /// # Errors
-    /// The socket was closed, or the system refuses.
+    /// The socket was closed, or the system call fails.
     pub fn join_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
         self.polled.with(|socket| socket.join_multicast_v6(group, interface))
     }
@@ -179,7 +180,7 @@ impl UdpSocket {
     /// Leaves a multicast group that was joined by [`UdpSocket::join_multicast_v4`].
     ///
     /// # Errors
-    /// The socket was closed, or the system refuses.
+    /// The socket was closed, or the system call fails.
     pub fn leave_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
         self.polled.with(|socket| socket.leave_multicast_v4(group, interface))
     }
@@ -187,7 +188,7 @@ impl UdpSocket {
     /// Leaves a multicast group that was joined by [`UdpSocket::join_multicast_v6`].
     ///
     /// # Errors
-    /// The socket was closed, or the system refuses.
+    /// The socket was closed, or the system call fails.
     pub fn leave_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
         self.polled.with(|socket| socket.leave_multicast_v6(group, interface))
     }

@@ -8,7 +8,7 @@ use std::os::unix::net::{self, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::AtomicU32;
 
-/// A connection between processes of one machine, like [`std::os::unix::net::UnixStream`].
+/// A Unix socket connection on one machine, like [`std::os::unix::net::UnixStream`].
 pub struct UnixStream {
     pub(in crate::block) polled: Polled<net::UnixStream>,
 }
@@ -82,7 +82,8 @@ impl UnixStream {
     /// Connects to the socket at `path`. Blocks while the queue of its listener is full.
     ///
     /// # Errors
-    /// There is no socket at `path`, no listener accepts connections there, or the system refuses.
+    /// There is no socket at `path`, no listener accepts connections there, or the system call
+    /// fails.
     pub fn connect<P: AsRef<Path>>(path: P) -> io::Result<UnixStream> {
         // A marked call: the system does not report to the poller when the queue of the listener
         // has room.
@@ -133,7 +134,7 @@ impl UnixListener {
     /// [`TcpListener::accept`](super::TcpListener::accept).
     ///
     /// # Errors
-    /// The listener was closed, its deadline has passed, or the system refuses.
+    /// The listener was closed, its deadline has passed, or the system call fails.
     pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let (stream, address) =
             socket::accept(&self.polled, &self.backoff_millis, net::UnixListener::accept)?;
@@ -223,7 +224,7 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// The socket was closed, its deadline has passed, the time limit of the call has expired, or
-    /// the system refuses.
+    /// the system call fails.
     pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let unnamed = || Ok((0, SocketAddr::from_pathname("")?));
         self.polled.receive(|socket| socket.recv_from(buffer), unnamed)
@@ -243,7 +244,7 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// There is no datagram socket at `path`, this socket was closed, its deadline has passed, the
-    /// time limit of the call has expired, or the system refuses.
+    /// time limit of the call has expired, or the system call fails.
     pub fn send_to<P: AsRef<Path>>(&self, bytes: &[u8], path: P) -> io::Result<usize> {
         self.send_to_addr(bytes, &SocketAddr::from_pathname(path)?)
     }

@@ -99,7 +99,7 @@ impl Child {
     /// Kills the process with `SIGKILL`. Does nothing if the process has already ended.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The process may not be signalled, for example because it has changed its user id.
     pub fn kill(&self) -> io::Result<()> {
         self.process.std.lock_no_unwind().kill()
     }
@@ -107,7 +107,7 @@ impl Child {
     /// Sends a signal to the process. Does nothing if the process has already ended.
     ///
     /// # Errors
-    /// The system refuses, or there is no such signal.
+    /// The process may not be signalled, or there is no such signal.
     pub fn send_signal(&self, signal: Signal) -> io::Result<()> {
         self.process.send(signal)
     }
@@ -116,7 +116,8 @@ impl Child {
     /// is closed first.
     ///
     /// # Errors
-    /// The system refuses, or other code has already waited for the process by its id.
+    /// The system call fails, for example because other code has already waited for the process by
+    /// its id.
     pub fn wait(&self) -> io::Result<ExitStatus> {
         if let Some(stdin) = &self.stdin {
             // The only possible error is that it is already closed.

@@ -149,7 +149,7 @@ impl Command {
         self
     }
 
-    /// Adds a closure `f` that runs in the child process immediately before the program.
+    /// Adds a closure `f` that runs in the child process just before the program is executed.
     ///
     /// # Safety
     /// The rules of [`std::os::unix::process::CommandExt::pre_exec`] apply: `f` runs in a forked
@@ -164,8 +164,8 @@ impl Command {
         self
     }
 
-    /// Sets whether dropping a [`Child`] whose end was not observed kills the process and waits for
-    /// its end. The default is `false`: the process continues.
+    /// Sets whether dropping the [`Child`] kills the process if it still runs, and waits for its
+    /// end. The default is `false`: the process continues.
     pub fn kill_on_drop(&mut self, kill: bool) -> &mut Command {
         self.kill_on_drop = kill;
         self
@@ -174,7 +174,8 @@ impl Command {
     /// Starts the process and returns a handle to it.
     ///
     /// # Errors
-    /// The program does not exist, or the system refuses to start it.
+    /// The program does not exist, the system refuses to start it, or a pipe to the process cannot
+    /// be polled. In the last case the process is killed.
     #[doc(alias = "Start")]
     pub fn spawn(&mut self) -> io::Result<Child> {
         let child = blocking(|| self.std.spawn())?;
@@ -219,7 +220,7 @@ impl Command {
         self.spawn()?.wait()
     }
 
-    /// Replaces this process, with all its goroutines, by the program. Returns only if that fails.
+    /// Replaces this process and all its goroutines with the program. Returns only if that fails.
     pub fn exec(&mut self) -> io::Error {
         self.std.exec()
     }

@@ -21,8 +21,9 @@
 //! }).unwrap();
 //! ```
 //!
-//! Beyond std: the methods of [`Child`] take `&self`, so one goroutine can kill a process while
-//! another waits for it; and there is [`Command::kill_on_drop`].
+//! Beyond std: [`Child::wait`], [`Child::try_wait`] and [`Child::kill`] take `&self`, so one
+//! goroutine can kill a process while another waits for it. [`Child::send_signal`] and
+//! [`Command::kill_on_drop`] are additions.
 
 mod child;
 mod command;

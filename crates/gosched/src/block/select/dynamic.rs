@@ -9,8 +9,8 @@ use crate::sys::clock;
 use std::fmt;
 use std::time::Duration;
 
-/// Waits for one of a list of channel operations: [`select!`](crate::select) for a list that is
-/// built at run time.
+/// A list of channel operations, one of which is performed: [`select!`](crate::select) for channels
+/// that are known only at run time.
 ///
 /// Each arm has a closure, which is called with the result of the operation if the arm is chosen.
 /// If several arms are ready, one of them is chosen at random.
@@ -58,7 +58,10 @@ impl<'a, R> Select<'a, R> {
         Select { arms: Vec::new() }
     }
 
-    /// Adds an arm that receives from `from`.
+    /// Adds an arm that receives from `from` and then calls `then` with the result.
+    ///
+    /// `from` is a [`Receiver`](crate::chan::Receiver), a pointer to one, or an `Option` of these;
+    /// `None` disables the arm.
     ///
     /// # Panics
     /// The `Select` already has 65535 arms.
@@ -71,7 +74,10 @@ impl<'a, R> Select<'a, R> {
         self.add(ReceiveArm::new(from), then)
     }
 
-    /// Adds an arm that sends `value`. The value is dropped if another arm is chosen.
+    /// Adds an arm that sends `value` to `to` and then calls `then` with the result.
+    ///
+    /// The value is dropped if another arm is chosen. `to` is a [`Sender`](crate::chan::Sender), a
+    /// pointer to one, or an `Option` of these; `None` disables the arm.
     ///
     /// # Panics
     /// The `Select` already has 65535 arms.
@@ -95,7 +101,7 @@ impl<'a, R> Select<'a, R> {
     }
 
     /// Waits until one of the arms is ready, performs it, and returns the result of its closure.
-    /// Blocks forever if there are no arms.
+    /// Blocks forever if there are no arms or all arms are disabled.
     pub fn wait(self) -> R {
         before_wait();
         match self.run(WaitMode::Forever) {

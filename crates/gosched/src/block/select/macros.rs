@@ -27,10 +27,14 @@
 /// | `default => …` | is chosen if no other arm is ready |
 /// | `default(duration) => …` | is chosen if no other arm becomes ready within `duration` |
 ///
+/// An arm is ready if its operation does not block. On a closed channel no operation blocks: a
+/// receive returns the values in the buffer and then an error, and a send returns an error.
+///
 /// The value `x` is evaluated once, before the wait, and is dropped if another arm is chosen. The
 /// value in `slot` is taken only if its arm is chosen.
 ///
-/// Channels may be values, references, temporaries, or an `Option` of these. `None` disables the
+/// `rx` and `tx` may be an end of the channel, a pointer to an end (`&`, `Box`, `Rc`, `Arc`), or an
+/// `Option` of these. `None` disables the
 /// arm, like Go's nil channel. If several arms are ready, one of them is chosen at random. If no
 /// arm can ever become ready and there is no default, `select!` blocks forever. `?`, `break`,
 /// `continue` and `return` work in the bodies of arms. For more than 40 arms use

@@ -28,7 +28,7 @@ use crate::sys::signals;
 use std::fmt;
 use std::io;
 
-/// Number of signals that are kept for a subscriber that does not receive.
+/// Maximum number of signals that are kept for a subscriber that does not receive them.
 pub const CAPACITY: usize = 64;
 
 /// A signal of the operating system.
@@ -56,7 +56,7 @@ macro_rules! signals {
 }
 
 signals! {
-    HUP = SIGHUP: "The terminal was closed. Servers usually reload their configuration.",
+    HUP = SIGHUP: "The terminal was closed. Many servers then reload their configuration.",
     INT = SIGINT: "Interrupt from the keyboard (Ctrl-C).",
     QUIT = SIGQUIT: "Quit from the keyboard (Ctrl-\\).",
     ILL = SIGILL: "Illegal instruction.",
@@ -80,7 +80,7 @@ signals! {
     URG = SIGURG: "Used by the runtime to preempt goroutines. Cannot be subscribed to.",
     XCPU = SIGXCPU: "The CPU time limit was exceeded.",
     XFSZ = SIGXFSZ: "The file size limit was exceeded.",
-    VTALRM = SIGVTALRM: "A timer of CPU time has expired.",
+    VTALRM = SIGVTALRM: "A timer that measures CPU time has expired.",
     PROF = SIGPROF: "A profiling timer has expired.",
     WINCH = SIGWINCH: "The size of the terminal has changed.",
     IO = SIGIO: "I/O is possible on a descriptor.",

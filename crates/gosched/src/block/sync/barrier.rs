@@ -61,7 +61,7 @@ impl Barrier {
 pub struct BarrierWaitResult(bool);
 
 impl BarrierWaitResult {
-    /// Returns whether the caller is the leader: the one of its group that arrived last.
+    /// Returns whether the caller is the leader: the last of the `size` callers to arrive.
     pub fn is_leader(self) -> bool {
         self.0
     }

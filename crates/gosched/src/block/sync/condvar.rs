@@ -44,8 +44,8 @@ impl Condvar {
         self.wait_until(guard, None).0
     }
 
-    /// Like [`Condvar::wait`], but waits at most `duration`. The returned flag is `false` if no
-    /// notification came in time.
+    /// Like [`Condvar::wait`], but waits at most `duration` for the notification. The returned flag
+    /// is `false` if no notification came in time. Reacquiring the mutex may take longer.
     pub fn wait_timeout<'a, T: ?Sized>(
         &self,
         guard: MutexGuard<'a, T>,

@@ -49,7 +49,8 @@ impl<E: Send + 'static> Group<E> {
     }
 
     /// Creates a group and a context for its goroutines. The context is cancelled at the first
-    /// error or panic, or when [`Group::wait`] returns.
+    /// error or panic, when [`Group::wait`] returns, or when the group, all its clones and all its
+    /// goroutines are gone.
     #[doc(alias = "WithContext")]
     pub fn with_context(parent: &Context) -> (Group<E>, Context) {
         let (ctx, guard) = parent.with_cancel();
@@ -62,8 +63,8 @@ impl<E: Send + 'static> Group<E> {
         Group { inner: Arc::new(inner) }
     }
 
-    /// Limits the number of goroutines of the group that run at the same time to `most`. When the
-    /// limit is reached, [`Group::go`] blocks.
+    /// Limits the group to `most` goroutines at a time. When that many have been started and have
+    /// not ended, [`Group::go`] blocks.
     ///
     /// # Panics
     /// `most` is 0. Or goroutines of the group are running: set the limit before the first `go`.
@@ -83,8 +84,12 @@ impl<E: Send + 'static> Group<E> {
         self
     }
 
-    /// Starts a goroutine of the group. If the group has a limit, blocks until it permits another
-    /// one.
+    /// Starts a goroutine of the group. If the limit of the group is reached, first blocks until a
+    /// goroutine of the group ends.
+    ///
+    /// # Panics
+    /// The last goroutine of the group has ended, and a call of [`Group::wait`] has not returned
+    /// yet: call `go` before `wait`, or in a goroutine of the group. Or [`go`](crate::go) panics.
     #[track_caller]
     pub fn go<F>(&self, f: F)
     where
@@ -98,8 +103,11 @@ impl<E: Send + 'static> Group<E> {
         self.start(f, limit);
     }
 
-    /// Starts a goroutine of the group if the limit permits another one. Returns `false` otherwise,
-    /// and drops `f`.
+    /// Starts a goroutine of the group and returns `true`. If the limit of the group is reached,
+    /// drops `f` and returns `false`.
+    ///
+    /// # Panics
+    /// As [`Group::go`].
     #[track_caller]
     pub fn try_go<F>(&self, f: F) -> bool
     where
@@ -142,10 +150,11 @@ impl<E: Send + 'static> Group<E> {
     /// Waits for all goroutines of the group, including those that are started meanwhile.
     ///
     /// # Errors
-    /// A goroutine returned an error: the first error since the last call of `wait`.
+    /// A goroutine returned an error. `wait` returns the first error since the previous call of
+    /// `wait`.
     ///
     /// # Panics
-    /// A goroutine panicked, before any other goroutine failed: `wait` panics with its payload.
+    /// The first failure of a goroutine was a panic: `wait` panics with the same payload.
     pub fn wait(&self) -> Result<(), E> {
         self.inner.all.wait();
         if let Some(guard) = &self.inner.guard {

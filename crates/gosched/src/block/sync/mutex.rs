@@ -382,7 +382,8 @@ impl<T> Mutex<T> {
 impl<T: ?Sized> Mutex<T> {
     /// Acquires the mutex. Blocks until it is free.
     ///
-    /// Dropping the returned guard releases the mutex.
+    /// Dropping the returned guard releases the mutex. The mutex is not reentrant: a goroutine that
+    /// already holds it blocks forever.
     #[inline]
     #[doc(alias = "Lock")]
     pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -406,7 +407,7 @@ impl<T: ?Sized> Mutex<T> {
         MutexGuard { mutex: self, not_send: PhantomData }
     }
 
-    /// Acquires the mutex if it is free. Returns `None` otherwise.
+    /// Acquires the mutex if that is possible without blocking. Returns `None` otherwise.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.raw.try_lock().then(|| self.guard())

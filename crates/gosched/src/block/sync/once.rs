@@ -32,8 +32,9 @@ impl Once {
         Once { done: AtomicBool::new(false), mutex: RawMutex::new() }
     }
 
-    /// Calls `f`, unless a function has already run. If another caller's function is running, waits
-    /// for it.
+    /// Calls `f`, unless a function has already run to completion. If another caller's function is
+    /// running, waits for it, and calls `f` if that function panics. A call of `call_once` inside
+    /// `f` blocks forever.
     #[doc(alias = "Do")]
     pub fn call_once(&self, f: impl FnOnce()) {
         if self.is_completed() {
@@ -61,7 +62,7 @@ impl fmt::Debug for Once {
     }
 }
 
-/// A value that is written only once.
+/// A cell whose value is written at most once.
 ///
 /// ```
 /// static NAME: gosched::sync::OnceLock<String> = gosched::sync::OnceLock::new();
@@ -108,7 +109,7 @@ impl<T> OnceLock<T> {
         }
     }
 
-    /// Writes the value.
+    /// Writes the value. If another caller is creating the value, waits for it.
     ///
     /// # Errors
     /// The value has already been written. The error contains `value`.

@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 
 /// A pool of values that are expensive to create, for reuse by any goroutine or thread.
 ///
-/// The pool may drop a value that was put back, at any time.
+/// The pool keeps at most 1024 values for each processor (P). [`Pool::put`] drops a value for which
+/// there is no room.
 ///
 /// ```
 /// use gosched::sync::Pool;

@@ -158,6 +158,9 @@ impl<T> RwLock<T> {
 
 impl<T: ?Sized> RwLock<T> {
     /// Acquires the lock for reading. Blocks while a writer holds the lock or waits for it.
+    ///
+    /// A goroutine that already holds a read guard must not call `read` again: if a writer waits,
+    /// both block forever.
     #[doc(alias = "RLock")]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         before_wait();

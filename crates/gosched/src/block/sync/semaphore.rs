@@ -9,7 +9,7 @@ use crate::sys::clock;
 use std::fmt;
 use std::time::Duration;
 
-/// A fixed number of permits that goroutines and threads acquire and release.
+/// A counting semaphore: a fixed number of permits that goroutines and threads acquire and release.
 ///
 /// Requests are served in the order of their arrival: small requests do not overtake a large one.
 ///

@@ -8,7 +8,8 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Combines concurrent calls with the same key into one, whose result all callers get.
+/// Combines concurrent calls with the same key into one call, and returns its result to all
+/// callers.
 ///
 /// Clones share the calls in progress. Keys are hashed, compared and cloned under a lock: these
 /// operations should be short, and must not use the same `SingleFlight`.
@@ -61,8 +62,9 @@ impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
     /// Like [`SingleFlight::run`], but executes `f` in a new goroutine and returns a channel that
     /// receives the result, once.
     ///
-    /// The call is in progress when this function returns. If the call ends without a result, the
-    /// channel is closed and empty.
+    /// When this function returns, the call is in progress: later calls with the same key wait for
+    /// it. If the call ends with a panic or with [`goexit`](crate::goexit), the channel is closed
+    /// without a result.
     #[doc(alias = "DoChan")]
     #[track_caller]
     pub fn run_chan<F>(&self, key: K, f: F) -> Receiver<(V, bool)>

@@ -127,9 +127,14 @@ impl WaitGroup {
         waited != Err(WaitOutcome::TimedOut)
     }
 
-    /// Starts a goroutine for which this group waits, however the goroutine ends.
+    /// Starts a goroutine and counts it as an unfinished task until it ends.
     ///
-    /// Adds 1 to the counter, and decrements the counter when the goroutine ends.
+    /// Adds 1 to the counter, and decrements the counter when `f` returns, panics or calls
+    /// [`goexit`](crate::goexit). `wait` does not report a panic: use [`Group`](super::Group) for
+    /// that.
+    ///
+    /// # Panics
+    /// As for [`WaitGroup::add`] and [`go`](crate::go).
     #[track_caller]
     pub fn go<F>(&self, f: F)
     where

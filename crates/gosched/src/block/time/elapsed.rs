@@ -24,7 +24,7 @@ impl std::error::Error for Elapsed {}
 /// The goroutine is not stopped: `f` should check its context and return.
 ///
 /// ```
-/// use gosched::{select, time};
+/// use gosched::time;
 /// use std::time::Duration;
 ///
 /// assert_eq!(time::timeout(Duration::from_secs(60), |_ctx| 6 * 7), Ok(42));

@@ -18,7 +18,7 @@ use crate::sched;
 use crate::sys::clock;
 use std::time::{Duration, Instant};
 
-/// Blocks the calling goroutine for `duration`. Other goroutines run meanwhile.
+/// Blocks the calling goroutine for at least `duration`. Other goroutines run meanwhile.
 ///
 /// On an ordinary thread, the thread sleeps.
 ///
@@ -41,8 +41,8 @@ pub fn sleep_until(instant: Instant) {
     sleep(instant.saturating_duration_since(now()));
 }
 
-/// Returns the time that timers use: [`Instant::now`], or the virtual time in a test with virtual
-/// time.
+/// Returns the time that timers use: [`Instant::now`], or the virtual time in a test that runs in
+/// virtual time, `#[gosched::test(virtual_time)]`.
 #[doc(alias = "Now")]
 pub fn now() -> Instant {
     clock::instant(clock::now())

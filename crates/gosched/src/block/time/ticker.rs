@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 /// Sends the time into its channel at regular intervals.
 ///
-/// At most one tick is buffered: while it is not received, further ticks are dropped.
+/// At most one tick is buffered: while it is not received, further ticks are dropped. The ticker
+/// stops when it and all clones of its receiver are dropped.
 ///
 /// ```
 /// use gosched::time::Ticker;
@@ -47,7 +48,10 @@ impl Ticker {
         ticker
     }
 
-    /// Returns the channel that receives the ticks. Its length and capacity are always 0.
+    /// Returns the channel that receives the ticks. Each value is the time at which the tick was
+    /// due.
+    ///
+    /// The channel reports a length and a capacity of 0, although it buffers one tick.
     pub fn chan(&self) -> &Receiver<Instant> {
         &self.receiver
     }
@@ -58,8 +62,8 @@ impl Ticker {
         self.receiver.timer().is_some_and(|timer| timer.stop(self.receiver.core()))
     }
 
-    /// Restarts the ticker: the next tick comes after `period`. Returns whether the ticker was
-    /// running.
+    /// Restarts the ticker with the given period, and discards a tick that was not received.
+    /// Returns whether the ticker was running.
     ///
     /// # Panics
     /// `period` is zero.

@@ -54,8 +54,9 @@ pub fn after(duration: Duration) -> Receiver<Instant> {
 /// assert_eq!(rx.recv(), Ok("now"));
 /// ```
 ///
-/// Dropping the timer does not stop it: call [`Timer::stop`]. If a run is due while the last run is
-/// in progress, it waits for the end of that run. A panic in `f` ends only that run.
+/// Dropping the timer does not stop it: call [`Timer::stop`]. If a run is due while the previous
+/// run is in progress, the new run waits until the previous run ends. By default a panic in `f`
+/// ends only that run: see [`PanicPolicy`](crate::runtime::PanicPolicy).
 #[doc(alias = "AfterFunc")]
 #[track_caller]
 pub fn after_func<F: FnMut() + Send + 'static>(duration: Duration, f: F) -> Timer {
@@ -75,7 +76,9 @@ impl Timer {
         Timer(Kind::Sends(after(duration)))
     }
 
-    /// Returns the channel that receives the time. Its length and capacity are always 0.
+    /// Returns the channel that receives the time at which the timer was due.
+    ///
+    /// The channel reports a length and a capacity of 0, although it buffers the value.
     ///
     /// The channel of a timer that runs a function never receives a value.
     pub fn chan(&self) -> &Receiver<Instant> {
@@ -88,8 +91,8 @@ impl Timer {
 
     /// Stops the timer, and discards a value that was sent but not received.
     ///
-    /// Returns `true` if there was something to stop: the timer had not fired, or its value had not
-    /// been received.
+    /// Returns `true` if the timer was running, or if its value was sent but not received. Returns
+    /// `false` otherwise, for example after an earlier `stop`.
     ///
     /// The function of [`after_func`] does not run, unless its goroutine was already started. In
     /// that case `stop` returns `false`, and does not wait for the function to return.
@@ -102,7 +105,8 @@ impl Timer {
         }
     }
 
-    /// Restarts the timer, which then fires after `duration`. Returns the same as [`Timer::stop`].
+    /// Stops the timer as [`Timer::stop`] does, and starts it again: it fires after `duration`.
+    /// Returns what `stop` would return.
     pub fn reset(&self, duration: Duration) -> bool {
         match &self.0 {
             Kind::Sends(receiver) => reset(receiver, duration),

@@ -25,13 +25,13 @@ use waiting::{Graph, Waiting};
 /// Suspected deadlocks and leaks among waiting goroutines, returned by
 /// [`leak_hints`](crate::runtime::leak_hints).
 ///
-/// The `Display` implementation prints a report for people.
+/// The `Display` implementation prints a human-readable report.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LeakHints {
     /// The suspected deadlocks: goroutines that wait for each other.
     pub deadlocks: Vec<Deadlock>,
-    /// The suspected leaks: goroutines that have waited for long, grouped by where they were
+    /// The suspected leaks: goroutines that have waited for a long time, grouped by where they were
     /// started and what they wait for. The largest group comes first.
     pub leaks: Vec<Leak>,
 }
@@ -41,24 +41,25 @@ pub struct LeakHints {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Deadlock {
-    /// The goroutines of the circle: each waits for the next, and the last waits for the first. A
-    /// single goroutine whose [`waits_for`](Stuck::waits_for) is `None` waits for no goroutine.
+    /// The goroutines of the cycle: each waits for the next, and the last waits for the first. If
+    /// there is a single goroutine and its [`waits_for`](Stuck::waits_for) is `None`, no goroutine
+    /// can end its wait.
     pub goroutines: Vec<Stuck>,
     /// The number of other goroutines that wait for these, directly or through others.
     pub followers: usize,
     /// Whether the deadlock is certain. A deadlock of goroutines that wait for locks, or for each
-    /// other to end, is certain. It is not certain if one of them waits at a channel, because the
+    /// other to end, is certain. It is not certain if one of them waits on a channel, because the
     /// holders of a channel's ends are not always known.
     pub is_certain: bool,
 }
 
-/// A goroutine whose wait never ends.
+/// A goroutine of a [`Deadlock`]: its wait never ends, as far as can be seen.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stuck {
     /// The id of the goroutine.
     pub id: GoId,
-    /// The state of the goroutine, in the words of a dump.
+    /// The state of the goroutine, as in a dump, for example `chan receive`.
     pub what: &'static str,
     /// The place where the goroutine was started.
     pub created_at: Option<&'static Location<'static>>,
@@ -69,23 +70,23 @@ pub struct Stuck {
     pub held_by_ended: Option<GoId>,
 }
 
-/// A group of goroutines that have waited for long, started at the same place and in the same
-/// state.
+/// A group of goroutines that have waited for a long time, started at the same place and in the
+/// same state.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Leak {
     /// The place where the goroutines were started.
     pub created_at: Option<&'static Location<'static>>,
-    /// The state of the goroutines, in the words of a dump.
+    /// The state of the goroutines, as in a dump, for example `chan receive`.
     pub what: &'static str,
     /// The ids of the goroutines, in ascending order.
     pub goroutines: Vec<GoId>,
-    /// How long the goroutine that has waited longest has waited, approximately.
+    /// The longest wait of these goroutines, approximately.
     pub longest: Duration,
     /// The number of these goroutines whose wait never ends, as far as can be seen.
     pub stuck: usize,
-    /// The number of these goroutines that wait at a channel whose other end is not seen to be held
-    /// by any other goroutine.
+    /// The number of these goroutines that wait on a channel whose opposite end no other goroutine
+    /// seems to hold.
     pub alone: usize,
 }
 
@@ -306,7 +307,7 @@ impl fmt::Display for Leak {
             let alone = self.alone;
             writeln!(
                 f,
-                "\t{alone} of these wait at a channel whose other end no other goroutine seems to hold"
+                "\t{alone} of these wait on a channel whose opposite end no other goroutine seems to hold"
             )?;
         }
         Ok(())

@@ -21,7 +21,7 @@ pub struct Description {
     pub cumulative: bool,
 }
 
-/// The kind of a metric's [`Value`], which never changes.
+/// The kind of a metric's [`Value`]. The kind of a metric never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {

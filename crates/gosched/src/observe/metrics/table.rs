@@ -84,7 +84,7 @@ metrics! {
     "/gosched/hand-offs/unmarked:events" Uint64 true seen => seen.numbers.hand_offs_unmarked;
     "Number of times a P was taken from a thread that was blocked in an unmarked call."
     "/gosched/poller/wake-ups:goroutines" Uint64 true seen => seen.numbers.woken_by_io;
-    "Count of goroutines, including ordinary threads, that were made ready by I/O."
+    "Count of goroutines and ordinary threads that were woken by I/O."
     "/gosched/preemptions/in-place:events" Uint64 true seen => seen.numbers.stopped_in_place;
     "Number of times a goroutine was preempted by stopping its thread."
     "/gosched/preemptions/moved:events" Uint64 true seen => seen.numbers.moved;
@@ -106,7 +106,7 @@ metrics! {
     "/gosched/steals:events" Uint64 true seen => seen.numbers.steals;
     "Number of times a P stole goroutines from the run queue of another P."
     "/gosched/stolen:goroutines" Uint64 true seen => seen.numbers.stolen;
-    "Count of goroutines taken in /gosched/steals:events."
+    "Total number of goroutines moved by /gosched/steals:events."
     "/gosched/threads/blocked:threads" Uint64 false seen => seen.numbers.blocked_threads;
     "Count of threads whose P was taken while they were blocked, and that have not returned yet."
     "/gosched/threads/idle:threads" Uint64 false seen => seen.numbers.idle_threads;
@@ -131,7 +131,7 @@ metrics! {
     "/sched/goroutines:goroutines" Uint64 false seen => seen.numbers.goroutines;
     "Count of live goroutines."
     "/sched/latencies:seconds" Distribution true seen => seen.times.time_to_run;
-    "Distribution of the time goroutines have spent in the scheduler in a runnable state before actually running, of one in about 1000. Bucket counts increase monotonically."
+    "Distribution of the time goroutines have spent in the scheduler in a runnable state before actually running, for a sample of about one in 1000. Bucket counts increase monotonically."
     "/sched/pauses/stopping/gc:seconds" Distribution true seen => seen.none;
     "Always empty: there is no garbage collector."
     "/sched/pauses/stopping/other:seconds" Distribution true seen => seen.times.stopping;
