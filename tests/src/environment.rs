@@ -14,49 +14,60 @@ pub const SUITE_VARIABLES: &[SuiteVariable] = &[
     (
         "GOSCHED_GO",
         "path",
-        "Go 1.27's command, for `observe_formats`. `ci/go` installs Go and prints the path. Without \
-         it, and without Go in the cache folder or in `PATH`, the suite skips its comparisons and \
-         says so.",
+        "The `go` command of Go 1.27, for `observe_formats`. `ci/go` installs Go and prints the \
+         path. If the variable is not set, and Go is neither in the cache folder nor in `PATH`, \
+         the suite skips its comparisons and prints that it does.",
     ),
-    ("GOSCHED_GO_FOLDER", "path", "Where `ci/go` installs Go. Default: below the user's cache."),
-    ("GOSCHED_REQUIRE_GO", "any", "Makes `observe_formats` fail without Go. `CI` does the same."),
+    ("GOSCHED_GO_FOLDER", "path", "Where `ci/go` installs Go. Default: in the user's cache."),
+    (
+        "GOSCHED_REQUIRE_GO",
+        "any non-empty text",
+        "Makes `observe_formats` fail without Go. The variable `CI` does the same.",
+    ),
     (
         "GOSCHED_REQUIRE_NIGHTLY",
         "any",
         "Makes `backend_builds` fail without a nightly toolchain, which the sanitizers need. `CI` \
          does the same.",
     ),
-    ("GOSCHED_NET_OPS", "number", "Operations in each race of `net_stress`."),
+    (
+        "GOSCHED_NET_OPS",
+        "number",
+        "Operations in each race of `net_stress`. The default depends on the race.",
+    ),
     ("GOSCHED_SEEDS", "number", "Seeds that `sched_stress` tries. Default: 10."),
     (
         "GOSCHED_STRESS",
         "number",
-        "Goroutines of each child in `sched_stress` (default: 3000). Any value makes `observe_dump` \
+        "Goroutines per process in `sched_stress` (default: 3000). Any value makes `observe_dump` \
          repeat its tests more often.",
     ),
     (
         "GOSCHED_STRESS_SECONDS",
         "seconds",
-        "How long `block_stress` and the tests for false alarms in `observe_leak_hints` run.",
+        "How long `block_stress` (default: 1) and the tests for false alarms in \
+         `observe_leak_hints` run.",
     ),
     (
         "GOSCHED_STRESS_SEED",
         "number",
-        "First seed of `block_stress`. A failing test prints the seed that replays it.",
+        "First seed of `block_stress`. Default: the process id. A failing test prints the seed \
+         that replays it.",
     ),
     (
         "GOSCHED_PREEMPT_SECONDS",
         "seconds",
-        "How long each case of `preempt`, `preempt_hostile` and `ci/soak` runs.",
+        "How long each case of `preempt` and `preempt_hostile` runs. Default: 0.4, or 0.1 in debug \
+         builds. `ci/soak` sets it to 10.",
     ),
-    ("GOSCHED_TEST*", "", "Names that begin so are set by a suite for its own child processes."),
+    ("GOSCHED_TEST*", "", "A suite sets variables with this prefix for its own child processes."),
 ];
 
 /// What a build can select: features and `--cfg` flags.
 const BUILD_FLAGS: &[(&str, &str)] = &[
     ("feature `threads`", "Goroutines are threads, and no function of libc is replaced."),
     ("feature `hyper`", "Adds `gosched::hyper`, which connects hyper 1.x."),
-    ("`--cfg gosched_no_port`", "Builds as on a system without a port."),
+    ("`--cfg gosched_no_port`", "Builds as for a system without a port: goroutines are threads."),
     (
         "`--cfg gosched_no_probes`",
         "Builds without the recording for metrics and dumps; only for `benches/probes.py`.",
@@ -69,12 +80,15 @@ pub fn document() -> String {
     let mut out = String::from(
         "# Environment variables\n\n\
          This file is generated from the tables in crates/fiber/src/base/environment.rs and\n\
-         tests/src/environment.rs; a house rule compares. CONTRIBUTING.md says how to add a variable.\n\n\
-         Set the variables before the program starts: the runtime reads most of them once.\n",
+         tests/src/environment.rs; a test compares them. CONTRIBUTING.md says how to add a variable.\n\n\
+         Set the variables before the program starts: the runtime reads most of them only once.\n",
     );
     for (audience, title) in [
         (Audience::Users, "For people who run a program"),
-        (Audience::Tests, "For tests: code paths that this machine would not take by itself"),
+        (
+            Audience::Tests,
+            "For tests: code paths that the runtime would not choose on this machine",
+        ),
         (Audience::Runtime, "Set by the runtime for its own child processes"),
     ] {
         let _ = write!(

@@ -8,7 +8,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Adds all source files below a folder, with their text. Folders that cargo builds into are left out.
+/// Adds all source files below a folder, with their text. Folders that cargo builds into are left
+/// out.
 fn visit(directory: &Path, found: &mut Vec<(PathBuf, String)>) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -313,8 +314,9 @@ fn the_environment_is_read_through_the_table() {
     assert!(names > 50, "{names} names");
 }
 
-/// A path in backquotes leads to a file or a folder, and a function before it, as in "`f` (`x/y.rs`)" and "(`f`, `x/y.rs`)",
-/// is defined there. So is each name in the second column of the glossary, in the files or folders of the third.
+/// A path in backquotes leads to a file or a folder, and a function before it, as in "`f`
+/// (`x/y.rs`)" and "(`f`, `x/y.rs`)", is defined there. So is each name in the second column of the
+/// glossary, in the files or folders of the third.
 #[test]
 fn the_architecture_names_what_is_there() {
     let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
@@ -414,7 +416,8 @@ fn a_crate_that_defines_symbols_tells_cargo() {
 /// The goroutine's journey: called, seen, blocked, scheduled, stored, grounded, recorded.
 const FOLDER_ORDER: [&str; 7] = ["api", "observe", "block", "sched", "gmp", "sys", "probe"];
 
-/// Sees through `super`, and through what the root re-exports: `crate::go` is a reference to `block`.
+/// Sees through `super`, and through what the root re-exports: `crate::go` is a reference to
+/// `block`.
 #[test]
 fn imports_go_one_way() {
     let modules = Modules::read(&root().join("crates/gosched/src"));
@@ -502,7 +505,8 @@ fn the_scheduler_uses_no_lock_that_user_code_can_hold() {
             continue;
         }
         for (number, line) in code(&text) {
-            // By name in an import, by type or by value elsewhere; reasons to wait are named after ours.
+            // By name in an import, by type or by value elsewhere; reasons to wait are named after
+            // ours.
             let imported = line.contains("std::sync");
             let std_lock = ["Mutex", "RwLock", "Condvar", "mpsc"].iter().any(|name| {
                 let used = ["<", "::new", "::default"].map(|end| format!("{name}{end}"));
@@ -630,7 +634,8 @@ fn suite_sources() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// How late, how often and at what cost is judged by the bench `limits`, beside OS threads that do the same.
+/// How late, how often and at what cost is judged by the bench `limits`, beside OS threads that do
+/// the same.
 #[test]
 fn no_test_fails_because_something_took_long() {
     for (path, text) in suite_sources().iter().filter(|(path, _)| !path.ends_with("house_rules.rs"))

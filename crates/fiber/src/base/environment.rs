@@ -84,23 +84,23 @@ switches! {
     Users PROCS: "GOMAXPROCS"
         "a number from 1 to 4096",
         "the number of CPUs in the affinity mask, or the container's CPU limit if that is lower (but not below 2)",
-        "Number of Ps: how many goroutines run at the same time. If it is set, the number does not follow the container's CPU limit.";
+        "Maximum number of goroutines that run at the same time (the number of Ps). Greater values mean 4096, invalid values are ignored. If the variable is set, the number does not follow changes of the container's CPU limit.";
     Users STACK: "GOSCHED_STACK"
         "bytes, such as `262144`, `512k` or `1m`",
         "185 KiB in release builds, about 950 KiB with debug assertions",
-        "Usable stack size of goroutines. `Builder::stack_size` overrides it for one goroutine.";
+        "Usable stack size of goroutines, except the main goroutine. `Builder::stack_size` overrides it for one goroutine.";
     Users SLICE: "GOSCHED_SLICE"
         "a duration, such as `500us`, `10ms` or `1s`",
         "`10ms`",
-        "CPU time after which a running goroutine is preempted, if another goroutine waits for a P.";
+        "CPU time after which a running goroutine is preempted, if another goroutine waits to run. An integer with the unit `us`, `ms` or `s`.";
     Users TRACEBACK: "GOTRACEBACK"
         "`none`, `single`, `all`, `system`, `crash`, or `0`, `1`, `2`",
         "`single`",
-        "How much a report shows when the program ends because of an error: no goroutines, the failing goroutine, all goroutines, also the runtime's frames, also a core dump.";
+        "Which goroutines a report shows. After a panic that ends the program: all with `all` and above, otherwise only the panic message. After a deadlock or another fatal error: none with `none`, otherwise all. `system` adds the runtime's frames, and `crash` also aborts for a core dump. `0`, `1` and `2` mean `none`, `all` and `system`. SIGQUIT, stack overflow and thread exhaustion show all goroutines and all frames regardless of this variable.";
     Users SCHEDTRACE: "GODEBUG" ["schedtrace"]
         "milliseconds",
         "off",
-        "Prints Go's line about the scheduler to standard error at this interval.";
+        "Prints a line about the scheduler, in Go's format, to standard error at this interval.";
     Users SCHEDDETAIL: "GODEBUG" ["scheddetail"]
         "`0` or `1`",
         "`0`",
@@ -112,31 +112,31 @@ switches! {
     Users LEAK_HINTS: "GODEBUG" ["leakhints"]
         "`0` or `1`",
         "`0`",
-        "Appends leak hints to the report of a deadlock and of SIGQUIT.";
+        "Appends the goroutines that wait for each other to the report of a fatal error, such as a deadlock, and of SIGQUIT.";
     Users TRACEBACK_LABELS: "GODEBUG" ["tracebacklabels"]
         "`0` or `1`",
         "`1`",
         "Shows the labels of a goroutine in the first line of its stack trace.";
     Users SEED: "GOSCHED_SEED"
         "a number",
-        "choices follow the scheduler's rules, and random numbers come from the clock",
-        "Turns the seeded mode on: the scheduler draws its choices at random, from this seed. A failing test prints the seed that replays it.";
+        "off: the scheduler follows its usual rules, with random numbers seeded from the clock",
+        "Turns the seeded mode on: the scheduler makes its choices at random, from this seed. Panics, fatal errors and failing tests in virtual time print the seed that replays the run.";
     Tests PREEMPT: "GOSCHED_PREEMPT"
         "`in-place` or `moving`",
-        "both ways",
-        "Restricts preemption to one way: stopping a goroutine with its thread, or moving it.";
+        "`moving` where the program has the allocation cache and the interrupted code allows it, otherwise `in-place`",
+        "Restricts preemption to one way. `in-place`: a goroutine stops together with its thread. `moving`: a goroutine can continue on another thread.";
     Tests POLLER: "GOSCHED_POLLER"
         "`poll`",
         "epoll",
-        "Waits for descriptors by poll(2).";
+        "Waits for descriptors with poll(2) instead of epoll.";
     Tests FSGSBASE: "GOSCHED_FSGSBASE"
         "`off`",
         "the instruction `wrfsbase`, where the CPU and the kernel allow it",
-        "Writes the thread pointer by the system call `arch_prctl`.";
+        "Writes the thread pointer with the system call `arch_prctl`, as on CPUs and kernels without FSGSBASE.";
     Tests GUARD: "GOSCHED_GUARD"
         "`mprotect`",
         "`MADV_GUARD_INSTALL`, where the kernel has it",
-        "Makes guard pages of stacks by `mprotect`, as on kernels before 6.13.";
+        "Makes the guard pages of stacks with `mprotect`, as on kernels before 6.13.";
     Tests PIDFD: "GOSCHED_PIDFD"
         "`off`",
         "`pidfd_open`, where the kernel has it",
@@ -146,7 +146,7 @@ switches! {
         "`/proc` is read",
         "Runs as on a system without `/proc`.";
     Runtime VIRTUAL_TIME: "GOSCHED_VIRTUAL_TIME"
-        "the path of a test",
+        "the module path of a test",
         "real time",
         "Set for the child process that runs a test in virtual time.";
 }

@@ -119,7 +119,8 @@ struct Sleep {
 
 impl Sleep {
     /// Puts the M into the list of idle Ms. `is_quiet` is set if the M has run no G since it last
-    /// slept. `has_polled_in_virtual_time` is set if the M has just polled for a while in virtual time.
+    /// slept. `has_polled_in_virtual_time` is set if the M has just polled for a while in virtual
+    /// time.
     fn begin(
         m: &'static M,
         locked: &mut Locked,
