@@ -18,7 +18,7 @@
 //! 3. makes ready the G whose address was in the word.
 //!
 //! The handle:
-//! 1. changes the word from `EMPTY` to the address of its own G, and parks;
+//! 1. parks; after the switch, `commit` changes the word from `EMPTY` to the address of the G;
 //! 2. reads the result.
 
 use super::host::host;

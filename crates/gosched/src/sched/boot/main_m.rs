@@ -26,7 +26,7 @@ pub(crate) fn make_main_m() -> &'static M {
     if let Some(p) = p {
         m.acquire_p(p);
     }
-    // Makes the thread maker start sysmon and one spare M.
+    // Makes the thread maker start sysmon and the other Ms.
     thread_requests::request_thread();
     m
 }
