@@ -137,7 +137,7 @@ fn io_works_if_poll_fails_and_the_failure_is_reported_once() {
     // std calls poll(2) before main and tolerates this error.
     refuse::system_calls(&mut command, libc::EAGAIN, &[libc::SYS_poll]);
     let (_, err) = run(command);
-    assert_eq!(err.matches("runtime: poll fails").count(), 1, "{err}");
+    assert_eq!(err.matches("runtime: the poll system call fails").count(), 1, "{err}");
 }
 
 #[test]

@@ -504,7 +504,7 @@ fn misuse_of_a_group_names_the_remedy() {
     let (tx, rx) = chan::<()>(0);
     group.go(move || rx.recv().map_err(drop));
     let text = panic_of(|| group.limit(3));
-    assert!(text.contains("in use") && text.contains("before"), "{text}");
+    assert!(text.contains("are running") && text.contains("before"), "{text}");
     tx.send(()).unwrap();
 }
 

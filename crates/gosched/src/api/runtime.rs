@@ -1,6 +1,7 @@
 //! The runtime as a whole: its settings, and dumps, hints and metrics of its goroutines and
 //! threads.
 
+use crate::block::sync::Mutex;
 use crate::observe;
 use crate::sched;
 use crate::sys::cpu_limit;
@@ -61,6 +62,11 @@ pub fn procs() -> usize {
 pub fn set_procs(n: usize) -> usize {
     assert!(n > 0, "`set_procs(0)`: the number must be at least 1; call `procs()` to read it");
     cpu_limit::fix_procs();
+    // Callers wait here in the runtime's own mutex. Without it, hundreds of goroutines that change
+    // the number at the same time would each keep a thread that polls for its turn to stop the
+    // world.
+    static CALLERS: Mutex<()> = Mutex::new(());
+    let _turn = CALLERS.lock_no_unwind();
     sched::set_procs(n)
 }
 
