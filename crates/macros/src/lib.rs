@@ -95,7 +95,9 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// The test fails like any other: if it panics, or if it returns an `Err`. It also fails, with a
 /// dump of all goroutines,
 /// - if it takes longer than its time limit;
-/// - if a goroutine that it started has not ended about two seconds after the test (a leak).
+/// - if a goroutine that it started has not ended about two seconds after the test (a leak). These
+///   are seconds of real time. Virtual time continues meanwhile, so a goroutine that only sleeps
+///   ends and is no leak.
 ///
 /// `#[should_panic]`, `#[ignore]` and `#[cfg]` work as with `#[test]`. This attribute replaces
 /// `#[test]`: do not write both.

@@ -249,7 +249,7 @@ fn run_test<R: Termination + 'static>(
         let left = group.live();
         observe::dump_to_stderr();
         panic!(
-            "test `{name}` left {left} goroutines behind (listed above): join them, or use \
+            "test `{name}` left {left} goroutines behind (listed on standard error): join them, or use \
              `#[gosched::test(leaks = allow)]`"
         );
     }

@@ -128,10 +128,14 @@ pub fn no_preempt<R>(f: impl FnOnce() -> R) -> R {
 /// for 200 µs, this happens about once in several hundred dumps. For a goroutine in an unmarked
 /// call, the dump sometimes shows only the innermost frames.
 ///
-/// Frames of the runtime and addresses are omitted, unless the environment variable `GOTRACEBACK`
-/// is `system`, `crash` or at least 2. Function names, files and line numbers come from the
-/// program's debug information. Without debug information, the dump shows the file that contains
-/// the code and the offset in that file. With [`Backend::Threads`], there are no frames.
+/// Function names come from the program's symbols. Files, line numbers and inlined functions come
+/// from debug information, which cargo's release profile leaves out: set
+/// `debug = "line-tables-only"` in `[profile.release]` to have them. In a stripped program a frame
+/// is shown as `program+0x12`. With [`Backend::Threads`], there are no frames.
+///
+/// Frames of the scheduler and addresses are omitted, unless the environment variable `GOTRACEBACK`
+/// is `system`, `crash` or at least 2, or the program is stripped. Functions of this crate that
+/// wait are shown under their internal paths: `gosched::block::sync` is [`sync`](crate::sync).
 #[doc(alias = "Stack")]
 pub fn dump() -> String {
     observe::text()
@@ -247,12 +251,18 @@ pub fn num_goroutines() -> usize {
 
 /// Returns the number of threads of the runtime, including idle threads. Returns 0 if the runtime
 /// has not started yet.
+///
+/// The number includes the threads that run goroutines and the two helper threads of the scheduler
+/// (`gosched-sysmon`, `gosched-spawner`). It does not include the thread of
+/// [`signal`](crate::signal) and the program's own threads.
 pub fn num_threads() -> usize {
     sched::num_threads()
 }
 
-/// Returns the current values of all metrics of the scheduler. [`descriptions`] describes each
-/// metric.
+/// Returns the current values of all metrics of the scheduler. [`descriptions`] lists the metrics.
+///
+/// [`num_goroutines`] and [`num_threads`] return the two most common values,
+/// `/sched/goroutines:goroutines` and `/sched/threads/total:threads`.
 ///
 /// Every processor of the scheduler has its own counts, which this function adds up without
 /// stopping goroutines. While goroutines run, the counts may therefore be slightly inconsistent

@@ -35,6 +35,40 @@
 //! Time limits (`set_read_timeout`, `set_write_timeout`) work as in std: they apply to each call,
 //! which fails with [`WouldBlock`](std::io::ErrorKind::WouldBlock) when the time is over. Time
 //! limits, deadlines and `close` belong to the handle: a clone has its own.
+//!
+//! Compute a deadline from [`time::now`](crate::time::now): in a test in virtual time,
+//! [`Instant::now`](std::time::Instant::now) is another clock.
+//!
+//! # Stopping a server
+//!
+//! `close` ends the loop around `accept`; `join_timeout` limits the wait for connections:
+//!
+//! ```no_run
+//! use gosched::signal::{self, Signal};
+//! use gosched::{go, net::TcpListener, scope};
+//! use std::{io::ErrorKind, sync::Arc, time::Duration};
+//!
+//! #[gosched::main]
+//! fn main() -> std::io::Result<()> {
+//!     let listener = Arc::new(TcpListener::bind("127.0.0.1:8080")?);
+//!     let accepting = listener.clone();
+//!     let server = go(move || {
+//!         scope(|s| {
+//!             loop {
+//!                 match accepting.accept() {
+//!                     Ok((stream, _)) => _ = s.go(move || drop(stream)),
+//!                     Err(why) if why.kind() == ErrorKind::NotConnected => break,
+//!                     Err(why) => eprintln!("accepting a connection failed: {why}"),
+//!                 }
+//!             }
+//!         })
+//!     });
+//!     let _ = signal::notify(&[Signal::TERM]).recv();
+//!     listener.close()?;
+//!     let _ = server.join_timeout(Duration::from_secs(2));
+//!     Ok(())
+//! }
+//! ```
 
 mod connect;
 #[macro_use]

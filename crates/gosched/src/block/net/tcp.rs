@@ -179,7 +179,8 @@ impl TcpListener {
     /// again. If that fails too, it returns the error. So a loop around `accept` does not spin.
     ///
     /// # Errors
-    /// The listener was closed, its deadline has passed, or the system call fails.
+    /// The listener was closed: the error is [`NotConnected`](io::ErrorKind::NotConnected), and a
+    /// loop around `accept` must end. Or the deadline has passed, or the system call fails.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let accepted = socket::accept(&self.polled, &self.backoff_millis, socket::accept_polled);
         let (stream, address) = accepted?;

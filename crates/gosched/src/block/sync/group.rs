@@ -147,7 +147,9 @@ impl<E: Send + 'static> Group<E> {
         });
     }
 
-    /// Waits for all goroutines of the group, including those that are started meanwhile.
+    /// Waits for all goroutines of the group, including those that are started meanwhile. For a
+    /// time limit, call `wait` in a goroutine and
+    /// [`join_timeout`](crate::JoinHandle::join_timeout) that goroutine.
     ///
     /// # Errors
     /// A goroutine returned an error. `wait` returns the first error since the previous call of

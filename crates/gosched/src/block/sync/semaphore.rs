@@ -20,6 +20,23 @@ use std::time::Duration;
 /// drop(both);
 /// assert!(semaphore.try_acquire(1).is_some());
 /// ```
+///
+/// A [`Permit`] borrows the semaphore. A goroutine of a [`scope`](crate::scope) can hold one:
+///
+/// ```
+/// let limit = gosched::sync::Semaphore::new(2);
+/// gosched::scope(|s| {
+///     for job in 0..10 {
+///         let permit = limit.acquire(1);
+///         s.go(move || {
+///             let _permit = permit;
+///             println!("at most two jobs at a time: {job}");
+///         });
+///     }
+/// });
+/// ```
+///
+/// So can any goroutine if the semaphore is a `static`: [`Semaphore::new`] is a constant function.
 pub struct Semaphore {
     state: Guarded<State>,
     /// The number of permits, free or not.
@@ -42,7 +59,8 @@ impl Semaphore {
 
     /// Acquires `count` permits. Blocks until they are free.
     ///
-    /// Dropping the returned [`Permit`] releases them.
+    /// Dropping the returned [`Permit`] releases them. To wait for a permit or for another event,
+    /// use a channel with as many places as permits, and [`select!`](crate::select).
     ///
     /// # Panics
     /// `count` is larger than the number that [`Semaphore::new`] was given: the call would block

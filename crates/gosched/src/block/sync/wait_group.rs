@@ -48,7 +48,10 @@ impl WaitGroup {
         WaitGroup::default()
     }
 
-    /// Adds `count` to the counter. Call `add` before `wait`, not concurrently with it.
+    /// Adds `count` to the counter.
+    ///
+    /// While the counter is not 0, `add` may be called at any time, for example by a goroutine of
+    /// the group. If the counter is 0, call `add` before `wait`.
     ///
     /// # Panics
     /// The counter overflows. Or the counter is 0, and not all previous calls of `wait` have

@@ -5,6 +5,8 @@
 mod prometheus;
 mod table;
 
+pub use table::descriptions;
+
 use crate::probe::histogram::{Durations, bounds};
 
 /// The description of a metric, returned by [`descriptions`].
@@ -31,18 +33,6 @@ pub enum Kind {
     Float64,
     /// The value is a [`Value::Histogram`].
     Histogram,
-}
-
-/// Returns the descriptions of all metrics, sorted by name.
-///
-/// ```
-/// for metric in gosched::runtime::descriptions() {
-///     println!("{}: {}", metric.name, metric.description);
-/// }
-/// ```
-#[doc(alias = "All")]
-pub fn descriptions() -> &'static [Description] {
-    table::DESCRIPTIONS
 }
 
 /// The value of a metric at one moment.
@@ -107,7 +97,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Returns the value of the metric `name`. Returns `None` if there is no such metric.
+    /// Returns the value of the metric `name`, which includes the unit after the colon. Returns
+    /// `None` if there is no such metric.
     pub fn get(&self, name: &str) -> Option<&Value> {
         let place = table::DESCRIPTIONS.binary_search_by(|metric| metric.name.cmp(name)).ok()?;
         self.values.get(place)

@@ -48,6 +48,22 @@ macro_rules! metrics {
             cumulative: $cumulative,
         }),+];
 
+        /// Returns the descriptions of all metrics, sorted by name.
+        ///
+        /// ```
+        /// for metric in gosched::runtime::descriptions() {
+        ///     println!("{}: {}", metric.name, metric.description);
+        /// }
+        /// ```
+        ///
+        /// | name | description |
+        /// |---|---|
+        $(#[doc = concat!("| `", $name, "` | ", $words, " |")])+
+        #[doc(alias = "All")]
+        pub fn descriptions() -> &'static [Description] {
+            DESCRIPTIONS
+        }
+
         /// The readers of the metrics, in the order of [`DESCRIPTIONS`].
         pub(super) static READ: &[fn(&Sample) -> Value] = &[$(|$seen| value!($kind, $value)),+];
     };
