@@ -171,6 +171,19 @@ fn goroutines_are_counted_by_state() {
 }
 
 #[test]
+fn a_goroutine_counts_as_running_again_after_a_wait_that_timed_out() {
+    let _turn = lock_metrics();
+    let running = run(|| {
+        for _ in 0..20 {
+            let (_sender, receiver) = gosched::chan::chan::<u32>(0);
+            assert!(receiver.recv_timeout(Duration::from_millis(1)).is_err());
+        }
+        count("/sched/goroutines/running:goroutines")
+    });
+    assert!(running >= 1, "the goroutine that reads the metric runs");
+}
+
+#[test]
 fn running_goroutines_and_goroutines_in_a_call_are_counted() {
     let _turn = lock_metrics();
     until("others have ended", || count(GOROUTINES) == 0, short_pause);
