@@ -533,7 +533,7 @@ static int wait_sigtimedwait(void) {
     return timed(start, sigtimedwait(&set, NULL, &WAIT_SPEC), EAGAIN);
 }
 
-static int wait_poll_for_ever(void) {
+static int wait_poll_forever(void) {
     int ends[2];
     struct later later;
     if (pipe(ends) < 0) return errno;
@@ -542,7 +542,7 @@ static int wait_poll_for_ever(void) {
     return closed(ends, end(&later, waited(poll(&wanted, 1, -1), 1)));
 }
 
-static int wait_epoll_for_ever(void) {
+static int wait_epoll_forever(void) {
     int ends[2], epoll = epoll_create1(0);
     struct epoll_event event = {.events = EPOLLIN};
     struct later later;
@@ -604,8 +604,8 @@ static const struct {
     {"fcntl", wait_fcntl},
     {"read of an eventfd", wait_eventfd},
     {"sigtimedwait", wait_sigtimedwait},
-    {"poll for ever", wait_poll_for_ever},
-    {"epoll_wait for ever", wait_epoll_for_ever},
+    {"poll forever", wait_poll_forever},
+    {"epoll_wait forever", wait_epoll_forever},
     {"system", wait_system},
     {"getrandom", wait_getrandom},
 };
