@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 /// # Errors
 /// The report is cut off. The error is the report.
 pub fn ensure_complete(last_words: &str) -> Result<(), String> {
-    const CUT: [&str; 2] = ["the rest of the report is missing", "the trace cannot be shown"];
+    const CUT: [&str; 2] =
+        ["the report is incomplete", "the functions of the trace cannot be named"];
     let is_cut = CUT.iter().any(|words| last_words.contains(words));
     if is_cut { Err(last_words.to_owned()) } else { Ok(()) }
 }

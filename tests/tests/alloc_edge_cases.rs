@@ -343,11 +343,15 @@ fn writing_after_the_free_is_fatal_in_debug_builds() {
     for size in [17, 100, 1000, SMALL] {
         for at in [16, size / 2, size - 1] {
             let scenario = format!("after,{size},{}", at.max(16));
-            assert_fatal(&scenario, &children::run(&scenario), "was written after it was freed");
+            assert_fatal(
+                &scenario,
+                &children::run(&scenario),
+                "was written after the block was freed",
+            );
         }
     }
     let scenario = "after, goroutine";
-    assert_fatal(scenario, &children::run(scenario), "was written after it was freed");
+    assert_fatal(scenario, &children::run(scenario), "was written after the block was freed");
 }
 
 #[cfg_attr(not(debug_assertions), ignore = "not checked in release builds")]
@@ -355,7 +359,7 @@ fn writing_after_the_free_is_fatal_in_debug_builds() {
 fn writing_to_the_first_bytes_after_the_free_is_fatal_in_debug_builds() {
     for (size, at) in [(1, 0), (16, 0), (16, 7), (16, 8), (16, 15), (1000, 0), (1000, 12)] {
         let scenario = format!("after,{size},{at}");
-        assert_fatal(&scenario, &children::run(&scenario), "was written after it was freed");
+        assert_fatal(&scenario, &children::run(&scenario), "was written after the block was freed");
     }
 }
 

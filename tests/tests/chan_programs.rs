@@ -451,7 +451,7 @@ fn deadlock(name: &str, waits: &str) {
         assert_eq!(output.status.code(), Some(2), "{name}: {:?}: {text}", output.status);
         let asleep = "fatal error: all goroutines are asleep - deadlock!";
         assert_eq!(text.lines().next(), Some(asleep), "{name}: {text}");
-        let is_whole = !text.contains("the rest of the report is missing");
+        let is_whole = !text.contains("the report is incomplete");
         assert!(!is_whole || text.contains(waits), "{name}: {text}");
         is_whole
     });

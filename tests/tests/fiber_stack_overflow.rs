@@ -271,7 +271,7 @@ fn overflow(scenario: &str) -> String {
 
 /// The line printed if function names cannot be found: malloc's lock is held, or the time limit has
 /// passed.
-const NO_TRACE: &str = "the trace cannot be shown; its addresses are\n\t0x";
+const NO_TRACE: &str = "the functions of the trace cannot be named; the addresses are\n\t0x";
 
 /// Like [`overflow`], but retries until there is a trace. The report has 10 s to find names, which
 /// may not be enough on a busy machine.

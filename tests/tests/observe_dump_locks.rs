@@ -78,8 +78,8 @@ fn assert_all_listed(command: &dyn Fn() -> Command) {
         let text = &said.err;
         assert_eq!(status.code(), Some(2), "{status:?}: {text}");
         assert!(text.starts_with("SIGQUIT: quit\n"), "{text}");
-        assert!(text.contains("the rest of the report is missing: it hangs, probably because a lock is held forever\n"), "{text}");
-        let (_, list) = text.split_once("held forever\n").unwrap_or_default();
+        assert!(text.contains("the report is incomplete: it made no progress, probably because a lock that it needs is never released\n"), "{text}");
+        let (_, list) = text.split_once("is never released\n").unwrap_or_default();
         let listed = list.matches("\ngoroutine ").count();
         if listed == FEW + 1 { Ok(()) } else { Err(said.err) }
     });

@@ -125,7 +125,7 @@ pub(crate) unsafe fn check_poison(block: *mut u8, class: Class) {
     if let Some(at) = poisoned.iter().position(|&byte| byte != POISON) {
         let size = class.size();
         fatal::throw(format_args!(
-            "{block:?}: byte {at} of a block of {size} was written after it was freed"
+            "{block:?}: byte {at} of this block of {size} bytes was written after the block was freed"
         ));
     }
 }

@@ -136,7 +136,8 @@ extern "C" fn on_fault(_signal: i32) {
 fn give_up() -> ! {
     let shown = PROGRESS.load(Ordering::Relaxed);
     if shown < TRACE_SHOWN {
-        let _ = StandardError.write_str("the trace cannot be shown; its addresses are\n");
+        let _ = StandardError
+            .write_str("the functions of the trace cannot be named; the addresses are\n");
         FRAMES.write_addresses();
     }
     if shown < ALL_SHOWN {

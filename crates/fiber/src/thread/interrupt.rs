@@ -24,11 +24,11 @@
 //!   handler changes it to 0, or the thread does after it has been in the kernel. (Neither of them
 //!   changes [`SENDING`], which may belong to the next signal.)
 //!
-//! Sender: 1. sets `SENDING`; 2. checks whether the thread is in such a call, and sends nothing if
-//! it is. Thread: 1. records that it is in the call; 2. waits while a signal may arrive. All four
-//! steps are in one total order (`SeqCst`), so at least one side sees the other. (The thread
-//! records the call by a compare-exchange, which is a full barrier anyway. The heavy barrier of
-//! `barrier` would make the sender wait for every CPU, a thousand times per second.)
+//! - Sender: 1. sets `SENDING`; 2. checks whether the thread is in such a call, and sends nothing
+//!   if it is. Thread: 1. records that it is in the call; 2. waits while a signal may arrive. All
+//!   four steps are in one total order (`SeqCst`), so at least one side sees the other. (The thread
+//!   records the call by a compare-exchange, which is a full barrier anyway. The heavy barrier of
+//!   `barrier` would make the sender wait for every CPU, a thousand times per second.)
 
 use crate::arch::{self, Registers};
 use crate::carrier::{Carrier, Role, is_attached, role};

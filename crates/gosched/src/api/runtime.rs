@@ -4,7 +4,7 @@
 use crate::block::sync::Mutex;
 use crate::observe;
 use crate::sched;
-use crate::sys::cpu_limit;
+use crate::sys::{cpu_limit, forked};
 use std::io;
 use std::time::Duration;
 
@@ -19,9 +19,10 @@ pub use crate::sched::Backend;
 ///
 /// - with the feature `threads`;
 /// - on systems other than Linux on x86-64 with glibc;
-/// - if the runtime finds at its start that it cannot give goroutines their own thread-locals: in a
-///   library loaded by `dlopen`, under ThreadSanitizer, or with a libc that it does not support. In
-///   this case the runtime also prints one line with the reason on standard error.
+/// - if the runtime finds at its start that it cannot give goroutines their own thread-locals (in a
+///   library loaded by `dlopen`, under a sanitizer, or with a libc that it does not support), or
+///   that the system refuses its first thread. In this case the runtime also prints one line with
+///   the reason on standard error.
 ///
 /// A program that depends on cheap goroutines can check the backend once and refuse to start:
 ///
@@ -61,6 +62,7 @@ pub fn procs() -> usize {
 #[track_caller]
 pub fn set_procs(n: usize) -> usize {
     assert!(n > 0, "`set_procs(0)`: the number must be at least 1; call `procs()` to read it");
+    forked::refuse_in_child("`set_procs`");
     cpu_limit::fix_procs();
     // Callers wait here in the runtime's own mutex. Without it, hundreds of goroutines that change
     // the number at the same time would each keep a thread that polls for its turn to stop the
@@ -213,7 +215,7 @@ pub fn dump_json_to(out: &mut dyn io::Write) -> io::Result<()> {
 ///     3 more goroutines wait for the above
 /// ```
 ///
-/// **Deadlocks.** Goroutines that wait for each other's [`Mutex`](crate::sync::Mutex)es and
+/// **Deadlocks.** Goroutines that wait for each other's [`Mutex`]es and
 /// [`RwLock`](crate::sync::RwLock)s, or for each other to end, are reported at once. Such a
 /// deadlock is certain. A goroutine that waits on a channel is considered only after it has waited
 /// for `older_than`. It is deadlocked if stuck goroutines hold all opposite ends of its channels;

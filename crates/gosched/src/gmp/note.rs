@@ -1,7 +1,7 @@
 //! A place where one M sleeps until another thread wakes it: Go's note.
 //!
-//! Sleeper: 1. sleeps while the word is 0; 2. resets the word to 0.
-//! Waker: 1. sets the word; 2. wakes the thread that sleeps on it.
+//! - Sleeper: 1. sleeps while the word is 0; 2. resets the word to 0.
+//! - Waker: 1. sets the word; 2. wakes the thread that sleeps on it.
 //!
 //! A wake-up that comes before the sleep is not lost: the sleeper then finds the word set.
 

@@ -1,13 +1,13 @@
 //! The token of `park` and `unpark`. If `unpark` comes first, the token is kept for the goroutine
 //! that it was meant for.
 //!
-//! Goroutine: 1. takes the token, if there is one; 2. otherwise sets [`PARKED`], once its context
-//! is saved; 3. is made ready.
-//! Unparker: 1. replaces [`PARKED`] by [`EMPTY`], or leaves the token; 2. makes the goroutine ready
-//! if it was parked.
-//! Timer of a time limit: 1. takes a parked goroutine out, to make it ready; 2. otherwise sets
-//! [`EXPIRED`] for a goroutine that is about to park, which then does not park. A token overwrites
-//! [`EXPIRED`].
+//! - Goroutine: 1. takes the token, if there is one; 2. otherwise sets [`PARKED`], once its context
+//!   is saved; 3. is made ready.
+//! - Unparker: 1. replaces [`PARKED`] by [`EMPTY`], or leaves the token; 2. makes the goroutine
+//!   ready if it was parked.
+//! - Timer of a time limit: 1. takes a parked goroutine out, to make it ready; 2. otherwise sets
+//!   [`EXPIRED`] for a goroutine that is about to park, which then does not park. A token
+//!   overwrites [`EXPIRED`].
 //!
 //! The word also contains the goroutine's id, since a handle may refer to an earlier goroutine of
 //! the same G.

@@ -14,11 +14,11 @@
 //!   note. Sysmon drains a wake descriptor that was signalled for no holder; it does so under the
 //!   lock, while the role is free. No other thread drains the wake descriptor.
 //!
-//! Holder: 1. under the lock: enters the list, takes the role; 2. checks its note; 3. sleeps in the
-//! kernel; 4. drains the wake descriptor, and continues with step 2; 5. under the lock: gives the
-//! role up.
-//! Waker: 1. under the lock: takes the M out of the list; 2. sets the note; 3. signals the wake
-//! descriptor, if the M holds the role.
+//! - Holder: 1. under the lock: enters the list, takes the role; 2. checks its note; 3. sleeps in
+//!   the kernel; 4. drains the wake descriptor, and continues with step 2; 5. under the lock: gives
+//!   the role up.
+//! - Waker: 1. under the lock: takes the M out of the list; 2. sets the note; 3. signals the wake
+//!   descriptor, if the M holds the role.
 //!
 //! Why no wake-up is lost: if a waker sets the note before the holder's step 2, the holder finds
 //! the note set there. If a waker sets the note later, it also signals later, so the descriptor is

@@ -9,13 +9,13 @@
 //! - [`EXPIRED`]: the deadline has passed. No goroutine waits until the deadline is changed.
 //! - [`CLOSED`]: the descriptor is closed.
 //!
-//! Goroutine: 1. clears `READY` ([`reset`](Readiness::reset)); 2. attempts the operation; 3. if the
-//! operation would block, sets `WAITS`, unless another flag is set
-//! ([`prepare_wait`](Readiness::prepare_wait)); 4. once its context is saved, replaces `WAITS` by
-//! the G, if `WAITS` is still set ([`commit`](Readiness::commit)); 5. when it continues, ends the
-//! wait ([`finish_wait`](Readiness::finish_wait)).
-//! Other threads: 1. set their flag and clear `WAITS` and the G, in one step; 2. make the G ready
-//! that was in the word.
+//! - Goroutine: 1. clears `READY` ([`reset`](Readiness::reset)); 2. attempts the operation; 3. if
+//!   the operation would block, sets `WAITS`, unless another flag is set
+//!   ([`prepare_wait`](Readiness::prepare_wait)); 4. once its context is saved, replaces `WAITS` by
+//!   the G, if `WAITS` is still set ([`commit`](Readiness::commit)); 5. when it continues, ends the
+//!   wait ([`finish_wait`](Readiness::finish_wait)).
+//! - Other threads: 1. set their flag and clear `WAITS` and the G, in one step; 2. make the G ready
+//!   that was in the word.
 //!
 //! Everything is in one word, so the later of two concurrent changes sees the earlier one.
 

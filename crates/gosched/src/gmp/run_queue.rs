@@ -7,9 +7,9 @@
 //! A taker reads a slot *before* it wins the right to it, so slots are atomics: a racing read of a
 //! plain cell would be undefined behavior, even though the value is discarded.
 //!
-//! Owner: 1. reads `head`, to check for room; 2. writes the slot; 3. publishes it by `tail`.
-//! Taker: 1. reads `head`, then `tail`; 2. reads slots; 3. wins them by advancing `head`, or starts
-//! over.
+//! - Owner: 1. reads `head`, to check for room; 2. writes the slot; 3. publishes it by `tail`.
+//! - Taker: 1. reads `head`, then `tail`; 2. reads slots; 3. wins them by advancing `head`, or
+//!   starts over.
 //!
 //! The owner cannot overwrite a slot that a taker can still win: the owner writes only slots that
 //! `head` has passed, and a taker that read such a slot earlier fails at step 3.

@@ -6,9 +6,10 @@
 //!
 //! The state word also counts transitions, so that a thread that inspects a G without owning it can
 //! detect whether the G stood still meanwhile.
-//! Owner: 1. changes the word; 2. writes to the stack.
-//! Inspector: 1. reads the word, whose state must be one in which no M runs on the stack; 2. copies
-//! the stack; 3. reads the word again: the copy is valid if the word has not changed.
+//!
+//! - Owner: 1. changes the word; 2. writes to the stack.
+//! - Inspector: 1. reads the word, whose state must be one in which no M runs on the stack; 2.
+//!   copies the stack; 3. reads the word again: the copy is valid if the word has not changed.
 
 use crate::probe;
 use crate::sys::fatal::fatal;

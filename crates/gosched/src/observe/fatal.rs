@@ -62,7 +62,7 @@ pub(super) fn arm_watchdog() {
         let mut out = RawStderr::new();
         let _ = writeln!(
             out,
-            "\nthe rest of the report is missing: it hangs, probably because a lock is held forever"
+            "\nthe report is incomplete: it made no progress, probably because a lock that it needs is never released"
         );
         out.flush();
         sched::list_goroutines();

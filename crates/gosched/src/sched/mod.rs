@@ -147,9 +147,9 @@ pub(crate) fn ready(g: &'static G) {
     if g.is_thread() { Threads::ready(g) } else { MultiThread::ready(g) }
 }
 
-/// The caller is inside the runtime: until this guard is dropped, a goroutine is neither stopped
-/// nor moved, so it may hold a lock that others wait for. The guard of an ordinary thread does
-/// nothing.
+/// A guard of a caller that is inside the runtime. Until the guard is dropped, a goroutine is
+/// neither stopped nor moved, so it may hold a lock that others wait for. The guard of an ordinary
+/// thread does nothing.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct RuntimeGuard {
@@ -397,7 +397,7 @@ pub(crate) fn retake_counts() -> (u64, u64) {
 }
 
 /// Returns how often goroutines were moved, how often stopped in place, how many of these stops
-/// were outside the program's text, and how often a request was put off.
+/// were outside the program's text, and how often a request was deferred.
 pub(crate) fn preemptions() -> [u64; 4] {
     MultiThread::preemptions()
 }

@@ -20,7 +20,7 @@ pub(crate) fn is_child() -> bool {
 pub(crate) fn refuse_in_child(what: &str) {
     assert!(
         !is_child(),
-        "{what} called in a forked child: its goroutines and threads are in the parent; call \
-         `exec` or exit, or fork before the runtime starts"
+        "{what} is not possible in a forked child: the runtime's goroutines and threads are in the \
+         parent; call `exec` or exit, or fork before the runtime starts"
     );
 }

@@ -5,8 +5,10 @@
 //! the kernel. All signals are blocked while the handler runs, so the goroutine below it cannot be
 //! preempted and moved to another thread.
 //!
-//! Handler: 1. sets the bit; 2. signals the eventfd. Waiting thread: 1. waits for the eventfd and
-//! drains it; 2. takes all bits. So every bit is taken, in this round or in the next.
+//! - Handler: 1. sets the bit; 2. signals the eventfd.
+//! - Waiting thread: 1. waits for the eventfd and drains it; 2. takes all bits.
+//!
+//! So every bit is taken, in this round or in the next.
 
 use super::poller::{checked, drain_eventfd, new_eventfd, poll_for, signal_eventfd};
 use std::io;

@@ -11,10 +11,10 @@
 //! **An image is replaced while wipes read it.** A wipe that reads the old image could write the
 //! bytes of an unloaded library over the values of a new library at the same place:
 //!
-//! Wipe: 1. loads the image pointer; 2. writes the image's values; 3. loads the pointer again, and
-//! starts over if it has changed.
-//! Loader: 1. stores the new image pointer; 2. makes every running thread pass a full barrier
-//! (membarrier); 3. writes the new library's values.
+//! - Wipe: 1. loads the image pointer; 2. writes the image's values; 3. loads the pointer again,
+//!   and starts over if it has changed.
+//! - Loader: 1. stores the new image pointer; 2. makes every running thread pass a full barrier
+//!   (membarrier); 3. writes the new library's values.
 //!
 //! If step 3 of a wipe still reads the old pointer, its step 2 was complete before the loader's
 //! step 2 ended, so the loader's values are written last.
@@ -23,8 +23,8 @@
 //! they are written when libc.so is loaded, and from then on by [`create`](super::create). Both
 //! happen under [`IDENTITY_WRITE_LOCK`], so that no identity is missed:
 //!
-//! Loader, holding the lock: 1. sets `libc_tls`; 2. writes its values into all marked identities.
-//! Creator: 1. marks its slot; 2. reads `libc_tls`, holding the lock; 3. writes its values.
+//! - Loader, holding the lock: 1. sets `libc_tls`; 2. writes its values into all marked identities.
+//! - Creator: 1. marks its slot; 2. reads `libc_tls`, holding the lock; 3. writes its values.
 
 use super::modules::{Image, Modules};
 use super::{GLIBC, Glibc, IDENTITY_WRITE_LOCK, symbols};

@@ -73,7 +73,7 @@ impl<E: Send + 'static> Group<E> {
     pub fn limit(self, most: usize) -> Group<E> {
         assert!(
             most > 0,
-            "`Group::limit(0)`: no goroutine could ever run, use a limit of 1 or more"
+            "`Group::limit(0)`: no goroutine could ever run: use a limit of 1 or more"
         );
         let idle = self.inner.all.is_done();
         assert!(

@@ -112,7 +112,7 @@ impl Semaphore {
         let size = self.size;
         assert!(
             count <= size,
-            "`Semaphore::acquire({count})`: the semaphore has only {size} permits, acquire at most that many"
+            "`Semaphore::acquire({count})`: the semaphore has only {size} permits: acquire at most that many"
         );
     }
 

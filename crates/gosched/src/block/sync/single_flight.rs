@@ -120,7 +120,7 @@ impl<V: Clone> Call<V> {
             Some(given) => given,
             None => {
                 panic!(
-                    "`SingleFlight::run`: the call with the same key panicked or called `goexit`, so there is no result"
+                    "`SingleFlight::run`: the call with the same key panicked or called `goexit`, so there is no result: call `run` again"
                 )
             }
         }

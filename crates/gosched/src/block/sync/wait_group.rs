@@ -71,7 +71,7 @@ impl WaitGroup {
             !early,
             "`WaitGroup::add` called before all previous calls of `wait` have returned: use another group for the next round"
         );
-        panic!("`WaitGroup::add({count})`: the counter overflows");
+        panic!("`WaitGroup::add({count})`: the counter overflows: call `done` for each `add`");
     }
 
     /// Decrements the counter. When the counter reaches 0, all calls of [`WaitGroup::wait`] return.

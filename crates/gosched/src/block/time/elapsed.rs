@@ -53,7 +53,9 @@ where
         Ok(Ok(result)) => Ok(result),
         Ok(Err(error)) => match error.try_into_panic() {
             Ok(payload) => resume_unwind(payload),
-            Err(_) => panic!("`timeout`: the closure called `goexit`, so there is no result"),
+            Err(_) => panic!(
+                "`timeout`: the closure called `goexit`, so there is no result: return from the closure instead"
+            ),
         },
         Err(_goes_on) => {
             guard.expire();

@@ -32,8 +32,8 @@ pub(crate) fn choose() -> Backend {
 /// Warns on standard error that goroutines are OS threads, with the reason and the cost.
 fn warn_of_threads(why: &str) {
     warning!(
-        "goroutines are OS threads in this process: {why}; each goroutine uses a thread's memory and is switched by the kernel, and \
-         GOMAXPROCS, stack dumps and deadlock reports do not apply"
+        "goroutines are OS threads in this process: {why}; each goroutine uses a thread's memory and is switched by the kernel, \
+         GOMAXPROCS has no effect, dumps show no frames, and deadlocks are not reported"
     );
 }
 

@@ -15,7 +15,7 @@ pub(crate) fn start() {
         match parse_duration(&text) {
             Some(slice) => preempt::SLICE_NANOS.store(slice.as_nanos() as u64, Ordering::Relaxed),
             None => warning!(
-                "GOSCHED_SLICE is {text:?}: it must be a time such as 500us, 10ms or 1s: using 10ms"
+                "GOSCHED_SLICE is {text:?}: set it to a time such as 500us, 10ms or 1s; using 10ms"
             ),
         }
     }
@@ -29,7 +29,7 @@ pub(crate) fn start() {
             }
             _ => {
                 warning!(
-                    "GOSCHED_PREEMPT is {way:?}: it must be `in-place` or `moving`: using both"
+                    "GOSCHED_PREEMPT is {way:?}: set it to `in-place` or `moving`; using the default"
                 )
             }
         }

@@ -18,7 +18,7 @@ pub(crate) fn write_all(out: &mut Stderr) {
     let _ = MultiThread::write_ms(out);
     match world::last_reason() {
         "" => {}
-        reason => drop(writeln!(out, "last stop: {reason}")),
+        reason => drop(writeln!(out, "last stop of the world: {reason}")),
     }
     if let Some(seed) = crate::sys::random::explicit_seed() {
         let _ = writeln!(out, "GOSCHED_SEED={seed}");

@@ -6,9 +6,10 @@
 //! wakes the next spinner.
 //!
 //! - Submitter: 1. puts the G into a queue; 2. passes a light barrier; 3. if a P is idle and no M
-//!   spins: takes the lock, checks both again, and starts a spinner with that P.
+//!   spins: takes the lock, checks both again, and starts a spinner with an idle P.
 //! - M without work: 1. puts its P into the list of idle Ps, and stops spinning; 2. passes a heavy
-//!   barrier; 3. checks all queues: if there is a G, takes an idle P and spins again; 4. sleeps.
+//!   barrier; 3. checks all queues and the timers: if there is work, takes an idle P and spins
+//!   again; 4. sleeps.
 //!
 //! Why no wake-up is lost: the barriers ensure that the M's step 3 sees the G, or that the
 //! submitter's step 3 sees the idle P and a count of spinners without this M. In the first case,

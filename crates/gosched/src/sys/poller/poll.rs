@@ -7,10 +7,10 @@
 //! [`Poller::remove`] wakes the threads that sleep with the descriptor, and waits until they have
 //! left poll(2).
 //!
-//! Sleeping thread: 1. publishes the number of its sleep; 2. under the lock, marks the entries that
-//! it polls with that number; 3. sleeps; 4. publishes 0.
-//! Removing thread: 1. under the lock, takes out the entry with its marks; 2. for each mark, waits
-//! as long as the published number equals the mark.
+//! - Sleeping thread: 1. publishes the number of its sleep; 2. under the lock, marks the entries
+//!   that it polls with that number; 3. sleeps; 4. publishes 0.
+//! - Removing thread: 1. under the lock, takes out the entry with its marks; 2. for each mark,
+//!   waits as long as the published number equals the mark.
 
 use super::{
     Direction, Event, EventBuffer, Poller, drain_eventfd, new_eventfd, poll_for, signal_eventfd,
