@@ -41,10 +41,11 @@ pub fn backend() -> Backend {
 
 /// Returns the maximum number of goroutines that run at the same time.
 ///
-/// The number is the value of `GOMAXPROCS` in the environment. If that variable is not a positive
-/// number, it is the number of CPUs that the process may use, or the CPU limit of its container if
-/// that is lower. The limit is rounded up to a whole number and counts as at least 2. The runtime
-/// reads both numbers again every second while goroutines run, until [`set_procs`] is called.
+/// [`set_procs`] sets the number. Until then it is the value of `GOMAXPROCS` in the environment. If
+/// that variable is not a positive number, the result is the number of CPUs that the process may
+/// use, or the CPU limit of its container if that is lower. The limit is rounded up to a whole
+/// number and counts as at least 2. In this case the runtime reads the CPUs and the limit again
+/// every second while goroutines run; with [`Backend::Threads`], it reads them once.
 #[doc(alias = "GOMAXPROCS")]
 pub fn procs() -> usize {
     sched::procs()
@@ -57,7 +58,8 @@ pub fn procs() -> usize {
 /// [`Backend::Threads`], the call only changes what [`procs`] returns.
 ///
 /// # Panics
-/// `n` is 0. To read the number, call [`procs`]. (Go reads it with `GOMAXPROCS(0)`.)
+/// `n` is 0. To read the number, call [`procs`]. (Go reads it with `GOMAXPROCS(0)`.) Or this
+/// process is a forked child.
 #[doc(alias = "GOMAXPROCS")]
 #[track_caller]
 pub fn set_procs(n: usize) -> usize {
@@ -90,10 +92,10 @@ pub fn set_max_threads(n: usize) -> usize {
 /// Runs `f` without preemption of the calling goroutine: no other goroutine takes its place until
 /// `f` returns, waits, or blocks.
 ///
-/// Use it for work of a few microseconds for which other goroutines spin. While `f` runs, the
-/// number of goroutines that can run at the same time is lower by one. Only an operation that stops
-/// all goroutines, such as [`set_procs`], interrupts `f`. On an ordinary thread, and with
-/// [`Backend::Threads`], `no_preempt` only calls `f`.
+/// Use it for a few microseconds of work that other goroutines spin for. While `f` runs, other
+/// goroutines have one processor less to run on. Only an operation that stops all goroutines, such
+/// as [`set_procs`], interrupts `f`. On an ordinary thread, and with [`Backend::Threads`],
+/// `no_preempt` only calls `f`.
 ///
 /// ```
 /// let sum = gosched::runtime::no_preempt(|| (1..=10).sum::<u32>());
@@ -256,7 +258,8 @@ pub fn num_goroutines() -> usize {
 ///
 /// The number includes the threads that run goroutines and the two helper threads of the scheduler
 /// (`gosched-sysmon`, `gosched-spawner`). It does not include the thread of
-/// [`signal`](crate::signal) and the program's own threads.
+/// [`signal`](crate::signal) or the program's own threads. With [`Backend::Threads`], the number is
+/// that of [`num_goroutines`].
 pub fn num_threads() -> usize {
     sched::num_threads()
 }

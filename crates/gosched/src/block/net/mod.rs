@@ -41,7 +41,8 @@
 //!
 //! # Stopping a server
 //!
-//! `close` ends the loop around `accept`; `join_timeout` limits the wait for connections:
+//! `close` ends the loop around `accept`; `join_timeout` limits how long the program waits for open
+//! connections to end:
 //!
 //! ```no_run
 //! use gosched::signal::{self, Signal};

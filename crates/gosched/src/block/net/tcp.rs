@@ -175,8 +175,9 @@ impl TcpListener {
 
     /// Waits for a connection. Returns it together with the address of the peer.
     ///
-    /// If the process has no descriptors or memory left, `accept` pauses for 5 ms to 1 s and tries
-    /// again. If that fails too, it returns the error. So a loop around `accept` does not spin.
+    /// If no descriptors or memory are left in the process or the system, `accept` pauses for 5 ms
+    /// to 1 s, twice as long after each failure, and tries again. If that fails too, it returns the
+    /// error. So a loop around `accept` does not spin.
     ///
     /// # Errors
     /// The listener was closed: the error is [`NotConnected`](io::ErrorKind::NotConnected), and a

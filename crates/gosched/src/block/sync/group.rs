@@ -107,7 +107,7 @@ impl<E: Send + 'static> Group<E> {
     /// drops `f` and returns `false`.
     ///
     /// # Panics
-    /// As [`Group::go`].
+    /// As for [`Group::go`].
     #[track_caller]
     pub fn try_go<F>(&self, f: F) -> bool
     where

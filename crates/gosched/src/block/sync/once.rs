@@ -95,7 +95,7 @@ impl<T> OnceLock<T> {
     }
 
     /// Returns a reference to the value. If it has not been written, calls `f` to create it; other
-    /// callers wait meanwhile.
+    /// callers wait meanwhile. A call of `get_or_init` or `set` inside `f` blocks forever.
     pub fn get_or_init(&self, f: impl FnOnce() -> T) -> &T {
         self.once.call_once(|| {
             let value = f();

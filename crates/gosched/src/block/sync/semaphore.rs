@@ -36,7 +36,7 @@ use std::time::Duration;
 /// });
 /// ```
 ///
-/// So can any goroutine if the semaphore is a `static`: [`Semaphore::new`] is a constant function.
+/// Any goroutine can hold a permit of a `static` semaphore: [`Semaphore::new`] is a `const fn`.
 pub struct Semaphore {
     state: Guarded<State>,
     /// The number of permits, free or not.
@@ -60,7 +60,7 @@ impl Semaphore {
     /// Acquires `count` permits. Blocks until they are free.
     ///
     /// Dropping the returned [`Permit`] releases them. To wait for a permit or for another event,
-    /// use a channel with as many places as permits, and [`select!`](crate::select).
+    /// use a channel whose capacity is the number of permits, and [`select!`](crate::select).
     ///
     /// # Panics
     /// `count` is larger than the number that [`Semaphore::new`] was given: the call would block

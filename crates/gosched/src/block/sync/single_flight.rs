@@ -45,7 +45,8 @@ impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
     /// Calls `f` and returns its result, unless a call with the same key is in progress: then waits
     /// for that call and returns its result.
     ///
-    /// The returned flag is `true` if several callers got the result.
+    /// The returned flag is `true` if several callers got the result. A call of `run` with the same
+    /// key inside `f` blocks forever.
     ///
     /// # Panics
     /// `f` panics. Or the call for which this call waited ended without a result, because its `f`
@@ -59,8 +60,8 @@ impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
         }
     }
 
-    /// Like [`SingleFlight::run`], but executes `f` in a new goroutine and returns a channel that
-    /// receives the result, once.
+    /// Like [`SingleFlight::run`], but executes `f` in a new goroutine and returns a receiver on
+    /// which the result arrives, once.
     ///
     /// When this function returns, the call is in progress: later calls with the same key wait for
     /// it. If the call ends with a panic or with [`goexit`](crate::goexit), the channel is closed
