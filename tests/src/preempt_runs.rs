@@ -135,11 +135,9 @@ impl Program {
     /// # Panics
     /// The program fails.
     pub fn run_if_allowed(mut self) -> std::io::Result<ProgramOutput> {
-        /// Exit status of the dynamic loader if it cannot load a library.
-        const NOT_LOADED: i32 = 127;
         let start = Instant::now();
         let output = self.command.output()?;
-        if output.status.code() == Some(NOT_LOADED) {
+        if output.status.code() == Some(crate::refuse::NOT_LOADED) {
             return Err(std::io::Error::other(last(&String::from_utf8_lossy(&output.stderr))));
         }
         Ok(self.checked(&output, start.elapsed()))

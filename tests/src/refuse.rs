@@ -5,6 +5,10 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::{io, mem};
 
+/// Exit status of the dynamic loader if it cannot load a library, for example because the user of
+/// the process cannot read it.
+pub const NOT_LOADED: i32 = 127;
+
 /// Makes these system calls fail with `errno` in the command's process.
 ///
 /// # Panics

@@ -8,18 +8,26 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Adds all source files below a folder, with their text. Folders that cargo builds into are left
-/// out.
-fn visit(directory: &Path, found: &mut Vec<(PathBuf, String)>) {
-    for entry in std::fs::read_dir(directory).unwrap() {
+/// Adds all files below a folder whose names end with one of `endings`, with their text. Symbolic
+/// links, folders that cargo builds into, and files that are not text are left out.
+fn walk(folder: &Path, endings: &[&str], found: &mut Vec<(PathBuf, String)>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() && !path.ends_with("target") {
-            visit(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = std::fs::read_to_string(&path).unwrap();
-            found.push((path, text));
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_symlink() || ["target", ".git", "__pycache__"].contains(&&*name) {
+            continue;
+        }
+        if path.is_dir() {
+            walk(&path, endings, found);
+        } else if endings.iter().any(|ending| name.ends_with(ending)) {
+            found.extend(std::fs::read_to_string(&path).ok().map(|text| (path, text)));
         }
     }
+}
+
+/// Adds all source files below a folder, with their text.
+fn visit(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+    walk(folder, &[".rs"], found);
 }
 
 /// All source files of the crates, with their text.
@@ -275,20 +283,6 @@ fn banned_words(text: &str) -> impl Iterator<Item = &'static str> {
 
 /// All files of the tree whose names end with one of `endings`, with their text.
 fn all_files(endings: &[&str]) -> Vec<(PathBuf, String)> {
-    fn walk(folder: &Path, endings: &[&str], found: &mut Vec<(PathBuf, String)>) {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            if path.is_symlink() || name == "target" || name == ".git" || name == "__pycache__" {
-                continue;
-            }
-            if path.is_dir() {
-                walk(&path, endings, found);
-            } else if endings.iter().any(|ending| name.ends_with(ending)) {
-                found.extend(std::fs::read_to_string(&path).ok().map(|text| (path, text)));
-            }
-        }
-    }
     let mut found = Vec::new();
     walk(&root(), endings, &mut found);
     assert!(found.len() > 10, "the files are where they were");

@@ -201,7 +201,7 @@ fn with_threads(most: u64, arguments: &[&str]) -> Option<(String, String)> {
             let output = child.wait_with_output().expect("its end");
             let (out, err) = texts(&output);
             // The dynamic loader cannot read libstd as this user.
-            if output.status.code() == Some(127) {
+            if output.status.code() == Some(refuse::NOT_LOADED) {
                 eprintln!("skipped: the libraries lie where only their owner can go: {err}");
                 return None;
             }

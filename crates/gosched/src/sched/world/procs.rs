@@ -5,12 +5,10 @@ use crate::sched::state::global::{MAX_PROCS, SCHED};
 use crate::sched::state::{available_cpu, ps};
 use crate::sched::world;
 use crate::sys::cpu_limit;
-use crate::sys::forked;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Sets the number of Ps, one change at a time. Returns the previous number.
 pub(crate) fn set_procs(procs: usize) -> usize {
-    forked::refuse_in_child("`set_procs`");
     change_procs(procs, || true)
 }
 
