@@ -170,7 +170,9 @@ fn find_fields(
 
 /// Returns the offsets of the thread's id and of the head of its robust list. The id lies between a
 /// list node and an empty list. Its value alone is not enough: half of a pointer may have the same
-/// value.
+/// value. The upper half of a pointer to a mapping is such a number (`0x7f…`), but the id starts at
+/// a multiple of 8, because it follows a list node. A lower half of the node's own pointers starts
+/// there too, so the last match counts.
 fn find_tid(block: &[u8], block_at: usize, tid: u32) -> Option<(usize, usize)> {
     let word = |at: usize| {
         let bytes = block.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
@@ -179,11 +181,13 @@ fn find_tid(block: &[u8], block_at: usize, tid: u32) -> Option<(usize, usize)> {
     let is_linked = |at: usize| word(at) > 0x10000 && word(at).is_multiple_of(8);
     let is_empty_list = |&at: &usize| [word(at), word(at + 8)] == [block_at + at + 8; 2];
     let is_id = |&at: &usize| block[at..at + 4] == tid.to_ne_bytes();
-    let ids = (16..block.len() - 4).step_by(4).filter(is_id);
-    ids.filter(|&at| is_linked(at - 16) && is_linked(at - 8)).find_map(|at| {
-        let robust = (at / 8 * 8..at + 64).step_by(8).find(is_empty_list)?;
+    let ids = (16..block.len() - 4).step_by(8).filter(is_id);
+    let between_lists = ids.filter(|&at| is_linked(at - 16) && is_linked(at - 8));
+    let with_robust_list = between_lists.filter_map(|at| {
+        let robust = (at..at + 64).step_by(8).find(is_empty_list)?;
         Some((at, robust))
-    })
+    });
+    with_robust_list.last()
 }
 
 /// Returns the offsets `keys`, `keys_used` and `key_tables` of [`ProbedBlock`].
@@ -324,11 +328,20 @@ mod tests {
 
     #[test]
     fn an_id_that_equals_half_of_a_pointer_is_found_at_its_own_offset() {
-        let at = 0x7fff_1234_5000;
         // Except for 1, each id equals half of a pointer in the block: of the self pointer, of the
-        // DTV pointer, or of a pointer in the list node.
-        for tid in [1, 0x7fff, 0x1234_5000, 0x1234_6000, 0x1233_d000, 0x1234_d000] {
-            assert_eq!(find_tid(&block(at, tid), at, tid), Some((0x2d0, 0x2e0)), "{tid:#x}");
+        // DTV pointer, or of a pointer in the list node. An upper half may look like a part of a
+        // list node if it is a multiple of 8.
+        for high in [0x7fff, 0x7fb0, 0x7f00] {
+            let at = high << 32 | 0x1234_5000;
+            for tid in [1, high as u32, 0x1234_5000, 0x1234_6000, 0x1233_d000, 0x1234_d000] {
+                let mut block = block(at, tid);
+                // What precedes the list node differs between versions of libc.
+                for before in [0, at, at + 8, usize::MAX] {
+                    block[0x2b8..0x2c0].copy_from_slice(&before.to_ne_bytes());
+                    let found = find_tid(&block, at, tid);
+                    assert_eq!(found, Some((0x2d0, 0x2e0)), "{tid:#x}, {at:#x}, {before:#x}");
+                }
+            }
         }
     }
 
