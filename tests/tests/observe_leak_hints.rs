@@ -114,10 +114,11 @@ fn a_cycle_of_mutexes_is_reported() {
         let first = handles[0].id();
         // A cycle of locks is reported at once, however long the goroutines have waited.
         let deadlock = wait_for(LONG, "a circle of mutexes", |hints| deadlock_with(hints, first));
-        assert_eq!(ids(&deadlock), circle(&ids_of));
+        let circle = circle(&ids_of);
+        assert_eq!(ids(&deadlock), circle);
         assert!(deadlock.is_certain && deadlock.followers == 0, "{deadlock}");
         for (at, stuck) in deadlock.goroutines.iter().enumerate() {
-            assert_eq!(stuck.waits_for, Some(ids_of[(at + 1) % count]));
+            assert_eq!(stuck.waits_for, Some(circle[(at + 1) % count]));
             assert_eq!(stuck.what, "sync.Mutex.Lock");
             assert!(stuck.created_at.unwrap().file().ends_with("observe_leak_hints.rs"));
         }
