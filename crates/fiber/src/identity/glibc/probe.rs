@@ -181,13 +181,11 @@ fn find_tid(block: &[u8], block_at: usize, tid: u32) -> Option<(usize, usize)> {
     let is_linked = |at: usize| word(at) > 0x10000 && word(at).is_multiple_of(8);
     let is_empty_list = |&at: &usize| [word(at), word(at + 8)] == [block_at + at + 8; 2];
     let is_id = |&at: &usize| block[at..at + 4] == tid.to_ne_bytes();
-    let ids = (16..block.len() - 4).step_by(8).filter(is_id);
-    let between_lists = ids.filter(|&at| is_linked(at - 16) && is_linked(at - 8));
-    let with_robust_list = between_lists.filter_map(|at| {
+    let ids = (16..block.len() - 4).step_by(8).rev().filter(is_id);
+    ids.filter(|&at| is_linked(at - 16) && is_linked(at - 8)).find_map(|at| {
         let robust = (at..at + 64).step_by(8).find(is_empty_list)?;
         Some((at, robust))
-    });
-    with_robust_list.last()
+    })
 }
 
 /// Returns the offsets `keys`, `keys_used` and `key_tables` of [`ProbedBlock`].
