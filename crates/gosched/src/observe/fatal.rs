@@ -57,18 +57,26 @@ pub(super) fn write_watched(bytes: &[u8]) {
 /// report needs (the allocator's, the loader's) may be held forever. Before it ends the process,
 /// the watchdog lists all goroutines without their frames, which needs no lock and no memory.
 pub(super) fn arm_watchdog() {
-    watchdog::start(|| {
-        quit::write_header_once();
-        let mut out = RawStderr::new();
-        let _ = writeln!(
-            out,
-            "\nthe report is incomplete: it made no progress, probably because a lock that it needs is never released"
-        );
-        out.flush();
-        sched::list_goroutines();
-        // SAFETY: `_exit` has no precondition.
-        unsafe { libc::_exit(2) }
-    });
+    watchdog::start(give_up_report);
+}
+
+/// Like [`arm_watchdog`], for a signal handler that asks another thread to report.
+pub(super) fn arm_watchdog_without_reporter() {
+    watchdog::start_without_reporter(give_up_report);
+}
+
+/// Ends a report that hangs, and the process.
+fn give_up_report() -> ! {
+    quit::write_header_once();
+    let mut out = RawStderr::new();
+    let _ = writeln!(
+        out,
+        "\nthe report is incomplete: it made no progress, probably because a lock that it needs is never released"
+    );
+    out.flush();
+    sched::list_goroutines();
+    // SAFETY: `_exit` has no precondition.
+    unsafe { libc::_exit(2) }
 }
 
 /// Prints all goroutines. The program may continue.

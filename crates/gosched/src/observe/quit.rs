@@ -93,7 +93,7 @@ unsafe extern "C" fn on_quit(signal: i32, info: *mut libc::siginfo_t, context: *
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let saved = unsafe { *errno };
-    fatal::arm_watchdog();
+    fatal::arm_watchdog_without_reporter();
     // SAFETY: callback — `info` is the kernel's record.
     CODE.store(unsafe { (*info).si_code }, Ordering::Relaxed);
     // SAFETY: `gettid` has no precondition.

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Number of bystanders that have begun.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
@@ -85,6 +85,7 @@ fn at_the_lock(kind: &str, nth: usize) {
         ("malloc", _) => allocates_in_c(nth),
         ("loader", _) => holds_the_list_of_libraries(),
         ("allocator", _) if nth == 0 => stays_in_malloc(),
+        ("allocator", 1) => works_a_little(),
         ("allocator", _) => gosched::time::sleep(Duration::from_secs(3600)),
         (other, _) => panic!("no lock {other}"),
     }
@@ -130,6 +131,18 @@ fn holds_the_list_of_libraries() {
     }
     // SAFETY: callback — `dl_iterate_phdr` calls it.
     unsafe { libc::dl_iterate_phdr(Some(wait), std::ptr::null_mut()) };
+}
+
+/// Uses about a hundredth of a CPU, without allocating. The thread that received the signal makes
+/// progress then, but not with the report.
+fn works_a_little() {
+    loop {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(1) {
+            std::hint::spin_loop();
+        }
+        gosched::time::sleep(Duration::from_millis(100));
+    }
 }
 
 /// Calls `malloc` of `c/stuck.c` with the size for which it never returns and keeps its lock held.
