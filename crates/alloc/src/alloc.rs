@@ -1,4 +1,5 @@
-//! The allocator that programs install.
+//! The allocator that programs install. The allocator behind it (`A`) is never called while a lock
+//! of this crate is held: `A` may wait, or call this allocator.
 
 use crate::block::FreeBlock;
 use crate::cache;

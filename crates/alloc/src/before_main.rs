@@ -1,4 +1,5 @@
-//! Installs the fork handler before other constructors (functions that run before `main`).
+//! Installs the fork handler before other constructors (functions that run before `main`). This
+//! file never creates a cache: `cache` does, when a thread first needs one.
 
 /// The number of the section places this constructor before constructors without a number.
 #[used]

@@ -1,4 +1,5 @@
-//! Free blocks, and lists of them that are linked through the blocks themselves.
+//! Free blocks, and lists of them that are linked through the blocks themselves. A list never
+//! allocates: its links lie in the free blocks.
 
 use std::ptr::{self, NonNull};
 

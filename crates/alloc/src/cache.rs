@@ -10,6 +10,9 @@
 //! This code runs as the thread, with the thread's own thread-locals, and is not moved to another
 //! thread. (In a child forked by a goroutine it runs as that goroutine.) It is called when a fast
 //! path has found no block, or no room.
+//!
+//! A thread never takes blocks from another thread's cache: threads exchange blocks through the
+//! central lists.
 
 use crate::block::{FreeBlock, FreeList};
 use crate::central;

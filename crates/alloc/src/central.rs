@@ -6,6 +6,9 @@
 //! no block handed out goes to the pool. How many batches a list may keep depends on how many
 //! blocks are handed out: each block on a central list may withhold a whole span from other
 //! classes.
+//!
+//! This module never calls the allocator behind the cache: if `take` needs a span and the pool has
+//! none, it returns `None`.
 
 use crate::block::{Batches, FreeBlock, FreeList};
 use crate::classes::{CLASS_COUNT, Class};

@@ -8,6 +8,8 @@
 //!
 //! In debug builds, the links of free blocks are at their ends, which no value reaches. So a write
 //! to a freed block does not damage the lists, and is detected.
+//!
+//! A failed check never returns to the program: it ends the process.
 
 use crate::classes::Class;
 use gosched_fiber::fatal;

@@ -1,4 +1,5 @@
-//! A coarse clock, for the age of unused memory.
+//! A coarse clock, for the age of unused memory. The time wraps around, so a value never stands
+//! alone: `pool` uses only the difference of two values.
 
 use std::sync::OnceLock;
 use std::time::Instant;

@@ -5,6 +5,8 @@
 //! a class or the pool at the moment of the fork, the child starts over with an empty one: the
 //! blocks or spans in it are lost to the child. So are the blocks that other threads have cached,
 //! at most 1.2 MB per thread.
+//!
+//! The handler never waits for a lock and never allocates.
 
 use crate::central;
 use crate::pool::{self, POOL, Pool};

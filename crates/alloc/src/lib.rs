@@ -13,6 +13,9 @@
 //! ```
 //!
 //! Read in this order: `classes`, `block`, `span`, `pool`, `central`, `cache`, `alloc`.
+//!
+//! The memory of small blocks is never returned to `A`. Its unused parts go back to the system,
+//! where the system allows it.
 
 mod alloc;
 

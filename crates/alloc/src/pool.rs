@@ -4,6 +4,8 @@
 //! memory of further spans is returned to the system once they have been unused for a while; their
 //! addresses stay reserved. (Returning memory at once would cost a program whose memory use goes up
 //! and down two system calls and sixteen page faults each time.)
+//!
+//! The pool never requests memory: `alloc` adds chunks when the pool is empty.
 
 use crate::span::{CHUNK, SPAN, Span, Spans};
 use crate::{clock, system};

@@ -1,4 +1,4 @@
-//! Tests of the parts together, on threads.
+//! Tests of the parts together, on threads. This file is never part of a program.
 
 use crate::Alloc;
 use crate::span::CHUNK;

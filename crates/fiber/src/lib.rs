@@ -1,9 +1,10 @@
 //! The parts that a goroutine is made of: a stack, a thread identity of its own, and the context
 //! switch.
 //!
-//! This crate contains no scheduler. Read its modules in this order: `arch` (the switch to another
-//! stack), `identity` and `thread::carrier` (the thread that the code on the stack appears to be),
-//! `stack` (the memory), `fault` (stack overflow). The design is explained in `gosched::book`.
+//! This crate contains no scheduler: it never decides which goroutine runs, or when one is
+//! preempted. Read its modules in this order: `arch` (the switch to another stack), `identity` and
+//! `thread::carrier` (the thread that the code on the stack appears to be), `stack` (the memory),
+//! `fault` (stack overflow). The design is explained in `gosched::book`.
 //!
 //! The only port is to x86-64 Linux with glibc. On other systems the modules that need a port do
 //! not exist, [`support`] returns an error, and [`host`] calls its closure; a runtime then runs

@@ -1,5 +1,5 @@
 //! Stubs for systems without a port: goroutines are not supported there, and [`support`] returns
-//! the reason.
+//! the reason. These functions never create a stack or a thread.
 
 use crate::base::unsupported::Unsupported;
 use std::sync::OnceLock;

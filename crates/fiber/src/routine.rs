@@ -7,6 +7,9 @@
 //! A routine has no stack while it is [`State::New`]. While it runs, the thread inside
 //! [`Routine::resume`] owns the stack; while it is suspended, the `Routine` does. A finished
 //! routine has no stack.
+//!
+//! This module never decides which routine runs next, and never stops a running one: the caller
+//! resumes routines, and a routine suspends itself.
 
 use crate::arch::{self, SavedContext};
 use crate::carrier::{Carrier, Role, is_attached, is_in_forked_child, role, set_role};

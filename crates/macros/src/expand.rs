@@ -14,6 +14,8 @@
 //!   not refer to anything that the user has named `std`, `Options` or `test`.
 //! - The result stays inside the goroutine and is reduced to an exit code, so it need not be
 //!   `Send`.
+//!
+//! The function inside is never changed: its tokens and their spans are the user's.
 
 use crate::error::Error;
 use crate::function::Function;

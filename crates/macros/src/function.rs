@@ -1,5 +1,5 @@
 //! The function below an attribute: finds its parts, and rejects functions that the runtime cannot
-//! call.
+//! call. This module never looks inside the function's body.
 
 use crate::error::Error;
 use crate::list::Attribute;

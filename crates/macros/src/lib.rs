@@ -8,6 +8,9 @@
 //! (`function`), and the generated code (`expand`). All modules except the last work on a copy of
 //! the tokens: the compiler's own tokens exist only while the compiler runs a macro, and unit tests
 //! need tokens too.
+//!
+//! This crate never depends on another crate, not even on `gosched`: the generated code refers to
+//! `::gosched` by its path.
 
 #![forbid(unsafe_code)]
 

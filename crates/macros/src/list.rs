@@ -3,6 +3,8 @@
 //! A value is any expression: it ends at a comma, but not at a comma between the angle brackets of
 //! a path (`f::<A, B>()`). Tokens that no expression can contain are rejected here, because the
 //! compiler's own error would refer to generated code.
+//!
+//! This module never interprets a value: `options` does.
 
 use crate::error::Error;
 use crate::token::{Kind, Token};

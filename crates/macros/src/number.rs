@@ -1,4 +1,5 @@
-//! Rust's number literals: `60`, `1_000u64`, `0x10`, `2.5`, `1e3`.
+//! Rust's number literals: `60`, `1_000u64`, `0x10`, `2.5`, `1e3`. A leading sign is never
+//! accepted: in source code it is a token of its own.
 
 /// The value of a number literal.
 #[derive(Clone, Copy, Debug, PartialEq)]

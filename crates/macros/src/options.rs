@@ -1,4 +1,5 @@
-//! The meaning of the options: which values they accept, and their defaults.
+//! The meaning of the options: which values they accept, and their defaults. An expression is never
+//! evaluated here: only literals and words are read, and the compiler checks the rest.
 
 use crate::error::Error;
 use crate::list::{Attribute, Given};

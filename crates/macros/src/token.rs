@@ -2,6 +2,9 @@
 //!
 //! A list of these tokens has the same length as the compiler's list that it was copied from, so a
 //! position in one list is valid in the other.
+//!
+//! A copy never becomes a token of the compiler again: `expand` takes the original tokens, by
+//! position.
 
 use proc_macro::{Delimiter, Spacing, Span, TokenTree};
 

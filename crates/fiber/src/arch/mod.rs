@@ -28,6 +28,8 @@
 //!   the interrupted code.
 //! - Assembly that reads the register of the carrier ([`carrier`]) is never `pure`: between two
 //!   reads, a goroutine may move to another thread.
+//!
+//! A port never decides which context runs next: the caller of [`switch`] does.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[path = "x86_64/mod.rs"]

@@ -6,6 +6,8 @@
 //! rare, the hot side uses [`light`] (a compiler fence, no instruction) and the rare side uses
 //! [`heavy`] (membarrier: the kernel interrupts every CPU that runs a thread of this process, 1 to
 //! 2 µs). If the kernel has no membarrier, both are full barriers.
+//!
+//! [`light`] never makes a system call, and [`heavy`] never changes errno.
 
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
 

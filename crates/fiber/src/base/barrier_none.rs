@@ -1,4 +1,5 @@
-//! Stand-in for `barrier` on systems without a port: both sides are full barriers.
+//! Stand-in for `barrier` on systems without a port: both sides are full barriers. A barrier never
+//! makes a system call here.
 
 use std::sync::atomic::{Ordering, fence};
 

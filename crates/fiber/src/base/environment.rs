@@ -3,6 +3,9 @@
 //! docs/ENVIRONMENT.md is generated from [`SWITCHES`]. The house rule
 //! `the_environment_document_is_generated` compares the two, and
 //! `the_environment_is_read_through_the_table` fails for a variable that is read and not listed.
+//!
+//! This module never sets a variable and never keeps a value: each read takes the lock of the
+//! environment.
 
 use std::ffi::OsString;
 

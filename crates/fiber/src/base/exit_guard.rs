@@ -4,6 +4,8 @@
 //! Other threads continue while a report is written, which takes from milliseconds to seconds.
 //! Without this guard, a `main` that returns meanwhile would end the process with status 0 and half
 //! a report.
+//!
+//! This module never ends the process: the thread that has claimed the end does.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 

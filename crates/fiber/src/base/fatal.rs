@@ -4,6 +4,8 @@
 //! [`throw`] can be called anywhere, with any lock held: it writes directly to standard error from
 //! a buffer on the stack, allocates nothing, and waits for no other thread. Output that standard
 //! error does not accept is lost: no write of the runtime panics.
+//!
+//! [`throw`] never returns and never runs exit handlers: it aborts the process.
 
 use super::exit_guard;
 pub use super::stderr::Stderr;

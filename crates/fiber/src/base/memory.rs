@@ -1,5 +1,6 @@
 //! Copies memory that another thread may change or unmap meanwhile. The kernel makes the copy and
-//! returns how much of the memory is readable.
+//! returns how much of the memory is readable. This module never dereferences the address itself,
+//! so unmapped memory causes no fault.
 
 /// Copies the memory at `from` into `to` and returns how many bytes were readable. The copy is not
 /// atomic: some bytes may be older than others. Can be called in signal handlers; changes errno.

@@ -1,5 +1,6 @@
 //! The lowest layer, which needs no carrier: environment variables, fatal errors and the end of the
-//! process, sleeping on a word, memory barriers, copies of memory that may be unmapped.
+//! process, sleeping on a word, memory barriers, copies of memory that may be unmapped. This folder
+//! never refers to the rest of the crate.
 
 #[cfg(ported)]
 pub mod barrier;

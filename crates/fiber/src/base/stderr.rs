@@ -1,4 +1,6 @@
-//! Standard error without std's lock, for code that may hold any lock and must not allocate.
+//! Standard error without std's lock, for code that may hold any lock and must not allocate. A
+//! write never allocates and never reports an error: bytes that standard error does not accept are
+//! lost.
 
 use std::fmt::{self, Write};
 use std::io;

@@ -1,4 +1,5 @@
-//! The error for systems on which goroutines cannot have thread-locals of their own.
+//! The error for systems on which goroutines cannot have thread-locals of their own. This module
+//! never decides what is supported: `identity` and `no_port` do.
 
 use std::fmt;
 

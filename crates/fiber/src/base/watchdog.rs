@@ -26,6 +26,8 @@
 //! even. Handler: 1. reads the generation, and returns if it is odd; 2. decides whether the report
 //! hangs; 3. acts only if the generation is unchanged. So a late alarm neither judges a report by
 //! half of its numbers nor restarts a paused watchdog.
+//!
+//! The handler itself never allocates and never takes a lock: it may interrupt any code.
 
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The alternate signal stack of a carrier.
+//! The alternate signal stack of a carrier. Dropping an `AltStack` never removes a signal stack
+//! that other code has installed meanwhile.
 
 use super::install;
 use crate::stack::PAGE;

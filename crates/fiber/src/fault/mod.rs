@@ -4,6 +4,8 @@
 //! The handler runs on the carrier's signal stack ([`AltStack`]) and may interrupt any thread at
 //! any instruction, so it finds the stack of an address in the depot without a lock. It forwards a
 //! fault that is not an overflow to the handler that was installed before.
+//!
+//! The handler never allocates and never takes a lock before it has found an overflow.
 
 mod alt_stack;
 mod report;

@@ -5,6 +5,8 @@
 //! allocates and takes locks, and malloc may be the function that overflowed. So a watchdog ends
 //! the process if the trace hangs, and a fault handler if it faults. Both write the bare addresses
 //! instead, for use with `addr2line`.
+//!
+//! A report never returns to the code that overflowed, and never runs exit handlers or destructors.
 
 use super::Mapping;
 use crate::arch::{self, Interrupted};

@@ -20,6 +20,8 @@
 //! The layout of libc's control block is probed at start on a real thread ([`support`]) and then
 //! tested. No version of libc is assumed: if the probe or the test finds anything unexpected, the
 //! result is [`Unsupported`].
+//!
+//! This module never writes the thread pointer: `arch` does.
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[path = "glibc/mod.rs"]

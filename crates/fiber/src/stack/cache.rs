@@ -1,4 +1,5 @@
-//! A cache of stacks for one owner, used without a lock.
+//! A cache of stacks for one owner, used without a lock. A stack of another size never enters the
+//! cache.
 
 use super::error::StackError;
 use super::size::Size;

@@ -7,6 +7,9 @@
 //!
 //! One lock protects the chains. Under the lock there are only accesses to table words and memory
 //! system calls: no allocation and no user code.
+//!
+//! The depot never builds or destroys an identity itself: owners build them, and the function
+//! passed to [`Depot::trim`] destroys them.
 
 use super::error::StackError;
 use super::linux;

@@ -1,4 +1,5 @@
-//! Errors of creating a stack: what was requested, and what the system reported.
+//! Errors of creating a stack: what was requested, and what the system reported. This module never
+//! reads errno: the code that creates an error passes the number.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,5 @@
-//! Memory calls for stacks on Linux: reserve, commit, guard, discard.
+//! Memory calls for stacks on Linux: reserve, commit, guard, discard. These functions never panic
+//! if the system refuses: they return the refusal, or a default.
 
 use crate::base::environment;
 use std::sync::OnceLock;

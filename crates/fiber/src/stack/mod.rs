@@ -5,6 +5,9 @@
 //! first touched. [`size`] shows how one page holds all that a parked goroutine needs. A stack that
 //! returns to the depot keeps its identity and its first pages (those at its top) for the next
 //! owner. See the book's chapter `stacks`.
+//!
+//! A [`Stack`] never knows what runs on it: code that switches to a stack keeps the handle until
+//! nothing runs there.
 
 mod cache;
 mod depot;

@@ -15,6 +15,8 @@
 //! The first frames, the thread-locals and the hot part share one page, so a parked goroutine costs
 //! one page. Slots come in size classes, four per doubling. The bytes that rounding adds are usable
 //! too; they cost only address space.
+//!
+//! A [`Size`] never owns memory: `slab` reserves it, and `depot` hands out stacks.
 
 use super::error::StackError;
 use crate::base::environment;

@@ -7,6 +7,9 @@
 //! goroutine, the goroutine's own), and in a new thread they are [`Role::Foreign`] and `false`.
 //! Only a goroutine ([`Role::Goroutine`]) and a thread with a carrier (`is_attached`, which
 //! includes [`Role::Carrier`]) may read GS. Signal handlers check in the same order.
+//!
+//! This module never switches to another stack: [`host`] changes the thread pointer, and runs its
+//! closure on the caller's stack.
 
 use crate::arch;
 use crate::fault::AltStack;

@@ -1,4 +1,6 @@
-//! Access to the carrier, for code that may or may not run in a goroutine.
+//! Access to the carrier, for code that may or may not run in a goroutine. GS is never read on a
+//! thread without a carrier: the callers of these functions check first, and `set_row` checks
+//! itself.
 
 use crate::arch;
 use crate::carrier::{Role, is_attached, role};

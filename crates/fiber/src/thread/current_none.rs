@@ -1,4 +1,5 @@
-//! Stand-in for `current` on systems without a port: no thread carries goroutines.
+//! Stand-in for `current` on systems without a port: no thread carries goroutines. `take`, `give`
+//! and `row` are never called.
 
 use crate::magazine::Magazine;
 

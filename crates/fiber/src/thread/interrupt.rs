@@ -29,6 +29,9 @@
 //!   four steps are in one total order (`SeqCst`), so at least one side sees the other. (The thread
 //!   records the call by a compare-exchange, which is a full barrier anyway. The heavy barrier of
 //!   `barrier` would make the sender wait for every CPU, a thousand times per second.)
+//!
+//! This module never decides when code is interrupted or how it is stopped: the runtime calls
+//! `Carrier::interrupt`, and its hook chooses the way.
 
 use crate::arch::{self, Registers};
 use crate::carrier::{Carrier, Role, is_attached, role};

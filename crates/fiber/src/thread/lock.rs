@@ -20,6 +20,8 @@
 //! touch the lock after the release ([`Lock::release_before_free`]): it stores `FREE` by a swap,
 //! and wakes one sleeper if the old word was `CONTENDED`. The woken waiter changes the word to
 //! `CONTENDED` again, whether it gets the lock or not, so the next sleeper is woken as well.
+//!
+//! A lock never records its holder: a holder that takes the lock again waits forever.
 
 use crate::thread::no_preempt::NoPreempt;
 use crate::{barrier, futex};

@@ -7,6 +7,9 @@
 //! [`take`] or [`give`] (see `arch`), so nothing here is atomic.
 //!
 //! A thread without a row of its own uses [`EMPTY_ROW`], which holds no blocks and has no room.
+//!
+//! This module never allocates or frees memory: [`take`] returns null if there is no block, and the
+//! allocator refills the magazine.
 
 use crate::thread::current;
 use std::cell::Cell;

@@ -1,5 +1,6 @@
 //! The OS thread below goroutines: the carrier and the code's role, the preemption signal, the
-//! thread's free memory blocks, and the runtime's lock.
+//! thread's free memory blocks, and the runtime's lock. This folder never chooses what runs on the
+//! thread: the runtime does.
 
 #[cfg(ported)]
 pub mod carrier;

@@ -1,5 +1,6 @@
 //! A guard that turns preemption off: the running code is neither stopped nor moved to another
-//! thread.
+//! thread. The guard never serves a preemption request: the request stays pending until the
+//! goroutine's next check.
 
 use super::current::is_goroutine;
 use crate::arch;

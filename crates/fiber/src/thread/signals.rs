@@ -1,4 +1,5 @@
-//! Signal handlers that were installed before ours, and the thread's signal mask.
+//! Signal handlers that were installed before ours, and the thread's signal mask. The mask is never
+//! changed through libc: `interpose` would record the change as the goroutine's.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -1,4 +1,5 @@
-//! Reads a loaded module's ELF data in memory: its build id and the functions that it exports.
+//! Reads a loaded module's ELF data in memory: its build id and the functions that it exports. This
+//! module never opens a file: callers pass bytes, or describe a module that is mapped.
 
 use std::ops::Range;
 

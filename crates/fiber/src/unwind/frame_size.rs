@@ -27,6 +27,9 @@
 //! its target and is accepted, because the distance is not a guess. If the caller's frame address
 //! is relative to the frame pointer too, the saved frame pointer must point to the stack, at or
 //! above this frame's address.
+//!
+//! The analysis never dereferences an address: the kernel copies the code (`memory`), and the
+//! caller passes a function that reads the stack.
 
 use super::tables::{Module, Tables};
 use crate::arch::{Effect, FP, Instruction, PC, SP, Target, decode};

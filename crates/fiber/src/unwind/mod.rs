@@ -1,5 +1,6 @@
 //! Stack walks: finds the frames of code that is not running, using the unwind tables that every
-//! program has, stripped or not.
+//! program has, stripped or not. A walk never writes to the stack, and never runs code of the
+//! frames that it finds.
 
 mod elf;
 mod frame_size;

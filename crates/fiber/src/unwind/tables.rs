@@ -1,5 +1,6 @@
 //! Unwind tables of the program and its libraries. They are copies, so a library may be unloaded
-//! while they are in use.
+//! while they are in use. `Tables::now` never waits for the lock of its cache: the holder may be
+//! stopped.
 
 use super::elf::{Exports, Loaded};
 use gimli::{

@@ -1,7 +1,8 @@
 //! Histograms of durations with Go's buckets: each power of two is divided into four buckets, from
 //! 64 ns to about 39 hours.
 //!
-//! Recording is two additions; a concurrent reader may see only the first.
+//! Recording is two additions; a concurrent reader may see only the first. Recording never
+//! allocates and never takes a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

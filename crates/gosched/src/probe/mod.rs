@@ -4,6 +4,8 @@
 //! There is at most one listener. It is called at each point, on an M, with preemption off. `times`
 //! contains what is measured. Data that exists only for inspection is written only if [`ENABLED`],
 //! so that its cost can be measured.
+//!
+//! A point itself never changes what happens: only a listener can (`sched/boot/seed.rs`).
 
 pub(crate) mod histogram;
 pub(crate) mod times;

@@ -1,4 +1,5 @@
 //! Times that were measured since the process started: waits of goroutines, and stops of the world.
+//! This module never reads a clock: callers pass the durations.
 
 use super::histogram::{Durations, TimeHistogram};
 use std::sync::atomic::{AtomicU64, Ordering};

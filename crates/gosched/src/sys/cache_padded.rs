@@ -1,4 +1,5 @@
-//! A value that shares its cache line with no other value.
+//! A value that shares its cache line with no other value. The wrapper never gives mutable access
+//! to the value.
 
 /// A value aligned to a pair of cache lines, because the CPU prefetches cache lines in pairs.
 #[repr(align(128))]

@@ -1,4 +1,5 @@
-//! The clock of the timers: nanoseconds of the monotonic clock, or virtual time.
+//! The clock of the timers: nanoseconds of the monotonic clock, or virtual time. The wall clock is
+//! never read, because it can be set back.
 
 use super::cache_padded::CachePadded;
 use std::sync::OnceLock;

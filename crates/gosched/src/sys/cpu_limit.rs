@@ -10,6 +10,8 @@
 //! to the root, so this module considers every ancestor that a mount shows.
 //!
 //! Nothing in this file fails: a file that cannot be read or parsed imposes no limit.
+//!
+//! This module never changes the number of Ps: the scheduler does.
 
 use gosched_fiber::base::environment;
 use libc::c_ulong;

@@ -1,4 +1,5 @@
-//! Operations on descriptors of any kind.
+//! Operations on descriptors of any kind. These functions never park a goroutine: a call that
+//! cannot proceed returns `WouldBlock`, or blocks the thread.
 
 use super::poller::{Direction, checked};
 use gosched_fiber::base::environment;

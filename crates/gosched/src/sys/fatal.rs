@@ -1,5 +1,6 @@
 //! Messages of the runtime on standard error: warnings, and fatal errors, which end the process if
-//! an invariant of the runtime is broken.
+//! an invariant of the runtime is broken. A message is never written through std's standard error,
+//! whose lock a stopped goroutine may hold.
 
 #[cfg(ported)]
 pub(crate) use gosched_fiber::fatal::{Stderr, set_dump};

@@ -1,4 +1,5 @@
-//! The maximum size of the main thread's stack.
+//! The maximum size of the main thread's stack. This module never changes the system's limit:
+//! `bytes` only reads it.
 
 /// Returns the system's limit in bytes, adjusted to at least 1 MiB and at most [`MAX_BYTES`].
 /// Returns 8 MiB if the limit cannot be read.

@@ -1,4 +1,5 @@
-//! The number of memory mappings of the process, and the system's limit for that number.
+//! The number of memory mappings of the process, and the system's limit for that number. This
+//! module never compares the two numbers: `sched/threads/goroutine.rs` does.
 
 use std::fs::File;
 use std::io::Read;

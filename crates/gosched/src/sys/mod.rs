@@ -1,5 +1,6 @@
 //! The interface to the operating system: futexes, barriers, clocks, descriptors, signals, CPUs.
-//! Also selects between std's types and their loom versions.
+//! Also selects between std's types and their loom versions. Code in this folder never refers to
+//! the types of goroutines, Ms and Ps: they are in `gmp`, above it.
 
 pub(crate) mod atomic;
 

@@ -1,5 +1,6 @@
 //! A value in shared memory that has one owner at a time, and no lock. Ownership is passed on by
-//! other means: a queue, a context switch, a state.
+//! other means: a queue, a context switch, a state. The cell never checks that the caller is the
+//! owner.
 
 use std::cell::UnsafeCell;
 

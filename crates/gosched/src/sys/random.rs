@@ -1,4 +1,6 @@
-//! Random numbers for scheduling decisions: fast, without a lock, not for cryptography.
+//! Random numbers for scheduling decisions: fast, without a lock, not for cryptography. After
+//! `start`, a sequence never depends on the clock or the system: the seed and its number determine
+//! it.
 
 use gosched_fiber::base::environment;
 use std::sync::OnceLock;

@@ -9,6 +9,8 @@
 //! - Waiting thread: 1. waits for the eventfd and drains it; 2. takes all bits.
 //!
 //! So every bit is taken, in this round or in the next.
+//!
+//! The handler never allocates and never runs code of the program.
 
 use super::poller::{checked, drain_eventfd, new_eventfd, poll_for, signal_eventfd};
 use std::io;

@@ -1,4 +1,5 @@
-//! A word that one thread sleeps on and other threads change: see [`futex`].
+//! A word that one thread sleeps on and other threads change: see [`futex`]. `wait` never checks
+//! the word after it wakes: its caller does.
 
 use gosched_fiber::futex;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,6 +1,8 @@
 //! Reads of a TCP socket that also report how many bytes remain to be read (`TCP_INQ`, Linux 4.18).
 //! A reader that has read everything can wait at once, without first trying a read that fails with
 //! `WouldBlock`.
+//!
+//! A socket is never reported as empty unless the kernel reports that no bytes remain.
 
 use super::poller::checked;
 use std::io;

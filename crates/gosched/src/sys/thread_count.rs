@@ -4,6 +4,8 @@
 //! id is probed: `tgkill` with signal 0 succeeds if a thread of this process has that id. Probing
 //! all ids takes about a second, so it stops as soon as it has found more threads than the caller
 //! knows of.
+//!
+//! A probe never interrupts a thread: the kernel delivers no signal 0.
 
 use super::thread_status;
 

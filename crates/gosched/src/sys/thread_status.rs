@@ -1,5 +1,6 @@
 //! The state of a thread of this process, as the kernel reports it. This module neither allocates
-//! nor uses std's I/O, except in the first call of [`has_proc`].
+//! nor uses std's I/O, except in the first call of [`has_proc`]. The module never stops or signals
+//! the thread that it inspects.
 
 use gosched_fiber::base::environment;
 use libc::{c_int, pid_t};

@@ -7,6 +7,9 @@
 //! Within the near Ps and within the far Ps, the order is a walk around the ring of Ps from a
 //! random start with a random step that is coprime to the number of Ps. Such a walk visits every P
 //! once without recording which Ps it has visited, and two thieves rarely follow each other.
+//!
+//! This module never steals, and never binds a thread to a CPU: `sched/run/steal.rs` follows the
+//! order.
 
 use std::fs;
 use std::ops::RangeInclusive;

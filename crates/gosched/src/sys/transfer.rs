@@ -2,6 +2,9 @@
 //!
 //! Each function moves as many bytes as it can in one call, at most `most`, and returns their
 //! number; 0 means the end of the input. Files are read and written at their current position.
+//!
+//! A function never repeats its call, and never falls back to `read` and `write`:
+//! `block/io/copy.rs` does.
 
 use super::descriptor::count;
 use std::io;

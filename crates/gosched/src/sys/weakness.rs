@@ -3,7 +3,7 @@
 //!
 //! A model runs all its threads on the OS thread of its test, so a weakness that is active there
 //! affects this model and no other. Only the loom versions of the types in `sys` check for a
-//! weakness; production builds contain no such checks.
+//! weakness; production builds contain no such checks. This file is never part of the product.
 
 use std::cell::Cell;
 

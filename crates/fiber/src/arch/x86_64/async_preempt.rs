@@ -13,6 +13,9 @@
 //! sp - 152 ... 264  rax rcx rdx rbx rbp rsi rdi r8 ... r15
 //! below             vector and x87 state, 64-byte aligned
 //! ```
+//!
+//! The functions that the signal handler calls (`can_be_saved`, `is_at_system_call`, `redirect`)
+//! never allocate and never take a lock.
 
 use super::cfi::{pop, push};
 use super::switch::RED_ZONE_BYTES;

@@ -1,4 +1,5 @@
-//! Assembly macros for instructions that change a frame, each with its unwind-table directives.
+//! Assembly macros for instructions that change a frame, each with its unwind-table directives. A
+//! macro never moves the stack pointer without recording the move in the unwind tables.
 
 /// Pushes a register and records in the unwind tables where it is saved.
 macro_rules! push {

@@ -1,4 +1,5 @@
-//! The port to x86-64 Linux.
+//! The port to x86-64 Linux. Code outside `arch` never names this folder: `arch` re-exports its
+//! items.
 
 mod async_preempt;
 mod cfi;

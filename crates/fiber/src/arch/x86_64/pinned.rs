@@ -1,6 +1,8 @@
 //! Functions that read the carrier and then use it, and so must not move to another thread halfway.
 //! They lie in one section, as does the stub of `async_preempt.rs`, so that [`is_pinned`]
 //! recognizes them by address.
+//!
+//! The functions in the section never check whether the thread has a carrier: their callers do.
 
 use super::cfi::{pop, push};
 use super::switch::FS_BY_SYSCALL;

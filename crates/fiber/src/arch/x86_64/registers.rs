@@ -1,4 +1,5 @@
-//! Register sets for stack walks and reports, and the DWARF numbers of registers.
+//! Register sets for stack walks and reports, and the DWARF numbers of registers. A register set is
+//! never loaded into the CPU: `switch.rs` and `async_preempt.rs` keep copies of their own.
 
 use crate::arch::Registers;
 use std::arch::naked_asm;

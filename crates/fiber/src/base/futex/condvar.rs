@@ -3,6 +3,8 @@
 //! A waker takes the bucket's lock after it has changed the word, and a sleeper checks the word
 //! with the lock held. So the sleeper sees the change, or receives the notification. A wake-up
 //! wakes all sleepers of the bucket, which check their words again.
+//!
+//! `wake` never reads the word: its address selects the bucket.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};

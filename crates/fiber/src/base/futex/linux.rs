@@ -1,4 +1,4 @@
-//! Linux: the futex system call.
+//! Linux: the futex system call. The functions never allocate and never change errno.
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;

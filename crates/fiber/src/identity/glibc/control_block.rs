@@ -1,5 +1,6 @@
 //! The thread control block of an identity: written when the identity is created, partly rewritten
-//! after each owner.
+//! after each owner. This module never calls a destructor: `take_keys` passes the values of keys to
+//! its caller.
 
 use super::probe::{KEYS_IN_BLOCK, ProbedBlock};
 use crate::base::unsupported::Unsupported;

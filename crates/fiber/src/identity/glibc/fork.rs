@@ -12,6 +12,9 @@
 //! carrier, [`suspend`](crate::suspend) panics, and the end of the goroutine is the end of the
 //! process, as for a thread that forked. A runtime built on this crate does not run in the child.
 //! Allocating, starting threads and `exec` work as after any fork.
+//!
+//! The handlers never allocate and never free memory: the allocator's own handler may not have run
+//! yet.
 
 use super::{IDENTITY_WRITE_LOCK, PROBE_LOCK, SAVED_LIBC_TLS, loading};
 use crate::barrier;

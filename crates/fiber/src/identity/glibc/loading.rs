@@ -25,6 +25,8 @@
 //!
 //! - Loader, holding the lock: 1. sets `libc_tls`; 2. writes its values into all marked identities.
 //! - Creator: 1. marks its slot; 2. reads `libc_tls`, holding the lock; 3. writes its values.
+//!
+//! A thread never holds [`LOADS_IN_PROGRESS`] while it calls `dlopen` or `dlclose`.
 
 use super::modules::{Image, Modules};
 use super::{GLIBC, Glibc, IDENTITY_WRITE_LOCK, symbols};

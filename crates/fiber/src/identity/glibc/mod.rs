@@ -11,6 +11,8 @@
 //! library's values into all marked slots afterwards, reaches the block. The mark is cleared before
 //! the slot's memory is released, under [`IDENTITY_WRITE_LOCK`], which `loading` holds while it
 //! writes.
+//!
+//! An image of initial values is never freed: wipes read it without a lock.
 
 mod control_block;
 mod fork;

@@ -5,6 +5,9 @@
 //! certain which modules are static and what their initial values are, so it is made to fill a
 //! scratch block as for a new thread. The values are copied, so an [`Image`] stays valid when a
 //! library is unloaded.
+//!
+//! This module never decides when values are written into an identity: `loading` and the functions
+//! of `glibc/mod.rs` do.
 
 use super::GLOBAL_LOCALE;
 use super::control_block::{DynamicVector, Layout};

@@ -9,6 +9,8 @@
 //! pthread keys of its own there before [`probe_this_thread`] runs, or in any call that allocates.
 //! So no two copies of the block are compared, the probing thread does not allocate, and all keys
 //! in the pattern are cleared.
+//!
+//! The probe never changes the block of a thread that it has not started.
 
 use super::symbols::Symbols;
 use crate::arch;

@@ -2,6 +2,8 @@
 //!
 //! Runs a function with an identity of its own, checks what a program would observe, and retires
 //! the identity as at the end of a goroutine. If any check fails, goroutines run as threads.
+//!
+//! An identity that fails a check is never given to a goroutine.
 
 use super::Glibc;
 use crate::arch::{self, SavedContext};

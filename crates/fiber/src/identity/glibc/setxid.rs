@@ -7,6 +7,8 @@
 //! runs as the carrier.
 //!
 //! libc's `sigaction` rejects libc's own signals, so this module makes the system call directly.
+//!
+//! This module never changes an id itself: libc's handler makes the system call.
 
 use crate::arch;
 use crate::carrier::can_host;

@@ -3,6 +3,8 @@
 //! Only the wake descriptor is level-triggered. A thread that polls without blocking sees the wake
 //! event and leaves it pending. Only a thread that blocks drains the wake descriptor when it
 //! returns. So a non-blocking poll on another M cannot swallow an interrupt.
+//!
+//! This implementation never allocates after its creation.
 
 use super::{Direction, Event, EventBuffer, MAX_EVENTS, Poller};
 use super::{checked, drain_eventfd, new_eventfd, poll_for, signal_eventfd, timespec};

@@ -9,6 +9,9 @@
 //! Any number of threads may poll at the same time, but at most one of them may block in
 //! [`Poller::poll`]. [`Poller::interrupt`] makes the blocked thread return; if no thread is
 //! blocked, the next blocking call returns at once.
+//!
+//! The poller never reads or writes a descriptor that was added, and never makes a G ready: it
+//! reports keys, and `sched/events.rs` acts on them.
 
 mod epoll;
 mod poll;

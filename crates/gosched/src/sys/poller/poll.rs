@@ -11,6 +11,9 @@
 //!   that it polls with that number; 3. sleeps; 4. publishes 0.
 //! - Removing thread: 1. under the lock, takes out the entry with its marks; 2. for each mark,
 //!   waits as long as the published number equals the mark.
+//!
+//! Outside of [`Poller::add`], this implementation never allocates or frees memory: the caller may
+//! be the scheduler.
 
 use super::{
     Direction, Event, EventBuffer, Poller, drain_eventfd, new_eventfd, poll_for, signal_eventfd,

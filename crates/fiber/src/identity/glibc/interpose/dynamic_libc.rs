@@ -1,5 +1,8 @@
 //! Access to the libc functions behind the replacements, in a dynamic program, and the replacements
 //! that only such a program needs.
+//!
+//! This file never writes to an identity, and never chooses whether a load runs as the goroutine or
+//! as its carrier: `loading` and `loader` do.
 
 use super::super::GLIBC;
 use super::loader;

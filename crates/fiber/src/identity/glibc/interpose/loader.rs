@@ -3,8 +3,8 @@
 //! as its carrier.
 //!
 //! A goroutine's load runs as its carrier. The carrier is one of libc's own threads, so its block
-//! receives the library's static thread-locals before the library's constructors run. Writing them
-//! into the identities is left to `loading`.
+//! receives the library's static thread-locals before the library's constructors run. This module
+//! never writes them into the identities: `loading` does.
 
 use super::real;
 use crate::carrier::{Role, host, role};

@@ -14,6 +14,9 @@
 //! - `pthread_sigmask` and `sigprocmask` change the mask of the carrier's thread. The change is
 //!   recorded, so that the thread's own mask is restored before other code runs there.
 //! - `sched_getcpu` reads an area that the kernel updates only for the carrier.
+//!
+//! This module never patches code or tables of libc: the order of symbols decides which function is
+//! called, and `check` tests it.
 
 #[cfg(not(target_feature = "crt-static"))]
 mod dynamic_libc;

@@ -1,5 +1,5 @@
 //! Stand-in for `interpose` in a build that must not replace libc functions, because of the feature
-//! `threads` or a sanitizer. Goroutines are threads there.
+//! `threads` or a sanitizer. Goroutines are threads there. `check` never succeeds.
 
 use crate::base::unsupported::Unsupported;
 

@@ -19,6 +19,8 @@
 //!
 //! `sched_getcpu` is not replaced: identities of static programs always mark their
 //! restartable-sequence area as not registered, so libc asks the kernel.
+//!
+//! This file never writes to an identity: `loading` does.
 
 use super::loader;
 use crate::carrier::host;

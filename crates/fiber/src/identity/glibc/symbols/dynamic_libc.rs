@@ -1,4 +1,5 @@
-//! Access to glibc's undeclared functions and data in a dynamic program, by `dlsym`.
+//! Access to glibc's undeclared functions and data in a dynamic program, by `dlsym`. A missing
+//! function never ends the process: `load` returns an error.
 
 use super::{AllocateTls, DeallocateTls, KeyRecord, SecondLibc, StaticInfo, Symbols};
 use crate::arch;

@@ -1,4 +1,5 @@
-//! Functions and data of glibc that an identity needs and that no header declares.
+//! Functions and data of glibc that an identity needs and that no header declares. This module
+//! never calls the functions in `Symbols`: the other modules of `glibc` do.
 
 use std::ffi::c_int;
 

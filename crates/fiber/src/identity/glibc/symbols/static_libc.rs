@@ -1,4 +1,5 @@
-//! Access to glibc's undeclared functions and data in a static program, by linking to them.
+//! Access to glibc's undeclared functions and data in a static program, by linking to them. This
+//! file never loads a library: `find_second_libc` only keeps a loaded libc.so from being unloaded.
 
 use super::{KeyRecord, SecondLibc, Symbols};
 use crate::base::unsupported::Unsupported;
