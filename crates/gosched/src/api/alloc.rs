@@ -1,6 +1,6 @@
 //! The allocation cache, which `#[gosched::main]` installs as the program's global allocator.
 //!
-//! Only the attribute installs the cache: linking `gosched` does not. A program that uses
+//! Only the attribute installs the cache: linking `gosched` never does. A program that uses
 //! [`run`](crate::run) instead of the attribute installs the cache itself:
 //!
 //! ```

@@ -1,5 +1,6 @@
 //! The functions that `#[gosched::main]` and `#[gosched::test]` expand to. Programs do not call
-//! them directly.
+//! them directly. `main` never waits for other goroutines: the process ends when the program's
+//! `main` returns.
 //!
 //! Code that the attributes and `go` reject:
 //!

@@ -1,4 +1,4 @@
-//! Setup that runs before the program's `main`.
+//! Setup that runs before the program's `main`. Never starts the runtime, and never makes a thread.
 
 /// Installs the panic hook, and registers the functions that report goroutines when the process
 /// must end. A panic hook that the program sets itself must replace this one, so this one comes

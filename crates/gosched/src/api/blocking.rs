@@ -1,4 +1,5 @@
-//! Blocking calls that the program marks in advance.
+//! Blocking calls that the program marks in advance. The closure never runs in another goroutine:
+//! `block::call` marks the call in the caller.
 
 use crate::block::call;
 

@@ -1,6 +1,9 @@
 //! Implementations of hyper's runtime traits: a stream, an executor and a timer. Each connection is
 //! a goroutine that blocks on hyper's future.
 //!
+//! A poll never waits for the network or for time: it returns `Pending`, and the waker is called
+//! when hyper can continue.
+//!
 #![doc = "```ignore"]
 #![doc = include_str!("hyper_example.txt")]
 #![doc = "```"]

@@ -1,5 +1,5 @@
 //! The functions that a program calls: `run`, `#[gosched::main]`, `runtime`, and the panic hook.
-//! This module neither schedules goroutines nor implements a wait.
+//! This module never schedules goroutines, and never implements a wait.
 
 pub mod alloc;
 pub mod attributes;

@@ -1,4 +1,5 @@
-//! The panic hook, which prints the panics of goroutines.
+//! The panic hook, which prints the panics of goroutines. The hook never applies the panic policy:
+//! `block::exit` does.
 
 use crate::block::exit::panic_message;
 use crate::gmp::current;

@@ -1,5 +1,5 @@
 //! Functions for tests of the runtime: they break its internal rules, or return internal counts.
-//! Programs do not call them.
+//! Programs do not call them, and the runtime itself never does.
 
 use crate::{observe, sched};
 

@@ -1,4 +1,5 @@
-//! [`run`]: from an ordinary thread into a goroutine.
+//! [`run`]: from an ordinary thread into a goroutine. `run` never waits for the goroutines that its
+//! closure started.
 
 use crate::block::goroutine::builder::start;
 use crate::block::goroutine::packet;

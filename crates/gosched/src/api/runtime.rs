@@ -1,5 +1,7 @@
 //! The runtime as a whole: its settings, and dumps, hints and metrics of its goroutines and
 //! threads.
+//!
+//! Inspection never needs the progress of a goroutine, so it also works in a deadlock.
 
 use crate::block::sync::Mutex;
 use crate::observe;

@@ -1,4 +1,5 @@
-//! [`with_stack`]: more stack for a single call.
+//! [`with_stack`]: more stack for a single call. The closure never runs in another goroutine: only
+//! the stack changes.
 
 use crate::sched;
 use std::io;

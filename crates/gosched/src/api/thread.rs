@@ -1,4 +1,5 @@
-//! Functions about a goroutine and its thread.
+//! Functions about a goroutine and its thread. This module never chooses the next goroutine or its
+//! thread: `sched` does.
 
 use crate::block::exit;
 use crate::gmp::current;

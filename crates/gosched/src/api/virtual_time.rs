@@ -3,6 +3,8 @@
 //! The process is the same test program, started with arguments that select this one test, with one
 //! P and with a seed. So nothing runs beside the test, and the clock and the scheduler of the
 //! process serve only the test.
+//!
+//! The process of the test harness never uses virtual time: only the child calls `begin`.
 
 use crate::block::exit::panic_message;
 use crate::sched;

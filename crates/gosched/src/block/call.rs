@@ -3,6 +3,8 @@
 //! Like every wait, a marked call first checks whether the goroutine is exiting. That check may
 //! unwind. A destructor must not unwind at that point, because the value that it closes would stay
 //! open. [`BlockingDrop`] therefore marks its call without the check.
+//!
+//! This module never detects whether a call blocks: sysmon does (`sched/monitor/retake.rs`).
 
 use super::exit;
 use crate::gmp::frame::Registers;

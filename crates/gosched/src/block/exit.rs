@@ -1,4 +1,5 @@
-//! The end of a goroutine: its function returns, it panics, or it calls [`goexit`].
+//! The end of a goroutine: its function returns, it panics, or it calls [`goexit`]. `goexit` never
+//! ends a goroutine other than its caller.
 
 use crate::gmp::current;
 use crate::sched;

@@ -6,6 +6,8 @@
 //! The word of a [`Parker`] is [`EMPTY`], [`NOTIFIED`], or the address of the waiting G. The waker
 //! stores `NOTIFIED` and makes ready the G that it replaced. The waiting G stores its address once
 //! its context is saved, unless the word is already `NOTIFIED`.
+//!
+//! A waker never polls the future: only the caller of [`block_on`] does.
 
 use super::before_wait;
 use super::exit;

@@ -3,6 +3,8 @@
 //!
 //! Either may expire before the caller has published its wait. It then leaves a mark, and the
 //! caller finds the mark and does not wait.
+//!
+//! A time limit never makes a G ready itself: the timer appends the G to the list of its caller.
 
 use super::waiter::{Fired, Wakeup};
 use crate::gmp::current;

@@ -1,5 +1,7 @@
 //! Everything that a goroutine can wait for. Each wait parks the caller with `sched::park` and ends
 //! with `sched::ready`; channels, `select!` and locks share one record for it, `waiter::Waiter`.
+//!
+//! This folder never chooses which goroutine runs next, or on which thread: `sched` does.
 
 pub(crate) mod call;
 pub mod chan;

@@ -5,6 +5,9 @@
 //! end its wait: the count of a channel's ends, or the holders of a lock. Nothing keeps these words
 //! alive for the reader. The reader copies them one by one, and uses the copies only if the G did
 //! not change its state meanwhile.
+//!
+//! The reader never dereferences an address that it has read: `MemoryReader` copies the word, or
+//! reports that the word cannot be read.
 
 use super::sync::TRACKED_READERS;
 use super::waiter::{Waiter, Wakeup};

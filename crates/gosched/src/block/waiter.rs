@@ -25,6 +25,8 @@
 //! every queue again, so the holder of a lock may access the waiters in that queue. An uncontested
 //! wakeup is the exception: the thread that makes the caller ready has already removed its only
 //! waiter.
+//!
+//! This module never takes a lock, and never makes a G ready: its callers do both.
 
 #[cfg(not(loom))]
 use crate::gmp::g::G;

@@ -1,5 +1,5 @@
 //! Reports of goroutines on standard error: when the process ends because of an error, and when a
-//! test fails.
+//! test fails. A report never takes std's lock of standard error, which another thread may hold.
 
 use super::goroutines::{self, GoroutineFilter};
 use super::hints;

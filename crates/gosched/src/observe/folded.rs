@@ -1,4 +1,5 @@
-//! All goroutines with equal stacks merged, in the format of Go's `goroutine?debug=1`.
+//! All goroutines with equal stacks merged, in the format of Go's `goroutine?debug=1`. The text
+//! never contains the id or the state of a goroutine.
 
 use super::goroutines::{self, GoroutineFilter};
 use super::symbols::{Symbols, is_shown};

@@ -1,4 +1,5 @@
-//! What is shown of each goroutine, in every output format.
+//! What is shown of each goroutine, in every output format. This module never chooses the format:
+//! `text`, `json` and `folded` do.
 
 use super::level;
 use crate::gmp::g::{Details, G};

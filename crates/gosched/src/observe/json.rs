@@ -1,4 +1,4 @@
-//! All goroutines as JSON.
+//! All goroutines as JSON. A field is never omitted: a value that is not known is `null`.
 
 use super::goroutines::{self, Goroutine, GoroutineFilter};
 use super::symbols::{Symbols, is_shown};

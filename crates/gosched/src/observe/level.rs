@@ -1,4 +1,5 @@
-//! `GOTRACEBACK`: how much is shown when a program ends because of an error.
+//! `GOTRACEBACK`: how much is shown when a program ends because of an error. Each setting is read
+//! once: a later change of the environment never has an effect.
 
 use gosched_fiber::base::environment;
 use std::sync::OnceLock;

@@ -2,6 +2,8 @@
 //!
 //! A file is used only if it has the build id of the loaded library: by now the path may belong to
 //! another file.
+//!
+//! This module never reads the memory of the loaded library, which may be unloaded meanwhile.
 
 use super::symbols::{Symbol, demangled};
 use addr2line::Context;

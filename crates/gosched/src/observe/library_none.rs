@@ -1,4 +1,5 @@
-//! The version of `library` for systems without a port, where frames are not available.
+//! The version of `library` for systems without a port, where frames are not available. This
+//! version never opens a file.
 
 use super::symbols::Symbol;
 use std::path::Path;

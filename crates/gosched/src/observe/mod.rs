@@ -1,5 +1,5 @@
 //! Inspection: shows what every goroutine does, in Go's formats. Costs the program nothing until it
-//! is used.
+//! is used. This folder never changes what it inspects.
 
 mod fatal;
 mod folded;

@@ -5,6 +5,8 @@
 //! reporting allocate. Sysmon must do neither: a goroutine that was preempted while it held the
 //! allocator's lock gets a P again only through sysmon. If the lock is never released, the watchdog
 //! calls [`write_header_once`], lists the goroutines and ends the process.
+//!
+//! The handler itself never allocates and never prints.
 
 use super::{fatal, level};
 use crate::sched::{self, Backend, inspector};

@@ -1,4 +1,5 @@
-//! The version of `quit` for systems without a port: the runtime leaves SIGQUIT alone.
+//! The version of `quit` for systems without a port: the runtime leaves SIGQUIT alone. This version
+//! never installs a handler.
 
 pub(crate) fn install_quit_handler() {}
 

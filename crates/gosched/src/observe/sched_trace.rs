@@ -1,5 +1,5 @@
 //! Implements `runtime::sched_trace`: the output of `GODEBUG=schedtrace` as a string. The text is
-//! produced by `sched::inspect::schedtrace`.
+//! produced by `sched::inspect::schedtrace`. Writing it never stops goroutines.
 
 use crate::sched;
 

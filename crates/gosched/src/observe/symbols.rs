@@ -1,4 +1,5 @@
-//! Names of code: the function, the file and the line, as far as the program contains them.
+//! Names of code: the function, the file and the line, as far as the program contains them. This
+//! module never walks a stack: `Inspector` does.
 
 use super::level;
 use super::library::Library;

@@ -1,4 +1,5 @@
-//! All goroutines in Go's text format.
+//! All goroutines in Go's text format. This module never inspects a goroutine: `goroutines` passes
+//! what to print.
 
 use super::goroutines::{self, Goroutine, GoroutineFilter};
 use super::level;

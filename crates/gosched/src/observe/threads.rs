@@ -1,4 +1,5 @@
-//! Ordinary threads that wait for goroutines: they may be part of a deadlock.
+//! Ordinary threads that wait for goroutines: they may be part of a deadlock. A thread that waits
+//! for anything else is never shown.
 
 use super::text::Printer;
 use crate::sched::inspector::{Frames, Inspector, WaitingThread, waiting_threads};

@@ -1,4 +1,5 @@
 //! A channel as `select!` and the wait queues see it: a lock and two queues, for any type of value.
+//! An `AnyChan` never moves a value, and never makes a G ready: `enqueue` returns the G.
 
 use super::core::Chan;
 use crate::block::waiter::{ToReady, Waiter};

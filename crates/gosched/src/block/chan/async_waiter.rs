@@ -11,6 +11,8 @@
 //! does not access the waiter again; the messenger has its own reference to the waiter. When the
 //! future is dropped, it removes its waiter if that is still queued. If the waiter was removed by a
 //! notification and the future was not polled since, the future notifies the next waiter.
+//!
+//! A notification never calls a waker: the messenger does.
 
 use super::core::{Chan, State};
 use crate::block::exit;

@@ -11,6 +11,8 @@
 //!
 //! `len`, `closed` and the flags may be read without the lock, as in Go's non-blocking operations:
 //! the result "not ready" was true at some moment during the call.
+//!
+//! A channel never clones a value, and never drops a value under its lock.
 
 use super::any_chan::{AnyChan, Direction};
 use super::async_waiter::AsyncWaiters;

@@ -3,6 +3,8 @@
 //! An end is one word: the address of the count of its kind. Code that scans the memory of a
 //! goroutine can therefore recognise which ends the goroutine may hold, and of which kind they are.
 //! No other reference to the channel has that address.
+//!
+//! An end never closes the channel: `Sender` and `Receiver` do, if `End::release` returns true.
 
 use super::any_chan::Direction;
 use super::core::Chan;

@@ -1,4 +1,5 @@
-//! The errors of sends and receives. The error of a send contains the value that was not sent.
+//! The errors of sends and receives. The error of a send contains the value that was not sent. The
+//! errors never print that value, so its type need not implement `Debug`.
 
 use std::error::Error;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! Iterators over the values that a channel receives.
+//! Iterators over the values that a channel receives. An iterator never receives ahead: each call
+//! of `next` takes at most one value.
 
 use super::receiver::Receiver;
 use std::iter::FusedIterator;

@@ -19,6 +19,8 @@
 //!
 //! Both ends can be cloned, and either end can [`close`](Sender::close) the channel. After that,
 //! the values in the buffer can still be received; a send fails and returns its value.
+//!
+//! An operation never panics because the channel is closed, unlike in Go.
 
 mod any_chan;
 pub(crate) mod async_waiter;

@@ -1,4 +1,5 @@
-//! The receiving end of a channel.
+//! The receiving end of a channel. This module never accesses the ring or the wait queues: `core`
+//! and `wait` do.
 
 use super::Closer;
 use super::core::{Chan, ChanError};

@@ -1,4 +1,5 @@
-//! Receiving in async code: the future that [`Receiver::recv_async`] returns.
+//! Receiving in async code: the future that [`Receiver::recv_async`] returns. The future never
+//! holds a value between two polls, so dropping it loses none.
 
 use super::any_chan::AnyChan;
 use super::async_waiter::{AsyncWaiter, AsyncWaiters};

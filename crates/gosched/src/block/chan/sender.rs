@@ -1,4 +1,4 @@
-//! The sending end of a channel.
+//! The sending end of a channel. A failed send never drops its value: the error contains it.
 
 use super::core::{Chan, ChanError};
 use super::ends::{ChanRecord, End, Sends};

@@ -5,6 +5,8 @@
 //! [`ChanTimer::stop`] no earlier value can be received. A timer whose channel has no waiting
 //! receiver makes nothing ready when it fires: it does not prevent the report of a deadlock, and
 //! virtual time does not advance for it.
+//!
+//! `fire` never makes a G ready itself: it appends the G to the list of its caller.
 
 use super::any_chan::AnyChan;
 use super::core::Chan;

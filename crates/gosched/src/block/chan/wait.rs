@@ -1,4 +1,5 @@
-//! How a sender or a receiver waits on one channel, with or without a time limit.
+//! How a sender or a receiver waits on one channel, with or without a time limit. This module never
+//! moves a value: `core` does, under the lock.
 
 use super::any_chan::{AnyChan, Direction};
 use super::core::{Chan, ChanError};

@@ -1,4 +1,5 @@
-//! The errors with which contexts end.
+//! The errors with which contexts end. A `ContextError` never contains the reason that was given
+//! for a cancellation: `Context::cause` returns the reason.
 
 use std::error::Error;
 use std::fmt;

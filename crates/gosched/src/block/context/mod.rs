@@ -1,7 +1,8 @@
 //! Contexts: cancellation, deadlines and values for goroutines that work on a common task.
 //!
 //! A goroutine cannot be stopped from outside. Pass it a [`Context`] that its code checks: in a
-//! `select!` with [`Context::done`], in a loop with [`Context::err`].
+//! `select!` with [`Context::done`], in a loop with [`Context::err`]. Cancelling a context never
+//! interrupts code that does not check it.
 //!
 //! ```
 //! use gosched::{chan, context, go, select};

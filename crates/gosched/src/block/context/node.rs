@@ -14,6 +14,8 @@
 //! When [`cancel`] returns, all nodes below are cancelled. If another call of `cancel` is at work
 //! below, this call waits for it. There is no deadlock: a call waits only for calls that began
 //! further down.
+//!
+//! A function of the program never runs, and is never dropped, under the lock of a node.
 
 use super::error::{Cause, ContextError};
 use super::slots::Slots;

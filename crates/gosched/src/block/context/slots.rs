@@ -1,4 +1,5 @@
-//! A list from which any element can be removed in constant time.
+//! A list from which any element can be removed in constant time. A value never changes its number;
+//! the number of a removed value is reused.
 
 /// Values, each with the number that [`Slots::add`] returned for it.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! Listing and creating directories.
+//! Listing and creating directories. A directory is never closed outside a marked call:
+//! `BlockingDrop` marks the close.
 
 use super::{FileType, Metadata};
 use crate::block::call::{BlockingDrop, blocking};

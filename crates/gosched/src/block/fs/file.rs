@@ -1,4 +1,5 @@
-//! [`File`]: an open file.
+//! [`File`]: an open file. A `File` never registers with the poller: a call that blocks is a marked
+//! call, and blocks its thread.
 
 use super::{FileTimes, Metadata, OpenOptions, Permissions, TryLockError};
 use crate::block::call::{BlockingDrop, blocking};

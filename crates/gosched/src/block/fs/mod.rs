@@ -27,7 +27,8 @@
 //! ```
 //!
 //! A function that makes several system calls ([`read`], [`copy()`], [`remove_dir_all`]) is a
-//! single marked call. A system call that a signal interrupts is retried where std retries it.
+//! single marked call. A system call that a signal interrupts is retried where std retries it. A
+//! [`File`] never has a deadline or a `close`, unlike the sockets of [`net`](crate::net).
 
 mod dir;
 mod file;

@@ -1,4 +1,5 @@
-//! [`OpenOptions`]: how a file is opened.
+//! [`OpenOptions`]: how a file is opened. Setting an option never makes a system call: only
+//! `OpenOptions::open` does.
 
 use super::file::File;
 use crate::block::call::blocking;

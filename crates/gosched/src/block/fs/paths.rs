@@ -2,6 +2,8 @@
 //!
 //! User code (`as_ref`) runs before the marked call begins: the marked call contains only std's
 //! code.
+//!
+//! These functions never leave a file open: a file that a function opens is closed when it returns.
 
 use super::{Metadata, Permissions};
 use crate::block::call::blocking;

@@ -1,4 +1,5 @@
-//! Starting goroutines: [`go`] and [`Builder`].
+//! Starting goroutines: [`go`] and [`Builder`]. This module never chooses where a goroutine runs:
+//! `sched::spawn` queues it.
 
 use super::Goroutine;
 use super::join::JoinHandle;

@@ -1,4 +1,5 @@
-//! Running code as the thread below a goroutine.
+//! Running code as the thread below a goroutine. The code never moves to another thread while it
+//! runs.
 
 use crate::gmp::current;
 use crate::gmp::g::G;

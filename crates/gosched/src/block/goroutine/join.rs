@@ -1,4 +1,5 @@
-//! Waiting for the end of a goroutine.
+//! Waiting for the end of a goroutine. A handle never ends its goroutine: dropping the handle
+//! detaches the goroutine.
 
 use super::packet::{JoinError, Outcome, PacketHandle};
 use super::{GoId, Goroutine};

@@ -1,4 +1,5 @@
-//! The identity of a goroutine: id, name and labels; and `park` and `unpark`.
+//! The identity of a goroutine: id, name and labels; and `park` and `unpark`. `Goroutine::unpark`
+//! never reaches a later goroutine that reuses the G: the token contains the id.
 
 pub(crate) mod builder;
 pub(crate) mod host;

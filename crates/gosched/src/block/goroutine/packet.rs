@@ -20,6 +20,8 @@
 //! The handle:
 //! 1. parks; after the switch, `commit` changes the word from `EMPTY` to the address of the G;
 //! 2. reads the result.
+//!
+//! A waker is never called, cloned or dropped while the word is `LOCKED`.
 
 use super::host::host;
 use super::scope::ScopeData;

@@ -1,4 +1,5 @@
-//! Goroutines that borrow from the code that started them, which waits for all of them.
+//! Goroutines that borrow from the code that started them, which waits for all of them. `scope`
+//! never returns, and never unwinds, while the closure of one of its goroutines runs.
 
 use super::builder::start;
 use super::join::ScopedJoinHandle;

@@ -3,6 +3,9 @@
 //! The thread that delivers an event must not run user code. It therefore notifies a waker of
 //! `block_on` ([`Parker`]) directly. For any other waker it makes a prepared goroutine ready that
 //! calls the waker, as channels do ([`async_waiter`](crate::block::chan::async_waiter)).
+//!
+//! An `AsyncWait` never waits for an event itself: it returns `Pending`, and the callback reports
+//! the event.
 
 use super::polled::{Polled, error};
 use crate::block::chan::async_waiter::{AsyncWaiter as Called, Messenger};

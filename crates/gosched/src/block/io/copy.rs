@@ -8,6 +8,8 @@
 //!
 //! While the copy waits for one end, the other end can be closed: the copy does not count as one of
 //! its users meanwhile.
+//!
+//! `copy` never closes, shuts down or flushes an end.
 
 use super::fast_copy::{self, AnyPolled, CopyEnd};
 use crate::block::call::blocking;

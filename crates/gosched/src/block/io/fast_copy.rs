@@ -7,6 +7,8 @@
 //! `TypeId::of` requires a `'static` type, and the caller's type may borrow. [`id`] ignores
 //! lifetimes. That is sound here: the types below have no lifetimes, and a reference to one of them
 //! is used only as long as the caller's own value is borrowed.
+//!
+//! This module never moves bytes: `copy` passes the operation that does.
 
 use super::{PipeReader, PipeWriter};
 use crate::block::fs::File;

@@ -1,4 +1,5 @@
-//! The public methods and traits that all polled types have in common.
+//! The public methods and traits that all polled types have in common. The macro never implements a
+//! read or a write: each type does.
 
 /// Implements `close`, `AsFd`, `AsRawFd`, `Debug`, and the conversions from and to std's type. The
 /// type itself must have `from_std` and `into_std`.

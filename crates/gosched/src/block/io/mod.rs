@@ -3,6 +3,9 @@
 //! The traits are those of std ([`std::io::Read`], [`std::io::Write`] and [`std::io::BufRead`]), so
 //! code that is generic over them works unchanged.
 //!
+//! This module never changes the mode (blocking or non-blocking) of the standard streams, because
+//! other processes may share them.
+//!
 //! ```
 //! use gosched::io;
 //! use std::io::{Read, Write};

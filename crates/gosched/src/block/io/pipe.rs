@@ -1,4 +1,5 @@
-//! Pipes, and the macros that implement all kinds of pipe ends.
+//! Pipes, and the macros that implement all kinds of pipe ends. A pipe end never buffers bytes in
+//! the program: each call reads or writes the descriptor.
 
 use super::names::*;
 

@@ -12,6 +12,9 @@
 //!
 //! **Turns.** One read runs at a time, and one write. A read and a write do not wait for each
 //! other.
+//!
+//! A `Polled` never changes the mode (blocking or non-blocking) of its descriptor: only the type
+//! that owns the `Polled` may.
 
 use crate::block::before_wait;
 use crate::block::call;

@@ -12,6 +12,8 @@
 //! to refer to another file. This is checked before each wait, and the new file is registered in
 //! place of the old one. The goroutines that wait here for the old file then retry with the new
 //! one.
+//!
+//! A `Standard` never buffers (`streams` does), and never closes its descriptor.
 
 use super::polled::Polled;
 use crate::block::call::blocking;

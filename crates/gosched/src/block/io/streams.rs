@@ -1,5 +1,6 @@
 //! Standard input, output and error with the interface of std: one lock for each stream of the
-//! process, and buffers for input and output.
+//! process, and buffers for input and output. The streams never share a lock or a buffer with std's
+//! streams, which `println!` uses.
 
 use super::standard::{self, STDERR, STDIN, STDOUT, Standard};
 use crate::block::sync::{Mutex, MutexGuard};

@@ -1,4 +1,5 @@
-//! Looking up host names, and connecting by TCP.
+//! Looking up host names, and connecting by TCP. A lookup is never cached: each call resolves the
+//! host again.
 
 use crate::block::call;
 use crate::block::io::polled::Polled;

@@ -1,6 +1,8 @@
 //! TCP, UDP and Unix sockets with the methods of std. A call that would block parks the goroutine;
 //! on an ordinary thread it blocks the thread.
 //!
+//! A call that waits never keeps other goroutines from running.
+//!
 //! ```
 //! use gosched::net::{TcpListener, TcpStream};
 //! use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! What all kinds of sockets have in common.
+//! What all kinds of sockets have in common. This module never parks a goroutine: `Polled` does.
 
 use crate::block::io::polled::Polled;
 use crate::sys::poller::checked;

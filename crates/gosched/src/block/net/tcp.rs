@@ -1,4 +1,5 @@
-//! TCP streams and listeners.
+//! TCP streams and listeners. A connection never gets `TCP_NODELAY` by default, unlike in Go: only
+//! `TcpStream::set_nodelay` sets it.
 
 use super::connect;
 use super::socket;

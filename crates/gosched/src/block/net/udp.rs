@@ -1,4 +1,4 @@
-//! UDP sockets.
+//! UDP sockets. A call never splits or joins datagrams: it sends or receives one.
 
 use super::connect;
 use super::socket::names::*;

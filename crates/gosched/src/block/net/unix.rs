@@ -1,4 +1,5 @@
-//! Unix domain sockets.
+//! Unix domain sockets. A listener or a datagram socket never removes the path to which it was
+//! bound: the program does.
 
 use super::socket;
 use super::socket::names::*;

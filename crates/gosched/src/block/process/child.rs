@@ -1,4 +1,5 @@
-//! [`Child`]: a process that was started, and the pipes to and from it.
+//! [`Child`]: a process that was started, and the pipes to and from it. A signal is never sent to a
+//! process that the `Child` has reaped.
 
 use super::{ExitStatus, Output};
 use crate::block::before_wait;

@@ -1,4 +1,5 @@
-//! [`Command`]: how a process is started.
+//! [`Command`]: how a process is started. A `Command` never waits for the end of the process
+//! itself, and never reads its pipes: `Child` does both.
 
 use super::child::Child;
 use super::{ExitStatus, Output, Stdio};

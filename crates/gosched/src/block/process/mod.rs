@@ -23,7 +23,8 @@
 //!
 //! Beyond std: [`Child::wait`], [`Child::try_wait`] and [`Child::kill`] take `&self`, so one
 //! goroutine can kill a process while another waits for it. [`Child::send_signal`] and
-//! [`Command::kill_on_drop`] are additions.
+//! [`Command::kill_on_drop`] are additions. Dropping a [`Child`] never kills the process, unless
+//! [`Command::kill_on_drop`] is set.
 
 mod child;
 mod command;

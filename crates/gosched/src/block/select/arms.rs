@@ -1,4 +1,5 @@
-//! The arms of a `select!`: the operands of `recv(…)` and `send(…)`.
+//! The arms of a `select!`: the operands of `recv(…)` and `send(…)`. An arm never takes a lock and
+//! never waits: `machine` does both.
 
 use super::machine::Case;
 use crate::block::chan::{

@@ -1,4 +1,5 @@
-//! A choice among channels that are known only at run time.
+//! A choice among channels that are known only at run time. The closure of an arm never runs under
+//! the lock of a channel.
 
 use super::arms::{ReceiveArm, ReceiveFrom, SendArm, SendTo};
 use super::machine::{Case, WaitMode};

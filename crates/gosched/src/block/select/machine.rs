@@ -6,6 +6,9 @@
 //! 3. Enqueues a waiter for each arm, and parks. The locks are released once the context is saved.
 //! 4. The first thread that fires the wakeup decides which arm is chosen. The caller acquires all
 //!    locks again and removes its other waiters.
+//!
+//! The machine never drops a value, and never runs the body of an arm: its caller does, after all
+//! locks are released.
 
 use crate::block::chan::{AnyChan, Direction};
 use crate::block::limit::{TIMEOUT, WaitTimeout};

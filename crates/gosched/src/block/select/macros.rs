@@ -1,4 +1,5 @@
-//! The syntax of `select!`.
+//! The syntax of `select!`. The macros never choose an arm: they build the list of arms, and a
+//! function of `select` chooses.
 
 /// Waits until one of several channel operations is ready, performs it, and evaluates the body of
 /// its arm. `select!` is an expression.

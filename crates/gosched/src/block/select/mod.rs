@@ -1,4 +1,5 @@
-//! Choosing among several channel operations: the first that is ready is performed.
+//! Choosing among several channel operations: the first that is ready is performed. This file never
+//! locks a channel and never parks: `machine` does both.
 
 pub(crate) mod arms;
 mod dynamic;

@@ -20,6 +20,9 @@
 //!
 //! Busy goroutines do not delay signals: a separate thread delivers them. The thread runs as long
 //! as there is a subscriber. Meanwhile deadlocks are not reported, because a signal could end them.
+//!
+//! Code of the program never runs in a signal handler: a subscriber receives signals like other
+//! values.
 
 mod subscribers;
 

@@ -1,4 +1,5 @@
-//! A barrier that a fixed number of goroutines or threads pass together, again and again.
+//! A barrier that a fixed number of goroutines or threads pass together, again and again. A barrier
+//! never lets a caller through before the last one has arrived: a wait has no time limit.
 
 use super::parking::{Guarded, WaitOptions};
 use crate::block::before_wait;

@@ -1,5 +1,5 @@
 //! Waiting for a change of the value that a mutex protects. Waiters are notified in the order of
-//! their arrival.
+//! their arrival. `Condvar::wait` never returns without a notification.
 
 use super::mutex::{Mutex, MutexGuard};
 use super::parking::{Guarded, WaitOptions, WaitOutcome};

@@ -1,8 +1,8 @@
 //! Locks and other synchronisation primitives for goroutines. Types that std also has follow the
 //! interface of std; the other types follow Go. The locks are as fair as those of Go.
 //!
-//! Locks are not poisoned by a panic, so `lock` returns a guard and not a `Result`. All types work
-//! on ordinary threads too.
+//! A panic never poisons a lock, so `lock` returns a guard and not a `Result`. All types work on
+//! ordinary threads too.
 
 mod barrier;
 mod condvar;

@@ -34,6 +34,8 @@
 //! A contender for which `WOKEN` was set, by itself or by the holder that woke it, clears the bit
 //! when it gets the mutex or before it parks. If the bit was set for two contenders, the first one
 //! clears it; at worst one more waiter is woken than necessary.
+//!
+//! Without contention, a lock or an unlock never acquires the queue's lock.
 
 use super::parking::{Guarded, WaitOptions, WaitOutcome};
 use crate::block::before_wait;

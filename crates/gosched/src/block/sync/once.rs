@@ -1,5 +1,5 @@
 //! Initialisation that runs once: the first caller runs it, and other callers wait until it is
-//! done.
+//! done. Two functions of one `Once` never run at the same time.
 
 use super::mutex::RawMutex;
 use std::cell::UnsafeCell;

@@ -1,4 +1,5 @@
 //! The state of the types of this folder: one lock protects it together with its queues of waiters.
+//! A `Held` never makes a G ready before it has released its lock.
 
 use crate::block::limit::{TIMEOUT, WaitTimeout};
 use crate::block::wait_record::WaitRecord;

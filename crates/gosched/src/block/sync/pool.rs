@@ -1,4 +1,5 @@
-//! Values for reuse: each P has its own stock, so that Ps do not contend for a lock.
+//! Values for reuse: each P has its own stock, so that Ps do not contend for a lock. A pool never
+//! allocates, creates a value or drops a value under a lock.
 
 use super::parking::Guarded;
 use crate::sched;

@@ -1,5 +1,6 @@
 //! A lock for many readers or one writer. A waiting writer keeps new readers out. When a writer
-//! releases the lock, the waiting readers get it before the next writer, as in Go.
+//! releases the lock, the waiting readers get it before the next writer, as in Go. A read guard
+//! never becomes a write guard: the lock has no upgrade.
 
 use super::parking::{Guarded, Held, WaitOptions, WaitOutcome};
 use crate::block::before_wait;

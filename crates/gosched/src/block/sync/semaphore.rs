@@ -1,5 +1,6 @@
 //! A counting semaphore. Requests are served in the order of their arrival, whatever their size:
-//! small requests do not overtake a large one.
+//! small requests do not overtake a large one. A semaphore never has more permits than
+//! `Semaphore::new` gave it.
 
 use super::parking::{Guarded, Held, WaitOptions, WaitOutcome};
 use crate::block::before_wait;

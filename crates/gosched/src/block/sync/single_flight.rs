@@ -1,4 +1,5 @@
-//! Concurrent calls with the same key, of which only one is executed.
+//! Concurrent calls with the same key, of which only one is executed. A result is never cached: a
+//! call that begins after the end of another executes its own function.
 
 use super::{Mutex, OnceLock};
 use crate::block::chan::{self, Receiver};

@@ -1,4 +1,5 @@
-//! Waiting for a number of goroutines to finish.
+//! Waiting for a number of goroutines to finish. A `WaitGroup` never reports how a goroutine ended:
+//! `Group` does.
 
 use super::parking::{Guarded, WaitOptions, WaitOutcome};
 use crate::block::before_wait;

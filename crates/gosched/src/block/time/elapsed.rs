@@ -1,4 +1,5 @@
-//! Running a function with a time limit.
+//! Running a function with a time limit. `timeout` never stops the function: it ends the context
+//! that the function was given.
 
 use crate::block::context::{self, Context};
 use crate::block::goroutine;

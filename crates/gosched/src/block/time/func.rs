@@ -4,6 +4,8 @@
 //! allocate. The prepared goroutine owns a reference to the record. While the timer is in a heap,
 //! the prepared goroutine belongs to that heap, under its lock; otherwise it belongs to the holder
 //! of `control`.
+//!
+//! Firing the timer never runs the function: the prepared goroutine does.
 
 use crate::block::exit;
 use crate::block::sync::{Mutex, RawMutex};

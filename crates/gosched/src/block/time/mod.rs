@@ -1,4 +1,6 @@
 //! Time: sleeping, timers, tickers and time limits.
+//!
+//! A sleep never ends early, and a timer never fires early.
 
 mod elapsed;
 mod func;

@@ -1,4 +1,5 @@
-//! A ticker: sends the time into a channel at regular intervals.
+//! A ticker: sends the time into a channel at regular intervals. A ticker never makes up for missed
+//! ticks: they are dropped.
 
 use crate::block::chan::{self, Receiver};
 use crate::sys::clock;

@@ -1,4 +1,5 @@
-//! A timer that fires once: it sends the time into a channel, or runs a function.
+//! A timer that fires once: it sends the time into a channel, or runs a function. `Timer::stop`
+//! never waits for the function to return.
 
 use super::func::FuncTimer;
 use crate::block::chan::{self, Receiver};

@@ -7,6 +7,8 @@
 //! and still has the end on its stack ([`Holders::started_with`]). Goroutines that merely have the
 //! word are recorded too ([`Holders::of`]). Ends in other places, such as the heap and the stacks
 //! of ordinary threads, are not seen.
+//!
+//! A word that may be an end is never dereferenced: it is only compared.
 
 use crate::gmp::g::G;
 use crate::gmp::slab;

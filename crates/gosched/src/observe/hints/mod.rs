@@ -5,6 +5,8 @@
 //! reads what each of them waits for (`block/wait_record`), and then checks that each has waited
 //! all the time. So a result about locks was true at one moment. A result about channels is only as
 //! good as what can be seen of the holders of their ends (`holders`).
+//!
+//! The analysis never ends a wait: it only reports.
 
 mod holders;
 mod waiting;

@@ -1,5 +1,6 @@
 //! The waiting goroutines, what each of them waits for, and which of them are stuck: their wait
-//! never ends, as far as can be seen.
+//! never ends, as far as can be seen. This module never searches stacks for channel ends: `holders`
+//! does.
 
 use super::holders::Holders;
 use crate::block::wait_record::{ChanEnd, WaitsFor, is_waiting, read_waits_for};

@@ -1,6 +1,8 @@
 //! Metrics: what the runtime counts and measures, under Go's names where Go has such a metric.
 //!
 //! A snapshot has one value for each line of the table in `table`, read when the snapshot is taken.
+//!
+//! Taking a snapshot never stops goroutines, so its values may be of different moments.
 
 mod prometheus;
 mod table;

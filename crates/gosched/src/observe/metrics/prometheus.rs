@@ -1,5 +1,6 @@
 //! Prometheus's text format, with the names that the Go collector of Prometheus's client library
-//! gives to Go's metrics.
+//! gives to Go's metrics. This module never reads a metric: it formats a snapshot that was taken
+//! before.
 
 use super::{Description, Histogram, Kind, Metrics, Value, table};
 use std::fmt::Write;

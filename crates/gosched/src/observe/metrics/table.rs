@@ -3,6 +3,8 @@
 //!
 //! Go's names mean what they mean in Go. There is no garbage collector here, so Go's metrics about
 //! it are 0. They are included for programs that add up a group of metrics.
+//!
+//! The table never counts anything itself: `sched` and `probe` do.
 
 use super::Kind::{Float64, Histogram as Distribution, Uint64};
 use super::{Description, Histogram, Value, seconds};
