@@ -1,5 +1,6 @@
 //! The size classes of blocks: 16 bytes apart up to 128, then four per doubling, up to 16 KiB.
-//! Above 128 bytes, a block wastes at most a fifth of its size. This module only computes: it never
+//! Above 128 bytes, a block wastes at most a fifth of its size, unless the program asks for an
+//! alignment above 16 bytes. This module only computes: it never
 //! touches the memory of a block.
 
 use gosched_fiber::magazine;

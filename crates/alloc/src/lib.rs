@@ -4,8 +4,8 @@
 //! A goroutine has its own thread-locals, so an allocator that keeps a heap per thread would keep
 //! one per goroutine. [`Alloc`] keeps free blocks per *thread*: a goroutine uses the blocks of the
 //! thread that runs it. The allocator behind the cache (`A` below) is called only with the
-//! thread-locals of that thread, for large blocks and for the chunks from which small blocks are
-//! cut.
+//! thread-locals of that thread (in a forked child, of the goroutine that forked), for large blocks
+//! and for the chunks from which small blocks are cut.
 //!
 //! ```text
 //! alloc, dealloc ─ magazines of the thread ─ central list of the class ─ spans ─ pool ─ A

@@ -5,8 +5,8 @@
 //! guard; it is in the chain of its slab. Warm stacks are handed out first. [`Depot::trim`] makes
 //! stacks bare that have been warm for a long time, and unmaps slabs in which all stacks are bare.
 //!
-//! One lock protects the chains. Under the lock there are only accesses to table words and memory
-//! system calls: no allocation and no user code.
+//! One lock protects the chains. Under the lock there are only accesses to table words and system
+//! calls: no user code, and no allocation once `stack::init` has run.
 //!
 //! The depot never builds or destroys an identity itself: owners build them, and the function
 //! passed to [`Depot::trim`] destroys them.

@@ -1,9 +1,10 @@
 //! A slab: a row of equal slots in one reservation, with a table of the state of each slot.
 //!
-//! Every field is an atomic, because the fault handler may look up a slab at any time. Everything
-//! except the look-up happens under the depot's lock. The record of a slab is never freed (records
-//! are numbered and reused), so references to it are `'static`. `base` is 0 while the record
-//! describes no slab.
+//! Every field is an atomic, because the fault handler may look up a slab at any time. Fields of
+//! the slab change under the depot's lock; a slot's owner and its mark for an identity are changed
+//! by the owner of the stack, without the lock. The record of a slab is never freed (records are
+//! numbered and reused), so references to it are `'static`. `base` is 0 while the record describes
+//! no slab.
 //!
 //! A look-up may read a record while it changes. Writer: 1. makes `generation` odd; 2. changes the
 //! fields; 3. makes `generation` even. Reader: 1. reads `generation`, which must be even; 2. reads

@@ -1,5 +1,6 @@
-//! A lock for the runtime's own tables, for short critical sections. [`Lock`] allocates nothing,
-//! and reads thread-locals only in debug checks.
+//! A lock for the runtime's own tables, for short critical sections. [`Lock`] allocates nothing. A
+//! thread that finds the lock free uses no thread-local, except in debug checks; system calls of a
+//! waiter save and restore errno.
 //!
 //! std's `Mutex` reads a thread-local to see whether the thread is panicking. The runtime takes its
 //! locks in code that may neither use thread-locals nor panic. A thread that finds the lock held

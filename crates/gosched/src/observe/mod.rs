@@ -1,5 +1,6 @@
-//! Inspection: shows what every goroutine does, in Go's formats. Costs the program nothing until it
-//! is used. This folder never changes what it inspects.
+//! Inspection: shows what every goroutine does, in Go's formats. Until it is used, it costs
+//! the program only the records that `probe` allows for: who holds a lock, what a waiter waits for.
+//! This folder never changes what it inspects.
 
 mod fatal;
 mod folded;

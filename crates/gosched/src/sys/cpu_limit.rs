@@ -2,9 +2,9 @@
 //!
 //! `GOMAXPROCS` in the environment decides if it is a positive number. Otherwise the number is the
 //! smaller of two limits, as in Go since 1.25: the CPUs in the affinity mask, and the cgroup's CPU
-//! bandwidth, which is its quota divided by its period. With more Ps than bandwidth, the process
-//! would use up its quota early in each period, and the kernel would then stop all its threads,
-//! including those that hold locks.
+//! bandwidth, which is its quota divided by its period and counts as 2 if it is less. With more Ps
+//! than bandwidth, the process would use up its quota early in each period, and the kernel would
+//! then stop all its threads, including those that hold locks.
 //!
 //! Go reads only the process's own cgroup. The kernel throttles by the tightest limit on the path
 //! to the root, so this module considers every ancestor that a mount shows.

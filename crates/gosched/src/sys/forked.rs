@@ -1,6 +1,6 @@
-//! Detects a forked child: a process that was forked from a process with the runtime has no runtime
-//! itself, because only the forking thread exists in it. This module never asks the system: the
-//! fork handler in `sched/state/fork.rs` sets `CHILD`.
+//! Whether this process is a forked child: a process that was forked from a process with the
+//! runtime has no runtime itself, because only the forking thread exists in it. This module never
+//! asks the system: the fork handler in `sched/state/fork.rs` sets `CHILD`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,8 +1,8 @@
 //! Sleeping on a word until another thread changes it. One file per system.
 //!
 //! `wait` checks the word and falls asleep in one step, so a wake-up between the check and the
-//! sleep is not lost. `wait` may return without a reason: callers check the word again. Both
-//! functions preserve errno, because the caller may be in the middle of user code.
+//! sleep is not lost. `wait` may return without a reason: callers check the word again. On
+//! Linux both functions preserve errno, because the caller may be in the middle of user code.
 //!
 //! The functions never write to the word: their callers do.
 

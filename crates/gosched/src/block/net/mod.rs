@@ -1,5 +1,6 @@
 //! TCP, UDP and Unix sockets with the methods of std. A call that would block parks the goroutine;
-//! on an ordinary thread it blocks the thread.
+//! on an ordinary thread it blocks the thread. (Name lookup, connecting a Unix socket and a close
+//! that lingers are [marked](crate::blocking) calls.)
 //!
 //! A call that waits never keeps other goroutines from running.
 //!

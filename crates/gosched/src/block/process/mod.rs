@@ -2,7 +2,8 @@
 //!
 //! Names and results are those of std. The differences: a process is started in a
 //! [marked](crate::blocking) call, the pipes to and from it are polled, and [`Child::wait`] parks
-//! the goroutine. On an ordinary thread, these calls block the thread.
+//! the goroutine (without the kernel's pidfd, it is a marked call). On an ordinary thread, these
+//! calls block the thread.
 //!
 //! ```
 //! use gosched::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! Goroutines that work on parts of one task: the first error ends the task. A group never stops a
+//! Goroutines that work on parts of one task: `wait` returns the first error. A group never stops a
 //! goroutine: the first error only cancels the context of the group.
 
 use super::{Mutex, Semaphore, WaitGroup};

@@ -1,5 +1,6 @@
-//! Values for reuse: each P has its own stock, so that Ps do not contend for a lock. A pool never
-//! allocates, creates a value or drops a value under a lock.
+//! Values for reuse: each P has its own stock, so that Ps do not contend for a lock. (If the number
+//! of Ps grows after the first use, Ps share stocks; ordinary threads share the first.) A pool
+//! never allocates, creates a value or drops a value under a lock.
 
 use super::parking::Guarded;
 use crate::sched;
