@@ -28,10 +28,9 @@ def git(*arguments):
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def tree():
-    """Names the state of what is tested: commits that change only documents do not change it."""
-    what = ["crates", "tests", "examples", "Cargo.toml", "Cargo.lock"]
-    state = git("ls-files", "-s", "--", *what) + git("diff", "HEAD", "--", *what)
+def state_of(sources):
+    """Names the state of these files: commits that change only other files do not change it."""
+    state = git("ls-files", "-s", "--", *sources) + git("diff", "HEAD", "--", *sources)
     return hashlib.sha1(state.encode()).hexdigest()[:12]
 
 
@@ -128,18 +127,29 @@ def show_failure(outcome):
 
 
 class Ledger:
-    """What ran on this machine, a line of JSON each. Steps that passed need not run again on the same tree."""
+    """What ran on this machine, a line of JSON each.
+
+    A row names the sources that the step is built from and their state. The row counts while the state is the same, so
+    a change to one suite leaves the rows of all other suites valid.
+    """
 
     def __init__(self):
-        self.tree, self.rows = tree(), []
+        self.rows, self.states = [], {}
         if os.path.exists(LEDGER):
             with open(LEDGER) as lines:
                 self.rows = [json.loads(line) for line in lines if line.strip()]
 
-    def add(self, kind, step, outcome, **more):
+    def state(self, sources):
+        """The state of the sources when this script first asked: files may change while steps run."""
+        key = tuple(sources)
+        if key not in self.states:
+            self.states[key] = state_of(key)
+        return self.states[key]
+
+    def add(self, kind, step, sources, outcome, **more):
         row = dict(
-            kind=kind, step=step, tree=self.tree, commit=commit(), date=today(), ok=outcome.ok,
-            passed=outcome.passed, failed=outcome.failed, seconds=round(outcome.seconds, 1), **more,
+            kind=kind, step=step, sources=sources, state=self.state(sources), commit=commit(), date=today(),
+            ok=outcome.ok, passed=outcome.passed, failed=outcome.failed, seconds=round(outcome.seconds, 1), **more,
         )
         self.rows.append(row)
         os.makedirs(os.path.dirname(LEDGER), exist_ok=True)
@@ -148,8 +158,8 @@ class Ledger:
         return row
 
     def of(self, kind):
-        """Rows of this tree."""
-        return [row for row in self.rows if row["kind"] == kind and row["tree"] == self.tree]
+        """Rows whose sources have not changed since."""
+        return [row for row in self.rows if row["kind"] == kind and row["state"] == self.state(row["sources"])]
 
     def has_passed(self, kind, step):
         return any(row["ok"] for row in self.of(kind) if row["step"] == step)

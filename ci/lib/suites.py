@@ -6,6 +6,11 @@ from dataclasses import dataclass, field
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TABLE = os.path.join(ROOT, "tests", "suites.txt")
 
+# What every suite is built from, and what a command of the table can use.
+PRODUCT = ["crates", "Cargo.toml", "Cargo.lock"]
+EVERYTHING = [*PRODUCT, "benches", "tests", "examples"]
+HELPERS = ["tests/Cargo.toml", "tests/build.rs", "tests/src", "tests/c", "tests/cdylib", "tests/go"]
+
 # What a mark in a column says: which commands run the suite in that build.
 WORKSPACE, SHORT, FULL, NEVER = "t", "c", "m", "-"
 
@@ -31,6 +36,7 @@ class Suite:
     name: str
     arguments: list
     features: list
+    sources: list
     waits: bool = False
     marks: dict = field(default_factory=dict)
 
@@ -45,6 +51,7 @@ class Command:
     name: str
     mark: str
     line: str
+    sources = EVERYTHING
 
 
 class Table:
@@ -64,8 +71,8 @@ class Table:
                 first, *rest = line.split(None, 1)
                 rest = rest[0] if rest else ""
                 if section == "places":
-                    _, features, arguments = rest.split(None, 2)
-                    places[first] = features.split(","), arguments
+                    folder, features, arguments = rest.split(None, 2)
+                    places[first] = folder, features.split(","), arguments
                 elif section == "builds":
                     self.builds[first] = parse_build(first, rest)
                 elif section == "commands":
@@ -79,10 +86,11 @@ class Table:
                     place = place or "tests"
                     waits, *marks = rest.split()
                     assert len(marks) == len(self.builds), line
-                    features, arguments = places[place]
+                    folder, features, arguments = places[place]
                     arguments = arguments.replace("NAME", name).split()
                     marks = dict(zip(self.builds, marks))
-                    self.suites.append(Suite(place, name, arguments, features, waits == "w", marks))
+                    sources = sources_of(folder, name)
+                    self.suites.append(Suite(place, name, arguments, features, sources, waits == "w", marks))
 
     def of(self, build, marks):
         """The suites that have one of these marks in this build."""
@@ -95,6 +103,18 @@ class Table:
         if unknown:
             raise SystemExit(f"no suite is called {', '.join(unknown)}: see tests/suites.txt")
         return [known[name] for name in names] or self.suites
+
+
+def sources_of(folder, name):
+    """The files that a suite is built from, or reads. A suite of the package `gosched-tests` is one file and the
+    package's helpers; other places are counted whole."""
+    if name == "house_rules":
+        return [".", ":!docs/TRUST.md"]
+    if folder == "-":
+        return [*PRODUCT, *HELPERS, "README.md"] if name == "gosched-tests" else PRODUCT
+    if folder == "tests/tests":
+        return [*PRODUCT, *HELPERS, f"{folder}/{name}.rs", f"{folder}/{name}"]
+    return [*PRODUCT, os.path.dirname(folder)]
 
 
 def parse_build(name, text):
@@ -120,7 +140,8 @@ def parse_build(name, text):
 def together(name, chosen):
     """Suites of the package `gosched-tests` as one, for a single command."""
     arguments = ["-p", "gosched-tests", *(word for suite in chosen for word in ("--test", suite.name))]
-    return Suite("tests", name, arguments, chosen[0].features)
+    sources = sorted({path for suite in chosen for path in suite.sources})
+    return Suite("tests", name, arguments, chosen[0].features, sources)
 
 
 def cargo_test(build, suite, extra=(), harness=()):
