@@ -72,7 +72,6 @@ const BUILD_FLAGS: &[(&str, &str)] = &[
         "`--cfg gosched_no_probes`",
         "Builds without the recording for metrics and dumps; only for `benches/probes.py`.",
     ),
-    ("`--cfg loom`", "Builds the models."),
 ];
 
 /// Returns the text of docs/ENVIRONMENT.md.

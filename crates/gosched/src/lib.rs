@@ -26,77 +26,50 @@
     )
 )]
 
-#[cfg(not(loom))]
 mod api;
 
-#[cfg(not(loom))]
 mod observe;
 
-#[cfg(not(loom))]
 mod block;
 
-#[cfg(not(loom))]
 mod sched;
 
 mod gmp;
 
+mod protocol;
+
 mod sys;
 
-#[cfg(not(loom))]
 mod probe;
 
 pub mod book;
 
-#[cfg(all(test, loom))]
-mod model;
-
-#[cfg(not(loom))]
 pub use api::alloc;
-#[cfg(not(loom))]
 pub use api::blocking::{blocking, blocking_now};
-#[cfg(all(feature = "hyper", not(loom)))]
+#[cfg(feature = "hyper")]
 pub use api::hyper;
-#[cfg(not(loom))]
 pub use api::run::run;
-#[cfg(not(loom))]
 pub use api::runtime;
-#[cfg(not(loom))]
 pub use api::stack::with_stack;
-#[cfg(not(loom))]
 pub use api::thread::{lock_os_thread, unlock_os_thread, yield_now};
-#[cfg(not(loom))]
 pub use block::chan::{self, chan};
-#[cfg(not(loom))]
 pub use block::exit::goexit;
-#[cfg(not(loom))]
 pub use block::future::block_on;
-#[cfg(not(loom))]
 pub use block::goroutine::builder::{Builder, go};
-#[cfg(not(loom))]
 pub use block::goroutine::host::host;
-#[cfg(not(loom))]
 pub use block::goroutine::join::{JoinFuture, JoinHandle, ScopedJoinHandle};
-#[cfg(not(loom))]
 pub use block::goroutine::packet::JoinError;
-#[cfg(not(loom))]
 pub use block::goroutine::scope::{Scope, scope};
-#[cfg(not(loom))]
 pub use block::goroutine::{GoId, Goroutine, current, id, park, park_timeout};
-#[cfg(not(loom))]
 pub use block::select::Select;
-#[cfg(not(loom))]
 pub use block::{context, fs, io, net, process, signal, sync, time};
-#[cfg(not(loom))]
 pub use gosched_macros::{main, test};
 
 #[doc(hidden)]
-#[cfg(not(loom))]
 pub use api::attributes as __macros;
 #[doc(hidden)]
-#[cfg(not(loom))]
 pub use api::rules as __rules;
 #[doc(hidden)]
-#[cfg(not(loom))]
 pub mod __arms {
     pub use crate::block::select::arms::{ReceiveArm, SendArm, TakeArm};
     pub use crate::block::select::{Either, select, select_for, select_or_default};

@@ -3,7 +3,7 @@
 
 pub mod alloc;
 pub mod attributes;
-#[cfg(all(not(loom), target_os = "linux"))]
+#[cfg(target_os = "linux")]
 mod before_main;
 pub(crate) mod blocking;
 #[cfg(feature = "hyper")]

@@ -28,10 +28,7 @@
 //!
 //! This module never takes a lock, and never makes a G ready: its callers do both.
 
-#[cfg(not(loom))]
 use crate::gmp::g::G;
-#[cfg(loom)]
-use crate::model::g::G;
 use crate::sys::atomic::{AtomicUsize, Ordering};
 use crate::sys::cell::Cell;
 use std::mem::offset_of;

@@ -6,7 +6,6 @@
 
 use super::current;
 use super::frame::{Frame, Registers, SavedContext};
-use super::park_token::ParkToken;
 use super::reason::WaitReason;
 use super::short_name::ShortName;
 use super::state::{GState, StateVersion, StateWord};
@@ -14,6 +13,7 @@ use super::task::{Task, TaskKind};
 use super::test_group::TestGroup;
 use super::track;
 use crate::probe;
+use crate::protocol::park_token::ParkToken;
 use crate::sys::clock;
 use crate::sys::owner_cell::OwnerCell;
 use crate::sys::sleep_word::SleepWord;

@@ -6,9 +6,9 @@
 use super::current;
 use super::g::G;
 use super::intrusive_stack::Linked;
-use super::note::Note;
 use super::p::{P, PStatus};
-use super::poll_role::InPoller;
+use crate::protocol::note::Note;
+use crate::protocol::poll_role::InPoller;
 use crate::sys::owner_cell::OwnerCell;
 use gosched_fiber::arch::{self, SavedContext};
 use gosched_fiber::carrier::Carrier;

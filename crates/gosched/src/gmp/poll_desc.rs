@@ -7,8 +7,8 @@
 
 use super::g::G;
 use super::list::GList;
-use super::readiness::Readiness;
 use super::timer::{Timer, TimerKind};
+use crate::protocol::readiness::Readiness;
 use crate::sys::Lock;
 use crate::sys::poller::{Direction, Event};
 use gosched_fiber::lock::NoPreemptLockGuard;

@@ -4,8 +4,8 @@
 
 use crate::gmp::g::G;
 use crate::gmp::poll_desc::{PollDesc, Side};
-use crate::gmp::readiness::{Refusal, WaitDecision};
 use crate::gmp::reason::WaitReason;
+use crate::protocol::readiness::{Refusal, WaitDecision};
 use crate::sched::contract::Scheduler;
 use crate::sched::state::backend::MultiThread;
 use crate::sched::threads::poll_thread;

@@ -273,7 +273,7 @@ fn a_p_is_acquired_even_if_the_wake_up_of_its_receiver_is_lost() {
         });
         let Some((p, m)) = given else { unreachable!() };
         m.spinning.store(false, Ordering::Relaxed);
-        m.wake_with_p(p, |m| m.note.set_without_waking());
+        m.wake_with_p(p, |m| m.note.set());
         wait_until("the M acquires the P", || p.flight().is_none());
         // An M that was not asleep yet sees its note without a wake-up.
         counts::lost() > before

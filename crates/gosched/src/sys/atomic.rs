@@ -1,9 +1,7 @@
-//! The atomics for code that is checked by loom models: std's, or the loom versions in a model
-//! build. Outside of model builds, this module never adds code: the types are std's own.
+//! The atomics of `protocol`: std's. The models replace this module by one with loom's atomics, so
+//! `protocol` names its atomics through this path only. This module never adds code: the types are
+//! std's own.
 
-#[cfg(loom)]
-pub(crate) use super::atomic_model::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-#[cfg(all(ported, not(loom)))]
+#[cfg(ported)]
 pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32};
-#[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

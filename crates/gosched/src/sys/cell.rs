@@ -1,7 +1,4 @@
-//! The cells for code that is checked by loom models: std's, or the loom versions in a model build.
-//! Outside of model builds, this module never adds code: the type is std's own.
+//! The cell of code that models check: std's. The models replace this module by a cell whose
+//! conflicting accesses loom reports. This module never adds code: the type is std's own.
 
-#[cfg(loom)]
-pub(crate) use super::cell_model::Cell;
-#[cfg(not(loom))]
 pub(crate) use std::cell::Cell;

@@ -12,7 +12,7 @@ use crate::block::chan::async_waiter::{AsyncWaiter as Called, Messenger};
 use crate::block::future::{Parker, WAKER, clone_arc};
 use crate::gmp::g::G;
 use crate::gmp::poll_desc::AsyncCallback;
-use crate::gmp::readiness::WaitDecision;
+use crate::protocol::readiness::WaitDecision;
 use crate::sched::{self, netpoll};
 use crate::sys::poller::Direction;
 use std::cell::Cell;

@@ -21,7 +21,7 @@ use crate::block::call;
 use crate::block::limit::{Alarm, AlarmEffect};
 use crate::block::sync::{Condvar, Mutex};
 use crate::gmp::poll_desc::PollDesc;
-use crate::gmp::readiness::Refusal;
+use crate::protocol::readiness::Refusal;
 use crate::sched::netpoll;
 use crate::sys::poller::Direction;
 use crate::sys::{clock, descriptor};

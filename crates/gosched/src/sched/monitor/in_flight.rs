@@ -65,7 +65,7 @@ fn is_idle_sleep(m: &M, call: BlockedSyscall) -> bool {
 /// Repeats the futex wake-up and the poller's interrupt. The note is already set. Harmless if the M
 /// is awake.
 fn wake_again(m: &'static M) {
-    m.note.wake_again();
+    m.note.wake_sleeper();
     if m.in_poller.get() {
         poller::existing().into_iter().for_each(Poller::interrupt);
     }

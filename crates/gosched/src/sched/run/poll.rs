@@ -29,7 +29,7 @@ use crate::gmp::g::G;
 use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
-use crate::gmp::poll_role;
+use crate::protocol::poll_role;
 use crate::sched::state::global::{self, INTERRUPTED, Locked, SCHED};
 use crate::sched::state::poller_role;
 use crate::sched::threads::wait;

@@ -4,7 +4,7 @@
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
-use crate::gmp::waking;
+use crate::protocol::waking;
 use crate::sched::state::global::{Locked, SCHED, TOO_MANY_STOPPED};
 use crate::sched::state::{poller_role, sysmon_alarm, timekeeper};
 

@@ -1,7 +1,8 @@
 //! Which M sleeps in the poller, and whether one should. `run::poll` describes the protocol.
 
 use crate::gmp::m::M;
-use crate::gmp::{poll_desc, poll_role};
+use crate::gmp::poll_desc;
+use crate::protocol::poll_role;
 use crate::sched::state::global::{INTERRUPTED, Locked, SCHED};
 use crate::sys::poller::{self, Poller};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

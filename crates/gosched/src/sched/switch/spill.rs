@@ -2,7 +2,7 @@
 
 use crate::gmp::g::G;
 use crate::gmp::list::GList;
-use crate::gmp::run_queue::RunQueue;
+use crate::protocol::run_queue::RunQueue;
 
 /// Returns how many Gs a P takes from the global queue at a time: its share plus one, at most half
 /// the capacity of its own queue (Go's `globrunqgetbatch`).

@@ -1,5 +1,5 @@
 use super::*;
-use crate::gmp::run_queue::TimeSlice;
+use crate::protocol::run_queue::TimeSlice;
 use std::ptr;
 
 /// Four queues with a capacity of 4, as in the documents' scenarios, and a global queue.

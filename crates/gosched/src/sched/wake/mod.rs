@@ -24,7 +24,7 @@ pub(crate) mod refusal;
 
 use crate::gmp::m::M;
 use crate::gmp::p::P;
-use crate::gmp::waking;
+use crate::protocol::waking;
 use crate::sched::state::global::{Locked, SCHED};
 use crate::sched::state::{poller_role, thread_requests, timekeeper};
 use std::sync::atomic::Ordering;

@@ -1,0 +1,26 @@
+//! The words that threads share, each as a type whose methods are its transitions.
+//!
+//! Every file states its protocol at the top: who may change the word, in which order, and why no
+//! change is lost. The product uses these files, and `tests/models` includes them and checks them
+//! under every interleaving: there, `crate::sys` provides loom's atomics, barriers and sleeps
+//! instead of the real ones. So code here uses no atomic, cell, barrier or sleep except those of
+//! `crate::sys`.
+//!
+//! Code in this folder never refers to goroutines, Ms or Ps, and never decides what runs.
+
+pub(crate) mod park_token;
+pub(crate) mod readiness;
+
+#[cfg(ported)]
+pub(crate) mod note;
+#[cfg(ported)]
+pub(crate) mod poll_role;
+#[cfg(ported)]
+pub(crate) mod run_queue;
+#[cfg(ported)]
+pub(crate) mod waking;
+
+#[cfg(test)]
+mod park_token_tests;
+#[cfg(all(test, ported))]
+mod run_queue_tests;

@@ -1,0 +1,51 @@
+//! Models of the protocols, checked by loom under every interleaving.
+//!
+//! ```text
+//! cargo test --release --manifest-path tests/models/Cargo.toml
+//! ```
+//!
+//! The models check the product's own code: `product` includes the files of
+//! `crates/gosched/src/protocol` by their paths. Those files use atomics, cells, barriers and
+//! sleeps only through `crate::sys`, and this crate's `sys` provides loom's.
+//!
+//! A model that cannot fail proves nothing, so each model comes with broken variants: an ordering
+//! or a barrier is weakened ([`sys::weakness`]), or a step is left out, and loom must detect it. A
+//! lost item or wake-up shows as a deadlock, and a read that comes too early shows as two
+//! concurrent accesses. Each model prints how many executions loom has explored.
+//!
+//! loom does not model two effects: a load that takes its value from a store that comes later in
+//! the program order of another thread (load buffering), and the extra strength of `SeqCst`
+//! accesses over acquire and release (the models have none: their full barriers are fences).
+
+#![cfg(test)]
+
+mod explore;
+mod gmp;
+mod sys;
+
+mod g;
+mod item;
+
+mod chan_transfer;
+mod lock;
+mod mutex;
+mod note;
+mod packet;
+mod park;
+mod poll_role;
+mod queue;
+mod queue_next;
+mod readiness;
+mod select;
+mod semaphore;
+mod signal;
+mod stopping;
+mod syscall;
+mod timer;
+mod waking;
+mod waking_fixture;
+mod waking_fixture_m;
+
+#[expect(dead_code, reason = "the models use only a part of some files")]
+#[path = "product.rs"]
+mod protocol;

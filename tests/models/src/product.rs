@@ -1,0 +1,16 @@
+//! The product's protocols: the files that the product is built from.
+
+#[path = "../../../crates/gosched/src/protocol/note.rs"]
+pub(crate) mod note;
+#[path = "../../../crates/gosched/src/protocol/park_token.rs"]
+pub(crate) mod park_token;
+#[path = "../../../crates/gosched/src/protocol/poll_role.rs"]
+pub(crate) mod poll_role;
+#[path = "../../../crates/gosched/src/protocol/readiness.rs"]
+pub(crate) mod readiness;
+#[path = "../../../crates/gosched/src/protocol/run_queue.rs"]
+pub(crate) mod run_queue;
+#[path = "../../../crates/gosched/src/block/waiter.rs"]
+pub(crate) mod waiter;
+#[path = "../../../crates/gosched/src/protocol/waking.rs"]
+pub(crate) mod waking;

@@ -1,0 +1,141 @@
+//! The Ms of the small scheduler: they follow `sched::run::find` and `sched::run::idle` step by
+//! step.
+
+use super::item::Item;
+use super::waking_fixture::{LeftOut, NO_P, World};
+use crate::protocol::waking;
+use crate::sys::atomic::Ordering;
+use loom::thread::{self, JoinHandle};
+
+impl World {
+    /// Starts the M `m` without a P; `p` is idle.
+    pub(super) fn begin_asleep(&'static self, m: usize, p: usize) -> JoinHandle<()> {
+        self.push_idle_p(&mut self.lists.lock().unwrap(), p);
+        thread::spawn(move || self.run_m(m, None, false))
+    }
+
+    /// Starts the M `m` with `p`, as a spinner.
+    pub(super) fn begin_spinning(&'static self, m: usize, p: usize) -> JoinHandle<()> {
+        waking::start_spinning(&self.spinning);
+        thread::spawn(move || self.run_m(m, Some(p), true))
+    }
+
+    fn run_m(&self, m: usize, mut p: Option<usize>, mut spinning: bool) {
+        loop {
+            let Some(own) = p else {
+                p = self.sleep(m);
+                spinning = true;
+                if p.is_none() {
+                    return;
+                }
+                continue;
+            };
+            let found = self.find(own, &mut spinning);
+            if let Some(g) = found {
+                if spinning {
+                    spinning = false;
+                    waking::stop_spinning_with_work(&self.spinning);
+                    if self.left_out != LeftOut::WakeAnotherM {
+                        self.wake_if_idle();
+                    }
+                }
+                self.run(g);
+                continue;
+            }
+            let mut lists = self.lists.lock().unwrap();
+            if lists.over {
+                return;
+            }
+            if !lists.queue.is_empty() {
+                continue;
+            }
+            self.push_idle_p(&mut lists, own);
+            if spinning {
+                spinning = false;
+                waking::stop_spinning_without_work(&self.spinning);
+            }
+            drop(lists);
+            p = self.recheck_for_work();
+            spinning |= p.is_some();
+        }
+    }
+
+    /// Takes a G from the M's own queue, from the global queue or, unless too many Ms spin, from
+    /// another P.
+    fn find(&self, own: usize, spinning: &mut bool) -> Option<&'static Item> {
+        if let Some(g) = self.take(own) {
+            return Some(g);
+        }
+        if self.queued.load(Ordering::Relaxed) > 0
+            && let Some(g) = self.pop_global()
+        {
+            return Some(g);
+        }
+        if !*spinning {
+            if !waking::may_spin(self.ps.len() as u32, &self.idle_ps, &self.spinning) {
+                return None;
+            }
+            *spinning = true;
+            waking::start_spinning(&self.spinning);
+        }
+        let others = self.ps.iter().enumerate().filter(|(p, _)| *p != own);
+        let pause = Some(crate::explore::pause as fn());
+        others.into_iter().find_map(|(_, victim)| victim.steal_into(&self.ps[own], pause))
+    }
+
+    fn pop_global(&self) -> Option<&'static Item> {
+        let mut lists = self.lists.lock().unwrap();
+        let g = lists.queue.pop();
+        self.publish_length(&lists);
+        g
+    }
+
+    fn recheck_for_work(&self) -> Option<usize> {
+        if self.left_out == LeftOut::CheckAgain {
+            return None;
+        }
+        waking::recheck_for_work(
+            || self.queued.load(Ordering::Relaxed) > 0 || self.ps.iter().any(|p| !p.is_empty()),
+            || {
+                let mut lists = self.lists.lock().unwrap();
+                let p = self.pop_idle_p(&mut lists)?;
+                waking::start_spinning(&self.spinning);
+                Some(p)
+            },
+        )
+    }
+
+    /// Sleeps until the M is given a P. Returns `None` if all Gs have run.
+    fn sleep(&self, m: usize) -> Option<usize> {
+        let mut lists = self.lists.lock().unwrap();
+        if let Some(p) = lists.orphans.pop() {
+            return Some(p);
+        }
+        if lists.over {
+            return None;
+        }
+        lists.idle_ms.push(m);
+        drop(lists);
+        self.ms[m].note.sleep(None);
+        let p = self.ms[m].given.load(Ordering::Relaxed);
+        (p != NO_P).then_some(p as usize)
+    }
+
+    /// Runs `g`. After the last G, wakes all Ms, which then end.
+    pub(super) fn run(&self, g: &'static Item) {
+        g.run();
+        if let Some(together) = &self.together {
+            together[g.number].wake();
+            together[1 - g.number].sleep(None);
+        }
+        if self.left.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
+        let mut lists = self.lists.lock().unwrap();
+        lists.over = true;
+        for m in std::mem::take(&mut lists.idle_ms) {
+            self.ms[m].given.store(NO_P, Ordering::Relaxed);
+            self.ms[m].note.wake();
+        }
+    }
+}
