@@ -5,6 +5,7 @@
 //!
 //! A wake-up that comes before the sleep is not lost: the sleeper then finds the word set.
 
+use crate::sys::atomic::const_fn;
 use crate::sys::sleep_word::SleepWord;
 use std::time::Duration;
 
@@ -16,8 +17,10 @@ use std::time::Duration;
 pub(crate) struct Note(SleepWord);
 
 impl Note {
-    pub(crate) fn new() -> Note {
-        Note(SleepWord::new())
+    const_fn! {
+        pub(crate) fn new() -> Note {
+            Note(SleepWord::new())
+        }
     }
 
     /// Wakes the sleeper, or makes its next sleep return at once.

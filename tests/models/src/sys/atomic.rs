@@ -1,8 +1,36 @@
 //! The atomics for models: loom's, with orderings that a model can weaken.
+//!
+//! loom takes a `SeqCst` access for an acquire and release one. Here, a `SeqCst` compare-and-exchange
+//! has a full fence on either side, and a `SeqCst` load is an acquire load. That is less than the
+//! language guarantees, and as much as x86-64 provides: two threads that each exchange one word and
+//! then load the word of the other thread do not both load old values.
 
 use super::weakness::{self, Weakness};
-use loom::sync::atomic as modelled;
 pub(crate) use loom::sync::atomic::Ordering;
+use loom::sync::atomic::{self as modelled, fence};
+pub(crate) use loom::thread::yield_now as spin_loop;
+
+/// Declares a function that is `const` in the product.
+macro_rules! const_fn {
+    ($(#[$attribute:meta])* $visibility:vis fn $($rest:tt)*) => {
+        $(#[$attribute])* $visibility fn $($rest)*
+    };
+}
+
+pub(crate) use const_fn;
+
+/// Calls `exchange`, between full fences if `by` is `SeqCst`.
+fn with_total_order<R>(by: Ordering, exchange: impl FnOnce() -> R) -> R {
+    let is_total = by == Ordering::SeqCst && !weakness::is_active(Weakness::TotalOrder);
+    if is_total {
+        fence(Ordering::SeqCst);
+    }
+    let result = exchange();
+    if is_total {
+        fence(Ordering::SeqCst);
+    }
+    result
+}
 
 /// Returns `order`, or `Relaxed` if `weakness` is active.
 fn order(order: Ordering, weakness: Weakness) -> Ordering {
@@ -26,8 +54,9 @@ macro_rules! common {
             done: Ordering,
             failed: Ordering,
         ) -> Result<$value, $value> {
+            let (by, failed) = (done, order(failed, Weakness::CompareExchange));
             let done = order(done, Weakness::CompareExchange);
-            self.0.compare_exchange(from, to, done, order(failed, Weakness::CompareExchange))
+            with_total_order(by, || self.0.compare_exchange(from, to, done, failed))
         }
     };
 }

@@ -3,7 +3,7 @@
 //!
 //! A model runs all its threads on the OS thread of its test, so a weakness that is active there
 //! affects this model and no other. Only the loom versions of the types in `sys` check for a
-//! weakness; production builds contain no such checks. This file is never part of the product.
+//! weakness; the product contains no such checks.
 
 use std::cell::Cell;
 
@@ -20,6 +20,8 @@ pub(crate) enum Weakness {
     Add,
     /// Every compare-and-exchange is relaxed.
     CompareExchange,
+    /// A `SeqCst` compare-and-exchange has no fences.
+    TotalOrder,
     /// The light barrier does nothing.
     Light,
     /// The heavy barrier does nothing.

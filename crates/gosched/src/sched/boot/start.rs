@@ -4,7 +4,7 @@ use crate::gmp::p::PStatus;
 use crate::sched::boot::{preemption, seed, thread_maker};
 use crate::sched::inspect::{dump, schedtrace, snapshot};
 use crate::sched::run::steal;
-use crate::sched::state::global::{MAX_PROCS, SCHED, STOP_NOTE};
+use crate::sched::state::global::{MAX_PROCS, SCHED};
 use crate::sched::state::{fork, ps};
 use crate::sched::switch::{checks, first_frame, preempt, stacks};
 use crate::sys::fatal::warning;
@@ -26,7 +26,6 @@ pub(crate) fn start() -> Result<usize, String> {
     })?;
     let size = *ps::STACK_SIZE.get_or_init(|| size);
     seed::start();
-    std::sync::LazyLock::force(&STOP_NOTE);
     steal::read_topology();
     fork::install();
     fatal::set_dump(dump::write_all);

@@ -15,7 +15,6 @@ use crate::protocol::poll_role::PollRole;
 use crate::sys::Lock;
 use crate::sys::cache_padded::CachePadded;
 use gosched_fiber::exit_guard;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Maximum number of Ps.
@@ -134,7 +133,7 @@ pub(crate) static SCHED: Sched = Sched {
 
 /// The note on which the thread that stops the world sleeps.
 /// Go: sched.stopnote.
-pub(crate) static STOP_NOTE: LazyLock<Note> = LazyLock::new(Note::new);
+pub(crate) static STOP_NOTE: Note = Note::new();
 
 /// The first id after 1, which is the id of the main goroutine.
 const FIRST_ID: u64 = 2;
