@@ -10,7 +10,11 @@ pub(crate) mod poll_role;
 pub(crate) mod readiness;
 #[path = "../../../crates/gosched/src/protocol/run_queue.rs"]
 pub(crate) mod run_queue;
+#[path = "../../../crates/gosched/src/protocol/syscall_state.rs"]
+pub(crate) mod syscall_state;
 #[path = "../../../crates/gosched/src/block/waiter.rs"]
 pub(crate) mod waiter;
 #[path = "../../../crates/gosched/src/protocol/waking.rs"]
 pub(crate) mod waking;
+#[path = "../../../crates/gosched/src/protocol/world_stop.rs"]
+pub(crate) mod world_stop;

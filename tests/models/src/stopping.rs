@@ -1,16 +1,18 @@
-//! How the world stops and starts again, and how a stop is taken back: a copy of the protocol of
-//! `sched::world`, which works on the scheduler's own records.
+//! How the world stops and starts again, and how a stop is cancelled: the product's flag, count and
+//! wait (`protocol::world_stop`). The lists of Ms and Ps are plain lists under loom's mutex.
 //!
 //! Two Ms with a P each use the data of their P and check whether the world stops, several times. A
 //! stopper waits for both Ps, changes their data, and starts the world again; or it does not wait,
-//! and takes the stop back.
+//! and cancels the stop.
 
 use crate::explore::{leak, most_orders};
 use crate::protocol::note::Note;
+use crate::protocol::world_stop::{self, Attention, StopCount};
 use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::sys::cell::Cell;
 use loom::sync::{Mutex, MutexGuard};
 use loom::thread;
+use std::time::Duration;
 
 const MS: usize = 2;
 
@@ -27,10 +29,8 @@ enum LeftOut {
 }
 
 /// The data that the scheduler's lock protects.
-#[derive(Default)]
 struct Lists {
-    /// Number of Ps that have not stopped yet.
-    stop_wait: u32,
+    stop_count: StopCount,
     stopped: Vec<usize>,
     /// Ps for which there was no idle M.
     orphans: Vec<usize>,
@@ -39,7 +39,7 @@ struct Lists {
 
 struct World {
     lists: Mutex<Lists>,
-    is_stopping: AtomicU32,
+    attention: Attention,
     all_stopped: Note,
     /// Stands for the data that belongs to the owner of each P.
     ps: [Cell<u32>; MS],
@@ -52,8 +52,13 @@ struct World {
 impl World {
     fn new(left_out: LeftOut) -> &'static World {
         leak(World {
-            lists: Mutex::new(Lists::default()),
-            is_stopping: AtomicU32::new(0),
+            lists: Mutex::new(Lists {
+                stop_count: StopCount::new(),
+                stopped: Vec::new(),
+                orphans: Vec::new(),
+                idle_ms: Vec::new(),
+            }),
+            attention: Attention::new(),
             all_stopped: Note::new(),
             ps: [(); MS].map(|()| Cell::new(0)),
             notes: [(); MS].map(|()| Note::new()),
@@ -62,17 +67,13 @@ impl World {
         })
     }
 
-    fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::Relaxed) != 0
-    }
-
     /// Runs an M, which starts with the P of its number and ends with the P that it then holds.
     fn run(&self, m: usize, turns: usize) {
         let mut p = m;
         for _ in 0..turns {
             let count = self.ps[p].get();
             self.ps[p].set(count + 1);
-            if self.is_stopping()
+            if self.attention.is_stopping()
                 && let Some(other) = self.release_p_for_stop(m, p)
             {
                 p = other;
@@ -80,7 +81,7 @@ impl World {
         }
         // An M that ends stands for an M that is blocked in the kernel: its P is taken.
         let mut lists = self.lists.lock().unwrap();
-        if self.is_stopping() {
+        if self.attention.is_stopping() {
             self.count_stopped(&mut lists, p);
         } else {
             lists.orphans.push(p);
@@ -91,7 +92,7 @@ impl World {
     /// `None` if the M has kept its P.
     fn release_p_for_stop(&self, m: usize, p: usize) -> Option<usize> {
         let mut lists = self.lists.lock().unwrap();
-        if !self.is_stopping() && self.left_out != LeftOut::CheckAgain {
+        if !self.attention.is_stopping() && self.left_out != LeftOut::CheckAgain {
             return None;
         }
         self.count_stopped(&mut lists, p);
@@ -99,7 +100,7 @@ impl World {
         drop(lists);
         let mut lists = self.lists.lock().unwrap();
         if self.left_out != LeftOut::TakeOrphan
-            && !self.is_stopping()
+            && !self.attention.is_stopping()
             && let Some(p) = lists.orphans.pop()
         {
             return Some(p);
@@ -112,34 +113,31 @@ impl World {
 
     fn count_stopped(&self, lists: &mut Lists, p: usize) {
         lists.stopped.push(p);
-        lists.stop_wait -= 1;
-        if lists.stop_wait == 0 {
-            self.all_stopped.wake();
-        }
+        lists.stop_count.count_stopped(&self.attention, &self.all_stopped);
     }
 
     /// Stops the world and changes the data of all Ps. If a P has not stopped and `patient` is
-    /// false, takes the stop back instead. Returns whether the world stopped.
+    /// false, cancels the stop instead. Returns whether the world stopped.
     fn stop(&self, patient: bool) -> bool {
         let mut lists = self.lists.lock().unwrap();
-        self.is_stopping.store(1, Ordering::Relaxed);
-        lists.stop_wait = MS as u32;
+        lists.stop_count.announce(&self.attention, MS as u32);
         while let Some(p) = lists.orphans.pop() {
             self.count_stopped(&mut lists, p);
         }
         drop(lists);
-        loop {
-            let lists = self.lists.lock().unwrap();
-            match lists.stop_wait {
-                0 => break,
-                _ if self.left_out == LeftOut::Wait => break,
-                _ if !patient => {
-                    self.start(lists);
-                    return false;
-                }
-                _ => drop(lists),
+        if self.left_out != LeftOut::Wait {
+            let stopped = world_stop::wait_for_ps(
+                &self.all_stopped,
+                Duration::ZERO,
+                || self.lists.lock().unwrap(),
+                |lists| &lists.stop_count,
+                || !patient,
+                || {},
+            );
+            if let Err(lists) = stopped {
+                self.start(lists);
+                return false;
             }
-            self.all_stopped.sleep(None);
         }
         self.ps.iter().for_each(|p| p.set(p.get() + 100));
         self.start(self.lists.lock().unwrap());
@@ -147,8 +145,7 @@ impl World {
     }
 
     fn start(&self, mut lists: MutexGuard<'_, Lists>) {
-        self.is_stopping.store(0, Ordering::Relaxed);
-        lists.stop_wait = 0;
+        lists.stop_count.end(&self.attention);
         let stopped = std::mem::take(&mut lists.stopped);
         drop(lists);
         for p in stopped {

@@ -1,81 +1,74 @@
-//! Who holds the P of an M that blocks: a copy of the protocol of `sched::switch::syscall`, which
-//! works on the scheduler's own records.
+//! Who has the P of an M that blocks: the product's word (`protocol::syscall_state`), with one P.
 //!
-//! The steps are the same, with one P. Two threads never use the P at once, and the M has a P again
-//! when it is inside the runtime.
+//! Two threads never use the P at once, and the M has a P again when it is inside the runtime. A P
+//! that two threads use at once shows as two concurrent accesses to its data.
 
 use crate::explore::{every_order, leak, most_orders};
+use crate::protocol::syscall_state::{Retaking, Settled, SyscallState};
 use crate::sys::atomic::{AtomicU32, Ordering};
-use crate::sys::barrier;
 use crate::sys::cell::Cell;
 use crate::sys::weakness::{Weakness, weaken};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-const RETAKING: u32 = 1;
-const RETAKEN: u32 = 2;
-const IN_SYSCALL: u32 = 3;
-
-/// How the taker takes the P in a marked call.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Retake {
-    ByExchange,
-    /// Broken: by a load and a store.
-    ByStore,
-}
-
-/// How a marked call begins.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Begin {
-    ByExchange,
-    /// Broken: by a store, whatever the word contains.
-    ByStore,
-}
-
 struct Machine {
-    syscall_state: AtomicU32,
+    syscall_state: SyscallState,
     /// Whether preemption is off.
     off: AtomicU32,
     /// Stands for the data that belongs to the owner of the P.
     p: Cell<u32>,
+    /// Stands for `M::old_p`: the number of times that the P was taken.
+    old_p: Cell<u32>,
     /// Whether the P is idle.
     idle: Mutex<bool>,
     brought: Condvar,
-    retake: Retake,
 }
 
 impl Machine {
-    fn new(retake: Retake) -> &'static Machine {
+    fn new() -> &'static Machine {
         leak(Machine {
-            syscall_state: AtomicU32::new(0),
+            syscall_state: SyscallState::new(),
             off: AtomicU32::new(0),
             p: Cell::new(0),
+            old_p: Cell::new(0),
             idle: Mutex::new(false),
             brought: Condvar::new(),
-            retake,
         })
-    }
-
-    fn change(&self, from: u32, to: u32) -> bool {
-        // PAIR p-taken: as in `sched::switch::syscall`.
-        self.syscall_state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     fn use_p(&self) {
         self.p.set(self.p.get() + 1);
     }
 
-    /// Enters the runtime as a goroutine does, uses the P, and leaves.
-    fn enter_and_leave(&self) {
+    /// Enters the runtime as a goroutine does. The M has its P, or another one, when this returns.
+    fn enter(&self) {
         self.off.store(1, Ordering::Relaxed);
-        barrier::light();
-        if self.syscall_state.load(Ordering::Relaxed) != 0 && self.settle_retake() {
+        if self.syscall_state.must_settle_after_barrier()
+            && self.syscall_state.settle() == Settled::LostP
+        {
+            assert_ne!(self.old_p.get(), 0, "the M sees which P was taken");
             self.wait_for_p();
+            self.syscall_state.clear();
         }
         self.use_p();
+    }
+
+    fn leave(&self) {
         // The real code is one instruction, on a machine that keeps the order of stores.
         // PAIR p-taken: publishes what the goroutine did with the P.
         self.off.store(0, Ordering::Release);
+    }
+
+    fn enter_and_leave(&self) {
+        self.enter();
+        self.leave();
+    }
+
+    /// Begins a marked call as a goroutine does.
+    fn enter_syscall(&self) {
+        self.enter();
+        self.syscall_state.enter();
+        self.leave();
     }
 
     fn wait_for_p(&self) {
@@ -84,162 +77,105 @@ impl Machine {
             idle = self.brought.wait(idle).unwrap();
         }
         *idle = false;
-        self.syscall_state.store(0, Ordering::Relaxed);
     }
 
-    fn settle_retake(&self) -> bool {
-        loop {
-            // PAIR p-taken: as in `sched::switch::syscall`.
-            match self.syscall_state.load(Ordering::Acquire) {
-                RETAKING => thread::yield_now(),
-                IN_SYSCALL if !self.change(IN_SYSCALL, 0) => {}
-                word => return word == RETAKEN,
-            }
-        }
+    /// Takes the P in an unmarked call. Returns whether it did; the P is then idle.
+    fn retake_unmarked(&self) -> bool {
+        let retaking = self.syscall_state.retake_unmarked(|| {
+            // PAIR p-taken: sees what the owner did.
+            self.off.load(Ordering::Acquire) > 0
+        });
+        self.finish_retake(retaking)
     }
 
-    /// Begins a marked call, inside the runtime.
-    fn enter_syscall(&self, begin: Begin) {
-        self.off.store(1, Ordering::Relaxed);
-        barrier::light();
-        if self.syscall_state.load(Ordering::Relaxed) != 0 && self.settle_retake() {
-            self.wait_for_p();
-        }
-        self.use_p();
-        match begin {
-            Begin::ByExchange => {
-                while !self.change(0, IN_SYSCALL) {
-                    thread::yield_now();
-                }
-            }
-            // PAIR p-taken: with the order of an exchange.
-            Begin::ByStore => self.syscall_state.store(IN_SYSCALL, Ordering::Release),
-        }
-        // PAIR p-taken: publishes what the goroutine did with the P.
-        self.off.store(0, Ordering::Release);
-    }
-
-    /// Takes the P in a call that is not marked. Returns whether it did; the P is then idle.
-    fn take_p(&self) -> bool {
-        if !self.change(0, RETAKING) {
-            return false;
-        }
-        barrier::heavy();
-        // PAIR p-taken: sees what the owner did.
-        if self.off.load(Ordering::Acquire) > 0 {
-            self.syscall_state.store(0, Ordering::Relaxed);
-            return false;
-        }
-        self.take();
-        true
-    }
-
+    /// Takes the P in a marked call. Returns whether it did; the P is then idle.
     fn retake_in_syscall(&self) -> bool {
-        let first = match self.retake {
-            Retake::ByExchange => self.change(IN_SYSCALL, RETAKING),
-            Retake::ByStore => {
-                // PAIR p-taken: with the order of an exchange.
-                let in_call = self.syscall_state.load(Ordering::Acquire) == IN_SYSCALL;
-                if in_call {
-                    self.syscall_state.store(RETAKING, Ordering::Relaxed);
-                }
-                in_call
-            }
-        };
-        if first {
-            self.take();
-        }
-        first
+        self.finish_retake(self.syscall_state.retake_in_syscall())
     }
 
-    fn take(&self) {
+    fn finish_retake(&self, retaking: Option<Retaking<'_>>) -> bool {
+        let Some(retaking) = retaking else { return false };
         self.use_p();
-        // PAIR p-taken: as in `sched::switch::syscall`.
-        self.syscall_state.store(RETAKEN, Ordering::Release);
+        self.old_p.set(self.old_p.get() + 1);
+        retaking.finish();
         self.use_p();
         *self.idle.lock().unwrap() = true;
         self.brought.notify_one();
+        true
+    }
+
+    /// Checks that the P was used `own` times by the M, and twice by each retaker that took it.
+    fn assert_used(&self, own: u32, retakes: impl IntoIterator<Item = bool>) {
+        let retakes: u32 = retakes.into_iter().map(u32::from).sum();
+        assert_eq!(self.p.get(), own + 2 * retakes);
     }
 }
 
-/// Runs a goroutine that enters the runtime twice against a taker of its P.
-fn steal_against_entry() {
-    let machine = Machine::new(Retake::ByExchange);
-    let taker = thread::spawn(move || machine.take_p());
+/// Runs a goroutine that enters the runtime twice against a retaker of its P.
+fn retake_against_entry() {
+    let machine = Machine::new();
+    let retaker = thread::spawn(move || machine.retake_unmarked());
     (0..2).for_each(|_| machine.enter_and_leave());
-    let taken = taker.join().unwrap();
-    assert_eq!(machine.p.get(), 2 + 2 * u32::from(taken));
+    machine.assert_used(2, [retaker.join().unwrap()]);
 }
 
-/// Runs a marked call that ends against a taker of the P.
-fn retake_against_exit(retake: Retake) {
-    let machine = Machine::new(retake);
-    let taker = thread::spawn(move || machine.retake_in_syscall());
-    machine.use_p();
-    // PAIR p-taken: as in `sched::switch::syscall`.
-    machine.syscall_state.store(IN_SYSCALL, Ordering::Release);
+/// Runs a marked call that ends against a retaker of the P.
+fn retake_against_exit() {
+    let machine = Machine::new();
+    machine.enter_syscall();
+    let retaker = thread::spawn(move || machine.retake_in_syscall());
     machine.enter_and_leave();
-    let taken = taker.join().unwrap();
-    assert_eq!(machine.p.get(), 2 + 2 * u32::from(taken));
-    assert_eq!(machine.syscall_state.load(Ordering::Relaxed), 0);
+    machine.assert_used(2, [retaker.join().unwrap()]);
+    assert!(!machine.syscall_state.must_settle());
 }
 
-/// Runs a marked call against a taker that saw an earlier call, which was not marked, block.
-fn steal_against_call(begin: Begin) {
-    let machine = Machine::new(Retake::ByExchange);
-    let taker = thread::spawn(move || machine.take_p());
-    machine.enter_syscall(begin);
+/// Runs a marked call against a retaker that saw an earlier, unmarked call block.
+fn retake_against_call() {
+    let machine = Machine::new();
+    let retaker = thread::spawn(move || machine.retake_unmarked());
+    machine.enter_syscall();
     machine.enter_and_leave();
-    let taken = taker.join().unwrap();
-    assert_eq!(machine.p.get(), 2 + 2 * u32::from(taken));
+    let taken = retaker.join().unwrap();
+    machine.assert_used(2, [taken]);
     // The P may have been taken after the call was over.
-    assert!(taken || machine.syscall_state.load(Ordering::Relaxed) == 0);
+    assert!(taken || !machine.syscall_state.must_settle());
 }
 
 #[test]
 fn a_marked_call_may_begin_while_its_p_is_being_taken() {
-    every_order(|| steal_against_call(Begin::ByExchange));
+    every_order(retake_against_call);
 }
 
 #[test]
-fn two_kinds_of_takers_never_use_the_p_at_once() {
+fn two_kinds_of_retakers_never_use_the_p_at_once() {
     most_orders(3, || {
-        let machine = Machine::new(Retake::ByExchange);
-        let one = thread::spawn(move || machine.take_p());
-        let other = thread::spawn(move || machine.retake_in_syscall());
-        machine.enter_syscall(Begin::ByExchange);
+        let machine = Machine::new();
+        let unmarked = thread::spawn(move || machine.retake_unmarked());
+        let marked = thread::spawn(move || machine.retake_in_syscall());
+        machine.enter_syscall();
         machine.enter_and_leave();
-        let syscall_state = u32::from(one.join().unwrap()) + u32::from(other.join().unwrap());
-        assert_eq!(machine.p.get(), 2 + 2 * syscall_state);
+        machine.assert_used(2, [unmarked.join().unwrap(), marked.join().unwrap()]);
     });
 }
 
 #[test]
-#[should_panic]
-fn broken_by_a_call_that_begins_by_a_plain_store() {
-    every_order(|| steal_against_call(Begin::ByStore));
-}
-
-#[test]
 fn a_p_is_used_by_one_thread_at_a_time_in_an_unmarked_call() {
-    every_order(steal_against_entry);
+    every_order(retake_against_entry);
 }
 
 #[test]
 fn a_p_is_used_by_one_thread_at_a_time_when_it_is_retaken() {
-    every_order(|| retake_against_exit(Retake::ByExchange));
+    every_order(retake_against_exit);
 }
 
 #[test]
-fn two_takers_never_use_the_p_at_once() {
+fn two_retakers_never_use_the_p_at_once() {
     most_orders(3, || {
-        let machine = Machine::new(Retake::ByExchange);
-        let takers = [(); 2].map(|()| thread::spawn(move || machine.take_p()));
+        let machine = Machine::new();
+        let retakers = [(); 2].map(|()| thread::spawn(move || machine.retake_unmarked()));
         machine.enter_and_leave();
         machine.enter_and_leave();
-        let syscall_state = takers.map(|taker| u32::from(taker.join().unwrap()));
-        let syscall_state: u32 = syscall_state.iter().sum();
-        assert_eq!(machine.p.get(), 2 + 2 * syscall_state);
+        machine.assert_used(2, retakers.map(|retaker| retaker.join().unwrap()));
     });
 }
 
@@ -247,18 +183,33 @@ fn two_takers_never_use_the_p_at_once() {
 #[should_panic(expected = "Causality violation")]
 fn broken_by_an_entry_without_a_barrier() {
     let _weak = weaken(Weakness::Light);
-    every_order(steal_against_entry);
+    every_order(retake_against_entry);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn broken_by_a_taker_without_a_barrier() {
+fn broken_by_a_retaker_without_a_barrier() {
     let _weak = weaken(Weakness::Heavy);
-    every_order(steal_against_entry);
+    every_order(retake_against_entry);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn broken_by_a_word_published_without_order() {
+    let _weak = weaken(Weakness::Store);
+    every_order(retake_against_exit);
 }
 
 #[test]
 #[should_panic]
-fn broken_by_a_taker_that_loads_and_then_stores() {
-    every_order(|| retake_against_exit(Retake::ByStore));
+fn broken_by_a_retaker_that_loads_and_then_stores() {
+    let _weak = weaken(Weakness::ExchangeInTwoSteps);
+    every_order(retake_against_exit);
+}
+
+#[test]
+#[should_panic]
+fn broken_by_a_call_that_begins_by_a_load_and_a_store() {
+    let _weak = weaken(Weakness::ExchangeInTwoSteps);
+    every_order(retake_against_call);
 }

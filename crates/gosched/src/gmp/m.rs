@@ -9,6 +9,7 @@ use super::intrusive_stack::Linked;
 use super::p::{P, PStatus};
 use crate::protocol::note::Note;
 use crate::protocol::poll_role::InPoller;
+use crate::protocol::syscall_state::SyscallState;
 use crate::sys::owner_cell::OwnerCell;
 use gosched_fiber::arch::{self, SavedContext};
 use gosched_fiber::carrier::Carrier;
@@ -26,9 +27,8 @@ pub(crate) struct M {
     /// The P that the M holds, or null. Written by the M's thread, and by a taker while
     /// `syscall_state` marks the P as being taken.
     p: AtomicPtr<P>,
-    /// 0 while the M has its P or runs g0. Otherwise the M is in a marked call, or another thread
-    /// takes or has taken its P: see `sched::switch::syscall`.
-    pub(crate) syscall_state: AtomicU32,
+    /// Whether the M is in a marked call, or another thread takes or has taken its P.
+    pub(crate) syscall_state: SyscallState,
     /// Why, and in which turn on its P, the M is asked to stop: see `sched::switch::preempt`. Set
     /// by the requesting thread, cleared by the M.
     pub(crate) preempt_request: AtomicU64,
@@ -162,7 +162,7 @@ impl M {
         Box::leak(Box::new(M {
             carrier: Carrier::new(),
             p: AtomicPtr::new(ptr::null_mut()),
-            syscall_state: AtomicU32::new(0),
+            syscall_state: SyscallState::new(),
             preempt_request: AtomicU64::new(0),
             curg: AtomicPtr::new(ptr::null_mut()),
             copy_request: AtomicPtr::new(ptr::null_mut()),

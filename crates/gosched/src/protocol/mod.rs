@@ -18,7 +18,11 @@ pub(crate) mod poll_role;
 #[cfg(ported)]
 pub(crate) mod run_queue;
 #[cfg(ported)]
+pub(crate) mod syscall_state;
+#[cfg(ported)]
 pub(crate) mod waking;
+#[cfg(ported)]
+pub(crate) mod world_stop;
 
 #[cfg(test)]
 mod park_token_tests;

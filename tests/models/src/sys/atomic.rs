@@ -54,9 +54,23 @@ macro_rules! common {
             done: Ordering,
             failed: Ordering,
         ) -> Result<$value, $value> {
+            if weakness::is_active(Weakness::ExchangeInTwoSteps) {
+                return self.exchange_in_two_steps(from, to);
+            }
             let (by, failed) = (done, order(failed, Weakness::CompareExchange));
             let done = order(done, Weakness::CompareExchange);
             with_total_order(by, || self.0.compare_exchange(from, to, done, failed))
+        }
+
+        /// A broken compare-and-exchange, with all the order of a whole one.
+        fn exchange_in_two_steps(&self, from: $value, to: $value) -> Result<$value, $value> {
+            match self.0.load(Ordering::Acquire) {
+                now if now == from => {
+                    self.0.store(to, Ordering::Release);
+                    Ok(now)
+                }
+                now => Err(now),
+            }
         }
     };
 }

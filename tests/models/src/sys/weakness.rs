@@ -20,6 +20,8 @@ pub(crate) enum Weakness {
     Add,
     /// Every compare-and-exchange is relaxed.
     CompareExchange,
+    /// A compare-and-exchange is a load, and a store if the value is the expected one.
+    ExchangeInTwoSteps,
     /// A `SeqCst` compare-and-exchange has no fences.
     TotalOrder,
     /// The light barrier does nothing.

@@ -80,9 +80,10 @@ fn parse_duration(text: &str) -> Option<Duration> {
 pub(crate) unsafe extern "C" fn async_preempt() {
     // SAFETY: carried — the caller is a goroutine of this runtime, and preemption is off.
     let m = unsafe { M::current() };
-    match m.syscall_state.load(Ordering::Relaxed) {
-        0 => preempt::serve_request(m),
-        _ => drop(syscall::exit_syscall(m)),
+    if m.syscall_state.must_settle() {
+        syscall::exit_syscall(m);
+    } else {
+        preempt::serve_request(m);
     }
     boundary::leave();
 }

@@ -25,7 +25,7 @@ impl Tables for MultiThread {
             idle_ms: locked.idle_ms.len(),
             queued: locked.queue.len(),
             locked_ms: locked.locked_ms - locked.stopped_ms,
-            stop_wait: locked.stop_wait,
+            stop_wait: locked.stop_count.left(),
             ..without_lock()
         }
     }

@@ -206,7 +206,7 @@ fn check_standing_p(
     now: u64,
     found: &mut Findings,
 ) {
-    if syscall::is_in_syscall_with_p(m) {
+    if m.syscall_state.is_in_syscall_with_p() {
         found.took |= is_p_needed(p, seen, now) && syscall::retake_in_syscall(m);
         return;
     }
@@ -310,7 +310,7 @@ fn make_room(seen: &mut [SysmonTick], now: u64, found: &mut Findings) {
             continue;
         };
         let may = now - seen.since >= PREEMPT_RETRY_NANOS
-            && !syscall::is_in_syscall_with_p(m)
+            && !m.syscall_state.is_in_syscall_with_p()
             && allows_preemption(m);
         if may && best.as_ref().is_none_or(|(_, best)| rank(seen) >= rank(best)) {
             best = Some((m, seen));

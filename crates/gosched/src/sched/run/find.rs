@@ -37,7 +37,7 @@ pub(crate) fn find_runnable(m: &'static M) -> Option<&'static G> {
             .or_else(|| woken.then(|| take_run_next(p)).flatten())
             .or_else(|| take_global_for_fairness(p))
             .or_else(|| seeded::draw_steal_first(m).then(|| steal_work(m, p)).flatten())
-            .or_else(|| (SCHED.attention() != 0).then(|| take_run_next(p)).flatten())
+            .or_else(|| (SCHED.attention.flags() != 0).then(|| take_run_next(p)).flatten())
             .or_else(|| poll_before_interrupted(m, p))
             .or_else(|| take_priority(p))
             .or_else(|| take_local(p))
@@ -89,7 +89,7 @@ fn take_run_next(p: &'static P) -> Option<&'static G> {
 /// Takes a G that must run before others: an interrupted G, or, if too many Ms are stopped together
 /// with their Gs, one of these Gs.
 fn take_priority(p: &'static P) -> Option<&'static G> {
-    if SCHED.attention() & (INTERRUPTED | TOO_MANY_STOPPED) == 0 {
+    if SCHED.attention.flags() & (INTERRUPTED | TOO_MANY_STOPPED) == 0 {
         return None;
     }
     p.io_ahead_streak.store(0, Ordering::Relaxed);
@@ -105,7 +105,7 @@ const MAX_IO_BEFORE_INTERRUPTED: u32 = 8;
 /// interrupted again to make room.
 fn poll_before_interrupted(m: &'static M, p: &'static P) -> Option<&'static G> {
     let ahead = p.io_ahead_streak.load(Ordering::Relaxed);
-    if SCHED.attention() & INTERRUPTED == 0 || ahead >= MAX_IO_BEFORE_INTERRUPTED {
+    if SCHED.attention.flags() & INTERRUPTED == 0 || ahead >= MAX_IO_BEFORE_INTERRUPTED {
         return None;
     }
     p.io_ahead_streak.store(ahead + 1, Ordering::Relaxed);

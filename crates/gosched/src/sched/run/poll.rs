@@ -82,7 +82,7 @@ pub(crate) fn poll_when_busy(m: &'static M) {
 pub(crate) fn is_due(p: &'static P) -> bool {
     p.tick().is_multiple_of(global::GLOBAL_QUEUE_INTERVAL_TICKS)
         && poller_role::should_poll()
-        && SCHED.attention() & INTERRUPTED == 0
+        && SCHED.attention.flags() & INTERRUPTED == 0
 }
 
 /// Puts Gs that are ready into the queue of the M's P, or before all other Gs in the global queue

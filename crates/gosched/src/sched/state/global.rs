@@ -12,6 +12,7 @@ use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::protocol::note::Note;
 use crate::protocol::poll_role::PollRole;
+use crate::protocol::world_stop::{Attention, StopCount};
 use crate::sys::Lock;
 use crate::sys::cache_padded::CachePadded;
 use gosched_fiber::exit_guard;
@@ -35,9 +36,9 @@ pub(crate) struct Sched {
     pub(crate) spinning: AtomicU32,
     /// Number of Ps in use.
     pub(crate) procs: CachePadded<AtomicU32>,
-    /// Flags that every M checks between goroutines: [`STOPPING`], [`INTERRUPTED`] and
+    /// Flags that every M checks between goroutines: [`STOPPING`](crate::protocol::world_stop::STOPPING), [`INTERRUPTED`] and
     /// [`TOO_MANY_STOPPED`]. Written under the lock.
-    attention: AtomicU32,
+    pub(crate) attention: Attention,
     /// All Ps ever created; the first `procs` are in use.
     ps: [AtomicPtr<P>; MAX_PROCS],
     /// The M created last: the head of the list of all Ms.
@@ -75,7 +76,7 @@ pub(crate) struct Locked {
     /// Number of Ms that are blocked in a call and whose P was taken.
     pub(crate) blocked_ms: u32,
     /// Number of Ps that have not stopped yet, while the world stops.
-    pub(crate) stop_wait: u32,
+    pub(crate) stop_count: StopCount,
     /// Whether the program was already warned that the system refuses threads.
     pub(crate) refusal_reported: bool,
     /// When the last M asleep checks for a deadlock; 0 if no check was ever scheduled.
@@ -89,9 +90,6 @@ pub(crate) struct Locked {
 /// Go: the 61 in findRunnable.
 pub(crate) const GLOBAL_QUEUE_INTERVAL_TICKS: u32 = 61;
 
-/// The world is stopping or has stopped.
-/// Go: sched.gcwaiting.
-pub(crate) const STOPPING: u32 = 1;
 /// The global queue holds an interrupted G, which runs before other Gs.
 pub(crate) const INTERRUPTED: u32 = 2;
 /// Too many Ms are stopped in place: their Gs run before other Gs.
@@ -115,7 +113,7 @@ pub(crate) static SCHED: Sched = Sched {
         locked_ms: 0,
         stopped_ms: 0,
         blocked_ms: 0,
-        stop_wait: 0,
+        stop_count: StopCount::new(),
         refusal_reported: false,
         deadlock_check_at: 0,
         has_checked_deadlock: false,
@@ -124,7 +122,7 @@ pub(crate) static SCHED: Sched = Sched {
     idle_ps: CachePadded::new(AtomicU32::new(0)),
     spinning: AtomicU32::new(0),
     procs: CachePadded::new(AtomicU32::new(0)),
-    attention: AtomicU32::new(0),
+    attention: Attention::new(),
     ps: [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_PROCS],
     last_m: AtomicPtr::new(std::ptr::null_mut()),
     foreign_goroutines: AtomicU64::new(0),
@@ -151,12 +149,6 @@ impl Sched {
     /// Returns whether all Ps are idle.
     pub(crate) fn is_idle(&self) -> bool {
         self.idle_ps.load(Ordering::Relaxed) as usize == self.procs()
-    }
-
-    /// Returns the flags that are set; 0 if none is.
-    #[inline]
-    pub(crate) fn attention(&self) -> u32 {
-        self.attention.load(Ordering::Relaxed)
     }
 
     /// Returns the P with index `index`, or `None` if it was never created.
@@ -220,18 +212,12 @@ impl Locked {
         g
     }
 
-    /// Sets or clears the flag `what` of [`Sched::attention`].
-    pub(crate) fn set_attention(&self, what: u32, on: bool) {
-        let rest = SCHED.attention() & !what;
-        SCHED.attention.store(if on { rest | what } else { rest }, Ordering::Relaxed);
-    }
-
     /// Queues a G that runs before all others: one that was interrupted to make room for another G,
     /// or one that I/O made ready while all Ps were busy.
     pub(crate) fn push_interrupted(&mut self, g: &'static G) {
         self.queue.push_interrupted(g);
         self.publish_length();
-        self.set_attention(INTERRUPTED, true);
+        SCHED.attention.set(INTERRUPTED, true);
     }
 
     /// Queues a G that was stopped in place with its M. It runs in its turn.
@@ -255,15 +241,15 @@ impl Locked {
         // While a report is written, every stopped G has priority: the report may wait for a
         // library's lock that one of them holds.
         let crowd = if exit_guard::is_claimed() { 0 } else { (8 * SCHED.procs() as u32).max(64) };
-        self.set_attention(TOO_MANY_STOPPED, self.stopped_ms > crowd);
+        SCHED.attention.set(TOO_MANY_STOPPED, self.stopped_ms > crowd);
     }
 
     /// Updates [`Sched::queued`] and [`INTERRUPTED`]. Call after each change of the global queue.
     #[inline]
     pub(crate) fn publish_length(&self) {
         SCHED.queued.store(self.queue.len(), Ordering::Relaxed);
-        if SCHED.attention() & INTERRUPTED != 0 && !self.queue.has_interrupted() {
-            self.set_attention(INTERRUPTED, false);
+        if SCHED.attention.flags() & INTERRUPTED != 0 && !self.queue.has_interrupted() {
+            SCHED.attention.set(INTERRUPTED, false);
         }
     }
 }

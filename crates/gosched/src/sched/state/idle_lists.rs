@@ -14,7 +14,7 @@ impl Locked {
     pub(crate) fn pop_priority(&mut self) -> Option<&'static G> {
         poller_role::mark_io_claimed();
         let mut g = self.queue.pop_interrupted();
-        if g.is_none() && SCHED.attention() & TOO_MANY_STOPPED != 0 {
+        if g.is_none() && SCHED.attention.flags() & TOO_MANY_STOPPED != 0 {
             g = self.queue.pop_stopped();
         }
         self.publish_length();

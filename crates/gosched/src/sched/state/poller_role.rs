@@ -28,7 +28,7 @@ pub(crate) fn should_poll() -> bool {
 
 /// Returns whether a running G should make room for Gs that I/O made ready.
 pub(crate) fn is_io_unclaimed() -> bool {
-    IO_UNCLAIMED.load(Ordering::Relaxed) && SCHED.attention() & INTERRUPTED != 0
+    IO_UNCLAIMED.load(Ordering::Relaxed) && SCHED.attention.flags() & INTERRUPTED != 0
 }
 
 /// Clears [`IO_UNCLAIMED`]. Called by an M that takes a G with priority.

@@ -1,23 +1,20 @@
-//! Whether the world is stopping, and how many Ps have not stopped yet. `world` describes the
-//! protocol.
+//! Whether the world is stopping, and how many Ps have not stopped yet: the functions with which
+//! an M stops. `protocol::world_stop` describes the protocol. This module never stops the world.
 
 use crate::gmp::m::M;
 use crate::gmp::p::{P, PStatus};
-use crate::sched::state::global::{Locked, SCHED, STOP_NOTE, STOPPING};
+use crate::sched::state::global::{Locked, SCHED, STOP_NOTE};
 use std::sync::atomic::Ordering;
 
 #[inline]
 pub(crate) fn is_stopping() -> bool {
-    SCHED.attention() & STOPPING != 0
+    SCHED.attention.is_stopping()
 }
 
 /// Records that `p` has stopped, and wakes the thread that stops the world if it was the last.
 pub(crate) fn count_stopped(locked: &mut Locked, p: &'static P) {
     p.set_status(PStatus::Stopped);
-    locked.stop_wait -= 1;
-    if locked.stop_wait == 0 {
-        STOP_NOTE.wake();
-    }
+    locked.stop_count.count_stopped(&SCHED.attention, &STOP_NOTE);
 }
 
 /// Releases the P of `m` if the world is stopping. Called on g0; `m` then sleeps as an idle M.

@@ -14,10 +14,8 @@
 
 use crate::gmp::m::M;
 use crate::sched::switch::{preempt, syscall};
-use crate::sys::barrier;
 use gosched_fiber::arch;
 use gosched_fiber::carrier::{Role, role};
-use std::sync::atomic::Ordering;
 
 /// Turns preemption off for the calling G. Returns the G's M, which has a P. Must be paired with
 /// [`leave`], which may be called on another M.
@@ -29,8 +27,7 @@ pub(crate) fn enter() -> &'static M {
     unsafe { arch::preempt_disable() };
     // SAFETY: carried — the caller is a goroutine, and its carrier is an M.
     let m = unsafe { M::current() };
-    barrier::light();
-    if m.syscall_state.load(Ordering::Relaxed) != 0 {
+    if m.syscall_state.must_settle_after_barrier() {
         return syscall::exit_syscall(m);
     }
     m

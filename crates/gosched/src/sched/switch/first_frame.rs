@@ -12,7 +12,6 @@ use crate::sched::switch;
 use crate::sched::switch::boundary::{enter, leave};
 use crate::sched::switch::stacks::{self, FirstFrames};
 use crate::sched::switch::syscall;
-use crate::sys::barrier;
 use crate::sys::fatal::fatal;
 use crate::sys::forked;
 use gosched_fiber::arch::{self};
@@ -55,8 +54,7 @@ unsafe extern "C" fn build_identity(_message: usize, g: usize) -> ! {
     unsafe { arch::call_on_stack(below as *mut u8, build, (&raw mut work).cast()) };
     // SAFETY: carried — as above.
     unsafe { arch::preempt_disable() };
-    barrier::light();
-    if m.syscall_state.load(Ordering::Relaxed) != 0 {
+    if m.syscall_state.must_settle_after_barrier() {
         syscall::exit_syscall_in_place(m);
     }
     if let Some(why) = work.failed {

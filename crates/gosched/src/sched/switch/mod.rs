@@ -124,7 +124,7 @@ fn pick_next(
     if due
         || timekeeper::are_due()
         || (p.count_departure() && if_tracked(m, p))
-        || SCHED.attention() != 0
+        || SCHED.attention.flags() != 0
         || m.carrier.slow_path_flags() != 0
     {
         return Next::NeedsG0;

@@ -214,10 +214,12 @@ pub(crate) unsafe fn on_preempt_signal(carrier: &Carrier, at: &mut Interruption)
 /// function returns.
 fn try_preempt(m: &'static M, at: &mut Interruption) -> bool {
     let Some(g) = m.curg() else { return false };
-    let why = match m.syscall_state.load(Ordering::Relaxed) {
-        0 => m.p().and_then(|p| request(m, p).filter(|&why| is_worthwhile(p, why))),
-        _ if syscall::is_in_syscall(m) => None,
-        _ => has_request(m, PreemptReason::NoP).then_some(PreemptReason::NoP),
+    let why = if !m.syscall_state.must_settle() {
+        m.p().and_then(|p| request(m, p).filter(|&why| is_worthwhile(p, why)))
+    } else if syscall::is_in_syscall(m) {
+        None
+    } else {
+        has_request(m, PreemptReason::NoP).then_some(PreemptReason::NoP)
     };
     let steady = g.no_preempt_depth.load(Ordering::Relaxed) > 0;
     let Some(why) = why.filter(|&why| !steady || why == PreemptReason::World) else { return false };

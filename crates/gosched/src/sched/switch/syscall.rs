@@ -1,25 +1,8 @@
 //! Blocking calls: how an M loses its P during a call, and how its G continues afterwards.
 //!
 //! A *marked* call is announced by [`enter_syscall`]. The *retaker* is the thread that takes the P
-//! of an M in a call. The word `syscall_state` of an M has these values:
-//!
-//! - 0: the M is not in a marked call, and no retaker is taking its P. The M changes it to
-//!   [`IN_SYSCALL`], a retaker to [`RETAKING`].
-//! - [`IN_SYSCALL`]: the M is in a marked call, with its P. The M changes it back to 0, a retaker
-//!   to [`RETAKING`].
-//! - [`RETAKING`]: a retaker is taking the P. The retaker changes it to [`RETAKEN`], or back to 0
-//!   if it gives up, which happens only in unmarked calls.
-//! - [`RETAKEN`]: the P is gone. The M changes it to 0 when its G has a P again or is queued.
-//!
-//! In an unmarked call, at least one side sees the other:
-//!
-//! - Retaker: 1. sets [`RETAKING`]; 2. passes a heavy barrier; 3. checks whether the M has
-//!   preemption off, which means that the M is inside the runtime, and gives up in that case.
-//! - M, each time it enters the runtime: 1. turns preemption off; 2. passes a light barrier; 3.
-//!   reads the word.
-//!
-//! In a marked call, both sides change the word by compare-and-exchange, so exactly one of them
-//! wins.
+//! of an M in a call. The word through which the M and the retaker agree on who has the P, and the
+//! protocol, are in `protocol::syscall_state`.
 //!
 //! A G that has lost its P takes its old P if that is idle, otherwise any idle P. If no P is idle,
 //! the G goes to the tail of the global queue, and its M sleeps as an idle M. The G enters the
@@ -30,6 +13,7 @@ use crate::gmp::g::G;
 use crate::gmp::m::{Departure, M};
 use crate::gmp::p::P;
 use crate::gmp::state::GState;
+use crate::protocol::syscall_state::{MarkedCall, Retaking, Settled};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::ps;
 use crate::sched::switch;
@@ -37,7 +21,7 @@ use crate::sched::switch::stopped_m::wait_for_p_in_place;
 use crate::sched::wake::hand_off::hand_off;
 use crate::sys::fatal::fatal;
 use crate::sys::forked;
-use crate::sys::{barrier, clock, thread_status};
+use crate::sys::{clock, thread_status};
 use gosched_fiber::arch;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,30 +35,15 @@ pub(crate) fn retake_counts() -> (u64, u64) {
     (RETAKES_IN_SYSCALL.load(Ordering::Relaxed), RETAKES_UNMARKED.load(Ordering::Relaxed))
 }
 
-/// A retaker is taking the P.
-const RETAKING: u32 = 1;
-/// The P was taken.
-const RETAKEN: u32 = 2;
-/// The M is in a marked call and has its P.
-/// Go: _Psyscall (until 1.25).
-const IN_SYSCALL: u32 = 3;
-
 /// Takes the P of an M that is blocked in an unmarked call, and hands it off. Returns false if the
 /// M is inside the runtime, is in a marked call, or has no P. Called by another thread.
 pub(crate) fn retake_unmarked(m: &'static M) -> bool {
-    if !cas_syscall_state(m, 0, RETAKING) {
-        return false;
-    }
-    barrier::heavy();
-    if m.carrier.preempt_disable_count() > 0 || m.p().is_none() {
-        // The M may be spinning until this word changes.
-        m.syscall_state.store(0, Ordering::Relaxed);
-        return false;
-    }
+    let is_in_runtime = || m.carrier.preempt_disable_count() > 0 || m.p().is_none();
+    let Some(retaking) = m.syscall_state.retake_unmarked(is_in_runtime) else { return false };
     RETAKES_UNMARKED.fetch_add(1, Ordering::Relaxed);
     let ran = thread_status::thread_cpu_nanos(m.tid()).unwrap_or(0);
     record_retake(m, ran);
-    finish_retake(m);
+    finish_retake(m, retaking);
     true
 }
 
@@ -101,48 +70,34 @@ pub(crate) fn blocked_since(m: &'static M, ran: u64) -> Option<u64> {
 /// M itself if the call is known to block.
 /// Go: retake, its part for system calls.
 pub(crate) fn retake_in_syscall(m: &'static M) -> bool {
-    let first = cas_syscall_state(m, IN_SYSCALL, RETAKING);
-    if first {
-        RETAKES_IN_SYSCALL.fetch_add(1, Ordering::Relaxed);
-        finish_retake(m);
-    }
-    first
-}
-
-/// Returns whether `m` is in a marked call and has its P.
-pub(crate) fn is_in_syscall_with_p(m: &'static M) -> bool {
-    m.syscall_state.load(Ordering::Relaxed) == IN_SYSCALL
+    let Some(retaking) = m.syscall_state.retake_in_syscall() else { return false };
+    RETAKES_IN_SYSCALL.fetch_add(1, Ordering::Relaxed);
+    finish_retake(m, retaking);
+    true
 }
 
 /// Returns whether `m` is in a marked call, with or without its P.
 pub(crate) fn is_in_syscall(m: &'static M) -> bool {
-    // PAIR in-call: this load and the exchange in `enter_syscall` are in one total order.
-    match m.syscall_state.load(Ordering::SeqCst) {
-        IN_SYSCALL => true,
-        0 => false,
-        _ => m.curg().is_some_and(|g| g.state() == GState::Syscall),
+    match m.syscall_state.is_call_marked() {
+        MarkedCall::Yes => true,
+        MarkedCall::No => false,
+        MarkedCall::Unknown => m.curg().is_some_and(|g| g.state() == GState::Syscall),
     }
 }
 
 /// Returns whether the P of `m` was taken in an unmarked call and `m` has had no P since.
 pub(crate) fn is_running_without_p(m: &'static M) -> bool {
     let running = m.curg().is_some_and(|g| g.state() == GState::Running);
-    m.syscall_state.load(Ordering::Relaxed) == RETAKEN && running
+    m.syscall_state.is_retaken() && running
 }
 
-fn cas_syscall_state(m: &'static M, from: u32, to: u32) -> bool {
-    // PAIR p-taken: in a marked call, each side sees what the other side did before.
-    m.syscall_state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-}
-
-/// Takes the P of an M whose word is [`RETAKING`], and hands it off.
+/// Takes the P of an M, and hands it off.
 /// Go: takeP, then handoffp.
-fn finish_retake(m: &'static M) {
+fn finish_retake(m: &'static M, retaking: Retaking<'_>) {
     let p = m.release_p();
     m.old_p.store(p.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
     SCHED.lock.lock().blocked_ms += 1;
-    // PAIR p-taken: the M sees that its P is gone.
-    m.syscall_state.store(RETAKEN, Ordering::Release);
+    retaking.finish();
     if let Some(p) = p {
         hand_off(p);
     }
@@ -156,15 +111,7 @@ pub(crate) fn enter_syscall(m: &'static M, g: &'static G, registers: *const Regi
     p.syscalltick.store(p.syscalltick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     g.enter_syscall(registers);
     g.transition(GState::Running, GState::Syscall);
-    // A retaker may have set `RETAKING`. It gives up, because preemption is off.
-    // PAIR in-call: this exchange and the signal sender's load are in one total order.
-    while m
-        .syscall_state
-        .compare_exchange(0, IN_SYSCALL, Ordering::SeqCst, Ordering::Relaxed)
-        .is_err()
-    {
-        std::hint::spin_loop();
-    }
+    m.syscall_state.enter();
     // No thread sends a signal from here on. Wait for a signal that is already on its way.
     m.carrier.drain_signal();
 }
@@ -190,7 +137,7 @@ pub(crate) fn exit_syscall(m: &'static M) -> &'static M {
         return m;
     }
     if !try_acquire_idle_p(m) {
-        m.syscall_state.store(0, Ordering::Relaxed);
+        m.syscall_state.clear();
         switch::switch_to_g0(m, g, Departure::Yield { g, held: false });
     }
     // SAFETY: carried — the caller is a G of this runtime, and preemption is off.
@@ -215,7 +162,7 @@ pub(crate) fn exit_syscall_in_place(m: &'static M) {
         if !is_shown {
             g.set_stopped_registers(ptr::null());
         }
-        m.syscall_state.store(0, Ordering::Relaxed);
+        m.syscall_state.clear();
     }
 }
 
@@ -226,7 +173,7 @@ fn exit_syscall_in_child(m: &'static M, g: &'static G) -> bool {
     if !forked::is_child() {
         return false;
     }
-    m.syscall_state.store(0, Ordering::Relaxed);
+    m.syscall_state.clear();
     restore_running(g);
     if m.p().is_none()
         && let Some(p) = ps::spare_p()
@@ -239,16 +186,9 @@ fn exit_syscall_in_child(m: &'static M, g: &'static G) -> bool {
 /// Ends the marked call, if there is one, and waits for a retaker that is taking the P. Returns
 /// whether the P was taken.
 fn settle_retake(m: &'static M, g: &'static G) -> bool {
-    let lost = loop {
-        // PAIR p-taken: if the P was taken, everything that the retaker did is visible.
-        match m.syscall_state.load(Ordering::Acquire) {
-            RETAKING => std::hint::spin_loop(),
-            IN_SYSCALL if !cas_syscall_state(m, IN_SYSCALL, 0) => {}
-            word => break word == RETAKEN,
-        }
-    };
+    let settled = m.syscall_state.settle();
     restore_running(g);
-    lost
+    settled == Settled::LostP
 }
 
 /// Sets `g` back to running if it was in a marked call.
@@ -271,6 +211,6 @@ fn try_acquire_idle_p(m: &'static M) -> bool {
     drop(locked);
     let Some(p) = taken else { return false };
     m.acquire_p(p);
-    m.syscall_state.store(0, Ordering::Relaxed);
+    m.syscall_state.clear();
     true
 }

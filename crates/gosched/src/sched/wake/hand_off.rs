@@ -45,7 +45,7 @@ fn pop_next_owner(locked: &mut Locked, p: &'static P) -> Option<&'static M> {
     let due = timekeeper::are_due();
     if !due
         && !p.tick().is_multiple_of(global::GLOBAL_QUEUE_INTERVAL_TICKS)
-        && SCHED.attention() & TOO_MANY_STOPPED != 0
+        && SCHED.attention.flags() & TOO_MANY_STOPPED != 0
     {
         let first = locked.pop_priority();
         if let Some(owner) = first.and_then(give::pinned_m) {

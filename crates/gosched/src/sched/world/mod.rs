@@ -1,20 +1,13 @@
 //! Stops the world: every P is stopped, and the stopper may change state that is otherwise shared.
 //!
-//! - Stopper: 1. announces the stop, and takes its own P and all idle Ps; 2. requests that every
-//!   running M stops; 3. waits until the last P has stopped. Later: 4. announces that the world
-//!   continues; 5. hands every P with work to an M, and makes the other Ps idle.
-//! - M: 1. sees the stop when it next searches for work, when it leaves the runtime, or when it is
-//!   interrupted; 2. releases its P and counts it as stopped; 3. sleeps as an idle M, or in place
-//!   with its G.
+//! `protocol::world_stop` describes how the stopper and the Ms agree on which Ps have stopped. An M
+//! sees the stop when it next searches for work, when it leaves the runtime, or when it is
+//! interrupted. It releases its P, and sleeps as an idle M, or in place with its G.
 //!
 //! A stop has a time limit, at first [`FIRST_TIMEOUT`]. If a P has not stopped by then, the stopper
-//! cancels the stop: in the critical section that finds this out, it performs step 4; step 5
-//! follows. It lets the Gs run for [`REST_FACTOR`] times as long, and tries again with a longer
-//! limit. So a P that does not stop delays the stopper, and costs the other Gs at most a tenth of
-//! their time. After [`REPORT_AFTER`], the stopper reports the Ps that do not stop.
-//!
-//! An M that has seen the stop checks again under the lock before it counts its P as stopped. If
-//! the stop was cancelled meanwhile, the M keeps its P or hands it off as usual.
+//! cancels the stop, lets the Gs run for [`REST_FACTOR`] times as long, and tries again with a
+//! longer limit. So a P that does not stop delays the stopper, and costs the other Gs at most a
+//! tenth of their time. After [`REPORT_AFTER`], the stopper reports the Ps that do not stop.
 //!
 //! There is one stopper at a time. While the world is stopped, the stopper must not allocate: a
 //! stopped G may hold the allocator's lock.
@@ -27,7 +20,8 @@ use crate::gmp::list::GList;
 use crate::gmp::m::M;
 use crate::gmp::p::PStatus;
 use crate::probe::times;
-use crate::sched::state::global::{Locked, SCHED, STOP_NOTE, STOPPING};
+use crate::protocol::world_stop;
+use crate::sched::state::global::{Locked, SCHED, STOP_NOTE};
 use crate::sched::state::{poller_role, stopping, sysmon_alarm};
 use crate::sched::switch::boundary::{enter, leave};
 use crate::sched::switch::preempt::{self, PreemptReason};
@@ -199,8 +193,7 @@ fn try_once<R, F: FnOnce(WorldStopped) -> R>(
 fn enter_from_host(m: &'static M) -> &'static M {
     // SAFETY: carried — this is the thread of the M `m`.
     unsafe { arch::preempt_disable() };
-    barrier::light();
-    if m.syscall_state.load(Ordering::Relaxed) != 0 {
+    if m.syscall_state.must_settle_after_barrier() {
         syscall::exit_syscall_in_place(m);
     }
     m
@@ -223,8 +216,7 @@ fn stop_the_world(
     deadline: Instant,
 ) -> Result<(), Guard<'static, Locked>> {
     let mut locked = SCHED.lock.lock();
-    locked.set_attention(STOPPING, true);
-    locked.stop_wait = SCHED.procs() as u32;
+    locked.stop_count.announce(&SCHED.attention, SCHED.procs() as u32);
     if let Some(p) = own.and_then(M::p) {
         stopping::count_stopped(&mut locked, p);
     }
@@ -239,18 +231,14 @@ fn stop_the_world(
     }
     drop(locked);
     preempt_all(own);
-    loop {
-        let locked = SCHED.lock.lock();
-        match locked.stop_wait {
-            0 => return Ok(()),
-            _ if Instant::now() >= deadline => return Err(locked),
-            _ => drop(locked),
-        }
-        // A P that was in flight during the first requests may have been acquired meanwhile.
-        if !STOP_NOTE.sleep(Some(PREEMPT_INTERVAL)) {
-            preempt_all(own);
-        }
-    }
+    world_stop::wait_for_ps(
+        &STOP_NOTE,
+        PREEMPT_INTERVAL,
+        || SCHED.lock.lock(),
+        |locked| &locked.stop_count,
+        || Instant::now() >= deadline,
+        || preempt_all(own),
+    )
 }
 
 /// How long the stopper waits before it repeats its requests.
@@ -273,8 +261,7 @@ fn preempt_all(own: Option<&'static M>) {
 /// Starts the world again: hands every P with work to an M, and makes the other Ps idle.
 /// Go: startTheWorldWithSema.
 fn start_the_world(mut locked: Guard<'static, Locked>, own: Option<&'static M>) {
-    locked.set_attention(STOPPING, false);
-    locked.stop_wait = 0;
+    locked.stop_count.end(&SCHED.attention);
     let own_p = own.and_then(M::p);
     if let Some(p) = own_p {
         p.set_status(PStatus::Running);

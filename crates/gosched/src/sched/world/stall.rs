@@ -4,7 +4,6 @@ use crate::gmp::g::G;
 use crate::gmp::p::{P, PStatus};
 use crate::sched::state::global::SCHED;
 use crate::sched::state::report;
-use crate::sched::switch::syscall;
 use crate::sys::fatal::Stderr;
 use std::fmt::Write;
 use std::time::Duration;
@@ -80,7 +79,7 @@ impl UnstoppedPs {
 impl UnstoppedP {
     fn of(p: &'static P) -> UnstoppedP {
         let (m, what) = match (p.status(), p.m(), p.flight()) {
-            (PStatus::Running, Some(m), _) if syscall::is_in_syscall_with_p(m) => {
+            (PStatus::Running, Some(m), _) if m.syscall_state.is_in_syscall_with_p() => {
                 (Some(m), Activity::InSyscall)
             }
             (PStatus::Running, m, _) => (m, Activity::Running),
