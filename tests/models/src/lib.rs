@@ -27,6 +27,7 @@ mod g;
 mod item;
 
 mod chan_transfer;
+mod hand_over;
 mod lock;
 mod mutex;
 mod note;

@@ -1,5 +1,7 @@
 //! The product's protocols: the files that the product is built from.
 
+#[path = "../../../crates/gosched/src/protocol/hand_over.rs"]
+pub(crate) mod hand_over;
 #[path = "../../../crates/gosched/src/protocol/note.rs"]
 pub(crate) mod note;
 #[path = "../../../crates/gosched/src/protocol/park_token.rs"]
@@ -18,3 +20,10 @@ pub(crate) mod waiter;
 pub(crate) mod waking;
 #[path = "../../../crates/gosched/src/protocol/world_stop.rs"]
 pub(crate) mod world_stop;
+
+impl note::Note {
+    /// Returns whether a thread sleeps on the note and was not woken, as the kernel reports it.
+    pub(crate) fn has_sleeper(&self) -> bool {
+        self.0.has_sleeper()
+    }
+}

@@ -8,7 +8,7 @@
 use super::item::Item;
 use crate::protocol::note::Note;
 use crate::protocol::run_queue::RunQueue;
-use crate::protocol::waking;
+use crate::protocol::waking::WakeCounts;
 use crate::sys::atomic::{AtomicU32, Ordering};
 use loom::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
@@ -29,8 +29,7 @@ pub(super) const NO_P: u32 = u32::MAX;
 pub(super) struct World {
     pub(super) lists: Mutex<Lists>,
     pub(super) queued: AtomicU32,
-    pub(super) idle_ps: AtomicU32,
-    pub(super) spinning: AtomicU32,
+    pub(super) counts: WakeCounts,
     pub(super) ps: Vec<RunQueue<Item, 2>>,
     pub(super) ms: Vec<Sleeper>,
     pub(super) left_out: LeftOut,
@@ -61,8 +60,7 @@ impl World {
         World {
             lists: Mutex::default(),
             queued: AtomicU32::new(0),
-            idle_ps: AtomicU32::new(0),
-            spinning: AtomicU32::new(0),
+            counts: WakeCounts::new(),
             ps: (0..ps).map(|_| RunQueue::new()).collect(),
             ms: (0..ms).map(sleeper).collect(),
             left_out,
@@ -106,16 +104,14 @@ impl World {
     }
 
     pub(super) fn wake_if_idle(&self) {
-        if waking::is_spinner_wanted_after_submit(&self.idle_ps, &self.spinning) {
+        if self.counts.is_spinner_wanted_after_submit() {
             self.wake();
         }
     }
 
     fn wake(&self) {
         let mut lists = self.lists.lock().unwrap();
-        let p = waking::acquire_p_for_spinner(&self.idle_ps, &self.spinning, || {
-            self.pop_idle_p(&mut lists)
-        });
+        let p = self.counts.acquire_p_for_spinner(|| self.pop_idle_p(&mut lists));
         let Some(p) = p else { return };
         match lists.idle_ms.pop() {
             Some(m) => {
@@ -129,12 +125,12 @@ impl World {
 
     pub(super) fn push_idle_p(&self, lists: &mut Lists, p: usize) {
         lists.idle_ps.push(p);
-        waking::count_idle_p(&self.idle_ps);
+        self.counts.count_idle_p();
     }
 
     pub(super) fn pop_idle_p(&self, lists: &mut Lists) -> Option<usize> {
         let p = lists.idle_ps.pop()?;
-        waking::count_acquired_p(&self.idle_ps);
+        self.counts.count_acquired_p();
         Some(p)
     }
 

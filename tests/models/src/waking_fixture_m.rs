@@ -16,7 +16,7 @@ impl World {
 
     /// Starts the M `m` with `p`, as a spinner.
     pub(super) fn begin_spinning(&'static self, m: usize, p: usize) -> JoinHandle<()> {
-        waking::start_spinning(&self.spinning);
+        self.counts.start_spinning();
         thread::spawn(move || self.run_m(m, Some(p), true))
     }
 
@@ -34,7 +34,7 @@ impl World {
             if let Some(g) = found {
                 if spinning {
                     spinning = false;
-                    waking::stop_spinning_with_work(&self.spinning);
+                    self.counts.stop_spinning_with_work();
                     if self.left_out != LeftOut::WakeAnotherM {
                         self.wake_if_idle();
                     }
@@ -52,7 +52,7 @@ impl World {
             self.push_idle_p(&mut lists, own);
             if spinning {
                 spinning = false;
-                waking::stop_spinning_without_work(&self.spinning);
+                self.counts.stop_spinning_without_work();
             }
             drop(lists);
             p = self.recheck_for_work();
@@ -72,11 +72,11 @@ impl World {
             return Some(g);
         }
         if !*spinning {
-            if !waking::may_spin(self.ps.len() as u32, &self.idle_ps, &self.spinning) {
+            if !self.counts.may_spin(self.ps.len() as u32) {
                 return None;
             }
             *spinning = true;
-            waking::start_spinning(&self.spinning);
+            self.counts.start_spinning();
         }
         let others = self.ps.iter().enumerate().filter(|(p, _)| *p != own);
         let pause = Some(crate::explore::pause as fn());
@@ -99,7 +99,7 @@ impl World {
             || {
                 let mut lists = self.lists.lock().unwrap();
                 let p = self.pop_idle_p(&mut lists)?;
-                waking::start_spinning(&self.spinning);
+                self.counts.start_spinning();
                 Some(p)
             },
         )

@@ -7,6 +7,7 @@ use super::current;
 use super::g::G;
 use super::intrusive_stack::Linked;
 use super::p::{P, PStatus};
+use crate::protocol::hand_over::{NextP, hand_over};
 use crate::protocol::note::Note;
 use crate::protocol::poll_role::InPoller;
 use crate::protocol::syscall_state::SyscallState;
@@ -48,7 +49,7 @@ pub(crate) struct M {
     pub(crate) spinning: AtomicBool,
     /// The P that the M is woken with. Written by the waker before it wakes the M.
     /// Go: m.nextp.
-    next_p: AtomicPtr<P>,
+    pub(crate) next_p: NextP<P>,
     /// The P that was taken from the M in its last blocking call. Written by the taker.
     /// Go: m.oldp.
     pub(crate) old_p: AtomicPtr<P>,
@@ -171,7 +172,7 @@ impl M {
             picked: AtomicPtr::new(ptr::null_mut()),
             id,
             spinning: AtomicBool::new(false),
-            next_p: AtomicPtr::new(ptr::null_mut()),
+            next_p: NextP::new(),
             old_p: AtomicPtr::new(ptr::null_mut()),
             locked_g: AtomicPtr::new(ptr::null_mut()),
             note: Note::new(),
@@ -222,7 +223,7 @@ impl M {
     #[inline]
     pub(crate) fn acquire_p(&'static self, p: &'static P) {
         self.p.store(ptr::from_ref(p).cast_mut(), Ordering::Relaxed);
-        p.end_flight();
+        p.flight.end();
         p.set_m(Some(self));
         p.set_status(PStatus::Running);
     }
@@ -266,17 +267,7 @@ impl M {
     /// Hands `p` to this M, which sleeps, and wakes the M by calling `wake`. The caller owned `p`.
     /// Go: the end of startm.
     pub(crate) fn wake_with_p(&'static self, p: &'static P, wake: impl FnOnce(&'static M)) {
-        let flight = p.start_flight(self);
-        self.next_p.store(ptr::from_ref(p).cast_mut(), Ordering::Relaxed);
-        wake(self);
-        p.mark_receiver_woken(flight);
-    }
-
-    #[inline]
-    pub(crate) fn take_next_p(&self) -> Option<&'static P> {
-        let p = self.next_p.swap(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: the pointer is null or points to a P; Ps are never freed.
-        unsafe { p.as_ref() }
+        hand_over(p, &p.flight, self, &self.next_p, || wake(self));
     }
 
     /// Sleeps on the M's note: see [`Note::sleep`].

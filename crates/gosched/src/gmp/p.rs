@@ -3,7 +3,7 @@
 //!
 //! Ps are allocated once and never freed. The status determines who owns a P:
 //!
-//! - [`PStatus::Idle`]: the list of idle Ps, or the M that the P was handed to ([`P::flight`]).
+//! - [`PStatus::Idle`]: the list of idle Ps, or the M that the P was handed to (`P::flight`).
 //! - [`PStatus::Running`]: the M that [`P::m`] returns.
 //! - [`PStatus::Stopped`]: the thread that stopped the world.
 //! - [`PStatus::Dead`]: no thread. The number of Ps is lower than it was.
@@ -13,6 +13,7 @@ use super::intrusive_stack::Linked;
 use super::list::GList;
 use super::m::M;
 use super::timer::TimerHeap;
+use crate::protocol::hand_over::Flight;
 use crate::protocol::run_queue::{CAPACITY, RunQueue};
 use crate::sys::owner_cell::OwnerCell;
 use crate::sys::random::Random;
@@ -42,12 +43,8 @@ pub(crate) struct P {
     status: AtomicU32,
     /// The M that holds the P, or null.
     m: AtomicPtr<M>,
-    /// The M that the P was handed to, until an M acquires the P; then null.
-    receiver: AtomicPtr<M>,
-    /// Number of the current or last flight.
-    flight: AtomicU64,
-    /// Number of the last flight whose receiver was woken by the giver.
-    woken_flight: AtomicU64,
+    /// The M that the P was handed to, until an M acquires the P.
+    pub(crate) flight: Flight<M>,
     /// Next P in the list that contains this P. Written by the owner of that list.
     link: AtomicPtr<P>,
     /// Go: p.runq, p.runnext.
@@ -116,9 +113,7 @@ impl P {
             id,
             status: AtomicU32::new(PStatus::Dead as u32),
             m: AtomicPtr::new(ptr::null_mut()),
-            receiver: AtomicPtr::new(ptr::null_mut()),
-            flight: AtomicU64::new(0),
-            woken_flight: AtomicU64::new(0),
+            flight: Flight::new(),
             link: AtomicPtr::new(ptr::null_mut()),
             queue: RunQueue::new(),
             schedtick: AtomicU32::new(0),
@@ -169,39 +164,6 @@ impl P {
     #[inline]
     pub(crate) fn set_m(&self, m: Option<&'static M>) {
         self.m.store(m.map_or(ptr::null(), ptr::from_ref).cast_mut(), Ordering::Relaxed);
-    }
-
-    /// Starts a flight: the owner hands the P to `receiver` and is about to wake it. Returns the
-    /// number of the flight.
-    pub(crate) fn start_flight(&self, receiver: &'static M) -> u64 {
-        let flight = self.flight.load(Ordering::Relaxed) + 1;
-        self.flight.store(flight, Ordering::Relaxed);
-        self.receiver.store(ptr::from_ref(receiver).cast_mut(), Ordering::Relaxed);
-        flight
-    }
-
-    /// Records that the giver has woken the receiver of `flight`. The receiver may already have
-    /// acquired the P and passed it on.
-    pub(crate) fn mark_receiver_woken(&self, flight: u64) {
-        self.woken_flight.fetch_max(flight, Ordering::Relaxed);
-    }
-
-    /// Ends the flight: the receiver, or another M, acquires the P.
-    pub(crate) fn end_flight(&self) {
-        self.receiver.store(ptr::null_mut(), Ordering::Relaxed);
-    }
-
-    /// Returns the number of the current flight and its receiver, or `None` if the P is not in
-    /// flight.
-    pub(crate) fn flight(&self) -> Option<(u64, &'static M)> {
-        let flight = self.flight.load(Ordering::Relaxed);
-        // SAFETY: the pointer is null or points to an M; Ms are never freed.
-        unsafe { self.receiver.load(Ordering::Relaxed).as_ref() }.map(|receiver| (flight, receiver))
-    }
-
-    /// Returns whether the giver has woken the receiver of `flight`.
-    pub(crate) fn is_receiver_woken(&self, flight: u64) -> bool {
-        self.woken_flight.load(Ordering::Relaxed) >= flight
     }
 
     /// Counts a goroutine that starts on this P. Owner only.

@@ -12,6 +12,8 @@ pub(crate) mod park_token;
 pub(crate) mod readiness;
 
 #[cfg(ported)]
+pub(crate) mod hand_over;
+#[cfg(ported)]
 pub(crate) mod note;
 #[cfg(ported)]
 pub(crate) mod poll_role;

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Go: note.
 #[repr(transparent)]
 #[derive(Debug)]
-pub(crate) struct Note(SleepWord);
+pub(crate) struct Note(pub(super) SleepWord);
 
 impl Note {
     const_fn! {

@@ -116,7 +116,7 @@ impl Scheduler for MultiThread {
     fn can_spin() -> bool {
         let alone = enter().p().is_some_and(|p| p.queue.is_empty());
         leave();
-        alone && SCHED.idle_ps.load(Ordering::Relaxed) as usize + 1 < SCHED.procs()
+        alone && SCHED.counts.idle_ps() as usize + 1 < SCHED.procs()
     }
 
     #[inline]

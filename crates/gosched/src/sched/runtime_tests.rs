@@ -274,7 +274,7 @@ fn a_p_is_acquired_even_if_the_wake_up_of_its_receiver_is_lost() {
         let Some((p, m)) = given else { unreachable!() };
         m.spinning.store(false, Ordering::Relaxed);
         m.wake_with_p(p, |m| m.note.set());
-        wait_until("the M acquires the P", || p.flight().is_none());
+        wait_until("the M acquires the P", || p.flight.current().is_none());
         // An M that was not asleep yet sees its note without a wake-up.
         counts::lost() > before
     });
@@ -312,7 +312,7 @@ fn most_spinners() -> usize {
         .map(|_| {
             let most = most.clone();
             go(move || {
-                most.fetch_max(SCHED.spinning.load(Ordering::Relaxed) as usize, Ordering::Relaxed);
+                most.fetch_max(SCHED.counts.spinning() as usize, Ordering::Relaxed);
                 yield_now();
             })
         })

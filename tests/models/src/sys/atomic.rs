@@ -38,9 +38,9 @@ fn order(order: Ordering, weakness: Weakness) -> Ordering {
 }
 
 macro_rules! common {
-    ($value:ty) => {
+    ($value:ty, $load:expr) => {
         pub(crate) fn load(&self, by: Ordering) -> $value {
-            self.0.load(order(by, Weakness::Load))
+            self.0.load(order(order(by, Weakness::Load), $load))
         }
 
         pub(crate) fn store(&self, value: $value, by: Ordering) {
@@ -76,7 +76,7 @@ macro_rules! common {
 }
 
 macro_rules! number {
-    ($name:ident, $value:ty) => {
+    ($name:ident, $value:ty, $load:expr) => {
         #[derive(Debug)]
         pub(crate) struct $name(modelled::$name);
 
@@ -85,14 +85,14 @@ macro_rules! number {
                 $name(modelled::$name::new(value))
             }
 
-            common!($value);
+            common!($value, $load);
         }
     };
 }
 
-number!(AtomicU32, u32);
-number!(AtomicU64, u64);
-number!(AtomicUsize, usize);
+number!(AtomicU32, u32, Weakness::Load);
+number!(AtomicU64, u64, Weakness::LoadOfU64);
+number!(AtomicUsize, usize, Weakness::Load);
 
 impl AtomicU32 {
     pub(crate) fn fetch_add(&self, value: u32, by: Ordering) -> u32 {
@@ -112,6 +112,12 @@ impl AtomicU32 {
     }
 }
 
+impl AtomicU64 {
+    pub(crate) fn fetch_max(&self, value: u64, by: Ordering) -> u64 {
+        self.0.fetch_max(value, order(by, Weakness::Add))
+    }
+}
+
 /// Like `std::sync::atomic::AtomicPtr`.
 #[derive(Debug)]
 pub(crate) struct AtomicPtr<T>(modelled::AtomicPtr<T>);
@@ -125,5 +131,5 @@ impl<T> AtomicPtr<T> {
         self.0.swap(value, order(by, Weakness::Swap))
     }
 
-    common!(*mut T);
+    common!(*mut T, Weakness::LoadOfPointer);
 }

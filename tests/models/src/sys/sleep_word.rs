@@ -35,4 +35,9 @@ impl SleepWord {
     pub(crate) fn wake(&self) {
         self.futex.wake();
     }
+
+    /// Returns whether a thread sleeps on the word and was not woken.
+    pub(crate) fn has_sleeper(&self) -> bool {
+        self.futex.has_sleeper()
+    }
 }

@@ -12,6 +12,10 @@ use std::cell::Cell;
 pub(crate) enum Weakness {
     /// Every load is relaxed.
     Load,
+    /// Every load of an `AtomicPtr` is relaxed.
+    LoadOfPointer,
+    /// Every load of an `AtomicU64` is relaxed.
+    LoadOfU64,
     /// Every store, and every swap of an `AtomicU32`, is relaxed.
     Store,
     /// Every swap of an `AtomicPtr` is relaxed.

@@ -38,8 +38,8 @@ impl Tables for MultiThread {
         numbers.global_queue = locked.queue.len() as u64;
         numbers.runnable = (locked.queue.len() + locked.stackless.len()) as u64;
         drop(locked);
-        numbers.spinning_threads = u64::from(SCHED.spinning.load(Ordering::Relaxed));
-        numbers.idle_procs = u64::from(SCHED.idle_ps.load(Ordering::Relaxed));
+        numbers.spinning_threads = u64::from(SCHED.counts.spinning());
+        numbers.idle_procs = u64::from(SCHED.counts.idle_ps());
         numbers.created = counts::num_started();
         SCHED.used_ps().for_each(|p| count_p(numbers, p));
         numbers.runnable += numbers.local_queues;
@@ -129,8 +129,8 @@ pub(crate) fn header_without_lock() -> TraceHeader {
 fn without_lock() -> TraceHeader {
     TraceHeader {
         procs: SCHED.procs(),
-        idle_ps: SCHED.idle_ps.load(Ordering::Relaxed),
-        spinning: SCHED.spinning.load(Ordering::Relaxed),
+        idle_ps: SCHED.counts.idle_ps(),
+        spinning: SCHED.counts.spinning(),
         stopping: stopping::is_stopping(),
         sysmon_sleeps: sysmon_alarm::is_asleep(),
         ..TraceHeader::default()

@@ -29,25 +29,41 @@ pub(crate) struct Seen {
 
 /// Checks one P. `now` is the current time.
 pub(crate) fn check(p: &'static P, seen: &mut Seen, now: u64) {
-    let Some((flight, m)) = p.flight() else { return };
+    let Some((flight, m)) = p.flight.current() else { return };
     if flight != seen.flight {
         *seen = Seen { flight, since: now };
         return;
     }
-    if now - seen.since < OVERDUE_NANOS || !p.is_receiver_woken(flight) {
+    if now - seen.since < OVERDUE_NANOS {
         return;
     }
+    let Some(sleep) = p.flight.ask_about_receiver(flight, || receiver_sleep(m)) else { return };
     seen.since = now;
-    let (doing, call) = thread_status::status_and_syscall(m.tid());
-    let is_asleep = match doing {
-        ThreadStatus::Running => return,
-        ThreadStatus::Blocked if !call.is_some_and(|call| is_idle_sleep(m, call)) => return,
-        ThreadStatus::Blocked => true,
-        ThreadStatus::Unknown => false,
-    };
-    if p.flight().is_some_and(|(now, _)| now == flight) {
-        counts::LOST.fetch_add(u64::from(is_asleep), Ordering::Relaxed);
+    if sleep != ReceiverSleep::Awake {
+        counts::LOST.fetch_add(u64::from(sleep == ReceiverSleep::Asleep), Ordering::Relaxed);
         wake_again(m);
+    }
+}
+
+/// What the kernel reports about the thread of a receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReceiverSleep {
+    /// The thread sleeps until the M is given a P.
+    Asleep,
+    /// The thread runs, waits for a CPU, or is blocked elsewhere.
+    Awake,
+    /// The kernel does not tell.
+    Unknown,
+}
+
+fn receiver_sleep(m: &M) -> ReceiverSleep {
+    let (doing, call) = thread_status::status_and_syscall(m.tid());
+    match doing {
+        ThreadStatus::Blocked if call.is_some_and(|call| is_idle_sleep(m, call)) => {
+            ReceiverSleep::Asleep
+        }
+        ThreadStatus::Running | ThreadStatus::Blocked => ReceiverSleep::Awake,
+        ThreadStatus::Unknown => ReceiverSleep::Unknown,
     }
 }
 

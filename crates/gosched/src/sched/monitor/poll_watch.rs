@@ -64,7 +64,7 @@ impl PollWatch {
         if !poller_role::should_poll() || !(self.all_stalled || can_only_sysmon_poll()) {
             return false;
         }
-        let others = SCHED.idle_ps.load(Ordering::Relaxed) > 0 && !thread_requests::is_refused();
+        let others = SCHED.counts.idle_ps() > 0 && !thread_requests::is_refused();
         if others {
             wake::wake_if_idle();
         }

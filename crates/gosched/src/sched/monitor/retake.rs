@@ -126,9 +126,9 @@ pub(crate) fn retake(
             in_flight::check(p, &mut seen.flight, now);
         }
     }
-    if SCHED.idle_ps.load(Ordering::Relaxed) == 0 && !clock::is_virtual() {
+    if SCHED.counts.idle_ps() == 0 && !clock::is_virtual() {
         let someone = timekeeper::are_due() || poller_role::is_io_unclaimed();
-        if someone && SCHED.spinning.load(Ordering::Relaxed) == 0 {
+        if someone && SCHED.counts.spinning() == 0 {
             make_room(seen, now, &mut found);
         }
         check_ms_without_p(m_cursor, &mut found);
@@ -189,7 +189,7 @@ fn begin_slice(
     let used = take_used_nanos(m);
     // If the goroutine may have to make room soon, its CPU time must be known by then.
     let soon = || timekeeper::until_next().is_some() || poll_desc::has_waiters();
-    let exact = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && soon();
+    let exact = SCHED.counts.idle_ps() == 0 && soon();
     let cpu = if exact { thread_status::thread_cpu_nanos(m.tid()) } else { None };
     *seen = SysmonTick { slice_since: fresh.since, used, first: cpu, cpu, ..fresh };
     if wanted {
@@ -290,7 +290,7 @@ fn is_p_needed(p: &'static P, seen: &SysmonTick, now: u64) -> bool {
     if clock::is_virtual() {
         return now - seen.since >= VIRTUAL_TIME_GRACE_NANOS;
     }
-    let others = SCHED.idle_ps.load(Ordering::Relaxed) + SCHED.spinning.load(Ordering::Relaxed);
+    let others = SCHED.counts.idle_ps() + SCHED.counts.spinning();
     !p.queue.is_empty()
         || others == 0
         || now - seen.since >= UNNEEDED_P_GRACE_NANOS

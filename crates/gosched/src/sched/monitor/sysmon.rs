@@ -167,7 +167,7 @@ impl Sysmon {
             sysmon_alarm::IN_LONG_DELAY.store(true, Ordering::Relaxed);
             barrier::heavy();
             // The last idle P may have been acquired before the store.
-            if SCHED.idle_ps.load(Ordering::Relaxed) == 0 {
+            if SCHED.counts.idle_ps() == 0 {
                 self.delay = self.delay.min(max_delay(clock::real_now()));
             }
         }
@@ -216,7 +216,7 @@ fn cap_delay_by_timer(delay: u64) -> u64 {
     // PAIR timers: in one SeqCst order with the load of `EARLIEST` below, and with a thread that
     // adds a timer.
     sysmon_alarm::SLEEPS_UNTIL.store(now + delay, Ordering::SeqCst);
-    if SCHED.idle_ps.load(Ordering::Relaxed) > 0 {
+    if SCHED.counts.idle_ps() > 0 {
         return delay;
     }
     let next = timekeeper::until_next().unwrap_or(u64::MAX);
@@ -255,7 +255,7 @@ fn feed_idle_ps() {
     if SCHED.queued.load(Ordering::Relaxed) == 0 {
         return;
     }
-    let idle = SCHED.idle_ps.load(Ordering::Relaxed) as usize;
+    let idle = SCHED.counts.idle_ps() as usize;
     let running = SCHED.used_ps().filter(|p| p.status() == PStatus::Running).count();
     // The remaining Ps are in flight, or wait for an M that has yet to be created.
     if idle + running < SCHED.procs() {

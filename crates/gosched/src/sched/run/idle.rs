@@ -98,7 +98,7 @@ pub(crate) fn stop_m(m: &'static M) -> bool {
         if sleep.polls && woken {
             poller_role::give_up_poll_role(&mut SCHED.lock.lock(), m);
         }
-        if let Some(p) = m.take_next_p() {
+        if let Some(p) = m.next_p.take() {
             acquire_p_and_record_node(m, p);
         }
         return true;
@@ -181,7 +181,7 @@ fn leave_poller_with_ready(m: &'static M, ready: GList, woken: bool) -> bool {
             // Another thread has taken the M out of the list, and its wake-up is still to come.
             m.sleep(None);
         }
-        p = m.take_next_p();
+        p = m.next_p.take();
     }
     if let Some(p) = p {
         acquire_p_and_record_node(m, p);

@@ -1,7 +1,7 @@
 //! The state that all Ms share: the global queue, the idle Ms and Ps, and counts. One per process.
 //!
 //! The fields of [`Locked`] are accessed under the lock. The counts beside it are written under the
-//! lock (except [`Sched::spinning`]) and read without it. A reader that must not miss a change uses
+//! lock (except the number of spinning Ms) and read without it. A reader that must not miss a change uses
 //! the barriers described in `wake`.
 
 use crate::gmp::g::G;
@@ -12,6 +12,7 @@ use crate::gmp::m::M;
 use crate::gmp::p::P;
 use crate::protocol::note::Note;
 use crate::protocol::poll_role::PollRole;
+use crate::protocol::waking::WakeCounts;
 use crate::protocol::world_stop::{Attention, StopCount};
 use crate::sys::Lock;
 use crate::sys::cache_padded::CachePadded;
@@ -30,10 +31,8 @@ pub(crate) struct Sched {
     pub(crate) lock: CachePadded<Lock<Locked>>,
     /// Length of the global queue.
     pub(crate) queued: AtomicUsize,
-    /// Number of idle Ps.
-    pub(crate) idle_ps: CachePadded<AtomicU32>,
-    /// Number of spinning Ms: each looks for work with a P, or will as soon as its thread runs.
-    pub(crate) spinning: AtomicU32,
+    /// Numbers of idle Ps and of spinning Ms.
+    pub(crate) counts: CachePadded<WakeCounts>,
     /// Number of Ps in use.
     pub(crate) procs: CachePadded<AtomicU32>,
     /// Flags that every M checks between goroutines: [`STOPPING`](crate::protocol::world_stop::STOPPING), [`INTERRUPTED`] and
@@ -119,8 +118,7 @@ pub(crate) static SCHED: Sched = Sched {
         has_checked_deadlock: false,
     })),
     queued: AtomicUsize::new(0),
-    idle_ps: CachePadded::new(AtomicU32::new(0)),
-    spinning: AtomicU32::new(0),
+    counts: CachePadded::new(WakeCounts::new()),
     procs: CachePadded::new(AtomicU32::new(0)),
     attention: Attention::new(),
     ps: [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_PROCS],
@@ -148,7 +146,7 @@ impl Sched {
 
     /// Returns whether all Ps are idle.
     pub(crate) fn is_idle(&self) -> bool {
-        self.idle_ps.load(Ordering::Relaxed) as usize == self.procs()
+        self.counts.idle_ps() as usize == self.procs()
     }
 
     /// Returns the P with index `index`, or `None` if it was never created.

@@ -4,7 +4,6 @@
 use crate::gmp::g::G;
 use crate::gmp::m::M;
 use crate::gmp::p::P;
-use crate::protocol::waking;
 use crate::sched::state::global::{Locked, SCHED, TOO_MANY_STOPPED};
 use crate::sched::state::{poller_role, sysmon_alarm, timekeeper};
 
@@ -49,14 +48,14 @@ impl Locked {
     /// Go: pidleput.
     pub(crate) fn push_idle_p(&mut self, p: &'static P) {
         self.idle_ps.push(p);
-        waking::count_idle_p(&SCHED.idle_ps);
+        SCHED.counts.count_idle_p();
     }
 
     /// Takes a P from the list of idle Ps.
     /// Go: pidleget.
     pub(crate) fn pop_idle_p(&mut self) -> Option<&'static P> {
         let p = self.idle_ps.pop()?;
-        waking::count_acquired_p(&SCHED.idle_ps);
+        SCHED.counts.count_acquired_p();
         sysmon_alarm::on_idle_p_acquired();
         Some(p)
     }
@@ -66,7 +65,7 @@ impl Locked {
         if !self.idle_ps.remove(p) {
             return None;
         }
-        waking::count_acquired_p(&SCHED.idle_ps);
+        SCHED.counts.count_acquired_p();
         sysmon_alarm::on_idle_p_acquired();
         Some(p)
     }

@@ -89,5 +89,5 @@ pub(crate) fn is_poller_wanted() -> bool {
 /// Returns whether every P is idle or stalled.
 fn are_ps_idle_or_stalled() -> bool {
     let stalled = STALLED_PS.load(Ordering::Relaxed);
-    (SCHED.idle_ps.load(Ordering::Relaxed) + stalled) as usize >= SCHED.procs()
+    (SCHED.counts.idle_ps() + stalled) as usize >= SCHED.procs()
 }

@@ -27,7 +27,7 @@ pub(crate) fn release_p_for_stop(m: &'static M) {
     let Some(p) = m.release_p() else { return };
     if m.spinning.load(Ordering::Relaxed) {
         m.spinning.store(false, Ordering::Relaxed);
-        SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
+        SCHED.counts.stop_spinning_without_work();
     }
     m.carrier.set_preempt_pending(false);
     count_stopped(&mut locked, p);

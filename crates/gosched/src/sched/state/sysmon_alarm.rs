@@ -25,7 +25,7 @@ pub(crate) static SLEEPS_UNTIL: AtomicU64 = AtomicU64::new(0);
 #[inline]
 pub(crate) fn on_idle_p_acquired() {
     barrier::light();
-    let last = SCHED.idle_ps.load(Ordering::Relaxed) == 0 && IN_LONG_DELAY.load(Ordering::Relaxed);
+    let last = SCHED.counts.idle_ps() == 0 && IN_LONG_DELAY.load(Ordering::Relaxed);
     if last || ASLEEP.load(Ordering::Relaxed) {
         clock::update_coarse_now(clock::real_now());
         ASLEEP.store(false, Ordering::Relaxed);
@@ -46,7 +46,7 @@ pub(crate) fn wake_sysmon() {
 pub(crate) fn wake_for_timer(when: u64) {
     // PAIR timers: in one SeqCst order with the update of `EARLIEST` before it, and with the two
     // steps of sysmon in `cap_delay_by_timer`.
-    if SLEEPS_UNTIL.load(Ordering::SeqCst) > when && SCHED.idle_ps.load(Ordering::Relaxed) == 0 {
+    if SLEEPS_UNTIL.load(Ordering::SeqCst) > when && SCHED.counts.idle_ps() == 0 {
         SLEEPS_UNTIL.store(when, Ordering::Relaxed);
         wake_sysmon();
     }

@@ -63,7 +63,7 @@ pub(crate) fn give_idle_ps_to_locked_ms(locked: &mut Locked) {
 /// Acquires the P that the waking thread handed to the M.
 /// Go: acquirep(mp.nextp).
 pub(crate) fn acquire_next_p(m: &'static M) {
-    match m.take_next_p() {
+    match m.next_p.take() {
         Some(p) => m.acquire_p(p),
         None => fatal!("M{} was woken without a P", m.id),
     }
@@ -81,12 +81,12 @@ pub(crate) fn pinned_m(g: &'static G) -> Option<&'static M> {
 /// `spinning` is set, the missing M is no longer counted as spinning.
 /// Go: pidleput.
 pub(crate) fn drain_to_idle(locked: &mut Locked, p: &'static P, spinning: bool) {
-    if spinning {
-        SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
-    }
     while let Some((g, _)) = p.queue.take() {
         locked.push(g);
     }
     p.set_status(PStatus::Idle);
     locked.push_idle_p(p);
+    if spinning {
+        SCHED.counts.stop_spinning_without_work();
+    }
 }

@@ -75,7 +75,7 @@ pub(crate) fn rescue_orphans() {
         let Some(owner) = locked.pop_pinned().and_then(give::pinned_m) else { return };
         let Some(p) = locked.orphans.pop() else { return };
         if p.for_spinner.load(Ordering::Relaxed) {
-            SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
+            SCHED.counts.stop_spinning_without_work();
         }
         give::hand_p_to(owner, p);
     }

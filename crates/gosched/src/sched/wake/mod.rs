@@ -1,22 +1,10 @@
 //! The wake-up protocol: when an M is woken for new work, and when an M may sleep.
 //!
-//! The protocol ensures that no G stays queued while a P is idle and no M searches for work. An M
-//! is *spinning* while it has a P and searches for work but has not found any. One spinner is
+//! An M is *spinning* while it has a P and searches for work but has not found any. One spinner is
 //! enough to find new work, so a submitter wakes an M only if no M spins. A spinner that finds work
-//! wakes the next spinner.
+//! wakes the next spinner. `protocol::waking` has the steps, and why no wake-up is lost.
 //!
-//! - Submitter: 1. puts the G into a queue; 2. passes a light barrier; 3. if a P is idle and no M
-//!   spins: takes the lock, checks both again, and starts a spinner with an idle P.
-//! - M without work: 1. puts its P into the list of idle Ps, and stops spinning; 2. passes a heavy
-//!   barrier; 3. checks all queues and the timers: if there is work, takes an idle P and spins
-//!   again; 4. sleeps.
-//!
-//! Why no wake-up is lost: the barriers ensure that the M's step 3 sees the G, or that the
-//! submitter's step 3 sees the idle P and a count of spinners without this M. In the first case,
-//! the M continues to search. In the second case, the submitter starts a spinner, unless another M
-//! spins. That other M has not done its own steps 1 to 3 yet, or it finds work and wakes the next
-//! spinner. Every M that is counted in `spinning` has a P, or is given one together with the count,
-//! so a submitter never relies on a spinner that does not exist.
+//! Code here never runs a G, and never sleeps.
 
 pub(crate) mod give;
 pub(crate) mod hand_off;
@@ -34,7 +22,7 @@ use std::sync::atomic::Ordering;
 /// Go: wakep.
 #[inline]
 pub(crate) fn wake_if_idle() {
-    if waking::is_spinner_wanted_after_submit(&SCHED.idle_ps, &SCHED.spinning) {
+    if SCHED.counts.is_spinner_wanted_after_submit() {
         start_spinner();
     }
 }
@@ -49,7 +37,7 @@ pub(crate) fn start_spinner() {
     if thread_requests::is_refused() && locked.idle_ms.is_empty() {
         return give::give_idle_ps_to_locked_ms(&mut locked);
     }
-    let p = waking::acquire_p_for_spinner(&SCHED.idle_ps, &SCHED.spinning, || locked.pop_idle_p());
+    let p = SCHED.counts.acquire_p_for_spinner(|| locked.pop_idle_p());
     if let Some(p) = p {
         give::start_m(locked, p, true);
     }
@@ -65,14 +53,14 @@ pub(crate) fn wake_if_m_sleeps() {
 
 /// Returns whether one more M may spin: at most half as many Ms spin as Ps are busy.
 pub(crate) fn may_spin() -> bool {
-    waking::may_spin(SCHED.procs() as u32, &SCHED.idle_ps, &SCHED.spinning)
+    SCHED.counts.may_spin(SCHED.procs() as u32)
 }
 
 /// Makes `m` a spinner. The caller has a P for `m`.
 /// Go: becomeSpinning.
 pub(crate) fn start_spinning(m: &'static M) {
     m.spinning.store(true, Ordering::Relaxed);
-    waking::start_spinning(&SCHED.spinning);
+    SCHED.counts.start_spinning();
 }
 
 /// Ends the spinning of an M that has found work, and starts the next spinner, because there may be
@@ -80,7 +68,7 @@ pub(crate) fn start_spinning(m: &'static M) {
 /// Go: resetspinning.
 pub(crate) fn stop_spinning(m: &'static M) {
     m.spinning.store(false, Ordering::Relaxed);
-    waking::stop_spinning_with_work(&SCHED.spinning);
+    SCHED.counts.stop_spinning_with_work();
     wake_if_idle();
 }
 
@@ -89,7 +77,7 @@ pub(crate) fn become_idle(locked: &mut Locked, m: &'static M, p: &'static P) {
     locked.push_idle_p(p);
     if m.spinning.load(Ordering::Relaxed) {
         m.spinning.store(false, Ordering::Relaxed);
-        waking::stop_spinning_without_work(&SCHED.spinning);
+        SCHED.counts.stop_spinning_without_work();
     }
 }
 

@@ -225,7 +225,7 @@ fn stop_the_world(
     }
     while let Some(p) = locked.orphans.pop() {
         if p.for_spinner.load(Ordering::Relaxed) {
-            SCHED.spinning.fetch_sub(1, Ordering::Relaxed);
+            SCHED.counts.stop_spinning_without_work();
         }
         stopping::count_stopped(&mut locked, p);
     }

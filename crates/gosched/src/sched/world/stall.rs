@@ -78,7 +78,7 @@ impl UnstoppedPs {
 
 impl UnstoppedP {
     fn of(p: &'static P) -> UnstoppedP {
-        let (m, what) = match (p.status(), p.m(), p.flight()) {
+        let (m, what) = match (p.status(), p.m(), p.flight.current()) {
             (PStatus::Running, Some(m), _) if m.syscall_state.is_in_syscall_with_p() => {
                 (Some(m), Activity::InSyscall)
             }
