@@ -12,6 +12,8 @@
 
 pub mod base;
 
+pub(crate) mod protocol;
+
 #[cfg(ported)]
 pub mod arch;
 

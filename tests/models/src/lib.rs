@@ -5,8 +5,9 @@
 //! ```
 //!
 //! The models check the product's own code: `product` includes the files of
-//! `crates/gosched/src/protocol` by their paths. Those files use atomics, cells, barriers and
-//! sleeps only through `crate::sys`, and this crate's `sys` provides loom's.
+//! `crates/gosched/src/protocol` and `crates/fiber/src/protocol` by their paths. Those files use
+//! atomics, cells, barriers and sleeps only through `crate::sys` (gosched) and `crate::base`
+//! (fiber), and this crate's `sys` and `base` provide loom's.
 //!
 //! A model that cannot fail proves nothing, so each model comes with broken variants: an ordering
 //! or a barrier is weakened ([`sys::weakness`]), or a step is left out, and loom must detect it. A
@@ -19,6 +20,7 @@
 
 #![cfg(test)]
 
+mod base;
 mod explore;
 mod gmp;
 mod sys;

@@ -1,7 +1,8 @@
 //! The lowest layer, which needs no carrier: environment variables, fatal errors and the end of the
-//! process, sleeping on a word, memory barriers, copies of memory that may be unmapped. This folder
-//! never refers to the rest of the crate.
+//! process, sleeping on a word, atomics and memory barriers, copies of memory that may be unmapped.
+//! This folder never refers to the rest of the crate.
 
+pub(crate) mod atomic;
 #[cfg(ported)]
 pub mod barrier;
 #[cfg(not(ported))]

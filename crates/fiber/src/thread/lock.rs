@@ -3,47 +3,23 @@
 //! waiter save and restore errno.
 //!
 //! std's `Mutex` reads a thread-local to see whether the thread is panicking. The runtime takes its
-//! locks in code that may neither use thread-locals nor panic. A thread that finds the lock held
-//! spins for about a microsecond, then sleeps on the lock's word. The release is a plain store,
-//! because every yield releases a lock.
+//! locks in code that may neither use thread-locals nor panic. [`LockWord`] is the lock without the
+//! value: the top of its file states the protocol, and why no wake-up is lost.
 //!
-//! - Holder: 1. uses the value; 2. stores [`FREE`]; 3. light barrier; 4. wakes one sleeper if the
-//!   count of waiters is not 0.
-//! - Waiter: 1. increments the count of waiters; 2. heavy barrier; 3. if the word is `FREE`, takes
-//!   the lock by storing [`CONTENDED`], and decrements the count; 4. otherwise changes the word to
-//!   `CONTENDED`, sleeps while the word is `CONTENDED`, and returns to step 3.
-//!
-//! No wake-up is lost. Because of the barriers, the holder sees the count in step 4, or the waiter
-//! sees `FREE` in step 3. A waiter is counted until it holds the lock. So if another thread takes
-//! the lock first, that thread's release wakes a sleeper too.
-//!
-//! The next holder may free the memory of the lock. Where this can happen, the holder must not
-//! touch the lock after the release ([`Lock::release_before_free`]): it stores `FREE` by a swap,
-//! and wakes one sleeper if the old word was `CONTENDED`. The woken waiter changes the word to
-//! `CONTENDED` again, whether it gets the lock or not, so the next sleeper is woken as well.
+//! A holder turns preemption off ([`Lock::lock`]), except where [`Lock::lock_preemptible`] permits
+//! otherwise. Where the next holder may free the memory of the lock, the holder releases it by
+//! [`Lock::release_before_free`].
 //!
 //! A lock never records its holder: a holder that takes the lock again waits forever.
 
+use crate::protocol::lock_word::LockWord;
 use crate::thread::no_preempt::NoPreempt;
-use crate::{barrier, futex};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
-
-const FREE: u32 = 0;
-const HELD: u32 = 1;
-/// Held, and other threads may be asleep on the word.
-const CONTENDED: u32 = 2;
-
-/// How often a thread polls a held lock before it sleeps: one to two microseconds of `pause`
-/// instructions. Two Ps that yield in a loop contend for a tenth of that time, and a sleep takes
-/// ten times as long.
-const SPINS: u32 = 200;
 
 /// A value that only one thread at a time can use.
 pub struct Lock<T> {
-    word: AtomicU32,
-    waiters: AtomicU32,
+    word: LockWord,
     value: UnsafeCell<T>,
 }
 
@@ -53,11 +29,7 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 impl<T> Lock<T> {
     /// Creates a free lock that guards `value`.
     pub const fn new(value: T) -> Lock<T> {
-        Lock {
-            word: AtomicU32::new(FREE),
-            waiters: AtomicU32::new(0),
-            value: UnsafeCell::new(value),
-        }
+        Lock { word: LockWord::new(), value: UnsafeCell::new(value) }
     }
 
     /// Blocks until the lock is free, and takes it.
@@ -76,49 +48,8 @@ impl<T> Lock<T> {
     /// and preemption off ever waits.
     #[inline]
     pub fn lock_preemptible(&self) -> LockGuard<'_, T> {
-        if !self.try_lock() {
-            self.lock_slow();
-        }
+        self.word.lock();
         LockGuard { lock: self }
-    }
-
-    #[inline]
-    fn try_lock(&self) -> bool {
-        // PAIR lock-word: sees everything that the last holder wrote.
-        self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    #[cold]
-    fn lock_slow(&self) {
-        for _ in 0..SPINS {
-            std::hint::spin_loop();
-            if self.word.load(Ordering::Relaxed) == FREE && self.try_lock() {
-                return;
-            }
-        }
-        self.waiters.fetch_add(1, Ordering::Relaxed);
-        barrier::heavy();
-        while !self.lock_contended() {
-            futex::wait(&self.word, CONTENDED, None);
-        }
-        self.waiters.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Tries to take the lock, for a thread that is counted as a waiter. If the lock is held, marks
-    /// the word `CONTENDED` and returns `false`.
-    fn lock_contended(&self) -> bool {
-        let change = |from| {
-            // PAIR lock-word: sees everything that the last holder wrote.
-            self.word.compare_exchange(from, CONTENDED, Ordering::Acquire, Ordering::Relaxed)
-        };
-        loop {
-            match change(FREE) {
-                Ok(_) => return true,
-                Err(CONTENDED) => return false,
-                Err(_) if change(HELD).is_ok() => return false,
-                Err(_) => {}
-            }
-        }
     }
 
     /// Takes the lock without a guard, for a holder that is more than one function: one side of a
@@ -148,12 +79,10 @@ impl<T> Lock<T> {
     /// - **child**: the caller is the only thread of a forked child, and did not hold the lock when
     ///   the process forked.
     pub unsafe fn repair_in_child(&self, mend: impl FnOnce(&mut T)) {
-        self.waiters.store(0, Ordering::Relaxed);
-        if self.word.load(Ordering::Relaxed) != FREE {
+        self.word.repair_in_child(|| {
             // SAFETY: child — the caller is the only thread, so no other code uses the value.
             mend(unsafe { &mut *self.value.get() });
-            self.word.store(FREE, Ordering::Relaxed);
-        }
+        });
     }
 
     /// Like [`Lock::release`], for a lock whose memory may be freed as soon as the lock is free:
@@ -162,11 +91,7 @@ impl<T> Lock<T> {
     /// # Safety
     /// - **held**: as for [`Lock::release`].
     pub unsafe fn release_before_free(&self) {
-        let word = &raw const self.word;
-        // PAIR lock-word: publishes this holder's writes to the next holder.
-        if self.word.swap(FREE, Ordering::Release) == CONTENDED {
-            futex::wake(word, 1);
-        }
+        self.word.release_before_free();
     }
 
     /// Returns a pointer to the value.
@@ -216,12 +141,7 @@ impl<T> DerefMut for LockGuard<'_, T> {
 impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // PAIR lock-word: publishes this holder's writes to the next holder.
-        self.lock.word.store(FREE, Ordering::Release);
-        barrier::light();
-        if self.lock.waiters.load(Ordering::Relaxed) != 0 {
-            futex::wake(&self.lock.word, 1);
-        }
+        self.lock.word.release();
     }
 }
 

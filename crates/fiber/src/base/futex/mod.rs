@@ -4,7 +4,8 @@
 //! sleep is not lost. `wait` may return without a reason: callers check the word again. On
 //! Linux both functions preserve errno, because the caller may be in the middle of user code.
 //!
-//! The functions never write to the word: their callers do.
+//! The functions never write to the word: their callers do. `FutexWord` is a word with these
+//! functions as methods.
 
 #[cfg(ported)]
 #[path = "linux.rs"]
@@ -17,7 +18,10 @@ mod imp;
 #[cfg(all(test, ported))]
 pub mod condvar;
 
+mod word;
+
 pub use imp::{wait, wake};
+pub(crate) use word::FutexWord;
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
