@@ -2,15 +2,10 @@
 //! `protocol` names its atomics through this path only. This module never adds code: the types are
 //! std's own.
 
-pub(crate) use std::hint::spin_loop;
-pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Declares a function that is `const` in the product. In a model it is not, since loom creates no
-/// atomics in constants.
-macro_rules! const_fn {
-    ($(#[$attribute:meta])* $visibility:vis fn $($rest:tt)*) => {
-        $(#[$attribute])* $visibility const fn $($rest)*
-    };
-}
-
-pub(crate) use const_fn;
+// The protocols that use these exist only with a port.
+#[cfg(ported)]
+pub(crate) use gosched_fiber::const_fn;
+#[cfg(ported)]
+pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32};

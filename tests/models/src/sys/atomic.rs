@@ -1,9 +1,9 @@
 //! The atomics for models: loom's, with orderings that a model can weaken.
 //!
-//! loom takes a `SeqCst` access for an acquire and release one. Here, a `SeqCst` compare-and-exchange
-//! has a full fence on either side, and a `SeqCst` load is an acquire load. That is less than the
-//! language guarantees, and as much as x86-64 provides: two threads that each exchange one word and
-//! then load the word of the other thread do not both load old values.
+//! loom takes a `SeqCst` access for an acquire and release one. Here, a `SeqCst`
+//! compare-and-exchange has a full fence on either side, and a `SeqCst` load is an acquire load.
+//! That is less than the language guarantees, and as much as x86-64 provides: two threads that each
+//! exchange one word and then load the word of the other thread do not both load old values.
 
 use super::weakness::{self, Weakness};
 pub(crate) use loom::sync::atomic::Ordering;
