@@ -14,6 +14,8 @@ pub(crate) mod poll_role;
 pub(crate) mod readiness;
 #[path = "../../../crates/gosched/src/protocol/run_queue.rs"]
 pub(crate) mod run_queue;
+#[path = "../../../crates/fiber/src/protocol/signal_word.rs"]
+pub(crate) mod signal_word;
 #[path = "../../../crates/gosched/src/protocol/syscall_state.rs"]
 pub(crate) mod syscall_state;
 #[path = "../../../crates/gosched/src/block/waiter.rs"]

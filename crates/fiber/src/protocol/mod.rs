@@ -10,3 +10,5 @@
 //! memory that a word protects.
 
 pub(crate) mod lock_word;
+#[cfg(ported)]
+pub(crate) mod signal_word;

@@ -14,6 +14,7 @@
 use crate::arch;
 use crate::fault::AltStack;
 use crate::magazine::{self, Magazine};
+use crate::protocol::signal_word::SignalWord;
 use crate::thread::signals::change_mask;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -111,8 +112,8 @@ pub struct Carrier {
     /// Flags to handle before other code runs on this carrier: [`MASK_CHANGED`], and the owner's
     /// bits. Written only on the carrier's thread.
     odd: AtomicU32,
-    /// State of the signal that `interrupt` sends: see the top of `interrupt.rs`.
-    pub(crate) signal_state: AtomicU32,
+    /// State of the signal that `interrupt` sends.
+    pub(crate) signal: SignalWord,
     /// Whether the owner handles the signals of `interrupt` on this carrier.
     pub(crate) interruptible: Cell<bool>,
     /// The thread's signal mask without the changes made by goroutines. Set by
@@ -141,7 +142,7 @@ impl Carrier {
             preempt_pending: AtomicU32::new(0),
             row: Cell::new(std::ptr::null()),
             odd: AtomicU32::new(0),
-            signal_state: AtomicU32::new(0),
+            signal: SignalWord::new(),
             interruptible: Cell::new(false),
             mask: Cell::new(None),
             alt_stack: RefCell::new(None),

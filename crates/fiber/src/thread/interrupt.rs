@@ -14,21 +14,8 @@
 //! refuses marked signals, we send unmarked ones. The extra call does no harm if the runtime has
 //! requested nothing.
 //!
-//! **Calls that must not be interrupted.** The values of [`Carrier::signal_state`], and which side
-//! may change each:
-//!
-//! - 0: no signal is on its way. A sender changes it to [`SENDING`].
-//! - [`SENDING`]: a signal may be sent. The sender changes it to [`SENT`], or back to the old value
-//!   if it sends nothing.
-//! - [`SENT`]: a signal is on its way, has arrived, or is pending because the thread blocks it. The
-//!   handler changes it to 0, or the thread does after it has been in the kernel. (Neither of them
-//!   changes [`SENDING`], which may belong to the next signal.)
-//!
-//! - Sender: 1. sets `SENDING`; 2. checks whether the thread is in such a call, and sends nothing
-//!   if it is. Thread: 1. records that it is in the call; 2. waits while a signal may arrive. All
-//!   four steps are in one total order (`SeqCst`), so at least one side sees the other. (The thread
-//!   records the call by a compare-exchange, which is a full barrier anyway. The heavy barrier of
-//!   `barrier` would make the sender wait for every CPU, a thousand times per second.)
+//! A thread can announce a call that must not be interrupted: [`Carrier::drain_signal`]. The word
+//! through which sender and thread agree, and the protocol, are in `protocol::signal_word`.
 //!
 //! This module never decides when code is interrupted or how it is stopped: the runtime calls
 //! `Carrier::interrupt`, and its hook chooses the way.
@@ -44,9 +31,6 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 /// The preemption signal, the same as Go's. It is ignored by default, debuggers pass it through,
 /// libc does not use it, and programs that use it must expect it to arrive without a reason.
 const PREEMPT_SIGNAL: i32 = libc::SIGURG;
-
-const SENDING: u32 = 1;
-const SENT: u32 = 2;
 
 /// The runtime's function for interruptions. Called in a signal handler, on the carrier's thread:
 /// it follows the rules for signal handlers and does not unwind.
@@ -186,7 +170,7 @@ unsafe fn handle_interruption(context: *mut libc::c_void, is_marked: bool) {
     let carrier = unsafe { &*carrier };
     // A signal without the mark may be another sender's, while ours is still on its way.
     if is_marked {
-        carrier.change_signal(SENT, 0);
+        carrier.signal.arrive();
     }
     let hook = HOOK.load(Ordering::Relaxed);
     if hook == 0 || !carrier.interruptible.get() {
@@ -284,22 +268,7 @@ impl Carrier {
     /// must read its state with `SeqCst`. Returns `false` only if the system refuses to send the
     /// signal.
     pub fn interrupt(&self, thread: i32, is_in_call: impl Fn() -> bool) -> bool {
-        let before = self.signal_state.load(Ordering::Relaxed);
-        if before == SENDING || !self.change_signal(before, SENDING) {
-            return true; // another thread is sending one
-        }
-        if is_in_call() {
-            self.change_signal(SENDING, before);
-            return true;
-        }
-        let sent = send(thread);
-        self.change_signal(SENDING, if sent { SENT } else { before });
-        sent
-    }
-
-    fn change_signal(&self, from: u32, to: u32) -> bool {
-        // PAIR in-call: in one total order with the check of the other side's word.
-        self.signal_state.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        self.signal.send(is_in_call, || send(thread))
     }
 
     /// Waits until no signal of [`Carrier::interrupt`] can arrive. Called by the carrier's thread
@@ -307,25 +276,8 @@ impl Carrier {
     /// call.
     #[inline]
     pub fn drain_signal(&self) {
-        // PAIR in-call: in one total order with the sender's change.
-        if self.signal_state.load(Ordering::SeqCst) != 0 {
-            self.drain_signal_slow();
-        }
-    }
-
-    #[cold]
-    fn drain_signal_slow(&self) {
-        loop {
-            let seen = self.signal_state.load(Ordering::Relaxed);
-            // A signal that was sent arrives when a system call returns, unless the thread blocks
-            // it; a blocked signal interrupts nothing.
-            // SAFETY: sched_yield has no precondition.
-            unsafe { libc::sched_yield() };
-            if seen != SENDING {
-                self.change_signal(SENT, 0);
-                return;
-            }
-        }
+        // SAFETY: sched_yield has no precondition.
+        self.signal.drain(|| drop(unsafe { libc::sched_yield() }));
     }
 }
 

@@ -8,4 +8,6 @@ pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 #[cfg(ported)]
 pub(crate) use gosched_fiber::const_fn;
 #[cfg(ported)]
+pub(crate) use std::hint::spin_loop;
+#[cfg(ported)]
 pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32};
