@@ -30,10 +30,10 @@ mod item;
 
 mod chan_transfer;
 mod hand_over;
+mod join;
 mod lock;
 mod mutex;
 mod note;
-mod packet;
 mod park;
 mod poll_role;
 mod queue;

@@ -13,6 +13,7 @@ use super::sync::TRACKED_READERS;
 use super::waiter::{Waiter, Wakeup};
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
+use crate::protocol::join_word::LIMIT_MARK;
 use crate::sched::inspector::MemoryReader;
 use std::mem::offset_of;
 
@@ -103,8 +104,8 @@ pub(crate) fn read_waits_for(
     match reason {
         WaitReason::ChanReceiveNil | WaitReason::SelectNoCases => WaitsFor::Never,
         WaitReason::Sleep => WaitsFor::Time,
-        // A join with a time limit parks with an address whose lowest bit is set.
-        WaitReason::Join if with & 1 != 0 => WaitsFor::Time,
+        // A join with a time limit parks with a marked address.
+        WaitReason::Join if with & LIMIT_MARK != 0 => WaitsFor::Time,
         WaitReason::Join => WaitsFor::Goroutines(with),
         reason if has_wait_record(reason) => {
             waiters_of(with, reason, reader).unwrap_or(WaitsFor::Unknown)

@@ -1,27 +1,12 @@
 //! The packet of a goroutine: one allocation for its closure, its result, and the G or future that
 //! waits for its end.
 //!
-//! The state word determines which side may use the packet:
+//! The packet belongs to the goroutine and to its handle. The side that needs the packet last frees
+//! it: the goroutine if the handle was dropped before, otherwise the handle. `protocol::join_word`
+//! describes the state word, which determines which side may use the packet.
 //!
-//! - [`EMPTY`]: the goroutine is not done, and nothing waits for it.
-//! - the address of a G: that G waits in `join`.
-//! - [`LOCKED`]: a thread stores the waker or takes it out.
-//! - [`WAKER`]: a future waits, and its waker is stored.
-//! - [`TIMED_OUT`]: the time limit of a join was reached before the joining G was published.
-//! - [`DETACHED`]: the handle was dropped, so the goroutine frees the packet.
-//! - [`DONE`]: the result is available to the handle, and the goroutine no longer accesses the
-//!   packet.
-//!
-//! The goroutine:
-//! 1. writes the result;
-//! 2. sets the word to `DONE`;
-//! 3. makes ready the G whose address was in the word.
-//!
-//! The handle:
-//! 1. parks; after the switch, `commit` changes the word from `EMPTY` to the address of the G;
-//! 2. reads the result.
-//!
-//! A waker is never called, cloned or dropped while the word is `LOCKED`.
+//! Code here never runs code of the program (a waker, the destructor of a result) as a goroutine
+//! whose thread-locals are gone.
 
 use super::host::host;
 use super::scope::ScopeData;
@@ -31,6 +16,7 @@ use crate::gmp::current;
 use crate::gmp::g::G;
 use crate::gmp::reason::WaitReason;
 use crate::gmp::task::{Task, TaskKind, TaskOffsets};
+use crate::protocol::join_word::{Completed, JoinWord, LIMIT_MARK};
 use crate::sched;
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -38,21 +24,14 @@ use std::fmt;
 use std::mem::{MaybeUninit, offset_of};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
-
-const EMPTY: usize = 0;
-const DONE: usize = 1;
-const DETACHED: usize = 2;
-const WAKER: usize = 3;
-const LOCKED: usize = 4;
-const TIMED_OUT: usize = 5;
 
 /// A packet: see the top of this file. `repr(C)`: a pointer to the task is a pointer to the packet.
 #[repr(C)]
 pub(crate) struct Packet<T> {
     task: Task,
-    state: AtomicUsize,
+    state: JoinWord<G>,
     /// Frees the packet: [`free`] with the types of its closure and its result.
     free: unsafe fn(*mut Task),
     /// The scope that waits for the goroutine, if it was started in one.
@@ -185,7 +164,7 @@ where
 {
     let packet = Packet::<T> {
         task: Task { kind: Work::<F, T>::KIND },
-        state: AtomicUsize::new(EMPTY),
+        state: JoinWord::new(),
         free: free::<F, T>,
         scope,
         waker: UnsafeCell::new(None),
@@ -210,8 +189,7 @@ unsafe fn run<F: FnOnce() -> T, T>(task: *mut Task) -> bool {
     // SAFETY: the result belongs to the goroutine until the word is `DONE`.
     unsafe { *packet.result.get() = Some(outcome) };
     let scope = packet.scope;
-    // PAIR packet: sees what the handle did before it was dropped.
-    if packet.state.load(Ordering::Acquire) != DETACHED {
+    if !packet.state.is_detached() {
         return true;
     }
     // From here on the leak hints must not read the packet through the G: its memory is freed next.
@@ -262,46 +240,23 @@ unsafe fn free<F, T>(task: *mut Task) {
 unsafe fn complete<T>(task: *mut Task) {
     let packet = task.cast::<Packet<T>>();
     // SAFETY: packet — promised by the caller; alive until this function has changed the word.
-    let Packet { scope, free, state: word, .. } = unsafe { &*packet };
+    let Packet { scope, free, state, waker, .. } = unsafe { &*packet };
     let (scope, free) = (*scope, *free);
-    loop {
-        // PAIR packet: sees what the waiter did before it waited.
-        let found = word.load(Ordering::Acquire);
-        if found == LOCKED {
-            std::hint::spin_loop();
-            continue;
-        }
-        let to = if found == WAKER { LOCKED } else { DONE };
-        // PAIR packet: publishes the result.
-        if word.compare_exchange(found, to, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            continue;
-        }
-        match found {
-            EMPTY | TIMED_OUT => {}
-            DETACHED => return free_elsewhere(Leftover { task, free, scope }),
-            // SAFETY: packet — this goroutine has set the word to `LOCKED`.
-            WAKER => unsafe { wake_future(packet) },
-            // SAFETY: every other value is the address of a G, and Gs are never freed.
-            g => sched::ready(unsafe { &*(g as *const G) }),
-        }
-        break;
+    // SAFETY: the state is `LOCKED` while this closure runs, so the waker belongs to this thread.
+    let completed = state.complete(|| unsafe { &mut *waker.get() }.take());
+    match completed {
+        Completed::Detached => return free_elsewhere(Leftover { task, free, scope }),
+        Completed::Unawaited => {}
+        Completed::Waiter(g) => sched::ready(g),
+        Completed::Waker(waker) => wake_future(waker),
     }
     if let Some(scope) = scope {
         ScopeData::leave(scope);
     }
 }
 
-/// Sets the word to `DONE`, and calls the waker.
-///
-/// # Safety
-/// - **locked**: the caller has set the packet's word to `LOCKED`.
-unsafe fn wake_future<T>(packet: *mut Packet<T>) {
-    // SAFETY: locked — promised by the caller; alive until the word is `DONE`.
-    let Packet { waker, state, .. } = unsafe { &*packet };
-    // SAFETY: locked — as above.
-    let waker = unsafe { &mut *waker.get() }.take();
-    // PAIR packet: publishes the result.
-    state.store(DONE, Ordering::Release);
+/// Calls the waker of the future that waits for the goroutine.
+fn wake_future(waker: Option<Waker>) {
     if let Some(waker) = waker {
         // A waker is user code, and the goroutine's thread-locals are gone: it runs as the host
         // thread.
@@ -364,13 +319,12 @@ impl<T> PacketHandle<T> {
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        // PAIR packet: sees the result.
-        self.packet().state.load(Ordering::Acquire) == DONE
+        self.packet().state.is_done()
     }
 
     /// Drops the packet of a goroutine that could not be started.
     pub(crate) fn never_started(self) {
-        self.packet().state.store(DONE, Ordering::Relaxed);
+        self.packet().state.never_started();
     }
 
     /// Waits for the goroutine to end.
@@ -391,13 +345,13 @@ impl<T> PacketHandle<T> {
             // SAFETY: data — the packet's word, which is alive during this call.
             let alarm = unsafe { Alarm::new(time_out, data) };
             alarm.start(when);
-            // The lowest bit of the address shows `wait_record` that this wait has a time limit.
-            let with = data.wrapping_byte_add(1);
-            // SAFETY: commit — it takes the address of the packet's word plus 1; the word is alive
+            // The mark shows `wait_record` that this wait has a time limit.
+            let with = data.wrapping_byte_add(LIMIT_MARK);
+            // SAFETY: commit — it takes the marked address of the packet's word, which is alive
             // during this call.
             unsafe { sched::park(reason, commit_timed_join, with) };
             alarm.stop();
-            let _ = word.compare_exchange(TIMED_OUT, EMPTY, Ordering::Relaxed, Ordering::Relaxed);
+            word.clear_timed_out();
         }
         self.is_done()
     }
@@ -414,55 +368,39 @@ impl<T> PacketHandle<T> {
     /// Returns whether the goroutine has ended. If it has not, stores the waker of `context`.
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
         let packet = self.packet();
-        // Cloning a waker runs user code, so this is not done under `LOCKED`.
-        let mut waker = Some(context.waker().clone());
-        loop {
-            // PAIR packet: sees the result, or the waker that was stored before.
-            let found = packet.state.load(Ordering::Acquire);
-            match found {
-                DONE => return Poll::Ready(()),
-                EMPTY | WAKER => {}
-                _ => {
-                    std::hint::spin_loop();
-                    continue;
-                }
+        // Cloning and dropping a waker run user code, so neither is done under `LOCKED`.
+        let waker = context.waker().clone();
+        // SAFETY: the state is `LOCKED` while this closure runs, so the waker belongs to this
+        // thread.
+        let stored =
+            packet.state.store_waker(|| unsafe { &mut *packet.waker.get() }.replace(waker));
+        match stored {
+            None => Poll::Ready(()),
+            Some(before) => {
+                drop(before);
+                Poll::Pending
             }
-            // PAIR packet: sees the waker that was stored before.
-            let locked =
-                packet.state.compare_exchange(found, LOCKED, Ordering::Acquire, Ordering::Relaxed);
-            if locked.is_err() {
-                continue;
-            }
-            // SAFETY: this thread has set the word to `LOCKED`.
-            let before = std::mem::replace(unsafe { &mut *packet.waker.get() }, waker.take());
-            // PAIR packet: publishes the waker.
-            packet.state.store(WAKER, Ordering::Release);
-            drop(before);
-            return Poll::Pending;
         }
     }
 }
 
 /// Publishes that `g` waits for the packet whose state word is at `data`. Returns false if `g` need
-/// not wait: the word is not `EMPTY`.
+/// not wait.
 ///
 /// # Safety
 /// - **word**: `data` is a packet's state word, alive.
 unsafe fn commit_join(g: &'static G, data: *const ()) -> bool {
     // SAFETY: word — promised by the caller.
-    let word = unsafe { &*data.cast::<AtomicUsize>() };
-    let g = ptr::from_ref(g) as usize;
-    // PAIR packet: publishes the parked G; or sees the result.
-    word.compare_exchange(EMPTY, g, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    unsafe { &*data.cast::<JoinWord<G>>() }.commit(g)
 }
 
 /// Like [`commit_join`], for a wait with a time limit.
 ///
 /// # Safety
-/// - **word**: `data` is the address that [`commit_join`] takes, plus 1.
+/// - **word**: `data` is the address that [`commit_join`] takes, plus [`LIMIT_MARK`].
 unsafe fn commit_timed_join(g: &'static G, data: *const ()) -> bool {
     // SAFETY: word — promised by the caller.
-    unsafe { commit_join(g, data.wrapping_byte_sub(1)) }
+    unsafe { commit_join(g, data.wrapping_byte_sub(LIMIT_MARK)) }
 }
 
 /// Ends the wait of a join whose time limit was reached, or prevents it if it has not begun.
@@ -472,23 +410,8 @@ unsafe fn commit_timed_join(g: &'static G, data: *const ()) -> bool {
 ///   with a time limit change it.
 unsafe fn time_out(data: *const ()) -> AlarmEffect {
     // SAFETY: data — promised by the caller.
-    let word = unsafe { &*data.cast::<AtomicUsize>() };
-    loop {
-        let found = word.load(Ordering::Relaxed);
-        let to = match found {
-            EMPTY => TIMED_OUT,
-            DONE | DETACHED | WAKER | LOCKED | TIMED_OUT => return AlarmEffect::Nothing,
-            _ => EMPTY,
-        };
-        // PAIR packet: sees the parked G.
-        if word.compare_exchange(found, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-            if to == TIMED_OUT {
-                return AlarmEffect::Nothing;
-            }
-            // SAFETY: every other value is the address of a G, and Gs are never freed.
-            return AlarmEffect::Ready(unsafe { &*(found as *const G) });
-        }
-    }
+    let word = unsafe { &*data.cast::<JoinWord<G>>() };
+    word.time_out().map_or(AlarmEffect::Nothing, AlarmEffect::Ready)
 }
 
 impl<T> Drop for PacketHandle<T> {
@@ -496,32 +419,11 @@ impl<T> Drop for PacketHandle<T> {
         let packet = self.packet();
         // Dropped last, because the destructor of a waker is user code.
         let mut waker = None;
-        let mut from = EMPTY;
-        // After a join the word is `DONE`, and no longer changes.
-        while !self.is_done() {
-            // PAIR packet: publishes what the handle did; or sees the result.
-            let changed = packet.state.compare_exchange(
-                from,
-                if from == WAKER { LOCKED } else { DETACHED },
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
-            match changed {
-                Ok(WAKER) => {
-                    // SAFETY: this thread has set the word to `LOCKED`.
-                    waker = unsafe { (*packet.waker.get()).take() };
-                    // PAIR packet: publishes that the waker was taken out.
-                    packet.state.store(EMPTY, Ordering::Release);
-                    from = EMPTY;
-                }
-                Ok(_) => return,
-                Err(DONE) => {}
-                Err(WAKER) => from = WAKER,
-                Err(_) => {
-                    from = EMPTY;
-                    std::hint::spin_loop();
-                }
-            }
+        // SAFETY: the state is `LOCKED` while this closure runs, so the waker belongs to this
+        // thread.
+        let take_waker = || waker = unsafe { &mut *packet.waker.get() }.take();
+        if packet.state.detach(take_waker) {
+            return;
         }
         let free = packet.free;
         // SAFETY: done, and this is the only handle: no other thread uses the packet.
