@@ -20,6 +20,8 @@ pub(crate) mod run_queue;
 pub(crate) mod signal_word;
 #[path = "../../../crates/gosched/src/protocol/syscall_state.rs"]
 pub(crate) mod syscall_state;
+#[path = "../../../crates/gosched/src/protocol/timer_place.rs"]
+pub(crate) mod timer_place;
 #[path = "../../../crates/gosched/src/block/waiter.rs"]
 pub(crate) mod waiter;
 #[path = "../../../crates/gosched/src/protocol/waking.rs"]

@@ -276,8 +276,10 @@ impl Carrier {
     /// call.
     #[inline]
     pub fn drain_signal(&self) {
-        // SAFETY: sched_yield has no precondition.
-        self.signal.drain(|| drop(unsafe { libc::sched_yield() }));
+        self.signal.drain(|| {
+            // SAFETY: sched_yield has no precondition.
+            unsafe { libc::sched_yield() };
+        });
     }
 }
 

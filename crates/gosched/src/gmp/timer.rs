@@ -2,22 +2,25 @@
 //!
 //! A timer is a record in a stack frame or a box. While it is in a heap, its fields belong to the
 //! heap and are protected by the heap's lock. A timer fires under that lock, and leaves the heap
-//! after it has fired. So a thread that finds a timer in no heap may free it.
+//! after it has fired. So an owner that finds its timer in no heap may free it:
+//! `protocol::timer_place` describes how an owner stops a timer that another thread fires.
 //!
 //! The heaps are 4-ary, as in Go: a heap has fewer levels, and the children of a node are adjacent
 //! in memory.
 //!
 //! Insertion must not allocate. If a heap is full, [`TimerHeap::insert`] returns false; the caller
 //! then grows the heap outside the runtime ([`TimerHeap::grow`]) and retries.
+//!
+//! A heap never decides when its timers fire, and never makes a G ready: its callers do both.
 
 use super::list::GList;
+use crate::protocol::timer_place::{AfterFire, TimerPlace};
 use crate::sys::Lock;
 pub(crate) use crate::sys::clock::NEVER;
 use gosched_fiber::NoPreempt;
 use std::cell::Cell;
 use std::ops::Range;
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Fires a timer. Called under the heap's lock: it must not allocate or panic. Pushes the Gs to
 /// make ready onto `ready`. Returns the time at which the timer fires again, or `None`.
@@ -41,8 +44,8 @@ pub(crate) struct TimerKind {
 /// Go: timer.
 #[derive(Debug)]
 pub(crate) struct Timer {
-    /// The heap that contains the timer, or null. A timer in no heap does not fire.
-    heap: AtomicPtr<TimerHeap>,
+    /// The heap that contains the timer, or none. A timer in no heap does not fire.
+    place: TimerPlace<TimerHeap>,
     /// Index of the timer in its heap. Protected by the heap's lock.
     index: Cell<usize>,
     kind: &'static TimerKind,
@@ -60,28 +63,21 @@ impl Timer {
     /// - **fire**: the functions of `kind` may be called with the timer, wherever it is stored,
     ///   until it is stopped.
     pub(crate) const unsafe fn new(kind: &'static TimerKind) -> Timer {
-        Timer { heap: AtomicPtr::new(ptr::null_mut()), index: Cell::new(0), kind }
+        Timer { place: TimerPlace::new(), index: Cell::new(0), kind }
     }
 
     /// Removes the timer from its heap. Returns false if it was in none. When this returns, no
     /// other thread uses the timer.
     pub(crate) fn stop(&self) -> bool {
-        loop {
-            // PAIR timer-heap: the thread that fired the timer no longer uses it.
-            let heap = self.heap.load(Ordering::Acquire);
-            // SAFETY: the pointer is null or points to a heap; heaps are never freed.
-            let Some(heap) = (unsafe { heap.as_ref() }) else { return false };
-            // SAFETY: here — nothing below waits or switches.
-            let _no_preempt = unsafe { NoPreempt::new() };
-            let mut entries = heap.entries.lock();
-            // The timer may have fired meanwhile, and may even be in another heap.
-            if !ptr::eq(self.heap.load(Ordering::Relaxed), heap) {
-                continue;
-            }
-            heap.remove_at(&mut entries, self.index.get());
-            self.heap.store(ptr::null_mut(), Ordering::Relaxed);
-            return true;
-        }
+        self.place.stop(
+            |heap| {
+                // SAFETY: here — `stop` drops the guard, and neither waits nor switches before.
+                let no_preempt = unsafe { NoPreempt::new() };
+                // A tuple drops its fields in order: the lock is released first.
+                (heap.entries.lock(), no_preempt)
+            },
+            |heap, (entries, _)| heap.remove_at(entries, self.index.get()),
+        )
     }
 }
 
@@ -167,7 +163,7 @@ impl TimerHeap {
     ///
     /// # Safety
     /// - **alive**: the timer is in no heap, and does not move until it has fired or is stopped.
-    pub(crate) unsafe fn insert(&self, timer: &Timer, when: u64) -> bool {
+    pub(crate) unsafe fn insert(&'static self, timer: &Timer, when: u64) -> bool {
         let mut entries = self.entries.lock();
         if entries.0.len() == entries.0.capacity() {
             return false;
@@ -175,8 +171,7 @@ impl TimerHeap {
         let index = entries.0.len();
         entries.0.push(Entry { when, timer });
         timer.index.set(index);
-        // PAIR timer-heap: publishes the index.
-        timer.heap.store(ptr::from_ref(self).cast_mut(), Ordering::Release);
+        timer.place.enter(self);
         entries.sift_up(index);
         self.publish_next(&entries);
         true
@@ -217,19 +212,20 @@ impl TimerHeap {
             fired += 1;
             // SAFETY: alive — timers in a heap are alive.
             let timer = unsafe { &*timer };
-            // SAFETY: fire — promised by the creator of the timer; the timer is not stopped.
-            let again = unsafe { (timer.kind.fire)(timer, now, ready) };
-            match again {
-                Some(when) => {
-                    entries.0[0].when = when;
-                    entries.sift_down(0);
+            timer.place.fire(|| {
+                // SAFETY: fire — promised by the creator of the timer; the timer is not stopped.
+                match unsafe { (timer.kind.fire)(timer, now, ready) } {
+                    Some(when) => {
+                        entries.0[0].when = when;
+                        entries.sift_down(0);
+                        AfterFire::Stays
+                    }
+                    None => {
+                        self.remove_at(&mut entries, 0);
+                        AfterFire::Leaves
+                    }
                 }
-                None => {
-                    self.remove_at(&mut entries, 0);
-                    // PAIR timer-heap: from here on the owner may free the timer.
-                    timer.heap.store(ptr::null_mut(), Ordering::Release);
-                }
-            }
+            });
         }
         self.publish_next(&entries);
         fired
@@ -330,6 +326,7 @@ impl Entries {
 mod tests {
     use super::*;
     use std::cell::RefCell;
+    use std::ptr;
 
     /// A timer that logs its name when it fires.
     #[repr(C)]
@@ -367,7 +364,7 @@ mod tests {
         }
     }
 
-    fn insert(heap: &TimerHeap, logged: &Logged, when: u64) {
+    fn insert(heap: &'static TimerHeap, logged: &Logged, when: u64) {
         // SAFETY: alive — the timer is boxed, and it fires or is stopped before it is dropped.
         while !unsafe { heap.insert(&logged.timer, when) } {
             heap.grow();

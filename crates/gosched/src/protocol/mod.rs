@@ -11,6 +11,7 @@
 pub(crate) mod join_word;
 pub(crate) mod park_token;
 pub(crate) mod readiness;
+pub(crate) mod timer_place;
 
 #[cfg(ported)]
 pub(crate) mod hand_over;

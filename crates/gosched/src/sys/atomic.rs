@@ -2,12 +2,8 @@
 //! `protocol` names its atomics through this path only. This module never adds code: the types are
 //! std's own.
 
-pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
-// The protocols that use these exist only with a port.
-#[cfg(ported)]
 pub(crate) use gosched_fiber::const_fn;
-#[cfg(ported)]
 pub(crate) use std::hint::spin_loop;
 #[cfg(ported)]
-pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32};
+pub(crate) use std::sync::atomic::AtomicU32;
+pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
