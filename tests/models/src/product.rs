@@ -2,10 +2,10 @@
 
 #[path = "../../../crates/gosched/src/protocol/hand_over.rs"]
 pub(crate) mod hand_over;
-#[path = "../../../crates/fiber/src/protocol/lock_word.rs"]
-pub(crate) mod lock_word;
 #[path = "../../../crates/gosched/src/protocol/join_word.rs"]
 pub(crate) mod join_word;
+#[path = "../../../crates/fiber/src/protocol/lock_word.rs"]
+pub(crate) mod lock_word;
 #[path = "../../../crates/gosched/src/protocol/note.rs"]
 pub(crate) mod note;
 #[path = "../../../crates/gosched/src/protocol/park_token.rs"]
