@@ -6,6 +6,8 @@ pub(crate) mod hand_over;
 pub(crate) mod join_word;
 #[path = "../../../crates/fiber/src/protocol/lock_word.rs"]
 pub(crate) mod lock_word;
+#[path = "../../../crates/gosched/src/protocol/mutex_word.rs"]
+pub(crate) mod mutex_word;
 #[path = "../../../crates/gosched/src/protocol/note.rs"]
 pub(crate) mod note;
 #[path = "../../../crates/gosched/src/protocol/park_token.rs"]

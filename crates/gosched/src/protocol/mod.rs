@@ -9,6 +9,7 @@
 //! Code in this folder never refers to goroutines, Ms or Ps, and never decides what runs.
 
 pub(crate) mod join_word;
+pub(crate) mod mutex_word;
 pub(crate) mod park_token;
 pub(crate) mod readiness;
 pub(crate) mod timer_place;

@@ -4,6 +4,4 @@
 
 pub(crate) use gosched_fiber::const_fn;
 pub(crate) use std::hint::spin_loop;
-#[cfg(ported)]
-pub(crate) use std::sync::atomic::AtomicU32;
-pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};

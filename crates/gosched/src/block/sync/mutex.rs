@@ -6,56 +6,32 @@
 //! then hands the mutex directly to the first waiter of the queue, until the mutex goes to a waiter
 //! that has waited for less than a millisecond or is the last one in the queue.
 //!
-//! The bits of the word:
-//! - [`LOCKED`]: a goroutine or a thread holds the mutex.
-//! - [`PARKED`]: the queue is not empty.
-//! - [`WOKEN`]: a contender is awake, that is a waiter that was woken or a caller that spins, so
-//!   that `unlock` need not wake another.
-//! - [`STARVING`]: the mutex is starving.
+//! A caller spins for a short time before it parks, if the holder may be running on another CPU.
 //!
-//! `PARKED` and `STARVING` are changed only under the queue's lock. `STARVING` is set only while
-//! the mutex is locked.
+//! `protocol::mutex_word` has the word of the mutex: its bits, the steps of the holder and of the
+//! callers that compete, and why no waiter is missed. This module has the queue, the clock, and the
+//! value.
 //!
-//! The holder, to unlock:
-//! 1. clears `LOCKED`; callers do not take a starving mutex, even if it is free;
-//! 2. if a waiter is parked, and no other caller has taken the mutex or is awake: acquires the
-//!    queue's lock, checks again, and removes the first waiter. It sets `LOCKED` for that waiter
-//!    (starving mode), or `WOKEN` (normal mode).
-//!
-//! A waiter:
-//! 1. under the queue's lock, while the mutex is locked or starving: sets `PARKED`, and clears
-//!    `WOKEN` if that was set for this waiter, in one step;
-//! 2. parks.
-//!
-//! No waiter is missed. The holder at the moment of that step finds `PARKED` when it unlocks. If
-//! the mutex is starving and free at that moment, its last holder has yet to acquire the queue's
-//! lock.
-//!
-//! A contender for which `WOKEN` was set, by itself or by the holder that woke it, clears the bit
-//! when it gets the mutex or before it parks. If the bit was set for two contenders, the first one
-//! clears it; at worst one more waiter is woken than necessary.
-//!
-//! Without contention, a lock or an unlock never acquires the queue's lock.
+//! Without contention, a lock or an unlock never acquires the queue's lock. This module never
+//! changes a bit of the word itself.
 
 use super::parking::{Guarded, WaitOptions, WaitOutcome};
 use crate::block::before_wait;
-use crate::block::waiter::WaitQueue;
+use crate::block::waiter::{Taken, WaitQueue};
 use crate::gmp::current;
 use crate::gmp::reason::WaitReason;
 use crate::probe;
+use crate::protocol::mutex_word::{
+    Contender, MutexWord, ParkDecision, ParkOutcome, Removed, ToWake, Unlocked,
+};
 use crate::sched;
 use crate::sys::clock;
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-const LOCKED: u32 = 1;
-const PARKED: u32 = 2;
-const WOKEN: u32 = 4;
-const STARVING: u32 = 8;
 
 /// How long a waiter competes before the mutex becomes starving, in nanoseconds: a millisecond, as
 /// in Go.
@@ -65,11 +41,14 @@ const STARVATION_THRESHOLD_NANOS: u64 = 1_000_000;
 /// How often a caller spins before it parks.
 const MAX_SPINS: u32 = 4;
 
+/// The number of pauses of one spin.
+const PAUSES_PER_SPIN: u32 = 30;
+
 /// A mutex without a value.
 /// Go: sync.Mutex.
 #[derive(Debug)]
 pub(crate) struct RawMutex {
-    word: AtomicU32,
+    word: MutexWord,
     queue: Guarded<WaitQueue>,
     /// The id of the goroutine that holds the mutex, for the leak hints; 0 if there is none.
     /// Written only by the holder, so it is 0 for a moment after the mutex is taken and before it
@@ -85,27 +64,15 @@ struct Ticket {
     handed: Cell<bool>,
 }
 
-/// The state in which a contender parks.
-#[derive(Clone, Copy, Debug)]
-struct Contender {
-    /// `WOKEN` was set for this contender.
-    awake: bool,
-    /// The contender has waited before, so it enters the queue at the front.
-    waited: bool,
-    /// The contender has waited for longer than the threshold.
-    starving: bool,
-}
-
 impl RawMutex {
     pub(crate) const fn new() -> RawMutex {
         let queue = Guarded::new(WaitQueue::new());
-        RawMutex { word: AtomicU32::new(0), queue, holder: AtomicU64::new(0) }
+        RawMutex { word: MutexWord::new(), queue, holder: AtomicU64::new(0) }
     }
 
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
-        let now = self.word.load(Ordering::Relaxed);
-        let taken = now & (LOCKED | STARVING) == 0 && self.change(now, now | LOCKED);
+        let taken = self.word.try_lock();
         if taken {
             self.record_holder();
         }
@@ -122,7 +89,7 @@ impl RawMutex {
     /// Takes the mutex if it is free and has no waiters. Does not wait.
     #[inline]
     fn lock_fast(&self) -> bool {
-        let taken = self.change(0, LOCKED);
+        let taken = self.word.lock_fast();
         if taken {
             self.record_holder();
         }
@@ -135,12 +102,6 @@ impl RawMutex {
         if probe::ENABLED {
             self.holder.store(current::goroutine_id(), Ordering::Relaxed);
         }
-    }
-
-    #[inline]
-    fn change(&self, from: u32, to: u32) -> bool {
-        // PAIR mutex: sees what the last holder did; publishes what this thread did.
-        self.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Takes the mutex, and waits if necessary, but not longer than until `until`. Returns false if
@@ -157,58 +118,20 @@ impl RawMutex {
 
     fn compete(&self, until: Option<u64>) -> bool {
         let ticket = Ticket { since: Cell::new(0), handed: Cell::new(false) };
-        // `awake`: `WOKEN` was set for this caller. `waited`: the caller enters the queue at the
-        // front.
-        let (mut awake, mut waited, mut spins) = (false, false, 0);
-        loop {
-            let now = self.word.load(Ordering::Relaxed);
-            if now & (LOCKED | STARVING) == 0 {
-                let to = if awake { now & !WOKEN } else { now };
-                if self.change(now, to | LOCKED) {
-                    return true;
-                }
-                continue;
-            }
-            if spins < MAX_SPINS && now & STARVING == 0 && sched::can_spin() {
-                // The holder may be running, and about to unlock: with `WOKEN` set it need not wake
-                // a waiter.
-                if !awake && now & (WOKEN | PARKED) == PARKED {
-                    awake = self.change(now, now | WOKEN);
-                }
-                spins += 1;
-                (0..30).for_each(|_| std::hint::spin_loop());
-                continue;
-            }
-            let now = clock::now();
-            if !waited {
-                ticket.since.set(now);
-            }
-            let starving = now - ticket.since.get() > STARVATION_THRESHOLD_NANOS;
-            let parked = self.park(&ticket, Contender { awake, waited, starving }, until);
-            match parked {
-                // The mutex became free: try again.
-                Ok(()) => {}
-                Err(WaitOutcome::TimedOut) => return false,
-                Err(WaitOutcome::Woken) if ticket.handed.get() => {
-                    // PAIR mutex: sees what the last holder did.
-                    self.word.load(Ordering::Acquire);
-                    return true;
-                }
-                Err(WaitOutcome::Woken) => {
-                    (awake, waited) = (true, true);
-                    spins = 0;
-                }
-            }
-        }
+        self.word.compete(
+            |spins| spins < MAX_SPINS && sched::can_spin(),
+            || (0..PAUSES_PER_SPIN).for_each(|_| std::hint::spin_loop()),
+            |contender| self.park(&ticket, contender, until),
+        )
     }
 
-    /// Parks while the mutex is locked or starving. Returns `Ok` if it is neither.
-    fn park(
-        &self,
-        ticket: &Ticket,
-        contender: Contender,
-        until: Option<u64>,
-    ) -> Result<(), WaitOutcome> {
+    /// Parks while the mutex is locked or starving.
+    fn park(&self, ticket: &Ticket, contender: Contender, until: Option<u64>) -> ParkOutcome {
+        let now = clock::now();
+        if !contender.waited {
+            ticket.since.set(now);
+        }
+        let is_starving = now - ticket.since.get() > STARVATION_THRESHOLD_NANOS;
         let wait = WaitOptions {
             reason: WaitReason::Mutex,
             holders: self.holder.as_ptr().cast(),
@@ -216,30 +139,18 @@ impl RawMutex {
             first: contender.waited,
             ticket: std::ptr::from_ref(ticket).cast_mut().cast(),
             until,
-            gave_up: Some(&|held| {
-                if held.is_empty() {
-                    self.word.fetch_and(!(PARKED | STARVING), Ordering::Relaxed);
-                }
-            }),
+            gave_up: Some(&|held| self.word.after_timeout(held.is_empty())),
         };
-        self.queue.wait(&wait, |_| {
-            loop {
-                let now = self.word.load(Ordering::Relaxed);
-                if now & (LOCKED | STARVING) == 0 {
-                    return Some(());
-                }
-                let mut to = now | PARKED;
-                if contender.awake {
-                    to &= !WOKEN;
-                }
-                if contender.starving && now & LOCKED != 0 {
-                    to |= STARVING;
-                }
-                if self.change(now, to) {
-                    return None;
-                }
-            }
-        })
+        let parked = self.queue.wait(&wait, |_| {
+            let decision = self.word.mark_parked(contender, is_starving);
+            (decision == ParkDecision::Free).then_some(())
+        });
+        match parked {
+            Ok(()) => ParkOutcome::Free,
+            Err(WaitOutcome::TimedOut) => ParkOutcome::TimedOut,
+            Err(WaitOutcome::Woken) if ticket.handed.get() => ParkOutcome::Handed,
+            Err(WaitOutcome::Woken) => ParkOutcome::Woken,
+        }
     }
 
     /// Releases the mutex.
@@ -248,7 +159,7 @@ impl RawMutex {
     /// - **held**: the caller holds the mutex.
     #[inline]
     pub(crate) unsafe fn unlock(&self) {
-        if self.clear_locked() && self.unlock_slow() {
+        if self.clear_locked() == Unlocked::MayHaveWaiters && self.unlock_slow() {
             // The mutex was handed over: its new holder runs next.
             sched::yield_to_ready();
         }
@@ -260,76 +171,54 @@ impl RawMutex {
     /// # Safety
     /// - **held**: the caller holds the mutex.
     pub(crate) unsafe fn unlock_before_wait(&self) {
-        if self.clear_locked() {
+        if self.clear_locked() == Unlocked::MayHaveWaiters {
             self.unlock_slow();
         }
     }
 
-    /// Clears `LOCKED`. Returns whether other bits are set, so that a waiter may have to be woken.
+    /// Clears the holder and its bit of the word.
     #[inline]
-    fn clear_locked(&self) -> bool {
+    fn clear_locked(&self) -> Unlocked {
         if probe::ENABLED {
             self.holder.store(0, Ordering::Relaxed);
         }
-        // PAIR mutex: publishes what this holder did.
-        self.word.fetch_sub(LOCKED, Ordering::Release) != LOCKED
+        self.word.unlock()
     }
 
     /// Wakes a waiter if necessary. Returns whether the mutex was handed over.
     /// Go: Mutex.unlockSlow.
     #[cold]
     fn unlock_slow(&self) -> bool {
-        let now = self.word.load(Ordering::Relaxed);
-        must_wake_waiter(now) && self.wake_one()
+        self.word.must_wake_waiter() && self.wake_one()
     }
 
     /// Wakes the first waiter, or hands the mutex over to it. Returns whether the mutex was handed
     /// over.
     fn wake_one(&self) -> bool {
         let mut held = self.queue.lock();
-        let now = self.word.load(Ordering::Relaxed);
-        if !must_wake_waiter(now) {
-            return false;
-        }
-        let taken = held.fire_next();
-        let none_left = if held.is_empty() { PARKED } else { 0 };
-        let Some(taken) = taken else {
-            // All waiters have given up.
-            self.word.fetch_and(!(PARKED | STARVING), Ordering::Relaxed);
-            return false;
+        let remove_first = || {
+            let waiter = held.fire_next()?;
+            Some(Removed { waiter, was_last: held.is_empty() })
         };
         // SAFETY: the slot of every waiter in this queue is a `Ticket`, in the frame of that
         // waiter.
-        let ticket = unsafe { &*taken.slot().cast::<Ticket>() };
-        let handed = now & STARVING != 0;
-        let (mut set, mut clear) = (WOKEN, none_left);
-        if handed {
-            ticket.handed.set(true);
-            set = LOCKED;
-            if none_left != 0 || clock::now() - ticket.since.get() < STARVATION_THRESHOLD_NANOS {
-                clear |= STARVING;
+        let ticket = |taken: &Taken| unsafe { &*taken.slot().cast::<Ticket>() };
+        let to_wake = self.word.wake_waiter(
+            remove_first,
+            |taken| ticket(taken).handed.set(true),
+            |taken| clock::now() - ticket(taken).since.get() >= STARVATION_THRESHOLD_NANOS,
+        );
+        match to_wake {
+            ToWake::None => false,
+            ToWake::Contender(taken) => {
+                held.ready(taken.g());
+                false
+            }
+            ToWake::Holder(taken) => {
+                held.ready(taken.g());
+                true
             }
         }
-        loop {
-            let now = self.word.load(Ordering::Relaxed);
-            if self.change(now, (now | set) & !clear) {
-                break;
-            }
-        }
-        held.ready(taken.g());
-        handed
-    }
-}
-
-/// Returns whether a thread that has released the mutex must wake a waiter, given the word `now`.
-///
-/// If another caller has taken the mutex since, the `unlock` of that caller does it. In normal
-/// mode, a contender that is awake makes it unnecessary too.
-fn must_wake_waiter(now: u32) -> bool {
-    if now & STARVING != 0 {
-        now & LOCKED == 0
-    } else {
-        now & PARKED != 0 && now & (LOCKED | WOKEN) == 0
     }
 }
 
