@@ -1,8 +1,8 @@
 //! The states of a G, with Go's numbers, and the legal transitions between them.
 //!
 //! The state determines who owns the G's stack. [`GState::Idle`] and [`GState::Dead`]: no thread.
-//! [`GState::Running`] and [`GState::Syscall`]: the M that runs the G. [`GState::Runnable`],
-//! [`GState::Waiting`] and [`GState::Preempted`]: the thread that makes the next transition.
+//! [`GState::Running`] and [`GState::Syscall`]: the M that runs the G. [`GState::Runnable`]
+//! and [`GState::Waiting`]: the thread that makes the next transition.
 //!
 //! The state word also counts transitions, so that a thread that inspects a G without owning it can
 //! detect whether the G stood still meanwhile.
@@ -32,9 +32,6 @@ pub(crate) enum GState {
     Waiting = 4,
     /// Not in use: the goroutine has ended, or the record is about to get a task.
     Dead = 6,
-    /// Go's state of a G that suspended itself on request. This runtime never enters it: a
-    /// preempted G is [`GState::Runnable`].
-    Preempted = 9,
 }
 
 /// The bits above the state count the transitions.
@@ -55,7 +52,6 @@ impl GState {
             GState::Syscall => "syscall",
             GState::Waiting => "waiting",
             GState::Dead => "dead",
-            GState::Preempted => "preempted",
         }
     }
 
@@ -66,24 +62,23 @@ impl GState {
     }
 
     fn from_word(word: u64) -> Option<GState> {
-        use GState::{Dead, Idle, Preempted, Runnable, Running, Syscall, Waiting};
-        let all = [Idle, Runnable, Running, Syscall, Waiting, Dead, Preempted];
+        use GState::{Dead, Idle, Runnable, Running, Syscall, Waiting};
+        let all = [Idle, Runnable, Running, Syscall, Waiting, Dead];
         all.into_iter().find(|&state| state as u64 == word & STATE_MASK & !TRACKED)
     }
 
     /// Returns whether the transition from `self` to `to` is legal.
     #[inline]
     pub(crate) const fn may_become(self, to: GState) -> bool {
-        use GState::{Dead, Idle, Preempted, Runnable, Running, Syscall, Waiting};
+        use GState::{Dead, Idle, Runnable, Running, Syscall, Waiting};
         matches!(
             (self, to),
             (Idle, Dead)
                 | (Dead, Runnable)
                 | (Runnable, Running)
-                | (Running, Runnable | Syscall | Waiting | Dead | Preempted)
+                | (Running, Runnable | Syscall | Waiting | Dead)
                 | (Syscall, Running | Runnable)
                 | (Waiting, Runnable)
-                | (Preempted, Waiting | Runnable)
         )
     }
 }
@@ -184,12 +179,12 @@ fn illegal(id: u64, found: u64, from: GState, to: GState) -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use GState::{Dead, Idle, Preempted, Runnable, Running, Syscall, Waiting};
+    use GState::{Dead, Idle, Runnable, Running, Syscall, Waiting};
 
     #[test]
     fn g_states_have_the_same_numbers_as_in_go() {
-        let numbers = [Idle, Runnable, Running, Syscall, Waiting, Dead, Preempted];
-        assert_eq!(numbers.map(|state| state as u32), [0, 1, 2, 3, 4, 6, 9]);
+        let numbers = [Idle, Runnable, Running, Syscall, Waiting, Dead];
+        assert_eq!(numbers.map(|state| state as u32), [0, 1, 2, 3, 4, 6]);
     }
 
     #[test]
@@ -214,8 +209,8 @@ mod tests {
     fn a_g_may_pass_through_every_state_in_its_life() {
         let word = StateWord::new();
         let life = [
-            Idle, Dead, Runnable, Running, Waiting, Runnable, Running, Syscall, Running, Preempted,
-            Waiting, Runnable, Running, Runnable, Running, Dead, Runnable,
+            Idle, Dead, Runnable, Running, Waiting, Runnable, Running, Syscall, Running, Waiting,
+            Runnable, Running, Runnable, Running, Dead, Runnable,
         ];
         for step in life.windows(2) {
             assert_eq!(word.load(), step[0]);
@@ -229,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_dead_or_waiting_g_cannot_run_without_being_made_runnable() {
-        for from in [Idle, Dead, Waiting, Preempted, Running] {
+        for from in [Idle, Dead, Waiting, Running] {
             assert!(!from.may_become(Running), "{from:?}");
         }
         assert!(!Waiting.may_become(Dead));

@@ -26,8 +26,8 @@
 //! wins.
 //!
 //! A thread that signals the M must not interrupt a marked call. The exchange that begins the call
-//! and the sender's read ([`SyscallState::is_call_marked`]) have a place in one total order with the
-//! accesses to the signal word: see `gosched_fiber::interrupt`.
+//! and the sender's read ([`SyscallState::is_call_marked`]) are in one total order with the
+//! accesses to the signal word: see `signal_word` in `gosched_fiber`.
 //!
 //! This module never takes a P and never gives one: its callers do, between the transitions.
 

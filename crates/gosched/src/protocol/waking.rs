@@ -54,8 +54,8 @@ impl WakeCounts {
         self.idle_ps() != 0 && self.spinning() == 0
     }
 
-    /// Returns whether a submitter must call [`WakeCounts::acquire_p_for_spinner`]: steps 2 and 3 of
-    /// the submitter, up to the lock.
+    /// Returns whether a submitter must call [`WakeCounts::acquire_p_for_spinner`]: steps 2 and 3
+    /// of the submitter, up to the lock.
     /// Go: wakep, its test.
     #[inline]
     pub(crate) fn is_spinner_wanted_after_submit(&self) -> bool {

@@ -34,6 +34,6 @@ impl<T> OwnerCell<T> {
 
 impl<T> std::fmt::Debug for OwnerCell<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Owned").finish_non_exhaustive()
+        f.debug_struct("OwnerCell").finish_non_exhaustive()
     }
 }

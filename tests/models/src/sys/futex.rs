@@ -1,5 +1,5 @@
-//! The loom version of `gosched_fiber::futex`. A lock makes checking the word and falling asleep one
-//! step.
+//! The loom version of `gosched_fiber::futex`. A lock makes checking the word and falling asleep
+//! one step.
 
 use super::weakness::{self, Weakness};
 use loom::sync::{Condvar, Mutex};

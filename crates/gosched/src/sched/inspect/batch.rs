@@ -70,8 +70,7 @@ impl StackBatch {
     /// Finds the stack of `g`, if it can be copied to offset `at` of the buffer.
     fn find(&mut self, g: &'static G, at: usize) -> Option<CopiedStack> {
         let moment = g.state_version();
-        let is_away =
-            matches!(moment.state(), GState::Runnable | GState::Waiting | GState::Preempted);
+        let is_away = matches!(moment.state(), GState::Runnable | GState::Waiting);
         if !is_away || !g.shown().is_null() || !g.has_stack() {
             return None;
         }

@@ -1,8 +1,8 @@
 //! The state that all Ms share: the global queue, the idle Ms and Ps, and counts. One per process.
 //!
 //! The fields of [`Locked`] are accessed under the lock. The counts beside it are written under the
-//! lock (except the number of spinning Ms) and read without it. A reader that must not miss a change uses
-//! the barriers described in `wake`.
+//! lock (except the number of spinning Ms) and read without it. A reader that must not miss a
+//! change uses the barriers described in `protocol::waking`.
 
 use crate::gmp::g::G;
 use crate::gmp::global_queue::GlobalQueue;
@@ -35,7 +35,7 @@ pub(crate) struct Sched {
     pub(crate) counts: CachePadded<WakeCounts>,
     /// Number of Ps in use.
     pub(crate) procs: CachePadded<AtomicU32>,
-    /// Flags that every M checks between goroutines: [`STOPPING`](crate::protocol::world_stop::STOPPING), [`INTERRUPTED`] and
+    /// Flags that every M checks between goroutines: `STOPPING`, [`INTERRUPTED`] and
     /// [`TOO_MANY_STOPPED`]. Written under the lock.
     pub(crate) attention: Attention,
     /// All Ps ever created; the first `procs` are in use.
