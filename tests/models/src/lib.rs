@@ -14,9 +14,9 @@
 //! lost item or wake-up shows as a deadlock, and a read that comes too early shows as two
 //! concurrent accesses. Each model prints how many executions loom has explored.
 //!
-//! loom does not model two effects: a load that takes its value from a store that comes later in
-//! the program order of another thread (load buffering), and the extra strength of `SeqCst`
-//! accesses over acquire and release (the models have none: their full barriers are fences).
+//! loom does not model a load that takes its value from a store that comes later in the program
+//! order of another thread (load buffering). It takes `SeqCst` accesses for weaker ones;
+//! [`sys::atomic`] says what stands for them.
 
 #![cfg(test)]
 

@@ -1,8 +1,9 @@
 //! `park` against `unpark`: the thread that runs a G after it was made ready sees its saved
 //! registers.
 
+use super::g::G;
 use super::item::{Item, assert_all_taken};
-use crate::explore::{every_order, leak, pause};
+use crate::explore::{every_order, leak, most_orders, pause};
 use crate::protocol::park_token::ParkToken;
 use crate::protocol::run_queue::RunQueue;
 use crate::sys::weakness::{Weakness, weaken};
@@ -120,6 +121,48 @@ fn by_way_of_a_queue() {
 #[test]
 fn a_parked_g_is_saved_when_a_thief_runs_it() {
     every_order(by_way_of_a_queue);
+}
+
+/// Parks with a time limit that passes at any moment, against an unpark. `clears`: the G clears the
+/// mark of its time limit.
+fn with_a_limit(clears: bool) {
+    let (g, token) = (G::new(0), leak(ParkToken::new()));
+    token.begin(ID);
+    let unparker = thread::spawn(move || {
+        if token.unpark(ID) {
+            g.ready();
+        }
+    });
+    if !token.take(ID) {
+        let timer = thread::spawn(move || {
+            if token.expire(ID) {
+                g.ready();
+            }
+        });
+        g.save();
+        if token.park(ID) {
+            g.sleep();
+        }
+        timer.join().unwrap();
+        if clears {
+            token.unexpire(ID);
+        }
+        token.take(ID);
+    }
+    unparker.join().unwrap();
+    token.take(ID);
+    assert!(token.park(ID), "the next park must wait: there is no token");
+}
+
+#[test]
+fn a_park_with_a_time_limit_ends_once_and_leaves_no_mark() {
+    most_orders(4, || with_a_limit(true));
+}
+
+#[test]
+#[should_panic(expected = "the next park must wait")]
+fn broken_by_a_time_limit_that_is_not_cleared() {
+    most_orders(4, || with_a_limit(false));
 }
 
 #[test]
