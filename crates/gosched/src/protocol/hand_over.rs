@@ -1,8 +1,8 @@
 //! Handing a P to an M that sleeps.
 //!
-//! A P is *in flight* from the moment it is handed to an M, the *receiver*, until an M acquires it.
-//! It is then in no list, and only its receiver may acquire it, or the M that takes it from the
-//! receiver's place. Flights of a P have numbers, which only grow.
+//! A P is *in flight* from the moment it is handed to an M, the *receiver*, until the receiver
+//! acquires it. It is then in no list, and belongs to its receiver alone. Flights of a P have
+//! numbers, which only grow.
 //!
 //! - Giver, which owns the P: 1. starts a flight with a new number; 2. puts the P into the
 //!   receiver's place ([`NextP`]); 3. wakes the receiver; 4. records that it has woken the receiver
@@ -15,7 +15,8 @@
 //!
 //! Why sysmon is never wrong: in step 3 of sysmon, the giver's step 3 is over, so a receiver that
 //! slept in this flight is awake, or about to run. If the receiver has run and sleeps again, it has
-//! ended the flight before, and step 4 sees that.
+//! ended the flight before. Step 4 then finds another receiver or none, or the same receiver in a
+//! later flight. It reads the receiver before the number, so in that case it reads a later number.
 //!
 //! A receiver has one place. The giver has taken the receiver out of the list of idle Ms, so no
 //! other giver uses the place at the same time.
@@ -23,6 +24,7 @@
 //! This module never wakes a thread and never acquires a P: its callers do.
 
 use crate::sys::atomic::{AtomicPtr, AtomicU64, Ordering, const_fn};
+use crate::sys::fatal::fatal;
 use std::ptr;
 
 /// The flights of a P (see the top of this file).
@@ -50,8 +52,7 @@ impl<M> Flight<M> {
     /// Performs step 1 of the giver. Returns the number of the flight.
     fn start(&self, receiver: &'static M) -> u64 {
         let number = self.number.load(Ordering::Relaxed) + 1;
-        // PAIR flight-number: a thread that sees the number does not see an earlier receiver.
-        self.number.store(number, Ordering::Release);
+        self.number.store(number, Ordering::Relaxed);
         // PAIR flight: a thread that sees the receiver also sees the number.
         self.receiver.store(ptr::from_ref(receiver).cast_mut(), Ordering::Release);
         number
@@ -70,26 +71,36 @@ impl<M> Flight<M> {
     }
 
     /// Returns the number of the current flight and its receiver, or `None` if the P is not in
-    /// flight. The number may be older than the receiver.
+    /// flight. Number and receiver may belong to different flights: they are read one by one.
     pub(crate) fn current(&self) -> Option<(u64, &'static M)> {
-        // PAIR flight-number: the receiver below is that of this flight or of a later one.
-        let number = self.number.load(Ordering::Acquire);
+        let number = self.number.load(Ordering::Relaxed);
         // PAIR flight: a later read of the number returns that of this receiver, or a larger one.
         let receiver = self.receiver.load(Ordering::Acquire);
         // SAFETY: only `'static` references are ever stored.
         unsafe { receiver.as_ref() }.map(|receiver| (number, receiver))
     }
 
+    /// Returns whether flight `number` to `receiver` has not ended.
+    fn is_under_way(&self, number: u64, receiver: &M) -> bool {
+        // PAIR flight: the number below is that of this receiver, or a larger one.
+        let is_same = ptr::eq(self.receiver.load(Ordering::Acquire), receiver);
+        is_same && self.number.load(Ordering::Relaxed) == number
+    }
+
     /// Performs steps 2 to 4 of sysmon, for the flight that [`Flight::current`] has returned. `ask`
     /// asks the kernel about the receiver. Returns the kernel's answer if it is about a receiver
     /// that was woken and has not acquired the P.
-    pub(crate) fn ask_about_receiver<T>(&self, number: u64, ask: impl FnOnce() -> T) -> Option<T> {
+    pub(crate) fn ask_about_receiver<T>(
+        &self,
+        (number, receiver): (u64, &'static M),
+        ask: impl FnOnce(&'static M) -> T,
+    ) -> Option<T> {
         // PAIR flight-woken: the kernel is asked after the giver has woken the receiver.
         if self.woken.load(Ordering::Acquire) < number {
             return None;
         }
-        let answer = ask();
-        self.current().filter(|(now, _)| *now == number).map(|_| answer)
+        let answer = ask(receiver);
+        self.is_under_way(number, receiver).then_some(answer)
     }
 }
 
@@ -125,7 +136,9 @@ pub(crate) fn hand_over<P, M>(
 ) {
     let number = flight.start(receiver);
     let before = place.0.swap(ptr::from_ref(p).cast_mut(), Ordering::Relaxed);
-    assert!(before.is_null(), "an M is given a P although it has not taken the last one");
+    if !before.is_null() {
+        fatal!("an M is given a P although it has not taken the last one");
+    }
     wake();
     flight.record_wake_up(number);
 }

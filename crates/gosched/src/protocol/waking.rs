@@ -21,18 +21,24 @@
 
 use crate::sys::atomic::{AtomicU32, Ordering, const_fn};
 use crate::sys::barrier;
+use crate::sys::cache_padded::CachePadded;
 
-/// The counts (see the top of this file).
+/// The counts (see the top of this file). They lie on different cache lines: while all Ps are busy,
+/// a submitter reads only the number of idle Ps, which Ms that start and stop spinning do not
+/// write.
 #[derive(Debug)]
 pub(crate) struct WakeCounts {
-    idle_ps: AtomicU32,
-    spinning: AtomicU32,
+    idle_ps: CachePadded<AtomicU32>,
+    spinning: CachePadded<AtomicU32>,
 }
 
 impl WakeCounts {
     const_fn! {
         pub(crate) fn new() -> WakeCounts {
-            WakeCounts { idle_ps: AtomicU32::new(0), spinning: AtomicU32::new(0) }
+            WakeCounts {
+                idle_ps: CachePadded::new(AtomicU32::new(0)),
+                spinning: CachePadded::new(AtomicU32::new(0)),
+            }
         }
     }
 

@@ -1,9 +1,10 @@
 //! Stopping the world: the count of Ps that have not stopped, and the flag that announces the stop.
 //!
-//! - Stopper: 1. under the lock: sets [`STOPPING`] and the count, and counts its own P and all idle
-//!   Ps as stopped; 2. requests that every running M stops; 3. waits until the count is 0
-//!   ([`wait_for_ps`]). Later, or when it cancels the stop: 4. under the lock: clears the flag and
-//!   the count; 5. hands every P with work to an M, and makes the other Ps idle.
+//! - Stopper: 1. under the lock: sets [`STOPPING`] and the count, and counts as stopped its own P,
+//!   all idle Ps, and the Ps for which no M was found yet; 2. requests that every running M stops;
+//!   3. waits until the count is 0 ([`wait_for_ps`]). Later, or when it cancels the stop: 4. under
+//!   the lock: clears the flag and the count; 5. hands every P with work to an M, and makes the
+//!   other Ps idle.
 //! - M: 1. sees the flag; 2. under the lock: checks the flag again, and counts its P as stopped;
 //!   the last one wakes the stopper; 3. sleeps.
 //!
@@ -18,6 +19,7 @@
 
 use super::note::Note;
 use crate::sys::atomic::{AtomicU32, Ordering, const_fn};
+use crate::sys::fatal::fatal;
 use std::time::Duration;
 
 /// The flag of [`Attention`] that announces a stop.
@@ -73,7 +75,9 @@ impl StopCount {
     /// Counts a P as stopped, and wakes the stopper if it was the last one. Step 2 of an M: the
     /// caller has found [`STOPPING`] set in the same critical section.
     pub(crate) fn count_stopped(&mut self, attention: &Attention, stopper: &Note) {
-        assert!(attention.is_stopping() && self.0 > 0, "a P stops although no stop waits for it");
+        if !attention.is_stopping() || self.0 == 0 {
+            fatal!("a P stops although no stop waits for it");
+        }
         self.0 -= 1;
         if self.0 == 0 {
             stopper.wake();

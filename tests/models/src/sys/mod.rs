@@ -2,7 +2,10 @@
 
 pub(crate) mod atomic;
 pub(crate) mod barrier;
+#[path = "../../../../crates/gosched/src/sys/cache_padded.rs"]
+pub(crate) mod cache_padded;
 pub(crate) mod cell;
+pub(crate) mod fatal;
 pub(crate) mod futex;
 pub(crate) mod sleep_word;
 pub(crate) mod weakness;

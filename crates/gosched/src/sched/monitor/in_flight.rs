@@ -37,7 +37,7 @@ pub(crate) fn check(p: &'static P, seen: &mut Seen, now: u64) {
     if now - seen.since < OVERDUE_NANOS {
         return;
     }
-    let Some(sleep) = p.flight.ask_about_receiver(flight, || receiver_sleep(m)) else { return };
+    let Some(sleep) = p.flight.ask_about_receiver((flight, m), receiver_sleep) else { return };
     seen.since = now;
     if sleep != ReceiverSleep::Awake {
         counts::LOST.fetch_add(u64::from(sleep == ReceiverSleep::Asleep), Ordering::Relaxed);
@@ -56,7 +56,7 @@ enum ReceiverSleep {
     Unknown,
 }
 
-fn receiver_sleep(m: &M) -> ReceiverSleep {
+fn receiver_sleep(m: &'static M) -> ReceiverSleep {
     let (doing, call) = thread_status::status_and_syscall(m.tid());
     match doing {
         ThreadStatus::Blocked if call.is_some_and(|call| is_idle_sleep(m, call)) => {

@@ -32,7 +32,7 @@ pub(crate) struct Sched {
     /// Length of the global queue.
     pub(crate) queued: AtomicUsize,
     /// Numbers of idle Ps and of spinning Ms.
-    pub(crate) counts: CachePadded<WakeCounts>,
+    pub(crate) counts: WakeCounts,
     /// Number of Ps in use.
     pub(crate) procs: CachePadded<AtomicU32>,
     /// Flags that every M checks between goroutines: `STOPPING`, [`INTERRUPTED`] and
@@ -118,7 +118,7 @@ pub(crate) static SCHED: Sched = Sched {
         has_checked_deadlock: false,
     })),
     queued: AtomicUsize::new(0),
-    counts: CachePadded::new(WakeCounts::new()),
+    counts: WakeCounts::new(),
     procs: CachePadded::new(AtomicU32::new(0)),
     attention: Attention::new(),
     ps: [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_PROCS],
