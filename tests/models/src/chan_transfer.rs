@@ -157,7 +157,7 @@ fn a_close_wakes_every_waiting_sender_and_receiver() {
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn broken_by_a_waiter_that_commits_after_releasing_the_lock() {
     every_order(|| one_to_one(Settle::After));
 }

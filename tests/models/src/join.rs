@@ -180,9 +180,9 @@ fn broken_by_a_waker_published_without_order() {
 }
 
 #[test]
-#[should_panic(expected = "is_done")]
+#[should_panic(expected = "Causality violation")]
 fn broken_by_a_word_read_without_order() {
-    let _weak = weaken(Weakness::Load);
+    let _weak = weaken(Weakness::LoadOfUsize);
     every_order(|| against(join));
 }
 

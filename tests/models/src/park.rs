@@ -173,7 +173,7 @@ fn broken_by_a_token_without_order() {
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn broken_by_a_commit_before_the_save() {
     every_order(|| against_one_unpark(Parked::depart_committed_too_early));
 }

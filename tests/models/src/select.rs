@@ -113,7 +113,7 @@ fn a_time_limit_that_fires_before_the_wait_ends_the_wait() {
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn broken_by_an_uncontested_wakeup_with_several_firing_threads() {
     most_orders(3, || two_senders(Wakeup::uncontested));
 }

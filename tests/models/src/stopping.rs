@@ -196,19 +196,19 @@ fn a_stop_after_a_stop_that_was_taken_back_stops_every_p() {
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "no stop waits for it")]
 fn broken_by_an_m_that_does_not_check_again() {
     most_orders(3, || stops(LeftOut::CheckAgain, 2, &[false]));
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "deadlock")]
 fn broken_by_an_m_that_sleeps_while_a_p_is_orphaned() {
     most_orders(3, || stops(LeftOut::TakeOrphan, 2, &[true]));
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn broken_by_a_stopper_that_does_not_wait() {
     most_orders(3, || stops(LeftOut::Wait, 1, &[true]));
 }

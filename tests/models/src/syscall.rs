@@ -201,14 +201,14 @@ fn broken_by_a_word_published_without_order() {
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn broken_by_a_retaker_that_loads_and_then_stores() {
     let _weak = weaken(Weakness::ExchangeInTwoSteps);
     every_order(retake_against_exit);
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn broken_by_a_call_that_begins_by_a_load_and_a_store() {
     let _weak = weaken(Weakness::ExchangeInTwoSteps);
     every_order(retake_against_call);

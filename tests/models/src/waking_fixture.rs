@@ -1,5 +1,5 @@
 //! A small scheduler for the models of waking: its Ms do what `sched::run::find` and
-//! `sched::run::idle` do, with the real queues, notes and counts of `gmp`.
+//! `sched::run::idle` do, with the product's queues, notes and counts.
 //!
 //! The scheduler's lock is loom's mutex here (`lock` models the real lock). There is no thread
 //! maker: as in the real scheduler, a P for which no M sleeps waits for the next M that goes to

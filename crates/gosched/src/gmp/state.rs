@@ -16,7 +16,7 @@ use crate::sys::fatal::fatal;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The state of a G.
-/// Go: _Gidle, _Grunnable, _Grunning, _Gsyscall, _Gwaiting, _Gdead, _Gpreempted.
+/// Go: _Gidle, _Grunnable, _Grunning, _Gsyscall, _Gwaiting, _Gdead.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GState {

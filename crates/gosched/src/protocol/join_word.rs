@@ -31,8 +31,8 @@
 //! `EMPTY`, so after `DONE` or `TIMED_OUT` the commit fails. The goroutine and the alarm each take
 //! the waiter out by one exchange, so only one of them finds it.
 //!
-//! Why the packet is freed once: the word ends as `DONE`. Either the goroutine finds `DETACHED`, or
-//! the handle finds `DONE`.
+//! Why the packet is freed once: the word ends as `DETACHED`, which the goroutine finds, or as
+//! `DONE`, which the handle finds.
 //!
 //! A waker is never called, cloned or dropped while the word is `LOCKED`. This module never makes a
 //! waiter ready and never frees a packet: its callers do both.

@@ -6,7 +6,8 @@
 //! instead of the real ones. So code here uses no atomic, cell, barrier or sleep except those of
 //! `crate::sys`.
 //!
-//! Code in this folder never refers to goroutines, Ms or Ps, and never decides what runs.
+//! Code in this folder never imports the types of goroutines, Ms and Ps, and never decides what
+//! runs.
 
 pub(crate) mod join_word;
 pub(crate) mod mutex_word;

@@ -299,7 +299,7 @@ impl MutexWord {
             return ToWake::None;
         };
         let no_waiter = if was_last { PARKED } else { 0 };
-        // `STARVING` does not change under the queue's lock.
+        // This caller holds the queue's lock, so no other caller changes `STARVING`.
         if now & STARVING == 0 {
             self.set_and_clear(WOKEN, no_waiter);
             return ToWake::Contender(waiter);

@@ -4,6 +4,8 @@
 //! - Waker: 1. sets the word; 2. wakes the thread that sleeps on it.
 //!
 //! A wake-up that comes before the sleep is not lost: the sleeper then finds the word set.
+//!
+//! A note never counts wake-ups: two that come before one sleep end one sleep.
 
 use crate::sys::atomic::const_fn;
 use crate::sys::sleep_word::SleepWord;

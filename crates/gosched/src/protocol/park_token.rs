@@ -11,6 +11,8 @@
 //!
 //! The word also contains the goroutine's id, since a handle may refer to an earlier goroutine of
 //! the same G.
+//!
+//! This module never makes a goroutine ready: its callers do.
 
 use crate::sys::atomic::{AtomicU64, Ordering};
 

@@ -25,6 +25,8 @@
 //! signalled when the holder is in step 3, or is about to be. Only the holder's own step 4 can
 //! drain that signal, and step 2 follows. A signal that arrives after the role has passed to
 //! another M makes the new holder check its note once more.
+//!
+//! This module never takes the scheduler's lock, and never makes a system call: its callers do.
 
 use super::note::Note;
 use crate::sys::atomic::{AtomicU32, Ordering};

@@ -17,7 +17,8 @@
 //! - Other threads: 1. set their flag and clear `WAITS` and the G, in one step; 2. make the G ready
 //!   that was in the word.
 //!
-//! Everything is in one word, so the later of two concurrent changes sees the earlier one.
+//! Everything is in one word, so the later of two concurrent changes sees the earlier one. This
+//! module never makes a G ready: its callers do.
 
 use crate::sys::atomic::{AtomicUsize, Ordering};
 

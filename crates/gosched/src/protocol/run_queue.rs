@@ -13,6 +13,8 @@
 //!
 //! The owner cannot overwrite a slot that a taker can still win: the owner writes only slots that
 //! `head` has passed, and a taker that read such a slot earlier fails at step 3.
+//!
+//! The queue never wakes an M, and never moves Gs to the global queue: its callers do.
 
 use crate::sys::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::ptr;

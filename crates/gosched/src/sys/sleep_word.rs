@@ -5,7 +5,7 @@ use gosched_fiber::futex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// See the top of this file. Models use the version in `sleep_word_model.rs`.
+/// See the top of this file. Models use a version of their own.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct SleepWord(AtomicU32);

@@ -2,8 +2,9 @@
 //!
 //! loom takes a `SeqCst` access for an acquire and release one. Here, a `SeqCst`
 //! compare-and-exchange has a full fence on either side, and a `SeqCst` load is an acquire load.
-//! That is less than the language guarantees, and as much as x86-64 provides: two threads that each
-//! exchange one word and then load the word of the other thread do not both load old values.
+//! That is what x86-64 provides: two threads that each exchange one word and then load the word of
+//! the other thread do not both load old values. The load may be relaxed on x86-64, so no model
+//! notices if it is.
 
 use super::weakness::{self, Weakness};
 pub(crate) use loom::sync::atomic::Ordering;
@@ -55,7 +56,7 @@ macro_rules! common {
             failed: Ordering,
         ) -> Result<$value, $value> {
             if weakness::is_active(Weakness::ExchangeInTwoSteps) {
-                return self.exchange_in_two_steps(from, to);
+                return with_total_order(done, || self.exchange_in_two_steps(from, to));
             }
             let (by, failed) = (done, order(failed, Weakness::CompareExchange));
             let done = order(done, Weakness::CompareExchange);
@@ -92,7 +93,7 @@ macro_rules! number {
 
 number!(AtomicU32, u32, Weakness::Load);
 number!(AtomicU64, u64, Weakness::LoadOfU64);
-number!(AtomicUsize, usize, Weakness::Load);
+number!(AtomicUsize, usize, Weakness::LoadOfUsize);
 
 impl AtomicU32 {
     pub(crate) fn fetch_add(&self, value: u32, by: Ordering) -> u32 {

@@ -16,6 +16,8 @@ pub(crate) enum Weakness {
     LoadOfPointer,
     /// Every load of an `AtomicU64` is relaxed.
     LoadOfU64,
+    /// Every load of an `AtomicUsize` is relaxed.
+    LoadOfUsize,
     /// Every store, and every swap of an `AtomicU32`, is relaxed.
     Store,
     /// Every swap of an `AtomicPtr` is relaxed.
