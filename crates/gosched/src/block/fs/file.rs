@@ -3,6 +3,7 @@
 
 use super::{FileTimes, Metadata, OpenOptions, Permissions, TryLockError};
 use crate::block::call::{BlockingDrop, blocking};
+use crate::block::io::by_reference::{read_by_reference, write_by_reference};
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
@@ -183,25 +184,6 @@ impl Read for &File {
     }
 }
 
-impl Read for File {
-    #[inline]
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        (&*self).read(buffer)
-    }
-
-    fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        (&*self).read_vectored(buffers)
-    }
-
-    fn read_to_end(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        (&*self).read_to_end(buffer)
-    }
-
-    fn read_to_string(&mut self, buffer: &mut String) -> io::Result<usize> {
-        (&*self).read_to_string(buffer)
-    }
-}
-
 /// Writes at the file's position. Writes are not buffered, so `flush` does nothing.
 impl Write for &File {
     #[inline]
@@ -218,20 +200,8 @@ impl Write for &File {
     }
 }
 
-impl Write for File {
-    #[inline]
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        (&*self).write(buffer)
-    }
-
-    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        (&*self).write_vectored(buffers)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+read_by_reference!(File);
+write_by_reference!(File);
 
 impl Seek for &File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {

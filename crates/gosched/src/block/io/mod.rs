@@ -22,6 +22,7 @@
 
 #[cfg(feature = "hyper")]
 pub(crate) mod async_wait;
+pub(crate) mod by_reference;
 mod copy;
 #[macro_use]
 mod fd_api;

@@ -110,16 +110,7 @@ macro_rules! reading_end {
             }
         }
 
-        impl Read for $name {
-            #[inline]
-            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-                (&*self).read(buffer)
-            }
-
-            fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-                (&*self).read_vectored(buffers)
-            }
-        }
+        crate::block::io::by_reference::read_by_reference!($name);
     };
 }
 
@@ -143,20 +134,7 @@ macro_rules! writing_end {
             }
         }
 
-        impl Write for $name {
-            #[inline]
-            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                (&*self).write(bytes)
-            }
-
-            fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-                (&*self).write_vectored(parts)
-            }
-
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
+        crate::block::io::by_reference::write_by_reference!($name);
     };
 }
 

@@ -2,6 +2,7 @@
 //! process, and buffers for input and output. The streams never share a lock or a buffer with std's
 //! streams, which `println!` uses.
 
+use super::by_reference::{read_by_reference, write_by_reference};
 use super::standard::{self, STDERR, STDIN, STDOUT, Standard};
 use crate::block::sync::{Mutex, MutexGuard};
 use std::fmt;
@@ -183,10 +184,10 @@ impl BufRead for StdinLock<'_> {
     }
 }
 
-/// Implements `Read` for a handle or a reference to one. Each call takes the lock once.
+/// Implements `Read` for references to a handle. Each call takes the lock once.
 macro_rules! read {
     ($($handle:ty),*) => {$(
-        impl Read for $handle {
+        impl Read for &$handle {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
                 self.lock().read(buffer)
             }
@@ -210,10 +211,10 @@ macro_rules! read {
     )*};
 }
 
-/// Implements `Write` for a handle or a reference to one. Each call takes the lock once.
+/// Implements `Write` for references to a handle. Each call takes the lock once.
 macro_rules! write {
     ($($handle:ty),*) => {$(
-        impl Write for $handle {
+        impl Write for &$handle {
             fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
                 self.lock().write(bytes)
             }
@@ -260,8 +261,10 @@ macro_rules! write_locked {
     )*};
 }
 
-read!(Stdin, &Stdin);
-write!(Stdout, &Stdout, Stderr, &Stderr);
+read!(Stdin);
+read_by_reference!(Stdin);
+write!(Stdout, Stderr);
+write_by_reference!(Stdout, Stderr);
 write_locked!(StdoutLock<'_>, StderrLock<'_>);
 
 /// Implements `AsFd` and `AsRawFd`.

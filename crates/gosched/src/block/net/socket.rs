@@ -162,31 +162,8 @@ macro_rules! stream {
             }
         }
 
-        impl Read for $name {
-            #[inline]
-            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-                (&*self).read(buffer)
-            }
-
-            fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-                (&*self).read_vectored(buffers)
-            }
-        }
-
-        impl Write for $name {
-            #[inline]
-            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                (&*self).write(bytes)
-            }
-
-            fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-                (&*self).write_vectored(parts)
-            }
-
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
+        crate::block::io::by_reference::read_by_reference!($name);
+        crate::block::io::by_reference::write_by_reference!($name);
     };
 }
 
